@@ -1,0 +1,88 @@
+/*
+ * env: the core's only door to the machine. Everything that a simulator must control comes in through this table: time, sleeping, memory,
+ * randomness, threads, the environment. One table per engine, constant for its life. Sockets, segments and death notices are the wires'.
+ *
+ * park, bell_wait and join may block and are never called with a lock held; all the rest may be called with one.
+ */
+#ifndef BASE_ENV_H
+#define BASE_ENV_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ENV_FOREVER INT64_MAX
+
+/* Something that sleepers of any kind can see: threads of this process, peers, a caller's event loop. Filled by bell_open. */
+struct env_bell {
+    int32_t ring_fd; /* writing eight bytes here rings it; a wire hands it to its peers; -1: none */
+    int32_t wait_fd; /* readable while rung, or while a watched descriptor is readable; comm_fd gives this one */
+};
+
+struct env_thread {
+    uint64_t handle;
+    _Atomic uint32_t ended;
+    uint32_t reserved;
+};
+typedef void env_thread_fn(void *arg);
+
+/* What launchers and limits say about this process; asked once, when a world opens. */
+struct env_identity {
+    char host[64];
+    uint64_t host_id; /* equal for processes that run on one kernel, different otherwise (boot id) */
+    uint32_t pid, uid;
+};
+
+struct comm_env {
+    const char *name;
+    /* 1 in the process that opened the library, 0 in a forked child: a word on a wipe-on-fork page. Loaded by every public call. */
+    const _Atomic uint32_t *alive;
+    /* Monotonic nanoseconds. */
+    int64_t (*now)(const struct comm_env *env);
+    /* One turn of a waiting loop: give the core a hint (yield false), or give the CPU away (yield true). */
+    void (*relax)(const struct comm_env *env, bool yield);
+    /* Sleep while *word == seen, until woken or deadline (absolute, ns). May return early. */
+    void (*park)(const struct comm_env *env, _Atomic uint32_t *word, uint32_t seen, int64_t deadline);
+    void (*wake)(const struct comm_env *env, _Atomic uint32_t *word, uint32_t count);
+
+    /* 0, or an errno. */
+    int (*bell_open)(const struct comm_env *env, struct env_bell *bell);
+    void (*bell_ring)(const struct comm_env *env, struct env_bell *bell);
+    void (*bell_clear)(const struct comm_env *env, struct env_bell *bell);
+    /* Also wakes when fd is readable, from now on; 0 or an errno. The wire that owns fd clears its readiness in poll. */
+    int (*bell_watch)(const struct comm_env *env, struct env_bell *bell, int fd);
+    /* Until rung or deadline (absolute, ns). May return early; does not clear. */
+    void (*bell_wait)(const struct comm_env *env, struct env_bell *bell, int64_t deadline);
+    void (*bell_close)(const struct comm_env *env, struct env_bell *bell);
+
+    /* Zeroed memory, or NULL. align is a power of two. */
+    void *(*take)(const struct comm_env *env, size_t bytes, size_t align);
+    void (*give)(const struct comm_env *env, void *memory, size_t bytes);
+    /* Fills memory with unpredictable bytes. 0, or an errno. */
+    int (*random)(const struct comm_env *env, void *memory, size_t bytes);
+
+    int (*spawn)(const struct comm_env *env, env_thread_fn *fn, void *arg, struct env_thread *thread); /* 0, or an errno */
+    bool (*join)(const struct comm_env *env, struct env_thread *thread, int64_t deadline);            /* false: still running */
+    uint64_t (*self)(const struct comm_env *env);                                                      /* this thread, never 0 */
+
+    /* An environment variable, or NULL. Only while a world opens. */
+    const char *(*lookup)(const struct comm_env *env, const char *name);
+    /* CPUs that this process may use: affinity and cgroup quota, at least 1. */
+    uint32_t (*cpus)(const struct comm_env *env);
+    void (*identity)(const struct comm_env *env, struct env_identity *identity);
+    /* The entry of an optional module ("mpi", "cuda"), or NULL with the reason in why. */
+    void *(*module)(const struct comm_env *env, const char *name, char *why, size_t why_bytes);
+
+    /* A file of ours to write (traces). Descriptor or -errno; bytes written or -errno. */
+    int (*file_open)(const struct comm_env *env, const char *path);
+    int64_t (*file_write)(const struct comm_env *env, int file, const void *bytes, size_t count);
+    void (*file_close)(const struct comm_env *env, int file);
+
+    void (*write)(const struct comm_env *env, int level, const char *line); /* the default log sink */
+    void (*panic)(const struct comm_env *env, const char *text); /* does not return */
+    /* Computing that took ns of virtual time; nothing outside the simulator. */
+    void (*charge)(const struct comm_env *env, int64_t ns);
+};
+
+#endif

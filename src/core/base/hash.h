@@ -1,0 +1,22 @@
+/* Mixing of 64-bit words: fingerprints of calls, identities of communicators. The finalizer of MurmurHash3 (Appleby, public domain). */
+#ifndef BASE_HASH_H
+#define BASE_HASH_H
+
+#include <stdint.h>
+
+static inline uint64_t base_mix(uint64_t x)
+{
+    x ^= x >> 33;
+    x *= UINT64_C(0xff51afd7ed558ccd);
+    x ^= x >> 33;
+    x *= UINT64_C(0xc4ceb9fe1a85ec53);
+    return x ^ x >> 33;
+}
+
+/* Order matters: hash(hash(0, a), b) is not hash(hash(0, b), a). */
+static inline uint64_t base_hash(uint64_t so_far, uint64_t word)
+{
+    return base_mix(so_far * UINT64_C(0x9e3779b97f4a7c15) + word + 1);
+}
+
+#endif

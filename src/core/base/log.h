@@ -1,0 +1,20 @@
+/* Lines by level, lower case, value behind its name. Volume: errors and warnings are rare, info once per world, debug per object, trace per
+ * operation. Nothing is logged between issue and completion of an operation that goes well. */
+#ifndef BASE_LOG_H
+#define BASE_LOG_H
+
+#include "base/env.h"
+
+enum log_level { LOG_ERROR = 1, LOG_WARNING = 2, LOG_INFO = 3, LOG_DEBUG = 4, LOG_TRACE = 5 };
+typedef void log_sink_fn(void *arg, int level, const char *line);
+
+struct base_log {
+    const struct comm_env *env;
+    log_sink_fn *sink; /* NULL: env->write */
+    void *arg;
+    int32_t level, rank; /* rank -1: not known yet */
+};
+
+void base_log(const struct base_log *log, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,55 @@
+/*
+ * data: element types, operators, and the kernels that reduce and copy. Knows nothing of ranks, transports or who owns a buffer.
+ *
+ * A reduction evaluates the canonical tree T(ways) per element: inputs paired along bit 0 of their index, then bit 1, ...; lower on the left; one
+ * without a partner moves up unchanged (a binary counter). Each type has an accumulator: f32 for f16 and bf16, itself otherwise. T is evaluated in
+ * the accumulator; an input is raw (in the type) or partial (in the accumulator); the output is partial, or final: rounded once to the type, and
+ * divided by `divisor` for AVG. The bits do not depend on the instruction set, the alignment, or how a vector was cut.
+ */
+#ifndef DATA_DATA_H
+#define DATA_DATA_H
+
+#include <commstream/result.h>
+#include <commstream/type.h>
+
+#include <stdbool.h>
+
+enum { DATA_WAYS_MAX = 64 };
+
+enum data_isa { DATA_SCALAR = 0, DATA_AVX2 = 1, DATA_AVX512 = 2 };
+enum data_isa data_isa_best(void); /* what this CPU and operating system allow */
+const char *data_isa_name(enum data_isa isa);
+
+size_t data_type_bytes(enum comm_type type);    /* 0: no such type */
+size_t data_partial_bytes(enum comm_type type); /* of its accumulator */
+const char *data_type_name(enum comm_type type); /* "f32"; "?" for none */
+const char *data_op_name(comm_op op);            /* "sum" */
+enum comm_type data_type_parse(const char *name); /* 0: no such name */
+comm_op data_op_parse(const char *name);          /* 0: no such name */
+
+/* COMM_OK; ARGUMENT: no such type or operator; UNSUPPORTED: both exist, the pair has no meaning or is not built. *why: a text in prose. */
+enum comm_result data_check(enum comm_type type, comm_op op, const char **why);
+
+struct data_reduce {
+    const void *const *from; /* `ways` inputs, in rank order */
+    uint64_t partial;        /* bit i: from[i] is in the accumulator */
+    uint32_t ways;           /* 1 .. DATA_WAYS_MAX; 1 converts or copies */
+    uint32_t divisor;        /* of AVG in a final step: the team's size */
+    void *to;                /* may be exactly one of the inputs where element sizes are equal; no other overlap */
+    void *also;              /* NULL, or a second place for the same result */
+    size_t elements;
+    bool final;              /* to and also are in the type; otherwise in the accumulator */
+    bool nontemporal;        /* write `to` (not also) past the cache where alignment allows; ends with a store fence */
+};
+typedef void data_reduce_fn(const struct data_reduce *reduce);
+
+/* The kernel of a pair that data_check accepts; isa at most data_isa_best(). Never NULL for an accepted pair. */
+data_reduce_fn *data_reducer(enum comm_type type, comm_op op, enum data_isa isa);
+
+void data_copy(void *to, const void *from, size_t bytes, bool nontemporal);
+
+/* The floating-point control word kernels depend on: rounding mode, FTZ, DAZ. Ranks compare it when they meet; pin sets round-to-nearest
+ * without flushing and returns the caller's, which unpin puts back. A few nanoseconds; reducers of floating types do it themselves. */
+uint32_t data_float_mode(void);
+
+#endif

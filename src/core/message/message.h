@@ -1,0 +1,52 @@
+/*
+ * message: sends and receives of one communicator, matched here and nowhere else, above the wire: order is kept per ordered pair and a receive
+ * matches the oldest arrival of its peer and tag. Calls are made under the communicator's lock. Self-sends match without the wire.
+ *
+ * The timeline is not known here: what completes is told by index to whoever drives this room, through message_finished.
+ */
+#ifndef MESSAGE_MESSAGE_H
+#define MESSAGE_MESSAGE_H
+
+#include <commstream/message.h>
+
+#include "wire/wire.h"
+
+#define MESSAGE_COOKIE UINT32_C(0x80000000) /* bit 31 of the upper half of a cookie: an event of this room, not of a run */
+
+struct message_room; /* opaque; one per communicator */
+
+/* A send or a receive as its caller gave it. */
+struct message_call {
+    void *buf; /* a send only reads it */
+    size_t bytes;
+    int32_t peer;
+    uint32_t tag;
+    struct comm_status *status; /* receives; NULL: not wanted */
+    uint32_t slot;              /* the caller's name for it, given back in message_finished */
+    bool is_send;
+};
+struct message_finished {
+    uint32_t slot;
+    enum comm_result result; /* OK, TRUNCATED, CANCELLED */
+};
+
+/* depth: how many may be pending at once before post says FULL (memory is taken in steps, never in a post below the high-water mark). */
+enum comm_result message_open(const struct comm_env *env, struct wire_channel *channel, int32_t rank, int32_t size, uint32_t depth,
+                              struct message_room **room);
+void message_close(struct message_room *room);
+/* COMM_OK: pending or already finished (in the finished list); FULL, MEMORY: nothing happened. */
+enum comm_result message_post(struct message_room *room, const struct message_call *call);
+/* COMM_OK: it ended with CANCELLED (in the finished list); STATE: matched already, or no such slot. */
+enum comm_result message_cancel(struct message_room *room, uint32_t slot);
+void message_cancel_all(struct message_room *room); /* every unmatched receive: for close */
+/* An ANNOUNCED message, or a DONE whose cookie has MESSAGE_COOKIE. */
+void message_event(struct message_room *room, const struct wire_event *event);
+/* Sends and takes what had no room before. True: something moved. */
+bool message_step(struct message_room *room);
+uint32_t message_take_finished(struct message_room *room, struct message_finished *out, uint32_t max);
+uint32_t message_pending(const struct message_room *room); /* posted, not finished */
+bool message_wants_step(const struct message_room *room);  /* something had no room */
+/* The communicator failed: forget everything; slots of all that were pending are written to out through take_finished with `result`. */
+void message_fail(struct message_room *room, enum comm_result result);
+
+#endif

@@ -1,0 +1,42 @@
+/* boot: how the ranks of a world meet before any wire lives: an allgather of small blobs, and descriptors passed between processes of one
+ * host. Blocking, with a deadline; used while a world opens and never after. */
+#ifndef WIRE_BOOT_H
+#define WIRE_BOOT_H
+
+#include <commstream/result.h>
+
+#include "base/env.h"
+#include "base/log.h"
+
+struct wire_boot;
+
+struct boot_config {
+    const struct comm_env *env;
+    const struct base_log *log;
+    int32_t rank, ranks;
+    const char *job; /* equal on all ranks of one job, unlike any other job's on this host */
+    int64_t deadline;
+    int (*exchange)(void *arg, const void *in, size_t bytes, void *out); /* the host's own allgather, or NULL */
+    void *exchange_arg;
+    char *error_text;
+    size_t error_text_bytes;
+};
+
+enum { BOOT_DESCRIPTORS_MAX = 4 };
+
+struct boot_class {
+    const char *name;
+    enum comm_result (*open)(const struct boot_config *config, struct wire_boot **boot);
+    /* out: ranks * bytes, by rank. Missing ranks are named in the error text when time is up. */
+    enum comm_result (*allgather)(struct wire_boot *boot, const void *in, size_t bytes, void *out);
+    /* Every rank gives `count` descriptors (kept by it) and receives those of all: all[rank * count + i], its own duplicated too; the caller
+       owns what it received. UNSUPPORTED where ranks share no host. */
+    enum comm_result (*pass)(struct wire_boot *boot, const int *given, uint32_t count, int *all);
+    void (*close)(struct wire_boot *boot);
+};
+
+struct wire_boot {
+    const struct boot_class *class;
+};
+
+#endif

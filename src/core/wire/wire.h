@@ -1,0 +1,214 @@
+/*
+ * wire: what carries bytes between ranks. Not send and receive: a rank EXPOSEs a chunk to one peer or to several, a peer VIEWs it. Through
+ * shared memory a view is a pointer; over a network it is bytes that landed.
+ *
+ * A wire belongs to an engine; a channel to one communicator on that wire. Calls on a channel are serialised by its communicator's lock;
+ * `poll` runs under the engine's lock and only hands over events. No call blocks (but `open` and `close`), allocates (but open, join), or recurses.
+ *
+ * A backend fills one `struct wire_class` completely: no slot is optional, and the conformance suite runs on every row of wire/table.c.
+ */
+#ifndef WIRE_WIRE_H
+#define WIRE_WIRE_H
+
+#include <commstream/result.h>
+
+#include "base/env.h"
+#include "base/log.h"
+
+/* ------------------------------------------------------------------------------------------------------------ keys and edges */
+/* Operation, iteration and edge in one word: a line's flag is the key itself, so "is it there, and is it this one" is one compare. The seq of
+ * collectives starts at 1, so no key is 0. For a message seq is its number in its ordered pair, from 1. */
+typedef uint64_t wire_key; /* seq 32, round 24, edge 8 */
+static inline wire_key wire_key_of(uint32_t seq, uint32_t round, uint32_t edge)
+{
+    return (uint64_t)seq << 32 | (uint64_t)(round & 0xffffff) << 8 | (edge & 255);
+}
+static inline uint32_t wire_key_seq(wire_key key) { return (uint32_t)(key >> 32); }
+static inline uint32_t wire_key_round(wire_key key) { return (uint32_t)key >> 8; }
+static inline uint32_t wire_key_edge(wire_key key) { return (uint32_t)key & 255; }
+
+/* The kind of an edge, equal on every rank, decides where its exposures lie. Both bits clear: a private stream. */
+enum wire_edge { WIRE_ONCE = 1 /* one round */, WIRE_TO_ALL = 2 /* one place that every peer of the exposure reads */ };
+/* ONCE | TO_ALL is a line. ONCE alone (private, one round) is not used by programs: give each level its own ONCE | TO_ALL edge. */
+enum { WIRE_STREAM_EDGES = 3 /* edge numbers 0..2 may be streams */, WIRE_ONCE_EDGES_MAX = 16 };
+
+enum wire_flag {
+    WIRE_WORK = 0,     /* the kind: an exposure of a collective's program ... */
+    WIRE_MESSAGE = 1,  /* ... or of a message: `tag` and a key of its pair; peers is one peer ... */
+    WIRE_NOTE = 2,     /* ... or a note: at most WIRE_NOTE_BYTES, sort = edge of the key; never waits for room; to all members */
+    WIRE_KIND = 3,
+    WIRE_BUILT = 4,    /* the bytes already stand where reserve() said */
+    WIRE_NONTEMPORAL = 8, /* view with land: write past the cache */
+    WIRE_DISCARD = 16, /* view of a message: take no byte of it, let the sender go (a truncated receive) */
+};
+enum { WIRE_NOTE_BYTES = 48, WIRE_NOTE_SORTS = 4 };
+
+enum wire_result {
+    WIRE_DONE = 0,     /* expose: the bytes are free again; view: they are there */
+    WIRE_PENDING = 1,  /* the cookie comes with an event */
+    WIRE_AGAIN = 2,    /* no room: nothing happened; ask again in a later pass */
+    WIRE_NONE = 3,     /* reserve: build it wherever you like and expose it as usual */
+    WIRE_MISMATCH = -1, /* view: the peer's call or length is another; nothing was written */
+};
+
+struct wire_span {
+    const void *at;
+    size_t bytes;
+};
+
+/* Filled before its view's event (or the call's DONE). Memory of the caller, in place until released; ack and word are the wire's. */
+struct wire_view {
+    const void *at;
+    size_t bytes;
+    void *ack;
+    uint64_t word;
+};
+
+/* ------------------------------------------------------------------------------------------------------------ one exposure, one view */
+struct wire_expose {
+    wire_key key;
+    uint32_t fingerprint;  /* of the call; both ends compare. A message: its tag instead */
+    uint16_t edge;         /* enum wire_edge */
+    uint16_t flags;        /* enum wire_flag: the kind, BUILT */
+    const uint16_t *peers; /* ranks of the channel's team, this rank not among them */
+    uint32_t npeers;
+    uint32_t nspans;
+    const struct wire_span *spans; /* the bytes, in order; copied or kept until DONE or the cookie. With BUILT: one span, its bytes */
+    uint64_t cookie;
+};
+
+struct wire_look {
+    wire_key key;
+    uint32_t fingerprint;
+    uint16_t edge;
+    uint16_t flags;
+    uint32_t peer;
+    uint32_t reserved;
+    void *land;   /* where the bytes must end, or NULL: wherever the wire has them, until released. A landed view is released by itself */
+    size_t bytes; /* expected length. A message: how many to take, at most the announced */
+    uint64_t cookie;
+    struct wire_view *view; /* NULL when landing */
+};
+
+enum wire_event_kind {
+    WIRE_EVENT_DONE = 1,      /* cookie; result DONE or MISMATCH (with peer) */
+    WIRE_EVENT_ANNOUNCED = 2, /* a message or a note: flags' kind in `result`, peer, key, tag, bytes; a note's bytes at `note` until the next advance */
+    WIRE_EVENT_DOWN = 3,      /* from poll alone: the wire's peer is dead or cannot be reached; peer is the WORLD rank of the wire, result a comm_result */
+};
+struct wire_event {
+    uint32_t kind;
+    int32_t result;
+    uint64_t cookie;
+    wire_key key;
+    int32_t peer;
+    uint32_t tag;
+    uint64_t bytes;
+    const void *note;
+};
+
+/* ------------------------------------------------------------------------------------------------------------ channels */
+/* A rank's published calls, the last 2 * window of them, in memory that the members on its host read: from these the text of a mismatch is
+ * written, and a call that somebody lacks is found. seq is stored last, with release; a reader checks it before and after. */
+struct wire_call {
+    _Atomic uint32_t seq;
+    uint32_t fingerprint;
+    uint8_t collective, type, flags;
+    int8_t refused; /* 0, or the comm_result for which this rank refused it */
+    uint32_t op;
+    int32_t root;
+    uint32_t reserved;
+    uint64_t n;
+};
+_Static_assert(sizeof(struct wire_call) == 32, "two to a cache line");
+
+/* 64 bytes shared by a channel's members on one host, in new memory: zero. The engine's to use; the wire only provides it. */
+struct wire_board {
+    _Alignas(64) _Atomic uint64_t cause; /* 0, or 1 + the rank whose proposal was adopted (one compare-and-swap) */
+    _Atomic uint64_t word[7];
+};
+_Static_assert(sizeof(struct wire_board) == 64, "one cache line");
+
+struct wire_caps {
+    uint32_t inline_max;     /* bytes that travel inside a line */
+    uint32_t window;         /* operations in flight at once; calls[] has 2 * window */
+    uint64_t once_max;       /* longest exposure of a ONCE edge */
+    uint64_t chunk_all;      /* longest exposure of a TO_ALL stream */
+    uint64_t chunk_private;  /* longest exposure of a private stream */
+};
+
+/* Every wire's channel begins with this. */
+struct wire_channel {
+    const struct wire_class *class;
+    struct wire_caps caps;
+    struct wire_board *board;      /* NULL across hosts */
+    struct wire_call *calls;       /* this rank's own, call seq at [seq % (2 * window)] */
+    struct wire_call *const *peer_calls; /* by rank of the team; NULL where it cannot be read */
+};
+
+struct wire_team {
+    uint64_t id;          /* equal on all members, different for every communicator of a world */
+    int32_t rank, size;
+    const int32_t *world; /* world rank of each member; the caller's, kept until leave */
+};
+
+/* Agreed at creation, equal on all members. Zero: the wire's default. minimal: one place per edge, one credit, for the simulator. */
+struct wire_limits {
+    uint32_t window;
+    uint32_t once_edges;
+    uint32_t credits;
+    uint32_t minimal;
+    uint64_t chunk;
+};
+enum { WIRE_OFFER_BYTES = 64 };
+enum wire_leave {
+    WIRE_ABORT = 1, /* the communicator failed: forget all pending views and exposures. On return the wire touches no user memory of this channel; board, notes and calls stay readable */
+    WIRE_CLOSE = 2, /* the last call on a channel: its memory goes back once all members have left */
+};
+
+struct wire_config {
+    const struct comm_env *env;
+    const struct base_log *log;
+    struct env_bell *bell;   /* this engine's; peers' activity rings it while the wire is armed */
+    struct wire_boot *boot;  /* how the ranks meet; NULL for `local` */
+    int32_t rank, ranks;     /* of the world; rank -1: all of them are in this process */
+    int64_t deadline;
+    char *error_text;        /* where open says why it failed */
+    size_t error_text_bytes;
+};
+
+struct wire; /* begins with its class */
+
+struct wire_class {
+    const char *name;
+    /* May block until config->deadline. COMM_OK, or an error with its text in config->error_text and nothing left behind. */
+    enum comm_result (*open)(const struct wire_config *config, struct wire **wire);
+    void (*close)(struct wire *wire);
+    /* Twice: with offers NULL it makes the channel and writes this rank's offer; then, with the offers of all members in rank order
+       (size * WIRE_OFFER_BYTES), it connects. Never blocks. An error of either ends the channel. */
+    enum comm_result (*join)(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits, const void *offers,
+                             void *offer, struct wire_channel **channel);
+    void (*leave)(struct wire_channel *channel, enum wire_leave how);
+    /* Where to build the bytes of a coming exposure (same key, edge, peers), so that no copy is needed: DONE and *pad, NONE, or AGAIN. */
+    enum wire_result (*reserve)(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad);
+    enum wire_result (*expose)(struct wire_channel *channel, const struct wire_expose *expose);
+    enum wire_result (*view)(struct wire_channel *channel, const struct wire_look *look);
+    /* view: may be overwritten by its exposer. view NULL: operation seq and all before it are retired on this rank. */
+    void (*release)(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
+    /* This channel's pending views and exposures, messages and notes. Returns how many events it wrote. */
+    uint32_t (*advance)(struct wire_channel *channel, struct wire_event *events, uint32_t max);
+    /* What was exposed, released or retired since the last flush is made known to members that sleep: one fence for the lot. */
+    void (*flush)(struct wire_channel *channel);
+    /* Of the whole wire: peers that died; descriptors' readiness is taken away. */
+    uint32_t (*poll)(struct wire *wire, struct wire_event *events, uint32_t max);
+    /* on: publish that this engine is about to sleep, with a full fence, so that whoever publishes after rings the bell; the caller looks once more
+       before it sleeps. *deadline is lowered when the wire must be polled by then. off: awake again. */
+    void (*arm)(struct wire *wire, bool on, int64_t *deadline);
+    /* What this channel's wire knows of a member, for comm_describe_peer: host and address text. */
+    void (*describe)(struct wire_channel *channel, int32_t peer, char *address, size_t bytes);
+};
+
+struct wire {
+    const struct wire_class *class;
+};
+
+#endif
