@@ -115,7 +115,7 @@ struct run_call {
     const size_t *counts, *displs; /* v forms: per rank, in elements; displs NULL: dense */
 };
 
-enum run_result { RUN_STANDS = 0, RUN_ENDED = 1, RUN_MISMATCH = 2 };
+enum run_result { RUN_STANDS = 0, RUN_ENDED = 1, RUN_MISMATCH = 2, RUN_FAILED = 3 /* no memory for the wire's places */ };
 struct run_lane {
     uint16_t pc, view_pending;
     uint32_t i, k;
