@@ -1,9 +1,7 @@
 /* Which kernel serves a pair, and which instruction sets this machine has. Looked up per operation, so both answers are a table. */
 #include "data/kernel.h"
 
-#include "base/check.h"
-
-#if DATA_X86
+#if DATA_WIDE
 #    include <cpuid.h>
 
 /* The compiler's run-time asks the operating system's part too (saved registers); it has no word for F16C in every compiler. */
@@ -67,7 +65,7 @@ data_reduce_fn *data_reducer(enum comm_type type, comm_op op, enum data_isa isa)
     if ((unsigned)type >= TYPE_COUNT || op >= OP_COUNT || !kernel_of[type][op])
         return NULL;
     const unsigned kernel = kernel_of[type][op] - 1u;
-#if DATA_X86
+#if DATA_WIDE
     if (isa == DATA_AVX512)
         return data_reducers_avx512[kernel];
     if (isa == DATA_AVX2)

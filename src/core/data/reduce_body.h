@@ -91,21 +91,19 @@ DATA_INLINE vector tree_of_group(const struct leaves *leaves, uint32_t first, ui
 #undef DATA_LEAF
 }
 
-/* T of any number: a whole group is a whole subtree, so the binary counter counts groups, and a short last one moves up to whoever waits.
- */
+/* T of any number: a whole group is a whole subtree, so the binary counter counts groups; the last, short or not, takes all who wait. */
 DATA_INLINE vector tree_of_many(const struct leaves *leaves, uint32_t ways, enum comm_type type, comm_op op, enum data_inputs inputs)
 {
     vector waiting[DATA_WAYS_MAX / DATA_GROUP], value;
-    uint32_t depth = 0, groups = ways / DATA_GROUP, rest = ways % DATA_GROUP;
-    if (!groups)
-        return tree_of_group(leaves, 0, rest, type, op, inputs);
-    for (uint32_t group = 0; group < groups; group++) {
-        value = tree_of_group(leaves, group * DATA_GROUP, DATA_GROUP, type, op, inputs);
+    uint32_t depth = 0, group = 0, left = ways;
+    for (;; group++, left -= DATA_GROUP) {
+        value = tree_of_group(leaves, group * DATA_GROUP, left < DATA_GROUP ? left : DATA_GROUP, type, op, inputs);
+        if (left <= DATA_GROUP)
+            break;
         for (uint32_t bits = group; bits & 1; bits >>= 1)
             value = vector_combine(waiting[--depth], value, type, op);
         waiting[depth++] = value;
     }
-    value = rest ? tree_of_group(leaves, groups * DATA_GROUP, rest, type, op, inputs) : waiting[--depth];
     while (depth)
         value = vector_combine(waiting[--depth], value, type, op);
     return value;
@@ -194,15 +192,14 @@ DATA_INLINE void reduce_pair(const struct data_reduce *reduce, enum comm_type ty
     BASE_DEBUG_ASSERT(reduce->ways >= 1 && reduce->ways <= DATA_WAYS_MAX);
     if (elements >= lanes_of(type)) {
         const size_t before = -(uintptr_t)reduce->to % DATA_LINE_BYTES;
-        if (reduce->nontemporal && before % bytes == 0 && elements - before / bytes >= lanes_of(type) && before / bytes < elements) {
+        const bool stream = reduce->nontemporal && before % bytes == 0 && before / bytes + lanes_of(type) <= elements;
+        if (stream && before) {
             at = before / bytes;
-            if (at)
-                tail(reduce, 0, at);
-            at = sweep_by_inputs(reduce, at, true, type, op, hot);
-            vector_fence();
-        } else {
-            at = sweep_by_inputs(reduce, at, false, type, op, hot);
+            tail(reduce, 0, at);
         }
+        at = sweep_by_inputs(reduce, at, stream, type, op, hot);
+        if (stream)
+            vector_fence();
     }
     if (at < elements)
         tail(reduce, at, elements - at);
