@@ -39,8 +39,8 @@ struct comm_env {
     const char *name;
     /* 1 in the process that opened the library, 0 in a forked child: a word on a wipe-on-fork page. Loaded by every public call. */
     const _Atomic uint32_t *alive;
-    /* Called first by everything that opens a world or an engine: makes *alive 1 and the clock ready. Idempotent, any thread. 0, or an errno:
-       ECHILD in a forked child of a process that had called it. */
+    /* Called first by everything that opens a world or an engine: makes *alive 1 and the clock ready. Idempotent, any thread. 0, or an
+       errno: ECHILD in a forked child of a process that had called it. */
     int (*start)(const struct comm_env *env);
     /* Monotonic nanoseconds. */
     int64_t (*now)(const struct comm_env *env);
