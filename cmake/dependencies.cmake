@@ -69,9 +69,19 @@ comm_dependency_tell(OPENSSL "OpenSSL" "libssl-dev" "network handshake (no netwo
 
 comm_dependency(BLAS)
 if(comm_look)
-  find_path(COMM_CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas blis)
-  find_library(COMM_CBLAS_LIBRARY NAMES openblas blis cblas)
+  find_path(COMM_CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas openblas-pthread openblas-serial blis)
+  find_library(COMM_CBLAS_LIBRARY NAMES openblas blis cblas blas)
   if(COMM_CBLAS_INCLUDE AND COMM_CBLAS_LIBRARY)
+    include(CheckCSourceCompiles)
+    set(CMAKE_REQUIRED_INCLUDES ${COMM_CBLAS_INCLUDE})
+    set(CMAKE_REQUIRED_LIBRARIES ${COMM_CBLAS_LIBRARY})
+    check_c_source_compiles("#include <cblas.h>
+      int main(void) { float x = 0; cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 1, 1, 1, 1, &x, 1, &x, 1, 0, &x, 1); return 0; }"
+      COMM_CBLAS_WORKS)
+    unset(CMAKE_REQUIRED_INCLUDES)
+    unset(CMAKE_REQUIRED_LIBRARIES)
+  endif()
+  if(COMM_CBLAS_WORKS)
     set(COMM_FOUND_BLAS TRUE)
     add_library(comm_blas INTERFACE)
     target_include_directories(comm_blas SYSTEM INTERFACE ${COMM_CBLAS_INCLUDE})
