@@ -21,8 +21,8 @@ tree)
     # Nothing installed may know where it was installed, or where it was built.
     mv "$work/first" "$work/moved"
     ! grep -rlI -e "$work/first" -e "$build" "$work/moved" || { echo "these name a folder of the build"; exit 1; }
-    for file in include/commstream/comm.h lib*/libcommstream.so lib*/libcommstream.a lib*/pkgconfig/commstream.pc; do
-        ls "$work/moved/"$file "$work/moved/"$(echo "$file" | sed 's|lib\*|lib/*|') 2>/dev/null | grep -q . || { echo "$file is not there"; exit 1; }
+    for file in comm.h libcommstream.so libcommstream.a commstream.pc commstreamConfig.cmake commstreamConfigVersion.cmake; do
+        [ -n "$(find "$work/moved" -name "$file")" ] || { echo "$file is not there"; exit 1; }
     done
     ;;
 pkgconfig)
