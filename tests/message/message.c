@@ -158,6 +158,24 @@ static void a_late_event_of_a_failed_life_is_ignored(void **state)
     assert_int_equal(post(0, false, 1, 0, &byte, 1, 1), COMM_ERR_REVOKED);
 }
 
+static void an_event_told_twice_ends_nothing_else(void **state)
+{
+    (void)state;
+    char byte = 0;
+    struct message_finished out;
+    world.pending_percent = 100;
+    assert_int_equal(post(0, true, 1, 0, &byte, 1, 0), COMM_OK);
+    struct wire_event event = {.kind = WIRE_EVENT_DONE, .cookie = world.message[0].send_cookie};
+    message_event(world.room[0], &event);
+    expect_finished(0, 0, COMM_OK);
+    assert_int_equal(post(0, true, 1, 0, &byte, 1, 1), COMM_OK);
+    message_event(world.room[0], &event);
+    assert_int_equal(message_take_finished(world.room[0], &out, 1), 0);
+    event.cookie = world.message[1].send_cookie;
+    message_event(world.room[0], &event);
+    expect_finished(0, 1, COMM_OK);
+}
+
 static void a_stalled_peer_holds_back_no_other(void **state)
 {
     (void)state;
@@ -191,6 +209,7 @@ int main(void)
         TEST(an_arrival_without_memory_ends_what_it_could_have_matched),
         TEST(a_self_send_waits_for_its_receive),
         TEST(a_late_event_of_a_failed_life_is_ignored),
+        TEST(an_event_told_twice_ends_nothing_else),
         TEST(a_stalled_peer_holds_back_no_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
