@@ -167,8 +167,8 @@ struct lines_peer {
 
 struct lines_channel;
 
-/* Memory of ours that nobody reads any more, for the next channel. Stands in that very memory, behind the head's first line, which late sweepers
-   of other members may still ask. A former head becomes a head again and nothing else. */
+/* Memory of ours that nobody reads any more, for the next channel. Stands in that very memory, behind the head's first line, which late
+   sweepers of other members may still ask. A former head becomes a head again and nothing else. */
 struct lines_spare {
     struct lines_block block;
     struct lines_spare *next;
@@ -183,10 +183,11 @@ struct lines_host {
     const uintptr_t *base;      /* where each world rank's memory is mapped here; NULL: offsets are addresses */
     _Atomic uint32_t *sleepers; /* how many engines sleep or are about to */
     bool (*take)(struct lines_host *host, size_t bytes, struct lines_block *block); /* zeroed, whole cache lines */
-    void (*give)(struct lines_host *host, const struct lines_block *block); /* when the host ends */
-    void (*ring)(struct lines_host *host, struct lines_channel *channel); /* wake those of its members that sleep */
-    struct base_lock lock;                                                /* of the list below and of count */
+    void (*give)(struct lines_host *host, const struct lines_block *block);         /* when the host ends */
+    void (*ring)(struct lines_host *host, struct lines_channel *channel);           /* wake those of its members that sleep */
+    struct base_lock lock;                                                          /* of all below */
     uint32_t count;
+    struct lines_spare *spare_heads, *spare_regions;
     struct lines_channel *graves;   /* left, but perhaps still read by others */
     struct lines_channel *channels; /* joined and not left */
 };
