@@ -49,8 +49,8 @@ static void full_says_so_and_changes_nothing(void **state)
         assert_int_equal(post(0, false, 1, i, &byte, 1, i), COMM_OK);
     assert_int_equal(post(0, false, 1, 0, &byte, 1, 1000), COMM_ERR_FULL);
     assert_int_equal(message_pending(world.room[0]), 1000);
-    assert_int_equal(message_cancel(world.room[0], 1000), COMM_ERR_STATE);
-    assert_int_equal(message_cancel(world.room[0], 500), COMM_OK);
+    assert_int_equal(message_cancel(world.room[0], 1000, COMM_ERR_CANCELLED), COMM_ERR_STATE);
+    assert_int_equal(message_cancel(world.room[0], 500, COMM_ERR_CANCELLED), COMM_OK);
     expect_finished(0, 500, COMM_ERR_CANCELLED);
     assert_int_equal(post(0, false, 1, 0, &byte, 1, 1000), COMM_OK);
     message_cancel_all(world.room[0]);
@@ -134,7 +134,7 @@ static void a_self_send_waits_for_its_receive(void **state)
     struct message_finished out;
     assert_int_equal(post(0, true, 0, 3, from, sizeof from, 0), COMM_OK);
     assert_int_equal(message_take_finished(world.room[0], &out, 1), 0);
-    assert_int_equal(message_cancel(world.room[0], 0), COMM_ERR_STATE);
+    assert_int_equal(message_cancel(world.room[0], 0, COMM_ERR_CANCELLED), COMM_ERR_STATE);
     assert_int_equal(post(0, false, COMM_ANY_PEER, COMM_ANY_TAG, to, sizeof to, 1), COMM_OK);
     expect_finished(0, 0, COMM_OK);
     expect_finished(0, 1, COMM_OK);

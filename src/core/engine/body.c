@@ -35,20 +35,9 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
     return b->places && b->closed_at && talk_open(b) ? COMM_OK : COMM_ERR_MEMORY;
 }
 
-static char *copy_text(const struct comm_env *env, const char *text)
-{
-    size_t bytes = strlen(text) + 1;
-    char *copy = env->take(env, bytes, 8);
-
-    if (copy)
-        memcpy(copy, text, bytes);
-    return copy;
-}
-
 enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body)
 {
     const struct comm_env *env = e->env;
-    struct wire_limits limits = {.window = (uint32_t)e->options.window, .minimal = e->options.minimal, .chunk = e->options.chunk};
     struct body *b = env->take(env, sizeof *b, 64);
     enum comm_result r = COMM_ERR_MEMORY;
 
@@ -67,9 +56,7 @@ enum comm_result body_create(struct engine *e, const struct body_config *config,
     atomic_fetch_add_explicit(&b->world->references, 1, memory_order_relaxed);
     b->face = timeline_face_take(env, NULL);
     if (b->face)
-        r = make_places(b, &limits, offer);
-    if (r == COMM_OK && config->forced && !(b->forced = copy_text(env, config->forced)))
-        r = COMM_ERR_MEMORY;
+        r = make_places(b, &b->world->limits, offer);
     if (r != COMM_OK) {
         body_destroy(b);
         return r;
@@ -93,6 +80,35 @@ enum comm_result body_connect(struct body *b, const void *offers)
     atomic_store_explicit(&b->face->body, b, memory_order_release);
     engine_note_timeout(b->engine, b->timeout_ns);
     return engine_enlist(b->engine, b->face, &b->index);
+}
+
+struct body *body_recorder(struct body *of)
+{
+    const struct comm_env *env = of->engine->env;
+    struct body *b = env->take(env, sizeof *b, 64);
+    int32_t *world = b ? env->take(env, (size_t)of->team.size * sizeof *world, 64) : NULL;
+
+    if (!world) {
+        if (b)
+            env->give(env, b, sizeof *b);
+        return NULL;
+    }
+    b->engine = of->engine;
+    b->world = of->world;
+    b->wire = of->wire;
+    b->team = of->team;
+    b->team.world = memcpy(world, of->team.world, (size_t)of->team.size * sizeof *world);
+    b->index = ENGINE_COMMUNICATORS;
+    b->talk_free = b->talk_first = b->talk_last = TALK_NONE;
+    base_format(b->name, sizeof b->name, "%.*s.recorder", 20, of->name);
+    engine_hold(b->engine);
+    atomic_fetch_add_explicit(&b->world->references, 1, memory_order_relaxed);
+    b->face = timeline_face_take(env, NULL);
+    if (!b->face) {
+        body_destroy(b);
+        return NULL;
+    }
+    return b;
 }
 
 static void free_places(struct body *b)
@@ -125,8 +141,6 @@ static void free_lists(struct body *b)
     }
     if (b->records)
         env->give(env, b->records, b->record_room * sizeof *b->records);
-    if (b->forced)
-        env->give(env, b->forced, strlen(b->forced) + 1);
     if (b->closed_at)
         env->give(env, b->closed_at, (size_t)b->team.size * sizeof *b->closed_at);
 }
@@ -176,7 +190,8 @@ static enum comm_result build_program(struct body *b, const struct algo_row *row
 
 static const struct algo_row *choose_row(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why)
 {
-    struct algo_query query = {collective, b->team.size, bytes, b->channel->caps.once_max, b->forced};
+    struct algo_query query = {collective, b->team.size, bytes, b->channel->caps.once_max,
+                               b->world->forced[0] ? b->world->forced : NULL};
     struct comm_error *detail = &b->last_refused;
     const struct algo_row *row = algo_select(&query, detail->text, sizeof detail->text);
 

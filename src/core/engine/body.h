@@ -108,6 +108,10 @@ struct world {
     const struct wire_backend *backend;
     struct wire *wire;
     uint64_t id;
+    struct wire_limits limits;   /* agreed: rank 0's */
+    char forced[256];            /* option algorithm, rank 0's */
+    bool free_order;
+    int64_t timeout_ns;
     _Atomic uint32_t references; /* its communicators */
     int32_t rank, ranks;         /* rank -1: all are here */
     char launcher[16];
@@ -130,7 +134,6 @@ struct body {
     struct message_room *messages;
     struct place *places; /* window of them */
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
-    char *forced;         /* option algorithm, rank 0's; NULL: none */
     uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move, a bit per place */
     bool any_ready, closing, failed, left;
     bool is_active, told_failed, talk_finished;
@@ -229,12 +232,14 @@ struct body_config {
     struct world *world;
     struct team team; /* taken over */
     int64_t timeout_ns;
-    const char *forced, *name;
+    const char *name;
     bool free_order;
 };
 enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body); /* offer: what join wrote */
 enum comm_result body_connect(struct body *b, const void *offers);
 void body_destroy(struct body *b);
+struct body *body_recorder(struct body *of); /* no channel, no queue: only records; NULL: no memory */
+enum comm_result plan_record(struct body *recorder, const struct engine_call *call);
 enum comm_result body_program(struct body *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
                               struct comm_program **program, const char **algorithm);
 void body_release_program(struct body *b, struct comm_program *program);
@@ -275,6 +280,7 @@ void talk_end_all(struct body *b, enum comm_result result);
 uint64_t talk_mark(struct body *b);  /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
 bool talk_open(struct body *b);
 void talk_close(struct body *b);
+void talk_cancel_held(struct body *b);
 
 /* notify.c */
 void notify_run(struct engine *e, struct comm_communicator *face);

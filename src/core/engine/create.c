@@ -17,7 +17,7 @@ struct creation {
     uint64_t number;                /* of the first stage: part of the child's identity */
     struct comm_options options;
     char name[32];
-    uint32_t dup, stages;           /* stages still to end */
+    uint32_t dup, orphan;           /* orphan: the second stage never came */
     struct team_ticket mine[2];     /* what stage 0 and stage 1 send */
     struct team_ticket *all[2];     /* `size` each */
     int32_t *members;
@@ -62,7 +62,8 @@ static int32_t everybody(struct creation *n)
 /* Makes this rank's part of the child and writes its offer, or why it could not, into what the last stage sends. */
 static void offer_child(struct body *parent, struct creation *n, int32_t count)
 {
-    struct body_config config = {.world = parent->world, .timeout_ns = parent->timeout_ns, .forced = parent->forced, .name = n->name,
+    struct body_config config = {.world = parent->world, .timeout_ns = parent->timeout_ns, 
+                                 .name = n->name,
                                  .free_order = parent->free_order};
     struct team_ticket *mine = &n->mine[1];
     uint64_t color = n->dup ? UINT64_C(1) << 32 : (uint64_t)(uint32_t)n->color;
@@ -82,7 +83,10 @@ static enum comm_result colors_known(struct body *b, uint64_t ticket, void *arg)
 {
     struct creation *n = arg;
 
-    n->stages--;
+    if (n->orphan) {
+        creation_free(n);
+        return COMM_OK;
+    }
     if (!ticket)
         return COMM_OK; /* the parent failed: the second stage's end tidies up */
     if (n->color >= 0)
@@ -156,6 +160,7 @@ static enum comm_result create_locked(struct body *b, struct creation *n, struct
     }
     r = issue_stage(b, n, 1, n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT, offers_known, req);
     if (r != COMM_OK && !n->dup) { /* the first stage is on its way and still writes into n: the other ranks cannot go on without us */
+        n->orphan = 1;
         body_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = r, .collective = COLLECTIVE_SPLIT});
         return r;
     }
@@ -187,7 +192,8 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
             base_format(n->name, sizeof n->name, "%.*s/%llu", 20, b->name, (unsigned long long)n->number);
         r = create_locked(b, n, &own);
     }
-    body_settle(b);
+    if (!b->recording)
+        body_settle(b);
     body_unlock(b);
     if (r != COMM_OK)
         own = timeline_refusal(r);

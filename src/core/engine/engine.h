@@ -45,6 +45,7 @@ enum comm_result engine_queue_wait(struct comm_communicator *c, const struct tim
 enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
                                 struct comm_status *status, struct comm_request *req);
 enum comm_result engine_cancel(struct comm_request request);
+enum comm_result engine_probe(struct comm_communicator *c, int32_t peer, uint32_t tag, int64_t timeout_ns, struct comm_status *status);
 
 /* OK, or ARGUMENT, FORKED, CLOSED. */
 enum comm_result engine_alive(const struct comm_communicator *c);

@@ -246,8 +246,11 @@ static enum comm_result fail_by_call(struct comm_communicator *c, const struct c
     enum comm_result r;
     struct body *b = body_lock(c, &r);
 
-    if (!b)
-        return r;
+    if (!b || b->recording) {
+        if (b)
+            body_unlock(b);
+        return b ? COMM_ERR_STATE : r;
+    }
     struct cause cause = *how;
     cause.rank = cause.peer = b->team.rank;
     cause.number = b->sequence;

@@ -190,11 +190,17 @@ enum comm_result engine_issue(struct comm_communicator *c, const struct engine_c
 
     if (!b)
         return refused_request(req, r);
+    if (BASE_UNLIKELY(b->recording != NULL)) {
+        r = plan_record(b, call);
+        if (req)
+            *req = COMM_REQUEST_NONE;
+        body_unlock(b);
+        return refused_request(req, r);
+    }
     r = body_ready_for_calls(b);
     if (r == COMM_OK)
         r = body_issue(b, call, NULL, NULL, req);
-    if (r == COMM_OK || r != COMM_ERR_FULL)
-        body_settle(b);
+    body_settle(b);
     body_unlock(b);
     return refused_request(req, r);
 }
@@ -219,7 +225,7 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
 
     if (!b)
         return refused_request(req, r);
-    r = body_ready_for_calls(b);
+    r = b->recording ? reason : body_ready_for_calls(b); /* what is only recorded takes no number */
     if (r == COMM_OK)
         r = refuse_locked(b, &call, reason);
     if (r == reason) {
@@ -227,7 +233,8 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
         keep_detail(b, reason, collective, format, list);
         va_end(list);
     }
-    body_settle(b);
+    if (!b->recording)
+        body_settle(b);
     body_unlock(b);
     return refused_request(req, r);
 }
@@ -254,7 +261,7 @@ enum comm_result engine_queue_wait(struct comm_communicator *c, const struct tim
 
     if (!b)
         return refused_request(req, r);
-    r = body_ready_for_calls(b);
+    r = b->recording ? COMM_ERR_UNSUPPORTED : body_ready_for_calls(b);
     struct entry *e = r == COMM_OK ? (struct entry *)(void *)timeline_room(&b->line, &r) : NULL;
     if (e) {
         fill_entry(e, &(struct engine_call){0}, b);

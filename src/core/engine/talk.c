@@ -152,6 +152,15 @@ void talk_end_all(struct body *b, enum comm_result result)
         finish(b, b->talk_first, result);
 }
 
+void talk_cancel_held(struct body *b)
+{
+    for (uint32_t i = b->talk_held ? b->talk_first : TALK_NONE, next; i != TALK_NONE; i = next) {
+        next = b->talks[i].after;
+        if (b->talks[i].state == TALK_HELD && !b->talks[i].is_send)
+            finish(b, i, COMM_ERR_CANCELLED);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ starting */
 static bool same_line(const struct talk *held, const struct talk *later)
 {
@@ -290,7 +299,8 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
 
     if (b) {
         r = b->recording ? COMM_ERR_UNSUPPORTED : b->failed ? (enum comm_result)b->cause.result : post(b, &call, req);
-        body_settle(b);
+        if (!b->recording)
+            body_settle(b);
         body_unlock(b);
     }
     if (r != COMM_OK && req)
@@ -311,7 +321,7 @@ enum comm_result engine_cancel(struct comm_request request)
     uint32_t i = timeline_slot_index(request.ticket);
     if ((request.ticket & TIMELINE_MESSAGE) && i < b->talk_room && b->talks[i].ticket == request.ticket && !b->talks[i].is_send) {
         if (b->talks[i].state == TALK_POSTED) {
-            r = message_cancel(b->messages, i);
+            r = message_cancel(b->messages, i, COMM_ERR_CANCELLED);
         } else if (b->talks[i].state == TALK_HELD) {
             finish(b, i, COMM_ERR_CANCELLED);
             r = COMM_OK;
@@ -321,4 +331,53 @@ enum comm_result engine_cancel(struct comm_request request)
     }
     body_unlock(b);
     return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ probing */
+struct probe {
+    struct comm_communicator *c;
+    int32_t peer;
+    uint32_t tag;
+    struct comm_status *status;
+    enum comm_result result;
+};
+
+static bool probe_done(void *arg)
+{
+    struct probe *p = arg;
+    enum comm_result r;
+    struct body *b = body_lock(p->c, &r);
+
+    p->result = r;
+    if (!b)
+        return true;
+    if (b->failed)
+        p->result = (enum comm_result)b->cause.result;
+    else {
+        body_step(b);
+        p->result = message_probe(b->messages, p->peer, p->tag, p->status) ? COMM_OK : COMM_PENDING;
+    }
+    body_unlock(b);
+    return p->result != COMM_PENDING;
+}
+
+enum comm_result engine_probe(struct comm_communicator *c, int32_t peer, uint32_t tag, int64_t timeout_ns, struct comm_status *status)
+{
+    struct probe p = {c, peer, tag, status, COMM_OK};
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    struct engine *e = b->engine;
+    int64_t most = b->timeout_ns;
+    bool usable = !b->recording && (timeout_ns == 0 || !engine_in_callback(e));
+    engine_hold(e);
+    body_unlock(b);
+    if (!usable)
+        p.result = COMM_ERR_STATE;
+    else if (!probe_done(&p) && timeout_ns != 0)
+        (void)engine_move_until(e, NULL, probe_done, &p, engine_deadline(e, timeout_ns < most ? timeout_ns : most));
+    engine_drop(e);
+    return p.result;
 }

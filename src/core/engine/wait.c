@@ -251,13 +251,16 @@ struct comm_request engine_last(struct comm_communicator *c)
 
     if (!b)
         return timeline_refusal(r);
-    uint64_t ticket = b->failed ? 0 : talk_mark(b);
+    uint64_t ticket = b->failed || b->recording ? 0 : talk_mark(b);
     struct comm_request request = {ticket ? c : NULL, ticket};
-    if (b->failed)
+    if (b->recording)
+        request = timeline_refusal(COMM_ERR_STATE);
+    else if (b->failed)
         request = timeline_refusal((enum comm_result)b->cause.result);
     else if (ticket == UINT64_MAX)
         request = timeline_refusal(COMM_ERR_FULL);
-    body_activate(b);
+    if (!b->recording)
+        body_activate(b);
     body_unlock(b);
     return request;
 }

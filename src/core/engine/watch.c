@@ -91,7 +91,7 @@ static void check_messages(struct body *b, int64_t now)
         struct talk *t = &b->talks[i];
         next = t->after;
         if (t->state == TALK_POSTED && !t->is_send && now - t->queued_ns >= b->timeout_ns)
-            message_expire(b->messages, i);
+            (void)message_cancel(b->messages, i, COMM_ERR_TIMEOUT);
     }
 }
 

@@ -275,13 +275,13 @@ enum comm_result message_post(struct message_room *room, const struct message_ca
     return COMM_OK;
 }
 
-enum comm_result message_cancel(struct message_room *room, uint32_t slot)
+enum comm_result message_cancel(struct message_room *room, uint32_t slot, enum comm_result result)
 {
     struct message_node *node = message_match_posted_slot(&room->match, slot);
     if (!node)
         return COMM_ERR_STATE;
     message_match_remove(node);
-    finish(room, node, COMM_ERR_CANCELLED);
+    finish(room, node, result);
     return COMM_OK;
 }
 

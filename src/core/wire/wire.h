@@ -170,6 +170,7 @@ struct wire_config {
     const struct comm_env *env;
     const struct base_log *log;
     struct env_bell *bell;   /* this engine's; peers' activity rings it while the wire is armed */
+    struct env_bell *watch;  /* the watcher's: death notices (descriptors) are watched by this one alone */
     struct wire_boot *boot;  /* how the ranks meet; NULL for `local` */
     int32_t rank, ranks;     /* of the world; rank -1: all of them are in this process */
     int64_t deadline;
