@@ -5,8 +5,9 @@
 #include "program/build.h"
 
 enum {
-    ALGO_GROUP = 16,      /* ranks whose contributions are viewed at once: a power of two, so that groups are subtrees */
-    ALGO_TREE_RANKS = 256 /* groups of groups: view slots for one group and for one partial result of each */
+    ALGO_GROUP = 16,        /* ranks whose contributions are viewed at once: a power of two, so that groups are subtrees */
+    ALGO_RANKS_MAX = 65535, /* peers are 16 bits */
+    ALGO_TREE_RANKS = 256   /* groups of groups: view slots for one group and for one partial result of each */
 };
 
 program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices;
@@ -30,5 +31,11 @@ struct tree {
 };
 uint16_t tree_scratch(int32_t size);
 void tree_reduce(struct build *b, const struct tree *tree);
+
+/* A lane that shows each other rank what it will reduce: chunk by chunk, `next` and the items behind it, one to each of `others`, on edge
+ * 0. */
+void scatter_lane(struct build *b, struct comm_ref next, uint16_t others);
+/* A lane that lands what the others show to all on a stream or line: `next` and the items behind it, one from each of `others`. */
+void land_lane(struct build *b, uint16_t edge, struct comm_ref next, uint16_t others);
 
 #endif

@@ -11,43 +11,24 @@
  */
 #include "algo/algorithms.h"
 
-static void slices_lanes(struct build *b, uint16_t all, uint16_t others)
+static void reduce_lane(struct build *b, uint16_t all, uint16_t others)
 {
-    int32_t rank = b->spec.rank;
-    uint16_t count = (uint16_t)(b->spec.size - 1);
-
-    build_lane(b);
-    build_loop_chunks(b);
-    build_loop(b, count);
-    struct comm_ref next = ref_slice(BUF_IN, (rank + 1) % b->spec.size);
-    next.outer = 1;
-    BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = 0, .peer = others, .npeers = 1, .peer_outer = 1, .src = next);
-    build_loop_end(b);
-    build_loop_end(b);
-    build_lane_end(b);
-
+    struct comm_ref own = ref_slice(BUF_OUT, b->spec.rank);
+    bool alone = b->spec.size == 1;
     build_lane(b);
     build_loop_chunks(b);
     tree_reduce(b, &(struct tree){
                        .edge = 0,
                        .peers = all,
                        .flags = STEP_CHUNKED,
-                       .tee = STEP_TEE,
-                       .own = ref_slice(BUF_IN, rank),
-                       .dst = ref_slice(BUF_OUT, rank),
+                       .tee = alone ? 0 : STEP_TEE,
+                       .own = ref_slice(BUF_IN, b->spec.rank),
+                       .dst = own,
                        .release = true,
                    });
-    BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED | STEP_TEE, .edge = 1, .peer = others, .npeers = count,
-               .src = ref_slice(BUF_OUT, rank));
-    build_loop_end(b);
-    build_lane_end(b);
-
-    build_lane(b);
-    build_loop_chunks(b);
-    struct comm_ref land = ref_slice(BUF_OUT, (rank + 1) % b->spec.size);
-    land.step = 1;
-    BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = 1, .peer = others, .npeers = count, .dst = land,
-               .src = land);
+    if (!alone)
+        BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED | STEP_TEE, .edge = 1, .peer = others,
+                   .npeers = (uint16_t)(b->spec.size - 1), .src = own);
     build_loop_end(b);
     build_lane_end(b);
 }
@@ -57,12 +38,15 @@ struct comm_program *allreduce_slices(const struct comm_env *env, const struct p
     struct build *b = build_begin(env, "slices", spec);
     if (!b)
         return NULL;
-    b->program.slices = (uint16_t)spec->size;
+    int32_t size = spec->size, next = (spec->rank + 1) % size;
+    b->program.slices = (uint16_t)size;
     b->program.chunk_unit = UNIT_SLICE;
-    b->program.scratch = tree_scratch(spec->size);
+    b->program.scratch = tree_scratch(size);
     build_edge(b, 0, 0);
     build_edge(b, 1, WIRE_TO_ALL);
-    uint16_t all = build_peers(b, 0, spec->size), others = build_peers(b, spec->rank + 1, spec->size - 1);
-    slices_lanes(b, all, others);
+    uint16_t all = build_peers(b, 0, size), others = build_peers(b, next, size - 1);
+    scatter_lane(b, ref_slice(BUF_IN, next), others);
+    reduce_lane(b, all, others);
+    land_lane(b, 1, ref_slice(BUF_OUT, next), others);
     return build_end(b);
 }

@@ -1,6 +1,8 @@
 /*
- * One rank reads everybody. Groups are aligned and ALGO_GROUP is a power of two, so each group's partial result is a subtree of T and the
- * groups' results meet in T's order again. A group of one rank, which only the last can be, is read as it is.
+ * What several algorithms are made of.
+ *
+ * tree: one rank reads everybody. Groups are aligned and ALGO_GROUP is a power of two, so each group's partial result is a subtree of T and
+ * the groups' results meet in T's order again. A group of one rank, which only the last can be, is read as it is.
  */
 #include "algo/algorithms.h"
 
@@ -46,4 +48,35 @@ void tree_reduce(struct build *b, const struct tree *tree)
                    .npeers = 1, .dst = ref_views(slot, 1), .src = part);
     }
     tree_finish(b, tree, ALGO_GROUP, (uint32_t)groups);
+}
+
+void scatter_lane(struct build *b, struct comm_ref next, uint16_t others)
+{
+    if (b->spec.size == 1)
+        return;
+    next.outer = 1;
+    build_lane(b);
+    build_loop_chunks(b);
+    build_loop(b, (uint32_t)b->spec.size - 1);
+    BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = 0, .peer = others, .npeers = 1, .peer_outer = 1, .src = next);
+    build_loop_end(b);
+    build_loop_end(b);
+    build_lane_end(b);
+}
+
+void land_lane(struct build *b, uint16_t edge, struct comm_ref next, uint16_t others)
+{
+    bool stream = !(b->program.edge[edge] & WIRE_ONCE);
+    uint8_t chunked = stream ? STEP_CHUNKED : 0;
+    if (b->spec.size == 1)
+        return;
+    next.step = 1;
+    build_lane(b);
+    if (stream)
+        build_loop_chunks(b);
+    BUILD_STEP(b, .code = STEP_VIEW, .flags = chunked | STEP_LAND, .edge = edge, .peer = others, .npeers = (uint16_t)(b->spec.size - 1),
+               .dst = next, .src = next);
+    if (stream)
+        build_loop_end(b);
+    build_lane_end(b);
 }

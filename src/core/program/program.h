@@ -133,6 +133,7 @@ struct run {
     struct wire_channel *channel;
     struct run_call call;
     data_reduce_fn *reduce;
+    enum data_isa isa;      /* the engine's, asked once: data_isa_best is slow */
     char *scratch;          /* the engine's, at least run_scratch_bytes(...) */
     size_t raw, partial;    /* element bytes */
     size_t slice, chunk;    /* elements */
@@ -151,7 +152,7 @@ struct run {
 
 /* Chunk length and scratch follow from the program, the call and the channel's caps, the same on every rank. 0: needs none. */
 size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel);
-/* channel, call, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues nothing. */
+/* channel, call, isa, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues nothing. */
 void run_start(struct run *run, const struct comm_program *program);
 enum run_result run_step(struct run *run);
 /* A DONE event whose cookie's upper half is run->index. Sets again; a MISMATCH result makes the next run_step return RUN_MISMATCH. */

@@ -495,7 +495,7 @@ void run_start(struct run *run, const struct comm_program *program)
 {
     struct run_widths widths = {data_type_bytes(run->call.type), data_partial_bytes(run->call.type)};
     /* Moves have no operator. */
-    data_reduce_fn *reduce = run->call.op ? data_reducer(run->call.type, run->call.op, data_isa_best()) : NULL;
+    data_reduce_fn *reduce = run->call.op ? data_reducer(run->call.type, run->call.op, run->isa) : NULL;
     run_start_as(run, program, widths, reduce);
 }
 
