@@ -20,8 +20,12 @@ static void put_number(struct text *t, uint64_t value, unsigned base, bool negat
     do
         digits[count++] = "0123456789abcdef"[value % base];
     while (value /= base);
-    if (negative)
+    if (negative && pad == '0') { /* the sign stands before zeros, behind blanks */
+        put(t, '-');
+        width--;
+    } else if (negative) {
         digits[count++] = '-';
+    }
     for (int i = count; i < width; i++)
         put(t, pad);
     while (count)

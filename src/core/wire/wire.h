@@ -49,6 +49,7 @@ enum wire_result {
     WIRE_AGAIN = 2,    /* no room: nothing happened; ask again in a later pass */
     WIRE_NONE = 3,     /* reserve: build it wherever you like and expose it as usual */
     WIRE_MISMATCH = -1, /* view: the peer's call or length is another; nothing was written */
+    WIRE_FAILED = -2,   /* expose: no memory for the places that it needs, and asking again will not help; nothing happened */
 };
 
 struct wire_span {
@@ -73,7 +74,7 @@ struct wire_expose {
     const uint16_t *peers; /* ranks of the channel's team, this rank not among them */
     uint32_t npeers;
     uint32_t nspans;
-    const struct wire_span *spans; /* the bytes, in order; copied or kept until DONE or the cookie. With BUILT: one span, its bytes */
+    const struct wire_span *spans; /* the bytes, in order; copied or kept until DONE or the cookie. With BUILT, and for a message: one span */
     uint64_t cookie;
 };
 

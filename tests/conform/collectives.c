@@ -1,0 +1,342 @@
+/*
+ * Every built collective x types x operators x counts x roots x in place or not, on 1 to 9 ranks in this process, compared bit for bit with
+ * the oracle: driven by one thread, then by one thread per rank, with limits at their smallest, and through every algorithm by name.
+ */
+#define _GNU_SOURCE
+#include "conform/job.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCH = 24, COUNTS = 7 };
+
+/* A selection of shapes: one in `thin` of all, of one kind or all, and how they are driven. */
+struct sweep {
+    int32_t ranks;
+    unsigned thin;
+    int kind; /* -1: all */
+    bool threads;
+    bool large;
+    struct comm_communicator **world;
+    struct job job[BATCH];
+    size_t jobs, total;
+    uint64_t chance;
+};
+
+/* ------------------------------------------------------------------------------------------------------------ running a batch */
+static void issue_one(struct sweep *sweep, size_t i, int32_t rank)
+{
+    char text[160];
+    enum comm_result result = job_issue(&sweep->job[i], rank, sweep->world[rank]);
+    if (result != COMM_OK)
+        rig_die(__FILE__, __LINE__, "%s: rank %d: the call said %s", job_text(&sweep->job[i], text), rank, comm_result_name(result));
+}
+
+static void wait_one(struct sweep *sweep, size_t i, int32_t rank)
+{
+    char text[160];
+    enum comm_result result = comm_wait(sweep->job[i].request[rank], RIG_PATIENCE);
+    struct comm_error error = {.size = sizeof error};
+    if (result == COMM_OK)
+        return;
+    if (comm_error_detail(sweep->world[rank], &error) != COMM_OK)
+        error.text[0] = 0;
+    rig_die(__FILE__, __LINE__, "%s: rank %d: wait said %s: %s", job_text(&sweep->job[i], text), rank, comm_result_name(result),
+            error.text);
+}
+
+static void drive_rank(void *arg, int32_t rank)
+{
+    struct sweep *sweep = arg;
+    for (size_t i = 0; i < sweep->jobs; i++)
+        issue_one(sweep, i, rank);
+    for (size_t i = sweep->jobs; i-- > 0;)
+        wait_one(sweep, i, rank);
+}
+
+/* One thread for all: now rank by rank, now operation by operation, so that early and late arrivals of every length occur. */
+static void drive_alone(struct sweep *sweep)
+{
+    bool by_rank = oracle_random(&sweep->chance) % 2;
+    size_t outer = by_rank ? (size_t)sweep->ranks : sweep->jobs, inner = by_rank ? sweep->jobs : (size_t)sweep->ranks;
+    for (size_t a = 0; a < outer; a++) {
+        for (size_t b = 0; b < inner; b++)
+            issue_one(sweep, by_rank ? b : a, (int32_t)(by_rank ? a : b));
+    }
+    for (size_t i = 0; i < sweep->jobs; i++) {
+        for (int32_t r = 0; r < sweep->ranks; r++)
+            wait_one(sweep, i, r);
+    }
+}
+
+static void flush_batch(struct sweep *sweep)
+{
+    if (sweep->threads)
+        rig_threads(sweep->ranks, drive_rank, sweep);
+    else
+        drive_alone(sweep);
+    for (size_t i = 0; i < sweep->jobs; i++) {
+        for (int32_t r = 0; r < sweep->ranks; r++)
+            job_verify(&sweep->job[i], r);
+        job_free(&sweep->job[i]);
+    }
+    sweep->total += sweep->jobs;
+    sweep->jobs = 0;
+}
+
+static void add_shape(struct sweep *sweep, struct job_shape shape)
+{
+    if (sweep->thin > 1 && oracle_random(&sweep->chance) % sweep->thin)
+        return;
+    shape.seed = oracle_random(&sweep->chance);
+    job_prepare(&sweep->job[sweep->jobs++], &shape, sweep->ranks);
+    if (sweep->jobs == BATCH)
+        flush_batch(sweep);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the shapes */
+static void add_roots(struct sweep *sweep, struct job_shape shape)
+{
+    int32_t roots[3] = {0, sweep->ranks / 2, sweep->ranks - 1};
+    int32_t last = -1;
+    for (int i = 0; i < (job_kind_has_root(shape.kind) ? 3 : 1); i++) {
+        shape.root = roots[i];
+        if (shape.root == last)
+            continue;
+        last = shape.root;
+        add_shape(sweep, shape);
+        if (shape.kind == JOB_BROADCAST || shape.kind == JOB_BARRIER)
+            continue;
+        shape.in_place = true;
+        add_shape(sweep, shape);
+        shape.in_place = false;
+    }
+}
+
+static void add_counts(struct sweep *sweep, struct job_shape shape)
+{
+    size_t p = (size_t)sweep->ranks, counts[COUNTS] = {0, 1, p - 1, p, p + 1, 97, 5000};
+    if (sweep->large) {
+        shape.n = (300 * 1024 + 136) / oracle_type_bytes(shape.type) + 1;
+        add_roots(sweep, shape);
+        return;
+    }
+    for (int i = 0; i < COUNTS; i++) {
+        shape.n = counts[i];
+        add_roots(sweep, shape);
+    }
+}
+
+static void add_kind(struct sweep *sweep, enum job_kind kind)
+{
+    if (kind == JOB_BARRIER) {
+        for (int i = 0; i < 3; i++)
+            add_shape(sweep, (struct job_shape){.kind = kind, .type = COMM_BYTE});
+        return;
+    }
+    for (int t = 0; t < ORACLE_TYPES; t++) {
+        struct job_shape shape = {.kind = kind, .type = oracle_types[t], .op = COMM_SUM};
+        if (!job_kind_reduces(kind)) {
+            add_counts(sweep, shape);
+            continue;
+        }
+        for (int o = 0; o < ORACLE_OPS; o++) {
+            shape.op = oracle_ops[o];
+            if (oracle_pair(shape.type, shape.op))
+                add_counts(sweep, shape);
+        }
+    }
+}
+
+static size_t sweep_run(struct sweep *sweep)
+{
+    for (int kind = 0; kind < JOB_KINDS; kind++) {
+        if (sweep->kind < 0 || sweep->kind == kind)
+            add_kind(sweep, (enum job_kind)kind);
+    }
+    flush_batch(sweep);
+    return sweep->total;
+}
+
+struct sweep_plan {
+    unsigned thin;
+    int kind;
+    bool threads, large;
+    const char *options;
+};
+
+static size_t sweep_ranks(int32_t ranks, const struct sweep_plan *plan)
+{
+    struct rig rig;
+    struct sweep *sweep = calloc(1, sizeof *sweep);
+    if (!sweep)
+        rig_die(__FILE__, __LINE__, "no memory");
+    rig_note("%d ranks, options \"%s\"%s", ranks, plan->options ? plan->options : "", plan->threads ? ", a thread each" : "");
+    rig_open_options(&rig, ranks, plan->options);
+    sweep->ranks = ranks;
+    sweep->thin = plan->thin * (rig_quick() ? 25 : 1);
+    sweep->kind = plan->kind;
+    sweep->threads = plan->threads;
+    sweep->large = plan->large;
+    sweep->world = rig.world;
+    sweep->chance = (uint64_t)ranks * 1000 + plan->thin;
+    size_t total = sweep_run(sweep);
+    rig_close(&rig);
+    free(sweep);
+    return total;
+}
+
+static void sweep_all(const struct sweep_plan *plan)
+{
+    size_t total = 0;
+    for (int32_t ranks = 1; ranks <= 9; ranks++)
+        total += sweep_ranks(ranks, plan);
+    fprintf(stderr, "    %zu calls compared\n", total);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ tests */
+RIG_TEST(collectives_one_thread)
+{
+    sweep_all(&(struct sweep_plan){.thin = 2, .kind = -1});
+}
+RIG_TEST(collectives_thread_each)
+{
+    sweep_all(&(struct sweep_plan){.thin = 23, .kind = -1, .threads = true});
+}
+RIG_TEST(collectives_large)
+{
+    sweep_all(&(struct sweep_plan){.thin = 29, .kind = -1, .large = true});
+}
+RIG_TEST(collectives_large_thread_each)
+{
+    sweep_all(&(struct sweep_plan){.thin = 149, .kind = -1, .large = true, .threads = true});
+}
+RIG_TEST(collectives_minimal)
+{
+    sweep_all(&(struct sweep_plan){.thin = 17, .kind = -1, .options = "minimal=1"});
+}
+RIG_TEST(collectives_minimal_large)
+{
+    sweep_all(&(struct sweep_plan){.thin = 151, .kind = -1, .large = true, .options = "minimal=1"});
+}
+
+RIG_TEST(collectives_window_4)
+{
+    setenv("COMM_WINDOW", "4", 1);
+    struct rig rig;
+    struct comm_info info = {.size = sizeof info};
+    rig_open(&rig, 2, NULL);
+    MUST(comm_describe(rig.world[0], &info));
+    EQUAL(info.window, 4);
+    rig_close(&rig);
+    sweep_all(&(struct sweep_plan){.thin = 19, .kind = -1});
+    sweep_all(&(struct sweep_plan){.thin = 61, .kind = -1, .options = "minimal=1"});
+}
+
+/* Past the size from which results are written around the cache. */
+RIG_TEST(collectives_huge)
+{
+    struct job job;
+    for (int32_t ranks = 2; ranks <= (rig_quick() ? 2 : 5); ranks++) {
+        struct rig rig;
+        rig_open(&rig, ranks, NULL);
+        for (int kind = JOB_BROADCAST; kind < JOB_KINDS; kind++) {
+            struct job_shape shape = {.kind = (enum job_kind)kind, .type = kind == JOB_REDUCE ? COMM_BF16 : COMM_F32, .op = COMM_SUM};
+            shape.n = (kind >= JOB_ALLGATHER ? 200011 : 800011);
+            shape.seed = (uint64_t)kind;
+            shape.root = ranks - 1;
+            job_prepare(&job, &shape, ranks);
+            for (int32_t r = 0; r < ranks; r++)
+                MUST(job_issue(&job, r, rig.world[r]));
+            rig_wait_all(job.request, (size_t)ranks);
+            for (int32_t r = 0; r < ranks; r++)
+                job_verify(&job, r);
+            job_free(&job);
+        }
+        rig_close(&rig);
+    }
+}
+
+struct algorithm {
+    enum job_kind kind;
+    const char *name;
+};
+
+/* Names that a user may force; the list stands in the documentation of option `algorithm`. */
+static const struct algorithm algorithms[] = {
+    {JOB_ALLREDUCE, "slices"},
+    {JOB_ALLREDUCE, "doubling"},
+};
+
+RIG_TEST(collectives_forced_algorithms)
+{
+    for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++) {
+        char options[64];
+        snprintf(options, sizeof options, "algorithm=%s:%s", job_kind_names[algorithms[i].kind], algorithms[i].name);
+        for (int32_t ranks = 1; ranks <= 9; ranks++)
+            sweep_ranks(ranks, &(struct sweep_plan){.thin = 11, .kind = (int)algorithms[i].kind, .options = options});
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ refusals */
+static void refuse_pair(struct rig *rig, enum job_kind kind, enum comm_type type, comm_op op)
+{
+    uint64_t in[RIG_RANKS_MAX * 4] = {0}, out[RIG_RANKS_MAX * 4] = {0};
+    for (int32_t r = 0; r < rig->ranks; r++) {
+        struct comm_request request = COMM_REQUEST_NONE;
+        struct comm_communicator *c = rig->world[r];
+        enum comm_result result = kind == JOB_REDUCE      ? comm_reduce(c, in, out, 2, type, op, 0, &request)
+                                  : kind == JOB_ALLREDUCE ? comm_allreduce(c, in, out, 2, type, op, &request)
+                                                          : comm_reduce_scatter(c, in, out, 2, type, op, &request);
+        if (result != COMM_ERR_UNSUPPORTED && result != COMM_ERR_ARGUMENT)
+            rig_die(__FILE__, __LINE__, "%s of %s %s: %s, expected a refusal", job_kind_names[kind], oracle_type_name(type),
+                    oracle_op_name(op), comm_result_name(result));
+        IS(comm_test(request), result);
+        IS(comm_wait(request, RIG_S), result);
+    }
+}
+
+/* What has no meaning is refused alike by all, and the communicator goes on, in step. */
+RIG_TEST(collectives_refused_pairs)
+{
+    struct rig rig;
+    rig_open(&rig, 3, NULL);
+    for (int kind = 0; kind < JOB_KINDS; kind++) {
+        if (!job_kind_reduces((enum job_kind)kind))
+            continue;
+        for (int t = 0; t < ORACLE_TYPES; t++) {
+            for (comm_op op = 0; op <= 99; op++) {
+                if (!oracle_pair(oracle_types[t], op))
+                    refuse_pair(&rig, (enum job_kind)kind, oracle_types[t], op);
+            }
+            rig_proves_alive(rig.world, rig.ranks);
+        }
+        refuse_pair(&rig, (enum job_kind)kind, (enum comm_type)77, COMM_SUM);
+        refuse_pair(&rig, (enum job_kind)kind, (enum comm_type)0, COMM_SUM);
+        rig_proves_alive(rig.world, rig.ranks);
+    }
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(collectives_one_thread),
+        cmocka_unit_test(collectives_thread_each),
+        cmocka_unit_test(collectives_large),
+        cmocka_unit_test(collectives_large_thread_each),
+        cmocka_unit_test(collectives_minimal),
+        cmocka_unit_test(collectives_minimal_large),
+        cmocka_unit_test(collectives_window_4),
+        cmocka_unit_test(collectives_huge),
+        cmocka_unit_test(collectives_forced_algorithms),
+        cmocka_unit_test(collectives_refused_pairs),
+    };
+    return cmocka_run_group_tests_name("conform_collectives", tests, NULL, NULL);
+}

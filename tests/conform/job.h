@@ -1,0 +1,50 @@
+/*
+ * job: one call of one collective on all ranks of a communicator, with its data, the image that every rank's memory must have afterwards
+ * (canaries on both sides, holes, inputs that nobody may write), and the comparison. Jobs are prepared before anything is issued, so that
+ * many can be in flight and any thread may issue a rank's part.
+ */
+#ifndef CONFORM_JOB_H
+#define CONFORM_JOB_H
+
+#include "conform/oracle.h"
+#include "conform/rig.h"
+
+enum job_kind { JOB_BARRIER, JOB_BROADCAST, JOB_REDUCE, JOB_ALLREDUCE, JOB_ALLGATHER, JOB_ALLGATHER_V, JOB_REDUCE_SCATTER, JOB_KINDS };
+extern const char *const job_kind_names[JOB_KINDS];
+bool job_kind_reduces(enum job_kind kind);
+bool job_kind_has_root(enum job_kind kind);
+
+struct job_shape {
+    enum job_kind kind;
+    enum comm_type type;
+    comm_op op;
+    int32_t root;
+    size_t n;
+    bool in_place;
+    uint64_t seed;
+};
+
+/* A rank's buffer between canaries: as it is, and as it must be in the end. */
+struct job_region {
+    unsigned char *at, *want;
+    size_t lead, bytes, total; /* payload at + lead, bytes long */
+};
+
+struct job {
+    struct job_shape shape;
+    int32_t ranks;
+    struct job_region in[RIG_RANKS_MAX], out[RIG_RANKS_MAX];
+    size_t counts[RIG_RANKS_MAX], displs[RIG_RANKS_MAX];
+    bool dense; /* displs are not passed */
+    struct comm_request request[RIG_RANKS_MAX];
+};
+
+void job_prepare(struct job *job, const struct job_shape *shape, int32_t ranks);
+/* The call of one rank; its result is returned as it came. */
+enum comm_result job_issue(struct job *job, int32_t rank, struct comm_communicator *c);
+/* Every request is complete: compares all memory of one rank, and dies with the first difference. */
+void job_verify(const struct job *job, int32_t rank);
+void job_free(struct job *job);
+const char *job_text(const struct job *job, char text[160]);
+
+#endif

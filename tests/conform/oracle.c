@@ -1,0 +1,415 @@
+#define _GNU_SOURCE
+#include "conform/oracle.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+const enum comm_type oracle_types[ORACLE_TYPES] = {COMM_F32, COMM_F64, COMM_F16, COMM_BF16, COMM_I8,  COMM_I16,
+                                                   COMM_I32, COMM_I64, COMM_U8,  COMM_U16,  COMM_U32, COMM_U64};
+const comm_op oracle_ops[ORACLE_OPS] = {COMM_SUM, COMM_PROD, COMM_MIN,  COMM_MAX, COMM_AVG, COMM_BAND,
+                                        COMM_BOR, COMM_BXOR, COMM_LAND, COMM_LOR, COMM_LXOR};
+
+/* A value in its accumulator: one of three, by type. */
+union value {
+    float single;
+    double wide;
+    uint64_t integer;
+};
+
+const char *oracle_type_name(enum comm_type type)
+{
+    static const char *const names[ORACLE_TYPES] = {"f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"};
+    for (size_t i = 0; i < ORACLE_TYPES; i++) {
+        if (oracle_types[i] == type)
+            return names[i];
+    }
+    return "byte";
+}
+
+const char *oracle_op_name(comm_op op)
+{
+    static const char *const names[] = {"none", "sum",  "prod", "min",  "max",    "avg",    "band",    "bor",
+                                        "bxor", "land", "lor",  "lxor", "minloc", "maxloc", "replace", "noop"};
+    return op < sizeof names / sizeof *names ? names[op] : "?";
+}
+
+size_t oracle_type_bytes(enum comm_type type)
+{
+    switch ((int)type) {
+    case COMM_I16:
+    case COMM_U16:
+    case COMM_F16:
+    case COMM_BF16:
+        return 2;
+    case COMM_I32:
+    case COMM_U32:
+    case COMM_F32:
+        return 4;
+    case COMM_I64:
+    case COMM_U64:
+    case COMM_F64:
+        return 8;
+    default:
+        return 1;
+    }
+}
+
+bool oracle_is_float(enum comm_type type)
+{
+    return type == COMM_F32 || type == COMM_F64 || type == COMM_F16 || type == COMM_BF16;
+}
+
+static bool is_signed(enum comm_type type)
+{
+    return type >= COMM_I8 && type <= COMM_I64;
+}
+
+bool oracle_pair(enum comm_type type, comm_op op)
+{
+    if (op >= COMM_SUM && op <= COMM_MAX)
+        return true;
+    if (op == COMM_AVG)
+        return oracle_is_float(type);
+    return op >= COMM_BAND && op <= COMM_LXOR && !oracle_is_float(type);
+}
+
+uint64_t oracle_random(uint64_t *state)
+{
+    *state += UINT64_C(0x9e3779b97f4a7c15);
+    uint64_t z = *state;
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ half precision, by
+ * arithmetic */
+static double decode_half(uint16_t bits)
+{
+    double sign = bits >> 15 ? -1.0 : 1.0;
+    int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+    if (exponent == 31)
+        return mantissa ? (double)NAN : sign * (double)INFINITY;
+    return sign * (exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24));
+}
+
+static uint16_t encode_half(double x)
+{
+    uint16_t sign = signbit(x) ? 0x8000 : 0;
+    if (isnan(x))
+        return 0x7e00;
+    double size = fabs(x);
+    if (size >= 65520)
+        return (uint16_t)(sign | 0x7c00);
+    if (size == 0)
+        return sign;
+    int exponent = ilogb(size) < -14 ? -14 : ilogb(size);
+    long units = lrint(ldexp(size, 10 - exponent)); /* ties to even; 2048 carries into the exponent by itself */
+    return (uint16_t)(sign | ((exponent + 14) * 1024 + (int)units));
+}
+
+static double decode_brain(uint16_t bits)
+{
+    uint32_t word = (uint32_t)bits << 16;
+    float single;
+    memcpy(&single, &word, 4);
+    return (double)single;
+}
+
+static uint16_t encode_brain(float x)
+{
+    if (isnan(x))
+        return 0x7fc0;
+    uint32_t word;
+    memcpy(&word, &x, 4);
+    uint16_t low = (uint16_t)(word >> 16);
+    if (isinf(x) || (word & 0xffff) == 0)
+        return low;
+    uint16_t high = (uint16_t)(low + 1);
+    double above = isinf(decode_brain(high)) ? copysign(ldexp(1, 128), (double)x) : decode_brain(high);
+    double down = fabs((double)x - decode_brain(low)), up = fabs(above - (double)x);
+    return down < up || (down == up && (low & 1) == 0) ? low : high;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one element in and out */
+static union value element_load(const void *at, size_t i, enum comm_type type)
+{
+    const unsigned char *from = (const unsigned char *)at + i * oracle_type_bytes(type);
+    union value v = {.integer = 0};
+    uint16_t half;
+    switch ((int)type) {
+    case COMM_F64:
+        memcpy(&v.wide, from, 8);
+        return v;
+    case COMM_F32:
+        memcpy(&v.single, from, 4);
+        return v;
+    case COMM_F16:
+    case COMM_BF16:
+        memcpy(&half, from, 2);
+        v.single = (float)(type == COMM_F16 ? decode_half(half) : decode_brain(half));
+        return v;
+    default:
+        memcpy(&v.integer, from, oracle_type_bytes(type)); /* little-endian hosts */
+        if (is_signed(type)) {
+            unsigned shift = 64 - 8 * (unsigned)oracle_type_bytes(type);
+            v.integer = (uint64_t)((int64_t)(v.integer << shift) >> shift);
+        }
+        return v;
+    }
+}
+
+static void element_store(void *at, size_t i, enum comm_type type, union value v)
+{
+    unsigned char *to = (unsigned char *)at + i * oracle_type_bytes(type);
+    uint16_t half;
+    switch ((int)type) {
+    case COMM_F64:
+        memcpy(to, &v.wide, 8);
+        return;
+    case COMM_F32:
+        memcpy(to, &v.single, 4);
+        return;
+    case COMM_F16:
+    case COMM_BF16:
+        half = type == COMM_F16 ? encode_half((double)v.single) : encode_brain(v.single);
+        memcpy(to, &half, 2);
+        return;
+    default:
+        memcpy(to, &v.integer, oracle_type_bytes(type));
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ operators */
+static double pick_float(double a, double b, bool low)
+{
+    if (isnan(a) || isnan(b))
+        return (double)NAN;
+    if (a == b)
+        return (signbit(a) != 0) == low ? a : b; /* of two zeros the negative one is less */
+    return (a < b) == low ? a : b;
+}
+
+static union value combine_float(union value a, union value b, bool wide, comm_op op)
+{
+    union value v = {.integer = 0};
+    if (op == COMM_MIN || op == COMM_MAX) {
+        double picked = wide ? pick_float(a.wide, b.wide, op == COMM_MIN) : pick_float((double)a.single, (double)b.single, op == COMM_MIN);
+        if (wide)
+            v.wide = picked;
+        else
+            v.single = (float)picked;
+    } else if (wide) {
+        v.wide = op == COMM_PROD ? a.wide * b.wide : a.wide + b.wide;
+    } else {
+        v.single = op == COMM_PROD ? a.single * b.single : a.single + b.single;
+    }
+    return v;
+}
+
+static union value combine_integer(union value a, union value b, enum comm_type type, comm_op op)
+{
+    bool less = is_signed(type) ? (int64_t)a.integer < (int64_t)b.integer : a.integer < b.integer;
+    union value v = {.integer = 0};
+    switch (op) {
+    case COMM_SUM:
+        v.integer = a.integer + b.integer;
+        break;
+    case COMM_PROD:
+        v.integer = a.integer * b.integer;
+        break;
+    case COMM_MIN:
+        v.integer = less ? a.integer : b.integer;
+        break;
+    case COMM_MAX:
+        v.integer = less ? b.integer : a.integer;
+        break;
+    case COMM_BAND:
+        v.integer = a.integer & b.integer;
+        break;
+    case COMM_BOR:
+        v.integer = a.integer | b.integer;
+        break;
+    case COMM_BXOR:
+        v.integer = a.integer ^ b.integer;
+        break;
+    case COMM_LAND:
+        v.integer = a.integer && b.integer;
+        break;
+    case COMM_LOR:
+        v.integer = a.integer || b.integer;
+        break;
+    default:
+        v.integer = !a.integer != !b.integer;
+        break;
+    }
+    /* Wrap to the type's width, as it would lie in memory. */
+    unsigned char bytes[8];
+    element_store(bytes, 0, type, v);
+    return element_load(bytes, 0, type);
+}
+
+static union value combine(union value a, union value b, enum comm_type type, comm_op op)
+{
+    return oracle_is_float(type) ? combine_float(a, b, type == COMM_F64, op) : combine_integer(a, b, type, op);
+}
+
+struct tree {
+    const void *const *in;
+    int32_t ranks;
+    enum comm_type type;
+    comm_op op;
+};
+
+/* The block of 2^level ranks from `first`, cut off at the end of the team: its lower half, and what there is of the upper. */
+static union value tree_block(const struct tree *tree, size_t i, int32_t first, int32_t level)
+{
+    if (level == 0)
+        return element_load(tree->in[first], i, tree->type);
+    union value low = tree_block(tree, i, first, level - 1);
+    int32_t middle = first + (1 << (level - 1));
+    if (middle >= tree->ranks)
+        return low;
+    return combine(low, tree_block(tree, i, middle, level - 1), tree->type, tree->op);
+}
+
+void oracle_reduce(const void *const *in, int32_t ranks, size_t n, enum comm_type type, comm_op op, void *out)
+{
+    struct tree tree = {in, ranks, type, op};
+    int32_t levels = 0;
+    while (1 << levels < ranks)
+        levels++;
+    for (size_t i = 0; i < n; i++) {
+        union value v = tree_block(&tree, i, 0, levels);
+        if (op == COMM_AVG && type == COMM_F64)
+            v.wide /= (double)ranks;
+        else if (op == COMM_AVG)
+            v.single /= (float)ranks;
+        element_store(out, i, type, v);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ data */
+static void store_double(void *at, size_t i, enum comm_type type, double x)
+{
+    union value v = {.integer = 0};
+    if (type == COMM_F64)
+        v.wide = x;
+    else
+        v.single = (float)x;
+    element_store(at, i, type, v);
+}
+
+/* Sums of widely different sizes lose different bits in every order; products stay near one so that they do not all overflow. */
+static double plain_float(enum comm_type type, comm_op op, uint64_t *state)
+{
+    uint64_t bits = oracle_random(state);
+    double mantissa = 1.0 + (double)(bits >> 12) * 0x1p-52, sign = bits & 1 ? -1.0 : 1.0;
+    int spread = op == COMM_PROD ? 1 : type == COMM_F16 ? 9 : 20;
+    int exponent = (int)(bits >> 1 & 1023) % (2 * spread + 1) - spread;
+    return sign * ldexp(mantissa, exponent);
+}
+
+/* Whole elements are special, so that zeros meet zeros and a not-a-number meets numbers. */
+static double special_float(enum comm_type type, comm_op op, uint64_t kind, int32_t rank, uint64_t *state)
+{
+    uint64_t bits = oracle_random(state);
+    double least = type == COMM_F64 ? 0x1p-1074 : type == COMM_F32 ? 0x1p-149 : type == COMM_F16 ? 0x1p-24 : 0x1p-133;
+    double most = type == COMM_F64 ? 0x1.fp1023 : type == COMM_F16 ? 65504 : 0x1.fep127;
+    switch (kind % 6) {
+    case 0:
+        return bits & 1 ? -0.0 : 0.0;
+    case 1:
+        return (bits & 1 ? -1.0 : 1.0) * least * (double)(1 + (bits >> 1 & 63));
+    case 2:
+        return (kind >> 8) % 5 == (uint64_t)rank % 5 ? (bits & 2 ? (double)INFINITY : -(double)INFINITY) : plain_float(type, op, state);
+    case 3:
+        return (kind >> 8) % 5 == (uint64_t)rank % 5 ? (double)NAN : plain_float(type, op, state);
+    case 4:
+        return (bits & 1 ? -1.0 : 1.0) * most;
+    default:
+        return -0.0;
+    }
+}
+
+/* Large numbers that cancel over small ones: what is left shows the order even where the accumulator is much wider than the type. */
+static double cancelling_float(enum comm_type type, uint64_t kind, uint64_t *state)
+{
+    uint64_t bits = oracle_random(state);
+    int reach = type == COMM_F16 ? 14 : type == COMM_F64 ? 40 : 20;
+    if (bits % 3 == 0)
+        return ldexp(1.0 + (double)(bits >> 12) * 0x1p-52, -reach);
+    return (bits & 8 ? -1.0 : 1.0) * ldexp(1.0 + (double)(kind >> 32 & 7) * 0.125, reach);
+}
+
+void oracle_fill(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint64_t shared = seed + i * 0x51ed2701, kind = oracle_random(&shared);
+        uint64_t own = seed ^ (i * 0x9e3779b9 + (uint64_t)rank * UINT64_C(0xd1342543de82ef95) + 1);
+        if (oracle_is_float(type)) {
+            bool sums = op == COMM_SUM || op == COMM_AVG;
+            store_double(at, i, type,
+                         kind % 16 == 3          ? special_float(type, op, kind >> 8, rank, &own)
+                         : kind % 4 == 1 && sums ? cancelling_float(type, kind, &own)
+                                                 : plain_float(type, op, &own));
+            continue;
+        }
+        union value v = {.integer = oracle_random(&own)};
+        if (op == COMM_LAND || op == COMM_LOR || op == COMM_LXOR)
+            v.integer = v.integer >> 8 & (kind % 3 == 0 ? 1 : v.integer & 3);
+        else if (op == COMM_PROD)
+            v.integer |= 1;
+        element_store(at, i, type, v);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ comparing */
+static bool element_is_nan(const void *at, size_t i, enum comm_type type)
+{
+    if (!oracle_is_float(type))
+        return false;
+    union value v = element_load(at, i, type);
+    return type == COMM_F64 ? isnan(v.wide) : isnan(v.single);
+}
+
+size_t oracle_differ(const void *got, const void *want, size_t n, enum comm_type type)
+{
+    size_t bytes = oracle_type_bytes(type);
+    if (n == 0 || memcmp(got, want, n * bytes) == 0)
+        return n;
+    for (size_t i = 0; i < n; i++) {
+        bool same = memcmp((const char *)got + i * bytes, (const char *)want + i * bytes, bytes) == 0;
+        if (!same && !(element_is_nan(got, i, type) && element_is_nan(want, i, type)))
+            return i;
+    }
+    return n;
+}
+
+uint64_t oracle_hash(const void *at, size_t n, enum comm_type type, uint64_t seed)
+{
+    uint64_t hash = seed ^ UINT64_C(0xcbf29ce484222325);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t word = 0;
+        memcpy(&word, (const char *)at + i * oracle_type_bytes(type), oracle_type_bytes(type));
+        if (element_is_nan(at, i, type))
+            word = 0x7fc0;
+        hash = (hash ^ word) * UINT64_C(0x100000001b3);
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
+
+const char *oracle_text(const void *at, size_t i, enum comm_type type, char text[64])
+{
+    union value v = element_load(at, i, type);
+    if (type == COMM_F64)
+        snprintf(text, 64, "%a", v.wide);
+    else if (oracle_is_float(type))
+        snprintf(text, 64, "%a", (double)v.single);
+    else
+        snprintf(text, 64, "0x%" PRIx64, v.integer);
+    return text;
+}

@@ -1,0 +1,207 @@
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { RIG_SLOWER = 5 };
+#else
+enum { RIG_SLOWER = 1 };
+#endif
+enum { RIG_SECONDS = 100, RIG_SKIP = 77 };
+
+static char rig_context[256]; /* written by rig_note before what it describes runs; read when a test ends */
+
+int64_t rig_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * RIG_S + t.tv_nsec;
+}
+
+void rig_nap(int64_t ns)
+{
+    struct timespec t = {ns / RIG_S, ns % RIG_S};
+    while (nanosleep(&t, &t) && errno == EINTR)
+        continue;
+}
+
+bool rig_quick(void)
+{
+    const char *quick = getenv("COMM_TEST_QUICK");
+    return quick && *quick && strcmp(quick, "0") != 0;
+}
+
+void rig_note(const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    vsnprintf(rig_context, sizeof rig_context, format, list);
+    va_end(list);
+}
+
+_Noreturn void rig_die(const char *file, int line, const char *format, ...)
+{
+    char text[512];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    fprintf(stderr, "%s:%d: %s%s%s\n", file, line, text, *rig_context ? "\n    in " : "", rig_context);
+    fflush(stderr);
+    _exit(1);
+}
+
+_Noreturn void rig_skip(const char *why)
+{
+    fprintf(stderr, "skipped: %s\n", why);
+    fflush(stderr);
+    _exit(RIG_SKIP);
+}
+
+void rig_is(enum comm_result got, enum comm_result want, const char *what, const char *file, int line)
+{
+    if (got != want)
+        rig_die(file, line, "%s: %s, expected %s", what, comm_result_name(got), comm_result_name(want));
+}
+
+void rig_equal(long long a, long long b, const char *what, const char *file, int line)
+{
+    if (a != b)
+        rig_die(file, line, "%s: %lld and %lld", what, a, b);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ isolation */
+static void rig_hung(int number)
+{
+    static const char text[] = "hung: no end within the test's time\n    in ";
+    (void)number;
+    ssize_t done = write(2, text, sizeof text - 1);
+    done += write(2, rig_context, strlen(rig_context));
+    done += write(2, "\n", 1);
+    _exit(done > 0 ? 1 : 2);
+}
+
+void rig_isolate(const char *name, void (*body)(void))
+{
+    fflush(NULL);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGALRM, rig_hung);
+        const char *seconds = getenv("COMM_TEST_SECONDS");
+        alarm(seconds ? (unsigned)atoi(seconds) : RIG_SECONDS * RIG_SLOWER);
+        body();
+        exit(0);
+    }
+    int status = 0;
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        continue;
+    if (WIFEXITED(status) && WEXITSTATUS(status) == RIG_SKIP)
+        skip();
+    if (WIFSIGNALED(status))
+        fail_msg("%s ended by signal %d", name, WTERMSIG(status));
+    else if (WEXITSTATUS(status))
+        fail_msg("%s ended with %d", name, WEXITSTATUS(status));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ worlds */
+void rig_open(struct rig *rig, int32_t ranks, const struct comm_config *config)
+{
+    char text[512] = "";
+    struct comm_config own = config ? *config : *COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 30 * RIG_S);
+    own.error_text = text;
+    own.error_text_bytes = sizeof text;
+    memset(rig, 0, sizeof *rig);
+    rig->ranks = ranks;
+    enum comm_result result = comm_open_local(&own, ranks, NULL, rig->world);
+    if (result != COMM_OK)
+        rig_die(__FILE__, __LINE__, "comm_open_local of %d ranks, options \"%s\": %s: %s", ranks, own.options ? own.options : "",
+                comm_result_name(result), text);
+}
+
+void rig_open_options(struct rig *rig, int32_t ranks, const char *options)
+{
+    rig_open(rig, ranks, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 30 * RIG_S, .options = options));
+}
+
+void rig_close(struct rig *rig)
+{
+    for (int32_t r = 0; r < rig->ranks; r++) {
+        if (rig->world[r])
+            MUST(comm_close(rig->world[r], RIG_PATIENCE));
+        rig->world[r] = NULL;
+    }
+}
+
+void rig_wait_all(const struct comm_request *requests, size_t count)
+{
+    enum comm_result result = comm_wait_all(requests, count, RIG_PATIENCE);
+    if (result == COMM_OK)
+        return;
+    for (size_t i = 0; i < count; i++) {
+        enum comm_result one = comm_test(requests[i]);
+        if (one == COMM_OK)
+            continue;
+        struct comm_error error = {.size = sizeof error};
+        bool told = requests[i].comm && comm_error_detail(requests[i].comm, &error) == COMM_OK;
+        rig_die(__FILE__, __LINE__, "request %zu of %zu: %s, wait_all %s: %s", i, count, comm_result_name(one), comm_result_name(result),
+                told ? error.text : "no detail");
+    }
+    rig_die(__FILE__, __LINE__, "wait_all: %s, but every request is complete", comm_result_name(result));
+}
+
+void rig_proves_alive(struct comm_communicator *const *c, int32_t ranks)
+{
+    int32_t in[RIG_RANKS_MAX], out[RIG_RANKS_MAX];
+    struct comm_request request[RIG_RANKS_MAX];
+    for (int32_t r = 0; r < ranks; r++) {
+        in[r] = r + 1;
+        out[r] = -1;
+        MUST(comm_allreduce(c[r], &in[r], &out[r], 1, COMM_I32, COMM_SUM, &request[r]));
+    }
+    rig_wait_all(request, (size_t)ranks);
+    for (int32_t r = 0; r < ranks; r++)
+        EQUAL(out[r], ranks * (ranks + 1) / 2);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ threads */
+struct rig_thread {
+    pthread_t thread;
+    void (*fn)(void *arg, int32_t rank);
+    void *arg;
+    int32_t rank;
+};
+
+static void *rig_thread_run(void *arg)
+{
+    struct rig_thread *thread = arg;
+    thread->fn(thread->arg, thread->rank);
+    return NULL;
+}
+
+void rig_threads(int32_t ranks, void (*fn)(void *arg, int32_t rank), void *arg)
+{
+    struct rig_thread thread[RIG_RANKS_MAX];
+    for (int32_t r = 0; r < ranks; r++) {
+        thread[r] = (struct rig_thread){.fn = fn, .arg = arg, .rank = r};
+        EQUAL(pthread_create(&thread[r].thread, NULL, rig_thread_run, &thread[r]), 0);
+    }
+    for (int32_t r = 0; r < ranks; r++)
+        pthread_join(thread[r].thread, NULL);
+}
