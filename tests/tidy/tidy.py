@@ -234,10 +234,26 @@ def check_include_path(tree):
                 yield path, line_of(text, found.start()), "include/commstream on the include path"
 
 
+def check_contract(tree):
+    """Each test that docs/contract.md names for a rule is there, as a word in a file of tests/."""
+    page = tree.get("docs/contract.md", "")
+    words = set()
+    for path, text in tree.items():
+        if path.startswith("tests/") and (path.endswith(".c") or path.endswith("CMakeLists.txt")):
+            words.update(re.findall(r"\b(?:contract_\d+_\d+\w*|tidy_\w+)", text))
+    for found in re.finditer(r"^\| *(\d+\.\d+) .*\| *([^|]*?) *\|$", page, re.M):
+        names = re.findall(r"`(\w+)`", found.group(2))
+        if not names and found.group(2) != "not built yet":
+            yield "docs/contract.md", line_of(page, found.start()), f"rule {found.group(1)} names neither a test nor 'not built yet'"
+        for name in names:
+            if not any(word == name or word.startswith(name + "_") for word in words):
+                yield "docs/contract.md", line_of(page, found.start()), f"no test is called {name}"
+
+
 RULES = {
     "includes": check_includes, "cycles": check_cycles, "function-length": check_function_length, "file-length": check_file_length,
     "banned": check_banned, "columns": check_columns, "documented": check_documented, "unfinished": check_unfinished,
-    "blanks": check_blanks, "tabs": check_tabs, "listed": check_listed, "include-path": check_include_path,
+    "blanks": check_blanks, "tabs": check_tabs, "listed": check_listed, "include-path": check_include_path, "contract": check_contract,
 }
 
 
