@@ -284,7 +284,7 @@ static bool parse(struct demo *demo, int argc, char **argv)
     demo->bar = isatty(STDOUT_FILENO) != 0;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--epochs") == 0)
-            demo->epochs = atoi(argv[i + 1]);
+            demo->epochs = (int)strtol(argv[i + 1], NULL, 10);
         else if (strcmp(argv[i], "--data") == 0)
             demo->data = argv[i + 1];
         else
