@@ -279,18 +279,19 @@ static bool report(struct demo *demo)
 
 static bool parse(struct demo *demo, int argc, char **argv)
 {
-    demo->epochs = 60;
+    long epochs = 60;
     demo->data = TRAIN_DATA;
     demo->bar = isatty(STDOUT_FILENO) != 0;
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--epochs") == 0)
-            demo->epochs = atoi(argv[i + 1]);
+            epochs = strtol(argv[i + 1], NULL, 10);
         else if (strcmp(argv[i], "--data") == 0)
             demo->data = argv[i + 1];
         else
             return false;
     }
-    return argc % 2 == 1 && demo->epochs >= 1 && demo->epochs <= EPOCHS_MAX;
+    demo->epochs = epochs >= 1 && epochs <= EPOCHS_MAX ? (int)epochs : 0;
+    return argc % 2 == 1 && demo->epochs != 0;
 }
 
 int main(int argc, char **argv)
