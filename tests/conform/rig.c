@@ -180,6 +180,39 @@ void rig_proves_alive(struct comm_communicator *const *c, int32_t ranks)
         EQUAL(out[r], ranks * (ranks + 1) / 2);
 }
 
+void rig_dup(struct comm_communicator *const *c, int32_t ranks, struct comm_communicator **out)
+{
+    struct comm_request request[RIG_RANKS_MAX] = {{NULL, 0}};
+    for (int32_t r = 0; r < ranks; r++)
+        MUST(comm_dup(c[r], NULL, &out[r], &request[r]));
+    rig_wait_all(request, (size_t)ranks);
+    for (int32_t r = 0; r < ranks; r++)
+        CHECK(out[r] != NULL);
+}
+
+void rig_progress_for(struct comm_communicator *any, int64_t ns)
+{
+    int64_t end = rig_now() + ns;
+    while (rig_now() < end) {
+        enum comm_result result = comm_progress(any);
+        CHECK(result == COMM_OK || result == COMM_PENDING);
+    }
+}
+
+void rig_fails_within(struct comm_communicator *c, enum comm_result want, int64_t ns, struct comm_error *error)
+{
+    int64_t start = rig_now();
+    do {
+        enum comm_result moved = comm_progress(c);
+        CHECK(moved == COMM_OK || moved == COMM_PENDING);
+        *error = (struct comm_error){.size = sizeof *error};
+        if (comm_error_detail(c, error) == COMM_OK && error->result == want)
+            return;
+    } while (rig_now() - start < ns);
+    rig_die(__FILE__, __LINE__, "rank %d: no %s within %lld ms; the detail says %s: %s", comm_rank(c), comm_result_name(want),
+            (long long)(ns / RIG_MS), comm_result_name(error->result), error->text);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ threads */
 struct rig_thread {
     pthread_t thread;

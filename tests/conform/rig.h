@@ -58,6 +58,12 @@ void rig_close(struct rig *rig);
 void rig_wait_all(const struct comm_request *requests, size_t count);
 /* One round of a sum over all ranks, checked: the communicator lives. c: one per rank. */
 void rig_proves_alive(struct comm_communicator *const *c, int32_t ranks);
+/* A second communicator over the ranks of c. */
+void rig_dup(struct comm_communicator *const *c, int32_t ranks, struct comm_communicator **out);
+/* Moves the engine for a while. */
+void rig_progress_for(struct comm_communicator *any, int64_t ns);
+/* Within ns the communicator must have failed with want, seen by comm_error_detail; its detail is left in *error. */
+void rig_fails_within(struct comm_communicator *c, enum comm_result want, int64_t ns, struct comm_error *error);
 /* fn(arg, rank) on one thread per rank; returns when all have. */
 void rig_threads(int32_t ranks, void (*fn)(void *arg, int32_t rank), void *arg);
 

@@ -1,0 +1,513 @@
+/* The two lines of a communicator: what is in order, what is not, and what holds back what. */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------------ 1.1 */
+RIG_TEST(contract_1_1_tickets_grow_by_one)
+{
+    struct rig rig;
+    struct comm_request first, second, third;
+    int32_t x = 3;
+    rig_open(&rig, 1, NULL);
+    MUST(comm_barrier(rig.world[0], &first));
+    MUST(comm_broadcast(rig.world[0], &x, 1, COMM_I32, 0, &second));
+    MUST(comm_barrier(rig.world[0], &third));
+    EQUAL(second.ticket, first.ticket + 1);
+    EQUAL(third.ticket, first.ticket + 2);
+    rig_wait_all((struct comm_request[]){third, second, first}, 3);
+    rig_close(&rig);
+}
+
+/* The root of a small broadcast has nothing to wait for, but what stands before it on the line is not done. */
+RIG_TEST(contract_1_1_work_retires_in_order)
+{
+    struct rig rig;
+    struct comm_request reduce[2], cast[2];
+    int32_t in[2] = {1, 2}, out[2] = {0, 0}, value[2] = {7, 0};
+    rig_open(&rig, 2, NULL);
+    MUST(comm_allreduce(rig.world[0], &in[0], &out[0], 1, COMM_I32, COMM_SUM, &reduce[0]));
+    MUST(comm_broadcast(rig.world[0], &value[0], 1, COMM_I32, 0, &cast[0]));
+    rig_progress_for(rig.world[0], 20 * RIG_MS);
+    IS(comm_test(cast[0]), COMM_PENDING);
+    IS(comm_test(reduce[0]), COMM_PENDING);
+    MUST(comm_allreduce(rig.world[1], &in[1], &out[1], 1, COMM_I32, COMM_SUM, &reduce[1]));
+    MUST(comm_wait(reduce[0], RIG_PATIENCE));
+    MUST(comm_wait(cast[0], RIG_PATIENCE));
+    MUST(comm_broadcast(rig.world[1], &value[1], 1, COMM_I32, 0, &cast[1]));
+    MUST(comm_wait(cast[1], RIG_PATIENCE));
+    EQUAL(out[0], 3);
+    EQUAL(out[1], 3);
+    EQUAL(value[1], 7);
+    rig_close(&rig);
+}
+
+/* The request of a group with messages stands behind its messages too. */
+RIG_TEST(contract_1_1_group_with_messages)
+{
+    struct rig rig;
+    struct comm_communicator *group[2];
+    struct comm_request request[2], late;
+    int32_t in[2] = {1, 2}, out[2] = {0, 0}, sent = 9, got = 0;
+    rig_open(&rig, 2, NULL);
+    for (int32_t r = 0; r < 2; r++) {
+        enum comm_result result = comm_group_begin(rig.world[r], &group[r]);
+        if (result == COMM_ERR_UNSUPPORTED)
+            rig_skip("groups are not built");
+        MUST(result);
+        MUST(comm_allreduce(group[r], &in[r], &out[r], 1, COMM_I32, COMM_SUM, NULL));
+    }
+    MUST(comm_recv(group[0], &got, 1, COMM_I32, 1, 4, NULL, NULL));
+    for (int32_t r = 0; r < 2; r++)
+        MUST(comm_group_end(group[r], &request[r]));
+    MUST(comm_wait(request[1], RIG_PATIENCE));
+    rig_progress_for(rig.world[0], 20 * RIG_MS);
+    IS(comm_test(request[0]), COMM_PENDING);
+    EQUAL(out[0], 3);
+    MUST(comm_send(rig.world[1], &sent, 1, COMM_I32, 0, 4, &late));
+    rig_wait_all((struct comm_request[]){request[0], late}, 2);
+    EQUAL(got, 9);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 1.2 */
+struct two_lines {
+    struct rig rig;
+    struct comm_communicator *second[2];
+};
+
+/* A receive that is answered last stands before a collective that must finish first. */
+static void receive_before_collective(void *arg, int32_t rank)
+{
+    struct two_lines *lines = arg;
+    struct comm_communicator *c = lines->rig.world[rank], *d = lines->second[rank];
+    struct comm_request one, two;
+    int32_t in = rank + 1, out = 0, word = 5, got = 0;
+    if (rank == 0) {
+        MUST(comm_recv(c, &got, 1, COMM_I32, 1, 0, NULL, &one));
+        MUST(comm_allreduce(c, &in, &out, 1, COMM_I32, COMM_SUM, &two));
+        MUST(comm_wait(two, RIG_PATIENCE));
+        MUST(comm_send(d, &word, 1, COMM_I32, 1, 0, &two));
+        rig_wait_all((struct comm_request[]){one, two}, 2);
+        EQUAL(got, 6);
+    } else {
+        MUST(comm_allreduce(c, &in, &out, 1, COMM_I32, COMM_SUM, &two));
+        MUST(comm_wait(two, RIG_PATIENCE));
+        MUST(comm_recv(d, &got, 1, COMM_I32, 0, 0, NULL, &one));
+        MUST(comm_wait(one, RIG_PATIENCE));
+        word = 6;
+        MUST(comm_send(c, &word, 1, COMM_I32, 0, 0, &two));
+        MUST(comm_wait(two, RIG_PATIENCE));
+        EQUAL(got, 5);
+    }
+    EQUAL(out, 3);
+}
+
+RIG_TEST(contract_1_2_receive_before_collective)
+{
+    struct two_lines lines;
+    rig_open(&lines.rig, 2, NULL);
+    rig_dup(lines.rig.world, 2, lines.second);
+    rig_threads(2, receive_before_collective, &lines);
+    MUST(comm_close(lines.second[0], RIG_PATIENCE));
+    MUST(comm_close(lines.second[1], RIG_PATIENCE));
+    rig_close(&lines.rig);
+}
+
+/* A manager gets its workers' answers in the order in which they come, and a receive nobody answers stops nothing. */
+RIG_TEST(contract_1_2_manager_and_workers)
+{
+    enum { WORKERS = 5 };
+    struct rig rig;
+    struct comm_request waiting[WORKERS], never, sent;
+    int32_t got[WORKERS] = {0}, word[WORKERS], unread = 0;
+    rig_open(&rig, WORKERS + 1, NULL);
+    MUST(comm_recv(rig.world[0], &unread, 1, COMM_I32, COMM_ANY_PEER, 77, NULL, &never));
+    for (int32_t w = 0; w < WORKERS; w++)
+        MUST(comm_recv(rig.world[0], &got[w], 1, COMM_I32, w + 1, 1, NULL, &waiting[w]));
+    for (int32_t w = WORKERS - 1; w >= 0; w--) {
+        size_t index = COMM_NO_INDEX;
+        word[w] = 100 + w;
+        MUST(comm_send(rig.world[w + 1], &word[w], 1, COMM_I32, 0, 1, &sent));
+        MUST(comm_wait_any(waiting, WORKERS, RIG_PATIENCE, &index));
+        EQUAL(index, w);
+        EQUAL(got[w], 100 + w);
+        MUST(comm_wait(sent, RIG_PATIENCE));
+    }
+    rig_proves_alive(rig.world, rig.ranks);
+    IS(comm_test(never), COMM_PENDING);
+    MUST(comm_cancel(never));
+    IS(comm_wait(never, RIG_PATIENCE), COMM_ERR_CANCELLED);
+    rig_close(&rig);
+}
+
+/* More sends than the window has places, on both sides, and only then the receives. */
+static void sends_then_receives(void *arg, int32_t rank)
+{
+    enum { MANY = 40 };
+    struct rig *rig = arg;
+    size_t sizes[2] = {8, 40000};
+    for (int s = 0; s < 2; s++) {
+        struct comm_request request[2 * MANY];
+        unsigned char *out = malloc(MANY * sizes[s]), *in = malloc(MANY * sizes[s]);
+        CHECK(out && in);
+        for (size_t i = 0; i < MANY; i++) {
+            memset(out + i * sizes[s], (int)(i + 1) + rank * 100, sizes[s]);
+            MUST(comm_send(rig->world[rank], out + i * sizes[s], sizes[s], COMM_BYTE, 1 - rank, (uint32_t)i, &request[i]));
+        }
+        for (size_t i = 0; i < MANY; i++)
+            MUST(comm_recv(rig->world[rank], in + i * sizes[s], sizes[s], COMM_BYTE, 1 - rank, (uint32_t)i, NULL, &request[MANY + i]));
+        rig_wait_all(request, 2 * MANY);
+        for (size_t i = 0; i < MANY; i++) {
+            EQUAL(in[i * sizes[s]], (unsigned char)(i + 1 + (size_t)(1 - rank) * 100));
+            EQUAL(in[(i + 1) * sizes[s] - 1], in[i * sizes[s]]);
+        }
+        free(out);
+        free(in);
+    }
+}
+
+RIG_TEST(contract_1_2_more_sends_than_window)
+{
+    struct rig rig;
+    setenv("COMM_WINDOW", "4", 1);
+    rig_open(&rig, 2, NULL);
+    rig_threads(2, sends_then_receives, &rig);
+    rig_close(&rig);
+}
+
+/* A send that must wait for a collective's result holds back the next one of its pair, so matching keeps the order of the calls. */
+RIG_TEST(contract_1_2_held_back_keeps_order)
+{
+    struct rig rig;
+    struct comm_request send[2], receive[2], reduce[2];
+    int32_t in[2] = {1, 2}, sum[2] = {0, 0}, other = 50, got[2] = {0, 0};
+    rig_open(&rig, 2, NULL);
+    MUST(comm_allreduce(rig.world[0], &in[0], &sum[0], 1, COMM_I32, COMM_SUM, &reduce[0]));
+    MUST(comm_send(rig.world[0], &sum[0], 1, COMM_I32, 1, 5, &send[0]));
+    MUST(comm_send(rig.world[0], &other, 1, COMM_I32, 1, 5, &send[1]));
+    MUST(comm_recv(rig.world[1], &got[0], 1, COMM_I32, 0, 5, NULL, &receive[0]));
+    MUST(comm_recv(rig.world[1], &got[1], 1, COMM_I32, 0, 5, NULL, &receive[1]));
+    rig_progress_for(rig.world[1], 20 * RIG_MS);
+    IS(comm_test(receive[0]), COMM_PENDING);
+    IS(comm_test(receive[1]), COMM_PENDING);
+    MUST(comm_allreduce(rig.world[1], &in[1], &sum[1], 1, COMM_I32, COMM_SUM, &reduce[1]));
+    rig_wait_all((struct comm_request[]){reduce[0], reduce[1], send[0], send[1], receive[0], receive[1]}, 6);
+    EQUAL(got[0], 3);
+    EQUAL(got[1], 50);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 1.3 */
+RIG_TEST(contract_1_3_requests_name_their_line)
+{
+    struct rig rig;
+    struct comm_request work, message, answer;
+    int32_t word = 1, got = 0;
+    rig_open(&rig, 1, NULL);
+    MUST(comm_barrier(rig.world[0], &work));
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 0, 3, NULL, &message));
+    CHECK(work.comm == rig.world[0] && work.ticket >> 63 == 0);
+    CHECK(message.comm == rig.world[0] && message.ticket >> 63 == 1);
+    MUST(comm_wait(work, RIG_PATIENCE));
+    for (int i = 0; i < 3; i++) {
+        struct comm_request copy = work;
+        MUST(comm_test(copy));
+        IS(comm_test(message), COMM_PENDING);
+    }
+    MUST(comm_send(rig.world[0], &word, 1, COMM_I32, 0, 3, &answer));
+    rig_wait_all((struct comm_request[]){message, answer, message, work}, 4);
+    EQUAL(got, 1);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 1.4 */
+/* Each sum reads what the one before it wrote; nobody waits in between. */
+RIG_TEST(contract_1_4_conflicting_work_is_ordered)
+{
+    enum { LENGTH = 50, N = 600 };
+    struct rig rig;
+    static int64_t buffer[2][2][N];
+    struct comm_request last[2];
+    rig_open(&rig, 2, NULL);
+    for (int32_t r = 0; r < 2; r++) {
+        for (size_t i = 0; i < N; i++)
+            buffer[r][0][i] = (int64_t)i + r;
+        for (int k = 0; k < LENGTH; k++)
+            MUST(comm_allreduce(rig.world[r], buffer[r][k % 2], buffer[r][1 - k % 2], N, COMM_I64, COMM_SUM, &last[r]));
+    }
+    rig_wait_all(last, 2);
+    for (size_t i = 0; i < N; i++) {
+        EQUAL(buffer[0][LENGTH % 2][i], (2 * (uint64_t)i + 1) << (LENGTH - 1)); /* doubled by every sum after the first */
+        EQUAL(buffer[1][LENGTH % 2][i], (2 * (uint64_t)i + 1) << (LENGTH - 1));
+    }
+    rig_close(&rig);
+}
+
+/* A collective that reads what a pending receive will write waits for it; a send of a result waits for the result. */
+RIG_TEST(contract_1_4_work_and_messages_conflict)
+{
+    struct rig rig;
+    struct comm_request request[6];
+    int32_t slot[2] = {-1, 10}, sum[2] = {0, 0}, word = 32, back = 0;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_recv(rig.world[0], &slot[0], 1, COMM_I32, 1, 1, NULL, &request[0]));
+    MUST(comm_allreduce(rig.world[0], &slot[0], &sum[0], 1, COMM_I32, COMM_SUM, &request[1]));
+    MUST(comm_send(rig.world[0], &sum[0], 1, COMM_I32, 1, 2, &request[2]));
+    MUST(comm_allreduce(rig.world[1], &slot[1], &sum[1], 1, COMM_I32, COMM_SUM, &request[3]));
+    MUST(comm_recv(rig.world[1], &back, 1, COMM_I32, 0, 2, NULL, &request[4]));
+    rig_progress_for(rig.world[0], 20 * RIG_MS);
+    for (int i = 0; i < 5; i++)
+        IS(comm_test(request[i]), COMM_PENDING);
+    MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 1, &request[5]));
+    rig_wait_all(request, 6);
+    EQUAL(sum[0], 42);
+    EQUAL(sum[1], 42);
+    EQUAL(back, 42);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 1.5 */
+/* Gradients that are computed after the call, before the gate opens. */
+RIG_TEST(contract_1_5_a_queue_wait_is_a_fence)
+{
+    struct rig rig;
+    struct comm_event *gate;
+    struct comm_request early, reduce[2], held, answer[2];
+    int32_t in[2] = {0, 2}, out[2] = {0, 0}, words[3] = {11, 12, 0}, got[2] = {0, 0};
+    rig_open(&rig, 2, NULL);
+    MUST(comm_event_create(rig.world[0], &gate));
+    MUST(comm_event_reset(gate));
+    MUST(comm_recv(rig.world[0], &words[2], 1, COMM_I32, 1, 1, NULL, &early));
+    MUST(comm_queue_wait_event(rig.world[0], gate));
+    MUST(comm_allreduce(rig.world[0], &in[0], &out[0], 1, COMM_I32, COMM_SUM, &reduce[0]));
+    MUST(comm_send(rig.world[0], &words[0], 1, COMM_I32, 1, 2, &held));
+    MUST(comm_allreduce(rig.world[1], &in[1], &out[1], 1, COMM_I32, COMM_SUM, &reduce[1]));
+    MUST(comm_recv(rig.world[1], &got[0], 1, COMM_I32, 0, 2, NULL, &answer[0]));
+    MUST(comm_send(rig.world[1], &words[1], 1, COMM_I32, 0, 1, &answer[1]));
+    MUST(comm_wait(early, RIG_PATIENCE)); /* posted before the fence: not held */
+    EQUAL(words[2], 12);
+    rig_progress_for(rig.world[0], 30 * RIG_MS);
+    IS(comm_test(reduce[0]), COMM_PENDING);
+    IS(comm_test(reduce[1]), COMM_PENDING);
+    IS(comm_test(held), COMM_PENDING);
+    IS(comm_test(answer[0]), COMM_PENDING);
+    in[0] = 40;
+    words[0] = 13;
+    MUST(comm_event_set(gate));
+    rig_wait_all((struct comm_request[]){reduce[0], reduce[1], held, answer[0], answer[1]}, 5);
+    EQUAL(out[0], 42);
+    EQUAL(out[1], 42);
+    EQUAL(got[0], 13);
+    comm_event_destroy(gate);
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_1_5_messages_pass_a_barrier)
+{
+    struct rig rig;
+    struct comm_request barrier[2], pair[4];
+    int32_t word[2] = {1, 2}, got[2] = {0, 0};
+    rig_open(&rig, 2, NULL);
+    MUST(comm_barrier(rig.world[0], &barrier[0]));
+    for (int32_t r = 0; r < 2; r++) {
+        MUST(comm_send(rig.world[r], &word[r], 1, COMM_I32, 1 - r, 0, &pair[2 * r]));
+        MUST(comm_recv(rig.world[r], &got[r], 1, COMM_I32, 1 - r, 0, NULL, &pair[2 * r + 1]));
+    }
+    rig_wait_all(pair, 4);
+    EQUAL(got[0], 2);
+    EQUAL(got[1], 1);
+    IS(comm_test(barrier[0]), COMM_PENDING);
+    MUST(comm_barrier(rig.world[1], &barrier[1]));
+    rig_wait_all(barrier, 2);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 1.6 */
+RIG_TEST(contract_1_6_markers_cover_both_lines_and_hold_nothing)
+{
+    struct rig rig;
+    struct comm_event *event;
+    struct comm_request receive, sent;
+    int32_t got = 0, word = 4;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_event_create(rig.world[0], &event));
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, &receive));
+    MUST(comm_event_record(event, rig.world[0]));
+    struct comm_request last = comm_last(rig.world[0]);
+    rig_proves_alive(rig.world, 2); /* later work is not held back */
+    IS(comm_test(last), COMM_PENDING);
+    IS(comm_event_query(event), COMM_PENDING);
+    MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 0, &sent));
+    rig_wait_all((struct comm_request[]){last, receive, sent}, 3);
+    MUST(comm_event_sync(event, RIG_PATIENCE));
+    EQUAL(got, 4);
+    MUST(comm_sync(rig.world[0]));
+    MUST(comm_sync(rig.world[1]));
+    MUST(comm_wait(comm_last(rig.world[1]), 0));
+    comm_event_destroy(event);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 1.7 */
+RIG_TEST(contract_1_7_only_collectives_are_numbered)
+{
+    struct rig rig;
+    struct comm_event *event;
+    struct comm_request first, second, message[2];
+    struct comm_request_info one = {.size = sizeof one}, two = {.size = sizeof two};
+    int32_t word = 1, got = 0;
+    rig_open(&rig, 1, NULL);
+    MUST(comm_event_create(rig.world[0], &event));
+    MUST(comm_barrier(rig.world[0], &first));
+    MUST(comm_queue_wait_event(rig.world[0], event));
+    MUST(comm_send(rig.world[0], &word, 1, COMM_I32, 0, 0, &message[0]));
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 0, 0, NULL, &message[1]));
+    MUST(comm_barrier(rig.world[0], &second));
+    rig_wait_all((struct comm_request[]){first, second, message[0], message[1]}, 4);
+    MUST(comm_describe_request(first, &one));
+    MUST(comm_describe_request(second, &two));
+    EQUAL(two.sequence, one.sequence + 1);
+    EQUAL(two.result, COMM_OK);
+    CHECK(one.queued_ns && one.queued_ns <= one.started_ns && one.started_ns <= one.completed_ns);
+    comm_event_destroy(event);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 1.8 */
+/* Rank 0's first call is refused; its second must not meet rank 1's first, though they look alike. */
+RIG_TEST(contract_1_8_a_refused_call_keeps_ranks_in_step)
+{
+    struct rig rig;
+    struct comm_request refused, after, request[4];
+    struct comm_error error;
+    int32_t in[3] = {1, 2, 4}, x[3] = {0, 0, 0}, y[3] = {0, 0, 0};
+    rig_open(&rig, 3, NULL);
+    enum comm_result told = comm_allreduce(rig.world[0], &in[0], &x[0], 1, (enum comm_type)99, COMM_SUM, &refused);
+    CHECK(told < 0);
+    IS(comm_test(refused), told);
+    MUST(comm_allreduce(rig.world[0], &in[0], &y[0], 1, COMM_I32, COMM_SUM, &after));
+    for (int32_t r = 1; r < 3; r++) {
+        MUST(comm_allreduce(rig.world[r], &in[r], &x[r], 1, COMM_I32, COMM_SUM, &request[2 * r - 2]));
+        MUST(comm_allreduce(rig.world[r], &in[r], &y[r], 1, COMM_I32, COMM_SUM, &request[2 * r - 1]));
+    }
+    int64_t start = rig_now();
+    for (int i = 0; i < 4; i++)
+        IS(comm_wait(request[i], RIG_PATIENCE), COMM_ERR_REFUSED);
+    IS(comm_wait(after, RIG_PATIENCE), COMM_ERR_REFUSED);
+    CHECK(rig_now() - start < 2 * RIG_S);
+    for (int32_t r = 0; r < 3; r++) {
+        rig_fails_within(rig.world[r], COMM_ERR_REFUSED, RIG_S, &error);
+        EQUAL(error.rank, 0);
+        CHECK(strlen(error.text) > 0);
+    }
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_1_8_refused_by_all_goes_on)
+{
+    struct rig rig;
+    int32_t word = 0;
+    rig_open(&rig, 3, NULL);
+    for (int i = 0; i < 200; i++) {
+        for (int32_t r = 0; r < 3; r++) {
+            struct comm_request request;
+            enum comm_result told = comm_broadcast(rig.world[r], &word, 1, COMM_I32, 3, &request);
+            IS(told, COMM_ERR_ARGUMENT);
+            IS(comm_test(request), COMM_ERR_ARGUMENT);
+        }
+        if (i % 50 == 0)
+            rig_proves_alive(rig.world, 3);
+    }
+    rig_proves_alive(rig.world, 3);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 1.9 */
+RIG_TEST(contract_1_9_a_call_never_blocks_for_room)
+{
+    enum { MANY = 5000 };
+    struct rig rig;
+    static int32_t out[2][MANY], in[2][MANY];
+    struct comm_request last[2];
+    rig_open(&rig, 2, NULL);
+    for (int32_t r = 0; r < 2; r++) {
+        for (int i = 0; i < MANY; i++) {
+            in[r][i] = i * (r + 1);
+            MUST(comm_allreduce(rig.world[r], &in[r][i], &out[r][i], 1, COMM_I32, COMM_SUM, &last[r]));
+        }
+    }
+    rig_wait_all(last, 2);
+    for (int i = 0; i < MANY; i++) {
+        EQUAL(out[0][i], 3 * i);
+        EQUAL(out[1][i], 3 * i);
+    }
+    rig_close(&rig);
+}
+
+static long fill_queue(struct comm_communicator *c, long most)
+{
+    for (long i = 0; i < most; i++) {
+        enum comm_result result = comm_barrier(c, NULL);
+        if (result == COMM_ERR_FULL)
+            return i;
+        MUST(result);
+    }
+    return most;
+}
+
+RIG_TEST(contract_1_9_full_takes_nothing)
+{
+    struct rig rig;
+    rig_open(&rig, 2, NULL);
+    long held = fill_queue(rig.world[0], 70000);
+    CHECK(held > 60000 && held <= 65536);
+    IS(comm_barrier(rig.world[0], NULL), COMM_ERR_FULL);
+    for (long i = 0; i < held; i++) {
+        enum comm_result result = comm_barrier(rig.world[1], NULL);
+        if (result == COMM_ERR_FULL) {
+            result = comm_progress(rig.world[1]);
+            CHECK(result == COMM_OK || result == COMM_PENDING);
+            i--;
+        } else {
+            MUST(result);
+        }
+    }
+    MUST(comm_sync(rig.world[0]));
+    MUST(comm_sync(rig.world[1]));
+    rig_proves_alive(rig.world, 2); /* what was refused as FULL took no number */
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_1_1_tickets_grow_by_one),
+        cmocka_unit_test(contract_1_1_work_retires_in_order),
+        cmocka_unit_test(contract_1_1_group_with_messages),
+        cmocka_unit_test(contract_1_2_receive_before_collective),
+        cmocka_unit_test(contract_1_2_manager_and_workers),
+        cmocka_unit_test(contract_1_2_more_sends_than_window),
+        cmocka_unit_test(contract_1_2_held_back_keeps_order),
+        cmocka_unit_test(contract_1_3_requests_name_their_line),
+        cmocka_unit_test(contract_1_4_conflicting_work_is_ordered),
+        cmocka_unit_test(contract_1_4_work_and_messages_conflict),
+        cmocka_unit_test(contract_1_5_a_queue_wait_is_a_fence),
+        cmocka_unit_test(contract_1_5_messages_pass_a_barrier),
+        cmocka_unit_test(contract_1_6_markers_cover_both_lines_and_hold_nothing),
+        cmocka_unit_test(contract_1_7_only_collectives_are_numbered),
+        cmocka_unit_test(contract_1_8_a_refused_call_keeps_ranks_in_step),
+        cmocka_unit_test(contract_1_8_refused_by_all_goes_on),
+        cmocka_unit_test(contract_1_9_a_call_never_blocks_for_room),
+        cmocka_unit_test(contract_1_9_full_takes_nothing),
+    };
+    return cmocka_run_group_tests_name("contract_1", tests, NULL, NULL);
+}

@@ -1,0 +1,209 @@
+/* Messages: when a send is complete, what a receive matches, what ends a receive alone. */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Small sends need no receiver; the buffer is the caller's again when the request says so, and the bytes are those of the call. */
+RIG_TEST(contract_1_11_a_send_is_complete_when_its_buffer_is_free)
+{
+    struct rig rig;
+    struct comm_request send, receive;
+    int32_t word = 7, got = 0;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_send(rig.world[0], &word, 1, COMM_I32, 1, 0, &send));
+    MUST(comm_wait(send, RIG_PATIENCE));
+    word = 8;
+    MUST(comm_recv(rig.world[1], &got, 1, COMM_I32, 0, 0, NULL, &receive));
+    MUST(comm_wait(receive, RIG_PATIENCE));
+    EQUAL(got, 7);
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_1_11_truncation_ends_one_receive)
+{
+    size_t lengths[] = {2, 16, 5000, 300000};
+    struct rig rig;
+    rig_open(&rig, 2, NULL);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        struct comm_request send, receive;
+        struct comm_status status = {0};
+        unsigned char *out = calloc(1, lengths[i]), *in = malloc(lengths[i]);
+        CHECK(out && in);
+        memset(in, 0x5a, lengths[i]);
+        MUST(comm_recv(rig.world[1], in, lengths[i] - 1, COMM_BYTE, 0, 3, &status, &receive));
+        MUST(comm_send(rig.world[0], out, lengths[i], COMM_BYTE, 1, 3, &send));
+        IS(comm_wait(receive, RIG_PATIENCE), COMM_ERR_TRUNCATED);
+        MUST(comm_wait(send, RIG_PATIENCE));
+        EQUAL(in[lengths[i] - 1], 0x5a);
+        EQUAL(status.bytes, lengths[i]);
+        rig_proves_alive(rig.world, 2);
+        IS(comm_test(receive), COMM_ERR_TRUNCATED);
+        free(out);
+        free(in);
+    }
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_1_11_cancel)
+{
+    struct rig rig;
+    struct comm_request unmatched, matched, send, work;
+    int32_t word = 1, got = 0, other = 0;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_recv(rig.world[0], &other, 1, COMM_I32, 1, 9, NULL, &unmatched));
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 8, NULL, &matched));
+    MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 8, &send));
+    MUST(comm_wait(matched, RIG_PATIENCE));
+    IS(comm_cancel(matched), COMM_ERR_STATE);
+    MUST(comm_cancel(unmatched));
+    IS(comm_wait(unmatched, RIG_PATIENCE), COMM_ERR_CANCELLED);
+    MUST(comm_barrier(rig.world[0], &work));
+    IS(comm_cancel(work), COMM_ERR_STATE);
+    MUST(comm_barrier(rig.world[1], NULL));
+    rig_wait_all((struct comm_request[]){send, work, matched}, 3);
+    /* What was cancelled takes no message: the next receive gets it. */
+    word = 33;
+    MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 9, &send));
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 9, NULL, &matched));
+    rig_wait_all((struct comm_request[]){send, matched}, 2);
+    EQUAL(got, 33);
+    EQUAL(other, 0);
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_1_11_order_per_pair_and_wildcards)
+{
+    enum { MANY = 30 };
+    struct rig rig;
+    struct comm_request request[4 * MANY];
+    struct comm_status status[2 * MANY] = {{0}};
+    int32_t out[2][MANY], in[2 * MANY];
+    rig_open(&rig, 3, NULL);
+    for (int i = 0; i < MANY; i++) {
+        for (int32_t r = 0; r < 2; r++) {
+            out[r][i] = (r + 1) * 1000 + i;
+            MUST(comm_send(rig.world[r + 1], &out[r][i], 1, COMM_I32, 0, (uint32_t)i, &request[2 * i + r]));
+        }
+    }
+    for (int i = 0; i < 2 * MANY; i++)
+        MUST(comm_recv(rig.world[0], &in[i], 1, COMM_I32, COMM_ANY_PEER, COMM_ANY_TAG, &status[i], &request[2 * MANY + i]));
+    rig_wait_all(request, 4 * MANY);
+    int next[2] = {0, 0};
+    for (int i = 0; i < 2 * MANY; i++) {
+        CHECK(status[i].peer == 1 || status[i].peer == 2);
+        int *expected = &next[status[i].peer - 1];
+        EQUAL(status[i].tag, *expected);
+        EQUAL(status[i].bytes, 4);
+        EQUAL(in[i], status[i].peer * 1000 + *expected);
+        ++*expected;
+    }
+    EQUAL(next[0], MANY);
+    EQUAL(next[1], MANY);
+    rig_close(&rig);
+}
+
+/* The oldest receive that fits takes a message, whether it is general or exact, and only that one. */
+RIG_TEST(contract_1_11_a_wildcard_matches_once)
+{
+    struct rig rig;
+    struct comm_request any, exact, send[2];
+    struct comm_status status = {0};
+    int32_t word[2] = {1, 2}, got[2] = {0, 0};
+    rig_open(&rig, 2, NULL);
+    MUST(comm_recv(rig.world[0], &got[0], 1, COMM_I32, COMM_ANY_PEER, COMM_ANY_TAG, &status, &any));
+    MUST(comm_recv(rig.world[0], &got[1], 1, COMM_I32, 1, 5, NULL, &exact));
+    MUST(comm_send(rig.world[1], &word[0], 1, COMM_I32, 0, 5, &send[0]));
+    MUST(comm_wait(any, RIG_PATIENCE));
+    IS(comm_test(exact), COMM_PENDING);
+    MUST(comm_send(rig.world[1], &word[1], 1, COMM_I32, 0, 5, &send[1]));
+    rig_wait_all((struct comm_request[]){exact, send[0], send[1]}, 3);
+    EQUAL(got[0], 1);
+    EQUAL(got[1], 2);
+    EQUAL(status.tag, 5);
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_1_11_tags_are_taken_out_of_order)
+{
+    enum { MANY = 12 };
+    size_t sizes[] = {0, 4, 3000, 90000};
+    struct rig rig;
+    rig_open(&rig, 2, NULL);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        struct comm_request request[2 * MANY];
+        unsigned char *out = malloc(MANY * sizes[s] + 1), *in = malloc(MANY * sizes[s] + 1);
+        CHECK(out && in);
+        for (size_t i = 0; i < MANY; i++) {
+            memset(out + i * sizes[s], (int)i + 1, sizes[s]);
+            MUST(comm_send(rig.world[1], out + i * sizes[s], sizes[s], COMM_BYTE, 0, (uint32_t)i, &request[i]));
+        }
+        for (size_t i = MANY; i-- > 0;)
+            MUST(comm_recv(rig.world[0], in + i * sizes[s], sizes[s], COMM_BYTE, 1, (uint32_t)i, NULL, &request[MANY + i]));
+        rig_wait_all(request, 2 * MANY);
+        CHECK(memcmp(in, out, MANY * sizes[s]) == 0);
+        free(out);
+        free(in);
+    }
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_1_11_probe)
+{
+    struct rig rig;
+    struct comm_request send, receive;
+    struct comm_status status = {0};
+    int32_t words[3] = {1, 2, 3}, got[3] = {0, 0, 0};
+    rig_open(&rig, 2, NULL);
+    IS(comm_probe(rig.world[0], 1, 6, 0, &status), COMM_PENDING);
+    MUST(comm_send(rig.world[1], words, 3, COMM_I32, 0, 6, &send));
+    MUST(comm_probe(rig.world[0], COMM_ANY_PEER, COMM_ANY_TAG, RIG_PATIENCE, &status));
+    EQUAL(status.peer, 1);
+    EQUAL(status.tag, 6);
+    EQUAL(status.bytes, 12);
+    MUST(comm_recv(rig.world[0], got, 3, COMM_I32, 1, 6, NULL, &receive));
+    rig_wait_all((struct comm_request[]){send, receive}, 2);
+    EQUAL(got[2], 3);
+    IS(comm_probe(rig.world[0], 1, 6, 0, &status), COMM_PENDING);
+    rig_close(&rig);
+}
+
+/* Wrong arguments of a message are the caller's alone. */
+RIG_TEST(contract_1_11_refused_messages)
+{
+    struct rig rig;
+    struct comm_request request;
+    int32_t word = 0;
+    rig_open(&rig, 2, NULL);
+    IS(comm_send(rig.world[0], &word, 1, COMM_I32, 2, 0, &request), COMM_ERR_ARGUMENT);
+    IS(comm_test(request), COMM_ERR_ARGUMENT);
+    IS(comm_send(rig.world[0], &word, 1, COMM_I32, COMM_ANY_PEER, 0, NULL), COMM_ERR_ARGUMENT);
+    IS(comm_send(rig.world[0], &word, 1, COMM_I32, 1, COMM_ANY_TAG, NULL), COMM_ERR_ARGUMENT);
+    IS(comm_send(rig.world[0], NULL, 1, COMM_I32, 1, 0, NULL), COMM_ERR_ARGUMENT);
+    IS(comm_recv(rig.world[0], &word, 1, COMM_I32, -2, 0, NULL, NULL), COMM_ERR_ARGUMENT);
+    IS(comm_recv(rig.world[0], &word, 1, (enum comm_type)0, 1, 0, NULL, NULL), COMM_ERR_ARGUMENT);
+    IS(comm_send(rig.world[0], &word, SIZE_MAX, COMM_I32, 1, 0, NULL), COMM_ERR_ARGUMENT);
+    rig_proves_alive(rig.world, 2);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_1_11_a_send_is_complete_when_its_buffer_is_free),
+        cmocka_unit_test(contract_1_11_truncation_ends_one_receive),
+        cmocka_unit_test(contract_1_11_cancel),
+        cmocka_unit_test(contract_1_11_order_per_pair_and_wildcards),
+        cmocka_unit_test(contract_1_11_a_wildcard_matches_once),
+        cmocka_unit_test(contract_1_11_tags_are_taken_out_of_order),
+        cmocka_unit_test(contract_1_11_probe),
+        cmocka_unit_test(contract_1_11_refused_messages),
+    };
+    return cmocka_run_group_tests_name("contract_1_messages", tests, NULL, NULL);
+}

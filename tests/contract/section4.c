@@ -1,0 +1,405 @@
+/* Failure: one cause on all ranks, in time; what is sticky and what is not; mismatches; revoke, abort and close. */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------------ 4.1, 4.2 */
+RIG_TEST(contract_4_1_one_cause_on_all)
+{
+    enum { RANKS = 4 };
+    struct rig rig;
+    struct comm_request pending[RANKS], message, later;
+    struct comm_error error[RANKS];
+    int32_t in = 1, out[RANKS], got = 0;
+    rig_open(&rig, RANKS, NULL);
+    rig_proves_alive(rig.world, RANKS);
+    struct comm_request before = comm_last(rig.world[0]);
+    MUST(comm_wait(before, RIG_PATIENCE));
+    MUST(comm_recv(rig.world[3], &got, 1, COMM_I32, 0, 0, NULL, &message));
+    for (int32_t r = 0; r < 3; r++)
+        MUST(comm_allreduce(rig.world[r], &in, &out[r], 1, COMM_I32, COMM_SUM, &pending[r]));
+    MUST(comm_revoke(rig.world[2]));
+    for (int32_t r = 0; r < 3; r++)
+        IS(comm_wait(pending[r], RIG_PATIENCE), COMM_ERR_REVOKED);
+    IS(comm_wait(message, RIG_PATIENCE), COMM_ERR_REVOKED);
+    for (int32_t r = 0; r < RANKS; r++) {
+        rig_fails_within(rig.world[r], COMM_ERR_REVOKED, RIG_S, &error[r]);
+        EQUAL(error[r].rank, 2);
+        EQUAL(error[r].sequence, error[0].sequence);
+        CHECK(strcmp(error[r].cause, error[0].cause) == 0 && strcmp(error[r].operation, error[0].operation) == 0);
+        enum comm_result result = comm_barrier(rig.world[r], &later);
+        CHECK(result == COMM_OK || result == COMM_ERR_REVOKED);
+        IS(comm_wait(later, RIG_PATIENCE), COMM_ERR_REVOKED);
+        IS(comm_sync(rig.world[r]), COMM_ERR_REVOKED);
+    }
+    MUST(comm_test(before)); /* what had finished stays finished */
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_4_2_other_communicators_go_on)
+{
+    struct rig rig;
+    struct comm_communicator *second[3];
+    struct comm_error error;
+    rig_open(&rig, 3, NULL);
+    rig_dup(rig.world, 3, second);
+    MUST(comm_revoke(second[1]));
+    for (int32_t r = 0; r < 3; r++)
+        rig_fails_within(second[r], COMM_ERR_REVOKED, RIG_S, &error);
+    for (int i = 0; i < 20; i++)
+        rig_proves_alive(rig.world, 3);
+    for (int32_t r = 0; r < 3; r++)
+        MUST(comm_close(second[r], RIG_PATIENCE));
+    rig_proves_alive(rig.world, 3);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 4.4 */
+RIG_TEST(contract_4_4_what_is_not_sticky)
+{
+    struct rig rig;
+    struct comm_request request;
+    int32_t words[2] = {1, 2}, got = 0;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, &request));
+    IS(comm_wait(request, 10 * RIG_MS), COMM_PENDING);
+    rig_proves_alive(rig.world, 2);
+    MUST(comm_send(rig.world[1], words, 2, COMM_I32, 0, 0, NULL));
+    IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_TRUNCATED);
+    rig_proves_alive(rig.world, 2);
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, &request));
+    MUST(comm_cancel(request));
+    IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_CANCELLED);
+    rig_proves_alive(rig.world, 2);
+    for (int32_t r = 0; r < 2; r++)
+        CHECK(comm_allreduce(rig.world[r], &got, words, 1, COMM_I32, COMM_AVG, NULL) < 0);
+    rig_proves_alive(rig.world, 2);
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_4_4_calls_on_a_failed_communicator)
+{
+    struct rig rig;
+    struct comm_communicator *child = NULL;
+    struct comm_error error;
+    struct comm_info info = {.size = sizeof info};
+    rig_open(&rig, 2, NULL);
+    MUST(comm_revoke(rig.world[0]));
+    for (int32_t r = 0; r < 2; r++) {
+        rig_fails_within(rig.world[r], COMM_ERR_REVOKED, RIG_S, &error);
+        IS(comm_dup(rig.world[r], NULL, &child, NULL), COMM_ERR_REVOKED);
+        IS(comm_split(rig.world[r], 0, 0, &child, NULL), COMM_ERR_REVOKED);
+        CHECK(child == NULL);
+        MUST(comm_describe(rig.world[r], &info));
+        EQUAL(info.rank, r);
+    }
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 4.5 */
+typedef enum comm_result differing_call(struct comm_communicator *c, int32_t rank, struct comm_request *request);
+static int32_t mismatch_in[256], mismatch_out[RIG_RANKS_MAX][1024];
+
+static enum comm_result other_operator(struct comm_communicator *c, int32_t rank, struct comm_request *request)
+{
+    return comm_allreduce(c, mismatch_in, mismatch_out[rank], 4, COMM_I32, rank == 1 ? COMM_MAX : COMM_SUM, request);
+}
+
+static enum comm_result other_count(struct comm_communicator *c, int32_t rank, struct comm_request *request)
+{
+    return comm_allreduce(c, mismatch_in, mismatch_out[rank], rank == 1 ? 5 : 4, COMM_I32, COMM_SUM, request);
+}
+
+static enum comm_result other_type(struct comm_communicator *c, int32_t rank, struct comm_request *request)
+{
+    return comm_allreduce(c, mismatch_in, mismatch_out[rank], 4, rank == 1 ? COMM_U32 : COMM_I32, COMM_SUM, request);
+}
+
+static enum comm_result other_root(struct comm_communicator *c, int32_t rank, struct comm_request *request)
+{
+    return comm_broadcast(c, mismatch_out[rank], 4, COMM_I32, rank == 1 ? 1 : 0, request);
+}
+
+static enum comm_result other_collective(struct comm_communicator *c, int32_t rank, struct comm_request *request)
+{
+    if (rank == 1)
+        return comm_allgather(c, mismatch_in, mismatch_out[rank], 4, COMM_I32, request);
+    return comm_allreduce(c, mismatch_in, mismatch_out[rank], 4, COMM_I32, COMM_SUM, request);
+}
+
+static enum comm_result other_order(struct comm_communicator *c, int32_t rank, struct comm_request *request)
+{
+    if (rank != 1)
+        MUST(comm_allreduce(c, mismatch_in, mismatch_out[rank], 4, COMM_I32, COMM_SUM, request));
+    MUST(comm_barrier(c, request));
+    if (rank == 1)
+        MUST(comm_allreduce(c, mismatch_in, mismatch_out[rank], 4, COMM_I32, COMM_SUM, request));
+    return COMM_OK;
+}
+
+static enum comm_result other_counts(struct comm_communicator *c, int32_t rank, struct comm_request *request)
+{
+    size_t counts[3] = {4, 4, rank == 1 ? 5 : 4};
+    return comm_allgather_v(c, mismatch_in, mismatch_out[rank], counts, NULL, COMM_I32, request);
+}
+
+static enum comm_result other_large_count(struct comm_communicator *c, int32_t rank, struct comm_request *request)
+{
+    static char in[400000], out[3][400000];
+    return comm_allreduce(c, in, out[rank], rank == 1 ? 90001 : 90000, COMM_I32, COMM_SUM, request);
+}
+
+/* Rank 1 calls something else than the others: within two seconds all three have the same cause, which names a pair that differs, and a
+ * text. */
+static void mismatch(differing_call *call)
+{
+    enum { RANKS = 3 };
+    struct rig rig;
+    struct comm_request request;
+    struct comm_error error[RANKS];
+    rig_open(&rig, RANKS, NULL);
+    rig_proves_alive(rig.world, RANKS);
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(call(rig.world[r], r, &request));
+    int64_t start = rig_now();
+    for (int32_t r = 0; r < RANKS; r++)
+        rig_fails_within(rig.world[r], COMM_ERR_MISMATCH, 2 * RIG_S, &error[r]);
+    CHECK(rig_now() - start < 2 * RIG_S);
+    for (int32_t r = 0; r < RANKS; r++) {
+        EQUAL(error[r].rank, error[0].rank);
+        CHECK(error[r].rank >= 0 && strlen(error[r].text) > 0);
+        EQUAL(error[r].sequence, error[0].sequence);
+        MUST(comm_close(rig.world[r], RIG_PATIENCE));
+    }
+}
+
+RIG_TEST(contract_4_5_mismatch_of_operator)
+{
+    mismatch(other_operator);
+}
+RIG_TEST(contract_4_5_mismatch_of_count)
+{
+    mismatch(other_count);
+}
+RIG_TEST(contract_4_5_mismatch_of_type)
+{
+    mismatch(other_type);
+}
+RIG_TEST(contract_4_5_mismatch_of_root)
+{
+    mismatch(other_root);
+}
+RIG_TEST(contract_4_5_mismatch_of_collective)
+{
+    mismatch(other_collective);
+}
+RIG_TEST(contract_4_5_mismatch_of_order)
+{
+    mismatch(other_order);
+}
+RIG_TEST(contract_4_5_mismatch_of_counts)
+{
+    mismatch(other_counts);
+}
+RIG_TEST(contract_4_5_mismatch_of_large_count)
+{
+    mismatch(other_large_count);
+}
+
+/* A text that helps names both calls. */
+RIG_TEST(contract_4_5_the_text_names_both_calls)
+{
+    struct rig rig;
+    struct comm_error error;
+    struct comm_request request;
+    rig_open(&rig, 3, NULL);
+    for (int32_t r = 0; r < 3; r++)
+        MUST(other_collective(rig.world[r], r, &request));
+    for (int32_t r = 0; r < 3; r++) {
+        rig_fails_within(rig.world[r], COMM_ERR_MISMATCH, 2 * RIG_S, &error);
+        if (!strstr(error.text, "allgather") || !strstr(error.text, "allreduce"))
+            rig_die(__FILE__, __LINE__, "rank %d: the text names not both calls: %s", r, error.text);
+    }
+    rig_close(&rig);
+}
+
+/* A rank that closes without a call the others make is named at once. */
+RIG_TEST(contract_4_5_a_missing_call_is_known_at_the_close)
+{
+    struct rig rig;
+    struct comm_request request[2];
+    struct comm_error error;
+    int32_t in = 1, out[2];
+    rig_open(&rig, 3, NULL);
+    rig_proves_alive(rig.world, 3);
+    for (int32_t r = 0; r < 2; r++)
+        MUST(comm_allreduce(rig.world[r], &in, &out[r], 1, COMM_I32, COMM_SUM, &request[r]));
+    MUST(comm_close(rig.world[2], RIG_PATIENCE));
+    rig.world[2] = NULL;
+    int64_t start = rig_now();
+    for (int32_t r = 0; r < 2; r++) {
+        IS(comm_wait(request[r], RIG_PATIENCE), COMM_ERR_CLOSED);
+        rig_fails_within(rig.world[r], COMM_ERR_CLOSED, RIG_S, &error);
+        EQUAL(error.rank, 2);
+    }
+    CHECK(rig_now() - start < 2 * RIG_S);
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_4_5_a_call_after_a_peer_closed)
+{
+    struct rig rig;
+    struct comm_request request;
+    struct comm_error error;
+    rig_open(&rig, 2, NULL);
+    rig_proves_alive(rig.world, 2);
+    MUST(comm_close(rig.world[1], RIG_PATIENCE));
+    rig.world[1] = NULL;
+    enum comm_result result = comm_barrier(rig.world[0], &request);
+    CHECK(result == COMM_OK || result == COMM_ERR_CLOSED);
+    IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_CLOSED);
+    rig_fails_within(rig.world[0], COMM_ERR_CLOSED, RIG_S, &error);
+    EQUAL(error.rank, 1);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 4.6 */
+RIG_TEST(contract_4_6_abort_fails_every_communicator_of_the_world)
+{
+    struct rig rig;
+    struct comm_communicator *second[3];
+    struct comm_request pending[2];
+    struct comm_error error;
+    rig_open(&rig, 3, NULL);
+    rig_dup(rig.world, 3, second);
+    MUST(comm_barrier(second[0], &pending[0]));
+    MUST(comm_barrier(rig.world[1], &pending[1]));
+    int64_t start = rig_now();
+    enum comm_result result = comm_abort(second[2], 3);
+    CHECK(rig_now() - start <= 100 * RIG_MS);
+    CHECK(result == COMM_OK || result == COMM_ERR_ABORTED);
+    for (int i = 0; i < 2; i++)
+        IS(comm_wait(pending[i], RIG_PATIENCE), COMM_ERR_ABORTED);
+    for (int32_t r = 0; r < 3; r++) {
+        rig_fails_within(rig.world[r], COMM_ERR_ABORTED, RIG_S, &error);
+        EQUAL(error.rank, 2);
+        rig_fails_within(second[r], COMM_ERR_ABORTED, RIG_S, &error);
+        MUST(comm_close(second[r], RIG_PATIENCE));
+    }
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 4.7 */
+struct closing {
+    struct comm_request request;
+    enum comm_result result;
+    int64_t returned;
+};
+
+static void *wait_to_be_closed(void *arg)
+{
+    struct closing *closing = arg;
+    closing->result = comm_wait(closing->request, RIG_PATIENCE);
+    closing->returned = rig_now();
+    return NULL;
+}
+
+/* Close drains as long as it may, lets go, and nobody is left inside. */
+RIG_TEST(contract_4_7_close_is_bounded_and_wakes_waiters)
+{
+    struct rig rig;
+    struct closing closing = {{NULL, 0}, COMM_OK, 0};
+    pthread_t thread;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_barrier(rig.world[0], &closing.request));
+    EQUAL(pthread_create(&thread, NULL, wait_to_be_closed, &closing), 0);
+    rig_nap(100 * RIG_MS);
+    int64_t start = rig_now();
+    enum comm_result result = comm_close(rig.world[0], 300 * RIG_MS);
+    int64_t took = rig_now() - start;
+    pthread_join(thread, NULL);
+    IS(closing.result, COMM_ERR_CLOSED);
+    IS(result, COMM_ERR_TIMEOUT);
+    CHECK(took < 2 * RIG_S && closing.returned - start < 2 * RIG_S);
+    (void)comm_close(rig.world[1], RIG_S);
+}
+
+RIG_TEST(contract_4_7_close_cancels_receives_and_drains_work)
+{
+    struct rig rig;
+    struct comm_communicator *second[2];
+    struct comm_request receive, reduce[2], send;
+    int32_t in[2] = {1, 2}, out[2] = {0, 0}, got = 0, word = 6, answer = 0;
+    rig_open(&rig, 2, NULL);
+    rig_dup(rig.world, 2, second);
+    MUST(comm_recv(second[0], &got, 1, COMM_I32, 1, 0, NULL, &receive));
+    for (int32_t r = 0; r < 2; r++)
+        MUST(comm_allreduce(second[r], &in[r], &out[r], 1, COMM_I32, COMM_SUM, &reduce[r]));
+    MUST(comm_send(second[0], &word, 1, COMM_I32, 1, 5, NULL));
+    MUST(comm_recv(second[1], &answer, 1, COMM_I32, 0, 5, NULL, &send));
+    MUST(comm_close(second[0], RIG_PATIENCE));
+    EQUAL(out[0], 3);
+    enum comm_result result = comm_test(receive);
+    CHECK(result == COMM_ERR_CANCELLED || result == COMM_ERR_CLOSED);
+    result = comm_test(reduce[0]);
+    CHECK(result == COMM_OK || result == COMM_ERR_CLOSED);
+    MUST(comm_close(second[1], RIG_PATIENCE)); /* what was sent before the close arrives */
+    EQUAL(out[1], 3);
+    EQUAL(answer, 6);
+    rig_proves_alive(rig.world, 2);
+    rig_close(&rig);
+    MUST(comm_close(NULL, 0));
+}
+
+/* Children hold the engine; their parents may go first. */
+RIG_TEST(contract_4_7_any_closing_order)
+{
+    struct rig rig;
+    struct comm_communicator *second[2];
+    struct comm_event *event;
+    rig_open(&rig, 2, NULL);
+    rig_dup(rig.world, 2, second);
+    MUST(comm_event_create(rig.world[0], &event));
+    rig_close(&rig);
+    for (int i = 0; i < 10; i++)
+        rig_proves_alive(second, 2);
+    MUST(comm_event_query(event));
+    MUST(comm_close(second[1], RIG_PATIENCE));
+    MUST(comm_close(second[0], RIG_PATIENCE));
+    comm_event_destroy(event);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_4_1_one_cause_on_all),
+        cmocka_unit_test(contract_4_2_other_communicators_go_on),
+        cmocka_unit_test(contract_4_4_what_is_not_sticky),
+        cmocka_unit_test(contract_4_4_calls_on_a_failed_communicator),
+        cmocka_unit_test(contract_4_5_mismatch_of_operator),
+        cmocka_unit_test(contract_4_5_mismatch_of_count),
+        cmocka_unit_test(contract_4_5_mismatch_of_type),
+        cmocka_unit_test(contract_4_5_mismatch_of_root),
+        cmocka_unit_test(contract_4_5_mismatch_of_collective),
+        cmocka_unit_test(contract_4_5_mismatch_of_order),
+        cmocka_unit_test(contract_4_5_mismatch_of_counts),
+        cmocka_unit_test(contract_4_5_mismatch_of_large_count),
+        cmocka_unit_test(contract_4_5_the_text_names_both_calls),
+        cmocka_unit_test(contract_4_5_a_missing_call_is_known_at_the_close),
+        cmocka_unit_test(contract_4_5_a_call_after_a_peer_closed),
+        cmocka_unit_test(contract_4_6_abort_fails_every_communicator_of_the_world),
+        cmocka_unit_test(contract_4_7_close_is_bounded_and_wakes_waiters),
+        cmocka_unit_test(contract_4_7_close_cancels_receives_and_drains_work),
+        cmocka_unit_test(contract_4_7_any_closing_order),
+    };
+    return cmocka_run_group_tests_name("contract_4", tests, NULL, NULL);
+}

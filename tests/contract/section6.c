@@ -1,0 +1,501 @@
+/* Engine, threads and wake-up: the baton, the descriptor, callbacks, fork, and who wins between environment and program. */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------------------------------ 6.3 */
+struct sleeper {
+    pthread_t thread;
+    struct comm_request request;
+    _Atomic int64_t returned;
+};
+
+static void *sleep_on(void *arg)
+{
+    struct sleeper *sleeper = arg;
+    MUST(comm_wait(sleeper->request, RIG_PATIENCE));
+    atomic_store(&sleeper->returned, rig_now());
+    return NULL;
+}
+
+/* Two sleepers of one engine. What ends the first one's wait must leave somebody who ends the second's. */
+static void baton(bool first_first)
+{
+    struct rig rig;
+    struct comm_communicator *second[2];
+    struct comm_request peer;
+    struct sleeper sleeper[2] = {{0}, {0}};
+    rig_open(&rig, 2, NULL);
+    rig_dup(rig.world, 2, second);
+    struct comm_communicator *sides[2][2] = {{rig.world[0], rig.world[1]}, {second[0], second[1]}};
+    for (int i = 0; i < 2; i++) {
+        MUST(comm_barrier(sides[i][0], &sleeper[i].request));
+        EQUAL(pthread_create(&sleeper[i].thread, NULL, sleep_on, &sleeper[i]), 0);
+        rig_nap(50 * RIG_MS);
+    }
+    rig_nap(100 * RIG_MS);
+    for (int k = 0; k < 2; k++) {
+        int i = first_first ? k : 1 - k;
+        int64_t start = rig_now();
+        MUST(comm_barrier(sides[i][1], &peer)); /* this thread then leaves the library: only the sleepers can move it */
+        pthread_join(sleeper[i].thread, NULL);
+        CHECK(sleeper[i].returned - start < RIG_S);
+        rig_nap(50 * RIG_MS);
+    }
+    for (int32_t r = 0; r < 2; r++)
+        MUST(comm_close(second[r], RIG_PATIENCE));
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_6_3_baton)
+{
+    for (int i = 0; i < 4; i++)
+        baton(i % 2);
+}
+
+/* Many threads, each with a communicator of its own and its own rhythm. */
+struct crowd {
+    struct rig rig;
+    struct comm_communicator *own[4][2];
+};
+
+static void crowd_run(void *arg, int32_t thread)
+{
+    struct crowd *crowd = arg;
+    for (int i = 0; i < 300; i++) {
+        struct comm_request request[2];
+        int32_t in[2] = {i, thread}, out[2] = {-1, -1};
+        for (int32_t r = 0; r < 2; r++)
+            MUST(comm_allreduce(crowd->own[thread][r], &in[r], &out[r], 1, COMM_I32, COMM_SUM, &request[r]));
+        for (int32_t r = 0; r < 2; r++)
+            MUST(comm_wait(request[r], RIG_PATIENCE));
+        EQUAL(out[0], i + thread);
+        EQUAL(out[1], i + thread);
+    }
+}
+
+RIG_TEST(contract_6_3_a_crowd_of_waiters)
+{
+    static struct crowd crowd;
+    rig_open(&crowd.rig, 2, NULL);
+    for (int t = 0; t < 4; t++)
+        rig_dup(crowd.rig.world, 2, crowd.own[t]);
+    rig_threads(4, crowd_run, &crowd);
+    for (int t = 0; t < 4; t++) {
+        MUST(comm_close(crowd.own[t][0], RIG_PATIENCE));
+        MUST(comm_close(crowd.own[t][1], RIG_PATIENCE));
+    }
+    rig_close(&crowd.rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 6.5 */
+static void *issue_later(void *arg)
+{
+    rig_nap(100 * RIG_MS);
+    MUST(comm_barrier(arg, NULL));
+    return NULL;
+}
+
+static bool progress_until_idle(struct comm_communicator *c)
+{
+    for (int64_t end = rig_now() + RIG_PATIENCE; rig_now() < end;) {
+        enum comm_result result = comm_progress(c);
+        if (result == COMM_OK)
+            return true;
+        IS(result, COMM_PENDING);
+    }
+    return false;
+}
+
+/* The loop as it is written in the contract; it sleeps in epoll alone. Returns how often it slept. */
+static int loop_until(struct comm_communicator *c, struct comm_request request, int epoll)
+{
+    int slept = 0;
+    for (;;) {
+        CHECK(progress_until_idle(c));
+        enum comm_result armed = comm_arm(c);
+        if (comm_test(request) == COMM_OK)
+            return slept;
+        if (armed == COMM_PENDING)
+            continue;
+        IS(armed, COMM_OK);
+        struct epoll_event event;
+        if (epoll_wait(epoll, &event, 1, 5000) != 1)
+            rig_die(__FILE__, __LINE__, "asleep for 5 s while a request was pending");
+        slept++;
+        CHECK(slept < 1000);
+    }
+}
+
+RIG_TEST(contract_6_5_a_loop_that_sleeps_on_the_descriptor)
+{
+    struct rig rig;
+    struct comm_request request;
+    pthread_t thread;
+    int fd = -1, same = -2, epoll = epoll_create1(EPOLL_CLOEXEC);
+    rig_open(&rig, 2, NULL);
+    MUST(comm_fd(rig.world[0], &fd));
+    MUST(comm_fd(rig.world[1], &same));
+    CHECK(fd >= 0 && fd == same);
+    struct epoll_event event = {.events = EPOLLIN};
+    EQUAL(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), 0);
+    for (int i = 0; i < 5; i++) {
+        MUST(comm_barrier(rig.world[0], &request));
+        EQUAL(pthread_create(&thread, NULL, issue_later, rig.world[1]), 0);
+        CHECK(loop_until(rig.world[0], request, epoll) >= 1);
+        pthread_join(thread, NULL);
+    }
+    /* Nothing to do: armed, and not readable. */
+    CHECK(progress_until_idle(rig.world[0]));
+    MUST(comm_arm(rig.world[0]));
+    EQUAL(epoll_wait(epoll, &event, 1, 100), 0);
+    /* Level triggered until progress takes it away. */
+    MUST(comm_barrier(rig.world[0], &request));
+    MUST(comm_barrier(rig.world[1], NULL));
+    MUST(comm_wait(request, RIG_PATIENCE));
+    CHECK(progress_until_idle(rig.world[0]));
+    MUST(comm_arm(rig.world[0]));
+    EQUAL(epoll_wait(epoll, &event, 1, 50), 0);
+    rig_close(&rig);
+    close(epoll);
+}
+
+/* A hand-set event is work for the loop too. */
+static void *set_later(void *arg)
+{
+    rig_nap(100 * RIG_MS);
+    MUST(comm_event_set(arg));
+    return NULL;
+}
+
+RIG_TEST(contract_6_5_a_set_event_wakes_the_loop)
+{
+    struct rig rig;
+    struct comm_request request;
+    struct comm_event *gate;
+    pthread_t thread;
+    int fd = -1, epoll = epoll_create1(EPOLL_CLOEXEC);
+    rig_open(&rig, 1, NULL);
+    MUST(comm_fd(rig.world[0], &fd));
+    struct epoll_event event = {.events = EPOLLIN};
+    EQUAL(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), 0);
+    MUST(comm_event_create(rig.world[0], &gate));
+    MUST(comm_event_reset(gate));
+    MUST(comm_queue_wait_event(rig.world[0], gate));
+    MUST(comm_barrier(rig.world[0], &request));
+    EQUAL(pthread_create(&thread, NULL, set_later, gate), 0);
+    (void)loop_until(rig.world[0], request, epoll);
+    pthread_join(thread, NULL);
+    comm_event_destroy(gate);
+    rig_close(&rig);
+    close(epoll);
+}
+
+/* The library's own timers make it readable: an operation's deadline ends a sleep. */
+RIG_TEST(contract_6_5_a_deadline_wakes_the_loop)
+{
+    struct rig rig;
+    struct comm_request request;
+    int fd = -1, epoll = epoll_create1(EPOLL_CLOEXEC);
+    rig_open(&rig, 2, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 200 * RIG_MS));
+    MUST(comm_fd(rig.world[0], &fd));
+    struct epoll_event event = {.events = EPOLLIN};
+    EQUAL(epoll_ctl(epoll, EPOLL_CTL_ADD, fd, &event), 0);
+    MUST(comm_barrier(rig.world[0], &request));
+    int64_t start = rig_now();
+    while (comm_test(request) == COMM_PENDING) {
+        CHECK(progress_until_idle(rig.world[0]));
+        if (comm_arm(rig.world[0]) == COMM_OK && comm_test(request) == COMM_PENDING)
+            EQUAL(epoll_wait(epoll, &event, 1, 3000), 1);
+        CHECK(rig_now() - start < 3 * RIG_S);
+    }
+    IS(comm_test(request), COMM_ERR_TIMEOUT);
+    rig_close(&rig);
+    close(epoll);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 6.6 */
+struct told {
+    struct comm_communicator *c;
+    struct comm_event *event;
+    int calls, order[8];
+    enum comm_result result, waited, progressed, closed, synced;
+};
+static struct told told;
+
+static void count_call(struct comm_request request, enum comm_result result, void *arg)
+{
+    (void)request;
+    told.result = result;
+    told.order[told.calls % 8] = (int)(intptr_t)arg;
+    told.calls++;
+}
+
+static void try_forbidden(struct comm_request request, enum comm_result result, void *arg)
+{
+    count_call(request, result, arg);
+    MUST(comm_test(request)); /* only a load */
+    told.waited = comm_wait(request, 0);
+    told.progressed = comm_progress(told.c);
+    told.closed = comm_close(told.c, 0);
+    told.synced = comm_sync(told.c);
+}
+
+/* Never inside a call that issues, notifies or sets; inside progress, in the order of the tickets, each once. */
+RIG_TEST(contract_6_6_when_callbacks_run)
+{
+    struct rig rig;
+    struct comm_request request[3];
+    struct comm_event *gate;
+    rig_open(&rig, 1, NULL);
+    struct comm_communicator *c = rig.world[0];
+    MUST(comm_event_create(c, &gate));
+    MUST(comm_barrier(c, &request[0]));
+    MUST(comm_wait(request[0], RIG_PATIENCE));
+    MUST(comm_notify(request[0], count_call, (void *)1)); /* complete already */
+    EQUAL(told.calls, 0);
+    MUST(comm_event_reset(gate));
+    MUST(comm_queue_wait_event(c, gate));
+    MUST(comm_barrier(c, &request[1]));
+    MUST(comm_barrier(c, &request[2]));
+    EQUAL(told.calls, 0);
+    MUST(comm_notify(request[2], count_call, (void *)3));
+    MUST(comm_notify(request[1], count_call, (void *)2));
+    MUST(comm_event_set(gate));
+    EQUAL(told.calls, 0);
+    rig_progress_for(c, 20 * RIG_MS);
+    EQUAL(told.calls, 3);
+    EQUAL(told.order[0], 1);
+    EQUAL(told.order[1], 2);
+    EQUAL(told.order[2], 3);
+    rig_progress_for(c, 20 * RIG_MS);
+    EQUAL(told.calls, 3);
+    comm_event_destroy(gate);
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_6_6_what_a_callback_may_not_do)
+{
+    struct rig rig;
+    struct comm_request request;
+    rig_open(&rig, 1, NULL);
+    told.c = rig.world[0];
+    MUST(comm_barrier(told.c, &request));
+    MUST(comm_notify(request, try_forbidden, NULL));
+    for (int64_t end = rig_now() + RIG_PATIENCE; told.calls == 0 && rig_now() < end;)
+        rig_progress_for(told.c, RIG_MS);
+    EQUAL(told.calls, 1);
+    EQUAL(told.waited, COMM_ERR_STATE);
+    EQUAL(told.progressed, COMM_PENDING);
+    EQUAL(told.closed, COMM_ERR_STATE);
+    EQUAL(told.synced, COMM_ERR_STATE);
+    rig_proves_alive(rig.world, 1);
+    rig_close(&rig);
+}
+
+static void issue_another(struct comm_request request, enum comm_result result, void *arg)
+{
+    count_call(request, result, arg);
+    if (told.calls < 5) {
+        struct comm_request next;
+        MUST(comm_barrier(told.c, &next));
+        MUST(comm_notify(next, issue_another, arg));
+    }
+}
+
+RIG_TEST(contract_6_6_a_callback_may_issue)
+{
+    struct rig rig;
+    struct comm_request request;
+    rig_open(&rig, 1, NULL);
+    told.c = rig.world[0];
+    MUST(comm_barrier(told.c, &request));
+    MUST(comm_notify(request, issue_another, NULL));
+    for (int64_t end = rig_now() + RIG_PATIENCE; told.calls < 5 && rig_now() < end;)
+        rig_progress_for(told.c, RIG_MS);
+    EQUAL(told.calls, 5);
+    rig_close(&rig);
+}
+
+/* For event loops: never in a wait or test, only in progress. */
+RIG_TEST(contract_6_6_notify_progress)
+{
+    struct rig rig;
+    struct comm_request request;
+    rig_open(&rig, 1, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .notify = COMM_NOTIFY_PROGRESS));
+    MUST(comm_barrier(rig.world[0], &request));
+    MUST(comm_notify(request, count_call, NULL));
+    MUST(comm_wait(request, RIG_PATIENCE));
+    MUST(comm_test(request));
+    MUST(comm_sync(rig.world[0]));
+    EQUAL(told.calls, 0);
+    rig_progress_for(rig.world[0], 10 * RIG_MS);
+    EQUAL(told.calls, 1);
+    rig_close(&rig);
+}
+
+/* Who asked is told, also when the communicator fails. */
+RIG_TEST(contract_6_6_callbacks_of_a_failed_communicator)
+{
+    struct rig rig;
+    struct comm_request request;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_barrier(rig.world[0], &request));
+    MUST(comm_notify(request, count_call, NULL));
+    MUST(comm_revoke(rig.world[1]));
+    for (int64_t end = rig_now() + RIG_PATIENCE; told.calls == 0 && rig_now() < end;)
+        rig_progress_for(rig.world[0], RIG_MS);
+    EQUAL(told.calls, 1);
+    EQUAL(told.result, COMM_ERR_REVOKED);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 6.8 */
+static int forked_child(struct comm_communicator *c, struct comm_request request, struct comm_event *event)
+{
+    int32_t x = 0;
+    struct comm_request mine;
+    struct comm_communicator *other = NULL;
+    struct comm_info info = {.size = sizeof info};
+    enum comm_result results[] = {
+        comm_test(request),
+        comm_wait(request, RIG_S),
+        comm_barrier(c, &mine),
+        comm_sync(c),
+        comm_progress(c),
+        comm_event_query(event),
+        comm_queue_wait_event(c, event),
+        comm_dup(c, NULL, &other, NULL),
+        comm_describe(c, &info),
+        comm_close(c, RIG_S),
+        comm_recv(c, &x, 1, COMM_I32, 0, 0, NULL, &mine),
+    };
+    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+        if (results[i] != COMM_ERR_FORKED)
+            return (int)i + 1;
+    }
+    return 0;
+}
+
+RIG_TEST(contract_6_8_fork)
+{
+    struct rig rig;
+    struct comm_event *event;
+    struct comm_request request;
+    int status = -1;
+    rig_open(&rig, 2, NULL);
+    rig_proves_alive(rig.world, 2);
+    MUST(comm_event_create(rig.world[0], &event));
+    MUST(comm_barrier(rig.world[0], &request));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0)
+        _exit(forked_child(rig.world[0], request, event));
+    EQUAL(waitpid(child, &status, 0), child);
+    EQUAL(WIFEXITED(status) ? WEXITSTATUS(status) : 99, 0); /* else: 1 + the first call that did not say so */
+    MUST(comm_barrier(rig.world[1], NULL));
+    MUST(comm_wait(request, RIG_PATIENCE));
+    rig_proves_alive(rig.world, 2);
+    comm_event_destroy(event);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 6.10 */
+RIG_TEST(contract_6_10_identity_of_the_program_wins)
+{
+    struct comm_communicator *world = NULL;
+    setenv("COMM_RANK", "3", 1);
+    setenv("COMM_RANKS", "4", 1);
+    setenv("COMM_JOB", "nobody-else", 1);
+    MUST(comm_open(COMM_CONFIG(.rank = 0, .ranks = 1, .open_timeout_ns = 5 * RIG_S), &world));
+    EQUAL(comm_rank(world), 0);
+    EQUAL(comm_size(world), 1);
+    rig_proves_alive(&world, 1);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(contract_6_10_tuning_in_the_environment_wins)
+{
+    struct rig rig;
+    struct comm_info info = {.size = sizeof info};
+    rig_open_options(&rig, 1, "window=8");
+    MUST(comm_describe(rig.world[0], &info));
+    EQUAL(info.window, 8);
+    rig_close(&rig);
+    setenv("COMM_WINDOW", "16", 1);
+    rig_open_options(&rig, 1, "window=8");
+    MUST(comm_describe(rig.world[0], &info));
+    EQUAL(info.window, 16);
+    rig_close(&rig);
+}
+
+/* What is wrong is named, in the program's options and in the environment. */
+RIG_TEST(contract_6_10_wrong_configuration_is_named)
+{
+    struct comm_communicator *world = NULL;
+    char text[512] = "";
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .options = "windwo=8", .error_text = text, .error_text_bytes = sizeof text), &world),
+       COMM_ERR_CONFIG);
+    CHECK(strstr(text, "windwo") != NULL);
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .options = "window=5", .error_text = text, .error_text_bytes = sizeof text), &world),
+       COMM_ERR_CONFIG);
+    CHECK(strstr(text, "window") != NULL || strstr(text, "WINDOW") != NULL);
+    setenv("COMM_WINDOW", "many", 1);
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .error_text = text, .error_text_bytes = sizeof text), &world), COMM_ERR_CONFIG);
+    CHECK(strstr(text, "COMM_WINDOW") != NULL);
+    unsetenv("COMM_WINDOW");
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .backend = "carrier-pigeon", .error_text = text, .error_text_bytes = sizeof text), &world),
+       COMM_ERR_CONFIG);
+    CHECK(strstr(text, "carrier-pigeon") != NULL);
+    CHECK(world == NULL);
+}
+
+/* A sized struct from a newer program: what it sets that this library does not know is refused, not ignored. */
+RIG_TEST(contract_6_10_a_longer_struct)
+{
+    struct {
+        struct comm_config known;
+        uint64_t news;
+    } config = {{.size = sizeof config, .ranks = 1}, 0};
+    struct comm_communicator *world = NULL;
+    MUST(comm_open(&config.known, &world));
+    MUST(comm_close(world, RIG_PATIENCE));
+    world = NULL;
+    config.news = 1;
+    IS(comm_open(&config.known, &world), COMM_ERR_UNSUPPORTED);
+    CHECK(world == NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_6_3_baton),
+        cmocka_unit_test(contract_6_3_a_crowd_of_waiters),
+        cmocka_unit_test(contract_6_5_a_loop_that_sleeps_on_the_descriptor),
+        cmocka_unit_test(contract_6_5_a_set_event_wakes_the_loop),
+        cmocka_unit_test(contract_6_5_a_deadline_wakes_the_loop),
+        cmocka_unit_test(contract_6_6_when_callbacks_run),
+        cmocka_unit_test(contract_6_6_what_a_callback_may_not_do),
+        cmocka_unit_test(contract_6_6_a_callback_may_issue),
+        cmocka_unit_test(contract_6_6_notify_progress),
+        cmocka_unit_test(contract_6_6_callbacks_of_a_failed_communicator),
+        cmocka_unit_test(contract_6_8_fork),
+        cmocka_unit_test(contract_6_10_identity_of_the_program_wins),
+        cmocka_unit_test(contract_6_10_tuning_in_the_environment_wins),
+        cmocka_unit_test(contract_6_10_wrong_configuration_is_named),
+        cmocka_unit_test(contract_6_10_a_longer_struct),
+    };
+    return cmocka_run_group_tests_name("contract_6", tests, NULL, NULL);
+}
