@@ -36,8 +36,12 @@ static void expose_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned ch
 {
     uint16_t peers[RANKS_MAX];
     others(r, peers);
-    struct wire_expose e = {.key = wire_key_of(seq, 0, edge), .fingerprint = seq ^ 77, .edge = WIRE_ONCE | WIRE_TO_ALL, .peers = peers,
-                            .npeers = (uint32_t)r->size - 1, .nspans = 1};
+    struct wire_expose e = {.key = wire_key_of(seq, 0, edge),
+                            .fingerprint = seq ^ 77,
+                            .edge = WIRE_ONCE | WIRE_TO_ALL,
+                            .peers = peers,
+                            .npeers = (uint32_t)r->size - 1,
+                            .nspans = 1};
     size_t bytes = once_bytes(seq + edge);
     struct wire_span span = {buffer, bytes}, two[2];
     void *pad;
@@ -70,8 +74,14 @@ static void look_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned char
         if (i == r->rank)
             continue;
         bool land = (seq + (uint32_t)i) % 2;
-        struct wire_look l = {.key = wire_key_of(seq, 0, edge), .fingerprint = seq ^ 77, .edge = WIRE_ONCE | WIRE_TO_ALL, .peer = (uint32_t)i,
-                              .bytes = bytes, .cookie = 1000 + (uint64_t)i, .land = land ? buffer : NULL, .view = land ? NULL : &view[i],
+        struct wire_look l = {.key = wire_key_of(seq, 0, edge),
+                              .fingerprint = seq ^ 77,
+                              .edge = WIRE_ONCE | WIRE_TO_ALL,
+                              .peer = (uint32_t)i,
+                              .bytes = bytes,
+                              .cookie = 1000 + (uint64_t)i,
+                              .land = land ? buffer : NULL,
+                              .view = land ? NULL : &view[i],
                               .flags = seq % 4 == 3 ? WIRE_NONTEMPORAL : 0};
         CHECK(rank_look(r, &l) == WIRE_DONE);
         CHECK(land || view[i].bytes == bytes);
@@ -131,8 +141,13 @@ static bool stream_expose(struct stream *s, unsigned char *buffer)
     wire_key key = wire_key_of(s->seq, s->exposed, s->edge);
     size_t bytes = stream_bytes(s, s->exposed);
     struct wire_span span = {buffer, bytes};
-    struct wire_expose e = {.key = key, .fingerprint = 5, .edge = (uint16_t)s->kind, .peers = all ? peers : &one,
-                            .npeers = all ? (uint32_t)r->size - 1 : 1, .nspans = 1, .spans = &span};
+    struct wire_expose e = {.key = key,
+                            .fingerprint = 5,
+                            .edge = (uint16_t)s->kind,
+                            .peers = all ? peers : &one,
+                            .npeers = all ? (uint32_t)r->size - 1 : 1,
+                            .nspans = 1,
+                            .spans = &span};
     void *pad;
     if (s->exposed % 2) {
         int32_t got = r->wire_class->reserve(r->ch, &e, bytes, &pad);
@@ -172,8 +187,13 @@ static bool stream_look(struct stream *s, uint32_t from)
         return false;
     uint32_t round = s->looked[from];
     bool land = round % 3 == 1;
-    struct wire_look l = {.key = wire_key_of(s->seq, round, s->edge), .fingerprint = 5, .edge = (uint16_t)s->kind, .peer = from,
-                          .bytes = stream_bytes(s, round), .cookie = (uint64_t)s->edge << 32 | from, .land = land ? s->land[from] : NULL,
+    struct wire_look l = {.key = wire_key_of(s->seq, round, s->edge),
+                          .fingerprint = 5,
+                          .edge = (uint16_t)s->kind,
+                          .peer = from,
+                          .bytes = stream_bytes(s, round),
+                          .cookie = (uint64_t)s->edge << 32 | from,
+                          .land = land ? s->land[from] : NULL,
                           .view = land ? NULL : &s->view[from]};
     int32_t result = r->wire_class->view(r->ch, &l);
     CHECK(result >= 0);
@@ -187,8 +207,7 @@ static bool stream_step(struct stream *s, unsigned char *buffer)
 {
     bool done = stream_expose(s, buffer);
     for (uint32_t i = 0; i < (uint32_t)s->r->size; i++) {
-        bool mine = s->kind & WIRE_TO_ALL ? i != (uint32_t)s->r->rank
-                                          : (i + 1) % (uint32_t)s->r->size == (uint32_t)s->r->rank; /* a ring */
+        bool mine = s->kind & WIRE_TO_ALL ? i != (uint32_t)s->r->rank : (i + 1) % (uint32_t)s->r->size == (uint32_t)s->r->rank; /* a ring */
         if (mine)
             done &= stream_look(s, i);
     }

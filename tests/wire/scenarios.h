@@ -10,6 +10,6 @@ scenario_fn scenario_messages; /* of all sizes, from all to all, taken out of or
 scenario_fn scenario_notes;
 scenario_fn scenario_board;
 scenario_fn scenario_mismatch;
-scenario_fn scenario_reuse;    /* join and leave, again and again */
+scenario_fn scenario_reuse; /* join and leave, again and again */
 
 #endif
