@@ -214,44 +214,80 @@ static bool stream_step(struct stream *s, unsigned char *buffer)
     return done;
 }
 
+struct stream_run {
+    struct rank *r;
+    struct stream stream[2];
+    unsigned char *buffer;
+    uint32_t seq, operations;
+};
+
+static void stream_begin(struct stream_run *run)
+{
+    struct rank *r = run->r;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct stream *s = &run->stream[i];
+        s->r = r;
+        s->seq = run->seq;
+        s->edge = 2 * i;
+        s->kind = (run->seq + i) % 2 ? WIRE_TO_ALL : 0; /* the same memory either way, changing from operation to operation */
+        s->peer = (uint32_t)(r->rank + 1) % (uint32_t)r->size;
+        s->rounds = 1 + (run->seq * 7 + i) % 23;
+        s->exposed = 0;
+        memset(s->looked, 0, sizeof s->looked);
+    }
+}
+
+struct stream_run *stream_start(struct rank *r, uint32_t operations)
+{
+    struct stream_run *run = calloc(1, sizeof *run);
+    run->r = r;
+    run->operations = operations;
+    run->buffer = malloc(65536);
+    for (int32_t i = 0; i < 2 * r->size; i++)
+        run->stream[i & 1].land[i / 2] = malloc(65536);
+    run->seq = 1;
+    stream_begin(run);
+    return run;
+}
+
+bool stream_run_step(struct stream_run *run)
+{
+    struct rank *r = run->r;
+    if (run->seq > run->operations)
+        return true;
+    rank_pass(r);
+    for (uint32_t i = 0; i < r->events; i++) {
+        CHECK(r->event[i].result == WIRE_DONE);
+        stream_arrived(&run->stream[r->event[i].cookie >> 33], (uint32_t)r->event[i].cookie);
+    }
+    r->events = 0;
+    bool done = stream_step(&run->stream[0], run->buffer);
+    done &= stream_step(&run->stream[1], run->buffer);
+    if (!done)
+        return false;
+    r->wire_class->release(r->ch, run->seq, NULL);
+    r->wire_class->flush(r->ch);
+    if (++run->seq > run->operations)
+        return true;
+    stream_begin(run);
+    return false;
+}
+
+void stream_end(struct stream_run *run)
+{
+    for (int32_t i = 0; i < 2 * run->r->size; i++)
+        free(run->stream[i & 1].land[i / 2]);
+    free(run->buffer);
+    free(run);
+}
+
 void scenario_streams(struct rank *r)
 {
-    uint32_t operations = r->variant ? (uint32_t)r->variant : 60;
-    unsigned char *buffer = malloc(65536);
-    struct stream stream[2];
-    memset(stream, 0, sizeof stream);
-    for (int32_t i = 0; i < 2 * r->size; i++)
-        stream[i & 1].land[i / 2] = malloc(65536);
     const struct comm_env *env = wire_default_env();
     int64_t end = env->now(env) + INT64_C(60000000000);
-    for (uint32_t seq = 1; seq <= operations; seq++) {
-        for (uint32_t i = 0; i < 2; i++) {
-            struct stream *s = &stream[i];
-            s->r = r;
-            s->seq = seq;
-            s->edge = 2 * i;
-            s->kind = (seq + i) % 2 ? WIRE_TO_ALL : 0; /* the same memory either way, changing from operation to operation */
-            s->peer = (uint32_t)(r->rank + 1) % (uint32_t)r->size;
-            s->rounds = 1 + (seq * 7 + i) % 23;
-            s->exposed = 0;
-            memset(s->looked, 0, sizeof s->looked);
-        }
-        for (bool done = false; !done;) {
-            done = stream_step(&stream[0], buffer);
-            done &= stream_step(&stream[1], buffer);
-            rank_pass(r);
-            for (uint32_t i = 0; i < r->events; i++) {
-                CHECK(r->event[i].result == WIRE_DONE);
-                stream_arrived(&stream[r->event[i].cookie >> 33], (uint32_t)r->event[i].cookie);
-            }
-            r->events = 0;
-            CHECK(env->now(env) < end);
-        }
-        r->wire_class->release(r->ch, seq, NULL);
-        r->wire_class->flush(r->ch);
-    }
+    struct stream_run *run = stream_start(r, r->variant ? (uint32_t)r->variant : 60);
+    while (!stream_run_step(run))
+        CHECK(env->now(env) < end);
     rank_meet(r);
-    for (int32_t i = 0; i < 2 * r->size; i++)
-        free(stream[i & 1].land[i / 2]);
-    free(buffer);
+    stream_end(run);
 }
