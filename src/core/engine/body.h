@@ -117,6 +117,12 @@ struct world {
     char launcher[16];
 };
 
+/* The row chosen last for a collective, and the length it was chosen for. */
+struct chosen {
+    const struct algo_row *row;
+    size_t bytes;
+};
+
 struct cached_program {
     uint64_t key;
     struct comm_program *program;
@@ -134,6 +140,7 @@ struct body {
     struct message_room *messages;
     struct place *places; /* window of them */
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
+    struct chosen chosen[COLLECTIVE_END];
     uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move, a bit per place */
     bool any_ready, closing, failed, left;
     bool is_active, told_failed, talk_finished;
