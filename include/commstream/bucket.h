@@ -1,3 +1,11 @@
+/*
+ * Gradient buckets: data-parallel training hands over each gradient as the backward pass makes it, and full buckets are reduced while the
+ * pass goes on. Gradients are listed in the order of the forward pass; buckets run in reverse, split by size and type, and are issued in
+ * one agreed order on all ranks whatever the order of ready calls. A gradient never made ready counts as zeros, so unused parameters hang
+ * nothing.
+ *
+ * The object belongs to its maker until comm_buckets_free and issues on a communicator of its own. May change until 0.1.
+ */
 #ifndef COMMSTREAM_BUCKET_H
 #define COMMSTREAM_BUCKET_H
 
@@ -10,21 +18,48 @@
 extern "C" {
 #endif
 
-/* Gradients in the order of the forward pass. Buckets run in reverse, split by size and type, and are issued in one agreed order on all ranks
-   whatever the order of ready calls. wait counts a gradient never made ready as zeros, so unused parameters cannot hang it. */
-struct comm_gradient { void *data; size_t count; enum comm_type type; int32_t reserved; };
-struct comm_bucket_options {
-    size_t size;
-    size_t bytes, first_bytes;      /* 25 MiB, 1 MiB                                                                         */
-    comm_op op;                     /* COMM_AVG                                                                              */
-    int32_t adopt;                  /* 1: data may be NULL; gradients live in the buckets (comm_buckets_data), no copies      */
+struct comm_gradient {
+    void *data; /* the caller's, for the life of the buckets; NULL with options.adopt */
+    size_t count;
+    enum comm_type type;
+    int32_t reserved;
 };
+
+struct comm_bucket_options {
+    size_t size;               /* sizeof(struct comm_bucket_options) */
+    size_t bytes, first_bytes; /* 25 MiB, 1 MiB */
+    comm_op op;                /* COMM_AVG */
+    int32_t adopt;             /* 1: data may be NULL; gradients live in the buckets (comm_buckets_data), no copies */
+};
+
+/*
+ * Makes buckets for `count` gradients; the list is copied, the same on all ranks (MISMATCH). options may be NULL. Collective over c, from
+ * one thread. DistributedDataParallel's reducer is its relative.
+ */
 COMM_MUST enum comm_result comm_buckets_create(struct comm_communicator *c, const struct comm_gradient *gradients, size_t count,
                                                const struct comm_bucket_options *options, struct comm_buckets **b);
+/*
+ * Where gradient i lives: with adopt inside its bucket, otherwise the caller's own address. Good for the life of the buckets. Any thread.
+ */
 COMM_MUST enum comm_result comm_buckets_data(struct comm_buckets *b, size_t i, void **data);
-COMM_MUST enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i);              /* any thread; twice in a step: COMM_ERR_STATE  */
-COMM_MUST enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns);     /* all reduced; the next step may begin        */
-COMM_MUST enum comm_result comm_buckets_hold(struct comm_buckets *b, int32_t on);             /* accumulate without reducing (no_sync)       */
+/*
+ * Gradient i of this step is written: it is the library's until comm_buckets_wait. The last one of a bucket starts its reduction, as soon
+ * as the buckets before it have started. Twice in a step: STATE. Any thread, several at once.
+ */
+COMM_MUST enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i);
+/*
+ * Ends the step: blocks until all gradients are reduced, at most timeout_ns (PENDING then; call again). Those never made ready count as
+ * zeros. On OK every gradient holds its result on every rank and the next step may begin. One thread.
+ */
+COMM_MUST enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns);
+/*
+ * on 1: steps accumulate without reducing, until on 0. The same on all ranks, between steps, from one thread. no_sync of
+ * DistributedDataParallel.
+ */
+COMM_MUST enum comm_result comm_buckets_hold(struct comm_buckets *b, int32_t on);
+/*
+ * Gives the buckets back, and with adopt the gradients in them. Between steps, on all ranks, from one thread. NULL is fine.
+ */
 COMM_API void comm_buckets_free(struct comm_buckets *b);
 
 #ifdef __cplusplus

@@ -1,6 +1,6 @@
 /*
- * The whole public face of commstream. One header per heading below, under include/commstream/; the umbrella is <commstream/comm.h>.
- * docs/contract.md has every rule in full.
+ * The whole public face of commstream: this header includes all others, one per concept. docs/contract.md has every rule in full.
+ * May change until 0.1: names, structs and numbers are meant to stay, and are not promised before that release.
  *
  * THE CONTRACT, once for all calls
  *   Returning.  COMM_OK from an issuing call means: it has its place in the queue. An error from the call itself is also what its request

@@ -1,3 +1,8 @@
+/*
+ * CUDA streams and the library's timelines wait for each other. Always exported; COMM_ERR_UNSUPPORTED, with what is missing in the detail,
+ * where there is no CUDA. A stream belongs to the caller and outlives what was queued on it; stream NULL is the legacy default stream. Any
+ * thread may call, with the device of c current or not. May change until 0.1.
+ */
 #ifndef COMMSTREAM_CUDA_H
 #define COMMSTREAM_CUDA_H
 
@@ -10,14 +15,39 @@
 extern "C" {
 #endif
 
-/* Always exported; COMM_ERR_UNSUPPORTED, with what is missing, where there is no CUDA. stream NULL is the legacy default stream. */
+/*
+ * Puts into the event the point behind everything on `stream` so far. Queues may then wait for device work. cudaEventRecord.
+ */
 COMM_MUST enum comm_result comm_event_record_stream(struct comm_event *event, struct CUstream_st *stream);
-COMM_MUST enum comm_result comm_queue_wait_stream(struct comm_communicator *c, struct CUstream_st *stream);  /* behind all on stream so far */
+/*
+ * Work issued on c afterwards starts after everything on `stream` so far: an event recorded on it and comm_queue_wait_event, in one.
+ */
+COMM_MUST enum comm_result comm_queue_wait_stream(struct comm_communicator *c, struct CUstream_st *stream);
+/*
+ * What is put on `stream` afterwards starts after the event's present point; the host goes on. The progress thread is started if none runs.
+ * UNSUPPORTED where the device cannot park. cudaStreamWaitEvent.
+ */
 COMM_MUST enum comm_result comm_stream_wait_event(struct CUstream_st *stream, struct comm_event *event);
+/*
+ * As comm_stream_wait_event, for the point that a request is: the consumer of a result on the device needs no host in between.
+ */
 COMM_MUST enum comm_result comm_stream_wait_request(struct CUstream_st *stream, struct comm_request request);
-COMM_MUST enum comm_result comm_stream_of(struct comm_communicator *c, struct CUstream_st **stream);         /* the internal one; do not sync it */
-COMM_MUST enum comm_result comm_stream_sync(struct comm_communicator *c, int64_t timeout_ns);                /* host waits for device work of c   */
+/*
+ * The stream on which c's device work runs, to order other work behind it. It stays the library's: do not synchronise or destroy it.
+ */
+COMM_MUST enum comm_result comm_stream_of(struct comm_communicator *c, struct CUstream_st **stream);
+/*
+ * The host waits, at most timeout_ns, for all device work of c; PENDING when it takes longer. STATE inside a callback.
+ * cudaStreamSynchronize.
+ */
+COMM_MUST enum comm_result comm_stream_sync(struct comm_communicator *c, int64_t timeout_ns);
+/*
+ * comm_buckets_ready for a gradient that is written once everything on `stream` so far is done. Any thread.
+ */
 COMM_MUST enum comm_result comm_buckets_ready_stream(struct comm_buckets *b, size_t i, struct CUstream_st *stream);
+/*
+ * comm_buckets_wait for a consumer on `stream`: what is put there afterwards starts when all gradients are reduced; the host goes on.
+ */
 COMM_MUST enum comm_result comm_buckets_wait_stream(struct comm_buckets *b, struct CUstream_st *stream);
 
 #ifdef __cplusplus

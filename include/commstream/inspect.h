@@ -1,3 +1,8 @@
+/*
+ * Looking at the library: version, results as text, the cause of an error, what is built in, what is running and why. Everything here is
+ * local, changes nothing, and may be called from any thread, inside callbacks too; texts that are returned live for ever. May change until
+ * 0.1.
+ */
 #ifndef COMMSTREAM_INSPECT_H
 #define COMMSTREAM_INSPECT_H
 
@@ -10,28 +15,81 @@
 extern "C" {
 #endif
 
-COMM_MUST uint32_t comm_version(void); /* major << 16 | minor << 8 | patch */
-COMM_MUST const char *comm_result_name(enum comm_result result); /* "COMM_ERR_PEER"; never NULL */
+/*
+ * major << 16 | minor << 8 | patch of the library that is running, which may be newer than the headers. MPI_Get_library_version,
+ * ncclGetVersion.
+ */
+COMM_MUST uint32_t comm_version(void);
+/*
+ * The name of a result as it stands in the code, "COMM_ERR_PEER"; never NULL, also for numbers that are none.
+ */
+COMM_MUST const char *comm_result_name(enum comm_result result);
+/*
+ * A result in a few words; never NULL, also for numbers that are none. MPI_Error_string, ncclGetErrorString.
+ */
 COMM_MUST const char *comm_result_text(enum comm_result result);
+
 struct comm_error {
-    size_t size;
+    size_t size; /* sizeof(struct comm_error) */
     enum comm_result result;
-    int32_t rank, peer;               /* who failed, who found out; -1 unknown              */
+    int32_t rank, peer; /* who failed, who found out; -1: unknown */
     int32_t system_errno;
     uint64_t sequence;
     int32_t backend_code, reserved;
     char operation[24], cause[24], text[512];
 };
-/* The sticky cause, or else the last refused call of this communicator. */
+/*
+ * The one cause for which c failed, or else its last refused call: rank, operation, number, and a text that says what happened and what was
+ * expected. The caller sets error->size; everything is copied. With nothing to tell, error->result is COMM_OK. ncclGetLastError.
+ */
 COMM_MUST enum comm_result comm_error_detail(struct comm_communicator *c, struct comm_error *error);
-struct comm_backend_info { size_t size; char name[16], version[64], missing[160]; int32_t available, threads, fixed_order, device_buffers; };
-COMM_MUST enum comm_result comm_describe_backend(size_t index, struct comm_backend_info *info); /* past the end: COMM_ERR_ARGUMENT */
-struct comm_option_info { size_t size; const char *key, *environment, *type, *default_text, *unit, *help; };
+
+struct comm_backend_info {
+    size_t size; /* sizeof(struct comm_backend_info) */
+    char name[16], version[64], missing[160];
+    int32_t available, threads, fixed_order, device_buffers;
+};
+/*
+ * Backend number `index`, from 0: its name, and where it cannot be had what is missing. The caller sets info->size. Past the end: ARGUMENT.
+ */
+COMM_MUST enum comm_result comm_describe_backend(size_t index, struct comm_backend_info *info);
+
+struct comm_option_info {
+    size_t size; /* sizeof(struct comm_option_info) */
+    const char *key, *environment, *type, *default_text, *unit, *help;
+};
+/*
+ * Row number `index`, from 0, of the option table: key for config.options, environment variable, type, default, unit and help. The caller
+ * sets info->size. Past the end: ARGUMENT. MPI_T cvars are the relative.
+ */
 COMM_MUST enum comm_result comm_describe_option(size_t index, struct comm_option_info *info);
-struct comm_stats { size_t size; uint64_t operations, messages, bytes_out, bytes_in, waits_ns, progress_calls, wakeups, queue_high_water; };
+
+struct comm_stats {
+    size_t size; /* sizeof(struct comm_stats) */
+    uint64_t operations, messages, bytes_out, bytes_in, waits_ns, progress_calls, wakeups, queue_high_water;
+};
+/*
+ * Counters of c since it was made. The caller sets stats->size. Cheap, and read while they run: each is right, together they are near.
+ */
 COMM_MUST enum comm_result comm_statistics(struct comm_communicator *c, struct comm_stats *stats);
+/*
+ * Writes what is remembered of c's last operations to `path`, as JSON that chrome://tracing and Perfetto read. SYSTEM when it cannot be
+ * written.
+ */
 COMM_MUST enum comm_result comm_trace_dump(struct comm_communicator *c, const char *path);
-struct comm_call { size_t size; const char *collective; size_t n; enum comm_type type; comm_op op; int32_t root, ranks; };
+
+/* A call that one might make. */
+struct comm_call {
+    size_t size;            /* sizeof(struct comm_call) */
+    const char *collective; /* "allreduce" */
+    size_t n;
+    enum comm_type type;
+    comm_op op;
+    int32_t root, ranks; /* ranks 0: those of c */
+};
+/*
+ * Which algorithm that call would take and why, as text of several lines into text[0 .. bytes), cut to fit and always ended. Runs nothing.
+ */
 COMM_MUST enum comm_result comm_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes);
 
 #ifdef __cplusplus

@@ -1,3 +1,7 @@
+/*
+ * Memory that the library can move with fewer copies. Nothing needs it: every call takes any buffer. All calls are local and may be made
+ * from any thread; what is allocated or registered belongs to the engine of c and outlives c until it is given back. May change until 0.1.
+ */
 #ifndef COMMSTREAM_MEMORY_H
 #define COMMSTREAM_MEMORY_H
 
@@ -10,10 +14,23 @@
 extern "C" {
 #endif
 
-/* Local calls. Memory that peers on this host can read without a copy; zeroed, page aligned. */
+/*
+ * `bytes` of zeroed, page-aligned memory that peers on this host can read without a copy. The caller's until comm_mem_free. MEMORY when
+ * there is none. MPI_Alloc_mem, ncclMemAlloc.
+ */
 COMM_MUST enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t bytes, void **ptr);
+/*
+ * Gives back memory of comm_mem_alloc; no operation may still use it. NULL is fine. MPI_Free_mem, ncclMemFree.
+ */
 COMM_API void comm_mem_free(struct comm_communicator *c, void *ptr);
-COMM_MUST enum comm_result comm_mem_register(struct comm_communicator *c, void *ptr, size_t bytes); /* pin and announce the caller's own */
+/*
+ * Pins the caller's own memory and announces it to the wires, so that operations on it need not. It stays the caller's and stays mapped
+ * until comm_mem_unregister. ncclCommRegister, ibv_reg_mr.
+ */
+COMM_MUST enum comm_result comm_mem_register(struct comm_communicator *c, void *ptr, size_t bytes);
+/*
+ * Takes back comm_mem_register of this address; no operation may still use the memory. NULL is fine. ncclCommDeregister.
+ */
 COMM_API void comm_mem_unregister(struct comm_communicator *c, void *ptr);
 
 #ifdef __cplusplus

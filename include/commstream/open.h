@@ -1,3 +1,11 @@
+/*
+ * Worlds and communicators: opening, splitting, ending. A world is all ranks of one comm_open; a communicator is some of them and a work
+ * queue of its own. Every communicator made here is the caller's until comm_close. All calls may be made from any thread; those that block
+ * are COMM_ERR_STATE inside a callback.
+ *
+ * Sized structs begin with their size, have no padding, and zero means default everywhere; a newer field than the library knows must be
+ * zero (COMM_ERR_UNSUPPORTED otherwise). May change until 0.1.
+ */
 #ifndef COMMSTREAM_OPEN_H
 #define COMMSTREAM_OPEN_H
 
@@ -10,96 +18,192 @@
 extern "C" {
 #endif
 
-struct comm_id { unsigned char bytes[128]; };            /* where rank 0 listens, and the job secret: hand it out by any private means */
-/* Every rank gives `in`; `out` (ranks x bytes) has all of them, by rank, on return. For hosts that have a store or MPI of their own. */
+/* Where rank 0 listens, and the job secret: hand it out by private means. ncclUniqueId. */
+struct comm_id {
+    unsigned char bytes[128];
+};
+
+/* Every rank gives `in`; `out` (ranks x bytes) has all of them, by rank, on return. 0 is success. For hosts with a store or MPI of their
+ * own. */
 typedef int comm_exchange_fn(void *arg, const void *in, size_t bytes, void *out);
-/* Sized structs have no padding (tests/abi compiles them with -Wpadded): a hole would be garbage that a newer library must refuse. */
-typedef void comm_log_fn(void *arg, int level, const char *line); /* 1 error 2 warning 3 info 4 debug 5 trace */
+/* level: 1 error, 2 warning, 3 info, 4 debug, 5 trace. line has no newline and lives until the function returns. Called from any thread. */
+typedef void comm_log_fn(void *arg, int level, const char *line);
 
 /* AUTO: a helper thread moves work while no caller is inside the library, when usable CPUs exceed local ranks; else callers alone. */
 enum comm_progress_mode { COMM_PROGRESS_AUTO = 0, COMM_PROGRESS_CALLER = 1, COMM_PROGRESS_THREAD = 2 };
+
 enum comm_notify_mode {
     COMM_NOTIFY_DEFAULT = 0, /* = ANY */
-    COMM_NOTIFY_ANY = 1,     /* callbacks run on whichever thread makes progress: a wait, a test, the helper thread           */
-    COMM_NOTIFY_PROGRESS = 2 /* only inside comm_progress: for event loops, whose libraries are not thread safe               */
+    COMM_NOTIFY_ANY = 1,     /* callbacks run on whichever thread makes progress: a wait, a test, the helper thread */
+    COMM_NOTIFY_PROGRESS = 2 /* only inside comm_progress: for event loops, whose libraries are not thread safe */
 };
+
+/* FIXED: the same call gives the same bits on every wire. FREE: whatever order is fastest. */
 enum comm_order { COMM_ORDER_DEFAULT = 0, COMM_ORDER_FIXED = 1, COMM_ORDER_FREE = 2 };
 
 /*
- * Zero means default everywhere. What the program sets here wins over the environment for identity (who, how many, where to meet, secret);
- * for tuning the environment wins over `options`, so that an operator can change a program he cannot rebuild.
+ * What the program sets here wins over the environment for identity (who, how many, where to meet, secret); for tuning the environment wins
+ * over `options`, so that an operator can change a program that he cannot rebuild. Everything pointed at is copied, except where a function
+ * and its argument are kept: those live as long as the world.
  */
 struct comm_config {
-    size_t size;              /* sizeof(struct comm_config); COMM_CONFIG fills it                                              */
-    int32_t rank, ranks;      /* ranks 0: from the launcher; none found: a world of one                                       */
-    const char *backend;      /* auto local shm tcp mpi nccl                                                                  */
-    const char *device;       /* "cuda:0"; NULL: the launcher's local rank when CUDA is loaded in this process                */
-    const char *address;      /* host:port where ranks meet                                                                    */
-    const struct comm_id *id; /* instead of address and secret                                                                 */
-    comm_exchange_fn *exchange; void *exchange_arg; /* instead of both                                                         */
+    size_t size;                /* sizeof(struct comm_config); COMM_CONFIG fills it */
+    int32_t rank, ranks;        /* ranks 0: from the launcher; none found: a world of one */
+    const char *backend;        /* auto local shm tcp mpi nccl */
+    const char *device;         /* "cuda:0"; NULL: the launcher's local rank when CUDA is loaded in this process */
+    const char *address;        /* host:port where ranks meet */
+    const struct comm_id *id;   /* instead of address and secret */
+    comm_exchange_fn *exchange; /* instead of both */
+    void *exchange_arg;
     struct comm_communicator *engine_of; /* a further world of this rank on that one's engine: any wait moves both, events join them */
-    const void *secret; size_t secret_bytes;
+    const void *secret;
+    size_t secret_bytes;
     enum comm_progress_mode progress;
     enum comm_notify_mode notify;
-    enum comm_order order;    /* DEFAULT: fixed, but free for a native (mpi, nccl) that was asked for by name                  */
-    int32_t log_level;
-    int64_t open_timeout_ns, operation_timeout_ns; /* 60 s; 1,800 s                                                            */
-    const char *options;      /* "key=value,..." over the option table: everything that is not above                          */
-    comm_log_fn *log; void *log_arg;
-    char *error_text; size_t error_text_bytes; /* where a failed open says why                                                  */
+    enum comm_order order;                         /* DEFAULT: fixed, but free for a native (mpi, nccl) that was asked for by name */
+    int32_t log_level;                             /* 1 .. 5 as in comm_log_fn */
+    int64_t open_timeout_ns, operation_timeout_ns; /* 60 s; 1,800 s */
+    const char *options;                           /* "key=value,..." over the option table: everything that is not above */
+    comm_log_fn *log;                              /* NULL: standard error */
+    void *log_arg;
+    char *error_text; /* where a failed open says why */
+    size_t error_text_bytes;
 };
-#define COMM_CONFIG(...) (&(struct comm_config){.size = sizeof(struct comm_config), __VA_ARGS__}) /* C; C++: set size, fields */
+/* COMM_CONFIG(.ranks = 4, .rank = r) is a pointer to a config, in C. In C++ set size and the fields. */
+#define COMM_CONFIG(...) (&(struct comm_config){.size = sizeof(struct comm_config), __VA_ARGS__})
 
-/* Blocks until all ranks met, at most open_timeout. config NULL: all from the environment. */
+/*
+ * Opens the world of this job and gives this rank's communicator of it. Collective; blocks until all ranks met, at most open_timeout_ns.
+ * config NULL takes everything from the environment; without a launcher it is a world of one. On an error *world is NULL, nothing is left
+ * behind, and config->error_text says why: CONFIG names every offender, TIMEOUT the ranks that did not come, UNSUPPORTED what is missing.
+ * MPI_Init with MPI_COMM_WORLD, ncclCommInitRank.
+ */
 COMM_MUST enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world);
-/* All `ranks` ranks inside this process, one communicator each: threads, tests without a launcher, one process with many devices
-   (device of rank r: devices[r]; NULL for host). One thread may then drive all of them: what NCCL needs grouped, the library groups. */
+/*
+ * Opens a world whose `ranks` ranks are all in this process, one communicator each in worlds[0 .. ranks), on one engine: threads, tests
+ * without a launcher, one process with many devices (that of rank r is devices[r]; NULL: host memory). One thread may drive all of them.
+ * devices may be NULL. Errors leave worlds untouched. ncclCommInitAll.
+ */
 COMM_MUST enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                            struct comm_communicator **worlds);
-COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id); /* rank 0; then opens with it */
-/* Drains, at most timeout_ns (COMM_DEFAULT_TIMEOUT 5 s), then lets go, never aborts; c is gone in every case. COMM_ERR_TIMEOUT: something was
-   left unfinished and (mpi, nccl) kept on purpose. Waiters in other threads return COMM_ERR_CLOSED first. Unmatched receives are cancelled. */
+/*
+ * Rank 0 makes an identity for a world and hands it to the others by private means; all then open with config.id. It holds an address and a
+ * secret, so it is used once and not logged. Local. ncclGetUniqueId.
+ */
+COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id);
+/*
+ * Ends c, and c alone: local, not collective. Drains what was issued for at most timeout_ns (COMM_DEFAULT_TIMEOUT: 5 s), cancels receives
+ * that matched nothing, lets waiters in other threads return with CLOSED, never aborts, and consumes c in every case. TIMEOUT: something
+ * was left unfinished and is leaked on purpose; its buffers stay the library's. Children of c go on. NULL is fine. MPI_Comm_free,
+ * MPI_Finalize, ncclCommDestroy.
+ */
 COMM_API enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns);
-COMM_API enum comm_result comm_abort(struct comm_communicator *c, int32_t code); /* the whole world; here <= 100 ms; the process goes on */
+/*
+ * Fails every communicator of c's world on every rank with ABORTED, here within 100 ms; the process goes on and still closes what it
+ * opened. code is the caller's and is found in the error detail. Never blocks. MPI_Abort (which ends the process), ncclCommAbort.
+ */
+COMM_API enum comm_result comm_abort(struct comm_communicator *c, int32_t code);
+/*
+ * Fails c on every rank with REVOKED, so that ranks blocked in it come out and can agree, shrink or close. Local and at once here.
+ * MPIX_Comm_revoke (ULFM).
+ */
 COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
+/*
+ * Makes a communicator of the ranks of c that live, after a failure or a revoke; collective over the survivors, outside the queue of c.
+ * *survivors is usable when req is complete; with req NULL the call waits. MPIX_Comm_shrink, ncclCommShrink.
+ */
 COMM_MUST enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
-COMM_MUST enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags); /* AND over survivors, the same on all */
+/*
+ * ANDs *flags over the survivors of c and gives all of them the same word; works on a failed communicator, outside its queue. Blocks.
+ * MPIX_Comm_agree.
+ */
+COMM_MUST enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags);
 
 #define COMM_NO_COLOR (-1)
 enum comm_place { COMM_PLACE_NODE = 1, COMM_PLACE_NUMA = 2, COMM_PLACE_DEVICE = 3 };
-struct comm_options { /* of dup; split and subset inherit */
-    size_t size;
-    const char *name;                  /* in traces and errors                                                             */
-    int32_t priority;                  /* 0 normal, 1 overtakes bulk, -1 yields                                             */
+
+/* Of dup; split and subset inherit. */
+struct comm_options {
+    size_t size;      /* sizeof(struct comm_options) */
+    const char *name; /* in traces and errors */
+    int32_t priority; /* 0 normal, 1 overtakes bulk, -1 yields */
     enum comm_order order;
     int64_t operation_timeout_ns;
-    struct CUstream_st *stream;        /* device work goes into the caller's stream, as NCCL does; NULL: a stream of its own */
-    const char *options;
+    struct CUstream_st *stream; /* device work goes into the caller's stream, as NCCL does; NULL: a stream of its own */
+    const char *options;        /* "key=value,..." */
 };
-/* Creating calls are operations of the parent's queue: they take their place in line and drain nothing. `*out` is usable when req is
-   complete; with req NULL the call waits for it, moving the whole engine, at most the operation timeout. */
-COMM_MUST enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out, struct comm_request *req);
-COMM_MUST enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out, struct comm_request *req);
+
+/*
+ * Splits c by color: ranks of one color form a new communicator, ordered by key, then by rank in c. COMM_NO_COLOR takes part and gets NULL.
+ *
+ * This and the next four are operations of the parent's queue: they take their place in line and drain nothing. The outputs are written
+ * before req completes and stay in place until then; with req NULL the call waits, moving the whole engine, at most the operation timeout.
+ * Collective over c, issued in the same order on all ranks. MPI_Comm_split, ncclCommSplit.
+ */
+COMM_MUST enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
+                                      struct comm_request *req);
+/*
+ * Splits c by where ranks run: those of one host, of one NUMA node, or of one device come together, in the order of c. Collective, as
+ * comm_split. MPI_Comm_split_type.
+ */
+COMM_MUST enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out,
+                                            struct comm_request *req);
+/*
+ * Makes a communicator of ranks[0 .. count) of c, in that order, called by its members alone, all with the same list and tag; the tag tells
+ * apart two that are made at once. The other ranks of c do not notice. The list is copied. MPI_Comm_create_group.
+ */
 COMM_MUST enum comm_result comm_subset(struct comm_communicator *c, const int32_t *ranks, size_t count, uint32_t tag,
-                                       struct comm_communicator **out, struct comm_request *req); /* called by its members alone */
-COMM_MUST enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *shape, size_t axes,
-                                           struct comm_communicator **axis, struct comm_request *req); /* product == size; last axis fastest; size-1 axes work */
+                                       struct comm_communicator **out, struct comm_request *req);
+/*
+ * Sees c as a mesh of shape[0] x shape[1] x ... whose product is its size, the last axis fastest, and gives axis[i]: the ranks that differ
+ * from this one in coordinate i alone. Axes of size one work. Collective, as comm_split. Data, tensor and pipeline groups; MPI_Cart_sub.
+ */
+COMM_MUST enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
+                                           struct comm_request *req);
+/*
+ * The same ranks with another queue: independent of c in order, matching and failure of calls. options may be NULL. Collective, as
+ * comm_split. MPI_Comm_dup; a second CUDA stream is its relative.
+ */
 COMM_MUST enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
                                     struct comm_request *req);
 
+/*
+ * This process's rank in c, 0 .. comm_size(c) - 1. Any thread, inside callbacks too. MPI_Comm_rank,
+ * ncclCommUserRank.
+ */
 COMM_MUST int32_t comm_rank(const struct comm_communicator *c);
+/*
+ * How many ranks c has. Any thread, inside callbacks too. MPI_Comm_size, ncclCommCount.
+ */
 COMM_MUST int32_t comm_size(const struct comm_communicator *c);
-COMM_MUST int32_t comm_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other); /* -1: not there */
+/*
+ * The rank in `other` of c's rank `rank`, -1 where it is not a member or the two are of different worlds. Any thread.
+ * MPI_Group_translate_ranks.
+ */
+COMM_MUST int32_t comm_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other);
+
 struct comm_info {
-    size_t size;
+    size_t size; /* sizeof(struct comm_info) */
     char backend[16], launcher[16], host[64], name[32], library[96], slurm_job[32];
     int32_t rank, ranks, node, nodes, local_rank, local_ranks, cpus, homogeneous;
-    uint32_t device_buffers, stream_wait, graph_capture, fixed_order; /* what it can                                        */
-    uint32_t device_order, reserved;                                  /* CONTRACT 8: nccl                                    */
+    uint32_t device_buffers, stream_wait, graph_capture, fixed_order; /* what it can */
+    uint32_t device_order, reserved; /* device_order 1: the weaker rules of nccl, part 8 of docs/contract.md */
     uint64_t queue_max, window, inline_bytes, memory_bytes;
 };
+/*
+ * What this communicator is and can: backend, launcher, host, place, limits. The caller sets info->size; everything is copied into *info.
+ * Works on a failed communicator. Any thread, inside callbacks too.
+ */
 COMM_MUST enum comm_result comm_describe(struct comm_communicator *c, struct comm_info *info);
-struct comm_peer_info { size_t size; int32_t node, local; char host[64], wire[16], address[64]; };
+
+struct comm_peer_info {
+    size_t size; /* sizeof(struct comm_peer_info) */
+    int32_t node, local;
+    char host[64], wire[16], address[64];
+};
+/*
+ * Where rank `peer` of c runs and which wire leads there. The caller sets info->size. ARGUMENT where there is no such rank. Any thread.
+ */
 COMM_MUST enum comm_result comm_describe_peer(struct comm_communicator *c, int32_t peer, struct comm_peer_info *info);
 
 #ifdef __cplusplus

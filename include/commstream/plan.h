@@ -1,3 +1,15 @@
+/*
+ * Groups and plans: several calls recorded and started as one. begin gives a recorder, a communicator on which its holder makes the usual
+ * calls with req NULL; c itself goes on as usual for everybody. Recording is local and runs nothing; wait, sync, split and close on a
+ * recorder are COMM_ERR_STATE. end consumes it.
+ *
+ * A group is one batch: its members start together, unordered among themselves (conflicting ones are refused at end); small ones are packed
+ * into one round (a min and three sums: one trip); matched send and recv inside cannot deadlock. A plan keeps its buffers' addresses, and
+ * starting it allocates nothing and issues its first steps at once; a start while the last one runs queues behind it. Plans match plans
+ * and groups match groups: all ranks record the same collectives.
+ *
+ * Any thread may call; a recorder is used by one thread at a time. May change until 0.1.
+ */
 #ifndef COMMSTREAM_PLAN_H
 #define COMMSTREAM_PLAN_H
 
@@ -11,18 +23,33 @@ extern "C" {
 #endif
 
 /*
- * begin gives a recorder: a struct comm_communicator * on which its holder makes the usual calls, with req NULL; c itself goes on as usual for
- * everybody. Recording is local and runs nothing; wait, sync, split and close on a recorder are COMM_ERR_STATE. end consumes it.
- * A group is one batch: its members start together, unordered among themselves (conflicting ones are refused at end); small ones are packed
- * into one round (min + 3 sums: one trip); matched send/recv inside cannot deadlock. A plan keeps its buffers' addresses, and starting it
- * allocates nothing and issues its first steps at once; a start while the last one runs queues behind it. Plans match plans, batches batches.
+ * Begins a group: *recorder takes calls until comm_group_end, which must come. Buffers named on it are the library's only from the end on.
+ * ncclGroupStart.
  */
 COMM_MUST enum comm_result comm_group_begin(struct comm_communicator *c, struct comm_communicator **recorder);
+/*
+ * Starts what was recorded as one batch in the queue, and consumes the recorder in every case. req stands for all of it: complete, with the
+ * first error, when every member is. ARGUMENT: two members conflict. ncclGroupEnd.
+ */
 COMM_MUST enum comm_result comm_group_end(struct comm_communicator *recorder, struct comm_request *req);
+/*
+ * Begins a plan: *recorder takes calls until comm_plan_end, which must come. Nothing runs. MPI_Allreduce_init and its kind.
+ */
 COMM_MUST enum comm_result comm_plan_begin(struct comm_communicator *c, struct comm_communicator **recorder);
+/*
+ * Makes a plan of what was recorded and consumes the recorder in every case. Recorded calls keep their order. The plan is the caller's
+ * until comm_plan_free; the buffers' addresses are kept, their contents are read at each start.
+ */
 COMM_MUST enum comm_result comm_plan_end(struct comm_communicator *recorder, struct comm_plan **plan);
+/*
+ * Starts the plan as one piece of work in its communicator's queue; all ranks do, in the same order among their collectives. Allocates
+ * nothing. The plan's buffers are the library's until req is complete. A start while the last one runs queues behind it. MPI_Start.
+ */
 COMM_MUST enum comm_result comm_plan_start(struct comm_plan *plan, struct comm_request *req);
-COMM_API void comm_plan_free(struct comm_plan *plan); /* a start in flight still finishes */
+/*
+ * Gives the plan back; a start in flight still finishes, and keeps its buffers until then. Local. NULL is fine. MPI_Request_free.
+ */
+COMM_API void comm_plan_free(struct comm_plan *plan);
 
 #ifdef __cplusplus
 }

@@ -1,3 +1,8 @@
+/*
+ * What calls and requests answer. Zero is success, positive is not finished, negative is an error. The numbers are ABI: they never change,
+ * new ones are added at the end. Names and texts come from comm_result_name and comm_result_text (inspect.h), the story behind an error
+ * from comm_error_detail. May change until 0.1.
+ */
 #ifndef COMMSTREAM_RESULT_H
 #define COMMSTREAM_RESULT_H
 
@@ -7,41 +12,43 @@
 extern "C" {
 #endif
 
-/* Numbers are ABI and never change. 0 ok, positive not finished, negative error. */
-#define COMM_RESULTS(X)                                                                                                          \
-    X(OK, 0, "ok")                                                                                                               \
-    X(PENDING, 1, "not complete yet")                                                                                            \
-    X(ERR_ARGUMENT, -1, "an argument is wrong; the detail names it, its value and what was expected")                            \
-    X(ERR_STATE, -2, "not legal now: inside a callback, while recording, or started twice")                                      \
-    X(ERR_UNSUPPORTED, -3, "what all ranks share (build, backend, type and operator, machines) cannot do this")                                        \
-    X(ERR_FULL, -4, "queue or table at its bound: nothing queued; make progress and call again")                                 \
-    X(ERR_MEMORY, -5, "out of memory")                                                                                           \
-    X(ERR_SYSTEM, -6, "a system call failed; errno is in the detail")                                                            \
-    X(ERR_CONFIG, -7, "configuration missing or out of range; every offender is named")                                          \
-    X(ERR_AUTH, -8, "a peer did not prove itself: secret, job, version or rank")                                              \
-    X(ERR_TIMEOUT, -9, "the operation's own deadline passed")                                                                    \
-    X(ERR_PEER, -10, "a rank died, stopped or cannot be reached")                                                                \
-    X(ERR_MISMATCH, -11, "ranks made different calls; both are named")                                                           \
-    X(ERR_TRUNCATED, -12, "a message is longer than its receive")                                                                \
-    X(ERR_CANCELLED, -13, "cancelled before it matched")                                                                         \
-    X(ERR_ABORTED, -14, "comm_abort was called, here or elsewhere, or the root of a broadcast_bytes gave up")                                                              \
-    X(ERR_REVOKED, -15, "the communicator was revoked: agree, shrink or close it")                                               \
-    X(ERR_DEPENDENCY, -16, "a point this waited for had failed")                                                                 \
-    X(ERR_BACKEND, -17, "MPI, NCCL or CUDA reported an error; its code and text are in the detail")                              \
-    X(ERR_CORRUPT, -18, "a checksum did not match")                                                                              \
-    X(ERR_CLOSED, -19, "closed: here, or by the peer that is named")                                      \
-    X(ERR_FORKED, -20, "called in a forked child")                                                                               \
-    X(ERR_REFUSED, -21, "another rank refused its own call; it and its reason are named")                                        \
-    X(ERR_DEADLOCK, -22, "a cycle of operations and points waits for itself; the cycle is named")                                \
+/* X(name, number, text) of every result: for tables of the caller's own. */
+#define COMM_RESULTS(X)                                                                                                                    \
+    X(OK, 0, "ok")                                                                                                                         \
+    X(PENDING, 1, "not complete yet")                                                                                                      \
+    X(ERR_ARGUMENT, -1, "an argument is wrong; the detail names it, its value and what was expected")                                      \
+    X(ERR_STATE, -2, "not legal now: inside a callback, while recording, or started twice")                                                \
+    X(ERR_UNSUPPORTED, -3, "what all ranks share (build, backend, type and operator, machines) cannot do this")                            \
+    X(ERR_FULL, -4, "queue or table at its bound: nothing queued; make progress and call again")                                           \
+    X(ERR_MEMORY, -5, "out of memory")                                                                                                     \
+    X(ERR_SYSTEM, -6, "a system call failed; errno is in the detail")                                                                      \
+    X(ERR_CONFIG, -7, "configuration missing or out of range; every offender is named")                                                    \
+    X(ERR_AUTH, -8, "a peer did not prove itself: secret, job, version or rank")                                                           \
+    X(ERR_TIMEOUT, -9, "the operation's own deadline passed")                                                                              \
+    X(ERR_PEER, -10, "a rank died, stopped or cannot be reached")                                                                          \
+    X(ERR_MISMATCH, -11, "ranks made different calls; both are named")                                                                     \
+    X(ERR_TRUNCATED, -12, "a message is longer than its receive")                                                                          \
+    X(ERR_CANCELLED, -13, "cancelled before it matched")                                                                                   \
+    X(ERR_ABORTED, -14, "comm_abort was called, here or elsewhere, or the root of a broadcast_bytes gave up")                              \
+    X(ERR_REVOKED, -15, "the communicator was revoked: agree, shrink or close it")                                                         \
+    X(ERR_DEPENDENCY, -16, "a point this waited for had failed")                                                                           \
+    X(ERR_BACKEND, -17, "MPI, NCCL or CUDA reported an error; its code and text are in the detail")                                        \
+    X(ERR_CORRUPT, -18, "a checksum did not match")                                                                                        \
+    X(ERR_CLOSED, -19, "closed: here, or by the peer that is named")                                                                       \
+    X(ERR_FORKED, -20, "called in a forked child")                                                                                         \
+    X(ERR_REFUSED, -21, "another rank refused its own call; it and its reason are named")                                                  \
+    X(ERR_DEADLOCK, -22, "a cycle of operations and points waits for itself; the cycle is named")                                          \
     X(ERR_ABANDONED, -23, "an event was destroyed or recorded anew while work waited for its hand-set point")
 
 enum comm_result {
 #define COMM_RESULT_ENUM(name, value, text) COMM_##name = value,
     COMM_RESULTS(COMM_RESULT_ENUM)
 #undef COMM_RESULT_ENUM
-    COMM_RESULT_INT = 0x7fffffff /* keeps the enum an int under -fshort-enums */
+        COMM_RESULT_INT = 0x7fffffff /* keeps the enum an int under -fshort-enums */
 };
 
+/* Times are int64_t nanoseconds. FOREVER leaves it to the operation's own deadline, which always exists; DEFAULT_TIMEOUT is legal only
+ * where a call names it (comm_close). Any other negative time is COMM_ERR_ARGUMENT. */
 #define COMM_FOREVER INT64_MAX
 #define COMM_DEFAULT_TIMEOUT ((int64_t)-1)
 

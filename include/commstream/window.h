@@ -1,3 +1,8 @@
+/*
+ * Windows: memory of all ranks that each of them can read, write and update without the owner taking part. Always open, there are no lock
+ * epochs: order and visibility come from flush, fence and signals. Put, get and the atomics are messages: they stand beside the queue and
+ * complete on their own. Any thread may call; creating, fencing and freeing are collective. May change until 0.1.
+ */
 #ifndef COMMSTREAM_WINDOW_H
 #define COMMSTREAM_WINDOW_H
 
@@ -11,32 +16,79 @@ extern "C" {
 #endif
 
 enum comm_placement { COMM_PLACEMENT_DEFAULT = 0, COMM_PLACEMENT_FIRST_TOUCH = 1, COMM_PLACEMENT_INTERLEAVE = 2 };
+
 struct comm_window_options {
-    size_t size;
-    void *base;                     /* the caller's own memory instead of ours        */
+    size_t size; /* sizeof(struct comm_window_options) */
+    void *base;  /* the caller's own memory instead of ours */
     enum comm_placement placement;
-    uint32_t signals;               /* signal counters per rank; 0: none              */
+    uint32_t signals; /* signal counters per rank; 0: none */
 };
-/* Collective; bytes may differ by rank (0 on all but the leader: one copy per host); zeroed. Always open: no lock epochs. Where memory cannot be
-   shared (ranks on several hosts, no shm) the same calls work on a private copy per rank, and comm_window_pointer says so for others' parts. */
+
+/*
+ * Makes a window in which this rank has `bytes` of zeroed memory; bytes may differ by rank (0 on all but one per host: one copy per host).
+ * Collective, an operation of c's queue; *w is usable when req is complete, with req NULL the call waits. Where memory cannot be shared the
+ * same calls work on a private copy per rank, and comm_window_pointer says so. MPI_Win_allocate_shared, ncclCommWindowRegister.
+ */
 COMM_MUST enum comm_result comm_window_create(struct comm_communicator *c, size_t bytes, const struct comm_window_options *options,
                                               struct comm_window **w, struct comm_request *req);
-COMM_MUST enum comm_result comm_window_pointer(struct comm_window *w, int32_t peer, void **ptr, size_t *bytes); /* same host only */
-COMM_MUST enum comm_result comm_window_fence(struct comm_window *w, struct comm_request *req); /* collective: all before, on all, is visible */
-COMM_MUST enum comm_result comm_window_flush(struct comm_window *w, int32_t peer, struct comm_request *req); /* mine are done at peer (or ANY) */
+/*
+ * The address and length of peer's part, to be read and written directly. UNSUPPORTED where it is not in this host's memory. Valid until
+ * the window is freed. Local. MPI_Win_shared_query.
+ */
+COMM_MUST enum comm_result comm_window_pointer(struct comm_window *w, int32_t peer, void **ptr, size_t *bytes);
+/*
+ * Collective: everything done to the window before, by every rank, is visible to all after. Direct stores through comm_window_pointer
+ * count. MPI_Win_fence.
+ */
+COMM_MUST enum comm_result comm_window_fence(struct comm_window *w, struct comm_request *req);
+/*
+ * Complete when all that this rank did to the window at `peer` (COMM_ANY_PEER: at all) is done there. Local. MPI_Win_flush.
+ */
+COMM_MUST enum comm_result comm_window_flush(struct comm_window *w, int32_t peer, struct comm_request *req);
+/*
+ * Writes n elements of `from` at `offset` bytes of peer's part. Complete when `from` may be reused; done at the peer after flush, fence or
+ * signal. ARGUMENT past the end. MPI_Rput, shmem_put_nbi.
+ */
 COMM_MUST enum comm_result comm_put(struct comm_window *w, const void *from, size_t n, enum comm_type type, int32_t peer, size_t offset,
-                                    struct comm_request *req); /* offset in bytes; complete: `from` may be reused */
+                                    struct comm_request *req);
+/*
+ * Reads n elements at `offset` bytes of peer's part into `to`, which is the library's until complete. MPI_Rget, shmem_get_nbi.
+ */
 COMM_MUST enum comm_result comm_get(struct comm_window *w, void *to, size_t n, enum comm_type type, int32_t peer, size_t offset,
                                     struct comm_request *req);
+/*
+ * Combines n elements of `from` by op into peer's part at `offset` bytes, atomically for each element against other such calls. `from` is
+ * the library's until complete. MPI_Raccumulate.
+ */
 COMM_MUST enum comm_result comm_accumulate(struct comm_window *w, const void *from, size_t n, enum comm_type type, comm_op op, int32_t peer,
-                                           size_t offset, struct comm_request *req); /* atomic per element */
+                                           size_t offset, struct comm_request *req);
+/*
+ * As comm_accumulate, and what was there before comes into `old`. COMM_REPLACE swaps, COMM_NOOP reads atomically. Both buffers are the
+ * library's until complete. MPI_Fetch_and_op, MPI_Rget_accumulate.
+ */
 COMM_MUST enum comm_result comm_fetch_op(struct comm_window *w, const void *from, void *old, size_t n, enum comm_type type, comm_op op,
-                                         int32_t peer, size_t offset, struct comm_request *req); /* REPLACE swaps, NOOP reads atomically */
+                                         int32_t peer, size_t offset, struct comm_request *req);
+/*
+ * Puts *desired at `offset` bytes of peer's part if *expected is there, atomically, and gives what was there in *old. One element of an
+ * integer type; the three are the library's until complete. MPI_Compare_and_swap.
+ */
 COMM_MUST enum comm_result comm_compare_swap(struct comm_window *w, const void *expected, const void *desired, void *old,
                                              enum comm_type type, int32_t peer, size_t offset, struct comm_request *req);
+/*
+ * Adds to counter `slot` of peer's part after all that this rank put there before is done. ARGUMENT: no such slot (options.signals).
+ * shmem_put_signal, gasnet and NVSHMEM signals.
+ */
 COMM_MUST enum comm_result comm_window_signal(struct comm_window *w, int32_t peer, uint32_t slot, uint64_t add, struct comm_request *req);
+/*
+ * Complete when this rank's own counter `slot` is at least `at_least`; what was put before those signals is visible then.
+ * shmem_signal_wait_until.
+ */
 COMM_MUST enum comm_result comm_window_wait_signal(struct comm_window *w, uint32_t slot, uint64_t at_least, struct comm_request *req);
-COMM_API enum comm_result comm_window_free(struct comm_window *w); /* collective, bounded */
+/*
+ * Ends the window. Collective, and bounded in time; consumes w in every case; pointers into it end with it, the caller's
+ * own memory stays his. Blocks: STATE inside a callback. NULL is fine. MPI_Win_free.
+ */
+COMM_API enum comm_result comm_window_free(struct comm_window *w);
 
 #ifdef __cplusplus
 }

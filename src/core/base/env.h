@@ -32,13 +32,17 @@ struct env_identity {
     char host[64];
     uint64_t host_id; /* equal for processes that run on one kernel, different otherwise (boot id) */
     uint32_t pid, uid;
+    uint32_t parent, reserved; /* process id of whoever started this process */
 };
 
 struct comm_env {
     const char *name;
     /* 1 in the process that opened the library, 0 in a forked child: a word on a wipe-on-fork page. Loaded by every public call. */
     const _Atomic uint32_t *alive;
-    /* Monotonic nanoseconds. */
+    /* Called first by everything that opens a world or an engine: makes *alive 1 and the clock ready. Idempotent, any thread. 0, or an
+       errno: ECHILD in a forked child of a process that had called it. */
+    int (*start)(const struct comm_env *env);
+    /* Nanoseconds, monotonic in each thread; what two threads read may disagree by up to a microsecond. */
     int64_t (*now)(const struct comm_env *env);
     /* One turn of a waiting loop: give the core a hint (yield false), or give the CPU away (yield true). */
     void (*relax)(const struct comm_env *env, bool yield);

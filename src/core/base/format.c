@@ -20,8 +20,12 @@ static void put_number(struct text *t, uint64_t value, unsigned base, bool negat
     do
         digits[count++] = "0123456789abcdef"[value % base];
     while (value /= base);
-    if (negative)
+    if (negative && pad == '0') { /* the sign stands before zeros, behind blanks */
+        put(t, '-');
+        width--;
+    } else if (negative) {
         digits[count++] = '-';
+    }
     for (int i = count; i < width; i++)
         put(t, pad);
     while (count)
@@ -32,7 +36,7 @@ static void put_string(struct text *t, const char *s, int most)
 {
     if (!s)
         s = "(null)";
-    for (int i = 0; s[i] && (most < 0 || i < most); i++)
+    for (int i = 0; (most < 0 || i < most) && s[i]; i++)
         put(t, s[i]);
 }
 

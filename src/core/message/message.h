@@ -1,6 +1,6 @@
 /*
- * message: sends and receives of one communicator, matched here and nowhere else, above the wire: order is kept per ordered pair and a receive
- * matches the oldest arrival of its peer and tag. Calls are made under the communicator's lock. Self-sends match without the wire.
+ * message: sends and receives of one communicator, matched here and nowhere else, above the wire: order is kept per ordered pair and a
+ * receive matches the oldest arrival of its peer and tag. Calls are made under the communicator's lock. Self-sends match without the wire.
  *
  * The timeline is not known here: what completes is told by index to whoever drives this room, through message_finished.
  */
@@ -27,18 +27,23 @@ struct message_call {
 };
 struct message_finished {
     uint32_t slot;
-    enum comm_result result; /* OK, TRUNCATED, CANCELLED */
+    enum comm_result result; /* OK, TRUNCATED, CANCELLED, MISMATCH (the wire's word), MEMORY, or message_fail's */
 };
 
-/* depth: how many may be pending at once before post says FULL (memory is taken in steps, never in a post below the high-water mark). */
+/* depth: how many may be posted, their results not taken, before post says FULL (memory is taken in steps, never in a post below the
+   high-water mark). Arrivals without a receive cannot be refused and do not count. Touches the channel at the first send or match, not
+   before. */
 enum comm_result message_open(const struct comm_env *env, struct wire_channel *channel, int32_t rank, int32_t size, uint32_t depth,
                               struct message_room **room);
 void message_close(struct message_room *room);
-/* COMM_OK: pending or already finished (in the finished list); FULL, MEMORY: nothing happened. */
+/* COMM_OK: pending or already finished (in the finished list); FULL, MEMORY, or what the room failed with: nothing happened. There was no
+   memory for an arrival: its order would be lost, so all unmatched receives end with MEMORY and every later post is answered so. */
 enum comm_result message_post(struct message_room *room, const struct message_call *call);
-/* COMM_OK: it ended with CANCELLED (in the finished list); STATE: matched already, or no such slot. */
-enum comm_result message_cancel(struct message_room *room, uint32_t slot);
+/* COMM_OK: an unmatched receive ended with `result`: CANCELLED, or TIMEOUT (in the finished list); STATE: matched already, or no such slot. */
+enum comm_result message_cancel(struct message_room *room, uint32_t slot, enum comm_result result);
 void message_cancel_all(struct message_room *room); /* every unmatched receive: for close */
+/* Whether a receive for peer and tag (both may be open) would be matched now; status, if wanted, is of what it would get. */
+bool message_probe(const struct message_room *room, int32_t peer, uint32_t tag, struct comm_status *status);
 /* An ANNOUNCED message, or a DONE whose cookie has MESSAGE_COOKIE. */
 void message_event(struct message_room *room, const struct wire_event *event);
 /* Sends and takes what had no room before. True: something moved. */

@@ -7,7 +7,8 @@
  * A lane issues its steps in order: a step issues when it stands at the head, its wait holds, the views it reads are present, and the wire has
  * room. After an EXPOSE or VIEW the lane moves on at once; COPY and REDUCE hold it until done; a RELEASE waits for the view's readers. The bump
  * happens when the step completes (EXPOSE: its bytes may be overwritten; VIEW: the bytes are there), and puts every lane of the operation back
- * to work in the same pass. An operation ends when all lanes ended and every EXPOSE and every landing VIEW completed.
+ * to work in the same pass. What was exposed is read until the EXPOSE completes; on a stream at the latest until every reader gave it back, which
+ * later views of those readers' results imply. On a ONCE edge it completes by the wire alone, whatever readers do. An operation ends when all lanes ended and every EXPOSE and every landing VIEW completed.
  */
 #ifndef PROGRAM_PROGRAM_H
 #define PROGRAM_PROGRAM_H
@@ -60,13 +61,15 @@ struct comm_ref {
     uint8_t buf, unit;
     int16_t step;
     uint32_t first, count; /* items first, first+step, .. (mod the team's size for blocks, mod slices), count of them; + outer*i + inner*k */
-    int16_t outer, inner;  /* scratch and views: index mod program.depth when depth is not 0; a scratch item is as long as chunk k of slice (or block) `count` */
+    int16_t outer, inner;  /* of scratch and views, k counts mod program.depth when depth is not 0; a scratch item is as long as slice (or block)
+                              `count`, or chunk k of it. A landing VIEW of several peers puts peer j's bytes at item first + step*j */
 };
 struct comm_step {
     uint8_t code, flags;
     uint16_t peer, npeers; /* entries of the peer table */
     int16_t peer_outer;    /* + peer_outer * i, mod the table's length */
-    uint16_t edge, wait, bump, aside; /* aside: for the builder's own use */
+    uint16_t edge, wait, bump; /* a VIEW of several peers bumps once for each */
+    uint16_t aside;            /* END of a loop: its first step (0: the lane ends); REDUCE with TEE: the EXPOSE it feeds. Set by the builder */
     int32_t need, need_outer, need_inner; /* the wait: counter[wait] >= need + need_outer*i + need_inner*k */
     struct comm_ref dst, src;
     uint32_t reserved;
@@ -82,6 +85,10 @@ struct comm_program {
     uint8_t chunk_unit;   /* what k counts chunks of: 0 not chunked, UNIT_BLOCK or UNIT_SLICE */
     uint8_t depth;
     uint16_t scratch;     /* scratch items */
+    uint8_t counters;     /* 0: no step waits or bumps */
+    uint8_t own_in;       /* IN is this rank's block alone (gathers): block x of IN lies at its beginning */
+    uint8_t wide;         /* partial results travel on its streams: chunks are cut for the accumulator. Equal on every rank, as own_in and chunk_unit */
+    uint8_t crossing;     /* a lane reads views that another one asked for */
     uint16_t edges;
     uint8_t edge[PROGRAM_EDGES_MAX]; /* enum wire_edge bits, equal on every rank */
     uint16_t lane[PROGRAM_LANES_MAX]; /* first step of each */
@@ -115,26 +122,30 @@ struct run_call {
     const size_t *counts, *displs; /* v forms: per rank, in elements; displs NULL: dense */
 };
 
-enum run_result { RUN_STANDS = 0, RUN_ENDED = 1, RUN_MISMATCH = 2 };
+enum run_result { RUN_STANDS = 0, RUN_ENDED = 1, RUN_MISMATCH = 2, RUN_FAILED = 3 /* no memory for the wire's places */ };
 struct run_lane {
-    uint16_t pc, view_pending;
+    uint16_t pc;
+    uint16_t asked; /* peers of the VIEW at the head that were asked before the wire had no more room */
     uint32_t i, k;
+    bool built;     /* the bytes of the next EXPOSE stand where reserve said */
 };
 struct run {
     const struct comm_program *program;
     struct wire_channel *channel;
     struct run_call call;
     data_reduce_fn *reduce;
+    enum data_isa isa;      /* the engine's, asked once: data_isa_best is slow */
     char *scratch;          /* the engine's, at least run_scratch_bytes(...) */
     size_t raw, partial;    /* element bytes */
     size_t slice, chunk;    /* elements */
     uint32_t chunks, seq, fingerprint, index; /* index: the upper half of every cookie of this operation */
     uint32_t pending;       /* exposes and landing views not complete */
-    int32_t rank, size, mismatch_peer;
+    int32_t rank, size, mismatch_peer; /* the last: -1 while ranks agree */
     uint16_t open;          /* a bit per lane that has not ended */
     bool again;             /* something may move: an event came, or the wire had no room */
     bool bumped, nontemporal;
-    uint64_t present, view_partial; /* a bit per view slot */
+    uint64_t present, view_partial, view_own; /* a bit per view slot; own: a view of this rank's own memory */
+    size_t scratch_item;    /* bytes */
     struct run_lane lane[PROGRAM_LANES_MAX];
     int32_t counter[PROGRAM_COUNTERS];
     struct wire_view *view; /* program->views of them, the engine's memory: PROGRAM_VIEWS_MAX at most */
@@ -142,7 +153,7 @@ struct run {
 
 /* Chunk length and scratch follow from the program, the call and the channel's caps, the same on every rank. 0: needs none. */
 size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel);
-/* channel, call, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues nothing. */
+/* channel, call, isa, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues nothing. */
 void run_start(struct run *run, const struct comm_program *program);
 enum run_result run_step(struct run *run);
 /* A DONE event whose cookie's upper half is run->index. Sets again; a MISMATCH result makes the next run_step return RUN_MISMATCH. */

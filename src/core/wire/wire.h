@@ -49,6 +49,7 @@ enum wire_result {
     WIRE_AGAIN = 2,    /* no room: nothing happened; ask again in a later pass */
     WIRE_NONE = 3,     /* reserve: build it wherever you like and expose it as usual */
     WIRE_MISMATCH = -1, /* view: the peer's call or length is another; nothing was written */
+    WIRE_FAILED = -2,   /* expose: no memory for the places that it needs, and asking again will not help; nothing happened */
 };
 
 struct wire_span {
@@ -73,7 +74,7 @@ struct wire_expose {
     const uint16_t *peers; /* ranks of the channel's team, this rank not among them */
     uint32_t npeers;
     uint32_t nspans;
-    const struct wire_span *spans; /* the bytes, in order; copied or kept until DONE or the cookie. With BUILT: one span, its bytes */
+    const struct wire_span *spans; /* the bytes, in order; copied or kept until DONE or the cookie. With BUILT, and for a message: one span */
     uint64_t cookie;
 };
 
@@ -116,7 +117,7 @@ struct wire_call {
     int8_t refused; /* 0, or the comm_result for which this rank refused it */
     uint32_t op;
     int32_t root;
-    uint32_t reserved;
+    uint32_t chain; /* of this call and all before it: what lines and frames carry, so that a divergence shows at the next exchange, whatever it was */
     uint64_t n;
 };
 _Static_assert(sizeof(struct wire_call) == 32, "two to a cache line");
@@ -169,6 +170,7 @@ struct wire_config {
     const struct comm_env *env;
     const struct base_log *log;
     struct env_bell *bell;   /* this engine's; peers' activity rings it while the wire is armed */
+    struct env_bell *watch;  /* the watcher's: death notices (descriptors) are watched by this one alone */
     struct wire_boot *boot;  /* how the ranks meet; NULL for `local` */
     int32_t rank, ranks;     /* of the world; rank -1: all of them are in this process */
     int64_t deadline;

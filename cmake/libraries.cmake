@@ -1,0 +1,35 @@
+# The three forms of the library, all from the objects of the rooms.
+
+# The shared library: comm_* alone leaves it, under a version that is ours.
+add_library(commstream SHARED $<TARGET_OBJECTS:commstream_objects>)
+target_link_libraries(commstream PRIVATE commstream_flags Threads::Threads ${CMAKE_DL_LIBS})
+target_include_directories(commstream INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+target_link_options(commstream PRIVATE
+  -Wl,-Bsymbolic-functions -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/commstream.map)
+set_target_properties(commstream PROPERTIES
+  VERSION ${PROJECT_VERSION} SOVERSION 0 EXPORT_NAME commstream
+  LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/commstream.map)
+
+# The static library: one relocatable object in which every hidden symbol has become local, so that a program that links it sees
+# comm_* and nothing else of ours.
+set(commstream_one_object ${CMAKE_BINARY_DIR}/commstream.o)
+add_custom_command(
+  OUTPUT ${commstream_one_object}
+  COMMAND ${CMAKE_LINKER} -r -o ${commstream_one_object} $<TARGET_OBJECTS:commstream_objects>
+  COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${commstream_one_object}
+  DEPENDS commstream_objects $<TARGET_OBJECTS:commstream_objects>
+  COMMENT "Making one object of the library, hidden symbols local"
+  COMMAND_EXPAND_LISTS VERBATIM)
+set_source_files_properties(${commstream_one_object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+add_library(commstream_static STATIC ${commstream_one_object})
+target_link_libraries(commstream_static INTERFACE Threads::Threads ${CMAKE_DL_LIBS})
+target_include_directories(commstream_static INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+set_target_properties(commstream_static PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME commstream)
+
+# The same objects with nothing hidden, for tests of the rooms inside.
+add_library(commstream_inside STATIC $<TARGET_OBJECTS:commstream_objects>)
+target_link_libraries(commstream_inside PUBLIC commstream_flags Threads::Threads ${CMAKE_DL_LIBS})
+target_include_directories(commstream_inside PUBLIC
+  ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src/core ${PROJECT_SOURCE_DIR}/src)

@@ -1,0 +1,319 @@
+/*
+ * Data-parallel training: every rank holds the whole network, works on its share of each batch, and the ranks average their gradients. The
+ * same training runs four times from one seed, epoch by epoch in turn so that all meet the same machine: without reducing at all (the price
+ * of computing), reducing when the backward pass is over, and reducing while it still computes, moved by the callers or by a helper thread.
+ * The last three must end with the same bits on every rank.
+ *
+ *     comm-run -n 4 train [--epochs N] [--data FILE]
+ */
+#define _GNU_SOURCE
+#include <commstream/comm.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "digits.h"
+#include "matrix.h"
+#include "network.h"
+
+enum { BATCH = 192, HIDDEN = 256, EPOCHS_MAX = 1000, RUNS = 4 };
+static const double ACCURACY_WANTED = 0.96;
+
+enum mode { ALONE, BLOCKING, OVERLAPPED, THREADED };
+static const char *const mode_texts[RUNS] = {
+    "computing alone, nothing reduced",
+    "reduced after the backward pass",
+    "overlapped, moved by the callers",
+    "overlapped, moved by a thread",
+};
+
+struct run {
+    enum mode mode;
+    struct comm_communicator *comm;
+    struct network net;
+    struct comm_buckets *buckets;
+    double step_us[EPOCHS_MAX]; /* mean step of each epoch */
+    double loss;                /* of the last epoch, per image of this rank's share */
+};
+
+struct demo {
+    const char *data;
+    int epochs, rank, ranks;
+    bool bar;
+    struct comm_communicator *world, *threaded; /* the same ranks twice: callers move the one, a thread the other */
+    struct digits digits;
+    struct run runs[RUNS];
+};
+
+static void must(struct comm_communicator *c, enum comm_result result, const char *what)
+{
+    struct comm_error error = {.size = sizeof error};
+    if (result == COMM_OK)
+        return;
+    fprintf(stderr, "%s: %s\n", what, comm_result_text(result));
+    if (c != NULL && comm_error_detail(c, &error) == COMM_OK)
+        fprintf(stderr, "%s\n", error.text);
+    exit(1);
+}
+
+static double now_us(void)
+{
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return (double)at.tv_sec * 1e6 + (double)at.tv_nsec / 1e3;
+}
+
+static void barrier(struct comm_communicator *c)
+{
+    struct comm_request request = COMM_REQUEST_NONE;
+    must(c, comm_barrier(c, &request), "barrier");
+    must(c, comm_wait(request, COMM_FOREVER), "barrier");
+}
+
+/* How the second world meets: through the first one. */
+static int exchange(void *arg, const void *in, size_t bytes, void *out)
+{
+    struct comm_request request = COMM_REQUEST_NONE;
+    enum comm_result result = comm_allgather(arg, in, out, bytes, COMM_BYTE, &request);
+    return result == COMM_OK && comm_wait(request, COMM_FOREVER) == COMM_OK ? 0 : -1;
+}
+
+static void open_worlds(struct demo *demo)
+{
+    char why[512] = "";
+    struct comm_config config = {.size = sizeof config, .progress = COMM_PROGRESS_CALLER};
+    config.error_text = why;
+    config.error_text_bytes = sizeof why;
+    enum comm_result result = comm_open(&config, &demo->world);
+    if (result == COMM_OK) {
+        demo->rank = comm_rank(demo->world);
+        demo->ranks = comm_size(demo->world);
+        config.rank = demo->rank;
+        config.ranks = demo->ranks;
+        config.exchange = exchange;
+        config.exchange_arg = demo->world;
+        config.progress = COMM_PROGRESS_THREAD;
+        result = comm_open(&config, &demo->threaded);
+    }
+    if (result != COMM_OK)
+        fprintf(stderr, "open: %s\n", why);
+    must(NULL, result, "open");
+}
+
+/* Small buckets, so that the last layers' gradients are on their way while the first layers' are computed. */
+static void create_runs(struct demo *demo)
+{
+    struct comm_bucket_options options = {.size = sizeof options, .bytes = 32 << 10, .first_bytes = 32 << 10};
+    for (int i = 0; i < RUNS; i++) {
+        struct run *run = &demo->runs[i];
+        struct comm_gradient gradients[NETWORK_TENSORS];
+        size_t rows = (size_t)((BATCH + demo->ranks - 1) / demo->ranks);
+        run->mode = (enum mode)i;
+        run->comm = run->mode == THREADED ? demo->threaded : demo->world;
+        /* One more row than the largest share, and room for testing in pieces of the same size. */
+        if (!network_create(&run->net, HIDDEN, rows + 1, 7)) {
+            fprintf(stderr, "out of memory\n");
+            exit(1);
+        }
+        for (size_t t = 0; t < NETWORK_TENSORS; t++) {
+            gradients[t] = (struct comm_gradient){
+                .data = run->net.gradients + run->net.offsets[t], .count = run->net.offsets[t + 1] - run->net.offsets[t], .type = COMM_F32};
+        }
+        must(run->comm, comm_buckets_create(run->comm, gradients, NETWORK_TENSORS, &options, &run->buckets), "buckets");
+    }
+}
+
+/* Called by the backward pass as each gradient stands. Between products the callers lend their CPU to the transfers for a moment. */
+static void gradient_stands(void *arg, size_t tensor)
+{
+    struct run *run = arg;
+    if (run->mode < OVERLAPPED)
+        return;
+    if (tensor != NETWORK_TURN) {
+        must(run->comm, comm_buckets_ready(run->buckets, tensor), "ready");
+    } else if (run->mode == OVERLAPPED) {
+        enum comm_result result = comm_progress(run->comm);
+        must(run->comm, result == COMM_PENDING ? COMM_OK : result, "progress");
+    }
+}
+
+static void train_step(struct demo *demo, struct run *run, const size_t *numbers, size_t rows, float rate)
+{
+    size_t right = 0;
+    run->loss += network_forward(&run->net, &demo->digits, numbers, rows, &right);
+    /* COMM_AVG divides by ranks; what is wanted is the mean over the batch. */
+    network_backward(&run->net, (float)demo->ranks / (float)BATCH, gradient_stands, run);
+    for (size_t t = NETWORK_TENSORS; run->mode == BLOCKING && t-- > 0;)
+        must(run->comm, comm_buckets_ready(run->buckets, t), "ready");
+    if (run->mode != ALONE)
+        must(run->comm, comm_buckets_wait(run->buckets, COMM_FOREVER), "reduce");
+    network_update(&run->net, rate, 0.9f);
+}
+
+/* All ranks shuffle alike; rank r takes images r, r + ranks, ... of each batch. The step time is that of the whole epoch between barriers:
+ * where ranks share CPUs, single steps are either not interrupted or interrupted for long, and their median would be neither. */
+static void train_epoch(struct demo *demo, struct run *run, int epoch)
+{
+    size_t order[BATCH * 16], share[BATCH], images = 0;
+    size_t count = demo->digits.train_count < BATCH * 16 ? demo->digits.train_count : BATCH * 16;
+    float rate = 0.04f * 0.5f * (1.0f + cosf(3.14159265f * (float)epoch / (float)demo->epochs));
+    random_shuffle((uint64_t)epoch + 1, order, count);
+    run->loss = 0;
+    barrier(demo->world);
+    double begin = now_us();
+    size_t steps = count / BATCH;
+    for (size_t step = 0; step < steps; step++) {
+        size_t rows = 0;
+        for (size_t i = (size_t)demo->rank; i < BATCH; i += (size_t)demo->ranks)
+            share[rows++] = order[step * BATCH + i];
+        train_step(demo, run, share, rows, rate);
+        images += rows;
+    }
+    barrier(demo->world);
+    run->step_us[epoch] = (now_us() - begin) / (double)steps;
+    run->loss /= images != 0 ? (double)images : 1;
+}
+
+static double test_accuracy(struct demo *demo, struct run *run)
+{
+    size_t right = 0, tested = demo->digits.count - demo->digits.train_count;
+    for (size_t at = demo->digits.train_count; at < demo->digits.count;) {
+        size_t numbers[BATCH + 1], rows = 0;
+        while (rows < run->net.rows_max && rows < BATCH && at < demo->digits.count)
+            numbers[rows++] = at++;
+        network_forward(&run->net, &demo->digits, numbers, rows, &right);
+    }
+    return (double)right / (double)tested;
+}
+
+static void show_progress(struct demo *demo, int epoch)
+{
+    const struct run *run = &demo->runs[OVERLAPPED];
+    int done = epoch + 1, filled = 30 * done / demo->epochs;
+    bool end = done == demo->epochs;
+    if (demo->rank != 0)
+        return;
+    if (demo->bar)
+        printf("\r[%-30.*s] epoch %d/%d  loss %.4f%s", filled, "##############################", done, demo->epochs, run->loss,
+               end ? "\n" : "");
+    else if (end || done % 10 == 0)
+        printf("epoch %d/%d  loss %.4f\n", done, demo->epochs, run->loss);
+    fflush(stdout);
+}
+
+static void train(struct demo *demo)
+{
+    for (int epoch = 0; epoch < demo->epochs; epoch++) {
+        for (int i = 0; i < RUNS; i++)
+            train_epoch(demo, &demo->runs[(i + epoch) % RUNS], epoch);
+        show_progress(demo, epoch);
+    }
+}
+
+/* Blocking and overlapped, here and on every other rank: one hash. */
+static bool all_identical(struct demo *demo)
+{
+    uint64_t mine[RUNS], *all = calloc((size_t)demo->ranks, sizeof mine);
+    struct comm_request request = COMM_REQUEST_NONE;
+    bool identical = all != NULL;
+    for (int i = 0; i < RUNS; i++)
+        mine[i] = network_hash(&demo->runs[i].net);
+    if (all == NULL)
+        exit(1);
+    must(demo->world, comm_allgather(demo->world, mine, all, RUNS, COMM_U64, &request), "allgather");
+    must(demo->world, comm_wait(request, COMM_FOREVER), "allgather");
+    for (int r = 0; r < demo->ranks; r++) {
+        for (int i = BLOCKING; i < RUNS; i++)
+            identical = identical && all[r * RUNS + i] == mine[BLOCKING];
+    }
+    free(all);
+    return identical;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const double *x = a, *y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+static double median(struct run *run, int epochs)
+{
+    qsort(run->step_us, (size_t)epochs, sizeof run->step_us[0], compare);
+    return run->step_us[epochs / 2];
+}
+
+/* How much of what reducing costs is hidden behind computing, by the better of the two ways; 0 where it costs less than can be measured. */
+static int hidden_percent(const double us[RUNS])
+{
+    double best = us[OVERLAPPED] < us[THREADED] ? us[OVERLAPPED] : us[THREADED];
+    double cost = us[BLOCKING] - us[ALONE];
+    double percent = cost > us[ALONE] / 50 ? 100 * (us[BLOCKING] - best) / cost : 0;
+    return (int)(percent < 0 ? 0 : percent > 100 ? 100 : percent);
+}
+
+static bool report(struct demo *demo)
+{
+    struct comm_info info = {.size = sizeof info};
+    double us[RUNS], accuracy = test_accuracy(demo, &demo->runs[OVERLAPPED]);
+    bool identical = all_identical(demo), good = identical && accuracy >= ACCURACY_WANTED;
+    must(demo->world, comm_describe(demo->world, &info), "describe");
+    for (int i = 0; i < RUNS; i++)
+        us[i] = median(&demo->runs[i], demo->epochs);
+    if (demo->rank != 0)
+        return good;
+    printf("loss %.4f, accuracy %.4f on %zu digits never trained on; products by %s\n", demo->runs[OVERLAPPED].loss, accuracy,
+           demo->digits.count - demo->digits.train_count, matrix_library());
+    printf("step time, median of %d epochs in turn:\n", demo->epochs);
+    for (int i = 0; i < RUNS; i++)
+        printf("  %-34s %9.1f us\n", mode_texts[i], us[i]);
+    printf("weights after the three reduced trainings, on all ranks: %s\n", identical ? "the same bits" : "DIFFERENT");
+    printf("demo: %s ranks=%d backend=%s accuracy=%.2f identical=%s hidden_pct=%d\n", good ? "ok" : "failed", demo->ranks, info.backend,
+           accuracy, identical ? "yes" : "no", hidden_percent(us));
+    fflush(stdout);
+    return good;
+}
+
+static bool parse(struct demo *demo, int argc, char **argv)
+{
+    long epochs = 60;
+    demo->data = TRAIN_DATA;
+    demo->bar = isatty(STDOUT_FILENO) != 0;
+    for (int i = 1; i + 1 < argc; i += 2) {
+        if (strcmp(argv[i], "--epochs") == 0)
+            epochs = strtol(argv[i + 1], NULL, 10);
+        else if (strcmp(argv[i], "--data") == 0)
+            demo->data = argv[i + 1];
+        else
+            return false;
+    }
+    demo->epochs = epochs >= 1 && epochs <= EPOCHS_MAX ? (int)epochs : 0;
+    return argc % 2 == 1 && demo->epochs != 0;
+}
+
+int main(int argc, char **argv)
+{
+    static struct demo demo;
+    if (!parse(&demo, argc, argv)) {
+        fprintf(stderr, "usage: train [--epochs 1..%d] [--data FILE]\n", EPOCHS_MAX);
+        return 2;
+    }
+    matrix_begin();
+    if (!digits_load(&demo.digits, demo.data))
+        return 1;
+    open_worlds(&demo);
+    create_runs(&demo);
+    train(&demo);
+    bool good = report(&demo);
+    for (int i = 0; i < RUNS; i++) {
+        comm_buckets_free(demo.runs[i].buckets);
+        network_free(&demo.runs[i].net);
+    }
+    digits_free(&demo.digits);
+    must(NULL, comm_close(demo.threaded, COMM_DEFAULT_TIMEOUT), "close");
+    must(NULL, comm_close(demo.world, COMM_DEFAULT_TIMEOUT), "close");
+    return good ? 0 : 1;
+}

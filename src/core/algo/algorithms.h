@@ -1,0 +1,41 @@
+/* Every builder of this room, and the one piece that they share. Private: others go through the table. */
+#ifndef ALGO_ALGORITHMS_H
+#define ALGO_ALGORITHMS_H
+
+#include "program/build.h"
+
+enum {
+    ALGO_GROUP = 16,        /* ranks whose contributions are viewed at once: a power of two, so that groups are subtrees */
+    ALGO_RANKS_MAX = 65535, /* peers are 16 bits */
+    ALGO_TREE_RANKS = 256   /* groups of groups: view slots for one group and for one partial result of each */
+};
+
+program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices;
+program_build_fn broadcast_direct, broadcast_pipeline;
+program_build_fn reduce_read_all, reduce_slices;
+program_build_fn allgather_direct, allgather_pipeline;
+program_build_fn reduce_scatter_direct;
+
+/* VIEW what every rank contributes and REDUCE it in T's order, FINAL: at once up to ALGO_GROUP ranks, above in aligned groups whose partial
+ * results lie in the first scratch items. Needs tree_scratch items; leaves nothing viewed when `release`. */
+struct tree {
+    uint16_t edge;  /* by which the others' contributions come */
+    uint16_t peers; /* where the peer table has ranks 0 .. size - 1 */
+    uint8_t flags;  /* STEP_CHUNKED or 0 */
+    uint8_t tee;    /* STEP_TEE or 0: an EXPOSE of dst follows */
+    uint16_t wait;  /* of the last REDUCE */
+    int32_t need, need_inner;
+    struct comm_ref own; /* this rank's contribution, as long as everyone's */
+    struct comm_ref dst;
+    bool release;
+};
+uint16_t tree_scratch(int32_t size);
+void tree_reduce(struct build *b, const struct tree *tree);
+
+/* A lane that shows each other rank what it will reduce: chunk by chunk, `next` and the items behind it, one to each of `others`, on edge
+ * 0. */
+void scatter_lane(struct build *b, struct comm_ref next, uint16_t others);
+/* A lane that lands what the others show to all on a stream or line: `next` and the items behind it, one from each of `others`. */
+void land_lane(struct build *b, uint16_t edge, struct comm_ref next, uint16_t others);
+
+#endif

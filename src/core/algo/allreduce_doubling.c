@@ -1,0 +1,93 @@
+/*
+ * allreduce/doubling: recursive doubling along T, ceil(log2 p) exchanges for any p. At level l a rank holds the result of its aligned block
+ * of 2^l ranks; it shows that to the neighbouring block and combines, the lower block on the left. With no elements it is a barrier.
+ *
+ *   for each level:  EXPOSE mine -> served #l;  VIEW mine, theirs;  REDUCE t[l] = T(lower, upper)      the last: out, FINAL
+ *
+ * The topmost block may be short: each of its ranks then serves several lower ones, lower rank i the upper one with number i mod its
+ * length. A block without a neighbour waits for the next level. A block of one rank travels as it came, longer ones in the accumulator.
+ *
+ * In place, the last REDUCE waits until this rank's input is no longer read. Each level has an item of scratch, so nothing else is
+ * overwritten.
+ */
+#include "algo/algorithms.h"
+
+/* What a rank holds before a level: the result of ranks first .. first + count - 1. */
+struct held {
+    struct comm_ref ref;
+    int32_t first, count;
+};
+
+/* The peers of this rank in the neighbouring block: whom it shows its value, and whose value it reads. */
+static uint16_t add_served(struct build *b, const struct held *held, int32_t first, int32_t count, int32_t *source)
+{
+    int32_t number = b->spec.rank - held->first;
+    uint16_t at = b->program.peers;
+    if (first < held->first) { /* upper block: of the lower one, all that have this number modulo the length of this block */
+        for (int32_t i = number; i < count; i += held->count)
+            build_peer(b, first + i);
+        *source = first + number;
+    } else {
+        if (number < count)
+            build_peer(b, first + number);
+        *source = first + number % count;
+    }
+    return at;
+}
+
+static void view_one(struct build *b, uint16_t edge, int32_t rank, uint32_t slot, struct comm_ref like)
+{
+    uint16_t peer = build_peer(b, rank);
+    BUILD_STEP(b, .code = STEP_VIEW, .edge = edge, .peer = peer, .npeers = 1, .dst = ref_views(slot, 1), .src = like);
+}
+
+/* One level with a neighbour; returns how many exposures of the input it made. */
+static int32_t level_steps(struct build *b, uint16_t level, struct held *held, int32_t first, int32_t count, int32_t inputs)
+{
+    int32_t source, size = b->spec.size;
+    bool upper = first < held->first, last = held->count + count == size, input = held->count == 1;
+    uint16_t at = add_served(b, held, first, count, &source), served = (uint16_t)(b->program.peers - at);
+    uint32_t slot = level * 2u;
+    struct comm_ref theirs = count == 1 ? ref_block(BUF_IN, 0) : ref_partial(ref_block(BUF_IN, 0));
+    struct comm_ref to = ref_partial(ref_scratch(level, ref_block(BUF_IN, 0)));
+    if (served) {
+        BUILD_STEP(b, .code = STEP_EXPOSE, .edge = level, .peer = at, .npeers = served, .bump = input ? 1 : 0, .src = held->ref);
+        inputs += input;
+    }
+    view_one(b, level, b->spec.rank, slot + upper, held->ref);
+    view_one(b, level, source, slot + !upper, theirs);
+    BUILD_STEP(b, .code = STEP_REDUCE, .flags = last ? STEP_FINAL : 0, .wait = last && inputs ? 1 : 0, .need = inputs,
+               .dst = last ? ref_block(BUF_OUT, 0) : to, .src = ref_views(slot, 2));
+    *held = (struct held){.ref = to, .first = upper ? first : held->first, .count = held->count + count};
+    return inputs;
+}
+
+static void doubling_lane(struct build *b)
+{
+    int32_t size = b->spec.size, inputs = 0;
+    struct held held = {.ref = ref_block(BUF_IN, 0), .first = b->spec.rank, .count = 1};
+    uint16_t level = 0;
+    for (int32_t width = 1; width < size; width *= 2, level++) {
+        int32_t first = held.first ^ width, count = size - first < width ? size - first : width;
+        build_edge(b, level, WIRE_ONCE | WIRE_TO_ALL);
+        if (first < size)
+            inputs = level_steps(b, level, &held, first, count, inputs);
+    }
+    if (size == 1) {
+        view_one(b, 0, 0, 0, held.ref);
+        BUILD_STEP(b, .code = STEP_REDUCE, .flags = STEP_FINAL, .dst = ref_block(BUF_OUT, 0), .src = ref_views(0, 1));
+    }
+}
+
+struct comm_program *allreduce_doubling(const struct comm_env *env, const struct program_spec *spec)
+{
+    struct build *b = build_begin(env, "doubling", spec);
+    if (!b)
+        return NULL;
+    for (int32_t width = 1; width < spec->size; width *= 2)
+        b->program.scratch++;
+    build_lane(b);
+    doubling_lane(b);
+    build_lane_end(b);
+    return build_end(b);
+}

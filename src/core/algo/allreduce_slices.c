@@ -1,0 +1,52 @@
+/*
+ * allreduce/slices: rank r reduces slice r of everybody and shows the result to everybody, chunk by chunk; each byte is read once and
+ * written once per rank that needs it. For the large.
+ *
+ *   lane 0  for k, for d: EXPOSE in[slice r+d].k -> r+d #0
+ *   lane 1  for k: VIEW v <- all #0 (own = in[slice r].k); REDUCE out[slice r].k = T(v) FINAL TEE; RELEASE v; EXPOSE out[slice r].k ->
+ * others #1 lane 2  for k: VIEW <- r+1, r+2, .. #1 LAND out[slice r+1].k, out[slice r+2].k, ..
+ *
+ * In place: what lands in slice s of out was reduced from what others read of slice s of in, so nobody reads there any more.
+ * Peers are taken in an order that begins behind one's own rank, so that not all ask the same rank at once.
+ */
+#include "algo/algorithms.h"
+
+static void reduce_lane(struct build *b, uint16_t all, uint16_t others)
+{
+    struct comm_ref own = ref_slice(BUF_OUT, b->spec.rank);
+    bool alone = b->spec.size == 1;
+    build_lane(b);
+    build_loop_chunks(b);
+    tree_reduce(b, &(struct tree){
+                       .edge = 0,
+                       .peers = all,
+                       .flags = STEP_CHUNKED,
+                       .tee = alone ? 0 : STEP_TEE,
+                       .own = ref_slice(BUF_IN, b->spec.rank),
+                       .dst = own,
+                       .release = true,
+                   });
+    if (!alone)
+        BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED | STEP_TEE, .edge = 1, .peer = others,
+                   .npeers = (uint16_t)(b->spec.size - 1), .src = own);
+    build_loop_end(b);
+    build_lane_end(b);
+}
+
+struct comm_program *allreduce_slices(const struct comm_env *env, const struct program_spec *spec)
+{
+    struct build *b = build_begin(env, "slices", spec);
+    if (!b)
+        return NULL;
+    int32_t size = spec->size, next = (spec->rank + 1) % size;
+    b->program.slices = (uint16_t)size;
+    b->program.chunk_unit = UNIT_SLICE;
+    b->program.scratch = tree_scratch(size);
+    build_edge(b, 0, 0);
+    build_edge(b, 1, WIRE_TO_ALL);
+    uint16_t all = build_peers(b, 0, size), others = build_peers(b, next, size - 1);
+    scatter_lane(b, ref_slice(BUF_IN, next), others);
+    reduce_lane(b, all, others);
+    land_lane(b, 1, ref_slice(BUF_OUT, next), others);
+    return build_end(b);
+}

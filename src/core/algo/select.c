@@ -1,0 +1,174 @@
+/*
+ * Which algorithm serves a call, decided from what is equal on every rank and from nothing else. Per collective the preferences stand in
+ * order; the first whose row serves this team and length is taken. Thresholds are bytes of the accumulator: T travels in it.
+ */
+#include "algo/algo.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+struct preference {
+    uint32_t collective;
+    const char *name;
+    uint64_t bytes_max; /* of the longest block; UINT64_MAX: any that the row serves */
+};
+
+/* 64 KiB is where one exposure per rank stops being cheaper than slices in chunks. */
+enum { SELECT_ONCE_BYTES_MAX = 65536 };
+static const struct preference preferences[] = {
+    {COLLECTIVE_BARRIER, "read_all", UINT64_MAX},
+    {COLLECTIVE_BARRIER, "doubling", UINT64_MAX},
+    {COLLECTIVE_BROADCAST, "direct", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_BROADCAST, "pipeline", UINT64_MAX},
+    {COLLECTIVE_REDUCE, "read_all", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_REDUCE, "slices", UINT64_MAX},
+    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_ALLREDUCE, "slices", UINT64_MAX},
+    {COLLECTIVE_ALLREDUCE, "doubling", UINT64_MAX},
+    {COLLECTIVE_ALLGATHER, "direct", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_ALLGATHER, "pipeline", UINT64_MAX},
+    {COLLECTIVE_ALLGATHER_V, "direct", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_ALLGATHER_V, "pipeline", UINT64_MAX},
+    {COLLECTIVE_REDUCE_SCATTER, "direct", UINT64_MAX},
+    {COLLECTIVE_SPLIT, "direct", UINT64_MAX},
+    {COLLECTIVE_DUP, "direct", UINT64_MAX},
+};
+
+static const struct algo_row *find_row(uint32_t collective, const char *name, size_t length)
+{
+    for (uint32_t i = 0; i < algo_count; i++) {
+        const struct algo_row *row = &algo_table[i];
+        if (row->collective == collective && strlen(row->name) == length && !strncmp(row->name, name, length))
+            return row;
+    }
+    return NULL;
+}
+
+/* One rank exposes nothing. */
+static uint64_t bytes_of(const struct algo_query *query)
+{
+    return query->size == 1 ? 0 : query->block_bytes;
+}
+
+static bool row_serves(const struct algo_row *row, const struct algo_query *query)
+{
+    return query->size >= row->ranks_min && query->size <= row->ranks_max && (!row->once_bytes || bytes_of(query) <= query->once_max);
+}
+
+/* Everything there is for a collective, with the bounds of each. */
+static void append_rows(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
+{
+    const char *between = "";
+    base_append(why, why_bytes, at, "; %s has: ", collective_name(query->collective));
+    for (uint32_t i = 0; i < algo_count; i++) {
+        const struct algo_row *row = &algo_table[i];
+        if (row->collective != query->collective)
+            continue;
+        base_append(why, why_bytes, at, "%s%s (%d to %d ranks", between, row->name, row->ranks_min, row->ranks_max);
+        if (row->once_bytes)
+            base_append(why, why_bytes, at, ", blocks up to %llu bytes", (unsigned long long)query->once_max);
+        base_append(why, why_bytes, at, ")");
+        between = ", ";
+    }
+}
+
+static void append_query(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
+{
+    base_append(why, why_bytes, at, "%s, %d ranks, blocks of %zu accumulator bytes", collective_name(query->collective), query->size,
+                query->block_bytes);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ by name */
+static bool is_collective(const char *text, size_t length, uint32_t collective)
+{
+    const char *name = collective_name(collective);
+    return strlen(name) == length && !strncmp(name, text, length);
+}
+
+static size_t span_until(const char *text, char stop)
+{
+    size_t length = 0;
+    while (text[length] && text[length] != ',' && text[length] != stop)
+        length++;
+    return length;
+}
+
+/* The name that the option gives this collective, or NULL. */
+static const char *forced_name(const struct algo_query *query, size_t *length)
+{
+    const char *at = query->forced;
+    while (at && *at) {
+        size_t collective = span_until(at, ':'), whole = span_until(at, ',');
+        if (collective < whole && is_collective(at, collective, query->collective)) {
+            *length = whole - collective - 1;
+            return at + collective + 1;
+        }
+        at += whole + (at[whole] == ',');
+    }
+    return NULL;
+}
+
+/* An entry of the option that names no collective would never be obeyed, so it is refused at the first call. */
+static bool forced_is_sound(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
+{
+    const char *entry = query->forced;
+    while (entry && *entry) {
+        size_t collective = span_until(entry, ':'), whole = span_until(entry, ',');
+        bool known = false;
+        for (uint32_t i = 0; i < algo_count; i++)
+            known |= collective < whole && is_collective(entry, collective, algo_table[i].collective);
+        if (!known) {
+            base_append(why, why_bytes, at, "option algorithm: \"%.*s\" is not collective:name", (int)whole, entry);
+            append_rows(query, why, why_bytes, at);
+            return false;
+        }
+        entry += whole + (entry[whole] == ',');
+    }
+    return true;
+}
+
+static const struct algo_row *select_forced(const struct algo_query *query, const char *name, size_t length, char *why, size_t why_bytes,
+                                            size_t *at)
+{
+    const struct algo_row *row = find_row(query->collective, name, length);
+    if (row && row_serves(row, query)) {
+        append_query(query, why, why_bytes, at);
+        base_append(why, why_bytes, at, ": %s, by option algorithm", row->name);
+        return row;
+    }
+    base_append(why, why_bytes, at, "option algorithm: \"%.*s\" %s ", (int)length, name, row ? "cannot serve" : "does not exist for");
+    append_query(query, why, why_bytes, at);
+    append_rows(query, why, why_bytes, at);
+    return NULL;
+}
+
+const struct algo_row *algo_select(const struct algo_query *query, char *why, size_t why_bytes)
+{
+    size_t at = 0, length = 0;
+    if (why_bytes)
+        why[0] = 0;
+    if (!forced_is_sound(query, why, why_bytes, &at))
+        return NULL;
+    const char *forced = forced_name(query, &length);
+    if (forced)
+        return select_forced(query, forced, length, why, why_bytes, &at);
+    append_query(query, why, why_bytes, &at);
+    for (size_t i = 0; i < sizeof preferences / sizeof *preferences; i++) {
+        const struct preference *choice = &preferences[i];
+        if (choice->collective != query->collective)
+            continue;
+        const struct algo_row *row = find_row(choice->collective, choice->name, strlen(choice->name));
+        if (!row || bytes_of(query) > choice->bytes_max || !row_serves(row, query))
+            continue;
+        base_append(why, why_bytes, &at, ": %s (%d to %d ranks", row->name, row->ranks_min, row->ranks_max);
+        if (choice->bytes_max != UINT64_MAX)
+            base_append(why, why_bytes, &at, ", preferred up to %llu bytes", (unsigned long long)choice->bytes_max);
+        base_append(why, why_bytes, &at, ")");
+        return row;
+    }
+    base_append(why, why_bytes, &at, ": none serves");
+    append_rows(query, why, why_bytes, &at);
+    return NULL;
+}

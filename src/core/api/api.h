@@ -1,0 +1,38 @@
+/* What the files of this room share: checks of arguments. A failed check refuses the call (a collective uses up its number) with a text that names the
+ * argument, its value and what was expected. */
+#ifndef API_API_H
+#define API_API_H
+
+#include <commstream/comm.h>
+
+#include "engine/engine.h"
+#include "program/program.h"
+
+/* The address range of `bytes` at p; nothing when there is none. */
+static inline struct timeline_hull api_hull(const void *p, size_t bytes)
+{
+    return bytes ? (struct timeline_hull){(uintptr_t)p, (uintptr_t)p + bytes} : (struct timeline_hull){0, 0};
+}
+
+/* A collective being checked: the first failed check refuses it, the rest are passed over. */
+struct api_check {
+    struct comm_communicator *c;
+    struct comm_request *req;
+    uint32_t collective;
+    enum comm_result result;
+};
+
+void api_need(struct api_check *check, bool holds, const char *argument, long long value, const char *expected);
+void api_need_type(struct api_check *check, enum comm_type type);
+void api_need_pair(struct api_check *check, enum comm_type type, comm_op op);
+void api_need_rank(struct api_check *check, const char *argument, int32_t rank);
+/* n * times * element bytes, or a refusal when it does not fit. */
+size_t api_bytes(struct api_check *check, enum comm_type type, size_t n, size_t times);
+void api_need_buffer(struct api_check *check, const char *argument, const void *buf, size_t bytes);
+void api_need_apart(struct api_check *check, const void *in, size_t in_bytes, const void *out, size_t out_bytes);
+
+enum comm_result api_unsupported(struct comm_communicator *c, struct comm_request *req, const char *what);
+/* NULL is fine for frees; anything else needs a communicator that is alive. */
+enum comm_result api_size(const void *given, size_t least);
+
+#endif

@@ -1,0 +1,68 @@
+/* Checks shared by the calls. */
+#include "api/api.h"
+
+void api_need(struct api_check *check, bool holds, const char *argument, long long value, const char *expected)
+{
+    if (holds || check->result != COMM_OK)
+        return;
+    check->result = engine_refuse(check->c, check->collective, COMM_ERR_ARGUMENT, check->req, "%s: %s=%lld; expected %s",
+                                  collective_name(check->collective), argument, value, expected);
+}
+
+void api_need_type(struct api_check *check, enum comm_type type)
+{
+    api_need(check, data_type_bytes(type) != 0, "type", (long long)type, "an enum comm_type");
+}
+
+void api_need_pair(struct api_check *check, enum comm_type type, comm_op op)
+{
+    const char *why = "";
+
+    if (check->result != COMM_OK)
+        return;
+    enum comm_result r = data_check(type, op, &why);
+    if (r != COMM_OK)
+        check->result = engine_refuse(check->c, check->collective, r, check->req, "%s: type=%s(%d) op=%s(%u): %s", collective_name(check->collective),
+                                      data_type_name(type), (int)type, data_op_name(op), op, why);
+}
+
+void api_need_rank(struct api_check *check, const char *argument, int32_t rank)
+{
+    api_need(check, rank >= 0 && rank < engine_size(check->c), argument, rank, "a rank of the communicator, 0 to its size - 1");
+}
+
+size_t api_bytes(struct api_check *check, enum comm_type type, size_t n, size_t times)
+{
+    size_t bytes = data_type_bytes(type), all = 0;
+    bool overflow = __builtin_mul_overflow(n, bytes, &all) || __builtin_mul_overflow(all, times, &all) || all > SIZE_MAX / 8;
+
+    api_need(check, !overflow, "n", (long long)n, "a length that fits the address space");
+    return overflow ? 0 : all;
+}
+
+void api_need_buffer(struct api_check *check, const char *argument, const void *buf, size_t bytes)
+{
+    api_need(check, bytes == 0 || (buf && buf != COMM_IN_PLACE), argument, (long long)(intptr_t)buf, "a buffer");
+}
+
+void api_need_apart(struct api_check *check, const void *in, size_t in_bytes, const void *out, size_t out_bytes)
+{
+    struct timeline_hull a = api_hull(in, in_bytes), b = api_hull(out, out_bytes);
+
+    api_need(check, !timeline_meet(&a, &b), "in", (long long)(intptr_t)in, "no overlap with out (COMM_IN_PLACE says the same memory)");
+}
+
+enum comm_result api_unsupported(struct comm_communicator *c, struct comm_request *req, const char *what)
+{
+    return engine_decline(c, COMM_ERR_UNSUPPORTED, req, "%s is not built yet; README lists what works on each backend", what);
+}
+
+enum comm_result api_size(const void *given, size_t least)
+{
+    size_t size = 0;
+
+    if (!given)
+        return COMM_ERR_ARGUMENT;
+    __builtin_memcpy(&size, given, sizeof size);
+    return size >= least ? COMM_OK : COMM_ERR_ARGUMENT;
+}

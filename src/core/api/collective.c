@@ -1,0 +1,203 @@
+/* The collectives that are built: check, resolve in-place forms to addresses, issue. */
+#include "api/api.h"
+
+#include "base/heap.h"
+
+static enum comm_result begin(struct api_check *check, struct comm_communicator *c, uint32_t collective, struct comm_request *req)
+{
+    enum comm_result r = engine_alive(c);
+
+    *check = (struct api_check){c, req, collective, r};
+    if (r != COMM_OK && req)
+        *req = timeline_refusal(r);
+    return r;
+}
+
+enum comm_result comm_barrier(struct comm_communicator *c, struct comm_request *req)
+{
+    struct api_check check;
+
+    if (begin(&check, c, COLLECTIVE_BARRIER, req) != COMM_OK)
+        return check.result;
+    return engine_issue(c, &(struct engine_call){.collective = COLLECTIVE_BARRIER, .type = COMM_U8, .op = COMM_BOR}, req);
+}
+
+enum comm_result comm_broadcast(struct comm_communicator *c, void *buf, size_t n, enum comm_type type, int32_t root, struct comm_request *req)
+{
+    struct api_check check;
+
+    if (begin(&check, c, COLLECTIVE_BROADCAST, req) != COMM_OK)
+        return check.result;
+    api_need_type(&check, type);
+    api_need_rank(&check, "root", root);
+    size_t bytes = api_bytes(&check, type, n, 1);
+    api_need_buffer(&check, "buf", buf, bytes);
+    if (check.result != COMM_OK)
+        return check.result;
+    struct engine_call call = {.collective = COLLECTIVE_BROADCAST, .type = type, .root = root, .in = buf, .out = buf, .n = n};
+    *(engine_rank(c) == root ? &call.read : &call.write) = api_hull(buf, bytes);
+    return engine_issue(c, &call, req);
+}
+
+enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op, int32_t root,
+                             struct comm_request *req)
+{
+    struct api_check check;
+
+    if (begin(&check, c, COLLECTIVE_REDUCE, req) != COMM_OK)
+        return check.result;
+    bool am_root = engine_rank(c) == root, in_place = in == COMM_IN_PLACE;
+    api_need_pair(&check, type, op);
+    api_need_rank(&check, "root", root);
+    size_t bytes = api_bytes(&check, type, n, 1);
+    api_need(&check, am_root || !in_place, "in", -1, "a buffer: COMM_IN_PLACE is for the root alone");
+    api_need_buffer(&check, "in", in_place ? out : in, bytes);
+    api_need_buffer(&check, "out", out, am_root ? bytes : 0);
+    if (am_root && !in_place)
+        api_need_apart(&check, in, bytes, out, bytes);
+    if (check.result != COMM_OK)
+        return check.result;
+    struct engine_call call = {.collective = COLLECTIVE_REDUCE, .type = type, .op = op, .root = root, .in = in_place ? out : in,
+                               .out = am_root ? out : NULL, .n = n};
+    call.read = api_hull(call.in, bytes);
+    call.write = api_hull(call.out, am_root ? bytes : 0);
+    return engine_issue(c, &call, req);
+}
+
+enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
+                                struct comm_request *req)
+{
+    struct api_check check;
+
+    if (begin(&check, c, COLLECTIVE_ALLREDUCE, req) != COMM_OK)
+        return check.result;
+    bool in_place = in == COMM_IN_PLACE;
+    api_need_pair(&check, type, op);
+    size_t bytes = api_bytes(&check, type, n, 1);
+    api_need_buffer(&check, "in", in_place ? out : in, bytes);
+    api_need_buffer(&check, "out", out, bytes);
+    if (!in_place)
+        api_need_apart(&check, in, bytes, out, bytes);
+    if (check.result != COMM_OK)
+        return check.result;
+    struct engine_call call = {.collective = COLLECTIVE_ALLREDUCE, .type = type, .op = op, .in = in_place ? out : in, .out = out, .n = n};
+    call.read = api_hull(call.in, bytes);
+    call.write = api_hull(out, bytes);
+    return engine_issue(c, &call, req);
+}
+
+enum comm_result comm_reduce_scatter(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
+                                     struct comm_request *req)
+{
+    struct api_check check;
+
+    if (begin(&check, c, COLLECTIVE_REDUCE_SCATTER, req) != COMM_OK)
+        return check.result;
+    bool in_place = in == COMM_IN_PLACE;
+    size_t ranks = (size_t)engine_size(c), rank = (size_t)engine_rank(c);
+    api_need_pair(&check, type, op);
+    size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
+    api_need_buffer(&check, "in", in_place ? out : in, all);
+    api_need_buffer(&check, "out", out, block);
+    if (!in_place)
+        api_need_apart(&check, in, all, out, block);
+    if (check.result != COMM_OK)
+        return check.result;
+    struct engine_call call = {.collective = COLLECTIVE_REDUCE_SCATTER, .type = type, .op = op, .in = in_place ? out : in,
+                               .out = in_place && block ? (char *)out + rank * block : out, .n = n};
+    call.read = api_hull(call.in, all);
+    call.write = api_hull(call.out, block);
+    return engine_issue(c, &call, req);
+}
+
+enum comm_result comm_allgather(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, struct comm_request *req)
+{
+    struct api_check check;
+
+    if (begin(&check, c, COLLECTIVE_ALLGATHER, req) != COMM_OK)
+        return check.result;
+    bool in_place = in == COMM_IN_PLACE;
+    size_t ranks = (size_t)engine_size(c), rank = (size_t)engine_rank(c);
+    api_need_type(&check, type);
+    size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
+    api_need_buffer(&check, "in", in_place ? out : in, block);
+    api_need_buffer(&check, "out", out, all);
+    if (!in_place)
+        api_need_apart(&check, in, block, out, all);
+    if (check.result != COMM_OK)
+        return check.result;
+    struct engine_call call = {.collective = COLLECTIVE_ALLGATHER, .type = type, .out = out, .n = n};
+    call.in = in_place && block ? (char *)out + rank * block : in_place ? out : in;
+    call.read = api_hull(call.in, block);
+    call.write = api_hull(out, all);
+    return engine_issue(c, &call, req);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ v forms */
+enum { RANKS_ON_STACK = 64 };
+
+/* Sums, longest block, and the hull of all blocks; displs NULL becomes dense ones in `dense`. */
+struct layout {
+    const size_t *counts, *displs;
+    size_t longest, end;
+};
+
+static void measure(struct api_check *check, struct layout *l, size_t *dense, size_t ranks)
+{
+    size_t at = 0;
+    bool overflow = false;
+
+    for (size_t r = 0; r < ranks; r++) {
+        size_t begin_at = l->displs ? l->displs[r] : at, end;
+        if (dense)
+            dense[r] = at;
+        overflow |= __builtin_add_overflow(begin_at, l->counts[r], &end);
+        at = end;
+        l->end = end > l->end && l->counts[r] ? end : l->end;
+        l->longest = l->counts[r] > l->longest ? l->counts[r] : l->longest;
+    }
+    api_need(check, !overflow, "counts", (long long)l->longest, "counts and displs whose sums fit the address space");
+    if (!l->displs)
+        l->displs = dense;
+}
+
+static enum comm_result issue_allgather_v(struct api_check *check, const void *in, void *out, struct layout *l, enum comm_type type, size_t rank)
+{
+    bool in_place = in == COMM_IN_PLACE;
+    size_t element = data_type_bytes(type), all = api_bytes(check, type, l->end, 1), own = api_bytes(check, type, l->counts[rank], 1);
+
+    api_need_buffer(check, "in", in_place ? out : in, own);
+    api_need_buffer(check, "out", out, all);
+    if (!in_place)
+        api_need_apart(check, in, own, out, all);
+    if (check->result != COMM_OK)
+        return check->result;
+    struct engine_call call = {.collective = COLLECTIVE_ALLGATHER_V, .type = type, .out = out, .n = l->longest, .counts = l->counts, .displs = l->displs};
+    call.in = in_place && own ? (char *)out + l->displs[rank] * element : in_place ? out : in;
+    call.read = api_hull(call.in, own);
+    call.write = api_hull(out, all);
+    return engine_issue(check->c, &call, check->req);
+}
+
+enum comm_result comm_allgather_v(struct comm_communicator *c, const void *in, void *out, const size_t *counts, const size_t *displs,
+                                  enum comm_type type, struct comm_request *req)
+{
+    struct api_check check;
+    size_t few[RANKS_ON_STACK], *dense = few;
+
+    if (begin(&check, c, COLLECTIVE_ALLGATHER_V, req) != COMM_OK)
+        return check.result;
+    size_t ranks = (size_t)engine_size(c), rank = (size_t)engine_rank(c);
+    api_need_type(&check, type);
+    api_need(&check, counts != NULL, "counts", 0, "one count per rank");
+    if (check.result != COMM_OK)
+        return check.result;
+    struct layout l = {counts, displs, 0, 0};
+    if (!displs && ranks > RANKS_ON_STACK && !(dense = base_heap_take(c, ranks * sizeof *dense)))
+        return engine_refuse(c, COLLECTIVE_ALLGATHER_V, COMM_ERR_MEMORY, req, "allgather_v: no memory for %zu displacements", ranks);
+    measure(&check, &l, displs ? NULL : dense, ranks);
+    enum comm_result r = check.result == COMM_OK ? issue_allgather_v(&check, in, out, &l, type, rank) : check.result;
+    if (dense != few)
+        base_heap_give(c, dense, ranks * sizeof *dense);
+    return r;
+}

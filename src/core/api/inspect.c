@@ -1,0 +1,100 @@
+/* What the library says of itself. */
+#include "api/api.h"
+
+#include "base/format.h"
+#include "base/option.h"
+#include "wire/table.h"
+
+#include <string.h>
+
+uint32_t comm_version(void)
+{
+    return 0u << 16 | 1u << 8 | 0u;
+}
+
+const char *comm_result_name(enum comm_result result)
+{
+    switch (result) {
+#define RESULT_NAME(name, value, text)                                                                                                     \
+    case COMM_##name:                                                                                                                      \
+        return "COMM_" #name;
+        COMM_RESULTS(RESULT_NAME)
+#undef RESULT_NAME
+    default:
+        return "COMM_?";
+    }
+}
+
+const char *comm_result_text(enum comm_result result)
+{
+    switch (result) {
+#define RESULT_TEXT(name, value, text)                                                                                                     \
+    case COMM_##name:                                                                                                                      \
+        return text;
+        COMM_RESULTS(RESULT_TEXT)
+#undef RESULT_TEXT
+    default:
+        return "no such result";
+    }
+}
+
+enum comm_result comm_error_detail(struct comm_communicator *c, struct comm_error *error)
+{
+    enum comm_result r = api_size(error, sizeof(size_t));
+
+    return r == COMM_OK ? engine_error_detail(c, error) : r;
+}
+
+enum comm_result comm_describe_backend(size_t index, struct comm_backend_info *info)
+{
+    struct comm_backend_info made = {.size = sizeof made};
+    enum comm_result r = api_size(info, sizeof(size_t));
+
+    if (r != COMM_OK || index >= wire_backend_count)
+        return COMM_ERR_ARGUMENT;
+    const struct wire_backend *b = &wire_backends[index];
+    size_t size = info->size;
+    base_copy_text(made.name, sizeof made.name, b->name);
+    base_copy_text(made.missing, sizeof made.missing, b->missing);
+    base_format(made.version, sizeof made.version, "%u.%u.%u", comm_version() >> 16, comm_version() >> 8 & 255, comm_version() & 255);
+    made.available = b->wire != NULL;
+    made.threads = 1;
+    made.fixed_order = b->fixed_order;
+    made.size = size;
+    memset(info, 0, size);
+    memcpy(info, &made, size < sizeof made ? size : sizeof made);
+    return COMM_OK;
+}
+
+enum comm_result comm_describe_option(size_t index, struct comm_option_info *info)
+{
+    enum comm_result r = api_size(info, sizeof(size_t));
+
+    if (r != COMM_OK || index >= base_option_count)
+        return COMM_ERR_ARGUMENT;
+    const struct base_option *o = &base_option_table[index];
+    struct comm_option_info made = {info->size, o->key, o->environment, base_option_type_name(o->type), o->default_text, o->unit, o->help};
+    size_t size = info->size;
+    memset(info, 0, size);
+    memcpy(info, &made, size < sizeof made ? size : sizeof made);
+    return COMM_OK;
+}
+
+enum comm_result comm_statistics(struct comm_communicator *c, struct comm_stats *stats)
+{
+    enum comm_result r = api_size(stats, sizeof(size_t));
+
+    return r == COMM_OK ? engine_statistics(c, stats) : r;
+}
+
+enum comm_result comm_trace_dump(struct comm_communicator *c, const char *path)
+{
+    return path ? engine_trace_dump(c, path) : COMM_ERR_ARGUMENT;
+}
+
+enum comm_result comm_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
+{
+    enum comm_result r = api_size(call, sizeof(struct comm_call));
+
+    return r == COMM_OK && text && bytes && call->collective ? engine_explain(c, call, text, bytes) : COMM_ERR_ARGUMENT;
+}

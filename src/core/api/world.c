@@ -1,0 +1,180 @@
+/* Opening, creating, closing. */
+#include "api/api.h"
+
+#include "base/format.h"
+#include "wire/table.h"
+
+#include <string.h>
+
+enum { LOCAL_RANKS_MAX = 1024 };
+
+enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world)
+{
+    return world ? engine_open(config, world) : COMM_ERR_ARGUMENT;
+}
+
+static enum comm_result complain(const struct comm_config *config, enum comm_result r, const char *text)
+{
+    if (config && config->error_text && config->error_text_bytes)
+        base_copy_text(config->error_text, config->error_text_bytes, text);
+    return r;
+}
+
+enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices, struct comm_communicator **worlds)
+{
+    if (!worlds)
+        return complain(config, COMM_ERR_ARGUMENT, "open_local: worlds=NULL; expected room for one communicator per rank");
+    if (ranks < 1 || ranks > LOCAL_RANKS_MAX)
+        return complain(config, COMM_ERR_ARGUMENT, "open_local: ranks; expected 1 to 1024");
+    for (int32_t r = 0; devices && r < ranks; r++)
+        if (devices[r])
+            return complain(config, COMM_ERR_UNSUPPORTED, "open_local: devices are not built yet; expected NULL for each rank");
+    return engine_open_local(config, ranks, worlds);
+}
+
+enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id)
+{
+    const struct comm_env *env = wire_default_env();
+
+    if (!id)
+        return COMM_ERR_ARGUMENT;
+    if (env->start(env))
+        return COMM_ERR_FORKED;
+    memset(id, 0, sizeof *id);
+    return env->random(env, id->bytes, 32) ? complain(config, COMM_ERR_SYSTEM, "id_create: no random bytes") : COMM_OK;
+}
+
+enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns)
+{
+    if (!c)
+        return COMM_OK;
+    return timeout_ns < 0 && timeout_ns != COMM_DEFAULT_TIMEOUT ? COMM_ERR_ARGUMENT : engine_close(c, timeout_ns);
+}
+
+enum comm_result comm_abort(struct comm_communicator *c, int32_t code)
+{
+    return engine_abort(c, code);
+}
+
+enum comm_result comm_revoke(struct comm_communicator *c)
+{
+    return engine_revoke(c);
+}
+
+enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req)
+{
+    (void)survivors;
+    return api_unsupported(c, req, "comm_shrink");
+}
+
+enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags)
+{
+    (void)flags;
+    return api_unsupported(c, NULL, "comm_agree");
+}
+
+enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out, struct comm_request *req)
+{
+    enum comm_result r = engine_alive(c);
+
+    if (r == COMM_OK && color < COMM_NO_COLOR)
+        r = engine_refuse(c, COLLECTIVE_SPLIT, COMM_ERR_ARGUMENT, req, "split: color=%d; expected 0 or more, or COMM_NO_COLOR", color);
+    else if (r == COMM_OK && !out)
+        r = engine_refuse(c, COLLECTIVE_SPLIT, COMM_ERR_ARGUMENT, req, "split: out=NULL; expected room for a communicator");
+    else if (r == COMM_OK)
+        return engine_split(c, color, key, out, req);
+    else if (req)
+        *req = timeline_refusal(r);
+    return r;
+}
+
+enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out, struct comm_request *req)
+{
+    (void)place;
+    (void)out;
+    return api_unsupported(c, req, "comm_split_place");
+}
+
+enum comm_result comm_subset(struct comm_communicator *c, const int32_t *ranks, size_t count, uint32_t tag, struct comm_communicator **out,
+                             struct comm_request *req)
+{
+    (void)ranks;
+    (void)count;
+    (void)tag;
+    (void)out;
+    return api_unsupported(c, req, "comm_subset");
+}
+
+enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
+                                 struct comm_request *req)
+{
+    (void)shape;
+    (void)axes;
+    (void)axis;
+    return api_unsupported(c, req, "comm_split_mesh");
+}
+
+static enum comm_result copy_options(struct comm_options *to, const struct comm_options *from)
+{
+    memset(to, 0, sizeof *to);
+    if (!from)
+        return COMM_OK;
+    if (from->size < sizeof(size_t))
+        return COMM_ERR_ARGUMENT;
+    memcpy(to, from, from->size < sizeof *to ? from->size : sizeof *to);
+    for (size_t i = sizeof *to; i < from->size; i++)
+        if (((const unsigned char *)from)[i])
+            return COMM_ERR_UNSUPPORTED;
+    return to->stream ? COMM_ERR_UNSUPPORTED : COMM_OK;
+}
+
+enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out, struct comm_request *req)
+{
+    struct comm_options copy;
+    enum comm_result r = engine_alive(c);
+
+    if (r != COMM_OK) {
+        if (req)
+            *req = timeline_refusal(r);
+        return r;
+    }
+    r = copy_options(&copy, options);
+    if (r == COMM_ERR_UNSUPPORTED)
+        return engine_refuse(c, COLLECTIVE_DUP, r, req, "dup: options.stream, or fields that this library does not know, are set");
+    if (r != COMM_OK || !out || copy.operation_timeout_ns < 0)
+        return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_ARGUMENT, req, "dup: out=%s options.size=%zu options.operation_timeout_ns=%lld; expected room for a "
+                             "communicator, sizeof(struct comm_options), 0 or more", out ? "set" : "NULL", options ? options->size : 0,
+                             (long long)copy.operation_timeout_ns);
+    if (copy.priority < -1 || copy.priority > 1)
+        return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_ARGUMENT, req, "dup: options.priority=%d; expected -1, 0 or 1", copy.priority);
+    return engine_dup(c, &copy, out, req);
+}
+
+int32_t comm_rank(const struct comm_communicator *c)
+{
+    return engine_rank(c);
+}
+
+int32_t comm_size(const struct comm_communicator *c)
+{
+    return engine_size(c);
+}
+
+int32_t comm_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)
+{
+    return engine_translate(c, rank, other);
+}
+
+enum comm_result comm_describe(struct comm_communicator *c, struct comm_info *info)
+{
+    enum comm_result r = api_size(info, sizeof(size_t));
+
+    return r == COMM_OK ? engine_describe(c, info) : r;
+}
+
+enum comm_result comm_describe_peer(struct comm_communicator *c, int32_t peer, struct comm_peer_info *info)
+{
+    enum comm_result r = api_size(info, sizeof(size_t));
+
+    return r == COMM_OK ? engine_describe_peer(c, peer, info) : r;
+}

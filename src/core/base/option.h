@@ -1,0 +1,74 @@
+/*
+ * Options: one table of rows says key, environment variable, type, default, range, unit and help; reading, range errors,
+ * comm_describe_option and the documentation all come from it. Adding an option is one field here and one row in option_table.c.
+ *
+ * The environment wins over the program's "key=value,..." string, which wins over the default: options are tuning, and an operator changes
+ * what he cannot rebuild. Who this rank is, is not an option.
+ */
+#ifndef BASE_OPTION_H
+#define BASE_OPTION_H
+
+#include "base/env.h"
+
+enum option_progress { OPTION_PROGRESS_AUTO, OPTION_PROGRESS_CALLER, OPTION_PROGRESS_THREAD };
+enum option_order { OPTION_ORDER_DEFAULT, OPTION_ORDER_FIXED, OPTION_ORDER_FREE };
+enum option_isa { OPTION_ISA_AUTO, OPTION_ISA_SCALAR, OPTION_ISA_AVX2, OPTION_ISA_AVX512 };
+enum option_check { OPTION_CHECK_NONE, OPTION_CHECK_CALLS };
+
+enum option_source { OPTION_FROM_DEFAULT = 0, OPTION_FROM_PROGRAM = 1, OPTION_FROM_ENVIRONMENT = 2 };
+enum { OPTION_COUNT_MAX = 32 };
+
+struct base_options {
+    int64_t open_timeout_ns, operation_timeout_ns;
+    int64_t spin_ns, yield_ns;
+    uint64_t chunk; /* bytes; 0: the wire's own */
+    uint32_t window, queue;
+    uint32_t cpus;    /* 0: as found */
+    int32_t progress; /* enum option_progress, equal to enum comm_progress_mode */
+    int32_t order;    /* enum option_order, equal to enum comm_order */
+    int32_t log;      /* enum log_level; 0: silent */
+    int32_t isa, check;
+    int32_t minimal; /* every limit at its minimum */
+    char backend[16];
+    char algorithm[256];
+    uint8_t from[OPTION_COUNT_MAX]; /* enum option_source, by row */
+};
+
+enum option_type { OPTION_TEXT, OPTION_NUMBER, OPTION_BOOL, OPTION_CHOICE, OPTION_TIME, OPTION_BYTES };
+enum option_flag {
+    OPTION_POWER_OF_TWO = 1,
+    OPTION_ZERO = 2,             /* 0 is allowed too, outside of the range */
+    OPTION_ENVIRONMENT_ONLY = 4, /* read where it is needed; a program cannot set it */
+};
+
+struct base_option {
+    const char *key, *environment;
+    const char *also; /* another environment variable that people already have, or NULL; the first one wins */
+    enum option_type type;
+    uint32_t flags;
+    uint32_t offset, room; /* in struct base_options; of a text, with its end */
+    const char *choices;   /* "first|second": values 0, 1 ... */
+    const char *default_text;
+    int64_t min, max; /* of numbers, nanoseconds, bytes */
+    int32_t firm;     /* a choice that the environment may repeat but not override when the program made it; 0: none */
+    uint32_t reserved;
+    const char *unit, *help;
+};
+
+extern const struct base_option base_option_table[];
+extern const uint32_t base_option_count;
+const struct base_option *base_option_find(const char *key); /* NULL: no such key */
+const char *base_option_type_name(enum option_type type);
+/* What a value must be: "a power of two from 4 to 1024". */
+void base_option_expected(const struct base_option *row, char *text, size_t room);
+/* The whole table as Markdown; returns the length it has, as base_format does. */
+size_t base_option_document(char *text, size_t room);
+
+/* True when `value` is well formed and in range; the field is then set. */
+bool base_option_set(const struct base_option *row, const char *value, struct base_options *options);
+/* program: "key=value,..." or NULL. False: a CONFIG error; text names every offender, where it came from and what was expected, and
+ *options is unchanged. A comma is part of a text value unless "name=" follows it. */
+bool base_options_read(const struct comm_env *env, const char *program, struct base_options *options, char *text, size_t room);
+enum option_source base_option_source(const struct base_options *options, const char *key);
+
+#endif

@@ -1,0 +1,249 @@
+/* The rows, and what can be said about them. Nothing here reads a value. */
+#include "base/option.h"
+#include "base/format.h"
+
+#define NS_PER_US INT64_C(1000)
+#define NS_PER_MS INT64_C(1000000)
+#define NS_PER_S INT64_C(1000000000)
+#define NS_PER_DAY (86400 * NS_PER_S)
+#define AT(field) .offset = (uint32_t)offsetof(struct base_options, field), .room = (uint32_t)sizeof((struct base_options *)0)->field
+
+const struct base_option base_option_table[] = {
+    {.key = "backend",
+     .environment = "COMM_BACKEND",
+     .also = "COBRE_COMM_BACKEND",
+     .type = OPTION_TEXT,
+     AT(backend),
+     .default_text = "auto",
+     .help = "what carries the bytes: auto, local, shm, tcp, mpi, nccl"},
+    {.key = "progress",
+     .environment = "COMM_PROGRESS",
+     .type = OPTION_CHOICE,
+     AT(progress),
+     .choices = "auto|caller|thread",
+     .default_text = "auto",
+     .help = "who moves work: callers alone, a helper thread, or the thread where there are CPUs to spare"},
+    {.key = "log",
+     .environment = "COMM_LOG",
+     .type = OPTION_CHOICE,
+     AT(log),
+     .choices = "off|error|warning|info|debug|trace",
+     .default_text = "warning",
+     .help = "how much is written to standard error; info says once what was chosen and why"},
+    {.key = "window",
+     .environment = "COMM_WINDOW",
+     .type = OPTION_NUMBER,
+     .flags = OPTION_POWER_OF_TWO,
+     AT(window),
+     .default_text = "64",
+     .min = 4,
+     .max = 1024,
+     .unit = "operations",
+     .help = "operations of one communicator that may run at once; rank 0's counts"},
+    {.key = "queue",
+     .environment = "COMM_QUEUE",
+     .type = OPTION_NUMBER,
+     AT(queue),
+     .default_text = "65536",
+     .min = 16,
+     .max = 1 << 24,
+     .unit = "operations",
+     .help = "operations of one communicator that may wait; one more is COMM_ERR_FULL"},
+    {.key = "order",
+     .environment = "COMM_ORDER",
+     .type = OPTION_CHOICE,
+     AT(order),
+     .choices = "default|fixed|free",
+     .default_text = "default",
+     .firm = OPTION_ORDER_FIXED,
+     .help = "of reductions: fixed gives the same bits on every backend; free may be faster; default is fixed, but free for mpi and nccl "
+             "asked for by name"},
+    {.key = "algorithm",
+     .environment = "COMM_ALGORITHM",
+     .type = OPTION_TEXT,
+     AT(algorithm),
+     .default_text = "",
+     .help = "algorithms by name for some collectives: allreduce:slices,broadcast:pipeline; rank 0's count"},
+    {.key = "open_timeout",
+     .environment = "COMM_OPEN_TIMEOUT",
+     .type = OPTION_TIME,
+     AT(open_timeout_ns),
+     .default_text = "60s",
+     .min = NS_PER_MS,
+     .max = NS_PER_DAY,
+     .unit = "seconds",
+     .help = "for all ranks to meet"},
+    {.key = "operation_timeout",
+     .environment = "COMM_OPERATION_TIMEOUT",
+     .type = OPTION_TIME,
+     AT(operation_timeout_ns),
+     .default_text = "1800s",
+     .min = NS_PER_MS,
+     .max = 365 * NS_PER_DAY,
+     .unit = "seconds",
+     .help = "for an operation to finish once it has started; then its communicator fails"},
+    {.key = "isa",
+     .environment = "COMM_ISA",
+     .type = OPTION_CHOICE,
+     AT(isa),
+     .choices = "auto|scalar|avx2|avx512",
+     .default_text = "auto",
+     .help = "instructions that reductions use; the bits are the same"},
+    {.key = "spin",
+     .environment = "COMM_SPIN",
+     .type = OPTION_TIME,
+     AT(spin_ns),
+     .default_text = "50us",
+     .max = NS_PER_S,
+     .unit = "seconds",
+     .help = "how long a wait keeps its CPU busy, when no more ranks than CPUs run here"},
+    {.key = "yield",
+     .environment = "COMM_YIELD",
+     .type = OPTION_TIME,
+     AT(yield_ns),
+     .default_text = "100us",
+     .max = NS_PER_S,
+     .unit = "seconds",
+     .help = "how long it then offers its CPU to others, before it sleeps"},
+    {.key = "check",
+     .environment = "COMM_CHECK",
+     .type = OPTION_CHOICE,
+     AT(check),
+     .choices = "none|calls",
+     .default_text = "none",
+     .help = "calls: ranks also compare the place in the program that each collective was called from"},
+    {.key = "chunk",
+     .environment = "COMM_CHUNK",
+     .type = OPTION_BYTES,
+     .flags = OPTION_POWER_OF_TWO | OPTION_ZERO,
+     AT(chunk),
+     .default_text = "0",
+     .min = 4096,
+     .max = 65536,
+     .unit = "bytes",
+     .help = "longest piece of a pipelined transfer; 0: the wire's own"},
+    {.key = "minimal",
+     .environment = "COMM_MINIMAL",
+     .type = OPTION_BOOL,
+     AT(minimal),
+     .default_text = "no",
+     .help = "every limit at its minimum: for tests"},
+    {.key = "cpus",
+     .environment = "COMM_CPUS",
+     .type = OPTION_NUMBER,
+     AT(cpus),
+     .default_text = "0",
+     .max = 65536,
+     .unit = "CPUs",
+     .help = "CPUs that this process may use; 0: affinity and cgroup quota say"},
+    {.key = "module_path",
+     .environment = "COMM_MODULE_PATH",
+     .type = OPTION_TEXT,
+     .flags = OPTION_ENVIRONMENT_ONLY,
+     .default_text = "",
+     .help = "folders, separated by colons, where modules (mpi, cuda) are looked for first; ignored in set-user-id programs"},
+};
+const uint32_t base_option_count = sizeof base_option_table / sizeof *base_option_table;
+_Static_assert(sizeof base_option_table / sizeof *base_option_table <= OPTION_COUNT_MAX, "base_options.from has a place for every row");
+
+const struct base_option *base_option_find(const char *key)
+{
+    for (uint32_t i = 0; i < base_option_count; i++)
+        if (base_equal(base_option_table[i].key, key))
+            return &base_option_table[i];
+    return NULL;
+}
+
+const char *base_option_type_name(enum option_type type)
+{
+    static const char *const names[] = {
+        [OPTION_TEXT] = "text",     [OPTION_NUMBER] = "number", [OPTION_BOOL] = "bool",
+        [OPTION_CHOICE] = "choice", [OPTION_TIME] = "time",     [OPTION_BYTES] = "bytes",
+    };
+    return names[type];
+}
+
+/* In the largest unit that divides it, so that it can be given back as it stands. */
+static void append_time(char *text, size_t room, size_t *at, int64_t ns)
+{
+    static const struct {
+        int64_t ns;
+        const char *name;
+    } units[] = {{60 * 60 * NS_PER_S, "h"}, {60 * NS_PER_S, "m"}, {NS_PER_S, "s"}, {NS_PER_MS, "ms"}, {NS_PER_US, "us"}, {1, "ns"}};
+    size_t i = 0;
+
+    if (ns == 0) {
+        base_append(text, room, at, "0");
+        return;
+    }
+    while (ns % units[i].ns)
+        i++;
+    base_append(text, room, at, "%lld%s", (long long)(ns / units[i].ns), units[i].name);
+}
+
+static void append_bytes(char *text, size_t room, size_t *at, int64_t bytes)
+{
+    bool whole = bytes && bytes % 1024 == 0;
+    base_append(text, room, at, "%lld%s", (long long)(whole ? bytes / 1024 : bytes), whole ? "K" : "");
+}
+
+static void append_amount(const struct base_option *row, char *text, size_t room, size_t *at, int64_t amount)
+{
+    if (row->type == OPTION_TIME)
+        append_time(text, room, at, amount);
+    else if (row->type == OPTION_BYTES)
+        append_bytes(text, room, at, amount);
+    else
+        base_append(text, room, at, "%lld", (long long)amount);
+}
+
+static void append_range(const struct base_option *row, char *text, size_t room, size_t *at)
+{
+    base_append(text, room, at, "%s%s from ", row->flags & OPTION_ZERO ? "0 or " : "",
+                row->flags & OPTION_POWER_OF_TWO ? "a power of two"
+                : row->type == OPTION_TIME       ? "a time"
+                : row->type == OPTION_BYTES      ? "a number of bytes"
+                                                 : "a whole number");
+    append_amount(row, text, room, at, row->min);
+    base_append(text, room, at, " to ");
+    append_amount(row, text, room, at, row->max);
+    if (row->type == OPTION_TIME)
+        base_append(text, room, at, " (units: ns us ms s m h; none: seconds)");
+}
+
+void base_option_expected(const struct base_option *row, char *text, size_t room)
+{
+    size_t at = 0;
+
+    if (room)
+        text[0] = 0;
+    if (row->type == OPTION_TEXT) {
+        if (row->room)
+            base_append(text, room, &at, "at most %u characters", row->room - 1);
+        else
+            base_append(text, room, &at, "text");
+    } else if (row->type == OPTION_BOOL) {
+        base_append(text, room, &at, "yes or no");
+    } else if (row->type == OPTION_CHOICE) {
+        base_append(text, room, &at, "one of ");
+        for (const char *c = row->choices; *c; c++)
+            base_append(text, room, &at, *c == '|' ? ", " : "%c", *c);
+    } else {
+        append_range(row, text, room, &at);
+    }
+}
+
+size_t base_option_document(char *text, size_t room)
+{
+    char expected[256];
+    size_t at = base_format(text, room, "| option | environment | default | value | meaning |\n|---|---|---|---|---|\n");
+
+    for (uint32_t i = 0; i < base_option_count; i++) {
+        const struct base_option *row = &base_option_table[i];
+        base_option_expected(row, expected, sizeof expected);
+        at += base_format(at < room ? text + at : NULL, at < room ? room - at : 0, "| `%s` | `%s`%s%s%s | %s | %s | %s |\n", row->key,
+                          row->environment, row->also ? ", `" : "", row->also ? row->also : "", row->also ? "`" : "", row->default_text,
+                          expected, row->help);
+    }
+    return at;
+}

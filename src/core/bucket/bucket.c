@@ -1,0 +1,415 @@
+/*
+ * Gradient buckets: many small gradients become few allreduces that run while the backward pass still computes. Written on the public calls
+ * alone; knows nothing of queues, engines or wires.
+ *
+ * The plan is made once, from what is equal on all ranks: gradients are dealt from the last to the first, each into the open bucket of its
+ * type, and buckets are numbered by the moment at which their last gradient can be ready. Issuing follows these numbers whatever the order
+ * of ready calls, so ranks never fall out of step. A bucket of one gradient is reduced where the caller keeps it; the others are gathered
+ * into a flat buffer and copied back by wait.
+ *
+ * No lock. A gradient belongs to whoever sets its `claimed` (a ready call, or wait for the ones left over). A bucket is full when `missing`
+ * reaches zero. One thread at a time issues: whoever raises `turns` from zero; others only raise it and leave, and the issuer looks again
+ * until nobody did. While a step is under way nothing else may issue collectives on the communicator, whose order would depend on timing.
+ */
+#include <commstream/bucket.h>
+#include <commstream/collective.h>
+#include <commstream/progress.h>
+
+#include "base/heap.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+
+enum { BUCKET_TYPES = COMM_I64_INDEX + 1, BUCKET_ALIGN = 64 };
+#define BUCKET_BYTES ((size_t)25 << 20)
+#define BUCKET_FIRST_BYTES ((size_t)1 << 20)
+#define BUCKET_NONE SIZE_MAX
+
+struct bucket_gradient {
+    unsigned char *data;
+    size_t bytes;
+    size_t bucket, offset;    /* where it is gathered; BUCKET_NONE for an empty one */
+    _Atomic uint32_t claimed; /* this step has its value, or somebody is copying it */
+};
+
+struct bucket {
+    size_t first; /* the highest gradient in it; members are walked downwards to `last` */
+    size_t last;  /* the lowest gradient in it */
+    size_t members, bytes;
+    unsigned char *flat; /* NULL: one member, reduced in place */
+    enum comm_type type;
+    enum comm_result refused; /* what issuing it returned */
+    _Atomic size_t missing;
+};
+
+struct comm_buckets {
+    struct comm_communicator *comm;
+    size_t memory_bytes;
+    comm_op op;
+    _Atomic uint32_t waiting; /* a thread is inside wait */
+    size_t gradient_count, bucket_count;
+    struct bucket_gradient *gradients;
+    struct bucket *buckets;        /* in issue order */
+    struct comm_request *requests; /* one per bucket, written before `issued` passes it */
+    _Atomic size_t issued;
+    _Atomic uint64_t turns;
+};
+
+/* One gradient's number while buckets are dealt; kept apart so that create can count before it takes memory. */
+struct bucket_deal {
+    size_t limit, first_limit;
+    size_t opened;
+    size_t open[BUCKET_TYPES], filled[BUCKET_TYPES]; /* per type: its open bucket and the bytes in it */
+};
+
+static size_t bucket_type_bytes(enum comm_type type)
+{
+    switch (type) {
+    case COMM_BYTE:
+    case COMM_BOOL:
+    case COMM_I8:
+    case COMM_U8:
+    case COMM_F8E4M3:
+    case COMM_F8E5M2:
+        return 1;
+    case COMM_I16:
+    case COMM_U16:
+    case COMM_F16:
+    case COMM_BF16:
+        return 2;
+    case COMM_I32:
+    case COMM_U32:
+    case COMM_F32:
+        return 4;
+    case COMM_I64:
+    case COMM_U64:
+    case COMM_F64:
+    case COMM_C64:
+    case COMM_F32_INDEX:
+    case COMM_I32_INDEX:
+        return 8;
+    case COMM_C128:
+    case COMM_F64_INDEX:
+    case COMM_I64_INDEX:
+        return 16;
+    case COMM_TYPE_INT:
+        break;
+    }
+    return 0;
+}
+
+/* COMM_ERR_UNSUPPORTED: written for a newer library, and a field we do not know is set. */
+static enum comm_result bucket_options(const struct comm_bucket_options *given, struct comm_bucket_options *options)
+{
+    memset(options, 0, sizeof *options);
+    if (given != NULL) {
+        if (given->size < sizeof given->size)
+            return COMM_ERR_ARGUMENT;
+        const unsigned char *bytes = (const unsigned char *)given;
+        for (size_t at = sizeof *options; at < given->size; at++) {
+            if (bytes[at] != 0)
+                return COMM_ERR_UNSUPPORTED;
+        }
+        memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
+    }
+    if (options->adopt != 0)
+        return COMM_ERR_UNSUPPORTED;
+    if (options->bytes == 0)
+        options->bytes = BUCKET_BYTES;
+    if (options->first_bytes == 0)
+        options->first_bytes = BUCKET_FIRST_BYTES;
+    if (options->op == 0)
+        options->op = COMM_AVG;
+    return COMM_OK;
+}
+
+static enum comm_result bucket_check(const struct comm_gradient *gradients, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        size_t unit = bucket_type_bytes(gradients[i].type);
+        if (unit == 0 || gradients[i].count > PTRDIFF_MAX / unit)
+            return COMM_ERR_ARGUMENT;
+        if (gradients[i].count != 0 && gradients[i].data == NULL)
+            return COMM_ERR_ARGUMENT;
+    }
+    return COMM_OK;
+}
+
+/* The bucket, in order of opening, of the next gradient downwards. A gradient that does not fit closes the bucket; a huge one fills one
+ * alone. */
+static size_t bucket_deal_next(struct bucket_deal *deal, enum comm_type type, size_t bytes, size_t *offset)
+{
+    bool open = deal->filled[type] != 0;
+    size_t limit = open && deal->open[type] == 0 ? deal->first_limit : deal->limit;
+    if (!open || deal->filled[type] > limit || bytes > limit - deal->filled[type]) {
+        deal->open[type] = deal->opened++;
+        deal->filled[type] = 0;
+    }
+    *offset = deal->filled[type];
+    deal->filled[type] += bytes;
+    return deal->open[type];
+}
+
+static size_t bucket_round(size_t bytes)
+{
+    return (bytes + (BUCKET_ALIGN - 1)) & ~(size_t)(BUCKET_ALIGN - 1);
+}
+
+/* How much memory the plan needs, 0 when that is more than memory has. Flat buffers are counted for all, also for the few that need none.
+ */
+static size_t bucket_measure(const struct comm_gradient *gradients, size_t count, struct bucket_deal deal, size_t *buckets)
+{
+    size_t total = 0;
+    for (size_t i = count; i-- > 0;) {
+        size_t offset, bytes = gradients[i].count * bucket_type_bytes(gradients[i].type);
+        if (bytes != 0)
+            bucket_deal_next(&deal, gradients[i].type, bytes, &offset);
+        if (bytes > PTRDIFF_MAX / 2 - total)
+            return 0;
+        total += bytes;
+    }
+    *buckets = deal.opened;
+    size_t each = sizeof(struct bucket_gradient) + sizeof(struct bucket) + sizeof(struct comm_request) + BUCKET_ALIGN;
+    if (count > PTRDIFF_MAX / 4 / each)
+        return 0;
+    return bucket_round(sizeof(struct comm_buckets)) + bucket_round(count * sizeof(struct bucket_gradient)) +
+           bucket_round(deal.opened * sizeof(struct bucket)) + bucket_round(deal.opened * sizeof(struct comm_request)) +
+           deal.opened * BUCKET_ALIGN + total;
+}
+
+static void bucket_begin_step(struct comm_buckets *b)
+{
+    for (size_t i = 0; i < b->gradient_count; i++)
+        atomic_store_explicit(&b->gradients[i].claimed, 0, memory_order_relaxed);
+    for (size_t j = 0; j < b->bucket_count; j++) {
+        b->buckets[j].refused = COMM_OK;
+        b->requests[j] = COMM_REQUEST_NONE;
+        atomic_store_explicit(&b->buckets[j].missing, b->buckets[j].members, memory_order_relaxed);
+    }
+    atomic_store_explicit(&b->issued, 0, memory_order_release);
+}
+
+/* Deals the gradients; then numbers the buckets anew, by where each gets its last member: types interleave, so a bucket opened first may be
+ * full last. Both tables of the way lie where the requests will be. */
+static void bucket_plan(struct comm_buckets *b, const struct comm_gradient *gradients, struct bucket_deal deal)
+{
+    uint64_t *lowest = (uint64_t *)(void *)b->requests;
+    for (size_t i = b->gradient_count; i-- > 0;) {
+        struct bucket_gradient *gradient = &b->gradients[i];
+        gradient->data = gradients[i].data;
+        gradient->bytes = gradients[i].count * bucket_type_bytes(gradients[i].type);
+        gradient->bucket = BUCKET_NONE;
+        if (gradient->bytes != 0) {
+            gradient->bucket = bucket_deal_next(&deal, gradients[i].type, gradient->bytes, &gradient->offset);
+            lowest[gradient->bucket] = i;
+        }
+    }
+    uint64_t *number = lowest + b->bucket_count;
+    size_t numbered = 0;
+    for (size_t i = b->gradient_count; i-- > 0;) {
+        if (b->gradients[i].bucket != BUCKET_NONE && lowest[b->gradients[i].bucket] == i)
+            number[b->gradients[i].bucket] = numbered++;
+    }
+    for (size_t i = b->gradient_count; i-- > 0;) {
+        struct bucket_gradient *gradient = &b->gradients[i];
+        if (gradient->bucket == BUCKET_NONE)
+            continue;
+        gradient->bucket = number[gradient->bucket];
+        struct bucket *bucket = &b->buckets[gradient->bucket];
+        if (bucket->members++ == 0)
+            bucket->first = i;
+        bucket->last = i;
+        bucket->type = gradients[i].type;
+        bucket->bytes += gradient->bytes;
+    }
+}
+
+static void bucket_place_flat(struct comm_buckets *b, unsigned char *at)
+{
+    for (size_t j = 0; j < b->bucket_count; j++) {
+        if (b->buckets[j].members == 1)
+            continue;
+        b->buckets[j].flat = at;
+        at += bucket_round(b->buckets[j].bytes);
+    }
+}
+
+_Static_assert(sizeof(struct comm_request) == 2 * sizeof(uint64_t), "bucket_plan keeps two words per bucket there");
+
+enum comm_result comm_buckets_create(struct comm_communicator *c, const struct comm_gradient *gradients, size_t count,
+                                     const struct comm_bucket_options *options, struct comm_buckets **b)
+{
+    struct comm_bucket_options chosen;
+    if (c == NULL || b == NULL || (gradients == NULL && count != 0))
+        return COMM_ERR_ARGUMENT;
+    enum comm_result result = bucket_options(options, &chosen);
+    if (result == COMM_OK)
+        result = bucket_check(gradients, count);
+    if (result != COMM_OK)
+        return result;
+    size_t opened = 0;
+    struct bucket_deal deal = {.limit = chosen.bytes, .first_limit = chosen.first_bytes};
+    size_t bytes = bucket_measure(gradients, count, deal, &opened);
+    unsigned char *memory = bytes != 0 ? base_heap_take(c, bytes) : NULL;
+    if (memory == NULL)
+        return COMM_ERR_MEMORY;
+    struct comm_buckets *made = (struct comm_buckets *)(void *)memory;
+    made->comm = c;
+    made->memory_bytes = bytes;
+    made->op = chosen.op;
+    made->gradient_count = count;
+    made->bucket_count = opened;
+    memory += bucket_round(sizeof *made);
+    made->gradients = (struct bucket_gradient *)(void *)memory;
+    memory += bucket_round(count * sizeof *made->gradients);
+    made->buckets = (struct bucket *)(void *)memory;
+    memory += bucket_round(opened * sizeof *made->buckets);
+    made->requests = (struct comm_request *)(void *)memory;
+    memory += bucket_round(opened * sizeof *made->requests);
+    bucket_plan(made, gradients, deal);
+    bucket_place_flat(made, memory);
+    bucket_begin_step(made);
+    *b = made;
+    return COMM_OK;
+}
+
+enum comm_result comm_buckets_data(struct comm_buckets *b, size_t i, void **data)
+{
+    return b == NULL || data == NULL || i >= b->gradient_count ? COMM_ERR_ARGUMENT : COMM_ERR_UNSUPPORTED;
+}
+
+enum comm_result comm_buckets_hold(struct comm_buckets *b, int32_t on)
+{
+    return b == NULL || (on != 0 && on != 1) ? COMM_ERR_ARGUMENT : COMM_ERR_UNSUPPORTED;
+}
+
+/* False: the queue is full and the bucket keeps its turn. Any other refusal stands as the bucket's result: except for FULL a collective
+ * that one rank refuses has used up its place in the order, or the communicator is gone. */
+static bool bucket_issue_one(struct comm_buckets *b, size_t j)
+{
+    struct bucket *bucket = &b->buckets[j];
+    void *at = bucket->flat != NULL ? bucket->flat : b->gradients[bucket->first].data;
+    size_t elements = bucket->bytes / bucket_type_bytes(bucket->type);
+    struct comm_request request = COMM_REQUEST_NONE;
+    enum comm_result result = comm_allreduce(b->comm, COMM_IN_PLACE, at, elements, bucket->type, b->op, &request);
+    if (result == COMM_ERR_FULL)
+        return false;
+    bucket->refused = result;
+    b->requests[j] = result == COMM_OK ? request : COMM_REQUEST_NONE;
+    return true;
+}
+
+/* Issues what stands at the head and is full. Ends at once when another thread is at it: that one looks again, because `turns` moved. */
+static void bucket_issue(struct comm_buckets *b)
+{
+    uint64_t seen = 1;
+    if (atomic_fetch_add_explicit(&b->turns, 1, memory_order_acq_rel) != 0)
+        return;
+    do {
+        size_t next = atomic_load_explicit(&b->issued, memory_order_acquire);
+        while (next < b->bucket_count && atomic_load_explicit(&b->buckets[next].missing, memory_order_acquire) == 0 &&
+               bucket_issue_one(b, next))
+            atomic_store_explicit(&b->issued, ++next, memory_order_release);
+    } while (!atomic_compare_exchange_strong_explicit(&b->turns, &seen, 0, memory_order_acq_rel, memory_order_acquire));
+}
+
+/* Takes the gradient for this step and brings its value, or zeros, to where it is reduced. False: somebody has done so before. */
+static bool bucket_contribute(struct comm_buckets *b, struct bucket_gradient *gradient, bool zeros)
+{
+    if (atomic_exchange_explicit(&gradient->claimed, 1, memory_order_acq_rel) != 0)
+        return false;
+    if (gradient->bucket == BUCKET_NONE)
+        return true;
+    struct bucket *bucket = &b->buckets[gradient->bucket];
+    if (zeros)
+        memset(bucket->flat != NULL ? bucket->flat + gradient->offset : gradient->data, 0, gradient->bytes);
+    else if (bucket->flat != NULL)
+        memcpy(bucket->flat + gradient->offset, gradient->data, gradient->bytes);
+    atomic_fetch_sub_explicit(&bucket->missing, 1, memory_order_acq_rel);
+    return true;
+}
+
+enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i)
+{
+    if (b == NULL || i >= b->gradient_count)
+        return COMM_ERR_ARGUMENT;
+    if (!bucket_contribute(b, &b->gradients[i], false))
+        return COMM_ERR_STATE;
+    bucket_issue(b);
+    enum comm_result moved = comm_progress(b->comm);
+    return moved < 0 ? moved : COMM_OK;
+}
+
+/* All issued and complete: COMM_OK, whatever their results. COMM_ERR_STATE: this thread may not wait, being inside a callback. */
+static enum comm_result bucket_drain(struct comm_buckets *b, int64_t timeout_ns)
+{
+    bucket_issue(b);
+    while (atomic_load_explicit(&b->issued, memory_order_acquire) < b->bucket_count) {
+        /* The queue was full, or another thread still copies into a bucket. */
+        if (timeout_ns == 0)
+            return COMM_PENDING;
+        enum comm_result result = comm_wait(comm_last(b->comm), timeout_ns);
+        if (result == COMM_PENDING || result == COMM_ERR_STATE)
+            return result;
+        bucket_issue(b);
+    }
+    enum comm_result result = comm_wait_all(b->requests, b->bucket_count, timeout_ns);
+    if (result == COMM_OK || result == COMM_PENDING)
+        return result;
+    for (size_t j = 0; j < b->bucket_count; j++) {
+        if (comm_test(b->requests[j]) == COMM_PENDING)
+            return result;
+    }
+    return COMM_OK;
+}
+
+static enum comm_result bucket_copy_back(struct comm_buckets *b, size_t j)
+{
+    const struct bucket *bucket = &b->buckets[j];
+    enum comm_result result = bucket->refused != COMM_OK ? bucket->refused : comm_test(b->requests[j]);
+    if (result != COMM_OK || bucket->flat == NULL)
+        return result;
+    for (size_t i = bucket->first + 1; i-- > bucket->last;) {
+        const struct bucket_gradient *gradient = &b->gradients[i];
+        if (gradient->bucket == j)
+            memcpy(gradient->data, bucket->flat + gradient->offset, gradient->bytes);
+    }
+    return COMM_OK;
+}
+
+enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns)
+{
+    if (b == NULL || timeout_ns < 0)
+        return COMM_ERR_ARGUMENT;
+    if (atomic_exchange_explicit(&b->waiting, 1, memory_order_acquire) != 0)
+        return COMM_ERR_STATE;
+    for (size_t i = b->gradient_count; i-- > 0;)
+        bucket_contribute(b, &b->gradients[i], true);
+    enum comm_result result = bucket_drain(b, timeout_ns);
+    if (result == COMM_OK) {
+        for (size_t j = 0; j < b->bucket_count; j++) {
+            enum comm_result one = bucket_copy_back(b, j);
+            if (result == COMM_OK)
+                result = one;
+        }
+        bucket_begin_step(b);
+    }
+    atomic_store_explicit(&b->waiting, 0, memory_order_release);
+    return result;
+}
+
+/* A step under way is waited for, bounded by its operations' deadlines. Where that is not allowed, inside a callback, the memory is kept on
+ * purpose: peers may still read it. */
+void comm_buckets_free(struct comm_buckets *b)
+{
+    if (b == NULL)
+        return;
+    size_t issued = atomic_load_explicit(&b->issued, memory_order_acquire);
+    for (size_t j = 0; j < issued; j++) {
+        enum comm_result result = comm_wait(b->requests[j], COMM_FOREVER);
+        if (result != COMM_OK && comm_test(b->requests[j]) == COMM_PENDING)
+            return;
+    }
+    base_heap_give(b->comm, b, b->memory_bytes);
+}

@@ -1,0 +1,54 @@
+/* Copying, through the cache or past it. */
+#include "data/kernel.h"
+
+#include <string.h>
+
+#if DATA_X86
+#    include <emmintrin.h>
+
+enum { LINE_BYTES = 64 };
+
+/* Whole lines to an aligned place; the bytes of a line leave together. */
+static void copy_lines(char *to, const char *from, size_t lines)
+{
+    for (; lines; lines--, to += LINE_BYTES, from += LINE_BYTES) {
+        const __m128i a = _mm_loadu_si128((const __m128i *)(const void *)from);
+        const __m128i b = _mm_loadu_si128((const __m128i *)(const void *)(from + 16));
+        const __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + 32));
+        const __m128i d = _mm_loadu_si128((const __m128i *)(const void *)(from + 48));
+        _mm_stream_si128((__m128i *)(void *)to, a);
+        _mm_stream_si128((__m128i *)(void *)(to + 16), b);
+        _mm_stream_si128((__m128i *)(void *)(to + 32), c);
+        _mm_stream_si128((__m128i *)(void *)(to + 48), d);
+    }
+    _mm_sfence();
+}
+
+static void copy_past_cache(char *to, const char *from, size_t bytes)
+{
+    const size_t before = -(uintptr_t)to % LINE_BYTES;
+    if (bytes < before + LINE_BYTES) {
+        memcpy(to, from, bytes);
+        return;
+    }
+    const size_t lines = (bytes - before) / LINE_BYTES, middle = lines * LINE_BYTES;
+    memcpy(to, from, before);
+    copy_lines(to + before, from + before, lines);
+    memcpy(to + before + middle, from + before + middle, bytes - before - middle);
+}
+#endif
+
+void data_copy(void *to, const void *from, size_t bytes, bool nontemporal)
+{
+    if (!bytes || to == from)
+        return;
+#if DATA_X86
+    if (nontemporal) {
+        copy_past_cache(to, from, bytes);
+        return;
+    }
+#else
+    (void)nontemporal;
+#endif
+    memcpy(to, from, bytes);
+}

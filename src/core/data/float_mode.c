@@ -1,0 +1,35 @@
+/* The floating-point control word: what kernels need it to be, and how to lend it to them. A CPU whose word is not known here is taken to
+ * be at its default. */
+#include "data/kernel.h"
+
+#if DATA_X86
+
+enum { MXCSR_DAZ = 0x0040, MXCSR_ROUNDING = 0x6000, MXCSR_FTZ = 0x8000 };
+
+uint32_t data_float_mode(void)
+{
+    return _mm_getcsr() & (MXCSR_DAZ | MXCSR_ROUNDING | MXCSR_FTZ);
+}
+
+/* A call through a pointer between the two writes, so that the compiler moves no arithmetic across them. */
+void data_reduce_pinned(const struct data_reduce *reduce, data_reduce_fn *kernel)
+{
+    const uint32_t callers = _mm_getcsr();
+    _mm_setcsr(DATA_MXCSR_DEFAULT);
+    kernel(reduce);
+    _mm_setcsr(callers);
+}
+
+#else
+
+uint32_t data_float_mode(void)
+{
+    return 0;
+}
+
+void data_reduce_pinned(const struct data_reduce *reduce, data_reduce_fn *kernel)
+{
+    kernel(reduce);
+}
+
+#endif

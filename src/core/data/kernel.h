@@ -1,0 +1,97 @@
+/*
+ * kernel: what the files of this room share and nobody else sees. One list names every kernel; each instruction set compiles the list once,
+ * from the same text, so that adding a pair is one row here and the bits cannot differ.
+ *
+ * Sums, products and bit operators of signed integers are those of the unsigned ones; only min and max need their own.
+ */
+#ifndef DATA_KERNEL_H
+#define DATA_KERNEL_H
+
+#include "data/data.h"
+
+#if defined(__x86_64__)
+#    define DATA_X86 1
+#else
+#    define DATA_X86 0
+#endif
+
+#define DATA_INLINE static inline __attribute__((always_inline))
+
+/* X(name, type, op, hot): a hot kernel has loops of its own for 2, 3, 4 and 8 inputs. */
+#define DATA_KERNELS_FLOAT(X, t, type)                                                                                                     \
+    X(t##_sum, type, COMM_SUM, 1)                                                                                                          \
+    X(t##_avg, type, COMM_AVG, 1)                                                                                                          \
+    X(t##_prod, type, COMM_PROD, 0)                                                                                                        \
+    X(t##_min, type, COMM_MIN, 0)                                                                                                          \
+    X(t##_max, type, COMM_MAX, 0)
+#define DATA_KERNELS_SIGNED(X, t, type)                                                                                                    \
+    X(t##_min, type, COMM_MIN, 0)                                                                                                          \
+    X(t##_max, type, COMM_MAX, 0)
+#define DATA_KERNELS_ANY_SIGN(X, t, type)                                                                                                  \
+    X(t##_sum, type, COMM_SUM, 1)                                                                                                          \
+    X(t##_prod, type, COMM_PROD, 0)                                                                                                        \
+    X(t##_band, type, COMM_BAND, 0)                                                                                                        \
+    X(t##_bor, type, COMM_BOR, 0)                                                                                                          \
+    X(t##_bxor, type, COMM_BXOR, 0)                                                                                                        \
+    X(t##_land, type, COMM_LAND, 0)                                                                                                        \
+    X(t##_lor, type, COMM_LOR, 0)                                                                                                          \
+    X(t##_lxor, type, COMM_LXOR, 0)
+#define DATA_KERNELS_INTEGER(X, bits)                                                                                                      \
+    DATA_KERNELS_ANY_SIGN(X, u##bits, COMM_U##bits)                                                                                        \
+    DATA_KERNELS_SIGNED(X, u##bits, COMM_U##bits)                                                                                          \
+    DATA_KERNELS_SIGNED(X, i##bits, COMM_I##bits)
+#define DATA_KERNELS(X)                                                                                                                    \
+    DATA_KERNELS_FLOAT(X, f32, COMM_F32)                                                                                                   \
+    DATA_KERNELS_FLOAT(X, f64, COMM_F64)                                                                                                   \
+    DATA_KERNELS_FLOAT(X, f16, COMM_F16)                                                                                                   \
+    DATA_KERNELS_FLOAT(X, bf16, COMM_BF16)                                                                                                 \
+    DATA_KERNELS_INTEGER(X, 8)                                                                                                             \
+    DATA_KERNELS_INTEGER(X, 16)                                                                                                            \
+    DATA_KERNELS_INTEGER(X, 32)                                                                                                            \
+    DATA_KERNELS_INTEGER(X, 64)
+
+enum data_kernel {
+#define DATA_KERNEL_ENUM(name, type, op, hot) DATA_KERNEL_##name,
+    DATA_KERNELS(DATA_KERNEL_ENUM)
+#undef DATA_KERNEL_ENUM
+        DATA_KERNEL_COUNT
+};
+
+extern data_reduce_fn *const data_reducers_scalar[DATA_KERNEL_COUNT];
+extern data_reduce_fn *const data_reducers_avx2[DATA_KERNEL_COUNT];
+extern data_reduce_fn *const data_reducers_avx512[DATA_KERNEL_COUNT];
+
+/* Elements first .. first + count - 1, few of them, in the vectors that every CPU has: what is too short for a wide loop. Written with
+ * plain stores; the float mode is the caller's care. */
+#define DATA_TAIL_DECLARE(name, type, op, hot) void data_tail_##name(const struct data_reduce *reduce, size_t first, size_t count);
+DATA_KERNELS(DATA_TAIL_DECLARE)
+#undef DATA_TAIL_DECLARE
+
+/* Runs the kernel with the control word at its default and puts the caller's back. */
+void data_reduce_pinned(const struct data_reduce *reduce, data_reduce_fn *kernel);
+
+/* MXCSR: the low six bits only say what happened; all else at its default is round to nearest, nothing flushed, no traps. */
+#if DATA_X86
+#    include <xmmintrin.h>
+enum { DATA_MXCSR_DEFAULT = 0x1f80, DATA_MXCSR_STICKY = 0x3f };
+DATA_INLINE bool data_float_is_default(void)
+{
+    return (_mm_getcsr() & ~(uint32_t)DATA_MXCSR_STICKY) == DATA_MXCSR_DEFAULT;
+}
+#else
+DATA_INLINE bool data_float_is_default(void)
+{
+    return true;
+}
+#endif
+
+DATA_INLINE bool data_type_is_half(enum comm_type type)
+{
+    return type == COMM_F16 || type == COMM_BF16;
+}
+DATA_INLINE bool data_type_is_float(enum comm_type type)
+{
+    return data_type_is_half(type) || type == COMM_F32 || type == COMM_F64;
+}
+
+#endif

@@ -1,0 +1,4 @@
+/* The kernels in 64-byte vectors. Compiled for AVX-512 F, BW, DQ and VL; reached only where data_isa_best found them. */
+#define DATA_VECTOR_BYTES 64
+#define DATA_ISA avx512
+#include "data/reduce_body.h"

@@ -1,0 +1,238 @@
+/*
+ * reduce_body: the wide loops of all kernels, compiled once per instruction set. The file that includes it defines DATA_VECTOR_BYTES and
+ * DATA_ISA, the suffix of its names. What is left at the ends of a loop goes to the tails, which are the same for all.
+ *
+ * Invariant: an element's bits depend on its inputs alone, never on the loop, lane or tail that computed it.
+ */
+#ifndef DATA_REDUCE_BODY_H
+#define DATA_REDUCE_BODY_H
+
+#include "base/check.h"
+#include "data/half.h"
+#include "data/kernel.h"
+#include "data/vector.h"
+
+enum data_inputs { DATA_RAW, DATA_PARTIAL, DATA_MIXED }; /* MIXED: ask the mask at each leaf */
+enum { DATA_LINE_BYTES = 64, DATA_GROUP = 8 };
+
+#define DATA_JOIN_(a, b) a##_##b
+#define DATA_JOIN(a, b) DATA_JOIN_(a, b)
+#define DATA_KERNEL_NAME(name) DATA_JOIN(reduce_##name, DATA_ISA)
+
+DATA_INLINE size_t accumulator_bytes(enum comm_type type)
+{
+    switch (type) {
+    case COMM_U8:
+    case COMM_I8:
+        return 1;
+    case COMM_U16:
+    case COMM_I16:
+        return 2;
+    case COMM_F64:
+    case COMM_U64:
+    case COMM_I64:
+        return 8;
+    default:
+        return 4;
+    }
+}
+
+DATA_INLINE size_t lanes_of(enum comm_type type)
+{
+    return DATA_VECTOR_BYTES / accumulator_bytes(type);
+}
+DATA_INLINE size_t result_bytes(enum comm_type type, bool final)
+{
+    return data_type_is_half(type) && final ? 2 : accumulator_bytes(type);
+}
+
+/* What a loop needs to know of its inputs, in registers. */
+struct leaves {
+    const void *const *from;
+    uint64_t partial;
+    size_t at; /* element */
+};
+
+DATA_INLINE vector leaf(const struct leaves *leaves, uint32_t i, enum comm_type type, enum data_inputs inputs)
+{
+    const char *from = leaves->from[i];
+    if (data_type_is_half(type) && (inputs == DATA_RAW || (inputs == DATA_MIXED && !(leaves->partial >> i & 1))))
+        return half_decode(half_load(from + leaves->at * 2), type);
+    return vector_load(from + leaves->at * accumulator_bytes(type));
+}
+
+/* T of inputs first .. first + ways - 1, ways at most a group; first is a multiple of a group. */
+DATA_INLINE vector tree_of_group(const struct leaves *leaves, uint32_t first, uint32_t ways, enum comm_type type, comm_op op,
+                                 enum data_inputs inputs)
+{
+#define DATA_LEAF(i) leaf(leaves, first + (i), type, inputs)
+    vector left = DATA_LEAF(0), right, last;
+    if (ways == 1)
+        return left;
+    left = vector_combine(left, DATA_LEAF(1), type, op);
+    if (ways == 2)
+        return left;
+    right = DATA_LEAF(2);
+    if (ways > 3)
+        right = vector_combine(right, DATA_LEAF(3), type, op);
+    left = vector_combine(left, right, type, op);
+    if (ways <= 4)
+        return left;
+    right = DATA_LEAF(4);
+    if (ways > 5)
+        right = vector_combine(right, DATA_LEAF(5), type, op);
+    if (ways > 6) {
+        last = DATA_LEAF(6);
+        if (ways > 7)
+            last = vector_combine(last, DATA_LEAF(7), type, op);
+        right = vector_combine(right, last, type, op);
+    }
+    return vector_combine(left, right, type, op);
+#undef DATA_LEAF
+}
+
+/* T of any number: a whole group is a whole subtree, so the binary counter counts groups; the last, short or not, takes all who wait. */
+DATA_INLINE vector tree_of_many(const struct leaves *leaves, uint32_t ways, enum comm_type type, comm_op op, enum data_inputs inputs)
+{
+    vector waiting[DATA_WAYS_MAX / DATA_GROUP], value;
+    uint32_t depth = 0, group = 0, left = ways;
+    for (;; group++, left -= DATA_GROUP) {
+        value = tree_of_group(leaves, group * DATA_GROUP, left < DATA_GROUP ? left : DATA_GROUP, type, op, inputs);
+        if (left <= DATA_GROUP)
+            break;
+        for (uint32_t bits = group; bits & 1; bits >>= 1)
+            value = vector_combine(waiting[--depth], value, type, op);
+        waiting[depth++] = value;
+    }
+    while (depth)
+        value = vector_combine(waiting[--depth], value, type, op);
+    return value;
+}
+
+DATA_INLINE void put(char *to, size_t at, vector value, enum comm_type type, bool final, bool stream)
+{
+    if (data_type_is_half(type) && final) {
+        const half_vector half = half_encode(value, type);
+        if (stream)
+            half_stream(to + at * 2, half);
+        else
+            half_store(to + at * 2, half);
+        return;
+    }
+    if (stream)
+        vector_stream(to + at * accumulator_bytes(type), value);
+    else
+        vector_store(to + at * accumulator_bytes(type), value);
+}
+
+/* Whole vectors from `at`; the element where it stopped. ways 0: as many as reduce says. */
+DATA_INLINE size_t sweep(const struct data_reduce *reduce, size_t at, uint32_t ways, bool stream, enum comm_type type, comm_op op,
+                         enum data_inputs inputs)
+{
+    const void *near[DATA_GROUP];
+    struct leaves leaves = {.from = reduce->from, .partial = reduce->partial, .at = at};
+    char *const to = reduce->to, *const also = reduce->also;
+    const size_t lanes = lanes_of(type), elements = reduce->elements;
+    const uint32_t many = reduce->ways, divisor = reduce->divisor;
+    const bool final = reduce->final;
+    if (ways) { /* copied, or each store would make the compiler load the pointers again */
+        for (uint32_t i = 0; i < ways; i++)
+            near[i] = reduce->from[i];
+        leaves.from = near;
+    }
+    for (; leaves.at + lanes <= elements; leaves.at += lanes) {
+        vector value = ways ? tree_of_group(&leaves, 0, ways, type, op, inputs) : tree_of_many(&leaves, many, type, op, inputs);
+        if (op == COMM_AVG)
+            value = vector_divide(value, divisor, type);
+        put(to, leaves.at, value, type, final, stream);
+        if (also)
+            put(also, leaves.at, value, type, final, false);
+    }
+    return leaves.at;
+}
+
+DATA_INLINE size_t sweep_by_ways(const struct data_reduce *reduce, size_t at, bool stream, enum comm_type type, comm_op op,
+                                 enum data_inputs inputs, bool hot)
+{
+    if (!hot)
+        return sweep(reduce, at, 0, stream, type, op, inputs);
+    switch (reduce->ways) {
+    case 2:
+        return sweep(reduce, at, 2, stream, type, op, inputs);
+    case 3:
+        return sweep(reduce, at, 3, stream, type, op, inputs);
+    case 4:
+        return sweep(reduce, at, 4, stream, type, op, inputs);
+    case 8:
+        return sweep(reduce, at, 8, stream, type, op, inputs);
+    default:
+        return sweep(reduce, at, 0, stream, type, op, inputs);
+    }
+}
+
+DATA_INLINE size_t sweep_by_inputs(const struct data_reduce *reduce, size_t at, bool stream, enum comm_type type, comm_op op, bool hot)
+{
+    const uint64_t all = UINT64_MAX >> (DATA_WAYS_MAX - reduce->ways);
+    if (!data_type_is_half(type))
+        return sweep_by_ways(reduce, at, stream, type, op, DATA_PARTIAL, hot);
+    if (!(reduce->partial & all))
+        return sweep_by_ways(reduce, at, stream, type, op, DATA_RAW, hot);
+    if ((reduce->partial & all) == all)
+        return sweep(reduce, at, 0, stream, type, op, DATA_PARTIAL);
+    return sweep(reduce, at, 0, stream, type, op, DATA_MIXED);
+}
+
+typedef void data_tail_fn(const struct data_reduce *reduce, size_t first, size_t count);
+
+/* Streaming: plain stores up to the first line of `to`, then only whole vectors of aligned memory. */
+DATA_INLINE void reduce_pair(const struct data_reduce *reduce, enum comm_type type, comm_op op, bool hot, data_tail_fn *tail)
+{
+    const size_t elements = reduce->elements, bytes = result_bytes(type, reduce->final);
+    size_t at = 0;
+    BASE_DEBUG_ASSERT(reduce->ways >= 1 && reduce->ways <= DATA_WAYS_MAX);
+    if (elements >= lanes_of(type)) {
+        const size_t before = -(uintptr_t)reduce->to % DATA_LINE_BYTES;
+        const bool stream = reduce->nontemporal && before % bytes == 0 && before / bytes + lanes_of(type) <= elements;
+        if (stream && before) {
+            at = before / bytes;
+            tail(reduce, 0, at);
+        }
+        at = sweep_by_inputs(reduce, at, stream, type, op, hot);
+        if (stream)
+            vector_fence();
+    }
+    if (at < elements)
+        tail(reduce, at, elements - at);
+}
+
+#define DATA_KERNEL_DECLARE(name, type, op, hot) static void DATA_KERNEL_NAME(name)(const struct data_reduce *reduce);
+DATA_KERNELS(DATA_KERNEL_DECLARE)
+
+/* A step that is not final does not divide, and in the accumulator alone a half is an f32. */
+#define DATA_KERNEL_DEFINE(name, type, op, hot)                                                                                            \
+    static void DATA_KERNEL_NAME(name)(const struct data_reduce *reduce)                                                                   \
+    {                                                                                                                                      \
+        if (data_type_is_float(type) && BASE_UNLIKELY(!data_float_is_default())) {                                                         \
+            data_reduce_pinned(reduce, DATA_KERNEL_NAME(name));                                                                            \
+            return;                                                                                                                        \
+        }                                                                                                                                  \
+        if ((op) == COMM_AVG && !reduce->final) {                                                                                          \
+            DATA_SUM_OF(type)(reduce);                                                                                                     \
+            return;                                                                                                                        \
+        }                                                                                                                                  \
+        reduce_pair(reduce, type, op, hot, data_tail_##name);                                                                              \
+    }
+#define DATA_SUM_OF(type)                                                                                                                  \
+    ((type) == COMM_F32   ? DATA_KERNEL_NAME(f32_sum)                                                                                      \
+     : (type) == COMM_F64 ? DATA_KERNEL_NAME(f64_sum)                                                                                      \
+     : (type) == COMM_F16 ? DATA_KERNEL_NAME(f16_sum)                                                                                      \
+                          : DATA_KERNEL_NAME(bf16_sum))
+DATA_KERNELS(DATA_KERNEL_DEFINE)
+
+data_reduce_fn *const DATA_JOIN(data_reducers, DATA_ISA)[DATA_KERNEL_COUNT] = {
+#define DATA_KERNEL_ROW(name, type, op, hot) [DATA_KERNEL_##name] = DATA_KERNEL_NAME(name),
+    DATA_KERNELS(DATA_KERNEL_ROW)
+#undef DATA_KERNEL_ROW
+};
+
+#endif

@@ -1,0 +1,228 @@
+/* The body of a communicator: its memory, its channel, its programs. */
+#include "engine/body.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+struct body *body_lock(struct comm_communicator *c, enum comm_result *why)
+{
+    *why = engine_alive(c);
+    if (*why != COMM_OK)
+        return NULL;
+    base_lock(&c->lock, c->env);
+    struct body *b = atomic_load_explicit(&c->body, memory_order_relaxed);
+    if (b && !b->closing)
+        return b;
+    base_unlock(&c->lock, c->env);
+    *why = COMM_ERR_CLOSED;
+    return NULL;
+}
+
+static enum comm_result make_places(struct body *b, const struct wire_limits *limits, void *offer)
+{
+    const struct comm_env *env = b->engine->env;
+    struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
+    enum comm_result r = b->wire->join(b->world->wire, &team, limits, NULL, offer, &b->channel);
+
+    if (r != COMM_OK)
+        return r;
+    r = timeline_open(&b->line, env, b->face, sizeof(struct entry), limits->window, (uint32_t)b->engine->options.queue);
+    if (r != COMM_OK)
+        return r;
+    b->places = env->take(env, limits->window * sizeof *b->places, 64);
+    b->closed_at = env->take(env, (size_t)b->team.size * sizeof *b->closed_at, 64);
+    return b->places && b->closed_at && talk_open(b) ? COMM_OK : COMM_ERR_MEMORY;
+}
+
+enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body)
+{
+    const struct comm_env *env = e->env;
+    struct body *b = env->take(env, sizeof *b, 64);
+    enum comm_result r = COMM_ERR_MEMORY;
+
+    if (!b)
+        return COMM_ERR_MEMORY;
+    b->engine = e;
+    b->world = config->world;
+    b->wire = config->world->backend->wire;
+    b->team = config->team;
+    b->timeout_ns = config->timeout_ns;
+    b->free_order = config->free_order;
+    b->talk_free = b->talk_first = b->talk_last = TALK_NONE;
+    base_copy_text(b->name, sizeof b->name, config->name);
+    b->index = ENGINE_COMMUNICATORS;
+    engine_hold(e);
+    atomic_fetch_add_explicit(&b->world->references, 1, memory_order_relaxed);
+    b->face = timeline_face_take(env, NULL);
+    if (b->face)
+        r = make_places(b, &b->world->limits, offer);
+    if (r != COMM_OK) {
+        body_destroy(b);
+        return r;
+    }
+    *body = b;
+    return COMM_OK;
+}
+
+enum comm_result body_connect(struct body *b, const void *offers)
+{
+    struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
+    enum comm_result r = b->wire->join(b->world->wire, &team, NULL, offers, NULL, &b->channel);
+
+    if (r != COMM_OK) {
+        b->channel = NULL; /* an error of join ends the channel */
+        return r;
+    }
+    r = message_open(b->engine->env, b->channel, b->team.rank, b->team.size, (uint32_t)b->engine->options.queue, &b->messages);
+    if (r != COMM_OK)
+        return r;
+    atomic_store_explicit(&b->face->body, b, memory_order_release);
+    engine_note_timeout(b->engine, b->timeout_ns);
+    return engine_enlist(b->engine, b->face, &b->index);
+}
+
+struct body *body_recorder(struct body *of)
+{
+    const struct comm_env *env = of->engine->env;
+    struct body *b = env->take(env, sizeof *b, 64);
+    int32_t *world = b ? env->take(env, (size_t)of->team.size * sizeof *world, 64) : NULL;
+
+    if (!world) {
+        if (b)
+            env->give(env, b, sizeof *b);
+        return NULL;
+    }
+    b->engine = of->engine;
+    b->world = of->world;
+    b->wire = of->wire;
+    b->team = of->team;
+    b->team.world = memcpy(world, of->team.world, (size_t)of->team.size * sizeof *world);
+    b->index = ENGINE_COMMUNICATORS;
+    b->talk_free = b->talk_first = b->talk_last = TALK_NONE;
+    base_format(b->name, sizeof b->name, "%.*s.recorder", 20, of->name);
+    engine_hold(b->engine);
+    atomic_fetch_add_explicit(&b->world->references, 1, memory_order_relaxed);
+    b->face = timeline_face_take(env, NULL);
+    if (!b->face) {
+        body_destroy(b);
+        return NULL;
+    }
+    return b;
+}
+
+static void free_places(struct body *b)
+{
+    const struct comm_env *env = b->engine->env;
+
+    for (uint32_t i = 0; b->places && i < b->line.window; i++) {
+        if (b->places[i].views)
+            env->give(env, b->places[i].views, b->places[i].views_room * sizeof *b->places[i].views);
+        if (b->places[i].scratch_room)
+            env->give(env, b->places[i].run.scratch, b->places[i].scratch_room);
+    }
+    if (b->places)
+        env->give(env, b->places, b->line.window * sizeof *b->places);
+}
+
+static void free_lists(struct body *b)
+{
+    const struct comm_env *env = b->engine->env;
+
+    for (int pass = 0; pass < 2; pass++) {
+        for (struct notice *n = pass ? b->notices : b->notices_free, *next; n; n = next) {
+            next = n->next;
+            env->give(env, n, sizeof *n);
+        }
+    }
+    for (size_t *v = b->vector_pool, *next; v; v = next) {
+        memcpy(&next, v, sizeof next);
+        env->give(env, v, 2 * (size_t)b->team.size * sizeof *v + sizeof v);
+    }
+    if (b->records)
+        env->give(env, b->records, b->record_room * sizeof *b->records);
+    if (b->closed_at)
+        env->give(env, b->closed_at, (size_t)b->team.size * sizeof *b->closed_at);
+}
+
+void body_destroy(struct body *b)
+{
+    struct engine *e = b->engine;
+    const struct comm_env *env = e->env;
+    struct world *world = b->world;
+
+    if (b->index < ENGINE_COMMUNICATORS)
+        atomic_store_explicit(&e->faces[b->index], NULL, memory_order_release);
+    if (b->messages)
+        message_close(b->messages);
+    if (b->channel)
+        b->wire->leave(b->channel, WIRE_CLOSE);
+    for (uint32_t i = 0; i < ENGINE_CACHED_PROGRAMS; i++)
+        if (b->cache[i].program)
+            body_release_program(b, b->cache[i].program);
+    free_places(b);
+    free_lists(b);
+    talk_close(b);
+    timeline_close(&b->line);
+    team_free(env, &b->team);
+    if (b->face)
+        timeline_face_give(b->face);
+    env->give(env, b, sizeof *b);
+    world_drop(world);
+    engine_drop(e);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ programs */
+void body_release_program(struct body *b, struct comm_program *program)
+{
+    if (--program->references == 0)
+        program_free(b->engine->env, program);
+}
+
+/* Everything that selection looks at besides the call's own bytes is constant for a communicator, so the row and the root name a program. */
+static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root, struct comm_program **program)
+{
+    struct program_spec spec = {collective, b->team.rank, b->team.size, root};
+
+    *program = row->build(b->engine->env, &spec);
+    return *program ? COMM_OK : COMM_ERR_MEMORY;
+}
+
+static const struct algo_row *choose_row(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why)
+{
+    struct algo_query query = {collective, b->team.size, bytes, b->channel->caps.once_max, b->world->forced[0] ? b->world->forced : NULL};
+    struct chosen *last = &b->chosen[collective];
+
+    if (BASE_UNLIKELY(!last->row || last->bytes != bytes)) {
+        last->row = algo_select(&query, NULL, 0);
+        last->bytes = bytes;
+    }
+    *why = last->row ? COMM_OK : COMM_ERR_UNSUPPORTED;
+    if (!last->row)
+        (void)algo_select(&query, b->last_refused.text, sizeof b->last_refused.text); /* again, for the text */
+    return last->row;
+}
+
+enum comm_result body_program(struct body *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
+                              struct comm_program **program, const char **algorithm)
+{
+    enum comm_result r;
+    const struct algo_row *row = choose_row(b, collective, longest * data_partial_bytes(call->type), &r);
+
+    if (!row)
+        return r;
+    uint64_t key = base_hash((uint64_t)(row - algo_table) << 32 | (uint32_t)root, collective) | 1;
+    struct cached_program *place = &b->cache[key >> 1 & (ENGINE_CACHED_PROGRAMS - 1)];
+    *algorithm = row->name;
+    if (BASE_UNLIKELY(place->key != key)) {
+        r = build_program(b, row, collective, root, program);
+        if (r != COMM_OK)
+            return r;
+        if (place->program)
+            body_release_program(b, place->program);
+        *place = (struct cached_program){key, *program, row->name};
+    }
+    *program = place->program;
+    place->program->references++;
+    return COMM_OK;
+}

@@ -1,0 +1,312 @@
+/*
+ * The engine's own structures, private to this room: the body of a communicator, its world, the engine they share. A body is touched under its
+ * face's lock; the engine's tables are atomics or under the lock named beside them.
+ */
+#ifndef ENGINE_BODY_H
+#define ENGINE_BODY_H
+
+#include "engine/engine.h"
+
+#include "algo/algo.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/option.h"
+#include "message/message.h"
+#include "program/program.h"
+#include "team/team.h"
+#include "wire/table.h"
+
+enum {
+    ENGINE_COMMUNICATORS = 16384,
+    ENGINE_WORLDS = 64,
+    ENGINE_EVENTS = 64,          /* taken from a channel in one go: a pass is bounded */
+    ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
+    ENGINE_RECORDS = 2048,       /* operations that describe_request knows: at least 2,000 */
+    ENGINE_READY_WORDS = 1024 / 64,
+    NOTE_FAILED = 0,             /* sorts of notes */
+    NOTE_REFUSED = 1,
+    NOTE_CLOSED = 2,
+};
+/* What "not yet" and "none" mean in an int64_t of nanoseconds. */
+#define ENGINE_NEVER INT64_MAX
+
+struct engine;
+struct body;
+
+/* ------------------------------------------------------------------------------------------------------------ failure */
+/* The one cause, as it travels in a note. */
+struct cause {
+    uint64_t number;    /* collective sequence number; 0: none */
+    int32_t rank, peer; /* who failed, who found out; -1 unknown; ranks of the communicator */
+    int32_t result, system_errno;
+    uint32_t collective; /* of rank's call; 0: none */
+    int32_t code;        /* of comm_abort; the reason of a refusal; the last number of a rank that closed */
+    uint32_t point;      /* DEPENDENCY: the first cause's result */
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
+
+/* ------------------------------------------------------------------------------------------------------------ entries */
+typedef enum comm_result entry_ended_fn(struct body *body, uint64_t ticket, void *arg);
+
+struct entry {
+    struct timeline_entry head;
+    struct run_call call;
+    struct comm_program *program; /* a reference */
+    const char *algorithm;
+    size_t *vectors;              /* copied counts and displs, of the body's pool; NULL: none */
+    entry_ended_fn *ended;        /* a creating call's next stage */
+    void *ended_arg;
+    struct timeline_point point;  /* of a fence */
+    uint32_t collective, seq;
+    uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
+    int32_t root;
+    uint32_t reserved;
+    int64_t queued_ns, started_ns;
+};
+
+struct record {
+    uint64_t ticket, sequence, bytes;
+    int64_t queued_ns, started_ns, completed_ns;
+    const char *algorithm;
+    int32_t result;
+    uint32_t collective;
+};
+
+/* One window place: a run and the memory it needs, which only grows. */
+struct place {
+    struct run run;
+    struct wire_view *views;
+    uint32_t views_room;
+    size_t scratch_room;
+};
+
+/* ------------------------------------------------------------------------------------------------------------ messages and markers */
+enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER };
+struct talk {
+    uint8_t state;
+    bool is_send;
+    uint16_t reserved;
+    uint32_t before, after; /* list of unfinished messages, or of free slots (after) */
+    uint64_t ticket;        /* of the message line */
+    uint64_t work;          /* messages: first work ticket issued after it; markers: last issued before it */
+    uint32_t remaining, reserved_too;
+    struct timeline_hull read, write;
+    struct message_call call;
+    int64_t queued_ns;
+};
+#define TALK_NONE UINT32_MAX
+
+struct notice {
+    struct notice *next;
+    struct comm_request request;
+    comm_notify_fn *fn;
+    void *arg;
+};
+
+/* ------------------------------------------------------------------------------------------------------------ worlds, bodies, the engine */
+struct world {
+    struct engine *engine;
+    const struct wire_backend *backend;
+    struct wire *wire;
+    uint64_t id;
+    struct wire_limits limits;   /* agreed: rank 0's */
+    char forced[256];            /* option algorithm, rank 0's */
+    bool free_order;
+    int64_t timeout_ns;
+    _Atomic uint32_t references; /* its communicators */
+    int32_t rank, ranks;         /* rank -1: all are here */
+    char launcher[16];
+};
+
+/* The row chosen last for a collective, and the length it was chosen for. */
+struct chosen {
+    const struct algo_row *row;
+    size_t bytes;
+};
+
+struct cached_program {
+    uint64_t key;
+    struct comm_program *program;
+    const char *algorithm;
+};
+
+struct body {
+    struct timeline line; /* first */
+    struct engine *engine;
+    struct world *world;
+    struct comm_communicator *face;
+    struct team team;
+    const struct wire_class *wire;
+    struct wire_channel *channel;
+    struct message_room *messages;
+    struct place *places; /* window of them */
+    struct cached_program cache[ENGINE_CACHED_PROGRAMS];
+    struct chosen chosen[COLLECTIVE_END];
+    uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move, a bit per place */
+    bool any_ready, closing, failed, left;
+    bool is_active, told_failed, talk_finished;
+    bool free_order;
+    uint64_t fence;       /* ticket of the open queue wait; 0: none */
+    int64_t fence_ns;     /* since when all earlier work has started */
+    uint64_t told_done;
+    uint64_t sequence;    /* collectives issued */
+    uint32_t chain;       /* of the last call */
+    uint64_t compared;    /* up to here this rank's calls were compared with every member's */
+    uint64_t refused_until; /* a member announced a refusal up to this number */
+    struct cause cause, proposal; /* adopted; ours, not adopted yet (result 0: none) */
+    uint64_t *closed_at;  /* per member: 0, or 1 + the last number it made before it closed */
+    struct comm_error last_refused;
+    int64_t timeout_ns;
+    int64_t now;          /* of the call being made, so that it is read once; 0: nobody is in one */
+    uint32_t index;       /* in the engine's table */
+    uint32_t late_step;   /* how many warnings the oldest operation has had */
+    uint64_t late_ticket;
+    /* messages */
+    struct talk *talks;
+    uint32_t talk_room, talk_free, talk_first, talk_last; /* list of unfinished messages in order */
+    uint32_t talk_pending, talk_markers, talk_held;
+    struct timeline_hull talk_read, talk_write;
+    uint64_t talk_sent;
+    /* callbacks */
+    struct notice *notices, *notices_free; /* sorted by ticket; under the face's lock */
+    _Atomic uint32_t notice_count;
+    /* describing */
+    struct record *records;
+    uint32_t record_room, reserved;
+    uint64_t record_count;
+    struct comm_stats stats;
+    size_t *vector_pool;
+    char name[32];
+    /* recording */
+    struct comm_plan *recording;
+};
+
+struct engine {
+    const struct comm_env *env;
+    struct base_log log;
+    struct base_options options;
+    struct env_bell bell;  /* sleepers and the caller's loop */
+    struct env_bell watch; /* the watcher's: death notices */
+    struct base_lock table_lock; /* of the three tables' changes */
+    struct base_lock poll_lock;  /* of the wires' poll */
+    _Atomic(struct comm_communicator *) *faces; /* ENGINE_COMMUNICATORS of them */
+    _Atomic uint64_t active[ENGINE_COMMUNICATORS / 64]; /* communicators with something unfinished */
+    _Atomic uint32_t words; /* of `active` in use */
+    _Atomic(struct world *) worlds[ENGINE_WORLDS];
+    _Atomic uint32_t references;
+    _Atomic uint32_t baton;   /* held by the one who sleeps on the bell */
+    _Atomic uint32_t epoch;   /* the others park on it */
+    _Atomic uint32_t parked, waiters, asleep, armed, stopping, helper_parked, callbacks;
+    _Atomic uint32_t work;    /* the helper parks on it while nothing is to do */
+    _Atomic int64_t tick_ns;  /* the watcher's */
+    struct env_thread watcher, helper;
+    bool watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
+    enum comm_notify_mode notify;
+    enum data_isa isa;
+    int64_t spin_ns, yield_ns;
+    uint32_t cpus, local_ranks;
+    struct env_identity identity;
+};
+
+/* engine.c: the engine's life and tables */
+enum comm_result engine_create(const struct comm_env *env, const struct base_options *options, const struct base_log *log,
+                               const struct comm_config *config, struct engine **engine);
+void engine_hold(struct engine *e);
+void engine_drop(struct engine *e);
+enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index);
+void engine_activate(struct engine *e, uint32_t index, bool active);
+enum comm_result engine_start_helper(struct engine *e);
+void engine_note_timeout(struct engine *e, int64_t timeout_ns);
+
+/* pass.c: moving and sleeping */
+enum pass { PASS_IDLE = 0, PASS_MOVED = 1, PASS_BUSY = 2 /* somebody else holds a communicator that may have work */ };
+enum pass engine_step(struct engine *e, struct comm_communicator *face);
+enum pass engine_pass(struct engine *e, bool callbacks);
+typedef bool engine_until_fn(void *arg);
+/* Moves the engine until fn says true (true) or deadline (false). own: the communicator most likely to matter, or NULL. */
+bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline);
+void engine_told(struct engine *e); /* something retired, failed, was set or is due: sleepers must look */
+int64_t engine_deadline(const struct engine *e, int64_t timeout_ns);
+bool engine_in_callback(struct engine *e);
+void engine_helper(void *arg);
+void engine_disarm(struct engine *e);
+enum pass engine_arm_bell(struct engine *e);
+bool engine_callback_due(struct engine *e);
+enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *point, int64_t timeout_ns);
+
+/* watch.c */
+void engine_watcher(void *arg);
+void engine_poll(struct engine *e);
+void body_check(struct body *b, int64_t now);
+
+/* body.c */
+struct body_config {
+    struct world *world;
+    struct team team; /* taken over */
+    int64_t timeout_ns;
+    const char *name;
+    bool free_order;
+};
+enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body); /* offer: what join wrote */
+enum comm_result body_connect(struct body *b, const void *offers);
+void body_destroy(struct body *b);
+struct body *body_recorder(struct body *of); /* no channel, no queue: only records; NULL: no memory */
+enum comm_result plan_record(struct body *recorder, const struct engine_call *call);
+enum comm_result body_program(struct body *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
+                              struct comm_program **program, const char **algorithm);
+void body_release_program(struct body *b, struct comm_program *program);
+struct body *body_lock(struct comm_communicator *c, enum comm_result *why); /* NULL: not locked, why */
+static inline void body_unlock(struct body *b)
+{
+    struct comm_communicator *face = b->face;
+    base_unlock(&face->lock, face->env);
+}
+void world_drop(struct world *w);
+
+/* issue.c, step.c */
+enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg, struct comm_request *req);
+bool body_step(struct body *b);   /* one bounded pass; true: something moved */
+void body_run_queue(struct body *b); /* starts and retires what can be */
+void body_settle(struct body *b); /* after a change made by a call: flush, tell, active or not */
+void body_activate(struct body *b);
+void body_forget_entry(struct body *b, struct entry *e);
+void body_record(struct body *b, uint64_t ticket, const struct entry *e, int64_t now, enum comm_result result);
+static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
+{
+    return (struct entry *)(void *)timeline_entry(&b->line, ticket);
+}
+
+/* fail.c */
+void body_propose(struct body *b, const struct cause *cause);
+void body_attend(struct body *b); /* adopts what the board says, if it is known here */
+void body_note(struct body *b, const struct wire_event *event);
+void body_mismatch(struct body *b, uint32_t seq, int32_t peer);
+void body_compare(struct body *b); /* the members' published calls with ours, as far as all have made them */
+void body_tell_close(struct body *b);
+void body_tell_refusal(struct body *b, uint32_t seq, enum comm_result reason);
+void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);
+
+/* talk.c */
+bool talk_blocks(const struct body *b, uint64_t ticket, const struct timeline_entry *e);
+bool talk_step(struct body *b);      /* posts held messages, takes what finished, completes markers */
+void talk_end_all(struct body *b, enum comm_result result);
+uint64_t talk_mark(struct body *b);  /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
+bool talk_open(struct body *b);
+void talk_close(struct body *b);
+void talk_cancel_held(struct body *b);
+
+/* notify.c */
+void notify_run(struct engine *e, struct comm_communicator *face);
+
+static inline int64_t body_now(const struct body *b)
+{
+    return b->now ? b->now : b->engine->env->now(b->engine->env);
+}
+
+static inline bool body_idle(const struct body *b)
+{
+    return b->line.done + 1 == b->line.next && !b->talk_pending && !b->proposal.result;
+}
+
+#endif

@@ -1,0 +1,120 @@
+/* comm_close: local, bounded, consumes the communicator in every case. */
+#include "engine/body.h"
+
+#include "base/format.h"
+
+static const int64_t close_default_ns = 5000000000;
+
+struct drain {
+    struct comm_communicator *face;
+    uint64_t work; /* last ticket issued */
+};
+
+/* Both lines empty, seen under the lock. */
+static bool drained(void *arg)
+{
+    struct drain *d = arg;
+    bool idle = false;
+
+    if (!base_trylock(&d->face->lock))
+        return false;
+    struct body *b = atomic_load_explicit(&d->face->body, memory_order_relaxed);
+    idle = b->failed || body_idle(b);
+    base_unlock(&d->face->lock, d->face->env);
+    return idle;
+}
+
+static bool alone(void *arg)
+{
+    struct drain *d = arg;
+
+    return atomic_load_explicit(&d->face->inside, memory_order_seq_cst) == 0 &&
+           atomic_load_explicit(&d->face->notifying, memory_order_seq_cst) == 0;
+}
+
+static struct body *begin(struct comm_communicator *c, enum comm_result *r)
+{
+    struct body *b = body_lock(c, r);
+
+    if (!b)
+        return NULL;
+    if (engine_in_callback(b->engine)) {
+        body_unlock(b);
+        *r = COMM_ERR_STATE;
+        return NULL;
+    }
+    b->closing = true; /* new calls are refused from here */
+    atomic_store_explicit(&c->closing, 1, memory_order_seq_cst);
+    if (!b->recording && !b->failed) {
+        message_cancel_all(b->messages);
+        talk_cancel_held(b);
+        body_settle(b);
+    }
+    engine_hold(b->engine);
+    engine_told(b->engine);
+    body_unlock(b);
+    return b;
+}
+
+/* Members that need more of us must learn that nothing more comes. */
+static void say_goodbye(struct body *b)
+{
+    base_lock(&b->face->lock, b->face->env);
+    if (!b->failed && !b->recording) {
+        body_tell_close(b);
+        b->wire->flush(b->channel);
+    }
+    base_unlock(&b->face->lock, b->face->env);
+}
+
+static void end_requests(struct body *b)
+{
+    base_lock(&b->face->lock, b->face->env);
+    if (!b->failed && !body_idle(b)) {
+        struct cause cause = {.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED,
+                              .code = (int32_t)b->sequence};
+        body_propose(b, &cause);
+    }
+    base_unlock(&b->face->lock, b->face->env);
+}
+
+static void run_last_callbacks(struct engine *e, struct comm_communicator *face)
+{
+    notify_run(e, face);
+}
+
+enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
+{
+    enum comm_result r;
+    struct body *b = begin(c, &r);
+
+    if (!b)
+        return r;
+    struct engine *e = b->engine;
+    const struct comm_env *env = e->env;
+    int64_t deadline = engine_deadline(e, timeout_ns == COMM_DEFAULT_TIMEOUT ? close_default_ns : timeout_ns);
+    struct drain d = {c, 0};
+    bool clean = b->recording || engine_move_until(e, c, drained, &d, deadline);
+
+    if (clean)
+        say_goodbye(b);
+    else
+        end_requests(b);
+    run_last_callbacks(e, c);
+    /* Threads inside a wait on c see `closing` and leave; they are short, so this ends. */
+    while (!alone(&d)) {
+        engine_told(e);
+        env->relax(env, true);
+    }
+    base_lock(&c->lock, env);
+    bool failed = b->failed;
+    enum comm_result cause = failed ? (enum comm_result)b->cause.result : COMM_OK;
+    atomic_store_explicit(&c->body, NULL, memory_order_release);
+    if (b->index < ENGINE_COMMUNICATORS && b->is_active)
+        engine_activate(e, b->index, false);
+    base_unlock(&c->lock, env);
+    body_destroy(b);
+    engine_drop(e);
+    (void)cause;
+    return clean ? COMM_OK : COMM_ERR_TIMEOUT;
+}

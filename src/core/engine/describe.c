@@ -1,0 +1,287 @@
+/* What the library tells about itself: sized structs, filled as far as the caller knows them. */
+#include "engine/body.h"
+
+#include "base/format.h"
+#include "base/heap.h"
+
+#include <string.h>
+
+/* Writes min(size, ours) bytes of `ours` and zeroes the rest, keeping the caller's size. */
+static void give(void *to, size_t theirs, const void *ours, size_t bytes)
+{
+    memset(to, 0, theirs);
+    memcpy(to, ours, theirs < bytes ? theirs : bytes);
+    memcpy(to, &theirs, sizeof theirs < theirs ? sizeof theirs : theirs);
+}
+
+enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_error *error)
+{
+    enum comm_result r;
+    struct comm_error made = {.size = sizeof made, .rank = -1, .peer = -1};
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    if (b->failed)
+        cause_describe(b, &b->cause, &made);
+    else if (b->last_refused.size)
+        made = b->last_refused;
+    body_unlock(b);
+    give(error, error->size, &made, sizeof made);
+    return COMM_OK;
+}
+
+enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *info)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    struct engine *e = b->engine;
+    struct comm_info made = {.size = sizeof made, .rank = b->team.rank, .ranks = b->team.size, .nodes = 1, .local_rank = b->team.rank,
+                             .local_ranks = b->team.size, .cpus = (int32_t)e->cpus, .homogeneous = 1,
+                             .fixed_order = b->world->backend->fixed_order && !b->free_order, .queue_max = b->line.capacity_max,
+                             .window = b->line.window};
+    if (b->channel)
+        made.inline_bytes = b->channel->caps.inline_max;
+    made.memory_bytes = b->line.capacity * (uint64_t)b->line.entry_bytes + b->record_room * sizeof *b->records;
+    base_copy_text(made.backend, sizeof made.backend, b->world->backend->name);
+    base_copy_text(made.launcher, sizeof made.launcher, b->world->launcher);
+    base_copy_text(made.host, sizeof made.host, e->identity.host);
+    base_copy_text(made.name, sizeof made.name, b->name);
+    base_format(made.library, sizeof made.library, "commstream %u.%u.%u, kernels %s", comm_version() >> 16, comm_version() >> 8 & 255,
+                comm_version() & 255, data_isa_name(e->isa));
+    body_unlock(b);
+    give(info, info->size, &made, sizeof made);
+    return COMM_OK;
+}
+
+enum comm_result engine_describe_peer(struct comm_communicator *c, int32_t peer, struct comm_peer_info *info)
+{
+    enum comm_result r;
+    struct comm_peer_info made = {.size = sizeof made, .local = 1};
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    if (b->recording) {
+        body_unlock(b);
+        return COMM_ERR_STATE;
+    }
+    if (peer < 0 || peer >= b->team.size) {
+        r = COMM_ERR_ARGUMENT;
+    } else {
+        base_copy_text(made.host, sizeof made.host, b->engine->identity.host);
+        base_copy_text(made.wire, sizeof made.wire, b->wire->name);
+        b->wire->describe(b->channel, peer, made.address, sizeof made.address);
+    }
+    body_unlock(b);
+    if (r == COMM_OK)
+        give(info, info->size, &made, sizeof made);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ requests */
+static const struct record *find_record(const struct body *b, uint64_t ticket)
+{
+    uint64_t oldest = b->record_count > b->record_room ? b->record_count - b->record_room : 0;
+
+    for (uint64_t i = b->record_count; i-- > oldest;)
+        if (b->records[i & (b->record_room - 1)].ticket == ticket)
+            return &b->records[i & (b->record_room - 1)];
+    return NULL;
+}
+
+static bool describe_pending(const struct body *b, uint64_t ticket, struct comm_request_info *made)
+{
+    if (!(ticket & TIMELINE_MESSAGE) && ticket > b->line.done && ticket < b->line.next) {
+        const struct entry *e = body_entry(b, ticket);
+        made->sequence = e->seq;
+        made->bytes = e->call.n * data_type_bytes(e->call.type);
+        made->queued_ns = (uint64_t)e->queued_ns;
+        made->started_ns = (uint64_t)e->started_ns;
+        base_copy_text(made->algorithm, sizeof made->algorithm, e->algorithm);
+        return true;
+    }
+    uint32_t i = timeline_slot_index(ticket);
+    if (!(ticket & TIMELINE_MESSAGE) || i >= b->talk_room || b->talks[i].ticket != ticket || b->talks[i].state == TALK_FREE)
+        return false;
+    made->bytes = b->talks[i].call.bytes;
+    made->queued_ns = made->started_ns = (uint64_t)b->talks[i].queued_ns;
+    base_copy_text(made->algorithm, sizeof made->algorithm, b->talks[i].state == TALK_MARKER ? "marker" : b->talks[i].is_send ? "send" : "recv");
+    return true;
+}
+
+enum comm_result engine_describe_request(struct comm_request request, struct comm_request_info *info)
+{
+    enum comm_result r = timeline_test(request), why;
+    struct comm_request_info made = {.size = sizeof made, .result = r};
+
+    if (!request.comm) {
+        give(info, info->size, &made, sizeof made);
+        return COMM_OK;
+    }
+    struct body *b = body_lock(request.comm, &why);
+    if (!b)
+        return why;
+    const struct record *known = find_record(b, request.ticket);
+    if (known) {
+        made = (struct comm_request_info){sizeof made, (enum comm_result)known->result, 0, known->sequence, known->bytes, (uint64_t)known->queued_ns,
+                                          (uint64_t)known->started_ns, (uint64_t)known->completed_ns, ""};
+        base_copy_text(made.algorithm, sizeof made.algorithm, known->algorithm);
+    }
+    bool found = known || describe_pending(b, request.ticket, &made);
+    body_unlock(b);
+    if (!found)
+        return r == COMM_ERR_ARGUMENT ? COMM_ERR_ARGUMENT : COMM_ERR_CLOSED;
+    give(info, info->size, &made, sizeof made);
+    return COMM_OK;
+}
+
+enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stats *stats)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    struct comm_stats made = b->stats;
+    made.size = sizeof made;
+    made.queue_high_water = b->line.high_water;
+    body_unlock(b);
+    give(stats, stats->size, &made, sizeof made);
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ trace */
+static int64_t write_all(const struct comm_env *env, int file, const char *text, size_t bytes)
+{
+    while (bytes) {
+        int64_t n = env->file_write(env, file, text, bytes);
+        if (n < 0)
+            return n;
+        text += n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
+static void record_text(const struct body *b, const struct record *k, bool first, char *text, size_t bytes)
+{
+    const char *name = k->collective ? collective_name(k->collective) : k->algorithm;
+
+    base_format(text, bytes,
+                "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":\"%s\",\"ts\":%lld.%03d,\"dur\":%lld.%03d,\"args\":{\"seq\":%llu,\"bytes\":%llu,"
+                "\"algorithm\":\"%s\",\"result\":\"%s\"}}\n",
+                first ? "" : ",", name[0] ? name : "wait", b->team.rank, b->name, (long long)(k->queued_ns / 1000), (int)(k->queued_ns % 1000),
+                (long long)((k->completed_ns - k->queued_ns) / 1000), (int)((k->completed_ns - k->queued_ns) % 1000), (unsigned long long)k->sequence,
+                (unsigned long long)k->bytes, k->algorithm, comm_result_name((enum comm_result)k->result));
+}
+
+static int64_t write_records(const struct body *b, const struct record *records, uint64_t count, uint32_t room, int file)
+{
+    const struct comm_env *env = b->engine->env;
+    uint64_t oldest = count > room ? count - room : 0;
+    char text[512];
+    int64_t failed = write_all(env, file, "[\n", 2);
+
+    for (uint64_t i = oldest; i < count && !failed; i++) {
+        record_text(b, &records[i & (room - 1)], i == oldest, text, sizeof text);
+        failed = write_all(env, file, text, strlen(text));
+    }
+    return failed ? failed : write_all(env, file, "]\n", 2);
+}
+
+enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    const struct comm_env *env = b->engine->env;
+    int64_t failed = 0;
+    int file = env->file_open(env, path);
+    if (file >= 0) {
+        failed = write_records(b, b->records, b->record_count, b->record_room ? b->record_room : 1, file);
+        env->file_close(env, file);
+    } else {
+        failed = file;
+    }
+    if (failed) {
+        b->last_refused = (struct comm_error){.size = sizeof b->last_refused, .result = COMM_ERR_SYSTEM, .rank = b->team.rank, .peer = -1,
+                                              .system_errno = (int32_t)-failed, .operation = "trace_dump"};
+        base_format(b->last_refused.text, sizeof b->last_refused.text, "path=%s cannot be written, errno=%d", path, (int)-failed);
+    }
+    body_unlock(b);
+    return failed ? COMM_ERR_SYSTEM : COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ explain */
+enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
+{
+    enum comm_result r;
+    char why[256] = "";
+    uint32_t collective = collective_parse(call->collective);
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    if (!collective || b->recording) {
+        body_unlock(b);
+        return collective ? COMM_ERR_STATE : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "call.collective=%s; expected allreduce, broadcast, ...", call->collective);
+    }
+    enum comm_type type = call->type ? call->type : COMM_BYTE;
+    struct algo_query query = {collective, call->ranks ? call->ranks : b->team.size, call->n * data_partial_bytes(type), b->channel->caps.once_max,
+                               b->world->forced[0] ? b->world->forced : NULL};
+    const struct algo_row *row = algo_select(&query, why, sizeof why);
+    base_format(text, bytes, "%s n=%zu type=%s ranks=%d over %s: %s (%s)%s%s", call->collective, call->n, data_type_name(type), query.size, b->wire->name,
+                row ? row->name : "none", row ? row->help : "no algorithm serves this", why[0] ? "; " : "", why);
+    body_unlock(b);
+    return row ? COMM_OK : COMM_ERR_UNSUPPORTED;
+}
+
+int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)
+{
+    const struct body *from = c ? atomic_load_explicit(&c->body, memory_order_acquire) : NULL;
+    const struct body *to = other ? atomic_load_explicit(&other->body, memory_order_acquire) : NULL;
+
+    if (!from || !to || from->world != to->world || rank < 0 || rank >= from->team.size)
+        return -1;
+    return team_find(&to->team, from->team.world[rank]);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ memory for rooms above */
+/* The engine stands in front of the memory, since the communicator may be closed when it is given back. */
+struct heap_block {
+    _Alignas(64) struct engine *engine;
+};
+
+void *base_heap_take(struct comm_communicator *c, size_t bytes)
+{
+    enum comm_result r;
+    struct body *b = bytes ? body_lock(c, &r) : NULL;
+
+    if (!b)
+        return NULL;
+    struct heap_block *block = b->engine->env->take(b->engine->env, bytes + sizeof *block, 64);
+    if (block) {
+        block->engine = b->engine;
+        engine_hold(block->engine);
+    }
+    body_unlock(b);
+    return block ? block + 1 : NULL;
+}
+
+void base_heap_give(struct comm_communicator *c, void *memory, size_t bytes)
+{
+    struct heap_block *block = memory ? (struct heap_block *)memory - 1 : NULL;
+
+    (void)c;
+    if (!block)
+        return;
+    struct engine *e = block->engine;
+    e->env->give(e->env, block, bytes + sizeof *block);
+    engine_drop(e);
+}

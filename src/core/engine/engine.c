@@ -1,0 +1,182 @@
+/* The engine's life and its tables. It is held by worlds, communicators, events and plans, in any order of closing. */
+#include "engine/body.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum { TICK_NS = 1000000000, TICK_LEAST_NS = 1000000 };
+
+static void stop_thread(struct engine *e, struct env_thread *thread)
+{
+    e->env->join(e->env, thread, ENV_FOREVER);
+}
+
+static void engine_destroy(struct engine *e)
+{
+    const struct comm_env *env = e->env;
+
+    atomic_store_explicit(&e->stopping, 1, memory_order_seq_cst);
+    if (e->watcher_runs) {
+        env->bell_ring(env, &e->watch);
+        stop_thread(e, &e->watcher);
+    }
+    if (e->helper_runs) {
+        atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
+        atomic_fetch_add_explicit(&e->epoch, 1, memory_order_seq_cst);
+        env->wake(env, &e->work, UINT32_MAX);
+        env->wake(env, &e->epoch, UINT32_MAX);
+        env->bell_ring(env, &e->bell);
+        stop_thread(e, &e->helper);
+    }
+    env->bell_close(env, &e->watch);
+    env->bell_close(env, &e->bell);
+    if (e->faces)
+        env->give(env, e->faces, ENGINE_COMMUNICATORS * sizeof *e->faces);
+    env->give(env, e, sizeof *e);
+}
+
+void engine_hold(struct engine *e)
+{
+    atomic_fetch_add_explicit(&e->references, 1, memory_order_relaxed);
+}
+
+void engine_drop(struct engine *e)
+{
+    if (atomic_fetch_sub_explicit(&e->references, 1, memory_order_acq_rel) == 1)
+        engine_destroy(e);
+}
+
+static enum data_isa isa_of(const struct base_options *options)
+{
+    enum data_isa best = data_isa_best();
+
+    return options->isa == OPTION_ISA_AUTO || (enum data_isa)(options->isa - OPTION_ISA_SCALAR) > best ? best
+                                                                                                   : (enum data_isa)(options->isa - OPTION_ISA_SCALAR);
+}
+
+enum comm_result engine_create(const struct comm_env *env, const struct base_options *options, const struct base_log *log,
+                               const struct comm_config *config, struct engine **engine)
+{
+    struct engine *e = env->take(env, sizeof *e, 64);
+
+    if (!e)
+        return COMM_ERR_MEMORY;
+    e->env = env;
+    e->options = *options;
+    e->log = *log;
+    e->notify = config->notify == COMM_NOTIFY_DEFAULT ? COMM_NOTIFY_ANY : config->notify;
+    e->isa = isa_of(options);
+    e->spin_ns = options->spin_ns;
+    e->yield_ns = options->yield_ns;
+    e->cpus = options->cpus ? (uint32_t)options->cpus : env->cpus(env);
+    atomic_store_explicit(&e->tick_ns, TICK_NS, memory_order_relaxed);
+    env->identity(env, &e->identity);
+    e->faces = env->take(env, ENGINE_COMMUNICATORS * sizeof *e->faces, 64);
+    e->bell.ring_fd = e->bell.wait_fd = e->watch.ring_fd = e->watch.wait_fd = -1;
+    int failed = env->bell_open(env, &e->bell);
+    if (!failed)
+        failed = env->bell_open(env, &e->watch);
+    atomic_store_explicit(&e->references, 1, memory_order_relaxed);
+    if (!e->faces || failed) {
+        base_log(log, LOG_ERROR, "engine: %s, errno=%d", e->faces ? "no descriptor for a bell" : "no memory", failed);
+        engine_drop(e);
+        return failed ? COMM_ERR_SYSTEM : COMM_ERR_MEMORY;
+    }
+    *engine = e;
+    return COMM_OK;
+}
+
+/* The watcher looks often enough for the shortest deadline. */
+void engine_note_timeout(struct engine *e, int64_t timeout_ns)
+{
+    int64_t tick = timeout_ns / 4 < TICK_LEAST_NS ? TICK_LEAST_NS : timeout_ns / 4;
+
+    if (tick < atomic_load_explicit(&e->tick_ns, memory_order_relaxed)) {
+        atomic_store_explicit(&e->tick_ns, tick, memory_order_relaxed);
+        e->env->bell_ring(e->env, &e->watch);
+    }
+}
+
+enum comm_result engine_start_helper(struct engine *e)
+{
+    if (e->helper_runs)
+        return COMM_OK;
+    int failed = e->env->spawn(e->env, engine_helper, e, &e->helper);
+    e->helper_runs = !failed;
+    return failed ? COMM_ERR_SYSTEM : COMM_OK;
+}
+
+enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index)
+{
+    enum comm_result r = COMM_ERR_FULL;
+
+    base_lock(&e->table_lock, e->env);
+    for (uint32_t i = 0; i < ENGINE_COMMUNICATORS; i++) {
+        if (atomic_load_explicit(&e->faces[i], memory_order_relaxed))
+            continue;
+        atomic_store_explicit(&e->faces[i], face, memory_order_release);
+        if (i / 64 >= atomic_load_explicit(&e->words, memory_order_relaxed))
+            atomic_store_explicit(&e->words, i / 64 + 1, memory_order_release);
+        *index = i;
+        r = COMM_OK;
+        break;
+    }
+    base_unlock(&e->table_lock, e->env);
+    return r;
+}
+
+void engine_activate(struct engine *e, uint32_t index, bool active)
+{
+    uint64_t bit = UINT64_C(1) << index % 64;
+
+    if (active)
+        atomic_fetch_or_explicit(&e->active[index / 64], bit, memory_order_seq_cst);
+    else
+        atomic_fetch_and_explicit(&e->active[index / 64], ~bit, memory_order_seq_cst);
+    if (active && atomic_load_explicit(&e->helper_parked, memory_order_seq_cst)) {
+        atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
+        e->env->wake(e->env, &e->work, 1);
+    }
+}
+
+void world_drop(struct world *w)
+{
+    struct engine *e = w->engine;
+
+    if (atomic_fetch_sub_explicit(&w->references, 1, memory_order_acq_rel) != 1)
+        return;
+    for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
+        struct world *mine = w;
+        if (atomic_compare_exchange_strong(&e->worlds[i], &mine, NULL))
+            break;
+    }
+    base_lock(&e->poll_lock, e->env); /* nobody polls it any more */
+    base_unlock(&e->poll_lock, e->env);
+    if (w->wire)
+        w->backend->wire->close(w->wire);
+    e->env->give(e->env, w, sizeof *w);
+    engine_drop(e);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ small answers */
+enum comm_result engine_alive(const struct comm_communicator *c)
+{
+    if (BASE_UNLIKELY(!c))
+        return COMM_ERR_ARGUMENT;
+    return BASE_LIKELY(atomic_load_explicit(c->alive, memory_order_relaxed)) ? COMM_OK : COMM_ERR_FORKED;
+}
+
+int32_t engine_rank(const struct comm_communicator *c)
+{
+    const struct body *b = c ? atomic_load_explicit(&c->body, memory_order_acquire) : NULL;
+
+    return b ? b->team.rank : -1;
+}
+
+int32_t engine_size(const struct comm_communicator *c)
+{
+    const struct body *b = c ? atomic_load_explicit(&c->body, memory_order_acquire) : NULL;
+
+    return b ? b->team.size : -1;
+}

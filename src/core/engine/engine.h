@@ -1,0 +1,106 @@
+/*
+ * engine: the one conductor. It alone sees every stage of a call: queued (timeline), turned into a program (algo), run (program) over a wire,
+ * matched (message), retired (timeline). One engine per rank; communicators of one engine are moved by whoever waits on any of them.
+ *
+ * Calls here take the public objects, check that they are alive, and do the work; the api room checks arguments before.
+ */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include <commstream/bucket.h>
+#include <commstream/event.h>
+#include <commstream/inspect.h>
+#include <commstream/message.h>
+#include <commstream/open.h>
+#include <commstream/plan.h>
+
+#include "base/check.h"
+#include "data/data.h"
+#include "timeline/timeline.h"
+
+/* ------------------------------------------------------------------------------------------------------------ calls on the queue */
+enum { ENGINE_CALL_PLAN = 1 /* started by a plan: plans match plans */ };
+/* A collective as its caller gave it, buffers resolved (in-place forms name real addresses). counts and displs are copied by the call. */
+struct engine_call {
+    uint32_t collective; /* enum comm_collective */
+    enum comm_type type;
+    comm_op op;
+    int32_t root;
+    uint32_t flags, reserved;      /* ENGINE_CALL_*: part of the fingerprint */
+    const void *in;
+    void *out;
+    size_t n;                      /* elements of a block; v forms: of the longest */
+    const size_t *counts, *displs; /* NULL but for v forms, which give both */
+    struct timeline_hull read, write;
+};
+/* Every call here that takes req may be given NULL. On an error *req becomes that refusal. */
+enum comm_result engine_issue(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req);
+/* A collective refused at the call: it uses up its number, and the members are told. The text is the detail. */
+enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
+                               const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* A refusal that takes no number (local calls, FULL, STATE): only the detail is kept. */
+enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req);
+enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
+                                struct comm_status *status, struct comm_request *req);
+enum comm_result engine_cancel(struct comm_request request);
+enum comm_result engine_probe(struct comm_communicator *c, int32_t peer, uint32_t tag, int64_t timeout_ns, struct comm_status *status);
+
+/* OK, or ARGUMENT, FORKED, CLOSED. */
+enum comm_result engine_alive(const struct comm_communicator *c);
+int32_t engine_rank(const struct comm_communicator *c); /* -1: closed */
+int32_t engine_size(const struct comm_communicator *c);
+
+/* ------------------------------------------------------------------------------------------------------------ waiting and progress */
+enum comm_result engine_test(struct comm_request request);
+enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns);
+enum comm_result engine_wait_all(const struct comm_request *requests, size_t count, int64_t timeout_ns);
+enum comm_result engine_wait_some(struct comm_request *requests, size_t count, int64_t timeout_ns, size_t most, size_t *indices,
+                                  enum comm_result *results, size_t *done);
+struct comm_request engine_last(struct comm_communicator *c);
+enum comm_result engine_sync(struct comm_communicator *c);
+enum comm_result engine_sync_all(struct comm_communicator *c);
+enum comm_result engine_progress(struct comm_communicator *c);
+enum comm_result engine_arm(struct comm_communicator *c);
+enum comm_result engine_fd(struct comm_communicator *c, int *fd);
+enum comm_result engine_notify(struct comm_request request, comm_notify_fn *fn, void *arg);
+
+/* ------------------------------------------------------------------------------------------------------------ communicators */
+enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world);
+enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, struct comm_communicator **worlds);
+enum comm_result engine_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out, struct comm_request *req);
+enum comm_result engine_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
+                            struct comm_request *req);
+enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns);
+enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
+enum comm_result engine_revoke(struct comm_communicator *c);
+int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other);
+
+/* ------------------------------------------------------------------------------------------------------------ recorders */
+enum comm_result engine_plan_begin(struct comm_communicator *c, struct comm_communicator **recorder);
+enum comm_result engine_plan_end(struct comm_communicator *recorder, struct comm_plan **plan);
+enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *req);
+void engine_plan_free(struct comm_plan *plan);
+
+/* ------------------------------------------------------------------------------------------------------------ events */
+enum comm_result engine_event_create(struct comm_communicator *c, struct comm_event **event);
+void engine_event_destroy(struct comm_event *event);
+enum comm_result engine_event_record(struct comm_event *event, struct comm_communicator *c);
+enum comm_result engine_event_reset(struct comm_event *event);
+enum comm_result engine_event_set(struct comm_event *event);
+enum comm_result engine_event_query(struct comm_event *event);
+enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns);
+enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct comm_event *event);
+enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct comm_request request);
+
+/* ------------------------------------------------------------------------------------------------------------ telling */
+enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_error *error);
+enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *info);
+enum comm_result engine_describe_peer(struct comm_communicator *c, int32_t peer, struct comm_peer_info *info);
+enum comm_result engine_describe_request(struct comm_request request, struct comm_request_info *info);
+enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stats *stats);
+enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path);
+enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes);
+
+#endif

@@ -1,0 +1,189 @@
+/* Events: cells that hold one point. */
+#include "engine/body.h"
+
+struct comm_event {
+    struct engine *engine;
+    struct base_lock lock;
+    struct timeline_point point;
+};
+
+static struct engine *engine_of(struct comm_communicator *c, enum comm_result *r)
+{
+    struct body *b = body_lock(c, r);
+    struct engine *e = b ? b->engine : NULL;
+
+    if (b)
+        body_unlock(b);
+    return e;
+}
+
+static enum comm_result alive(const struct comm_event *event)
+{
+    if (!event)
+        return COMM_ERR_ARGUMENT;
+    return atomic_load_explicit(event->engine->env->alive, memory_order_relaxed) ? COMM_OK : COMM_ERR_FORKED;
+}
+
+enum comm_result engine_event_create(struct comm_communicator *c, struct comm_event **event)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    const struct comm_env *env = b->engine->env;
+    struct comm_event *made = env->take(env, sizeof *made, 64);
+    if (made) {
+        made->engine = b->engine;
+        engine_hold(made->engine);
+        *event = made;
+    }
+    body_unlock(b);
+    return made ? COMM_OK : COMM_ERR_MEMORY;
+}
+
+/* Puts in a new point. A hand-set one that others wait for can no longer be set: they end with ABANDONED. */
+static void replace(struct comm_event *event, struct timeline_point point)
+{
+    const struct comm_env *env = event->engine->env;
+    int32_t pending = COMM_PENDING;
+
+    base_lock(&event->lock, env);
+    struct timeline_point old = event->point;
+    event->point = point;
+    base_unlock(&event->lock, env);
+    bool abandoned = old.kind == POINT_GATE && atomic_compare_exchange_strong(&old.gate->state, &pending, COMM_ERR_ABANDONED);
+    timeline_point_drop(&old);
+    if (abandoned) {
+        engine_pass(event->engine, false);
+        engine_told(event->engine);
+    }
+}
+
+void engine_event_destroy(struct comm_event *event)
+{
+    struct engine *e = event->engine;
+
+    replace(event, (struct timeline_point){0});
+    e->env->give(e->env, event, sizeof *event);
+    engine_drop(e);
+}
+
+enum comm_result engine_event_record(struct comm_event *event, struct comm_communicator *c)
+{
+    enum comm_result r = alive(event);
+    struct engine *e = r == COMM_OK ? engine_of(c, &r) : NULL;
+
+    if (!e)
+        return r;
+    if (e != event->engine)
+        return COMM_ERR_UNSUPPORTED;
+    struct comm_request last = engine_last(c);
+    if (!last.comm && (enum comm_result)(int32_t)(int64_t)last.ticket == COMM_ERR_FULL)
+        return COMM_ERR_FULL;
+    replace(event, (struct timeline_point){.kind = POINT_REQUEST, .request = last});
+    return COMM_OK;
+}
+
+enum comm_result engine_event_reset(struct comm_event *event)
+{
+    enum comm_result r = alive(event);
+
+    if (r != COMM_OK)
+        return r;
+    const struct comm_env *env = event->engine->env;
+    struct timeline_gate *gate = timeline_gate_make(env);
+    if (!gate)
+        return COMM_ERR_MEMORY;
+    base_lock(&event->lock, env);
+    bool already = event->point.kind == POINT_GATE && atomic_load(&event->point.gate->state) == COMM_PENDING;
+    struct timeline_point old = event->point;
+    if (!already)
+        event->point = (struct timeline_point){.kind = POINT_GATE, .gate = gate};
+    base_unlock(&event->lock, env);
+    if (already)
+        old = (struct timeline_point){.kind = POINT_GATE, .gate = gate};
+    timeline_point_drop(&old);
+    return already ? COMM_ERR_STATE : COMM_OK;
+}
+
+enum comm_result engine_event_set(struct comm_event *event)
+{
+    enum comm_result r = alive(event);
+    int32_t pending = COMM_PENDING;
+
+    if (r != COMM_OK)
+        return r;
+    base_lock(&event->lock, event->engine->env);
+    bool set = event->point.kind == POINT_GATE && atomic_compare_exchange_strong(&event->point.gate->state, &pending, COMM_OK);
+    base_unlock(&event->lock, event->engine->env);
+    if (!set)
+        return COMM_ERR_STATE;
+    engine_pass(event->engine, false); /* what it releases starts here */
+    engine_told(event->engine);
+    return COMM_OK;
+}
+
+static struct timeline_point current(struct comm_event *event)
+{
+    base_lock(&event->lock, event->engine->env);
+    struct timeline_point point = timeline_point_copy(&event->point);
+    base_unlock(&event->lock, event->engine->env);
+    return point;
+}
+
+enum comm_result engine_event_query(struct comm_event *event)
+{
+    return engine_event_sync(event, 0);
+}
+
+enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns)
+{
+    enum comm_result r = alive(event);
+
+    if (r != COMM_OK)
+        return r;
+    struct timeline_point point = current(event);
+    struct engine *e = event->engine;
+    engine_hold(e);
+    if (timeout_ns == 0) {
+        r = timeline_point_test(&point);
+        if (r == COMM_PENDING && !engine_in_callback(e)) {
+            engine_pass(e, e->notify == COMM_NOTIFY_ANY);
+            r = timeline_point_test(&point);
+        }
+    } else {
+        r = engine_wait_on(e, &point, timeout_ns);
+    }
+    timeline_point_drop(&point);
+    engine_drop(e);
+    return r;
+}
+
+enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct comm_event *event)
+{
+    enum comm_result r = alive(event);
+    struct engine *e = r == COMM_OK ? engine_of(c, &r) : NULL;
+
+    if (!e)
+        return r;
+    if (e != event->engine)
+        return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL, "event belongs to another engine; expected one made for this world (engine_of joins worlds)");
+    struct timeline_point point = current(event);
+    r = engine_queue_wait(c, &point, NULL);
+    timeline_point_drop(&point);
+    return r;
+}
+
+enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct comm_request request)
+{
+    enum comm_result r;
+    struct engine *e = engine_of(c, &r);
+
+    if (!e)
+        return r;
+    struct engine *other = request.comm ? engine_of(request.comm, &r) : e;
+    if (other && other != e)
+        return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL, "request belongs to another engine; expected one of this world (engine_of joins worlds)");
+    return engine_queue_wait(c, &(struct timeline_point){.kind = POINT_REQUEST, .request = request}, NULL);
+}

@@ -1,0 +1,339 @@
+/*
+ * Failure in three steps. Proposed: the cause stands in this rank's note, which all members see. Adopted: one compare-and-swap on the board chooses
+ * whose cause it is. Ended: nothing retires after. Across hosts, where there is no board, the first proposal heard is adopted.
+ */
+#include "engine/body.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------------ ended */
+static void drop_entries(struct body *b)
+{
+    int64_t now = b->engine->env->now(b->engine->env);
+
+    for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
+        struct entry *e = body_entry(b, t);
+        if (e->ended)
+            e->ended(b, 0, e->ended_arg); /* ticket 0: it will never come */
+        e = body_entry(b, t);
+        e->ended = NULL;
+        body_record(b, t, e, now, (enum comm_result)b->cause.result);
+        body_forget_entry(b, e);
+    }
+}
+
+static void end_all(struct body *b, const struct cause *cause)
+{
+    b->cause = *cause;
+    b->failed = true;
+    b->fence = 0;
+    memset(b->ready, 0, sizeof b->ready);
+    b->any_ready = false;
+    b->proposal = (struct cause){0};
+    b->wire->leave(b->channel, WIRE_ABORT);
+    message_fail(b->messages, (enum comm_result)cause->result);
+    timeline_fail(&b->line, (enum comm_result)cause->result);
+    drop_entries(b);
+    b->line.started = b->line.done;
+    b->line.next = b->line.done + 1;
+    talk_end_all(b, (enum comm_result)cause->result);
+    struct comm_error error = {.size = sizeof error};
+    cause_describe(b, cause, &error);
+    base_log(&b->engine->log, cause->result == COMM_ERR_ABORTED || cause->result == COMM_ERR_REVOKED ? LOG_INFO : LOG_ERROR, "%s", error.text);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ adopted */
+void body_attend(struct body *b)
+{
+    struct wire_board *board = b->channel->board;
+    uint64_t chosen = 0;
+
+    if (b->failed)
+        return;
+    if (board && b->proposal.result)
+        atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)b->team.rank + 1, memory_order_acq_rel, memory_order_acquire);
+    if (!b->proposal.result)
+        return;
+    /* Another's choice comes as that rank's note, which was written before its compare-and-swap. */
+    if (!board || chosen == 0 || chosen == (uint64_t)b->team.rank + 1) {
+        struct cause cause = b->proposal;
+        end_all(b, &cause);
+    }
+}
+
+static void send_note(struct body *b, uint32_t sort, const void *bytes, size_t count)
+{
+    struct wire_span span = {bytes, count};
+    struct wire_expose note = {.key = wire_key_of((uint32_t)b->sequence, 0, sort), .flags = WIRE_NOTE, .nspans = 1, .spans = &span};
+
+    if (b->team.size > 1)
+        b->wire->expose(b->channel, &note);
+}
+
+void body_propose(struct body *b, const struct cause *cause)
+{
+    if (b->failed || b->proposal.result)
+        return;
+    b->proposal = *cause;
+    send_note(b, NOTE_FAILED, cause, sizeof *cause);
+    body_attend(b);
+    if (b->team.size > 1)
+        b->wire->flush(b->channel);
+}
+
+void body_tell_refusal(struct body *b, uint32_t seq, enum comm_result reason)
+{
+    struct cause note = {.number = seq, .rank = b->team.rank, .code = reason, .result = COMM_ERR_REFUSED};
+
+    send_note(b, NOTE_REFUSED, &note, sizeof note);
+}
+
+void body_tell_close(struct body *b)
+{
+    struct cause note = {.number = b->sequence, .rank = b->team.rank, .result = COMM_ERR_CLOSED};
+
+    send_note(b, NOTE_CLOSED, &note, sizeof note);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ heard */
+static const struct wire_call *call_of(const struct body *b, int32_t rank, uint32_t seq)
+{
+    const struct wire_call *ring = b->channel->peer_calls[rank];
+    const struct wire_call *call = ring ? &ring[seq & (2 * b->line.window - 1)] : NULL;
+
+    return call && atomic_load_explicit(&call->seq, memory_order_acquire) == seq ? call : NULL;
+}
+
+/* Every call of the last two windows that this rank made and the peer refused. */
+static void heard_refusal(struct body *b, int32_t peer, uint64_t number)
+{
+    uint64_t back = 2 * (uint64_t)b->line.window - 1;
+
+    if (number > b->refused_until)
+        b->refused_until = number;
+    for (uint64_t seq = b->sequence > back ? b->sequence - back : 1; seq <= b->sequence; seq++) {
+        const struct wire_call *mine = call_of(b, b->team.rank, (uint32_t)seq), *theirs = call_of(b, peer, (uint32_t)seq);
+        if (mine && theirs && theirs->refused && !mine->refused) {
+            body_propose(b, &(struct cause){.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_REFUSED,
+                                            .collective = mine->collective, .code = theirs->refused});
+            return;
+        }
+    }
+}
+
+void body_note(struct body *b, const struct wire_event *event)
+{
+    struct cause note;
+
+    memcpy(&note, event->note, sizeof note);
+    switch (wire_key_edge(event->key)) {
+    case NOTE_FAILED: {
+        uint64_t chosen = 0;
+        struct wire_board *board = b->channel->board;
+        if (b->failed)
+            return;
+        if (board) /* its proposer may have died before it chose */
+            atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)event->peer + 1, memory_order_acq_rel, memory_order_acquire);
+        if (!board || chosen == 0 || chosen == (uint64_t)event->peer + 1)
+            end_all(b, &note);
+        return;
+    }
+    case NOTE_REFUSED:
+        heard_refusal(b, event->peer, note.number);
+        return;
+    case NOTE_CLOSED:
+        b->closed_at[event->peer] = note.number + 1;
+        return;
+    default:
+        return;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ mismatch */
+/* The lowest pair of ranks whose calls differ under this number, the same whoever looks. A refused call is told as that. */
+static bool find_difference(const struct body *b, uint32_t seq, struct cause *cause)
+{
+    const struct wire_call *first = NULL;
+    int32_t first_rank = 0;
+
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct wire_call *call = call_of(b, r, seq);
+        if (!call)
+            continue;
+        if (!first) {
+            first = call;
+            first_rank = r;
+        } else if (call->refused != first->refused || (!call->refused && call->fingerprint != first->fingerprint)) {
+            const struct wire_call *refused = call->refused ? call : first->refused ? first : NULL;
+            *cause = (struct cause){.number = seq, .rank = refused == first ? first_rank : r, .peer = refused == first ? r : first_rank,
+                                    .result = refused ? COMM_ERR_REFUSED : COMM_ERR_MISMATCH, .collective = refused == call ? first->collective : call->collective,
+                                    .code = refused ? refused->refused : 0};
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What lines carry is a chain over all calls, so the call that differs may be an earlier one: the oldest difference still published is named. */
+void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
+{
+    uint32_t back = 2 * b->line.window - 1, from = seq > back ? seq - back : 1;
+    struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
+    const struct wire_call *call = call_of(b, peer, seq);
+
+    cause.collective = call ? call->collective : 0;
+    for (uint32_t s = from; s <= seq; s++)
+        if (find_difference(b, s, &cause))
+            break;
+    body_propose(b, &cause);
+}
+
+/* One-way collectives that differ (another root) may complete on every rank: they are found here. */
+void body_compare(struct body *b)
+{
+    uint64_t back = 2 * (uint64_t)b->line.window - 1;
+
+    if (b->compared + back < b->sequence)
+        b->compared = b->sequence - back;
+    for (; b->compared < b->sequence && !b->failed && !b->proposal.result; b->compared++) {
+        uint32_t seq = (uint32_t)b->compared + 1;
+        const struct wire_call *mine = call_of(b, b->team.rank, seq);
+        for (int32_t r = 0; r < b->team.size; r++) {
+            const struct wire_call *call = call_of(b, r, seq);
+            if (!call)
+                return;
+            if (mine && call->chain != mine->chain) {
+                body_mismatch(b, seq, r);
+                return;
+            }
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ telling */
+static void describe_call(const struct body *b, int32_t rank, uint64_t seq, char *text, size_t bytes, size_t *at)
+{
+    const struct wire_call *call = rank >= 0 && rank < b->team.size ? call_of(b, rank, (uint32_t)seq) : NULL;
+
+    if (!call) {
+        base_append(text, bytes, at, "rank %d has not made call %llu", rank, (unsigned long long)seq);
+        return;
+    }
+    base_append(text, bytes, at, "rank %d called %s%s n=%llu", rank, call->flags & ENGINE_CALL_PLAN ? "a planned " : "",
+                collective_name(call->collective), (unsigned long long)call->n);
+    if (call->type)
+        base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call->type));
+    if (call->op)
+        base_append(text, bytes, at, " op=%s", data_op_name(call->op));
+    base_append(text, bytes, at, " root=%d", call->root);
+}
+
+static void describe_cause(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
+{
+    switch (c->result) {
+    case COMM_ERR_MISMATCH:
+        describe_call(b, c->rank, c->number, text, bytes, at);
+        base_append(text, bytes, at, ", but ");
+        describe_call(b, c->peer, c->number, text, bytes, at);
+        break;
+    case COMM_ERR_REFUSED:
+        base_append(text, bytes, at, "rank %d refused call %llu (%s): %s", c->rank, (unsigned long long)c->number,
+                    comm_result_name((enum comm_result)c->code), comm_result_text((enum comm_result)c->code));
+        break;
+    case COMM_ERR_PEER:
+        base_append(text, bytes, at, "rank %d died or stopped; found by rank %d", c->rank, c->peer);
+        break;
+    case COMM_ERR_CLOSED:
+        base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code, (unsigned long long)c->number);
+        break;
+    case COMM_ERR_TIMEOUT:
+        base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);
+        break;
+    case COMM_ERR_ABORTED:
+        base_append(text, bytes, at, "rank %d called comm_abort with code %d", c->rank, c->code);
+        break;
+    case COMM_ERR_DEPENDENCY:
+        base_append(text, bytes, at, "rank %d waited for a point that failed: %s", c->rank, comm_result_text((enum comm_result)(int32_t)c->point));
+        break;
+    default:
+        base_append(text, bytes, at, "%s on rank %d", comm_result_text((enum comm_result)c->result), c->rank);
+    }
+}
+
+void cause_describe(const struct body *b, const struct cause *c, struct comm_error *error)
+{
+    size_t at = 0;
+    const char *operation = c->collective ? collective_name(c->collective) : "";
+
+    *error = (struct comm_error){.size = sizeof *error, .result = (enum comm_result)c->result, .rank = c->rank, .peer = c->peer,
+                                 .system_errno = c->system_errno, .sequence = c->number};
+    base_copy_text(error->operation, sizeof error->operation, operation);
+    base_copy_text(error->cause, sizeof error->cause, comm_result_name((enum comm_result)c->result) + strlen("COMM_ERR_"));
+    base_append(error->text, sizeof error->text, &at, "%s rank=%d comm=%s seq=%llu op=%s: ", comm_result_name((enum comm_result)c->result), c->rank,
+                b->name, (unsigned long long)c->number, *operation ? operation : "none");
+    describe_cause(b, c, error->text, sizeof error->text, &at);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ abort and revoke */
+static enum comm_result fail_by_call(struct comm_communicator *c, const struct cause *how)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b || b->recording) {
+        if (b)
+            body_unlock(b);
+        return b ? COMM_ERR_STATE : r;
+    }
+    struct cause cause = *how;
+    cause.rank = cause.peer = b->team.rank;
+    cause.number = b->sequence;
+    body_propose(b, &cause);
+    body_settle(b);
+    body_unlock(b);
+    return COMM_OK;
+}
+
+enum comm_result engine_revoke(struct comm_communicator *c)
+{
+    return fail_by_call(c, &(struct cause){.result = COMM_ERR_REVOKED});
+}
+
+static struct world *world_of(struct comm_communicator *c, struct engine **e, int32_t *rank, enum comm_result *r)
+{
+    struct body *b = body_lock(c, r);
+    struct world *w = b ? b->world : NULL;
+
+    if (b) {
+        *e = b->engine;
+        *rank = b->team.world ? b->team.world[b->team.rank] : -1;
+        engine_hold(*e);
+        body_unlock(b);
+    }
+    return w;
+}
+
+enum comm_result engine_abort(struct comm_communicator *c, int32_t code)
+{
+    enum comm_result r;
+    struct engine *e = NULL;
+    int32_t rank = -1;
+    struct world *w = world_of(c, &e, &rank, &r);
+
+    if (!w)
+        return r;
+    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    for (uint32_t i = 0; i < most; i++) {
+        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
+        struct body *b = face ? body_lock(face, &r) : NULL;
+        bool ours = b && b->world == w && b->team.world[b->team.rank] == rank; /* ranks of one process each fail their own */
+        if (b)
+            body_unlock(b);
+        if (ours)
+            fail_by_call(face, &(struct cause){.result = COMM_ERR_ABORTED, .code = code});
+    }
+    engine_drop(e);
+    return COMM_OK;
+}

@@ -1,0 +1,290 @@
+/* From a call to a place in the queue. */
+#include "engine/body.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------------ fingerprints */
+enum { ORDER_VERSION = 1 };
+
+static uint32_t fingerprint(const struct body *b, const struct engine_call *call)
+{
+    uint64_t h = base_hash((uint64_t)call->collective | (uint64_t)call->type << 8 | (uint64_t)ORDER_VERSION << 16 | (uint64_t)call->flags << 24 | (uint64_t)call->op << 32,
+                           (uint64_t)call->n << 16 ^ (uint64_t)(uint32_t)call->root);
+
+    if (call->counts)
+        for (int32_t r = 0; r < b->team.size; r++)
+            h = base_hash(h, call->counts[r]);
+    return (uint32_t)(h ^ h >> 32);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ copies of vectors */
+/* Blocks of two vectors of one element per rank, linked through a word in front; taken again and again without allocating. */
+static size_t *take_vectors(struct body *b)
+{
+    size_t *v = b->vector_pool;
+    const struct comm_env *env = b->engine->env;
+
+    if (!v)
+        return env->take(env, 2 * (size_t)b->team.size * sizeof *v + sizeof v, 64);
+    memcpy(&b->vector_pool, v, sizeof v);
+    return v;
+}
+
+static void give_vectors(struct body *b, size_t *v)
+{
+    memcpy(v, &b->vector_pool, sizeof v);
+    b->vector_pool = v;
+}
+
+static enum comm_result copy_vectors(struct body *b, const struct engine_call *call, struct entry *e)
+{
+    size_t size = (size_t)b->team.size;
+
+    e->vectors = NULL;
+    if (!call->counts)
+        return COMM_OK;
+    e->vectors = take_vectors(b);
+    if (!e->vectors)
+        return COMM_ERR_MEMORY;
+    size_t *counts = e->vectors + 1, *displs = counts + size;
+    memcpy(counts, call->counts, size * sizeof *counts);
+    memcpy(displs, call->displs, size * sizeof *displs);
+    e->call.counts = counts;
+    e->call.displs = displs;
+    return COMM_OK;
+}
+
+void body_forget_entry(struct body *b, struct entry *e)
+{
+    if (e->program)
+        body_release_program(b, e->program);
+    if (e->vectors)
+        give_vectors(b, e->vectors);
+    timeline_point_drop(&e->point);
+    e->program = NULL;
+    e->vectors = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ issuing */
+/* The next number, and its link in the chain. A refused call's link is the same whatever it was: ranks that all refuse stay alike. */
+static void number_call(struct body *b, struct entry *e, bool refused)
+{
+    e->seq = (uint32_t)++b->sequence;
+    b->chain = (uint32_t)base_hash(b->chain, refused ? 0 : e->fingerprint);
+    e->chain = b->chain;
+}
+
+static void publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
+{
+    struct wire_call *mine = &b->channel->calls[e->seq & (2 * b->line.window - 1)];
+
+    atomic_store_explicit(&mine->seq, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    mine->fingerprint = e->fingerprint;
+    mine->collective = (uint8_t)call->collective;
+    mine->type = (uint8_t)call->type;
+    mine->flags = (uint8_t)call->flags;
+    mine->refused = (int8_t)refused;
+    mine->chain = e->chain;
+    mine->op = call->op;
+    mine->root = call->root;
+    mine->n = call->n;
+    atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
+}
+
+static bool peer_refused(const struct body *b, uint32_t seq, int32_t *peer, int32_t *reason)
+{
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct wire_call *call = b->channel->peer_calls[r];
+        call = call ? &call[seq & (2 * b->line.window - 1)] : NULL;
+        if (r != b->team.rank && call && atomic_load_explicit(&call->seq, memory_order_acquire) == seq && call->refused) {
+            *peer = r;
+            *reason = call->refused;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void fill_entry(struct entry *e, const struct engine_call *call, struct body *b)
+{
+    bool barrier = call->collective == COLLECTIVE_BARRIER;
+
+    e->head = (struct timeline_entry){.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK, .read = call->read, .write = call->write};
+    e->call = (struct run_call){call->in, call->out, call->n, call->type, call->op, NULL, NULL};
+    e->program = NULL;
+    e->ended = NULL;
+    e->point = (struct timeline_point){0};
+    e->collective = call->collective;
+    e->root = call->root;
+    e->fingerprint = fingerprint(b, call);
+    e->chain = 0;
+    e->queued_ns = b->now = b->engine->env->now(b->engine->env);
+    e->started_ns = 0;
+}
+
+static enum comm_result refuse_locked(struct body *b, const struct engine_call *call, enum comm_result reason)
+{
+    enum comm_result why;
+    struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
+
+    if (!e)
+        return why;
+    fill_entry(e, call, b);
+    e->vectors = NULL;
+    e->algorithm = "";
+    e->head.kind = TIMELINE_REFUSED;
+    e->head.read = e->head.write = (struct timeline_hull){0, 0};
+    e->head.result = reason;
+    number_call(b, e, true);
+    timeline_issue(&b->line);
+    publish_call(b, e, call, reason);
+    body_tell_refusal(b, e->seq, reason);
+    return reason;
+}
+
+/* The number of a call that could not be prepared (no memory, no algorithm) is used up too: all ranks stay in step. */
+enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg, struct comm_request *req)
+{
+    enum comm_result r;
+    struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &r);
+
+    if (!e)
+        return r;
+    fill_entry(e, call, b);
+    r = copy_vectors(b, call, e);
+    if (r == COMM_OK)
+        r = body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->algorithm);
+    if (r != COMM_OK) {
+        body_forget_entry(b, e);
+        b->last_refused.result = r;
+        return refuse_locked(b, call, r);
+    }
+    e->ended = ended;
+    e->ended_arg = ended_arg;
+    number_call(b, e, false);
+    uint64_t ticket = timeline_issue(&b->line);
+    publish_call(b, e, call, COMM_OK);
+    b->stats.operations++;
+    if (req)
+        *req = (struct comm_request){b->face, ticket};
+    if (BASE_UNLIKELY(b->sequence <= b->refused_until)) {
+        struct cause cause = {.number = e->seq, .result = COMM_ERR_REFUSED, .collective = call->collective, .peer = b->team.rank};
+        if (peer_refused(b, e->seq, &cause.rank, &cause.code))
+            body_propose(b, &cause);
+    }
+    return COMM_OK;
+}
+
+/* A call on a failed communicator ends with its cause at once. */
+static enum comm_result body_ready_for_calls(struct body *b)
+{
+    if (b->channel->board && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed) && !b->failed)
+        body_step(b);
+    return b->failed ? (enum comm_result)b->cause.result : COMM_OK;
+}
+
+static enum comm_result refused_request(struct comm_request *req, enum comm_result result)
+{
+    if (req && result != COMM_OK)
+        *req = timeline_refusal(result);
+    return result;
+}
+
+enum comm_result engine_issue(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return refused_request(req, r);
+    if (BASE_UNLIKELY(b->recording != NULL)) {
+        r = plan_record(b, call);
+        if (req)
+            *req = COMM_REQUEST_NONE;
+        body_unlock(b);
+        return refused_request(req, r);
+    }
+    r = body_ready_for_calls(b);
+    if (r == COMM_OK)
+        r = body_issue(b, call, NULL, NULL, req);
+    body_settle(b);
+    body_unlock(b);
+    return refused_request(req, r);
+}
+
+static void keep_detail(struct body *b, enum comm_result reason, uint32_t collective, const char *format, va_list list)
+{
+    struct comm_error *d = &b->last_refused;
+
+    *d = (struct comm_error){.size = sizeof *d, .result = reason, .rank = b->team.rank, .peer = -1, .sequence = b->sequence};
+    base_copy_text(d->operation, sizeof d->operation, collective ? collective_name(collective) : "");
+    base_copy_text(d->cause, sizeof d->cause, "refused at the call");
+    base_format_list(d->text, sizeof d->text, format, list);
+}
+
+enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
+                               const char *format, ...)
+{
+    struct engine_call call = {.collective = collective};
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+    va_list list;
+
+    if (!b)
+        return refused_request(req, r);
+    r = b->recording ? reason : body_ready_for_calls(b); /* what is only recorded takes no number */
+    if (r == COMM_OK)
+        r = refuse_locked(b, &call, reason);
+    if (r == reason) {
+        va_start(list, format);
+        keep_detail(b, reason, collective, format, list);
+        va_end(list);
+    }
+    if (!b->recording)
+        body_settle(b);
+    body_unlock(b);
+    return refused_request(req, r);
+}
+
+enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+    va_list list;
+
+    if (!b)
+        return refused_request(req, r);
+    va_start(list, format);
+    keep_detail(b, reason, 0, format, list);
+    va_end(list);
+    body_unlock(b);
+    return refused_request(req, reason);
+}
+
+enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return refused_request(req, r);
+    r = b->recording ? COMM_ERR_UNSUPPORTED : body_ready_for_calls(b);
+    struct entry *e = r == COMM_OK ? (struct entry *)(void *)timeline_room(&b->line, &r) : NULL;
+    if (e) {
+        fill_entry(e, &(struct engine_call){0}, b);
+        e->head.kind = TIMELINE_FENCE;
+        e->vectors = NULL;
+        e->algorithm = "";
+        e->seq = 0;
+        e->point = timeline_point_copy(point);
+        uint64_t ticket = timeline_issue(&b->line);
+        if (req)
+            *req = (struct comm_request){b->face, ticket};
+        body_settle(b);
+    }
+    body_unlock(b);
+    return refused_request(req, r);
+}

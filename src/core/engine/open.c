@@ -1,0 +1,430 @@
+/* How a world opens: who we are, what the options say, which backend, then meet the others. Blocking, with a deadline, and the only place that is. */
+#include "engine/body.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum { TEXT_BYTES = 1024, OPEN_TIMEOUT_S = 60, COMM_MAGIC = 0x6d6d6f63 };
+
+/* ------------------------------------------------------------------------------------------------------------ what was asked */
+struct opening {
+    const struct comm_env *env;
+    struct comm_config config;
+    struct base_options options;
+    struct base_log log;
+    struct team_launch launch;
+    const struct wire_backend *backend;
+    struct engine *engine;
+    struct world *world;
+    struct wire_boot *boot;
+    int64_t deadline;
+    char text[TEXT_BYTES];
+};
+
+/* What all ranks must hold alike; rank 0's counts. */
+struct agreement {
+    uint64_t id;
+    uint64_t chunk;
+    int64_t timeout_ns;
+    uint32_t window, minimal, free_order, magic;
+    char forced[256];
+};
+
+static enum comm_result complain(struct opening *o, enum comm_result result)
+{
+    if (o->config.error_text && o->config.error_text_bytes)
+        base_copy_text(o->config.error_text, o->config.error_text_bytes, o->text);
+    if (o->log.env)
+        base_log(&o->log, LOG_ERROR, "open: %s: %s", comm_result_name(result), o->text[0] ? o->text : comm_result_text(result));
+    return result;
+}
+
+static bool tail_is_zero(const void *from, size_t ours, size_t theirs)
+{
+    for (size_t i = ours; i < theirs; i++)
+        if (((const unsigned char *)from)[i])
+            return false;
+    return true;
+}
+
+static enum comm_result copy_config(struct opening *o, const struct comm_config *given)
+{
+    size_t size = given ? given->size : 0;
+
+    if (!given)
+        return COMM_OK;
+    if (size < sizeof(size_t)) {
+        base_format(o->text, sizeof o->text, "config.size is %zu; expected sizeof(struct comm_config): use COMM_CONFIG()", size);
+        return COMM_ERR_ARGUMENT;
+    }
+    memcpy(&o->config, given, size < sizeof o->config ? size : sizeof o->config);
+    if (!tail_is_zero(given, sizeof o->config, size)) {
+        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", comm_version());
+        return COMM_ERR_UNSUPPORTED;
+    }
+    return COMM_OK;
+}
+
+/* Tuning in the environment wins over the program. */
+static bool from_environment(const struct opening *o, const char *key)
+{
+    return base_option_source(&o->options, key) == OPTION_FROM_ENVIRONMENT;
+}
+
+static enum comm_result merge_options(struct opening *o)
+{
+    struct comm_config *c = &o->config;
+    struct base_options *p = &o->options;
+
+    if (!base_options_read(o->env, c->options, p, o->text, sizeof o->text))
+        return COMM_ERR_CONFIG;
+    if (c->order == COMM_ORDER_FIXED && from_environment(o, "order") && p->order == OPTION_ORDER_FREE) {
+        base_format(o->text, sizeof o->text, "COMM_ORDER=free contradicts the program, which asks for order fixed; unset it");
+        return COMM_ERR_CONFIG;
+    }
+    if (c->backend && !from_environment(o, "backend"))
+        base_copy_text(p->backend, sizeof p->backend, c->backend);
+    if (c->progress && !from_environment(o, "progress"))
+        p->progress = (int32_t)c->progress;
+    if (c->order && !from_environment(o, "order"))
+        p->order = (int32_t)c->order;
+    if (c->log_level && !from_environment(o, "log"))
+        p->log = c->log_level;
+    if (c->open_timeout_ns && !from_environment(o, "open_timeout"))
+        p->open_timeout_ns = c->open_timeout_ns;
+    if (c->operation_timeout_ns && !from_environment(o, "operation_timeout"))
+        p->operation_timeout_ns = c->operation_timeout_ns;
+    if (p->open_timeout_ns <= 0 || p->operation_timeout_ns <= 0) {
+        base_format(o->text, sizeof o->text, "open_timeout_ns=%lld operation_timeout_ns=%lld; expected more than 0", (long long)p->open_timeout_ns,
+                    (long long)p->operation_timeout_ns);
+        return COMM_ERR_CONFIG;
+    }
+    return COMM_OK;
+}
+
+static enum comm_result begin(struct opening *o, const struct comm_config *given)
+{
+    enum comm_result r;
+    int failed;
+
+    memset(o, 0, sizeof *o);
+    o->env = wire_default_env();
+    failed = o->env->start(o->env);
+    if (failed) {
+        base_format(o->text, sizeof o->text, "the environment cannot start, errno=%d (10: called in a forked child)", failed);
+        r = failed == 10 ? COMM_ERR_FORKED : COMM_ERR_SYSTEM;
+        return copy_config(o, given) == COMM_OK ? r : COMM_ERR_ARGUMENT;
+    }
+    r = copy_config(o, given);
+    if (r == COMM_OK)
+        r = merge_options(o);
+    o->log = (struct base_log){o->env, o->config.log, o->config.log_arg, o->options.log, -1};
+    o->deadline = o->env->now(o->env) + o->options.open_timeout_ns;
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ who we are */
+static void hex(char *to, const unsigned char *bytes, size_t count)
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < count; i++)
+        base_append(to, 2 * count + 1, &at, "%02x", bytes[i]);
+}
+
+static enum comm_result find_meeting(struct opening *o)
+{
+    const struct comm_config *c = &o->config;
+    const char *job = o->env->lookup(o->env, "COMM_JOB");
+
+    if (c->id)
+        hex(o->launch.job, c->id->bytes, 32);
+    else if (c->address)
+        base_copy_text(o->launch.job, sizeof o->launch.job, c->address);
+    else if (job && *job)
+        base_copy_text(o->launch.job, sizeof o->launch.job, job);
+    else if (!c->exchange && c->ranks > 1) {
+        base_format(o->text, sizeof o->text, "config.ranks=%d but nowhere to meet; expected .id, .exchange, .address or COMM_JOB", c->ranks);
+        return COMM_ERR_CONFIG;
+    }
+    return COMM_OK;
+}
+
+static enum comm_result find_identity(struct opening *o)
+{
+    const struct comm_config *c = &o->config;
+
+    if (c->ranks < 0 || (c->ranks > 0 && (c->rank < 0 || c->rank >= c->ranks))) {
+        base_format(o->text, sizeof o->text, "config.rank=%d config.ranks=%d; expected 0 <= rank < ranks", c->rank, c->ranks);
+        return COMM_ERR_CONFIG;
+    }
+    if (c->ranks == 0)
+        return team_launch_find(o->env, &o->launch, o->text, sizeof o->text);
+    o->launch = (struct team_launch){.launcher = "program", .rank = c->rank, .ranks = c->ranks, .local_rank = c->rank, .local_ranks = c->ranks};
+    return find_meeting(o);
+}
+
+static enum comm_result find_backend(struct opening *o)
+{
+    const char *name = o->options.backend;
+
+    if (!name[0] || base_equal(name, "auto"))
+        name = o->launch.ranks == 1 ? "local" : "shm";
+    o->backend = wire_backend_find(name);
+    if (!o->backend) {
+        base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, mpi or nccl", name);
+        return COMM_ERR_CONFIG;
+    }
+    if (!o->backend->wire) {
+        base_format(o->text, sizeof o->text, "%s", o->backend->missing);
+        return COMM_ERR_UNSUPPORTED;
+    }
+    if (!o->backend->boot && o->launch.ranks > 1) {
+        base_format(o->text, sizeof o->text, "backend=local but %d ranks; expected one, or comm_open_local for ranks inside this process", o->launch.ranks);
+        return COMM_ERR_CONFIG;
+    }
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the world */
+static enum comm_result find_engine(struct opening *o)
+{
+    enum comm_result r;
+
+    if (!o->config.engine_of)
+        return engine_create(o->env, &o->options, &o->log, &o->config, &o->engine);
+    struct body *b = body_lock(o->config.engine_of, &r);
+    if (!b) {
+        base_format(o->text, sizeof o->text, "config.engine_of is no open communicator");
+        return r;
+    }
+    o->engine = b->engine;
+    engine_hold(o->engine);
+    body_unlock(b);
+    return COMM_OK;
+}
+
+static enum comm_result enlist_world(struct engine *e, struct world *w)
+{
+    for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
+        struct world *none = NULL;
+        if (atomic_compare_exchange_strong(&e->worlds[i], &none, w))
+            return COMM_OK;
+    }
+    return COMM_ERR_FULL;
+}
+
+static enum comm_result meet(struct opening *o)
+{
+    struct boot_config boot = {.env = o->env, .log = &o->log, .rank = o->launch.rank, .ranks = o->launch.ranks, .job = o->launch.job,
+                               .deadline = o->deadline, .exchange = o->config.exchange, .exchange_arg = o->config.exchange_arg,
+                               .error_text = o->text, .error_text_bytes = sizeof o->text};
+
+    return o->backend->boot ? o->backend->boot->open(&boot, &o->boot) : COMM_OK;
+}
+
+static enum comm_result gather(struct opening *o, const void *in, size_t bytes, void *out)
+{
+    if (o->boot)
+        return o->boot->class->allgather(o->boot, in, bytes, out);
+    memcpy(out, in, bytes); /* alone, or all here: one says it for all */
+    return COMM_OK;
+}
+
+static enum comm_result agree(struct opening *o, struct world *w)
+{
+    struct agreement mine = {.magic = COMM_MAGIC, .window = o->options.window, .chunk = o->options.chunk, .minimal = (uint32_t)o->options.minimal,
+                             .free_order = o->options.order == OPTION_ORDER_FREE, .timeout_ns = o->options.operation_timeout_ns};
+    size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
+
+    base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
+    if (o->env->random(o->env, &mine.id, sizeof mine.id))
+        return COMM_ERR_SYSTEM;
+    struct agreement *all = o->env->take(o->env, ranks * sizeof *all, 64);
+    if (!all)
+        return COMM_ERR_MEMORY;
+    enum comm_result r = gather(o, &mine, sizeof mine, all);
+    w->id = all->id;
+    w->limits = (struct wire_limits){.window = all->window, .minimal = all->minimal, .chunk = all->chunk};
+    w->free_order = all->free_order != 0;
+    w->timeout_ns = mine.timeout_ns;
+    memcpy(w->forced, all->forced, sizeof w->forced);
+    o->env->give(o->env, all, ranks * sizeof *all);
+    return r;
+}
+
+static enum comm_result open_wire(struct opening *o, struct world *w)
+{
+    struct wire_config config = {.env = o->env, .log = &o->engine->log, .bell = &o->engine->bell, .watch = &o->engine->watch, .boot = o->boot,
+                                 .rank = o->boot ? o->launch.rank : -1, .ranks = o->launch.ranks, .deadline = o->deadline,
+                                 .error_text = o->text, .error_text_bytes = sizeof o->text};
+    enum comm_result r = o->backend->wire->open(&config, &w->wire);
+
+    return r == COMM_OK ? enlist_world(o->engine, w) : r;
+}
+
+static enum comm_result make_world(struct opening *o)
+{
+    struct world *w = o->env->take(o->env, sizeof *w, 64);
+
+    if (!w)
+        return COMM_ERR_MEMORY;
+    o->world = w;
+    w->engine = o->engine;
+    engine_hold(o->engine);
+    w->backend = o->backend;
+    w->rank = o->launch.rank;
+    w->ranks = o->launch.ranks;
+    base_copy_text(w->launcher, sizeof w->launcher, o->launch.launcher);
+    atomic_store_explicit(&w->references, 1, memory_order_relaxed);
+    enum comm_result r = meet(o);
+    if (r == COMM_OK)
+        r = agree(o, w);
+    if (r == COMM_OK)
+        r = open_wire(o, w);
+    return r;
+}
+
+static enum comm_result make_body(struct opening *o, int32_t rank, const char *name, void *offer, struct body **body)
+{
+    struct body_config config = {.world = o->world, .timeout_ns = o->world->timeout_ns, .name = name, .free_order = o->world->free_order};
+    enum comm_result r = team_world(o->env, o->world->id, rank, o->launch.ranks, &config.team);
+
+    return r == COMM_OK ? body_create(o->engine, &config, offer, body) : r;
+}
+
+static enum comm_result start_threads(struct opening *o)
+{
+    struct engine *e = o->engine;
+    int32_t mode = o->options.progress;
+
+    if ((uint32_t)o->launch.ranks > e->local_ranks)
+        e->local_ranks = (uint32_t)o->launch.ranks;
+    e->crowded = e->local_ranks > e->cpus;
+    if (!e->watcher_runs) {
+        if (e->env->spawn(e->env, engine_watcher, e, &e->watcher))
+            return COMM_ERR_SYSTEM;
+        e->watcher_runs = true;
+    }
+    bool spare = o->launch.ranks > 1 && e->cpus > e->local_ranks;
+    return mode == OPTION_PROGRESS_THREAD || (mode == OPTION_PROGRESS_AUTO && spare) ? engine_start_helper(e) : COMM_OK;
+}
+
+static void end_opening(struct opening *o)
+{
+    if (o->boot)
+        o->boot->class->close(o->boot);
+    if (o->world)
+        world_drop(o->world);
+    if (o->engine)
+        engine_drop(o->engine);
+}
+
+static enum comm_result prepare(struct opening *o)
+{
+    enum comm_result r = find_backend(o);
+
+    if (r == COMM_OK)
+        r = find_engine(o);
+    if (r == COMM_OK)
+        r = make_world(o);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ comm_open */
+static enum comm_result open_alone(struct opening *o, struct comm_communicator **world)
+{
+    uint8_t offer[WIRE_OFFER_BYTES] = {0};
+    struct body *b = NULL;
+    uint8_t *offers = o->env->take(o->env, (size_t)o->launch.ranks * sizeof offer, 64);
+    enum comm_result r = offers ? make_body(o, o->launch.rank, "world", offer, &b) : COMM_ERR_MEMORY;
+
+    if (r == COMM_OK)
+        r = gather(o, offer, sizeof offer, offers);
+    if (r == COMM_OK)
+        r = body_connect(b, offers);
+    if (offers)
+        o->env->give(o->env, offers, (size_t)o->launch.ranks * sizeof offer);
+    if (r == COMM_OK)
+        r = start_threads(o);
+    if (r == COMM_OK)
+        *world = b->face;
+    else if (b)
+        body_destroy(b);
+    return r;
+}
+
+enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world)
+{
+    struct opening o;
+    enum comm_result r = begin(&o, config);
+
+    if (r == COMM_OK)
+        r = find_identity(&o);
+    if (r == COMM_OK) {
+        o.log.rank = o.launch.rank;
+        r = prepare(&o);
+    }
+    if (r == COMM_OK)
+        r = open_alone(&o, world);
+    if (r == COMM_OK)
+        base_log(&o.log, LOG_INFO, "open: rank=%d ranks=%d backend=%s launcher=%s cpus=%u progress=%s", o.launch.rank, o.launch.ranks, o.backend->name,
+                 o.launch.launcher, o.engine->cpus, o.engine->helper_runs ? "thread" : "caller");
+    else
+        complain(&o, r);
+    end_opening(&o);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ comm_open_local */
+static enum comm_result connect_all(struct opening *o, struct body **bodies, uint8_t *offers, struct comm_communicator **worlds)
+{
+    int32_t ranks = o->launch.ranks, made = 0;
+    enum comm_result r = COMM_OK;
+    char name[16];
+
+    for (; r == COMM_OK && made < ranks; made += r == COMM_OK) {
+        base_format(name, sizeof name, "world.%d", made);
+        r = make_body(o, made, name, offers + (size_t)made * WIRE_OFFER_BYTES, &bodies[made]);
+    }
+    for (int32_t i = 0; r == COMM_OK && i < ranks; i++)
+        r = body_connect(bodies[i], offers);
+    if (r == COMM_OK)
+        r = start_threads(o);
+    for (int32_t i = 0; i < made; i++) {
+        if (r == COMM_OK)
+            worlds[i] = bodies[i]->face;
+        else
+            body_destroy(bodies[i]);
+    }
+    return r;
+}
+
+enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, struct comm_communicator **worlds)
+{
+    struct opening o;
+    enum comm_result r = begin(&o, config);
+
+    o.launch = (struct team_launch){.launcher = "local", .rank = 0, .ranks = ranks, .local_ranks = ranks};
+    o.config.exchange = NULL;
+    if (r == COMM_OK) {
+        base_copy_text(o.options.backend, sizeof o.options.backend, "local");
+        o.backend = wire_backend_find("local");
+        r = find_engine(&o);
+    }
+    if (r == COMM_OK)
+        r = make_world(&o);
+    size_t bytes = (size_t)ranks * (WIRE_OFFER_BYTES + sizeof(struct body *));
+    uint8_t *memory = r == COMM_OK ? o.env->take(o.env, bytes, 64) : NULL;
+    if (memory)
+        r = connect_all(&o, (struct body **)(void *)(memory + (size_t)ranks * WIRE_OFFER_BYTES), memory, worlds);
+    else if (r == COMM_OK)
+        r = COMM_ERR_MEMORY;
+    if (memory)
+        o.env->give(o.env, memory, bytes);
+    if (r != COMM_OK)
+        complain(&o, r);
+    end_opening(&o);
+    return r;
+}

@@ -1,0 +1,249 @@
+/*
+ * Moving and waiting. Whoever waits moves every communicator of the engine; one thread at a time, the holder of the baton, sleeps on the bell, the
+ * others park; whoever leaves wakes the others, so that somebody always looks.
+ *
+ * Lost wake-ups: publish, seq_cst fence, then look for sleepers (engine_told and the wires' flush), against publish that one sleeps, fence, look at
+ * everything once more, then sleep.
+ */
+#include "engine/body.h"
+
+enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000 };
+
+/* ------------------------------------------------------------------------------------------------------------ one pass */
+static enum pass step_face(struct engine *e, struct comm_communicator *face, bool callbacks)
+{
+    struct body *b;
+    bool moved = false;
+
+    if (!base_trylock(&face->lock))
+        return PASS_BUSY;
+    b = atomic_load_explicit(&face->body, memory_order_relaxed);
+    bool due = b && b->engine == e && atomic_load_explicit(&b->notice_count, memory_order_relaxed);
+    if (b && b->engine == e)
+        moved = body_step(b);
+    base_unlock(&face->lock, face->env);
+    if (due && callbacks)
+        notify_run(e, face);
+    return moved ? PASS_MOVED : PASS_IDLE;
+}
+
+enum pass engine_step(struct engine *e, struct comm_communicator *face)
+{
+    return step_face(e, face, false);
+}
+
+enum pass engine_pass(struct engine *e, bool callbacks)
+{
+    enum pass all = PASS_IDLE;
+    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+
+    for (uint32_t w = 0; w < words; w++) {
+        for (uint64_t bits = atomic_load_explicit(&e->active[w], memory_order_acquire); bits; bits &= bits - 1) {
+            uint32_t index = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            struct comm_communicator *face = atomic_load_explicit(&e->faces[index], memory_order_acquire);
+            if (face)
+                all |= step_face(e, face, callbacks);
+        }
+    }
+    return all;
+}
+
+void engine_told(struct engine *e)
+{
+    const struct comm_env *env = e->env;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&e->asleep, memory_order_relaxed) | atomic_load_explicit(&e->armed, memory_order_relaxed))
+        env->bell_ring(env, &e->bell);
+    if (atomic_load_explicit(&e->parked, memory_order_relaxed)) {
+        atomic_fetch_add_explicit(&e->epoch, 1, memory_order_seq_cst);
+        env->wake(env, &e->epoch, UINT32_MAX);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sleeping */
+static void arm_wires(struct engine *e, bool on, int64_t *deadline)
+{
+    for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
+        struct world *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
+        if (w)
+            w->backend->wire->arm(w->wire, on, deadline);
+    }
+}
+
+static void check_active(struct engine *e, int64_t now)
+{
+    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+
+    for (uint32_t i = 0; i < words * 64; i++) {
+        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
+        if (!face || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1) || !base_trylock(&face->lock))
+            continue;
+        struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+        if (b && b->engine == e)
+            body_check(b, now);
+        base_unlock(&face->lock, face->env);
+    }
+}
+
+static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
+{
+    const struct comm_env *env = e->env;
+    int64_t now = env->now(env), until = now + atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
+
+    if (until > deadline)
+        until = deadline;
+    check_active(e, now);
+    atomic_fetch_add_explicit(&e->asleep, 1, memory_order_seq_cst);
+    arm_wires(e, true, &until);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg))
+        env->bell_wait(env, &e->bell, until);
+    atomic_fetch_sub_explicit(&e->asleep, 1, memory_order_seq_cst);
+    if (!atomic_load_explicit(&e->armed, memory_order_seq_cst)) {
+        int64_t ignored = ENGINE_NEVER;
+        arm_wires(e, false, &ignored);
+        env->bell_clear(env, &e->bell);
+    }
+}
+
+static void park(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline)
+{
+    const struct comm_env *env = e->env;
+    int64_t until = env->now(env) + SLEEP_MOST_NS;
+    uint32_t seen = atomic_load_explicit(&e->epoch, memory_order_seq_cst);
+
+    atomic_fetch_add_explicit(&e->parked, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&e->baton, memory_order_seq_cst) && !fn(arg))
+        env->park(env, &e->epoch, seen, until < deadline ? until : deadline);
+    atomic_fetch_sub_explicit(&e->parked, 1, memory_order_seq_cst);
+}
+
+static void engine_sleep(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
+{
+    uint32_t free = 0;
+
+    if (!atomic_compare_exchange_strong_explicit(&e->baton, &free, 1, memory_order_seq_cst, memory_order_seq_cst)) {
+        park(e, fn, arg, deadline);
+        return;
+    }
+    sleep_on_bell(e, fn, arg, deadline, callbacks);
+    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);
+    if (atomic_load_explicit(&e->parked, memory_order_seq_cst)) {
+        atomic_fetch_add_explicit(&e->epoch, 1, memory_order_seq_cst);
+        e->env->wake(e->env, &e->epoch, UINT32_MAX);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the ladder */
+struct ladder {
+    uint32_t turns;
+    int64_t idle_since; /* 0: not idle yet */
+    int64_t now;
+};
+
+/* One turn with nothing to do: spin, then yield, then sleep; where ranks outnumber CPUs yield at once. */
+static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
+{
+    int64_t spin = e->crowded ? 0 : e->spin_ns, yield = e->crowded ? CROWDED_YIELD_NS : e->yield_ns;
+
+    if (l->turns++ % TURNS_PER_CLOCK == 0) {
+        l->now = e->env->now(e->env);
+        if (!l->idle_since)
+            l->idle_since = l->now;
+    }
+    int64_t idle = l->now - l->idle_since;
+    if (idle < spin)
+        e->env->relax(e->env, false);
+    else if (idle < spin + yield)
+        e->env->relax(e->env, true);
+    else
+        engine_sleep(e, fn, arg, deadline, callbacks);
+}
+
+bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline)
+{
+    struct ladder l = {0};
+    bool callbacks = e->notify == COMM_NOTIFY_ANY, reached;
+
+    atomic_fetch_add_explicit(&e->waiters, 1, memory_order_relaxed);
+    for (uint32_t turn = 0;; turn++) {
+        enum pass moved = own && turn % OWN_TURNS ? step_face(e, own, false) : engine_pass(e, callbacks);
+        reached = fn(arg);
+        if (reached)
+            break;
+        if (moved & PASS_MOVED) {
+            l = (struct ladder){0};
+            continue;
+        }
+        climb(e, &l, fn, arg, deadline, callbacks);
+        if (l.now >= deadline && e->env->now(e->env) >= deadline)
+            break;
+    }
+    atomic_fetch_sub_explicit(&e->waiters, 1, memory_order_relaxed);
+    return reached;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the helper thread */
+static bool nothing_active(const struct engine *e)
+{
+    for (uint32_t w = 0; w < atomic_load_explicit(&e->words, memory_order_acquire); w++)
+        if (atomic_load_explicit(&e->active[w], memory_order_seq_cst))
+            return false;
+    return true;
+}
+
+static bool helper_rests(void *arg)
+{
+    struct engine *e = arg;
+
+    return atomic_load_explicit(&e->stopping, memory_order_relaxed) || nothing_active(e) ||
+           atomic_load_explicit(&e->waiters, memory_order_relaxed) > 1; /* itself is one */
+}
+
+/* Moves work while no caller is inside the library. */
+void engine_helper(void *arg)
+{
+    struct engine *e = arg;
+    const struct comm_env *env = e->env;
+
+    while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
+        uint32_t seen = atomic_load_explicit(&e->work, memory_order_seq_cst);
+        atomic_store_explicit(&e->helper_parked, 1, memory_order_seq_cst);
+        if (nothing_active(e) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
+            env->park(env, &e->work, seen, env->now(env) + SLEEP_MOST_NS);
+        atomic_store_explicit(&e->helper_parked, 0, memory_order_seq_cst);
+        if (atomic_load_explicit(&e->waiters, memory_order_relaxed))
+            env->relax(env, true);
+        else
+            engine_move_until(e, NULL, helper_rests, e, ENGINE_NEVER);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ loops of the caller */
+void engine_disarm(struct engine *e)
+{
+    int64_t ignored = ENGINE_NEVER;
+
+    if (!atomic_load_explicit(&e->asleep, memory_order_seq_cst)) {
+        arm_wires(e, false, &ignored);
+        e->env->bell_clear(e->env, &e->bell);
+    }
+}
+
+/* IDLE: armed, sleeping on the descriptor is safe. */
+enum pass engine_arm_bell(struct engine *e)
+{
+    int64_t ignored = ENGINE_NEVER;
+    enum pass moved;
+
+    atomic_store_explicit(&e->armed, 1, memory_order_seq_cst);
+    arm_wires(e, true, &ignored);
+    atomic_thread_fence(memory_order_seq_cst);
+    moved = engine_pass(e, false);
+    if (engine_callback_due(e))
+        moved |= PASS_MOVED;
+    if (moved != PASS_IDLE && atomic_exchange_explicit(&e->armed, 0, memory_order_seq_cst))
+        engine_disarm(e);
+    return moved;
+}

@@ -1,0 +1,267 @@
+/* One communicator's turn: what its wire brought, the runs that may move, what retires, what may start. */
+#include "engine/body.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------------ places */
+static void set_ready(struct body *b, uint32_t place)
+{
+    b->ready[place / 64] |= UINT64_C(1) << place % 64;
+    b->any_ready = true;
+}
+
+static bool take_ready(struct body *b, uint32_t place)
+{
+    uint64_t bit = UINT64_C(1) << place % 64, held = b->ready[place / 64] & bit;
+
+    b->ready[place / 64] &= ~bit;
+    return held != 0;
+}
+
+static bool room_for_views(struct body *b, struct place *p, uint32_t views)
+{
+    const struct comm_env *env = b->engine->env;
+
+    if (views <= p->views_room)
+        return true;
+    if (p->views)
+        env->give(env, p->views, p->views_room * sizeof *p->views);
+    p->views = env->take(env, views * sizeof *p->views, 64);
+    p->views_room = p->views ? views : 0;
+    return p->views != NULL;
+}
+
+static bool room_for_scratch(struct body *b, struct place *p, size_t bytes)
+{
+    const struct comm_env *env = b->engine->env;
+
+    if (bytes <= p->scratch_room)
+        return true;
+    if (p->scratch_room)
+        env->give(env, p->run.scratch, p->scratch_room);
+    p->run.scratch = env->take(env, bytes, 64);
+    p->scratch_room = p->run.scratch ? bytes : 0;
+    return p->run.scratch != NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ running */
+static void end_work(struct body *b, uint64_t ticket, struct entry *e)
+{
+    enum comm_result r = COMM_OK;
+
+    if (e->ended) {
+        r = e->ended(b, ticket, e->ended_arg);
+        e = body_entry(b, ticket); /* the hook may have issued, and so moved the entries */
+    }
+    if (!b->failed)
+        timeline_end(&b->line, ticket, r);
+}
+
+static void step_run(struct body *b, uint64_t ticket)
+{
+    uint32_t place = (uint32_t)ticket & (b->line.window - 1);
+    struct run *run = &b->places[place].run;
+    enum run_result r = run_step(run);
+
+    if (r == RUN_ENDED)
+        end_work(b, ticket, body_entry(b, ticket));
+    else if (r == RUN_MISMATCH)
+        body_mismatch(b, run->seq, run->mismatch_peer);
+    else if (r == RUN_FAILED)
+        body_propose(b, &(struct cause){.number = run->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY,
+                                        .collective = body_entry(b, ticket)->collective});
+    else if (run->again)
+        set_ready(b, place);
+}
+
+static void start_work(struct body *b, uint64_t ticket, struct entry *e)
+{
+    uint32_t index = (uint32_t)ticket & (b->line.window - 1);
+    struct place *p = &b->places[index];
+    struct run *run = &p->run;
+
+    e->started_ns = body_now(b);
+    if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, run_scratch_bytes(e->program, &e->call, b->channel))) {
+        body_propose(b, &(struct cause){.number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY,
+                                        .collective = e->collective});
+        return;
+    }
+    run->channel = b->channel;
+    run->call = e->call;
+    run->view = p->views;
+    run->seq = e->seq;
+    run->fingerprint = e->chain;
+    run->index = index;
+    run->rank = b->team.rank;
+    run->size = b->team.size;
+    run_start(run, e->program);
+    step_run(b, ticket);
+}
+
+static void check_fence(struct body *b)
+{
+    struct entry *e = body_entry(b, b->fence);
+    enum comm_result r = timeline_point_test(&e->point);
+
+    if (r == COMM_PENDING)
+        return;
+    if (r == COMM_OK) {
+        timeline_end(&b->line, b->fence, COMM_OK);
+    } else {
+        enum comm_result cause = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY;
+        body_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = cause, .point = (uint32_t)r});
+    }
+    b->fence = 0;
+}
+
+static void start_entry(struct body *b, uint64_t ticket)
+{
+    struct entry *e = body_entry(b, ticket);
+
+    timeline_start(&b->line, ticket);
+    switch (e->head.kind) {
+    case TIMELINE_REFUSED:
+        timeline_end(&b->line, ticket, (enum comm_result)e->head.result);
+        break;
+    case TIMELINE_FENCE:
+        b->fence = ticket;
+        b->fence_ns = body_now(b);
+        check_fence(b);
+        break;
+    default:
+        start_work(b, ticket, e);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ retiring */
+void body_record(struct body *b, uint64_t ticket, const struct entry *e, int64_t now, enum comm_result result)
+{
+    const struct comm_env *env = b->engine->env;
+
+    if (BASE_UNLIKELY(b->record_count >= b->record_room && b->record_room < ENGINE_RECORDS)) {
+        uint32_t room = b->record_room ? b->record_room * 2 : 64;
+        struct record *more = env->take(env, room * sizeof *more, 64);
+        if (!more)
+            return;
+        if (b->records) {
+            memcpy(more, b->records, b->record_room * sizeof *more);
+            env->give(env, b->records, b->record_room * sizeof *more);
+        }
+        b->records = more;
+        b->record_room = room;
+    }
+    b->records[b->record_count++ & (b->record_room - 1)] =
+        (struct record){ticket, e->seq, e->call.n * data_type_bytes(e->call.type), e->queued_ns, e->started_ns, now, e->algorithm, result,
+                        e->collective};
+}
+
+static bool retire_ended(struct body *b)
+{
+    uint64_t ticket = timeline_retirable(&b->line);
+    uint32_t seq = 0;
+
+    if (!ticket)
+        return false;
+    int64_t now = body_now(b);
+    for (; ticket; ticket = timeline_retirable(&b->line)) {
+        struct entry *e = body_entry(b, ticket);
+        if (e->seq)
+            seq = e->seq;
+        body_record(b, ticket, e, now, (enum comm_result)e->head.result);
+        body_forget_entry(b, e);
+        timeline_retire(&b->line);
+    }
+    if (seq)
+        b->wire->release(b->channel, seq, NULL);
+    return true;
+}
+
+void body_run_queue(struct body *b)
+{
+    for (;;) {
+        uint64_t ticket = b->failed ? 0 : timeline_startable(&b->line);
+        if (ticket && !talk_blocks(b, ticket, timeline_entry(&b->line, ticket)))
+            start_entry(b, ticket);
+        else if (b->failed || !retire_ended(b))
+            break;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one pass */
+static void take_event(struct body *b, const struct wire_event *event)
+{
+    uint32_t index = (uint32_t)(event->cookie >> 32);
+
+    if (event->kind == WIRE_EVENT_ANNOUNCED && event->result == WIRE_NOTE) {
+        body_note(b, event);
+    } else if (event->kind == WIRE_EVENT_ANNOUNCED || (index & MESSAGE_COOKIE)) {
+        message_event(b->messages, event);
+    } else {
+        run_event(&b->places[index].run, event);
+        set_ready(b, index);
+    }
+}
+
+static void step_ready(struct body *b)
+{
+    b->any_ready = false;
+    for (uint64_t t = b->line.done + 1; t <= b->line.started && !b->failed; t++) {
+        const struct timeline_entry *e = timeline_entry(&b->line, t);
+        if (take_ready(b, (uint32_t)t & (b->line.window - 1)) && e->state == TIMELINE_STARTED)
+            step_run(b, t);
+    }
+}
+
+bool body_step(struct body *b)
+{
+    struct wire_event events[ENGINE_EVENTS];
+    uint64_t done = b->line.done, started = b->line.started;
+    bool failed = b->failed;
+
+    if (BASE_UNLIKELY(b->recording != NULL))
+        return false;
+    uint32_t count = b->wire->advance(b->channel, events, ENGINE_EVENTS);
+    for (uint32_t i = 0; i < count; i++)
+        take_event(b, &events[i]);
+    if (b->proposal.result && !b->failed)
+        body_attend(b);
+    if (b->any_ready && !b->failed)
+        step_ready(b);
+    if (b->fence && !b->failed)
+        check_fence(b);
+    body_run_queue(b);
+    bool talked = talk_step(b);
+    if (talked)
+        body_run_queue(b); /* a message that ended may have held work back */
+    body_settle(b);
+    return count || talked || b->line.done != done || b->line.started != started || b->failed != failed;
+}
+
+void body_settle(struct body *b)
+{
+    uint64_t done = b->line.done;
+
+    body_run_queue(b);
+    if (b->line.done != done)
+        talk_step(b);
+    b->wire->flush(b->channel);
+    if (b->line.done != b->told_done || b->failed != b->told_failed || b->talk_finished) {
+        b->told_done = b->line.done;
+        b->told_failed = b->failed;
+        b->talk_finished = false;
+        engine_told(b->engine);
+    }
+    b->now = 0;
+    body_activate(b);
+}
+
+/* Has this communicator anything that a pass could move? */
+void body_activate(struct body *b)
+{
+    bool busy = !body_idle(b) || atomic_load_explicit(&b->notice_count, memory_order_relaxed);
+
+    if (busy == b->is_active)
+        return;
+    b->is_active = busy;
+    engine_activate(b->engine, b->index, busy);
+}

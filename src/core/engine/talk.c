@@ -1,0 +1,383 @@
+/*
+ * The second line: messages, which start at the call and end one by one, and markers, which stand behind everything issued so far. A message is held
+ * back by an unfinished fence or conflicting entry before it; held, it holds back later ones of its pair and direction.
+ */
+#include "engine/body.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum { FIRST_TALKS = 64, FINISHED_BATCH = 64 };
+
+bool talk_open(struct body *b)
+{
+    b->talks = b->engine->env->take(b->engine->env, FIRST_TALKS * sizeof *b->talks, 64);
+    if (!b->talks)
+        return false;
+    b->talk_room = FIRST_TALKS;
+    for (uint32_t i = FIRST_TALKS; i-- > 0;) {
+        b->talks[i].after = b->talk_free;
+        b->talk_free = i;
+    }
+    return true;
+}
+
+void talk_close(struct body *b)
+{
+    if (b->talks)
+        b->engine->env->give(b->engine->env, b->talks, b->talk_room * sizeof *b->talks);
+}
+
+static enum comm_result grow(struct body *b)
+{
+    const struct comm_env *env = b->engine->env;
+    uint32_t room = b->talk_room * 2;
+
+    if (room > b->engine->options.queue * 2 || room > 1u << TIMELINE_INDEX_BITS)
+        return COMM_ERR_FULL;
+    struct talk *more = env->take(env, room * sizeof *more, 64);
+    if (!more)
+        return COMM_ERR_MEMORY;
+    memcpy(more, b->talks, b->talk_room * sizeof *more);
+    env->give(env, b->talks, b->talk_room * sizeof *more);
+    b->talks = more;
+    for (uint32_t i = room; i-- > b->talk_room;) {
+        more[i].after = b->talk_free;
+        b->talk_free = i;
+    }
+    b->talk_room = room;
+    return COMM_OK;
+}
+
+/* A slot at the end of the list of unfinished ones, pending under a new ticket. */
+static enum comm_result take_slot(struct body *b, uint32_t *index)
+{
+    enum comm_result r = b->talk_free == TALK_NONE ? grow(b) : COMM_OK;
+
+    if (r != COMM_OK)
+        return r;
+    uint32_t i = b->talk_free;
+    uint64_t ticket = timeline_slot_open(b->face, i);
+    if (!ticket)
+        return COMM_ERR_MEMORY;
+    struct talk *t = &b->talks[i];
+    b->talk_free = t->after;
+    *t = (struct talk){.ticket = ticket, .before = b->talk_last, .after = TALK_NONE};
+    if (b->talk_last != TALK_NONE)
+        b->talks[b->talk_last].after = i;
+    else
+        b->talk_first = i;
+    b->talk_last = i;
+    *index = i;
+    return COMM_OK;
+}
+
+static void give_slot(struct body *b, uint32_t i)
+{
+    struct talk *t = &b->talks[i];
+
+    if (t->before != TALK_NONE)
+        b->talks[t->before].after = t->after;
+    else
+        b->talk_first = t->after;
+    if (t->after != TALK_NONE)
+        b->talks[t->after].before = t->before;
+    else
+        b->talk_last = t->before;
+    t->state = TALK_FREE;
+    t->after = b->talk_free;
+    b->talk_free = i;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ ending */
+static void finish(struct body *b, uint32_t i, enum comm_result result)
+{
+    struct talk *t = &b->talks[i];
+
+    if (result != COMM_OK && !b->failed)
+        timeline_except(b->face, t->ticket, result);
+    timeline_slot_finish(b->face, t->ticket, result);
+    b->talk_finished = true;
+    if (t->state == TALK_MARKER) {
+        b->talk_markers--;
+        give_slot(b, i);
+        return;
+    }
+    for (uint32_t m = b->talk_markers ? t->after : TALK_NONE; m != TALK_NONE; m = b->talks[m].after)
+        if (b->talks[m].state == TALK_MARKER)
+            b->talks[m].remaining--;
+    struct entry e = {.call = {.n = t->call.bytes, .type = COMM_BYTE}, .queued_ns = t->queued_ns, .started_ns = t->queued_ns,
+                      .algorithm = t->is_send ? "send" : "recv"};
+    body_record(b, t->ticket, &e, b->engine->env->now(b->engine->env), result);
+    b->talk_held -= t->state == TALK_HELD;
+    give_slot(b, i);
+    if (--b->talk_pending == 0)
+        b->talk_read = b->talk_write = (struct timeline_hull){0, 0};
+}
+
+static bool finish_markers(struct body *b)
+{
+    bool moved = false;
+
+    for (uint32_t i = b->talk_markers ? b->talk_first : TALK_NONE, next; i != TALK_NONE; i = next) {
+        struct talk *t = &b->talks[i];
+        next = t->after;
+        if (t->state == TALK_MARKER && !t->remaining && t->work <= b->line.done) {
+            finish(b, i, COMM_OK);
+            moved = true;
+        }
+    }
+    return moved;
+}
+
+static bool take_finished(struct body *b)
+{
+    struct message_finished done[FINISHED_BATCH];
+    uint32_t count;
+    bool moved = false;
+
+    while ((count = message_take_finished(b->messages, done, FINISHED_BATCH)) > 0) {
+        for (uint32_t i = 0; i < count; i++)
+            finish(b, done[i].slot, done[i].result);
+        moved = true;
+    }
+    return moved;
+}
+
+void talk_end_all(struct body *b, enum comm_result result)
+{
+    take_finished(b);
+    while (b->talk_first != TALK_NONE)
+        finish(b, b->talk_first, result);
+}
+
+void talk_cancel_held(struct body *b)
+{
+    for (uint32_t i = b->talk_held ? b->talk_first : TALK_NONE, next; i != TALK_NONE; i = next) {
+        next = b->talks[i].after;
+        if (b->talks[i].state == TALK_HELD && !b->talks[i].is_send)
+            finish(b, i, COMM_ERR_CANCELLED);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ starting */
+static bool same_line(const struct talk *held, const struct talk *later)
+{
+    bool meet = held->call.peer == later->call.peer || held->call.peer == COMM_ANY_PEER || later->call.peer == COMM_ANY_PEER;
+
+    return held->is_send == later->is_send && meet;
+}
+
+static bool behind_held(const struct body *b, uint32_t i)
+{
+    for (uint32_t h = b->talk_first; h != i; h = b->talks[h].after)
+        if (b->talks[h].state == TALK_HELD && same_line(&b->talks[h], &b->talks[i]))
+            return true;
+    return false;
+}
+
+static enum comm_result start_or_hold(struct body *b, uint32_t i)
+{
+    struct talk *t = &b->talks[i];
+
+    if (timeline_holds(&b->line, t->work, &t->read, &t->write) || (b->talk_held && behind_held(b, i))) {
+        b->talk_held += t->state != TALK_HELD;
+        t->state = TALK_HELD;
+        return COMM_OK;
+    }
+    enum comm_result r = message_post(b->messages, &t->call);
+    if (r == COMM_OK) {
+        b->talk_held -= t->state == TALK_HELD;
+        t->state = TALK_POSTED;
+    }
+    return r;
+}
+
+static bool post_held(struct body *b)
+{
+    bool moved = false;
+
+    for (uint32_t i = b->talk_held ? b->talk_first : TALK_NONE, next; i != TALK_NONE; i = next) {
+        next = b->talks[i].after;
+        if (b->talks[i].state != TALK_HELD)
+            continue;
+        enum comm_result r = start_or_hold(b, i);
+        if (r != COMM_OK && r != COMM_ERR_FULL)
+            finish(b, i, r);
+        moved |= b->talks[i].state != TALK_HELD;
+    }
+    return moved;
+}
+
+bool talk_step(struct body *b)
+{
+    bool moved = false;
+
+    if (b->failed || (b->talk_first == TALK_NONE && !message_wants_step(b->messages)))
+        return false;
+    if (b->talk_held)
+        moved |= post_held(b);
+    moved |= message_step(b->messages);
+    moved |= take_finished(b);
+    moved |= finish_markers(b);
+    return moved;
+}
+
+/* Does an unfinished message issued before work `ticket` conflict with it? */
+bool talk_blocks(const struct body *b, uint64_t ticket, const struct timeline_entry *e)
+{
+    if (BASE_LIKELY(!b->talk_pending))
+        return false;
+    if (!timeline_meet(&b->talk_write, &e->read) && !timeline_meet(&b->talk_write, &e->write) && !timeline_meet(&b->talk_read, &e->write))
+        return false;
+    for (uint32_t i = b->talk_first; i != TALK_NONE; i = b->talks[i].after) {
+        const struct talk *t = &b->talks[i];
+        if (t->state != TALK_MARKER && t->work <= ticket &&
+            (timeline_meet(&t->write, &e->read) || timeline_meet(&t->write, &e->write) || timeline_meet(&t->read, &e->write)))
+            return true;
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ markers */
+uint64_t talk_mark(struct body *b)
+{
+    uint32_t i;
+
+    if (!b->talk_pending)
+        return b->line.next - 1 >= atomic_load_explicit(&b->face->first, memory_order_relaxed) ? b->line.next - 1 : 0;
+    if (take_slot(b, &i) != COMM_OK)
+        return UINT64_MAX;
+    struct talk *t = &b->talks[i];
+    t->state = TALK_MARKER;
+    t->work = b->line.next - 1;
+    t->remaining = b->talk_pending;
+    b->talk_markers++;
+    return t->ticket;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ calls */
+static enum comm_result post(struct body *b, struct talk *call, struct comm_request *req)
+{
+    uint32_t i;
+    enum comm_result r = take_slot(b, &i);
+
+    if (r != COMM_OK)
+        return r;
+    struct talk *t = &b->talks[i];
+    struct timeline_hull hull = {(uintptr_t)call->call.buf, (uintptr_t)call->call.buf + call->call.bytes};
+    t->is_send = call->is_send;
+    t->call = call->call;
+    t->call.slot = i;
+    t->work = b->line.next;
+    t->queued_ns = b->engine->env->now(b->engine->env);
+    *(t->is_send ? &t->read : &t->write) = hull;
+    uint64_t ticket = t->ticket;
+    b->talk_pending++;
+    r = start_or_hold(b, i);
+    if (r != COMM_OK) {
+        timeline_slot_finish(b->face, ticket, r);
+        give_slot(b, i);
+        b->talk_pending--;
+        return r;
+    }
+    timeline_widen(t->is_send ? &b->talk_read : &b->talk_write, &hull);
+    b->stats.messages++;
+    if (req)
+        *req = (struct comm_request){b->face, ticket};
+    talk_step(b);
+    return COMM_OK;
+}
+
+enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
+                                struct comm_status *status, struct comm_request *req)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+    struct talk call = {.is_send = is_send, .call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send}};
+
+    if (b) {
+        r = b->recording ? COMM_ERR_UNSUPPORTED : b->failed ? (enum comm_result)b->cause.result : post(b, &call, req);
+        if (!b->recording)
+            body_settle(b);
+        body_unlock(b);
+    }
+    if (r != COMM_OK && req)
+        *req = timeline_refusal(r);
+    return r;
+}
+
+enum comm_result engine_cancel(struct comm_request request)
+{
+    enum comm_result r;
+
+    if (!request.comm)
+        return request.ticket ? timeline_test(request) : COMM_ERR_STATE;
+    struct body *b = body_lock(request.comm, &r);
+    if (!b)
+        return r;
+    r = COMM_ERR_STATE;
+    uint32_t i = timeline_slot_index(request.ticket);
+    if ((request.ticket & TIMELINE_MESSAGE) && i < b->talk_room && b->talks[i].ticket == request.ticket && !b->talks[i].is_send) {
+        if (b->talks[i].state == TALK_POSTED) {
+            r = message_cancel(b->messages, i, COMM_ERR_CANCELLED);
+        } else if (b->talks[i].state == TALK_HELD) {
+            finish(b, i, COMM_ERR_CANCELLED);
+            r = COMM_OK;
+        }
+        talk_step(b);
+        body_settle(b);
+    }
+    body_unlock(b);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ probing */
+struct probe {
+    struct comm_communicator *c;
+    int32_t peer;
+    uint32_t tag;
+    struct comm_status *status;
+    enum comm_result result;
+};
+
+static bool probe_done(void *arg)
+{
+    struct probe *p = arg;
+    enum comm_result r;
+    struct body *b = body_lock(p->c, &r);
+
+    p->result = r;
+    if (!b)
+        return true;
+    if (b->failed)
+        p->result = (enum comm_result)b->cause.result;
+    else {
+        body_step(b);
+        p->result = message_probe(b->messages, p->peer, p->tag, p->status) ? COMM_OK : COMM_PENDING;
+    }
+    body_unlock(b);
+    return p->result != COMM_PENDING;
+}
+
+enum comm_result engine_probe(struct comm_communicator *c, int32_t peer, uint32_t tag, int64_t timeout_ns, struct comm_status *status)
+{
+    struct probe p = {c, peer, tag, status, COMM_OK};
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    struct engine *e = b->engine;
+    int64_t most = b->timeout_ns;
+    bool usable = !b->recording && (timeout_ns == 0 || !engine_in_callback(e));
+    engine_hold(e);
+    body_unlock(b);
+    if (!usable)
+        p.result = COMM_ERR_STATE;
+    else if (!probe_done(&p) && timeout_ns != 0)
+        (void)engine_move_until(e, NULL, probe_done, &p, engine_deadline(e, timeout_ns < most ? timeout_ns : most));
+    engine_drop(e);
+    return p.result;
+}

@@ -1,0 +1,187 @@
+/*
+ * The watcher sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program. What it looks
+ * for is also looked for by a waiter before it sleeps.
+ */
+#include "engine/body.h"
+
+#include "base/format.h"
+
+enum { LATE_STEPS = 3 };
+static const int64_t late_ns[LATE_STEPS] = {5000000000, 10000000000, 60000000000};
+
+/* ------------------------------------------------------------------------------------------------------------ one operation */
+static const struct wire_call *peer_call(const struct body *b, int32_t rank, uint32_t seq)
+{
+    const struct wire_call *call = b->channel->peer_calls[rank];
+
+    return call ? &call[seq & (2 * b->line.window - 1)] : NULL;
+}
+
+/* Another call under our number, a refused one, or a member that closed before it. */
+static bool check_peers(struct body *b, const struct entry *e)
+{
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct wire_call *call = r == b->team.rank ? NULL : peer_call(b, r, e->seq);
+        bool made = call && atomic_load_explicit(&call->seq, memory_order_acquire) == e->seq;
+        struct cause cause = {.number = e->seq, .rank = r, .peer = b->team.rank, .collective = e->collective};
+        if (made && call->refused) {
+            cause.result = COMM_ERR_REFUSED;
+            cause.code = call->refused;
+            body_propose(b, &cause);
+            return false;
+        }
+        if (made && call->chain != e->chain) {
+            body_mismatch(b, e->seq, r);
+            return false;
+        }
+        if (!made && b->closed_at[r] && b->closed_at[r] - 1 < e->seq && r != b->team.rank) {
+            cause.result = COMM_ERR_CLOSED;
+            cause.code = (int32_t)(b->closed_at[r] - 1);
+            body_propose(b, &cause);
+            return false;
+        }
+    }
+    return true;
+}
+
+static void list_absent(const struct body *b, const struct entry *e, char *text, size_t bytes)
+{
+    size_t at = 0;
+
+    text[0] = 0;
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct wire_call *call = r == b->team.rank ? NULL : peer_call(b, r, e->seq);
+        if (call && atomic_load_explicit(&call->seq, memory_order_acquire) != e->seq)
+            base_append(text, bytes, &at, " %d", r);
+    }
+}
+
+static void warn_late(struct body *b, uint64_t ticket, const struct entry *e, int64_t waited)
+{
+    char absent[256];
+
+    if (b->late_ticket != ticket) {
+        b->late_ticket = ticket;
+        b->late_step = 0;
+    }
+    if (b->late_step >= LATE_STEPS || waited < late_ns[b->late_step])
+        return;
+    b->late_step++;
+    list_absent(b, e, absent, sizeof absent);
+    base_log(&b->engine->log, LOG_WARNING, "comm=%s call=%u op=%s is late: waiting for %lld s; not called yet by ranks:%s", b->name, e->seq,
+             e->seq ? collective_name(e->collective) : "wait", (long long)(waited / 1000000000), absent[0] ? absent : " none");
+}
+
+static bool check_deadline(struct body *b, uint64_t ticket, const struct entry *e, int64_t now)
+{
+    int64_t since = e->head.kind == TIMELINE_FENCE ? b->fence_ns : e->started_ns;
+
+    if (ticket == b->line.done + 1)
+        warn_late(b, ticket, e, now - since);
+    if (now - since < b->timeout_ns)
+        return true;
+    body_propose(b, &(struct cause){.number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT,
+                                    .collective = e->collective});
+    return false;
+}
+
+static void check_messages(struct body *b, int64_t now)
+{
+    for (uint32_t i = b->talk_first, next; i != TALK_NONE; i = next) {
+        struct talk *t = &b->talks[i];
+        next = t->after;
+        if (t->state == TALK_POSTED && !t->is_send && now - t->queued_ns >= b->timeout_ns)
+            (void)message_cancel(b->messages, i, COMM_ERR_TIMEOUT);
+    }
+}
+
+void body_check(struct body *b, int64_t now)
+{
+    if (b->recording || b->failed)
+        return;
+    for (uint64_t t = b->line.done + 1; t <= b->line.started && !b->failed && !b->proposal.result; t++) {
+        const struct entry *e = body_entry(b, t);
+        if (e->head.state != TIMELINE_STARTED)
+            continue;
+        if (e->seq && !check_peers(b, e))
+            break;
+        if (!check_deadline(b, t, e, now))
+            break;
+    }
+    if (!b->failed)
+        body_compare(b);
+    if (b->talk_pending && !b->failed)
+        check_messages(b, now);
+    body_settle(b);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ deaths */
+static void member_down(struct engine *e, struct world *w, int32_t world_rank, enum comm_result result)
+{
+    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+
+    for (uint32_t i = 0; i < most; i++) {
+        enum comm_result r;
+        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
+        struct body *b = face ? body_lock(face, &r) : NULL;
+        if (!b)
+            continue;
+        int32_t rank = b->world == w && b->engine == e ? team_find(&b->team, world_rank) : -1;
+        if (rank >= 0 && rank != b->team.rank && !b->recording) {
+            body_step(b); /* its last words first: it may have closed, or failed for another cause */
+            if (!b->closed_at[rank])
+                body_propose(b, &(struct cause){.number = b->sequence, .rank = rank, .peer = b->team.rank, .result = (int32_t)result});
+            body_settle(b);
+        }
+        body_unlock(b);
+    }
+}
+
+void engine_poll(struct engine *e)
+{
+    for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
+        struct wire_event events[ENGINE_EVENTS];
+        uint32_t count = 0;
+
+        base_lock(&e->poll_lock, e->env);
+        struct world *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
+        if (w)
+            count = w->backend->wire->poll(w->wire, events, ENGINE_EVENTS);
+        base_unlock(&e->poll_lock, e->env);
+        for (uint32_t k = 0; k < count; k++)
+            if (events[k].kind == WIRE_EVENT_DOWN)
+                member_down(e, w, events[k].peer, (enum comm_result)events[k].result);
+    }
+}
+
+/* Every communicator, idle ones too: an abort or a close that nobody here waits for must be heard. */
+static void look_around(struct engine *e, int64_t now)
+{
+    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+
+    for (uint32_t i = 0; i < most; i++) {
+        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
+        if (!face || !base_trylock(&face->lock))
+            continue;
+        struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+        if (b && b->engine == e) {
+            if (b->channel && b->channel->board && !b->failed && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed))
+                body_step(b);
+            body_check(b, now);
+        }
+        base_unlock(&face->lock, face->env);
+    }
+}
+
+void engine_watcher(void *arg)
+{
+    struct engine *e = arg;
+    const struct comm_env *env = e->env;
+
+    while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
+        env->bell_wait(env, &e->watch, env->now(env) + atomic_load_explicit(&e->tick_ns, memory_order_relaxed));
+        env->bell_clear(env, &e->watch);
+        engine_poll(e);
+        look_around(e, env->now(env));
+    }
+}

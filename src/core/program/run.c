@@ -1,0 +1,536 @@
+/*
+ * The interpreter. A lane's head issues when its counter allows, the views it reads are present and the wire has room; a lane runs until it
+ * stands. What bumps puts the other lanes back to work in the same pass.
+ *
+ * A cookie's lower half says what completes: two bits of kind, the step (for its bump), and the view slot.
+ *
+ * Nothing here knows which wire it talks to, allocates, or blocks.
+ */
+#include "program/run.h"
+
+#include "base/check.h"
+
+#include <string.h>
+
+enum { RUN_LINE_BYTES = 64, RUN_QUARTERS = 4, RUN_NONTEMPORAL_BYTES = 2 << 20 };
+enum run_cookie { RUN_COOKIE_VIEW = 0, RUN_COOKIE_LAND = 1, RUN_COOKIE_EXPOSE = 2 };
+enum verdict { VERDICT_NEXT, VERDICT_STAY /* the pc was moved */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH };
+
+/* Where a ref lies, resolved for one i and k. */
+struct place {
+    char *at;
+    size_t elements, bytes;
+};
+
+static inline size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline size_t round_up(size_t value, size_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ shape */
+/* What follows from program, call and caps alone, so that every rank cuts alike. */
+struct shape {
+    size_t slice, chunk, scratch_item; /* elements, elements, bytes */
+    uint32_t chunks;
+};
+
+static size_t longest_block(const struct run_call *call, int32_t size)
+{
+    size_t longest = call->counts ? 0 : call->n;
+    for (int32_t r = 0; call->counts && r < size; r++)
+        longest = larger(longest, call->counts[r]);
+    return longest;
+}
+
+static size_t chunk_bytes_max(const struct comm_program *program, const struct wire_caps *caps)
+{
+    uint64_t most = UINT64_MAX;
+    for (uint32_t e = 0; e < program->edges; e++) {
+        uint64_t cap = program->edge[e] & WIRE_TO_ALL ? caps->chunk_all : caps->chunk_private;
+        if (!(program->edge[e] & WIRE_ONCE) && cap < most)
+            most = cap;
+    }
+    return (size_t)most;
+}
+
+static struct shape shape_of(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,
+                             int32_t size, struct run_widths widths)
+{
+    size_t longest = longest_block(call, size), line = 1;
+    struct shape shape = {.slice = longest, .chunk = longest, .chunks = 1};
+    if (program->slices || program->chunk_unit)
+        line = larger(1, RUN_LINE_BYTES / larger(1, widths.raw));
+    if (program->slices)
+        shape.slice = round_up((longest + program->slices - 1) / program->slices, line);
+    if (program->chunk_unit) {
+        size_t width = larger(1, program->wide ? widths.partial : widths.raw),
+               unit = program->chunk_unit == UNIT_SLICE ? shape.slice : longest;
+        size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width), least = larger(1, PROGRAM_CHUNK_MIN_BYTES / width);
+        most = most >= line ? most - most % line : most;
+        shape.chunk = smaller(most, larger(round_up((unit + RUN_QUARTERS - 1) / RUN_QUARTERS, line), round_up(least, line)));
+        shape.chunks = unit ? (uint32_t)((unit + shape.chunk - 1) / shape.chunk) : 1;
+    }
+    shape.scratch_item = round_up(shape.chunk * widths.partial, RUN_LINE_BYTES);
+    return shape;
+}
+
+size_t run_scratch_bytes_as(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,
+                            int32_t size, struct run_widths widths)
+{
+    return program->scratch ? program->scratch * shape_of(program, call, channel, size, widths).scratch_item : 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ refs */
+static inline uint32_t turn_of(const struct run *run, uint32_t k)
+{
+    return run->program->depth ? k % run->program->depth : k;
+}
+
+/* Index of a scratch item or of the first view slot. */
+static inline uint32_t slot_of(const struct run *run, const struct comm_ref *ref, const struct run_lane *lane)
+{
+    return ref->inner ? (uint32_t)((int32_t)ref->first + ref->inner * (int32_t)turn_of(run, lane->k)) : ref->first;
+}
+
+static inline uint32_t wrapped(int32_t x, uint32_t size)
+{
+    if (BASE_LIKELY((uint32_t)x < size))
+        return (uint32_t)x;
+    x %= (int32_t)size;
+    return (uint32_t)(x < 0 ? x + (int32_t)size : x);
+}
+
+static struct place place_of(const struct run *run, const struct comm_step *s, const struct comm_ref *ref, const struct run_lane *lane,
+                             uint32_t j)
+{
+    const struct run_call *call = &run->call;
+    size_t width = ref->unit & UNIT_PARTIAL ? run->partial : run->raw, start = 0, from = 0, to = call->n, add = 0;
+    bool scratch = ref->buf == BUF_SCRATCH;
+    int32_t x = scratch ? (int32_t)ref->count : (int32_t)ref->first + ref->step * (int32_t)j + ref->outer * (int32_t)lane->i;
+
+    if ((ref->unit & ~UNIT_PARTIAL) == UNIT_SLICE) {
+        uint32_t slice = wrapped(x, run->program->slices);
+        from = smaller(slice * run->slice, to);
+        to = smaller(from + run->slice, to);
+    } else {
+        uint32_t block = wrapped(x, (uint32_t)run->size);
+        if (call->counts) {
+            start = call->displs[block];
+            to = call->counts[block];
+        } else {
+            start = block * to;
+        }
+        if (ref->buf == BUF_IN && run->program->own_in)
+            start = 0;
+    }
+    if (s->flags & STEP_CHUNKED) {
+        from = smaller(from + lane->k * run->chunk, to);
+        to = smaller(from + run->chunk, to);
+    }
+    char *base = scratch ? run->scratch : ref->buf == BUF_OUT ? call->out : (char *)(uintptr_t)call->in;
+    add = scratch ? slot_of(run, ref, lane) * run->scratch_item : (start + from) * width;
+    BASE_DEBUG_ASSERT(!scratch || slot_of(run, ref, lane) < run->program->scratch);
+    /* As a number: a barrier's buffers are NULL. */
+    return (struct place){.at = (char *)((uintptr_t)base + add), .elements = to - from, .bytes = (to - from) * width};
+}
+
+static inline uint64_t ones(uint32_t count)
+{
+    return count >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;
+}
+
+static inline bool views_present(const struct run *run, uint32_t slot, uint32_t count)
+{
+    uint64_t mask = ones(count) << slot;
+    return (run->present & mask) == mask;
+}
+
+static inline const uint16_t *peers_of(const struct run *run, const struct comm_step *s, const struct run_lane *lane)
+{
+    const struct comm_program *p = run->program;
+    if (BASE_LIKELY(!s->peer_outer))
+        return &p->peer[s->peer];
+    return &p->peer[wrapped(s->peer + s->peer_outer * (int32_t)lane->i, p->peers)];
+}
+
+static inline wire_key key_of(const struct run *run, const struct comm_step *s, const struct run_lane *lane)
+{
+    return wire_key_of(run->seq, lane->k, s->edge);
+}
+
+static inline uint64_t cookie_of(const struct run *run, enum run_cookie kind, const struct comm_step *s, uint32_t slot)
+{
+    return (uint64_t)run->index << 32 | (uint32_t)kind << 30 | (uint32_t)(s - run->program->step) << 8 | slot;
+}
+
+static inline void bump(struct run *run, const struct comm_step *s)
+{
+    if (s->bump) {
+        run->counter[s->bump]++;
+        run->bumped = true;
+    }
+}
+
+static inline void view_is_here(struct run *run, const struct comm_step *s, uint32_t slot)
+{
+    run->present |= UINT64_C(1) << slot;
+    run->bumped |= run->program->crossing;
+    bump(run, s);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ steps */
+static struct wire_expose expose_of(const struct run *run, const struct comm_step *s, const struct run_lane *lane)
+{
+    return (struct wire_expose){
+        .key = key_of(run, s, lane),
+        .fingerprint = run->fingerprint,
+        .edge = run->program->edge[s->edge],
+        .flags = WIRE_WORK,
+        .peers = peers_of(run, s, lane),
+        .npeers = s->npeers,
+        .cookie = cookie_of(run, RUN_COOKIE_EXPOSE, s, 0),
+    };
+}
+
+static enum verdict step_expose(struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    struct wire_span span;
+    if (BASE_UNLIKELY(s->src.buf == BUF_VIEW)) {
+        uint32_t slot = slot_of(run, &s->src, lane);
+        if (!views_present(run, slot, 1))
+            return VERDICT_STAND;
+        span = (struct wire_span){run->view[slot].at, run->view[slot].bytes};
+    } else {
+        struct place place = place_of(run, s, &s->src, lane, 0);
+        span = (struct wire_span){place.at, place.bytes};
+    }
+    struct wire_expose expose = expose_of(run, s, lane);
+    expose.spans = &span;
+    expose.nspans = 1;
+    if (lane->built)
+        expose.flags |= WIRE_BUILT;
+    switch (run->channel->class->expose(run->channel, &expose)) {
+    case WIRE_DONE:
+        bump(run, s);
+        break;
+    case WIRE_PENDING:
+        run->pending++;
+        break;
+    default:
+        run->again = true;
+        return VERDICT_STAND;
+    }
+    lane->built = false;
+    return VERDICT_NEXT;
+}
+
+/* A view of this rank's own memory: nothing to ask the wire for. */
+static inline void view_own(struct run *run, const struct comm_step *s, uint32_t slot, const struct place *place)
+{
+    run->view[slot].at = place->at;
+    run->view[slot].bytes = place->bytes;
+    run->view_own |= UINT64_C(1) << slot;
+    view_is_here(run, s, slot);
+}
+
+static enum verdict step_view(struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    const uint16_t *peer = peers_of(run, s, lane);
+    struct place place = place_of(run, s, &s->src, lane, 0);
+    uint32_t first = slot_of(run, &s->dst, lane);
+    uint64_t mask = ones(s->npeers) << first;
+    struct wire_look look = {
+        .key = key_of(run, s, lane),
+        .fingerprint = run->fingerprint,
+        .edge = run->program->edge[s->edge],
+        .bytes = place.bytes,
+    };
+    if (!lane->asked) {
+        BASE_DEBUG_ASSERT(!(run->present & mask));
+        run->view_own &= ~mask;
+        run->view_partial = s->src.unit & UNIT_PARTIAL ? run->view_partial | mask : run->view_partial & ~mask;
+    }
+    for (uint32_t j = lane->asked; j < s->npeers; j++) {
+        uint32_t slot = first + j;
+        if (peer[j] == run->rank) {
+            view_own(run, s, slot, &place);
+            continue;
+        }
+        look.peer = peer[j];
+        look.view = &run->view[slot];
+        look.cookie = cookie_of(run, RUN_COOKIE_VIEW, s, slot);
+        switch (run->channel->class->view(run->channel, &look)) {
+        case WIRE_DONE:
+            view_is_here(run, s, slot);
+            break;
+        case WIRE_PENDING:
+            break;
+        case WIRE_MISMATCH:
+            run->mismatch_peer = peer[j];
+            return VERDICT_MISMATCH;
+        default:
+            lane->asked = (uint16_t)j;
+            run->again = true;
+            return VERDICT_STAND;
+        }
+    }
+    lane->asked = 0;
+    return VERDICT_NEXT;
+}
+
+static enum verdict step_land(struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    const uint16_t *peer = peers_of(run, s, lane);
+    struct wire_look look = {
+        .key = key_of(run, s, lane),
+        .fingerprint = run->fingerprint,
+        .edge = run->program->edge[s->edge],
+        .flags = run->nontemporal && s->dst.buf == BUF_OUT ? WIRE_NONTEMPORAL : 0,
+        .cookie = cookie_of(run, RUN_COOKIE_LAND, s, 0),
+    };
+    for (uint32_t j = lane->asked; j < s->npeers; j++) {
+        struct place place = place_of(run, s, &s->dst, lane, j);
+        look.peer = peer[j];
+        look.land = place.at;
+        look.bytes = place.bytes;
+        switch (run->channel->class->view(run->channel, &look)) {
+        case WIRE_DONE:
+            bump(run, s);
+            break;
+        case WIRE_PENDING:
+            run->pending++;
+            break;
+        case WIRE_MISMATCH:
+            run->mismatch_peer = peer[j];
+            return VERDICT_MISMATCH;
+        default:
+            lane->asked = (uint16_t)j;
+            run->again = true;
+            return VERDICT_STAND;
+        }
+    }
+    lane->asked = 0;
+    return VERDICT_NEXT;
+}
+
+static enum verdict step_release(struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    uint32_t slot = slot_of(run, &s->src, lane);
+    if (!views_present(run, slot, s->src.count))
+        return VERDICT_STAND;
+    for (uint32_t j = slot; j < slot + s->src.count; j++) {
+        if (!(run->view_own >> j & 1))
+            run->channel->class->release(run->channel, run->seq, &run->view[j]);
+    }
+    run->present &= ~(ones(s->src.count) << slot);
+    bump(run, s);
+    return VERDICT_NEXT;
+}
+
+static enum verdict step_copy(struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    struct place to = place_of(run, s, &s->dst, lane, 0);
+    const void *from;
+    if (s->src.buf == BUF_VIEW) {
+        uint32_t slot = slot_of(run, &s->src, lane);
+        if (!views_present(run, slot, 1))
+            return VERDICT_STAND;
+        from = run->view[slot].at;
+    } else {
+        from = place_of(run, s, &s->src, lane, 0).at;
+    }
+    if (from != to.at && to.bytes)
+        data_copy(to.at, from, to.bytes, run->nontemporal && s->dst.buf == BUF_OUT);
+    bump(run, s);
+    return VERDICT_NEXT;
+}
+
+/* Where the EXPOSE that this REDUCE feeds would like its bytes. False: the wire has no room and the REDUCE stands. */
+static bool reserve_pad(struct run *run, struct run_lane *lane, const struct comm_step *s, size_t bytes, void **pad)
+{
+    struct wire_expose expose = expose_of(run, &run->program->step[s->aside], lane);
+    switch (run->channel->class->reserve(run->channel, &expose, bytes, pad)) {
+    case WIRE_DONE:
+        lane->built = true;
+        return true;
+    case WIRE_NONE:
+        *pad = NULL;
+        return true;
+    default:
+        run->again = true;
+        return false;
+    }
+}
+
+static enum verdict step_reduce(struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    uint32_t slot = slot_of(run, &s->src, lane), ways = s->src.count;
+    const void *from[PROGRAM_VIEWS_MAX];
+    if (!views_present(run, slot, ways))
+        return VERDICT_STAND;
+    struct place to = place_of(run, s, &s->dst, lane, 0);
+    void *also = NULL;
+    if (s->flags & STEP_TEE && !reserve_pad(run, lane, s, to.bytes, &also))
+        return VERDICT_STAND;
+    if (to.elements) {
+        for (uint32_t j = 0; j < ways; j++)
+            from[j] = run->view[slot + j].at;
+        struct data_reduce reduce = {
+            .from = from,
+            .partial = run->view_partial >> slot & ones(ways),
+            .ways = ways,
+            .divisor = (uint32_t)run->size,
+            .to = to.at,
+            .also = also,
+            .elements = to.elements,
+            .final = s->flags & STEP_FINAL,
+            .nontemporal = run->nontemporal && s->dst.buf == BUF_OUT,
+        };
+        run->reduce(&reduce);
+    }
+    bump(run, s);
+    return VERDICT_NEXT;
+}
+
+static enum verdict step_end(struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    if (!s->aside)
+        return VERDICT_END;
+    bool chunks = s->flags & STEP_CHUNKED;
+    uint32_t *turn = chunks ? &lane->k : &lane->i;
+    if (++*turn < (chunks ? run->chunks : s->src.count)) {
+        lane->pc = s->aside;
+        return VERDICT_STAY;
+    }
+    *turn = 0;
+    return VERDICT_NEXT;
+}
+
+static inline enum verdict step_any(struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    switch (s->code) {
+    case STEP_EXPOSE:
+        return step_expose(run, lane, s);
+    case STEP_VIEW:
+        return s->flags & STEP_LAND ? step_land(run, lane, s) : step_view(run, lane, s);
+    case STEP_RELEASE:
+        return step_release(run, lane, s);
+    case STEP_COPY:
+        return step_copy(run, lane, s);
+    case STEP_REDUCE:
+        return step_reduce(run, lane, s);
+    case STEP_LOOP:
+        return VERDICT_NEXT;
+    default:
+        return step_end(run, lane, s);
+    }
+}
+
+static inline bool wait_holds(const struct run *run, const struct comm_step *s, const struct run_lane *lane)
+{
+    int32_t need = s->need + s->need_outer * (int32_t)lane->i + s->need_inner * (int32_t)lane->k;
+    return run->counter[s->wait] - need >= 0;
+}
+
+/* One lane until it stands. */
+static enum verdict run_lane(struct run *run, struct run_lane *lane)
+{
+    const struct comm_step *step = run->program->step;
+    for (;;) {
+        const struct comm_step *s = &step[lane->pc];
+        if (s->wait && !wait_holds(run, s, lane))
+            return VERDICT_STAND;
+        enum verdict verdict = step_any(run, lane, s);
+        if (BASE_LIKELY(verdict == VERDICT_NEXT))
+            lane->pc++;
+        else if (verdict != VERDICT_STAY)
+            return verdict;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the face */
+size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel)
+{
+    struct run_widths widths = {data_type_bytes(call->type), data_partial_bytes(call->type)};
+    /* Blocks of different lengths are gathered, never reduced: no such program has scratch, so the team's size does not matter here. */
+    BASE_ASSERT(!program->scratch || !call->counts);
+    return run_scratch_bytes_as(program, call, channel, 0, widths);
+}
+
+void run_start_as(struct run *run, const struct comm_program *program, struct run_widths widths, data_reduce_fn *reduce)
+{
+    BASE_ASSERT(!run->call.counts || run->call.displs);
+    struct shape shape = shape_of(program, &run->call, run->channel, run->size, widths);
+    run->program = program;
+    run->reduce = reduce;
+    run->raw = widths.raw;
+    run->partial = widths.partial;
+    run->slice = shape.slice;
+    run->chunk = shape.chunk;
+    run->chunks = shape.chunks;
+    run->scratch_item = shape.scratch_item;
+    run->nontemporal = run->call.n * (program->own_in ? (size_t)run->size : 1) * widths.raw >= RUN_NONTEMPORAL_BYTES;
+    run->pending = 0;
+    run->mismatch_peer = -1;
+    run->open = (uint16_t)ones(program->lanes);
+    run->again = true;
+    run->present = run->view_partial = run->view_own = 0;
+    for (uint32_t l = 0; l < program->lanes; l++)
+        run->lane[l] = (struct run_lane){.pc = program->lane[l]};
+    if (program->counters)
+        memset(run->counter, 0, sizeof run->counter);
+}
+
+void run_start(struct run *run, const struct comm_program *program)
+{
+    struct run_widths widths = {data_type_bytes(run->call.type), data_partial_bytes(run->call.type)};
+    /* Moves have no operator. */
+    data_reduce_fn *reduce = run->call.op ? data_reducer(run->call.type, run->call.op, run->isa) : NULL;
+    run_start_as(run, program, widths, reduce);
+}
+
+enum run_result run_step(struct run *run)
+{
+    run->again = false;
+    do {
+        run->bumped = false;
+        for (uint32_t open = run->mismatch_peer < 0 ? run->open : 0; open; open &= open - 1) {
+            uint32_t l = (uint32_t)__builtin_ctz(open);
+            enum verdict verdict = run_lane(run, &run->lane[l]);
+            if (verdict == VERDICT_END)
+                run->open &= (uint16_t) ~(1u << l);
+            else if (BASE_UNLIKELY(verdict == VERDICT_MISMATCH))
+                break;
+        }
+        /* The last lane that is open saw every bump already. */
+    } while (run->bumped && run->open & (run->open - 1) && run->mismatch_peer < 0);
+    if (BASE_UNLIKELY(run->mismatch_peer >= 0))
+        return RUN_MISMATCH;
+    return !run->open && !run->pending ? RUN_ENDED : RUN_STANDS;
+}
+
+void run_event(struct run *run, const struct wire_event *event)
+{
+    uint32_t what = (uint32_t)event->cookie;
+    const struct comm_step *s = &run->program->step[what >> 8 & 0xffff];
+    run->again = true;
+    if (BASE_UNLIKELY(event->result != WIRE_DONE)) {
+        run->mismatch_peer = event->peer;
+        return;
+    }
+    if (what >> 30 == RUN_COOKIE_VIEW)
+        run->present |= UINT64_C(1) << (what & 63);
+    else
+        run->pending--;
+    bump(run, s);
+}

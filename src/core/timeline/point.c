@@ -1,0 +1,45 @@
+/* Points: what events hold and queue waits copy. */
+#include "timeline/timeline.h"
+
+struct timeline_gate *timeline_gate_make(const struct comm_env *env)
+{
+    struct timeline_gate *gate = env->take(env, sizeof *gate, 64);
+
+    if (!gate)
+        return NULL;
+    gate->env = env;
+    atomic_store_explicit(&gate->references, 1, memory_order_relaxed);
+    atomic_store_explicit(&gate->state, COMM_PENDING, memory_order_release);
+    return gate;
+}
+
+struct timeline_point timeline_point_copy(const struct timeline_point *point)
+{
+    if (point->kind == POINT_GATE)
+        atomic_fetch_add_explicit(&point->gate->references, 1, memory_order_relaxed);
+    return *point;
+}
+
+void timeline_point_drop(struct timeline_point *point)
+{
+    struct timeline_gate *gate = point->kind == POINT_GATE ? point->gate : NULL;
+
+    *point = (struct timeline_point){0};
+    if (gate && atomic_fetch_sub_explicit(&gate->references, 1, memory_order_acq_rel) == 1)
+        gate->env->give(gate->env, gate, sizeof *gate);
+}
+
+enum comm_result timeline_point_test(const struct timeline_point *point)
+{
+    switch (point->kind) {
+    case POINT_REQUEST:
+        return timeline_test(point->request);
+    case POINT_GATE:
+        return (enum comm_result)atomic_load_explicit(&point->gate->state, memory_order_acquire);
+    case POINT_WORD:
+        return atomic_load_explicit(point->word, memory_order_acquire) >= point->value ? COMM_OK : COMM_PENDING;
+    case POINT_REACHED:
+        break;
+    }
+    return COMM_OK;
+}

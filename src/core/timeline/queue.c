@@ -1,0 +1,168 @@
+/* The work line: tickets, window, conflicts, fences, in-order retire. */
+#include "timeline/timeline.h"
+
+#include <string.h>
+
+enum { FIRST_CAPACITY = 64 };
+
+enum comm_result timeline_open(struct timeline *line, const struct comm_env *env, struct comm_communicator *face, uint32_t entry_bytes,
+                               uint32_t window, uint32_t capacity_max)
+{
+    uint32_t capacity = capacity_max < FIRST_CAPACITY ? capacity_max : FIRST_CAPACITY;
+
+    *line = (struct timeline){.env = env, .face = face, .entry_bytes = entry_bytes, .window = window, .capacity_max = capacity_max};
+    line->capacity = 1u << (31 - (uint32_t)__builtin_clz(capacity));
+    line->next = face->first;
+    line->started = line->done = face->first - 1;
+    line->entries = env->take(env, (size_t)line->capacity * entry_bytes, 64);
+    return line->entries ? COMM_OK : COMM_ERR_MEMORY;
+}
+
+void timeline_close(struct timeline *line)
+{
+    if (line->entries)
+        line->env->give(line->env, line->entries, (size_t)line->capacity * line->entry_bytes);
+    line->entries = NULL;
+}
+
+static bool grow(struct timeline *line)
+{
+    uint32_t capacity = line->capacity * 2;
+    size_t bytes = line->entry_bytes;
+    unsigned char *entries = line->env->take(line->env, capacity * bytes, 64);
+
+    if (!entries)
+        return false;
+    for (uint64_t t = line->done + 1; t < line->next; t++)
+        memcpy(entries + (t & (capacity - 1)) * bytes, timeline_entry(line, t), bytes);
+    line->env->give(line->env, line->entries, line->capacity * bytes);
+    line->entries = entries;
+    line->capacity = capacity;
+    return true;
+}
+
+struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why)
+{
+    if (BASE_UNLIKELY(line->next - line->done > line->capacity)) {
+        if (line->capacity * 2 > line->capacity_max) {
+            *why = COMM_ERR_FULL;
+            return NULL;
+        }
+        if (!grow(line)) {
+            *why = COMM_ERR_MEMORY;
+            return NULL;
+        }
+    }
+    return timeline_entry(line, line->next);
+}
+
+uint64_t timeline_issue(struct timeline *line)
+{
+    uint64_t ticket = line->next++;
+    struct timeline_entry *e = timeline_entry(line, ticket);
+    uint32_t held = (uint32_t)(ticket - line->done);
+
+    e->state = TIMELINE_QUEUED;
+    line->fences_issued += e->kind == TIMELINE_FENCE;
+    timeline_widen(&line->issued_read, &e->read);
+    timeline_widen(&line->issued_write, &e->write);
+    if (held > line->high_water)
+        line->high_water = held;
+    atomic_store_explicit(&line->face->next, line->next, memory_order_release);
+    return ticket;
+}
+
+static bool conflict(const struct timeline_hull *old_read, const struct timeline_hull *old_write, const struct timeline_hull *read,
+                     const struct timeline_hull *write)
+{
+    return timeline_meet(old_write, read) || timeline_meet(old_write, write) || timeline_meet(old_read, write);
+}
+
+static bool conflicts_with_started(const struct timeline *line, const struct timeline_entry *e)
+{
+    if (!conflict(&line->started_read, &line->started_write, &e->read, &e->write))
+        return false;
+    for (uint64_t t = line->done + 1; t <= line->started; t++) {
+        const struct timeline_entry *old = timeline_entry(line, t);
+        if (old->state != TIMELINE_ENDED && conflict(&old->read, &old->write, &e->read, &e->write))
+            return true;
+    }
+    return false;
+}
+
+uint64_t timeline_startable(const struct timeline *line)
+{
+    uint64_t ticket = line->started + 1;
+
+    if (ticket >= line->next || ticket - line->done > line->window || line->fences)
+        return 0;
+    const struct timeline_entry *e = timeline_entry(line, ticket);
+    if (e->kind == TIMELINE_BARRIER && line->done != line->started)
+        return 0;
+    if (e->kind == TIMELINE_WORK && line->done != line->started && conflicts_with_started(line, e))
+        return 0;
+    return ticket;
+}
+
+void timeline_start(struct timeline *line, uint64_t ticket)
+{
+    struct timeline_entry *e = timeline_entry(line, ticket);
+
+    BASE_ASSERT(ticket == line->started + 1 && e->state == TIMELINE_QUEUED);
+    line->started = ticket;
+    e->state = TIMELINE_STARTED;
+    line->fences += e->kind == TIMELINE_FENCE || e->kind == TIMELINE_BARRIER;
+    timeline_widen(&line->started_read, &e->read);
+    timeline_widen(&line->started_write, &e->write);
+}
+
+void timeline_end(struct timeline *line, uint64_t ticket, enum comm_result result)
+{
+    struct timeline_entry *e = timeline_entry(line, ticket);
+
+    BASE_ASSERT(e->state == TIMELINE_STARTED);
+    e->state = TIMELINE_ENDED;
+    e->result = result;
+    line->fences -= e->kind == TIMELINE_FENCE || e->kind == TIMELINE_BARRIER;
+    line->fences_issued -= e->kind == TIMELINE_FENCE;
+}
+
+void timeline_retire(struct timeline *line)
+{
+    uint64_t ticket = line->done + 1;
+    struct timeline_entry *e = timeline_entry(line, ticket);
+
+    BASE_ASSERT(e->state == TIMELINE_ENDED);
+    if (e->result != COMM_OK)
+        timeline_except(line->face, ticket, (enum comm_result)e->result);
+    line->done = ticket;
+    if (line->done == line->started)
+        line->started_read = line->started_write = (struct timeline_hull){0, 0};
+    if (line->done + 1 == line->next)
+        line->issued_read = line->issued_write = (struct timeline_hull){0, 0};
+    atomic_store_explicit(&line->face->done, ticket, memory_order_release);
+}
+
+void timeline_fail(struct timeline *line, enum comm_result cause)
+{
+    struct comm_communicator *face = line->face;
+
+    BASE_ASSERT(atomic_load_explicit(&face->failed, memory_order_relaxed) == UINT64_MAX);
+    atomic_store_explicit(&face->result, cause, memory_order_relaxed);
+    atomic_store_explicit(&face->failed, line->done + 1, memory_order_release);
+    line->fences = line->fences_issued = 0;
+    line->issued_read = line->issued_write = (struct timeline_hull){0, 0};
+    line->started_read = line->started_write = (struct timeline_hull){0, 0};
+}
+
+bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_hull *read, const struct timeline_hull *write)
+{
+    if (!line->fences_issued && !conflict(&line->issued_read, &line->issued_write, read, write))
+        return false;
+    for (uint64_t t = line->done + 1; t < ticket && t < line->next; t++) {
+        const struct timeline_entry *e = timeline_entry(line, t);
+        if (e->state != TIMELINE_ENDED && (e->kind == TIMELINE_FENCE || conflict(&e->read, &e->write, read, write)))
+            return true;
+    }
+    return false;
+}

@@ -1,0 +1,192 @@
+/*
+ * timeline: the order of a communicator. Work takes tickets 1, 2, 3 ...; it starts in order, beside unfinished neighbours whose buffers do not
+ * conflict, and retires in order, so that one word, `done`, answers every request. Messages are a second line whose slots complete one by one.
+ *
+ * This room knows no ranks, programs or wires: an entry is two address hulls and a kind; what it means is its owner's. All calls but
+ * timeline_test are made under the face's lock.
+ */
+#ifndef TIMELINE_TIMELINE_H
+#define TIMELINE_TIMELINE_H
+
+#include <commstream/request.h>
+
+#include "base/check.h"
+#include "base/lock.h"
+
+/* ------------------------------------------------------------------------------------------------------------ faces */
+enum { TIMELINE_SLOT_CHUNKS = 16, TIMELINE_SLOTS_FIRST = 64, TIMELINE_EXCEPTIONS = 2000 };
+
+struct timeline_exception {
+    uint64_t ticket;
+    int32_t result;
+    uint32_t told; /* comm_sync reported it */
+};
+
+/* What a request points at. Never unmapped, so that a request never touches freed memory; reused, oldest first, with its tickets going on. */
+struct comm_communicator {
+    _Alignas(64) _Atomic uint64_t done;  /* highest retired ticket; written under the lock, read by anyone                                */
+    _Atomic uint64_t failed;             /* first ticket that ended with the sticky cause; UINT64_MAX: none. Written after `result`       */
+    _Atomic uint64_t first;              /* tickets below belong to an earlier life of this face                                          */
+    _Atomic uint64_t next;               /* the next ticket to be given                                                                   */
+    _Atomic uint32_t exceptions;         /* requests of this life that ended alone with an error: when 0, done alone answers              */
+    _Atomic int32_t result;              /* the sticky cause                                                                              */
+    const _Atomic uint32_t *alive;       /* the fork word of its env                                                                      */
+    const struct comm_env *env;
+    struct base_lock lock;               /* of the communicator: timeline, messages, channel, runs                                        */
+    _Atomic uint32_t inside;             /* threads in a wait: close lets them out before it takes the body                               */
+    _Atomic uint32_t closing;            /* comm_close began: waiters leave                                                               */
+    _Atomic uint64_t notifying;          /* the thread inside this communicator's callbacks; 0: none                                      */
+    _Atomic(void *) body;                /* the engine's; NULL: closed. Read and written under the lock                                   */
+    _Atomic(_Atomic uint64_t *) slots[TIMELINE_SLOT_CHUNKS]; /* of messages and markers: chunk i has TIMELINE_SLOTS_FIRST << i; kept      */
+    struct base_lock exception_lock;     /* a leaf: of the next four                                                                      */
+    struct timeline_exception *exception; /* a ring of TIMELINE_EXCEPTIONS; NULL until the first; kept                                     */
+    uint64_t exception_count;
+    uint64_t dropped_work, dropped_message; /* highest ticket and message number that fell out of it                                      */
+    uint64_t first_message;              /* message numbers below belong to an earlier life                                               */
+    uint64_t next_message;
+    struct comm_communicator *link;      /* of the free list                                                                              */
+};
+
+/* NULL: no memory. Its env must outlive the process's use of the library. */
+struct comm_communicator *timeline_face_take(const struct comm_env *env, void *body);
+/* All its requests answer CLOSED from now on. The body is the caller's again. */
+void timeline_face_give(struct comm_communicator *face);
+
+/* ------------------------------------------------------------------------------------------------------------ requests */
+#define TIMELINE_MESSAGE (UINT64_C(1) << 63)
+enum { TIMELINE_INDEX_BITS = 24 };
+
+static inline struct comm_request timeline_refusal(enum comm_result result)
+{
+    return (struct comm_request){NULL, (uint64_t)(int64_t)result};
+}
+enum comm_result timeline_test_slow(struct comm_request request);
+
+/* OK, PENDING or the error; makes no progress. Any thread, no lock: two loads and two compares when it is complete. */
+static inline enum comm_result timeline_test(struct comm_request request)
+{
+    struct comm_communicator *face = request.comm;
+
+    if (BASE_LIKELY(face && request.ticket <= atomic_load_explicit(&face->done, memory_order_acquire) &&
+                    request.ticket >= atomic_load_explicit(&face->first, memory_order_relaxed) &&
+                    atomic_load_explicit(&face->exceptions, memory_order_relaxed) == 0))
+        return COMM_OK;
+    return timeline_test_slow(request);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ points */
+/* A hand-set point, shared by its event and those that wait for it. */
+struct timeline_gate {
+    const struct comm_env *env;
+    _Atomic uint32_t references;
+    _Atomic int32_t state; /* COMM_PENDING, COMM_OK or COMM_ERR_ABANDONED */
+};
+enum timeline_point_kind { POINT_REACHED = 0, POINT_REQUEST, POINT_GATE, POINT_WORD };
+/* A point never changes; a copy of a gate's point holds a reference. */
+struct timeline_point {
+    enum timeline_point_kind kind;
+    struct comm_request request;
+    struct timeline_gate *gate;
+    const _Atomic uint64_t *word; /* a foreign point: reached when *word >= value; another room writes it */
+    uint64_t value;
+};
+struct timeline_gate *timeline_gate_make(const struct comm_env *env); /* one reference; NULL: no memory */
+struct timeline_point timeline_point_copy(const struct timeline_point *point);
+void timeline_point_drop(struct timeline_point *point);
+enum comm_result timeline_point_test(const struct timeline_point *point);
+
+/* ------------------------------------------------------------------------------------------------------------ the queue */
+struct timeline_hull {
+    uintptr_t from, to; /* from == to: nothing */
+};
+enum timeline_kind {
+    TIMELINE_WORK,    /* conflicts by its hulls                                                  */
+    TIMELINE_FENCE,   /* a queue wait: everything later waits for it, it waits for nothing       */
+    TIMELINE_BARRIER, /* a fence for work, both ways                                             */
+    TIMELINE_REFUSED, /* ends at once with an error of its own                                   */
+};
+enum timeline_state { TIMELINE_QUEUED, TIMELINE_STARTED, TIMELINE_ENDED };
+/* The head of the owner's entry. */
+struct timeline_entry {
+    uint8_t kind, state;
+    uint16_t reserved;
+    int32_t result; /* of a request that ends alone */
+    struct timeline_hull read, write;
+};
+
+struct timeline {
+    const struct comm_env *env;
+    struct comm_communicator *face;
+    unsigned char *entries; /* a ring of capacity * entry_bytes, by ticket */
+    uint32_t capacity, capacity_max, entry_bytes, window;
+    uint64_t next, started, done;
+    uint32_t fences;        /* started fences and barriers that have not ended */
+    uint32_t fences_issued; /* fences (not barriers) that have not ended, queued ones too */
+    struct timeline_hull issued_read, issued_write;   /* of all that is unfinished */
+    struct timeline_hull started_read, started_write; /* of what is started and unfinished */
+    uint32_t high_water, reserved;
+};
+
+enum comm_result timeline_open(struct timeline *line, const struct comm_env *env, struct comm_communicator *face, uint32_t entry_bytes,
+                               uint32_t window, uint32_t capacity_max);
+void timeline_close(struct timeline *line);
+
+static inline struct timeline_entry *timeline_entry(const struct timeline *line, uint64_t ticket)
+{
+    return (struct timeline_entry *)(void *)(line->entries + (size_t)(ticket & (line->capacity - 1)) * line->entry_bytes);
+}
+
+/* Makes room for one entry and returns it, its ticket being line->next; nothing is issued until timeline_issue. NULL: *why is FULL or MEMORY. */
+struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why);
+uint64_t timeline_issue(struct timeline *line); /* its ticket */
+/* The next entry that may start now, or 0. Conflicts with messages are its owner's to look for. */
+uint64_t timeline_startable(const struct timeline *line);
+void timeline_start(struct timeline *line, uint64_t ticket);
+void timeline_end(struct timeline *line, uint64_t ticket, enum comm_result result);
+/* The next ended entry in order, not yet retired; 0: none. The owner tidies it up, then calls timeline_retire for it. */
+static inline uint64_t timeline_retirable(const struct timeline *line)
+{
+    return line->done < line->started && timeline_entry(line, line->done + 1)->state == TIMELINE_ENDED ? line->done + 1 : 0;
+}
+void timeline_retire(struct timeline *line);
+/* The sticky end: nothing retires after. `failed` is fixed once. */
+void timeline_fail(struct timeline *line, enum comm_result cause);
+/* Does an unfinished entry before `ticket` hold back a message with these hulls? */
+bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_hull *read, const struct timeline_hull *write);
+
+/* A request (work or message) that ended alone with an error. */
+void timeline_except(struct comm_communicator *face, uint64_t ticket, enum comm_result result);
+/* The first error nobody was told of, each once; COMM_OK: none. */
+enum comm_result timeline_untold(struct comm_communicator *face);
+
+static inline bool timeline_meet(const struct timeline_hull *a, const struct timeline_hull *b)
+{
+    return a->from < b->to && b->from < a->to;
+}
+static inline void timeline_widen(struct timeline_hull *hull, const struct timeline_hull *by)
+{
+    if (by->from == by->to)
+        return;
+    if (hull->from == hull->to) {
+        *hull = *by;
+        return;
+    }
+    hull->from = by->from < hull->from ? by->from : hull->from;
+    hull->to = by->to > hull->to ? by->to : hull->to;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ slots of messages */
+/* A word per slot: number << 8 | state (1 pending, 0 ok, else an error as int8). A slot is reused under a new number. */
+/* Makes slot `index` pending under the next message number; its ticket, or 0: no memory for the slots. */
+uint64_t timeline_slot_open(struct comm_communicator *face, uint32_t index);
+void timeline_slot_finish(struct comm_communicator *face, uint64_t ticket, enum comm_result result);
+static inline uint32_t timeline_slot_index(uint64_t ticket)
+{
+    return (uint32_t)(ticket & ((1u << TIMELINE_INDEX_BITS) - 1));
+}
+static inline uint64_t timeline_slot_number(uint64_t ticket)
+{
+    return (ticket & ~TIMELINE_MESSAGE) >> TIMELINE_INDEX_BITS;
+}
+
+#endif

@@ -1,0 +1,368 @@
+/*
+ * The hot half of the memory wires: exposures and views of collectives, their release, and the pass over what is pending. Nothing here
+ * divides, locks, allocates (but the first use of places) or calls through a pointer.
+ */
+#include "wire/lines.h"
+
+#include "data/data.h"
+
+#include <string.h>
+
+static bool all_retired(struct lines_channel *c, uint32_t seq)
+{
+    if (BASE_LIKELY(lines_reached(c->oldest, seq)))
+        return true;
+    uint32_t min = c->retired;
+    for (uint32_t i = 0; i < c->size; i++) {
+        if (i == c->rank)
+            continue;
+        uint32_t there = atomic_load_explicit(&c->peer[i].head->retired, memory_order_acquire);
+        if (!lines_reached(there, min))
+            min = there;
+    }
+    c->oldest = min;
+    return lines_reached(min, seq);
+}
+
+static inline struct lines_line *once_line(char *block, const struct lines_shape *shape, wire_key key)
+{
+    BASE_ASSERT(wire_key_edge(key) < shape->once_edges);
+    size_t index = (size_t)(wire_key_seq(key) & shape->line_mask) * shape->once_edges + wire_key_edge(key);
+    return (struct lines_line *)(void *)(block + shape->lines) + index;
+}
+
+static inline size_t stream_offset(const struct lines_shape *shape, wire_key key, uint32_t edge, uint32_t reader, uint32_t owner)
+{
+    BASE_ASSERT(wire_key_edge(key) < WIRE_STREAM_EDGES);
+    size_t area = (size_t)(wire_key_seq(key) & shape->area_mask) * WIRE_STREAM_EDGES + wire_key_edge(key);
+    size_t at = area * shape->edge_stride, credit = wire_key_round(key) & shape->credit_mask;
+    if (edge & WIRE_TO_ALL)
+        return at + credit * shape->all_stride;
+    size_t index = reader - (reader > owner);
+    return at + ((index << shape->credit_shift) + credit) * shape->private_stride;
+}
+
+static inline _Atomic uint64_t *ack_of(char *block, const struct lines_shape *shape, wire_key key, uint32_t source)
+{
+    struct lines_acks *acks = (struct lines_acks *)(void *)(block + shape->acks);
+    size_t area = wire_key_seq(key) & shape->area_mask;
+    return &acks[area * shape->size + source].key[wire_key_edge(key)][wire_key_round(key) & shape->credit_mask];
+}
+
+static bool make_places(struct lines_channel *c, bool once)
+{
+    uint32_t index = once ? LINES_REGION_ONCE : LINES_REGION_STREAM;
+    if (!lines_region(c, index, once ? c->shape.once_bytes : c->shape.stream_bytes))
+        return false;
+    const struct lines_block *made = &c->region[index];
+    if (once) {
+        c->once = made->at;
+        c->once_where = made->where;
+        atomic_store_explicit(&c->head->once, made->where, memory_order_release);
+    } else {
+        c->stream = made->at;
+        c->stream_where = made->where;
+        atomic_store_explicit(&c->head->stream, made->where, memory_order_release);
+    }
+    return true;
+}
+
+/* The room rules. DONE: the line, and the place of the bytes if they are more than a line carries. */
+static enum wire_result room_once(struct lines_channel *c, wire_key key, size_t bytes, struct lines_line **line, char **place)
+{
+    uint32_t back = bytes <= LINES_INLINE ? c->shape.line_mask + 1 : c->shape.once_mask + 1;
+    if (!all_retired(c, wire_key_seq(key) - back))
+        return WIRE_AGAIN;
+    *line = once_line(c->block.at, &c->shape, key);
+    if (bytes <= LINES_INLINE) {
+        *place = NULL;
+        return WIRE_DONE;
+    }
+    BASE_ASSERT(bytes <= c->face.caps.once_max);
+    if (!c->once && !make_places(c, true))
+        return WIRE_FAILED;
+    size_t index = (size_t)(wire_key_seq(key) & c->shape.once_mask) * c->shape.once_edges + wire_key_edge(key);
+    *place = c->once + index * c->shape.once_stride;
+    return WIRE_DONE;
+}
+
+static enum wire_result room_stream(struct lines_channel *c, const struct wire_expose *e, size_t bytes)
+{
+    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))
+        return WIRE_AGAIN;
+    BASE_ASSERT(bytes <= (e->edge & WIRE_TO_ALL ? c->face.caps.chunk_all : c->face.caps.chunk_private));
+    if (!c->stream && !make_places(c, false))
+        return WIRE_FAILED;
+    uint32_t credits = c->shape.credit_mask + 1;
+    if (wire_key_round(e->key) < credits)
+        return WIRE_DONE;
+    wire_key before = e->key - ((uint64_t)credits << 8);
+    for (uint32_t i = 0; i < e->npeers; i++) {
+        const _Atomic uint64_t *ack = ack_of(c->peer[e->peers[i]].block, &c->shape, before, c->rank);
+        if (atomic_load_explicit(ack, memory_order_acquire) != before)
+            return WIRE_AGAIN;
+    }
+    return WIRE_DONE;
+}
+
+static inline struct lines_line *stream_line(struct lines_channel *c, const struct wire_expose *e, uint32_t reader)
+{
+    return (struct lines_line *)(void *)(c->stream + stream_offset(&c->shape, e->key, e->edge, reader, c->rank));
+}
+
+enum wire_result lines_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
+{
+    struct lines_channel *c = lines_of(channel);
+    if ((e->flags & WIRE_KIND) != WIRE_WORK)
+        return WIRE_NONE;
+    struct lines_line *line;
+    char *place = NULL;
+    if (e->edge & WIRE_ONCE) {
+        enum wire_result result = room_once(c, e->key, bytes, &line, &place);
+        if (result != WIRE_DONE)
+            return result == WIRE_FAILED ? WIRE_NONE : result;
+    } else {
+        if (e->npeers != 1 && !(e->edge & WIRE_TO_ALL))
+            return WIRE_NONE;
+        enum wire_result result = room_stream(c, e, bytes);
+        if (result != WIRE_DONE)
+            return result == WIRE_FAILED ? WIRE_NONE : result;
+        line = stream_line(c, e, e->peers[0]);
+        place = (char *)(line + 1);
+    }
+    *pad = bytes <= LINES_INLINE ? (char *)line->of.data : place;
+    return WIRE_DONE;
+}
+
+static void gather(char *to, const struct wire_expose *e)
+{
+    for (uint32_t i = 0; i < e->nspans; i++) {
+        memcpy(to, e->spans[i].at, e->spans[i].bytes);
+        to += e->spans[i].bytes;
+    }
+}
+
+static inline void publish(struct lines_line *line, const struct wire_expose *e, char *place, uint64_t where, size_t bytes)
+{
+    line->fingerprint = e->fingerprint;
+    if (BASE_LIKELY(bytes <= LINES_INLINE)) {
+        if (!(e->flags & WIRE_BUILT))
+            gather((char *)line->of.data, e);
+        line->bytes = (uint16_t)bytes;
+        line->kind = LINES_KIND_INLINE;
+    } else {
+        if (!(e->flags & WIRE_BUILT))
+            gather(place, e);
+        line->kind = LINES_KIND_PLACE;
+        line->of.place.offset = where;
+        line->of.place.bytes = bytes;
+    }
+    atomic_store_explicit(&line->key, e->key, memory_order_release);
+}
+
+static enum wire_result expose_stream(struct lines_channel *c, const struct wire_expose *e, size_t bytes)
+{
+    enum wire_result result = room_stream(c, e, bytes);
+    if (result != WIRE_DONE)
+        return result;
+    uint32_t copies = e->edge & WIRE_TO_ALL ? 1 : e->npeers;
+    for (uint32_t i = 0; i < copies; i++) {
+        struct lines_line *line = stream_line(c, e, e->peers[i]);
+        char *place = (char *)(line + 1);
+        publish(line, e, place, c->stream_where + (uint64_t)(place - c->stream), bytes);
+    }
+    c->dirty = true;
+    return WIRE_DONE;
+}
+
+enum wire_result lines_expose(struct wire_channel *channel, const struct wire_expose *e)
+{
+    struct lines_channel *c = lines_of(channel);
+    uint32_t kind = e->flags & WIRE_KIND;
+    if (BASE_UNLIKELY(kind != WIRE_WORK))
+        return kind == WIRE_NOTE ? lines_note_expose(c, e) : lines_message_expose(c, e);
+    BASE_ASSERT(!c->aborted);
+    if (BASE_UNLIKELY(!e->npeers))
+        return WIRE_DONE;
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < e->nspans; i++)
+        bytes += e->spans[i].bytes;
+    if (!(e->edge & WIRE_ONCE))
+        return expose_stream(c, e, bytes);
+    struct lines_line *line;
+    char *place;
+    enum wire_result result = room_once(c, e->key, bytes, &line, &place);
+    if (BASE_UNLIKELY(result != WIRE_DONE))
+        return result;
+    publish(line, e, place, place ? c->once_where + (uint64_t)(place - c->once) : 0, bytes);
+    c->dirty = true;
+    return WIRE_DONE;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ views */
+/* The line carries the key that was looked for. */
+static inline enum wire_result take(struct lines_channel *c, const struct lines_wait *w, wire_key key)
+{
+    const struct lines_line *line = w->line;
+    bool in_line = line->kind == LINES_KIND_INLINE;
+    size_t bytes = in_line ? line->bytes : line->of.place.bytes;
+    if (BASE_UNLIKELY(bytes != w->bytes || line->fingerprint != w->fingerprint))
+        return WIRE_MISMATCH;
+    const char *at = in_line ? (const char *)line->of.data : (const char *)(c->peer[w->peer].base + line->of.place.offset);
+    if (!w->land) {
+        *w->view = (struct wire_view){at, bytes, (void *)w->ack, key};
+        return WIRE_DONE;
+    }
+    if (w->flags & WIRE_NONTEMPORAL)
+        data_copy(w->land, at, bytes, true);
+    else
+        memcpy(w->land, at, bytes);
+    if (w->ack) {
+        atomic_store_explicit(w->ack, key, memory_order_release);
+        c->dirty = true;
+    }
+    return WIRE_DONE;
+}
+
+static const struct lines_line *find_line(struct lines_channel *c, uint32_t peer, wire_key key, uint32_t edge)
+{
+    struct lines_peer *p = &c->peer[peer];
+    if (edge & WIRE_ONCE)
+        return once_line(p->block, &c->shape, key);
+    if (BASE_UNLIKELY(!p->stream)) {
+        uint64_t where = atomic_load_explicit(&p->head->stream, memory_order_acquire);
+        if (!where)
+            return NULL;
+        p->stream = (char *)(p->base + where);
+    }
+    return (const struct lines_line *)(const void *)(p->stream + stream_offset(&c->shape, key, edge, c->rank, peer));
+}
+
+/* The last quarter of the table is for the oldest unfinished operation: a younger one never takes what it waits for. */
+static bool may_wait(const struct lines_channel *c, wire_key key)
+{
+    if (c->waiting < c->waiting_max - c->waiting_max / 4)
+        return true;
+    return c->waiting < c->waiting_max && lines_reached(c->retired + 1, wire_key_seq(key));
+}
+
+enum wire_result lines_view(struct wire_channel *channel, const struct wire_look *l)
+{
+    struct lines_channel *c = lines_of(channel);
+    if (BASE_UNLIKELY((l->flags & WIRE_KIND) == WIRE_MESSAGE))
+        return lines_message_view(c, l);
+    BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
+    const struct lines_line *line = find_line(c, l->peer, l->key, l->edge);
+    _Atomic uint64_t *ack = l->edge & WIRE_ONCE ? NULL : ack_of(c->block.at, &c->shape, l->key, l->peer);
+    struct lines_wait w = {.line = line,
+                           .land = l->land,
+                           .view = l->view,
+                           .ack = ack,
+                           .bytes = l->bytes,
+                           .cookie = l->cookie,
+                           .fingerprint = l->fingerprint,
+                           .peer = (uint16_t)l->peer,
+                           .flags = l->flags,
+                           .edge = l->edge};
+    if (line && atomic_load_explicit(&line->key, memory_order_acquire) == l->key)
+        return take(c, &w, l->key);
+    if (BASE_UNLIKELY(!may_wait(c, l->key)))
+        return WIRE_AGAIN;
+    /* A peer without places is looked up anew by advance; till then the flag is one that never shows this edge's key. */
+    c->watch[c->waiting] = (struct lines_watch){line ? &line->key : &c->head->id, l->key};
+    c->unresolved += !line;
+    c->wait[c->waiting++] = w;
+    return WIRE_PENDING;
+}
+
+void lines_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view)
+{
+    struct lines_channel *c = lines_of(channel);
+    if (!view) {
+        c->retired = seq;
+        atomic_store_explicit(&c->head->retired, seq, memory_order_release);
+        /* Own the line that is written next before it is written. */
+        __builtin_prefetch(c->lines + (size_t)((seq + 1) & c->shape.line_mask) * c->shape.once_edges, 1);
+        c->dirty = true;
+    } else if (view->ack) {
+        atomic_store_explicit((_Atomic uint64_t *)view->ack, view->word, memory_order_release);
+        view->ack = NULL;
+        c->dirty = true;
+    }
+}
+
+static void resolve(struct lines_channel *c)
+{
+    for (uint32_t i = 0; i < c->waiting && c->unresolved; i++) {
+        struct lines_wait *w = &c->wait[i];
+        if (w->line)
+            continue;
+        w->line = find_line(c, w->peer, c->watch[i].key, w->edge);
+        if (!w->line)
+            continue;
+        c->watch[i].flag = &w->line->key;
+        c->unresolved--;
+    }
+}
+
+static uint32_t advance_views(struct lines_channel *c, struct wire_event *events, uint32_t max)
+{
+    uint32_t n = 0;
+    size_t copied = 0;
+    if (BASE_UNLIKELY(c->unresolved))
+        resolve(c);
+    for (uint32_t i = 0; i < c->waiting && n < max;) {
+        const struct lines_watch watch = c->watch[i];
+        if (atomic_load_explicit(watch.flag, memory_order_acquire) != watch.key || !c->wait[i].line) {
+            i++;
+            continue;
+        }
+        const struct lines_wait *w = &c->wait[i];
+        events[n++] = (struct wire_event){.kind = WIRE_EVENT_DONE,
+                                          .result = take(c, w, watch.key),
+                                          .cookie = w->cookie,
+                                          .key = watch.key,
+                                          .peer = w->peer,
+                                          .bytes = w->bytes};
+        copied += w->land ? w->bytes : 0;
+        c->waiting--;
+        if (i != c->waiting) { /* the order of waiting says nothing: the last one fills the hole */
+            c->watch[i] = c->watch[c->waiting];
+            c->wait[i] = c->wait[c->waiting];
+        }
+        if (copied >= LINES_PASS_BYTES)
+            break;
+    }
+    return n;
+}
+
+static inline bool has_mail(struct lines_channel *c)
+{
+    bool any = c->messages_left;
+    for (uint32_t i = 0; i < c->todo_words && !any; i++)
+        any = atomic_load_explicit(&c->inbox[i], memory_order_relaxed) != 0;
+    return any;
+}
+
+uint32_t lines_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max)
+{
+    struct lines_channel *c = lines_of(channel);
+    uint32_t n = advance_views(c, events, max);
+    if (BASE_UNLIKELY(has_mail(c)) && !c->aborted)
+        n += lines_message_advance(c, events + n, max - n);
+    if (BASE_UNLIKELY(atomic_load_explicit(c->shared_epoch, memory_order_relaxed) != c->epoch))
+        n += lines_note_advance(c, events + n, max - n);
+    return n;
+}
+
+void lines_flush(struct wire_channel *channel)
+{
+    struct lines_channel *c = lines_of(channel);
+    if (!c->dirty)
+        return;
+    c->dirty = false;
+    /* Publish, fence, look for sleepers; they publish that they sleep, fence, and look again. */
+    atomic_thread_fence(memory_order_seq_cst);
+    if (BASE_UNLIKELY(atomic_load_explicit(c->host->sleepers, memory_order_relaxed)))
+        c->host->ring(c->host, c);
+}

@@ -1,0 +1,268 @@
+/*
+ * lines: the protocol of the memory wires (local, shm), on memory that it is given. It knows channels, members and offsets, but neither who
+ * maps the memory nor how a sleeper is woken: that is the host's.
+ *
+ * Every shared word has one writer or is one atomic, and no lock lives in shared memory. Where an exposure lies follows from its key, so
+ * that nothing is allocated, searched or held by a younger operation: a ONCE edge   line [seq % lines][edge]; over 48 bytes also place [seq
+ * % once_places][edge] a stream      place [seq % areas][edge][reader, or 0 when TO_ALL][round % credits], which begins with a line of its
+ * own A line is written again when all members retired the operation that wrote it before; a stream's place within one operation when its
+ * readers acknowledged the key that stood there. Payload first, then the key with release; a reader compares the key (acquire), then the
+ * fingerprint and the length, and only then touches a byte.
+ */
+#ifndef WIRE_LINES_H
+#define WIRE_LINES_H
+
+#include "base/check.h"
+#include "base/lock.h"
+#include "wire/wire.h"
+
+enum {
+    LINES_INLINE = 48,
+    LINES_ONCE_PLACES = 8,
+    LINES_AREAS = 2,
+    LINES_CREDITS = 4,
+    LINES_PLACE_BYTES = 65536,
+    LINES_CHUNK_PRIVATE_MIN = 8192,
+    LINES_WINDOW = 64,
+    LINES_WINDOW_MIN = 4,
+    LINES_WINDOW_MAX = 1024,
+    LINES_MESSAGE_INLINE = 40,
+    LINES_EAGER_SLOTS = 8,
+    LINES_EAGER_BYTES = 4096,
+    LINES_CHUNKS = 4,           /* of the stream that carries a pair's large messages */
+    LINES_GRANTS = 8,           /* granted and not yet served messages of a pair */
+    LINES_LANDINGS = 16,        /* served ones may still stand in LINES_CHUNKS chunks */
+    LINES_NOTES_PASS = 16,      /* notes handed over by one advance */
+    LINES_PASS_BYTES = 1 << 20, /* copied by one advance, more or less */
+};
+_Static_assert((int)LINES_LANDINGS >= (int)LINES_GRANTS + (int)LINES_CHUNKS, "every granted message has its landing entry");
+
+enum lines_kind { LINES_KIND_INLINE = 0, LINES_KIND_PLACE = 1, LINES_KIND_EAGER = 2, LINES_KIND_ANNOUNCED = 3 };
+
+/* Writer: the exposer. The rest is published by the key. */
+struct lines_line {
+    _Alignas(64) _Atomic uint64_t key;
+    uint32_t fingerprint; /* of a message: its tag */
+    uint16_t bytes;       /* inline ones */
+    uint8_t kind, slot;
+    union {
+        uint8_t data[LINES_INLINE];
+        struct {
+            uint64_t offset, bytes;
+        } place;
+        struct {
+            uint64_t bytes;
+            uint8_t data[LINES_MESSAGE_INLINE];
+        } message;
+    } of;
+};
+_Static_assert(sizeof(struct lines_line) == 64, "one cache line");
+
+/* A seqlock whose words are atomics: version odd while it is being written. sort_key: the key with the length in place of its edge. */
+struct lines_note {
+    _Alignas(64) _Atomic uint32_t version;
+    _Atomic uint32_t tag;
+    _Atomic uint64_t sort_key;
+    _Atomic uint64_t word[WIRE_NOTE_BYTES / 8];
+};
+_Static_assert(sizeof(struct lines_note) == 64, "one cache line");
+
+/* The receiver's side of an ordered pair, in the receiver's memory, written by it alone. */
+struct lines_inlet {
+    _Alignas(64) _Atomic uint32_t consumed;         /* announcements read */
+    _Atomic uint32_t granted;                       /* grants published */
+    _Atomic uint64_t taken;                         /* chunks copied out */
+    _Atomic uint32_t eager_done[LINES_EAGER_SLOTS]; /* number of the message that was last taken out of the slot */
+    _Alignas(64) struct {
+        uint32_t seq, reserved;
+        uint64_t bytes;
+    } grant[LINES_GRANTS];
+};
+
+/* The sender's side: this, `window` lines, the eager slots. Its own region, made when the pair first talks. */
+struct lines_pair {
+    _Alignas(64) _Atomic uint32_t served; /* grants whose last byte stands in a chunk */
+};
+
+/* Acknowledgements of one reader for one source and area: the key that was released. */
+struct lines_acks {
+    _Alignas(128) _Atomic uint64_t key[WIRE_STREAM_EDGES][LINES_CREDITS];
+};
+
+/* What a rank's block of a channel begins with. Written by its owner, but for the atomics of `shared`, `epoch` and `inbox`. */
+struct lines_head {
+    _Alignas(64) _Atomic uint64_t id; /* of this use of the block; another value: its owner left, and all others too */
+    _Atomic uint32_t left;
+    _Alignas(64) _Atomic uint32_t retired;
+    _Alignas(64) _Atomic uint64_t once; /* offsets of the lazily taken places; 0: not yet */
+    _Atomic uint64_t stream;
+    struct wire_board board;             /* the lowest member's is the channel's */
+    _Alignas(64) _Atomic uint32_t epoch; /* of notes; the lowest member's counts */
+    struct lines_note note[WIRE_NOTE_SORTS];
+};
+
+/* Offsets within a block, and the shape of the places: equal on all members. */
+struct lines_shape {
+    uint32_t size, window, once_edges;
+    uint32_t line_mask, once_mask, area_mask, credit_mask, credit_shift;
+    size_t inbox, calls, lines, acks, pairs, chunks, inlets, bytes; /* of the block */
+    size_t once_stride, once_bytes;                                 /* of the once places */
+    size_t private_stride, all_stride, edge_stride, stream_bytes;   /* of the stream places */
+    size_t pair_bytes, chunk_stride, chunk_bytes;                   /* of a pair's regions */
+};
+
+struct lines_block {
+    char *at;
+    uint64_t where; /* its offset, as members compute with it */
+    size_t bytes;
+};
+
+/* Checked in every pass: 16 bytes an entry. The rest of a pending view stands beside. */
+struct lines_watch {
+    const _Atomic uint64_t *flag;
+    uint64_t key;
+};
+struct lines_wait {
+    const struct lines_line *line; /* NULL: the peer has not published its places yet */
+    void *land;
+    struct wire_view *view;
+    _Atomic uint64_t *ack;
+    size_t bytes;
+    uint64_t cookie;
+    uint32_t fingerprint;
+    uint16_t peer, flags;
+    uint16_t edge, reserved[3];
+};
+
+/* A message that its pair's ring no longer shows: sent and not granted, or arrived and not taken. Found by (side, peer, number). */
+struct lines_item {
+    uint64_t name;
+    uint32_t next;
+    uint16_t inline_bytes;
+    uint8_t kind, slot;
+    uint64_t bytes, done; /* to move, moved */
+    uint64_t cookie;
+    char *at; /* the user's */
+    uint8_t data[LINES_MESSAGE_INLINE];
+};
+
+/* What this rank knows of a member. */
+struct lines_peer {
+    struct lines_head *head;
+    char *block;
+    uintptr_t base;
+    char *stream;               /* its stream places, once seen */
+    struct lines_pair *in_pair; /* its messages to me, once seen */
+    char *in_chunks;
+    struct lines_pair *out_pair; /* my messages to it, once made */
+    char *out_chunks;
+    uint64_t id;
+    uint32_t seen[WIRE_NOTE_SORTS];
+    uint32_t out_last, out_served, out_item; /* last number announced; grants served; message being pumped, 0: none */
+    uint32_t in_consumed, in_granted, in_landed, in_landings;
+    uint32_t eager[LINES_EAGER_SLOTS]; /* number of the message that I last put into the slot */
+    uint64_t out_chunk, in_chunk;      /* chunks filled, chunks taken */
+    uint32_t landing[LINES_LANDINGS];  /* items in the order of their grants */
+};
+
+struct lines_channel;
+
+/* Memory of ours that nobody reads any more, for the next channel. Stands in that very memory, behind the head's first line, which late
+   sweepers of other members may still ask. A former head becomes a head again and nothing else. */
+struct lines_spare {
+    struct lines_block block;
+    struct lines_spare *next;
+};
+enum { LINES_SPARE_AT = 128 };
+
+/* What a memory wire gives: it begins with this. take and ring are never called on the hot path. */
+struct lines_host {
+    struct wire wire;
+    const struct comm_env *env;
+    const struct base_log *log;
+    const uintptr_t *base;      /* where each world rank's memory is mapped here; NULL: offsets are addresses */
+    _Atomic uint32_t *sleepers; /* how many engines sleep or are about to */
+    bool (*take)(struct lines_host *host, size_t bytes, struct lines_block *block); /* zeroed, whole cache lines */
+    void (*give)(struct lines_host *host, const struct lines_block *block);         /* when the host ends */
+    void (*ring)(struct lines_host *host, struct lines_channel *channel);           /* wake those of its members that sleep */
+    struct base_lock lock;                                                          /* of all below */
+    uint32_t count;
+    struct lines_spare *spare_heads, *spare_regions;
+    struct lines_channel *graves;   /* left, but perhaps still read by others */
+    struct lines_channel *channels; /* joined and not left */
+};
+
+struct lines_channel {
+    struct wire_channel face;
+    struct lines_host *host;
+    struct lines_shape shape;
+    uint32_t rank, size;
+    uint32_t oldest;  /* cached: all members retired this one */
+    uint32_t retired; /* by this rank */
+    bool dirty;       /* published since the last flush */
+    bool aborted;
+    bool messages_left; /* the last advance could not finish with them */
+    uint32_t waiting, waiting_max, unresolved, epoch;
+    struct lines_line *lines;
+    char *once, *stream; /* my places, when taken */
+    uint64_t once_where, stream_where;
+    struct lines_head *head;
+    _Atomic uint32_t *shared_epoch;
+    _Atomic uint64_t *inbox;
+    struct lines_acks *acks;
+    struct lines_peer *peer;
+    struct lines_watch *watch;
+    struct lines_wait *wait;
+    uint64_t *todo; /* peers whose messages want a look, a bit each */
+    uint32_t todo_words;
+    uint32_t items, item_free; /* capacity, list */
+    struct lines_item *item;   /* [0] is none */
+    uint32_t *bucket;
+    struct lines_block block;   /* the head and all behind it */
+    struct lines_block *region; /* once, stream, and per member pair and chunks */
+    uint32_t regions;
+    uint64_t note[LINES_NOTES_PASS][WIRE_NOTE_BYTES / 8];
+    struct lines_channel *next;
+    struct lines_channel **previous;
+    size_t bytes; /* of this allocation */
+    int32_t *world;
+};
+
+/* ------------------------------------------------------------------------------------------------------------ channel.c */
+void lines_host_start(struct lines_host *host, const struct wire_config *config);
+/* Gives back everything. No member may touch this rank's memory any more, or the host keeps it alive in another way. */
+void lines_host_end(struct lines_host *host);
+enum comm_result lines_join(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits, const void *offers,
+                            void *offer, struct wire_channel **channel);
+void lines_leave(struct wire_channel *channel, enum wire_leave how);
+/* A zeroed region of this channel, published by the caller. Entry `index` of channel->region, which must be empty. */
+bool lines_region(struct lines_channel *c, uint32_t index, size_t bytes);
+enum { LINES_REGION_ONCE = 0, LINES_REGION_STREAM = 1, LINES_REGION_PAIRS = 2 };
+
+/* ------------------------------------------------------------------------------------------------------------ lines.c */
+enum wire_result lines_reserve(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad);
+enum wire_result lines_expose(struct wire_channel *channel, const struct wire_expose *expose);
+enum wire_result lines_view(struct wire_channel *channel, const struct wire_look *look);
+void lines_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
+uint32_t lines_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max);
+void lines_flush(struct wire_channel *channel);
+
+/* ------------------------------------------------------------------------------------------------------------ note.c, pair.c */
+enum wire_result lines_note_expose(struct lines_channel *c, const struct wire_expose *expose);
+uint32_t lines_note_advance(struct lines_channel *c, struct wire_event *events, uint32_t max);
+enum wire_result lines_message_expose(struct lines_channel *c, const struct wire_expose *expose);
+enum wire_result lines_message_view(struct lines_channel *c, const struct wire_look *look);
+uint32_t lines_message_advance(struct lines_channel *c, struct wire_event *events, uint32_t max);
+void lines_message_forget(struct lines_channel *c);
+
+static inline struct lines_channel *lines_of(struct wire_channel *channel)
+{
+    return (struct lines_channel *)channel;
+}
+/* Numbers wrap: their difference counts. */
+static inline bool lines_reached(uint32_t at, uint32_t wanted)
+{
+    return (int32_t)(at - wanted) >= 0;
+}
+
+#endif

@@ -1,0 +1,30 @@
+/* The one place that names wires, boots and environments. A row without a wire says why it cannot be had. */
+#include "wire/table.h"
+
+#include "base/format.h"
+
+extern const struct comm_env env_posix;
+extern const struct boot_class boot_unix;
+extern const struct wire_class wire_local, wire_shm;
+
+const struct wire_backend wire_backends[] = {
+    {.name = "local", .wire = &wire_local, .fixed_order = 1},
+    {.name = "shm", .wire = &wire_shm, .boot = &boot_unix, .fixed_order = 1},
+    {.name = "tcp", .missing = "tcp is not built yet: ranks of one host can use shm", .fixed_order = 1},
+    {.name = "mpi", .missing = "mpi is not built yet: ranks of one host can use shm, also under mpirun"},
+    {.name = "nccl", .missing = "nccl is not built yet: device buffers must be copied to the host by the caller"},
+};
+const uint32_t wire_backend_count = sizeof wire_backends / sizeof *wire_backends;
+
+const struct wire_backend *wire_backend_find(const char *name)
+{
+    for (uint32_t i = 0; i < wire_backend_count; i++)
+        if (base_equal(wire_backends[i].name, name))
+            return &wire_backends[i];
+    return NULL;
+}
+
+const struct comm_env *wire_default_env(void)
+{
+    return &env_posix;
+}

@@ -1,0 +1,398 @@
+/*
+ * comm-run: starts N ranks of a program on this machine, and is responsible for them until the last one is gone. It tells each rank who it
+ * is through COMM_* variables, gathers what they write line by line, hands on signals, names the first failure, and leaves nobody behind:
+ * each rank dies with this process, and a keeper in a session of its own ends their process groups if this process is killed.
+ *
+ * One thread, one poll loop, nothing in it blocks: a reader that does not keep up stops the ranks' output, never signals or deadlines. It
+ * knows nothing of the library but the names of the variables.
+ */
+#define _GNU_SOURCE
+#include "comm_run.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    READ_BYTES = 65536,
+    WRITE_BYTES = 4096,          /* what a pipe that polls writable takes without blocking */
+    PENDING_BYTES_MAX = 1 << 20, /* beyond it the ranks' pipes are left to fill */
+    LINE_BYTES_MAX = 64 << 20,   /* a longer line is cut */
+};
+#define SECONDS(n) ((int64_t)(n)*1000000000)
+static const int64_t grace_ns = SECONDS(5); /* for ranks to learn from the library that one of them failed */
+static const int64_t term_ns = SECONDS(2);
+static const int64_t drain_ns = SECONDS(1); /* for pipes that something outside of the ranks' groups holds open */
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return SECONDS(t.tv_sec) + t.tv_nsec;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ text */
+static void append(struct text *text, const char *bytes, size_t count)
+{
+    if (text->used + count > text->room) {
+        text->room = (text->used + count) * 2;
+        text->data = realloc(text->data, text->room);
+        if (!text->data)
+            run_stop(RUN_STATUS_USAGE, "out of memory for %zu bytes of output", text->room);
+    }
+    memcpy(text->data + text->used, bytes, count);
+    text->used += count;
+}
+
+static void drop_front(struct text *text, size_t count)
+{
+    text->used -= count;
+    memmove(text->data, text->data + count, text->used);
+}
+
+__attribute__((format(printf, 2, 3))) static void say(struct job *job, const char *format, ...)
+{
+    char line[512];
+    va_list list;
+
+    va_start(list, format);
+    int length = vsnprintf(line, sizeof line, format, list);
+    va_end(list);
+    if (job->err.fd < 0)
+        return;
+    append(&job->err.pending, "comm-run: ", 10);
+    append(&job->err.pending, line, strlen(line));
+    append(&job->err.pending, length < (int)sizeof line ? "\n" : "...\n", length < (int)sizeof line ? 1 : 4);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ output */
+static void emit(const struct job *job, int32_t index, struct output *out, const char *line, size_t count, bool ended)
+{
+    char tag[16];
+
+    if (out->fd < 0)
+        return;
+    if (job->settings->tags)
+        append(&out->pending, tag, (size_t)snprintf(tag, sizeof tag, "[%d] ", index));
+    append(&out->pending, line, count);
+    if (!ended)
+        append(&out->pending, "\n", 1);
+}
+
+/* Whole lines go on; what follows the last of them waits. Bytes before `fresh` are known to hold no newline. */
+static void split_lines(const struct job *job, int32_t index, struct stream *stream, size_t fresh)
+{
+    size_t begin = 0, at = fresh;
+    char *data = stream->line.data, *end;
+
+    while ((end = memchr(data + at, '\n', stream->line.used - at))) {
+        at = (size_t)(end - data) + 1;
+        emit(job, index, stream->out, data + begin, at - begin, true);
+        begin = at;
+    }
+    drop_front(&stream->line, begin);
+    if (stream->line.used >= LINE_BYTES_MAX) {
+        emit(job, index, stream->out, stream->line.data, stream->line.used, false);
+        stream->line.used = 0;
+    }
+}
+
+static void end_stream(const struct job *job, int32_t index, struct stream *stream)
+{
+    if (stream->fd < 0)
+        return;
+    if (stream->line.used)
+        emit(job, index, stream->out, stream->line.data, stream->line.used, false);
+    close(stream->fd);
+    free(stream->line.data);
+    *stream = (struct stream){.fd = -1, .out = stream->out};
+}
+
+static void read_stream(const struct job *job, int32_t index, struct stream *stream)
+{
+    static char bytes[READ_BYTES];
+    size_t fresh = stream->line.used;
+    ssize_t got = read(stream->fd, bytes, sizeof bytes);
+
+    if (got < 0 && (errno == EAGAIN || errno == EINTR))
+        return;
+    if (got <= 0 || stream->out->fd < 0) { /* nobody reads us: the rank shall notice as if it wrote there itself */
+        end_stream(job, index, stream);
+        return;
+    }
+    stream->owed -= (size_t)got < stream->owed ? (size_t)got : stream->owed;
+    append(&stream->line, bytes, (size_t)got);
+    split_lines(job, index, stream, fresh);
+}
+
+static void write_output(struct output *out)
+{
+    size_t done = 0;
+    struct pollfd ready = {.fd = out->fd, .events = POLLOUT};
+
+    while (done < out->pending.used && poll(&ready, 1, 0) == 1) {
+        size_t left = out->pending.used - done;
+        ssize_t wrote = write(out->fd, out->pending.data + done, left < WRITE_BYTES ? left : WRITE_BYTES);
+        if (wrote < 0 && errno != EINTR && errno != EAGAIN) {
+            out->fd = -1;
+            out->pending.used = 0;
+            return;
+        }
+        done += wrote > 0 ? (size_t)wrote : 0;
+    }
+    drop_front(&out->pending, done);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ input */
+static bool may_read_terminal(const struct job *job)
+{
+    return job->input >= 0 && job->typed.used == 0 && tcgetpgrp(STDIN_FILENO) == getpgrp();
+}
+
+static void end_input(struct job *job)
+{
+    if (job->input >= 0)
+        close(job->input);
+    job->input = -1;
+    job->typed.used = 0;
+}
+
+static void read_terminal(struct job *job)
+{
+    char bytes[WRITE_BYTES];
+    ssize_t got = read(STDIN_FILENO, bytes, sizeof bytes);
+
+    if (got > 0)
+        append(&job->typed, bytes, (size_t)got);
+    else if (got == 0 || (errno != EINTR && errno != EAGAIN))
+        end_input(job);
+}
+
+static void write_input(struct job *job)
+{
+    ssize_t wrote = write(job->input, job->typed.data, job->typed.used);
+
+    if (wrote > 0)
+        drop_front(&job->typed, (size_t)wrote);
+    else if (wrote < 0 && errno != EINTR && errno != EAGAIN)
+        end_input(job);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ endings */
+/* What the ranks wrote before they ended is in their pipes; what comes later is not theirs. */
+static void count_owed(struct job *job)
+{
+    for (int32_t i = 0; i < job->settings->ranks; i++)
+        for (int s = 0; s < 2; s++) {
+            struct stream *stream = &job->ranks[i].streams[s];
+            int bytes = 0;
+            if (stream->fd >= 0 && ioctl(stream->fd, FIONREAD, &bytes) == 0)
+                stream->owed = (size_t)bytes;
+        }
+}
+
+static void close_streams(struct job *job, bool all)
+{
+    for (int32_t i = 0; i < job->settings->ranks; i++)
+        for (int s = 0; s < 2; s++)
+            if (all || job->ranks[i].streams[s].owed == 0)
+                end_stream(job, i, &job->ranks[i].streams[s]);
+}
+
+static void enter(struct job *job, enum phase phase, int64_t for_ns)
+{
+    job->phase = phase;
+    job->phase_deadline = for_ns ? now_ns() + for_ns : INT64_MAX;
+    if (phase == TERMINATING)
+        run_signal_ranks(job, SIGTERM, false);
+    if (phase == KILLING || phase == DRAINING)
+        run_signal_ranks(job, SIGKILL, true);
+    if (phase == DRAINING)
+        count_owed(job);
+}
+
+static void report_failure(struct job *job, int32_t index, const siginfo_t *info)
+{
+    if (info->si_code == CLD_EXITED) {
+        say(job, "rank %d exited with status %d", index, info->si_status);
+        job->status = info->si_status;
+    } else {
+        say(job, "rank %d was killed by signal %d (%s)%s", index, info->si_status, strsignal(info->si_status),
+            info->si_code == CLD_DUMPED ? ", core dumped" : "");
+        job->status = 128 + info->si_status;
+    }
+    if (job->phase == RUNNING && job->running)
+        enter(job, GRACE, grace_ns);
+}
+
+/* Looks at every rank without reaping it. Of those found dead together, one killed by a signal is the likelier cause. */
+static void look_for_deaths(struct job *job)
+{
+    siginfo_t worst = {0};
+    int32_t who = -1;
+
+    for (int32_t i = 0; i < job->settings->ranks; i++) {
+        siginfo_t info = {0};
+        struct rank *rank = &job->ranks[i];
+        if (rank->ended || waitid(P_PID, (id_t)rank->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0)
+            continue;
+        rank->ended = true;
+        job->running--;
+        bool failed = info.si_code != CLD_EXITED || info.si_status != 0;
+        if (failed && (who < 0 || (worst.si_code == CLD_EXITED && info.si_code != CLD_EXITED))) {
+            worst = info;
+            who = i;
+        }
+    }
+    if (who >= 0 && job->status == 0)
+        report_failure(job, who, &worst);
+    if (job->running == 0 && job->phase != DRAINING)
+        enter(job, DRAINING, drain_ns);
+}
+
+/* The second interrupt: neither ranks nor readers are waited for any longer. */
+static void give_up(struct job *job)
+{
+    if (job->running) {
+        enter(job, KILLING, 0);
+        return;
+    }
+    job->out.fd = job->err.fd = -1;
+    job->out.pending.used = job->err.pending.used = 0;
+    close_streams(job, true);
+}
+
+static void take_signals(struct job *job)
+{
+    struct signalfd_siginfo info;
+    bool died = false;
+
+    while (read(job->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        int number = (int)info.ssi_signo;
+        if (number == SIGCHLD)
+            died = true;
+        else if (number == SIGINT && job->interrupts++ > 0)
+            give_up(job);
+        else
+            run_signal_ranks(job, number, false);
+    }
+    if (died)
+        look_for_deaths(job);
+}
+
+static void look_at_time(struct job *job)
+{
+    int64_t now = now_ns();
+
+    if (now >= job->deadline && job->running && job->phase < TERMINATING) {
+        say(job, "time is up after %.10g s: ending %d ranks", (double)job->settings->timeout_ns / 1e9, job->running);
+        job->status = job->status ? job->status : RUN_STATUS_TIMEOUT;
+        enter(job, TERMINATING, term_ns);
+    }
+    if (now < job->phase_deadline)
+        return;
+    if (job->phase == GRACE) {
+        say(job, "%d ranks still run %d s after that: ending them", job->running, (int)(grace_ns / SECONDS(1)));
+        enter(job, TERMINATING, term_ns);
+    } else if (job->phase == TERMINATING) {
+        enter(job, KILLING, 0);
+    } else if (job->phase == DRAINING) {
+        close_streams(job, false);
+        job->phase_deadline = now + drain_ns;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the loop */
+static bool finished(const struct job *job)
+{
+    if (job->running || job->out.pending.used || job->err.pending.used)
+        return false;
+    for (int32_t i = 0; i < job->settings->ranks; i++)
+        if (job->ranks[i].streams[0].fd >= 0 || job->ranks[i].streams[1].fd >= 0)
+            return false;
+    return true;
+}
+
+static int wait_ms(const struct job *job)
+{
+    int64_t until = job->phase_deadline, now = now_ns();
+
+    if (job->running && job->phase < TERMINATING && job->deadline < until)
+        until = job->deadline;
+    if (job->input >= 0 && until - now > SECONDS(1))
+        until = now + SECONDS(1); /* looks whether the terminal is ours again */
+    if (until == INT64_MAX)
+        return -1;
+    int64_t ms = until > now ? (until - now + 999999) / 1000000 : 0;
+    return ms > 1000000 ? 1000000 : (int)ms;
+}
+
+enum { AT_SIGNALS, AT_OUT, AT_ERR, AT_TYPED, AT_INPUT, AT_RANKS };
+
+/* A negative descriptor is passed over by poll. */
+static void set_poll(struct job *job, size_t at, int fd, bool wanted, short events)
+{
+    job->polls[at] = (struct pollfd){.fd = wanted ? fd : -1, .events = events};
+}
+
+static void wait_for_something(struct job *job)
+{
+    set_poll(job, AT_SIGNALS, job->signals, true, POLLIN);
+    set_poll(job, AT_OUT, job->out.fd, job->out.pending.used > 0, POLLOUT);
+    set_poll(job, AT_ERR, job->err.fd, job->err.pending.used > 0, POLLOUT);
+    set_poll(job, AT_TYPED, STDIN_FILENO, may_read_terminal(job), POLLIN);
+    set_poll(job, AT_INPUT, job->input, job->typed.used > 0, POLLOUT);
+    for (int32_t i = 0; i < job->settings->ranks; i++)
+        for (int s = 0; s < 2; s++) {
+            struct stream *stream = &job->ranks[i].streams[s];
+            set_poll(job, (size_t)(AT_RANKS + 2 * i + s), stream->fd, stream->out->pending.used < PENDING_BYTES_MAX, POLLIN);
+        }
+    poll(job->polls, (nfds_t)(AT_RANKS + 2 * job->settings->ranks), wait_ms(job));
+}
+
+static void turn(struct job *job)
+{
+    wait_for_something(job);
+    for (int32_t i = 0; i < job->settings->ranks; i++)
+        for (int s = 0; s < 2; s++)
+            if (job->polls[AT_RANKS + 2 * i + s].revents)
+                read_stream(job, i, &job->ranks[i].streams[s]);
+    if (job->polls[AT_TYPED].revents)
+        read_terminal(job);
+    if (job->polls[AT_INPUT].revents)
+        write_input(job);
+    take_signals(job);
+    look_at_time(job);
+    if (job->out.pending.used)
+        write_output(&job->out);
+    if (job->err.pending.used)
+        write_output(&job->err);
+}
+
+int main(int argc, char **argv)
+{
+    struct settings settings;
+    struct job job = {.settings = &settings, .out.fd = STDOUT_FILENO, .err.fd = STDERR_FILENO, .input = -1, .phase_deadline = INT64_MAX};
+
+    run_read_arguments(&settings, argc, argv);
+    job.deadline = settings.timeout_ns ? now_ns() + settings.timeout_ns : INT64_MAX;
+    run_start(&job);
+    while (!finished(&job))
+        turn(&job);
+    kill(job.keeper, SIGKILL);
+    while (wait(NULL) > 0)
+        ;
+    free(job.out.pending.data);
+    free(job.err.pending.data);
+    free(job.typed.data);
+    free(job.ranks);
+    free(job.polls);
+    return job.status;
+}

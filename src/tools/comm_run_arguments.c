@@ -1,0 +1,142 @@
+/* What comm-run was asked for. */
+#define _GNU_SOURCE
+#include "comm_run.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char usage[] =
+    "usage: comm-run -n N [options] PROGRAM [ARGUMENTS]\n"
+    "Starts N ranks of PROGRAM on this machine.\n\n"
+    "  -n N               number of ranks\n"
+    "  --backend NAME     what carries the bytes (COMM_BACKEND): auto, shm, ...\n"
+    "  --bind core|none   each rank on a core of its own; default: none\n"
+    "  --timeout SECONDS  end all ranks after this time, with status 124\n"
+    "  -x NAME[=VALUE]    an environment variable for the ranks\n"
+    "  --quiet-tags       lines without the \"[rank] \" in front\n"
+    "  --version, --help\n\n"
+    "Standard input goes to rank 0. The exit status is that of the first rank that failed; 128 + the number of the\n"
+    "signal that killed it. The others then have 5 seconds to end by themselves.\n";
+
+__attribute__((noreturn, format(printf, 2, 3))) void run_stop(int status, const char *format, ...)
+{
+    va_list list;
+
+    va_start(list, format);
+    fputs("comm-run: ", stderr);
+    vfprintf(stderr, format, list);
+    fputc('\n', stderr);
+    va_end(list);
+    exit(status);
+}
+
+static long long number_of(const char *what, const char *text, long long low, long long high)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    if (errno || end == text || *end || value < low || value > high)
+        run_stop(RUN_STATUS_USAGE, "%s %s: expected a number from %lld to %lld", what, text, low, high);
+    return value;
+}
+
+static int64_t timeout_of(const char *text)
+{
+    char *end;
+    double seconds = strtod(text, &end);
+    if (end == text || *end || !(seconds > 0 && seconds <= 1e9))
+        run_stop(RUN_STATUS_USAGE, "--timeout %s: expected seconds above 0", text);
+    return (int64_t)(seconds * 1e9);
+}
+
+void run_set_variable(const char *name, const char *value)
+{
+    if (setenv(name, value, 1) != 0)
+        run_stop(RUN_STATUS_USAGE, "cannot set %s: %s", name, strerror(errno));
+}
+
+static void export_variable(char *text)
+{
+    char *equals = strchr(text, '=');
+    if (!equals && !getenv(text))
+        run_stop(RUN_STATUS_USAGE, "-x %s: not set here; use -x %s=VALUE", text, text);
+    if (!equals)
+        return;
+    *equals = 0;
+    run_set_variable(text, equals + 1);
+}
+
+static bool bind_of(const char *text)
+{
+    if (strcmp(text, "core") != 0 && strcmp(text, "none") != 0)
+        run_stop(RUN_STATUS_USAGE, "--bind %s: expected core or none", text);
+    return strcmp(text, "core") == 0;
+}
+
+__attribute__((noreturn)) static void print_and_exit(const char *text)
+{
+    fputs(text, stdout);
+    exit(fflush(stdout) == 0 ? 0 : 1);
+}
+
+enum { OPT_BACKEND = 256, OPT_BIND, OPT_TIMEOUT, OPT_QUIET, OPT_HOST, OPT_VERSION, OPT_HELP };
+static const struct option options[] = {
+    {"backend", required_argument, NULL, OPT_BACKEND},
+    {"bind", required_argument, NULL, OPT_BIND},
+    {"timeout", required_argument, NULL, OPT_TIMEOUT},
+    {"quiet-tags", no_argument, NULL, OPT_QUIET},
+    {"host", required_argument, NULL, OPT_HOST},
+    {"hosts", required_argument, NULL, OPT_HOST},
+    {"hostfile", required_argument, NULL, OPT_HOST},
+    {"version", no_argument, NULL, OPT_VERSION},
+    {"help", no_argument, NULL, OPT_HELP},
+    {NULL, 0, NULL, 0},
+};
+
+static void take_option(struct settings *settings, int option)
+{
+    switch (option) {
+    case 'n':
+        settings->ranks = (int32_t)number_of("-n", optarg, 1, RUN_RANKS_MAX);
+        break;
+    case 'x':
+        export_variable(optarg);
+        break;
+    case OPT_BACKEND:
+        run_set_variable("COMM_BACKEND", optarg);
+        break;
+    case OPT_BIND:
+        settings->bind = bind_of(optarg);
+        break;
+    case OPT_TIMEOUT:
+        settings->timeout_ns = timeout_of(optarg);
+        break;
+    case OPT_QUIET:
+        settings->tags = false;
+        break;
+    case OPT_HOST:
+        run_stop(RUN_STATUS_USAGE, "all ranks run on this machine: several hosts need the tcp backend, which is not built yet");
+    case OPT_VERSION:
+        print_and_exit("comm-run (commstream) " COMM_VERSION "\n");
+    case OPT_HELP:
+        print_and_exit(usage);
+    default:
+        exit(RUN_STATUS_USAGE); /* getopt has said why */
+    }
+}
+
+void run_read_arguments(struct settings *settings, int argc, char **argv)
+{
+    int option;
+
+    *settings = (struct settings){.tags = true};
+    while ((option = getopt_long(argc, argv, "+n:x:", options, NULL)) != -1)
+        take_option(settings, option);
+    settings->command = argv + optind;
+    if (settings->ranks == 0 || !settings->command[0])
+        run_stop(RUN_STATUS_USAGE, "%s\n%s", settings->ranks ? "which program?" : "how many ranks? give -n N", usage);
+}

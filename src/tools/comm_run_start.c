@@ -1,0 +1,255 @@
+/*
+ * How comm-run brings its ranks into the world, and sees to it that none outlives it: each asks the kernel to die with this process, and
+ * the keeper, in a session of its own, ends what the ranks themselves have started.
+ */
+#define _GNU_SOURCE
+#include "comm_run.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+/* The lowest-numbered hardware thread of a CPU's core. */
+static int core_of(int cpu)
+{
+    char path[96];
+    int first = cpu;
+
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
+    FILE *file = fopen(path, "re");
+    if (file) {
+        if (fscanf(file, "%d", &first) != 1)
+            first = cpu;
+        fclose(file);
+    }
+    return first;
+}
+
+/* The usable hardware threads of the index-th usable core; returns how many usable cores there are. */
+static int pick_core(int32_t index, cpu_set_t *picked)
+{
+    cpu_set_t usable, cores;
+    int count = 0, wanted = -1;
+
+    CPU_ZERO(picked);
+    CPU_ZERO(&cores);
+    if (sched_getaffinity(0, sizeof usable, &usable) != 0)
+        return 0;
+    for (size_t cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &usable))
+            continue;
+        int core = core_of((int)cpu);
+        if (!CPU_ISSET((size_t)core, &cores) && count++ == index)
+            wanted = core;
+        CPU_SET((size_t)core, &cores);
+        if (core == wanted)
+            CPU_SET(cpu, picked);
+    }
+    return count;
+}
+
+static void set_identity(const struct job *job, int32_t index)
+{
+    char rank[16], ranks[16];
+
+    snprintf(rank, sizeof rank, "%d", index);
+    snprintf(ranks, sizeof ranks, "%d", job->settings->ranks);
+    run_set_variable("COMM_RANK", rank);
+    run_set_variable("COMM_LOCAL_RANK", rank);
+    run_set_variable("COMM_RANKS", ranks);
+    run_set_variable("COMM_LOCAL_RANKS", ranks);
+    run_set_variable("COMM_JOB", job->id);
+}
+
+struct ends {
+    int out[2], err[2], in[2], go[2];
+};
+
+static void move_fd(int from, int to)
+{
+    if (from >= 0 && dup2(from, to) < 0)
+        _exit(RUN_STATUS_CANNOT_RUN);
+}
+
+/* In the new process. The others wait at `go` until all of them and the keeper exist. */
+__attribute__((noreturn)) static void become_rank(const struct job *job, int32_t index, const struct ends *ends, pid_t parent)
+{
+    cpu_set_t core;
+    char byte;
+
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent || setpgid(0, 0) != 0)
+        _exit(RUN_STATUS_CANNOT_RUN);
+    move_fd(index == 0 ? ends->in[0] : open("/dev/null", O_RDONLY | O_CLOEXEC), STDIN_FILENO);
+    move_fd(ends->out[1], STDOUT_FILENO);
+    move_fd(ends->err[1], STDERR_FILENO);
+    if (job->settings->bind && (pick_core(index, &core), sched_setaffinity(0, sizeof core, &core)) != 0)
+        _exit(RUN_STATUS_CANNOT_RUN);
+    set_identity(job, index);
+    setrlimit(RLIMIT_NOFILE, &job->files_before);
+    signal(SIGPIPE, SIG_DFL);
+    sigprocmask(SIG_SETMASK, &job->mask_before, NULL);
+    close(ends->go[1]);
+    if (read(ends->go[0], &byte, 1) != 1)
+        _exit(RUN_STATUS_CANNOT_RUN);
+    execvp(job->settings->command[0], job->settings->command);
+    if (index == 0) /* the others say the same */
+        fprintf(stderr, "comm-run: cannot run %s: %s\n", job->settings->command[0], strerror(errno));
+    fflush(stderr);
+    _exit(RUN_STATUS_CANNOT_RUN);
+}
+
+static void make_pipe(int ends[2])
+{
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        run_stop(RUN_STATUS_USAGE, "cannot make a pipe: %s", strerror(errno));
+}
+
+static struct stream keep_end(int ends[2], struct output *out)
+{
+    if (ends[1] >= 0)
+        close(ends[1]);
+    if (ends[0] >= 0)
+        fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    return (struct stream){.fd = ends[0], .out = out};
+}
+
+static void start_rank(struct job *job, int32_t index, struct ends *ends)
+{
+    struct rank *rank = &job->ranks[index];
+    pid_t parent = getpid();
+
+    if (job->settings->ranks > 1) { /* a single rank writes where we would */
+        make_pipe(ends->out);
+        make_pipe(ends->err);
+    }
+    rank->pid = fork();
+    if (rank->pid < 0)
+        run_stop(RUN_STATUS_USAGE, "cannot start rank %d: %s", index, strerror(errno)); /* those started die with us */
+    if (rank->pid == 0)
+        become_rank(job, index, ends, parent);
+    setpgid(rank->pid, rank->pid);
+    rank->streams[0] = keep_end(ends->out, &job->out);
+    rank->streams[1] = keep_end(ends->err, &job->err);
+    job->running++;
+}
+
+void run_signal_ranks(const struct job *job, int number, bool ended_too)
+{
+    /* Ranks are not reaped before the end, so no process group here can be anybody else's by now. */
+    for (int32_t i = 0; i < job->settings->ranks; i++)
+        if (job->ranks[i].pid > 0 && (ended_too || !job->ranks[i].ended)) {
+            kill(-job->ranks[i].pid, number);
+            if (number == SIGKILL)
+                kill(job->ranks[i].pid, number); /* a rank that left its group */
+        }
+}
+
+/* Outlives a SIGKILL of this process, and then ends all process groups: what a rank has started does not die with its parent's parent. */
+static void start_keeper(struct job *job)
+{
+    int ends[2];
+    char byte;
+
+    make_pipe(ends);
+    job->keeper = fork();
+    if (job->keeper < 0)
+        run_stop(RUN_STATUS_USAGE, "cannot start the keeper: %s", strerror(errno));
+    if (job->keeper == 0) {
+        sigset_t all;
+        sigfillset(&all);
+        sigprocmask(SIG_SETMASK, &all, NULL);
+        setsid();
+        move_fd(ends[0], 0);
+        for (int fd = 1; fd < (int)sysconf(_SC_OPEN_MAX) && fd < 4 * RUN_RANKS_MAX; fd++)
+            close(fd);
+        while (read(0, &byte, 1) < 0 && errno == EINTR)
+            ;
+        run_signal_ranks(job, SIGKILL, true);
+        _exit(0);
+    }
+    close(ends[0]); /* ends[1] stays open for as long as this process lives */
+}
+
+static void make_id(char id[33])
+{
+    unsigned char bytes[16];
+
+    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+        run_stop(RUN_STATUS_USAGE, "no random bytes: %s", strerror(errno));
+    for (size_t i = 0; i < sizeof bytes; i++)
+        snprintf(id + 2 * i, 3, "%02x", bytes[i]);
+}
+
+/* So that no pipe of ours becomes standard output. */
+static void open_standard_files(void)
+{
+    int fd;
+
+    do
+        fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+    while (fd >= 0 && fd <= STDERR_FILENO);
+    close(fd);
+}
+
+static void prepare(struct job *job)
+{
+    static const int wanted[] = {SIGINT, SIGTERM, SIGHUP, SIGCHLD};
+    struct rlimit files;
+    sigset_t set;
+
+    open_standard_files();
+    signal(SIGCHLD, SIG_DFL);
+    signal(SIGPIPE, SIG_IGN);
+    sigemptyset(&set);
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        sigaddset(&set, wanted[i]);
+    sigprocmask(SIG_BLOCK, &set, &job->mask_before);
+    job->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    getrlimit(RLIMIT_NOFILE, &job->files_before);
+    files = job->files_before;
+    files.rlim_cur = files.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &files);
+    make_id(job->id);
+    job->ranks = calloc((size_t)job->settings->ranks, sizeof *job->ranks);
+    job->polls = calloc((size_t)job->settings->ranks * 2 + 5, sizeof *job->polls);
+    if (job->signals < 0 || !job->ranks || !job->polls)
+        run_stop(RUN_STATUS_USAGE, "cannot start: %s", strerror(errno));
+}
+
+void run_start(struct job *job)
+{
+
+    struct ends ends = {{-1, -1}, {-1, -1}, {-1, -1}, {-1, -1}};
+    cpu_set_t core;
+
+    prepare(job);
+    int cores = job->settings->bind ? pick_core(0, &core) : RUN_RANKS_MAX;
+
+    if (cores < job->settings->ranks)
+        run_stop(RUN_STATUS_USAGE, "--bind core: %d ranks, but this process may use %d cores", job->settings->ranks, cores);
+    make_pipe(ends.go);
+    /* A terminal is read here and passed on: rank 0 is not in the terminal's foreground group and would be stopped for reading it. */
+    if (isatty(STDIN_FILENO))
+        make_pipe(ends.in);
+    for (int32_t i = 0; i < job->settings->ranks; i++)
+        start_rank(job, i, &ends);
+    start_keeper(job);
+    for (int32_t i = 0; i < job->settings->ranks; i++)
+        if (write(ends.go[1], "g", 1) != 1)
+            run_stop(RUN_STATUS_USAGE, "cannot let the ranks go: %s", strerror(errno));
+    close(ends.go[0]);
+    close(ends.go[1]);
+    if (ends.in[0] >= 0) {
+        close(ends.in[0]);
+        fcntl(ends.in[1], F_SETFL, O_NONBLOCK);
+    }
+    job->input = ends.in[1];
+}

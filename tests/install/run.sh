@@ -1,0 +1,62 @@
+#!/bin/sh
+# Installs the built tree into a folder of its own, moves that folder, and builds program.c against it as a stranger would.
+# run.sh tree BUILD WORK | pkgconfig WORK SOURCE CC VERSION | package WORK SOURCE CC CMAKE VERSION
+set -eu
+what=$1
+shift
+
+# The program says the version that was installed.
+says() {
+    got=$("$1")
+    echo "$1: $got"
+    [ "$got" = "commstream $2, COMM_ERR_PEER" ]
+}
+
+case $what in
+tree)
+    build=$1 work=$2
+    rm -rf "$work"
+    mkdir -p "$work"
+    "${CMAKE:-cmake}" --install "$build" --prefix "$work/first" >"$work/install.log" || { cat "$work/install.log"; exit 1; }
+    # Nothing installed may know where it was installed, or where it was built.
+    mv "$work/first" "$work/moved"
+    ! grep -rlI -e "$work/first" -e "$build" "$work/moved" || { echo "these name a folder of the build"; exit 1; }
+    for file in comm.h libcommstream.so libcommstream.a commstream.pc commstreamConfig.cmake commstreamConfigVersion.cmake; do
+        [ -n "$(find "$work/moved" -name "$file")" ] || { echo "$file is not there"; exit 1; }
+    done
+    ;;
+pkgconfig)
+    work=$1 source=$2 cc=$3 version=$4
+    command -v pkg-config >/dev/null || { echo "skipped: pkg-config is not here"; exit 77; }
+    pc=$(find "$work/moved" -name commstream.pc)
+    PKG_CONFIG_PATH=$(dirname "$pc")
+    export PKG_CONFIG_PATH
+    libdir=$(pkg-config --variable=libdir commstream)
+    cd "$work"
+    $cc -std=c11 -Wall -Wextra -Werror $(pkg-config --cflags commstream) "$source/program.c" -o shared $(pkg-config --libs commstream)
+    LD_LIBRARY_PATH=$libdir
+    export LD_LIBRARY_PATH
+    says ./shared "$version"
+    # Without the shared library at hand the same line takes the static one.
+    rm -rf static.lib && mkdir static.lib && cp "$libdir/libcommstream.a" static.lib/
+    $cc -std=c11 $(pkg-config --cflags commstream) "$source/program.c" -o static -Lstatic.lib $(pkg-config --static --libs-only-l --libs-only-other commstream)
+    LD_LIBRARY_PATH=
+    says ./static "$version"
+    [ "$(pkg-config --modversion commstream)" = "$version" ]
+    ;;
+package)
+    work=$1 source=$2 cc=$3 cmake=$4 version=$5
+    rm -rf "$work/foreign"
+    mkdir -p "$work/foreign"
+    cp "$source/program.c" "$work/foreign/"
+    cp "$source/foreign.cmake.in" "$work/foreign/CMakeLists.txt"
+    "$cmake" -S "$work/foreign" -B "$work/foreign/build" -DCMAKE_C_COMPILER="$cc" -DCMAKE_PREFIX_PATH="$work/moved" >"$work/foreign.log" 2>&1 &&
+        "$cmake" --build "$work/foreign/build" >>"$work/foreign.log" 2>&1 || { cat "$work/foreign.log"; exit 1; }
+    says "$work/foreign/build/foreign_shared" "$version"
+    says "$work/foreign/build/foreign_static" "$version"
+    ;;
+*)
+    echo "run.sh: tree, pkgconfig or package" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,377 @@
+/*
+ * What comm-perf measures, over MPI: the library that a program would use instead. Same calls, buffers, batches, iterations and columns;
+ * see src/tools/comm_perf.c for the method. MPI's blocking and nonblocking calls are two modes here, as they are two implementations there.
+ *
+ *   mpirun -np 2 mpi_bench COLLECTIVE [--min BYTES] [--max BYTES] [--mode blocking|request|pipelined|plan|overlap] [--touch]
+ *
+ * plan: persistent collectives, where the MPI library has them (MPI 4).
+ */
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BATCHES = 15, DEPTH = 16, ALIGN = 64, CACHE_LINE = 64, FACTOR = 4, REQUESTS = 2 };
+static const size_t ROTATE_BYTES = 64u << 20;
+
+enum mode { BLOCKING, REQUEST, PIPELINED, PLAN, OVERLAP };
+static const char *const mode_names[] = {"blocking", "request", "pipelined", "plan", "overlap"};
+
+struct bench {
+    const char *name;
+    const struct collective *collective;
+    enum mode mode;
+    bool touch;
+    size_t min, max;
+    int rank, ranks;
+    /* one size */
+    int n, block;
+    size_t in_floats, out_floats, slots;
+    float *in, *out;
+    int *counts, *places;
+    MPI_Request plan[DEPTH];
+};
+enum way { CALL, START, RECORD };
+typedef void start_fn(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req);
+struct collective {
+    const char *name;
+    start_fn *start;
+    size_t requests;
+    bool gathers, scatters, sized;
+};
+
+/* The three forms of one call. Persistent ones exist from MPI 4 on; --mode plan is refused before, so the last branch is never reached
+ * there. */
+#if MPI_VERSION >= 4
+#    define RECORD_WITH(function, ...) function##_init(__VA_ARGS__, MPI_INFO_NULL, req)
+#else
+#    define RECORD_WITH(function, ...) ((void)0)
+#endif
+#define THREE_WAYS(blocking, nonblocking, ...)                                                                                             \
+    do {                                                                                                                                   \
+        if (way == CALL)                                                                                                                   \
+            blocking(__VA_ARGS__);                                                                                                         \
+        else if (way == START)                                                                                                             \
+            nonblocking(__VA_ARGS__, req);                                                                                                 \
+        else                                                                                                                               \
+            RECORD_WITH(blocking, __VA_ARGS__);                                                                                            \
+    } while (0)
+
+static void start_allreduce(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Allreduce, MPI_Iallreduce, in, out, bench->n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void start_reduce(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Reduce, MPI_Ireduce, in, out, bench->n, MPI_FLOAT, MPI_SUM, 0, MPI_COMM_WORLD);
+}
+
+static void start_broadcast(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    (void)out;
+    THREE_WAYS(MPI_Bcast, MPI_Ibcast, in, bench->n, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void start_allgather(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Allgather, MPI_Iallgather, in, bench->n, MPI_FLOAT, out, bench->n, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static void start_allgather_v(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Allgatherv, MPI_Iallgatherv, in, bench->n, MPI_FLOAT, out, bench->counts, bench->places, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static void start_reduce_scatter(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block, in, out, bench->block, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void start_barrier(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    (void)bench, (void)in, (void)out;
+    THREE_WAYS(MPI_Barrier, MPI_Ibarrier, MPI_COMM_WORLD);
+}
+
+static void start_sendrecv(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    int partner = (bench->rank ^ 1) < bench->ranks ? bench->rank ^ 1 : bench->rank;
+    if (way == CALL) {
+        MPI_Sendrecv(in, bench->n, MPI_FLOAT, partner, 0, out, bench->n, MPI_FLOAT, partner, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        return;
+    }
+    MPI_Irecv(out, bench->n, MPI_FLOAT, partner, 0, MPI_COMM_WORLD, &req[0]);
+    MPI_Isend(in, bench->n, MPI_FLOAT, partner, 0, MPI_COMM_WORLD, &req[1]);
+}
+
+static const struct collective collectives[] = {
+    {"allreduce", start_allreduce, 1, false, false, true},    {"reduce", start_reduce, 1, false, false, true},
+    {"broadcast", start_broadcast, 1, false, false, true},    {"allgather", start_allgather, 1, true, false, true},
+    {"allgather_v", start_allgather_v, 1, true, false, true}, {"reduce_scatter", start_reduce_scatter, 1, false, true, true},
+    {"barrier", start_barrier, 1, false, false, false},       {"sendrecv", start_sendrecv, 2, false, false, true},
+};
+
+/* ------------------------------------------------------------------------------------------------------------ one batch */
+static void compute(double seconds)
+{
+    volatile double sink;
+    double end = MPI_Wtime() + seconds, x = 1.0;
+    do {
+        for (int i = 0; i < 64; i++)
+            x = x * 1.0000001 + 1e-9;
+    } while (MPI_Wtime() < end);
+    sink = x;
+    (void)sink;
+}
+
+static float *in_of(const struct bench *bench, size_t call)
+{
+    return bench->in + call % bench->slots * bench->in_floats;
+}
+
+static float *out_of(const struct bench *bench, size_t call)
+{
+    return bench->out + call % bench->slots * bench->out_floats;
+}
+
+static void touch_in(const struct bench *bench, size_t call)
+{
+    volatile char *at = (volatile char *)in_of(bench, call);
+    for (size_t i = 0; i < bench->in_floats * sizeof(float); i += CACHE_LINE)
+        at[i] = 1;
+}
+
+static void touch_out(const struct bench *bench, size_t call)
+{
+    volatile char *at = (volatile char *)out_of(bench, call);
+    for (size_t i = 0; i < bench->out_floats * sizeof(float); i += CACHE_LINE)
+        (void)at[i];
+}
+
+static void start_call(const struct bench *bench, enum mode mode, size_t call, MPI_Request *req)
+{
+    if (mode == PLAN) {
+        req[0] = bench->plan[call % bench->slots];
+        MPI_Start(&req[0]);
+    } else {
+        bench->collective->start(bench, in_of(bench, call), out_of(bench, call), mode == BLOCKING ? CALL : START, req);
+    }
+}
+
+static void run_single(const struct bench *bench, enum mode mode, int iterations, double alone)
+{
+    MPI_Request req[REQUESTS];
+    int requests = (int)bench->collective->requests;
+    for (size_t i = 0; i < (size_t)iterations; i++) {
+        if (bench->touch)
+            touch_in(bench, i);
+        start_call(bench, mode, i, req);
+        if (mode == OVERLAP)
+            compute(alone);
+        if (mode != BLOCKING && requests == 1)
+            MPI_Wait(req, MPI_STATUS_IGNORE);
+        else if (mode != BLOCKING)
+            MPI_Waitall(requests, req, MPI_STATUSES_IGNORE);
+        if (bench->touch)
+            touch_out(bench, i);
+    }
+}
+
+static void run_pipelined(const struct bench *bench, int iterations)
+{
+    MPI_Request req[DEPTH * REQUESTS];
+    size_t requests = bench->collective->requests;
+    for (int i = 0; i < iterations; i++) {
+        for (size_t k = 0; bench->touch && k < DEPTH; k++)
+            touch_in(bench, k);
+        for (size_t k = 0; k < DEPTH; k++)
+            start_call(bench, PIPELINED, k, &req[k * requests]);
+        MPI_Waitall((int)(DEPTH * requests), req, MPI_STATUSES_IGNORE);
+        for (size_t k = 0; bench->touch && k < DEPTH; k++)
+            touch_out(bench, k);
+    }
+}
+
+static double run_batch(const struct bench *bench, enum mode mode, int iterations, double alone)
+{
+    size_t calls = (size_t)iterations * (mode == PIPELINED ? DEPTH : 1);
+    MPI_Barrier(MPI_COMM_WORLD);
+    double begin = MPI_Wtime();
+    if (mode == PIPELINED)
+        run_pipelined(bench, iterations);
+    else
+        run_single(bench, mode, iterations, alone);
+    double seconds = MPI_Wtime() - begin;
+    if (bench->touch) {
+        begin = MPI_Wtime();
+        for (size_t i = 0; i < calls; i++) {
+            touch_in(bench, i);
+            touch_out(bench, i);
+        }
+        seconds -= MPI_Wtime() - begin;
+    }
+    seconds /= (double)calls;
+    MPI_Allreduce(MPI_IN_PLACE, &seconds, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    return seconds;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct times {
+    double min, median, max;
+};
+
+static struct times measure(const struct bench *bench, enum mode mode, int iterations, double alone)
+{
+    double time[BATCHES];
+    (void)run_batch(bench, mode, iterations / 4 + 1, alone);
+    for (int i = 0; i < BATCHES; i++)
+        time[i] = run_batch(bench, mode, iterations, alone);
+    qsort(time, BATCHES, sizeof time[0], by_value);
+    return (struct times){time[0], time[BATCHES / 2], time[BATCHES - 1]};
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one size */
+static void *take(size_t bytes)
+{
+    void *memory = aligned_alloc(ALIGN, (bytes + ALIGN) / ALIGN * ALIGN);
+    if (!memory) {
+        fprintf(stderr, "mpi_bench: no memory for %zu bytes\n", bytes);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    return memory;
+}
+
+static void open_size(struct bench *bench, size_t bytes)
+{
+    int ranks = bench->ranks;
+    bench->n = bytes < sizeof(float) ? 1 : (int)(bytes / sizeof(float));
+    bench->block = bench->n < ranks ? 1 : bench->n / ranks;
+    if (bench->collective->scatters)
+        bench->n = bench->block * ranks;
+    bench->in_floats = (size_t)bench->n;
+    bench->out_floats = bench->in_floats * (bench->collective->gathers ? (size_t)ranks : 1);
+    bench->slots = ROTATE_BYTES / ((bench->in_floats + bench->out_floats) * sizeof(float));
+    if (bench->slots > DEPTH || bench->mode == PIPELINED)
+        bench->slots = DEPTH;
+    if (bench->slots < 1)
+        bench->slots = 1;
+    bench->in = take(bench->slots * bench->in_floats * sizeof(float));
+    bench->out = take(bench->slots * bench->out_floats * sizeof(float));
+    for (size_t i = 0; i < bench->slots * bench->in_floats; i++)
+        bench->in[i] = (float)((i % bench->in_floats + (size_t)bench->rank) % 7);
+    memset(bench->out, 0, bench->slots * bench->out_floats * sizeof(float));
+    bench->counts = take((size_t)ranks * sizeof(int));
+    bench->places = take((size_t)ranks * sizeof(int));
+    for (int r = 0; r < ranks; r++) {
+        bench->counts[r] = bench->n;
+        bench->places[r] = bench->n * r;
+    }
+    for (size_t i = 0; bench->mode == PLAN && i < bench->slots; i++)
+        bench->collective->start(bench, in_of(bench, i), out_of(bench, i), RECORD, &bench->plan[i]);
+}
+
+static void close_size(struct bench *bench)
+{
+    for (size_t i = 0; bench->mode == PLAN && i < bench->slots; i++)
+        MPI_Request_free(&bench->plan[i]);
+    free(bench->in);
+    free(bench->out);
+    free(bench->counts);
+    free(bench->places);
+}
+
+static void measure_size(struct bench *bench, size_t bytes)
+{
+    int iterations = bytes <= 4096 ? 2000 : bytes <= 262144 ? 200 : bytes <= (4u << 20) ? 20 : 4;
+    if (bench->mode == PIPELINED)
+        iterations = iterations / 4 + 1;
+    open_size(bench, bytes);
+    double alone = 0, overlap = 0;
+    if (bench->mode == OVERLAP)
+        alone = measure(bench, REQUEST, iterations, 0).median;
+    struct times time = measure(bench, bench->mode, iterations, alone);
+    if (bench->mode == OVERLAP) {
+        overlap = 100.0 * (1.0 - (time.median - alone) / alone);
+        overlap = overlap < 0 ? 0 : overlap > 100 ? 100 : overlap;
+    }
+    if (bench->rank == 0) {
+        printf("%s,mpi,%d,f32,%zu,%s,%.3f,%.3f,%.3f,%.1f\n", bench->name, bench->ranks, bytes, mode_names[bench->mode], time.min * 1e6,
+               time.median * 1e6, time.max * 1e6, overlap);
+        fflush(stdout);
+    }
+    close_size(bench);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what was asked for */
+static bool parse_mode(struct bench *bench, const char *text)
+{
+    for (size_t i = 0; i < sizeof mode_names / sizeof mode_names[0]; i++) {
+        if (!strcmp(text, mode_names[i])) {
+            bench->mode = (enum mode)i;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* NULL: all is well. Otherwise the argument that is not understood. */
+static const char *parse(struct bench *bench, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        if (!strcmp(argv[i], "--touch")) {
+            bench->touch = true;
+        } else if (!strcmp(argv[i], "--min") && *value) {
+            bench->min = strtoull(argv[++i], NULL, 10);
+        } else if (!strcmp(argv[i], "--max") && *value) {
+            bench->max = strtoull(argv[++i], NULL, 10);
+        } else if (!strcmp(argv[i], "--mode") && parse_mode(bench, value)) {
+            i++;
+        } else if (argv[i][0] != '-') {
+            bench->name = argv[i];
+        } else {
+            return argv[i];
+        }
+    }
+    for (size_t i = 0; i < sizeof collectives / sizeof collectives[0]; i++) {
+        if (!strcmp(bench->name, collectives[i].name))
+            bench->collective = &collectives[i];
+    }
+    if (!bench->collective)
+        return bench->name;
+    bool recordable = MPI_VERSION >= 4 && bench->collective->requests == 1;
+    return bench->mode == PLAN && !recordable ? "--mode plan (not in this MPI library)" : NULL;
+}
+
+int main(int argc, char **argv)
+{
+    struct bench bench = {.name = "COLLECTIVE", .mode = REQUEST, .min = 8, .max = 16u << 20};
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &bench.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &bench.ranks);
+    const char *wrong = parse(&bench, argc, argv);
+    if (wrong) {
+        if (bench.rank == 0)
+            fprintf(stderr, "mpi_bench: cannot do '%s'; usage: mpi_bench COLLECTIVE [--min BYTES] [--max BYTES] [--mode MODE] [--touch]\n",
+                    wrong);
+        MPI_Finalize();
+        return 2;
+    }
+    if (bench.rank == 0)
+        printf("collective,backend,ranks,type,bytes,mode,min_us,median_us,max_us,overlap_pct\n");
+    for (size_t bytes = bench.min > 0 ? bench.min : 1; bytes <= bench.max; bytes *= FACTOR) {
+        measure_size(&bench, bytes);
+        if (!bench.collective->sized)
+            break;
+    }
+    MPI_Finalize();
+    return 0;
+}

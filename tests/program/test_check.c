@@ -1,0 +1,207 @@
+/* Every algorithm is proved for every team size; and the checker itself must catch programs that are wrong in one step. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "algo/algo.h"
+#include "program/test_env.h"
+
+#include <malloc.h>
+#include <stdio.h>
+#include <time.h>
+
+enum { RANKS_MOST = 67 };
+
+static bool has_root(uint32_t collective)
+{
+    return collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_REDUCE;
+}
+
+static void prove(const struct algo_row *row, int32_t size, int32_t root, size_t elements)
+{
+    char text[512] = "";
+    enum comm_result result = program_check(&test_env, row->build, row->collective, size, root, elements, text, sizeof text);
+    if (result != COMM_OK)
+        fail_msg("%s/%s: %d %s", collective_name(row->collective), row->name, (int)result, text);
+}
+
+static void prove_row(const struct algo_row *row, int32_t size)
+{
+    const size_t elements[] = {0, 1, 3 * (size_t)size + 1};
+    const int32_t roots[] = {0, size / 2, size - 1};
+    for (size_t e = 0; e < (row->collective == COLLECTIVE_BARRIER ? 1 : 3); e++) {
+        for (int r = 0; r < (has_root(row->collective) ? 3 : 1); r++) {
+            if (r == 0 || roots[r] != roots[r - 1])
+                prove(row, size, roots[r], elements[e]);
+        }
+    }
+}
+
+static void every_row_is_right_for_every_team(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < algo_count; i++) {
+        const struct algo_row *row = &algo_table[i];
+        struct timespec from, to;
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        for (int32_t size = row->ranks_min; size <= RANKS_MOST && size <= row->ranks_max; size++)
+            prove_row(row, size);
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        print_message("%s/%s: %.2f s\n", collective_name(row->collective), row->name,
+                      (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9);
+        assert_int_equal(test_env_taken, 0);
+    }
+}
+
+static void groups_of_groups_are_right(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < algo_count; i++) {
+        if (algo_table[i].ranks_max == 256 && algo_table[i].collective != COLLECTIVE_REDUCE_SCATTER) {
+            prove(&algo_table[i], 129, 128, 40);
+            prove(&algo_table[i], 256, 7, 5);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ planted faults */
+enum fault { FAULT_NONE, FAULT_SWAP, FAULT_NO_RELEASE, FAULT_NO_VIEW, FAULT_PEER, FAULT_NO_EXPOSE, FAULT_NO_WAIT, FAULT_KIND, FAULT_ITEM };
+static struct {
+    program_build_fn *build;
+    enum fault fault;
+    int32_t rank;
+} planted;
+
+/* The first step with this code. A step that is turned into a LOOP does nothing. */
+static struct comm_step *first_step(struct comm_program *program, uint8_t code)
+{
+    struct comm_step *step = (struct comm_step *)(uintptr_t)program->step;
+    for (uint16_t i = 0; i < program->steps; i++) {
+        if (step[i].code == code)
+            return &step[i];
+    }
+    fail_msg("%s has no step to spoil", program->algorithm);
+    return NULL;
+}
+
+static void spoil(struct comm_program *program)
+{
+    uint16_t *peer = (uint16_t *)(uintptr_t)program->peer;
+    struct comm_step *view = planted.fault == FAULT_NO_EXPOSE ? NULL : first_step(program, STEP_VIEW);
+    uint16_t first;
+    switch (planted.fault) {
+    case FAULT_SWAP: /* of the operands */
+        first = peer[view->peer];
+        peer[view->peer] = peer[view->peer + 1];
+        peer[view->peer + 1] = first;
+        break;
+    case FAULT_NO_RELEASE:
+        first_step(program, STEP_RELEASE)->code = STEP_LOOP;
+        break;
+    case FAULT_NO_VIEW:
+        view->code = STEP_LOOP;
+        break;
+    case FAULT_PEER:
+        peer[first_step(program, STEP_EXPOSE)->peer] = (uint16_t)planted.rank;
+        break;
+    case FAULT_NO_EXPOSE:
+        first_step(program, STEP_EXPOSE)->code = STEP_LOOP;
+        break;
+    case FAULT_NO_WAIT:
+        first_step(program, STEP_REDUCE)->wait = 0;
+        break;
+    case FAULT_KIND:
+        view->src.unit ^= UNIT_PARTIAL;
+        break;
+    case FAULT_ITEM:
+        first_step(program, STEP_REDUCE)->dst.first += 1;
+        break;
+    case FAULT_NONE:
+        break;
+    }
+}
+
+static struct comm_program *build_planted(const struct comm_env *env, const struct program_spec *spec)
+{
+    struct comm_program *program = planted.build(env, spec);
+    if (program && spec->rank == planted.rank)
+        spoil(program);
+    return program;
+}
+
+static const struct algo_row *row_of(uint32_t collective, const char *name)
+{
+    for (uint32_t i = 0; i < algo_count; i++) {
+        if (algo_table[i].collective == collective && !strcmp(algo_table[i].name, name))
+            return &algo_table[i];
+    }
+    fail_msg("no %s", name);
+    return NULL;
+}
+
+static void plant(uint32_t collective, const char *name, int32_t size, enum fault fault, enum comm_result wanted)
+{
+    char text[512] = "";
+    planted.build = row_of(collective, name)->build;
+    planted.fault = fault;
+    planted.rank = 1;
+    enum comm_result result = program_check(&test_env, build_planted, collective, size, 0, 10 * (size_t)size, text, sizeof text);
+    print_message("fault %d in %s: %s\n", (int)fault, name, text);
+    assert_int_equal(result, wanted);
+    assert_int_equal(strlen(text) > 0, wanted != COMM_OK);
+    assert_int_equal(test_env_taken, 0);
+}
+
+static void planted_faults_are_caught(void **state)
+{
+    (void)state;
+    plant(COLLECTIVE_ALLREDUCE, "slices", 4, FAULT_NONE, COMM_OK);
+    plant(COLLECTIVE_ALLREDUCE, "read_all", 4, FAULT_SWAP, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "slices", 4, FAULT_SWAP, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "slices", 4, FAULT_NO_RELEASE, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "slices", 18, FAULT_NO_RELEASE, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "slices", 4, FAULT_NO_VIEW, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "slices", 4, FAULT_PEER, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "slices", 4, FAULT_NO_EXPOSE, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "slices", 4, FAULT_ITEM, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "doubling", 5, FAULT_NO_VIEW, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "doubling", 5, FAULT_PEER, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "doubling", 5, FAULT_KIND, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "read_all", 3, FAULT_NO_WAIT, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_REDUCE, "slices", 4, FAULT_NO_WAIT, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_REDUCE, "read_all", 4, FAULT_NO_EXPOSE, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLGATHER, "pipeline", 4, FAULT_NO_VIEW, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_BARRIER, "doubling", 5, FAULT_NO_VIEW, COMM_ERR_CORRUPT);
+}
+
+static void no_memory_is_told(void **state)
+{
+    (void)state;
+    const struct algo_row *row = row_of(COLLECTIVE_ALLREDUCE, "slices");
+    char text[256];
+    for (long takes = 0; takes < 40; takes++) {
+        test_env_left = takes;
+        enum comm_result result = program_check(&test_env, row->build, row->collective, 3, 0, 10, text, sizeof text);
+        test_env_left = -1;
+        assert_int_not_equal(result, COMM_OK);
+        assert_int_equal(test_env_taken, 0);
+    }
+}
+
+int main(void)
+{
+    /* The checker takes and gives megabytes for each proof. */
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_row_is_right_for_every_team),
+        cmocka_unit_test(groups_of_groups_are_right),
+        cmocka_unit_test(planted_faults_are_caught),
+        cmocka_unit_test(no_memory_is_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

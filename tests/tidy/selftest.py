@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""A tidy that cannot fail is worthless: each rule gets one planted offence that it alone must find, and a clean tree in which none finds
+anything. `selftest.py [CC]` also compiles an object that calls malloc, for the gate on imports."""
+import os
+import subprocess
+import sys
+import tempfile
+
+import imports
+import tidy
+
+DOC = "/* Gives the number back to whoever asked for it, from any thread. */\n"
+CLEAN = {
+    "src/core/CMakeLists.txt": "add_subdirectory(api)\n",
+    "src/core/api/CMakeLists.txt": "target_sources(x PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/call.c)\n",
+    "src/core/api/call.c": '#include "api/call.h"\n#include "timeline/queue.h"\n#include "base/log.h"\n#include <string.h>\n\n'
+                           'int operand(int x);\n\nint f(int x)\n{\n    return operand(x) + (int)strlen("strcpy(");\n}\n',
+    "include/commstream/x.h": f"{DOC}COMM_MUST int comm_x(void);\n",
+    "examples/CMakeLists.txt": "add_executable(hello hello.c)\n",
+    "examples/hello.c": "#include <commstream/comm.h>\n\nint main(void)\n{\n    return 0;\n}\n",
+    "tests/contract/CMakeLists.txt": "comm_test(contract lines.c)\n",
+    "tests/contract/lines.c": "static void contract_1_1(void **state)\n{\n    (void)state;\n}\n",
+    "CMakeLists.txt": "target_include_directories(a PUBLIC include)\n",
+}
+
+
+def body(lines):
+    return "int f(void)\n{\n" + "    g();\n" * (lines - 3) + "}\n"
+
+
+C = "src/core/api/call.c"
+# rule, path, text that offends
+OFFENCES = [
+    ("includes", C, '#include "wire/wire.h"\n'),
+    ("includes", C, '#  include "shm/segment.h"\n'),
+    ("includes", C, '#include "call.h"\n'),
+    ("includes", "src/core/base/log.h", '#include "data/data.h"\n'),
+    ("includes", "src/core/timeline/queue.h", '#include "data/data.h"\n'),
+    ("includes", "src/shm/segment.h", '#include "engine/engine.h"\n'),
+    ("includes", "src/core/bucket/bucket.h", '#include "api/api.h"\n'),
+    ("includes", "src/core/attic/old.h", "int x;\n"),
+    ("includes", "examples/hello.c", '#include "data/data.h"\n'),
+    ("function-length", C, body(71)),
+    ("function-length", C, "static inline int f(int x) {\n" + "    g();\n" * 70 + "}\n"),
+    ("function-length", C, "#if A\nint f(void)\n{\n#else\nint h(void)\n{\n#endif\n" + "    g();\n" * 70 + "}\n"),
+    ("file-length", C, "int x;\n" * 1001),
+    ("columns", C, "int " + "x" * 140 + ";\n"),
+    ("documented", "include/commstream/x.h", "COMM_MUST int comm_x(void);\n"),
+    ("documented", "include/commstream/x.h", f"{DOC}\nCOMM_MUST int comm_x(void);\n"),
+    ("documented", "include/commstream/x.h", "/* x */\nCOMM_API void comm_x(void);\n"),
+    ("documented", "include/commstream/x.h", f"{DOC}COMM_MUST int comm_x(void);\nCOMM_API void comm_y(int a,\n    int b);\n"),
+    ("blanks", C, "int x; \n"),
+    ("blanks", C, "int x;"),
+    ("blanks", "docs/page.md", "text\t\n"),
+    ("tabs", C, "int\tx;\n"),
+    ("listed", "src/core/api/other.c", "int x;\n"),
+    ("listed", "examples/hell.c", "int x;\n"),
+    ("contract", "docs/contract.md", "| 1.1 | Work is ordered. | `contract_1_1` |\n| 1.2 | So are others. | `contract_1_2` |\n"),
+    ("contract", "docs/contract.md", "| 1.1 | Work is ordered. | some day |\n"),
+    ("include-path", "CMakeLists.txt", "target_include_directories(a PUBLIC include/commstream)\n"),
+    ("include-path", "cmake/x.pc.in", "Cflags: -I${prefix}/include/commstream\n"),
+]
+OFFENCES += [("banned", C, f"int f(void)\n{{\n    {name}(a);\n}}\n") for name in tidy.BANNED]
+OFFENCES += [("unfinished", C, f"/* {word}: later */\n") for word in tidy.UNFINISHED]
+FINE = [
+    ("docs/contract.md", "| 1.1 | Work is ordered. | `contract_1_1` |\n| 1.2 | Not these. | not built yet |\n"),
+    (C, body(70)),
+    (C, "int x;\n" * 1000),
+    (C, "int " + "x" * 135 + ";\n"),
+    (C, "static const struct a t[] = {\n" + "    {f(1)},\n" * 100 + "};\n"),
+    (C, "int f(void)\n{\n    return p->system(1) + operand(2) + g.rand(3);\n}\n"),
+]
+
+
+def found(tree):
+    return {rule for rule, check in tidy.RULES.items() if list(check(tree))}
+
+
+def main():
+    wrong = []
+    if found(CLEAN):
+        wrong.append(f"the clean tree offends {sorted(found(CLEAN))}")
+    for rule, path, text in OFFENCES:
+        got = found({**CLEAN, path: text})
+        if got != {rule}:
+            wrong.append(f"{path!r} {text[:60]!r}: wanted {rule}, found {sorted(got)}")
+    for path, text in FINE:
+        if found({**CLEAN, path: text}):
+            wrong.append(f"{text[:60]!r}: offends {sorted(found({**CLEAN, path: text}))}")
+    if not list(tidy.warn_file_length({C: "int x;\n" * 601})):
+        wrong.append("601 lines: no warning")
+    law = dict(tidy.LAW)
+    tidy.LAW["data"] = {"algo"}
+    if "cycles" not in found(CLEAN):
+        wrong.append("a cycle in the law: not found")
+    tidy.LAW.clear()
+    tidy.LAW.update(law)
+    untested = set(tidy.RULES) - {rule for rule, _, _ in OFFENCES} - {"cycles"}
+    if untested:
+        wrong.append(f"rules without an offence: {sorted(untested)}")
+
+    table = "extern const struct comm_env env_posix;\nextern const struct wire_class wire_shm;\n"
+    if imports.offences({"memcpy", "env_posix", "wire_shm", "__stack_chk_fail", "__asan_init"}, table):
+        wrong.append("the gate on imports refuses what is allowed")
+    if imports.offences({"malloc", "errno", "__tls_get_addr", "wire_tcp", "memcpy"}, table) != ["__tls_get_addr", "errno", "malloc", "wire_tcp"]:
+        wrong.append("the gate on imports lets something through")
+    if len(sys.argv) > 1:
+        wrong += compiled(sys.argv[1])
+    for line in wrong:
+        print("selftest:", line)
+    print(f"selftest: {len(OFFENCES)} planted, {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+def compiled(cc):
+    """Two objects of which one defines what the other calls, and one that calls malloc."""
+    with tempfile.TemporaryDirectory() as folder:
+        texts = {"a": "int b(void); int a(void) { return b(); }", "b": "int b(void) { return 1; }",
+                 "m": "#include <stdlib.h>\nvoid *m(void) { return malloc(7); }"}
+        for name, text in texts.items():
+            with open(os.path.join(folder, name + ".c"), "w", encoding="utf-8") as file:
+                file.write(text + "\n")
+            subprocess.run([*cc.split(), "-c", os.path.join(folder, name + ".c"), "-o", os.path.join(folder, name + ".o")], check=True)
+
+        def undefined(names):
+            return imports.undefined_of("ld", "nm", [os.path.join(folder, name + ".o") for name in names])
+        wrong = []
+        if imports.offences(undefined("ab"), ""):
+            wrong.append("a call from one object to another counts as an import")
+        if imports.offences(undefined("abm"), "") != ["malloc"]:
+            wrong.append("malloc in an object is not found")
+        return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())

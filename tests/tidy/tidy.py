@@ -1,0 +1,290 @@
+#!/usr/bin/env python3
+"""What every file of this tree keeps to, checked by reading it: `tidy.py ROOT` prints `path:line: rule: what` and exits 1.
+
+Each rule is a function (tree) -> findings; selftest.py plants one offence per rule and wants it found. The tree is a dict of path -> text,
+so that a rule never touches the disk.
+"""
+import os
+import re
+import sys
+
+COLUMNS = 140
+FUNCTION_LINES = 70
+FILE_LINES_WARN, FILE_LINES = 600, 1000
+DOC_WORDS = 6
+
+# Who may include whom. No cycles; every room may include base; nobody includes a backend.
+LAW = {
+    "api": {"timeline", "message", "team", "engine", "data"},
+    "engine": {"timeline", "message", "program", "algo", "team", "wire", "data"},
+    "algo": {"program", "data"},
+    "program": {"data", "wire"},
+    "message": {"wire", "data"},
+    "timeline": set(),
+    "team": {"wire"},
+    "wire": {"data"},
+    "data": set(),
+    "net": {"wire", "data"},
+    "shm": {"wire", "data"},
+    "cuda": {"wire", "data"},
+    "bucket": set(),
+    "tools": set(),
+    "base": set(),
+}
+BANNED = ("strcpy", "strcat", "sprintf", "gets", "strtok", "alloca", "system", "atoi", "rand")
+UNFINISHED = ("TO" + "DO", "FIX" + "ME", "X" * 3, "HA" + "CK")
+
+INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.M)
+COMMENT_OR_TEXT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
+
+
+def is_c(path):
+    return path.endswith((".c", ".h", ".cpp"))
+
+
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
+
+
+def bare(text):
+    """The text with comments and literals blanked, every newline in its place."""
+    def blank(match):
+        got = match.group(0)
+        if got[0] == "/":
+            return re.sub(r"[^\n]", " ", got)
+        return got[0] + re.sub(r"[^\n]", "_", got[1:-1]) + got[-1]
+    return COMMENT_OR_TEXT.sub(blank, text)
+
+
+def room_of(path):
+    parts = path.split("/")
+    if parts[0] != "src" or len(parts) < 3:
+        return None
+    return parts[2] if parts[1] == "core" and len(parts) > 3 else parts[1]
+
+
+def check_includes(tree):
+    for path, text in tree.items():
+        if not is_c(path):
+            continue
+        room = room_of(path)
+        if room is None:
+            if path.startswith("examples/"):
+                for found in INCLUDE.finditer(text):
+                    if found.group(1).split("/")[0] in LAW:
+                        yield path, line_of(text, found.start()), f"an example includes the room of {found.group(1)}"
+            continue
+        if room not in LAW:
+            yield path, 1, f"room '{room}' is not in the include law"
+            continue
+        for found in INCLUDE.finditer(text):
+            other = found.group(1).split("/")[0]
+            line = line_of(text, found.start())
+            if "/" not in found.group(1) or other not in LAW:
+                yield path, line, f'"{found.group(1)}" does not name its room'
+            elif other != room and other != "base" and other not in LAW[room]:
+                yield path, line, f"{room} may not include {other}"
+
+
+def check_cycles(tree):
+    """The law itself has no cycle; base includes nothing of ours."""
+    done, walk = set(), []
+
+    def visit(room):
+        if room in walk:
+            return walk[walk.index(room):] + [room]
+        if room in done:
+            return None
+        walk.append(room)
+        for other in LAW[room]:
+            cycle = visit(other)
+            if cycle:
+                return cycle
+        walk.pop()
+        done.add(room)
+        return None
+
+    for room in LAW:
+        cycle = visit(room)
+        if cycle:
+            yield "tests/tidy/tidy.py", 1, "the include law has a cycle: " + " -> ".join(cycle)
+            return
+
+
+def functions(text):
+    """(name, first line, last line) of each function body, by braces at depth 0 behind a parameter list."""
+    text = re.sub(r'extern "_*" *\{', lambda m: " " * len(m.group(0)), bare(text).replace('extern "C"', 'extern "_"'))
+    text = re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group(0)), text, flags=re.M)
+    depth, start, statement, name = 0, None, 0, "?"
+    for at, char in enumerate(text):
+        if char == "{":
+            if depth == 0:
+                head = text[statement:at]
+                called = re.search(r"(\w+)\s*\(", head)
+                if called and "=" not in head and head.rstrip().endswith(")"):
+                    start, name = statement + len(head) - len(head.lstrip()), called.group(1)
+            depth += 1
+        elif char == "}":
+            # Alternatives of the preprocessor may leave a brace open; a brace in the first column always closes what is outermost.
+            depth = 0 if at == 0 or text[at - 1] == "\n" else max(0, depth - 1)
+            if depth == 0:
+                if start is not None:
+                    yield name, line_of(text, start), line_of(text, at)
+                start, statement = None, at + 1
+        elif char == ";" and depth == 0:
+            statement = at + 1
+
+
+def check_function_length(tree):
+    for path, text in tree.items():
+        if is_c(path):
+            for name, first, last in functions(text):
+                if last - first + 1 > FUNCTION_LINES:
+                    yield path, first, f"{name} has {last - first + 1} lines; at most {FUNCTION_LINES}"
+
+
+def check_file_length(tree):
+    for path, text in tree.items():
+        if is_c(path) and text.count("\n") > FILE_LINES:
+            yield path, FILE_LINES, f"{text.count(chr(10))} lines; at most {FILE_LINES}"
+
+
+def warn_file_length(tree):
+    for path, text in tree.items():
+        if is_c(path) and FILE_LINES_WARN < text.count("\n") <= FILE_LINES:
+            yield path, FILE_LINES_WARN, f"{text.count(chr(10))} lines; better at most {FILE_LINES_WARN}"
+
+
+def check_banned(tree):
+    call = re.compile(r"(?<![\w.>])(" + "|".join(BANNED) + r")\s*\(")
+    for path, text in tree.items():
+        if is_c(path):
+            for found in call.finditer(bare(text)):
+                yield path, line_of(text, found.start()), f"{found.group(1)} is banned"
+
+
+def check_columns(tree):
+    for path, text in tree.items():
+        if is_c(path):
+            for number, line in enumerate(text.split("\n"), 1):
+                if len(line) > COLUMNS:
+                    yield path, number, f"{len(line)} columns; at most {COLUMNS}"
+
+
+def public_calls(text):
+    """(name, offset) of each function that a public header declares."""
+    clean = bare(text)
+    for found in re.finditer(r"^COMM_(?:MUST|API)\s+[^;(]*?(\w+)\s*\(", clean, re.M):
+        yield found.group(1), found.start()
+
+
+def check_documented(tree):
+    for path, text in tree.items():
+        if not path.startswith("include/commstream/"):
+            continue
+        for name, at in public_calls(text):
+            above = text[:at]
+            comment = above[above.rfind("/*"):] if above.endswith("*/\n") else ""
+            if len(re.findall(r"\w+", comment)) < DOC_WORDS:
+                yield path, line_of(text, at), f"{name} has no comment of its own directly above"
+
+
+def check_unfinished(tree):
+    word = re.compile(r"\b(" + "|".join(UNFINISHED) + r")\b")
+    for path, text in tree.items():
+        for found in word.finditer(text):
+            yield path, line_of(text, found.start()), f"the word {found.group(1)}"
+
+
+def check_blanks(tree):
+    for path, text in tree.items():
+        for number, line in enumerate(text.split("\n"), 1):
+            if line != line.rstrip():
+                yield path, number, "blanks at the end of the line"
+        if text and not text.endswith("\n"):
+            yield path, text.count("\n") + 1, "no newline at the end"
+
+
+def check_tabs(tree):
+    for path, text in tree.items():
+        if is_c(path) and "\t" in text:
+            yield path, line_of(text, text.index("\t")), "a tab"
+
+
+def check_listed(tree):
+    """Every source is named, by its path from there, in a CMakeLists.txt of its folder or of one above."""
+    for path in tree:
+        if not path.endswith((".c", ".cpp")):
+            continue
+        parts = path.split("/")
+        for depth in range(len(parts)):
+            listing = tree.get("/".join(parts[:depth] + ["CMakeLists.txt"]), "")
+            if re.search(r"(?<![\w.-])" + re.escape("/".join(parts[depth:])) + r"(?![\w.])", listing):
+                break
+        else:
+            yield path, 1, "no CMakeLists.txt lists it"
+
+
+def check_include_path(tree):
+    """The header folder itself is never on the include path: <event.h> must stay somebody else's."""
+    for path, text in tree.items():
+        if path.endswith(("CMakeLists.txt", ".cmake", ".pc.in")):
+            found = re.search(r"include_directories[^)]*include/commstream|-I\S*include\S*/commstream", text)
+            if found:
+                yield path, line_of(text, found.start()), "include/commstream on the include path"
+
+
+def check_contract(tree):
+    """Each test that docs/contract.md names for a rule is there, as a word in a file of tests/."""
+    page = tree.get("docs/contract.md", "")
+    words = set()
+    for path, text in tree.items():
+        if path.startswith("tests/") and (path.endswith(".c") or path.endswith("CMakeLists.txt")):
+            words.update(re.findall(r"\b(?:contract_\d+_\d+\w*|tidy_\w+)", text))
+    for found in re.finditer(r"^\| *(\d+\.\d+) .*\| *([^|]*?) *\|$", page, re.M):
+        names = re.findall(r"`(\w+)`", found.group(2))
+        if not names and found.group(2) != "not built yet":
+            yield "docs/contract.md", line_of(page, found.start()), f"rule {found.group(1)} names neither a test nor 'not built yet'"
+        for name in names:
+            if not any(word == name or word.startswith(name + "_") for word in words):
+                yield "docs/contract.md", line_of(page, found.start()), f"no test is called {name}"
+
+
+RULES = {
+    "includes": check_includes, "cycles": check_cycles, "function-length": check_function_length, "file-length": check_file_length,
+    "banned": check_banned, "columns": check_columns, "documented": check_documented, "unfinished": check_unfinished,
+    "blanks": check_blanks, "tabs": check_tabs, "listed": check_listed, "include-path": check_include_path, "contract": check_contract,
+}
+
+
+def read_tree(root):
+    tree = {}
+    for folder, folders, files in os.walk(root):
+        folders[:] = [f for f in folders if not f.startswith(("build", ".git")) and f != "__pycache__"]
+        for name in files:
+            if name.endswith((".c", ".h", ".cpp", ".cmake", ".in", ".md", ".py", ".sh", ".awk")) or name in ("CMakeLists.txt", "dev"):
+                path = os.path.join(folder, name)
+                with open(path, encoding="utf-8") as file:
+                    tree[os.path.relpath(path, root).replace(os.sep, "/")] = file.read()
+    return tree
+
+
+def main():
+    root = sys.argv[1] if len(sys.argv) > 1 else "."
+    tree = read_tree(root)
+    if not any(path.startswith("src/") for path in tree):
+        print(f"tidy: no sources under {root}")
+        return 2
+    for path, line, what in warn_file_length(tree):
+        print(f"{path}:{line}: warning: {what}")
+    count = 0
+    for rule, check in RULES.items():
+        for path, line, what in check(tree):
+            print(f"{path}:{line}: {rule}: {what}")
+            count += 1
+    print(f"tidy: {len(tree)} files, {len(RULES)} rules, {count} offences")
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

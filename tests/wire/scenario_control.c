@@ -1,0 +1,154 @@
+#define _GNU_SOURCE
+#include "wire/scenarios.h"
+
+#include <string.h>
+
+static uint16_t all_peers(const struct rank *r, uint16_t *peers)
+{
+    uint16_t n = 0;
+    for (int32_t i = 0; i < r->size; i++)
+        if (i != r->rank)
+            peers[n++] = (uint16_t)i;
+    return n;
+}
+
+/* The last note of each sort of everybody arrives; what arrives is never torn; a newer one replaces an older. */
+void scenario_notes(struct rank *r)
+{
+    enum { NOTES = 300 };
+    const struct comm_env *env = wire_default_env();
+    uint16_t peers[RANKS_MAX], n = all_peers(r, peers);
+    uint32_t last[RANKS_MAX][WIRE_NOTE_SORTS] = {{0}}, finished = 0;
+    int64_t end = env->now(env) + INT64_C(20000000000);
+    for (uint32_t i = 1; i <= NOTES || finished < (uint32_t)n * WIRE_NOTE_SORTS; i++) {
+        uint32_t word[12], sort = i % WIRE_NOTE_SORTS;
+        for (uint32_t k = 0; k < 12; k++)
+            word[k] = i * 16 + k;
+        struct wire_span span = {word, 4 + i % 45};
+        struct wire_expose e = {
+            .key = wire_key_of(i, 7, sort), .fingerprint = i, .flags = WIRE_NOTE, .peers = peers, .npeers = n, .nspans = 1, .spans = &span};
+        if (i <= NOTES)
+            CHECK(r->wire_class->expose(r->ch, &e) == WIRE_DONE);
+        struct wire_event event[8];
+        uint32_t got = r->wire_class->advance(r->ch, event, 8);
+        r->wire_class->flush(r->ch);
+        for (uint32_t k = 0; k < got; k++) {
+            uint32_t number = wire_key_seq(event[k].key), said[12];
+            CHECK(event[k].kind == WIRE_EVENT_ANNOUNCED && event[k].result == WIRE_NOTE && event[k].tag == number);
+            CHECK(wire_key_edge(event[k].key) == number % WIRE_NOTE_SORTS && wire_key_round(event[k].key) == 7);
+            CHECK(event[k].bytes == 4 + number % 45 && number > last[event[k].peer][number % WIRE_NOTE_SORTS]);
+            memcpy(said, event[k].note, event[k].bytes);
+            for (uint32_t m = 0; m < event[k].bytes / 4; m++)
+                CHECK(said[m] == number * 16 + m);
+            last[event[k].peer][number % WIRE_NOTE_SORTS] = number;
+            finished += number + WIRE_NOTE_SORTS > NOTES;
+        }
+        CHECK(env->now(env) < end);
+        if (!got && i > NOTES)
+            env->relax(env, true);
+    }
+    rank_meet(r);
+}
+
+/* One compare-and-swap has one winner, and everybody reads the same; published calls are readable by all. */
+void scenario_board(struct rank *r)
+{
+    uint64_t none = 0, mine = 1 + (uint64_t)r->rank;
+    CHECK(r->ch->board && r->ch->calls && r->ch->peer_calls[r->rank] == r->ch->calls);
+    struct wire_call *call = &r->ch->calls[5 % (2 * r->ch->caps.window)];
+    call->root = 40 + r->rank;
+    call->n = 1000;
+    atomic_store_explicit(&call->seq, 5, memory_order_release);
+    rank_meet(r);
+    if (atomic_compare_exchange_strong(&r->ch->board->cause, &none, mine))
+        atomic_fetch_add(&r->shared->word[0], 1);
+    rank_meet(r);
+    uint64_t cause = atomic_load(&r->ch->board->cause);
+    CHECK(atomic_load(&r->shared->word[0]) == 1 && cause >= 1 && cause <= (uint64_t)r->size);
+    uint64_t seen = 0;
+    if (r->rank == 0)
+        atomic_store(&r->shared->word[1], cause);
+    rank_meet(r);
+    seen = atomic_load(&r->shared->word[1]);
+    CHECK(seen == cause);
+    for (int32_t i = 0; i < r->size; i++) {
+        const struct wire_call *theirs = &r->ch->peer_calls[i][5 % (2 * r->ch->caps.window)];
+        CHECK(atomic_load_explicit(&theirs->seq, memory_order_acquire) == 5 && theirs->root == 40 + i && theirs->n == 1000);
+    }
+    rank_meet(r);
+}
+
+/* Another fingerprint or length is told to whoever looks, before one byte of his is written: at once and when it comes later, inline and
+ * not. */
+void scenario_mismatch(struct rank *r)
+{
+    uint16_t peers[RANKS_MAX], n = all_peers(r, peers);
+    unsigned char data[1000], land[1000];
+    memset(data, 1, sizeof data);
+    for (uint32_t seq = 1; seq <= 16; seq++) {
+        size_t bytes = seq & 1 ? 24 : 1000;
+        bool once = seq & 2, late = seq & 4, length = seq & 8;
+        uint16_t edge = once ? WIRE_ONCE | WIRE_TO_ALL : WIRE_TO_ALL;
+        struct wire_span span = {data, bytes};
+        struct wire_expose e = {
+            .key = wire_key_of(seq, 0, 1), .fingerprint = 100, .edge = edge, .peers = peers, .npeers = n, .nspans = 1, .spans = &span};
+        struct wire_look l = {
+            .key = e.key, .fingerprint = length ? 100 : 99, .edge = edge, .land = land, .bytes = bytes - (length ? 8 : 0), .cookie = seq};
+        if (r->rank == 0 && !late)
+            CHECK(rank_expose(r, &e) == WIRE_DONE);
+        rank_meet(r);
+        if (r->rank) {
+            memset(land, 0x55, sizeof land);
+            int32_t result = r->wire_class->view(r->ch, &l);
+            CHECK(result == (late ? WIRE_PENDING : WIRE_MISMATCH));
+            rank_meet(r);
+            CHECK(!late || rank_await(r, seq) == WIRE_MISMATCH);
+            for (size_t i = 0; i < sizeof land; i++)
+                CHECK(land[i] == 0x55);
+        } else {
+            rank_meet(r);
+            CHECK(!late || rank_expose(r, &e) == WIRE_DONE);
+        }
+        r->wire_class->release(r->ch, seq, NULL);
+        r->wire_class->flush(r->ch);
+        rank_meet(r);
+    }
+}
+
+/* Channels come and go; the memory of those that all left is used again, and stale keys are never taken for new ones. */
+void scenario_reuse(struct rank *r)
+{
+    struct wire_channel *first = r->ch;
+    uint16_t peers[RANKS_MAX], n = all_peers(r, peers);
+    unsigned char data[5000], land[5000];
+    for (uint32_t turn = 0; turn < 40; turn++) {
+        r->ch = rank_join(r, 100 + turn, &r->limits);
+        for (uint32_t seq = 1; seq <= 3; seq++) {
+            size_t bytes = seq == 3 ? sizeof data : 16;
+            memset(data, (int)(turn + seq + (uint32_t)r->rank), sizeof data);
+            struct wire_span span = {data, bytes};
+            struct wire_expose e = {.key = wire_key_of(seq, 0, 0),
+                                    .fingerprint = 3,
+                                    .edge = seq == 2 ? WIRE_TO_ALL : WIRE_ONCE | WIRE_TO_ALL,
+                                    .peers = peers,
+                                    .npeers = n,
+                                    .nspans = 1,
+                                    .spans = &span};
+            CHECK(rank_expose(r, &e) == WIRE_DONE);
+            for (uint16_t i = 0; i < n; i++) {
+                struct wire_look l = {
+                    .key = e.key, .fingerprint = 3, .edge = e.edge, .peer = peers[i], .land = land, .bytes = bytes, .cookie = i};
+                CHECK(rank_look(r, &l) == WIRE_DONE);
+                for (size_t k = 0; k < bytes; k++)
+                    CHECK(land[k] == (unsigned char)(turn + seq + peers[i]));
+            }
+            r->wire_class->release(r->ch, seq, NULL);
+            r->wire_class->flush(r->ch);
+        }
+        if (turn % 3 == 1)
+            r->wire_class->leave(r->ch, WIRE_ABORT);
+        r->wire_class->leave(r->ch, WIRE_CLOSE);
+    }
+    r->ch = first;
+    rank_meet(r);
+}

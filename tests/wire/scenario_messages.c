@@ -1,0 +1,163 @@
+#define _GNU_SOURCE
+#include "wire/scenarios.h"
+
+#include <string.h>
+
+/* Every rank sends `count` messages to every other one, and takes what arrives in an order of its own. */
+struct arrived {
+    uint32_t peer, state; /* 1 announced, 2 asked for, 3 done */
+    wire_key key;
+    uint64_t bytes, take;
+    unsigned char *land;
+};
+struct box {
+    struct rank *r;
+    uint32_t count, taken, sent[RANKS_MAX], seen[RANKS_MAX], sends_done, sends_all, held;
+    struct arrived *list; /* [peer * count + number - 1] */
+    unsigned char **out;
+};
+
+static uint64_t message_bytes(uint32_t from, uint32_t to, uint32_t number)
+{
+    static const uint64_t sizes[] = {0, 8, 40, 41, 1000, 4096, 4097, 20000, 65536, 65537, 300000};
+    return sizes[(from * 5 + to * 3 + number * 7) % 11];
+}
+static unsigned char message_byte(uint32_t from, uint32_t number, uint64_t i)
+{
+    return (unsigned char)(from * 17 + number * 5 + i * 3 + (i >> 10));
+}
+
+static bool send_one(struct box *b, uint32_t to)
+{
+    struct rank *r = b->r;
+    if (b->sent[to] == b->count)
+        return false;
+    uint32_t number = b->sent[to] + 1;
+    uint64_t bytes = message_bytes((uint32_t)r->rank, to, number);
+    unsigned char **out = &b->out[to * b->count + number - 1];
+    if (!*out) {
+        *out = malloc(bytes + 1);
+        for (uint64_t i = 0; i < bytes; i++)
+            (*out)[i] = message_byte((uint32_t)r->rank, number, i);
+    }
+    uint16_t peer = (uint16_t)to;
+    struct wire_span span = {*out, bytes};
+    struct wire_expose e = {.key = wire_key_of(number, number % 3, 0),
+                            .fingerprint = number * 3,
+                            .flags = WIRE_MESSAGE,
+                            .peers = &peer,
+                            .npeers = 1,
+                            .nspans = 1,
+                            .spans = &span,
+                            .cookie = UINT64_C(1) << 40 | (to * b->count + number - 1)};
+    int32_t result = r->wire_class->expose(r->ch, &e);
+    CHECK(result >= 0);
+    if (result == WIRE_AGAIN)
+        return false;
+    b->sent[to]++;
+    CHECK(result == WIRE_DONE || bytes > 40);
+    if (result == WIRE_DONE) { /* its bytes are ours again */
+        memset(*out, 0xee, bytes);
+        b->sends_done++;
+    }
+    return true;
+}
+
+static void arrived_done(struct box *b, struct arrived *a)
+{
+    CHECK(a->state == 2 || a->state == 1);
+    uint32_t number = wire_key_seq(a->key);
+    for (uint64_t i = 0; i < a->take; i++)
+        CHECK(a->land[i] == message_byte(a->peer, number, i));
+    for (uint64_t i = a->take; i < a->bytes; i++)
+        CHECK(a->land[i] == 0xaa);
+    free(a->land);
+    a->state = 3;
+    b->taken++;
+}
+
+static void take_some(struct box *b)
+{
+    struct rank *r = b->r;
+    uint32_t all = b->count * (uint32_t)r->size, start = (uint32_t)(rank_random(r) % all);
+    /* Hold many back, so that eager slots and grants run out; take all once nothing more can come. */
+    for (uint32_t i = 0; i < all && b->held > 20 + rank_random(r) % 20; i++) {
+        struct arrived *a = &b->list[(start + i) % all];
+        if (a->state != 1)
+            continue;
+        uint32_t way = wire_key_seq(a->key) % 5;
+        a->take = way == 4 ? 0 : way == 3 ? a->bytes / 2 : a->bytes;
+        if (!a->land) {
+            a->land = malloc(a->bytes + 1);
+            memset(a->land, 0xaa, a->bytes);
+        }
+        struct wire_look l = {.key = a->key,
+                              .fingerprint = wire_key_seq(a->key) * 3,
+                              .flags = (uint16_t)(WIRE_MESSAGE | (way == 4 ? WIRE_DISCARD : 0)),
+                              .peer = a->peer,
+                              .land = way == 4 ? NULL : a->land,
+                              .bytes = a->take,
+                              .cookie = (uint64_t)(a - b->list)};
+        int32_t result = r->wire_class->view(r->ch, &l);
+        CHECK(result >= 0);
+        if (result == WIRE_AGAIN)
+            continue;
+        b->held--;
+        if (result == WIRE_DONE)
+            arrived_done(b, a);
+        else
+            a->state = 2;
+    }
+}
+
+static void handle(struct box *b, const struct wire_event *e)
+{
+    if (e->kind == WIRE_EVENT_DONE && e->cookie >> 40) {
+        uint32_t index = (uint32_t)e->cookie, to = index / b->count, number = index % b->count + 1;
+        memset(b->out[index], 0xee, message_bytes((uint32_t)b->r->rank, to, number));
+        b->sends_done++;
+    } else if (e->kind == WIRE_EVENT_DONE) {
+        CHECK(e->result == WIRE_DONE);
+        arrived_done(b, &b->list[e->cookie]);
+    } else {
+        uint32_t from = (uint32_t)e->peer, number = ++b->seen[from];
+        CHECK(e->result == WIRE_MESSAGE && wire_key_seq(e->key) == number && wire_key_round(e->key) == number % 3); /* in order per pair */
+        CHECK(e->tag == number * 3 && e->bytes == message_bytes(from, (uint32_t)b->r->rank, number));
+        b->list[from * b->count + number - 1] = (struct arrived){.peer = from, .state = 1, .key = e->key, .bytes = e->bytes};
+        b->held++;
+    }
+}
+
+void scenario_messages(struct rank *r)
+{
+    const struct comm_env *env = wire_default_env();
+    uint32_t size = (uint32_t)r->size;
+    struct box b = {.r = r, .count = r->variant ? (uint32_t)r->variant : 400};
+    b.list = calloc(b.count * size, sizeof *b.list);
+    b.out = calloc(b.count * size, sizeof *b.out);
+    b.sends_all = b.count * (size - 1);
+    int64_t end = env->now(env) + INT64_C(60000000000);
+    while (b.sends_done < b.sends_all || b.taken < b.sends_all) {
+        for (uint32_t i = 1; i < size; i++)
+            for (uint64_t k = rank_random(r) % 8; k && send_one(&b, (uint32_t)(r->rank + (int32_t)i) % size); k--)
+                ;
+        rank_pass(r);
+        for (uint32_t i = 0; i < r->events; i++)
+            handle(&b, &r->event[i]);
+        r->events = 0;
+        uint32_t announced = 0;
+        for (uint32_t i = 0; i < size; i++)
+            announced += b.seen[i];
+        if (announced == b.sends_all)
+            b.held += 1000; /* nothing more comes: hold nothing back */
+        take_some(&b);
+        if (announced == b.sends_all)
+            b.held -= 1000;
+        CHECK(env->now(env) < end);
+    }
+    rank_meet(r);
+    for (uint32_t i = 0; i < b.count * size; i++)
+        free(b.out[i]);
+    free(b.out);
+    free(b.list);
+}

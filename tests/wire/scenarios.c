@@ -1,0 +1,293 @@
+#define _GNU_SOURCE
+#include "wire/scenarios.h"
+
+#include <string.h>
+
+static void others(const struct rank *r, uint16_t *peers)
+{
+    for (int32_t i = 0, n = 0; i < r->size; i++)
+        if (i != r->rank)
+            peers[n++] = (uint16_t)i;
+}
+
+/* A pattern that says who, when and where. */
+static void fill(unsigned char *to, size_t bytes, int32_t rank, wire_key key)
+{
+    uint32_t x = (uint32_t)(key >> 32) * 31 + (uint32_t)key * 7 + (uint32_t)rank * 101;
+    for (size_t i = 0; i < bytes; i++)
+        to[i] = (unsigned char)(x + i * 13 + (i >> 8));
+}
+static void verify(const void *at, size_t bytes, int32_t rank, wire_key key)
+{
+    const unsigned char *p = at;
+    uint32_t x = (uint32_t)(key >> 32) * 31 + (uint32_t)key * 7 + (uint32_t)rank * 101;
+    for (size_t i = 0; i < bytes; i++)
+        CHECK(p[i] == (unsigned char)(x + i * 13 + (i >> 8)));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ once */
+static size_t once_bytes(uint32_t seq)
+{
+    static const size_t sizes[] = {8, 0, 48, 1, 49, 200, 8, 4096, 40, 65536};
+    return sizes[seq % 10];
+}
+
+static void expose_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned char *buffer)
+{
+    uint16_t peers[RANKS_MAX];
+    others(r, peers);
+    struct wire_expose e = {.key = wire_key_of(seq, 0, edge),
+                            .fingerprint = seq ^ 77,
+                            .edge = WIRE_ONCE | WIRE_TO_ALL,
+                            .peers = peers,
+                            .npeers = (uint32_t)r->size - 1,
+                            .nspans = 1};
+    size_t bytes = once_bytes(seq + edge);
+    struct wire_span span = {buffer, bytes}, two[2];
+    void *pad;
+    if (seq % 3 == 0) { /* built in place */
+        int32_t result;
+        while ((result = r->wire_class->reserve(r->ch, &e, bytes, &pad)) == WIRE_AGAIN)
+            rank_pass(r);
+        CHECK(result == WIRE_DONE);
+        fill(pad, bytes, r->rank, e.key);
+        e.flags = WIRE_BUILT;
+        span.at = pad;
+    } else {
+        fill(buffer, bytes, r->rank, e.key);
+    }
+    e.spans = &span;
+    if (seq % 3 == 1) { /* in two spans */
+        two[0] = (struct wire_span){buffer, bytes / 3};
+        two[1] = (struct wire_span){buffer + bytes / 3, bytes - bytes / 3};
+        e.spans = two;
+        e.nspans = 2;
+    }
+    CHECK(rank_expose(r, &e) == WIRE_DONE);
+}
+
+static void look_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned char *buffer)
+{
+    struct wire_view view[RANKS_MAX];
+    size_t bytes = once_bytes(seq + edge);
+    for (int32_t i = 0; i < r->size; i++) {
+        if (i == r->rank)
+            continue;
+        bool land = (seq + (uint32_t)i) % 2;
+        struct wire_look l = {.key = wire_key_of(seq, 0, edge),
+                              .fingerprint = seq ^ 77,
+                              .edge = WIRE_ONCE | WIRE_TO_ALL,
+                              .peer = (uint32_t)i,
+                              .bytes = bytes,
+                              .cookie = 1000 + (uint64_t)i,
+                              .land = land ? buffer : NULL,
+                              .view = land ? NULL : &view[i],
+                              .flags = seq % 4 == 3 ? WIRE_NONTEMPORAL : 0};
+        CHECK(rank_look(r, &l) == WIRE_DONE);
+        CHECK(land || view[i].bytes == bytes);
+        verify(land ? buffer : view[i].at, bytes, i, l.key);
+        if (!land)
+            r->wire_class->release(r->ch, seq, &view[i]);
+    }
+}
+
+void scenario_once(struct rank *r)
+{
+    uint32_t operations = r->variant ? (uint32_t)r->variant : 2000, window = r->ch->caps.window, ahead = 0;
+    unsigned char *buffer = malloc(2 * 65536);
+    for (uint32_t seq = 1; seq <= operations; seq++) {
+        uint32_t goal = seq + (uint32_t)(rank_random(r) % (window < 8 ? window : 8));
+        /* Runs ahead only as far as small lines allow without the others' help; the operation itself is always exposed. */
+        for (; ahead < (goal < operations ? goal : operations); ahead++) {
+            if (ahead >= seq && once_bytes(ahead + 1) > 48)
+                break;
+            expose_once(r, ahead + 1, 0, buffer);
+        }
+        expose_once(r, seq, 1, buffer);
+        look_once(r, seq, 0, buffer);
+        look_once(r, seq, 1, buffer + 65536);
+        r->wire_class->release(r->ch, seq, NULL);
+        r->wire_class->flush(r->ch);
+    }
+    rank_meet(r);
+    free(buffer);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ streams */
+struct stream {
+    struct rank *r;
+    uint32_t seq, edge, kind, rounds, exposed, peer; /* peer: whom a private stream goes to */
+    uint32_t looked[RANKS_MAX];
+    bool pending[RANKS_MAX];
+    struct wire_view view[RANKS_MAX];
+    unsigned char *land[RANKS_MAX];
+};
+
+static size_t stream_bytes(const struct stream *s, uint32_t round)
+{
+    size_t chunk = s->kind & WIRE_TO_ALL ? s->r->ch->caps.chunk_all : s->r->ch->caps.chunk_private;
+    static const size_t parts[] = {1, 7, 4, 2};
+    return round % 5 == 4 ? 30 : chunk / parts[round % 4];
+}
+
+static bool stream_expose(struct stream *s, unsigned char *buffer)
+{
+    struct rank *r = s->r;
+    uint16_t peers[RANKS_MAX], one = (uint16_t)s->peer;
+    if (s->exposed == s->rounds)
+        return true;
+    others(r, peers);
+    bool all = s->kind & WIRE_TO_ALL;
+    wire_key key = wire_key_of(s->seq, s->exposed, s->edge);
+    size_t bytes = stream_bytes(s, s->exposed);
+    struct wire_span span = {buffer, bytes};
+    struct wire_expose e = {.key = key,
+                            .fingerprint = 5,
+                            .edge = (uint16_t)s->kind,
+                            .peers = all ? peers : &one,
+                            .npeers = all ? (uint32_t)r->size - 1 : 1,
+                            .nspans = 1,
+                            .spans = &span};
+    void *pad;
+    if (s->exposed % 2) {
+        int32_t got = r->wire_class->reserve(r->ch, &e, bytes, &pad);
+        CHECK(got == WIRE_DONE || got == WIRE_AGAIN);
+        if (got == WIRE_AGAIN)
+            return false;
+        fill(pad, bytes, r->rank, key);
+        span.at = pad;
+        e.flags = WIRE_BUILT;
+    } else {
+        fill(buffer, bytes, r->rank, key);
+    }
+    int32_t result = r->wire_class->expose(r->ch, &e);
+    CHECK(result == WIRE_DONE || result == WIRE_AGAIN);
+    s->exposed += result == WIRE_DONE;
+    return s->exposed == s->rounds;
+}
+
+static void stream_arrived(struct stream *s, uint32_t from)
+{
+    uint32_t round = s->looked[from]++;
+    wire_key key = wire_key_of(s->seq, round, s->edge);
+    size_t bytes = stream_bytes(s, round);
+    bool land = round % 3 == 1;
+    verify(land ? s->land[from] : s->view[from].at, bytes, (int32_t)from, key);
+    if (!land)
+        s->r->wire_class->release(s->r->ch, s->seq, &s->view[from]);
+    s->pending[from] = false;
+}
+
+static bool stream_look(struct stream *s, uint32_t from)
+{
+    struct rank *r = s->r;
+    if (s->looked[from] == s->rounds)
+        return true;
+    if (s->pending[from])
+        return false;
+    uint32_t round = s->looked[from];
+    bool land = round % 3 == 1;
+    struct wire_look l = {.key = wire_key_of(s->seq, round, s->edge),
+                          .fingerprint = 5,
+                          .edge = (uint16_t)s->kind,
+                          .peer = from,
+                          .bytes = stream_bytes(s, round),
+                          .cookie = (uint64_t)s->edge << 32 | from,
+                          .land = land ? s->land[from] : NULL,
+                          .view = land ? NULL : &s->view[from]};
+    int32_t result = r->wire_class->view(r->ch, &l);
+    CHECK(result >= 0);
+    s->pending[from] = result == WIRE_PENDING;
+    if (result == WIRE_DONE)
+        stream_arrived(s, from);
+    return s->looked[from] == s->rounds;
+}
+
+static bool stream_step(struct stream *s, unsigned char *buffer)
+{
+    bool done = stream_expose(s, buffer);
+    for (uint32_t i = 0; i < (uint32_t)s->r->size; i++) {
+        bool mine = s->kind & WIRE_TO_ALL ? i != (uint32_t)s->r->rank : (i + 1) % (uint32_t)s->r->size == (uint32_t)s->r->rank; /* a ring */
+        if (mine)
+            done &= stream_look(s, i);
+    }
+    return done;
+}
+
+struct stream_run {
+    struct rank *r;
+    struct stream stream[2];
+    unsigned char *buffer;
+    uint32_t seq, operations;
+};
+
+static void stream_begin(struct stream_run *run)
+{
+    struct rank *r = run->r;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct stream *s = &run->stream[i];
+        s->r = r;
+        s->seq = run->seq;
+        s->edge = 2 * i;
+        s->kind = (run->seq + i) % 2 ? WIRE_TO_ALL : 0; /* the same memory either way, changing from operation to operation */
+        s->peer = (uint32_t)(r->rank + 1) % (uint32_t)r->size;
+        s->rounds = 1 + (run->seq * 7 + i) % 23;
+        s->exposed = 0;
+        memset(s->looked, 0, sizeof s->looked);
+    }
+}
+
+struct stream_run *stream_start(struct rank *r, uint32_t operations)
+{
+    struct stream_run *run = calloc(1, sizeof *run);
+    run->r = r;
+    run->operations = operations;
+    run->buffer = malloc(65536);
+    for (int32_t i = 0; i < 2 * r->size; i++)
+        run->stream[i & 1].land[i / 2] = malloc(65536);
+    run->seq = 1;
+    stream_begin(run);
+    return run;
+}
+
+bool stream_run_step(struct stream_run *run)
+{
+    struct rank *r = run->r;
+    if (run->seq > run->operations)
+        return true;
+    rank_pass(r);
+    for (uint32_t i = 0; i < r->events; i++) {
+        CHECK(r->event[i].result == WIRE_DONE);
+        stream_arrived(&run->stream[r->event[i].cookie >> 33], (uint32_t)r->event[i].cookie);
+    }
+    r->events = 0;
+    bool done = stream_step(&run->stream[0], run->buffer);
+    done &= stream_step(&run->stream[1], run->buffer);
+    if (!done)
+        return false;
+    r->wire_class->release(r->ch, run->seq, NULL);
+    r->wire_class->flush(r->ch);
+    if (++run->seq > run->operations)
+        return true;
+    stream_begin(run);
+    return false;
+}
+
+void stream_end(struct stream_run *run)
+{
+    for (int32_t i = 0; i < 2 * run->r->size; i++)
+        free(run->stream[i & 1].land[i / 2]);
+    free(run->buffer);
+    free(run);
+}
+
+void scenario_streams(struct rank *r)
+{
+    const struct comm_env *env = wire_default_env();
+    int64_t end = env->now(env) + INT64_C(60000000000);
+    struct stream_run *run = stream_start(r, r->variant ? (uint32_t)r->variant : 60);
+    while (!stream_run_step(run))
+        CHECK(env->now(env) < end);
+    rank_meet(r);
+    stream_end(run);
+}
