@@ -59,13 +59,13 @@ expect 0 'allreduce,local,1,f32,32,pipelined' "$perf" allreduce --check --format
 [ "$(wc -l <"$work/out")" -eq 3 ] || wrong 'not one header and two rows from 8 to 32 bytes'
 expect 0 'hidden %' "$perf" allreduce --min 8 --max 8 --mode overlap
 
-# Over more ranks every result is checked, in types whose sums round.
+# Over more ranks every result is checked, in types whose sums round. Large, as comm-perf repeats small ones often.
 if "$info" backends | grep -q '^  shm *here'; then
-    for collective in allreduce reduce broadcast allgather allgather_v reduce_scatter barrier sendrecv; do
-        expect 0 ",2,f32,64," "$run" -n 2 "$perf" "$collective" --check --format csv --min 64 --max 64
+    for collective in allreduce reduce broadcast allgather allgather_v reduce_scatter sendrecv; do
+        expect 0 ",2,f32,524288," "$run" -n 2 "$perf" "$collective" --check --format csv --min 512K --max 512K
     done
     for type in f64 bf16 f16 i8 i64 u16; do
-        expect 0 ",3,$type,4096," "$run" -n 3 "$perf" allreduce --check --format csv --min 4096 --max 4096 --type "$type"
+        expect 0 ",3,$type,524288," "$run" -n 3 "$perf" allreduce --check --format csv --min 512K --max 512K --type "$type"
     done
     expect 0 ',2,f32,64,pipelined' "$run" -n 2 "$perf" allreduce --check --format csv --min 64 --max 64 --mode pipelined
 else
