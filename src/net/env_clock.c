@@ -5,7 +5,7 @@
  * no stores that other threads see.
  *
  * Invariants: within a thread time never runs backwards; between threads, and against the kernel, it is off by the error of two readings
- * (well below a microsecond).
+ * (about 0.1 us; a microsecond at worst).
  */
 #define _GNU_SOURCE
 #include "net/posix.h"

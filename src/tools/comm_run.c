@@ -389,5 +389,10 @@ int main(int argc, char **argv)
     kill(job.keeper, SIGKILL);
     while (wait(NULL) > 0)
         ;
+    free(job.out.pending.data);
+    free(job.err.pending.data);
+    free(job.typed.data);
+    free(job.ranks);
+    free(job.polls);
     return job.status;
 }

@@ -396,13 +396,14 @@ RIG_TEST(contract_1_8_a_refused_call_keeps_ranks_in_step)
     IS(comm_test(refused), told);
     MUST(comm_allreduce(rig.world[0], &in[0], &y[0], 1, COMM_I32, COMM_SUM, &after));
     for (int32_t r = 1; r < 3; r++) {
-        MUST(comm_allreduce(rig.world[r], &in[r], &x[r], 1, COMM_I32, COMM_SUM, &request[2 * r - 2]));
-        MUST(comm_allreduce(rig.world[r], &in[r], &y[r], 1, COMM_I32, COMM_SUM, &request[2 * r - 1]));
+        (void)!comm_allreduce(rig.world[r], &in[r], &x[r], 1, COMM_I32, COMM_SUM, &request[2 * r - 2]); /* may hear of it inside the call */
+        (void)!comm_allreduce(rig.world[r], &in[r], &y[r], 1, COMM_I32, COMM_SUM, &request[2 * r - 1]);
     }
     int64_t start = rig_now();
     for (int i = 0; i < 4; i++)
         IS(comm_wait(request[i], RIG_PATIENCE), COMM_ERR_REFUSED);
-    IS(comm_wait(after, RIG_PATIENCE), COMM_ERR_REFUSED);
+    enum comm_result later = comm_wait(after, RIG_PATIENCE); /* success is local: its own second call may have met theirs before the failure */
+    CHECK(later == COMM_ERR_REFUSED || (later == COMM_OK && y[0] == 7));
     CHECK(rig_now() - start < 2 * RIG_S);
     for (int32_t r = 0; r < 3; r++) {
         rig_fails_within(rig.world[r], COMM_ERR_REFUSED, RIG_S, &error);

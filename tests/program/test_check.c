@@ -91,10 +91,10 @@ static struct comm_step *first_step(struct comm_program *program, uint8_t code)
 static void spoil(struct comm_program *program)
 {
     uint16_t *peer = (uint16_t *)(uintptr_t)program->peer;
-    struct comm_step *view = first_step(program, STEP_VIEW);
+    struct comm_step *view = planted.fault == FAULT_NO_EXPOSE ? NULL : first_step(program, STEP_VIEW);
     uint16_t first;
     switch (planted.fault) {
-    case FAULT_SWAP:
+    case FAULT_SWAP: /* of the operands */
         first = peer[view->peer];
         peer[view->peer] = peer[view->peer + 1];
         peer[view->peer + 1] = first;

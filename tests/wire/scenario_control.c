@@ -25,8 +25,8 @@ void scenario_notes(struct rank *r)
         for (uint32_t k = 0; k < 12; k++)
             word[k] = i * 16 + k;
         struct wire_span span = {word, 4 + i % 45};
-        struct wire_expose e = {.key = wire_key_of(i, 7, sort), .fingerprint = i, .flags = WIRE_NOTE, .peers = peers, .npeers = n, .nspans = 1,
-                                .spans = &span};
+        struct wire_expose e = {
+            .key = wire_key_of(i, 7, sort), .fingerprint = i, .flags = WIRE_NOTE, .peers = peers, .npeers = n, .nspans = 1, .spans = &span};
         if (i <= NOTES)
             CHECK(r->wire_class->expose(r->ch, &e) == WIRE_DONE);
         struct wire_event event[8];
@@ -78,7 +78,8 @@ void scenario_board(struct rank *r)
     rank_meet(r);
 }
 
-/* Another fingerprint or length is told to whoever looks, before one byte of his is written: at once and when it comes later, inline and not. */
+/* Another fingerprint or length is told to whoever looks, before one byte of his is written: at once and when it comes later, inline and
+ * not. */
 void scenario_mismatch(struct rank *r)
 {
     uint16_t peers[RANKS_MAX], n = all_peers(r, peers);
@@ -89,9 +90,10 @@ void scenario_mismatch(struct rank *r)
         bool once = seq & 2, late = seq & 4, length = seq & 8;
         uint16_t edge = once ? WIRE_ONCE | WIRE_TO_ALL : WIRE_TO_ALL;
         struct wire_span span = {data, bytes};
-        struct wire_expose e = {.key = wire_key_of(seq, 0, 1), .fingerprint = 100, .edge = edge, .peers = peers, .npeers = n, .nspans = 1, .spans = &span};
-        struct wire_look l = {.key = e.key, .fingerprint = length ? 100 : 99, .edge = edge, .land = land, .bytes = bytes - (length ? 8 : 0),
-                              .cookie = seq};
+        struct wire_expose e = {
+            .key = wire_key_of(seq, 0, 1), .fingerprint = 100, .edge = edge, .peers = peers, .npeers = n, .nspans = 1, .spans = &span};
+        struct wire_look l = {
+            .key = e.key, .fingerprint = length ? 100 : 99, .edge = edge, .land = land, .bytes = bytes - (length ? 8 : 0), .cookie = seq};
         if (r->rank == 0 && !late)
             CHECK(rank_expose(r, &e) == WIRE_DONE);
         rank_meet(r);
@@ -125,11 +127,17 @@ void scenario_reuse(struct rank *r)
             size_t bytes = seq == 3 ? sizeof data : 16;
             memset(data, (int)(turn + seq + (uint32_t)r->rank), sizeof data);
             struct wire_span span = {data, bytes};
-            struct wire_expose e = {.key = wire_key_of(seq, 0, 0), .fingerprint = 3, .edge = seq == 2 ? WIRE_TO_ALL : WIRE_ONCE | WIRE_TO_ALL,
-                                    .peers = peers, .npeers = n, .nspans = 1, .spans = &span};
+            struct wire_expose e = {.key = wire_key_of(seq, 0, 0),
+                                    .fingerprint = 3,
+                                    .edge = seq == 2 ? WIRE_TO_ALL : WIRE_ONCE | WIRE_TO_ALL,
+                                    .peers = peers,
+                                    .npeers = n,
+                                    .nspans = 1,
+                                    .spans = &span};
             CHECK(rank_expose(r, &e) == WIRE_DONE);
             for (uint16_t i = 0; i < n; i++) {
-                struct wire_look l = {.key = e.key, .fingerprint = 3, .edge = e.edge, .peer = peers[i], .land = land, .bytes = bytes, .cookie = i};
+                struct wire_look l = {
+                    .key = e.key, .fingerprint = 3, .edge = e.edge, .peer = peers[i], .land = land, .bytes = bytes, .cookie = i};
                 CHECK(rank_look(r, &l) == WIRE_DONE);
                 for (size_t k = 0; k < bytes; k++)
                     CHECK(land[k] == (unsigned char)(turn + seq + peers[i]));

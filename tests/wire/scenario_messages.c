@@ -22,7 +22,10 @@ static uint64_t message_bytes(uint32_t from, uint32_t to, uint32_t number)
     static const uint64_t sizes[] = {0, 8, 40, 41, 1000, 4096, 4097, 20000, 65536, 65537, 300000};
     return sizes[(from * 5 + to * 3 + number * 7) % 11];
 }
-static unsigned char message_byte(uint32_t from, uint32_t number, uint64_t i) { return (unsigned char)(from * 17 + number * 5 + i * 3 + (i >> 10)); }
+static unsigned char message_byte(uint32_t from, uint32_t number, uint64_t i)
+{
+    return (unsigned char)(from * 17 + number * 5 + i * 3 + (i >> 10));
+}
 
 static bool send_one(struct box *b, uint32_t to)
 {
@@ -39,8 +42,14 @@ static bool send_one(struct box *b, uint32_t to)
     }
     uint16_t peer = (uint16_t)to;
     struct wire_span span = {*out, bytes};
-    struct wire_expose e = {.key = wire_key_of(number, number % 3, 0), .fingerprint = number * 3, .flags = WIRE_MESSAGE, .peers = &peer,
-                            .npeers = 1, .nspans = 1, .spans = &span, .cookie = UINT64_C(1) << 40 | (to * b->count + number - 1)};
+    struct wire_expose e = {.key = wire_key_of(number, number % 3, 0),
+                            .fingerprint = number * 3,
+                            .flags = WIRE_MESSAGE,
+                            .peers = &peer,
+                            .npeers = 1,
+                            .nspans = 1,
+                            .spans = &span,
+                            .cookie = UINT64_C(1) << 40 | (to * b->count + number - 1)};
     int32_t result = r->wire_class->expose(r->ch, &e);
     CHECK(result >= 0);
     if (result == WIRE_AGAIN)
@@ -82,8 +91,13 @@ static void take_some(struct box *b)
             a->land = malloc(a->bytes + 1);
             memset(a->land, 0xaa, a->bytes);
         }
-        struct wire_look l = {.key = a->key, .fingerprint = wire_key_seq(a->key) * 3, .flags = (uint16_t)(WIRE_MESSAGE | (way == 4 ? WIRE_DISCARD : 0)),
-                              .peer = a->peer, .land = way == 4 ? NULL : a->land, .bytes = a->take, .cookie = (uint64_t)(a - b->list)};
+        struct wire_look l = {.key = a->key,
+                              .fingerprint = wire_key_seq(a->key) * 3,
+                              .flags = (uint16_t)(WIRE_MESSAGE | (way == 4 ? WIRE_DISCARD : 0)),
+                              .peer = a->peer,
+                              .land = way == 4 ? NULL : a->land,
+                              .bytes = a->take,
+                              .cookie = (uint64_t)(a - b->list)};
         int32_t result = r->wire_class->view(r->ch, &l);
         CHECK(result >= 0);
         if (result == WIRE_AGAIN)

@@ -36,8 +36,12 @@ static void expose_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned ch
 {
     uint16_t peers[RANKS_MAX];
     others(r, peers);
-    struct wire_expose e = {.key = wire_key_of(seq, 0, edge), .fingerprint = seq ^ 77, .edge = WIRE_ONCE | WIRE_TO_ALL, .peers = peers,
-                            .npeers = (uint32_t)r->size - 1, .nspans = 1};
+    struct wire_expose e = {.key = wire_key_of(seq, 0, edge),
+                            .fingerprint = seq ^ 77,
+                            .edge = WIRE_ONCE | WIRE_TO_ALL,
+                            .peers = peers,
+                            .npeers = (uint32_t)r->size - 1,
+                            .nspans = 1};
     size_t bytes = once_bytes(seq + edge);
     struct wire_span span = {buffer, bytes}, two[2];
     void *pad;
@@ -70,8 +74,14 @@ static void look_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned char
         if (i == r->rank)
             continue;
         bool land = (seq + (uint32_t)i) % 2;
-        struct wire_look l = {.key = wire_key_of(seq, 0, edge), .fingerprint = seq ^ 77, .edge = WIRE_ONCE | WIRE_TO_ALL, .peer = (uint32_t)i,
-                              .bytes = bytes, .cookie = 1000 + (uint64_t)i, .land = land ? buffer : NULL, .view = land ? NULL : &view[i],
+        struct wire_look l = {.key = wire_key_of(seq, 0, edge),
+                              .fingerprint = seq ^ 77,
+                              .edge = WIRE_ONCE | WIRE_TO_ALL,
+                              .peer = (uint32_t)i,
+                              .bytes = bytes,
+                              .cookie = 1000 + (uint64_t)i,
+                              .land = land ? buffer : NULL,
+                              .view = land ? NULL : &view[i],
                               .flags = seq % 4 == 3 ? WIRE_NONTEMPORAL : 0};
         CHECK(rank_look(r, &l) == WIRE_DONE);
         CHECK(land || view[i].bytes == bytes);
@@ -131,8 +141,13 @@ static bool stream_expose(struct stream *s, unsigned char *buffer)
     wire_key key = wire_key_of(s->seq, s->exposed, s->edge);
     size_t bytes = stream_bytes(s, s->exposed);
     struct wire_span span = {buffer, bytes};
-    struct wire_expose e = {.key = key, .fingerprint = 5, .edge = (uint16_t)s->kind, .peers = all ? peers : &one,
-                            .npeers = all ? (uint32_t)r->size - 1 : 1, .nspans = 1, .spans = &span};
+    struct wire_expose e = {.key = key,
+                            .fingerprint = 5,
+                            .edge = (uint16_t)s->kind,
+                            .peers = all ? peers : &one,
+                            .npeers = all ? (uint32_t)r->size - 1 : 1,
+                            .nspans = 1,
+                            .spans = &span};
     void *pad;
     if (s->exposed % 2) {
         int32_t got = r->wire_class->reserve(r->ch, &e, bytes, &pad);
@@ -172,8 +187,13 @@ static bool stream_look(struct stream *s, uint32_t from)
         return false;
     uint32_t round = s->looked[from];
     bool land = round % 3 == 1;
-    struct wire_look l = {.key = wire_key_of(s->seq, round, s->edge), .fingerprint = 5, .edge = (uint16_t)s->kind, .peer = from,
-                          .bytes = stream_bytes(s, round), .cookie = (uint64_t)s->edge << 32 | from, .land = land ? s->land[from] : NULL,
+    struct wire_look l = {.key = wire_key_of(s->seq, round, s->edge),
+                          .fingerprint = 5,
+                          .edge = (uint16_t)s->kind,
+                          .peer = from,
+                          .bytes = stream_bytes(s, round),
+                          .cookie = (uint64_t)s->edge << 32 | from,
+                          .land = land ? s->land[from] : NULL,
                           .view = land ? NULL : &s->view[from]};
     int32_t result = r->wire_class->view(r->ch, &l);
     CHECK(result >= 0);
@@ -187,52 +207,87 @@ static bool stream_step(struct stream *s, unsigned char *buffer)
 {
     bool done = stream_expose(s, buffer);
     for (uint32_t i = 0; i < (uint32_t)s->r->size; i++) {
-        bool mine = s->kind & WIRE_TO_ALL ? i != (uint32_t)s->r->rank
-                                          : (i + 1) % (uint32_t)s->r->size == (uint32_t)s->r->rank; /* a ring */
+        bool mine = s->kind & WIRE_TO_ALL ? i != (uint32_t)s->r->rank : (i + 1) % (uint32_t)s->r->size == (uint32_t)s->r->rank; /* a ring */
         if (mine)
             done &= stream_look(s, i);
     }
     return done;
 }
 
+struct stream_run {
+    struct rank *r;
+    struct stream stream[2];
+    unsigned char *buffer;
+    uint32_t seq, operations;
+};
+
+static void stream_begin(struct stream_run *run)
+{
+    struct rank *r = run->r;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct stream *s = &run->stream[i];
+        s->r = r;
+        s->seq = run->seq;
+        s->edge = 2 * i;
+        s->kind = (run->seq + i) % 2 ? WIRE_TO_ALL : 0; /* the same memory either way, changing from operation to operation */
+        s->peer = (uint32_t)(r->rank + 1) % (uint32_t)r->size;
+        s->rounds = 1 + (run->seq * 7 + i) % 23;
+        s->exposed = 0;
+        memset(s->looked, 0, sizeof s->looked);
+    }
+}
+
+struct stream_run *stream_start(struct rank *r, uint32_t operations)
+{
+    struct stream_run *run = calloc(1, sizeof *run);
+    run->r = r;
+    run->operations = operations;
+    run->buffer = malloc(65536);
+    for (int32_t i = 0; i < 2 * r->size; i++)
+        run->stream[i & 1].land[i / 2] = malloc(65536);
+    run->seq = 1;
+    stream_begin(run);
+    return run;
+}
+
+bool stream_run_step(struct stream_run *run)
+{
+    struct rank *r = run->r;
+    if (run->seq > run->operations)
+        return true;
+    rank_pass(r);
+    for (uint32_t i = 0; i < r->events; i++) {
+        CHECK(r->event[i].result == WIRE_DONE);
+        stream_arrived(&run->stream[r->event[i].cookie >> 33], (uint32_t)r->event[i].cookie);
+    }
+    r->events = 0;
+    bool done = stream_step(&run->stream[0], run->buffer);
+    done &= stream_step(&run->stream[1], run->buffer);
+    if (!done)
+        return false;
+    r->wire_class->release(r->ch, run->seq, NULL);
+    r->wire_class->flush(r->ch);
+    if (++run->seq > run->operations)
+        return true;
+    stream_begin(run);
+    return false;
+}
+
+void stream_end(struct stream_run *run)
+{
+    for (int32_t i = 0; i < 2 * run->r->size; i++)
+        free(run->stream[i & 1].land[i / 2]);
+    free(run->buffer);
+    free(run);
+}
+
 void scenario_streams(struct rank *r)
 {
-    uint32_t operations = r->variant ? (uint32_t)r->variant : 60;
-    unsigned char *buffer = malloc(65536);
-    struct stream stream[2];
-    memset(stream, 0, sizeof stream);
-    for (int32_t i = 0; i < 2 * r->size; i++)
-        stream[i & 1].land[i / 2] = malloc(65536);
     const struct comm_env *env = wire_default_env();
     int64_t end = env->now(env) + INT64_C(60000000000);
-    for (uint32_t seq = 1; seq <= operations; seq++) {
-        for (uint32_t i = 0; i < 2; i++) {
-            struct stream *s = &stream[i];
-            s->r = r;
-            s->seq = seq;
-            s->edge = 2 * i;
-            s->kind = (seq + i) % 2 ? WIRE_TO_ALL : 0; /* the same memory either way, changing from operation to operation */
-            s->peer = (uint32_t)(r->rank + 1) % (uint32_t)r->size;
-            s->rounds = 1 + (seq * 7 + i) % 23;
-            s->exposed = 0;
-            memset(s->looked, 0, sizeof s->looked);
-        }
-        for (bool done = false; !done;) {
-            done = stream_step(&stream[0], buffer);
-            done &= stream_step(&stream[1], buffer);
-            rank_pass(r);
-            for (uint32_t i = 0; i < r->events; i++) {
-                CHECK(r->event[i].result == WIRE_DONE);
-                stream_arrived(&stream[r->event[i].cookie >> 33], (uint32_t)r->event[i].cookie);
-            }
-            r->events = 0;
-            CHECK(env->now(env) < end);
-        }
-        r->wire_class->release(r->ch, seq, NULL);
-        r->wire_class->flush(r->ch);
-    }
+    struct stream_run *run = stream_start(r, r->variant ? (uint32_t)r->variant : 60);
+    while (!stream_run_step(run))
+        CHECK(env->now(env) < end);
     rank_meet(r);
-    for (int32_t i = 0; i < 2 * r->size; i++)
-        free(stream[i & 1].land[i / 2]);
-    free(buffer);
+    stream_end(run);
 }

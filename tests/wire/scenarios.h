@@ -10,6 +10,12 @@ scenario_fn scenario_messages; /* of all sizes, from all to all, taken out of or
 scenario_fn scenario_notes;
 scenario_fn scenario_board;
 scenario_fn scenario_mismatch;
-scenario_fn scenario_reuse;    /* join and leave, again and again */
+scenario_fn scenario_reuse; /* join and leave, again and again */
+
+/* The same as scenario_streams, a step at a time, for ranks that one thread moves in an order of its own. */
+struct stream_run;
+struct stream_run *stream_start(struct rank *r, uint32_t operations);
+bool stream_run_step(struct stream_run *run); /* true: all operations are done */
+void stream_end(struct stream_run *run);
 
 #endif

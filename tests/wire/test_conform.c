@@ -47,21 +47,38 @@ static void on_each(int32_t ranks, const struct wire_limits *limits, int32_t var
     assert_true(tried > 0);
 }
 
-static void threads_two(void **state) { (void)state; on_each(2, NULL, 0, false); }
-static void threads_three(void **state) { (void)state; on_each(3, NULL, 150, false); }
+static void threads_two(void **state)
+{
+    (void)state;
+    on_each(2, NULL, 0, false);
+}
+static void threads_three(void **state)
+{
+    (void)state;
+    on_each(3, NULL, 150, false);
+}
 /* One place, one credit, small chunks: what the simulator runs with. */
 static void threads_minimal(void **state)
 {
     (void)state;
     on_each(3, &(struct wire_limits){.window = 4, .once_edges = 3, .minimal = 1, .chunk = 1024}, 100, false);
 }
-__attribute__((unused)) static void processes_two(void **state) { (void)state; on_each(2, NULL, 0, true); }
-__attribute__((unused)) static void processes_four(void **state) { (void)state; on_each(4, &(struct wire_limits){.window = 8}, 60, true); }
+static void processes_two(void **state)
+{
+    (void)state;
+    on_each(2, NULL, 0, true);
+}
+static void processes_four(void **state)
+{
+    (void)state;
+    on_each(4, &(struct wire_limits){.window = 8}, 60, true);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(threads_two),   cmocka_unit_test(threads_three),  cmocka_unit_test(threads_minimal),
+        cmocka_unit_test(processes_two), cmocka_unit_test(processes_four),
 
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -125,11 +125,23 @@ static void open_rank(struct rank *r)
 {
     const struct comm_env *env = wire_default_env();
     int64_t deadline = env->now(env) + INT64_C(20000000000);
-    struct wire_config config = {.env = env, .log = &quiet, .bell = &r->bell, .rank = r->rank, .ranks = r->size, .deadline = deadline,
-                                 .error_text = r->text, .error_text_bytes = sizeof r->text};
+    struct wire_config config = {.env = env,
+                                 .log = &quiet,
+                                 .bell = &r->bell, .watch = &r->bell,
+                                 .rank = r->rank,
+                                 .ranks = r->size,
+                                 .deadline = deadline,
+                                 .error_text = r->text,
+                                 .error_text_bytes = sizeof r->text};
     if (r->backend->boot) {
-        struct boot_config boot = {.env = env, .log = &quiet, .rank = r->rank, .ranks = r->size, .job = r->job, .deadline = deadline,
-                                   .error_text = r->text, .error_text_bytes = sizeof r->text};
+        struct boot_config boot = {.env = env,
+                                   .log = &quiet,
+                                   .rank = r->rank,
+                                   .ranks = r->size,
+                                   .job = r->job,
+                                   .deadline = deadline,
+                                   .error_text = r->text,
+                                   .error_text_bytes = sizeof r->text};
         if (r->backend->boot->open(&boot, &r->boot) != COMM_OK) {
             fprintf(stderr, "boot: %s\n", r->text);
             abort();
@@ -144,7 +156,8 @@ static void open_rank(struct rank *r)
     }
 }
 
-static void init_rank(struct rank *r, const char *backend, int32_t rank, int32_t count, const struct wire_limits *limits, struct shared *shared)
+static void init_rank(struct rank *r, const char *backend, int32_t rank, int32_t count, const struct wire_limits *limits,
+                      struct shared *shared)
 {
     static _Atomic uint32_t worlds;
     uint32_t number = rank ? atomic_load(&worlds) : atomic_fetch_add(&worlds, 1) + 1;
@@ -187,7 +200,8 @@ void world_open(struct rank *ranks, const char *backend, int32_t count, const st
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < count; i++) {
             struct wire_team team = {.id = 1, .rank = i, .size = count, .world = ranks[i].world};
-            CHECK(ranks[i].wire_class->join(ranks[i].wire, &team, &ranks[i].limits, pass ? offers : NULL, offers[i], &ranks[i].ch) == COMM_OK);
+            CHECK(ranks[i].wire_class->join(ranks[i].wire, &team, &ranks[i].limits, pass ? offers : NULL, offers[i], &ranks[i].ch) ==
+                  COMM_OK);
         }
     }
 }
@@ -241,8 +255,8 @@ void world_threads(const char *backend, int32_t count, const struct wire_limits 
     free(ranks);
 }
 
-static void run_child(const char *backend, int32_t rank, int32_t count, const struct wire_limits *limits, int32_t variant, scenario_fn *scenario,
-                      struct shared *shared, const char *job)
+static void run_child(const char *backend, int32_t rank, int32_t count, const struct wire_limits *limits, int32_t variant,
+                      scenario_fn *scenario, struct shared *shared, const char *job)
 {
     struct rank r;
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -258,7 +272,8 @@ static void run_child(const char *backend, int32_t rank, int32_t count, const st
     _exit(0);
 }
 
-void world_processes(const char *backend, int32_t count, const struct wire_limits *limits, int32_t variant, scenario_fn *scenario, int *status)
+void world_processes(const char *backend, int32_t count, const struct wire_limits *limits, int32_t variant, scenario_fn *scenario,
+                     int *status)
 {
     static int number;
     struct shared *shared = world_shared();

@@ -12,7 +12,7 @@
 #define CHECK(condition)                                                                                                                   \
     do {                                                                                                                                   \
         if (!(condition)) {                                                                                                                \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                                               \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                                                \
             abort();                                                                                                                       \
         }                                                                                                                                  \
     } while (0)
@@ -60,7 +60,8 @@ int32_t rank_look(struct rank *r, const struct wire_look *l);     /* repeats AGA
 
 void world_threads(const char *backend, int32_t ranks, const struct wire_limits *limits, int32_t variant, scenario_fn *scenario);
 /* Returns each child's wait status. */
-void world_processes(const char *backend, int32_t ranks, const struct wire_limits *limits, int32_t variant, scenario_fn *scenario, int *status);
+void world_processes(const char *backend, int32_t ranks, const struct wire_limits *limits, int32_t variant, scenario_fn *scenario,
+                     int *status);
 /* Opens `ranks` ranks in this process without running them: for stepping by hand. */
 void world_open(struct rank *ranks, const char *backend, int32_t count, const struct wire_limits *limits, struct shared *shared);
 void world_close(struct rank *ranks, int32_t count);

@@ -36,7 +36,7 @@ static void put_string(struct text *t, const char *s, int most)
 {
     if (!s)
         s = "(null)";
-    for (int i = 0; s[i] && (most < 0 || i < most); i++)
+    for (int i = 0; (most < 0 || i < most) && s[i]; i++)
         put(t, s[i]);
 }
 

@@ -190,13 +190,17 @@ static enum comm_result build_program(struct body *b, const struct algo_row *row
 
 static const struct algo_row *choose_row(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why)
 {
-    struct algo_query query = {collective, b->team.size, bytes, b->channel->caps.once_max,
-                               b->world->forced[0] ? b->world->forced : NULL};
-    struct comm_error *detail = &b->last_refused;
-    const struct algo_row *row = algo_select(&query, detail->text, sizeof detail->text);
+    struct algo_query query = {collective, b->team.size, bytes, b->channel->caps.once_max, b->world->forced[0] ? b->world->forced : NULL};
+    struct chosen *last = &b->chosen[collective];
 
-    *why = row ? COMM_OK : COMM_ERR_UNSUPPORTED;
-    return row;
+    if (BASE_UNLIKELY(!last->row || last->bytes != bytes)) {
+        last->row = algo_select(&query, NULL, 0);
+        last->bytes = bytes;
+    }
+    *why = last->row ? COMM_OK : COMM_ERR_UNSUPPORTED;
+    if (!last->row)
+        (void)algo_select(&query, b->last_refused.text, sizeof b->last_refused.text); /* again, for the text */
+    return last->row;
 }
 
 enum comm_result body_program(struct body *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,

@@ -58,8 +58,10 @@ struct entry {
     entry_ended_fn *ended;        /* a creating call's next stage */
     void *ended_arg;
     struct timeline_point point;  /* of a fence */
-    uint32_t collective, seq, fingerprint;
+    uint32_t collective, seq;
+    uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
+    uint32_t reserved;
     int64_t queued_ns, started_ns;
 };
 
@@ -117,6 +119,12 @@ struct world {
     char launcher[16];
 };
 
+/* The row chosen last for a collective, and the length it was chosen for. */
+struct chosen {
+    const struct algo_row *row;
+    size_t bytes;
+};
+
 struct cached_program {
     uint64_t key;
     struct comm_program *program;
@@ -134,6 +142,7 @@ struct body {
     struct message_room *messages;
     struct place *places; /* window of them */
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
+    struct chosen chosen[COLLECTIVE_END];
     uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move, a bit per place */
     bool any_ready, closing, failed, left;
     bool is_active, told_failed, talk_finished;
@@ -142,11 +151,14 @@ struct body {
     int64_t fence_ns;     /* since when all earlier work has started */
     uint64_t told_done;
     uint64_t sequence;    /* collectives issued */
+    uint32_t chain;       /* of the last call */
+    uint64_t compared;    /* up to here this rank's calls were compared with every member's */
     uint64_t refused_until; /* a member announced a refusal up to this number */
     struct cause cause, proposal; /* adopted; ours, not adopted yet (result 0: none) */
     uint64_t *closed_at;  /* per member: 0, or 1 + the last number it made before it closed */
     struct comm_error last_refused;
     int64_t timeout_ns;
+    int64_t now;          /* of the call being made, so that it is read once; 0: nobody is in one */
     uint32_t index;       /* in the engine's table */
     uint32_t late_step;   /* how many warnings the oldest operation has had */
     uint64_t late_ticket;
@@ -209,6 +221,7 @@ void engine_note_timeout(struct engine *e, int64_t timeout_ns);
 
 /* pass.c: moving and sleeping */
 enum pass { PASS_IDLE = 0, PASS_MOVED = 1, PASS_BUSY = 2 /* somebody else holds a communicator that may have work */ };
+enum pass engine_step(struct engine *e, struct comm_communicator *face);
 enum pass engine_pass(struct engine *e, bool callbacks);
 typedef bool engine_until_fn(void *arg);
 /* Moves the engine until fn says true (true) or deadline (false). own: the communicator most likely to matter, or NULL. */
@@ -269,6 +282,7 @@ void body_propose(struct body *b, const struct cause *cause);
 void body_attend(struct body *b); /* adopts what the board says, if it is known here */
 void body_note(struct body *b, const struct wire_event *event);
 void body_mismatch(struct body *b, uint32_t seq, int32_t peer);
+void body_compare(struct body *b); /* the members' published calls with ours, as far as all have made them */
 void body_tell_close(struct body *b);
 void body_tell_refusal(struct body *b, uint32_t seq, enum comm_result reason);
 void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);
@@ -284,6 +298,11 @@ void talk_cancel_held(struct body *b);
 
 /* notify.c */
 void notify_run(struct engine *e, struct comm_communicator *face);
+
+static inline int64_t body_now(const struct body *b)
+{
+    return b->now ? b->now : b->engine->env->now(b->engine->env);
+}
 
 static inline bool body_idle(const struct body *b)
 {

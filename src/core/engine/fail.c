@@ -152,12 +152,11 @@ void body_note(struct body *b, const struct wire_event *event)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ mismatch */
-/* The rank whose call differs from most would be better blamed than the one we happened to look at; with the calls published, name the lowest rank
- * that differs from rank 0, so that all members that find it name the same pair. */
-void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
+/* The lowest pair of ranks whose calls differ under this number, the same whoever looks. A refused call is told as that. */
+static bool find_difference(const struct body *b, uint32_t seq, struct cause *cause)
 {
-    struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
     const struct wire_call *first = NULL;
+    int32_t first_rank = 0;
 
     for (int32_t r = 0; r < b->team.size; r++) {
         const struct wire_call *call = call_of(b, r, seq);
@@ -165,15 +164,52 @@ void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
             continue;
         if (!first) {
             first = call;
-            cause.peer = r;
-        } else if (call->fingerprint != first->fingerprint) {
-            cause.rank = r;
-            break;
+            first_rank = r;
+        } else if (call->refused != first->refused || (!call->refused && call->fingerprint != first->fingerprint)) {
+            const struct wire_call *refused = call->refused ? call : first->refused ? first : NULL;
+            *cause = (struct cause){.number = seq, .rank = refused == first ? first_rank : r, .peer = refused == first ? r : first_rank,
+                                    .result = refused ? COMM_ERR_REFUSED : COMM_ERR_MISMATCH, .collective = refused == call ? first->collective : call->collective,
+                                    .code = refused ? refused->refused : 0};
+            return true;
         }
     }
-    const struct wire_call *blamed = call_of(b, cause.rank, seq);
-    cause.collective = blamed ? blamed->collective : 0;
+    return false;
+}
+
+/* What lines carry is a chain over all calls, so the call that differs may be an earlier one: the oldest difference still published is named. */
+void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
+{
+    uint32_t back = 2 * b->line.window - 1, from = seq > back ? seq - back : 1;
+    struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
+    const struct wire_call *call = call_of(b, peer, seq);
+
+    cause.collective = call ? call->collective : 0;
+    for (uint32_t s = from; s <= seq; s++)
+        if (find_difference(b, s, &cause))
+            break;
     body_propose(b, &cause);
+}
+
+/* One-way collectives that differ (another root) may complete on every rank: they are found here. */
+void body_compare(struct body *b)
+{
+    uint64_t back = 2 * (uint64_t)b->line.window - 1;
+
+    if (b->compared + back < b->sequence)
+        b->compared = b->sequence - back;
+    for (; b->compared < b->sequence && !b->failed && !b->proposal.result; b->compared++) {
+        uint32_t seq = (uint32_t)b->compared + 1;
+        const struct wire_call *mine = call_of(b, b->team.rank, seq);
+        for (int32_t r = 0; r < b->team.size; r++) {
+            const struct wire_call *call = call_of(b, r, seq);
+            if (!call)
+                return;
+            if (mine && call->chain != mine->chain) {
+                body_mismatch(b, seq, r);
+                return;
+            }
+        }
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ telling */
@@ -265,13 +301,14 @@ enum comm_result engine_revoke(struct comm_communicator *c)
     return fail_by_call(c, &(struct cause){.result = COMM_ERR_REVOKED});
 }
 
-static struct world *world_of(struct comm_communicator *c, struct engine **e, enum comm_result *r)
+static struct world *world_of(struct comm_communicator *c, struct engine **e, int32_t *rank, enum comm_result *r)
 {
     struct body *b = body_lock(c, r);
     struct world *w = b ? b->world : NULL;
 
     if (b) {
         *e = b->engine;
+        *rank = b->team.world ? b->team.world[b->team.rank] : -1;
         engine_hold(*e);
         body_unlock(b);
     }
@@ -282,7 +319,8 @@ enum comm_result engine_abort(struct comm_communicator *c, int32_t code)
 {
     enum comm_result r;
     struct engine *e = NULL;
-    struct world *w = world_of(c, &e, &r);
+    int32_t rank = -1;
+    struct world *w = world_of(c, &e, &rank, &r);
 
     if (!w)
         return r;
@@ -290,7 +328,7 @@ enum comm_result engine_abort(struct comm_communicator *c, int32_t code)
     for (uint32_t i = 0; i < most; i++) {
         struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
         struct body *b = face ? body_lock(face, &r) : NULL;
-        bool ours = b && b->world == w;
+        bool ours = b && b->world == w && b->team.world[b->team.rank] == rank; /* ranks of one process each fail their own */
         if (b)
             body_unlock(b);
         if (ours)

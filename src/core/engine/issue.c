@@ -68,6 +68,14 @@ void body_forget_entry(struct body *b, struct entry *e)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
+/* The next number, and its link in the chain. A refused call's link is the same whatever it was: ranks that all refuse stay alike. */
+static void number_call(struct body *b, struct entry *e, bool refused)
+{
+    e->seq = (uint32_t)++b->sequence;
+    b->chain = (uint32_t)base_hash(b->chain, refused ? 0 : e->fingerprint);
+    e->chain = b->chain;
+}
+
 static void publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
 {
     struct wire_call *mine = &b->channel->calls[e->seq & (2 * b->line.window - 1)];
@@ -79,6 +87,7 @@ static void publish_call(struct body *b, const struct entry *e, const struct eng
     mine->type = (uint8_t)call->type;
     mine->flags = (uint8_t)call->flags;
     mine->refused = (int8_t)refused;
+    mine->chain = e->chain;
     mine->op = call->op;
     mine->root = call->root;
     mine->n = call->n;
@@ -99,7 +108,7 @@ static bool peer_refused(const struct body *b, uint32_t seq, int32_t *peer, int3
     return false;
 }
 
-static void fill_entry(struct entry *e, const struct engine_call *call, const struct body *b)
+static void fill_entry(struct entry *e, const struct engine_call *call, struct body *b)
 {
     bool barrier = call->collective == COLLECTIVE_BARRIER;
 
@@ -111,7 +120,8 @@ static void fill_entry(struct entry *e, const struct engine_call *call, const st
     e->collective = call->collective;
     e->root = call->root;
     e->fingerprint = fingerprint(b, call);
-    e->queued_ns = b->engine->env->now(b->engine->env);
+    e->chain = 0;
+    e->queued_ns = b->now = b->engine->env->now(b->engine->env);
     e->started_ns = 0;
 }
 
@@ -128,7 +138,7 @@ static enum comm_result refuse_locked(struct body *b, const struct engine_call *
     e->head.kind = TIMELINE_REFUSED;
     e->head.read = e->head.write = (struct timeline_hull){0, 0};
     e->head.result = reason;
-    e->seq = (uint32_t)++b->sequence;
+    number_call(b, e, true);
     timeline_issue(&b->line);
     publish_call(b, e, call, reason);
     body_tell_refusal(b, e->seq, reason);
@@ -154,7 +164,7 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
     }
     e->ended = ended;
     e->ended_arg = ended_arg;
-    e->seq = (uint32_t)++b->sequence;
+    number_call(b, e, false);
     uint64_t ticket = timeline_issue(&b->line);
     publish_call(b, e, call, COMM_OK);
     b->stats.operations++;

@@ -27,6 +27,11 @@ static enum pass step_face(struct engine *e, struct comm_communicator *face, boo
     return moved ? PASS_MOVED : PASS_IDLE;
 }
 
+enum pass engine_step(struct engine *e, struct comm_communicator *face)
+{
+    return step_face(e, face, false);
+}
+
 enum pass engine_pass(struct engine *e, bool callbacks)
 {
     enum pass all = PASS_IDLE;

@@ -80,7 +80,7 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     struct place *p = &b->places[index];
     struct run *run = &p->run;
 
-    e->started_ns = b->line.next == ticket + 1 && b->line.done + 1 == ticket ? e->queued_ns : b->engine->env->now(b->engine->env);
+    e->started_ns = body_now(b);
     if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, run_scratch_bytes(e->program, &e->call, b->channel))) {
         body_propose(b, &(struct cause){.number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY,
                                         .collective = e->collective});
@@ -90,7 +90,7 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     run->call = e->call;
     run->view = p->views;
     run->seq = e->seq;
-    run->fingerprint = e->fingerprint;
+    run->fingerprint = e->chain;
     run->index = index;
     run->rank = b->team.rank;
     run->size = b->team.size;
@@ -125,7 +125,7 @@ static void start_entry(struct body *b, uint64_t ticket)
         break;
     case TIMELINE_FENCE:
         b->fence = ticket;
-        b->fence_ns = e->queued_ns;
+        b->fence_ns = body_now(b);
         check_fence(b);
         break;
     default:
@@ -162,7 +162,7 @@ static bool retire_ended(struct body *b)
 
     if (!ticket)
         return false;
-    int64_t now = b->engine->env->now(b->engine->env);
+    int64_t now = body_now(b);
     for (; ticket; ticket = timeline_retirable(&b->line)) {
         struct entry *e = body_entry(b, ticket);
         if (e->seq)
@@ -251,6 +251,7 @@ void body_settle(struct body *b)
         b->talk_finished = false;
         engine_told(b->engine);
     }
+    b->now = 0;
     body_activate(b);
 }
 

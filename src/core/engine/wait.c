@@ -72,15 +72,16 @@ enum comm_result engine_test(struct comm_request request)
 enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
 {
     struct one one = {request, timeline_test(request)};
+    bool inside = request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed);
 
-    if (one.result != COMM_PENDING)
+    if (one.result != COMM_PENDING && !inside)
         return one.result;
     struct engine *e = enter(request.comm);
     if (!e)
         return COMM_ERR_CLOSED;
     if (engine_in_callback(e))
         one.result = COMM_ERR_STATE;
-    else if (!engine_move_until(e, request.comm, one_done, &one, engine_deadline(e, timeout_ns)))
+    else if (one.result == COMM_PENDING && !engine_move_until(e, request.comm, one_done, &one, engine_deadline(e, timeout_ns)))
         one.result = COMM_PENDING;
     leave(request.comm, e);
     return one.result;
@@ -307,7 +308,7 @@ enum comm_result engine_progress(struct comm_communicator *c)
     if (!engine_in_callback(e)) {
         if (atomic_exchange_explicit(&e->armed, 0, memory_order_seq_cst))
             engine_disarm(e);
-        moved = engine_pass(e, true);
+        moved = engine_step(e, c) | engine_pass(e, true); /* c too when it is idle: its peers may have failed it */
     }
     leave(c, e);
     return moved == PASS_IDLE ? COMM_OK : COMM_PENDING;

@@ -30,7 +30,7 @@ static bool check_peers(struct body *b, const struct entry *e)
             body_propose(b, &cause);
             return false;
         }
-        if (made && call->fingerprint != e->fingerprint) {
+        if (made && call->chain != e->chain) {
             body_mismatch(b, e->seq, r);
             return false;
         }
@@ -108,6 +108,8 @@ void body_check(struct body *b, int64_t now)
         if (!check_deadline(b, t, e, now))
             break;
     }
+    if (!b->failed)
+        body_compare(b);
     if (b->talk_pending && !b->failed)
         check_messages(b, now);
     body_settle(b);

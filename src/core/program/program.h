@@ -7,7 +7,8 @@
  * A lane issues its steps in order: a step issues when it stands at the head, its wait holds, the views it reads are present, and the wire has
  * room. After an EXPOSE or VIEW the lane moves on at once; COPY and REDUCE hold it until done; a RELEASE waits for the view's readers. The bump
  * happens when the step completes (EXPOSE: its bytes may be overwritten; VIEW: the bytes are there), and puts every lane of the operation back
- * to work in the same pass. An operation ends when all lanes ended and every EXPOSE and every landing VIEW completed.
+ * to work in the same pass. What was exposed is read until the EXPOSE completes; on a stream at the latest until every reader gave it back, which
+ * later views of those readers' results imply. On a ONCE edge it completes by the wire alone, whatever readers do. An operation ends when all lanes ended and every EXPOSE and every landing VIEW completed.
  */
 #ifndef PROGRAM_PROGRAM_H
 #define PROGRAM_PROGRAM_H

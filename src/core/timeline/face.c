@@ -117,7 +117,10 @@ static enum comm_result test_message(struct comm_communicator *face, uint64_t ti
 
     if (held >> 8 == number) {
         uint8_t state = (uint8_t)held;
-        return state == 1 ? COMM_PENDING : (enum comm_result)(int8_t)state;
+        if (state <= 1)
+            return state ? COMM_PENDING : COMM_OK;
+        (void)exception_of(face, ticket); /* somebody learned it: sync need not tell it again */
+        return (enum comm_result)(int8_t)state;
     }
     return held >> 8 > number ? exception_of(face, ticket) : COMM_ERR_ARGUMENT;
 }

@@ -25,12 +25,11 @@ static size_t carve(size_t *at, size_t bytes)
 
 static uint32_t once_edges_of(const struct wire_limits *limits, uint32_t size)
 {
-    uint32_t edges = 2;
+    uint32_t edges = 2; /* at least one per level of a doubling, which any team may be told to use */
     if (limits->once_edges)
         return limits->once_edges < WIRE_ONCE_EDGES_MAX ? limits->once_edges : WIRE_ONCE_EDGES_MAX;
-    if (size > 16)
-        for (edges = 1; (UINT32_C(1) << (edges - 1)) < size;)
-            edges++;
+    while ((UINT32_C(1) << edges) < size)
+        edges++;
     return edges < WIRE_ONCE_EDGES_MAX ? edges : WIRE_ONCE_EDGES_MAX;
 }
 

@@ -4,11 +4,12 @@
 #include "base/format.h"
 
 extern const struct comm_env env_posix;
-extern const struct wire_class wire_local;
+extern const struct boot_class boot_unix;
+extern const struct wire_class wire_local, wire_shm;
 
 const struct wire_backend wire_backends[] = {
     {.name = "local", .wire = &wire_local, .fixed_order = 1},
-    {.name = "shm", .missing = "shm is not built yet", .fixed_order = 1},
+    {.name = "shm", .wire = &wire_shm, .boot = &boot_unix, .fixed_order = 1},
     {.name = "tcp", .missing = "tcp is not built yet: ranks of one host can use shm", .fixed_order = 1},
     {.name = "mpi", .missing = "mpi is not built yet: ranks of one host can use shm, also under mpirun"},
     {.name = "nccl", .missing = "nccl is not built yet: device buffers must be copied to the host by the caller"},

@@ -117,7 +117,7 @@ struct wire_call {
     int8_t refused; /* 0, or the comm_result for which this rank refused it */
     uint32_t op;
     int32_t root;
-    uint32_t reserved;
+    uint32_t chain; /* of this call and all before it: what lines and frames carry, so that a divergence shows at the next exchange, whatever it was */
     uint64_t n;
 };
 _Static_assert(sizeof(struct wire_call) == 32, "two to a cache line");

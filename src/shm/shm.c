@@ -1,0 +1,317 @@
+/*
+ * shm: the wire between the processes of one host. The protocol is wire/lines; here are the segments under it, the bells that wake
+ * sleepers, and the descriptors that tell a death. It must not know operations, programs or communicators.
+ *
+ * poll costs a system call: it is for the watcher and for after a sleep, never for every pass.
+ */
+#define _GNU_SOURCE
+#include "wire/lines.h"
+
+#include "base/format.h"
+#include "base/log.h"
+#include "shm/death.h"
+#include "shm/hello.h"
+#include "shm/segment.h"
+#include "wire/boot.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+extern const struct wire_class wire_shm;
+
+/* What a segment begins with. sleeping: set by its owner, taken away by whoever rings. sleepers: rank 0's counts for all. */
+struct shm_head {
+    _Alignas(64) _Atomic uint32_t sleeping;
+    _Alignas(64) _Atomic uint32_t sleepers;
+    _Alignas(64) _Atomic uint32_t closed; /* its owner left in good order: its end is no death */
+};
+
+struct shm_peer {
+    struct shm_segment segment;
+    int bell, death;
+    uint32_t pid;
+};
+
+struct shm_wire {
+    struct lines_host host;
+    int32_t rank, ranks;
+    int epoll;
+    bool armed;
+    struct shm_mine mine;
+    struct shm_peer *peer;
+    uintptr_t *base;
+    struct shm_hello *hello;
+    size_t bytes; /* of this allocation */
+};
+enum { GIVEN_SEGMENT, GIVEN_BELL, GIVEN_DEATH, GIVEN };
+
+static struct shm_wire *wire_of(struct wire *wire)
+{
+    return (struct shm_wire *)wire;
+}
+static struct shm_head *head_of(const struct shm_peer *peer)
+{
+    return (struct shm_head *)(void *)peer->segment.at;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what lines asks for */
+static bool shm_take(struct lines_host *host, size_t bytes, struct lines_block *block)
+{
+    struct shm_wire *w = (struct shm_wire *)host;
+    struct shm_segment *s = &w->peer[w->rank].segment;
+    size_t offset;
+    int error = shm_segment_take(s, bytes, bytes >= 65536 ? 4096 : 128, &offset);
+    if (error) {
+        base_log(host->log, LOG_ERROR, "%zu bytes of shared memory are needed beside %zu in use: %s", bytes, s->used, strerror(error));
+        return false;
+    }
+    *block = (struct lines_block){s->at + offset, offset, bytes};
+    return true;
+}
+
+static void shm_give(struct lines_host *host, const struct lines_block *block)
+{
+    (void)host; /* goes with its segment */
+    (void)block;
+}
+
+static void shm_ring(struct lines_host *host, struct lines_channel *channel)
+{
+    struct shm_wire *w = (struct shm_wire *)host;
+    const uint64_t one = 1;
+    for (uint32_t i = 0; i < channel->size; i++) {
+        struct shm_peer *p = &w->peer[channel->world[i]];
+        _Atomic uint32_t *sleeping = &head_of(p)->sleeping;
+        if (i == channel->rank || !atomic_load_explicit(sleeping, memory_order_relaxed))
+            continue;
+        if (atomic_exchange_explicit(sleeping, 0, memory_order_acq_rel) && write(p->bell, &one, sizeof one) < 0)
+            continue; /* the counter is full: it is rung */
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ open */
+static void destroy(struct shm_wire *w)
+{
+    const struct comm_env *env = w->host.env;
+    shm_death_close(&w->mine);
+    for (int32_t i = 0; i < w->ranks; i++) {
+        shm_segment_close(&w->peer[i].segment);
+        if (w->peer[i].bell >= 0)
+            close(w->peer[i].bell);
+        if (w->peer[i].death >= 0)
+            close(w->peer[i].death);
+    }
+    if (w->epoll >= 0)
+        close(w->epoll);
+    env->give(env, w, w->bytes);
+}
+
+static struct shm_wire *create(const struct wire_config *config)
+{
+    size_t ranks = (size_t)config->ranks, head = (sizeof(struct shm_wire) + 63) & ~(size_t)63;
+    size_t bytes = head + ranks * (sizeof(struct shm_peer) + sizeof(struct shm_hello) + sizeof(uintptr_t));
+    char *memory = config->env->take(config->env, bytes, 64);
+    if (!memory)
+        return NULL;
+    struct shm_wire *w = (struct shm_wire *)(void *)memory;
+    *w = (struct shm_wire){.rank = config->rank, .ranks = config->ranks, .epoll = -1, .mine = {-1, -1}, .bytes = bytes};
+    w->peer = (struct shm_peer *)(void *)(memory + head);
+    w->hello = (struct shm_hello *)(void *)(w->peer + ranks);
+    w->base = (uintptr_t *)(void *)(w->hello + ranks);
+    for (size_t i = 0; i < ranks; i++)
+        w->peer[i] = (struct shm_peer){.segment = {.fd = -1}, .bell = -1, .death = -1};
+    lines_host_start(&w->host, config);
+    w->host.wire.class = &wire_shm;
+    w->host.base = w->base;
+    w->host.take = shm_take;
+    w->host.give = shm_give;
+    w->host.ring = shm_ring;
+    return w;
+}
+
+/* What this rank brings. A failure is told to the others instead of leaving them to wait. */
+static void prepare(struct shm_wire *w, const struct wire_config *config, struct shm_hello *hello)
+{
+    const struct comm_env *env = config->env;
+    struct shm_peer *me = &w->peer[w->rank];
+    const char *what = "epoll_create1", *size = env->lookup(env, "COMM_SHM_SEGMENT_BYTES"), *death = env->lookup(env, "COMM_SHM_DEATH");
+    uint64_t bytes = SHM_SEGMENT_BYTES;
+    if (size && (!base_parse_u64(size, &bytes) || bytes < 65536 || bytes > SHM_SEGMENT_BYTES * 64 || bytes % 65536)) {
+        shm_hello_fill(hello, env, 0);
+        hello->result = COMM_ERR_CONFIG;
+        base_format(hello->text, sizeof hello->text, "COMM_SHM_SEGMENT_BYTES=%s is not a multiple of 65536 up to 1 TiB", size);
+        return;
+    }
+    shm_hello_fill(hello, env, bytes);
+    w->epoll = epoll_create1(EPOLL_CLOEXEC);
+    int error = w->epoll < 0 ? errno : shm_segment_create(&me->segment, bytes, &what);
+    if (!error) {
+        what = "a descriptor that tells a death";
+        error = shm_death_make(&w->mine, death && base_equal(death, "socket"));
+    }
+    if (!error && config->bell->ring_fd < 0) {
+        what = "a bell that other processes can ring";
+        error = ENOTSUP;
+    }
+    if (!error) {
+        me->segment.used = sizeof(struct shm_head);
+        return;
+    }
+    hello->result = error == ENOMEM || error == ENOSPC ? COMM_ERR_MEMORY : COMM_ERR_SYSTEM;
+    base_format(hello->text, sizeof hello->text, "%s: %s (segment of %llu bytes)", what, strerror(error), (unsigned long long)bytes);
+}
+
+static int watch(struct shm_wire *w, int32_t rank)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data = {.u32 = (uint32_t)rank}};
+    return epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->peer[rank].death, &event) < 0 ? errno : 0;
+}
+
+/* Takes over all descriptors of fd[]. */
+static void attach(struct shm_wire *w, int *fd, struct shm_hello *done)
+{
+    const char *what = "watching a peer's end";
+    for (int32_t i = 0; i < w->ranks; i++) {
+        struct shm_peer *p = &w->peer[i];
+        int *given = fd + (size_t)i * GIVEN, error;
+        p->pid = w->hello[i].pid;
+        if (i == w->rank || done->result != COMM_OK) {
+            for (int k = 0; k < GIVEN; k++)
+                close(given[k]);
+            w->base[i] = (uintptr_t)p->segment.at;
+            continue;
+        }
+        p->bell = given[GIVEN_BELL];
+        p->death = given[GIVEN_DEATH];
+        error = shm_segment_attach(&p->segment, given[GIVEN_SEGMENT], (size_t)w->hello[i].segment_bytes, &what);
+        error = error ? error : watch(w, i);
+        w->base[i] = (uintptr_t)p->segment.at;
+        if (!error)
+            continue;
+        done->result = error == ENOMEM ? COMM_ERR_MEMORY : COMM_ERR_SYSTEM;
+        base_format(done->text, sizeof done->text, "%s (rank %d): %s", what, i, strerror(error));
+    }
+}
+
+static enum comm_result all_said(struct shm_wire *w, const struct wire_config *config, const struct shm_hello *mine)
+{
+    enum comm_result result = config->boot->class->allgather(config->boot, mine, sizeof *mine, w->hello);
+    return result == COMM_OK ? shm_hello_check(w->hello, w->ranks, config->error_text, config->error_text_bytes) : result;
+}
+
+static enum comm_result meet(struct shm_wire *w, const struct wire_config *config)
+{
+    struct shm_hello hello;
+    prepare(w, config, &hello);
+    enum comm_result result = all_said(w, config, &hello);
+    if (result != COMM_OK)
+        return result;
+    size_t bytes = (size_t)w->ranks * GIVEN * sizeof(int);
+    int *fd = config->env->take(config->env, bytes, 64);
+    int given[GIVEN] = {w->peer[w->rank].segment.fd, config->bell->ring_fd, w->mine.given};
+    if (!fd) {
+        base_format(config->error_text, config->error_text_bytes, "no memory for the descriptors of %d ranks", w->ranks);
+        return COMM_ERR_MEMORY;
+    }
+    result = config->boot->class->pass(config->boot, given, GIVEN, fd);
+    shm_death_given(&w->mine);
+    if (result == COMM_OK) {
+        attach(w, fd, &hello);
+        result = all_said(w, config, &hello); /* also: nobody goes on before everybody is mapped */
+    }
+    config->env->give(config->env, fd, bytes);
+    int error = result == COMM_OK ? config->env->bell_watch(config->env, config->watch, w->epoll) : 0;
+    if (error) {
+        base_format(config->error_text, config->error_text_bytes, "the bell does not watch the peers: %s", strerror(error));
+        result = COMM_ERR_SYSTEM;
+    }
+    return result;
+}
+
+static enum comm_result shm_open_wire(const struct wire_config *config, struct wire **wire)
+{
+    if (!config->boot || config->rank < 0 || config->rank >= config->ranks) {
+        base_format(config->error_text, config->error_text_bytes, "the shm wire needs a rank (%d of %d) and a boot", config->rank,
+                    config->ranks);
+        return COMM_ERR_CONFIG;
+    }
+    struct shm_wire *w = create(config);
+    if (!w) {
+        base_format(config->error_text, config->error_text_bytes, "no memory for the shm wire of %d ranks", config->ranks);
+        return COMM_ERR_MEMORY;
+    }
+    enum comm_result result = meet(w, config);
+    if (result != COMM_OK) {
+        destroy(w);
+        return result;
+    }
+    w->host.sleepers = &head_of(&w->peer[0])->sleepers;
+    *wire = &w->host.wire;
+    return COMM_OK;
+}
+
+static void shm_close(struct wire *wire)
+{
+    struct shm_wire *w = wire_of(wire);
+    wire->class->arm(wire, false, NULL);
+    atomic_store_explicit(&head_of(&w->peer[w->rank])->closed, 1, memory_order_release);
+    lines_host_end(&w->host);
+    destroy(w);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ peers */
+static uint32_t shm_poll(struct wire *wire, struct wire_event *events, uint32_t max)
+{
+    struct shm_wire *w = wire_of(wire);
+    struct epoll_event ready[16];
+    int n = max ? epoll_wait(w->epoll, ready, max < 16 ? (int)max : 16, 0) : 0;
+    for (int i = 0; i < n; i++) {
+        int32_t rank = (int32_t)ready[i].data.u32;
+        struct shm_peer *p = &w->peer[rank];
+        epoll_ctl(w->epoll, EPOLL_CTL_DEL, p->death, NULL);
+        close(p->death);
+        p->death = -1;
+        bool closed = atomic_load_explicit(&head_of(p)->closed, memory_order_acquire);
+        events[i] = (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = closed ? COMM_ERR_CLOSED : COMM_ERR_PEER, .peer = rank};
+    }
+    return n > 0 ? (uint32_t)n : 0;
+}
+
+static void shm_arm(struct wire *wire, bool on, int64_t *deadline)
+{
+    struct shm_wire *w = wire_of(wire);
+    _Atomic uint32_t *sleeping = &head_of(&w->peer[w->rank])->sleeping;
+    (void)deadline; /* all that happens here rings */
+    if (on != w->armed)
+        atomic_fetch_add_explicit(w->host.sleepers, on ? 1 : UINT32_MAX, memory_order_acq_rel);
+    w->armed = on;
+    atomic_store_explicit(sleeping, on, memory_order_relaxed);
+    if (on)
+        atomic_thread_fence(memory_order_seq_cst);
+}
+
+static void shm_describe(struct wire_channel *channel, int32_t peer, char *address, size_t bytes)
+{
+    struct lines_channel *c = lines_of(channel);
+    struct shm_wire *w = (struct shm_wire *)c->host;
+    base_format(address, bytes, "process %u of this host", w->peer[c->world[peer]].pid);
+}
+
+const struct wire_class wire_shm = {
+    .name = "shm",
+    .open = shm_open_wire,
+    .close = shm_close,
+    .join = lines_join,
+    .leave = lines_leave,
+    .reserve = lines_reserve,
+    .expose = lines_expose,
+    .view = lines_view,
+    .release = lines_release,
+    .advance = lines_advance,
+    .flush = lines_flush,
+    .poll = shm_poll,
+    .arm = shm_arm,
+    .describe = shm_describe,
+};

@@ -1,0 +1,157 @@
+#define _GNU_SOURCE
+#include "proc/proc.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+void proc_needs_shm(void)
+{
+    struct comm_backend_info info;
+    for (size_t i = 0;; i++) {
+        info = (struct comm_backend_info){.size = sizeof info};
+        if (comm_describe_backend(i, &info) != COMM_OK)
+            rig_skip("this library has no backend called shm");
+        if (strcmp(info.name, "shm") == 0)
+            break;
+    }
+    if (!info.available)
+        rig_skip(info.missing);
+}
+
+static void *shared_memory(size_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(at != MAP_FAILED);
+    return at;
+}
+
+struct comm_communicator *proc_open(struct proc *proc, int32_t rank)
+{
+    struct comm_communicator *world = NULL;
+    char text[512] = "";
+    struct comm_config *config =
+        COMM_CONFIG(.backend = "shm", .options = proc->options, .error_text = text, .error_text_bytes = sizeof text,
+                    .open_timeout_ns = 20 * RIG_S, .operation_timeout_ns = 60 * RIG_S);
+    enum comm_result result = comm_open(config, &world);
+    if (result != COMM_OK)
+        rig_die(__FILE__, __LINE__, "rank %d: comm_open: %s: %s", rank, comm_result_name(result), text);
+    EQUAL(comm_rank(world), rank);
+    EQUAL(comm_size(world), proc->ranks);
+    return world;
+}
+
+static void child_set(const char *name, int32_t value)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", value);
+    setenv(name, text, 1);
+}
+
+_Noreturn static void child_run(struct proc *proc, int32_t rank)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    child_set("COMM_RANK", rank);
+    child_set("COMM_RANKS", proc->ranks);
+    child_set("COMM_LOCAL_RANK", rank);
+    child_set("COMM_LOCAL_RANKS", proc->ranks);
+    setenv("COMM_JOB", proc->job, 1);
+    proc->main(proc, rank, proc->raw ? NULL : proc_open(proc, rank));
+    fflush(NULL);
+    exit(0);
+}
+
+void proc_start(struct proc *proc, int32_t ranks, proc_main *main)
+{
+    static int started;
+    proc->ranks = ranks;
+    proc->main = main;
+    proc->page = shared_memory(sizeof *proc->page * PROC_RANKS_MAX);
+    proc->go = shared_memory(sizeof *proc->go);
+    snprintf(proc->job, sizeof proc->job, "test-%ld-%d-%lld", (long)getpid(), ++started, (long long)rig_now());
+    fflush(NULL);
+    for (int32_t r = 0; r < ranks; r++) {
+        proc->pid[r] = fork();
+        CHECK(proc->pid[r] >= 0);
+        if (proc->pid[r] == 0)
+            child_run(proc, r);
+    }
+}
+
+static void kill_all(struct proc *proc)
+{
+    for (int32_t r = 0; r < proc->ranks; r++) {
+        if (proc->pid[r] > 0)
+            kill(proc->pid[r], SIGKILL);
+    }
+}
+
+/* One rank that ended, or nobody within this call. */
+static void reap(struct proc *proc, int32_t r, int32_t except)
+{
+    int status = 0;
+    if (proc->pid[r] <= 0 || waitpid(proc->pid[r], &status, WNOHANG) != proc->pid[r])
+        return;
+    proc->pid[r] = 0;
+    if (r == except || (WIFEXITED(status) && WEXITSTATUS(status) == 0))
+        return;
+    kill_all(proc);
+    if (WIFSIGNALED(status))
+        rig_die(__FILE__, __LINE__, "rank %d ended by signal %d", r, WTERMSIG(status));
+    rig_die(__FILE__, __LINE__, "rank %d ended with %d", r, WEXITSTATUS(status));
+}
+
+static int32_t still_running(const struct proc *proc)
+{
+    int32_t count = 0;
+    for (int32_t r = 0; r < proc->ranks; r++)
+        count += proc->pid[r] > 0;
+    return count;
+}
+
+void proc_finish(struct proc *proc, int32_t except, int64_t patience)
+{
+    for (int64_t end = rig_now() + patience; still_running(proc) && rig_now() < end; rig_nap(RIG_MS)) {
+        for (int32_t r = 0; r < proc->ranks; r++)
+            reap(proc, r, except);
+    }
+    for (int32_t r = 0; r < proc->ranks; r++) {
+        if (proc->pid[r] > 0) {
+            kill_all(proc);
+            rig_die(__FILE__, __LINE__, "rank %d has not ended; it is at stage %lld", r, (long long)proc->page[r].stage);
+        }
+    }
+}
+
+void proc_await(struct proc *proc, int32_t rank, int64_t stage)
+{
+    for (int64_t end = rig_now() + RIG_PATIENCE; atomic_load(&proc->page[rank].stage) < stage; rig_nap(RIG_MS)) {
+        for (int32_t r = 0; r < proc->ranks; r++)
+            reap(proc, r, -1);
+        if (rig_now() < end)
+            continue;
+        kill_all(proc);
+        rig_die(__FILE__, __LINE__, "rank %d does not reach stage %lld", rank, (long long)stage);
+    }
+}
+
+void proc_tell_failure(struct proc_page *page, struct comm_communicator *c, enum comm_result result)
+{
+    struct comm_error error = {.size = sizeof error, .rank = -99};
+    atomic_store(&page->time, rig_now());
+    if (comm_error_detail(c, &error) == COMM_OK) {
+        memcpy(page->cause, error.cause, sizeof page->cause);
+        memcpy(page->operation, error.operation, sizeof page->operation);
+        memcpy(page->text, error.text, sizeof page->text);
+    }
+    page->sequence = (int64_t)error.sequence;
+    page->rank = error.rank;
+    page->result = result;
+    atomic_fetch_add(&page->stage, INT64_C(1) << 40);
+}

@@ -1,0 +1,82 @@
+/* Selection: thresholds, bounds, names by force, and what it says. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "algo/algo.h"
+
+#include <string.h>
+
+enum { ONCE_MAX = 65536 };
+
+static char why[1024];
+
+static const char *chosen(uint32_t collective, int32_t size, size_t bytes, const char *forced)
+{
+    struct algo_query query = {.collective = collective, .size = size, .block_bytes = bytes, .once_max = ONCE_MAX, .forced = forced};
+    const struct algo_row *row = algo_select(&query, why, sizeof why);
+    assert_true(strlen(why) > 0);
+    assert_true(!row || row->collective == collective);
+    return row ? row->name : "none";
+}
+
+static void thresholds(void **state)
+{
+    (void)state;
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 8, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 16, 65536, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 17, 65536, NULL), "doubling");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 65537, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 256, 1 << 20, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 257, 1 << 20, NULL), "none");
+    assert_non_null(strstr(why, "doubling (1 to 65535 ranks, blocks up to 65536 bytes)"));
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 1, 1 << 30, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_BARRIER, 16, 0, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_BARRIER, 17, 0, NULL), "doubling");
+    assert_string_equal(chosen(COLLECTIVE_BROADCAST, 4, 1 << 20, NULL), "pipeline");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE, 4, 100, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE, 4, 1 << 20, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLGATHER_V, 4, 100, NULL), "direct");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 4, 100, NULL), "direct");
+    assert_string_equal(chosen(COLLECTIVE_SPLIT, 40, 300, NULL), "direct");
+}
+
+static void by_name(void **state)
+{
+    (void)state;
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 8, "allreduce:slices"), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 8, "broadcast:pipeline,allreduce:doubling"), "doubling");
+    assert_string_equal(chosen(COLLECTIVE_BROADCAST, 4, 8, "broadcast:pipeline,allreduce:doubling"), "pipeline");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE, 4, 8, "broadcast:pipeline,allreduce:doubling"), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 8, "allreduce:ring"), "none");
+    assert_non_null(strstr(why, "\"ring\" does not exist for allreduce"));
+    assert_non_null(strstr(why, "read_all (1 to 16 ranks"));
+    assert_non_null(strstr(why, "slices"));
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 17, 8, "allreduce:read_all"), "none");
+    assert_non_null(strstr(why, "\"read_all\" cannot serve allreduce, 17 ranks"));
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, ONCE_MAX + 1, "allreduce:doubling"), "none");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 8, "allreduc:slices"), "none");
+    assert_non_null(strstr(why, "allreduc:slices"));
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 8, "slices"), "none");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 8, "allreduce:"), "none");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 8, ""), "read_all");
+}
+
+static void no_room_for_words(void **state)
+{
+    struct algo_query query = {.collective = COLLECTIVE_ALLREDUCE, .size = 4, .block_bytes = 8, .once_max = ONCE_MAX};
+    char small[4] = {1, 1, 1, 7};
+    (void)state;
+    assert_non_null(algo_select(&query, small, 3));
+    assert_int_equal(small[3], 7);
+    assert_non_null(algo_select(&query, NULL, 0));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(thresholds), cmocka_unit_test(by_name), cmocka_unit_test(no_room_for_words)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

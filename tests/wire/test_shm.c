@@ -1,0 +1,304 @@
+/* What only processes can show: deaths, bells, memory that runs out, and that nothing is left behind. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "shm/hello.h"
+#include "shm/segment.h"
+#include "wire/lines.h"
+#include "wire/scenarios.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int count_entries(const char *path)
+{
+    int n = 0;
+    DIR *dir = opendir(path);
+    while (dir && readdir(dir))
+        n++;
+    if (dir)
+        closedir(dir);
+    return n;
+}
+
+static void run_processes(int32_t ranks, int32_t variant, scenario_fn *fn, int expected_killed)
+{
+    int status[RANKS_MAX] = {0};
+    world_processes("shm", ranks, NULL, variant, fn, status);
+    for (int32_t i = 0; i < ranks; i++) {
+        if (i == expected_killed)
+            assert_true(WIFSIGNALED(status[i]) && WTERMSIG(status[i]) == SIGKILL);
+        else
+            assert_int_equal(status[i], 0);
+    }
+}
+
+/* Rank 1 is killed; the others sleep on their bells and are woken within a second. Its lines are still read. */
+static void survive(struct rank *r)
+{
+    const struct comm_env *env = wire_default_env();
+    if (r->rank == 1) {
+        uint16_t peers[] = {0, 2};
+        struct wire_span span = {"last words", 10};
+        struct wire_expose e = {
+            .key = wire_key_of(1, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peers = peers, .npeers = 2, .nspans = 1, .spans = &span};
+        CHECK(rank_expose(r, &e) == WIRE_DONE);
+        atomic_store(&r->shared->word[1], (uint64_t)env->now(env));
+        kill(getpid(), SIGKILL);
+    }
+    int64_t end = env->now(env) + INT64_C(5000000000), deadline = end;
+    struct wire_event event[4];
+    uint32_t n;
+    while (!(n = r->wire_class->poll(r->wire, event, 4))) {
+        CHECK(env->now(env) < end);
+        r->wire_class->arm(r->wire, true, &deadline);
+        env->bell_wait(env, &r->bell, deadline);
+        r->wire_class->arm(r->wire, false, NULL);
+        env->bell_clear(env, &r->bell);
+    }
+    int64_t late = env->now(env) - (int64_t)atomic_load(&r->shared->word[1]);
+    CHECK(n == 1 && event[0].kind == WIRE_EVENT_DOWN && event[0].peer == 1 && event[0].result == COMM_ERR_PEER);
+    CHECK(late < 1000000000);
+    CHECK(r->wire_class->poll(r->wire, event, 4) == 0); /* told once */
+    char land[10];
+    struct wire_look l = {.key = wire_key_of(1, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peer = 1, .land = land, .bytes = 10};
+    CHECK(r->wire_class->view(r->ch, &l) == WIRE_DONE && !memcmp(land, "last words", 10));
+    atomic_fetch_add(&r->shared->word[2], 1);
+    while (atomic_load(&r->shared->word[2]) < 2) /* else the first to end would be the second one down */
+        env->relax(env, true);
+}
+
+static void killed_by_pidfd(void **state)
+{
+    (void)state;
+    run_processes(3, 0, survive, 1);
+}
+static void killed_by_socket(void **state)
+{
+    (void)state;
+    setenv("COMM_SHM_DEATH", "socket", 1);
+    run_processes(3, 0, survive, 1);
+    unsetenv("COMM_SHM_DEATH");
+}
+
+/* One who closes in good order and ends is not a death. */
+static void closes_first(struct rank *r)
+{
+    const struct comm_env *env = wire_default_env();
+    rank_meet(r);
+    if (r->rank == 1)
+        return;
+    int64_t end = env->now(env) + INT64_C(5000000000);
+    struct wire_event event[4];
+    while (!r->wire_class->poll(r->wire, event, 4)) {
+        CHECK(env->now(env) < end);
+        env->bell_wait(env, &r->bell, end);
+    }
+    CHECK(event[0].peer == 1 && event[0].result == COMM_ERR_CLOSED);
+}
+static void closed_is_not_dead(void **state)
+{
+    (void)state;
+    run_processes(2, 0, closes_first, -1);
+}
+
+/* Each waits asleep for the other's line, hundreds of times: a lost ring would be a timeout. */
+static void sleep_and_wake(struct rank *r)
+{
+    const struct comm_env *env = wire_default_env();
+    uint16_t peer = (uint16_t)(1 - r->rank);
+    for (uint32_t seq = 1; seq <= 500; seq++) {
+        struct wire_view view;
+        struct wire_span span = {&seq, 4};
+        struct wire_expose e = {
+            .key = wire_key_of(seq, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peers = &peer, .npeers = 1, .nspans = 1, .spans = &span};
+        struct wire_look l = {.key = e.key, .edge = e.edge, .peer = peer, .bytes = 4, .view = &view, .cookie = 1};
+        struct wire_event event[4];
+        if (seq % 2 == (uint32_t)r->rank)
+            CHECK(rank_expose(r, &e) == WIRE_DONE);
+        r->wire_class->flush(r->ch);
+        int32_t result = r->wire_class->view(r->ch, &l);
+        if (seq % 2 != (uint32_t)r->rank && result == WIRE_PENDING) {
+            int64_t end = env->now(env) + INT64_C(5000000000), deadline = end;
+            while (!r->wire_class->advance(r->ch, event, 4)) {
+                CHECK(env->now(env) < end);
+                r->wire_class->arm(r->wire, true, &deadline);
+                if (r->wire_class->advance(r->ch, event, 4)) {
+                    r->wire_class->arm(r->wire, false, NULL);
+                    break;
+                }
+                env->bell_wait(env, &r->bell, end);
+                r->wire_class->arm(r->wire, false, NULL);
+                env->bell_clear(env, &r->bell);
+            }
+            result = WIRE_DONE;
+        }
+        if (seq % 2 != (uint32_t)r->rank)
+            CHECK(rank_expose(r, &e) == WIRE_DONE);
+        r->wire_class->flush(r->ch);
+        if (result == WIRE_PENDING)
+            CHECK(rank_await(r, 1) == WIRE_DONE);
+        CHECK(!memcmp(view.at, &seq, 4));
+        r->wire_class->release(r->ch, seq, NULL);
+    }
+    rank_meet(r);
+}
+static void bells(void **state)
+{
+    (void)state;
+    run_processes(2, 0, sleep_and_wake, -1);
+}
+
+/* A segment without room is an error of the call that needs it, and others go on. */
+static void run_out(struct rank *r)
+{
+    uint16_t peer = (uint16_t)(1 - r->rank);
+    static char data[100];
+    struct wire_span span = {data, 8};
+    struct wire_expose e = {
+        .key = wire_key_of(1, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peers = &peer, .npeers = 1, .nspans = 1, .spans = &span};
+    CHECK(rank_expose(r, &e) == WIRE_DONE);
+    span.bytes = 100;
+    e.key = wire_key_of(2, 0, 0);
+    CHECK(r->wire_class->expose(r->ch, &e) == WIRE_FAILED);
+    e.edge = 0;
+    CHECK(r->wire_class->expose(r->ch, &e) == WIRE_FAILED);
+    struct wire_team team = {.id = 99, .rank = r->rank, .size = r->size, .world = r->world};
+    struct wire_limits limits = {.window = 1024, .once_edges = 16};
+    struct wire_channel *ch = NULL;
+    unsigned char offer[WIRE_OFFER_BYTES];
+    CHECK(r->wire_class->join(r->wire, &team, &limits, NULL, offer, &ch) == COMM_ERR_MEMORY && !ch);
+    limits.window = 48;
+    CHECK(r->wire_class->join(r->wire, &team, &limits, NULL, offer, &ch) == COMM_ERR_CONFIG && !ch);
+    rank_meet(r);
+}
+static void memory_runs_out(void **state)
+{
+    (void)state;
+    setenv("COMM_SHM_SEGMENT_BYTES", "131072", 1);
+    run_processes(2, 0, run_out, -1);
+    unsetenv("COMM_SHM_SEGMENT_BYTES");
+}
+
+static void segment_is_sealed(void **state)
+{
+    (void)state;
+    struct shm_segment s, other;
+    const char *what = "";
+    size_t a, b;
+    assert_int_equal(shm_segment_create(&s, 1 << 20, &what), 0);
+    assert_int_equal(ftruncate(s.fd, 4096), -1);
+    assert_int_equal(errno, EPERM);
+    assert_int_equal(ftruncate(s.fd, 2 << 20), -1);
+    assert_true(fcntl(s.fd, F_GETFD) & FD_CLOEXEC);
+    assert_int_equal(shm_segment_take(&s, 100, 128, &a), 0);
+    assert_int_equal(shm_segment_take(&s, 600000, 4096, &b), 0);
+    assert_true(b % 4096 == 0 && b >= a + 100 && s.committed >= b + 600000);
+    assert_int_equal(shm_segment_take(&s, 600000, 128, &b), ENOMEM);
+    assert_int_equal(shm_segment_take(&s, SIZE_MAX - 64, 128, &b), ENOMEM);
+    s.at[b] = 42;
+    assert_int_equal(shm_segment_attach(&other, dup(s.fd), 2 << 20, &what), EPROTO);                /* not as long as said */
+    assert_int_equal(shm_segment_attach(&other, memfd_create("x", MFD_CLOEXEC), 0, &what), EPROTO); /* not sealed */
+    assert_int_equal(shm_segment_attach(&other, dup(s.fd), 1 << 20, &what), 0);
+    assert_int_equal(other.at[b], 42);
+    shm_segment_close(&other);
+    shm_segment_close(&s);
+}
+
+static void differences_are_named(void **state)
+{
+    (void)state;
+    struct shm_hello all[3];
+    char text[200];
+    for (int i = 0; i < 3; i++)
+        shm_hello_fill(&all[i], wire_default_env(), 65536);
+    assert_int_equal(shm_hello_check(all, 3, text, sizeof text), COMM_OK);
+    all[2].float_mode ^= 1;
+    assert_int_equal(shm_hello_check(all, 3, text, sizeof text), COMM_ERR_CONFIG);
+    assert_non_null(strstr(text, "rank 2"));
+    assert_non_null(strstr(text, "floating-point"));
+    all[1].host_id ^= 1;
+    assert_int_equal(shm_hello_check(all, 3, text, sizeof text), COMM_ERR_CONFIG);
+    assert_non_null(strstr(text, "rank 1"));
+    assert_non_null(strstr(text, "host"));
+    all[2].result = COMM_ERR_MEMORY;
+    strcpy(all[2].text, "no pages");
+    assert_int_equal(shm_hello_check(all, 3, text, sizeof text), COMM_ERR_MEMORY);
+    assert_string_equal(text, "rank 2: no pages");
+}
+
+static void nothing_is_left(void **state)
+{
+    (void)state;
+    int files = count_entries("/dev/shm"), fds = count_entries("/proc/self/fd");
+    for (int turn = 0; turn < 3; turn++)
+        world_threads("shm", 3, NULL, 50, scenario_once);
+    assert_int_equal(count_entries("/proc/self/fd"), fds);
+    run_processes(3, 0, survive, 1);
+    assert_int_equal(count_entries("/dev/shm"), files);
+    assert_int_equal(count_entries("/proc/self/fd"), fds);
+}
+
+/* 8 bytes there and back, spinning: the floor under every small operation. Printed, never judged: the machine is shared. */
+static void ping(struct rank *r)
+{
+    const struct comm_env *env = wire_default_env();
+    uint16_t peer = (uint16_t)(1 - r->rank);
+    uint32_t turns = (uint32_t)r->variant;
+    int64_t best = INT64_MAX, start = env->now(env);
+    for (uint32_t seq = 1; seq <= turns; seq++) {
+        uint64_t value = seq;
+        struct wire_view view;
+        struct wire_span span = {&value, 8};
+        struct wire_expose e = {.key = wire_key_of(seq, 0, 0),
+                                .fingerprint = 9,
+                                .edge = WIRE_ONCE | WIRE_TO_ALL,
+                                .peers = &peer,
+                                .npeers = 1,
+                                .nspans = 1,
+                                .spans = &span};
+        struct wire_look l = {.key = e.key, .fingerprint = 9, .edge = e.edge, .peer = peer, .bytes = 8, .view = &view};
+        while (r->wire_class->expose(r->ch, &e) == WIRE_AGAIN)
+            ;
+        r->wire_class->flush(r->ch);
+        struct wire_event event[1];
+        if (r->wire_class->view(r->ch, &l) == WIRE_PENDING)
+            for (uint32_t spins = 0; !r->wire_class->advance(r->ch, event, 1);)
+                env->relax(env, ++spins % 256 == 0);
+        CHECK(*(const uint64_t *)view.at == seq);
+        r->wire_class->release(r->ch, seq, NULL);
+        if (seq % 1000 == 0) {
+            int64_t now = env->now(env);
+            best = now - start < best ? now - start : best;
+            start = now;
+        }
+    }
+    if (r->rank == 0)
+        fprintf(stderr, "  8 bytes exchanged: %lld ns (best thousand)\n", (long long)(best / 1000));
+    rank_meet(r);
+}
+static void small_exchange(void **state)
+{
+    (void)state;
+    run_processes(2, 20000, ping, -1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(segment_is_sealed), cmocka_unit_test(differences_are_named), cmocka_unit_test(killed_by_pidfd),
+        cmocka_unit_test(killed_by_socket),  cmocka_unit_test(closed_is_not_dead),    cmocka_unit_test(bells),
+        cmocka_unit_test(memory_runs_out),   cmocka_unit_test(nothing_is_left),       cmocka_unit_test(small_exchange),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

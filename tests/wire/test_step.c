@@ -1,0 +1,209 @@
+/* One thread moves all ranks of a wire by hand: in a random order, and into every corner where there is no room. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "wire/scenarios.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+typedef void step_fn(struct rank *ranks, int32_t count);
+
+static void on_each(int32_t count, const struct wire_limits *limits, step_fn *fn)
+{
+    for (uint32_t i = 0; i < wire_backend_count; i++) {
+        if (!wire_backends[i].wire)
+            continue;
+        print_message("  %s\n", wire_backends[i].name);
+        struct shared *shared = world_shared();
+        struct rank *ranks = calloc((size_t)count, sizeof *ranks);
+        world_open(ranks, wire_backends[i].name, count, limits, shared);
+        fn(ranks, count);
+        world_close(ranks, count);
+        munmap(shared, sizeof *shared);
+        free(ranks);
+    }
+}
+
+static void random_order_on(struct rank *ranks, int32_t count)
+{
+    struct stream_run *run[RANKS_MAX];
+    bool done[RANKS_MAX] = {false};
+    int32_t left = count;
+    for (int32_t i = 0; i < count; i++)
+        run[i] = stream_start(&ranks[i], 40);
+    for (uint64_t steps = 0; left; steps++) {
+        uint64_t x = rank_random(&ranks[0]);
+        int32_t i = (int32_t)(x % (uint64_t)count);
+        for (uint64_t k = x >> 60; k && !done[i]; k--) { /* up to 15 steps of one rank while the others stand still */
+            done[i] = stream_run_step(run[i]);
+            left -= done[i];
+        }
+        assert_true(steps < 2000000);
+    }
+    for (int32_t i = 0; i < count; i++)
+        stream_end(run[i]);
+}
+static void random_order(void **state)
+{
+    (void)state;
+    on_each(4, NULL, random_order_on);
+}
+static void random_order_minimal(void **state)
+{
+    (void)state;
+    on_each(3, &(struct wire_limits){.window = 4, .minimal = 1, .chunk = 192}, random_order_on);
+}
+
+static enum wire_result expose_to(struct rank *r, uint16_t peer, wire_key key, uint16_t edge, uint16_t flags, size_t bytes)
+{
+    static unsigned char data[65536];
+    struct wire_span span = {data, bytes};
+    struct wire_expose e = {.key = key,
+                            .fingerprint = 1,
+                            .edge = edge,
+                            .flags = flags,
+                            .peers = &peer,
+                            .npeers = 1,
+                            .nspans = 1,
+                            .spans = &span,
+                            .cookie = key};
+    return r->wire_class->expose(r->ch, &e);
+}
+
+static void retire(struct rank *ranks, uint32_t seq)
+{
+    for (int32_t i = 0; i < 2; i++)
+        ranks[i].wire_class->release(ranks[i].ch, seq, NULL);
+}
+
+static void no_room_on(struct rank *ranks, int32_t count)
+{
+    struct rank *a = &ranks[0], *b = &ranks[1];
+    uint32_t window = a->ch->caps.window, seq;
+    assert_int_equal(count, 2);
+    for (seq = 1; seq <= 2 * window; seq++) /* lines go round once */
+        assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_AGAIN);
+    a->wire_class->release(a->ch, 1, NULL);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_AGAIN); /* the reader has not */
+    b->wire_class->release(b->ch, 1, NULL);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
+    retire(ranks, seq);
+    for (uint32_t i = 1; i <= 8; i++) /* eight operations have a place for more than a line carries */
+        assert_int_equal(expose_to(a, 1, wire_key_of(seq + i, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, 100), WIRE_DONE);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 9, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, 100), WIRE_AGAIN);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 9, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, 48), WIRE_DONE); /* a line is there */
+    retire(ranks, seq + 9);
+    seq += 10;
+    for (uint32_t round = 0; round < 4; round++) /* four credits */
+        assert_int_equal(expose_to(a, 1, wire_key_of(seq, round, 0), 0, 0, 1000), WIRE_DONE);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 4, 0), 0, 0, 1000), WIRE_AGAIN);
+    struct wire_view view;
+    struct wire_look l = {.key = wire_key_of(seq, 0, 0), .fingerprint = 1, .peer = 0, .bytes = 1000, .view = &view};
+    assert_int_equal(b->wire_class->view(b->ch, &l), WIRE_DONE);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 4, 0), 0, 0, 1000), WIRE_AGAIN); /* seen is not released */
+    b->wire_class->release(b->ch, seq, &view);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 4, 0), 0, 0, 1000), WIRE_DONE);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 1, 0, 0), 0, 0, 1000), WIRE_DONE); /* the second area */
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 2, 0, 0), 0, 0, 1000), WIRE_AGAIN);
+    retire(ranks, seq);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 2, 0, 0), 0, 0, 1000), WIRE_DONE);
+}
+static void no_room(void **state)
+{
+    (void)state;
+    on_each(2, NULL, no_room_on);
+}
+
+/* Younger operations never take the last places of the table of pending views. */
+static void pending_table_on(struct rank *ranks, int32_t count)
+{
+    struct rank *r = &ranks[1];
+    static struct wire_view view[1024];
+    uint32_t young = 0, old = 0;
+    for (enum wire_result result = WIRE_PENDING; result == WIRE_PENDING; young += result == WIRE_PENDING) {
+        struct wire_look l = {.key = wire_key_of(2 + young % 50, 0, 0),
+                              .edge = WIRE_ONCE | WIRE_TO_ALL,
+                              .peer = 0,
+                              .bytes = 8,
+                              .cookie = 7,
+                              .view = &view[young]};
+        result = r->wire_class->view(r->ch, &l);
+    }
+    for (enum wire_result result = WIRE_PENDING; result == WIRE_PENDING; old += result == WIRE_PENDING) {
+        struct wire_look l = {
+            .key = wire_key_of(1, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peer = 0, .bytes = 8, .cookie = 8, .view = &view[young + old]};
+        result = r->wire_class->view(r->ch, &l);
+    }
+    assert_int_equal(young + old, 256 + 8 * count);
+    assert_int_equal(old, (256 + 8 * count) / 4);
+    r->wire_class->leave(r->ch, WIRE_ABORT); /* forgets them all: views may go out of scope */
+    struct wire_event event[4];
+    struct wire_span span = {"8 bytes.", 8};
+    uint16_t peer = 1;
+    struct wire_expose e = {
+        .key = wire_key_of(1, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peers = &peer, .npeers = 1, .nspans = 1, .spans = &span};
+    assert_int_equal(ranks[0].wire_class->expose(ranks[0].ch, &e), WIRE_DONE);
+    assert_int_equal(r->wire_class->advance(r->ch, event, 4), 0);
+    e.flags = WIRE_NOTE; /* and is still told notes */
+    assert_int_equal(ranks[0].wire_class->expose(ranks[0].ch, &e), WIRE_DONE);
+    assert_int_equal(r->wire_class->advance(r->ch, event, 4), 1);
+    assert_memory_equal(event[0].note, "8 bytes.", 8);
+}
+static void pending_table(void **state)
+{
+    (void)state;
+    on_each(2, NULL, pending_table_on);
+}
+
+/* Unmatched messages fill the ring and nothing else: once their announcements are read, the next ones go. */
+static void ring_full_on(struct rank *ranks, int32_t count)
+{
+    struct rank *a = &ranks[0], *b = &ranks[1];
+    uint32_t window = a->ch->caps.window, number = 0, got = 0;
+    struct wire_event event[16];
+    (void)count;
+    for (uint32_t turn = 0; turn < 20; turn++) {
+        enum wire_result result = WIRE_DONE;
+        for (uint32_t sent = 0; result != WIRE_AGAIN; sent++) {
+            size_t bytes = number % 3 == 0 ? 8 : number % 3 == 1 ? 3000 : 10000;
+            result = expose_to(a, 1, wire_key_of(number + 1, 0, 0), 0, WIRE_MESSAGE, bytes);
+            assert_true(result >= 0 && sent <= window);
+            number += result != WIRE_AGAIN;
+        }
+        for (uint32_t n; (n = b->wire_class->advance(b->ch, event, 16));)
+            got += n;
+        assert_int_equal(got, number);
+    }
+    assert_int_equal(number, 20 * window);
+    static unsigned char land[65536];
+    for (uint32_t i = number; i >= 1; i--) { /* the last first; grants run out and come again */
+        size_t bytes = (i - 1) % 3 == 0 ? 8 : (i - 1) % 3 == 1 ? 3000 : 10000;
+        struct wire_look l = {.key = wire_key_of(i, 0, 0), .flags = WIRE_MESSAGE, .peer = 0, .land = land, .bytes = bytes, .cookie = i};
+        enum wire_result result;
+        while ((result = b->wire_class->view(b->ch, &l)) == WIRE_AGAIN) {
+            a->wire_class->advance(a->ch, event, 16);
+            b->wire_class->advance(b->ch, event, 16);
+        }
+        assert_true(result >= 0);
+    }
+}
+static void ring_full(void **state)
+{
+    (void)state;
+    on_each(2, NULL, ring_full_on);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_order), cmocka_unit_test(random_order_minimal), cmocka_unit_test(no_room), cmocka_unit_test(pending_table),
+        cmocka_unit_test(ring_full),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
