@@ -92,6 +92,7 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     run->seq = e->seq;
     run->fingerprint = e->chain;
     run->index = index;
+    run->isa = b->engine->isa;
     run->rank = b->team.rank;
     run->size = b->team.size;
     run_start(run, e->program);
