@@ -257,7 +257,6 @@ static enum verdict step_view(struct run *run, struct run_lane *lane, const stru
         .bytes = place.bytes,
     };
     if (!lane->asked) {
-        BASE_DEBUG_ASSERT(!(run->present & mask));
         run->view_own &= ~mask;
         run->view_partial = s->src.unit & UNIT_PARTIAL ? run->view_partial | mask : run->view_partial & ~mask;
     }
