@@ -94,7 +94,7 @@ struct wire_look {
 enum wire_event_kind {
     WIRE_EVENT_DONE = 1,      /* cookie; result DONE or MISMATCH (with peer) */
     WIRE_EVENT_ANNOUNCED = 2, /* a message or a note: flags' kind in `result`, peer, key, tag, bytes; a note's bytes at `note` until the next advance */
-    WIRE_EVENT_DOWN = 3,      /* from poll alone: the wire's peer is dead or cannot be reached; peer is the WORLD rank of the wire, result a comm_result */
+    WIRE_EVENT_DOWN = 3,      /* from poll alone: the wire's peer is dead or cannot be reached; peer is the WORLD rank of the wire, result a comm_result: PEER, or CLOSED if it closed its wire in good order */
 };
 struct wire_event {
     uint32_t kind;
@@ -200,7 +200,8 @@ struct wire_class {
     uint32_t (*advance)(struct wire_channel *channel, struct wire_event *events, uint32_t max);
     /* What was exposed, released or retired since the last flush is made known to members that sleep: one fence for the lot. */
     void (*flush)(struct wire_channel *channel);
-    /* Of the whole wire: peers that died; descriptors' readiness is taken away. */
+    /* Of the whole wire: peers that died; descriptors' readiness is taken away. May cost a system call: for the watcher and after a sleep, not for
+       every pass. */
     uint32_t (*poll)(struct wire *wire, struct wire_event *events, uint32_t max);
     /* on: publish that this engine is about to sleep, with a full fence, so that whoever publishes after rings the bell; the caller looks once more
        before it sleeps. *deadline is lowered when the wire must be polled by then. off: awake again. */
