@@ -402,7 +402,8 @@ RIG_TEST(contract_1_8_a_refused_call_keeps_ranks_in_step)
     int64_t start = rig_now();
     for (int i = 0; i < 4; i++)
         IS(comm_wait(request[i], RIG_PATIENCE), COMM_ERR_REFUSED);
-    enum comm_result later = comm_wait(after, RIG_PATIENCE); /* success is local: its own second call may have met theirs before the failure */
+    enum comm_result later =
+        comm_wait(after, RIG_PATIENCE); /* success is local: its own second call may have met theirs before the failure */
     CHECK(later == COMM_ERR_REFUSED || (later == COMM_OK && y[0] == 7));
     CHECK(rig_now() - start < 2 * RIG_S);
     for (int32_t r = 0; r < 3; r++) {

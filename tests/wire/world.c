@@ -127,7 +127,8 @@ static void open_rank(struct rank *r)
     int64_t deadline = env->now(env) + INT64_C(20000000000);
     struct wire_config config = {.env = env,
                                  .log = &quiet,
-                                 .bell = &r->bell, .watch = &r->bell,
+                                 .bell = &r->bell,
+                                 .watch = &r->bell,
                                  .rank = r->rank,
                                  .ranks = r->size,
                                  .deadline = deadline,
