@@ -158,9 +158,12 @@ void timeline_except(struct comm_communicator *face, uint64_t ticket, enum comm_
 /* The first error nobody was told of, each once; COMM_OK: none. */
 enum comm_result timeline_untold(struct comm_communicator *face);
 
+/* A hull of no bytes meets nothing, wherever it stands. */
 static inline bool timeline_meet(const struct timeline_hull *a, const struct timeline_hull *b)
 {
-    return a->from < b->to && b->from < a->to;
+    uintptr_t from = a->from > b->from ? a->from : b->from, to = a->to < b->to ? a->to : b->to;
+
+    return from < to;
 }
 static inline void timeline_widen(struct timeline_hull *hull, const struct timeline_hull *by)
 {
