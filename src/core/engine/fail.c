@@ -258,8 +258,11 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         base_append(text, bytes, at, "rank %d died or stopped; found by rank %d", c->rank, c->peer);
         break;
     case COMM_ERR_CLOSED:
-        base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
-                    (unsigned long long)c->number);
+        if ((uint64_t)(uint32_t)c->code >= c->number)
+            base_append(text, bytes, at, "rank %d closed while its call %llu was unfinished", c->rank, (unsigned long long)c->number);
+        else
+            base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
+                        (unsigned long long)c->number);
         break;
     case COMM_ERR_TIMEOUT:
         base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);
