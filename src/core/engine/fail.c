@@ -29,6 +29,7 @@ static void end_all(struct body *b, const struct cause *cause)
     b->cause = *cause;
     b->failed = true;
     b->fence = 0;
+    b->express.ticket = 0;
     memset(b->ready, 0, sizeof b->ready);
     b->any_ready = false;
     b->proposal = (struct cause){0};
@@ -261,13 +262,13 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
             base_append(text, bytes, at, "rank %d died; found by rank %d", c->rank, c->peer);
         break;
     case COMM_ERR_CLOSED:
-        base_append(text, bytes, at, "rank %d closed after its call %d, and ", c->rank, c->code);
         if (c->rank == c->peer)
-            base_append(text, bytes, at, "did not wait for all that it had begun");
+            base_append(text, bytes, at, "rank %d closed while its call %llu was unfinished", c->rank, (unsigned long long)c->number);
         else if (c->collective)
-            base_append(text, bytes, at, "call %llu needs it", (unsigned long long)c->number);
+            base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
+                        (unsigned long long)c->number);
         else
-            base_append(text, bytes, at, "a message of rank %d needs it", c->peer);
+            base_append(text, bytes, at, "rank %d closed after its call %d, and a message of rank %d needs it", c->rank, c->code, c->peer);
         break;
     case COMM_ERR_TIMEOUT:
         base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);
