@@ -10,6 +10,7 @@
 
 #include "base/format.h"
 #include "base/log.h"
+#include "base/option.h"
 #include "shm/death.h"
 #include "shm/hello.h"
 #include "shm/segment.h"
@@ -147,20 +148,21 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
 {
     const struct comm_env *env = config->env;
     struct shm_peer *me = &w->peer[w->rank];
-    const char *what = "epoll_create1", *size = env->lookup(env, "COMM_SHM_SEGMENT_BYTES"), *death = env->lookup(env, "COMM_SHM_DEATH");
-    uint64_t bytes = SHM_SEGMENT_BYTES;
-    if (size && (!base_parse_u64(size, &bytes) || bytes < 65536 || bytes > SHM_SEGMENT_BYTES * 64 || bytes % 65536)) {
+    const char *what = "epoll_create1";
+    int64_t amount = 0, death = 0;
+    if (!base_option_lookup(env, "shm_segment_bytes", &amount) || !base_option_lookup(env, "shm_death", &death)) {
         shm_hello_fill(hello, env, 0);
         hello->result = COMM_ERR_CONFIG;
-        base_format(hello->text, sizeof hello->text, "COMM_SHM_SEGMENT_BYTES=%s is not a multiple of 65536 up to 1 TiB", size);
+        base_copy_text(hello->text, sizeof hello->text, "COMM_SHM_SEGMENT_BYTES or COMM_SHM_DEATH is not what it must be");
         return;
     }
+    size_t bytes = (size_t)amount;
     shm_hello_fill(hello, env, bytes);
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     int error = w->epoll < 0 ? errno : shm_segment_create(&me->segment, bytes, &what);
     if (!error) {
         what = "a descriptor that tells a death";
-        error = shm_death_make(&w->mine, death && base_equal(death, "socket"));
+        error = shm_death_make(&w->mine, death == 1);
     }
     if (!error && config->bell->ring_fd < 0) {
         what = "a bell that other processes can ring";
@@ -171,7 +173,7 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
         return;
     }
     hello->result = error == ENOMEM || error == ENOSPC ? COMM_ERR_MEMORY : COMM_ERR_SYSTEM;
-    base_format(hello->text, sizeof hello->text, "%s: %s (segment of %llu bytes)", what, strerror(error), (unsigned long long)bytes);
+    base_format(hello->text, sizeof hello->text, "%s: %s (segment of %zu bytes)", what, strerror(error), bytes);
 }
 
 static int watch(struct shm_wire *w, int32_t rank)
