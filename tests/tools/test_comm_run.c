@@ -162,6 +162,54 @@ static void failures_are_named(void **state)
     expect("$R -n 2 sh -c 'echo before; kill -9 $$' | sort", 0, "[0] before\n[1] before\n", NULL);
 }
 
+/* The process of a rank that has printed "ready PID", from comm-run's tagged output. */
+static pid_t ready_rank(FILE *out, int rank, int ranks)
+{
+    char tag[16];
+
+    snprintf(tag, sizeof tag, "[%d] ready ", rank);
+    for (double end = seconds_now() + 20; seconds_now() < end; usleep(10000)) {
+        char text[1024] = {0}, *at = text;
+        int count = 0;
+        if (pread(fileno(out), text, sizeof text - 1, 0) < 0)
+            break;
+        while ((at = strstr(at, "ready ")) && strchr(at, '\n')) {
+            count++;
+            at++;
+        }
+        if (count == ranks && (at = strstr(text, tag)))
+            return (pid_t)strtol(at + strlen(tag), NULL, 10);
+    }
+    fail_msg("the ranks are not ready");
+    return -1;
+}
+
+/* A job that communicates: what is killed is named by comm-run first, and by every survivor in the library's words. */
+static void survivors_name_the_dead(void **state)
+{
+    FILE *out, *err;
+    pid_t pid = launch("exec $R -n 4 --backend shm " CRASH_SURVIVOR, &out, &err);
+    pid_t victim = ready_rank(out, 2, 4);
+    double begin = seconds_now();
+
+    (void)state;
+    assert_int_equal(kill(victim, SIGKILL), 0);
+    struct result r = finish(pid, out, err, begin);
+    const char *report = strstr(r.err, "comm-run: ");
+    if (r.status != 128 + SIGKILL || r.seconds > 3 || !report ||
+        strncmp(report, "comm-run: rank 2 was killed by signal 9 (Killed)\n",
+                strlen("comm-run: rank 2 was killed by signal 9 (Killed)\n")) != 0)
+        fail_msg("status %d after %.2f s\nout: %s\nerr: %s", r.status, r.seconds, r.out, r.err);
+    for (int rank = 0; rank < 4; rank++) {
+        char want[128];
+        snprintf(want, sizeof want, "[%d] survivor %d: COMM_ERR_PEER rank=2 comm=world ", rank, rank);
+        const char *line = strstr(r.err, want);
+        if ((rank == 2) != !line || (line && !strstr(line, "op=allreduce: rank 2 died; found by rank ")))
+            fail_msg("rank %d, expected: %s\nerr: %s", rank, want, r.err);
+    }
+    forget(&r);
+}
+
 static void a_program_that_is_not_there(void **state)
 {
     struct result r = shell("$R -n 3 /no/such/program");
@@ -406,6 +454,7 @@ int main(void)
         cmocka_unit_test(slow_readers_lose_nothing),
         cmocka_unit_test(a_closed_reader_ends_the_ranks),
         cmocka_unit_test(failures_are_named),
+        cmocka_unit_test(survivors_name_the_dead),
         cmocka_unit_test(a_program_that_is_not_there),
         cmocka_unit_test(others_may_end_by_themselves),
         cmocka_unit_test(others_are_ended_after_the_grace),
