@@ -275,6 +275,26 @@ RIG_TEST(contract_1_4_work_and_messages_conflict)
     rig_close(&rig);
 }
 
+/* A receive into memory that an earlier send still reads waits for the send. */
+RIG_TEST(contract_1_4_a_receive_waits_for_the_send_before_it)
+{
+    enum { LONG = 100000 };
+    static unsigned char shared[LONG], got[LONG], small[8] = {9, 9, 9, 9, 9, 9, 9, 9};
+    struct rig rig;
+    struct comm_request request[4];
+    rig_open(&rig, 2, NULL);
+    memset(shared, 1, LONG);
+    MUST(comm_send(rig.world[1], shared, LONG, COMM_BYTE, 0, 1, &request[0]));
+    MUST(comm_recv(rig.world[1], shared, 8, COMM_BYTE, 0, 2, NULL, &request[1]));
+    MUST(comm_send(rig.world[0], small, 8, COMM_BYTE, 1, 2, &request[2]));
+    rig_progress_for(rig.world[0], 20 * RIG_MS);
+    MUST(comm_recv(rig.world[0], got, LONG, COMM_BYTE, 1, 1, NULL, &request[3]));
+    rig_wait_all(request, 4);
+    EQUAL(got[0], 1);
+    EQUAL(shared[0], 9);
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 1.5 */
 /* Gradients that are computed after the call, before the gate opens. */
 RIG_TEST(contract_1_5_a_queue_wait_is_a_fence)
@@ -402,7 +422,8 @@ RIG_TEST(contract_1_8_a_refused_call_keeps_ranks_in_step)
     int64_t start = rig_now();
     for (int i = 0; i < 4; i++)
         IS(comm_wait(request[i], RIG_PATIENCE), COMM_ERR_REFUSED);
-    enum comm_result later = comm_wait(after, RIG_PATIENCE); /* success is local: its own second call may have met theirs before the failure */
+    enum comm_result later =
+        comm_wait(after, RIG_PATIENCE); /* success is local: its own second call may have met theirs before the failure */
     CHECK(later == COMM_ERR_REFUSED || (later == COMM_OK && y[0] == 7));
     CHECK(rig_now() - start < 2 * RIG_S);
     for (int32_t r = 0; r < 3; r++) {
@@ -501,6 +522,7 @@ int main(void)
         cmocka_unit_test(contract_1_3_requests_name_their_line),
         cmocka_unit_test(contract_1_4_conflicting_work_is_ordered),
         cmocka_unit_test(contract_1_4_work_and_messages_conflict),
+        cmocka_unit_test(contract_1_4_a_receive_waits_for_the_send_before_it),
         cmocka_unit_test(contract_1_5_a_queue_wait_is_a_fence),
         cmocka_unit_test(contract_1_5_messages_pass_a_barrier),
         cmocka_unit_test(contract_1_6_markers_cover_both_lines_and_hold_nothing),
