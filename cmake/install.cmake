@@ -5,10 +5,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/commstream DESTINATION ${CMAKE_I
 install(TARGETS commstream commstream_static EXPORT commstreamTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(tool run perf info)
-  if(TARGET comm_${tool})
-    set_target_properties(comm_${tool} PROPERTIES OUTPUT_NAME comm-${tool} INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
-    install(TARGETS comm_${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+foreach(tool comm-run comm-perf comm-info)
+  if(TARGET ${tool})
+    set_target_properties(${tool} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+    install(TARGETS ${tool} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#ifdef TRAIN_BLAS
+#ifdef COMM_HAVE_BLAS
 #    include <cblas.h>
 
 /* There in OpenBLAS alone; absent in others, which start no threads unless asked. */

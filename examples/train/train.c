@@ -270,6 +270,8 @@ static bool report(struct demo *demo)
     printf("step time, median of %d epochs in turn:\n", demo->epochs);
     for (int i = 0; i < RUNS; i++)
         printf("  %-34s %9.1f us\n", mode_texts[i], us[i]);
+    if (info.cpus > 0 && demo->ranks > info.cpus)
+        printf("  (%d ranks on %d CPUs: while one waits another computes, so little is left to hide)\n", demo->ranks, info.cpus);
     printf("weights after the three reduced trainings, on all ranks: %s\n", identical ? "the same bits" : "DIFFERENT");
     printf("demo: %s ranks=%d backend=%s accuracy=%.2f identical=%s hidden_pct=%d\n", good ? "ok" : "failed", demo->ranks, info.backend,
            accuracy, identical ? "yes" : "no", hidden_percent(us));

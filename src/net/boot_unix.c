@@ -4,7 +4,7 @@
  * refused is named. Only processes of the same user are let in. It must not know what the blobs and descriptors are for.
  */
 #define _GNU_SOURCE
-#include "wire/boot.h"
+#include "net/boot_io.h"
 
 #include "base/format.h"
 #include "base/hash.h"
@@ -20,21 +20,9 @@
 extern const struct boot_class boot_unix;
 
 enum {
-    BOOT_MAGIC = 0x434d4254,
     BOOT_VERSION = 1,
-    BOOT_TEXT = 240,
-    BOOT_FDS_PACKET = 252,     /* the kernel's SCM_MAX_FD is 253 */
-    BOOT_STRANGERS_MAX = 32,   /* accepted and not yet known */
-    BOOT_GRACE_NS = 500000000, /* rank 0 names who is missing; the others wait that much longer for its text */
+    BOOT_STRANGERS_MAX = 32, /* accepted and not yet known */
     BOOT_RETRY_MS = 2,
-};
-enum frame_kind { FRAME_WELCOME = 1, FRAME_REFUSED, FRAME_DATA, FRAME_FDS, FRAME_ACK };
-
-struct frame {
-    uint32_t magic, kind;
-    int32_t result; /* of REFUSED: a comm_result; its text follows */
-    uint32_t count;
-    uint64_t bytes; /* what follows */
 };
 struct greeting {
     uint32_t magic, version;
@@ -67,99 +55,13 @@ static enum comm_result fail_errno(const struct unix_boot *b, const char *what)
     return fail(b, COMM_ERR_SYSTEM, "%s: %s", what, strerror(errno));
 }
 
-static int remaining_ms(const struct unix_boot *b)
-{
-    int64_t deadline = b->config.deadline;
-    if (b->config.rank && deadline < INT64_MAX - BOOT_GRACE_NS)
-        deadline += BOOT_GRACE_NS;
-    int64_t left = deadline - b->config.env->now(b->config.env);
-    if (left <= 0)
-        return 0;
-    return left > INT64_C(1000000000) ? 1000 : (int)(left / 1000000) + 1;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ bytes */
-enum io { IO_OK = 0, IO_LATE, IO_GONE };
-
-static enum io wait_for(const struct unix_boot *b, int fd, short events)
-{
-    struct pollfd p = {.fd = fd, .events = events};
-    for (;;) {
-        int ms = remaining_ms(b), n = poll(&p, 1, ms);
-        if (n > 0)
-            return IO_OK;
-        if (!ms)
-            return IO_LATE;
-    }
-}
-
-static bool again(void)
-{
-    return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-}
-
-static enum io send_all(const struct unix_boot *b, int fd, const void *bytes, size_t count)
-{
-    for (const char *at = bytes; count;) {
-        ssize_t n = send(fd, at, count, MSG_NOSIGNAL);
-        if (n < 0 && !again())
-            return IO_GONE;
-        if (n < 0) {
-            enum io io = wait_for(b, fd, POLLOUT);
-            if (io != IO_OK)
-                return io;
-            continue;
-        }
-        at += n;
-        count -= (size_t)n;
-    }
-    return IO_OK;
-}
-
-static enum io receive_all(const struct unix_boot *b, int fd, void *bytes, size_t count)
-{
-    for (char *at = bytes; count;) {
-        ssize_t n = recv(fd, at, count, 0);
-        if (!n || (n < 0 && !again()))
-            return IO_GONE;
-        if (n < 0) {
-            enum io io = wait_for(b, fd, POLLIN);
-            if (io != IO_OK)
-                return io;
-            continue;
-        }
-        at += n;
-        count -= (size_t)n;
-    }
-    return IO_OK;
-}
-
-static enum io send_frame(const struct unix_boot *b, int fd, uint32_t kind, const void *bytes, size_t count)
-{
-    struct frame frame = {.magic = BOOT_MAGIC, .kind = kind, .bytes = count};
-    enum io io = send_all(b, fd, &frame, sizeof frame);
-    return io == IO_OK ? send_all(b, fd, bytes, count) : io;
-}
-
-/* Never waits: whoever is told that all is over may be stuck himself. */
-static void send_refusal(int fd, enum comm_result result, const char *text)
-{
-    char packet[sizeof(struct frame) + BOOT_TEXT];
-    size_t length = strlen(text) < BOOT_TEXT - 1 ? strlen(text) : BOOT_TEXT - 1;
-    struct frame frame = {.magic = BOOT_MAGIC, .kind = FRAME_REFUSED, .result = result, .bytes = length};
-    memcpy(packet, &frame, sizeof frame);
-    memcpy(packet + sizeof frame, text, length);
-    if (send(fd, packet, sizeof frame + length, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
-        return; /* gone: it will notice by itself */
-}
-
 /* Rank 0 alone: what failed here is told to all. */
 static enum comm_result tell_all(const struct unix_boot *b, enum comm_result result)
 {
     const char *text = b->config.error_text_bytes ? b->config.error_text : "rank 0 gave up";
     for (int32_t i = 1; i < b->config.ranks; i++)
         if (b->peer[i] >= 0)
-            send_refusal(b->peer[i], result, text);
+            boot_send_refusal(b->peer[i], result, text);
     return result;
 }
 
@@ -174,12 +76,12 @@ static enum comm_result root_lost(const struct unix_boot *b, enum io io)
 static enum comm_result expect(const struct unix_boot *b, uint32_t kind, uint64_t bytes)
 {
     struct frame frame;
-    enum io io = receive_all(b, b->root, &frame, sizeof frame);
+    enum io io = boot_receive_all(&b->config, b->root, &frame, sizeof frame);
     if (io != IO_OK)
         return root_lost(b, io);
     if (frame.magic == BOOT_MAGIC && frame.kind == FRAME_REFUSED && frame.bytes < BOOT_TEXT && frame.result < 0) {
         char text[BOOT_TEXT] = "";
-        io = receive_all(b, b->root, text, frame.bytes);
+        io = boot_receive_all(&b->config, b->root, text, frame.bytes);
         return fail(b, io == IO_OK ? (enum comm_result)frame.result : COMM_ERR_PEER, "%s", text);
     }
     if (frame.magic != BOOT_MAGIC || frame.kind != kind || frame.bytes != bytes)
@@ -251,7 +153,7 @@ static bool greet(struct unix_boot *b, int fd)
         base_format(text, sizeof text, "rank %d came for a world of %d ranks, rank 0 opens one of %d", g.rank, g.ranks, b->config.ranks);
     else
         base_format(text, sizeof text, "rank %d is there already: two processes have the same rank, or two jobs the same name", g.rank);
-    send_refusal(fd, COMM_ERR_AUTH, text);
+    boot_send_refusal(fd, COMM_ERR_AUTH, text);
     close(fd);
     return false;
 }
@@ -292,7 +194,7 @@ static enum comm_result gather_once(struct unix_boot *b, struct strangers *s, in
     nfds_t known = n;
     for (int32_t i = 1; i < b->config.ranks; i++)
         b->wait[n++] = (struct pollfd){.fd = b->peer[i], .events = POLLRDHUP};
-    int ms = remaining_ms(b);
+    int ms = boot_remaining_ms(&b->config);
     if (poll(b->wait, n, ms) <= 0) {
         if (ms)
             return COMM_OK;
@@ -333,7 +235,7 @@ static enum comm_result listen_for_all(struct unix_boot *b, const struct sockadd
     close(b->listener);
     b->listener = -1;
     for (int32_t i = 1; i < b->config.ranks && result == COMM_OK; i++)
-        if (send_frame(b, b->peer[i], FRAME_WELCOME, NULL, 0) != IO_OK)
+        if (boot_send_frame(&b->config, b->peer[i], FRAME_WELCOME, NULL, 0) != IO_OK)
             result = dead_rank(b, i);
     return result == COMM_OK ? result : tell_all(b, result);
 }
@@ -346,18 +248,18 @@ static enum comm_result connect_to_root(struct unix_boot *b, const struct sockad
             return fail_errno(b, "socket");
         if (connect(b->root, (const struct sockaddr *)address, length) == 0)
             break;
-        if (errno != ECONNREFUSED && errno != ENOENT && !again())
+        if (errno != ECONNREFUSED && errno != ENOENT && !boot_again())
             return fail_errno(b, "connect");
         close(b->root);
         b->root = -1;
-        if (!remaining_ms(b))
+        if (!boot_remaining_ms(&b->config))
             return fail(b, COMM_ERR_TIMEOUT, "rank 0 did not come in time: nothing listens for job %s", b->config.job);
         poll(NULL, 0, BOOT_RETRY_MS);
     }
     if (!same_user(b->root))
         return fail(b, COMM_ERR_AUTH, "what listens for job %s belongs to another user", b->config.job);
     struct greeting g = {BOOT_MAGIC, BOOT_VERSION, b->config.rank, b->config.ranks, b->job};
-    enum io io = send_all(b, b->root, &g, sizeof g);
+    enum io io = boot_send_all(&b->config, b->root, &g, sizeof g);
     return io == IO_OK ? expect(b, FRAME_WELCOME, 0) : root_lost(b, io);
 }
 
@@ -435,7 +337,7 @@ static enum comm_result collect(struct unix_boot *b, char *at, size_t bytes, siz
     while (left) {
         for (int32_t i = 1; i < b->config.ranks; i++)
             b->wait[i - 1] = (struct pollfd){.fd = got[i] < each ? b->peer[i] : -1, .events = POLLIN};
-        int ms = remaining_ms(b);
+        int ms = boot_remaining_ms(&b->config);
         if (poll(b->wait, (nfds_t)b->config.ranks - 1, ms) <= 0 && !ms) {
             for (int32_t i = 1; i < b->config.ranks; i++)
                 if (got[i] < each)
@@ -445,7 +347,7 @@ static enum comm_result collect(struct unix_boot *b, char *at, size_t bytes, siz
             if (b->wait[i - 1].fd < 0 || !b->wait[i - 1].revents)
                 continue;
             ssize_t n = recv(b->peer[i], at + (size_t)i * each + got[i], each - got[i], 0);
-            if (!n || (n < 0 && !again()))
+            if (!n || (n < 0 && !boot_again()))
                 return dead_rank(b, i);
             got[i] += n > 0 ? (size_t)n : 0;
             left -= got[i] == each;
@@ -474,7 +376,7 @@ static enum comm_result gather_as_root(struct unix_boot *b, const void *in, size
     }
     env->give(env, at, room);
     for (int32_t i = 1; i < b->config.ranks && result == COMM_OK; i++)
-        if (send_frame(b, b->peer[i], FRAME_DATA, out, ranks * bytes) != IO_OK)
+        if (boot_send_frame(&b->config, b->peer[i], FRAME_DATA, out, ranks * bytes) != IO_OK)
             result = dead_rank(b, i);
     return result == COMM_OK ? result : tell_all(b, result);
 }
@@ -484,81 +386,24 @@ static enum comm_result unix_allgather(struct wire_boot *boot, const void *in, s
     struct unix_boot *b = (struct unix_boot *)boot;
     if (b->config.rank == 0)
         return gather_as_root(b, in, bytes, out);
-    enum io io = send_frame(b, b->root, FRAME_DATA, in, bytes);
+    enum io io = boot_send_frame(&b->config, b->root, FRAME_DATA, in, bytes);
     if (io != IO_OK && io != IO_GONE) /* gone: it may have said why */
         return root_lost(b, io);
     uint64_t all = (uint64_t)b->config.ranks * bytes;
     enum comm_result result = expect(b, FRAME_DATA, all);
     if (result != COMM_OK)
         return result;
-    io = receive_all(b, b->root, out, all);
+    io = boot_receive_all(&b->config, b->root, out, all);
     return io == IO_OK ? COMM_OK : root_lost(b, io);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ descriptors */
-union control {
-    char bytes[CMSG_SPACE(BOOT_FDS_PACKET * sizeof(int))];
-    struct cmsghdr align;
-};
-
-static enum io send_fds(const struct unix_boot *b, int fd, const int *fds, uint32_t count)
-{
-    union control control;
-    struct frame frame = {.magic = BOOT_MAGIC, .kind = FRAME_FDS, .count = count};
-    struct iovec bytes = {&frame, sizeof frame};
-    struct msghdr message = {
-        .msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = CMSG_SPACE(count * sizeof(int))};
-    memset(&control, 0, sizeof control);
-    struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-    c->cmsg_level = SOL_SOCKET;
-    c->cmsg_type = SCM_RIGHTS;
-    c->cmsg_len = CMSG_LEN(count * sizeof(int));
-    memcpy(CMSG_DATA(c), fds, count * sizeof(int));
-    for (;;) {
-        ssize_t n = sendmsg(fd, &message, MSG_NOSIGNAL);
-        if (n == (ssize_t)sizeof frame)
-            return IO_OK;
-        if (n >= 0 || !again()) /* a short frame cannot be taken back */
-            return IO_GONE;
-        enum io io = wait_for(b, fd, POLLOUT);
-        if (io != IO_OK)
-            return io;
-    }
-}
-
-/* Exactly `count` descriptors behind one frame. A refusal in its place is read by the caller: *frame then says so. */
-static enum io receive_fds(const struct unix_boot *b, int fd, struct frame *frame, int *fds, uint32_t count)
-{
-    union control control;
-    struct iovec bytes = {frame, sizeof *frame};
-    struct msghdr message = {.msg_iov = &bytes, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-    ssize_t n;
-    while ((n = recvmsg(fd, &message, MSG_CMSG_CLOEXEC)) < 0) {
-        if (!again())
-            return IO_GONE;
-        enum io io = wait_for(b, fd, POLLIN);
-        if (io != IO_OK)
-            return io;
-    }
-    struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
-    uint32_t got = c && c->cmsg_type == SCM_RIGHTS ? (uint32_t)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : 0;
-    bool whole = n == (ssize_t)sizeof *frame && got == count && !(message.msg_flags & MSG_CTRUNC) && frame->magic == BOOT_MAGIC;
-    if (whole)
-        memcpy(fds, CMSG_DATA(c), count * sizeof(int));
-    for (uint32_t i = 0; i < got && !whole; i++) {
-        int extra;
-        memcpy(&extra, CMSG_DATA(c) + i * sizeof(int), sizeof extra);
-        close(extra);
-    }
-    return whole ? IO_OK : IO_GONE;
-}
-
 static enum comm_result pass_as_root(struct unix_boot *b, uint32_t count, int *all)
 {
     uint32_t total = (uint32_t)b->config.ranks * count;
     for (int32_t i = 1; i < b->config.ranks; i++) {
         struct frame frame;
-        enum io io = receive_fds(b, b->peer[i], &frame, all + (size_t)i * count, count);
+        enum io io = boot_receive_fds(&b->config, b->peer[i], &frame, all + (size_t)i * count, count);
         if (io != IO_OK)
             return tell_all(b, fail(b, io == IO_LATE ? COMM_ERR_TIMEOUT : COMM_ERR_PEER,
                                     "the descriptors of rank %d did not come: it died, or a limit on open files was met", i));
@@ -567,8 +412,8 @@ static enum comm_result pass_as_root(struct unix_boot *b, uint32_t count, int *a
         for (uint32_t at = 0; at < total; at += BOOT_FDS_PACKET) { /* each acknowledged: descriptors in flight are limited per user */
             struct frame ack = {.magic = 0};
             uint32_t n = total - at < BOOT_FDS_PACKET ? total - at : BOOT_FDS_PACKET;
-            enum io io = send_fds(b, b->peer[i], all + at, n);
-            io = io == IO_OK ? receive_all(b, b->peer[i], &ack, sizeof ack) : io;
+            enum io io = boot_send_fds(&b->config, b->peer[i], all + at, n);
+            io = io == IO_OK ? boot_receive_all(&b->config, b->peer[i], &ack, sizeof ack) : io;
             if (io != IO_OK || ack.kind != FRAME_ACK)
                 return tell_all(
                     b, fail(b, COMM_ERR_PEER, "rank %d did not take the others' descriptors: it died, or met its limit on open files", i));
@@ -580,16 +425,16 @@ static enum comm_result pass_as_root(struct unix_boot *b, uint32_t count, int *a
 static enum comm_result pass_as_other(struct unix_boot *b, const int *given, uint32_t count, int *all)
 {
     uint32_t total = (uint32_t)b->config.ranks * count;
-    enum io io = send_fds(b, b->root, given, count);
+    enum io io = boot_send_fds(&b->config, b->root, given, count);
     for (uint32_t at = 0; at < total && io == IO_OK; at += BOOT_FDS_PACKET) {
         struct frame frame, peek = {.magic = 0};
         uint32_t n = total - at < BOOT_FDS_PACKET ? total - at : BOOT_FDS_PACKET;
-        io = wait_for(b, b->root, POLLIN);
+        io = boot_wait_for(&b->config, b->root, POLLIN);
         if (io == IO_OK && recv(b->root, &peek, sizeof peek, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof peek && peek.kind == FRAME_REFUSED)
             return expect(b, FRAME_FDS, 0);
-        io = io == IO_OK ? receive_fds(b, b->root, &frame, all + at, n) : io;
+        io = io == IO_OK ? boot_receive_fds(&b->config, b->root, &frame, all + at, n) : io;
         if (io == IO_OK)
-            io = send_frame(b, b->root, FRAME_ACK, NULL, 0);
+            io = boot_send_frame(&b->config, b->root, FRAME_ACK, NULL, 0);
     }
     return io == IO_OK ? COMM_OK : root_lost(b, io);
 }

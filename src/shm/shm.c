@@ -222,7 +222,7 @@ static enum comm_result meet(struct shm_wire *w, const struct wire_config *confi
         result = all_said(w, config, &hello); /* also: nobody goes on before everybody is mapped */
     }
     config->env->give(config->env, fd, bytes);
-    int error = result == COMM_OK ? config->env->bell_watch(config->env, config->bell, w->epoll) : 0;
+    int error = result == COMM_OK ? config->env->bell_watch(config->env, config->watch, w->epoll) : 0;
     if (error) {
         base_format(config->error_text, config->error_text_bytes, "the bell does not watch the peers: %s", strerror(error));
         result = COMM_ERR_SYSTEM;

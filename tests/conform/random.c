@@ -225,7 +225,7 @@ static void run_program(uint64_t seed, bool threads)
 {
     static const char *const options[] = {NULL, "window=4", "minimal=1", "window=4,minimal=1"};
     const char *steps = getenv("COMM_TEST_STEPS");
-    struct stage stage = {.program = make_program(seed, steps ? atoi(steps) : MAKE_STEPS)};
+    struct stage stage = {.program = make_program(seed, steps ? (int)strtol(steps, NULL, 10) : MAKE_STEPS)};
     rig_note("seed %llu, %d ranks, options \"%s\"%s", (unsigned long long)seed, stage.program->ranks,
              options[seed / 4 % 4] ? options[seed / 4 % 4] : "", threads ? ", a thread each" : "");
     if (getenv("COMM_TEST_PRINT"))

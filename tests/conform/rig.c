@@ -105,7 +105,7 @@ void rig_isolate(const char *name, void (*body)(void))
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         signal(SIGALRM, rig_hung);
         const char *seconds = getenv("COMM_TEST_SECONDS");
-        alarm(seconds ? (unsigned)atoi(seconds) : RIG_SECONDS * RIG_SLOWER);
+        alarm(seconds ? (unsigned)(int)strtol(seconds, NULL, 10) : RIG_SECONDS * RIG_SLOWER);
         body();
         exit(0);
     }

@@ -200,7 +200,8 @@ static void cancel_one(void)
             list_drop(posted, i);
     }
     op->cancelled = op->cancelled || unmatched;
-    assert_int_equal(message_cancel(oracle.world.room[op->rank], (uint32_t)index, COMM_ERR_CANCELLED), unmatched ? COMM_OK : COMM_ERR_STATE);
+    assert_int_equal(message_cancel(oracle.world.room[op->rank], (uint32_t)index, COMM_ERR_CANCELLED),
+                     unmatched ? COMM_OK : COMM_ERR_STATE);
 }
 
 static void check_pending(void)

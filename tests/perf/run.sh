@@ -95,8 +95,8 @@ round=0
 while [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     echo "run.sh: round $round of $rounds" >&2
-    measure ours "$bin/comm-run" -n "$ranks" "$bin/comm-perf" "$collective" --backend "$backend" --min "$min" --max "$max" \
-        --mode "$mode" --format csv $touch
+    measure ours "$bin/comm-run" -n "$ranks" --bind core --quiet-tags "$bin/comm-perf" "$collective" --backend "$backend" \
+        --min "$min" --max "$max" --mode "$mode" --format csv $touch
     if [ "$with_floor" = yes ]; then
         measure floor "$bin/shm_floor" --max "$max" $touch
     fi

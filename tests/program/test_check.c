@@ -69,7 +69,18 @@ static void groups_of_groups_are_right(void **state)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ planted faults */
-enum fault { FAULT_NONE, FAULT_SWAP, FAULT_NO_RELEASE, FAULT_NO_VIEW, FAULT_PEER, FAULT_NO_EXPOSE, FAULT_NO_WAIT, FAULT_KIND, FAULT_ITEM };
+enum fault {
+    FAULT_NONE,
+    FAULT_SWAP,
+    FAULT_NO_RELEASE,
+    FAULT_NO_VIEW,
+    FAULT_PEER,
+    FAULT_NO_EXPOSE,
+    FAULT_NO_WAIT,
+    FAULT_KIND,
+    FAULT_ITEM,
+    FAULT_EDGE
+};
 static struct {
     program_build_fn *build;
     enum fault fault;
@@ -106,7 +117,7 @@ static void spoil(struct comm_program *program)
         view->code = STEP_LOOP;
         break;
     case FAULT_PEER:
-        peer[first_step(program, STEP_EXPOSE)->peer] = (uint16_t)planted.rank;
+        peer[first_step(program, STEP_EXPOSE)->peer] = 3;
         break;
     case FAULT_NO_EXPOSE:
         first_step(program, STEP_EXPOSE)->code = STEP_LOOP;
@@ -119,6 +130,10 @@ static void spoil(struct comm_program *program)
         break;
     case FAULT_ITEM:
         first_step(program, STEP_REDUCE)->dst.first += 1;
+        break;
+    case FAULT_EDGE: /* a level on the edge of another */
+        for (struct comm_step *step = first_step(program, STEP_EXPOSE); step->code != STEP_END; step++)
+            step->edge = 0;
         break;
     case FAULT_NONE:
         break;
@@ -170,6 +185,7 @@ static void planted_faults_are_caught(void **state)
     plant(COLLECTIVE_ALLREDUCE, "slices", 4, FAULT_ITEM, COMM_ERR_CORRUPT);
     plant(COLLECTIVE_ALLREDUCE, "doubling", 5, FAULT_NO_VIEW, COMM_ERR_CORRUPT);
     plant(COLLECTIVE_ALLREDUCE, "doubling", 5, FAULT_PEER, COMM_ERR_CORRUPT);
+    plant(COLLECTIVE_ALLREDUCE, "doubling", 5, FAULT_EDGE, COMM_ERR_CORRUPT);
     plant(COLLECTIVE_ALLREDUCE, "doubling", 5, FAULT_KIND, COMM_ERR_CORRUPT);
     plant(COLLECTIVE_ALLREDUCE, "read_all", 3, FAULT_NO_WAIT, COMM_ERR_CORRUPT);
     plant(COLLECTIVE_REDUCE, "slices", 4, FAULT_NO_WAIT, COMM_ERR_CORRUPT);

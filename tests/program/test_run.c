@@ -312,7 +312,7 @@ static void every_algorithm_gives_t(void **state)
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
         for (uint32_t i = 0; i < algo_count * (sizes[s] < 10 ? 4 : 1); i++) {
             const struct algo_row *row = &algo_table[i % algo_count], *next = &algo_table[(i + 5) % algo_count];
-            test_wire_open(&wire, sizes[s], seq, 256 << (i % 5));
+            test_wire_open(&wire, sizes[s], seq, (size_t)256 << (i % 5));
             for (uint32_t o = 0; o < RUNS_MAX; o++, seq++) {
                 const struct algo_row *chosen = o == 1 && (int32_t)sizes[s] <= next->ranks_max ? next : row;
                 open_op(&ops[o], &wire, (int32_t)sizes[s] <= chosen->ranks_max ? chosen : &algo_table[1], seq);
@@ -442,6 +442,38 @@ static void forms_that_make_no_sense_are_refused(void **state)
     assert_int_equal(test_env_taken, 0);
 }
 
+/* Elements of a slice and of a chunk, and how many chunks, of an allreduce by slices. */
+static void cut(int32_t size, size_t n, enum comm_type type, size_t cap, size_t slice, size_t chunk, uint32_t chunks)
+{
+    struct wire_channel channel = {.caps = {.once_max = 64, .chunk_all = cap, .chunk_private = 2 * cap}};
+    struct run run = {.channel = &channel, .call = {NULL, NULL, n, type, COMM_SUM, NULL, NULL}, .size = size};
+    struct program_spec spec = {.collective = COLLECTIVE_ALLREDUCE, .size = size};
+    struct comm_program *program = NULL;
+    for (uint32_t i = 0; i < algo_count; i++) {
+        if (algo_table[i].collective == COLLECTIVE_ALLREDUCE && !algo_table[i].once_bytes)
+            program = algo_table[i].build(&test_env, &spec);
+    }
+    assert_non_null(program);
+    run_start(&run, program);
+    assert_int_equal(run.slice, slice);
+    assert_int_equal(run.chunk, chunk);
+    assert_int_equal(run.chunks, chunks);
+    assert_int_equal(run_scratch_bytes(program, &run.call, &channel), program->scratch * chunk * data_partial_bytes(type));
+    program_free(&test_env, program);
+}
+
+static void chunks_are_cut_by_rule(void **state)
+{
+    (void)state;
+    cut(4, 1 << 20, COMM_F32, 65536, 262144, 16384, 16); /* the wire's places are the bound */
+    cut(2, 40000, COMM_F32, 65536, 20000, 5008, 4);      /* a quarter, in whole lines */
+    cut(2, 100, COMM_F32, 65536, 64, 1024, 1);           /* not below the least */
+    cut(2, 100, COMM_F32, 128, 64, 32, 2);               /* but for a wire with less */
+    cut(2, 100, COMM_F64, 20, 56, 2, 28);                /* less than a line */
+    cut(3, 0, COMM_BF16, 65536, 0, 2048, 1);             /* nothing is one empty chunk */
+    cut(17, 1700, COMM_BF16, 65536, 128, 2048, 1);       /* with scratch for partial results */
+}
+
 static void names_go_both_ways(void **state)
 {
     (void)state;
@@ -538,7 +570,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_algorithm_gives_t), cmocka_unit_test(large_ones_are_right_too),
         cmocka_unit_test(mismatch_names_the_peer), cmocka_unit_test(forms_that_make_no_sense_are_refused),
-        cmocka_unit_test(names_go_both_ways),      cmocka_unit_test(a_step_costs_little),
+        cmocka_unit_test(chunks_are_cut_by_rule),  cmocka_unit_test(names_go_both_ways),
+        cmocka_unit_test(a_step_costs_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,8 @@ CLEAN = {
     "include/commstream/x.h": f"{DOC}COMM_MUST int comm_x(void);\n",
     "examples/CMakeLists.txt": "add_executable(hello hello.c)\n",
     "examples/hello.c": "#include <commstream/comm.h>\n\nint main(void)\n{\n    return 0;\n}\n",
+    "src/tools/CMakeLists.txt": "add_executable(comm-run comm_run.c)\n",
+    "src/tools/comm_run.c": '#include "comm_run.h"\n',
     "tests/contract/CMakeLists.txt": "comm_test(contract lines.c)\n",
     "tests/contract/lines.c": "static void contract_1_1(void **state)\n{\n    (void)state;\n}\n",
     "CMakeLists.txt": "target_include_directories(a PUBLIC include)\n",
@@ -63,6 +65,7 @@ OFFENCES = [
 OFFENCES += [("banned", C, f"int f(void)\n{{\n    {name}(a);\n}}\n") for name in tidy.BANNED]
 OFFENCES += [("unfinished", C, f"/* {word}: later */\n") for word in tidy.UNFINISHED]
 FINE = [
+    ("src/tools/CMakeLists.txt", "foreach(name comm_run other)\n"),
     ("docs/contract.md", "| 1.1 | Work is ordered. | `contract_1_1` |\n| 1.2 | Not these. | not built yet |\n"),
     (C, body(70)),
     (C, "int x;\n" * 1000),

@@ -308,7 +308,7 @@ static int sleepers(const char *seconds)
     char script[128];
     snprintf(script, sizeof script, "ps -eo args | grep -c '^sleep %s$'", seconds);
     struct result r = shell(script);
-    int count = atoi(r.out);
+    int count = (int)strtol(r.out, NULL, 10);
     forget(&r);
     return count;
 }

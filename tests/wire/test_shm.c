@@ -232,7 +232,7 @@ static void differences_are_named(void **state)
     assert_non_null(strstr(text, "rank 1"));
     assert_non_null(strstr(text, "host"));
     all[2].result = COMM_ERR_MEMORY;
-    strcpy(all[2].text, "no pages");
+    memcpy(all[2].text, "no pages", sizeof "no pages");
     assert_int_equal(shm_hello_check(all, 3, text, sizeof text), COMM_ERR_MEMORY);
     assert_string_equal(text, "rank 2: no pages");
 }

@@ -128,6 +128,7 @@ static void open_rank(struct rank *r)
     struct wire_config config = {.env = env,
                                  .log = &quiet,
                                  .bell = &r->bell,
+                                 .watch = &r->bell,
                                  .rank = r->rank,
                                  .ranks = r->size,
                                  .deadline = deadline,

@@ -1,6 +1,6 @@
 /*
- * algo: one file per algorithm, each a pure function that fills a builder; one table with a row each; select, which picks a row. An algorithm never
- * blocks, polls, sends or allocates: it emits steps.
+ * algo: one file per algorithm, each a pure function that fills a builder; one table with a row each; select, which picks a row. An
+ * algorithm never blocks, polls, sends or allocates: it emits steps.
  */
 #ifndef ALGO_ALGO_H
 #define ALGO_ALGO_H
@@ -9,11 +9,11 @@
 
 struct algo_row {
     uint32_t collective;
-    const char *name;          /* the user's name for it, in option `algorithm` and in every trace */
+    const char *name; /* the user's name for it, in option `algorithm` and in every trace */
     int32_t ranks_min, ranks_max;
-    uint64_t once_bytes;       /* 1: the longest exposure is the whole block in one ONCE edge, so it must fit caps.once_max; 0: it streams */
+    uint64_t once_bytes; /* 1: the longest exposure is the whole block in one ONCE edge, so it must fit caps.once_max; 0: it streams */
     program_build_fn *build;
-    const char *help;          /* one line */
+    const char *help; /* one line */
 };
 extern const struct algo_row algo_table[];
 extern const uint32_t algo_count;
@@ -22,9 +22,9 @@ extern const uint32_t algo_count;
 struct algo_query {
     uint32_t collective;
     int32_t size;
-    size_t block_bytes;   /* of the accumulator, longest block */
+    size_t block_bytes; /* of the accumulator, longest block */
     uint64_t once_max;
-    const char *forced;   /* option `algorithm`: "allreduce:slices,broadcast:pipeline", agreed at creation; NULL: none */
+    const char *forced; /* option `algorithm`: "allreduce:slices,broadcast:pipeline", agreed at creation; NULL: none */
 };
 /* NULL: a forced name that does not exist or cannot serve this; why says so. `why` also says, on success, what was compared. */
 const struct algo_row *algo_select(const struct algo_query *query, char *why, size_t why_bytes);

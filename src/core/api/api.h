@@ -1,12 +1,11 @@
-/* What the files of this room share: checks of arguments. A failed check refuses the call (a collective uses up its number) with a text that names the
- * argument, its value and what was expected. */
+/* What the files of this room share: checks of arguments. A failed check refuses the call (a collective uses up its number) with a text
+ * that names the argument, its value and what was expected. */
 #ifndef API_API_H
 #define API_API_H
 
 #include <commstream/comm.h>
 
 #include "engine/engine.h"
-#include "program/program.h"
 
 /* The address range of `bytes` at p; nothing when there is none. */
 static inline struct timeline_hull api_hull(const void *p, size_t bytes)

@@ -22,8 +22,8 @@ void api_need_pair(struct api_check *check, enum comm_type type, comm_op op)
         return;
     enum comm_result r = data_check(type, op, &why);
     if (r != COMM_OK)
-        check->result = engine_refuse(check->c, check->collective, r, check->req, "%s: type=%s(%d) op=%s(%u): %s", collective_name(check->collective),
-                                      data_type_name(type), (int)type, data_op_name(op), op, why);
+        check->result = engine_refuse(check->c, check->collective, r, check->req, "%s: type=%s(%d) op=%s(%u): %s",
+                                      collective_name(check->collective), data_type_name(type), (int)type, data_op_name(op), op, why);
 }
 
 void api_need_rank(struct api_check *check, const char *argument, int32_t rank)

@@ -22,7 +22,8 @@ enum comm_result comm_barrier(struct comm_communicator *c, struct comm_request *
     return engine_issue(c, &(struct engine_call){.collective = COLLECTIVE_BARRIER, .type = COMM_U8, .op = COMM_BOR}, req);
 }
 
-enum comm_result comm_broadcast(struct comm_communicator *c, void *buf, size_t n, enum comm_type type, int32_t root, struct comm_request *req)
+enum comm_result comm_broadcast(struct comm_communicator *c, void *buf, size_t n, enum comm_type type, int32_t root,
+                                struct comm_request *req)
 {
     struct api_check check;
 
@@ -39,8 +40,8 @@ enum comm_result comm_broadcast(struct comm_communicator *c, void *buf, size_t n
     return engine_issue(c, &call, req);
 }
 
-enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op, int32_t root,
-                             struct comm_request *req)
+enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
+                             int32_t root, struct comm_request *req)
 {
     struct api_check check;
 
@@ -57,8 +58,13 @@ enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *
         api_need_apart(&check, in, bytes, out, bytes);
     if (check.result != COMM_OK)
         return check.result;
-    struct engine_call call = {.collective = COLLECTIVE_REDUCE, .type = type, .op = op, .root = root, .in = in_place ? out : in,
-                               .out = am_root ? out : NULL, .n = n};
+    struct engine_call call = {.collective = COLLECTIVE_REDUCE,
+                               .type = type,
+                               .op = op,
+                               .root = root,
+                               .in = in_place ? out : in,
+                               .out = am_root ? out : NULL,
+                               .n = n};
     call.read = api_hull(call.in, bytes);
     call.write = api_hull(call.out, am_root ? bytes : 0);
     return engine_issue(c, &call, req);
@@ -103,14 +109,19 @@ enum comm_result comm_reduce_scatter(struct comm_communicator *c, const void *in
         api_need_apart(&check, in, all, out, block);
     if (check.result != COMM_OK)
         return check.result;
-    struct engine_call call = {.collective = COLLECTIVE_REDUCE_SCATTER, .type = type, .op = op, .in = in_place ? out : in,
-                               .out = in_place && block ? (char *)out + rank * block : out, .n = n};
+    struct engine_call call = {.collective = COLLECTIVE_REDUCE_SCATTER,
+                               .type = type,
+                               .op = op,
+                               .in = in_place ? out : in,
+                               .out = in_place && block ? (char *)out + rank * block : out,
+                               .n = n};
     call.read = api_hull(call.in, all);
     call.write = api_hull(call.out, block);
     return engine_issue(c, &call, req);
 }
 
-enum comm_result comm_allgather(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, struct comm_request *req)
+enum comm_result comm_allgather(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type,
+                                struct comm_request *req)
 {
     struct api_check check;
 
@@ -161,7 +172,8 @@ static void measure(struct api_check *check, struct layout *l, size_t *dense, si
         l->displs = dense;
 }
 
-static enum comm_result issue_allgather_v(struct api_check *check, const void *in, void *out, struct layout *l, enum comm_type type, size_t rank)
+static enum comm_result issue_allgather_v(struct api_check *check, const void *in, void *out, struct layout *l, enum comm_type type,
+                                          size_t rank)
 {
     bool in_place = in == COMM_IN_PLACE;
     size_t element = data_type_bytes(type), all = api_bytes(check, type, l->end, 1), own = api_bytes(check, type, l->counts[rank], 1);
@@ -172,7 +184,8 @@ static enum comm_result issue_allgather_v(struct api_check *check, const void *i
         api_need_apart(check, in, own, out, all);
     if (check->result != COMM_OK)
         return check->result;
-    struct engine_call call = {.collective = COLLECTIVE_ALLGATHER_V, .type = type, .out = out, .n = l->longest, .counts = l->counts, .displs = l->displs};
+    struct engine_call call = {
+        .collective = COLLECTIVE_ALLGATHER_V, .type = type, .out = out, .n = l->longest, .counts = l->counts, .displs = l->displs};
     call.in = in_place && own ? (char *)out + l->displs[rank] * element : in_place ? out : in;
     call.read = api_hull(call.in, own);
     call.write = api_hull(out, all);

@@ -3,7 +3,6 @@
 
 #include "base/format.h"
 #include "base/option.h"
-#include "wire/table.h"
 
 #include <string.h>
 
@@ -47,23 +46,9 @@ enum comm_result comm_error_detail(struct comm_communicator *c, struct comm_erro
 
 enum comm_result comm_describe_backend(size_t index, struct comm_backend_info *info)
 {
-    struct comm_backend_info made = {.size = sizeof made};
     enum comm_result r = api_size(info, sizeof(size_t));
 
-    if (r != COMM_OK || index >= wire_backend_count)
-        return COMM_ERR_ARGUMENT;
-    const struct wire_backend *b = &wire_backends[index];
-    size_t size = info->size;
-    base_copy_text(made.name, sizeof made.name, b->name);
-    base_copy_text(made.missing, sizeof made.missing, b->missing);
-    base_format(made.version, sizeof made.version, "%u.%u.%u", comm_version() >> 16, comm_version() >> 8 & 255, comm_version() & 255);
-    made.available = b->wire != NULL;
-    made.threads = 1;
-    made.fixed_order = b->fixed_order;
-    made.size = size;
-    memset(info, 0, size);
-    memcpy(info, &made, size < sizeof made ? size : sizeof made);
-    return COMM_OK;
+    return r == COMM_OK ? engine_describe_backend(index, info) : r;
 }
 
 enum comm_result comm_describe_option(size_t index, struct comm_option_info *info)

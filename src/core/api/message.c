@@ -1,8 +1,8 @@
 /* Messages. */
 #include "api/api.h"
 
-static enum comm_result check(struct comm_communicator *c, const void *buf, size_t n, enum comm_type type, bool peer_ok, bool tag_ok, int32_t peer,
-                              uint32_t tag, size_t *bytes, struct comm_request *req)
+static enum comm_result check(struct comm_communicator *c, const void *buf, size_t n, enum comm_type type, bool peer_ok, bool tag_ok,
+                              int32_t peer, uint32_t tag, size_t *bytes, struct comm_request *req)
 {
     enum comm_result r = engine_alive(c);
 
@@ -49,7 +49,7 @@ enum comm_result comm_probe(struct comm_communicator *c, int32_t peer, uint32_t 
     if (r != COMM_OK)
         return r;
     if (peer < COMM_ANY_PEER || peer >= engine_size(c) || timeout_ns < 0)
-        return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "probe: peer=%d timeout_ns=%lld; expected a rank or COMM_ANY_PEER, and 0 or more", peer,
-                              (long long)timeout_ns);
+        return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "probe: peer=%d timeout_ns=%lld; expected a rank or COMM_ANY_PEER, and 0 or more",
+                              peer, (long long)timeout_ns);
     return engine_probe(c, peer, tag, timeout_ns, status);
 }

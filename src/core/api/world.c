@@ -2,7 +2,6 @@
 #include "api/api.h"
 
 #include "base/format.h"
-#include "wire/table.h"
 
 #include <string.h>
 
@@ -20,7 +19,8 @@ static enum comm_result complain(const struct comm_config *config, enum comm_res
     return r;
 }
 
-enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices, struct comm_communicator **worlds)
+enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
+                                 struct comm_communicator **worlds)
 {
     if (!worlds)
         return complain(config, COMM_ERR_ARGUMENT, "open_local: worlds=NULL; expected room for one communicator per rank");
@@ -34,14 +34,9 @@ enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks
 
 enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id)
 {
-    const struct comm_env *env = wire_default_env();
+    enum comm_result r = id ? engine_id_create(id) : COMM_ERR_ARGUMENT;
 
-    if (!id)
-        return COMM_ERR_ARGUMENT;
-    if (env->start(env))
-        return COMM_ERR_FORKED;
-    memset(id, 0, sizeof *id);
-    return env->random(env, id->bytes, 32) ? complain(config, COMM_ERR_SYSTEM, "id_create: no random bytes") : COMM_OK;
+    return r == COMM_ERR_SYSTEM ? complain(config, r, "id_create: no random bytes") : r;
 }
 
 enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns)
@@ -73,7 +68,8 @@ enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags)
     return api_unsupported(c, NULL, "comm_agree");
 }
 
-enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out, struct comm_request *req)
+enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
+                            struct comm_request *req)
 {
     enum comm_result r = engine_alive(c);
 
@@ -88,7 +84,8 @@ enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t 
     return r;
 }
 
-enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out, struct comm_request *req)
+enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out,
+                                  struct comm_request *req)
 {
     (void)place;
     (void)out;
@@ -128,7 +125,8 @@ static enum comm_result copy_options(struct comm_options *to, const struct comm_
     return to->stream ? COMM_ERR_UNSUPPORTED : COMM_OK;
 }
 
-enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out, struct comm_request *req)
+enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
+                          struct comm_request *req)
 {
     struct comm_options copy;
     enum comm_result r = engine_alive(c);
@@ -142,9 +140,10 @@ enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options
     if (r == COMM_ERR_UNSUPPORTED)
         return engine_refuse(c, COLLECTIVE_DUP, r, req, "dup: options.stream, or fields that this library does not know, are set");
     if (r != COMM_OK || !out || copy.operation_timeout_ns < 0)
-        return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_ARGUMENT, req, "dup: out=%s options.size=%zu options.operation_timeout_ns=%lld; expected room for a "
-                             "communicator, sizeof(struct comm_options), 0 or more", out ? "set" : "NULL", options ? options->size : 0,
-                             (long long)copy.operation_timeout_ns);
+        return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_ARGUMENT, req,
+                             "dup: out=%s options.size=%zu options.operation_timeout_ns=%lld; expected room for a "
+                             "communicator, sizeof(struct comm_options), 0 or more",
+                             out ? "set" : "NULL", options ? options->size : 0, (long long)copy.operation_timeout_ns);
     if (copy.priority < -1 || copy.priority > 1)
         return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_ARGUMENT, req, "dup: options.priority=%d; expected -1, 0 or 1", copy.priority);
     return engine_dup(c, &copy, out, req);

@@ -1,5 +1,5 @@
-/* What must be true. A broken invariant of ours stops the process at the place where it broke: the core has no stdio to explain itself with,
- * a debugger shows the line. Errors of the world are results, never assertions. */
+/* What must be true. A broken invariant of ours stops the process at the place where it broke: the core has no stdio to explain itself
+ * with, a debugger shows the line. Errors of the world are results, never assertions. */
 #ifndef BASE_CHECK_H
 #define BASE_CHECK_H
 
@@ -15,9 +15,9 @@
 
 /* Debug builds alone: the hot loops. */
 #ifdef COMM_DEBUG
-#define BASE_DEBUG_ASSERT(condition) BASE_ASSERT(condition)
+#    define BASE_DEBUG_ASSERT(condition) BASE_ASSERT(condition)
 #else
-#define BASE_DEBUG_ASSERT(condition) ((void)0)
+#    define BASE_DEBUG_ASSERT(condition) ((void)0)
 #endif
 
 #endif

@@ -67,7 +67,7 @@ struct comm_env {
     int (*random)(const struct comm_env *env, void *memory, size_t bytes);
 
     int (*spawn)(const struct comm_env *env, env_thread_fn *fn, void *arg, struct env_thread *thread); /* 0, or an errno */
-    bool (*join)(const struct comm_env *env, struct env_thread *thread, int64_t deadline);            /* false: still running */
+    bool (*join)(const struct comm_env *env, struct env_thread *thread, int64_t deadline);             /* false: still running */
     uint64_t (*self)(const struct comm_env *env);                                                      /* this thread, never 0 */
 
     /* An environment variable, or NULL. Only while a world opens. */
@@ -84,7 +84,7 @@ struct comm_env {
     void (*file_close)(const struct comm_env *env, int file);
 
     void (*write)(const struct comm_env *env, int level, const char *line); /* the default log sink */
-    void (*panic)(const struct comm_env *env, const char *text); /* does not return */
+    void (*panic)(const struct comm_env *env, const char *text);            /* does not return */
     /* Computing that took ns of virtual time; nothing outside the simulator. */
     void (*charge)(const struct comm_env *env, int64_t ns);
 };

@@ -1,10 +1,11 @@
 /*
  * data: element types, operators, and the kernels that reduce and copy. Knows nothing of ranks, transports or who owns a buffer.
  *
- * A reduction evaluates the canonical tree T(ways) per element: inputs paired along bit 0 of their index, then bit 1, ...; lower on the left; one
- * without a partner moves up unchanged (a binary counter). Each type has an accumulator: f32 for f16 and bf16, itself otherwise. T is evaluated in
- * the accumulator; an input is raw (in the type) or partial (in the accumulator); the output is partial, or final: rounded once to the type, and
- * divided by `divisor` for AVG. The bits do not depend on the instruction set, the alignment, or how a vector was cut.
+ * A reduction evaluates the canonical tree T(ways) per element: inputs paired along bit 0 of their index, then bit 1, ...; lower on the
+ * left; one without a partner moves up unchanged (a binary counter). Each type has an accumulator: f32 for f16 and bf16, itself otherwise.
+ * T is evaluated in the accumulator; an input is raw (in the type) or partial (in the accumulator); the output is partial, or final:
+ * rounded once to the type, and divided by `divisor` for AVG. The bits do not depend on the instruction set, the alignment, or how a vector
+ * was cut.
  */
 #ifndef DATA_DATA_H
 #define DATA_DATA_H
@@ -20,10 +21,10 @@ enum data_isa { DATA_SCALAR = 0, DATA_AVX2 = 1, DATA_AVX512 = 2 };
 enum data_isa data_isa_best(void); /* what this CPU and operating system allow */
 const char *data_isa_name(enum data_isa isa);
 
-size_t data_type_bytes(enum comm_type type);    /* 0: no such type */
-size_t data_partial_bytes(enum comm_type type); /* of its accumulator */
-const char *data_type_name(enum comm_type type); /* "f32"; "?" for none */
-const char *data_op_name(comm_op op);            /* "sum" */
+size_t data_type_bytes(enum comm_type type);      /* 0: no such type */
+size_t data_partial_bytes(enum comm_type type);   /* of its accumulator */
+const char *data_type_name(enum comm_type type);  /* "f32"; "?" for none */
+const char *data_op_name(comm_op op);             /* "sum" */
 enum comm_type data_type_parse(const char *name); /* 0: no such name */
 comm_op data_op_parse(const char *name);          /* 0: no such name */
 
@@ -38,8 +39,8 @@ struct data_reduce {
     void *to;                /* may be exactly one of the inputs where element sizes are equal; no other overlap */
     void *also;              /* NULL, or a second place for the same result */
     size_t elements;
-    bool final;              /* to and also are in the type; otherwise in the accumulator */
-    bool nontemporal;        /* write `to` (not also) past the cache where alignment allows; ends with a store fence */
+    bool final;       /* to and also are in the type; otherwise in the accumulator */
+    bool nontemporal; /* write `to` (not also) past the cache where alignment allows; ends with a store fence */
 };
 typedef void data_reduce_fn(const struct data_reduce *reduce);
 

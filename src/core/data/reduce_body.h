@@ -61,51 +61,55 @@ DATA_INLINE vector leaf(const struct leaves *leaves, uint32_t i, enum comm_type 
     return vector_load(from + leaves->at * accumulator_bytes(type));
 }
 
+/* One node of the tree of one kernel. A constant at every call, so it is inlined, and what it is not is never expanded. */
+typedef vector combine_fn(vector left, vector right);
+
 /* T of inputs first .. first + ways - 1, ways at most a group; first is a multiple of a group. */
-DATA_INLINE vector tree_of_group(const struct leaves *leaves, uint32_t first, uint32_t ways, enum comm_type type, comm_op op,
+DATA_INLINE vector tree_of_group(const struct leaves *leaves, uint32_t first, uint32_t ways, enum comm_type type, combine_fn *combine,
                                  enum data_inputs inputs)
 {
 #define DATA_LEAF(i) leaf(leaves, first + (i), type, inputs)
     vector left = DATA_LEAF(0), right, last;
     if (ways == 1)
         return left;
-    left = vector_combine(left, DATA_LEAF(1), type, op);
+    left = combine(left, DATA_LEAF(1));
     if (ways == 2)
         return left;
     right = DATA_LEAF(2);
     if (ways > 3)
-        right = vector_combine(right, DATA_LEAF(3), type, op);
-    left = vector_combine(left, right, type, op);
+        right = combine(right, DATA_LEAF(3));
+    left = combine(left, right);
     if (ways <= 4)
         return left;
     right = DATA_LEAF(4);
     if (ways > 5)
-        right = vector_combine(right, DATA_LEAF(5), type, op);
+        right = combine(right, DATA_LEAF(5));
     if (ways > 6) {
         last = DATA_LEAF(6);
         if (ways > 7)
-            last = vector_combine(last, DATA_LEAF(7), type, op);
-        right = vector_combine(right, last, type, op);
+            last = combine(last, DATA_LEAF(7));
+        right = combine(right, last);
     }
-    return vector_combine(left, right, type, op);
+    return combine(left, right);
 #undef DATA_LEAF
 }
 
 /* T of any number: a whole group is a whole subtree, so the binary counter counts groups; the last, short or not, takes all who wait. */
-DATA_INLINE vector tree_of_many(const struct leaves *leaves, uint32_t ways, enum comm_type type, comm_op op, enum data_inputs inputs)
+DATA_INLINE vector tree_of_many(const struct leaves *leaves, uint32_t ways, enum comm_type type, combine_fn *combine,
+                                enum data_inputs inputs)
 {
     vector waiting[DATA_WAYS_MAX / DATA_GROUP], value;
     uint32_t depth = 0, group = 0, left = ways;
     for (;; group++, left -= DATA_GROUP) {
-        value = tree_of_group(leaves, group * DATA_GROUP, left < DATA_GROUP ? left : DATA_GROUP, type, op, inputs);
+        value = tree_of_group(leaves, group * DATA_GROUP, left < DATA_GROUP ? left : DATA_GROUP, type, combine, inputs);
         if (left <= DATA_GROUP)
             break;
         for (uint32_t bits = group; bits & 1; bits >>= 1)
-            value = vector_combine(waiting[--depth], value, type, op);
+            value = combine(waiting[--depth], value);
         waiting[depth++] = value;
     }
     while (depth)
-        value = vector_combine(waiting[--depth], value, type, op);
+        value = combine(waiting[--depth], value);
     return value;
 }
 
@@ -127,7 +131,7 @@ DATA_INLINE void put(char *to, size_t at, vector value, enum comm_type type, boo
 
 /* Whole vectors from `at`; the element where it stopped. ways 0: as many as reduce says. */
 DATA_INLINE size_t sweep(const struct data_reduce *reduce, size_t at, uint32_t ways, bool stream, enum comm_type type, comm_op op,
-                         enum data_inputs inputs)
+                         combine_fn *combine, enum data_inputs inputs)
 {
     const void *near[DATA_GROUP];
     struct leaves leaves = {.from = reduce->from, .partial = reduce->partial, .at = at};
@@ -141,7 +145,7 @@ DATA_INLINE size_t sweep(const struct data_reduce *reduce, size_t at, uint32_t w
         leaves.from = near;
     }
     for (; leaves.at + lanes <= elements; leaves.at += lanes) {
-        vector value = ways ? tree_of_group(&leaves, 0, ways, type, op, inputs) : tree_of_many(&leaves, many, type, op, inputs);
+        vector value = ways ? tree_of_group(&leaves, 0, ways, type, combine, inputs) : tree_of_many(&leaves, many, type, combine, inputs);
         if (op == COMM_AVG)
             value = vector_divide(value, divisor, type);
         put(to, leaves.at, value, type, final, stream);
@@ -152,40 +156,42 @@ DATA_INLINE size_t sweep(const struct data_reduce *reduce, size_t at, uint32_t w
 }
 
 DATA_INLINE size_t sweep_by_ways(const struct data_reduce *reduce, size_t at, bool stream, enum comm_type type, comm_op op,
-                                 enum data_inputs inputs, bool hot)
+                                 combine_fn *combine, enum data_inputs inputs, bool hot)
 {
     if (!hot)
-        return sweep(reduce, at, 0, stream, type, op, inputs);
+        return sweep(reduce, at, 0, stream, type, op, combine, inputs);
     switch (reduce->ways) {
     case 2:
-        return sweep(reduce, at, 2, stream, type, op, inputs);
+        return sweep(reduce, at, 2, stream, type, op, combine, inputs);
     case 3:
-        return sweep(reduce, at, 3, stream, type, op, inputs);
+        return sweep(reduce, at, 3, stream, type, op, combine, inputs);
     case 4:
-        return sweep(reduce, at, 4, stream, type, op, inputs);
+        return sweep(reduce, at, 4, stream, type, op, combine, inputs);
     case 8:
-        return sweep(reduce, at, 8, stream, type, op, inputs);
+        return sweep(reduce, at, 8, stream, type, op, combine, inputs);
     default:
-        return sweep(reduce, at, 0, stream, type, op, inputs);
+        return sweep(reduce, at, 0, stream, type, op, combine, inputs);
     }
 }
 
-DATA_INLINE size_t sweep_by_inputs(const struct data_reduce *reduce, size_t at, bool stream, enum comm_type type, comm_op op, bool hot)
+DATA_INLINE size_t sweep_by_inputs(const struct data_reduce *reduce, size_t at, bool stream, enum comm_type type, comm_op op,
+                                   combine_fn *combine, bool hot)
 {
     const uint64_t all = UINT64_MAX >> (DATA_WAYS_MAX - reduce->ways);
     if (!data_type_is_half(type))
-        return sweep_by_ways(reduce, at, stream, type, op, DATA_PARTIAL, hot);
+        return sweep_by_ways(reduce, at, stream, type, op, combine, DATA_PARTIAL, hot);
     if (!(reduce->partial & all))
-        return sweep_by_ways(reduce, at, stream, type, op, DATA_RAW, hot);
+        return sweep_by_ways(reduce, at, stream, type, op, combine, DATA_RAW, hot);
     if ((reduce->partial & all) == all)
-        return sweep(reduce, at, 0, stream, type, op, DATA_PARTIAL);
-    return sweep(reduce, at, 0, stream, type, op, DATA_MIXED);
+        return sweep(reduce, at, 0, stream, type, op, combine, DATA_PARTIAL);
+    return sweep(reduce, at, 0, stream, type, op, combine, DATA_MIXED);
 }
 
 typedef void data_tail_fn(const struct data_reduce *reduce, size_t first, size_t count);
 
 /* Streaming: plain stores up to the first line of `to`, then only whole vectors of aligned memory. */
-DATA_INLINE void reduce_pair(const struct data_reduce *reduce, enum comm_type type, comm_op op, bool hot, data_tail_fn *tail)
+DATA_INLINE void reduce_pair(const struct data_reduce *reduce, enum comm_type type, comm_op op, combine_fn *combine, bool hot,
+                             data_tail_fn *tail)
 {
     const size_t elements = reduce->elements, bytes = result_bytes(type, reduce->final);
     size_t at = 0;
@@ -197,7 +203,7 @@ DATA_INLINE void reduce_pair(const struct data_reduce *reduce, enum comm_type ty
             at = before / bytes;
             tail(reduce, 0, at);
         }
-        at = sweep_by_inputs(reduce, at, stream, type, op, hot);
+        at = sweep_by_inputs(reduce, at, stream, type, op, combine, hot);
         if (stream)
             vector_fence();
     }
@@ -210,6 +216,10 @@ DATA_KERNELS(DATA_KERNEL_DECLARE)
 
 /* A step that is not final does not divide, and in the accumulator alone a half is an f32. */
 #define DATA_KERNEL_DEFINE(name, type, op, hot)                                                                                            \
+    DATA_INLINE vector combine_of_##name(vector left, vector right)                                                                        \
+    {                                                                                                                                      \
+        return vector_combine(left, right, type, op);                                                                                      \
+    }                                                                                                                                      \
     static void DATA_KERNEL_NAME(name)(const struct data_reduce *reduce)                                                                   \
     {                                                                                                                                      \
         if (data_type_is_float(type) && BASE_UNLIKELY(!data_float_is_default())) {                                                         \
@@ -220,7 +230,7 @@ DATA_KERNELS(DATA_KERNEL_DECLARE)
             DATA_SUM_OF(type)(reduce);                                                                                                     \
             return;                                                                                                                        \
         }                                                                                                                                  \
-        reduce_pair(reduce, type, op, hot, data_tail_##name);                                                                              \
+        reduce_pair(reduce, type, op, combine_of_##name, hot, data_tail_##name);                                                           \
     }
 #define DATA_SUM_OF(type)                                                                                                                  \
     ((type) == COMM_F32   ? DATA_KERNEL_NAME(f32_sum)                                                                                      \

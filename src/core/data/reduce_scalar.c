@@ -70,20 +70,20 @@ DATA_INLINE vector leaf_part(const struct data_reduce *reduce, uint32_t i, size_
     return load_part(from + at * accumulator_bytes(type), count * accumulator_bytes(type));
 }
 
-DATA_INLINE vector tree_part(const struct data_reduce *reduce, size_t at, size_t count, enum comm_type type, comm_op op)
+DATA_INLINE vector tree_part(const struct data_reduce *reduce, size_t at, size_t count, enum comm_type type, combine_fn *combine)
 {
     vector waiting[TREE_LEVELS], value = leaf_part(reduce, 0, at, count, type);
     uint32_t depth = 0;
     if (reduce->ways == 2)
-        return vector_combine(value, leaf_part(reduce, 1, at, count, type), type, op);
+        return combine(value, leaf_part(reduce, 1, at, count, type));
     for (uint32_t i = 1; i < reduce->ways; i++) {
         waiting[depth++] = value;
         value = leaf_part(reduce, i, at, count, type);
         for (uint32_t bits = i; bits & 1; bits >>= 1)
-            value = vector_combine(waiting[--depth], value, type, op);
+            value = combine(waiting[--depth], value);
     }
     while (depth)
-        value = vector_combine(waiting[--depth], value, type, op);
+        value = combine(waiting[--depth], value);
     return value;
 }
 
@@ -99,13 +99,14 @@ DATA_INLINE void put_part(char *to, size_t at, vector value, size_t count, enum 
     store_part(to + at * accumulator_bytes(type), value, count * accumulator_bytes(type));
 }
 
-DATA_INLINE void tail_of_pair(const struct data_reduce *reduce, size_t first, size_t count, enum comm_type type, comm_op op)
+DATA_INLINE void tail_of_pair(const struct data_reduce *reduce, size_t first, size_t count, enum comm_type type, comm_op op,
+                              combine_fn *combine)
 {
     size_t step = lanes_of(type);
     while (count) {
         while (step > count)
             step >>= 1;
-        vector value = tree_part(reduce, first, step, type, op);
+        vector value = tree_part(reduce, first, step, type, combine);
         if (op == COMM_AVG)
             value = vector_divide(value, reduce->divisor, type);
         put_part(reduce->to, first, value, step, type, reduce->final);
@@ -119,6 +120,6 @@ DATA_INLINE void tail_of_pair(const struct data_reduce *reduce, size_t first, si
 #define DATA_TAIL_DEFINE(name, type, op, hot)                                                                                              \
     void data_tail_##name(const struct data_reduce *reduce, size_t first, size_t count)                                                    \
     {                                                                                                                                      \
-        tail_of_pair(reduce, first, count, type, op);                                                                                      \
+        tail_of_pair(reduce, first, count, type, op, combine_of_##name);                                                                   \
     }
 DATA_KERNELS(DATA_TAIL_DEFINE)

@@ -179,8 +179,10 @@ void body_release_program(struct body *b, struct comm_program *program)
         program_free(b->engine->env, program);
 }
 
-/* Everything that selection looks at besides the call's own bytes is constant for a communicator, so the row and the root name a program. */
-static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root, struct comm_program **program)
+/* Everything that selection looks at besides the call's own bytes is constant for a communicator, so the row and the root name a program.
+ */
+static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root,
+                                      struct comm_program **program)
 {
     struct program_spec spec = {collective, b->team.rank, b->team.size, root};
 

@@ -1,6 +1,6 @@
 /*
- * The engine's own structures, private to this room: the body of a communicator, its world, the engine they share. A body is touched under its
- * face's lock; the engine's tables are atomics or under the lock named beside them.
+ * The engine's own structures, private to this room: the body of a communicator, its world, the engine they share. A body is touched under
+ * its face's lock; the engine's tables are atomics or under the lock named beside them.
  */
 #ifndef ENGINE_BODY_H
 #define ENGINE_BODY_H
@@ -23,7 +23,7 @@ enum {
     ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
     ENGINE_RECORDS = 2048,       /* operations that describe_request knows: at least 2,000 */
     ENGINE_READY_WORDS = 1024 / 64,
-    NOTE_FAILED = 0,             /* sorts of notes */
+    NOTE_FAILED = 0, /* sorts of notes */
     NOTE_REFUSED = 1,
     NOTE_CLOSED = 2,
 };
@@ -54,10 +54,10 @@ struct entry {
     struct run_call call;
     struct comm_program *program; /* a reference */
     const char *algorithm;
-    size_t *vectors;              /* copied counts and displs, of the body's pool; NULL: none */
-    entry_ended_fn *ended;        /* a creating call's next stage */
+    size_t *vectors;       /* copied counts and displs, of the body's pool; NULL: none */
+    entry_ended_fn *ended; /* a creating call's next stage */
     void *ended_arg;
-    struct timeline_point point;  /* of a fence */
+    struct timeline_point point; /* of a fence */
     uint32_t collective, seq;
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
@@ -104,14 +104,15 @@ struct notice {
     void *arg;
 };
 
-/* ------------------------------------------------------------------------------------------------------------ worlds, bodies, the engine */
+/* ------------------------------------------------------------------------------------------------------------ worlds, bodies, the engine
+ */
 struct world {
     struct engine *engine;
     const struct wire_backend *backend;
     struct wire *wire;
     uint64_t id;
-    struct wire_limits limits;   /* agreed: rank 0's */
-    char forced[256];            /* option algorithm, rank 0's */
+    struct wire_limits limits; /* agreed: rank 0's */
+    char forced[256];          /* option algorithm, rank 0's */
     bool free_order;
     int64_t timeout_ns;
     _Atomic uint32_t references; /* its communicators */
@@ -147,20 +148,20 @@ struct body {
     bool any_ready, closing, failed, left;
     bool is_active, told_failed, talk_finished;
     bool free_order;
-    uint64_t fence;       /* ticket of the open queue wait; 0: none */
-    int64_t fence_ns;     /* since when all earlier work has started */
+    uint64_t fence;   /* ticket of the open queue wait; 0: none */
+    int64_t fence_ns; /* since when all earlier work has started */
     uint64_t told_done;
-    uint64_t sequence;    /* collectives issued */
-    uint32_t chain;       /* of the last call */
-    uint64_t compared;    /* up to here this rank's calls were compared with every member's */
-    uint64_t refused_until; /* a member announced a refusal up to this number */
+    uint64_t sequence;            /* collectives issued */
+    uint32_t chain;               /* of the last call */
+    uint64_t compared;            /* up to here this rank's calls were compared with every member's */
+    uint64_t refused_until;       /* a member announced a refusal up to this number */
     struct cause cause, proposal; /* adopted; ours, not adopted yet (result 0: none) */
-    uint64_t *closed_at;  /* per member: 0, or 1 + the last number it made before it closed */
+    uint64_t *closed_at;          /* per member: 0, or 1 + the last number it made before it closed */
     struct comm_error last_refused;
     int64_t timeout_ns;
-    int64_t now;          /* of the call being made, so that it is read once; 0: nobody is in one */
-    uint32_t index;       /* in the engine's table */
-    uint32_t late_step;   /* how many warnings the oldest operation has had */
+    int64_t now;        /* of the call being made, so that it is read once; 0: nobody is in one */
+    uint32_t index;     /* in the engine's table */
+    uint32_t late_step; /* how many warnings the oldest operation has had */
     uint64_t late_ticket;
     /* messages */
     struct talk *talks;
@@ -186,20 +187,20 @@ struct engine {
     const struct comm_env *env;
     struct base_log log;
     struct base_options options;
-    struct env_bell bell;  /* sleepers and the caller's loop */
-    struct env_bell watch; /* the watcher's: death notices */
-    struct base_lock table_lock; /* of the three tables' changes */
-    struct base_lock poll_lock;  /* of the wires' poll */
-    _Atomic(struct comm_communicator *) *faces; /* ENGINE_COMMUNICATORS of them */
+    struct env_bell bell;                               /* sleepers and the caller's loop */
+    struct env_bell watch;                              /* the watcher's: death notices */
+    struct base_lock table_lock;                        /* of the three tables' changes */
+    struct base_lock poll_lock;                         /* of the wires' poll */
+    _Atomic(struct comm_communicator *) *faces;         /* ENGINE_COMMUNICATORS of them */
     _Atomic uint64_t active[ENGINE_COMMUNICATORS / 64]; /* communicators with something unfinished */
-    _Atomic uint32_t words; /* of `active` in use */
+    _Atomic uint32_t words;                             /* of `active` in use */
     _Atomic(struct world *) worlds[ENGINE_WORLDS];
     _Atomic uint32_t references;
-    _Atomic uint32_t baton;   /* held by the one who sleeps on the bell */
-    _Atomic uint32_t epoch;   /* the others park on it */
+    _Atomic uint32_t baton; /* held by the one who sleeps on the bell */
+    _Atomic uint32_t epoch; /* the others park on it */
     _Atomic uint32_t parked, waiters, asleep, armed, stopping, helper_parked, callbacks;
-    _Atomic uint32_t work;    /* the helper parks on it while nothing is to do */
-    _Atomic int64_t tick_ns;  /* the watcher's */
+    _Atomic uint32_t work;   /* the helper parks on it while nothing is to do */
+    _Atomic int64_t tick_ns; /* the watcher's */
     struct env_thread watcher, helper;
     bool watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
     enum comm_notify_mode notify;
@@ -248,7 +249,8 @@ struct body_config {
     const char *name;
     bool free_order;
 };
-enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body); /* offer: what join wrote */
+enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer,
+                             struct body **body); /* offer: what join wrote */
 enum comm_result body_connect(struct body *b, const void *offers);
 void body_destroy(struct body *b);
 struct body *body_recorder(struct body *of); /* no channel, no queue: only records; NULL: no memory */
@@ -265,10 +267,11 @@ static inline void body_unlock(struct body *b)
 void world_drop(struct world *w);
 
 /* issue.c, step.c */
-enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg, struct comm_request *req);
-bool body_step(struct body *b);   /* one bounded pass; true: something moved */
+enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
+                            struct comm_request *req);
+bool body_step(struct body *b);      /* one bounded pass; true: something moved */
 void body_run_queue(struct body *b); /* starts and retires what can be */
-void body_settle(struct body *b); /* after a change made by a call: flush, tell, active or not */
+void body_settle(struct body *b);    /* after a change made by a call: flush, tell, active or not */
 void body_activate(struct body *b);
 void body_forget_entry(struct body *b, struct entry *e);
 void body_record(struct body *b, uint64_t ticket, const struct entry *e, int64_t now, enum comm_result result);
@@ -289,9 +292,9 @@ void cause_describe(const struct body *b, const struct cause *cause, struct comm
 
 /* talk.c */
 bool talk_blocks(const struct body *b, uint64_t ticket, const struct timeline_entry *e);
-bool talk_step(struct body *b);      /* posts held messages, takes what finished, completes markers */
+bool talk_step(struct body *b); /* posts held messages, takes what finished, completes markers */
 void talk_end_all(struct body *b, enum comm_result result);
-uint64_t talk_mark(struct body *b);  /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
+uint64_t talk_mark(struct body *b); /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
 bool talk_open(struct body *b);
 void talk_close(struct body *b);
 void talk_cancel_held(struct body *b);

@@ -7,7 +7,6 @@ static const int64_t close_default_ns = 5000000000;
 
 struct drain {
     struct comm_communicator *face;
-    uint64_t work; /* last ticket issued */
 };
 
 /* Both lines empty, seen under the lock. */
@@ -71,16 +70,11 @@ static void end_requests(struct body *b)
 {
     base_lock(&b->face->lock, b->face->env);
     if (!b->failed && !body_idle(b)) {
-        struct cause cause = {.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED,
-                              .code = (int32_t)b->sequence};
+        struct cause cause = {
+            .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = (int32_t)b->sequence};
         body_propose(b, &cause);
     }
     base_unlock(&b->face->lock, b->face->env);
-}
-
-static void run_last_callbacks(struct engine *e, struct comm_communicator *face)
-{
-    notify_run(e, face);
 }
 
 enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
@@ -93,28 +87,25 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
     struct engine *e = b->engine;
     const struct comm_env *env = e->env;
     int64_t deadline = engine_deadline(e, timeout_ns == COMM_DEFAULT_TIMEOUT ? close_default_ns : timeout_ns);
-    struct drain d = {c, 0};
+    struct drain d = {c};
     bool clean = b->recording || engine_move_until(e, c, drained, &d, deadline);
 
     if (clean)
         say_goodbye(b);
     else
         end_requests(b);
-    run_last_callbacks(e, c);
+    notify_run(e, c);
     /* Threads inside a wait on c see `closing` and leave; they are short, so this ends. */
     while (!alone(&d)) {
         engine_told(e);
         env->relax(env, true);
     }
     base_lock(&c->lock, env);
-    bool failed = b->failed;
-    enum comm_result cause = failed ? (enum comm_result)b->cause.result : COMM_OK;
     atomic_store_explicit(&c->body, NULL, memory_order_release);
     if (b->index < ENGINE_COMMUNICATORS && b->is_active)
         engine_activate(e, b->index, false);
     base_unlock(&c->lock, env);
     body_destroy(b);
     engine_drop(e);
-    (void)cause;
     return clean ? COMM_OK : COMM_ERR_TIMEOUT;
 }

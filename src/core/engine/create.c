@@ -1,7 +1,7 @@
 /*
- * Creating calls: operations of the parent's queue. A dup is one allgather, of everybody's offer for the new channel; a split is two, of colors first,
- * since how much memory a channel needs follows from how many its members are. The second stage is issued with the first, under the next number, and
- * reads what the first stage's end writes, so the queue itself keeps them in order.
+ * Creating calls: operations of the parent's queue. A dup is one allgather, of everybody's offer for the new channel; a split is two, of
+ * colors first, since how much memory a channel needs follows from how many its members are. The second stage is issued with the first,
+ * under the next number, and reads what the first stage's end writes, so the queue itself keeps them in order.
  */
 #include "engine/body.h"
 
@@ -12,14 +12,14 @@
 struct creation {
     const struct comm_env *env;
     struct comm_communicator **out;
-    struct body *child;             /* made, not connected */
+    struct body *child; /* made, not connected */
     int32_t color, key, size;
-    uint64_t number;                /* of the first stage: part of the child's identity */
+    uint64_t number; /* of the first stage: part of the child's identity */
     struct comm_options options;
     char name[32];
-    uint32_t dup, orphan;           /* orphan: the second stage never came */
-    struct team_ticket mine[2];     /* what stage 0 and stage 1 send */
-    struct team_ticket *all[2];     /* `size` each */
+    uint32_t dup, orphan;       /* orphan: the second stage never came */
+    struct team_ticket mine[2]; /* what stage 0 and stage 1 send */
+    struct team_ticket *all[2]; /* `size` each */
     int32_t *members;
 };
 
@@ -62,9 +62,8 @@ static int32_t everybody(struct creation *n)
 /* Makes this rank's part of the child and writes its offer, or why it could not, into what the last stage sends. */
 static void offer_child(struct body *parent, struct creation *n, int32_t count)
 {
-    struct body_config config = {.world = parent->world, .timeout_ns = parent->timeout_ns, 
-                                 .name = n->name,
-                                 .free_order = parent->free_order};
+    struct body_config config = {
+        .world = parent->world, .timeout_ns = parent->timeout_ns, .name = n->name, .free_order = parent->free_order};
     struct team_ticket *mine = &n->mine[1];
     uint64_t color = n->dup ? UINT64_C(1) << 32 : (uint64_t)(uint32_t)n->color;
 
@@ -134,8 +133,8 @@ static enum comm_result offers_known(struct body *b, uint64_t ticket, void *arg)
 static enum comm_result issue_stage(struct body *b, struct creation *n, int stage, uint32_t collective, entry_ended_fn *ended,
                                     struct comm_request *req)
 {
-    struct engine_call call = {.collective = collective, .type = COMM_BYTE, .in = &n->mine[stage], .out = n->all[stage],
-                               .n = sizeof n->mine[stage], .root = -1};
+    struct engine_call call = {
+        .collective = collective, .type = COMM_BYTE, .in = &n->mine[stage], .out = n->all[stage], .n = sizeof n->mine[stage], .root = -1};
 
     call.read = (struct timeline_hull){(uintptr_t)&n->mine[stage], (uintptr_t)(&n->mine[stage] + 1)};
     call.write = (struct timeline_hull){(uintptr_t)n->all[stage], (uintptr_t)(n->all[stage] + n->size)};
@@ -161,7 +160,9 @@ static enum comm_result create_locked(struct body *b, struct creation *n, struct
     r = issue_stage(b, n, 1, n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT, offers_known, req);
     if (r != COMM_OK && !n->dup) { /* the first stage is on its way and still writes into n: the other ranks cannot go on without us */
         n->orphan = 1;
-        body_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = r, .collective = COLLECTIVE_SPLIT});
+        body_propose(b,
+                     &(struct cause){
+                         .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = r, .collective = COLLECTIVE_SPLIT});
         return r;
     }
     if (r != COMM_OK)
@@ -169,7 +170,8 @@ static enum comm_result create_locked(struct body *b, struct creation *n, struct
     return r;
 }
 
-static enum comm_result create(struct comm_communicator *c, const struct creation *how, struct comm_communicator **out, struct comm_request *req)
+static enum comm_result create(struct comm_communicator *c, const struct creation *how, struct comm_communicator **out,
+                               struct comm_request *req)
 {
     enum comm_result r;
     struct comm_request own;
@@ -202,7 +204,8 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
     return req || r != COMM_OK ? r : engine_wait(own, COMM_FOREVER);
 }
 
-enum comm_result engine_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out, struct comm_request *req)
+enum comm_result engine_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
+                              struct comm_request *req)
 {
     return create(c, &(struct creation){.color = color, .key = key}, out, req);
 }

@@ -14,6 +14,22 @@ static void give(void *to, size_t theirs, const void *ours, size_t bytes)
     memcpy(to, &theirs, sizeof theirs < theirs ? sizeof theirs : theirs);
 }
 
+enum comm_result engine_describe_backend(size_t index, struct comm_backend_info *info)
+{
+    struct comm_backend_info made = {.size = sizeof made, .threads = 1};
+
+    if (index >= wire_backend_count)
+        return COMM_ERR_ARGUMENT;
+    const struct wire_backend *b = &wire_backends[index];
+    base_copy_text(made.name, sizeof made.name, b->name);
+    base_copy_text(made.missing, sizeof made.missing, b->missing);
+    base_format(made.version, sizeof made.version, "%u.%u.%u", comm_version() >> 16, comm_version() >> 8 & 255, comm_version() & 255);
+    made.available = b->wire != NULL;
+    made.fixed_order = b->fixed_order;
+    give(info, info->size, &made, sizeof made);
+    return COMM_OK;
+}
+
 enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_error *error)
 {
     enum comm_result r;
@@ -39,9 +55,16 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
     if (!b)
         return r;
     struct engine *e = b->engine;
-    struct comm_info made = {.size = sizeof made, .rank = b->team.rank, .ranks = b->team.size, .nodes = 1, .local_rank = b->team.rank,
-                             .local_ranks = b->team.size, .cpus = (int32_t)e->cpus, .homogeneous = 1,
-                             .fixed_order = b->world->backend->fixed_order && !b->free_order, .queue_max = b->line.capacity_max,
+    struct comm_info made = {.size = sizeof made,
+                             .rank = b->team.rank,
+                             .ranks = b->team.size,
+                             .nodes = 1,
+                             .local_rank = b->team.rank,
+                             .local_ranks = b->team.size,
+                             .cpus = (int32_t)e->cpus,
+                             .homogeneous = 1,
+                             .fixed_order = b->world->backend->fixed_order && !b->free_order,
+                             .queue_max = b->line.capacity_max,
                              .window = b->line.window};
     if (b->channel)
         made.inline_bytes = b->channel->caps.inline_max;
@@ -109,7 +132,10 @@ static bool describe_pending(const struct body *b, uint64_t ticket, struct comm_
         return false;
     made->bytes = b->talks[i].call.bytes;
     made->queued_ns = made->started_ns = (uint64_t)b->talks[i].queued_ns;
-    base_copy_text(made->algorithm, sizeof made->algorithm, b->talks[i].state == TALK_MARKER ? "marker" : b->talks[i].is_send ? "send" : "recv");
+    base_copy_text(made->algorithm, sizeof made->algorithm,
+                   b->talks[i].state == TALK_MARKER ? "marker"
+                   : b->talks[i].is_send            ? "send"
+                                                    : "recv");
     return true;
 }
 
@@ -127,8 +153,15 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
         return why;
     const struct record *known = find_record(b, request.ticket);
     if (known) {
-        made = (struct comm_request_info){sizeof made, (enum comm_result)known->result, 0, known->sequence, known->bytes, (uint64_t)known->queued_ns,
-                                          (uint64_t)known->started_ns, (uint64_t)known->completed_ns, ""};
+        made = (struct comm_request_info){sizeof made,
+                                          (enum comm_result)known->result,
+                                          0,
+                                          known->sequence,
+                                          known->bytes,
+                                          (uint64_t)known->queued_ns,
+                                          (uint64_t)known->started_ns,
+                                          (uint64_t)known->completed_ns,
+                                          ""};
         base_copy_text(made.algorithm, sizeof made.algorithm, known->algorithm);
     }
     bool found = known || describe_pending(b, request.ticket, &made);
@@ -172,11 +205,13 @@ static void record_text(const struct body *b, const struct record *k, bool first
     const char *name = k->collective ? collective_name(k->collective) : k->algorithm;
 
     base_format(text, bytes,
-                "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":\"%s\",\"ts\":%lld.%03d,\"dur\":%lld.%03d,\"args\":{\"seq\":%llu,\"bytes\":%llu,"
+                "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":\"%s\",\"ts\":%lld.%03d,\"dur\":%lld.%03d,\"args\":{\"seq\":%llu,"
+                "\"bytes\":%llu,"
                 "\"algorithm\":\"%s\",\"result\":\"%s\"}}\n",
-                first ? "" : ",", name[0] ? name : "wait", b->team.rank, b->name, (long long)(k->queued_ns / 1000), (int)(k->queued_ns % 1000),
-                (long long)((k->completed_ns - k->queued_ns) / 1000), (int)((k->completed_ns - k->queued_ns) % 1000), (unsigned long long)k->sequence,
-                (unsigned long long)k->bytes, k->algorithm, comm_result_name((enum comm_result)k->result));
+                first ? "" : ",", name[0] ? name : "wait", b->team.rank, b->name, (long long)(k->queued_ns / 1000),
+                (int)(k->queued_ns % 1000), (long long)((k->completed_ns - k->queued_ns) / 1000),
+                (int)((k->completed_ns - k->queued_ns) % 1000), (unsigned long long)k->sequence, (unsigned long long)k->bytes, k->algorithm,
+                comm_result_name((enum comm_result)k->result));
 }
 
 static int64_t write_records(const struct body *b, const struct record *records, uint64_t count, uint32_t room, int file)
@@ -210,8 +245,12 @@ enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path
         failed = file;
     }
     if (failed) {
-        b->last_refused = (struct comm_error){.size = sizeof b->last_refused, .result = COMM_ERR_SYSTEM, .rank = b->team.rank, .peer = -1,
-                                              .system_errno = (int32_t)-failed, .operation = "trace_dump"};
+        b->last_refused = (struct comm_error){.size = sizeof b->last_refused,
+                                              .result = COMM_ERR_SYSTEM,
+                                              .rank = b->team.rank,
+                                              .peer = -1,
+                                              .system_errno = (int32_t)-failed,
+                                              .operation = "trace_dump"};
         base_format(b->last_refused.text, sizeof b->last_refused.text, "path=%s cannot be written, errno=%d", path, (int)-failed);
     }
     body_unlock(b);
@@ -230,14 +269,16 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
         return r;
     if (!collective || b->recording) {
         body_unlock(b);
-        return collective ? COMM_ERR_STATE : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "call.collective=%s; expected allreduce, broadcast, ...", call->collective);
+        return collective
+                   ? COMM_ERR_STATE
+                   : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "call.collective=%s; expected allreduce, broadcast, ...", call->collective);
     }
     enum comm_type type = call->type ? call->type : COMM_BYTE;
-    struct algo_query query = {collective, call->ranks ? call->ranks : b->team.size, call->n * data_partial_bytes(type), b->channel->caps.once_max,
-                               b->world->forced[0] ? b->world->forced : NULL};
+    struct algo_query query = {collective, call->ranks ? call->ranks : b->team.size, call->n * data_partial_bytes(type),
+                               b->channel->caps.once_max, b->world->forced[0] ? b->world->forced : NULL};
     const struct algo_row *row = algo_select(&query, why, sizeof why);
-    base_format(text, bytes, "%s n=%zu type=%s ranks=%d over %s: %s (%s)%s%s", call->collective, call->n, data_type_name(type), query.size, b->wire->name,
-                row ? row->name : "none", row ? row->help : "no algorithm serves this", why[0] ? "; " : "", why);
+    base_format(text, bytes, "%s n=%zu type=%s ranks=%d over %s: %s (%s)%s%s", call->collective, call->n, data_type_name(type), query.size,
+                b->wire->name, row ? row->name : "none", row ? row->help : "no algorithm serves this", why[0] ? "; " : "", why);
     body_unlock(b);
     return row ? COMM_OK : COMM_ERR_UNSUPPORTED;
 }

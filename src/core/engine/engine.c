@@ -51,8 +51,9 @@ static enum data_isa isa_of(const struct base_options *options)
 {
     enum data_isa best = data_isa_best();
 
-    return options->isa == OPTION_ISA_AUTO || (enum data_isa)(options->isa - OPTION_ISA_SCALAR) > best ? best
-                                                                                                   : (enum data_isa)(options->isa - OPTION_ISA_SCALAR);
+    return options->isa == OPTION_ISA_AUTO || (enum data_isa)(options->isa - OPTION_ISA_SCALAR) > best
+               ? best
+               : (enum data_isa)(options->isa - OPTION_ISA_SCALAR);
 }
 
 enum comm_result engine_create(const struct comm_env *env, const struct base_options *options, const struct base_log *log,

@@ -1,6 +1,6 @@
 /*
- * engine: the one conductor. It alone sees every stage of a call: queued (timeline), turned into a program (algo), run (program) over a wire,
- * matched (message), retired (timeline). One engine per rank; communicators of one engine are moved by whoever waits on any of them.
+ * engine: the one conductor. It alone sees every stage of a call: queued (timeline), turned into a program (algo), run (program) over a
+ * wire, matched (message), retired (timeline). One engine per rank; communicators of one engine are moved by whoever waits on any of them.
  *
  * Calls here take the public objects, check that they are alive, and do the work; the api room checks arguments before.
  */
@@ -16,6 +16,7 @@
 
 #include "base/check.h"
 #include "data/data.h"
+#include "program/program.h"
 #include "timeline/timeline.h"
 
 /* ------------------------------------------------------------------------------------------------------------ calls on the queue */
@@ -26,7 +27,7 @@ struct engine_call {
     enum comm_type type;
     comm_op op;
     int32_t root;
-    uint32_t flags, reserved;      /* ENGINE_CALL_*: part of the fingerprint */
+    uint32_t flags, reserved; /* ENGINE_CALL_*: part of the fingerprint */
     const void *in;
     void *out;
     size_t n;                      /* elements of a block; v forms: of the longest */
@@ -67,9 +68,11 @@ enum comm_result engine_fd(struct comm_communicator *c, int *fd);
 enum comm_result engine_notify(struct comm_request request, comm_notify_fn *fn, void *arg);
 
 /* ------------------------------------------------------------------------------------------------------------ communicators */
+enum comm_result engine_id_create(struct comm_id *id);
 enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world);
 enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, struct comm_communicator **worlds);
-enum comm_result engine_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out, struct comm_request *req);
+enum comm_result engine_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
+                              struct comm_request *req);
 enum comm_result engine_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
                             struct comm_request *req);
 enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns);
@@ -96,6 +99,7 @@ enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct c
 
 /* ------------------------------------------------------------------------------------------------------------ telling */
 enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_error *error);
+enum comm_result engine_describe_backend(size_t index, struct comm_backend_info *info);
 enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *info);
 enum comm_result engine_describe_peer(struct comm_communicator *c, int32_t peer, struct comm_peer_info *info);
 enum comm_result engine_describe_request(struct comm_request request, struct comm_request_info *info);

@@ -168,7 +168,8 @@ enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct com
     if (!e)
         return r;
     if (e != event->engine)
-        return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL, "event belongs to another engine; expected one made for this world (engine_of joins worlds)");
+        return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL,
+                              "event belongs to another engine; expected one made for this world (engine_of joins worlds)");
     struct timeline_point point = current(event);
     r = engine_queue_wait(c, &point, NULL);
     timeline_point_drop(&point);
@@ -184,6 +185,7 @@ enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct c
         return r;
     struct engine *other = request.comm ? engine_of(request.comm, &r) : e;
     if (other && other != e)
-        return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL, "request belongs to another engine; expected one of this world (engine_of joins worlds)");
+        return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL,
+                              "request belongs to another engine; expected one of this world (engine_of joins worlds)");
     return engine_queue_wait(c, &(struct timeline_point){.kind = POINT_REQUEST, .request = request}, NULL);
 }

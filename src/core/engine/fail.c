@@ -1,6 +1,6 @@
 /*
- * Failure in three steps. Proposed: the cause stands in this rank's note, which all members see. Adopted: one compare-and-swap on the board chooses
- * whose cause it is. Ended: nothing retires after. Across hosts, where there is no board, the first proposal heard is adopted.
+ * Failure in three steps. Proposed: the cause stands in this rank's note, which all members see. Adopted: one compare-and-swap on the board
+ * chooses whose cause it is. Ended: nothing retires after. Across hosts, where there is no board, the first proposal heard is adopted.
  */
 #include "engine/body.h"
 
@@ -41,7 +41,8 @@ static void end_all(struct body *b, const struct cause *cause)
     talk_end_all(b, (enum comm_result)cause->result);
     struct comm_error error = {.size = sizeof error};
     cause_describe(b, cause, &error);
-    base_log(&b->engine->log, cause->result == COMM_ERR_ABORTED || cause->result == COMM_ERR_REVOKED ? LOG_INFO : LOG_ERROR, "%s", error.text);
+    base_log(&b->engine->log, cause->result == COMM_ERR_ABORTED || cause->result == COMM_ERR_REVOKED ? LOG_INFO : LOG_ERROR, "%s",
+             error.text);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ adopted */
@@ -53,7 +54,8 @@ void body_attend(struct body *b)
     if (b->failed)
         return;
     if (board && b->proposal.result)
-        atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)b->team.rank + 1, memory_order_acq_rel, memory_order_acquire);
+        atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)b->team.rank + 1, memory_order_acq_rel,
+                                                memory_order_acquire);
     if (!b->proposal.result)
         return;
     /* Another's choice comes as that rank's note, which was written before its compare-and-swap. */
@@ -116,8 +118,12 @@ static void heard_refusal(struct body *b, int32_t peer, uint64_t number)
     for (uint64_t seq = b->sequence > back ? b->sequence - back : 1; seq <= b->sequence; seq++) {
         const struct wire_call *mine = call_of(b, b->team.rank, (uint32_t)seq), *theirs = call_of(b, peer, (uint32_t)seq);
         if (mine && theirs && theirs->refused && !mine->refused) {
-            body_propose(b, &(struct cause){.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_REFUSED,
-                                            .collective = mine->collective, .code = theirs->refused});
+            body_propose(b, &(struct cause){.number = seq,
+                                            .rank = peer,
+                                            .peer = b->team.rank,
+                                            .result = COMM_ERR_REFUSED,
+                                            .collective = mine->collective,
+                                            .code = theirs->refused});
             return;
         }
     }
@@ -135,7 +141,8 @@ void body_note(struct body *b, const struct wire_event *event)
         if (b->failed)
             return;
         if (board) /* its proposer may have died before it chose */
-            atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)event->peer + 1, memory_order_acq_rel, memory_order_acquire);
+            atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)event->peer + 1, memory_order_acq_rel,
+                                                    memory_order_acquire);
         if (!board || chosen == 0 || chosen == (uint64_t)event->peer + 1)
             end_all(b, &note);
         return;
@@ -167,8 +174,11 @@ static bool find_difference(const struct body *b, uint32_t seq, struct cause *ca
             first_rank = r;
         } else if (call->refused != first->refused || (!call->refused && call->fingerprint != first->fingerprint)) {
             const struct wire_call *refused = call->refused ? call : first->refused ? first : NULL;
-            *cause = (struct cause){.number = seq, .rank = refused == first ? first_rank : r, .peer = refused == first ? r : first_rank,
-                                    .result = refused ? COMM_ERR_REFUSED : COMM_ERR_MISMATCH, .collective = refused == call ? first->collective : call->collective,
+            *cause = (struct cause){.number = seq,
+                                    .rank = refused == first ? first_rank : r,
+                                    .peer = refused == first ? r : first_rank,
+                                    .result = refused ? COMM_ERR_REFUSED : COMM_ERR_MISMATCH,
+                                    .collective = refused == call ? first->collective : call->collective,
                                     .code = refused ? refused->refused : 0};
             return true;
         }
@@ -176,7 +186,8 @@ static bool find_difference(const struct body *b, uint32_t seq, struct cause *ca
     return false;
 }
 
-/* What lines carry is a chain over all calls, so the call that differs may be an earlier one: the oldest difference still published is named. */
+/* What lines carry is a chain over all calls, so the call that differs may be an earlier one: the oldest difference still published is
+ * named. */
 void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
 {
     uint32_t back = 2 * b->line.window - 1, from = seq > back ? seq - back : 1;
@@ -246,7 +257,8 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         base_append(text, bytes, at, "rank %d died or stopped; found by rank %d", c->rank, c->peer);
         break;
     case COMM_ERR_CLOSED:
-        base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code, (unsigned long long)c->number);
+        base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
+                    (unsigned long long)c->number);
         break;
     case COMM_ERR_TIMEOUT:
         base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);
@@ -255,7 +267,8 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         base_append(text, bytes, at, "rank %d called comm_abort with code %d", c->rank, c->code);
         break;
     case COMM_ERR_DEPENDENCY:
-        base_append(text, bytes, at, "rank %d waited for a point that failed: %s", c->rank, comm_result_text((enum comm_result)(int32_t)c->point));
+        base_append(text, bytes, at, "rank %d waited for a point that failed: %s", c->rank,
+                    comm_result_text((enum comm_result)(int32_t)c->point));
         break;
     default:
         base_append(text, bytes, at, "%s on rank %d", comm_result_text((enum comm_result)c->result), c->rank);
@@ -267,12 +280,16 @@ void cause_describe(const struct body *b, const struct cause *c, struct comm_err
     size_t at = 0;
     const char *operation = c->collective ? collective_name(c->collective) : "";
 
-    *error = (struct comm_error){.size = sizeof *error, .result = (enum comm_result)c->result, .rank = c->rank, .peer = c->peer,
-                                 .system_errno = c->system_errno, .sequence = c->number};
+    *error = (struct comm_error){.size = sizeof *error,
+                                 .result = (enum comm_result)c->result,
+                                 .rank = c->rank,
+                                 .peer = c->peer,
+                                 .system_errno = c->system_errno,
+                                 .sequence = c->number};
     base_copy_text(error->operation, sizeof error->operation, operation);
     base_copy_text(error->cause, sizeof error->cause, comm_result_name((enum comm_result)c->result) + strlen("COMM_ERR_"));
-    base_append(error->text, sizeof error->text, &at, "%s rank=%d comm=%s seq=%llu op=%s: ", comm_result_name((enum comm_result)c->result), c->rank,
-                b->name, (unsigned long long)c->number, *operation ? operation : "none");
+    base_append(error->text, sizeof error->text, &at, "%s rank=%d comm=%s seq=%llu op=%s: ", comm_result_name((enum comm_result)c->result),
+                c->rank, b->name, (unsigned long long)c->number, *operation ? operation : "none");
     describe_cause(b, c, error->text, sizeof error->text, &at);
 }
 

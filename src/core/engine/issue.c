@@ -10,7 +10,8 @@ enum { ORDER_VERSION = 1 };
 
 static uint32_t fingerprint(const struct body *b, const struct engine_call *call)
 {
-    uint64_t h = base_hash((uint64_t)call->collective | (uint64_t)call->type << 8 | (uint64_t)ORDER_VERSION << 16 | (uint64_t)call->flags << 24 | (uint64_t)call->op << 32,
+    uint64_t h = base_hash((uint64_t)call->collective | (uint64_t)call->type << 8 | (uint64_t)ORDER_VERSION << 16 |
+                               (uint64_t)call->flags << 24 | (uint64_t)call->op << 32,
                            (uint64_t)call->n << 16 ^ (uint64_t)(uint32_t)call->root);
 
     if (call->counts)
@@ -71,7 +72,9 @@ void body_forget_entry(struct body *b, struct entry *e)
 /* The next number, and its link in the chain. A refused call's link is the same whatever it was: ranks that all refuse stay alike. */
 static void number_call(struct body *b, struct entry *e, bool refused)
 {
-    e->seq = (uint32_t)++b->sequence;
+    if ((uint32_t)++b->sequence == 0) /* no key is 0 */
+        b->sequence++;
+    e->seq = (uint32_t)b->sequence;
     b->chain = (uint32_t)base_hash(b->chain, refused ? 0 : e->fingerprint);
     e->chain = b->chain;
 }
@@ -146,7 +149,8 @@ static enum comm_result refuse_locked(struct body *b, const struct engine_call *
 }
 
 /* The number of a call that could not be prepared (no memory, no algorithm) is used up too: all ranks stay in step. */
-enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg, struct comm_request *req)
+enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
+                            struct comm_request *req)
 {
     enum comm_result r;
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &r);

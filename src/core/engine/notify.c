@@ -109,7 +109,8 @@ void notify_run(struct engine *e, struct comm_communicator *face)
 {
     uint64_t nobody = 0;
 
-    if (!atomic_compare_exchange_strong_explicit(&face->notifying, &nobody, e->env->self(e->env), memory_order_acquire, memory_order_relaxed))
+    if (!atomic_compare_exchange_strong_explicit(&face->notifying, &nobody, e->env->self(e->env), memory_order_acquire,
+                                                 memory_order_relaxed))
         return;
     atomic_fetch_add_explicit(&e->callbacks, 1, memory_order_relaxed);
     while (run_one(e, face))

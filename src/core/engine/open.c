@@ -1,11 +1,12 @@
-/* How a world opens: who we are, what the options say, which backend, then meet the others. Blocking, with a deadline, and the only place that is. */
+/* How a world opens: who we are, what the options say, which backend, then meet the others. Blocking, with a deadline, and the only place
+ * that is. */
 #include "engine/body.h"
 
 #include "base/format.h"
 
 #include <string.h>
 
-enum { TEXT_BYTES = 1024, OPEN_TIMEOUT_S = 60, COMM_MAGIC = 0x6d6d6f63 };
+enum { TEXT_BYTES = 1024, AGREEMENT_MAGIC = 0x6d6d6f63, ID_BYTES = 32 /* of a comm_id are random: they name the job */ };
 
 /* ------------------------------------------------------------------------------------------------------------ what was asked */
 struct opening {
@@ -96,8 +97,8 @@ static enum comm_result merge_options(struct opening *o)
     if (c->operation_timeout_ns && !from_environment(o, "operation_timeout"))
         p->operation_timeout_ns = c->operation_timeout_ns;
     if (p->open_timeout_ns <= 0 || p->operation_timeout_ns <= 0) {
-        base_format(o->text, sizeof o->text, "open_timeout_ns=%lld operation_timeout_ns=%lld; expected more than 0", (long long)p->open_timeout_ns,
-                    (long long)p->operation_timeout_ns);
+        base_format(o->text, sizeof o->text, "open_timeout_ns=%lld operation_timeout_ns=%lld; expected more than 0",
+                    (long long)p->open_timeout_ns, (long long)p->operation_timeout_ns);
         return COMM_ERR_CONFIG;
     }
     return COMM_OK;
@@ -139,13 +140,14 @@ static enum comm_result find_meeting(struct opening *o)
     const char *job = o->env->lookup(o->env, "COMM_JOB");
 
     if (c->id)
-        hex(o->launch.job, c->id->bytes, 32);
+        hex(o->launch.job, c->id->bytes, ID_BYTES);
     else if (c->address)
         base_copy_text(o->launch.job, sizeof o->launch.job, c->address);
     else if (job && *job)
         base_copy_text(o->launch.job, sizeof o->launch.job, job);
     else if (!c->exchange && c->ranks > 1) {
-        base_format(o->text, sizeof o->text, "config.ranks=%d but nowhere to meet; expected .id, .exchange, .address or COMM_JOB", c->ranks);
+        base_format(o->text, sizeof o->text, "config.ranks=%d but nowhere to meet; expected .id, .exchange, .address or COMM_JOB",
+                    c->ranks);
         return COMM_ERR_CONFIG;
     }
     return COMM_OK;
@@ -161,7 +163,8 @@ static enum comm_result find_identity(struct opening *o)
     }
     if (c->ranks == 0)
         return team_launch_find(o->env, &o->launch, o->text, sizeof o->text);
-    o->launch = (struct team_launch){.launcher = "program", .rank = c->rank, .ranks = c->ranks, .local_rank = c->rank, .local_ranks = c->ranks};
+    o->launch =
+        (struct team_launch){.launcher = "program", .rank = c->rank, .ranks = c->ranks, .local_rank = c->rank, .local_ranks = c->ranks};
     return find_meeting(o);
 }
 
@@ -181,7 +184,8 @@ static enum comm_result find_backend(struct opening *o)
         return COMM_ERR_UNSUPPORTED;
     }
     if (!o->backend->boot && o->launch.ranks > 1) {
-        base_format(o->text, sizeof o->text, "backend=local but %d ranks; expected one, or comm_open_local for ranks inside this process", o->launch.ranks);
+        base_format(o->text, sizeof o->text, "backend=local but %d ranks; expected one, or comm_open_local for ranks inside this process",
+                    o->launch.ranks);
         return COMM_ERR_CONFIG;
     }
     return COMM_OK;
@@ -217,9 +221,16 @@ static enum comm_result enlist_world(struct engine *e, struct world *w)
 
 static enum comm_result meet(struct opening *o)
 {
-    struct boot_config boot = {.env = o->env, .log = &o->log, .rank = o->launch.rank, .ranks = o->launch.ranks, .job = o->launch.job,
-                               .deadline = o->deadline, .exchange = o->config.exchange, .exchange_arg = o->config.exchange_arg,
-                               .error_text = o->text, .error_text_bytes = sizeof o->text};
+    struct boot_config boot = {.env = o->env,
+                               .log = &o->log,
+                               .rank = o->launch.rank,
+                               .ranks = o->launch.ranks,
+                               .job = o->launch.job,
+                               .deadline = o->deadline,
+                               .exchange = o->config.exchange,
+                               .exchange_arg = o->config.exchange_arg,
+                               .error_text = o->text,
+                               .error_text_bytes = sizeof o->text};
 
     return o->backend->boot ? o->backend->boot->open(&boot, &o->boot) : COMM_OK;
 }
@@ -234,8 +245,12 @@ static enum comm_result gather(struct opening *o, const void *in, size_t bytes, 
 
 static enum comm_result agree(struct opening *o, struct world *w)
 {
-    struct agreement mine = {.magic = COMM_MAGIC, .window = o->options.window, .chunk = o->options.chunk, .minimal = (uint32_t)o->options.minimal,
-                             .free_order = o->options.order == OPTION_ORDER_FREE, .timeout_ns = o->options.operation_timeout_ns};
+    struct agreement mine = {.magic = AGREEMENT_MAGIC,
+                             .window = o->options.window,
+                             .chunk = o->options.chunk,
+                             .minimal = (uint32_t)o->options.minimal,
+                             .free_order = o->options.order == OPTION_ORDER_FREE,
+                             .timeout_ns = o->options.operation_timeout_ns};
     size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
 
     base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
@@ -245,6 +260,10 @@ static enum comm_result agree(struct opening *o, struct world *w)
     if (!all)
         return COMM_ERR_MEMORY;
     enum comm_result r = gather(o, &mine, sizeof mine, all);
+    if (r == COMM_OK && all->magic != AGREEMENT_MAGIC) {
+        base_format(o->text, sizeof o->text, "rank 0 speaks another version of this library");
+        r = COMM_ERR_CONFIG;
+    }
     w->id = all->id;
     w->limits = (struct wire_limits){.window = all->window, .minimal = all->minimal, .chunk = all->chunk};
     w->free_order = all->free_order != 0;
@@ -256,9 +275,16 @@ static enum comm_result agree(struct opening *o, struct world *w)
 
 static enum comm_result open_wire(struct opening *o, struct world *w)
 {
-    struct wire_config config = {.env = o->env, .log = &o->engine->log, .bell = &o->engine->bell, .watch = &o->engine->watch, .boot = o->boot,
-                                 .rank = o->boot ? o->launch.rank : -1, .ranks = o->launch.ranks, .deadline = o->deadline,
-                                 .error_text = o->text, .error_text_bytes = sizeof o->text};
+    struct wire_config config = {.env = o->env,
+                                 .log = &o->engine->log,
+                                 .bell = &o->engine->bell,
+                                 .watch = &o->engine->watch,
+                                 .boot = o->boot,
+                                 .rank = o->boot ? o->launch.rank : -1,
+                                 .ranks = o->launch.ranks,
+                                 .deadline = o->deadline,
+                                 .error_text = o->text,
+                                 .error_text_bytes = sizeof o->text};
     enum comm_result r = o->backend->wire->open(&config, &w->wire);
 
     return r == COMM_OK ? enlist_world(o->engine, w) : r;
@@ -369,8 +395,8 @@ enum comm_result engine_open(const struct comm_config *config, struct comm_commu
     if (r == COMM_OK)
         r = open_alone(&o, world);
     if (r == COMM_OK)
-        base_log(&o.log, LOG_INFO, "open: rank=%d ranks=%d backend=%s launcher=%s cpus=%u progress=%s", o.launch.rank, o.launch.ranks, o.backend->name,
-                 o.launch.launcher, o.engine->cpus, o.engine->helper_runs ? "thread" : "caller");
+        base_log(&o.log, LOG_INFO, "open: rank=%d ranks=%d backend=%s launcher=%s cpus=%u progress=%s", o.launch.rank, o.launch.ranks,
+                 o.backend->name, o.launch.launcher, o.engine->cpus, o.engine->helper_runs ? "thread" : "caller");
     else
         complain(&o, r);
     end_opening(&o);
@@ -427,4 +453,14 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
         complain(&o, r);
     end_opening(&o);
     return r;
+}
+
+enum comm_result engine_id_create(struct comm_id *id)
+{
+    const struct comm_env *env = wire_default_env();
+
+    if (env->start(env))
+        return COMM_ERR_FORKED;
+    memset(id, 0, sizeof *id);
+    return env->random(env, id->bytes, ID_BYTES) ? COMM_ERR_SYSTEM : COMM_OK;
 }

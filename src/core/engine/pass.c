@@ -1,9 +1,9 @@
 /*
- * Moving and waiting. Whoever waits moves every communicator of the engine; one thread at a time, the holder of the baton, sleeps on the bell, the
- * others park; whoever leaves wakes the others, so that somebody always looks.
+ * Moving and waiting. Whoever waits moves every communicator of the engine; one thread at a time, the holder of the baton, sleeps on the
+ * bell, the others park; whoever leaves wakes the others, so that somebody always looks.
  *
- * Lost wake-ups: publish, seq_cst fence, then look for sleepers (engine_told and the wires' flush), against publish that one sleeps, fence, look at
- * everything once more, then sleep.
+ * Lost wake-ups: publish, seq_cst fence, then look for sleepers (engine_told and the wires' flush), against publish that one sleeps, fence,
+ * look at everything once more, then sleep.
  */
 #include "engine/body.h"
 

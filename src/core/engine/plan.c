@@ -10,9 +10,9 @@ enum { FIRST_STEPS = 8 };
 struct comm_plan {
     struct engine *engine;
     struct comm_communicator *target;
-    uint64_t target_life;    /* the target's `first` when recording began: a reused face is another communicator */
+    uint64_t target_life; /* the target's `first` when recording began: a reused face is another communicator */
     struct engine_call *call;
-    size_t *vectors;         /* of v forms: 2 * size each, by step */
+    size_t *vectors; /* of v forms: 2 * size each, by step */
     uint32_t count, room, size;
     _Atomic uint32_t references;
 };

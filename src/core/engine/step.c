@@ -68,7 +68,10 @@ static void step_run(struct body *b, uint64_t ticket)
     else if (r == RUN_MISMATCH)
         body_mismatch(b, run->seq, run->mismatch_peer);
     else if (r == RUN_FAILED)
-        body_propose(b, &(struct cause){.number = run->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY,
+        body_propose(b, &(struct cause){.number = run->seq,
+                                        .rank = b->team.rank,
+                                        .peer = b->team.rank,
+                                        .result = COMM_ERR_MEMORY,
                                         .collective = body_entry(b, ticket)->collective});
     else if (run->again)
         set_ready(b, place);
@@ -82,8 +85,9 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
 
     e->started_ns = body_now(b);
     if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, run_scratch_bytes(e->program, &e->call, b->channel))) {
-        body_propose(b, &(struct cause){.number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY,
-                                        .collective = e->collective});
+        body_propose(
+            b, &(struct cause){
+                   .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY, .collective = e->collective});
         return;
     }
     run->channel = b->channel;
@@ -92,6 +96,7 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     run->seq = e->seq;
     run->fingerprint = e->chain;
     run->index = index;
+    run->isa = b->engine->isa;
     run->rank = b->team.rank;
     run->size = b->team.size;
     run_start(run, e->program);
@@ -150,9 +155,8 @@ void body_record(struct body *b, uint64_t ticket, const struct entry *e, int64_t
         b->records = more;
         b->record_room = room;
     }
-    b->records[b->record_count++ & (b->record_room - 1)] =
-        (struct record){ticket, e->seq, e->call.n * data_type_bytes(e->call.type), e->queued_ns, e->started_ns, now, e->algorithm, result,
-                        e->collective};
+    b->records[b->record_count++ & (b->record_room - 1)] = (struct record){
+        ticket, e->seq, e->call.n * data_type_bytes(e->call.type), e->queued_ns, e->started_ns, now, e->algorithm, result, e->collective};
 }
 
 static bool retire_ended(struct body *b)

@@ -1,6 +1,6 @@
 /*
- * The second line: messages, which start at the call and end one by one, and markers, which stand behind everything issued so far. A message is held
- * back by an unfinished fence or conflicting entry before it; held, it holds back later ones of its pair and direction.
+ * The second line: messages, which start at the call and end one by one, and markers, which stand behind everything issued so far. A
+ * message is held back by an unfinished fence or conflicting entry before it; held, it holds back later ones of its pair and direction.
  */
 #include "engine/body.h"
 
@@ -107,7 +107,9 @@ static void finish(struct body *b, uint32_t i, enum comm_result result)
     for (uint32_t m = b->talk_markers ? t->after : TALK_NONE; m != TALK_NONE; m = b->talks[m].after)
         if (b->talks[m].state == TALK_MARKER)
             b->talks[m].remaining--;
-    struct entry e = {.call = {.n = t->call.bytes, .type = COMM_BYTE}, .queued_ns = t->queued_ns, .started_ns = t->queued_ns,
+    struct entry e = {.call = {.n = t->call.bytes, .type = COMM_BYTE},
+                      .queued_ns = t->queued_ns,
+                      .started_ns = t->queued_ns,
                       .algorithm = t->is_send ? "send" : "recv"};
     body_record(b, t->ticket, &e, b->engine->env->now(b->engine->env), result);
     b->talk_held -= t->state == TALK_HELD;
@@ -295,7 +297,8 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
 {
     enum comm_result r;
     struct body *b = body_lock(c, &r);
-    struct talk call = {.is_send = is_send, .call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send}};
+    struct talk call = {.is_send = is_send,
+                        .call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send}};
 
     if (b) {
         r = b->recording ? COMM_ERR_UNSUPPORTED : b->failed ? (enum comm_result)b->cause.result : post(b, &call, req);

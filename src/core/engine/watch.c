@@ -1,6 +1,6 @@
 /*
- * The watcher sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program. What it looks
- * for is also looked for by a waiter before it sleeps.
+ * The watcher sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program. What
+ * it looks for is also looked for by a waiter before it sleeps.
  */
 #include "engine/body.h"
 
@@ -80,8 +80,9 @@ static bool check_deadline(struct body *b, uint64_t ticket, const struct entry *
         warn_late(b, ticket, e, now - since);
     if (now - since < b->timeout_ns)
         return true;
-    body_propose(b, &(struct cause){.number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT,
-                                    .collective = e->collective});
+    body_propose(
+        b, &(struct cause){
+               .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT, .collective = e->collective});
     return false;
 }
 

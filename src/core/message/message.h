@@ -39,7 +39,8 @@ void message_close(struct message_room *room);
 /* COMM_OK: pending or already finished (in the finished list); FULL, MEMORY, or what the room failed with: nothing happened. There was no
    memory for an arrival: its order would be lost, so all unmatched receives end with MEMORY and every later post is answered so. */
 enum comm_result message_post(struct message_room *room, const struct message_call *call);
-/* COMM_OK: an unmatched receive ended with `result`: CANCELLED, or TIMEOUT (in the finished list); STATE: matched already, or no such slot. */
+/* COMM_OK: an unmatched receive ended with `result`: CANCELLED, or TIMEOUT (in the finished list); STATE: matched already, or no such slot.
+ */
 enum comm_result message_cancel(struct message_room *room, uint32_t slot, enum comm_result result);
 void message_cancel_all(struct message_room *room); /* every unmatched receive: for close */
 /* Whether a receive for peer and tag (both may be open) would be matched now; status, if wanted, is of what it would get. */

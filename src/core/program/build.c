@@ -192,6 +192,9 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
             return false;
         return peers_fit(b, s) && ref_fits(b, &s->src, chunked);
     case STEP_VIEW:
+        if (s->flags & STEP_LAND && s->dst.buf == BUF_SCRATCH &&
+            (s->dst.step < 0 || s->dst.first + reach_of(b, &s->dst) + (uint16_t)s->dst.step * (s->npeers - 1u) >= b->program.scratch))
+            return false;
         if (s->flags & STEP_LAND)
             return peers_fit(b, s) && (s->dst.buf == BUF_OUT || s->dst.buf == BUF_SCRATCH) && ref_fits(b, &s->dst, chunked);
         return peers_fit(b, s) && s->dst.buf == BUF_VIEW && s->dst.count == s->npeers && ref_fits(b, &s->dst, chunked) &&

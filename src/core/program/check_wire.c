@@ -193,6 +193,8 @@ static enum wire_result wire_view(struct wire_channel *channel, const struct wir
         room = wire_key_edge(rank->look[i].key) == wire_key_edge(look->key) ? 0 : room;
     if (rank->looks >= room)
         return WIRE_AGAIN;
+    if (look->view && look->view->ack)
+        check_fail(check, rank, "views into a slot that it has not released");
     enum wire_result result = look_now(rank, look);
     if (result == WIRE_PENDING) {
         rank->look[rank->looks++] = *look;

@@ -4,11 +4,12 @@
  *
  *   EXPOSE VIEW RELEASE COPY REDUCE LOOP END
  *
- * A lane issues its steps in order: a step issues when it stands at the head, its wait holds, the views it reads are present, and the wire has
- * room. After an EXPOSE or VIEW the lane moves on at once; COPY and REDUCE hold it until done; a RELEASE waits for the view's readers. The bump
- * happens when the step completes (EXPOSE: its bytes may be overwritten; VIEW: the bytes are there), and puts every lane of the operation back
- * to work in the same pass. What was exposed is read until the EXPOSE completes; on a stream at the latest until every reader gave it back, which
- * later views of those readers' results imply. On a ONCE edge it completes by the wire alone, whatever readers do. An operation ends when all lanes ended and every EXPOSE and every landing VIEW completed.
+ * A lane issues its steps in order: a step issues when it stands at the head, its wait holds, the views it reads are present, and the wire
+ * has room. After an EXPOSE or VIEW the lane moves on at once; COPY and REDUCE hold it until done; a RELEASE waits for the view's readers.
+ * The bump happens when the step completes (EXPOSE: its bytes may be overwritten; VIEW: the bytes are there), and puts every lane of the
+ * operation back to work in the same pass. What was exposed is read until the EXPOSE completes; on a stream at the latest until every
+ * reader gave it back, which later views of those readers' results imply. On a ONCE edge it completes by the wire alone, whatever readers
+ * do. An operation ends when all lanes ended and every EXPOSE and every landing VIEW completed.
  */
 #ifndef PROGRAM_PROGRAM_H
 #define PROGRAM_PROGRAM_H
@@ -39,19 +40,20 @@ enum comm_collective {
 #define COMM_COLLECTIVE_ENUM(name, value, text) COLLECTIVE_##name = value,
     COMM_COLLECTIVES(COMM_COLLECTIVE_ENUM)
 #undef COMM_COLLECTIVE_ENUM
-    COLLECTIVE_END
+        COLLECTIVE_END
 };
-const char *collective_name(uint32_t collective);            /* "?" for none */
-uint32_t collective_parse(const char *name);                 /* 0: no such name */
+const char *collective_name(uint32_t collective); /* "?" for none */
+uint32_t collective_parse(const char *name);      /* 0: no such name */
 
 /* ------------------------------------------------------------------------------------------------------------ the data */
 enum program_code { STEP_EXPOSE = 1, STEP_VIEW, STEP_RELEASE, STEP_COPY, STEP_REDUCE, STEP_LOOP, STEP_END };
 enum program_buf { BUF_NONE = 0, BUF_IN, BUF_OUT, BUF_SCRATCH, BUF_VIEW };
-/* ELEMENT: elements of block 0. BLOCK: whole blocks. SLICE: 1/slices of block 0, cut at whole cache lines. PARTIAL: or'ed; items are in the accumulator. */
+/* ELEMENT: elements of block 0. BLOCK: whole blocks. SLICE: 1/slices of block 0, cut at whole cache lines. PARTIAL: or'ed; items are in the
+ * accumulator. */
 enum program_unit { UNIT_BYTE = 0, UNIT_ELEMENT, UNIT_BLOCK, UNIT_SLICE, UNIT_PARTIAL = 0x80 };
 enum program_flag {
-    STEP_FINAL = 1,   /* REDUCE: result in the type, AVG divided */
-    STEP_TEE = 2,     /* REDUCE: the next EXPOSE of this lane is of this result: reserve its place first, store to both. On that EXPOSE too */
+    STEP_FINAL = 1, /* REDUCE: result in the type, AVG divided */
+    STEP_TEE = 2,   /* REDUCE: the next EXPOSE of this lane is of this result: reserve its place first, store to both. On that EXPOSE too */
     STEP_CHUNKED = 4, /* refs mean chunk k of what they name; a LOOP or END with it counts k, otherwise i */
     STEP_LAND = 8,    /* VIEW: the bytes must end at dst */
     STEP_ASYNC = 16,  /* COPY or REDUCE completes by a cookie: devices */
@@ -60,16 +62,17 @@ enum program_flag {
 struct comm_ref {
     uint8_t buf, unit;
     int16_t step;
-    uint32_t first, count; /* items first, first+step, .. (mod the team's size for blocks, mod slices), count of them; + outer*i + inner*k */
-    int16_t outer, inner;  /* of scratch and views, k counts mod program.depth when depth is not 0; a scratch item is as long as slice (or block)
-                              `count`, or chunk k of it. A landing VIEW of several peers puts peer j's bytes at item first + step*j */
+    uint32_t first,
+        count;            /* items first, first+step, .. (mod the team's size for blocks, mod slices), count of them; + outer*i + inner*k */
+    int16_t outer, inner; /* of scratch and views, k counts mod program.depth when depth is not 0; a scratch item is as long as slice (or
+                             block) `count`, or chunk k of it. A landing VIEW of several peers puts peer j's bytes at item first + step*j */
 };
 struct comm_step {
     uint8_t code, flags;
-    uint16_t peer, npeers; /* entries of the peer table */
-    int16_t peer_outer;    /* + peer_outer * i, mod the table's length */
+    uint16_t peer, npeers;     /* entries of the peer table */
+    int16_t peer_outer;        /* + peer_outer * i, mod the table's length */
     uint16_t edge, wait, bump; /* a VIEW of several peers bumps once for each */
-    uint16_t aside;            /* END of a loop: its first step (0: the lane ends); REDUCE with TEE: the EXPOSE it feeds. Set by the builder */
+    uint16_t aside; /* END of a loop: its first step (0: the lane ends); REDUCE with TEE: the EXPOSE it feeds. Set by the builder */
     int32_t need, need_outer, need_inner; /* the wait: counter[wait] >= need + need_outer*i + need_inner*k */
     struct comm_ref dst, src;
     uint32_t reserved;
@@ -78,19 +81,20 @@ _Static_assert(sizeof(struct comm_ref) == 16 && sizeof(struct comm_step) == 64, 
 
 struct comm_program {
     const char *algorithm;
-    uint32_t bytes;       /* of the whole allocation, for giving it back */
-    uint32_t references;  /* the cache's and those of running operations; under the communicator's lock */
+    uint32_t bytes;                      /* of the whole allocation, for giving it back */
+    uint32_t references;                 /* the cache's and those of running operations; under the communicator's lock */
     uint16_t lanes, steps, peers, views; /* views: how many view slots it uses */
-    uint16_t slices;      /* into how many whole-line parts block 0 is cut; 0: not cut */
-    uint8_t chunk_unit;   /* what k counts chunks of: 0 not chunked, UNIT_BLOCK or UNIT_SLICE */
+    uint16_t slices;                     /* into how many whole-line parts block 0 is cut; 0: not cut */
+    uint8_t chunk_unit;                  /* what k counts chunks of: 0 not chunked, UNIT_BLOCK or UNIT_SLICE */
     uint8_t depth;
-    uint16_t scratch;     /* scratch items */
-    uint8_t counters;     /* 0: no step waits or bumps */
-    uint8_t own_in;       /* IN is this rank's block alone (gathers): block x of IN lies at its beginning */
-    uint8_t wide;         /* partial results travel on its streams: chunks are cut for the accumulator. Equal on every rank, as own_in and chunk_unit */
-    uint8_t crossing;     /* a lane reads views that another one asked for */
+    uint16_t scratch; /* scratch items */
+    uint8_t counters; /* 0: no step waits or bumps */
+    uint8_t own_in;   /* IN is this rank's block alone (gathers): block x of IN lies at its beginning */
+    uint8_t
+        wide; /* partial results travel on its streams: chunks are cut for the accumulator. Equal on every rank, as own_in and chunk_unit */
+    uint8_t crossing; /* a lane reads views that another one asked for */
     uint16_t edges;
-    uint8_t edge[PROGRAM_EDGES_MAX]; /* enum wire_edge bits, equal on every rank */
+    uint8_t edge[PROGRAM_EDGES_MAX];  /* enum wire_edge bits, equal on every rank */
     uint16_t lane[PROGRAM_LANES_MAX]; /* first step of each */
     const uint16_t *peer;
     const struct comm_step *step;
@@ -103,7 +107,8 @@ struct program_spec {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ build */
-/* A builder fills a `struct build`; every call appends. Overflow is remembered and told by build_end. Memory: env->take, one block per program. */
+/* A builder fills a `struct build`; every call appends. Overflow is remembered and told by build_end. Memory: env->take, one block per
+ * program. */
 struct build;
 struct build *build_begin(const struct comm_env *env, const char *algorithm, const struct program_spec *spec);
 /* The program (references 1), or NULL: no memory, or a bound was passed. Consumes the builder. */
@@ -116,7 +121,7 @@ void program_free(const struct comm_env *env, struct comm_program *program);
 struct run_call {
     const void *in; /* never COMM_IN_PLACE: resolved by the api (in-place allreduce: in == out; allgather: in == own block in out) */
     void *out;
-    size_t n;       /* elements of a block */
+    size_t n; /* elements of a block */
     enum comm_type type;
     comm_op op;
     const size_t *counts, *displs; /* v forms: per rank, in elements; displs NULL: dense */
@@ -127,25 +132,25 @@ struct run_lane {
     uint16_t pc;
     uint16_t asked; /* peers of the VIEW at the head that were asked before the wire had no more room */
     uint32_t i, k;
-    bool built;     /* the bytes of the next EXPOSE stand where reserve said */
+    bool built; /* the bytes of the next EXPOSE stand where reserve said */
 };
 struct run {
     const struct comm_program *program;
     struct wire_channel *channel;
     struct run_call call;
     data_reduce_fn *reduce;
-    enum data_isa isa;      /* the engine's, asked once: data_isa_best is slow */
-    char *scratch;          /* the engine's, at least run_scratch_bytes(...) */
-    size_t raw, partial;    /* element bytes */
-    size_t slice, chunk;    /* elements */
+    enum data_isa isa;                        /* the engine's, asked once: data_isa_best is slow */
+    char *scratch;                            /* the engine's, at least run_scratch_bytes(...) */
+    size_t raw, partial;                      /* element bytes */
+    size_t slice, chunk;                      /* elements */
     uint32_t chunks, seq, fingerprint, index; /* index: the upper half of every cookie of this operation */
-    uint32_t pending;       /* exposes and landing views not complete */
-    int32_t rank, size, mismatch_peer; /* the last: -1 while ranks agree */
-    uint16_t open;          /* a bit per lane that has not ended */
-    bool again;             /* something may move: an event came, or the wire had no room */
+    uint32_t pending;                         /* exposes and landing views not complete */
+    int32_t rank, size, mismatch_peer;        /* the last: -1 while ranks agree */
+    uint16_t open;                            /* a bit per lane that has not ended */
+    bool again;                               /* something may move: an event came, or the wire had no room */
     bool bumped, nontemporal;
     uint64_t present, view_partial, view_own; /* a bit per view slot; own: a view of this rank's own memory */
-    size_t scratch_item;    /* bytes */
+    size_t scratch_item;                      /* bytes */
     struct run_lane lane[PROGRAM_LANES_MAX];
     int32_t counter[PROGRAM_COUNTERS];
     struct wire_view *view; /* program->views of them, the engine's memory: PROGRAM_VIEWS_MAX at most */
@@ -153,7 +158,8 @@ struct run {
 
 /* Chunk length and scratch follow from the program, the call and the channel's caps, the same on every rank. 0: needs none. */
 size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel);
-/* channel, call, isa, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues nothing. */
+/* channel, call, isa, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues nothing.
+ */
 void run_start(struct run *run, const struct comm_program *program);
 enum run_result run_step(struct run *run);
 /* A DONE event whose cookie's upper half is run->index. Sets again; a MISMATCH result makes the next run_step return RUN_MISMATCH. */
@@ -162,8 +168,8 @@ void run_event(struct run *run, const struct wire_event *event);
 /* ------------------------------------------------------------------------------------------------------------ check */
 /* A builder to prove: all ranks' programs of one collective, run in the small with ONE place per edge and ONE credit. */
 typedef struct comm_program *program_build_fn(const struct comm_env *env, const struct program_spec *spec);
-/* COMM_OK, or ERR_CORRUPT with the rank, step and rule in text: each expose has its view and back; no cyclic wait; each output element holds each
- * contribution once, in the order of T; nothing outside the outputs is written. */
+/* COMM_OK, or ERR_CORRUPT with the rank, step and rule in text: each expose has its view and back; no cyclic wait; each output element
+ * holds each contribution once, in the order of T; nothing outside the outputs is written. */
 enum comm_result program_check(const struct comm_env *env, program_build_fn *build, uint32_t collective, int32_t size, int32_t root,
                                size_t elements, char *text, size_t text_bytes);
 

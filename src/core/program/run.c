@@ -40,7 +40,8 @@ static inline size_t round_up(size_t value, size_t unit)
 /* ------------------------------------------------------------------------------------------------------------ shape */
 /* What follows from program, call and caps alone, so that every rank cuts alike. */
 struct shape {
-    size_t slice, chunk, scratch_item; /* elements, elements, bytes */
+    size_t longest, slice, chunk; /* elements */
+    size_t scratch_item;          /* bytes */
     uint32_t chunks;
 };
 
@@ -67,7 +68,7 @@ static struct shape shape_of(const struct comm_program *program, const struct ru
                              int32_t size, struct run_widths widths)
 {
     size_t longest = longest_block(call, size), line = 1;
-    struct shape shape = {.slice = longest, .chunk = longest, .chunks = 1};
+    struct shape shape = {.longest = longest, .slice = longest, .chunk = longest, .chunks = 1};
     if (program->slices || program->chunk_unit)
         line = larger(1, RUN_LINE_BYTES / larger(1, widths.raw));
     if (program->slices)
@@ -138,8 +139,8 @@ static struct place place_of(const struct run *run, const struct comm_step *s, c
         to = smaller(from + run->chunk, to);
     }
     char *base = scratch ? run->scratch : ref->buf == BUF_OUT ? call->out : (char *)(uintptr_t)call->in;
-    add = scratch ? slot_of(run, ref, lane) * run->scratch_item : (start + from) * width;
-    BASE_DEBUG_ASSERT(!scratch || slot_of(run, ref, lane) < run->program->scratch);
+    add = scratch ? (slot_of(run, ref, lane) + (uint32_t)ref->step * j) * run->scratch_item : (start + from) * width;
+    BASE_DEBUG_ASSERT(!scratch || slot_of(run, ref, lane) + (uint32_t)ref->step * j < run->program->scratch);
     /* As a number: a barrier's buffers are NULL. */
     return (struct place){.at = (char *)((uintptr_t)base + add), .elements = to - from, .bytes = (to - from) * width};
 }
@@ -256,7 +257,6 @@ static enum verdict step_view(struct run *run, struct run_lane *lane, const stru
         .bytes = place.bytes,
     };
     if (!lane->asked) {
-        BASE_DEBUG_ASSERT(!(run->present & mask));
         run->view_own &= ~mask;
         run->view_partial = s->src.unit & UNIT_PARTIAL ? run->view_partial | mask : run->view_partial & ~mask;
     }
@@ -479,7 +479,7 @@ void run_start_as(struct run *run, const struct comm_program *program, struct ru
     run->chunk = shape.chunk;
     run->chunks = shape.chunks;
     run->scratch_item = shape.scratch_item;
-    run->nontemporal = run->call.n * (program->own_in ? (size_t)run->size : 1) * widths.raw >= RUN_NONTEMPORAL_BYTES;
+    run->nontemporal = shape.longest * (program->own_in ? (size_t)run->size : 1) * widths.raw >= RUN_NONTEMPORAL_BYTES;
     run->pending = 0;
     run->mismatch_peer = -1;
     run->open = (uint16_t)ones(program->lanes);

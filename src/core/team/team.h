@@ -1,14 +1,14 @@
-/* team: who. The identity of a communicator, its members' world ranks, what split makes of it, and how a process learns its rank from whoever
- * launched it. */
+/* team: who. The identity of a communicator, its members' world ranks, what split makes of it, and how a process learns its rank from
+ * whoever launched it. */
 #ifndef TEAM_TEAM_H
 #define TEAM_TEAM_H
 
 #include "wire/wire.h"
 
 struct team {
-    uint64_t id;       /* equal on all members: hash of (parent's id, sequence number, color) */
+    uint64_t id; /* equal on all members: hash of (parent's id, sequence number, color) */
     int32_t rank, size;
-    int32_t *world;    /* world rank of each member, owned */
+    int32_t *world;           /* world rank of each member, owned */
     uint32_t depth, reserved; /* 0: the world itself */
 };
 
@@ -21,7 +21,7 @@ int32_t team_find(const struct team *team, int32_t world); /* rank, or -1 */
 
 /* What one rank contributes to a split; gathered from all by the parent. */
 struct team_ticket {
-    int32_t color, key; /* color -1: takes no part */
+    int32_t color, key;       /* color -1: takes no part */
     int32_t result, reserved; /* a rank that could not make its channel says so here, and all fail alike */
     uint8_t offer[WIRE_OFFER_BYTES];
 };
@@ -32,7 +32,7 @@ int32_t team_pick(const struct team_ticket *tickets, int32_t size, int32_t mine,
 struct team_launch {
     const char *launcher; /* "none" when nothing was found: a world of one */
     int32_t rank, ranks, local_rank, local_ranks;
-    char job[128];        /* equal on all ranks of this job, unlike any other job's on this host */
+    char job[128]; /* equal on all ranks of this job, unlike any other job's on this host */
 };
 /* CONFIG: variables that contradict each other or are out of range; every offender is in text. */
 enum comm_result team_launch_find(const struct comm_env *env, struct team_launch *launch, char *text, size_t text_bytes);

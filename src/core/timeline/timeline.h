@@ -1,6 +1,7 @@
 /*
- * timeline: the order of a communicator. Work takes tickets 1, 2, 3 ...; it starts in order, beside unfinished neighbours whose buffers do not
- * conflict, and retires in order, so that one word, `done`, answers every request. Messages are a second line whose slots complete one by one.
+ * timeline: the order of a communicator. Work takes tickets 1, 2, 3 ...; it starts in order, beside unfinished neighbours whose buffers do
+ * not conflict, and retires in order, so that one word, `done`, answers every request. Messages are a second line whose slots complete one
+ * by one.
  *
  * This room knows no ranks, programs or wires: an entry is two address hulls and a kind; what it means is its owner's. All calls but
  * timeline_test are made under the face's lock.
@@ -22,29 +23,30 @@ struct timeline_exception {
     uint32_t told; /* comm_sync reported it */
 };
 
-/* What a request points at. Never unmapped, so that a request never touches freed memory; reused, oldest first, with its tickets going on. */
+/* What a request points at. Never unmapped, so that a request never touches freed memory; reused, oldest first, with its tickets going on.
+ */
 struct comm_communicator {
-    _Alignas(64) _Atomic uint64_t done;  /* highest retired ticket; written under the lock, read by anyone                                */
-    _Atomic uint64_t failed;             /* first ticket that ended with the sticky cause; UINT64_MAX: none. Written after `result`       */
-    _Atomic uint64_t first;              /* tickets below belong to an earlier life of this face                                          */
-    _Atomic uint64_t next;               /* the next ticket to be given                                                                   */
-    _Atomic uint32_t exceptions;         /* requests of this life that ended alone with an error: when 0, done alone answers              */
-    _Atomic int32_t result;              /* the sticky cause                                                                              */
-    const _Atomic uint32_t *alive;       /* the fork word of its env                                                                      */
+    _Alignas(64) _Atomic uint64_t done; /* highest retired ticket; written under the lock, read by anyone                                */
+    _Atomic uint64_t failed;            /* first ticket that ended with the sticky cause; UINT64_MAX: none. Written after `result`       */
+    _Atomic uint64_t first;             /* tickets below belong to an earlier life of this face                                          */
+    _Atomic uint64_t next;              /* the next ticket to be given                                                                   */
+    _Atomic uint32_t exceptions;        /* requests of this life that ended alone with an error: when 0, done alone answers              */
+    _Atomic int32_t result;             /* the sticky cause                                                                              */
+    const _Atomic uint32_t *alive;      /* the fork word of its env                                                                      */
     const struct comm_env *env;
-    struct base_lock lock;               /* of the communicator: timeline, messages, channel, runs                                        */
-    _Atomic uint32_t inside;             /* threads in a wait: close lets them out before it takes the body                               */
-    _Atomic uint32_t closing;            /* comm_close began: waiters leave                                                               */
-    _Atomic uint64_t notifying;          /* the thread inside this communicator's callbacks; 0: none                                      */
-    _Atomic(void *) body;                /* the engine's; NULL: closed. Read and written under the lock                                   */
+    struct base_lock lock;      /* of the communicator: timeline, messages, channel, runs                                        */
+    _Atomic uint32_t inside;    /* threads in a wait: close lets them out before it takes the body                               */
+    _Atomic uint32_t closing;   /* comm_close began: waiters leave                                                               */
+    _Atomic uint64_t notifying; /* the thread inside this communicator's callbacks; 0: none                                      */
+    _Atomic(void *) body;       /* the engine's; NULL: closed. Read and written under the lock                                   */
     _Atomic(_Atomic uint64_t *) slots[TIMELINE_SLOT_CHUNKS]; /* of messages and markers: chunk i has TIMELINE_SLOTS_FIRST << i; kept      */
-    struct base_lock exception_lock;     /* a leaf: of the next four                                                                      */
-    struct timeline_exception *exception; /* a ring of TIMELINE_EXCEPTIONS; NULL until the first; kept                                     */
+    struct base_lock exception_lock; /* a leaf: of the next four                                                                      */
+    struct timeline_exception *exception; /* a ring of TIMELINE_EXCEPTIONS; NULL until the first; kept */
     uint64_t exception_count;
     uint64_t dropped_work, dropped_message; /* highest ticket and message number that fell out of it                                      */
-    uint64_t first_message;              /* message numbers below belong to an earlier life                                               */
+    uint64_t first_message; /* message numbers below belong to an earlier life                                               */
     uint64_t next_message;
-    struct comm_communicator *link;      /* of the free list                                                                              */
+    struct comm_communicator *link; /* of the free list                                                                              */
 };
 
 /* NULL: no memory. Its env must outlive the process's use of the library. */
@@ -120,8 +122,8 @@ struct timeline {
     unsigned char *entries; /* a ring of capacity * entry_bytes, by ticket */
     uint32_t capacity, capacity_max, entry_bytes, window;
     uint64_t next, started, done;
-    uint32_t fences;        /* started fences and barriers that have not ended */
-    uint32_t fences_issued; /* fences (not barriers) that have not ended, queued ones too */
+    uint32_t fences;                                  /* started fences and barriers that have not ended */
+    uint32_t fences_issued;                           /* fences (not barriers) that have not ended, queued ones too */
     struct timeline_hull issued_read, issued_write;   /* of all that is unfinished */
     struct timeline_hull started_read, started_write; /* of what is started and unfinished */
     uint32_t high_water, reserved;
@@ -136,7 +138,8 @@ static inline struct timeline_entry *timeline_entry(const struct timeline *line,
     return (struct timeline_entry *)(void *)(line->entries + (size_t)(ticket & (line->capacity - 1)) * line->entry_bytes);
 }
 
-/* Makes room for one entry and returns it, its ticket being line->next; nothing is issued until timeline_issue. NULL: *why is FULL or MEMORY. */
+/* Makes room for one entry and returns it, its ticket being line->next; nothing is issued until timeline_issue. NULL: *why is FULL or
+ * MEMORY. */
 struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why);
 uint64_t timeline_issue(struct timeline *line); /* its ticket */
 /* The next entry that may start now, or 0. Conflicts with messages are its owner's to look for. */

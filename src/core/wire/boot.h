@@ -29,8 +29,8 @@ struct boot_class {
     enum comm_result (*open)(const struct boot_config *config, struct wire_boot **boot);
     /* out: ranks * bytes, by rank. Missing ranks are named in the error text when time is up. */
     enum comm_result (*allgather)(struct wire_boot *boot, const void *in, size_t bytes, void *out);
-    /* Every rank gives `count` descriptors (kept by it) and receives those of all: all[rank * count + i], its own duplicated too; the caller
-       owns what it received. UNSUPPORTED where ranks share no host. */
+    /* Every rank gives `count` descriptors (kept by it) and receives those of all: all[rank * count + i], its own duplicated too; the
+       caller owns what it received. UNSUPPORTED where ranks share no host. */
     enum comm_result (*pass)(struct wire_boot *boot, const int *given, uint32_t count, int *all);
     void (*close)(struct wire_boot *boot);
 };

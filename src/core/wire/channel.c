@@ -165,14 +165,25 @@ static struct lines_channel *make_private(const struct comm_env *env, const stru
     return c;
 }
 
-/* Under the host's lock, or when nobody else is left. */
-static void destroy(struct lines_host *host, struct lines_channel *c)
+/* Nobody reads it any more: its memory is for the next channel. Under the host's lock. */
+static void recycle(struct lines_host *host, struct lines_channel *c)
 {
     for (uint32_t i = 0; i < c->regions; i++)
         if (c->region[i].at)
             put_spare(host, &c->region[i], false);
     if (c->block.at)
         put_spare(host, &c->block, true);
+    host->env->give(host->env, c, c->bytes);
+}
+
+/* The host ends, but other members may still read our last bytes: not one of them is written. */
+static void give_back(struct lines_host *host, struct lines_channel *c)
+{
+    for (uint32_t i = 0; i < c->regions; i++)
+        if (c->region[i].at)
+            host->give(host, &c->region[i]);
+    if (c->block.at)
+        host->give(host, &c->block);
     host->env->give(host->env, c, c->bytes);
 }
 
@@ -223,7 +234,7 @@ static void sweep(struct lines_host *host)
         struct lines_channel *next = c->next;
         if (all_left(c)) {
             unlink_from(c);
-            destroy(host, c);
+            recycle(host, c);
         }
         c = next;
     }
@@ -241,11 +252,11 @@ void lines_host_end(struct lines_host *host)
     for (c = host->channels; c; c = next) {
         next = c->next;
         lines_message_forget(c);
-        destroy(host, c);
+        give_back(host, c);
     }
     for (c = host->graves; c; c = next) {
         next = c->next;
-        destroy(host, c);
+        give_back(host, c);
     }
     host->channels = host->graves = NULL;
     give_spares(host, host->spare_heads);

@@ -1,5 +1,5 @@
-/* native: a library that does whole collectives itself (MPI, NCCL), beside the wires. A native's operation is an entry of the timeline whose
- * completion it tells through poll. No native is built yet; the engine drives this table for those that come as modules. */
+/* native: a library that does whole collectives itself (MPI, NCCL), beside the wires. A native's operation is an entry of the timeline
+ * whose completion it tells through poll. No native is built yet; the engine drives this table for those that come as modules. */
 #ifndef WIRE_NATIVE_H
 #define WIRE_NATIVE_H
 

@@ -3,7 +3,8 @@
  * shared memory a view is a pointer; over a network it is bytes that landed.
  *
  * A wire belongs to an engine; a channel to one communicator on that wire. Calls on a channel are serialised by its communicator's lock;
- * `poll` runs under the engine's lock and only hands over events. No call blocks (but `open` and `close`), allocates (but open, join), or recurses.
+ * `poll` runs under the engine's lock and only hands over events. No call blocks (but `open` and `close`), allocates (but open, join), or
+ * recurses.
  *
  * A backend fills one `struct wire_class` completely: no slot is optional, and the conformance suite runs on every row of wire/table.c.
  */
@@ -16,16 +17,25 @@
 #include "base/log.h"
 
 /* ------------------------------------------------------------------------------------------------------------ keys and edges */
-/* Operation, iteration and edge in one word: a line's flag is the key itself, so "is it there, and is it this one" is one compare. The seq of
- * collectives starts at 1, so no key is 0. For a message seq is its number in its ordered pair, from 1. */
+/* Operation, iteration and edge in one word: a line's flag is the key itself, so "is it there, and is it this one" is one compare. The seq
+ * of collectives starts at 1, so no key is 0. For a message seq is its number in its ordered pair, from 1. */
 typedef uint64_t wire_key; /* seq 32, round 24, edge 8 */
 static inline wire_key wire_key_of(uint32_t seq, uint32_t round, uint32_t edge)
 {
     return (uint64_t)seq << 32 | (uint64_t)(round & 0xffffff) << 8 | (edge & 255);
 }
-static inline uint32_t wire_key_seq(wire_key key) { return (uint32_t)(key >> 32); }
-static inline uint32_t wire_key_round(wire_key key) { return (uint32_t)key >> 8; }
-static inline uint32_t wire_key_edge(wire_key key) { return (uint32_t)key & 255; }
+static inline uint32_t wire_key_seq(wire_key key)
+{
+    return (uint32_t)(key >> 32);
+}
+static inline uint32_t wire_key_round(wire_key key)
+{
+    return (uint32_t)key >> 8;
+}
+static inline uint32_t wire_key_edge(wire_key key)
+{
+    return (uint32_t)key & 255;
+}
 
 /* The kind of an edge, equal on every rank, decides where its exposures lie. Both bits clear: a private stream. */
 enum wire_edge { WIRE_ONCE = 1 /* one round */, WIRE_TO_ALL = 2 /* one place that every peer of the exposure reads */ };
@@ -33,21 +43,21 @@ enum wire_edge { WIRE_ONCE = 1 /* one round */, WIRE_TO_ALL = 2 /* one place tha
 enum { WIRE_STREAM_EDGES = 3 /* edge numbers 0..2 may be streams */, WIRE_ONCE_EDGES_MAX = 16 };
 
 enum wire_flag {
-    WIRE_WORK = 0,     /* the kind: an exposure of a collective's program ... */
-    WIRE_MESSAGE = 1,  /* ... or of a message: `tag` and a key of its pair; peers is one peer ... */
-    WIRE_NOTE = 2,     /* ... or a note: at most WIRE_NOTE_BYTES, sort = edge of the key; never waits for room; to all members */
+    WIRE_WORK = 0,    /* the kind: an exposure of a collective's program ... */
+    WIRE_MESSAGE = 1, /* ... or of a message: `tag` and a key of its pair; peers is one peer ... */
+    WIRE_NOTE = 2,    /* ... or a note: at most WIRE_NOTE_BYTES, sort = edge of the key; never waits for room; to all members */
     WIRE_KIND = 3,
-    WIRE_BUILT = 4,    /* the bytes already stand where reserve() said */
+    WIRE_BUILT = 4,       /* the bytes already stand where reserve() said */
     WIRE_NONTEMPORAL = 8, /* view with land: write past the cache */
-    WIRE_DISCARD = 16, /* view of a message: take no byte of it, let the sender go (a truncated receive) */
+    WIRE_DISCARD = 16,    /* view of a message: take no byte of it, let the sender go (a truncated receive) */
 };
 enum { WIRE_NOTE_BYTES = 48, WIRE_NOTE_SORTS = 4 };
 
 enum wire_result {
-    WIRE_DONE = 0,     /* expose: the bytes are free again; view: they are there */
-    WIRE_PENDING = 1,  /* the cookie comes with an event */
-    WIRE_AGAIN = 2,    /* no room: nothing happened; ask again in a later pass */
-    WIRE_NONE = 3,     /* reserve: build it wherever you like and expose it as usual */
+    WIRE_DONE = 0,      /* expose: the bytes are free again; view: they are there */
+    WIRE_PENDING = 1,   /* the cookie comes with an event */
+    WIRE_AGAIN = 2,     /* no room: nothing happened; ask again in a later pass */
+    WIRE_NONE = 3,      /* reserve: build it wherever you like and expose it as usual */
     WIRE_MISMATCH = -1, /* view: the peer's call or length is another; nothing was written */
     WIRE_FAILED = -2,   /* expose: no memory for the places that it needs, and asking again will not help; nothing happened */
 };
@@ -74,7 +84,8 @@ struct wire_expose {
     const uint16_t *peers; /* ranks of the channel's team, this rank not among them */
     uint32_t npeers;
     uint32_t nspans;
-    const struct wire_span *spans; /* the bytes, in order; copied or kept until DONE or the cookie. With BUILT, and for a message: one span */
+    const struct wire_span
+        *spans; /* the bytes, in order; copied or kept until DONE or the cookie. With BUILT, and for a message: one span */
     uint64_t cookie;
 };
 
@@ -92,9 +103,11 @@ struct wire_look {
 };
 
 enum wire_event_kind {
-    WIRE_EVENT_DONE = 1,      /* cookie; result DONE or MISMATCH (with peer) */
-    WIRE_EVENT_ANNOUNCED = 2, /* a message or a note: flags' kind in `result`, peer, key, tag, bytes; a note's bytes at `note` until the next advance */
-    WIRE_EVENT_DOWN = 3,      /* from poll alone: the wire's peer is dead or cannot be reached; peer is the WORLD rank of the wire, result a comm_result */
+    WIRE_EVENT_DONE = 1, /* cookie; result DONE or MISMATCH (with peer) */
+    WIRE_EVENT_ANNOUNCED =
+        2, /* a message or a note: flags' kind in `result`, peer, key, tag, bytes; a note's bytes at `note` until the next advance */
+    WIRE_EVENT_DOWN = 3, /* from poll alone: the wire's peer is dead or cannot be reached; peer is the WORLD rank of the wire, result a
+                            comm_result: PEER, or CLOSED if it closed its wire in good order */
 };
 struct wire_event {
     uint32_t kind;
@@ -117,7 +130,8 @@ struct wire_call {
     int8_t refused; /* 0, or the comm_result for which this rank refused it */
     uint32_t op;
     int32_t root;
-    uint32_t chain; /* of this call and all before it: what lines and frames carry, so that a divergence shows at the next exchange, whatever it was */
+    uint32_t chain; /* of this call and all before it: what lines and frames carry, so that a divergence shows at the next exchange,
+                       whatever it was */
     uint64_t n;
 };
 _Static_assert(sizeof(struct wire_call) == 32, "two to a cache line");
@@ -130,24 +144,24 @@ struct wire_board {
 _Static_assert(sizeof(struct wire_board) == 64, "one cache line");
 
 struct wire_caps {
-    uint32_t inline_max;     /* bytes that travel inside a line */
-    uint32_t window;         /* operations in flight at once; calls[] has 2 * window */
-    uint64_t once_max;       /* longest exposure of a ONCE edge */
-    uint64_t chunk_all;      /* longest exposure of a TO_ALL stream */
-    uint64_t chunk_private;  /* longest exposure of a private stream */
+    uint32_t inline_max;    /* bytes that travel inside a line */
+    uint32_t window;        /* operations in flight at once; calls[] has 2 * window */
+    uint64_t once_max;      /* longest exposure of a ONCE edge */
+    uint64_t chunk_all;     /* longest exposure of a TO_ALL stream */
+    uint64_t chunk_private; /* longest exposure of a private stream */
 };
 
 /* Every wire's channel begins with this. */
 struct wire_channel {
     const struct wire_class *class;
     struct wire_caps caps;
-    struct wire_board *board;      /* NULL across hosts */
-    struct wire_call *calls;       /* this rank's own, call seq at [seq % (2 * window)] */
+    struct wire_board *board;            /* NULL across hosts */
+    struct wire_call *calls;             /* this rank's own, call seq at [seq % (2 * window)] */
     struct wire_call *const *peer_calls; /* by rank of the team; NULL where it cannot be read */
 };
 
 struct wire_team {
-    uint64_t id;          /* equal on all members, different for every communicator of a world */
+    uint64_t id; /* equal on all members, different for every communicator of a world */
     int32_t rank, size;
     const int32_t *world; /* world rank of each member; the caller's, kept until leave */
 };
@@ -162,19 +176,20 @@ struct wire_limits {
 };
 enum { WIRE_OFFER_BYTES = 64 };
 enum wire_leave {
-    WIRE_ABORT = 1, /* the communicator failed: forget all pending views and exposures. On return the wire touches no user memory of this channel; board, notes and calls stay readable */
+    WIRE_ABORT = 1, /* the communicator failed: forget all pending views and exposures. On return the wire touches no user memory of this
+                       channel; board, notes and calls stay readable */
     WIRE_CLOSE = 2, /* the last call on a channel: its memory goes back once all members have left */
 };
 
 struct wire_config {
     const struct comm_env *env;
     const struct base_log *log;
-    struct env_bell *bell;   /* this engine's; peers' activity rings it while the wire is armed */
-    struct env_bell *watch;  /* the watcher's: death notices (descriptors) are watched by this one alone */
-    struct wire_boot *boot;  /* how the ranks meet; NULL for `local` */
-    int32_t rank, ranks;     /* of the world; rank -1: all of them are in this process */
+    struct env_bell *bell;  /* this engine's; peers' activity rings it while the wire is armed */
+    struct env_bell *watch; /* the watcher's: death notices (descriptors) are watched by this one alone */
+    struct wire_boot *boot; /* how the ranks meet; NULL for `local` */
+    int32_t rank, ranks;    /* of the world; rank -1: all of them are in this process */
     int64_t deadline;
-    char *error_text;        /* where open says why it failed */
+    char *error_text; /* where open says why it failed */
     size_t error_text_bytes;
 };
 
@@ -200,10 +215,11 @@ struct wire_class {
     uint32_t (*advance)(struct wire_channel *channel, struct wire_event *events, uint32_t max);
     /* What was exposed, released or retired since the last flush is made known to members that sleep: one fence for the lot. */
     void (*flush)(struct wire_channel *channel);
-    /* Of the whole wire: peers that died; descriptors' readiness is taken away. */
+    /* Of the whole wire: peers that died; descriptors' readiness is taken away. May cost a system call: for the watcher and after a sleep,
+       not for every pass. */
     uint32_t (*poll)(struct wire *wire, struct wire_event *events, uint32_t max);
-    /* on: publish that this engine is about to sleep, with a full fence, so that whoever publishes after rings the bell; the caller looks once more
-       before it sleeps. *deadline is lowered when the wire must be polled by then. off: awake again. */
+    /* on: publish that this engine is about to sleep, with a full fence, so that whoever publishes after rings the bell; the caller looks
+       once more before it sleeps. *deadline is lowered when the wire must be polled by then. off: awake again. */
     void (*arm)(struct wire *wire, bool on, int64_t *deadline);
     /* What this channel's wire knows of a member, for comm_describe_peer: host and address text. */
     void (*describe)(struct wire_channel *channel, int32_t peer, char *address, size_t bytes);

@@ -1,0 +1,177 @@
+/*
+ * comm-info: what this build is, what this machine lets it do, and what it would choose. Written on the public calls alone.
+ *
+ *   comm-info                         everything below, one part after another
+ *   comm-info version|backends|options|limits|algorithms
+ *
+ * Backends that cannot be had are told with the reason. Alone it opens a world of one; under a launcher it opens the launcher's world, and
+ * rank 0 tells.
+ */
+#include <commstream/comm.h>
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TEXT_BYTES = 4096, RANKS_EXPLAINED = 8 };
+static const char usage[] = "usage: comm-info [version] [backends] [options] [limits] [algorithms]      none named: all of them\n";
+
+static const char *or_dash(const char *text)
+{
+    return text && text[0] ? text : "-";
+}
+
+static int tell_version(struct comm_communicator *world)
+{
+    (void)world;
+    uint32_t version = comm_version();
+    printf("commstream %u.%u.%u\n", version >> 16, version >> 8 & 255, version & 255);
+    return 0;
+}
+
+static int tell_backends(struct comm_communicator *world)
+{
+    (void)world;
+    printf("\nbackends\n");
+    struct comm_backend_info info = {.size = sizeof info};
+    for (size_t i = 0; comm_describe_backend(i, &info) == COMM_OK; i++) {
+        if (info.available)
+            printf("  %-6s here   %s%s%s%s\n", info.name, info.version, info.fixed_order ? " order=fixed" : " its own order",
+                   info.threads ? ", threads" : "", info.device_buffers ? ", device buffers" : "");
+        else
+            printf("  %-6s -      %s\n", info.name, info.missing);
+        info = (struct comm_backend_info){.size = sizeof info};
+    }
+    return 0;
+}
+
+/* "64 operations", but "60s" and "auto": a value that carries its unit, or has none, stands alone. */
+static const char *unit_of(const struct comm_option_info *info)
+{
+    size_t length = info->default_text ? strlen(info->default_text) : 0;
+    bool bare = length > 0 && info->default_text[length - 1] >= '0' && info->default_text[length - 1] <= '9';
+    return bare && info->unit ? info->unit : "";
+}
+
+static int tell_options(struct comm_communicator *world)
+{
+    (void)world;
+    printf("\noptions: in the environment, or as key=value,... in comm_config.options\n");
+    struct comm_option_info info = {.size = sizeof info};
+    for (size_t i = 0; comm_describe_option(i, &info) == COMM_OK; i++) {
+        printf("  %-20s %-28s %-8s %s%s%s\n    %s\n", info.key, or_dash(info.environment), or_dash(info.type), or_dash(info.default_text),
+               unit_of(&info)[0] ? " " : "", unit_of(&info), or_dash(info.help));
+        info = (struct comm_option_info){.size = sizeof info};
+    }
+    return 0;
+}
+
+static int tell_limits(struct comm_communicator *world)
+{
+    struct comm_info info = {.size = sizeof info};
+    enum comm_result result = comm_describe(world, &info);
+    if (result != COMM_OK) {
+        fprintf(stderr, "comm-info: describe: %s\n", comm_result_text(result));
+        return 1;
+    }
+    printf("\nthis world\n");
+    printf("  library       %s\n  backend       %s\n  launcher      %s\n", info.library, info.backend, or_dash(info.launcher));
+    printf("  rank          %d of %d, %d of %d on node %d of %d (%s)\n", info.rank, info.ranks, info.local_rank, info.local_ranks,
+           info.node, info.nodes, info.host);
+    printf("  usable cpus   %d\n", info.cpus);
+    printf("  queue         %llu operations, %llu at once\n", (unsigned long long)info.queue_max, (unsigned long long)info.window);
+    printf("  inline        up to %llu bytes\n", (unsigned long long)info.inline_bytes);
+    printf("  memory        %llu bytes\n", (unsigned long long)info.memory_bytes);
+    printf("  device        buffers %s, stream wait %s, graph capture %s\n", info.device_buffers ? "yes" : "no",
+           info.stream_wait ? "yes" : "no", info.graph_capture ? "yes" : "no");
+    printf("  bits          %s\n", info.fixed_order ? "the same on every wire (order=fixed)" : "in the order of the backend");
+    return 0;
+}
+
+static void explain(struct comm_communicator *world, const char *collective, size_t n, int32_t ranks)
+{
+    char text[TEXT_BYTES] = "";
+    struct comm_call call = {.size = sizeof call, .collective = collective, .n = n, .type = COMM_F32, .op = COMM_SUM, .ranks = ranks};
+    enum comm_result result = comm_explain(world, &call, text, sizeof text);
+    if (result == COMM_OK)
+        printf("  %s\n", text);
+    else
+        printf("  %s of %zu f32 over %d ranks: %s\n", collective, n, ranks, comm_result_text(result));
+}
+
+static int tell_algorithms(struct comm_communicator *world)
+{
+    static const char *const names[] = {"barrier", "broadcast", "reduce", "allreduce", "allgather", "allgather_v", "reduce_scatter"};
+    static const size_t counts[] = {2, 4096, 4u << 20};
+    int32_t ranks = comm_size(world) > 1 ? comm_size(world) : RANKS_EXPLAINED;
+    printf("\nwhat is chosen, and why\n");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
+            explain(world, names[i], counts[k], ranks);
+            if (!strcmp(names[i], "barrier"))
+                break;
+        }
+    }
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    int (*tell)(struct comm_communicator *world);
+    bool needs_world;
+} parts[] = {
+    {"version", tell_version, false}, {"backends", tell_backends, false},    {"options", tell_options, false},
+    {"limits", tell_limits, true},    {"algorithms", tell_algorithms, true},
+};
+enum { PARTS = sizeof parts / sizeof parts[0] };
+
+/* A bit per part. 0: refused, and said why. */
+static unsigned parse(int argc, char **argv)
+{
+    unsigned wanted = 0;
+    for (int i = 1; i < argc; i++) {
+        unsigned found = 0;
+        for (unsigned k = 0; k < PARTS; k++) {
+            if (!strcmp(argv[i], parts[k].name))
+                found = 1u << k;
+        }
+        if (!found) {
+            fprintf(stderr, "comm-info: no part is called '%s'; expected version, backends, options, limits or algorithms\n", argv[i]);
+            return 0;
+        }
+        wanted |= found;
+    }
+    return wanted ? wanted : (1u << PARTS) - 1;
+}
+
+static bool open_world(struct comm_communicator **world)
+{
+    char why[512] = "";
+    enum comm_result result = comm_open(COMM_CONFIG(.error_text = why, .error_text_bytes = sizeof why), world);
+    if (result != COMM_OK)
+        fprintf(stderr, "comm-info: cannot open a world: %s%s%s\n", comm_result_text(result), why[0] ? ": " : "", why);
+    return result == COMM_OK;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+        printf("%s", usage);
+        return 0;
+    }
+    unsigned wanted = parse(argc, argv);
+    if (!wanted)
+        return 2;
+    bool needs_world = false;
+    for (unsigned k = 0; k < PARTS; k++)
+        needs_world = needs_world || (parts[k].needs_world && (wanted & 1u << k));
+    /* What does not need the world is told also when there is none: that is when it is needed most. */
+    struct comm_communicator *world = NULL;
+    bool opened = needs_world && open_world(&world);
+    int failed = needs_world && !opened;
+    for (unsigned k = 0; k < PARTS; k++) {
+        if ((wanted & 1u << k) && (opened ? comm_rank(world) == 0 : !parts[k].needs_world))
+            failed |= parts[k].tell(world);
+    }
+    return comm_close(world, COMM_DEFAULT_TIMEOUT) == COMM_OK && !failed ? 0 : 1;
+}

@@ -1,0 +1,482 @@
+/*
+ * comm-perf: how long a collective takes here, written on the public calls alone; run it under comm-run or any launcher.
+ *
+ * Method: buffers rotate when they fit 64 MiB, one warm-up, then 15 batches of calls in a tight loop behind a barrier. A batch's time is
+ * its slowest rank's; the smallest, the median and the largest over batches are printed. tests/perf/mpi_bench.c does the same over MPI.
+ *   request (= blocking)  call and wait at once
+ *   pipelined             16 calls on disjoint buffers, then one wait for all; time is per call
+ *   plan                  the call was recorded once per buffer, and is started and waited for
+ *   overlap               call, compute for as long as the call alone takes, wait; says how much of the call was hidden
+ * --touch: the caller writes each input and reads each output, a byte per cache line; the time of that alone is taken off.
+ */
+#define _GNU_SOURCE
+#include "tools/perf.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { PERF_BATCHES = 15, PERF_LINE = 64, PERF_ALIGN = 64, PERF_ROTATE_BYTES = 64 << 20 };
+static const char *const mode_names[] = {"request", "pipelined", "plan", "overlap"};
+
+static void die(const struct perf *perf, enum comm_result result, const char *what)
+{
+    struct comm_error error = {.size = sizeof error};
+    bool known = perf->comm && comm_error_detail(perf->comm, &error) == COMM_OK && error.text[0];
+    fprintf(stderr, "comm-perf: rank %d: %s: %s (%s)%s%s\n", perf->rank, what, comm_result_text(result), comm_result_name(result),
+            known ? ": " : "", known ? error.text : "");
+    exit(1);
+}
+
+static void must(const struct perf *perf, enum comm_result result, const char *what)
+{
+    if (result != COMM_OK)
+        die(perf, result, what);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the clock */
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void compute(double seconds)
+{
+    volatile double sink;
+    double end = now() + seconds, x = 1.0;
+    do {
+        for (int i = 0; i < 64; i++)
+            x = x * 1.0000001 + 1e-9;
+    } while (now() < end);
+    sink = x;
+    (void)sink;
+}
+
+static struct perf_buffers buffers_at(const struct perf *perf, size_t call)
+{
+    size_t slot = call % perf->slots;
+    return (struct perf_buffers){perf->in + slot * perf->in_bytes, perf->out + slot * perf->out_bytes};
+}
+
+static void touch_in(const struct perf *perf, size_t call)
+{
+    volatile unsigned char *at = buffers_at(perf, call).in;
+    for (size_t i = 0; i < perf->in_bytes; i += PERF_LINE)
+        at[i] = 1;
+}
+
+static void touch_out(const struct perf *perf, size_t call)
+{
+    volatile unsigned char *at = buffers_at(perf, call).out;
+    for (size_t i = 0; i < perf->out_bytes; i += PERF_LINE)
+        (void)at[i];
+}
+
+static void call_barrier(const struct perf *perf)
+{
+    struct comm_request req;
+    must(perf, comm_barrier(perf->comm, &req), "barrier");
+    must(perf, comm_wait(req, COMM_FOREVER), "barrier");
+}
+
+static double slowest(const struct perf *perf, double mine)
+{
+    struct comm_request req;
+    double all = mine;
+    must(perf, comm_allreduce(perf->comm, &mine, &all, 1, COMM_F64, COMM_MAX, &req), "allreduce of the times");
+    must(perf, comm_wait(req, COMM_FOREVER), "allreduce of the times");
+    return all;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one call, one batch */
+static void start_call(const struct perf *perf, size_t call, struct comm_request *req)
+{
+    const struct perf_collective *collective = perf->collective;
+    if (perf->plan[0])
+        must(perf, comm_plan_start(perf->plan[call % perf->slots], req), "start of the plan");
+    else
+        must(perf, collective->start(perf, perf->comm, buffers_at(perf, call), req), collective->name);
+}
+
+static void wait_calls(const struct perf *perf, const struct comm_request *req, size_t count)
+{
+    must(perf, count == 1 ? comm_wait(*req, COMM_FOREVER) : comm_wait_all(req, count, COMM_FOREVER), perf->collective->name);
+}
+
+static size_t requests_of(const struct perf *perf)
+{
+    return perf->collective->is_work || perf->plan[0] ? 1 : PERF_REQUESTS;
+}
+
+static double run_single(const struct perf *perf, bool overlap, size_t iterations, double alone)
+{
+    struct comm_request req[PERF_REQUESTS];
+    size_t each = requests_of(perf);
+    double begin = now();
+    for (size_t i = 0; i < iterations; i++) {
+        if (perf->touch)
+            touch_in(perf, i);
+        start_call(perf, i, req);
+        if (overlap)
+            compute(alone);
+        wait_calls(perf, req, each);
+        if (perf->touch)
+            touch_out(perf, i);
+    }
+    return now() - begin;
+}
+
+static double run_pipelined(const struct perf *perf, size_t iterations)
+{
+    struct comm_request req[PERF_DEPTH * PERF_REQUESTS];
+    size_t each = requests_of(perf);
+    double begin = now();
+    for (size_t i = 0; i < iterations; i++) {
+        for (size_t k = 0; perf->touch && k < PERF_DEPTH; k++)
+            touch_in(perf, k);
+        for (size_t k = 0; k < PERF_DEPTH; k++)
+            start_call(perf, k, &req[k * each]);
+        wait_calls(perf, req, PERF_DEPTH * each);
+        for (size_t k = 0; perf->touch && k < PERF_DEPTH; k++)
+            touch_out(perf, k);
+    }
+    return now() - begin;
+}
+
+static double touching_alone(const struct perf *perf, size_t calls)
+{
+    double begin = now();
+    for (size_t i = 0; i < calls; i++) {
+        touch_in(perf, i);
+        touch_out(perf, i);
+    }
+    return now() - begin;
+}
+
+static double run_batch(const struct perf *perf, enum perf_mode mode, size_t iterations, double alone)
+{
+    size_t calls = iterations * (mode == MODE_PIPELINED ? PERF_DEPTH : 1);
+    call_barrier(perf);
+    double seconds = mode == MODE_PIPELINED ? run_pipelined(perf, iterations) : run_single(perf, mode == MODE_OVERLAP, iterations, alone);
+    if (perf->touch)
+        seconds -= touching_alone(perf, calls);
+    return slowest(perf, seconds / (double)calls);
+}
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+struct perf_times {
+    double min, median, max;
+};
+
+static struct perf_times measure(const struct perf *perf, enum perf_mode mode, size_t iterations, double alone)
+{
+    double time[PERF_BATCHES];
+    (void)run_batch(perf, mode, iterations / 4 + 1, alone);
+    for (int i = 0; i < PERF_BATCHES; i++)
+        time[i] = run_batch(perf, mode, iterations, alone);
+    qsort(time, PERF_BATCHES, sizeof time[0], by_value);
+    return (struct perf_times){time[0], time[PERF_BATCHES / 2], time[PERF_BATCHES - 1]};
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one size */
+static size_t iterations_for(const struct perf *perf, size_t bytes)
+{
+    size_t iterations = bytes <= 4096 ? 2000 : bytes <= 262144 ? 200 : bytes <= (4u << 20) ? 20 : 4;
+    return perf->mode == MODE_PIPELINED ? iterations / 4 + 1 : iterations;
+}
+
+static void *take(const struct perf *perf, size_t bytes)
+{
+    void *memory = aligned_alloc(PERF_ALIGN, (bytes + PERF_ALIGN) / PERF_ALIGN * PERF_ALIGN);
+    if (!memory) {
+        fprintf(stderr, "comm-perf: rank %d: no memory for %zu bytes; ask for less with --max\n", perf->rank, bytes);
+        exit(1);
+    }
+    return memory;
+}
+
+static void open_size(struct perf *perf, size_t bytes)
+{
+    size_t ranks = (size_t)perf->ranks, width = perf->type->bytes;
+    perf->n = bytes < width ? 1 : bytes / width;
+    perf->block = perf->n < ranks ? 1 : perf->n / ranks;
+    if (perf->collective->out == OUT_BLOCK)
+        perf->n = perf->block * ranks;
+    perf->in_bytes = perf->n * width;
+    perf->out_bytes = perf->collective->out == OUT_ALL ? perf->in_bytes * ranks : perf->in_bytes;
+    perf->slots = PERF_ROTATE_BYTES / (perf->in_bytes + perf->out_bytes);
+    if (perf->slots > PERF_DEPTH || perf->mode == MODE_PIPELINED)
+        perf->slots = PERF_DEPTH;
+    if (perf->slots < 1)
+        perf->slots = 1;
+    perf->in = take(perf, perf->slots * perf->in_bytes);
+    perf->out = take(perf, perf->slots * perf->out_bytes);
+    perf->counts = take(perf, ranks * sizeof *perf->counts);
+    for (size_t r = 0; r < ranks; r++)
+        perf->counts[r] = perf->n;
+    for (size_t i = 0; i < perf->slots; i++)
+        perf_fill(perf->type, perf->op, perf->rank, buffers_at(perf, i).in, perf->n);
+    memset(perf->out, 0, perf->slots * perf->out_bytes);
+}
+
+static void record_plans(struct perf *perf)
+{
+    for (size_t i = 0; i < perf->slots; i++) {
+        struct comm_communicator *recorder;
+        must(perf, comm_plan_begin(perf->comm, &recorder), "begin of the plan");
+        must(perf, perf->collective->start(perf, recorder, buffers_at(perf, i), NULL), perf->collective->name);
+        must(perf, comm_plan_end(recorder, &perf->plan[i]), "end of the plan");
+    }
+}
+
+static void close_size(struct perf *perf)
+{
+    for (size_t i = 0; i < PERF_DEPTH; i++) {
+        comm_plan_free(perf->plan[i]);
+        perf->plan[i] = NULL;
+    }
+    free(perf->in);
+    free(perf->out);
+    free(perf->counts);
+}
+
+static void check_call(const struct perf *perf, size_t call, size_t bytes)
+{
+    size_t bad;
+    if (!perf->check || !perf->collective->check || perf->collective->check(perf, buffers_at(perf, call), &bad))
+        return;
+    fprintf(stderr, "comm-perf: rank %d: %s of %zu bytes of %s: element %zu is wrong\n", perf->rank, perf->collective->name, bytes,
+            perf->type->name, bad);
+    exit(1);
+}
+
+/* Every buffer once, as many at a time as this mode has, before anything is timed; also asks what ran. */
+static void try_once(struct perf *perf, size_t bytes)
+{
+    struct comm_request req[PERF_DEPTH * PERF_REQUESTS];
+    size_t each = requests_of(perf), together = perf->mode == MODE_PIPELINED ? perf->slots : 1;
+    for (size_t i = 0; i < perf->slots; i += together) {
+        for (size_t k = 0; k < together; k++)
+            start_call(perf, i + k, &req[k * each]);
+        wait_calls(perf, req, together * each);
+        for (size_t k = 0; k < together; k++)
+            check_call(perf, i + k, bytes);
+    }
+    struct comm_request_info info = {.size = sizeof info};
+    if (comm_describe_request(req[0], &info) == COMM_OK)
+        memcpy(perf->algorithm, info.algorithm, sizeof perf->algorithm);
+}
+
+static void print_header(const struct perf *perf)
+{
+    if (perf->csv)
+        printf("collective,backend,ranks,type,bytes,mode,min_us,median_us,max_us,overlap_pct,algorithm\n");
+    else
+        printf("# %s over %s, %d ranks, %s, %s%s%s\n%12s %11s %11s %11s %9s %9s  %s\n", perf->collective->name, perf->backend_name,
+               perf->ranks, perf->type->name, perf->mode_name, perf->touch ? ", touched" : "", perf->check ? ", checked" : "", "bytes",
+               "min us", "median us", "max us", "GB/s", "hidden %", "algorithm");
+}
+
+static void print_row(const struct perf *perf, size_t bytes, struct perf_times time, double overlap)
+{
+    double min = time.min * 1e6, median = time.median * 1e6, max = time.max * 1e6;
+    if (perf->csv)
+        printf("%s,%s,%d,%s,%zu,%s,%.3f,%.3f,%.3f,%.1f,%s\n", perf->collective->name, perf->backend_name, perf->ranks, perf->type->name,
+               bytes, perf->mode_name, min, median, max, overlap, perf->algorithm);
+    else if (perf->mode == MODE_OVERLAP)
+        printf("%12zu %11.3f %11.3f %11.3f %9.2f %9.1f  %s\n", bytes, min, median, max, (double)bytes / (median * 1e3), overlap,
+               perf->algorithm);
+    else
+        printf("%12zu %11.3f %11.3f %11.3f %9.2f %9s  %s\n", bytes, min, median, max, (double)bytes / (median * 1e3), "-", perf->algorithm);
+    fflush(stdout);
+}
+
+static void measure_size(struct perf *perf, size_t bytes)
+{
+    open_size(perf, bytes);
+    if (perf->mode == MODE_PLAN)
+        record_plans(perf);
+    try_once(perf, bytes);
+    size_t iterations = iterations_for(perf, bytes);
+    double overlap = 0, alone = 0;
+    if (perf->mode == MODE_OVERLAP)
+        alone = measure(perf, MODE_REQUEST, iterations, 0).median;
+    struct perf_times time = measure(perf, perf->mode, iterations, alone);
+    if (perf->mode == MODE_OVERLAP) {
+        overlap = 100.0 * (1.0 - (time.median - alone) / alone);
+        overlap = overlap < 0 ? 0 : overlap > 100 ? 100 : overlap;
+    }
+    if (perf->rank == 0)
+        print_row(perf, bytes, time, overlap);
+    close_size(perf);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what was asked for */
+static const char usage[] =
+    "usage: comm-perf COLLECTIVE [options]      under comm-run or another launcher; alone it measures a world of one\n"
+    "  COLLECTIVE         %s\n"
+    "  --backend NAME     auto local shm tcp mpi nccl (auto)\n"
+    "  --min, --max SIZE  bytes that each rank gives, first and last: 8, 64K, 16M, 1G (8 to 16M; sendrecv: 64)\n"
+    "  --factor N         between sizes (4)\n"
+    "  --type TYPE        %s (f32)\n"
+    "  --op OP            %s (sum)\n"
+    "  --mode MODE        blocking request pipelined plan overlap (request; blocking is the same)\n"
+    "  --touch            the caller writes every input and reads every output; that alone is taken off\n"
+    "  --check            verify every result before timing\n"
+    "  --format FORMAT    table csv (table)\n";
+
+static void reject(const char *option, const char *value, const char *expected)
+{
+    fprintf(stderr, "comm-perf: %s is '%s'; expected %s\n", option, value, expected);
+    exit(2);
+}
+
+static size_t parse_size(const char *option, const char *text)
+{
+    static const char units[] = "kKmMgG";
+    char *end;
+    unsigned long long value = strtoull(text, &end, 10);
+    const char *unit = *end ? strchr(units, *end) : NULL;
+    unsigned shift = unit ? (unsigned)((unit - units) / 2 + 1) * 10 : 0;
+    if (text[0] < '0' || text[0] > '9' || (*end && (!unit || end[1])) || value == 0 || value > (SIZE_MAX >> 1) >> shift)
+        reject(option, text, "a number above 0, like 8, 64K, 16M or 1G");
+    return (size_t)value << shift;
+}
+
+static void parse_mode(struct perf *perf, const char *value)
+{
+    perf->mode_name = value;
+    for (size_t i = 0; i < sizeof mode_names / sizeof mode_names[0]; i++) {
+        if (!strcmp(value, mode_names[i])) {
+            perf->mode = (enum perf_mode)i;
+            return;
+        }
+    }
+    if (strcmp(value, "blocking"))
+        reject("--mode", value, "blocking, request, pipelined, plan or overlap");
+    perf->mode = MODE_REQUEST;
+}
+
+static void parse_value(struct perf *perf, const char *option, const char *value)
+{
+    if (!strcmp(option, "--backend")) {
+        perf->backend = value;
+    } else if (!strcmp(option, "--min")) {
+        perf->min = parse_size(option, value);
+    } else if (!strcmp(option, "--max")) {
+        perf->max = parse_size(option, value);
+    } else if (!strcmp(option, "--factor")) {
+        perf->factor = parse_size(option, value);
+        if (perf->factor < 2)
+            reject(option, value, "2 or more");
+    } else if (!strcmp(option, "--type")) {
+        if (!(perf->type = perf_type_find(value)))
+            reject(option, value, perf_type_names());
+    } else if (!strcmp(option, "--op")) {
+        if (!(perf->op = perf_op_find(value)))
+            reject(option, value, perf_op_names());
+        perf->op_name = value;
+    } else if (!strcmp(option, "--mode")) {
+        parse_mode(perf, value);
+    } else if (!strcmp(option, "--format")) {
+        if (strcmp(value, "table") && strcmp(value, "csv"))
+            reject(option, value, "table or csv");
+        perf->csv = !strcmp(value, "csv");
+    } else {
+        fprintf(stderr, "comm-perf: unknown option '%s'; comm-perf --help lists them\n", option);
+        exit(2);
+    }
+}
+
+static void parse_collective(struct perf *perf, const char *name)
+{
+    if (perf->collective) {
+        fprintf(stderr, "comm-perf: a second collective '%s' behind '%s'; expected one\n", name, perf->collective->name);
+        exit(2);
+    }
+    perf->collective = perf_collective_find(name);
+    if (!perf->collective)
+        reject("COLLECTIVE", name, perf_collective_names());
+}
+
+static void parse(struct perf *perf, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            printf(usage, perf_collective_names(), perf_type_names(), perf_op_names());
+            exit(0);
+        } else if (!strcmp(argv[i], "--touch")) {
+            perf->touch = true;
+        } else if (!strcmp(argv[i], "--check")) {
+            perf->check = true;
+        } else if (argv[i][0] != '-') {
+            parse_collective(perf, argv[i]);
+        } else if (i + 1 < argc) {
+            parse_value(perf, argv[i], argv[i + 1]);
+            i++;
+        } else {
+            fprintf(stderr, "comm-perf: option '%s' is unknown or lacks its value; comm-perf --help lists them\n", argv[i]);
+            exit(2);
+        }
+    }
+    if (!perf->collective) {
+        fprintf(stderr, usage, perf_collective_names(), perf_type_names(), perf_op_names());
+        exit(2);
+    }
+    bool messages = !perf->collective->is_work;
+    perf->min = perf->min ? perf->min : messages ? 64 : 8;
+    perf->max = perf->max ? perf->max : messages ? perf->min : 16u << 20;
+    if (perf->max < perf->min) {
+        fprintf(stderr, "comm-perf: --max is %zu; expected at least --min, which is %zu\n", perf->max, perf->min);
+        exit(2);
+    }
+    if (!perf_op_fits(perf->op, perf->type)) {
+        fprintf(stderr, "comm-perf: --op is '%s' with --type %s; expected no avg of integers, and no bits of fractions\n", perf->op_name,
+                perf->type->name);
+        exit(2);
+    }
+}
+
+static void open_world(struct perf *perf)
+{
+    char why[512] = "";
+    enum comm_result result =
+        comm_open(COMM_CONFIG(.backend = perf->backend, .error_text = why, .error_text_bytes = sizeof why), &perf->comm);
+    if (result != COMM_OK) {
+        fprintf(stderr, "comm-perf: cannot open the world: %s%s%s\n", comm_result_text(result), why[0] ? ": " : "", why);
+        exit(1);
+    }
+    perf->rank = comm_rank(perf->comm);
+    perf->ranks = comm_size(perf->comm);
+    struct comm_info info = {.size = sizeof info};
+    must(perf, comm_describe(perf->comm, &info), "describe");
+    memcpy(perf->backend_name, info.backend, sizeof perf->backend_name);
+}
+
+int main(int argc, char **argv)
+{
+    struct perf perf = {.type = perf_type_find("f32"), .op = COMM_SUM, .op_name = "sum", .factor = 4, .mode_name = "request"};
+    parse(&perf, argc, argv);
+    open_world(&perf);
+    if (perf.rank == 0)
+        print_header(&perf);
+    for (size_t bytes = perf.min; bytes <= perf.max; bytes *= perf.factor) {
+        measure_size(&perf, bytes);
+        if (!perf.collective->sized || bytes > SIZE_MAX / perf.factor)
+            break;
+    }
+    enum comm_result closed = comm_close(perf.comm, COMM_DEFAULT_TIMEOUT);
+    if (closed != COMM_OK) {
+        fprintf(stderr, "comm-perf: rank %d: close: %s\n", perf.rank, comm_result_text(closed));
+        return 1;
+    }
+    return 0;
+}

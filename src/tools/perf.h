@@ -1,0 +1,52 @@
+/* One run of comm-perf, and the table of what it can call. */
+#ifndef TOOLS_PERF_H
+#define TOOLS_PERF_H
+
+#include "tools/perf_data.h"
+
+enum { PERF_DEPTH = 16, PERF_REQUESTS = 2 };
+enum perf_mode { MODE_REQUEST, MODE_PIPELINED, MODE_PLAN, MODE_OVERLAP };
+
+struct perf {
+    /* what was asked for */
+    const struct perf_collective *collective;
+    const char *backend, *mode_name, *op_name;
+    const struct perf_type *type;
+    comm_op op;
+    size_t min, max, factor;
+    enum perf_mode mode;
+    bool touch, check, csv;
+    /* where it runs */
+    struct comm_communicator *comm;
+    int32_t rank, ranks;
+    char backend_name[16];
+    /* one size of it */
+    size_t n, block; /* elements that this rank gives; what the call is told */
+    size_t in_bytes, out_bytes, slots;
+    unsigned char *in, *out;
+    size_t *counts; /* allgather_v */
+    struct comm_plan *plan[PERF_DEPTH];
+    char algorithm[32];
+};
+
+struct perf_buffers {
+    unsigned char *in, *out;
+};
+/* As the collective wants it; c is the world, or a recorder. */
+typedef enum comm_result perf_start_fn(const struct perf *perf, struct comm_communicator *c, struct perf_buffers at,
+                                       struct comm_request *req);
+typedef bool perf_check_fn(const struct perf *perf, struct perf_buffers at, size_t *bad);
+enum perf_out { OUT_SAME, OUT_ALL, OUT_BLOCK };
+struct perf_collective {
+    const char *name;
+    perf_start_fn *start; /* req: PERF_REQUESTS of them, those not needed left alone; NULL while recording */
+    perf_check_fn *check;
+    enum perf_out out;
+    bool sized;   /* false: one row, whatever the sizes */
+    bool is_work; /* else messages: two requests, and small by default */
+};
+
+const struct perf_collective *perf_collective_find(const char *name); /* NULL: none */
+const char *perf_collective_names(void);
+
+#endif

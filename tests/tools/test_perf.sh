@@ -1,0 +1,74 @@
+#!/bin/sh
+# comm-perf and comm-info as a user meets them: what they refuse and how they say it, and what they print when all is well.
+#
+#   test_perf.sh COMM_PERF COMM_INFO COMM_RUN
+set -u
+perf=$1 info=$2 run=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+wrong()
+{
+    echo "test_perf: $*" >&2
+    cat "$work/out" "$work/err" >&2
+    failed=1
+}
+
+# expect STATUS TEXT COMMAND...: TEXT stands in what it prints.
+expect()
+{
+    status=$1 text=$2
+    shift 2
+    "$@" >"$work/out" 2>"$work/err"
+    got=$?
+    [ "$got" -eq "$status" ] || wrong "status $got, expected $status: $*"
+    cat "$work/out" "$work/err" | grep -qF -e "$text" || wrong "does not say '$text': $*"
+}
+
+expect 2 'usage: comm-perf COLLECTIVE' "$perf"
+expect 0 'usage: comm-perf COLLECTIVE' "$perf" --help
+expect 2 "COLLECTIVE is 'alreduce'; expected allreduce" "$perf" alreduce
+expect 2 "a second collective 'barrier' behind 'allreduce'" "$perf" allreduce barrier
+expect 2 "--type is 'f31'; expected f32" "$perf" allreduce --type f31
+expect 2 "--op is 'avg' with --type i32" "$perf" allreduce --op avg --type i32
+expect 2 "--op is 'bxor' with --type f32" "$perf" allreduce --op bxor
+expect 2 "--min is '8x'; expected a number" "$perf" allreduce --min 8x
+expect 2 "--min is '0'; expected a number" "$perf" allreduce --min 0
+expect 2 "--max is '99999999999G'" "$perf" allreduce --max 99999999999G
+expect 2 "--max is 8; expected at least --min, which is 64" "$perf" allreduce --min 64 --max 8
+expect 2 "--factor is '1'; expected 2 or more" "$perf" allreduce --factor 1
+expect 2 "--mode is 'fast'; expected blocking" "$perf" allreduce --mode fast
+expect 2 "unknown option '--x'" "$perf" allreduce --x 1
+expect 2 "option '--max' is unknown or lacks its value" "$perf" allreduce --max
+expect 1 'cannot open the world' "$perf" allreduce --backend telegraph
+
+expect 0 'commstream ' "$info" version
+expect 0 'COMM_BACKEND' "$info" options
+expect 2 "no part is called 'weather'" "$info" weather
+expect 0 'local' "$info"
+expect 1 'cannot open a world' env COMM_BACKEND=telegraph "$info"
+grep -qF 'COMM_BACKEND' "$work/out" || wrong 'comm-info without a world does not tell the options'
+
+header='collective,backend,ranks,type,bytes,mode,min_us,median_us,max_us,overlap_pct,algorithm'
+for collective in allreduce reduce broadcast allgather allgather_v reduce_scatter barrier sendrecv; do
+    expect 0 "$header" "$perf" "$collective" --check --format csv --min 64 --max 64
+    grep -q "^$collective,local,1,f32,64,request,[0-9.]*,[0-9.]*,[0-9.]*,0.0,[a-z_]*$" "$work/out" || wrong "no row of $collective"
+done
+expect 0 'allreduce,local,1,f32,32,pipelined' "$perf" allreduce --check --format csv --min 8 --max 32 --mode pipelined --touch
+[ "$(wc -l <"$work/out")" -eq 3 ] || wrong 'not one header and two rows from 8 to 32 bytes'
+expect 0 'hidden %' "$perf" allreduce --min 8 --max 8 --mode overlap
+
+# Over more ranks every result is checked, in types whose sums round. Large, as comm-perf repeats small ones often.
+if "$info" backends | grep -q '^  shm *here'; then
+    for collective in allreduce reduce broadcast allgather allgather_v reduce_scatter sendrecv; do
+        expect 0 ",2,f32,524288," "$run" -n 2 "$perf" "$collective" --check --format csv --min 512K --max 512K
+    done
+    for type in f64 bf16 f16 i8 i64 u16; do
+        expect 0 ",3,$type,524288," "$run" -n 3 "$perf" allreduce --check --format csv --min 512K --max 512K --type "$type"
+    done
+    expect 0 ',2,f32,64,pipelined' "$run" -n 2 "$perf" allreduce --check --format csv --min 64 --max 64 --mode pipelined
+else
+    echo 'test_perf: no shm in this build: nothing was run over several processes'
+fi
+exit $failed
