@@ -134,7 +134,7 @@ static void check_survivors(struct proc *proc, int32_t victim, int64_t since, en
         if (page->result != (int32_t)want || page->rank != victim)
             rig_die(__FILE__, __LINE__, "rank %d was told %s of rank %d, must be %s of rank %d: %s", r,
                     comm_result_name((enum comm_result)page->result), page->rank, comm_result_name(want), victim, page->text);
-        if (page->time - since >= RIG_S)
+        if (page->time - since >= RIG_S / 2) /* the contract says 1 s; half, so that a look once a second does not pass for a notice */
             rig_die(__FILE__, __LINE__, "rank %d was told after %lld ms", r, (long long)((page->time - since) / RIG_MS));
         EQUAL(page->sequence, other->sequence);
         CHECK(strcmp(page->cause, other->cause) == 0 && strcmp(page->operation, other->operation) == 0);
