@@ -509,6 +509,31 @@ RIG_TEST(contract_1_9_full_takes_nothing)
     rig_close(&rig);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ 1.10 */
+/* With one place for each peer, many large operations stand in line for it; the oldest has it, so the line moves and ends in order. */
+RIG_TEST(contract_1_10_the_oldest_is_served_first)
+{
+    enum { MANY = 12, LONG = 60000 };
+    static int32_t in[3][LONG], out[3][MANY][LONG];
+    struct rig rig;
+    struct comm_request request[3][MANY];
+    rig_open_options(&rig, 3, "minimal=1");
+    for (int32_t r = 0; r < 3; r++) {
+        for (int i = 0; i < LONG; i++)
+            in[r][i] = i + r;
+        for (int k = 0; k < MANY; k++)
+            MUST(comm_allreduce(rig.world[r], in[r], out[r][k], LONG, COMM_I32, COMM_SUM, &request[r][k]));
+    }
+    for (int k = 0; k < MANY; k++) {
+        for (int32_t r = 0; r < 3; r++) {
+            MUST(comm_wait(request[r][k], RIG_PATIENCE));
+            EQUAL(out[r][k][LONG - 1], 3 * LONG);
+            EQUAL(out[r][k][0], 3);
+        }
+    }
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -531,6 +556,7 @@ int main(void)
         cmocka_unit_test(contract_1_8_refused_by_all_goes_on),
         cmocka_unit_test(contract_1_9_a_call_never_blocks_for_room),
         cmocka_unit_test(contract_1_9_full_takes_nothing),
+        cmocka_unit_test(contract_1_10_the_oldest_is_served_first),
     };
     return cmocka_run_group_tests_name("contract_1", tests, NULL, NULL);
 }
