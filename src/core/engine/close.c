@@ -97,7 +97,7 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
     notify_run(e, c);
     /* Threads inside a wait on c see `closing` and leave; they are short, so this ends. */
     while (!alone(&d)) {
-        engine_told(e);
+        engine_told_unlocked(e);
         env->relax(env, true);
     }
     base_lock(&c->lock, env);

@@ -29,6 +29,7 @@ static void end_all(struct body *b, const struct cause *cause)
     b->cause = *cause;
     b->failed = true;
     b->fence = 0;
+    b->express.ticket = 0;
     memset(b->ready, 0, sizeof b->ready);
     b->any_ready = false;
     b->proposal = (struct cause){0};

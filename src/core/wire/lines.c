@@ -254,6 +254,8 @@ enum wire_result lines_view(struct wire_channel *channel, const struct wire_look
         return lines_message_view(c, l);
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
     const struct lines_line *line = find_line(c, l->peer, l->key, l->edge);
+    if ((l->flags & WIRE_GLANCE) && (!line || atomic_load_explicit(&line->key, memory_order_acquire) != l->key))
+        return WIRE_AGAIN;
     _Atomic uint64_t *ack = l->edge & WIRE_ONCE ? NULL : ack_of(c->block.at, &c->shape, l->key, l->peer);
     struct lines_wait w = {.line = line,
                            .land = l->land,
