@@ -48,8 +48,8 @@ enum pass engine_pass(struct engine *e, bool callbacks)
     return all;
 }
 
-/* Called under a communicator's lock, and needs no fence: whoever is about to sleep publishes that and then takes every active communicator's
- * lock once more (engine_pass). Either that came before ours, and we see him; or after, and he sees what we did. */
+/* Called under a communicator's lock, and needs no fence: whoever is about to sleep publishes that and then takes every active
+ * communicator's lock once more (engine_pass). Either that came before ours, and we see him; or after, and he sees what we did. */
 void engine_told(struct engine *e)
 {
     const struct comm_env *env = e->env;
