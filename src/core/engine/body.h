@@ -40,7 +40,7 @@ struct cause {
     int32_t rank, peer; /* who failed, who found out; -1 unknown; ranks of the communicator */
     int32_t result, system_errno;
     uint32_t collective; /* of rank's call; 0: none */
-    int32_t code;        /* of comm_abort; the reason of a refusal; the last number of a rank that closed */
+    int32_t code;        /* of comm_abort; the reason of a refusal; the last number of a rank that closed; ms of silence, 0: it ended */
     uint32_t point;      /* DEPENDENCY: the first cause's result */
     uint32_t reserved;
 };
@@ -114,7 +114,7 @@ struct world {
     struct wire_limits limits; /* agreed: rank 0's */
     char forced[256];          /* option algorithm, rank 0's */
     bool free_order;
-    int64_t timeout_ns;
+    int64_t timeout_ns, peer_timeout_ns;
     _Atomic uint32_t references; /* its communicators */
     int32_t rank, ranks;         /* rank -1: all are here */
     char launcher[16];
