@@ -269,6 +269,7 @@ void world_drop(struct world *w);
 /* issue.c, step.c */
 enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                             struct comm_request *req);
+enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason);
 bool body_step(struct body *b);      /* one bounded pass; true: something moved */
 void body_run_queue(struct body *b); /* starts and retires what can be */
 void body_settle(struct body *b);    /* after a change made by a call: flush, tell, active or not */
