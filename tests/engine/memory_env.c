@@ -1,7 +1,7 @@
 #define _GNU_SOURCE
 #include "engine/memory_env.h"
 
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "timeline/timeline.h"
@@ -14,6 +14,48 @@ static struct comm_env counting;
 static const struct comm_env *machine;
 static _Atomic int ready; /* 0, 1: being made, 2 */
 static _Thread_local int in_face;
+
+/* What is held, for the message of a test that failed. */
+enum { LIVE_MOST = 8192 };
+static struct live {
+    void *at;
+    size_t bytes;
+    uint64_t number;
+} live[LIVE_MOST];
+static struct base_lock live_lock;
+
+static void remember(void *at, size_t bytes, uint64_t number)
+{
+    base_lock(&live_lock, machine);
+    for (size_t i = 0; i < LIVE_MOST; i++) {
+        if (!live[i].at) {
+            live[i] = (struct live){at, bytes, number};
+            break;
+        }
+    }
+    base_unlock(&live_lock, machine);
+}
+
+static void forget(const void *at, size_t bytes)
+{
+    base_lock(&live_lock, machine);
+    for (size_t i = 0; i < LIVE_MOST; i++) {
+        if (live[i].at == at) {
+            if (live[i].bytes != bytes)
+                fprintf(stderr, "take %llu: %zu bytes taken, %zu given\n", (unsigned long long)live[i].number, live[i].bytes, bytes);
+            live[i].at = NULL;
+            break;
+        }
+    }
+    base_unlock(&live_lock, machine);
+}
+
+void memory_tell(void)
+{
+    for (size_t i = 0; i < LIVE_MOST; i++)
+        if (live[i].at)
+            fprintf(stderr, "take %llu: %zu bytes not given back\n", (unsigned long long)live[i].number, live[i].bytes);
+}
 
 static void *count_take(const struct comm_env *env, size_t bytes, size_t align)
 {
@@ -28,6 +70,7 @@ static void *count_take(const struct comm_env *env, size_t bytes, size_t align)
     if (memory && !in_face) {
         atomic_fetch_add(&memory_held, 1);
         atomic_fetch_add(&memory_held_bytes, (int64_t)bytes);
+        remember(memory, bytes, number);
     }
     return memory;
 }
@@ -38,6 +81,7 @@ static void count_give(const struct comm_env *env, void *memory, size_t bytes)
     if (!memory)
         return;
     atomic_fetch_add(&memory_gives, 1);
+    forget(memory, bytes);
     atomic_fetch_sub(&memory_held, 1);
     atomic_fetch_sub(&memory_held_bytes, (int64_t)bytes);
     memset(memory, 0xdb, bytes < 4096 ? bytes : 4096); /* who still looks sees it */

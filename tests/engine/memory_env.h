@@ -16,4 +16,6 @@ extern _Atomic uint64_t memory_fail_at;   /* the take with this number has none;
 extern _Atomic uint64_t memory_fail_more; /* and so many after it */
 extern _Atomic uint64_t memory_failed;    /* how many had none */
 
+void memory_tell(void); /* what is held now, on standard error */
+
 #endif

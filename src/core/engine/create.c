@@ -150,6 +150,10 @@ static enum comm_result create_locked(struct body *b, struct creation *n, struct
             creation_free(n);
             return r;
         }
+        if (b->failed) { /* by what a peer said of this very call: the first stage ended, nothing is queued after it */
+            creation_free(n);
+            return (enum comm_result)b->cause.result;
+        }
     } else {
         offer_child(b, n, everybody(n));
     }

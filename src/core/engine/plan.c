@@ -164,6 +164,8 @@ static enum comm_result start_locked(struct body *b, struct comm_plan *plan, str
         }
         enum comm_result one = body_issue(b, &call, NULL, NULL, req);
         r = r == COMM_OK ? one : r;
+        if (b->failed) /* by what a peer said of this very call: nothing is queued after that */
+            return (enum comm_result)b->cause.result;
     }
     return r;
 }

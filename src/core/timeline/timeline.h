@@ -141,7 +141,8 @@ static inline struct timeline_entry *timeline_entry(const struct timeline *line,
 /* Makes room for one entry and returns it, its ticket being line->next; nothing is issued until timeline_issue. NULL: *why is FULL, also
  * where there is no memory to grow: nothing was queued, and what stands in the queue makes room. */
 struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why);
-bool timeline_reserve(struct timeline *line, uint64_t count); /* the next `count` calls of timeline_room find room; false: nothing changed */
+bool timeline_reserve(struct timeline *line,
+                      uint64_t count);          /* the next `count` calls of timeline_room find room; false: nothing changed */
 uint64_t timeline_issue(struct timeline *line); /* its ticket */
 /* The next entry that may start now, or 0. Conflicts with messages are its owner's to look for. */
 uint64_t timeline_startable(const struct timeline *line);
