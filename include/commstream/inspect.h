@@ -40,7 +40,8 @@ struct comm_error {
 };
 /*
  * The one cause for which c failed, or else its last refused call: rank, operation, number, and a text that says what happened and what was
- * expected. The caller sets error->size; everything is copied. With nothing to tell, error->result is COMM_OK. ncclGetLastError.
+ * expected. The caller sets error->size; everything is copied. With nothing to tell, error->result is COMM_OK. After comm_close: CLOSED.
+ * ncclGetLastError.
  */
 COMM_MUST enum comm_result comm_error_detail(struct comm_communicator *c, struct comm_error *error);
 
@@ -69,7 +70,7 @@ struct comm_stats {
     uint64_t operations, messages, bytes_out, bytes_in, waits_ns, progress_calls, wakeups, queue_high_water;
 };
 /*
- * Counters of c since it was made. The caller sets stats->size. Cheap, and read while they run: each is right, together they are near.
+ * Counters of c since it was made. The caller sets stats->size. Counted today: operations, messages, queue_high_water; the others stay 0.
  */
 COMM_MUST enum comm_result comm_statistics(struct comm_communicator *c, struct comm_stats *stats);
 /*

@@ -18,6 +18,9 @@ struct algo_row {
 extern const struct algo_row algo_table[];
 extern const uint32_t algo_count;
 
+/* The builder that the engine also has written by hand, for an idle communicator: the same lines, the same order. */
+extern program_build_fn *const algo_read_all;
+
 /* What selection may look at: facts that are equal on every rank, and nothing else. */
 struct algo_query {
     uint32_t collective;

@@ -26,3 +26,5 @@ const struct algo_row algo_table[] = {
     {COLLECTIVE_DUP, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's ticket at once"},
 };
 const uint32_t algo_count = sizeof algo_table / sizeof *algo_table;
+
+program_build_fn *const algo_read_all = allreduce_read_all;

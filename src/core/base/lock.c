@@ -1,6 +1,7 @@
 #include "base/lock.h"
 
-enum { LOCK_TURNS = 64 }; /* short sections: a few turns are cheaper than a system call */
+/* Short sections: a few turns are cheaper than a system call. */
+enum { LOCK_TURNS = 64, LOCK_PARK_NS = 1000000 };
 
 void base_lock_slow(struct base_lock *lock, const struct comm_env *env)
 {
@@ -9,6 +10,13 @@ void base_lock_slow(struct base_lock *lock, const struct comm_env *env)
             return;
         env->relax(env, turn >= LOCK_TURNS / 2);
     }
-    while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire) != 0)
-        env->park(env, &lock->word, 2, ENV_FOREVER);
+    atomic_fetch_add_explicit(&lock->waiters, 1, memory_order_seq_cst);
+    while (!base_trylock(lock))
+        env->park(env, &lock->word, 1, env->now(env) + LOCK_PARK_NS);
+    atomic_fetch_sub_explicit(&lock->waiters, 1, memory_order_relaxed);
+}
+
+void base_unlock_slow(struct base_lock *lock, const struct comm_env *env)
+{
+    env->wake(env, &lock->word, 1);
 }

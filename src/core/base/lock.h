@@ -1,6 +1,7 @@
 /*
- * One lock for the whole core, from C11 atomics and env's park: 0 free, 1 held, 2 held and somebody may sleep. (Drepper, "Futexes Are
- * Tricky", the third mutex.) Every lock, relax and park is a scheduling point of the simulator.
+ * One lock for the whole core, from C11 atomics and env's park. Taking it is one atomic exchange; leaving it is a plain store, so that a call that
+ * locks and unlocks pays once. Price: a waiter that parks in the instant between that store and the look at `waiters` is not woken; it parks
+ * for LOCK_PARK_NS at most and looks again. Every lock, relax and park is a scheduling point of the simulator.
  *
  * Order of locks: communicator, device or MPI issue lock, engine. Nothing that blocks is called with one held.
  */
@@ -10,15 +11,17 @@
 #include "base/env.h"
 
 struct base_lock {
-    _Atomic uint32_t word;
+    _Atomic uint32_t word; /* 1: held */
+    _Atomic uint32_t waiters;
 };
 
 void base_lock_slow(struct base_lock *lock, const struct comm_env *env);
+void base_unlock_slow(struct base_lock *lock, const struct comm_env *env);
 
 static inline bool base_trylock(struct base_lock *lock)
 {
-    uint32_t free = 0;
-    return atomic_compare_exchange_strong_explicit(&lock->word, &free, 1, memory_order_acquire, memory_order_relaxed);
+    return atomic_load_explicit(&lock->word, memory_order_relaxed) == 0 &&
+           atomic_exchange_explicit(&lock->word, 1, memory_order_acquire) == 0;
 }
 
 static inline void base_lock(struct base_lock *lock, const struct comm_env *env)
@@ -29,8 +32,9 @@ static inline void base_lock(struct base_lock *lock, const struct comm_env *env)
 
 static inline void base_unlock(struct base_lock *lock, const struct comm_env *env)
 {
-    if (atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2)
-        env->wake(env, &lock->word, 1);
+    atomic_store_explicit(&lock->word, 0, memory_order_release);
+    if (atomic_load_explicit(&lock->waiters, memory_order_relaxed))
+        base_unlock_slow(lock, env);
 }
 
 #endif

@@ -31,6 +31,9 @@ comm_op data_op_parse(const char *name);          /* 0: no such name */
 /* COMM_OK; ARGUMENT: no such type or operator; UNSUPPORTED: both exist, the pair has no meaning or is not built. *why: a text in prose. */
 enum comm_result data_check(enum comm_type type, comm_op op, const char **why);
 
+/* Element bytes of a pair that data_check accepts, 0 for any other: the whole check of a good call. */
+size_t data_pair_bytes(enum comm_type type, comm_op op);
+
 struct data_reduce {
     const void *const *from; /* `ways` inputs, in rank order */
     uint64_t partial;        /* bit i: from[i] is in the accumulator */

@@ -60,6 +60,16 @@ static const uint8_t kernel_of[TYPE_COUNT][OP_COUNT] = {
 };
 _Static_assert(DATA_KERNEL_COUNT < 255, "a kernel's number fits a byte");
 
+static const uint8_t bytes_of[TYPE_COUNT] = {
+    [COMM_BYTE] = 1, [COMM_I8] = 1, [COMM_U8] = 1, [COMM_I16] = 2, [COMM_U16] = 2, [COMM_F16] = 2,  [COMM_BF16] = 2,
+    [COMM_I32] = 4,  [COMM_U32] = 4, [COMM_F32] = 4, [COMM_I64] = 8, [COMM_U64] = 8, [COMM_F64] = 8,
+};
+
+size_t data_pair_bytes(enum comm_type type, comm_op op)
+{
+    return (unsigned)type < TYPE_COUNT && op < OP_COUNT && kernel_of[type][op] ? bytes_of[type] : 0;
+}
+
 data_reduce_fn *data_reducer(enum comm_type type, comm_op op, enum data_isa isa)
 {
     if ((unsigned)type >= TYPE_COUNT || op >= OP_COUNT || !kernel_of[type][op])

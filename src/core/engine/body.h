@@ -126,6 +126,31 @@ struct chosen {
     size_t bytes;
 };
 
+/* The last form of call that the small exchange served: everything about it that does not change from call to call. */
+enum { EXPRESS_RANKS = 16 };
+struct express_form {
+    uint32_t collective, flags;
+    enum comm_type type;
+    comm_op op;
+    size_t n, bytes;
+    int32_t root;
+    uint32_t fingerprint;
+    data_reduce_fn *reduce;
+    const char *algorithm;
+    bool known, fits; /* fits: the small exchange serves it */
+};
+/* The one operation that may be under way so. */
+struct express {
+    uint64_t ticket; /* 0: none */
+    uint32_t seen;   /* members whose lines came, a bit each; this rank's own from the start */
+    uint32_t reserved;
+    wire_key key;
+    size_t bytes;
+    data_reduce_fn *reduce;
+    const void *from[EXPRESS_RANKS];
+    struct wire_view view[EXPRESS_RANKS];
+};
+
 struct cached_program {
     uint64_t key;
     struct comm_program *program;
@@ -144,6 +169,9 @@ struct body {
     struct place *places; /* window of them */
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
     struct chosen chosen[COLLECTIVE_END];
+    struct express_form form;
+    struct express express;
+    uint16_t *others;     /* the other members, from rank + 1 on */
     uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move, a bit per place */
     bool any_ready, closing, failed, left;
     bool is_active, told_failed, talk_finished;
@@ -227,6 +255,7 @@ enum pass engine_pass(struct engine *e, bool callbacks);
 typedef bool engine_until_fn(void *arg);
 /* Moves the engine until fn says true (true) or deadline (false). own: the communicator most likely to matter, or NULL. */
 bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline);
+void engine_told_unlocked(struct engine *e); /* the same from outside a communicator's lock */
 void engine_told(struct engine *e); /* something retired, failed, was set or is due: sleepers must look */
 int64_t engine_deadline(const struct engine *e, int64_t timeout_ns);
 bool engine_in_callback(struct engine *e);
@@ -271,6 +300,10 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
                             struct comm_request *req);
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason);
 bool body_step(struct body *b);      /* one bounded pass; true: something moved */
+uint32_t body_chain(uint32_t chain, uint32_t fingerprint);
+uint32_t body_fingerprint(const struct body *b, const struct engine_call *call);
+void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused);
+void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b);
 void body_run_queue(struct body *b); /* starts and retires what can be */
 void body_settle(struct body *b);    /* after a change made by a call: flush, tell, active or not */
 void body_activate(struct body *b);
@@ -280,6 +313,11 @@ static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
 {
     return (struct entry *)(void *)timeline_entry(&b->line, ticket);
 }
+
+/* express.c */
+bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
+bool express_poll(struct body *b); /* true: it ended */
+bool express_wait(struct comm_request request);
 
 /* fail.c */
 void body_propose(struct body *b, const struct cause *cause);

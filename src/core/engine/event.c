@@ -56,7 +56,7 @@ static void replace(struct comm_event *event, struct timeline_point point)
     timeline_point_drop(&old);
     if (abandoned) {
         engine_pass(event->engine, false);
-        engine_told(event->engine);
+        engine_told_unlocked(event->engine);
     }
 }
 
@@ -120,7 +120,7 @@ enum comm_result engine_event_set(struct comm_event *event)
     if (!set)
         return COMM_ERR_STATE;
     engine_pass(event->engine, false); /* what it releases starts here */
-    engine_told(event->engine);
+    engine_told_unlocked(event->engine);
     return COMM_OK;
 }
 

@@ -29,6 +29,7 @@ static void end_all(struct body *b, const struct cause *cause)
     b->cause = *cause;
     b->failed = true;
     b->fence = 0;
+    b->express.ticket = 0;
     memset(b->ready, 0, sizeof b->ready);
     b->any_ready = false;
     b->proposal = (struct cause){0};
@@ -257,8 +258,11 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         base_append(text, bytes, at, "rank %d died or stopped; found by rank %d", c->rank, c->peer);
         break;
     case COMM_ERR_CLOSED:
-        base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
-                    (unsigned long long)c->number);
+        if ((uint64_t)(uint32_t)c->code >= c->number)
+            base_append(text, bytes, at, "rank %d closed while its call %llu was unfinished", c->rank, (unsigned long long)c->number);
+        else
+            base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
+                        (unsigned long long)c->number);
         break;
     case COMM_ERR_TIMEOUT:
         base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);

@@ -8,7 +8,7 @@
 /* ------------------------------------------------------------------------------------------------------------ fingerprints */
 enum { ORDER_VERSION = 1 };
 
-static uint32_t fingerprint(const struct body *b, const struct engine_call *call)
+uint32_t body_fingerprint(const struct body *b, const struct engine_call *call)
 {
     uint64_t h = base_hash((uint64_t)call->collective | (uint64_t)call->type << 8 | (uint64_t)ORDER_VERSION << 16 |
                                (uint64_t)call->flags << 24 | (uint64_t)call->op << 32,
@@ -69,17 +69,23 @@ void body_forget_entry(struct body *b, struct entry *e)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
+/* Rotate, mix in, multiply: a few cycles, since it stands between an operation and its first store. */
+uint32_t body_chain(uint32_t chain, uint32_t fingerprint)
+{
+    return ((chain << 7 | chain >> 25) ^ fingerprint) * UINT32_C(0x9e3779b1) + 1;
+}
+
 /* The next number, and its link in the chain. A refused call's link is the same whatever it was: ranks that all refuse stay alike. */
 static void number_call(struct body *b, struct entry *e, bool refused)
 {
     if ((uint32_t)++b->sequence == 0) /* no key is 0 */
         b->sequence++;
     e->seq = (uint32_t)b->sequence;
-    b->chain = (uint32_t)base_hash(b->chain, refused ? 0 : e->fingerprint);
+    b->chain = body_chain(b->chain, refused ? 0 : e->fingerprint);
     e->chain = b->chain;
 }
 
-static void publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
+void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
 {
     struct wire_call *mine = &b->channel->calls[e->seq & (2 * b->line.window - 1)];
 
@@ -111,7 +117,7 @@ static bool peer_refused(const struct body *b, uint32_t seq, int32_t *peer, int3
     return false;
 }
 
-static void fill_entry(struct entry *e, const struct engine_call *call, struct body *b)
+void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b)
 {
     bool barrier = call->collective == COLLECTIVE_BARRIER;
 
@@ -122,7 +128,7 @@ static void fill_entry(struct entry *e, const struct engine_call *call, struct b
     e->point = (struct timeline_point){0};
     e->collective = call->collective;
     e->root = call->root;
-    e->fingerprint = fingerprint(b, call);
+    e->fingerprint = fingerprint;
     e->chain = 0;
     e->queued_ns = b->now = b->engine->env->now(b->engine->env);
     e->started_ns = 0;
@@ -135,7 +141,7 @@ enum comm_result body_refuse(struct body *b, const struct engine_call *call, enu
 
     if (!e)
         return why;
-    fill_entry(e, call, b);
+    body_fill_entry(e, call, body_fingerprint(b, call), b);
     e->vectors = NULL;
     e->algorithm = "";
     e->head.kind = TIMELINE_REFUSED;
@@ -143,7 +149,7 @@ enum comm_result body_refuse(struct body *b, const struct engine_call *call, enu
     e->head.result = reason;
     number_call(b, e, true);
     timeline_issue(&b->line);
-    publish_call(b, e, call, reason);
+    body_publish_call(b, e, call, reason);
     body_tell_refusal(b, e->seq, reason);
     return reason;
 }
@@ -157,7 +163,7 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
 
     if (!e)
         return r;
-    fill_entry(e, call, b);
+    body_fill_entry(e, call, body_fingerprint(b, call), b);
     r = copy_vectors(b, call, e);
     if (r == COMM_OK)
         r = body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->algorithm);
@@ -170,7 +176,7 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
     e->ended_arg = ended_arg;
     number_call(b, e, false);
     uint64_t ticket = timeline_issue(&b->line);
-    publish_call(b, e, call, COMM_OK);
+    body_publish_call(b, e, call, COMM_OK);
     b->stats.operations++;
     if (req)
         *req = (struct comm_request){b->face, ticket};
@@ -210,6 +216,10 @@ enum comm_result engine_issue(struct comm_communicator *c, const struct engine_c
             *req = COMM_REQUEST_NONE;
         body_unlock(b);
         return refused_request(req, r);
+    }
+    if (BASE_LIKELY(express_issue(b, call, req))) {
+        body_unlock(b);
+        return COMM_OK;
     }
     r = body_ready_for_calls(b);
     if (r == COMM_OK)
@@ -278,7 +288,7 @@ enum comm_result engine_queue_wait(struct comm_communicator *c, const struct tim
     r = b->recording ? COMM_ERR_UNSUPPORTED : body_ready_for_calls(b);
     struct entry *e = r == COMM_OK ? (struct entry *)(void *)timeline_room(&b->line, &r) : NULL;
     if (e) {
-        fill_entry(e, &(struct engine_call){0}, b);
+        body_fill_entry(e, &(struct engine_call){0}, 0, b);
         e->head.kind = TIMELINE_FENCE;
         e->vectors = NULL;
         e->algorithm = "";

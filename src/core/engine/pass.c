@@ -48,17 +48,24 @@ enum pass engine_pass(struct engine *e, bool callbacks)
     return all;
 }
 
+/* Called under a communicator's lock, and needs no fence: whoever is about to sleep publishes that and then takes every active communicator's
+ * lock once more (engine_pass). Either that came before ours, and we see him; or after, and he sees what we did. */
 void engine_told(struct engine *e)
 {
     const struct comm_env *env = e->env;
 
-    atomic_thread_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&e->asleep, memory_order_relaxed) | atomic_load_explicit(&e->armed, memory_order_relaxed))
         env->bell_ring(env, &e->bell);
     if (atomic_load_explicit(&e->parked, memory_order_relaxed)) {
         atomic_fetch_add_explicit(&e->epoch, 1, memory_order_seq_cst);
         env->wake(env, &e->epoch, UINT32_MAX);
     }
+}
+
+void engine_told_unlocked(struct engine *e)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    engine_told(e);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sleeping */
@@ -114,7 +121,7 @@ static void park(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadl
     uint32_t seen = atomic_load_explicit(&e->epoch, memory_order_seq_cst);
 
     atomic_fetch_add_explicit(&e->parked, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&e->baton, memory_order_seq_cst) && !fn(arg))
+    if (atomic_load_explicit(&e->baton, memory_order_seq_cst) && engine_pass(e, false) == PASS_IDLE && !fn(arg))
         env->park(env, &e->epoch, seen, until < deadline ? until : deadline);
     atomic_fetch_sub_explicit(&e->parked, 1, memory_order_seq_cst);
 }

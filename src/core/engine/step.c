@@ -231,6 +231,7 @@ bool body_step(struct body *b)
         body_attend(b);
     if (b->any_ready && !b->failed)
         step_ready(b);
+    bool express = b->express.ticket && !b->failed && express_poll(b);
     if (b->fence && !b->failed)
         check_fence(b);
     body_run_queue(b);
@@ -238,7 +239,7 @@ bool body_step(struct body *b)
     if (talked)
         body_run_queue(b); /* a message that ended may have held work back */
     body_settle(b);
-    return count || talked || b->line.done != done || b->line.started != started || b->failed != failed;
+    return count || talked || express || b->line.done != done || b->line.started != started || b->failed != failed;
 }
 
 void body_settle(struct body *b)

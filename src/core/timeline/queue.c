@@ -54,22 +54,6 @@ struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *wh
     return timeline_entry(line, line->next);
 }
 
-uint64_t timeline_issue(struct timeline *line)
-{
-    uint64_t ticket = line->next++;
-    struct timeline_entry *e = timeline_entry(line, ticket);
-    uint32_t held = (uint32_t)(ticket - line->done);
-
-    e->state = TIMELINE_QUEUED;
-    line->fences_issued += e->kind == TIMELINE_FENCE;
-    timeline_widen(&line->issued_read, &e->read);
-    timeline_widen(&line->issued_write, &e->write);
-    if (held > line->high_water)
-        line->high_water = held;
-    atomic_store_explicit(&line->face->next, line->next, memory_order_release);
-    return ticket;
-}
-
 static bool conflict(const struct timeline_hull *old_read, const struct timeline_hull *old_write, const struct timeline_hull *read,
                      const struct timeline_hull *write)
 {
@@ -100,45 +84,6 @@ uint64_t timeline_startable(const struct timeline *line)
     if (e->kind == TIMELINE_WORK && line->done != line->started && conflicts_with_started(line, e))
         return 0;
     return ticket;
-}
-
-void timeline_start(struct timeline *line, uint64_t ticket)
-{
-    struct timeline_entry *e = timeline_entry(line, ticket);
-
-    BASE_ASSERT(ticket == line->started + 1 && e->state == TIMELINE_QUEUED);
-    line->started = ticket;
-    e->state = TIMELINE_STARTED;
-    line->fences += e->kind == TIMELINE_FENCE || e->kind == TIMELINE_BARRIER;
-    timeline_widen(&line->started_read, &e->read);
-    timeline_widen(&line->started_write, &e->write);
-}
-
-void timeline_end(struct timeline *line, uint64_t ticket, enum comm_result result)
-{
-    struct timeline_entry *e = timeline_entry(line, ticket);
-
-    BASE_ASSERT(e->state == TIMELINE_STARTED);
-    e->state = TIMELINE_ENDED;
-    e->result = result;
-    line->fences -= e->kind == TIMELINE_FENCE || e->kind == TIMELINE_BARRIER;
-    line->fences_issued -= e->kind == TIMELINE_FENCE;
-}
-
-void timeline_retire(struct timeline *line)
-{
-    uint64_t ticket = line->done + 1;
-    struct timeline_entry *e = timeline_entry(line, ticket);
-
-    BASE_ASSERT(e->state == TIMELINE_ENDED);
-    if (e->result != COMM_OK)
-        timeline_except(line->face, ticket, (enum comm_result)e->result);
-    line->done = ticket;
-    if (line->done == line->started)
-        line->started_read = line->started_write = (struct timeline_hull){0, 0};
-    if (line->done + 1 == line->next)
-        line->issued_read = line->issued_write = (struct timeline_hull){0, 0};
-    atomic_store_explicit(&line->face->done, ticket, memory_order_release);
 }
 
 void timeline_fail(struct timeline *line, enum comm_result cause)
