@@ -114,12 +114,30 @@ RIG_TEST(contract_1_10_younger_ones_fill_the_gaps)
     free(out);
 }
 
+/* A message of no bytes conflicts with nothing, wherever its buffer stands: it says that the peer may now make the call it waits for. */
+RIG_TEST(contract_1_4_no_bytes_conflict_with_nothing)
+{
+    struct rig rig;
+    struct comm_request reduce[2], word[2];
+    int32_t in[2][8] = {{1}, {2}}, out[2][8] = {{0}};
+    rig_open(&rig, 2, NULL);
+    MUST(comm_allreduce(rig.world[0], in[0], out[0], 8, COMM_I32, COMM_SUM, &reduce[0]));
+    MUST(comm_send(rig.world[0], &out[0][4], 0, COMM_I32, 1, 0, &word[0]));
+    MUST(comm_recv(rig.world[1], &out[1][4], 0, COMM_I32, 0, 0, NULL, &word[1]));
+    rig_wait_all(word, 2);
+    MUST(comm_allreduce(rig.world[1], in[1], out[1], 8, COMM_I32, COMM_SUM, &reduce[1]));
+    rig_wait_all(reduce, 2);
+    EQUAL(out[0][0], 3);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_1_10_the_oldest_collective_first),
         cmocka_unit_test(contract_1_10_the_oldest_message_first),
         cmocka_unit_test(contract_1_10_younger_ones_fill_the_gaps),
+        cmocka_unit_test(contract_1_4_no_bytes_conflict_with_nothing),
     };
     return cmocka_run_group_tests_name("contract_1_bytes", tests, NULL, NULL);
 }
