@@ -299,6 +299,7 @@ void world_drop(struct world *w);
 /* issue.c, step.c */
 enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                             struct comm_request *req);
+enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason);
 bool body_step(struct body *b); /* one bounded pass; true: something moved */
 uint32_t body_chain(uint32_t chain, uint32_t fingerprint);
 uint32_t body_fingerprint(const struct body *b, const struct engine_call *call);
