@@ -154,15 +154,12 @@ static size_t pick_count(struct maker *m, enum make_verb verb, int32_t type, int
     }
 }
 
-/* Work that must wait for the messages at this buffer lets the next message in: that one waits for the work. */
+/* Work that writes a buffer waits for the messages at it, and the next message waits for that work. */
 static void settle_use(enum make_use *use, const struct make_action *a, int32_t buffer)
 {
-    bool roots_only = a->verb == MAKE_REDUCE && make_rank(a->comm, a->rank) != a->root;
-    bool reads = a->in == buffer, writes = a->out == buffer && !roots_only;
-    bool gives = a->verb == MAKE_BROADCAST && make_rank(a->comm, a->rank) == a->root;
-    if (a->verb == MAKE_BARRIER || a->verb == MAKE_PLAN || a->n == 0)
-        return;
-    if ((writes && !gives) || ((reads || gives) && *use == WRITTEN))
+    bool is_root = make_rank(a->comm, a->rank) == a->root;
+    bool idle = (a->verb == MAKE_REDUCE && !is_root) || (a->verb == MAKE_BROADCAST && is_root) || a->n == 0;
+    if (a->verb != MAKE_BARRIER && a->verb != MAKE_PLAN && a->out == buffer && !idle)
         *use = UNUSED;
 }
 

@@ -295,6 +295,22 @@ RIG_TEST(contract_1_4_a_receive_waits_for_the_send_before_it)
     rig_close(&rig);
 }
 
+/* A relay: what is sent on is what was received, though nobody waited in between. */
+RIG_TEST(contract_1_4_a_send_waits_for_the_receive_before_it)
+{
+    struct rig rig;
+    struct comm_request request[4];
+    int32_t word = 5, relay = -1, got = 0;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_recv(rig.world[0], &relay, 1, COMM_I32, 1, 1, NULL, &request[0]));
+    MUST(comm_send(rig.world[0], &relay, 1, COMM_I32, 1, 2, &request[1]));
+    MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 1, &request[2]));
+    MUST(comm_recv(rig.world[1], &got, 1, COMM_I32, 0, 2, NULL, &request[3]));
+    rig_wait_all(request, 4);
+    EQUAL(got, 5);
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 1.5 */
 /* Gradients that are computed after the call, before the gate opens. */
 RIG_TEST(contract_1_5_a_queue_wait_is_a_fence)
@@ -548,6 +564,7 @@ int main(void)
         cmocka_unit_test(contract_1_4_conflicting_work_is_ordered),
         cmocka_unit_test(contract_1_4_work_and_messages_conflict),
         cmocka_unit_test(contract_1_4_a_receive_waits_for_the_send_before_it),
+        cmocka_unit_test(contract_1_4_a_send_waits_for_the_receive_before_it),
         cmocka_unit_test(contract_1_5_a_queue_wait_is_a_fence),
         cmocka_unit_test(contract_1_5_messages_pass_a_barrier),
         cmocka_unit_test(contract_1_6_markers_cover_both_lines_and_hold_nothing),
