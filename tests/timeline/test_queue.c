@@ -169,7 +169,7 @@ static void no_memory_to_grow(void **state)
     fake_left = 0;
     assert_null(timeline_room(&f.line, &why));
     fake_left = -1;
-    assert_int_equal(why, COMM_ERR_MEMORY);
+    assert_int_equal(why, COMM_ERR_FULL);
     assert_int_equal(f.line.next, first + 64);
     assert_int_equal(issue_free(&f.line), first + 64);
     for (uint64_t t; (t = start_next(&f.line)) != 0;) {

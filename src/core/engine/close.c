@@ -100,11 +100,6 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
         engine_told_unlocked(e);
         env->relax(env, true);
     }
-    base_lock(&c->lock, env);
-    atomic_store_explicit(&c->body, NULL, memory_order_release);
-    if (b->index < ENGINE_COMMUNICATORS && b->is_active)
-        engine_activate(e, b->index, false);
-    base_unlock(&c->lock, env);
     body_destroy(b);
     engine_drop(e);
     return clean ? COMM_OK : COMM_ERR_TIMEOUT;

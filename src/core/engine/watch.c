@@ -132,15 +132,20 @@ static void check_gone(struct body *b)
     }
 }
 
+/* A receive that nothing matched ends alone; anything else past its deadline may still be read or written by its peer: the communicator
+ * fails. */
 static void check_messages(struct body *b, int64_t now)
 {
-    for (uint32_t i = b->talk_first, next; i != TALK_NONE; i = next) {
+    for (uint32_t i = b->talk_first, next; i != TALK_NONE && !b->failed; i = next) {
         struct talk *t = &b->talks[i];
         next = t->after;
-        if (t->state == TALK_POSTED && !t->is_send && now - t->queued_ns >= b->timeout_ns)
-            (void)message_cancel(b->messages, i, COMM_ERR_TIMEOUT);
+        if (t->state != TALK_POSTED || now - t->queued_ns < b->timeout_ns)
+            continue;
+        if (t->is_send || message_cancel(b->messages, i, COMM_ERR_TIMEOUT) != COMM_OK)
+            body_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
     }
-    check_gone(b);
+    if (!b->failed)
+        check_gone(b);
 }
 
 void body_check(struct body *b, int64_t now)

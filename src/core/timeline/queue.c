@@ -25,33 +25,31 @@ void timeline_close(struct timeline *line)
     line->entries = NULL;
 }
 
-static bool grow(struct timeline *line)
+bool timeline_reserve(struct timeline *line, uint64_t count)
 {
-    uint32_t capacity = line->capacity * 2;
+    uint64_t capacity = line->capacity, wanted = line->next - line->done - 1 + count;
     size_t bytes = line->entry_bytes;
-    unsigned char *entries = line->env->take(line->env, capacity * bytes, 64);
 
+    while (capacity < wanted)
+        capacity *= 2;
+    if (capacity == line->capacity)
+        return true;
+    unsigned char *entries = capacity > line->capacity_max ? NULL : line->env->take(line->env, capacity * bytes, 64);
     if (!entries)
         return false;
     for (uint64_t t = line->done + 1; t < line->next; t++)
         memcpy(entries + (t & (capacity - 1)) * bytes, timeline_entry(line, t), bytes);
     line->env->give(line->env, line->entries, line->capacity * bytes);
     line->entries = entries;
-    line->capacity = capacity;
+    line->capacity = (uint32_t)capacity;
     return true;
 }
 
 struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why)
 {
-    if (BASE_UNLIKELY(line->next - line->done > line->capacity)) {
-        if (line->capacity * 2 > line->capacity_max) {
-            *why = COMM_ERR_FULL;
-            return NULL;
-        }
-        if (!grow(line)) {
-            *why = COMM_ERR_MEMORY;
-            return NULL;
-        }
+    if (BASE_UNLIKELY(line->next - line->done > line->capacity) && !timeline_reserve(line, 1)) {
+        *why = COMM_ERR_FULL;
+        return NULL;
     }
     return timeline_entry(line, line->next);
 }

@@ -138,9 +138,11 @@ static inline struct timeline_entry *timeline_entry(const struct timeline *line,
     return (struct timeline_entry *)(void *)(line->entries + (size_t)(ticket & (line->capacity - 1)) * line->entry_bytes);
 }
 
-/* Makes room for one entry and returns it, its ticket being line->next; nothing is issued until timeline_issue. NULL: *why is FULL or
- * MEMORY. */
+/* Makes room for one entry and returns it, its ticket being line->next; nothing is issued until timeline_issue. NULL: *why is FULL, also
+ * where there is no memory to grow: nothing was queued, and what stands in the queue makes room. */
 struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why);
+/* The next `count` calls of timeline_room find room; false: nothing changed. */
+bool timeline_reserve(struct timeline *line, uint64_t count);
 /* The next entry that may start now, or 0. Conflicts with messages are its owner's to look for. */
 uint64_t timeline_startable(const struct timeline *line);
 /* The next ended entry in order, not yet retired; 0: none. The owner tidies it up, then calls timeline_retire for it. */
