@@ -210,6 +210,33 @@ static void survivors_name_the_dead(void **state)
     forget(&r);
 }
 
+/* One line of a rank says what was chosen, why, and where the options that decided came from. */
+static void the_choice_is_told(void **state)
+{
+    static const struct {
+        const char *script, *want[3];
+    } cases[] = {
+        {"COMM_LOG=info $R -n 2 " LIMITS,
+         {"open: ranks=2 backend=shm (auto: several ranks of one host) launcher=comm-run ", "progress=", "options: COMM_LOG=info\n"}},
+        {"COMM_LOG=info COMM_PROGRESS=caller COMM_WINDOW=8 $R -n 2 --backend shm " LIMITS,
+         {"backend=shm (asked for by the environment)", "progress=caller (asked for by the environment)",
+          "options: COMM_BACKEND=shm COMM_PROGRESS=caller COMM_LOG=info COMM_WINDOW=8\n"}},
+        {"COMM_LOG=info COBRE_COMM_BACKEND=local " LIMITS,
+         {"backend=local (asked for by the environment) launcher=none ", "progress=caller (auto: one rank)",
+          "options: COBRE_COMM_BACKEND=local COMM_LOG=info\n"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct result r = shell(cases[i].script);
+        for (int k = 0; k < 3; k++)
+            if (r.status != 0 || !strstr(r.err, cases[i].want[k]))
+                fail_msg("%s\nstatus %d, expected: %s\nerr: %s", cases[i].script, r.status, cases[i].want[k], r.err);
+        forget(&r);
+    }
+    expect(LIMITS " > /dev/null", 0, "", ""); /* and nobody who did not ask */
+}
+
 static void a_program_that_is_not_there(void **state)
 {
     struct result r = shell("$R -n 3 /no/such/program");
@@ -455,6 +482,7 @@ int main(void)
         cmocka_unit_test(a_closed_reader_ends_the_ranks),
         cmocka_unit_test(failures_are_named),
         cmocka_unit_test(survivors_name_the_dead),
+        cmocka_unit_test(the_choice_is_told),
         cmocka_unit_test(a_program_that_is_not_there),
         cmocka_unit_test(others_may_end_by_themselves),
         cmocka_unit_test(others_are_ended_after_the_grace),
