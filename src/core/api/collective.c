@@ -13,7 +13,8 @@ static enum comm_result begin(struct api_check *check, struct comm_communicator 
     return r;
 }
 
-/* Everything that can be wrong with an allreduce, in one look: its bytes, or 0 when the checks that can explain must decide (also n 0). */
+/* Everything that can be wrong with an allreduce in one look: its bytes, or 0 when the checks that can explain must decide (also n == 0).
+ */
 static inline size_t api_sound(const struct comm_communicator *c, const void *in, const void *out, size_t n, size_t element, bool in_place)
 {
     size_t bytes = n * element;
