@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/option.h"
+#include "base/result.h"
 #include "message/message.h"
 #include "program/program.h"
 #include "team/team.h"
