@@ -13,7 +13,8 @@
  *               never touch them again (the one exception, mpi and nccl natives after a failure, is COMM_INFO_BUFFERS_HELD).
  *               Count, displacement and peer arrays, options and strings are copied by the call.
  *   Errors.     The first failure on a communicator is sticky, with one cause on every survivor: its ticket and all later ones end
- *               with it. Truncated, cancelled and refused calls are not failures of the communicator: they end one request.
+ *               with it; calls on it then return that cause at once. Truncated and cancelled calls, and those that all ranks
+ *               refuse, are not failures of the communicator: they end one request.
  *               A wait on a failed point fails the waiter with COMM_ERR_DEPENDENCY and the first cause; never garbage.
  *   Threads.    Any call from any thread. Collectives of one communicator must be issued in the same order on all ranks, so by one thread
  *               at a time or in an order of the program's own: one communicator (a dup) per independent source of calls.

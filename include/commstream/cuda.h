@@ -1,6 +1,8 @@
 /*
- * CUDA streams and the library's timelines wait for each other. Always exported; COMM_ERR_UNSUPPORTED, with what is missing in the detail,
- * where there is no CUDA. A stream belongs to the caller and outlives what was queued on it; stream NULL is the legacy default stream. Any
+ * CUDA streams and the library's timelines wait for each other. Always exported; COMM_ERR_UNSUPPORTED where there is no CUDA.
+ *
+ * NOT BUILT YET: each call here answers COMM_ERR_UNSUPPORTED; the comments say what it will do. Device buffers are copied to the host by
+ * the caller until then. A stream belongs to the caller and outlives what was queued on it; stream NULL is the legacy default stream. Any
  * thread may call, with the device of c current or not. May change until 0.1.
  */
 #ifndef COMMSTREAM_CUDA_H

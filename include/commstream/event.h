@@ -31,12 +31,14 @@ extern "C" {
  */
 COMM_MUST enum comm_result comm_event_create(struct comm_communicator *c, struct comm_event **event);
 /*
- * Gives the event back; with waiters it is freed after the last, and those of a hand-set point end with ABANDONED. NULL is fine.
+ * Gives the event back; queues that wait for its point keep that, and fail with ABANDONED where it was a hand-set one that is not set. No
+ * other call on the event may be under way. NULL is fine.
  * cudaEventDestroy.
  */
 COMM_API void comm_event_destroy(struct comm_event *event);
 /*
- * Puts in the point behind everything issued on c so far, messages too; holds back nothing. cudaEventRecord.
+ * Puts in the point behind everything issued on c so far, messages too; holds back nothing. c of another engine: UNSUPPORTED.
+ * cudaEventRecord.
  */
 COMM_MUST enum comm_result comm_event_record(struct comm_event *event, struct comm_communicator *c);
 /*

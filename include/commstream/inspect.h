@@ -40,7 +40,8 @@ struct comm_error {
 };
 /*
  * The one cause for which c failed, or else its last refused call: rank, operation, number, and a text that says what happened and what was
- * expected. The caller sets error->size; everything is copied. With nothing to tell, error->result is COMM_OK. ncclGetLastError.
+ * expected. The caller sets error->size; everything is copied. With nothing to tell, error->result is COMM_OK. After comm_close: CLOSED.
+ * ncclGetLastError.
  */
 COMM_MUST enum comm_result comm_error_detail(struct comm_communicator *c, struct comm_error *error);
 
@@ -57,10 +58,13 @@ COMM_MUST enum comm_result comm_describe_backend(size_t index, struct comm_backe
 struct comm_option_info {
     size_t size; /* sizeof(struct comm_option_info) */
     const char *key, *environment, *type, *default_text, *unit, *help;
+    const char *also;         /* another environment variable that is read, or NULL */
+    int32_t environment_only; /* a program cannot set it */
+    char values[124];         /* what a value must be: "a power of two from 4 to 1024" */
 };
 /*
- * Row number `index`, from 0, of the option table: key for config.options, environment variable, type, default, unit and help. The caller
- * sets info->size. Past the end: ARGUMENT. MPI_T cvars are the relative.
+ * Row number `index`, from 0, of the option table: key for config.options, environment variable, type, default, unit, help, and what a
+ * value must be. The caller sets info->size. Past the end: ARGUMENT. MPI_T cvars are the relative.
  */
 COMM_MUST enum comm_result comm_describe_option(size_t index, struct comm_option_info *info);
 
@@ -69,7 +73,7 @@ struct comm_stats {
     uint64_t operations, messages, bytes_out, bytes_in, waits_ns, progress_calls, wakeups, queue_high_water;
 };
 /*
- * Counters of c since it was made. The caller sets stats->size. Cheap, and read while they run: each is right, together they are near.
+ * Counters of c since it was made. The caller sets stats->size. Counted today: operations, messages, queue_high_water; the others stay 0.
  */
 COMM_MUST enum comm_result comm_statistics(struct comm_communicator *c, struct comm_stats *stats);
 /*

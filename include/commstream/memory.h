@@ -1,6 +1,8 @@
 /*
  * Memory that the library can move with fewer copies. Nothing needs it: every call takes any buffer. All calls are local and may be made
- * from any thread; what is allocated or registered belongs to the engine of c and outlives c until it is given back. May change until 0.1.
+ * from any thread; what is allocated or registered belongs to the engine of c and outlives c until it is given back.
+ *
+ * NOT BUILT YET: comm_mem_alloc and comm_mem_register answer COMM_ERR_UNSUPPORTED, the other two do nothing. May change until 0.1.
  */
 #ifndef COMMSTREAM_MEMORY_H
 #define COMMSTREAM_MEMORY_H

@@ -33,7 +33,8 @@ COMM_MUST enum comm_result comm_recv(struct comm_communicator *c, void *buf, siz
                                      struct comm_status *status, struct comm_request *req);
 /*
  * Waits at most timeout_ns for a message that such a receive would match: OK and *status when there is one, which it leaves where it is,
- * else PENDING. timeout 0 looks once. With several receiving threads another may take it first: use comm_recv there. MPI_Probe, MPI_Iprobe.
+ * else PENDING, at the latest after the operation timeout. timeout 0 looks once; another one is STATE inside a callback. With several
+ * receiving threads another may take it first: use comm_recv there. MPI_Probe, MPI_Iprobe.
  */
 COMM_MUST enum comm_result comm_probe(struct comm_communicator *c, int32_t peer, uint32_t tag, int64_t timeout_ns,
                                       struct comm_status *status);

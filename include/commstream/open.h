@@ -18,7 +18,8 @@
 extern "C" {
 #endif
 
-/* Where rank 0 listens, and the job secret: hand it out by private means. ncclUniqueId. */
+/* Names one world, so that its ranks find each other and nobody else: hand it out by private means. Ranks of one host meet by it today; it
+ * will also hold where rank 0 listens, and a secret. ncclUniqueId. */
 struct comm_id {
     unsigned char bytes[128];
 };
@@ -50,13 +51,13 @@ struct comm_config {
     size_t size;                /* sizeof(struct comm_config); COMM_CONFIG fills it */
     int32_t rank, ranks;        /* ranks 0: from the launcher; none found: a world of one */
     const char *backend;        /* auto local shm tcp mpi nccl */
-    const char *device;         /* "cuda:0"; NULL: the launcher's local rank when CUDA is loaded in this process */
-    const char *address;        /* host:port where ranks meet */
+    const char *device;         /* "cuda:0"; NULL: the launcher's local rank when CUDA is loaded in this process. Not used yet */
+    const char *address;        /* host:port where ranks meet; today only the name under which ranks of one host do */
     const struct comm_id *id;   /* instead of address and secret */
     comm_exchange_fn *exchange; /* instead of both */
     void *exchange_arg;
     struct comm_communicator *engine_of; /* a further world of this rank on that one's engine: any wait moves both, events join them */
-    const void *secret;
+    const void *secret;                  /* of the job, for networks; not used yet */
     size_t secret_bytes;
     enum comm_progress_mode progress;
     enum comm_notify_mode notify;
@@ -76,26 +77,28 @@ struct comm_config {
  * Opens the world of this job and gives this rank's communicator of it. Collective; blocks until all ranks met, at most open_timeout_ns.
  * config NULL takes everything from the environment; without a launcher it is a world of one. On an error *world is NULL, nothing is left
  * behind, and config->error_text says why: CONFIG names every offender, TIMEOUT the ranks that did not come, UNSUPPORTED what is missing.
+ * Built today: backend local (a world of one) and shm (ranks of one host); auto takes one of the two.
  * MPI_Init with MPI_COMM_WORLD, ncclCommInitRank.
  */
 COMM_MUST enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world);
 /*
  * Opens a world whose `ranks` ranks are all in this process, one communicator each in worlds[0 .. ranks), on one engine: threads, tests
  * without a launcher, one process with many devices (that of rank r is devices[r]; NULL: host memory). One thread may drive all of them.
- * devices may be NULL. Errors leave worlds untouched. ncclCommInitAll.
+ * devices may be NULL, and another device than NULL is UNSUPPORTED today. Errors leave worlds untouched. ncclCommInitAll.
  */
 COMM_MUST enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                            struct comm_communicator **worlds);
 /*
- * Rank 0 makes an identity for a world and hands it to the others by private means; all then open with config.id. It holds an address and a
- * secret, so it is used once and not logged. Local. ncclGetUniqueId.
+ * Rank 0 makes an identity for a world and hands it to the others by private means; all then open with config.id. It is used once and not
+ * logged. Local. ncclGetUniqueId.
  */
 COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id);
 /*
- * Ends c, and c alone: local, not collective. Drains what was issued for at most timeout_ns (COMM_DEFAULT_TIMEOUT: 5 s), cancels receives
- * that matched nothing, lets waiters in other threads return with CLOSED, never aborts, and consumes c in every case. TIMEOUT: something
- * was left unfinished and is leaked on purpose; its buffers stay the library's. Children of c go on. NULL is fine. MPI_Comm_free,
- * MPI_Finalize, ncclCommDestroy.
+ * Ends c, and c alone: local, not collective. Cancels receives that matched nothing, drains what was issued for at most timeout_ns
+ * (COMM_DEFAULT_TIMEOUT: 5 s), lets waiters in other threads return with CLOSED, runs due callbacks, and consumes c, but for STATE (inside
+ * a callback, or c records a plan). TIMEOUT: something was left unfinished; it ended with CLOSED, here and on every rank that still needed
+ * it, and on these wires its buffers are the caller's again. Children of c go on. NULL is fine. MPI_Comm_free, MPI_Finalize,
+ * ncclCommDestroy.
  */
 COMM_API enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns);
 /*
@@ -104,18 +107,20 @@ COMM_API enum comm_result comm_close(struct comm_communicator *c, int64_t timeou
  */
 COMM_API enum comm_result comm_abort(struct comm_communicator *c, int32_t code);
 /*
- * Fails c on every rank with REVOKED, so that ranks blocked in it come out and can agree, shrink or close. Local and at once here.
+ * Fails c on every rank with REVOKED, so that ranks blocked in it come out and can close it. Local and at once here; other ranks hear of it
+ * while they wait, or within a second.
  * MPIX_Comm_revoke (ULFM).
  */
 COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
 /*
  * Makes a communicator of the ranks of c that live, after a failure or a revoke; collective over the survivors, outside the queue of c.
- * *survivors is usable when req is complete; with req NULL the call waits. MPIX_Comm_shrink, ncclCommShrink.
+ * *survivors is usable when req is complete; with req NULL the call waits. MPIX_Comm_shrink, ncclCommShrink. Not built yet:
+ * COMM_ERR_UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
 /*
  * ANDs *flags over the survivors of c and gives all of them the same word; works on a failed communicator, outside its queue. Blocks.
- * MPIX_Comm_agree.
+ * MPIX_Comm_agree. Not built yet: COMM_ERR_UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags);
 
@@ -126,54 +131,56 @@ enum comm_place { COMM_PLACE_NODE = 1, COMM_PLACE_NUMA = 2, COMM_PLACE_DEVICE = 
 struct comm_options {
     size_t size;      /* sizeof(struct comm_options) */
     const char *name; /* in traces and errors */
-    int32_t priority; /* 0 normal, 1 overtakes bulk, -1 yields */
+    int32_t priority; /* 0 normal, 1 overtakes bulk, -1 yields; accepted, without effect yet */
     enum comm_order order;
     int64_t operation_timeout_ns;
-    struct CUstream_st *stream; /* device work goes into the caller's stream, as NCCL does; NULL: a stream of its own */
-    const char *options;        /* "key=value,..." */
+    struct CUstream_st *stream; /* device work goes into the caller's stream, as NCCL does; NULL: a stream of its own. Not built yet */
+    const char *options;        /* "key=value,..."; not read yet */
 };
 
 /*
  * Splits c by color: ranks of one color form a new communicator, ordered by key, then by rank in c. COMM_NO_COLOR takes part and gets NULL.
  *
  * This and the next four are operations of the parent's queue: they take their place in line and drain nothing. The outputs are written
- * before req completes and stay in place until then; with req NULL the call waits, moving the whole engine, at most the operation timeout.
- * Collective over c, issued in the same order on all ranks. MPI_Comm_split, ncclCommSplit.
+ * before req completes and stay in place until then; with req NULL the call waits, moving the whole engine, at most the operation timeout
+ * (STATE inside a callback, though the call has been issued: pass a req there). Collective over c, issued in the same order on all ranks.
+ * MPI_Comm_split, ncclCommSplit.
  */
 COMM_MUST enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
                                       struct comm_request *req);
 /*
  * Splits c by where ranks run: those of one host, of one NUMA node, or of one device come together, in the order of c. Collective, as
- * comm_split. MPI_Comm_split_type.
+ * comm_split. MPI_Comm_split_type. Not built yet: COMM_ERR_UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out,
                                             struct comm_request *req);
 /*
  * Makes a communicator of ranks[0 .. count) of c, in that order, called by its members alone, all with the same list and tag; the tag tells
- * apart two that are made at once. The other ranks of c do not notice. The list is copied. MPI_Comm_create_group.
+ * apart two that are made at once. The other ranks of c do not notice. The list is copied. MPI_Comm_create_group. Not built yet:
+ * COMM_ERR_UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_subset(struct comm_communicator *c, const int32_t *ranks, size_t count, uint32_t tag,
                                        struct comm_communicator **out, struct comm_request *req);
 /*
  * Sees c as a mesh of shape[0] x shape[1] x ... whose product is its size, the last axis fastest, and gives axis[i]: the ranks that differ
  * from this one in coordinate i alone. Axes of size one work. Collective, as comm_split. Data, tensor and pipeline groups; MPI_Cart_sub.
+ * Not built yet: COMM_ERR_UNSUPPORTED (comm_split by coordinate does it).
  */
 COMM_MUST enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
                                            struct comm_request *req);
 /*
- * The same ranks with another queue: independent of c in order, matching and failure of calls. options may be NULL. Collective, as
- * comm_split. MPI_Comm_dup; a second CUDA stream is its relative.
+ * The same ranks with another queue: independent of c in order, matching and failure of calls. options may be NULL (options.stream is
+ * UNSUPPORTED today). Collective, as comm_split. MPI_Comm_dup; a second CUDA stream is its relative.
  */
 COMM_MUST enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
                                     struct comm_request *req);
 
 /*
- * This process's rank in c, 0 .. comm_size(c) - 1. Any thread, inside callbacks too. MPI_Comm_rank,
- * ncclCommUserRank.
+ * This rank in c, 0 .. comm_size(c) - 1; -1 where c is NULL or closed. Any thread, inside callbacks too. MPI_Comm_rank, ncclCommUserRank.
  */
 COMM_MUST int32_t comm_rank(const struct comm_communicator *c);
 /*
- * How many ranks c has. Any thread, inside callbacks too. MPI_Comm_size, ncclCommCount.
+ * How many ranks c has; -1 where c is NULL or closed. Any thread, inside callbacks too. MPI_Comm_size, ncclCommCount.
  */
 COMM_MUST int32_t comm_size(const struct comm_communicator *c);
 /*
@@ -187,8 +194,8 @@ struct comm_info {
     char backend[16], launcher[16], host[64], name[32], library[96], slurm_job[32];
     int32_t rank, ranks, node, nodes, local_rank, local_ranks, cpus, homogeneous;
     uint32_t device_buffers, stream_wait, graph_capture, fixed_order; /* what it can */
-    uint32_t device_order, reserved; /* device_order 1: the weaker rules of nccl, part 8 of docs/contract.md */
-    uint64_t queue_max, window, inline_bytes, memory_bytes;
+    uint32_t device_order, reserved;                        /* device_order 1: the weaker rules of nccl, part 8 of docs/contract.md */
+    uint64_t queue_max, window, inline_bytes, memory_bytes; /* the last: of its queue and records, without the wire's */
 };
 /*
  * What this communicator is and can: backend, launcher, host, place, limits. The caller sets info->size; everything is copied into *info.

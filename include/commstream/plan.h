@@ -1,12 +1,14 @@
 /*
  * Groups and plans: several calls recorded and started as one. begin gives a recorder, a communicator on which its holder makes the usual
  * calls with req NULL; c itself goes on as usual for everybody. Recording is local and runs nothing; wait, sync, split and close on a
- * recorder are COMM_ERR_STATE. end consumes it.
+ * recorder are COMM_ERR_STATE. end consumes it. Collectives can be recorded; a message or a queue wait on a recorder is UNSUPPORTED today.
  *
- * A group is one batch: its members start together, unordered among themselves (conflicting ones are refused at end); small ones are packed
- * into one round (a min and three sums: one trip); matched send and recv inside cannot deadlock. A plan keeps its buffers' addresses, and
- * starting it allocates nothing and issues its first steps at once; a start while the last one runs queues behind it. Plans match plans
- * and groups match groups: all ranks record the same collectives.
+ * A plan keeps its buffers' addresses. Starting it puts its collectives into the queue in one go, in the order in which they were recorded
+ * and each with a ticket and number of its own; those that do not conflict run together. A start while the last one runs queues behind it.
+ * Plans match plans and groups match groups, not plain calls: all ranks record the same collectives.
+ *
+ * Groups are NOT BUILT YET (COMM_ERR_UNSUPPORTED). A group will be one batch: its members start together, unordered among themselves
+ * (conflicting ones are refused at end); small ones are packed into one round; matched send and recv inside cannot deadlock.
  *
  * Any thread may call; a recorder is used by one thread at a time. May change until 0.1.
  */
@@ -24,12 +26,12 @@ extern "C" {
 
 /*
  * Begins a group: *recorder takes calls until comm_group_end, which must come. Buffers named on it are the library's only from the end on.
- * ncclGroupStart.
+ * ncclGroupStart. Not built yet: COMM_ERR_UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_group_begin(struct comm_communicator *c, struct comm_communicator **recorder);
 /*
  * Starts what was recorded as one batch in the queue, and consumes the recorder in every case. req stands for all of it: complete, with the
- * first error, when every member is. ARGUMENT: two members conflict. ncclGroupEnd.
+ * first error, when every member is. ARGUMENT: two members conflict. ncclGroupEnd. Not built yet: COMM_ERR_UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_group_end(struct comm_communicator *recorder, struct comm_request *req);
 /*
@@ -42,8 +44,9 @@ COMM_MUST enum comm_result comm_plan_begin(struct comm_communicator *c, struct c
  */
 COMM_MUST enum comm_result comm_plan_end(struct comm_communicator *recorder, struct comm_plan **plan);
 /*
- * Starts the plan as one piece of work in its communicator's queue; all ranks do, in the same order among their collectives. Allocates
- * nothing. The plan's buffers are the library's until req is complete. A start while the last one runs queues behind it. MPI_Start.
+ * Puts the plan's collectives into its communicator's queue, all of them or (FULL) none; all ranks do, in the same order among their
+ * collectives. req is complete when all of them are, and stands at once for an empty plan. The plan's buffers are the library's until then.
+ * A start while the last one runs queues behind it. After warm-up it allocates nothing. CLOSED once its communicator was closed. MPI_Start.
  */
 COMM_MUST enum comm_result comm_plan_start(struct comm_plan *plan, struct comm_request *req);
 /*

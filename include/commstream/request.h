@@ -5,7 +5,8 @@
  * {NULL, 0} (COMM_REQUEST_NONE) is complete. {NULL, e} is the error e of a refused call. Any other names a ticket that is unique in the
  * life of the process: after comm_close it still answers, with its result or COMM_ERR_CLOSED, and never touches freed memory.
  *
- * All calls here may be made from any thread. Those that block (wait, wait_all, wait_any, wait_some) are COMM_ERR_STATE inside a callback.
+ * All calls here may be made from any thread. Those that block (wait, wait_all, wait_any, wait_some) are COMM_ERR_STATE inside a callback,
+ * and not to be relied on there even for what is complete already: comm_test is for that.
  * May change until 0.1.
  */
 #ifndef COMMSTREAM_REQUEST_H
@@ -89,18 +90,20 @@ typedef void comm_notify_fn(struct comm_request request, enum comm_result result
 /*
  * Has fn called once when the request ends, with its result, also when it ended before this call. fn runs from a later progress (test,
  * wait, sync, progress, close, the helper thread; with COMM_NOTIFY_PROGRESS inside comm_progress and comm_close alone), never from inside
- * this call; those of one communicator run one at a time in the order of tickets. It may issue, not wait. Several per request are fine. Any
- * thread. MPIX_Continue, aio callbacks.
+ * this call; those of one communicator run one at a time, of its work in the order of tickets, of its messages as they end. It may issue,
+ * not wait. Several per request are fine. ARGUMENT: fn is NULL, or request is {NULL, ...}, which belongs to no communicator; CLOSED: its
+ * communicator was closed. Any thread. MPIX_Continue, aio callbacks.
  */
 COMM_MUST enum comm_result comm_notify(struct comm_request request, comm_notify_fn *fn, void *arg);
 /*
  * Ends a receive that has matched nothing: it completes with COMM_ERR_CANCELLED and its buffer is the caller's once that is seen. Anything
- * else is COMM_ERR_STATE and goes on undisturbed. Any thread. MPI_Cancel.
+ * else (matched, complete, a send, a collective) is COMM_ERR_STATE and goes on undisturbed. Any thread. MPI_Cancel.
  */
 COMM_MUST enum comm_result comm_cancel(struct comm_request request);
 /*
  * What became of an operation: result, sequence number, bytes, times and the algorithm that ran. Kept for the last 2,000 operations of each
- * communicator; of older ones the answer is COMM_ERR_CLOSED. The caller sets info->size. Any thread.
+ * communicator, messages among them; of older ones, and after comm_close, the answer is COMM_ERR_CLOSED. The caller sets info->size. Any
+ * thread.
  */
 COMM_MUST enum comm_result comm_describe_request(struct comm_request request, struct comm_request_info *info);
 

@@ -1,7 +1,11 @@
 /*
  * Element types and operators. Both are numbers that travel between ranks and are ABI; there is no datatype engine (copy a strided layout
  * into a dense buffer). A reduction of floating type gives the same bits on every rank, backend and run, unless order=free was chosen:
- * half-precision types are summed in f32, integers wrap, NaN wins in min and max, and -0 is less than +0. May change until 0.1.
+ * half-precision types are summed in f32, integers wrap, NaN wins in min and max, and -0 is less than +0.
+ *
+ * Every type can be moved. Built for reductions: F32, F64, F16 and BF16 with SUM, PROD, MIN, MAX and AVG; I8 to I64 and U8 to U64 with SUM,
+ * PROD, MIN, MAX, the bit and the logical operators; BYTE with the bit operators. Other pairs are COMM_ERR_UNSUPPORTED today. May change
+ * until 0.1.
  */
 #ifndef COMMSTREAM_TYPE_H
 #define COMMSTREAM_TYPE_H
@@ -91,7 +95,7 @@ struct comm_op_options {
 /*
  * Makes an operator of the caller's own; its number is used wherever a comm_op is. Local; every rank that reduces with it makes one of the
  * same name, element size and order. Lives as long as the world that c belongs to, or until freed; there is no limit on how many.
- * Errors: ARGUMENT, MEMORY. Any thread. MPI_Op_create, ncclRedOpCreatePreMulSum.
+ * Errors: ARGUMENT, MEMORY. Any thread. MPI_Op_create, ncclRedOpCreatePreMulSum. Not built yet: COMM_ERR_UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options,
                                           comm_op *op);

@@ -1,7 +1,9 @@
 /*
  * Windows: memory of all ranks that each of them can read, write and update without the owner taking part. Always open, there are no lock
  * epochs: order and visibility come from flush, fence and signals. Put, get and the atomics are messages: they stand beside the queue and
- * complete on their own. Any thread may call; creating, fencing and freeing are collective. May change until 0.1.
+ * complete on their own. Any thread may call; creating, fencing and freeing are collective.
+ *
+ * NOT BUILT YET: each call here answers COMM_ERR_UNSUPPORTED; the comments say what it will do. May change until 0.1.
  */
 #ifndef COMMSTREAM_WINDOW_H
 #define COMMSTREAM_WINDOW_H

@@ -397,6 +397,21 @@ RIG_TEST(contract_4_7_close_cancels_receives_and_drains_work)
     MUST(comm_close(NULL, 0));
 }
 
+/* A recorder is consumed by its end alone. */
+RIG_TEST(contract_4_7_a_recorder_is_not_closed)
+{
+    struct rig rig;
+    struct comm_communicator *recorder;
+    struct comm_plan *plan;
+    rig_open(&rig, 1, NULL);
+    MUST(comm_plan_begin(rig.world[0], &recorder));
+    EQUAL(comm_close(recorder, 0), COMM_ERR_STATE);
+    MUST(comm_plan_end(recorder, &plan));
+    comm_plan_free(plan);
+    rig_proves_alive(rig.world, 1);
+    rig_close(&rig);
+}
+
 /* Children hold the engine; their parents may go first. */
 RIG_TEST(contract_4_7_any_closing_order)
 {
@@ -438,6 +453,7 @@ int main(void)
         cmocka_unit_test(contract_4_7_close_is_bounded_and_wakes_waiters),
         cmocka_unit_test(contract_4_7_close_cancels_receives_and_drains_work),
         cmocka_unit_test(contract_4_7_any_closing_order),
+        cmocka_unit_test(contract_4_7_a_recorder_is_not_closed),
     };
     return cmocka_run_group_tests_name("contract_4", tests, NULL, NULL);
 }

@@ -16,7 +16,8 @@ RUNTIME = re.compile(
 
 
 def named_constants(table):
-    return set(re.findall(r"\bextern\s+const\s+struct\s+\w+\s+(\w+)\s*[;\[]", table))
+    lists = re.findall(r"\bextern\s+const\s+struct\s+\w+\s+([^;]+);", table)
+    return {name for names in lists for name in re.findall(r"\w+", re.sub(r"\[[^]]*\]", "", names))}
 
 
 def offences(undefined, table):

@@ -58,7 +58,16 @@ enum comm_result comm_describe_option(size_t index, struct comm_option_info *inf
     if (r != COMM_OK || index >= base_option_count)
         return COMM_ERR_ARGUMENT;
     const struct base_option *o = &base_option_table[index];
-    struct comm_option_info made = {info->size, o->key, o->environment, base_option_type_name(o->type), o->default_text, o->unit, o->help};
+    struct comm_option_info made = {.size = info->size,
+                                    .key = o->key,
+                                    .environment = o->environment,
+                                    .type = base_option_type_name(o->type),
+                                    .default_text = o->default_text,
+                                    .unit = o->unit,
+                                    .help = o->help,
+                                    .also = o->also,
+                                    .environment_only = (o->flags & OPTION_ENVIRONMENT_ONLY) != 0};
+    base_option_expected(o, made.values, sizeof made.values);
     size_t size = info->size;
     memset(info, 0, size);
     memcpy(info, &made, size < sizeof made ? size : sizeof made);

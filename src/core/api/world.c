@@ -9,7 +9,10 @@ enum { LOCAL_RANKS_MAX = 1024 };
 
 enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world)
 {
-    return world ? engine_open(config, world) : COMM_ERR_ARGUMENT;
+    if (!world)
+        return COMM_ERR_ARGUMENT;
+    *world = NULL;
+    return engine_open(config, world);
 }
 
 static enum comm_result complain(const struct comm_config *config, enum comm_result r, const char *text)

@@ -19,7 +19,7 @@ enum option_source { OPTION_FROM_DEFAULT = 0, OPTION_FROM_PROGRAM = 1, OPTION_FR
 enum { OPTION_COUNT_MAX = 32 };
 
 struct base_options {
-    int64_t open_timeout_ns, operation_timeout_ns;
+    int64_t open_timeout_ns, operation_timeout_ns, peer_timeout_ns;
     int64_t spin_ns, yield_ns;
     uint64_t chunk; /* bytes; 0: the wire's own */
     uint32_t window, queue;
@@ -46,7 +46,7 @@ struct base_option {
     const char *also; /* another environment variable that people already have, or NULL; the first one wins */
     enum option_type type;
     uint32_t flags;
-    uint32_t offset, room; /* in struct base_options; of a text, with its end */
+    uint32_t offset, room; /* in struct base_options; of a text, with its end; room 0: checked, and kept nowhere */
     const char *choices;   /* "first|second": values 0, 1 ... */
     const char *default_text;
     int64_t min, max; /* of numbers, nanoseconds, bytes */
@@ -61,8 +61,8 @@ const struct base_option *base_option_find(const char *key); /* NULL: no such ke
 const char *base_option_type_name(enum option_type type);
 /* What a value must be: "a power of two from 4 to 1024". */
 void base_option_expected(const struct base_option *row, char *text, size_t room);
-/* The whole table as Markdown; returns the length it has, as base_format does. */
-size_t base_option_document(char *text, size_t room);
+/* The environment's value of an environment-only row, or its default, as a number; a choice is its place. False: not well formed. */
+bool base_option_lookup(const struct comm_env *env, const char *key, int64_t *value);
 
 /* True when `value` is well formed and in range; the field is then set. */
 bool base_option_set(const struct base_option *row, const char *value, struct base_options *options);

@@ -35,7 +35,10 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
     b->others = env->take(env, (size_t)b->team.size * sizeof *b->others, 64);
     for (int32_t i = 0; b->others && i < b->team.size; i++)
         b->others[i] = (uint16_t)((b->team.rank + 1 + i) % b->team.size);
-    return b->places && b->closed_at && b->others && talk_open(b) ? COMM_OK : COMM_ERR_MEMORY;
+    if (!b->places || !b->closed_at || !b->others || !talk_open(b))
+        return COMM_ERR_MEMORY;
+    r = message_open(env, b->channel, b->team.rank, b->team.size, (uint32_t)b->engine->options.queue, &b->messages);
+    return r == COMM_OK ? engine_enlist(b->engine, b->face, &b->index) : r;
 }
 
 enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body)
@@ -44,8 +47,11 @@ enum comm_result body_create(struct engine *e, const struct body_config *config,
     struct body *b = env->take(env, sizeof *b, 64);
     enum comm_result r = COMM_ERR_MEMORY;
 
-    if (!b)
+    if (!b) {
+        struct team team = config->team;
+        team_free(env, &team);
         return COMM_ERR_MEMORY;
+    }
     b->engine = e;
     b->world = config->world;
     b->wire = config->world->backend->wire;
@@ -68,6 +74,7 @@ enum comm_result body_create(struct engine *e, const struct body_config *config,
     return COMM_OK;
 }
 
+/* All that this rank needs was taken before its offer went out, so members that meet here do not lack each other. */
 enum comm_result body_connect(struct body *b, const void *offers)
 {
     struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
@@ -77,12 +84,9 @@ enum comm_result body_connect(struct body *b, const void *offers)
         b->channel = NULL; /* an error of join ends the channel */
         return r;
     }
-    r = message_open(b->engine->env, b->channel, b->team.rank, b->team.size, (uint32_t)b->engine->options.queue, &b->messages);
-    if (r != COMM_OK)
-        return r;
     atomic_store_explicit(&b->face->body, b, memory_order_release);
     engine_note_timeout(b->engine, b->timeout_ns);
-    return engine_enlist(b->engine, b->face, &b->index);
+    return COMM_OK;
 }
 
 struct body *body_recorder(struct body *of)
@@ -156,8 +160,16 @@ void body_destroy(struct body *b)
     const struct comm_env *env = e->env;
     struct world *world = b->world;
 
-    if (b->index < ENGINE_COMMUNICATORS)
+    if (b->face) { /* nobody finds it any more: the watcher may look at one whose opening failed */
+        base_lock(&b->face->lock, env);
+        atomic_store_explicit(&b->face->body, NULL, memory_order_release);
+        base_unlock(&b->face->lock, env);
+    }
+    if (b->index < ENGINE_COMMUNICATORS) {
+        if (b->is_active)
+            engine_activate(e, b->index, false);
         atomic_store_explicit(&e->faces[b->index], NULL, memory_order_release);
+    }
     if (b->messages)
         message_close(b->messages);
     if (b->channel)

@@ -1,4 +1,4 @@
-/* comm_close: local, bounded, consumes the communicator in every case. */
+/* comm_close: local, bounded, consumes the communicator unless it may not be called here. */
 #include "engine/body.h"
 
 #include "base/format.h"
@@ -37,14 +37,14 @@ static struct body *begin(struct comm_communicator *c, enum comm_result *r)
 
     if (!b)
         return NULL;
-    if (engine_in_callback(b->engine)) {
+    if (b->recording || engine_in_callback(b->engine)) { /* a recorder is consumed by its end */
         body_unlock(b);
         *r = COMM_ERR_STATE;
         return NULL;
     }
     b->closing = true; /* new calls are refused from here */
     atomic_store_explicit(&c->closing, 1, memory_order_seq_cst);
-    if (!b->recording && !b->failed) {
+    if (!b->failed) {
         message_cancel_all(b->messages);
         talk_cancel_held(b);
         body_settle(b);
@@ -59,7 +59,7 @@ static struct body *begin(struct comm_communicator *c, enum comm_result *r)
 static void say_goodbye(struct body *b)
 {
     base_lock(&b->face->lock, b->face->env);
-    if (!b->failed && !b->recording) {
+    if (!b->failed) {
         body_tell_close(b);
         b->wire->flush(b->channel);
     }
@@ -88,7 +88,7 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
     const struct comm_env *env = e->env;
     int64_t deadline = engine_deadline(e, timeout_ns == COMM_DEFAULT_TIMEOUT ? close_default_ns : timeout_ns);
     struct drain d = {c};
-    bool clean = b->recording || engine_move_until(e, c, drained, &d, deadline);
+    bool clean = engine_move_until(e, c, drained, &d, deadline);
 
     if (clean)
         say_goodbye(b);
@@ -100,11 +100,6 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
         engine_told_unlocked(e);
         env->relax(env, true);
     }
-    base_lock(&c->lock, env);
-    atomic_store_explicit(&c->body, NULL, memory_order_release);
-    if (b->index < ENGINE_COMMUNICATORS && b->is_active)
-        engine_activate(e, b->index, false);
-    base_unlock(&c->lock, env);
     body_destroy(b);
     engine_drop(e);
     return clean ? COMM_OK : COMM_ERR_TIMEOUT;

@@ -21,11 +21,12 @@ struct creation {
     struct team_ticket mine[2]; /* what stage 0 and stage 1 send */
     struct team_ticket *all[2]; /* `size` each */
     int32_t *members;
+    uint8_t *offers; /* of the members, in their order */
 };
 
 static size_t creation_bytes(int32_t size)
 {
-    return sizeof(struct creation) + 2 * (size_t)size * sizeof(struct team_ticket) + (size_t)size * sizeof(int32_t);
+    return sizeof(struct creation) + (size_t)size * (2 * sizeof(struct team_ticket) + WIRE_OFFER_BYTES + sizeof(int32_t));
 }
 
 static void creation_free(struct creation *n)
@@ -47,7 +48,8 @@ static struct creation *creation_make(struct body *b, struct comm_communicator *
     n->out = out;
     n->all[0] = (struct team_ticket *)(void *)(n + 1);
     n->all[1] = n->all[0] + n->size;
-    n->members = (int32_t *)(void *)(n->all[1] + n->size);
+    n->offers = (uint8_t *)(n->all[1] + n->size);
+    n->members = (int32_t *)(void *)(n->offers + (size_t)n->size * WIRE_OFFER_BYTES);
     n->number = b->sequence + 1;
     return n;
 }
@@ -98,7 +100,6 @@ static enum comm_result colors_known(struct body *b, uint64_t ticket, void *arg)
 static enum comm_result connect_child(struct creation *n)
 {
     enum comm_result worst = COMM_OK;
-    uint8_t *offers;
     int32_t count = n->child ? n->child->team.size : 0;
 
     for (int32_t r = 0; r < n->size; r++)
@@ -106,14 +107,9 @@ static enum comm_result connect_child(struct creation *n)
             worst = (enum comm_result)n->all[1][r].result;
     if (worst != COMM_OK || !n->child)
         return worst;
-    offers = n->env->take(n->env, (size_t)count * WIRE_OFFER_BYTES, 64);
-    if (!offers)
-        return COMM_ERR_MEMORY;
     for (int32_t i = 0; i < count; i++)
-        memcpy(offers + (size_t)i * WIRE_OFFER_BYTES, n->all[1][n->members[i]].offer, WIRE_OFFER_BYTES);
-    enum comm_result r = body_connect(n->child, offers);
-    n->env->give(n->env, offers, (size_t)count * WIRE_OFFER_BYTES);
-    return r;
+        memcpy(n->offers + (size_t)i * WIRE_OFFER_BYTES, n->all[1][n->members[i]].offer, WIRE_OFFER_BYTES);
+    return body_connect(n->child, n->offers);
 }
 
 static enum comm_result offers_known(struct body *b, uint64_t ticket, void *arg)
@@ -154,6 +150,10 @@ static enum comm_result create_locked(struct body *b, struct creation *n, struct
             creation_free(n);
             return r;
         }
+        if (b->failed) { /* by what a peer said of this very call: the first stage ended, nothing is queued after it */
+            creation_free(n);
+            return (enum comm_result)b->cause.result;
+        }
     } else {
         offer_child(b, n, everybody(n));
     }
@@ -182,8 +182,10 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
     struct creation *n = b->failed || b->recording ? NULL : creation_make(b, out);
     if (b->recording)
         r = COMM_ERR_STATE;
-    else if (!n)
-        r = b->failed ? (enum comm_result)b->cause.result : COMM_ERR_MEMORY;
+    else if (b->failed)
+        r = (enum comm_result)b->cause.result;
+    else if (!n) /* its number is used up all the same */
+        r = body_refuse(b, &(struct engine_call){.collective = how->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT}, COMM_ERR_MEMORY);
     if (n) {
         n->dup = how->dup;
         n->color = how->color;

@@ -255,11 +255,20 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
                     comm_result_name((enum comm_result)c->code), comm_result_text((enum comm_result)c->code));
         break;
     case COMM_ERR_PEER:
-        base_append(text, bytes, at, "rank %d died or stopped; found by rank %d", c->rank, c->peer);
+        if (c->code)
+            base_append(text, bytes, at, "rank %d stands still: its process lives without a heartbeat for %d ms; found by rank %d", c->rank,
+                        c->code, c->peer);
+        else
+            base_append(text, bytes, at, "rank %d died; found by rank %d", c->rank, c->peer);
         break;
     case COMM_ERR_CLOSED:
-        base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
-                    (unsigned long long)c->number);
+        if (c->rank == c->peer)
+            base_append(text, bytes, at, "rank %d closed while its call %llu was unfinished", c->rank, (unsigned long long)c->number);
+        else if (c->collective)
+            base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
+                        (unsigned long long)c->number);
+        else
+            base_append(text, bytes, at, "rank %d closed after its call %d, and a message of rank %d needs it", c->rank, c->code, c->peer);
         break;
     case COMM_ERR_TIMEOUT:
         base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);

@@ -134,7 +134,7 @@ void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t f
     e->started_ns = 0;
 }
 
-static enum comm_result refuse_locked(struct body *b, const struct engine_call *call, enum comm_result reason)
+enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason)
 {
     enum comm_result why;
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
@@ -170,7 +170,7 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
     if (r != COMM_OK) {
         body_forget_entry(b, e);
         b->last_refused.result = r;
-        return refuse_locked(b, call, r);
+        return body_refuse(b, call, r);
     }
     e->ended = ended;
     e->ended_arg = ended_arg;
@@ -251,7 +251,7 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
         return refused_request(req, r);
     r = b->recording ? reason : body_ready_for_calls(b); /* what is only recorded takes no number */
     if (r == COMM_OK)
-        r = refuse_locked(b, &call, reason);
+        r = body_refuse(b, &call, reason);
     if (r == reason) {
         va_start(list, format);
         keep_detail(b, reason, collective, format, list);

@@ -7,6 +7,7 @@
  */
 #include "engine/body.h"
 
+enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20 };
 enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
@@ -48,8 +49,8 @@ enum pass engine_pass(struct engine *e, bool callbacks)
     return all;
 }
 
-/* Called under a communicator's lock, and needs no fence: whoever is about to sleep publishes that and then takes every active communicator's
- * lock once more (engine_pass). Either that came before ours, and we see him; or after, and he sees what we did. */
+/* Called under a communicator's lock, and needs no fence: whoever is about to sleep publishes that and then takes every active
+ * communicator's lock once more (engine_pass). Either that came before ours, and we see him; or after, and he sees what we did. */
 void engine_told(struct engine *e)
 {
     const struct comm_env *env = e->env;
@@ -93,6 +94,19 @@ static void check_active(struct engine *e, int64_t now)
     }
 }
 
+/* A sleep shorter than its own wake-up was a mistake, and two ranks can make it in turn for ever: each sleeps before the other is awake. So
+ * after a short sleep the next one is put off for longer, and after long ones for less. */
+static void learn_patience(struct engine *e, int64_t slept_ns)
+{
+    uint32_t patience = atomic_load_explicit(&e->patience, memory_order_relaxed);
+
+    if (slept_ns < SLEEP_SHORT_NS)
+        patience = patience * 2 < PATIENCE_MOST ? patience * 2 + 1 : PATIENCE_MOST;
+    else
+        patience /= 2;
+    atomic_store_explicit(&e->patience, patience, memory_order_relaxed);
+}
+
 static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
     const struct comm_env *env = e->env;
@@ -104,8 +118,11 @@ static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int6
     atomic_fetch_add_explicit(&e->asleep, 1, memory_order_seq_cst);
     arm_wires(e, true, &until);
     atomic_thread_fence(memory_order_seq_cst);
-    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg))
+    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg)) {
+        now = env->now(env);
         env->bell_wait(env, &e->bell, until);
+        learn_patience(e, env->now(env) - now);
+    }
     atomic_fetch_sub_explicit(&e->asleep, 1, memory_order_seq_cst);
     if (!atomic_load_explicit(&e->armed, memory_order_seq_cst)) {
         int64_t ignored = ENGINE_NEVER;
@@ -153,6 +170,8 @@ struct ladder {
 static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
     int64_t spin = e->crowded ? 0 : e->spin_ns, yield = e->crowded ? CROWDED_YIELD_NS : e->yield_ns;
+
+    yield *= 1 + atomic_load_explicit(&e->patience, memory_order_relaxed);
 
     if (l->turns++ % TURNS_PER_CLOCK == 0) {
         l->now = e->env->now(e->env);

@@ -43,6 +43,8 @@ static enum comm_result grow(struct comm_plan *plan)
     if (!call || !vectors) {
         if (call)
             env->give(env, call, room * sizeof *call);
+        if (vectors)
+            env->give(env, vectors, room * each * sizeof *vectors);
         return COMM_ERR_MEMORY;
     }
     if (plan->room) {
@@ -152,7 +154,7 @@ static enum comm_result start_locked(struct body *b, struct comm_plan *plan, str
 {
     enum comm_result r = COMM_OK;
 
-    if (b->line.next - b->line.done + plan->count > b->line.capacity_max)
+    if (!timeline_reserve(&b->line, plan->count))
         return COMM_ERR_FULL; /* all of it or nothing */
     for (uint32_t i = 0; i < plan->count; i++) {
         struct engine_call call = plan->call[i];
@@ -162,6 +164,8 @@ static enum comm_result start_locked(struct body *b, struct comm_plan *plan, str
         }
         enum comm_result one = body_issue(b, &call, NULL, NULL, req);
         r = r == COMM_OK ? one : r;
+        if (b->failed) /* by what a peer said of this very call: nothing is queued after that */
+            return (enum comm_result)b->cause.result;
     }
     return r;
 }

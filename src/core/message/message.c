@@ -99,9 +99,11 @@ static bool wired(struct message_room *room, struct message_node *node, enum wir
         node->state = MESSAGE_WIRED;
         return true;
     }
-    BASE_ASSERT(result == WIRE_DONE || result == WIRE_MISMATCH);
+    BASE_ASSERT(result == WIRE_DONE || result == WIRE_MISMATCH || (result == WIRE_FAILED && node->is_send));
     enum comm_result own = node->is_send ? COMM_OK : received(node);
-    finish(room, node, result == WIRE_MISMATCH ? COMM_ERR_MISMATCH : own);
+    if (result != WIRE_DONE)
+        own = result == WIRE_MISMATCH ? COMM_ERR_MISMATCH : COMM_ERR_MEMORY;
+    finish(room, node, own);
     return true;
 }
 
@@ -119,9 +121,11 @@ static bool expose(struct message_room *room, struct message_node *node)
         .spans = &node->span,
         .cookie = cookie_of(node),
     };
-    if (!wired(room, node, room->channel->class->expose(room->channel, &call)))
+    enum wire_result result = room->channel->class->expose(room->channel, &call);
+    if (!wired(room, node, result))
         return false;
-    peer->sent = number;
+    if (result != WIRE_FAILED) /* that one ended alone: its number is the next one's */
+        peer->sent = number;
     return true;
 }
 

@@ -25,51 +25,33 @@ void timeline_close(struct timeline *line)
     line->entries = NULL;
 }
 
-static bool grow(struct timeline *line)
+bool timeline_reserve(struct timeline *line, uint64_t count)
 {
-    uint32_t capacity = line->capacity * 2;
+    uint64_t capacity = line->capacity, wanted = line->next - line->done - 1 + count;
     size_t bytes = line->entry_bytes;
-    unsigned char *entries = line->env->take(line->env, capacity * bytes, 64);
 
+    while (capacity < wanted)
+        capacity *= 2;
+    if (capacity == line->capacity)
+        return true;
+    unsigned char *entries = capacity > line->capacity_max ? NULL : line->env->take(line->env, capacity * bytes, 64);
     if (!entries)
         return false;
     for (uint64_t t = line->done + 1; t < line->next; t++)
         memcpy(entries + (t & (capacity - 1)) * bytes, timeline_entry(line, t), bytes);
     line->env->give(line->env, line->entries, line->capacity * bytes);
     line->entries = entries;
-    line->capacity = capacity;
+    line->capacity = (uint32_t)capacity;
     return true;
 }
 
 struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why)
 {
-    if (BASE_UNLIKELY(line->next - line->done > line->capacity)) {
-        if (line->capacity * 2 > line->capacity_max) {
-            *why = COMM_ERR_FULL;
-            return NULL;
-        }
-        if (!grow(line)) {
-            *why = COMM_ERR_MEMORY;
-            return NULL;
-        }
+    if (BASE_UNLIKELY(line->next - line->done > line->capacity) && !timeline_reserve(line, 1)) {
+        *why = COMM_ERR_FULL;
+        return NULL;
     }
     return timeline_entry(line, line->next);
-}
-
-uint64_t timeline_issue(struct timeline *line)
-{
-    uint64_t ticket = line->next++;
-    struct timeline_entry *e = timeline_entry(line, ticket);
-    uint32_t held = (uint32_t)(ticket - line->done);
-
-    e->state = TIMELINE_QUEUED;
-    line->fences_issued += e->kind == TIMELINE_FENCE;
-    timeline_widen(&line->issued_read, &e->read);
-    timeline_widen(&line->issued_write, &e->write);
-    if (held > line->high_water)
-        line->high_water = held;
-    atomic_store_explicit(&line->face->next, line->next, memory_order_release);
-    return ticket;
 }
 
 static bool conflict(const struct timeline_hull *old_read, const struct timeline_hull *old_write, const struct timeline_hull *read,
@@ -102,45 +84,6 @@ uint64_t timeline_startable(const struct timeline *line)
     if (e->kind == TIMELINE_WORK && line->done != line->started && conflicts_with_started(line, e))
         return 0;
     return ticket;
-}
-
-void timeline_start(struct timeline *line, uint64_t ticket)
-{
-    struct timeline_entry *e = timeline_entry(line, ticket);
-
-    BASE_ASSERT(ticket == line->started + 1 && e->state == TIMELINE_QUEUED);
-    line->started = ticket;
-    e->state = TIMELINE_STARTED;
-    line->fences += e->kind == TIMELINE_FENCE || e->kind == TIMELINE_BARRIER;
-    timeline_widen(&line->started_read, &e->read);
-    timeline_widen(&line->started_write, &e->write);
-}
-
-void timeline_end(struct timeline *line, uint64_t ticket, enum comm_result result)
-{
-    struct timeline_entry *e = timeline_entry(line, ticket);
-
-    BASE_ASSERT(e->state == TIMELINE_STARTED);
-    e->state = TIMELINE_ENDED;
-    e->result = result;
-    line->fences -= e->kind == TIMELINE_FENCE || e->kind == TIMELINE_BARRIER;
-    line->fences_issued -= e->kind == TIMELINE_FENCE;
-}
-
-void timeline_retire(struct timeline *line)
-{
-    uint64_t ticket = line->done + 1;
-    struct timeline_entry *e = timeline_entry(line, ticket);
-
-    BASE_ASSERT(e->state == TIMELINE_ENDED);
-    if (e->result != COMM_OK)
-        timeline_except(line->face, ticket, (enum comm_result)e->result);
-    line->done = ticket;
-    if (line->done == line->started)
-        line->started_read = line->started_write = (struct timeline_hull){0, 0};
-    if (line->done + 1 == line->next)
-        line->issued_read = line->issued_write = (struct timeline_hull){0, 0};
-    atomic_store_explicit(&line->face->done, ticket, memory_order_release);
 }
 
 void timeline_fail(struct timeline *line, enum comm_result cause)

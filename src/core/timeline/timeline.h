@@ -138,20 +138,18 @@ static inline struct timeline_entry *timeline_entry(const struct timeline *line,
     return (struct timeline_entry *)(void *)(line->entries + (size_t)(ticket & (line->capacity - 1)) * line->entry_bytes);
 }
 
-/* Makes room for one entry and returns it, its ticket being line->next; nothing is issued until timeline_issue. NULL: *why is FULL or
- * MEMORY. */
+/* Makes room for one entry and returns it, its ticket being line->next; nothing is issued until timeline_issue. NULL: *why is FULL, also
+ * where there is no memory to grow: nothing was queued, and what stands in the queue makes room. */
 struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why);
-uint64_t timeline_issue(struct timeline *line); /* its ticket */
+/* The next `count` calls of timeline_room find room; false: nothing changed. */
+bool timeline_reserve(struct timeline *line, uint64_t count);
 /* The next entry that may start now, or 0. Conflicts with messages are its owner's to look for. */
 uint64_t timeline_startable(const struct timeline *line);
-void timeline_start(struct timeline *line, uint64_t ticket);
-void timeline_end(struct timeline *line, uint64_t ticket, enum comm_result result);
 /* The next ended entry in order, not yet retired; 0: none. The owner tidies it up, then calls timeline_retire for it. */
 static inline uint64_t timeline_retirable(const struct timeline *line)
 {
     return line->done < line->started && timeline_entry(line, line->done + 1)->state == TIMELINE_ENDED ? line->done + 1 : 0;
 }
-void timeline_retire(struct timeline *line);
 /* The sticky end: nothing retires after. `failed` is fixed once. */
 void timeline_fail(struct timeline *line, enum comm_result cause);
 /* Does an unfinished entry before `ticket` hold back a message with these hulls? */
@@ -162,9 +160,12 @@ void timeline_except(struct comm_communicator *face, uint64_t ticket, enum comm_
 /* The first error nobody was told of, each once; COMM_OK: none. */
 enum comm_result timeline_untold(struct comm_communicator *face);
 
+/* A hull of no bytes meets nothing, wherever it stands. */
 static inline bool timeline_meet(const struct timeline_hull *a, const struct timeline_hull *b)
 {
-    return a->from < b->to && b->from < a->to;
+    uintptr_t from = a->from > b->from ? a->from : b->from, to = a->to < b->to ? a->to : b->to;
+
+    return from < to;
 }
 static inline void timeline_widen(struct timeline_hull *hull, const struct timeline_hull *by)
 {
@@ -176,6 +177,62 @@ static inline void timeline_widen(struct timeline_hull *hull, const struct timel
     }
     hull->from = by->from < hull->from ? by->from : hull->from;
     hull->to = by->to > hull->to ? by->to : hull->to;
+}
+
+/* Takes the next ticket for the entry that timeline_room gave. */
+static inline uint64_t timeline_issue(struct timeline *line)
+{
+    uint64_t ticket = line->next++;
+    struct timeline_entry *e = timeline_entry(line, ticket);
+    uint32_t held = (uint32_t)(ticket - line->done);
+
+    e->state = TIMELINE_QUEUED;
+    line->fences_issued += e->kind == TIMELINE_FENCE;
+    timeline_widen(&line->issued_read, &e->read);
+    timeline_widen(&line->issued_write, &e->write);
+    if (held > line->high_water)
+        line->high_water = held;
+    atomic_store_explicit(&line->face->next, line->next, memory_order_release);
+    return ticket;
+}
+
+static inline void timeline_start(struct timeline *line, uint64_t ticket)
+{
+    struct timeline_entry *e = timeline_entry(line, ticket);
+
+    BASE_ASSERT(ticket == line->started + 1 && e->state == TIMELINE_QUEUED);
+    line->started = ticket;
+    e->state = TIMELINE_STARTED;
+    line->fences += e->kind == TIMELINE_FENCE || e->kind == TIMELINE_BARRIER;
+    timeline_widen(&line->started_read, &e->read);
+    timeline_widen(&line->started_write, &e->write);
+}
+
+static inline void timeline_end(struct timeline *line, uint64_t ticket, enum comm_result result)
+{
+    struct timeline_entry *e = timeline_entry(line, ticket);
+
+    BASE_ASSERT(e->state == TIMELINE_STARTED);
+    e->state = TIMELINE_ENDED;
+    e->result = result;
+    line->fences -= e->kind == TIMELINE_FENCE || e->kind == TIMELINE_BARRIER;
+    line->fences_issued -= e->kind == TIMELINE_FENCE;
+}
+
+static inline void timeline_retire(struct timeline *line)
+{
+    uint64_t ticket = line->done + 1;
+    struct timeline_entry *e = timeline_entry(line, ticket);
+
+    BASE_ASSERT(e->state == TIMELINE_ENDED);
+    if (e->result != COMM_OK)
+        timeline_except(line->face, ticket, (enum comm_result)e->result);
+    line->done = ticket;
+    if (line->done == line->started)
+        line->started_read = line->started_write = (struct timeline_hull){0, 0};
+    if (line->done + 1 == line->next)
+        line->issued_read = line->issued_write = (struct timeline_hull){0, 0};
+    atomic_store_explicit(&line->face->done, ticket, memory_order_release);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ slots of messages */

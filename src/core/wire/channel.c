@@ -52,7 +52,7 @@ static void shape_places(struct lines_shape *s, const struct wire_limits *limits
     caps->chunk_all = limits->chunk ? limits->chunk : LINES_PLACE_BYTES;
     caps->chunk_private = limits->chunk ? limits->chunk : private_chunk(s->size);
     caps->once_max = LINES_PLACE_BYTES;
-    s->once_stride = LINES_PLACE_BYTES;
+    s->once_stride = LINES_PLACE_BYTES + LINES_PLACE_SKEW;
     s->once_bytes = (size_t)(s->once_mask + 1) * s->once_edges * s->once_stride;
     s->all_stride = sizeof(struct lines_line) + ((caps->chunk_all + 63) & ~(uint64_t)63);
     s->private_stride = sizeof(struct lines_line) + ((caps->chunk_private + 63) & ~(uint64_t)63);

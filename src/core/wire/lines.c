@@ -176,6 +176,29 @@ static enum wire_result expose_stream(struct lines_channel *c, const struct wire
     return WIRE_DONE;
 }
 
+/* Few bytes into one line: what small operations wait for. */
+static inline void copy_inline(unsigned char *to, const unsigned char *from, size_t bytes)
+{
+    if (bytes == sizeof(uint64_t))
+        memcpy(to, from, sizeof(uint64_t));
+    else
+        memcpy(to, from, bytes);
+}
+
+static enum wire_result expose_line(struct lines_channel *c, const struct wire_expose *e)
+{
+    if (BASE_UNLIKELY(!all_retired(c, wire_key_seq(e->key) - (c->shape.line_mask + 1))))
+        return WIRE_AGAIN;
+    struct lines_line *line = once_line(c->block.at, &c->shape, e->key);
+    copy_inline((unsigned char *)line->of.data, e->spans->at, e->spans->bytes);
+    line->fingerprint = e->fingerprint;
+    line->bytes = (uint16_t)e->spans->bytes;
+    line->kind = LINES_KIND_INLINE;
+    atomic_store_explicit(&line->key, e->key, memory_order_release);
+    c->dirty = true;
+    return WIRE_DONE;
+}
+
 enum wire_result lines_expose(struct wire_channel *channel, const struct wire_expose *e)
 {
     struct lines_channel *c = lines_of(channel);
@@ -185,6 +208,8 @@ enum wire_result lines_expose(struct wire_channel *channel, const struct wire_ex
     BASE_ASSERT(!c->aborted);
     if (BASE_UNLIKELY(!e->npeers))
         return WIRE_DONE;
+    if (BASE_LIKELY((e->edge & WIRE_ONCE) && e->nspans == 1 && e->spans->bytes <= LINES_INLINE && !(e->flags & WIRE_BUILT)))
+        return expose_line(c, e);
     size_t bytes = 0;
     for (uint32_t i = 0; i < e->nspans; i++)
         bytes += e->spans[i].bytes;
@@ -247,12 +272,31 @@ static bool may_wait(const struct lines_channel *c, wire_key key)
     return c->waiting < c->waiting_max && lines_reached(c->retired + 1, wire_key_seq(key));
 }
 
+static inline enum wire_result glance(struct lines_channel *c, const struct wire_look *l)
+{
+    const struct lines_peer *p = &c->peer[l->peer];
+    const struct lines_line *line = once_line(p->block, &c->shape, l->key);
+
+    if (atomic_load_explicit(&line->key, memory_order_acquire) != l->key)
+        return WIRE_AGAIN;
+    bool in_line = line->kind == LINES_KIND_INLINE;
+    size_t bytes = in_line ? line->bytes : line->of.place.bytes;
+    if (BASE_UNLIKELY(bytes != l->bytes || line->fingerprint != l->fingerprint))
+        return WIRE_MISMATCH;
+    l->view->at = in_line ? (const char *)line->of.data : (const char *)(p->base + line->of.place.offset);
+    l->view->bytes = bytes;
+    l->view->ack = NULL;
+    return WIRE_DONE;
+}
+
 enum wire_result lines_view(struct wire_channel *channel, const struct wire_look *l)
 {
     struct lines_channel *c = lines_of(channel);
     if (BASE_UNLIKELY((l->flags & WIRE_KIND) == WIRE_MESSAGE))
         return lines_message_view(c, l);
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
+    if ((l->flags & WIRE_GLANCE) && (l->edge & WIRE_ONCE) && !l->land)
+        return glance(c, l);
     const struct lines_line *line = find_line(c, l->peer, l->key, l->edge);
     if ((l->flags & WIRE_GLANCE) && (!line || atomic_load_explicit(&line->key, memory_order_acquire) != l->key))
         return WIRE_AGAIN;

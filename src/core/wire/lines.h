@@ -22,6 +22,7 @@ enum {
     LINES_AREAS = 2,
     LINES_CREDITS = 4,
     LINES_PLACE_BYTES = 65536,
+    LINES_PLACE_SKEW = 8192 + 64, /* places a power of two apart would share the same few sets of every cache */
     LINES_CHUNK_PRIVATE_MIN = 8192,
     LINES_WINDOW = 64,
     LINES_WINDOW_MIN = 4,
