@@ -58,10 +58,13 @@ COMM_MUST enum comm_result comm_describe_backend(size_t index, struct comm_backe
 struct comm_option_info {
     size_t size; /* sizeof(struct comm_option_info) */
     const char *key, *environment, *type, *default_text, *unit, *help;
+    const char *also;         /* another environment variable that is read, or NULL */
+    int32_t environment_only; /* a program cannot set it */
+    char values[124];         /* what a value must be: "a power of two from 4 to 1024" */
 };
 /*
- * Row number `index`, from 0, of the option table: key for config.options, environment variable, type, default, unit and help. The caller
- * sets info->size. Past the end: ARGUMENT. MPI_T cvars are the relative.
+ * Row number `index`, from 0, of the option table: key for config.options, environment variable, type, default, unit, help, and what a
+ * value must be. The caller sets info->size. Past the end: ARGUMENT. MPI_T cvars are the relative.
  */
 COMM_MUST enum comm_result comm_describe_option(size_t index, struct comm_option_info *info);
 

@@ -10,7 +10,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SHM_SEGMENT_BYTES ((size_t)16 << 30) /* virtual */
 enum { SHM_COMMIT_BYTES = 256 * 1024 };
 
 struct shm_segment {

@@ -2,13 +2,15 @@
  * shm: the wire between the processes of one host. The protocol is wire/lines; here are the segments under it, the bells that wake
  * sleepers, and the descriptors that tell a death. It must not know operations, programs or communicators.
  *
- * poll costs a system call: it is for the watcher and for after a sleep, never for every pass.
+ * poll costs a system call: it is for the watcher, never for every pass. It is also the heartbeat: a rank whose watcher does not poll any
+ * more stands still as a whole, since no application code runs in that thread; late and stopped are told apart by it.
  */
 #define _GNU_SOURCE
 #include "wire/lines.h"
 
 #include "base/format.h"
 #include "base/log.h"
+#include "base/option.h"
 #include "shm/death.h"
 #include "shm/hello.h"
 #include "shm/segment.h"
@@ -20,18 +22,23 @@
 #include <unistd.h>
 
 extern const struct wire_class wire_shm;
+#define PEER_TIMEOUT_NS INT64_C(30000000000)
 
 /* What a segment begins with. sleeping: set by its owner, taken away by whoever rings. sleepers: rank 0's counts for all. */
 struct shm_head {
     _Alignas(64) _Atomic uint32_t sleeping;
     _Alignas(64) _Atomic uint32_t sleepers;
     _Alignas(64) _Atomic uint32_t closed; /* its owner left in good order: its end is no death */
+    _Alignas(64) _Atomic uint32_t beat;   /* counted up by its owner's watcher, and by nothing else */
 };
 
 struct shm_peer {
     struct shm_segment segment;
-    int bell, death;
+    int bell, death; /* death -1: told down, or this rank itself */
     uint32_t pid;
+    uint32_t beat;     /* as last seen */
+    int64_t silent_ns; /* how long it stood still while this rank was looking */
+    bool warned;
 };
 
 struct shm_wire {
@@ -39,6 +46,8 @@ struct shm_wire {
     int32_t rank, ranks;
     int epoll;
     bool armed;
+    int64_t polled_ns;                    /* when last; 0: never */
+    int64_t timeout_ns, warn_ns, tick_ns; /* of a silent peer; the longest step between two polls that counts as looking */
     struct shm_mine mine;
     struct shm_peer *peer;
     uintptr_t *base;
@@ -128,6 +137,9 @@ static struct shm_wire *create(const struct wire_config *config)
     w->host.take = shm_take;
     w->host.give = shm_give;
     w->host.ring = shm_ring;
+    w->timeout_ns = config->peer_timeout_ns ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
+    w->warn_ns = w->timeout_ns / 6;
+    w->tick_ns = WIRE_TICK_NS < w->timeout_ns / WIRE_TICKS ? WIRE_TICK_NS : w->timeout_ns / WIRE_TICKS;
     return w;
 }
 
@@ -136,20 +148,21 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
 {
     const struct comm_env *env = config->env;
     struct shm_peer *me = &w->peer[w->rank];
-    const char *what = "epoll_create1", *size = env->lookup(env, "COMM_SHM_SEGMENT_BYTES"), *death = env->lookup(env, "COMM_SHM_DEATH");
-    uint64_t bytes = SHM_SEGMENT_BYTES;
-    if (size && (!base_parse_u64(size, &bytes) || bytes < 65536 || bytes > SHM_SEGMENT_BYTES * 64 || bytes % 65536)) {
+    const char *what = "epoll_create1";
+    int64_t amount = 0, death = 0;
+    if (!base_option_lookup(env, "shm_segment_bytes", &amount) || !base_option_lookup(env, "shm_death", &death)) {
         shm_hello_fill(hello, env, 0);
         hello->result = COMM_ERR_CONFIG;
-        base_format(hello->text, sizeof hello->text, "COMM_SHM_SEGMENT_BYTES=%s is not a multiple of 65536 up to 1 TiB", size);
+        base_copy_text(hello->text, sizeof hello->text, "COMM_SHM_SEGMENT_BYTES or COMM_SHM_DEATH is not what it must be");
         return;
     }
+    size_t bytes = (size_t)amount;
     shm_hello_fill(hello, env, bytes);
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     int error = w->epoll < 0 ? errno : shm_segment_create(&me->segment, bytes, &what);
     if (!error) {
         what = "a descriptor that tells a death";
-        error = shm_death_make(&w->mine, death && base_equal(death, "socket"));
+        error = shm_death_make(&w->mine, death == 1);
     }
     if (!error && config->bell->ring_fd < 0) {
         what = "a bell that other processes can ring";
@@ -160,7 +173,7 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
         return;
     }
     hello->result = error == ENOMEM || error == ENOSPC ? COMM_ERR_MEMORY : COMM_ERR_SYSTEM;
-    base_format(hello->text, sizeof hello->text, "%s: %s (segment of %llu bytes)", what, strerror(error), (unsigned long long)bytes);
+    base_format(hello->text, sizeof hello->text, "%s: %s (segment of %zu bytes)", what, strerror(error), bytes);
 }
 
 static int watch(struct shm_wire *w, int32_t rank)
@@ -262,21 +275,69 @@ static void shm_close(struct wire *wire)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ peers */
+static void tell_down(struct shm_wire *w, int32_t rank, struct wire_event *event)
+{
+    struct shm_peer *p = &w->peer[rank];
+    bool closed = atomic_load_explicit(&head_of(p)->closed, memory_order_acquire);
+    epoll_ctl(w->epoll, EPOLL_CTL_DEL, p->death, NULL);
+    close(p->death);
+    p->death = -1;
+    *event = (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = closed ? COMM_ERR_CLOSED : COMM_ERR_PEER, .peer = rank};
+}
+
+/* For %lld.%lld. */
+#define SECONDS(ns) (long long)((ns) / 1000000000), (long long)((ns) / 100000000 % 10)
+
+/* True when it has been silent for too long. One that closed has nothing to say any more; one that never beat has no watcher yet. */
+static bool listen_to(struct shm_wire *w, int32_t rank, int64_t looked)
+{
+    struct shm_peer *p = &w->peer[rank];
+    const struct base_log *log = w->host.log;
+    uint32_t beat = atomic_load_explicit(&head_of(p)->beat, memory_order_relaxed);
+    if (beat != p->beat) {
+        if (p->warned)
+            base_log(log, LOG_WARNING, "rank %d is back after %lld.%lld s without a heartbeat", rank, SECONDS(p->silent_ns));
+        p->beat = beat;
+        p->silent_ns = 0;
+        p->warned = false;
+        return false;
+    }
+    p->silent_ns += beat ? looked : 0;
+    if (p->silent_ns < w->warn_ns || atomic_load_explicit(&head_of(p)->closed, memory_order_acquire))
+        return false;
+    if (!p->warned)
+        base_log(log, LOG_WARNING, "rank %d is stopped or starved: no heartbeat for %lld.%lld s; its process is alive", rank,
+                 SECONDS(p->silent_ns));
+    p->warned = true;
+    return p->silent_ns >= w->timeout_ns;
+}
+
+/* Time in which this rank did not look itself, because it or the whole machine stood still, is held against nobody. */
+static uint32_t heartbeats(struct shm_wire *w, struct wire_event *events, uint32_t max)
+{
+    int64_t now = w->host.env->now(w->host.env), looked = w->polled_ns ? now - w->polled_ns : 0;
+    uint32_t told = 0;
+    atomic_fetch_add_explicit(&head_of(&w->peer[w->rank])->beat, 1, memory_order_relaxed);
+    w->polled_ns = now;
+    looked = looked < w->tick_ns ? looked : w->tick_ns;
+    for (int32_t i = 0; i < w->ranks && told < max; i++) {
+        if (w->peer[i].death < 0 || !listen_to(w, i, looked))
+            continue;
+        tell_down(w, i, &events[told]);
+        events[told++].bytes = (uint64_t)w->peer[i].silent_ns;
+    }
+    return told;
+}
+
 static uint32_t shm_poll(struct wire *wire, struct wire_event *events, uint32_t max)
 {
     struct shm_wire *w = wire_of(wire);
     struct epoll_event ready[16];
     int n = max ? epoll_wait(w->epoll, ready, max < 16 ? (int)max : 16, 0) : 0;
-    for (int i = 0; i < n; i++) {
-        int32_t rank = (int32_t)ready[i].data.u32;
-        struct shm_peer *p = &w->peer[rank];
-        epoll_ctl(w->epoll, EPOLL_CTL_DEL, p->death, NULL);
-        close(p->death);
-        p->death = -1;
-        bool closed = atomic_load_explicit(&head_of(p)->closed, memory_order_acquire);
-        events[i] = (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = closed ? COMM_ERR_CLOSED : COMM_ERR_PEER, .peer = rank};
-    }
-    return n > 0 ? (uint32_t)n : 0;
+    uint32_t told = n > 0 ? (uint32_t)n : 0;
+    for (uint32_t i = 0; i < told; i++)
+        tell_down(w, (int32_t)ready[i].data.u32, &events[i]);
+    return told + heartbeats(w, events + told, max - told);
 }
 
 static void shm_arm(struct wire *wire, bool on, int64_t *deadline)

@@ -3,6 +3,7 @@
  *
  *   comm-info                         everything below, one part after another
  *   comm-info version|backends|options|limits|algorithms
+ *   comm-info --options-markdown      the page docs/options.md, from the same table
  *
  * Backends that cannot be had are told with the reason. Alone it opens a world of one; under a launcher it opens the launcher's world, and
  * rank 0 tells.
@@ -14,7 +15,8 @@
 #include <string.h>
 
 enum { TEXT_BYTES = 4096, RANKS_EXPLAINED = 8 };
-static const char usage[] = "usage: comm-info [version] [backends] [options] [limits] [algorithms]      none named: all of them\n";
+static const char usage[] = "usage: comm-info [version] [backends] [options] [limits] [algorithms]      none named: all of them\n"
+                            "       comm-info --options-markdown      all options as a page\n";
 
 static const char *or_dash(const char *text)
 {
@@ -61,6 +63,49 @@ static int tell_options(struct comm_communicator *world)
     for (size_t i = 0; comm_describe_option(i, &info) == COMM_OK; i++) {
         printf("  %-20s %-28s %-8s %s%s%s\n    %s\n", info.key, or_dash(info.environment), or_dash(info.type), or_dash(info.default_text),
                unit_of(&info)[0] ? " " : "", unit_of(&info), or_dash(info.help));
+        info = (struct comm_option_info){.size = sizeof info};
+    }
+    return 0;
+}
+
+/* A bar would end a cell. */
+static void print_cell(const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '|')
+            putchar('\\');
+        putchar(*text);
+    }
+}
+
+/* Nothing at all, where there is nothing to show, but what stands around it. */
+static void print_code(const char *text, const char *before, const char *after)
+{
+    if (text[0])
+        printf("%s`%s`%s", before, text, after);
+    else
+        printf("%s%s", before, after);
+}
+
+static int tell_options_page(void)
+{
+    printf("# Options\n\n"
+           "Written by `comm-info --options-markdown` from the table that the library reads; a test compares the two.\n\n"
+           "An option is set in the environment, or by the program as `key=value,...` in `comm_config.options`. The environment wins over\n"
+           "the program, which wins over the default. What is not well formed is refused when a world opens, and every offender is named.\n"
+           "Options without a key are read from the environment alone.\n\n"
+           "| key | environment | default | value | meaning |\n|---|---|---|---|---|\n");
+    struct comm_option_info info = {.size = sizeof info};
+    for (size_t i = 0; comm_describe_option(i, &info) == COMM_OK; i++) {
+        print_code(info.environment_only ? "" : info.key, "| ", " |");
+        print_code(info.environment, " ", "");
+        if (info.also)
+            print_code(info.also, ", ", "");
+        print_code(info.default_text, " | ", " | ");
+        print_cell(info.values);
+        printf(" | ");
+        print_cell(info.help);
+        printf(" |\n");
         info = (struct comm_option_info){.size = sizeof info};
     }
     return 0;
@@ -159,6 +204,8 @@ int main(int argc, char **argv)
         printf("%s", usage);
         return 0;
     }
+    if (argc == 2 && !strcmp(argv[1], "--options-markdown"))
+        return tell_options_page();
     unsigned wanted = parse(argc, argv);
     if (!wanted)
         return 2;

@@ -259,7 +259,7 @@ AT(comm_backend_info, threads, 252);
 AT(comm_backend_info, fixed_order, 256);
 AT(comm_backend_info, device_buffers, 260);
 
-SIZE(comm_option_info, 56);
+SIZE(comm_option_info, 192);
 AT(comm_option_info, size, 0);
 AT(comm_option_info, key, 8);
 AT(comm_option_info, environment, 16);
@@ -267,6 +267,9 @@ AT(comm_option_info, type, 24);
 AT(comm_option_info, default_text, 32);
 AT(comm_option_info, unit, 40);
 AT(comm_option_info, help, 48);
+AT(comm_option_info, also, 56);
+AT(comm_option_info, environment_only, 64);
+AT(comm_option_info, values, 68);
 
 SIZE(comm_stats, 72);
 AT(comm_stats, size, 0);

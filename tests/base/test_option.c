@@ -54,7 +54,7 @@ static void defaults(void **state)
     assert_int_equal(options.spin_ns, 50000);
     assert_int_equal(options.yield_ns, 100000);
     assert_int_equal(options.chunk, 0);
-    assert_int_equal(options.minimal + options.isa + options.check, 0);
+    assert_int_equal(options.minimal + options.isa, 0);
     assert_int_equal(options.cpus, 0);
     assert_int_equal(base_option_source(&options, "window"), OPTION_FROM_DEFAULT);
 }
@@ -77,7 +77,7 @@ static void environment_wins_over_program(void **state)
 static void every_type_is_read(void **state)
 {
     (void)state;
-    assert_true(READ("open_timeout=5,operation_timeout=1.5m,spin=0,yield=250ns,chunk=16K,minimal=on,cpus=3,isa=avx2,check=calls", NULL));
+    assert_true(READ("open_timeout=5,operation_timeout=1.5m,spin=0,yield=250ns,chunk=16K,minimal=on,cpus=3,isa=avx2", NULL));
     assert_int_equal(options.open_timeout_ns, INT64_C(5000000000));
     assert_int_equal(options.operation_timeout_ns, INT64_C(90000000000));
     assert_int_equal(options.spin_ns, 0);
@@ -86,7 +86,6 @@ static void every_type_is_read(void **state)
     assert_int_equal(options.minimal, 1);
     assert_int_equal(options.cpus, 3);
     assert_int_equal(options.isa, OPTION_ISA_AVX2);
-    assert_int_equal(options.check, OPTION_CHECK_CALLS);
     assert_true(READ("open_timeout=10ms,chunk=4096,minimal=false,", NULL));
     assert_int_equal(options.open_timeout_ns, 10000000);
     assert_true(READ("chunk=64KiB", NULL));
@@ -152,7 +151,7 @@ static void unknown_keys_are_told_the_known_ones(void **state)
     (void)state;
     refused("wnidow=8", NULL, NULL,
             "wnidow=8 in the options string: no such option; options are backend progress log window queue order algorithm open_timeout "
-            "operation_timeout isa spin yield check chunk minimal cpus");
+            "operation_timeout peer_timeout isa spin yield chunk minimal cpus");
 }
 
 static void every_offender_is_named(void **state)
@@ -177,6 +176,24 @@ static void fixed_order_is_firm(void **state)
     assert_false(READ("order=fixed", "COMM_ORDER", "default"));
 }
 
+/* Checked with all others, and read by whom it concerns. */
+static void environment_only_rows_are_checked(void **state)
+{
+    int64_t value = 0;
+
+    (void)state;
+    assert_true(READ(NULL, "COMM_SHM_SEGMENT_BYTES", "1M", "COMM_SHM_DEATH", "socket"));
+    assert_true(base_option_lookup(&env, "shm_segment_bytes", &value));
+    assert_int_equal(value, 1 << 20);
+    assert_true(base_option_lookup(&env, "shm_death", &value));
+    assert_int_equal(value, 1);
+    refused(NULL, "COMM_SHM_SEGMENT_BYTES", "100000",
+            "COMM_SHM_SEGMENT_BYTES=100000 in the environment: expected a power of two from 64K to 1024G");
+    assert_false(base_option_lookup(&env, "shm_segment_bytes", &value));
+    refused(NULL, "COMM_SHM_DEATH", "sudden", "COMM_SHM_DEATH=sudden in the environment: expected one of pidfd, socket");
+    refused("shm_death=socket", NULL, NULL, "shm_death=socket in the options string: only the environment can set it, as COMM_SHM_DEATH");
+}
+
 static void small_buffers_hold(void **state)
 {
     char small[20];
@@ -190,21 +207,21 @@ static void small_buffers_hold(void **state)
 
 static void rows_are_complete(void **state)
 {
-    static char document[16384];
+    char expected[124];
+    int64_t value;
 
     (void)state;
-    size_t length = base_option_document(document, sizeof document);
-    assert_true(length < sizeof document);
-    assert_int_equal(length, strlen(document));
-    assert_int_equal(base_option_document(NULL, 0), length);
+    variables = NULL;
     for (uint32_t i = 0; i < base_option_count; i++) {
         const struct base_option *row = &base_option_table[i];
-        assert_non_null(strstr(document, row->key));
+        base_option_expected(row, expected, sizeof expected);
+        assert_true(strlen(expected) > 0 && strlen(expected) < sizeof expected - 1); /* as it fits comm_option_info */
         assert_true(strncmp(row->environment, "COMM_", 5) == 0);
         assert_non_null(row->help);
         assert_non_null(base_option_type_name(row->type));
         assert_ptr_equal(base_option_find(row->key), row);
         assert_true(row->type != OPTION_CHOICE || row->choices);
+        assert_true(row->type == OPTION_TEXT || base_option_lookup(&env, row->key, &value));
     }
     assert_null(base_option_find("nothing"));
 }
@@ -220,6 +237,7 @@ int main(void)
         cmocka_unit_test(unknown_keys_are_told_the_known_ones),
         cmocka_unit_test(every_offender_is_named),
         cmocka_unit_test(fixed_order_is_firm),
+        cmocka_unit_test(environment_only_rows_are_checked),
         cmocka_unit_test(small_buffers_hold),
         cmocka_unit_test(rows_are_complete),
     };

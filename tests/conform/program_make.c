@@ -472,6 +472,7 @@ struct make_program *make_program(uint64_t seed, int32_t steps)
     for (p->step = 1; p->step < p->steps; p->step++) {
         run_later(m);
         make_step(m);
+        run_later(m); /* what this step planned for itself */
     }
     free(m);
     return p;

@@ -275,6 +275,42 @@ RIG_TEST(contract_1_4_work_and_messages_conflict)
     rig_close(&rig);
 }
 
+/* A receive into memory that an earlier send still reads waits for the send. */
+RIG_TEST(contract_1_4_a_receive_waits_for_the_send_before_it)
+{
+    enum { LONG = 100000 };
+    static unsigned char shared[LONG], got[LONG], small[8] = {9, 9, 9, 9, 9, 9, 9, 9};
+    struct rig rig;
+    struct comm_request request[4];
+    rig_open(&rig, 2, NULL);
+    memset(shared, 1, LONG);
+    MUST(comm_send(rig.world[1], shared, LONG, COMM_BYTE, 0, 1, &request[0]));
+    MUST(comm_recv(rig.world[1], shared, 8, COMM_BYTE, 0, 2, NULL, &request[1]));
+    MUST(comm_send(rig.world[0], small, 8, COMM_BYTE, 1, 2, &request[2]));
+    rig_progress_for(rig.world[0], 20 * RIG_MS);
+    MUST(comm_recv(rig.world[0], got, LONG, COMM_BYTE, 1, 1, NULL, &request[3]));
+    rig_wait_all(request, 4);
+    EQUAL(got[0], 1);
+    EQUAL(shared[0], 9);
+    rig_close(&rig);
+}
+
+/* A relay: what is sent on is what was received, though nobody waited in between. */
+RIG_TEST(contract_1_4_a_send_waits_for_the_receive_before_it)
+{
+    struct rig rig;
+    struct comm_request request[4];
+    int32_t word = 5, relay = -1, got = 0;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_recv(rig.world[0], &relay, 1, COMM_I32, 1, 1, NULL, &request[0]));
+    MUST(comm_send(rig.world[0], &relay, 1, COMM_I32, 1, 2, &request[1]));
+    MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 1, &request[2]));
+    MUST(comm_recv(rig.world[1], &got, 1, COMM_I32, 0, 2, NULL, &request[3]));
+    rig_wait_all(request, 4);
+    EQUAL(got, 5);
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 1.5 */
 /* Gradients that are computed after the call, before the gate opens. */
 RIG_TEST(contract_1_5_a_queue_wait_is_a_fence)
@@ -489,6 +525,31 @@ RIG_TEST(contract_1_9_full_takes_nothing)
     rig_close(&rig);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ 1.10 */
+/* With one place for each peer, many large operations stand in line for it; the oldest has it, so the line moves and ends in order. */
+RIG_TEST(contract_1_10_the_oldest_is_served_first)
+{
+    enum { MANY = 12, LONG = 60000 };
+    static int32_t in[3][LONG], out[3][MANY][LONG];
+    struct rig rig;
+    struct comm_request request[3][MANY];
+    rig_open_options(&rig, 3, "minimal=1");
+    for (int32_t r = 0; r < 3; r++) {
+        for (int i = 0; i < LONG; i++)
+            in[r][i] = i + r;
+        for (int k = 0; k < MANY; k++)
+            MUST(comm_allreduce(rig.world[r], in[r], out[r][k], LONG, COMM_I32, COMM_SUM, &request[r][k]));
+    }
+    for (int k = 0; k < MANY; k++) {
+        for (int32_t r = 0; r < 3; r++) {
+            MUST(comm_wait(request[r][k], RIG_PATIENCE));
+            EQUAL(out[r][k][LONG - 1], 3 * LONG);
+            EQUAL(out[r][k][0], 3);
+        }
+    }
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -502,6 +563,8 @@ int main(void)
         cmocka_unit_test(contract_1_3_requests_name_their_line),
         cmocka_unit_test(contract_1_4_conflicting_work_is_ordered),
         cmocka_unit_test(contract_1_4_work_and_messages_conflict),
+        cmocka_unit_test(contract_1_4_a_receive_waits_for_the_send_before_it),
+        cmocka_unit_test(contract_1_4_a_send_waits_for_the_receive_before_it),
         cmocka_unit_test(contract_1_5_a_queue_wait_is_a_fence),
         cmocka_unit_test(contract_1_5_messages_pass_a_barrier),
         cmocka_unit_test(contract_1_6_markers_cover_both_lines_and_hold_nothing),
@@ -510,6 +573,7 @@ int main(void)
         cmocka_unit_test(contract_1_8_refused_by_all_goes_on),
         cmocka_unit_test(contract_1_9_a_call_never_blocks_for_room),
         cmocka_unit_test(contract_1_9_full_takes_nothing),
+        cmocka_unit_test(contract_1_10_the_oldest_is_served_first),
     };
     return cmocka_run_group_tests_name("contract_1", tests, NULL, NULL);
 }

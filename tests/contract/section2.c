@@ -208,6 +208,23 @@ RIG_TEST(contract_2_3_an_unmatched_receive_ends_alone)
     rig_close(&rig);
 }
 
+/* A send that nobody answers is bounded too, and with it comm_sync: to another rank, and to this one. */
+RIG_TEST(contract_2_3_an_unanswered_send_ends)
+{
+    static char bytes[500000];
+    for (int32_t peer = 0; peer < 2; peer++) {
+        struct rig rig;
+        struct comm_request request;
+        rig_note("to rank %d", peer);
+        open_short(&rig, 2);
+        MUST(comm_send(rig.world[0], bytes, sizeof bytes, COMM_BYTE, peer, 0, &request));
+        int64_t start = rig_now();
+        IS(comm_wait(request, 5 * RIG_S), COMM_ERR_TIMEOUT);
+        CHECK(rig_now() - start < 3 * RIG_S);
+        rig_close(&rig);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 2.4 */
 RIG_TEST(contract_2_4_sync_tells_unkept_errors_once)
 {
@@ -287,6 +304,7 @@ int main(void)
         cmocka_unit_test(contract_2_3_a_queue_wait_has_a_deadline),
         cmocka_unit_test(contract_2_3_gated_time_does_not_count),
         cmocka_unit_test(contract_2_3_an_unmatched_receive_ends_alone),
+        cmocka_unit_test(contract_2_3_an_unanswered_send_ends),
         cmocka_unit_test(contract_2_4_sync_tells_unkept_errors_once),
         cmocka_unit_test(contract_2_5_results_stay_exact),
         cmocka_unit_test(contract_2_5_the_last_two_thousand),

@@ -63,6 +63,41 @@ RIG_TEST(contract_4_2_other_communicators_go_on)
     rig_close(&rig);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ 4.3 */
+/* A failure in the middle of large operations: once a request has ended, nobody writes its buffers, nor reads them. */
+RIG_TEST(contract_4_3_an_ended_request_leaves_its_buffers_alone)
+{
+    enum { LONG = 300000, ROUNDS = 12 };
+    static float in[3][LONG], out[3][LONG], got[LONG];
+    for (int round = 0; round < ROUNDS; round++) {
+        struct rig rig;
+        struct comm_request request[3], message[2];
+        rig_open(&rig, 3, NULL);
+        for (int32_t r = 0; r < 3; r++)
+            MUST(comm_allreduce(rig.world[r], in[r], out[r], LONG, COMM_F32, COMM_SUM, &request[r]));
+        MUST(comm_recv(rig.world[1], got, LONG, COMM_F32, 0, 0, NULL, &message[1]));
+        MUST(comm_send(rig.world[0], in[0], LONG, COMM_F32, 1, 0, &message[0]));
+        rig_progress_for(rig.world[0], round * 20000);
+        enum comm_result revoked = comm_revoke(rig.world[2]);
+        CHECK(revoked == COMM_OK);
+        for (int32_t r = 0; r < 3; r++) {
+            enum comm_result result = comm_wait(request[r], RIG_PATIENCE);
+            CHECK(result == COMM_OK || result == COMM_ERR_REVOKED);
+            memset(out[r], 0x5a, sizeof out[r]);
+        }
+        for (int i = 0; i < 2; i++) {
+            enum comm_result result = comm_wait(message[i], RIG_PATIENCE);
+            CHECK(result == COMM_OK || result == COMM_ERR_REVOKED);
+        }
+        memset(got, 0x5a, sizeof got);
+        rig_progress_for(rig.world[0], 3 * RIG_MS);
+        rig_close(&rig);
+        for (size_t i = 0; i < sizeof got; i++)
+            CHECK(((unsigned char *)got)[i] == 0x5a && ((unsigned char *)out[0])[i] == 0x5a && ((unsigned char *)out[1])[i] == 0x5a &&
+                  ((unsigned char *)out[2])[i] == 0x5a);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 4.4 */
 RIG_TEST(contract_4_4_what_is_not_sticky)
 {
@@ -400,6 +435,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_4_1_one_cause_on_all),
         cmocka_unit_test(contract_4_2_other_communicators_go_on),
+        cmocka_unit_test(contract_4_3_an_ended_request_leaves_its_buffers_alone),
         cmocka_unit_test(contract_4_4_what_is_not_sticky),
         cmocka_unit_test(contract_4_4_calls_on_a_failed_communicator),
         cmocka_unit_test(contract_4_5_mismatch_of_operator),

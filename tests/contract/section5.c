@@ -165,12 +165,47 @@ RIG_TEST(contract_5_1_bulk_of_another_communicator)
     free(got[1]);
 }
 
+RIG_TEST(contract_5_3_every_limit_at_its_minimum)
+{
+    conflicts_differ("window=4,minimal=1");
+    gates_differ("window=4,minimal=1");
+}
+
+/* What differs between ranks, and may: place, alignment, in place or not, where gathered blocks lie. */
+RIG_TEST(contract_5_4_local_facts_choose_nothing)
+{
+    static const size_t sizes[] = {1, 90, 3000, 70000};
+    struct rig rig;
+    rig_open(&rig, 2, NULL);
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        size_t n = sizes[s], counts[2] = {n, n}, there[2] = {0, n}, here[2] = {n + 5, 2};
+        struct comm_request request[4];
+        float *in = floats(n, 2), *out = floats(n + 1, 1), *own = floats(n + 3, 1),
+              *gathered[2] = {floats(2 * n + 9, 0), floats(2 * n + 9, 0)};
+        MUST(comm_allreduce(rig.world[0], COMM_IN_PLACE, own + 3, n, COMM_F32, COMM_SUM, &request[0]));
+        MUST(comm_allreduce(rig.world[1], in, out + 1, n, COMM_F32, COMM_SUM, &request[1]));
+        MUST(comm_allgather_v(rig.world[0], own + 3, gathered[0], counts, here, COMM_F32, &request[2]));
+        MUST(comm_allgather_v(rig.world[1], in, gathered[1], counts, n % 2 ? there : NULL, COMM_F32, &request[3]));
+        rig_wait_all(request, 4);
+        CHECK(own[3] == 3 && own[n + 2] == 3 && out[1] == 3 && out[n] == 3);
+        CHECK(gathered[0][n + 5] == 3 && gathered[0][2] == 2 && gathered[1][0] == 3 && gathered[1][2 * n - 1] == 2);
+        CHECK(gathered[0][1] == 0 && gathered[0][2 * n + 5] == 0 && gathered[0][n + 4] == 0);
+        free(in);
+        free(out);
+        free(own);
+        free(gathered[0]);
+        free(gathered[1]);
+    }
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_5_1_conflicts_that_differ_by_rank), cmocka_unit_test(contract_5_1_conflicts_that_differ_by_rank_minimal),
         cmocka_unit_test(contract_5_1_gates_that_differ_by_rank),     cmocka_unit_test(contract_5_1_gates_that_differ_by_rank_minimal),
         cmocka_unit_test(contract_5_1_bulk_of_another_communicator),  cmocka_unit_test(contract_5_2_a_root_that_runs_ahead),
+        cmocka_unit_test(contract_5_3_every_limit_at_its_minimum),    cmocka_unit_test(contract_5_4_local_facts_choose_nothing),
     };
     return cmocka_run_group_tests_name("contract_5", tests, NULL, NULL);
 }

@@ -17,8 +17,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#if defined(__SANITIZE_THREAD__)
+enum { THREADS_OF_OTHERS = 1 }; /* the sanitizer starts one of its own with the first of ours */
+#else
+enum { THREADS_OF_OTHERS = 0 };
+#endif
 #define TOLD (INT64_C(1) << 40) /* the stage of a rank that told a failure */
 
 /* ------------------------------------------------------------------------------------------------------------ the same bits */
@@ -134,7 +141,8 @@ static void check_survivors(struct proc *proc, int32_t victim, int64_t since, en
         if (page->result != (int32_t)want || page->rank != victim)
             rig_die(__FILE__, __LINE__, "rank %d was told %s of rank %d, must be %s of rank %d: %s", r,
                     comm_result_name((enum comm_result)page->result), page->rank, comm_result_name(want), victim, page->text);
-        CHECK(page->time - since < RIG_S);
+        if (page->time - since >= RIG_S / 2) /* the contract says 1 s; half, so that a look once a second does not pass for a notice */
+            rig_die(__FILE__, __LINE__, "rank %d was told after %lld ms", r, (long long)((page->time - since) / RIG_MS));
         EQUAL(page->sequence, other->sequence);
         CHECK(strcmp(page->cause, other->cause) == 0 && strcmp(page->operation, other->operation) == 0);
     }
@@ -173,9 +181,12 @@ static void meet_late(struct proc *proc, int32_t rank, struct comm_communicator 
         rig_nap(RIG_PATIENCE);
     while (!victim && atomic_load(proc->go) == 0)
         rig_nap(RIG_MS);
-    enum comm_result result = comm_barrier(world, &request);
-    if (result == COMM_OK)
-        result = comm_wait(request, RIG_PATIENCE);
+    enum comm_result result = COMM_OK;
+    for (int i = 0; i < 2 && result == COMM_OK; i++) { /* the first may be right: the victim had said its part of it */
+        result = comm_barrier(world, &request);
+        if (result == COMM_OK)
+            result = comm_wait(request, RIG_PATIENCE);
+    }
     proc_tell_failure(page, world, result);
     MUST(comm_close(world, RIG_PATIENCE));
 }
@@ -290,7 +301,7 @@ static void leave_early(struct proc *proc, int32_t rank, struct comm_communicato
         while (atomic_load(proc->go) == 0)
             rig_nap(RIG_MS);
         if (atomic_load(proc->go) == 2)
-            _exit(0);
+            syscall(SYS_exit_group, 0); /* at once: a sanitizer's _exit sleeps first */
         MUST(comm_close(world, RIG_PATIENCE));
         return;
     }
@@ -320,10 +331,9 @@ static void call_differently(struct proc *proc, int32_t rank, struct comm_commun
 {
     struct comm_error error;
     int32_t in[4] = {0}, out[16];
-    if (rank == 1)
-        (void)!comm_allgather(world, in, out, 4, COMM_I32, NULL);
-    else
-        (void)!comm_allreduce(world, in, out, 4, COMM_I32, COMM_SUM, NULL); /* may hear of it inside the call */
+    enum comm_result called =
+        rank == 1 ? comm_allgather(world, in, out, 4, COMM_I32, NULL) : comm_allreduce(world, in, out, 4, COMM_I32, COMM_SUM, NULL);
+    CHECK(called == COMM_OK || called == COMM_ERR_MISMATCH); /* the last may hear of it inside its call */
     rig_fails_within(world, COMM_ERR_MISMATCH, 2 * RIG_S, &error);
     proc_tell_failure(&proc->page[rank], world, COMM_ERR_MISMATCH);
     MUST(comm_close(world, RIG_PATIENCE));
@@ -405,7 +415,10 @@ static void open_and_close(struct proc *proc, int32_t rank, struct comm_communic
     MUST(comm_close(second, RIG_PATIENCE));
     EQUAL(entries_of("/proc/self/fd", NULL), fds);
     EQUAL(shared_maps(), maps);
-    EQUAL(entries_of("/proc/self/task", NULL), threads);
+    for (int i = 0; i < 100 && entries_of("/proc/self/task", NULL) != threads; i++)
+        rig_nap(10 * RIG_MS); /* a joined thread leaves the list a moment later */
+    if (!THREADS_OF_OTHERS)
+        EQUAL(entries_of("/proc/self/task", NULL), threads);
 }
 
 RIG_TEST(processes_leave_nothing_behind)
@@ -442,6 +455,14 @@ static void many_small(struct proc *proc, int32_t rank, struct comm_communicator
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
+/* Of all children that have ended. */
+static int64_t processor_time(void)
+{
+    struct rusage use;
+    EQUAL(getrusage(RUSAGE_CHILDREN, &use), 0);
+    return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * RIG_S + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1000;
+}
+
 RIG_TEST(processes_more_ranks_than_processors)
 {
     cpu_set_t all, two;
@@ -454,10 +475,14 @@ RIG_TEST(processes_more_ranks_than_processors)
             CPU_SET(cpu, &two);
     }
     EQUAL(sched_setaffinity(0, sizeof two, &two), 0);
+    int64_t used = processor_time();
     proc_start(&proc, 8, many_small);
     proc_finish(&proc, -1, 60 * RIG_S);
-    fprintf(stderr, "    8 ranks on %d processors: %.1f us each\n", CPU_COUNT(&two), (double)proc.page[0].time / 1990e3);
-    CHECK(proc.page[0].time < 5 * RIG_S);
+    used = processor_time() - used;
+    fprintf(stderr, "    8 ranks on %d processors: %.1f us each, %lld ms of processor time\n", CPU_COUNT(&two),
+            (double)proc.page[0].time / 1990e3, (long long)(used / RIG_MS));
+    /* Where others compute all the time, who yields waits for their turn; but then these ranks have computed little themselves. */
+    CHECK(proc.page[0].time < 5 * RIG_S || (used < 4 * RIG_S && proc.page[0].time < 40 * RIG_S));
 }
 
 int main(void)

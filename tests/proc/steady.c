@@ -174,9 +174,13 @@ RIG_TEST(steady_no_allocation)
 /* Waiting may yield, sleep and ring; nothing else. */
 static void steady_process(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
-    static const int allowed[] = {SYS_rt_sigreturn, SYS_exit_group,    SYS_sched_yield, SYS_futex, SYS_poll,
-                                  SYS_ppoll,        SYS_epoll_wait,    SYS_epoll_pwait, SYS_read,  SYS_write,
-                                  SYS_recvmsg,      SYS_clock_gettime, SYS_recvfrom,    SYS_epoll_pwait2};
+    static const int allowed[] = {
+        SYS_rt_sigreturn, SYS_exit_group, SYS_sched_yield, SYS_futex,   SYS_poll,          SYS_ppoll,    SYS_epoll_wait,
+        SYS_epoll_pwait,  SYS_read,       SYS_write,       SYS_recvmsg, SYS_clock_gettime, SYS_recvfrom,
+#ifdef SYS_epoll_pwait2
+        SYS_epoll_pwait2,
+#endif
+    };
     static float in[20000], out[20000];
     for (int i = 0; i < 20000; i++) {
         struct comm_request request;

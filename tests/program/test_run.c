@@ -528,6 +528,31 @@ static struct comm_program *build_steps(const struct program_spec *spec)
     return build_end(b);
 }
 
+static enum wire_result expose_without_memory(struct wire_channel *channel, const struct wire_expose *expose)
+{
+    (void)channel;
+    (void)expose;
+    return WIRE_FAILED;
+}
+
+/* Asking again would not help, so the operation ends instead of standing until its deadline. */
+static void no_memory_for_places_ends_the_run(void **state)
+{
+    static const struct wire_class class = {.name = "poor", .expose = expose_without_memory, .view = done_view};
+    struct wire_channel channel = {.class = &class, .caps = {.once_max = 64}};
+    double in = 2, out = 0;
+    struct wire_view view[4];
+    struct run run = {.channel = &channel, .call = {&in, &out, 1, COMM_F64, COMM_SUM, NULL, NULL}, .view = view, .size = 2, .seq = 1};
+    struct program_spec spec = {.collective = COLLECTIVE_ALLREDUCE, .rank = 0, .size = 2};
+    struct comm_program *small = algo_table[6].build(&test_env, &spec);
+    (void)state;
+    run.isa = data_isa_best();
+    run_start(&run, small);
+    assert_int_equal(run_step(&run), RUN_FAILED);
+    assert_true(out == 0);
+    program_free(&test_env, small);
+}
+
 static void a_step_costs_little(void **state)
 {
     static const struct wire_class class = {.name = "done", .expose = done_expose, .view = done_view};
@@ -568,9 +593,13 @@ static void a_step_costs_little(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_algorithm_gives_t), cmocka_unit_test(large_ones_are_right_too),
-        cmocka_unit_test(mismatch_names_the_peer), cmocka_unit_test(forms_that_make_no_sense_are_refused),
-        cmocka_unit_test(chunks_are_cut_by_rule),  cmocka_unit_test(names_go_both_ways),
+        cmocka_unit_test(every_algorithm_gives_t),
+        cmocka_unit_test(large_ones_are_right_too),
+        cmocka_unit_test(mismatch_names_the_peer),
+        cmocka_unit_test(forms_that_make_no_sense_are_refused),
+        cmocka_unit_test(chunks_are_cut_by_rule),
+        cmocka_unit_test(names_go_both_ways),
+        cmocka_unit_test(no_memory_for_places_ends_the_run),
         cmocka_unit_test(a_step_costs_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

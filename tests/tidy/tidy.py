@@ -244,9 +244,10 @@ def check_contract(tree):
     for path, text in tree.items():
         if path.startswith("tests/") and (path.endswith(".c") or path.endswith("CMakeLists.txt")):
             words.update(re.findall(r"\b(?:contract_\d+_\d+\w*|tidy_\w+)", text))
+            words.update(re.findall(r"\bcmocka_unit_test\((\w+)", text))
     for found in re.finditer(r"^\| *(\d+\.\d+) .*\| *([^|]*?) *\|$", page, re.M):
         names = re.findall(r"`(\w+)`", found.group(2))
-        if not names and found.group(2) != "not built yet":
+        if not names and found.group(2) not in ("not built yet", "built, not under test"):
             yield "docs/contract.md", line_of(page, found.start()), f"rule {found.group(1)} names neither a test nor 'not built yet'"
         for name in names:
             if not any(word == name or word.startswith(name + "_") for word in words):

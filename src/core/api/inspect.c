@@ -3,38 +3,23 @@
 
 #include "base/format.h"
 #include "base/option.h"
+#include "base/result.h"
 
 #include <string.h>
 
 uint32_t comm_version(void)
 {
-    return 0u << 16 | 1u << 8 | 0u;
+    return BASE_VERSION;
 }
 
 const char *comm_result_name(enum comm_result result)
 {
-    switch (result) {
-#define RESULT_NAME(name, value, text)                                                                                                     \
-    case COMM_##name:                                                                                                                      \
-        return "COMM_" #name;
-        COMM_RESULTS(RESULT_NAME)
-#undef RESULT_NAME
-    default:
-        return "COMM_?";
-    }
+    return base_result_name(result);
 }
 
 const char *comm_result_text(enum comm_result result)
 {
-    switch (result) {
-#define RESULT_TEXT(name, value, text)                                                                                                     \
-    case COMM_##name:                                                                                                                      \
-        return text;
-        COMM_RESULTS(RESULT_TEXT)
-#undef RESULT_TEXT
-    default:
-        return "no such result";
-    }
+    return base_result_text(result);
 }
 
 enum comm_result comm_error_detail(struct comm_communicator *c, struct comm_error *error)
@@ -58,7 +43,16 @@ enum comm_result comm_describe_option(size_t index, struct comm_option_info *inf
     if (r != COMM_OK || index >= base_option_count)
         return COMM_ERR_ARGUMENT;
     const struct base_option *o = &base_option_table[index];
-    struct comm_option_info made = {info->size, o->key, o->environment, base_option_type_name(o->type), o->default_text, o->unit, o->help};
+    struct comm_option_info made = {.size = info->size,
+                                    .key = o->key,
+                                    .environment = o->environment,
+                                    .type = base_option_type_name(o->type),
+                                    .default_text = o->default_text,
+                                    .unit = o->unit,
+                                    .help = o->help,
+                                    .also = o->also,
+                                    .environment_only = (o->flags & OPTION_ENVIRONMENT_ONLY) != 0};
+    base_option_expected(o, made.values, sizeof made.values);
     size_t size = info->size;
     memset(info, 0, size);
     memcpy(info, &made, size < sizeof made ? size : sizeof made);

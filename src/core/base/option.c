@@ -130,6 +130,8 @@ bool base_option_set(const struct base_option *row, const char *text, struct bas
     }
     if (!parse_value(row, text, &value))
         return false;
+    if (!row->room)
+        return true;
     if (row->room == sizeof(uint32_t)) {
         uint32_t narrow = (uint32_t)value;
         memcpy(field, &narrow, sizeof narrow);
@@ -138,6 +140,15 @@ bool base_option_set(const struct base_option *row, const char *text, struct bas
         memcpy(field, &value, sizeof value);
     }
     return true;
+}
+
+bool base_option_lookup(const struct comm_env *env, const char *key, int64_t *value)
+{
+    const struct base_option *row = base_option_find(key);
+
+    BASE_ASSERT(row != NULL);
+    const char *text = env->lookup(env, row->environment);
+    return parse_value(row, text && *text ? text : row->default_text, value);
 }
 
 enum option_source base_option_source(const struct base_options *options, const char *key)

@@ -13,13 +13,12 @@
 enum option_progress { OPTION_PROGRESS_AUTO, OPTION_PROGRESS_CALLER, OPTION_PROGRESS_THREAD };
 enum option_order { OPTION_ORDER_DEFAULT, OPTION_ORDER_FIXED, OPTION_ORDER_FREE };
 enum option_isa { OPTION_ISA_AUTO, OPTION_ISA_SCALAR, OPTION_ISA_AVX2, OPTION_ISA_AVX512 };
-enum option_check { OPTION_CHECK_NONE, OPTION_CHECK_CALLS };
 
 enum option_source { OPTION_FROM_DEFAULT = 0, OPTION_FROM_PROGRAM = 1, OPTION_FROM_ENVIRONMENT = 2 };
 enum { OPTION_COUNT_MAX = 32 };
 
 struct base_options {
-    int64_t open_timeout_ns, operation_timeout_ns;
+    int64_t open_timeout_ns, operation_timeout_ns, peer_timeout_ns;
     int64_t spin_ns, yield_ns;
     uint64_t chunk; /* bytes; 0: the wire's own */
     uint32_t window, queue;
@@ -27,7 +26,7 @@ struct base_options {
     int32_t progress; /* enum option_progress, equal to enum comm_progress_mode */
     int32_t order;    /* enum option_order, equal to enum comm_order */
     int32_t log;      /* enum log_level; 0: silent */
-    int32_t isa, check;
+    int32_t isa;
     int32_t minimal; /* every limit at its minimum */
     char backend[16];
     char algorithm[256];
@@ -46,7 +45,7 @@ struct base_option {
     const char *also; /* another environment variable that people already have, or NULL; the first one wins */
     enum option_type type;
     uint32_t flags;
-    uint32_t offset, room; /* in struct base_options; of a text, with its end */
+    uint32_t offset, room; /* in struct base_options; of a text, with its end; room 0: checked, and kept nowhere */
     const char *choices;   /* "first|second": values 0, 1 ... */
     const char *default_text;
     int64_t min, max; /* of numbers, nanoseconds, bytes */
@@ -61,8 +60,8 @@ const struct base_option *base_option_find(const char *key); /* NULL: no such ke
 const char *base_option_type_name(enum option_type type);
 /* What a value must be: "a power of two from 4 to 1024". */
 void base_option_expected(const struct base_option *row, char *text, size_t room);
-/* The whole table as Markdown; returns the length it has, as base_format does. */
-size_t base_option_document(char *text, size_t room);
+/* The environment's value of an environment-only row, or its default, as a number; a choice is its place. False: not well formed. */
+bool base_option_lookup(const struct comm_env *env, const char *key, int64_t *value);
 
 /* True when `value` is well formed and in range; the field is then set. */
 bool base_option_set(const struct base_option *row, const char *value, struct base_options *options);

@@ -82,6 +82,15 @@ const struct base_option base_option_table[] = {
      .max = 365 * NS_PER_DAY,
      .unit = "seconds",
      .help = "for an operation to finish once it has started; then its communicator fails"},
+    {.key = "peer_timeout",
+     .environment = "COMM_PEER_TIMEOUT",
+     .type = OPTION_TIME,
+     AT(peer_timeout_ns),
+     .default_text = "30s",
+     .min = NS_PER_S,
+     .max = NS_PER_DAY,
+     .unit = "seconds",
+     .help = "for a process that lives but stands still to be given up; it is warned of after a sixth of it; rank 0's counts"},
     {.key = "isa",
      .environment = "COMM_ISA",
      .type = OPTION_CHOICE,
@@ -105,13 +114,6 @@ const struct base_option base_option_table[] = {
      .max = NS_PER_S,
      .unit = "seconds",
      .help = "how long it then offers its CPU to others, before it sleeps"},
-    {.key = "check",
-     .environment = "COMM_CHECK",
-     .type = OPTION_CHOICE,
-     AT(check),
-     .choices = "none|calls",
-     .default_text = "none",
-     .help = "calls: ranks also compare the place in the program that each collective was called from"},
     {.key = "chunk",
      .environment = "COMM_CHUNK",
      .type = OPTION_BYTES,
@@ -136,6 +138,22 @@ const struct base_option base_option_table[] = {
      .max = 65536,
      .unit = "CPUs",
      .help = "CPUs that this process may use; 0: affinity and cgroup quota say"},
+    {.key = "shm_segment_bytes",
+     .environment = "COMM_SHM_SEGMENT_BYTES",
+     .type = OPTION_BYTES,
+     .flags = OPTION_ENVIRONMENT_ONLY | OPTION_POWER_OF_TWO,
+     .default_text = "16G",
+     .min = 64 << 10,
+     .max = INT64_C(1) << 40,
+     .unit = "bytes",
+     .help = "address space that a rank shares over shm; memory is only taken as it is used; equal on all ranks"},
+    {.key = "shm_death",
+     .environment = "COMM_SHM_DEATH",
+     .type = OPTION_CHOICE,
+     .flags = OPTION_ENVIRONMENT_ONLY,
+     .choices = "pidfd|socket",
+     .default_text = "pidfd",
+     .help = "how the end of a process is told over shm; a kernel without pidfd gets a socket anyway"},
     {.key = "module_path",
      .environment = "COMM_MODULE_PATH",
      .type = OPTION_TEXT,
@@ -183,8 +201,12 @@ static void append_time(char *text, size_t room, size_t *at, int64_t ns)
 
 static void append_bytes(char *text, size_t room, size_t *at, int64_t bytes)
 {
-    bool whole = bytes && bytes % 1024 == 0;
-    base_append(text, room, at, "%lld%s", (long long)(whole ? bytes / 1024 : bytes), whole ? "K" : "");
+    static const char *const units[] = {"", "K", "M", "G"};
+    size_t i = 0;
+
+    for (; bytes && bytes % 1024 == 0 && i < 3; i++)
+        bytes /= 1024;
+    base_append(text, room, at, "%lld%s", (long long)bytes, units[i]);
 }
 
 static void append_amount(const struct base_option *row, char *text, size_t room, size_t *at, int64_t amount)
@@ -231,19 +253,4 @@ void base_option_expected(const struct base_option *row, char *text, size_t room
     } else {
         append_range(row, text, room, &at);
     }
-}
-
-size_t base_option_document(char *text, size_t room)
-{
-    char expected[256];
-    size_t at = base_format(text, room, "| option | environment | default | value | meaning |\n|---|---|---|---|---|\n");
-
-    for (uint32_t i = 0; i < base_option_count; i++) {
-        const struct base_option *row = &base_option_table[i];
-        base_option_expected(row, expected, sizeof expected);
-        at += base_format(at < room ? text + at : NULL, at < room ? room - at : 0, "| `%s` | `%s`%s%s%s | %s | %s | %s |\n", row->key,
-                          row->environment, row->also ? ", `" : "", row->also ? row->also : "", row->also ? "`" : "", row->default_text,
-                          expected, row->help);
-    }
-    return at;
 }

@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/option.h"
+#include "base/result.h"
 #include "message/message.h"
 #include "program/program.h"
 #include "team/team.h"
@@ -40,7 +41,7 @@ struct cause {
     int32_t rank, peer; /* who failed, who found out; -1 unknown; ranks of the communicator */
     int32_t result, system_errno;
     uint32_t collective; /* of rank's call; 0: none */
-    int32_t code;        /* of comm_abort; the reason of a refusal; the last number of a rank that closed */
+    int32_t code;        /* of comm_abort; the reason of a refusal; the last number of a rank that closed; ms of silence, 0: it ended */
     uint32_t point;      /* DEPENDENCY: the first cause's result */
     uint32_t reserved;
 };
@@ -114,7 +115,7 @@ struct world {
     struct wire_limits limits; /* agreed: rank 0's */
     char forced[256];          /* option algorithm, rank 0's */
     bool free_order;
-    int64_t timeout_ns;
+    int64_t timeout_ns, peer_timeout_ns;
     _Atomic uint32_t references; /* its communicators */
     int32_t rank, ranks;         /* rank -1: all are here */
     char launcher[16];
@@ -171,7 +172,7 @@ struct body {
     struct chosen chosen[COLLECTIVE_END];
     struct express_form form;
     struct express express;
-    uint16_t *others;     /* the other members, from rank + 1 on */
+    uint16_t *others;                   /* the other members, from rank + 1 on */
     uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move, a bit per place */
     bool any_ready, closing, failed, left;
     bool is_active, told_failed, talk_finished;
@@ -227,8 +228,10 @@ struct engine {
     _Atomic uint32_t baton; /* held by the one who sleeps on the bell */
     _Atomic uint32_t epoch; /* the others park on it */
     _Atomic uint32_t parked, waiters, asleep, armed, stopping, helper_parked, callbacks;
-    _Atomic uint32_t work;   /* the helper parks on it while nothing is to do */
-    _Atomic int64_t tick_ns; /* the watcher's */
+    _Atomic uint32_t work;       /* the helper parks on it while nothing is to do */
+    _Atomic uint32_t patience;   /* how much longer to yield before sleeping: learned from sleeps that were too short */
+    _Atomic int64_t sleep_until; /* yielding was seen to cost a slice: sleep instead until then */
+    _Atomic int64_t tick_ns;     /* the watcher's */
     struct env_thread watcher, helper;
     bool watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
     enum comm_notify_mode notify;
@@ -256,7 +259,7 @@ typedef bool engine_until_fn(void *arg);
 /* Moves the engine until fn says true (true) or deadline (false). own: the communicator most likely to matter, or NULL. */
 bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline);
 void engine_told_unlocked(struct engine *e); /* the same from outside a communicator's lock */
-void engine_told(struct engine *e); /* something retired, failed, was set or is due: sleepers must look */
+void engine_told(struct engine *e);          /* something retired, failed, was set or is due: sleepers must look */
 int64_t engine_deadline(const struct engine *e, int64_t timeout_ns);
 bool engine_in_callback(struct engine *e);
 void engine_helper(void *arg);
@@ -299,7 +302,7 @@ void world_drop(struct world *w);
 enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                             struct comm_request *req);
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason);
-bool body_step(struct body *b);      /* one bounded pass; true: something moved */
+bool body_step(struct body *b); /* one bounded pass; true: something moved */
 uint32_t body_chain(uint32_t chain, uint32_t fingerprint);
 uint32_t body_fingerprint(const struct body *b, const struct engine_call *call);
 void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused);

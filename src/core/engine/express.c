@@ -1,10 +1,10 @@
 /*
- * The small exchange: an allreduce or barrier of few bytes on an idle communicator, written by hand. It is the program read_all (everybody shows all
- * to everybody, each reduces), the same bytes in the same lines, so that ranks which take the program meet it; but no program is interpreted and no
- * run is set up, which is more than the whole exchange takes otherwise.
+ * The small exchange: an allreduce or barrier of few bytes on an idle communicator, written by hand. It is the program read_all (everybody
+ * shows all to everybody, each reduces), the same bytes in the same lines, so that ranks which take the program meet it; but no program is
+ * interpreted and no run is set up, which is more than the whole exchange takes otherwise.
  *
- * What stands between a call and the first store that peers wait for comes first, what only we need later, while the peers' lines travel. The
- * operation is an entry of the queue like any other: what fails, closes, lists or waits for it knows nothing of this file.
+ * What stands between a call and the first store that peers wait for comes first, what only we need later, while the peers' lines travel.
+ * The operation is an entry of the queue like any other: what fails, closes, lists or waits for it knows nothing of this file.
  */
 #include "engine/body.h"
 
@@ -183,6 +183,8 @@ bool express_wait(struct comm_request request)
                 env->relax(env, false);
         }
     }
+    if (ended && b->line.done + 1 != b->line.next)
+        body_settle(b); /* what stood behind it may start */
     base_unlock(&face->lock, face->env);
     return ended;
 }

@@ -27,7 +27,7 @@ struct opening {
 struct agreement {
     uint64_t id;
     uint64_t chunk;
-    int64_t timeout_ns;
+    int64_t timeout_ns, peer_timeout_ns;
     uint32_t window, minimal, free_order, magic;
     char forced[256];
 };
@@ -37,7 +37,7 @@ static enum comm_result complain(struct opening *o, enum comm_result result)
     if (o->config.error_text && o->config.error_text_bytes)
         base_copy_text(o->config.error_text, o->config.error_text_bytes, o->text);
     if (o->log.env)
-        base_log(&o->log, LOG_ERROR, "open: %s: %s", comm_result_name(result), o->text[0] ? o->text : comm_result_text(result));
+        base_log(&o->log, LOG_ERROR, "open: %s: %s", base_result_name(result), o->text[0] ? o->text : base_result_text(result));
     return result;
 }
 
@@ -61,7 +61,7 @@ static enum comm_result copy_config(struct opening *o, const struct comm_config 
     }
     memcpy(&o->config, given, size < sizeof o->config ? size : sizeof o->config);
     if (!tail_is_zero(given, sizeof o->config, size)) {
-        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", comm_version());
+        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", BASE_VERSION);
         return COMM_ERR_UNSUPPORTED;
     }
     return COMM_OK;
@@ -250,7 +250,8 @@ static enum comm_result agree(struct opening *o, struct world *w)
                              .chunk = o->options.chunk,
                              .minimal = (uint32_t)o->options.minimal,
                              .free_order = o->options.order == OPTION_ORDER_FREE,
-                             .timeout_ns = o->options.operation_timeout_ns};
+                             .timeout_ns = o->options.operation_timeout_ns,
+                             .peer_timeout_ns = o->options.peer_timeout_ns};
     size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
 
     base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
@@ -268,6 +269,7 @@ static enum comm_result agree(struct opening *o, struct world *w)
     w->limits = (struct wire_limits){.window = all->window, .minimal = all->minimal, .chunk = all->chunk};
     w->free_order = all->free_order != 0;
     w->timeout_ns = mine.timeout_ns;
+    w->peer_timeout_ns = all->peer_timeout_ns;
     memcpy(w->forced, all->forced, sizeof w->forced);
     o->env->give(o->env, all, ranks * sizeof *all);
     return r;
@@ -283,10 +285,12 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .rank = o->boot ? o->launch.rank : -1,
                                  .ranks = o->launch.ranks,
                                  .deadline = o->deadline,
+                                 .peer_timeout_ns = w->peer_timeout_ns,
                                  .error_text = o->text,
                                  .error_text_bytes = sizeof o->text};
     enum comm_result r = o->backend->wire->open(&config, &w->wire);
 
+    engine_note_timeout(o->engine, w->peer_timeout_ns * 4 / WIRE_TICKS);
     return r == COMM_OK ? enlist_world(o->engine, w) : r;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "engine/body.h"
 
+enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20, YIELD_LONG_NS = 300000, YIELD_AVOID_NS = 50000000 };
 enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
@@ -48,8 +49,8 @@ enum pass engine_pass(struct engine *e, bool callbacks)
     return all;
 }
 
-/* Called under a communicator's lock, and needs no fence: whoever is about to sleep publishes that and then takes every active communicator's
- * lock once more (engine_pass). Either that came before ours, and we see him; or after, and he sees what we did. */
+/* Called under a communicator's lock, and needs no fence: whoever is about to sleep publishes that and then takes every active
+ * communicator's lock once more (engine_pass). Either that came before ours, and we see him; or after, and he sees what we did. */
 void engine_told(struct engine *e)
 {
     const struct comm_env *env = e->env;
@@ -93,6 +94,19 @@ static void check_active(struct engine *e, int64_t now)
     }
 }
 
+/* A sleep shorter than its own wake-up was a mistake, and two ranks can make it in turn for ever: each sleeps before the other is awake. So
+ * after a short sleep the next one is put off for longer, and after long ones for less. */
+static void learn_patience(struct engine *e, int64_t slept_ns)
+{
+    uint32_t patience = atomic_load_explicit(&e->patience, memory_order_relaxed);
+
+    if (slept_ns < SLEEP_SHORT_NS)
+        patience = patience * 2 < PATIENCE_MOST ? patience * 2 + 1 : PATIENCE_MOST;
+    else
+        patience /= 2;
+    atomic_store_explicit(&e->patience, patience, memory_order_relaxed);
+}
+
 static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
     const struct comm_env *env = e->env;
@@ -104,8 +118,11 @@ static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int6
     atomic_fetch_add_explicit(&e->asleep, 1, memory_order_seq_cst);
     arm_wires(e, true, &until);
     atomic_thread_fence(memory_order_seq_cst);
-    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg))
+    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg)) {
+        now = env->now(env);
         env->bell_wait(env, &e->bell, until);
+        learn_patience(e, env->now(env) - now);
+    }
     atomic_fetch_sub_explicit(&e->asleep, 1, memory_order_seq_cst);
     if (!atomic_load_explicit(&e->armed, memory_order_seq_cst)) {
         int64_t ignored = ENGINE_NEVER;
@@ -149,21 +166,37 @@ struct ladder {
     int64_t now;
 };
 
+/* Gives the CPU away, and watches what that costs: a stranger that computes takes a whole slice of milliseconds, where another rank would
+ * have given it back in microseconds. Then sleeping is better: a sleeper that is rung comes back at once. For a while nobody here yields.
+ */
+static void yield_turn(struct engine *e, struct ladder *l)
+{
+    int64_t before = e->env->now(e->env);
+
+    e->env->relax(e->env, true);
+    l->now = e->env->now(e->env);
+    if (BASE_UNLIKELY(l->now - before > YIELD_LONG_NS))
+        atomic_store_explicit(&e->sleep_until, l->now + YIELD_AVOID_NS, memory_order_relaxed);
+}
+
 /* One turn with nothing to do: spin, then yield, then sleep; where ranks outnumber CPUs yield at once. */
 static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
     int64_t spin = e->crowded ? 0 : e->spin_ns, yield = e->crowded ? CROWDED_YIELD_NS : e->yield_ns;
 
-    if (l->turns++ % TURNS_PER_CLOCK == 0) {
+    if (l->turns++ % TURNS_PER_CLOCK == 0)
         l->now = e->env->now(e->env);
-        if (!l->idle_since)
-            l->idle_since = l->now;
-    }
+    if (!l->idle_since)
+        l->idle_since = l->now;
+    if (l->now < atomic_load_explicit(&e->sleep_until, memory_order_relaxed))
+        yield = 0;
+    else
+        yield *= 1 + atomic_load_explicit(&e->patience, memory_order_relaxed);
     int64_t idle = l->now - l->idle_since;
     if (idle < spin)
         e->env->relax(e->env, false);
     else if (idle < spin + yield)
-        e->env->relax(e->env, true);
+        yield_turn(e, l);
     else
         engine_sleep(e, fn, arg, deadline, callbacks);
 }

@@ -179,11 +179,26 @@ static bool behind_held(const struct body *b, uint32_t i)
     return false;
 }
 
+/* A receive waits for earlier messages that use its memory, a send for earlier receives into it. */
+static bool meets_earlier(const struct body *b, uint32_t i)
+{
+    const struct talk *t = &b->talks[i];
+
+    if (!timeline_meet(&t->read, &b->talk_write) && !timeline_meet(&t->write, &b->talk_read) && !timeline_meet(&t->write, &b->talk_write))
+        return false;
+    for (uint32_t k = b->talk_first; k != i; k = b->talks[k].after) {
+        const struct talk *old = &b->talks[k];
+        if (timeline_meet(&t->read, &old->write) || timeline_meet(&t->write, &old->read) || timeline_meet(&t->write, &old->write))
+            return true;
+    }
+    return false;
+}
+
 static enum comm_result start_or_hold(struct body *b, uint32_t i)
 {
     struct talk *t = &b->talks[i];
 
-    if (timeline_holds(&b->line, t->work, &t->read, &t->write) || (b->talk_held && behind_held(b, i))) {
+    if (timeline_holds(&b->line, t->work, &t->read, &t->write) || meets_earlier(b, i) || (b->talk_held && behind_held(b, i))) {
         b->talk_held += t->state != TALK_HELD;
         t->state = TALK_HELD;
         return COMM_OK;

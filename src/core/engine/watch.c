@@ -86,14 +86,66 @@ static bool check_deadline(struct body *b, uint64_t ticket, const struct entry *
     return false;
 }
 
+/* Whether a message waits for somebody who closed: its peer, or with an open peer all of them. */
+static bool gone(const struct body *b, int32_t peer, int32_t *rank)
+{
+    *rank = peer;
+    if (peer >= 0)
+        return b->closed_at[peer] != 0;
+    for (int32_t r = 0; r < b->team.size; r++) {
+        if (r == b->team.rank)
+            continue;
+        *rank = r;
+        if (!b->closed_at[r])
+            return false;
+    }
+    return b->team.size > 1;
+}
+
+/* A receive ends alone. A send cannot be taken back, and whether it was received is not known: the communicator fails. */
+static void end_gone(struct body *b, uint32_t index, int32_t rank)
+{
+    const struct talk *t = &b->talks[index];
+    int32_t last = (int32_t)(b->closed_at[rank] - 1);
+
+    if (t->is_send)
+        body_propose(b,
+                     &(struct cause){.number = b->sequence, .rank = rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = last});
+    else if (message_cancel(b->messages, index, COMM_ERR_CLOSED) == COMM_OK)
+        base_log(&b->engine->log, LOG_INFO, "comm=%s a receive ends: rank %d closed after its call %d", b->name, rank, last);
+}
+
+/* Only when a step finds nothing more: what the closed rank had sent is taken first. */
+static void check_gone(struct body *b)
+{
+    int32_t rank;
+    uint32_t i = b->talk_first;
+
+    while (i != TALK_NONE && (b->talks[i].state != TALK_POSTED || !gone(b, b->talks[i].call.peer, &rank)))
+        i = b->talks[i].after;
+    if (i == TALK_NONE || body_step(b))
+        return;
+    for (uint32_t next; i != TALK_NONE && !b->failed; i = next) {
+        next = b->talks[i].after;
+        if (b->talks[i].state == TALK_POSTED && gone(b, b->talks[i].call.peer, &rank))
+            end_gone(b, i, rank);
+    }
+}
+
+/* A receive that nothing matched ends alone; anything else past its deadline may still be read or written by its peer: the communicator
+ * fails. */
 static void check_messages(struct body *b, int64_t now)
 {
-    for (uint32_t i = b->talk_first, next; i != TALK_NONE; i = next) {
+    for (uint32_t i = b->talk_first, next; i != TALK_NONE && !b->failed; i = next) {
         struct talk *t = &b->talks[i];
         next = t->after;
-        if (t->state == TALK_POSTED && !t->is_send && now - t->queued_ns >= b->timeout_ns)
-            (void)message_cancel(b->messages, i, COMM_ERR_TIMEOUT);
+        if (t->state != TALK_POSTED || now - t->queued_ns < b->timeout_ns)
+            continue;
+        if (t->is_send || message_cancel(b->messages, i, COMM_ERR_TIMEOUT) != COMM_OK)
+            body_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
     }
+    if (!b->failed)
+        check_gone(b);
 }
 
 void body_check(struct body *b, int64_t now)
@@ -117,7 +169,40 @@ void body_check(struct body *b, int64_t now)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ deaths */
-static void member_down(struct engine *e, struct world *w, int32_t world_rank, enum comm_result result)
+/* The newest call that this rank sees of a member: where its goodbye was not heard, its last one. */
+static uint64_t last_call(const struct body *b, int32_t rank)
+{
+    const struct wire_call *ring = b->channel->peer_calls[rank];
+    uint32_t last = 0;
+
+    for (uint32_t i = 0; ring && i < 2 * b->line.window; i++) {
+        uint32_t seq = atomic_load_explicit(&ring[i].seq, memory_order_acquire);
+        if (seq && (!last || (int32_t)(seq - last) > 0))
+            last = seq;
+    }
+    return last;
+}
+
+/* Who closed in good order fails nobody: only an operation that needs it does, when it is found (check_peers). */
+static void body_down(struct body *b, int32_t rank, const struct wire_event *event)
+{
+    const struct entry *oldest = b->line.done < b->line.started ? body_entry(b, b->line.done + 1) : NULL;
+    struct cause cause = {.number = oldest && oldest->seq ? oldest->seq : b->sequence,
+                          .rank = rank,
+                          .peer = b->team.rank,
+                          .result = event->result,
+                          .collective = oldest ? oldest->collective : 0,
+                          .code = (int32_t)(event->bytes / 1000000)};
+
+    if (b->closed_at[rank])
+        return;
+    if (event->result == COMM_ERR_CLOSED)
+        b->closed_at[rank] = 1 + last_call(b, rank);
+    else
+        body_propose(b, &cause);
+}
+
+static void member_down(struct engine *e, struct world *w, const struct wire_event *event)
 {
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
 
@@ -127,11 +212,10 @@ static void member_down(struct engine *e, struct world *w, int32_t world_rank, e
         struct body *b = face ? body_lock(face, &r) : NULL;
         if (!b)
             continue;
-        int32_t rank = b->world == w && b->engine == e ? team_find(&b->team, world_rank) : -1;
+        int32_t rank = b->world == w && b->engine == e ? team_find(&b->team, event->peer) : -1;
         if (rank >= 0 && rank != b->team.rank && !b->recording) {
             body_step(b); /* its last words first: it may have closed, or failed for another cause */
-            if (!b->closed_at[rank])
-                body_propose(b, &(struct cause){.number = b->sequence, .rank = rank, .peer = b->team.rank, .result = (int32_t)result});
+            body_down(b, rank, event);
             body_settle(b);
         }
         body_unlock(b);
@@ -151,7 +235,7 @@ void engine_poll(struct engine *e)
         base_unlock(&e->poll_lock, e->env);
         for (uint32_t k = 0; k < count; k++)
             if (events[k].kind == WIRE_EVENT_DOWN)
-                member_down(e, w, events[k].peer, (enum comm_result)events[k].result);
+                member_down(e, w, &events[k]);
     }
 }
 

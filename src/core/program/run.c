@@ -14,7 +14,7 @@
 
 enum { RUN_LINE_BYTES = 64, RUN_QUARTERS = 4, RUN_NONTEMPORAL_BYTES = 2 << 20 };
 enum run_cookie { RUN_COOKIE_VIEW = 0, RUN_COOKIE_LAND = 1, RUN_COOKIE_EXPOSE = 2 };
-enum verdict { VERDICT_NEXT, VERDICT_STAY /* the pc was moved */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH };
+enum verdict { VERDICT_NEXT, VERDICT_STAY /* the pc was moved */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH, VERDICT_FAILED };
 
 /* Where a ref lies, resolved for one i and k. */
 struct place {
@@ -227,6 +227,8 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
     case WIRE_PENDING:
         run->pending++;
         break;
+    case WIRE_FAILED:
+        return VERDICT_FAILED;
     default:
         run->again = true;
         return VERDICT_STAND;
@@ -509,6 +511,8 @@ enum run_result run_step(struct run *run)
             enum verdict verdict = run_lane(run, &run->lane[l]);
             if (verdict == VERDICT_END)
                 run->open &= (uint16_t) ~(1u << l);
+            else if (BASE_UNLIKELY(verdict == VERDICT_FAILED))
+                return RUN_FAILED;
             else if (BASE_UNLIKELY(verdict == VERDICT_MISMATCH))
                 break;
         }

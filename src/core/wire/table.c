@@ -5,7 +5,8 @@
 
 extern const struct comm_env env_posix;
 extern const struct boot_class boot_unix;
-extern const struct wire_class wire_local, wire_shm;
+extern const struct wire_class wire_local;
+extern const struct wire_class wire_shm;
 
 const struct wire_backend wire_backends[] = {
     {.name = "local", .wire = &wire_local, .fixed_order = 1},

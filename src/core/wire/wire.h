@@ -108,7 +108,8 @@ enum wire_event_kind {
     WIRE_EVENT_ANNOUNCED =
         2, /* a message or a note: flags' kind in `result`, peer, key, tag, bytes; a note's bytes at `note` until the next advance */
     WIRE_EVENT_DOWN = 3, /* from poll alone: the wire's peer is dead or cannot be reached; peer is the WORLD rank of the wire, result a
-                            comm_result: PEER, or CLOSED if it closed its wire in good order */
+                            comm_result: PEER, or CLOSED if it closed its wire in good order; bytes: 0, or for how many nanoseconds it was
+                            silent while its process lived */
 };
 struct wire_event {
     uint32_t kind;
@@ -182,6 +183,9 @@ enum wire_leave {
     WIRE_CLOSE = 2, /* the last call on a channel: its memory goes back once all members have left */
 };
 
+/* Peers are looked after in ticks: poll is called once in the shorter of WIRE_TICK_NS and peer_timeout_ns / WIRE_TICKS, or oftener. */
+enum { WIRE_TICK_NS = 1000000000, WIRE_TICKS = 24 };
+
 struct wire_config {
     const struct comm_env *env;
     const struct base_log *log;
@@ -190,7 +194,8 @@ struct wire_config {
     struct wire_boot *boot; /* how the ranks meet; NULL for `local` */
     int32_t rank, ranks;    /* of the world; rank -1: all of them are in this process */
     int64_t deadline;
-    char *error_text; /* where open says why it failed */
+    int64_t peer_timeout_ns; /* equal on all ranks: a live process that is silent for so long is told down; 0: 30 s */
+    char *error_text;        /* where open says why it failed */
     size_t error_text_bytes;
 };
 
@@ -216,8 +221,8 @@ struct wire_class {
     uint32_t (*advance)(struct wire_channel *channel, struct wire_event *events, uint32_t max);
     /* What was exposed, released or retired since the last flush is made known to members that sleep: one fence for the lot. */
     void (*flush)(struct wire_channel *channel);
-    /* Of the whole wire: peers that died; descriptors' readiness is taken away. May cost a system call: for the watcher and after a sleep,
-       not for every pass. */
+    /* Of the whole wire: peers that died or stand still; descriptors' readiness is taken away. May cost a system call, and its being called
+       is what peers see of this rank's life: for the watcher, once in every tick, not for every pass. */
     uint32_t (*poll)(struct wire *wire, struct wire_event *events, uint32_t max);
     /* on: publish that this engine is about to sleep, with a full fence, so that whoever publishes after rings the bell; the caller looks
        once more before it sleeps. *deadline is lowered when the wire must be polled by then. off: awake again. */

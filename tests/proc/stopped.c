@@ -1,0 +1,237 @@
+/*
+ * Stopped, late and gone are told apart: a process that stands still and comes back in time, one that does not, one whose application is
+ * busy, one that closed in good order. The times are those of COMM_PEER_TIMEOUT=2s; the default is 30 s, the proportions are the same.
+ */
+#define _GNU_SOURCE
+#include "proc/proc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PEER_TIMEOUT_S = 2 };
+#define TOLD (INT64_C(1) << 40) /* the stage of a rank that told a failure */
+
+/* ------------------------------------------------------------------------------------------------------------ what the ranks say */
+static void listen_to_ranks(char *path)
+{
+    int file = mkstemp(path);
+    CHECK(file >= 0);
+    fflush(NULL);
+    EQUAL(dup2(file, STDERR_FILENO), STDERR_FILENO);
+    close(file);
+}
+
+static char *heard(const char *path)
+{
+    static char text[1 << 16];
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    text[fread(text, 1, sizeof text - 1, file)] = 0;
+    fclose(file);
+    return text;
+}
+
+static void give_timeout(struct proc *proc)
+{
+    proc->options = "peer_timeout=2s";
+    unsetenv("COMM_PEER_TIMEOUT");
+    unsetenv("COMM_LOG");
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the ranks */
+/* Sums until *go says how many, or until something fails. */
+static void sum_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    static float in[20000], out[20000];
+    struct proc_page *page = &proc->page[rank];
+    for (int64_t i = 0; atomic_load(proc->go) == 0 || i < atomic_load(proc->go); i++) {
+        struct comm_request request;
+        for (size_t k = 0; k < 20000; k += 997)
+            in[k] = (float)(rank + 1) + (float)(i % 50);
+        enum comm_result result = comm_allreduce(world, in, out, i % 3 ? 5 : 20000, COMM_F32, COMM_SUM, &request);
+        if (result == COMM_OK)
+            result = comm_wait(request, RIG_PATIENCE);
+        if (result != COMM_OK) {
+            proc_tell_failure(page, world, result);
+            break;
+        }
+        float want = (float)(proc->ranks * (proc->ranks + 1) / 2) + (float)(proc->ranks * (i % 50));
+        CHECK(out[0] == want && (i % 3 || out[997 * 20] == want));
+        atomic_store(&page->stage, i + 1);
+    }
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+static void check_told(struct proc *proc, int32_t r, int32_t victim)
+{
+    struct proc_page *page = &proc->page[r];
+    if (page->result != COMM_ERR_PEER || page->rank != victim || !strstr(page->text, "heartbeat"))
+        rig_die(__FILE__, __LINE__, "rank %d was told %s of rank %d: %s", r, comm_result_name((enum comm_result)page->result), page->rank,
+                page->text);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ stopped */
+RIG_TEST(stopped_comes_back)
+{
+    char path[] = "/tmp/comm-stopped-XXXXXX", *said;
+    struct proc proc = {0};
+    proc_needs_shm();
+    give_timeout(&proc);
+    int keep = dup(STDERR_FILENO);
+    listen_to_ranks(path);
+    proc_start(&proc, 3, sum_on);
+    dup2(keep, STDERR_FILENO);
+    proc_await(&proc, 2, 50);
+    kill(proc.pid[2], SIGSTOP);
+    rig_nap(RIG_S);
+    int64_t stopped = atomic_load(&proc.page[2].stage);
+    kill(proc.pid[2], SIGCONT);
+    proc_await(&proc, 2, stopped + 50);
+    int64_t most = 0;
+    for (int32_t r = 0; r < 3; r++)
+        most = proc.page[r].stage > most ? proc.page[r].stage : most;
+    atomic_store(proc.go, most + 5000); /* they are one sum apart at most, so all end with the same */
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    said = heard(path);
+    unlink(path);
+    CHECK(strstr(said, "rank 0: rank 2 is stopped or starved: no heartbeat for 0."));
+    CHECK(strstr(said, "rank 1: rank 2 is stopped or starved: no heartbeat for 0."));
+    CHECK(strstr(said, "its process is alive"));
+    CHECK(strstr(said, "rank 2 is back after "));
+    CHECK(!strstr(said, "rank 2: rank")); /* it does not hold its own silence against the others */
+}
+
+static void stop_for_good(int32_t victim, bool comes_back)
+{
+    struct proc proc = {0};
+    rig_note("rank %d stopped, and %s", victim, comes_back ? "too late back" : "not back");
+    give_timeout(&proc);
+    proc_start(&proc, 3, sum_on);
+    proc_await(&proc, victim, 50);
+    int64_t since = rig_now();
+    kill(proc.pid[victim], SIGSTOP);
+    for (int32_t r = 0; r < 3; r++) {
+        if (r == victim)
+            continue;
+        proc_await(&proc, r, TOLD);
+        check_told(&proc, r, victim);
+        CHECK(proc.page[r].time - since >= PEER_TIMEOUT_S * RIG_S * 9 / 10);
+        CHECK(proc.page[r].time - since <= 2 * PEER_TIMEOUT_S * RIG_S);
+    }
+    kill(proc.pid[victim], comes_back ? SIGCONT : SIGKILL);
+    proc_finish(&proc, comes_back ? -1 : victim, RIG_PATIENCE);
+    if (comes_back)
+        check_told(&proc, victim, victim);
+}
+
+RIG_TEST(stopped_for_good)
+{
+    proc_needs_shm();
+    stop_for_good(2, false);
+    stop_for_good(0, true);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ late */
+static void busy_in_rank_1(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    struct comm_request request;
+    int32_t in = rank, out = 0;
+    volatile double x = 1;
+    for (int64_t end = rig_now() + 2 * PEER_TIMEOUT_S * RIG_S; rank == 1 && rig_now() < end;)
+        x = x * 1.000001;
+    MUST(comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &request));
+    MUST(comm_wait(request, RIG_PATIENCE));
+    EQUAL(out, proc->ranks * (proc->ranks - 1) / 2);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(busy_is_not_stopped)
+{
+    struct proc proc = {0};
+    proc_needs_shm();
+    give_timeout(&proc);
+    proc_start(&proc, 3, busy_in_rank_1);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ closed */
+static void wait_for_closed(struct proc *proc, struct proc_page *page, struct comm_communicator *world)
+{
+    struct comm_request sum, receive;
+    int32_t in = 1, out = 0, got = 0, early = 0;
+    MUST(comm_recv(world, &got, 1, COMM_I32, 1, 7, NULL, &receive));
+    rig_nap((PEER_TIMEOUT_S + 1) * RIG_S); /* rank 1 is gone for longer than a silent one may be */
+    struct comm_error error = {.size = sizeof error};
+    MUST(comm_error_detail(world, &error));
+    EQUAL(error.result, COMM_OK);
+    IS(comm_wait(receive, RIG_PATIENCE), COMM_ERR_CLOSED); /* it ends alone */
+    MUST(comm_recv(world, &early, 1, COMM_I32, 1, 6, NULL, &receive));
+    MUST(comm_wait(receive, RIG_PATIENCE)); /* what it sent before is still here */
+    EQUAL(early, 66);
+    int64_t since = rig_now();
+    enum comm_result result = comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &sum);
+    proc_tell_failure(page, world, result == COMM_OK ? comm_wait(sum, RIG_PATIENCE) : result);
+    CHECK(page->time - since < 2 * RIG_S);
+    (void)proc;
+}
+
+static void close_in_rank_1(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    struct comm_request request;
+    int32_t word = 66;
+    MUST(comm_barrier(world, &request));
+    MUST(comm_wait(request, RIG_PATIENCE));
+    for (int32_t r = 0; rank == 1 && r < proc->ranks; r += 2)
+        MUST(comm_send(world, &word, 1, COMM_I32, r, 6, NULL));
+    if (rank != 1)
+        wait_for_closed(proc, &proc->page[rank], world);
+    MUST(comm_close(world, RIG_PATIENCE));
+    while (rank == 1 && atomic_load(proc->go) == 0)
+        rig_nap(RIG_MS);
+}
+
+/* Its process ends at once, or lives on without the library. */
+static void close_early(bool ends)
+{
+    struct proc proc = {0};
+    rig_note("rank 1 closes, and its process %s", ends ? "ends" : "lives on");
+    give_timeout(&proc);
+    proc_start(&proc, 3, close_in_rank_1);
+    atomic_store(proc.go, ends);
+    for (int32_t r = 0; r < 3; r += 2)
+        proc_await(&proc, r, TOLD);
+    atomic_store(proc.go, 1);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    for (int32_t r = 0; r < 3; r += 2) {
+        struct proc_page *page = &proc.page[r];
+        if (page->result != COMM_ERR_CLOSED || page->rank != 1 || !strstr(page->text, "rank 1 closed after its call 1"))
+            rig_die(__FILE__, __LINE__, "rank %d was told %s: %s", r, comm_result_name((enum comm_result)page->result), page->text);
+    }
+}
+
+RIG_TEST(closed_is_not_dead)
+{
+    proc_needs_shm();
+    close_early(true);
+    close_early(false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stopped_comes_back),
+        cmocka_unit_test(stopped_for_good),
+        cmocka_unit_test(busy_is_not_stopped),
+        cmocka_unit_test(closed_is_not_dead),
+    };
+    return cmocka_run_group_tests_name("proc_stopped", tests, NULL, NULL);
+}
