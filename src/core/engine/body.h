@@ -351,7 +351,7 @@ static inline int64_t body_now(const struct body *b)
 
 static inline bool body_idle(const struct body *b)
 {
-    return b->line.done + 1 == b->line.next && !b->talk_pending && !b->proposal.result;
+    return b->line.done + 1 == b->line.next && !b->talk_pending && !b->talk_markers && !b->proposal.result;
 }
 
 #endif
