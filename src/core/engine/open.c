@@ -37,7 +37,7 @@ static enum comm_result complain(struct opening *o, enum comm_result result)
     if (o->config.error_text && o->config.error_text_bytes)
         base_copy_text(o->config.error_text, o->config.error_text_bytes, o->text);
     if (o->log.env)
-        base_log(&o->log, LOG_ERROR, "open: %s: %s", comm_result_name(result), o->text[0] ? o->text : comm_result_text(result));
+        base_log(&o->log, LOG_ERROR, "open: %s: %s", base_result_name(result), o->text[0] ? o->text : base_result_text(result));
     return result;
 }
 
@@ -61,7 +61,7 @@ static enum comm_result copy_config(struct opening *o, const struct comm_config 
     }
     memcpy(&o->config, given, size < sizeof o->config ? size : sizeof o->config);
     if (!tail_is_zero(given, sizeof o->config, size)) {
-        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", comm_version());
+        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", BASE_VERSION);
         return COMM_ERR_UNSUPPORTED;
     }
     return COMM_OK;
