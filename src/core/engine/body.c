@@ -10,11 +10,11 @@ struct body *body_lock(struct comm_communicator *c, enum comm_result *why)
     *why = engine_alive(c);
     if (*why != COMM_OK)
         return NULL;
-    base_lock(&c->lock, c->env);
+    base_home_lock(&c->lock, c->env);
     struct body *b = atomic_load_explicit(&c->body, memory_order_relaxed);
     if (b && !b->closing)
         return b;
-    base_unlock(&c->lock, c->env);
+    base_home_unlock(&c->lock, c->env);
     *why = COMM_ERR_CLOSED;
     return NULL;
 }
@@ -161,9 +161,9 @@ void body_destroy(struct body *b)
     struct world *world = b->world;
 
     if (b->face) { /* nobody finds it any more: the watcher may look at one whose opening failed */
-        base_lock(&b->face->lock, env);
+        base_home_lock(&b->face->lock, env);
         atomic_store_explicit(&b->face->body, NULL, memory_order_release);
-        base_unlock(&b->face->lock, env);
+        base_home_unlock(&b->face->lock, env);
     }
     if (b->index < ENGINE_COMMUNICATORS) {
         if (b->is_active)
