@@ -150,14 +150,15 @@ static void clock_agrees_between_threads(void **state)
 static void clock_cost(void **state)
 {
     enum { CALLS = 2000000 };
-    int64_t sum = 0, begin = kernel_now();
+    int64_t begin = kernel_now();
+    uint64_t sum = 0; /* it wraps */
 
     (void)state;
     for (int i = 0; i < CALLS; i++)
-        sum += env->now(env);
+        sum += (uint64_t)env->now(env);
     int64_t middle = kernel_now();
     for (int i = 0; i < CALLS; i++)
-        sum += kernel_now();
+        sum += (uint64_t)kernel_now();
     int64_t end = kernel_now();
     print_message("now: %.1f ns, clock_gettime: %.1f ns\n", (double)(middle - begin) / CALLS, (double)(end - middle) / CALLS);
     assert_true(sum != 0);

@@ -12,6 +12,8 @@
 
 #include <malloc.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 enum { RANKS_MOST = 67 };
@@ -41,6 +43,13 @@ static void prove_row(const struct algo_row *row, int32_t size)
     }
 }
 
+/* COMM_TEST_QUICK, for builds that are slow: all small teams, then those at the edges of groups and of their powers. */
+static bool leave_out(int32_t size)
+{
+    const char *quick = getenv("COMM_TEST_QUICK");
+    return quick && *quick && strcmp(quick, "0") != 0 && size > 10 && size != 16 && size != 17 && size != 33;
+}
+
 static void every_row_is_right_for_every_team(void **state)
 {
     (void)state;
@@ -49,7 +58,8 @@ static void every_row_is_right_for_every_team(void **state)
         struct timespec from, to;
         clock_gettime(CLOCK_MONOTONIC, &from);
         for (int32_t size = row->ranks_min; size <= RANKS_MOST && size <= row->ranks_max; size++)
-            prove_row(row, size);
+            if (!leave_out(size))
+                prove_row(row, size);
         clock_gettime(CLOCK_MONOTONIC, &to);
         print_message("%s/%s: %.2f s\n", collective_name(row->collective), row->name,
                       (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9);

@@ -8,7 +8,7 @@
 
 uint16_t tree_scratch(int32_t size)
 {
-    return size > ALGO_GROUP ? (uint16_t)((size + ALGO_GROUP - 1) / ALGO_GROUP) : 0;
+    return (uint16_t)(size > ALGO_GROUP ? (size + ALGO_GROUP - 1) / ALGO_GROUP : 0);
 }
 
 static void tree_view(struct build *b, const struct tree *tree, int32_t first, int32_t count, uint32_t slot)

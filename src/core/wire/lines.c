@@ -138,6 +138,7 @@ static void gather(char *to, const struct wire_expose *e)
 {
     for (uint32_t i = 0; i < e->nspans; i++) {
         if (e->spans[i].bytes)
+            if (e->spans[i].bytes != 0) /* an empty span need not point anywhere */
             memcpy(to, e->spans[i].at, e->spans[i].bytes);
         to += e->spans[i].bytes;
     }
@@ -181,7 +182,7 @@ static inline void copy_inline(unsigned char *to, const unsigned char *from, siz
 {
     if (bytes == sizeof(uint64_t))
         memcpy(to, from, sizeof(uint64_t));
-    else
+    else if (bytes != 0) /* a barrier's empty span points nowhere, which memcpy does not allow */
         memcpy(to, from, bytes);
 }
 
