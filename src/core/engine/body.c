@@ -84,7 +84,9 @@ enum comm_result body_connect(struct body *b, const void *offers)
         b->channel = NULL; /* an error of join ends the channel */
         return r;
     }
+    base_lock(&b->face->lock, b->face->env); /* passes already come by this face: what they find is whole */
     atomic_store_explicit(&b->face->body, b, memory_order_release);
+    base_unlock(&b->face->lock, b->face->env);
     engine_note_timeout(b->engine, b->timeout_ns);
     return COMM_OK;
 }
