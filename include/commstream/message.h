@@ -1,7 +1,8 @@
 /*
  * Messages between two ranks. They stand beside the queue of collectives: each starts at once, is matched in order per (peer, tag), and
- * completes on its own, so that an unanswered receive holds back nothing but later messages of its pair. Any thread may call; where several
- * send to one peer with one tag, their order is the order of their calls. A rank may send to itself. May change until 0.1.
+ * completes on its own, so that an unanswered receive holds back nothing but what would use its memory. What is held back, by that or by a
+ * queue wait, holds back later messages of its pair and direction. Any thread may call; where several send to one peer with one tag, their
+ * order is the order of their calls. A rank may send to itself. May change until 0.1.
  */
 #ifndef COMMSTREAM_MESSAGE_H
 #define COMMSTREAM_MESSAGE_H
@@ -20,7 +21,8 @@ extern "C" {
 #define COMM_ANY_TAG UINT32_MAX
 /*
  * Sends n elements of buf to rank `peer` of c under `tag`. Complete when buf may be reused, which says nothing of the receiver. buf is read
- * by the library until then. ARGUMENT: no such rank, or COMM_ANY_TAG. MPI_Isend, ncclSend.
+ * by the library until then. A send that is still not taken at its deadline fails c with TIMEOUT. ARGUMENT: no such rank, or COMM_ANY_TAG.
+ * MPI_Isend, ncclSend.
  */
 COMM_MUST enum comm_result comm_send(struct comm_communicator *c, const void *buf, size_t n, enum comm_type type, int32_t peer,
                                      uint32_t tag, struct comm_request *req);

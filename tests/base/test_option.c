@@ -54,7 +54,7 @@ static void defaults(void **state)
     assert_int_equal(options.spin_ns, 50000);
     assert_int_equal(options.yield_ns, 100000);
     assert_int_equal(options.chunk, 0);
-    assert_int_equal(options.minimal + options.isa + options.check, 0);
+    assert_int_equal(options.minimal + options.isa, 0);
     assert_int_equal(options.cpus, 0);
     assert_int_equal(base_option_source(&options, "window"), OPTION_FROM_DEFAULT);
 }
@@ -77,7 +77,7 @@ static void environment_wins_over_program(void **state)
 static void every_type_is_read(void **state)
 {
     (void)state;
-    assert_true(READ("open_timeout=5,operation_timeout=1.5m,spin=0,yield=250ns,chunk=16K,minimal=on,cpus=3,isa=avx2,check=calls", NULL));
+    assert_true(READ("open_timeout=5,operation_timeout=1.5m,spin=0,yield=250ns,chunk=16K,minimal=on,cpus=3,isa=avx2", NULL));
     assert_int_equal(options.open_timeout_ns, INT64_C(5000000000));
     assert_int_equal(options.operation_timeout_ns, INT64_C(90000000000));
     assert_int_equal(options.spin_ns, 0);
@@ -86,7 +86,6 @@ static void every_type_is_read(void **state)
     assert_int_equal(options.minimal, 1);
     assert_int_equal(options.cpus, 3);
     assert_int_equal(options.isa, OPTION_ISA_AVX2);
-    assert_int_equal(options.check, OPTION_CHECK_CALLS);
     assert_true(READ("open_timeout=10ms,chunk=4096,minimal=false,", NULL));
     assert_int_equal(options.open_timeout_ns, 10000000);
     assert_true(READ("chunk=64KiB", NULL));
@@ -152,7 +151,7 @@ static void unknown_keys_are_told_the_known_ones(void **state)
     (void)state;
     refused("wnidow=8", NULL, NULL,
             "wnidow=8 in the options string: no such option; options are backend progress log window queue order algorithm open_timeout "
-            "operation_timeout peer_timeout isa spin yield check chunk minimal cpus");
+            "operation_timeout peer_timeout isa spin yield chunk minimal cpus");
 }
 
 static void every_offender_is_named(void **state)

@@ -16,8 +16,6 @@ struct maker {
     int32_t shut[MAKE_COMMS][MAKE_RANKS];                /* the opening of this rank's own gate */
     int32_t event[MAKE_RANKS][MAKE_EVENTS];              /* of the point it holds */
     bool gate[MAKE_RANKS][MAKE_EVENTS];                  /* hand-set and not yet opened */
-    /* What messages did to a buffer since work last stood between: two messages at one place are the program's own fault. */
-    enum make_use { UNUSED = 0, READ, WRITTEN } use[MAKE_COMMS][MAKE_RANKS][MAKE_BUFFERS];
     int32_t tag_last[MAKE_COMMS][MAKE_RANKS][MAKE_RANKS][3];
     struct make_action later[MAKE_STEPS * 2]; /* receives and openings, by step */
     int32_t laters;
@@ -154,15 +152,6 @@ static size_t pick_count(struct maker *m, enum make_verb verb, int32_t type, int
     }
 }
 
-/* Work that writes a buffer waits for the messages at it, and the next message waits for that work. */
-static void settle_use(enum make_use *use, const struct make_action *a, int32_t buffer)
-{
-    bool is_root = make_rank(a->comm, a->rank) == a->root;
-    bool idle = (a->verb == MAKE_REDUCE && !is_root) || (a->verb == MAKE_BROADCAST && is_root) || a->n == 0;
-    if (a->verb != MAKE_BARRIER && a->verb != MAKE_PLAN && a->out == buffer && !idle)
-        *use = UNUSED;
-}
-
 static void settle_work(struct maker *m, struct make_action *parts, int32_t count, int32_t first)
 {
     int32_t ready = m->p->step;
@@ -186,7 +175,6 @@ static void settle_work(struct maker *m, struct make_action *parts, int32_t coun
         for (int32_t b = 0; b < MAKE_BUFFERS; b++) {
             if (a->verb == MAKE_PLAN || (a->verb != MAKE_BARRIER && (b == a->in || b == a->out)))
                 m->buffer[a->comm][a->rank][b] = ready;
-            settle_use(&m->use[a->comm][a->rank][b], a, b);
         }
     }
 }
@@ -313,10 +301,6 @@ static void make_buffer_message(struct maker *m)
     int32_t ready = larger(larger(leave, enter), p->step);
     if (from == to || !may_hold(m, comm, to, enter) || !may_hold(m, comm, from, leave))
         return;
-    if (m->use[comm][from][a] == WRITTEN || m->use[comm][to][b] != UNUSED)
-        return;
-    m->use[comm][from][a] = READ;
-    m->use[comm][to][b] = WRITTEN;
     size_t unit = oracle_type_bytes(make_type(a)), n = pick_count(m, MAKE_SEND, type, 1);
     struct make_action send = {
         .verb = MAKE_SEND, .rank = from, .comm = comm, .peer = make_rank(comm, to), .message = -1, .in = a, .n = n, .tag = 500};

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -454,6 +455,14 @@ static void many_small(struct proc *proc, int32_t rank, struct comm_communicator
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
+/* Of all children that have ended. */
+static int64_t processor_time(void)
+{
+    struct rusage use;
+    EQUAL(getrusage(RUSAGE_CHILDREN, &use), 0);
+    return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * RIG_S + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1000;
+}
+
 RIG_TEST(processes_more_ranks_than_processors)
 {
     cpu_set_t all, two;
@@ -466,10 +475,14 @@ RIG_TEST(processes_more_ranks_than_processors)
             CPU_SET(cpu, &two);
     }
     EQUAL(sched_setaffinity(0, sizeof two, &two), 0);
+    int64_t used = processor_time();
     proc_start(&proc, 8, many_small);
     proc_finish(&proc, -1, 60 * RIG_S);
-    fprintf(stderr, "    8 ranks on %d processors: %.1f us each\n", CPU_COUNT(&two), (double)proc.page[0].time / 1990e3);
-    CHECK(proc.page[0].time < 5 * RIG_S);
+    used = processor_time() - used;
+    fprintf(stderr, "    8 ranks on %d processors: %.1f us each, %lld ms of processor time\n", CPU_COUNT(&two),
+            (double)proc.page[0].time / 1990e3, (long long)(used / RIG_MS));
+    /* Where others compute all the time, who yields waits for their turn; but then these ranks have computed little themselves. */
+    CHECK(proc.page[0].time < 5 * RIG_S || (used < 4 * RIG_S && proc.page[0].time < 40 * RIG_S));
 }
 
 int main(void)

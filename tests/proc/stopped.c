@@ -96,6 +96,7 @@ RIG_TEST(stopped_comes_back)
     int64_t stopped = atomic_load(&proc.page[2].stage);
     kill(proc.pid[2], SIGCONT);
     proc_await(&proc, 2, stopped + 50);
+    rig_nap(RIG_S / 2); /* so that the others have looked */
     int64_t most = 0;
     for (int32_t r = 0; r < 3; r++)
         most = proc.page[r].stage > most ? proc.page[r].stage : most;
@@ -140,6 +141,33 @@ RIG_TEST(stopped_for_good)
     stop_for_good(0, true);
 }
 
+/* As when a virtual machine is paused: nobody saw anybody's silence, so nobody is given up. */
+RIG_TEST(stopped_all_at_once)
+{
+    struct proc proc = {0};
+    proc_needs_shm();
+    give_timeout(&proc);
+    proc_start(&proc, 3, sum_on);
+    for (int32_t r = 0; r < 3; r++)
+        proc_await(&proc, r, 50);
+    for (int32_t r = 0; r < 3; r++)
+        kill(proc.pid[r], SIGSTOP);
+    rig_nap((PEER_TIMEOUT_S + 1) * RIG_S);
+    for (int32_t r = 0; r < 3; r++) {
+        kill(proc.pid[r], SIGCONT);
+        rig_nap(RIG_S / 10);
+    }
+    rig_nap(RIG_S / 2);
+    int64_t most = 0;
+    for (int32_t r = 0; r < 3; r++)
+        most = proc.page[r].stage > most ? proc.page[r].stage : most;
+    CHECK(most < TOLD);
+    atomic_store(proc.go, most + 5000);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    for (int32_t r = 0; r < 3; r++)
+        EQUAL(atomic_load(&proc.page[r].stage), most + 5000);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ late */
 static void busy_in_rank_1(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
@@ -177,10 +205,9 @@ static void wait_for_closed(struct proc *proc, struct proc_page *page, struct co
     MUST(comm_recv(world, &early, 1, COMM_I32, 1, 6, NULL, &receive));
     MUST(comm_wait(receive, RIG_PATIENCE)); /* what it sent before is still here */
     EQUAL(early, 66);
-    /* Both have looked, before the call of either fails the communicator of both. */
-    atomic_fetch_add(&page->stage, 1);
-    for (int64_t end = rig_now() + RIG_PATIENCE; rig_now() < end && !(proc->page[0].stage && proc->page[2].stage);)
-        rig_nap(RIG_MS);
+    atomic_store(&page->stage, 1);
+    while (atomic_load(&proc->page[0].stage) == 0 || atomic_load(&proc->page[2].stage) == 0)
+        rig_nap(RIG_MS); /* the first one's failure is all ranks' */
     int64_t since = rig_now();
     enum comm_result result = comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &sum);
     proc_tell_failure(page, world, result == COMM_OK ? comm_wait(sum, RIG_PATIENCE) : result);
@@ -231,10 +258,8 @@ RIG_TEST(closed_is_not_dead)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopped_comes_back),
-        cmocka_unit_test(stopped_for_good),
-        cmocka_unit_test(busy_is_not_stopped),
-        cmocka_unit_test(closed_is_not_dead),
+        cmocka_unit_test(stopped_comes_back),  cmocka_unit_test(stopped_for_good),   cmocka_unit_test(stopped_all_at_once),
+        cmocka_unit_test(busy_is_not_stopped), cmocka_unit_test(closed_is_not_dead),
     };
     return cmocka_run_group_tests_name("proc_stopped", tests, NULL, NULL);
 }

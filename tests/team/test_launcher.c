@@ -95,6 +95,8 @@ static void open_mpi(void **state)
     (void)state;
     assert_int_equal(FIND(OMPI("2", "3", "2", "3"), "PMIX_NAMESPACE", "prterun-a-5@1", "OMPI_MCA_ess_base_jobid", "9"), COMM_OK);
     is_launch("open-mpi", 2, 3, 2, "open-mpi:prterun-a-5@1");
+    assert_int_equal(FIND(OMPI("2", "3", "2", "3"), "PMIX_NAMESPACE", "7", "OMPI_MCA_orte_precondition_transports", "a6-6f"), COMM_OK);
+    is_launch("open-mpi", 2, 3, 2, "open-mpi:7:a6-6f");
     assert_int_equal(FIND(OMPI("2", "3", "1", "3"), "OMPI_MCA_ess_base_jobid", "99"), COMM_OK);
     is_launch("open-mpi", 2, 3, 1, "open-mpi:99");
     assert_int_equal(FIND(OMPI("0", "3", "0", "3"), "OMPI_MCA_orte_hnp_uri", "77.0;tcp://h:1"), COMM_OK);

@@ -162,6 +162,81 @@ static void failures_are_named(void **state)
     expect("$R -n 2 sh -c 'echo before; kill -9 $$' | sort", 0, "[0] before\n[1] before\n", NULL);
 }
 
+/* The process of a rank that has printed "ready PID", from comm-run's tagged output. */
+static pid_t ready_rank(FILE *out, int rank, int ranks)
+{
+    char tag[16];
+
+    snprintf(tag, sizeof tag, "[%d] ready ", rank);
+    for (double end = seconds_now() + 20; seconds_now() < end; usleep(10000)) {
+        char text[1024] = {0}, *at = text;
+        int count = 0;
+        if (pread(fileno(out), text, sizeof text - 1, 0) < 0)
+            break;
+        while ((at = strstr(at, "ready ")) && strchr(at, '\n')) {
+            count++;
+            at++;
+        }
+        if (count == ranks && (at = strstr(text, tag)))
+            return (pid_t)strtol(at + strlen(tag), NULL, 10);
+    }
+    fail_msg("the ranks are not ready");
+    return -1;
+}
+
+/* A job that communicates: what is killed is named by comm-run first, and by every survivor in the library's words. */
+static void survivors_name_the_dead(void **state)
+{
+    FILE *out, *err;
+    pid_t pid = launch("exec $R -n 4 --backend shm " CRASH_SURVIVOR, &out, &err);
+    pid_t victim = ready_rank(out, 2, 4);
+    double begin = seconds_now();
+
+    (void)state;
+    assert_int_equal(kill(victim, SIGKILL), 0);
+    struct result r = finish(pid, out, err, begin);
+    const char *report = strstr(r.err, "comm-run: ");
+    if (r.status != 128 + SIGKILL || r.seconds > 3 || !report ||
+        strncmp(report, "comm-run: rank 2 was killed by signal 9 (Killed)\n",
+                strlen("comm-run: rank 2 was killed by signal 9 (Killed)\n")) != 0)
+        fail_msg("status %d after %.2f s\nout: %s\nerr: %s", r.status, r.seconds, r.out, r.err);
+    for (int rank = 0; rank < 4; rank++) {
+        char want[128];
+        snprintf(want, sizeof want, "[%d] survivor %d: COMM_ERR_PEER rank=2 comm=world ", rank, rank);
+        const char *line = strstr(r.err, want);
+        if ((rank == 2) != !line || (line && !strstr(line, "op=allreduce: rank 2 died; found by rank ")))
+            fail_msg("rank %d, expected: %s\nerr: %s", rank, want, r.err);
+    }
+    forget(&r);
+}
+
+/* One line of a rank says what was chosen, why, and where the options that decided came from. */
+static void the_choice_is_told(void **state)
+{
+    static const struct {
+        const char *script, *want[3];
+    } cases[] = {
+        {"COMM_LOG=info $R -n 2 " LIMITS,
+         {"open: ranks=2 backend=shm (auto: several ranks of one host) launcher=comm-run ", "progress=", "options: COMM_LOG=info\n"}},
+        {"COMM_LOG=info COMM_PROGRESS=caller COMM_WINDOW=8 $R -n 2 --backend shm " LIMITS,
+         {"backend=shm (asked for by the environment)", "progress=caller (asked for by the environment)",
+          "options: COMM_BACKEND=shm COMM_PROGRESS=caller COMM_LOG=info COMM_WINDOW=8\n"}},
+        {"COMM_LOG=info COBRE_COMM_BACKEND=local " LIMITS,
+         {"backend=local (asked for by the environment) launcher=none ", "progress=caller (auto: one rank)",
+          "options: COBRE_COMM_BACKEND=local COMM_LOG=info\n"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct result r = shell(cases[i].script);
+        for (int k = 0; k < 3; k++)
+            if (r.status != 0 || !strstr(r.err, cases[i].want[k]))
+                fail_msg("%s\nstatus %d, expected: %s\nerr: %s", cases[i].script, r.status, cases[i].want[k], r.err);
+        forget(&r);
+    }
+    expect(LIMITS " > /dev/null", 0, "", ""); /* and nobody who did not ask */
+}
+
 static void a_program_that_is_not_there(void **state)
 {
     struct result r = shell("$R -n 3 /no/such/program");
@@ -406,6 +481,8 @@ int main(void)
         cmocka_unit_test(slow_readers_lose_nothing),
         cmocka_unit_test(a_closed_reader_ends_the_ranks),
         cmocka_unit_test(failures_are_named),
+        cmocka_unit_test(survivors_name_the_dead),
+        cmocka_unit_test(the_choice_is_told),
         cmocka_unit_test(a_program_that_is_not_there),
         cmocka_unit_test(others_may_end_by_themselves),
         cmocka_unit_test(others_are_ended_after_the_grace),

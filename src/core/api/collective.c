@@ -13,7 +13,8 @@ static enum comm_result begin(struct api_check *check, struct comm_communicator 
     return r;
 }
 
-/* Everything that can be wrong with an allreduce in one look: its bytes, or 0 when the checks that can explain must decide (also n == 0). */
+/* Everything that can be wrong with an allreduce in one look: its bytes, or 0 when the checks that can explain must decide (also n == 0).
+ */
 static inline size_t api_sound(const struct comm_communicator *c, const void *in, const void *out, size_t n, size_t element, bool in_place)
 {
     size_t bytes = n * element;
@@ -90,7 +91,8 @@ enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, voi
     size_t sound = api_sound(c, in_place ? out : in, out, n, data_pair_bytes(type, op), in_place);
 
     if (BASE_LIKELY(sound)) {
-        struct engine_call call = {.collective = COLLECTIVE_ALLREDUCE, .type = type, .op = op, .in = in_place ? out : in, .out = out, .n = n};
+        struct engine_call call = {
+            .collective = COLLECTIVE_ALLREDUCE, .type = type, .op = op, .in = in_place ? out : in, .out = out, .n = n};
         call.read = (struct timeline_hull){(uintptr_t)call.in, (uintptr_t)call.in + sound};
         call.write = (struct timeline_hull){(uintptr_t)out, (uintptr_t)out + sound};
         return engine_issue(c, &call, req);

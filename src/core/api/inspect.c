@@ -3,38 +3,23 @@
 
 #include "base/format.h"
 #include "base/option.h"
+#include "base/result.h"
 
 #include <string.h>
 
 uint32_t comm_version(void)
 {
-    return 0u << 16 | 1u << 8 | 0u;
+    return BASE_VERSION;
 }
 
 const char *comm_result_name(enum comm_result result)
 {
-    switch (result) {
-#define RESULT_NAME(name, value, text)                                                                                                     \
-    case COMM_##name:                                                                                                                      \
-        return "COMM_" #name;
-        COMM_RESULTS(RESULT_NAME)
-#undef RESULT_NAME
-    default:
-        return "COMM_?";
-    }
+    return base_result_name(result);
 }
 
 const char *comm_result_text(enum comm_result result)
 {
-    switch (result) {
-#define RESULT_TEXT(name, value, text)                                                                                                     \
-    case COMM_##name:                                                                                                                      \
-        return text;
-        COMM_RESULTS(RESULT_TEXT)
-#undef RESULT_TEXT
-    default:
-        return "no such result";
-    }
+    return base_result_text(result);
 }
 
 enum comm_result comm_error_detail(struct comm_communicator *c, struct comm_error *error)

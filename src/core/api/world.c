@@ -125,7 +125,7 @@ static enum comm_result copy_options(struct comm_options *to, const struct comm_
     for (size_t i = sizeof *to; i < from->size; i++)
         if (((const unsigned char *)from)[i])
             return COMM_ERR_UNSUPPORTED;
-    return to->stream ? COMM_ERR_UNSUPPORTED : COMM_OK;
+    return to->stream || to->priority || to->options ? COMM_ERR_UNSUPPORTED : COMM_OK;
 }
 
 enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
@@ -141,14 +141,14 @@ enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options
     }
     r = copy_options(&copy, options);
     if (r == COMM_ERR_UNSUPPORTED)
-        return engine_refuse(c, COLLECTIVE_DUP, r, req, "dup: options.stream, or fields that this library does not know, are set");
+        return engine_refuse(
+            c, COLLECTIVE_DUP, r, req,
+            "dup: options.stream, .priority and .options are not built yet, or a field that this library does not know is set");
     if (r != COMM_OK || !out || copy.operation_timeout_ns < 0)
         return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_ARGUMENT, req,
                              "dup: out=%s options.size=%zu options.operation_timeout_ns=%lld; expected room for a "
                              "communicator, sizeof(struct comm_options), 0 or more",
                              out ? "set" : "NULL", options ? options->size : 0, (long long)copy.operation_timeout_ns);
-    if (copy.priority < -1 || copy.priority > 1)
-        return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_ARGUMENT, req, "dup: options.priority=%d; expected -1, 0 or 1", copy.priority);
     return engine_dup(c, &copy, out, req);
 }
 

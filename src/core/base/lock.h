@@ -1,7 +1,7 @@
 /*
- * One lock for the whole core, from C11 atomics and env's park. Taking it is one atomic exchange; leaving it is a plain store, so that a call that
- * locks and unlocks pays once. Price: a waiter that parks in the instant between that store and the look at `waiters` is not woken; it parks
- * for LOCK_PARK_NS at most and looks again. Every lock, relax and park is a scheduling point of the simulator.
+ * One lock for the whole core, from C11 atomics and env's park. Taking it is one atomic exchange; leaving it is a plain store, so that a
+ * call that locks and unlocks pays once. Price: a waiter that parks in the instant between that store and the look at `waiters` is not
+ * woken; it parks for LOCK_PARK_NS at most and looks again. Every lock, relax and park is a scheduling point of the simulator.
  *
  * Order of locks: communicator, device or MPI issue lock, engine. Nothing that blocks is called with one held.
  */

@@ -13,7 +13,6 @@
 enum option_progress { OPTION_PROGRESS_AUTO, OPTION_PROGRESS_CALLER, OPTION_PROGRESS_THREAD };
 enum option_order { OPTION_ORDER_DEFAULT, OPTION_ORDER_FIXED, OPTION_ORDER_FREE };
 enum option_isa { OPTION_ISA_AUTO, OPTION_ISA_SCALAR, OPTION_ISA_AVX2, OPTION_ISA_AVX512 };
-enum option_check { OPTION_CHECK_NONE, OPTION_CHECK_CALLS };
 
 enum option_source { OPTION_FROM_DEFAULT = 0, OPTION_FROM_PROGRAM = 1, OPTION_FROM_ENVIRONMENT = 2 };
 enum { OPTION_COUNT_MAX = 32 };
@@ -27,7 +26,7 @@ struct base_options {
     int32_t progress; /* enum option_progress, equal to enum comm_progress_mode */
     int32_t order;    /* enum option_order, equal to enum comm_order */
     int32_t log;      /* enum log_level; 0: silent */
-    int32_t isa, check;
+    int32_t isa;
     int32_t minimal; /* every limit at its minimum */
     char backend[16];
     char algorithm[256];

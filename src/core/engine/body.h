@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/option.h"
+#include "base/result.h"
 #include "message/message.h"
 #include "program/program.h"
 #include "team/team.h"
@@ -227,9 +228,10 @@ struct engine {
     _Atomic uint32_t baton; /* held by the one who sleeps on the bell */
     _Atomic uint32_t epoch; /* the others park on it */
     _Atomic uint32_t parked, waiters, asleep, armed, stopping, helper_parked, callbacks;
-    _Atomic uint32_t work;     /* the helper parks on it while nothing is to do */
-    _Atomic uint32_t patience; /* how much longer to yield before sleeping: learned from sleeps that were too short */
-    _Atomic int64_t tick_ns;   /* the watcher's */
+    _Atomic uint32_t work;       /* the helper parks on it while nothing is to do */
+    _Atomic uint32_t patience;   /* how much longer to yield before sleeping: learned from sleeps that were too short */
+    _Atomic int64_t sleep_until; /* yielding was seen to cost a slice: sleep instead until then */
+    _Atomic int64_t tick_ns;     /* the watcher's */
     struct env_thread watcher, helper;
     bool watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
     enum comm_notify_mode notify;
@@ -349,7 +351,7 @@ static inline int64_t body_now(const struct body *b)
 
 static inline bool body_idle(const struct body *b)
 {
-    return b->line.done + 1 == b->line.next && !b->talk_pending && !b->proposal.result;
+    return b->line.done + 1 == b->line.next && !b->talk_pending && !b->talk_markers && !b->proposal.result;
 }
 
 #endif

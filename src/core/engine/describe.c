@@ -23,7 +23,7 @@ enum comm_result engine_describe_backend(size_t index, struct comm_backend_info 
     const struct wire_backend *b = &wire_backends[index];
     base_copy_text(made.name, sizeof made.name, b->name);
     base_copy_text(made.missing, sizeof made.missing, b->missing);
-    base_format(made.version, sizeof made.version, "%u.%u.%u", comm_version() >> 16, comm_version() >> 8 & 255, comm_version() & 255);
+    base_format(made.version, sizeof made.version, "%u.%u.%u", BASE_VERSION >> 16, BASE_VERSION >> 8 & 255, BASE_VERSION & 255);
     made.available = b->wire != NULL;
     made.fixed_order = b->fixed_order;
     give(info, info->size, &made, sizeof made);
@@ -73,8 +73,8 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
     base_copy_text(made.launcher, sizeof made.launcher, b->world->launcher);
     base_copy_text(made.host, sizeof made.host, e->identity.host);
     base_copy_text(made.name, sizeof made.name, b->name);
-    base_format(made.library, sizeof made.library, "commstream %u.%u.%u, kernels %s", comm_version() >> 16, comm_version() >> 8 & 255,
-                comm_version() & 255, data_isa_name(e->isa));
+    base_format(made.library, sizeof made.library, "commstream %u.%u.%u, kernels %s", BASE_VERSION >> 16, BASE_VERSION >> 8 & 255,
+                BASE_VERSION & 255, data_isa_name(e->isa));
     body_unlock(b);
     give(info, info->size, &made, sizeof made);
     return COMM_OK;
@@ -211,7 +211,7 @@ static void record_text(const struct body *b, const struct record *k, bool first
                 first ? "" : ",", name[0] ? name : "wait", b->team.rank, b->name, (long long)(k->queued_ns / 1000),
                 (int)(k->queued_ns % 1000), (long long)((k->completed_ns - k->queued_ns) / 1000),
                 (int)((k->completed_ns - k->queued_ns) % 1000), (unsigned long long)k->sequence, (unsigned long long)k->bytes, k->algorithm,
-                comm_result_name((enum comm_result)k->result));
+                base_result_name((enum comm_result)k->result));
 }
 
 static int64_t write_records(const struct body *b, const struct record *records, uint64_t count, uint32_t room, int file)

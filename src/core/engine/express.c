@@ -183,6 +183,8 @@ bool express_wait(struct comm_request request)
                 env->relax(env, false);
         }
     }
+    if (ended && b->line.done + 1 != b->line.next)
+        body_settle(b); /* what stood behind it may start */
     base_unlock(&face->lock, face->env);
     return ended;
 }

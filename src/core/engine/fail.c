@@ -252,7 +252,7 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         break;
     case COMM_ERR_REFUSED:
         base_append(text, bytes, at, "rank %d refused call %llu (%s): %s", c->rank, (unsigned long long)c->number,
-                    comm_result_name((enum comm_result)c->code), comm_result_text((enum comm_result)c->code));
+                    base_result_name((enum comm_result)c->code), base_result_text((enum comm_result)c->code));
         break;
     case COMM_ERR_PEER:
         if (c->code)
@@ -278,10 +278,10 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         break;
     case COMM_ERR_DEPENDENCY:
         base_append(text, bytes, at, "rank %d waited for a point that failed: %s", c->rank,
-                    comm_result_text((enum comm_result)(int32_t)c->point));
+                    base_result_text((enum comm_result)(int32_t)c->point));
         break;
     default:
-        base_append(text, bytes, at, "%s on rank %d", comm_result_text((enum comm_result)c->result), c->rank);
+        base_append(text, bytes, at, "%s on rank %d", base_result_text((enum comm_result)c->result), c->rank);
     }
 }
 
@@ -297,8 +297,8 @@ void cause_describe(const struct body *b, const struct cause *c, struct comm_err
                                  .system_errno = c->system_errno,
                                  .sequence = c->number};
     base_copy_text(error->operation, sizeof error->operation, operation);
-    base_copy_text(error->cause, sizeof error->cause, comm_result_name((enum comm_result)c->result) + strlen("COMM_ERR_"));
-    base_append(error->text, sizeof error->text, &at, "%s rank=%d comm=%s seq=%llu op=%s: ", comm_result_name((enum comm_result)c->result),
+    base_copy_text(error->cause, sizeof error->cause, base_result_name((enum comm_result)c->result) + strlen("COMM_ERR_"));
+    base_append(error->text, sizeof error->text, &at, "%s rank=%d comm=%s seq=%llu op=%s: ", base_result_name((enum comm_result)c->result),
                 c->rank, b->name, (unsigned long long)c->number, *operation ? operation : "none");
     describe_cause(b, c, error->text, sizeof error->text, &at);
 }

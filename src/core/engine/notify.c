@@ -129,7 +129,10 @@ bool engine_callback_due(struct engine *e)
         struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
         if (!face || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1))
             continue;
-        base_lock(&face->lock, face->env);
+        if (!base_trylock(&face->lock)) {
+            due = true; /* whoever holds it may make one due, or keep it for long: look again later, without waiting for him */
+            break;
+        }
         struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
         for (struct notice *n = b && b->engine == e ? b->notices : NULL; n && !due; n = n->next)
             due = timeline_test(n->request) != COMM_PENDING;

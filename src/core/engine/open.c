@@ -37,7 +37,7 @@ static enum comm_result complain(struct opening *o, enum comm_result result)
     if (o->config.error_text && o->config.error_text_bytes)
         base_copy_text(o->config.error_text, o->config.error_text_bytes, o->text);
     if (o->log.env)
-        base_log(&o->log, LOG_ERROR, "open: %s: %s", comm_result_name(result), o->text[0] ? o->text : comm_result_text(result));
+        base_log(&o->log, LOG_ERROR, "open: %s: %s", base_result_name(result), o->text[0] ? o->text : base_result_text(result));
     return result;
 }
 
@@ -61,7 +61,7 @@ static enum comm_result copy_config(struct opening *o, const struct comm_config 
     }
     memcpy(&o->config, given, size < sizeof o->config ? size : sizeof o->config);
     if (!tail_is_zero(given, sizeof o->config, size)) {
-        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", comm_version());
+        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", BASE_VERSION);
         return COMM_ERR_UNSUPPORTED;
     }
     return COMM_OK;
@@ -71,6 +71,14 @@ static enum comm_result copy_config(struct opening *o, const struct comm_config 
 static bool from_environment(const struct opening *o, const char *key)
 {
     return base_option_source(&o->options, key) == OPTION_FROM_ENVIRONMENT;
+}
+
+static bool program_decides(struct opening *o, const char *key, bool given)
+{
+    if (!given || from_environment(o, key))
+        return false;
+    o->options.from[base_option_find(key) - base_option_table] = OPTION_FROM_PROGRAM;
+    return true;
 }
 
 static enum comm_result merge_options(struct opening *o)
@@ -84,17 +92,17 @@ static enum comm_result merge_options(struct opening *o)
         base_format(o->text, sizeof o->text, "COMM_ORDER=free contradicts the program, which asks for order fixed; unset it");
         return COMM_ERR_CONFIG;
     }
-    if (c->backend && !from_environment(o, "backend"))
+    if (program_decides(o, "backend", c->backend != NULL))
         base_copy_text(p->backend, sizeof p->backend, c->backend);
-    if (c->progress && !from_environment(o, "progress"))
+    if (program_decides(o, "progress", c->progress != 0))
         p->progress = (int32_t)c->progress;
-    if (c->order && !from_environment(o, "order"))
+    if (program_decides(o, "order", c->order != 0))
         p->order = (int32_t)c->order;
-    if (c->log_level && !from_environment(o, "log"))
+    if (program_decides(o, "log", c->log_level != 0))
         p->log = c->log_level;
-    if (c->open_timeout_ns && !from_environment(o, "open_timeout"))
+    if (program_decides(o, "open_timeout", c->open_timeout_ns != 0))
         p->open_timeout_ns = c->open_timeout_ns;
-    if (c->operation_timeout_ns && !from_environment(o, "operation_timeout"))
+    if (program_decides(o, "operation_timeout", c->operation_timeout_ns != 0))
         p->operation_timeout_ns = c->operation_timeout_ns;
     if (p->open_timeout_ns <= 0 || p->operation_timeout_ns <= 0) {
         base_format(o->text, sizeof o->text, "open_timeout_ns=%lld operation_timeout_ns=%lld; expected more than 0",
@@ -362,6 +370,63 @@ static enum comm_result prepare(struct opening *o)
     return r;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ what was chosen, and why */
+static const char *why_backend(const struct opening *o)
+{
+    const char *asked = o->options.backend;
+
+    if (base_equal(o->launch.launcher, "local"))
+        return "comm_open_local";
+    if (!asked[0] || base_equal(asked, "auto"))
+        return o->launch.ranks == 1 ? "auto: one rank" : "auto: several ranks of one host";
+    return from_environment(o, "backend") ? "asked for by the environment" : "asked for by the program";
+}
+
+static const char *why_progress(const struct opening *o)
+{
+    if (o->options.progress == OPTION_PROGRESS_AUTO)
+        return o->launch.ranks == 1          ? "auto: one rank"
+               : o->engine->helper_runs      ? "auto: more CPUs than ranks"
+               : o->config.engine_of != NULL ? "auto: as its engine was opened"
+                                             : "auto: no CPU to spare";
+    return from_environment(o, "progress") ? "asked for by the environment" : "asked for by the program";
+}
+
+/* Every option that is not left at its default, as its source wrote it. */
+static void list_options(const struct opening *o, char *text, size_t bytes)
+{
+    size_t at = 0;
+
+    text[0] = 0;
+    for (uint32_t i = 0; i < base_option_count; i++) {
+        const struct base_option *row = &base_option_table[i];
+        const char *name = row->environment, *value = o->env->lookup(o->env, name);
+        if (o->options.from[i] == OPTION_FROM_PROGRAM)
+            base_append(text, bytes, &at, " %s (program)", row->key);
+        if (o->options.from[i] != OPTION_FROM_ENVIRONMENT)
+            continue;
+        if ((!value || !*value) && row->also) {
+            name = row->also;
+            value = o->env->lookup(o->env, name);
+        }
+        base_append(text, bytes, &at, " %s=%s", name, value ? value : "");
+    }
+    if (!at)
+        base_append(text, bytes, &at, " all by default");
+}
+
+static void tell_opened(const struct opening *o)
+{
+    char set[400];
+
+    if (o->log.level < LOG_INFO)
+        return;
+    list_options(o, set, sizeof set);
+    base_log(&o->log, LOG_INFO, "open: ranks=%d backend=%s (%s) launcher=%s cpus=%u progress=%s (%s) options:%s", o->launch.ranks,
+             o->backend->name, why_backend(o), o->launch.launcher, o->engine->cpus, o->engine->helper_runs ? "thread" : "caller",
+             why_progress(o), set);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ comm_open */
 static enum comm_result open_alone(struct opening *o, struct comm_communicator **world)
 {
@@ -399,8 +464,7 @@ enum comm_result engine_open(const struct comm_config *config, struct comm_commu
     if (r == COMM_OK)
         r = open_alone(&o, world);
     if (r == COMM_OK)
-        base_log(&o.log, LOG_INFO, "open: rank=%d ranks=%d backend=%s launcher=%s cpus=%u progress=%s", o.launch.rank, o.launch.ranks,
-                 o.backend->name, o.launch.launcher, o.engine->cpus, o.engine->helper_runs ? "thread" : "caller");
+        tell_opened(&o);
     else
         complain(&o, r);
     end_opening(&o);
@@ -453,7 +517,9 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
         r = COMM_ERR_MEMORY;
     if (memory)
         o.env->give(o.env, memory, bytes);
-    if (r != COMM_OK)
+    if (r == COMM_OK)
+        tell_opened(&o);
+    else
         complain(&o, r);
     end_opening(&o);
     return r;

@@ -7,7 +7,7 @@
  */
 #include "engine/body.h"
 
-enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20 };
+enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20, YIELD_LONG_NS = 300000, YIELD_AVOID_NS = 50000000 };
 enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
@@ -166,23 +166,37 @@ struct ladder {
     int64_t now;
 };
 
+/* Gives the CPU away, and watches what that costs: a stranger that computes takes a whole slice of milliseconds, where another rank would
+ * have given it back in microseconds. Then sleeping is better: a sleeper that is rung comes back at once. For a while nobody here yields.
+ */
+static void yield_turn(struct engine *e, struct ladder *l)
+{
+    int64_t before = e->env->now(e->env);
+
+    e->env->relax(e->env, true);
+    l->now = e->env->now(e->env);
+    if (BASE_UNLIKELY(l->now - before > YIELD_LONG_NS))
+        atomic_store_explicit(&e->sleep_until, l->now + YIELD_AVOID_NS, memory_order_relaxed);
+}
+
 /* One turn with nothing to do: spin, then yield, then sleep; where ranks outnumber CPUs yield at once. */
 static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
     int64_t spin = e->crowded ? 0 : e->spin_ns, yield = e->crowded ? CROWDED_YIELD_NS : e->yield_ns;
 
-    yield *= 1 + atomic_load_explicit(&e->patience, memory_order_relaxed);
-
-    if (l->turns++ % TURNS_PER_CLOCK == 0) {
+    if (l->turns++ % TURNS_PER_CLOCK == 0)
         l->now = e->env->now(e->env);
-        if (!l->idle_since)
-            l->idle_since = l->now;
-    }
+    if (!l->idle_since)
+        l->idle_since = l->now;
+    if (l->now < atomic_load_explicit(&e->sleep_until, memory_order_relaxed))
+        yield = 0;
+    else
+        yield *= 1 + atomic_load_explicit(&e->patience, memory_order_relaxed);
     int64_t idle = l->now - l->idle_since;
     if (idle < spin)
         e->env->relax(e->env, false);
     else if (idle < spin + yield)
-        e->env->relax(e->env, true);
+        yield_turn(e, l);
     else
         engine_sleep(e, fn, arg, deadline, callbacks);
 }

@@ -162,7 +162,7 @@ static enum comm_result start_locked(struct body *b, struct comm_plan *plan, str
             call.counts = plan->vectors + i * 2 * (size_t)plan->size;
             call.displs = call.counts + plan->size;
         }
-        enum comm_result one = body_issue(b, &call, NULL, NULL, req);
+        enum comm_result one = express_issue(b, &call, req) ? COMM_OK : body_issue(b, &call, NULL, NULL, req);
         r = r == COMM_OK ? one : r;
         if (b->failed) /* by what a peer said of this very call: nothing is queued after that */
             return (enum comm_result)b->cause.result;

@@ -144,6 +144,17 @@ static bool move_many(struct engine *e, struct many *m, int64_t deadline)
     return true;
 }
 
+/* Complete or not, a wait has no place inside a callback. */
+static bool many_in_callback(const struct many *m)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        struct comm_communicator *face = m->requests[i].comm;
+        if (face && atomic_load_explicit(&face->notifying, memory_order_relaxed) == face->env->self(face->env))
+            return true;
+    }
+    return false;
+}
+
 /* COMM_OK: as many as wanted are complete. PENDING: time is up. STATE: in a callback. */
 static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
 {
@@ -151,7 +162,7 @@ static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
     struct engine *e = NULL;
 
     if (many_done(m))
-        return COMM_OK;
+        return many_in_callback(m) ? COMM_ERR_STATE : COMM_OK;
     for (size_t i = 0; i < m->count && !e; i++) {
         face = m->requests[i].comm;
         e = face && timeline_test(m->requests[i]) == COMM_PENDING ? enter(face) : NULL;

@@ -16,18 +16,20 @@ struct launcher {
     const char *rank, *ranks, *local_rank, *local_ranks;
     const char *job[LAUNCH_JOBS]; /* the first that is set */
     bool by_parent;               /* none is: ranks of one job on one host have one parent */
+    const char *salt;             /* joined to the job where it is set: job numbers that are made of a few bits may come twice */
 };
 
 static const struct launcher launchers[] = {
-    {"comm-run", "COMM_RANK", "COMM_RANKS", "COMM_LOCAL_RANK", "COMM_LOCAL_RANKS", {"COMM_JOB"}, false},
+    {"comm-run", "COMM_RANK", "COMM_RANKS", "COMM_LOCAL_RANK", "COMM_LOCAL_RANKS", {"COMM_JOB"}, false, NULL},
     {"open-mpi",
      "OMPI_COMM_WORLD_RANK",
      "OMPI_COMM_WORLD_SIZE",
      "OMPI_COMM_WORLD_LOCAL_RANK",
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
-     true},
-    {"hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", {"PMI_JOBID"}, true},
+     true,
+     "OMPI_MCA_orte_precondition_transports"},
+    {"hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", {"PMI_JOBID"}, true, NULL},
 };
 
 struct finder {
@@ -82,12 +84,13 @@ static uint64_t hash_text(const char *text)
 }
 
 /* A name longer than its place keeps its beginning and a hash of the whole, so that two jobs never become one by being cut. */
-static void set_job(struct team_launch *launch, const char *prefix, const char *job)
+static void set_job(struct team_launch *launch, const char *prefix, const char *job, const char *salt)
 {
-    size_t length = base_format(launch->job, sizeof launch->job, "%s:%s", prefix, job);
+    size_t length = base_format(launch->job, sizeof launch->job, "%s:%s%s%s", prefix, job, *salt ? ":" : "", salt);
 
     if (length >= sizeof launch->job)
-        base_format(launch->job, sizeof launch->job, "%s:%.*s:%016llx", prefix, 64, job, (unsigned long long)hash_text(job));
+        base_format(launch->job, sizeof launch->job, "%s:%.*s:%016llx", prefix, 64, job,
+                    (unsigned long long)base_hash(hash_text(job), hash_text(salt)));
 }
 
 static void find_job(struct finder *finder, struct team_launch *launch)
@@ -99,17 +102,18 @@ static void find_job(struct finder *finder, struct team_launch *launch)
     for (int i = 0; i < LAUNCH_JOBS; i++) {
         const char *job = row->job[i] ? value_of(finder->env, row->job[i]) : NULL;
         if (job) {
-            set_job(launch, row->name, job);
+            const char *salt = row->salt ? value_of(finder->env, row->salt) : NULL;
+            set_job(launch, row->name, job, salt ? salt : "");
             return;
         }
     }
     finder->env->identity(finder->env, &identity);
     if (row->by_parent) {
         base_format(parent, sizeof parent, "parent-%u", identity.parent);
-        set_job(launch, row->name, parent);
+        set_job(launch, row->name, parent, "");
     } else if (launch->ranks == 1) {
         base_format(parent, sizeof parent, "process-%u", identity.pid);
-        set_job(launch, row->name, parent);
+        set_job(launch, row->name, parent, "");
     } else {
         complain(finder, row->job[0], NULL, "expected a text that all ranks of this job share and no other job has");
     }

@@ -1,0 +1,27 @@
+#include "base/result.h"
+
+const char *base_result_name(enum comm_result result)
+{
+    switch (result) {
+#define RESULT_NAME(name, value, text)                                                                                                     \
+    case COMM_##name:                                                                                                                      \
+        return "COMM_" #name;
+        COMM_RESULTS(RESULT_NAME)
+#undef RESULT_NAME
+    default:
+        return "COMM_?";
+    }
+}
+
+const char *base_result_text(enum comm_result result)
+{
+    switch (result) {
+#define RESULT_TEXT(name, value, text)                                                                                                     \
+    case COMM_##name:                                                                                                                      \
+        return text;
+        COMM_RESULTS(RESULT_TEXT)
+#undef RESULT_TEXT
+    default:
+        return "no such result";
+    }
+}

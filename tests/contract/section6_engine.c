@@ -1,0 +1,232 @@
+/* One engine per rank, shared by ranks of one process and by worlds that ask for it; locks that stand in nobody else's way. */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = 100000 };
+
+/* ------------------------------------------------------------------------------------------------------------ 6.1 */
+static float *floats(float value)
+{
+    float *at = malloc(WORDS * sizeof *at);
+    CHECK(at != NULL);
+    for (size_t i = 0; i < WORDS; i++)
+        at[i] = value;
+    return at;
+}
+
+static void join_worlds(struct rig *first, struct rig *second)
+{
+    int one = -1, other = -2;
+    rig_open(first, 2, NULL);
+    rig_open(second, 2, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .engine_of = first->world[1], .operation_timeout_ns = 30 * RIG_S));
+    for (int32_t r = 0; r < 2; r++) {
+        MUST(comm_fd(first->world[r], &one));
+        MUST(comm_fd(second->world[r], &other));
+        EQUAL(one, other);
+    }
+}
+
+/* A wait on one world that has nothing to do ends the work of the other. */
+RIG_TEST(contract_6_1_any_wait_moves_all)
+{
+    struct rig first, second;
+    struct comm_request idle, work[2];
+    float *in = floats(1), *out[2] = {floats(0), floats(0)};
+    join_worlds(&first, &second);
+    MUST(comm_barrier(first.world[0], &idle)); /* its peer does not come yet */
+    for (int32_t r = 0; r < 2; r++)
+        MUST(comm_allreduce(second.world[r], in, out[r], WORDS, COMM_F32, COMM_SUM, &work[r]));
+    IS(comm_wait(idle, 300 * RIG_MS), COMM_PENDING);
+    for (int32_t r = 0; r < 2; r++)
+        CHECK(out[r][0] == 2 && out[r][WORDS - 1] == 2);
+    MUST(comm_barrier(first.world[1], NULL));
+    rig_wait_all((struct comm_request[]){idle, work[0], work[1]}, 3);
+    rig_close(&first); /* the engine lives as long as one of its worlds */
+    rig_proves_alive(second.world, 2);
+    rig_close(&second);
+    free(in);
+    free(out[0]);
+    free(out[1]);
+}
+
+/* Queues of joined worlds wait for each other's points, both ways. */
+RIG_TEST(contract_6_1_points_join_worlds)
+{
+    struct rig first, second;
+    struct comm_request early, late[2], sum[2];
+    struct comm_event *event;
+    int32_t in[2] = {1, 2}, a[2] = {0, 0}, b[2] = {0, 0};
+    join_worlds(&first, &second);
+    MUST(comm_event_create(first.world[0], &event));
+    MUST(comm_allreduce(first.world[0], &in[0], &a[0], 1, COMM_I32, COMM_SUM, &early));
+    MUST(comm_queue_wait_request(second.world[0], early));
+    MUST(comm_allreduce(second.world[0], &a[0], &b[0], 1, COMM_I32, COMM_SUM, &late[0]));
+    MUST(comm_allreduce(second.world[1], &in[1], &b[1], 1, COMM_I32, COMM_SUM, &late[1]));
+    MUST(comm_event_record(event, second.world[0]));
+    MUST(comm_queue_wait_event(first.world[0], event));
+    MUST(comm_allreduce(first.world[0], &b[0], &a[0], 1, COMM_I32, COMM_SUM, &sum[0]));
+    rig_progress_for(second.world[0], 20 * RIG_MS);
+    IS(comm_test(late[0]), COMM_PENDING);
+    MUST(comm_allreduce(first.world[1], &in[1], &a[1], 1, COMM_I32, COMM_SUM, NULL));
+    MUST(comm_allreduce(first.world[1], &in[1], &a[1], 1, COMM_I32, COMM_SUM, &sum[1]));
+    rig_wait_all((struct comm_request[]){early, late[0], late[1], sum[0], sum[1]}, 5);
+    EQUAL(b[0], 5); /* 1 + 2, and rank 1's 2 */
+    EQUAL(a[0], 7);
+    EQUAL(a[1], 7);
+    comm_event_destroy(event);
+    rig_close(&second);
+    rig_close(&first);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ 6.2 */
+static _Atomic int logging, let_go;
+
+/* Holds its communicator for as long as a writer of logs may: the cause is told from inside the failure. */
+static void slow_log(void *arg, int level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    if (!strstr(line, "REVOKED") || atomic_exchange(&logging, 1))
+        return;
+    for (int64_t end = rig_now() + RIG_PATIENCE; !atomic_load(&let_go) && rig_now() < end;)
+        rig_nap(RIG_MS);
+}
+
+static void *revoke(void *arg)
+{
+    MUST(comm_revoke(arg));
+    return NULL;
+}
+
+RIG_TEST(contract_6_2_a_held_communicator_stops_no_other)
+{
+    struct rig rig;
+    struct comm_communicator *second[2];
+    pthread_t thread;
+    struct pollfd ready;
+    rig_open(&rig, 2, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .log = slow_log, .log_level = 3));
+    rig_dup(rig.world, 2, second);
+    MUST(comm_barrier(second[0], NULL)); /* something unfinished, so that every pass comes by */
+    EQUAL(pthread_create(&thread, NULL, revoke, second[0]), 0);
+    for (int64_t end = rig_now() + RIG_PATIENCE; !atomic_load(&logging);)
+        CHECK(rig_now() < end);
+    int64_t start = rig_now();
+    for (int i = 0; i < 100; i++)
+        rig_proves_alive(rig.world, 2);
+    IS(comm_progress(rig.world[0]), COMM_PENDING); /* one is busy: not idle */
+    IS(comm_arm(rig.world[0]), COMM_PENDING);
+    MUST(comm_sync(rig.world[0]));
+    CHECK(rig_now() - start < 5 * RIG_S);
+    CHECK(atomic_load(&let_go) == 0);
+    atomic_store(&let_go, 1);
+    pthread_join(thread, NULL);
+    MUST(comm_fd(rig.world[0], &ready.fd));
+    for (int32_t r = 0; r < 2; r++) {
+        struct comm_error error;
+        rig_fails_within(second[r], COMM_ERR_REVOKED, RIG_S, &error);
+        MUST(comm_close(second[r], RIG_PATIENCE));
+    }
+    rig_proves_alive(rig.world, 2);
+    rig_close(&rig);
+}
+
+/* A callback that waits for another thread, which uses the very communicator that calls back. */
+struct meeting {
+    struct comm_communicator *const *c;
+    _Atomic int inside, other_done;
+};
+
+static void meet_inside(struct comm_request request, enum comm_result result, void *arg)
+{
+    struct meeting *m = arg;
+    (void)request;
+    MUST(result);
+    atomic_store(&m->inside, 1);
+    for (int64_t end = rig_now() + RIG_PATIENCE; !atomic_load(&m->other_done); rig_nap(RIG_MS))
+        CHECK(rig_now() < end);
+}
+
+static void *use_it(void *arg)
+{
+    struct meeting *m = arg;
+    for (int64_t end = rig_now() + RIG_PATIENCE; !atomic_load(&m->inside); rig_nap(RIG_MS))
+        CHECK(rig_now() < end);
+    for (int i = 0; i < 20; i++)
+        rig_proves_alive(m->c, 2);
+    atomic_store(&m->other_done, 1);
+    return NULL;
+}
+
+RIG_TEST(contract_6_2_callbacks_run_without_a_lock)
+{
+    struct rig rig;
+    struct comm_request request;
+    pthread_t thread;
+    rig_open(&rig, 2, NULL);
+    struct meeting m = {.c = rig.world};
+    MUST(comm_barrier(rig.world[0], &request));
+    MUST(comm_notify(request, meet_inside, &m));
+    EQUAL(pthread_create(&thread, NULL, use_it, &m), 0);
+    MUST(comm_barrier(rig.world[1], NULL));
+    for (int64_t end = rig_now() + RIG_PATIENCE; !atomic_load(&m.other_done);) {
+        rig_progress_for(rig.world[0], RIG_MS);
+        CHECK(rig_now() < end);
+    }
+    pthread_join(thread, NULL);
+    rig_close(&rig);
+}
+
+/* Any call from any thread: four of them on the same two communicators, each with messages and waits of its own tags. */
+struct shared {
+    struct rig rig;
+};
+
+static void use_shared(void *arg, int32_t thread)
+{
+    struct shared *s = arg;
+    for (int i = 0; i < 300; i++) {
+        struct comm_request q[4];
+        int64_t out[2] = {thread * 1000 + i, -thread * 1000 - i}, in[2] = {0, 0};
+        struct comm_request_info info = {.size = sizeof info};
+        for (int32_t r = 0; r < 2; r++) {
+            MUST(comm_recv(s->rig.world[r], &in[r], 1, COMM_I64, 1 - r, (uint32_t)thread, NULL, &q[r]));
+            MUST(comm_send(s->rig.world[r], &out[r], 1, COMM_I64, 1 - r, (uint32_t)thread, &q[2 + r]));
+        }
+        if (i % 3 == 0)
+            (void)!comm_describe_request(q[0], &info);
+        rig_wait_all(q, 4);
+        EQUAL(in[0], out[1]);
+        EQUAL(in[1], out[0]);
+    }
+}
+
+RIG_TEST(contract_6_2_any_call_from_any_thread)
+{
+    static struct shared s;
+    rig_open(&s.rig, 2, NULL);
+    rig_threads(4, use_shared, &s);
+    rig_close(&s.rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_6_1_any_wait_moves_all),
+        cmocka_unit_test(contract_6_1_points_join_worlds),
+        cmocka_unit_test(contract_6_2_a_held_communicator_stops_no_other),
+        cmocka_unit_test(contract_6_2_callbacks_run_without_a_lock),
+        cmocka_unit_test(contract_6_2_any_call_from_any_thread),
+    };
+    return cmocka_run_group_tests_name("contract_6_engine", tests, NULL, NULL);
+}
