@@ -130,17 +130,15 @@ static void faces_are_reused_oldest_first(void **state)
     struct comm_communicator *face[3], *again[3], *used[16];
     uint64_t next[3];
     struct timeline line;
-    int others = 0;
+    int taken = 0;
     (void)state;
     while (true) { /* whatever other tests gave back first, so that the list is empty */
         long before = fake_held;
-        struct comm_communicator *one = timeline_face_take(&fake_env, &line);
-        if (fake_held != before) {
-            face[0] = one;
+        face[0] = timeline_face_take(&fake_env, &line);
+        if (fake_held != before)
             break;
-        }
-        assert_true(others < 16);
-        used[others++] = one;
+        assert_true(taken < 16);
+        used[taken++] = face[0];
     }
     face[1] = timeline_face_take(&fake_env, &line);
     face[2] = timeline_face_take(&fake_env, &line);
@@ -171,8 +169,8 @@ static void faces_are_reused_oldest_first(void **state)
         timeline_close(&line);
         timeline_face_give(face[i]);
     }
-    while (others > 0)
-        timeline_face_give(used[--others]);
+    while (taken > 0)
+        timeline_face_give(used[--taken]);
 }
 
 static void no_memory_for_a_face(void **state)

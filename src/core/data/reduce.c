@@ -61,7 +61,7 @@ static const uint8_t kernel_of[TYPE_COUNT][OP_COUNT] = {
 _Static_assert(DATA_KERNEL_COUNT < 255, "a kernel's number fits a byte");
 
 static const uint8_t bytes_of[TYPE_COUNT] = {
-    [COMM_BYTE] = 1, [COMM_I8] = 1, [COMM_U8] = 1, [COMM_I16] = 2, [COMM_U16] = 2, [COMM_F16] = 2,  [COMM_BF16] = 2,
+    [COMM_BYTE] = 1, [COMM_I8] = 1,  [COMM_U8] = 1,  [COMM_I16] = 2, [COMM_U16] = 2, [COMM_F16] = 2, [COMM_BF16] = 2,
     [COMM_I32] = 4,  [COMM_U32] = 4, [COMM_F32] = 4, [COMM_I64] = 8, [COMM_U64] = 8, [COMM_F64] = 8,
 };
 

@@ -322,7 +322,16 @@ bool express_issue(struct body *b, const struct engine_call *call, struct comm_r
 bool express_poll(struct body *b); /* true: it ended */
 bool express_wait(struct comm_request request);
 
+/* A published call, read whole. */
+struct made_call {
+    uint64_t n;
+    uint32_t fingerprint, chain, op;
+    int32_t root, refused;
+    uint8_t collective, type, flags;
+};
+
 /* fail.c */
+bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct made_call *call); /* false: not made, not seen, or long ago */
 void body_propose(struct body *b, const struct cause *cause);
 void body_attend(struct body *b); /* adopts what the board says, if it is known here */
 void body_note(struct body *b, const struct wire_event *event);

@@ -101,12 +101,24 @@ void body_tell_close(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ heard */
-static const struct wire_call *call_of(const struct body *b, int32_t rank, uint32_t seq)
+bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct made_call *call)
 {
-    const struct wire_call *ring = b->channel->peer_calls[rank];
-    const struct wire_call *call = ring ? &ring[seq & (2 * b->line.window - 1)] : NULL;
+    const struct wire_call *ring = b->channel->peer_calls[rank], *from = ring ? &ring[seq & (2 * b->line.window - 1)] : NULL;
 
-    return call && atomic_load_explicit(&call->seq, memory_order_acquire) == seq ? call : NULL;
+    if (!from || atomic_load_explicit(&from->seq, memory_order_acquire) != seq)
+        return false;
+    call->n = atomic_load_explicit(&from->n, memory_order_relaxed);
+    call->fingerprint = atomic_load_explicit(&from->fingerprint, memory_order_relaxed);
+    call->chain = atomic_load_explicit(&from->chain, memory_order_relaxed);
+    call->op = atomic_load_explicit(&from->op, memory_order_relaxed);
+    call->root = atomic_load_explicit(&from->root, memory_order_relaxed);
+    call->refused = atomic_load_explicit(&from->refused, memory_order_relaxed);
+    call->collective = atomic_load_explicit(&from->collective, memory_order_relaxed);
+    call->type = atomic_load_explicit(&from->type, memory_order_relaxed);
+    call->flags = atomic_load_explicit(&from->flags, memory_order_relaxed);
+    /* Its rank may have gone on by two windows meanwhile: a call read half would be told as a mismatch. */
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&from->seq, memory_order_relaxed) == seq;
 }
 
 /* Every call of the last two windows that this rank made and the peer refused. */
@@ -117,14 +129,15 @@ static void heard_refusal(struct body *b, int32_t peer, uint64_t number)
     if (number > b->refused_until)
         b->refused_until = number;
     for (uint64_t seq = b->sequence > back ? b->sequence - back : 1; seq <= b->sequence; seq++) {
-        const struct wire_call *mine = call_of(b, b->team.rank, (uint32_t)seq), *theirs = call_of(b, peer, (uint32_t)seq);
-        if (mine && theirs && theirs->refused && !mine->refused) {
+        struct made_call mine, theirs;
+        if (body_read_call(b, b->team.rank, (uint32_t)seq, &mine) && body_read_call(b, peer, (uint32_t)seq, &theirs) && theirs.refused &&
+            !mine.refused) {
             body_propose(b, &(struct cause){.number = seq,
                                             .rank = peer,
                                             .peer = b->team.rank,
                                             .result = COMM_ERR_REFUSED,
-                                            .collective = mine->collective,
-                                            .code = theirs->refused});
+                                            .collective = mine.collective,
+                                            .code = theirs.refused});
             return;
         }
     }
@@ -163,23 +176,22 @@ void body_note(struct body *b, const struct wire_event *event)
 /* The lowest pair of ranks whose calls differ under this number, the same whoever looks. A refused call is told as that. */
 static bool find_difference(const struct body *b, uint32_t seq, struct cause *cause)
 {
-    const struct wire_call *first = NULL;
-    int32_t first_rank = 0;
+    struct made_call first, call;
+    int32_t first_rank = -1;
 
     for (int32_t r = 0; r < b->team.size; r++) {
-        const struct wire_call *call = call_of(b, r, seq);
-        if (!call)
+        if (!body_read_call(b, r, seq, &call))
             continue;
-        if (!first) {
+        if (first_rank < 0) {
             first = call;
             first_rank = r;
-        } else if (call->refused != first->refused || (!call->refused && call->fingerprint != first->fingerprint)) {
-            const struct wire_call *refused = call->refused ? call : first->refused ? first : NULL;
+        } else if (call.refused != first.refused || (!call.refused && call.fingerprint != first.fingerprint)) {
+            const struct made_call *refused = call.refused ? &call : first.refused ? &first : NULL;
             *cause = (struct cause){.number = seq,
-                                    .rank = refused == first ? first_rank : r,
-                                    .peer = refused == first ? r : first_rank,
+                                    .rank = refused == &first ? first_rank : r,
+                                    .peer = refused == &first ? r : first_rank,
                                     .result = refused ? COMM_ERR_REFUSED : COMM_ERR_MISMATCH,
-                                    .collective = refused == call ? first->collective : call->collective,
+                                    .collective = refused == &call ? first.collective : call.collective,
                                     .code = refused ? refused->refused : 0};
             return true;
         }
@@ -193,9 +205,9 @@ void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
 {
     uint32_t back = 2 * b->line.window - 1, from = seq > back ? seq - back : 1;
     struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
-    const struct wire_call *call = call_of(b, peer, seq);
+    struct made_call call;
 
-    cause.collective = call ? call->collective : 0;
+    cause.collective = body_read_call(b, peer, seq, &call) ? call.collective : 0;
     for (uint32_t s = from; s <= seq; s++)
         if (find_difference(b, s, &cause))
             break;
@@ -211,12 +223,12 @@ void body_compare(struct body *b)
         b->compared = b->sequence - back;
     for (; b->compared < b->sequence && !b->failed && !b->proposal.result; b->compared++) {
         uint32_t seq = (uint32_t)b->compared + 1;
-        const struct wire_call *mine = call_of(b, b->team.rank, seq);
+        struct made_call mine, call;
+        bool made = body_read_call(b, b->team.rank, seq, &mine);
         for (int32_t r = 0; r < b->team.size; r++) {
-            const struct wire_call *call = call_of(b, r, seq);
-            if (!call)
+            if (!body_read_call(b, r, seq, &call))
                 return;
-            if (mine && call->chain != mine->chain) {
+            if (made && call.chain != mine.chain) {
                 body_mismatch(b, seq, r);
                 return;
             }
@@ -227,19 +239,19 @@ void body_compare(struct body *b)
 /* ------------------------------------------------------------------------------------------------------------ telling */
 static void describe_call(const struct body *b, int32_t rank, uint64_t seq, char *text, size_t bytes, size_t *at)
 {
-    const struct wire_call *call = rank >= 0 && rank < b->team.size ? call_of(b, rank, (uint32_t)seq) : NULL;
+    struct made_call call;
 
-    if (!call) {
+    if (rank < 0 || rank >= b->team.size || !body_read_call(b, rank, (uint32_t)seq, &call)) {
         base_append(text, bytes, at, "rank %d has not made call %llu", rank, (unsigned long long)seq);
         return;
     }
-    base_append(text, bytes, at, "rank %d called %s%s n=%llu", rank, call->flags & ENGINE_CALL_PLAN ? "a planned " : "",
-                collective_name(call->collective), (unsigned long long)call->n);
-    if (call->type)
-        base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call->type));
-    if (call->op)
-        base_append(text, bytes, at, " op=%s", data_op_name(call->op));
-    base_append(text, bytes, at, " root=%d", call->root);
+    base_append(text, bytes, at, "rank %d called %s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
+                collective_name(call.collective), (unsigned long long)call.n);
+    if (call.type)
+        base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call.type));
+    if (call.op)
+        base_append(text, bytes, at, " op=%s", data_op_name(call.op));
+    base_append(text, bytes, at, " root=%d", call.root);
 }
 
 static void describe_cause(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)

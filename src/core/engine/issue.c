@@ -91,26 +91,25 @@ void body_publish_call(struct body *b, const struct entry *e, const struct engin
 
     atomic_store_explicit(&mine->seq, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
-    mine->fingerprint = e->fingerprint;
-    mine->collective = (uint8_t)call->collective;
-    mine->type = (uint8_t)call->type;
-    mine->flags = (uint8_t)call->flags;
-    mine->refused = (int8_t)refused;
-    mine->chain = e->chain;
-    mine->op = call->op;
-    mine->root = call->root;
-    mine->n = call->n;
+    atomic_store_explicit(&mine->fingerprint, e->fingerprint, memory_order_relaxed);
+    atomic_store_explicit(&mine->collective, (uint8_t)call->collective, memory_order_relaxed);
+    atomic_store_explicit(&mine->type, (uint8_t)call->type, memory_order_relaxed);
+    atomic_store_explicit(&mine->flags, (uint8_t)call->flags, memory_order_relaxed);
+    atomic_store_explicit(&mine->refused, (int8_t)refused, memory_order_relaxed);
+    atomic_store_explicit(&mine->chain, e->chain, memory_order_relaxed);
+    atomic_store_explicit(&mine->op, call->op, memory_order_relaxed);
+    atomic_store_explicit(&mine->root, call->root, memory_order_relaxed);
+    atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
     atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
 }
 
 static bool peer_refused(const struct body *b, uint32_t seq, int32_t *peer, int32_t *reason)
 {
     for (int32_t r = 0; r < b->team.size; r++) {
-        const struct wire_call *call = b->channel->peer_calls[r];
-        call = call ? &call[seq & (2 * b->line.window - 1)] : NULL;
-        if (r != b->team.rank && call && atomic_load_explicit(&call->seq, memory_order_acquire) == seq && call->refused) {
+        struct made_call call;
+        if (r != b->team.rank && body_read_call(b, r, seq, &call) && call.refused) {
             *peer = r;
-            *reason = call->refused;
+            *reason = call.refused;
             return true;
         }
     }

@@ -21,16 +21,16 @@ static const struct wire_call *peer_call(const struct body *b, int32_t rank, uin
 static bool check_peers(struct body *b, const struct entry *e)
 {
     for (int32_t r = 0; r < b->team.size; r++) {
-        const struct wire_call *call = r == b->team.rank ? NULL : peer_call(b, r, e->seq);
-        bool made = call && atomic_load_explicit(&call->seq, memory_order_acquire) == e->seq;
+        struct made_call call;
+        bool made = r != b->team.rank && body_read_call(b, r, e->seq, &call);
         struct cause cause = {.number = e->seq, .rank = r, .peer = b->team.rank, .collective = e->collective};
-        if (made && call->refused) {
+        if (made && call.refused) {
             cause.result = COMM_ERR_REFUSED;
-            cause.code = call->refused;
+            cause.code = call.refused;
             body_propose(b, &cause);
             return false;
         }
-        if (made && call->chain != e->chain) {
+        if (made && call.chain != e->chain) {
             body_mismatch(b, e->seq, r);
             return false;
         }

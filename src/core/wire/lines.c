@@ -136,9 +136,8 @@ enum wire_result lines_reserve(struct wire_channel *channel, const struct wire_e
 static void gather(char *to, const struct wire_expose *e)
 {
     for (uint32_t i = 0; i < e->nspans; i++) {
-        if (e->spans[i].bytes)
-            if (e->spans[i].bytes != 0) /* an empty span need not point anywhere */
-                memcpy(to, e->spans[i].at, e->spans[i].bytes);
+        if (e->spans[i].bytes != 0) /* an empty span need not point anywhere */
+            memcpy(to, e->spans[i].at, e->spans[i].bytes);
         to += e->spans[i].bytes;
     }
 }

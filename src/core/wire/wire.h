@@ -124,17 +124,18 @@ struct wire_event {
 
 /* ------------------------------------------------------------------------------------------------------------ channels */
 /* A rank's published calls, the last 2 * window of them, in memory that the members on its host read: from these the text of a mismatch is
- * written, and a call that somebody lacks is found. seq is stored last, with release; a reader checks it before and after. */
+ * written, and a call that somebody lacks is found. seq is stored last, with release; a reader checks it before and after, for the writer
+ * may be two windows ahead and write over what is being read: therefore every field is atomic. */
 struct wire_call {
     _Atomic uint32_t seq;
-    uint32_t fingerprint;
-    uint8_t collective, type, flags;
-    int8_t refused; /* 0, or the comm_result for which this rank refused it */
-    uint32_t op;
-    int32_t root;
-    uint32_t chain; /* of this call and all before it: what lines and frames carry, so that a divergence shows at the next exchange,
-                       whatever it was */
-    uint64_t n;
+    _Atomic uint32_t fingerprint;
+    _Atomic uint8_t collective, type, flags;
+    _Atomic int8_t refused; /* 0, or the comm_result for which this rank refused it */
+    _Atomic uint32_t op;
+    _Atomic int32_t root;
+    _Atomic uint32_t chain; /* of this call and all before it: what lines and frames carry, so that a divergence shows at the next
+                               exchange, whatever it was */
+    _Atomic uint64_t n;
 };
 _Static_assert(sizeof(struct wire_call) == 32, "two to a cache line");
 
