@@ -25,7 +25,7 @@ struct base_home_lock {
 };
 
 bool base_home_trylock_guest(struct base_home_lock *lock, const struct comm_env *env, uint64_t self);
-void base_home_lock_guest(struct base_home_lock *lock, const struct comm_env *env, uint64_t self);
+void base_home_lock_guest(struct base_home_lock *lock, const struct comm_env *env, uint64_t self, bool claim);
 void base_home_unlock_guest(struct base_home_lock *lock, const struct comm_env *env);
 
 static inline bool base_home_enter(struct base_home_lock *lock, uint64_t self)
@@ -34,7 +34,8 @@ static inline bool base_home_enter(struct base_home_lock *lock, uint64_t self)
         return false;
     atomic_store_explicit(&lock->inside, 1, memory_order_relaxed);
     atomic_signal_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&lock->guests, memory_order_acquire) == 0) {
+    if (atomic_load_explicit(&lock->guests, memory_order_acquire) == 0 &&
+        atomic_load_explicit(&lock->home, memory_order_relaxed) == self) { /* again: it may have become an ordinary lock since */
         lock->visits -= lock->visits != 0;
         return true;
     }
@@ -49,12 +50,22 @@ static inline bool base_home_trylock(struct base_home_lock *lock, const struct c
     return base_home_enter(lock, self) || base_home_trylock_guest(lock, env, self);
 }
 
+/* For callers: the first of them lives here. */
 static inline void base_home_lock(struct base_home_lock *lock, const struct comm_env *env)
 {
     uint64_t self = env->self(env);
 
     if (!base_home_enter(lock, self))
-        base_home_lock_guest(lock, env, self);
+        base_home_lock_guest(lock, env, self, true);
+}
+
+/* For whoever comes by on the library's own business. So does trylock. */
+static inline void base_home_visit(struct base_home_lock *lock, const struct comm_env *env)
+{
+    uint64_t self = env->self(env);
+
+    if (!base_home_enter(lock, self))
+        base_home_lock_guest(lock, env, self, false);
 }
 
 static inline void base_home_unlock(struct base_home_lock *lock, const struct comm_env *env)

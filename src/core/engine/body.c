@@ -84,9 +84,9 @@ enum comm_result body_connect(struct body *b, const void *offers)
         b->channel = NULL; /* an error of join ends the channel */
         return r;
     }
-    base_lock(&b->face->lock, b->face->env); /* passes already come by this face: what they find is whole */
+    base_home_visit(&b->face->lock, b->face->env); /* passes already come by this face: what they find is whole */
     atomic_store_explicit(&b->face->body, b, memory_order_release);
-    base_unlock(&b->face->lock, b->face->env);
+    base_home_unlock(&b->face->lock, b->face->env);
     engine_note_timeout(b->engine, b->timeout_ns);
     return COMM_OK;
 }
@@ -163,7 +163,7 @@ void body_destroy(struct body *b)
     struct world *world = b->world;
 
     if (b->face) { /* nobody finds it any more: the watcher may look at one whose opening failed */
-        base_home_lock(&b->face->lock, env);
+        base_home_visit(&b->face->lock, env);
         atomic_store_explicit(&b->face->body, NULL, memory_order_release);
         base_home_unlock(&b->face->lock, env);
     }

@@ -58,7 +58,7 @@ static struct body *begin(struct comm_communicator *c, enum comm_result *r)
 /* Members that need more of us must learn that nothing more comes. */
 static void say_goodbye(struct body *b)
 {
-    base_home_lock(&b->face->lock, b->face->env);
+    base_home_visit(&b->face->lock, b->face->env);
     if (!b->failed) {
         body_tell_close(b);
         b->wire->flush(b->channel);
@@ -68,7 +68,7 @@ static void say_goodbye(struct body *b)
 
 static void end_requests(struct body *b)
 {
-    base_home_lock(&b->face->lock, b->face->env);
+    base_home_visit(&b->face->lock, b->face->env);
     if (!b->failed && !body_idle(b)) {
         struct cause cause = {
             .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = (int32_t)b->sequence};

@@ -88,7 +88,7 @@ static bool run_one(struct engine *e, struct comm_communicator *face)
     enum comm_result result;
     struct notice *n = NULL;
 
-    base_home_lock(&face->lock, face->env);
+    base_home_visit(&face->lock, face->env);
     struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
     if (b && b->engine == e)
         n = take_due(b, &result);
@@ -96,7 +96,7 @@ static bool run_one(struct engine *e, struct comm_communicator *face)
     if (!n)
         return false;
     n->fn(n->request, result, n->arg);
-    base_home_lock(&face->lock, face->env);
+    base_home_visit(&face->lock, face->env);
     atomic_fetch_sub_explicit(&b->notice_count, 1, memory_order_relaxed); /* the body waits for `notifying` before it goes */
     n->next = b->notices_free;
     b->notices_free = n;
