@@ -172,12 +172,23 @@ static uint64_t hash_text(const char *text)
     return hash;
 }
 
+static void list_cpus(uint64_t *cpu)
+{
+    cpu_set_t set;
+
+    CPU_ZERO(&set);
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        for (size_t i = 0; i < CPU_SETSIZE && i < (size_t)ENV_CPU_WORDS * 64; i++)
+            cpu[i / 64] |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
+}
+
 void posix_identity(const struct comm_env *env, struct env_identity *identity)
 {
     char boot[64];
 
     (void)env;
     *identity = (struct env_identity){.pid = (uint32_t)getpid(), .uid = (uint32_t)getuid(), .parent = (uint32_t)getppid()};
+    list_cpus(identity->cpu);
     if (gethostname(identity->host, sizeof identity->host) != 0 || identity->host[0] == 0)
         base_copy_text(identity->host, sizeof identity->host, "localhost");
     identity->host[sizeof identity->host - 1] = 0;

@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -50,6 +51,8 @@ static int guard_fork_word(void)
     return pthread_atfork(NULL, NULL, clear_fork_word);
 }
 
+static void register_barrier(void);
+
 static int start(const struct comm_env *env)
 {
     int32_t pid = (int32_t)getpid(), seen = 0;
@@ -66,10 +69,31 @@ static int start(const struct comm_env *env)
     int error = guard_fork_word();
     if (error == 0) {
         posix_clock_start();
+        register_barrier();
         atomic_store_explicit(&fork_page.word, 1, memory_order_release);
     }
     atomic_store_explicit(&start_state, error ? 0 : STARTED, memory_order_release);
     return error;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ barriers */
+/* membarrier(2), the expedited kind: an interrupt to each CPU that runs a registered process. Under the thread sanitizer, which cannot see
+ * it, there is none. */
+static _Atomic uint32_t barrier_registered;
+
+static void register_barrier(void)
+{
+#if !defined(__SANITIZE_THREAD__)
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0)
+        atomic_store_explicit(&barrier_registered, 1, memory_order_release);
+#endif
+}
+
+static bool barrier(const struct comm_env *env)
+{
+    (void)env;
+    return atomic_load_explicit(&barrier_registered, memory_order_relaxed) &&
+           syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ waiting */
@@ -391,6 +415,7 @@ const struct comm_env env_posix = {
     .spawn = spawn,
     .join = join,
     .self = self,
+    .barrier = barrier,
     .lookup = lookup,
     .cpus = posix_cpus,
     .identity = posix_identity,

@@ -10,7 +10,7 @@ struct shm_hello {
     uint64_t magic, host_id, segment_bytes, limits;
     uint32_t abi, endian, float_mode, page, pid, line_bytes, head_bytes, call_bytes, note_bytes, inlet_bytes;
     int32_t result; /* of making what this rank brings; its text follows */
-    uint32_t reserved;
+    uint32_t light; /* this rank's env has the barrier; need not be alike: where one has none, all fence */
     char text[SHM_HELLO_TEXT];
 };
 

@@ -221,6 +221,9 @@ static enum comm_result meet(struct shm_wire *w, const struct wire_config *confi
     enum comm_result result = all_said(w, config, &hello);
     if (result != COMM_OK)
         return result;
+    w->host.light = true;
+    for (int32_t i = 0; i < w->ranks; i++)
+        w->host.light &= w->hello[i].light != 0;
     size_t bytes = (size_t)w->ranks * GIVEN * sizeof(int);
     int *fd = config->env->take(config->env, bytes, 64);
     int given[GIVEN] = {w->peer[w->rank].segment.fd, config->bell->ring_fd, w->mine.given};
@@ -350,7 +353,7 @@ static void shm_arm(struct wire *wire, bool on, int64_t *deadline)
     w->armed = on;
     atomic_store_explicit(sleeping, on, memory_order_relaxed);
     if (on)
-        atomic_thread_fence(memory_order_seq_cst);
+        lines_sleep_fence(&w->host);
 }
 
 static void shm_describe(struct wire_channel *channel, int32_t peer, char *address, size_t bytes)

@@ -187,6 +187,37 @@ static void no_memory_to_grow(void **state)
     close_line(&f);
 }
 
+/* Room for several, in one growth or not at all. */
+static void room_for_several(void **state)
+{
+    struct fixture f;
+    enum comm_result why;
+    (void)state;
+    open_line(&f, 4, 512);
+    for (int i = 0; i < 60; i++)
+        issue_free(&f.line);
+    assert_true(timeline_reserve(&f.line, 4));
+    assert_int_equal(f.line.capacity, 64);
+    assert_false(timeline_reserve(&f.line, 453)); /* one more than the bound */
+    assert_int_equal(f.line.capacity, 64);
+    fake_left = 0;
+    assert_false(timeline_reserve(&f.line, 5));
+    fake_left = -1;
+    assert_true(timeline_reserve(&f.line, 452));
+    fake_left = 0; /* no memory is asked for any more */
+    for (int i = 0; i < 452; i++)
+        issue_free(&f.line);
+    fake_left = -1;
+    assert_null(timeline_room(&f.line, &why));
+    assert_int_equal(why, COMM_ERR_FULL);
+    for (uint64_t t; (t = start_next(&f.line)) != 0;) {
+        timeline_end(&f.line, t, COMM_OK);
+        retire_all(&f.line);
+    }
+    assert_int_equal(f.line.done + 1, f.line.next);
+    close_line(&f);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ against a model */
 enum { MODEL_MOST = 96, MODEL_BYTES = 24 };
 struct model_entry {
@@ -377,7 +408,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tickets_and_order), cmocka_unit_test(window_bounds_what_runs), cmocka_unit_test(growth_to_the_bound),
-        cmocka_unit_test(no_memory_to_grow), cmocka_unit_test(starts_as_the_rule_says), cmocka_unit_test(the_sticky_end),
+        cmocka_unit_test(no_memory_to_grow), cmocka_unit_test(room_for_several),        cmocka_unit_test(starts_as_the_rule_says),
+        cmocka_unit_test(the_sticky_end),
     };
     return cmocka_run_group_tests_name("timeline_queue", tests, NULL, NULL);
 }

@@ -28,11 +28,13 @@ struct env_thread {
 typedef void env_thread_fn(void *arg);
 
 /* What launchers and limits say about this process; asked once, when a world opens. */
+enum { ENV_CPU_WORDS = 16 };
 struct env_identity {
     char host[64];
     uint64_t host_id; /* equal for processes that run on one kernel, different otherwise (boot id) */
     uint32_t pid, uid;
-    uint32_t parent, reserved; /* process id of whoever started this process */
+    uint32_t parent, reserved;   /* process id of whoever started this process */
+    uint64_t cpu[ENV_CPU_WORDS]; /* the first 1,024 CPUs, a bit for each that this process may run on */
 };
 
 struct comm_env {
@@ -49,6 +51,11 @@ struct comm_env {
     /* Sleep while *word == seen, until woken or deadline (absolute, ns). May return early. */
     void (*park)(const struct comm_env *env, _Atomic uint32_t *word, uint32_t seen, int64_t deadline);
     void (*wake)(const struct comm_env *env, _Atomic uint32_t *word, uint32_t count);
+
+    /* Orders the stores and loads of every running thread of this process, and of others that started the library and share memory with it,
+       as if each had executed a full fence now. False: there is no such thing here, and nothing was done. Answers alike for the life of the
+       process. A few microseconds. */
+    bool (*barrier)(const struct comm_env *env);
 
     /* 0, or an errno. */
     int (*bell_open)(const struct comm_env *env, struct env_bell *bell);

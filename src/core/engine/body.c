@@ -10,11 +10,11 @@ struct body *body_lock(struct comm_communicator *c, enum comm_result *why)
     *why = engine_alive(c);
     if (*why != COMM_OK)
         return NULL;
-    base_lock(&c->lock, c->env);
+    base_home_lock(&c->lock, c->env);
     struct body *b = atomic_load_explicit(&c->body, memory_order_relaxed);
     if (b && !b->closing)
         return b;
-    base_unlock(&c->lock, c->env);
+    base_home_unlock(&c->lock, c->env);
     *why = COMM_ERR_CLOSED;
     return NULL;
 }
@@ -84,7 +84,9 @@ enum comm_result body_connect(struct body *b, const void *offers)
         b->channel = NULL; /* an error of join ends the channel */
         return r;
     }
+    base_lock(&b->face->lock, b->face->env); /* passes already come by this face: what they find is whole */
     atomic_store_explicit(&b->face->body, b, memory_order_release);
+    base_unlock(&b->face->lock, b->face->env);
     engine_note_timeout(b->engine, b->timeout_ns);
     return COMM_OK;
 }
@@ -161,9 +163,9 @@ void body_destroy(struct body *b)
     struct world *world = b->world;
 
     if (b->face) { /* nobody finds it any more: the watcher may look at one whose opening failed */
-        base_lock(&b->face->lock, env);
+        base_home_lock(&b->face->lock, env);
         atomic_store_explicit(&b->face->body, NULL, memory_order_release);
-        base_unlock(&b->face->lock, env);
+        base_home_unlock(&b->face->lock, env);
     }
     if (b->index < ENGINE_COMMUNICATORS) {
         if (b->is_active)

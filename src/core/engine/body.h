@@ -294,7 +294,7 @@ struct body *body_lock(struct comm_communicator *c, enum comm_result *why); /* N
 static inline void body_unlock(struct body *b)
 {
     struct comm_communicator *face = b->face;
-    base_unlock(&face->lock, face->env);
+    base_home_unlock(&face->lock, face->env);
 }
 void world_drop(struct world *w);
 

@@ -15,11 +15,11 @@ static bool drained(void *arg)
     struct drain *d = arg;
     bool idle = false;
 
-    if (!base_trylock(&d->face->lock))
+    if (!base_home_trylock(&d->face->lock, d->face->env))
         return false;
     struct body *b = atomic_load_explicit(&d->face->body, memory_order_relaxed);
     idle = b->failed || body_idle(b);
-    base_unlock(&d->face->lock, d->face->env);
+    base_home_unlock(&d->face->lock, d->face->env);
     return idle;
 }
 
@@ -58,23 +58,23 @@ static struct body *begin(struct comm_communicator *c, enum comm_result *r)
 /* Members that need more of us must learn that nothing more comes. */
 static void say_goodbye(struct body *b)
 {
-    base_lock(&b->face->lock, b->face->env);
+    base_home_lock(&b->face->lock, b->face->env);
     if (!b->failed) {
         body_tell_close(b);
         b->wire->flush(b->channel);
     }
-    base_unlock(&b->face->lock, b->face->env);
+    base_home_unlock(&b->face->lock, b->face->env);
 }
 
 static void end_requests(struct body *b)
 {
-    base_lock(&b->face->lock, b->face->env);
+    base_home_lock(&b->face->lock, b->face->env);
     if (!b->failed && !body_idle(b)) {
         struct cause cause = {
             .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = (int32_t)b->sequence};
         body_propose(b, &cause);
     }
-    base_unlock(&b->face->lock, b->face->env);
+    base_home_unlock(&b->face->lock, b->face->env);
 }
 
 enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)

@@ -172,7 +172,7 @@ bool express_wait(struct comm_request request)
     struct comm_communicator *face = request.comm;
     bool ended = false;
 
-    if (!base_trylock(&face->lock))
+    if (!base_home_trylock(&face->lock, face->env))
         return false;
     struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
     if (b && b->express.ticket == request.ticket && !b->engine->crowded) {
@@ -185,6 +185,6 @@ bool express_wait(struct comm_request request)
     }
     if (ended && b->line.done + 1 != b->line.next)
         body_settle(b); /* what stood behind it may start */
-    base_unlock(&face->lock, face->env);
+    base_home_unlock(&face->lock, face->env);
     return ended;
 }

@@ -29,13 +29,13 @@ static size_t *take_vectors(struct body *b)
 
     if (!v)
         return env->take(env, 2 * (size_t)b->team.size * sizeof *v + sizeof v, 64);
-    memcpy(&b->vector_pool, (void *)v, sizeof b->vector_pool);
+    memcpy((void *)&b->vector_pool, (const void *)v, sizeof v);
     return v;
 }
 
 static void give_vectors(struct body *b, size_t *v)
 {
-    memcpy((void *)v, &b->vector_pool, sizeof b->vector_pool);
+    memcpy((void *)v, (const void *)&b->vector_pool, sizeof v);
     b->vector_pool = v;
 }
 

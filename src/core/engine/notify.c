@@ -88,20 +88,20 @@ static bool run_one(struct engine *e, struct comm_communicator *face)
     enum comm_result result;
     struct notice *n = NULL;
 
-    base_lock(&face->lock, face->env);
+    base_home_lock(&face->lock, face->env);
     struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
     if (b && b->engine == e)
         n = take_due(b, &result);
-    base_unlock(&face->lock, face->env);
+    base_home_unlock(&face->lock, face->env);
     if (!n)
         return false;
     n->fn(n->request, result, n->arg);
-    base_lock(&face->lock, face->env);
+    base_home_lock(&face->lock, face->env);
     atomic_fetch_sub_explicit(&b->notice_count, 1, memory_order_relaxed); /* the body waits for `notifying` before it goes */
     n->next = b->notices_free;
     b->notices_free = n;
     body_activate(b);
-    base_unlock(&face->lock, face->env);
+    base_home_unlock(&face->lock, face->env);
     return true;
 }
 
@@ -129,14 +129,14 @@ bool engine_callback_due(struct engine *e)
         struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
         if (!face || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1))
             continue;
-        if (!base_trylock(&face->lock)) {
+        if (!base_home_trylock(&face->lock, face->env)) {
             due = true; /* whoever holds it may make one due, or keep it for long: look again later, without waiting for him */
             break;
         }
         struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
         for (struct notice *n = b && b->engine == e ? b->notices : NULL; n && !due; n = n->next)
             due = timeline_test(n->request) != COMM_PENDING;
-        base_unlock(&face->lock, face->env);
+        base_home_unlock(&face->lock, face->env);
     }
     return due;
 }

@@ -29,6 +29,8 @@ struct agreement {
     uint64_t chunk;
     int64_t timeout_ns, peer_timeout_ns;
     uint32_t window, minimal, free_order, magic;
+    uint64_t cpu[ENV_CPU_WORDS];
+    uint32_t cpus, reserved; /* that this rank may use, its quota too */
     char forced[256];
 };
 
@@ -251,6 +253,28 @@ static enum comm_result gather(struct opening *o, const void *in, size_t bytes, 
     return COMM_OK;
 }
 
+/* Ranks bound to a CPU each have as many as they are: what counts is what all may use together. A quota below its mask is all ranks' own.
+ */
+static uint32_t usable_cpus(const struct agreement *all, size_t ranks)
+{
+    uint64_t together[ENV_CPU_WORDS] = {0};
+    uint32_t usable = 0, quota = UINT32_MAX;
+
+    for (size_t r = 0; r < ranks; r++) {
+        uint32_t mine = 0;
+        for (int w = 0; w < ENV_CPU_WORDS; w++) {
+            together[w] |= all[r].cpu[w];
+            mine += (uint32_t)__builtin_popcountll(all[r].cpu[w]);
+        }
+        if (all[r].cpus < mine && all[r].cpus < quota)
+            quota = all[r].cpus;
+    }
+    for (int w = 0; w < ENV_CPU_WORDS; w++)
+        usable += (uint32_t)__builtin_popcountll(together[w]);
+    usable = usable < quota ? usable : quota;
+    return usable ? usable : 1;
+}
+
 static enum comm_result agree(struct opening *o, struct world *w)
 {
     struct agreement mine = {.magic = AGREEMENT_MAGIC,
@@ -263,6 +287,8 @@ static enum comm_result agree(struct opening *o, struct world *w)
     size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
 
     base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
+    memcpy(mine.cpu, o->engine->identity.cpu, sizeof mine.cpu);
+    mine.cpus = o->env->cpus(o->env);
     if (o->env->random(o->env, &mine.id, sizeof mine.id))
         return COMM_ERR_SYSTEM;
     struct agreement *all = o->env->take(o->env, ranks * sizeof *all, 64);
@@ -273,6 +299,8 @@ static enum comm_result agree(struct opening *o, struct world *w)
         base_format(o->text, sizeof o->text, "rank 0 speaks another version of this library");
         r = COMM_ERR_CONFIG;
     }
+    if (r == COMM_OK && !o->options.cpus)
+        o->engine->cpus = usable_cpus(all, ranks);
     w->id = all->id;
     w->limits = (struct wire_limits){.window = all->window, .minimal = all->minimal, .chunk = all->chunk};
     w->free_order = all->free_order != 0;

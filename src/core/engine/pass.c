@@ -16,13 +16,13 @@ static enum pass step_face(struct engine *e, struct comm_communicator *face, boo
     struct body *b;
     bool moved = false;
 
-    if (!base_trylock(&face->lock))
+    if (!base_home_trylock(&face->lock, face->env))
         return PASS_BUSY;
     b = atomic_load_explicit(&face->body, memory_order_relaxed);
     bool due = b && b->engine == e && atomic_load_explicit(&b->notice_count, memory_order_relaxed);
     if (b && b->engine == e)
         moved = body_step(b);
-    base_unlock(&face->lock, face->env);
+    base_home_unlock(&face->lock, face->env);
     if (due && callbacks)
         notify_run(e, face);
     return moved ? PASS_MOVED : PASS_IDLE;
@@ -85,12 +85,13 @@ static void check_active(struct engine *e, int64_t now)
 
     for (uint32_t i = 0; i < words * 64; i++) {
         struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        if (!face || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1) || !base_trylock(&face->lock))
+        if (!face || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1) ||
+            !base_home_trylock(&face->lock, face->env))
             continue;
         struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
         if (b && b->engine == e)
             body_check(b, now);
-        base_unlock(&face->lock, face->env);
+        base_home_unlock(&face->lock, face->env);
     }
 }
 

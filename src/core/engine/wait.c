@@ -14,13 +14,13 @@ static struct engine *enter(struct comm_communicator *face)
     struct engine *e = NULL;
 
     atomic_fetch_add_explicit(&face->inside, 1, memory_order_seq_cst);
-    base_lock(&face->lock, face->env);
+    base_home_lock(&face->lock, face->env);
     struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
     if (b) {
         e = b->engine;
         engine_hold(e);
     }
-    base_unlock(&face->lock, face->env);
+    base_home_unlock(&face->lock, face->env);
     if (!e)
         atomic_fetch_sub_explicit(&face->inside, 1, memory_order_seq_cst);
     return e;

@@ -246,7 +246,7 @@ static void look_around(struct engine *e, int64_t now)
 
     for (uint32_t i = 0; i < most; i++) {
         struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        if (!face || !base_trylock(&face->lock))
+        if (!face || !base_home_trylock(&face->lock, face->env))
             continue;
         struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
         if (b && b->engine == e) {
@@ -254,7 +254,7 @@ static void look_around(struct engine *e, int64_t now)
                 body_step(b);
             body_check(b, now);
         }
-        base_unlock(&face->lock, face->env);
+        base_home_unlock(&face->lock, face->env);
     }
 }
 

@@ -12,7 +12,7 @@
 #include <commstream/request.h>
 
 #include "base/check.h"
-#include "base/lock.h"
+#include "base/home.h"
 
 /* ------------------------------------------------------------------------------------------------------------ faces */
 enum { TIMELINE_SLOT_CHUNKS = 16, TIMELINE_SLOTS_FIRST = 64, TIMELINE_EXCEPTIONS = 2000 };
@@ -34,7 +34,7 @@ struct comm_communicator {
     _Atomic int32_t result;             /* the sticky cause                                                                              */
     const _Atomic uint32_t *alive;      /* the fork word of its env                                                                      */
     const struct comm_env *env;
-    struct base_lock lock;      /* of the communicator: timeline, messages, channel, runs                                        */
+    struct base_home_lock lock; /* of the communicator: timeline, messages, channel, runs                                        */
     _Atomic uint32_t inside;    /* threads in a wait: close lets them out before it takes the body                               */
     _Atomic uint32_t closing;   /* comm_close began: waiters leave                                                               */
     _Atomic uint64_t notifying; /* the thread inside this communicator's callbacks; 0: none                                      */

@@ -27,8 +27,7 @@ static bool all_retired(struct lines_channel *c, uint32_t seq)
 static inline struct lines_line *once_line(char *block, const struct lines_shape *shape, wire_key key)
 {
     BASE_ASSERT(wire_key_edge(key) < shape->once_edges);
-    size_t index = (size_t)(wire_key_seq(key) & shape->line_mask) * shape->once_edges + wire_key_edge(key);
-    return (struct lines_line *)(void *)(block + shape->lines) + index;
+    return (struct lines_line *)(void *)(block + shape->lines) + lines_index(shape, wire_key_seq(key)) + wire_key_edge(key);
 }
 
 static inline size_t stream_offset(const struct lines_shape *shape, wire_key key, uint32_t edge, uint32_t reader, uint32_t owner)
@@ -328,8 +327,8 @@ void lines_release(struct wire_channel *channel, uint32_t seq, struct wire_view 
     if (!view) {
         c->retired = seq;
         atomic_store_explicit(&c->head->retired, seq, memory_order_release);
-        /* Own the line that is written next before it is written. */
-        __builtin_prefetch(c->lines + (size_t)((seq + 1) & c->shape.line_mask) * c->shape.once_edges, 1);
+        /* Own a line well before it is written: fetching it takes as long as a whole small operation. */
+        __builtin_prefetch(c->lines + lines_index(&c->shape, seq + LINES_AHEAD), 1);
         c->dirty = true;
     } else if (view->ack) {
         atomic_store_explicit((_Atomic uint64_t *)view->ack, view->word, memory_order_release);
@@ -408,8 +407,12 @@ void lines_flush(struct wire_channel *channel)
     if (!c->dirty)
         return;
     c->dirty = false;
-    /* Publish, fence, look for sleepers; they publish that they sleep, fence, and look again. */
-    atomic_thread_fence(memory_order_seq_cst);
+    /* Publish, fence, look for sleepers; they publish that they sleep, fence, and look again. Where a sleeper's fence is a barrier for all
+       of us, ours is the compiler's alone. */
+    if (BASE_LIKELY(c->host->light))
+        atomic_signal_fence(memory_order_seq_cst);
+    else
+        atomic_thread_fence(memory_order_seq_cst);
     if (BASE_UNLIKELY(atomic_load_explicit(c->host->sleepers, memory_order_relaxed)))
         c->host->ring(c->host, c);
 }

@@ -19,6 +19,8 @@
 enum {
     LINES_INLINE = 48,
     LINES_ONCE_PLACES = 8,
+    LINES_PAGE_BYTES = 4096,
+    LINES_AHEAD = 3, /* operations between the prefetch of a line and its use */
     LINES_AREAS = 2,
     LINES_CREDITS = 4,
     LINES_PLACE_BYTES = 65536,
@@ -106,11 +108,22 @@ struct lines_head {
 struct lines_shape {
     uint32_t size, window, once_edges;
     uint32_t line_mask, once_mask, area_mask, credit_mask, credit_shift;
+    uint32_t line_low, line_up, line_down;                          /* neighbours in time lie pages apart: see lines_index */
     size_t inbox, calls, lines, acks, pairs, chunks, inlets, bytes; /* of the block */
     size_t once_stride, once_bytes;                                 /* of the once places */
     size_t private_stride, all_stride, edge_stride, stream_bytes;   /* of the stream places */
     size_t pair_bytes, chunk_stride, chunk_bytes;                   /* of a pair's regions */
 };
+
+/* Where the lines of operation seq lie. Lines of successive operations side by side would be fetched ahead by the prefetcher of whoever
+ * reads them, out of the hands of the one who is about to write them: the exchange then takes half as long again. So successive ones lie a
+ * page apart, which no prefetcher crosses. */
+static inline size_t lines_index(const struct lines_shape *shape, uint32_t seq)
+{
+    uint32_t at = seq & shape->line_mask;
+
+    return (size_t)((at & shape->line_low) << shape->line_up | at >> shape->line_down) * shape->once_edges;
+}
 
 struct lines_block {
     char *at;
@@ -188,6 +201,7 @@ struct lines_host {
     void (*ring)(struct lines_host *host, struct lines_channel *channel);           /* wake those of its members that sleep */
     struct base_lock lock;                                                          /* of all below */
     uint32_t count;
+    bool light; /* every member's env has the barrier: who goes to sleep makes it, who publishes needs no fence */
     struct lines_spare *spare_heads, *spare_regions;
     struct lines_channel *graves;   /* left, but perhaps still read by others */
     struct lines_channel *channels; /* joined and not left */
@@ -247,6 +261,13 @@ enum wire_result lines_view(struct wire_channel *channel, const struct wire_look
 void lines_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
 uint32_t lines_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max);
 void lines_flush(struct wire_channel *channel);
+/* Between saying that this rank sleeps and its last look: the other half of lines_flush. */
+static inline void lines_sleep_fence(const struct lines_host *host)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (host->light)
+        (void)host->env->barrier(host->env);
+}
 
 /* ------------------------------------------------------------------------------------------------------------ note.c, pair.c */
 enum wire_result lines_note_expose(struct lines_channel *c, const struct wire_expose *expose);

@@ -49,6 +49,7 @@ static enum comm_result local_open(const struct wire_config *config, struct wire
     lines_host_start(&w->host, config);
     w->host.wire.class = &wire_local;
     w->host.take = local_take;
+    w->host.light = config->env->barrier(config->env);
     w->host.give = local_give;
     w->host.ring = local_ring;
     w->host.sleepers = &w->sleepers;
@@ -79,7 +80,7 @@ static void local_arm(struct wire *wire, bool on, int64_t *deadline)
     (void)deadline;
     atomic_store_explicit(&w->sleepers, on, memory_order_relaxed);
     if (on)
-        atomic_thread_fence(memory_order_seq_cst);
+        lines_sleep_fence(&w->host);
 }
 
 static void local_describe(struct wire_channel *channel, int32_t peer, char *address, size_t bytes)

@@ -1,0 +1,56 @@
+#include "base/home.h"
+
+enum { VISIT_WEIGHT = 8, VISITS_MOST = 1024, INSIDE_TURNS = 64 };
+
+/* Under `lock`, guests counted: after this the home thread is either seen inside, or sees us. False: there is no barrier. */
+static void settle(struct base_home_lock *lock, const struct comm_env *env, uint64_t self)
+{
+    uint64_t home = atomic_load_explicit(&lock->home, memory_order_relaxed);
+
+    if (home == BASE_HOME_NONE) /* the first to come lives here, if that can be had */
+        atomic_store_explicit(&lock->home, env->barrier(env) ? self : BASE_HOME_NEVER, memory_order_relaxed);
+    else if (home != BASE_HOME_NEVER && home != self)
+        (void)env->barrier(env);
+}
+
+/* Inside: too many guests make it an ordinary lock. The home thread cannot be inside now, and sees us until we leave. */
+static void count_visit(struct base_home_lock *lock, uint64_t self)
+{
+    uint64_t home = atomic_load_explicit(&lock->home, memory_order_relaxed);
+
+    if (home == self || home == BASE_HOME_NEVER)
+        return;
+    lock->visits += VISIT_WEIGHT;
+    if (lock->visits > VISITS_MOST)
+        atomic_store_explicit(&lock->home, BASE_HOME_NEVER, memory_order_relaxed);
+}
+
+bool base_home_trylock_guest(struct base_home_lock *lock, const struct comm_env *env, uint64_t self)
+{
+    if (!base_trylock(&lock->lock))
+        return false;
+    atomic_fetch_add_explicit(&lock->guests, 1, memory_order_seq_cst);
+    settle(lock, env, self);
+    if (atomic_load_explicit(&lock->inside, memory_order_acquire)) {
+        base_home_unlock_guest(lock, env);
+        return false;
+    }
+    count_visit(lock, self);
+    return true;
+}
+
+void base_home_lock_guest(struct base_home_lock *lock, const struct comm_env *env, uint64_t self)
+{
+    base_lock(&lock->lock, env);
+    atomic_fetch_add_explicit(&lock->guests, 1, memory_order_seq_cst);
+    settle(lock, env, self);
+    for (int turn = 0; atomic_load_explicit(&lock->inside, memory_order_acquire); turn++)
+        env->relax(env, turn >= INSIDE_TURNS);
+    count_visit(lock, self);
+}
+
+void base_home_unlock_guest(struct base_home_lock *lock, const struct comm_env *env)
+{
+    atomic_fetch_sub_explicit(&lock->guests, 1, memory_order_release);
+    base_unlock(&lock->lock, env);
+}
