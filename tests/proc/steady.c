@@ -180,6 +180,9 @@ static void steady_process(struct proc *proc, int32_t rank, struct comm_communic
 #ifdef SYS_epoll_pwait2
         SYS_epoll_pwait2,
 #endif
+#ifdef SYS_membarrier
+        SYS_membarrier, /* before a sleep */
+#endif
     };
     static float in[20000], out[20000];
     for (int i = 0; i < 20000; i++) {
