@@ -23,7 +23,6 @@ void shm_hello_fill(struct shm_hello *hello, const struct comm_env *env, size_t 
                                 .float_mode = data_float_mode(),
                                 .page = (uint32_t)sysconf(_SC_PAGESIZE),
                                 .pid = (uint32_t)getpid(),
-                                .light = env->barrier(env),
                                 .line_bytes = sizeof(struct lines_line),
                                 .head_bytes = sizeof(struct lines_head),
                                 .call_bytes = sizeof(struct wire_call),

@@ -158,6 +158,7 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
     }
     size_t bytes = (size_t)amount;
     shm_hello_fill(hello, env, bytes);
+    hello->light = !config->crowded && env->barrier(env);
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     int error = w->epoll < 0 ? errno : shm_segment_create(&me->segment, bytes, &what);
     if (!error) {

@@ -320,6 +320,7 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .boot = o->boot,
                                  .rank = o->boot ? o->launch.rank : -1,
                                  .ranks = o->launch.ranks,
+                                 .crowded = (uint32_t)o->launch.ranks > o->engine->cpus,
                                  .deadline = o->deadline,
                                  .peer_timeout_ns = w->peer_timeout_ns,
                                  .error_text = o->text,

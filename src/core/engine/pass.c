@@ -7,7 +7,7 @@
  */
 #include "engine/body.h"
 
-enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20, YIELD_LONG_NS = 300000, YIELD_AVOID_NS = 50000000 };
+enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20, YIELD_LONG_NS = 300000, YIELD_AVOID_NS = 50000000, SPIN_LONGER = 4 };
 enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
@@ -189,10 +189,12 @@ static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void 
         l->now = e->env->now(e->env);
     if (!l->idle_since)
         l->idle_since = l->now;
-    if (l->now < atomic_load_explicit(&e->sleep_until, memory_order_relaxed))
+    if (l->now < atomic_load_explicit(&e->sleep_until, memory_order_relaxed)) {
         yield = 0;
-    else
+        spin *= SPIN_LONGER; /* past a wake-up: two ranks that are both awake then stay so */
+    } else {
         yield *= 1 + atomic_load_explicit(&e->patience, memory_order_relaxed);
+    }
     int64_t idle = l->now - l->idle_since;
     if (idle < spin)
         e->env->relax(e->env, false);

@@ -194,6 +194,7 @@ struct wire_config {
     struct env_bell *watch; /* the watcher's: death notices (descriptors) are watched by this one alone */
     struct wire_boot *boot; /* how the ranks meet; NULL for `local` */
     int32_t rank, ranks;    /* of the world; rank -1: all of them are in this process */
+    int32_t crowded;        /* more ranks than CPUs: they will sleep often, so sleeping must be cheap */
     int64_t deadline;
     int64_t peer_timeout_ns; /* equal on all ranks: a live process that is silent for so long is told down; 0: 30 s */
     char *error_text;        /* where open says why it failed */
