@@ -139,7 +139,7 @@ enum io boot_receive_fds(const struct boot_config *c, int fd, struct frame *fram
     uint32_t got =
         control_head && control_head->cmsg_type == SCM_RIGHTS ? (uint32_t)((control_head->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : 0;
     bool whole = n == (ssize_t)sizeof *frame && got == count && !(message.msg_flags & MSG_CTRUNC) && frame->magic == BOOT_MAGIC;
-    if (whole)
+    if (whole && count != 0)
         memcpy(fds, CMSG_DATA(control_head), count * sizeof(int));
     for (uint32_t i = 0; i < got && !whole; i++) {
         int extra;

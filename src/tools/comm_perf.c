@@ -261,7 +261,7 @@ static void check_call(const struct perf *perf, size_t call, size_t bytes)
 /* Every buffer once, as many at a time as this mode has, before anything is timed; also asks what ran. */
 static void try_once(struct perf *perf, size_t bytes)
 {
-    struct comm_request req[PERF_DEPTH * PERF_REQUESTS];
+    struct comm_request req[PERF_DEPTH * PERF_REQUESTS] = {0};
     size_t each = requests_of(perf), together = perf->mode == MODE_PIPELINED ? perf->slots : 1;
     for (size_t i = 0; i < perf->slots; i += together) {
         for (size_t k = 0; k < together; k++)

@@ -179,6 +179,7 @@ static void measure(struct api_check *check, struct layout *l, size_t *dense, si
     size_t at = 0;
     bool overflow = false;
 
+    BASE_ASSERT(l->counts);
     for (size_t r = 0; r < ranks; r++) {
         size_t begin_at = l->displs ? l->displs[r] : at, end;
         if (dense)
@@ -191,6 +192,7 @@ static void measure(struct api_check *check, struct layout *l, size_t *dense, si
     api_need(check, !overflow, "counts", (long long)l->longest, "counts and displs whose sums fit the address space");
     if (!l->displs)
         l->displs = dense;
+    BASE_ASSERT(l->displs);
 }
 
 static enum comm_result issue_allgather_v(struct api_check *check, const void *in, void *out, struct layout *l, enum comm_type type,

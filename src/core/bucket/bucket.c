@@ -290,7 +290,7 @@ static bool bucket_issue_one(struct comm_buckets *b, size_t j)
 {
     struct bucket *bucket = &b->buckets[j];
     void *at = bucket->flat != NULL ? bucket->flat : b->gradients[bucket->first].data;
-    size_t elements = bucket->bytes / bucket_type_bytes(bucket->type);
+    size_t unit = bucket_type_bytes(bucket->type), elements = unit ? bucket->bytes / unit : 0;
     struct comm_request request = COMM_REQUEST_NONE;
     enum comm_result result = comm_allreduce(b->comm, COMM_IN_PLACE, at, elements, bucket->type, b->op, &request);
     if (result == COMM_ERR_FULL)

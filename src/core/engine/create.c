@@ -174,7 +174,7 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
                                struct comm_request *req)
 {
     enum comm_result r;
-    struct comm_request own;
+    struct comm_request own = COMM_REQUEST_NONE;
     struct body *b = body_lock(c, &r);
 
     if (!b)

@@ -49,10 +49,8 @@ static void end_work(struct body *b, uint64_t ticket, struct entry *e)
 {
     enum comm_result r = COMM_OK;
 
-    if (e->ended) {
-        r = e->ended(b, ticket, e->ended_arg);
-        e = body_entry(b, ticket); /* the hook may have issued, and so moved the entries */
-    }
+    if (e->ended)
+        r = e->ended(b, ticket, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
     if (!b->failed)
         timeline_end(&b->line, ticket, r);
 }

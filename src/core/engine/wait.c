@@ -13,6 +13,7 @@ static struct engine *enter(struct comm_communicator *face)
 {
     struct engine *e = NULL;
 
+    BASE_ASSERT(face); /* a request of none is never pending */
     atomic_fetch_add_explicit(&face->inside, 1, memory_order_seq_cst);
     base_home_lock(&face->lock, face->env);
     struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);

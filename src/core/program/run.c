@@ -79,6 +79,7 @@ static struct shape shape_of(const struct comm_program *program, const struct ru
         size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width), least = larger(1, PROGRAM_CHUNK_MIN_BYTES / width);
         most = most >= line ? most - most % line : most;
         shape.chunk = smaller(most, larger(round_up((unit + RUN_QUARTERS - 1) / RUN_QUARTERS, line), round_up(least, line)));
+        BASE_ASSERT(shape.chunk != 0);
         shape.chunks = unit ? (uint32_t)((unit + shape.chunk - 1) / shape.chunk) : 1;
     }
     shape.scratch_item = round_up(shape.chunk * widths.partial, RUN_LINE_BYTES);

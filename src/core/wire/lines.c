@@ -151,6 +151,7 @@ static inline void publish(struct lines_line *line, const struct wire_expose *e,
         line->bytes = (uint16_t)bytes;
         line->kind = LINES_KIND_INLINE;
     } else {
+        BASE_ASSERT(place);
         if (!(e->flags & WIRE_BUILT))
             gather(place, e);
         line->kind = LINES_KIND_PLACE;
