@@ -60,6 +60,9 @@ static bool may_go(struct body *b, const struct engine_call *call)
 /* ------------------------------------------------------------------------------------------------------------ the operation */
 static enum wire_result show(struct body *b, const struct engine_call *call, wire_key key, uint32_t chain)
 {
+    if (b->team.size == 1)
+        return WIRE_DONE;
+
     struct wire_span span = {call->in, b->form.bytes};
     struct wire_expose e = {.key = key,
                             .fingerprint = chain,
@@ -81,8 +84,7 @@ static void enter(struct body *b, const struct engine_call *call, struct entry *
     e->vectors = NULL;
     e->algorithm = b->form.algorithm;
     e->started_ns = e->queued_ns;
-    uint64_t ticket = timeline_issue(&b->line);
-    timeline_start(&b->line, ticket);
+    uint64_t ticket = timeline_issue_alone(&b->line);
     body_publish_call(b, e, call, COMM_OK);
     b->stats.operations++;
     b->express.ticket = ticket;
@@ -106,7 +108,8 @@ bool express_issue(struct body *b, const struct engine_call *call, struct comm_r
     if (!e || show(b, call, wire_key_of((uint32_t)b->sequence + 1, 0, 0), chain) != WIRE_DONE)
         return false; /* the long way says why, or waits for room */
     enter(b, call, e, chain, req);
-    b->wire->flush(b->channel);
+    if (b->team.size > 1)
+        b->wire->flush(b->channel);
     express_poll(b);
     b->now = 0;
     if (BASE_UNLIKELY(!b->is_active && b->express.ticket))
@@ -128,11 +131,11 @@ static void finish(struct body *b)
     if (e->call.n)
         b->express.reduce(&reduce);
     b->express.ticket = 0;
-    timeline_end(&b->line, ticket, COMM_OK);
     body_record(b, ticket, e, b->engine->env->now(b->engine->env), COMM_OK);
-    timeline_retire(&b->line);
+    timeline_retire_oldest(&b->line);
     b->told_done = ticket;
-    b->wire->release(b->channel, e->seq, NULL);
+    if (b->team.size > 1)
+        b->wire->release(b->channel, e->seq, NULL);
     engine_told(b->engine);
 }
 

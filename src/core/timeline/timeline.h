@@ -235,6 +235,41 @@ static inline void timeline_retire(struct timeline *line)
     atomic_store_explicit(&line->face->done, ticket, memory_order_release);
 }
 
+/* Issue and start, where nothing else is unfinished. */
+static inline uint64_t timeline_issue_alone(struct timeline *line)
+{
+    uint64_t ticket = line->next++;
+    struct timeline_entry *e = timeline_entry(line, ticket);
+
+    BASE_DEBUG_ASSERT(line->done + 1 == ticket && !line->fences && !line->fences_issued);
+    e->state = TIMELINE_STARTED;
+    line->started = ticket;
+    line->fences = e->kind == TIMELINE_BARRIER;
+    line->issued_read = line->started_read = e->read;
+    line->issued_write = line->started_write = e->write;
+    line->high_water += line->high_water == 0;
+    atomic_store_explicit(&line->face->next, line->next, memory_order_release);
+    return ticket;
+}
+
+/* End and retire the oldest, which ended well. */
+static inline void timeline_retire_oldest(struct timeline *line)
+{
+    uint64_t ticket = line->done + 1;
+    struct timeline_entry *e = timeline_entry(line, ticket);
+
+    BASE_DEBUG_ASSERT(e->state == TIMELINE_STARTED);
+    e->state = TIMELINE_ENDED;
+    e->result = COMM_OK;
+    line->fences -= e->kind == TIMELINE_BARRIER;
+    line->done = ticket;
+    if (line->done == line->started)
+        line->started_read = line->started_write = (struct timeline_hull){0, 0};
+    if (line->done + 1 == line->next)
+        line->issued_read = line->issued_write = (struct timeline_hull){0, 0};
+    atomic_store_explicit(&line->face->done, ticket, memory_order_release);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ slots of messages */
 /* A word per slot: number << 8 | state (1 pending, 0 ok, else an error as int8). A slot is reused under a new number. */
 /* Makes slot `index` pending under the next message number; its ticket, or 0: no memory for the slots. */
