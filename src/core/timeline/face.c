@@ -6,16 +6,19 @@ static struct {
     struct comm_communicator *oldest, *newest; /* given back, reused oldest first */
 } faces;
 
+/* One of the same env: who holds an old request, or a list of faces that is out of date, may look at a face's env at any time, so it never
+ * changes. */
 static struct comm_communicator *take_used(const struct comm_env *env)
 {
-    struct comm_communicator *face;
+    struct comm_communicator *face, *before = NULL;
 
     base_lock(&faces.lock, env);
-    face = faces.oldest;
+    for (face = faces.oldest; face && face->env != env; face = face->link)
+        before = face;
     if (face) {
-        faces.oldest = face->link;
-        if (!faces.oldest)
-            faces.newest = NULL;
+        *(before ? &before->link : &faces.oldest) = face->link;
+        if (!face->link)
+            faces.newest = before;
     }
     base_unlock(&faces.lock, env);
     return face;
@@ -31,10 +34,10 @@ struct comm_communicator *timeline_face_take(const struct comm_env *env, void *b
             return NULL;
         face->next = face->first = 1;
         face->next_message = face->first_message = 1;
+        face->env = env;
+        face->alive = env->alive;
     }
     face->link = NULL;
-    face->env = env;
-    face->alive = env->alive;
     atomic_store_explicit(&face->closing, 0, memory_order_relaxed);
     atomic_store_explicit(&face->failed, UINT64_MAX, memory_order_relaxed);
     atomic_store_explicit(&face->exceptions, 0, memory_order_relaxed);
