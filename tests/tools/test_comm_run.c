@@ -407,6 +407,8 @@ static void nobody_survives_a_kill(void **state)
     snprintf(seconds, sizeof seconds, "%d", 100000 + (int)getpid());
     snprintf(script, sizeof script, "sleep %s & echo up; sleep %s; true", seconds, seconds);
     pid_t pid = launch_ranks(script, &out);
+    for (double end = seconds_now() + 5; sleepers(seconds) != 4 && seconds_now() < end;) /* the shell says up before its second one is */
+        usleep(10000);
     assert_int_equal(sleepers(seconds), 4);
     kill(pid, SIGKILL);
     assert_int_equal(waitpid(pid, &status, 0), pid);
