@@ -1,11 +1,12 @@
 /*
  * Groups and plans: several calls recorded and started as one. begin gives a recorder, a communicator on which its holder makes the usual
  * calls with req NULL; c itself goes on as usual for everybody. Recording is local and runs nothing; wait, sync, split and close on a
- * recorder are COMM_ERR_STATE. end consumes it. Collectives can be recorded; a message or a queue wait on a recorder is UNSUPPORTED today.
+ * recorder are COMM_ERR_STATE. end consumes it. Collectives, sends, receives and queue waits can be recorded.
  *
  * A plan keeps its buffers' addresses. Starting it puts its collectives into the queue in one go, in the order in which they were recorded
  * and each with a ticket and number of its own; those that do not conflict run together. A start while the last one runs queues behind it.
- * Plans match plans and groups match groups, not plain calls: all ranks record the same collectives.
+ * Plans match plans and groups match groups, not plain calls: all ranks record the same collectives. Messages of a plan are messages like any
+ * other. A queue wait copies its event's point at each start, so the event must live as long as the plan.
  *
  * Groups are NOT BUILT YET (COMM_ERR_UNSUPPORTED). A group will be one batch: its members start together, unordered among themselves
  * (conflicting ones are refused at end); small ones are packed into one round; matched send and recv inside cannot deadlock.
@@ -44,8 +45,9 @@ COMM_MUST enum comm_result comm_plan_begin(struct comm_communicator *c, struct c
  */
 COMM_MUST enum comm_result comm_plan_end(struct comm_communicator *recorder, struct comm_plan **plan);
 /*
- * Puts the plan's collectives into its communicator's queue, all of them or (FULL) none; all ranks do, in the same order among their
- * collectives. req is complete when all of them are, and stands at once for an empty plan. The plan's buffers are the library's until then.
+ * Puts the plan's work into its communicator's queue and starts its messages, all of it or (FULL) none; all ranks do, in the same order
+ * among their collectives. req is complete when all of it is, and stands at once for an empty plan. The error of a recorded message
+ * (TRUNCATED, TIMEOUT) is told by comm_sync. The plan's buffers are the library's until then.
  * A start while the last one runs queues behind it. After warm-up it allocates nothing. CLOSED once its communicator was closed. MPI_Start.
  */
 COMM_MUST enum comm_result comm_plan_start(struct comm_plan *plan, struct comm_request *req);

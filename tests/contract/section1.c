@@ -418,6 +418,51 @@ RIG_TEST(contract_1_7_only_collectives_are_numbered)
     rig_close(&rig);
 }
 
+/* A plan of everything: its messages are messages, its request stands behind all of it, and its wait copies the event's point at each
+ * start. */
+RIG_TEST(contract_1_1_a_plan_of_messages_work_and_waits)
+{
+    enum { RANKS = 3, STARTS = 50 };
+    struct rig rig;
+    struct comm_plan *plan[RANKS];
+    struct comm_event *gate[RANKS];
+    struct comm_request request[RANKS];
+    static int64_t mine[RANKS], theirs[RANKS], sum[RANKS];
+    rig_open(&rig, RANKS, NULL);
+    for (int32_t r = 0; r < RANKS; r++) {
+        struct comm_communicator *recorder;
+        MUST(comm_event_create(rig.world[r], &gate[r]));
+        MUST(comm_plan_begin(rig.world[r], &recorder));
+        MUST(comm_recv(recorder, &theirs[r], 1, COMM_I64, (r + RANKS - 1) % RANKS, 7, NULL, NULL));
+        MUST(comm_send(recorder, &mine[r], 1, COMM_I64, (r + 1) % RANKS, 7, NULL));
+        MUST(comm_queue_wait_event(recorder, gate[r]));
+        MUST(comm_allreduce(recorder, &mine[r], &sum[r], 1, COMM_I64, COMM_SUM, NULL));
+        MUST(comm_plan_end(recorder, &plan[r]));
+    }
+    for (int64_t k = 0; k < STARTS; k++) {
+        for (int32_t r = 0; r < RANKS; r++) {
+            mine[r] = 10 * k + r;
+            MUST(comm_event_reset(gate[r]));
+            MUST(comm_plan_start(plan[r], &request[r]));
+        }
+        rig_progress_for(rig.world[0], 100000);
+        for (int32_t r = 0; r < RANKS; r++) {
+            IS(comm_test(request[r]), COMM_PENDING); /* the gate holds the work back, and so the request */
+            MUST(comm_event_set(gate[r]));
+        }
+        rig_wait_all(request, RANKS);
+        for (int32_t r = 0; r < RANKS; r++) {
+            EQUAL(theirs[r], 10 * k + (r + RANKS - 1) % RANKS);
+            EQUAL(sum[r], 30 * k + 3);
+        }
+    }
+    for (int32_t r = 0; r < RANKS; r++) {
+        comm_plan_free(plan[r]);
+        comm_event_destroy(gate[r]);
+    }
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 1.8 */
 /* Rank 0's first call is refused; its second must not meet rank 1's first, though they look alike. */
 RIG_TEST(contract_1_8_a_refused_call_keeps_ranks_in_step)
@@ -554,6 +599,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_1_1_tickets_grow_by_one),
+        cmocka_unit_test(contract_1_1_a_plan_of_messages_work_and_waits),
         cmocka_unit_test(contract_1_1_work_retires_in_order),
         cmocka_unit_test(contract_1_1_group_with_messages),
         cmocka_unit_test(contract_1_2_receive_before_collective),

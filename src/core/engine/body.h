@@ -91,7 +91,8 @@ struct talk {
     uint32_t before, after; /* list of unfinished messages, or of free slots (after) */
     uint64_t ticket;        /* of the message line */
     uint64_t work;          /* messages: first work ticket issued after it; markers: last issued before it */
-    uint32_t remaining, reserved_too;
+    uint32_t remaining;     /* markers: messages that they still wait for */
+    uint32_t member_of;     /* a plan's message: its marker; a plan's marker: itself; otherwise TALK_NONE */
     struct timeline_hull read, write;
     struct message_call call;
     int64_t queued_ns;
@@ -287,6 +288,10 @@ enum comm_result body_connect(struct body *b, const void *offers);
 void body_destroy(struct body *b);
 struct body *body_recorder(struct body *of); /* no channel, no queue: only records; NULL: no memory */
 enum comm_result plan_record(struct body *recorder, const struct engine_call *call);
+enum comm_result plan_record_message(struct body *recorder, const struct message_call *message);
+/* PENDING: c is no recorder. event NULL: the point, of a request. */
+enum comm_result plan_record_wait(struct comm_communicator *c, struct comm_event *event, const struct timeline_point *point);
+struct timeline_point event_point(struct comm_event *event); /* a copy of the one it holds now */
 enum comm_result body_program(struct body *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
                               struct comm_program **program, const char **algorithm);
 void body_release_program(struct body *b, struct comm_program *program);
@@ -302,6 +307,7 @@ void world_drop(struct world *w);
 enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                             struct comm_request *req);
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason);
+enum comm_result body_queue_wait(struct body *b, const struct timeline_point *point, struct comm_request *req);
 bool body_step(struct body *b); /* one bounded pass; true: something moved */
 uint32_t body_chain(uint32_t chain, uint32_t fingerprint);
 uint32_t body_fingerprint(const struct body *b, const struct engine_call *call);
@@ -346,6 +352,11 @@ bool talk_blocks(const struct body *b, uint64_t ticket, const struct timeline_en
 bool talk_step(struct body *b); /* posts held messages, takes what finished, completes markers */
 void talk_end_all(struct body *b, enum comm_result result);
 uint64_t talk_mark(struct body *b); /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
+/* The marker of a plan: behind the messages that are posted for it and the work issued until it is closed. */
+bool talk_reserve(struct body *b, uint32_t count);
+enum comm_result talk_open_marker(struct body *b, uint32_t *marker);
+enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker);
+void talk_close_marker(struct body *b, uint32_t marker, struct comm_request *req);
 bool talk_open(struct body *b);
 void talk_close(struct body *b);
 void talk_cancel_held(struct body *b);

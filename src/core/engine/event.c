@@ -124,7 +124,7 @@ enum comm_result engine_event_set(struct comm_event *event)
     return COMM_OK;
 }
 
-static struct timeline_point current(struct comm_event *event)
+struct timeline_point event_point(struct comm_event *event)
 {
     base_lock(&event->lock, event->engine->env);
     struct timeline_point point = timeline_point_copy(&event->point);
@@ -143,7 +143,7 @@ enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns)
 
     if (r != COMM_OK)
         return r;
-    struct timeline_point point = current(event);
+    struct timeline_point point = event_point(event);
     struct engine *e = event->engine;
     engine_hold(e);
     if (timeout_ns == 0) {
@@ -170,7 +170,10 @@ enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct com
     if (e != event->engine)
         return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL,
                               "event belongs to another engine; expected one made for this world (engine_of joins worlds)");
-    struct timeline_point point = current(event);
+    r = plan_record_wait(c, event, NULL);
+    if (r != COMM_PENDING)
+        return r;
+    struct timeline_point point = event_point(event);
     r = engine_queue_wait(c, &point, NULL);
     timeline_point_drop(&point);
     return r;
@@ -187,5 +190,7 @@ enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct c
     if (other && other != e)
         return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL,
                               "request belongs to another engine; expected one of this world (engine_of joins worlds)");
-    return engine_queue_wait(c, &(struct timeline_point){.kind = POINT_REQUEST, .request = request}, NULL);
+    struct timeline_point point = {.kind = POINT_REQUEST, .request = request};
+    r = plan_record_wait(c, NULL, &point);
+    return r != COMM_PENDING ? r : engine_queue_wait(c, &point, NULL);
 }

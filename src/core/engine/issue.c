@@ -277,6 +277,25 @@ enum comm_result engine_decline(struct comm_communicator *c, enum comm_result re
     return refused_request(req, reason);
 }
 
+enum comm_result body_queue_wait(struct body *b, const struct timeline_point *point, struct comm_request *req)
+{
+    enum comm_result r;
+    struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &r);
+
+    if (!e)
+        return r;
+    body_fill_entry(e, &(struct engine_call){0}, 0, b);
+    e->head.kind = TIMELINE_FENCE;
+    e->vectors = NULL;
+    e->algorithm = "";
+    e->seq = 0;
+    e->point = timeline_point_copy(point);
+    uint64_t ticket = timeline_issue(&b->line);
+    if (req)
+        *req = (struct comm_request){b->face, ticket};
+    return COMM_OK;
+}
+
 enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req)
 {
     enum comm_result r;
@@ -284,20 +303,10 @@ enum comm_result engine_queue_wait(struct comm_communicator *c, const struct tim
 
     if (!b)
         return refused_request(req, r);
-    r = b->recording ? COMM_ERR_UNSUPPORTED : body_ready_for_calls(b);
-    struct entry *e = r == COMM_OK ? (struct entry *)(void *)timeline_room(&b->line, &r) : NULL;
-    if (e) {
-        body_fill_entry(e, &(struct engine_call){0}, 0, b);
-        e->head.kind = TIMELINE_FENCE;
-        e->vectors = NULL;
-        e->algorithm = "";
-        e->seq = 0;
-        e->point = timeline_point_copy(point);
-        uint64_t ticket = timeline_issue(&b->line);
-        if (req)
-            *req = (struct comm_request){b->face, ticket};
-        body_settle(b);
-    }
+    r = body_ready_for_calls(b);
+    if (r == COMM_OK)
+        r = body_queue_wait(b, point, req);
+    body_settle(b);
     body_unlock(b);
     return refused_request(req, r);
 }

@@ -1,4 +1,4 @@
-/* Plans: recorded collectives, started many times. A recorder is a face whose body only records. */
+/* Plans: recorded collectives, messages and queue waits, started many times. A recorder is a face whose body only records. */
 #include "engine/body.h"
 
 #include "base/format.h"
@@ -7,13 +7,22 @@
 
 enum { FIRST_STEPS = 8 };
 
+enum step_kind { STEP_CALL, STEP_TALK, STEP_WAIT };
+struct plan_step {
+    enum step_kind kind;
+    struct engine_call call;
+    struct message_call message;
+    struct comm_event *event;    /* its point is copied at each start; NULL: the point below */
+    struct timeline_point point; /* of a request: never a gate's, so it holds nothing */
+};
+
 struct comm_plan {
     struct engine *engine;
     struct comm_communicator *target;
     uint64_t target_life; /* the target's `first` when recording began: a reused face is another communicator */
-    struct engine_call *call;
+    struct plan_step *step;
     size_t *vectors; /* of v forms: 2 * size each, by step */
-    uint32_t count, room, size;
+    uint32_t count, room, size, messages;
     _Atomic uint32_t references;
 };
 
@@ -24,8 +33,8 @@ static void plan_drop(struct comm_plan *plan)
 
     if (atomic_fetch_sub_explicit(&plan->references, 1, memory_order_acq_rel) != 1)
         return;
-    if (plan->call)
-        env->give(env, plan->call, plan->room * sizeof *plan->call);
+    if (plan->step)
+        env->give(env, plan->step, plan->room * sizeof *plan->step);
     if (plan->vectors)
         env->give(env, plan->vectors, plan->room * 2 * (size_t)plan->size * sizeof *plan->vectors);
     env->give(env, plan, sizeof *plan);
@@ -37,45 +46,77 @@ static enum comm_result grow(struct comm_plan *plan)
     const struct comm_env *env = plan->engine->env;
     uint32_t room = plan->room ? plan->room * 2 : FIRST_STEPS;
     size_t each = 2 * (size_t)plan->size;
-    struct engine_call *call = env->take(env, room * sizeof *call, 64);
+    struct plan_step *step = env->take(env, room * sizeof *step, 64);
     size_t *vectors = env->take(env, room * each * sizeof *vectors, 64);
 
-    if (!call || !vectors) {
-        if (call)
-            env->give(env, call, room * sizeof *call);
+    if (!step || !vectors) {
+        if (step)
+            env->give(env, step, room * sizeof *step);
         if (vectors)
             env->give(env, vectors, room * each * sizeof *vectors);
         return COMM_ERR_MEMORY;
     }
     if (plan->room) {
-        memcpy(call, plan->call, plan->room * sizeof *call);
+        memcpy(step, plan->step, plan->room * sizeof *step);
         memcpy(vectors, plan->vectors, plan->room * each * sizeof *vectors);
-        env->give(env, plan->call, plan->room * sizeof *call);
+        env->give(env, plan->step, plan->room * sizeof *step);
         env->give(env, plan->vectors, plan->room * each * sizeof *vectors);
     }
-    plan->call = call;
+    plan->step = step;
     plan->vectors = vectors;
     plan->room = room;
     return COMM_OK;
 }
 
+static enum comm_result record(struct comm_plan *plan, const struct plan_step *step)
+{
+    enum comm_result r = plan->count == plan->room ? grow(plan) : COMM_OK;
+
+    if (r == COMM_OK)
+        plan->step[plan->count++] = *step;
+    return r;
+}
+
 enum comm_result plan_record(struct body *recorder, const struct engine_call *call)
 {
     struct comm_plan *plan = recorder->recording;
-    enum comm_result r = plan->count == plan->room ? grow(plan) : COMM_OK;
+    struct plan_step step = {.kind = STEP_CALL, .call = *call};
     size_t size = plan->size;
 
-    if (r != COMM_OK)
-        return r;
-    size_t *vectors = plan->vectors + plan->count * 2 * size;
-    plan->call[plan->count] = *call;
-    plan->call[plan->count].flags |= ENGINE_CALL_PLAN;
-    if (call->counts) {
+    step.call.flags |= ENGINE_CALL_PLAN;
+    enum comm_result r = record(plan, &step);
+    if (r == COMM_OK && call->counts) {
+        size_t *vectors = plan->vectors + (plan->count - 1) * 2 * size;
         memcpy(vectors, call->counts, size * sizeof *vectors);
         memcpy(vectors + size, call->displs, size * sizeof *vectors);
     }
-    plan->count++;
-    return COMM_OK;
+    return r;
+}
+
+enum comm_result plan_record_message(struct body *recorder, const struct message_call *message)
+{
+    enum comm_result r = record(recorder->recording, &(struct plan_step){.kind = STEP_TALK, .message = *message});
+
+    recorder->recording->messages += r == COMM_OK;
+    return r;
+}
+
+enum comm_result plan_record_wait(struct comm_communicator *c, struct comm_event *event, const struct timeline_point *point)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    r = COMM_PENDING; /* no recorder */
+    if (b->recording) {
+        struct plan_step step = {.kind = STEP_WAIT, .event = event};
+        if (!event)
+            step.point = *point;
+        r = record(b->recording, &step);
+    }
+    body_unlock(b);
+    return r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ recording */
@@ -150,23 +191,58 @@ enum comm_result engine_plan_end(struct comm_communicator *recorder, struct comm
 }
 
 /* ------------------------------------------------------------------------------------------------------------ starting */
+static enum comm_result start_call(struct body *b, const struct comm_plan *plan, uint32_t i, struct comm_request *req)
+{
+    struct engine_call call = plan->step[i].call;
+
+    if (call.counts) {
+        call.counts = plan->vectors + i * 2 * (size_t)plan->size;
+        call.displs = call.counts + plan->size;
+    }
+    return express_issue(b, &call, req) ? COMM_OK : body_issue(b, &call, NULL, NULL, req);
+}
+
+static enum comm_result start_wait(struct body *b, const struct plan_step *step, struct comm_request *req)
+{
+    struct timeline_point point = step->event ? event_point(step->event) : step->point;
+    enum comm_result r = body_queue_wait(b, &point, req);
+
+    timeline_point_drop(&point);
+    return r;
+}
+
+static enum comm_result start_step(struct body *b, const struct comm_plan *plan, uint32_t i, uint32_t marker, struct comm_request *req)
+{
+    switch (plan->step[i].kind) {
+    case STEP_TALK:
+        return talk_post_for(b, &plan->step[i].message, marker);
+    case STEP_WAIT:
+        return start_wait(b, &plan->step[i], req);
+    case STEP_CALL:
+        break;
+    }
+    return start_call(b, plan, i, req);
+}
+
+/* All of it or nothing, as far as room goes. With messages the request is a marker behind all members; otherwise it is the last of the
+ * work. */
 static enum comm_result start_locked(struct body *b, struct comm_plan *plan, struct comm_request *req)
 {
     enum comm_result r = COMM_OK;
+    uint32_t marker = TALK_NONE;
 
-    if (!timeline_reserve(&b->line, plan->count))
-        return COMM_ERR_FULL; /* all of it or nothing */
-    for (uint32_t i = 0; i < plan->count; i++) {
-        struct engine_call call = plan->call[i];
-        if (call.counts) {
-            call.counts = plan->vectors + i * 2 * (size_t)plan->size;
-            call.displs = call.counts + plan->size;
-        }
-        enum comm_result one = express_issue(b, &call, req) ? COMM_OK : body_issue(b, &call, NULL, NULL, req);
+    if (!timeline_reserve(&b->line, plan->count) || (plan->messages && !talk_reserve(b, plan->messages + 1)))
+        return COMM_ERR_FULL;
+    if (plan->messages)
+        r = talk_open_marker(b, &marker);
+    for (uint32_t i = 0; i < plan->count && (r == COMM_OK || i > 0); i++) {
+        enum comm_result one = start_step(b, plan, i, marker, req);
         r = r == COMM_OK ? one : r;
         if (b->failed) /* by what a peer said of this very call: nothing is queued after that */
             return (enum comm_result)b->cause.result;
     }
+    if (marker != TALK_NONE)
+        talk_close_marker(b, marker, req);
     return r;
 }
 

@@ -63,7 +63,7 @@ static enum comm_result take_slot(struct body *b, uint32_t *index)
         return COMM_ERR_MEMORY;
     struct talk *t = &b->talks[i];
     b->talk_free = t->after;
-    *t = (struct talk){.ticket = ticket, .before = b->talk_last, .after = TALK_NONE};
+    *t = (struct talk){.ticket = ticket, .before = b->talk_last, .after = TALK_NONE, .member_of = TALK_NONE};
     if (b->talk_last != TALK_NONE)
         b->talks[b->talk_last].after = i;
     else
@@ -105,8 +105,10 @@ static void finish(struct body *b, uint32_t i, enum comm_result result)
         return;
     }
     for (uint32_t m = b->talk_markers ? t->after : TALK_NONE; m != TALK_NONE; m = b->talks[m].after)
-        if (b->talks[m].state == TALK_MARKER)
+        if (b->talks[m].state == TALK_MARKER && b->talks[m].member_of != m)
             b->talks[m].remaining--;
+    if (t->member_of != TALK_NONE)
+        b->talks[t->member_of].remaining--;
     struct entry e = {.call = {.n = t->call.bytes, .type = COMM_BYTE},
                       .queued_ns = t->queued_ns,
                       .started_ns = t->queued_ns,
@@ -275,7 +277,7 @@ uint64_t talk_mark(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
-static enum comm_result post(struct body *b, struct talk *call, struct comm_request *req)
+static enum comm_result post(struct body *b, const struct talk *call, uint32_t marker, struct comm_request *req)
 {
     uint32_t i;
     enum comm_result r = take_slot(b, &i);
@@ -287,6 +289,9 @@ static enum comm_result post(struct body *b, struct talk *call, struct comm_requ
     t->is_send = call->is_send;
     t->call = call->call;
     t->call.slot = i;
+    t->member_of = marker;
+    if (marker != TALK_NONE)
+        b->talks[marker].remaining++;
     t->work = b->line.next;
     t->queued_ns = b->engine->env->now(b->engine->env);
     *(t->is_send ? &t->read : &t->write) = hull;
@@ -295,6 +300,8 @@ static enum comm_result post(struct body *b, struct talk *call, struct comm_requ
     r = start_or_hold(b, i);
     if (r != COMM_OK) {
         timeline_slot_finish(b->face, ticket, r);
+        if (marker != TALK_NONE)
+            b->talks[marker].remaining--;
         give_slot(b, i);
         b->talk_pending--;
         return r;
@@ -307,6 +314,50 @@ static enum comm_result post(struct body *b, struct talk *call, struct comm_requ
     return COMM_OK;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ plans */
+/* Room for so many more; false: nothing changed. */
+bool talk_reserve(struct body *b, uint32_t count)
+{
+    uint32_t used = b->talk_pending + b->talk_markers;
+
+    while (b->talk_room - used < count)
+        if (grow(b) != COMM_OK)
+            return false;
+    return message_pending(b->messages) + count <= b->engine->options.queue;
+}
+
+enum comm_result talk_open_marker(struct body *b, uint32_t *marker)
+{
+    uint32_t i;
+    enum comm_result r = take_slot(b, &i);
+
+    if (r != COMM_OK)
+        return r;
+    struct talk *t = &b->talks[i];
+    t->state = TALK_MARKER;
+    t->member_of = i;
+    t->remaining = 1; /* until it is closed */
+    b->talk_markers++;
+    *marker = i;
+    return COMM_OK;
+}
+
+enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker)
+{
+    return post(b, &(struct talk){.is_send = message->is_send, .call = *message}, marker, NULL);
+}
+
+void talk_close_marker(struct body *b, uint32_t marker, struct comm_request *req)
+{
+    struct talk *t = &b->talks[marker];
+
+    t->work = b->line.next - 1;
+    t->remaining--;
+    if (req)
+        *req = (struct comm_request){b->face, t->ticket};
+    talk_step(b);
+}
+
 enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
                                 struct comm_status *status, struct comm_request *req)
 {
@@ -316,7 +367,12 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
                         .call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send}};
 
     if (b) {
-        r = b->recording ? COMM_ERR_UNSUPPORTED : b->failed ? (enum comm_result)b->cause.result : post(b, &call, req);
+        if (b->recording)
+            r = plan_record_message(b, &call.call);
+        else
+            r = b->failed ? (enum comm_result)b->cause.result : post(b, &call, TALK_NONE, req);
+        if (b->recording && req)
+            *req = COMM_REQUEST_NONE;
         if (!b->recording)
             body_settle(b);
         body_unlock(b);
