@@ -204,7 +204,8 @@ static void survivors_name_the_dead(void **state)
         char want[128];
         snprintf(want, sizeof want, "[%d] survivor %d: COMM_ERR_PEER rank=2 comm=world ", rank, rank);
         const char *line = strstr(r.err, want);
-        if ((rank == 2) != !line || (line && !strstr(line, "op=allreduce: rank 2 died; found by rank ")))
+        /* Between two calls there is no operation to name. */
+        if ((rank == 2) != !line || (line && !strstr(line, ": rank 2 died; found by rank ")))
             fail_msg("rank %d, expected: %s\nerr: %s", rank, want, r.err);
     }
     forget(&r);

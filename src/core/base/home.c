@@ -37,6 +37,7 @@ bool base_home_trylock_guest(struct base_home_lock *lock, const struct comm_env 
         base_home_unlock_guest(lock, env);
         return false;
     }
+    lock->guest = 1;
     count_visit(lock, env, self);
     return true;
 }
@@ -48,6 +49,7 @@ void base_home_lock_guest(struct base_home_lock *lock, const struct comm_env *en
     settle(lock, env, self, claim);
     for (int turn = 0; atomic_load_explicit(&lock->inside, memory_order_acquire); turn++)
         env->relax(env, turn >= INSIDE_TURNS);
+    lock->guest = 1;
     count_visit(lock, env, self);
 }
 

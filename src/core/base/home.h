@@ -20,8 +20,8 @@ struct base_home_lock {
     _Atomic uint32_t inside; /* the home thread is inside by its own door; written by it alone */
     _Atomic uint32_t guests; /* threads inside, or about to be, by the other one */
     uint32_t visits;         /* of guests, against the home thread's; under the lock, whichever door */
-    uint32_t reserved;
-    struct base_lock lock; /* among guests */
+    uint32_t guest;          /* who is inside came by the other door; written by whoever is inside alone */
+    struct base_lock lock;   /* among guests */
 };
 
 bool base_home_trylock_guest(struct base_home_lock *lock, const struct comm_env *env, uint64_t self);
@@ -70,10 +70,13 @@ static inline void base_home_visit(struct base_home_lock *lock, const struct com
 
 static inline void base_home_unlock(struct base_home_lock *lock, const struct comm_env *env)
 {
-    if (atomic_load_explicit(&lock->inside, memory_order_relaxed)) /* nobody else can be inside, so it is ours */
+    /* Not by `inside`: the home thread says so for a moment at its door, while a guest who is leaving looks. */
+    if (!lock->guest) {
         atomic_store_explicit(&lock->inside, 0, memory_order_release);
-    else
+    } else {
+        lock->guest = 0;
         base_home_unlock_guest(lock, env);
+    }
 }
 
 #endif
