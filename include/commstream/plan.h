@@ -5,8 +5,8 @@
  *
  * A plan keeps its buffers' addresses. Starting it puts its collectives into the queue in one go, in the order in which they were recorded
  * and each with a ticket and number of its own; those that do not conflict run together. A start while the last one runs queues behind it.
- * Plans match plans and groups match groups, not plain calls: all ranks record the same collectives. Messages of a plan are messages like any
- * other. A queue wait copies its event's point at each start, so the event must live as long as the plan.
+ * Plans match plans and groups match groups, not plain calls: all ranks record the same collectives. Messages of a plan are messages like
+ * any other. A queue wait copies its event's point at each start, so the event must live as long as the plan.
  *
  * Groups are NOT BUILT YET (COMM_ERR_UNSUPPORTED). A group will be one batch: its members start together, unordered among themselves
  * (conflicting ones are refused at end); small ones are packed into one round; matched send and recv inside cannot deadlock.
