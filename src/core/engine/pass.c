@@ -204,6 +204,8 @@ static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void 
         engine_sleep(e, fn, arg, deadline, callbacks);
 }
 
+static bool nothing_active(const struct engine *e);
+
 bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline)
 {
     struct ladder l = {0};
@@ -223,7 +225,11 @@ bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_u
         if (l.now >= deadline && e->env->now(e->env) >= deadline)
             break;
     }
-    atomic_fetch_sub_explicit(&e->waiters, 1, memory_order_relaxed);
+    if (atomic_fetch_sub_explicit(&e->waiters, 1, memory_order_seq_cst) == 1 && !nothing_active(e) &&
+        atomic_load_explicit(&e->helper_parked, memory_order_seq_cst)) {
+        atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
+        e->env->wake(e->env, &e->work, 1);
+    }
     return reached;
 }
 
@@ -244,6 +250,14 @@ static bool helper_rests(void *arg)
            atomic_load_explicit(&e->waiters, memory_order_relaxed) > 1; /* itself is one */
 }
 
+static void park_helper(struct engine *e, uint32_t seen)
+{
+    atomic_store_explicit(&e->helper_parked, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&e->waiters, memory_order_seq_cst) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
+        e->env->park(e->env, &e->work, seen, e->env->now(e->env) + SLEEP_SHORT_NS);
+    atomic_store_explicit(&e->helper_parked, 0, memory_order_seq_cst);
+}
+
 /* Moves work while no caller is inside the library. */
 void engine_helper(void *arg)
 {
@@ -256,8 +270,8 @@ void engine_helper(void *arg)
         if (nothing_active(e) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
             env->park(env, &e->work, seen, env->now(env) + SLEEP_MOST_NS);
         atomic_store_explicit(&e->helper_parked, 0, memory_order_seq_cst);
-        if (atomic_load_explicit(&e->waiters, memory_order_relaxed))
-            env->relax(env, true);
+        if (atomic_load_explicit(&e->waiters, memory_order_seq_cst))
+            park_helper(e, seen); /* a caller moves everything; the last one to leave wakes us */
         else
             engine_move_until(e, NULL, helper_rests, e, ENGINE_NEVER);
     }
