@@ -29,7 +29,7 @@ static int64_t kernel_now(void)
 __extension__ typedef unsigned __int128 wide;
 
 enum {
-    FIRST_NS = 20000000,        /* readings this far apart give the rate to about two millionths */
+    FIRST_NS = 500000, /* readings this far apart put the end of the line as far off as they are themselves; longer costs every start */
     FOLLOW_NS_MAX = 1000000000, /* the kernel may slew its clock by 500 millionths */
     BRACKET_TICKS_MAX = 1000,   /* a reading that took longer was interrupted: not to be trusted */
     SLEW_SHIFT = 9,             /* a rate that changed by more than 1/512 means that the counter jumped (suspend) */
