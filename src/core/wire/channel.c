@@ -33,19 +33,6 @@ static uint32_t once_edges_of(const struct wire_limits *limits, uint32_t size)
     return edges < WIRE_ONCE_EDGES_MAX ? edges : WIRE_ONCE_EDGES_MAX;
 }
 
-/* The least step between successive operations that is a page, as far as the lines reach. */
-static void spread_lines(struct lines_shape *s)
-{
-    size_t count = (size_t)s->line_mask + 1, entry = s->once_edges * sizeof(struct lines_line);
-    uint32_t bits = 0;
-
-    while ((count >> (bits + 1)) * entry >= LINES_PAGE_BYTES)
-        bits++;
-    s->line_down = bits;
-    s->line_low = (1u << bits) - 1;
-    s->line_up = (uint32_t)__builtin_ctzll(count) - bits;
-}
-
 static size_t private_chunk(uint32_t size)
 {
     size_t share = size > 1 ? ((size_t)4 * LINES_PLACE_BYTES / (size - 1)) & ~(size_t)4095 : LINES_PLACE_BYTES;
@@ -90,7 +77,6 @@ static bool shape_of(struct lines_shape *s, uint32_t size, const struct wire_lim
     carve(&at, sizeof(struct lines_head));
     s->inbox = carve(&at, (size + 63) / 64 * sizeof(uint64_t));
     s->calls = carve(&at, 2 * (size_t)window * sizeof(struct wire_call));
-    spread_lines(s);
     s->lines = carve(&at, 2 * (size_t)window * s->once_edges * sizeof(struct lines_line));
     s->acks = carve(&at, (size_t)LINES_AREAS * size * sizeof(struct lines_acks));
     s->pairs = carve(&at, size * sizeof(uint64_t));

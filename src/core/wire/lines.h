@@ -19,7 +19,6 @@
 enum {
     LINES_INLINE = 48,
     LINES_ONCE_PLACES = 8,
-    LINES_PAGE_BYTES = 4096,
     LINES_AHEAD = 3, /* operations between the prefetch of a line and its use */
     LINES_AREAS = 2,
     LINES_CREDITS = 4,
@@ -108,21 +107,16 @@ struct lines_head {
 struct lines_shape {
     uint32_t size, window, once_edges;
     uint32_t line_mask, once_mask, area_mask, credit_mask, credit_shift;
-    uint32_t line_low, line_up, line_down;                          /* neighbours in time lie pages apart: see lines_index */
     size_t inbox, calls, lines, acks, pairs, chunks, inlets, bytes; /* of the block */
     size_t once_stride, once_bytes;                                 /* of the once places */
     size_t private_stride, all_stride, edge_stride, stream_bytes;   /* of the stream places */
     size_t pair_bytes, chunk_stride, chunk_bytes;                   /* of a pair's regions */
 };
 
-/* Where the lines of operation seq lie. Lines of successive operations side by side would be fetched ahead by the prefetcher of whoever
- * reads them, out of the hands of the one who is about to write them: the exchange then takes half as long again. So successive ones lie a
- * page apart, which no prefetcher crosses. */
+/* Where the lines of operation seq begin. */
 static inline size_t lines_index(const struct lines_shape *shape, uint32_t seq)
 {
-    uint32_t at = seq & shape->line_mask;
-
-    return (size_t)((at & shape->line_low) << shape->line_up | at >> shape->line_down) * shape->once_edges;
+    return (size_t)(seq & shape->line_mask) * shape->once_edges;
 }
 
 struct lines_block {
