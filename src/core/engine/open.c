@@ -374,6 +374,7 @@ static enum comm_result start_threads(struct opening *o)
             return COMM_ERR_SYSTEM;
         e->watcher_runs = true;
     }
+    engine_poll(e); /* the first heartbeat, before our caller goes anywhere: silence is counted from then on */
     bool spare = o->launch.ranks > 1 && e->cpus > e->local_ranks;
     return mode == OPTION_PROGRESS_THREAD || (mode == OPTION_PROGRESS_AUTO && spare) ? engine_start_helper(e) : COMM_OK;
 }
