@@ -206,7 +206,8 @@ struct body {
     struct record *records;
     uint32_t record_room, reserved;
     uint64_t record_count;
-    struct comm_stats stats;
+    struct comm_stats stats; /* bytes: of messages alone; work counts its own */
+    uint64_t express_bytes;  /* shown by small exchanges, each to all others, and as many looked at of each of them */
     size_t *vector_pool;
     char name[32];
     /* recording */

@@ -87,6 +87,7 @@ static void enter(struct body *b, const struct engine_call *call, struct entry *
     uint64_t ticket = timeline_issue_alone(&b->line);
     body_publish_call(b, e, call, COMM_OK);
     b->stats.operations++;
+    b->express_bytes += b->form.bytes;
     b->express.ticket = ticket;
     b->express.reduce = b->form.reduce; /* the form may be another before this one ends */
     b->express.bytes = b->form.bytes;
