@@ -48,7 +48,10 @@ struct cause {
 _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
 
 /* ------------------------------------------------------------------------------------------------------------ entries */
-typedef enum comm_result entry_ended_fn(struct body *body, uint64_t ticket, void *arg);
+/* ENDED: its work is done, and what is returned is its result; then RETIRED, just before its request says so. Either may be DROPPED
+ * instead, and nothing comes after that: the communicator failed. */
+enum entry_phase { ENTRY_ENDED, ENTRY_RETIRED, ENTRY_DROPPED };
+typedef enum comm_result entry_ended_fn(struct body *body, enum entry_phase phase, void *arg);
 
 struct entry {
     struct timeline_entry head;
@@ -56,7 +59,7 @@ struct entry {
     struct comm_program *program; /* a reference */
     const char *algorithm;
     size_t *vectors;       /* copied counts and displs, of the body's pool; NULL: none */
-    entry_ended_fn *ended; /* a creating call's next stage */
+    entry_ended_fn *ended; /* of a creating call's stage */
     void *ended_arg;
     struct timeline_point point; /* of a fence */
     uint32_t collective, seq;
