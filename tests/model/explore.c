@@ -320,8 +320,9 @@ static struct bell *bell_at(uintptr_t at)
     return &x.bell[i];
 }
 
-void explore_ring(uintptr_t at)
+void model_ring(const void *which)
 {
+    uintptr_t at = (uintptr_t)which;
     stand_at(MODEL_RING, at);
     struct bell *bell = bell_at(at);
     memory_meet(x.running, &bell->view, true);
@@ -335,22 +336,28 @@ static void bell_ring(const struct comm_env *env, struct env_bell *bell)
 {
     (void)env;
     if (x.exploring)
-        explore_ring((uintptr_t)bell);
+        model_ring(bell);
+}
+
+void model_clear(const void *which)
+{
+    if (!x.exploring)
+        return;
+    stand_at(MODEL_BELL_CLEAR, (uintptr_t)which);
+    struct bell *b = bell_at((uintptr_t)which);
+    memory_meet(x.running, &b->view, false);
+    b->rung = false;
 }
 
 static void bell_clear(const struct comm_env *env, struct env_bell *bell)
 {
     (void)env;
-    if (!x.exploring)
-        return;
-    stand_at(MODEL_BELL_CLEAR, (uintptr_t)bell);
-    struct bell *b = bell_at((uintptr_t)bell);
-    memory_meet(x.running, &b->view, false);
-    b->rung = false;
+    model_clear(bell);
 }
 
-void explore_bell_wait(uintptr_t at)
+void model_sleep(const void *which)
 {
+    uintptr_t at = (uintptr_t)which;
     stand_at(MODEL_BELL_WAIT, at);
     struct bell *b = bell_at(at);
     if (!b->rung) {
@@ -364,13 +371,13 @@ static void bell_wait(const struct comm_env *env, struct env_bell *bell, int64_t
 {
     (void)env;
     (void)deadline;
-    explore_bell_wait((uintptr_t)bell);
+    model_sleep(bell);
 }
 
 static void *take(const struct comm_env *env, size_t bytes, size_t align)
 {
     (void)env;
-    return x.exploring ? NULL : memory_take(bytes, align);
+    return memory_take(bytes, align);
 }
 
 /* Whoever still uses it then races with this. */

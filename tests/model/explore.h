@@ -53,6 +53,8 @@ struct model_case {
     void (*run)(uint32_t thread);     /* explored */
     void (*finish)(void);             /* unexplored, after all; NULL: nothing */
     bool deadlines;                   /* a wait may end by its deadline when nothing else can happen; otherwise that is an error */
+    bool wrong;                       /* the explorer must find something: a case about the explorer */
+    uint64_t most;                    /* too many to run all: stop after so many; 0: all */
     const struct model_fault *faults; /* that must be found; what NULL ends them */
 };
 
@@ -71,6 +73,9 @@ void model_weaken_each(const struct model_case *c, uint64_t most);
 /* For cases. Time stands still, and the env's memory is what the threads share. */
 extern const struct comm_env model_env;
 extern bool model_has_barrier;
+void model_ring(const void *bell); /* bells of another kind: descriptors */
+void model_sleep(const void *bell);
+void model_clear(const void *bell);
 void model_name(const volatile void *at, size_t bytes, const char *name);
 _Noreturn void model_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define MODEL_CHECK(condition) ((condition) ? (void)0 : model_fail("%s:%d: %s", __FILE__, __LINE__, #condition))

@@ -8,7 +8,5 @@ bool explore_running(uint32_t *thread); /* whether a thread of the case runs; ot
 uint64_t explore_atomic(struct op *op);
 void explore_fence(struct op *op);
 void explore_plain(uintptr_t address, size_t bytes, bool write);
-void explore_ring(uintptr_t at);
-void explore_bell_wait(uintptr_t at);
 
 #endif

@@ -4,7 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { RELAXED = __ATOMIC_RELAXED, ACQUIRE = __ATOMIC_ACQUIRE, RELEASE = __ATOMIC_RELEASE, SC = __ATOMIC_SEQ_CST, GRAIN = 4 };
+enum {
+    RELAXED = __ATOMIC_RELAXED,
+    ACQUIRE = __ATOMIC_ACQUIRE,
+    RELEASE = __ATOMIC_RELEASE,
+    SC = __ATOMIC_SEQ_CST,
+    GRAIN = 4,
+    SAMPLED = 64,
+    SAMPLED_FROM = 1024
+};
 
 struct knower {
     struct view now;      /* what this thread may not miss */
@@ -26,7 +34,7 @@ struct shadow {
 
 static _Alignas(4096) char arena[MEMORY_ARENA];
 static char kept[MEMORY_ARENA];
-static size_t used;
+static size_t used, used_first;
 static struct shadow shadows[MEMORY_ARENA / GRAIN];
 static struct word words[MEMORY_WORDS];
 static struct knower knowers[MODEL_THREADS];
@@ -51,10 +59,12 @@ void *memory_take(size_t bytes, size_t align)
 void memory_keep(void)
 {
     memcpy(kept, arena, used);
+    used_first = used;
 }
 
 void memory_restore(void)
 {
+    used = used_first;
     memcpy(arena, kept, used);
 }
 
@@ -152,7 +162,8 @@ void memory_plain(uint32_t thread, uintptr_t address, size_t bytes, bool write)
 {
     if (!bytes || !memory_owns(address))
         return;
-    for (uintptr_t at = address & ~(uintptr_t)(GRAIN - 1); at < address + bytes; at += GRAIN)
+    size_t step = bytes > SAMPLED_FROM ? SAMPLED : GRAIN; /* of a long copy a grain in every line: the rest shares its fate */
+    for (uintptr_t at = address & ~(uintptr_t)(step - 1); at < address + bytes; at += step)
         check_shadow(thread, at, write, true);
     for (uint32_t i = 0; write && i < word_count; i++)
         words[i].written |= words[i].address < address + bytes && words[i].address + words[i].bytes > address;
