@@ -47,6 +47,7 @@ static struct {
     uint32_t choices, at;     /* recorded, replayed */
     uint32_t running, asleep; /* asleep: a bit per thread whose next step was tried already, with nothing since that it depends on */
     bool exploring;
+    uint64_t chance; /* 0: every choice in turn; otherwise choices are drawn, and this is what the next one is drawn from */
     struct bell bell[BELLS];
     struct {
         uint32_t thread;
@@ -74,6 +75,22 @@ void model_name(const volatile void *at, size_t bytes, const char *name)
     names[name_count].from = (uintptr_t)at;
     names[name_count].to = (uintptr_t)at + bytes;
     names[name_count++].name = name;
+}
+
+static const char constant[] = "a constant";
+
+void model_constant(const volatile void *at, size_t bytes)
+{
+    model_name(at, bytes, constant);
+}
+
+static bool is_constant(const struct op *op)
+{
+    if (memory_name(op->address) != constant)
+        return false;
+    if (op->kind != MODEL_LOAD)
+        model_fail("a constant is written");
+    return true;
 }
 
 const char *memory_name(uintptr_t address)
@@ -124,6 +141,12 @@ static void trapped(int number)
 /* ------------------------------------------------------------------------------------------------------------ choices */
 static struct choice *next_choice(uint32_t count)
 {
+    static struct choice by_chance;
+    if (x.chance) {
+        x.chance = x.chance * UINT64_C(6364136223846793005) + 1442695040888963407;
+        by_chance.taken = (uint32_t)(x.chance >> 33) % count;
+        return &by_chance;
+    }
     if (x.at == CHOICES)
         model_fail("a run with more than %d choices", CHOICES);
     struct choice *c = &x.choice[x.at++];
@@ -209,6 +232,8 @@ static void record(const struct op *op, uint64_t value)
 uint64_t explore_atomic(struct op *op)
 {
     struct fiber *f = &x.fiber[x.running];
+    if (is_constant(op))
+        return memory_constant(op);
     note_site(op);
     weaken(op);
     f->next = *op;
@@ -513,7 +538,7 @@ static bool schedule(uint32_t *thread)
         return can == 0;
     uint32_t taken = count < 2 ? 0 : next_choice(count)->taken;
     *thread = candidates[taken];
-    for (uint32_t i = 0; i < taken; i++)
+    for (uint32_t i = 0; i < taken && !x.chance; i++)
         tried |= 1u << candidates[i];
     uint32_t asleep = (x.asleep | tried) & ~(1u << *thread);
     x.asleep = 0;
@@ -553,13 +578,16 @@ static void explore_all(uint64_t most)
     memory_keep();
     do {
         if (report->runs + report->pruned == most)
-            return;
+            break;
         if (run_once())
             report->runs++;
         else
             report->pruned++;
-    } while (turn());
-    report->complete = true;
+        report->complete = !turn();
+    } while (!report->complete);
+    x.chance = report->complete ? 0 : 1;
+    for (uint64_t i = 0; x.chance && i < most; i++) /* in turn one sees the ends of runs alone: so as many by chance */
+        report->runs += run_once();
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the face */

@@ -77,6 +77,7 @@ void model_ring(const void *bell); /* bells of another kind: descriptors */
 void model_sleep(const void *bell);
 void model_clear(const void *bell);
 void model_name(const volatile void *at, size_t bytes, const char *name);
+void model_constant(const volatile void *at, size_t bytes); /* no run writes it: looking at it is no step */
 _Noreturn void model_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define MODEL_CHECK(condition) ((condition) ? (void)0 : model_fail("%s:%d: %s", __FILE__, __LINE__, #condition))
 

@@ -11,7 +11,8 @@ enum {
     SC = __ATOMIC_SEQ_CST,
     GRAIN = 4,
     SAMPLED = 64,
-    SAMPLED_FROM = 1024
+    SAMPLED_FROM = 1024,
+    PAGE = 4096
 };
 
 struct knower {
@@ -35,6 +36,7 @@ struct shadow {
 static _Alignas(4096) char arena[MEMORY_ARENA];
 static char kept[MEMORY_ARENA];
 static size_t used, used_first;
+static bool dirty[MEMORY_ARENA / PAGE]; /* written by this run */
 static struct shadow shadows[MEMORY_ARENA / GRAIN];
 static struct word words[MEMORY_WORDS];
 static struct knower knowers[MODEL_THREADS];
@@ -53,6 +55,7 @@ void *memory_take(size_t bytes, size_t align)
     if (start + bytes > sizeof arena)
         return NULL;
     used = start + bytes;
+    memset(dirty + start / PAGE, 1, (used - 1) / PAGE - start / PAGE + 1);
     return memset(arena + start, 0, bytes);
 }
 
@@ -64,8 +67,11 @@ void memory_keep(void)
 
 void memory_restore(void)
 {
+    for (size_t page = 0; page * PAGE < used; page++)
+        if (dirty[page])
+            memcpy(arena + page * PAGE, kept + page * PAGE, PAGE);
+    memset(dirty, 0, used / PAGE + 1);
     used = used_first;
-    memcpy(arena, kept, used);
 }
 
 void memory_reset(uint32_t count)
@@ -106,6 +112,8 @@ static uint64_t fetch(uintptr_t address, uint32_t bytes)
 static void put(uintptr_t address, uint32_t bytes, uint64_t value)
 {
     memcpy((void *)address, &value, bytes);
+    if (memory_owns(address))
+        dirty[(address - (uintptr_t)arena) / PAGE] = true;
 }
 
 static uint32_t word_of(uintptr_t address, uint32_t bytes)
@@ -165,6 +173,8 @@ void memory_plain(uint32_t thread, uintptr_t address, size_t bytes, bool write)
     size_t step = bytes > SAMPLED_FROM ? SAMPLED : GRAIN; /* of a long copy a grain in every line: the rest shares its fate */
     for (uintptr_t at = address & ~(uintptr_t)(step - 1); at < address + bytes; at += step)
         check_shadow(thread, at, write, true);
+    for (uintptr_t at = address - (uintptr_t)arena; write && at < address - (uintptr_t)arena + bytes + PAGE - 1; at += PAGE)
+        dirty[(at < address - (uintptr_t)arena + bytes ? at : address - (uintptr_t)arena + bytes - 1) / PAGE] = true;
     for (uint32_t i = 0; write && i < word_count; i++)
         words[i].written |= words[i].address < address + bytes && words[i].address + words[i].bytes > address;
 }
@@ -225,6 +235,8 @@ static void store(uint32_t thread, uint32_t w, uint64_t new, int order, bool sc,
     v->released.at[w] = number;
     if (sc)
         word->last_sc = number;
+    for (uint32_t i = 0; i < k->read_count; i++) /* one's own stores are no news */
+        k->reads[i].value = k->reads[i].word == w ? number : k->reads[i].value;
     put(word->address, word->bytes, new);
 }
 
@@ -287,6 +299,11 @@ uint64_t memory_atomic(uint32_t thread, struct op *op)
     k->now.clock[thread]++;
     k->read.clock[thread] = k->now.clock[thread];
     return old;
+}
+
+uint64_t memory_constant(const struct op *op)
+{
+    return fetch(op->address, op->bytes);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ fences */

@@ -44,6 +44,7 @@ void memory_keep(void); /* what the arena holds now is what each run begins with
 void memory_restore(void);
 
 uint64_t memory_atomic(uint32_t thread, struct op *op);
+uint64_t memory_constant(const struct op *op);
 void memory_fence(uint32_t thread, int order);
 void memory_signal_fence(uint32_t thread);
 void memory_barrier(uint32_t thread);
