@@ -248,7 +248,7 @@ struct engine {
 
 /* engine.c: the engine's life and tables */
 enum comm_result engine_create(const struct comm_env *env, const struct base_options *options, const struct base_log *log,
-                               const struct comm_config *config, struct engine **engine);
+                               const struct comm_config *config, char *text, size_t text_bytes, struct engine **engine);
 void engine_hold(struct engine *e);
 void engine_drop(struct engine *e);
 enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index);
