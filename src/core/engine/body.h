@@ -50,28 +50,30 @@ _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
 /* ------------------------------------------------------------------------------------------------------------ entries */
 typedef enum comm_result entry_ended_fn(struct body *body, uint64_t ticket, void *arg);
 
+/* What describe_request and traces tell of an operation. One cache line, so that keeping it is one copy. */
+struct record {
+    uint64_t ticket, bytes;
+    int64_t queued_ns, started_ns, completed_ns;
+    const char *algorithm;
+    uint32_t sequence, collective;
+    int32_t result;
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct record) == 64, "one cache line");
+
 struct entry {
     struct timeline_entry head;
     struct run_call call;
     struct comm_program *program; /* a reference */
-    const char *algorithm;
-    size_t *vectors;       /* copied counts and displs, of the body's pool; NULL: none */
-    entry_ended_fn *ended; /* a creating call's next stage */
+    size_t *vectors;              /* copied counts and displs, of the body's pool; NULL: none */
+    entry_ended_fn *ended;        /* a creating call's next stage */
     void *ended_arg;
     struct timeline_point point; /* of a fence */
-    uint32_t collective, seq;
+    data_reduce_fn *reduce;      /* the small exchange's */
+    uint32_t seq, reserved;
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
-    uint32_t reserved;
-    int64_t queued_ns, started_ns;
-};
-
-struct record {
-    uint64_t ticket, sequence, bytes;
-    int64_t queued_ns, started_ns, completed_ns;
-    const char *algorithm;
-    int32_t result;
-    uint32_t collective;
+    struct record record; /* as it will be kept; ticket, result and completed_ns at the end */
 };
 
 /* One window place: a run and the memory it needs, which only grows. */
@@ -141,16 +143,13 @@ struct express_form {
     const char *algorithm;
     bool known, fits; /* fits: the small exchange serves it */
 };
-/* The one operation that may be under way so. */
+/* Those under way so are the oldest in the queue, up to `last`; the oldest of them is looked at, and its lines that came are kept. */
 struct express {
-    uint64_t ticket; /* 0: none */
-    uint32_t seen;   /* members whose lines came, a bit each; this rank's own from the start */
+    uint64_t last;
+    uint64_t fetched; /* lines up to this one's were asked for */
+    uint32_t seen;    /* members, a bit each */
     uint32_t reserved;
-    wire_key key;
-    size_t bytes;
-    data_reduce_fn *reduce;
     const void *from[EXPRESS_RANKS];
-    struct wire_view view[EXPRESS_RANKS];
 };
 
 struct cached_program {
@@ -261,6 +260,9 @@ typedef bool engine_until_fn(void *arg);
 bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline);
 void engine_told_unlocked(struct engine *e); /* the same from outside a communicator's lock */
 void engine_told(struct engine *e);          /* something retired, failed, was set or is due: sleepers must look */
+/* Gives the CPU away once; false: yielding is dear now, and nothing was done. now: when the caller last looked (0: it did not), and after.
+ */
+bool engine_yield(struct engine *e, int64_t *now);
 int64_t engine_deadline(const struct engine *e, int64_t timeout_ns);
 bool engine_in_callback(struct engine *e);
 void engine_helper(void *arg);
@@ -317,7 +319,7 @@ void body_run_queue(struct body *b); /* starts and retires what can be */
 void body_settle(struct body *b);    /* after a change made by a call: flush, tell, active or not */
 void body_activate(struct body *b);
 void body_forget_entry(struct body *b, struct entry *e);
-void body_record(struct body *b, uint64_t ticket, const struct entry *e, int64_t now, enum comm_result result);
+void body_record(struct body *b, const struct record *made, uint64_t ticket, int64_t now, enum comm_result result);
 static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
 {
     return (struct entry *)(void *)timeline_entry(&b->line, ticket);
@@ -325,8 +327,12 @@ static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
 
 /* express.c */
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
-bool express_poll(struct body *b); /* true: it ended */
+bool express_poll(struct body *b); /* true: something ended */
 bool express_wait(struct comm_request request);
+static inline bool express_pending(const struct body *b)
+{
+    return b->line.done < b->express.last;
+}
 
 /* A published call, read whole. */
 struct made_call {

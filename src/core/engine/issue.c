@@ -43,7 +43,6 @@ static enum comm_result copy_vectors(struct body *b, const struct engine_call *c
 {
     size_t size = (size_t)b->team.size;
 
-    e->vectors = NULL;
     if (!call->counts)
         return COMM_OK;
     e->vectors = take_vectors(b);
@@ -80,7 +79,7 @@ static void number_call(struct body *b, struct entry *e, bool refused)
 {
     if ((uint32_t)++b->sequence == 0) /* no key is 0 */
         b->sequence++;
-    e->seq = (uint32_t)b->sequence;
+    e->seq = e->record.sequence = (uint32_t)b->sequence;
     b->chain = body_chain(b->chain, refused ? 0 : e->fingerprint);
     e->chain = b->chain;
 }
@@ -116,21 +115,24 @@ static bool peer_refused(const struct body *b, uint32_t seq, int32_t *peer, int3
     return false;
 }
 
+/* What body_forget_entry cleared is clear: point, vectors, program. */
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b)
 {
     bool barrier = call->collective == COLLECTIVE_BARRIER;
 
     e->head = (struct timeline_entry){.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK, .read = call->read, .write = call->write};
     e->call = (struct run_call){call->in, call->out, call->n, call->type, call->op, NULL, NULL};
-    e->program = NULL;
     e->ended = NULL;
-    e->point = (struct timeline_point){0};
-    e->collective = call->collective;
     e->root = call->root;
     e->fingerprint = fingerprint;
-    e->chain = 0;
-    e->queued_ns = b->now = b->engine->env->now(b->engine->env);
-    e->started_ns = 0;
+    e->seq = e->chain = 0;
+    b->now = b->engine->env->now(b->engine->env);
+    e->record.bytes = call->n * data_type_bytes(call->type);
+    e->record.queued_ns = b->now;
+    e->record.started_ns = 0;
+    e->record.algorithm = "";
+    e->record.collective = call->collective;
+    e->record.sequence = 0;
 }
 
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason)
@@ -141,8 +143,6 @@ enum comm_result body_refuse(struct body *b, const struct engine_call *call, enu
     if (!e)
         return why;
     body_fill_entry(e, call, body_fingerprint(b, call), b);
-    e->vectors = NULL;
-    e->algorithm = "";
     e->head.kind = TIMELINE_REFUSED;
     e->head.read = e->head.write = (struct timeline_hull){0, 0};
     e->head.result = reason;
@@ -165,7 +165,7 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
     body_fill_entry(e, call, body_fingerprint(b, call), b);
     r = copy_vectors(b, call, e);
     if (r == COMM_OK)
-        r = body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->algorithm);
+        r = body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->record.algorithm);
     if (r != COMM_OK) {
         body_forget_entry(b, e);
         b->last_refused.result = r;
@@ -286,9 +286,6 @@ enum comm_result body_queue_wait(struct body *b, const struct timeline_point *po
         return r;
     body_fill_entry(e, &(struct engine_call){0}, 0, b);
     e->head.kind = TIMELINE_FENCE;
-    e->vectors = NULL;
-    e->algorithm = "";
-    e->seq = 0;
     e->point = timeline_point_copy(point);
     uint64_t ticket = timeline_issue(&b->line);
     if (req)

@@ -277,6 +277,10 @@ static inline enum wire_result glance(struct lines_channel *c, const struct wire
     const struct lines_peer *p = &c->peer[l->peer];
     const struct lines_line *line = once_line(p->block, &c->shape, l->key);
 
+    if (l->flags & WIRE_FETCH) {
+        __builtin_prefetch(line);
+        return WIRE_AGAIN;
+    }
     if (atomic_load_explicit(&line->key, memory_order_acquire) != l->key)
         return WIRE_AGAIN;
     bool in_line = line->kind == LINES_KIND_INLINE;
@@ -295,8 +299,10 @@ enum wire_result lines_view(struct wire_channel *channel, const struct wire_look
     if (BASE_UNLIKELY((l->flags & WIRE_KIND) == WIRE_MESSAGE))
         return lines_message_view(c, l);
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
-    if ((l->flags & WIRE_GLANCE) && (l->edge & WIRE_ONCE) && !l->land)
+    if ((l->flags & (WIRE_GLANCE | WIRE_FETCH)) && (l->edge & WIRE_ONCE) && !l->land)
         return glance(c, l);
+    if (l->flags & WIRE_FETCH)
+        return WIRE_AGAIN;
     const struct lines_line *line = find_line(c, l->peer, l->key, l->edge);
     if ((l->flags & WIRE_GLANCE) && (!line || atomic_load_explicit(&line->key, memory_order_acquire) != l->key))
         return WIRE_AGAIN;
