@@ -297,7 +297,20 @@ struct timeline_point event_point(struct comm_event *event); /* a copy of the on
 enum comm_result body_program(struct body *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
                               struct comm_program **program, const char **algorithm);
 void body_release_program(struct body *b, struct comm_program *program);
-struct body *body_lock(struct comm_communicator *c, enum comm_result *why); /* NULL: not locked, why */
+/* NULL: not locked, why */
+static inline struct body *body_lock(struct comm_communicator *c, enum comm_result *why)
+{
+    *why = engine_alive(c);
+    if (*why != COMM_OK)
+        return NULL;
+    base_home_lock(&c->lock, c->env);
+    struct body *b = atomic_load_explicit(&c->body, memory_order_relaxed);
+    if (b && !b->closing)
+        return b;
+    base_home_unlock(&c->lock, c->env);
+    *why = COMM_ERR_CLOSED;
+    return NULL;
+}
 static inline void body_unlock(struct body *b)
 {
     struct comm_communicator *face = b->face;
@@ -311,15 +324,45 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason);
 enum comm_result body_queue_wait(struct body *b, const struct timeline_point *point, struct comm_request *req);
 bool body_step(struct body *b); /* one bounded pass; true: something moved */
-uint32_t body_chain(uint32_t chain, uint32_t fingerprint);
+/* Rotate, mix in, multiply: a few cycles, since it stands between an operation and its first store. */
+static inline uint32_t body_chain(uint32_t chain, uint32_t fingerprint)
+{
+    return ((chain << 7 | chain >> 25) ^ fingerprint) * UINT32_C(0x9e3779b1) + 1;
+}
 uint32_t body_fingerprint(const struct body *b, const struct engine_call *call);
-void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused);
+static inline void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
+{
+    struct wire_call *mine = &b->channel->calls[e->seq & (2 * b->line.window - 1)];
+
+    atomic_store_explicit(&mine->seq, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&mine->fingerprint, e->fingerprint, memory_order_relaxed);
+    atomic_store_explicit(&mine->collective, (uint8_t)call->collective, memory_order_relaxed);
+    atomic_store_explicit(&mine->type, (uint8_t)call->type, memory_order_relaxed);
+    atomic_store_explicit(&mine->flags, (uint8_t)call->flags, memory_order_relaxed);
+    atomic_store_explicit(&mine->refused, (int8_t)refused, memory_order_relaxed);
+    atomic_store_explicit(&mine->chain, e->chain, memory_order_relaxed);
+    atomic_store_explicit(&mine->op, call->op, memory_order_relaxed);
+    atomic_store_explicit(&mine->root, call->root, memory_order_relaxed);
+    atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
+    atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
+}
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b);
 void body_run_queue(struct body *b); /* starts and retires what can be */
 void body_settle(struct body *b);    /* after a change made by a call: flush, tell, active or not */
 void body_activate(struct body *b);
 void body_forget_entry(struct body *b, struct entry *e);
-void body_record(struct body *b, const struct record *made, uint64_t ticket, int64_t now, enum comm_result result);
+bool body_room_for_record(struct body *b);
+static inline void body_record(struct body *b, const struct record *made, uint64_t ticket, int64_t now, enum comm_result result)
+{
+    if (BASE_UNLIKELY(b->record_count >= b->record_room && b->record_room < ENGINE_RECORDS) && !body_room_for_record(b))
+        return;
+    struct record *record = &b->records[b->record_count++ & (b->record_room - 1)];
+    *record = *made;
+    record->ticket = ticket;
+    record->completed_ns = now;
+    record->result = result;
+}
 static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
 {
     return (struct entry *)(void *)timeline_entry(&b->line, ticket);

@@ -8,10 +8,12 @@
  */
 #include "engine/body.h"
 
+#include <commstream/collective.h>
+
 enum { WAIT_TURNS = 400, WAIT_EAGER_TURNS = 64, WAIT_YIELDS = 32, FETCH_AHEAD = 8 };
 
 /* ------------------------------------------------------------------------------------------------------------ which calls */
-static bool same_form(const struct express_form *f, const struct engine_call *call)
+static inline bool same_form(const struct express_form *f, const struct engine_call *call)
 {
     return f->known && f->n == call->n && f->op == call->op && f->type == call->type && f->collective == call->collective &&
            f->flags == call->flags && f->root == call->root;
@@ -51,7 +53,7 @@ static bool conflicts(const struct body *b, const struct engine_call *call)
 }
 
 /* Nothing in the queue but operations of this kind, none of which it conflicts with. */
-static bool has_way(struct body *b, const struct engine_call *call)
+static inline bool has_way(struct body *b, const struct engine_call *call)
 {
     uint64_t pending = b->line.next - 1 - b->line.done;
 
@@ -65,48 +67,47 @@ static bool has_way(struct body *b, const struct engine_call *call)
     return b->line.done + 1 == b->line.next && !b->failed; /* what it saw may have ended the communicator */
 }
 
-/* Nothing to hear of, a way, and a form that is served. */
-static bool may_go(struct body *b, const struct engine_call *call)
+/* Nothing to hear of, and nothing but operations of this kind. */
+static inline bool may_go(struct body *b)
 {
-    struct express_form *f = &b->form;
     const struct wire_board *board = b->channel->board;
 
-    if (b->talk_first != TALK_NONE || b->failed || b->proposal.result || call->counts || b->sequence < b->refused_until ||
-        (uint32_t)(b->sequence + 1) == 0)
+    if (b->talk_first != TALK_NONE || b->failed || b->proposal.result || b->sequence < b->refused_until || (uint32_t)(b->sequence + 1) == 0)
         return false;
-    if (board && atomic_load_explicit(&board->cause, memory_order_relaxed))
-        return false;
-    if (BASE_UNLIKELY(!same_form(f, call)))
-        learn_form(b, call);
-    return f->fits && has_way(b, call);
+    return !board || !atomic_load_explicit(&board->cause, memory_order_relaxed);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the operation */
-static enum wire_result show(struct body *b, const struct engine_call *call, wire_key key, uint32_t chain)
+static inline enum wire_result show(struct body *b, const struct engine_call *call, wire_key key, uint32_t chain)
 {
     if (b->team.size == 1)
         return WIRE_DONE;
 
     struct wire_span span = {call->in, b->form.bytes};
-    struct wire_expose e = {.key = key,
-                            .fingerprint = chain,
-                            .edge = WIRE_ONCE | WIRE_TO_ALL,
-                            .flags = WIRE_WORK,
-                            .peers = b->others,
-                            .npeers = (uint32_t)b->team.size - 1,
-                            .nspans = 1,
-                            .spans = &span};
-
+    struct wire_expose e; /* field by field, here and below: compilers clear a whole structure first, and with slow instructions */
+    e.key = key;
+    e.fingerprint = chain;
+    e.edge = WIRE_ONCE | WIRE_TO_ALL;
+    e.flags = WIRE_WORK;
+    e.peers = b->others;
+    e.npeers = (uint32_t)b->team.size - 1;
+    e.nspans = 1;
+    e.spans = &span;
+    e.cookie = 0;
     return b->wire->expose(b->channel, &e);
 }
 
 /* The parts of an entry that this way uses; body_fill_entry and number_call in a few stores. */
-static struct entry *enter(struct body *b, const struct engine_call *call, struct entry *e, uint32_t chain)
+static inline __attribute__((always_inline)) struct entry *enter(struct body *b, const struct engine_call *call, struct entry *e,
+                                                                 uint32_t chain)
 {
     const struct express_form *f = &b->form;
     bool barrier = call->collective == COLLECTIVE_BARRIER;
 
-    e->head = (struct timeline_entry){.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK, .read = call->read, .write = call->write};
+    e->head.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK;
+    e->head.result = COMM_OK;
+    e->head.read = call->read;
+    e->head.write = call->write;
     e->call.in = call->in;
     e->call.out = call->out;
     e->call.n = call->n;
@@ -116,13 +117,11 @@ static struct entry *enter(struct body *b, const struct engine_call *call, struc
     e->fingerprint = f->fingerprint;
     e->seq = (uint32_t)++b->sequence;
     e->chain = b->chain = chain;
-    int64_t now = b->engine->env->now(b->engine->env);
-    e->record = (struct record){.bytes = f->bytes,
-                                .queued_ns = now,
-                                .started_ns = now,
-                                .algorithm = f->algorithm,
-                                .sequence = e->seq,
-                                .collective = call->collective};
+    e->record.bytes = f->bytes;
+    e->record.algorithm = f->algorithm;
+    e->record.sequence = e->seq;
+    e->record.collective = call->collective;
+    e->record.queued_ns = e->record.started_ns = b->engine->env->now(b->engine->env);
     return e;
 }
 
@@ -130,15 +129,15 @@ static struct entry *enter(struct body *b, const struct engine_call *call, struc
  * Once its line stands, nobody needs anything of this rank any more, so the call does not look for the others': a look that comes before
  * a peer's store takes the line away from it, and both then pay for it twice. Who waits looks, some instructions later.
  */
-bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req)
+static inline __attribute__((always_inline)) bool go(struct body *b, const struct engine_call *call, struct comm_request *req)
 {
     enum comm_result why;
 
-    if (!may_go(b, call))
+    if (BASE_UNLIKELY(!has_way(b, call)))
         return false;
     uint32_t chain = body_chain(b->chain, b->form.fingerprint);
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
-    if (!e || show(b, call, wire_key_of((uint32_t)b->sequence + 1, 0, 0), chain) != WIRE_DONE)
+    if (BASE_UNLIKELY(!e || show(b, call, wire_key_of((uint32_t)b->sequence + 1, 0, 0), chain) != WIRE_DONE))
         return false; /* the long way says why, or waits for room */
     body_publish_call(b, enter(b, call, e, chain), call, COMM_OK);
     uint64_t ticket = b->line.done + 1 == b->line.next ? timeline_issue_alone(&b->line) : timeline_issue_beside(&b->line);
@@ -153,6 +152,49 @@ bool express_issue(struct body *b, const struct engine_call *call, struct comm_r
     if (BASE_UNLIKELY(!b->is_active && express_pending(b)))
         body_activate(b);
     return true;
+}
+
+bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req)
+{
+    if (!may_go(b) || call->counts)
+        return false;
+    if (BASE_UNLIKELY(!same_form(&b->form, call)))
+        learn_form(b, call);
+    return b->form.fits && go(b, call, req);
+}
+
+static inline __attribute__((always_inline)) bool repeat(struct body *b, const void *in, void *out, struct comm_request *req)
+{
+    const struct express_form *f = &b->form;
+    uintptr_t from = (uintptr_t)(in == COMM_IN_PLACE ? out : in), to = (uintptr_t)out;
+    bool apart = in == COMM_IN_PLACE || from + f->bytes <= to || to + f->bytes <= from;
+    struct engine_call call = {.collective = COLLECTIVE_ALLREDUCE,
+                               .type = f->type,
+                               .op = f->op,
+                               .in = (const void *)from,
+                               .out = out,
+                               .n = f->n,
+                               .read = {from, from + f->bytes},
+                               .write = {to, to + f->bytes}};
+
+    return BASE_LIKELY(from && to && out != COMM_IN_PLACE && apart) && go(b, &call, req);
+}
+
+bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
+                   struct comm_request *req)
+{
+    enum comm_result why;
+    struct body *b = body_lock(c, &why);
+    bool went = false;
+
+    if (!b)
+        return false;
+    const struct express_form *f = &b->form;
+    bool same = f->fits && f->n == n && n && f->op == op && f->type == type && f->collective == COLLECTIVE_ALLREDUCE;
+    if (BASE_LIKELY(same && !f->flags && !f->root && !b->recording && may_go(b)))
+        went = repeat(b, in, out, req);
+    body_unlock(b);
+    return went;
 }
 
 static void finish(struct body *b, uint64_t ticket, struct entry *e)
@@ -178,23 +220,25 @@ static void finish(struct body *b, uint64_t ticket, struct entry *e)
 
 static inline enum wire_result look_for(struct body *b, const struct entry *e, int32_t rank, uint32_t how, struct wire_view *view)
 {
-    struct wire_look look = {.key = wire_key_of(e->seq, 0, 0),
-                             .fingerprint = e->chain,
-                             .edge = WIRE_ONCE | WIRE_TO_ALL,
-                             .flags = (uint16_t)(WIRE_WORK | how),
-                             .peer = (uint32_t)rank,
-                             .bytes = e->record.bytes,
-                             .view = view};
-
+    struct wire_look look;
+    look.key = wire_key_of(e->seq, 0, 0);
+    look.fingerprint = e->chain;
+    look.edge = WIRE_ONCE | WIRE_TO_ALL;
+    look.flags = (uint16_t)(WIRE_WORK | how);
+    look.peer = (uint32_t)rank;
+    look.reserved = 0;
+    look.land = NULL;
+    look.bytes = e->record.bytes;
+    look.cookie = 0;
+    look.view = view;
     return b->wire->view(b->channel, &look);
 }
 
 /* Lines that are looked for together travel side by side, not each after the one before. */
 static void fetch(struct body *b, const struct entry *e)
 {
-    for (int32_t r = 0; r < b->team.size; r++)
-        if (r != b->team.rank)
-            (void)look_for(b, e, r, WIRE_FETCH, NULL);
+    for (int32_t i = 0; i < b->team.size - 1; i++)
+        (void)look_for(b, e, b->others[i], WIRE_FETCH, NULL);
 }
 
 static void fetch_ahead(struct body *b)
@@ -213,9 +257,10 @@ static bool has_arrived(struct body *b, const struct entry *e)
 {
     struct express *x = &b->express;
 
-    for (int32_t r = 0; r < b->team.size; r++) {
+    for (int32_t i = 0; i < b->team.size - 1; i++) {
         struct wire_view view;
-        if (r == b->team.rank || (x->seen >> r & 1))
+        int32_t r = b->others[i];
+        if (x->seen >> r & 1)
             continue;
         enum wire_result result = look_for(b, e, r, WIRE_GLANCE, &view);
         if (result == WIRE_AGAIN)
@@ -251,7 +296,7 @@ bool express_poll(struct body *b)
 
 /* ------------------------------------------------------------------------------------------------------------ waiting */
 /* The body, locked, while this request is one of ours and unfinished. */
-static struct body *hold(struct comm_request request)
+static inline struct body *hold(struct comm_request request)
 {
     struct comm_communicator *face = request.comm;
 
@@ -264,7 +309,7 @@ static struct body *hold(struct comm_request request)
     return NULL;
 }
 
-static bool let_go(struct body *b, uint64_t ticket)
+static inline bool let_go(struct body *b, uint64_t ticket)
 {
     bool ended = b->line.done >= ticket;
 
@@ -295,8 +340,9 @@ static bool wait_in_turn(struct body *b, struct comm_request request)
 /* Waits for it a moment, under the communicator's lock: for as long as a peer that called at the same time takes. */
 bool express_wait(struct comm_request request)
 {
+    if (request.ticket <= atomic_load_explicit(&request.comm->done, memory_order_acquire))
+        return false;
     struct body *b = hold(request);
-
     if (!b)
         return false;
     if (b->engine->crowded)

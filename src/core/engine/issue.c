@@ -68,12 +68,6 @@ void body_forget_entry(struct body *b, struct entry *e)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
-/* Rotate, mix in, multiply: a few cycles, since it stands between an operation and its first store. */
-uint32_t body_chain(uint32_t chain, uint32_t fingerprint)
-{
-    return ((chain << 7 | chain >> 25) ^ fingerprint) * UINT32_C(0x9e3779b1) + 1;
-}
-
 /* The next number, and its link in the chain. A refused call's link is the same whatever it was: ranks that all refuse stay alike. */
 static void number_call(struct body *b, struct entry *e, bool refused)
 {
@@ -82,24 +76,6 @@ static void number_call(struct body *b, struct entry *e, bool refused)
     e->seq = e->record.sequence = (uint32_t)b->sequence;
     b->chain = body_chain(b->chain, refused ? 0 : e->fingerprint);
     e->chain = b->chain;
-}
-
-void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
-{
-    struct wire_call *mine = &b->channel->calls[e->seq & (2 * b->line.window - 1)];
-
-    atomic_store_explicit(&mine->seq, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&mine->fingerprint, e->fingerprint, memory_order_relaxed);
-    atomic_store_explicit(&mine->collective, (uint8_t)call->collective, memory_order_relaxed);
-    atomic_store_explicit(&mine->type, (uint8_t)call->type, memory_order_relaxed);
-    atomic_store_explicit(&mine->flags, (uint8_t)call->flags, memory_order_relaxed);
-    atomic_store_explicit(&mine->refused, (int8_t)refused, memory_order_relaxed);
-    atomic_store_explicit(&mine->chain, e->chain, memory_order_relaxed);
-    atomic_store_explicit(&mine->op, call->op, memory_order_relaxed);
-    atomic_store_explicit(&mine->root, call->root, memory_order_relaxed);
-    atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
-    atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
 }
 
 static bool peer_refused(const struct body *b, uint32_t seq, int32_t *peer, int32_t *reason)

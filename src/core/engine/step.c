@@ -139,14 +139,12 @@ static void start_entry(struct body *b, uint64_t ticket)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ retiring */
-static bool room_for_record(struct body *b)
+bool body_room_for_record(struct body *b)
 {
     const struct comm_env *env = b->engine->env;
-
-    if (BASE_LIKELY(b->record_count < b->record_room || b->record_room == ENGINE_RECORDS))
-        return true;
     uint32_t room = b->record_room ? b->record_room * 2 : 64;
     struct record *more = env->take(env, room * sizeof *more, 64);
+
     if (!more)
         return false;
     if (b->records) {
@@ -156,17 +154,6 @@ static bool room_for_record(struct body *b)
     b->records = more;
     b->record_room = room;
     return true;
-}
-
-void body_record(struct body *b, const struct record *made, uint64_t ticket, int64_t now, enum comm_result result)
-{
-    if (BASE_UNLIKELY(!room_for_record(b)))
-        return;
-    struct record *record = &b->records[b->record_count++ & (b->record_room - 1)];
-    *record = *made;
-    record->ticket = ticket;
-    record->completed_ns = now;
-    record->result = result;
 }
 
 static bool retire_ended(struct body *b)
