@@ -110,6 +110,8 @@ enum comm_result sim_open(const struct comm_config *config, struct comm_communic
 struct sim_thread;
 struct sim_thread *sim_spawn(void (*fn)(void *arg), void *arg);
 void sim_join(struct sim_thread *thread);
+/* Whether a descriptor of comm_fd is readable; waits for it. */
+bool sim_poll(int fd, int64_t timeout_ns);
 
 /* What this rank is at, for the text of a failure: the operation's name (kept, not copied) and its number. */
 void sim_doing(const char *operation, uint64_t sequence);
