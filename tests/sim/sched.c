@@ -438,6 +438,7 @@ void sim_schedule_run(void)
 {
     sim.active = true;
     run_timers();
+    sim.current = &sim.threads[0];
     struct sim_thread *first = pick();
     draw_budget();
     go(&sim.outside, first->sp, first);
