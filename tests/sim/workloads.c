@@ -1,0 +1,20 @@
+/* What `sim` runs: one row each. */
+#include "sim/collectives.h"
+#include "sim/inside.h"
+
+static bool run_collectives(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    static struct deeds deeds;
+    uint64_t s = seed ^ UINT64_C(0xd6e8feb86659fd93);
+    struct sim_config config = {.seed = seed, .ranks = options->ranks ? options->ranks : 1 + (int32_t)sim_below(&s, 9)};
+
+    if (options->faults)
+        config.swarm = SIM_FAULTS_HARMLESS & ~SIM_FAULT_BIT(SIM_PAUSE);
+    deeds_sample(&deeds, seed, config.ranks, 10 + (uint32_t)sim_below(&s, 40), 60000);
+    return sim_run(&config, deeds_main, &deeds, result);
+}
+
+const struct sim_workload sim_workloads[] = {
+    {"collectives", "all collectives on the world, many in flight", run_collectives},
+};
+const size_t sim_workload_count = sizeof sim_workloads / sizeof *sim_workloads;
