@@ -82,6 +82,12 @@ static int32_t kind_of(const struct random_action *a)
     }
 }
 
+/* How many places in the queue an action's entry takes: a split is two. */
+static int32_t own_places(const struct random_action *a)
+{
+    return a->verb == RANDOM_SEND || a->verb == RANDOM_RECV ? 0 : a->verb == RANDOM_SPLIT ? 2 : 1;
+}
+
 static void put_entry(struct oracle *o, int32_t action, int32_t issue, struct oracle_point point)
 {
     const struct random_action *a = &o->program->action[action];
@@ -106,16 +112,16 @@ static void put_entry(struct oracle *o, int32_t action, int32_t issue, struct or
     else
         o->entry[line->tail].next = index;
     line->tail = index;
-    line->work += !is_message(e);
+    line->work += is_message(e) ? 0 : own_places(a);
+    line->messages += is_message(e);
     o->left[issue]++;
 }
 
-/* How many places in the queue an action takes. */
 static int32_t places(const struct oracle *o, const struct random_action *a)
 {
     int32_t count = 0;
     if (a->verb != RANDOM_PLAN_START)
-        return a->verb == RANDOM_SEND || a->verb == RANDOM_RECV ? 0 : 1;
+        return own_places(a);
     for (int32_t i = 0; i < o->owns[a->rank]; i++) {
         const struct random_action *b = &o->program->action[o->own[a->rank][i]];
         count += b->plan == a->plan && random_is_collective(b->verb) && b->verb != RANDOM_PLAN_START && b->comm == a->comm;
@@ -128,7 +134,8 @@ static bool issue(struct oracle *o, int32_t index)
     const struct random_action *a = &o->program->action[index];
     struct oracle_line *line = &o->line[a->comm][a->rank];
     const struct oracle_point none = {ORACLE_REACHED, 0, 0};
-    if (line->work + places(o, a) > o->program->queue)
+    bool message = a->verb == RANDOM_SEND || a->verb == RANDOM_RECV;
+    if (line->work + places(o, a) > o->program->queue || (message && line->messages >= o->program->queue))
         return false;
     o->left[index] = 0;
     if (a->verb != RANDOM_PLAN_START) {
@@ -180,6 +187,7 @@ static void cancel(struct oracle *o, int32_t target)
             continue;
         e->state = ORACLE_DONE;
         o->left[target]--;
+        o->line[e->comm][e->rank].messages--;
     }
 }
 
@@ -270,8 +278,11 @@ static bool host_step(struct oracle *o, int32_t rank, struct oracle_memory *memo
     case RANDOM_PROBE:
         return announced(o, a);
     case RANDOM_FILL:
-        if (memory)
+        if (memory) {
+            struct random_range range = random_touched(a, &o->comms).write;
             oracle_fill_range(memory->arena[rank][a->type], o->program, a);
+            memset(memory->known[rank][a->type] + range.from, 1, (size_t)(range.to - range.from));
+        }
         return true;
     default:
         return !random_issues(a) || issue(o, index);
@@ -318,8 +329,10 @@ static void finish(struct oracle *o, struct oracle_entry *e)
     struct oracle_line *line = &o->line[e->comm][e->rank];
     e->state = ORACLE_DONE;
     o->left[e->issue]--;
-    if (!is_message(e)) {
-        line->work--;
+    if (is_message(e)) {
+        line->messages--;
+    } else {
+        line->work -= own_places(action_of(o, e));
         line->running--;
     }
 }
@@ -327,8 +340,7 @@ static void finish(struct oracle *o, struct oracle_entry *e)
 static bool matches(const struct random_action *send, const struct random_action *recv)
 {
     bool peer = recv->peer == send->rank || (recv->flags & RANDOM_ANY_PEER);
-    return peer && send->peer == recv->rank && (recv->tag == send->tag || (recv->flags & RANDOM_ANY_TAG)) &&
-           !(recv->flags & RANDOM_DOOMED);
+    return peer && send->peer == recv->rank && (recv->tag == send->tag || (recv->flags & RANDOM_ANY_TAG)) && !(recv->flags & RANDOM_DOOMED);
 }
 
 /* The first entry of that rank's line that is started, not matched, and fits. */
@@ -354,6 +366,11 @@ static void match(struct oracle *o, struct oracle_entry *e, struct oracle_memory
         other = match_in(o, e, r);
     if (!other)
         return;
+    const struct random_action *send = action_of(o, e->kind == ORACLE_SEND ? e : other);
+    const struct random_action *recv = action_of(o, e->kind == ORACLE_SEND ? other : e);
+    bool longer = send->n * random_unit(send->type) > recv->n * random_unit(recv->type);
+    if (longer != ((recv->flags & RANDOM_SHORT) != 0))
+        wrong(o, e->action, "a receive gets a message that was meant for another");
     if (memory)
         oracle_message(o, memory, e->kind == ORACLE_SEND ? e : other, e->kind == ORACLE_SEND ? other : e);
     finish(o, other);

@@ -1,7 +1,7 @@
 /*
  * oracle_machine: what a program must do, by the contract alone. A plain interpreter of the two lines of every communicator that is as slow
- * to finish things as the contract allows: a collective ends when every member has started it, a message when both ends have, work retires in
- * order, a gate opens no sooner than all work before it is done. What ends here must end everywhere; what memory holds here it must hold
+ * to finish things as the contract allows: a collective ends when every member has started it, a message when both ends have, work retires
+ * in order, a gate opens no sooner than all work before it is done. What ends here must end everywhere; what memory holds here it must hold
  * everywhere, since whatever the order in which things happen, conflicts leave one result. It shares no line with the library.
  */
 #ifndef SIM_ORACLE_MACHINE_H
@@ -34,7 +34,8 @@ struct oracle_entry {
 struct oracle_line {
     int16_t head, tail; /* from the first that is not done */
     int32_t serial, numbers;
-    int32_t work, running; /* unfinished, and those of them that started */
+    int32_t work, running; /* places of unfinished work; those that started */
+    int32_t messages;      /* unfinished */
     bool closed;
 };
 
@@ -66,9 +67,10 @@ struct oracle {
 /* Memory, where wanted: the arenas of all ranks, the results of every action, and what can be known of them. */
 struct oracle_memory {
     unsigned char *arena[RANDOM_RANKS][RANDOM_ARENAS], *known[RANDOM_RANKS][RANDOM_ARENAS], *scratch;
-    uint64_t want[RANDOM_ACTIONS];    /* of the bytes that an action's request leaves on its rank */
-    bool told[RANDOM_ACTIONS];        /* want says something */
-    const int32_t *outcome;           /* of each action, comm_result; NULL: all went well */
+    uint64_t want[RANDOM_ACTIONS]; /* of the bytes that an action's request leaves on its rank */
+    bool told[RANDOM_ACTIONS];     /* want says something */
+    int16_t taken[RANDOM_ACTIONS]; /* which send a receive got */
+    const int32_t *outcome;        /* of each action, comm_result; NULL: all went well */
     const struct random_program *program;
 };
 

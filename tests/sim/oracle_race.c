@@ -48,7 +48,8 @@ static bool clash(const struct oracle_walk *w, const struct random_action *a, in
         return random_conflict(a, b, w->comms);
     for (int32_t k = 0; k < i; k++) {
         const struct random_action *member = own(w, k);
-        if (member->plan == b->plan && member->verb <= RANDOM_RECV && member->verb != RANDOM_PLAN_START && random_conflict(a, member, w->comms))
+        if (member->plan == b->plan && member->verb <= RANDOM_RECV && member->verb != RANDOM_PLAN_START &&
+            random_conflict(a, member, w->comms))
             return true;
     }
     return false;
@@ -137,6 +138,9 @@ static const char *on_request(struct oracle_walk *w, int32_t i)
         return NULL;
     if (a->verb == RANDOM_CANCEL)
         return own(w, target)->flags & RANDOM_DOOMED ? NULL : "only what nothing matches is cancelled";
+    if (a->verb == RANDOM_WAIT_REQUEST &&
+        ((own(w, target)->flags & (RANDOM_DOOMED | RANDOM_SHORT)) || own(w, target)->verb == RANDOM_REFUSED))
+        return "it waits for what ends with an error";
     join_request(w, a->verb == RANDOM_HOST_WAIT ? &w->host : &w->queue[a->comm], target);
     return NULL;
 }
@@ -250,6 +254,10 @@ static const char *step(struct oracle_walk *w, int32_t i)
         drained(w, a->comm);
         return NULL;
     case RANDOM_CLOSE:
+        for (int32_t k = 0; k < i; k++) {
+            if (own(w, k)->verb == RANDOM_RECV && own(w, k)->comm == a->comm && random_issues(own(w, k)) && !set_has(&w->host, k))
+                return "a receive may be cancelled by the close";
+        }
         drained(w, a->comm);
         w->closed[a->comm] = true;
         return NULL;

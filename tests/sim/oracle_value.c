@@ -1,7 +1,7 @@
 /*
  * What memory holds after each action: reductions along the tree of the written order (conform/oracle.c), everything else copied block by
- * block. Beside it what can be known: where a request ended with an error its range is anybody's guess, and so is all that was computed from
- * it.
+ * block. Beside it what can be known: where a request ended with an error its range is anybody's guess, and so is all that was computed
+ * from it.
  */
 #include "sim/oracle_machine.h"
 
@@ -226,6 +226,7 @@ void oracle_message(struct oracle *o, struct oracle_memory *m, const struct orac
     bool known = range_known(m->known[a->rank][a->type], from);
     if (!(b->flags & RANDOM_SHORT))
         memmove(m->arena[b->rank][b->type] + to.from, m->arena[a->rank][a->type] + from.from, (size_t)(from.to - from.from));
+    m->taken[recv->action] = send->action;
     settle_known(o, m, send, known);
     settle_known(o, m, recv, known);
 }

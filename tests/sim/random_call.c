@@ -74,7 +74,8 @@ static struct form form_of(const struct random_run *run, const struct random_act
     return f;
 }
 
-static enum comm_result call_reducing(struct comm_communicator *c, const struct form *f, const void *in, void *out, struct comm_request *req)
+static enum comm_result call_reducing(struct comm_communicator *c, const struct form *f, const void *in, void *out,
+                                      struct comm_request *req)
 {
     switch (f->verb) {
     case RANDOM_REDUCE:
@@ -98,7 +99,6 @@ static enum comm_result call_collective(struct random_run *run, struct comm_comm
     void *out = arena + (size_t)a->out * unit;
     const void *in = a->in < 0 ? COMM_IN_PLACE : arena + (size_t)a->in * unit;
     struct form f = form_of(run, a);
-    struct comm_communicator *nobody = NULL;
     switch (f.verb) {
     case RANDOM_BARRIER:
         return comm_barrier(c, req);
@@ -117,7 +117,8 @@ static enum comm_result call_collective(struct random_run *run, struct comm_comm
     case RANDOM_DUP:
         return comm_dup(c, NULL, &run->comm[a->child][a->rank], req);
     case RANDOM_SPLIT:
-        return comm_split(c, a->color < 0 ? COMM_NO_COLOR : a->color, a->key, a->child < 0 ? &nobody : &run->comm[a->child][a->rank], req);
+        return comm_split(c, a->color < 0 ? COMM_NO_COLOR : a->color, a->key,
+                          a->child < 0 ? &run->nobody[a->rank] : &run->comm[a->child][a->rank], req);
     default:
         return call_reducing(c, &f, in, out, req);
     }

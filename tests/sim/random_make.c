@@ -43,10 +43,10 @@ static void order_behind(struct maker *m, const struct random_action *a, int32_t
 {
     const struct random_action *b = &m->p->action[earlier];
     int32_t event = (int32_t)make_chance(m, RANDOM_EVENTS), id = make_id(m);
-    bool kept = !(b->flags & RANDOM_NO_REQUEST);
+    bool kept = !(b->flags & RANDOM_NO_REQUEST), alone = (b->flags & (RANDOM_DOOMED | RANDOM_SHORT)) != 0; /* ends with an error */
     struct random_action wait = make_action(m, RANDOM_WAIT_REQUEST, id, a->rank, a->comm);
     wait.target = b->id;
-    if (a->verb == RANDOM_FILL || make_chance(m, 5) == 0)
+    if (a->verb == RANDOM_FILL || alone || make_chance(m, 5) == 0)
         wait.verb = RANDOM_HOST_WAIT;
     if (kept && (wait.verb == RANDOM_HOST_WAIT || make_chance(m, 2))) {
         append(m, wait);
@@ -157,6 +157,8 @@ static bool keep_promise(struct maker *m, int32_t i)
             make_range(m, &a, 1);
         if (a.verb == RANDOM_SET)
             m->state.shut[a.rank][a.event] = false;
+        if (a.verb == RANDOM_CLOSE && tries > 0) /* its receives must not be cancelled */
+            make_add(m, make_action(m, RANDOM_SYNC, make_id(m), a.rank, a.comm));
         make_add(m, a);
         if (make_end(m))
             return true;
@@ -255,8 +257,8 @@ static void make_options(struct maker *m)
     p->minimal = make_chance(m, 2) == 0;
     p->progress = make_chance(m, 3) ? COMM_PROGRESS_CALLER : COMM_PROGRESS_THREAD;
     p->notify = make_chance(m, 4) ? COMM_NOTIFY_ANY : COMM_NOTIFY_PROGRESS;
-    p->wire = (int32_t)make_chance(m, 3);
-    p->hosts = (int32_t)make_chance(m, 3);
+    p->wire = 0;
+    p->hosts = 0;
     p->timeout_ms = 20000;
 }
 
@@ -265,7 +267,7 @@ static bool make_once(struct maker *m, uint64_t seed, enum random_sort sort)
     struct random_program *p = m->p;
     memset(p, 0, offsetof(struct random_program, action));
     p->actions = 0;
-    p->seed = seed;
+    p->seed = p->schedule = seed;
     make_options(m);
     memset(&m->state, 0, sizeof m->state);
     m->state.life[0] = MAKE_LIVE;

@@ -1,6 +1,6 @@
 /*
- * random_make: what the parts of the generator share. A statement is tried: its actions are appended, waits among them wherever memory would
- * else be raced for, and the oracle is asked whether the program would still end with all that was promised for later (gates to open,
+ * random_make: what the parts of the generator share. A statement is tried: its actions are appended, waits among them wherever memory
+ * would else be raced for, and the oracle is asked whether the program would still end with all that was promised for later (gates to open,
  * messages to answer, receives to cancel). If not, the statement is taken back.
  */
 #ifndef SIM_RANDOM_MAKE_H

@@ -55,8 +55,8 @@ static void make_child(const struct random_program *p, int32_t first, int32_t ch
             continue;
         int32_t at = made->members++, order = a->verb == RANDOM_DUP ? 0 : a->key;
         for (; at > 0; at--) {
-            bool before = keys[at - 1] < order ||
-                          (keys[at - 1] == order && parent->rank_of[made->world[at - 1]] < parent->rank_of[a->rank]);
+            bool before =
+                keys[at - 1] < order || (keys[at - 1] == order && parent->rank_of[made->world[at - 1]] < parent->rank_of[a->rank]);
             if (before)
                 break;
             keys[at] = keys[at - 1];

@@ -1,7 +1,7 @@
 /*
  * A random program: one list of actions in one order, of which each rank runs its own in that order. It is data: made from a seed, printed
- * and read as text, cut down action by action. Peers, roots and targets are named so that a shorter list still means something: ranks of the
- * world, and the number of the statement that all actions of one collective, message or gate share.
+ * and read as text, cut down action by action. Peers, roots and targets are named so that a shorter list still means something: ranks of
+ * the world, and the number of the statement that all actions of one collective, message or gate share.
  */
 #ifndef SIM_RANDOM_PROGRAM_H
 #define SIM_RANDOM_PROGRAM_H
@@ -20,10 +20,10 @@ enum {
     RANDOM_PLANS = 4,
     RANDOM_FAULTS = 16,
     RANDOM_ACTIONS = 4096,
-    RANDOM_OWN = 1024,   /* actions of one rank */
-    RANDOM_ARENAS = 5,   /* of each rank: one of each element type, and one for what nobody reads */
-    RANDOM_TRASH = 4,    /* that one */
-    RANDOM_SLACK = 64,   /* bytes of canary on both sides of an arena */
+    RANDOM_OWN = 1024, /* actions of one rank */
+    RANDOM_ARENAS = 5, /* of each rank: one of each element type, and one for what nobody reads */
+    RANDOM_TRASH = 4,  /* that one */
+    RANDOM_SLACK = 64, /* bytes of canary on both sides of an arena */
     RANDOM_TRASH_TAG = 1 << 20,
 };
 
@@ -79,12 +79,12 @@ enum random_misuse {
     RANDOM_OTHER_TYPE,
     RANDOM_OTHER_ROOT,
     RANDOM_OTHER_VERB,
-    RANDOM_SKIPPED,    /* the call is missing */
-    RANDOM_EXTRA,      /* one more call, of a form that nobody else makes, stands before it */
-    RANDOM_LATER,      /* it is made after the rank's next collective of that communicator */
-    RANDOM_REFUSES,    /* this rank's call has a bad argument */
-    RANDOM_CLOSES,     /* this rank closes the communicator instead, and makes no call on it any more */
-    RANDOM_DESTROYS,   /* the event is destroyed before its hand-set point was reached */
+    RANDOM_SKIPPED,  /* the call is missing */
+    RANDOM_EXTRA,    /* one more call, of a form that nobody else makes, stands before it */
+    RANDOM_LATER,    /* it is made after the rank's next collective of that communicator */
+    RANDOM_REFUSES,  /* this rank's call has a bad argument */
+    RANDOM_CLOSES,   /* this rank closes the communicator instead, and makes no call on it any more */
+    RANDOM_DESTROYS, /* the event is destroyed before its hand-set point was reached */
     RANDOM_MISUSES
 };
 
@@ -99,14 +99,15 @@ enum random_flag {
 };
 
 struct random_action {
-    int32_t verb, id, rank, comm; /* id: of the statement; one rank has at most one action of a statement, but begin, end and set of a thing */
-    int32_t type;                 /* an arena */
-    int32_t op, root, n;          /* root: a rank of the world */
-    int32_t in, out;              /* first element; in -1: in place */
-    int32_t peer, tag, flags;     /* peer: a rank of the world */
-    int32_t event, target;        /* target: a statement of which this rank has an action */
-    int32_t child, color, key;    /* child: the communicator that this rank gets; -1: none */
-    int32_t plan;                 /* >= 0: recorded into that plan, or a plan's own verb */
+    int32_t verb, id, rank,
+        comm;                  /* id: of the statement; one rank has at most one action of a statement, but begin, end and set of a thing */
+    int32_t type;              /* an arena */
+    int32_t op, root, n;       /* root: a rank of the world */
+    int32_t in, out;           /* first element; in -1: in place */
+    int32_t peer, tag, flags;  /* peer: a rank of the world */
+    int32_t event, target;     /* target: a statement of which this rank has an action */
+    int32_t child, color, key; /* child: the communicator that this rank gets; -1: none */
+    int32_t plan;              /* >= 0: recorded into that plan, or a plan's own verb */
     int32_t misuse;
 };
 
@@ -118,8 +119,9 @@ struct random_fault {
 };
 
 struct random_program {
-    uint64_t seed;
-    int32_t ranks, bytes; /* bytes of an arena */
+    uint64_t seed, schedule; /* of its data; of the run in which it failed */
+    int32_t swarm;           /* kinds of faults that the schedule may sample, as sim.h numbers them */
+    int32_t ranks, bytes;    /* bytes of an arena */
     int32_t window, queue, minimal;
     int32_t progress, notify; /* comm_progress_mode, comm_notify_mode */
     int32_t wire, hosts;      /* as sim.h numbers them */
@@ -152,8 +154,8 @@ extern const enum comm_type random_types[RANDOM_ARENAS];
 extern const char *const random_verb_names[RANDOM_VERBS];
 extern const char *const random_misuse_names[RANDOM_MISUSES];
 
-int32_t random_unit(int32_t type);                /* bytes of an element */
-bool random_is_collective(int32_t verb);          /* takes part in the communicator's numbering, plans aside */
+int32_t random_unit(int32_t type);       /* bytes of an element */
+bool random_is_collective(int32_t verb); /* takes part in the communicator's numbering, plans aside */
 bool random_has_request(int32_t verb);
 bool random_issues(const struct random_action *a); /* puts something into a communicator's lines: has a request, and is not recorded */
 bool random_reduces(int32_t verb);

@@ -1,6 +1,7 @@
 /* One rank's way through its list, and what it writes down. */
 #include "sim/random_run.h"
 
+#include "sim/oracle_check.h"
 #include "sim/oracle_machine.h"
 
 #include <stdlib.h>
@@ -26,6 +27,23 @@ static bool undisturbed(const struct random_run *run, int32_t index, int32_t now
     return true;
 }
 
+/* I7: work retires in order, so what stands before it is complete too. */
+static void in_order(struct random_run *run, int32_t index)
+{
+    const struct random_action *a = &run->p->action[index];
+    if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_REFUSED || run->outcome[index] != COMM_OK)
+        return;
+    for (int32_t i = index - 1; i >= 0; i--) {
+        const struct random_action *b = &run->p->action[i];
+        if (b->rank != a->rank || b->comm != a->comm || !random_issues(b) || b->verb == RANDOM_SEND || b->verb == RANDOM_RECV ||
+            b->verb == RANDOM_PLAN_START || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] != COMM_PENDING || run->late[a->rank] == i)
+            continue;
+        if (comm_test(run->request[i]) == COMM_PENDING)
+            random_fail(run, index, "I7: complete before statement %d, which stands before it", b->id);
+        return;
+    }
+}
+
 static void saw(struct random_run *run, int32_t index, int32_t now, enum comm_result result)
 {
     const struct random_action *a = &run->p->action[index];
@@ -38,7 +56,16 @@ static void saw(struct random_run *run, int32_t index, int32_t now, enum comm_re
         return;
     }
     run->outcome[index] = result;
+    bool closed = result == COMM_ERR_CLOSED && run->closed[a->comm][a->rank] != COMM_PENDING; /* asked too late */
+    if (run->strict && !closed && result != oracle_expected(a)) {
+        struct comm_error error = {.size = sizeof error};
+        if (!run->comm[a->comm][a->rank] || comm_error_detail(run->comm[a->comm][a->rank], &error) != COMM_OK)
+            error.text[0] = 0;
+        random_fail(run, index, "its request said %s, must be %s; %s", comm_result_name(result), comm_result_name(oracle_expected(a)),
+                    error.text);
+    }
     struct random_range range = oracle_result(a, &run->comms);
+    in_order(run, index);
     if (result == COMM_OK && a->verb != RANDOM_PLAN_START && undisturbed(run, index, now, range)) {
         run->looked[index] = true;
         run->seen[index] = oracle_hash_range(random_arena(run, a->rank, a->type), range, a->type);
@@ -120,20 +147,86 @@ static enum comm_result probe(struct random_run *run, int32_t index)
     return result;
 }
 
-static void ask_error(struct random_run *run, int32_t comm, int32_t rank)
+static void ask_error(const struct random_run *run, int32_t comm, int32_t rank, struct comm_error *error)
 {
-    struct comm_error *error = &run->error[comm][rank];
     error->size = sizeof *error;
     if (comm_error_detail(run->comm[comm][rank], error) != COMM_OK)
         error->size = 0;
 }
 
+/* What it tells of itself while it is there. */
+static void ask_all(struct random_run *run, int32_t comm, int32_t rank)
+{
+    struct comm_stats stats = {.size = sizeof stats};
+    ask_error(run, comm, rank, &run->error[comm][rank]);
+    if (comm_statistics(run->comm[comm][rank], &stats) == COMM_OK)
+        run->deepest[comm][rank] = stats.queue_high_water;
+    for (int32_t i = 0; i < run->p->actions; i++) {
+        const struct random_action *a = &run->p->action[i];
+        struct comm_request_info info = {.size = sizeof info};
+        if (a->rank == rank && a->comm == comm && random_is_collective(a->verb) && a->plan < 0 && run->outcome[i] == COMM_OK &&
+            comm_describe_request(run->request[i], &info) == COMM_OK)
+            run->sequence[i] = info.sequence;
+    }
+}
+
 static enum comm_result close_comm(struct random_run *run, int32_t comm, int32_t rank, int64_t timeout)
 {
     struct comm_communicator *c = run->comm[comm][rank];
-    ask_error(run, comm, rank);
+    ask_all(run, comm, rank);
     run->comm[comm][rank] = NULL;
     return (enum comm_result)(run->closed[comm][rank] = comm_close(c, timeout));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ broken orders */
+/* A wait that should have ordered this rank's memory did not end well: the host waits for everything before it goes on. */
+static void settle_rank(struct random_run *run, int32_t rank)
+{
+    int64_t start = run->stage->now();
+    if (run->strict)
+        return;
+    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
+        if (run->comm[c][rank] && comm_sync(run->comm[c][rank]) == COMM_PENDING)
+            run->told_wrongly = true;
+    }
+    if (run->stage->now() - start > RANDOM_S)
+        run->stuck = true;
+}
+
+/* Whether this wait orders, and what it waits for is what it should be. */
+static void keep_order(struct random_run *run, int32_t index, bool made)
+{
+    const struct random_action *a = &run->p->action[index];
+    bool good = made && (run->waited[index] == COMM_OK || run->waited[index] == COMM_PENDING);
+    int32_t target;
+    switch (a->verb) {
+    case RANDOM_RECORD:
+        run->lost[a->rank][a->event] = !good;
+        return;
+    case RANDOM_RESET:
+    case RANDOM_RENEW:
+        run->lost[a->rank][a->event] = false;
+        return;
+    case RANDOM_WAIT_EVENT:
+    case RANDOM_EVENT_SYNC:
+        good = good && !run->lost[a->rank][a->event];
+        break;
+    case RANDOM_HOST_WAIT:
+        target = target_of(run, index);
+        good = good && target >= 0 && run->outcome[target] == COMM_OK;
+        break;
+    case RANDOM_WAIT_REQUEST:
+        good = good && target_of(run, index) >= 0;
+        break;
+    case RANDOM_SYNC:
+    case RANDOM_HOST_LAST:
+    case RANDOM_CLOSE:
+        break;
+    default:
+        return;
+    }
+    if (!good)
+        settle_rank(run, a->rank);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one action */
@@ -236,10 +329,13 @@ static void run_action(struct random_run *run, int32_t index)
         run->outcome[index] = RANDOM_SKIP; /* its communicator never came, or was given up */
         if (run->strict)
             random_fail(run, index, "its communicator is not there");
+        keep_order(run, index, false);
         return;
     }
-    if (!misuse(run, index))
+    bool made = !misuse(run, index);
+    if (made)
         host_action(run, index);
+    keep_order(run, index, made);
     if (late_is_due(run, index)) {
         int32_t late = run->late[a->rank];
         run->late[a->rank] = -1;
@@ -275,6 +371,11 @@ static void linger(struct random_run *run, int32_t rank)
             run->told_wrongly = run->told_wrongly || run->strict;
         run->stage->spend(RANDOM_MS * 20);
     }
+    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
+        if (run->comm[c][rank])
+            ask_error(run, c, rank, &run->early[c][rank]);
+    }
+    run->stage->spend(RANDOM_MS * 200);
 }
 
 static void see_all(struct random_run *run, int32_t rank, bool wait)
@@ -298,8 +399,9 @@ static void sync_all(struct random_run *run, int32_t rank)
         enum comm_result result = run->comm[c][rank] ? comm_sync(run->comm[c][rank]) : COMM_OK;
         bool own = result == COMM_ERR_TRUNCATED || result == COMM_ERR_CANCELLED || result == COMM_ERR_ARGUMENT; /* of single requests */
         if (run->strict && result != COMM_OK && !own) {
-            ask_error(run, c, rank);
-            random_fail(run, -1, "rank %d: sync of communicator %d says %s: %s", rank, c, comm_result_name(result), run->error[c][rank].text);
+            ask_error(run, c, rank, &run->error[c][rank]);
+            random_fail(run, -1, "rank %d: sync of communicator %d says %s: %s", rank, c, comm_result_name(result),
+                        run->error[c][rank].text);
         }
     }
 }
@@ -360,6 +462,7 @@ void random_rank(struct random_run *run, int32_t rank)
         memcpy(run->final[rank][t], run->block[rank][t], bytes + 2 * RANDOM_SLACK);
         memset(random_arena(run, rank, t), RANDOM_POISON, bytes);
     }
+    run->stage->doing("gone", 0);
     atomic_store(&run->gone[rank], 1);
 }
 
@@ -386,7 +489,7 @@ bool random_run_make(struct random_run *run, const struct random_program *p, con
             run->closed[c][r] = COMM_PENDING;
     }
     for (int32_t i = 0; i < p->actions; i++) {
-        run->outcome[i] = COMM_PENDING;
+        run->outcome[i] = run->waited[i] = COMM_PENDING;
         if (p->action[i].misuse)
             run->misused = i;
     }

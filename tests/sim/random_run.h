@@ -13,8 +13,8 @@
 #define RANDOM_MS INT64_C(1000000)
 #define RANDOM_S INT64_C(1000000000)
 enum {
-    RANDOM_SKIP = -1000,      /* an outcome: the call was not made */
-    RANDOM_PATIENCE_S = 90,   /* of virtual time: nothing takes as long as that */
+    RANDOM_SKIP = -1000,    /* an outcome: the call was not made */
+    RANDOM_PATIENCE_S = 90, /* of virtual time: nothing takes as long as that */
     RANDOM_POISON = 0xa5,
     RANDOM_CANARY = 0x5c,
 };
@@ -40,9 +40,10 @@ struct random_run {
     const struct random_program *p;
     const struct random_stage *stage;
     struct random_comms comms;
-    bool strict; /* nothing may fail: no wrong use, no fault that can */
+    bool strict;     /* nothing may fail: no wrong use, no fault that can */
     int32_t misused; /* the action, -1: none */
-    unsigned char *block[RANDOM_RANKS][RANDOM_ARENAS], *final[RANDOM_RANKS][RANDOM_ARENAS]; /* with canaries; as it was after the last close */
+    unsigned char *block[RANDOM_RANKS][RANDOM_ARENAS],
+        *final[RANDOM_RANKS][RANDOM_ARENAS]; /* with canaries; as it was after the last close */
     /* of every action */
     struct comm_request request[RANDOM_ACTIONS];
     struct comm_status status[RANDOM_ACTIONS];
@@ -55,16 +56,22 @@ struct random_run {
     struct comm_event *event[RANDOM_RANKS][RANDOM_EVENTS];
     struct comm_plan *plan[RANDOM_PLANS][RANDOM_RANKS];
     struct comm_communicator *recorder[RANDOM_PLANS][RANDOM_RANKS];
-    struct comm_error error[RANDOM_COMMS][RANDOM_RANKS]; /* before its close; size 0: not asked */
+    struct comm_error early[RANDOM_COMMS][RANDOM_RANKS]; /* when all lists were through and some time had passed; size 0: not asked */
+    struct comm_error error[RANDOM_COMMS][RANDOM_RANKS]; /* before its close */
+    uint64_t sequence[RANDOM_ACTIONS];                   /* of a collective, as describe tells it; 0: not told */
+    uint64_t deepest[RANDOM_COMMS][RANDOM_RANKS];        /* its queue was */
     int32_t closed[RANDOM_COMMS][RANDOM_RANKS];          /* what close said, PENDING: not closed */
     uint64_t told_ticket[RANDOM_COMMS][RANDOM_RANKS];    /* of its last callback of work */
-    bool told_wrongly;
+    bool told_wrongly;                                   /* callbacks of work out of order */
+    bool stuck; /* a rank that found an order broken waited for long: others may have run into their deadlines */
+    bool lost[RANDOM_RANKS][RANDOM_EVENTS];         /* the event does not hold the point that it should */
+    struct comm_communicator *nobody[RANDOM_RANKS]; /* what a rank without a color gets */
     struct comm_request extra[RANDOM_RANKS];
     int64_t extra_memory[RANDOM_RANKS][4];
-    int32_t late[RANDOM_RANKS];                              /* a call that is made later, -1: none */
+    int32_t late[RANDOM_RANKS];                               /* a call that is made later, -1: none */
     _Atomic int32_t listed[RANDOM_RANKS], gone[RANDOM_RANKS]; /* its list is through; it closed everything */
-    int32_t opened[RANDOM_RANKS];                            /* what open said */
-    int64_t longest_ns[RANDOM_RANKS];                        /* that one call took */
+    int32_t opened[RANDOM_RANKS];                             /* what open said */
+    int64_t longest_ns[RANDOM_RANKS];                         /* that one call took */
 };
 
 bool random_run_make(struct random_run *run, const struct random_program *p, const struct random_stage *stage);
@@ -79,9 +86,4 @@ static inline unsigned char *random_arena(const struct random_run *run, int32_t 
 {
     return run->block[rank][type] + RANDOM_SLACK;
 }
-static inline bool random_short(const struct random_run *run)
-{
-    return !run->strict;
-}
-
 #endif

@@ -20,8 +20,9 @@ struct call {
 
 static struct call pick_call(struct maker *m, int32_t comm)
 {
-    static const int32_t verbs[] = {RANDOM_BARRIER,   RANDOM_BROADCAST, RANDOM_BROADCAST, RANDOM_REDUCE,    RANDOM_REDUCE,   RANDOM_ALLREDUCE,
-                                    RANDOM_ALLREDUCE, RANDOM_ALLREDUCE, RANDOM_ALLGATHER, RANDOM_ALLGATHER, RANDOM_SCATTERED};
+    static const int32_t verbs[] = {RANDOM_BARRIER,   RANDOM_BROADCAST, RANDOM_BROADCAST, RANDOM_REDUCE,
+                                    RANDOM_REDUCE,    RANDOM_ALLREDUCE, RANDOM_ALLREDUCE, RANDOM_ALLREDUCE,
+                                    RANDOM_ALLGATHER, RANDOM_ALLGATHER, RANDOM_SCATTERED};
     struct call call = {.verb = verbs[make_chance(m, sizeof verbs / sizeof *verbs)], .comm = comm, .plan = -1};
     int32_t members = m->comms.comm[comm].members;
     int32_t in = random_blocks_in(call.verb, members), out = random_blocks_out(call.verb, members);
@@ -105,8 +106,7 @@ static void plan_make(struct maker *m)
         }
         id = make_id(m);
         for (int32_t i = 0; i < m->comms.comm[comm].members; i++) {
-            struct random_action a =
-                make_action(m, part ? RANDOM_PLAN_END : RANDOM_PLAN_BEGIN, id, m->comms.comm[comm].world[i], comm);
+            struct random_action a = make_action(m, part ? RANDOM_PLAN_END : RANDOM_PLAN_BEGIN, id, m->comms.comm[comm].world[i], comm);
             a.plan = plan;
             make_add(m, a);
         }
@@ -320,8 +320,8 @@ static void on_request(struct maker *m)
 
 static void host(struct maker *m)
 {
-    static const int32_t verbs[] = {RANDOM_SYNC,       RANDOM_HOST_LAST, RANDOM_EVENT_SYNC, RANDOM_HOST_ANY,
-                                    RANDOM_HOST_ANY, RANDOM_PROGRESS, RANDOM_SPEND, RANDOM_SPEND};
+    static const int32_t verbs[] = {RANDOM_SYNC,     RANDOM_HOST_LAST, RANDOM_EVENT_SYNC, RANDOM_HOST_ANY,
+                                    RANDOM_HOST_ANY, RANDOM_PROGRESS,  RANDOM_SPEND,      RANDOM_SPEND};
     int32_t comm = make_comm(m);
     if (comm < 0)
         return;
@@ -348,8 +348,8 @@ void make_statement(struct maker *m)
     static const struct {
         int32_t weight;
         void (*make)(struct maker *m);
-    } sorts[] = {{30, collective}, {4, burst},   {20, message}, {4, doomed}, {8, gate}, {12, events}, {10, on_request},
-                 {10, host},       {8, fill},    {5, make_children}, {3, close_one}, {6, plan_use}, {2, refused}};
+    } sorts[] = {{30, collective}, {4, burst}, {20, message},      {4, doomed},    {8, gate},     {12, events}, {10, on_request},
+                 {10, host},       {8, fill},  {5, make_children}, {3, close_one}, {6, plan_use}, {2, refused}};
     int32_t total = 0, pick;
     for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
         total += sorts[i].weight;

@@ -1,7 +1,8 @@
 /*
- * Programs as text: a line each, "key=value" for what is not the usual. It is how a failing program is kept: a list of actions says the same
- * whatever becomes of the generator.
+ * Programs as text: a line each, "key=value" for what is not the usual. It is how a failing program is kept: a list of actions says the
+ * same whatever becomes of the generator.
  */
+#define _GNU_SOURCE
 #include "sim/random_program.h"
 
 #include <inttypes.h>
@@ -9,31 +10,39 @@
 #include <string.h>
 
 const char *const random_verb_names[RANDOM_VERBS] = {
-    "barrier",    "broadcast", "reduce",     "allreduce", "allgather",  "reduce_scatter", "scan",         "exscan",
-    "gather",     "scatter",   "alltoall",   "refused",   "split",      "dup",            "plan_start",   "send",
-    "recv",       "plan_begin", "plan_end",  "plan_free", "record",     "reset",          "set",          "renew",
-    "wait_event", "wait_request", "host_wait", "host_any", "host_last", "event_sync",     "sync",         "test",
-    "cancel",     "probe",     "fill",       "progress",  "spend",      "close",          "revoke",       "abort"};
-const char *const random_misuse_names[RANDOM_MISUSES] = {"right", "other_op", "other_count", "other_type", "other_root", "other_verb",
-                                                         "skipped", "extra", "later", "refuses", "closes", "destroys"};
+    "barrier",  "broadcast", "reduce", "allreduce", "allgather",  "reduce_scatter", "scan",      "exscan",     "gather",    "scatter",
+    "alltoall", "refused",   "split",  "dup",       "plan_start", "send",           "recv",      "plan_begin", "plan_end",  "plan_free",
+    "record",   "reset",     "set",    "renew",     "wait_event", "wait_request",   "host_wait", "host_any",   "host_last", "event_sync",
+    "sync",     "test",      "cancel", "probe",     "fill",       "progress",       "spend",     "close",      "revoke",    "abort"};
+const char *const random_misuse_names[RANDOM_MISUSES] = {"right",   "other_op", "other_count", "other_type", "other_root", "other_verb",
+                                                         "skipped", "extra",    "later",       "refuses",    "closes",     "destroys"};
 
 struct field {
     const char *key;
     size_t at;
     int32_t usual;
 };
-#define ACTION(name, usual) {#name, offsetof(struct random_action, name), usual}
+#define ACTION(name, usual)                                                                                                                \
+    {                                                                                                                                      \
+#        name, offsetof(struct random_action, name), usual                                                                                 \
+    }
 static const struct field action_fields[] = {
-    ACTION(type, 0),  ACTION(op, 0),     ACTION(root, -1),  ACTION(n, 0),     ACTION(in, -1),  ACTION(out, 0),
-    ACTION(peer, -1), ACTION(tag, 0),    ACTION(flags, 0),  ACTION(event, 0), ACTION(target, -1), ACTION(child, -1),
-    ACTION(color, 0), ACTION(key, 0),    ACTION(plan, -1),
+    ACTION(type, 0),    ACTION(op, 0),     ACTION(root, -1), ACTION(n, 0),     ACTION(in, -1),
+    ACTION(out, 0),     ACTION(peer, -1),  ACTION(tag, 0),   ACTION(flags, 0), ACTION(event, 0),
+    ACTION(target, -1), ACTION(child, -1), ACTION(color, 0), ACTION(key, 0),   ACTION(plan, -1),
 };
-#define PROGRAM(name, usual) {#name, offsetof(struct random_program, name), usual}
+#define PROGRAM(name, usual)                                                                                                               \
+    {                                                                                                                                      \
+#        name, offsetof(struct random_program, name), usual                                                                                \
+    }
 static const struct field program_fields[] = {
-    PROGRAM(ranks, 2),   PROGRAM(bytes, 0),  PROGRAM(window, 64), PROGRAM(queue, 65536),      PROGRAM(minimal, 0),
-    PROGRAM(progress, 1), PROGRAM(notify, 0), PROGRAM(wire, 0),    PROGRAM(hosts, 0), PROGRAM(timeout_ms, 20000),
+    PROGRAM(ranks, 2),  PROGRAM(bytes, 0), PROGRAM(window, 64), PROGRAM(queue, 65536),      PROGRAM(minimal, 0), PROGRAM(progress, 1),
+    PROGRAM(notify, 0), PROGRAM(wire, 0),  PROGRAM(hosts, 0),   PROGRAM(timeout_ms, 20000), PROGRAM(swarm, 0),
 };
-#define FAULT(name) {#name, offsetof(struct random_fault, name), INT32_MIN}
+#define FAULT(name)                                                                                                                        \
+    {                                                                                                                                      \
+#        name, offsetof(struct random_fault, name), INT32_MIN                                                                              \
+    }
 static const struct field fault_fields[] = {FAULT(kind), FAULT(victim), FAULT(peer), FAULT(amount)};
 #define COUNT(table) (sizeof(table) / sizeof *(table))
 
@@ -57,7 +66,7 @@ void random_print_action(FILE *to, const struct random_action *a)
 
 void random_print(FILE *to, const struct random_program *p)
 {
-    fprintf(to, "program seed=%" PRIu64, p->seed);
+    fprintf(to, "program seed=%" PRIu64 " schedule=%" PRIu64, p->seed, p->schedule);
     print_fields(to, p, program_fields, COUNT(program_fields));
     fputc('\n', to);
     for (int32_t i = 0; i < p->faults; i++) {
@@ -152,6 +161,8 @@ static bool read_program(char **rest, struct random_program *p)
     for (char *word; (word = strtok_r(NULL, " \n", rest));) {
         if (strncmp(word, "seed=", 5) == 0)
             p->seed = strtoull(word + 5, NULL, 10);
+        else if (strncmp(word, "schedule=", 9) == 0)
+            p->schedule = strtoull(word + 9, NULL, 10);
         else if (!read_field(word, p, program_fields, COUNT(program_fields)))
             return false;
     }
@@ -161,7 +172,7 @@ static bool read_program(char **rest, struct random_program *p)
 int random_read(FILE *from, struct random_program *p)
 {
     char line[512];
-    p->seed = 0;
+    p->seed = p->schedule = 0;
     p->ranks = p->actions = p->faults = 0;
     for (int number = 1; fgets(line, sizeof line, from); number++) {
         char *rest, *word = strtok_r(line, " \n", &rest);
