@@ -14,7 +14,22 @@ static bool run_collectives(uint64_t seed, const struct sim_options *options, st
     return sim_run(&config, deeds_main, &deeds, result);
 }
 
+/* Deaths, long pauses, no memory: whatever happens, survivors are told, all the same, in time. */
+static bool run_failures(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    static struct deeds deeds;
+    uint64_t s = seed ^ UINT64_C(0xa0761d6478bd642f);
+    struct sim_config config = {.seed = seed, .ranks = options->ranks ? options->ranks : 2 + (int32_t)sim_below(&s, 8)};
+
+    config.swarm = SIM_FAULTS_ALL;
+    config.swarm_events = 100 << sim_below(&s, 10);
+    deeds_sample(&deeds, seed, config.ranks, 5 + (uint32_t)sim_below(&s, 30), 20000);
+    deeds.faults = true;
+    return sim_run(&config, deeds_main, &deeds, result) && deeds_judge(&deeds, result);
+}
+
 const struct sim_workload sim_workloads[] = {
     {"collectives", "all collectives on the world, many in flight", run_collectives},
+    {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
 };
 const size_t sim_workload_count = sizeof sim_workloads / sizeof *sim_workloads;
