@@ -182,6 +182,7 @@ void deeds_main(int32_t rank, void *arg)
     if (bad(d, rank, NULL, sim_open(NULL, &c), "open"))
         return;
     d->opened[rank] = going = true;
+    d->opened_ns[rank] = sim_now();
     for (uint32_t i = 0; i < d->count && going; i++) {
         prepare(&part[i], &d->deed[i], rank, d->ranks);
         part[i].number = i + 1;
@@ -212,6 +213,19 @@ static bool blamed_wrongly(const struct deeds *d, int32_t rank)
            sim_stood_still_ns(e->rank) < 25 * SECOND;
 }
 
+/* 4.5: a death on this host within a second; not counted is the time in which somebody who had to tell it stood still. */
+static bool told_late(const struct deeds *d, int32_t rank)
+{
+    const struct comm_error *e = &d->error[rank];
+    int64_t from = d->opened_ns[rank];
+
+    if (e->result != COMM_ERR_PEER || e->rank < 0 || !sim_is_dead(e->rank) ||
+        sim_faults_of(SIM_FAULT_BIT(SIM_PAUSE) | SIM_FAULT_BIT(SIM_SLOW)))
+        return false;
+    from = from > sim_died_ns(e->rank) ? from : sim_died_ns(e->rank);
+    return from + SECOND < d->ended_ns[rank];
+}
+
 static bool same_error(const struct comm_error *a, const struct comm_error *b)
 {
     return a->result == b->result && a->rank == b->rank && a->sequence == b->sequence && !strcmp(a->operation, b->operation) &&
@@ -233,8 +247,7 @@ bool deeds_judge(const struct deeds *d, struct sim_result *result)
             continue;
         if (blamed_wrongly(d, r))
             sim_failed("rank %d blames rank %d, which lives: %s", r, e->rank, e->text);
-        if (e->result == COMM_ERR_PEER && sim_is_dead(e->rank) && sim_died_ns(e->rank) + SECOND < d->ended_ns[r] &&
-            sim_stood_still_ns(r) < SECOND / 10)
+        if (told_late(d, r))
             sim_failed("rank %d was told of rank %d's death after %lld ms", r, e->rank,
                        (long long)((d->ended_ns[r] - sim_died_ns(e->rank)) / 1000000));
         if (d->called[r] || d->result[r] == COMM_PENDING)

@@ -36,7 +36,7 @@ struct deeds {
     enum comm_result result[SIM_RANKS_MAX];
     uint32_t right[SIM_RANKS_MAX];
     struct comm_error error[SIM_RANKS_MAX];
-    int64_t ended_ns[SIM_RANKS_MAX];
+    int64_t opened_ns[SIM_RANKS_MAX], ended_ns[SIM_RANKS_MAX];
 };
 
 void deeds_sample(struct deeds *deeds, uint64_t seed, int32_t ranks, uint32_t count, size_t largest);
