@@ -3,10 +3,13 @@
 #include "conform/oracle.h"
 #include "sim/inside.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const names[DEED_KINDS] = {"barrier", "broadcast", "reduce", "allreduce", "allgather", "allgather_v", "reduce_scatter"};
-#define MINUTE INT64_C(60000000000)
+#define SECOND INT64_C(1000000000)
+#define MINUTE (60 * SECOND)
 
 void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count, size_t largest)
 {
@@ -176,9 +179,10 @@ void deeds_main(int32_t rank, void *arg)
     bool going;
 
     sim_doing("open", 0);
-    going = !bad(d, rank, NULL, sim_open(NULL, &c), "open");
-    if (!c)
+    if (bad(d, rank, NULL, sim_open(NULL, &c), "open"))
         return;
+    d->opened[rank] = going = true;
+    d->opened_ns[rank] = sim_now();
     for (uint32_t i = 0; i < d->count && going; i++) {
         prepare(&part[i], &d->deed[i], rank, d->ranks);
         part[i].number = i + 1;
@@ -186,6 +190,7 @@ void deeds_main(int32_t rank, void *arg)
         if (sim_random() % 16 == 0)
             sim_spend((int64_t)(sim_random() % 1000000));
         going = !bad(d, rank, c, issue(&part[i], c), "the call");
+        d->called[rank] = !going;
         for (; going && i + 1 - first >= 1 + sim_random() % d->depth; first++)
             going = finish(d, rank, c, &part[first]);
     }
@@ -196,4 +201,60 @@ void deeds_main(int32_t rank, void *arg)
     (void)bad(d, rank, NULL, r, "close");
     if (r == COMM_OK)
         SIM_CHECK(sim_memory_held(rank) == 0, "%lld bytes are not given back", (long long)sim_memory_held(rank));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the judge */
+/* I6: only who was killed, or stood still for as long as that takes, may be blamed for being away. */
+static bool blamed_wrongly(const struct deeds *d, int32_t rank)
+{
+    const struct comm_error *e = &d->error[rank];
+
+    return d->opened[rank] && e->result == COMM_ERR_PEER && e->rank >= 0 && !sim_is_dead(e->rank) &&
+           sim_stood_still_ns(e->rank) < 25 * SECOND;
+}
+
+/* 4.5: a death on this host within a second; not counted is the time in which somebody who had to tell it stood still. */
+static bool told_late(const struct deeds *d, int32_t rank)
+{
+    const struct comm_error *e = &d->error[rank];
+    int64_t from = d->opened_ns[rank];
+
+    if (e->result != COMM_ERR_PEER || e->rank < 0 || !sim_is_dead(e->rank) ||
+        sim_faults_of(SIM_FAULT_BIT(SIM_PAUSE) | SIM_FAULT_BIT(SIM_SLOW)))
+        return false;
+    from = from > sim_died_ns(e->rank) ? from : sim_died_ns(e->rank);
+    return from + SECOND < d->ended_ns[rank];
+}
+
+static bool same_error(const struct comm_error *a, const struct comm_error *b)
+{
+    return a->result == b->result && a->rank == b->rank && a->sequence == b->sequence && !strcmp(a->operation, b->operation) &&
+           !strcmp(a->text, b->text);
+}
+
+bool deeds_judge(const struct deeds *d, struct sim_result *result)
+{
+    int32_t first = -1;
+
+    if (getenv("COMM_SIM_RESULTS"))
+        for (int32_t r = 0; r < d->ranks; r++)
+            printf("  rank %d: %s%s %u right, %s %s\n", r, sim_is_dead(r) ? "died, " : "", comm_result_name(d->result[r]), d->right[r],
+                   d->called[r] ? "at the call" : "", d->error[r].text);
+
+    for (int32_t r = 0; r < d->ranks && !result->failed; r++) {
+        const struct comm_error *e = &d->error[r];
+        if (sim_is_dead(r) || d->result[r] == COMM_OK || !d->opened[r])
+            continue;
+        if (blamed_wrongly(d, r))
+            sim_failed("rank %d blames rank %d, which lives: %s", r, e->rank, e->text);
+        if (told_late(d, r))
+            sim_failed("rank %d was told of rank %d's death after %lld ms", r, e->rank,
+                       (long long)((d->ended_ns[r] - sim_died_ns(e->rank)) / 1000000));
+        if (d->called[r] || d->result[r] == COMM_PENDING)
+            continue;
+        if (first >= 0 && !same_error(&d->error[first], e))
+            sim_failed("ranks %d and %d were told differently:\n  %s\n  %s", first, r, d->error[first].text, e->text);
+        first = first < 0 ? r : first;
+    }
+    return !result->failed;
 }

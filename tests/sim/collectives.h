@@ -30,16 +30,18 @@ struct deeds {
     int32_t ranks;
     uint32_t count, depth; /* calls, and how many of them at most in flight on a rank */
     struct deed deed[DEEDS_MAX];
-    bool faults; /* an error is no failure by itself */
+    bool faults;                                       /* an error is no failure by itself */
+    bool called[SIM_RANKS_MAX], opened[SIM_RANKS_MAX]; /* the first error came from the call itself; the world was open */
     /* What came of it: per rank its first error and how many calls were right. */
     enum comm_result result[SIM_RANKS_MAX];
     uint32_t right[SIM_RANKS_MAX];
     struct comm_error error[SIM_RANKS_MAX];
-    int64_t ended_ns[SIM_RANKS_MAX];
-    int64_t fingerprint;
+    int64_t opened_ns[SIM_RANKS_MAX], ended_ns[SIM_RANKS_MAX];
 };
 
 void deeds_sample(struct deeds *deeds, uint64_t seed, int32_t ranks, uint32_t count, size_t largest);
 void deeds_main(int32_t rank, void *deeds); /* a sim_rank_fn */
+/* After a run with faults: no live rank was blamed, all survivors were told the same, within their time. Fails the result otherwise. */
+bool deeds_judge(const struct deeds *deeds, struct sim_result *result);
 
 #endif

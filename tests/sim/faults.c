@@ -1,5 +1,5 @@
 /* Faults: sampled from the seed or given as a list, sorted by the event at which they come. */
-#include "sim/inside.h"
+#include "sim/frames.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,7 +78,7 @@ static bool strike(const struct sim_fault *f)
         sim_kill(f->victim);
         return true;
     case SIM_PAUSE:
-        m->paused_until = until;
+        m->paused_until = until > m->paused_until ? until : m->paused_until;
         m->paused_most = until - sim.clock > m->paused_most ? until - sim.clock : m->paused_most;
         return true;
     case SIM_SLOW:
@@ -95,7 +95,10 @@ static bool strike(const struct sim_fault *f)
         m->clock_ahead += f->ns;
         return true;
     default:
-        return false;
+        if (sim.config.wire != SIM_WIRE_FRAMES || f->peer < 0 || f->peer >= sim.config.ranks || f->peer == f->victim)
+            return false;
+        frames_fault(f);
+        return true;
     }
 }
 
@@ -115,6 +118,24 @@ void sim_faults_due(void)
     sim.fault_event = sim.fault_next < r->fault_count ? r->fault[sim.fault_next].event : UINT64_MAX;
 }
 
+static void ring_later(void *arg, uint64_t what)
+{
+    struct sim_port *port = arg;
+
+    (void)what;
+    sim_port_ring(port);
+}
+
+/* Who found no room is told when there is some. */
+void sim_again_later(void)
+{
+    struct sim_member *m = sim_self();
+
+    for (uint32_t i = 0; i < SIM_PORTS_MAX; i++)
+        if (m->port[i])
+            sim_at(sim.clock + sim_between(&sim.chance, 1, 100000), ring_later, m->port[i], 0);
+}
+
 bool sim_denied_room(void)
 {
     struct sim_member *m = sim_self();
@@ -122,6 +143,7 @@ bool sim_denied_room(void)
     if (!m->deny_room)
         return false;
     m->deny_room--;
+    sim_again_later();
     SIM_PROBE("wire: no room when asked");
     return true;
 }

@@ -216,5 +216,6 @@ void sim_port_notice(int32_t rank, int32_t about, enum comm_result result, int64
 void sim_port_rank_gone(int32_t rank);
 /* A call that a fault makes find no room. */
 bool sim_denied_room(void);
+void sim_again_later(void);
 
 #endif

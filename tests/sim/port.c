@@ -34,7 +34,11 @@ enum comm_result sim_port_open(const struct wire_config *config, struct sim_port
     p->all = (struct sim_port **)(p + 1);
     p->peer = (struct sim_peer *)(void *)(p->all + ranks);
     m->port[place] = *port = p;
-    return config->boot->class->allgather(config->boot, &p, sizeof p, p->all);
+    enum comm_result r = config->boot->class->allgather(config->boot, &p, sizeof p, p->all);
+    for (int32_t i = 0; i < p->ranks; i++)
+        if (sim.member[i].dead || sim.member[i].ended) /* before we could be told */
+            sim_port_notice(p->rank, i, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, sim.mood.death_ns));
+    return r;
 }
 
 void sim_port_close(struct sim_port *port)

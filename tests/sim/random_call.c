@@ -185,7 +185,7 @@ static enum comm_result call_event(struct random_run *run, struct comm_communica
     case RANDOM_WAIT_EVENT:
         return comm_queue_wait_event(c, event);
     case RANDOM_EVENT_SYNC:
-        return comm_event_sync(event, RANDOM_PATIENCE_S * RANDOM_S);
+        return comm_event_sync(event, random_patience(run));
     default:
         return renew(run, c, a);
     }
@@ -226,7 +226,7 @@ enum comm_result random_call(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
     struct comm_communicator *c = run->comm[a->comm][a->rank];
-    int64_t end = run->stage->now() + RANDOM_PATIENCE_S * RANDOM_S;
+    int64_t end = run->stage->now() + random_patience(run);
     if (a->misuse == RANDOM_EXTRA)
         make_extra(run, c, a->rank);
     for (;;) {
@@ -237,7 +237,7 @@ enum comm_result random_call(struct random_run *run, int32_t index)
         if (moved != COMM_OK && moved != COMM_PENDING)
             return moved;
         if (run->stage->now() > end)
-            random_fail(run, index, "I4: no room in the queue for %d s", RANDOM_PATIENCE_S);
+            random_fail(run, index, "I4: no room in the queue for %d s", (int)(random_patience(run) / RANDOM_S));
         if (moved == COMM_OK)
             run->stage->spend(20000);
     }

@@ -257,9 +257,8 @@ static void make_options(struct maker *m)
     p->minimal = make_chance(m, 2) == 0;
     p->progress = make_chance(m, 3) ? COMM_PROGRESS_CALLER : COMM_PROGRESS_THREAD;
     p->notify = make_chance(m, 4) ? COMM_NOTIFY_ANY : COMM_NOTIFY_PROGRESS;
-    p->wire = 0;
+    p->wire = 1 + (int32_t)make_chance(m, 2);
     p->hosts = 0;
-    p->timeout_ms = 20000;
 }
 
 static bool make_once(struct maker *m, uint64_t seed, enum random_sort sort)
@@ -269,6 +268,7 @@ static bool make_once(struct maker *m, uint64_t seed, enum random_sort sort)
     p->actions = 0;
     p->seed = p->schedule = seed;
     make_options(m);
+    p->timeout_ms = sort == RANDOM_SORT_CORRECT ? 900000 : 20000;
     memset(&m->state, 0, sizeof m->state);
     m->state.life[0] = MAKE_LIVE;
     m->state.comms = 1;

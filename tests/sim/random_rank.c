@@ -97,9 +97,9 @@ static int32_t target_of(const struct random_run *run, int32_t index)
 
 static void wait_for(struct random_run *run, int32_t target, int32_t now)
 {
-    enum comm_result result = comm_wait(run->request[target], RANDOM_PATIENCE_S * RANDOM_S);
+    enum comm_result result = comm_wait(run->request[target], random_patience(run));
     if (result == COMM_PENDING)
-        random_fail(run, target, "I4: not complete after %d s", RANDOM_PATIENCE_S);
+        random_fail(run, target, "I4: not complete after %d s", (int)(random_patience(run) / RANDOM_S));
     saw(run, target, now, result);
 }
 
@@ -121,14 +121,14 @@ static void host_any(struct random_run *run, int32_t index)
     }
     enum comm_result result;
     if (a->flags & RANDOM_SOME) {
-        result = comm_wait_some(request, count, RANDOM_PATIENCE_S * RANDOM_S, indices, results, &done);
+        result = comm_wait_some(request, count, random_patience(run), indices, results, &done);
     } else {
-        result = comm_wait_any(request, count, RANDOM_PATIENCE_S * RANDOM_S, &indices[0]);
+        result = comm_wait_any(request, count, random_patience(run), &indices[0]);
         done = indices[0] != COMM_NO_INDEX && result != COMM_PENDING;
         results[0] = result;
     }
     if (result == COMM_PENDING)
-        random_fail(run, index, "I4: none of %zu complete after %d s", count, RANDOM_PATIENCE_S);
+        random_fail(run, index, "I4: none of %zu complete after %d s", count, (int)(random_patience(run) / RANDOM_S));
     for (size_t i = 0; i < done; i++) {
         if (indices[i] >= count)
             random_fail(run, index, "it gave index %zu of %zu", indices[i], count);
@@ -141,7 +141,7 @@ static enum comm_result probe(struct random_run *run, int32_t index)
     const struct random_action *a = &run->p->action[index];
     struct comm_status *status = &run->status[index];
     int32_t peer = run->comms.comm[a->comm].rank_of[a->peer];
-    enum comm_result result = comm_probe(run->comm[a->comm][a->rank], peer, (uint32_t)a->tag, RANDOM_PATIENCE_S * RANDOM_S, status);
+    enum comm_result result = comm_probe(run->comm[a->comm][a->rank], peer, (uint32_t)a->tag, random_patience(run), status);
     if (result == COMM_OK && (status->peer != peer || status->tag != (uint32_t)a->tag || status->bytes != (uint64_t)a->n))
         random_fail(run, index, "it told of peer %d tag %u and %llu bytes", status->peer, status->tag, (unsigned long long)status->bytes);
     return result;
@@ -286,7 +286,7 @@ static void host_action(struct random_run *run, int32_t index)
         host_any(run, index);
         return;
     case RANDOM_HOST_LAST:
-        run->waited[index] = comm_wait(comm_last(c), RANDOM_PATIENCE_S * RANDOM_S);
+        run->waited[index] = comm_wait(comm_last(c), random_patience(run));
         return;
     case RANDOM_SYNC:
         run->waited[index] = comm_sync(c);
@@ -304,7 +304,7 @@ static void host_action(struct random_run *run, int32_t index)
         run->stage->spend((int64_t)a->n * 3000);
         return;
     case RANDOM_CLOSE:
-        run->waited[index] = close_comm(run, a->comm, a->rank, RANDOM_PATIENCE_S * RANDOM_S);
+        run->waited[index] = close_comm(run, a->comm, a->rank, random_patience(run));
         return;
     default:
         if (a->verb == RANDOM_WAIT_REQUEST && target < 0)
@@ -359,7 +359,7 @@ static struct comm_communicator *any_open(const struct random_run *run, int32_t 
 /* Something went wrong on purpose: all lists are let come to their end, and the library is given the time in which it must have noticed. */
 static void linger(struct random_run *run, int32_t rank)
 {
-    int64_t end = run->stage->now() + 4 * RANDOM_PATIENCE_S * RANDOM_S, until = INT64_MAX;
+    int64_t end = run->stage->now() + 4 * random_patience(run), until = INT64_MAX;
     while (run->stage->now() < until && run->stage->now() < end) {
         bool all = true;
         for (int32_t r = 0; r < run->p->ranks; r++)
@@ -423,7 +423,7 @@ static void close_all(struct random_run *run, int32_t rank)
         int32_t c = (k + (int32_t)(run->p->seed % 7)) % RANDOM_COMMS;
         if (!run->comm[c][rank])
             continue;
-        enum comm_result result = close_comm(run, c, rank, run->strict ? RANDOM_PATIENCE_S * RANDOM_S : COMM_DEFAULT_TIMEOUT);
+        enum comm_result result = close_comm(run, c, rank, run->strict ? random_patience(run) : COMM_DEFAULT_TIMEOUT);
         if (run->strict && result != COMM_OK)
             random_fail(run, -1, "rank %d: close of communicator %d says %s", rank, c, comm_result_name(result));
     }

@@ -14,7 +14,6 @@
 #define RANDOM_S INT64_C(1000000000)
 enum {
     RANDOM_SKIP = -1000,    /* an outcome: the call was not made */
-    RANDOM_PATIENCE_S = 90, /* of virtual time: nothing takes as long as that */
     RANDOM_POISON = 0xa5,
     RANDOM_CANARY = 0x5c,
 };
@@ -82,6 +81,11 @@ void random_rank(struct random_run *run, int32_t rank);
 /* random_call.c */
 enum comm_result random_call(struct random_run *run, int32_t index);
 void random_fail(struct random_run *run, int32_t index, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Nothing takes as long as that. */
+static inline int64_t random_patience(const struct random_run *run)
+{
+    return 3 * run->p->timeout_ms * RANDOM_MS + 50 * RANDOM_S;
+}
 static inline unsigned char *random_arena(const struct random_run *run, int32_t rank, int32_t type)
 {
     return run->block[rank][type] + RANDOM_SLACK;

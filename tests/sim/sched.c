@@ -4,7 +4,7 @@
  * each pick, and jumps to the next timer when nobody is ready. Nobody ready and no timer: the run has failed.
  */
 #define _GNU_SOURCE
-#include "sim/inside.h"
+#include "sim/frames.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,6 +27,8 @@
 #endif
 #define GUARD_BYTES ((size_t)4096)
 #define STACKS_AT UINT64_C(0x180000000000)
+
+#define QUIET_NS INT64_C(1000000) /* nobody does anything for so long: then the script delivers */
 
 struct sim sim;
 int32_t sim_budget = INT32_MAX;
@@ -99,7 +101,7 @@ static void make_ready(struct sim_thread *t)
 
 static void take_ready(struct sim_thread *t)
 {
-    if (sim.mood.order == SIM_ORDER_TURNS) { /* the order of coming is kept */
+    if (sim.mood.order >= SIM_ORDER_TURNS) { /* the order of coming is kept */
         sim.ready_count--;
         for (uint32_t i = t->ready_at; i < sim.ready_count; i++) {
             sim.ready[i] = sim.ready[i + 1];
@@ -148,7 +150,7 @@ static struct sim_thread *pick(void)
         for (uint32_t i = 1; i < sim.ready_count; i++)
             at = sim.ready[i]->priority > sim.ready[at]->priority ? i : at;
         break;
-    default:
+    default: /* in turns, also with a script */
         break;
     }
     return sim.ready[at];
@@ -206,6 +208,8 @@ static void tell_stuck(const char *what)
 static void run_timers(void)
 {
     while (heap_count && (heap[0].ns <= sim.clock || !sim.ready_count)) {
+        if (sim.config.order == SIM_ORDER_SCRIPT && heap[0].ns > sim.clock + QUIET_NS && frames_script_deliver())
+            continue;
         if (heap[0].ns > sim.limit_ns)
             break;
         struct timer t = heap_pop();
@@ -252,6 +256,9 @@ static void choose(void)
         next = pick();
     } while (is_late(next));
     sim_mix((uint64_t)sim.clock << 10 ^ next->id);
+    if (sim.config.trace)
+        dprintf(sim.config.trace, "%llu %lld rank %d thread %u%s%s\n", (unsigned long long)sim.events, (long long)sim.clock, next->rank,
+                next->id, next->place ? " from " : "", next->place ? next->place : "");
     draw_budget();
     if (next != self)
         go(&self->sp, next->sp, next);
@@ -270,7 +277,7 @@ void sim_preempt(void)
         sim_sleep(sim.mood.step_ns * (int64_t)m->slow, "a slow rank");
         return;
     }
-    if (sim.mood.order == SIM_ORDER_TURNS) {
+    if (sim.mood.order >= SIM_ORDER_TURNS) {
         take_ready(self);
         make_ready(self);
     }
@@ -382,6 +389,8 @@ void sim_tell_threads(char *text, size_t bytes)
         at += (size_t)snprintf(text + at, bytes - at, "\n  rank %d thread %u (%s): %s%s%s", t->rank, t->id,
                                t->application ? "application" : "library", states[t->state], t->place ? " in " : "",
                                t->place ? t->place : "");
+        if (at < bytes && t->state == THREAD_WAITS && t->until != INT64_MAX)
+            at += (size_t)snprintf(text + at, bytes - at, " until %lld ns", (long long)t->until);
         if (at < bytes && t->application && t->doing)
             at += (size_t)snprintf(text + at, bytes - at, ", at %s %llu", t->doing, (unsigned long long)t->sequence);
     }

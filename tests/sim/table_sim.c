@@ -7,11 +7,12 @@
 extern const struct boot_class boot_sim;
 extern const struct wire_class wire_local;
 extern const struct wire_class wire_sim_lines;
+extern const struct wire_class wire_sim_frames;
 
 const struct wire_backend wire_backends[] = {
     {.name = "local", .wire = &wire_local, .fixed_order = 1},
     {.name = "shm", .wire = &wire_sim_lines, .boot = &boot_sim, .fixed_order = 1},
-    {.name = "tcp", .missing = "the simulated network is not here", .fixed_order = 1},
+    {.name = "tcp", .wire = &wire_sim_frames, .boot = &boot_sim, .fixed_order = 1},
     {.name = "mpi", .missing = "the simulator has no mpi"},
     {.name = "nccl", .missing = "the simulator has no nccl"},
 };

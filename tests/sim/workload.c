@@ -47,6 +47,9 @@ static void configure(const struct random_program *p, struct sim_config *sim, ch
 {
     *sim = (struct sim_config){.seed = p->schedule, .ranks = p->ranks, .hosts = p->hosts, .wire = (enum sim_wire)p->wire};
     sim->minimal = p->minimal != 0;
+    const char *wire = getenv("COMM_SIM_WIRE"); /* lines or frames, for whoever looks at one of them alone */
+    if (wire)
+        sim->wire = *wire == 'l' ? SIM_WIRE_LINES : SIM_WIRE_FRAMES;
     sim->swarm = (uint32_t)p->swarm;
     sim->limit_events = 3000000;
     for (int32_t i = 0; i < p->faults; i++) {

@@ -15,8 +15,23 @@ static bool run_collectives(uint64_t seed, const struct sim_options *options, st
     return sim_run(&config, deeds_main, &deeds, result);
 }
 
+/* Deaths, long pauses, no memory: whatever happens, survivors are told, all the same, in time. */
+static bool run_failures(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    static struct deeds deeds;
+    uint64_t s = seed ^ UINT64_C(0xa0761d6478bd642f);
+    struct sim_config config = {.seed = seed, .ranks = options->ranks ? options->ranks : 2 + (int32_t)sim_below(&s, 8)};
+
+    config.swarm = SIM_FAULTS_ALL;
+    config.swarm_events = 100 << sim_below(&s, 10);
+    deeds_sample(&deeds, seed, config.ranks, 5 + (uint32_t)sim_below(&s, 30), 20000);
+    deeds.faults = true;
+    return sim_run(&config, deeds_main, &deeds, result) && deeds_judge(&deeds, result);
+}
+
 const struct sim_workload sim_workloads[] = {
     {"collectives", "all collectives on the world, many in flight", run_collectives},
+    {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
     {"random", "correct random programs, under what may delay them", workload_correct},
     {"wrong", "random programs in which one rank does one thing wrong", workload_wrong},
     {"faulty", "random programs whose ranks are killed, paused and slowed down", workload_faulty},

@@ -1,6 +1,6 @@
 /* A run from its config to its result, and what ranks may ask while it lasts. */
 #define _GNU_SOURCE
-#include "sim/inside.h"
+#include "sim/frames.h"
 
 #include <setjmp.h>
 #include <signal.h>
@@ -118,7 +118,7 @@ static void set_mood(void)
     if (sim.config.order != SIM_ORDER_ANY)
         sim.mood.order = sim.config.order;
     if (sim.config.wire == SIM_WIRE_ANY)
-        sim.config.wire = SIM_WIRE_LINES;
+        sim.config.wire = sim_below(&s, 2) ? SIM_WIRE_LINES : SIM_WIRE_FRAMES;
     set_option("COMM_BACKEND", sim.config.wire == SIM_WIRE_LINES ? "shm" : "tcp");
     set_option("COMM_JOB", "simulation");
     set_option("COMM_LOG", "error");
@@ -153,6 +153,8 @@ static void prepare(const struct sim_config *config, struct sim_result *result)
     memset(&sim, 0, sizeof sim);
     memset(kept, 0, sizeof *kept);
     sim.config = *config;
+    if (!sim.config.trace && getenv("COMM_SIM_TRACE"))
+        sim.config.trace = 2;
     sim.result = kept;
     sim.hash = seed;
     sim.schedule = sim_draw(&seed);
@@ -164,6 +166,7 @@ static void prepare(const struct sim_config *config, struct sim_result *result)
     sim_memory_reset();
     sim_forget_faces();
     sim_boot_reset();
+    frames_net_reset();
     sim_schedule_reset();
     set_mood();
     for (int32_t r = 0; r < config->ranks; r++) {
