@@ -204,13 +204,22 @@ void deeds_main(int32_t rank, void *arg)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the judge */
+static bool has_broken_link(const struct deeds *d, int32_t rank)
+{
+    bool broken = false;
+
+    for (int32_t r = 0; r < d->ranks; r++)
+        broken |= sim_link_broken(rank, r);
+    return broken;
+}
+
 /* I6: only who was killed, or stood still for as long as that takes, may be blamed for being away. */
 static bool blamed_wrongly(const struct deeds *d, int32_t rank)
 {
     const struct comm_error *e = &d->error[rank];
 
     return d->opened[rank] && e->result == COMM_ERR_PEER && e->rank >= 0 && !sim_is_dead(e->rank) &&
-           sim_stood_still_ns(e->rank) < 25 * SECOND;
+           sim_stood_still_ns(e->rank) < 25 * SECOND && !has_broken_link(d, e->rank);
 }
 
 /* 4.5: a death on this host within a second; not counted is the time in which somebody who had to tell it stood still. */
@@ -250,7 +259,9 @@ bool deeds_judge(const struct deeds *d, struct sim_result *result)
         if (told_late(d, r))
             sim_failed("rank %d was told of rank %d's death after %lld ms", r, e->rank,
                        (long long)((d->ended_ns[r] - sim_died_ns(e->rank)) / 1000000));
-        if (d->called[r] || d->result[r] == COMM_PENDING)
+        if (d->result[r] == COMM_PENDING || d->result[r] == COMM_ERR_TIMEOUT)
+            sim_failed("rank %d was never told why its call %u does not end", r, d->right[r] + 1);
+        if (d->called[r] || d->hosts > 1) /* a refusal of its own; across hosts the first cause heard is each one's */
             continue;
         if (first >= 0 && !same_error(&d->error[first], e))
             sim_failed("ranks %d and %d were told differently:\n  %s\n  %s", first, r, d->error[first].text, e->text);

@@ -27,7 +27,7 @@ struct deed {
 enum { DEEDS_MAX = 128 };
 struct deeds {
     uint64_t seed;
-    int32_t ranks;
+    int32_t ranks, hosts;
     uint32_t count, depth; /* calls, and how many of them at most in flight on a rank */
     struct deed deed[DEEDS_MAX];
     bool faults;                                       /* an error is no failure by itself */

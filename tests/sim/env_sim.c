@@ -216,10 +216,16 @@ static uint32_t env_cpus(const struct comm_env *env)
     return (uint32_t)sim.config.ranks;
 }
 
+int32_t sim_host_of(int32_t rank)
+{
+    int32_t hosts = sim.config.hosts > 1 ? sim.config.hosts : 1;
+
+    return (int32_t)((int64_t)rank * hosts / sim.config.ranks);
+}
+
 static void env_identity(const struct comm_env *env, struct env_identity *identity)
 {
-    int32_t rank = member_of(env)->rank, hosts = sim.config.hosts > 1 ? sim.config.hosts : 1;
-    int32_t host = (int32_t)((int64_t)rank * hosts / sim.config.ranks);
+    int32_t rank = member_of(env)->rank, host = sim_host_of(rank);
 
     *identity = (struct env_identity){.host_id = 1 + (uint64_t)host, .pid = 1000 + (uint32_t)rank, .uid = 1000, .parent = 1};
     snprintf(identity->host, sizeof identity->host, "host%d", host);

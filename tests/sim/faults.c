@@ -95,10 +95,7 @@ static bool strike(const struct sim_fault *f)
         m->clock_ahead += f->ns;
         return true;
     default:
-        if (sim.config.wire != SIM_WIRE_FRAMES || f->peer < 0 || f->peer >= sim.config.ranks || f->peer == f->victim)
-            return false;
-        frames_fault(f);
-        return true;
+        return frames_fault(f);
     }
 }
 

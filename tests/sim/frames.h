@@ -123,7 +123,7 @@ struct frame *frame_make(struct frames_channel *from, uint32_t to, enum frame_ki
 void frame_post(struct frames_channel *c, struct frame *f); /* into the outbox */
 void frames_send(struct frames_channel *c);                 /* the outbox */
 void frames_net_reset(void);
-void frames_fault(const struct sim_fault *f);
+bool frames_fault(const struct sim_fault *f);
 /* Script: how many streams have something, and the delivery of the one that is chosen. */
 bool frames_script_deliver(void);
 

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#define LINK_DOWN_NS INT64_C(5000000000)
+
 struct stream {
     int64_t last_ns, clogged_until; /* arrival of its last frame */
     bool corrupt;                   /* the next bytes are not what was sent */
@@ -171,28 +173,31 @@ void frames_send(struct frames_channel *c)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ accidents */
-void frames_fault(const struct sim_fault *f)
+/* Connections break between hosts: what stands on one has a board in common memory, and no connection to lose. */
+bool frames_fault(const struct sim_fault *f)
 {
-    if (f->victim == f->peer || f->peer < 0 || f->peer >= sim.config.ranks)
-        return;
+    if (sim.config.wire != SIM_WIRE_FRAMES || f->peer < 0 || f->peer >= sim.config.ranks || f->peer == f->victim)
+        return false;
+    bool apart = sim_host_of(f->victim) != sim_host_of(f->peer);
     struct stream *s = &streams[f->victim][f->peer];
     switch (f->kind) {
     case SIM_CLOG:
         s->clogged_until = sim.clock + f->ns < sim.heal_ns ? sim.clock + f->ns : sim.heal_ns;
-        break;
+        return true;
     case SIM_RESET:
-        break_link(f->victim, f->peer, sim.mood.death_ns);
-        break;
+        if (apart)
+            break_link(f->victim, f->peer, sim.mood.death_ns);
+        return apart;
     case SIM_CUT: /* nothing more comes: found by silence, within five seconds */
+        if (!apart)
+            return false;
         sim.broken[f->victim][f->peer] = true;
-        sim_port_notice(f->peer, f->victim, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, 5000000000));
-        sim_port_notice(f->victim, f->peer, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, 5000000000));
-        break;
-    case SIM_CORRUPT:
-        s->corrupt = true;
-        break;
+        sim_port_notice(f->peer, f->victim, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, LINK_DOWN_NS));
+        sim_port_notice(f->victim, f->peer, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, LINK_DOWN_NS));
+        return true;
     default:
-        break;
+        s->corrupt |= apart && f->kind == SIM_CORRUPT;
+        return apart && f->kind == SIM_CORRUPT;
     }
 }
 

@@ -180,6 +180,7 @@ void sim_memory_give(void *memory, size_t bytes, bool poison);
 void sim_env_fill(struct sim_member *member);
 void sim_ring(uint32_t bell);
 const char *sim_option_value(const char *name);
+int32_t sim_host_of(int32_t rank);
 
 /* face_sim.c */
 void sim_forget_faces(void);

@@ -78,7 +78,9 @@ static double seconds_now(void)
 /* One seed, or the same twice: the second must be the first. */
 static bool run_seed(const struct arguments *a, const struct sim_workload *w, uint64_t seed, uint64_t *events)
 {
+    enum { TELL_MOST = 3 };
     static struct sim_result result, again;
+    static uint32_t told;
     bool ok = w->run(seed, &a->options, &result);
 
     *events += result.events;
@@ -86,6 +88,10 @@ static bool run_seed(const struct arguments *a, const struct sim_workload *w, ui
         printf("seed %" PRIu64 ": %s hash=%016" PRIx64 " events=%" PRIu64 " faults=%" PRIu64 " ms=%" PRId64 "\n", seed,
                ok ? "ok" : "FAILED", result.hash, result.events, result.faults, result.ns / 1000000);
     if (!ok) {
+        if (++told > TELL_MOST && !a->options.verbose) {
+            printf("%s: seed %" PRIu64 " too\n", w->name, seed);
+            return false;
+        }
         printf("%s: %s\nrun it again: ./dev sim --workload %s --seed %" PRIu64 " --seeds 1 --faults %s\n", w->name, result.text, w->name,
                seed, a->options.faults ? "on" : "off");
         return false;

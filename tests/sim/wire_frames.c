@@ -447,14 +447,6 @@ static enum comm_result make(struct frames_wire *w, const struct wire_team *team
     return COMM_OK;
 }
 
-static uint64_t host_of(int32_t rank)
-{
-    struct env_identity who;
-
-    sim.member[rank].env.identity(&sim.member[rank].env, &who);
-    return who.host_id;
-}
-
 static enum comm_result connect(struct frames_channel *c, const struct wire_team *team, const char *offers)
 {
     struct wire_call **calls = (struct wire_call **)(uintptr_t)c->face.peer_calls;
@@ -468,7 +460,7 @@ static enum comm_result connect(struct frames_channel *c, const struct wire_team
             return COMM_ERR_CONFIG;
         c->peer[i].channel = o.channel;
         first = i ? first : o.channel;
-        bool near = host_of(team->world[i]) == host_of(team->world[c->rank]);
+        bool near = sim_host_of(team->world[i]) == sim_host_of(team->world[c->rank]);
         calls[i] = near ? o.channel->face.calls : NULL;
         one_host &= near;
     }

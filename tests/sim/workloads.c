@@ -24,7 +24,13 @@ static bool run_failures(uint64_t seed, const struct sim_options *options, struc
 
     config.swarm = SIM_FAULTS_ALL;
     config.swarm_events = 100 << sim_below(&s, 10);
+    if (sim_below(&s, 4) == 0) { /* a refusal is not told across hosts yet */
+        config.wire = SIM_WIRE_FRAMES;
+        config.hosts = 2 + (int32_t)sim_below(&s, (uint64_t)config.ranks - 1);
+        config.swarm &= ~SIM_FAULT_BIT(SIM_MEMORY);
+    }
     deeds_sample(&deeds, seed, config.ranks, 5 + (uint32_t)sim_below(&s, 30), 20000);
+    deeds.hosts = config.hosts;
     deeds.faults = true;
     return sim_run(&config, deeds_main, &deeds, result) && deeds_judge(&deeds, result);
 }

@@ -129,7 +129,7 @@ struct chosen {
 };
 
 /* The last form of call that the small exchange served: everything about it that does not change from call to call. */
-enum { EXPRESS_RANKS = 16 };
+enum { EXPRESS_RANKS = 16, EXPRESS_COOKIE = 0x40000000 /* in place of a window's place: above every one, below MESSAGE_COOKIE */ };
 struct express_form {
     uint32_t collective, flags;
     enum comm_type type;
@@ -145,7 +145,7 @@ struct express_form {
 struct express {
     uint64_t ticket; /* 0: none */
     uint32_t seen;   /* members whose lines came, a bit each; this rank's own from the start */
-    uint32_t reserved;
+    bool showing;    /* the wire has not read all of the caller's bytes yet */
     wire_key key;
     size_t bytes;
     data_reduce_fn *reduce;

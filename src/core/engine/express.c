@@ -71,7 +71,8 @@ static enum wire_result show(struct body *b, const struct engine_call *call, wir
                             .peers = b->others,
                             .npeers = (uint32_t)b->team.size - 1,
                             .nspans = 1,
-                            .spans = &span};
+                            .spans = &span,
+                            .cookie = (uint64_t)EXPRESS_COOKIE << 32};
 
     return b->wire->expose(b->channel, &e);
 }
@@ -105,9 +106,13 @@ bool express_issue(struct body *b, const struct engine_call *call, struct comm_r
         return false;
     uint32_t chain = body_chain(b->chain, b->form.fingerprint);
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
-    if (!e || show(b, call, wire_key_of((uint32_t)b->sequence + 1, 0, 0), chain) != WIRE_DONE)
-        return false; /* the long way says why, or waits for room */
+    if (!e)
+        return false; /* the long way says why */
+    enum wire_result shown = show(b, call, wire_key_of((uint32_t)b->sequence + 1, 0, 0), chain);
+    if (shown != WIRE_DONE && shown != WIRE_PENDING)
+        return false; /* the long way waits for room */
     enter(b, call, e, chain, req);
+    b->express.showing = shown == WIRE_PENDING;
     if (b->team.size > 1)
         b->wire->flush(b->channel);
     express_poll(b);
@@ -165,6 +170,8 @@ bool express_poll(struct body *b)
         x->seen |= 1u << r;
         x->from[r] = x->view[r].at;
     }
+    if (BASE_UNLIKELY(x->showing))
+        return false; /* the wire still reads the caller's bytes; its event makes a pass */
     finish(b);
     return true;
 }

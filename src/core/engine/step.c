@@ -198,6 +198,8 @@ static void take_event(struct body *b, const struct wire_event *event)
         body_note(b, event);
     } else if (event->kind == WIRE_EVENT_ANNOUNCED || (index & MESSAGE_COOKIE)) {
         message_event(b->messages, event);
+    } else if (BASE_UNLIKELY(index == EXPRESS_COOKIE)) {
+        b->express.showing = false;
     } else {
         run_event(&b->places[index].run, event);
         set_ready(b, index);
