@@ -22,7 +22,11 @@ void oracle_check(const struct random_run *run, struct oracle_verdict *v);
 void invariant_check(const struct random_run *run, struct oracle_verdict *v);
 /* Which communicators a mistake or its consequences may have reached. */
 void oracle_taint(const struct random_run *run, bool tainted[RANDOM_COMMS]);
-/* What the request of a must say when nothing goes wrong. */
+/* What the request of a must say when nothing goes wrong. A receive that nothing matches may be ended by its peers' closing first. */
 enum comm_result oracle_expected(const struct random_action *a);
+static inline bool oracle_allows(const struct random_action *a, enum comm_result result)
+{
+    return result == oracle_expected(a) || (result == COMM_ERR_CLOSED && (a->flags & RANDOM_DOOMED));
+}
 
 #endif

@@ -141,6 +141,8 @@ static const char *on_request(struct oracle_walk *w, int32_t i)
     if (a->verb == RANDOM_WAIT_REQUEST &&
         ((own(w, target)->flags & (RANDOM_DOOMED | RANDOM_SHORT)) || own(w, target)->verb == RANDOM_REFUSED))
         return "it waits for what ends with an error";
+    if (own(w, target)->verb == RANDOM_REFUSED)
+        return NULL; /* the refusal is its request: it says nothing of what stands before it */
     join_request(w, a->verb == RANDOM_HOST_WAIT ? &w->host : &w->queue[a->comm], target);
     return NULL;
 }
