@@ -202,7 +202,7 @@ struct sim_port {
     const struct base_log *log;
     int32_t rank, ranks;
     uint32_t bell, watch;
-    bool sleeping, closed;
+    bool sleeping, closed, told_again;
     uint32_t beat;
     int64_t polled_ns, timeout_ns;
     struct sim_port **all;
