@@ -1,6 +1,7 @@
 /* What `sim` runs: one row each. */
 #include "sim/collectives.h"
 #include "sim/inside.h"
+#include "sim/workload.h"
 
 static bool run_collectives(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
@@ -37,5 +38,8 @@ static bool run_failures(uint64_t seed, const struct sim_options *options, struc
 const struct sim_workload sim_workloads[] = {
     {"collectives", "all collectives on the world, many in flight", run_collectives},
     {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
+    {"random", "correct random programs, under what may delay them", workload_correct},
+    {"wrong", "random programs in which one rank does one thing wrong", workload_wrong},
+    {"faulty", "random programs whose ranks are killed, paused and slowed down", workload_faulty},
 };
 const size_t sim_workload_count = sizeof sim_workloads / sizeof *sim_workloads;
