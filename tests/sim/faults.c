@@ -120,17 +120,22 @@ static void ring_later(void *arg, uint64_t what)
     struct sim_port *port = arg;
 
     (void)what;
+    port->told_again = false;
     sim_port_ring(port);
 }
 
-/* Who found no room is told when there is some. */
+/* Who found no room is told when there is some: once, however often it asked. */
 void sim_again_later(void)
 {
     struct sim_member *m = sim_self();
 
-    for (uint32_t i = 0; i < SIM_PORTS_MAX; i++)
-        if (m->port[i])
-            sim_at(sim.clock + sim_between(&sim.chance, 1, 100000), ring_later, m->port[i], 0);
+    for (uint32_t i = 0; i < SIM_PORTS_MAX; i++) {
+        struct sim_port *p = m->port[i];
+        if (!p || p->told_again)
+            continue;
+        p->told_again = true;
+        sim_at(sim.clock + sim_between(&sim.chance, 1, 100000), ring_later, p, 0);
+    }
 }
 
 bool sim_denied_room(void)

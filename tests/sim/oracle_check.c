@@ -181,7 +181,7 @@ void oracle_check(const struct random_run *run, struct oracle_verdict *v)
 {
     struct oracle *o = malloc(sizeof *o);
     struct oracle_memory m;
-    bool tainted[RANDOM_COMMS], faults = run->p->faults > 0 && !run->strict;
+    bool tainted[RANDOM_COMMS], faults = run->faults;
     if (!o || !oracle_memory_make(&m, run->p)) {
         oracle_say(v, run, -1, "the oracle has no memory");
         free(o);

@@ -155,6 +155,8 @@ static enum comm_result call_plan(struct random_run *run, struct comm_communicat
         *plan = NULL;
         return COMM_OK;
     case RANDOM_PLAN_START:
+        if (!*plan && req) /* it could not be made */
+            *req = (struct comm_request){NULL, (uint64_t)(int64_t)COMM_ERR_STATE};
         return *plan ? comm_plan_start(*plan, req) : COMM_ERR_STATE;
     default:
         return *recorder ? call_collective(run, *recorder, index, NULL) : COMM_ERR_STATE;

@@ -371,6 +371,7 @@ static void linger(struct random_run *run, int32_t rank)
             run->told_wrongly = run->told_wrongly || run->strict;
         run->stage->spend(RANDOM_MS * 20);
     }
+    run->early_ns[rank] = run->stage->now();
     for (int32_t c = 0; c < RANDOM_COMMS; c++) {
         if (run->comm[c][rank])
             ask_error(run, c, rank, &run->early[c][rank]);
