@@ -138,6 +138,8 @@ static void free_lists(struct body *b)
         env->give(env, b->records, b->record_room * sizeof *b->records);
     if (b->others)
         env->give(env, b->others, (size_t)b->team.size * sizeof *b->others);
+    if (b->fence_watch.theirs)
+        env->give(env, b->fence_watch.theirs, (size_t)b->team.size * sizeof *b->fence_watch.theirs);
     if (b->closed_at)
         env->give(env, b->closed_at, (size_t)b->team.size * sizeof *b->closed_at);
 }

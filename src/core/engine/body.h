@@ -27,6 +27,8 @@ enum {
     NOTE_FAILED = 0, /* sorts of notes */
     NOTE_REFUSED = 1,
     NOTE_CLOSED = 2,
+    NOTE_FENCE = 3,
+    DEADLOCK_WAITS = 64, /* open queue waits that are looked at together */
 };
 /* What "not yet" and "none" mean in an int64_t of nanoseconds. */
 #define ENGINE_NEVER INT64_MAX
@@ -46,6 +48,22 @@ struct cause {
     uint32_t reserved;
 };
 _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
+
+/* An open queue wait, as its rank tells it (deadlock.c). */
+struct fence_note {
+    uint64_t waits_for; /* the identity of the communicator whose request it waits for */
+    uint32_t started;   /* the last collective of its own communicator that stands before it */
+    uint32_t round;     /* for how many looks it has been so; 0: not, or no more */
+    uint32_t head;      /* the collective at the head there; 0: a queue wait */
+    uint32_t collective;
+    int32_t root;
+    uint32_t which; /* of the wait and of how far the other one was: another number for another wait */
+};
+_Static_assert(sizeof(struct fence_note) <= WIRE_NOTE_BYTES, "it is a note");
+struct fence_watch {
+    uint64_t ticket, done; /* at the last look: the wait, and how far the other communicator was */
+    struct fence_note mine, *theirs;
+};
 
 /* ------------------------------------------------------------------------------------------------------------ entries */
 /* ENDED: its work is done, and what is returned is its result; then RETIRED, just before its request says so. Either may be DROPPED
@@ -181,6 +199,7 @@ struct body {
     bool any_ready, closing, failed, left;
     bool is_active, told_failed, talk_finished;
     bool free_order;
+    struct fence_watch fence_watch;
     uint64_t fence;   /* ticket of the open queue wait; 0: none */
     int64_t fence_ns; /* since when all earlier work has started */
     uint64_t told_done;
@@ -237,6 +256,8 @@ struct engine {
     _Atomic uint32_t patience;   /* how much longer to yield before sleeping: learned from sleeps that were too short */
     _Atomic int64_t sleep_until; /* yielding was seen to cost a slice: sleep instead until then */
     _Atomic int64_t tick_ns;     /* the watcher's */
+    uint64_t knot_signature;     /* the watcher's: what waits for itself, as last seen, and in which round each of it was then */
+    uint32_t knot_round[DEADLOCK_WAITS];
     struct env_thread watcher, helper;
     bool watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
     enum comm_notify_mode notify;
@@ -280,6 +301,11 @@ enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *p
 void engine_watcher(void *arg);
 void engine_poll(struct engine *e);
 void body_check(struct body *b, int64_t now);
+
+/* deadlock.c */
+bool deadlock_tell(struct body *b);
+void deadlock_heard(struct body *b, int32_t peer, const void *note);
+void deadlock_look(struct engine *e);
 
 /* body.c */
 struct body_config {
@@ -398,6 +424,7 @@ void body_attend(struct body *b); /* adopts what the board says, if it is known 
 void body_note(struct body *b, const struct wire_event *event);
 void body_mismatch(struct body *b, uint32_t seq, int32_t peer);
 void body_compare(struct body *b); /* the members' published calls with ours, as far as all have made them */
+void body_send_note(struct body *b, uint32_t sort, const void *bytes, size_t count);
 void body_tell_close(struct body *b);
 void body_tell_refusal(struct body *b, uint32_t seq, enum comm_result reason);
 void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);

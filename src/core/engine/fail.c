@@ -67,7 +67,7 @@ void body_attend(struct body *b)
     }
 }
 
-static void send_note(struct body *b, uint32_t sort, const void *bytes, size_t count)
+void body_send_note(struct body *b, uint32_t sort, const void *bytes, size_t count)
 {
     struct wire_span span = {bytes, count};
     struct wire_expose note = {.key = wire_key_of((uint32_t)b->sequence, 0, sort), .flags = WIRE_NOTE, .nspans = 1, .spans = &span};
@@ -81,7 +81,7 @@ void body_propose(struct body *b, const struct cause *cause)
     if (b->failed || b->proposal.result)
         return;
     b->proposal = *cause;
-    send_note(b, NOTE_FAILED, cause, sizeof *cause);
+    body_send_note(b, NOTE_FAILED, cause, sizeof *cause);
     body_attend(b);
     if (b->team.size > 1)
         b->wire->flush(b->channel);
@@ -91,14 +91,14 @@ void body_tell_refusal(struct body *b, uint32_t seq, enum comm_result reason)
 {
     struct cause note = {.number = seq, .rank = b->team.rank, .code = reason, .result = COMM_ERR_REFUSED};
 
-    send_note(b, NOTE_REFUSED, &note, sizeof note);
+    body_send_note(b, NOTE_REFUSED, &note, sizeof note);
 }
 
 void body_tell_close(struct body *b)
 {
     struct cause note = {.number = b->sequence, .rank = b->team.rank, .result = COMM_ERR_CLOSED};
 
-    send_note(b, NOTE_CLOSED, &note, sizeof note);
+    body_send_note(b, NOTE_CLOSED, &note, sizeof note);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ heard */
@@ -167,6 +167,9 @@ void body_note(struct body *b, const struct wire_event *event)
         return;
     case NOTE_CLOSED:
         b->closed_at[event->peer] = note.number + 1;
+        return;
+    case NOTE_FENCE:
+        deadlock_heard(b, event->peer, event->note);
         return;
     default:
         return;
@@ -285,6 +288,12 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         break;
     case COMM_ERR_TIMEOUT:
         base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);
+        break;
+    case COMM_ERR_DEADLOCK:
+        base_append(text, bytes, at, "call %llu of rank %d stands behind a queue wait for another communicator, ",
+                    (unsigned long long)c->number, c->rank);
+        base_append(text, bytes, at, c->code ? "whose call %d waits for ranks that wait for this one" : "which waits for this one",
+                    c->code);
         break;
     case COMM_ERR_ABORTED:
         base_append(text, bytes, at, "rank %d called comm_abort with code %d", c->rank, c->code);

@@ -6,7 +6,7 @@
 
 #include "base/format.h"
 
-enum { LATE_STEPS = 3 };
+enum { LATE_STEPS = 3, FENCE_TICK_NS = 200000000 /* while a queue wait is open, which is seldom for long */ };
 static const int64_t late_ns[LATE_STEPS] = {5000000000, 10000000000, 60000000000};
 
 /* ------------------------------------------------------------------------------------------------------------ one operation */
@@ -242,8 +242,9 @@ void engine_poll(struct engine *e)
 }
 
 /* Every communicator, idle ones too: an abort or a close that nobody here waits for must be heard. */
-static void look_around(struct engine *e, int64_t now)
+static bool look_around(struct engine *e, int64_t now)
 {
+    bool fences = false;
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
 
     for (uint32_t i = 0; i < most; i++) {
@@ -255,9 +256,11 @@ static void look_around(struct engine *e, int64_t now)
             if (b->channel && b->channel->board && !b->failed && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed))
                 body_step(b);
             body_check(b, now);
+            fences |= !b->recording && deadlock_tell(b);
         }
         base_home_unlock(&face->lock, face->env);
     }
+    return fences;
 }
 
 void engine_watcher(void *arg)
@@ -265,10 +268,14 @@ void engine_watcher(void *arg)
     struct engine *e = arg;
     const struct comm_env *env = e->env;
 
+    bool fences = false;
     while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
-        env->bell_wait(env, &e->watch, env->now(env) + atomic_load_explicit(&e->tick_ns, memory_order_relaxed));
+        int64_t tick = atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
+        env->bell_wait(env, &e->watch, env->now(env) + (fences && tick > FENCE_TICK_NS ? FENCE_TICK_NS : tick));
         env->bell_clear(env, &e->watch);
         engine_poll(e);
-        look_around(e, env->now(env));
+        fences = look_around(e, env->now(env));
+        if (fences)
+            deadlock_look(e);
     }
 }
