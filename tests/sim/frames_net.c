@@ -17,6 +17,12 @@ void frames_net_reset(void)
     memset(streams, 0, sizeof streams);
 }
 
+/* When the last frame on its way from one to the other will be there. */
+int64_t frames_net_last(int32_t from, int32_t to)
+{
+    return streams[from][to].last_ns;
+}
+
 struct frame *frame_make(struct frames_channel *from, uint32_t to, enum frame_kind kind, wire_key key, const void *bytes, size_t count)
 {
     size_t memory = sizeof(struct frame) + count;

@@ -215,6 +215,8 @@ void sim_port_ring(struct sim_port *port); /* if it sleeps */
 uint32_t sim_port_poll(struct sim_port *port, struct wire_event *events, uint32_t max);
 void sim_port_notice(int32_t rank, int32_t about, enum comm_result result, int64_t ns); /* tells rank, then */
 void sim_port_rank_gone(int32_t rank);
+/* frames_net.c: when the last frame that is on its way from one to the other arrives; 0 on lines. */
+int64_t frames_net_last(int32_t from, int32_t to);
 /* A call that a fault makes find no room. */
 bool sim_denied_room(void);
 void sim_again_later(void);

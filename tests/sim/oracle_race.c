@@ -27,8 +27,10 @@ static const struct random_action *own(const struct oracle_walk *w, int32_t i)
 static void join_request(const struct oracle_walk *w, struct oracle_set *s, int32_t i)
 {
     const struct random_action *a = own(w, i);
-    set_join(s, &w->before[i]);
     set_add(s, i);
+    if (a->flags & RANDOM_DOOMED)
+        return; /* it may be cancelled before it started */
+    set_join(s, &w->before[i]);
     if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV)
         return;
     for (int32_t k = 0; k < i; k++) {

@@ -91,9 +91,14 @@ void sim_port_notice(int32_t rank, int32_t about, enum comm_result result, int64
 /* Each of the others is told, in its own time. Whether it closed in good order is known when it is told. */
 void sim_port_rank_gone(int32_t rank)
 {
-    for (int32_t r = 0; r < sim.config.ranks; r++)
-        if (r != rank && !sim.member[r].dead && !sim.member[r].ended)
-            sim_port_notice(r, rank, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, sim.mood.death_ns));
+    for (int32_t r = 0; r < sim.config.ranks; r++) {
+        int64_t ns = sim.clock + sim_between(&sim.chance, 1, sim.mood.death_ns);
+        if (r == rank || sim.member[r].dead || sim.member[r].ended)
+            continue;
+        if (!sim.member[rank].dead && ns <= frames_net_last(rank, r))
+            ns = frames_net_last(rank, r) + 1; /* who leaves in good order is read to the end of his stream first */
+        sim_port_notice(r, rank, COMM_ERR_PEER, ns);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ polling */

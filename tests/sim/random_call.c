@@ -155,6 +155,8 @@ static enum comm_result call_plan(struct random_run *run, struct comm_communicat
         *plan = NULL;
         return COMM_OK;
     case RANDOM_PLAN_START:
+        if (!*plan && req) /* it could not be made */
+            *req = (struct comm_request){NULL, (uint64_t)(int64_t)COMM_ERR_STATE};
         return *plan ? comm_plan_start(*plan, req) : COMM_ERR_STATE;
     default:
         return *recorder ? call_collective(run, *recorder, index, NULL) : COMM_ERR_STATE;
@@ -226,7 +228,7 @@ enum comm_result random_call(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
     struct comm_communicator *c = run->comm[a->comm][a->rank];
-    int64_t end = run->stage->now() + random_patience(run);
+    int64_t end = run->stage->now() + random_patience(run), nap = 20000;
     if (a->misuse == RANDOM_EXTRA)
         make_extra(run, c, a->rank);
     for (;;) {
@@ -239,6 +241,7 @@ enum comm_result random_call(struct random_run *run, int32_t index)
         if (run->stage->now() > end)
             random_fail(run, index, "I4: no room in the queue for %d s", (int)(random_patience(run) / RANDOM_S));
         if (moved == COMM_OK)
-            run->stage->spend(20000);
+            run->stage->spend(nap);
+        nap = nap < 10 * RANDOM_MS ? 2 * nap : nap;
     }
 }

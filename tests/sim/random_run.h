@@ -26,7 +26,8 @@ struct random_stage {
     int64_t (*now)(void);
     void (*spend)(int64_t ns);
     void (*fail)(const char *text);
-    bool (*dead)(int32_t rank); /* killed, or its open failed under a fault */
+    bool (*dead)(int32_t rank);    /* killed */
+    bool (*suspect)(int32_t rank); /* that, or it stood still for so long that others may give it up */
     void (*doing)(const char *operation, uint64_t number);
 };
 
@@ -40,6 +41,7 @@ struct random_run {
     const struct random_stage *stage;
     struct random_comms comms;
     bool strict;     /* nothing may fail: no wrong use, no fault that can */
+    bool faults;     /* some that may end ranks or operations */
     int32_t misused; /* the action, -1: none */
     unsigned char *block[RANDOM_RANKS][RANDOM_ARENAS],
         *final[RANDOM_RANKS][RANDOM_ARENAS]; /* with canaries; as it was after the last close */
@@ -69,6 +71,8 @@ struct random_run {
     int64_t extra_memory[RANDOM_RANKS][4];
     int32_t late[RANDOM_RANKS];                               /* a call that is made later, -1: none */
     _Atomic int32_t listed[RANDOM_RANKS], gone[RANDOM_RANKS]; /* its list is through; it closed everything */
+    int64_t early_ns[RANDOM_RANKS];                           /* when `early` was asked */
+    int64_t fault_ns;                                         /* when the last fault came; 0: none */
     int32_t opened[RANDOM_RANKS];                             /* what open said */
     int64_t longest_ns[RANDOM_RANKS];                         /* that one call took */
 };

@@ -35,10 +35,10 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
         return plain && random_reduces(a->verb);
     case RANDOM_OTHER_COUNT:
         return data;
-    case RANDOM_OTHER_TYPE:
-        return data;
+    case RANDOM_OTHER_TYPE: /* one that goes with the operator: else it is refused */
+        return data && (!random_reduces(a->verb) || a->op == COMM_SUM || a->op == COMM_MIN || a->op == COMM_MAX);
     case RANDOM_OTHER_ROOT:
-        return plain && random_rooted(a->verb);
+        return plain && random_rooted(a->verb) && (a->in >= 0 || a->verb == RANDOM_BROADCAST);
     case RANDOM_OTHER_VERB:
     case RANDOM_EXTRA:
     case RANDOM_REFUSES:

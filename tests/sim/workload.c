@@ -30,7 +30,12 @@ static bool stage_dead(int32_t rank)
     return sim_is_dead(rank);
 }
 
-static const struct random_stage stage = {stage_open, sim_now, sim_spend, stage_fail, stage_dead, sim_doing};
+static bool stage_suspect(int32_t rank)
+{
+    return sim_is_dead(rank) || sim_stood_still_ns(rank) > 15 * RANDOM_S;
+}
+
+static const struct random_stage stage = {stage_open, sim_now, sim_spend, stage_fail, stage_dead, stage_suspect, sim_doing};
 
 static void rank_main(int32_t rank, void *arg)
 {
@@ -51,7 +56,7 @@ static void configure(const struct random_program *p, struct sim_config *sim, ch
     if (wire)
         sim->wire = *wire == 'l' ? SIM_WIRE_LINES : SIM_WIRE_FRAMES;
     sim->swarm = (uint32_t)p->swarm;
-    sim->limit_events = 3000000;
+    sim->limit_events = getenv("COMM_SIM_EVENTS") ? strtoull(getenv("COMM_SIM_EVENTS"), NULL, 10) : 30000000;
     for (int32_t i = 0; i < p->faults; i++) {
         const struct random_fault *f = &p->fault[i];
         faults[i] = (struct sim_fault){f->event, f->victim, f->peer, (uint32_t)f->kind, (uint32_t)f->amount, f->ns};
@@ -93,8 +98,11 @@ bool workload_run(const struct random_program *p, struct sim_result *result)
     for (int32_t i = 0; i < p->faults; i++)
         may_fail = may_fail || (SIM_FAULT_BIT(p->fault[i].kind) & fatal);
     run.strict = run.misused < 0 && !may_fail;
-    if (sim_run(&sim, rank_main, &run, result))
+    run.faults = may_fail;
+    if (sim_run(&sim, rank_main, &run, result)) {
+        run.fault_ns = sim_last_fault_ns();
         judge(&run, result);
+    }
     random_run_free(&run);
     return !result->failed;
 }

@@ -47,6 +47,14 @@ struct cause {
 };
 _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
 
+/* The newest call that a rank refused, and which of the 32 before it: what its note carries, and what is kept of every member's, since the
+ * calls that it publishes may be written over long before another rank comes to them. */
+struct refusals {
+    uint64_t last;
+    uint32_t before; /* bit i: call last - 1 - i */
+    int32_t reason;  /* of the last */
+};
+
 /* ------------------------------------------------------------------------------------------------------------ entries */
 typedef enum comm_result entry_ended_fn(struct body *body, uint64_t ticket, void *arg);
 
@@ -185,6 +193,7 @@ struct body {
     uint32_t chain;               /* of the last call */
     uint64_t compared;            /* up to here this rank's calls were compared with every member's */
     uint64_t refused_until;       /* a member announced a refusal up to this number */
+    struct refusals refusals, *heard; /* this rank's; per member */
     struct cause cause, proposal; /* adopted; ours, not adopted yet (result 0: none) */
     uint64_t *closed_at;          /* per member: 0, or 1 + the last number it made before it closed */
     struct comm_error last_refused;
@@ -344,7 +353,8 @@ void body_note(struct body *b, const struct wire_event *event);
 void body_mismatch(struct body *b, uint32_t seq, int32_t peer);
 void body_compare(struct body *b); /* the members' published calls with ours, as far as all have made them */
 void body_tell_close(struct body *b);
-void body_tell_refusal(struct body *b, uint32_t seq, enum comm_result reason);
+void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason);
+bool body_has_refused(const struct refusals *refusals, uint64_t number);
 void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);
 
 /* talk.c */
