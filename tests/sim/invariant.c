@@ -155,9 +155,10 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
         return result == COMM_ERR_CLOSED;
     case RANDOM_DESTROYS:
         return result == COMM_ERR_ABANDONED || result == COMM_ERR_DEPENDENCY;
-    case RANDOM_SKIPPED:
-    case RANDOM_EXTRA:
-    case RANDOM_LATER: /* a refusal that was meant for another number counts too */
+    case RANDOM_SKIPPED: /* and that rank may wait for one who waits for the call */
+    case RANDOM_LATER:
+        return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED || result == COMM_ERR_TIMEOUT;
+    case RANDOM_EXTRA: /* a refusal that was meant for another number counts too */
         return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED;
     default:
         return result == COMM_ERR_MISMATCH;

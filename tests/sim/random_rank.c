@@ -36,7 +36,7 @@ static void in_order(struct random_run *run, int32_t index)
     for (int32_t i = index - 1; i >= 0; i--) {
         const struct random_action *b = &run->p->action[i];
         if (b->rank != a->rank || b->comm != a->comm || !random_issues(b) || b->verb == RANDOM_SEND || b->verb == RANDOM_RECV ||
-            b->verb == RANDOM_PLAN_START || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] != COMM_PENDING || run->late[a->rank] == i)
+            b->verb == RANDOM_PLAN_START || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] != COMM_PENDING || b->misuse == RANDOM_LATER)
             continue;
         if (comm_test(run->request[i]) == COMM_PENDING)
             random_fail(run, index, "I7: complete before statement %d, which stands before it", b->id);

@@ -13,7 +13,7 @@
 #define RANDOM_MS INT64_C(1000000)
 #define RANDOM_S INT64_C(1000000000)
 enum {
-    RANDOM_SKIP = -1000,    /* an outcome: the call was not made */
+    RANDOM_SKIP = -1000, /* an outcome: the call was not made */
     RANDOM_POISON = 0xa5,
     RANDOM_CANARY = 0x5c,
 };

@@ -56,7 +56,10 @@ struct refusals {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ entries */
-typedef enum comm_result entry_ended_fn(struct body *body, uint64_t ticket, void *arg);
+/* What else an entry means to its maker: that its bytes are there, then either that its request is about to be true, or that it never will.
+ */
+enum entry_phase { ENTRY_ENDED, ENTRY_RETIRES, ENTRY_DROPPED };
+typedef enum comm_result entry_ended_fn(struct body *body, enum entry_phase phase, void *arg);
 
 struct entry {
     struct timeline_entry head;
@@ -189,13 +192,13 @@ struct body {
     uint64_t fence;   /* ticket of the open queue wait; 0: none */
     int64_t fence_ns; /* since when all earlier work has started */
     uint64_t told_done;
-    uint64_t sequence;            /* collectives issued */
-    uint32_t chain;               /* of the last call */
-    uint64_t compared;            /* up to here this rank's calls were compared with every member's */
-    uint64_t refused_until;       /* a member announced a refusal up to this number */
+    uint64_t sequence;                /* collectives issued */
+    uint32_t chain;                   /* of the last call */
+    uint64_t compared;                /* up to here this rank's calls were compared with every member's */
+    uint64_t refused_until;           /* a member announced a refusal up to this number */
     struct refusals refusals, *heard; /* this rank's; per member */
-    struct cause cause, proposal; /* adopted; ours, not adopted yet (result 0: none) */
-    uint64_t *closed_at;          /* per member: 0, or 1 + the last number it made before it closed */
+    struct cause cause, proposal;     /* adopted; ours, not adopted yet (result 0: none) */
+    uint64_t *closed_at;              /* per member: 0, or 1 + the last number it made before it closed */
     struct comm_error last_refused;
     int64_t timeout_ns;
     int64_t now;        /* of the call being made, so that it is read once; 0: nobody is in one */

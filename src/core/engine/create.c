@@ -18,6 +18,8 @@ struct creation {
     struct comm_options options;
     char name[32];
     uint32_t dup, orphan;       /* orphan: the second stage never came */
+    uint32_t connected;         /* peers may use the child already */
+    uint32_t made;              /* the last stage ended well */
     struct team_ticket mine[2]; /* what stage 0 and stage 1 send */
     struct team_ticket *all[2]; /* `size` each */
     int32_t *members;
@@ -31,6 +33,14 @@ static size_t creation_bytes(int32_t size)
 
 static void creation_free(struct creation *n)
 {
+    if (n->child && n->connected) { /* its peers learn that nothing comes from here */
+        base_home_visit(&n->child->face->lock, n->env);
+        if (!n->child->failed) {
+            body_tell_close(n->child);
+            n->child->wire->flush(n->child->channel);
+        }
+        base_home_unlock(&n->child->face->lock, n->env);
+    }
     if (n->child)
         body_destroy(n->child);
     n->env->give(n->env, n, creation_bytes(n->size));
@@ -80,16 +90,17 @@ static void offer_child(struct body *parent, struct creation *n, int32_t count)
 }
 
 /* The first stage of a split ended: everybody's color is known. */
-static enum comm_result colors_known(struct body *b, uint64_t ticket, void *arg)
+static enum comm_result colors_known(struct body *b, enum entry_phase phase, void *arg)
 {
     struct creation *n = arg;
 
-    if (n->orphan) {
-        creation_free(n);
+    if (phase != ENTRY_ENDED) { /* the second stage tidies up, if there is one */
+        if (n->orphan)
+            creation_free(n);
         return COMM_OK;
     }
-    if (!ticket)
-        return COMM_OK; /* the parent failed: the second stage's end tidies up */
+    if (n->orphan)
+        return COMM_OK;
     if (n->color >= 0)
         offer_child(b, n, team_pick(n->all[0], n->size, b->team.rank, n->members));
     else
@@ -109,21 +120,28 @@ static enum comm_result connect_child(struct creation *n)
         return worst;
     for (int32_t i = 0; i < count; i++)
         memcpy(n->offers + (size_t)i * WIRE_OFFER_BYTES, n->all[1][n->members[i]].offer, WIRE_OFFER_BYTES);
-    return body_connect(n->child, n->offers);
+    worst = body_connect(n->child, n->offers);
+    n->connected = worst == COMM_OK;
+    return worst;
 }
 
-static enum comm_result offers_known(struct body *b, uint64_t ticket, void *arg)
+/* The caller gets the child when the request becomes true, not before: the parent may still fail. */
+static enum comm_result offers_known(struct body *b, enum entry_phase phase, void *arg)
 {
     struct creation *n = arg;
-    enum comm_result r = ticket ? connect_child(n) : COMM_OK;
 
     (void)b;
-    if (ticket && r == COMM_OK) {
+    if (phase == ENTRY_ENDED) {
+        enum comm_result r = connect_child(n);
+        n->made = r == COMM_OK;
+        return r;
+    }
+    if (phase == ENTRY_RETIRES && n->made) {
         *n->out = n->child ? n->child->face : NULL;
         n->child = NULL;
     }
     creation_free(n);
-    return r;
+    return COMM_OK;
 }
 
 static enum comm_result issue_stage(struct body *b, struct creation *n, int stage, uint32_t collective, entry_ended_fn *ended,

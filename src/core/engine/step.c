@@ -50,7 +50,7 @@ static void end_work(struct body *b, uint64_t ticket, struct entry *e)
     enum comm_result r = COMM_OK;
 
     if (e->ended)
-        r = e->ended(b, ticket, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
+        r = e->ended(b, ENTRY_ENDED, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
     if (!b->failed)
         timeline_end(&b->line, ticket, r);
 }
@@ -169,6 +169,8 @@ static bool retire_ended(struct body *b)
         struct entry *e = body_entry(b, ticket);
         if (e->seq)
             seq = e->seq;
+        if (BASE_UNLIKELY(e->ended != NULL))
+            (void)e->ended(b, ENTRY_RETIRES, e->ended_arg);
         body_record(b, ticket, e, now, (enum comm_result)e->head.result);
         body_forget_entry(b, e);
         timeline_retire(&b->line);
