@@ -56,9 +56,9 @@ struct refusals {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ entries */
-/* What else an entry means to its maker: that its bytes are there, then either that its request is about to be true, or that it never will.
- */
-enum entry_phase { ENTRY_ENDED, ENTRY_RETIRES, ENTRY_DROPPED };
+/* ENDED: its work is done, and what is returned is its result; then RETIRED, just before its request says so. Either may be DROPPED
+ * instead, and nothing comes after that: the communicator failed. */
+enum entry_phase { ENTRY_ENDED, ENTRY_RETIRED, ENTRY_DROPPED };
 typedef enum comm_result entry_ended_fn(struct body *body, enum entry_phase phase, void *arg);
 
 /* What describe_request and traces tell of an operation. One cache line, so that keeping it is one copy. */
@@ -218,7 +218,8 @@ struct body {
     struct record *records;
     uint32_t record_room, reserved;
     uint64_t record_count;
-    struct comm_stats stats;
+    struct comm_stats stats; /* bytes: of messages alone; work counts its own */
+    uint64_t express_bytes;  /* shown by small exchanges, each to all others, and as many looked at of each of them */
     size_t *vector_pool;
     char name[32];
     /* recording */
@@ -256,7 +257,7 @@ struct engine {
 
 /* engine.c: the engine's life and tables */
 enum comm_result engine_create(const struct comm_env *env, const struct base_options *options, const struct base_log *log,
-                               const struct comm_config *config, struct engine **engine);
+                               const struct comm_config *config, char *text, size_t text_bytes, struct engine **engine);
 void engine_hold(struct engine *e);
 void engine_drop(struct engine *e);
 enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index);

@@ -169,7 +169,7 @@ static bool retire_ended(struct body *b)
         if (e->seq)
             seq = e->seq;
         if (BASE_UNLIKELY(e->ended != NULL))
-            (void)e->ended(b, ENTRY_RETIRES, e->ended_arg);
+            (void)e->ended(b, ENTRY_RETIRED, e->ended_arg);
         body_record(b, &e->record, ticket, now, (enum comm_result)e->head.result);
         body_forget_entry(b, e);
         timeline_retire(&b->line);

@@ -234,6 +234,7 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
         run->again = true;
         return VERDICT_STAND;
     }
+    run->bytes_out += span.bytes;
     lane->built = false;
     return VERDICT_NEXT;
 }
@@ -286,6 +287,7 @@ static enum verdict step_view(struct run *run, struct run_lane *lane, const stru
             run->again = true;
             return VERDICT_STAND;
         }
+        run->bytes_in += look.bytes;
     }
     lane->asked = 0;
     return VERDICT_NEXT;
@@ -321,6 +323,7 @@ static enum verdict step_land(struct run *run, struct run_lane *lane, const stru
             run->again = true;
             return VERDICT_STAND;
         }
+        run->bytes_in += look.bytes;
     }
     lane->asked = 0;
     return VERDICT_NEXT;
