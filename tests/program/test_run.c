@@ -173,7 +173,8 @@ static void want(struct op *op, int32_t r)
         break;
     case COLLECTIVE_REDUCE:
     case COLLECTIVE_ALLREDUCE:
-        if (op->row->collective == COLLECTIVE_ALLREDUCE || r == op->root)
+    case COLLECTIVE_GROUP:
+        if (op->row->collective != COLLECTIVE_REDUCE || r == op->root)
             want_reduced(op, to, 0);
         break;
     case COLLECTIVE_REDUCE_SCATTER:

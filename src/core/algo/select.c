@@ -27,6 +27,8 @@ static const struct preference preferences[] = {
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLREDUCE, "slices", UINT64_MAX},
     {COLLECTIVE_ALLREDUCE, "doubling", UINT64_MAX},
+    {COLLECTIVE_GROUP, "read_all", UINT64_MAX},
+    {COLLECTIVE_GROUP, "doubling", UINT64_MAX},
     {COLLECTIVE_ALLGATHER, "direct", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLGATHER, "pipeline", UINT64_MAX},
     {COLLECTIVE_ALLGATHER_V, "direct", SELECT_ONCE_BYTES_MAX},

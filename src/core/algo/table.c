@@ -17,6 +17,8 @@ const struct algo_row algo_table[] = {
     {COLLECTIVE_ALLREDUCE, "doubling", 1, ALGO_RANKS_MAX, 1, allreduce_doubling, "log2 p exchanges of whole results, for the small"},
     {COLLECTIVE_ALLREDUCE, "slices", 1, ALGO_TREE_RANKS, 0, allreduce_slices,
      "each rank reduces one slice of all and shows it to all, in chunks"},
+    {COLLECTIVE_GROUP, "read_all", 1, ALGO_GROUP, 1, allreduce_read_all, "everyone reads what everyone packed: one exchange"},
+    {COLLECTIVE_GROUP, "doubling", 1, ALGO_RANKS_MAX, 1, allreduce_doubling, "log2 p exchanges of what was packed"},
     {COLLECTIVE_ALLGATHER, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's block at once"},
     {COLLECTIVE_ALLGATHER, "pipeline", 1, ALGO_RANKS_MAX, 0, allgather_pipeline, "everyone reads everyone's chunks as they come"},
     {COLLECTIVE_ALLGATHER_V, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's block at once"},

@@ -39,6 +39,7 @@ struct data_reduce {
     uint64_t partial;        /* bit i: from[i] is in the accumulator */
     uint32_t ways;           /* 1 .. DATA_WAYS_MAX; 1 converts or copies */
     uint32_t divisor;        /* of AVG in a final step: the team's size */
+    const void *context;     /* of a kernel that is not in this room's table: its own; NULL for those that are */
     void *to;                /* may be exactly one of the inputs where element sizes are equal; no other overlap */
     void *also;              /* NULL, or a second place for the same result */
     size_t elements;

@@ -146,7 +146,7 @@ static void free_lists(struct body *b)
     }
     for (size_t *v = b->vector_pool, *next; v; v = next) {
         memcpy(&next, v, sizeof next);
-        env->give(env, v, 2 * (size_t)b->team.size * sizeof *v + sizeof v);
+        env->give(env, v, BODY_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v);
     }
     if (b->records)
         env->give(env, b->records, b->record_room * sizeof *b->records);
@@ -196,6 +196,12 @@ void body_release_program(struct body *b, struct comm_program *program)
 {
     if (--program->references == 0)
         program_free(b->engine->env, program);
+}
+
+bool body_element(const struct body *b, enum comm_type type, comm_op op, struct run_element *element)
+{
+    *element = (struct run_element){data_type_bytes(type), data_partial_bytes(type), data_reducer(type, op, b->engine->isa), NULL};
+    return element->reduce != NULL;
 }
 
 /* Everything that selection looks at besides the call's own bytes is constant for a communicator, so the row and the root name a program.

@@ -24,7 +24,8 @@ enum {
     ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
     ENGINE_RECORDS = 2048,       /* operations that describe_request knows: at least 2,000 */
     ENGINE_READY_WORDS = 1024 / 64,
-    NOTE_FAILED = 0, /* sorts of notes */
+    BODY_VECTORS = 4, /* of a v form: counts and displs, of both buffers */
+    NOTE_FAILED = 0,  /* sorts of notes */
     NOTE_REFUSED = 1,
     NOTE_CLOSED = 2,
 };
@@ -33,6 +34,7 @@ enum {
 
 struct engine;
 struct body;
+struct pack;
 
 /* ------------------------------------------------------------------------------------------------------------ failure */
 /* The one cause, as it travels in a note. */
@@ -59,6 +61,7 @@ struct entry {
     entry_ended_fn *ended; /* a creating call's next stage */
     void *ended_arg;
     struct timeline_point point; /* of a fence */
+    struct pack *pack;           /* a group's small members as one: a reference */
     uint32_t collective, seq;
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
@@ -93,6 +96,8 @@ struct talk {
     uint64_t work;          /* messages: first work ticket issued after it; markers: last issued before it */
     uint32_t remaining;     /* markers: messages that they still wait for */
     uint32_t member_of;     /* a plan's message: its marker; a plan's marker: itself; otherwise TALK_NONE */
+    int32_t error;          /* a group's marker: the first of its members' */
+    bool carries;           /* a group's marker: it ends with that error, which is nobody else's */
     struct timeline_hull read, write;
     struct message_call call;
     int64_t queued_ns;
@@ -288,6 +293,7 @@ enum comm_result body_connect(struct body *b, const void *offers);
 void body_destroy(struct body *b);
 struct body *body_recorder(struct body *of); /* no channel, no queue: only records; NULL: no memory */
 enum comm_result plan_record(struct body *recorder, const struct engine_call *call);
+void plan_refused(struct body *recorder, enum comm_result reason); /* a call on it was: a group is, then, whole */
 enum comm_result plan_record_message(struct body *recorder, const struct message_call *message);
 /* PENDING: c is no recorder. event NULL: the point, of a request. */
 enum comm_result plan_record_wait(struct comm_communicator *c, struct comm_event *event, const struct timeline_point *point);
@@ -295,6 +301,8 @@ struct timeline_point event_point(struct comm_event *event); /* a copy of the on
 enum comm_result body_program(struct body *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
                               struct comm_program **program, const char **algorithm);
 void body_release_program(struct body *b, struct comm_program *program);
+/* What one element of a pair is; false: the pair has no kernel. */
+bool body_element(const struct body *b, enum comm_type type, comm_op op, struct run_element *element);
 struct body *body_lock(struct comm_communicator *c, enum comm_result *why); /* NULL: not locked, why */
 static inline void body_unlock(struct body *b)
 {
@@ -354,9 +362,9 @@ void talk_end_all(struct body *b, enum comm_result result);
 uint64_t talk_mark(struct body *b); /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
 /* The marker of a plan: behind the messages that are posted for it and the work issued until it is closed. */
 bool talk_reserve(struct body *b, uint32_t count);
-enum comm_result talk_open_marker(struct body *b, uint32_t *marker);
+enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker); /* carries: it ends with its members' first error */
 enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker);
-void talk_close_marker(struct body *b, uint32_t marker, struct comm_request *req);
+void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req);
 bool talk_open(struct body *b);
 void talk_close(struct body *b);
 void talk_cancel_held(struct body *b);

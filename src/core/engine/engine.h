@@ -20,7 +20,7 @@
 #include "timeline/timeline.h"
 
 /* ------------------------------------------------------------------------------------------------------------ calls on the queue */
-enum { ENGINE_CALL_PLAN = 1 /* started by a plan: plans match plans */ };
+enum { ENGINE_CALL_PLAN = 1 /* started by a plan: plans match plans */, ENGINE_CALL_GROUP = 2 /* a member of a group */ };
 /* A collective as its caller gave it, buffers resolved (in-place forms name real addresses). counts and displs are copied by the call. */
 struct engine_call {
     uint32_t collective; /* enum comm_collective */
@@ -33,6 +33,7 @@ struct engine_call {
     size_t n;                      /* elements of a block; v forms: of the longest */
     const size_t *counts, *displs; /* NULL but for v forms, which give both */
     struct timeline_hull read, write;
+    const size_t *in_counts, *in_displs; /* where `in` is laid out unlike `out`; only beside counts */
 };
 /* Every call here that takes req may be given NULL. On an error *req becomes that refusal. */
 enum comm_result engine_issue(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req);
@@ -85,6 +86,9 @@ enum comm_result engine_plan_begin(struct comm_communicator *c, struct comm_comm
 enum comm_result engine_plan_end(struct comm_communicator *recorder, struct comm_plan **plan);
 enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *req);
 void engine_plan_free(struct comm_plan *plan);
+
+enum comm_result engine_group_begin(struct comm_communicator *c, struct comm_communicator **recorder);
+enum comm_result engine_group_end(struct comm_communicator *recorder, struct comm_request *req);
 
 /* ------------------------------------------------------------------------------------------------------------ events */
 enum comm_result engine_event_create(struct comm_communicator *c, struct comm_event **event);

@@ -245,8 +245,13 @@ static void describe_call(const struct body *b, int32_t rank, uint64_t seq, char
         base_append(text, bytes, at, "rank %d has not made call %llu", rank, (unsigned long long)seq);
         return;
     }
-    base_append(text, bytes, at, "rank %d called %s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
+    base_append(text, bytes, at, "rank %d called %s%s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
+                call.flags & ENGINE_CALL_GROUP && call.collective != COLLECTIVE_GROUP ? "in a group " : "",
                 collective_name(call.collective), (unsigned long long)call.n);
+    if (call.collective == COLLECTIVE_GROUP) { /* its op says what was packed */
+        base_append(text, bytes, at, " bytes of small allreduces");
+        return;
+    }
     if (call.type)
         base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call.type));
     if (call.op)

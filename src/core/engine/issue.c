@@ -1,5 +1,5 @@
 /* From a call to a place in the queue. */
-#include "engine/body.h"
+#include "engine/pack.h"
 
 #include "base/format.h"
 
@@ -21,14 +21,14 @@ uint32_t body_fingerprint(const struct body *b, const struct engine_call *call)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ copies of vectors */
-/* Blocks of two vectors of one element per rank, linked through a word in front; taken again and again without allocating. */
+/* Blocks of BODY_VECTORS vectors of one element per rank, linked through a word in front; taken again and again without allocating. */
 static size_t *take_vectors(struct body *b)
 {
     size_t *v = b->vector_pool;
     const struct comm_env *env = b->engine->env;
 
     if (!v)
-        return env->take(env, 2 * (size_t)b->team.size * sizeof *v + sizeof v, 64);
+        return env->take(env, BODY_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v, 64);
     memcpy((void *)&b->vector_pool, (const void *)v, sizeof v);
     return v;
 }
@@ -54,6 +54,10 @@ static enum comm_result copy_vectors(struct body *b, const struct engine_call *c
     memcpy(displs, call->displs, size * sizeof *displs);
     e->call.counts = counts;
     e->call.displs = displs;
+    if (call->in_counts) {
+        e->call.in_counts = memcpy(displs + size, call->in_counts, size * sizeof *counts);
+        e->call.in_displs = memcpy(displs + 2 * size, call->in_displs, size * sizeof *counts);
+    }
     return COMM_OK;
 }
 
@@ -63,9 +67,12 @@ void body_forget_entry(struct body *b, struct entry *e)
         body_release_program(b, e->program);
     if (e->vectors)
         give_vectors(b, e->vectors);
+    if (e->pack)
+        pack_drop(e->pack);
     timeline_point_drop(&e->point);
     e->program = NULL;
     e->vectors = NULL;
+    e->pack = NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
@@ -121,7 +128,7 @@ void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t f
     bool barrier = call->collective == COLLECTIVE_BARRIER;
 
     e->head = (struct timeline_entry){.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK, .read = call->read, .write = call->write};
-    e->call = (struct run_call){call->in, call->out, call->n, call->type, call->op, NULL, NULL};
+    e->call = (struct run_call){.in = call->in, .out = call->out, .n = call->n, .type = call->type, .op = call->op};
     e->program = NULL;
     e->ended = NULL;
     e->point = (struct timeline_point){0};
@@ -256,7 +263,9 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
         keep_detail(b, reason, collective, format, list);
         va_end(list);
     }
-    if (!b->recording)
+    if (b->recording)
+        plan_refused(b, reason);
+    else
         body_settle(b);
     body_unlock(b);
     return refused_request(req, r);

@@ -1,5 +1,5 @@
 /* One communicator's turn: what its wire brought, the runs that may move, what retires, what may start. */
-#include "engine/body.h"
+#include "engine/pack.h"
 
 #include <string.h>
 
@@ -75,6 +75,16 @@ static void step_run(struct body *b, uint64_t ticket)
         set_ready(b, place);
 }
 
+/* Its inputs are laid side by side now that all before it that writes them has ended: behind the scratch memory. */
+static void start_pack(struct place *p, const struct entry *e, size_t scratch)
+{
+    struct run_element element = pack_element(e->pack);
+
+    p->run.call.in = p->run.call.out = p->run.scratch + scratch;
+    pack_gather(e->pack, p->run.scratch + scratch);
+    run_start_as(&p->run, e->program, &element);
+}
+
 static void start_work(struct body *b, uint64_t ticket, struct entry *e)
 {
     uint32_t index = (uint32_t)ticket & (b->line.window - 1);
@@ -82,7 +92,8 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     struct run *run = &p->run;
 
     e->started_ns = body_now(b);
-    if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, run_scratch_bytes(e->program, &e->call, b->channel))) {
+    size_t scratch = run_scratch_bytes(e->program, &e->call, b->channel), pack = e->pack ? e->pack->bytes : 0;
+    if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, scratch + pack)) {
         body_propose(
             b, &(struct cause){
                    .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY, .collective = e->collective});
@@ -97,7 +108,10 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     run->isa = b->engine->isa;
     run->rank = b->team.rank;
     run->size = b->team.size;
-    run_start(run, e->program);
+    if (BASE_UNLIKELY(e->pack != NULL))
+        start_pack(p, e, scratch);
+    else
+        run_start(run, e->program);
     step_run(b, ticket);
 }
 

@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+static const struct run_element check_element = {CHECK_RAW_BYTES, CHECK_PARTIAL_BYTES, check_reduce, NULL};
 enum { CHECK_GUARD_BYTES = 1024, CHECK_GUARD = 0xa5, CHECK_CUTS = 3 };
 
 struct check_block {
@@ -91,6 +92,7 @@ static struct layout layout_of(const struct check *check, int32_t rank)
     case COLLECTIVE_BROADCAST:
         return (struct layout){.in = n, .one_buffer = true};
     case COLLECTIVE_ALLREDUCE:
+    case COLLECTIVE_GROUP:
         return (struct layout){.in = n, .out = n, .in_place = true};
     case COLLECTIVE_REDUCE:
         return (struct layout){.in = n, .out = n, .in_place = rank == check->root};
@@ -105,8 +107,8 @@ static struct layout layout_of(const struct check *check, int32_t rank)
 
 static bool gathers(const struct check *check)
 {
-    return layout_of(check, 0).out > 0 && check->collective != COLLECTIVE_ALLREDUCE && check->collective != COLLECTIVE_REDUCE &&
-           check->collective != COLLECTIVE_REDUCE_SCATTER;
+    return layout_of(check, 0).out > 0 && check->collective != COLLECTIVE_ALLREDUCE && check->collective != COLLECTIVE_GROUP &&
+           check->collective != COLLECTIVE_REDUCE && check->collective != COLLECTIVE_REDUCE_SCATTER;
 }
 
 static void fill(const struct check *check, uint64_t *to, size_t count, size_t element, int32_t lo, int32_t hi, enum check_kind kind)
@@ -133,6 +135,7 @@ static void fill_expected(const struct check_rank *rank, uint64_t *in, uint64_t 
             fill(check, out, n, 0, 0, check->size, CHECK_FINAL);
         break;
     case COLLECTIVE_ALLREDUCE:
+    case COLLECTIVE_GROUP:
         fill(check, out, n, 0, 0, check->size, CHECK_FINAL);
         break;
     case COLLECTIVE_REDUCE_SCATTER:
@@ -150,8 +153,7 @@ static bool open_memory(struct check_rank *rank, bool in_place)
     struct check *check = rank->check;
     struct layout layout = layout_of(check, rank->rank);
     struct run_call call = {.n = check->elements, .counts = check->counts, .displs = check->displs, .type = COMM_U64, .op = COMM_SUM};
-    size_t scratch =
-        run_scratch_bytes_as(rank->program, &call, &rank->channel, check->size, (struct run_widths){CHECK_RAW_BYTES, CHECK_PARTIAL_BYTES});
+    size_t scratch = run_scratch_bytes_as(rank->program, &call, &rank->channel, check->size, &check_element);
     size_t in_at = CHECK_GUARD_BYTES, out_at = in_at + layout.in * CHECK_RAW_BYTES + CHECK_GUARD_BYTES;
     rank->keep_bytes = out_at + layout.out * CHECK_RAW_BYTES + CHECK_GUARD_BYTES;
     rank->memory_bytes = rank->keep_bytes + scratch + CHECK_GUARD_BYTES;
@@ -216,7 +218,7 @@ static void step_rank(struct check_rank *rank)
 {
     struct check *check = rank->check;
     if (!rank->started) {
-        run_start_as(&rank->run, rank->program, (struct run_widths){CHECK_RAW_BYTES, CHECK_PARTIAL_BYTES}, check_reduce);
+        run_start_as(&rank->run, rank->program, &check_element);
         rank->started = true;
         check->moves++;
     }

@@ -5,7 +5,7 @@
 #ifndef PROGRAM_CHECK_H
 #define PROGRAM_CHECK_H
 
-#include "program/run.h"
+#include "program/program.h"
 
 enum {
     CHECK_RANKS_MAX = 400,

@@ -35,7 +35,8 @@ enum {
     X(ALLGATHER_V, 6, "allgather_v")                                                                                                       \
     X(REDUCE_SCATTER, 7, "reduce_scatter")                                                                                                 \
     X(SPLIT, 8, "split")                                                                                                                   \
-    X(DUP, 9, "dup")
+    X(DUP, 9, "dup")                                                                                                                       \
+    X(GROUP, 10, "group")
 enum comm_collective {
 #define COMM_COLLECTIVE_ENUM(name, value, text) COLLECTIVE_##name = value,
     COMM_COLLECTIVES(COMM_COLLECTIVE_ENUM)
@@ -124,7 +125,15 @@ struct run_call {
     size_t n; /* elements of a block */
     enum comm_type type;
     comm_op op;
-    const size_t *counts, *displs; /* v forms: per rank, in elements; displs NULL: dense */
+    const size_t *counts, *displs;       /* v forms: per rank, in elements; NULL: blocks of n, one behind the other */
+    const size_t *in_counts, *in_displs; /* of `in`, where it is laid out unlike `out`; NULL: as out */
+};
+
+/* What one element is: for the built-in types and operators run_start knows; others come from the engine. */
+struct run_element {
+    size_t raw, partial;    /* bytes, by itself and in its accumulator */
+    data_reduce_fn *reduce; /* NULL: it is only moved */
+    const void *context;    /* for reduce */
 };
 
 enum run_result { RUN_STANDS = 0, RUN_ENDED = 1, RUN_MISMATCH = 2, RUN_FAILED = 3 /* no memory for the wire's places */ };
@@ -139,6 +148,7 @@ struct run {
     struct wire_channel *channel;
     struct run_call call;
     data_reduce_fn *reduce;
+    const void *context;                      /* for reduce */
     enum data_isa isa;                        /* the engine's, asked once: data_isa_best is slow */
     char *scratch;                            /* the engine's, at least run_scratch_bytes(...) */
     size_t raw, partial;                      /* element bytes */
@@ -161,6 +171,10 @@ size_t run_scratch_bytes(const struct comm_program *program, const struct run_ca
 /* channel, call, isa, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues nothing.
  */
 void run_start(struct run *run, const struct comm_program *program);
+/* The same for an element of the caller's own. */
+size_t run_scratch_bytes_as(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,
+                            int32_t size, const struct run_element *element);
+void run_start_as(struct run *run, const struct comm_program *program, const struct run_element *element);
 enum run_result run_step(struct run *run);
 /* A DONE event whose cookie's upper half is run->index. Sets again; a MISMATCH result makes the next run_step return RUN_MISMATCH. */
 void run_event(struct run *run, const struct wire_event *event);

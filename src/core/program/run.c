@@ -6,7 +6,7 @@
  *
  * Nothing here knows which wire it talks to, allocates, or blocks.
  */
-#include "program/run.h"
+#include "program/program.h"
 
 #include "base/check.h"
 
@@ -65,16 +65,16 @@ static size_t chunk_bytes_max(const struct comm_program *program, const struct w
 }
 
 static struct shape shape_of(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,
-                             int32_t size, struct run_widths widths)
+                             int32_t size, const struct run_element *element)
 {
     size_t longest = longest_block(call, size), line = 1;
     struct shape shape = {.longest = longest, .slice = longest, .chunk = longest, .chunks = 1};
     if (program->slices || program->chunk_unit)
-        line = larger(1, RUN_LINE_BYTES / larger(1, widths.raw));
+        line = larger(1, RUN_LINE_BYTES / larger(1, element->raw));
     if (program->slices)
         shape.slice = round_up((longest + program->slices - 1) / program->slices, line);
     if (program->chunk_unit) {
-        size_t width = larger(1, program->wide ? widths.partial : widths.raw),
+        size_t width = larger(1, program->wide ? element->partial : element->raw),
                unit = program->chunk_unit == UNIT_SLICE ? shape.slice : longest;
         size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width), least = larger(1, PROGRAM_CHUNK_MIN_BYTES / width);
         most = most >= line ? most - most % line : most;
@@ -82,14 +82,14 @@ static struct shape shape_of(const struct comm_program *program, const struct ru
         BASE_ASSERT(shape.chunk != 0);
         shape.chunks = unit ? (uint32_t)((unit + shape.chunk - 1) / shape.chunk) : 1;
     }
-    shape.scratch_item = round_up(shape.chunk * widths.partial, RUN_LINE_BYTES);
+    shape.scratch_item = round_up(shape.chunk * element->partial, RUN_LINE_BYTES);
     return shape;
 }
 
 size_t run_scratch_bytes_as(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,
-                            int32_t size, struct run_widths widths)
+                            int32_t size, const struct run_element *element)
 {
-    return program->scratch ? program->scratch * shape_of(program, call, channel, size, widths).scratch_item : 0;
+    return program->scratch ? program->scratch * shape_of(program, call, channel, size, element).scratch_item : 0;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ refs */
@@ -393,6 +393,7 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
             .partial = run->view_partial >> slot & ones(ways),
             .ways = ways,
             .divisor = (uint32_t)run->size,
+            .context = run->context,
             .to = to.at,
             .also = also,
             .elements = to.elements,
@@ -464,25 +465,26 @@ static enum verdict run_lane(struct run *run, struct run_lane *lane)
 /* ------------------------------------------------------------------------------------------------------------ the face */
 size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel)
 {
-    struct run_widths widths = {data_type_bytes(call->type), data_partial_bytes(call->type)};
+    struct run_element element = {data_type_bytes(call->type), data_partial_bytes(call->type), NULL, NULL};
     /* Blocks of different lengths are gathered, never reduced: no such program has scratch, so the team's size does not matter here. */
     BASE_ASSERT(!program->scratch || !call->counts);
-    return run_scratch_bytes_as(program, call, channel, 0, widths);
+    return run_scratch_bytes_as(program, call, channel, 0, &element);
 }
 
-void run_start_as(struct run *run, const struct comm_program *program, struct run_widths widths, data_reduce_fn *reduce)
+void run_start_as(struct run *run, const struct comm_program *program, const struct run_element *element)
 {
     BASE_ASSERT(!run->call.counts || run->call.displs);
-    struct shape shape = shape_of(program, &run->call, run->channel, run->size, widths);
+    struct shape shape = shape_of(program, &run->call, run->channel, run->size, element);
     run->program = program;
-    run->reduce = reduce;
-    run->raw = widths.raw;
-    run->partial = widths.partial;
+    run->reduce = element->reduce;
+    run->context = element->context;
+    run->raw = element->raw;
+    run->partial = element->partial;
     run->slice = shape.slice;
     run->chunk = shape.chunk;
     run->chunks = shape.chunks;
     run->scratch_item = shape.scratch_item;
-    run->nontemporal = shape.longest * (program->own_in ? (size_t)run->size : 1) * widths.raw >= RUN_NONTEMPORAL_BYTES;
+    run->nontemporal = shape.longest * (program->own_in ? (size_t)run->size : 1) * element->raw >= RUN_NONTEMPORAL_BYTES;
     run->pending = 0;
     run->mismatch_peer = -1;
     run->open = (uint16_t)ones(program->lanes);
@@ -496,10 +498,10 @@ void run_start_as(struct run *run, const struct comm_program *program, struct ru
 
 void run_start(struct run *run, const struct comm_program *program)
 {
-    struct run_widths widths = {data_type_bytes(run->call.type), data_partial_bytes(run->call.type)};
-    /* Moves have no operator. */
-    data_reduce_fn *reduce = run->call.op ? data_reducer(run->call.type, run->call.op, run->isa) : NULL;
-    run_start_as(run, program, widths, reduce);
+    struct run_element element = {data_type_bytes(run->call.type), data_partial_bytes(run->call.type), NULL, NULL};
+    if (run->call.op) /* moves have no operator */
+        element.reduce = data_reducer(run->call.type, run->call.op, run->isa);
+    run_start_as(run, program, &element);
 }
 
 enum run_result run_step(struct run *run)
