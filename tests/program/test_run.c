@@ -229,7 +229,7 @@ static void start_rank(struct op *op, struct test_wire *wire, int32_t r)
     if (op->row->collective == COLLECTIVE_BARRIER || (op->row->collective == COLLECTIVE_REDUCE && r != op->root))
         run->call.out = NULL;
     run->isa = data_isa_best();
-    run->scratch = malloc(run_scratch_bytes(op->program[r], &run->call, run->channel) + 1);
+    run->scratch = malloc(run_scratch_bytes(op->program[r], &run->call, run->channel, op->size) + 1);
     run->view = op->view[r];
     run->seq = op->seq;
     run->fingerprint = 77 + op->seq;
@@ -459,7 +459,7 @@ static void cut(int32_t size, size_t n, enum comm_type type, size_t cap, size_t 
     assert_int_equal(run.slice, slice);
     assert_int_equal(run.chunk, chunk);
     assert_int_equal(run.chunks, chunks);
-    assert_int_equal(run_scratch_bytes(program, &run.call, &channel), program->scratch * chunk * data_partial_bytes(type));
+    assert_int_equal(run_scratch_bytes(program, &run.call, &channel, 2), program->scratch * chunk * data_partial_bytes(type));
     program_free(&test_env, program);
 }
 

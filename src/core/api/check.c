@@ -14,10 +14,11 @@ void api_need_type(struct api_check *check, enum comm_type type)
     api_need(check, data_type_bytes(type) != 0, "type", (long long)type, "an enum comm_type");
 }
 
-void api_need_pair(struct api_check *check, enum comm_type type, comm_op op)
+void api_need_pair(struct api_check *check, enum comm_type type, comm_op op, size_t n)
 {
     const char *why = "";
 
+    (void)n;
     if (check->result != COMM_OK)
         return;
     enum comm_result r = data_check(type, op, &why);

@@ -200,7 +200,7 @@ void body_release_program(struct body *b, struct comm_program *program)
 
 bool body_element(const struct body *b, enum comm_type type, comm_op op, struct run_element *element)
 {
-    *element = (struct run_element){data_type_bytes(type), data_partial_bytes(type), data_reducer(type, op, b->engine->isa), NULL};
+    *element = (struct run_element){data_type_bytes(type), data_partial_bytes(type), 1, data_reducer(type, op, b->engine->isa), NULL};
     return element->reduce != NULL;
 }
 
@@ -234,7 +234,8 @@ enum comm_result body_program(struct body *b, const struct run_call *call, uint3
                               struct comm_program **program, const char **algorithm)
 {
     enum comm_result r;
-    const struct algo_row *row = choose_row(b, collective, longest * data_partial_bytes(call->type), &r);
+    size_t bytes = collective_is_ragged(collective) ? 0 : longest * data_partial_bytes(call->type);
+    const struct algo_row *row = choose_row(b, collective, bytes, &r);
 
     if (!row)
         return r;

@@ -24,8 +24,9 @@ enum {
     ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
     ENGINE_RECORDS = 2048,       /* operations that describe_request knows: at least 2,000 */
     ENGINE_READY_WORDS = 1024 / 64,
-    BODY_VECTORS = 4, /* of a v form: counts and displs, of both buffers */
-    NOTE_FAILED = 0,  /* sorts of notes */
+    ENGINE_SCRATCH_KEPT = 4 << 20, /* bytes that a window place keeps from one operation to the next */
+    BODY_VECTORS = 4,              /* of a v form: counts and displs, of both buffers */
+    NOTE_FAILED = 0,               /* sorts of notes */
     NOTE_REFUSED = 1,
     NOTE_CLOSED = 2,
 };

@@ -10,11 +10,12 @@ enum { ORDER_VERSION = 1 };
 
 uint32_t body_fingerprint(const struct body *b, const struct engine_call *call)
 {
+    bool ragged = collective_is_ragged(call->collective);
     uint64_t h = base_hash((uint64_t)call->collective | (uint64_t)call->type << 8 | (uint64_t)ORDER_VERSION << 16 |
                                (uint64_t)call->flags << 24 | (uint64_t)call->op << 32,
-                           (uint64_t)call->n << 16 ^ (uint64_t)(uint32_t)call->root);
+                           (uint64_t)(ragged ? 0 : call->n) << 16 ^ (uint64_t)(uint32_t)call->root);
 
-    if (call->counts)
+    if (call->counts && !ragged)
         for (int32_t r = 0; r < b->team.size; r++)
             h = base_hash(h, call->counts[r]);
     return (uint32_t)(h ^ h >> 32);

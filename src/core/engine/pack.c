@@ -105,5 +105,5 @@ void pack_gather(const struct pack *pack, char *to)
 
 struct run_element pack_element(const struct pack *pack)
 {
-    return (struct run_element){1, 1, pack_reduce, pack};
+    return (struct run_element){.raw = 1, .partial = 1, .grain = pack->bytes, .reduce = pack_reduce, .context = pack};
 }

@@ -55,15 +55,25 @@ static void end_work(struct body *b, uint64_t ticket, struct entry *e)
         timeline_end(&b->line, ticket, r);
 }
 
+static void trim_scratch(struct body *b, struct place *p)
+{
+    if (BASE_LIKELY(p->scratch_room <= ENGINE_SCRATCH_KEPT))
+        return;
+    b->engine->env->give(b->engine->env, p->run.scratch, p->scratch_room);
+    p->run.scratch = NULL;
+    p->scratch_room = 0;
+}
+
 static void step_run(struct body *b, uint64_t ticket)
 {
     uint32_t place = (uint32_t)ticket & (b->line.window - 1);
     struct run *run = &b->places[place].run;
     enum run_result r = run_step(run);
 
-    if (r == RUN_ENDED)
+    if (r == RUN_ENDED) {
+        trim_scratch(b, &b->places[place]);
         end_work(b, ticket, body_entry(b, ticket));
-    else if (r == RUN_MISMATCH)
+    } else if (r == RUN_MISMATCH)
         body_mismatch(b, run->seq, run->mismatch_peer);
     else if (r == RUN_FAILED)
         body_propose(b, &(struct cause){.number = run->seq,
@@ -85,6 +95,22 @@ static void start_pack(struct place *p, const struct entry *e, size_t scratch)
     run_start_as(&p->run, e->program, &element);
 }
 
+/* An alltoall in place, by a program that writes out while in is still read: from a copy of it. */
+static bool reads_a_copy(const struct entry *e)
+{
+    bool pairs = e->collective == COLLECTIVE_ALLTOALL || e->collective == COLLECTIVE_ALLTOALL_V;
+
+    return pairs && e->program->ragged && e->call.in == e->call.out;
+}
+
+/* Behind the scratch memory: what the operation reads instead of the caller's buffers. */
+static size_t beside_bytes(const struct entry *e)
+{
+    if (BASE_UNLIKELY(e->pack != NULL))
+        return e->pack->bytes;
+    return BASE_UNLIKELY(reads_a_copy(e)) ? e->head.write.to - e->head.write.from : 0;
+}
+
 static void start_work(struct body *b, uint64_t ticket, struct entry *e)
 {
     uint32_t index = (uint32_t)ticket & (b->line.window - 1);
@@ -92,8 +118,8 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     struct run *run = &p->run;
 
     e->started_ns = body_now(b);
-    size_t scratch = run_scratch_bytes(e->program, &e->call, b->channel), pack = e->pack ? e->pack->bytes : 0;
-    if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, scratch + pack)) {
+    size_t scratch = run_scratch_bytes(e->program, &e->call, b->channel, b->team.size), beside = beside_bytes(e);
+    if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, scratch + beside)) {
         body_propose(
             b, &(struct cause){
                    .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY, .collective = e->collective});
@@ -108,10 +134,13 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     run->isa = b->engine->isa;
     run->rank = b->team.rank;
     run->size = b->team.size;
-    if (BASE_UNLIKELY(e->pack != NULL))
+    if (BASE_UNLIKELY(e->pack != NULL)) {
         start_pack(p, e, scratch);
-    else
+    } else {
+        if (BASE_UNLIKELY(beside))
+            run->call.in = memcpy(run->scratch + scratch, e->call.in, beside);
         run_start(run, e->program);
+    }
     step_run(b, ticket);
 }
 
