@@ -53,6 +53,7 @@ static const struct preference preferences[] = {
     {COLLECTIVE_ALLTOALL, "direct", SELECT_WHOLE_BYTES_MAX},
     {COLLECTIVE_ALLTOALL, "throttled", UINT64_MAX},
     {COLLECTIVE_ALLTOALL_V, "throttled", UINT64_MAX},
+    {COLLECTIVE_BROADCAST_BYTES, "direct", UINT64_MAX},
     {COLLECTIVE_SPLIT, "direct", UINT64_MAX},
     {COLLECTIVE_DUP, "direct", UINT64_MAX},
 };

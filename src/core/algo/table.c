@@ -45,6 +45,8 @@ const struct algo_row algo_table[] = {
      "everyone reads its block in everyone's buffer at once, for the small"},
     {COLLECTIVE_ALLTOALL, "throttled", 1, ALGO_RANKS_MAX, 0, alltoall_throttled, "chunks between pairs, a few pairs at a time"},
     {COLLECTIVE_ALLTOALL_V, "throttled", 1, ALGO_RANKS_MAX, 0, alltoall_throttled, "chunks between pairs, a few pairs at a time"},
+    {COLLECTIVE_BROADCAST_BYTES, "direct", 1, ALGO_RANKS_MAX, ALGO_ONCE, broadcast_direct,
+     "everyone reads the length; then a broadcast of it"},
     {COLLECTIVE_SPLIT, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's ticket at once"},
     {COLLECTIVE_DUP, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's ticket at once"},
 };

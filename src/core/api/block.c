@@ -76,3 +76,17 @@ enum comm_result comm_alltoall(struct comm_communicator *c, const void *in, void
     call.write = api_hull(out, all);
     return engine_issue(c, &call, req);
 }
+
+enum comm_result comm_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req)
+{
+    struct api_check check;
+
+    if (api_begin(&check, c, COLLECTIVE_BROADCAST_BYTES, req) != COMM_OK)
+        return check.result;
+    api_need_rank(&check, "root", root);
+    api_need(&check, bytes != NULL, "bytes", 0, "where the length stands");
+    size_t length = bytes && *bytes != COMM_ROOT_FAILED ? *bytes : 0;
+    api_need(&check, length <= SIZE_MAX / 8, "*bytes", (long long)length, "a length that fits the address space, or COMM_ROOT_FAILED");
+    api_need_buffer(&check, "buf", buf, length);
+    return check.result == COMM_OK ? engine_broadcast_bytes(c, buf, bytes, root, req) : check.result;
+}

@@ -17,14 +17,6 @@ void comm_op_free(struct comm_communicator *c, comm_op op)
     (void)op;
 }
 
-enum comm_result comm_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req)
-{
-    (void)buf;
-    (void)bytes;
-    (void)root;
-    return api_unsupported(c, req, "comm_broadcast_bytes");
-}
-
 enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t bytes, void **ptr)
 {
     (void)bytes;

@@ -66,7 +66,7 @@ struct entry {
     uint32_t collective, seq;
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
-    uint32_t reserved;
+    uint32_t spill; /* what comes does not fit: it is taken into memory of ours and thrown away */
     int64_t queued_ns, started_ns;
 };
 
@@ -99,6 +99,7 @@ struct talk {
     uint32_t member_of;     /* a plan's message: its marker; a plan's marker: itself; otherwise TALK_NONE */
     int32_t error;          /* a group's marker: the first of its members' */
     bool carries;           /* a group's marker: it ends with that error, which is nobody else's */
+    uint64_t first_work;    /* a group's marker: of the group */
     struct timeline_hull read, write;
     struct message_call call;
     int64_t queued_ns;
@@ -315,6 +316,7 @@ void world_drop(struct world *w);
 /* issue.c, step.c */
 enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                             struct comm_request *req);
+enum comm_result body_ready_for_calls(struct body *b); /* COMM_OK, or what the communicator failed with */
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason);
 enum comm_result body_queue_wait(struct body *b, const struct timeline_point *point, struct comm_request *req);
 bool body_step(struct body *b); /* one bounded pass; true: something moved */
@@ -331,6 +333,9 @@ static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
 {
     return (struct entry *)(void *)timeline_entry(&b->line, ticket);
 }
+
+/* bytes.c: call->in is where the caller keeps the length, call->out its buffer */
+enum comm_result bytes_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
 
 /* express.c */
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);

@@ -259,10 +259,22 @@ static void describe_call(const struct body *b, int32_t rank, uint64_t seq, char
     base_append(text, bytes, at, " root=%d", call.root);
 }
 
+static bool same_call(const struct body *b, int32_t first, int32_t second, uint64_t seq)
+{
+    struct made_call one, other;
+
+    return body_read_call(b, first, (uint32_t)seq, &one) && body_read_call(b, second, (uint32_t)seq, &other) &&
+           one.fingerprint == other.fingerprint;
+}
+
 static void describe_cause(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
 {
     switch (c->result) {
     case COMM_ERR_MISMATCH:
+        if (collective_is_ragged(c->collective) && same_call(b, c->rank, c->peer, c->number)) {
+            base_append(text, bytes, at, "what rank %d gives rank %d, or takes from it, has another length there", c->rank, c->peer);
+            break;
+        }
         describe_call(b, c->rank, c->number, text, bytes, at);
         base_append(text, bytes, at, ", but ");
         describe_call(b, c->peer, c->number, text, bytes, at);

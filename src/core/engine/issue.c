@@ -74,6 +74,7 @@ void body_forget_entry(struct body *b, struct entry *e)
     e->program = NULL;
     e->vectors = NULL;
     e->pack = NULL;
+    e->spill = 0;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
@@ -196,7 +197,7 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
 }
 
 /* A call on a failed communicator ends with its cause at once. */
-static enum comm_result body_ready_for_calls(struct body *b)
+enum comm_result body_ready_for_calls(struct body *b)
 {
     if (b->channel->board && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed) && !b->failed)
         body_step(b);

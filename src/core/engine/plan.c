@@ -50,6 +50,7 @@ enum comm_result plan_add(struct comm_plan *plan, const struct plan_step *step)
     }
     plan->step[plan->count++] = *step;
     plan->messages += step->kind == STEP_TALK;
+    plan->doubles += step->kind == STEP_CALL && step->call.collective == COLLECTIVE_BROADCAST_BYTES;
     return COMM_OK;
 }
 
@@ -217,6 +218,8 @@ static enum comm_result start_call(struct body *b, const struct comm_plan *plan,
     struct engine_call call = plan_call(plan, i);
     struct pack *pack = plan->step[i].pack;
 
+    if (call.collective == COLLECTIVE_BROADCAST_BYTES)
+        return bytes_issue(b, &call, req);
     if (express_issue(b, &call, req))
         return COMM_OK;
     enum comm_result r = body_issue(b, &call, NULL, NULL, req);
@@ -254,9 +257,9 @@ enum comm_result plan_start(struct body *b, struct comm_plan *plan, struct comm_
     enum comm_result r = COMM_OK;
     uint32_t marker = TALK_NONE, talks = plan->messages || plan->group ? plan->messages + 1 : 0;
 
-    if (!timeline_reserve(&b->line, plan->count) || (talks && !talk_reserve(b, talks)))
+    if (!timeline_reserve(&b->line, plan->count + plan->doubles) || (talks && !talk_reserve(b, talks)))
         return COMM_ERR_FULL;
-    if (plan->messages)
+    if (plan->messages || (plan->group && plan->doubles))
         r = talk_open_marker(b, plan->group, &marker);
     for (uint32_t i = 0; i < plan->count && (r == COMM_OK || i > 0); i++) {
         enum comm_result one = start_step(b, plan, i, marker, req);

@@ -25,6 +25,7 @@ struct comm_plan {
     struct plan_step *step;
     size_t *vectors; /* blocks of BODY_VECTORS * size */
     uint32_t count, room, vector_count, vector_room, size, messages;
+    uint32_t doubles;         /* calls that are two entries and may end alone with an error */
     bool group;               /* of comm_group_begin */
     enum comm_result refused; /* a group's: the first call that was refused */
     _Atomic uint32_t references;

@@ -103,11 +103,13 @@ static bool reads_a_copy(const struct entry *e)
     return pairs && e->program->ragged && e->call.in == e->call.out;
 }
 
-/* Behind the scratch memory: what the operation reads instead of the caller's buffers. */
+/* Behind the scratch memory: what the operation reads or writes instead of the caller's buffers. */
 static size_t beside_bytes(const struct entry *e)
 {
     if (BASE_UNLIKELY(e->pack != NULL))
         return e->pack->bytes;
+    if (BASE_UNLIKELY(e->spill))
+        return e->call.n * data_type_bytes(e->call.type);
     return BASE_UNLIKELY(reads_a_copy(e)) ? e->head.write.to - e->head.write.from : 0;
 }
 
@@ -137,7 +139,9 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     if (BASE_UNLIKELY(e->pack != NULL)) {
         start_pack(p, e, scratch);
     } else {
-        if (BASE_UNLIKELY(beside))
+        if (BASE_UNLIKELY(e->spill))
+            run->call.in = run->call.out = run->scratch + scratch;
+        else if (BASE_UNLIKELY(beside))
             run->call.in = memcpy(run->scratch + scratch, e->call.in, beside);
         run_start(run, e->program);
     }

@@ -124,6 +124,16 @@ static void finish(struct body *b, uint32_t i, enum comm_result result)
         b->talk_read = b->talk_write = (struct timeline_hull){0, 0};
 }
 
+/* What its messages ended with, or else its work. */
+static enum comm_result marker_result(const struct body *b, const struct talk *t)
+{
+    enum comm_result r = (enum comm_result)t->error;
+
+    for (uint64_t ticket = t->first_work; t->carries && r == COMM_OK && ticket <= t->work; ticket++)
+        r = timeline_test((struct comm_request){b->face, ticket});
+    return r;
+}
+
 static bool finish_markers(struct body *b)
 {
     bool moved = false;
@@ -132,7 +142,7 @@ static bool finish_markers(struct body *b)
         struct talk *t = &b->talks[i];
         next = t->after;
         if (t->state == TALK_MARKER && !t->remaining && t->work <= b->line.done) {
-            finish(b, i, (enum comm_result)t->error);
+            finish(b, i, marker_result(b, t));
             moved = true;
         }
     }
@@ -342,6 +352,7 @@ enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker
     t->member_of = i;
     t->remaining = 1; /* until it is closed */
     t->carries = carries;
+    t->first_work = b->line.next;
     b->talk_markers++;
     *marker = i;
     return COMM_OK;

@@ -114,6 +114,7 @@ static struct layout layout_of(const struct check *check, int32_t rank)
     bool root = rank == check->root;
     switch (check->collective) {
     case COLLECTIVE_BROADCAST:
+    case COLLECTIVE_BROADCAST_BYTES:
         return (struct layout){.in = n, .one_buffer = true};
     case COLLECTIVE_ALLREDUCE:
     case COLLECTIVE_GROUP:
@@ -180,6 +181,7 @@ static void fill_expected(const struct check_rank *rank, uint64_t *in, uint64_t 
     case COLLECTIVE_BARRIER:
         break;
     case COLLECTIVE_BROADCAST:
+    case COLLECTIVE_BROADCAST_BYTES:
         fill(check, in, n, 0, root, root + 1, CHECK_RAW);
         break;
     case COLLECTIVE_REDUCE:
@@ -209,6 +211,11 @@ static void fill_expected(const struct check_rank *rank, uint64_t *in, uint64_t 
         if (rank->rank == root || (check->collective != COLLECTIVE_GATHER && check->collective != COLLECTIVE_GATHER_V))
             fill_blocks(check, out, rank->rank);
     }
+}
+
+static bool is_broadcast(uint32_t collective)
+{
+    return collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_BROADCAST_BYTES;
 }
 
 /* What a rank says of its own block, where it says nothing of the others'. */
@@ -245,7 +252,7 @@ static bool open_memory(struct check_rank *rank, bool in_place)
         in_at = out_at + layout.own * CHECK_RAW_BYTES;
     else if (same)
         out_at = in_at + layout.own * CHECK_RAW_BYTES;
-    if (check->collective != COLLECTIVE_BROADCAST || rank->rank == check->root)
+    if (!is_broadcast(check->collective) || rank->rank == check->root)
         fill(check, (uint64_t *)(void *)(rank->memory + in_at), layout.in, 0, rank->rank, rank->rank + 1, CHECK_RAW);
     memcpy(rank->image, rank->memory, rank->keep_bytes);
     fill_expected(rank, (uint64_t *)(void *)(rank->image + in_at), (uint64_t *)(void *)(rank->image + out_at));
@@ -439,7 +446,7 @@ enum comm_result program_check(const struct comm_env *env, program_build_fn *bui
     if (size < 1 || size > CHECK_RANKS_MAX || root < 0 || root >= size)
         return COMM_ERR_ARGUMENT;
     /* Each without and, where a collective has it, with its result in place. */
-    uint32_t each = collective == COLLECTIVE_BARRIER || collective == COLLECTIVE_BROADCAST ? 1 : 2;
+    uint32_t each = collective == COLLECTIVE_BARRIER || is_broadcast(collective) ? 1 : 2;
     for (uint32_t t = 0; t < each * sizeof trials / sizeof *trials; t++) {
         struct check check = {
             .env = env,
