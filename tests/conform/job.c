@@ -103,7 +103,7 @@ static bool gives(const struct job *job, int32_t from)
     return (kind != JOB_BROADCAST && kind != JOB_SCATTER && kind != JOB_SCATTER_V) || from == job->shape.root;
 }
 
-static bool gets(const struct job *job, int32_t to)
+static bool receives(const struct job *job, int32_t to)
 {
     enum job_kind kind = job->shape.kind;
     return (kind != JOB_REDUCE && kind != JOB_GATHER && kind != JOB_GATHER_V) || to == job->shape.root;
@@ -171,7 +171,7 @@ static void expect_reduction(struct job *job)
         if (r == 0 || s->kind == JOB_SCAN || s->kind == JOB_EXSCAN)
             oracle_reduce(from, ranks, ranks ? n : 0, s->type, s->op, result);
         size_t count = scatters(s->kind) ? job->pair[0][r] : s->n;
-        if (job->out[r].at && gets(job, r) && ranks)
+        if (job->out[r].at && receives(job, r) && ranks)
             memcpy(wanted(&job->out[r]) + (scatters(s->kind) && s->in_place ? at * unit : 0), result + at * unit, count * unit);
         at += scatters(s->kind) ? count : 0;
     }
@@ -197,7 +197,7 @@ static void expect_moves(struct job *job)
     size_t unit = oracle_type_bytes(s->type);
     for (int32_t r = 0; r < job->ranks; r++) {
         for (int32_t from = 0; from < job->ranks; from++) {
-            if (!gives(job, from) || !gets(job, r) || !job->out[r].at)
+            if (!gives(job, from) || !receives(job, r) || !job->out[r].at)
                 continue;
             size_t start = out_has_blocks(s->kind) ? job->to[r].displs[from] * unit : 0;
             memcpy(wanted(&job->out[r]) + start, given(job, from, r), job->pair[from][r] * unit);
@@ -210,7 +210,7 @@ static void prepare_reduction(struct job *job, int32_t r, uint64_t *chance)
 {
     const struct job_shape *s = &job->shape;
     size_t all = layout_make(job, r, true, &job->from[r], chance);
-    bool here = is_in_place(job, r), idle = !gets(job, r) && oracle_random(chance) % 2; /* its out stays NULL */
+    bool here = is_in_place(job, r), idle = !receives(job, r) && oracle_random(chance) % 2; /* its out stays NULL */
     if (!scatters(s->kind))
         all = s->n;
     if (!here)
@@ -231,11 +231,11 @@ static void prepare_move(struct job *job, int32_t r, uint64_t *chance)
         region_make(&job->out[r], s->n, s, oracle_random(chance));
         source = &job->out[r];
     } else {
-        in = in_has_blocks(s->kind) ? in : job->pair[r][gets(job, r) ? r : s->root];
+        in = in_has_blocks(s->kind) ? in : job->pair[r][receives(job, r) ? r : s->root];
         out = out_has_blocks(s->kind) ? out : job->pair[s->root][r];
         if (gives(job, r) && (!here || rooted))
             region_make(&job->in[r], in, s, oracle_random(chance));
-        if (gets(job, r) && (!here || !rooted))
+        if (receives(job, r) && (!here || !rooted))
             region_make(&job->out[r], out, s, oracle_random(chance));
         if (here && !rooted)
             source = &job->out[r];

@@ -54,6 +54,7 @@ enum comm_result engine_probe(struct comm_communicator *c, int32_t peer, uint32_
 enum comm_result engine_alive(const struct comm_communicator *c);
 int32_t engine_rank(const struct comm_communicator *c); /* -1: closed */
 int32_t engine_size(const struct comm_communicator *c);
+int32_t engine_node(const struct comm_communicator *c); /* 0 or more, equal for ranks of one host */
 
 /* ------------------------------------------------------------------------------------------------------------ waiting and progress */
 enum comm_result engine_test(struct comm_request request);
