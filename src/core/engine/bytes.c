@@ -27,7 +27,7 @@ static enum comm_result set_length(struct body *b, uint64_t ticket, struct bytes
     struct entry *e = body_entry(b, ticket + 1);
     struct comm_program *program;
     size_t length = n->length == COMM_ROOT_FAILED ? 0 : (size_t)n->length;
-    enum comm_result r = body_program(b, &e->call, COLLECTIVE_BROADCAST, e->root, length, &program, &e->algorithm);
+    enum comm_result r = body_program(b, &e->call, COLLECTIVE_BROADCAST, e->root, length, &program, &e->record.algorithm);
 
     if (r != COMM_OK) {
         body_propose(
@@ -38,6 +38,7 @@ static enum comm_result set_length(struct body *b, uint64_t ticket, struct bytes
     body_release_program(b, e->program);
     e->program = program;
     e->call.n = length;
+    e->record.bytes = length;
     e->spill = !n->root && length > n->capacity;
     n->result = n->length == COMM_ROOT_FAILED ? COMM_ERR_ABORTED : e->spill ? COMM_ERR_TRUNCATED : COMM_OK;
     if (!n->root && n->length != COMM_ROOT_FAILED)
