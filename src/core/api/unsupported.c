@@ -2,21 +2,6 @@
  * number here, since every rank refuses it alike. */
 #include "api/api.h"
 
-enum comm_result comm_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options, comm_op *op)
-{
-    (void)fn;
-    (void)arg;
-    (void)options;
-    (void)op;
-    return api_unsupported(c, NULL, "comm_op_create");
-}
-
-void comm_op_free(struct comm_communicator *c, comm_op op)
-{
-    (void)c;
-    (void)op;
-}
-
 enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t bytes, void **ptr)
 {
     (void)bytes;

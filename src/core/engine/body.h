@@ -36,6 +36,8 @@ enum {
 struct engine;
 struct body;
 struct pack;
+struct user_op;
+struct user_op_row;
 
 /* ------------------------------------------------------------------------------------------------------------ failure */
 /* The one cause, as it travels in a note. */
@@ -72,6 +74,7 @@ struct entry {
     entry_ended_fn *ended;        /* a creating call's next stage */
     void *ended_arg;
     struct timeline_point point; /* of a fence */
+    struct user_op *user;        /* of the caller's own: a reference */
     struct pack *pack;           /* a group's small members as one: a reference */
     data_reduce_fn *reduce;      /* the small exchange's */
     uint32_t seq;
@@ -127,8 +130,11 @@ struct world {
     char forced[256];          /* option algorithm, rank 0's */
     bool free_order;
     int64_t timeout_ns, peer_timeout_ns;
-    _Atomic uint32_t references; /* its communicators */
-    int32_t rank, ranks;         /* rank -1: all are here */
+    _Atomic uint32_t references;    /* its communicators */
+    int32_t rank, ranks;            /* rank -1: all are here */
+    struct base_lock operator_lock; /* a leaf: of the next two */
+    struct user_op_row *operators;
+    uint32_t operator_room, reserved;
     char launcher[16];
 };
 
@@ -379,6 +385,13 @@ static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
 {
     return (struct entry *)(void *)timeline_entry(&b->line, ticket);
 }
+
+/* operator.c */
+struct user_op *operator_hold(const struct body *b, comm_op op); /* NULL: none of that number */
+void operator_drop(struct user_op *own);
+struct run_element operator_element(const struct user_op *own);
+uint32_t operator_identity(const struct body *b, comm_op op); /* what ranks compare */
+void operators_close(struct world *w, const struct comm_env *env);
 
 /* bytes.c: call->in is where the caller keeps the length, call->out its buffer */
 enum comm_result bytes_issue(struct body *b, const struct engine_call *call, struct comm_request *req);

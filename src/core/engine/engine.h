@@ -92,6 +92,13 @@ enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
 enum comm_result engine_revoke(struct comm_communicator *c);
 int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other);
 
+/* ------------------------------------------------------------------------------------------------------------ operators */
+#define OPERATOR_USER UINT32_C(0x80000000) /* in a comm_op: of the caller's own */
+enum comm_result engine_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options,
+                                  comm_op *op);
+void engine_op_free(struct comm_communicator *c, comm_op op);
+size_t engine_op_bytes(struct comm_communicator *c, comm_op op); /* of its element; 0: no such operator */
+
 /* ------------------------------------------------------------------------------------------------------------ recorders */
 enum comm_result engine_plan_begin(struct comm_communicator *c, struct comm_communicator **recorder);
 enum comm_result engine_plan_end(struct comm_communicator *recorder, struct comm_plan **plan);

@@ -256,7 +256,7 @@ static void describe_call(const struct body *b, int32_t rank, uint64_t seq, char
     if (call.type)
         base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call.type));
     if (call.op)
-        base_append(text, bytes, at, " op=%s", data_op_name(call.op));
+        base_append(text, bytes, at, " op=%s", call.op & OPERATOR_USER ? "of its own" : data_op_name(call.op));
     base_append(text, bytes, at, " root=%d", call.root);
 }
 

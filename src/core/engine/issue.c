@@ -11,8 +11,9 @@ enum { ORDER_VERSION = 1 };
 uint32_t body_fingerprint(const struct body *b, const struct engine_call *call)
 {
     bool ragged = collective_is_ragged(call->collective);
+    comm_op op = BASE_UNLIKELY(call->op & OPERATOR_USER) ? operator_identity(b, call->op) : call->op;
     uint64_t h = base_hash((uint64_t)call->collective | (uint64_t)call->type << 8 | (uint64_t)ORDER_VERSION << 16 |
-                               (uint64_t)call->flags << 24 | (uint64_t)call->op << 32,
+                               (uint64_t)call->flags << 24 | (uint64_t)op << 32,
                            (uint64_t)(ragged ? 0 : call->n) << 16 ^ (uint64_t)(uint32_t)call->root);
 
     if (call->counts && !ragged)
@@ -69,10 +70,13 @@ void body_forget_entry(struct body *b, struct entry *e)
         give_vectors(b, e->vectors);
     if (e->pack)
         pack_drop(e->pack);
+    if (e->user)
+        operator_drop(e->user);
     timeline_point_drop(&e->point);
     e->program = NULL;
     e->vectors = NULL;
     e->pack = NULL;
+    e->user = NULL;
     e->spill = 0;
 }
 
@@ -149,6 +153,8 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
         return r;
     body_fill_entry(e, call, body_fingerprint(b, call), b);
     r = copy_vectors(b, call, e);
+    if (r == COMM_OK && BASE_UNLIKELY(call->op & OPERATOR_USER))
+        r = (e->user = operator_hold(b, call->op)) ? COMM_OK : COMM_ERR_ARGUMENT;
     if (r == COMM_OK)
         r = body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->record.algorithm);
     if (r != COMM_OK) {

@@ -60,7 +60,7 @@ struct pack *pack_make(struct body *b, const struct engine_call *const *calls, u
         timeline_widen(&pack->read, &calls[i]->read);
         timeline_widen(&pack->write, &calls[i]->write);
     }
-    pack->fingerprint = (uint32_t)(hash ^ hash >> 32);
+    pack->fingerprint = (uint32_t)(hash ^ hash >> 32) & ~OPERATOR_USER;
     return pack;
 }
 

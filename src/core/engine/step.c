@@ -113,6 +113,21 @@ static size_t beside_bytes(const struct entry *e)
     return BASE_UNLIKELY(reads_a_copy(e)) ? e->head.write.to - e->head.write.from : 0;
 }
 
+static size_t scratch_bytes(const struct body *b, const struct entry *e)
+{
+    if (BASE_LIKELY(!e->user))
+        return run_scratch_bytes(e->program, &e->call, b->channel, b->team.size);
+    struct run_element element = operator_element(e->user);
+    return run_scratch_bytes_as(e->program, &e->call, b->channel, b->team.size, &element);
+}
+
+static void start_user(struct run *run, const struct entry *e)
+{
+    struct run_element element = operator_element(e->user);
+
+    run_start_as(run, e->program, &element);
+}
+
 static void start_work(struct body *b, uint64_t ticket, struct entry *e)
 {
     uint32_t index = (uint32_t)ticket & (b->line.window - 1);
@@ -120,7 +135,7 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     struct run *run = &p->run;
 
     e->record.started_ns = body_now(b);
-    size_t scratch = run_scratch_bytes(e->program, &e->call, b->channel, b->team.size), beside = beside_bytes(e);
+    size_t scratch = scratch_bytes(b, e), beside = beside_bytes(e);
     if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, scratch + beside)) {
         body_propose(b, &(struct cause){.number = e->seq,
                                         .rank = b->team.rank,
@@ -145,7 +160,10 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
             run->call.in = run->call.out = run->scratch + scratch;
         else if (BASE_UNLIKELY(beside))
             run->call.in = memcpy(run->scratch + scratch, e->call.in, beside);
-        run_start(run, e->program);
+        if (BASE_UNLIKELY(e->user != NULL))
+            start_user(run, e);
+        else
+            run_start(run, e->program);
     }
     step_run(b, ticket);
 }
