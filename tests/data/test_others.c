@@ -169,7 +169,7 @@ static void operators_of_the_caller(void **state)
     for (uint32_t ways = 1; ways <= DATA_WAYS_MAX; ways++) {
         for (uint32_t w = 0; w < ways; w++) {
             for (int e = 0; e < N; e++) {
-                uint64_t matrix[4] = {1, (uint64_t)w * e % 5, w % 3, 1 + (uint64_t)(w + (uint32_t)e) % 2};
+                uint64_t matrix[4] = {1, (uint64_t)w * (uint64_t)e % 5, w % 3, 1 + (uint64_t)(w + (uint32_t)e) % 2};
                 memcpy(in[w][e], matrix, sizeof matrix);
             }
             from[w] = in[w];

@@ -72,9 +72,10 @@ typedef struct comm_f64_index f64_index;
     DATA_INLINE type name(type a, type b)                                                                                                  \
     {                                                                                                                                      \
         return (type){a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};                                                               \
-    }
-PAIR_PRODUCT(c64_prod, struct c64)
-PAIR_PRODUCT(c128_prod, struct c128)
+    }                                                                                                                                      \
+    _Static_assert(sizeof(type) >= 8, "two numbers")
+PAIR_PRODUCT(c64_prod, struct c64);
+PAIR_PRODUCT(c128_prod, struct c128);
 
 /* `before`: the value of a comes before that of b, the sign of zeros counted. */
 #define PAIR_FLOAT(name, type, before)                                                                                                     \
@@ -89,24 +90,26 @@ PAIR_PRODUCT(c128_prod, struct c128)
         if (!a_nan && (before(b.value, a.value) || (zeros && before((int)a_minus, (int)b_minus))))                                         \
             return b;                                                                                                                      \
         return b.index < a.index ? b : a;                                                                                                  \
-    }
+    }                                                                                                                                      \
+    _Static_assert(sizeof(type) >= 8, "two numbers")
 #define PAIR_INTEGER(name, type, before)                                                                                                   \
     DATA_INLINE type name(type a, type b)                                                                                                  \
     {                                                                                                                                      \
         if (a.value != b.value)                                                                                                            \
             return before(a.value, b.value) ? a : b;                                                                                       \
         return b.index < a.index ? b : a;                                                                                                  \
-    }
+    }                                                                                                                                      \
+    _Static_assert(sizeof(type) >= 8, "two numbers")
 #define PAIR_LESS(a, b) ((a) < (b))
 #define PAIR_MORE(a, b) ((a) > (b))
-PAIR_FLOAT(f32_minloc, f32_index, PAIR_LESS)
-PAIR_FLOAT(f32_maxloc, f32_index, PAIR_MORE)
-PAIR_FLOAT(f64_minloc, f64_index, PAIR_LESS)
-PAIR_FLOAT(f64_maxloc, f64_index, PAIR_MORE)
-PAIR_INTEGER(i32_minloc, struct i32_index, PAIR_LESS)
-PAIR_INTEGER(i32_maxloc, struct i32_index, PAIR_MORE)
-PAIR_INTEGER(i64_minloc, struct i64_index, PAIR_LESS)
-PAIR_INTEGER(i64_maxloc, struct i64_index, PAIR_MORE)
+PAIR_FLOAT(f32_minloc, f32_index, PAIR_LESS);
+PAIR_FLOAT(f32_maxloc, f32_index, PAIR_MORE);
+PAIR_FLOAT(f64_minloc, f64_index, PAIR_LESS);
+PAIR_FLOAT(f64_maxloc, f64_index, PAIR_MORE);
+PAIR_INTEGER(i32_minloc, struct i32_index, PAIR_LESS);
+PAIR_INTEGER(i32_maxloc, struct i32_index, PAIR_MORE);
+PAIR_INTEGER(i64_minloc, struct i64_index, PAIR_LESS);
+PAIR_INTEGER(i64_maxloc, struct i64_index, PAIR_MORE);
 
 #define PAIR_REDUCER(name, type)                                                                                                           \
     DATA_INLINE type name##_at(const void *from, size_t at)                                                                                \
@@ -136,17 +139,18 @@ PAIR_INTEGER(i64_maxloc, struct i64_index, PAIR_MORE)
             if (reduce->also)                                                                                                              \
                 memcpy((char *)reduce->also + at * sizeof value, &value, sizeof value);                                                    \
         }                                                                                                                                  \
-    }
-PAIR_REDUCER(c64_prod, struct c64)
-PAIR_REDUCER(c128_prod, struct c128)
-PAIR_REDUCER(f32_minloc, f32_index)
-PAIR_REDUCER(f32_maxloc, f32_index)
-PAIR_REDUCER(f64_minloc, f64_index)
-PAIR_REDUCER(f64_maxloc, f64_index)
-PAIR_REDUCER(i32_minloc, struct i32_index)
-PAIR_REDUCER(i32_maxloc, struct i32_index)
-PAIR_REDUCER(i64_minloc, struct i64_index)
-PAIR_REDUCER(i64_maxloc, struct i64_index)
+    }                                                                                                                                      \
+    _Static_assert(sizeof(type) >= 8, "two numbers")
+PAIR_REDUCER(c64_prod, struct c64);
+PAIR_REDUCER(c128_prod, struct c128);
+PAIR_REDUCER(f32_minloc, f32_index);
+PAIR_REDUCER(f32_maxloc, f32_index);
+PAIR_REDUCER(f64_minloc, f64_index);
+PAIR_REDUCER(f64_maxloc, f64_index);
+PAIR_REDUCER(i32_minloc, struct i32_index);
+PAIR_REDUCER(i32_maxloc, struct i32_index);
+PAIR_REDUCER(i64_minloc, struct i64_index);
+PAIR_REDUCER(i64_maxloc, struct i64_index);
 
 data_reduce_fn *data_reducer_pairs(enum comm_type type, comm_op op, enum data_isa isa)
 {
