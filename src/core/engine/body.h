@@ -78,7 +78,8 @@ struct entry {
     struct pack *pack;           /* a group's small members as one: a reference */
     data_reduce_fn *reduce;      /* the small exchange's */
     uint32_t seq;
-    uint32_t spill;              /* what comes does not fit: it is taken into memory of ours and thrown away */
+    bool showing;                /* the small exchange's: the wire has not read all of the caller's bytes yet */
+    bool spill;                  /* what comes does not fit: it is taken into memory of ours and thrown away */
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
     struct record record; /* as it will be kept; ticket, result and completed_ns at the end */
@@ -145,7 +146,7 @@ struct chosen {
 };
 
 /* The last form of call that the small exchange served: everything about it that does not change from call to call. */
-enum { EXPRESS_RANKS = 16 };
+enum { EXPRESS_RANKS = 16, EXPRESS_COOKIE = 0x40000000 /* in place of a window's place: above every one, below MESSAGE_COOKIE */ };
 struct express_form {
     uint32_t collective, flags;
     enum comm_type type;
@@ -400,6 +401,7 @@ enum comm_result bytes_issue(struct body *b, const struct engine_call *call, str
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
 bool express_poll(struct body *b); /* true: something ended */
 bool express_wait(struct comm_request request);
+void express_shown(struct body *b, uint32_t ticket);
 static inline bool express_pending(const struct body *b)
 {
     return b->line.done < b->express.last;

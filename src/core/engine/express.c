@@ -93,7 +93,7 @@ static inline enum wire_result show(struct body *b, const struct engine_call *ca
     e.npeers = (uint32_t)b->team.size - 1;
     e.nspans = 1;
     e.spans = &span;
-    e.cookie = 0;
+    e.cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)b->line.next;
     return b->wire->expose(b->channel, &e);
 }
 
@@ -137,8 +137,12 @@ static inline __attribute__((always_inline)) bool go(struct body *b, const struc
         return false;
     uint32_t chain = body_chain(b->chain, b->form.fingerprint);
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
-    if (BASE_UNLIKELY(!e || show(b, call, wire_key_of((uint32_t)b->sequence + 1, 0, 0), chain) != WIRE_DONE))
-        return false; /* the long way says why, or waits for room */
+    if (BASE_UNLIKELY(!e))
+        return false; /* the long way says why */
+    enum wire_result shown = show(b, call, wire_key_of((uint32_t)b->sequence + 1, 0, 0), chain);
+    if (BASE_UNLIKELY(shown != WIRE_DONE && shown != WIRE_PENDING))
+        return false; /* the long way waits for room */
+    e->showing = shown == WIRE_PENDING;
     body_publish_call(b, enter(b, call, e, chain), call, COMM_OK);
     uint64_t ticket = b->line.done + 1 == b->line.next ? timeline_issue_alone(&b->line) : timeline_issue_beside(&b->line);
     b->express.last = ticket;
@@ -272,7 +276,15 @@ static bool has_arrived(struct body *b, const struct entry *e)
         x->seen |= 1u << r;
         x->from[r] = view.at;
     }
-    return true;
+    return !e->showing;
+}
+
+/* The wire has read the bytes of the operation whose ticket ends in this. */
+void express_shown(struct body *b, uint32_t ticket)
+{
+    uint64_t oldest = b->line.done + 1;
+
+    body_entry(b, oldest + (uint32_t)(ticket - (uint32_t)oldest))->showing = false; /* the pass that brought this looks again */
 }
 
 /* Ends what has arrived, oldest first. */

@@ -77,7 +77,7 @@ void body_forget_entry(struct body *b, struct entry *e)
     e->vectors = NULL;
     e->pack = NULL;
     e->user = NULL;
-    e->spill = 0;
+    e->spill = false;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */

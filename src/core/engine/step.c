@@ -262,6 +262,8 @@ static void take_event(struct body *b, const struct wire_event *event)
         body_note(b, event);
     } else if (event->kind == WIRE_EVENT_ANNOUNCED || (index & MESSAGE_COOKIE)) {
         message_event(b->messages, event);
+    } else if (BASE_UNLIKELY(index == EXPRESS_COOKIE)) {
+        express_shown(b, (uint32_t)event->cookie);
     } else {
         run_event(&b->places[index].run, event);
         set_ready(b, index);
