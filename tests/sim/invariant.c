@@ -150,7 +150,8 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
 {
     switch (misuse) {
     case RANDOM_REFUSES:
-        return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for it */ || (result == COMM_ERR_MISMATCH && written_over(run));
+        return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for it */ ||
+               (result == COMM_ERR_MISMATCH && written_over(run));
     case RANDOM_CLOSES:
         return result == COMM_ERR_CLOSED || result == COMM_ERR_DEPENDENCY; /* of a queue that waited for what is closed */
     case RANDOM_DESTROYS:
