@@ -218,9 +218,11 @@ static void keep_order(struct random_run *run, int32_t index, bool made)
     case RANDOM_WAIT_REQUEST:
         good = good && target_of(run, index) >= 0;
         break;
+    case RANDOM_CLOSE: /* well also where it had failed */
+        good = false;
+        break;
     case RANDOM_SYNC:
     case RANDOM_HOST_LAST:
-    case RANDOM_CLOSE:
         break;
     default:
         return;
