@@ -141,7 +141,7 @@ static bool written_over(const struct random_run *run)
     int32_t later = 0, window = run->p->minimal ? 4 : run->p->window;
     for (int32_t i = run->misused + 1; i < run->p->actions; i++) {
         const struct random_action *b = &run->p->action[i];
-        later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || b->verb == RANDOM_PLAN_START);
+        later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || random_starts(b->verb));
     }
     return later * 4 >= window; /* a start of a plan is up to four */
 }

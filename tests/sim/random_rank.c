@@ -15,7 +15,7 @@ static bool undisturbed(const struct random_run *run, int32_t index, int32_t now
     const struct random_action *a = &p->action[index];
     for (int32_t i = index + 1; i < now; i++) {
         const struct random_action *b = &p->action[i];
-        if (b->rank != a->rank || b->verb == RANDOM_PLAN_START) {
+        if (b->rank != a->rank || random_starts(b->verb)) {
             if (b->rank == a->rank)
                 return false;
             continue;
@@ -36,7 +36,7 @@ static void in_order(struct random_run *run, int32_t index)
     for (int32_t i = index - 1; i >= 0; i--) {
         const struct random_action *b = &run->p->action[i];
         if (b->rank != a->rank || b->comm != a->comm || !random_issues(b) || b->verb == RANDOM_SEND || b->verb == RANDOM_RECV ||
-            b->verb == RANDOM_PLAN_START || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] != COMM_PENDING || b->misuse == RANDOM_LATER)
+            random_starts(b->verb) || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] != COMM_PENDING || b->misuse == RANDOM_LATER)
             continue;
         if (comm_test(run->request[i]) == COMM_PENDING)
             random_fail(run, index, "I7: complete before statement %d, which stands before it", b->id);
@@ -66,7 +66,7 @@ static void saw(struct random_run *run, int32_t index, int32_t now, enum comm_re
     }
     struct random_range range = oracle_result(a, &run->comms);
     in_order(run, index);
-    if (result == COMM_OK && a->verb != RANDOM_PLAN_START && undisturbed(run, index, now, range)) {
+    if (result == COMM_OK && !random_starts(a->verb) && undisturbed(run, index, now, range)) {
         run->looked[index] = true;
         run->seen[index] = oracle_hash_range(random_arena(run, a->rank, a->type), range, a->type);
     }
