@@ -50,7 +50,8 @@ static void one_cause(const struct random_run *run, int32_t comm, struct oracle_
         first = first ? first : e;
         first_rank = first_rank < 0 ? r : first_rank;
     }
-    bool just_now = first && (first->result == COMM_ERR_TIMEOUT || first->result == COMM_ERR_DEPENDENCY); /* a deadline comes when it will */
+    bool just_now =
+        first && (first->result == COMM_ERR_TIMEOUT || first->result == COMM_ERR_DEPENDENCY); /* a deadline comes when it will */
     if (first && silent >= 0 && !just_now)
         oracle_say(v, run, -1, "I5: communicator %d failed on rank %d with \"%s\", and rank %d does not know it", comm, first_rank,
                    first->text, silent);
@@ -151,7 +152,8 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
 {
     switch (misuse) {
     case RANDOM_REFUSES:
-        return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for it */ || (result == COMM_ERR_MISMATCH && written_over(run));
+        return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for it */ ||
+               (result == COMM_ERR_MISMATCH && written_over(run));
     case RANDOM_CLOSES:
         return result == COMM_ERR_CLOSED || result == COMM_ERR_DEPENDENCY; /* of a queue that waited for what is closed */
     case RANDOM_DESTROYS:

@@ -50,8 +50,7 @@ static bool clash(const struct oracle_walk *w, const struct random_action *a, in
         return random_conflict(a, b, w->comms);
     for (int32_t k = 0; k < i; k++) {
         const struct random_action *member = own(w, k);
-        if (member->plan == b->plan && member->verb <= RANDOM_RECV && !random_starts(member->verb) &&
-            random_conflict(a, member, w->comms))
+        if (member->plan == b->plan && member->verb <= RANDOM_RECV && !random_starts(member->verb) && random_conflict(a, member, w->comms))
             return true;
     }
     return false;

@@ -29,11 +29,10 @@ static struct call pick_call(struct maker *m, int32_t comm)
 {
     static const int32_t verbs[] = {
 #ifdef SIM_ALL_COLLECTIVES
-        RANDOM_SCAN, RANDOM_EXSCAN, RANDOM_GATHER, RANDOM_SCATTER, RANDOM_ALLTOALL, RANDOM_ALLTOALL,
+        RANDOM_SCAN,      RANDOM_EXSCAN,    RANDOM_GATHER,    RANDOM_SCATTER,   RANDOM_ALLTOALL, RANDOM_ALLTOALL,
 #endif
-        RANDOM_BARRIER,   RANDOM_BROADCAST, RANDOM_BROADCAST, RANDOM_REDUCE,
-                                    RANDOM_REDUCE,    RANDOM_ALLREDUCE, RANDOM_ALLREDUCE, RANDOM_ALLREDUCE,
-                                    RANDOM_ALLGATHER, RANDOM_ALLGATHER, RANDOM_SCATTERED};
+        RANDOM_BARRIER,   RANDOM_BROADCAST, RANDOM_BROADCAST, RANDOM_REDUCE,    RANDOM_REDUCE,   RANDOM_ALLREDUCE,
+        RANDOM_ALLREDUCE, RANDOM_ALLREDUCE, RANDOM_ALLGATHER, RANDOM_ALLGATHER, RANDOM_SCATTERED};
     struct call call = {.verb = verbs[make_chance(m, sizeof verbs / sizeof *verbs)], .comm = comm, .plan = -1};
     int32_t members = m->comms.comm[comm].members;
     int32_t in = random_blocks_in(call.verb, members), out = random_blocks_out(call.verb, members);

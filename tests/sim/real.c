@@ -58,7 +58,8 @@ static void run_program(uint64_t seed, enum random_sort sort)
     program.timeout_ms = 20000;
     rig_note("seed %llu, %d ranks", (unsigned long long)seed, program.ranks);
     CHECK(random_run_make(&run, &program, &stage));
-    snprintf(options, sizeof options, "log=off,window=%d,queue=%d,minimal=%d", program.minimal ? 4 : program.window, program.queue, program.minimal);
+    snprintf(options, sizeof options, "log=off,window=%d,queue=%d,minimal=%d", program.minimal ? 4 : program.window, program.queue,
+             program.minimal);
     rig_open(&rig, program.ranks,
              COMM_CONFIG(.progress = (enum comm_progress_mode)program.progress, .notify = (enum comm_notify_mode)program.notify,
                          .operation_timeout_ns = 20 * RIG_S, .options = options));
