@@ -19,7 +19,6 @@ struct creation {
     char name[32];
     uint32_t dup, orphan;       /* orphan: the second stage never came */
     uint32_t connected;         /* peers may use the child already */
-    uint32_t made;              /* the last stage ended well */
     struct team_ticket mine[2]; /* what stage 0 and stage 1 send */
     struct team_ticket *all[2]; /* `size` each */
     int32_t *members;
@@ -90,17 +89,16 @@ static void offer_child(struct body *parent, struct creation *n, int32_t count)
 }
 
 /* The first stage of a split ended: everybody's color is known. */
-static enum comm_result colors_known(struct body *b, enum entry_phase phase, void *arg)
+static enum comm_result colors_known(struct body *b, uint64_t ticket, void *arg)
 {
     struct creation *n = arg;
 
-    if (phase != ENTRY_ENDED) { /* the second stage tidies up, if there is one */
-        if (n->orphan)
-            creation_free(n);
+    if (n->orphan) {
+        creation_free(n);
         return COMM_OK;
     }
-    if (n->orphan)
-        return COMM_OK;
+    if (!ticket)
+        return COMM_OK; /* the parent failed: the second stage's end tidies up */
     if (n->color >= 0)
         offer_child(b, n, team_pick(n->all[0], n->size, b->team.rank, n->members));
     else
@@ -125,23 +123,30 @@ static enum comm_result connect_child(struct creation *n)
     return worst;
 }
 
-/* The caller gets the child when the request becomes true, not before: the parent may still fail. */
-static enum comm_result offers_known(struct body *b, enum entry_phase phase, void *arg)
+/* The caller gets the child as the request becomes true, not before: the parent may still fail. */
+static enum comm_result hand_over(struct body *b, uint64_t ticket, void *arg)
 {
     struct creation *n = arg;
 
     (void)b;
-    if (phase == ENTRY_ENDED) {
-        enum comm_result r = connect_child(n);
-        n->made = r == COMM_OK;
-        return r;
-    }
-    if (phase == ENTRY_RETIRES && n->made) {
+    if (ticket) {
         *n->out = n->child ? n->child->face : NULL;
         n->child = NULL;
     }
     creation_free(n);
     return COMM_OK;
+}
+
+static enum comm_result offers_known(struct body *b, uint64_t ticket, void *arg)
+{
+    struct creation *n = arg;
+    enum comm_result r = ticket ? connect_child(n) : COMM_OK;
+
+    if (ticket && r == COMM_OK)
+        body_entry(b, ticket)->ended = hand_over;
+    else
+        creation_free(n);
+    return r;
 }
 
 static enum comm_result issue_stage(struct body *b, struct creation *n, int stage, uint32_t collective, entry_ended_fn *ended,

@@ -49,8 +49,10 @@ static void end_work(struct body *b, uint64_t ticket, struct entry *e)
 {
     enum comm_result r = COMM_OK;
 
-    if (e->ended)
-        r = e->ended(b, ENTRY_ENDED, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
+    entry_ended_fn *ended = e->ended;
+    e->ended = NULL;
+    if (ended)
+        r = ended(b, ticket, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
     if (!b->failed)
         timeline_end(&b->line, ticket, r);
 }
@@ -168,8 +170,11 @@ static bool retire_ended(struct body *b)
         struct entry *e = body_entry(b, ticket);
         if (e->seq)
             seq = e->seq;
-        if (BASE_UNLIKELY(e->ended != NULL))
-            (void)e->ended(b, ENTRY_RETIRES, e->ended_arg);
+        entry_ended_fn *retires = e->ended;
+        if (BASE_UNLIKELY(retires != NULL)) {
+            e->ended = NULL;
+            (void)retires(b, ticket, e->ended_arg);
+        }
         body_record(b, &e->record, ticket, now, (enum comm_result)e->head.result);
         body_forget_entry(b, e);
         timeline_retire(&b->line);
