@@ -38,6 +38,8 @@ static struct call pick_call(struct maker *m, int32_t comm)
     int32_t in = random_blocks_in(call.verb, members), out = random_blocks_out(call.verb, members);
     call.type = (int32_t)make_chance(m, RANDOM_TRASH);
     call.op = random_reduces(call.verb) ? pick_op(m, call.type) : 0;
+    if ((call.verb == RANDOM_SCAN || call.verb == RANDOM_EXSCAN) && call.op == COMM_AVG)
+        call.op = COMM_MAX; /* there is no average of the first few */
     call.root = random_rooted(call.verb) ? make_member(m, comm) : -1;
     call.n = call.verb == RANDOM_BARRIER ? 0 : make_count(m, call.type, in > out ? in : out);
     call.in_place = make_chance(m, 3) == 0;
