@@ -50,7 +50,9 @@ static void one_cause(const struct random_run *run, int32_t comm, struct oracle_
         first = first ? first : e;
         first_rank = first_rank < 0 ? r : first_rank;
     }
-    if (first && silent >= 0)
+    bool just_now =
+        first && (first->result == COMM_ERR_TIMEOUT || first->result == COMM_ERR_DEPENDENCY); /* a deadline comes when it will */
+    if (first && silent >= 0 && !just_now)
         oracle_say(v, run, -1, "I5: communicator %d failed on rank %d with \"%s\", and rank %d does not know it", comm, first_rank,
                    first->text, silent);
 }
@@ -140,7 +142,7 @@ static bool written_over(const struct random_run *run)
     int32_t later = 0, window = run->p->minimal ? 4 : run->p->window;
     for (int32_t i = run->misused + 1; i < run->p->actions; i++) {
         const struct random_action *b = &run->p->action[i];
-        later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || b->verb == RANDOM_PLAN_START);
+        later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || random_starts(b->verb));
     }
     return later * 4 >= window; /* a start of a plan is up to four */
 }
