@@ -40,6 +40,7 @@ struct part {
     size_t *counts;
     struct comm_request request;
     uint64_t number;
+    bool refused;
 };
 
 static size_t count_of(const struct deed *d, int32_t rank)
@@ -163,6 +164,8 @@ static bool bad(struct deeds *d, int32_t rank, struct comm_communicator *c, enum
 static bool finish(struct deeds *d, int32_t rank, struct comm_communicator *c, struct part *p)
 {
     sim_doing(names[p->deed->kind], p->number);
+    if (p->refused)
+        return true;
     if (bad(d, rank, c, comm_wait(p->request, 10 * MINUTE), "wait"))
         return false;
     verify(p, rank, d->ranks);
@@ -187,11 +190,13 @@ void deeds_main(int32_t rank, void *arg)
         prepare(&part[i], &d->deed[i], rank, d->ranks);
         part[i].number = i + 1;
         sim_doing(names[d->deed[i].kind], i + 1);
-        if (sim_random() % 16 == 0)
+        if (!d->plain && sim_random() % 16 == 0)
             sim_spend((int64_t)(sim_random() % 1000000));
-        going = !bad(d, rank, c, issue(&part[i], c), "the call");
+        enum comm_result said = issue(&part[i], c);
+        part[i].refused = d->may_refuse && said == COMM_ERR_UNSUPPORTED;
+        going = part[i].refused || !bad(d, rank, c, said, "the call");
         d->called[rank] = !going;
-        for (; going && i + 1 - first >= 1 + sim_random() % d->depth; first++)
+        for (; going && i + 1 - first >= 1 + (d->plain ? d->depth : sim_random() % d->depth); first++)
             going = finish(d, rank, c, &part[first]);
     }
     for (; first < d->count && going; first++)
