@@ -356,13 +356,13 @@ static struct comm_communicator *any_open(const struct random_run *run, int32_t 
     return NULL;
 }
 
-enum { LINGER_TURNS = 125, LINGER_MS = 20 };
+enum { LINGER_TURNS = 125, LINGER_FAR = 200, LINGER_MS = 20 }; /* 2.5 s; over a network two looks more, and its latency */
 
 /* Something went wrong on purpose: all lists are let come to their end, and the library is given the time in which it must have noticed. */
 static void linger(struct random_run *run, int32_t rank)
 {
     int64_t end = run->stage->now() + 4 * random_patience(run);
-    for (int32_t turns = 0; turns < LINGER_TURNS && run->stage->now() < end;) { /* its own time: it may have stood still meanwhile */
+    for (int32_t turns = 0; turns < (run->p->wire == 2 ? LINGER_FAR : LINGER_TURNS) && run->stage->now() < end;) { /* its own time: it may have stood still meanwhile */
         bool all = true;
         for (int32_t r = 0; r < run->p->ranks; r++)
             all = all && (atomic_load(&run->listed[r]) || run->stage->dead(r));

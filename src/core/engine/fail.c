@@ -19,7 +19,7 @@ static void drop_entries(struct body *b)
             (void)e->ended(b, ENTRY_DROPPED, e->ended_arg);
         e = body_entry(b, t);
         e->ended = NULL;
-        body_record(b, t, e, now, (enum comm_result)b->cause.result);
+        body_record(b, &e->record, t, now, (enum comm_result)b->cause.result);
         body_forget_entry(b, e);
     }
 }
@@ -29,7 +29,8 @@ static void end_all(struct body *b, const struct cause *cause)
     b->cause = *cause;
     b->failed = true;
     b->fence = 0;
-    b->express.ticket = 0;
+    b->express.last = 0;
+    b->express.seen = 0;
     memset(b->ready, 0, sizeof b->ready);
     b->any_ready = false;
     b->proposal = (struct cause){0};
@@ -140,7 +141,7 @@ static bool made_well(struct body *b, uint64_t number, uint32_t *collective)
 {
     for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
         const struct entry *e = body_entry(b, t);
-        *collective = e->collective;
+        *collective = e->record.collective;
         if (e->seq && e->seq == (uint32_t)number)
             return e->head.kind != TIMELINE_REFUSED;
     }

@@ -109,11 +109,9 @@ static void finish(struct body *b, uint32_t i, enum comm_result result)
             b->talks[m].remaining--;
     if (t->member_of != TALK_NONE)
         b->talks[t->member_of].remaining--;
-    struct entry e = {.call = {.n = t->call.bytes, .type = COMM_BYTE},
-                      .queued_ns = t->queued_ns,
-                      .started_ns = t->queued_ns,
-                      .algorithm = t->is_send ? "send" : "recv"};
-    body_record(b, t->ticket, &e, b->engine->env->now(b->engine->env), result);
+    struct record made = {
+        .bytes = t->call.bytes, .queued_ns = t->queued_ns, .started_ns = t->queued_ns, .algorithm = t->is_send ? "send" : "recv"};
+    body_record(b, &made, t->ticket, b->engine->env->now(b->engine->env), result);
     b->talk_held -= t->state == TALK_HELD;
     give_slot(b, i);
     if (--b->talk_pending == 0)
