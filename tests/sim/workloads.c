@@ -4,6 +4,12 @@
 #include "sim/threads.h"
 #include "sim/workload.h"
 
+static const char *const algorithms[] = {
+    "COMM_ALGORITHM=allreduce:doubling,barrier:doubling",
+    "COMM_ALGORITHM=allreduce:doubling,reduce:read_all,allgather:pipeline",
+    "COMM_ALGORITHM=allreduce:slices,reduce:slices,broadcast:pipeline",
+};
+
 static bool run_collectives(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
     static struct deeds deeds;
@@ -12,9 +18,13 @@ static bool run_collectives(uint64_t seed, const struct sim_options *options, st
 
     if (options->faults)
         config.swarm = SIM_FAULTS_HARMLESS & ~SIM_FAULT_BIT(SIM_PAUSE);
-    if (sim_below(&s, 4) == 0)
-        config.first_number = UINT32_MAX - (uint32_t)sim_below(&s, 40);
+    if (sim_below(&s, 4) == 0) /* near where 32 bits begin anew, as signed or unsigned ones */
+        config.first_number = (sim_below(&s, 2) ? UINT32_MAX : INT32_MAX) - (uint32_t)sim_below(&s, 40);
     deeds_sample(&deeds, seed, config.ranks, 10 + (uint32_t)sim_below(&s, 40), 60000);
+    if (sim_below(&s, 4) == 0) { /* what would not be selected for so few ranks */
+        config.options = algorithms[sim_below(&s, sizeof algorithms / sizeof *algorithms)];
+        deeds.may_refuse = true;
+    }
     return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
 }
 
