@@ -1,5 +1,6 @@
 /* What `sim` runs: one row each. */
 #include "sim/collectives.h"
+#include "sim/dependency.h"
 #include "sim/inside.h"
 #include "sim/threads.h"
 #include "sim/workload.h"
@@ -52,6 +53,7 @@ const struct sim_workload sim_workloads[] = {
     {"collectives", "all collectives on the world, many in flight", run_collectives},
     {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
     {"threads", "several threads on each rank, a communicator each", run_threads},
+    {"dependency", "a queue waits for what fails", run_dependency},
     {"random", "correct random programs, under what may delay them", workload_correct},
     {"wrong", "random programs in which one rank does one thing wrong", workload_wrong},
     {"faulty", "random programs whose ranks are killed, paused and slowed down", workload_faulty},
