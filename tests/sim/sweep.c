@@ -152,7 +152,7 @@ int main(int count, char **text)
 {
     const char *quick_text = getenv("COMM_TEST_QUICK"), *what = count > 1 ? text[1] : "";
     bool quick = quick_text && *quick_text && strcmp(quick_text, "0") != 0, good = true;
-    uint64_t stride = count > 2 ? strtoull(text[2], NULL, 10) : quick ? 997 : 97;
+    uint64_t stride = count > 2 ? strtoull(text[2], NULL, 10) : quick ? 1999 : 499;
 
     if (!strcmp(what, "sizes"))
         return !tell(what, sweep_sizes(quick ? 17 : RANKS_SWEPT));
