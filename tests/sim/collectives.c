@@ -21,6 +21,7 @@ void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count,
     d->ranks = ranks;
     d->count = count < DEEDS_MAX ? count : DEEDS_MAX;
     d->depth = 1 + (uint32_t)sim_below(&s, 16);
+    d->gates = sim_below(&s, 2);
     for (uint32_t i = 0; i < d->count; i++) {
         size_t most = sim_below(&s, 4) ? 16 : sim_below(&s, 4) ? 2000 : largest;
         d->deed[i] = (struct deed){.kind = (enum deed_kind)sim_below(&s, DEED_KINDS),
@@ -201,6 +202,8 @@ void deeds_main(int32_t rank, void *arg)
         sim_doing(names[d->deed[i].kind], i + 1);
         if (!d->plain && sim_random() % 16 == 0)
             sim_spend((int64_t)(sim_random() % 1000000));
+        if (d->gates && i > first && !part[i - 1].refused && sim_random() % 4 == 0)
+            (void)!comm_queue_wait_request(c, part[i - 1].request);
         enum comm_result said = issue(&part[i], c);
         part[i].refused = d->may_refuse && said == COMM_ERR_UNSUPPORTED;
         going = part[i].refused || !bad(d, rank, c, said, "the call");

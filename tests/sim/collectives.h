@@ -32,6 +32,7 @@ struct deeds {
     struct deed deed[DEEDS_MAX];
     void *reduced[DEEDS_MAX]; /* all contributions, once somebody needed them: of this run */
     bool plain;               /* nobody computes between calls, and all are issued before any is waited for */
+    bool gates;               /* now and then a rank's queue waits for its own last call: what runs together differs by rank */
     bool may_refuse;          /* UNSUPPORTED on all ranks alike is no failure: an algorithm by name cannot do everything */
     bool faults;              /* an error is no failure by itself */
     bool called[SIM_RANKS_MAX], opened[SIM_RANKS_MAX]; /* the first error came from the call itself; the world was open */
