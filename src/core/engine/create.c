@@ -239,7 +239,7 @@ static enum comm_result create_locked(struct body *b, struct creation *n, struct
     enum comm_result r = COMM_OK;
     int first = n->dup ? STAGE_OFFERS : STAGE_COLORS;
 
-    if (!timeline_reserve(&b->line, n->dup ? 2 : 3)) { /* all of it or nothing: FULL may be tried again */
+    if (!timeline_reserve(&b->line, (uint64_t)(STAGE_READY - first + 1))) { /* all of it or nothing: FULL may be tried again */
         creation_drop(n);
         return COMM_ERR_FULL;
     }

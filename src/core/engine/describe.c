@@ -297,6 +297,13 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
     return row ? COMM_OK : COMM_ERR_UNSUPPORTED;
 }
 
+int32_t engine_node(const struct comm_communicator *c)
+{
+    const struct body *b = atomic_load_explicit(&c->body, memory_order_acquire);
+
+    return b ? (int32_t)(base_mix(b->engine->identity.host_id) >> 33) : 0;
+}
+
 int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)
 {
     const struct body *from = c ? atomic_load_explicit(&c->body, memory_order_acquire) : NULL;

@@ -158,6 +158,7 @@ void world_drop(struct world *w)
     base_unlock(&e->poll_lock, e->env);
     if (w->wire)
         w->backend->wire->close(w->wire);
+    operators_close(w, e->env);
     e->env->give(e->env, w, sizeof *w);
     engine_drop(e);
 }
