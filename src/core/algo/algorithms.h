@@ -5,9 +5,10 @@
 #include "program/build.h"
 
 enum {
-    ALGO_GROUP = 16,        /* ranks whose contributions are viewed at once: a power of two, so that groups are subtrees */
-    ALGO_RANKS_MAX = 65535, /* peers are 16 bits */
-    ALGO_TREE_RANKS = 256   /* groups of groups: view slots for one group and for one partial result of each */
+    ALGO_GROUP = 16,           /* ranks whose contributions are viewed at once: a power of two, so that groups are subtrees */
+    ALGO_RANKS_MAX = 65535,    /* entries of a peer table, for who has everyone in it */
+    ALGO_RANKS_WIDE = 1 << 20, /* one edge a level; the programs are there, though no wire has so many ranks yet */
+    ALGO_TREE_RANKS = 256      /* groups of groups: view slots for one group and for one partial result of each */
 };
 
 program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices;

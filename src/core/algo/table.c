@@ -6,7 +6,7 @@
 
 const struct algo_row algo_table[] = {
     {COLLECTIVE_BARRIER, "read_all", 1, ALGO_GROUP, 1, allreduce_read_all, "everyone sees everyone's line: one exchange"},
-    {COLLECTIVE_BARRIER, "doubling", 1, ALGO_RANKS_MAX, 1, allreduce_doubling, "log2 p exchanges with one neighbour each"},
+    {COLLECTIVE_BARRIER, "doubling", 1, ALGO_RANKS_WIDE, 1, allreduce_doubling, "log2 p exchanges with one neighbour each"},
     {COLLECTIVE_BROADCAST, "direct", 1, ALGO_RANKS_MAX, 1, broadcast_direct, "everyone reads the root's buffer at once"},
     {COLLECTIVE_BROADCAST, "pipeline", 1, ALGO_RANKS_MAX, 0, broadcast_pipeline, "everyone reads the root's chunks as they come"},
     {COLLECTIVE_REDUCE, "read_all", 1, ALGO_TREE_RANKS, 1, reduce_read_all, "the root reads everyone's input at once"},
@@ -14,7 +14,7 @@ const struct algo_row algo_table[] = {
      "each rank reduces one slice of all, the root collects them in chunks"},
     {COLLECTIVE_ALLREDUCE, "read_all", 1, ALGO_GROUP, 1, allreduce_read_all,
      "everyone reads everyone's input: one exchange, for the smallest"},
-    {COLLECTIVE_ALLREDUCE, "doubling", 1, ALGO_RANKS_MAX, 1, allreduce_doubling, "log2 p exchanges of whole results, for the small"},
+    {COLLECTIVE_ALLREDUCE, "doubling", 1, ALGO_RANKS_WIDE, 1, allreduce_doubling, "log2 p exchanges of whole results, for the small"},
     {COLLECTIVE_ALLREDUCE, "slices", 1, ALGO_TREE_RANKS, 0, allreduce_slices,
      "each rank reduces one slice of all and shows it to all, in chunks"},
     {COLLECTIVE_ALLGATHER, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's block at once"},
