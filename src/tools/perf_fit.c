@@ -233,7 +233,7 @@ static bool same_call(const struct cell *a, const struct cell *b)
 }
 
 /* Calls that have a choice, and those where what the library chose was within a tenth of the best. */
-static void count_choices(const struct fit *fit, int32_t ranks, int *calls, int *good)
+static void count_choices(const struct fit *fit, int *calls, int *good)
 {
     *calls = *good = 0;
     for (int i = 0; i < fit->cells; i++) {
@@ -249,7 +249,7 @@ static void count_choices(const struct fit *fit, int32_t ranks, int *calls, int 
             best = fit->cell[k].measured < best ? fit->cell[k].measured : best;
             chosen = fit->cell[k].chosen ? fit->cell[k].measured : chosen;
         }
-        if (!first || algorithms < 2 || (ranks && c->ranks != ranks))
+        if (!first || algorithms < 2 || c->ranks < 2) /* alone, all of them copy */
             continue;
         ++*calls;
         *good += chosen > 0 && chosen <= best * 1.1;
@@ -277,9 +277,9 @@ static void summarise(const struct fit *fit)
         double error = median_error(fit, ranks, ranks, &cells);
         printf("# %d ranks: %d cells, median error %.1f %%\n", ranks, cells, 100 * error);
     }
-    double error = median_error(fit, 1, INT32_MAX, &cells);
+    double error = median_error(fit, 2, INT32_MAX, &cells); /* one rank alone predicts too well to be counted */
     if (fit->asked.check)
-        count_choices(fit, 0, &calls, &good);
+        count_choices(fit, &calls, &good);
     printf("fit: cells=%d median_error=%.1f%%", cells, 100 * error);
     if (fit->asked.check)
         printf(" choices=%d within_a_tenth=%d (%.1f%%)", calls, good, calls ? 100.0 * good / calls : 100.0);

@@ -158,7 +158,7 @@ struct cost_case algo_case(const struct algo_row *row, const struct algo_query *
                               .n = query->block_bytes,
                               .raw = 1,
                               .partial = 1,
-                              .calls = 6,
+                              .calls = row->once_bytes ? 26 : 8, /* twice what one rank may be ahead, and the beginning */
                               .express = alike && query->size <= ALGO_EXPRESS_RANKS && row->build == algo_read_all};
 }
 

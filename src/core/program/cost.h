@@ -22,7 +22,7 @@ enum { COST_KNOTS = 4, COST_KNOT_FIRST = 32768, COST_KNOT_FACTOR = 8 };
 /* Times in ps, times per byte in fs; a file writes them in ns and ps (machine.c has the names and what they mean). */
 struct cost_machine {
     uint64_t cpus; /* of a host */
-    uint64_t call, express, step, wake, turn;
+    uint64_t call, express, step, wake, turn, crowd;
     uint64_t reduce_call, fold;
     uint64_t shm_latency, shm_expose, shm_view, shm_place;
     uint64_t net_latency, net_overhead, net_gap, net_byte;
@@ -61,7 +61,7 @@ struct cost_case {
 
 struct cost_result {
     uint64_t ps;     /* until the last rank ended its last call */
-    uint64_t each;   /* of one call, in a row of them: of all but the first two */
+    uint64_t each;   /* of one call, in a row of them: over the later half, or the last 16 */
     uint64_t events; /* exposures, arrivals, and calls begun */
     uint64_t steps;
     uint64_t program_bytes, table_bytes; /* of all ranks together: the programs, and what stands beside them here */

@@ -9,7 +9,10 @@ struct sum {
     uint64_t busy, sent, waits, far; /* ps; ps on this host's card; exchanges waited for, and those over the network */
     uint64_t lane_waits, lane_far;   /* of the lane at hand, once per exchange */
     uint64_t trips_i, trips_k;       /* how often the step at hand is done */
+    uint64_t longest;                /* bytes of an exposure or view */
+    uint64_t ahead;                  /* calls between two waits */
     bool built, asked, asked_far;    /* the next EXPOSE has no copy; views were asked for that nothing read yet */
+    bool exposes, views, streams;
 };
 
 static uint32_t peer_at(const struct comm_program *p, const struct comm_step *s, uint32_t j)
@@ -23,6 +26,9 @@ static void add_expose(struct sum *sum, const struct cost_rate *rate, const stru
 {
     const struct cost_machine *m = rate->machine;
     uint64_t remote = 0;
+    sum->exposes = true;
+    sum->longest = bytes > sum->longest ? bytes : sum->longest;
+    sum->streams |= !(p->edge[s->edge] & WIRE_ONCE);
     for (uint32_t j = 0; rate->host_ranks && j < s->npeers; j++)
         remote += cost_remote(rate, r, peer_at(p, s, j));
     sum->busy += (cost_expose(rate, bytes, sum->built) + remote * m->net_overhead) * trips;
@@ -40,6 +46,9 @@ static void add_view(struct sum *sum, const struct cost_rate *rate, const struct
         if (peer == r)
             continue;
         bool far = cost_remote(rate, r, peer);
+        sum->views = true;
+        sum->longest = bytes > sum->longest ? bytes : sum->longest;
+        sum->streams |= !(p->edge[s->edge] & WIRE_ONCE);
         sum->busy += ((far ? m->net_overhead : m->shm_view) + (lands ? cost_of_bytes(rate->land, bytes) : 0)) * trips;
         sum->asked = true;
         sum->asked_far |= far;
@@ -107,9 +116,18 @@ static void add_step(struct sum *sum, const struct cost_rate *rate, const struct
     }
 }
 
-static struct sum add_up(const struct cost_rate *rate, const struct cost_case *what, const struct comm_program *p, uint32_t r)
+/* Who only shows, or only looks, need not wait for the others in every call of a row: the one is as many calls ahead as there are places.
+ */
+static uint64_t ahead_of(const struct cost_rate *rate, const struct sum *sum)
 {
-    struct sum sum = {.busy = what->express ? rate->machine->express : rate->machine->call};
+    if (sum->exposes && sum->views)
+        return 1;
+    return sum->streams ? COST_STREAM_AHEAD : sum->longest <= rate->inline_max ? COST_LINES_AHEAD : COST_ONCE_AHEAD;
+}
+
+static struct sum add_up(const struct cost_rate *rate, const struct comm_program *p, uint32_t r)
+{
+    struct sum sum = {.busy = rate->call};
     for (uint32_t l = 0; l < p->lanes; l++) {
         uint32_t end = l + 1u < p->lanes ? p->lane[l + 1] : p->steps;
         sum.trips_i = sum.trips_k = 1;
@@ -120,31 +138,32 @@ static struct sum add_up(const struct cost_rate *rate, const struct cost_case *w
         sum.waits += sum.lane_waits;
         sum.far += sum.lane_far;
     }
+    sum.ahead = ahead_of(rate, &sum);
     return sum;
 }
 
 static uint64_t waited(const struct cost_rate *rate, const struct sum *sum)
 {
     const struct cost_machine *m = rate->machine;
-    return sum->waits * (m->shm_latency + m->wake) + sum->far * (m->net_latency + m->wake);
+    return (sum->waits * (m->shm_latency + m->wake) + sum->far * (m->net_latency + m->wake)) / sum->ahead;
 }
 
 uint64_t cost_estimate(const struct cost_case *what, const struct comm_program *program, int32_t rank)
 {
     struct cost_rate rate;
     cost_rate_of(&rate, what, program);
-    struct sum sum = add_up(&rate, what, program, (uint32_t)rank);
+    struct sum sum = add_up(&rate, program, (uint32_t)rank);
     uint64_t sent = sum.sent * (rate.host_ranks ? (uint64_t)rate.host_ranks : 1);
     return (sum.busy > sent ? sum.busy : sent) + waited(&rate, &sum);
 }
 
-/* Where ranks take turns: what all of a host do, over its CPUs, and a turn for every wait of each. */
+/* Where ranks take turns: what those of one CPU do, and a turn for every wait of each. */
 static uint64_t in_turns(const struct cost_rate *rate, const struct sum *root, const struct sum *other)
 {
     const struct cost_machine *m = rate->machine;
-    uint64_t ranks = (uint64_t)(rate->host_ranks ? rate->host_ranks : rate->size), rest = ranks - 1;
-    uint64_t busy = root->busy + rest * other->busy, waits = root->waits + root->far + rest * (other->waits + other->far);
-    return (busy + waits * m->turn) / m->cpus;
+    uint64_t rest = rate->turns - 1, busy = root->busy + rest * other->busy;
+    uint64_t waits = (root->waits + root->far) * m->turn / root->ahead + rest * ((other->waits + other->far) * m->turn / other->ahead);
+    return busy + waits;
 }
 
 enum comm_result cost_estimate_all(const struct comm_env *env, const struct cost_case *what, uint64_t *ps)
@@ -157,10 +176,10 @@ enum comm_result cost_estimate_all(const struct comm_env *env, const struct cost
     if (a && (b || other == what->root)) {
         struct cost_rate rate;
         cost_rate_of(&rate, what, a);
-        struct sum root = add_up(&rate, what, a, (uint32_t)what->root), rest = b ? add_up(&rate, what, b, (uint32_t)other) : root;
+        struct sum root = add_up(&rate, a, (uint32_t)what->root), rest = b ? add_up(&rate, b, (uint32_t)other) : root;
         uint64_t one = cost_estimate(what, a, what->root), two = b ? cost_estimate(what, b, other) : one;
         *ps = one > two ? one : two;
-        uint64_t turns = rate.crowded ? in_turns(&rate, &root, &rest) : 0;
+        uint64_t turns = rate.turns > 1 ? in_turns(&rate, &root, &rest) : 0;
         *ps = turns > *ps ? turns : *ps;
     }
     enum comm_result result = a && (b || other == what->root) ? COMM_OK : COMM_ERR_MEMORY;

@@ -23,6 +23,7 @@ const struct cost_figure cost_figures[] = {
     {"step", "ns", FIGURE(step), "a step of a lane"},
     {"wake", "ns", FIGURE(wake), "going on with lanes that stood"},
     {"turn", "ns", FIGURE(turn), "getting a CPU, where ranks take turns"},
+    {"crowd", "ns", FIGURE(crowd), "more for a call, where ranks take turns"},
     {"reduce.call", "ns", FIGURE(reduce_call), "a reduction or copy, without its bytes"},
     {"shm.latency", "ns", FIGURE(shm_latency), "from written to seen by another rank of the host"},
     {"shm.expose", "ns", FIGURE(shm_expose), "overhead of an exposure"},
@@ -47,6 +48,7 @@ const struct cost_machine cost_machine_default = {
     .step = 5000,
     .wake = 30000,
     .turn = 900000,
+    .crowd = 60000,
     .reduce_call = 15000,
     .fold = 40000,
     .shm_latency = 80000,
@@ -252,7 +254,9 @@ static uint64_t footprint_of(const struct cost_case *what)
 void cost_rate_of(struct cost_rate *rate, const struct cost_case *what, const struct comm_program *program)
 {
     const struct cost_machine *m = what->machine;
-    uint64_t footprint = footprint_of(what);
+    uint64_t ranks = (uint64_t)(what->host_ranks && what->host_ranks < what->size ? what->host_ranks : what->size);
+    /* Ranks that share a CPU share its caches. */
+    uint64_t turns = (ranks + m->cpus - 1) / m->cpus, footprint = footprint_of(what) * turns;
     *rate = (struct cost_rate){
         .machine = m,
         .cut = run_cut_of(program, what->caps, what->n, what->raw, what->partial),
@@ -266,5 +270,6 @@ void cost_rate_of(struct cost_rate *rate, const struct cost_case *what, const st
         .size = what->size,
         .host_ranks = what->host_ranks && what->host_ranks < what->size ? what->host_ranks : 0,
     };
-    rate->crowded = (uint64_t)(rate->host_ranks ? rate->host_ranks : rate->size) > m->cpus;
+    rate->turns = turns;
+    rate->call = (what->express ? m->express : m->call) + (turns > 1 ? m->crowd : 0);
 }

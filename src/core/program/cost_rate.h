@@ -4,6 +4,9 @@
 
 #include "program/cost.h"
 
+/* How many calls before it all ranks must have ended, for a line, a place and a stream to be written again. */
+enum { COST_LINES_AHEAD = 128, COST_ONCE_AHEAD = 8, COST_STREAM_AHEAD = 2 };
+
 struct cost_rate {
     const struct cost_machine *machine;
     struct run_cut cut;
@@ -11,7 +14,8 @@ struct cost_rate {
     size_t n, raw, partial;
     uint64_t inline_max;
     int32_t size, host_ranks;
-    bool crowded;
+    uint64_t turns; /* ranks to a CPU */
+    uint64_t call;  /* ps */
 };
 void cost_rate_of(struct cost_rate *rate, const struct cost_case *what, const struct comm_program *program);
 

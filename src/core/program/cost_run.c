@@ -236,7 +236,7 @@ static void begin_call(struct cost_sim *sim, uint32_t r)
 {
     struct cost_rank *rank = &sim->rank[r];
     const struct comm_program *p = rank->program;
-    charge(rank, sim->what->express ? sim->rate.machine->express : sim->rate.machine->call);
+    charge(rank, sim->rate.call);
     rank->open = (uint16_t)ones(p->lanes);
     rank->present = rank->own = 0;
     rank->pending = 0;
@@ -290,21 +290,27 @@ static void take_look(struct cost_sim *sim, uint32_t r, uint32_t index)
     }
 }
 
-/* Who waited needs a CPU again, the first that is free; who was busy anyway goes on. */
+static uint32_t cpu_of(const struct cost_sim *sim, uint32_t r)
+{
+    uint32_t host = sim->rate.host_ranks ? (uint32_t)sim->rate.host_ranks : sim->size, cpus = (uint32_t)sim->rate.machine->cpus;
+    return r / host * cpus + r % host % cpus;
+}
+
+/* Ranks stay on their CPU, as the kernel has them do for such short times. A rank that is alone there looks all the time. Where several
+   are, all that wait take turns at looking: one that comes to a CPU where nobody works has half of the others before it. */
 static void wake(struct cost_sim *sim, struct cost_rank *rank, uint32_t r, int64_t at)
 {
     const struct cost_machine *m = sim->rate.machine;
+    uint32_t host = sim->rate.host_ranks ? (uint32_t)sim->rate.host_ranks : sim->size, cpus = (uint32_t)m->cpus;
+    uint32_t here = (host - r % host % cpus + cpus - 1) / cpus;
     if (at <= rank->clock)
         return;
-    if (!sim->rate.crowded) {
+    if (here == 1) {
         rank->clock = at + (int64_t)m->wake;
         return;
     }
-    uint32_t cpus = (uint32_t)m->cpus, first = (sim->rate.host_ranks ? r / (uint32_t)sim->rate.host_ranks : 0) * cpus, best = first;
-    for (uint32_t c = first; c < first + cpus; c++)
-        best = sim->cpu[c] < sim->cpu[best] ? c : best;
-    rank->cpu = (uint16_t)(best - first);
-    rank->clock = (at > sim->cpu[best] ? at : sim->cpu[best]) + (int64_t)m->turn;
+    int64_t free = sim->cpu[cpu_of(sim, r)];
+    rank->clock = free > at ? free + (int64_t)m->turn : at + (int64_t)(m->turn * (here + 1) / 2);
 }
 
 static void turn(struct cost_sim *sim, const struct cost_event *event)
@@ -321,11 +327,8 @@ static void turn(struct cost_sim *sim, const struct cost_event *event)
     else if (event->look != COST_NONE)
         take_look(sim, r, event->look);
     run_rank(sim, r);
-    if (sim->rate.crowded) {
-        uint32_t host = sim->rate.host_ranks ? r / (uint32_t)sim->rate.host_ranks : 0;
-        int64_t *cpu = &sim->cpu[host * sim->rate.machine->cpus + rank->cpu];
-        *cpu = *cpu > rank->clock ? *cpu : rank->clock;
-    }
+    int64_t *cpu = &sim->cpu[cpu_of(sim, r)];
+    *cpu = *cpu > rank->clock ? *cpu : rank->clock;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the whole */
@@ -405,7 +408,8 @@ static void run_all(struct cost_sim *sim, struct cost_result *result)
     const struct cost_call *last = &sim->call[sim->calls - 1];
     sim->broken = last->retired < sim->size;
     result->ps = (uint64_t)last->last;
-    result->each = sim->calls > 2 ? (uint64_t)(last->last - sim->call[1].last) / (sim->calls - 2) : result->ps / sim->calls;
+    uint32_t row = sim->calls > 2 * COST_ROW ? COST_ROW : sim->calls / 2;
+    result->each = row ? (uint64_t)(last->last - sim->call[sim->calls - 1 - row].last) / row : result->ps;
     result->events = sim->events;
     result->steps = sim->steps;
     result->table_bytes = sim->taken;

@@ -8,7 +8,7 @@
 #include "program/cost_rate.h"
 
 #define COST_NONE UINT32_MAX
-enum { COST_LINES_AHEAD = 128, COST_ONCE_AHEAD = 8, COST_STREAM_AHEAD = 2, COST_CREDITS = 4, COST_LOOKS_MORE = 1024 };
+enum { COST_CREDITS = 4, COST_LOOKS_MORE = 1024, COST_ROW = 16 /* the last calls of a row, which are averaged */ };
 
 /* A rank's line of one edge and call: when its bytes stand there, who waits for it, and the step that exposes it. */
 struct cost_line {
@@ -45,7 +45,7 @@ struct cost_rank {
     uint64_t present, own;
     uint32_t lane, counter, view; /* where this rank's begin; view: of streams alone */
     uint32_t pending, call;
-    uint16_t open, cpu;
+    uint16_t open;
     uint8_t counters; /* how many it uses */
     bool bumped, waits_retired;
 };
