@@ -332,7 +332,7 @@ static const char usage[] =
     "  --touch            the caller writes every input and reads every output; that alone is taken off\n"
     "  --check            verify every result before timing\n"
     "  --format FORMAT    table csv (table)\n"
-    "or: comm-perf --fit FILE, comm-perf --fit-check FILE       the figures of this machine for option machine, and how good they are\n";
+    "or: comm-perf --fit | --fit-try | --fit-check FILE       the figures of this machine for option machine, and how good they are\n";
 
 static void reject(const char *option, const char *value, const char *expected)
 {

@@ -1,7 +1,8 @@
 /*
  * The ranks' side of comm-perf --fit: each algorithm of each collective at many lengths, in worlds that are each told which algorithms to
  * take. All cells are measured in short batches, round after round, so that what disturbs the machine for a while disturbs few of any
- * cell's batches; of a cell the least batch counts, and of a batch the slowest rank. Buffers rotate as comm-perf's do.
+ * cell's batches. Of a batch the slowest rank counts; of a cell's batches the one that a twentieth of them are below: the least would be
+ * a moment's luck, the median is often another program's doing. Buffers rotate as comm-perf's do.
  *
  * Rank 0 writes a line a cell: ranks collective algorithm bytes elements nanoseconds chosen
  * chosen: whether a world that was given the machine's file, and no algorithm, took this one.
@@ -14,15 +15,16 @@
 #include <string.h>
 #include <time.h>
 
-enum { VARIANTS = 4, CELLS_MOST = 512, ARENA_BYTES = 64 << 20, OPTION_BYTES = 240, OUT_BYTES_MOST = 32 << 20 };
+enum { VARIANTS = 4, CELLS_MOST = 512, ARENA_BYTES = 64 << 20, OPTION_BYTES = 240, OUT_BYTES_MOST = 32 << 20, SAMPLES_MOST = 512 };
 
 struct cell {
     const struct perf_collective *collective;
     int variant;
     char algorithm[24];
     size_t bytes;
-    double ns;
     bool chosen;
+    int samples;
+    double ns[SAMPLES_MOST];
 };
 struct cells {
     struct perf perf;
@@ -190,9 +192,9 @@ static void list_cells(struct cells *cells, const struct perf_fit *fit)
             if (bytes * (collective->out == OUT_ALL ? ranks : 1) > OUT_BYTES_MOST || (collective->out == OUT_BLOCK && bytes < 4 * ranks))
                 continue;
             for (int v = 0; v < VARIANTS && cells->count < CELLS_MOST; v++) {
-                struct cell cell = {.collective = collective, .variant = v, .bytes = bytes, .ns = 1e18};
-                if (try_cell(cells, &cell))
-                    cells->cell[cells->count++] = cell;
+                struct cell *cell = &cells->cell[cells->count];
+                *cell = (struct cell){.collective = collective, .variant = v, .bytes = bytes};
+                cells->count += try_cell(cells, cell);
             }
         }
     }
@@ -208,13 +210,13 @@ static void measure_round(struct cells *cells, int round)
 {
     struct comm_request request;
     for (int i = 0; i < cells->count; i++)
-        cells->round[i] = is_due(&cells->cell[i], round) ? batch(cells, &cells->cell[i]) : 1e18;
+        cells->round[i] = is_due(&cells->cell[i], round) ? batch(cells, &cells->cell[i]) : 0;
     must(cells, comm_allreduce(cells->free_choice, COMM_IN_PLACE, cells->round, (size_t)cells->count, COMM_F64, COMM_MAX, &request),
          "allreduce of the times");
     must(cells, comm_wait(request, COMM_FOREVER), "allreduce of the times");
     for (int i = 0; i < cells->count; i++)
-        if (cells->round[i] < cells->cell[i].ns)
-            cells->cell[i].ns = cells->round[i];
+        if (is_due(&cells->cell[i], round) && cells->cell[i].samples < SAMPLES_MOST)
+            cells->cell[i].ns[cells->cell[i].samples++] = cells->round[i];
 }
 
 /* Rank 0's clock decides for all. */
@@ -227,6 +229,20 @@ static bool go_on(const struct cells *cells, double end)
     return more;
 }
 
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double low(const struct cell *cell)
+{
+    double sorted[SAMPLES_MOST];
+    memcpy(sorted, cell->ns, sizeof sorted);
+    qsort(sorted, (size_t)cell->samples, sizeof *sorted, by_value);
+    return cell->samples ? sorted[cell->samples / 20] : 0;
+}
+
 static void write_cells(const struct cells *cells, const char *path)
 {
     FILE *file = fopen(path, "w");
@@ -235,7 +251,7 @@ static void write_cells(const struct cells *cells, const char *path)
         size_t n = c->bytes < 4 ? 1 : c->bytes / 4;
         if (c->collective->out == OUT_BLOCK)
             n = n < (size_t)cells->perf.ranks ? 1 : n / (size_t)cells->perf.ranks;
-        fprintf(file, "%d %s %s %zu %zu %.1f %d\n", cells->perf.ranks, c->collective->name, c->algorithm, c->bytes, n, c->ns, c->chosen);
+        fprintf(file, "%d %s %s %zu %zu %.1f %d\n", cells->perf.ranks, c->collective->name, c->algorithm, c->bytes, n, low(c), c->chosen);
     }
     if (!file || fclose(file)) {
         fprintf(stderr, "comm-perf: %s cannot be written\n", path);

@@ -1,8 +1,8 @@
 /*
- * comm-perf --fit: the figures of this machine, and comm-perf --fit-check: how good they are. Written on the public calls alone: worlds of
- * several sizes measure each algorithm (perf_cells.c), comm_predict says what the model makes of a machine file's text, and a search over
- * the figures brings the two together. What is minimised is the mean of |log(predicted / measured)|, which one cell that was disturbed
- * cannot carry off.
+ * comm-perf --fit: the figures of this machine, and how good they are at lengths that they were not made from. Written on the public calls
+ * alone: worlds of several sizes measure each algorithm (perf_cells.c), comm_predict says what the model makes of a machine file's text,
+ * and a search over the figures brings the two together. What is minimised is the mean of |log(predicted / measured)|, which one cell that
+ * was disturbed cannot carry off.
  */
 #define _GNU_SOURCE
 #include "tools/perf_fit.h"
@@ -16,6 +16,11 @@
 #include <unistd.h>
 
 enum { CELLS_MOST = 4096, FIGURES_MOST = 64, TEXT_BYTES = 16384, SWEEPS = 4 };
+
+/* Lengths to learn from, and others to check with. */
+static const size_t learn[] = {8, 48, 64, 512, 4096, 16384, 65536, 256 << 10, 1 << 20, 4 << 20};
+static const size_t others[] = {16, 32, 128, 1024, 8192, 32768, 128 << 10, 512 << 10, 2 << 20, 8 << 20};
+enum { LEARN = sizeof learn / sizeof *learn, OTHERS = sizeof others / sizeof *others };
 
 struct cell {
     int32_t ranks;
@@ -58,18 +63,18 @@ static void beside(const char *name, char *path, size_t room)
     memcpy(path + at, name, strlen(name) + 1);
 }
 
-static void run_world(const struct fit *fit, int32_t ranks, const char *cells)
+static void run_world(const struct fit *fit, int32_t ranks, const char *cells, const char *machine, double for_seconds)
 {
     char launcher[4096], self[4096], count[16], seconds[32];
     beside("comm-run", launcher, sizeof launcher);
     beside("comm-perf", self, sizeof self);
     snprintf(count, sizeof count, "%d", ranks);
-    snprintf(seconds, sizeof seconds, "%.3f", fit->asked.seconds);
+    snprintf(seconds, sizeof seconds, "%.3f", for_seconds);
     fflush(stdout);
     pid_t child = fork();
     if (child == 0) {
         execl(launcher, "comm-run", "-n", count, self, fit->asked.check ? "--fit-cells-check" : "--fit-cells", cells, "--seconds", seconds,
-              "--machine", fit->asked.check ? fit->asked.machine : "", "--backend", fit->asked.backend, (char *)NULL);
+              "--machine", machine, "--backend", fit->asked.backend, (char *)NULL);
         _exit(127);
     }
     int status = 0;
@@ -79,19 +84,40 @@ static void run_world(const struct fit *fit, int32_t ranks, const char *cells)
         give_up("a world that measures failed", WIFEXITED(status) && WEXITSTATUS(status) == 127 ? "comm-run is not beside comm-perf" : "");
 }
 
+static bool read_cell(FILE *file, struct cell *c)
+{
+    return fscanf(file, "%d %23s %23s %zu %zu %lf %d", &c->ranks, c->collective, c->algorithm, &c->bytes, &c->n, &c->measured,
+                  &c->chosen) == 7;
+}
+
 static void read_cells(struct fit *fit, const char *path)
 {
     FILE *file = fopen(path, "r");
-    struct cell *c = &fit->cell[fit->cells];
-    while (file && fit->cells < CELLS_MOST &&
-           fscanf(file, "%d %23s %23s %zu %zu %lf %d", &c->ranks, c->collective, c->algorithm, &c->bytes, &c->n, &c->measured,
-                  &c->chosen) == 7)
-        c = &fit->cell[++fit->cells];
+    while (file && fit->cells < CELLS_MOST && read_cell(file, &fit->cell[fit->cells]))
+        fit->cells++;
     if (!file || fclose(file))
         give_up(path, "cannot be read");
 }
 
-static void measure(struct fit *fit)
+static bool same_call(const struct cell *a, const struct cell *b)
+{
+    return a->ranks == b->ranks && a->bytes == b->bytes && !strcmp(a->collective, b->collective);
+}
+
+/* A second look, not timed: which algorithm the worlds choose by the file. */
+static void read_choices(struct fit *fit, const char *path)
+{
+    FILE *file = fopen(path, "r");
+    struct cell c;
+    while (file && read_cell(file, &c))
+        for (int i = 0; i < fit->cells; i++)
+            if (same_call(&fit->cell[i], &c) && !strcmp(fit->cell[i].algorithm, c.algorithm))
+                fit->cell[i].chosen = c.chosen;
+    if (!file || fclose(file))
+        give_up(path, "cannot be read");
+}
+
+static void measure(struct fit *fit, const char *machine, bool choices)
 {
     char path[] = "/tmp/comm-perf-XXXXXX";
     int file = mkstemp(path);
@@ -100,7 +126,11 @@ static void measure(struct fit *fit)
     close(file);
     for (int w = 0; w < fit->asked.worlds; w++) {
         int before = fit->cells;
-        run_world(fit, fit->asked.world[w], path);
+        run_world(fit, fit->asked.world[w], path, machine, choices ? 0.001 : fit->asked.seconds);
+        if (choices) {
+            read_choices(fit, path);
+            continue;
+        }
         read_cells(fit, path);
         printf("# %d ranks: %d cells measured\n", fit->asked.world[w], fit->cells - before);
     }
@@ -167,15 +197,26 @@ static double error_of(const struct cell *c)
     return fabs(log(c->predicted / c->measured));
 }
 
+static bool is_other(const struct cell *c)
+{
+    for (size_t i = 0; i < OTHERS; i++)
+        if (c->bytes == others[i])
+            return true;
+    return false;
+}
+
 static double predict_all(struct fit *fit)
 {
-    double sum = 0;
+    double sum = 0, cells = 0;
     write_figures(fit);
     for (int i = 0; i < fit->cells; i++) {
+        if (is_other(&fit->cell[i]))
+            continue;
         predict(fit, &fit->cell[i]);
         sum += error_of(&fit->cell[i]);
+        cells++;
     }
-    return sum / fit->cells;
+    return sum / cells;
 }
 
 /* One figure after the other, up and down, in steps that grow smaller. */
@@ -221,15 +262,10 @@ static double median_error(const struct fit *fit, int32_t ranks_min, int32_t ran
     static double error[CELLS_MOST];
     *count = 0;
     for (int i = 0; i < fit->cells; i++)
-        if (fit->cell[i].ranks >= ranks_min && fit->cell[i].ranks <= ranks_max)
+        if (fit->cell[i].ranks >= ranks_min && fit->cell[i].ranks <= ranks_max && is_other(&fit->cell[i]) == fit->asked.check)
             error[(*count)++] = fabs(fit->cell[i].predicted / fit->cell[i].measured - 1);
     qsort(error, (size_t)*count, sizeof *error, by_value);
     return *count ? error[*count / 2] : 0;
-}
-
-static bool same_call(const struct cell *a, const struct cell *b)
-{
-    return a->ranks == b->ranks && a->bytes == b->bytes && !strcmp(a->collective, b->collective);
 }
 
 /* Calls that have a choice, and those where what the library chose was within a tenth of the best. */
@@ -249,7 +285,7 @@ static void count_choices(const struct fit *fit, int *calls, int *good)
             best = fit->cell[k].measured < best ? fit->cell[k].measured : best;
             chosen = fit->cell[k].chosen ? fit->cell[k].measured : chosen;
         }
-        if (!first || algorithms < 2 || c->ranks < 2) /* alone, all of them copy */
+        if (!first || algorithms < 2 || c->ranks < 2 || !is_other(c)) /* alone, all of them copy */
             continue;
         ++*calls;
         *good += chosen > 0 && chosen <= best * 1.1;
@@ -321,19 +357,21 @@ static int parent(const struct perf_fit *asked)
 {
     static struct fit fit;
     fit.asked = *asked;
-    if (asked->check)
-        read_machine(&fit);
-    measure(&fit);
+    measure(&fit, "", false);
     open_predictors(&fit);
-    if (asked->check) {
-        for (int i = 0; i < fit.cells; i++)
-            predict(&fit, &fit.cell[i]);
-        print_cells(&fit);
+    if (asked->as_it_is) {
+        read_machine(&fit);
     } else {
         if (comm_describe_machine(fit.by[0], fit.text, sizeof fit.text) != COMM_OK)
             give_up("no figures to begin with", "");
         take_figures(&fit, fit.text);
         write_machine(&fit, search(&fit));
+    }
+    if (asked->check) {
+        measure(&fit, asked->machine, true);
+        for (int i = 0; i < fit.cells; i++)
+            predict(&fit, &fit.cell[i]);
+        print_cells(&fit);
     }
     summarise(&fit);
     close_predictors(&fit);
@@ -341,21 +379,22 @@ static int parent(const struct perf_fit *asked)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ what was asked for */
-static const char usage[] = "usage: comm-perf --fit FILE [options]          measure this machine and write its figures to FILE\n"
-                            "       comm-perf --fit-check FILE [options]    measure it again, and say how well FILE predicts and chooses\n"
-                            "  --ranks N,N,..     worlds to measure (2,3,4,8 and 1)\n"
-                            "  --seconds S        for each of them (10)\n"
-                            "  --backend NAME     (auto)\n";
-
-/* Lengths to learn from, and others to check with. */
-static const size_t learn[] = {8, 48, 64, 512, 4096, 16384, 65536, 256 << 10, 1 << 20, 4 << 20};
-static const size_t check[] = {16, 32, 128, 1024, 8192, 32768, 128 << 10, 512 << 10, 2 << 20, 8 << 20};
+static const char usage[] =
+    "usage: comm-perf --fit FILE [options]          measure this machine and write its figures to FILE\n"
+    "       comm-perf --fit-try FILE [options]      the same, and say how well they predict and choose at other lengths\n"
+    "       comm-perf --fit-check FILE [options]    the same of a FILE that is there\n"
+    "  --ranks N,N,..     worlds to measure (2,3,4,8 and 1)\n"
+    "  --seconds S        for each of them (10)\n"
+    "  --backend NAME     (auto)\n";
 
 static void set_lengths(struct perf_fit *fit)
 {
-    const size_t *from = fit->check ? check : learn;
-    fit->lengths = fit->check ? sizeof check / sizeof *check : sizeof learn / sizeof *learn;
-    memcpy(fit->length, from, fit->lengths * sizeof *from);
+    memcpy(fit->length, learn, sizeof learn);
+    fit->lengths = LEARN;
+    if (!fit->check)
+        return;
+    memcpy(fit->length + fit->lengths, others, sizeof others);
+    fit->lengths += OTHERS;
 }
 
 static bool parse_ranks(struct perf_fit *fit, const char *text)
@@ -374,8 +413,10 @@ int perf_fit_main(int argc, char **argv)
 {
     struct perf_fit fit = {.backend = "auto", .seconds = 10, .world = {2, 3, 4, 8, 1}, .worlds = 5};
     bool rank = !strncmp(argv[0], "--fit-cells", 11);
-    fit.check = !strcmp(argv[0], "--fit-check") || !strcmp(argv[0], "--fit-cells-check");
-    if (argc < 2 || argc % 2) {
+    bool known = rank || !strcmp(argv[0], "--fit");
+    fit.as_it_is = !strcmp(argv[0], "--fit-check");
+    fit.check = fit.as_it_is || !strcmp(argv[0], "--fit-try") || !strcmp(argv[0], "--fit-cells-check");
+    if (argc < 2 || argc % 2 || !(known || fit.check)) {
         fputs(usage, stderr);
         return 2;
     }

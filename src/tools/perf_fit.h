@@ -10,7 +10,7 @@ struct perf_fit {
     const char *backend, *machine; /* machine: the file to write, or to check; of a rank, NULL: choose as without one */
     const char *cells;             /* of a rank: where its cells go */
     double seconds;                /* for each world to measure */
-    bool check;
+    bool check, as_it_is;          /* measure at other lengths too; the file is there, nothing is fitted */
     size_t length[FIT_LENGTHS_MOST], lengths;
     int32_t world[FIT_WORLDS_MOST];
     int worlds;
