@@ -1,8 +1,8 @@
 /*
  * The ranks' side of comm-perf --fit: each algorithm of each collective at many lengths, in worlds that are each told which algorithms to
  * take. All cells are measured in short batches, round after round, so that what disturbs the machine for a while disturbs few of any
- * cell's batches. Of a batch the slowest rank counts; of a cell's batches the one that a twentieth of them are below: the least would be
- * a moment's luck, the median is often another program's doing. Buffers rotate as comm-perf's do.
+ * cell's batches. Of a batch the slowest rank counts; of a cell's batches the one that a twentieth of them are below: the least would be a
+ * moment's luck, the median is often another program's doing. Buffers rotate as comm-perf's do.
  *
  * Rank 0 writes a line a cell: ranks collective algorithm bytes elements nanoseconds chosen
  * chosen: whether a world that was given the machine's file, and no algorithm, took this one.
