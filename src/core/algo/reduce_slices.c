@@ -3,22 +3,20 @@
  * large: the work is shared, and the root reads each byte once.
  *
  *   lane 0  for k, for d: EXPOSE in[slice r+d].k -> r+d #0
- *   lane 1  for k: VIEW v <- all #0 (own = in[slice r].k); REDUCE t[k%D] = T(v) FINAL TEE; RELEASE v; EXPOSE t[k%D] -> root #1
+ *   lane 1  for k: VIEW v <- all #0 (own = in[slice r].k); REDUCE t = T(v) FINAL TEE; RELEASE v; EXPOSE t -> root #1
  *   lane 2  at the root, for k: VIEW <- others #1 LAND out[slice ..].k
  *
- * A finished chunk waits in one of D scratch items until the wire has its bytes: counter 1 counts exposures that completed. In place at the
- * root, what lands was reduced from what others read there, so nobody reads there any more.
+ * A finished chunk waits in a scratch item until the wire has its bytes: counter 1 counts exposures that completed. One item and not more,
+ * since exposures may complete in another order than they were made in, and a count does not say which. In place at the root, what lands
+ * was reduced from what others read there, so nobody reads there any more.
  */
 #include "algo/algorithms.h"
-
-enum { REDUCE_DEPTH = 2 };
 
 static void reduce_lane(struct build *b, uint16_t all)
 {
     int32_t rank = b->spec.rank, root = b->spec.root;
     bool at_root = rank == root;
     struct comm_ref own = ref_slice(BUF_IN, rank), kept = ref_scratch(tree_scratch(b->spec.size), own);
-    kept.inner = 1;
 
     build_lane(b);
     build_loop_chunks(b);
@@ -28,7 +26,6 @@ static void reduce_lane(struct build *b, uint16_t all)
                        .flags = STEP_CHUNKED,
                        .tee = at_root ? 0 : STEP_TEE,
                        .wait = at_root ? 0 : 1,
-                       .need = 1 - REDUCE_DEPTH,
                        .need_inner = 1,
                        .own = own,
                        .dst = at_root ? ref_slice(BUF_OUT, rank) : kept,
@@ -50,8 +47,7 @@ struct comm_program *reduce_slices(const struct comm_env *env, const struct prog
     bool at_root = spec->rank == spec->root;
     b->program.slices = (uint16_t)size;
     b->program.chunk_unit = UNIT_SLICE;
-    b->program.depth = REDUCE_DEPTH;
-    b->program.scratch = (uint16_t)(tree_scratch(size) + (at_root ? 0 : REDUCE_DEPTH));
+    b->program.scratch = (uint16_t)(tree_scratch(size) + (at_root ? 0 : 1));
     build_edge(b, 0, 0);
     build_edge(b, 1, 0);
     uint16_t all = build_peers(b, 0, size), others = build_peers(b, next, size - 1);

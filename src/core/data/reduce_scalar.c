@@ -99,22 +99,34 @@ DATA_INLINE void put_part(char *to, size_t at, vector value, size_t count, enum 
     store_part(to + at * accumulator_bytes(type), value, count * accumulator_bytes(type));
 }
 
+DATA_INLINE void part_of_pair(const struct data_reduce *reduce, size_t at, size_t count, enum comm_type type, comm_op op,
+                              combine_fn *combine)
+{
+    vector value = tree_part(reduce, at, count, type, combine);
+    if (op == COMM_AVG)
+        value = vector_divide(value, reduce->divisor, type);
+    put_part(reduce->to, at, value, count, type, reduce->final);
+    if (reduce->also)
+        put_part(reduce->also, at, value, count, type, reduce->final);
+}
+
+/* Whole vectors, then halves of one, each length a constant where it is expanded: small operations spend their time here. */
 DATA_INLINE void tail_of_pair(const struct data_reduce *reduce, size_t first, size_t count, enum comm_type type, comm_op op,
                               combine_fn *combine)
 {
-    size_t step = lanes_of(type);
-    while (count) {
-        while (step > count)
-            step >>= 1;
-        vector value = tree_part(reduce, first, step, type, combine);
-        if (op == COMM_AVG)
-            value = vector_divide(value, reduce->divisor, type);
-        put_part(reduce->to, first, value, step, type, reduce->final);
-        if (reduce->also)
-            put_part(reduce->also, first, value, step, type, reduce->final);
-        first += step;
-        count -= step;
+    const size_t lanes = lanes_of(type);
+    for (; count >= lanes; first += lanes, count -= lanes)
+        part_of_pair(reduce, first, lanes, type, op, combine);
+#define DATA_PART(size)                                                                                                                    \
+    if (lanes > (size) && (count & (size))) {                                                                                              \
+        part_of_pair(reduce, first, size, type, op, combine);                                                                              \
+        first += (size);                                                                                                                   \
     }
+    DATA_PART(8)
+    DATA_PART(4)
+    DATA_PART(2)
+    DATA_PART(1)
+#undef DATA_PART
 }
 
 #define DATA_TAIL_DEFINE(name, type, op, hot)                                                                                              \

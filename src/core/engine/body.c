@@ -5,20 +5,6 @@
 
 #include <string.h>
 
-struct body *body_lock(struct comm_communicator *c, enum comm_result *why)
-{
-    *why = engine_alive(c);
-    if (*why != COMM_OK)
-        return NULL;
-    base_home_lock(&c->lock, c->env);
-    struct body *b = atomic_load_explicit(&c->body, memory_order_relaxed);
-    if (b && !b->closing)
-        return b;
-    base_home_unlock(&c->lock, c->env);
-    *why = COMM_ERR_CLOSED;
-    return NULL;
-}
-
 static enum comm_result make_places(struct body *b, const struct wire_limits *limits, void *offer)
 {
     const struct comm_env *env = b->engine->env;

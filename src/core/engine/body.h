@@ -50,28 +50,31 @@ _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
 /* ------------------------------------------------------------------------------------------------------------ entries */
 typedef enum comm_result entry_ended_fn(struct body *body, uint64_t ticket, void *arg);
 
+/* What describe_request and traces tell of an operation. One cache line, so that keeping it is one copy. */
+struct record {
+    uint64_t ticket, bytes;
+    int64_t queued_ns, started_ns, completed_ns;
+    const char *algorithm;
+    uint32_t sequence, collective;
+    int32_t result;
+    uint32_t reserved;
+};
+_Static_assert(sizeof(struct record) == 64, "one cache line");
+
 struct entry {
     struct timeline_entry head;
     struct run_call call;
     struct comm_program *program; /* a reference */
-    const char *algorithm;
-    size_t *vectors;       /* copied counts and displs, of the body's pool; NULL: none */
-    entry_ended_fn *ended; /* a creating call's next stage */
+    size_t *vectors;              /* copied counts and displs, of the body's pool; NULL: none */
+    entry_ended_fn *ended;        /* a creating call's next stage */
     void *ended_arg;
     struct timeline_point point; /* of a fence */
-    uint32_t collective, seq;
+    data_reduce_fn *reduce;      /* the small exchange's */
+    uint32_t seq;
+    bool showing;                /* the small exchange's: the wire has not read all of the caller's bytes yet */
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
-    uint32_t reserved;
-    int64_t queued_ns, started_ns;
-};
-
-struct record {
-    uint64_t ticket, sequence, bytes;
-    int64_t queued_ns, started_ns, completed_ns;
-    const char *algorithm;
-    int32_t result;
-    uint32_t collective;
+    struct record record; /* as it will be kept; ticket, result and completed_ns at the end */
 };
 
 /* One window place: a run and the memory it needs, which only grows. */
@@ -139,7 +142,7 @@ struct chosen {
 };
 
 /* The last form of call that the small exchange served: everything about it that does not change from call to call. */
-enum { EXPRESS_RANKS = 16 };
+enum { EXPRESS_RANKS = 16, EXPRESS_COOKIE = 0x40000000 /* in place of a window's place: above every one, below MESSAGE_COOKIE */ };
 struct express_form {
     uint32_t collective, flags;
     enum comm_type type;
@@ -151,16 +154,13 @@ struct express_form {
     const char *algorithm;
     bool known, fits; /* fits: the small exchange serves it */
 };
-/* The one operation that may be under way so. */
+/* Those under way so are the oldest in the queue, up to `last`; the oldest of them is looked at, and its lines that came are kept. */
 struct express {
-    uint64_t ticket; /* 0: none */
-    uint32_t seen;   /* members whose lines came, a bit each; this rank's own from the start */
+    uint64_t last;
+    uint64_t fetched; /* lines up to this one's were asked for */
+    uint32_t seen;    /* members, a bit each */
     uint32_t reserved;
-    wire_key key;
-    size_t bytes;
-    data_reduce_fn *reduce;
     const void *from[EXPRESS_RANKS];
-    struct wire_view view[EXPRESS_RANKS];
 };
 
 /* Rows that prices chose, by lengths up to a quarter of an octave apart: pricing takes longer than a small operation. */
@@ -275,6 +275,9 @@ typedef bool engine_until_fn(void *arg);
 bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline);
 void engine_told_unlocked(struct engine *e); /* the same from outside a communicator's lock */
 void engine_told(struct engine *e);          /* something retired, failed, was set or is due: sleepers must look */
+/* Gives the CPU away once; false: yielding is dear now, and nothing was done. now: when the caller last looked (0: it did not), and after.
+ */
+bool engine_yield(struct engine *e, int64_t *now);
 int64_t engine_deadline(const struct engine *e, int64_t timeout_ns);
 bool engine_in_callback(struct engine *e);
 void engine_helper(void *arg);
@@ -313,7 +316,20 @@ const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t b
 /* What prices need, valid while b is. */
 struct algo_prices body_prices(const struct body *b);
 void body_release_program(struct body *b, struct comm_program *program);
-struct body *body_lock(struct comm_communicator *c, enum comm_result *why); /* NULL: not locked, why */
+/* NULL: not locked, why */
+static inline struct body *body_lock(struct comm_communicator *c, enum comm_result *why)
+{
+    *why = engine_alive(c);
+    if (*why != COMM_OK)
+        return NULL;
+    base_home_lock(&c->lock, c->env);
+    struct body *b = atomic_load_explicit(&c->body, memory_order_relaxed);
+    if (b && !b->closing)
+        return b;
+    base_home_unlock(&c->lock, c->env);
+    *why = COMM_ERR_CLOSED;
+    return NULL;
+}
 static inline void body_unlock(struct body *b)
 {
     struct comm_communicator *face = b->face;
@@ -327,15 +343,45 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason);
 enum comm_result body_queue_wait(struct body *b, const struct timeline_point *point, struct comm_request *req);
 bool body_step(struct body *b); /* one bounded pass; true: something moved */
-uint32_t body_chain(uint32_t chain, uint32_t fingerprint);
+/* Rotate, mix in, multiply: a few cycles, since it stands between an operation and its first store. */
+static inline uint32_t body_chain(uint32_t chain, uint32_t fingerprint)
+{
+    return ((chain << 7 | chain >> 25) ^ fingerprint) * UINT32_C(0x9e3779b1) + 1;
+}
 uint32_t body_fingerprint(const struct body *b, const struct engine_call *call);
-void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused);
+static inline void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
+{
+    struct wire_call *mine = &b->channel->calls[e->seq & (2 * b->line.window - 1)];
+
+    atomic_store_explicit(&mine->seq, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&mine->fingerprint, e->fingerprint, memory_order_relaxed);
+    atomic_store_explicit(&mine->collective, (uint8_t)call->collective, memory_order_relaxed);
+    atomic_store_explicit(&mine->type, (uint8_t)call->type, memory_order_relaxed);
+    atomic_store_explicit(&mine->flags, (uint8_t)call->flags, memory_order_relaxed);
+    atomic_store_explicit(&mine->refused, (int8_t)refused, memory_order_relaxed);
+    atomic_store_explicit(&mine->chain, e->chain, memory_order_relaxed);
+    atomic_store_explicit(&mine->op, call->op, memory_order_relaxed);
+    atomic_store_explicit(&mine->root, call->root, memory_order_relaxed);
+    atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
+    atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
+}
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b);
 void body_run_queue(struct body *b); /* starts and retires what can be */
 void body_settle(struct body *b);    /* after a change made by a call: flush, tell, active or not */
 void body_activate(struct body *b);
 void body_forget_entry(struct body *b, struct entry *e);
-void body_record(struct body *b, uint64_t ticket, const struct entry *e, int64_t now, enum comm_result result);
+bool body_room_for_record(struct body *b);
+static inline void body_record(struct body *b, const struct record *made, uint64_t ticket, int64_t now, enum comm_result result)
+{
+    if (BASE_UNLIKELY(b->record_count >= b->record_room && b->record_room < ENGINE_RECORDS) && !body_room_for_record(b))
+        return;
+    struct record *record = &b->records[b->record_count++ & (b->record_room - 1)];
+    *record = *made;
+    record->ticket = ticket;
+    record->completed_ns = now;
+    record->result = result;
+}
 static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
 {
     return (struct entry *)(void *)timeline_entry(&b->line, ticket);
@@ -343,8 +389,13 @@ static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
 
 /* express.c */
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
-bool express_poll(struct body *b); /* true: it ended */
+bool express_poll(struct body *b); /* true: something ended */
 bool express_wait(struct comm_request request);
+void express_shown(struct body *b, uint32_t ticket);
+static inline bool express_pending(const struct body *b)
+{
+    return b->line.done < b->express.last;
+}
 
 /* A published call, read whole. */
 struct made_call {

@@ -77,6 +77,38 @@ static void end_requests(struct body *b)
     base_home_unlock(&b->face->lock, b->face->env);
 }
 
+/* Queue waits of other communicators for points of c: they keep what those came to, for c's requests will say CLOSED. */
+static void settle_points(struct body *b, const struct comm_communicator *c)
+{
+    for (uint64_t t = b->line.done + 1; b->line.fences_issued && t < b->line.next; t++) {
+        struct entry *e = body_entry(b, t);
+        if (e->head.kind != TIMELINE_FENCE || e->point.kind != POINT_REQUEST || e->point.request.comm != c)
+            continue;
+        enum comm_result r = timeline_point_test(&e->point);
+        if (r != COMM_PENDING)
+            e->point.request = timeline_refusal(r);
+    }
+}
+
+static void settle_waiters(struct engine *e, const struct comm_communicator *c)
+{
+    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+
+    for (uint32_t w = 0; w < words; w++) { /* who waits is active */
+        for (uint64_t bits = atomic_load_explicit(&e->active[w], memory_order_acquire); bits; bits &= bits - 1) {
+            struct comm_communicator *face =
+                atomic_load_explicit(&e->faces[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
+            if (!face || face == c)
+                continue;
+            base_home_visit(&face->lock, face->env);
+            struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+            if (b && b->engine == e)
+                settle_points(b, c);
+            base_home_unlock(&face->lock, face->env);
+        }
+    }
+}
+
 enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
 {
     enum comm_result r;
@@ -94,6 +126,7 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
         say_goodbye(b);
     else
         end_requests(b);
+    settle_waiters(e, c);
     notify_run(e, c);
     /* Threads inside a wait on c see `closing` and leave; they are short, so this ends. */
     while (!alone(&d)) {

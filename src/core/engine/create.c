@@ -143,6 +143,10 @@ static enum comm_result create_locked(struct body *b, struct creation *n, struct
 {
     enum comm_result r = COMM_OK;
 
+    if (!timeline_reserve(&b->line, n->dup ? 1 : 2)) { /* all of it or nothing: FULL may be tried again */
+        creation_free(n);
+        return COMM_ERR_FULL;
+    }
     if (!n->dup) {
         n->mine[0] = (struct team_ticket){.color = n->color, .key = n->key};
         r = issue_stage(b, n, 0, COLLECTIVE_SPLIT, colors_known, NULL);

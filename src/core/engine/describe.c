@@ -121,10 +121,10 @@ static bool describe_pending(const struct body *b, uint64_t ticket, struct comm_
     if (!(ticket & TIMELINE_MESSAGE) && ticket > b->line.done && ticket < b->line.next) {
         const struct entry *e = body_entry(b, ticket);
         made->sequence = e->seq;
-        made->bytes = e->call.n * data_type_bytes(e->call.type);
-        made->queued_ns = (uint64_t)e->queued_ns;
-        made->started_ns = (uint64_t)e->started_ns;
-        base_copy_text(made->algorithm, sizeof made->algorithm, e->algorithm);
+        made->bytes = e->record.bytes;
+        made->queued_ns = (uint64_t)e->record.queued_ns;
+        made->started_ns = (uint64_t)e->record.started_ns;
+        base_copy_text(made->algorithm, sizeof made->algorithm, e->record.algorithm);
         return true;
     }
     uint32_t i = timeline_slot_index(ticket);

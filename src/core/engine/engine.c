@@ -161,13 +161,6 @@ void world_drop(struct world *w)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ small answers */
-enum comm_result engine_alive(const struct comm_communicator *c)
-{
-    if (BASE_UNLIKELY(!c))
-        return COMM_ERR_ARGUMENT;
-    return BASE_LIKELY(atomic_load_explicit(c->alive, memory_order_relaxed)) ? COMM_OK : COMM_ERR_FORKED;
-}
-
 int32_t engine_rank(const struct comm_communicator *c)
 {
     const struct body *b = c ? atomic_load_explicit(&c->body, memory_order_acquire) : NULL;

@@ -36,6 +36,10 @@ struct engine_call {
 };
 /* Every call here that takes req may be given NULL. On an error *req becomes that refusal. */
 enum comm_result engine_issue(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req);
+/* The allreduce that went before once more, with buffers as they are given to comm_allreduce: then what was sound is sound, and it goes the
+ * shortest way there is. False: nothing happened. */
+bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
+                   struct comm_request *req);
 /* A collective refused at the call: it uses up its number, and the members are told. The text is the detail. */
 enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
                                const char *format, ...) __attribute__((format(printf, 5, 6)));
@@ -48,8 +52,13 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
 enum comm_result engine_cancel(struct comm_request request);
 enum comm_result engine_probe(struct comm_communicator *c, int32_t peer, uint32_t tag, int64_t timeout_ns, struct comm_status *status);
 
-/* OK, or ARGUMENT, FORKED, CLOSED. */
-enum comm_result engine_alive(const struct comm_communicator *c);
+/* OK, or ARGUMENT, FORKED; a closed one is found under its lock. */
+static inline enum comm_result engine_alive(const struct comm_communicator *c)
+{
+    if (BASE_UNLIKELY(!c))
+        return COMM_ERR_ARGUMENT;
+    return BASE_LIKELY(atomic_load_explicit(c->alive, memory_order_relaxed)) ? COMM_OK : COMM_ERR_FORKED;
+}
 int32_t engine_rank(const struct comm_communicator *c); /* -1: closed */
 int32_t engine_size(const struct comm_communicator *c);
 

@@ -1,17 +1,19 @@
 /*
- * The small exchange: an allreduce or barrier of few bytes on an idle communicator, written by hand. It is the program read_all (everybody
- * shows all to everybody, each reduces), the same bytes in the same lines, so that ranks which take the program meet it; but no program is
- * interpreted and no run is set up, which is more than the whole exchange takes otherwise.
+ * The small exchange: an allreduce or barrier of few bytes on a communicator where nothing else goes on, written by hand. It is the program
+ * read_all (everybody shows all to everybody, each reduces), the same bytes in the same lines, so that ranks which take the program meet
+ * it; but no program is interpreted and no run is set up, which is more than the whole exchange takes otherwise.
  *
  * What stands between a call and the first store that peers wait for comes first, what only we need later, while the peers' lines travel.
  * The operation is an entry of the queue like any other: what fails, closes, lists or waits for it knows nothing of this file.
  */
 #include "engine/body.h"
 
-enum { WAIT_TURNS = 400, WAIT_EAGER_TURNS = 64 };
+#include <commstream/collective.h>
+
+enum { WAIT_TURNS = 400, WAIT_EAGER_TURNS = 64, WAIT_YIELDS = 32, FETCH_AHEAD = 8 };
 
 /* ------------------------------------------------------------------------------------------------------------ which calls */
-static bool same_form(const struct express_form *f, const struct engine_call *call)
+static inline bool same_form(const struct express_form *f, const struct engine_call *call)
 {
     return f->known && f->n == call->n && f->op == call->op && f->type == call->type && f->collective == call->collective &&
            f->flags == call->flags && f->root == call->root;
@@ -41,121 +43,230 @@ static void learn_form(struct body *b, const struct engine_call *call)
     f->fits = f->reduce != NULL;
 }
 
-/* Nothing queued, nothing to hear of, and a form that is served. */
-static bool may_go(struct body *b, const struct engine_call *call)
+/* Does it conflict with what is under way here? A barrier conflicts with everything. */
+static bool conflicts(const struct body *b, const struct engine_call *call)
 {
-    struct express_form *f = &b->form;
+    const struct timeline *line = &b->line;
+
+    return line->fences || call->collective == COLLECTIVE_BARRIER || timeline_meet(&call->write, &line->started_read) ||
+           timeline_meet(&call->write, &line->started_write) || timeline_meet(&call->read, &line->started_write);
+}
+
+/* Nothing in the queue but operations of this kind, none of which it conflicts with. */
+static inline bool has_way(struct body *b, const struct engine_call *call)
+{
+    uint64_t pending = b->line.next - 1 - b->line.done;
+
+    if (BASE_LIKELY(!pending))
+        return true;
+    if (b->express.last + 1 != b->line.next)
+        return false;
+    if (pending < b->line.window && !conflicts(b, call))
+        return true;
+    express_poll(b);
+    return b->line.done + 1 == b->line.next && !b->failed; /* what it saw may have ended the communicator */
+}
+
+/* Nothing to hear of, and nothing but operations of this kind. */
+static inline bool may_go(struct body *b)
+{
     const struct wire_board *board = b->channel->board;
 
-    if (b->line.done + 1 != b->line.next || b->talk_first != TALK_NONE || b->failed || b->proposal.result || call->counts ||
-        b->sequence < b->refused_until || (uint32_t)(b->sequence + 1) == 0)
+    if (b->talk_first != TALK_NONE || b->failed || b->proposal.result || b->sequence < b->refused_until || (uint32_t)(b->sequence + 1) == 0)
         return false;
-    if (board && atomic_load_explicit(&board->cause, memory_order_relaxed))
-        return false;
-    if (BASE_UNLIKELY(!same_form(f, call)))
-        learn_form(b, call);
-    return f->fits;
+    return !board || !atomic_load_explicit(&board->cause, memory_order_relaxed);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the operation */
-static enum wire_result show(struct body *b, const struct engine_call *call, wire_key key, uint32_t chain)
+static inline enum wire_result show(struct body *b, const struct engine_call *call, wire_key key, uint32_t chain)
 {
     if (b->team.size == 1)
         return WIRE_DONE;
 
     struct wire_span span = {call->in, b->form.bytes};
-    struct wire_expose e = {.key = key,
-                            .fingerprint = chain,
-                            .edge = WIRE_ONCE | WIRE_TO_ALL,
-                            .flags = WIRE_WORK,
-                            .peers = b->others,
-                            .npeers = (uint32_t)b->team.size - 1,
-                            .nspans = 1,
-                            .spans = &span};
-
+    struct wire_expose e; /* field by field, here and below: compilers clear a whole structure first, and with slow instructions */
+    e.key = key;
+    e.fingerprint = chain;
+    e.edge = WIRE_ONCE | WIRE_TO_ALL;
+    e.flags = WIRE_WORK;
+    e.peers = b->others;
+    e.npeers = (uint32_t)b->team.size - 1;
+    e.nspans = 1;
+    e.spans = &span;
+    e.cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)b->line.next;
     return b->wire->expose(b->channel, &e);
 }
 
-static void enter(struct body *b, const struct engine_call *call, struct entry *e, uint32_t chain, struct comm_request *req)
+/* The parts of an entry that this way uses; body_fill_entry and number_call in a few stores. */
+static inline __attribute__((always_inline)) struct entry *enter(struct body *b, const struct engine_call *call, struct entry *e,
+                                                                 uint32_t chain)
 {
-    body_fill_entry(e, call, b->form.fingerprint, b);
+    const struct express_form *f = &b->form;
+    bool barrier = call->collective == COLLECTIVE_BARRIER;
+
+    e->head.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK;
+    e->head.result = COMM_OK;
+    e->head.read = call->read;
+    e->head.write = call->write;
+    e->call.in = call->in;
+    e->call.out = call->out;
+    e->call.n = call->n;
+    e->ended = NULL;
+    e->reduce = f->reduce; /* the form may be another before this one ends */
+    e->root = call->root;
+    e->fingerprint = f->fingerprint;
     e->seq = (uint32_t)++b->sequence;
     e->chain = b->chain = chain;
-    e->vectors = NULL;
-    e->algorithm = b->form.algorithm;
-    e->started_ns = e->queued_ns;
-    uint64_t ticket = timeline_issue_alone(&b->line);
-    body_publish_call(b, e, call, COMM_OK);
-    b->stats.operations++;
-    b->express.ticket = ticket;
-    b->express.reduce = b->form.reduce; /* the form may be another before this one ends */
-    b->express.bytes = b->form.bytes;
-    b->express.seen = 1u << b->team.rank;
-    b->express.key = wire_key_of(e->seq, 0, 0);
-    b->express.from[b->team.rank] = call->in;
-    if (req)
-        *req = (struct comm_request){b->face, ticket};
+    e->record.bytes = f->bytes;
+    e->record.algorithm = f->algorithm;
+    e->record.sequence = e->seq;
+    e->record.collective = call->collective;
+    e->record.queued_ns = e->record.started_ns = b->engine->env->now(b->engine->env);
+    return e;
 }
 
-bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req)
+/*
+ * Once its line stands, nobody needs anything of this rank any more, so the call does not look for the others': a look that comes before
+ * a peer's store takes the line away from it, and both then pay for it twice. Who waits looks, some instructions later.
+ */
+static inline __attribute__((always_inline)) bool go(struct body *b, const struct engine_call *call, struct comm_request *req)
 {
     enum comm_result why;
 
-    if (!may_go(b, call))
+    if (BASE_UNLIKELY(!has_way(b, call)))
         return false;
     uint32_t chain = body_chain(b->chain, b->form.fingerprint);
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
-    if (!e || show(b, call, wire_key_of((uint32_t)b->sequence + 1, 0, 0), chain) != WIRE_DONE)
-        return false; /* the long way says why, or waits for room */
-    enter(b, call, e, chain, req);
+    if (BASE_UNLIKELY(!e))
+        return false; /* the long way says why */
+    enum wire_result shown = show(b, call, wire_key_of((uint32_t)b->sequence + 1, 0, 0), chain);
+    if (BASE_UNLIKELY(shown != WIRE_DONE && shown != WIRE_PENDING))
+        return false; /* the long way waits for room */
+    e->showing = shown == WIRE_PENDING;
+    body_publish_call(b, enter(b, call, e, chain), call, COMM_OK);
+    uint64_t ticket = b->line.done + 1 == b->line.next ? timeline_issue_alone(&b->line) : timeline_issue_beside(&b->line);
+    b->express.last = ticket;
+    b->stats.operations++;
+    if (req)
+        *req = (struct comm_request){b->face, ticket};
     if (b->team.size > 1)
         b->wire->flush(b->channel);
-    express_poll(b);
-    b->now = 0;
-    if (BASE_UNLIKELY(!b->is_active && b->express.ticket))
+    else
+        express_poll(b);
+    if (BASE_UNLIKELY(!b->is_active && express_pending(b)))
         body_activate(b);
     return true;
 }
 
-static void finish(struct body *b)
+bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req)
 {
-    uint64_t ticket = b->express.ticket;
-    struct entry *e = body_entry(b, ticket);
-    struct data_reduce reduce = {.from = b->express.from,
+    if (!may_go(b) || call->counts)
+        return false;
+    if (BASE_UNLIKELY(!same_form(&b->form, call)))
+        learn_form(b, call);
+    return b->form.fits && go(b, call, req);
+}
+
+static inline __attribute__((always_inline)) bool repeat(struct body *b, const void *in, void *out, struct comm_request *req)
+{
+    const struct express_form *f = &b->form;
+    uintptr_t from = (uintptr_t)(in == COMM_IN_PLACE ? out : in), to = (uintptr_t)out;
+    bool apart = in == COMM_IN_PLACE || from + f->bytes <= to || to + f->bytes <= from;
+    struct engine_call call = {.collective = COLLECTIVE_ALLREDUCE,
+                               .type = f->type,
+                               .op = f->op,
+                               .in = (const void *)from,
+                               .out = out,
+                               .n = f->n,
+                               .read = {from, from + f->bytes},
+                               .write = {to, to + f->bytes}};
+
+    return BASE_LIKELY(from && to && out != COMM_IN_PLACE && apart) && go(b, &call, req);
+}
+
+bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
+                   struct comm_request *req)
+{
+    enum comm_result why;
+    struct body *b = body_lock(c, &why);
+    bool went = false;
+
+    if (!b)
+        return false;
+    const struct express_form *f = &b->form;
+    bool same = f->fits && f->n == n && n && f->op == op && f->type == type && f->collective == COLLECTIVE_ALLREDUCE;
+    if (BASE_LIKELY(same && !f->flags && !f->root && !b->recording && may_go(b)))
+        went = repeat(b, in, out, req);
+    body_unlock(b);
+    return went;
+}
+
+static void finish(struct body *b, uint64_t ticket, struct entry *e)
+{
+    struct express *x = &b->express;
+    struct data_reduce reduce = {.from = x->from,
                                  .ways = (uint32_t)b->team.size,
                                  .divisor = (uint32_t)b->team.size,
                                  .to = e->call.out,
                                  .elements = e->call.n,
                                  .final = true};
 
+    x->from[b->team.rank] = e->call.in;
     if (e->call.n)
-        b->express.reduce(&reduce);
-    b->express.ticket = 0;
-    body_record(b, ticket, e, b->engine->env->now(b->engine->env), COMM_OK);
+        e->reduce(&reduce);
+    x->seen = 0;
+    body_record(b, &e->record, ticket, b->engine->env->now(b->engine->env), COMM_OK);
     timeline_retire_oldest(&b->line);
     b->told_done = ticket;
     if (b->team.size > 1)
         b->wire->release(b->channel, e->seq, NULL);
-    engine_told(b->engine);
 }
 
-/* Looks at the lines that are missing; ends the operation when all are there. */
-bool express_poll(struct body *b)
+static inline enum wire_result look_for(struct body *b, const struct entry *e, int32_t rank, uint32_t how, struct wire_view *view)
+{
+    struct wire_look look;
+    look.key = wire_key_of(e->seq, 0, 0);
+    look.fingerprint = e->chain;
+    look.edge = WIRE_ONCE | WIRE_TO_ALL;
+    look.flags = (uint16_t)(WIRE_WORK | how);
+    look.peer = (uint32_t)rank;
+    look.reserved = 0;
+    look.land = NULL;
+    look.bytes = e->record.bytes;
+    look.cookie = 0;
+    look.view = view;
+    return b->wire->view(b->channel, &look);
+}
+
+/* Lines that are looked for together travel side by side, not each after the one before. */
+static void fetch(struct body *b, const struct entry *e)
+{
+    for (int32_t i = 0; i < b->team.size - 1; i++)
+        (void)look_for(b, e, b->others[i], WIRE_FETCH, NULL);
+}
+
+static void fetch_ahead(struct body *b)
 {
     struct express *x = &b->express;
-    const struct entry *e = body_entry(b, x->ticket);
+    uint64_t from = x->fetched > b->line.done + 1 ? x->fetched : b->line.done + 1;
+    uint64_t to = b->line.done + FETCH_AHEAD < x->last ? b->line.done + FETCH_AHEAD : x->last;
 
-    for (int32_t r = 0; r < b->team.size; r++) {
+    for (uint64_t t = from + 1; t <= to; t++)
+        fetch(b, body_entry(b, t));
+    x->fetched = to > x->fetched ? to : x->fetched;
+}
+
+/* Are the oldest one's lines all there? */
+static bool has_arrived(struct body *b, const struct entry *e)
+{
+    struct express *x = &b->express;
+
+    for (int32_t i = 0; i < b->team.size - 1; i++) {
+        struct wire_view view;
+        int32_t r = b->others[i];
         if (x->seen >> r & 1)
             continue;
-        struct wire_look look = {.key = x->key,
-                                 .fingerprint = e->chain,
-                                 .edge = WIRE_ONCE | WIRE_TO_ALL,
-                                 .flags = WIRE_WORK | WIRE_GLANCE,
-                                 .peer = (uint32_t)r,
-                                 .bytes = x->bytes,
-                                 .view = &x->view[r]};
-        enum wire_result result = b->wire->view(b->channel, &look);
+        enum wire_result result = look_for(b, e, r, WIRE_GLANCE, &view);
         if (result == WIRE_AGAIN)
             return false;
         if (BASE_UNLIKELY(result == WIRE_MISMATCH)) {
@@ -163,31 +274,94 @@ bool express_poll(struct body *b)
             return false;
         }
         x->seen |= 1u << r;
-        x->from[r] = x->view[r].at;
+        x->from[r] = view.at;
     }
-    finish(b);
+    return !e->showing;
+}
+
+/* The wire has read the bytes of the operation whose ticket ends in this. */
+void express_shown(struct body *b, uint32_t ticket)
+{
+    uint64_t oldest = b->line.done + 1;
+
+    body_entry(b, oldest + (uint32_t)(ticket - (uint32_t)oldest))->showing = false; /* the pass that brought this looks again */
+}
+
+/* Ends what has arrived, oldest first. */
+bool express_poll(struct body *b)
+{
+    uint64_t done = b->line.done;
+
+    while (express_pending(b)) {
+        struct entry *e = body_entry(b, b->line.done + 1);
+        if (b->express.last != b->line.done + 1)
+            fetch_ahead(b);
+        if (!has_arrived(b, e))
+            break;
+        finish(b, b->line.done + 1, e);
+    }
+    if (b->line.done == done)
+        return false;
+    engine_told(b->engine);
     return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ waiting */
+/* The body, locked, while this request is one of ours and unfinished. */
+static inline struct body *hold(struct comm_request request)
+{
+    struct comm_communicator *face = request.comm;
+
+    if (!base_home_trylock(&face->lock, face->env))
+        return NULL;
+    struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+    if (b && express_pending(b) && request.ticket <= b->express.last && !b->failed)
+        return b;
+    base_home_unlock(&face->lock, face->env);
+    return NULL;
+}
+
+static inline bool let_go(struct body *b, uint64_t ticket)
+{
+    bool ended = b->line.done >= ticket;
+
+    if (ended && b->line.done + 1 != b->line.next && !express_pending(b))
+        body_settle(b); /* what stood behind it may start */
+    body_unlock(b);
+    return ended;
+}
+
+/* More ranks than CPUs: the others need this one. Nothing is held while they have it. */
+static bool wait_in_turn(struct body *b, struct comm_request request)
+{
+    int64_t now = 0;
+
+    for (int turn = 0; b; turn++) {
+        struct engine *e = b->engine;
+        fetch(b, body_entry(b, b->line.done + 1));
+        express_poll(b);
+        if (let_go(b, request.ticket))
+            return true;
+        if (turn == WAIT_YIELDS || !engine_yield(e, &now))
+            return false;
+        b = hold(request);
+    }
+    return timeline_test(request) != COMM_PENDING;
 }
 
 /* Waits for it a moment, under the communicator's lock: for as long as a peer that called at the same time takes. */
 bool express_wait(struct comm_request request)
 {
-    struct comm_communicator *face = request.comm;
-    bool ended = false;
-
-    if (!base_home_trylock(&face->lock, face->env))
+    if (request.ticket <= atomic_load_explicit(&request.comm->done, memory_order_acquire))
         return false;
-    struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
-    if (b && b->express.ticket == request.ticket && !b->engine->crowded) {
-        const struct comm_env *env = b->engine->env;
-        for (int turn = 0; turn < WAIT_TURNS && !ended && b->express.ticket; turn++) {
-            ended = express_poll(b);
-            if (!ended && turn >= WAIT_EAGER_TURNS)
-                env->relax(env, false);
-        }
-    }
-    if (ended && b->line.done + 1 != b->line.next)
-        body_settle(b); /* what stood behind it may start */
-    base_home_unlock(&face->lock, face->env);
-    return ended;
+    struct body *b = hold(request);
+    if (!b)
+        return false;
+    if (b->engine->crowded)
+        return wait_in_turn(b, request);
+    const struct comm_env *env = b->engine->env;
+    for (int turn = 0; turn < WAIT_TURNS && express_pending(b) && b->line.done < request.ticket; turn++)
+        if (!express_poll(b) && turn >= WAIT_EAGER_TURNS)
+            env->relax(env, false);
+    return let_go(b, request.ticket);
 }

@@ -19,7 +19,7 @@ static void drop_entries(struct body *b)
             e->ended(b, 0, e->ended_arg); /* ticket 0: it will never come */
         e = body_entry(b, t);
         e->ended = NULL;
-        body_record(b, t, e, now, (enum comm_result)b->cause.result);
+        body_record(b, &e->record, t, now, (enum comm_result)b->cause.result);
         body_forget_entry(b, e);
     }
 }
@@ -29,7 +29,8 @@ static void end_all(struct body *b, const struct cause *cause)
     b->cause = *cause;
     b->failed = true;
     b->fence = 0;
-    b->express.ticket = 0;
+    b->express.last = 0;
+    b->express.seen = 0;
     memset(b->ready, 0, sizeof b->ready);
     b->any_ready = false;
     b->proposal = (struct cause){0};

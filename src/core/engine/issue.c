@@ -43,7 +43,6 @@ static enum comm_result copy_vectors(struct body *b, const struct engine_call *c
 {
     size_t size = (size_t)b->team.size;
 
-    e->vectors = NULL;
     if (!call->counts)
         return COMM_OK;
     e->vectors = take_vectors(b);
@@ -69,38 +68,14 @@ void body_forget_entry(struct body *b, struct entry *e)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
-/* Rotate, mix in, multiply: a few cycles, since it stands between an operation and its first store. */
-uint32_t body_chain(uint32_t chain, uint32_t fingerprint)
-{
-    return ((chain << 7 | chain >> 25) ^ fingerprint) * UINT32_C(0x9e3779b1) + 1;
-}
-
 /* The next number, and its link in the chain. A refused call's link is the same whatever it was: ranks that all refuse stay alike. */
 static void number_call(struct body *b, struct entry *e, bool refused)
 {
     if ((uint32_t)++b->sequence == 0) /* no key is 0 */
         b->sequence++;
-    e->seq = (uint32_t)b->sequence;
+    e->seq = e->record.sequence = (uint32_t)b->sequence;
     b->chain = body_chain(b->chain, refused ? 0 : e->fingerprint);
     e->chain = b->chain;
-}
-
-void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
-{
-    struct wire_call *mine = &b->channel->calls[e->seq & (2 * b->line.window - 1)];
-
-    atomic_store_explicit(&mine->seq, 0, memory_order_relaxed);
-    atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&mine->fingerprint, e->fingerprint, memory_order_relaxed);
-    atomic_store_explicit(&mine->collective, (uint8_t)call->collective, memory_order_relaxed);
-    atomic_store_explicit(&mine->type, (uint8_t)call->type, memory_order_relaxed);
-    atomic_store_explicit(&mine->flags, (uint8_t)call->flags, memory_order_relaxed);
-    atomic_store_explicit(&mine->refused, (int8_t)refused, memory_order_relaxed);
-    atomic_store_explicit(&mine->chain, e->chain, memory_order_relaxed);
-    atomic_store_explicit(&mine->op, call->op, memory_order_relaxed);
-    atomic_store_explicit(&mine->root, call->root, memory_order_relaxed);
-    atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
-    atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
 }
 
 static bool peer_refused(const struct body *b, uint32_t seq, int32_t *peer, int32_t *reason)
@@ -116,21 +91,24 @@ static bool peer_refused(const struct body *b, uint32_t seq, int32_t *peer, int3
     return false;
 }
 
+/* What body_forget_entry cleared is clear: point, vectors, program. */
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b)
 {
     bool barrier = call->collective == COLLECTIVE_BARRIER;
 
     e->head = (struct timeline_entry){.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK, .read = call->read, .write = call->write};
     e->call = (struct run_call){call->in, call->out, call->n, call->type, call->op, NULL, NULL};
-    e->program = NULL;
     e->ended = NULL;
-    e->point = (struct timeline_point){0};
-    e->collective = call->collective;
     e->root = call->root;
     e->fingerprint = fingerprint;
-    e->chain = 0;
-    e->queued_ns = b->now = b->engine->env->now(b->engine->env);
-    e->started_ns = 0;
+    e->seq = e->chain = 0;
+    b->now = b->engine->env->now(b->engine->env);
+    e->record.bytes = call->n * data_type_bytes(call->type);
+    e->record.queued_ns = b->now;
+    e->record.started_ns = 0;
+    e->record.algorithm = "";
+    e->record.collective = call->collective;
+    e->record.sequence = 0;
 }
 
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason)
@@ -141,8 +119,6 @@ enum comm_result body_refuse(struct body *b, const struct engine_call *call, enu
     if (!e)
         return why;
     body_fill_entry(e, call, body_fingerprint(b, call), b);
-    e->vectors = NULL;
-    e->algorithm = "";
     e->head.kind = TIMELINE_REFUSED;
     e->head.read = e->head.write = (struct timeline_hull){0, 0};
     e->head.result = reason;
@@ -182,7 +158,7 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
     body_fill_entry(e, call, body_fingerprint(b, call), b);
     r = copy_vectors(b, call, e);
     if (r == COMM_OK)
-        r = body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->algorithm);
+        r = body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->record.algorithm);
     if (r != COMM_OK) {
         body_forget_entry(b, e);
         tell_refused(b, call->collective, r);
@@ -303,9 +279,6 @@ enum comm_result body_queue_wait(struct body *b, const struct timeline_point *po
         return r;
     body_fill_entry(e, &(struct engine_call){0}, 0, b);
     e->head.kind = TIMELINE_FENCE;
-    e->vectors = NULL;
-    e->algorithm = "";
-    e->seq = 0;
     e->point = timeline_point_copy(point);
     uint64_t ticket = timeline_issue(&b->line);
     if (req)

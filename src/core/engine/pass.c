@@ -170,14 +170,17 @@ struct ladder {
 /* Gives the CPU away, and watches what that costs: a stranger that computes takes a whole slice of milliseconds, where another rank would
  * have given it back in microseconds. Then sleeping is better: a sleeper that is rung comes back at once. For a while nobody here yields.
  */
-static void yield_turn(struct engine *e, struct ladder *l)
+bool engine_yield(struct engine *e, int64_t *now)
 {
-    int64_t before = e->env->now(e->env);
+    int64_t before = *now ? *now : e->env->now(e->env);
 
+    if (before < atomic_load_explicit(&e->sleep_until, memory_order_relaxed))
+        return false;
     e->env->relax(e->env, true);
-    l->now = e->env->now(e->env);
-    if (BASE_UNLIKELY(l->now - before > YIELD_LONG_NS))
-        atomic_store_explicit(&e->sleep_until, l->now + YIELD_AVOID_NS, memory_order_relaxed);
+    *now = e->env->now(e->env);
+    if (BASE_UNLIKELY(*now - before > YIELD_LONG_NS))
+        atomic_store_explicit(&e->sleep_until, *now + YIELD_AVOID_NS, memory_order_relaxed);
+    return true;
 }
 
 /* One turn with nothing to do: spin, then yield, then sleep; where ranks outnumber CPUs yield at once. */
@@ -198,8 +201,8 @@ static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void 
     int64_t idle = l->now - l->idle_since;
     if (idle < spin)
         e->env->relax(e->env, false);
-    else if (idle < spin + yield)
-        yield_turn(e, l);
+    else if (idle < spin + yield && engine_yield(e, &l->now))
+        return;
     else
         engine_sleep(e, fn, arg, deadline, callbacks);
 }

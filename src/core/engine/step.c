@@ -70,7 +70,7 @@ static void step_run(struct body *b, uint64_t ticket)
                                         .rank = b->team.rank,
                                         .peer = b->team.rank,
                                         .result = COMM_ERR_MEMORY,
-                                        .collective = body_entry(b, ticket)->collective});
+                                        .collective = body_entry(b, ticket)->record.collective});
     else if (run->again)
         set_ready(b, place);
 }
@@ -81,11 +81,13 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     struct place *p = &b->places[index];
     struct run *run = &p->run;
 
-    e->started_ns = body_now(b);
+    e->record.started_ns = body_now(b);
     if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, run_scratch_bytes(e->program, &e->call, b->channel))) {
-        body_propose(
-            b, &(struct cause){
-                   .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY, .collective = e->collective});
+        body_propose(b, &(struct cause){.number = e->seq,
+                                        .rank = b->team.rank,
+                                        .peer = b->team.rank,
+                                        .result = COMM_ERR_MEMORY,
+                                        .collective = e->record.collective});
         return;
     }
     run->channel = b->channel;
@@ -137,24 +139,21 @@ static void start_entry(struct body *b, uint64_t ticket)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ retiring */
-void body_record(struct body *b, uint64_t ticket, const struct entry *e, int64_t now, enum comm_result result)
+bool body_room_for_record(struct body *b)
 {
     const struct comm_env *env = b->engine->env;
+    uint32_t room = b->record_room ? b->record_room * 2 : 64;
+    struct record *more = env->take(env, room * sizeof *more, 64);
 
-    if (BASE_UNLIKELY(b->record_count >= b->record_room && b->record_room < ENGINE_RECORDS)) {
-        uint32_t room = b->record_room ? b->record_room * 2 : 64;
-        struct record *more = env->take(env, room * sizeof *more, 64);
-        if (!more)
-            return;
-        if (b->records) {
-            memcpy(more, b->records, b->record_room * sizeof *more);
-            env->give(env, b->records, b->record_room * sizeof *more);
-        }
-        b->records = more;
-        b->record_room = room;
+    if (!more)
+        return false;
+    if (b->records) {
+        memcpy(more, b->records, b->record_room * sizeof *more);
+        env->give(env, b->records, b->record_room * sizeof *more);
     }
-    b->records[b->record_count++ & (b->record_room - 1)] = (struct record){
-        ticket, e->seq, e->call.n * data_type_bytes(e->call.type), e->queued_ns, e->started_ns, now, e->algorithm, result, e->collective};
+    b->records = more;
+    b->record_room = room;
+    return true;
 }
 
 static bool retire_ended(struct body *b)
@@ -169,7 +168,7 @@ static bool retire_ended(struct body *b)
         struct entry *e = body_entry(b, ticket);
         if (e->seq)
             seq = e->seq;
-        body_record(b, ticket, e, now, (enum comm_result)e->head.result);
+        body_record(b, &e->record, ticket, now, (enum comm_result)e->head.result);
         body_forget_entry(b, e);
         timeline_retire(&b->line);
     }
@@ -198,6 +197,8 @@ static void take_event(struct body *b, const struct wire_event *event)
         body_note(b, event);
     } else if (event->kind == WIRE_EVENT_ANNOUNCED || (index & MESSAGE_COOKIE)) {
         message_event(b->messages, event);
+    } else if (BASE_UNLIKELY(index == EXPRESS_COOKIE)) {
+        express_shown(b, (uint32_t)event->cookie);
     } else {
         run_event(&b->places[index].run, event);
         set_ready(b, index);
@@ -229,7 +230,7 @@ bool body_step(struct body *b)
         body_attend(b);
     if (b->any_ready && !b->failed)
         step_ready(b);
-    bool express = b->express.ticket && !b->failed && express_poll(b);
+    bool express = express_pending(b) && !b->failed && express_poll(b);
     if (b->fence && !b->failed)
         check_fence(b);
     body_run_queue(b);

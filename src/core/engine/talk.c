@@ -109,11 +109,9 @@ static void finish(struct body *b, uint32_t i, enum comm_result result)
             b->talks[m].remaining--;
     if (t->member_of != TALK_NONE)
         b->talks[t->member_of].remaining--;
-    struct entry e = {.call = {.n = t->call.bytes, .type = COMM_BYTE},
-                      .queued_ns = t->queued_ns,
-                      .started_ns = t->queued_ns,
-                      .algorithm = t->is_send ? "send" : "recv"};
-    body_record(b, t->ticket, &e, b->engine->env->now(b->engine->env), result);
+    struct record made = {
+        .bytes = t->call.bytes, .queued_ns = t->queued_ns, .started_ns = t->queued_ns, .algorithm = t->is_send ? "send" : "recv"};
+    body_record(b, &made, t->ticket, b->engine->env->now(b->engine->env), result);
     b->talk_held -= t->state == TALK_HELD;
     give_slot(b, i);
     if (--b->talk_pending == 0)
@@ -260,12 +258,26 @@ bool talk_blocks(const struct body *b, uint64_t ticket, const struct timeline_en
 }
 
 /* ------------------------------------------------------------------------------------------------------------ markers */
+/* Whether that ticket may end with an error of its own (refused by all, or a child that could not be made), which is not the error of a
+ * point behind it. */
+static bool may_end_alone(struct body *b, uint64_t ticket)
+{
+    const struct entry *e = body_entry(b, ticket);
+
+    if (ticket <= b->line.done)
+        return atomic_load_explicit(&b->face->exceptions, memory_order_relaxed) != 0;
+    return e->head.kind == TIMELINE_REFUSED || e->ended;
+}
+
 uint64_t talk_mark(struct body *b)
 {
+    uint64_t last = b->line.next - 1;
     uint32_t i;
 
-    if (!b->talk_pending)
-        return b->line.next - 1 >= atomic_load_explicit(&b->face->first, memory_order_relaxed) ? b->line.next - 1 : 0;
+    if (!b->talk_pending && last < atomic_load_explicit(&b->face->first, memory_order_relaxed))
+        return 0;
+    if (!b->talk_pending && !may_end_alone(b, last))
+        return last;
     if (take_slot(b, &i) != COMM_OK)
         return UINT64_MAX;
     struct talk *t = &b->talks[i];

@@ -72,13 +72,13 @@ enum comm_result engine_test(struct comm_request request)
 
 enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
 {
-    struct one one = {request, timeline_test(request)};
     bool inside = request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed);
 
+    if (request.comm && !inside && express_wait(request))
+        return timeline_test(request);
+    struct one one = {request, timeline_test(request)};
     if (one.result != COMM_PENDING && !inside)
         return one.result;
-    if (!inside && express_wait(request))
-        return timeline_test(request);
     struct engine *e = enter(request.comm);
     if (!e)
         return COMM_ERR_CLOSED;

@@ -23,7 +23,7 @@ static bool check_peers(struct body *b, const struct entry *e)
     for (int32_t r = 0; r < b->team.size; r++) {
         struct made_call call;
         bool made = r != b->team.rank && body_read_call(b, r, e->seq, &call);
-        struct cause cause = {.number = e->seq, .rank = r, .peer = b->team.rank, .collective = e->collective};
+        struct cause cause = {.number = e->seq, .rank = r, .peer = b->team.rank, .collective = e->record.collective};
         if (made && call.refused) {
             cause.result = COMM_ERR_REFUSED;
             cause.code = call.refused;
@@ -69,20 +69,21 @@ static void warn_late(struct body *b, uint64_t ticket, const struct entry *e, in
     b->late_step++;
     list_absent(b, e, absent, sizeof absent);
     base_log(&b->engine->log, LOG_WARNING, "comm=%s call=%u op=%s is late: waiting for %lld s; not called yet by ranks:%s", b->name, e->seq,
-             e->seq ? collective_name(e->collective) : "wait", (long long)(waited / 1000000000), absent[0] ? absent : " none");
+             e->seq ? collective_name(e->record.collective) : "wait", (long long)(waited / 1000000000), absent[0] ? absent : " none");
 }
 
 static bool check_deadline(struct body *b, uint64_t ticket, const struct entry *e, int64_t now)
 {
-    int64_t since = e->head.kind == TIMELINE_FENCE ? b->fence_ns : e->started_ns;
+    int64_t since = e->head.kind == TIMELINE_FENCE ? b->fence_ns : e->record.started_ns;
 
     if (ticket == b->line.done + 1)
         warn_late(b, ticket, e, now - since);
     if (now - since < b->timeout_ns)
         return true;
     body_propose(
-        b, &(struct cause){
-               .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT, .collective = e->collective});
+        b,
+        &(struct cause){
+            .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT, .collective = e->record.collective});
     return false;
 }
 
@@ -191,7 +192,7 @@ static void body_down(struct body *b, int32_t rank, const struct wire_event *eve
                           .rank = rank,
                           .peer = b->team.rank,
                           .result = event->result,
-                          .collective = oldest ? oldest->collective : 0,
+                          .collective = oldest ? oldest->record.collective : 0,
                           .code = (int32_t)(event->bytes / 1000000)};
 
     if (b->closed_at[rank])

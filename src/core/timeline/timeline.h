@@ -252,6 +252,15 @@ static inline uint64_t timeline_issue_alone(struct timeline *line)
     return ticket;
 }
 
+/* Issue and start beside what is unfinished, all of which is started and none of which it conflicts with. */
+static inline uint64_t timeline_issue_beside(struct timeline *line)
+{
+    uint64_t ticket = timeline_issue(line);
+
+    timeline_start(line, ticket);
+    return ticket;
+}
+
 /* End and retire the oldest, which ended well. */
 static inline void timeline_retire_oldest(struct timeline *line)
 {

@@ -289,7 +289,6 @@ static enum comm_result make(struct lines_host *host, const struct wire_team *te
     c->face = (struct wire_channel){.class = host->wire.class, .caps = caps, .peer_calls = c->face.peer_calls};
     c->face.calls = (struct wire_call *)(void *)(c->block.at + shape.calls);
     c->head = (struct lines_head *)(void *)c->block.at;
-    c->lines = (struct lines_line *)(void *)(c->block.at + shape.lines);
     c->acks = (struct lines_acks *)(void *)(c->block.at + shape.acks);
     c->inbox = (_Atomic uint64_t *)(void *)(c->block.at + shape.inbox);
     struct lines_offer mine = {LINES_MAGIC, base_hash(base_hash(team->id, (uint32_t)team->rank), number) | 1, c->block.where,

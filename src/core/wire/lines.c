@@ -199,17 +199,15 @@ static enum wire_result expose_line(struct lines_channel *c, const struct wire_e
     return WIRE_DONE;
 }
 
-enum wire_result lines_expose(struct wire_channel *channel, const struct wire_expose *e)
+/* Apart from what small operations take, so that they save no registers for it. */
+static __attribute__((noinline)) enum wire_result expose_any(struct lines_channel *c, const struct wire_expose *e)
 {
-    struct lines_channel *c = lines_of(channel);
     uint32_t kind = e->flags & WIRE_KIND;
     if (BASE_UNLIKELY(kind != WIRE_WORK))
         return kind == WIRE_NOTE ? lines_note_expose(c, e) : lines_message_expose(c, e);
     BASE_ASSERT(!c->aborted);
     if (BASE_UNLIKELY(!e->npeers))
         return WIRE_DONE;
-    if (BASE_LIKELY((e->edge & WIRE_ONCE) && e->nspans == 1 && e->spans->bytes <= LINES_INLINE && !(e->flags & WIRE_BUILT)))
-        return expose_line(c, e);
     size_t bytes = 0;
     for (uint32_t i = 0; i < e->nspans; i++)
         bytes += e->spans[i].bytes;
@@ -223,6 +221,15 @@ enum wire_result lines_expose(struct wire_channel *channel, const struct wire_ex
     publish(line, e, place, place ? c->once_where + (uint64_t)(place - c->once) : 0, bytes);
     c->dirty = true;
     return WIRE_DONE;
+}
+
+enum wire_result lines_expose(struct wire_channel *channel, const struct wire_expose *e)
+{
+    struct lines_channel *c = lines_of(channel);
+    bool plain = e->flags == WIRE_WORK && (e->edge & WIRE_ONCE) && e->nspans == 1 && e->npeers && !c->aborted;
+    if (BASE_LIKELY(plain && e->spans->bytes <= LINES_INLINE))
+        return expose_line(c, e);
+    return expose_any(c, e);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ views */
@@ -277,6 +284,10 @@ static inline enum wire_result glance(struct lines_channel *c, const struct wire
     const struct lines_peer *p = &c->peer[l->peer];
     const struct lines_line *line = once_line(p->block, &c->shape, l->key);
 
+    if (l->flags & WIRE_FETCH) {
+        __builtin_prefetch(line);
+        return WIRE_AGAIN;
+    }
     if (atomic_load_explicit(&line->key, memory_order_acquire) != l->key)
         return WIRE_AGAIN;
     bool in_line = line->kind == LINES_KIND_INLINE;
@@ -289,14 +300,13 @@ static inline enum wire_result glance(struct lines_channel *c, const struct wire
     return WIRE_DONE;
 }
 
-enum wire_result lines_view(struct wire_channel *channel, const struct wire_look *l)
+static __attribute__((noinline)) enum wire_result view_any(struct lines_channel *c, const struct wire_look *l)
 {
-    struct lines_channel *c = lines_of(channel);
     if (BASE_UNLIKELY((l->flags & WIRE_KIND) == WIRE_MESSAGE))
         return lines_message_view(c, l);
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
-    if ((l->flags & WIRE_GLANCE) && (l->edge & WIRE_ONCE) && !l->land)
-        return glance(c, l);
+    if (l->flags & WIRE_FETCH)
+        return WIRE_AGAIN;
     const struct lines_line *line = find_line(c, l->peer, l->key, l->edge);
     if ((l->flags & WIRE_GLANCE) && (!line || atomic_load_explicit(&line->key, memory_order_acquire) != l->key))
         return WIRE_AGAIN;
@@ -322,14 +332,19 @@ enum wire_result lines_view(struct wire_channel *channel, const struct wire_look
     return WIRE_PENDING;
 }
 
+enum wire_result lines_view(struct wire_channel *channel, const struct wire_look *l)
+{
+    struct lines_channel *c = lines_of(channel);
+    bool light = (l->flags & (WIRE_GLANCE | WIRE_FETCH)) && (l->edge & WIRE_ONCE) && !l->land && !c->aborted;
+    return BASE_LIKELY(light) ? glance(c, l) : view_any(c, l);
+}
+
 void lines_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view)
 {
     struct lines_channel *c = lines_of(channel);
     if (!view) {
         c->retired = seq;
         atomic_store_explicit(&c->head->retired, seq, memory_order_release);
-        /* Own a line well before it is written: fetching it takes as long as a whole small operation. */
-        __builtin_prefetch(c->lines + lines_index(&c->shape, seq + LINES_AHEAD), 1);
         c->dirty = true;
     } else if (view->ack) {
         atomic_store_explicit((_Atomic uint64_t *)view->ack, view->word, memory_order_release);

@@ -19,7 +19,6 @@
 enum {
     LINES_INLINE = 48,
     LINES_ONCE_PLACES = 8,
-    LINES_AHEAD = 3, /* operations between the prefetch of a line and its use */
     LINES_AREAS = 2,
     LINES_CREDITS = 4,
     LINES_PLACE_BYTES = 65536,
@@ -212,7 +211,6 @@ struct lines_channel {
     bool aborted;
     bool messages_left; /* the last advance could not finish with them */
     uint32_t waiting, waiting_max, unresolved, epoch;
-    struct lines_line *lines;
     char *once, *stream; /* my places, when taken */
     uint64_t once_where, stream_where;
     struct lines_head *head;

@@ -49,8 +49,9 @@ enum wire_flag {
     WIRE_KIND = 3,
     WIRE_BUILT = 4,       /* the bytes already stand where reserve() said */
     WIRE_NONTEMPORAL = 8, /* view with land: write past the cache */
-    WIRE_GLANCE = 32,     /* view: not there yet is AGAIN, and nothing is remembered */
     WIRE_DISCARD = 16,    /* view of a message: take no byte of it, let the sender go (a truncated receive) */
+    WIRE_GLANCE = 32, /* view: not there yet is AGAIN, and nothing is remembered. DONE: as always, but the struct wire_view is not kept */
+    WIRE_FETCH = 64,  /* view: it will be looked for soon; what can be done so that it is near by then. Answers AGAIN */
 };
 enum { WIRE_NOTE_BYTES = 48, WIRE_NOTE_SORTS = 4 };
 

@@ -1,0 +1,271 @@
+#include "sim/collectives.h"
+
+#include "conform/oracle.h"
+#include "sim/inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const names[DEED_KINDS] = {"barrier", "broadcast", "reduce", "allreduce", "allgather", "allgather_v", "reduce_scatter"};
+#define SECOND INT64_C(1000000000)
+#define MINUTE (60 * SECOND)
+
+void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count, size_t largest)
+{
+    static const enum comm_type types[] = {COMM_F32, COMM_I32, COMM_F64, COMM_BF16, COMM_U8};
+    uint64_t s = seed ^ UINT64_C(0xc2b2ae3d27d4eb4f);
+
+    memset(d, 0, sizeof *d);
+    d->seed = seed;
+    d->ranks = ranks;
+    d->count = count < DEEDS_MAX ? count : DEEDS_MAX;
+    d->depth = 1 + (uint32_t)sim_below(&s, 16);
+    for (uint32_t i = 0; i < d->count; i++) {
+        size_t most = sim_below(&s, 4) ? 16 : sim_below(&s, 4) ? 2000 : largest;
+        d->deed[i] = (struct deed){.kind = (enum deed_kind)sim_below(&s, DEED_KINDS),
+                                   .type = types[sim_below(&s, 5)],
+                                   .op = sim_below(&s, 2) ? COMM_SUM : COMM_MAX,
+                                   .root = (int32_t)sim_below(&s, (uint64_t)ranks),
+                                   .n = sim_below(&s, most + 1),
+                                   .seed = sim_draw(&s)};
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one call on one rank */
+struct part {
+    const struct deed *deed;
+    void *in, *out;
+    size_t in_n, out_n;
+    size_t *counts;
+    struct comm_request request;
+    uint64_t number;
+};
+
+static size_t count_of(const struct deed *d, int32_t rank)
+{
+    return d->kind == DEED_ALLGATHER_V ? (d->n * (size_t)(rank % 3)) / 2 : d->n;
+}
+
+static void prepare(struct part *p, const struct deed *d, int32_t rank, int32_t ranks)
+{
+    size_t width = oracle_type_bytes(d->type), all = 0;
+
+    p->deed = d;
+    p->counts = sim_take((size_t)ranks * sizeof *p->counts);
+    for (int32_t r = 0; r < ranks; r++)
+        all += p->counts[r] = count_of(d, r);
+    p->in_n = d->kind == DEED_REDUCE_SCATTER ? all : p->counts[rank];
+    p->out_n = d->kind == DEED_ALLGATHER || d->kind == DEED_ALLGATHER_V ? all : d->n;
+    p->in = sim_take(p->in_n * width + 1);
+    p->out = sim_take(p->out_n * width + 1);
+    bool fills = d->kind != DEED_BARRIER;
+    if (fills)
+        oracle_fill(p->in, p->in_n, d->type, d->op, d->seed, rank);
+    if (d->kind == DEED_BROADCAST && rank == d->root)
+        memcpy(p->out, p->in, p->in_n * width);
+}
+
+static enum comm_result issue(struct part *p, struct comm_communicator *c)
+{
+    const struct deed *d = p->deed;
+
+    switch (d->kind) {
+    case DEED_BARRIER:
+        return comm_barrier(c, &p->request);
+    case DEED_BROADCAST:
+        return comm_broadcast(c, p->out, d->n, d->type, d->root, &p->request);
+    case DEED_REDUCE:
+        return comm_reduce(c, p->in, p->out, d->n, d->type, d->op, d->root, &p->request);
+    case DEED_ALLREDUCE:
+        return comm_allreduce(c, p->in, p->out, d->n, d->type, d->op, &p->request);
+    case DEED_ALLGATHER:
+        return comm_allgather(c, p->in, p->out, d->n, d->type, &p->request);
+    case DEED_ALLGATHER_V:
+        return comm_allgather_v(c, p->in, p->out, p->counts, NULL, d->type, &p->request);
+    default:
+        return comm_reduce_scatter(c, p->in, p->out, d->n, d->type, d->op, &p->request);
+    }
+}
+
+/* All contributions reduced, elements [from, from + n) of `whole` each. */
+static void reduce_all(const struct deed *d, int32_t ranks, size_t whole, size_t from, size_t n, void *want)
+{
+    size_t width = oracle_type_bytes(d->type);
+    const void *in[SIM_RANKS_MAX];
+
+    for (int32_t r = 0; r < ranks; r++) {
+        char *at = sim_take(whole * width + 1);
+        oracle_fill(at, whole, d->type, d->op, d->seed, r);
+        in[r] = at + from * width;
+    }
+    oracle_reduce(in, ranks, n, d->type, d->op, want);
+}
+
+static void expect(const struct part *p, int32_t rank, int32_t ranks, void *want)
+{
+    const struct deed *d = p->deed;
+    size_t width = oracle_type_bytes(d->type), at = 0;
+
+    switch (d->kind) {
+    case DEED_BARRIER:
+        break;
+    case DEED_BROADCAST:
+        oracle_fill(want, d->n, d->type, d->op, d->seed, d->root);
+        break;
+    case DEED_REDUCE:
+        if (rank == d->root)
+            reduce_all(d, ranks, d->n, 0, d->n, want);
+        break;
+    case DEED_ALLREDUCE:
+        reduce_all(d, ranks, d->n, 0, d->n, want);
+        break;
+    case DEED_REDUCE_SCATTER:
+        reduce_all(d, ranks, d->n * (size_t)ranks, d->n * (size_t)rank, d->n, want);
+        break;
+    default:
+        for (int32_t r = 0; r < ranks; r++) {
+            oracle_fill((char *)want + at * width, p->counts[r], d->type, d->op, d->seed, r);
+            at += p->counts[r];
+        }
+    }
+}
+
+static void verify(const struct part *p, int32_t rank, int32_t ranks)
+{
+    const struct deed *d = p->deed;
+    void *want = sim_take(p->out_n * oracle_type_bytes(d->type) + 1);
+
+    expect(p, rank, ranks, want);
+    size_t n = d->kind == DEED_BARRIER ? 0 : p->out_n, at = oracle_differ(p->out, want, n, d->type);
+    sim_doing(names[d->kind], p->number);
+    SIM_CHECK(at == n, "element %zu of %zu is wrong (n=%zu type=%s root=%d)", at, n, d->n, oracle_type_name(d->type), d->root);
+    sim_note_bytes(p->out, n * oracle_type_bytes(d->type));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ a rank */
+static bool bad(struct deeds *d, int32_t rank, struct comm_communicator *c, enum comm_result r, const char *what)
+{
+    if (r == COMM_OK)
+        return false;
+    if (d->result[rank] == COMM_OK) {
+        d->result[rank] = r;
+        d->error[rank].size = sizeof d->error[rank];
+        if (c && comm_error_detail(c, &d->error[rank]) != COMM_OK)
+            d->error[rank].text[0] = 0;
+        d->ended_ns[rank] = sim_now();
+        sim_note((uint64_t)(int64_t)r);
+    }
+    SIM_CHECK(d->faults, "%s said %s: %s", what, comm_result_name(r), d->error[rank].text);
+    return true;
+}
+
+static bool finish(struct deeds *d, int32_t rank, struct comm_communicator *c, struct part *p)
+{
+    sim_doing(names[p->deed->kind], p->number);
+    if (bad(d, rank, c, comm_wait(p->request, 10 * MINUTE), "wait"))
+        return false;
+    verify(p, rank, d->ranks);
+    d->right[rank]++;
+    return true;
+}
+
+void deeds_main(int32_t rank, void *arg)
+{
+    struct deeds *d = arg;
+    struct comm_communicator *c = NULL;
+    struct part *part = sim_take(d->count * sizeof *part);
+    uint32_t first = 0;
+    bool going;
+
+    sim_doing("open", 0);
+    if (bad(d, rank, NULL, sim_open(NULL, &c), "open"))
+        return;
+    d->opened[rank] = going = true;
+    d->opened_ns[rank] = sim_now();
+    for (uint32_t i = 0; i < d->count && going; i++) {
+        prepare(&part[i], &d->deed[i], rank, d->ranks);
+        part[i].number = i + 1;
+        sim_doing(names[d->deed[i].kind], i + 1);
+        if (sim_random() % 16 == 0)
+            sim_spend((int64_t)(sim_random() % 1000000));
+        going = !bad(d, rank, c, issue(&part[i], c), "the call");
+        d->called[rank] = !going;
+        for (; going && i + 1 - first >= 1 + sim_random() % d->depth; first++)
+            going = finish(d, rank, c, &part[first]);
+    }
+    for (; first < d->count && going; first++)
+        going = finish(d, rank, c, &part[first]);
+    sim_doing("close", d->count);
+    enum comm_result r = comm_close(c, MINUTE);
+    (void)bad(d, rank, NULL, r, "close");
+    if (r == COMM_OK)
+        SIM_CHECK(sim_memory_held(rank) == 0, "%lld bytes are not given back", (long long)sim_memory_held(rank));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the judge */
+static bool has_broken_link(const struct deeds *d, int32_t rank)
+{
+    bool broken = false;
+
+    for (int32_t r = 0; r < d->ranks; r++)
+        broken |= sim_link_broken(rank, r);
+    return broken;
+}
+
+/* I6: only who was killed, or stood still for as long as that takes, may be blamed for being away. */
+static bool blamed_wrongly(const struct deeds *d, int32_t rank)
+{
+    const struct comm_error *e = &d->error[rank];
+
+    return d->opened[rank] && e->result == COMM_ERR_PEER && e->rank >= 0 && !sim_is_dead(e->rank) &&
+           sim_stood_still_ns(e->rank) < 25 * SECOND && !has_broken_link(d, e->rank);
+}
+
+/* 4.5: a death on this host within a second; not counted is the time in which somebody who had to tell it stood still. */
+static bool told_late(const struct deeds *d, int32_t rank)
+{
+    const struct comm_error *e = &d->error[rank];
+    int64_t from = d->opened_ns[rank];
+
+    if (e->result != COMM_ERR_PEER || e->rank < 0 || !sim_is_dead(e->rank) ||
+        sim_faults_of(SIM_FAULT_BIT(SIM_PAUSE) | SIM_FAULT_BIT(SIM_SLOW)))
+        return false;
+    from = from > sim_died_ns(e->rank) ? from : sim_died_ns(e->rank);
+    return from + SECOND < d->ended_ns[rank];
+}
+
+static bool same_error(const struct comm_error *a, const struct comm_error *b)
+{
+    return a->result == b->result && a->rank == b->rank && a->sequence == b->sequence && !strcmp(a->operation, b->operation) &&
+           !strcmp(a->text, b->text);
+}
+
+bool deeds_judge(const struct deeds *d, struct sim_result *result)
+{
+    int32_t first = -1;
+
+    if (getenv("COMM_SIM_RESULTS"))
+        for (int32_t r = 0; r < d->ranks; r++)
+            printf("  rank %d: %s%s %u right, %s %s\n", r, sim_is_dead(r) ? "died, " : "", comm_result_name(d->result[r]), d->right[r],
+                   d->called[r] ? "at the call" : "", d->error[r].text);
+
+    for (int32_t r = 0; r < d->ranks && !result->failed; r++) {
+        const struct comm_error *e = &d->error[r];
+        if (sim_is_dead(r) || d->result[r] == COMM_OK || !d->opened[r])
+            continue;
+        if (blamed_wrongly(d, r))
+            sim_failed("rank %d blames rank %d, which lives: %s", r, e->rank, e->text);
+        if (told_late(d, r))
+            sim_failed("rank %d was told of rank %d's death after %lld ms", r, e->rank,
+                       (long long)((d->ended_ns[r] - sim_died_ns(e->rank)) / 1000000));
+        if (d->result[r] == COMM_PENDING || d->result[r] == COMM_ERR_TIMEOUT)
+            sim_failed("rank %d was never told why its call %u does not end", r, d->right[r] + 1);
+        if (d->called[r] || d->hosts > 1) /* a refusal of its own; across hosts the first cause heard is each one's */
+            continue;
+        if (first >= 0 && !same_error(&d->error[first], e))
+            sim_failed("ranks %d and %d were told differently:\n  %s\n  %s", first, r, d->error[first].text, e->text);
+        first = first < 0 ? r : first;
+    }
+    return !result->failed;
+}

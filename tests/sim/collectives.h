@@ -1,0 +1,47 @@
+/* A workload: one sequence of collectives on the world, many of them in flight, with data and results known beforehand. */
+#ifndef TESTS_SIM_COLLECTIVES_H
+#define TESTS_SIM_COLLECTIVES_H
+
+#include "sim/sim.h"
+
+enum deed_kind {
+    DEED_BARRIER,
+    DEED_BROADCAST,
+    DEED_REDUCE,
+    DEED_ALLREDUCE,
+    DEED_ALLGATHER,
+    DEED_ALLGATHER_V,
+    DEED_REDUCE_SCATTER,
+    DEED_KINDS,
+};
+
+struct deed {
+    enum deed_kind kind;
+    enum comm_type type;
+    comm_op op;
+    int32_t root;
+    size_t n;
+    uint64_t seed;
+};
+
+enum { DEEDS_MAX = 128 };
+struct deeds {
+    uint64_t seed;
+    int32_t ranks, hosts;
+    uint32_t count, depth; /* calls, and how many of them at most in flight on a rank */
+    struct deed deed[DEEDS_MAX];
+    bool faults;                                       /* an error is no failure by itself */
+    bool called[SIM_RANKS_MAX], opened[SIM_RANKS_MAX]; /* the first error came from the call itself; the world was open */
+    /* What came of it: per rank its first error and how many calls were right. */
+    enum comm_result result[SIM_RANKS_MAX];
+    uint32_t right[SIM_RANKS_MAX];
+    struct comm_error error[SIM_RANKS_MAX];
+    int64_t opened_ns[SIM_RANKS_MAX], ended_ns[SIM_RANKS_MAX];
+};
+
+void deeds_sample(struct deeds *deeds, uint64_t seed, int32_t ranks, uint32_t count, size_t largest);
+void deeds_main(int32_t rank, void *deeds); /* a sim_rank_fn */
+/* After a run with faults: no live rank was blamed, all survivors were told the same, within their time. Fails the result otherwise. */
+bool deeds_judge(const struct deeds *deeds, struct sim_result *result);
+
+#endif

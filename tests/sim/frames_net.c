@@ -1,0 +1,227 @@
+/* The streams between ranks: when a frame arrives, in which pieces, and what befalls it. */
+#include "sim/frames.h"
+
+#include <string.h>
+
+#define LINK_DOWN_NS INT64_C(5000000000)
+
+struct stream {
+    int64_t last_ns, clogged_until; /* arrival of its last frame */
+    bool corrupt;                   /* the next bytes are not what was sent */
+    struct frame *first, **last;    /* script: on their way */
+};
+static struct stream streams[SIM_RANKS_MAX][SIM_RANKS_MAX];
+
+void frames_net_reset(void)
+{
+    memset(streams, 0, sizeof streams);
+}
+
+/* When the last frame on its way from one to the other will be there. */
+int64_t frames_net_last(int32_t from, int32_t to)
+{
+    return streams[from][to].last_ns;
+}
+
+struct frame *frame_make(struct frames_channel *from, uint32_t to, enum frame_kind kind, wire_key key, const void *bytes, size_t count)
+{
+    size_t memory = sizeof(struct frame) + count;
+    struct frame *f = sim_memory_take(memory, 64);
+
+    if (!f) {
+        sim_failed("the simulator's memory is used up");
+        sim_finish();
+    }
+    *f = (struct frame){.from = from, .to = to, .kind = kind, .key = key, .total = count, .bytes = count, .memory = memory};
+    if (count && bytes)
+        memcpy(f->data, bytes, count);
+    return f;
+}
+
+static void frame_free(struct frame *f)
+{
+    sim_memory_give(f, f->memory, true);
+}
+
+void frame_post(struct frames_channel *c, struct frame *f)
+{
+    f->next = NULL;
+    *c->out_last = f;
+    c->out_last = &f->next;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ arriving */
+/* The user's bytes are read when they go onto the wire, and not later than the last of them went may he have them back. */
+static bool fetch_held(struct frame *f)
+{
+    struct frames_channel *c = f->from;
+
+    if (!f->held)
+        return true;
+    if (c->aborted || c->closed || sim.member[c->wire->port->rank].dead)
+        return false;
+    memcpy(f->data, f->held, f->bytes);
+    f->held = NULL;
+    if (f->hold && --f->hold->pieces == 0) {
+        frames_event(c, &(struct wire_event){.kind = WIRE_EVENT_DONE, .result = WIRE_DONE, .cookie = f->hold->cookie, .key = f->key});
+        sim_port_ring(c->wire->port);
+        SIM_PROBE("frames: an exposure completed later");
+    }
+    return true;
+}
+
+static bool carries_bytes(const struct frame *f)
+{
+    return f->bytes && (f->kind == FRAME_BYTES || f->kind == FRAME_EAGER || f->kind == FRAME_DATA);
+}
+
+/* A broken checksum breaks the connection: no byte of it is believed. */
+static void break_link(int32_t a, int32_t b, int64_t within_ns)
+{
+    sim.broken[a][b] = sim.broken[b][a] = true;
+    sim_port_notice(a, b, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, within_ns));
+    sim_port_notice(b, a, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, within_ns));
+}
+
+static void deliver(struct frame *f)
+{
+    struct frames_channel *to = f->from->peer[f->to].channel;
+    int32_t a = f->from->wire->port->rank, b = to->wire->port->rank;
+    struct stream *s = &streams[a][b];
+
+    sim.events++;
+    sim_mix(f->key ^ (uint64_t)f->kind << 56 ^ (uint64_t)(uint32_t)a << 40 ^ (uint64_t)(uint32_t)b << 48);
+    if (s->corrupt && carries_bytes(f) && !sim.broken[a][b]) {
+        SIM_PROBE("frames: a broken checksum");
+        break_link(a, b, sim.mood.death_ns);
+    }
+    if (sim.broken[a][b] || sim.member[b].dead || sim.member[b].ended || to->closed || !fetch_held(f)) {
+        SIM_PROBE("frames: a frame is lost");
+        frame_free(f);
+        return;
+    }
+    frames_arrive(to, f);
+    sim_port_ring(to->wire->port);
+    frame_free(f);
+}
+
+static void deliver_timer(void *arg, uint64_t what)
+{
+    (void)what;
+    deliver(arg);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sending */
+static void launch(struct frame *f)
+{
+    struct stream *s = &streams[f->from->wire->port->rank][f->from->peer[f->to].channel->wire->port->rank];
+    const struct sim_mood *m = &sim.mood;
+    int64_t takes = m->latency_ns + sim_between(&sim.network, 0, m->spread_ns) + (int64_t)f->bytes * m->byte_ps / 1000;
+
+    if (sim.config.order == SIM_ORDER_SCRIPT) {
+        f->next = NULL;
+        if (!s->first)
+            s->last = &s->first;
+        *s->last = f;
+        s->last = &f->next;
+        return;
+    }
+    if (m->tail && sim_below(&sim.network, m->tail) == 0)
+        takes *= 100;
+    int64_t at = sim.clock + takes;
+    at = at > s->last_ns ? at : s->last_ns + 1;
+    at = at > s->clogged_until ? at : s->clogged_until;
+    s->last_ns = at;
+    sim_at(at, deliver_timer, f, 0);
+}
+
+/* At any byte: what a stream's reader gets in one go is not what its writer gave. */
+static void send_pieces(struct frame *f)
+{
+    uint64_t begin = 0, pieces = sim_below(&sim.network, FRAMES_PIECES);
+
+    if (f->kind != FRAME_BYTES || sim.config.order == SIM_ORDER_SCRIPT)
+        pieces = 0;
+    for (; pieces && f->bytes > 1; pieces--) {
+        uint64_t count = 1 + sim_below(&sim.network, f->bytes - 1);
+        struct frame *piece = frame_make(f->from, f->to, f->kind, f->key, NULL, count);
+        struct frame kept = *piece;
+        memcpy(piece, f, sizeof *piece);
+        piece->memory = kept.memory;
+        piece->begin = begin;
+        piece->bytes = count;
+        if (f->held) {
+            f->held += count;
+            f->hold->pieces++;
+        } else {
+            memcpy(piece->data, f->data, count);
+            memmove(f->data, f->data + count, f->bytes - count);
+        }
+        begin += count;
+        f->begin = begin;
+        f->bytes -= count;
+        launch(piece);
+    }
+    launch(f);
+}
+
+void frames_send(struct frames_channel *c)
+{
+    struct frame *f = c->out;
+
+    c->out = NULL;
+    c->out_last = &c->out;
+    while (f) {
+        struct frame *next = f->next;
+        send_pieces(f);
+        f = next;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ accidents */
+/* Connections break between hosts: what stands on one has a board in common memory, and no connection to lose. */
+bool frames_fault(const struct sim_fault *f)
+{
+    if (sim.config.wire != SIM_WIRE_FRAMES || f->peer < 0 || f->peer >= sim.config.ranks || f->peer == f->victim)
+        return false;
+    bool apart = sim_host_of(f->victim) != sim_host_of(f->peer);
+    struct stream *s = &streams[f->victim][f->peer];
+    switch (f->kind) {
+    case SIM_CLOG:
+        s->clogged_until = sim.clock + f->ns < sim.heal_ns ? sim.clock + f->ns : sim.heal_ns;
+        return true;
+    case SIM_RESET:
+        if (apart)
+            break_link(f->victim, f->peer, sim.mood.death_ns);
+        return apart;
+    case SIM_CUT: /* nothing more comes: found by silence, within five seconds */
+        if (!apart)
+            return false;
+        sim.broken[f->victim][f->peer] = true;
+        sim_port_notice(f->peer, f->victim, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, LINK_DOWN_NS));
+        sim_port_notice(f->victim, f->peer, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, LINK_DOWN_NS));
+        return true;
+    default:
+        s->corrupt |= apart && f->kind == SIM_CORRUPT;
+        return apart && f->kind == SIM_CORRUPT;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ script */
+bool frames_script_deliver(void)
+{
+    uint32_t connection[SIM_RANKS_MAX], count = 0;
+
+    for (int32_t a = 0; a < sim.config.ranks; a++)
+        for (int32_t b = 0; b < sim.config.ranks; b++)
+            if (streams[a][b].first && count < SIM_RANKS_MAX)
+                connection[count++] = (uint32_t)(a * sim.config.ranks + b);
+    if (!count)
+        return false;
+    uint32_t chosen = connection[sim.config.choose(sim.config.choose_arg, connection, count)];
+    struct stream *s = &streams[chosen / (uint32_t)sim.config.ranks][chosen % (uint32_t)sim.config.ranks];
+    struct frame *f = s->first;
+    s->first = f->next;
+    deliver(f);
+    return true;
+}

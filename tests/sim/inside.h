@@ -1,0 +1,224 @@
+/*
+ * What the parts of the simulator share: the run, its ranks and threads, the scheduler, the network's ports. Tests see sim.h alone.
+ *
+ * One run at a time. Everything that may influence it lies in `sim`, in arenas at fixed addresses, or on stacks of its own; all of it
+ * starts anew with each run.
+ */
+#ifndef TESTS_SIM_INSIDE_H
+#define TESTS_SIM_INSIDE_H
+
+#include "sim/sim.h"
+
+#include "base/env.h"
+#include "wire/boot.h"
+#include "wire/wire.h"
+
+enum {
+    SIM_THREADS_MAX = 4 * SIM_RANKS_MAX + 64,
+    SIM_BELLS_MAX = 2 * SIM_RANKS_MAX + 64,
+    SIM_BELL_BASE = 100, /* of the numbers that stand for descriptors */
+    SIM_OPTIONS_MAX = 24,
+    SIM_PORTS_MAX = 4, /* worlds that one rank opens at a time */
+};
+
+/* ------------------------------------------------------------------------------------------------------------ randomness */
+/* SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014). One stream per purpose. */
+static inline uint64_t sim_draw(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+static inline uint64_t sim_below(uint64_t *state, uint64_t limit)
+{
+    return (sim_draw(state) >> 32) * limit >> 32; /* limits are below 2^32 */
+}
+static inline int64_t sim_between(uint64_t *state, int64_t low, int64_t high)
+{
+    return low + (int64_t)(sim_draw(state) % (uint64_t)(high - low + 1));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ threads */
+enum sim_state { THREAD_READY, THREAD_WAITS, THREAD_ENDED, THREAD_STOPPED /* its rank ended */ };
+
+struct sim_thread {
+    void *sp; /* where it stands; see switch.c */
+    char *stack;
+    size_t stack_bytes;
+    void (*fn)(void *arg);
+    void *arg;
+    int32_t rank;
+    uint32_t id;
+    enum sim_state state;
+    uint32_t ready_at; /* place among the ready ones */
+    uint32_t priority;
+    bool application, in_face;
+    const void *waits_for; /* a word, a bell, a thread, or NULL: time alone */
+    const char *place;     /* what it is in, for people */
+    int64_t until;         /* deadline of the wait */
+    uint64_t waits;        /* number of the wait: a timer of an earlier one is void */
+    const char *doing;
+    uint64_t sequence;
+    struct sim_thread *next; /* of this rank */
+    void *asan;              /* fake stack */
+};
+
+/* The scheduling points of the core: every atomic operation counts down; see points.h. */
+extern int32_t sim_budget;
+void sim_preempt(void);
+static inline void sim_point(void)
+{
+    if (__builtin_expect(--sim_budget < 0, 0))
+        sim_preempt();
+}
+
+struct sim_thread *sim_thread_start(int32_t rank, void (*fn)(void *arg), void *arg, bool application);
+/* The running thread waits: for something, or for a deadline of true time (INT64_MAX: none). Returns when woken or past it. */
+void sim_wait(const void *what, int64_t until, const char *place);
+/* Wakes up to `count` threads of a rank (-1: of any) that wait for this. */
+void sim_wake(int32_t rank, const void *what, uint32_t count);
+/* The running thread gives way for so long. */
+void sim_sleep(int64_t ns, const char *place);
+typedef void sim_timer_fn(void *arg, uint64_t what);
+/* fn is called at that time, by the scheduler: it must not wait. */
+void sim_at(int64_t ns, sim_timer_fn *fn, void *arg, uint64_t what);
+void sim_mix(uint64_t value); /* into the hash */
+void sim_stop_rank(int32_t rank);
+void sim_leave(void) __attribute__((noreturn));                                 /* the running thread was stopped: another goes on */
+void sim_finish(void) __attribute__((noreturn));                                /* the run is over: never returns to this thread */
+void sim_failed(const char *format, ...) __attribute__((format(printf, 1, 2))); /* from anywhere; the run ends soon */
+void sim_tell_threads(char *text, size_t bytes);
+
+/* switch.c: the running context is saved at *from, the one saved as `to` goes on. */
+void sim_switch(void **from, void *to);
+void *sim_context(char *stack, size_t bytes, void (*entry)(void));
+
+/* ------------------------------------------------------------------------------------------------------------ ranks */
+struct sim_port;
+struct sim_member {
+    struct comm_env env; /* first: what the library of this rank calls */
+    _Atomic uint32_t alive;
+    int32_t rank;
+    bool dead, ended; /* killed; its main function returned */
+    int64_t died_ns, paused_until, paused_most, slow_until, clock_ahead;
+    uint32_t slow, deny_memory, deny_room;
+    uint64_t random; /* the application's stream */
+    uint64_t entropy;
+    struct sim_thread *threads;
+    struct sim_port *port[SIM_PORTS_MAX];
+    int64_t held, held_blocks; /* memory, without the faces' */
+};
+
+struct sim_bell {
+    int32_t rank;
+    bool open, rung;
+};
+
+struct sim_option {
+    char name[40], value[64];
+};
+
+/* What the seed decides about one run. */
+struct sim_mood {
+    enum sim_order order;
+    int64_t step_ns;    /* virtual time of one choice */
+    int32_t budget;     /* atomic operations between choices, on average */
+    int64_t relax_ns;   /* at most, of one turn of a waiting loop */
+    uint32_t change;    /* priorities: one in so many choices sends the running thread to the end */
+    bool barrier;       /* the machine has membarrier */
+    int64_t death_ns;   /* at most, until a death is told */
+    uint32_t refuse;    /* frames: one in so many calls finds no room; 0: none */
+    uint32_t hold;      /* frames: one in so many exposures stays pending; 0: none */
+    int64_t latency_ns; /* frames: at least */
+    int64_t spread_ns;  /* frames: on top, at most, now and then a thousandfold */
+    int64_t byte_ps;    /* frames: picoseconds a byte */
+    uint32_t tail;      /* frames: one in so many takes a hundred times as long; 0: none */
+};
+
+struct sim {
+    struct sim_config config;
+    struct sim_mood mood;
+    struct sim_result *result;
+    sim_rank_fn *rank_main;
+    void *arg;
+    struct sim_thread *current;
+    void *outside; /* context of sim_run */
+    uint64_t hash, events, limit_events;
+    int64_t clock, limit_ns, heal_ns, last_fault_ns;
+    uint64_t schedule, network, chance; /* streams of randomness */
+    struct sim_thread threads[SIM_THREADS_MAX];
+    uint32_t thread_count, ready_count;
+    struct sim_thread *ready[SIM_THREADS_MAX];
+    uint32_t lowest; /* priority given last */
+    struct sim_member member[SIM_RANKS_MAX];
+    struct sim_bell bell[SIM_BELLS_MAX];
+    struct sim_option option[SIM_OPTIONS_MAX];
+    uint32_t options, bells;
+    int32_t running; /* ranks that neither ended nor died */
+    size_t fault_next;
+    uint64_t fault_event; /* of the next one; UINT64_MAX: none */
+    uint64_t fault_count[SIM_FAULT_KINDS];
+    bool broken[SIM_RANKS_MAX][SIM_RANKS_MAX];
+    uint32_t worlds;
+    bool active, held; /* held: no preemption for a moment */
+};
+extern struct sim sim;
+
+static inline struct sim_member *sim_self(void)
+{
+    return &sim.member[sim.current->rank];
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the parts */
+/* memory.c */
+void sim_memory_reset(void);
+void *sim_memory_take(size_t bytes, size_t align); /* zeroed; NULL: the arenas are full */
+void sim_memory_give(void *memory, size_t bytes, bool poison);
+
+/* env_sim.c */
+void sim_env_fill(struct sim_member *member);
+void sim_ring(uint32_t bell);
+const char *sim_option_value(const char *name);
+int32_t sim_host_of(int32_t rank);
+
+/* face_sim.c */
+void sim_forget_faces(void);
+
+/* faults.c */
+void sim_faults_plan(void);
+void sim_faults_due(void);
+void sim_kill(int32_t rank);
+
+/* port.c: what the members of a world share besides the bytes: who sleeps, who lives, who closed. */
+struct sim_peer {
+    uint32_t beat;
+    int64_t silent_ns;
+    bool down, warned;
+    int32_t notice; /* not told yet: a comm_result */
+};
+struct sim_port {
+    const struct comm_env *env;
+    const struct base_log *log;
+    int32_t rank, ranks;
+    uint32_t bell, watch;
+    bool sleeping, closed, told_again;
+    uint32_t beat;
+    int64_t polled_ns, timeout_ns;
+    struct sim_port **all;
+    struct sim_peer *peer;
+};
+enum comm_result sim_port_open(const struct wire_config *config, struct sim_port **port);
+void sim_port_close(struct sim_port *port);
+void sim_port_arm(struct sim_port *port, bool on);
+void sim_port_ring(struct sim_port *port); /* if it sleeps */
+uint32_t sim_port_poll(struct sim_port *port, struct wire_event *events, uint32_t max);
+void sim_port_notice(int32_t rank, int32_t about, enum comm_result result, int64_t ns); /* tells rank, then */
+void sim_port_rank_gone(int32_t rank);
+/* frames_net.c: when the last frame that is on its way from one to the other arrives; 0 on lines. */
+int64_t frames_net_last(int32_t from, int32_t to);
+/* A call that a fault makes find no room. */
+bool sim_denied_room(void);
+void sim_again_later(void);
+
+#endif

@@ -1,0 +1,205 @@
+/* What must hold of every run; see oracle_check.h for the numbers. */
+#include "sim/oracle_check.h"
+
+#include <string.h>
+
+/* The communicator failed with this: refusals of single calls are told in the same place. */
+static bool is_cause(const struct comm_error *e)
+{
+    if (e->size == 0)
+        return false;
+    switch (e->result) {
+    case COMM_OK:
+    case COMM_ERR_ARGUMENT:
+    case COMM_ERR_UNSUPPORTED:
+    case COMM_ERR_MEMORY:
+    case COMM_ERR_STATE:
+    case COMM_ERR_FULL:
+        return false;
+    default:
+        return true;
+    }
+}
+
+static bool same_cause(const struct comm_error *a, const struct comm_error *b)
+{
+    return a->result == b->result && a->rank == b->rank && a->sequence == b->sequence && strcmp(a->operation, b->operation) == 0 &&
+           strcmp(a->cause, b->cause) == 0;
+}
+
+/* I5, in time: when every list was through and 2.5 s had passed, all members that had it open knew, or none. */
+static void one_cause(const struct random_run *run, int32_t comm, struct oracle_verdict *v)
+{
+    const struct comm_error *first = NULL;
+    int32_t first_rank = -1, silent = -1;
+    for (int32_t k = 0; k < 2 * run->p->ranks; k++) {
+        int32_t r = k % run->p->ranks;
+        const struct comm_error *e = k < run->p->ranks ? &run->early[comm][r] : &run->error[comm][r];
+        if (run->stage->dead(r) || e->size == 0)
+            continue;
+        if (!is_cause(e)) {
+            if (k < run->p->ranks && run->early_ns[r] - run->fault_ns > 3 * RANDOM_S)
+                silent = r;
+            continue;
+        }
+        if (first && !same_cause(first, e))
+            oracle_say(v, run, -1, "I5: communicator %d failed on rank %d with \"%s\", on rank %d with \"%s\"", comm, first_rank,
+                       first->text, r, e->text);
+        if (!first && k >= run->p->ranks)
+            silent = -1; /* it came later, with the closing */
+        first = first ? first : e;
+        first_rank = first_rank < 0 ? r : first_rank;
+    }
+    if (first && silent >= 0)
+        oracle_say(v, run, -1, "I5: communicator %d failed on rank %d with \"%s\", and rank %d does not know it", comm, first_rank,
+                   first->text, silent);
+}
+
+/* I6: who is said to be dead or stopped is, or was. */
+static void no_accusation(const struct random_run *run, int32_t comm, struct oracle_verdict *v)
+{
+    for (int32_t r = 0; r < run->p->ranks; r++) {
+        const struct comm_error *e = &run->error[comm][r];
+        if (e->size == 0 || e->result != COMM_ERR_PEER)
+            continue;
+        const struct random_comm *c = &run->comms.comm[comm];
+        int32_t accused = e->rank >= 0 && e->rank < c->members ? c->world[e->rank] : -1;
+        if (accused < 0 || !run->stage->suspect(accused))
+            oracle_say(v, run, -1, "I6: rank %d says of communicator %d: %s, but that rank lives", r, comm, e->text);
+    }
+}
+
+/* I7 and I1, of callbacks. */
+static void notes(const struct random_run *run, struct oracle_verdict *v)
+{
+    if (run->told_wrongly)
+        oracle_say(v, run, -1, "I7: callbacks of one communicator's work out of order");
+    for (int32_t i = 0; i < run->p->actions; i++) {
+        const struct random_action *a = &run->p->action[i];
+        if (!run->note[i].run || !atomic_load(&run->gone[a->rank]) || run->waited[i] != COMM_OK)
+            continue;
+        if (run->note[i].count != 1)
+            oracle_say(v, run, i, "its callback ran %d times", run->note[i].count);
+        else if (run->note[i].result != run->outcome[i] && run->outcome[i] != COMM_ERR_CLOSED)
+            oracle_say(v, run, i, "I1: its callback was given %s, its request said %s",
+                       comm_result_name((enum comm_result)run->note[i].result), comm_result_name((enum comm_result)run->outcome[i]));
+    }
+}
+
+/* I8. */
+static void numbers(const struct random_run *run, struct oracle_verdict *v)
+{
+    const struct random_program *p = run->p;
+    uint64_t last[RANDOM_COMMS][RANDOM_RANKS];
+    memset(last, 0, sizeof last);
+    for (int32_t i = 0; i < p->actions; i++) {
+        const struct random_action *a = &p->action[i];
+        if (!run->sequence[i] || run->misused >= 0)
+            continue;
+        if (run->sequence[i] <= last[a->comm][a->rank])
+            oracle_say(v, run, i, "I8: its number %llu is not above %llu", (unsigned long long)run->sequence[i],
+                       (unsigned long long)last[a->comm][a->rank]);
+        last[a->comm][a->rank] = run->sequence[i];
+        for (int32_t k = i + 1; k < p->actions; k++) {
+            if (p->action[k].id == a->id && p->action[k].comm == a->comm && run->sequence[k] && run->sequence[k] != run->sequence[i])
+                oracle_say(v, run, i, "I8: its number is %llu, on rank %d %llu", (unsigned long long)run->sequence[i], p->action[k].rank,
+                           (unsigned long long)run->sequence[k]);
+            if (p->action[k].id > a->id + 1)
+                break;
+        }
+    }
+}
+
+/* I3: canaries, and what the library or a peer wrote after everything had ended. */
+static void untouched(const struct random_run *run, struct oracle_verdict *v)
+{
+    for (int32_t r = 0; r < run->p->ranks; r++) {
+        if (!atomic_load(&run->gone[r]) || run->opened[r] != COMM_OK)
+            continue;
+        for (int32_t t = 0; t < RANDOM_ARENAS; t++) {
+            const unsigned char *at = run->block[r][t], *end = at + RANDOM_SLACK + run->p->bytes;
+            for (int32_t i = 0; i < RANDOM_SLACK; i++) {
+                if (at[i] != RANDOM_CANARY || end[i] != RANDOM_CANARY)
+                    oracle_say(v, run, -1, "I3: rank %d: written past arena %d", r, t);
+            }
+            for (const unsigned char *b = at + RANDOM_SLACK; b < end; b++) {
+                if (*b != RANDOM_POISON) {
+                    oracle_say(v, run, -1, "I3: rank %d: byte %td of arena %d was written after all its requests had ended", r,
+                               b - at - RANDOM_SLACK, t);
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/* A rank that has gone on by two windows of calls has written over what it refused: then it is only known that its calls differ. */
+static bool written_over(const struct random_run *run)
+{
+    const struct random_action *a = &run->p->action[run->misused];
+    int32_t later = 0, window = run->p->minimal ? 4 : run->p->window;
+    for (int32_t i = run->misused + 1; i < run->p->actions; i++) {
+        const struct random_action *b = &run->p->action[i];
+        later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || b->verb == RANDOM_PLAN_START);
+    }
+    return later * 4 >= window; /* a start of a plan is up to four */
+}
+
+/* What a mistake must be called. */
+static bool right_name(const struct random_run *run, int32_t misuse, enum comm_result result)
+{
+    switch (misuse) {
+    case RANDOM_REFUSES:
+        return result == COMM_ERR_REFUSED || (result == COMM_ERR_MISMATCH && written_over(run));
+    case RANDOM_CLOSES:
+        return result == COMM_ERR_CLOSED;
+    case RANDOM_DESTROYS:
+        return result == COMM_ERR_ABANDONED || result == COMM_ERR_DEPENDENCY;
+    case RANDOM_SKIPPED:
+    case RANDOM_EXTRA:
+    case RANDOM_LATER: /* a refusal that was meant for another number counts too */
+        return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED;
+    default:
+        return result == COMM_ERR_MISMATCH;
+    }
+}
+
+/* A mistake is found, within 2.5 s of the last call, and called by its name by every member that still has the communicator. */
+static void found_out(const struct random_run *run, struct oracle_verdict *v)
+{
+    if (run->misused < 0 || run->faults || run->stuck)
+        return;
+    const struct random_action *a = &run->p->action[run->misused];
+    bool made = run->waited[run->misused] == COMM_OK || run->outcome[run->misused] != COMM_PENDING;
+    if (a->misuse == RANDOM_DESTROYS || !made)
+        return;
+    for (int32_t i = 0; i < run->comms.comm[a->comm].members; i++) {
+        int32_t r = run->comms.comm[a->comm].world[i];
+        const struct comm_error *e = &run->early[a->comm][r];
+        if (e->size == 0 || run->stage->dead(r))
+            continue;
+        if (!is_cause(e) && a->misuse == RANDOM_CLOSES)
+            continue; /* nobody may have needed it any more */
+        if (!is_cause(e))
+            oracle_say(v, run, run->misused, "%s: rank %d has not noticed", random_misuse_names[a->misuse], r);
+        else if (!right_name(run, a->misuse, e->result))
+            oracle_say(v, run, run->misused, "%s: rank %d calls it \"%s\"", random_misuse_names[a->misuse], r, e->text);
+    }
+}
+
+void invariant_check(const struct random_run *run, struct oracle_verdict *v)
+{
+    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
+        one_cause(run, c, v);
+        no_accusation(run, c, v);
+        for (int32_t r = 0; r < run->p->ranks; r++) {
+            if (run->deepest[c][r] > (uint64_t)run->p->queue)
+                oracle_say(v, run, -1, "I11: the queue of communicator %d on rank %d was %llu deep, its bound is %d", c, r,
+                           (unsigned long long)run->deepest[c][r], run->p->queue);
+        }
+    }
+    notes(run, v);
+    numbers(run, v);
+    untouched(run, v);
+    found_out(run, v);
+}

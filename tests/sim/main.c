@@ -1,0 +1,132 @@
+/* sim: runs seeds of a workload, each of which is a whole world's life, and says how to run one again that failed. */
+#define _GNU_SOURCE
+#include "sim/sim.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct arguments {
+    uint64_t seed, seeds;
+    double seconds;
+    const char *workload;
+    struct sim_options options;
+    bool twice, probes, failed;
+};
+
+static uint64_t number_of(struct arguments *a, const char *name, const char *text)
+{
+    char *end = NULL;
+
+    errno = 0;
+    uint64_t value = text ? strtoull(text, &end, 10) : 0;
+    if (!text || end == text || *end || errno) {
+        fprintf(stderr, "sim: %s is '%s'; expected a number\n", name, text ? text : "missing");
+        a->failed = true;
+    }
+    return value;
+}
+
+static int help(void)
+{
+    puts("usage: sim [--seeds N] [--seconds S] [--seed FIRST] [--faults on|off] [--ranks P] [--workload NAME] [--twice] [--probes] "
+         "[--verbose]");
+    for (size_t i = 0; i < sim_workload_count; i++)
+        printf("  %-16s %s\n", sim_workloads[i].name, sim_workloads[i].help);
+    return 2;
+}
+
+static bool parse(struct arguments *a, int count, char **text)
+{
+    for (int i = 1; i < count; i++) {
+        const char *name = text[i], *value = i + 1 < count ? text[i + 1] : NULL;
+        if (!strcmp(name, "--twice"))
+            a->twice = true;
+        else if (!strcmp(name, "--probes"))
+            a->probes = true;
+        else if (!strcmp(name, "--verbose"))
+            a->options.verbose = true;
+        else if (!strcmp(name, "--seeds"))
+            a->seeds = number_of(a, name, value), i++;
+        else if (!strcmp(name, "--seconds"))
+            a->seconds = (double)number_of(a, name, value), i++;
+        else if (!strcmp(name, "--seed"))
+            a->seed = number_of(a, name, value), i++;
+        else if (!strcmp(name, "--ranks"))
+            a->options.ranks = (int32_t)number_of(a, name, value), i++;
+        else if (!strcmp(name, "--workload"))
+            a->workload = value, i++;
+        else if (!strcmp(name, "--faults") && value && (!strcmp(value, "on") || !strcmp(value, "off")))
+            a->options.faults = !strcmp(value, "on"), i++;
+        else
+            return false;
+    }
+    return !a->failed;
+}
+
+static double seconds_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* One seed, or the same twice: the second must be the first. */
+static bool run_seed(const struct arguments *a, const struct sim_workload *w, uint64_t seed, uint64_t *events)
+{
+    enum { TELL_MOST = 3 };
+    static struct sim_result result, again;
+    static uint32_t told;
+    bool ok = w->run(seed, &a->options, &result);
+
+    *events += result.events;
+    if (a->options.verbose)
+        printf("seed %" PRIu64 ": %s hash=%016" PRIx64 " events=%" PRIu64 " faults=%" PRIu64 " ms=%" PRId64 "\n", seed,
+               ok ? "ok" : "FAILED", result.hash, result.events, result.faults, result.ns / 1000000);
+    if (!ok) {
+        if (++told > TELL_MOST && !a->options.verbose) {
+            printf("%s: seed %" PRIu64 " too\n", w->name, seed);
+            return false;
+        }
+        printf("%s: %s\nrun it again: ./dev sim --workload %s --seed %" PRIu64 " --seeds 1 --faults %s\n", w->name, result.text, w->name,
+               seed, a->options.faults ? "on" : "off");
+        return false;
+    }
+    if (!a->twice)
+        return true;
+    w->run(seed, &a->options, &again);
+    *events += again.events;
+    if (again.hash == result.hash && again.events == result.events)
+        return true;
+    printf("%s: seed %" PRIu64 " is not the same twice: %016" PRIx64 " after %" PRIu64 " events, %016" PRIx64 " after %" PRIu64 "\n",
+           w->name, seed, result.hash, result.events, again.hash, again.events);
+    return false;
+}
+
+int main(int count, char **text)
+{
+    struct arguments a = {.seed = 1, .seeds = 1000, .options = {.faults = true}};
+    uint64_t run = 0, failures = 0, events = 0;
+
+    if (!parse(&a, count, text))
+        return help();
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    double begin = seconds_now(), spent = 0;
+    for (uint64_t i = 0; i < a.seeds && (a.seconds <= 0 || spent < a.seconds); i++) {
+        for (size_t w = 0; w < sim_workload_count; w++) {
+            if (a.workload && strcmp(a.workload, sim_workloads[w].name) != 0)
+                continue;
+            failures += !run_seed(&a, &sim_workloads[w], a.seed + i, &events);
+            run++;
+        }
+        spent = seconds_now() - begin;
+    }
+    if (a.probes)
+        sim_probe_report(true);
+    printf("sim: seeds=%" PRIu64 " failures=%" PRIu64 " events_per_s=%.0f\n", run, failures, spent > 0 ? (double)events / spent : 0);
+    return failures || !run;
+}

@@ -1,0 +1,542 @@
+/* The two lines of every communicator, to the letter of the contract and no faster than it says. */
+#include "sim/oracle_machine.h"
+#include "sim/oracle_race.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct random_action *action_of(const struct oracle *o, const struct oracle_entry *e)
+{
+    return &o->program->action[e->action];
+}
+static bool is_message(const struct oracle_entry *e)
+{
+    return e->kind >= ORACLE_SEND;
+}
+
+static void wrong(struct oracle *o, int32_t at, const char *why)
+{
+    if (!o->wrong) {
+        o->wrong = why;
+        o->wrong_at = at;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ points */
+static bool line_done(const struct oracle *o, int32_t comm, int32_t rank, int32_t serial)
+{
+    const struct oracle_line *line = &o->line[comm][rank];
+    return line->head < 0 || o->entry[line->head].serial > serial;
+}
+
+static bool point_reached(const struct oracle *o, const struct oracle_point *point, int32_t rank)
+{
+    switch (point->kind) {
+    case ORACLE_REQUEST:
+        return o->left[point->of] == 0;
+    case ORACLE_MARKER:
+        return line_done(o, point->of, rank, point->serial);
+    case ORACLE_GATE:
+        return o->gate[point->of];
+    default:
+        return true;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ issuing */
+static int16_t slot_for(struct oracle *o, int32_t comm, int32_t number)
+{
+    if (number >= ORACLE_SLOTS / 2) {
+        wrong(o, 0, "too many collectives");
+        return 0;
+    }
+    int16_t *at = &o->slot_of[comm][number];
+    if (*at < 0) {
+        if (o->slots == ORACLE_SLOTS) {
+            wrong(o, 0, "too many collectives");
+            return 0;
+        }
+        *at = o->slots++;
+        memset(&o->slot[*at], 0, sizeof o->slot[0]);
+        memset(o->slot[*at].entry, -1, sizeof o->slot[0].entry);
+    }
+    return *at;
+}
+
+static int32_t kind_of(const struct random_action *a)
+{
+    switch (a->verb) {
+    case RANDOM_SEND:
+        return ORACLE_SEND;
+    case RANDOM_RECV:
+        return ORACLE_RECV;
+    case RANDOM_BARRIER:
+        return ORACLE_MEET;
+    case RANDOM_REFUSED:
+        return ORACLE_REFUSED;
+    case RANDOM_WAIT_EVENT:
+    case RANDOM_WAIT_REQUEST:
+        return ORACLE_FENCE;
+    default:
+        return ORACLE_WORK;
+    }
+}
+
+/* How many places in the queue an action's entry takes: a split is two. */
+static int32_t own_places(const struct random_action *a)
+{
+    return a->verb == RANDOM_SEND || a->verb == RANDOM_RECV ? 0 : a->verb == RANDOM_SPLIT ? 2 : 1;
+}
+
+static void put_entry(struct oracle *o, int32_t action, int32_t issue, struct oracle_point point)
+{
+    const struct random_action *a = &o->program->action[action];
+    struct oracle_line *line = &o->line[a->comm][a->rank];
+    if (o->entries == ORACLE_ENTRIES) {
+        wrong(o, action, "too many entries");
+        return;
+    }
+    int16_t index = (int16_t)o->entries++;
+    struct oracle_entry *e = &o->entry[index];
+    *e = (struct oracle_entry){.action = (int16_t)action, .issue = (int16_t)issue, .comm = (int8_t)a->comm, .rank = (int8_t)a->rank};
+    e->kind = (int8_t)kind_of(a);
+    e->next = e->slot = ORACLE_NONE;
+    e->serial = ++line->serial;
+    e->point = point;
+    if (random_is_collective(a->verb)) {
+        e->slot = slot_for(o, a->comm, line->numbers++);
+        o->slot[e->slot].entry[o->comms.comm[a->comm].rank_of[a->rank]] = index;
+    }
+    if (line->head < 0)
+        line->head = index;
+    else
+        o->entry[line->tail].next = index;
+    line->tail = index;
+    line->work += is_message(e) ? 0 : own_places(a);
+    line->messages += is_message(e);
+    o->left[issue]++;
+}
+
+static int32_t places(const struct oracle *o, const struct random_action *a)
+{
+    int32_t count = 0;
+    if (a->verb != RANDOM_PLAN_START)
+        return own_places(a);
+    for (int32_t i = 0; i < o->owns[a->rank]; i++) {
+        const struct random_action *b = &o->program->action[o->own[a->rank][i]];
+        count += b->plan == a->plan && random_is_collective(b->verb) && b->verb != RANDOM_PLAN_START && b->comm == a->comm;
+    }
+    return count;
+}
+
+static bool issue(struct oracle *o, int32_t index)
+{
+    const struct random_action *a = &o->program->action[index];
+    struct oracle_line *line = &o->line[a->comm][a->rank];
+    const struct oracle_point none = {ORACLE_REACHED, 0, 0};
+    bool message = a->verb == RANDOM_SEND || a->verb == RANDOM_RECV;
+    if (line->work + places(o, a) > o->program->queue || (message && line->messages >= o->program->queue))
+        return false;
+    o->left[index] = 0;
+    if (a->verb != RANDOM_PLAN_START) {
+        put_entry(o, index, index, none);
+        return true;
+    }
+    for (int32_t i = 0; i < o->owns[a->rank]; i++) {
+        int32_t member = o->own[a->rank][i];
+        const struct random_action *b = &o->program->action[member];
+        if (b->plan == a->plan && b->verb <= RANDOM_RECV && b->verb != RANDOM_PLAN_START && b->comm == a->comm && member < index)
+            put_entry(o, member, index, none);
+    }
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the host */
+static bool any_done(const struct oracle *o, int32_t rank, int32_t upto)
+{
+    int32_t seen = 0;
+    for (int32_t i = o->at[rank] - 1; i >= 0 && seen < upto; i--) {
+        int32_t index = o->own[rank][i];
+        const struct random_action *a = &o->program->action[index];
+        if (!random_issues(a) || (a->flags & RANDOM_NO_REQUEST))
+            continue;
+        seen++;
+        if (o->left[index] == 0)
+            return true;
+    }
+    return seen == 0;
+}
+
+/* A message that such a receive would match has been sent. */
+static bool announced(const struct oracle *o, const struct random_action *a)
+{
+    for (int32_t i = 0; i < o->entries; i++) {
+        const struct oracle_entry *e = &o->entry[i];
+        const struct random_action *b = action_of(o, e);
+        if (e->kind == ORACLE_SEND && e->state == ORACLE_STARTED && e->comm == a->comm && b->peer == a->rank && b->tag == a->tag)
+            return true;
+    }
+    return false;
+}
+
+static void cancel(struct oracle *o, int32_t target)
+{
+    for (int32_t i = 0; i < o->entries; i++) {
+        struct oracle_entry *e = &o->entry[i];
+        if (e->issue != target || e->state == ORACLE_DONE)
+            continue;
+        e->state = ORACLE_DONE;
+        o->left[target]--;
+        o->line[e->comm][e->rank].messages--;
+    }
+}
+
+static bool host_fence(struct oracle *o, int32_t index)
+{
+    const struct random_action *a = &o->program->action[index];
+    struct oracle_point point = o->event[a->rank][a->event];
+    if (a->verb == RANDOM_WAIT_REQUEST) {
+        int32_t target = random_find(o->program, a->target, a->rank, index);
+        if (target < 0)
+            return true;
+        point = (struct oracle_point){ORACLE_REQUEST, target, 0};
+    }
+    if (o->line[a->comm][a->rank].work + 1 > o->program->queue)
+        return false;
+    o->left[index] = 0;
+    put_entry(o, index, index, point);
+    return true;
+}
+
+static void host_event(struct oracle *o, int32_t index)
+{
+    const struct random_action *a = &o->program->action[index];
+    struct oracle_point *event = &o->event[a->rank][a->event];
+    bool shut = event->kind == ORACLE_GATE && !o->gate[event->of];
+    switch (a->verb) {
+    case RANDOM_RECORD:
+        *event = (struct oracle_point){ORACLE_MARKER, a->comm, o->line[a->comm][a->rank].serial};
+        break;
+    case RANDOM_RESET:
+        if (o->gates == RANDOM_ACTIONS / 4) {
+            wrong(o, index, "too many gates");
+            return;
+        }
+        o->gate[o->gates] = false;
+        *event = (struct oracle_point){ORACLE_GATE, o->gates++, 0};
+        break;
+    case RANDOM_SET:
+        if (shut)
+            o->gate[event->of] = true;
+        else
+            wrong(o, index, "set without reset");
+        return;
+    default:
+        *event = (struct oracle_point){ORACLE_REACHED, 0, 0};
+        break;
+    }
+    if (shut)
+        wrong(o, index, "a gate that nobody opened is gone");
+}
+
+/* One action of one rank; false: it must wait. */
+static bool host_step(struct oracle *o, int32_t rank, struct oracle_memory *memory)
+{
+    int32_t index = o->own[rank][o->at[rank]], target;
+    const struct random_action *a = &o->program->action[index];
+    const struct oracle_line *line = &o->line[a->comm][rank];
+    switch (a->verb) {
+    case RANDOM_RECORD:
+    case RANDOM_RESET:
+    case RANDOM_SET:
+    case RANDOM_RENEW:
+        host_event(o, index);
+        return true;
+    case RANDOM_WAIT_EVENT:
+    case RANDOM_WAIT_REQUEST:
+        return host_fence(o, index);
+    case RANDOM_HOST_WAIT:
+        target = random_find(o->program, a->target, rank, index);
+        return target < 0 || o->left[target] == 0;
+    case RANDOM_HOST_ANY:
+        return any_done(o, rank, a->n);
+    case RANDOM_EVENT_SYNC:
+        return point_reached(o, &o->event[rank][a->event], rank);
+    case RANDOM_HOST_LAST:
+    case RANDOM_SYNC:
+        return line_done(o, a->comm, rank, line->serial);
+    case RANDOM_CLOSE:
+        if (!line_done(o, a->comm, rank, line->serial))
+            return false;
+        o->line[a->comm][rank].closed = true;
+        return true;
+    case RANDOM_CANCEL:
+        target = random_find(o->program, a->target, rank, index);
+        if (target >= 0)
+            cancel(o, target);
+        return true;
+    case RANDOM_PROBE:
+        return announced(o, a);
+    case RANDOM_FILL:
+        if (memory) {
+            struct random_range range = random_touched(a, &o->comms).write;
+            oracle_fill_range(memory->arena[rank][a->type], o->program, a);
+            memset(memory->known[rank][a->type] + range.from, 1, (size_t)(range.to - range.from));
+        }
+        return true;
+    default:
+        return !random_issues(a) || issue(o, index);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ starting */
+static bool same_pair(const struct random_action *a, const struct random_action *b)
+{
+    return a->peer == b->peer || (a->flags & RANDOM_ANY_PEER) || (b->flags & RANDOM_ANY_PEER);
+}
+
+/* Whether f, which is earlier and not done, keeps e from starting. */
+static bool holds_back(const struct oracle *o, const struct oracle_entry *f, const struct oracle_entry *e)
+{
+    const struct random_action *a = action_of(o, f), *b = action_of(o, e);
+    if (f->kind == ORACLE_FENCE)
+        return true;
+    if (!is_message(e)) {
+        if (!is_message(f) && (f->state == ORACLE_QUEUED || f->kind == ORACLE_MEET || e->kind == ORACLE_MEET))
+            return true;
+    } else if (is_message(f)) {
+        if (f->kind == e->kind && f->state == ORACLE_QUEUED && same_pair(a, b))
+            return true;
+    }
+    return e->kind != ORACLE_FENCE && random_conflict(a, b, &o->comms);
+}
+
+static bool may_start(const struct oracle *o, const struct oracle_entry *e)
+{
+    const struct oracle_line *line = &o->line[e->comm][e->rank];
+    if (!is_message(e) && line->running >= ORACLE_WINDOW)
+        return false;
+    for (int16_t i = line->head; &o->entry[i] != e; i = o->entry[i].next) {
+        const struct oracle_entry *f = &o->entry[i];
+        if (f->state != ORACLE_DONE && holds_back(o, f, e))
+            return false;
+    }
+    return true;
+}
+
+static void finish(struct oracle *o, struct oracle_entry *e)
+{
+    struct oracle_line *line = &o->line[e->comm][e->rank];
+    e->state = ORACLE_DONE;
+    o->left[e->issue]--;
+    if (is_message(e)) {
+        line->messages--;
+    } else {
+        line->work -= own_places(action_of(o, e));
+        line->running--;
+    }
+}
+
+static bool matches(const struct random_action *send, const struct random_action *recv)
+{
+    bool peer = recv->peer == send->rank || (recv->flags & RANDOM_ANY_PEER);
+    return peer && send->peer == recv->rank && (recv->tag == send->tag || (recv->flags & RANDOM_ANY_TAG)) && !(recv->flags & RANDOM_DOOMED);
+}
+
+/* The first entry of that rank's line that is started, not matched, and fits. */
+static struct oracle_entry *match_in(struct oracle *o, const struct oracle_entry *e, int32_t rank)
+{
+    for (int16_t i = o->line[e->comm][rank].head; i >= 0; i = o->entry[i].next) {
+        struct oracle_entry *f = &o->entry[i];
+        if (f->state != ORACLE_STARTED || !is_message(f) || f->kind == e->kind || f == e)
+            continue;
+        bool fits = e->kind == ORACLE_SEND ? matches(action_of(o, e), action_of(o, f)) : matches(action_of(o, f), action_of(o, e));
+        if (fits)
+            return f;
+    }
+    return NULL;
+}
+
+static void match(struct oracle *o, struct oracle_entry *e, struct oracle_memory *memory)
+{
+    const struct random_action *a = action_of(o, e);
+    struct oracle_entry *other = NULL;
+    bool any = e->kind == ORACLE_RECV && (a->flags & RANDOM_ANY_PEER);
+    for (int32_t r = any ? 0 : a->peer; !other && r < (any ? o->program->ranks : a->peer + 1); r++)
+        other = match_in(o, e, r);
+    if (!other)
+        return;
+    const struct random_action *send = action_of(o, e->kind == ORACLE_SEND ? e : other);
+    const struct random_action *recv = action_of(o, e->kind == ORACLE_SEND ? other : e);
+    bool longer = send->n * random_unit(send->type) > recv->n * random_unit(recv->type);
+    if (longer != ((recv->flags & RANDOM_SHORT) != 0))
+        wrong(o, e->action, "a receive gets a message that was meant for another");
+    if (memory)
+        oracle_message(o, memory, e->kind == ORACLE_SEND ? e : other, e->kind == ORACLE_SEND ? other : e);
+    finish(o, other);
+    finish(o, e);
+}
+
+static void start(struct oracle *o, struct oracle_entry *e, struct oracle_memory *memory)
+{
+    e->state = ORACLE_STARTED;
+    if (is_message(e)) {
+        match(o, e, memory);
+        return;
+    }
+    o->line[e->comm][e->rank].running++;
+    if (e->kind == ORACLE_REFUSED || e->slot < 0)
+        return;
+    struct oracle_slot *slot = &o->slot[e->slot];
+    if (++slot->started < o->comms.comm[e->comm].members)
+        return;
+    slot->data = true;
+    for (int32_t i = 1; i < slot->started; i++) {
+        if (action_of(o, &o->entry[slot->entry[i]])->id != action_of(o, &o->entry[slot->entry[0]])->id)
+            wrong(o, e->action, "ranks make different calls");
+    }
+    if (memory)
+        oracle_collective(o, memory, slot);
+}
+
+static bool may_finish(const struct oracle *o, const struct oracle_entry *e)
+{
+    if (is_message(e))
+        return false;
+    if (e->kind == ORACLE_FENCE ? !point_reached(o, &e->point, e->rank) : e->kind != ORACLE_REFUSED && !o->slot[e->slot].data)
+        return false;
+    for (int16_t i = o->line[e->comm][e->rank].head; &o->entry[i] != e; i = o->entry[i].next) {
+        if (o->entry[i].state != ORACLE_DONE && !is_message(&o->entry[i]))
+            return false;
+    }
+    return true;
+}
+
+static bool settle(struct oracle *o, struct oracle_line *line, struct oracle_memory *memory)
+{
+    bool moved = false;
+    for (int16_t i = line->head; i >= 0; i = o->entry[i].next) {
+        struct oracle_entry *e = &o->entry[i];
+        if (e->state == ORACLE_QUEUED && may_start(o, e)) {
+            start(o, e, memory);
+            moved = true;
+        }
+        if (e->state == ORACLE_STARTED && may_finish(o, e)) {
+            finish(o, e);
+            moved = true;
+        }
+    }
+    while (line->head >= 0 && o->entry[line->head].state == ORACLE_DONE) {
+        line->head = o->entry[line->head].next;
+        moved = true;
+    }
+    return moved;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the whole */
+void oracle_start(struct oracle *o, const struct random_program *p)
+{
+    memset(o, 0, offsetof(struct oracle, entry));
+    o->entries = 0;
+    o->wrong = NULL;
+    o->program = p;
+    memset(o->slot_of, -1, sizeof o->slot_of);
+    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
+        for (int32_t r = 0; r < RANDOM_RANKS; r++)
+            o->line[c][r].head = o->line[c][r].tail = ORACLE_NONE;
+    }
+    oracle_more(o, 0);
+}
+
+void oracle_more(struct oracle *o, int32_t from)
+{
+    const struct random_program *p = o->program;
+    for (int32_t i = from; i < p->actions; i++) {
+        int32_t rank = p->action[i].rank;
+        o->left[i] = ORACLE_NONE;
+        if (o->owns[rank] == RANDOM_OWN)
+            wrong(o, i, "too many actions of one rank");
+        else
+            o->own[rank][o->owns[rank]++] = (int16_t)i;
+    }
+    random_comms_of(p, &o->comms);
+}
+
+void oracle_run(struct oracle *o, struct oracle_memory *memory)
+{
+    for (bool moved = true; moved && !o->wrong;) {
+        moved = false;
+        for (int32_t r = 0; r < o->program->ranks; r++) {
+            while (o->at[r] < o->owns[r] && !o->wrong && host_step(o, r, memory)) {
+                o->at[r]++;
+                moved = true;
+            }
+        }
+        for (int32_t c = 0; c < RANDOM_COMMS; c++) {
+            for (int32_t r = 0; r < o->program->ranks; r++) {
+                while (o->line[c][r].head >= 0 && settle(o, &o->line[c][r], memory))
+                    moved = true;
+            }
+        }
+    }
+}
+
+bool oracle_ended(const struct oracle *o)
+{
+    if (o->wrong)
+        return false;
+    for (int32_t r = 0; r < o->program->ranks; r++) {
+        if (o->at[r] < o->owns[r])
+            return false;
+    }
+    for (int32_t i = 0; i < o->entries; i++) {
+        if (o->entry[i].state != ORACLE_DONE)
+            return false;
+    }
+    return true;
+}
+
+void oracle_copy(struct oracle *to, const struct oracle *from)
+{
+    memcpy(to, from, offsetof(struct oracle, entry) + (size_t)from->entries * sizeof from->entry[0]);
+    to->entries = from->entries;
+    to->wrong = from->wrong;
+    to->wrong_at = from->wrong_at;
+}
+
+void oracle_print(FILE *to, const struct oracle *o)
+{
+    if (o->wrong)
+        fprintf(to, "wrong at action %d: %s\n", o->wrong_at, o->wrong);
+    for (int32_t r = 0; r < o->program->ranks; r++) {
+        if (o->at[r] < o->owns[r]) {
+            fprintf(to, "rank %d stands at: ", r);
+            random_print_action(to, &o->program->action[o->own[r][o->at[r]]]);
+        }
+    }
+    for (int32_t i = 0; i < o->entries; i++) {
+        static const char *const names[] = {"queued", "started", "data", "done"};
+        if (o->entry[i].state == ORACLE_DONE)
+            continue;
+        fprintf(to, "%s: ", names[o->entry[i].state]);
+        random_print_action(to, action_of(o, &o->entry[i]));
+    }
+}
+
+bool oracle_legal(const struct random_program *p, const char **why, int32_t *action)
+{
+    struct oracle *o = malloc(sizeof *o);
+    *why = "no memory";
+    *action = 0;
+    if (!o)
+        return false;
+    oracle_start(o, p);
+    *why = oracle_race(p, &o->comms, action);
+    if (!*why) {
+        oracle_run(o, NULL);
+        *why = o->wrong ? o->wrong : oracle_ended(o) ? NULL : "it does not end";
+        *action = o->wrong_at;
+    }
+    free(o);
+    return *why == NULL;
+}

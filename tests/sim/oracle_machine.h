@@ -1,0 +1,101 @@
+/*
+ * oracle_machine: what a program must do, by the contract alone. A plain interpreter of the two lines of every communicator that is as slow
+ * to finish things as the contract allows: a collective ends when every member has started it, a message when both ends have, work retires
+ * in order, a gate opens no sooner than all work before it is done. What ends here must end everywhere; what memory holds here it must hold
+ * everywhere, since whatever the order in which things happen, conflicts leave one result. It shares no line with the library.
+ */
+#ifndef SIM_ORACLE_MACHINE_H
+#define SIM_ORACLE_MACHINE_H
+
+#include "sim/random_program.h"
+
+enum { ORACLE_ENTRIES = 6144, ORACLE_SLOTS = 1024, ORACLE_NONE = -1, ORACLE_WINDOW = 4 /* the smallest there is */ };
+
+enum oracle_kind { ORACLE_WORK, ORACLE_MEET, ORACLE_FENCE, ORACLE_REFUSED, ORACLE_SEND, ORACLE_RECV };
+enum oracle_state { ORACLE_QUEUED, ORACLE_STARTED, ORACLE_DATA, ORACLE_DONE };
+
+struct oracle_point {
+    int32_t kind; /* enum oracle_point_kind */
+    int32_t of;   /* action, or gate, or communicator */
+    int32_t serial;
+};
+enum oracle_point_kind { ORACLE_REACHED, ORACLE_REQUEST, ORACLE_MARKER, ORACLE_GATE };
+
+struct oracle_entry {
+    int16_t action; /* what it does: of a plan, as recorded */
+    int16_t issue;  /* what issued it */
+    int8_t comm, rank, kind, state;
+    int16_t slot, next;
+    int32_t serial;
+    struct oracle_point point; /* of a fence */
+};
+
+/* One communicator on one rank. */
+struct oracle_line {
+    int16_t head, tail; /* from the first that is not done */
+    int32_t serial, numbers;
+    int32_t work, running; /* places of unfinished work; those that started */
+    int32_t messages;      /* unfinished */
+    bool closed;
+};
+
+/* The number-th collective of a communicator, on all its members. */
+struct oracle_slot {
+    int16_t entry[RANDOM_RANKS]; /* by rank of the communicator */
+    int16_t started;
+    bool data;
+};
+
+struct oracle {
+    const struct random_program *program;
+    struct random_comms comms;
+    int16_t own[RANDOM_RANKS][RANDOM_OWN]; /* each rank's actions */
+    int32_t owns[RANDOM_RANKS], at[RANDOM_RANKS];
+    struct oracle_line line[RANDOM_COMMS][RANDOM_RANKS];
+    struct oracle_slot slot[ORACLE_SLOTS];
+    int16_t slots, slot_of[RANDOM_COMMS][ORACLE_SLOTS / 2];
+    struct oracle_point event[RANDOM_RANKS][RANDOM_EVENTS];
+    bool gate[RANDOM_ACTIONS / 4]; /* opened */
+    int32_t gates;
+    int16_t left[RANDOM_ACTIONS]; /* entries of an action that are not done; -1: not issued */
+    struct oracle_entry entry[ORACLE_ENTRIES];
+    int32_t entries;
+    const char *wrong; /* the program means nothing: why */
+    int32_t wrong_at;
+};
+
+/* Memory, where wanted: the arenas of all ranks, the results of every action, and what can be known of them. */
+struct oracle_memory {
+    unsigned char *arena[RANDOM_RANKS][RANDOM_ARENAS], *known[RANDOM_RANKS][RANDOM_ARENAS], *scratch;
+    uint64_t want[RANDOM_ACTIONS]; /* of the bytes that an action's request leaves on its rank */
+    bool told[RANDOM_ACTIONS];     /* want says something */
+    int16_t taken[RANDOM_ACTIONS]; /* which send a receive got */
+    const int32_t *outcome;        /* of each action, comm_result; NULL: all went well */
+    const struct random_program *program;
+};
+
+void oracle_start(struct oracle *o, const struct random_program *p);
+/* Takes in the program's actions from `from` on, which came since; communicators are counted anew. */
+void oracle_more(struct oracle *o, int32_t from);
+/* As far as it goes. memory may be NULL. */
+void oracle_run(struct oracle *o, struct oracle_memory *memory);
+bool oracle_ended(const struct oracle *o);
+void oracle_copy(struct oracle *to, const struct oracle *from);
+/* What keeps it from going on, for people. */
+void oracle_print(FILE *to, const struct oracle *o);
+
+/* oracle_value.c */
+bool oracle_memory_make(struct oracle_memory *m, const struct random_program *p);
+void oracle_memory_free(struct oracle_memory *m);
+void oracle_fill_arena(unsigned char *at, const struct random_program *p, int32_t rank, int32_t type);
+void oracle_fill_range(unsigned char *arena, const struct random_program *p, const struct random_action *a);
+void oracle_collective(struct oracle *o, struct oracle_memory *m, const struct oracle_slot *slot);
+void oracle_message(struct oracle *o, struct oracle_memory *m, const struct oracle_entry *send, const struct oracle_entry *recv);
+/* Where the bytes lie that the request of a must have left, or nothing. */
+struct random_range oracle_result(const struct random_action *a, const struct random_comms *comms);
+uint64_t oracle_hash_range(const unsigned char *arena, struct random_range range, int32_t type);
+
+/* It means something and it ends; otherwise why not, and where. */
+bool oracle_legal(const struct random_program *p, const char **why, int32_t *action);
+
+#endif

@@ -1,0 +1,352 @@
+/* Sets of actions that are complete, carried along each rank's list: by waits of the host, and by queue waits along queues. */
+#include "sim/oracle_race.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void set_add(struct oracle_set *s, int32_t i)
+{
+    s->word[i / 64] |= UINT64_C(1) << (i % 64);
+}
+static bool set_has(const struct oracle_set *s, int32_t i)
+{
+    return s->word[i / 64] >> (i % 64) & 1;
+}
+static void set_join(struct oracle_set *s, const struct oracle_set *other)
+{
+    for (int32_t i = 0; i < ORACLE_WORDS; i++)
+        s->word[i] |= other->word[i];
+}
+
+static const struct random_action *own(const struct oracle_walk *w, int32_t i)
+{
+    return &w->p->action[w->own[i]];
+}
+
+/* Complete, once the request of action i is. */
+static void join_request(const struct oracle_walk *w, struct oracle_set *s, int32_t i)
+{
+    const struct random_action *a = own(w, i);
+    set_add(s, i);
+    if (a->flags & RANDOM_DOOMED)
+        return; /* it may be cancelled before it started */
+    set_join(s, &w->before[i]);
+    if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV)
+        return;
+    for (int32_t k = 0; k < i; k++) {
+        if (set_has(&w->work[a->comm], k)) {
+            set_add(s, k);
+            set_join(s, &w->before[k]);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ memory */
+/* What i touches, of a plan each of its members. */
+static bool clash(const struct oracle_walk *w, const struct random_action *a, int32_t i)
+{
+    const struct random_action *b = own(w, i);
+    if (b->verb != RANDOM_PLAN_START)
+        return random_conflict(a, b, w->comms);
+    for (int32_t k = 0; k < i; k++) {
+        const struct random_action *member = own(w, k);
+        if (member->plan == b->plan && member->verb <= RANDOM_RECV && member->verb != RANDOM_PLAN_START &&
+            random_conflict(a, member, w->comms))
+            return true;
+    }
+    return false;
+}
+
+/* The latest action that a races with; comm -1: a is the host's own doing. */
+static int32_t races_one(const struct oracle_walk *w, const struct random_action *a, int32_t comm, const struct oracle_set *done)
+{
+    for (int32_t i = w->count - 1; i >= 0; i--) {
+        const struct random_action *b = own(w, i);
+        if (random_issues(b) && b->comm != comm && !set_has(done, i) && clash(w, a, i))
+            return i;
+    }
+    return -1;
+}
+
+static int32_t races(const struct oracle_walk *w, const struct random_action *a, const struct oracle_set *done)
+{
+    int32_t found = -1;
+    if (a->verb != RANDOM_PLAN_START)
+        return races_one(w, a, a->comm, done);
+    for (int32_t k = 0; k < w->count && found < 0; k++) {
+        const struct random_action *member = own(w, k);
+        if (member->plan == a->plan && member->verb <= RANDOM_RECV && member->verb != RANDOM_PLAN_START)
+            found = races_one(w, member, a->comm, done);
+    }
+    return found;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one action */
+static const char *inside(const struct oracle_walk *w, const struct random_action *a)
+{
+    struct random_touch touch = random_touched(a, w->comms);
+    if (a->n < 0 || a->out < 0 || touch.write.to > w->p->bytes || touch.read.to > w->p->bytes)
+        return "outside of the arena";
+    if (a->in < 0 && a->verb == RANDOM_SCATTER)
+        return "not in place";
+    if (a->in < 0 && (a->verb == RANDOM_REDUCE || a->verb == RANDOM_GATHER) && a->rank != a->root)
+        return "in place is for the root";
+    if (a->in >= 0 && random_overlap(touch.read, touch.write))
+        return "in and out overlap";
+    return NULL;
+}
+
+static const char *issue(struct oracle_walk *w, int32_t i)
+{
+    const struct random_action *a = own(w, i);
+    struct oracle_set done = w->host;
+    if (a->verb != RANDOM_PLAN_START && inside(w, a))
+        return inside(w, a);
+    if (random_rooted(a->verb) && (a->root < 0 || w->comms->comm[a->comm].rank_of[a->root] < 0))
+        return "no such root";
+    if ((a->verb == RANDOM_SEND || a->verb == RANDOM_RECV) && !(a->flags & RANDOM_ANY_PEER) &&
+        (a->peer < 0 || w->comms->comm[a->comm].rank_of[a->peer] < 0))
+        return "no such peer";
+    set_join(&done, &w->queue[a->comm]);
+    w->before[i] = done;
+    if (races(w, a, &done) >= 0)
+        return "nothing orders it with another communicator's work on the same memory";
+    set_add(&w->issued[a->comm], i);
+    if (a->verb != RANDOM_SEND && a->verb != RANDOM_RECV && a->verb != RANDOM_PLAN_START)
+        set_add(&w->work[a->comm], i);
+    return NULL;
+}
+
+static int32_t target_of(const struct oracle_walk *w, int32_t i)
+{
+    for (int32_t k = i - 1; k >= 0; k--) {
+        if (own(w, k)->id == own(w, i)->target && random_issues(own(w, k)))
+            return k;
+    }
+    return -1;
+}
+
+static const char *on_request(struct oracle_walk *w, int32_t i)
+{
+    const struct random_action *a = own(w, i);
+    int32_t target = target_of(w, i);
+    if (target < 0)
+        return "no such request";
+    if (own(w, target)->flags & RANDOM_NO_REQUEST)
+        return "its request was not kept";
+    if (w->closed[own(w, target)->comm])
+        return "its communicator is closed";
+    if (a->verb == RANDOM_TEST)
+        return NULL;
+    if (a->verb == RANDOM_CANCEL)
+        return own(w, target)->flags & RANDOM_DOOMED ? NULL : "only what nothing matches is cancelled";
+    if (a->verb == RANDOM_WAIT_REQUEST &&
+        ((own(w, target)->flags & (RANDOM_DOOMED | RANDOM_SHORT)) || own(w, target)->verb == RANDOM_REFUSED))
+        return "it waits for what ends with an error";
+    if (own(w, target)->verb == RANDOM_REFUSED)
+        return NULL; /* the refusal is its request: it says nothing of what stands before it */
+    join_request(w, a->verb == RANDOM_HOST_WAIT ? &w->host : &w->queue[a->comm], target);
+    return NULL;
+}
+
+static const char *on_event(struct oracle_walk *w, const struct random_action *a)
+{
+    struct oracle_set *event = &w->event[a->event];
+    bool shut = w->shut[a->event];
+    switch (a->verb) {
+    case RANDOM_RECORD:
+        if (shut)
+            return "the gate is shut";
+        *event = w->issued[a->comm];
+        w->event_comm[a->event] = a->comm;
+        set_join(event, &w->queue[a->comm]);
+        set_join(event, &w->host);
+        for (int32_t k = 0; k < w->count; k++) {
+            if (set_has(&w->issued[a->comm], k))
+                set_join(event, &w->before[k]);
+        }
+        return NULL;
+    case RANDOM_RESET:
+    case RANDOM_RENEW:
+        memset(event, 0, sizeof *event);
+        w->event_comm[a->event] = -1;
+        w->shut[a->event] = a->verb == RANDOM_RESET;
+        return shut ? "the gate is shut" : NULL;
+    case RANDOM_SET:
+        w->shut[a->event] = false;
+        return shut ? NULL : "no gate is shut";
+    default:
+        if (w->event_comm[a->event] >= 0 && w->closed[w->event_comm[a->event]])
+            return "the communicator of its point is closed";
+        set_join(a->verb == RANDOM_WAIT_EVENT ? &w->queue[a->comm] : &w->host, event);
+        return NULL;
+    }
+}
+
+static void drained(struct oracle_walk *w, int32_t comm)
+{
+    set_join(&w->host, &w->issued[comm]);
+    set_join(&w->host, &w->queue[comm]);
+    for (int32_t k = 0; k < w->count; k++) {
+        if (set_has(&w->issued[comm], k))
+            set_join(&w->host, &w->before[k]);
+    }
+}
+
+static const char *on_plan(struct oracle_walk *w, const struct random_action *a)
+{
+    if (a->plan < 0 || a->plan >= RANDOM_PLANS)
+        return "no such plan";
+    switch (a->verb) {
+    case RANDOM_PLAN_BEGIN:
+        if (w->plan_made[a->plan] || w->plan_open[a->plan])
+            return "the plan is there already";
+        w->plan_open[a->plan] = true;
+        w->plan_comm[a->plan] = a->comm;
+        return NULL;
+    case RANDOM_PLAN_END:
+        if (!w->plan_open[a->plan])
+            return "no plan is recorded";
+        w->plan_open[a->plan] = false;
+        w->plan_made[a->plan] = true;
+        return NULL;
+    case RANDOM_PLAN_FREE: /* the number is not used again */
+        return w->plan_made[a->plan] ? NULL : "no such plan";
+    case RANDOM_PLAN_START:
+        return w->plan_made[a->plan] && w->plan_comm[a->plan] == a->comm ? NULL : "no such plan";
+    default:
+        return w->plan_open[a->plan] && w->plan_comm[a->plan] == a->comm ? inside(w, a) : "no plan is recorded";
+    }
+}
+
+static const char *host_fill(const struct oracle_walk *w, int32_t i)
+{
+    return races_one(w, own(w, i), -1, &w->host) >= 0 ? "the memory is not the host's" : inside(w, own(w, i));
+}
+
+static const char *step(struct oracle_walk *w, int32_t i)
+{
+    const struct random_action *a = own(w, i);
+    const char *why = NULL;
+    if (a->comm < 0 || w->comms->comm[a->comm].rank_of[a->rank] < 0)
+        return "no member";
+    if (w->closed[a->comm])
+        return "the communicator is closed";
+    if (a->event < 0 || a->event >= RANDOM_EVENTS)
+        return "no such event";
+    if (a->plan >= 0)
+        why = on_plan(w, a);
+    if (why || (a->plan >= 0 && a->verb != RANDOM_PLAN_START))
+        return why;
+    if (random_issues(a))
+        return issue(w, i);
+    switch (a->verb) {
+    case RANDOM_WAIT_REQUEST:
+    case RANDOM_HOST_WAIT:
+    case RANDOM_TEST:
+    case RANDOM_CANCEL:
+        return on_request(w, i);
+    case RANDOM_RECORD:
+    case RANDOM_RESET:
+    case RANDOM_SET:
+    case RANDOM_RENEW:
+    case RANDOM_WAIT_EVENT:
+    case RANDOM_EVENT_SYNC:
+        return on_event(w, a);
+    case RANDOM_SYNC:
+    case RANDOM_HOST_LAST:
+        drained(w, a->comm);
+        return NULL;
+    case RANDOM_CLOSE:
+        for (int32_t k = 0; k < i; k++) {
+            if (own(w, k)->verb == RANDOM_RECV && own(w, k)->comm == a->comm && random_issues(own(w, k)) && !set_has(&w->host, k))
+                return "a receive may be cancelled by the close";
+        }
+        drained(w, a->comm);
+        w->closed[a->comm] = true;
+        return NULL;
+    case RANDOM_FILL:
+        return host_fill(w, i);
+    default:
+        return NULL;
+    }
+}
+
+/* A child may be used once its maker's request is known to be complete. */
+static const char *born(const struct oracle_walk *w, int32_t i)
+{
+    const struct random_action *a = own(w, i);
+    if (a->comm == 0)
+        return NULL;
+    for (int32_t k = 0; k < i; k++) {
+        if ((own(w, k)->verb == RANDOM_SPLIT || own(w, k)->verb == RANDOM_DUP) && own(w, k)->child == a->comm)
+            return set_has(&w->host, k) ? NULL : "the communicator may not be there yet";
+    }
+    return "no such communicator";
+}
+
+void oracle_walk_start(struct oracle_walk *w, const struct random_program *p, const struct random_comms *comms)
+{
+    memset(w, 0, sizeof *w);
+    w->p = p;
+    w->comms = comms;
+    memset(w->event_comm, -1, sizeof w->event_comm);
+}
+
+void oracle_walk_copy(struct oracle_walk *to, const struct oracle_walk *from)
+{
+    memcpy(to, from, offsetof(struct oracle_walk, before) + (size_t)from->count * sizeof from->before[0]);
+}
+
+const char *oracle_walk_step(struct oracle_walk *w, int32_t index)
+{
+    if (w->count == RANDOM_OWN)
+        return "too many actions of one rank";
+    w->own[w->count] = index;
+    memset(&w->before[w->count], 0, sizeof w->before[0]);
+    const char *why = born(w, w->count);
+    why = why ? why : step(w, w->count);
+    w->count++;
+    return why;
+}
+
+int32_t oracle_walk_racing(const struct oracle_walk *w, const struct random_action *a)
+{
+    struct oracle_set done = w->host;
+    int32_t found;
+    if (a->verb == RANDOM_FILL) {
+        found = races_one(w, a, -1, &done);
+    } else {
+        set_join(&done, &w->queue[a->comm]);
+        found = races(w, a, &done);
+    }
+    return found < 0 ? -1 : w->own[found];
+}
+
+bool oracle_walk_knows(const struct oracle_walk *w, int32_t index)
+{
+    for (int32_t i = 0; i < w->count; i++) {
+        if (w->own[i] == index)
+            return set_has(&w->host, i);
+    }
+    return false;
+}
+
+const char *oracle_race(const struct random_program *p, const struct random_comms *comms, int32_t *action)
+{
+    struct oracle_walk *w = malloc(sizeof *w);
+    const char *why = w ? NULL : "no memory";
+    for (int32_t r = 0; r < p->ranks && !why; r++) {
+        oracle_walk_start(w, p, comms);
+        for (int32_t i = 0; i < p->actions && !why; i++) {
+            if (p->action[i].rank == r) {
+                why = oracle_walk_step(w, i);
+                *action = i;
+            }
+        }
+        for (int32_t e = 0; e < RANDOM_EVENTS && !why; e++)
+            why = w->shut[e] ? "a gate stays shut" : NULL;
+    }
+    free(w);
+    return why;
+}

@@ -1,0 +1,151 @@
+/*
+ * What the members of a world share besides the bytes: who sleeps, who beats, who closed; and how a death is told. Both simulated wires
+ * stand on it. It plays what shm and its kernel do: a rank that ends is told to each of the others some time later; one that stands still
+ * is found by its missing heartbeats.
+ */
+#include "sim/inside.h"
+
+#include "base/format.h"
+#include "base/log.h"
+
+#include <string.h>
+
+#define PEER_TIMEOUT_NS INT64_C(30000000000)
+
+enum comm_result sim_port_open(const struct wire_config *config, struct sim_port **port)
+{
+    const struct comm_env *env = config->env;
+    size_t ranks = (size_t)config->ranks, bytes = sizeof(struct sim_port) + ranks * (sizeof(struct sim_port *) + sizeof(struct sim_peer));
+    struct sim_member *m = &sim.member[sim.current->rank];
+    uint32_t place = 0;
+
+    while (place < SIM_PORTS_MAX && m->port[place])
+        place++;
+    /* Not from the rank: like a segment it outlives it. */
+    struct sim_port *p = place < SIM_PORTS_MAX ? sim_memory_take(bytes, 64) : NULL;
+    if (!p) {
+        base_format(config->error_text, config->error_text_bytes, "no memory for a port");
+        return COMM_ERR_MEMORY;
+    }
+    *p = (struct sim_port){.env = env, .log = config->log, .rank = config->rank, .ranks = config->ranks};
+    p->bell = (uint32_t)config->bell->ring_fd;
+    p->watch = (uint32_t)config->watch->ring_fd;
+    p->timeout_ns = config->peer_timeout_ns ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
+    p->all = (struct sim_port **)(p + 1);
+    p->peer = (struct sim_peer *)(void *)(p->all + ranks);
+    m->port[place] = *port = p;
+    enum comm_result r = config->boot->class->allgather(config->boot, &p, sizeof p, p->all);
+    for (int32_t i = 0; i < p->ranks; i++)
+        if (sim.member[i].dead || sim.member[i].ended) /* before we could be told */
+            sim_port_notice(p->rank, i, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, sim.mood.death_ns));
+    return r;
+}
+
+void sim_port_close(struct sim_port *port)
+{
+    struct sim_member *m = &sim.member[sim.current->rank];
+
+    port->closed = true;
+    port->sleeping = false;
+    for (uint32_t i = 0; i < SIM_PORTS_MAX; i++)
+        if (m->port[i] == port)
+            m->port[i] = NULL;
+}
+
+void sim_port_arm(struct sim_port *port, bool on)
+{
+    sim_point();
+    port->sleeping = on;
+    sim_point();
+}
+
+void sim_port_ring(struct sim_port *port)
+{
+    if (!port->sleeping)
+        return;
+    port->sleeping = false;
+    sim_ring(port->bell);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ notices */
+static void tell_now(void *arg, uint64_t what)
+{
+    struct sim_port *p = arg;
+    struct sim_peer *peer = &p->peer[what & 0xffff];
+
+    if (p->closed || peer->down || peer->notice)
+        return;
+    peer->notice = (int32_t)(int16_t)(what >> 16);
+    sim_ring(p->watch);
+}
+
+void sim_port_notice(int32_t rank, int32_t about, enum comm_result result, int64_t ns)
+{
+    for (uint32_t i = 0; i < SIM_PORTS_MAX; i++) {
+        struct sim_port *p = sim.member[rank].port[i];
+        if (p && about < p->ranks && about != p->rank)
+            sim_at(ns, tell_now, p, (uint64_t)(uint32_t)about | (uint64_t)(uint16_t)(int16_t)result << 16);
+    }
+}
+
+/* Each of the others is told, in its own time. Whether it closed in good order is known when it is told. */
+void sim_port_rank_gone(int32_t rank)
+{
+    for (int32_t r = 0; r < sim.config.ranks; r++) {
+        int64_t ns = sim.clock + sim_between(&sim.chance, 1, sim.mood.death_ns);
+        if (r == rank || sim.member[r].dead || sim.member[r].ended)
+            continue;
+        if (!sim.member[rank].dead && ns <= frames_net_last(rank, r))
+            ns = frames_net_last(rank, r) + 1; /* who leaves in good order is read to the end of his stream first */
+        sim_port_notice(r, rank, COMM_ERR_PEER, ns);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ polling */
+/* True: silent for too long. As shm does: what this rank did not look at itself is held against nobody. */
+static bool listen_to(struct sim_port *p, int32_t rank, int64_t looked)
+{
+    struct sim_peer *peer = &p->peer[rank];
+    const struct sim_port *there = p->all[rank];
+
+    if (there->beat != peer->beat && !sim.broken[rank][p->rank]) {
+        peer->beat = there->beat;
+        peer->silent_ns = 0;
+        peer->warned = false;
+        return false;
+    }
+    peer->silent_ns += there->beat ? looked : 0;
+    if (peer->silent_ns < p->timeout_ns / 6 || there->closed)
+        return false;
+    if (!peer->warned)
+        base_log(p->log, LOG_WARNING, "rank %d is stopped or starved", rank);
+    peer->warned = true;
+    return peer->silent_ns >= p->timeout_ns;
+}
+
+uint32_t sim_port_poll(struct sim_port *p, struct wire_event *events, uint32_t max)
+{
+    int64_t now = p->env->now(p->env), looked = p->polled_ns ? now - p->polled_ns : 0, tick = p->timeout_ns / WIRE_TICKS;
+    uint32_t told = 0;
+
+    tick = tick < WIRE_TICK_NS ? tick : WIRE_TICK_NS;
+    looked = looked < tick ? looked : tick;
+    p->polled_ns = now;
+    p->beat++;
+    for (int32_t r = 0; r < p->ranks && told < max; r++) {
+        struct sim_peer *peer = &p->peer[r];
+        if (r == p->rank || peer->down)
+            continue;
+        int32_t result = peer->notice == COMM_ERR_PEER && p->all[r]->closed ? COMM_ERR_CLOSED : peer->notice;
+        int64_t silent = 0;
+        if (!result && listen_to(p, r, looked)) {
+            result = COMM_ERR_PEER;
+            silent = peer->silent_ns;
+        }
+        if (!result)
+            continue;
+        peer->down = true;
+        events[told++] = (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = result, .peer = r, .bytes = (uint64_t)silent};
+    }
+    return told;
+}

@@ -1,0 +1,153 @@
+/* What actions mean, apart from running them: who is in a communicator, what memory an action touches. */
+#include "sim/random_program.h"
+
+#include "conform/oracle.h"
+
+#include <string.h>
+
+const enum comm_type random_types[RANDOM_ARENAS] = {COMM_F32, COMM_I32, COMM_BF16, COMM_U8, COMM_BYTE};
+
+int32_t random_unit(int32_t type)
+{
+    return (int32_t)oracle_type_bytes(random_types[type]);
+}
+bool random_is_collective(int32_t verb)
+{
+    return verb <= RANDOM_DUP;
+}
+bool random_has_request(int32_t verb)
+{
+    return verb <= RANDOM_RECV;
+}
+bool random_issues(const struct random_action *a)
+{
+    return a->verb == RANDOM_PLAN_START || (a->verb <= RANDOM_RECV && a->plan < 0);
+}
+bool random_reduces(int32_t verb)
+{
+    return verb == RANDOM_REDUCE || verb == RANDOM_ALLREDUCE || verb == RANDOM_SCATTERED || verb == RANDOM_SCAN || verb == RANDOM_EXSCAN;
+}
+bool random_rooted(int32_t verb)
+{
+    return verb == RANDOM_BROADCAST || verb == RANDOM_REDUCE || verb == RANDOM_GATHER || verb == RANDOM_SCATTER;
+}
+
+/* How many blocks of n elements lie in `in` and in `out` of the rank that has most. */
+int32_t random_blocks_in(int32_t verb, int32_t members)
+{
+    return verb == RANDOM_SCATTERED || verb == RANDOM_SCATTER || verb == RANDOM_ALLTOALL ? members : 1;
+}
+int32_t random_blocks_out(int32_t verb, int32_t members)
+{
+    return verb == RANDOM_ALLGATHER || verb == RANDOM_GATHER || verb == RANDOM_ALLTOALL ? members : 1;
+}
+
+static void make_child(const struct random_program *p, int32_t first, int32_t child, struct random_comms *comms)
+{
+    struct random_comm *made = &comms->comm[child];
+    const struct random_comm *parent = &comms->comm[p->action[first].comm];
+    int32_t keys[RANDOM_RANKS];
+    made->parent = p->action[first].comm;
+    made->members = 0;
+    for (int32_t i = 0; i < p->actions; i++) {
+        const struct random_action *a = &p->action[i];
+        if (a->id != p->action[first].id || a->child != child || (a->verb != RANDOM_SPLIT && a->verb != RANDOM_DUP))
+            continue;
+        int32_t at = made->members++, order = a->verb == RANDOM_DUP ? 0 : a->key;
+        for (; at > 0; at--) {
+            bool before =
+                keys[at - 1] < order || (keys[at - 1] == order && parent->rank_of[made->world[at - 1]] < parent->rank_of[a->rank]);
+            if (before)
+                break;
+            keys[at] = keys[at - 1];
+            made->world[at] = made->world[at - 1];
+        }
+        keys[at] = order;
+        made->world[at] = a->rank;
+    }
+    for (int32_t i = 0; i < made->members; i++)
+        made->rank_of[made->world[i]] = i;
+}
+
+void random_comms_of(const struct random_program *p, struct random_comms *comms)
+{
+    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
+        comms->comm[c].members = 0;
+        comms->comm[c].parent = -1;
+        for (int32_t r = 0; r < RANDOM_RANKS; r++)
+            comms->comm[c].rank_of[r] = -1;
+    }
+    comms->comm[0].members = p->ranks;
+    for (int32_t r = 0; r < p->ranks; r++)
+        comms->comm[0].world[r] = comms->comm[0].rank_of[r] = r;
+    for (int32_t i = 0; i < p->actions; i++) {
+        const struct random_action *a = &p->action[i];
+        if ((a->verb == RANDOM_SPLIT || a->verb == RANDOM_DUP) && a->child > 0 && comms->comm[a->child].members == 0)
+            make_child(p, i, a->child, comms);
+    }
+}
+
+struct random_touch random_touched(const struct random_action *a, const struct random_comms *comms)
+{
+    const struct random_comm *comm = &comms->comm[a->comm < 0 ? 0 : a->comm];
+    struct random_touch touch = {{0, 0}, {0, 0}};
+    int32_t unit = random_unit(a->type), members = comm->members, verb = a->verb;
+    bool root = a->root == a->rank;
+    struct random_range in = {a->in * unit, (a->in + a->n * random_blocks_in(verb, members)) * unit};
+    struct random_range out = {a->out * unit, (a->out + a->n * random_blocks_out(verb, members)) * unit};
+    switch (verb) {
+    case RANDOM_SEND:
+        touch.read = in;
+        return touch;
+    case RANDOM_RECV:
+    case RANDOM_FILL:
+        touch.write = out;
+        return touch;
+    case RANDOM_BROADCAST:
+        *(root ? &touch.read : &touch.write) = out;
+        return touch;
+    case RANDOM_SCATTER:
+        touch.read = root ? in : touch.read;
+        touch.write = out;
+        return touch;
+    case RANDOM_REDUCE:
+    case RANDOM_GATHER:
+        touch.read = in;
+        touch.write = root ? out : touch.write;
+        break;
+    case RANDOM_ALLREDUCE:
+    case RANDOM_ALLGATHER:
+    case RANDOM_SCATTERED:
+    case RANDOM_SCAN:
+    case RANDOM_EXSCAN:
+    case RANDOM_ALLTOALL:
+        touch.read = in;
+        touch.write = out;
+        break;
+    default:
+        return touch;
+    }
+    if (a->in < 0) { /* in place: all of the larger */
+        int32_t blocks = random_blocks_in(verb, members) > random_blocks_out(verb, members) ? members : random_blocks_out(verb, members);
+        touch.write = (struct random_range){a->out * unit, (a->out + a->n * blocks) * unit};
+        touch.read = touch.write;
+    }
+    return touch;
+}
+
+bool random_conflict(const struct random_action *a, const struct random_action *b, const struct random_comms *comms)
+{
+    if (a->type != b->type)
+        return false;
+    struct random_touch x = random_touched(a, comms), y = random_touched(b, comms);
+    return random_overlap(x.write, y.write) || random_overlap(x.write, y.read) || random_overlap(x.read, y.write);
+}
+
+int32_t random_find(const struct random_program *p, int32_t id, int32_t rank, int32_t before)
+{
+    for (int32_t i = before - 1; i >= 0; i--) {
+        if (p->action[i].id == id && p->action[i].rank == rank && random_issues(&p->action[i]))
+            return i;
+    }
+    return -1;
+}

@@ -1,0 +1,184 @@
+/*
+ * A random program: one list of actions in one order, of which each rank runs its own in that order. It is data: made from a seed, printed
+ * and read as text, cut down action by action. Peers, roots and targets are named so that a shorter list still means something: ranks of
+ * the world, and the number of the statement that all actions of one collective, message or gate share.
+ */
+#ifndef SIM_RANDOM_PROGRAM_H
+#define SIM_RANDOM_PROGRAM_H
+
+#include <commstream/comm.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum {
+    RANDOM_RANKS = 8,
+    RANDOM_COMMS = 12,
+    RANDOM_EVENTS = 4, /* of each rank */
+    RANDOM_PLANS = 4,
+    RANDOM_FAULTS = 16,
+    RANDOM_ACTIONS = 4096,
+    RANDOM_OWN = 1024, /* actions of one rank */
+    RANDOM_ARENAS = 5, /* of each rank: one of each element type, and one for what nobody reads */
+    RANDOM_TRASH = 4,  /* that one */
+    RANDOM_SLACK = 64, /* bytes of canary on both sides of an arena */
+    RANDOM_TRASH_TAG = 1 << 20,
+};
+
+enum random_verb {
+    RANDOM_BARRIER,
+    RANDOM_BROADCAST,
+    RANDOM_REDUCE,
+    RANDOM_ALLREDUCE,
+    RANDOM_ALLGATHER,
+    RANDOM_SCATTERED,
+    RANDOM_SCAN,
+    RANDOM_EXSCAN,
+    RANDOM_GATHER,
+    RANDOM_SCATTER,
+    RANDOM_ALLTOALL,
+    RANDOM_REFUSED, /* all ranks make a call that each refuses */
+    RANDOM_SPLIT,
+    RANDOM_DUP,        /* the last collective */
+    RANDOM_PLAN_START, /* several collectives */
+    RANDOM_SEND,
+    RANDOM_RECV, /* the last with a request */
+    RANDOM_PLAN_BEGIN,
+    RANDOM_PLAN_END,
+    RANDOM_PLAN_FREE,
+    RANDOM_RECORD,
+    RANDOM_RESET,
+    RANDOM_SET,
+    RANDOM_RENEW, /* an event is destroyed and another made */
+    RANDOM_WAIT_EVENT,
+    RANDOM_WAIT_REQUEST,
+    RANDOM_HOST_WAIT,
+    RANDOM_HOST_ANY,  /* wait_any or wait_some over the last requests */
+    RANDOM_HOST_LAST, /* comm_wait(comm_last) */
+    RANDOM_EVENT_SYNC,
+    RANDOM_SYNC,
+    RANDOM_TEST,
+    RANDOM_CANCEL,
+    RANDOM_PROBE,
+    RANDOM_FILL, /* the host writes a range that is its own again */
+    RANDOM_PROGRESS,
+    RANDOM_SPEND, /* computes */
+    RANDOM_CLOSE,
+    RANDOM_REVOKE,
+    RANDOM_ABORT,
+    RANDOM_VERBS
+};
+
+/* What a rank does instead of the action as written: the action itself is what would have been right. */
+enum random_misuse {
+    RANDOM_RIGHT,
+    RANDOM_OTHER_OP,
+    RANDOM_OTHER_COUNT,
+    RANDOM_OTHER_TYPE,
+    RANDOM_OTHER_ROOT,
+    RANDOM_OTHER_VERB,
+    RANDOM_SKIPPED,  /* the call is missing */
+    RANDOM_EXTRA,    /* one more call, of a form that nobody else makes, stands before it */
+    RANDOM_LATER,    /* it is made after the rank's next collective of that communicator */
+    RANDOM_REFUSES,  /* this rank's call has a bad argument */
+    RANDOM_CLOSES,   /* this rank closes the communicator instead, and makes no call on it any more */
+    RANDOM_DESTROYS, /* the event is destroyed before its hand-set point was reached */
+    RANDOM_MISUSES
+};
+
+enum random_flag {
+    RANDOM_ANY_PEER = 1,
+    RANDOM_ANY_TAG = 2,
+    RANDOM_NO_REQUEST = 4, /* req is NULL: nobody waits for this one */
+    RANDOM_NOTIFY = 8,
+    RANDOM_DOOMED = 16, /* a receive that nothing matches: it is cancelled */
+    RANDOM_SHORT = 32,  /* a receive that is shorter than its message */
+    RANDOM_SOME = 64,   /* HOST_ANY: comm_wait_some */
+};
+
+struct random_action {
+    int32_t verb, id, rank,
+        comm;                  /* id: of the statement; one rank has at most one action of a statement, but begin, end and set of a thing */
+    int32_t type;              /* an arena */
+    int32_t op, root, n;       /* root: a rank of the world */
+    int32_t in, out;           /* first element; in -1: in place */
+    int32_t peer, tag, flags;  /* peer: a rank of the world */
+    int32_t event, target;     /* target: a statement of which this rank has an action */
+    int32_t child, color, key; /* child: the communicator that this rank gets; -1: none */
+    int32_t plan;              /* >= 0: recorded into that plan, or a plan's own verb */
+    int32_t misuse;
+};
+
+enum random_fault_kind { RANDOM_FAULT_KINDS = 16 }; /* as sim.h numbers them */
+struct random_fault {
+    uint64_t event;
+    int64_t ns;
+    int32_t kind, victim, peer, amount;
+};
+
+struct random_program {
+    uint64_t seed, schedule; /* of its data; of the run in which it failed */
+    int32_t swarm;           /* kinds of faults that the schedule may sample, as sim.h numbers them */
+    int32_t ranks, bytes;    /* bytes of an arena */
+    int32_t window, queue, minimal;
+    int32_t progress, notify; /* comm_progress_mode, comm_notify_mode */
+    int32_t wire, hosts;      /* as sim.h numbers them */
+    int32_t timeout_ms;
+    struct random_fault fault[RANDOM_FAULTS];
+    int32_t faults;
+    struct random_action action[RANDOM_ACTIONS];
+    int32_t actions;
+};
+
+/* Who is in a communicator: follows from the actions that make it. */
+struct random_comm {
+    int32_t parent, members;
+    int32_t world[RANDOM_RANKS];   /* by rank of the communicator */
+    int32_t rank_of[RANDOM_RANKS]; /* by rank of the world; -1: no member */
+};
+struct random_comms {
+    struct random_comm comm[RANDOM_COMMS];
+};
+
+/* Bytes of an arena that an action reads and writes. */
+struct random_range {
+    int32_t from, to;
+};
+struct random_touch {
+    struct random_range read, write;
+};
+
+extern const enum comm_type random_types[RANDOM_ARENAS];
+extern const char *const random_verb_names[RANDOM_VERBS];
+extern const char *const random_misuse_names[RANDOM_MISUSES];
+
+int32_t random_unit(int32_t type);       /* bytes of an element */
+bool random_is_collective(int32_t verb); /* takes part in the communicator's numbering, plans aside */
+bool random_has_request(int32_t verb);
+bool random_issues(const struct random_action *a); /* puts something into a communicator's lines: has a request, and is not recorded */
+bool random_reduces(int32_t verb);
+bool random_rooted(int32_t verb);
+int32_t random_blocks_in(int32_t verb, int32_t members);
+int32_t random_blocks_out(int32_t verb, int32_t members);
+void random_comms_of(const struct random_program *p, struct random_comms *comms);
+struct random_touch random_touched(const struct random_action *a, const struct random_comms *comms);
+static inline bool random_overlap(struct random_range a, struct random_range b)
+{
+    return a.from < b.to && b.from < a.to;
+}
+bool random_conflict(const struct random_action *a, const struct random_action *b, const struct random_comms *comms);
+/* The action of statement id that this rank runs and that has a request, before `before`; -1: none. */
+int32_t random_find(const struct random_program *p, int32_t id, int32_t rank, int32_t before);
+
+/* random_make.c. What sort of program; the same seed and sort give the same program. */
+enum random_sort { RANDOM_SORT_CORRECT, RANDOM_SORT_WRONG, RANDOM_SORT_FAULTS, RANDOM_SORTS };
+void random_make(struct random_program *p, uint64_t seed, enum random_sort sort);
+
+/* random_text.c. read: 0, or the number of the line that is none. */
+void random_print_action(FILE *to, const struct random_action *a);
+void random_print(FILE *to, const struct random_program *p);
+int random_read(FILE *from, struct random_program *p);
+
+#endif

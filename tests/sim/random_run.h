@@ -1,0 +1,97 @@
+/*
+ * random_run: a program, run. Every rank is a function that makes its calls in order, on whatever the stage is (threads of this process, or
+ * the simulator's ranks), and writes down what it saw: the result of every request when it first had one, a hash of the memory that the
+ * request left, each communicator's last words. Nothing is judged here but what cannot wait; oracle_check and invariant do that afterwards.
+ */
+#ifndef SIM_RANDOM_RUN_H
+#define SIM_RANDOM_RUN_H
+
+#include "sim/random_program.h"
+
+#include <stdatomic.h>
+
+#define RANDOM_MS INT64_C(1000000)
+#define RANDOM_S INT64_C(1000000000)
+enum {
+    RANDOM_SKIP = -1000,    /* an outcome: the call was not made */
+    RANDOM_POISON = 0xa5,
+    RANDOM_CANARY = 0x5c,
+};
+
+struct random_run;
+
+/* Where ranks live. fail does not return. */
+struct random_stage {
+    enum comm_result (*open)(struct random_run *run, int32_t rank, struct comm_communicator **world);
+    int64_t (*now)(void);
+    void (*spend)(int64_t ns);
+    void (*fail)(const char *text);
+    bool (*dead)(int32_t rank);    /* killed */
+    bool (*suspect)(int32_t rank); /* that, or it stood still for so long that others may give it up */
+    void (*doing)(const char *operation, uint64_t number);
+};
+
+struct random_note {
+    struct random_run *run;
+    int32_t action, count, result;
+};
+
+struct random_run {
+    const struct random_program *p;
+    const struct random_stage *stage;
+    struct random_comms comms;
+    bool strict;     /* nothing may fail: no wrong use, no fault that can */
+    bool faults;     /* some that may end ranks or operations */
+    int32_t misused; /* the action, -1: none */
+    unsigned char *block[RANDOM_RANKS][RANDOM_ARENAS],
+        *final[RANDOM_RANKS][RANDOM_ARENAS]; /* with canaries; as it was after the last close */
+    /* of every action */
+    struct comm_request request[RANDOM_ACTIONS];
+    struct comm_status status[RANDOM_ACTIONS];
+    struct random_note note[RANDOM_ACTIONS];
+    int32_t outcome[RANDOM_ACTIONS], waited[RANDOM_ACTIONS]; /* comm_result, PENDING: not seen yet; what blocking and plain calls said */
+    uint64_t seen[RANDOM_ACTIONS];
+    bool looked[RANDOM_ACTIONS]; /* seen is a hash of what its request left */
+    /* of every rank */
+    struct comm_communicator *comm[RANDOM_COMMS][RANDOM_RANKS];
+    struct comm_event *event[RANDOM_RANKS][RANDOM_EVENTS];
+    struct comm_plan *plan[RANDOM_PLANS][RANDOM_RANKS];
+    struct comm_communicator *recorder[RANDOM_PLANS][RANDOM_RANKS];
+    struct comm_error early[RANDOM_COMMS][RANDOM_RANKS]; /* when all lists were through and some time had passed; size 0: not asked */
+    struct comm_error error[RANDOM_COMMS][RANDOM_RANKS]; /* before its close */
+    uint64_t sequence[RANDOM_ACTIONS];                   /* of a collective, as describe tells it; 0: not told */
+    uint64_t deepest[RANDOM_COMMS][RANDOM_RANKS];        /* its queue was */
+    int32_t closed[RANDOM_COMMS][RANDOM_RANKS];          /* what close said, PENDING: not closed */
+    uint64_t told_ticket[RANDOM_COMMS][RANDOM_RANKS];    /* of its last callback of work */
+    bool told_wrongly;                                   /* callbacks of work out of order */
+    bool stuck; /* a rank that found an order broken waited for long: others may have run into their deadlines */
+    bool lost[RANDOM_RANKS][RANDOM_EVENTS];         /* the event does not hold the point that it should */
+    struct comm_communicator *nobody[RANDOM_RANKS]; /* what a rank without a color gets */
+    struct comm_request extra[RANDOM_RANKS];
+    int64_t extra_memory[RANDOM_RANKS][4];
+    int32_t late[RANDOM_RANKS];                               /* a call that is made later, -1: none */
+    _Atomic int32_t listed[RANDOM_RANKS], gone[RANDOM_RANKS]; /* its list is through; it closed everything */
+    int64_t early_ns[RANDOM_RANKS];                           /* when `early` was asked */
+    int64_t fault_ns;                                         /* when the last fault came; 0: none */
+    int32_t opened[RANDOM_RANKS];                             /* what open said */
+    int64_t longest_ns[RANDOM_RANKS];                         /* that one call took */
+};
+
+bool random_run_make(struct random_run *run, const struct random_program *p, const struct random_stage *stage);
+void random_run_free(struct random_run *run);
+/* What rank does, from open to close. */
+void random_rank(struct random_run *run, int32_t rank);
+
+/* random_call.c */
+enum comm_result random_call(struct random_run *run, int32_t index);
+void random_fail(struct random_run *run, int32_t index, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Nothing takes as long as that. */
+static inline int64_t random_patience(const struct random_run *run)
+{
+    return 3 * run->p->timeout_ms * RANDOM_MS + 50 * RANDOM_S;
+}
+static inline unsigned char *random_arena(const struct random_run *run, int32_t rank, int32_t type)
+{
+    return run->block[rank][type] + RANDOM_SLACK;
+}
+#endif

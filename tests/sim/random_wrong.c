@@ -1,0 +1,69 @@
+/* Wrong use: of a correct program one action is done otherwise by one rank, or a communicator is given up. */
+#include "sim/random_make.h"
+
+#include "conform/oracle.h"
+
+static bool same_call(const struct random_action *a, const struct random_action *b)
+{
+    return a->verb == b->verb && a->type == b->type && a->op == b->op && a->root == b->root && a->n == b->n;
+}
+
+/* The rank's next collective on that communicator, -1: none. */
+static int32_t next_call(const struct random_program *p, int32_t index)
+{
+    const struct random_action *a = &p->action[index];
+    for (int32_t i = index + 1; i < p->actions; i++) {
+        const struct random_action *b = &p->action[i];
+        if (b->rank == a->rank && b->comm == a->comm && random_is_collective(b->verb) && b->plan < 0)
+            return i;
+    }
+    return -1;
+}
+
+/* Whether doing it so is a mistake that somebody can notice: calls that look alike may stand for each other. */
+static bool fits(const struct random_program *p, const struct random_comms *comms, int32_t index, int32_t misuse)
+{
+    const struct random_action *a = &p->action[index];
+    int32_t next = next_call(p, index);
+    bool plain = a->verb < RANDOM_REFUSED && a->plan < 0, data = plain && a->verb != RANDOM_BARRIER;
+    if (misuse == RANDOM_DESTROYS)
+        return a->verb == RANDOM_SET;
+    if (comms->comm[a->comm].members < 2)
+        return false;
+    switch (misuse) {
+    case RANDOM_OTHER_OP:
+        return plain && random_reduces(a->verb);
+    case RANDOM_OTHER_COUNT:
+        return data;
+    case RANDOM_OTHER_TYPE: /* one that goes with the operator: else it is refused */
+        return data && (!random_reduces(a->verb) || a->op == COMM_SUM || a->op == COMM_MIN || a->op == COMM_MAX);
+    case RANDOM_OTHER_ROOT:
+        return plain && random_rooted(a->verb) && (a->in >= 0 || a->verb == RANDOM_BROADCAST);
+    case RANDOM_OTHER_VERB:
+    case RANDOM_EXTRA:
+    case RANDOM_REFUSES:
+        return plain;
+    case RANDOM_SKIPPED:
+        return plain && next >= 0 && !same_call(a, &p->action[next]);
+    case RANDOM_LATER:
+        return plain && next >= 0 && !same_call(a, &p->action[next]) && p->action[next].verb < RANDOM_REFUSED;
+    case RANDOM_CLOSES:
+        return plain;
+    default:
+        return false;
+    }
+}
+
+void make_wrong(struct random_program *p, uint64_t *chance)
+{
+    struct random_comms comms;
+    random_comms_of(p, &comms);
+    for (int32_t tries = 0; tries < 200 && p->actions; tries++) {
+        int32_t index = (int32_t)(oracle_random(chance) >> 20) % p->actions;
+        int32_t misuse = 1 + (int32_t)((oracle_random(chance) >> 20) % (RANDOM_MISUSES - 1));
+        if (index < 0 || !fits(p, &comms, index, misuse))
+            continue;
+        p->action[index].misuse = misuse;
+        return;
+    }
+}

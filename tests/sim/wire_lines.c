@@ -1,0 +1,159 @@
+/*
+ * The wire of shared memory, simulated: the production lines (src/core/wire) on segments of the simulated memory, one per rank. What is
+ * played is what is not theirs: bells, sleepers, deaths. Since each atomic operation in the lines is a point of the scheduler, a rank can
+ * end or be overtaken between any two of its stores.
+ */
+#include "sim/inside.h"
+
+#include "base/format.h"
+#include "wire/lines.h"
+
+#include <string.h>
+
+#define SEGMENT_BYTES (UINT64_C(1) << 40) /* apart, as numbers: a rank's offsets name nothing in another's */
+
+struct sim_lines {
+    struct lines_host host;
+    struct sim_port *port;
+    _Atomic uint32_t *sleepers; /* rank 0's counts */
+    uintptr_t *base;
+    _Atomic uint32_t count;
+    bool armed;
+    size_t bytes;
+};
+
+extern const struct wire_class wire_sim_lines;
+
+static bool sim_lines_take(struct lines_host *host, size_t bytes, struct lines_block *block)
+{
+    struct sim_lines *w = (struct sim_lines *)host;
+    struct sim_member *m = sim_self();
+
+    if (m->deny_memory) {
+        m->deny_memory--;
+        SIM_PROBE("lines: no memory for a segment");
+        return false;
+    }
+    char *at = sim_memory_take(bytes, 128);
+    if (at)
+        *block = (struct lines_block){at, (uint64_t)((uintptr_t)at - w->base[w->port->rank]), bytes};
+    return at != NULL;
+}
+
+static void sim_lines_give(struct lines_host *host, const struct lines_block *block)
+{
+    (void)host; /* others may still read it: it goes with the run */
+    (void)block;
+}
+
+static void sim_lines_ring(struct lines_host *host, struct lines_channel *channel)
+{
+    struct sim_lines *w = (struct sim_lines *)host;
+
+    for (uint32_t i = 0; i < channel->size; i++) {
+        sim_point();
+        if (i != channel->rank)
+            sim_port_ring(w->port->all[channel->world[i]]);
+    }
+}
+
+static enum comm_result sim_lines_open(const struct wire_config *config, struct wire **wire)
+{
+    const struct comm_env *env = config->env;
+    size_t bytes = sizeof(struct sim_lines) + (size_t)config->ranks * sizeof(uintptr_t);
+    struct sim_lines *w = config->boot ? sim_memory_take(bytes, 128) : NULL, *first;
+    struct sim_lines **all = w ? env->take(env, (size_t)config->ranks * sizeof *all, 64) : NULL;
+
+    if (!all) {
+        base_format(config->error_text, config->error_text_bytes, "no memory for the simulated lines");
+        return COMM_ERR_MEMORY;
+    }
+    lines_host_start(&w->host, config);
+    w->host.wire.class = &wire_sim_lines;
+    w->base = (uintptr_t *)(void *)(w + 1);
+    for (int32_t r = 0; r < config->ranks; r++)
+        w->base[r] = (uintptr_t)(SEGMENT_BYTES * (uint64_t)(r + 1));
+    w->host.base = w->base;
+    w->host.take = sim_lines_take;
+    w->host.give = sim_lines_give;
+    w->host.ring = sim_lines_ring;
+    w->host.light = !config->crowded && env->barrier(env);
+    w->bytes = bytes;
+    enum comm_result r = sim_port_open(config, &w->port);
+    if (r == COMM_OK)
+        r = config->boot->class->allgather(config->boot, &w, sizeof w, all);
+    if (r == COMM_OK) {
+        first = all[0];
+        w->host.sleepers = &first->count;
+        for (int32_t i = 0; i < config->ranks; i++)
+            w->host.light &= all[i]->host.light;
+        *wire = &w->host.wire;
+    }
+    env->give(env, all, (size_t)config->ranks * sizeof *all);
+    return r;
+}
+
+static void sim_lines_arm(struct wire *wire, bool on, int64_t *deadline)
+{
+    struct sim_lines *w = (struct sim_lines *)wire;
+
+    (void)deadline;
+    if (on != w->armed)
+        atomic_fetch_add(w->host.sleepers, on ? 1 : UINT32_MAX);
+    w->armed = on;
+    sim_port_arm(w->port, on);
+}
+
+static void sim_lines_close(struct wire *wire)
+{
+    struct sim_lines *w = (struct sim_lines *)wire;
+
+    sim_lines_arm(wire, false, NULL);
+    sim_port_close(w->port);
+    lines_host_end(&w->host);
+}
+
+static enum wire_result sim_lines_reserve(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad)
+{
+    return sim_denied_room() ? WIRE_AGAIN : lines_reserve(channel, expose, bytes, pad);
+}
+
+static enum wire_result sim_lines_expose(struct wire_channel *channel, const struct wire_expose *expose)
+{
+    bool note = (expose->flags & WIRE_KIND) == WIRE_NOTE;
+
+    return !note && sim_denied_room() ? WIRE_AGAIN : lines_expose(channel, expose);
+}
+
+static enum wire_result sim_lines_view(struct wire_channel *channel, const struct wire_look *look)
+{
+    return sim_denied_room() ? WIRE_AGAIN : lines_view(channel, look);
+}
+
+static uint32_t sim_lines_poll(struct wire *wire, struct wire_event *events, uint32_t max)
+{
+    return sim_port_poll(((struct sim_lines *)wire)->port, events, max);
+}
+
+static void sim_lines_describe(struct wire_channel *channel, int32_t peer, char *address, size_t bytes)
+{
+    (void)channel;
+    base_format(address, bytes, "simulated rank %d", peer);
+}
+
+const struct wire_class wire_sim_lines = {
+    .name = "shm",
+    .open = sim_lines_open,
+    .close = sim_lines_close,
+    .join = lines_join,
+    .leave = lines_leave,
+    .reserve = sim_lines_reserve,
+    .expose = sim_lines_expose,
+    .view = sim_lines_view,
+    .release = lines_release,
+    .advance = lines_advance,
+    .flush = lines_flush,
+    .poll = sim_lines_poll,
+    .arm = sim_lines_arm,
+    .describe = sim_lines_describe,
+};

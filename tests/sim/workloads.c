@@ -1,0 +1,45 @@
+/* What `sim` runs: one row each. */
+#include "sim/collectives.h"
+#include "sim/inside.h"
+#include "sim/workload.h"
+
+static bool run_collectives(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    static struct deeds deeds;
+    uint64_t s = seed ^ UINT64_C(0xd6e8feb86659fd93);
+    struct sim_config config = {.seed = seed, .ranks = options->ranks ? options->ranks : 1 + (int32_t)sim_below(&s, 9)};
+
+    if (options->faults)
+        config.swarm = SIM_FAULTS_HARMLESS & ~SIM_FAULT_BIT(SIM_PAUSE);
+    deeds_sample(&deeds, seed, config.ranks, 10 + (uint32_t)sim_below(&s, 40), 60000);
+    return sim_run(&config, deeds_main, &deeds, result);
+}
+
+/* Deaths, long pauses, no memory: whatever happens, survivors are told, all the same, in time. */
+static bool run_failures(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    static struct deeds deeds;
+    uint64_t s = seed ^ UINT64_C(0xa0761d6478bd642f);
+    struct sim_config config = {.seed = seed, .ranks = options->ranks ? options->ranks : 2 + (int32_t)sim_below(&s, 8)};
+
+    config.swarm = SIM_FAULTS_ALL;
+    config.swarm_events = 100 << sim_below(&s, 10);
+    if (sim_below(&s, 4) == 0) { /* a refusal is not told across hosts yet */
+        config.wire = SIM_WIRE_FRAMES;
+        config.hosts = 2 + (int32_t)sim_below(&s, (uint64_t)config.ranks - 1);
+        config.swarm &= ~SIM_FAULT_BIT(SIM_MEMORY);
+    }
+    deeds_sample(&deeds, seed, config.ranks, 5 + (uint32_t)sim_below(&s, 30), 20000);
+    deeds.hosts = config.hosts;
+    deeds.faults = true;
+    return sim_run(&config, deeds_main, &deeds, result) && deeds_judge(&deeds, result);
+}
+
+const struct sim_workload sim_workloads[] = {
+    {"collectives", "all collectives on the world, many in flight", run_collectives},
+    {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
+    {"random", "correct random programs, under what may delay them", workload_correct},
+    {"wrong", "random programs in which one rank does one thing wrong", workload_wrong},
+    {"faulty", "random programs whose ranks are killed, paused and slowed down", workload_faulty},
+};
+const size_t sim_workload_count = sizeof sim_workloads / sizeof *sim_workloads;
