@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------------------ 5.3 */
 enum { RANKS_MOST = 5, OPS = 40, GATES = OPS, WORDS_MOST = 20000, ROUNDS = 6 };

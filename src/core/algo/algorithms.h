@@ -12,7 +12,7 @@ enum {
 };
 
 program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices;
-program_build_fn broadcast_direct, broadcast_pipeline;
+program_build_fn broadcast_direct, broadcast_pipeline, broadcast_tree;
 program_build_fn reduce_read_all, reduce_slices;
 program_build_fn allgather_direct, allgather_pipeline;
 program_build_fn reduce_scatter_direct;

@@ -9,6 +9,8 @@ const struct algo_row algo_table[] = {
     {COLLECTIVE_BARRIER, "doubling", 1, ALGO_RANKS_WIDE, 1, allreduce_doubling, "log2 p exchanges with one neighbour each"},
     {COLLECTIVE_BROADCAST, "direct", 1, ALGO_RANKS_MAX, 1, broadcast_direct, "everyone reads the root's buffer at once"},
     {COLLECTIVE_BROADCAST, "pipeline", 1, ALGO_RANKS_MAX, 0, broadcast_pipeline, "everyone reads the root's chunks as they come"},
+    {COLLECTIVE_BROADCAST, "tree", 1, ALGO_RANKS_WIDE, 0, broadcast_tree,
+     "each rank shows what it has to at most log2 p others, in chunks"},
     {COLLECTIVE_REDUCE, "read_all", 1, ALGO_TREE_RANKS, 1, reduce_read_all, "the root reads everyone's input at once"},
     {COLLECTIVE_REDUCE, "slices", 1, ALGO_TREE_RANKS, 0, reduce_slices,
      "each rank reduces one slice of all, the root collects them in chunks"},

@@ -166,6 +166,42 @@ static uint64_t in_turns(const struct cost_rate *rate, const struct sum *root, c
     return busy + waits;
 }
 
+/* From whom this rank has what it views; itself: from nobody. */
+static uint32_t parent_of(const struct comm_program *p, uint32_t r)
+{
+    for (uint32_t at = 0; at < p->steps; at++)
+        for (uint32_t j = 0; p->step[at].code == STEP_VIEW && j < p->step[at].npeers; j++)
+            if (peer_at(p, &p->step[at], j) != r)
+                return peer_at(p, &p->step[at], j);
+    return r;
+}
+
+/* Who only looks may have it from somebody who had to wait for it too, and so on to the root: a tree's depth, which no rank's own program
+   shows. False: no memory. */
+enum { HOPS_MOST = 64 };
+static bool add_hops(const struct comm_env *env, const struct cost_case *what, const struct cost_rate *rate, const struct comm_program *p,
+                     uint32_t r, uint64_t ahead, uint64_t *ps)
+{
+    uint64_t sum = 0;
+    struct comm_program *mine = NULL;
+    uint32_t parent = parent_of(p, r);
+    for (int hops = 0; hops < HOPS_MOST && parent != r && parent != (uint32_t)what->root; hops++) {
+        struct program_spec spec = {what->collective, (int32_t)parent, what->size, what->root};
+        struct comm_program *above = what->build(env, &spec);
+        program_free(env, mine);
+        mine = above;
+        if (!above)
+            return false;
+        struct sum there = add_up(rate, above, parent);
+        sum += (there.busy - rate->call) / rate->cut.chunks + waited(rate, &there) * there.ahead;
+        r = parent;
+        parent = parent_of(above, r);
+    }
+    program_free(env, mine);
+    *ps += sum / ahead;
+    return true;
+}
+
 enum comm_result cost_estimate_all(const struct comm_env *env, const struct cost_case *what, uint64_t *ps)
 {
     int32_t other = what->size - 1 == what->root && what->size > 1 ? what->size - 2 : what->size - 1;
@@ -173,7 +209,8 @@ enum comm_result cost_estimate_all(const struct comm_env *env, const struct cost
     struct comm_program *a = what->build(env, &spec), *b = NULL;
     spec.rank = other;
     b = a && other != what->root ? what->build(env, &spec) : NULL;
-    if (a && (b || other == what->root)) {
+    enum comm_result result = a && (b || other == what->root) ? COMM_OK : COMM_ERR_MEMORY;
+    if (result == COMM_OK) {
         struct cost_rate rate;
         cost_rate_of(&rate, what, a);
         struct sum root = add_up(&rate, a, (uint32_t)what->root), rest = b ? add_up(&rate, b, (uint32_t)other) : root;
@@ -181,8 +218,9 @@ enum comm_result cost_estimate_all(const struct comm_env *env, const struct cost
         *ps = one > two ? one : two;
         uint64_t turns = rate.turns > 1 ? in_turns(&rate, &root, &rest) : 0;
         *ps = turns > *ps ? turns : *ps;
+        if (b && rest.views && !rest.exposes && !add_hops(env, what, &rate, b, (uint32_t)other, rest.ahead, ps))
+            result = COMM_ERR_MEMORY;
     }
-    enum comm_result result = a && (b || other == what->root) ? COMM_OK : COMM_ERR_MEMORY;
     program_free(env, a);
     program_free(env, b);
     return result;
