@@ -17,8 +17,9 @@
 #include <string.h>
 #include <time.h>
 
-/* What a cell may cost to run exactly, in exposures and views together; above it the quick form stands in, and is marked. */
-enum { EXACT_MOST = 6000000, HOST_RANKS = 16 };
+/* What a cell may cost to run exactly, in exposures and views, together or of a rank; above both the quick form stands in, and is marked.
+ */
+enum { EXACT_MOST = 1000000, EXACT_RANK_MOST = 100, HOST_RANKS = 16 };
 
 static void *take(const struct comm_env *env, size_t bytes, size_t align)
 {
@@ -114,7 +115,8 @@ static struct cell price(const struct algo_row *row, int32_t size, size_t bytes,
     if (!cell.served)
         return cell;
     enum comm_result result = COMM_ERR_UNSUPPORTED;
-    if (work_of(row, size, &what) <= EXACT_MOST)
+    double work = work_of(row, size, &what);
+    if (work <= EXACT_MOST || work <= (double)size * EXACT_RANK_MOST)
         result = cost_run(memory, &what, &cell.result);
     cell.ps = cell.result.ps;
     if (result == COMM_ERR_UNSUPPORTED) {
@@ -126,14 +128,14 @@ static struct cell price(const struct algo_row *row, int32_t size, size_t bytes,
 }
 
 /* ------------------------------------------------------------------------------------------------------------ what is printed */
-static const int32_t sizes[] = {2, 4, 8, 16, 32, 64, 128, 256, 1000, 1024, 4096, 10000, 16384, 65536, 131072};
-static const size_t lengths[] = {8, 256, 4096, 65536, 1 << 20, 16 << 20};
+static const int32_t sizes[] = {2, 4, 8, 16, 32, 64, 128, 256, 1024, 4096, 16384, 65536, 131072};
+static const size_t lengths[] = {8, 512, 4096, 32768, 65536, 262144, 1 << 20};
 enum { SIZES = sizeof sizes / sizeof *sizes, LENGTHS = sizeof lengths / sizeof *lengths };
 
-/* One host has so many ranks at most; and what only sets up worlds is no one's choice. */
+/* One host has so many ranks at most; what only sets up worlds is no one's choice, and blocks of equal length cost what others do. */
 static bool wanted(const struct algo_row *row, int32_t size, enum layout layout)
 {
-    if (row->collective == COLLECTIVE_SPLIT || row->collective == COLLECTIVE_DUP)
+    if (row->collective == COLLECTIVE_SPLIT || row->collective == COLLECTIVE_DUP || row->collective == COLLECTIVE_ALLGATHER_V)
         return false;
     return layout == ONE_HOST ? size <= 256 : size > (layout == MANY_HOSTS ? HOST_RANKS : 1);
 }

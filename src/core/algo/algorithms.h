@@ -11,7 +11,7 @@ enum {
     ALGO_TREE_RANKS = 256      /* groups of groups: view slots for one group and for one partial result of each */
 };
 
-program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices;
+program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices, allreduce_tree;
 program_build_fn broadcast_direct, broadcast_pipeline, broadcast_tree;
 program_build_fn reduce_read_all, reduce_slices;
 program_build_fn allgather_direct, allgather_pipeline;

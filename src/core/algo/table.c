@@ -19,6 +19,7 @@ const struct algo_row algo_table[] = {
     {COLLECTIVE_ALLREDUCE, "doubling", 1, ALGO_RANKS_WIDE, 1, allreduce_doubling, "log2 p exchanges of whole results, for the small"},
     {COLLECTIVE_ALLREDUCE, "slices", 1, ALGO_TREE_RANKS, 0, allreduce_slices,
      "each rank reduces one slice of all and shows it to all, in chunks"},
+    {COLLECTIVE_ALLREDUCE, "tree", 1, ALGO_RANKS_WIDE, 0, allreduce_tree, "up a binomial tree and down again, in chunks: for many ranks"},
     {COLLECTIVE_ALLGATHER, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's block at once"},
     {COLLECTIVE_ALLGATHER, "pipeline", 1, ALGO_RANKS_MAX, 0, allgather_pipeline, "everyone reads everyone's chunks as they come"},
     {COLLECTIVE_ALLGATHER_V, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's block at once"},
