@@ -50,7 +50,8 @@ static void one_cause(const struct random_run *run, int32_t comm, struct oracle_
         first = first ? first : e;
         first_rank = first_rank < 0 ? r : first_rank;
     }
-    bool just_now = first && (first->result == COMM_ERR_TIMEOUT || first->result == COMM_ERR_DEPENDENCY); /* a deadline comes when it will */
+    bool just_now =
+        first && (first->result == COMM_ERR_TIMEOUT || first->result == COMM_ERR_DEPENDENCY); /* a deadline comes when it will */
     if (first && silent >= 0 && !just_now)
         oracle_say(v, run, -1, "I5: communicator %d failed on rank %d with \"%s\", and rank %d does not know it", comm, first_rank,
                    first->text, silent);
@@ -141,7 +142,7 @@ static bool written_over(const struct random_run *run)
     int32_t later = 0, window = run->p->minimal ? 4 : run->p->window;
     for (int32_t i = run->misused + 1; i < run->p->actions; i++) {
         const struct random_action *b = &run->p->action[i];
-        later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || b->verb == RANDOM_PLAN_START);
+        later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || random_starts(b->verb));
     }
     return later * 4 >= window; /* a start of a plan is up to four */
 }
@@ -151,7 +152,8 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
 {
     switch (misuse) {
     case RANDOM_REFUSES:
-        return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for it */ || (result == COMM_ERR_MISMATCH && written_over(run));
+        return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for it */ ||
+               (result == COMM_ERR_MISMATCH && written_over(run));
     case RANDOM_CLOSES:
         return result == COMM_ERR_CLOSED || result == COMM_ERR_DEPENDENCY; /* of a queue that waited for what is closed */
     case RANDOM_DESTROYS:

@@ -55,8 +55,8 @@ MUTANTS = {
     "no_release": [("program/run.c", "        if (!(run->view_own >> j & 1))\n            run->channel->class->release(",
                     "        if (!(run->view_own >> j & 1) && run->size > 1000)\n            run->channel->class->release(")],
     # Two operands change places: another tree.
-    "swapped_operands": [("program/run.c", "            from[j] = run->view[slot + j].at;",
-                          "            from[j] = run->view[slot + (ways > 2 && (j == 1 || j == 2) ? 3 - j : j)].at;")],
+    "swapped_operands": [("program/run.c", "            from[j] = view_at(run, &s->src, slot + j);",
+                          "            from[j] = view_at(run, &s->src, slot + (ways > 2 && (j == 1 || j == 2) ? 3 - j : j));")],
     # Bytes are taken whatever call they belong to.
     "unchecked_fingerprint": [("wire/lines.c", "bytes != w->bytes || line->fingerprint != w->fingerprint", "bytes != w->bytes"),
                               ("wire/lines.c", "bytes != l->bytes || line->fingerprint != l->fingerprint", "bytes != l->bytes")],

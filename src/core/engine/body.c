@@ -133,7 +133,7 @@ static void free_lists(struct body *b)
     }
     for (size_t *v = b->vector_pool, *next; v; v = next) {
         memcpy(&next, v, sizeof next);
-        env->give(env, v, 2 * (size_t)b->team.size * sizeof *v + sizeof v);
+        env->give(env, v, BODY_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v);
     }
     if (b->records)
         env->give(env, b->records, b->record_room * sizeof *b->records);
@@ -187,6 +187,12 @@ void body_release_program(struct body *b, struct comm_program *program)
         program_free(b->engine->env, program);
 }
 
+bool body_element(const struct body *b, enum comm_type type, comm_op op, struct run_element *element)
+{
+    *element = (struct run_element){data_type_bytes(type), data_partial_bytes(type), 1, data_reducer(type, op, b->engine->isa), NULL};
+    return element->reduce != NULL;
+}
+
 /* Everything that selection looks at besides the call's own bytes is constant for a communicator, so the row and the root name a program.
  */
 static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root,
@@ -217,7 +223,8 @@ enum comm_result body_program(struct body *b, const struct run_call *call, uint3
                               struct comm_program **program, const char **algorithm)
 {
     enum comm_result r;
-    const struct algo_row *row = choose_row(b, collective, longest * data_partial_bytes(call->type), &r);
+    size_t bytes = collective_is_ragged(collective) ? 0 : longest * data_partial_bytes(call->type);
+    const struct algo_row *row = choose_row(b, collective, bytes, &r);
 
     if (!row)
         return r;
