@@ -176,6 +176,10 @@ static void found_out(const struct random_run *run, struct oracle_verdict *v)
     const struct random_action *a = &run->p->action[run->misused];
     bool made = run->waited[run->misused] == COMM_OK || run->outcome[run->misused] != COMM_PENDING;
     made = made && (a->misuse != RANDOM_EXTRA || run->extra_made) && run->comms.comm[a->comm].members > 1;
+    for (int32_t i = 0; i < run->p->actions; i++) { /* the others made it: their communicator may never have come */
+        const struct random_action *b = &run->p->action[i];
+        made = made && (b->id != a->id || b->comm != a->comm || i == run->misused || run->outcome[i] != RANDOM_SKIP);
+    }
     if (a->misuse == RANDOM_DESTROYS || !made)
         return;
     for (int32_t i = 0; i < run->comms.comm[a->comm].members; i++) {
