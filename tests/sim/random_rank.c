@@ -31,7 +31,8 @@ static bool undisturbed(const struct random_run *run, int32_t index, int32_t now
 static void in_order(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
-    if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_REFUSED || random_starts(a->verb) || run->outcome[index] != COMM_OK)
+    if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_REFUSED || random_starts(a->verb) ||
+        run->outcome[index] != COMM_OK)
         return;
     for (int32_t i = index - 1; i >= 0; i--) {
         const struct random_action *b = &run->p->action[i];

@@ -56,8 +56,8 @@ struct refusals {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ entries */
-/* Called once: when the entry's bytes are there, with its ticket, or when it is dropped, with 0. At its end it may put another in its place,
- * which is called when the entry retires, just before its request is true, or when it is dropped after all. */
+/* Called once: when the entry's bytes are there, with its ticket, or when it is dropped, with 0. At its end it may put another in its
+ * place, which is called when the entry retires, just before its request is true, or when it is dropped after all. */
 typedef enum comm_result entry_ended_fn(struct body *body, uint64_t ticket, void *arg);
 
 /* What describe_request and traces tell of an operation. One cache line, so that keeping it is one copy. */
