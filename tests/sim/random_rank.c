@@ -214,7 +214,7 @@ static void keep_order(struct random_run *run, int32_t index, bool made)
         break;
     case RANDOM_HOST_WAIT:
         target = target_of(run, index);
-        good = good && target >= 0 && run->outcome[target] == COMM_OK;
+        good = good && target >= 0 && oracle_allows(&run->p->action[target], (enum comm_result)run->outcome[target]);
         break;
     case RANDOM_WAIT_REQUEST:
         good = good && target_of(run, index) >= 0;
