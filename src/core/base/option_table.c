@@ -64,6 +64,14 @@ const struct base_option base_option_table[] = {
      AT(algorithm),
      .default_text = "",
      .help = "algorithms by name for some collectives: allreduce:slices,broadcast:pipeline; rank 0's count"},
+    {.key = "check",
+     .environment = "COMM_CHECK",
+     .type = OPTION_TEXT,
+     AT(check),
+     .default_text = "",
+     .help =
+         "looks for wrong programs, for a price: calls (ranks must call from the same places), buffers (inputs must not change in flight), "
+         "rendezvous (sends wait for their receive); several with commas; rank 0's count"},
     {.key = "open_timeout",
      .environment = "COMM_OPEN_TIMEOUT",
      .type = OPTION_TIME,

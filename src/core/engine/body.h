@@ -29,6 +29,9 @@ enum {
     NOTE_FAILED = 0,               /* sorts of notes */
     NOTE_REFUSED = 1,
     NOTE_CLOSED = 2,
+    CHECK_CALLS = 1, /* option `check` */
+    CHECK_BUFFERS = 2,
+    CHECK_RENDEZVOUS = 4,
 };
 /* What "not yet" and "none" mean in an int64_t of nanoseconds. */
 #define ENGINE_NEVER INT64_MAX
@@ -82,6 +85,7 @@ struct entry {
     bool spill;                  /* what comes does not fit: it is taken into memory of ours and thrown away */
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
+    uint64_t sum;         /* with check=buffers: of the input, when it started */
     struct record record; /* as it will be kept; ticket, result and completed_ns at the end */
 };
 
@@ -110,6 +114,7 @@ struct talk {
     struct timeline_hull read, write;
     struct message_call call;
     int64_t queued_ns;
+    uint64_t sum; /* with check=buffers: of what is sent */
 };
 #define TALK_NONE UINT32_MAX
 
@@ -135,7 +140,8 @@ struct world {
     int32_t rank, ranks;            /* rank -1: all are here */
     struct base_lock operator_lock; /* a leaf: of the next two */
     struct user_op_row *operators;
-    uint32_t operator_room, reserved;
+    uint32_t operator_room;
+    uint32_t check; /* CHECK_*, rank 0's */
     char launcher[16];
 };
 
@@ -386,6 +392,13 @@ static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
 {
     return (struct entry *)(void *)timeline_entry(&b->line, ticket);
 }
+
+/* check.c */
+bool check_parse(const char *text, uint32_t *bits);
+uint32_t check_site(const void *address);
+uint64_t check_sum(const void *at, size_t bytes);
+void check_freeze(struct body *b, struct entry *e);                 /* it starts */
+enum comm_result check_thaw(struct body *b, const struct entry *e); /* it ended: OK, or CORRUPT */
 
 /* operator.c */
 struct user_op *operator_hold(const struct body *b, comm_op op); /* NULL: none of that number */
