@@ -198,6 +198,7 @@ struct body {
     bool any_ready, closing, failed, left;
     bool is_active, told_failed, talk_finished;
     bool free_order;
+    int32_t priority;
     uint64_t fence;   /* ticket of the open queue wait; 0: none */
     int64_t fence_ns; /* since when all earlier work has started */
     uint64_t told_done;
@@ -229,6 +230,7 @@ struct body {
     struct comm_stats stats;
     size_t *vector_pool;
     char name[32];
+    char forced[256]; /* option algorithm of this communicator; empty: the world's */
     /* recording */
     struct comm_plan *recording;
 };
@@ -237,13 +239,17 @@ struct engine {
     const struct comm_env *env;
     struct base_log log;
     struct base_options options;
-    struct env_bell bell;                               /* sleepers and the caller's loop */
-    struct env_bell watch;                              /* the watcher's: death notices */
-    struct base_lock table_lock;                        /* of the three tables' changes */
-    struct base_lock poll_lock;                         /* of the wires' poll */
-    _Atomic(struct comm_communicator *) *faces;         /* ENGINE_COMMUNICATORS of them */
-    _Atomic uint64_t active[ENGINE_COMMUNICATORS / 64]; /* communicators with something unfinished */
-    _Atomic uint32_t words;                             /* of `active` in use */
+    struct env_bell bell;                                 /* sleepers and the caller's loop */
+    struct env_bell watch;                                /* the watcher's: death notices */
+    struct base_lock table_lock;                          /* of the three tables' changes */
+    struct base_lock poll_lock;                           /* of the wires' poll */
+    _Atomic(struct comm_communicator *) *faces;           /* ENGINE_COMMUNICATORS of them */
+    _Atomic uint64_t active[ENGINE_COMMUNICATORS / 64];   /* communicators with something unfinished */
+    _Atomic uint32_t words;                               /* of `active` in use */
+    _Atomic uint32_t ranked;                              /* communicators of another priority than 0 */
+    _Atomic uint64_t urgent[ENGINE_COMMUNICATORS / 64];   /* of priority 1 */
+    _Atomic uint64_t yielding[ENGINE_COMMUNICATORS / 64]; /* of priority -1 */
+    _Atomic uint32_t passes;                              /* counted while there are ranked ones */
     _Atomic(struct world *) worlds[ENGINE_WORLDS];
     _Atomic uint32_t references;
     _Atomic uint32_t baton; /* held by the one who sleeps on the bell */
@@ -269,6 +275,7 @@ void engine_hold(struct engine *e);
 void engine_drop(struct engine *e);
 enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index);
 void engine_activate(struct engine *e, uint32_t index, bool active);
+void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority); /* 0: as any other */
 enum comm_result engine_start_helper(struct engine *e);
 void engine_note_timeout(struct engine *e, int64_t timeout_ns);
 
@@ -303,6 +310,8 @@ struct body_config {
     struct team team; /* taken over */
     int64_t timeout_ns;
     const char *name;
+    const char *forced; /* NULL: none but the world's */
+    int32_t priority;
     bool free_order;
 };
 enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer,
@@ -418,6 +427,14 @@ void express_shown(struct body *b, uint32_t ticket);
 static inline bool express_pending(const struct body *b)
 {
     return b->line.done < b->express.last;
+}
+
+/* Algorithms by name, or NULL. */
+static inline const char *body_forced(const struct body *b)
+{
+    if (b->forced[0])
+        return b->forced;
+    return b->world->forced[0] ? b->world->forced : NULL;
 }
 
 /* A published call, read whole. */

@@ -17,12 +17,15 @@ struct creation {
     uint64_t number; /* of the first stage: part of the child's identity */
     struct comm_options options;
     char name[32];
+    char forced[256];
     uint32_t dup, orphan;       /* orphan: the second stage never came */
     struct team_ticket mine[2]; /* what stage 0 and stage 1 send */
     struct team_ticket *all[2]; /* `size` each */
     int32_t *members;
     uint8_t *offers; /* of the members, in their order */
 };
+
+#define CREATION_OPTION "algorithm="
 
 static size_t creation_bytes(int32_t size)
 {
@@ -64,8 +67,12 @@ static int32_t everybody(struct creation *n)
 /* Makes this rank's part of the child and writes its offer, or why it could not, into what the last stage sends. */
 static void offer_child(struct body *parent, struct creation *n, int32_t count)
 {
-    struct body_config config = {
-        .world = parent->world, .timeout_ns = parent->timeout_ns, .name = n->name, .free_order = parent->free_order};
+    struct body_config config = {.world = parent->world,
+                                 .timeout_ns = parent->timeout_ns,
+                                 .name = n->name,
+                                 .forced = n->forced[0] ? n->forced : parent->forced,
+                                 .priority = n->dup ? n->options.priority : parent->priority,
+                                 .free_order = parent->free_order};
     struct team_ticket *mine = &n->mine[1];
     uint64_t color = n->dup ? UINT64_C(1) << 32 : (uint64_t)(uint32_t)n->color;
 
@@ -126,12 +133,23 @@ static enum comm_result offers_known(struct body *b, uint64_t ticket, void *arg)
     return r;
 }
 
+/* Ranks must choose the same algorithms: part of what they compare. 0: no options. */
+static comm_op options_hash(const struct creation *n)
+{
+    uint64_t hash = 0;
+
+    for (const char *at = n->forced; *at; at++)
+        hash = base_hash(hash, (unsigned char)*at);
+    return (comm_op)hash & ~OPERATOR_USER;
+}
+
 static enum comm_result issue_stage(struct body *b, struct creation *n, int stage, uint32_t collective, entry_ended_fn *ended,
                                     struct comm_request *req)
 {
     struct engine_call call = {
         .collective = collective, .type = COMM_BYTE, .in = &n->mine[stage], .out = n->all[stage], .n = sizeof n->mine[stage], .root = -1};
 
+    call.op = options_hash(n);
     call.read = (struct timeline_hull){(uintptr_t)&n->mine[stage], (uintptr_t)(&n->mine[stage] + 1)};
     call.write = (struct timeline_hull){(uintptr_t)n->all[stage], (uintptr_t)(n->all[stage] + n->size)};
     if (stage == 0) /* its end writes what the next stage sends */
@@ -196,6 +214,7 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
         n->key = how->key;
         n->options = how->options;
         base_copy_text(n->name, sizeof n->name, how->options.name);
+        base_copy_text(n->forced, sizeof n->forced, how->options.options ? how->options.options + strlen(CREATION_OPTION) : NULL);
         if (!n->name[0])
             base_format(n->name, sizeof n->name, "%.*s/%llu", 20, b->name, (unsigned long long)n->number);
         r = create_locked(b, n, &own);

@@ -275,7 +275,7 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
     }
     enum comm_type type = call->type ? call->type : COMM_BYTE;
     struct algo_query query = {collective, call->ranks ? call->ranks : b->team.size, call->n * data_partial_bytes(type),
-                               b->channel->caps.once_max, b->world->forced[0] ? b->world->forced : NULL};
+                               b->channel->caps.once_max, body_forced(b)};
     const struct algo_row *row = algo_select(&query, why, sizeof why);
     base_format(text, bytes, "%s n=%zu type=%s ranks=%d over %s: %s (%s)%s%s", call->collective, call->n, data_type_name(type), query.size,
                 b->wire->name, row ? row->name : "none", row ? row->help : "no algorithm serves this", why[0] ? "; " : "", why);

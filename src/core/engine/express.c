@@ -23,7 +23,7 @@ static void learn_form(struct body *b, const struct engine_call *call)
 {
     struct express_form *f = &b->form;
     struct algo_query query = {call->collective, b->team.size, call->n * data_partial_bytes(call->type), b->channel->caps.once_max,
-                               b->world->forced[0] ? b->world->forced : NULL};
+                               body_forced(b)};
     bool reduces = (call->collective == COLLECTIVE_ALLREDUCE || call->collective == COLLECTIVE_BARRIER) && !b->world->check;
     const struct algo_row *row = reduces && b->team.size <= EXPRESS_RANKS ? algo_select(&query, NULL, 0) : NULL;
 
