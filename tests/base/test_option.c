@@ -154,7 +154,7 @@ static void unknown_keys_are_told_the_known_ones(void **state)
 {
     (void)state;
     refused("wnidow=8", NULL, NULL,
-            "wnidow=8 in the options string: no such option; options are backend progress log window queue order algorithm check open_timeout "
+            "wnidow=8 in the options string: no such option; options are backend progress log window queue order order_block algorithm check open_timeout "
             "operation_timeout peer_timeout isa spin yield chunk minimal cpus");
 }
 

@@ -279,6 +279,21 @@ RIG_TEST(collectives_huge)
     }
 }
 
+/* T over blocks, by every collective that knows how; the others say so, on all ranks alike. */
+RIG_TEST(collectives_order_block)
+{
+    static const int32_t blocks[] = {3, 5, 6, 7, 12};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        char options[64];
+        snprintf(options, sizeof options, "algorithm=,order_block=%d", blocks[i]);
+        oracle_block = blocks[i];
+        for (int32_t ranks = 2; ranks <= 17; ranks += 3) {
+            sweep_ranks(ranks, &(struct sweep_plan){.thin = 211, .kind = -1, .options = options});
+            sweep_ranks(ranks, &(struct sweep_plan){.thin = 997, .kind = -1, .large = true, .options = options});
+        }
+    }
+}
+
 struct algorithm {
     enum job_kind kind;
     const char *name;
@@ -401,6 +416,7 @@ int main(void)
         cmocka_unit_test(collectives_minimal_large),
         cmocka_unit_test(collectives_window_4),
         cmocka_unit_test(collectives_huge),
+        cmocka_unit_test(collectives_order_block),
         cmocka_unit_test(collectives_forced_algorithms),
         cmocka_unit_test(collectives_forced_algorithms_minimal),
         cmocka_unit_test(collectives_refused_pairs),

@@ -7,7 +7,7 @@
 
 #include "program/program.h"
 
-enum { ALGO_ONCE = 1, ALGO_WHOLE = 2 };
+enum { ALGO_ONCE = 1, ALGO_WHOLE = 2, ALGO_BLOCKS_MAX = 48 /* of order_block: as many as there are view slots beside those of one */ };
 struct algo_row {
     uint32_t collective;
     const char *name; /* the user's name for it, in option `algorithm` and in every trace */
@@ -29,7 +29,8 @@ struct algo_query {
     int32_t size;
     size_t block_bytes; /* of the accumulator, longest block */
     uint64_t once_max;
-    const char *forced; /* option `algorithm`: "allreduce:slices,broadcast:pipeline", agreed at creation; NULL: none */
+    int32_t order_block; /* 0: T over all ranks */
+    const char *forced;  /* option `algorithm`: "allreduce:slices,broadcast:pipeline", agreed at creation; NULL: none */
 };
 /* NULL: a forced name that does not exist or cannot serve this; why says so. `why` also says, on success, what was compared. */
 const struct algo_row *algo_select(const struct algo_query *query, char *why, size_t why_bytes);

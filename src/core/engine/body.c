@@ -202,7 +202,7 @@ bool body_element(const struct body *b, enum comm_type type, comm_op op, struct 
 static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root,
                                       struct comm_program **program)
 {
-    struct program_spec spec = {collective, b->team.rank, b->team.size, root};
+    struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block};
 
     *program = row->build(b->engine->env, &spec);
     return *program ? COMM_OK : COMM_ERR_MEMORY;
@@ -210,7 +210,7 @@ static enum comm_result build_program(struct body *b, const struct algo_row *row
 
 static const struct algo_row *choose_row(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why)
 {
-    struct algo_query query = {collective, b->team.size, bytes, b->channel->caps.once_max, body_forced(b)};
+    struct algo_query query = {collective, b->team.size, bytes, b->channel->caps.once_max, b->world->order_block, body_forced(b)};
     struct chosen *last = &b->chosen[collective];
 
     if (BASE_UNLIKELY(!last->row || last->bytes != bytes)) {

@@ -141,7 +141,8 @@ struct world {
     struct base_lock operator_lock; /* a leaf: of the next two */
     struct user_op_row *operators;
     uint32_t operator_room;
-    uint32_t check; /* CHECK_*, rank 0's */
+    uint32_t check;      /* CHECK_*, rank 0's */
+    int32_t order_block; /* rank 0's; 0 where it is T's order anyway */
     char launcher[16];
 };
 

@@ -274,8 +274,12 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
                    : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "call.collective=%s; expected allreduce, broadcast, ...", call->collective);
     }
     enum comm_type type = call->type ? call->type : COMM_BYTE;
-    struct algo_query query = {collective, call->ranks ? call->ranks : b->team.size, call->n * data_partial_bytes(type),
-                               b->channel->caps.once_max, body_forced(b)};
+    struct algo_query query = {collective,
+                               call->ranks ? call->ranks : b->team.size,
+                               call->n * data_partial_bytes(type),
+                               b->channel->caps.once_max,
+                               b->world->order_block,
+                               body_forced(b)};
     const struct algo_row *row = algo_select(&query, why, sizeof why);
     base_format(text, bytes, "%s n=%zu type=%s ranks=%d over %s: %s (%s)%s%s", call->collective, call->n, data_type_name(type), query.size,
                 b->wire->name, row ? row->name : "none", row ? row->help : "no algorithm serves this", why[0] ? "; " : "", why);

@@ -32,6 +32,7 @@ struct agreement {
     int64_t timeout_ns, peer_timeout_ns;
     uint32_t window, minimal, free_order, magic;
     uint64_t cpu[ENV_CPU_WORDS];
+    uint32_t order_block, reserved;
     uint32_t cpus, check; /* that this rank may use, its quota too; CHECK_* */
     char forced[256];
 };
@@ -288,6 +289,7 @@ static enum comm_result agree(struct opening *o, struct world *w)
                              .chunk = o->options.chunk,
                              .minimal = (uint32_t)o->options.minimal,
                              .check = o->check,
+                             .order_block = o->options.order_block,
                              .free_order = o->options.order == OPTION_ORDER_FREE,
                              .timeout_ns = o->options.operation_timeout_ns,
                              .peer_timeout_ns = o->options.peer_timeout_ns};
@@ -312,6 +314,7 @@ static enum comm_result agree(struct opening *o, struct world *w)
     w->limits = (struct wire_limits){
         .window = all->window, .minimal = all->minimal, .chunk = all->chunk, .rendezvous = all->check & CHECK_RENDEZVOUS};
     w->check = all->check;
+    w->order_block = all->order_block & (all->order_block - 1) ? (int32_t)all->order_block : 0; /* blocks of 2^m are subtrees of T */
     w->free_order = all->free_order != 0;
     w->timeout_ns = mine.timeout_ns;
     w->peer_timeout_ns = all->peer_timeout_ns;

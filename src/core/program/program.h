@@ -125,6 +125,7 @@ struct comm_program {
 struct program_spec {
     uint32_t collective;
     int32_t rank, size, root;
+    int32_t block; /* T over blocks of so many ranks, then over their results; 0: T over all */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ build */
