@@ -55,7 +55,8 @@ COMM_MUST enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i);
 /*
  * Ends the step: blocks until all gradients are reduced, at most timeout_ns (PENDING then; call again). Those never made ready count as
  * zeros. On OK every gradient holds its result on every rank and the next step may begin; on an error the step has ended too, with the
- * first one of its buckets. One thread: a second is STATE. Blocks: not for callbacks.
+ * first one of its buckets. FULL: the queue has no room for the rest and there is none for a marker to wait for; the step goes on, call
+ * again. One thread: a second is STATE. Blocks: not for callbacks.
  */
 COMM_MUST enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns);
 /*

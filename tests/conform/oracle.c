@@ -200,7 +200,7 @@ static double decode_small(uint8_t bits, enum comm_type type)
     return sign * (exponent ? ldexp(mantissa + (1 << mantissas), exponent - bias - mantissas) : ldexp(mantissa, 1 - bias - mantissas));
 }
 
-/* The nearest of all finite numbers, by trying them; of two, the one whose last bit is 0. Past the middle between the largest and what
+/* The nearest of all finite numbers, by halving; of two, the one whose last bit is 0. Past the middle between the largest and what
  * would come after it: not a number, or infinite. */
 static uint8_t encode_small(double x, enum comm_type type)
 {
@@ -211,11 +211,16 @@ static uint8_t encode_small(double x, enum comm_type type)
         return 127;
     if (size > edge || (size == edge && (largest & 1)))
         return (uint8_t)(sign | (largest + 1));
-    for (uint8_t bits = 1; bits <= largest; bits++) {
-        double off = fabs(decode_small(bits, type) - size), least = fabs(decode_small(best, type) - size);
-        if (off < least || (off == least && !(bits & 1)))
-            best = bits;
+    for (uint8_t above = largest; best < above;) { /* the largest that is not above it */
+        uint8_t middle = (uint8_t)((best + above + 1) / 2);
+        if (decode_small(middle, type) <= size)
+            best = middle;
+        else
+            above = (uint8_t)(middle - 1);
     }
+    double down = size - decode_small(best, type), up = decode_small((uint8_t)(best + 1), type) - size;
+    if (best < largest && (up < down || (up == down && (best & 1))))
+        best++;
     return sign | best;
 }
 

@@ -150,14 +150,16 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
 {
     switch (misuse) {
     case RANDOM_REFUSES:
-        return result == COMM_ERR_REFUSED || (result == COMM_ERR_MISMATCH && written_over(run));
+        return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for it */ ||
+               (result == COMM_ERR_MISMATCH && written_over(run));
     case RANDOM_CLOSES:
-        return result == COMM_ERR_CLOSED;
+        return result == COMM_ERR_CLOSED || result == COMM_ERR_DEPENDENCY; /* of a queue that waited for what is closed */
     case RANDOM_DESTROYS:
         return result == COMM_ERR_ABANDONED || result == COMM_ERR_DEPENDENCY;
-    case RANDOM_SKIPPED:
-    case RANDOM_EXTRA:
-    case RANDOM_LATER: /* a refusal that was meant for another number counts too */
+    case RANDOM_SKIPPED: /* and that rank may wait for one who waits for the call */
+    case RANDOM_LATER:
+        return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED || result == COMM_ERR_TIMEOUT;
+    case RANDOM_EXTRA: /* a refusal that was meant for another number counts too */
         return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED;
     default:
         return result == COMM_ERR_MISMATCH;
@@ -171,6 +173,7 @@ static void found_out(const struct random_run *run, struct oracle_verdict *v)
         return;
     const struct random_action *a = &run->p->action[run->misused];
     bool made = run->waited[run->misused] == COMM_OK || run->outcome[run->misused] != COMM_PENDING;
+    made = made && (a->misuse != RANDOM_EXTRA || run->extra_made) && run->comms.comm[a->comm].members > 1;
     if (a->misuse == RANDOM_DESTROYS || !made)
         return;
     for (int32_t i = 0; i < run->comms.comm[a->comm].members; i++) {

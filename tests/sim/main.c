@@ -14,7 +14,7 @@ struct arguments {
     double seconds;
     const char *workload;
     struct sim_options options;
-    bool twice, probes, failed;
+    bool twice, probes, failed, want_failure;
 };
 
 static uint64_t number_of(struct arguments *a, const char *name, const char *text)
@@ -45,6 +45,8 @@ static bool parse(struct arguments *a, int count, char **text)
         const char *name = text[i], *value = i + 1 < count ? text[i + 1] : NULL;
         if (!strcmp(name, "--twice"))
             a->twice = true;
+        else if (!strcmp(name, "--want-failure"))
+            a->want_failure = true;
         else if (!strcmp(name, "--probes"))
             a->probes = true;
         else if (!strcmp(name, "--verbose"))
@@ -117,16 +119,20 @@ int main(int count, char **text)
     setvbuf(stdout, NULL, _IOLBF, 0);
     double begin = seconds_now(), spent = 0;
     for (uint64_t i = 0; i < a.seeds && (a.seconds <= 0 || spent < a.seconds); i++) {
-        for (size_t w = 0; w < sim_workload_count; w++) {
+        for (size_t w = 0; w < sim_workload_count && !(a.want_failure && failures); w++) {
             if (a.workload && strcmp(a.workload, sim_workloads[w].name) != 0)
                 continue;
             failures += !run_seed(&a, &sim_workloads[w], a.seed + i, &events);
             run++;
         }
         spent = seconds_now() - begin;
+        if (a.want_failure && failures)
+            break;
     }
     if (a.probes)
         sim_probe_report(true);
     printf("sim: seeds=%" PRIu64 " failures=%" PRIu64 " events_per_s=%.0f\n", run, failures, spent > 0 ? (double)events / spent : 0);
-    return failures || !run;
+    if (a.want_failure)
+        printf("%s\n", failures ? "found, as it must be" : "NOT found");
+    return a.want_failure ? !failures : failures || !run;
 }

@@ -195,10 +195,14 @@ static enum comm_result call_event(struct random_run *run, struct comm_communica
 
 static void make_extra(struct random_run *run, struct comm_communicator *c, int32_t rank)
 {
-    int64_t *memory = run->extra_memory[rank];
-    enum comm_result result = comm_allreduce(c, COMM_IN_PLACE, memory, 3, COMM_I64, COMM_PROD, &run->extra[rank]);
-    if (result != COMM_OK)
-        run->extra[rank] = COMM_REQUEST_NONE;
+    int64_t *memory = run->extra_memory[rank], end = run->stage->now() + RANDOM_S;
+    enum comm_result result;
+    do {
+        result = comm_allreduce(c, COMM_IN_PLACE, memory, 3, COMM_I64, COMM_PROD, &run->extra[rank]);
+        if (result == COMM_ERR_FULL && comm_progress(c) == COMM_OK)
+            run->stage->spend(20000);
+    } while (result == COMM_ERR_FULL && run->stage->now() < end);
+    run->extra_made = result == COMM_OK;
 }
 
 static enum comm_result call_once(struct random_run *run, struct comm_communicator *c, int32_t index)
@@ -228,7 +232,7 @@ enum comm_result random_call(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
     struct comm_communicator *c = run->comm[a->comm][a->rank];
-    int64_t end = run->stage->now() + random_patience(run);
+    int64_t end = run->stage->now() + random_patience(run), nap = 20000;
     if (a->misuse == RANDOM_EXTRA)
         make_extra(run, c, a->rank);
     for (;;) {
@@ -241,6 +245,7 @@ enum comm_result random_call(struct random_run *run, int32_t index)
         if (run->stage->now() > end)
             random_fail(run, index, "I4: no room in the queue for %d s", (int)(random_patience(run) / RANDOM_S));
         if (moved == COMM_OK)
-            run->stage->spend(20000);
+            run->stage->spend(nap);
+        nap = nap < 10 * RANDOM_MS ? 2 * nap : nap;
     }
 }

@@ -36,7 +36,7 @@ static void in_order(struct random_run *run, int32_t index)
     for (int32_t i = index - 1; i >= 0; i--) {
         const struct random_action *b = &run->p->action[i];
         if (b->rank != a->rank || b->comm != a->comm || !random_issues(b) || b->verb == RANDOM_SEND || b->verb == RANDOM_RECV ||
-            b->verb == RANDOM_PLAN_START || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] != COMM_PENDING || run->late[a->rank] == i)
+            b->verb == RANDOM_PLAN_START || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] != COMM_PENDING || b->misuse == RANDOM_LATER)
             continue;
         if (comm_test(run->request[i]) == COMM_PENDING)
             random_fail(run, index, "I7: complete before statement %d, which stands before it", b->id);
@@ -356,20 +356,21 @@ static struct comm_communicator *any_open(const struct random_run *run, int32_t 
     return NULL;
 }
 
+enum { LINGER_TURNS = 125, LINGER_MS = 20 };
+
 /* Something went wrong on purpose: all lists are let come to their end, and the library is given the time in which it must have noticed. */
 static void linger(struct random_run *run, int32_t rank)
 {
-    int64_t end = run->stage->now() + 4 * random_patience(run), until = INT64_MAX;
-    while (run->stage->now() < until && run->stage->now() < end) {
+    int64_t end = run->stage->now() + 4 * random_patience(run);
+    for (int32_t turns = 0; turns < LINGER_TURNS && run->stage->now() < end;) { /* its own time: it may have stood still meanwhile */
         bool all = true;
         for (int32_t r = 0; r < run->p->ranks; r++)
             all = all && (atomic_load(&run->listed[r]) || run->stage->dead(r));
-        if (all && until == INT64_MAX)
-            until = run->stage->now() + 5 * RANDOM_S / 2;
+        turns += all;
         struct comm_communicator *any = any_open(run, rank);
         if (any && comm_progress(any) < 0)
             run->told_wrongly = run->told_wrongly || run->strict;
-        run->stage->spend(RANDOM_MS * 20);
+        run->stage->spend(RANDOM_MS * LINGER_MS);
     }
     run->early_ns[rank] = run->stage->now();
     for (int32_t c = 0; c < RANDOM_COMMS; c++) {

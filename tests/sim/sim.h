@@ -72,6 +72,7 @@ struct sim_config {
     int64_t limit_ns;      /* a run that takes longer has failed: stuck; 0: 4,000 s */
     uint64_t limit_events; /* the same; 0: 50 million */
     const char *options;   /* more of the environment, for all ranks: "COMM_WINDOW=8 COMM_ALGORITHM=allreduce:slices"; NULL: none */
+    uint32_t first_number; /* of every communicator's collectives: near 2^32 to see them wrap; 0: 1 */
     int trace;             /* a descriptor to which every event is written as a line; 0: none */
     /* SIM_ORDER_SCRIPT: which of `count` deliveries is next, for exhaustive exploration; threads run in turns. */
     uint32_t (*choose)(void *arg, const uint32_t *connections, uint32_t count);

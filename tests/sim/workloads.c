@@ -1,6 +1,7 @@
 /* What `sim` runs: one row each. */
 #include "sim/collectives.h"
 #include "sim/inside.h"
+#include "sim/threads.h"
 #include "sim/workload.h"
 
 static bool run_collectives(uint64_t seed, const struct sim_options *options, struct sim_result *result)
@@ -11,8 +12,10 @@ static bool run_collectives(uint64_t seed, const struct sim_options *options, st
 
     if (options->faults)
         config.swarm = SIM_FAULTS_HARMLESS & ~SIM_FAULT_BIT(SIM_PAUSE);
+    if (sim_below(&s, 4) == 0)
+        config.first_number = UINT32_MAX - (uint32_t)sim_below(&s, 40);
     deeds_sample(&deeds, seed, config.ranks, 10 + (uint32_t)sim_below(&s, 40), 60000);
-    return sim_run(&config, deeds_main, &deeds, result);
+    return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
 }
 
 /* Deaths, long pauses, no memory: whatever happens, survivors are told, all the same, in time. */
@@ -38,6 +41,7 @@ static bool run_failures(uint64_t seed, const struct sim_options *options, struc
 const struct sim_workload sim_workloads[] = {
     {"collectives", "all collectives on the world, many in flight", run_collectives},
     {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
+    {"threads", "several threads on each rank, a communicator each", run_threads},
     {"random", "correct random programs, under what may delay them", workload_correct},
     {"wrong", "random programs in which one rank does one thing wrong", workload_wrong},
     {"faulty", "random programs whose ranks are killed, paused and slowed down", workload_faulty},

@@ -375,19 +375,35 @@ enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i)
     return moved < 0 ? moved : COMM_OK;
 }
 
+/* COMM_OK: all are issued. Else the queue was full, or another thread still copies into a bucket: there is something to wait for. */
+static enum comm_result bucket_issue_all(struct comm_buckets *b, int64_t timeout_ns)
+{
+    for (bucket_issue(b); atomic_load_explicit(&b->issued, memory_order_acquire) < b->bucket_count; bucket_issue(b)) {
+        if (timeout_ns == 0)
+            return COMM_PENDING;
+        struct comm_request last = comm_last(b->comm);
+        enum comm_result result = comm_wait(last, timeout_ns);
+        if (result == COMM_PENDING || result == COMM_ERR_STATE)
+            return result;
+        if (result == COMM_OK || last.comm != NULL)
+            continue;
+        /* No room or memory even for a marker to wait for: then nobody but us moves what fills the queue. Each thing in it has a deadline,
+           so for ever has an end; a shorter time cannot be told here. */
+        enum comm_result moved = comm_progress(b->comm);
+        if (moved < 0)
+            return moved;
+        if (result == COMM_ERR_FULL && timeout_ns != COMM_FOREVER)
+            return result;
+    }
+    return COMM_OK;
+}
+
 /* All issued and complete: COMM_OK, whatever their results. COMM_ERR_STATE: this thread may not wait, being inside a callback. */
 static enum comm_result bucket_drain(struct comm_buckets *b, int64_t timeout_ns)
 {
-    bucket_issue(b);
-    while (atomic_load_explicit(&b->issued, memory_order_acquire) < b->bucket_count) {
-        /* The queue was full, or another thread still copies into a bucket. */
-        if (timeout_ns == 0)
-            return COMM_PENDING;
-        enum comm_result result = comm_wait(comm_last(b->comm), timeout_ns);
-        if (result == COMM_PENDING || result == COMM_ERR_STATE)
-            return result;
-        bucket_issue(b);
-    }
+    enum comm_result issued = bucket_issue_all(b, timeout_ns);
+    if (issued != COMM_OK)
+        return issued;
     enum comm_result result = comm_wait_all(b->requests, b->bucket_count, timeout_ns);
     if (result == COMM_OK || result == COMM_PENDING)
         return result;

@@ -18,10 +18,11 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
         return r;
     b->places = env->take(env, limits->window * sizeof *b->places, 64);
     b->closed_at = env->take(env, (size_t)b->team.size * sizeof *b->closed_at, 64);
+    b->heard = env->take(env, (size_t)b->team.size * sizeof *b->heard, 64);
     b->others = env->take(env, (size_t)b->team.size * sizeof *b->others, 64);
     for (int32_t i = 0; b->others && i < b->team.size; i++)
         b->others[i] = (uint16_t)((b->team.rank + 1 + i) % b->team.size);
-    if (!b->places || !b->closed_at || !b->others || !talk_open(b))
+    if (!b->places || !b->closed_at || !b->heard || !b->others || !talk_open(b))
         return COMM_ERR_MEMORY;
     r = message_open(env, b->channel, b->team.rank, b->team.size, (uint32_t)b->engine->options.queue, &b->messages);
     if (r == COMM_OK)
@@ -144,6 +145,8 @@ static void free_lists(struct body *b)
         env->give(env, b->records, b->record_room * sizeof *b->records);
     if (b->others)
         env->give(env, b->others, (size_t)b->team.size * sizeof *b->others);
+    if (b->heard)
+        env->give(env, b->heard, (size_t)b->team.size * sizeof *b->heard);
     if (b->closed_at)
         env->give(env, b->closed_at, (size_t)b->team.size * sizeof *b->closed_at);
 }

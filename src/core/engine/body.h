@@ -55,8 +55,19 @@ struct cause {
 };
 _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
 
+/* The newest call that a rank refused, and which of the 32 before it: what its note carries, and what is kept of every member's, since the
+ * calls that it publishes may be written over long before another rank comes to them. */
+struct refusals {
+    uint64_t last;
+    uint32_t before; /* bit i: call last - 1 - i */
+    int32_t reason;  /* of the last */
+};
+
 /* ------------------------------------------------------------------------------------------------------------ entries */
-typedef enum comm_result entry_ended_fn(struct body *body, uint64_t ticket, void *arg);
+/* ENDED: its work is done, and what is returned is its result; then RETIRED, just before its request says so. Either may be DROPPED
+ * instead, and nothing comes after that: the communicator failed. */
+enum entry_phase { ENTRY_ENDED, ENTRY_RETIRED, ENTRY_DROPPED };
+typedef enum comm_result entry_ended_fn(struct body *body, enum entry_phase phase, void *arg);
 
 /* What describe_request and traces tell of an operation. One cache line, so that keeping it is one copy. */
 struct record {
@@ -203,12 +214,13 @@ struct body {
     uint64_t fence;   /* ticket of the open queue wait; 0: none */
     int64_t fence_ns; /* since when all earlier work has started */
     uint64_t told_done;
-    uint64_t sequence;            /* collectives issued */
-    uint32_t chain;               /* of the last call */
-    uint64_t compared;            /* up to here this rank's calls were compared with every member's */
-    uint64_t refused_until;       /* a member announced a refusal up to this number */
-    struct cause cause, proposal; /* adopted; ours, not adopted yet (result 0: none) */
-    uint64_t *closed_at;          /* per member: 0, or 1 + the last number it made before it closed */
+    uint64_t sequence;                /* collectives issued */
+    uint32_t chain;                   /* of the last call */
+    uint64_t compared;                /* up to here this rank's calls were compared with every member's */
+    uint64_t refused_until;           /* a member announced a refusal up to this number */
+    struct refusals refusals, *heard; /* this rank's; per member */
+    struct cause cause, proposal;     /* adopted; ours, not adopted yet (result 0: none) */
+    uint64_t *closed_at;              /* per member: 0, or 1 + the last number it made before it closed */
     struct comm_error last_refused;
     int64_t timeout_ns;
     int64_t now;        /* of the call being made, so that it is read once; 0: nobody is in one */
@@ -228,7 +240,8 @@ struct body {
     struct record *records;
     uint32_t record_room, reserved;
     uint64_t record_count;
-    struct comm_stats stats;
+    struct comm_stats stats; /* bytes: of messages alone; work counts its own */
+    uint64_t express_bytes;  /* shown by small exchanges, each to all others, and as many looked at of each of them */
     size_t *vector_pool;
     char name[32];
     char forced[256]; /* option algorithm of this communicator; empty: the world's */
@@ -271,7 +284,7 @@ struct engine {
 
 /* engine.c: the engine's life and tables */
 enum comm_result engine_create(const struct comm_env *env, const struct base_options *options, const struct base_log *log,
-                               const struct comm_config *config, struct engine **engine);
+                               const struct comm_config *config, char *text, size_t text_bytes, struct engine **engine);
 void engine_hold(struct engine *e);
 void engine_drop(struct engine *e);
 enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index);
@@ -454,7 +467,8 @@ void body_note(struct body *b, const struct wire_event *event);
 void body_mismatch(struct body *b, uint32_t seq, int32_t peer);
 void body_compare(struct body *b); /* the members' published calls with ours, as far as all have made them */
 void body_tell_close(struct body *b);
-void body_tell_refusal(struct body *b, uint32_t seq, enum comm_result reason);
+void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason);
+bool body_has_refused(const struct refusals *refusals, uint64_t number);
 void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);
 
 /* talk.c */

@@ -11,7 +11,8 @@ struct bytes_call {
     const struct comm_env *env;
     uint64_t length; /* what the first entry carries; COMM_ROOT_FAILED: the root gave up */
     size_t capacity;
-    size_t *bytes; /* the caller's */
+    size_t *bytes;   /* the caller's */
+    uint64_t second; /* ticket */
     bool root, orphan;
     enum comm_result result;
 };
@@ -22,9 +23,9 @@ static void bytes_free(struct bytes_call *n)
 }
 
 /* The second entry stands behind the first and has not started, since they share the length. */
-static enum comm_result set_length(struct body *b, uint64_t ticket, struct bytes_call *n)
+static enum comm_result set_length(struct body *b, struct bytes_call *n)
 {
-    struct entry *e = body_entry(b, ticket + 1);
+    struct entry *e = body_entry(b, n->second);
     struct comm_program *program;
     size_t length = n->length == COMM_ROOT_FAILED ? 0 : (size_t)n->length;
     enum comm_result r = body_program(b, &e->call, COLLECTIVE_BROADCAST, e->root, length, &program, &e->record.algorithm);
@@ -46,28 +47,26 @@ static enum comm_result set_length(struct body *b, uint64_t ticket, struct bytes
     return COMM_OK;
 }
 
-static enum comm_result length_known(struct body *b, uint64_t ticket, void *arg)
+static enum comm_result length_known(struct body *b, enum entry_phase phase, void *arg)
 {
     struct bytes_call *n = arg;
 
-    if (n->orphan) {
+    if (phase == ENTRY_ENDED && !n->orphan)
+        (void)set_length(b, n);
+    else if (phase != ENTRY_ENDED && n->orphan)
         bytes_free(n);
-        return COMM_OK;
-    }
-    if (ticket) /* 0: the communicator failed, and the second entry's end tidies up */
-        (void)set_length(b, ticket, n);
     return COMM_OK;
 }
 
-static enum comm_result bytes_came(struct body *b, uint64_t ticket, void *arg)
+static enum comm_result bytes_came(struct body *b, enum entry_phase phase, void *arg)
 {
     struct bytes_call *n = arg;
-    enum comm_result r = n->result;
 
     (void)b;
-    (void)ticket;
+    if (phase == ENTRY_ENDED)
+        return n->result;
     bytes_free(n);
-    return r;
+    return COMM_OK;
 }
 
 static struct timeline_hull hull_of(const void *at, size_t bytes)
@@ -101,6 +100,7 @@ static enum comm_result issue_both(struct body *b, const struct engine_call *how
         return r != COMM_OK ? r : (enum comm_result)b->cause.result;
     }
     r = body_issue(b, &bytes, bytes_came, n, req);
+    n->second = b->line.next - 1;
     if (r != COMM_OK) { /* the first is on its way and writes into n: the other ranks cannot go on without us */
         n->orphan = true;
         body_propose(

@@ -92,15 +92,18 @@ static void number_call(struct body *b, struct entry *e, bool refused)
     e->chain = b->chain;
 }
 
-static bool peer_refused(const struct body *b, uint32_t seq, int32_t *peer, int32_t *reason)
+static bool peer_refused(const struct body *b, uint64_t number, int32_t *peer, int32_t *reason)
 {
     for (int32_t r = 0; r < b->team.size; r++) {
         struct made_call call;
-        if (r != b->team.rank && body_read_call(b, r, seq, &call) && call.refused) {
-            *peer = r;
+        if (r != b->team.rank && body_read_call(b, r, (uint32_t)number, &call)) {
             *reason = call.refused;
-            return true;
+        } else {
+            *reason = body_has_refused(&b->heard[r], number) ? b->heard[r].reason : 0;
         }
+        *peer = r;
+        if (*reason)
+            return true;
     }
     return false;
 }
@@ -139,7 +142,7 @@ enum comm_result body_refuse(struct body *b, const struct engine_call *call, enu
     number_call(b, e, true);
     timeline_issue(&b->line);
     body_publish_call(b, e, call, reason);
-    body_tell_refusal(b, e->seq, reason);
+    body_tell_refusal(b, b->sequence, reason);
     return reason;
 }
 
@@ -173,7 +176,7 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
         *req = (struct comm_request){b->face, ticket};
     if (BASE_UNLIKELY(b->sequence <= b->refused_until)) {
         struct cause cause = {.number = e->seq, .result = COMM_ERR_REFUSED, .collective = call->collective, .peer = b->team.rank};
-        if (peer_refused(b, e->seq, &cause.rank, &cause.code))
+        if (peer_refused(b, b->sequence, &cause.rank, &cause.code))
             body_propose(b, &cause);
     }
     return COMM_OK;

@@ -52,7 +52,7 @@ static void end_work(struct body *b, uint64_t ticket, struct entry *e)
     if (BASE_UNLIKELY(b->world->check))
         r = check_thaw(b, e);
     if (e->ended)
-        r = e->ended(b, ticket, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
+        r = e->ended(b, ENTRY_ENDED, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
     if (!b->failed)
         timeline_end(&b->line, ticket, r);
 }
@@ -237,6 +237,8 @@ static bool retire_ended(struct body *b)
         struct entry *e = body_entry(b, ticket);
         if (e->seq)
             seq = e->seq;
+        if (BASE_UNLIKELY(e->ended != NULL))
+            (void)e->ended(b, ENTRY_RETIRED, e->ended_arg);
         body_record(b, &e->record, ticket, now, (enum comm_result)e->head.result);
         body_forget_entry(b, e);
         timeline_retire(&b->line);

@@ -157,8 +157,11 @@ static bool take_finished(struct body *b)
     bool moved = false;
 
     while ((count = message_take_finished(b->messages, done, FINISHED_BATCH)) > 0) {
-        for (uint32_t i = 0; i < count; i++)
+        for (uint32_t i = 0; i < count; i++) {
+            if (done[i].result == COMM_OK && done[i].peer != b->team.rank)
+                *(b->talks[done[i].slot].is_send ? &b->stats.bytes_out : &b->stats.bytes_in) += done[i].bytes;
             finish(b, done[i].slot, done[i].result);
+        }
         moved = true;
     }
     return moved;

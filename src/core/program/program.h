@@ -183,6 +183,7 @@ struct run {
     bool bumped, nontemporal;
     uint64_t present, view_partial, view_own; /* a bit per view slot; own: a view of this rank's own memory */
     size_t scratch_item;                      /* bytes */
+    uint64_t bytes_out, bytes_in;             /* shown to others, looked at or landed of theirs: since this place was made, never reset */
     struct run_lane lane[PROGRAM_LANES_MAX];
     int32_t counter[PROGRAM_COUNTERS];
     struct wire_view *view; /* program->views of them, the engine's memory: PROGRAM_VIEWS_MAX at most */

@@ -194,6 +194,7 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
         run->again = true;
         return VERDICT_STAND;
     }
+    run->bytes_out += span.bytes;
     lane->built = false;
     return VERDICT_NEXT;
 }
@@ -263,6 +264,7 @@ static enum verdict step_view(struct run *run, struct run_lane *lane, const stru
             run->again = true;
             return VERDICT_STAND;
         }
+        run->bytes_in += look.bytes;
     }
     lane->asked = 0;
     return VERDICT_NEXT;
@@ -298,6 +300,7 @@ static enum verdict step_land(struct run *run, struct run_lane *lane, const stru
             run->again = true;
             return VERDICT_STAND;
         }
+        run->bytes_in += look.bytes;
     }
     lane->asked = 0;
     return VERDICT_NEXT;
