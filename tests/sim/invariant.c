@@ -50,7 +50,9 @@ static void one_cause(const struct random_run *run, int32_t comm, struct oracle_
         first = first ? first : e;
         first_rank = first_rank < 0 ? r : first_rank;
     }
-    if (first && silent >= 0)
+    bool just_now =
+        first && (first->result == COMM_ERR_TIMEOUT || first->result == COMM_ERR_DEPENDENCY); /* a deadline comes when it will */
+    if (first && silent >= 0 && !just_now)
         oracle_say(v, run, -1, "I5: communicator %d failed on rank %d with \"%s\", and rank %d does not know it", comm, first_rank,
                    first->text, silent);
 }
@@ -140,7 +142,7 @@ static bool written_over(const struct random_run *run)
     int32_t later = 0, window = run->p->minimal ? 4 : run->p->window;
     for (int32_t i = run->misused + 1; i < run->p->actions; i++) {
         const struct random_action *b = &run->p->action[i];
-        later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || b->verb == RANDOM_PLAN_START);
+        later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || random_starts(b->verb));
     }
     return later * 4 >= window; /* a start of a plan is up to four */
 }
@@ -169,11 +171,17 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
 /* A mistake is found, within 2.5 s of the last call, and called by its name by every member that still has the communicator. */
 static void found_out(const struct random_run *run, struct oracle_verdict *v)
 {
-    if (run->misused < 0 || run->faults || run->stuck)
+    if (run->misused < 0 || run->faults)
         return;
     const struct random_action *a = &run->p->action[run->misused];
+    if (run->stuck && (a->misuse == RANDOM_SKIPPED || a->misuse == RANDOM_LATER))
+        return; /* ranks waited for each other over what was not called */
     bool made = run->waited[run->misused] == COMM_OK || run->outcome[run->misused] != COMM_PENDING;
     made = made && (a->misuse != RANDOM_EXTRA || run->extra_made) && run->comms.comm[a->comm].members > 1;
+    for (int32_t i = 0; i < run->p->actions; i++) { /* the others made it: their communicator may never have come */
+        const struct random_action *b = &run->p->action[i];
+        made = made && (b->id != a->id || b->comm != a->comm || i == run->misused || run->outcome[i] != RANDOM_SKIP);
+    }
     if (a->misuse == RANDOM_DESTROYS || !made)
         return;
     for (int32_t i = 0; i < run->comms.comm[a->comm].members; i++) {

@@ -132,7 +132,8 @@ static void check_call(const struct random_run *run, int32_t i, struct oracle_ve
 static void check_status(const struct random_run *run, const struct oracle_memory *m, int32_t i, struct oracle_verdict *v)
 {
     const struct random_action *a = &run->p->action[i];
-    if (a->verb != RANDOM_RECV || a->plan >= 0 || run->outcome[i] != COMM_OK || (a->flags & RANDOM_NO_REQUEST))
+    if (a->verb != RANDOM_RECV || a->plan >= 0 || run->outcome[i] != COMM_OK || (m->outcome && m->outcome[i] != COMM_OK) ||
+        (a->flags & RANDOM_NO_REQUEST))
         return;
     const struct random_action *send = &run->p->action[m->taken[i]];
     const struct comm_status *status = &run->status[i];
@@ -178,6 +179,33 @@ static void check_memory(const struct random_run *run, struct oracle_memory *m, 
     }
 }
 
+/* A message of the same pair that ended otherwise than it should: what came after it may have matched in its place. */
+static bool shifted(const struct random_run *run, int32_t recv)
+{
+    const struct random_action *a = &run->p->action[recv];
+    for (int32_t i = 0; i < run->p->actions; i++) {
+        const struct random_action *b = &run->p->action[i];
+        bool ours = b->verb == RANDOM_RECV && b->rank == a->rank && i < recv, theirs = b->verb == RANDOM_SEND && b->peer == a->rank;
+        if (b->comm == a->comm && (ours || theirs) && run->outcome[i] != COMM_PENDING &&
+            !oracle_allows(b, (enum comm_result)run->outcome[i]))
+            return true;
+    }
+    return false;
+}
+
+/* Results that say something. */
+static void known_outcomes(const struct random_run *run, int32_t *outcome)
+{
+    memcpy(outcome, run->outcome, sizeof run->outcome);
+    int32_t verb = run->misused >= 0 ? run->p->action[run->misused].verb : RANDOM_BARRIER;
+    if (random_rooted(verb) || verb == RANDOM_SCAN || verb == RANDOM_EXSCAN)
+        outcome[run->misused] = RANDOM_SKIP; /* as it made the call, it may have needed nobody */
+    for (int32_t i = 0; i < run->p->actions; i++) {
+        if (run->p->action[i].verb == RANDOM_RECV && run->outcome[i] == COMM_OK && shifted(run, i))
+            outcome[i] = RANDOM_SKIP;
+    }
+}
+
 void oracle_check(const struct random_run *run, struct oracle_verdict *v)
 {
     struct oracle *o = malloc(sizeof *o);
@@ -196,9 +224,7 @@ void oracle_check(const struct random_run *run, struct oracle_verdict *v)
             check_call(run, i, v);
     }
     static int32_t outcome[RANDOM_ACTIONS];
-    memcpy(outcome, run->outcome, sizeof outcome);
-    if (run->misused >= 0 && run->p->action[run->misused].misuse == RANDOM_OTHER_ROOT)
-        outcome[run->misused] = RANDOM_SKIP; /* as it made the call, nothing came to it */
+    known_outcomes(run, outcome);
     m.outcome = run->strict ? NULL : outcome;
     oracle_start(o, run->p);
     oracle_run(o, &m);

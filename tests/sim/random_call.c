@@ -137,6 +137,26 @@ static enum comm_result call_message(struct random_run *run, struct comm_communi
     return comm_recv(c, arena + (size_t)a->out * unit, (size_t)a->n, random_types[a->type], peer, tag, &run->status[index], req);
 }
 
+/* Recorded anew for each try: the end consumes what was recorded. */
+static enum comm_result call_group(struct random_run *run, struct comm_communicator *c, int32_t index, struct comm_request *req)
+{
+    const struct random_action *a = &run->p->action[index];
+    struct comm_communicator *recorder = NULL;
+    enum comm_result result = comm_group_begin(c, &recorder);
+    if (result != COMM_OK && req)
+        *req = (struct comm_request){NULL, (uint64_t)(int64_t)result};
+    for (int32_t i = 0; result == COMM_OK && i < index; i++) {
+        const struct random_action *b = &run->p->action[i];
+        if (b->rank != a->rank || b->plan != a->plan)
+            continue;
+        bool message = b->verb == RANDOM_SEND || b->verb == RANDOM_RECV;
+        enum comm_result one = message ? call_message(run, recorder, i, NULL) : call_collective(run, recorder, i, NULL);
+        if (one != COMM_OK && run->strict)
+            random_fail(run, i, "recording it says %s", comm_result_name(one));
+    }
+    return result == COMM_OK ? comm_group_end(recorder, req) : result;
+}
+
 static enum comm_result call_plan(struct random_run *run, struct comm_communicator *c, int32_t index, struct comm_request *req)
 {
     const struct random_action *a = &run->p->action[index];
@@ -209,6 +229,10 @@ static enum comm_result call_once(struct random_run *run, struct comm_communicat
 {
     const struct random_action *a = &run->p->action[index];
     struct comm_request *req = a->flags & RANDOM_NO_REQUEST ? NULL : &run->request[index];
+    if (a->verb == RANDOM_GROUP)
+        return call_group(run, c, index, req);
+    if (a->plan >= RANDOM_GROUPS)
+        return COMM_OK; /* until its group is made */
     if (a->plan >= 0)
         return call_plan(run, c, index, req);
     if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV)

@@ -34,7 +34,7 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
         return false;
     switch (misuse) {
     case RANDOM_OTHER_OP:
-        return plain && random_reduces(a->verb);
+        return plain && random_reduces(a->verb) && a->op <= COMM_AVG;
     case RANDOM_OTHER_COUNT:
         return data && a->n > 0;
     case RANDOM_OTHER_TYPE: /* one that goes with the operator: else it is refused */

@@ -32,6 +32,7 @@ struct base_options {
     char backend[16];
     char algorithm[256];
     char check[32];
+    char machine[256];
     uint8_t from[OPTION_COUNT_MAX]; /* enum option_source, by row */
 };
 

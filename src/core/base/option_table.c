@@ -69,6 +69,7 @@ const struct base_option base_option_table[] = {
              "counts; 0: over all ranks alike"},
     {.key = "algorithm",
      .environment = "COMM_ALGORITHM",
+     .also = "COMM_ALGO",
      .type = OPTION_TEXT,
      AT(algorithm),
      .default_text = "",
@@ -81,6 +82,13 @@ const struct base_option base_option_table[] = {
      .help =
          "looks for wrong programs, for a price: calls (ranks must call from the same places), buffers (inputs must not change in flight), "
          "rendezvous (sends wait for their receive); several with commas; rank 0's count"},
+    {.key = "machine",
+     .environment = "COMM_MACHINE",
+     .type = OPTION_TEXT,
+     AT(machine),
+     .default_text = "",
+     .help =
+         "a file of this machine's figures, as comm-perf --fit writes it: algorithms are then chosen by predicted time; rank 0 reads it"},
     {.key = "open_timeout",
      .environment = "COMM_OPEN_TIMEOUT",
      .type = OPTION_TIME,

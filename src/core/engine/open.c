@@ -35,6 +35,7 @@ struct agreement {
     uint32_t order_block, reserved;
     uint32_t cpus, check; /* that this rank may use, its quota too; CHECK_* */
     char forced[256];
+    struct machine_given machine;
 };
 
 static enum comm_result complain(struct opening *o, enum comm_result result)
@@ -298,6 +299,9 @@ static enum comm_result agree(struct opening *o, struct world *w)
     size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
 
     base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
+    mine.machine.figures = cost_machine_default;
+    if (o->launch.rank <= 0 && o->options.machine[0])
+        machine_read(o->env, o->options.machine, &mine.machine);
     memcpy(mine.cpu, o->engine->identity.cpu, sizeof mine.cpu);
     mine.cpus = o->env->cpus(o->env);
     if (o->env->random(o->env, &mine.id, sizeof mine.id))
@@ -308,6 +312,10 @@ static enum comm_result agree(struct opening *o, struct world *w)
     enum comm_result r = gather(o, &mine, sizeof mine, all);
     if (r == COMM_OK && all->magic != AGREEMENT_MAGIC) {
         base_format(o->text, sizeof o->text, "rank 0 speaks another version of this library");
+        r = COMM_ERR_CONFIG;
+    }
+    if (r == COMM_OK && all->machine.failed) { /* rank 0's file, so nobody opens */
+        base_copy_text(o->text, sizeof o->text, all->machine.error);
         r = COMM_ERR_CONFIG;
     }
     if (r == COMM_OK && !o->options.cpus)
@@ -321,6 +329,10 @@ static enum comm_result agree(struct opening *o, struct world *w)
     w->timeout_ns = mine.timeout_ns;
     w->peer_timeout_ns = all->peer_timeout_ns;
     memcpy(w->forced, all->forced, sizeof w->forced);
+    w->measured = all->machine.measured != 0;
+    w->machine = all->machine.figures;
+    if (!w->measured)
+        w->machine.cpus = o->engine->cpus;
     o->env->give(o->env, all, ranks * sizeof *all);
     return r;
 }

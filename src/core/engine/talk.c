@@ -288,7 +288,7 @@ static bool may_end_alone(struct body *b, uint64_t ticket)
 
     if (ticket <= b->line.done)
         return atomic_load_explicit(&b->face->exceptions, memory_order_relaxed) != 0;
-    return e->head.kind == TIMELINE_REFUSED || e->ended;
+    return e->head.kind == TIMELINE_REFUSED || e->ended || (e->head.state == TIMELINE_ENDED && e->head.result != COMM_OK);
 }
 
 uint64_t talk_mark(struct body *b)
