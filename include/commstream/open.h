@@ -131,11 +131,11 @@ enum comm_place { COMM_PLACE_NODE = 1, COMM_PLACE_NUMA = 2, COMM_PLACE_DEVICE = 
 struct comm_options {
     size_t size;      /* sizeof(struct comm_options) */
     const char *name; /* in traces and errors */
-    int32_t priority; /* 0 normal, 1 overtakes bulk, -1 yields; accepted, without effect yet */
+    int32_t priority; /* 0 normal; 1: moved first and after each step of another; -1: moved when nothing else moves. This rank's own */
     enum comm_order order;
     int64_t operation_timeout_ns;
     struct CUstream_st *stream; /* device work goes into the caller's stream, as NCCL does; NULL: a stream of its own. Not built yet */
-    const char *options;        /* "key=value,..."; not read yet */
+    const char *options;        /* "algorithm=allreduce:slices,...", the same on all ranks (MISMATCH); no other key */
 };
 
 /*

@@ -211,34 +211,34 @@ static void sweep_all(const struct sweep_plan *plan)
 /* ------------------------------------------------------------------------------------------------------------ tests */
 RIG_TEST(collectives_one_thread)
 {
-    sweep_all(&(struct sweep_plan){.thin = 1, .kind = -1});
+    sweep_all(&(struct sweep_plan){.thin = 5, .kind = -1});
 }
 /* More ranks than a group of views has. */
 RIG_TEST(collectives_seventeen_ranks)
 {
-    size_t total = sweep_ranks(17, &(struct sweep_plan){.thin = 41, .kind = -1});
+    size_t total = sweep_ranks(17, &(struct sweep_plan){.thin = 97, .kind = -1});
     total += sweep_ranks(17, &(struct sweep_plan){.thin = 397, .kind = -1, .large = true});
     fprintf(stderr, "    %zu calls compared\n", total);
 }
 RIG_TEST(collectives_thread_each)
 {
-    sweep_all(&(struct sweep_plan){.thin = 23, .kind = -1, .threads = true});
+    sweep_all(&(struct sweep_plan){.thin = 61, .kind = -1, .threads = true});
 }
 RIG_TEST(collectives_large)
 {
-    sweep_all(&(struct sweep_plan){.thin = 29, .kind = -1, .large = true});
+    sweep_all(&(struct sweep_plan){.thin = 127, .kind = -1, .large = true});
 }
 RIG_TEST(collectives_large_thread_each)
 {
-    sweep_all(&(struct sweep_plan){.thin = 149, .kind = -1, .large = true, .threads = true});
+    sweep_all(&(struct sweep_plan){.thin = 499, .kind = -1, .large = true, .threads = true});
 }
 RIG_TEST(collectives_minimal)
 {
-    sweep_all(&(struct sweep_plan){.thin = 17, .kind = -1, .options = "minimal=1"});
+    sweep_all(&(struct sweep_plan){.thin = 61, .kind = -1, .options = "minimal=1"});
 }
 RIG_TEST(collectives_minimal_large)
 {
-    sweep_all(&(struct sweep_plan){.thin = 151, .kind = -1, .large = true, .options = "minimal=1"});
+    sweep_all(&(struct sweep_plan){.thin = 499, .kind = -1, .large = true, .options = "minimal=1"});
 }
 
 RIG_TEST(collectives_window_4)
@@ -250,8 +250,8 @@ RIG_TEST(collectives_window_4)
     MUST(comm_describe(rig.world[0], &info));
     EQUAL(info.window, 4);
     rig_close(&rig);
-    sweep_all(&(struct sweep_plan){.thin = 19, .kind = -1});
-    sweep_all(&(struct sweep_plan){.thin = 61, .kind = -1, .options = "minimal=1"});
+    sweep_all(&(struct sweep_plan){.thin = 67, .kind = -1});
+    sweep_all(&(struct sweep_plan){.thin = 211, .kind = -1, .options = "minimal=1"});
 }
 
 /* Past the size from which results are written around the cache. */
@@ -276,6 +276,21 @@ RIG_TEST(collectives_huge)
             job_free(&job);
         }
         rig_close(&rig);
+    }
+}
+
+/* T over blocks, by every collective that knows how; the others say so, on all ranks alike. */
+RIG_TEST(collectives_order_block)
+{
+    static const int32_t blocks[] = {3, 5, 6, 7, 12};
+    for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) {
+        char options[64];
+        snprintf(options, sizeof options, "algorithm=,order_block=%d", blocks[i]);
+        oracle_block = blocks[i];
+        for (int32_t ranks = 2; ranks <= 17; ranks += 3) {
+            sweep_ranks(ranks, &(struct sweep_plan){.thin = 211, .kind = -1, .options = options});
+            sweep_ranks(ranks, &(struct sweep_plan){.thin = 997, .kind = -1, .large = true, .options = options});
+        }
     }
 }
 
@@ -336,13 +351,13 @@ static void sweep_algorithm(const struct algorithm *algorithm, const char *more,
 RIG_TEST(collectives_forced_algorithms)
 {
     for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
-        sweep_algorithm(&algorithms[i], "", 37);
+        sweep_algorithm(&algorithms[i], "", 97);
 }
 
 RIG_TEST(collectives_forced_algorithms_minimal)
 {
     for (size_t i = 0; i < sizeof algorithms / sizeof *algorithms; i++)
-        sweep_algorithm(&algorithms[i], ",minimal=1", 97);
+        sweep_algorithm(&algorithms[i], ",minimal=1", 239);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ refusals */
@@ -401,6 +416,7 @@ int main(void)
         cmocka_unit_test(collectives_minimal_large),
         cmocka_unit_test(collectives_window_4),
         cmocka_unit_test(collectives_huge),
+        cmocka_unit_test(collectives_order_block),
         cmocka_unit_test(collectives_forced_algorithms),
         cmocka_unit_test(collectives_forced_algorithms_minimal),
         cmocka_unit_test(collectives_refused_pairs),

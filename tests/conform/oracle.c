@@ -200,7 +200,7 @@ static double decode_small(uint8_t bits, enum comm_type type)
     return sign * (exponent ? ldexp(mantissa + (1 << mantissas), exponent - bias - mantissas) : ldexp(mantissa, 1 - bias - mantissas));
 }
 
-/* The nearest of all finite numbers, by trying them; of two, the one whose last bit is 0. Past the middle between the largest and what
+/* The nearest of all finite numbers, by halving; of two, the one whose last bit is 0. Past the middle between the largest and what
  * would come after it: not a number, or infinite. */
 static uint8_t encode_small(double x, enum comm_type type)
 {
@@ -211,11 +211,16 @@ static uint8_t encode_small(double x, enum comm_type type)
         return 127;
     if (size > edge || (size == edge && (largest & 1)))
         return (uint8_t)(sign | (largest + 1));
-    for (uint8_t bits = 1; bits <= largest; bits++) {
-        double off = fabs(decode_small(bits, type) - size), least = fabs(decode_small(best, type) - size);
-        if (off < least || (off == least && !(bits & 1)))
-            best = bits;
+    for (uint8_t above = largest; best < above;) { /* the largest that is not above it */
+        uint8_t middle = (uint8_t)((best + above + 1) / 2);
+        if (decode_small(middle, type) <= size)
+            best = middle;
+        else
+            above = (uint8_t)(middle - 1);
     }
+    double down = size - decode_small(best, type), up = decode_small((uint8_t)(best + 1), type) - size;
+    if (best < largest && (up < down || (up == down && (best & 1))))
+        best++;
     return sign | best;
 }
 
@@ -424,13 +429,34 @@ struct tree {
     int32_t ranks;
     enum comm_type type;
     comm_op op;
+    int32_t block, all; /* T over blocks of so many, of all ranks; `ranks` is how many blocks */
 };
+
+int32_t oracle_block = 1;
+
+static struct value tree_block(const struct tree *tree, size_t i, int32_t first, int32_t level);
+
+static int32_t levels_of(int32_t ranks)
+{
+    int32_t levels = 0;
+    while (1 << levels < ranks)
+        levels++;
+    return levels;
+}
+
+/* A rank's element, or the result of a block of ranks. */
+static struct value tree_leaf(const struct tree *tree, size_t i, int32_t leaf)
+{
+    int32_t first = leaf * tree->block, count = tree->all - first < tree->block ? tree->all - first : tree->block;
+    struct tree within = {tree->in + first, count, tree->type, tree->op, 1, count};
+    return tree->block == 1 ? element_load(tree->in[leaf], i, tree->type) : tree_block(&within, i, 0, levels_of(count));
+}
 
 /* The block of 2^level ranks from `first`, cut off at the end of the team: its lower half, and what there is of the upper. */
 static struct value tree_block(const struct tree *tree, size_t i, int32_t first, int32_t level)
 {
     if (level == 0)
-        return element_load(tree->in[first], i, tree->type);
+        return tree_leaf(tree, i, first);
     struct value low = tree_block(tree, i, first, level - 1);
     int32_t middle = first + (1 << (level - 1));
     if (middle >= tree->ranks)
@@ -448,10 +474,8 @@ static void divide(union number *number, int32_t by, bool wide)
 
 void oracle_reduce(const void *const *in, int32_t ranks, size_t n, enum comm_type type, comm_op op, void *out)
 {
-    struct tree tree = {in, ranks, type, op};
-    int32_t levels = 0;
-    while (1 << levels < ranks)
-        levels++;
+    struct tree tree = {in, (ranks + oracle_block - 1) / oracle_block, type, op, oracle_block, ranks};
+    int32_t levels = levels_of(tree.ranks);
     for (size_t i = 0; i < n; i++) {
         struct value v = tree_block(&tree, i, 0, levels);
         if (op == COMM_AVG) {

@@ -30,6 +30,8 @@ uint64_t oracle_random(uint64_t *state);
 
 /* Element i of rank's contribution depends on (seed, i, rank) alone. */
 void oracle_fill(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank);
+/* 1; or of how many ranks the blocks are over which T is evaluated first. Set while nothing else runs. */
+extern int32_t oracle_block;
 /* out[i] = T over in[0..ranks)[i]. */
 void oracle_reduce(const void *const *in, int32_t ranks, size_t n, enum comm_type type, comm_op op, void *out);
 

@@ -7,7 +7,7 @@
 
 #include "program/cost.h"
 
-enum { ALGO_ONCE = 1, ALGO_WHOLE = 2 };
+enum { ALGO_ONCE = 1, ALGO_WHOLE = 2, ALGO_BLOCKS_MAX = 48 /* of order_block: as many as there are view slots beside those of one */ };
 struct algo_row {
     uint32_t collective;
     const char *name; /* the user's name for it, in option `algorithm` and in every trace */
@@ -41,6 +41,7 @@ struct algo_query {
     const char *forced;               /* option `algorithm`: "allreduce:slices,broadcast:pipeline", agreed at creation; NULL: none */
     const struct algo_prices *prices; /* NULL: the built-in thresholds decide, and nothing is said of time */
     int32_t root;
+    int32_t order_block; /* 0: T over all ranks */
 };
 /* NULL: a forced name that does not exist or cannot serve this; why says so. `why` also says, on success, what was compared. */
 const struct algo_row *algo_select(const struct algo_query *query, char *why, size_t why_bytes);

@@ -37,7 +37,7 @@ struct tree {
     struct comm_ref dst;
     bool release;
 };
-uint16_t tree_scratch(int32_t size);
+uint16_t tree_scratch(const struct program_spec *spec);
 void tree_reduce(struct build *b, const struct tree *tree);
 
 /* A lane that shows each other rank what it will reduce: chunk by chunk, `next` and the items behind it, one to each of `others`, on edge

@@ -17,6 +17,7 @@ struct comm_program *allreduce_read_all(const struct comm_env *env, const struct
     uint16_t all = build_peers(b, 0, spec->size), others = build_peers(b, spec->rank + 1, spec->size - 1);
     bool alone = spec->size == 1;
 
+    b->program.scratch = tree_scratch(spec);
     build_edge(b, 0, WIRE_ONCE | WIRE_TO_ALL);
     build_lane(b);
     if (!alone)

@@ -41,7 +41,7 @@ struct comm_program *allreduce_slices(const struct comm_env *env, const struct p
     int32_t size = spec->size, next = (spec->rank + 1) % size;
     b->program.slices = (uint16_t)size;
     b->program.chunk_unit = UNIT_SLICE;
-    b->program.scratch = tree_scratch(size);
+    b->program.scratch = tree_scratch(spec);
     build_edge(b, 0, 0);
     build_edge(b, 1, WIRE_TO_ALL);
     uint16_t all = build_peers(b, 0, size), others = build_peers(b, next, size - 1);

@@ -9,7 +9,7 @@ struct comm_program *reduce_read_all(const struct comm_env *env, const struct pr
     struct build *b = build_begin(env, "read_all", spec);
     if (!b)
         return NULL;
-    b->program.scratch = spec->rank == spec->root ? tree_scratch(spec->size) : 0;
+    b->program.scratch = spec->rank == spec->root ? tree_scratch(spec) : 0;
     build_edge(b, 0, WIRE_ONCE | WIRE_TO_ALL);
     build_lane(b);
     if (spec->rank == spec->root) {

@@ -17,7 +17,7 @@ struct comm_program *reduce_scatter_direct(const struct comm_env *env, const str
     int32_t size = spec->size, next = (spec->rank + 1) % size;
     b->program.chunk_unit = UNIT_BLOCK;
     b->program.own_out = 1;
-    b->program.scratch = tree_scratch(size);
+    b->program.scratch = tree_scratch(spec);
     build_edge(b, 0, 0);
     uint16_t all = build_peers(b, 0, size), others = build_peers(b, next, size - 1);
     scatter_lane(b, ref_block(BUF_IN, next), others);

@@ -16,7 +16,7 @@ static void reduce_lane(struct build *b, uint16_t all)
 {
     int32_t rank = b->spec.rank, root = b->spec.root;
     bool at_root = rank == root;
-    struct comm_ref own = ref_slice(BUF_IN, rank), kept = ref_scratch(tree_scratch(b->spec.size), own);
+    struct comm_ref own = ref_slice(BUF_IN, rank), kept = ref_scratch(tree_scratch(&b->spec), own);
 
     build_lane(b);
     build_loop_chunks(b);
@@ -47,7 +47,7 @@ struct comm_program *reduce_slices(const struct comm_env *env, const struct prog
     bool at_root = spec->rank == spec->root;
     b->program.slices = (uint16_t)size;
     b->program.chunk_unit = UNIT_SLICE;
-    b->program.scratch = (uint16_t)(tree_scratch(size) + (at_root ? 0 : 1));
+    b->program.scratch = (uint16_t)(tree_scratch(spec) + (at_root ? 0 : 1));
     build_edge(b, 0, 0);
     build_edge(b, 1, 0);
     uint16_t all = build_peers(b, 0, size), others = build_peers(b, next, size - 1);

@@ -5,6 +5,8 @@
  */
 #include "algo/algo.h"
 
+#include "algo/algorithms.h"
+
 #include "base/format.h"
 
 #include <string.h>
@@ -75,10 +77,28 @@ static uint64_t bytes_of(const struct algo_query *query)
     return query->size == 1 ? 0 : query->block_bytes;
 }
 
+/* T over blocks: moves have no order, and of the reductions these know how, with as many blocks as there are view slots for. */
+static bool serves_blocks(const struct algo_row *row, const struct algo_query *query)
+{
+    static program_build_fn *const by_blocks[] = {allreduce_read_all, allreduce_slices, reduce_read_all, reduce_slices,
+                                                  reduce_scatter_direct};
+    static const uint32_t reductions[] = {COLLECTIVE_REDUCE, COLLECTIVE_ALLREDUCE, COLLECTIVE_GROUP,           COLLECTIVE_REDUCE_SCATTER,
+                                          COLLECTIVE_SCAN,   COLLECTIVE_EXSCAN,    COLLECTIVE_REDUCE_SCATTER_V};
+    bool reduces = false, knows = false;
+
+    for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++)
+        reduces |= row->collective == reductions[i];
+    for (size_t i = 0; i < sizeof by_blocks / sizeof *by_blocks; i++)
+        knows |= row->build == by_blocks[i];
+    return !reduces || (knows && query->size <= ALGO_BLOCKS_MAX * query->order_block);
+}
+
 bool algo_serves(const struct algo_row *row, const struct algo_query *query)
 {
     uint64_t ranks = row->once_bytes == ALGO_WHOLE ? (uint64_t)query->size : 1;
 
+    if (query->order_block && !serves_blocks(row, query))
+        return false;
     return query->size >= row->ranks_min && query->size <= row->ranks_max &&
            (!row->once_bytes || bytes_of(query) <= query->once_max / ranks);
 }

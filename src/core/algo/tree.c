@@ -2,13 +2,21 @@
  * What several algorithms are made of.
  *
  * tree: one rank reads everybody. Groups are aligned and ALGO_GROUP is a power of two, so each group's partial result is a subtree of T and
- * the groups' results meet in T's order again. A group of one rank, which only the last can be, is read as it is.
+ * the groups' results meet in T's order again. A group of one rank, which only the last can be, is read as it is. Where the order is T over
+ * blocks, the groups are those.
  */
 #include "algo/algorithms.h"
 
-uint16_t tree_scratch(int32_t size)
+static int32_t group_of(const struct program_spec *spec)
 {
-    return (uint16_t)(size > ALGO_GROUP ? (size + ALGO_GROUP - 1) / ALGO_GROUP : 0);
+    return spec->block ? spec->block : ALGO_GROUP;
+}
+
+uint16_t tree_scratch(const struct program_spec *spec)
+{
+    int32_t group = group_of(spec);
+
+    return (uint16_t)(spec->size > group ? (spec->size + group - 1) / group : 0);
 }
 
 static void tree_view(struct build *b, const struct tree *tree, int32_t first, int32_t count, uint32_t slot)
@@ -27,14 +35,14 @@ static void tree_finish(struct build *b, const struct tree *tree, uint32_t slot,
 
 void tree_reduce(struct build *b, const struct tree *tree)
 {
-    int32_t size = b->spec.size, groups = tree_scratch(size);
+    int32_t size = b->spec.size, group = group_of(&b->spec), groups = tree_scratch(&b->spec);
     if (!groups) {
         tree_view(b, tree, 0, size, 0);
         tree_finish(b, tree, 0, (uint32_t)size);
         return;
     }
     for (int32_t g = 0; g < groups; g++) {
-        int32_t first = g * ALGO_GROUP, count = size - first < ALGO_GROUP ? size - first : ALGO_GROUP;
+        int32_t first = g * group, count = size - first < group ? size - first : group;
         uint32_t slot = (uint32_t)(ALGO_GROUP + g);
         struct comm_ref part = ref_partial(ref_scratch((uint32_t)g, tree->own));
         if (count == 1) {

@@ -1,8 +1,9 @@
 /* Scans: check, resolve in-place forms to addresses, issue. */
 #include "api/api.h"
 
-static enum comm_result scan(struct comm_communicator *c, uint32_t collective, const void *in, void *out, size_t n, enum comm_type type,
-                             comm_op op, struct comm_request *req)
+static inline __attribute__((always_inline)) enum comm_result scan(struct comm_communicator *c, uint32_t collective, const void *in,
+                                                                   void *out, size_t n, enum comm_type type, comm_op op,
+                                                                   struct comm_request *req)
 {
     struct api_check check;
 

@@ -126,8 +126,9 @@ enum comm_result comm_reduce_scatter_v(struct comm_communicator *c, const void *
 }
 
 /* ------------------------------------------------------------------------------------------------------------ to and from the root */
-static enum comm_result gather_v_at_root(struct api_check *check, const void *in, size_t n, void *out, const size_t *counts,
-                                         const size_t *displs, enum comm_type type)
+static inline __attribute__((always_inline)) enum comm_result gather_v_at_root(struct api_check *check, const void *in, size_t n, void *out,
+                                                                               const size_t *counts, const size_t *displs,
+                                                                               enum comm_type type)
 {
     struct dense dense;
     bool in_place = in == COMM_IN_PLACE;
@@ -180,8 +181,9 @@ enum comm_result comm_gather_v(struct comm_communicator *c, const void *in, size
         req);
 }
 
-static enum comm_result scatter_v_at_root(struct api_check *check, const void *in, const size_t *counts, const size_t *displs, void *out,
-                                          size_t n, enum comm_type type)
+static inline __attribute__((always_inline)) enum comm_result scatter_v_at_root(struct api_check *check, const void *in,
+                                                                                const size_t *counts, const size_t *displs, void *out,
+                                                                                size_t n, enum comm_type type)
 {
     struct dense dense;
     bool in_place = out == COMM_IN_PLACE;

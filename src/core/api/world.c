@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { LOCAL_RANKS_MAX = 1024, MESH_AXES_MAX = 16 };
+enum { LOCAL_RANKS_MAX = 1024, MESH_AXES_MAX = 16, OPTIONS_MAX = 240 };
 
 enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world)
 {
@@ -166,7 +166,10 @@ static enum comm_result copy_options(struct comm_options *to, const struct comm_
     for (size_t i = sizeof *to; i < from->size; i++)
         if (((const unsigned char *)from)[i])
             return COMM_ERR_UNSUPPORTED;
-    return to->stream || to->priority || to->options ? COMM_ERR_UNSUPPORTED : COMM_OK;
+    bool known = !to->options || !to->options[0] || !strncmp(to->options, "algorithm=", 10);
+    if (to->options && !to->options[0])
+        to->options = NULL;
+    return to->stream || !known || (to->options && strlen(to->options) > OPTIONS_MAX) ? COMM_ERR_UNSUPPORTED : COMM_OK;
 }
 
 enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
@@ -184,12 +187,13 @@ enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options
     if (r == COMM_ERR_UNSUPPORTED)
         return engine_refuse(
             c, COLLECTIVE_DUP, r, req,
-            "dup: options.stream, .priority and .options are not built yet, or a field that this library does not know is set");
-    if (r != COMM_OK || !out || copy.operation_timeout_ns < 0)
+            "dup: options.stream is not built yet, .options names something else than algorithm=, or a field that this library "
+            "does not know is set");
+    if (r != COMM_OK || !out || copy.operation_timeout_ns < 0 || copy.priority < -1 || copy.priority > 1)
         return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_ARGUMENT, req,
-                             "dup: out=%s options.size=%zu options.operation_timeout_ns=%lld; expected room for a "
-                             "communicator, sizeof(struct comm_options), 0 or more",
-                             out ? "set" : "NULL", options ? options->size : 0, (long long)copy.operation_timeout_ns);
+                             "dup: out=%s options.size=%zu options.operation_timeout_ns=%lld options.priority=%d; expected room for a "
+                             "communicator, sizeof(struct comm_options), 0 or more, -1 to 1",
+                             out ? "set" : "NULL", options ? options->size : 0, (long long)copy.operation_timeout_ns, copy.priority);
     return engine_dup(c, &copy, out, req);
 }
 

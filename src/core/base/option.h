@@ -22,7 +22,8 @@ struct base_options {
     int64_t spin_ns, yield_ns;
     uint64_t chunk; /* bytes; 0: the wire's own */
     uint32_t window, queue;
-    uint32_t cpus;    /* 0: as found */
+    uint32_t cpus; /* 0: as found */
+    uint32_t order_block;
     int32_t progress; /* enum option_progress, equal to enum comm_progress_mode */
     int32_t order;    /* enum option_order, equal to enum comm_order */
     int32_t log;      /* enum log_level; 0: silent */
@@ -30,6 +31,7 @@ struct base_options {
     int32_t minimal; /* every limit at its minimum */
     char backend[16];
     char algorithm[256];
+    char check[32];
     char machine[256];
     uint8_t from[OPTION_COUNT_MAX]; /* enum option_source, by row */
 };

@@ -58,6 +58,15 @@ const struct base_option base_option_table[] = {
      .firm = OPTION_ORDER_FIXED,
      .help = "of reductions: fixed gives the same bits on every backend; free may be faster; default is fixed, but free for mpi and nccl "
              "asked for by name"},
+    {.key = "order_block",
+     .environment = "COMM_ORDER_BLOCK",
+     .type = OPTION_NUMBER,
+     AT(order_block),
+     .default_text = "0",
+     .max = 16,
+     .unit = "ranks",
+     .help = "reductions first over blocks of so many ranks, for hosts of 3 or 6; the same bits on every layout of that block; rank 0's "
+             "counts; 0: over all ranks alike"},
     {.key = "algorithm",
      .environment = "COMM_ALGORITHM",
      .also = "COMM_ALGO",
@@ -65,6 +74,14 @@ const struct base_option base_option_table[] = {
      AT(algorithm),
      .default_text = "",
      .help = "algorithms by name for some collectives: allreduce:slices,broadcast:pipeline; rank 0's count"},
+    {.key = "check",
+     .environment = "COMM_CHECK",
+     .type = OPTION_TEXT,
+     AT(check),
+     .default_text = "",
+     .help =
+         "looks for wrong programs, for a price: calls (ranks must call from the same places), buffers (inputs must not change in flight), "
+         "rendezvous (sends wait for their receive); several with commas; rank 0's count"},
     {.key = "machine",
      .environment = "COMM_MACHINE",
      .type = OPTION_TEXT,

@@ -27,7 +27,11 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
     if (!b->places || !b->closed_at || !b->heard || !b->others || (b->world->measured && !b->bucket) || !talk_open(b))
         return COMM_ERR_MEMORY;
     r = message_open(env, b->channel, b->team.rank, b->team.size, (uint32_t)b->engine->options.queue, &b->messages);
-    return r == COMM_OK ? engine_enlist(b->engine, b->face, &b->index) : r;
+    if (r == COMM_OK)
+        r = engine_enlist(b->engine, b->face, &b->index);
+    if (r == COMM_OK)
+        engine_rank_queue(b->engine, b->index, b->priority);
+    return r;
 }
 
 enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body)
@@ -47,6 +51,8 @@ enum comm_result body_create(struct engine *e, const struct body_config *config,
     b->team = config->team;
     b->timeout_ns = config->timeout_ns;
     b->free_order = config->free_order;
+    b->priority = config->priority;
+    base_copy_text(b->forced, sizeof b->forced, config->forced);
     b->talk_free = b->talk_first = b->talk_last = TALK_NONE;
     base_copy_text(b->name, sizeof b->name, config->name);
     b->index = ENGINE_COMMUNICATORS;
@@ -165,6 +171,7 @@ void body_destroy(struct body *b)
     if (b->index < ENGINE_COMMUNICATORS) {
         if (b->is_active)
             engine_activate(e, b->index, false);
+        engine_rank_queue(e, b->index, 0);
         atomic_store_explicit(&e->faces[b->index], NULL, memory_order_release);
     }
     if (b->messages)
@@ -204,7 +211,7 @@ bool body_element(const struct body *b, enum comm_type type, comm_op op, struct 
 static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root,
                                       struct comm_program **program)
 {
-    struct program_spec spec = {collective, b->team.rank, b->team.size, root};
+    struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block};
 
     *program = row->build(b->engine->env, &spec);
     return *program ? COMM_OK : COMM_ERR_MEMORY;
@@ -245,8 +252,7 @@ static const struct algo_row *priced_row(struct body *b, struct algo_query *quer
 
 const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why)
 {
-    struct algo_query query = {
-        collective, b->team.size, bytes, b->channel->caps.once_max, b->world->forced[0] ? b->world->forced : NULL, NULL, 0};
+    struct algo_query query = {collective, b->team.size, bytes, b->channel->caps.once_max, body_forced(b), NULL, 0, b->world->order_block};
     struct chosen *last = &b->chosen[collective];
 
     *why = COMM_OK;

@@ -31,6 +31,9 @@ enum {
     NOTE_CLOSED = 2,
     NOTE_FENCE = 3,
     DEADLOCK_WAITS = 64, /* open queue waits that are looked at together */
+    CHECK_CALLS = 1, /* option `check` */
+    CHECK_BUFFERS = 2,
+    CHECK_RENDEZVOUS = 4,
 };
 /* What "not yet" and "none" mean in an int64_t of nanoseconds. */
 #define ENGINE_NEVER INT64_MAX
@@ -111,6 +114,7 @@ struct entry {
     bool spill;                  /* what comes does not fit: it is taken into memory of ours and thrown away */
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
+    uint64_t sum;         /* with check=buffers: of the input, when it started */
     struct record record; /* as it will be kept; ticket, result and completed_ns at the end */
 };
 
@@ -139,6 +143,7 @@ struct talk {
     struct timeline_hull read, write;
     struct message_call call;
     int64_t queued_ns;
+    uint64_t sum; /* with check=buffers: of what is sent */
 };
 #define TALK_NONE UINT32_MAX
 
@@ -174,7 +179,9 @@ struct world {
     int32_t rank, ranks;            /* rank -1: all are here */
     struct base_lock operator_lock; /* a leaf: of the next two */
     struct user_op_row *operators;
-    uint32_t operator_room, reserved;
+    uint32_t operator_room;
+    uint32_t check;      /* CHECK_*, rank 0's */
+    int32_t order_block; /* rank 0's; 0 where it is T's order anyway */
     char launcher[16];
 };
 
@@ -236,6 +243,7 @@ struct body {
     bool is_active, told_failed, talk_finished;
     bool free_order;
     struct fence_watch fence_watch;
+    int32_t priority;
     uint64_t fence;   /* ticket of the open queue wait; 0: none */
     int64_t fence_ns; /* since when all earlier work has started */
     uint64_t told_done;
@@ -269,6 +277,7 @@ struct body {
     uint64_t express_bytes;  /* shown by small exchanges, each to all others, and as many looked at of each of them */
     size_t *vector_pool;
     char name[32];
+    char forced[256]; /* option algorithm of this communicator; empty: the world's */
     /* recording */
     struct comm_plan *recording;
 };
@@ -277,13 +286,17 @@ struct engine {
     const struct comm_env *env;
     struct base_log log;
     struct base_options options;
-    struct env_bell bell;                               /* sleepers and the caller's loop */
-    struct env_bell watch;                              /* the watcher's: death notices */
-    struct base_lock table_lock;                        /* of the three tables' changes */
-    struct base_lock poll_lock;                         /* of the wires' poll */
-    _Atomic(struct comm_communicator *) *faces;         /* ENGINE_COMMUNICATORS of them */
-    _Atomic uint64_t active[ENGINE_COMMUNICATORS / 64]; /* communicators with something unfinished */
-    _Atomic uint32_t words;                             /* of `active` in use */
+    struct env_bell bell;                                 /* sleepers and the caller's loop */
+    struct env_bell watch;                                /* the watcher's: death notices */
+    struct base_lock table_lock;                          /* of the three tables' changes */
+    struct base_lock poll_lock;                           /* of the wires' poll */
+    _Atomic(struct comm_communicator *) *faces;           /* ENGINE_COMMUNICATORS of them */
+    _Atomic uint64_t active[ENGINE_COMMUNICATORS / 64];   /* communicators with something unfinished */
+    _Atomic uint32_t words;                               /* of `active` in use */
+    _Atomic uint32_t ranked;                              /* communicators of another priority than 0 */
+    _Atomic uint64_t urgent[ENGINE_COMMUNICATORS / 64];   /* of priority 1 */
+    _Atomic uint64_t yielding[ENGINE_COMMUNICATORS / 64]; /* of priority -1 */
+    _Atomic uint32_t passes;                              /* counted while there are ranked ones */
     _Atomic(struct world *) worlds[ENGINE_WORLDS];
     _Atomic uint32_t references;
     _Atomic uint32_t baton; /* held by the one who sleeps on the bell */
@@ -311,6 +324,7 @@ void engine_hold(struct engine *e);
 void engine_drop(struct engine *e);
 enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index);
 void engine_activate(struct engine *e, uint32_t index, bool active);
+void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority); /* 0: as any other */
 enum comm_result engine_start_helper(struct engine *e);
 void engine_note_timeout(struct engine *e, int64_t timeout_ns);
 
@@ -350,6 +364,8 @@ struct body_config {
     struct team team; /* taken over */
     int64_t timeout_ns;
     const char *name;
+    const char *forced; /* NULL: none but the world's */
+    int32_t priority;
     bool free_order;
 };
 enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer,
@@ -444,6 +460,13 @@ static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
     return (struct entry *)(void *)timeline_entry(&b->line, ticket);
 }
 
+/* check.c */
+bool check_parse(const char *text, uint32_t *bits);
+uint32_t check_site(const void *address);
+uint64_t check_sum(const void *at, size_t bytes);
+void check_freeze(struct body *b, struct entry *e);                 /* it starts */
+enum comm_result check_thaw(struct body *b, const struct entry *e); /* it ended: OK, or CORRUPT */
+
 /* operator.c */
 struct user_op *operator_hold(const struct body *b, comm_op op); /* NULL: none of that number */
 void operator_drop(struct user_op *own);
@@ -462,6 +485,14 @@ void express_shown(struct body *b, uint32_t ticket);
 static inline bool express_pending(const struct body *b)
 {
     return b->line.done < b->express.last;
+}
+
+/* Algorithms by name, or NULL. */
+static inline const char *body_forced(const struct body *b)
+{
+    if (b->forced[0])
+        return b->forced;
+    return b->world->forced[0] ? b->world->forced : NULL;
 }
 
 /* A published call, read whole. */

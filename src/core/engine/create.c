@@ -27,6 +27,7 @@ struct creation {
     uint64_t number; /* of the first stage: part of the child's identity */
     struct comm_options options;
     char name[32];
+    char forced[256];
     uint32_t dup;
     int32_t ready;              /* what the last stage sends: a result */
     enum comm_result result;    /* of it all */
@@ -35,6 +36,8 @@ struct creation {
     int32_t *all_ready, *members;
     uint8_t *offers; /* of the members, in their order */
 };
+
+#define CREATION_OPTION "algorithm="
 
 static size_t creation_bytes(int32_t size)
 {
@@ -80,8 +83,12 @@ static int32_t everybody(struct creation *n)
 /* Makes this rank's part of the child and writes its offer, or why it could not, into what the last stage sends. */
 static void offer_child(struct body *parent, struct creation *n, int32_t count)
 {
-    struct body_config config = {
-        .world = parent->world, .timeout_ns = parent->timeout_ns, .name = n->name, .free_order = parent->free_order};
+    struct body_config config = {.world = parent->world,
+                                 .timeout_ns = parent->timeout_ns,
+                                 .name = n->name,
+                                 .forced = n->forced[0] ? n->forced : parent->forced,
+                                 .priority = n->dup ? n->options.priority : parent->priority,
+                                 .free_order = parent->free_order};
     struct team_ticket *mine = &n->mine[1];
     uint64_t color = n->dup ? UINT64_C(1) << 32 : (uint64_t)(uint32_t)n->color;
 
@@ -198,6 +205,16 @@ static struct timeline_hull hull_of(const void *at, size_t bytes)
     return (struct timeline_hull){(uintptr_t)at, (uintptr_t)at + bytes};
 }
 
+/* Ranks must choose the same algorithms: part of what they compare. 0: no options. */
+static comm_op options_hash(const struct creation *n)
+{
+    uint64_t hash = 0;
+
+    for (const char *at = n->forced; *at; at++)
+        hash = base_hash(hash, (unsigned char)*at);
+    return (comm_op)hash & ~OPERATOR_USER;
+}
+
 static enum comm_result issue_stage(struct body *b, struct creation *n, int stage, struct comm_request *req)
 {
     static entry_ended_fn *const at[] = {colors_at, offers_at, ready_at};
@@ -207,6 +224,7 @@ static enum comm_result issue_stage(struct body *b, struct creation *n, int stag
     struct engine_call call = {
         .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT, .type = COMM_BYTE, .in = in, .out = out, .n = bytes, .root = -1};
 
+    call.op = options_hash(n);
     call.read = hull_of(in, bytes);
     call.write = hull_of(out, (size_t)n->size * bytes);
     struct timeline_hull sent_next = hull_of(&n->mine[1], sizeof n->mine[1]);
@@ -281,6 +299,7 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
         n->key = how->key;
         n->options = how->options;
         base_copy_text(n->name, sizeof n->name, how->options.name);
+        base_copy_text(n->forced, sizeof n->forced, how->options.options ? how->options.options + strlen(CREATION_OPTION) : NULL);
         if (!n->name[0])
             base_format(n->name, sizeof n->name, "%.*s/%llu", 20, b->name, (unsigned long long)n->number);
         r = create_locked(b, n, &own);

@@ -129,6 +129,24 @@ enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face,
     return r;
 }
 
+static bool set_bit(_Atomic uint64_t *words, uint32_t index, bool on)
+{
+    uint64_t bit = UINT64_C(1) << index % 64;
+    uint64_t before = on ? atomic_fetch_or_explicit(&words[index / 64], bit, memory_order_seq_cst)
+                         : atomic_fetch_and_explicit(&words[index / 64], ~bit, memory_order_seq_cst);
+
+    return (before & bit) != 0;
+}
+
+void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority)
+{
+    bool before = set_bit(e->urgent, index, priority > 0);
+
+    before |= set_bit(e->yielding, index, priority < 0);
+    if (before != (priority != 0))
+        atomic_fetch_add_explicit(&e->ranked, before ? UINT32_MAX : 1, memory_order_seq_cst);
+}
+
 void engine_activate(struct engine *e, uint32_t index, bool active)
 {
     uint64_t bit = UINT64_C(1) << index % 64;

@@ -27,7 +27,8 @@ struct engine_call {
     enum comm_type type;
     comm_op op;
     int32_t root;
-    uint32_t flags, reserved; /* ENGINE_CALL_*: part of the fingerprint */
+    uint32_t flags; /* ENGINE_CALL_*: part of the fingerprint */
+    uint32_t site;  /* with check=calls: from where in the program */
     const void *in;
     void *out;
     size_t n;                      /* elements of a block; v forms: of the longest */
@@ -36,7 +37,13 @@ struct engine_call {
     const size_t *in_counts, *in_displs; /* where `in` is laid out unlike `out`; only beside counts */
 };
 /* Every call here that takes req may be given NULL. On an error *req becomes that refusal. */
-enum comm_result engine_issue(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req);
+enum comm_result engine_issue_from(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req, const void *site);
+/* From a public call: its own return address is the caller's place. */
+static inline __attribute__((always_inline)) enum comm_result engine_issue(struct comm_communicator *c, const struct engine_call *call,
+                                                                           struct comm_request *req)
+{
+    return engine_issue_from(c, call, req, __builtin_return_address(0));
+}
 /* The allreduce that went before once more, with buffers as they are given to comm_allreduce: then what was sound is sound, and it goes the
  * shortest way there is. False: nothing happened. */
 bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,

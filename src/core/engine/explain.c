@@ -74,7 +74,8 @@ static struct algo_query query_of(const struct body *b, const struct comm_call *
                                .size = call->ranks ? call->ranks : b->team.size,
                                .block_bytes = collective == COLLECTIVE_BARRIER ? 0 : call->n * data_partial_bytes(type),
                                .once_max = b->channel->caps.once_max,
-                               .forced = b->world->forced[0] ? b->world->forced : NULL,
+                               .forced = body_forced(b),
+                               .order_block = b->world->order_block,
                                .prices = prices};
 }
 

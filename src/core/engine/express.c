@@ -23,7 +23,8 @@ static void learn_form(struct body *b, const struct engine_call *call)
 {
     struct express_form *f = &b->form;
     enum comm_result why;
-    bool reduces = call->collective == COLLECTIVE_ALLREDUCE || call->collective == COLLECTIVE_BARRIER;
+    bool reduces =
+        (call->collective == COLLECTIVE_ALLREDUCE || call->collective == COLLECTIVE_BARRIER) && !b->world->check && !b->world->order_block;
     const struct algo_row *row =
         reduces && b->team.size <= EXPRESS_RANKS ? body_choose(b, call->collective, call->n * data_partial_bytes(call->type), &why) : NULL;
 

@@ -331,6 +331,8 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         describe_call(b, c->rank, c->number, text, bytes, at);
         base_append(text, bytes, at, ", but ");
         describe_call(b, c->peer, c->number, text, bytes, at);
+        if (b->world->check & CHECK_CALLS)
+            base_append(text, bytes, at, "; check=calls: alike calls come from different places of the program");
         break;
     case COMM_ERR_REFUSED:
         base_append(text, bytes, at, "rank %d refused call %llu (%s): %s", c->rank, (unsigned long long)c->number,

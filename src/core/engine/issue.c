@@ -16,6 +16,7 @@ uint32_t body_fingerprint(const struct body *b, const struct engine_call *call)
                                (uint64_t)call->flags << 24 | (uint64_t)op << 32,
                            (uint64_t)(ragged ? 0 : call->n) << 16 ^ (uint64_t)(uint32_t)call->root);
 
+    h = call->site ? base_hash(h, call->site) : h;
     if (call->counts && !ragged)
         for (int32_t r = 0; r < b->team.size; r++)
             h = base_hash(h, call->counts[r]);
@@ -213,13 +214,19 @@ static enum comm_result refused_request(struct comm_request *req, enum comm_resu
     return result;
 }
 
-enum comm_result engine_issue(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req)
+enum comm_result engine_issue_from(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req, const void *site)
 {
     enum comm_result r;
     struct body *b = body_lock(c, &r);
+    struct engine_call with_site;
 
     if (!b)
         return refused_request(req, r);
+    if (BASE_UNLIKELY(b->world->check & CHECK_CALLS)) {
+        with_site = *call;
+        with_site.site = check_site(site);
+        call = &with_site;
+    }
     if (BASE_UNLIKELY(b->recording != NULL)) {
         r = plan_record(b, call);
         if (req)

@@ -20,6 +20,8 @@ struct opening {
     struct world *world;
     struct wire_boot *boot;
     int64_t deadline;
+    uint32_t check; /* CHECK_* */
+    uint32_t reserved;
     char text[TEXT_BYTES];
 };
 
@@ -30,7 +32,8 @@ struct agreement {
     int64_t timeout_ns, peer_timeout_ns;
     uint32_t window, minimal, free_order, magic;
     uint64_t cpu[ENV_CPU_WORDS];
-    uint32_t cpus, reserved; /* that this rank may use, its quota too */
+    uint32_t order_block, reserved;
+    uint32_t cpus, check; /* that this rank may use, its quota too; CHECK_* */
     char forced[256];
     struct machine_given machine;
 };
@@ -93,6 +96,10 @@ static enum comm_result merge_options(struct opening *o)
 
     if (!base_options_read(o->env, c->options, p, o->text, sizeof o->text))
         return COMM_ERR_CONFIG;
+    if (!check_parse(p->check, &o->check)) {
+        base_format(o->text, sizeof o->text, "check: \"%s\"; expected calls, buffers or rendezvous, several with commas", p->check);
+        return COMM_ERR_CONFIG;
+    }
     if (c->order == COMM_ORDER_FIXED && from_environment(o, "order") && p->order == OPTION_ORDER_FREE) {
         base_format(o->text, sizeof o->text, "COMM_ORDER=free contradicts the program, which asks for order fixed; unset it");
         return COMM_ERR_CONFIG;
@@ -284,6 +291,8 @@ static enum comm_result agree(struct opening *o, struct world *w)
                              .window = o->options.window,
                              .chunk = o->options.chunk,
                              .minimal = (uint32_t)o->options.minimal,
+                             .check = o->check,
+                             .order_block = o->options.order_block,
                              .free_order = o->options.order == OPTION_ORDER_FREE,
                              .timeout_ns = o->options.operation_timeout_ns,
                              .peer_timeout_ns = o->options.peer_timeout_ns};
@@ -312,7 +321,10 @@ static enum comm_result agree(struct opening *o, struct world *w)
     if (r == COMM_OK && !o->options.cpus)
         o->engine->cpus = usable_cpus(all, ranks);
     w->id = all->id;
-    w->limits = (struct wire_limits){.window = all->window, .minimal = all->minimal, .chunk = all->chunk};
+    w->limits = (struct wire_limits){
+        .window = all->window, .minimal = all->minimal, .chunk = all->chunk, .rendezvous = all->check & CHECK_RENDEZVOUS};
+    w->check = all->check;
+    w->order_block = all->order_block & (all->order_block - 1) ? (int32_t)all->order_block : 0; /* blocks of 2^m are subtrees of T */
     w->free_order = all->free_order != 0;
     w->timeout_ns = mine.timeout_ns;
     w->peer_timeout_ns = all->peer_timeout_ns;

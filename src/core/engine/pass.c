@@ -8,7 +8,7 @@
 #include "engine/body.h"
 
 enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20, YIELD_LONG_NS = 300000, YIELD_AVOID_NS = 50000000, SPIN_LONGER = 4 };
-enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000 };
+enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000, PASSES_OF_ALL = 16 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
 static enum pass step_face(struct engine *e, struct comm_communicator *face, bool callbacks)
@@ -33,10 +33,61 @@ enum pass engine_step(struct engine *e, struct comm_communicator *face)
     return step_face(e, face, false);
 }
 
+/* The active ones of a word that are urgent (1), yield (-1) or neither. */
+static uint64_t of_rank(const struct engine *e, uint32_t word, int32_t priority)
+{
+    uint64_t urgent = atomic_load_explicit(&e->urgent[word], memory_order_relaxed);
+    uint64_t yielding = atomic_load_explicit(&e->yielding[word], memory_order_relaxed);
+    uint64_t which = priority > 0 ? urgent : priority < 0 ? yielding : ~(urgent | yielding);
+
+    return atomic_load_explicit(&e->active[word], memory_order_acquire) & which;
+}
+
+/* then_urgent: after each of them, those that are. */
+static enum pass pass_of_rank(struct engine *e, int32_t priority, bool then_urgent, bool callbacks)
+{
+    enum pass all = PASS_IDLE;
+    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+
+    for (uint32_t w = 0; w < words; w++) {
+        for (uint64_t bits = of_rank(e, w, priority); bits; bits &= bits - 1) {
+            struct comm_communicator *face =
+                atomic_load_explicit(&e->faces[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
+            if (!face)
+                continue;
+            all |= step_face(e, face, callbacks);
+            for (uint32_t u = 0; then_urgent && u < words; u++)
+                for (uint64_t more = of_rank(e, u, 1); more; more &= more - 1) {
+                    struct comm_communicator *urgent =
+                        atomic_load_explicit(&e->faces[u * 64 + (uint32_t)__builtin_ctzll(more)], memory_order_acquire);
+                    if (urgent)
+                        all |= step_face(e, urgent, callbacks);
+                }
+        }
+    }
+    return all;
+}
+
+/* Urgent ones first and after each other one, so that they wait for one step of bulk and no more; yielding ones when nothing else moved,
+ * and now and then all the same, so that they come forward at all. */
+static enum pass ranked_pass(struct engine *e, bool callbacks)
+{
+    bool all_ranks = atomic_fetch_add_explicit(&e->passes, 1, memory_order_relaxed) % PASSES_OF_ALL == 0;
+    enum pass all = pass_of_rank(e, 1, false, callbacks);
+
+    all |= pass_of_rank(e, 0, true, callbacks);
+    if (!(all & PASS_MOVED) || all_ranks)
+        all |= pass_of_rank(e, -1, true, callbacks);
+    return all;
+}
+
 enum pass engine_pass(struct engine *e, bool callbacks)
 {
     enum pass all = PASS_IDLE;
     uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+
+    if (BASE_UNLIKELY(atomic_load_explicit(&e->ranked, memory_order_relaxed)))
+        return ranked_pass(e, callbacks);
 
     for (uint32_t w = 0; w < words; w++) {
         for (uint64_t bits = atomic_load_explicit(&e->active[w], memory_order_acquire); bits; bits &= bits - 1) {

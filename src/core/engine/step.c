@@ -49,6 +49,8 @@ static void end_work(struct body *b, uint64_t ticket, struct entry *e)
 {
     enum comm_result r = COMM_OK;
 
+    if (BASE_UNLIKELY(b->world->check))
+        r = check_thaw(b, e);
     if (e->ended)
         r = e->ended(b, ENTRY_ENDED, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
     if (!b->failed)
@@ -144,6 +146,8 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
                                         .collective = e->record.collective});
         return;
     }
+    if (BASE_UNLIKELY(b->world->check))
+        check_freeze(b, e);
     run->channel = b->channel;
     run->call = e->call;
     run->view = p->views;

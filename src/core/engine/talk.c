@@ -94,9 +94,12 @@ static void give_slot(struct body *b, uint32_t i)
 static void finish(struct body *b, uint32_t i, enum comm_result result)
 {
     struct talk *t = &b->talks[i];
-
     struct talk *marker = t->member_of != TALK_NONE ? &b->talks[t->member_of] : NULL;
     bool carried = marker && marker != t && marker->carries;
+
+    if (BASE_UNLIKELY(b->world->check & CHECK_BUFFERS) && t->state == TALK_POSTED && t->is_send && result == COMM_OK &&
+        t->sum != check_sum(t->call.buf, t->call.bytes))
+        result = COMM_ERR_CORRUPT;
     if (carried && result != COMM_OK && marker->error == COMM_OK)
         marker->error = result;
     if (result != COMM_OK && !b->failed && !carried)
@@ -220,6 +223,8 @@ static enum comm_result start_or_hold(struct body *b, uint32_t i)
         t->state = TALK_HELD;
         return COMM_OK;
     }
+    if (BASE_UNLIKELY(b->world->check & CHECK_BUFFERS) && t->is_send)
+        t->sum = check_sum(t->call.buf, t->call.bytes);
     enum comm_result r = message_post(b->messages, &t->call);
     if (r == COMM_OK) {
         b->talk_held -= t->state == TALK_HELD;

@@ -186,7 +186,7 @@ static bool add_hops(const struct comm_env *env, const struct cost_case *what, c
     struct comm_program *mine = NULL;
     uint32_t parent = parent_of(p, r);
     for (int hops = 0; hops < HOPS_MOST && parent != r && parent != (uint32_t)what->root; hops++) {
-        struct program_spec spec = {what->collective, (int32_t)parent, what->size, what->root};
+        struct program_spec spec = {what->collective, (int32_t)parent, what->size, what->root, 0};
         struct comm_program *above = what->build(env, &spec);
         program_free(env, mine);
         mine = above;

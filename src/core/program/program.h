@@ -131,6 +131,7 @@ static inline uint32_t program_peer(const struct comm_program *program, uint32_t
 struct program_spec {
     uint32_t collective;
     int32_t rank, size, root;
+    int32_t block; /* T over blocks of so many ranks, then over their results; 0: T over all */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ build */

@@ -70,7 +70,11 @@ static bool shape_of(struct lines_shape *s, uint32_t size, const struct wire_lim
     uint32_t window = limits->window ? limits->window : LINES_WINDOW;
     if (window < LINES_WINDOW_MIN || window > LINES_WINDOW_MAX || (window & (window - 1)) || limits->chunk > LINES_PLACE_BYTES)
         return false;
-    *s = (struct lines_shape){.size = size, .window = window, .once_edges = once_edges_of(limits, size), .line_mask = 2 * window - 1};
+    *s = (struct lines_shape){.size = size,
+                              .window = window,
+                              .once_edges = once_edges_of(limits, size),
+                              .line_mask = 2 * window - 1,
+                              .rendezvous = limits->rendezvous};
     *caps = (struct wire_caps){.inline_max = LINES_INLINE, .window = window};
     shape_places(s, limits, caps);
     size_t at = 0;

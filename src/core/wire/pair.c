@@ -159,13 +159,14 @@ static enum wire_result fill_line(struct lines_channel *c, const struct wire_exp
 {
     uint32_t peer = e->peers[0], seq = wire_key_seq(e->key);
     struct lines_peer *p = &c->peer[peer];
-    if (span->bytes <= LINES_MESSAGE_INLINE) {
+    bool early = !c->shape.rendezvous;
+    if (early && span->bytes <= LINES_MESSAGE_INLINE) {
         if (span->bytes)
             memcpy(line->of.message.data, span->at, span->bytes);
         line->kind = LINES_KIND_INLINE;
         return WIRE_DONE;
     }
-    int32_t slot = span->bytes <= LINES_EAGER_BYTES ? free_slot(c, peer, seq) : -1;
+    int32_t slot = early && span->bytes <= LINES_EAGER_BYTES ? free_slot(c, peer, seq) : -1;
     if (slot >= 0) {
         memcpy(pair_eager(c, p->out_pair, (uint32_t)slot), span->at, span->bytes);
         p->eager[slot] = seq;

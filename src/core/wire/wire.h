@@ -177,6 +177,7 @@ struct wire_limits {
     uint32_t credits;
     uint32_t minimal;
     uint64_t chunk;
+    uint32_t rendezvous, reserved; /* a message is sent when its receive was posted, however short it is */
 };
 enum { WIRE_OFFER_BYTES = 64 };
 enum wire_leave {

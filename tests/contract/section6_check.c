@@ -1,0 +1,164 @@
+/* COMM_CHECK: calls from different places, inputs that change in flight, sends that would wait for ever without their receive. */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3 };
+
+/* Not inlined, so that no compiler makes one call of two. */
+static __attribute__((noinline)) enum comm_result from_here(struct rig *rig, int32_t r, int32_t *in, int32_t *out,
+                                                            struct comm_request *request)
+{
+    enum comm_result result = comm_allreduce(rig->world[r], in, out, 1, COMM_I32, COMM_SUM, request);
+    CHECK(result == COMM_OK || result == COMM_ERR_MISMATCH);
+    return result;
+}
+
+/* Rank 1 makes the same call as the others, but from another place. */
+static void from_two_places(struct rig *rig, enum comm_result want)
+{
+    struct comm_request request[RANKS];
+    int32_t in[RANKS] = {1, 2, 3}, out[RANKS];
+    enum comm_result result;
+    for (int32_t r = 0; r < RANKS; r++) {
+        if (r == 1)
+            result = from_here(rig, r, &in[r], &out[r], &request[r]);
+        else
+            result = comm_allreduce(rig->world[r], &in[r], &out[r], 1, COMM_I32, COMM_SUM, &request[r]);
+        CHECK(result == COMM_OK || result == want);
+    }
+    for (int32_t r = 0; r < RANKS; r++)
+        IS(comm_wait(request[r], RIG_PATIENCE), want);
+}
+
+RIG_TEST(contract_6_9_calls_from_different_places)
+{
+    struct rig rig;
+    struct comm_error error = {.size = sizeof error};
+    rig_open(&rig, RANKS, NULL);
+    from_two_places(&rig, COMM_OK);
+    rig_close(&rig);
+    rig_open_options(&rig, RANKS, "check=calls");
+    for (int i = 0; i < 50; i++)
+        rig_proves_alive(rig.world, RANKS);
+    from_two_places(&rig, COMM_ERR_MISMATCH);
+    MUST(comm_error_detail(rig.world[0], &error));
+    CHECK(strstr(error.text, "different places"));
+    rig_close(&rig);
+}
+
+/* What is in flight is the library's: a write into an input is told by the request that it spoils, and by no other. */
+static void write_in_flight(size_t n, bool writes)
+{
+    struct rig rig;
+    struct comm_request request[RANKS], send, receive;
+    unsigned char *in[RANKS], *out[RANKS];
+    rig_note("%zu bytes", n);
+    rig_open_options(&rig, RANKS, "check=buffers,window=8");
+    for (int32_t r = 0; r < RANKS; r++) {
+        in[r] = calloc(1, n);
+        out[r] = calloc(1, n);
+        CHECK(in[r] && out[r]);
+    }
+    MUST(comm_allreduce(rig.world[0], in[0], out[0], n, COMM_BYTE, COMM_BOR, &request[0]));
+    in[0][n / 2] = writes;
+    for (int32_t r = 1; r < RANKS; r++)
+        MUST(comm_allreduce(rig.world[r], in[r], out[r], n, COMM_BYTE, COMM_BOR, &request[r]));
+    for (int32_t r = 0; r < RANKS; r++)
+        IS(comm_wait(request[r], RIG_PATIENCE), writes && r == 0 ? COMM_ERR_CORRUPT : COMM_OK);
+    MUST(comm_send(rig.world[0], in[0], n, COMM_BYTE, 1, 0, &send));
+    bool pending = comm_test(send) == COMM_PENDING; /* short ones are gone at once, and their buffer is free */
+    in[0][0] = writes;
+    MUST(comm_recv(rig.world[1], out[1], n, COMM_BYTE, 0, 0, NULL, &receive));
+    MUST(comm_wait(receive, RIG_PATIENCE));
+    IS(comm_wait(send, RIG_PATIENCE), writes && pending ? COMM_ERR_CORRUPT : COMM_OK);
+    rig_proves_alive(rig.world, RANKS);
+    for (int32_t r = 0; r < RANKS; r++) {
+        free(in[r]);
+        free(out[r]);
+    }
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_6_9_inputs_that_change_in_flight)
+{
+    static const size_t lengths[] = {1, 8, 100, 5000, 300001};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        write_in_flight(lengths[i], false);
+        write_in_flight(lengths[i], true);
+    }
+}
+
+/* Two in line on one buffer: the later one's input is what the earlier one wrote, and nothing is wrong with that. */
+RIG_TEST(contract_6_9_what_the_queue_writes_is_no_offence)
+{
+    struct rig rig;
+    struct comm_request request[2 * RANKS];
+    int32_t a[RANKS], b[RANKS];
+    rig_open_options(&rig, RANKS, "check=buffers");
+    for (int round = 0; round < 100; round++) {
+        for (int32_t r = 0; r < RANKS; r++) {
+            a[r] = r;
+            MUST(comm_allreduce(rig.world[r], COMM_IN_PLACE, &a[r], 1, COMM_I32, COMM_SUM, &request[2 * r]));
+            MUST(comm_allreduce(rig.world[r], &a[r], &b[r], 1, COMM_I32, COMM_SUM, &request[2 * r + 1]));
+        }
+        rig_wait_all(request, 2 * RANKS);
+        EQUAL(b[0], 9);
+    }
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_6_9_sends_wait_for_their_receive)
+{
+    static const size_t lengths[] = {0, 1, 30, 4000, 5000, 100000};
+    struct rig rig;
+    static unsigned char from[100000], to[100000];
+    rig_open_options(&rig, 2, "check=rendezvous");
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        struct comm_request send, receive;
+        struct comm_status status = {0};
+        memset(from, (int)i + 1, sizeof from);
+        MUST(comm_send(rig.world[0], from, lengths[i], COMM_BYTE, 1, 5, &send));
+        rig_progress_for(rig.world[0], RIG_MS);
+        IS(comm_test(send), COMM_PENDING);
+        MUST(comm_recv(rig.world[1], to, lengths[i], COMM_BYTE, 0, 5, &status, &receive));
+        MUST(comm_wait(receive, RIG_PATIENCE));
+        MUST(comm_wait(send, RIG_PATIENCE));
+        EQUAL(status.bytes, lengths[i]);
+        CHECK(memcmp(from, to, lengths[i]) == 0);
+        /* Too long a one lets its sender go, too. */
+        MUST(comm_send(rig.world[0], from, lengths[i] + 1 < sizeof from ? lengths[i] + 1 : lengths[i], COMM_BYTE, 1, 6, &send));
+        MUST(comm_recv(rig.world[1], to, 0, COMM_BYTE, 0, 6, NULL, &receive));
+        IS(comm_wait(receive, RIG_PATIENCE), COMM_ERR_TRUNCATED);
+        MUST(comm_wait(send, RIG_PATIENCE));
+    }
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_6_9_a_word_that_is_no_check)
+{
+    char text[256] = "";
+    struct comm_communicator *world[1];
+    IS(comm_open_local(COMM_CONFIG(.options = "check=calls,bufers", .error_text = text, .error_text_bytes = sizeof text), 1, NULL, world),
+       COMM_ERR_CONFIG);
+    CHECK(strstr(text, "bufers"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_6_9_calls_from_different_places),
+        cmocka_unit_test(contract_6_9_inputs_that_change_in_flight),
+        cmocka_unit_test(contract_6_9_what_the_queue_writes_is_no_offence),
+        cmocka_unit_test(contract_6_9_sends_wait_for_their_receive),
+        cmocka_unit_test(contract_6_9_a_word_that_is_no_check),
+    };
+    return cmocka_run_group_tests_name("contract_6_check", tests, NULL, NULL);
+}
