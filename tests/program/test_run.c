@@ -302,6 +302,15 @@ static void run_ops(struct test_wire *wire, struct op *ops, uint32_t count)
     }
 }
 
+static const struct algo_row *row_of(uint32_t collective, const char *name)
+{
+    for (uint32_t i = 0; i < algo_count; i++)
+        if (algo_table[i].collective == collective && !strcmp(algo_table[i].name, name))
+            return &algo_table[i];
+    fail_msg("no %s", name);
+    return NULL;
+}
+
 static void every_algorithm_gives_t(void **state)
 {
     static const uint32_t sizes[] = {1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 19, 32};
@@ -553,15 +562,6 @@ static void no_memory_for_places_ends_the_run(void **state)
     program_free(&test_env, small);
 }
 
-static const struct algo_row *row_of(uint32_t collective, const char *name)
-{
-    for (uint32_t i = 0; i < algo_count; i++)
-        if (algo_table[i].collective == collective && !strcmp(algo_table[i].name, name))
-            return &algo_table[i];
-    fail_msg("no %s", name);
-    return NULL;
-}
-
 static void a_step_costs_little(void **state)
 {
     static const struct wire_class class = {.name = "done", .expose = done_expose, .view = done_view};
@@ -572,7 +572,7 @@ static void a_step_costs_little(void **state)
     struct program_spec spec = {.collective = COLLECTIVE_ALLREDUCE, .rank = 0, .size = 2};
     (void)state;
     run.isa = data_isa_best();
-    struct comm_program *steps = build_steps(&spec), *small = algo_table[6].build(&test_env, &spec);
+    struct comm_program *steps = build_steps(&spec), *small = row_of(COLLECTIVE_ALLREDUCE, "read_all")->build(&test_env, &spec);
     assert_non_null(steps);
     assert_int_equal(small->steps, 4);
     for (int again = 0; again < 9; again++) {
