@@ -73,7 +73,9 @@ struct comm_stats {
     uint64_t operations, messages, bytes_out, bytes_in, waits_ns, progress_calls, wakeups, queue_high_water;
 };
 /*
- * Counters of c since it was made. The caller sets stats->size. Counted today: operations, messages, queue_high_water; the others stay 0.
+ * Counters of c since it was made. The caller sets stats->size. bytes_out: what this rank showed or sent to others, counted once however
+ * many of them read it; bytes_in: what it read or received of others; in bytes as they travel (sums of half-precision types in 32 bits), in
+ * operations under way as far as they came. Counted today: operations, messages, bytes_out, bytes_in, queue_high_water; the others stay 0.
  */
 COMM_MUST enum comm_result comm_statistics(struct comm_communicator *c, struct comm_stats *stats);
 /*

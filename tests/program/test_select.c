@@ -41,7 +41,13 @@ static void thresholds(void **state)
     assert_string_equal(chosen(COLLECTIVE_REDUCE, 4, 100, NULL), "read_all");
     assert_string_equal(chosen(COLLECTIVE_REDUCE, 4, 1 << 20, NULL), "slices");
     assert_string_equal(chosen(COLLECTIVE_ALLGATHER_V, 4, 100, NULL), "direct");
-    assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 4, 100, NULL), "direct");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 4, 100, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 4, 5000, NULL), "direct");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 64, 1024, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 64, 1025, NULL), "direct"); /* all blocks together are one exposure */
+    assert_string_equal(chosen(COLLECTIVE_SCAN, 40, 8, NULL), "doubling");
+    assert_string_equal(chosen(COLLECTIVE_SCAN, 40, 1 << 20, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLTOALL_V, 4, 0, NULL), "throttled");
     assert_string_equal(chosen(COLLECTIVE_SPLIT, 40, 300, NULL), "direct");
 }
 

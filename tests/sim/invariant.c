@@ -50,7 +50,9 @@ static void one_cause(const struct random_run *run, int32_t comm, struct oracle_
         first = first ? first : e;
         first_rank = first_rank < 0 ? r : first_rank;
     }
-    if (first && silent >= 0)
+    bool just_now =
+        first && (first->result == COMM_ERR_TIMEOUT || first->result == COMM_ERR_DEPENDENCY); /* a deadline comes when it will */
+    if (first && silent >= 0 && !just_now)
         oracle_say(v, run, -1, "I5: communicator %d failed on rank %d with \"%s\", and rank %d does not know it", comm, first_rank,
                    first->text, silent);
 }
@@ -140,7 +142,7 @@ static bool written_over(const struct random_run *run)
     int32_t later = 0, window = run->p->minimal ? 4 : run->p->window;
     for (int32_t i = run->misused + 1; i < run->p->actions; i++) {
         const struct random_action *b = &run->p->action[i];
-        later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || b->verb == RANDOM_PLAN_START);
+        later += b->rank == a->rank && b->comm == a->comm && (random_is_collective(b->verb) || random_starts(b->verb));
     }
     return later * 4 >= window; /* a start of a plan is up to four */
 }
@@ -150,14 +152,16 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
 {
     switch (misuse) {
     case RANDOM_REFUSES:
-        return result == COMM_ERR_REFUSED || (result == COMM_ERR_MISMATCH && written_over(run));
+        return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for it */ ||
+               (result == COMM_ERR_MISMATCH && written_over(run));
     case RANDOM_CLOSES:
-        return result == COMM_ERR_CLOSED;
+        return result == COMM_ERR_CLOSED || result == COMM_ERR_DEPENDENCY; /* of a queue that waited for what is closed */
     case RANDOM_DESTROYS:
         return result == COMM_ERR_ABANDONED || result == COMM_ERR_DEPENDENCY;
-    case RANDOM_SKIPPED:
-    case RANDOM_EXTRA:
-    case RANDOM_LATER: /* a refusal that was meant for another number counts too */
+    case RANDOM_SKIPPED: /* and that rank may wait for one who waits for the call */
+    case RANDOM_LATER:
+        return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED || result == COMM_ERR_TIMEOUT;
+    case RANDOM_EXTRA: /* a refusal that was meant for another number counts too */
         return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED;
     default:
         return result == COMM_ERR_MISMATCH;
@@ -171,6 +175,7 @@ static void found_out(const struct random_run *run, struct oracle_verdict *v)
         return;
     const struct random_action *a = &run->p->action[run->misused];
     bool made = run->waited[run->misused] == COMM_OK || run->outcome[run->misused] != COMM_PENDING;
+    made = made && (a->misuse != RANDOM_EXTRA || run->extra_made) && run->comms.comm[a->comm].members > 1;
     if (a->misuse == RANDOM_DESTROYS || !made)
         return;
     for (int32_t i = 0; i < run->comms.comm[a->comm].members; i++) {

@@ -120,11 +120,11 @@ static void put_entry(struct oracle *o, int32_t action, int32_t issue, struct or
 static int32_t places(const struct oracle *o, const struct random_action *a)
 {
     int32_t count = 0;
-    if (a->verb != RANDOM_PLAN_START)
+    if (!random_starts(a->verb))
         return own_places(a);
     for (int32_t i = 0; i < o->owns[a->rank]; i++) {
         const struct random_action *b = &o->program->action[o->own[a->rank][i]];
-        count += b->plan == a->plan && random_is_collective(b->verb) && b->verb != RANDOM_PLAN_START && b->comm == a->comm;
+        count += b->plan == a->plan && random_is_collective(b->verb) && !random_starts(b->verb) && b->comm == a->comm;
     }
     return count;
 }
@@ -138,14 +138,14 @@ static bool issue(struct oracle *o, int32_t index)
     if (line->work + places(o, a) > o->program->queue || (message && line->messages >= o->program->queue))
         return false;
     o->left[index] = 0;
-    if (a->verb != RANDOM_PLAN_START) {
+    if (!random_starts(a->verb)) {
         put_entry(o, index, index, none);
         return true;
     }
     for (int32_t i = 0; i < o->owns[a->rank]; i++) {
         int32_t member = o->own[a->rank][i];
         const struct random_action *b = &o->program->action[member];
-        if (b->plan == a->plan && b->verb <= RANDOM_RECV && b->verb != RANDOM_PLAN_START && b->comm == a->comm && member < index)
+        if (b->plan == a->plan && b->verb <= RANDOM_RECV && !random_starts(b->verb) && b->comm == a->comm && member < index)
             put_entry(o, member, index, none);
     }
     return true;

@@ -46,12 +46,11 @@ static void join_request(const struct oracle_walk *w, struct oracle_set *s, int3
 static bool clash(const struct oracle_walk *w, const struct random_action *a, int32_t i)
 {
     const struct random_action *b = own(w, i);
-    if (b->verb != RANDOM_PLAN_START)
+    if (!random_starts(b->verb))
         return random_conflict(a, b, w->comms);
     for (int32_t k = 0; k < i; k++) {
         const struct random_action *member = own(w, k);
-        if (member->plan == b->plan && member->verb <= RANDOM_RECV && member->verb != RANDOM_PLAN_START &&
-            random_conflict(a, member, w->comms))
+        if (member->plan == b->plan && member->verb <= RANDOM_RECV && !random_starts(member->verb) && random_conflict(a, member, w->comms))
             return true;
     }
     return false;
@@ -71,11 +70,11 @@ static int32_t races_one(const struct oracle_walk *w, const struct random_action
 static int32_t races(const struct oracle_walk *w, const struct random_action *a, const struct oracle_set *done)
 {
     int32_t found = -1;
-    if (a->verb != RANDOM_PLAN_START)
+    if (!random_starts(a->verb))
         return races_one(w, a, a->comm, done);
     for (int32_t k = 0; k < w->count && found < 0; k++) {
         const struct random_action *member = own(w, k);
-        if (member->plan == a->plan && member->verb <= RANDOM_RECV && member->verb != RANDOM_PLAN_START)
+        if (member->plan == a->plan && member->verb <= RANDOM_RECV && !random_starts(member->verb))
             found = races_one(w, member, a->comm, done);
     }
     return found;
@@ -100,19 +99,16 @@ static const char *issue(struct oracle_walk *w, int32_t i)
 {
     const struct random_action *a = own(w, i);
     struct oracle_set done = w->host;
-    if (a->verb != RANDOM_PLAN_START && inside(w, a))
+    if (!random_starts(a->verb) && inside(w, a))
         return inside(w, a);
     if (random_rooted(a->verb) && (a->root < 0 || w->comms->comm[a->comm].rank_of[a->root] < 0))
         return "no such root";
-    if ((a->verb == RANDOM_SEND || a->verb == RANDOM_RECV) && !(a->flags & RANDOM_ANY_PEER) &&
-        (a->peer < 0 || w->comms->comm[a->comm].rank_of[a->peer] < 0))
-        return "no such peer";
     set_join(&done, &w->queue[a->comm]);
     w->before[i] = done;
     if (races(w, a, &done) >= 0)
         return "nothing orders it with another communicator's work on the same memory";
     set_add(&w->issued[a->comm], i);
-    if (a->verb != RANDOM_SEND && a->verb != RANDOM_RECV && a->verb != RANDOM_PLAN_START)
+    if (a->verb != RANDOM_SEND && a->verb != RANDOM_RECV && !random_starts(a->verb))
         set_add(&w->work[a->comm], i);
     return NULL;
 }
@@ -193,8 +189,24 @@ static void drained(struct oracle_walk *w, int32_t comm)
     }
 }
 
+/* What stands in a group has no order. */
+static const char *on_group(const struct oracle_walk *w, const struct random_action *a)
+{
+    if (a->verb != RANDOM_GROUP)
+        return inside(w, a);
+    for (int32_t i = 0; i < w->count; i++) {
+        for (int32_t k = 0; k < i && own(w, i)->plan == a->plan; k++) {
+            if (own(w, k)->plan == a->plan && random_conflict(own(w, i), own(w, k), w->comms))
+                return "two members of a group conflict";
+        }
+    }
+    return NULL;
+}
+
 static const char *on_plan(struct oracle_walk *w, const struct random_action *a)
 {
+    if (a->plan >= RANDOM_GROUPS)
+        return on_group(w, a);
     if (a->plan < 0 || a->plan >= RANDOM_PLANS)
         return "no such plan";
     switch (a->verb) {
@@ -236,7 +248,10 @@ static const char *step(struct oracle_walk *w, int32_t i)
         return "no such event";
     if (a->plan >= 0)
         why = on_plan(w, a);
-    if (why || (a->plan >= 0 && a->verb != RANDOM_PLAN_START))
+    if (!why && (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV) && !(a->flags & RANDOM_ANY_PEER) &&
+        (a->peer < 0 || w->comms->comm[a->comm].rank_of[a->peer] < 0))
+        why = "no such peer";
+    if (why || (a->plan >= 0 && !random_starts(a->verb)))
         return why;
     if (random_issues(a))
         return issue(w, i);

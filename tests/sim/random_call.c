@@ -137,6 +137,26 @@ static enum comm_result call_message(struct random_run *run, struct comm_communi
     return comm_recv(c, arena + (size_t)a->out * unit, (size_t)a->n, random_types[a->type], peer, tag, &run->status[index], req);
 }
 
+/* Recorded anew for each try: the end consumes what was recorded. */
+static enum comm_result call_group(struct random_run *run, struct comm_communicator *c, int32_t index, struct comm_request *req)
+{
+    const struct random_action *a = &run->p->action[index];
+    struct comm_communicator *recorder = NULL;
+    enum comm_result result = comm_group_begin(c, &recorder);
+    if (result != COMM_OK && req)
+        *req = (struct comm_request){NULL, (uint64_t)(int64_t)result};
+    for (int32_t i = 0; result == COMM_OK && i < index; i++) {
+        const struct random_action *b = &run->p->action[i];
+        if (b->rank != a->rank || b->plan != a->plan)
+            continue;
+        bool message = b->verb == RANDOM_SEND || b->verb == RANDOM_RECV;
+        enum comm_result one = message ? call_message(run, recorder, i, NULL) : call_collective(run, recorder, i, NULL);
+        if (one != COMM_OK && run->strict)
+            random_fail(run, i, "recording it says %s", comm_result_name(one));
+    }
+    return result == COMM_OK ? comm_group_end(recorder, req) : result;
+}
+
 static enum comm_result call_plan(struct random_run *run, struct comm_communicator *c, int32_t index, struct comm_request *req)
 {
     const struct random_action *a = &run->p->action[index];
@@ -195,16 +215,24 @@ static enum comm_result call_event(struct random_run *run, struct comm_communica
 
 static void make_extra(struct random_run *run, struct comm_communicator *c, int32_t rank)
 {
-    int64_t *memory = run->extra_memory[rank];
-    enum comm_result result = comm_allreduce(c, COMM_IN_PLACE, memory, 3, COMM_I64, COMM_PROD, &run->extra[rank]);
-    if (result != COMM_OK)
-        run->extra[rank] = COMM_REQUEST_NONE;
+    int64_t *memory = run->extra_memory[rank], end = run->stage->now() + RANDOM_S;
+    enum comm_result result;
+    do {
+        result = comm_allreduce(c, COMM_IN_PLACE, memory, 3, COMM_I64, COMM_PROD, &run->extra[rank]);
+        if (result == COMM_ERR_FULL && comm_progress(c) == COMM_OK)
+            run->stage->spend(20000);
+    } while (result == COMM_ERR_FULL && run->stage->now() < end);
+    run->extra_made = result == COMM_OK;
 }
 
 static enum comm_result call_once(struct random_run *run, struct comm_communicator *c, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
     struct comm_request *req = a->flags & RANDOM_NO_REQUEST ? NULL : &run->request[index];
+    if (a->verb == RANDOM_GROUP)
+        return call_group(run, c, index, req);
+    if (a->plan >= RANDOM_GROUPS)
+        return COMM_OK; /* until its group is made */
     if (a->plan >= 0)
         return call_plan(run, c, index, req);
     if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV)
@@ -228,7 +256,7 @@ enum comm_result random_call(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
     struct comm_communicator *c = run->comm[a->comm][a->rank];
-    int64_t end = run->stage->now() + random_patience(run);
+    int64_t end = run->stage->now() + random_patience(run), nap = 20000;
     if (a->misuse == RANDOM_EXTRA)
         make_extra(run, c, a->rank);
     for (;;) {
@@ -241,6 +269,7 @@ enum comm_result random_call(struct random_run *run, int32_t index)
         if (run->stage->now() > end)
             random_fail(run, index, "I4: no room in the queue for %d s", (int)(random_patience(run) / RANDOM_S));
         if (moved == COMM_OK)
-            run->stage->spend(20000);
+            run->stage->spend(nap);
+        nap = nap < 10 * RANDOM_MS ? 2 * nap : nap;
     }
 }

@@ -20,7 +20,7 @@ struct make_later {
 /* What is taken back with a statement. */
 struct make_state {
     struct make_later later[MAKE_LATERS];
-    int32_t laters, ids, comms, plans;
+    int32_t laters, ids, comms, plans, groups;
     int32_t life[RANDOM_COMMS], maker[RANDOM_COMMS]; /* maker: the statement that makes it */
     int32_t plan_comm[RANDOM_PLANS];
     bool plan_dead[RANDOM_PLANS];

@@ -21,7 +21,7 @@ bool random_has_request(int32_t verb)
 }
 bool random_issues(const struct random_action *a)
 {
-    return a->verb == RANDOM_PLAN_START || (a->verb <= RANDOM_RECV && a->plan < 0);
+    return random_starts(a->verb) || (a->verb <= RANDOM_RECV && a->plan < 0);
 }
 bool random_reduces(int32_t verb)
 {

@@ -18,6 +18,7 @@ enum {
     RANDOM_COMMS = 12,
     RANDOM_EVENTS = 4, /* of each rank */
     RANDOM_PLANS = 4,
+    RANDOM_GROUPS = 100, /* numbers of plans from here on are groups, each used once */
     RANDOM_FAULTS = 16,
     RANDOM_ACTIONS = 4096,
     RANDOM_OWN = 1024, /* actions of one rank */
@@ -43,6 +44,7 @@ enum random_verb {
     RANDOM_SPLIT,
     RANDOM_DUP,        /* the last collective */
     RANDOM_PLAN_START, /* several collectives */
+    RANDOM_GROUP,      /* the same, as one batch: what it holds stands before it in the list, under its number */
     RANDOM_SEND,
     RANDOM_RECV, /* the last with a request */
     RANDOM_PLAN_BEGIN,
@@ -157,6 +159,10 @@ extern const char *const random_misuse_names[RANDOM_MISUSES];
 int32_t random_unit(int32_t type);       /* bytes of an element */
 bool random_is_collective(int32_t verb); /* takes part in the communicator's numbering, plans aside */
 bool random_has_request(int32_t verb);
+static inline bool random_starts(int32_t verb) /* what was recorded */
+{
+    return verb == RANDOM_PLAN_START || verb == RANDOM_GROUP;
+}
 bool random_issues(const struct random_action *a); /* puts something into a communicator's lines: has a request, and is not recorded */
 bool random_reduces(int32_t verb);
 bool random_rooted(int32_t verb);

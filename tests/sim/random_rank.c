@@ -15,7 +15,7 @@ static bool undisturbed(const struct random_run *run, int32_t index, int32_t now
     const struct random_action *a = &p->action[index];
     for (int32_t i = index + 1; i < now; i++) {
         const struct random_action *b = &p->action[i];
-        if (b->rank != a->rank || b->verb == RANDOM_PLAN_START) {
+        if (b->rank != a->rank || random_starts(b->verb)) {
             if (b->rank == a->rank)
                 return false;
             continue;
@@ -31,12 +31,12 @@ static bool undisturbed(const struct random_run *run, int32_t index, int32_t now
 static void in_order(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
-    if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_REFUSED || run->outcome[index] != COMM_OK)
+    if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_REFUSED || random_starts(a->verb) || run->outcome[index] != COMM_OK)
         return;
     for (int32_t i = index - 1; i >= 0; i--) {
         const struct random_action *b = &run->p->action[i];
         if (b->rank != a->rank || b->comm != a->comm || !random_issues(b) || b->verb == RANDOM_SEND || b->verb == RANDOM_RECV ||
-            b->verb == RANDOM_PLAN_START || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] != COMM_PENDING || run->late[a->rank] == i)
+            random_starts(b->verb) || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] != COMM_PENDING || b->misuse == RANDOM_LATER)
             continue;
         if (comm_test(run->request[i]) == COMM_PENDING)
             random_fail(run, index, "I7: complete before statement %d, which stands before it", b->id);
@@ -66,7 +66,7 @@ static void saw(struct random_run *run, int32_t index, int32_t now, enum comm_re
     }
     struct random_range range = oracle_result(a, &run->comms);
     in_order(run, index);
-    if (result == COMM_OK && a->verb != RANDOM_PLAN_START && undisturbed(run, index, now, range)) {
+    if (result == COMM_OK && !random_starts(a->verb) && undisturbed(run, index, now, range)) {
         run->looked[index] = true;
         run->seen[index] = oracle_hash_range(random_arena(run, a->rank, a->type), range, a->type);
     }
@@ -218,9 +218,11 @@ static void keep_order(struct random_run *run, int32_t index, bool made)
     case RANDOM_WAIT_REQUEST:
         good = good && target_of(run, index) >= 0;
         break;
+    case RANDOM_CLOSE: /* well also where it had failed */
+        good = false;
+        break;
     case RANDOM_SYNC:
     case RANDOM_HOST_LAST:
-    case RANDOM_CLOSE:
         break;
     default:
         return;
@@ -356,20 +358,22 @@ static struct comm_communicator *any_open(const struct random_run *run, int32_t 
     return NULL;
 }
 
+enum { LINGER_TURNS = 125, LINGER_FAR = 200, LINGER_MS = 20 }; /* 2.5 s; over a network two looks more, and its latency */
+
 /* Something went wrong on purpose: all lists are let come to their end, and the library is given the time in which it must have noticed. */
 static void linger(struct random_run *run, int32_t rank)
 {
-    int64_t end = run->stage->now() + 4 * random_patience(run), until = INT64_MAX;
-    while (run->stage->now() < until && run->stage->now() < end) {
+    int64_t end = run->stage->now() + 4 * random_patience(run);
+    for (int32_t turns = 0; turns < (run->p->wire == 2 ? LINGER_FAR : LINGER_TURNS) &&
+                            run->stage->now() < end;) { /* its own time: it may have stood still meanwhile */
         bool all = true;
         for (int32_t r = 0; r < run->p->ranks; r++)
             all = all && (atomic_load(&run->listed[r]) || run->stage->dead(r));
-        if (all && until == INT64_MAX)
-            until = run->stage->now() + 5 * RANDOM_S / 2;
+        turns += all;
         struct comm_communicator *any = any_open(run, rank);
         if (any && comm_progress(any) < 0)
             run->told_wrongly = run->told_wrongly || run->strict;
-        run->stage->spend(RANDOM_MS * 20);
+        run->stage->spend(RANDOM_MS * LINGER_MS);
     }
     run->early_ns[rank] = run->stage->now();
     for (int32_t c = 0; c < RANDOM_COMMS; c++) {

@@ -13,7 +13,7 @@
 #define RANDOM_MS INT64_C(1000000)
 #define RANDOM_S INT64_C(1000000000)
 enum {
-    RANDOM_SKIP = -1000,    /* an outcome: the call was not made */
+    RANDOM_SKIP = -1000, /* an outcome: the call was not made */
     RANDOM_POISON = 0xa5,
     RANDOM_CANARY = 0x5c,
 };
@@ -67,6 +67,7 @@ struct random_run {
     bool stuck; /* a rank that found an order broken waited for long: others may have run into their deadlines */
     bool lost[RANDOM_RANKS][RANDOM_EVENTS];         /* the event does not hold the point that it should */
     struct comm_communicator *nobody[RANDOM_RANKS]; /* what a rank without a color gets */
+    bool extra_made;
     struct comm_request extra[RANDOM_RANKS];
     int64_t extra_memory[RANDOM_RANKS][4];
     int32_t late[RANDOM_RANKS];                               /* a call that is made later, -1: none */

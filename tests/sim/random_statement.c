@@ -5,6 +5,13 @@
 
 #include <string.h>
 
+static int32_t pick_bytes(struct maker *m)
+{
+    static const int32_t sizes[] = {0, 1, 8, 40, 41, 300, 4096, 4097, 20000};
+    int32_t n = sizes[make_chance(m, 9)];
+    return n < m->p->bytes ? n : m->p->bytes - 1;
+}
+
 static int32_t pick_op(struct maker *m, int32_t type)
 {
     static const comm_op floats[] = {COMM_SUM, COMM_SUM, COMM_PROD, COMM_MIN, COMM_MAX, COMM_AVG};
@@ -20,14 +27,19 @@ struct call {
 
 static struct call pick_call(struct maker *m, int32_t comm)
 {
-    static const int32_t verbs[] = {RANDOM_BARRIER,   RANDOM_BROADCAST, RANDOM_BROADCAST, RANDOM_REDUCE,
-                                    RANDOM_REDUCE,    RANDOM_ALLREDUCE, RANDOM_ALLREDUCE, RANDOM_ALLREDUCE,
-                                    RANDOM_ALLGATHER, RANDOM_ALLGATHER, RANDOM_SCATTERED};
+    static const int32_t verbs[] = {
+#ifdef SIM_ALL_COLLECTIVES
+        RANDOM_SCAN,      RANDOM_EXSCAN,    RANDOM_GATHER,    RANDOM_SCATTER,   RANDOM_ALLTOALL, RANDOM_ALLTOALL,
+#endif
+        RANDOM_BARRIER,   RANDOM_BROADCAST, RANDOM_BROADCAST, RANDOM_REDUCE,    RANDOM_REDUCE,   RANDOM_ALLREDUCE,
+        RANDOM_ALLREDUCE, RANDOM_ALLREDUCE, RANDOM_ALLGATHER, RANDOM_ALLGATHER, RANDOM_SCATTERED};
     struct call call = {.verb = verbs[make_chance(m, sizeof verbs / sizeof *verbs)], .comm = comm, .plan = -1};
     int32_t members = m->comms.comm[comm].members;
     int32_t in = random_blocks_in(call.verb, members), out = random_blocks_out(call.verb, members);
     call.type = (int32_t)make_chance(m, RANDOM_TRASH);
     call.op = random_reduces(call.verb) ? pick_op(m, call.type) : 0;
+    if ((call.verb == RANDOM_SCAN || call.verb == RANDOM_EXSCAN) && call.op == COMM_AVG)
+        call.op = COMM_MAX; /* there is no average of the first few */
     call.root = random_rooted(call.verb) ? make_member(m, comm) : -1;
     call.n = call.verb == RANDOM_BARRIER ? 0 : make_count(m, call.type, in > out ? in : out);
     call.in_place = make_chance(m, 3) == 0;
@@ -113,6 +125,48 @@ static void plan_make(struct maker *m)
     }
 }
 
+#ifdef SIM_GROUPS
+/* One batch: what each rank records before its end, in the same order; messages among it come from one and go to another. */
+static void group(struct maker *m)
+{
+    int32_t comm = make_comm(m), plan = RANDOM_GROUPS + m->state.groups, length = (int32_t)make_chance(m, 6);
+    if (comm < 0)
+        return;
+    m->state.groups++;
+    for (int32_t part = 0; part < length && !m->bad; part++) {
+        struct call call = pick_call(m, comm);
+        call.plan = plan;
+        call.n = call.n > 64 && make_chance(m, 4) ? 1 + (int32_t)make_chance(m, 16) : call.n;
+        put_call(m, &call);
+    }
+    if (make_chance(m, 3) == 0 && m->comms.comm[comm].members > 1) {
+        int32_t id = make_id(m);
+        struct random_action send = make_action(m, RANDOM_SEND, id, make_member(m, comm), comm), recv = send;
+        do
+            recv.rank = make_member(m, comm);
+        while (recv.rank == send.rank);
+        recv.verb = RANDOM_RECV;
+        send.peer = recv.rank;
+        recv.peer = send.rank;
+        send.type = recv.type = 3;
+        send.tag = recv.tag = 1000 + id;
+        send.plan = recv.plan = plan;
+        send.n = recv.n = pick_bytes(m);
+        send.in = 0;
+        make_range(m, &send, 1);
+        make_range(m, &recv, 1);
+        make_add(m, send);
+        make_add(m, recv);
+    }
+    int32_t id = make_id(m);
+    for (int32_t i = 0; i < m->comms.comm[comm].members; i++) {
+        struct random_action a = make_action(m, RANDOM_GROUP, id, m->comms.comm[comm].world[i], comm);
+        a.plan = plan;
+        make_add(m, a);
+    }
+}
+#endif
+
 static void plan_use(struct maker *m)
 {
     if (m->state.plans == 0) {
@@ -174,13 +228,6 @@ static void close_one(struct maker *m)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ messages */
-static int32_t pick_bytes(struct maker *m)
-{
-    static const int32_t sizes[] = {0, 1, 8, 40, 41, 300, 4096, 4097, 20000};
-    int32_t n = sizes[make_chance(m, 9)];
-    return n < m->p->bytes ? n : m->p->bytes - 1;
-}
-
 static void message(struct maker *m)
 {
     int32_t comm = make_comm(m), id = make_id(m), sort = (int32_t)make_chance(m, 12);
@@ -349,6 +396,9 @@ void make_statement(struct maker *m)
         int32_t weight;
         void (*make)(struct maker *m);
     } sorts[] = {{30, collective}, {4, burst}, {20, message},      {4, doomed},    {8, gate},     {12, events}, {10, on_request},
+#ifdef SIM_GROUPS
+                 {6, group},
+#endif
                  {10, host},       {8, fill},  {5, make_children}, {3, close_one}, {6, plan_use}, {2, refused}};
     int32_t total = 0, pick;
     for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)

@@ -5,6 +5,8 @@
 
 static bool same_call(const struct random_action *a, const struct random_action *b)
 {
+    if (a->verb == RANDOM_BARRIER && b->verb == RANDOM_BARRIER)
+        return true;
     return a->verb == b->verb && a->type == b->type && a->op == b->op && a->root == b->root && a->n == b->n;
 }
 
@@ -32,9 +34,9 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
         return false;
     switch (misuse) {
     case RANDOM_OTHER_OP:
-        return plain && random_reduces(a->verb);
+        return plain && random_reduces(a->verb) && a->op <= COMM_AVG;
     case RANDOM_OTHER_COUNT:
-        return data;
+        return data && a->n > 0;
     case RANDOM_OTHER_TYPE: /* one that goes with the operator: else it is refused */
         return data && (!random_reduces(a->verb) || a->op == COMM_SUM || a->op == COMM_MIN || a->op == COMM_MAX);
     case RANDOM_OTHER_ROOT:

@@ -16,6 +16,7 @@ static struct frames_channel *channel_of(struct wire_channel *channel)
 
 static bool reached(uint32_t at, uint32_t wanted)
 {
+    wanted -= wanted == 0; /* there is no number 0 */
     return (int32_t)(at - wanted) >= 0;
 }
 
@@ -442,6 +443,8 @@ static enum comm_result make(struct frames_wire *w, const struct wire_team *team
     c->face.calls = sim_memory_take(2 * (size_t)c->face.caps.window * sizeof *c->face.calls, 64);
     BASE_ASSERT(c->peer && c->face.peer_calls && c->face.calls);
     c->out_last = &c->out;
+    for (size_t i = 0; i < size && sim.config.first_number; i++)
+        c->peer[i].retired = c->retired = sim.config.first_number - 1;
     struct offer mine = {OFFER_MAGIC, c->face.caps.window, c->face.caps.chunk_all, c};
     memset(offer, 0, WIRE_OFFER_BYTES);
     memcpy(offer, &mine, sizeof mine);

@@ -130,6 +130,20 @@ static enum wire_result sim_lines_view(struct wire_channel *channel, const struc
     return sim_denied_room() ? WIRE_AGAIN : lines_view(channel, look);
 }
 
+/* A channel that has lived for long, when its communicator has. */
+static enum comm_result sim_lines_join(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits,
+                                       const void *offers, void *offer, struct wire_channel **channel)
+{
+    enum comm_result r = lines_join(wire, team, limits, offers, offer, channel);
+
+    if (r == COMM_OK && !offers && sim.config.first_number) {
+        struct lines_channel *c = lines_of(*channel);
+        c->retired = c->oldest = sim.config.first_number - 1;
+        atomic_store(&c->head->retired, c->retired);
+    }
+    return r;
+}
+
 static uint32_t sim_lines_poll(struct wire *wire, struct wire_event *events, uint32_t max)
 {
     return sim_port_poll(((struct sim_lines *)wire)->port, events, max);
@@ -145,7 +159,7 @@ const struct wire_class wire_sim_lines = {
     .name = "shm",
     .open = sim_lines_open,
     .close = sim_lines_close,
-    .join = lines_join,
+    .join = sim_lines_join,
     .leave = lines_leave,
     .reserve = sim_lines_reserve,
     .expose = sim_lines_expose,

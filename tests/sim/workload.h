@@ -16,6 +16,10 @@ bool workload_faulty(uint64_t seed, const struct sim_options *options, struct si
 /* Runs one program, as its schedule and faults say, and judges it. result->text says what failed. */
 bool workload_run(const struct random_program *p, struct sim_result *result);
 
+/* workload_probe.c: which rare paths the run came by. */
+struct random_run;
+void workload_probe(const struct random_run *run);
+
 /* shrink.c: a program that failed as result says is made as short as it can be and still fails alike; at most `seconds`. */
 void workload_shrink(struct random_program *p, struct sim_result *result, double seconds);
 

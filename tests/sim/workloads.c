@@ -1,7 +1,15 @@
 /* What `sim` runs: one row each. */
 #include "sim/collectives.h"
+#include "sim/dependency.h"
 #include "sim/inside.h"
+#include "sim/threads.h"
 #include "sim/workload.h"
+
+static const char *const algorithms[] = {
+    "COMM_ALGORITHM=allreduce:doubling,barrier:doubling",
+    "COMM_ALGORITHM=allreduce:doubling,reduce:read_all,allgather:pipeline",
+    "COMM_ALGORITHM=allreduce:slices,reduce:slices,broadcast:pipeline",
+};
 
 static bool run_collectives(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
@@ -11,8 +19,14 @@ static bool run_collectives(uint64_t seed, const struct sim_options *options, st
 
     if (options->faults)
         config.swarm = SIM_FAULTS_HARMLESS & ~SIM_FAULT_BIT(SIM_PAUSE);
+    if (sim_below(&s, 4) == 0) /* near where 32 bits begin anew, as signed or unsigned ones */
+        config.first_number = (sim_below(&s, 2) ? UINT32_MAX : INT32_MAX) - (uint32_t)sim_below(&s, 40);
     deeds_sample(&deeds, seed, config.ranks, 10 + (uint32_t)sim_below(&s, 40), 60000);
-    return sim_run(&config, deeds_main, &deeds, result);
+    if (sim_below(&s, 4) == 0) { /* what would not be selected for so few ranks */
+        config.options = algorithms[sim_below(&s, sizeof algorithms / sizeof *algorithms)];
+        deeds.may_refuse = true;
+    }
+    return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
 }
 
 /* Deaths, long pauses, no memory: whatever happens, survivors are told, all the same, in time. */
@@ -38,6 +52,8 @@ static bool run_failures(uint64_t seed, const struct sim_options *options, struc
 const struct sim_workload sim_workloads[] = {
     {"collectives", "all collectives on the world, many in flight", run_collectives},
     {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
+    {"threads", "several threads on each rank, a communicator each", run_threads},
+    {"dependency", "a queue waits for what fails", run_dependency},
     {"random", "correct random programs, under what may delay them", workload_correct},
     {"wrong", "random programs in which one rank does one thing wrong", workload_wrong},
     {"faulty", "random programs whose ranks are killed, paused and slowed down", workload_faulty},

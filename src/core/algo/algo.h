@@ -7,11 +7,13 @@
 
 #include "program/cost.h"
 
+enum { ALGO_ONCE = 1, ALGO_WHOLE = 2 };
 struct algo_row {
     uint32_t collective;
     const char *name; /* the user's name for it, in option `algorithm` and in every trace */
     int32_t ranks_min, ranks_max;
-    uint64_t once_bytes; /* 1: the longest exposure is the whole block in one ONCE edge, so it must fit caps.once_max; 0: it streams */
+    uint64_t once_bytes; /* ALGO_ONCE: the longest exposure is the whole block in one ONCE edge, so it must fit caps.once_max; ALGO_WHOLE:
+                            all blocks of a rank are; 0: it streams */
     program_build_fn *build;
     const char *help; /* one line */
 };

@@ -16,7 +16,8 @@ struct preference {
 };
 
 /* 64 KiB is where one exposure per rank stops being cheaper than slices in chunks. */
-enum { SELECT_ONCE_BYTES_MAX = 65536 };
+/* Of a whole buffer in one exposure most is read by nobody but one: only what is small pays. */
+enum { SELECT_ONCE_BYTES_MAX = 65536, SELECT_WHOLE_BYTES_MAX = 4096 };
 static const struct preference preferences[] = {
     {COLLECTIVE_BARRIER, "read_all", UINT64_MAX},
     {COLLECTIVE_BARRIER, "doubling", UINT64_MAX},
@@ -28,11 +29,32 @@ static const struct preference preferences[] = {
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLREDUCE, "slices", UINT64_MAX},
     {COLLECTIVE_ALLREDUCE, "tree", UINT64_MAX},
+    {COLLECTIVE_GROUP, "read_all", UINT64_MAX},
+    {COLLECTIVE_GROUP, "doubling", UINT64_MAX},
     {COLLECTIVE_ALLGATHER, "direct", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLGATHER, "pipeline", UINT64_MAX},
     {COLLECTIVE_ALLGATHER_V, "direct", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLGATHER_V, "pipeline", UINT64_MAX},
+    {COLLECTIVE_REDUCE_SCATTER, "read_all", SELECT_WHOLE_BYTES_MAX},
     {COLLECTIVE_REDUCE_SCATTER, "direct", UINT64_MAX},
+    {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX},
+    {COLLECTIVE_REDUCE_SCATTER_V, "direct", UINT64_MAX},
+    {COLLECTIVE_SCAN, "doubling", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_SCAN, "slices", UINT64_MAX},
+    {COLLECTIVE_SCAN, "doubling", UINT64_MAX},
+    {COLLECTIVE_EXSCAN, "doubling", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_EXSCAN, "slices", UINT64_MAX},
+    {COLLECTIVE_EXSCAN, "doubling", UINT64_MAX},
+    {COLLECTIVE_GATHER, "direct", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_GATHER, "throttled", UINT64_MAX},
+    {COLLECTIVE_GATHER_V, "throttled", UINT64_MAX},
+    {COLLECTIVE_SCATTER, "direct", SELECT_WHOLE_BYTES_MAX},
+    {COLLECTIVE_SCATTER, "throttled", UINT64_MAX},
+    {COLLECTIVE_SCATTER_V, "throttled", UINT64_MAX},
+    {COLLECTIVE_ALLTOALL, "direct", SELECT_WHOLE_BYTES_MAX},
+    {COLLECTIVE_ALLTOALL, "throttled", UINT64_MAX},
+    {COLLECTIVE_ALLTOALL_V, "throttled", UINT64_MAX},
+    {COLLECTIVE_BROADCAST_BYTES, "direct", UINT64_MAX},
     {COLLECTIVE_SPLIT, "direct", UINT64_MAX},
     {COLLECTIVE_DUP, "direct", UINT64_MAX},
 };
@@ -55,7 +77,10 @@ static uint64_t bytes_of(const struct algo_query *query)
 
 bool algo_serves(const struct algo_row *row, const struct algo_query *query)
 {
-    return query->size >= row->ranks_min && query->size <= row->ranks_max && (!row->once_bytes || bytes_of(query) <= query->once_max);
+    uint64_t ranks = row->once_bytes == ALGO_WHOLE ? (uint64_t)query->size : 1;
+
+    return query->size >= row->ranks_min && query->size <= row->ranks_max &&
+           (!row->once_bytes || bytes_of(query) <= query->once_max / ranks);
 }
 
 /* Everything there is for a collective, with the bounds of each. */

@@ -18,12 +18,13 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
         return r;
     b->places = env->take(env, limits->window * sizeof *b->places, 64);
     b->closed_at = env->take(env, (size_t)b->team.size * sizeof *b->closed_at, 64);
+    b->heard = env->take(env, (size_t)b->team.size * sizeof *b->heard, 64);
     b->others = env->take(env, (size_t)b->team.size * sizeof *b->others, 64);
     for (int32_t i = 0; b->others && i < b->team.size; i++)
         b->others[i] = (uint16_t)((b->team.rank + 1 + i) % b->team.size);
     if (b->world->measured)
         b->bucket = env->take(env, COLLECTIVE_END * BUCKETS, 64);
-    if (!b->places || !b->closed_at || !b->others || (b->world->measured && !b->bucket) || !talk_open(b))
+    if (!b->places || !b->closed_at || !b->heard || !b->others || (b->world->measured && !b->bucket) || !talk_open(b))
         return COMM_ERR_MEMORY;
     r = message_open(env, b->channel, b->team.rank, b->team.size, (uint32_t)b->engine->options.queue, &b->messages);
     return r == COMM_OK ? engine_enlist(b->engine, b->face, &b->index) : r;
@@ -134,7 +135,7 @@ static void free_lists(struct body *b)
     }
     for (size_t *v = b->vector_pool, *next; v; v = next) {
         memcpy(&next, v, sizeof next);
-        env->give(env, v, 2 * (size_t)b->team.size * sizeof *v + sizeof v);
+        env->give(env, v, BODY_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v);
     }
     if (b->records)
         env->give(env, b->records, b->record_room * sizeof *b->records);
@@ -142,6 +143,8 @@ static void free_lists(struct body *b)
         env->give(env, b->others, (size_t)b->team.size * sizeof *b->others);
     if (b->bucket)
         env->give(env, b->bucket, COLLECTIVE_END * BUCKETS);
+    if (b->heard)
+        env->give(env, b->heard, (size_t)b->team.size * sizeof *b->heard);
     if (b->closed_at)
         env->give(env, b->closed_at, (size_t)b->team.size * sizeof *b->closed_at);
 }
@@ -186,6 +189,12 @@ void body_release_program(struct body *b, struct comm_program *program)
 {
     if (--program->references == 0)
         program_free(b->engine->env, program);
+}
+
+bool body_element(const struct body *b, enum comm_type type, comm_op op, struct run_element *element)
+{
+    *element = (struct run_element){data_type_bytes(type), data_partial_bytes(type), 1, data_reducer(type, op, b->engine->isa), NULL};
+    return element->reduce != NULL;
 }
 
 /* Everything that selection looks at besides the call's own bytes is constant for a communicator, so the row and the root name a program.
@@ -257,7 +266,8 @@ enum comm_result body_program(struct body *b, const struct run_call *call, uint3
                               struct comm_program **program, const char **algorithm)
 {
     enum comm_result r;
-    const struct algo_row *row = body_choose(b, collective, longest * data_partial_bytes(call->type), &r);
+    size_t bytes = collective_is_ragged(collective) ? 0 : longest * data_partial_bytes(call->type);
+    const struct algo_row *row = body_choose(b, collective, bytes, &r);
 
     if (!row)
         return r;

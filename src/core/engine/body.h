@@ -24,7 +24,9 @@ enum {
     ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
     ENGINE_RECORDS = 2048,       /* operations that describe_request knows: at least 2,000 */
     ENGINE_READY_WORDS = 1024 / 64,
-    NOTE_FAILED = 0, /* sorts of notes */
+    ENGINE_SCRATCH_KEPT = 4 << 20, /* bytes that a window place keeps from one operation to the next */
+    BODY_VECTORS = 4,              /* of a v form: counts and displs, of both buffers */
+    NOTE_FAILED = 0,               /* sorts of notes */
     NOTE_REFUSED = 1,
     NOTE_CLOSED = 2,
 };
@@ -33,6 +35,9 @@ enum {
 
 struct engine;
 struct body;
+struct pack;
+struct user_op;
+struct user_op_row;
 
 /* ------------------------------------------------------------------------------------------------------------ failure */
 /* The one cause, as it travels in a note. */
@@ -47,8 +52,19 @@ struct cause {
 };
 _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
 
+/* The newest call that a rank refused, and which of the 32 before it: what its note carries, and what is kept of every member's, since the
+ * calls that it publishes may be written over long before another rank comes to them. */
+struct refusals {
+    uint64_t last;
+    uint32_t before; /* bit i: call last - 1 - i */
+    int32_t reason;  /* of the last */
+};
+
 /* ------------------------------------------------------------------------------------------------------------ entries */
-typedef enum comm_result entry_ended_fn(struct body *body, uint64_t ticket, void *arg);
+/* ENDED: its work is done, and what is returned is its result; then RETIRED, just before its request says so. Either may be DROPPED
+ * instead, and nothing comes after that: the communicator failed. */
+enum entry_phase { ENTRY_ENDED, ENTRY_RETIRED, ENTRY_DROPPED };
+typedef enum comm_result entry_ended_fn(struct body *body, enum entry_phase phase, void *arg);
 
 /* What describe_request and traces tell of an operation. One cache line, so that keeping it is one copy. */
 struct record {
@@ -69,9 +85,12 @@ struct entry {
     entry_ended_fn *ended;        /* a creating call's next stage */
     void *ended_arg;
     struct timeline_point point; /* of a fence */
+    struct user_op *user;        /* of the caller's own: a reference */
+    struct pack *pack;           /* a group's small members as one: a reference */
     data_reduce_fn *reduce;      /* the small exchange's */
     uint32_t seq;
     bool showing;                /* the small exchange's: the wire has not read all of the caller's bytes yet */
+    bool spill;                  /* what comes does not fit: it is taken into memory of ours and thrown away */
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
     struct record record; /* as it will be kept; ticket, result and completed_ns at the end */
@@ -96,6 +115,9 @@ struct talk {
     uint64_t work;          /* messages: first work ticket issued after it; markers: last issued before it */
     uint32_t remaining;     /* markers: messages that they still wait for */
     uint32_t member_of;     /* a plan's message: its marker; a plan's marker: itself; otherwise TALK_NONE */
+    int32_t error;          /* a group's marker: the first of its members' */
+    bool carries;           /* a group's marker: it ends with that error, which is nobody else's */
+    uint64_t first_work;    /* a group's marker: of the group */
     struct timeline_hull read, write;
     struct message_call call;
     int64_t queued_ns;
@@ -130,8 +152,11 @@ struct world {
     bool measured;
     bool free_order;
     int64_t timeout_ns, peer_timeout_ns;
-    _Atomic uint32_t references; /* its communicators */
-    int32_t rank, ranks;         /* rank -1: all are here */
+    _Atomic uint32_t references;    /* its communicators */
+    int32_t rank, ranks;            /* rank -1: all are here */
+    struct base_lock operator_lock; /* a leaf: of the next two */
+    struct user_op_row *operators;
+    uint32_t operator_room, reserved;
     char launcher[16];
 };
 
@@ -195,12 +220,13 @@ struct body {
     uint64_t fence;   /* ticket of the open queue wait; 0: none */
     int64_t fence_ns; /* since when all earlier work has started */
     uint64_t told_done;
-    uint64_t sequence;            /* collectives issued */
-    uint32_t chain;               /* of the last call */
-    uint64_t compared;            /* up to here this rank's calls were compared with every member's */
-    uint64_t refused_until;       /* a member announced a refusal up to this number */
-    struct cause cause, proposal; /* adopted; ours, not adopted yet (result 0: none) */
-    uint64_t *closed_at;          /* per member: 0, or 1 + the last number it made before it closed */
+    uint64_t sequence;                /* collectives issued */
+    uint32_t chain;                   /* of the last call */
+    uint64_t compared;                /* up to here this rank's calls were compared with every member's */
+    uint64_t refused_until;           /* a member announced a refusal up to this number */
+    struct refusals refusals, *heard; /* this rank's; per member */
+    struct cause cause, proposal;     /* adopted; ours, not adopted yet (result 0: none) */
+    uint64_t *closed_at;              /* per member: 0, or 1 + the last number it made before it closed */
     struct comm_error last_refused;
     int64_t timeout_ns;
     int64_t now;        /* of the call being made, so that it is read once; 0: nobody is in one */
@@ -220,7 +246,8 @@ struct body {
     struct record *records;
     uint32_t record_room, reserved;
     uint64_t record_count;
-    struct comm_stats stats;
+    struct comm_stats stats; /* bytes: of messages alone; work counts its own */
+    uint64_t express_bytes;  /* shown by small exchanges, each to all others, and as many looked at of each of them */
     size_t *vector_pool;
     char name[32];
     /* recording */
@@ -258,7 +285,7 @@ struct engine {
 
 /* engine.c: the engine's life and tables */
 enum comm_result engine_create(const struct comm_env *env, const struct base_options *options, const struct base_log *log,
-                               const struct comm_config *config, struct engine **engine);
+                               const struct comm_config *config, char *text, size_t text_bytes, struct engine **engine);
 void engine_hold(struct engine *e);
 void engine_drop(struct engine *e);
 enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index);
@@ -305,6 +332,7 @@ enum comm_result body_connect(struct body *b, const void *offers);
 void body_destroy(struct body *b);
 struct body *body_recorder(struct body *of); /* no channel, no queue: only records; NULL: no memory */
 enum comm_result plan_record(struct body *recorder, const struct engine_call *call);
+void plan_refused(struct body *recorder, enum comm_result reason); /* a call on it was: a group is, then, whole */
 enum comm_result plan_record_message(struct body *recorder, const struct message_call *message);
 /* PENDING: c is no recorder. event NULL: the point, of a request. */
 enum comm_result plan_record_wait(struct comm_communicator *c, struct comm_event *event, const struct timeline_point *point);
@@ -316,6 +344,8 @@ const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t b
 /* What prices need, valid while b is. */
 struct algo_prices body_prices(const struct body *b);
 void body_release_program(struct body *b, struct comm_program *program);
+/* What one element of a pair is; false: the pair has no kernel. */
+bool body_element(const struct body *b, enum comm_type type, comm_op op, struct run_element *element);
 /* NULL: not locked, why */
 static inline struct body *body_lock(struct comm_communicator *c, enum comm_result *why)
 {
@@ -340,6 +370,7 @@ void world_drop(struct world *w);
 /* issue.c, step.c */
 enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                             struct comm_request *req);
+enum comm_result body_ready_for_calls(struct body *b); /* COMM_OK, or what the communicator failed with */
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason);
 enum comm_result body_queue_wait(struct body *b, const struct timeline_point *point, struct comm_request *req);
 bool body_step(struct body *b); /* one bounded pass; true: something moved */
@@ -387,6 +418,16 @@ static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
     return (struct entry *)(void *)timeline_entry(&b->line, ticket);
 }
 
+/* operator.c */
+struct user_op *operator_hold(const struct body *b, comm_op op); /* NULL: none of that number */
+void operator_drop(struct user_op *own);
+struct run_element operator_element(const struct user_op *own);
+uint32_t operator_identity(const struct body *b, comm_op op); /* what ranks compare */
+void operators_close(struct world *w, const struct comm_env *env);
+
+/* bytes.c: call->in is where the caller keeps the length, call->out its buffer */
+enum comm_result bytes_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
+
 /* express.c */
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
 bool express_poll(struct body *b); /* true: something ended */
@@ -413,7 +454,8 @@ void body_note(struct body *b, const struct wire_event *event);
 void body_mismatch(struct body *b, uint32_t seq, int32_t peer);
 void body_compare(struct body *b); /* the members' published calls with ours, as far as all have made them */
 void body_tell_close(struct body *b);
-void body_tell_refusal(struct body *b, uint32_t seq, enum comm_result reason);
+void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason);
+bool body_has_refused(const struct refusals *refusals, uint64_t number);
 void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);
 
 /* talk.c */
@@ -423,9 +465,9 @@ void talk_end_all(struct body *b, enum comm_result result);
 uint64_t talk_mark(struct body *b); /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
 /* The marker of a plan: behind the messages that are posted for it and the work issued until it is closed. */
 bool talk_reserve(struct body *b, uint32_t count);
-enum comm_result talk_open_marker(struct body *b, uint32_t *marker);
+enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker); /* carries: it ends with its members' first error */
 enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker);
-void talk_close_marker(struct body *b, uint32_t marker, struct comm_request *req);
+void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req);
 bool talk_open(struct body *b);
 void talk_close(struct body *b);
 void talk_cancel_held(struct body *b);

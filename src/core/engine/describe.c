@@ -172,6 +172,19 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
     return COMM_OK;
 }
 
+/* Small exchanges and programs each count in the place that they have at hand anyway. */
+static void add_bytes_of_work(const struct body *b, struct comm_stats *stats)
+{
+    if (b->team.size > 1) {
+        stats->bytes_out += b->express_bytes;
+        stats->bytes_in += b->express_bytes * (uint64_t)(b->team.size - 1);
+    }
+    for (uint32_t i = 0; i < b->line.window && b->places; i++) {
+        stats->bytes_out += b->places[i].run.bytes_out;
+        stats->bytes_in += b->places[i].run.bytes_in;
+    }
+}
+
 enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stats *stats)
 {
     enum comm_result r;
@@ -182,6 +195,7 @@ enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stat
     struct comm_stats made = b->stats;
     made.size = sizeof made;
     made.queue_high_water = b->line.high_water;
+    add_bytes_of_work(b, &made);
     body_unlock(b);
     give(stats, stats->size, &made, sizeof made);
     return COMM_OK;
@@ -258,6 +272,13 @@ enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path
 }
 
 /* ------------------------------------------------------------------------------------------------------------ other ranks' numbers */
+int32_t engine_node(const struct comm_communicator *c)
+{
+    const struct body *b = atomic_load_explicit(&c->body, memory_order_acquire);
+
+    return b ? (int32_t)(base_mix(b->engine->identity.host_id) >> 33) : 0;
+}
+
 int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)
 {
     const struct body *from = c ? atomic_load_explicit(&c->body, memory_order_acquire) : NULL;

@@ -147,6 +147,7 @@ static inline __attribute__((always_inline)) bool go(struct body *b, const struc
     uint64_t ticket = b->line.done + 1 == b->line.next ? timeline_issue_alone(&b->line) : timeline_issue_beside(&b->line);
     b->express.last = ticket;
     b->stats.operations++;
+    b->express_bytes += b->form.bytes;
     if (req)
         *req = (struct comm_request){b->face, ticket};
     if (b->team.size > 1)

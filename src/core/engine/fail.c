@@ -16,7 +16,7 @@ static void drop_entries(struct body *b)
     for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
         struct entry *e = body_entry(b, t);
         if (e->ended)
-            e->ended(b, 0, e->ended_arg); /* ticket 0: it will never come */
+            (void)e->ended(b, ENTRY_DROPPED, e->ended_arg);
         e = body_entry(b, t);
         e->ended = NULL;
         body_record(b, &e->record, t, now, (enum comm_result)b->cause.result);
@@ -87,9 +87,16 @@ void body_propose(struct body *b, const struct cause *cause)
         b->wire->flush(b->channel);
 }
 
-void body_tell_refusal(struct body *b, uint32_t seq, enum comm_result reason)
+/* Call `number` is this rank's newest. */
+void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason)
 {
-    struct cause note = {.number = seq, .rank = b->team.rank, .code = reason, .result = COMM_ERR_REFUSED};
+    struct refusals *mine = &b->refusals;
+    uint64_t since = mine->last ? number - mine->last : 33;
+
+    mine->before = since > 32 ? 0 : (uint32_t)((uint64_t)mine->before << since) | UINT32_C(1) << (since - 1);
+    mine->last = number;
+    mine->reason = reason;
+    struct cause note = {.number = number, .rank = b->team.rank, .code = reason, .result = COMM_ERR_REFUSED, .point = mine->before};
 
     send_note(b, NOTE_REFUSED, &note, sizeof note);
 }
@@ -122,13 +129,51 @@ bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct mad
     return atomic_load_explicit(&from->seq, memory_order_relaxed) == seq;
 }
 
-/* Every call of the last two windows that this rank made and the peer refused. */
-static void heard_refusal(struct body *b, int32_t peer, uint64_t number)
+bool body_has_refused(const struct refusals *refusals, uint64_t number)
+{
+    uint64_t since = refusals->last - number;
+
+    return refusals->last >= number && (since == 0 ? number != 0 : since <= 32 && (refusals->before >> (since - 1) & 1));
+}
+
+/* Whether this rank made that call, which a peer refused, and did not refuse it too. What has retired needed nobody. */
+static bool made_well(struct body *b, uint64_t number, uint32_t *collective)
+{
+    for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
+        const struct entry *e = body_entry(b, t);
+        *collective = e->record.collective;
+        if (e->seq && e->seq == (uint32_t)number)
+            return e->head.kind != TIMELINE_REFUSED;
+    }
+    return false;
+}
+
+/* The oldest call that the peer refused and this rank has under way. */
+static bool find_refused(struct body *b, int32_t peer, struct cause *cause)
+{
+    const struct refusals *theirs = &b->heard[peer];
+
+    for (uint64_t number = theirs->last > 32 ? theirs->last - 32 : 1; number <= theirs->last; number++) {
+        if (!body_has_refused(theirs, number) || !made_well(b, number, &cause->collective))
+            continue;
+        cause->number = number;
+        cause->rank = peer;
+        cause->result = COMM_ERR_REFUSED;
+        cause->code = theirs->reason;
+        return true;
+    }
+    return false;
+}
+
+/* Every call of the last two windows that this rank made and the peer refused; then older ones that are still under way. */
+static void heard_refusal(struct body *b, int32_t peer, const struct cause *note)
 {
     uint64_t back = 2 * (uint64_t)b->line.window - 1;
+    struct cause cause = {.peer = b->team.rank};
 
-    if (number > b->refused_until)
-        b->refused_until = number;
+    if (note->number > b->refused_until)
+        b->refused_until = note->number;
+    b->heard[peer] = (struct refusals){note->number, note->point, note->code};
     for (uint64_t seq = b->sequence > back ? b->sequence - back : 1; seq <= b->sequence; seq++) {
         struct made_call mine, theirs;
         if (body_read_call(b, b->team.rank, (uint32_t)seq, &mine) && body_read_call(b, peer, (uint32_t)seq, &theirs) && theirs.refused &&
@@ -142,6 +187,8 @@ static void heard_refusal(struct body *b, int32_t peer, uint64_t number)
             return;
         }
     }
+    if (find_refused(b, peer, &cause))
+        body_propose(b, &cause);
 }
 
 void body_note(struct body *b, const struct wire_event *event)
@@ -163,7 +210,7 @@ void body_note(struct body *b, const struct wire_event *event)
         return;
     }
     case NOTE_REFUSED:
-        heard_refusal(b, event->peer, note.number);
+        heard_refusal(b, event->peer, &note);
         return;
     case NOTE_CLOSED:
         b->closed_at[event->peer] = note.number + 1;
@@ -209,9 +256,11 @@ void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
     struct made_call call;
 
     cause.collective = body_read_call(b, peer, seq, &call) ? call.collective : 0;
-    for (uint32_t s = from; s <= seq; s++)
-        if (find_difference(b, s, &cause))
-            break;
+    bool found = false;
+    for (uint32_t s = from; s <= seq && !found; s++)
+        found = find_difference(b, s, &cause);
+    for (int32_t r = 0; r < b->team.size && !found; r++)
+        found = find_refused(b, r, &cause);
     body_propose(b, &cause);
 }
 
@@ -246,19 +295,36 @@ static void describe_call(const struct body *b, int32_t rank, uint64_t seq, char
         base_append(text, bytes, at, "rank %d has not made call %llu", rank, (unsigned long long)seq);
         return;
     }
-    base_append(text, bytes, at, "rank %d called %s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
+    base_append(text, bytes, at, "rank %d called %s%s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
+                call.flags & ENGINE_CALL_GROUP && call.collective != COLLECTIVE_GROUP ? "in a group " : "",
                 collective_name(call.collective), (unsigned long long)call.n);
+    if (call.collective == COLLECTIVE_GROUP) { /* its op says what was packed */
+        base_append(text, bytes, at, " bytes of small allreduces");
+        return;
+    }
     if (call.type)
         base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call.type));
     if (call.op)
-        base_append(text, bytes, at, " op=%s", data_op_name(call.op));
+        base_append(text, bytes, at, " op=%s", call.op & OPERATOR_USER ? "of its own" : data_op_name(call.op));
     base_append(text, bytes, at, " root=%d", call.root);
+}
+
+static bool same_call(const struct body *b, int32_t first, int32_t second, uint64_t seq)
+{
+    struct made_call one, other;
+
+    return body_read_call(b, first, (uint32_t)seq, &one) && body_read_call(b, second, (uint32_t)seq, &other) &&
+           one.fingerprint == other.fingerprint;
 }
 
 static void describe_cause(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
 {
     switch (c->result) {
     case COMM_ERR_MISMATCH:
+        if (collective_is_ragged(c->collective) && same_call(b, c->rank, c->peer, c->number)) {
+            base_append(text, bytes, at, "what rank %d gives rank %d, or takes from it, has another length there", c->rank, c->peer);
+            break;
+        }
         describe_call(b, c->rank, c->number, text, bytes, at);
         base_append(text, bytes, at, ", but ");
         describe_call(b, c->peer, c->number, text, bytes, at);

@@ -37,10 +37,12 @@ struct agreement {
 
 static enum comm_result complain(struct opening *o, enum comm_result result)
 {
+    if (!o->text[0])
+        base_copy_text(o->text, sizeof o->text, base_result_text(result));
     if (o->config.error_text && o->config.error_text_bytes)
         base_copy_text(o->config.error_text, o->config.error_text_bytes, o->text);
     if (o->log.env)
-        base_log(&o->log, LOG_ERROR, "open: %s: %s", base_result_name(result), o->text[0] ? o->text : base_result_text(result));
+        base_log(&o->log, LOG_ERROR, "open: %s: %s", base_result_name(result), o->text);
     return result;
 }
 
@@ -208,7 +210,7 @@ static enum comm_result find_engine(struct opening *o)
     enum comm_result r;
 
     if (!o->config.engine_of)
-        return engine_create(o->env, &o->options, &o->log, &o->config, &o->engine);
+        return engine_create(o->env, &o->options, &o->log, &o->config, o->text, sizeof o->text, &o->engine);
     struct body *b = body_lock(o->config.engine_of, &r);
     if (!b) {
         base_format(o->text, sizeof o->text, "config.engine_of is no open communicator");
@@ -382,10 +384,14 @@ static enum comm_result start_threads(struct opening *o)
         e->local_ranks = (uint32_t)o->launch.ranks;
     e->crowded = e->local_ranks > e->cpus;
     if (!e->watcher_runs) {
-        if (e->env->spawn(e->env, engine_watcher, e, &e->watcher))
+        int failed = e->env->spawn(e->env, engine_watcher, e, &e->watcher);
+        if (failed) {
+            base_format(o->text, sizeof o->text, "no thread for the watcher, errno=%d", failed);
             return COMM_ERR_SYSTEM;
+        }
         e->watcher_runs = true;
     }
+    engine_poll(e); /* the first heartbeat, before our caller goes anywhere: silence is counted from then on */
     bool spare = o->launch.ranks > 1 && e->cpus > e->local_ranks;
     return mode == OPTION_PROGRESS_THREAD || (mode == OPTION_PROGRESS_AUTO && spare) ? engine_start_helper(e) : COMM_OK;
 }

@@ -113,9 +113,16 @@ static void open_loop(struct build *b, struct comm_step step)
     build_step(b, step);
 }
 
+void build_loop_over(struct build *b, struct comm_ref ref)
+{
+    if (!b->program.chunk_unit || !b->program.ragged)
+        b->failed = true;
+    open_loop(b, (struct comm_step){.code = STEP_LOOP, .flags = STEP_CHUNKED, .src = ref});
+}
+
 void build_loop_chunks(struct build *b)
 {
-    if (!b->program.chunk_unit)
+    if (!b->program.chunk_unit || b->program.ragged)
         b->failed = true;
     open_loop(b, (struct comm_step){.code = STEP_LOOP, .flags = STEP_CHUNKED});
 }
@@ -156,12 +163,14 @@ static bool ref_fits(const struct build *b, const struct comm_ref *ref, bool chu
     case BUF_OUT:
         if (unit == UNIT_SLICE && (!b->program.slices || ref->first >= b->program.slices))
             return false;
+        if (unit == UNIT_WHOLE)
+            return ref->buf == BUF_IN && ref->count == 1 && !chunked;
         return (unit == UNIT_SLICE || unit == UNIT_BLOCK) && ref->count == 1 && !ref->inner && !(chunked && unit != b->program.chunk_unit);
     case BUF_SCRATCH:
         return (unit == UNIT_SLICE || unit == UNIT_BLOCK) && last < b->program.scratch && !ref->outer &&
                (chunked || !b->program.chunk_unit);
     case BUF_VIEW:
-        return ref->count && last + ref->count <= PROGRAM_VIEWS_MAX && !ref->outer;
+        return ref->count && last + ref->count <= PROGRAM_VIEWS_MAX && !ref->outer && !(unit == UNIT_BLOCK && chunked);
     default:
         return false;
     }
@@ -197,8 +206,10 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
             return false;
         if (s->flags & STEP_LAND)
             return peers_fit(b, s) && (s->dst.buf == BUF_OUT || s->dst.buf == BUF_SCRATCH) && ref_fits(b, &s->dst, chunked);
+        if (s->src.buf == BUF_VIEW && (s->npeers != 1 || s->src.count != 1 || b->peer[s->peer] != (uint32_t)b->spec.rank))
+            return false; /* another name for one view, its own */
         return peers_fit(b, s) && s->dst.buf == BUF_VIEW && s->dst.count == s->npeers && ref_fits(b, &s->dst, chunked) &&
-               s->src.buf != BUF_VIEW && ref_fits(b, &s->src, chunked);
+               ref_fits(b, &s->src, chunked);
     case STEP_RELEASE:
         return s->src.buf == BUF_VIEW && ref_fits(b, &s->src, chunked);
     case STEP_COPY:

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Planted faults: what the simulator must find, or it finds nothing. Each row changes one or two places of the core's sources; the changed
+copies are compiled and linked before the real ones, so the sources themselves know nothing of this.
+
+  mutants.py list                 the names
+  mutants.py files NAME           the sources that it changes
+  mutants.py write NAME ROOT OUT  the changed copies, flat, into OUT; fails when a text to change is not there exactly once
+"""
+import pathlib
+import sys
+
+ENGINE, WIRE, PROGRAM, TIMELINE = "engine", "wire", "program", "timeline"
+
+# name: [(file under src/core, text, changed text)]
+MUTANTS = {
+    # A queue wait and a barrier hold back nothing of what comes after them.
+    "wait_no_fence": [("timeline/queue.c", "ticket - line->done > line->window || line->fences)", "ticket - line->done > line->window)")],
+    # Work waits for every message before it, as if they were on one line.
+    "message_on_line": [
+        ("engine/talk.c", """    if (!timeline_meet(&b->talk_write, &e->read) && !timeline_meet(&b->talk_write, &e->write) && !timeline_meet(&b->talk_read, &e->write))
+        return false;
+    for""", "    (void)e;\n    for"),
+        ("engine/talk.c", """        if (t->state != TALK_MARKER && t->work <= ticket &&
+            (timeline_meet(&t->write, &e->read) || timeline_meet(&t->write, &e->write) || timeline_meet(&t->read, &e->write)))
+            return true;""", "        if (t->state != TALK_MARKER && t->work <= ticket)\n            return true;")],
+    # Places for what is waited for go to whoever comes first; few of them, so that it matters.
+    "slot_first_come": [
+        ("wire/lines.c", "    if (c->waiting < c->waiting_max - c->waiting_max / 4)\n        return true;\n"
+         "    return c->waiting < c->waiting_max && lines_reached(c->retired + 1, wire_key_seq(key));",
+         "    (void)key;\n    return c->waiting < c->waiting_max;"),
+        ("wire/channel.c", "waits = 256 + 8 * size,", "waits = 1,")],
+    # A refused call takes no number.
+    "refusal_no_number": [("engine/issue.c", "    number_call(b, e, true);\n", "    e->seq = (uint32_t)b->sequence + 1;\n    e->chain = b->chain;\n")],
+    # A queue wait follows its event wherever that is recorded next.
+    "event_moves": [
+        ("engine/event.c", "    r = engine_queue_wait(c, &point, NULL);\n    timeline_point_drop(&point);\n    return r;",
+         "    struct timeline_point live = {.kind = POINT_WORD, .word = (void *)&event->point};\n"
+         "    r = engine_queue_wait(c, &live, NULL);\n    timeline_point_drop(&point);\n    return r;"),
+        ("timeline/point.c", "return atomic_load_explicit(point->word, memory_order_acquire) >= point->value ? COMM_OK : COMM_PENDING;",
+         "return timeline_point_test((const struct timeline_point *)(const void *)point->word);")],
+    # What waits for a failed point goes on.
+    "wait_passes_failure": [("engine/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence, COMM_OK);",
+                             "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence, COMM_OK);")],
+    # Who goes to sleep does not look once more after saying so.
+    "sleeper_looks_once": [("engine/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg)) {\n        now =",
+                            "    (void)callbacks;\n    if (!fn(arg)) {\n        now =")],
+    # Who slept for all leaves without waking the next.
+    "baton_kept": [("engine/pass.c", "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
+                    "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst)) {",
+                    "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
+                    "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst) > 1000) {")],
+    # A view is never given back.
+    "no_release": [("program/run.c", "        if (!(run->view_own >> j & 1))\n            run->channel->class->release(",
+                    "        if (!(run->view_own >> j & 1) && run->size > 1000)\n            run->channel->class->release(")],
+    # Two operands change places: another tree.
+    "swapped_operands": [("program/run.c", "            from[j] = view_at(run, &s->src, slot + j);",
+                          "            from[j] = view_at(run, &s->src, slot + (ways > 2 && (j == 1 || j == 2) ? 3 - j : j));")],
+    # Bytes are taken whatever call they belong to.
+    "unchecked_fingerprint": [("wire/lines.c", "bytes != w->bytes || line->fingerprint != w->fingerprint", "bytes != w->bytes"),
+                              ("wire/lines.c", "bytes != l->bytes || line->fingerprint != l->fingerprint", "bytes != l->bytes")],
+    # Numbers are compared with their sign, as if they never passed 2^31.
+    "counter_wraps": [("wire/lines.c", "    if (BASE_LIKELY(lines_reached(c->oldest, seq)))\n        return true;",
+                       "    if (BASE_LIKELY((int32_t)c->oldest >= (int32_t)seq))\n        return true;"),
+                      ("wire/lines.c", "        if (!lines_reached(there, min))", "        if ((int32_t)there < (int32_t)min)"),
+                      ("wire/lines.c", "    return lines_reached(min, seq);\n}\n\nstatic inline struct lines_line *once_line",
+                       "    return (int32_t)min >= (int32_t)seq;\n}\n\nstatic inline struct lines_line *once_line")],
+}
+
+
+def write(name, root, out):
+    texts = {}
+    for file, old, new in MUTANTS[name]:
+        path = pathlib.Path(root) / "src/core" / file
+        text = texts.get(file, path.read_text())
+        if text.count(old) != 1:
+            sys.exit(f"mutants.py: {name}: the text to change stands {text.count(old)} times in {file}:\n{old}")
+        texts[file] = text.replace(old, new)
+    for file, text in texts.items():
+        (pathlib.Path(out) / f"{name}_{file.replace('/', '_')}").write_text(text)
+
+
+def main():
+    if sys.argv[1:] == ["list"]:
+        print(";".join(MUTANTS), end="")
+    elif len(sys.argv) == 3 and sys.argv[1] == "files":
+        print(";".join(dict.fromkeys(file for file, _, _ in MUTANTS[sys.argv[2]])), end="")
+    elif len(sys.argv) == 5 and sys.argv[1] == "write":
+        write(*sys.argv[2:])
+    else:
+        sys.exit(__doc__)
+
+
+main()
