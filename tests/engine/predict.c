@@ -32,7 +32,7 @@ static void with_figure(const char *from, const char *key, const char *value, ch
 
 static bool serves(const struct comm_algorithm_info *info, int32_t ranks, size_t bytes)
 {
-    return ranks >= info->ranks_min && ranks <= info->ranks_max && (!info->bounded || bytes <= 65536);
+    return ranks >= info->ranks_min && ranks <= info->ranks_max && (!info->bounded || bytes * (size_t)ranks <= 65536);
 }
 
 RIG_TEST(every_algorithm_is_told_and_has_a_price)
