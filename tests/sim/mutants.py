@@ -23,12 +23,9 @@ MUTANTS = {
         ("engine/talk.c", """        if (t->state != TALK_MARKER && t->work <= ticket &&
             (timeline_meet(&t->write, &e->read) || timeline_meet(&t->write, &e->write) || timeline_meet(&t->read, &e->write)))
             return true;""", "        if (t->state != TALK_MARKER && t->work <= ticket)\n            return true;")],
-    # Places for what is waited for go to whoever comes first; few of them, so that it matters.
-    "slot_first_come": [
-        ("wire/lines.c", "    if (c->waiting < c->waiting_max - c->waiting_max / 4)\n        return true;\n"
-         "    return c->waiting < c->waiting_max && lines_reached(c->retired + 1, wire_key_seq(key));",
-         "    (void)key;\n    return c->waiting < c->waiting_max;"),
-        ("wire/channel.c", "waits = 256 + 8 * size,", "waits = 1,")],
+    # The place of a stream goes to a younger operation while the oldest still needs it.
+    "slot_not_kept": [("wire/lines.c", "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))",
+                       "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 2)))")],
     # A refused call takes no number.
     "refusal_no_number": [("engine/issue.c", "    number_call(b, e, true);\n", "    e->seq = (uint32_t)b->sequence + 1;\n    e->chain = b->chain;\n")],
     # A queue wait follows its event wherever that is recorded next.

@@ -197,8 +197,9 @@ static bool shifted(const struct random_run *run, int32_t recv)
 static void known_outcomes(const struct random_run *run, int32_t *outcome)
 {
     memcpy(outcome, run->outcome, sizeof run->outcome);
-    if (run->misused >= 0 && run->p->action[run->misused].misuse == RANDOM_OTHER_ROOT)
-        outcome[run->misused] = RANDOM_SKIP; /* as it made the call, nothing came to it */
+    int32_t verb = run->misused >= 0 ? run->p->action[run->misused].verb : RANDOM_BARRIER;
+    if (random_rooted(verb) || verb == RANDOM_SCAN || verb == RANDOM_EXSCAN)
+        outcome[run->misused] = RANDOM_SKIP; /* as it made the call, it may have needed nobody */
     for (int32_t i = 0; i < run->p->actions; i++) {
         if (run->p->action[i].verb == RANDOM_RECV && run->outcome[i] == COMM_OK && shifted(run, i))
             outcome[i] = RANDOM_SKIP;

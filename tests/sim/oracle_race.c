@@ -236,6 +236,16 @@ static const char *host_fill(const struct oracle_walk *w, int32_t i)
     return races_one(w, own(w, i), -1, &w->host) >= 0 ? "the memory is not the host's" : inside(w, own(w, i));
 }
 
+/* It is a receive, or starts one. */
+static bool receives(const struct oracle_walk *w, int32_t i)
+{
+    const struct random_action *a = own(w, i);
+    bool found = a->verb == RANDOM_RECV && random_issues(a);
+    for (int32_t k = 0; k < i && random_starts(a->verb) && !found; k++)
+        found = own(w, k)->plan == a->plan && own(w, k)->verb == RANDOM_RECV;
+    return found;
+}
+
 static const char *step(struct oracle_walk *w, int32_t i)
 {
     const struct random_action *a = own(w, i);
@@ -274,7 +284,7 @@ static const char *step(struct oracle_walk *w, int32_t i)
         return NULL;
     case RANDOM_CLOSE:
         for (int32_t k = 0; k < i; k++) {
-            if (own(w, k)->verb == RANDOM_RECV && own(w, k)->comm == a->comm && random_issues(own(w, k)) && !set_has(&w->host, k))
+            if (own(w, k)->comm == a->comm && receives(w, k) && !set_has(&w->host, k))
                 return "a receive may be cancelled by the close";
         }
         drained(w, a->comm);

@@ -29,6 +29,23 @@ static bool run_collectives(uint64_t seed, const struct sim_options *options, st
     return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
 }
 
+/* Long operations side by side, every limit at its minimum, and ranks that do not run the same ones together: what the oldest operation
+ * needs may be held by no other. */
+static bool run_gates(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    static struct deeds deeds;
+    uint64_t s = seed ^ UINT64_C(0x589965cc75374cc3);
+    struct sim_config config = {.seed = seed, .ranks = options->ranks ? options->ranks : 3 + (int32_t)sim_below(&s, 4), .minimal = true};
+
+    config.options = algorithms[sim_below(&s, sizeof algorithms / sizeof *algorithms)];
+    deeds_sample(&deeds, seed, config.ranks, 3 + (uint32_t)sim_below(&s, 8), 20000);
+    deeds.may_refuse = deeds.gates = true;
+    deeds.depth = 16;
+    for (uint32_t i = 0; i < deeds.count; i++)
+        deeds.deed[i].n += deeds.deed[i].kind == DEED_ALLREDUCE || deeds.deed[i].kind == DEED_REDUCE ? 3000 * sim_below(&s, 6) : 0;
+    return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
+}
+
 /* Deaths, long pauses, no memory: whatever happens, survivors are told, all the same, in time. */
 static bool run_failures(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
@@ -51,6 +68,7 @@ static bool run_failures(uint64_t seed, const struct sim_options *options, struc
 
 const struct sim_workload sim_workloads[] = {
     {"collectives", "all collectives on the world, many in flight", run_collectives},
+    {"gates", "long collectives, minimal limits, queue waits that differ by rank", run_gates},
     {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
     {"threads", "several threads on each rank, a communicator each", run_threads},
     {"dependency", "a queue waits for what fails", run_dependency},
