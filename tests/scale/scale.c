@@ -77,7 +77,7 @@ static double work_of(const struct algo_row *row, int32_t size, const struct cos
     struct comm_program *p = row->build(memory, &spec);
     if (!p)
         return 1e18;
-    struct run_cut cut = run_cut_of(p, what->caps, what->n, what->raw, what->partial);
+    struct run_cut cut = run_cut_of(p, what->caps, what->size, what->n, what->raw, what->partial);
     for (uint32_t i = 0, trips = 1; i < p->steps; i++) {
         const struct comm_step *s = &p->step[i];
         if (s->code == STEP_LOOP && !(s->flags & STEP_CHUNKED))

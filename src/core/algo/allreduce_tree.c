@@ -3,17 +3,17 @@
  * below its own lowest bit, and gives its own to the rank without that bit; rank 0 ends with the whole, which comes back down. For the
  * large over more ranks than can view each other: each rank has at most log2 p + 1 peers, though those near rank 0 carry more than others.
  *
- *   lane 0  for k: for each child: VIEW mine, theirs #0; REDUCE t[child][k%D] = T(mine, theirs); RELEASE;    EXPOSE mine -> parent #0 +c1
+ *   lane 0  for k: for each child: VIEW mine, theirs #0; REDUCE t[child] = T(mine, theirs); RELEASE;    EXPOSE mine -> parent #0 +c1
  *           rank 0: the last one REDUCE out.k FINAL TEE; RELEASE; EXPOSE out.k -> children #1
  *   lane 1  others, for k: VIEW <- parent #1 LAND out.k +c2;  EXPOSE out.k -> children #1 {c2 >= k+1}
  *
- * A child without children shows its input, others their accumulators. What is shown keeps its place until the wire has its
- * bytes: D is 1, for a count of completions does not say which of two completed.
+ * A child without children shows its input, others their accumulators. What is shown waits in its item until the wire has its bytes: all
+ * of what was shown before, since exposures may complete in any order and a counter only counts.
  * In place: what lands in chunk k of out was reduced from what others read of chunk k of in, so nobody reads there any more.
  */
 #include "algo/algorithms.h"
 
-enum { TREE_DEPTH = 1, TREE_UP = 0, TREE_DOWN = 1, TREE_SHOWN = 1, TREE_LANDED = 2 };
+enum { TREE_UP = 0, TREE_DOWN = 1, TREE_SHOWN = 1, TREE_LANDED = 2 };
 
 /* Its result is its own input alone. */
 static bool is_leaf(const struct build *b, int32_t rank)
@@ -48,12 +48,11 @@ static struct comm_ref take_child(struct build *b, int32_t number, bool last, st
     int32_t child = child_of(b, number);
     bool whole = last && b->spec.rank == 0;
     uint32_t slot = 2 * (uint32_t)number;
-    struct comm_ref block = ref_block(BUF_IN, 0), to = ref_partial(ref_scratch(TREE_DEPTH * (uint32_t)number, block));
-    to.inner = 1;
+    struct comm_ref block = ref_block(BUF_IN, 0), to = ref_partial(ref_scratch((uint32_t)number, block));
     view(b, b->spec.rank, slot, mine);
     view(b, child, slot + 1, is_leaf(b, child) ? block : ref_partial(block));
     BUILD_STEP(b, .code = STEP_REDUCE, .flags = STEP_CHUNKED | (whole ? STEP_FINAL | STEP_TEE : 0), .wait = last && !whole ? TREE_SHOWN : 0,
-               .need = 1 - TREE_DEPTH, .need_inner = 1, .dst = whole ? ref_block(BUF_OUT, 0) : to, .src = ref_views(slot, 2));
+               .need_inner = 1, .dst = whole ? ref_block(BUF_OUT, 0) : to, .src = ref_views(slot, 2));
     BUILD_STEP(b, .code = STEP_RELEASE, .flags = STEP_CHUNKED, .src = ref_views(slot, 2));
     return to;
 }
@@ -110,8 +109,7 @@ struct comm_program *allreduce_tree(const struct comm_env *env, const struct pro
     int32_t children = children_of(b);
     b->program.chunk_unit = UNIT_BLOCK;
     b->program.wide = 1;
-    b->program.depth = TREE_DEPTH;
-    b->program.scratch = (uint16_t)(TREE_DEPTH * children);
+    b->program.scratch = (uint16_t)children;
     build_edge(b, TREE_UP, 0);
     build_edge(b, TREE_DOWN, WIRE_TO_ALL);
     up_lane(b, children);

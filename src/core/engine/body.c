@@ -149,10 +149,10 @@ static void free_lists(struct body *b)
         env->give(env, b->others, (size_t)b->team.size * sizeof *b->others);
     if (b->fence_watch.theirs)
         env->give(env, b->fence_watch.theirs, (size_t)b->team.size * sizeof *b->fence_watch.theirs);
-    if (b->heard)
-        env->give(env, b->heard, (size_t)b->team.size * sizeof *b->heard);
     if (b->bucket)
         env->give(env, b->bucket, COLLECTIVE_END * BUCKETS);
+    if (b->heard)
+        env->give(env, b->heard, (size_t)b->team.size * sizeof *b->heard);
     if (b->closed_at)
         env->give(env, b->closed_at, (size_t)b->team.size * sizeof *b->closed_at);
 }

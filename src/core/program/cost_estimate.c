@@ -194,8 +194,11 @@ static bool add_hops(const struct comm_env *env, const struct cost_case *what, c
             return false;
         struct sum there = add_up(rate, above, parent);
         sum += (there.busy - rate->call) / rate->cut.chunks + waited(rate, &there) * there.ahead;
+        uint32_t next = parent_of(above, parent);
+        if (next == r) /* they show each other what they have: no tree */
+            break;
         r = parent;
-        parent = parent_of(above, r);
+        parent = next;
     }
     program_free(env, mine);
     *ps += sum / ahead;

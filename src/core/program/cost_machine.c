@@ -241,9 +241,13 @@ static uint64_t footprint_of(const struct cost_case *what)
     uint64_t block = what->n * what->raw, all = block * (uint64_t)what->size;
     switch (what->collective) {
     case COLLECTIVE_BROADCAST:
+    case COLLECTIVE_BROADCAST_BYTES:
         return block;
     case COLLECTIVE_REDUCE:
     case COLLECTIVE_ALLREDUCE:
+    case COLLECTIVE_GROUP:
+    case COLLECTIVE_SCAN:
+    case COLLECTIVE_EXSCAN:
     case COLLECTIVE_BARRIER:
         return 2 * block;
     default: /* gathers and scatters: a block on one side, all of them on the other */
@@ -259,7 +263,7 @@ void cost_rate_of(struct cost_rate *rate, const struct cost_case *what, const st
     uint64_t turns = (ranks + m->cpus - 1) / m->cpus, footprint = footprint_of(what) * turns;
     *rate = (struct cost_rate){
         .machine = m,
-        .cut = run_cut_of(program, what->caps, what->n, what->raw, what->partial),
+        .cut = run_cut_of(program, what->caps, what->size, what->n, what->raw, what->partial),
         .copy = rate_at(m->copy, footprint),
         .land = rate_at(m->land, footprint),
         .reduce = rate_at(m->reduce, footprint),

@@ -42,6 +42,8 @@ static inline size_t cost_ref_bytes(const struct cost_rate *rate, const struct c
     size_t width = ref->unit & UNIT_PARTIAL ? rate->partial : rate->raw, from = 0, to = rate->n;
     int32_t x = ref->buf == BUF_SCRATCH ? (int32_t)ref->count : (int32_t)ref->first + ref->step * (int32_t)j + ref->outer * (int32_t)i;
 
+    if ((ref->unit & ~UNIT_PARTIAL) == UNIT_WHOLE)
+        to *= (size_t)rate->size;
     if ((ref->unit & ~UNIT_PARTIAL) == UNIT_SLICE) {
         int32_t slices = p->slices;
         x = x % slices < 0 ? x % slices + slices : x % slices;

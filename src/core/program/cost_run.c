@@ -161,12 +161,14 @@ static enum verdict step_work(struct cost_sim *sim, struct cost_rank *rank, stru
 {
     uint32_t ways = s->code == STEP_REDUCE ? s->src.count : 1;
     if (s->src.buf == BUF_VIEW) {
-        uint64_t mask = ones(ways) << slot_of(rank->program, &s->src, lane->k);
+        uint64_t mask = ones(s->src.count) << slot_of(rank->program, &s->src, lane->k);
         if ((rank->present & mask) != mask)
             return STAND;
     }
     size_t bytes = cost_ref_bytes(&sim->rate, rank->program, s, &s->dst, lane->i, lane->k, 0);
     bool tee = s->code == STEP_REDUCE && s->flags & STEP_TEE;
+    if (s->code == STEP_COPY && s->src.buf == BUF_VIEW)
+        bytes *= s->src.count; /* one of each view */
     charge(rank, cost_reduce(&sim->rate, bytes, ways, tee));
     lane->built |= tee;
     bump(sim, rank, s);

@@ -202,7 +202,8 @@ struct run_cut {
     size_t longest, slice, chunk, scratch_bytes;
     uint32_t chunks;
 };
-struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, size_t n, size_t raw, size_t partial);
+struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, int32_t size, size_t n, size_t raw,
+                          size_t partial);
 /* channel, call, isa, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues nothing.
  */
 void run_start(struct run *run, const struct comm_program *program);

@@ -450,12 +450,13 @@ size_t run_scratch_bytes(const struct comm_program *program, const struct run_ca
     return run_scratch_bytes_as(program, call, channel, size, &element);
 }
 
-struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, size_t n, size_t raw, size_t partial)
+struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, int32_t size, size_t n, size_t raw,
+                          size_t partial)
 {
     const struct wire_channel channel = {.caps = *caps};
     const struct run_call call = {.n = n};
     const struct run_element element = {.raw = raw, .partial = partial};
-    struct shape shape = shape_of(program, &call, &channel, 0, &element);
+    struct shape shape = shape_of(program, &call, &channel, size, &element);
     return (struct run_cut){shape.longest, shape.slice, shape.chunk, shape.scratch_item, shape.chunks};
 }
 
