@@ -105,7 +105,7 @@ static void open_three(struct rig *rig, int64_t timeout_ns)
 /* ------------------------------------------------------------------------------------------------------------ the tests */
 RIG_TEST(contract_4_5_late_at_5_10_and_60_s)
 {
-    static const int64_t step_ms[] = {4900, 5100, 9900, 10100, 59900, 60100, 600000};
+    static const int64_t step_ms[] = {3000, 5400, 8000, 10400, 57000, 60400, 600000};
     static const int want[] = {0, 1, 1, 2, 2, 3, 3};
     static const char *const text[] = {
         NULL, "waiting for 5 s; not called yet by ranks: 1",  NULL, "waiting for 10 s; not called yet by ranks: 1",
@@ -136,7 +136,7 @@ RIG_TEST(contract_4_5_late_is_told_once_a_look)
         int64_t since = env.now(&env);
         MUST(comm_allreduce(rig.world[1], &in, &out[1], 1, COMM_I64, COMM_SUM, &q[1]));
         MUST(comm_allreduce(rig.world[2], &in, &out[2], 1, COMM_I64, COMM_SUM, &q[2]));
-        at(since, 70000, q[1], 2 * round + 2, "waiting for 70 s; not called yet by ranks: 0"); /* one for each rank here */
+        at(since, 70400, q[1], 2 * round + 2, "waiting for 70 s; not called yet by ranks: 0"); /* one for each rank here */
         at(since, 80000, q[2], 2 * round + 2, NULL);
         MUST(comm_allreduce(rig.world[0], &in, &out[0], 1, COMM_I64, COMM_SUM, &q[0]));
         rig_wait_all(q, 3);
@@ -153,9 +153,9 @@ RIG_TEST(contract_4_5_late_ends_with_the_deadline)
     open_three(&rig, 20 * RIG_S);
     int64_t since = env.now(&env);
     MUST(comm_allreduce(rig.world[0], &in, &out, 1, COMM_I64, COMM_SUM, &q));
-    at(since, 11000, q, 1, "waiting for 11 s");
-    at(since, 19900, q, 1, NULL);
-    atomic_fetch_add(&ahead, 200 * RIG_MS);
+    at(since, 11400, q, 1, "waiting for 11 s");
+    at(since, 17000, q, 1, NULL);
+    atomic_fetch_add(&ahead, 3 * RIG_S);
     IS(comm_wait(q, RIG_S), COMM_ERR_TIMEOUT);
     rig_fails_within(rig.world[0], COMM_ERR_TIMEOUT, RIG_S, &error);
     rig_close(&rig);

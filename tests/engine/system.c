@@ -26,10 +26,17 @@
 
 enum { LARGE = 60000, CALLS_MOST = 24, RUN_SECONDS = 30, OPEN_MS = 400, OPEN_WELL_MS = 10000 };
 
+#if defined(__SANITIZE_THREAD__)
+static const bool under_tsan = true;
+#else
+static const bool under_tsan = false;
+#endif
+
 /* ------------------------------------------------------------------------------------------------------------ what is left */
 struct left {
     int descriptors, threads, mappings;
 };
+static struct left what_is_left(void);
 
 static int entries_of(const char *folder)
 {
@@ -55,14 +62,31 @@ static int shared_mappings(void)
     return count;
 }
 
+static void nothing(void *arg, int32_t rank)
+{
+    (void)arg;
+    (void)rank;
+}
+
+/* Before anything: with the first thread some run-times start one of their own. */
+static struct left begin_with(void)
+{
+    rig_threads(1, nothing, NULL);
+    rig_nap(RIG_MS);
+    return what_is_left();
+}
+
 static struct left what_is_left(void)
 {
     return (struct left){entries_of("/proc/self/fd"), entries_of("/proc/self/task"), shared_mappings()};
 }
 
+/* A thread that was joined may still be listed for a moment. */
 static void check_left(const struct left *before)
 {
     struct left now = what_is_left();
+    for (int64_t end = rig_now() + 2 * RIG_S; now.threads != before->threads && rig_now() < end; rig_nap(RIG_MS))
+        now = what_is_left();
     EQUAL(now.descriptors, before->descriptors);
     EQUAL(now.threads, before->threads);
     EQUAL(now.mappings, before->mappings);
@@ -214,7 +238,7 @@ static void rank_main(struct proc *proc, int32_t rank, struct comm_communicator 
 {
     struct comm_communicator *world = NULL;
     char text[512] = "";
-    struct left before = what_is_left();
+    struct left before = begin_with();
     (void)none;
     plant(rank);
     int64_t start = rig_now();
@@ -259,7 +283,7 @@ static void both_main(struct proc *proc, int32_t rank, struct comm_communicator 
 {
     struct party p = {{NULL}};
     char text[512] = "";
-    struct left before = what_is_left();
+    struct left before = begin_with();
     (void)none;
     plant(rank);
     enum comm_result r =
@@ -370,6 +394,8 @@ RIG_TEST(features_that_are_absent)
     for (trial.rank = 0; trial.rank < 2; trial.rank++) {
         for (size_t i = 0; i < COUNT(absent); i++) {
             int32_t opened;
+            if (under_tsan && strcmp(absent[i].call, "membarrier") == 0)
+                continue; /* it is not used there: the detector does not see it */
             trial.fault = absent[i];
             rig_note("rank %d: no %s (%s)", trial.rank, absent[i].call, strerror(absent[i].error));
             CHECK(try_once(&opened));

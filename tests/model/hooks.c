@@ -58,6 +58,26 @@ static struct op op_of(enum model_kind kind, const volatile void *at, uint32_t b
         return op.succeeded;                                                                                                               \
     }
 
+/* As clang has it: what was there comes back. */
+#define COMPARE_VALUE(bits)                                                                                                                \
+    uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(volatile uint##bits##_t *at, uint##bits##_t expected, uint##bits##_t value,  \
+                                                              int order, int failed);                                                      \
+    uint##bits##_t __tsan_atomic##bits##_compare_exchange_val(volatile uint##bits##_t *at, uint##bits##_t expected, uint##bits##_t value,  \
+                                                              int order, int failed)                                                       \
+    {                                                                                                                                      \
+        uint32_t thread;                                                                                                                   \
+        if (!explore_running(&thread)) {                                                                                                   \
+            __atomic_compare_exchange_n(at, &expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);                                      \
+            return expected;                                                                                                               \
+        }                                                                                                                                  \
+        struct op op = op_of(MODEL_CHANGE, at, sizeof *at, order, SITE);                                                                   \
+        op.change = CHANGE_COMPARE;                                                                                                        \
+        op.order_failed = failed;                                                                                                          \
+        op.operand = value;                                                                                                                \
+        op.expected = expected;                                                                                                            \
+        return (uint##bits##_t)explore_atomic(&op);                                                                                        \
+    }
+
 #define WORD(bits)                                                                                                                         \
     uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t *at, int order);                                               \
     uint##bits##_t __tsan_atomic##bits##_load(const volatile uint##bits##_t *at, int order)                                                \
@@ -84,7 +104,8 @@ static struct op op_of(enum model_kind kind, const volatile void *at, uint32_t b
     CHANGE(bits, fetch_or, CHANGE_OR, __atomic_fetch_or)                                                                                   \
     CHANGE(bits, fetch_xor, CHANGE_XOR, __atomic_fetch_xor)                                                                                \
     COMPARE(bits, compare_exchange_strong)                                                                                                 \
-    COMPARE(bits, compare_exchange_weak)
+    COMPARE(bits, compare_exchange_weak)                                                                                                   \
+    COMPARE_VALUE(bits)
 WORD(8)
 WORD(16)
 WORD(32)
@@ -167,4 +188,16 @@ void *model_memset(void *to, int value, size_t bytes)
 {
     plain(to, bytes, true);
     return memset(to, value, bytes);
+}
+
+/* Copies of whole structs, as newer compilers have them called. */
+void *__tsan_memcpy(void *to, const void *from, size_t bytes);
+void *__tsan_memcpy(void *to, const void *from, size_t bytes)
+{
+    return model_memcpy(to, from, bytes);
+}
+void *__tsan_memset(void *to, int value, size_t bytes);
+void *__tsan_memset(void *to, int value, size_t bytes)
+{
+    return model_memset(to, value, bytes);
 }

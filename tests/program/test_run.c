@@ -14,6 +14,7 @@
 #include "program/test_wire.h"
 
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 
 enum { RUNS_MAX = 3, ELEMENT_BYTES_MAX = 8 };
@@ -450,17 +451,21 @@ static void forms_that_make_no_sense_are_refused(void **state)
     assert_int_equal(test_env_taken, 0);
 }
 
+static const struct algo_row *row_named(uint32_t collective, const char *name)
+{
+    uint32_t i = 0;
+    while (algo_table[i].collective != collective || strcmp(algo_table[i].name, name) != 0)
+        i++;
+    return &algo_table[i];
+}
+
 /* Elements of a slice and of a chunk, and how many chunks, of an allreduce by slices. */
 static void cut(int32_t size, size_t n, enum comm_type type, size_t cap, size_t slice, size_t chunk, uint32_t chunks)
 {
     struct wire_channel channel = {.caps = {.once_max = 64, .chunk_all = cap, .chunk_private = 2 * cap}};
     struct run run = {.channel = &channel, .call = {NULL, NULL, n, type, COMM_SUM, NULL, NULL}, .size = size};
     struct program_spec spec = {.collective = COLLECTIVE_ALLREDUCE, .size = size};
-    struct comm_program *program = NULL;
-    for (uint32_t i = 0; i < algo_count; i++) {
-        if (algo_table[i].collective == COLLECTIVE_ALLREDUCE && !algo_table[i].once_bytes)
-            program = algo_table[i].build(&test_env, &spec);
-    }
+    struct comm_program *program = row_named(COLLECTIVE_ALLREDUCE, "slices")->build(&test_env, &spec);
     assert_non_null(program);
     run_start(&run, program);
     assert_int_equal(run.slice, slice);
@@ -552,7 +557,7 @@ static void no_memory_for_places_ends_the_run(void **state)
     struct wire_view view[4];
     struct run run = {.channel = &channel, .call = {&in, &out, 1, COMM_F64, COMM_SUM, NULL, NULL}, .view = view, .size = 2, .seq = 1};
     struct program_spec spec = {.collective = COLLECTIVE_ALLREDUCE, .rank = 0, .size = 2};
-    struct comm_program *small = algo_table[6].build(&test_env, &spec);
+    struct comm_program *small = row_named(COLLECTIVE_ALLREDUCE, "read_all")->build(&test_env, &spec);
     (void)state;
     run.isa = data_isa_best();
     run_start(&run, small);
@@ -571,7 +576,7 @@ static void a_step_costs_little(void **state)
     struct program_spec spec = {.collective = COLLECTIVE_ALLREDUCE, .rank = 0, .size = 2};
     (void)state;
     run.isa = data_isa_best();
-    struct comm_program *steps = build_steps(&spec), *small = algo_table[6].build(&test_env, &spec);
+    struct comm_program *steps = build_steps(&spec), *small = row_named(COLLECTIVE_ALLREDUCE, "read_all")->build(&test_env, &spec);
     assert_non_null(steps);
     assert_int_equal(small->steps, 4);
     for (int again = 0; again < 9; again++) {

@@ -31,8 +31,9 @@ static void thresholds(void **state)
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 17, 65536, NULL), "doubling");
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 65537, NULL), "slices");
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 256, 1 << 20, NULL), "slices");
-    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 257, 1 << 20, NULL), "none");
-    assert_non_null(strstr(why, "doubling (1 to 65535 ranks, blocks up to 65536 bytes)"));
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 257, 1 << 20, NULL), "tree");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE, 257, 1 << 20, NULL), "none");
+    assert_non_null(strstr(why, "read_all (1 to 256 ranks, blocks up to 65536 bytes)"));
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 1, 1 << 30, NULL), "read_all");
     assert_string_equal(chosen(COLLECTIVE_BARRIER, 16, 0, NULL), "read_all");
     assert_string_equal(chosen(COLLECTIVE_BARRIER, 17, 0, NULL), "doubling");

@@ -171,9 +171,11 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
 /* A mistake is found, within 2.5 s of the last call, and called by its name by every member that still has the communicator. */
 static void found_out(const struct random_run *run, struct oracle_verdict *v)
 {
-    if (run->misused < 0 || run->faults || run->stuck)
+    if (run->misused < 0 || run->faults)
         return;
     const struct random_action *a = &run->p->action[run->misused];
+    if (run->stuck && (a->misuse == RANDOM_SKIPPED || a->misuse == RANDOM_LATER))
+        return; /* ranks waited for each other over what was not called */
     bool made = run->waited[run->misused] == COMM_OK || run->outcome[run->misused] != COMM_PENDING;
     made = made && (a->misuse != RANDOM_EXTRA || run->extra_made) && run->comms.comm[a->comm].members > 1;
     for (int32_t i = 0; i < run->p->actions; i++) { /* the others made it: their communicator may never have come */

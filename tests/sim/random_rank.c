@@ -31,7 +31,8 @@ static bool undisturbed(const struct random_run *run, int32_t index, int32_t now
 static void in_order(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
-    if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_REFUSED || random_starts(a->verb) || run->outcome[index] != COMM_OK)
+    if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_REFUSED || random_starts(a->verb) ||
+        run->outcome[index] != COMM_OK)
         return;
     for (int32_t i = index - 1; i >= 0; i--) {
         const struct random_action *b = &run->p->action[i];
@@ -213,7 +214,7 @@ static void keep_order(struct random_run *run, int32_t index, bool made)
         break;
     case RANDOM_HOST_WAIT:
         target = target_of(run, index);
-        good = good && target >= 0 && run->outcome[target] == COMM_OK;
+        good = good && target >= 0 && oracle_allows(&run->p->action[target], (enum comm_result)run->outcome[target]);
         break;
     case RANDOM_WAIT_REQUEST:
         good = good && target_of(run, index) >= 0;

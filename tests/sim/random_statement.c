@@ -245,7 +245,8 @@ static void message(struct maker *m)
     send.tag = recv.tag = (int32_t)make_chance(m, 3);
     if (sort == 0 || sort == 1) { /* by a tag that nobody else uses */
         send.tag = recv.tag = 1000 + id;
-        recv.flags = sort == 0 ? RANDOM_ANY_PEER : 0;
+        /* Not from oneself: it ends when all the others have closed. */
+        recv.flags = sort == 0 && send.rank != recv.rank ? RANDOM_ANY_PEER : 0;
     } else if (sort == 2 && send.n > 0) {
         send.tag = recv.tag = 1000 + id;
         recv.flags = RANDOM_SHORT;

@@ -244,7 +244,8 @@ def check_contract(tree):
     for path, text in tree.items():
         if path.startswith("tests/") and (path.endswith(".c") or path.endswith("CMakeLists.txt")):
             words.update(re.findall(r"\b(?:contract_\d+_\d+\w*|tidy_\w+)", text))
-            words.update(re.findall(r"\b(?:cmocka_unit_test\(|add_test\(NAME )(\w+)", text))
+            words.update(re.findall(r"\bcmocka_unit_test\((\w+)", text))
+            words.update(re.findall(r"\badd_test\(NAME (\w+)", text))
     for found in re.finditer(r"^\| *(\d+\.\d+) .*\| *([^|]*?) *\|$", page, re.M):
         names = re.findall(r"`(\w+)`", found.group(2))
         if not names and found.group(2) not in ("not built yet", "built, not under test"):

@@ -5,16 +5,17 @@
 #include "program/build.h"
 
 enum {
-    ALGO_GROUP = 16,        /* ranks whose contributions are viewed at once: a power of two, so that groups are subtrees */
-    ALGO_RANKS_MAX = 65535, /* peers are 16 bits */
-    ALGO_TREE_RANKS = 256,  /* groups of groups: view slots for one group and for one partial result of each */
-    ALGO_WHOLE_RANKS = 64,  /* views of everybody at once */
-    ALGO_SCAN_RANKS = 62,   /* the same, and a pair beside them */
-    ALGO_THROTTLE = 3       /* lanes that give or take blocks of pairs: as many as there are edges for streams */
+    ALGO_GROUP = 16,           /* ranks whose contributions are viewed at once: a power of two, so that groups are subtrees */
+    ALGO_RANKS_MAX = 65535,    /* entries of a peer table, for who has everyone in it */
+    ALGO_RANKS_WIDE = 1 << 20, /* one edge a level; the programs are there, though no wire has so many ranks yet */
+    ALGO_TREE_RANKS = 256,     /* groups of groups: view slots for one group and for one partial result of each */
+    ALGO_WHOLE_RANKS = 64,     /* views of everybody at once */
+    ALGO_SCAN_RANKS = 62,      /* the same, and a pair beside them */
+    ALGO_THROTTLE = 3          /* lanes that give or take blocks of pairs: as many as there are edges for streams */
 };
 
-program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices;
-program_build_fn broadcast_direct, broadcast_pipeline;
+program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices, allreduce_tree;
+program_build_fn broadcast_direct, broadcast_pipeline, broadcast_tree;
 program_build_fn reduce_read_all, reduce_slices;
 program_build_fn allgather_direct, allgather_pipeline;
 program_build_fn reduce_scatter_direct, reduce_scatter_read_all;

@@ -133,13 +133,23 @@ struct notice {
 
 /* ------------------------------------------------------------------------------------------------------------ worlds, bodies, the engine
  */
+/* What rank 0 found under option machine; sent to all when they meet. */
+struct machine_given {
+    struct cost_machine figures;
+    uint32_t measured, failed;
+    char error[224];
+};
+void machine_read(const struct comm_env *env, const char *path, struct machine_given *given);
+
 struct world {
     struct engine *engine;
     const struct wire_backend *backend;
     struct wire *wire;
     uint64_t id;
-    struct wire_limits limits; /* agreed: rank 0's */
-    char forced[256];          /* option algorithm, rank 0's */
+    struct wire_limits limits;   /* agreed: rank 0's */
+    char forced[256];            /* option algorithm, rank 0's */
+    struct cost_machine machine; /* rank 0's: of its file when measured, else built in */
+    bool measured;
     bool free_order;
     int64_t timeout_ns, peer_timeout_ns;
     _Atomic uint32_t references;    /* its communicators */
@@ -178,6 +188,9 @@ struct express {
     const void *from[EXPRESS_RANKS];
 };
 
+/* Rows that prices chose, by lengths up to a quarter of an octave apart: pricing takes longer than a small operation. */
+enum { BUCKETS_EACH = 4, BUCKETS = 64 * BUCKETS_EACH };
+
 struct cached_program {
     uint64_t key;
     struct comm_program *program;
@@ -196,6 +209,7 @@ struct body {
     struct place *places; /* window of them */
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
     struct chosen chosen[COLLECTIVE_END];
+    uint8_t *bucket; /* [COLLECTIVE_END][BUCKETS] of 1 + a row; NULL where thresholds choose */
     struct express_form form;
     struct express express;
     uint16_t *others;                   /* the other members, from rank + 1 on */
@@ -325,6 +339,10 @@ enum comm_result plan_record_wait(struct comm_communicator *c, struct comm_event
 struct timeline_point event_point(struct comm_event *event); /* a copy of the one it holds now */
 enum comm_result body_program(struct body *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
                               struct comm_program **program, const char **algorithm);
+/* The row for this length, the same on every rank, or NULL and why: UNSUPPORTED, or MEMORY. */
+const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why);
+/* What prices need, valid while b is. */
+struct algo_prices body_prices(const struct body *b);
 void body_release_program(struct body *b, struct comm_program *program);
 /* What one element of a pair is; false: the pair has no kernel. */
 bool body_element(const struct body *b, enum comm_type type, comm_op op, struct run_element *element);

@@ -271,32 +271,7 @@ enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path
     return failed ? COMM_ERR_SYSTEM : COMM_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ explain */
-enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
-{
-    enum comm_result r;
-    char why[256] = "";
-    uint32_t collective = collective_parse(call->collective);
-    struct body *b = body_lock(c, &r);
-
-    if (!b)
-        return r;
-    if (!collective || b->recording) {
-        body_unlock(b);
-        return collective
-                   ? COMM_ERR_STATE
-                   : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "call.collective=%s; expected allreduce, broadcast, ...", call->collective);
-    }
-    enum comm_type type = call->type ? call->type : COMM_BYTE;
-    struct algo_query query = {collective, call->ranks ? call->ranks : b->team.size, call->n * data_partial_bytes(type),
-                               b->channel->caps.once_max, b->world->forced[0] ? b->world->forced : NULL};
-    const struct algo_row *row = algo_select(&query, why, sizeof why);
-    base_format(text, bytes, "%s n=%zu type=%s ranks=%d over %s: %s (%s)%s%s", call->collective, call->n, data_type_name(type), query.size,
-                b->wire->name, row ? row->name : "none", row ? row->help : "no algorithm serves this", why[0] ? "; " : "", why);
-    body_unlock(b);
-    return row ? COMM_OK : COMM_ERR_UNSUPPORTED;
-}
-
+/* ------------------------------------------------------------------------------------------------------------ other ranks' numbers */
 int32_t engine_node(const struct comm_communicator *c)
 {
     const struct body *b = atomic_load_explicit(&c->body, memory_order_acquire);

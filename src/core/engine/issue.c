@@ -145,6 +145,23 @@ enum comm_result body_refuse(struct body *b, const struct engine_call *call, enu
     return reason;
 }
 
+/* What comm_error_detail tells of a call that could not be prepared. Of UNSUPPORTED the text is there: selection wrote it. */
+static void tell_refused(struct body *b, uint32_t collective, enum comm_result reason)
+{
+    struct comm_error *d = &b->last_refused;
+
+    d->size = sizeof *d;
+    d->result = reason;
+    d->rank = b->team.rank;
+    d->peer = -1;
+    d->system_errno = 0;
+    d->sequence = b->sequence + 1;
+    base_copy_text(d->operation, sizeof d->operation, collective_name(collective));
+    base_copy_text(d->cause, sizeof d->cause, "refused at the call");
+    if (reason != COMM_ERR_UNSUPPORTED)
+        base_copy_text(d->text, sizeof d->text, base_result_text(reason));
+}
+
 /* The number of a call that could not be prepared (no memory, no algorithm) is used up too: all ranks stay in step. */
 enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                             struct comm_request *req)
@@ -162,7 +179,7 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
         r = body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->record.algorithm);
     if (r != COMM_OK) {
         body_forget_entry(b, e);
-        b->last_refused.result = r;
+        tell_refused(b, call->collective, r);
         return body_refuse(b, call, r);
     }
     e->ended = ended;

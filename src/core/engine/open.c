@@ -32,6 +32,7 @@ struct agreement {
     uint64_t cpu[ENV_CPU_WORDS];
     uint32_t cpus, reserved; /* that this rank may use, its quota too */
     char forced[256];
+    struct machine_given machine;
 };
 
 static enum comm_result complain(struct opening *o, enum comm_result result)
@@ -289,6 +290,9 @@ static enum comm_result agree(struct opening *o, struct world *w)
     size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
 
     base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
+    mine.machine.figures = cost_machine_default;
+    if (o->launch.rank <= 0 && o->options.machine[0])
+        machine_read(o->env, o->options.machine, &mine.machine);
     memcpy(mine.cpu, o->engine->identity.cpu, sizeof mine.cpu);
     mine.cpus = o->env->cpus(o->env);
     if (o->env->random(o->env, &mine.id, sizeof mine.id))
@@ -301,6 +305,10 @@ static enum comm_result agree(struct opening *o, struct world *w)
         base_format(o->text, sizeof o->text, "rank 0 speaks another version of this library");
         r = COMM_ERR_CONFIG;
     }
+    if (r == COMM_OK && all->machine.failed) { /* rank 0's file, so nobody opens */
+        base_copy_text(o->text, sizeof o->text, all->machine.error);
+        r = COMM_ERR_CONFIG;
+    }
     if (r == COMM_OK && !o->options.cpus)
         o->engine->cpus = usable_cpus(all, ranks);
     w->id = all->id;
@@ -309,6 +317,10 @@ static enum comm_result agree(struct opening *o, struct world *w)
     w->timeout_ns = mine.timeout_ns;
     w->peer_timeout_ns = all->peer_timeout_ns;
     memcpy(w->forced, all->forced, sizeof w->forced);
+    w->measured = all->machine.measured != 0;
+    w->machine = all->machine.figures;
+    if (!w->measured)
+        w->machine.cpus = o->engine->cpus;
     o->env->give(o->env, all, ranks * sizeof *all);
     return r;
 }

@@ -88,6 +88,15 @@ static bool check_deadline(struct body *b, uint64_t ticket, const struct entry *
     return false;
 }
 
+/* What this rank has sent itself may be what a general receive waits for. */
+static bool sends_itself(const struct body *b)
+{
+    for (uint32_t i = b->talk_first; i != TALK_NONE; i = b->talks[i].after)
+        if (b->talks[i].is_send && b->talks[i].state != TALK_MARKER && b->talks[i].call.peer == b->team.rank)
+            return true;
+    return false;
+}
+
 /* Whether a message waits for somebody who closed: its peer, or with an open peer all of them. */
 static bool gone(const struct body *b, int32_t peer, int32_t *rank)
 {
@@ -101,7 +110,7 @@ static bool gone(const struct body *b, int32_t peer, int32_t *rank)
         if (!b->closed_at[r])
             return false;
     }
-    return b->team.size > 1;
+    return b->team.size > 1 && !sends_itself(b);
 }
 
 /* A receive ends alone. A send cannot be taken back, and whether it was received is not known: the communicator fails. */

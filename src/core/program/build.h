@@ -17,7 +17,7 @@ struct build {
     struct program_spec spec;
     struct comm_program program;
     struct comm_step *step;
-    uint16_t *peer;
+    uint32_t *peer;
     uint32_t step_room, peer_room;
     uint16_t loop[BUILD_LOOPS_MAX]; /* the LOOP steps that are open */
     uint32_t loops;

@@ -21,7 +21,7 @@ enum {
     PROGRAM_LANES_MAX = 8,
     PROGRAM_COUNTERS = 16, /* counter 0 is none */
     PROGRAM_VIEWS_MAX = 64,
-    PROGRAM_EDGES_MAX = 16,
+    PROGRAM_EDGES_MAX = 20, /* levels of a doubling over a million ranks */
     PROGRAM_CHUNK_MIN_BYTES = 4096,
 };
 
@@ -117,9 +117,15 @@ struct comm_program {
     uint16_t edges;
     uint8_t edge[PROGRAM_EDGES_MAX];  /* enum wire_edge bits, equal on every rank */
     uint16_t lane[PROGRAM_LANES_MAX]; /* first step of each */
-    const uint16_t *peer;
+    const uint16_t *peer; /* NULL where a rank does not fit 16 bits: then peer_wide, which no wire serves yet, but size-only runs do */
+    const uint32_t *peer_wide;
     const struct comm_step *step;
 };
+
+static inline uint32_t program_peer(const struct comm_program *program, uint32_t index)
+{
+    return program->peer ? program->peer[index] : program->peer_wide[index];
+}
 
 /* What a builder may know: only what is equal on every rank, and which rank this is. */
 struct program_spec {
@@ -190,6 +196,12 @@ struct run {
 
 /* Chunk length and scratch follow from the program, the call and the channel's caps, the same on every rank. 0: needs none. */
 size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel, int32_t size);
+/* How a call is cut, as every rank computes it alike: in elements, but for scratch_bytes of one item. For who only counts. */
+struct run_cut {
+    size_t longest, slice, chunk, scratch_bytes;
+    uint32_t chunks;
+};
+struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, size_t n, size_t raw, size_t partial);
 /* channel, call, isa, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues nothing.
  */
 void run_start(struct run *run, const struct comm_program *program);

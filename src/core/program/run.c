@@ -450,9 +450,18 @@ size_t run_scratch_bytes(const struct comm_program *program, const struct run_ca
     return run_scratch_bytes_as(program, call, channel, size, &element);
 }
 
+struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, size_t n, size_t raw, size_t partial)
+{
+    const struct wire_channel channel = {.caps = *caps};
+    const struct run_call call = {.n = n};
+    const struct run_element element = {.raw = raw, .partial = partial};
+    struct shape shape = shape_of(program, &call, &channel, 0, &element);
+    return (struct run_cut){shape.longest, shape.slice, shape.chunk, shape.scratch_item, shape.chunks};
+}
+
 void run_start_as(struct run *run, const struct comm_program *program, const struct run_element *element)
 {
-    BASE_ASSERT(!run->call.counts || run->call.displs);
+    BASE_ASSERT((!run->call.counts || run->call.displs) && program->peer);
     struct shape shape = shape_of(program, &run->call, run->channel, run->size, element);
     run->program = program;
     run->reduce = element->reduce;
