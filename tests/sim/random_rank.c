@@ -198,7 +198,9 @@ static void settle_rank(struct random_run *run, int32_t rank)
 static void keep_order(struct random_run *run, int32_t index, bool made)
 {
     const struct random_action *a = &run->p->action[index];
-    bool good = made && (run->waited[index] == COMM_OK || run->waited[index] == COMM_PENDING);
+    int32_t said = run->waited[index];
+    bool alone = said == COMM_ERR_TRUNCATED || said == COMM_ERR_CANCELLED || said == COMM_ERR_ARGUMENT; /* of requests that ended alone */
+    bool good = made && (said == COMM_OK || said == COMM_PENDING || (alone && a->verb >= RANDOM_HOST_WAIT));
     int32_t target;
     switch (a->verb) {
     case RANDOM_RECORD:
