@@ -31,19 +31,19 @@ struct comm_bucket_options {
     size_t size;               /* sizeof(struct comm_bucket_options) */
     size_t bytes, first_bytes; /* 25 MiB, 1 MiB */
     comm_op op;                /* COMM_AVG */
-    int32_t adopt;             /* 1: gradients live in the buckets (comm_buckets_data), no copies. Not built yet: UNSUPPORTED */
+    int32_t adopt;             /* 1: gradients live in the buckets (comm_buckets_data), no copies; data of the list is not looked at */
 };
 
 /*
  * Makes buckets for `count` gradients; the list is copied. List and options (which may be NULL) are the same on all ranks; where they
- * differ in length or type the step's reductions are MISMATCH. Local: nothing is sent. Errors: ARGUMENT, UNSUPPORTED (adopt), MEMORY, the
- * last also where c is closed. DistributedDataParallel's reducer is its relative.
+ * differ in length or type the step's reductions are MISMATCH. Local: nothing is sent. Errors: ARGUMENT, UNSUPPORTED (a field that this
+ * library does not know), MEMORY, the last also where c is closed. DistributedDataParallel's reducer is its relative.
  */
 COMM_MUST enum comm_result comm_buckets_create(struct comm_communicator *c, const struct comm_gradient *gradients, size_t count,
                                                const struct comm_bucket_options *options, struct comm_buckets **b);
 /*
- * Where gradient i lives: with adopt inside its bucket, otherwise the caller's own address. Good for the life of the buckets. Any thread.
- * Not built yet: COMM_ERR_UNSUPPORTED.
+ * Where gradient i lives: with adopt inside its bucket, zeros at first and aligned for its type, otherwise the caller's own address. Good
+ * for the life of the buckets; NULL for an empty gradient. Any thread.
  */
 COMM_MUST enum comm_result comm_buckets_data(struct comm_buckets *b, size_t i, void **data);
 /*
@@ -55,12 +55,14 @@ COMM_MUST enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i);
 /*
  * Ends the step: blocks until all gradients are reduced, at most timeout_ns (PENDING then; call again). Those never made ready count as
  * zeros. On OK every gradient holds its result on every rank and the next step may begin; on an error the step has ended too, with the
- * first one of its buckets. One thread: a second is STATE. Blocks: not for callbacks.
+ * first one of its buckets. FULL: the queue has no room for the rest and there is none for a marker to wait for; the step goes on, call
+ * again. One thread: a second is STATE. Blocks: not for callbacks.
  */
 COMM_MUST enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns);
 /*
- * on 1: steps accumulate without reducing, until on 0. The same on all ranks, between steps, from one thread. no_sync of
- * DistributedDataParallel. Not built yet: COMM_ERR_UNSUPPORTED (leave out the calls of a step instead).
+ * on 1: steps end without a reduction, until on 0: gradients keep what they hold, for the caller to add to, and those that were ready in
+ * such a step count in the next one that is reduced, ready or not. The same on all ranks, between steps (STATE otherwise), from one thread.
+ * no_sync of DistributedDataParallel.
  */
 COMM_MUST enum comm_result comm_buckets_hold(struct comm_buckets *b, int32_t on);
 /*

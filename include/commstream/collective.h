@@ -55,13 +55,13 @@ COMM_MUST enum comm_result comm_reduce(struct comm_communicator *c, const void *
 COMM_MUST enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
                                           struct comm_request *req);
 /*
- * Rank r's out is the combination of in of ranks 0 .. r, in rank order. n elements each. MPI_Iscan. Not built yet: COMM_ERR_UNSUPPORTED.
+ * Rank r's out is the combination of in of ranks 0 .. r, in rank order. n elements each. AVG is UNSUPPORTED. MPI_Iscan.
  */
 COMM_MUST enum comm_result comm_scan(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
                                      struct comm_request *req);
 /*
- * Rank r's out is the combination of in of ranks 0 .. r-1; rank 0's out is left as it was. n elements each. MPI_Iexscan.
- * Not built yet: COMM_ERR_UNSUPPORTED.
+ * Rank r's out is the combination of in of ranks 0 .. r-1; rank 0's out is left as it was and may be NULL. n elements each. AVG is
+ * UNSUPPORTED. MPI_Iexscan.
  */
 COMM_MUST enum comm_result comm_exscan(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
                                        struct comm_request *req);
@@ -73,31 +73,29 @@ COMM_MUST enum comm_result comm_reduce_scatter(struct comm_communicator *c, cons
                                                comm_op op, struct comm_request *req);
 /*
  * As comm_reduce_scatter with blocks of counts[r] elements, dense in rank order. counts are equal on all ranks (MISMATCH).
- * MPI_Ireduce_scatter. Not built yet: COMM_ERR_UNSUPPORTED.
+ * MPI_Ireduce_scatter.
  */
 COMM_MUST enum comm_result comm_reduce_scatter_v(struct comm_communicator *c, const void *in, void *out, const size_t *counts,
                                                  enum comm_type type, comm_op op, struct comm_request *req);
 /*
  * Each rank's in (n elements) into block r of root's out (ranks*n elements); elsewhere out may be NULL. MPI_Igather.
- * Not built yet: COMM_ERR_UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_gather(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, int32_t root,
                                        struct comm_request *req);
 /*
  * As comm_gather where rank r gives n = counts[r] elements, which lie at displs[r] of root's out. counts and displs are read on the root
- * alone; a length that differs from the root's count is MISMATCH. MPI_Igatherv. Not built yet: COMM_ERR_UNSUPPORTED.
+ * alone; a length that differs from the root's count is MISMATCH. MPI_Igatherv.
  */
 COMM_MUST enum comm_result comm_gather_v(struct comm_communicator *c, const void *in, size_t n, void *out, const size_t *counts,
                                          const size_t *displs, enum comm_type type, int32_t root, struct comm_request *req);
 /*
  * Block r of root's in (ranks*n elements) into rank r's out (n elements); elsewhere in may be NULL. MPI_Iscatter.
- * Not built yet: COMM_ERR_UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_scatter(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, int32_t root,
                                         struct comm_request *req);
 /*
  * As comm_scatter where rank r takes n = counts[r] elements from displs[r] of root's in. counts and displs are read on the root alone; a
- * length that differs from the root's count is MISMATCH. MPI_Iscatterv. Not built yet: COMM_ERR_UNSUPPORTED.
+ * length that differs from the root's count is MISMATCH. MPI_Iscatterv.
  */
 COMM_MUST enum comm_result comm_scatter_v(struct comm_communicator *c, const void *in, const size_t *counts, const size_t *displs,
                                           void *out, size_t n, enum comm_type type, int32_t root, struct comm_request *req);
@@ -114,13 +112,12 @@ COMM_MUST enum comm_result comm_allgather_v(struct comm_communicator *c, const v
                                             const size_t *displs, enum comm_type type, struct comm_request *req);
 /*
  * Block r of this rank's in goes to rank r, and lies there as the block of this rank; n elements per pair. MPI_Ialltoall.
- * Not built yet: COMM_ERR_UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_alltoall(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type,
                                          struct comm_request *req);
 /*
  * As comm_alltoall where in_counts[r] elements at in_displs[r] go to rank r and out_counts[r] come from it to out_displs[r]. What one rank
- * gives another must be what that one takes (MISMATCH at the edge). MPI_Ialltoallv. Not built yet: COMM_ERR_UNSUPPORTED.
+ * gives another must be what that one takes (MISMATCH at the edge); in place, in_counts and in_displs are not looked at. MPI_Ialltoallv.
  */
 COMM_MUST enum comm_result comm_alltoall_v(struct comm_communicator *c, const void *in, const size_t *in_counts, const size_t *in_displs,
                                            void *out, const size_t *out_counts, const size_t *out_displs, enum comm_type type,
@@ -130,8 +127,8 @@ COMM_MUST enum comm_result comm_alltoall_v(struct comm_communicator *c, const vo
 /*
  * Length and bytes in one: on the root *bytes is the length, elsewhere the capacity of buf going in and the length coming out; it stays in
  * place until complete. More than fits is TRUNCATED there. Length COMM_ROOT_FAILED at the root ends the request on every rank with ABORTED
- * and fails no communicator: for a root that could not read its file. Two MPI_Ibcast of count and data.
- * Not built yet: COMM_ERR_UNSUPPORTED.
+ * and fails no communicator: for a root that could not read its file. *bytes is read by the call. It takes two numbers. Two MPI_Ibcast of
+ * count and data.
  */
 COMM_MUST enum comm_result comm_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root,
                                                 struct comm_request *req);

@@ -73,7 +73,9 @@ struct comm_stats {
     uint64_t operations, messages, bytes_out, bytes_in, waits_ns, progress_calls, wakeups, queue_high_water;
 };
 /*
- * Counters of c since it was made. The caller sets stats->size. Counted today: operations, messages, queue_high_water; the others stay 0.
+ * Counters of c since it was made. The caller sets stats->size. bytes_out: what this rank showed or sent to others, counted once however
+ * many of them read it; bytes_in: what it read or received of others; in bytes as they travel (sums of half-precision types in 32 bits), in
+ * operations under way as far as they came. Counted today: operations, messages, bytes_out, bytes_in, queue_high_water; the others stay 0.
  */
 COMM_MUST enum comm_result comm_statistics(struct comm_communicator *c, struct comm_stats *stats);
 /*
@@ -81,6 +83,24 @@ COMM_MUST enum comm_result comm_statistics(struct comm_communicator *c, struct c
  * written.
  */
 COMM_MUST enum comm_result comm_trace_dump(struct comm_communicator *c, const char *path);
+
+struct comm_algorithm_info {
+    size_t size; /* sizeof(struct comm_algorithm_info) */
+    int32_t ranks_min, ranks_max;
+    int32_t bounded; /* it serves blocks up to a length that the backend sets */
+    int32_t reserved;
+    char collective[24], name[24], help[128];
+};
+/*
+ * Row number `index`, from 0, of the table of algorithms: what option algorithm may name. The caller sets info->size. Past the end:
+ * ARGUMENT.
+ */
+COMM_MUST enum comm_result comm_describe_algorithm(size_t index, struct comm_algorithm_info *info);
+/*
+ * The figures of the machine that c's world has agreed on, as text of a machine file into text[0 .. bytes), cut to fit and always ended:
+ * those of option machine, else built-in ones. 16 KiB hold it.
+ */
+COMM_MUST enum comm_result comm_describe_machine(struct comm_communicator *c, char *text, size_t bytes);
 
 /* A call that one might make. */
 struct comm_call {
@@ -92,9 +112,18 @@ struct comm_call {
     int32_t root, ranks; /* ranks 0: those of c */
 };
 /*
- * Which algorithm that call would take and why, as text of several lines into text[0 .. bytes), cut to fit and always ended. Runs nothing.
+ * Which algorithm that call would take, why, and what time is predicted for it and for the others, as text of several lines into
+ * text[0 .. bytes), cut to fit and always ended. Runs nothing.
  */
 COMM_MUST enum comm_result comm_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes);
+/*
+ * How many nanoseconds such a call takes, predicted, where all ranks make it one time behind the other: by `algorithm`, or NULL, the one
+ * that would be chosen; on the machine whose file has the text `machine`, or NULL, the one that c's world has agreed on. Runs nothing, and
+ * takes memory. A machine text that is wrong: CONFIG, comm_error_detail names its line. An algorithm that cannot serve the call:
+ * UNSUPPORTED.
+ */
+COMM_MUST enum comm_result comm_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm,
+                                        const char *machine, double *ns);
 
 #ifdef __cplusplus
 }

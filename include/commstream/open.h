@@ -150,7 +150,7 @@ COMM_MUST enum comm_result comm_split(struct comm_communicator *c, int32_t color
                                       struct comm_request *req);
 /*
  * Splits c by where ranks run: those of one host, of one NUMA node, or of one device come together, in the order of c. Collective, as
- * comm_split. MPI_Comm_split_type. Not built yet: COMM_ERR_UNSUPPORTED.
+ * comm_split. MPI_Comm_split_type. COMM_PLACE_NUMA and COMM_PLACE_DEVICE are not built yet: UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out,
                                             struct comm_request *req);
@@ -163,8 +163,9 @@ COMM_MUST enum comm_result comm_subset(struct comm_communicator *c, const int32_
                                        struct comm_communicator **out, struct comm_request *req);
 /*
  * Sees c as a mesh of shape[0] x shape[1] x ... whose product is its size, the last axis fastest, and gives axis[i]: the ranks that differ
- * from this one in coordinate i alone. Axes of size one work. Collective, as comm_split. Data, tensor and pipeline groups; MPI_Cart_sub.
- * Not built yet: COMM_ERR_UNSUPPORTED (comm_split by coordinate does it).
+ * from this one in coordinate i alone, in its order. At most 16 axes; those of size one work. Collective, as comm_split, of which it is one
+ * for each axis: where the error of one is not that of req, comm_sync tells it and its axis[i] is NULL. Data, tensor and pipeline groups;
+ * MPI_Cart_sub.
  */
 COMM_MUST enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
                                            struct comm_request *req);

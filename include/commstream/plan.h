@@ -8,8 +8,10 @@
  * Plans match plans and groups match groups, not plain calls: all ranks record the same collectives. Messages of a plan are messages like
  * any other. A queue wait copies its event's point at each start, so the event must live as long as the plan.
  *
- * Groups are NOT BUILT YET (COMM_ERR_UNSUPPORTED). A group will be one batch: its members start together, unordered among themselves
- * (conflicting ones are refused at end); small ones are packed into one round; matched send and recv inside cannot deadlock.
+ * A group is one batch: its members start together, without an order among themselves (conflicting ones are refused at end), and queue
+ * waits stand before all of them; small allreduces, together up to 4 KiB, are packed into one exchange under one number; matched send and
+ * recv inside cannot deadlock. A call that is refused while a group is recorded refuses the whole group at its end. A group may be made on
+ * the recorder of a plan, whose starts then start it; no plan or group is made on the recorder of a group.
  *
  * Any thread may call; a recorder is used by one thread at a time. May change until 0.1.
  */
@@ -27,12 +29,13 @@ extern "C" {
 
 /*
  * Begins a group: *recorder takes calls until comm_group_end, which must come. Buffers named on it are the library's only from the end on.
- * ncclGroupStart. Not built yet: COMM_ERR_UNSUPPORTED.
+ * ncclGroupStart.
  */
 COMM_MUST enum comm_result comm_group_begin(struct comm_communicator *c, struct comm_communicator **recorder);
 /*
  * Starts what was recorded as one batch in the queue, and consumes the recorder in every case. req stands for all of it: complete, with the
- * first error, when every member is. ARGUMENT: two members conflict. ncclGroupEnd. Not built yet: COMM_ERR_UNSUPPORTED.
+ * first error, when every member is; inside a plan it is COMM_REQUEST_NONE. ARGUMENT: two members conflict, or one was refused so; the
+ * refused group uses up one number. FULL: nothing was queued. ncclGroupEnd.
  */
 COMM_MUST enum comm_result comm_group_end(struct comm_communicator *recorder, struct comm_request *req);
 /*

@@ -3,9 +3,10 @@
  * into a dense buffer). A reduction of floating type gives the same bits on every rank, backend and run, unless order=free was chosen:
  * half-precision types are summed in f32, integers wrap, NaN wins in min and max, and -0 is less than +0.
  *
- * Every type can be moved. Built for reductions: F32, F64, F16 and BF16 with SUM, PROD, MIN, MAX and AVG; I8 to I64 and U8 to U64 with SUM,
- * PROD, MIN, MAX, the bit and the logical operators; BYTE with the bit operators. Other pairs are COMM_ERR_UNSUPPORTED today. May change
- * until 0.1.
+ * Every type can be moved. Reductions know: F32, F64, F16, BF16, F8E4M3 and F8E5M2 with SUM, PROD, MIN, MAX and AVG; C64 and C128 with SUM,
+ * PROD and AVG; I8 to I64 and U8 to U64 with SUM, PROD, MIN, MAX, the bit and the logical operators; BYTE with the bit, BOOL with the
+ * logical operators; the INDEX types with MINLOC and MAXLOC. Other pairs have no meaning and are COMM_ERR_UNSUPPORTED. F8E4M3 has no
+ * infinities: what is past 448 becomes not a number. May change until 0.1.
  */
 #ifndef COMMSTREAM_TYPE_H
 #define COMMSTREAM_TYPE_H
@@ -80,22 +81,24 @@ enum {
     COMM_NOOP = 15
 };
 
-/* inout = in (op) inout, element by element; in comes from the lower ranks. Runs on whichever thread makes progress; may not call the
- * library. */
+/* inout = in (op) inout, element by element; in comes from the lower ranks. Runs on whichever thread makes progress, on several at once
+ * where several reductions run; may not call the library. */
 typedef void comm_op_fn(void *inout, const void *in, size_t elements, void *arg);
 
 struct comm_op_options {
-    size_t size;          /* sizeof(struct comm_op_options) */
-    const char *name;     /* part of what ranks compare: the same on all of them */
-    size_t element_bytes; /* one element of fn, e.g. 32 for a 2x2 matrix of f64: never split; buffers are COMM_BYTE */
-    int32_t ordered;      /* 1: associative but not commutative */
+    size_t size;      /* sizeof(struct comm_op_options) */
+    const char *name; /* part of what ranks compare: the same on all of them */
+    size_t
+        element_bytes; /* one element of fn, 1 to 4096, e.g. 32 for a 2x2 matrix of f64: never split; buffers are COMM_BYTE, n in bytes */
+    int32_t ordered;   /* 1: associative but not commutative */
     int32_t reserved;
 };
 
 /*
  * Makes an operator of the caller's own; its number is used wherever a comm_op is. Local; every rank that reduces with it makes one of the
  * same name, element size and order. Lives as long as the world that c belongs to, or until freed; there is no limit on how many.
- * Errors: ARGUMENT, MEMORY. Any thread. MPI_Op_create, ncclRedOpCreatePreMulSum. Not built yet: COMM_ERR_UNSUPPORTED.
+ * fn is used along the same order as any other operator's, so it need only be associative. Errors: ARGUMENT, MEMORY. Any thread.
+ * MPI_Op_create, ncclRedOpCreatePreMulSum.
  */
 COMM_MUST enum comm_result comm_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options,
                                           comm_op *op);

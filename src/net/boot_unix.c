@@ -134,16 +134,19 @@ static void name_missing(const struct unix_boot *b)
     base_append(text, room, &at, " (of %d)", b->config.ranks);
 }
 
-/* A newcomer's greeting. Takes him in, or says why not and closes. */
-static bool greet(struct unix_boot *b, int fd)
+/* A newcomer's greeting. Takes him in, or says why not and closes; or it is not there yet, after all. */
+enum greeted { GREETED_LATER, GREETED_IN, GREETED_OUT };
+static enum greeted greet(struct unix_boot *b, int fd)
 {
     struct greeting g;
     char text[BOOT_TEXT];
     ssize_t n = recv(fd, &g, sizeof g, MSG_DONTWAIT);
+    if (n < 0 && boot_again())
+        return GREETED_LATER;
     if (n == (ssize_t)sizeof g && g.magic == BOOT_MAGIC && g.version == BOOT_VERSION && g.job == b->job && g.ranks == b->config.ranks &&
         g.rank > 0 && g.rank < b->config.ranks && b->peer[g.rank] < 0) {
         b->peer[g.rank] = fd;
-        return true;
+        return GREETED_IN;
     }
     if (n != (ssize_t)sizeof g || g.magic != BOOT_MAGIC || g.version != BOOT_VERSION)
         base_format(text, sizeof text, "rank 0 of this job speaks version %d of another protocol", BOOT_VERSION);
@@ -155,7 +158,7 @@ static bool greet(struct unix_boot *b, int fd)
         base_format(text, sizeof text, "rank %d is there already: two processes have the same rank, or two jobs the same name", g.rank);
     boot_send_refusal(fd, COMM_ERR_AUTH, text);
     close(fd);
-    return false;
+    return GREETED_OUT;
 }
 
 struct strangers {
@@ -163,20 +166,21 @@ struct strangers {
     uint32_t count;
 };
 
-static void let_in(struct unix_boot *b, struct strangers *s)
+static enum comm_result let_in(struct unix_boot *b, struct strangers *s)
 {
     int fd = accept4(b->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0)
-        return;
+    if (fd < 0) /* who waits outside stays there, so without descriptors or memory this would be tried for ever */
+        return boot_again() || errno == ECONNABORTED ? COMM_OK : fail_errno(b, "accept");
     if (!same_user(fd)) {
         close(fd);
-        return;
+        return COMM_OK;
     }
     if (s->count == BOOT_STRANGERS_MAX) { /* the eldest had its time */
         close(s->fd[0]);
         memmove(s->fd, s->fd + 1, --s->count * sizeof *s->fd);
     }
     s->fd[s->count++] = fd;
+    return COMM_OK;
 }
 
 static enum comm_result dead_rank(const struct unix_boot *b, int32_t rank)
@@ -195,24 +199,24 @@ static enum comm_result gather_once(struct unix_boot *b, struct strangers *s, in
     for (int32_t i = 1; i < b->config.ranks; i++)
         b->wait[n++] = (struct pollfd){.fd = b->peer[i], .events = POLLRDHUP};
     int ms = boot_remaining_ms(&b->config);
-    if (poll(b->wait, n, ms) <= 0) {
-        if (ms)
-            return COMM_OK;
+    int ready = poll(b->wait, n, ms);
+    if (!ms) { /* also when somebody is at the door: he may be for ever */
         name_missing(b);
         return COMM_ERR_TIMEOUT;
     }
+    if (ready <= 0)
+        return COMM_OK;
     for (int32_t i = 1; i < b->config.ranks; i++)
         if (b->peer[i] >= 0 && b->wait[known + (nfds_t)i - 1].revents)
             return dead_rank(b, i);
     for (uint32_t i = s->count; i-- > 0;) {
-        if (!b->wait[1 + i].revents)
+        enum greeted greeted = b->wait[1 + i].revents ? greet(b, s->fd[i]) : GREETED_LATER;
+        if (greeted == GREETED_LATER)
             continue;
-        *here += greet(b, s->fd[i]);
+        *here += greeted == GREETED_IN;
         s->fd[i] = s->fd[--s->count];
     }
-    if (b->wait[0].revents)
-        let_in(b, s);
-    return COMM_OK;
+    return b->wait[0].revents ? let_in(b, s) : COMM_OK;
 }
 
 static enum comm_result listen_for_all(struct unix_boot *b, const struct sockaddr_un *address, socklen_t length)

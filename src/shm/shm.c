@@ -292,7 +292,8 @@ static void tell_down(struct shm_wire *w, int32_t rank, struct wire_event *event
 /* For %lld.%lld. */
 #define SECONDS(ns) (long long)((ns) / 1000000000), (long long)((ns) / 100000000 % 10)
 
-/* True when it has been silent for too long. One that closed has nothing to say any more; one that never beat has no watcher yet. */
+/* True when it has been silent for too long. One that closed has nothing to say any more. One that never beat stands between the wire's
+ * opening and its watcher's first look, where nothing but the library runs: its silence counts as any other. */
 static bool listen_to(struct shm_wire *w, int32_t rank, int64_t looked)
 {
     struct shm_peer *p = &w->peer[rank];
@@ -306,7 +307,7 @@ static bool listen_to(struct shm_wire *w, int32_t rank, int64_t looked)
         p->warned = false;
         return false;
     }
-    p->silent_ns += beat ? looked : 0;
+    p->silent_ns += looked;
     if (p->silent_ns < w->warn_ns || atomic_load_explicit(&head_of(p)->closed, memory_order_acquire))
         return false;
     if (!p->warned)

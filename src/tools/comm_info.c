@@ -3,6 +3,7 @@
  *
  *   comm-info                         everything below, one part after another
  *   comm-info version|backends|options|limits|algorithms
+ *   comm-info explain COLLECTIVE [-n RANKS] [--bytes SIZE]      which algorithm, why, and at what predicted cost
  *   comm-info --options-markdown      the page docs/options.md, from the same table
  *
  * Backends that cannot be had are told with the reason. Alone it opens a world of one; under a launcher it opens the launcher's world, and
@@ -12,10 +13,13 @@
 
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { TEXT_BYTES = 4096, RANKS_EXPLAINED = 8 };
 static const char usage[] = "usage: comm-info [version] [backends] [options] [limits] [algorithms]      none named: all of them\n"
+                            "       comm-info explain COLLECTIVE [-n RANKS] [--bytes SIZE]      which algorithm serves it, why, and what\n"
+                            "                                         all of them are predicted to take; SIZE like 8, 64K, 1M; of f32\n"
                             "       comm-info --options-markdown      all options as a page\n";
 
 static const char *or_dash(const char *text)
@@ -160,6 +164,89 @@ static int tell_algorithms(struct comm_communicator *world)
     return 0;
 }
 
+static bool open_world(struct comm_communicator **world)
+{
+    char why[512] = "";
+    enum comm_result result = comm_open(COMM_CONFIG(.error_text = why, .error_text_bytes = sizeof why), world);
+    if (result != COMM_OK)
+        fprintf(stderr, "comm-info: cannot open a world: %s%s%s\n", comm_result_text(result), why[0] ? ": " : "", why);
+    return result == COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ explain */
+enum { EXPLAIN_RANKS_MOST = 1 << 20 };
+struct explained {
+    const char *collective;
+    unsigned long long ranks, bytes;
+};
+
+/* Digits, then K, M or G where units are allowed. */
+static bool parse_amount(const char *text, bool units, unsigned long long *value)
+{
+    char *end;
+    if (text[0] < '0' || text[0] > '9')
+        return false;
+    *value = strtoull(text, &end, 10);
+    const char *unit = units && *end ? strchr("KMG", *end) : NULL;
+    unsigned shift = unit ? (unsigned)(unit - "KMG" + 1) * 10 : 0;
+    if (*end && (!unit || end[1]))
+        return false;
+    if (*value > (SIZE_MAX >> 1) >> shift)
+        return false;
+    *value <<= shift;
+    return true;
+}
+
+static bool parse_explain(int argc, char **argv, struct explained *asked)
+{
+    for (int i = 2; i < argc; i++) {
+        bool ranks = !strcmp(argv[i], "-n"), bytes = !strcmp(argv[i], "--bytes");
+        if ((ranks || bytes) && i + 1 < argc) {
+            i++;
+            if (parse_amount(argv[i], bytes, ranks ? &asked->ranks : &asked->bytes) &&
+                (!ranks || (asked->ranks >= 1 && asked->ranks <= EXPLAIN_RANKS_MOST)))
+                continue;
+            fprintf(stderr, "comm-info: %s is '%s'; expected %s\n", argv[i - 1], argv[i],
+                    ranks ? "ranks, from 1 to 1048576" : "bytes, like 8, 64K or 1M");
+            return false;
+        }
+        if (argv[i][0] == '-' || asked->collective) {
+            fprintf(stderr, "comm-info: explain does not know '%s'; expected COLLECTIVE [-n RANKS] [--bytes SIZE]\n", argv[i]);
+            return false;
+        }
+        asked->collective = argv[i];
+    }
+    if (!asked->collective)
+        fprintf(stderr, "comm-info: explain what? expected COLLECTIVE [-n RANKS] [--bytes SIZE], like explain allreduce -n 8 --bytes 1M\n");
+    return asked->collective != NULL;
+}
+
+static int tell_explained(const struct explained *asked)
+{
+    struct comm_communicator *world;
+    char text[TEXT_BYTES] = "";
+    struct comm_error error = {.size = sizeof error};
+    if (!open_world(&world))
+        return 1;
+    struct comm_call call = {.size = sizeof call,
+                             .collective = asked->collective,
+                             .n = (size_t)asked->bytes / sizeof(float),
+                             .type = COMM_F32,
+                             .op = COMM_SUM,
+                             .ranks = (int32_t)asked->ranks};
+    if (asked->bytes && !call.n) { /* less than an element */
+        call.n = (size_t)asked->bytes;
+        call.type = COMM_BYTE;
+    }
+    enum comm_result result = comm_explain(world, &call, text, sizeof text);
+    if (comm_rank(world) == 0 && text[0])
+        printf("%s\n", text);
+    else if (comm_rank(world) == 0)
+        fprintf(stderr, "comm-info: %s\n",
+                comm_error_detail(world, &error) == COMM_OK && error.text[0] ? error.text : comm_result_text(result));
+    return comm_close(world, COMM_DEFAULT_TIMEOUT) == COMM_OK && result == COMM_OK ? 0 : 1;
+}
+
 static const struct {
     const char *name;
     int (*tell)(struct comm_communicator *world);
@@ -189,15 +276,6 @@ static unsigned parse(int argc, char **argv)
     return wanted ? wanted : (1u << PARTS) - 1;
 }
 
-static bool open_world(struct comm_communicator **world)
-{
-    char why[512] = "";
-    enum comm_result result = comm_open(COMM_CONFIG(.error_text = why, .error_text_bytes = sizeof why), world);
-    if (result != COMM_OK)
-        fprintf(stderr, "comm-info: cannot open a world: %s%s%s\n", comm_result_text(result), why[0] ? ": " : "", why);
-    return result == COMM_OK;
-}
-
 int main(int argc, char **argv)
 {
     if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
@@ -206,6 +284,9 @@ int main(int argc, char **argv)
     }
     if (argc == 2 && !strcmp(argv[1], "--options-markdown"))
         return tell_options_page();
+    struct explained asked = {.ranks = RANKS_EXPLAINED, .bytes = 8};
+    if (argc > 1 && !strcmp(argv[1], "explain"))
+        return parse_explain(argc, argv, &asked) ? tell_explained(&asked) : 2;
     unsigned wanted = parse(argc, argv);
     if (!wanted)
         return 2;

@@ -10,7 +10,7 @@
  * --touch: the caller writes each input and reads each output, a byte per cache line; the time of that alone is taken off.
  */
 #define _GNU_SOURCE
-#include "tools/perf.h"
+#include "tools/perf_fit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -331,7 +331,8 @@ static const char usage[] =
     "  --mode MODE        blocking request pipelined plan overlap (request; blocking is the same)\n"
     "  --touch            the caller writes every input and reads every output; that alone is taken off\n"
     "  --check            verify every result before timing\n"
-    "  --format FORMAT    table csv (table)\n";
+    "  --format FORMAT    table csv (table)\n"
+    "or: comm-perf --fit | --fit-try | --fit-check FILE       the figures of this machine for option machine, and how good they are\n";
 
 static void reject(const char *option, const char *value, const char *expected)
 {
@@ -463,6 +464,8 @@ static void open_world(struct perf *perf)
 
 int main(int argc, char **argv)
 {
+    if (argc > 1 && !strncmp(argv[1], "--fit", 5))
+        return perf_fit_main(argc - 1, argv + 1);
     struct perf perf = {.type = perf_type_find("f32"), .op = COMM_SUM, .op_name = "sum", .factor = 4, .mode_name = "request"};
     parse(&perf, argc, argv);
     open_world(&perf);

@@ -259,6 +259,16 @@ AT(comm_backend_info, threads, 252);
 AT(comm_backend_info, fixed_order, 256);
 AT(comm_backend_info, device_buffers, 260);
 
+SIZE(comm_algorithm_info, 200);
+AT(comm_algorithm_info, size, 0);
+AT(comm_algorithm_info, ranks_min, 8);
+AT(comm_algorithm_info, ranks_max, 12);
+AT(comm_algorithm_info, bounded, 16);
+AT(comm_algorithm_info, reserved, 20);
+AT(comm_algorithm_info, collective, 24);
+AT(comm_algorithm_info, name, 48);
+AT(comm_algorithm_info, help, 72);
+
 SIZE(comm_option_info, 192);
 AT(comm_option_info, size, 0);
 AT(comm_option_info, key, 8);

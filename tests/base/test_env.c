@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const struct comm_env *const env = &env_posix;
@@ -465,8 +466,18 @@ static void files_are_written(void **state)
     assert_int_equal(read(file, back, sizeof back), 4);
     assert_memory_equal(back, "four", 4);
     close(file);
-    unlink(path);
     assert_int_equal(env->file_open(env, "/nowhere/at/all"), -ENOENT);
+    memset(back, 0, sizeof back);
+    assert_int_equal(env->file_read(env, path, back, sizeof back), 4);
+    assert_memory_equal(back, "four\0\0\0", 8);
+    assert_int_equal(env->file_read(env, path, back, 3), 3);
+    assert_int_equal(env->file_read(env, path, back, 0), 0);
+    unlink(path);
+    assert_int_equal(env->file_read(env, path, back, sizeof back), -ENOENT);
+    assert_int_equal(env->file_read(env, "/", back, sizeof back), -EISDIR);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(env->file_read(env, path, back, sizeof back), 0); /* nobody writes it: not a reason to wait */
+    unlink(path);
 }
 
 static void lines_and_panic_reach_stderr(void **state)

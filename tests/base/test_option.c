@@ -154,8 +154,8 @@ static void unknown_keys_are_told_the_known_ones(void **state)
 {
     (void)state;
     refused("wnidow=8", NULL, NULL,
-            "wnidow=8 in the options string: no such option; options are backend progress log window queue order algorithm open_timeout "
-            "operation_timeout peer_timeout isa spin yield chunk minimal cpus");
+            "wnidow=8 in the options string: no such option; options are backend progress log window queue order algorithm machine "
+            "open_timeout operation_timeout peer_timeout isa spin yield chunk minimal cpus");
 }
 
 static void every_offender_is_named(void **state)

@@ -34,6 +34,9 @@ static struct {
     size_t refuse_at;        /* this call is refused with UNSUPPORTED; it has no request */
     bool late;               /* requests stay pending */
     bool in_callback;        /* waits are refused with STATE */
+    bool no_marker;          /* comm_last is refused with FULL */
+    size_t progress_left;    /* so many calls of progress until a full queue has room */
+    size_t lasts;            /* calls of comm_last */
     long taken;
 } played;
 
@@ -88,6 +91,8 @@ enum comm_result comm_test(struct comm_request request)
 
 enum comm_result comm_wait(struct comm_request request, int64_t timeout_ns)
 {
+    if (request.comm == NULL)
+        return (enum comm_result)(int32_t)request.ticket;
     if (played.in_callback && comm_test(request) == COMM_PENDING)
         return COMM_ERR_STATE;
     if (timeout_ns == COMM_FOREVER)
@@ -106,12 +111,17 @@ enum comm_result comm_wait_all(const struct comm_request *requests, size_t count
 
 struct comm_request comm_last(struct comm_communicator *c)
 {
+    assert_true(++played.lasts < 100000); /* or somebody spins */
+    if (played.no_marker)
+        return (struct comm_request){NULL, (uint64_t)COMM_ERR_FULL};
     return (struct comm_request){c, atomic_load(&played.count)};
 }
 
 enum comm_result comm_progress(struct comm_communicator *any)
 {
     assert_ptr_equal(any, world);
+    if (played.progress_left != 0 && --played.progress_left == 0)
+        played.full_after = SIZE_MAX;
     return COMM_OK;
 }
 
@@ -295,6 +305,26 @@ static void test_a_full_queue_is_tried_again(void **state)
     comm_buckets_free(m.buckets);
 }
 
+/* There is not even a marker to wait for: whoever waits moves what fills the queue himself, or says that it is full. */
+static void test_a_full_queue_without_a_marker_is_no_endless_loop(void **state)
+{
+    (void)state;
+    struct model m;
+    model_make(&m, (size_t[]){1, 2, 3}, 3, SIZE, SIZE);
+    played.full_after = 1;
+    played.no_marker = true;
+    for (size_t i = 3; i-- > 0;)
+        ready(&m, i);
+    assert_int_equal(comm_buckets_wait(m.buckets, 0), COMM_PENDING);
+    assert_int_equal(comm_buckets_wait(m.buckets, 1000), COMM_ERR_FULL);
+    assert_int_equal(comm_buckets_ready(m.buckets, 0), COMM_ERR_STATE); /* the step is still under way */
+    played.progress_left = 10;
+    assert_int_equal(comm_buckets_wait(m.buckets, COMM_FOREVER), COMM_OK);
+    assert_int_equal(played.count, 3);
+    model_expect(&m, SIZE_MAX);
+    comm_buckets_free(m.buckets);
+}
+
 static void test_a_refusal_is_the_result_of_wait(void **state)
 {
     (void)state;
@@ -336,21 +366,89 @@ static void test_arguments(void **state)
     newer.tail = 1;
     assert_int_equal(comm_buckets_create(world, &good, 1, &newer.known, &b), COMM_ERR_UNSUPPORTED);
     newer.tail = 0;
-    newer.known.adopt = 1;
-    assert_int_equal(comm_buckets_create(world, &good, 1, &newer.known, &b), COMM_ERR_UNSUPPORTED);
+    newer.known.adopt = 2;
+    assert_int_equal(comm_buckets_create(world, &good, 1, &newer.known, &b), COMM_ERR_ARGUMENT);
     assert_null(b);
     newer.known.adopt = 0;
     assert_int_equal(comm_buckets_create(world, &good, 1, &newer.known, &b), COMM_OK);
     void *at;
     assert_int_equal(comm_buckets_ready(b, 1), COMM_ERR_ARGUMENT);
     assert_int_equal(comm_buckets_wait(b, -1), COMM_ERR_ARGUMENT);
-    assert_int_equal(comm_buckets_data(b, 0, &at), COMM_ERR_UNSUPPORTED);
-    assert_int_equal(comm_buckets_hold(b, 1), COMM_ERR_UNSUPPORTED);
+    assert_int_equal(comm_buckets_data(b, 1, &at), COMM_ERR_ARGUMENT);
+    assert_int_equal(comm_buckets_data(b, 0, NULL), COMM_ERR_ARGUMENT);
+    assert_int_equal(comm_buckets_data(b, 0, &at), COMM_OK);
+    assert_ptr_equal(at, data);
+    assert_int_equal(comm_buckets_hold(b, 2), COMM_ERR_ARGUMENT);
+    assert_int_equal(comm_buckets_hold(NULL, 1), COMM_ERR_ARGUMENT);
     comm_buckets_free(b);
     comm_buckets_free(NULL);
     assert_int_equal(comm_buckets_create(world, NULL, 0, NULL, &b), COMM_OK);
     assert_int_equal(comm_buckets_wait(b, 0), COMM_OK);
     comm_buckets_free(b);
+}
+
+/* Adopted gradients are the buckets' own memory, also the one that is alone in its bucket: reduced where they lie, zeros when not made. */
+static void test_adopted_gradients_live_in_the_buckets(void **state)
+{
+    (void)state;
+    struct comm_gradient gradients[4] = {{NULL, 3, COMM_F32, 0}, {NULL, 5, COMM_F32, 0}, {NULL, 0, COMM_F32, 0}, {NULL, 64, COMM_F32, 0}};
+    struct comm_bucket_options options = {.size = sizeof options, .bytes = 40 * SIZE, .first_bytes = 40 * SIZE, .adopt = 1};
+    struct comm_buckets *b;
+    float *at[4];
+    assert_int_equal(comm_buckets_create(world, gradients, 4, &options, &b), COMM_OK);
+    for (size_t i = 0; i < 4; i++) {
+        void *data;
+        assert_int_equal(comm_buckets_data(b, i, &data), COMM_OK);
+        at[i] = data;
+        for (size_t k = 0; k < gradients[i].count; k++)
+            assert_true(at[i][k] == 0.0f);
+    }
+    assert_null(at[2]);
+    for (int step = 1; step < 4; step++) {
+        atomic_store(&played.count, 0);
+        for (size_t i = 0; i < 4; i++)
+            for (size_t k = 0; k < gradients[i].count; k++)
+                at[i][k] = (float)(step * 8 + (int)i);
+        assert_int_equal(comm_buckets_ready(b, 3), COMM_OK);
+        assert_int_equal(comm_buckets_ready(b, 0), COMM_OK);
+        assert_int_equal(comm_buckets_wait(b, COMM_FOREVER), COMM_OK);
+        assert_int_equal(played.count, 2);
+        assert_ptr_equal(played.calls[0].at, at[3]);
+        for (size_t k = 0; k < 3; k++)
+            assert_true(at[0][k] == (float)(step * 8) / 2 && at[1][k] == 0.0f);
+        assert_true(at[3][63] == (float)(step * 8 + 3) / 2);
+    }
+    comm_buckets_free(b);
+}
+
+/* Held steps reduce nothing and lose nothing: what was ready in one of them counts when steps are reduced again. */
+static void test_held_steps_accumulate(void **state)
+{
+    (void)state;
+    struct model m;
+    model_make(&m, (size_t[]){3, 4, 50, 6}, 4, 20 * SIZE, 20 * SIZE);
+    assert_int_equal(comm_buckets_hold(m.buckets, 1), COMM_OK);
+    for (int step = 0; step < 3; step++) {
+        for (size_t i = 0; i < 3; i++)
+            ready(&m, i);
+        assert_int_equal(comm_buckets_ready(m.buckets, 0), COMM_ERR_STATE);
+        assert_int_equal(comm_buckets_hold(m.buckets, 0), COMM_ERR_STATE); /* in the middle of a step */
+        assert_int_equal(comm_buckets_wait(m.buckets, 0), COMM_OK);
+        assert_int_equal(played.count, 0);
+        for (size_t i = 0; i < 4; i++)
+            assert_true(m.data[i][0] == (float)(i + 1));
+    }
+    assert_int_equal(comm_buckets_hold(m.buckets, 0), COMM_OK);
+    ready(&m, 0);
+    assert_int_equal(comm_buckets_wait(m.buckets, COMM_FOREVER), COMM_OK);
+    model_expect(&m, 3); /* never ready */
+    model_fill(&m);
+    ready(&m, 0);
+    ready(&m, 2);
+    ready(&m, 3);
+    assert_int_equal(comm_buckets_wait(m.buckets, COMM_FOREVER), COMM_OK);
+    model_expect(&m, 1); /* what was held has been used up */
+    comm_buckets_free(m.buckets);
 }
 
 static void test_free_waits_for_a_step_under_way(void **state)
@@ -434,8 +532,11 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_missing_gradient_counts_as_zeros, begin, end),
         cmocka_unit_test_setup_teardown(test_a_late_wait_goes_on, begin, end),
         cmocka_unit_test_setup_teardown(test_a_full_queue_is_tried_again, begin, end),
+        cmocka_unit_test_setup_teardown(test_a_full_queue_without_a_marker_is_no_endless_loop, begin, end),
         cmocka_unit_test_setup_teardown(test_a_refusal_is_the_result_of_wait, begin, end),
         cmocka_unit_test_setup_teardown(test_arguments, begin, end),
+        cmocka_unit_test_setup_teardown(test_adopted_gradients_live_in_the_buckets, begin, end),
+        cmocka_unit_test_setup_teardown(test_held_steps_accumulate, begin, end),
         cmocka_unit_test_setup_teardown(test_free_waits_for_a_step_under_way, begin, end),
         cmocka_unit_test_setup_teardown(test_any_thread_may_say_ready, begin, end),
     };

@@ -117,7 +117,7 @@ static void add_roots(struct sweep *sweep, struct job_shape shape)
             continue;
         last = shape.root;
         add_shape(sweep, shape);
-        if (shape.kind == JOB_BROADCAST || shape.kind == JOB_BARRIER)
+        if (!job_kind_in_place(shape.kind))
             continue;
         shape.in_place = true;
         add_shape(sweep, shape);
@@ -154,7 +154,8 @@ static void add_kind(struct sweep *sweep, enum job_kind kind)
         }
         for (int o = 0; o < ORACLE_OPS; o++) {
             shape.op = oracle_ops[o];
-            if (oracle_pair(shape.type, shape.op))
+            bool means = shape.op != COMM_AVG || (kind != JOB_SCAN && kind != JOB_EXSCAN);
+            if (oracle_pair(shape.type, shape.op) && means)
                 add_counts(sweep, shape);
         }
     }
@@ -212,6 +213,13 @@ RIG_TEST(collectives_one_thread)
 {
     sweep_all(&(struct sweep_plan){.thin = 1, .kind = -1});
 }
+/* More ranks than a group of views has. */
+RIG_TEST(collectives_seventeen_ranks)
+{
+    size_t total = sweep_ranks(17, &(struct sweep_plan){.thin = 41, .kind = -1});
+    total += sweep_ranks(17, &(struct sweep_plan){.thin = 397, .kind = -1, .large = true});
+    fprintf(stderr, "    %zu calls compared\n", total);
+}
 RIG_TEST(collectives_thread_each)
 {
     sweep_all(&(struct sweep_plan){.thin = 23, .kind = -1, .threads = true});
@@ -256,6 +264,7 @@ RIG_TEST(collectives_huge)
         for (int kind = JOB_BROADCAST; kind < JOB_KINDS; kind++) {
             struct job_shape shape = {.kind = (enum job_kind)kind, .type = kind == JOB_REDUCE ? COMM_BF16 : COMM_F32, .op = COMM_SUM};
             shape.n = (kind >= JOB_ALLGATHER ? 200011 : 800011);
+            shape.in_place = kind == JOB_ALLTOALL || kind == JOB_ALLTOALL_V || kind == JOB_SCAN;
             shape.seed = (uint64_t)kind;
             shape.root = ranks - 1;
             job_prepare(&job, &shape, ranks);
@@ -277,10 +286,36 @@ struct algorithm {
 
 /* Names that a user may force; the list stands in the documentation of option `algorithm`. */
 static const struct algorithm algorithms[] = {
-    {JOB_BARRIER, "read_all"},     {JOB_BARRIER, "doubling"},      {JOB_BROADCAST, "direct"},   {JOB_BROADCAST, "pipeline"},
-    {JOB_REDUCE, "read_all"},      {JOB_REDUCE, "slices"},         {JOB_ALLREDUCE, "read_all"}, {JOB_ALLREDUCE, "doubling"},
-    {JOB_ALLREDUCE, "slices"},     {JOB_ALLGATHER, "direct"},      {JOB_ALLGATHER, "pipeline"}, {JOB_ALLGATHER_V, "direct"},
-    {JOB_ALLGATHER_V, "pipeline"}, {JOB_REDUCE_SCATTER, "direct"},
+    {JOB_BARRIER, "read_all"},
+    {JOB_BARRIER, "doubling"},
+    {JOB_BROADCAST, "direct"},
+    {JOB_BROADCAST, "pipeline"},
+    {JOB_REDUCE, "read_all"},
+    {JOB_REDUCE, "slices"},
+    {JOB_ALLREDUCE, "read_all"},
+    {JOB_ALLREDUCE, "doubling"},
+    {JOB_ALLREDUCE, "slices"},
+    {JOB_ALLGATHER, "direct"},
+    {JOB_ALLGATHER, "pipeline"},
+    {JOB_ALLGATHER_V, "direct"},
+    {JOB_ALLGATHER_V, "pipeline"},
+    {JOB_REDUCE_SCATTER, "direct"},
+    {JOB_REDUCE_SCATTER, "read_all"},
+    {JOB_REDUCE_SCATTER_V, "direct"},
+    {JOB_REDUCE_SCATTER_V, "read_all"},
+    {JOB_SCAN, "doubling"},
+    {JOB_SCAN, "slices"},
+    {JOB_EXSCAN, "doubling"},
+    {JOB_EXSCAN, "slices"},
+    {JOB_GATHER, "direct"},
+    {JOB_GATHER, "throttled"},
+    {JOB_GATHER_V, "throttled"},
+    {JOB_SCATTER, "direct"},
+    {JOB_SCATTER, "throttled"},
+    {JOB_SCATTER_V, "throttled"},
+    {JOB_ALLTOALL, "direct"},
+    {JOB_ALLTOALL, "throttled"},
+    {JOB_ALLTOALL_V, "throttled"},
 };
 
 static void sweep_algorithm(const struct algorithm *algorithm, const char *more, unsigned thin)
@@ -317,9 +352,13 @@ static void refuse_pair(struct rig *rig, enum job_kind kind, enum comm_type type
     for (int32_t r = 0; r < rig->ranks; r++) {
         struct comm_request request = COMM_REQUEST_NONE;
         struct comm_communicator *c = rig->world[r];
-        enum comm_result result = kind == JOB_REDUCE      ? comm_reduce(c, in, out, 2, type, op, 0, &request)
-                                  : kind == JOB_ALLREDUCE ? comm_allreduce(c, in, out, 2, type, op, &request)
-                                                          : comm_reduce_scatter(c, in, out, 2, type, op, &request);
+        size_t counts[RIG_RANKS_MAX] = {2, 2, 2};
+        enum comm_result result = kind == JOB_REDUCE             ? comm_reduce(c, in, out, 2, type, op, 0, &request)
+                                  : kind == JOB_ALLREDUCE        ? comm_allreduce(c, in, out, 2, type, op, &request)
+                                  : kind == JOB_SCAN             ? comm_scan(c, in, out, 2, type, op, &request)
+                                  : kind == JOB_EXSCAN           ? comm_exscan(c, in, out, 2, type, op, &request)
+                                  : kind == JOB_REDUCE_SCATTER_V ? comm_reduce_scatter_v(c, in, out, counts, type, op, &request)
+                                                                 : comm_reduce_scatter(c, in, out, 2, type, op, &request);
         if (result != COMM_ERR_UNSUPPORTED && result != COMM_ERR_ARGUMENT)
             rig_die(__FILE__, __LINE__, "%s of %s %s: %s, expected a refusal", job_kind_names[kind], oracle_type_name(type),
                     oracle_op_name(op), comm_result_name(result));
@@ -354,6 +393,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_one_thread),
+        cmocka_unit_test(collectives_seventeen_ranks),
         cmocka_unit_test(collectives_thread_each),
         cmocka_unit_test(collectives_large),
         cmocka_unit_test(collectives_large_thread_each),

@@ -7,15 +7,48 @@
 
 enum { JOB_CANARY = 64 };
 
-const char *const job_kind_names[JOB_KINDS] = {"barrier", "broadcast", "reduce", "allreduce", "allgather", "allgather_v", "reduce_scatter"};
+const char *const job_kind_names[JOB_KINDS] = {"barrier",        "broadcast", "reduce",     "allreduce",       "allgather", "allgather_v",
+                                               "reduce_scatter", "scan",      "exscan",     "gather",          "gather_v",  "scatter",
+                                               "scatter_v",      "alltoall",  "alltoall_v", "reduce_scatter_v"};
 
 bool job_kind_reduces(enum job_kind kind)
 {
-    return kind == JOB_REDUCE || kind == JOB_ALLREDUCE || kind == JOB_REDUCE_SCATTER;
+    return kind == JOB_REDUCE || kind == JOB_ALLREDUCE || kind == JOB_REDUCE_SCATTER || kind == JOB_SCAN || kind == JOB_EXSCAN ||
+           kind == JOB_REDUCE_SCATTER_V;
 }
+
 bool job_kind_has_root(enum job_kind kind)
 {
-    return kind == JOB_BROADCAST || kind == JOB_REDUCE;
+    return kind == JOB_BROADCAST || kind == JOB_REDUCE || kind == JOB_GATHER || kind == JOB_GATHER_V || kind == JOB_SCATTER ||
+           kind == JOB_SCATTER_V;
+}
+
+bool job_kind_in_place(enum job_kind kind)
+{
+    return kind != JOB_BROADCAST && kind != JOB_BARRIER;
+}
+
+static bool is_vector(enum job_kind kind)
+{
+    return kind == JOB_ALLGATHER_V || kind == JOB_GATHER_V || kind == JOB_SCATTER_V || kind == JOB_ALLTOALL_V ||
+           kind == JOB_REDUCE_SCATTER_V;
+}
+
+static bool scatters(enum job_kind kind)
+{
+    return kind == JOB_REDUCE_SCATTER || kind == JOB_REDUCE_SCATTER_V;
+}
+
+/* A block for every rank in what a rank gives, or gets. */
+static bool in_has_blocks(enum job_kind kind)
+{
+    return kind == JOB_SCATTER || kind == JOB_SCATTER_V || kind == JOB_ALLTOALL || kind == JOB_ALLTOALL_V || scatters(kind);
+}
+
+static bool out_has_blocks(enum job_kind kind)
+{
+    return kind == JOB_ALLGATHER || kind == JOB_ALLGATHER_V || kind == JOB_GATHER || kind == JOB_GATHER_V || kind == JOB_ALLTOALL ||
+           kind == JOB_ALLTOALL_V;
 }
 
 const char *job_text(const struct job *job, char text[160])
@@ -64,70 +97,98 @@ static unsigned char *wanted(const struct job_region *region)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ layout */
-static size_t block_elements(const struct job *job, int32_t rank)
+static bool gives(const struct job *job, int32_t from)
 {
-    return job->shape.kind == JOB_ALLGATHER_V ? job->counts[rank] : job->shape.n;
+    enum job_kind kind = job->shape.kind;
+    return (kind != JOB_BROADCAST && kind != JOB_SCATTER && kind != JOB_SCATTER_V) || from == job->shape.root;
 }
 
-/* Zero blocks, blocks of different length, gaps, and now and then blocks that lie in another order than their ranks. */
-static void layout_make(struct job *job, uint64_t *chance)
+static bool receives(const struct job *job, int32_t to)
 {
-    bool backwards = oracle_random(chance) % 4 == 0;
+    enum job_kind kind = job->shape.kind;
+    return (kind != JOB_REDUCE && kind != JOB_GATHER && kind != JOB_GATHER_V) || to == job->shape.root;
+}
+
+static bool is_in_place(const struct job *job, int32_t rank)
+{
+    enum job_kind kind = job->shape.kind;
+    bool root_alone = kind != JOB_BROADCAST && job_kind_has_root(kind);
+    return job->shape.in_place && job_kind_in_place(kind) && (!root_alone || rank == job->shape.root);
+}
+
+/* How much each gives to each: zero blocks and blocks of different length. What depends on one of the two alone follows from rank 0's. */
+static void pairs_make(struct job *job, uint64_t *chance)
+{
+    enum job_kind kind = job->shape.kind;
+    bool by_from = kind == JOB_ALLGATHER_V || kind == JOB_GATHER_V, by_to = kind == JOB_SCATTER_V || kind == JOB_REDUCE_SCATTER_V;
+    for (int32_t from = 0; from < job->ranks; from++) {
+        for (int32_t to = 0; to < job->ranks; to++) {
+            uint64_t bits = oracle_random(chance);
+            size_t n = bits % 4 == 0 ? 0 : bits % 4 == 1 ? job->shape.n : (bits >> 8) % (job->shape.n + 1);
+            if (by_from && to > 0)
+                n = job->pair[from][0];
+            else if (by_to && from > 0)
+                n = job->pair[0][to];
+            else if (job->shape.in_place && from > to) /* where input lies in output, both are of one length */
+                n = job->pair[to][from];
+            job->pair[from][to] = is_vector(kind) ? n : job->shape.n;
+        }
+    }
+}
+
+/* Where a buffer's blocks lie: with gaps, and now and then in another order than their ranks'. Returns its length. */
+static size_t layout_make(struct job *job, int32_t rank, bool in, struct job_layout *layout, uint64_t *chance)
+{
+    bool vector = is_vector(job->shape.kind), backwards = vector && oracle_random(chance) % 4 == 0;
     size_t at = 0;
-    job->dense = oracle_random(chance) % 3 == 0;
-    for (int32_t r = 0; r < job->ranks; r++) {
-        uint64_t bits = oracle_random(chance);
-        job->counts[r] = bits % 4 == 0 ? 0 : bits % 4 == 1 ? job->shape.n : (bits >> 8) % (job->shape.n + 1);
-    }
+    layout->dense = !vector || job->shape.kind == JOB_REDUCE_SCATTER_V || oracle_random(chance) % 3 == 0;
     for (int32_t i = 0; i < job->ranks; i++) {
-        int32_t r = backwards && !job->dense ? job->ranks - 1 - i : i;
-        at += job->dense ? 0 : oracle_random(chance) % 7;
-        job->displs[r] = at;
-        at += job->counts[r];
+        int32_t r = backwards && !layout->dense ? job->ranks - 1 - i : i;
+        at += layout->dense ? 0 : oracle_random(chance) % 7;
+        layout->counts[r] = in ? job->pair[rank][r] : job->pair[r][rank];
+        layout->displs[r] = at;
+        at += layout->counts[r];
     }
-}
-
-static size_t gathered_elements(const struct job *job)
-{
-    size_t end = 0;
-    if (job->shape.kind != JOB_ALLGATHER_V)
-        return job->shape.n * (size_t)job->ranks;
-    for (int32_t r = 0; r < job->ranks; r++)
-        end = job->displs[r] + job->counts[r] > end ? job->displs[r] + job->counts[r] : end;
-    return end + (job->dense ? 0 : 3);
-}
-
-static size_t block_start(const struct job *job, int32_t rank)
-{
-    return job->shape.kind == JOB_ALLGATHER_V ? job->displs[rank] : job->shape.n * (size_t)rank;
-}
-
-static bool reduces_in_place(const struct job *job, int32_t rank)
-{
-    return job->shape.in_place && (job->shape.kind != JOB_REDUCE || rank == job->shape.root);
+    return at + (layout->dense ? 0 : 3);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the image afterwards */
 static void expect_reduction(struct job *job)
 {
     const struct job_shape *s = &job->shape;
-    size_t n = s->kind == JOB_REDUCE_SCATTER ? s->n * (size_t)job->ranks : s->n, unit = oracle_type_bytes(s->type);
+    size_t all = 0, unit = oracle_type_bytes(s->type);
+    for (int32_t r = 0; r < job->ranks; r++)
+        all += scatters(s->kind) ? job->pair[0][r] : 0;
+    size_t n = scatters(s->kind) ? all : s->n, at = 0;
     const void *from[RIG_RANKS_MAX];
     unsigned char *result = malloc(n * unit + 1);
     if (!result)
         rig_die(__FILE__, __LINE__, "no memory");
     for (int32_t r = 0; r < job->ranks; r++)
-        from[r] = payload(reduces_in_place(job, r) ? &job->out[r] : &job->in[r]);
-    oracle_reduce(from, job->ranks, n, s->type, s->op, result);
+        from[r] = payload(is_in_place(job, r) ? &job->out[r] : &job->in[r]);
     for (int32_t r = 0; r < job->ranks; r++) {
-        if (!job->out[r].at || (s->kind == JOB_REDUCE && r != s->root))
-            continue;
-        if (s->kind != JOB_REDUCE_SCATTER)
-            memcpy(wanted(&job->out[r]), result, n * unit);
-        else
-            memcpy(wanted(&job->out[r]) + (s->in_place ? s->n * unit * (size_t)r : 0), result + s->n * unit * (size_t)r, s->n * unit);
+        int32_t ranks = s->kind == JOB_SCAN ? r + 1 : s->kind == JOB_EXSCAN ? r : job->ranks;
+        if (r == 0 || s->kind == JOB_SCAN || s->kind == JOB_EXSCAN)
+            oracle_reduce(from, ranks, ranks ? n : 0, s->type, s->op, result);
+        size_t count = scatters(s->kind) ? job->pair[0][r] : s->n;
+        if (job->out[r].at && receives(job, r) && ranks)
+            memcpy(wanted(&job->out[r]) + (scatters(s->kind) && s->in_place ? at * unit : 0), result + at * unit, count * unit);
+        at += scatters(s->kind) ? count : 0;
     }
     free(result);
+}
+
+/* Where the elements lie that `from` gives `to`. */
+static const unsigned char *given(const struct job *job, int32_t from, int32_t to)
+{
+    enum job_kind kind = job->shape.kind;
+    size_t unit = oracle_type_bytes(job->shape.type);
+    if (kind == JOB_BROADCAST)
+        return payload(&job->out[from]);
+    if (in_has_blocks(kind))
+        return is_in_place(job, from) && out_has_blocks(kind) ? payload(&job->out[from]) + job->to[from].displs[to] * unit
+                                                              : payload(&job->in[from]) + job->from[from].displs[to] * unit;
+    return is_in_place(job, from) ? payload(&job->out[from]) + job->to[from].displs[from] * unit : payload(&job->in[from]);
 }
 
 static void expect_moves(struct job *job)
@@ -136,13 +197,10 @@ static void expect_moves(struct job *job)
     size_t unit = oracle_type_bytes(s->type);
     for (int32_t r = 0; r < job->ranks; r++) {
         for (int32_t from = 0; from < job->ranks; from++) {
-            size_t start = block_start(job, from) * unit, bytes = block_elements(job, from) * unit;
-            if (s->kind == JOB_BROADCAST && from == s->root)
-                memcpy(wanted(&job->out[r]), payload(&job->out[from]), bytes);
-            else if (s->kind != JOB_BROADCAST && s->in_place)
-                memcpy(wanted(&job->out[r]) + start, payload(&job->out[from]) + start, bytes);
-            else if (s->kind != JOB_BROADCAST)
-                memcpy(wanted(&job->out[r]) + start, payload(&job->in[from]), bytes);
+            if (!gives(job, from) || !receives(job, r) || !job->out[r].at)
+                continue;
+            size_t start = out_has_blocks(s->kind) ? job->to[r].displs[from] * unit : 0;
+            memcpy(wanted(&job->out[r]) + start, given(job, from, r), job->pair[from][r] * unit);
         }
     }
 }
@@ -151,33 +209,39 @@ static void expect_moves(struct job *job)
 static void prepare_reduction(struct job *job, int32_t r, uint64_t *chance)
 {
     const struct job_shape *s = &job->shape;
-    size_t all = s->kind == JOB_REDUCE_SCATTER ? s->n * (size_t)job->ranks : s->n;
-    bool here = reduces_in_place(job, r);
-    bool idle = s->kind == JOB_REDUCE && r != s->root && oracle_random(chance) % 2; /* its out stays NULL */
+    size_t all = layout_make(job, r, true, &job->from[r], chance);
+    bool here = is_in_place(job, r), idle = !receives(job, r) && oracle_random(chance) % 2; /* its out stays NULL */
+    if (!scatters(s->kind))
+        all = s->n;
     if (!here)
         region_make(&job->in[r], all, s, oracle_random(chance));
     if (!idle)
-        region_make(&job->out[r], here ? all : s->n, s, oracle_random(chance));
+        region_make(&job->out[r], here ? all : scatters(s->kind) ? job->pair[0][r] : s->n, s, oracle_random(chance));
     oracle_fill(payload(here ? &job->out[r] : &job->in[r]), all, s->type, s->op, s->seed, r);
 }
 
+/* Whoever gives fills all of what it gives from, holes too. */
 static void prepare_move(struct job *job, int32_t r, uint64_t *chance)
 {
     const struct job_shape *s = &job->shape;
-    size_t unit = oracle_type_bytes(s->type);
+    size_t in = layout_make(job, r, true, &job->from[r], chance), out = layout_make(job, r, false, &job->to[r], chance);
+    bool here = is_in_place(job, r), rooted = s->kind == JOB_SCATTER || s->kind == JOB_SCATTER_V;
+    struct job_region *source = &job->in[r];
     if (s->kind == JOB_BROADCAST) {
         region_make(&job->out[r], s->n, s, oracle_random(chance));
-        if (r == s->root)
-            oracle_fill(payload(&job->out[r]), s->n, s->type, COMM_SUM, s->seed, r);
-        return;
+        source = &job->out[r];
+    } else {
+        in = in_has_blocks(s->kind) ? in : job->pair[r][receives(job, r) ? r : s->root];
+        out = out_has_blocks(s->kind) ? out : job->pair[s->root][r];
+        if (gives(job, r) && (!here || rooted))
+            region_make(&job->in[r], in, s, oracle_random(chance));
+        if (receives(job, r) && (!here || !rooted))
+            region_make(&job->out[r], out, s, oracle_random(chance));
+        if (here && !rooted)
+            source = &job->out[r];
     }
-    region_make(&job->out[r], gathered_elements(job), s, oracle_random(chance));
-    if (s->in_place) {
-        oracle_fill(payload(&job->out[r]) + block_start(job, r) * unit, block_elements(job, r), s->type, COMM_SUM, s->seed, r);
-        return;
-    }
-    region_make(&job->in[r], block_elements(job, r), s, oracle_random(chance));
-    oracle_fill(payload(&job->in[r]), block_elements(job, r), s->type, COMM_SUM, s->seed, r);
+    if (gives(job, r))
+        oracle_fill(payload(source), source->bytes / oracle_type_bytes(s->type), s->type, COMM_SUM, s->seed, r);
 }
 
 void job_prepare(struct job *job, const struct job_shape *shape, int32_t ranks)
@@ -188,8 +252,7 @@ void job_prepare(struct job *job, const struct job_shape *shape, int32_t ranks)
     job->ranks = ranks;
     if (shape->kind == JOB_BARRIER)
         return;
-    if (shape->kind == JOB_ALLGATHER_V)
-        layout_make(job, &chance);
+    pairs_make(job, &chance);
     for (int32_t r = 0; r < ranks; r++) {
         if (job_kind_reduces(shape->kind))
             prepare_reduction(job, r, &chance);
@@ -205,12 +268,41 @@ void job_prepare(struct job *job, const struct job_shape *shape, int32_t ranks)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issue, verify */
+static const size_t *displs_of(const struct job_layout *layout)
+{
+    return layout->dense ? NULL : layout->displs;
+}
+
+static enum comm_result issue_vector(struct job *job, int32_t rank, struct comm_communicator *c, const void *in, void *out)
+{
+    const struct job_shape *s = &job->shape;
+    struct comm_request *request = &job->request[rank];
+    const struct job_layout *from = &job->from[rank], *to = &job->to[rank];
+    bool root = rank == s->root;
+    switch (s->kind) {
+    case JOB_ALLGATHER_V:
+        return comm_allgather_v(c, in, out, to->counts, displs_of(to), s->type, request);
+    case JOB_GATHER_V:
+        return comm_gather_v(c, in, job->pair[rank][s->root], out, root ? to->counts : NULL, root ? displs_of(to) : NULL, s->type, s->root,
+                             request);
+    case JOB_SCATTER_V:
+        return comm_scatter_v(c, in, root ? from->counts : NULL, root ? displs_of(from) : NULL, out, job->pair[s->root][rank], s->type,
+                              s->root, request);
+    case JOB_ALLTOALL_V:
+        return comm_alltoall_v(c, in, s->in_place ? NULL : from->counts, s->in_place ? NULL : displs_of(from), out, to->counts,
+                               displs_of(to), s->type, request);
+    default:
+        return comm_reduce_scatter_v(c, in, out, from->counts, s->type, s->op, request);
+    }
+}
+
 enum comm_result job_issue(struct job *job, int32_t rank, struct comm_communicator *c)
 {
     const struct job_shape *s = &job->shape;
     struct comm_request *request = &job->request[rank];
-    const void *in = s->in_place && s->kind != JOB_BROADCAST && !job->in[rank].at ? COMM_IN_PLACE : payload(&job->in[rank]);
-    void *out = payload(&job->out[rank]);
+    bool here = is_in_place(job, rank), rooted = s->kind == JOB_SCATTER || s->kind == JOB_SCATTER_V;
+    const void *in = here && !rooted ? COMM_IN_PLACE : payload(&job->in[rank]);
+    void *out = here && rooted ? COMM_IN_PLACE : payload(&job->out[rank]);
     switch (s->kind) {
     case JOB_BARRIER:
         return comm_barrier(c, request);
@@ -222,10 +314,20 @@ enum comm_result job_issue(struct job *job, int32_t rank, struct comm_communicat
         return comm_allreduce(c, in, out, s->n, s->type, s->op, request);
     case JOB_ALLGATHER:
         return comm_allgather(c, in, out, s->n, s->type, request);
-    case JOB_ALLGATHER_V:
-        return comm_allgather_v(c, in, out, job->counts, job->dense ? NULL : job->displs, s->type, request);
-    default:
+    case JOB_REDUCE_SCATTER:
         return comm_reduce_scatter(c, in, out, s->n, s->type, s->op, request);
+    case JOB_SCAN:
+        return comm_scan(c, in, out, s->n, s->type, s->op, request);
+    case JOB_EXSCAN:
+        return comm_exscan(c, in, out, s->n, s->type, s->op, request);
+    case JOB_GATHER:
+        return comm_gather(c, in, out, s->n, s->type, s->root, request);
+    case JOB_SCATTER:
+        return comm_scatter(c, in, out, s->n, s->type, s->root, request);
+    case JOB_ALLTOALL:
+        return comm_alltoall(c, in, out, s->n, s->type, request);
+    default:
+        return issue_vector(job, rank, c, in, out);
     }
 }
 

@@ -9,10 +9,29 @@
 #include "conform/oracle.h"
 #include "conform/rig.h"
 
-enum job_kind { JOB_BARRIER, JOB_BROADCAST, JOB_REDUCE, JOB_ALLREDUCE, JOB_ALLGATHER, JOB_ALLGATHER_V, JOB_REDUCE_SCATTER, JOB_KINDS };
+enum job_kind {
+    JOB_BARRIER,
+    JOB_BROADCAST,
+    JOB_REDUCE,
+    JOB_ALLREDUCE,
+    JOB_ALLGATHER,
+    JOB_ALLGATHER_V,
+    JOB_REDUCE_SCATTER,
+    JOB_SCAN,
+    JOB_EXSCAN,
+    JOB_GATHER,
+    JOB_GATHER_V,
+    JOB_SCATTER,
+    JOB_SCATTER_V,
+    JOB_ALLTOALL,
+    JOB_ALLTOALL_V,
+    JOB_REDUCE_SCATTER_V,
+    JOB_KINDS
+};
 extern const char *const job_kind_names[JOB_KINDS];
 bool job_kind_reduces(enum job_kind kind);
 bool job_kind_has_root(enum job_kind kind);
+bool job_kind_in_place(enum job_kind kind); /* it has such a form */
 
 struct job_shape {
     enum job_kind kind;
@@ -30,12 +49,18 @@ struct job_region {
     size_t lead, bytes, total; /* payload at + lead, bytes long */
 };
 
+/* Where the blocks for, or of, every rank lie in one rank's buffer. */
+struct job_layout {
+    size_t counts[RIG_RANKS_MAX], displs[RIG_RANKS_MAX];
+    bool dense; /* displs are not passed */
+};
+
 struct job {
     struct job_shape shape;
     int32_t ranks;
     struct job_region in[RIG_RANKS_MAX], out[RIG_RANKS_MAX];
-    size_t counts[RIG_RANKS_MAX], displs[RIG_RANKS_MAX];
-    bool dense; /* displs are not passed */
+    size_t pair[RIG_RANKS_MAX][RIG_RANKS_MAX]; /* elements that one gives another */
+    struct job_layout from[RIG_RANKS_MAX], to[RIG_RANKS_MAX];
     struct comm_request request[RIG_RANKS_MAX];
 };
 

@@ -6,21 +6,28 @@
 #include <stdio.h>
 #include <string.h>
 
-const enum comm_type oracle_types[ORACLE_TYPES] = {COMM_F32, COMM_F64, COMM_F16, COMM_BF16, COMM_I8,  COMM_I16,
-                                                   COMM_I32, COMM_I64, COMM_U8,  COMM_U16,  COMM_U32, COMM_U64};
-const comm_op oracle_ops[ORACLE_OPS] = {COMM_SUM, COMM_PROD, COMM_MIN,  COMM_MAX, COMM_AVG, COMM_BAND,
-                                        COMM_BOR, COMM_BXOR, COMM_LAND, COMM_LOR, COMM_LXOR};
+const enum comm_type oracle_types[ORACLE_TYPES] = {COMM_F32,       COMM_F64,       COMM_F16,      COMM_BF16, COMM_I8,   COMM_I16,
+                                                   COMM_I32,       COMM_I64,       COMM_U8,       COMM_U16,  COMM_U32,  COMM_U64,
+                                                   COMM_F8E4M3,    COMM_F8E5M2,    COMM_BOOL,     COMM_C64,  COMM_C128, COMM_F32_INDEX,
+                                                   COMM_F64_INDEX, COMM_I32_INDEX, COMM_I64_INDEX};
+const comm_op oracle_ops[ORACLE_OPS] = {COMM_SUM,  COMM_PROD, COMM_MIN, COMM_MAX,  COMM_AVG,    COMM_BAND,  COMM_BOR,
+                                        COMM_BXOR, COMM_LAND, COMM_LOR, COMM_LXOR, COMM_MINLOC, COMM_MAXLOC};
 
-/* A value in its accumulator: one of three, by type. */
-union value {
+/* A value in its accumulator: one of three, by type. A complex number and a value with an index have a second part. */
+union number {
     float single;
     double wide;
     uint64_t integer;
 };
+struct value {
+    union number is, also;
+};
 
 const char *oracle_type_name(enum comm_type type)
 {
-    static const char *const names[ORACLE_TYPES] = {"f32", "f64", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"};
+    static const char *const names[ORACLE_TYPES] = {"f32",  "f64", "f16",  "bf16",      "i8",        "i16",       "i32",
+                                                    "i64",  "u8",  "u16",  "u32",       "u64",       "f8e4m3",    "f8e5m2",
+                                                    "bool", "c64", "c128", "f32_index", "f64_index", "i32_index", "i64_index"};
     for (size_t i = 0; i < ORACLE_TYPES; i++) {
         if (oracle_types[i] == type)
             return names[i];
@@ -50,15 +57,56 @@ size_t oracle_type_bytes(enum comm_type type)
     case COMM_I64:
     case COMM_U64:
     case COMM_F64:
+    case COMM_C64:
+    case COMM_F32_INDEX:
+    case COMM_I32_INDEX:
         return 8;
+    case COMM_C128:
+    case COMM_F64_INDEX:
+    case COMM_I64_INDEX:
+        return 16;
     default:
         return 1;
     }
 }
 
+static bool is_complex(enum comm_type type)
+{
+    return type == COMM_C64 || type == COMM_C128;
+}
+
+static bool is_indexed(enum comm_type type)
+{
+    return type >= COMM_F32_INDEX && type <= COMM_I64_INDEX;
+}
+
+/* The type of an element's parts; of most, itself. */
+static enum comm_type part_type(enum comm_type type)
+{
+    switch ((int)type) {
+    case COMM_C64:
+    case COMM_F32_INDEX:
+        return COMM_F32;
+    case COMM_C128:
+    case COMM_F64_INDEX:
+        return COMM_F64;
+    case COMM_I32_INDEX:
+        return COMM_I32;
+    case COMM_I64_INDEX:
+        return COMM_I64;
+    default:
+        return type;
+    }
+}
+
+static enum comm_type also_type(enum comm_type type)
+{
+    return is_complex(type) ? part_type(type) : oracle_type_bytes(type) == 8 ? COMM_I32 : COMM_I64;
+}
+
 bool oracle_is_float(enum comm_type type)
 {
-    return type == COMM_F32 || type == COMM_F64 || type == COMM_F16 || type == COMM_BF16;
+    return type >= COMM_F8E4M3 && type <= COMM_F64;
 }
 
 static bool is_signed(enum comm_type type)
@@ -68,6 +116,12 @@ static bool is_signed(enum comm_type type)
 
 bool oracle_pair(enum comm_type type, comm_op op)
 {
+    if (is_indexed(type))
+        return op == COMM_MINLOC || op == COMM_MAXLOC;
+    if (is_complex(type))
+        return op == COMM_SUM || op == COMM_PROD || op == COMM_AVG;
+    if (type == COMM_BOOL)
+        return op >= COMM_LAND && op <= COMM_LXOR;
     if (op >= COMM_SUM && op <= COMM_MAX)
         return true;
     if (op == COMM_AVG)
@@ -133,11 +187,43 @@ static uint16_t encode_brain(float x)
     return down < up || (down == up && (low & 1) == 0) ? low : high;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ 8 bits */
+static double decode_small(uint8_t bits, enum comm_type type)
+{
+    int mantissas = type == COMM_F8E4M3 ? 3 : 2, bias = type == COMM_F8E4M3 ? 7 : 15;
+    int exponent = (bits & 127) >> mantissas, mantissa = bits & ((1 << mantissas) - 1);
+    double sign = bits >> 7 ? -1.0 : 1.0;
+    if (type == COMM_F8E4M3 ? (bits & 127) == 127 : exponent == 31 && mantissa)
+        return (double)NAN;
+    if (type == COMM_F8E5M2 && exponent == 31)
+        return sign * (double)INFINITY;
+    return sign * (exponent ? ldexp(mantissa + (1 << mantissas), exponent - bias - mantissas) : ldexp(mantissa, 1 - bias - mantissas));
+}
+
+/* The nearest of all finite numbers, by trying them; of two, the one whose last bit is 0. Past the middle between the largest and what
+ * would come after it: not a number, or infinite. */
+static uint8_t encode_small(double x, enum comm_type type)
+{
+    uint8_t sign = signbit(x) ? 128 : 0, best = 0, largest = type == COMM_F8E4M3 ? 126 : 123;
+    double size = fabs(x), step = decode_small(largest, type) - decode_small((uint8_t)(largest - 1), type);
+    double edge = decode_small(largest, type) + step / 2;
+    if (isnan(x))
+        return 127;
+    if (size > edge || (size == edge && (largest & 1)))
+        return (uint8_t)(sign | (largest + 1));
+    for (uint8_t bits = 1; bits <= largest; bits++) {
+        double off = fabs(decode_small(bits, type) - size), least = fabs(decode_small(best, type) - size);
+        if (off < least || (off == least && !(bits & 1)))
+            best = bits;
+    }
+    return sign | best;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ one element in and out */
-static union value element_load(const void *at, size_t i, enum comm_type type)
+static union number number_load(const void *at, size_t i, enum comm_type type)
 {
     const unsigned char *from = (const unsigned char *)at + i * oracle_type_bytes(type);
-    union value v = {.integer = 0};
+    union number v = {.integer = 0};
     uint16_t half;
     switch ((int)type) {
     case COMM_F64:
@@ -151,6 +237,10 @@ static union value element_load(const void *at, size_t i, enum comm_type type)
         memcpy(&half, from, 2);
         v.single = (float)(type == COMM_F16 ? decode_half(half) : decode_brain(half));
         return v;
+    case COMM_F8E4M3:
+    case COMM_F8E5M2:
+        v.single = (float)decode_small(*from, type);
+        return v;
     default:
         memcpy(&v.integer, from, oracle_type_bytes(type)); /* little-endian hosts */
         if (is_signed(type)) {
@@ -161,7 +251,7 @@ static union value element_load(const void *at, size_t i, enum comm_type type)
     }
 }
 
-static void element_store(void *at, size_t i, enum comm_type type, union value v)
+static void number_store(void *at, size_t i, enum comm_type type, union number v)
 {
     unsigned char *to = (unsigned char *)at + i * oracle_type_bytes(type);
     uint16_t half;
@@ -176,6 +266,10 @@ static void element_store(void *at, size_t i, enum comm_type type, union value v
     case COMM_BF16:
         half = type == COMM_F16 ? encode_half((double)v.single) : encode_brain(v.single);
         memcpy(to, &half, 2);
+        return;
+    case COMM_F8E4M3:
+    case COMM_F8E5M2:
+        *to = encode_small((double)v.single, type);
         return;
     default:
         memcpy(to, &v.integer, oracle_type_bytes(type));
@@ -192,9 +286,9 @@ static double pick_float(double a, double b, bool low)
     return (a < b) == low ? a : b;
 }
 
-static union value combine_float(union value a, union value b, bool wide, comm_op op)
+static union number combine_float(union number a, union number b, bool wide, comm_op op)
 {
-    union value v = {.integer = 0};
+    union number v = {.integer = 0};
     if (op == COMM_MIN || op == COMM_MAX) {
         double picked = wide ? pick_float(a.wide, b.wide, op == COMM_MIN) : pick_float((double)a.single, (double)b.single, op == COMM_MIN);
         if (wide)
@@ -209,10 +303,10 @@ static union value combine_float(union value a, union value b, bool wide, comm_o
     return v;
 }
 
-static union value combine_integer(union value a, union value b, enum comm_type type, comm_op op)
+static union number combine_integer(union number a, union number b, enum comm_type type, comm_op op)
 {
     bool less = is_signed(type) ? (int64_t)a.integer < (int64_t)b.integer : a.integer < b.integer;
-    union value v = {.integer = 0};
+    union number v = {.integer = 0};
     switch (op) {
     case COMM_SUM:
         v.integer = a.integer + b.integer;
@@ -247,13 +341,82 @@ static union value combine_integer(union value a, union value b, enum comm_type 
     }
     /* Wrap to the type's width, as it would lie in memory. */
     unsigned char bytes[8];
-    element_store(bytes, 0, type, v);
-    return element_load(bytes, 0, type);
+    number_store(bytes, 0, type, v);
+    return number_load(bytes, 0, type);
 }
 
-static union value combine(union value a, union value b, enum comm_type type, comm_op op)
+static union number combine_number(union number a, union number b, enum comm_type type, comm_op op)
 {
     return oracle_is_float(type) ? combine_float(a, b, type == COMM_F64, op) : combine_integer(a, b, type, op);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ two parts */
+static struct value element_load(const void *at, size_t i, enum comm_type type)
+{
+    const unsigned char *from = (const unsigned char *)at + i * oracle_type_bytes(type);
+    struct value v = {.is = number_load(from, 0, part_type(type))};
+    if (is_complex(type) || is_indexed(type))
+        v.also = number_load(from + oracle_type_bytes(type) / 2, 0, also_type(type));
+    return v;
+}
+
+static void element_store(void *at, size_t i, enum comm_type type, struct value v)
+{
+    unsigned char *to = (unsigned char *)at + i * oracle_type_bytes(type);
+    number_store(to, 0, part_type(type), v.is);
+    if (is_complex(type) || is_indexed(type))
+        number_store(to + oracle_type_bytes(type) / 2, 0, also_type(type), v.also);
+}
+
+static union number minus(union number a, bool wide)
+{
+    if (wide)
+        a.wide = -a.wide;
+    else
+        a.single = -a.single;
+    return a;
+}
+
+static struct value complex_product(struct value a, struct value b, enum comm_type part)
+{
+    bool wide = part == COMM_F64;
+    struct value v;
+    v.is = combine_float(combine_float(a.is, b.is, wide, COMM_PROD), minus(combine_float(a.also, b.also, wide, COMM_PROD), wide), wide,
+                         COMM_SUM);
+    v.also = combine_float(combine_float(a.is, b.also, wide, COMM_PROD), combine_float(a.also, b.is, wide, COMM_PROD), wide, COMM_SUM);
+    return v;
+}
+
+/* -1, 0, 1: not a number before all, then the least, or the greatest. */
+static int order_of(union number a, union number b, enum comm_type part, bool low)
+{
+    if (!oracle_is_float(part)) {
+        int64_t x = (int64_t)a.integer, y = (int64_t)b.integer;
+        return x == y ? 0 : (x < y) == low ? -1 : 1;
+    }
+    double x = part == COMM_F64 ? a.wide : (double)a.single, y = part == COMM_F64 ? b.wide : (double)b.single;
+    if (isnan(x) || isnan(y))
+        return isnan(x) && isnan(y) ? 0 : isnan(x) ? -1 : 1;
+    if (x == y && (x != 0 || !signbit(x) == !signbit(y)))
+        return 0;
+    bool less = x == y ? signbit(x) != 0 : x < y;
+    return less == low ? -1 : 1;
+}
+
+static struct value combine(struct value a, struct value b, enum comm_type type, comm_op op)
+{
+    enum comm_type part = part_type(type);
+    struct value v = a;
+    if (is_indexed(type)) {
+        int order = order_of(a.is, b.is, part, op == COMM_MINLOC);
+        return order < 0 || (order == 0 && (int64_t)a.also.integer <= (int64_t)b.also.integer) ? a : b;
+    }
+    if (is_complex(type) && op == COMM_PROD)
+        return complex_product(a, b, part);
+    v.is = combine_number(a.is, b.is, part, op);
+    if (is_complex(type))
+        v.also = combine_number(a.also, b.also, part, op);
+    return v;
 }
 
 struct tree {
@@ -264,15 +427,23 @@ struct tree {
 };
 
 /* The block of 2^level ranks from `first`, cut off at the end of the team: its lower half, and what there is of the upper. */
-static union value tree_block(const struct tree *tree, size_t i, int32_t first, int32_t level)
+static struct value tree_block(const struct tree *tree, size_t i, int32_t first, int32_t level)
 {
     if (level == 0)
         return element_load(tree->in[first], i, tree->type);
-    union value low = tree_block(tree, i, first, level - 1);
+    struct value low = tree_block(tree, i, first, level - 1);
     int32_t middle = first + (1 << (level - 1));
     if (middle >= tree->ranks)
         return low;
     return combine(low, tree_block(tree, i, middle, level - 1), tree->type, tree->op);
+}
+
+static void divide(union number *number, int32_t by, bool wide)
+{
+    if (wide)
+        number->wide /= (double)by;
+    else
+        number->single /= (float)by;
 }
 
 void oracle_reduce(const void *const *in, int32_t ranks, size_t n, enum comm_type type, comm_op op, void *out)
@@ -282,11 +453,11 @@ void oracle_reduce(const void *const *in, int32_t ranks, size_t n, enum comm_typ
     while (1 << levels < ranks)
         levels++;
     for (size_t i = 0; i < n; i++) {
-        union value v = tree_block(&tree, i, 0, levels);
-        if (op == COMM_AVG && type == COMM_F64)
-            v.wide /= (double)ranks;
-        else if (op == COMM_AVG)
-            v.single /= (float)ranks;
+        struct value v = tree_block(&tree, i, 0, levels);
+        if (op == COMM_AVG) {
+            divide(&v.is, ranks, part_type(type) == COMM_F64);
+            divide(&v.also, ranks, part_type(type) == COMM_F64);
+        }
         element_store(out, i, type, v);
     }
 }
@@ -294,12 +465,12 @@ void oracle_reduce(const void *const *in, int32_t ranks, size_t n, enum comm_typ
 /* ------------------------------------------------------------------------------------------------------------ data */
 static void store_double(void *at, size_t i, enum comm_type type, double x)
 {
-    union value v = {.integer = 0};
+    union number v = {.integer = 0};
     if (type == COMM_F64)
         v.wide = x;
     else
         v.single = (float)x;
-    element_store(at, i, type, v);
+    number_store(at, i, type, v);
 }
 
 /* Sums of widely different sizes lose different bits in every order; products stay near one so that they do not all overflow. */
@@ -307,7 +478,7 @@ static double plain_float(enum comm_type type, comm_op op, uint64_t *state)
 {
     uint64_t bits = oracle_random(state);
     double mantissa = 1.0 + (double)(bits >> 12) * 0x1p-52, sign = bits & 1 ? -1.0 : 1.0;
-    int spread = op == COMM_PROD ? 1 : type == COMM_F16 ? 9 : 20;
+    int spread = op == COMM_PROD ? 1 : type == COMM_F16 ? 9 : type == COMM_F8E4M3 || type == COMM_F8E5M2 ? 6 : 20;
     int exponent = (int)(bits >> 1 & 1023) % (2 * spread + 1) - spread;
     return sign * ldexp(mantissa, exponent);
 }
@@ -316,8 +487,17 @@ static double plain_float(enum comm_type type, comm_op op, uint64_t *state)
 static double special_float(enum comm_type type, comm_op op, uint64_t kind, int32_t rank, uint64_t *state)
 {
     uint64_t bits = oracle_random(state);
-    double least = type == COMM_F64 ? 0x1p-1074 : type == COMM_F32 ? 0x1p-149 : type == COMM_F16 ? 0x1p-24 : 0x1p-133;
-    double most = type == COMM_F64 ? 0x1.fp1023 : type == COMM_F16 ? 65504 : 0x1.fep127;
+    double least = type == COMM_F64      ? 0x1p-1074
+                   : type == COMM_F32    ? 0x1p-149
+                   : type == COMM_F16    ? 0x1p-24
+                   : type == COMM_F8E4M3 ? 0x1p-9
+                   : type == COMM_F8E5M2 ? 0x1p-16
+                                         : 0x1p-133;
+    double most = type == COMM_F64      ? 0x1.fp1023
+                  : type == COMM_F16    ? 65504
+                  : type == COMM_F8E4M3 ? 448
+                  : type == COMM_F8E5M2 ? 57344
+                                        : 0x1.fep127;
     switch (kind % 6) {
     case 0:
         return bits & 1 ? -0.0 : 0.0;
@@ -338,13 +518,42 @@ static double special_float(enum comm_type type, comm_op op, uint64_t kind, int3
 static double cancelling_float(enum comm_type type, uint64_t kind, uint64_t *state)
 {
     uint64_t bits = oracle_random(state);
-    int reach = type == COMM_F16 ? 14 : type == COMM_F64 ? 40 : 20;
+    int reach = type == COMM_F16 ? 14 : type == COMM_F64 ? 40 : type == COMM_F8E4M3 || type == COMM_F8E5M2 ? 7 : 20;
     if (bits % 3 == 0)
         return ldexp(1.0 + (double)(bits >> 12) * 0x1p-52, -reach);
     return (bits & 8 ? -1.0 : 1.0) * ldexp(1.0 + (double)(kind >> 32 & 7) * 0.125, reach);
 }
 
+static void fill_numbers(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank);
+
+/* Values are few, so that some are equal and the index decides; it is of the rank, or now and then of another order. */
+static void fill_indexed(void *at, size_t n, enum comm_type type, uint64_t seed, int32_t rank)
+{
+    enum comm_type part = part_type(type), index = also_type(type);
+    size_t half = oracle_type_bytes(part);
+    for (size_t i = 0; i < n; i++) {
+        unsigned char *to = (unsigned char *)at + i * 2 * half;
+        uint64_t own = seed ^ (i * 0x9e3779b9 + (uint64_t)rank * UINT64_C(0xd1342543de82ef95) + 7), bits = oracle_random(&own);
+        union number number = {.integer = bits % 3 == 0 ? UINT64_MAX : bits % 3};
+        fill_numbers(to, 1, part, COMM_MIN, seed + i, bits % 2 ? rank : 0);
+        if (bits % 5 == 0 && !oracle_is_float(part))
+            number_store(to, 0, part, number);
+        else if (bits % 5 == 0)
+            store_double(to, 0, part, bits % 3 == 0 ? -0.0 : bits % 3 == 1 ? 0.0 : (double)NAN);
+        number.integer = bits % 7 == 0 ? (uint64_t)-rank : bits % 7 == 1 ? 3 : (uint64_t)rank;
+        number_store(to + half, 0, index, number);
+    }
+}
+
 void oracle_fill(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank)
+{
+    if (is_indexed(type))
+        fill_indexed(at, n, type, seed, rank);
+    else
+        fill_numbers(at, n * (is_complex(type) ? 2 : 1), part_type(type), op, seed, rank);
+}
+
+static void fill_numbers(void *at, size_t n, enum comm_type type, comm_op op, uint64_t seed, int32_t rank)
 {
     for (size_t i = 0; i < n; i++) {
         uint64_t shared = seed + i * 0x51ed2701, kind = oracle_random(&shared);
@@ -357,22 +566,35 @@ void oracle_fill(void *at, size_t n, enum comm_type type, comm_op op, uint64_t s
                                                  : plain_float(type, op, &own));
             continue;
         }
-        union value v = {.integer = oracle_random(&own)};
+        union number v = {.integer = oracle_random(&own)};
         if (op == COMM_LAND || op == COMM_LOR || op == COMM_LXOR)
             v.integer = v.integer >> 8 & (kind % 3 == 0 ? 1 : v.integer & 3);
         else if (op == COMM_PROD)
             v.integer |= 1;
-        element_store(at, i, type, v);
+        number_store(at, i, type, v);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ comparing */
-static bool element_is_nan(const void *at, size_t i, enum comm_type type)
+static bool number_is_nan(const unsigned char *at, enum comm_type type)
 {
     if (!oracle_is_float(type))
         return false;
-    union value v = element_load(at, i, type);
+    union number v = number_load(at, 0, type);
     return type == COMM_F64 ? isnan(v.wide) : isnan(v.single);
+}
+
+/* Alike but for a not-a-number, part by part. */
+static bool same_element(const unsigned char *a, const unsigned char *b, enum comm_type type)
+{
+    size_t bytes = oracle_type_bytes(type), parts = is_complex(type) || is_indexed(type) ? 2 : 1, part = bytes / parts;
+    for (size_t i = 0; i < parts; i++) {
+        enum comm_type of = i ? also_type(type) : part_type(type);
+        bool nan = number_is_nan(a + i * part, of) && number_is_nan(b + i * part, of);
+        if (!nan && memcmp(a + i * part, b + i * part, part) != 0)
+            return false;
+    }
+    return true;
 }
 
 size_t oracle_differ(const void *got, const void *want, size_t n, enum comm_type type)
@@ -381,8 +603,7 @@ size_t oracle_differ(const void *got, const void *want, size_t n, enum comm_type
     if (n == 0 || memcmp(got, want, n * bytes) == 0)
         return n;
     for (size_t i = 0; i < n; i++) {
-        bool same = memcmp((const char *)got + i * bytes, (const char *)want + i * bytes, bytes) == 0;
-        if (!same && !(element_is_nan(got, i, type) && element_is_nan(want, i, type)))
+        if (!same_element((const unsigned char *)got + i * bytes, (const unsigned char *)want + i * bytes, type))
             return i;
     }
     return n;
@@ -391,10 +612,12 @@ size_t oracle_differ(const void *got, const void *want, size_t n, enum comm_type
 uint64_t oracle_hash(const void *at, size_t n, enum comm_type type, uint64_t seed)
 {
     uint64_t hash = seed ^ UINT64_C(0xcbf29ce484222325);
-    for (size_t i = 0; i < n; i++) {
+    size_t parts = is_complex(type) || is_indexed(type) ? 2 : 1, bytes = oracle_type_bytes(type) / parts;
+    for (size_t i = 0; i < n * parts; i++) {
+        const unsigned char *from = (const unsigned char *)at + i * bytes;
         uint64_t word = 0;
-        memcpy(&word, (const char *)at + i * oracle_type_bytes(type), oracle_type_bytes(type));
-        if (element_is_nan(at, i, type))
+        memcpy(&word, from, bytes);
+        if (number_is_nan(from, i % parts ? also_type(type) : part_type(type)))
             word = 0x7fc0;
         hash = (hash ^ word) * UINT64_C(0x100000001b3);
         hash ^= hash >> 29;
@@ -402,14 +625,22 @@ uint64_t oracle_hash(const void *at, size_t n, enum comm_type type, uint64_t see
     return hash;
 }
 
+static int number_text(union number v, enum comm_type type, char *text, size_t room)
+{
+    if (type == COMM_F64)
+        return snprintf(text, room, "%a", v.wide);
+    if (oracle_is_float(type))
+        return snprintf(text, room, "%a", (double)v.single);
+    return snprintf(text, room, "0x%" PRIx64, v.integer);
+}
+
 const char *oracle_text(const void *at, size_t i, enum comm_type type, char text[64])
 {
-    union value v = element_load(at, i, type);
-    if (type == COMM_F64)
-        snprintf(text, 64, "%a", v.wide);
-    else if (oracle_is_float(type))
-        snprintf(text, 64, "%a", (double)v.single);
-    else
-        snprintf(text, 64, "0x%" PRIx64, v.integer);
+    struct value v = element_load(at, i, type);
+    int used = number_text(v.is, part_type(type), text, 32);
+    if (is_complex(type) || is_indexed(type)) {
+        text[used] = ' ';
+        number_text(v.also, also_type(type), text + used + 1, 31);
+    }
     return text;
 }

@@ -12,15 +12,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ORACLE_TYPES = 12, ORACLE_OPS = 11, ORACLE_RANKS_MAX = 64 };
-extern const enum comm_type oracle_types[ORACLE_TYPES]; /* f32 f64 f16 bf16, then signed, then unsigned integers */
-extern const comm_op oracle_ops[ORACLE_OPS];            /* sum .. lxor */
+enum { ORACLE_TYPES = 21, ORACLE_OPS = 13, ORACLE_RANKS_MAX = 64 };
+extern const enum comm_type
+    oracle_types[ORACLE_TYPES];              /* f32 f64 f16 bf16, signed, unsigned integers, 8-bit floats, bool, complex, indexed */
+extern const comm_op oracle_ops[ORACLE_OPS]; /* sum .. maxloc */
 
 const char *oracle_type_name(enum comm_type type);
 const char *oracle_op_name(comm_op op);
 size_t oracle_type_bytes(enum comm_type type);
 bool oracle_is_float(enum comm_type type);
-/* Whether the pair means something: avg is for floating types, bits and truth values for integers. */
+/* Whether the pair means something: avg is for floating and complex types, bits and truth values for integers, an order for what has one.
+ */
 bool oracle_pair(enum comm_type type, comm_op op);
 
 /* splitmix64: the one source of chance in these tests. */

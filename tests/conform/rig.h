@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { RIG_RANKS_MAX = 16 };
+enum { RIG_RANKS_MAX = 17 };
 #define RIG_MS INT64_C(1000000)
 #define RIG_S INT64_C(1000000000)
 #define RIG_PATIENCE (20 * RIG_S) /* no wait of a healthy test takes as long */

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ------------------------------------------------------------------------------------------------------------ 5.3 */
 enum { RANKS_MOST = 5, OPS = 40, GATES = OPS, WORDS_MOST = 20000, ROUNDS = 6 };
@@ -265,12 +266,91 @@ RIG_TEST(contract_5_4_a_wrong_name_is_told_to_all)
         EQUAL(proc.page[r].result, proc.page[0].result);
 }
 
+/* Each rank has figures of its own, by which another algorithm is the fastest; rank 2's file is not even there. */
+static void own_machine(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    static const char *const costly[] = {"express", "call", "call"};
+    static int64_t in[2048], out[2048];
+    char text[16384], path[64];
+    struct comm_communicator *alone;
+    (void)none;
+    MUST(comm_open_local(NULL, 1, NULL, &alone));
+    MUST(comm_describe_machine(alone, text, sizeof text));
+    MUST(comm_close(alone, RIG_PATIENCE));
+    snprintf(path, sizeof path, "/tmp/commstream-machine-%d-%d", (int)getpid(), rank);
+    FILE *file = rank == 2 ? NULL : fopen(path, "w");
+    size_t key = strlen(costly[rank]);
+    for (const char *line = text; file && *line; line = strchr(line, '\n') + 1) {
+        if (strncmp(line, costly[rank], key) == 0 && line[key] == ' ')
+            fprintf(file, "%s 1000000 ns\n", costly[rank]);
+        else
+            fprintf(file, "%.*s\n", (int)strcspn(line, "\n"), line);
+    }
+    CHECK(!file || fclose(file) == 0);
+    setenv("COMM_MACHINE", path, 1);
+    struct comm_communicator *world = proc_open(proc, rank);
+    for (size_t n = 1; n <= 2048; n *= 2) {
+        struct comm_request request;
+        struct comm_request_info info = {.size = sizeof info};
+        for (size_t i = 0; i < n; i++)
+            in[i] = (int64_t)i + rank;
+        MUST(comm_allreduce(world, in, out, n, COMM_I64, COMM_SUM, &request));
+        MUST(comm_wait(request, RIG_PATIENCE));
+        for (size_t i = 0; i < n; i++)
+            EQUAL(out[i], 3 * (int64_t)i + 3);
+        MUST(comm_describe_request(request, &info));
+        if (strcmp(info.algorithm, "read_all") == 0)
+            rig_die(__FILE__, __LINE__, "rank %d runs read_all, which rank 0's figures make the slowest", rank);
+    }
+    MUST(comm_close(world, RIG_PATIENCE));
+    unlink(path);
+}
+
+RIG_TEST(contract_5_4_the_machine_is_rank_0s)
+{
+    struct proc proc = {.raw = true};
+    proc_needs_shm();
+    proc_start(&proc, 3, own_machine);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
+/* A file of rank 0's that is wrong: nobody opens, and all are told which line. */
+static void wrong_machine(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    (void)proc;
+    char path[64], why[512] = "";
+    struct comm_communicator *world;
+    (void)none;
+    snprintf(path, sizeof path, "/tmp/commstream-machine-%d", (int)getpid());
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL);
+    fprintf(file, "commstream-machine 1\n\n# nothing yet\ncall soon ns\n");
+    CHECK(fclose(file) == 0);
+    if (rank == 0)
+        setenv("COMM_MACHINE", path, 1);
+    setenv("COMM_LOG", "off", 1);
+    EQUAL(comm_open(COMM_CONFIG(.backend = "shm", .error_text = why, .error_text_bytes = sizeof why), &world), COMM_ERR_CONFIG);
+    unlink(path);
+    if (!strstr(why, "machine=") || !strstr(why, "line 4: soon: expected a number"))
+        rig_die(__FILE__, __LINE__, "rank %d is told \"%s\"", rank, why);
+}
+
+RIG_TEST(contract_5_4_a_wrong_machine_is_told_to_all)
+{
+    struct proc proc = {.raw = true};
+    proc_needs_shm();
+    proc_start(&proc, 3, wrong_machine);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_5_3_minimal_limits),
         cmocka_unit_test(contract_5_4_settings_of_rank_0_are_all_ranks),
         cmocka_unit_test(contract_5_4_a_wrong_name_is_told_to_all),
+        cmocka_unit_test(contract_5_4_the_machine_is_rank_0s),
+        cmocka_unit_test(contract_5_4_a_wrong_machine_is_told_to_all),
     };
     return cmocka_run_group_tests_name("contract_5_agreed", tests, NULL, NULL);
 }

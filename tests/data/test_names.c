@@ -61,12 +61,18 @@ static void sizes(void **state)
 static enum comm_result expected(enum comm_type type, comm_op op)
 {
     const bool integer = (type >= COMM_I8 && type <= COMM_I64) || (type >= COMM_U8 && type <= COMM_U64);
-    const bool floating = type >= COMM_F16 && type <= COMM_F64;
+    const bool floating = type >= COMM_F8E4M3 && type <= COMM_F64, complex = type == COMM_C64 || type == COMM_C128;
     if (data_type_bytes(type) == 0 || op == 0 || op > COMM_NOOP)
         return COMM_ERR_ARGUMENT;
     if (floating && op <= COMM_AVG)
         return COMM_OK;
     if (integer && op != COMM_AVG && op <= COMM_LXOR)
+        return COMM_OK;
+    if (complex && (op == COMM_SUM || op == COMM_PROD || op == COMM_AVG))
+        return COMM_OK;
+    if (type >= COMM_F32_INDEX && type <= COMM_I64_INDEX && (op == COMM_MINLOC || op == COMM_MAXLOC))
+        return COMM_OK;
+    if (type == COMM_BOOL && op >= COMM_LAND && op <= COMM_LXOR)
         return COMM_OK;
     return type == COMM_BYTE && op >= COMM_BAND && op <= COMM_BXOR ? COMM_OK : COMM_ERR_UNSUPPORTED;
 }

@@ -142,20 +142,6 @@ static void count_call(struct comm_request request, enum comm_result result, voi
     atomic_fetch_add((_Atomic int *)arg, 1);
 }
 
-/*
- * A creating call may end well here and with the parent's failure elsewhere, as every collective: then this rank's child waits for a member
- * that never came, until the operation's own deadline.
- */
-static bool child_well(struct comm_communicator *parent, struct comm_request request, int line)
-{
-    struct comm_error error = {.size = sizeof error};
-    enum comm_result r = comm_wait(request, 8 * RIG_S);
-    (void)!comm_error_detail(parent, &error);
-    if (r != COMM_ERR_TIMEOUT || error.result == COMM_OK)
-        expect(r, "an operation of a child", line);
-    return r == COMM_OK;
-}
-
 static void children(struct party *p, struct comm_communicator *c, int32_t rank)
 {
     struct comm_communicator *child = NULL;
@@ -170,7 +156,7 @@ static void children(struct party *p, struct comm_communicator *c, int32_t rank)
         EXPECT(comm_allreduce(child, &one, &sum, 1, COMM_I64, COMM_SUM, &q));
         if (q.comm)
             EXPECT(comm_notify(q, count_call, &p->called));
-        if (child_well(c, q, __LINE__))
+        if (WELL(q))
             CHECK(sum == 3);
         EXPECT(comm_close(child, 4 * RIG_S));
     }
@@ -181,7 +167,7 @@ static void children(struct party *p, struct comm_communicator *c, int32_t rank)
     if (child) {
         CHECK(comm_size(child) == 2 && comm_rank(child) == 1 - rank);
         EXPECT(comm_allreduce(child, &one, &sum, 1, COMM_I64, COMM_SUM, &q));
-        if (child_well(c, q, __LINE__))
+        if (WELL(q))
             CHECK(sum == 2);
         EXPECT(comm_close(child, 4 * RIG_S));
     }

@@ -143,6 +143,30 @@ RIG_TEST(stopped_for_good)
     stop_for_good(0, true);
 }
 
+/* Before its watcher looked around for the first time. */
+static void stop_oneself(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    if (rank == 1)
+        raise(SIGSTOP);
+    sum_on(proc, rank, world);
+}
+
+RIG_TEST(stopped_at_once)
+{
+    struct proc proc = {0};
+    proc_needs_shm();
+    give_timeout(&proc);
+    int64_t since = rig_now();
+    proc_start(&proc, 3, stop_oneself);
+    for (int32_t r = 0; r < 3; r += 2) {
+        proc_await(&proc, r, TOLD);
+        check_told(&proc, r, 1);
+        CHECK(proc.page[r].time - since <= 3 * PEER_TIMEOUT_S * RIG_S);
+    }
+    kill(proc.pid[1], SIGKILL);
+    proc_finish(&proc, 1, RIG_PATIENCE);
+}
+
 /* As when a virtual machine is paused: nobody saw anybody's silence, so nobody is given up. */
 RIG_TEST(stopped_all_at_once)
 {
@@ -263,11 +287,14 @@ RIG_TEST(closed_is_not_dead)
     close_early(false);
 }
 
-int main(void)
+/* With a name (or a pattern): that test alone. */
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stopped_comes_back),  cmocka_unit_test(stopped_for_good),   cmocka_unit_test(stopped_all_at_once),
-        cmocka_unit_test(busy_is_not_stopped), cmocka_unit_test(closed_is_not_dead),
+        cmocka_unit_test(stopped_comes_back),  cmocka_unit_test(stopped_for_good),    cmocka_unit_test(stopped_at_once),
+        cmocka_unit_test(stopped_all_at_once), cmocka_unit_test(busy_is_not_stopped), cmocka_unit_test(closed_is_not_dead),
     };
     return cmocka_run_group_tests_name("proc_stopped", tests, NULL, NULL);
 }

@@ -20,7 +20,9 @@ enum { RANKS_MOST = 67 };
 
 static bool has_root(uint32_t collective)
 {
-    return collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_REDUCE;
+    return collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_GATHER ||
+           collective == COLLECTIVE_BROADCAST_BYTES || collective == COLLECTIVE_GATHER_V || collective == COLLECTIVE_SCATTER ||
+           collective == COLLECTIVE_SCATTER_V;
 }
 
 static void prove(const struct algo_row *row, int32_t size, int32_t root, size_t elements)

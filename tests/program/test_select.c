@@ -31,8 +31,9 @@ static void thresholds(void **state)
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 17, 65536, NULL), "doubling");
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 65537, NULL), "slices");
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 256, 1 << 20, NULL), "slices");
-    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 257, 1 << 20, NULL), "none");
-    assert_non_null(strstr(why, "doubling (1 to 65535 ranks, blocks up to 65536 bytes)"));
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 257, 1 << 20, NULL), "tree");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE, 257, 1 << 20, NULL), "none");
+    assert_non_null(strstr(why, "read_all (1 to 256 ranks, blocks up to 65536 bytes)"));
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 1, 1 << 30, NULL), "read_all");
     assert_string_equal(chosen(COLLECTIVE_BARRIER, 16, 0, NULL), "read_all");
     assert_string_equal(chosen(COLLECTIVE_BARRIER, 17, 0, NULL), "doubling");
@@ -40,7 +41,13 @@ static void thresholds(void **state)
     assert_string_equal(chosen(COLLECTIVE_REDUCE, 4, 100, NULL), "read_all");
     assert_string_equal(chosen(COLLECTIVE_REDUCE, 4, 1 << 20, NULL), "slices");
     assert_string_equal(chosen(COLLECTIVE_ALLGATHER_V, 4, 100, NULL), "direct");
-    assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 4, 100, NULL), "direct");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 4, 100, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 4, 5000, NULL), "direct");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 64, 1024, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 64, 1025, NULL), "direct"); /* all blocks together are one exposure */
+    assert_string_equal(chosen(COLLECTIVE_SCAN, 40, 8, NULL), "doubling");
+    assert_string_equal(chosen(COLLECTIVE_SCAN, 40, 1 << 20, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLTOALL_V, 4, 0, NULL), "throttled");
     assert_string_equal(chosen(COLLECTIVE_SPLIT, 40, 300, NULL), "direct");
 }
 

@@ -21,6 +21,7 @@ void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count,
     d->ranks = ranks;
     d->count = count < DEEDS_MAX ? count : DEEDS_MAX;
     d->depth = 1 + (uint32_t)sim_below(&s, 16);
+    d->gates = sim_below(&s, 2);
     for (uint32_t i = 0; i < d->count; i++) {
         size_t most = sim_below(&s, 4) ? 16 : sim_below(&s, 4) ? 2000 : largest;
         d->deed[i] = (struct deed){.kind = (enum deed_kind)sim_below(&s, DEED_KINDS),
@@ -40,6 +41,7 @@ struct part {
     size_t *counts;
     struct comm_request request;
     uint64_t number;
+    bool refused;
 };
 
 static size_t count_of(const struct deed *d, int32_t rank)
@@ -88,21 +90,28 @@ static enum comm_result issue(struct part *p, struct comm_communicator *c)
     }
 }
 
-/* All contributions reduced, elements [from, from + n) of `whole` each. */
-static void reduce_all(const struct deed *d, int32_t ranks, size_t whole, size_t from, size_t n, void *want)
+/* All contributions reduced, `n` elements of each: worked out once for all ranks. */
+static const char *reduce_all(struct deeds *all, const struct part *p, size_t n)
 {
+    const struct deed *d = p->deed;
+    void **reduced = &all->reduced[d - all->deed];
     size_t width = oracle_type_bytes(d->type);
-    const void *in[SIM_RANKS_MAX];
+    void *in[SIM_RANKS_MAX];
 
-    for (int32_t r = 0; r < ranks; r++) {
-        char *at = sim_take(whole * width + 1);
-        oracle_fill(at, whole, d->type, d->op, d->seed, r);
-        in[r] = at + from * width;
+    if (*reduced)
+        return *reduced;
+    for (int32_t r = 0; r < all->ranks; r++) {
+        in[r] = sim_take(n * width + 1);
+        oracle_fill(in[r], n, d->type, d->op, d->seed, r);
     }
-    oracle_reduce(in, ranks, n, d->type, d->op, want);
+    *reduced = sim_take(n * width + 1);
+    oracle_reduce((const void *const *)in, all->ranks, n, d->type, d->op, *reduced);
+    for (int32_t r = 0; r < all->ranks; r++)
+        sim_memory_give(in[r], n * width + 1, false);
+    return *reduced;
 }
 
-static void expect(const struct part *p, int32_t rank, int32_t ranks, void *want)
+static void expect(struct deeds *all, const struct part *p, int32_t rank, char *want)
 {
     const struct deed *d = p->deed;
     size_t width = oracle_type_bytes(d->type), at = 0;
@@ -115,32 +124,34 @@ static void expect(const struct part *p, int32_t rank, int32_t ranks, void *want
         break;
     case DEED_REDUCE:
         if (rank == d->root)
-            reduce_all(d, ranks, d->n, 0, d->n, want);
+            memcpy(want, reduce_all(all, p, d->n), d->n * width);
         break;
     case DEED_ALLREDUCE:
-        reduce_all(d, ranks, d->n, 0, d->n, want);
+        memcpy(want, reduce_all(all, p, d->n), d->n * width);
         break;
     case DEED_REDUCE_SCATTER:
-        reduce_all(d, ranks, d->n * (size_t)ranks, d->n * (size_t)rank, d->n, want);
+        memcpy(want, reduce_all(all, p, d->n * (size_t)all->ranks) + d->n * (size_t)rank * width, d->n * width);
         break;
     default:
-        for (int32_t r = 0; r < ranks; r++) {
-            oracle_fill((char *)want + at * width, p->counts[r], d->type, d->op, d->seed, r);
+        for (int32_t r = 0; r < all->ranks; r++) {
+            oracle_fill(want + at * width, p->counts[r], d->type, d->op, d->seed, r);
             at += p->counts[r];
         }
     }
 }
 
-static void verify(const struct part *p, int32_t rank, int32_t ranks)
+static void verify(struct deeds *all, const struct part *p, int32_t rank)
 {
     const struct deed *d = p->deed;
-    void *want = sim_take(p->out_n * oracle_type_bytes(d->type) + 1);
+    size_t bytes = p->out_n * oracle_type_bytes(d->type) + 1;
+    void *want = sim_take(bytes);
 
-    expect(p, rank, ranks, want);
+    expect(all, p, rank, want);
     size_t n = d->kind == DEED_BARRIER ? 0 : p->out_n, at = oracle_differ(p->out, want, n, d->type);
     sim_doing(names[d->kind], p->number);
     SIM_CHECK(at == n, "element %zu of %zu is wrong (n=%zu type=%s root=%d)", at, n, d->n, oracle_type_name(d->type), d->root);
     sim_note_bytes(p->out, n * oracle_type_bytes(d->type));
+    sim_memory_give(want, bytes, false);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ a rank */
@@ -163,9 +174,11 @@ static bool bad(struct deeds *d, int32_t rank, struct comm_communicator *c, enum
 static bool finish(struct deeds *d, int32_t rank, struct comm_communicator *c, struct part *p)
 {
     sim_doing(names[p->deed->kind], p->number);
+    if (p->refused)
+        return true;
     if (bad(d, rank, c, comm_wait(p->request, 10 * MINUTE), "wait"))
         return false;
-    verify(p, rank, d->ranks);
+    verify(d, p, rank);
     d->right[rank]++;
     return true;
 }
@@ -187,11 +200,15 @@ void deeds_main(int32_t rank, void *arg)
         prepare(&part[i], &d->deed[i], rank, d->ranks);
         part[i].number = i + 1;
         sim_doing(names[d->deed[i].kind], i + 1);
-        if (sim_random() % 16 == 0)
+        if (!d->plain && sim_random() % 16 == 0)
             sim_spend((int64_t)(sim_random() % 1000000));
-        going = !bad(d, rank, c, issue(&part[i], c), "the call");
+        if (d->gates && i > first && !part[i - 1].refused && sim_random() % 4 == 0)
+            (void)!comm_queue_wait_request(c, part[i - 1].request);
+        enum comm_result said = issue(&part[i], c);
+        part[i].refused = d->may_refuse && said == COMM_ERR_UNSUPPORTED;
+        going = part[i].refused || !bad(d, rank, c, said, "the call");
         d->called[rank] = !going;
-        for (; going && i + 1 - first >= 1 + sim_random() % d->depth; first++)
+        for (; going && i + 1 - first >= 1 + (d->plain ? d->depth : sim_random() % d->depth); first++)
             going = finish(d, rank, c, &part[first]);
     }
     for (; first < d->count && going; first++)

@@ -30,7 +30,11 @@ struct deeds {
     int32_t ranks, hosts;
     uint32_t count, depth; /* calls, and how many of them at most in flight on a rank */
     struct deed deed[DEEDS_MAX];
-    bool faults;                                       /* an error is no failure by itself */
+    void *reduced[DEEDS_MAX]; /* all contributions, once somebody needed them: of this run */
+    bool plain;               /* nobody computes between calls, and all are issued before any is waited for */
+    bool gates;               /* now and then a rank's queue waits for its own last call: what runs together differs by rank */
+    bool may_refuse;          /* UNSUPPORTED on all ranks alike is no failure: an algorithm by name cannot do everything */
+    bool faults;              /* an error is no failure by itself */
     bool called[SIM_RANKS_MAX], opened[SIM_RANKS_MAX]; /* the first error came from the call itself; the world was open */
     /* What came of it: per rank its first error and how many calls were right. */
     enum comm_result result[SIM_RANKS_MAX];

@@ -218,7 +218,10 @@ bool frames_script_deliver(void)
                 connection[count++] = (uint32_t)(a * sim.config.ranks + b);
     if (!count)
         return false;
-    uint32_t chosen = connection[sim.config.choose(sim.config.choose_arg, connection, count)];
+    uint32_t index = sim.config.choose(sim.config.choose_arg, connection, count);
+    if (index >= count)
+        sim_finish(); /* this order is known already */
+    uint32_t chosen = connection[index];
     struct stream *s = &streams[chosen / (uint32_t)sim.config.ranks][chosen % (uint32_t)sim.config.ranks];
     struct frame *f = s->first;
     s->first = f->next;

@@ -23,12 +23,9 @@ MUTANTS = {
         ("engine/talk.c", """        if (t->state != TALK_MARKER && t->work <= ticket &&
             (timeline_meet(&t->write, &e->read) || timeline_meet(&t->write, &e->write) || timeline_meet(&t->read, &e->write)))
             return true;""", "        if (t->state != TALK_MARKER && t->work <= ticket)\n            return true;")],
-    # Places for what is waited for go to whoever comes first; few of them, so that it matters.
-    "slot_first_come": [
-        ("wire/lines.c", "    if (c->waiting < c->waiting_max - c->waiting_max / 4)\n        return true;\n"
-         "    return c->waiting < c->waiting_max && lines_reached(c->retired + 1, wire_key_seq(key));",
-         "    (void)key;\n    return c->waiting < c->waiting_max;"),
-        ("wire/channel.c", "waits = 256 + 8 * size,", "waits = 2,")],
+    # The place of a stream goes to a younger operation while the oldest still needs it.
+    "slot_not_kept": [("wire/lines.c", "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))",
+                       "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 2)))")],
     # A refused call takes no number.
     "refusal_no_number": [("engine/issue.c", "    number_call(b, e, true);\n", "    e->seq = (uint32_t)b->sequence + 1;\n    e->chain = b->chain;\n")],
     # A queue wait follows its event wherever that is recorded next.
@@ -53,17 +50,17 @@ MUTANTS = {
     "no_release": [("program/run.c", "        if (!(run->view_own >> j & 1))\n            run->channel->class->release(",
                     "        if (!(run->view_own >> j & 1) && run->size > 1000)\n            run->channel->class->release(")],
     # Two operands change places: another tree.
-    "swapped_operands": [("program/run.c", "            from[j] = run->view[slot + j].at;",
-                          "            from[j] = run->view[slot + (ways > 2 && (j == 1 || j == 2) ? 3 - j : j)].at;")],
+    "swapped_operands": [("program/run.c", "            from[j] = view_at(run, &s->src, slot + j);",
+                          "            from[j] = view_at(run, &s->src, slot + (ways > 2 && (j == 1 || j == 2) ? 3 - j : j));")],
     # Bytes are taken whatever call they belong to.
     "unchecked_fingerprint": [("wire/lines.c", "bytes != w->bytes || line->fingerprint != w->fingerprint", "bytes != w->bytes"),
                               ("wire/lines.c", "bytes != l->bytes || line->fingerprint != l->fingerprint", "bytes != l->bytes")],
-    # Numbers are compared as if they never began anew.
+    # Numbers are compared with their sign, as if they never passed 2^31.
     "counter_wraps": [("wire/lines.c", "    if (BASE_LIKELY(lines_reached(c->oldest, seq)))\n        return true;",
-                       "    if (BASE_LIKELY(c->oldest >= seq))\n        return true;"),
-                      ("wire/lines.c", "        if (!lines_reached(there, min))", "        if (there < min)"),
+                       "    if (BASE_LIKELY((int32_t)c->oldest >= (int32_t)seq))\n        return true;"),
+                      ("wire/lines.c", "        if (!lines_reached(there, min))", "        if ((int32_t)there < (int32_t)min)"),
                       ("wire/lines.c", "    return lines_reached(min, seq);\n}\n\nstatic inline struct lines_line *once_line",
-                       "    return min >= seq;\n}\n\nstatic inline struct lines_line *once_line")],
+                       "    return (int32_t)min >= (int32_t)seq;\n}\n\nstatic inline struct lines_line *once_line")],
 }
 
 

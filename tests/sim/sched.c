@@ -20,6 +20,7 @@
 #    endif
 #endif
 #ifdef SIM_ASAN
+#    include <sanitizer/asan_interface.h>
 #    include <sanitizer/common_interface_defs.h>
 #    define STACK_BYTES ((size_t)1 << 20)
 #else
@@ -350,6 +351,9 @@ struct sim_thread *sim_thread_start(int32_t rank, void (*fn)(void *arg), void *a
     *t = (struct sim_thread){.id = sim.thread_count, .rank = rank, .fn = fn, .arg = arg, .application = application};
     t->stack = stack_of(t->id);
     t->stack_bytes = STACK_BYTES;
+#ifdef SIM_ASAN
+    __asan_unpoison_memory_region(t->stack, STACK_BYTES); /* marks of the run before */
+#endif
     t->sp = sim_context(t->stack, STACK_BYTES, thread_entry);
     t->priority = (UINT32_C(1) << 31) + (uint32_t)sim_below(&sim.schedule, UINT32_C(1) << 30);
     t->next = m->threads;

@@ -61,8 +61,9 @@ struct sim_config {
     int32_t hosts; /* frames: ranks are spread over so many, in blocks; 0 or 1: one */
     enum sim_wire wire;
     enum sim_order order;
-    bool calm;    /* nothing of the library's options is left to the seed: its defaults, moderate scheduling */
-    bool minimal; /* every limit at its minimum: COMM_MINIMAL, COMM_WINDOW=4, the smallest chunk. Otherwise the seed says, unless calm */
+    int32_t budget; /* atomic operations between two choices, on average; 0: the seed says */
+    bool calm;      /* nothing of the library's options is left to the seed: its defaults, moderate scheduling */
+    bool minimal;   /* every limit at its minimum: COMM_MINIMAL, COMM_WINDOW=4, the smallest chunk. Otherwise the seed says, unless calm */
     /* Kinds that the seed may sample, a bit each. 0: no faults but those of the list. */
     uint32_t swarm;
     uint64_t swarm_events; /* they come within so many events; 0: 20,000 */
@@ -74,7 +75,8 @@ struct sim_config {
     const char *options;   /* more of the environment, for all ranks: "COMM_WINDOW=8 COMM_ALGORITHM=allreduce:slices"; NULL: none */
     uint32_t first_number; /* of every communicator's collectives: near 2^32 to see them wrap; 0: 1 */
     int trace;             /* a descriptor to which every event is written as a line; 0: none */
-    /* SIM_ORDER_SCRIPT: which of `count` deliveries is next, for exhaustive exploration; threads run in turns. */
+    /* SIM_ORDER_SCRIPT: which of `count` deliveries is next, for exhaustive exploration: an index into connections (sender * ranks +
+       receiver); another value ends the run. Threads run in turns. */
     uint32_t (*choose)(void *arg, const uint32_t *connections, uint32_t count);
     void *choose_arg;
 };

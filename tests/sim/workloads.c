@@ -1,8 +1,15 @@
 /* What `sim` runs: one row each. */
 #include "sim/collectives.h"
+#include "sim/dependency.h"
 #include "sim/inside.h"
 #include "sim/threads.h"
 #include "sim/workload.h"
+
+static const char *const algorithms[] = {
+    "COMM_ALGORITHM=allreduce:doubling,barrier:doubling",
+    "COMM_ALGORITHM=allreduce:doubling,reduce:read_all,allgather:pipeline",
+    "COMM_ALGORITHM=allreduce:slices,reduce:slices,broadcast:pipeline",
+};
 
 static bool run_collectives(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
@@ -12,9 +19,30 @@ static bool run_collectives(uint64_t seed, const struct sim_options *options, st
 
     if (options->faults)
         config.swarm = SIM_FAULTS_HARMLESS & ~SIM_FAULT_BIT(SIM_PAUSE);
-    if (sim_below(&s, 4) == 0)
-        config.first_number = UINT32_MAX - (uint32_t)sim_below(&s, 40);
+    if (sim_below(&s, 4) == 0) /* near where 32 bits begin anew, as signed or unsigned ones */
+        config.first_number = (sim_below(&s, 2) ? UINT32_MAX : INT32_MAX) - (uint32_t)sim_below(&s, 40);
     deeds_sample(&deeds, seed, config.ranks, 10 + (uint32_t)sim_below(&s, 40), 60000);
+    if (sim_below(&s, 4) == 0) { /* what would not be selected for so few ranks */
+        config.options = algorithms[sim_below(&s, sizeof algorithms / sizeof *algorithms)];
+        deeds.may_refuse = true;
+    }
+    return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
+}
+
+/* Long operations side by side, every limit at its minimum, and ranks that do not run the same ones together: what the oldest operation
+ * needs may be held by no other. */
+static bool run_gates(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    static struct deeds deeds;
+    uint64_t s = seed ^ UINT64_C(0x589965cc75374cc3);
+    struct sim_config config = {.seed = seed, .ranks = options->ranks ? options->ranks : 3 + (int32_t)sim_below(&s, 4), .minimal = true};
+
+    config.options = algorithms[sim_below(&s, sizeof algorithms / sizeof *algorithms)];
+    deeds_sample(&deeds, seed, config.ranks, 3 + (uint32_t)sim_below(&s, 8), 20000);
+    deeds.may_refuse = deeds.gates = true;
+    deeds.depth = 16;
+    for (uint32_t i = 0; i < deeds.count; i++)
+        deeds.deed[i].n += deeds.deed[i].kind == DEED_ALLREDUCE || deeds.deed[i].kind == DEED_REDUCE ? 3000 * sim_below(&s, 6) : 0;
     return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
 }
 
@@ -40,8 +68,10 @@ static bool run_failures(uint64_t seed, const struct sim_options *options, struc
 
 const struct sim_workload sim_workloads[] = {
     {"collectives", "all collectives on the world, many in flight", run_collectives},
+    {"gates", "long collectives, minimal limits, queue waits that differ by rank", run_gates},
     {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
     {"threads", "several threads on each rank, a communicator each", run_threads},
+    {"dependency", "a queue waits for what fails", run_dependency},
     {"random", "correct random programs, under what may delay them", workload_correct},
     {"wrong", "random programs in which one rank does one thing wrong", workload_wrong},
     {"faulty", "random programs whose ranks are killed, paused and slowed down", workload_faulty},

@@ -115,6 +115,8 @@ static void set_mood(void)
                                      .latency_ns = 1000,
                                      .spread_ns = 100,
                                      .byte_ps = 100};
+    if (sim.config.budget)
+        sim.mood.budget = sim.config.budget;
     if (sim.config.order != SIM_ORDER_ANY)
         sim.mood.order = sim.config.order;
     if (sim.config.wire == SIM_WIRE_ANY)

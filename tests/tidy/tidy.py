@@ -245,6 +245,7 @@ def check_contract(tree):
         if path.startswith("tests/") and (path.endswith(".c") or path.endswith("CMakeLists.txt")):
             words.update(re.findall(r"\b(?:contract_\d+_\d+\w*|tidy_\w+)", text))
             words.update(re.findall(r"\bcmocka_unit_test\((\w+)", text))
+            words.update(re.findall(r"\badd_test\(NAME (\w+)", text))
     for found in re.finditer(r"^\| *(\d+\.\d+) .*\| *([^|]*?) *\|$", page, re.M):
         names = re.findall(r"`(\w+)`", found.group(2))
         if not names and found.group(2) not in ("not built yet", "built, not under test"):

@@ -50,6 +50,21 @@ expect 0 'local' "$info"
 expect 1 'cannot open a world' env COMM_BACKEND=telegraph "$info"
 grep -qF 'COMM_BACKEND' "$work/out" || wrong 'comm-info without a world does not tell the options'
 
+expect 0 'predicted: slices ' "$info" explain allreduce -n 8 --bytes 1M
+expect 0 'ranks=8' "$info" explain allreduce -n 8 --bytes 1M
+expect 0 'the others: ' "$info" explain allreduce --bytes 100
+expect 1 'call.collective=alreduce; expected allreduce' "$info" explain alreduce
+expect 2 'explain what?' "$info" explain
+expect 2 "-n is '0'; expected ranks" "$info" explain allreduce -n 0
+expect 2 "--bytes is '1x'; expected bytes" "$info" explain allreduce --bytes 1x
+expect 2 "explain does not know '--fast'" "$info" explain allreduce --fast
+expect 1 '"ring" does not exist for allreduce' env COMM_ALGO=allreduce:ring "$info" explain allreduce
+expect 1 'line 1: figures' env COMM_MACHINE="$work/figures" sh -c 'echo figures >"$COMM_MACHINE"; exec "$0" explain allreduce' "$info"
+expect 1 'cannot be read by rank 0' env COMM_MACHINE="$work/none" "$info" explain allreduce
+expect 2 'usage: comm-perf --fit' "$perf" --fit
+expect 2 'usage: comm-perf --fit' "$perf" --fitted "$work/machine"
+expect 2 "--ranks '2,x' is unknown or wrong" "$perf" --fit "$work/machine" --ranks 2,x
+
 header='collective,backend,ranks,type,bytes,mode,min_us,median_us,max_us,overlap_pct,algorithm'
 for collective in allreduce reduce broadcast allgather allgather_v reduce_scatter barrier sendrecv; do
     expect 0 "$header" "$perf" "$collective" --check --format csv --min 64 --max 64
@@ -67,6 +82,12 @@ if "$info" backends | grep -q '^  shm *here'; then
     for type in f64 bf16 f16 i8 i64 u16; do
         expect 0 ",3,$type,524288," "$run" -n 3 "$perf" allreduce --check --format csv --min 512K --max 512K --type "$type"
     done
+    # Figures made in a moment are poor ones, but a file that a world takes; and every cell has a prediction.
+    expect 0 'fit: cells=' "$perf" --fit-try "$work/machine" --ranks 2 --seconds 0.05
+    grep -q '^2,allreduce,slices,8388608,[0-9.]*,[0-9.]*,[-0-9.]*,1$' "$work/out" || wrong 'no cell of a large allreduce, chosen'
+    grep -q 'fit: cells=.* median_error=.* choices=.* within_a_tenth=' "$work/out" || wrong 'no summary'
+    expect 0 'figures of option machine' env COMM_MACHINE="$work/machine" "$info" explain allreduce
+    expect 0 'fit: cells=' "$perf" --fit-check "$work/machine" --ranks 1 --seconds 0.01
     expect 0 ',2,f32,64,pipelined' "$run" -n 2 "$perf" allreduce --check --format csv --min 64 --max 64 --mode pipelined
 else
     echo 'test_perf: no shm in this build: nothing was run over several processes'

@@ -5,13 +5,15 @@
 #ifndef ALGO_ALGO_H
 #define ALGO_ALGO_H
 
-#include "program/program.h"
+#include "program/cost.h"
 
+enum { ALGO_ONCE = 1, ALGO_WHOLE = 2 };
 struct algo_row {
     uint32_t collective;
     const char *name; /* the user's name for it, in option `algorithm` and in every trace */
     int32_t ranks_min, ranks_max;
-    uint64_t once_bytes; /* 1: the longest exposure is the whole block in one ONCE edge, so it must fit caps.once_max; 0: it streams */
+    uint64_t once_bytes; /* ALGO_ONCE: the longest exposure is the whole block in one ONCE edge, so it must fit caps.once_max; ALGO_WHOLE:
+                            all blocks of a rank are; 0: it streams */
     program_build_fn *build;
     const char *help; /* one line */
 };
@@ -21,15 +23,30 @@ extern const uint32_t algo_count;
 /* The builder that the engine also has written by hand, for an idle communicator: the same lines, the same order. */
 extern program_build_fn *const algo_read_all;
 
+/* By what time is predicted: equal on every rank too, since rank 0's machine is sent at creation. */
+struct algo_prices {
+    const struct comm_env *env; /* memory for the programs that are priced; given back at once */
+    const struct cost_machine *machine;
+    const struct wire_caps *caps;
+    bool measured;   /* the figures were read from a file; only then do they decide */
+    bool *no_memory; /* set when that is why nothing was chosen; may be NULL */
+};
+
 /* What selection may look at: facts that are equal on every rank, and nothing else. */
 struct algo_query {
     uint32_t collective;
     int32_t size;
     size_t block_bytes; /* of the accumulator, longest block */
     uint64_t once_max;
-    const char *forced; /* option `algorithm`: "allreduce:slices,broadcast:pipeline", agreed at creation; NULL: none */
+    const char *forced;               /* option `algorithm`: "allreduce:slices,broadcast:pipeline", agreed at creation; NULL: none */
+    const struct algo_prices *prices; /* NULL: the built-in thresholds decide, and nothing is said of time */
+    int32_t root;
 };
 /* NULL: a forced name that does not exist or cannot serve this; why says so. `why` also says, on success, what was compared. */
 const struct algo_row *algo_select(const struct algo_query *query, char *why, size_t why_bytes);
+bool algo_serves(const struct algo_row *row, const struct algo_query *query);
+/* The case that predicts such a call by this row, as the engine runs it. */
+struct cost_case algo_case(const struct algo_row *row, const struct algo_query *query);
+enum { ALGO_EXPRESS_RANKS = 16 /* most for which the engine has algo_read_all by hand */ };
 
 #endif

@@ -5,16 +5,24 @@
 #include "program/build.h"
 
 enum {
-    ALGO_GROUP = 16,        /* ranks whose contributions are viewed at once: a power of two, so that groups are subtrees */
-    ALGO_RANKS_MAX = 65535, /* peers are 16 bits */
-    ALGO_TREE_RANKS = 256   /* groups of groups: view slots for one group and for one partial result of each */
+    ALGO_GROUP = 16,           /* ranks whose contributions are viewed at once: a power of two, so that groups are subtrees */
+    ALGO_RANKS_MAX = 65535,    /* entries of a peer table, for who has everyone in it */
+    ALGO_RANKS_WIDE = 1 << 20, /* one edge a level; the programs are there, though no wire has so many ranks yet */
+    ALGO_TREE_RANKS = 256,     /* groups of groups: view slots for one group and for one partial result of each */
+    ALGO_WHOLE_RANKS = 64,     /* views of everybody at once */
+    ALGO_SCAN_RANKS = 62,      /* the same, and a pair beside them */
+    ALGO_THROTTLE = 3          /* lanes that give or take blocks of pairs: as many as there are edges for streams */
 };
 
-program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices;
-program_build_fn broadcast_direct, broadcast_pipeline;
+program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices, allreduce_tree;
+program_build_fn broadcast_direct, broadcast_pipeline, broadcast_tree;
 program_build_fn reduce_read_all, reduce_slices;
 program_build_fn allgather_direct, allgather_pipeline;
-program_build_fn reduce_scatter_direct;
+program_build_fn reduce_scatter_direct, reduce_scatter_read_all;
+program_build_fn scan_doubling, scan_slices, exscan_doubling, exscan_slices;
+program_build_fn gather_direct, gather_throttled;
+program_build_fn scatter_direct, scatter_throttled;
+program_build_fn alltoall_direct, alltoall_throttled;
 
 /* VIEW what every rank contributes and REDUCE it in T's order, FINAL: at once up to ALGO_GROUP ranks, above in aligned groups whose partial
  * results lie in the first scratch items. Needs tree_scratch items; leaves nothing viewed when `release`. */
@@ -37,5 +45,13 @@ void tree_reduce(struct build *b, const struct tree *tree);
 void scatter_lane(struct build *b, struct comm_ref next, uint16_t others);
 /* A lane that lands what the others show to all on a stream or line: `next` and the items behind it, one from each of `others`. */
 void land_lane(struct build *b, uint16_t edge, struct comm_ref next, uint16_t others);
+
+/* Streams between pairs (throttled.c): edges first; then lanes that give IN's or take OUT's block of the peers first + direction * d that
+ * are that lane's, or one block to or from one rank. */
+void throttled_edges(struct build *b);
+void throttled_expose(struct build *b, int32_t lane, int32_t first, int32_t direction);
+void throttled_land(struct build *b, int32_t lane, int32_t first, int32_t direction);
+void throttled_expose_one(struct build *b, int32_t lane, int32_t rank, struct comm_ref block);
+void throttled_land_one(struct build *b, int32_t lane, int32_t rank, struct comm_ref block);
 
 #endif

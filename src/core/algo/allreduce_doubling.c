@@ -41,6 +41,20 @@ static void view_one(struct build *b, uint16_t edge, int32_t rank, uint32_t slot
     BUILD_STEP(b, .code = STEP_VIEW, .edge = edge, .peer = peer, .npeers = 1, .dst = ref_views(slot, 1), .src = like);
 }
 
+/* Mine and theirs in rank order; in one step where both are of one kind. */
+static void view_both(struct build *b, uint16_t edge, bool upper, int32_t source, uint32_t slot, struct comm_ref mine,
+                      struct comm_ref theirs)
+{
+    if ((mine.unit ^ theirs.unit) & UNIT_PARTIAL) {
+        view_one(b, edge, b->spec.rank, slot + upper, mine);
+        view_one(b, edge, source, slot + !upper, theirs);
+        return;
+    }
+    uint16_t peers = build_peer(b, upper ? source : b->spec.rank);
+    build_peer(b, upper ? b->spec.rank : source);
+    BUILD_STEP(b, .code = STEP_VIEW, .edge = edge, .peer = peers, .npeers = 2, .dst = ref_views(slot, 2), .src = mine);
+}
+
 /* One level with a neighbour; returns how many exposures of the input it made. */
 static int32_t level_steps(struct build *b, uint16_t level, struct held *held, int32_t first, int32_t count, int32_t inputs)
 {
@@ -54,8 +68,7 @@ static int32_t level_steps(struct build *b, uint16_t level, struct held *held, i
         BUILD_STEP(b, .code = STEP_EXPOSE, .edge = level, .peer = at, .npeers = served, .bump = input ? 1 : 0, .src = held->ref);
         inputs += input;
     }
-    view_one(b, level, b->spec.rank, slot + upper, held->ref);
-    view_one(b, level, source, slot + !upper, theirs);
+    view_both(b, level, upper, source, slot, held->ref, theirs);
     BUILD_STEP(b, .code = STEP_REDUCE, .flags = last ? STEP_FINAL : 0, .wait = last && inputs ? 1 : 0, .need = inputs,
                .dst = last ? ref_block(BUF_OUT, 0) : to, .src = ref_views(slot, 2));
     *held = (struct held){.ref = to, .first = upper ? first : held->first, .count = held->count + count};

@@ -4,7 +4,8 @@
  *   lane 0  for k, for d: EXPOSE in[block r+d].k -> r+d #0
  *   lane 1  for k: VIEW v <- all #0 (own = in[block r].k); REDUCE out.k = T(v) FINAL; RELEASE v
  *
- * In place, out is block r of in, which this rank alone reads. Peers are taken in an order that begins behind one's own rank.
+ * Blocks may differ in length (reduce_scatter_v): all make as many chunks as the longest, empty ones too. In place, out is block r of in,
+ * which this rank alone reads. Peers are taken in an order that begins behind one's own rank.
  */
 #include "algo/algorithms.h"
 
@@ -15,6 +16,7 @@ struct comm_program *reduce_scatter_direct(const struct comm_env *env, const str
         return NULL;
     int32_t size = spec->size, next = (spec->rank + 1) % size;
     b->program.chunk_unit = UNIT_BLOCK;
+    b->program.own_out = 1;
     b->program.scratch = tree_scratch(size);
     build_edge(b, 0, 0);
     uint16_t all = build_peers(b, 0, size), others = build_peers(b, next, size - 1);
@@ -26,7 +28,7 @@ struct comm_program *reduce_scatter_direct(const struct comm_env *env, const str
                        .peers = all,
                        .flags = STEP_CHUNKED,
                        .own = ref_block(BUF_IN, spec->rank),
-                       .dst = ref_block(BUF_OUT, 0),
+                       .dst = ref_block(BUF_OUT, spec->rank),
                        .release = true,
                    });
     build_loop_end(b);

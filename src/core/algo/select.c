@@ -1,6 +1,7 @@
 /*
- * Which algorithm serves a call, decided from what is equal on every rank and from nothing else. Per collective the preferences stand in
- * order; the first whose row serves this team and length is taken. Thresholds are bytes of the accumulator: T travels in it.
+ * Which algorithm serves a call, decided from what is equal on every rank and from nothing else. With the figures of a measured machine,
+ * which all ranks have from rank 0, the least predicted time decides. Without them, preferences: per collective they stand in order, and
+ * the first whose row serves this team and length is taken. Thresholds are bytes of the accumulator: T travels in it.
  */
 #include "algo/algo.h"
 
@@ -15,7 +16,8 @@ struct preference {
 };
 
 /* 64 KiB is where one exposure per rank stops being cheaper than slices in chunks. */
-enum { SELECT_ONCE_BYTES_MAX = 65536 };
+/* Of a whole buffer in one exposure most is read by nobody but one: only what is small pays. */
+enum { SELECT_ONCE_BYTES_MAX = 65536, SELECT_WHOLE_BYTES_MAX = 4096 };
 static const struct preference preferences[] = {
     {COLLECTIVE_BARRIER, "read_all", UINT64_MAX},
     {COLLECTIVE_BARRIER, "doubling", UINT64_MAX},
@@ -26,12 +28,33 @@ static const struct preference preferences[] = {
     {COLLECTIVE_ALLREDUCE, "read_all", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLREDUCE, "slices", UINT64_MAX},
-    {COLLECTIVE_ALLREDUCE, "doubling", UINT64_MAX},
+    {COLLECTIVE_ALLREDUCE, "tree", UINT64_MAX},
+    {COLLECTIVE_GROUP, "read_all", UINT64_MAX},
+    {COLLECTIVE_GROUP, "doubling", UINT64_MAX},
     {COLLECTIVE_ALLGATHER, "direct", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLGATHER, "pipeline", UINT64_MAX},
     {COLLECTIVE_ALLGATHER_V, "direct", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLGATHER_V, "pipeline", UINT64_MAX},
+    {COLLECTIVE_REDUCE_SCATTER, "read_all", SELECT_WHOLE_BYTES_MAX},
     {COLLECTIVE_REDUCE_SCATTER, "direct", UINT64_MAX},
+    {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX},
+    {COLLECTIVE_REDUCE_SCATTER_V, "direct", UINT64_MAX},
+    {COLLECTIVE_SCAN, "doubling", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_SCAN, "slices", UINT64_MAX},
+    {COLLECTIVE_SCAN, "doubling", UINT64_MAX},
+    {COLLECTIVE_EXSCAN, "doubling", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_EXSCAN, "slices", UINT64_MAX},
+    {COLLECTIVE_EXSCAN, "doubling", UINT64_MAX},
+    {COLLECTIVE_GATHER, "direct", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_GATHER, "throttled", UINT64_MAX},
+    {COLLECTIVE_GATHER_V, "throttled", UINT64_MAX},
+    {COLLECTIVE_SCATTER, "direct", SELECT_WHOLE_BYTES_MAX},
+    {COLLECTIVE_SCATTER, "throttled", UINT64_MAX},
+    {COLLECTIVE_SCATTER_V, "throttled", UINT64_MAX},
+    {COLLECTIVE_ALLTOALL, "direct", SELECT_WHOLE_BYTES_MAX},
+    {COLLECTIVE_ALLTOALL, "throttled", UINT64_MAX},
+    {COLLECTIVE_ALLTOALL_V, "throttled", UINT64_MAX},
+    {COLLECTIVE_BROADCAST_BYTES, "direct", UINT64_MAX},
     {COLLECTIVE_SPLIT, "direct", UINT64_MAX},
     {COLLECTIVE_DUP, "direct", UINT64_MAX},
 };
@@ -52,9 +75,12 @@ static uint64_t bytes_of(const struct algo_query *query)
     return query->size == 1 ? 0 : query->block_bytes;
 }
 
-static bool row_serves(const struct algo_row *row, const struct algo_query *query)
+bool algo_serves(const struct algo_row *row, const struct algo_query *query)
 {
-    return query->size >= row->ranks_min && query->size <= row->ranks_max && (!row->once_bytes || bytes_of(query) <= query->once_max);
+    uint64_t ranks = row->once_bytes == ALGO_WHOLE ? (uint64_t)query->size : 1;
+
+    return query->size >= row->ranks_min && query->size <= row->ranks_max &&
+           (!row->once_bytes || bytes_of(query) <= query->once_max / ranks);
 }
 
 /* Everything there is for a collective, with the bounds of each. */
@@ -133,7 +159,7 @@ static const struct algo_row *select_forced(const struct algo_query *query, cons
                                             size_t *at)
 {
     const struct algo_row *row = find_row(query->collective, name, length);
-    if (row && row_serves(row, query)) {
+    if (row && algo_serves(row, query)) {
         append_query(query, why, why_bytes, at);
         base_append(why, why_bytes, at, ": %s, by option algorithm", row->name);
         return row;
@@ -141,6 +167,68 @@ static const struct algo_row *select_forced(const struct algo_query *query, cons
     base_append(why, why_bytes, at, "option algorithm: \"%.*s\" %s ", (int)length, name, row ? "cannot serve" : "does not exist for");
     append_query(query, why, why_bytes, at);
     append_rows(query, why, why_bytes, at);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ by price */
+struct cost_case algo_case(const struct algo_row *row, const struct algo_query *query)
+{
+    bool alike = query->collective == COLLECTIVE_ALLREDUCE || query->collective == COLLECTIVE_BARRIER;
+    return (struct cost_case){.machine = query->prices->machine,
+                              .caps = query->prices->caps,
+                              .build = row->build,
+                              .collective = query->collective,
+                              .size = query->size,
+                              .root = query->root,
+                              .n = query->block_bytes,
+                              .raw = 1,
+                              .partial = 1,
+                              .calls = row->once_bytes ? 26 : 8, /* twice what one rank may be ahead, and the beginning */
+                              .express = alike && query->size <= ALGO_EXPRESS_RANKS && row->build == algo_read_all};
+}
+
+/* The quick form: it is asked while an operation is issued. Want of memory is this rank's own, so it must not make another row the best:
+   nothing is chosen then. */
+static const struct algo_row *select_priced(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
+{
+    const struct algo_row *best = NULL;
+    uint64_t least = UINT64_MAX, ps;
+    for (uint32_t i = 0; i < algo_count; i++) {
+        const struct algo_row *row = &algo_table[i];
+        if (row->collective != query->collective || !algo_serves(row, query))
+            continue;
+        struct cost_case what = algo_case(row, query);
+        if (cost_estimate_all(query->prices->env, &what, &ps) != COMM_OK) {
+            if (query->prices->no_memory)
+                *query->prices->no_memory = true;
+            return NULL;
+        }
+        if (ps < least) {
+            least = ps;
+            best = row;
+        }
+    }
+    if (best)
+        base_append(why, why_bytes, at, ": %s, by the machine's figures the fastest", best->name);
+    return best;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ by threshold */
+static const struct algo_row *select_preferred(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
+{
+    for (size_t i = 0; i < sizeof preferences / sizeof *preferences; i++) {
+        const struct preference *choice = &preferences[i];
+        if (choice->collective != query->collective)
+            continue;
+        const struct algo_row *row = find_row(choice->collective, choice->name, strlen(choice->name));
+        if (!row || bytes_of(query) > choice->bytes_max || !algo_serves(row, query))
+            continue;
+        base_append(why, why_bytes, at, ": %s (%d to %d ranks", row->name, row->ranks_min, row->ranks_max);
+        if (choice->bytes_max != UINT64_MAX)
+            base_append(why, why_bytes, at, ", preferred up to %llu bytes", (unsigned long long)choice->bytes_max);
+        base_append(why, why_bytes, at, ")");
+        return row;
+    }
     return NULL;
 }
 
@@ -155,20 +243,11 @@ const struct algo_row *algo_select(const struct algo_query *query, char *why, si
     if (forced)
         return select_forced(query, forced, length, why, why_bytes, &at);
     append_query(query, why, why_bytes, &at);
-    for (size_t i = 0; i < sizeof preferences / sizeof *preferences; i++) {
-        const struct preference *choice = &preferences[i];
-        if (choice->collective != query->collective)
-            continue;
-        const struct algo_row *row = find_row(choice->collective, choice->name, strlen(choice->name));
-        if (!row || bytes_of(query) > choice->bytes_max || !row_serves(row, query))
-            continue;
-        base_append(why, why_bytes, &at, ": %s (%d to %d ranks", row->name, row->ranks_min, row->ranks_max);
-        if (choice->bytes_max != UINT64_MAX)
-            base_append(why, why_bytes, &at, ", preferred up to %llu bytes", (unsigned long long)choice->bytes_max);
-        base_append(why, why_bytes, &at, ")");
-        return row;
+    bool priced = query->prices && query->prices->measured && query->size > 1;
+    const struct algo_row *row = priced ? select_priced(query, why, why_bytes, &at) : select_preferred(query, why, why_bytes, &at);
+    if (!row) {
+        base_append(why, why_bytes, &at, ": none serves");
+        append_rows(query, why, why_bytes, &at);
     }
-    base_append(why, why_bytes, &at, ": none serves");
-    append_rows(query, why, why_bytes, &at);
-    return NULL;
+    return row;
 }

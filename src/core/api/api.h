@@ -21,9 +21,20 @@ struct api_check {
     enum comm_result result;
 };
 
+static inline enum comm_result api_begin(struct api_check *check, struct comm_communicator *c, uint32_t collective,
+                                         struct comm_request *req)
+{
+    enum comm_result r = engine_alive(c);
+
+    *check = (struct api_check){c, req, collective, r};
+    if (r != COMM_OK && req)
+        *req = timeline_refusal(r);
+    return r;
+}
+
 void api_need(struct api_check *check, bool holds, const char *argument, long long value, const char *expected);
 void api_need_type(struct api_check *check, enum comm_type type);
-void api_need_pair(struct api_check *check, enum comm_type type, comm_op op);
+void api_need_pair(struct api_check *check, enum comm_type type, comm_op op, size_t n); /* n: of a block */
 void api_need_rank(struct api_check *check, const char *argument, int32_t rank);
 /* n * times * element bytes, or a refusal when it does not fit. */
 size_t api_bytes(struct api_check *check, enum comm_type type, size_t n, size_t times);

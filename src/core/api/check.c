@@ -14,12 +14,26 @@ void api_need_type(struct api_check *check, enum comm_type type)
     api_need(check, data_type_bytes(type) != 0, "type", (long long)type, "an enum comm_type");
 }
 
-void api_need_pair(struct api_check *check, enum comm_type type, comm_op op)
+/* An operator of the caller's own: bytes, in whole elements. */
+static void need_user(struct api_check *check, enum comm_type type, comm_op op, size_t n)
+{
+    size_t bytes = engine_op_bytes(check->c, op);
+
+    api_need(check, bytes != 0, "op", op, "an operator of this world that was not freed");
+    api_need(check, type == COMM_BYTE, "type", (long long)type, "COMM_BYTE: the elements of an operator of your own are bytes");
+    api_need(check, !bytes || n % bytes == 0, "n", (long long)n, "whole elements of the operator, counted in bytes");
+}
+
+void api_need_pair(struct api_check *check, enum comm_type type, comm_op op, size_t n)
 {
     const char *why = "";
 
     if (check->result != COMM_OK)
         return;
+    if (op & OPERATOR_USER) {
+        need_user(check, type, op, n);
+        return;
+    }
     enum comm_result r = data_check(type, op, &why);
     if (r != COMM_OK)
         check->result = engine_refuse(check->c, check->collective, r, check->req, "%s: type=%s(%d) op=%s(%u): %s",

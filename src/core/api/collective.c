@@ -1,18 +1,6 @@
 /* The collectives that are built: check, resolve in-place forms to addresses, issue. */
 #include "api/api.h"
 
-#include "base/heap.h"
-
-static enum comm_result begin(struct api_check *check, struct comm_communicator *c, uint32_t collective, struct comm_request *req)
-{
-    enum comm_result r = engine_alive(c);
-
-    *check = (struct api_check){c, req, collective, r};
-    if (r != COMM_OK && req)
-        *req = timeline_refusal(r);
-    return r;
-}
-
 /* Everything that can be wrong with an allreduce in one look: its bytes, or 0 when the checks that can explain must decide (also n == 0).
  */
 static inline size_t api_sound(const struct comm_communicator *c, const void *in, const void *out, size_t n, size_t element, bool in_place)
@@ -30,7 +18,7 @@ enum comm_result comm_barrier(struct comm_communicator *c, struct comm_request *
 {
     struct api_check check;
 
-    if (begin(&check, c, COLLECTIVE_BARRIER, req) != COMM_OK)
+    if (api_begin(&check, c, COLLECTIVE_BARRIER, req) != COMM_OK)
         return check.result;
     return engine_issue(c, &(struct engine_call){.collective = COLLECTIVE_BARRIER, .type = COMM_U8, .op = COMM_BOR}, req);
 }
@@ -40,7 +28,7 @@ enum comm_result comm_broadcast(struct comm_communicator *c, void *buf, size_t n
 {
     struct api_check check;
 
-    if (begin(&check, c, COLLECTIVE_BROADCAST, req) != COMM_OK)
+    if (api_begin(&check, c, COLLECTIVE_BROADCAST, req) != COMM_OK)
         return check.result;
     api_need_type(&check, type);
     api_need_rank(&check, "root", root);
@@ -58,10 +46,10 @@ enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *
 {
     struct api_check check;
 
-    if (begin(&check, c, COLLECTIVE_REDUCE, req) != COMM_OK)
+    if (api_begin(&check, c, COLLECTIVE_REDUCE, req) != COMM_OK)
         return check.result;
     bool am_root = engine_rank(c) == root, in_place = in == COMM_IN_PLACE;
-    api_need_pair(&check, type, op);
+    api_need_pair(&check, type, op, n);
     api_need_rank(&check, "root", root);
     size_t bytes = api_bytes(&check, type, n, 1);
     api_need(&check, am_root || !in_place, "in", -1, "a buffer: COMM_IN_PLACE is for the root alone");
@@ -99,9 +87,9 @@ enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, voi
         call.write = (struct timeline_hull){(uintptr_t)out, (uintptr_t)out + sound};
         return engine_issue(c, &call, req);
     }
-    if (begin(&check, c, COLLECTIVE_ALLREDUCE, req) != COMM_OK)
+    if (api_begin(&check, c, COLLECTIVE_ALLREDUCE, req) != COMM_OK)
         return check.result;
-    api_need_pair(&check, type, op);
+    api_need_pair(&check, type, op, n);
     size_t bytes = api_bytes(&check, type, n, 1);
     api_need_buffer(&check, "in", in_place ? out : in, bytes);
     api_need_buffer(&check, "out", out, bytes);
@@ -120,11 +108,11 @@ enum comm_result comm_reduce_scatter(struct comm_communicator *c, const void *in
 {
     struct api_check check;
 
-    if (begin(&check, c, COLLECTIVE_REDUCE_SCATTER, req) != COMM_OK)
+    if (api_begin(&check, c, COLLECTIVE_REDUCE_SCATTER, req) != COMM_OK)
         return check.result;
     bool in_place = in == COMM_IN_PLACE;
     size_t ranks = (size_t)engine_size(c), rank = (size_t)engine_rank(c);
-    api_need_pair(&check, type, op);
+    api_need_pair(&check, type, op, n);
     size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
     api_need_buffer(&check, "in", in_place ? out : in, all);
     api_need_buffer(&check, "out", out, block);
@@ -148,7 +136,7 @@ enum comm_result comm_allgather(struct comm_communicator *c, const void *in, voi
 {
     struct api_check check;
 
-    if (begin(&check, c, COLLECTIVE_ALLGATHER, req) != COMM_OK)
+    if (api_begin(&check, c, COLLECTIVE_ALLGATHER, req) != COMM_OK)
         return check.result;
     bool in_place = in == COMM_IN_PLACE;
     size_t ranks = (size_t)engine_size(c), rank = (size_t)engine_rank(c);
@@ -165,77 +153,4 @@ enum comm_result comm_allgather(struct comm_communicator *c, const void *in, voi
     call.read = api_hull(call.in, block);
     call.write = api_hull(out, all);
     return engine_issue(c, &call, req);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ v forms */
-enum { RANKS_ON_STACK = 64 };
-
-/* Sums, longest block, and the hull of all blocks; displs NULL becomes dense ones in `dense`. */
-struct layout {
-    const size_t *counts, *displs;
-    size_t longest, end;
-};
-
-static void measure(struct api_check *check, struct layout *l, size_t *dense, size_t ranks)
-{
-    size_t at = 0;
-    bool overflow = false;
-
-    BASE_ASSERT(l->counts);
-    for (size_t r = 0; r < ranks; r++) {
-        size_t begin_at = l->displs ? l->displs[r] : at, end;
-        if (dense)
-            dense[r] = at;
-        overflow |= __builtin_add_overflow(begin_at, l->counts[r], &end);
-        at = end;
-        l->end = end > l->end && l->counts[r] ? end : l->end;
-        l->longest = l->counts[r] > l->longest ? l->counts[r] : l->longest;
-    }
-    api_need(check, !overflow, "counts", (long long)l->longest, "counts and displs whose sums fit the address space");
-    if (!l->displs)
-        l->displs = dense;
-    BASE_ASSERT(l->displs);
-}
-
-static enum comm_result issue_allgather_v(struct api_check *check, const void *in, void *out, struct layout *l, enum comm_type type,
-                                          size_t rank)
-{
-    bool in_place = in == COMM_IN_PLACE;
-    size_t element = data_type_bytes(type), all = api_bytes(check, type, l->end, 1), own = api_bytes(check, type, l->counts[rank], 1);
-
-    api_need_buffer(check, "in", in_place ? out : in, own);
-    api_need_buffer(check, "out", out, all);
-    if (!in_place)
-        api_need_apart(check, in, own, out, all);
-    if (check->result != COMM_OK)
-        return check->result;
-    struct engine_call call = {
-        .collective = COLLECTIVE_ALLGATHER_V, .type = type, .out = out, .n = l->longest, .counts = l->counts, .displs = l->displs};
-    call.in = in_place && own ? (char *)out + l->displs[rank] * element : in_place ? out : in;
-    call.read = api_hull(call.in, own);
-    call.write = api_hull(out, all);
-    return engine_issue(check->c, &call, check->req);
-}
-
-enum comm_result comm_allgather_v(struct comm_communicator *c, const void *in, void *out, const size_t *counts, const size_t *displs,
-                                  enum comm_type type, struct comm_request *req)
-{
-    struct api_check check;
-    size_t few[RANKS_ON_STACK], *dense = few;
-
-    if (begin(&check, c, COLLECTIVE_ALLGATHER_V, req) != COMM_OK)
-        return check.result;
-    size_t ranks = (size_t)engine_size(c), rank = (size_t)engine_rank(c);
-    api_need_type(&check, type);
-    api_need(&check, counts != NULL, "counts", 0, "one count per rank");
-    if (check.result != COMM_OK)
-        return check.result;
-    struct layout l = {counts, displs, 0, 0};
-    if (!displs && ranks > RANKS_ON_STACK && !(dense = base_heap_take(c, ranks * sizeof *dense)))
-        return engine_refuse(c, COLLECTIVE_ALLGATHER_V, COMM_ERR_MEMORY, req, "allgather_v: no memory for %zu displacements", ranks);
-    measure(&check, &l, displs ? NULL : dense, ranks);
-    enum comm_result r = check.result == COMM_OK ? issue_allgather_v(&check, in, out, &l, type, rank) : check.result;
-    if (dense != few)
-        base_heap_give(c, dense, ranks * sizeof *dense);
-    return r;
 }

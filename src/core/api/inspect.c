@@ -75,5 +75,25 @@ enum comm_result comm_explain(struct comm_communicator *c, const struct comm_cal
 {
     enum comm_result r = api_size(call, sizeof(struct comm_call));
 
-    return r == COMM_OK && text && bytes && call->collective ? engine_explain(c, call, text, bytes) : COMM_ERR_ARGUMENT;
+    return r == COMM_OK && text && bytes && call->collective && call->ranks >= 0 ? engine_explain(c, call, text, bytes) : COMM_ERR_ARGUMENT;
+}
+
+enum comm_result comm_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm, const char *machine,
+                              double *ns)
+{
+    enum comm_result r = api_size(call, sizeof(struct comm_call));
+
+    return r == COMM_OK && ns && call->collective && call->ranks >= 0 ? engine_predict(c, call, algorithm, machine, ns) : COMM_ERR_ARGUMENT;
+}
+
+enum comm_result comm_describe_algorithm(size_t index, struct comm_algorithm_info *info)
+{
+    enum comm_result r = api_size(info, sizeof(size_t));
+
+    return r == COMM_OK ? engine_describe_algorithm(index, info) : r;
+}
+
+enum comm_result comm_describe_machine(struct comm_communicator *c, char *text, size_t bytes)
+{
+    return text && bytes ? engine_describe_machine(c, text, bytes) : COMM_ERR_ARGUMENT;
 }

@@ -95,11 +95,10 @@ void comm_plan_free(struct comm_plan *plan)
 
 enum comm_result comm_group_begin(struct comm_communicator *c, struct comm_communicator **recorder)
 {
-    (void)recorder;
-    return api_unsupported(c, NULL, "comm_group_begin");
+    return recorder ? engine_group_begin(c, recorder) : COMM_ERR_ARGUMENT;
 }
 
 enum comm_result comm_group_end(struct comm_communicator *recorder, struct comm_request *req)
 {
-    return api_unsupported(recorder, req, "comm_group_end");
+    return engine_group_end(recorder, req);
 }

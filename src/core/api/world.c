@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { LOCAL_RANKS_MAX = 1024 };
+enum { LOCAL_RANKS_MAX = 1024, MESH_AXES_MAX = 16 };
 
 enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world)
 {
@@ -87,12 +87,20 @@ enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t 
     return r;
 }
 
+/* Ranks of one host are told by an identity of its kernel, of which a color's bits are enough: a host apart would have to share 31 of them.
+ */
 enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out,
                                   struct comm_request *req)
 {
-    (void)place;
-    (void)out;
-    return api_unsupported(c, req, "comm_split_place");
+    enum comm_result r = engine_alive(c);
+
+    if (r == COMM_OK && place != COMM_PLACE_NODE && place != COMM_PLACE_NUMA && place != COMM_PLACE_DEVICE)
+        return engine_refuse(c, COLLECTIVE_SPLIT, COMM_ERR_ARGUMENT, req, "split_place: place=%d; expected an enum comm_place", (int)place);
+    if (r == COMM_OK && place != COMM_PLACE_NODE)
+        return engine_refuse(
+            c, COLLECTIVE_SPLIT, COMM_ERR_UNSUPPORTED, req,
+            "split_place: COMM_PLACE_NUMA and COMM_PLACE_DEVICE are not built yet; comm_split by a color of your own does it");
+    return comm_split(c, r == COMM_OK ? engine_node(c) : 0, 0, out, req);
 }
 
 enum comm_result comm_subset(struct comm_communicator *c, const int32_t *ranks, size_t count, uint32_t tag, struct comm_communicator **out,
@@ -105,13 +113,46 @@ enum comm_result comm_subset(struct comm_communicator *c, const int32_t *ranks, 
     return api_unsupported(c, req, "comm_subset");
 }
 
+/* One split for each axis: the color is all other coordinates, the key this one. Their numbers follow one another, so the last stands for
+ * all. */
+static enum comm_result split_axes(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
+                                   struct comm_request *req)
+{
+    struct comm_request each[MESH_AXES_MAX];
+    int32_t rank = engine_rank(c), behind = 1;
+    enum comm_result r = COMM_OK;
+
+    for (size_t i = axes; i-- > 0 && r == COMM_OK; behind *= shape[i]) {
+        int32_t own = rank / behind % shape[i];
+        axis[i] = NULL;
+        r = engine_split(c, rank - own * behind, own, &axis[i], &each[i]);
+    }
+    if (r != COMM_OK) {
+        if (req)
+            *req = timeline_refusal(r);
+        return r;
+    }
+    if (req)
+        *req = each[0];
+    return req ? COMM_OK : engine_wait_all(each, axes, COMM_FOREVER);
+}
+
 enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
                                  struct comm_request *req)
 {
-    (void)shape;
-    (void)axes;
-    (void)axis;
-    return api_unsupported(c, req, "comm_split_mesh");
+    struct api_check check;
+    int64_t product = 1, size = engine_size(c);
+
+    if (api_begin(&check, c, COLLECTIVE_SPLIT, req) != COMM_OK)
+        return check.result;
+    api_need(&check, axes >= 1 && axes <= MESH_AXES_MAX, "axes", (long long)axes, "1 to 16 axes");
+    api_need(&check, shape && axis, shape ? "axis" : "shape", 0, "an array of as many as there are axes");
+    for (size_t i = 0; check.result == COMM_OK && i < axes; i++) {
+        api_need(&check, shape[i] >= 1 && shape[i] <= size, "shape[i]", shape[i], "1 or more, and no more than there are ranks");
+        product = check.result == COMM_OK && product <= size ? product * shape[i] : product;
+    }
+    api_need(&check, product == size, "shape[0] * shape[1] * ..", (long long)product, "the number of ranks");
+    return check.result == COMM_OK ? split_axes(c, shape, axes, axis, req) : check.result;
 }
 
 static enum comm_result copy_options(struct comm_options *to, const struct comm_options *from)

@@ -89,6 +89,8 @@ struct comm_env {
     int (*file_open)(const struct comm_env *env, const char *path);
     int64_t (*file_write)(const struct comm_env *env, int file, const void *bytes, size_t count);
     void (*file_close)(const struct comm_env *env, int file);
+    /* The first `room` bytes of a file that is there; how many they are, or -errno. Only while a world opens. */
+    int64_t (*file_read)(const struct comm_env *env, const char *path, void *to, size_t room);
 
     void (*write)(const struct comm_env *env, int level, const char *line); /* the default log sink */
     void (*panic)(const struct comm_env *env, const char *text);            /* does not return */

@@ -30,6 +30,7 @@ struct base_options {
     int32_t minimal; /* every limit at its minimum */
     char backend[16];
     char algorithm[256];
+    char machine[256];
     uint8_t from[OPTION_COUNT_MAX]; /* enum option_source, by row */
 };
 

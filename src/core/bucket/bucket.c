@@ -5,7 +5,10 @@
  * The plan is made once, from what is equal on all ranks: gradients are dealt from the last to the first, each into the open bucket of its
  * type, and buckets are numbered by the moment at which their last gradient can be ready. Issuing follows these numbers whatever the order
  * of ready calls, so ranks never fall out of step. A bucket of one gradient is reduced where the caller keeps it; the others are gathered
- * into a flat buffer and copied back by wait.
+ * into a flat buffer and copied back by wait. Adopted, all gradients live in the flat buffers and nothing is copied.
+ *
+ * Held, a step ends without a reduction: values stay where they are and grow, and those that were ready then count in the next step that is
+ * reduced, ready or not.
  *
  * No lock. A gradient belongs to whoever sets its `claimed` (a ready call, or wait for the ones left over). A bucket is full when `missing`
  * reaches zero. One thread at a time issues: whoever raises `turns` from zero; others only raise it and leave, and the issuer looks again
@@ -31,13 +34,14 @@ struct bucket_gradient {
     size_t bytes;
     size_t bucket, offset;    /* where it is gathered; BUCKET_NONE for an empty one */
     _Atomic uint32_t claimed; /* this step has its value, or somebody is copying it */
+    _Atomic uint32_t kept;    /* a held step had a value */
 };
 
 struct bucket {
     size_t first; /* the highest gradient in it; members are walked downwards to `last` */
     size_t last;  /* the lowest gradient in it */
     size_t members, bytes;
-    unsigned char *flat; /* NULL: one member, reduced in place */
+    unsigned char *flat; /* NULL: one member, reduced in place; adopted: its members themselves */
     enum comm_type type;
     enum comm_result refused; /* what issuing it returned */
     _Atomic size_t missing;
@@ -48,6 +52,8 @@ struct comm_buckets {
     size_t memory_bytes;
     comm_op op;
     _Atomic uint32_t waiting; /* a thread is inside wait */
+    _Atomic uint32_t held;
+    bool adopt;
     size_t gradient_count, bucket_count;
     struct bucket_gradient *gradients;
     struct bucket *buckets;        /* in issue order */
@@ -113,8 +119,8 @@ static enum comm_result bucket_options(const struct comm_bucket_options *given, 
         }
         memcpy(options, given, given->size < sizeof *options ? given->size : sizeof *options);
     }
-    if (options->adopt != 0)
-        return COMM_ERR_UNSUPPORTED;
+    if (options->adopt != 0 && options->adopt != 1)
+        return COMM_ERR_ARGUMENT;
     if (options->bytes == 0)
         options->bytes = BUCKET_BYTES;
     if (options->first_bytes == 0)
@@ -124,13 +130,13 @@ static enum comm_result bucket_options(const struct comm_bucket_options *given, 
     return COMM_OK;
 }
 
-static enum comm_result bucket_check(const struct comm_gradient *gradients, size_t count)
+static enum comm_result bucket_check(const struct comm_gradient *gradients, size_t count, bool adopt)
 {
     for (size_t i = 0; i < count; i++) {
         size_t unit = bucket_type_bytes(gradients[i].type);
         if (unit == 0 || gradients[i].count > PTRDIFF_MAX / unit)
             return COMM_ERR_ARGUMENT;
-        if (gradients[i].count != 0 && gradients[i].data == NULL)
+        if (gradients[i].count != 0 && gradients[i].data == NULL && !adopt)
             return COMM_ERR_ARGUMENT;
     }
     return COMM_OK;
@@ -178,10 +184,18 @@ static size_t bucket_measure(const struct comm_gradient *gradients, size_t count
            deal.opened * BUCKET_ALIGN + total;
 }
 
-static void bucket_begin_step(struct comm_buckets *b)
+/* Nothing was reduced: what was ready stays and counts later. */
+static void bucket_end_held(struct comm_buckets *b)
 {
     for (size_t i = 0; i < b->gradient_count; i++)
         atomic_store_explicit(&b->gradients[i].claimed, 0, memory_order_relaxed);
+}
+
+static void bucket_begin_step(struct comm_buckets *b)
+{
+    bucket_end_held(b);
+    for (size_t i = 0; i < b->gradient_count; i++)
+        atomic_store_explicit(&b->gradients[i].kept, 0, memory_order_relaxed);
     for (size_t j = 0; j < b->bucket_count; j++) {
         b->buckets[j].refused = COMM_OK;
         b->requests[j] = COMM_REQUEST_NONE;
@@ -228,10 +242,14 @@ static void bucket_plan(struct comm_buckets *b, const struct comm_gradient *grad
 static void bucket_place_flat(struct comm_buckets *b, unsigned char *at)
 {
     for (size_t j = 0; j < b->bucket_count; j++) {
-        if (b->buckets[j].members == 1)
+        if (b->buckets[j].members == 1 && !b->adopt)
             continue;
         b->buckets[j].flat = at;
         at += bucket_round(b->buckets[j].bytes);
+    }
+    for (size_t i = 0; b->adopt && i < b->gradient_count; i++) {
+        struct bucket_gradient *gradient = &b->gradients[i];
+        gradient->data = gradient->bucket == BUCKET_NONE ? NULL : b->buckets[gradient->bucket].flat + gradient->offset;
     }
 }
 
@@ -245,7 +263,7 @@ enum comm_result comm_buckets_create(struct comm_communicator *c, const struct c
         return COMM_ERR_ARGUMENT;
     enum comm_result result = bucket_options(options, &chosen);
     if (result == COMM_OK)
-        result = bucket_check(gradients, count);
+        result = bucket_check(gradients, count, chosen.adopt != 0);
     if (result != COMM_OK)
         return result;
     size_t opened = 0;
@@ -258,6 +276,7 @@ enum comm_result comm_buckets_create(struct comm_communicator *c, const struct c
     made->comm = c;
     made->memory_bytes = bytes;
     made->op = chosen.op;
+    made->adopt = chosen.adopt != 0;
     made->gradient_count = count;
     made->bucket_count = opened;
     memory += bucket_round(sizeof *made);
@@ -276,12 +295,22 @@ enum comm_result comm_buckets_create(struct comm_communicator *c, const struct c
 
 enum comm_result comm_buckets_data(struct comm_buckets *b, size_t i, void **data)
 {
-    return b == NULL || data == NULL || i >= b->gradient_count ? COMM_ERR_ARGUMENT : COMM_ERR_UNSUPPORTED;
+    if (b == NULL || data == NULL || i >= b->gradient_count)
+        return COMM_ERR_ARGUMENT;
+    *data = b->gradients[i].data;
+    return COMM_OK;
 }
 
 enum comm_result comm_buckets_hold(struct comm_buckets *b, int32_t on)
 {
-    return b == NULL || (on != 0 && on != 1) ? COMM_ERR_ARGUMENT : COMM_ERR_UNSUPPORTED;
+    if (b == NULL || (on != 0 && on != 1))
+        return COMM_ERR_ARGUMENT;
+    for (size_t i = 0; i < b->gradient_count; i++) {
+        if (atomic_load_explicit(&b->gradients[i].claimed, memory_order_relaxed) != 0)
+            return COMM_ERR_STATE;
+    }
+    atomic_store_explicit(&b->held, (uint32_t)on, memory_order_release);
+    return COMM_OK;
 }
 
 /* False: the queue is full and the bucket keeps its turn. Any other refusal stands as the bucket's result: except for FULL a collective
@@ -321,11 +350,16 @@ static bool bucket_contribute(struct comm_buckets *b, struct bucket_gradient *gr
         return false;
     if (gradient->bucket == BUCKET_NONE)
         return true;
+    if (atomic_load_explicit(&b->held, memory_order_acquire) != 0) {
+        atomic_store_explicit(&gradient->kept, 1, memory_order_relaxed);
+        return true;
+    }
     struct bucket *bucket = &b->buckets[gradient->bucket];
-    if (zeros)
-        memset(bucket->flat != NULL ? bucket->flat + gradient->offset : gradient->data, 0, gradient->bytes);
-    else if (bucket->flat != NULL)
-        memcpy(bucket->flat + gradient->offset, gradient->data, gradient->bytes);
+    unsigned char *place = bucket->flat != NULL ? bucket->flat + gradient->offset : gradient->data;
+    if (zeros && atomic_load_explicit(&gradient->kept, memory_order_relaxed) == 0)
+        memset(place, 0, gradient->bytes);
+    else if (place != gradient->data)
+        memcpy(place, gradient->data, gradient->bytes);
     atomic_fetch_sub_explicit(&bucket->missing, 1, memory_order_acq_rel);
     return true;
 }
@@ -341,19 +375,35 @@ enum comm_result comm_buckets_ready(struct comm_buckets *b, size_t i)
     return moved < 0 ? moved : COMM_OK;
 }
 
+/* COMM_OK: all are issued. Else the queue was full, or another thread still copies into a bucket: there is something to wait for. */
+static enum comm_result bucket_issue_all(struct comm_buckets *b, int64_t timeout_ns)
+{
+    for (bucket_issue(b); atomic_load_explicit(&b->issued, memory_order_acquire) < b->bucket_count; bucket_issue(b)) {
+        if (timeout_ns == 0)
+            return COMM_PENDING;
+        struct comm_request last = comm_last(b->comm);
+        enum comm_result result = comm_wait(last, timeout_ns);
+        if (result == COMM_PENDING || result == COMM_ERR_STATE)
+            return result;
+        if (result == COMM_OK || last.comm != NULL)
+            continue;
+        /* No room or memory even for a marker to wait for: then nobody but us moves what fills the queue. Each thing in it has a deadline,
+           so for ever has an end; a shorter time cannot be told here. */
+        enum comm_result moved = comm_progress(b->comm);
+        if (moved < 0)
+            return moved;
+        if (result == COMM_ERR_FULL && timeout_ns != COMM_FOREVER)
+            return result;
+    }
+    return COMM_OK;
+}
+
 /* All issued and complete: COMM_OK, whatever their results. COMM_ERR_STATE: this thread may not wait, being inside a callback. */
 static enum comm_result bucket_drain(struct comm_buckets *b, int64_t timeout_ns)
 {
-    bucket_issue(b);
-    while (atomic_load_explicit(&b->issued, memory_order_acquire) < b->bucket_count) {
-        /* The queue was full, or another thread still copies into a bucket. */
-        if (timeout_ns == 0)
-            return COMM_PENDING;
-        enum comm_result result = comm_wait(comm_last(b->comm), timeout_ns);
-        if (result == COMM_PENDING || result == COMM_ERR_STATE)
-            return result;
-        bucket_issue(b);
-    }
+    enum comm_result issued = bucket_issue_all(b, timeout_ns);
+    if (issued != COMM_OK)
+        return issued;
     enum comm_result result = comm_wait_all(b->requests, b->bucket_count, timeout_ns);
     if (result == COMM_OK || result == COMM_PENDING)
         return result;
@@ -368,7 +418,7 @@ static enum comm_result bucket_copy_back(struct comm_buckets *b, size_t j)
 {
     const struct bucket *bucket = &b->buckets[j];
     enum comm_result result = bucket->refused != COMM_OK ? bucket->refused : comm_test(b->requests[j]);
-    if (result != COMM_OK || bucket->flat == NULL)
+    if (result != COMM_OK || bucket->flat == NULL || b->adopt)
         return result;
     for (size_t i = bucket->first + 1; i-- > bucket->last;) {
         const struct bucket_gradient *gradient = &b->gradients[i];
@@ -384,6 +434,11 @@ enum comm_result comm_buckets_wait(struct comm_buckets *b, int64_t timeout_ns)
         return COMM_ERR_ARGUMENT;
     if (atomic_exchange_explicit(&b->waiting, 1, memory_order_acquire) != 0)
         return COMM_ERR_STATE;
+    if (atomic_load_explicit(&b->held, memory_order_acquire) != 0) {
+        bucket_end_held(b);
+        atomic_store_explicit(&b->waiting, 0, memory_order_release);
+        return COMM_OK;
+    }
     for (size_t i = b->gradient_count; i-- > 0;)
         bucket_contribute(b, &b->gradients[i], true);
     enum comm_result result = bucket_drain(b, timeout_ns);

@@ -98,11 +98,19 @@ comm_op data_op_parse(const char *name)
 /* ------------------------------------------------------------------------------------------------------------ which pairs */
 static bool is_floating(enum comm_type type)
 {
-    return type >= COMM_F16 && type <= COMM_F64;
+    return type >= COMM_F8E4M3 && type <= COMM_F64;
 }
 static bool is_integer(enum comm_type type)
 {
     return (type >= COMM_I8 && type <= COMM_I64) || (type >= COMM_U8 && type <= COMM_U64);
+}
+static bool is_complex(enum comm_type type)
+{
+    return type == COMM_C64 || type == COMM_C128;
+}
+static bool is_indexed(enum comm_type type)
+{
+    return type >= COMM_F32_INDEX && type <= COMM_I64_INDEX;
 }
 static bool is_bitwise(comm_op op)
 {
@@ -113,49 +121,30 @@ static bool is_logical(comm_op op)
     return op >= COMM_LAND && op <= COMM_LXOR;
 }
 
-static const char *why_no_operator(comm_op op)
+static const char *why_no_operator(enum comm_type type, comm_op op)
 {
-    switch (op) {
-    case COMM_REPLACE:
-    case COMM_NOOP:
+    bool located = op == COMM_MINLOC || op == COMM_MAXLOC;
+    if (op == COMM_REPLACE || op == COMM_NOOP)
         return "replace and noop are operators of windows, not of reductions";
-    case COMM_MINLOC:
-    case COMM_MAXLOC:
-        return "minloc and maxloc need pairs of value and index, whose kernels are not built into this library";
-    default:
-        return NULL;
-    }
-}
-
-static const char *why_no_type(enum comm_type type)
-{
-    if (is_floating(type) || is_integer(type) || type == COMM_BYTE)
-        return NULL;
-    switch (type) {
-    case COMM_BOOL:
-        return "reductions of bool are not built into this library; send it as u8 with land, lor or lxor";
-    case COMM_F8E4M3:
-    case COMM_F8E5M2:
-        return "reductions of 8-bit floats are not built into this library; they can be moved, or reduced as f16 or bf16";
-    case COMM_C64:
-    case COMM_C128:
-        return "reductions of complex numbers are not built into this library; their sum is that of twice as many f32 or f64";
-    default:
-        return "reductions of value and index pairs are not built into this library";
-    }
+    if (located && !is_indexed(type))
+        return "minloc and maxloc need pairs of value and index, such as f32_index";
+    return !located && is_indexed(type) ? "pairs of value and index know minloc and maxloc alone" : NULL;
 }
 
 /* NULL: the pair has kernels. */
 static const char *why_not(enum comm_type type, comm_op op)
 {
-    const char *why = why_no_operator(op);
-    why = why ? why : why_no_type(type);
+    const char *why = why_no_operator(type, op);
     if (why)
         return why;
     if (type == COMM_BYTE && !is_bitwise(op))
         return "bytes have no value: they know band, bor and bxor alone; name a type, such as u8, for anything else";
-    if (is_floating(type) && (is_bitwise(op) || is_logical(op)))
+    if (type == COMM_BOOL && !is_logical(op))
+        return "bool is true or false: it knows land, lor and lxor alone; name a type, such as u8, for anything else";
+    if ((is_floating(type) || is_complex(type)) && (is_bitwise(op) || is_logical(op)))
         return "bit and logical operators are for integers; floating types know sum, prod, min, max and avg";
+    if (is_complex(type) && (op == COMM_MIN || op == COMM_MAX))
+        return "complex numbers have no order: they know sum, prod and avg alone";
     if (is_integer(type) && op == COMM_AVG)
         return "an average of integers would have to be rounded; take the sum and divide it as you see fit";
     return NULL;

@@ -2,10 +2,10 @@
  * data: element types, operators, and the kernels that reduce and copy. Knows nothing of ranks, transports or who owns a buffer.
  *
  * A reduction evaluates the canonical tree T(ways) per element: inputs paired along bit 0 of their index, then bit 1, ...; lower on the
- * left; one without a partner moves up unchanged (a binary counter). Each type has an accumulator: f32 for f16 and bf16, itself otherwise.
- * T is evaluated in the accumulator; an input is raw (in the type) or partial (in the accumulator); the output is partial, or final:
- * rounded once to the type, and divided by `divisor` for AVG. The bits do not depend on the instruction set, the alignment, or how a vector
- * was cut.
+ * left; one without a partner moves up unchanged (a binary counter). Each type has an accumulator: f32 for f16, bf16 and the 8-bit floats,
+ * itself otherwise. T is evaluated in the accumulator; an input is raw (in the type) or partial (in the accumulator); the output is
+ * partial, or final: rounded once to the type, and divided by `divisor` for AVG. The bits do not depend on the instruction set, the
+ * alignment, or how a vector was cut.
  */
 #ifndef DATA_DATA_H
 #define DATA_DATA_H
@@ -39,6 +39,7 @@ struct data_reduce {
     uint64_t partial;        /* bit i: from[i] is in the accumulator */
     uint32_t ways;           /* 1 .. DATA_WAYS_MAX; 1 converts or copies */
     uint32_t divisor;        /* of AVG in a final step: the team's size */
+    const void *context;     /* of a kernel that is not in this room's table: its own; NULL for those that are */
     void *to;                /* may be exactly one of the inputs where element sizes are equal; no other overlap */
     void *also;              /* NULL, or a second place for the same result */
     size_t elements;
@@ -49,6 +50,15 @@ typedef void data_reduce_fn(const struct data_reduce *reduce);
 
 /* The kernel of a pair that data_check accepts; isa at most data_isa_best(). Never NULL for an accepted pair. */
 data_reduce_fn *data_reducer(enum comm_type type, comm_op op, enum data_isa isa);
+
+/* An operator of the caller's own, over elements of so many bytes that are never split. `elements` and all lengths count bytes. */
+enum { DATA_USER_BYTES_MAX = 4096 };
+struct data_user {
+    comm_op_fn *fn;
+    void *arg;
+    size_t element_bytes;
+};
+data_reduce_fn data_reduce_user; /* context: a struct data_user */
 
 void data_copy(void *to, const void *from, size_t bytes, bool nontemporal);
 

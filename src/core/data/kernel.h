@@ -67,6 +67,10 @@ extern data_reduce_fn *const data_reducers_avx512[DATA_KERNEL_COUNT];
 DATA_KERNELS(DATA_TAIL_DECLARE)
 #undef DATA_TAIL_DECLARE
 
+/* What is made of those: NULL for pairs that are not these files'. */
+data_reduce_fn *data_reducer_f8(enum comm_type type, comm_op op, enum data_isa isa);
+data_reduce_fn *data_reducer_pairs(enum comm_type type, comm_op op, enum data_isa isa);
+
 /* Runs the kernel with the control word at its default and puts the caller's back. */
 void data_reduce_pinned(const struct data_reduce *reduce, data_reduce_fn *kernel);
 

@@ -1,6 +1,8 @@
 /* Which kernel serves a pair, and which instruction sets this machine has. Looked up per operation, so both answers are a table. */
 #include "data/kernel.h"
 
+#include "base/check.h"
+
 #if DATA_WIDE
 #    include <cpuid.h>
 
@@ -36,7 +38,8 @@ const char *data_isa_name(enum data_isa isa)
 
 enum { TYPE_COUNT = COMM_F64 + 1, OP_COUNT = COMM_LXOR + 1 };
 
-/* 1 + the kernel; 0: none. A byte has the bit operators of u8; what does not depend on the sign is the unsigned kernel. */
+/* 1 + the kernel; 0: none. A byte has the bit operators of u8, a bool its logical ones; what does not depend on the sign is the unsigned
+ * kernel. */
 static const uint8_t kernel_of[TYPE_COUNT][OP_COUNT] = {
 #define KERNEL_OF(name, type, op, hot) [type][op] = 1 + DATA_KERNEL_##name,
     DATA_KERNELS(KERNEL_OF)
@@ -57,23 +60,35 @@ static const uint8_t kernel_of[TYPE_COUNT][OP_COUNT] = {
             [COMM_BYTE][COMM_BAND] = 1 + DATA_KERNEL_u8_band,
     [COMM_BYTE][COMM_BOR] = 1 + DATA_KERNEL_u8_bor,
     [COMM_BYTE][COMM_BXOR] = 1 + DATA_KERNEL_u8_bxor,
+    [COMM_BOOL][COMM_LAND] = 1 + DATA_KERNEL_u8_land,
+    [COMM_BOOL][COMM_LOR] = 1 + DATA_KERNEL_u8_lor,
+    [COMM_BOOL][COMM_LXOR] = 1 + DATA_KERNEL_u8_lxor,
 };
 _Static_assert(DATA_KERNEL_COUNT < 255, "a kernel's number fits a byte");
 
 static const uint8_t bytes_of[TYPE_COUNT] = {
-    [COMM_BYTE] = 1, [COMM_I8] = 1,  [COMM_U8] = 1,  [COMM_I16] = 2, [COMM_U16] = 2, [COMM_F16] = 2, [COMM_BF16] = 2,
-    [COMM_I32] = 4,  [COMM_U32] = 4, [COMM_F32] = 4, [COMM_I64] = 8, [COMM_U64] = 8, [COMM_F64] = 8,
+    [COMM_BYTE] = 1, [COMM_BOOL] = 1, [COMM_I8] = 1,  [COMM_U8] = 1,  [COMM_I16] = 2, [COMM_U16] = 2, [COMM_F16] = 2,
+    [COMM_BF16] = 2, [COMM_I32] = 4,  [COMM_U32] = 4, [COMM_F32] = 4, [COMM_I64] = 8, [COMM_U64] = 8, [COMM_F64] = 8,
 };
+
+static data_reduce_fn *other_reducer(enum comm_type type, comm_op op, enum data_isa isa)
+{
+    data_reduce_fn *reducer = data_reducer_f8(type, op, isa);
+
+    return reducer ? reducer : data_reducer_pairs(type, op, isa);
+}
 
 size_t data_pair_bytes(enum comm_type type, comm_op op)
 {
-    return (unsigned)type < TYPE_COUNT && op < OP_COUNT && kernel_of[type][op] ? bytes_of[type] : 0;
+    if (BASE_LIKELY((unsigned)type < TYPE_COUNT && op < OP_COUNT && kernel_of[type][op]))
+        return bytes_of[type];
+    return other_reducer(type, op, DATA_SCALAR) ? data_type_bytes(type) : 0;
 }
 
 data_reduce_fn *data_reducer(enum comm_type type, comm_op op, enum data_isa isa)
 {
     if ((unsigned)type >= TYPE_COUNT || op >= OP_COUNT || !kernel_of[type][op])
-        return NULL;
+        return other_reducer(type, op, isa);
     const unsigned kernel = kernel_of[type][op] - 1u;
 #if DATA_WIDE
     if (isa == DATA_AVX512)

@@ -22,7 +22,9 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
     b->others = env->take(env, (size_t)b->team.size * sizeof *b->others, 64);
     for (int32_t i = 0; b->others && i < b->team.size; i++)
         b->others[i] = (uint16_t)((b->team.rank + 1 + i) % b->team.size);
-    if (!b->places || !b->closed_at || !b->heard || !b->others || !talk_open(b))
+    if (b->world->measured)
+        b->bucket = env->take(env, COLLECTIVE_END * BUCKETS, 64);
+    if (!b->places || !b->closed_at || !b->heard || !b->others || (b->world->measured && !b->bucket) || !talk_open(b))
         return COMM_ERR_MEMORY;
     r = message_open(env, b->channel, b->team.rank, b->team.size, (uint32_t)b->engine->options.queue, &b->messages);
     return r == COMM_OK ? engine_enlist(b->engine, b->face, &b->index) : r;
@@ -133,7 +135,7 @@ static void free_lists(struct body *b)
     }
     for (size_t *v = b->vector_pool, *next; v; v = next) {
         memcpy(&next, v, sizeof next);
-        env->give(env, v, 2 * (size_t)b->team.size * sizeof *v + sizeof v);
+        env->give(env, v, BODY_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v);
     }
     if (b->records)
         env->give(env, b->records, b->record_room * sizeof *b->records);
@@ -141,6 +143,8 @@ static void free_lists(struct body *b)
         env->give(env, b->others, (size_t)b->team.size * sizeof *b->others);
     if (b->heard)
         env->give(env, b->heard, (size_t)b->team.size * sizeof *b->heard);
+    if (b->bucket)
+        env->give(env, b->bucket, COLLECTIVE_END * BUCKETS);
     if (b->closed_at)
         env->give(env, b->closed_at, (size_t)b->team.size * sizeof *b->closed_at);
 }
@@ -187,6 +191,12 @@ void body_release_program(struct body *b, struct comm_program *program)
         program_free(b->engine->env, program);
 }
 
+bool body_element(const struct body *b, enum comm_type type, comm_op op, struct run_element *element)
+{
+    *element = (struct run_element){data_type_bytes(type), data_partial_bytes(type), 1, data_reducer(type, op, b->engine->isa), NULL};
+    return element->reduce != NULL;
+}
+
 /* Everything that selection looks at besides the call's own bytes is constant for a communicator, so the row and the root name a program.
  */
 static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root,
@@ -198,17 +208,56 @@ static enum comm_result build_program(struct body *b, const struct algo_row *row
     return *program ? COMM_OK : COMM_ERR_MEMORY;
 }
 
-static const struct algo_row *choose_row(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why)
+/* The last length that falls to the same row as this one: a quarter of an octave is the most that two of them are apart. */
+static size_t bucket_top(size_t bytes, uint32_t *bucket)
 {
-    struct algo_query query = {collective, b->team.size, bytes, b->channel->caps.once_max, b->world->forced[0] ? b->world->forced : NULL};
+    if (bytes <= BUCKETS_EACH) {
+        *bucket = (uint32_t)bytes;
+        return bytes;
+    }
+    uint32_t octave = 63u - (uint32_t)__builtin_clzll(bytes - 1), shift = octave - 2;
+    size_t part = (bytes - 1) >> shift; /* 4 .. 7 */
+    *bucket = octave * BUCKETS_EACH + (uint32_t)(part - BUCKETS_EACH);
+    return (part + 1) << shift;
+}
+
+static const struct algo_row *priced_row(struct body *b, struct algo_query *query, enum comm_result *why)
+{
+    struct algo_prices prices = body_prices(b);
+    bool no_memory = false;
+    uint32_t at;
+
+    query->block_bytes = bucket_top(query->block_bytes, &at);
+    uint8_t *cell = &b->bucket[query->collective * BUCKETS + at];
+    if (*cell)
+        return &algo_table[*cell - 1];
+    prices.no_memory = &no_memory;
+    query->prices = &prices;
+    const struct algo_row *row = algo_select(query, NULL, 0);
+    query->prices = NULL;
+    if (row && row - algo_table < UINT8_MAX)
+        *cell = (uint8_t)(row - algo_table + 1); /* a row beyond 254 is priced each time */
+    *why = row ? COMM_OK : no_memory ? COMM_ERR_MEMORY : COMM_ERR_UNSUPPORTED;
+    return row;
+}
+
+const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why)
+{
+    struct algo_query query = {
+        collective, b->team.size, bytes, b->channel->caps.once_max, b->world->forced[0] ? b->world->forced : NULL, NULL, 0};
     struct chosen *last = &b->chosen[collective];
 
-    if (BASE_UNLIKELY(!last->row || last->bytes != bytes)) {
+    *why = COMM_OK;
+    if (BASE_LIKELY(last->row && last->bytes == bytes))
+        return last->row;
+    if (b->bucket && !query.forced) {
+        last->row = priced_row(b, &query, why);
+    } else {
         last->row = algo_select(&query, NULL, 0);
-        last->bytes = bytes;
+        *why = last->row ? COMM_OK : COMM_ERR_UNSUPPORTED;
     }
-    *why = last->row ? COMM_OK : COMM_ERR_UNSUPPORTED;
-    if (!last->row)
+    last->bytes = bytes;
+    if (*why == COMM_ERR_UNSUPPORTED)
         (void)algo_select(&query, b->last_refused.text, sizeof b->last_refused.text); /* again, for the text */
     return last->row;
 }
@@ -217,7 +266,8 @@ enum comm_result body_program(struct body *b, const struct run_call *call, uint3
                               struct comm_program **program, const char **algorithm)
 {
     enum comm_result r;
-    const struct algo_row *row = choose_row(b, collective, longest * data_partial_bytes(call->type), &r);
+    size_t bytes = collective_is_ragged(collective) ? 0 : longest * data_partial_bytes(call->type);
+    const struct algo_row *row = body_choose(b, collective, bytes, &r);
 
     if (!row)
         return r;

@@ -24,7 +24,9 @@ enum {
     ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
     ENGINE_RECORDS = 2048,       /* operations that describe_request knows: at least 2,000 */
     ENGINE_READY_WORDS = 1024 / 64,
-    NOTE_FAILED = 0, /* sorts of notes */
+    ENGINE_SCRATCH_KEPT = 4 << 20, /* bytes that a window place keeps from one operation to the next */
+    BODY_VECTORS = 4,              /* of a v form: counts and displs, of both buffers */
+    NOTE_FAILED = 0,               /* sorts of notes */
     NOTE_REFUSED = 1,
     NOTE_CLOSED = 2,
 };
@@ -33,6 +35,9 @@ enum {
 
 struct engine;
 struct body;
+struct pack;
+struct user_op;
+struct user_op_row;
 
 /* ------------------------------------------------------------------------------------------------------------ failure */
 /* The one cause, as it travels in a note. */
@@ -56,9 +61,10 @@ struct refusals {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ entries */
-/* Called once: when the entry's bytes are there, with its ticket, or when it is dropped, with 0. At its end it may put another in its
- * place, which is called when the entry retires, just before its request is true, or when it is dropped after all. */
-typedef enum comm_result entry_ended_fn(struct body *body, uint64_t ticket, void *arg);
+/* ENDED: its work is done, and what is returned is its result; then RETIRED, just before its request says so. Either may be DROPPED
+ * instead, and nothing comes after that: the communicator failed. */
+enum entry_phase { ENTRY_ENDED, ENTRY_RETIRED, ENTRY_DROPPED };
+typedef enum comm_result entry_ended_fn(struct body *body, enum entry_phase phase, void *arg);
 
 /* What describe_request and traces tell of an operation. One cache line, so that keeping it is one copy. */
 struct record {
@@ -79,9 +85,12 @@ struct entry {
     entry_ended_fn *ended;        /* a creating call's next stage */
     void *ended_arg;
     struct timeline_point point; /* of a fence */
+    struct user_op *user;        /* of the caller's own: a reference */
+    struct pack *pack;           /* a group's small members as one: a reference */
     data_reduce_fn *reduce;      /* the small exchange's */
     uint32_t seq;
     bool showing;                /* the small exchange's: the wire has not read all of the caller's bytes yet */
+    bool spill;                  /* what comes does not fit: it is taken into memory of ours and thrown away */
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
     struct record record; /* as it will be kept; ticket, result and completed_ns at the end */
@@ -106,6 +115,9 @@ struct talk {
     uint64_t work;          /* messages: first work ticket issued after it; markers: last issued before it */
     uint32_t remaining;     /* markers: messages that they still wait for */
     uint32_t member_of;     /* a plan's message: its marker; a plan's marker: itself; otherwise TALK_NONE */
+    int32_t error;          /* a group's marker: the first of its members' */
+    bool carries;           /* a group's marker: it ends with that error, which is nobody else's */
+    uint64_t first_work;    /* a group's marker: of the group */
     struct timeline_hull read, write;
     struct message_call call;
     int64_t queued_ns;
@@ -121,17 +133,30 @@ struct notice {
 
 /* ------------------------------------------------------------------------------------------------------------ worlds, bodies, the engine
  */
+/* What rank 0 found under option machine; sent to all when they meet. */
+struct machine_given {
+    struct cost_machine figures;
+    uint32_t measured, failed;
+    char error[224];
+};
+void machine_read(const struct comm_env *env, const char *path, struct machine_given *given);
+
 struct world {
     struct engine *engine;
     const struct wire_backend *backend;
     struct wire *wire;
     uint64_t id;
-    struct wire_limits limits; /* agreed: rank 0's */
-    char forced[256];          /* option algorithm, rank 0's */
+    struct wire_limits limits;   /* agreed: rank 0's */
+    char forced[256];            /* option algorithm, rank 0's */
+    struct cost_machine machine; /* rank 0's: of its file when measured, else built in */
+    bool measured;
     bool free_order;
     int64_t timeout_ns, peer_timeout_ns;
-    _Atomic uint32_t references; /* its communicators */
-    int32_t rank, ranks;         /* rank -1: all are here */
+    _Atomic uint32_t references;    /* its communicators */
+    int32_t rank, ranks;            /* rank -1: all are here */
+    struct base_lock operator_lock; /* a leaf: of the next two */
+    struct user_op_row *operators;
+    uint32_t operator_room, reserved;
     char launcher[16];
 };
 
@@ -163,6 +188,9 @@ struct express {
     const void *from[EXPRESS_RANKS];
 };
 
+/* Rows that prices chose, by lengths up to a quarter of an octave apart: pricing takes longer than a small operation. */
+enum { BUCKETS_EACH = 4, BUCKETS = 64 * BUCKETS_EACH };
+
 struct cached_program {
     uint64_t key;
     struct comm_program *program;
@@ -181,6 +209,7 @@ struct body {
     struct place *places; /* window of them */
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
     struct chosen chosen[COLLECTIVE_END];
+    uint8_t *bucket; /* [COLLECTIVE_END][BUCKETS] of 1 + a row; NULL where thresholds choose */
     struct express_form form;
     struct express express;
     uint16_t *others;                   /* the other members, from rank + 1 on */
@@ -217,7 +246,8 @@ struct body {
     struct record *records;
     uint32_t record_room, reserved;
     uint64_t record_count;
-    struct comm_stats stats;
+    struct comm_stats stats; /* bytes: of messages alone; work counts its own */
+    uint64_t express_bytes;  /* shown by small exchanges, each to all others, and as many looked at of each of them */
     size_t *vector_pool;
     char name[32];
     /* recording */
@@ -255,7 +285,7 @@ struct engine {
 
 /* engine.c: the engine's life and tables */
 enum comm_result engine_create(const struct comm_env *env, const struct base_options *options, const struct base_log *log,
-                               const struct comm_config *config, struct engine **engine);
+                               const struct comm_config *config, char *text, size_t text_bytes, struct engine **engine);
 void engine_hold(struct engine *e);
 void engine_drop(struct engine *e);
 enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index);
@@ -302,13 +332,20 @@ enum comm_result body_connect(struct body *b, const void *offers);
 void body_destroy(struct body *b);
 struct body *body_recorder(struct body *of); /* no channel, no queue: only records; NULL: no memory */
 enum comm_result plan_record(struct body *recorder, const struct engine_call *call);
+void plan_refused(struct body *recorder, enum comm_result reason); /* a call on it was: a group is, then, whole */
 enum comm_result plan_record_message(struct body *recorder, const struct message_call *message);
 /* PENDING: c is no recorder. event NULL: the point, of a request. */
 enum comm_result plan_record_wait(struct comm_communicator *c, struct comm_event *event, const struct timeline_point *point);
 struct timeline_point event_point(struct comm_event *event); /* a copy of the one it holds now */
 enum comm_result body_program(struct body *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
                               struct comm_program **program, const char **algorithm);
+/* The row for this length, the same on every rank, or NULL and why: UNSUPPORTED, or MEMORY. */
+const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why);
+/* What prices need, valid while b is. */
+struct algo_prices body_prices(const struct body *b);
 void body_release_program(struct body *b, struct comm_program *program);
+/* What one element of a pair is; false: the pair has no kernel. */
+bool body_element(const struct body *b, enum comm_type type, comm_op op, struct run_element *element);
 /* NULL: not locked, why */
 static inline struct body *body_lock(struct comm_communicator *c, enum comm_result *why)
 {
@@ -333,6 +370,7 @@ void world_drop(struct world *w);
 /* issue.c, step.c */
 enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                             struct comm_request *req);
+enum comm_result body_ready_for_calls(struct body *b); /* COMM_OK, or what the communicator failed with */
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason);
 enum comm_result body_queue_wait(struct body *b, const struct timeline_point *point, struct comm_request *req);
 bool body_step(struct body *b); /* one bounded pass; true: something moved */
@@ -380,6 +418,16 @@ static inline struct entry *body_entry(const struct body *b, uint64_t ticket)
     return (struct entry *)(void *)timeline_entry(&b->line, ticket);
 }
 
+/* operator.c */
+struct user_op *operator_hold(const struct body *b, comm_op op); /* NULL: none of that number */
+void operator_drop(struct user_op *own);
+struct run_element operator_element(const struct user_op *own);
+uint32_t operator_identity(const struct body *b, comm_op op); /* what ranks compare */
+void operators_close(struct world *w, const struct comm_env *env);
+
+/* bytes.c: call->in is where the caller keeps the length, call->out its buffer */
+enum comm_result bytes_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
+
 /* express.c */
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
 bool express_poll(struct body *b); /* true: something ended */
@@ -417,9 +465,9 @@ void talk_end_all(struct body *b, enum comm_result result);
 uint64_t talk_mark(struct body *b); /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
 /* The marker of a plan: behind the messages that are posted for it and the work issued until it is closed. */
 bool talk_reserve(struct body *b, uint32_t count);
-enum comm_result talk_open_marker(struct body *b, uint32_t *marker);
+enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker); /* carries: it ends with its members' first error */
 enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker);
-void talk_close_marker(struct body *b, uint32_t marker, struct comm_request *req);
+void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req);
 bool talk_open(struct body *b);
 void talk_close(struct body *b);
 void talk_cancel_held(struct body *b);

@@ -9,14 +9,14 @@ struct drain {
     struct comm_communicator *face;
 };
 
-/* Both lines empty, seen under the lock. */
+/* Both lines empty, seen under the lock, which is waited for: the watcher may hold it while nothing is left to do, and nobody would wake
+ * whoever then took that for work and slept. */
 static bool drained(void *arg)
 {
     struct drain *d = arg;
     bool idle = false;
 
-    if (!base_home_trylock(&d->face->lock, d->face->env))
-        return false;
+    base_home_visit(&d->face->lock, d->face->env);
     struct body *b = atomic_load_explicit(&d->face->body, memory_order_relaxed);
     idle = b->failed || body_idle(b);
     base_home_unlock(&d->face->lock, d->face->env);

@@ -1,7 +1,14 @@
 /*
- * Creating calls: operations of the parent's queue. A dup is one allgather, of everybody's offer for the new channel; a split is two, of
- * colors first, since how much memory a channel needs follows from how many its members are. The second stage is issued with the first,
- * under the next number, and reads what the first stage's end writes, so the queue itself keeps them in order.
+ * Creating calls: operations of the parent's queue, in stages that are issued together under numbers of their own. Each reads what the one
+ * before wrote when it ended, so the queue itself keeps them in order:
+ *
+ *   colors   (split alone) who belongs together: how much memory a channel needs follows from how many its members are
+ *   offers   everybody's offer for the new channel; then each connects
+ *   ready    whether everybody could connect: all succeed, or all end with the same error
+ *
+ * So whoever leaves the last stage with a child knows that all its members have connected. Should the parent fail in just that moment,
+ * one member may have the child and another not; that other one is connected, and fails the child with the parent's cause before it drops
+ * it, so that nobody waits there for who will never come.
  */
 #include "engine/body.h"
 
@@ -9,37 +16,35 @@
 
 #include <string.h>
 
+enum { STAGE_COLORS, STAGE_OFFERS, STAGE_READY };
 struct creation {
     const struct comm_env *env;
     struct comm_communicator **out;
-    struct body *child; /* made, not connected */
+    struct body *child;            /* made; nobody's but ours until the last stage ended */
+    uint32_t references;           /* the call that issues the stages, and each stage until it ended */
+    uint32_t connected, abandoned; /* abandoned: a stage could not be issued, so nothing comes of it */
     int32_t color, key, size;
     uint64_t number; /* of the first stage: part of the child's identity */
     struct comm_options options;
     char name[32];
-    uint32_t dup, orphan;       /* orphan: the second stage never came */
-    uint32_t connected;         /* peers may use the child already */
-    struct team_ticket mine[2]; /* what stage 0 and stage 1 send */
+    uint32_t dup;
+    int32_t ready;              /* what the last stage sends: a result */
+    enum comm_result result;    /* of it all */
+    struct team_ticket mine[2]; /* what the first two send */
     struct team_ticket *all[2]; /* `size` each */
-    int32_t *members;
+    int32_t *all_ready, *members;
     uint8_t *offers; /* of the members, in their order */
 };
 
 static size_t creation_bytes(int32_t size)
 {
-    return sizeof(struct creation) + (size_t)size * (2 * sizeof(struct team_ticket) + WIRE_OFFER_BYTES + sizeof(int32_t));
+    return sizeof(struct creation) + (size_t)size * (2 * sizeof(struct team_ticket) + WIRE_OFFER_BYTES + 2 * sizeof(int32_t));
 }
 
-static void creation_free(struct creation *n)
+static void creation_drop(struct creation *n)
 {
-    if (n->child && n->connected) { /* its peers learn that nothing comes from here */
-        base_home_visit(&n->child->face->lock, n->env);
-        if (!n->child->failed) {
-            body_tell_close(n->child);
-            n->child->wire->flush(n->child->channel);
-        }
-        base_home_unlock(&n->child->face->lock, n->env);
-    }
+    if (--n->references)
+        return;
     if (n->child)
         body_destroy(n->child);
     n->env->give(n->env, n, creation_bytes(n->size));
@@ -59,6 +64,8 @@ static struct creation *creation_make(struct body *b, struct comm_communicator *
     n->all[1] = n->all[0] + n->size;
     n->offers = (uint8_t *)(n->all[1] + n->size);
     n->members = (int32_t *)(void *)(n->offers + (size_t)n->size * WIRE_OFFER_BYTES);
+    n->all_ready = n->members + n->size;
+    n->references = 1;
     n->number = b->sequence + 1;
     return n;
 }
@@ -88,24 +95,16 @@ static void offer_child(struct body *parent, struct creation *n, int32_t count)
         mine->result = body_create(parent->engine, &config, mine->offer, &n->child);
 }
 
-/* The first stage of a split ended: everybody's color is known. */
-static enum comm_result colors_known(struct body *b, uint64_t ticket, void *arg)
+/* ------------------------------------------------------------------------------------------------------------ the stages' ends */
+static void colors_known(struct body *b, struct creation *n)
 {
-    struct creation *n = arg;
-
-    if (n->orphan) {
-        creation_free(n);
-        return COMM_OK;
-    }
-    if (!ticket)
-        return COMM_OK; /* the parent failed: the second stage's end tidies up */
     if (n->color >= 0)
         offer_child(b, n, team_pick(n->all[0], n->size, b->team.rank, n->members));
     else
         n->mine[1].color = -1;
-    return COMM_OK;
 }
 
+/* The members' offers are here: what is missing to connect is known to all ranks alike, but whether each could is not. */
 static enum comm_result connect_child(struct creation *n)
 {
     enum comm_result worst = COMM_OK;
@@ -123,77 +122,140 @@ static enum comm_result connect_child(struct creation *n)
     return worst;
 }
 
-/* The caller gets the child as the request becomes true, not before: the parent may still fail. */
-static enum comm_result hand_over(struct body *b, uint64_t ticket, void *arg)
+static enum comm_result all_connected(const struct creation *n)
 {
-    struct creation *n = arg;
-
-    (void)b;
-    if (ticket) {
-        *n->out = n->child ? n->child->face : NULL;
-        n->child = NULL;
-    }
-    creation_free(n);
+    for (int32_t r = 0; r < n->size; r++)
+        if (n->all_ready[r] != COMM_OK)
+            return (enum comm_result)n->all_ready[r];
     return COMM_OK;
 }
 
-static enum comm_result offers_known(struct body *b, uint64_t ticket, void *arg)
+/* A rank of the parent as a rank of the child; -1: it is not in there. */
+static int32_t rank_in_child(const struct body *parent, const struct body *child, int32_t rank)
 {
-    struct creation *n = arg;
-    enum comm_result r = ticket ? connect_child(n) : COMM_OK;
+    return rank < 0 ? -1 : team_find(&child->team, parent->team.world[rank]);
+}
 
-    if (ticket && r == COMM_OK)
-        body_entry(b, ticket)->ended = hand_over;
+/* The parent failed before its last stage ended here, but perhaps not everywhere: who has the child learns why it is of no use. */
+static void fail_child(const struct body *parent, struct body *child)
+{
+    struct cause cause = parent->cause;
+
+    cause.rank = rank_in_child(parent, child, cause.rank);
+    cause.peer = rank_in_child(parent, child, cause.peer);
+    base_home_visit(&child->face->lock, child->face->env);
+    body_propose(child, &cause);
+    base_home_unlock(&child->face->lock, child->face->env);
+}
+
+static enum comm_result stage_ended(struct body *b, struct creation *n, int stage)
+{
+    if (n->abandoned)
+        return COMM_OK;
+    if (stage == STAGE_READY)
+        return n->result = all_connected(n);
+    if (stage == STAGE_COLORS)
+        colors_known(b, n);
     else
-        creation_free(n);
+        n->ready = connect_child(n);
+    return COMM_OK;
+}
+
+static enum comm_result stage_at(struct body *b, enum entry_phase phase, struct creation *n, int stage)
+{
+    if (phase == ENTRY_ENDED)
+        return stage_ended(b, n, stage);
+    if (phase == ENTRY_DROPPED && n->connected) {
+        n->connected = 0;
+        fail_child(b, n->child);
+    }
+    if (phase == ENTRY_RETIRED && stage == STAGE_READY && n->result == COMM_OK) {
+        *n->out = n->child ? n->child->face : NULL;
+        n->child = NULL;
+    }
+    creation_drop(n);
+    return COMM_OK;
+}
+
+static enum comm_result colors_at(struct body *b, enum entry_phase phase, void *arg)
+{
+    return stage_at(b, phase, arg, STAGE_COLORS);
+}
+
+static enum comm_result offers_at(struct body *b, enum entry_phase phase, void *arg)
+{
+    return stage_at(b, phase, arg, STAGE_OFFERS);
+}
+
+static enum comm_result ready_at(struct body *b, enum entry_phase phase, void *arg)
+{
+    return stage_at(b, phase, arg, STAGE_READY);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the stages */
+static struct timeline_hull hull_of(const void *at, size_t bytes)
+{
+    return (struct timeline_hull){(uintptr_t)at, (uintptr_t)at + bytes};
+}
+
+static enum comm_result issue_stage(struct body *b, struct creation *n, int stage, struct comm_request *req)
+{
+    static entry_ended_fn *const at[] = {colors_at, offers_at, ready_at};
+    const void *in = stage == STAGE_READY ? (const void *)&n->ready : &n->mine[stage];
+    void *out = stage == STAGE_READY ? (void *)n->all_ready : n->all[stage];
+    size_t bytes = stage == STAGE_READY ? sizeof n->ready : sizeof n->mine[stage];
+    struct engine_call call = {
+        .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT, .type = COMM_BYTE, .in = in, .out = out, .n = bytes, .root = -1};
+
+    call.read = hull_of(in, bytes);
+    call.write = hull_of(out, (size_t)n->size * bytes);
+    struct timeline_hull sent_next = hull_of(&n->mine[1], sizeof n->mine[1]);
+    if (stage == STAGE_OFFERS)
+        sent_next = hull_of(&n->ready, sizeof n->ready);
+    if (stage != STAGE_READY) /* its end writes what the next one sends */
+        timeline_widen(&call.write, &sent_next);
+    n->references++;
+    enum comm_result r = body_issue(b, &call, at[stage], n, req);
+    if (r != COMM_OK)
+        n->references--;
     return r;
 }
 
-static enum comm_result issue_stage(struct body *b, struct creation *n, int stage, uint32_t collective, entry_ended_fn *ended,
-                                    struct comm_request *req)
+/* The stages before this one are on their way, and the other ranks cannot go on without us. */
+static void abandon(struct body *b, struct creation *n, enum comm_result why)
 {
-    struct engine_call call = {
-        .collective = collective, .type = COMM_BYTE, .in = &n->mine[stage], .out = n->all[stage], .n = sizeof n->mine[stage], .root = -1};
+    struct cause cause = {.number = b->sequence,
+                          .rank = b->team.rank,
+                          .peer = b->team.rank,
+                          .result = why,
+                          .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT};
 
-    call.read = (struct timeline_hull){(uintptr_t)&n->mine[stage], (uintptr_t)(&n->mine[stage] + 1)};
-    call.write = (struct timeline_hull){(uintptr_t)n->all[stage], (uintptr_t)(n->all[stage] + n->size)};
-    if (stage == 0) /* its end writes what the next stage sends */
-        timeline_widen(&call.write, &(struct timeline_hull){(uintptr_t)&n->mine[1], (uintptr_t)(&n->mine[1] + 1)});
-    return body_issue(b, &call, ended, n, req);
+    n->abandoned = 1;
+    body_propose(b, &cause);
 }
 
 static enum comm_result create_locked(struct body *b, struct creation *n, struct comm_request *req)
 {
     enum comm_result r = COMM_OK;
+    int first = n->dup ? STAGE_OFFERS : STAGE_COLORS;
 
-    if (!timeline_reserve(&b->line, n->dup ? 1 : 2)) { /* all of it or nothing: FULL may be tried again */
-        creation_free(n);
+    if (!timeline_reserve(&b->line, (uint64_t)(STAGE_READY - first + 1))) { /* all of it or nothing: FULL may be tried again */
+        creation_drop(n);
         return COMM_ERR_FULL;
     }
-    if (!n->dup) {
-        n->mine[0] = (struct team_ticket){.color = n->color, .key = n->key};
-        r = issue_stage(b, n, 0, COLLECTIVE_SPLIT, colors_known, NULL);
-        if (r != COMM_OK) {
-            creation_free(n);
-            return r;
-        }
-        if (b->failed) { /* by what a peer said of this very call: the first stage ended, nothing is queued after it */
-            creation_free(n);
-            return (enum comm_result)b->cause.result;
-        }
-    } else {
+    if (n->dup)
         offer_child(b, n, everybody(n));
+    else
+        n->mine[0] = (struct team_ticket){.color = n->color, .key = n->key};
+    for (int stage = first; stage <= STAGE_READY && r == COMM_OK; stage++) {
+        r = issue_stage(b, n, stage, stage == STAGE_READY ? req : NULL);
+        if (r != COMM_OK && stage != first)
+            abandon(b, n, r);
+        else if (r == COMM_OK && b->failed &&
+                 stage != STAGE_READY) /* by what a peer said of this very call: all stages so far have ended */
+            r = (enum comm_result)b->cause.result;
     }
-    r = issue_stage(b, n, 1, n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT, offers_known, req);
-    if (r != COMM_OK && !n->dup) { /* the first stage is on its way and still writes into n: the other ranks cannot go on without us */
-        n->orphan = 1;
-        body_propose(b,
-                     &(struct cause){
-                         .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = r, .collective = COLLECTIVE_SPLIT});
-        return r;
-    }
-    if (r != COMM_OK)
-        creation_free(n);
+    creation_drop(n);
     return r;
 }
 

@@ -172,6 +172,19 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
     return COMM_OK;
 }
 
+/* Small exchanges and programs each count in the place that they have at hand anyway. */
+static void add_bytes_of_work(const struct body *b, struct comm_stats *stats)
+{
+    if (b->team.size > 1) {
+        stats->bytes_out += b->express_bytes;
+        stats->bytes_in += b->express_bytes * (uint64_t)(b->team.size - 1);
+    }
+    for (uint32_t i = 0; i < b->line.window && b->places; i++) {
+        stats->bytes_out += b->places[i].run.bytes_out;
+        stats->bytes_in += b->places[i].run.bytes_in;
+    }
+}
+
 enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stats *stats)
 {
     enum comm_result r;
@@ -182,6 +195,7 @@ enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stat
     struct comm_stats made = b->stats;
     made.size = sizeof made;
     made.queue_high_water = b->line.high_water;
+    add_bytes_of_work(b, &made);
     body_unlock(b);
     give(stats, stats->size, &made, sizeof made);
     return COMM_OK;
@@ -257,30 +271,12 @@ enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path
     return failed ? COMM_ERR_SYSTEM : COMM_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ explain */
-enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
+/* ------------------------------------------------------------------------------------------------------------ other ranks' numbers */
+int32_t engine_node(const struct comm_communicator *c)
 {
-    enum comm_result r;
-    char why[256] = "";
-    uint32_t collective = collective_parse(call->collective);
-    struct body *b = body_lock(c, &r);
+    const struct body *b = atomic_load_explicit(&c->body, memory_order_acquire);
 
-    if (!b)
-        return r;
-    if (!collective || b->recording) {
-        body_unlock(b);
-        return collective
-                   ? COMM_ERR_STATE
-                   : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "call.collective=%s; expected allreduce, broadcast, ...", call->collective);
-    }
-    enum comm_type type = call->type ? call->type : COMM_BYTE;
-    struct algo_query query = {collective, call->ranks ? call->ranks : b->team.size, call->n * data_partial_bytes(type),
-                               b->channel->caps.once_max, b->world->forced[0] ? b->world->forced : NULL};
-    const struct algo_row *row = algo_select(&query, why, sizeof why);
-    base_format(text, bytes, "%s n=%zu type=%s ranks=%d over %s: %s (%s)%s%s", call->collective, call->n, data_type_name(type), query.size,
-                b->wire->name, row ? row->name : "none", row ? row->help : "no algorithm serves this", why[0] ? "; " : "", why);
-    body_unlock(b);
-    return row ? COMM_OK : COMM_ERR_UNSUPPORTED;
+    return b ? (int32_t)(base_mix(b->engine->identity.host_id) >> 33) : 0;
 }
 
 int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)

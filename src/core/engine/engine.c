@@ -57,12 +57,14 @@ static enum data_isa isa_of(const struct base_options *options)
 }
 
 enum comm_result engine_create(const struct comm_env *env, const struct base_options *options, const struct base_log *log,
-                               const struct comm_config *config, struct engine **engine)
+                               const struct comm_config *config, char *text, size_t text_bytes, struct engine **engine)
 {
     struct engine *e = env->take(env, sizeof *e, 64);
 
-    if (!e)
+    if (!e) {
+        base_format(text, text_bytes, "no memory for %zu bytes of an engine", sizeof *e);
         return COMM_ERR_MEMORY;
+    }
     e->env = env;
     e->options = *options;
     e->log = *log;
@@ -80,7 +82,7 @@ enum comm_result engine_create(const struct comm_env *env, const struct base_opt
         failed = env->bell_open(env, &e->watch);
     atomic_store_explicit(&e->references, 1, memory_order_relaxed);
     if (!e->faces || failed) {
-        base_log(log, LOG_ERROR, "engine: %s, errno=%d", e->faces ? "no descriptor for a bell" : "no memory", failed);
+        base_format(text, text_bytes, "%s, errno=%d", failed ? "no descriptor for an engine's bells" : "no memory for an engine", failed);
         engine_drop(e);
         return failed ? COMM_ERR_SYSTEM : COMM_ERR_MEMORY;
     }
@@ -156,6 +158,7 @@ void world_drop(struct world *w)
     base_unlock(&e->poll_lock, e->env);
     if (w->wire)
         w->backend->wire->close(w->wire);
+    operators_close(w, e->env);
     e->env->give(e->env, w, sizeof *w);
     engine_drop(e);
 }

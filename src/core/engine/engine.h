@@ -20,7 +20,7 @@
 #include "timeline/timeline.h"
 
 /* ------------------------------------------------------------------------------------------------------------ calls on the queue */
-enum { ENGINE_CALL_PLAN = 1 /* started by a plan: plans match plans */ };
+enum { ENGINE_CALL_PLAN = 1 /* started by a plan: plans match plans */, ENGINE_CALL_GROUP = 2 /* a member of a group */ };
 /* A collective as its caller gave it, buffers resolved (in-place forms name real addresses). counts and displs are copied by the call. */
 struct engine_call {
     uint32_t collective; /* enum comm_collective */
@@ -33,6 +33,7 @@ struct engine_call {
     size_t n;                      /* elements of a block; v forms: of the longest */
     const size_t *counts, *displs; /* NULL but for v forms, which give both */
     struct timeline_hull read, write;
+    const size_t *in_counts, *in_displs; /* where `in` is laid out unlike `out`; only beside counts */
 };
 /* Every call here that takes req may be given NULL. On an error *req becomes that refusal. */
 enum comm_result engine_issue(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req);
@@ -46,6 +47,7 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
 /* A refusal that takes no number (local calls, FULL, STATE): only the detail is kept. */
 enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req);
 enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req);
 enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
                                 struct comm_status *status, struct comm_request *req);
@@ -61,6 +63,7 @@ static inline enum comm_result engine_alive(const struct comm_communicator *c)
 }
 int32_t engine_rank(const struct comm_communicator *c); /* -1: closed */
 int32_t engine_size(const struct comm_communicator *c);
+int32_t engine_node(const struct comm_communicator *c); /* 0 or more, equal for ranks of one host */
 
 /* ------------------------------------------------------------------------------------------------------------ waiting and progress */
 enum comm_result engine_test(struct comm_request request);
@@ -89,11 +92,21 @@ enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
 enum comm_result engine_revoke(struct comm_communicator *c);
 int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other);
 
+/* ------------------------------------------------------------------------------------------------------------ operators */
+#define OPERATOR_USER UINT32_C(0x80000000) /* in a comm_op: of the caller's own */
+enum comm_result engine_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options,
+                                  comm_op *op);
+void engine_op_free(struct comm_communicator *c, comm_op op);
+size_t engine_op_bytes(struct comm_communicator *c, comm_op op); /* of its element; 0: no such operator */
+
 /* ------------------------------------------------------------------------------------------------------------ recorders */
 enum comm_result engine_plan_begin(struct comm_communicator *c, struct comm_communicator **recorder);
 enum comm_result engine_plan_end(struct comm_communicator *recorder, struct comm_plan **plan);
 enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *req);
 void engine_plan_free(struct comm_plan *plan);
+
+enum comm_result engine_group_begin(struct comm_communicator *c, struct comm_communicator **recorder);
+enum comm_result engine_group_end(struct comm_communicator *recorder, struct comm_request *req);
 
 /* ------------------------------------------------------------------------------------------------------------ events */
 enum comm_result engine_event_create(struct comm_communicator *c, struct comm_event **event);
@@ -115,5 +128,9 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
 enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stats *stats);
 enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path);
 enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes);
+enum comm_result engine_describe_machine(struct comm_communicator *c, char *text, size_t bytes);
+enum comm_result engine_describe_algorithm(size_t index, struct comm_algorithm_info *info);
+enum comm_result engine_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm, const char *machine,
+                                double *ns);
 
 #endif

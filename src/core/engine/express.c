@@ -22,10 +22,10 @@ static inline bool same_form(const struct express_form *f, const struct engine_c
 static void learn_form(struct body *b, const struct engine_call *call)
 {
     struct express_form *f = &b->form;
-    struct algo_query query = {call->collective, b->team.size, call->n * data_partial_bytes(call->type), b->channel->caps.once_max,
-                               b->world->forced[0] ? b->world->forced : NULL};
+    enum comm_result why;
     bool reduces = call->collective == COLLECTIVE_ALLREDUCE || call->collective == COLLECTIVE_BARRIER;
-    const struct algo_row *row = reduces && b->team.size <= EXPRESS_RANKS ? algo_select(&query, NULL, 0) : NULL;
+    const struct algo_row *row =
+        reduces && b->team.size <= EXPRESS_RANKS ? body_choose(b, call->collective, call->n * data_partial_bytes(call->type), &why) : NULL;
 
     *f = (struct express_form){.collective = call->collective,
                                .flags = call->flags,
@@ -147,6 +147,7 @@ static inline __attribute__((always_inline)) bool go(struct body *b, const struc
     uint64_t ticket = b->line.done + 1 == b->line.next ? timeline_issue_alone(&b->line) : timeline_issue_beside(&b->line);
     b->express.last = ticket;
     b->stats.operations++;
+    b->express_bytes += b->form.bytes;
     if (req)
         *req = (struct comm_request){b->face, ticket};
     if (b->team.size > 1)

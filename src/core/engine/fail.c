@@ -16,7 +16,7 @@ static void drop_entries(struct body *b)
     for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
         struct entry *e = body_entry(b, t);
         if (e->ended)
-            (void)e->ended(b, 0, e->ended_arg); /* it will never come */
+            (void)e->ended(b, ENTRY_DROPPED, e->ended_arg);
         e = body_entry(b, t);
         e->ended = NULL;
         body_record(b, &e->record, t, now, (enum comm_result)b->cause.result);
@@ -295,19 +295,36 @@ static void describe_call(const struct body *b, int32_t rank, uint64_t seq, char
         base_append(text, bytes, at, "rank %d has not made call %llu", rank, (unsigned long long)seq);
         return;
     }
-    base_append(text, bytes, at, "rank %d called %s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
+    base_append(text, bytes, at, "rank %d called %s%s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
+                call.flags & ENGINE_CALL_GROUP && call.collective != COLLECTIVE_GROUP ? "in a group " : "",
                 collective_name(call.collective), (unsigned long long)call.n);
+    if (call.collective == COLLECTIVE_GROUP) { /* its op says what was packed */
+        base_append(text, bytes, at, " bytes of small allreduces");
+        return;
+    }
     if (call.type)
         base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call.type));
     if (call.op)
-        base_append(text, bytes, at, " op=%s", data_op_name(call.op));
+        base_append(text, bytes, at, " op=%s", call.op & OPERATOR_USER ? "of its own" : data_op_name(call.op));
     base_append(text, bytes, at, " root=%d", call.root);
+}
+
+static bool same_call(const struct body *b, int32_t first, int32_t second, uint64_t seq)
+{
+    struct made_call one, other;
+
+    return body_read_call(b, first, (uint32_t)seq, &one) && body_read_call(b, second, (uint32_t)seq, &other) &&
+           one.fingerprint == other.fingerprint;
 }
 
 static void describe_cause(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
 {
     switch (c->result) {
     case COMM_ERR_MISMATCH:
+        if (collective_is_ragged(c->collective) && same_call(b, c->rank, c->peer, c->number)) {
+            base_append(text, bytes, at, "what rank %d gives rank %d, or takes from it, has another length there", c->rank, c->peer);
+            break;
+        }
         describe_call(b, c->rank, c->number, text, bytes, at);
         base_append(text, bytes, at, ", but ");
         describe_call(b, c->peer, c->number, text, bytes, at);

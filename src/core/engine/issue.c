@@ -1,5 +1,5 @@
 /* From a call to a place in the queue. */
-#include "engine/body.h"
+#include "engine/pack.h"
 
 #include "base/format.h"
 
@@ -10,25 +10,27 @@ enum { ORDER_VERSION = 1 };
 
 uint32_t body_fingerprint(const struct body *b, const struct engine_call *call)
 {
+    bool ragged = collective_is_ragged(call->collective);
+    comm_op op = BASE_UNLIKELY(call->op & OPERATOR_USER) ? operator_identity(b, call->op) : call->op;
     uint64_t h = base_hash((uint64_t)call->collective | (uint64_t)call->type << 8 | (uint64_t)ORDER_VERSION << 16 |
-                               (uint64_t)call->flags << 24 | (uint64_t)call->op << 32,
-                           (uint64_t)call->n << 16 ^ (uint64_t)(uint32_t)call->root);
+                               (uint64_t)call->flags << 24 | (uint64_t)op << 32,
+                           (uint64_t)(ragged ? 0 : call->n) << 16 ^ (uint64_t)(uint32_t)call->root);
 
-    if (call->counts)
+    if (call->counts && !ragged)
         for (int32_t r = 0; r < b->team.size; r++)
             h = base_hash(h, call->counts[r]);
     return (uint32_t)(h ^ h >> 32);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ copies of vectors */
-/* Blocks of two vectors of one element per rank, linked through a word in front; taken again and again without allocating. */
+/* Blocks of BODY_VECTORS vectors of one element per rank, linked through a word in front; taken again and again without allocating. */
 static size_t *take_vectors(struct body *b)
 {
     size_t *v = b->vector_pool;
     const struct comm_env *env = b->engine->env;
 
     if (!v)
-        return env->take(env, 2 * (size_t)b->team.size * sizeof *v + sizeof v, 64);
+        return env->take(env, BODY_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v, 64);
     memcpy((void *)&b->vector_pool, (const void *)v, sizeof v);
     return v;
 }
@@ -53,6 +55,10 @@ static enum comm_result copy_vectors(struct body *b, const struct engine_call *c
     memcpy(displs, call->displs, size * sizeof *displs);
     e->call.counts = counts;
     e->call.displs = displs;
+    if (call->in_counts) {
+        e->call.in_counts = memcpy(displs + size, call->in_counts, size * sizeof *counts);
+        e->call.in_displs = memcpy(displs + 2 * size, call->in_displs, size * sizeof *counts);
+    }
     return COMM_OK;
 }
 
@@ -62,9 +68,16 @@ void body_forget_entry(struct body *b, struct entry *e)
         body_release_program(b, e->program);
     if (e->vectors)
         give_vectors(b, e->vectors);
+    if (e->pack)
+        pack_drop(e->pack);
+    if (e->user)
+        operator_drop(e->user);
     timeline_point_drop(&e->point);
     e->program = NULL;
     e->vectors = NULL;
+    e->pack = NULL;
+    e->user = NULL;
+    e->spill = false;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
@@ -100,7 +113,7 @@ void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t f
     bool barrier = call->collective == COLLECTIVE_BARRIER;
 
     e->head = (struct timeline_entry){.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK, .read = call->read, .write = call->write};
-    e->call = (struct run_call){call->in, call->out, call->n, call->type, call->op, NULL, NULL};
+    e->call = (struct run_call){.in = call->in, .out = call->out, .n = call->n, .type = call->type, .op = call->op};
     e->ended = NULL;
     e->root = call->root;
     e->fingerprint = fingerprint;
@@ -132,6 +145,23 @@ enum comm_result body_refuse(struct body *b, const struct engine_call *call, enu
     return reason;
 }
 
+/* What comm_error_detail tells of a call that could not be prepared. Of UNSUPPORTED the text is there: selection wrote it. */
+static void tell_refused(struct body *b, uint32_t collective, enum comm_result reason)
+{
+    struct comm_error *d = &b->last_refused;
+
+    d->size = sizeof *d;
+    d->result = reason;
+    d->rank = b->team.rank;
+    d->peer = -1;
+    d->system_errno = 0;
+    d->sequence = b->sequence + 1;
+    base_copy_text(d->operation, sizeof d->operation, collective_name(collective));
+    base_copy_text(d->cause, sizeof d->cause, "refused at the call");
+    if (reason != COMM_ERR_UNSUPPORTED)
+        base_copy_text(d->text, sizeof d->text, base_result_text(reason));
+}
+
 /* The number of a call that could not be prepared (no memory, no algorithm) is used up too: all ranks stay in step. */
 enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                             struct comm_request *req)
@@ -143,11 +173,13 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
         return r;
     body_fill_entry(e, call, body_fingerprint(b, call), b);
     r = copy_vectors(b, call, e);
+    if (r == COMM_OK && BASE_UNLIKELY(call->op & OPERATOR_USER))
+        r = (e->user = operator_hold(b, call->op)) ? COMM_OK : COMM_ERR_ARGUMENT;
     if (r == COMM_OK)
         r = body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->record.algorithm);
     if (r != COMM_OK) {
         body_forget_entry(b, e);
-        b->last_refused.result = r;
+        tell_refused(b, call->collective, r);
         return body_refuse(b, call, r);
     }
     e->ended = ended;
@@ -167,7 +199,7 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
 }
 
 /* A call on a failed communicator ends with its cause at once. */
-static enum comm_result body_ready_for_calls(struct body *b)
+enum comm_result body_ready_for_calls(struct body *b)
 {
     if (b->channel->board && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed) && !b->failed)
         body_step(b);
@@ -235,7 +267,9 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
         keep_detail(b, reason, collective, format, list);
         va_end(list);
     }
-    if (!b->recording)
+    if (b->recording)
+        plan_refused(b, reason);
+    else
         body_settle(b);
     body_unlock(b);
     return refused_request(req, r);

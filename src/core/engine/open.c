@@ -32,14 +32,17 @@ struct agreement {
     uint64_t cpu[ENV_CPU_WORDS];
     uint32_t cpus, reserved; /* that this rank may use, its quota too */
     char forced[256];
+    struct machine_given machine;
 };
 
 static enum comm_result complain(struct opening *o, enum comm_result result)
 {
+    if (!o->text[0])
+        base_copy_text(o->text, sizeof o->text, base_result_text(result));
     if (o->config.error_text && o->config.error_text_bytes)
         base_copy_text(o->config.error_text, o->config.error_text_bytes, o->text);
     if (o->log.env)
-        base_log(&o->log, LOG_ERROR, "open: %s: %s", base_result_name(result), o->text[0] ? o->text : base_result_text(result));
+        base_log(&o->log, LOG_ERROR, "open: %s: %s", base_result_name(result), o->text);
     return result;
 }
 
@@ -207,7 +210,7 @@ static enum comm_result find_engine(struct opening *o)
     enum comm_result r;
 
     if (!o->config.engine_of)
-        return engine_create(o->env, &o->options, &o->log, &o->config, &o->engine);
+        return engine_create(o->env, &o->options, &o->log, &o->config, o->text, sizeof o->text, &o->engine);
     struct body *b = body_lock(o->config.engine_of, &r);
     if (!b) {
         base_format(o->text, sizeof o->text, "config.engine_of is no open communicator");
@@ -287,6 +290,9 @@ static enum comm_result agree(struct opening *o, struct world *w)
     size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
 
     base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
+    mine.machine.figures = cost_machine_default;
+    if (o->launch.rank <= 0 && o->options.machine[0])
+        machine_read(o->env, o->options.machine, &mine.machine);
     memcpy(mine.cpu, o->engine->identity.cpu, sizeof mine.cpu);
     mine.cpus = o->env->cpus(o->env);
     if (o->env->random(o->env, &mine.id, sizeof mine.id))
@@ -299,6 +305,10 @@ static enum comm_result agree(struct opening *o, struct world *w)
         base_format(o->text, sizeof o->text, "rank 0 speaks another version of this library");
         r = COMM_ERR_CONFIG;
     }
+    if (r == COMM_OK && all->machine.failed) { /* rank 0's file, so nobody opens */
+        base_copy_text(o->text, sizeof o->text, all->machine.error);
+        r = COMM_ERR_CONFIG;
+    }
     if (r == COMM_OK && !o->options.cpus)
         o->engine->cpus = usable_cpus(all, ranks);
     w->id = all->id;
@@ -307,6 +317,10 @@ static enum comm_result agree(struct opening *o, struct world *w)
     w->timeout_ns = mine.timeout_ns;
     w->peer_timeout_ns = all->peer_timeout_ns;
     memcpy(w->forced, all->forced, sizeof w->forced);
+    w->measured = all->machine.measured != 0;
+    w->machine = all->machine.figures;
+    if (!w->measured)
+        w->machine.cpus = o->engine->cpus;
     o->env->give(o->env, all, ranks * sizeof *all);
     return r;
 }
@@ -370,10 +384,14 @@ static enum comm_result start_threads(struct opening *o)
         e->local_ranks = (uint32_t)o->launch.ranks;
     e->crowded = e->local_ranks > e->cpus;
     if (!e->watcher_runs) {
-        if (e->env->spawn(e->env, engine_watcher, e, &e->watcher))
+        int failed = e->env->spawn(e->env, engine_watcher, e, &e->watcher);
+        if (failed) {
+            base_format(o->text, sizeof o->text, "no thread for the watcher, errno=%d", failed);
             return COMM_ERR_SYSTEM;
+        }
         e->watcher_runs = true;
     }
+    engine_poll(e); /* the first heartbeat, before our caller goes anywhere: silence is counted from then on */
     bool spare = o->launch.ranks > 1 && e->cpus > e->local_ranks;
     return mode == OPTION_PROGRESS_THREAD || (mode == OPTION_PROGRESS_AUTO && spare) ? engine_start_helper(e) : COMM_OK;
 }

@@ -1,104 +1,119 @@
-/* Plans: recorded collectives, messages and queue waits, started many times. A recorder is a face whose body only records. */
-#include "engine/body.h"
-
-#include "base/format.h"
+/* Plans: recorded collectives, messages and queue waits, started many times. A recorder is a face whose body only records. Groups are made
+ * of the same list. */
+#include "engine/pack.h"
+#include "engine/plan.h"
 
 #include <string.h>
 
 enum { FIRST_STEPS = 8 };
 
-enum step_kind { STEP_CALL, STEP_TALK, STEP_WAIT };
-struct plan_step {
-    enum step_kind kind;
-    struct engine_call call;
-    struct message_call message;
-    struct comm_event *event;    /* its point is copied at each start; NULL: the point below */
-    struct timeline_point point; /* of a request: never a gate's, so it holds nothing */
-};
-
-struct comm_plan {
-    struct engine *engine;
-    struct comm_communicator *target;
-    uint64_t target_life; /* the target's `first` when recording began: a reused face is another communicator */
-    struct plan_step *step;
-    size_t *vectors; /* of v forms: 2 * size each, by step */
-    uint32_t count, room, size, messages;
-    _Atomic uint32_t references;
-};
-
-static void plan_drop(struct comm_plan *plan)
+void plan_drop(struct comm_plan *plan)
 {
     const struct comm_env *env = plan->engine->env;
     struct engine *e = plan->engine;
 
     if (atomic_fetch_sub_explicit(&plan->references, 1, memory_order_acq_rel) != 1)
         return;
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (plan->step[i].pack)
+            pack_drop(plan->step[i].pack);
     if (plan->step)
         env->give(env, plan->step, plan->room * sizeof *plan->step);
     if (plan->vectors)
-        env->give(env, plan->vectors, plan->room * 2 * (size_t)plan->size * sizeof *plan->vectors);
+        env->give(env, plan->vectors, plan->vector_room * BODY_VECTORS * (size_t)plan->size * sizeof *plan->vectors);
     env->give(env, plan, sizeof *plan);
     engine_drop(e);
 }
 
-static enum comm_result grow(struct comm_plan *plan)
+/* Twice the room for `count` items; NULL: no memory, and nothing changed. */
+static void *grow(const struct comm_env *env, void *old, uint32_t count, uint32_t *room, size_t item)
 {
-    const struct comm_env *env = plan->engine->env;
-    uint32_t room = plan->room ? plan->room * 2 : FIRST_STEPS;
-    size_t each = 2 * (size_t)plan->size;
-    struct plan_step *step = env->take(env, room * sizeof *step, 64);
-    size_t *vectors = env->take(env, room * each * sizeof *vectors, 64);
+    uint32_t more = *room ? *room * 2 : FIRST_STEPS;
+    void *bigger = env->take(env, more * item, 64);
 
-    if (!step || !vectors) {
-        if (step)
-            env->give(env, step, room * sizeof *step);
-        if (vectors)
-            env->give(env, vectors, room * each * sizeof *vectors);
-        return COMM_ERR_MEMORY;
+    if (bigger && old) {
+        memcpy(bigger, old, count * item);
+        env->give(env, old, *room * item);
     }
-    if (plan->room) {
-        memcpy(step, plan->step, plan->room * sizeof *step);
-        memcpy(vectors, plan->vectors, plan->room * each * sizeof *vectors);
-        env->give(env, plan->step, plan->room * sizeof *step);
-        env->give(env, plan->vectors, plan->room * each * sizeof *vectors);
+    if (bigger)
+        *room = more;
+    return bigger;
+}
+
+enum comm_result plan_add(struct comm_plan *plan, const struct plan_step *step)
+{
+    if (plan->count == plan->room) {
+        struct plan_step *bigger = grow(plan->engine->env, plan->step, plan->count, &plan->room, sizeof *plan->step);
+        if (!bigger)
+            return COMM_ERR_MEMORY;
+        plan->step = bigger;
     }
-    plan->step = step;
-    plan->vectors = vectors;
-    plan->room = room;
+    plan->step[plan->count++] = *step;
+    plan->messages += step->kind == STEP_TALK;
+    plan->doubles += step->kind == STEP_CALL && step->call.collective == COLLECTIVE_BROADCAST_BYTES;
     return COMM_OK;
 }
 
-static enum comm_result record(struct comm_plan *plan, const struct plan_step *step)
+static void copy_vector(size_t *to, const size_t *from, size_t size)
 {
-    enum comm_result r = plan->count == plan->room ? grow(plan) : COMM_OK;
+    if (from)
+        memcpy(to, from, size * sizeof *to);
+}
 
-    if (r == COMM_OK)
-        plan->step[plan->count++] = *step;
-    return r;
+enum comm_result plan_add_call(struct comm_plan *plan, const struct engine_call *call, uint32_t flags)
+{
+    struct plan_step step = {.kind = STEP_CALL, .vectors = plan->vector_count, .call = *call};
+    size_t size = plan->size, block = BODY_VECTORS * size;
+
+    step.call.flags |= flags;
+    if (call->counts) {
+        if (plan->vector_count == plan->vector_room) {
+            size_t *bigger = grow(plan->engine->env, plan->vectors, plan->vector_count, &plan->vector_room, block * sizeof *plan->vectors);
+            if (!bigger)
+                return COMM_ERR_MEMORY;
+            plan->vectors = bigger;
+        }
+        size_t *vectors = plan->vectors + plan->vector_count++ * block;
+        copy_vector(vectors, call->counts, size);
+        copy_vector(vectors + size, call->displs, size);
+        copy_vector(vectors + 2 * size, call->in_counts, size);
+        copy_vector(vectors + 3 * size, call->in_displs, size);
+    }
+    return plan_add(plan, &step);
+}
+
+struct engine_call plan_call(const struct comm_plan *plan, uint32_t i)
+{
+    struct engine_call call = plan->step[i].call;
+    size_t size = plan->size;
+
+    if (call.counts) {
+        call.counts = plan->vectors + plan->step[i].vectors * BODY_VECTORS * size;
+        call.displs = call.counts + size;
+    }
+    if (call.in_counts) {
+        call.in_counts = call.counts + 2 * size;
+        call.in_displs = call.counts + 3 * size;
+    }
+    return call;
 }
 
 enum comm_result plan_record(struct body *recorder, const struct engine_call *call)
 {
     struct comm_plan *plan = recorder->recording;
-    struct plan_step step = {.kind = STEP_CALL, .call = *call};
-    size_t size = plan->size;
 
-    step.call.flags |= ENGINE_CALL_PLAN;
-    enum comm_result r = record(plan, &step);
-    if (r == COMM_OK && call->counts) {
-        size_t *vectors = plan->vectors + (plan->count - 1) * 2 * size;
-        memcpy(vectors, call->counts, size * sizeof *vectors);
-        memcpy(vectors + size, call->displs, size * sizeof *vectors);
-    }
-    return r;
+    return plan_add_call(plan, call, plan->group ? ENGINE_CALL_GROUP : ENGINE_CALL_PLAN);
+}
+
+void plan_refused(struct body *recorder, enum comm_result reason)
+{
+    if (recorder->recording->refused == COMM_OK)
+        recorder->recording->refused = reason;
 }
 
 enum comm_result plan_record_message(struct body *recorder, const struct message_call *message)
 {
-    enum comm_result r = record(recorder->recording, &(struct plan_step){.kind = STEP_TALK, .message = *message});
-
-    recorder->recording->messages += r == COMM_OK;
-    return r;
+    return plan_add(recorder->recording, &(struct plan_step){.kind = STEP_TALK, .message = *message});
 }
 
 enum comm_result plan_record_wait(struct comm_communicator *c, struct comm_event *event, const struct timeline_point *point)
@@ -113,14 +128,14 @@ enum comm_result plan_record_wait(struct comm_communicator *c, struct comm_event
         struct plan_step step = {.kind = STEP_WAIT, .event = event};
         if (!event)
             step.point = *point;
-        r = record(b->recording, &step);
+        r = plan_add(b->recording, &step);
     }
     body_unlock(b);
     return r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ recording */
-static struct comm_plan *plan_make(struct body *b)
+static struct comm_plan *plan_make(struct body *b, bool group)
 {
     struct comm_plan *plan = b->engine->env->take(b->engine->env, sizeof *plan, 64);
 
@@ -130,25 +145,27 @@ static struct comm_plan *plan_make(struct body *b)
     plan->target = b->face;
     plan->target_life = atomic_load_explicit(&b->face->first, memory_order_relaxed);
     plan->size = (uint32_t)b->team.size;
+    plan->group = group;
     atomic_store_explicit(&plan->references, 1, memory_order_relaxed);
     engine_hold(plan->engine);
     return plan;
 }
 
-enum comm_result engine_plan_begin(struct comm_communicator *c, struct comm_communicator **recorder)
+enum comm_result plan_begin(struct comm_communicator *c, bool group, struct comm_communicator **recorder)
 {
     enum comm_result r;
     struct body *b = body_lock(c, &r), *made;
 
     if (!b)
         return r;
-    if (b->recording || b->failed) {
-        r = b->recording ? COMM_ERR_STATE : (enum comm_result)b->cause.result;
+    bool nested = b->recording && !(group && !b->recording->group); /* of these only a group in a plan has a meaning */
+    if (nested || b->failed) {
+        r = nested ? COMM_ERR_STATE : (enum comm_result)b->cause.result;
         body_unlock(b);
         return r;
     }
     made = body_recorder(b);
-    if (made && !(made->recording = plan_make(b))) {
+    if (made && !(made->recording = plan_make(b, group))) {
         body_destroy(made);
         made = NULL;
     }
@@ -160,13 +177,13 @@ enum comm_result engine_plan_begin(struct comm_communicator *c, struct comm_comm
     return COMM_OK;
 }
 
-static struct comm_plan *take_recording(struct comm_communicator *recorder, enum comm_result *r)
+struct comm_plan *plan_take(struct comm_communicator *recorder, bool group, enum comm_result *r)
 {
     struct body *b = body_lock(recorder, r);
 
     if (!b)
         return NULL;
-    struct comm_plan *plan = b->recording;
+    struct comm_plan *plan = b->recording && b->recording->group == group ? b->recording : NULL;
     if (plan) {
         b->recording = NULL;
         atomic_store_explicit(&recorder->body, NULL, memory_order_release);
@@ -179,10 +196,15 @@ static struct comm_plan *take_recording(struct comm_communicator *recorder, enum
     return plan;
 }
 
+enum comm_result engine_plan_begin(struct comm_communicator *c, struct comm_communicator **recorder)
+{
+    return plan_begin(c, false, recorder);
+}
+
 enum comm_result engine_plan_end(struct comm_communicator *recorder, struct comm_plan **plan)
 {
     enum comm_result r;
-    struct comm_plan *made = take_recording(recorder, &r);
+    struct comm_plan *made = plan_take(recorder, false, &r);
 
     if (!made)
         return r;
@@ -193,13 +215,17 @@ enum comm_result engine_plan_end(struct comm_communicator *recorder, struct comm
 /* ------------------------------------------------------------------------------------------------------------ starting */
 static enum comm_result start_call(struct body *b, const struct comm_plan *plan, uint32_t i, struct comm_request *req)
 {
-    struct engine_call call = plan->step[i].call;
+    struct engine_call call = plan_call(plan, i);
+    struct pack *pack = plan->step[i].pack;
 
-    if (call.counts) {
-        call.counts = plan->vectors + i * 2 * (size_t)plan->size;
-        call.displs = call.counts + plan->size;
-    }
-    return express_issue(b, &call, req) ? COMM_OK : body_issue(b, &call, NULL, NULL, req);
+    if (call.collective == COLLECTIVE_BROADCAST_BYTES)
+        return bytes_issue(b, &call, req);
+    if (express_issue(b, &call, req))
+        return COMM_OK;
+    enum comm_result r = body_issue(b, &call, NULL, NULL, req);
+    if (r == COMM_OK && pack && !b->failed)
+        body_entry(b, b->line.next - 1)->pack = pack_hold(pack);
+    return r;
 }
 
 static enum comm_result start_wait(struct body *b, const struct plan_step *step, struct comm_request *req)
@@ -224,26 +250,29 @@ static enum comm_result start_step(struct body *b, const struct comm_plan *plan,
     return start_call(b, plan, i, req);
 }
 
-/* All of it or nothing, as far as room goes. With messages the request is a marker behind all members; otherwise it is the last of the
- * work. */
-static enum comm_result start_locked(struct body *b, struct comm_plan *plan, struct comm_request *req)
+/* With messages the request is a marker behind all members; otherwise it is the last of the work. A member that cannot be queued ends with
+ * its error, which is then the request's, too: it stands behind the others all the same. */
+enum comm_result plan_start(struct body *b, struct comm_plan *plan, struct comm_request *req)
 {
     enum comm_result r = COMM_OK;
-    uint32_t marker = TALK_NONE;
+    uint32_t marker = TALK_NONE, talks = plan->messages || plan->group ? plan->messages + 1 : 0;
 
-    if (!timeline_reserve(&b->line, plan->count) || (plan->messages && !talk_reserve(b, plan->messages + 1)))
+    if (!timeline_reserve(&b->line, plan->count + plan->doubles) || (talks && !talk_reserve(b, talks)))
         return COMM_ERR_FULL;
-    if (plan->messages)
-        r = talk_open_marker(b, &marker);
+    if (plan->messages || (plan->group && plan->doubles))
+        r = talk_open_marker(b, plan->group, &marker);
     for (uint32_t i = 0; i < plan->count && (r == COMM_OK || i > 0); i++) {
         enum comm_result one = start_step(b, plan, i, marker, req);
         r = r == COMM_OK ? one : r;
         if (b->failed) /* by what a peer said of this very call: nothing is queued after that */
             return (enum comm_result)b->cause.result;
     }
-    if (marker != TALK_NONE)
-        talk_close_marker(b, marker, req);
-    return r;
+    if (r != COMM_OK && plan->group && plan->count > 1 && marker == TALK_NONE)
+        (void)talk_open_marker(b, true, &marker);
+    if (marker == TALK_NONE)
+        return r;
+    talk_close_marker(b, marker, r, req);
+    return plan->group ? COMM_OK : r;
 }
 
 enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *req)
@@ -261,7 +290,7 @@ enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *
     if (req)
         *req = COMM_REQUEST_NONE;
     if (b) {
-        r = b->failed ? (enum comm_result)b->cause.result : start_locked(b, plan, req);
+        r = b->failed ? (enum comm_result)b->cause.result : plan_start(b, plan, req);
         body_settle(b);
         body_unlock(b);
     }

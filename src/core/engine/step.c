@@ -1,5 +1,5 @@
 /* One communicator's turn: what its wire brought, the runs that may move, what retires, what may start. */
-#include "engine/body.h"
+#include "engine/pack.h"
 
 #include <string.h>
 
@@ -49,12 +49,19 @@ static void end_work(struct body *b, uint64_t ticket, struct entry *e)
 {
     enum comm_result r = COMM_OK;
 
-    entry_ended_fn *ended = e->ended;
-    e->ended = NULL;
-    if (ended)
-        r = ended(b, ticket, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
+    if (e->ended)
+        r = e->ended(b, ENTRY_ENDED, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
     if (!b->failed)
         timeline_end(&b->line, ticket, r);
+}
+
+static void trim_scratch(struct body *b, struct place *p)
+{
+    if (BASE_LIKELY(p->scratch_room <= ENGINE_SCRATCH_KEPT))
+        return;
+    b->engine->env->give(b->engine->env, p->run.scratch, p->scratch_room);
+    p->run.scratch = NULL;
+    p->scratch_room = 0;
 }
 
 static void step_run(struct body *b, uint64_t ticket)
@@ -63,9 +70,10 @@ static void step_run(struct body *b, uint64_t ticket)
     struct run *run = &b->places[place].run;
     enum run_result r = run_step(run);
 
-    if (r == RUN_ENDED)
+    if (r == RUN_ENDED) {
+        trim_scratch(b, &b->places[place]);
         end_work(b, ticket, body_entry(b, ticket));
-    else if (r == RUN_MISMATCH)
+    } else if (r == RUN_MISMATCH)
         body_mismatch(b, run->seq, run->mismatch_peer);
     else if (r == RUN_FAILED)
         body_propose(b, &(struct cause){.number = run->seq,
@@ -77,6 +85,49 @@ static void step_run(struct body *b, uint64_t ticket)
         set_ready(b, place);
 }
 
+/* Its inputs are laid side by side now that all before it that writes them has ended: behind the scratch memory. */
+static void start_pack(struct place *p, const struct entry *e, size_t scratch)
+{
+    struct run_element element = pack_element(e->pack);
+
+    p->run.call.in = p->run.call.out = p->run.scratch + scratch;
+    pack_gather(e->pack, p->run.scratch + scratch);
+    run_start_as(&p->run, e->program, &element);
+}
+
+/* An alltoall in place, by a program that writes out while in is still read: from a copy of it. */
+static bool reads_a_copy(const struct entry *e)
+{
+    bool pairs = e->record.collective == COLLECTIVE_ALLTOALL || e->record.collective == COLLECTIVE_ALLTOALL_V;
+
+    return pairs && e->program->ragged && e->call.in == e->call.out;
+}
+
+/* Behind the scratch memory: what the operation reads or writes instead of the caller's buffers. */
+static size_t beside_bytes(const struct entry *e)
+{
+    if (BASE_UNLIKELY(e->pack != NULL))
+        return e->pack->bytes;
+    if (BASE_UNLIKELY(e->spill))
+        return e->call.n * data_type_bytes(e->call.type);
+    return BASE_UNLIKELY(reads_a_copy(e)) ? e->head.write.to - e->head.write.from : 0;
+}
+
+static size_t scratch_bytes(const struct body *b, const struct entry *e)
+{
+    if (BASE_LIKELY(!e->user))
+        return run_scratch_bytes(e->program, &e->call, b->channel, b->team.size);
+    struct run_element element = operator_element(e->user);
+    return run_scratch_bytes_as(e->program, &e->call, b->channel, b->team.size, &element);
+}
+
+static void start_user(struct run *run, const struct entry *e)
+{
+    struct run_element element = operator_element(e->user);
+
+    run_start_as(run, e->program, &element);
+}
+
 static void start_work(struct body *b, uint64_t ticket, struct entry *e)
 {
     uint32_t index = (uint32_t)ticket & (b->line.window - 1);
@@ -84,7 +135,8 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     struct run *run = &p->run;
 
     e->record.started_ns = body_now(b);
-    if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, run_scratch_bytes(e->program, &e->call, b->channel))) {
+    size_t scratch = scratch_bytes(b, e), beside = beside_bytes(e);
+    if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, scratch + beside)) {
         body_propose(b, &(struct cause){.number = e->seq,
                                         .rank = b->team.rank,
                                         .peer = b->team.rank,
@@ -101,7 +153,18 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     run->isa = b->engine->isa;
     run->rank = b->team.rank;
     run->size = b->team.size;
-    run_start(run, e->program);
+    if (BASE_UNLIKELY(e->pack != NULL)) {
+        start_pack(p, e, scratch);
+    } else {
+        if (BASE_UNLIKELY(e->spill))
+            run->call.in = run->call.out = run->scratch + scratch;
+        else if (BASE_UNLIKELY(beside))
+            run->call.in = memcpy(run->scratch + scratch, e->call.in, beside);
+        if (BASE_UNLIKELY(e->user != NULL))
+            start_user(run, e);
+        else
+            run_start(run, e->program);
+    }
     step_run(b, ticket);
 }
 
@@ -170,11 +233,8 @@ static bool retire_ended(struct body *b)
         struct entry *e = body_entry(b, ticket);
         if (e->seq)
             seq = e->seq;
-        entry_ended_fn *retires = e->ended;
-        if (BASE_UNLIKELY(retires != NULL)) {
-            e->ended = NULL;
-            (void)retires(b, ticket, e->ended_arg);
-        }
+        if (BASE_UNLIKELY(e->ended != NULL))
+            (void)e->ended(b, ENTRY_RETIRED, e->ended_arg);
         body_record(b, &e->record, ticket, now, (enum comm_result)e->head.result);
         body_forget_entry(b, e);
         timeline_retire(&b->line);

@@ -95,7 +95,11 @@ static void finish(struct body *b, uint32_t i, enum comm_result result)
 {
     struct talk *t = &b->talks[i];
 
-    if (result != COMM_OK && !b->failed)
+    struct talk *marker = t->member_of != TALK_NONE ? &b->talks[t->member_of] : NULL;
+    bool carried = marker && marker != t && marker->carries;
+    if (carried && result != COMM_OK && marker->error == COMM_OK)
+        marker->error = result;
+    if (result != COMM_OK && !b->failed && !carried)
         timeline_except(b->face, t->ticket, result);
     timeline_slot_finish(b->face, t->ticket, result);
     b->talk_finished = true;
@@ -118,6 +122,16 @@ static void finish(struct body *b, uint32_t i, enum comm_result result)
         b->talk_read = b->talk_write = (struct timeline_hull){0, 0};
 }
 
+/* What its messages ended with, or else its work. */
+static enum comm_result marker_result(const struct body *b, const struct talk *t)
+{
+    enum comm_result r = (enum comm_result)t->error;
+
+    for (uint64_t ticket = t->first_work; t->carries && r == COMM_OK && ticket <= t->work; ticket++)
+        r = timeline_test((struct comm_request){b->face, ticket});
+    return r;
+}
+
 static bool finish_markers(struct body *b)
 {
     bool moved = false;
@@ -126,7 +140,7 @@ static bool finish_markers(struct body *b)
         struct talk *t = &b->talks[i];
         next = t->after;
         if (t->state == TALK_MARKER && !t->remaining && t->work <= b->line.done) {
-            finish(b, i, COMM_OK);
+            finish(b, i, marker_result(b, t));
             moved = true;
         }
     }
@@ -140,8 +154,11 @@ static bool take_finished(struct body *b)
     bool moved = false;
 
     while ((count = message_take_finished(b->messages, done, FINISHED_BATCH)) > 0) {
-        for (uint32_t i = 0; i < count; i++)
+        for (uint32_t i = 0; i < count; i++) {
+            if (done[i].result == COMM_OK && done[i].peer != b->team.rank)
+                *(b->talks[done[i].slot].is_send ? &b->stats.bytes_out : &b->stats.bytes_in) += done[i].bytes;
             finish(b, done[i].slot, done[i].result);
+        }
         moved = true;
     }
     return moved;
@@ -338,7 +355,7 @@ bool talk_reserve(struct body *b, uint32_t count)
     return message_pending(b->messages) + count <= b->engine->options.queue;
 }
 
-enum comm_result talk_open_marker(struct body *b, uint32_t *marker)
+enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker)
 {
     uint32_t i;
     enum comm_result r = take_slot(b, &i);
@@ -349,6 +366,8 @@ enum comm_result talk_open_marker(struct body *b, uint32_t *marker)
     t->state = TALK_MARKER;
     t->member_of = i;
     t->remaining = 1; /* until it is closed */
+    t->carries = carries;
+    t->first_work = b->line.next;
     b->talk_markers++;
     *marker = i;
     return COMM_OK;
@@ -359,11 +378,12 @@ enum comm_result talk_post_for(struct body *b, const struct message_call *messag
     return post(b, &(struct talk){.is_send = message->is_send, .call = *message}, marker, NULL);
 }
 
-void talk_close_marker(struct body *b, uint32_t marker, struct comm_request *req)
+void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req)
 {
     struct talk *t = &b->talks[marker];
 
     t->work = b->line.next - 1;
+    t->error = t->error == COMM_OK && t->carries ? (int32_t)error : t->error;
     t->remaining--;
     if (req)
         *req = (struct comm_request){b->face, t->ticket};

@@ -66,7 +66,8 @@ static void warn_late(struct body *b, uint64_t ticket, const struct entry *e, in
     }
     if (b->late_step >= LATE_STEPS || waited < late_ns[b->late_step])
         return;
-    b->late_step++;
+    while (b->late_step < LATE_STEPS && waited >= late_ns[b->late_step]) /* who looked away for long tells it once */
+        b->late_step++;
     list_absent(b, e, absent, sizeof absent);
     base_log(&b->engine->log, LOG_WARNING, "comm=%s call=%u op=%s is late: waiting for %lld s; not called yet by ranks:%s", b->name, e->seq,
              e->seq ? collective_name(e->record.collective) : "wait", (long long)(waited / 1000000000), absent[0] ? absent : " none");

@@ -403,7 +403,8 @@ uint32_t message_take_finished(struct message_room *room, struct message_finishe
         struct message_node *node = queue_pop(&room->finished);
         if (!node)
             break;
-        out[count] = (struct message_finished){.slot = node->slot, .result = node->result};
+        size_t bytes = node->is_send ? node->bytes : node->arrived_bytes;
+        out[count] = (struct message_finished){.slot = node->slot, .result = node->result, .peer = node->peer, .bytes = bytes};
         message_pool_give(&room->pool, node);
         room->live--;
     }

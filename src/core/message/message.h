@@ -28,6 +28,8 @@ struct message_call {
 struct message_finished {
     uint32_t slot;
     enum comm_result result; /* OK, TRUNCATED, CANCELLED, MISMATCH (the wire's word), MEMORY, or message_fail's */
+    int32_t peer;            /* of what was matched */
+    size_t bytes;            /* sent, or received: what came */
 };
 
 /* depth: how many may be posted, their results not taken, before post says FULL (memory is taken in steps, never in a post below the

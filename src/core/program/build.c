@@ -50,7 +50,7 @@ uint16_t build_peer(struct build *b, int32_t rank)
     if (at == b->peer_room && !grow(b, &memory, &b->peer_room, BUILD_PEERS_FIRST, BUILD_PEERS_MAX, sizeof *b->peer))
         return 0;
     b->peer = memory;
-    b->peer[b->program.peers++] = (uint16_t)rank;
+    b->peer[b->program.peers++] = (uint32_t)rank;
     return at;
 }
 
@@ -113,9 +113,16 @@ static void open_loop(struct build *b, struct comm_step step)
     build_step(b, step);
 }
 
+void build_loop_over(struct build *b, struct comm_ref ref)
+{
+    if (!b->program.chunk_unit || !b->program.ragged)
+        b->failed = true;
+    open_loop(b, (struct comm_step){.code = STEP_LOOP, .flags = STEP_CHUNKED, .src = ref});
+}
+
 void build_loop_chunks(struct build *b)
 {
-    if (!b->program.chunk_unit)
+    if (!b->program.chunk_unit || b->program.ragged)
         b->failed = true;
     open_loop(b, (struct comm_step){.code = STEP_LOOP, .flags = STEP_CHUNKED});
 }
@@ -156,12 +163,14 @@ static bool ref_fits(const struct build *b, const struct comm_ref *ref, bool chu
     case BUF_OUT:
         if (unit == UNIT_SLICE && (!b->program.slices || ref->first >= b->program.slices))
             return false;
+        if (unit == UNIT_WHOLE)
+            return ref->buf == BUF_IN && ref->count == 1 && !chunked;
         return (unit == UNIT_SLICE || unit == UNIT_BLOCK) && ref->count == 1 && !ref->inner && !(chunked && unit != b->program.chunk_unit);
     case BUF_SCRATCH:
         return (unit == UNIT_SLICE || unit == UNIT_BLOCK) && last < b->program.scratch && !ref->outer &&
                (chunked || !b->program.chunk_unit);
     case BUF_VIEW:
-        return ref->count && last + ref->count <= PROGRAM_VIEWS_MAX && !ref->outer;
+        return ref->count && last + ref->count <= PROGRAM_VIEWS_MAX && !ref->outer && !(unit == UNIT_BLOCK && chunked);
     default:
         return false;
     }
@@ -173,7 +182,7 @@ static bool peers_fit(const struct build *b, const struct comm_step *s)
     if (!s->npeers || s->peer + s->npeers > b->program.peers || s->edge >= PROGRAM_EDGES_MAX)
         return false;
     for (uint32_t j = 0; j < s->npeers; j++) {
-        bool self = b->peer[s->peer + j] == b->spec.rank;
+        bool self = b->peer[s->peer + j] == (uint32_t)b->spec.rank;
         if (self ? !own : s->edge >= b->program.edges)
             return false;
     }
@@ -197,8 +206,10 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
             return false;
         if (s->flags & STEP_LAND)
             return peers_fit(b, s) && (s->dst.buf == BUF_OUT || s->dst.buf == BUF_SCRATCH) && ref_fits(b, &s->dst, chunked);
+        if (s->src.buf == BUF_VIEW && (s->npeers != 1 || s->src.count != 1 || b->peer[s->peer] != (uint32_t)b->spec.rank))
+            return false; /* another name for one view, its own */
         return peers_fit(b, s) && s->dst.buf == BUF_VIEW && s->dst.count == s->npeers && ref_fits(b, &s->dst, chunked) &&
-               s->src.buf != BUF_VIEW && ref_fits(b, &s->src, chunked);
+               ref_fits(b, &s->src, chunked);
     case STEP_RELEASE:
         return s->src.buf == BUF_VIEW && ref_fits(b, &s->src, chunked);
     case STEP_COPY:
@@ -274,10 +285,25 @@ static bool check_form(struct build *b)
     return true;
 }
 
+/* Sixteen bits a peer wherever they do. */
+static void pack_peers(const struct build *b, struct comm_program *program, void *to, bool wide)
+{
+    uint16_t *narrow = to;
+    if (wide) {
+        memcpy(to, b->peer, b->program.peers * sizeof *b->peer);
+        program->peer_wide = to;
+        return;
+    }
+    for (uint32_t i = 0; i < b->program.peers; i++)
+        narrow[i] = (uint16_t)b->peer[i];
+    program->peer = narrow;
+}
+
 static struct comm_program *pack(const struct build *b)
 {
     size_t head = (sizeof(struct comm_program) + 63) & ~(size_t)63;
-    size_t steps = b->program.steps * sizeof(struct comm_step), peers = b->program.peers * sizeof(uint16_t);
+    bool wide = b->spec.size > UINT16_MAX + 1;
+    size_t steps = b->program.steps * sizeof(struct comm_step), peers = b->program.peers * (wide ? sizeof(uint32_t) : sizeof(uint16_t));
     struct comm_program *program = b->env->take(b->env, head + steps + peers, 64);
     if (!program)
         return NULL;
@@ -286,10 +312,8 @@ static struct comm_program *pack(const struct build *b)
     program->bytes = (uint32_t)(head + steps + peers);
     program->references = 1;
     memcpy(memory + head, b->step, steps);
-    if (peers)
-        memcpy(memory + head + steps, b->peer, peers);
     program->step = (const struct comm_step *)(const void *)(memory + head);
-    program->peer = (const uint16_t *)(const void *)(memory + head + steps);
+    pack_peers(b, program, memory + head + steps, wide && b->program.peers);
     return program;
 }
 

@@ -17,7 +17,7 @@ struct build {
     struct program_spec spec;
     struct comm_program program;
     struct comm_step *step;
-    uint16_t *peer;
+    uint32_t *peer;
     uint32_t step_room, peer_room;
     uint16_t loop[BUILD_LOOPS_MAX]; /* the LOOP steps that are open */
     uint32_t loops;
@@ -32,9 +32,10 @@ void build_edge(struct build *b, uint16_t edge, uint8_t kind); /* on every rank 
 
 void build_lane(struct build *b);
 void build_lane_end(struct build *b);
-void build_loop_chunks(struct build *b);          /* k over the chunks of the operation */
-void build_loop(struct build *b, uint32_t trips); /* i = 0 .. trips - 1 */
-void build_loop_end(struct build *b);             /* closes the innermost */
+void build_loop_chunks(struct build *b);                    /* k over the chunks of the operation */
+void build_loop_over(struct build *b, struct comm_ref ref); /* k over the chunks of ref: of a ragged program */
+void build_loop(struct build *b, uint32_t trips);           /* i = 0 .. trips - 1 */
+void build_loop_end(struct build *b);                       /* closes the innermost */
 void build_step(struct build *b, struct comm_step step);
 #define BUILD_STEP(b, ...) build_step((b), (struct comm_step){__VA_ARGS__})
 
@@ -48,6 +49,12 @@ static inline struct comm_ref ref_slice(uint8_t buf, int32_t slice)
     return (struct comm_ref){.buf = buf, .unit = UNIT_SLICE, .first = (uint32_t)slice, .count = 1};
 }
 
+/* All blocks of IN. */
+static inline struct comm_ref ref_whole(void)
+{
+    return (struct comm_ref){.buf = BUF_IN, .unit = UNIT_WHOLE, .count = 1};
+}
+
 static inline struct comm_ref ref_views(uint32_t first, uint32_t count)
 {
     return (struct comm_ref){.buf = BUF_VIEW, .first = first, .count = count};
@@ -57,6 +64,12 @@ static inline struct comm_ref ref_views(uint32_t first, uint32_t count)
 static inline struct comm_ref ref_scratch(uint32_t item, struct comm_ref like)
 {
     return (struct comm_ref){.buf = BUF_SCRATCH, .unit = like.unit, .first = item, .count = like.first};
+}
+
+/* Of views that are WHOLE, block `block`. */
+static inline struct comm_ref ref_views_of(uint32_t first, uint32_t count, int32_t block)
+{
+    return (struct comm_ref){.buf = BUF_VIEW, .unit = UNIT_BLOCK, .step = (int16_t)block, .first = first, .count = count};
 }
 
 static inline struct comm_ref ref_partial(struct comm_ref ref)

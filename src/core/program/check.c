@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+static const struct run_element check_element = {CHECK_RAW_BYTES, CHECK_PARTIAL_BYTES, 1, check_reduce, NULL};
 enum { CHECK_GUARD_BYTES = 1024, CHECK_GUARD = 0xa5, CHECK_CUTS = 3 };
 
 struct check_block {
@@ -66,47 +67,91 @@ void check_fail(struct check *check, const struct check_rank *rank, const char *
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
-/* Elements of in and out, and where this rank's block lies in them, by collective. */
+/* Elements of in and out, and where this rank's block lies in the one that has all of them. */
 struct layout {
     size_t in, out, own;
     bool one_buffer, in_place; /* always, or as a choice */
+    bool in_has_own;           /* in place, out is in's own block; else in is out's */
 };
 
-static size_t block_count(const struct check *check, int32_t rank)
+/* How many elements go from one rank to another: blocks of different lengths, some of them empty. */
+static size_t pair_count(const struct check *check, int32_t from, int32_t to)
 {
-    return check->counts ? check->counts[rank] : check->elements;
+    size_t n = check->elements;
+    switch (check->collective) {
+    case COLLECTIVE_ALLGATHER_V:
+    case COLLECTIVE_GATHER_V:
+        return ((size_t)from * 7 + n) % (n + 1);
+    case COLLECTIVE_REDUCE_SCATTER_V:
+    case COLLECTIVE_SCATTER_V:
+        return ((size_t)to * 7 + n) % (n + 1);
+    case COLLECTIVE_ALLTOALL_V:
+        return ((size_t)from * 7 + (size_t)to * 3 + n) % (n + 1);
+    default:
+        return n;
+    }
 }
 
-static size_t block_at(const struct check *check, int32_t rank)
+static bool is_ragged(uint32_t collective)
 {
-    return check->displs ? check->displs[rank] : (size_t)rank * check->elements;
+    return collective == COLLECTIVE_ALLGATHER_V || collective == COLLECTIVE_GATHER_V || collective == COLLECTIVE_REDUCE_SCATTER_V ||
+           collective == COLLECTIVE_SCATTER_V || collective == COLLECTIVE_ALLTOALL_V;
+}
+
+/* Where block r begins in a buffer of this rank that has a block for each; with r one past the last, its end. A hole stands behind each
+ * block of a v form, but for those that are dense. */
+static size_t block_at(const struct check *check, int32_t rank, int32_t r, bool in)
+{
+    size_t at = 0, hole = is_ragged(check->collective) && check->collective != COLLECTIVE_REDUCE_SCATTER_V;
+    for (int32_t other = 0; other < r; other++)
+        at += (in ? pair_count(check, rank, other) : pair_count(check, other, rank)) + hole;
+    return at;
 }
 
 static struct layout layout_of(const struct check *check, int32_t rank)
 {
-    size_t n = check->elements, all = n * (size_t)check->size, own = block_at(check, rank);
-    if (check->displs)
-        all = check->displs[check->size - 1] + check->counts[check->size - 1] + 1;
+    size_t n = check->elements, all_in = block_at(check, rank, check->size, true), all_out = block_at(check, rank, check->size, false);
+    bool root = rank == check->root;
     switch (check->collective) {
     case COLLECTIVE_BROADCAST:
+    case COLLECTIVE_BROADCAST_BYTES:
         return (struct layout){.in = n, .one_buffer = true};
     case COLLECTIVE_ALLREDUCE:
+    case COLLECTIVE_GROUP:
+    case COLLECTIVE_SCAN:
+    case COLLECTIVE_EXSCAN:
         return (struct layout){.in = n, .out = n, .in_place = true};
     case COLLECTIVE_REDUCE:
-        return (struct layout){.in = n, .out = n, .in_place = rank == check->root};
+        return (struct layout){.in = n, .out = n, .in_place = root};
     case COLLECTIVE_REDUCE_SCATTER:
-        return (struct layout){.in = all, .out = n, .own = own, .in_place = true};
+    case COLLECTIVE_REDUCE_SCATTER_V:
+        return (struct layout){.in = all_in,
+                               .out = pair_count(check, 0, rank),
+                               .own = block_at(check, rank, rank, true),
+                               .in_place = true,
+                               .in_has_own = true};
     case COLLECTIVE_BARRIER:
         return (struct layout){.in = 0};
-    default: /* gathers */
-        return (struct layout){.in = block_count(check, rank), .out = all, .own = own, .in_place = true};
+    case COLLECTIVE_SCATTER:
+    case COLLECTIVE_SCATTER_V:
+        return (struct layout){.in = root ? all_in : 0,
+                               .out = pair_count(check, check->root, rank),
+                               .own = block_at(check, rank, rank, true),
+                               .in_place = root,
+                               .in_has_own = true};
+    case COLLECTIVE_ALLTOALL:
+    case COLLECTIVE_ALLTOALL_V: /* in place, a ragged program is given a copy of in */
+        return (struct layout){.in = all_in, .out = all_out, .in_place = !check->rank[0].program->ragged};
+    case COLLECTIVE_GATHER:
+    case COLLECTIVE_GATHER_V:
+        return (struct layout){.in = pair_count(check, rank, check->root),
+                               .out = root ? all_out : 0,
+                               .own = block_at(check, rank, rank, false),
+                               .in_place = root};
+    default: /* gathers to all */
+        return (struct layout){
+            .in = pair_count(check, rank, rank), .out = all_out, .own = block_at(check, rank, rank, false), .in_place = true};
     }
-}
-
-static bool gathers(const struct check *check)
-{
-    return layout_of(check, 0).out > 0 && check->collective != COLLECTIVE_ALLREDUCE && check->collective != COLLECTIVE_REDUCE &&
-           check->collective != COLLECTIVE_REDUCE_SCATTER;
 }
 
 static void fill(const struct check *check, uint64_t *to, size_t count, size_t element, int32_t lo, int32_t hi, enum check_kind kind)
@@ -117,31 +162,67 @@ static void fill(const struct check *check, uint64_t *to, size_t count, size_t e
         to[e] = word + e; /* the element is the lowest field */
 }
 
+/* Blocks of all ranks, as they came. */
+static void fill_blocks(const struct check *check, uint64_t *out, int32_t rank)
+{
+    bool each = check->collective == COLLECTIVE_ALLTOALL || check->collective == COLLECTIVE_ALLTOALL_V;
+    for (int32_t r = 0; r < check->size; r++)
+        fill(check, out + block_at(check, rank, r, false), pair_count(check, r, rank), each ? block_at(check, r, rank, true) : 0, r, r + 1,
+             CHECK_RAW);
+}
+
 /* What this rank's output must be, into the image of its memory. */
 static void fill_expected(const struct check_rank *rank, uint64_t *in, uint64_t *out)
 {
     const struct check *check = rank->check;
     size_t n = check->elements;
+    int32_t root = check->root;
     switch (check->collective) {
     case COLLECTIVE_BARRIER:
         break;
     case COLLECTIVE_BROADCAST:
-        fill(check, in, n, 0, check->root, check->root + 1, CHECK_RAW);
+    case COLLECTIVE_BROADCAST_BYTES:
+        fill(check, in, n, 0, root, root + 1, CHECK_RAW);
         break;
     case COLLECTIVE_REDUCE:
-        if (rank->rank == check->root)
+        if (rank->rank == root)
             fill(check, out, n, 0, 0, check->size, CHECK_FINAL);
         break;
     case COLLECTIVE_ALLREDUCE:
+    case COLLECTIVE_GROUP:
         fill(check, out, n, 0, 0, check->size, CHECK_FINAL);
         break;
+    case COLLECTIVE_SCAN:
+        fill(check, out, n, 0, 0, rank->rank + 1, CHECK_FINAL);
+        break;
+    case COLLECTIVE_EXSCAN:
+        if (rank->rank)
+            fill(check, out, n, 0, 0, rank->rank, CHECK_FINAL);
+        break;
     case COLLECTIVE_REDUCE_SCATTER:
-        fill(check, out, n, (size_t)rank->rank * n, 0, check->size, CHECK_FINAL);
+    case COLLECTIVE_REDUCE_SCATTER_V:
+        fill(check, out, pair_count(check, 0, rank->rank), block_at(check, 0, rank->rank, true), 0, check->size, CHECK_FINAL);
+        break;
+    case COLLECTIVE_SCATTER:
+    case COLLECTIVE_SCATTER_V:
+        fill(check, out, pair_count(check, root, rank->rank), block_at(check, root, rank->rank, true), root, root + 1, CHECK_RAW);
         break;
     default:
-        for (int32_t r = 0; r < check->size; r++)
-            fill(check, out + block_at(check, r), block_count(check, r), 0, r, r + 1, CHECK_RAW);
+        if (rank->rank == root || (check->collective != COLLECTIVE_GATHER && check->collective != COLLECTIVE_GATHER_V))
+            fill_blocks(check, out, rank->rank);
     }
+}
+
+static bool is_broadcast(uint32_t collective)
+{
+    return collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_BROADCAST_BYTES;
+}
+
+/* What a rank says of its own block, where it says nothing of the others'. */
+static size_t own_count(const struct check *check, int32_t rank)
+{
+    bool gives = check->collective == COLLECTIVE_GATHER_V, takes = check->collective == COLLECTIVE_SCATTER_V;
+    return gives ? pair_count(check, rank, check->root) : takes ? pair_count(check, check->root, rank) : check->elements;
 }
 
 /* guard, in, guard, out, guard: kept to the letter; then scratch and a guard after it. */
@@ -149,9 +230,14 @@ static bool open_memory(struct check_rank *rank, bool in_place)
 {
     struct check *check = rank->check;
     struct layout layout = layout_of(check, rank->rank);
-    struct run_call call = {.n = check->elements, .counts = check->counts, .displs = check->displs, .type = COMM_U64, .op = COMM_SUM};
-    size_t scratch =
-        run_scratch_bytes_as(rank->program, &call, &rank->channel, check->size, (struct run_widths){CHECK_RAW_BYTES, CHECK_PARTIAL_BYTES});
+    struct run_call call = {.n = own_count(check, rank->rank),
+                            .type = COMM_U64,
+                            .op = COMM_SUM,
+                            .counts = rank->counts,
+                            .displs = rank->displs,
+                            .in_counts = rank->in_counts,
+                            .in_displs = rank->in_displs};
+    size_t scratch = run_scratch_bytes_as(rank->program, &call, &rank->channel, check->size, &check_element);
     size_t in_at = CHECK_GUARD_BYTES, out_at = in_at + layout.in * CHECK_RAW_BYTES + CHECK_GUARD_BYTES;
     rank->keep_bytes = out_at + layout.out * CHECK_RAW_BYTES + CHECK_GUARD_BYTES;
     rank->memory_bytes = rank->keep_bytes + scratch + CHECK_GUARD_BYTES;
@@ -162,11 +248,11 @@ static bool open_memory(struct check_rank *rank, bool in_place)
         return false;
     memset(rank->memory, CHECK_GUARD, rank->memory_bytes);
     bool same = layout.one_buffer || (in_place && layout.in_place);
-    if (same && gathers(check))
+    if (same && !layout.in_has_own && !layout.one_buffer)
         in_at = out_at + layout.own * CHECK_RAW_BYTES;
     else if (same)
         out_at = in_at + layout.own * CHECK_RAW_BYTES;
-    if (check->collective != COLLECTIVE_BROADCAST || rank->rank == check->root)
+    if (!is_broadcast(check->collective) || rank->rank == check->root)
         fill(check, (uint64_t *)(void *)(rank->memory + in_at), layout.in, 0, rank->rank, rank->rank + 1, CHECK_RAW);
     memcpy(rank->image, rank->memory, rank->keep_bytes);
     fill_expected(rank, (uint64_t *)(void *)(rank->image + in_at), (uint64_t *)(void *)(rank->image + out_at));
@@ -193,12 +279,20 @@ static bool build_all(struct check *check)
             return false;
         }
         if (mine->edges != first->edges || memcmp(mine->edge, first->edge, sizeof mine->edge) || mine->slices != first->slices ||
-            mine->chunk_unit != first->chunk_unit || mine->wide != first->wide || mine->own_in != first->own_in) {
+            mine->chunk_unit != first->chunk_unit || mine->wide != first->wide || mine->own_in != first->own_in ||
+            mine->own_out != first->own_out || mine->ragged != first->ragged) {
             check_fail(check, rank, "cuts or names edges unlike rank 0");
             return false;
         }
     }
     return !check->no_memory;
+}
+
+/* One exposure may be of a whole buffer. */
+static bool shows_whole(uint32_t collective)
+{
+    return collective == COLLECTIVE_SCATTER || collective == COLLECTIVE_ALLTOALL || collective == COLLECTIVE_REDUCE_SCATTER ||
+           collective == COLLECTIVE_REDUCE_SCATTER_V;
 }
 
 /* So that a unit is cut into about CHECK_CUTS chunks that do not divide it. */
@@ -210,13 +304,15 @@ static void set_limits(struct check *check)
         unit = ((unit + program->slices - 1) / program->slices + line - 1) / line * line;
     check->chunk_bytes = (unit / CHECK_CUTS + 1) * CHECK_PARTIAL_BYTES / (program->wide ? 1 : 2);
     check->once_bytes = (check->elements + 1) * CHECK_PARTIAL_BYTES;
+    if (shows_whole(check->collective) && check->once_bytes < check->elements * (size_t)check->size * CHECK_RAW_BYTES)
+        check->once_bytes = check->elements * (size_t)check->size * CHECK_RAW_BYTES;
 }
 
 static void step_rank(struct check_rank *rank)
 {
     struct check *check = rank->check;
     if (!rank->started) {
-        run_start_as(&rank->run, rank->program, (struct run_widths){CHECK_RAW_BYTES, CHECK_PARTIAL_BYTES}, check_reduce);
+        run_start_as(&rank->run, rank->program, &check_element);
         rank->started = true;
         check->moves++;
     }
@@ -281,25 +377,39 @@ static void compare_all(struct check *check)
     }
 }
 
-/* Blocks of different lengths, some of them empty, with a hole behind each. */
+static void open_vectors(struct check_rank *rank, bool in, size_t **counts, size_t **displs)
+{
+    struct check *check = rank->check;
+    size_t bytes = (size_t)check->size * sizeof(size_t);
+    *counts = check_take(check, bytes);
+    *displs = check_take(check, bytes);
+    for (int32_t r = 0; !check->no_memory && r < check->size; r++) {
+        (*counts)[r] = in ? pair_count(check, rank->rank, r) : pair_count(check, r, rank->rank);
+        (*displs)[r] = block_at(check, rank->rank, r, in);
+    }
+}
+
+/* What each rank says of the blocks: all of them, the root alone, or both sides. */
 static void open_counts(struct check *check)
 {
-    size_t at = 0;
-    if (check->collective != COLLECTIVE_ALLGATHER_V)
-        return;
-    check->counts = check_take(check, (size_t)check->size * sizeof *check->counts);
-    check->displs = check_take(check, (size_t)check->size * sizeof *check->displs);
-    for (int32_t r = 0; check->counts && check->displs && r < check->size; r++) {
-        check->counts[r] = ((size_t)r * 7 + check->elements) % (check->elements + 1);
-        check->displs[r] = at;
-        at += check->counts[r] + 1;
+    uint32_t collective = check->collective;
+    for (int32_t r = 0; is_ragged(collective) && r < check->size; r++) {
+        struct check_rank *rank = &check->rank[r];
+        bool rooted = collective == COLLECTIVE_GATHER_V || collective == COLLECTIVE_SCATTER_V;
+        bool of_in = collective == COLLECTIVE_SCATTER_V || collective == COLLECTIVE_REDUCE_SCATTER_V;
+        if (!rooted || r == check->root)
+            open_vectors(rank, of_in, &rank->counts, &rank->displs);
+        if (collective == COLLECTIVE_ALLTOALL_V)
+            open_vectors(rank, true, &rank->in_counts, &rank->in_displs);
     }
 }
 
 static void check_once(struct check *check, enum order order, bool in_place)
 {
+    if (!build_all(check))
+        return;
     open_counts(check);
-    if (check->no_memory || !build_all(check))
+    if (check->no_memory)
         return;
     set_limits(check);
     if (!check_wire_open(check))
@@ -336,7 +446,7 @@ enum comm_result program_check(const struct comm_env *env, program_build_fn *bui
     if (size < 1 || size > CHECK_RANKS_MAX || root < 0 || root >= size)
         return COMM_ERR_ARGUMENT;
     /* Each without and, where a collective has it, with its result in place. */
-    uint32_t each = collective == COLLECTIVE_BARRIER || collective == COLLECTIVE_BROADCAST ? 1 : 2;
+    uint32_t each = collective == COLLECTIVE_BARRIER || is_broadcast(collective) ? 1 : 2;
     for (uint32_t t = 0; t < each * sizeof trials / sizeof *trials; t++) {
         struct check check = {
             .env = env,

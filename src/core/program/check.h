@@ -5,7 +5,7 @@
 #ifndef PROGRAM_CHECK_H
 #define PROGRAM_CHECK_H
 
-#include "program/run.h"
+#include "program/program.h"
 
 enum {
     CHECK_RANKS_MAX = 400,
@@ -49,8 +49,9 @@ struct check_rank {
     struct check *check;
     struct comm_program *program;
     struct run run;
-    struct wire_look *look; /* pending */
-    uint64_t *done;         /* cookies of completed exposures */
+    size_t *counts, *displs, *in_counts, *in_displs; /* of its call; NULL: blocks of `elements` */
+    struct wire_look *look;                          /* pending */
+    uint64_t *done;                                  /* cookies of completed exposures */
     uint32_t looks, dones;
     int32_t rank;
     bool started, ended;
@@ -65,7 +66,6 @@ struct check {
     uint32_t collective, mode, edges;
     int32_t size, root;
     size_t elements, chunk_bytes, once_bytes;
-    size_t *counts, *displs; /* v forms; else NULL */
     struct check_rank *rank;
     struct check_place *place[PROGRAM_EDGES_MAX];
     uint64_t moves; /* what happened on the wire: a sweep over all ranks without one is a deadlock */

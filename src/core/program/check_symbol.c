@@ -1,5 +1,6 @@
-/* Symbols instead of numbers. Two of them combine only as children of one node of T(size): an interval names its node, so that whatever was
- * combined without complaint is T, with every contribution once. What must not be is 0, which nothing combines with. */
+/* Symbols instead of numbers. Two of them combine only as children of one node of T, over all ranks or the first so many: an interval names
+ * its node, so that whatever was combined without complaint is T, with every contribution once. What must not be is 0, which nothing
+ * combines with. */
 #include "program/check.h"
 
 enum { SYMBOL_MAGIC = 0x155, SYMBOL_BITS = 9, SYMBOL_MASK = (1 << SYMBOL_BITS) - 1, SYMBOL_ELEMENT_MASK = (1 << 26) - 1 };
@@ -32,7 +33,7 @@ static struct check_symbol combine(struct check_symbol a, struct check_symbol b)
 {
     uint32_t half = b.lo - a.lo, end = a.lo + 2 * half < a.size ? a.lo + 2 * half : a.size;
     bool alike = a.size && a.size == b.size && a.element == b.element;
-    bool node = a.hi == b.lo && half && !(half & (half - 1)) && a.lo % (2 * half) == 0 && b.hi == end;
+    bool node = a.hi == b.lo && half && !(half & (half - 1)) && a.lo % (2 * half) == 0 && b.hi <= end;
     if (!alike || !node)
         return (struct check_symbol){.size = 0};
     a.hi = b.hi;
@@ -68,7 +69,7 @@ static struct check_symbol tree(const struct data_reduce *reduce, size_t element
 static void store(void *to, size_t element, struct check_symbol symbol, bool final)
 {
     uint64_t *words = to;
-    bool whole = symbol.lo == 0 && symbol.hi == symbol.size;
+    bool whole = symbol.lo == 0; /* how far it must reach is the collective's: a scan's results are T over the first ranks */
     symbol.kind = final ? CHECK_FINAL : CHECK_PARTIAL;
     uint64_t word = symbol.size && (whole || !final) ? check_pack(symbol) : 0;
     if (final) {

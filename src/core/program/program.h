@@ -21,7 +21,7 @@ enum {
     PROGRAM_LANES_MAX = 8,
     PROGRAM_COUNTERS = 16, /* counter 0 is none */
     PROGRAM_VIEWS_MAX = 64,
-    PROGRAM_EDGES_MAX = 16,
+    PROGRAM_EDGES_MAX = 20, /* levels of a doubling over a million ranks */
     PROGRAM_CHUNK_MIN_BYTES = 4096,
 };
 
@@ -35,22 +35,38 @@ enum {
     X(ALLGATHER_V, 6, "allgather_v")                                                                                                       \
     X(REDUCE_SCATTER, 7, "reduce_scatter")                                                                                                 \
     X(SPLIT, 8, "split")                                                                                                                   \
-    X(DUP, 9, "dup")
+    X(DUP, 9, "dup")                                                                                                                       \
+    X(GROUP, 10, "group")                                                                                                                  \
+    X(SCAN, 11, "scan")                                                                                                                    \
+    X(EXSCAN, 12, "exscan")                                                                                                                \
+    X(GATHER, 13, "gather")                                                                                                                \
+    X(GATHER_V, 14, "gather_v")                                                                                                            \
+    X(SCATTER, 15, "scatter")                                                                                                              \
+    X(SCATTER_V, 16, "scatter_v")                                                                                                          \
+    X(ALLTOALL, 17, "alltoall")                                                                                                            \
+    X(ALLTOALL_V, 18, "alltoall_v")                                                                                                        \
+    X(REDUCE_SCATTER_V, 19, "reduce_scatter_v")                                                                                            \
+    X(BROADCAST_BYTES, 20, "broadcast_bytes")
 enum comm_collective {
 #define COMM_COLLECTIVE_ENUM(name, value, text) COLLECTIVE_##name = value,
     COMM_COLLECTIVES(COMM_COLLECTIVE_ENUM)
 #undef COMM_COLLECTIVE_ENUM
         COLLECTIVE_END
 };
+/* Where the lengths of blocks are known to the two ends of each edge alone, and so are no part of what all ranks compare. */
+static inline bool collective_is_ragged(uint32_t collective)
+{
+    return collective == COLLECTIVE_GATHER_V || collective == COLLECTIVE_SCATTER_V || collective == COLLECTIVE_ALLTOALL_V;
+}
 const char *collective_name(uint32_t collective); /* "?" for none */
 uint32_t collective_parse(const char *name);      /* 0: no such name */
 
 /* ------------------------------------------------------------------------------------------------------------ the data */
 enum program_code { STEP_EXPOSE = 1, STEP_VIEW, STEP_RELEASE, STEP_COPY, STEP_REDUCE, STEP_LOOP, STEP_END };
 enum program_buf { BUF_NONE = 0, BUF_IN, BUF_OUT, BUF_SCRATCH, BUF_VIEW };
-/* ELEMENT: elements of block 0. BLOCK: whole blocks. SLICE: 1/slices of block 0, cut at whole cache lines. PARTIAL: or'ed; items are in the
- * accumulator. */
-enum program_unit { UNIT_BYTE = 0, UNIT_ELEMENT, UNIT_BLOCK, UNIT_SLICE, UNIT_PARTIAL = 0x80 };
+/* ELEMENT: elements of block 0. BLOCK: whole blocks. WHOLE: all blocks of a buffer without holes. SLICE: 1/slices of block 0, cut at whole
+ * cache lines. PARTIAL: or'ed; items are in the accumulator. */
+enum program_unit { UNIT_BYTE = 0, UNIT_ELEMENT, UNIT_BLOCK, UNIT_SLICE, UNIT_WHOLE, UNIT_PARTIAL = 0x80 };
 enum program_flag {
     STEP_FINAL = 1, /* REDUCE: result in the type, AVG divided */
     STEP_TEE = 2,   /* REDUCE: the next EXPOSE of this lane is of this result: reserve its place first, store to both. On that EXPOSE too */
@@ -65,7 +81,9 @@ struct comm_ref {
     uint32_t first,
         count;            /* items first, first+step, .. (mod the team's size for blocks, mod slices), count of them; + outer*i + inner*k */
     int16_t outer, inner; /* of scratch and views, k counts mod program.depth when depth is not 0; a scratch item is as long as slice (or
-                             block) `count`, or chunk k of it. A landing VIEW of several peers puts peer j's bytes at item first + step*j */
+                             block) `count`, or chunk k of it. A landing VIEW of several peers puts peer j's bytes at item first + step*j,
+                             and a COPY of several views the j-th. Views that a COPY or REDUCE reads, with unit BLOCK: each is WHOLE, and
+                             its block `step` is meant */
 };
 struct comm_step {
     uint8_t code, flags;
@@ -90,15 +108,24 @@ struct comm_program {
     uint16_t scratch; /* scratch items */
     uint8_t counters; /* 0: no step waits or bumps */
     uint8_t own_in;   /* IN is this rank's block alone (gathers): block x of IN lies at its beginning */
+    uint8_t own_out;  /* so is OUT (scatters) */
+    uint8_t ragged;   /* a block's length is known to the two ends of its edge alone: each loop over chunks counts those of its own ref, and
+                         every exposure carries the length of its whole block in its fingerprint. Equal on every rank */
     uint8_t
         wide; /* partial results travel on its streams: chunks are cut for the accumulator. Equal on every rank, as own_in and chunk_unit */
     uint8_t crossing; /* a lane reads views that another one asked for */
     uint16_t edges;
     uint8_t edge[PROGRAM_EDGES_MAX];  /* enum wire_edge bits, equal on every rank */
     uint16_t lane[PROGRAM_LANES_MAX]; /* first step of each */
-    const uint16_t *peer;
+    const uint16_t *peer; /* NULL where a rank does not fit 16 bits: then peer_wide, which no wire serves yet, but size-only runs do */
+    const uint32_t *peer_wide;
     const struct comm_step *step;
 };
+
+static inline uint32_t program_peer(const struct comm_program *program, uint32_t index)
+{
+    return program->peer ? program->peer[index] : program->peer_wide[index];
+}
 
 /* What a builder may know: only what is equal on every rank, and which rank this is. */
 struct program_spec {
@@ -124,7 +151,16 @@ struct run_call {
     size_t n; /* elements of a block */
     enum comm_type type;
     comm_op op;
-    const size_t *counts, *displs; /* v forms: per rank, in elements; displs NULL: dense */
+    const size_t *counts, *displs;       /* v forms: per rank, in elements; NULL: blocks of n, one behind the other */
+    const size_t *in_counts, *in_displs; /* of `in`, where it is laid out unlike `out`; NULL: as out */
+};
+
+/* What one element is: for the built-in types and operators run_start knows; others come from the engine. */
+struct run_element {
+    size_t raw, partial;    /* bytes, by itself and in its accumulator */
+    size_t grain;           /* how many are never split; 0: 1 */
+    data_reduce_fn *reduce; /* NULL: it is only moved */
+    const void *context;    /* for reduce */
 };
 
 enum run_result { RUN_STANDS = 0, RUN_ENDED = 1, RUN_MISMATCH = 2, RUN_FAILED = 3 /* no memory for the wire's places */ };
@@ -139,6 +175,7 @@ struct run {
     struct wire_channel *channel;
     struct run_call call;
     data_reduce_fn *reduce;
+    const void *context;                      /* for reduce */
     enum data_isa isa;                        /* the engine's, asked once: data_isa_best is slow */
     char *scratch;                            /* the engine's, at least run_scratch_bytes(...) */
     size_t raw, partial;                      /* element bytes */
@@ -151,16 +188,27 @@ struct run {
     bool bumped, nontemporal;
     uint64_t present, view_partial, view_own; /* a bit per view slot; own: a view of this rank's own memory */
     size_t scratch_item;                      /* bytes */
+    uint64_t bytes_out, bytes_in;             /* shown to others, looked at or landed of theirs: since this place was made, never reset */
     struct run_lane lane[PROGRAM_LANES_MAX];
     int32_t counter[PROGRAM_COUNTERS];
     struct wire_view *view; /* program->views of them, the engine's memory: PROGRAM_VIEWS_MAX at most */
 };
 
 /* Chunk length and scratch follow from the program, the call and the channel's caps, the same on every rank. 0: needs none. */
-size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel);
+size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel, int32_t size);
+/* How a call is cut, as every rank computes it alike: in elements, but for scratch_bytes of one item. For who only counts. */
+struct run_cut {
+    size_t longest, slice, chunk, scratch_bytes;
+    uint32_t chunks;
+};
+struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, size_t n, size_t raw, size_t partial);
 /* channel, call, isa, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues nothing.
  */
 void run_start(struct run *run, const struct comm_program *program);
+/* The same for an element of the caller's own. */
+size_t run_scratch_bytes_as(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,
+                            int32_t size, const struct run_element *element);
+void run_start_as(struct run *run, const struct comm_program *program, const struct run_element *element);
 enum run_result run_step(struct run *run);
 /* A DONE event whose cookie's upper half is run->index. Sets again; a MISMATCH result makes the next run_step return RUN_MISMATCH. */
 void run_event(struct run *run, const struct wire_event *event);

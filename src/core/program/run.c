@@ -6,13 +6,13 @@
  *
  * Nothing here knows which wire it talks to, allocates, or blocks.
  */
-#include "program/run.h"
+#include "program/shape.h"
 
 #include "base/check.h"
 
 #include <string.h>
 
-enum { RUN_LINE_BYTES = 64, RUN_QUARTERS = 4, RUN_NONTEMPORAL_BYTES = 2 << 20 };
+enum { RUN_NONTEMPORAL_BYTES = 2 << 20 };
 enum run_cookie { RUN_COOKIE_VIEW = 0, RUN_COOKIE_LAND = 1, RUN_COOKIE_EXPOSE = 2 };
 enum verdict { VERDICT_NEXT, VERDICT_STAY /* the pc was moved */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH, VERDICT_FAILED };
 
@@ -20,77 +20,8 @@ enum verdict { VERDICT_NEXT, VERDICT_STAY /* the pc was moved */, VERDICT_STAND,
 struct place {
     char *at;
     size_t elements, bytes;
+    size_t whole; /* elements of the block that it is a chunk of */
 };
-
-static inline size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static inline size_t larger(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
-static inline size_t round_up(size_t value, size_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ shape */
-/* What follows from program, call and caps alone, so that every rank cuts alike. */
-struct shape {
-    size_t longest, slice, chunk; /* elements */
-    size_t scratch_item;          /* bytes */
-    uint32_t chunks;
-};
-
-static size_t longest_block(const struct run_call *call, int32_t size)
-{
-    size_t longest = call->counts ? 0 : call->n;
-    for (int32_t r = 0; call->counts && r < size; r++)
-        longest = larger(longest, call->counts[r]);
-    return longest;
-}
-
-static size_t chunk_bytes_max(const struct comm_program *program, const struct wire_caps *caps)
-{
-    uint64_t most = UINT64_MAX;
-    for (uint32_t e = 0; e < program->edges; e++) {
-        uint64_t cap = program->edge[e] & WIRE_TO_ALL ? caps->chunk_all : caps->chunk_private;
-        if (!(program->edge[e] & WIRE_ONCE) && cap < most)
-            most = cap;
-    }
-    return (size_t)most;
-}
-
-static struct shape shape_of(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,
-                             int32_t size, struct run_widths widths)
-{
-    size_t longest = longest_block(call, size), line = 1;
-    struct shape shape = {.longest = longest, .slice = longest, .chunk = longest, .chunks = 1};
-    if (program->slices || program->chunk_unit)
-        line = larger(1, RUN_LINE_BYTES / larger(1, widths.raw));
-    if (program->slices)
-        shape.slice = round_up((longest + program->slices - 1) / program->slices, line);
-    if (program->chunk_unit) {
-        size_t width = larger(1, program->wide ? widths.partial : widths.raw),
-               unit = program->chunk_unit == UNIT_SLICE ? shape.slice : longest;
-        size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width), least = larger(1, PROGRAM_CHUNK_MIN_BYTES / width);
-        most = most >= line ? most - most % line : most;
-        shape.chunk = smaller(most, larger(round_up((unit + RUN_QUARTERS - 1) / RUN_QUARTERS, line), round_up(least, line)));
-        BASE_ASSERT(shape.chunk != 0);
-        shape.chunks = unit ? (uint32_t)((unit + shape.chunk - 1) / shape.chunk) : 1;
-    }
-    shape.scratch_item = round_up(shape.chunk * widths.partial, RUN_LINE_BYTES);
-    return shape;
-}
-
-size_t run_scratch_bytes_as(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,
-                            int32_t size, struct run_widths widths)
-{
-    return program->scratch ? program->scratch * shape_of(program, call, channel, size, widths).scratch_item : 0;
-}
 
 /* ------------------------------------------------------------------------------------------------------------ refs */
 static inline uint32_t turn_of(const struct run *run, uint32_t k)
@@ -112,11 +43,26 @@ static inline uint32_t wrapped(int32_t x, uint32_t size)
     return (uint32_t)(x < 0 ? x + (int32_t)size : x);
 }
 
+/* In elements, from the beginning of a buffer that holds all blocks. */
+static inline size_t block_start(const struct run *run, uint8_t buf, uint32_t block)
+{
+    const struct run_call *call = &run->call;
+    const size_t *displs = buf == BUF_IN && call->in_displs ? call->in_displs : call->displs;
+    return displs ? displs[block] : block * call->n;
+}
+
+static inline size_t block_length(const struct run *run, uint8_t buf, uint32_t block)
+{
+    const struct run_call *call = &run->call;
+    const size_t *counts = buf == BUF_IN && call->in_counts ? call->in_counts : call->counts;
+    return counts ? counts[block] : call->n;
+}
+
 static struct place place_of(const struct run *run, const struct comm_step *s, const struct comm_ref *ref, const struct run_lane *lane,
                              uint32_t j)
 {
     const struct run_call *call = &run->call;
-    size_t width = ref->unit & UNIT_PARTIAL ? run->partial : run->raw, start = 0, from = 0, to = call->n, add = 0;
+    size_t width = ref->unit & UNIT_PARTIAL ? run->partial : run->raw, start = 0, from = 0, to = call->n, add = 0, whole;
     bool scratch = ref->buf == BUF_SCRATCH;
     int32_t x = scratch ? (int32_t)ref->count : (int32_t)ref->first + ref->step * (int32_t)j + ref->outer * (int32_t)lane->i;
 
@@ -124,17 +70,16 @@ static struct place place_of(const struct run *run, const struct comm_step *s, c
         uint32_t slice = wrapped(x, run->program->slices);
         from = smaller(slice * run->slice, to);
         to = smaller(from + run->slice, to);
+    } else if (BASE_UNLIKELY((ref->unit & ~UNIT_PARTIAL) == UNIT_WHOLE)) {
+        to = block_start(run, BUF_IN, (uint32_t)run->size - 1) + block_length(run, BUF_IN, (uint32_t)run->size - 1);
     } else {
         uint32_t block = wrapped(x, (uint32_t)run->size);
-        if (call->counts) {
-            start = call->displs[block];
-            to = call->counts[block];
-        } else {
-            start = block * to;
-        }
-        if (ref->buf == BUF_IN && run->program->own_in)
+        start = block_start(run, ref->buf, block);
+        to = block_length(run, ref->buf, block);
+        if (ref->buf == BUF_IN ? run->program->own_in : run->program->own_out)
             start = 0;
     }
+    whole = to - from;
     if (s->flags & STEP_CHUNKED) {
         from = smaller(from + lane->k * run->chunk, to);
         to = smaller(from + run->chunk, to);
@@ -143,7 +88,7 @@ static struct place place_of(const struct run *run, const struct comm_step *s, c
     add = scratch ? (slot_of(run, ref, lane) + (uint32_t)ref->step * j) * run->scratch_item : (start + from) * width;
     BASE_DEBUG_ASSERT(!scratch || slot_of(run, ref, lane) + (uint32_t)ref->step * j < run->program->scratch);
     /* As a number: a barrier's buffers are NULL. */
-    return (struct place){.at = (char *)((uintptr_t)base + add), .elements = to - from, .bytes = (to - from) * width};
+    return (struct place){.at = (char *)((uintptr_t)base + add), .elements = to - from, .bytes = (to - from) * width, .whole = whole};
 }
 
 static inline uint64_t ones(uint32_t count)
@@ -173,6 +118,20 @@ static inline wire_key key_of(const struct run *run, const struct comm_step *s, 
 static inline uint64_t cookie_of(const struct run *run, enum run_cookie kind, const struct comm_step *s, uint32_t slot)
 {
     return (uint64_t)run->index << 32 | (uint32_t)kind << 30 | (uint32_t)(s - run->program->step) << 8 | slot;
+}
+
+/* What both ends of an edge compare: the call, and where only they know it, how long their block is. */
+static inline uint32_t fingerprint_of(const struct run *run, const struct place *place)
+{
+    uint32_t length = run->program->ragged ? (uint32_t)place->whole ^ (uint32_t)((uint64_t)place->whole >> 32) : 0;
+    return run->fingerprint ^ length * UINT32_C(0x9e3779b1);
+}
+
+/* What a COPY or REDUCE reads of a view: all of it, or one block of a whole buffer. */
+static inline const char *view_at(const struct run *run, const struct comm_ref *ref, uint32_t slot)
+{
+    const char *at = run->view[slot].at;
+    return BASE_UNLIKELY(ref->unit == UNIT_BLOCK) ? at + block_start(run, BUF_IN, (uint32_t)ref->step) * run->raw : at;
 }
 
 static inline void bump(struct run *run, const struct comm_step *s)
@@ -207,6 +166,7 @@ static struct wire_expose expose_of(const struct run *run, const struct comm_ste
 static enum verdict step_expose(struct run *run, struct run_lane *lane, const struct comm_step *s)
 {
     struct wire_span span;
+    struct wire_expose expose = expose_of(run, s, lane);
     if (BASE_UNLIKELY(s->src.buf == BUF_VIEW)) {
         uint32_t slot = slot_of(run, &s->src, lane);
         if (!views_present(run, slot, 1))
@@ -215,8 +175,8 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
     } else {
         struct place place = place_of(run, s, &s->src, lane, 0);
         span = (struct wire_span){place.at, place.bytes};
+        expose.fingerprint = fingerprint_of(run, &place);
     }
-    struct wire_expose expose = expose_of(run, s, lane);
     expose.spans = &span;
     expose.nspans = 1;
     if (lane->built)
@@ -234,7 +194,23 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
         run->again = true;
         return VERDICT_STAND;
     }
+    run->bytes_out += span.bytes;
     lane->built = false;
+    return VERDICT_NEXT;
+}
+
+/* One more name for a view that is there: its bytes stay whose they are. */
+static enum verdict step_alias(struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    uint32_t from = slot_of(run, &s->src, lane), to = slot_of(run, &s->dst, lane);
+    uint64_t bit = UINT64_C(1) << to;
+    if (!views_present(run, from, 1))
+        return VERDICT_STAND;
+    run->view[to].at = run->view[from].at;
+    run->view[to].bytes = run->view[from].bytes;
+    run->view_own |= bit;
+    run->view_partial = run->view_partial >> from & 1 ? run->view_partial | bit : run->view_partial & ~bit;
+    view_is_here(run, s, to);
     return VERDICT_NEXT;
 }
 
@@ -250,12 +226,14 @@ static inline void view_own(struct run *run, const struct comm_step *s, uint32_t
 static enum verdict step_view(struct run *run, struct run_lane *lane, const struct comm_step *s)
 {
     const uint16_t *peer = peers_of(run, s, lane);
+    if (BASE_UNLIKELY(s->src.buf == BUF_VIEW))
+        return step_alias(run, lane, s);
     struct place place = place_of(run, s, &s->src, lane, 0);
     uint32_t first = slot_of(run, &s->dst, lane);
     uint64_t mask = ones(s->npeers) << first;
     struct wire_look look = {
         .key = key_of(run, s, lane),
-        .fingerprint = run->fingerprint,
+        .fingerprint = fingerprint_of(run, &place),
         .edge = run->program->edge[s->edge],
         .bytes = place.bytes,
     };
@@ -286,6 +264,7 @@ static enum verdict step_view(struct run *run, struct run_lane *lane, const stru
             run->again = true;
             return VERDICT_STAND;
         }
+        run->bytes_in += look.bytes;
     }
     lane->asked = 0;
     return VERDICT_NEXT;
@@ -296,7 +275,6 @@ static enum verdict step_land(struct run *run, struct run_lane *lane, const stru
     const uint16_t *peer = peers_of(run, s, lane);
     struct wire_look look = {
         .key = key_of(run, s, lane),
-        .fingerprint = run->fingerprint,
         .edge = run->program->edge[s->edge],
         .flags = run->nontemporal && s->dst.buf == BUF_OUT ? WIRE_NONTEMPORAL : 0,
         .cookie = cookie_of(run, RUN_COOKIE_LAND, s, 0),
@@ -306,6 +284,7 @@ static enum verdict step_land(struct run *run, struct run_lane *lane, const stru
         look.peer = peer[j];
         look.land = place.at;
         look.bytes = place.bytes;
+        look.fingerprint = fingerprint_of(run, &place);
         switch (run->channel->class->view(run->channel, &look)) {
         case WIRE_DONE:
             bump(run, s);
@@ -321,6 +300,7 @@ static enum verdict step_land(struct run *run, struct run_lane *lane, const stru
             run->again = true;
             return VERDICT_STAND;
         }
+        run->bytes_in += look.bytes;
     }
     lane->asked = 0;
     return VERDICT_NEXT;
@@ -342,18 +322,16 @@ static enum verdict step_release(struct run *run, struct run_lane *lane, const s
 
 static enum verdict step_copy(struct run *run, struct run_lane *lane, const struct comm_step *s)
 {
-    struct place to = place_of(run, s, &s->dst, lane, 0);
-    const void *from;
-    if (s->src.buf == BUF_VIEW) {
-        uint32_t slot = slot_of(run, &s->src, lane);
-        if (!views_present(run, slot, 1))
-            return VERDICT_STAND;
-        from = run->view[slot].at;
-    } else {
-        from = place_of(run, s, &s->src, lane, 0).at;
+    bool viewed = s->src.buf == BUF_VIEW;
+    uint32_t slot = viewed ? slot_of(run, &s->src, lane) : 0, count = viewed ? s->src.count : 1;
+    if (viewed && !views_present(run, slot, count))
+        return VERDICT_STAND;
+    for (uint32_t j = 0; j < count; j++) {
+        struct place to = place_of(run, s, &s->dst, lane, j);
+        const char *from = viewed ? view_at(run, &s->src, slot + j) : place_of(run, s, &s->src, lane, 0).at;
+        if (from != to.at && to.bytes)
+            data_copy(to.at, from, to.bytes, run->nontemporal && s->dst.buf == BUF_OUT);
     }
-    if (from != to.at && to.bytes)
-        data_copy(to.at, from, to.bytes, run->nontemporal && s->dst.buf == BUF_OUT);
     bump(run, s);
     return VERDICT_NEXT;
 }
@@ -387,12 +365,13 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
         return VERDICT_STAND;
     if (to.elements) {
         for (uint32_t j = 0; j < ways; j++)
-            from[j] = run->view[slot + j].at;
+            from[j] = view_at(run, &s->src, slot + j);
         struct data_reduce reduce = {
             .from = from,
             .partial = run->view_partial >> slot & ones(ways),
             .ways = ways,
             .divisor = (uint32_t)run->size,
+            .context = run->context,
             .to = to.at,
             .also = also,
             .elements = to.elements,
@@ -411,7 +390,10 @@ static enum verdict step_end(struct run *run, struct run_lane *lane, const struc
         return VERDICT_END;
     bool chunks = s->flags & STEP_CHUNKED;
     uint32_t *turn = chunks ? &lane->k : &lane->i;
-    if (++*turn < (chunks ? run->chunks : s->src.count)) {
+    bool more = ++*turn < (chunks ? run->chunks : s->src.count);
+    if (chunks && BASE_UNLIKELY(run->program->ragged))
+        more = place_of(run, s, &s->src, lane, 0).elements != 0;
+    if (more) {
         lane->pc = s->aside;
         return VERDICT_STAY;
     }
@@ -462,27 +444,35 @@ static enum verdict run_lane(struct run *run, struct run_lane *lane)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the face */
-size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel)
+size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel, int32_t size)
 {
-    struct run_widths widths = {data_type_bytes(call->type), data_partial_bytes(call->type)};
-    /* Blocks of different lengths are gathered, never reduced: no such program has scratch, so the team's size does not matter here. */
-    BASE_ASSERT(!program->scratch || !call->counts);
-    return run_scratch_bytes_as(program, call, channel, 0, widths);
+    struct run_element element = {.raw = data_type_bytes(call->type), .partial = data_partial_bytes(call->type)};
+    return run_scratch_bytes_as(program, call, channel, size, &element);
 }
 
-void run_start_as(struct run *run, const struct comm_program *program, struct run_widths widths, data_reduce_fn *reduce)
+struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, size_t n, size_t raw, size_t partial)
 {
-    BASE_ASSERT(!run->call.counts || run->call.displs);
-    struct shape shape = shape_of(program, &run->call, run->channel, run->size, widths);
+    const struct wire_channel channel = {.caps = *caps};
+    const struct run_call call = {.n = n};
+    const struct run_element element = {.raw = raw, .partial = partial};
+    struct shape shape = shape_of(program, &call, &channel, 0, &element);
+    return (struct run_cut){shape.longest, shape.slice, shape.chunk, shape.scratch_item, shape.chunks};
+}
+
+void run_start_as(struct run *run, const struct comm_program *program, const struct run_element *element)
+{
+    BASE_ASSERT((!run->call.counts || run->call.displs) && program->peer);
+    struct shape shape = shape_of(program, &run->call, run->channel, run->size, element);
     run->program = program;
-    run->reduce = reduce;
-    run->raw = widths.raw;
-    run->partial = widths.partial;
+    run->reduce = element->reduce;
+    run->context = element->context;
+    run->raw = element->raw;
+    run->partial = element->partial;
     run->slice = shape.slice;
     run->chunk = shape.chunk;
     run->chunks = shape.chunks;
     run->scratch_item = shape.scratch_item;
-    run->nontemporal = shape.longest * (program->own_in ? (size_t)run->size : 1) * widths.raw >= RUN_NONTEMPORAL_BYTES;
+    run->nontemporal = shape.longest * (program->own_in ? (size_t)run->size : 1) * element->raw >= RUN_NONTEMPORAL_BYTES;
     run->pending = 0;
     run->mismatch_peer = -1;
     run->open = (uint16_t)ones(program->lanes);
@@ -496,10 +486,10 @@ void run_start_as(struct run *run, const struct comm_program *program, struct ru
 
 void run_start(struct run *run, const struct comm_program *program)
 {
-    struct run_widths widths = {data_type_bytes(run->call.type), data_partial_bytes(run->call.type)};
-    /* Moves have no operator. */
-    data_reduce_fn *reduce = run->call.op ? data_reducer(run->call.type, run->call.op, run->isa) : NULL;
-    run_start_as(run, program, widths, reduce);
+    struct run_element element = {.raw = data_type_bytes(run->call.type), .partial = data_partial_bytes(run->call.type)};
+    if (run->call.op) /* moves have no operator */
+        element.reduce = data_reducer(run->call.type, run->call.op, run->isa);
+    run_start_as(run, program, &element);
 }
 
 enum run_result run_step(struct run *run)

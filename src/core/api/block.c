@@ -1,0 +1,92 @@
+/* Gather, scatter and alltoall with blocks of one length: check, resolve in-place forms to addresses, issue. */
+#include "api/api.h"
+
+enum comm_result comm_gather(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, int32_t root,
+                             struct comm_request *req)
+{
+    struct api_check check;
+
+    if (api_begin(&check, c, COLLECTIVE_GATHER, req) != COMM_OK)
+        return check.result;
+    bool in_place = in == COMM_IN_PLACE, am_root = engine_rank(c) == root;
+    size_t ranks = (size_t)engine_size(c), rank = (size_t)engine_rank(c);
+    api_need_type(&check, type);
+    api_need_rank(&check, "root", root);
+    size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
+    api_need(&check, am_root || !in_place, "in", -1, "a buffer: COMM_IN_PLACE is for the root alone");
+    api_need_buffer(&check, "in", in_place ? out : in, block);
+    api_need_buffer(&check, "out", out, am_root ? all : 0);
+    if (am_root && !in_place)
+        api_need_apart(&check, in, block, out, all);
+    if (check.result != COMM_OK)
+        return check.result;
+    struct engine_call call = {.collective = COLLECTIVE_GATHER, .type = type, .root = root, .in = in, .out = am_root ? out : NULL, .n = n};
+    if (in_place)
+        call.in = block ? (char *)out + rank * block : out;
+    call.read = api_hull(call.in, block);
+    call.write = api_hull(call.out, am_root ? all : 0);
+    return engine_issue(c, &call, req);
+}
+
+enum comm_result comm_scatter(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, int32_t root,
+                              struct comm_request *req)
+{
+    struct api_check check;
+
+    if (api_begin(&check, c, COLLECTIVE_SCATTER, req) != COMM_OK)
+        return check.result;
+    bool in_place = out == COMM_IN_PLACE, am_root = engine_rank(c) == root;
+    size_t ranks = (size_t)engine_size(c), rank = (size_t)engine_rank(c);
+    api_need_type(&check, type);
+    api_need_rank(&check, "root", root);
+    size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
+    api_need(&check, am_root || !in_place, "out", -1, "a buffer: COMM_IN_PLACE is for the root alone");
+    api_need_buffer(&check, "in", in, am_root ? all : 0);
+    api_need_buffer(&check, "out", in_place ? in : out, block);
+    if (am_root && !in_place)
+        api_need_apart(&check, in, all, out, block);
+    if (check.result != COMM_OK)
+        return check.result;
+    struct engine_call call = {.collective = COLLECTIVE_SCATTER, .type = type, .root = root, .in = am_root ? in : NULL, .out = out, .n = n};
+    call.read = api_hull(call.in, am_root ? all : 0);
+    call.write = api_hull(out, in_place ? 0 : block);
+    if (in_place) /* its own block stays where it is */
+        call.out = block ? (char *)(uintptr_t)in + rank * block : NULL;
+    return engine_issue(c, &call, req);
+}
+
+enum comm_result comm_alltoall(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type,
+                               struct comm_request *req)
+{
+    struct api_check check;
+
+    if (api_begin(&check, c, COLLECTIVE_ALLTOALL, req) != COMM_OK)
+        return check.result;
+    bool in_place = in == COMM_IN_PLACE;
+    api_need_type(&check, type);
+    size_t all = api_bytes(&check, type, n, (size_t)engine_size(c));
+    api_need_buffer(&check, "in", in_place ? out : in, all);
+    api_need_buffer(&check, "out", out, all);
+    if (!in_place)
+        api_need_apart(&check, in, all, out, all);
+    if (check.result != COMM_OK)
+        return check.result;
+    struct engine_call call = {.collective = COLLECTIVE_ALLTOALL, .type = type, .in = in_place ? out : in, .out = out, .n = n};
+    call.read = api_hull(call.in, all);
+    call.write = api_hull(out, all);
+    return engine_issue(c, &call, req);
+}
+
+enum comm_result comm_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req)
+{
+    struct api_check check;
+
+    if (api_begin(&check, c, COLLECTIVE_BROADCAST_BYTES, req) != COMM_OK)
+        return check.result;
+    api_need_rank(&check, "root", root);
+    api_need(&check, bytes != NULL, "bytes", 0, "where the length stands");
+    size_t length = bytes && *bytes != COMM_ROOT_FAILED ? *bytes : 0;
+    api_need(&check, length <= SIZE_MAX / 8, "*bytes", (long long)length, "a length that fits the address space, or COMM_ROOT_FAILED");
+    api_need_buffer(&check, "buf", buf, length);
+    return check.result == COMM_OK ? engine_broadcast_bytes(c, buf, bytes, root, req) : check.result;
+}

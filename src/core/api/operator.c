@@ -1,0 +1,25 @@
+/* Operators of the caller's own. */
+#include "api/api.h"
+
+enum comm_result comm_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options, comm_op *op)
+{
+    enum comm_result r = engine_alive(c);
+
+    if (r != COMM_OK)
+        return r;
+    if (!fn || !op || api_size(options, sizeof *options) != COMM_OK || !options->name)
+        return engine_decline(
+            c, COMM_ERR_ARGUMENT, NULL,
+            "op_create: fn=%s op=%s options=%s; expected a function, room for the operator, and options with size and name",
+            fn ? "set" : "NULL", op ? "set" : "NULL", options ? "set" : "NULL");
+    if (options->element_bytes < 1 || options->element_bytes > DATA_USER_BYTES_MAX)
+        return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "op_create: options.element_bytes=%zu; expected 1 to %d", options->element_bytes,
+                              DATA_USER_BYTES_MAX);
+    return engine_op_create(c, fn, arg, options, op);
+}
+
+void comm_op_free(struct comm_communicator *c, comm_op op)
+{
+    if (engine_alive(c) == COMM_OK)
+        engine_op_free(c, op);
+}

@@ -1,0 +1,72 @@
+/* How an operation is cut: what every rank works out alike. */
+#include "program/shape.h"
+
+#include "base/check.h"
+
+enum { RUN_LINE_BYTES = 64, RUN_QUARTERS = 4 };
+
+static inline size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static inline size_t round_up(size_t value, size_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
+static size_t longest_block(const struct run_call *call, int32_t size)
+{
+    size_t longest = call->counts ? 0 : call->n;
+    for (int32_t r = 0; call->counts && r < size; r++)
+        longest = larger(longest, call->counts[r]);
+    return longest;
+}
+
+static size_t chunk_bytes_max(const struct comm_program *program, const struct wire_caps *caps)
+{
+    uint64_t most = UINT64_MAX;
+    for (uint32_t e = 0; e < program->edges; e++) {
+        uint64_t cap = program->edge[e] & WIRE_TO_ALL ? caps->chunk_all : caps->chunk_private;
+        if (!(program->edge[e] & WIRE_ONCE) && cap < most)
+            most = cap;
+    }
+    return (size_t)most;
+}
+
+/* Whole lines, of elements that are never split. */
+static size_t line_of(const struct run_element *element)
+{
+    size_t grain = larger(1, element->grain);
+    return grain * larger(1, RUN_LINE_BYTES / larger(1, element->raw * grain));
+}
+
+/* Ragged: what a block's length is, only the two ends of its edge know, so chunks are as long as they may be. */
+struct shape shape_of(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel, int32_t size,
+                      const struct run_element *element)
+{
+    size_t longest = longest_block(call, size), line = 1;
+    struct shape shape = {.longest = longest, .slice = longest, .chunk = longest, .chunks = 1};
+    if (program->slices || program->chunk_unit)
+        line = line_of(element);
+    if (program->slices)
+        shape.slice = round_up((longest + program->slices - 1) / program->slices, line);
+    if (program->chunk_unit) {
+        size_t width = larger(1, program->wide ? element->partial : element->raw),
+               unit = program->chunk_unit == UNIT_SLICE ? shape.slice : longest;
+        size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width), least = larger(1, PROGRAM_CHUNK_MIN_BYTES / width);
+        most = most >= line ? most - most % line : most;
+        shape.chunk =
+            program->ragged ? most : smaller(most, larger(round_up((unit + RUN_QUARTERS - 1) / RUN_QUARTERS, line), round_up(least, line)));
+        BASE_ASSERT(shape.chunk != 0);
+        shape.chunks = unit ? (uint32_t)((unit + shape.chunk - 1) / shape.chunk) : 1;
+    }
+    shape.scratch_item = round_up(shape.chunk * element->partial, RUN_LINE_BYTES);
+    return shape;
+}
+
+size_t run_scratch_bytes_as(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,
+                            int32_t size, const struct run_element *element)
+{
+    return program->scratch ? program->scratch * shape_of(program, call, channel, size, element).scratch_item : 0;
+}

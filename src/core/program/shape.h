@@ -1,0 +1,23 @@
+/*
+ * shape: how an operation is cut into slices, chunks and scratch items. It follows from program, call and caps alone, so that every rank
+ * cuts alike. Private to this room.
+ */
+#ifndef PROGRAM_SHAPE_H
+#define PROGRAM_SHAPE_H
+
+#include "program/program.h"
+
+struct shape {
+    size_t longest, slice, chunk; /* elements */
+    size_t scratch_item;          /* bytes */
+    uint32_t chunks;
+};
+struct shape shape_of(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel, int32_t size,
+                      const struct run_element *element);
+
+static inline size_t smaller(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+#endif

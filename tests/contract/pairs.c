@@ -1,0 +1,217 @@
+/* What only two ranks know of each other: lengths that differ at one edge, and the length and bytes that come together. */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3, ROOT = 1, MOST = 400000 };
+
+struct stage {
+    struct rig rig;
+    unsigned char *in[RANKS], *out[RANKS];
+    struct comm_request request[RANKS];
+};
+
+static void open_stage(struct stage *stage)
+{
+    rig_open(&stage->rig, RANKS, NULL);
+    for (int32_t r = 0; r < RANKS; r++) {
+        stage->in[r] = malloc(RANKS * MOST);
+        stage->out[r] = malloc(RANKS * MOST);
+        CHECK(stage->in[r] && stage->out[r]);
+        memset(stage->in[r], 1 + r, RANKS * MOST);
+        memset(stage->out[r], 0x77, RANKS * MOST);
+    }
+}
+
+static void close_stage(struct stage *stage)
+{
+    rig_close(&stage->rig);
+    for (int32_t r = 0; r < RANKS; r++) {
+        free(stage->in[r]);
+        free(stage->out[r]);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one edge differs */
+enum edge { EDGE_GATHER, EDGE_SCATTER, EDGE_ALLTOALL, EDGES };
+
+/* Rank 2 gives or takes `theirs` where the other end says `ours`. */
+static enum comm_result call_edge(struct stage *stage, enum edge edge, int32_t r, size_t ours, size_t theirs)
+{
+    struct comm_communicator *c = stage->rig.world[r];
+    size_t counts[RANKS] = {7, 7, 7}, in_counts[RANKS] = {7, 7, 7}, mine = r == 2 ? theirs : 7;
+    counts[2] = r == ROOT ? ours : 7;
+    in_counts[ROOT] = r == 2 ? theirs : 7;
+    switch (edge) {
+    case EDGE_GATHER:
+        return comm_gather_v(c, stage->in[r], mine, stage->out[r], counts, NULL, COMM_BYTE, ROOT, &stage->request[r]);
+    case EDGE_SCATTER:
+        return comm_scatter_v(c, stage->in[r], counts, NULL, stage->out[r], mine, COMM_BYTE, ROOT, &stage->request[r]);
+    default:
+        return comm_alltoall_v(c, stage->in[r], in_counts, NULL, stage->out[r], counts, NULL, COMM_BYTE, &stage->request[r]);
+    }
+}
+
+static void differ(enum edge edge, size_t ours, size_t theirs)
+{
+    struct stage stage;
+    struct comm_error error = {.size = sizeof error};
+    int32_t taker = edge == EDGE_SCATTER ? 2 : ROOT;
+    rig_note("edge %d, %zu and %zu", (int)edge, ours, theirs);
+    open_stage(&stage);
+    for (int32_t r = 0; r < RANKS; r++) {
+        enum comm_result result = call_edge(&stage, edge, r, ours, theirs);
+        CHECK(result == COMM_OK || result == COMM_ERR_MISMATCH);
+    }
+    for (int32_t r = 0; r < RANKS; r++) {
+        enum comm_result result = comm_wait(stage.request[r], RIG_PATIENCE);
+        CHECK(result == COMM_ERR_MISMATCH || (result == COMM_OK && r != taker));
+        rig_fails_within(stage.rig.world[r], COMM_ERR_MISMATCH, 2 * RIG_S, &error);
+        CHECK(strstr(error.text, "another length"));
+    }
+    size_t block = edge == EDGE_SCATTER ? 0 : 14;
+    CHECK(stage.out[taker][block] == 0x77); /* not a byte of it was taken */
+    close_stage(&stage);
+}
+
+RIG_TEST(contract_4_5_mismatch_at_one_edge)
+{
+    static const size_t pairs[][2] = {{5, 6}, {0, 1}, {1, 0}, {65536, 131072}, {131072, 65536}, {65536, 0}, {MOST, MOST - 1}};
+    for (int edge = 0; edge < EDGES; edge++) {
+        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+            differ((enum edge)edge, pairs[i][0], pairs[i][1]);
+    }
+}
+
+/* The root's own count and its n are one thing said twice. */
+RIG_TEST(contract_4_5_a_root_that_contradicts_itself)
+{
+    struct stage stage;
+    size_t counts[RANKS] = {1, 2, 3};
+    open_stage(&stage);
+    for (int32_t r = 0; r < RANKS; r++)
+        IS(comm_gather_v(stage.rig.world[r], stage.in[r], r == ROOT ? 1 : 2, stage.out[r], counts, NULL, r == ROOT ? COMM_BYTE : 0, ROOT,
+                         &stage.request[r]),
+           COMM_ERR_ARGUMENT);
+    rig_proves_alive(stage.rig.world, RANKS);
+    close_stage(&stage);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ length and bytes */
+static void bytes_once(struct stage *stage, size_t length, size_t capacity, struct comm_request *request, size_t *bytes)
+{
+    for (int32_t r = 0; r < RANKS; r++) {
+        bytes[r] = r == ROOT ? length : capacity;
+        memset(stage->out[r], 0x77, length + 1 < RANKS * MOST ? length + 1 : 1);
+        MUST(comm_broadcast_bytes(stage->rig.world[r], r == ROOT ? stage->in[r] : stage->out[r], &bytes[r], ROOT, &request[r]));
+    }
+}
+
+RIG_TEST(contract_1_1_length_and_bytes_in_one)
+{
+    static const size_t lengths[] = {0, 1, 8, 47, 48, 49, 5000, 65536, 65537, MOST};
+    struct stage stage;
+    size_t bytes[RANKS];
+    open_stage(&stage);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        bytes_once(&stage, lengths[i], MOST, stage.request, bytes);
+        rig_wait_all(stage.request, RANKS);
+        for (int32_t r = 0; r < RANKS; r++) {
+            EQUAL(bytes[r], lengths[i]);
+            CHECK(r == ROOT || (memcmp(stage.out[r], stage.in[ROOT], lengths[i]) == 0 && stage.out[r][lengths[i]] == 0x77));
+        }
+    }
+    close_stage(&stage);
+}
+
+/* Too short a buffer, or a root that gave up, ends one request on each rank that it concerns, and nothing else. */
+RIG_TEST(contract_4_4_length_and_bytes_that_fail_alone)
+{
+    static const size_t lengths[] = {9, 5000, 65537, MOST};
+    struct stage stage;
+    size_t bytes[RANKS];
+    open_stage(&stage);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        bytes_once(&stage, lengths[i], lengths[i] - 1, stage.request, bytes);
+        for (int32_t r = 0; r < RANKS; r++) {
+            IS(comm_wait(stage.request[r], RIG_PATIENCE), r == ROOT ? COMM_OK : COMM_ERR_TRUNCATED);
+            EQUAL(bytes[r], lengths[i]);
+            CHECK(r == ROOT || stage.out[r][0] == 0x77);
+        }
+        rig_proves_alive(stage.rig.world, RANKS);
+    }
+    bytes_once(&stage, COMM_ROOT_FAILED, 10, stage.request, bytes);
+    for (int32_t r = 0; r < RANKS; r++) {
+        IS(comm_wait(stage.request[r], RIG_PATIENCE), COMM_ERR_ABORTED);
+        EQUAL(bytes[r], r == ROOT ? COMM_ROOT_FAILED : 10);
+    }
+    rig_proves_alive(stage.rig.world, RANKS);
+    close_stage(&stage);
+}
+
+/* Many in flight, between other work, and in a plan and a group, which carries the error. */
+RIG_TEST(contract_1_1_length_and_bytes_in_line)
+{
+    enum { FLIGHT = 20 };
+    struct stage stage;
+    struct comm_plan *plan[RANKS];
+    struct comm_request request[FLIGHT][RANKS];
+    static size_t bytes[FLIGHT][RANKS];
+    static unsigned char got[FLIGHT][RANKS][300];
+    open_stage(&stage);
+    for (int i = 0; i < FLIGHT; i++) {
+        for (int32_t r = 0; r < RANKS; r++) {
+            bytes[i][r] = r == ROOT ? (size_t)(i * 13) : 300;
+            MUST(comm_broadcast_bytes(stage.rig.world[r], r == ROOT ? stage.in[r] : got[i][r], &bytes[i][r], ROOT, &request[i][r]));
+            MUST(comm_barrier(stage.rig.world[r], NULL));
+        }
+    }
+    rig_wait_all(request[0], FLIGHT * RANKS);
+    for (int i = 0; i < FLIGHT; i++)
+        EQUAL(bytes[i][0], i * 13);
+    for (int32_t r = 0; r < RANKS; r++) {
+        struct comm_communicator *recorder;
+        MUST(comm_plan_begin(stage.rig.world[r], &recorder));
+        MUST(comm_broadcast_bytes(recorder, r == ROOT ? stage.in[r] : got[0][r], &bytes[0][r], ROOT, NULL));
+        MUST(comm_plan_end(recorder, &plan[r]));
+    }
+    for (size_t round = 1; round < 10; round++) {
+        for (int32_t r = 0; r < RANKS; r++) {
+            bytes[0][r] = r == ROOT ? round : 300;
+            MUST(comm_plan_start(plan[r], &request[0][r]));
+        }
+        rig_wait_all(request[0], RANKS);
+        EQUAL(bytes[0][2], round);
+    }
+    for (int32_t r = 0; r < RANKS; r++) {
+        struct comm_communicator *recorder;
+        comm_plan_free(plan[r]);
+        bytes[0][r] = r == 2 ? 3 : 9;
+        MUST(comm_group_begin(stage.rig.world[r], &recorder));
+        MUST(comm_broadcast_bytes(recorder, r == ROOT ? stage.in[r] : got[0][r], &bytes[0][r], ROOT, NULL));
+        MUST(comm_barrier(recorder, NULL));
+        MUST(comm_group_end(recorder, &request[0][r]));
+    }
+    for (int32_t r = 0; r < RANKS; r++)
+        IS(comm_wait(request[0][r], RIG_PATIENCE), r == 2 ? COMM_ERR_TRUNCATED : COMM_OK);
+    rig_proves_alive(stage.rig.world, RANKS);
+    close_stage(&stage);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_4_5_mismatch_at_one_edge),     cmocka_unit_test(contract_4_5_a_root_that_contradicts_itself),
+        cmocka_unit_test(contract_1_1_length_and_bytes_in_one),  cmocka_unit_test(contract_4_4_length_and_bytes_that_fail_alone),
+        cmocka_unit_test(contract_1_1_length_and_bytes_in_line),
+    };
+    return cmocka_run_group_tests_name("contract_pairs", tests, NULL, NULL);
+}

@@ -1,0 +1,99 @@
+/* Communicators by place and by coordinate, and who is who in them. */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 12, AXES = 4 };
+
+static const int32_t shapes[][AXES] = {{12}, {3, 4}, {2, 3, 2}, {1, 12, 1, 1}, {4, 1, 3}, {6, 2}};
+static const size_t lengths[] = {1, 2, 3, 4, 3, 2};
+
+static void mesh(struct rig *rig, const int32_t *shape, size_t axes)
+{
+    struct comm_communicator *axis[RANKS][AXES];
+    struct comm_request request[RANKS];
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_split_mesh(rig->world[r], shape, axes, axis[r], &request[r]));
+    rig_wait_all(request, RANKS);
+    for (size_t i = 0; i < axes; i++) {
+        int32_t behind = 1;
+        for (size_t k = i + 1; k < axes; k++)
+            behind *= shape[k];
+        for (int32_t r = 0; r < RANKS; r++) {
+            int32_t own = r / behind % shape[i];
+            EQUAL(comm_size(axis[r][i]), shape[i]);
+            EQUAL(comm_rank(axis[r][i]), own);
+            for (int32_t k = 0; k < shape[i]; k++)
+                EQUAL(comm_translate(axis[r][i], k, rig->world[r]), r + (k - own) * behind);
+        }
+        for (int32_t r = 0; r < RANKS; r++)
+            MUST(comm_close(axis[r][i], RIG_PATIENCE));
+    }
+}
+
+RIG_TEST(contract_1_1_a_mesh_is_seen_along_its_axes)
+{
+    struct rig rig;
+    rig_open(&rig, RANKS, NULL);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        mesh(&rig, shapes[i], lengths[i]);
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_1_8_a_mesh_of_another_size)
+{
+    static const int32_t wrong[][2] = {{3, 3}, {0, 12}, {-3, -4}, {12, 2}, {1 << 16, 1 << 16}};
+    struct rig rig;
+    struct comm_communicator *axis[2];
+    struct comm_request request;
+    rig_open(&rig, RANKS, NULL);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        for (int32_t r = 0; r < RANKS; r++) {
+            IS(comm_split_mesh(rig.world[r], wrong[i], 2, axis, &request), COMM_ERR_ARGUMENT);
+            IS(comm_test(request), COMM_ERR_ARGUMENT);
+        }
+        rig_proves_alive(rig.world, RANKS);
+    }
+    for (int32_t r = 0; r < RANKS; r++)
+        IS(comm_split_mesh(rig.world[r], wrong[0], 0, axis, &request), COMM_ERR_ARGUMENT);
+    rig_proves_alive(rig.world, RANKS);
+    rig_close(&rig);
+}
+
+/* All ranks of one process are on one host. */
+RIG_TEST(contract_1_1_ranks_of_one_host)
+{
+    struct rig rig;
+    struct comm_communicator *node[RANKS], *none;
+    struct comm_request request[RANKS];
+    rig_open(&rig, RANKS, NULL);
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_split_place(rig.world[r], COMM_PLACE_NODE, &node[r], &request[r]));
+    rig_wait_all(request, RANKS);
+    for (int32_t r = 0; r < RANKS; r++) {
+        EQUAL(comm_size(node[r]), RANKS);
+        EQUAL(comm_rank(node[r]), r);
+        IS(comm_split_place(rig.world[r], (enum comm_place)7, &none, &request[r]), COMM_ERR_ARGUMENT);
+        IS(comm_split_place(rig.world[r], COMM_PLACE_DEVICE, &none, &request[r]), COMM_ERR_UNSUPPORTED);
+    }
+    rig_proves_alive(node, RANKS);
+    rig_proves_alive(rig.world, RANKS);
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_close(node[r], RIG_PATIENCE));
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_1_1_a_mesh_is_seen_along_its_axes),
+        cmocka_unit_test(contract_1_8_a_mesh_of_another_size),
+        cmocka_unit_test(contract_1_1_ranks_of_one_host),
+    };
+    return cmocka_run_group_tests_name("contract_1_splits", tests, NULL, NULL);
+}

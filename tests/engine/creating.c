@@ -1,0 +1,151 @@
+/*
+ * A creating call ends on all ranks alike, or with the parent's failure; who has the child although another has not is told so in time.
+ * The ranks' passes are made by hand, so that each stands where it should when the parent fails.
+ */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+#include "engine/body.h"
+#include "engine/memory_env.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3, STEPS_MOST = 60 };
+
+static bool step(struct rig *rig, int32_t rank)
+{
+    enum comm_result why;
+    struct body *b = body_lock(rig->world[rank], &why);
+    MUST(why);
+    bool moved = body_step(b);
+    body_unlock(b);
+    return moved;
+}
+
+struct making {
+    struct comm_communicator *child[RANKS];
+    struct comm_request request[RANKS];
+};
+
+static void make(struct rig *rig, bool dup, int32_t r, struct making *m)
+{
+    if (dup)
+        MUST(comm_dup(rig->world[r], NULL, &m->child[r], &m->request[r]));
+    else
+        MUST(comm_split(rig->world[r], 3, -r, &m->child[r], &m->request[r]));
+}
+
+/* The parent failed: who has a child finds it failed for the parent's cause, or is told so within two seconds; nobody else has one. */
+static void expect_end(struct rig *rig, struct making *m, int *with, int *without)
+{
+    for (int32_t r = 0; r < RANKS; r++) {
+        struct comm_error error = {.size = sizeof error};
+        rig_fails_within(rig->world[r], COMM_ERR_REVOKED, RIG_S, &error);
+        enum comm_result made = comm_wait(m->request[r], RIG_S);
+        CHECK((made == COMM_OK) == (m->child[r] != NULL));
+        if (made != COMM_OK)
+            IS(made, COMM_ERR_REVOKED);
+        *(made == COMM_OK ? with : without) += 1;
+    }
+    if (m->child[0] && m->child[1] && m->child[2])
+        rig_proves_alive(m->child, RANKS); /* by then the parent's failure is not theirs */
+    for (int32_t r = 0; r < RANKS; r++) {
+        struct comm_request sum = COMM_REQUEST_NONE;
+        struct comm_error error = {.size = sizeof error};
+        int64_t in = 1, out = 0;
+        if (!m->child[r] || (m->child[0] && m->child[1] && m->child[2]))
+            continue;
+        enum comm_result issued = comm_allreduce(m->child[r], &in, &out, 1, COMM_I64, COMM_SUM, &sum);
+        IS(issued == COMM_OK ? comm_wait(sum, 2 * RIG_S) : issued, COMM_ERR_REVOKED);
+        MUST(comm_error_detail(m->child[r], &error));
+        EQUAL(error.result, COMM_ERR_REVOKED);
+        CHECK(error.rank >= 0 && error.rank < RANKS);
+    }
+    for (int32_t r = 0; r < RANKS; r++)
+        if (m->child[r])
+            MUST(comm_close(m->child[r], RIG_PATIENCE));
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_close(rig->world[r], RIG_PATIENCE));
+    EQUAL(atomic_load(&memory_held), 0);
+}
+
+/* After `steps` passes of each rank in turn, rank 0 alone having made fewer. */
+static void fail_after(bool dup, int steps, int fewer, int *with, int *without)
+{
+    struct making m = {{NULL}, {{NULL, 0}}};
+    struct rig rig;
+    rig_note("%s, rank 0 fails after %d passes of the others, %d fewer of its own", dup ? "dup" : "split", steps, fewer);
+    rig_open(&rig, RANKS, NULL);
+    for (int32_t r = 0; r < RANKS; r++)
+        make(&rig, dup, r, &m);
+    for (int i = 0; i < steps; i++)
+        for (int32_t r = 0; r < RANKS; r++)
+            if (r || i + fewer < steps)
+                step(&rig, r);
+    MUST(comm_revoke(rig.world[0]));
+    expect_end(&rig, &m, with, without);
+}
+
+RIG_TEST(a_child_without_a_member_fails_for_the_parents_cause)
+{
+    int with = 0, without = 0, mixed = 0;
+    for (int dup = 0; dup < 2; dup++) {
+        for (int steps = 0; steps < 6; steps++) {
+            for (int fewer = 0; fewer <= steps; fewer++) {
+                int before = with, before_without = without;
+                fail_after(dup, steps, fewer, &with, &without);
+                mixed += with > before && without > before_without;
+            }
+        }
+    }
+    CHECK(with > 0 && without > 0);
+    CHECK(mixed > 0); /* the case in question came about */
+}
+
+/* An older operation keeps the creating call, which has ended, from being retired: its end is told once, whatever comes then. */
+static void behind_a_long_one(bool dup, int steps)
+{
+    enum { LONG = 3000000 };
+    static float in[RANKS][LONG], out[RANKS][LONG];
+    struct making m = {{NULL}, {{NULL, 0}}};
+    struct comm_request sum[RANKS];
+    struct rig rig;
+    rig_note("%s behind a long sum, failed after %d passes", dup ? "dup" : "split", steps);
+    rig_open(&rig, RANKS, NULL);
+    for (int32_t r = 0; r < RANKS; r++) {
+        MUST(comm_allreduce(rig.world[r], in[r], out[r], LONG, COMM_F32, COMM_SUM, &sum[r]));
+        make(&rig, dup, r, &m);
+    }
+    for (int i = 0; i < steps; i++)
+        for (int32_t r = 0; r < RANKS; r++)
+            step(&rig, r);
+    for (int32_t r = 0; r < RANKS; r++) {
+        IS(comm_test(sum[r]), COMM_PENDING);
+        CHECK(m.child[r] == NULL); /* not before its request says so */
+    }
+    int with = 0, without = 0;
+    MUST(comm_revoke(rig.world[0]));
+    expect_end(&rig, &m, &with, &without);
+    EQUAL(with, 0);
+}
+
+RIG_TEST(an_end_that_is_not_retired_is_told_once)
+{
+    for (int steps = 0; steps < 8; steps += 7) {
+        behind_a_long_one(true, steps);
+        behind_a_long_one(false, steps);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_child_without_a_member_fails_for_the_parents_cause),
+                                       cmocka_unit_test(an_end_that_is_not_retired_is_told_once)};
+
+    return cmocka_run_group_tests_name("engine_creating", tests, NULL, NULL);
+}

@@ -1,0 +1,171 @@
+/*
+ * Late ranks are warned of at 5, 10 and 60 s, each time once, and the operation goes on until its deadline. The clock is the test's: it
+ * jumps, so that the minute takes no time. A waiter about to sleep looks what is late, so each jump is followed by a short wait.
+ */
+#define _GNU_SOURCE
+#include "base/env.h"
+#include "conform/rig.h"
+#include "wire/table.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------------ the clock */
+static struct comm_env env;
+static const struct comm_env *machine;
+static _Atomic int64_t ahead;
+
+static int64_t late_now(const struct comm_env *e)
+{
+    (void)e;
+    return machine->now(machine) + atomic_load(&ahead);
+}
+
+static int64_t deadline_of_machine(int64_t deadline)
+{
+    return deadline == ENV_FOREVER ? deadline : deadline - atomic_load(&ahead);
+}
+
+static void late_park(const struct comm_env *e, _Atomic uint32_t *word, uint32_t seen, int64_t deadline)
+{
+    (void)e;
+    machine->park(machine, word, seen, deadline_of_machine(deadline));
+}
+
+static void late_bell_wait(const struct comm_env *e, struct env_bell *bell, int64_t deadline)
+{
+    (void)e;
+    machine->bell_wait(machine, bell, deadline_of_machine(deadline));
+}
+
+static bool late_join(const struct comm_env *e, struct env_thread *thread, int64_t deadline)
+{
+    (void)e;
+    return machine->join(machine, thread, deadline_of_machine(deadline));
+}
+
+const struct comm_env *__real_wire_default_env(void);
+const struct comm_env *__wrap_wire_default_env(void);
+const struct comm_env *__wrap_wire_default_env(void)
+{
+    if (!machine) { /* first called before there are threads */
+        machine = __real_wire_default_env();
+        env = *machine;
+        env.now = late_now;
+        env.park = late_park;
+        env.bell_wait = late_bell_wait;
+        env.join = late_join;
+    }
+    return &env;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what is said */
+static struct {
+    pthread_mutex_t lock;
+    int count;
+    char last[256];
+} warnings = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void hear(void *arg, int level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    pthread_mutex_lock(&warnings.lock);
+    if (strstr(line, " is late: ")) {
+        warnings.count++;
+        snprintf(warnings.last, sizeof warnings.last, "%s", line);
+    }
+    pthread_mutex_unlock(&warnings.lock);
+}
+
+/* The clock of the world jumps; who waits looks. want: how many warnings there are by then, the last one saying text. */
+static void at(int64_t since, int64_t ms, struct comm_request request, int want, const char *text)
+{
+    rig_note("%lld ms after the call", (long long)ms);
+    atomic_fetch_add(&ahead, since + ms * RIG_MS - env.now(&env));
+    IS(comm_wait(request, 60 * RIG_MS), COMM_PENDING); /* past its patience: a crowded waiter yields for up to 21 ms */
+    pthread_mutex_lock(&warnings.lock);
+    EQUAL(warnings.count, want);
+    if (text && !strstr(warnings.last, text))
+        rig_die(__FILE__, __LINE__, "it says: %s", warnings.last);
+    pthread_mutex_unlock(&warnings.lock);
+}
+
+static void open_three(struct rig *rig, int64_t timeout_ns)
+{
+    rig_open(rig, 3, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = timeout_ns, .log = hear));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the tests */
+RIG_TEST(contract_4_5_late_at_5_10_and_60_s)
+{
+    static const int64_t step_ms[] = {3000, 5400, 8000, 10400, 57000, 60400, 600000};
+    static const int want[] = {0, 1, 1, 2, 2, 3, 3};
+    static const char *const text[] = {
+        NULL, "waiting for 5 s; not called yet by ranks: 1",  NULL, "waiting for 10 s; not called yet by ranks: 1",
+        NULL, "waiting for 60 s; not called yet by ranks: 1", NULL};
+    struct comm_request q[3];
+    int64_t in = 1, out[3] = {0};
+    struct rig rig;
+    open_three(&rig, 1800 * RIG_S);
+    int64_t since = env.now(&env);
+    MUST(comm_allreduce(rig.world[0], &in, &out[0], 1, COMM_I64, COMM_SUM, &q[0]));
+    for (size_t i = 0; i < sizeof step_ms / sizeof *step_ms; i++)
+        at(since, step_ms[i], q[0], want[i], text[i]);
+    MUST(comm_allreduce(rig.world[1], &in, &out[1], 1, COMM_I64, COMM_SUM, &q[1]));
+    MUST(comm_allreduce(rig.world[2], &in, &out[2], 1, COMM_I64, COMM_SUM, &q[2]));
+    rig_wait_all(q, 3); /* late, and well */
+    EQUAL(out[0], 3);
+    rig_close(&rig);
+}
+
+/* Who looked away for a minute is told once what is the matter, not three times; the next operation is warned of anew. */
+RIG_TEST(contract_4_5_late_is_told_once_a_look)
+{
+    struct comm_request q[3];
+    int64_t in = 1, out[3] = {0};
+    struct rig rig;
+    open_three(&rig, 1800 * RIG_S);
+    for (int round = 0; round < 2; round++) {
+        int64_t since = env.now(&env);
+        MUST(comm_allreduce(rig.world[1], &in, &out[1], 1, COMM_I64, COMM_SUM, &q[1]));
+        MUST(comm_allreduce(rig.world[2], &in, &out[2], 1, COMM_I64, COMM_SUM, &q[2]));
+        at(since, 70400, q[1], 2 * round + 2, "waiting for 70 s; not called yet by ranks: 0"); /* one for each rank here */
+        at(since, 80000, q[2], 2 * round + 2, NULL);
+        MUST(comm_allreduce(rig.world[0], &in, &out[0], 1, COMM_I64, COMM_SUM, &q[0]));
+        rig_wait_all(q, 3);
+    }
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_4_5_late_ends_with_the_deadline)
+{
+    struct comm_error error = {.size = sizeof error};
+    struct comm_request q;
+    int64_t in = 1, out = 0;
+    struct rig rig;
+    open_three(&rig, 20 * RIG_S);
+    int64_t since = env.now(&env);
+    MUST(comm_allreduce(rig.world[0], &in, &out, 1, COMM_I64, COMM_SUM, &q));
+    at(since, 11400, q, 1, "waiting for 11 s");
+    at(since, 17000, q, 1, NULL);
+    atomic_fetch_add(&ahead, 3 * RIG_S);
+    IS(comm_wait(q, RIG_S), COMM_ERR_TIMEOUT);
+    rig_fails_within(rig.world[0], COMM_ERR_TIMEOUT, RIG_S, &error);
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(contract_4_5_late_at_5_10_and_60_s),
+                                       cmocka_unit_test(contract_4_5_late_is_told_once_a_look),
+                                       cmocka_unit_test(contract_4_5_late_ends_with_the_deadline)};
+
+    return cmocka_run_group_tests_name("engine_late", tests, NULL, NULL);
+}

@@ -1,0 +1,219 @@
+/* What programs are told of algorithms and prices, and how a machine's figures choose. */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { RANKS = 4, TEXT_BYTES = 16384 };
+
+static struct comm_call call_of(const char *collective, size_t n)
+{
+    return (struct comm_call){.size = sizeof(struct comm_call), .collective = collective, .n = n, .type = COMM_F32, .op = COMM_SUM};
+}
+
+/* The figures as they are, but for one. */
+static void with_figure(const char *from, const char *key, const char *value, char *to)
+{
+    size_t at = 0, length = strlen(key);
+    for (const char *line = from; *line; line = strchr(line, '\n') + 1) {
+        bool this_one = !strncmp(line, key, length) && line[length] == ' ';
+        at += (size_t)snprintf(to + at, TEXT_BYTES - at, "%.*s\n", this_one ? (int)strlen(value) : (int)strcspn(line, "\n"),
+                               this_one ? value : line);
+    }
+}
+
+static bool serves(const struct comm_algorithm_info *info, int32_t ranks, size_t bytes)
+{
+    return ranks >= info->ranks_min && ranks <= info->ranks_max && (!info->bounded || bytes <= 65536);
+}
+
+RIG_TEST(every_algorithm_is_told_and_has_a_price)
+{
+    struct rig rig;
+    struct comm_algorithm_info info = {.size = sizeof info};
+    static char text[TEXT_BYTES], roomy[TEXT_BYTES];
+    size_t count = 0, cells = 0;
+    rig_open(&rig, RANKS, NULL);
+    MUST(comm_describe_machine(rig.world[0], text, sizeof text));
+    with_figure(text, "cpus", "cpus 16 cpus", roomy); /* ranks that take turns may do so in a lucky order */
+    for (; comm_describe_algorithm(count, &info) == COMM_OK; count++) {
+        double last = 0, ns;
+        CHECK(info.name[0] && info.help[0] && info.ranks_min >= 1 && info.ranks_max >= info.ranks_min);
+        for (size_t n = 2; n <= 1 << 20 && serves(&info, RANKS, n * 4); n *= 8, cells++) {
+            struct comm_call call = call_of(info.collective, n);
+            MUST(comm_predict(rig.world[0], &call, info.name, roomy, &ns));
+            if (ns <= 0 || ns * 1.2 < last)
+                rig_die(__FILE__, __LINE__, "%s/%s, %zu elements: %.0f ns, an eighth of them %.0f", info.collective, info.name, n, ns,
+                        last);
+            last = ns;
+            for (int32_t r = 1; r < RANKS; r++) { /* every rank says the same */
+                double theirs;
+                MUST(comm_predict(rig.world[r], &call, info.name, roomy, &theirs));
+                CHECK(theirs == ns);
+            }
+        }
+        info = (struct comm_algorithm_info){.size = sizeof info};
+    }
+    CHECK(count > 10 && cells > count);
+    IS(comm_describe_algorithm(count, &info), COMM_ERR_ARGUMENT);
+    rig_close(&rig);
+}
+
+RIG_TEST(wrong_questions_are_told)
+{
+    struct rig rig;
+    struct comm_call call = call_of("allreduce", 100), none = call_of("allreduc", 100);
+    struct comm_error error = {.size = sizeof error};
+    struct comm_algorithm_info small = {.size = 4};
+    static char text[TEXT_BYTES], spoiled[TEXT_BYTES];
+    double ns = 7;
+    rig_open(&rig, RANKS, NULL);
+    struct comm_communicator *c = rig.world[0];
+    IS(comm_predict(c, &none, NULL, NULL, &ns), COMM_ERR_ARGUMENT);
+    IS(comm_predict(c, &call, NULL, NULL, NULL), COMM_ERR_ARGUMENT);
+    IS(comm_predict(c, NULL, NULL, NULL, &ns), COMM_ERR_ARGUMENT);
+    call.ranks = -1;
+    IS(comm_predict(c, &call, NULL, NULL, &ns), COMM_ERR_ARGUMENT);
+    call.ranks = 0;
+    IS(comm_predict(c, &call, "ring", NULL, &ns), COMM_ERR_UNSUPPORTED);
+    MUST(comm_error_detail(c, &error));
+    CHECK(strstr(error.text, "ring does not exist for allreduce"));
+    call.n = 1 << 20;
+    IS(comm_predict(c, &call, "read_all", NULL, &ns), COMM_ERR_UNSUPPORTED);
+    MUST(comm_error_detail(c, &error));
+    CHECK(strstr(error.text, "read_all cannot serve allreduce of 4194304 bytes over 4 ranks"));
+    MUST(comm_describe_machine(c, text, sizeof text));
+    with_figure(text, "turn", "turn round ns", spoiled);
+    IS(comm_predict(c, &call, NULL, spoiled, &ns), COMM_ERR_CONFIG);
+    MUST(comm_error_detail(c, &error));
+    CHECK(strstr(error.text, "line ") && strstr(error.text, "round: expected a number"));
+    CHECK(ns == 7);
+    MUST(comm_predict(c, &call, NULL, text, &ns));
+    CHECK(ns > 7);
+    IS(comm_describe_machine(c, NULL, 10), COMM_ERR_ARGUMENT);
+    MUST(comm_describe_machine(c, text, 10));
+    CHECK(strlen(text) == 9);
+    IS(comm_describe_algorithm(0, &small), COMM_ERR_ARGUMENT);
+    IS(comm_describe_algorithm(0, NULL), COMM_ERR_ARGUMENT);
+    rig_close(&rig);
+}
+
+RIG_TEST(explain_tells_all_prices)
+{
+    struct rig rig;
+    char text[4096] = "";
+    struct comm_call call = call_of("allreduce", 16);
+    rig_open(&rig, RANKS, NULL);
+    MUST(comm_explain(rig.world[0], &call, text, sizeof text));
+    CHECK(strstr(text, "read_all") && strstr(text, "predicted: read_all ") && strstr(text, "the others: doubling ") &&
+          strstr(text, ", slices ") && strstr(text, " us") && strstr(text, "not measured here"));
+    call.n = 1 << 20;
+    MUST(comm_explain(rig.world[0], &call, text, sizeof text));
+    CHECK(strstr(text, "predicted: slices ") && !strstr(text, "the others"));
+    call.ranks = 100000; /* more than can be played through */
+    call.n = 2;
+    MUST(comm_explain(rig.world[0], &call, text, sizeof text));
+    CHECK(strstr(text, "ranks=100000") && strstr(text, "predicted: doubling "));
+    rig_close(&rig);
+}
+
+/* What ran, on every rank. */
+static void expect(struct rig *rig, size_t n, const char *algorithm, bool wanted)
+{
+    static int64_t in[4096], out[RANKS][4096];
+    struct comm_request request[RANKS];
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_allreduce(rig->world[r], in, out[r], n, COMM_I64, COMM_SUM, &request[r]));
+    rig_wait_all(request, RANKS);
+    for (int32_t r = 0; r < RANKS; r++) {
+        struct comm_request_info info = {.size = sizeof info};
+        MUST(comm_describe_request(request[r], &info));
+        if (!strcmp(info.algorithm, algorithm) != wanted)
+            rig_die(__FILE__, __LINE__, "rank %d, %zu elements: %s, expected %s%s", r, n, info.algorithm, wanted ? "" : "not ", algorithm);
+    }
+}
+
+static void open_with(struct rig *rig, const char *text, const char *more)
+{
+    char path[] = "/tmp/commstream-machine-XXXXXX", options[256];
+    int file = mkstemp(path);
+    CHECK(file >= 0 && write(file, text, strlen(text)) == (ssize_t)strlen(text) && close(file) == 0);
+    snprintf(options, sizeof options, "machine=%s%s", path, more);
+    rig_open_options(rig, RANKS, options);
+    unlink(path); /* read once, when the world opens */
+}
+
+RIG_TEST(figures_choose)
+{
+    struct rig rig;
+    static char text[TEXT_BYTES], changed[TEXT_BYTES];
+    char back[TEXT_BYTES], why[4096];
+    struct comm_call call = call_of("allreduce", 16);
+    rig_open(&rig, RANKS, NULL);
+    expect(&rig, 1, "read_all", true);
+    MUST(comm_describe_machine(rig.world[0], text, sizeof text));
+    rig_close(&rig);
+    with_figure(text, "express", "express 900000 ns", changed); /* one call by hand takes as long as ten thousand others */
+    open_with(&rig, changed, "");
+    for (int round = 0; round < 2; round++) /* now by price, now as it was found before */
+        for (size_t n = 1; n <= 4096; n += n / 2 + 1)
+            expect(&rig, n, "read_all", false);
+    MUST(comm_describe_machine(rig.world[3], back, sizeof back));
+    CHECK(strstr(back, "express 900000 ns"));
+    MUST(comm_explain(rig.world[1], &call, why, sizeof why));
+    CHECK(strstr(why, "by the machine's figures the fastest") && strstr(why, "figures of option machine"));
+    struct comm_communicator *sub[RANKS]; /* children have the same figures */
+    struct comm_request request[RANKS];
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_dup(rig.world[r], NULL, &sub[r], &request[r]));
+    rig_wait_all(request, RANKS);
+    MUST(comm_describe_machine(sub[2], back, sizeof back));
+    CHECK(strstr(back, "express 900000 ns"));
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_close(sub[r], RIG_PATIENCE));
+    rig_close(&rig);
+    open_with(&rig, changed, ",algorithm=allreduce:read_all"); /* a name is stronger than a price */
+    expect(&rig, 1, "read_all", true);
+    rig_close(&rig);
+}
+
+/* A name that cannot be obeyed is refused, on all ranks, and named. */
+RIG_TEST(a_forced_algorithm_is_obeyed_or_refused)
+{
+    struct rig rig;
+    int64_t in[8193] = {0}, out[8193];
+    struct comm_request request;
+    struct comm_error error = {.size = sizeof error};
+    setenv("COMM_ALGO", "allreduce:doubling", 1); /* the short name of COMM_ALGORITHM */
+    rig_open(&rig, RANKS, NULL);
+    unsetenv("COMM_ALGO");
+    expect(&rig, 8, "doubling", true);
+    for (int32_t r = 0; r < RANKS; r++) {
+        IS(comm_allreduce(rig.world[r], in, out, 8193, COMM_I64, COMM_SUM, &request), COMM_ERR_UNSUPPORTED);
+        MUST(comm_error_detail(rig.world[r], &error));
+        if (!strstr(error.text, "\"doubling\" cannot serve allreduce"))
+            rig_die(__FILE__, __LINE__, "rank %d is told \"%s\"", r, error.text);
+    }
+    expect(&rig, 8, "doubling", true); /* all refused it: the communicator goes on */
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_algorithm_is_told_and_has_a_price),
+        cmocka_unit_test(wrong_questions_are_told),
+        cmocka_unit_test(explain_tells_all_prices),
+        cmocka_unit_test(figures_choose),
+        cmocka_unit_test(a_forced_algorithm_is_obeyed_or_refused),
+    };
+    return cmocka_run_group_tests_name("engine_predict", tests, NULL, NULL);
+}

@@ -1,0 +1,233 @@
+/*
+ * Sleeping in one process: who retires tells (engine_told, which makes no fence) beside who sleeps on the bell, with the baton, or parks;
+ * the helper that parks while nothing is to do. engine/pass.c and engine.c as they are, over a communicator whose only work is a flag.
+ */
+#include "model/cases.h"
+
+#define body_step model_step
+#define body_check model_check
+#define notify_run model_notify
+#define engine_callback_due model_due
+#include "engine/pass.c"
+#undef body_step
+#undef body_check
+#undef notify_run
+#undef engine_callback_due
+#define engine_callback_due model_due
+#include "engine/engine.c"
+#undef engine_callback_due
+
+static struct office {
+    struct engine engine;
+    struct body body;
+    struct comm_communicator face;
+    _Atomic(struct comm_communicator *) faces[64];
+    uint32_t posted;       /* under the face's lock */
+    bool last;             /* the engine ends with what is posted */
+    _Atomic uint32_t done; /* as the face's word: moved under the lock, read by anybody */
+} * o;
+
+/* What is posted is done by the next pass, whoever makes it. */
+bool model_step(struct body *b);
+void model_check(struct body *b, int64_t now);
+void model_notify(struct engine *e, struct comm_communicator *face);
+bool model_due(struct engine *e);
+bool model_step(struct body *b)
+{
+    if (!o->posted)
+        return false;
+    o->posted--;
+    atomic_fetch_add_explicit(&o->done, 1, memory_order_release);
+    engine_told(b->engine);
+    if (!o->posted)
+        engine_activate(b->engine, 0, false);
+    if (o->last)
+        atomic_store_explicit(&b->engine->stopping, 1, memory_order_relaxed);
+    return true;
+}
+
+void model_check(struct body *b, int64_t now)
+{
+    (void)b;
+    (void)now;
+}
+
+void model_notify(struct engine *e, struct comm_communicator *face)
+{
+    (void)e;
+    (void)face;
+}
+
+bool model_due(struct engine *e)
+{
+    (void)e;
+    return false;
+}
+
+static void setup(bool barrier_is_there)
+{
+    model_has_barrier = barrier_is_there;
+    o = model_env.take(&model_env, sizeof *o, 64);
+    struct engine *e = &o->engine;
+    e->env = &model_env;
+    e->faces = o->faces;
+    e->spin_ns = 1000; /* of a clock that stands: who moves things goes on looking */
+    atomic_store(&e->words, 1);
+    atomic_store(&e->active[0], 1);
+    atomic_store(&e->tick_ns, 1000000000);
+    atomic_store(&o->faces[0], &o->face);
+    o->face.env = &model_env;
+    atomic_store(&o->face.body, &o->body);
+    atomic_store(&o->face.lock.home, barrier_is_there ? 1 : BASE_HOME_NEVER); /* thread 0's, or nobody's */
+    o->body.engine = e;
+    o->body.face = &o->face;
+    model_constant(e->worlds, sizeof e->worlds);
+    model_constant(o->faces, sizeof o->faces);
+    model_constant(&e->words, sizeof e->words);
+    model_constant(&e->tick_ns, sizeof e->tick_ns);
+    model_constant(&e->sleep_until, sizeof e->sleep_until);
+    model_constant(&o->face.body, sizeof o->face.body);
+    model_constant(&o->face.lock.home, sizeof o->face.lock.home);
+    model_constant(&o->body.notice_count, sizeof o->body.notice_count);
+    model_name(&e->asleep, 4, "asleep");
+    model_name(&e->parked, 4, "parked");
+    model_name(&e->baton, 4, "baton");
+    model_name(&e->epoch, 4, "epoch");
+    model_name(&e->active, 8, "active");
+    model_name(&e->work, 4, "work");
+    model_name(&e->helper_parked, 4, "helper parked");
+    model_name(&e->waiters, 4, "waiters");
+    model_name(&e->stopping, 4, "stopping");
+    model_name(&o->done, 4, "done");
+    model_name(&o->face.lock.inside, 4, "inside");
+    model_name(&o->face.lock.guests, 4, "guests");
+}
+
+static void home_setup(void)
+{
+    setup(true);
+}
+
+static void ordinary_setup(void)
+{
+    setup(false);
+}
+
+static bool is_done(void *arg)
+{
+    (void)arg;
+    return atomic_load_explicit(&o->done, memory_order_acquire) != 0;
+}
+
+/* As a wire's event does: the operation ends in the publisher's own pass, and it leaves nothing to do. */
+static void retire(void)
+{
+    base_home_lock(&o->face.lock, &model_env);
+    atomic_fetch_add_explicit(&o->done, 1, memory_order_release);
+    engine_told(&o->engine);
+    engine_activate(&o->engine, 0, false);
+    base_home_unlock(&o->face.lock, &model_env);
+}
+
+static void sleep_until_done(void)
+{
+    while (!is_done(NULL)) {
+        engine_sleep(&o->engine, is_done, NULL, ENGINE_NEVER, false);
+        if (!is_done(NULL))
+            model_env.relax(&model_env, true); /* a lock was held: it tries again when it may be another */
+    }
+}
+
+static void one_retires(uint32_t t)
+{
+    if (t == 0)
+        retire();
+    else
+        sleep_until_done();
+}
+
+/* A gate that is set by hand: no lock is held, so the teller fences. */
+static void set_by_hand(uint32_t t)
+{
+    if (t) {
+        sleep_until_done();
+        return;
+    }
+    atomic_store_explicit(&o->done, 1, memory_order_release);
+    engine_told_unlocked(&o->engine);
+}
+
+/* The operation was posted by somebody who does not wait: whoever waits finds it by a pass of his own. */
+static void one_posts(uint32_t t)
+{
+    if (t) {
+        sleep_until_done();
+        return;
+    }
+    base_home_lock(&o->face.lock, &model_env);
+    o->posted++;
+    base_home_unlock(&o->face.lock, &model_env);
+    base_home_lock(&o->face.lock, &model_env);
+    (void)model_step(&o->body);
+    base_home_unlock(&o->face.lock, &model_env);
+}
+
+static const struct model_fault home_faults[] = {
+    {.what = "no barrier before the home thread's lock is looked at", .kind = MODEL_BARRIER, .thread = 1},
+    {.what = "the home thread's store and load may be swapped", .kind = MODEL_SIGNAL_FENCE, .thread = 0},
+    {.what = NULL},
+};
+static const struct model_fault hand_faults[] = {
+    {.what = "the teller makes no fence", .kind = MODEL_FENCE, .thread = 0},
+    {.what = "the sleeper makes no fence", .kind = MODEL_FENCE, .thread = 1},
+    {.what = NULL},
+};
+const struct model_case case_told_home = {
+    .name = "told, from the home thread", .threads = 2, .setup = home_setup, .run = one_retires, .faults = home_faults, .most = 40000};
+const struct model_case case_told_ordinary = {
+    .name = "told, under an ordinary lock", .threads = 2, .setup = ordinary_setup, .run = one_retires, .most = 40000};
+const struct model_case case_told_by_hand = {
+    .name = "told, by hand", .threads = 2, .setup = ordinary_setup, .run = set_by_hand, .faults = hand_faults};
+const struct model_case case_told_posted = {
+    .name = "told, posted and found", .threads = 2, .setup = home_setup, .run = one_posts, .faults = home_faults, .most = 40000};
+
+/* ------------------------------------------------------------------------------------------------------------ two who sleep */
+static void two_sleep(uint32_t t)
+{
+    if (t == 0)
+        retire();
+    else
+        sleep_until_done();
+}
+const struct model_case case_told_two = {
+    .name = "told, a sleeper and one who parks", .threads = 3, .setup = ordinary_setup, .run = two_sleep, .most = 60000};
+
+/* ------------------------------------------------------------------------------------------------------------ the helper */
+static void helper_setup(void)
+{
+    setup(false);
+    atomic_store(&o->engine.active[0], 0);
+    o->last = true;
+}
+
+/* Work comes while the helper parks, or is about to, and is done without anybody waiting for it. */
+static void helper(uint32_t t)
+{
+    if (t) {
+        engine_helper(&o->engine);
+        return;
+    }
+    base_home_lock(&o->face.lock, &model_env);
+    o->posted++;
+    engine_activate(&o->engine, 0, true);
+    base_home_unlock(&o->face.lock, &model_env);
+}
+
+static const struct model_fault helper_faults[] = {
+    {.what = "what is active is set without seq_cst", .kind = MODEL_CHANGE, .name = "active", .thread = 0},
+    {.what = "who looks for a parked helper does so without seq_cst", .kind = MODEL_LOAD, .name = "helper parked", .thread = 0},
+    {.what = "the helper says that it parks without seq_cst", .kind = MODEL_STORE, .name = "helper parked", .thread = 1},
+    {.what = "the helper looks for what is active without seq_cst", .kind = MODEL_LOAD, .name = "active", .thread = 1},
+    {.what = NULL},
+};
+const struct model_case case_helper = {.name = "helper", .threads = 2, .setup = helper_setup, .run = helper, .faults = helper_faults};

@@ -1,0 +1,292 @@
+/*
+ * Messages: the ring of announcements, the eager slots, grants and chunks, each where one thing is written again over another. Rank 0 sends
+ * to rank 1. What was sent earlier was sent in the set-up.
+ */
+#include "model/cases.h"
+#include "model/members.h"
+
+#include <string.h>
+
+enum { WINDOW = 4, SHORT = 16, EAGER = 200, LARGE = LINES_EAGER_BYTES + 4 };
+
+static enum wire_result send(uint32_t seq, size_t bytes)
+{
+    const uint16_t other = 1;
+    struct wire_span span = {members->sent, bytes};
+    struct wire_expose e = {.key = wire_key_of(seq, 0, 0),
+                            .fingerprint = 9,
+                            .flags = WIRE_MESSAGE,
+                            .peers = &other,
+                            .npeers = 1,
+                            .nspans = 1,
+                            .spans = &span,
+                            .cookie = seq};
+    return lines_expose(members->channel[0], &e);
+}
+
+/* Its first and last byte say which it is. */
+static void write_message(uint32_t seq, size_t bytes)
+{
+    members->sent[0] = members->sent[bytes - 1] = (unsigned char)seq;
+}
+
+static enum wire_result take_message(uint32_t seq, size_t bytes)
+{
+    struct wire_look look = {.key = wire_key_of(seq, 0, 0),
+                             .fingerprint = 9,
+                             .flags = WIRE_MESSAGE,
+                             .peer = 0,
+                             .land = members->landed,
+                             .bytes = bytes,
+                             .cookie = seq};
+    return lines_view(members->channel[1], &look);
+}
+
+static void check_message(uint32_t seq, size_t bytes)
+{
+    MODEL_CHECK(members->landed[0] == (unsigned char)seq && members->landed[bytes - 1] == (unsigned char)seq);
+}
+
+/* A pass of one rank, which must bring `want` of what this kind is; or wait. */
+static void pass_until(uint32_t rank, uint32_t kind, uint32_t want)
+{
+    while (want) {
+        struct wire_event event[WINDOW];
+        uint32_t n = lines_advance(members->channel[rank], event, WINDOW);
+        for (uint32_t i = 0; i < n; i++) {
+            MODEL_CHECK(event[i].kind == kind);
+            want--;
+        }
+        if (!n)
+            model_env.relax(&model_env, false);
+    }
+}
+
+static void receive(uint32_t seq, size_t bytes)
+{
+    pass_until(1, WIRE_EVENT_ANNOUNCED, 1);
+    enum wire_result result = take_message(seq, bytes);
+    if (result == WIRE_PENDING)
+        pass_until(1, WIRE_EVENT_DONE, 1);
+    else
+        MODEL_CHECK(result == WIRE_DONE);
+    check_message(seq, bytes);
+}
+
+static void setup_channel(void)
+{
+    members_make((struct wire_limits){.window = WINDOW, .minimal = 1, .chunk = 64});
+}
+
+/* So that the pair's region, and with chunks the chunks' too, and the tables for messages under way are there. */
+static void make_pair(size_t bytes)
+{
+    write_message(1, bytes);
+    enum wire_result result = send(1, bytes);
+    if (result != WIRE_PENDING) {
+        receive(1, bytes);
+    } else {
+        struct wire_event event[2];
+        MODEL_CHECK(lines_advance(members->channel[1], event, 2) == 1 && take_message(1, bytes) == WIRE_PENDING);
+        MODEL_CHECK(lines_advance(members->channel[0], event, 2) == 1 && lines_advance(members->channel[1], event, 2) == 1);
+        lines_advance(members->channel[0], event, 2);
+    }
+    struct lines_channel *c = lines_of(members->channel[0]);
+    char *pair = (char *)c->peer[1].out_pair;
+    model_name(&c->peer[1].out_pair->served, sizeof(uint32_t), "served");
+    model_name(pair + sizeof(struct lines_pair), WINDOW * sizeof(struct lines_line), "announcement");
+    model_name(pair + sizeof(struct lines_pair) + WINDOW * sizeof(struct lines_line), LINES_EAGER_SLOTS * LINES_EAGER_BYTES, "eager slot");
+    if (c->peer[1].out_chunks)
+        model_name(c->peer[1].out_chunks, c->shape.chunk_bytes, "chunk");
+}
+
+/* ------------------------------------------------------------------------------------------------------------ announcements */
+static void short_setup(void)
+{
+    setup_channel();
+    make_pair(SHORT);
+    write_message(2, SHORT);
+}
+
+static void short_message(uint32_t t)
+{
+    if (t == 0)
+        MODEL_CHECK(send(2, SHORT) == WIRE_DONE);
+    else
+        receive(2, SHORT);
+}
+
+/* The ring is full: the next one goes over the first as soon as that was read. */
+static void full_setup(void)
+{
+    short_setup();
+    for (uint32_t seq = 2; seq <= 5; seq++) {
+        write_message(seq, SHORT);
+        MODEL_CHECK(send(seq, SHORT) == WIRE_DONE);
+    }
+    write_message(6, SHORT);
+}
+
+static void full_ring(uint32_t t)
+{
+    if (t == 0) {
+        while (send(6, SHORT) == WIRE_AGAIN)
+            model_env.relax(&model_env, false);
+        return;
+    }
+    lines_of(members->channel[1])->messages_left = true;
+    pass_until(1, WIRE_EVENT_ANNOUNCED, 5);
+    for (uint32_t seq = 2; seq <= 6; seq++) {
+        MODEL_CHECK(take_message(seq, SHORT) == WIRE_DONE);
+        check_message(seq, SHORT);
+    }
+}
+
+/* The knock orders what it tells of; who looks again without one (a pass that could not finish) goes by the announcement alone. */
+static const struct model_fault short_faults[] = {
+    {.what = "a knock is made without release", .kind = MODEL_CHANGE, .name = "inbox", .thread = 0},
+    {.what = "a knock is heard without acquire", .kind = MODEL_CHANGE, .name = "inbox", .thread = 1},
+    {.what = NULL},
+};
+static const struct model_fault full_faults[] = {
+    {.what = "an announcement is published without release", .kind = MODEL_STORE, .name = "announcement", .thread = 0},
+    {.what = "an announcement is read without acquire", .kind = MODEL_LOAD, .name = "announcement", .thread = 1},
+    {.what = "what was read is told without release", .kind = MODEL_STORE, .name = "inlet", .thread = 1},
+    {.what = "what was read is heard without acquire", .kind = MODEL_LOAD, .name = "inlet", .thread = 0},
+    {.what = NULL},
+};
+const struct model_case case_message = {
+    .name = "message, short", .threads = 2, .setup = short_setup, .run = short_message, .faults = short_faults};
+const struct model_case case_message_full = {
+    .name = "message, over a full ring", .threads = 2, .setup = full_setup, .run = full_ring, .faults = full_faults};
+
+/* ------------------------------------------------------------------------------------------------------------ eager slots */
+/* The first of nine stands in the slot that the ninth would like, and is being taken. */
+static void eager_setup(void)
+{
+    setup_channel();
+    make_pair(EAGER);
+    write_message(2, EAGER);
+    MODEL_CHECK(send(2, EAGER) == WIRE_DONE);
+    pass_until(1, WIRE_EVENT_ANNOUNCED, 1);
+    for (uint32_t seq = 3; seq <= 9; seq++) {
+        write_message(seq, EAGER);
+        MODEL_CHECK(send(seq, EAGER) == WIRE_DONE);
+        receive(seq, EAGER);
+    }
+    write_message(10, EAGER);
+}
+
+static void eager(uint32_t t)
+{
+    if (t == 0) {
+        MODEL_CHECK(send(10, EAGER) == WIRE_DONE);
+        return;
+    }
+    MODEL_CHECK(take_message(2, EAGER) == WIRE_DONE);
+    check_message(2, EAGER);
+    receive(10, EAGER);
+}
+
+static const struct model_fault eager_faults[] = {
+    {.what = "what was taken is told without release", .kind = MODEL_STORE, .name = "inlet", .thread = 1},
+    {.what = "what was taken is heard without acquire", .kind = MODEL_LOAD, .name = "inlet", .thread = 0},
+    {.what = NULL},
+};
+const struct model_case case_message_eager = {
+    .name = "message, over an eager slot", .threads = 2, .setup = eager_setup, .run = eager, .faults = eager_faults};
+
+/* ------------------------------------------------------------------------------------------------------------ large ones */
+static void large_setup(void)
+{
+    setup_channel();
+    make_pair(LARGE);
+    write_message(2, LARGE);
+    MODEL_CHECK(send(2, LARGE) == WIRE_PENDING);
+    pass_until(1, WIRE_EVENT_ANNOUNCED, 1);
+}
+
+/* Granted, pumped through one chunk, landed; then the sender may write its buffer again. */
+static void large(uint32_t t)
+{
+    if (t == 0) {
+        pass_until(0, WIRE_EVENT_DONE, 1);
+        write_message(3, LARGE);
+        return;
+    }
+    MODEL_CHECK(take_message(2, LARGE) == WIRE_PENDING);
+    pass_until(1, WIRE_EVENT_DONE, 1);
+    check_message(2, LARGE);
+}
+
+/* More chunks than there are: the first four stand, the receiver makes room for the fifth. */
+enum { FIVE = LINES_CHUNKS * LINES_PLACE_BYTES + 8 };
+static void chunks_setup(size_t bytes)
+{
+    setup_channel();
+    make_pair(LARGE);
+    write_message(2, bytes);
+    MODEL_CHECK(send(2, bytes) == WIRE_PENDING);
+    pass_until(1, WIRE_EVENT_ANNOUNCED, 1);
+    MODEL_CHECK(take_message(2, bytes) == WIRE_PENDING);
+    struct wire_event event[2];
+    MODEL_CHECK(lines_advance(members->channel[0], event, 2) == 0);
+}
+
+static void five_setup(void)
+{
+    chunks_setup(FIVE);
+}
+
+/* The sender had more to do than one pass brings, so it looks again without having heard a knock. */
+static void room_setup(void)
+{
+    chunks_setup(FIVE);
+    lines_of(members->channel[0])->todo[0] |= 2;
+    lines_of(members->channel[0])->messages_left = true;
+}
+
+static void room(uint32_t t)
+{
+    struct wire_event event[2];
+    if (t == 0)
+        pass_until(0, WIRE_EVENT_DONE, 1);
+    else
+        (void)lines_advance(members->channel[1], event, 2);
+}
+
+static void chunks(uint32_t t)
+{
+    if (t == 0) {
+        pass_until(0, WIRE_EVENT_DONE, 1);
+        return;
+    }
+    pass_until(1, WIRE_EVENT_DONE, 1);
+}
+
+static void check_five(void)
+{
+    check_message(2, FIVE);
+}
+
+static const struct model_fault large_faults[] = {
+    {.what = "a knock is made without release", .kind = MODEL_CHANGE, .name = "inbox", .thread = 1},
+    {.what = "a knock is heard without acquire", .kind = MODEL_CHANGE, .name = "inbox", .thread = 0},
+    {.what = NULL},
+};
+static const struct model_fault chunk_faults[] = {
+    {.what = "a chunk is published without release", .kind = MODEL_STORE, .name = "chunk", .thread = 0},
+    {.what = "a chunk is read without acquire", .kind = MODEL_LOAD, .name = "chunk", .thread = 1},
+    {.what = NULL},
+};
+static const struct model_fault room_faults[] = {
+    {.what = "room for a chunk is told without release", .kind = MODEL_STORE, .name = "inlet", .thread = 1},
+    {.what = "room for a chunk is heard without acquire", .kind = MODEL_LOAD, .name = "inlet", .thread = 0},
+    {.what = NULL},
+};
+const struct model_case case_message_large = {
+    .name = "message, large", .threads = 2, .setup = large_setup, .run = large, .faults = large_faults};
+const struct model_case case_message_chunks = {
+    .name = "message, over its own chunks", .threads = 2, .setup = five_setup, .run = chunks, .finish = check_five, .faults = chunk_faults};
+const struct model_case case_message_room = {
+    .name = "message, room for a chunk", .threads = 2, .setup = room_setup, .run = room, .faults = room_faults};

@@ -1,0 +1,110 @@
+#include "model/members.h"
+
+#include "base/log.h"
+
+#include <string.h>
+
+struct members *members;
+static const int32_t world[2] = {0, 1};
+
+static bool take(struct lines_host *host, size_t bytes, struct lines_block *block)
+{
+    char *at = host->env->take(host->env, bytes, 128);
+    *block = (struct lines_block){at, (uint64_t)(uintptr_t)at, bytes};
+    return at != NULL;
+}
+
+static void give(struct lines_host *host, const struct lines_block *block)
+{
+    host->env->give(host->env, block->at, block->bytes);
+}
+
+static void ring(struct lines_host *host, struct lines_channel *channel)
+{
+    (void)host;
+    (void)channel;
+}
+
+static void name_all(struct lines_channel *c)
+{
+    const struct lines_shape *s = &c->shape;
+    char *block = c->block.at;
+    for (uint32_t sort = 0; sort < WIRE_NOTE_SORTS; sort++) {
+        struct lines_note *note = &c->head->note[sort];
+        model_name(&note->version, sizeof note->version, "note version");
+        model_name(&note->tag, sizeof *note - offsetof(struct lines_note, tag), "note word");
+    }
+    model_name(&c->head->retired, sizeof c->head->retired, "retired");
+    model_name(&c->head->left, sizeof c->head->left, "left");
+    model_name(&c->head->id, sizeof c->head->id, "id");
+    model_name(&c->head->epoch, sizeof c->head->epoch, "note epoch");
+    model_name(&c->head->once, sizeof c->head->once + sizeof c->head->stream, "where places are");
+    model_name(block + s->inbox, s->calls - s->inbox, "inbox");
+    model_name(block + s->acks, s->pairs - s->acks, "ack");
+    model_name(block + s->pairs, s->inlets - s->pairs, "where pairs are");
+    model_name(block + s->inlets, s->bytes - s->inlets, "inlet");
+    model_name(block + s->lines, s->acks - s->lines, "line key"); /* its only atomic */
+}
+
+void members_join(struct lines_host *first, struct lines_host *second, struct wire_limits limits)
+{
+    char offers[2][WIRE_OFFER_BYTES];
+    struct lines_host *const host[2] = {first, second};
+    for (int32_t r = 0; r < 2; r++) {
+        struct wire_team team = {.id = 77, .rank = r, .size = 2, .world = world};
+        members->host[r] = host[r];
+        MODEL_CHECK(lines_join(&host[r]->wire, &team, &limits, NULL, offers[r], &members->channel[r]) == COMM_OK);
+    }
+    for (int32_t r = 0; r < 2; r++) {
+        struct wire_team team = {.id = 77, .rank = r, .size = 2, .world = world};
+        MODEL_CHECK(lines_join(&host[r]->wire, &team, NULL, offers, NULL, &members->channel[r]) == COMM_OK);
+        name_all(lines_of(members->channel[r]));
+    }
+}
+
+static struct lines_host *make_host(void)
+{
+    static const struct base_log silent = {.env = &model_env, .level = 0, .rank = -1};
+    static _Atomic uint32_t nobody;
+    struct lines_host *host = model_env.take(&model_env, sizeof *host, 64);
+    lines_host_start(host, &(struct wire_config){.env = &model_env, .log = &silent});
+    host->take = take;
+    host->give = give;
+    host->ring = ring;
+    host->sleepers = &nobody;
+    return host;
+}
+
+void members_make(struct wire_limits limits)
+{
+    members = model_env.take(&model_env, sizeof *members, 64);
+    members_join(make_host(), make_host(), limits);
+}
+
+enum wire_result member_expose(uint32_t rank, wire_key key, uint16_t edge, size_t bytes)
+{
+    unsigned char data[256];
+    const uint16_t other = (uint16_t)(1 - rank);
+    struct wire_span span = {data, bytes};
+    struct wire_expose e = {
+        .key = key, .fingerprint = 5, .edge = edge, .flags = WIRE_WORK, .peers = &other, .npeers = 1, .nspans = 1, .spans = &span};
+    memset(data, (int)(wire_key_seq(key) + wire_key_round(key)), sizeof data);
+    return lines_expose(members->channel[rank], &e);
+}
+
+static enum wire_result look(uint32_t rank, wire_key key, uint16_t edge, uint16_t flags, size_t bytes, struct wire_view *view, void *land)
+{
+    struct wire_look l = {
+        .key = key, .fingerprint = 5, .edge = edge, .flags = flags, .peer = 1 - rank, .land = land, .bytes = bytes, .view = view};
+    return lines_view(members->channel[rank], &l);
+}
+
+enum wire_result member_view(uint32_t rank, wire_key key, uint16_t edge, uint16_t flags, size_t bytes, struct wire_view *view)
+{
+    return look(rank, key, edge, flags, bytes, view, NULL);
+}
+
+enum wire_result member_land(uint32_t rank, wire_key key, uint16_t edge, size_t bytes, void *land)
+{
+    return look(rank, key, edge, WIRE_WORK, bytes, NULL, land);
+}

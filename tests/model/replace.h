@@ -1,0 +1,8 @@
+/* Read before every instrumented source: copies are plain accesses, which the instrumentation leaves to the detector's own memcpy. */
+#ifndef MODEL_REPLACE_H
+#define MODEL_REPLACE_H
+
+#define memcpy model_memcpy
+#define memset model_memset
+
+#endif

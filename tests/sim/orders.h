@@ -1,0 +1,12 @@
+/* Every order of delivery of a few frames, each tried once. */
+#ifndef TESTS_SIM_ORDERS_H
+#define TESTS_SIM_ORDERS_H
+
+#include "sim/sim.h"
+
+struct orders_tally {
+    uint64_t runs, failures, events;
+};
+struct orders_tally orders_explore(bool quick);
+
+#endif

@@ -1,0 +1,18 @@
+#!/bin/sh
+# same.sh SIM: the same seeds, twice in one process and in two processes with other addresses and another environment: the same hashes.
+set -u
+sim=$1
+seeds=60
+case ${COMM_TEST_QUICK:-0} in 0) ;; *) seeds=15 ;; esac
+COMM_SIM_SHRINK=0
+export COMM_SIM_SHRINK
+one=$("$sim" --seeds "$seeds" --seed 77000 --twice --verbose | grep -v '^sim:')
+two=$(LONG_NAME_THAT_MOVES_THE_STACK=$(head -c 5000 /dev/zero | tr '\0' x) "$sim" --seeds "$seeds" --seed 77000 --verbose | grep -v '^sim:')
+if [ -z "$one" ] || [ "$one" != "$two" ]; then
+    echo "the same seeds gave two answers"
+    printf '%s\n' "$one" >same.one
+    printf '%s\n' "$two" >same.two
+    diff same.one same.two | head -10
+    exit 1
+fi
+echo "$seeds seeds of every workload: the same twice"
