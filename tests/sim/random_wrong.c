@@ -47,7 +47,11 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
         return plain;
     case RANDOM_SKIPPED:
         return plain && next >= 0 && !same_call(a, &p->action[next]);
-    case RANDOM_LATER:
+    case RANDOM_LATER: /* with nothing between that goes by its having been made */
+        for (int32_t i = index + 1; i < next; i++) {
+            if (p->action[i].rank == a->rank)
+                return false;
+        }
         return plain && next >= 0 && !same_call(a, &p->action[next]) && p->action[next].verb < RANDOM_REFUSED;
     case RANDOM_CLOSES:
         return plain;
