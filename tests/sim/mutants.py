@@ -20,8 +20,7 @@ MUTANTS = {
         ("engine/talk.c", """    if (!timeline_meet(&b->talk_write, &e->read) && !timeline_meet(&b->talk_write, &e->write) && !timeline_meet(&b->talk_read, &e->write))
         return false;
     for""", "    (void)e;\n    for"),
-        ("engine/talk.c", """        if (t->state != TALK_MARKER && t->work <= ticket &&
-            (timeline_meet(&t->write, &e->read) || timeline_meet(&t->write, &e->write) || timeline_meet(&t->read, &e->write)))
+        ("engine/talk.c", """        if (t->state != TALK_MARKER && t->work <= ticket && timeline_conflict(e, &t->read, &t->write))
             return true;""", "        if (t->state != TALK_MARKER && t->work <= ticket)\n            return true;")],
     # The place of a stream goes to a younger operation while the oldest still needs it.
     "slot_not_kept": [("wire/lines.c", "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))",

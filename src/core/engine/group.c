@@ -53,7 +53,7 @@ static uint32_t pick_small(struct body *b, const struct comm_plan *plan, const s
     uint32_t count = 0;
     size_t bytes = 0, one;
 
-    for (uint32_t i = 0; i < plan->count; i++) {
+    for (uint32_t i = 0; i < plan->count && count < PACK_PARTS_MAX; i++) {
         if (plan->step[i].kind != STEP_CALL || !pack_fits(b, &plan->step[i].call, &one) || bytes + one > PACK_BYTES_MAX)
             continue;
         small[count] = &plan->step[i].call;

@@ -77,6 +77,8 @@ void body_forget_entry(struct body *b, struct entry *e)
     e->program = NULL;
     e->vectors = NULL;
     e->pack = NULL;
+    e->head.part = NULL;
+    e->head.parts = 0;
     e->user = NULL;
     e->spill = false;
 }

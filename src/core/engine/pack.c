@@ -37,16 +37,22 @@ static void pack_reduce(const struct data_reduce *reduce)
             reduce_part(reduce, &pack->part[i]);
 }
 
+static size_t pack_bytes(uint32_t parts)
+{
+    return sizeof(struct pack) + parts * (sizeof(struct pack_part) + sizeof(struct timeline_part));
+}
+
 struct pack *pack_make(struct body *b, const struct engine_call *const *calls, uint32_t count)
 {
     const struct comm_env *env = b->engine->env;
-    struct pack *pack = env->take(env, sizeof *pack + count * sizeof pack->part[0], 64);
+    struct pack *pack = env->take(env, pack_bytes(count), 64);
     uint64_t hash = count;
 
     if (!pack)
         return NULL;
     pack->env = env;
     pack->parts = count;
+    pack->hull = (struct timeline_part *)(void *)(pack->part + count);
     atomic_store_explicit(&pack->references, 1, memory_order_relaxed);
     for (uint32_t i = 0; i < count; i++) {
         struct pack_part *part = &pack->part[i];
@@ -57,6 +63,7 @@ struct pack *pack_make(struct body *b, const struct engine_call *const *calls, u
         part->at = pack->bytes;
         pack->bytes += bytes;
         hash = base_hash(hash, body_fingerprint(b, calls[i]));
+        pack->hull[i] = (struct timeline_part){calls[i]->read, calls[i]->write};
         timeline_widen(&pack->read, &calls[i]->read);
         timeline_widen(&pack->write, &calls[i]->write);
     }
@@ -73,7 +80,14 @@ struct pack *pack_hold(struct pack *pack)
 void pack_drop(struct pack *pack)
 {
     if (atomic_fetch_sub_explicit(&pack->references, 1, memory_order_acq_rel) == 1)
-        pack->env->give(pack->env, pack, sizeof *pack + pack->parts * sizeof pack->part[0]);
+        pack->env->give(pack->env, pack, pack_bytes(pack->parts));
+}
+
+void pack_stand(struct entry *entry, struct pack *pack)
+{
+    entry->pack = pack_hold(pack);
+    entry->head.part = pack->hull;
+    entry->head.parts = (uint16_t)pack->parts;
 }
 
 /* The operator that ranks compare is what they packed. */

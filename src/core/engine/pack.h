@@ -8,7 +8,7 @@
 
 #include "engine/body.h"
 
-enum { PACK_BYTES_MAX = 4096, PACK_ALIGN = 16 };
+enum { PACK_BYTES_MAX = 4096, PACK_ALIGN = 16, PACK_PARTS_MAX = 256 };
 
 struct pack_part {
     struct engine_call call;
@@ -21,6 +21,7 @@ struct pack {
     uint32_t parts, fingerprint;
     size_t bytes; /* of the block */
     struct timeline_hull read, write;
+    struct timeline_part *hull; /* of each part */
     struct pack_part part[];
 };
 
@@ -28,6 +29,8 @@ struct pack {
 bool pack_fits(const struct body *b, const struct engine_call *call, size_t *bytes);
 struct pack *pack_make(struct body *b, const struct engine_call *const *calls, uint32_t count); /* one reference; NULL: no memory */
 struct pack *pack_hold(struct pack *pack);
+/* This entry stands for the pack: it holds a reference, and conflicts as the parts do. */
+void pack_stand(struct entry *entry, struct pack *pack);
 void pack_drop(struct pack *pack);
 /* The call that it is issued as. */
 struct engine_call pack_call(const struct pack *pack, uint32_t flags);

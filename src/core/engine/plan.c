@@ -224,7 +224,7 @@ static enum comm_result start_call(struct body *b, const struct comm_plan *plan,
         return COMM_OK;
     enum comm_result r = body_issue(b, &call, NULL, NULL, req);
     if (r == COMM_OK && pack && !b->failed)
-        body_entry(b, b->line.next - 1)->pack = pack_hold(pack);
+        pack_stand(body_entry(b, b->line.next - 1), pack);
     return r;
 }
 

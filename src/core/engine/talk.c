@@ -272,8 +272,7 @@ bool talk_blocks(const struct body *b, uint64_t ticket, const struct timeline_en
         return false;
     for (uint32_t i = b->talk_first; i != TALK_NONE; i = b->talks[i].after) {
         const struct talk *t = &b->talks[i];
-        if (t->state != TALK_MARKER && t->work <= ticket &&
-            (timeline_meet(&t->write, &e->read) || timeline_meet(&t->write, &e->write) || timeline_meet(&t->read, &e->write)))
+        if (t->state != TALK_MARKER && t->work <= ticket && timeline_conflict(e, &t->read, &t->write))
             return true;
     }
     return false;

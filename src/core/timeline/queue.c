@@ -60,13 +60,31 @@ static bool conflict(const struct timeline_hull *old_read, const struct timeline
     return timeline_meet(old_write, read) || timeline_meet(old_write, write) || timeline_meet(old_read, write);
 }
 
+bool timeline_conflict(const struct timeline_entry *entry, const struct timeline_hull *read, const struct timeline_hull *write)
+{
+    bool meets = conflict(&entry->read, &entry->write, read, write), one = !entry->parts;
+
+    for (uint32_t i = 0; meets && i < entry->parts && !one; i++)
+        one = conflict(&entry->part[i].read, &entry->part[i].write, read, write);
+    return meets && one;
+}
+
+static bool entries_conflict(const struct timeline_entry *old, const struct timeline_entry *e)
+{
+    bool meets = timeline_conflict(old, &e->read, &e->write), one = !e->parts;
+
+    for (uint32_t i = 0; meets && i < e->parts && !one; i++)
+        one = timeline_conflict(old, &e->part[i].read, &e->part[i].write);
+    return meets && one;
+}
+
 static bool conflicts_with_started(const struct timeline *line, const struct timeline_entry *e)
 {
     if (!conflict(&line->started_read, &line->started_write, &e->read, &e->write))
         return false;
     for (uint64_t t = line->done + 1; t <= line->started; t++) {
         const struct timeline_entry *old = timeline_entry(line, t);
-        if (old->state != TIMELINE_ENDED && conflict(&old->read, &old->write, &e->read, &e->write))
+        if (old->state != TIMELINE_ENDED && entries_conflict(old, e))
             return true;
     }
     return false;
@@ -104,7 +122,7 @@ bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct t
         return false;
     for (uint64_t t = line->done + 1; t < ticket && t < line->next; t++) {
         const struct timeline_entry *e = timeline_entry(line, t);
-        if (e->state != TIMELINE_ENDED && (e->kind == TIMELINE_FENCE || conflict(&e->read, &e->write, read, write)))
+        if (e->state != TIMELINE_ENDED && (e->kind == TIMELINE_FENCE || timeline_conflict(e, read, write)))
             return true;
     }
     return false;

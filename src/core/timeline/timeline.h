@@ -108,12 +108,18 @@ enum timeline_kind {
     TIMELINE_REFUSED, /* ends at once with an error of its own                                   */
 };
 enum timeline_state { TIMELINE_QUEUED, TIMELINE_STARTED, TIMELINE_ENDED };
+/* Of an entry that stands for several operations: what one of them touches. One hull over all would hold back what none of them touches,
+ * and who waits for just that would wait for ever. */
+struct timeline_part {
+    struct timeline_hull read, write;
+};
 /* The head of the owner's entry. */
 struct timeline_entry {
     uint8_t kind, state;
-    uint16_t reserved;
+    uint16_t parts; /* 0: the hulls are exact */
     int32_t result; /* of a request that ends alone */
     struct timeline_hull read, write;
+    const struct timeline_part *part; /* the owner's, while the entry is unfinished */
 };
 
 struct timeline {
@@ -159,6 +165,9 @@ bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct t
 void timeline_except(struct comm_communicator *face, uint64_t ticket, enum comm_result result);
 /* The first error nobody was told of, each once; COMM_OK: none. */
 enum comm_result timeline_untold(struct comm_communicator *face);
+
+/* Does an entry conflict with what reads and writes so? */
+bool timeline_conflict(const struct timeline_entry *entry, const struct timeline_hull *read, const struct timeline_hull *write);
 
 /* A hull of no bytes meets nothing, wherever it stands. */
 static inline bool timeline_meet(const struct timeline_hull *a, const struct timeline_hull *b)
