@@ -89,12 +89,21 @@ static void collectives(struct comm_communicator *c, int32_t rank, size_t n)
     free(out);
 }
 
+/* Whoever gave the world up may still meet what was meant for receives that it never posted, until it hears whose cause it was. */
+static _Thread_local bool gave_up;
+
+static void give_up(struct comm_communicator *c, int32_t code)
+{
+    gave_up = true;
+    EXPECT(comm_abort(c, code));
+}
+
 /* An application that cannot send tells everybody: the peer would wait for what never comes. */
 static bool sent(struct comm_communicator *c, enum comm_result r, const char *what, int line)
 {
     expect(r, what, line);
     if (r != COMM_OK)
-        EXPECT(comm_abort(c, 7));
+        give_up(c, 7);
     return r == COMM_OK;
 }
 #define SENT(call) sent(c, (call), #call, __LINE__)
@@ -117,8 +126,8 @@ static void messages(struct comm_communicator *c, int32_t rank, size_t n, int ma
         enum comm_result r = comm_wait(q[i], 8 * RIG_S);
         expect(r, "a message", __LINE__);
         if (r != COMM_OK)
-            EXPECT(comm_abort(c, 8));
-        else if (i >= many)
+            give_up(c, 8);
+        else if (i >= many && !gave_up)
             CHECK(in[n * (size_t)(i - many)] == from * 7 && in[n * (size_t)(i - many) + n - 1] == from * 7 + (int32_t)n - 1);
     }
     free(in);
