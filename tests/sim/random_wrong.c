@@ -40,7 +40,8 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
     case RANDOM_OTHER_TYPE: /* one that goes with the operator: else it is refused */
         return data && (!random_reduces(a->verb) || a->op == COMM_SUM || a->op == COMM_MIN || a->op == COMM_MAX);
     case RANDOM_OTHER_ROOT:
-        return plain && random_rooted(a->verb) && (a->in >= 0 || a->verb == RANDOM_BROADCAST);
+        /* a gather or scatter moves its own block before it hears of anybody, as the mistaken root that it is */
+        return plain && ((a->verb == RANDOM_REDUCE && a->in >= 0) || a->verb == RANDOM_BROADCAST);
     case RANDOM_OTHER_VERB:
     case RANDOM_EXTRA:
     case RANDOM_REFUSES:

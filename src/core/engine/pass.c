@@ -124,9 +124,13 @@ void engine_told_unlocked(struct engine *e)
 static void arm_wires(struct engine *e, bool on, int64_t *deadline)
 {
     for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
+        if (!atomic_load_explicit(&e->worlds[i], memory_order_relaxed))
+            continue;
+        base_lock(&e->poll_lock, e->env); /* another thread may be closing that world */
         struct world *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
         if (w)
             w->backend->wire->arm(w->wire, on, deadline);
+        base_unlock(&e->poll_lock, e->env);
     }
 }
 
