@@ -54,7 +54,9 @@ void timeline_face_give(struct comm_communicator *face)
 
     atomic_store_explicit(&face->body, NULL, memory_order_release);
     atomic_store_explicit(&face->first, face->next, memory_order_release);
+    base_lock(&face->exception_lock, env); /* its old requests may just be asked */
     face->first_message = face->next_message;
+    base_unlock(&face->exception_lock, env);
     base_lock(&faces.lock, env);
     if (faces.newest)
         faces.newest->link = face;
