@@ -5,6 +5,10 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/commstream DESTINATION ${CMAKE_I
 install(TARGETS commstream commstream_static EXPORT commstreamTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+foreach(family ${COMM_MPI_FAMILIES}) # beside the library, where it looks for them
+  install(TARGETS commstream_mpi_${family} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+endforeach()
+install(TARGETS commstream_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 foreach(tool comm-run comm-perf comm-info)
   if(TARGET ${tool})
     set_target_properties(${tool} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")

@@ -51,7 +51,7 @@ struct comm_config {
     size_t size;                /* sizeof(struct comm_config); COMM_CONFIG fills it */
     int32_t rank, ranks;        /* ranks 0: from the launcher; none found: a world of one */
     const char *backend;        /* auto local shm tcp mpi nccl */
-    const char *device;         /* "cuda:0"; NULL: the launcher's local rank when CUDA is loaded in this process. Not used yet */
+    const char *device;         /* "cuda:0"; NULL: the device of the launcher's local rank. For nccl, and for streams */
     const char *address;        /* host:port where ranks meet; today only the name under which ranks of one host do */
     const struct comm_id *id;   /* instead of address and secret */
     comm_exchange_fn *exchange; /* instead of both */
@@ -77,14 +77,14 @@ struct comm_config {
  * Opens the world of this job and gives this rank's communicator of it. Collective; blocks until all ranks met, at most open_timeout_ns.
  * config NULL takes everything from the environment; without a launcher it is a world of one. On an error *world is NULL, nothing is left
  * behind, and config->error_text says why: CONFIG names every offender, TIMEOUT the ranks that did not come, UNSUPPORTED what is missing.
- * Built today: backend local (a world of one) and shm (ranks of one host); auto takes one of the two.
+ * Built today: backend local (a world of one), shm, mpi and nccl (ranks of one host); auto takes one of the first two.
  * MPI_Init with MPI_COMM_WORLD, ncclCommInitRank.
  */
 COMM_MUST enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world);
 /*
  * Opens a world whose `ranks` ranks are all in this process, one communicator each in worlds[0 .. ranks), on one engine: threads, tests
  * without a launcher, one process with many devices (that of rank r is devices[r]; NULL: host memory). One thread may drive all of them.
- * devices may be NULL, and another device than NULL is UNSUPPORTED today. Errors leave worlds untouched. ncclCommInitAll.
+ * devices may be NULL; named ones are for backend nccl, UNSUPPORTED otherwise. Errors leave worlds untouched. ncclCommInitAll.
  */
 COMM_MUST enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                            struct comm_communicator **worlds);
@@ -134,7 +134,7 @@ struct comm_options {
     int32_t priority; /* 0 normal; 1: moved first and after each step of another; -1: moved when nothing else moves. This rank's own */
     enum comm_order order;
     int64_t operation_timeout_ns;
-    struct CUstream_st *stream; /* device work goes into the caller's stream, as NCCL does; NULL: a stream of its own. Not built yet */
+    struct CUstream_st *stream; /* nccl: device work goes into the caller's stream, which outlives the communicator; NULL: one of its own */
     const char *options;        /* "algorithm=allreduce:slices,...", the same on all ranks (MISMATCH); no other key */
 };
 
@@ -171,7 +171,7 @@ COMM_MUST enum comm_result comm_split_mesh(struct comm_communicator *c, const in
                                            struct comm_request *req);
 /*
  * The same ranks with another queue: independent of c in order, matching and failure of calls. options may be NULL (options.stream is
- * UNSUPPORTED today). Collective, as comm_split. MPI_Comm_dup; a second CUDA stream is its relative.
+ * for backend nccl, UNSUPPORTED otherwise). Collective, as comm_split. MPI_Comm_dup; a second CUDA stream is its relative.
  */
 COMM_MUST enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
                                     struct comm_request *req);

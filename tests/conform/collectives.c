@@ -243,6 +243,9 @@ RIG_TEST(collectives_minimal_large)
 
 RIG_TEST(collectives_window_4)
 {
+    const char *native = getenv("FAKE_NATIVE");
+    if (native && strstr(native, "stream"))
+        rig_skip("a stream takes no call behind programs that wait for a place of the window");
     setenv("COMM_WINDOW", "4", 1);
     struct rig rig;
     struct comm_info info = {.size = sizeof info};

@@ -91,12 +91,22 @@ run_mpi()
         "$launcher" -n "$ranks" "$bin/mpi_bench" "$collective" --min "$min" --max "$max" --mode "$1" $touch
 }
 
+# Over mpi, MPI's own launcher starts the ranks.
+run_ours()
+{
+    if [ "$backend" = mpi ]; then
+        [ -n "$launcher" ] || fail "backend mpi needs MPI's launcher"
+        OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 "$launcher" -n "$ranks" "$@"
+    else
+        "$bin/comm-run" -n "$ranks" --bind core --quiet-tags "$@"
+    fi
+}
+
 round=0
 while [ "$round" -lt "$rounds" ]; do
     round=$((round + 1))
     echo "run.sh: round $round of $rounds" >&2
-    measure ours "$bin/comm-run" -n "$ranks" --bind core --quiet-tags "$bin/comm-perf" "$collective" --backend "$backend" \
-        --min "$min" --max "$max" --mode "$mode" --format csv $touch
+    measure ours run_ours "$bin/comm-perf" "$collective" --backend "$backend" --min "$min" --max "$max" --mode "$mode" --format csv $touch
     if [ "$with_floor" = yes ]; then
         measure floor "$bin/shm_floor" --max "$max" $touch
     fi

@@ -14,7 +14,7 @@ ENGINE, WIRE, PROGRAM, TIMELINE = "engine", "wire", "program", "timeline"
 # name: [(file under src/core, text, changed text)]
 MUTANTS = {
     # A queue wait and a barrier hold back nothing of what comes after them.
-    "wait_no_fence": [("timeline/queue.c", "ticket - line->done > line->window || line->fences)", "ticket - line->done > line->window)")],
+    "wait_no_fence": [("timeline/queue.c", "ticket - line->done > line->ahead || line->fences)", "ticket - line->done > line->ahead)")],
     # Work waits for every message before it, as if they were on one line.
     "message_on_line": [
         ("engine/talk.c", """    if (!timeline_meet(&b->talk_write, &e->read) && !timeline_meet(&b->talk_write, &e->write) && !timeline_meet(&b->talk_read, &e->write))
@@ -29,9 +29,9 @@ MUTANTS = {
     "refusal_no_number": [("engine/issue.c", "    number_call(b, e, true);\n", "    e->seq = (uint32_t)b->sequence + 1;\n    e->chain = b->chain;\n")],
     # A queue wait follows its event wherever that is recorded next.
     "event_moves": [
-        ("engine/event.c", "    r = engine_queue_wait(c, &point, NULL);\n    timeline_point_drop(&point);\n    return r;",
-         "    struct timeline_point live = {.kind = POINT_WORD, .word = (void *)&event->point};\n"
-         "    r = engine_queue_wait(c, &live, NULL);\n    timeline_point_drop(&point);\n    return r;"),
+        ("engine/event.c", "    if (r == COMM_OK)\n        r = engine_queue_wait(c, &point, NULL);\n    timeline_point_drop(&point);\n    return r;",
+         "    struct timeline_point live = {.kind = POINT_WORD, .word = (void *)&event->point};\n    if (r == COMM_OK)\n"
+         "        r = engine_queue_wait(c, &live, NULL);\n    timeline_point_drop(&point);\n    return r;"),
         ("timeline/point.c", "return atomic_load_explicit(point->word, memory_order_acquire) >= point->value ? COMM_OK : COMM_PENDING;",
          "return timeline_point_test((const struct timeline_point *)(const void *)point->word);")],
     # What waits for a failed point goes on.

@@ -49,5 +49,7 @@ bool algo_serves(const struct algo_row *row, const struct algo_query *query);
 /* The case that predicts such a call by this row, as the engine runs it. */
 struct cost_case algo_case(const struct algo_row *row, const struct algo_query *query);
 enum { ALGO_EXPRESS_RANKS = 16 /* most for which the engine has algo_read_all by hand */ };
+/* Whether option algorithm names one for this collective. */
+bool algo_is_forced(const char *forced, uint32_t collective);
 
 #endif

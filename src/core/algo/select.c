@@ -156,6 +156,13 @@ static const char *forced_name(const struct algo_query *query, size_t *length)
     return NULL;
 }
 
+bool algo_is_forced(const char *forced, uint32_t collective)
+{
+    size_t length;
+
+    return forced_name(&(struct algo_query){.collective = collective, .forced = forced}, &length) != NULL;
+}
+
 /* An entry of the option that names no collective would never be obeyed, so it is refused at the first call. */
 static bool forced_is_sound(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
 {

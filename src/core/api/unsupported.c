@@ -164,45 +164,6 @@ enum comm_result comm_window_free(struct comm_window *w)
     return COMM_ERR_UNSUPPORTED;
 }
 
-enum comm_result comm_event_record_stream(struct comm_event *event, struct CUstream_st *stream)
-{
-    (void)event;
-    (void)stream;
-    return COMM_ERR_UNSUPPORTED;
-}
-
-enum comm_result comm_queue_wait_stream(struct comm_communicator *c, struct CUstream_st *stream)
-{
-    (void)stream;
-    return api_unsupported(c, NULL, "comm_queue_wait_stream");
-}
-
-enum comm_result comm_stream_wait_event(struct CUstream_st *stream, struct comm_event *event)
-{
-    (void)stream;
-    (void)event;
-    return COMM_ERR_UNSUPPORTED;
-}
-
-enum comm_result comm_stream_wait_request(struct CUstream_st *stream, struct comm_request request)
-{
-    (void)stream;
-    (void)request;
-    return COMM_ERR_UNSUPPORTED;
-}
-
-enum comm_result comm_stream_of(struct comm_communicator *c, struct CUstream_st **stream)
-{
-    (void)stream;
-    return api_unsupported(c, NULL, "comm_stream_of");
-}
-
-enum comm_result comm_stream_sync(struct comm_communicator *c, int64_t timeout_ns)
-{
-    (void)timeout_ns;
-    return api_unsupported(c, NULL, "comm_stream_sync");
-}
-
 enum comm_result comm_buckets_ready_stream(struct comm_buckets *b, size_t i, struct CUstream_st *stream)
 {
     (void)b;

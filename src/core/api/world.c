@@ -29,10 +29,10 @@ enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks
         return complain(config, COMM_ERR_ARGUMENT, "open_local: worlds=NULL; expected room for one communicator per rank");
     if (ranks < 1 || ranks > LOCAL_RANKS_MAX)
         return complain(config, COMM_ERR_ARGUMENT, "open_local: ranks; expected 1 to 1024");
+    bool named = false;
     for (int32_t r = 0; devices && r < ranks; r++)
-        if (devices[r])
-            return complain(config, COMM_ERR_UNSUPPORTED, "open_local: devices are not built yet; expected NULL for each rank");
-    return engine_open_local(config, ranks, worlds);
+        named |= devices[r] != NULL;
+    return engine_open_local(config, ranks, named ? devices : NULL, worlds);
 }
 
 enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id)
@@ -169,7 +169,7 @@ static enum comm_result copy_options(struct comm_options *to, const struct comm_
     bool known = !to->options || !to->options[0] || !strncmp(to->options, "algorithm=", 10);
     if (to->options && !to->options[0])
         to->options = NULL;
-    return to->stream || !known || (to->options && strlen(to->options) > OPTIONS_MAX) ? COMM_ERR_UNSUPPORTED : COMM_OK;
+    return !known || (to->options && strlen(to->options) > OPTIONS_MAX) ? COMM_ERR_UNSUPPORTED : COMM_OK;
 }
 
 enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
@@ -185,15 +185,18 @@ enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options
     }
     r = copy_options(&copy, options);
     if (r == COMM_ERR_UNSUPPORTED)
-        return engine_refuse(
-            c, COLLECTIVE_DUP, r, req,
-            "dup: options.stream is not built yet, .options names something else than algorithm=, or a field that this library "
-            "does not know is set");
+        return engine_refuse(c, COLLECTIVE_DUP, r, req,
+                             "dup: options.options names something else than algorithm=, or a field that this library "
+                             "does not know is set");
     if (r != COMM_OK || !out || copy.operation_timeout_ns < 0 || copy.priority < -1 || copy.priority > 1)
         return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_ARGUMENT, req,
                              "dup: out=%s options.size=%zu options.operation_timeout_ns=%lld options.priority=%d; expected room for a "
                              "communicator, sizeof(struct comm_options), 0 or more, -1 to 1",
                              out ? "set" : "NULL", options ? options->size : 0, (long long)copy.operation_timeout_ns, copy.priority);
+    struct CUstream_st *own;
+    if (copy.stream && engine_stream_of(c, &own) != COMM_OK)
+        return engine_refuse(c, COLLECTIVE_DUP, COMM_ERR_UNSUPPORTED, req,
+                             "dup: options.stream is set; expected NULL: only communicators of backend nccl work on streams");
     return engine_dup(c, &copy, out, req);
 }
 

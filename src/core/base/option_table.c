@@ -185,6 +185,14 @@ const struct base_option base_option_table[] = {
      .flags = OPTION_ENVIRONMENT_ONLY,
      .default_text = "",
      .help = "folders, separated by colons, where modules (mpi, cuda) are looked for first; ignored in set-user-id programs"},
+    {.key = "mpi_threads",
+     .environment = "COMM_MPI_THREADS",
+     .type = OPTION_CHOICE,
+     .flags = OPTION_ENVIRONMENT_ONLY,
+     .choices = "multiple|serialized|funneled",
+     .default_text = "multiple",
+     .help = "thread level at which this library starts MPI, when the program has not; below multiple no helper thread runs and only "
+             "the world uses MPI"},
 };
 const uint32_t base_option_count = sizeof base_option_table / sizeof *base_option_table;
 _Static_assert(sizeof base_option_table / sizeof *base_option_table <= OPTION_COUNT_MAX, "base_options.from has a place for every row");

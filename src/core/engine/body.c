@@ -5,11 +5,17 @@
 
 #include <string.h>
 
-static enum comm_result make_places(struct body *b, const struct wire_limits *limits, void *offer)
+static size_t offers_bytes(const struct body *b)
+{
+    return (size_t)b->team.size *
+           ((size_t)NATIVE_OFFER_BYTES > (size_t)WIRE_OFFER_BYTES ? (size_t)NATIVE_OFFER_BYTES : (size_t)WIRE_OFFER_BYTES);
+}
+
+static enum comm_result make_places(struct body *b, const struct wire_limits *limits, struct team_offer *offer)
 {
     const struct comm_env *env = b->engine->env;
     struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
-    enum comm_result r = b->wire->join(b->world->wire, &team, limits, NULL, offer, &b->channel);
+    enum comm_result r = b->wire->join(b->world->wire, &team, limits, NULL, offer->wire, &b->channel);
 
     if (r != COMM_OK)
         return r;
@@ -20,21 +26,22 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
     b->closed_at = env->take(env, (size_t)b->team.size * sizeof *b->closed_at, 64);
     b->heard = env->take(env, (size_t)b->team.size * sizeof *b->heard, 64);
     b->others = env->take(env, (size_t)b->team.size * sizeof *b->others, 64);
+    b->offers = env->take(env, offers_bytes(b), 64);
     for (int32_t i = 0; b->others && i < b->team.size; i++)
         b->others[i] = (uint16_t)((b->team.rank + 1 + i) % b->team.size);
     if (b->world->measured)
         b->bucket = env->take(env, COLLECTIVE_END * BUCKETS, 64);
-    if (!b->places || !b->closed_at || !b->heard || !b->others || (b->world->measured && !b->bucket) || !talk_open(b))
+    if (!b->places || !b->closed_at || !b->heard || !b->others || !b->offers || (b->world->measured && !b->bucket) || !talk_open(b))
         return COMM_ERR_MEMORY;
     r = message_open(env, b->channel, b->team.rank, b->team.size, (uint32_t)b->engine->options.queue, &b->messages);
     if (r == COMM_OK)
         r = engine_enlist(b->engine, b->face, &b->index);
     if (r == COMM_OK)
         engine_rank_queue(b->engine, b->index, b->priority);
-    return r;
+    return r == COMM_OK ? native_join(b, offer) : r;
 }
 
-enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body)
+enum comm_result body_create(struct engine *e, const struct body_config *config, struct team_offer *offer, struct body **body)
 {
     const struct comm_env *env = e->env;
     struct body *b = env->take(env, sizeof *b, 64);
@@ -53,6 +60,8 @@ enum comm_result body_create(struct engine *e, const struct body_config *config,
     b->free_order = config->free_order;
     b->priority = config->priority;
     base_copy_text(b->forced, sizeof b->forced, config->forced);
+    b->fixed_order = config->fixed_order;
+    b->stream = config->stream;
     b->talk_free = b->talk_first = b->talk_last = TALK_NONE;
     base_copy_text(b->name, sizeof b->name, config->name);
     b->index = ENGINE_COMMUNICATORS;
@@ -70,15 +79,23 @@ enum comm_result body_create(struct engine *e, const struct body_config *config,
 }
 
 /* All that this rank needs was taken before its offer went out, so members that meet here do not lack each other. */
-enum comm_result body_connect(struct body *b, const void *offers)
+enum comm_result body_connect(struct body *b, const struct team_offer *offers)
 {
     struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
-    enum comm_result r = b->wire->join(b->world->wire, &team, NULL, offers, NULL, &b->channel);
+    unsigned char *packed = b->offers;
 
+    for (int32_t r = 0; r < b->team.size; r++)
+        memcpy(packed + (size_t)r * WIRE_OFFER_BYTES, offers[r].wire, WIRE_OFFER_BYTES);
+    enum comm_result r = b->wire->join(b->world->wire, &team, NULL, packed, NULL, &b->channel);
     if (r != COMM_OK) {
         b->channel = NULL; /* an error of join ends the channel */
         return r;
     }
+    r = native_connect(b, offers);
+    b->engine->env->give(b->engine->env, b->offers, offers_bytes(b));
+    b->offers = NULL;
+    if (r != COMM_OK)
+        return r;
     base_home_visit(&b->face->lock, b->face->env); /* passes already come by this face: what they find is whole */
     atomic_store_explicit(&b->face->body, b, memory_order_release);
     base_home_unlock(&b->face->lock, b->face->env);
@@ -102,6 +119,7 @@ struct body *body_recorder(struct body *of)
     b->wire = of->wire;
     b->team = of->team;
     b->team.world = memcpy(world, of->team.world, (size_t)of->team.size * sizeof *world);
+    b->unpacked = of->unpacked;
     b->index = ENGINE_COMMUNICATORS;
     b->talk_free = b->talk_first = b->talk_last = TALK_NONE;
     base_format(b->name, sizeof b->name, "%.*s.recorder", 20, of->name);
@@ -145,6 +163,8 @@ static void free_lists(struct body *b)
     }
     if (b->records)
         env->give(env, b->records, b->record_room * sizeof *b->records);
+    if (b->offers)
+        env->give(env, b->offers, offers_bytes(b));
     if (b->others)
         env->give(env, b->others, (size_t)b->team.size * sizeof *b->others);
     if (b->fence_watch.theirs)
@@ -174,6 +194,9 @@ void body_destroy(struct body *b)
         engine_rank_queue(e, b->index, 0);
         atomic_store_explicit(&e->faces[b->index], NULL, memory_order_release);
     }
+    if (b->native_counted)
+        native_count(b, false);
+    native_leave(b);
     if (b->messages)
         message_close(b->messages);
     if (b->channel)

@@ -26,12 +26,13 @@ enum {
     ENGINE_READY_WORDS = 1024 / 64,
     ENGINE_SCRATCH_KEPT = 4 << 20, /* bytes that a window place keeps from one operation to the next */
     BODY_VECTORS = 4,              /* of a v form: counts and displs, of both buffers */
+    ENGINE_NAP_LEAST_NS = 50000,   /* sleepers look so soon at what wakes nobody, then less often */
     NOTE_FAILED = 0,               /* sorts of notes */
     NOTE_REFUSED = 1,
     NOTE_CLOSED = 2,
     NOTE_FENCE = 3,
     DEADLOCK_WAITS = 64, /* open queue waits that are looked at together */
-    CHECK_CALLS = 1, /* option `check` */
+    CHECK_CALLS = 1,     /* option `check` */
     CHECK_BUFFERS = 2,
     CHECK_RENDEZVOUS = 4,
 };
@@ -94,9 +95,12 @@ struct record {
     const char *algorithm;
     uint32_t sequence, collective;
     int32_t result;
-    uint32_t reserved;
+    uint32_t flags; /* COMM_INFO_* */
 };
 _Static_assert(sizeof(struct record) == 64, "one cache line");
+
+/* Who does it: a program of ours, the communicator's native, or (a queue wait) the native's stream. */
+enum entry_by { ENTRY_BY_PROGRAM = 0, ENTRY_BY_NATIVE, ENTRY_BY_STREAM };
 
 struct entry {
     struct timeline_entry head;
@@ -115,6 +119,9 @@ struct entry {
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
     uint64_t sum;         /* with check=buffers: of the input, when it started */
+    uint8_t by;           /* enum entry_by */
+    bool joining;         /* `ended` said PENDING: it is asked again in each pass */
+    bool parked;          /* ENTRY_BY_STREAM: its point has not been reached */
     struct record record; /* as it will be kept; ticket, result and completed_ns at the end */
 };
 
@@ -168,12 +175,13 @@ struct world {
     struct engine *engine;
     const struct wire_backend *backend;
     struct wire *wire;
+    struct native *native; /* NULL: none */
     uint64_t id;
     struct wire_limits limits;   /* agreed: rank 0's */
     char forced[256];            /* option algorithm, rank 0's */
     struct cost_machine machine; /* rank 0's: of its file when measured, else built in */
     bool measured;
-    bool free_order;
+    bool free_order, fixed_order; /* as asked for; neither: fixed, but free for a native */
     int64_t timeout_ns, peer_timeout_ns;
     _Atomic uint32_t references;    /* its communicators */
     int32_t rank, ranks;            /* rank -1: all are here */
@@ -202,7 +210,7 @@ struct express_form {
     uint32_t fingerprint;
     data_reduce_fn *reduce;
     const char *algorithm;
-    bool known, fits; /* fits: the small exchange serves it */
+    bool known, fits; /* fits: it goes the short way */
 };
 /* Those under way so are the oldest in the queue, up to `last`; the oldest of them is looked at, and its lines that came are kept. */
 struct express {
@@ -230,6 +238,18 @@ struct body {
     struct team team;
     const struct wire_class *wire;
     struct wire_channel *channel;
+    struct native_channel *native; /* NULL: none */
+    uint64_t native_alone;         /* the operation there that went the short way; 0: none */
+    struct express_form native_form;
+    uint32_t native_flags, native_pending, native_parked;
+    uint32_t held;              /* failed: operations whose buffers the native may still touch */
+    uint32_t joining;           /* creating calls whose child's native is not connected yet */
+    bool native_counted;        /* in the engine's `natives` */
+    bool unpacked;              /* a group's calls go into a stream one by one: nobody of ours reads a device's memory */
+    bool fence_naps;            /* the open queue wait is for a device's word */
+    struct CUstream_st *stream; /* in-stream: the caller's own; children inherit it */
+    bool fixed_order, guest;    /* guest: the thread that holds the lock is none of the program's */
+    void *offers;               /* room for connecting, given back then */
     struct message_room *messages;
     struct place *places; /* window of them */
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
@@ -282,6 +302,14 @@ struct body {
     struct comm_plan *recording;
 };
 
+/* A stream that stands until a point of the host's is reached. */
+enum { ENGINE_PARKS = 16 };
+struct engine_park {
+    struct timeline_point point;
+    struct device_place place;
+    bool taken;
+};
+
 struct engine {
     const struct comm_env *env;
     struct base_log log;
@@ -289,7 +317,7 @@ struct engine {
     struct env_bell bell;                                 /* sleepers and the caller's loop */
     struct env_bell watch;                                /* the watcher's: death notices */
     struct base_lock table_lock;                          /* of the three tables' changes */
-    struct base_lock poll_lock;                           /* of the wires' poll */
+    struct base_lock poll_lock;                           /* of the wires' poll and arm: a world is not closed meanwhile */
     _Atomic(struct comm_communicator *) *faces;           /* ENGINE_COMMUNICATORS of them */
     _Atomic uint64_t active[ENGINE_COMMUNICATORS / 64];   /* communicators with something unfinished */
     _Atomic uint32_t words;                               /* of `active` in use */
@@ -308,8 +336,17 @@ struct engine {
     _Atomic int64_t tick_ns;     /* the watcher's */
     uint64_t knot_signature;     /* the watcher's: what waits for itself, as last seen, and in which round each of it was then */
     uint32_t knot_round[DEADLOCK_WAITS];
+    _Atomic uint32_t natives; /* communicators with something in a native, which wakes nobody: sleepers look every nap_ns */
+    _Atomic int64_t nap_ns;
     struct env_thread watcher, helper;
+    _Atomic(struct device *) device; /* opened when a stream is first named; NULL: not yet */
+    char device_name[32];            /* as the program named it; empty: by local_rank */
+    int32_t local_rank;
+    _Atomic uint32_t parks; /* of park[] that are taken */
+    struct base_lock park_lock;
+    struct engine_park park[ENGINE_PARKS];
     bool watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
+    bool caller_only;                        /* a native may be entered by the program's threads alone */
     enum comm_notify_mode notify;
     enum data_isa isa;
     int64_t spin_ns, yield_ns;
@@ -326,6 +363,8 @@ enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face,
 void engine_activate(struct engine *e, uint32_t index, bool active);
 void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority); /* 0: as any other */
 enum comm_result engine_start_helper(struct engine *e);
+/* For a stream that waits for the host: UNSUPPORTED where only the caller's threads may move work. Any thread. */
+enum comm_result engine_need_helper(struct engine *e);
 void engine_note_timeout(struct engine *e, int64_t timeout_ns);
 
 /* pass.c: moving and sleeping */
@@ -366,11 +405,13 @@ struct body_config {
     const char *name;
     const char *forced; /* NULL: none but the world's */
     int32_t priority;
-    bool free_order;
+    bool free_order, fixed_order;
+    struct CUstream_st *stream; /* the caller's, for device work; NULL: one of its own */
 };
-enum comm_result body_create(struct engine *e, const struct body_config *config, void *offer,
-                             struct body **body); /* offer: what join wrote */
-enum comm_result body_connect(struct body *b, const void *offers);
+enum comm_result body_create(struct engine *e, const struct body_config *config, struct team_offer *offer, struct body **body);
+/* offers: of all members, by rank. With a native: body_joined is asked until it does not say PENDING. */
+enum comm_result body_connect(struct body *b, const struct team_offer *offers);
+enum comm_result body_joined(struct body *b);
 void body_destroy(struct body *b);
 struct body *body_recorder(struct body *of); /* no channel, no queue: only records; NULL: no memory */
 enum comm_result plan_record(struct body *recorder, const struct engine_call *call);
@@ -414,7 +455,9 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
                             struct comm_request *req);
 enum comm_result body_ready_for_calls(struct body *b); /* COMM_OK, or what the communicator failed with */
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason);
+enum comm_result body_refuse_device(struct body *b, const struct engine_call *call); /* only the host's memory will do */
 enum comm_result body_queue_wait(struct body *b, const struct timeline_point *point, struct comm_request *req);
+static inline void body_end_nap(struct body *b);
 bool body_step(struct body *b); /* one bounded pass; true: something moved */
 /* Rotate, mix in, multiply: a few cycles, since it stands between an operation and its first store. */
 static inline uint32_t body_chain(uint32_t chain, uint32_t fingerprint)
@@ -443,6 +486,7 @@ void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t f
 void body_run_queue(struct body *b); /* starts and retires what can be */
 void body_settle(struct body *b);    /* after a change made by a call: flush, tell, active or not */
 void body_activate(struct body *b);
+enum comm_result body_copy_vectors(struct body *b, const struct engine_call *call, struct entry *e);
 void body_forget_entry(struct body *b, struct entry *e);
 bool body_room_for_record(struct body *b);
 static inline void body_record(struct body *b, const struct record *made, uint64_t ticket, int64_t now, enum comm_result result)
@@ -476,6 +520,36 @@ void operators_close(struct world *w, const struct comm_env *env);
 
 /* bytes.c: call->in is where the caller keeps the length, call->out its buffer */
 enum comm_result bytes_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
+/* native.c: collectives of a library beside the wire */
+enum comm_result native_join(struct body *b, struct team_offer *offer);
+enum comm_result native_connect(struct body *b, const struct team_offer *offers);
+/* OK: the native does it. UNSUPPORTED: a program does. Anything else refuses the call; the text is in last_refused. */
+enum comm_result native_takes(struct body *b, const struct engine_call *call);
+bool native_is_device_memory(struct body *b, const void *memory);
+bool native_issue(struct body *b, const struct engine_call *call, struct comm_request *req); /* the short way; false: not taken */
+bool native_wait_short(struct comm_request request);
+void native_start(struct body *b, uint64_t ticket, struct entry *e);
+bool native_may_not_start(const struct body *b, uint64_t ticket);
+bool native_look(struct body *b); /* what ended; true: something did */
+void native_count(struct body *b, bool pending);
+bool native_step(struct body *b); /* what ended, and stream waits whose points were reached; true: something did */
+enum comm_result native_wait(struct body *b, struct entry *e, const struct timeline_point *point);
+void native_fail(struct body *b);  /* the communicator failed */
+bool native_holds(struct body *b); /* failed, and buffers are still in use */
+void native_leave(struct body *b);
+void native_nap(struct engine *e, int64_t now, int64_t *until); /* natives wake nobody: lowers `until` while something is pending there */
+
+/* stream.c: the engine's device */
+void engine_drop_device(struct engine *e);
+void engine_release_parks(struct engine *e); /* streams whose points were reached go on */
+/* Words that a device writes wake nobody: while one is waited for, sleepers look from time to time. */
+void engine_await_word(struct engine *e, bool on);
+struct engine *event_engine(const struct comm_event *event);
+void event_replace(struct comm_event *event, struct timeline_point point);
+/* What a recorded event of a communicator with a stream holds beside its marker. */
+void stream_place(struct comm_communicator *c, struct timeline_point *point);
+/* For a queue wait of `c`: puts it on c's stream here and now where the point is an operation of another stream; *point says so then. */
+enum comm_result stream_join(struct comm_communicator *c, struct timeline_point *point);
 
 /* express.c */
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
@@ -504,6 +578,7 @@ struct made_call {
 };
 
 /* fail.c */
+bool body_check_peers(struct body *b, const struct entry *e);                                  /* false: it proposed a failure */
 bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct made_call *call); /* false: not made, not seen, or long ago */
 void body_propose(struct body *b, const struct cause *cause);
 void body_attend(struct body *b); /* adopts what the board says, if it is known here */
@@ -529,6 +604,23 @@ void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, 
 bool talk_open(struct body *b);
 void talk_close(struct body *b);
 void talk_cancel_held(struct body *b);
+
+/* Nobody wakes for what joins on a thread of its native's own: sleepers look from time to time. */
+static inline void body_count_joining(struct body *b, int32_t more)
+{
+    b->joining += (uint32_t)more;
+    for (; more > 0; more--)
+        engine_await_word(b->engine, true);
+    for (; more < 0; more++)
+        engine_await_word(b->engine, false);
+}
+
+static inline void body_end_nap(struct body *b)
+{
+    if (b->fence_naps)
+        engine_await_word(b->engine, false);
+    b->fence_naps = false;
+}
 
 /* notify.c */
 void notify_run(struct engine *e, struct comm_communicator *face);

@@ -123,6 +123,10 @@ enum comm_result bytes_issue(struct body *b, const struct engine_call *call, str
             bytes_free(n);
         return r;
     }
+    if (native_is_device_memory(b, call->out)) {
+        bytes_free(n);
+        return body_refuse_device(b, call);
+    }
     *n = (struct bytes_call){.env = env, .bytes = bytes, .root = b->team.rank == call->root, .capacity = *bytes};
     if (n->root)
         n->length = *bytes;

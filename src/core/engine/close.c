@@ -18,7 +18,7 @@ static bool drained(void *arg)
 
     base_home_visit(&d->face->lock, d->face->env);
     struct body *b = atomic_load_explicit(&d->face->body, memory_order_relaxed);
-    idle = b->failed || body_idle(b);
+    idle = b->failed ? !native_holds(b) : body_idle(b);
     base_home_unlock(&d->face->lock, d->face->env);
     return idle;
 }

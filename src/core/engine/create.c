@@ -34,14 +34,15 @@ struct creation {
     struct team_ticket mine[2]; /* what the first two send */
     struct team_ticket *all[2]; /* `size` each */
     int32_t *all_ready, *members;
-    uint8_t *offers; /* of the members, in their order */
+    struct team_offer *offers; /* of the members, in their order */
+    bool connecting;           /* the wire is connected, its native not yet */
 };
 
 #define CREATION_OPTION "algorithm="
 
 static size_t creation_bytes(int32_t size)
 {
-    return sizeof(struct creation) + (size_t)size * (2 * sizeof(struct team_ticket) + WIRE_OFFER_BYTES + 2 * sizeof(int32_t));
+    return sizeof(struct creation) + (size_t)size * (2 * sizeof(struct team_ticket) + sizeof(struct team_offer) + 2 * sizeof(int32_t));
 }
 
 static void creation_drop(struct creation *n)
@@ -65,8 +66,8 @@ static struct creation *creation_make(struct body *b, struct comm_communicator *
     n->out = out;
     n->all[0] = (struct team_ticket *)(void *)(n + 1);
     n->all[1] = n->all[0] + n->size;
-    n->offers = (uint8_t *)(n->all[1] + n->size);
-    n->members = (int32_t *)(void *)(n->offers + (size_t)n->size * WIRE_OFFER_BYTES);
+    n->offers = (struct team_offer *)(void *)(n->all[1] + n->size);
+    n->members = (int32_t *)(void *)(n->offers + n->size);
     n->all_ready = n->members + n->size;
     n->references = 1;
     n->number = b->sequence + 1;
@@ -88,18 +89,22 @@ static void offer_child(struct body *parent, struct creation *n, int32_t count)
                                  .name = n->name,
                                  .forced = n->forced[0] ? n->forced : parent->forced,
                                  .priority = n->dup ? n->options.priority : parent->priority,
-                                 .free_order = parent->free_order};
+                                 .free_order = parent->free_order,
+                                 .fixed_order = parent->fixed_order,
+                                 .stream = n->options.stream ? n->options.stream : parent->stream};
     struct team_ticket *mine = &n->mine[1];
     uint64_t color = n->dup ? UINT64_C(1) << 32 : (uint64_t)(uint32_t)n->color;
 
     if (n->options.operation_timeout_ns)
         config.timeout_ns = n->options.operation_timeout_ns;
-    if (n->options.order != COMM_ORDER_DEFAULT)
+    if (n->options.order != COMM_ORDER_DEFAULT) {
         config.free_order = n->options.order == COMM_ORDER_FREE;
+        config.fixed_order = n->options.order == COMM_ORDER_FIXED;
+    }
     mine->color = n->color;
     mine->result = team_subset(parent->engine->env, &parent->team, n->number, color, n->members, count, &config.team);
     if (mine->result == COMM_OK)
-        mine->result = body_create(parent->engine, &config, mine->offer, &n->child);
+        mine->result = body_create(parent->engine, &config, &mine->offer, &n->child);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the stages' ends */
@@ -122,11 +127,25 @@ static enum comm_result connect_child(struct creation *n)
             worst = (enum comm_result)n->all[1][r].result;
     if (worst != COMM_OK || !n->child)
         return worst;
+    if (n->connecting)
+        return body_joined(n->child);
     for (int32_t i = 0; i < count; i++)
-        memcpy(n->offers + (size_t)i * WIRE_OFFER_BYTES, n->all[1][n->members[i]].offer, WIRE_OFFER_BYTES);
+        n->offers[i] = n->all[1][n->members[i]].offer;
     worst = body_connect(n->child, n->offers);
-    n->connected = worst == COMM_OK;
-    return worst;
+    n->connecting = worst == COMM_OK;
+    return worst == COMM_OK ? body_joined(n->child) : worst;
+}
+
+/* PENDING: asked again. Before it is OK here nobody has the child, since nobody heard from us that we are ready. */
+static enum comm_result connected(struct creation *n)
+{
+    enum comm_result r = connect_child(n);
+
+    if (r == COMM_PENDING)
+        return r;
+    n->connected = n->child && r == COMM_OK;
+    n->ready = (int32_t)r;
+    return COMM_OK;
 }
 
 static enum comm_result all_connected(const struct creation *n)
@@ -164,7 +183,7 @@ static enum comm_result stage_ended(struct body *b, struct creation *n, int stag
     if (stage == STAGE_COLORS)
         colors_known(b, n);
     else
-        n->ready = connect_child(n);
+        return connected(n);
     return COMM_OK;
 }
 

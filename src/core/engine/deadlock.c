@@ -240,12 +240,14 @@ static void fail_all(struct engine *e, const struct knot *k)
         if (!b)
             continue;
         if (b->engine == e && b->team.id == n->comm && !b->recording) {
+            b->guest = true; /* the watcher's thread */
             body_propose(b, &(struct cause){.number = n->note.started + 1,
                                             .rank = n->rank,
                                             .peer = b->team.rank,
                                             .result = COMM_ERR_DEADLOCK,
                                             .code = (int32_t)n->note.head});
             body_settle(b);
+            b->guest = false;
         }
         body_unlock(b);
     }

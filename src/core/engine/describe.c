@@ -14,6 +14,27 @@ static void give(void *to, size_t theirs, const void *ours, size_t bytes)
     memcpy(to, &theirs, sizeof theirs < theirs ? sizeof theirs : theirs);
 }
 
+/* The library may be there or not: it is asked, as this process's launcher would have it. */
+static bool ask_native(const struct native_class *native, struct comm_backend_info *made)
+{
+    const struct comm_env *env = wire_default_env();
+    struct team_launch launch;
+    char why[256], version[NATIVE_VERSION_BYTES] = "";
+
+    if (env->start(env) != 0)
+        return false;
+    bool launched = team_launch_find(env, &launch, why, sizeof why) == COMM_OK;
+    struct native_config config = {.env = env,
+                                   .launcher = launched ? launch.launcher : "none",
+                                   .ranks = 1,
+                                   .error_text = made->missing,
+                                   .error_text_bytes = sizeof made->missing};
+    if (native->probe(&config, version) != COMM_OK)
+        return false;
+    base_copy_text(made->version, sizeof made->version, version);
+    return true;
+}
+
 enum comm_result engine_describe_backend(size_t index, struct comm_backend_info *info)
 {
     struct comm_backend_info made = {.size = sizeof made, .threads = 1};
@@ -25,7 +46,9 @@ enum comm_result engine_describe_backend(size_t index, struct comm_backend_info 
     base_copy_text(made.missing, sizeof made.missing, b->missing);
     base_format(made.version, sizeof made.version, "%u.%u.%u", BASE_VERSION >> 16, BASE_VERSION >> 8 & 255, BASE_VERSION & 255);
     made.available = b->wire != NULL;
-    made.fixed_order = b->fixed_order;
+    if (b->native)
+        made.available = ask_native(b->native, &made);
+    made.fixed_order = b->fixed_order && !b->native; /* a native asked for by name keeps its own, unless fixed is asked for too */
     give(info, info->size, &made, sizeof made);
     return COMM_OK;
 }
@@ -63,7 +86,10 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
                              .local_ranks = b->team.size,
                              .cpus = (int32_t)e->cpus,
                              .homogeneous = 1,
-                             .fixed_order = b->world->backend->fixed_order && !b->free_order,
+                             .fixed_order = b->world->backend->fixed_order && !b->free_order && (!b->native || b->fixed_order),
+                             .device_buffers = (b->native_flags & NATIVE_STREAM) != 0,
+                             .stream_wait = (b->native_flags & NATIVE_STREAM) != 0,
+                             .device_order = (b->native_flags & NATIVE_STREAM) != 0,
                              .queue_max = b->line.capacity_max,
                              .window = b->line.window};
     if (b->channel)
@@ -155,7 +181,7 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
     if (known) {
         made = (struct comm_request_info){sizeof made,
                                           (enum comm_result)known->result,
-                                          0,
+                                          known->flags,
                                           known->sequence,
                                           known->bytes,
                                           (uint64_t)known->queued_ns,

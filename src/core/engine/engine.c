@@ -29,6 +29,7 @@ static void engine_destroy(struct engine *e)
         env->bell_ring(env, &e->bell);
         stop_thread(e, &e->helper);
     }
+    engine_drop_device(e);
     env->bell_close(env, &e->watch);
     env->bell_close(env, &e->bell);
     if (e->faces)
@@ -74,6 +75,7 @@ enum comm_result engine_create(const struct comm_env *env, const struct base_opt
     e->yield_ns = options->yield_ns;
     e->cpus = options->cpus ? (uint32_t)options->cpus : env->cpus(env);
     atomic_store_explicit(&e->tick_ns, TICK_NS, memory_order_relaxed);
+    atomic_store_explicit(&e->nap_ns, TICK_LEAST_NS, memory_order_relaxed);
     env->identity(env, &e->identity);
     e->faces = env->take(env, ENGINE_COMMUNICATORS * sizeof *e->faces, 64);
     e->bell.ring_fd = e->bell.wait_fd = e->watch.ring_fd = e->watch.wait_fd = -1;
@@ -108,6 +110,16 @@ enum comm_result engine_start_helper(struct engine *e)
     int failed = e->env->spawn(e->env, engine_helper, e, &e->helper);
     e->helper_runs = !failed;
     return failed ? COMM_ERR_SYSTEM : COMM_OK;
+}
+
+enum comm_result engine_need_helper(struct engine *e)
+{
+    if (e->caller_only)
+        return COMM_ERR_UNSUPPORTED;
+    base_lock(&e->table_lock, e->env);
+    enum comm_result r = engine_start_helper(e);
+    base_unlock(&e->table_lock, e->env);
+    return r;
 }
 
 enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index)
@@ -174,6 +186,8 @@ void world_drop(struct world *w)
     }
     base_lock(&e->poll_lock, e->env); /* nobody polls it any more */
     base_unlock(&e->poll_lock, e->env);
+    if (w->native)
+        w->native->class->close(w->native);
     if (w->wire)
         w->backend->wire->close(w->wire);
     operators_close(w, e->env);

@@ -89,7 +89,8 @@ enum comm_result engine_notify(struct comm_request request, comm_notify_fn *fn, 
 /* ------------------------------------------------------------------------------------------------------------ communicators */
 enum comm_result engine_id_create(struct comm_id *id);
 enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world);
-enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, struct comm_communicator **worlds);
+enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
+                                   struct comm_communicator **worlds);
 enum comm_result engine_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
                               struct comm_request *req);
 enum comm_result engine_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
@@ -125,6 +126,14 @@ enum comm_result engine_event_query(struct comm_event *event);
 enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns);
 enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct comm_event *event);
 enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct comm_request request);
+
+/* ------------------------------------------------------------------------------------------------------------ streams of a device */
+enum comm_result engine_event_record_stream(struct comm_event *event, struct CUstream_st *stream);
+enum comm_result engine_queue_wait_stream(struct comm_communicator *c, struct CUstream_st *stream);
+enum comm_result engine_stream_wait_event(struct CUstream_st *stream, struct comm_event *event);
+enum comm_result engine_stream_wait_request(struct CUstream_st *stream, struct comm_request request);
+enum comm_result engine_stream_of(struct comm_communicator *c, struct CUstream_st **stream);
+enum comm_result engine_stream_sync(struct comm_communicator *c, int64_t timeout_ns);
 
 /* ------------------------------------------------------------------------------------------------------------ telling */
 enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_error *error);

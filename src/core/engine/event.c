@@ -43,7 +43,7 @@ enum comm_result engine_event_create(struct comm_communicator *c, struct comm_ev
 }
 
 /* Puts in a new point. A hand-set one that others wait for can no longer be set: they end with ABANDONED. */
-static void replace(struct comm_event *event, struct timeline_point point)
+void event_replace(struct comm_event *event, struct timeline_point point)
 {
     const struct comm_env *env = event->engine->env;
     int32_t pending = COMM_PENDING;
@@ -64,7 +64,7 @@ void engine_event_destroy(struct comm_event *event)
 {
     struct engine *e = event->engine;
 
-    replace(event, (struct timeline_point){0});
+    event_replace(event, (struct timeline_point){0});
     e->env->give(e->env, event, sizeof *event);
     engine_drop(e);
 }
@@ -81,7 +81,9 @@ enum comm_result engine_event_record(struct comm_event *event, struct comm_commu
     struct comm_request last = engine_last(c);
     if (!last.comm && (enum comm_result)(int32_t)(int64_t)last.ticket == COMM_ERR_FULL)
         return COMM_ERR_FULL;
-    replace(event, (struct timeline_point){.kind = POINT_REQUEST, .request = last});
+    struct timeline_point point = {.kind = POINT_REQUEST, .request = last};
+    stream_place(c, &point);
+    event_replace(event, point);
     return COMM_OK;
 }
 
@@ -122,6 +124,11 @@ enum comm_result engine_event_set(struct comm_event *event)
     engine_pass(event->engine, false); /* what it releases starts here */
     engine_told_unlocked(event->engine);
     return COMM_OK;
+}
+
+struct engine *event_engine(const struct comm_event *event)
+{
+    return event->engine;
 }
 
 struct timeline_point event_point(struct comm_event *event)
@@ -174,7 +181,9 @@ enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct com
     if (r != COMM_PENDING)
         return r;
     struct timeline_point point = event_point(event);
-    r = engine_queue_wait(c, &point, NULL);
+    r = stream_join(c, &point);
+    if (r == COMM_OK)
+        r = engine_queue_wait(c, &point, NULL);
     timeline_point_drop(&point);
     return r;
 }
@@ -192,5 +201,8 @@ enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct c
                               "request belongs to another engine; expected one of this world (engine_of joins worlds)");
     struct timeline_point point = {.kind = POINT_REQUEST, .request = request};
     r = plan_record_wait(c, NULL, &point);
-    return r != COMM_PENDING ? r : engine_queue_wait(c, &point, NULL);
+    if (r != COMM_PENDING)
+        return r;
+    r = stream_join(c, &point);
+    return r == COMM_OK ? engine_queue_wait(c, &point, NULL) : r;
 }

@@ -117,6 +117,20 @@ static void append_prices(const struct body *b, const struct algo_row *row, cons
     base_append(text, bytes, at, " (%s)", b->world->measured ? "figures of option machine" : "built-in figures, not measured here");
 }
 
+/* Its native does it, whatever our programs would cost. */
+static bool explain_native(struct body *b, const struct comm_call *call, char *text, size_t bytes)
+{
+    enum comm_type type = call->type ? call->type : COMM_BYTE;
+    struct engine_call asked = {
+        .collective = collective_parse(call->collective), .type = type, .op = call->op, .root = call->root, .n = call->n};
+
+    if ((call->ranks && call->ranks != b->team.size) || native_takes(b, &asked) != COMM_OK)
+        return false;
+    base_format(text, bytes, "%s n=%zu type=%s ranks=%d: %s itself", call->collective, call->n, data_type_name(type), b->team.size,
+                b->native->native->class->name);
+    return true;
+}
+
 enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
 {
     enum comm_result r;
@@ -131,6 +145,10 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
         return b->recording
                    ? COMM_ERR_STATE
                    : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "call.collective=%s; expected allreduce, broadcast, ...", call->collective);
+    }
+    if (explain_native(b, call, text, bytes)) {
+        body_unlock(b);
+        return COMM_OK;
     }
     struct algo_prices prices = body_prices(b);
     struct algo_query query = query_of(b, call, &prices);

@@ -39,6 +39,8 @@ static void learn_form(struct body *b, const struct engine_call *call)
                                .known = true};
     if (!row || (row->build != algo_read_all && b->team.size > 1))
         return;
+    if (b->native && ((b->native_flags & NATIVE_STREAM) || native_takes(b, call) != COMM_ERR_UNSUPPORTED))
+        return;
     f->reduce = data_reducer(call->type, call->op, b->engine->isa);
     f->algorithm = row->name;
     f->fits = f->reduce != NULL;

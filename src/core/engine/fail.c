@@ -29,12 +29,15 @@ static void end_all(struct body *b, const struct cause *cause)
     b->cause = *cause;
     b->failed = true;
     b->fence = 0;
+    body_end_nap(b);
     b->express.last = 0;
     b->express.seen = 0;
+    body_count_joining(b, -(int32_t)b->joining);
     memset(b->ready, 0, sizeof b->ready);
     b->any_ready = false;
     b->proposal = (struct cause){0};
     b->wire->leave(b->channel, WIRE_ABORT);
+    native_fail(b);
     message_fail(b->messages, (enum comm_result)cause->result);
     timeline_fail(&b->line, (enum comm_result)cause->result);
     drop_entries(b);
@@ -320,6 +323,18 @@ static bool same_call(const struct body *b, int32_t first, int32_t second, uint6
            one.fingerprint == other.fingerprint;
 }
 
+/* Every rank has the library, so every rank can put its number into words. */
+static void describe_backend_error(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
+{
+    struct native *native = b->world->native;
+    char why[256] = "";
+
+    if (native)
+        native->class->explain(native, c->code, why, sizeof why);
+    base_append(text, bytes, at, "%s on rank %d reported error %d: %s", native ? native->class->name : "the library", c->rank, c->code,
+                why[0] ? why : "it has no text for it");
+}
+
 static void describe_cause(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
 {
     switch (c->result) {
@@ -366,6 +381,10 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
     case COMM_ERR_ABORTED:
         base_append(text, bytes, at, "rank %d called comm_abort with code %d", c->rank, c->code);
         break;
+    case COMM_ERR_BACKEND:
+    case COMM_ERR_STATE: /* the library cannot be called: its program ended it, or this is the wrong thread */
+        describe_backend_error(b, c, text, bytes, at);
+        break;
     case COMM_ERR_DEPENDENCY:
         base_append(text, bytes, at, "rank %d waited for a point that failed: %s", c->rank,
                     base_result_text((enum comm_result)(int32_t)c->point));
@@ -385,7 +404,8 @@ void cause_describe(const struct body *b, const struct cause *c, struct comm_err
                                  .rank = c->rank,
                                  .peer = c->peer,
                                  .system_errno = c->system_errno,
-                                 .sequence = c->number};
+                                 .sequence = c->number,
+                                 .backend_code = c->result == COMM_ERR_BACKEND ? c->code : 0};
     base_copy_text(error->operation, sizeof error->operation, operation);
     base_copy_text(error->cause, sizeof error->cause, base_result_name((enum comm_result)c->result) + strlen("COMM_ERR_"));
     base_append(error->text, sizeof error->text, &at, "%s rank=%d comm=%s seq=%llu op=%s: ", base_result_name((enum comm_result)c->result),

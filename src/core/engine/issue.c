@@ -42,7 +42,7 @@ static void give_vectors(struct body *b, size_t *v)
     b->vector_pool = v;
 }
 
-static enum comm_result copy_vectors(struct body *b, const struct engine_call *call, struct entry *e)
+enum comm_result body_copy_vectors(struct body *b, const struct engine_call *call, struct entry *e)
 {
     size_t size = (size_t)b->team.size;
 
@@ -81,6 +81,9 @@ void body_forget_entry(struct body *b, struct entry *e)
     e->head.parts = 0;
     e->user = NULL;
     e->spill = false;
+    e->by = ENTRY_BY_PROGRAM;
+    e->joining = e->parked = false;
+    e->record.flags = 0;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
@@ -110,7 +113,7 @@ static bool peer_refused(const struct body *b, uint64_t number, int32_t *peer, i
     return false;
 }
 
-/* What body_forget_entry cleared is clear: point, vectors, program. */
+/* What body_forget_entry cleared is clear: point, vectors, program, who does it. */
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b)
 {
     bool barrier = call->collective == COLLECTIVE_BARRIER;
@@ -148,7 +151,7 @@ enum comm_result body_refuse(struct body *b, const struct engine_call *call, enu
     return reason;
 }
 
-/* What comm_error_detail tells of a call that could not be prepared. Of UNSUPPORTED the text is there: selection wrote it. */
+/* The text stands there already, but for what needs none. */
 static void tell_refused(struct body *b, uint32_t collective, enum comm_result reason)
 {
     struct comm_error *d = &b->last_refused;
@@ -159,31 +162,82 @@ static void tell_refused(struct body *b, uint32_t collective, enum comm_result r
     d->peer = -1;
     d->system_errno = 0;
     d->sequence = b->sequence + 1;
-    base_copy_text(d->operation, sizeof d->operation, collective_name(collective));
+    base_copy_text(d->operation, sizeof d->operation, collective ? collective_name(collective) : "");
     base_copy_text(d->cause, sizeof d->cause, "refused at the call");
-    if (reason != COMM_ERR_UNSUPPORTED)
+    if (reason == COMM_ERR_MEMORY)
         base_copy_text(d->text, sizeof d->text, base_result_text(reason));
+}
+
+static enum comm_result refuse_told(struct body *b, const struct engine_call *call, enum comm_result reason)
+{
+    tell_refused(b, call->collective, reason);
+    return body_refuse(b, call, reason);
+}
+
+enum comm_result body_refuse_device(struct body *b, const struct engine_call *call)
+{
+    base_format(b->last_refused.text, sizeof b->last_refused.text, "buf is device memory; expected the host's: %s goes over the wire",
+                collective_name(call->collective));
+    return refuse_told(b, call, COMM_ERR_ARGUMENT);
+}
+
+static enum comm_result hold_operator(struct body *b, comm_op op, struct entry *e)
+{
+    e->user = operator_hold(b, op);
+    if (!e->user)
+        base_copy_text(b->last_refused.text, sizeof b->last_refused.text, base_result_text(COMM_ERR_ARGUMENT));
+    return e->user ? COMM_OK : COMM_ERR_ARGUMENT;
+}
+
+/* Who does it, the native or a program. A stream orders by itself: nothing of ours is tracked there, and a barrier holds back nothing. */
+static enum comm_result choose_doer(struct body *b, const struct engine_call *call, struct entry *e)
+{
+    enum comm_result r = native_takes(b, call);
+
+    if (b->native_flags & NATIVE_STREAM) {
+        e->head.kind = TIMELINE_WORK;
+        if (r == COMM_OK)
+            e->head.read = e->head.write = (struct timeline_hull){0, 0};
+    }
+    if (r == COMM_OK) {
+        e->by = ENTRY_BY_NATIVE;
+        e->record.algorithm = b->native->native->class->name;
+        return COMM_OK;
+    }
+    if (r != COMM_ERR_UNSUPPORTED)
+        return r;
+    return body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->record.algorithm);
+}
+
+/* What goes into a stream starts inside its call. Programs before it that stand in the queue hold it back: then there is no room. */
+static bool held_back(struct body *b, const struct engine_call *call)
+{
+    if (BASE_LIKELY(!(b->native_flags & NATIVE_STREAM)) || b->line.started + 1 == b->line.next)
+        return false;
+    if (call && native_takes(b, call) == COMM_ERR_UNSUPPORTED)
+        return false;
+    body_step(b);
+    return b->line.started + 1 != b->line.next;
 }
 
 /* The number of a call that could not be prepared (no memory, no algorithm) is used up too: all ranks stay in step. */
 enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
                             struct comm_request *req)
 {
-    enum comm_result r;
-    struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &r);
+    enum comm_result r = COMM_ERR_FULL;
+    struct entry *e = held_back(b, call) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
 
     if (!e)
         return r;
     body_fill_entry(e, call, body_fingerprint(b, call), b);
-    r = copy_vectors(b, call, e);
+    r = body_copy_vectors(b, call, e);
     if (r == COMM_OK && BASE_UNLIKELY(call->op & OPERATOR_USER))
-        r = (e->user = operator_hold(b, call->op)) ? COMM_OK : COMM_ERR_ARGUMENT;
+        r = hold_operator(b, call->op, e);
     if (r == COMM_OK)
-        r = body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->record.algorithm);
+        r = choose_doer(b, call, e);
     if (r != COMM_OK) {
         body_forget_entry(b, e);
-        tell_refused(b, call->collective, r);
-        return body_refuse(b, call, r);
+        return refuse_told(b, call, r);
     }
     e->ended = ended;
     e->ended_arg = ended_arg;
@@ -236,7 +290,7 @@ enum comm_result engine_issue_from(struct comm_communicator *c, const struct eng
         body_unlock(b);
         return refused_request(req, r);
     }
-    if (BASE_LIKELY(express_issue(b, call, req))) {
+    if (BASE_LIKELY(express_issue(b, call, req)) || native_issue(b, call, req)) {
         body_unlock(b);
         return COMM_OK;
     }
@@ -301,13 +355,25 @@ enum comm_result engine_decline(struct comm_communicator *c, enum comm_result re
 
 enum comm_result body_queue_wait(struct body *b, const struct timeline_point *point, struct comm_request *req)
 {
-    enum comm_result r;
-    struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &r);
+    enum comm_result r = COMM_ERR_FULL;
+    struct entry *e = held_back(b, NULL) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
 
     if (!e)
         return r;
     body_fill_entry(e, &(struct engine_call){0}, 0, b);
     e->head.kind = TIMELINE_FENCE;
+    if (b->native_flags & NATIVE_STREAM) {
+        r = native_wait(b, e, point);
+        if (r != COMM_OK) {
+            tell_refused(b, 0, r);
+            base_format(
+                b->last_refused.text, sizeof b->last_refused.text,
+                "queue wait: the stream of %s may not park on what only the host reaches (%s); wait on the host first, or use an event "
+                "of a stream",
+                b->native->native->class->name, base_result_name(r));
+            return r;
+        }
+    }
     e->point = timeline_point_copy(point);
     uint64_t ticket = timeline_issue(&b->line);
     if (req)

@@ -19,9 +19,11 @@ struct opening {
     struct engine *engine;
     struct world *world;
     struct wire_boot *boot;
+    const char *const *devices; /* of comm_open_local */
     int64_t deadline;
-    uint32_t check; /* CHECK_* */
-    uint32_t reserved;
+    uint32_t check;          /* CHECK_* */
+    enum comm_result probed; /* of the backend's native: what this rank found */
+    char version[NATIVE_VERSION_BYTES];
     char text[TEXT_BYTES];
 };
 
@@ -30,7 +32,8 @@ struct agreement {
     uint64_t id;
     uint64_t chunk;
     int64_t timeout_ns, peer_timeout_ns;
-    uint32_t window, minimal, free_order, magic;
+    uint32_t window, minimal, free_order, fixed_order, magic, native; /* native: what its probe said */
+    char version[NATIVE_VERSION_BYTES];
     uint64_t cpu[ENV_CPU_WORDS];
     uint32_t order_block, reserved;
     uint32_t cpus, check; /* that this rank may use, its quota too; CHECK_* */
@@ -203,6 +206,8 @@ static enum comm_result find_backend(struct opening *o)
         base_format(o->text, sizeof o->text, "%s", o->backend->missing);
         return COMM_ERR_UNSUPPORTED;
     }
+    if (o->launch.ranks == 1 && wire_backend_here(name))
+        o->backend = wire_backend_here(name);
     if (!o->backend->boot && o->launch.ranks > 1) {
         base_format(o->text, sizeof o->text, "backend=local but %d ranks; expected one, or comm_open_local for ranks inside this process",
                     o->launch.ranks);
@@ -255,6 +260,83 @@ static enum comm_result meet(struct opening *o)
     return o->backend->boot ? o->backend->boot->open(&boot, &o->boot) : COMM_OK;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ the native */
+static struct native_config native_config_of(struct opening *o)
+{
+    return (struct native_config){.env = o->env,
+                                  .log = o->engine ? &o->engine->log : &o->log,
+                                  .launcher = o->launch.launcher,
+                                  .device = o->config.device,
+                                  .devices = o->devices,
+                                  .rank = o->backend->boot ? o->launch.rank : -1,
+                                  .ranks = o->launch.ranks,
+                                  .local_rank = o->launch.local_rank,
+                                  .threads = o->options.progress == OPTION_PROGRESS_THREAD || (o->engine && o->engine->helper_runs),
+                                  .deadline = o->deadline,
+                                  .error_text = o->text,
+                                  .error_text_bytes = sizeof o->text};
+}
+
+/* A rank that lacks it still meets the others, so that all of them hear why the world does not open. */
+static enum comm_result probe_native(struct opening *o)
+{
+    struct native_config config = native_config_of(o);
+
+    if (!o->backend->native)
+        return COMM_OK;
+    o->probed = o->backend->native->probe(&config, o->version);
+    return o->launch.ranks == 1 || !o->backend->boot ? o->probed : COMM_OK;
+}
+
+/* The lowest rank that lacks it, or whose library is another than rank 0's, is what all ranks are told of; it itself knows more. */
+static enum comm_result compare_natives(struct opening *o, const struct agreement *all, size_t ranks)
+{
+    if (o->probed != COMM_OK)
+        return o->probed;
+    for (size_t r = 0; r < ranks; r++) {
+        if (all[r].native != COMM_OK) {
+            base_format(o->text, sizeof o->text, "backend=%s: rank %zu cannot have it (%s); its own error says what is missing there",
+                        o->backend->name, r, base_result_name((enum comm_result)(int32_t)all[r].native));
+            return COMM_ERR_CONFIG;
+        }
+        if (!base_equal(all[r].version, all[0].version)) {
+            base_format(o->text, sizeof o->text, "backend=%s: rank 0 has %.60s, rank %zu has %.60s; expected the same library on all ranks",
+                        o->backend->name, all[0].version, r, all[r].version);
+            return COMM_ERR_CONFIG;
+        }
+    }
+    return COMM_OK;
+}
+
+static enum comm_result open_native(struct opening *o, struct world *w)
+{
+    struct native_config config = native_config_of(o);
+
+    if (!o->backend->native)
+        return COMM_OK;
+    enum comm_result r = o->backend->native->open(&config, &w->native);
+    if (r == COMM_OK && (w->native->flags & NATIVE_CALLER))
+        o->engine->caller_only = true;
+    return r;
+}
+
+/* Connecting is the library's; while the world opens it is waited for here. */
+static enum comm_result await_native(struct opening *o, struct body *b)
+{
+    enum comm_result r = body_joined(b);
+
+    while (r == COMM_PENDING && o->env->now(o->env) < o->deadline) {
+        o->env->relax(o->env, true);
+        r = body_joined(b);
+    }
+    if (r == COMM_PENDING) {
+        base_format(o->text, sizeof o->text, "%s has not connected the ranks in time; open_timeout is %lld ms",
+                    b->world->native->class->name, (long long)(o->options.open_timeout_ns / 1000000));
+        r = COMM_ERR_TIMEOUT;
+    }
+    return r;
+}
+
 static enum comm_result gather(struct opening *o, const void *in, size_t bytes, void *out)
 {
     if (o->boot)
@@ -294,6 +376,7 @@ static enum comm_result agree(struct opening *o, struct world *w)
                              .check = o->check,
                              .order_block = o->options.order_block,
                              .free_order = o->options.order == OPTION_ORDER_FREE,
+                             .fixed_order = o->options.order == OPTION_ORDER_FIXED,
                              .timeout_ns = o->options.operation_timeout_ns,
                              .peer_timeout_ns = o->options.peer_timeout_ns};
     size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
@@ -302,6 +385,8 @@ static enum comm_result agree(struct opening *o, struct world *w)
     mine.machine.figures = cost_machine_default;
     if (o->launch.rank <= 0 && o->options.machine[0])
         machine_read(o->env, o->options.machine, &mine.machine);
+    base_copy_text(mine.version, sizeof mine.version, o->version);
+    mine.native = (uint32_t)o->probed;
     memcpy(mine.cpu, o->engine->identity.cpu, sizeof mine.cpu);
     mine.cpus = o->env->cpus(o->env);
     if (o->env->random(o->env, &mine.id, sizeof mine.id))
@@ -318,6 +403,8 @@ static enum comm_result agree(struct opening *o, struct world *w)
         base_copy_text(o->text, sizeof o->text, all->machine.error);
         r = COMM_ERR_CONFIG;
     }
+    if (r == COMM_OK)
+        r = compare_natives(o, all, ranks);
     if (r == COMM_OK && !o->options.cpus)
         o->engine->cpus = usable_cpus(all, ranks);
     w->id = all->id;
@@ -326,6 +413,7 @@ static enum comm_result agree(struct opening *o, struct world *w)
     w->check = all->check;
     w->order_block = all->order_block & (all->order_block - 1) ? (int32_t)all->order_block : 0; /* blocks of 2^m are subtrees of T */
     w->free_order = all->free_order != 0;
+    w->fixed_order = all->fixed_order != 0;
     w->timeout_ns = mine.timeout_ns;
     w->peer_timeout_ns = all->peer_timeout_ns;
     memcpy(w->forced, all->forced, sizeof w->forced);
@@ -376,12 +464,16 @@ static enum comm_result make_world(struct opening *o)
         r = agree(o, w);
     if (r == COMM_OK)
         r = open_wire(o, w);
-    return r;
+    return r == COMM_OK ? open_native(o, w) : r;
 }
 
-static enum comm_result make_body(struct opening *o, int32_t rank, const char *name, void *offer, struct body **body)
+static enum comm_result make_body(struct opening *o, int32_t rank, const char *name, struct team_offer *offer, struct body **body)
 {
-    struct body_config config = {.world = o->world, .timeout_ns = o->world->timeout_ns, .name = name, .free_order = o->world->free_order};
+    struct body_config config = {.world = o->world,
+                                 .timeout_ns = o->world->timeout_ns,
+                                 .name = name,
+                                 .free_order = o->world->free_order,
+                                 .fixed_order = o->world->fixed_order};
     enum comm_result r = team_world(o->env, o->world->id, rank, o->launch.ranks, &config.team);
 
     return r == COMM_OK ? body_create(o->engine, &config, offer, body) : r;
@@ -395,6 +487,9 @@ static enum comm_result start_threads(struct opening *o)
     if ((uint32_t)o->launch.ranks > e->local_ranks)
         e->local_ranks = (uint32_t)o->launch.ranks;
     e->crowded = e->local_ranks > e->cpus;
+    e->local_rank = o->launch.local_rank;
+    if (o->config.device)
+        base_copy_text(e->device_name, sizeof e->device_name, o->config.device);
     if (!e->watcher_runs) {
         int failed = e->env->spawn(e->env, engine_watcher, e, &e->watcher);
         if (failed) {
@@ -404,6 +499,14 @@ static enum comm_result start_threads(struct opening *o)
         e->watcher_runs = true;
     }
     engine_poll(e); /* the first heartbeat, before our caller goes anywhere: silence is counted from then on */
+    if (e->caller_only && mode == OPTION_PROGRESS_THREAD) {
+        base_format(o->text, sizeof o->text,
+                    "progress=thread, but a library under this engine may be called by the program's own threads alone (MPI below "
+                    "MPI_THREAD_MULTIPLE); expected progress=caller or auto");
+        return COMM_ERR_CONFIG;
+    }
+    if (e->caller_only)
+        return COMM_OK;
     bool spare = o->launch.ranks > 1 && e->cpus > e->local_ranks;
     return mode == OPTION_PROGRESS_THREAD || (mode == OPTION_PROGRESS_AUTO && spare) ? engine_start_helper(e) : COMM_OK;
 }
@@ -422,6 +525,8 @@ static enum comm_result prepare(struct opening *o)
 {
     enum comm_result r = find_backend(o);
 
+    if (r == COMM_OK)
+        r = probe_native(o);
     if (r == COMM_OK)
         r = find_engine(o);
     if (r == COMM_OK)
@@ -489,15 +594,17 @@ static void tell_opened(const struct opening *o)
 /* ------------------------------------------------------------------------------------------------------------ comm_open */
 static enum comm_result open_alone(struct opening *o, struct comm_communicator **world)
 {
-    uint8_t offer[WIRE_OFFER_BYTES] = {0};
+    struct team_offer offer = {0};
     struct body *b = NULL;
-    uint8_t *offers = o->env->take(o->env, (size_t)o->launch.ranks * sizeof offer, 64);
-    enum comm_result r = offers ? make_body(o, o->launch.rank, "world", offer, &b) : COMM_ERR_MEMORY;
+    struct team_offer *offers = o->env->take(o->env, (size_t)o->launch.ranks * sizeof offer, 64);
+    enum comm_result r = offers ? make_body(o, o->launch.rank, "world", &offer, &b) : COMM_ERR_MEMORY;
 
     if (r == COMM_OK)
-        r = gather(o, offer, sizeof offer, offers);
+        r = gather(o, &offer, sizeof offer, offers);
     if (r == COMM_OK)
         r = body_connect(b, offers);
+    if (r == COMM_OK)
+        r = await_native(o, b);
     if (offers)
         o->env->give(o->env, offers, (size_t)o->launch.ranks * sizeof offer);
     if (r == COMM_OK)
@@ -531,7 +638,7 @@ enum comm_result engine_open(const struct comm_config *config, struct comm_commu
 }
 
 /* ------------------------------------------------------------------------------------------------------------ comm_open_local */
-static enum comm_result connect_all(struct opening *o, struct body **bodies, uint8_t *offers, struct comm_communicator **worlds)
+static enum comm_result connect_all(struct opening *o, struct body **bodies, struct team_offer *offers, struct comm_communicator **worlds)
 {
     int32_t ranks = o->launch.ranks, made = 0;
     enum comm_result r = COMM_OK;
@@ -539,10 +646,12 @@ static enum comm_result connect_all(struct opening *o, struct body **bodies, uin
 
     for (; r == COMM_OK && made < ranks; made += r == COMM_OK) {
         base_format(name, sizeof name, "world.%d", made);
-        r = make_body(o, made, name, offers + (size_t)made * WIRE_OFFER_BYTES, &bodies[made]);
+        r = make_body(o, made, name, &offers[made], &bodies[made]);
     }
     for (int32_t i = 0; r == COMM_OK && i < ranks; i++)
         r = body_connect(bodies[i], offers);
+    for (int32_t i = 0; r == COMM_OK && i < ranks; i++)
+        r = await_native(o, bodies[i]);
     if (r == COMM_OK)
         r = start_threads(o);
     for (int32_t i = 0; i < made; i++) {
@@ -554,24 +663,39 @@ static enum comm_result connect_all(struct opening *o, struct body **bodies, uin
     return r;
 }
 
-enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, struct comm_communicator **worlds)
+/* Which backend has all ranks here. */
+static enum comm_result find_backend_here(struct opening *o, const char *const *devices)
+{
+    o->backend = wire_backend_here(o->options.backend);
+    if (!o->backend)
+        o->backend = wire_backend_find("local");
+    base_copy_text(o->options.backend, sizeof o->options.backend, o->backend->name);
+    o->devices = devices;
+    if (devices && !o->backend->native) {
+        base_format(o->text, sizeof o->text, "open_local: devices are named; expected backend=nccl, or NULL for each rank");
+        return COMM_ERR_UNSUPPORTED;
+    }
+    return probe_native(o);
+}
+
+enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
+                                   struct comm_communicator **worlds)
 {
     struct opening o;
     enum comm_result r = begin(&o, config);
 
     o.launch = (struct team_launch){.launcher = "local", .rank = 0, .ranks = ranks, .local_ranks = ranks};
     o.config.exchange = NULL;
-    if (r == COMM_OK) {
-        base_copy_text(o.options.backend, sizeof o.options.backend, "local");
-        o.backend = wire_backend_find("local");
+    if (r == COMM_OK)
+        r = find_backend_here(&o, devices);
+    if (r == COMM_OK)
         r = find_engine(&o);
-    }
     if (r == COMM_OK)
         r = make_world(&o);
-    size_t bytes = (size_t)ranks * (WIRE_OFFER_BYTES + sizeof(struct body *));
-    uint8_t *memory = r == COMM_OK ? o.env->take(o.env, bytes, 64) : NULL;
+    size_t bytes = (size_t)ranks * (sizeof(struct team_offer) + sizeof(struct body *));
+    struct team_offer *memory = r == COMM_OK ? o.env->take(o.env, bytes, 64) : NULL;
     if (memory)
-        r = connect_all(&o, (struct body **)(void *)(memory + (size_t)ranks * WIRE_OFFER_BYTES), memory, worlds);
+        r = connect_all(&o, (struct body **)(void *)(memory + ranks), memory, worlds);
     else if (r == COMM_OK)
         r = COMM_ERR_MEMORY;
     if (memory)

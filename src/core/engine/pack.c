@@ -5,7 +5,8 @@ bool pack_fits(const struct body *b, const struct engine_call *call, size_t *byt
 {
     struct run_element element;
 
-    if (call->collective != COLLECTIVE_ALLREDUCE || call->n > PACK_BYTES_MAX || !body_element(b, call->type, call->op, &element))
+    if (b->unpacked || call->collective != COLLECTIVE_ALLREDUCE || call->n > PACK_BYTES_MAX ||
+        !body_element(b, call->type, call->op, &element))
         return false;
     *bytes = (call->n * element.partial + PACK_ALIGN - 1) & ~(size_t)(PACK_ALIGN - 1);
     return true;

@@ -97,6 +97,9 @@ enum pass engine_pass(struct engine *e, bool callbacks)
                 all |= step_face(e, face, callbacks);
         }
     }
+    struct device *device = atomic_load_explicit(&e->device, memory_order_acquire);
+    if (BASE_UNLIKELY(device && device->polled))
+        device->class->poll(device);
     return all;
 }
 
@@ -106,6 +109,8 @@ void engine_told(struct engine *e)
 {
     const struct comm_env *env = e->env;
 
+    if (BASE_UNLIKELY(atomic_load_explicit(&e->parks, memory_order_relaxed)))
+        engine_release_parks(e);
     if (atomic_load_explicit(&e->asleep, memory_order_relaxed) | atomic_load_explicit(&e->armed, memory_order_relaxed))
         env->bell_ring(env, &e->bell);
     if (atomic_load_explicit(&e->parked, memory_order_relaxed)) {
@@ -173,11 +178,13 @@ static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int6
     check_active(e, now);
     atomic_fetch_add_explicit(&e->asleep, 1, memory_order_seq_cst);
     arm_wires(e, true, &until);
+    native_nap(e, now, &until);
     atomic_thread_fence(memory_order_seq_cst);
     if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg)) {
         now = env->now(env);
         env->bell_wait(env, &e->bell, until);
-        learn_patience(e, env->now(env) - now);
+        if (!atomic_load_explicit(&e->natives, memory_order_relaxed)) /* its naps are short by design */
+            learn_patience(e, env->now(env) - now);
     }
     atomic_fetch_sub_explicit(&e->asleep, 1, memory_order_seq_cst);
     if (!atomic_load_explicit(&e->armed, memory_order_seq_cst)) {
@@ -360,5 +367,7 @@ enum pass engine_arm_bell(struct engine *e)
         moved |= PASS_MOVED;
     if (moved != PASS_IDLE && atomic_exchange_explicit(&e->armed, 0, memory_order_seq_cst))
         engine_disarm(e);
+    else if (moved == PASS_IDLE && atomic_load_explicit(&e->natives, memory_order_relaxed))
+        e->env->bell_ring(e->env, &e->watch); /* the watcher becomes their timer */
     return moved;
 }

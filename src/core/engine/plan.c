@@ -220,7 +220,7 @@ static enum comm_result start_call(struct body *b, const struct comm_plan *plan,
 
     if (call.collective == COLLECTIVE_BROADCAST_BYTES)
         return bytes_issue(b, &call, req);
-    if (express_issue(b, &call, req))
+    if (express_issue(b, &call, req) || native_issue(b, &call, req))
         return COMM_OK;
     enum comm_result r = body_issue(b, &call, NULL, NULL, req);
     if (r == COMM_OK && pack && !b->failed)

@@ -53,6 +53,13 @@ static void end_work(struct body *b, uint64_t ticket, struct entry *e)
         r = check_thaw(b, e);
     if (e->ended)
         r = e->ended(b, ENTRY_ENDED, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
+    if (r == COMM_PENDING) {
+        e = body_entry(b, ticket);
+        if (!e->joining)
+            body_count_joining(b, 1);
+        e->joining = true;
+        return;
+    }
     if (!b->failed)
         timeline_end(&b->line, ticket, r);
 }
@@ -64,6 +71,22 @@ static void trim_scratch(struct body *b, struct place *p)
     b->engine->env->give(b->engine->env, p->run.scratch, p->scratch_room);
     p->run.scratch = NULL;
     p->scratch_room = 0;
+}
+
+/* Creating calls whose child's native was not connected yet. */
+static void step_joining(struct body *b)
+{
+    for (uint64_t t = b->line.done + 1; t <= b->line.started && b->joining && !b->failed; t++) {
+        struct entry *e = body_entry(b, t);
+        if (!e->joining || e->head.state != TIMELINE_STARTED)
+            continue;
+        end_work(b, t, e);
+        e = body_entry(b, t);
+        if (b->failed || e->head.state == TIMELINE_STARTED)
+            continue;
+        e->joining = false;
+        body_count_joining(b, -1);
+    }
 }
 
 static void step_run(struct body *b, uint64_t ticket)
@@ -177,8 +200,14 @@ static void check_fence(struct body *b)
     struct entry *e = body_entry(b, b->fence);
     enum comm_result r = timeline_point_test(&e->point);
 
-    if (r == COMM_PENDING)
+    if (r == COMM_PENDING) {
+        if (e->point.kind == POINT_WORD && !b->fence_naps) {
+            b->fence_naps = true;
+            engine_await_word(b->engine, true);
+        }
         return;
+    }
+    body_end_nap(b);
     if (r == COMM_OK) {
         timeline_end(&b->line, b->fence, COMM_OK);
     } else {
@@ -203,7 +232,10 @@ static void start_entry(struct body *b, uint64_t ticket)
         check_fence(b);
         break;
     default:
-        start_work(b, ticket, e);
+        if (e->by == ENTRY_BY_PROGRAM)
+            start_work(b, ticket, e);
+        else
+            native_start(b, ticket, e);
     }
 }
 
@@ -252,6 +284,8 @@ void body_run_queue(struct body *b)
 {
     for (;;) {
         uint64_t ticket = b->failed ? 0 : timeline_startable(&b->line);
+        if (ticket && b->native && native_may_not_start(b, ticket))
+            ticket = 0;
         if (ticket && !talk_blocks(b, ticket, timeline_entry(&b->line, ticket)))
             start_entry(b, ticket);
         else if (b->failed || !retire_ended(b))
@@ -301,6 +335,9 @@ bool body_step(struct body *b)
         body_attend(b);
     if (b->any_ready && !b->failed)
         step_ready(b);
+    bool native = b->native && native_step(b);
+    if (b->joining && !b->failed)
+        step_joining(b);
     bool express = express_pending(b) && !b->failed && express_poll(b);
     if (b->fence && !b->failed)
         check_fence(b);
@@ -309,7 +346,7 @@ bool body_step(struct body *b)
     if (talked)
         body_run_queue(b); /* a message that ended may have held work back */
     body_settle(b);
-    return count || talked || express || b->line.done != done || b->line.started != started || b->failed != failed;
+    return count || talked || express || native || b->line.done != done || b->line.started != started || b->failed != failed;
 }
 
 void body_settle(struct body *b)
@@ -335,6 +372,8 @@ void body_activate(struct body *b)
 {
     bool busy = !body_idle(b) || atomic_load_explicit(&b->notice_count, memory_order_relaxed);
 
+    if (BASE_UNLIKELY(b->native_counted != (busy && (b->native_counted || b->native_pending))))
+        native_count(b, !b->native_counted);
     if (busy == b->is_active)
         return;
     b->is_active = busy;

@@ -403,7 +403,9 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
                         .call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send}};
 
     if (b) {
-        if (b->recording)
+        if (b->native_flags && native_is_device_memory(b, buf))
+            r = COMM_ERR_UNSUPPORTED; /* messages go over the wire, which is the host's */
+        else if (b->recording)
             r = plan_record_message(b, &call.call);
         else
             r = b->failed ? (enum comm_result)b->cause.result : post(b, &call, TALK_NONE, req);

@@ -74,7 +74,7 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
 {
     bool inside = request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed);
 
-    if (request.comm && !inside && express_wait(request))
+    if (request.comm && !inside && (express_wait(request) || native_wait_short(request)))
         return timeline_test(request);
     struct one one = {request, timeline_test(request)};
     if (one.result != COMM_PENDING && !inside)
@@ -256,7 +256,12 @@ enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *p
         return w.result;
     if (engine_in_callback(e))
         return COMM_ERR_STATE;
-    return engine_move_until(e, NULL, point_done, &w, engine_deadline(e, timeout_ns)) ? w.result : COMM_PENDING;
+    if (point->kind == POINT_WORD)
+        engine_await_word(e, true);
+    bool reached = engine_move_until(e, NULL, point_done, &w, engine_deadline(e, timeout_ns));
+    if (point->kind == POINT_WORD)
+        engine_await_word(e, false);
+    return reached ? w.result : COMM_PENDING;
 }
 
 struct comm_request engine_last(struct comm_communicator *c)

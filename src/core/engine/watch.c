@@ -18,7 +18,7 @@ static const struct wire_call *peer_call(const struct body *b, int32_t rank, uin
 }
 
 /* Another call under our number, a refused one, or a member that closed before it. */
-static bool check_peers(struct body *b, const struct entry *e)
+bool body_check_peers(struct body *b, const struct entry *e)
 {
     for (int32_t r = 0; r < b->team.size; r++) {
         struct made_call call;
@@ -167,7 +167,7 @@ void body_check(struct body *b, int64_t now)
         const struct entry *e = body_entry(b, t);
         if (e->head.state != TIMELINE_STARTED)
             continue;
-        if (e->seq && !check_peers(b, e))
+        if (e->seq && !body_check_peers(b, e))
             break;
         if (!check_deadline(b, t, e, now))
             break;
@@ -194,7 +194,7 @@ static uint64_t last_call(const struct body *b, int32_t rank)
     return last;
 }
 
-/* Who closed in good order fails nobody: only an operation that needs it does, when it is found (check_peers). */
+/* Who closed in good order fails nobody: only an operation that needs it does, when it is found (body_check_peers). */
 static void body_down(struct body *b, int32_t rank, const struct wire_event *event)
 {
     const struct entry *oldest = b->line.done < b->line.started ? body_entry(b, b->line.done + 1) : NULL;
@@ -225,9 +225,11 @@ static void member_down(struct engine *e, struct world *w, const struct wire_eve
             continue;
         int32_t rank = b->world == w && b->engine == e ? team_find(&b->team, event->peer) : -1;
         if (rank >= 0 && rank != b->team.rank && !b->recording) {
+            b->guest = true;
             body_step(b); /* its last words first: it may have closed, or failed for another cause */
             body_down(b, rank, event);
             body_settle(b);
+            b->guest = false;
         }
         body_unlock(b);
     }
@@ -262,10 +264,12 @@ static bool look_around(struct engine *e, int64_t now)
             continue;
         struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
         if (b && b->engine == e) {
+            b->guest = true;
             if (b->channel && b->channel->board && !b->failed && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed))
                 body_step(b);
             body_check(b, now);
             fences |= !b->recording && deadlock_tell(b);
+            b->guest = false;
         }
         base_home_unlock(&face->lock, face->env);
     }
@@ -279,9 +283,16 @@ void engine_watcher(void *arg)
 
     bool fences = false;
     while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
-        int64_t tick = atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
-        env->bell_wait(env, &e->watch, env->now(env) + (fences && tick > FENCE_TICK_NS ? FENCE_TICK_NS : tick));
+        int64_t now = env->now(env), tick = atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
+        int64_t until = now + (fences && tick > FENCE_TICK_NS ? FENCE_TICK_NS : tick);
+        bool timer = atomic_load_explicit(&e->armed, memory_order_seq_cst) && atomic_load_explicit(&e->natives, memory_order_relaxed);
+        if (timer)
+            native_nap(e, now, &until);
+        env->bell_wait(env, &e->watch, until);
         env->bell_clear(env, &e->watch);
+        if (timer && env->now(env) >= until && atomic_load_explicit(&e->armed, memory_order_seq_cst) &&
+            atomic_load_explicit(&e->natives, memory_order_relaxed))
+            env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor polls natives at their deadlines */
         engine_poll(e);
         fences = look_around(e, env->now(env));
         if (fences)

@@ -15,6 +15,7 @@
 #define PROGRAM_PROGRAM_H
 
 #include "data/data.h"
+#include "wire/collective.h"
 #include "wire/wire.h"
 
 enum {
@@ -25,34 +26,6 @@ enum {
     PROGRAM_CHUNK_MIN_BYTES = 4096,
 };
 
-/* The collectives, also as they stand in fingerprints and published calls: numbers never change. */
-#define COMM_COLLECTIVES(X)                                                                                                                \
-    X(BARRIER, 1, "barrier")                                                                                                               \
-    X(BROADCAST, 2, "broadcast")                                                                                                           \
-    X(REDUCE, 3, "reduce")                                                                                                                 \
-    X(ALLREDUCE, 4, "allreduce")                                                                                                           \
-    X(ALLGATHER, 5, "allgather")                                                                                                           \
-    X(ALLGATHER_V, 6, "allgather_v")                                                                                                       \
-    X(REDUCE_SCATTER, 7, "reduce_scatter")                                                                                                 \
-    X(SPLIT, 8, "split")                                                                                                                   \
-    X(DUP, 9, "dup")                                                                                                                       \
-    X(GROUP, 10, "group")                                                                                                                  \
-    X(SCAN, 11, "scan")                                                                                                                    \
-    X(EXSCAN, 12, "exscan")                                                                                                                \
-    X(GATHER, 13, "gather")                                                                                                                \
-    X(GATHER_V, 14, "gather_v")                                                                                                            \
-    X(SCATTER, 15, "scatter")                                                                                                              \
-    X(SCATTER_V, 16, "scatter_v")                                                                                                          \
-    X(ALLTOALL, 17, "alltoall")                                                                                                            \
-    X(ALLTOALL_V, 18, "alltoall_v")                                                                                                        \
-    X(REDUCE_SCATTER_V, 19, "reduce_scatter_v")                                                                                            \
-    X(BROADCAST_BYTES, 20, "broadcast_bytes")
-enum comm_collective {
-#define COMM_COLLECTIVE_ENUM(name, value, text) COLLECTIVE_##name = value,
-    COMM_COLLECTIVES(COMM_COLLECTIVE_ENUM)
-#undef COMM_COLLECTIVE_ENUM
-        COLLECTIVE_END
-};
 /* Where the lengths of blocks are known to the two ends of each edge alone, and so are no part of what all ranks compare. */
 static inline bool collective_is_ragged(uint32_t collective)
 {

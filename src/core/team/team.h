@@ -3,7 +3,7 @@
 #ifndef TEAM_TEAM_H
 #define TEAM_TEAM_H
 
-#include "wire/wire.h"
+#include "wire/native.h"
 
 struct team {
     uint64_t id; /* equal on all members: hash of (parent's id, sequence number, color) */
@@ -19,11 +19,18 @@ enum comm_result team_subset(const struct comm_env *env, const struct team *pare
 void team_free(const struct comm_env *env, struct team *team);
 int32_t team_find(const struct team *team, int32_t world); /* rank, or -1 */
 
+/* What one rank offers for a new communicator: its wire's part, then its native's, which `has` says is there. */
+struct team_offer {
+    uint8_t wire[WIRE_OFFER_BYTES];
+    uint8_t native[NATIVE_OFFER_BYTES];
+    uint32_t has_native, reserved;
+};
+
 /* What one rank contributes to a split; gathered from all by the parent. */
 struct team_ticket {
     int32_t color, key;       /* color -1: takes no part */
     int32_t result, reserved; /* a rank that could not make its channel says so here, and all fail alike */
-    uint8_t offer[WIRE_OFFER_BYTES];
+    struct team_offer offer;
 };
 /* The members of `mine`'s color by (key, old rank), written to members[]; their count. */
 int32_t team_pick(const struct team_ticket *tickets, int32_t size, int32_t mine, int32_t *members);

@@ -10,7 +10,8 @@ enum comm_result timeline_open(struct timeline *line, const struct comm_env *env
 {
     uint32_t capacity = capacity_max < FIRST_CAPACITY ? capacity_max : FIRST_CAPACITY;
 
-    *line = (struct timeline){.env = env, .face = face, .entry_bytes = entry_bytes, .window = window, .capacity_max = capacity_max};
+    *line = (struct timeline){
+        .env = env, .face = face, .entry_bytes = entry_bytes, .window = window, .ahead = window, .capacity_max = capacity_max};
     line->capacity = 1u << (31 - (uint32_t)__builtin_clz(capacity));
     line->next = face->first;
     line->started = line->done = face->first - 1;
@@ -94,7 +95,7 @@ uint64_t timeline_startable(const struct timeline *line)
 {
     uint64_t ticket = line->started + 1;
 
-    if (ticket >= line->next || ticket - line->done > line->window || line->fences)
+    if (ticket >= line->next || ticket - line->done > line->ahead || line->fences)
         return 0;
     const struct timeline_entry *e = timeline_entry(line, ticket);
     if (e->kind == TIMELINE_BARRIER && line->done != line->started)

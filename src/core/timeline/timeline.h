@@ -89,7 +89,8 @@ struct timeline_point {
     enum timeline_point_kind kind;
     struct comm_request request;
     struct timeline_gate *gate;
-    const _Atomic uint64_t *word; /* a foreign point: reached when *word >= value; another room writes it */
+    const _Atomic uint64_t *word; /* a foreign point: reached when *word >= value; another room writes it. Of a REQUEST: where a device
+                                     has the same point, for its streams to wait for; NULL: nowhere */
     uint64_t value;
 };
 struct timeline_gate *timeline_gate_make(const struct comm_env *env); /* one reference; NULL: no memory */
@@ -127,12 +128,13 @@ struct timeline {
     struct comm_communicator *face;
     unsigned char *entries; /* a ring of capacity * entry_bytes, by ticket */
     uint32_t capacity, capacity_max, entry_bytes, window;
+    uint32_t ahead, reserved; /* how many may be started and not retired: window, but where its owner says another number */
     uint64_t next, started, done;
     uint32_t fences;                                  /* started fences and barriers that have not ended */
     uint32_t fences_issued;                           /* fences (not barriers) that have not ended, queued ones too */
     struct timeline_hull issued_read, issued_write;   /* of all that is unfinished */
     struct timeline_hull started_read, started_write; /* of what is started and unfinished */
-    uint32_t high_water, reserved;
+    uint32_t high_water, unused;
 };
 
 enum comm_result timeline_open(struct timeline *line, const struct comm_env *env, struct comm_communicator *face, uint32_t entry_bytes,

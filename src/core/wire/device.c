@@ -3,31 +3,88 @@
 
 #include <string.h>
 
-static enum device_kind null_kind(const void *pointer)
+static struct device null_only = {.class = &device_null};
+static _Atomic uint64_t null_reached = 1;
+
+static enum comm_result null_open(const struct device_config *config, struct device **device)
 {
+    (void)config;
+    *device = &null_only;
+    return COMM_OK;
+}
+
+static void null_close(struct device *device)
+{
+    (void)device;
+}
+
+static enum device_kind null_kind(struct device *device, const void *pointer)
+{
+    (void)device;
     (void)pointer;
     return DEVICE_HOST;
 }
 
-static enum comm_result null_pin(void *pointer, size_t bytes)
+static enum comm_result null_pin(struct device *device, void *pointer, size_t bytes)
 {
+    (void)device;
     (void)pointer;
     (void)bytes;
     return COMM_OK;
 }
 
-static void null_unpin(void *pointer)
+static void null_unpin(struct device *device, void *pointer)
 {
+    (void)device;
     (void)pointer;
 }
 
-static enum comm_result null_copy(void *to, const void *from, size_t bytes, _Atomic uint64_t *word, uint64_t value)
+static enum comm_result null_copy(struct device *device, struct CUstream_st *stream, void *to, const void *from, size_t bytes)
 {
+    (void)device;
+    (void)stream;
     if (bytes)
         memmove(to, from, bytes);
-    if (word)
-        atomic_store_explicit(word, value, memory_order_release);
     return COMM_OK;
 }
 
-const struct device_class device_null = {.name = "null", .kind = null_kind, .pin = null_pin, .unpin = null_unpin, .copy = null_copy};
+static enum comm_result null_record(struct device *device, struct CUstream_st *stream, struct device_place *place)
+{
+    (void)device;
+    (void)stream;
+    *place = (struct device_place){&null_reached, 1};
+    return COMM_OK;
+}
+
+static enum comm_result null_wait(struct device *device, struct CUstream_st *stream, const struct device_place *place)
+{
+    (void)device;
+    (void)stream;
+    return atomic_load_explicit(place->word, memory_order_acquire) >= place->value ? COMM_OK : COMM_ERR_UNSUPPORTED;
+}
+
+static enum comm_result null_park(struct device *device, struct CUstream_st *stream, struct device_place *place)
+{
+    (void)device;
+    (void)stream;
+    (void)place;
+    return COMM_ERR_UNSUPPORTED;
+}
+
+static bool null_poll(struct device *device)
+{
+    (void)device;
+    return false;
+}
+
+const struct device_class device_null = {.name = "null",
+                                         .open = null_open,
+                                         .close = null_close,
+                                         .kind = null_kind,
+                                         .pin = null_pin,
+                                         .unpin = null_unpin,
+                                         .copy = null_copy,
+                                         .record = null_record,
+                                         .wait = null_wait,
+                                         .park = null_park,
+                                         .poll = null_poll};

@@ -5,15 +5,17 @@
 
 extern const struct comm_env env_posix;
 extern const struct boot_class boot_unix;
+extern const struct native_class native_mpi;
 extern const struct wire_class wire_local;
 extern const struct wire_class wire_shm;
+extern const struct native_class native_nccl_module;
 
 const struct wire_backend wire_backends[] = {
     {.name = "local", .wire = &wire_local, .fixed_order = 1},
     {.name = "shm", .wire = &wire_shm, .boot = &boot_unix, .fixed_order = 1},
     {.name = "tcp", .missing = "tcp is not built yet: ranks of one host can use shm", .fixed_order = 1},
-    {.name = "mpi", .missing = "mpi is not built yet: ranks of one host can use shm, also under mpirun"},
-    {.name = "nccl", .missing = "nccl is not built yet: device buffers must be copied to the host by the caller"},
+    {.name = "mpi", .wire = &wire_shm, .boot = &boot_unix, .native = &native_mpi, .fixed_order = 1},
+    {.name = "nccl", .wire = &wire_shm, .boot = &boot_unix, .native = &native_nccl_module},
 };
 const uint32_t wire_backend_count = sizeof wire_backends / sizeof *wire_backends;
 
@@ -23,6 +25,13 @@ const struct wire_backend *wire_backend_find(const char *name)
         if (base_equal(wire_backends[i].name, name))
             return &wire_backends[i];
     return NULL;
+}
+
+const struct wire_backend *wire_backend_here(const char *name)
+{
+    static const struct wire_backend nccl = {.name = "nccl", .wire = &wire_local, .native = &native_nccl_module};
+
+    return base_equal(name, "nccl") ? &nccl : NULL;
 }
 
 const struct comm_env *wire_default_env(void)

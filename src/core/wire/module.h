@@ -1,0 +1,37 @@
+/*
+ * module: what the library and an optional module (mpi, cuda) tell each other. A module is a shared object of its own, loaded when asked
+ * for; it exports one function, comm_module_entry, links nothing of ours, and gets what it needs from the core's table: so it serves a
+ * static or renamed build as well. Its native and device are the same tables that a built-in one would fill.
+ *
+ * A module belongs to one version of the library: both say abi, size and version first, and anything else is read only when all agree.
+ */
+#ifndef WIRE_MODULE_H
+#define WIRE_MODULE_H
+
+#include "wire/device.h"
+#include "wire/native.h"
+
+enum { MODULE_ABI = 1 };
+#define MODULE_ENTRY "comm_module_entry"
+
+/* The core's side. Constant for the life of the process. */
+struct module_core {
+    uint32_t abi, size, version, reserved; /* version: of the library, as comm_version */
+    void (*log)(const struct base_log *log, int level, const char *line);
+};
+
+/* The module's side. Constant; what it has not is NULL. */
+struct module_face {
+    uint32_t abi, size, version, reserved;
+    const char *name;    /* as it was asked for */
+    const char *library; /* what it was built with: "Open MPI 4.1.4" */
+    const struct native_class *native;
+    const struct device_class *device;
+};
+/* NULL: it does not serve a core like this one. */
+typedef const struct module_face *module_entry_fn(const struct module_core *core);
+
+/* Finds module `name` through env->module and lets both sides say who they are. NULL: not to be had, the reason is in why. */
+const struct module_face *module_load(const struct comm_env *env, const char *name, char *why, size_t why_bytes);
+
+#endif

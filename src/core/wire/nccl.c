@@ -1,0 +1,26 @@
+/* The native nccl as the table knows it: it is in the module `cuda`, which is loaded when somebody asks. What is opened then is the
+ * module's own; nothing goes through here any more. */
+#include "wire/module.h"
+
+static const struct native_class *load(const struct native_config *config)
+{
+    const struct module_face *face = module_load(config->env, "cuda", config->error_text, config->error_text_bytes);
+
+    return face ? face->native : NULL;
+}
+
+static enum comm_result nccl_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES])
+{
+    const struct native_class *class = load(config);
+
+    return class ? class->probe(config, version) : COMM_ERR_UNSUPPORTED;
+}
+
+static enum comm_result nccl_open(const struct native_config *config, struct native **native)
+{
+    const struct native_class *class = load(config);
+
+    return class ? class->open(config, native) : COMM_ERR_UNSUPPORTED;
+}
+
+const struct native_class native_nccl_module = {.name = "nccl", .probe = nccl_probe, .open = nccl_open};

@@ -1,0 +1,165 @@
+/*
+ * What this room calls of the NVIDIA driver and of NCCL: the entry points, their types and constants, declared here, so that the module is
+ * built on machines that have neither and links to neither. tests/cuda/headers.c compares every line with the real headers where those are.
+ *
+ * Enumerations of theirs are unsigned here, which is what their compilers make of them; handles keep their tags.
+ */
+#ifndef CUDA_CALLS_H
+#define CUDA_CALLS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct CUctx_st;
+struct CUstream_st;
+struct CUevent_st;
+struct ncclComm;
+
+typedef unsigned long long cuda_address; /* CUdeviceptr */
+
+enum cuda_result {
+    CUDA_OK = 0,
+    CUDA_INVALID_VALUE = 1,
+    CUDA_OUT_OF_MEMORY = 2,
+    CUDA_STUB_LIBRARY = 34,
+    CUDA_NO_DEVICE = 100,
+    CUDA_INVALID_DEVICE = 101,
+    CUDA_INVALID_CONTEXT = 201,
+    CUDA_INVALID_HANDLE = 400,
+    CUDA_NOT_READY = 600,
+    CUDA_LAUNCH_FAILED = 719,
+    CUDA_NOT_SUPPORTED = 801,
+    CUDA_UNKNOWN = 999,
+};
+enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_EVENT_DISABLE_TIMING = 2, CUDA_WAIT_GEQ = 0, CUDA_CAPTURE_NONE = 0, CUDA_CAPTURE_RELAXED = 2 };
+enum { CUDA_HOST_PORTABLE = 1, CUDA_HOST_MAPPED = 2, CUDA_REGISTER_PORTABLE = 1, CUDA_REGISTER_MAPPED = 2 };
+enum { CUDA_POINTER_MEMORY_TYPE = 2, CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2 };
+enum { CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
+
+/* X(name in the table, symbol, result, parameters) */
+#define CUDA_CALLS(X)                                                                                                                      \
+    X(cuInit, "cuInit", unsigned, (unsigned flags))                                                                                        \
+    X(cuDriverGetVersion, "cuDriverGetVersion", unsigned, (int *version))                                                                  \
+    X(cuGetErrorName, "cuGetErrorName", unsigned, (unsigned error, const char **text))                                                     \
+    X(cuDeviceGetCount, "cuDeviceGetCount", unsigned, (int *count))                                                                        \
+    X(cuDeviceGet, "cuDeviceGet", unsigned, (int *device, int ordinal))                                                                    \
+    X(cuDeviceGetName, "cuDeviceGetName", unsigned, (char *name, int bytes, int device))                                                   \
+    X(cuDeviceGetAttribute, "cuDeviceGetAttribute", unsigned, (int *value, unsigned attribute, int device))                                \
+    X(cuDeviceGetPCIBusId, "cuDeviceGetPCIBusId", unsigned, (char *id, int bytes, int device))                                             \
+    X(cuDevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", unsigned, (struct CUctx_st * *context, int device))                            \
+    X(cuDevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", unsigned, (int device))                                                   \
+    X(cuCtxPushCurrent, "cuCtxPushCurrent_v2", unsigned, (struct CUctx_st * context))                                                      \
+    X(cuCtxPopCurrent, "cuCtxPopCurrent_v2", unsigned, (struct CUctx_st * *context))                                                       \
+    X(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", unsigned, (int *least, int *greatest))                                   \
+    X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", unsigned, (unsigned *mode))                                  \
+    X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", unsigned, (struct CUstream_st * *stream, unsigned flags, int priority))    \
+    X(cuStreamDestroy, "cuStreamDestroy_v2", unsigned, (struct CUstream_st * stream))                                                      \
+    X(cuStreamGetCtx, "cuStreamGetCtx", unsigned, (struct CUstream_st * stream, struct CUctx_st * *context))                               \
+    X(cuStreamIsCapturing, "cuStreamIsCapturing", unsigned, (struct CUstream_st * stream, unsigned *status))                               \
+    X(cuStreamWaitEvent, "cuStreamWaitEvent", unsigned, (struct CUstream_st * stream, struct CUevent_st * event, unsigned flags))          \
+    X(cuStreamWriteValue64, "cuStreamWriteValue64_v2", unsigned,                                                                           \
+      (struct CUstream_st * stream, cuda_address word, uint64_t value, unsigned flags))                                                    \
+    X(cuStreamWaitValue64, "cuStreamWaitValue64_v2", unsigned,                                                                             \
+      (struct CUstream_st * stream, cuda_address word, uint64_t value, unsigned flags))                                                    \
+    X(cuEventCreate, "cuEventCreate", unsigned, (struct CUevent_st * *event, unsigned flags))                                              \
+    X(cuEventRecord, "cuEventRecord", unsigned, (struct CUevent_st * event, struct CUstream_st * stream))                                  \
+    X(cuEventQuery, "cuEventQuery", unsigned, (struct CUevent_st * event))                                                                 \
+    X(cuEventDestroy, "cuEventDestroy_v2", unsigned, (struct CUevent_st * event))                                                          \
+    X(cuPointerGetAttribute, "cuPointerGetAttribute", unsigned, (void *data, unsigned attribute, cuda_address pointer))                    \
+    X(cuMemHostAlloc, "cuMemHostAlloc", unsigned, (void **memory, size_t bytes, unsigned flags))                                           \
+    X(cuMemFreeHost, "cuMemFreeHost", unsigned, (void *memory))                                                                            \
+    X(cuMemHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", unsigned, (cuda_address * device, void *host, unsigned flags))            \
+    X(cuMemHostRegister, "cuMemHostRegister_v2", unsigned, (void *memory, size_t bytes, unsigned flags))                                   \
+    X(cuMemHostUnregister, "cuMemHostUnregister", unsigned, (void *memory))                                                                \
+    X(cuMemAlloc, "cuMemAlloc_v2", unsigned, (cuda_address * memory, size_t bytes))                                                        \
+    X(cuMemFree, "cuMemFree_v2", unsigned, (cuda_address memory))                                                                          \
+    X(cuMemsetD32Async, "cuMemsetD32Async", unsigned, (cuda_address to, unsigned value, size_t count, struct CUstream_st *stream))         \
+    X(cuMemcpyAsync, "cuMemcpyAsync", unsigned, (cuda_address to, cuda_address from, size_t bytes, struct CUstream_st * stream))
+
+/* ------------------------------------------------------------------------------------------------------------ NCCL */
+enum nccl_result {
+    NCCL_OK = 0,
+    NCCL_CUDA_ERROR = 1,
+    NCCL_SYSTEM_ERROR = 2,
+    NCCL_INTERNAL_ERROR = 3,
+    NCCL_INVALID_ARGUMENT = 4,
+    NCCL_INVALID_USAGE = 5,
+    NCCL_REMOTE_ERROR = 6,
+    NCCL_IN_PROGRESS = 7,
+};
+enum { NCCL_SUM = 0, NCCL_PROD = 1, NCCL_MAX = 2, NCCL_MIN = 3, NCCL_AVG = 4 };
+enum {
+    NCCL_I8 = 0,
+    NCCL_U8 = 1,
+    NCCL_I32 = 2,
+    NCCL_U32 = 3,
+    NCCL_I64 = 4,
+    NCCL_U64 = 5,
+    NCCL_F16 = 6,
+    NCCL_F32 = 7,
+    NCCL_F64 = 8,
+    NCCL_BF16 = 9
+};
+enum { NCCL_OLDEST = 21800 /* ncclCommSplit, and children with a config of their own */, NCCL_UNSET = INT32_MIN };
+#define NCCL_MAGIC 0xcafebeefu
+
+struct nccl_id {
+    char internal[128];
+};
+/* The head of ncclConfig_t, the same since 2.18: `size` and `version` say how much of it there is, so that newer libraries fill in the
+ * rest. */
+struct nccl_config {
+    size_t size;
+    unsigned magic, version;
+    int blocking, cga_cluster_size, min_ctas, max_ctas;
+    const char *net_name;
+    int split_share;
+    int end_of_2_18; /* padding there */
+};
+
+/* The comparison with the real header puts its own types here. */
+#ifndef NCCL_ID
+#    define NCCL_ID struct nccl_id
+#    define NCCL_CONFIG struct nccl_config
+#endif
+
+#define NCCL_CALLS(X)                                                                                                                      \
+    X(ncclGetVersion, "ncclGetVersion", unsigned, (int *version))                                                                          \
+    X(ncclGetUniqueId, "ncclGetUniqueId", unsigned, (NCCL_ID * id))                                                                        \
+    X(ncclGetErrorString, "ncclGetErrorString", const char *, (unsigned result))                                                           \
+    X(ncclGetLastError, "ncclGetLastError", const char *, (struct ncclComm * comm))                                                        \
+    X(ncclCommInitRankConfig, "ncclCommInitRankConfig", unsigned,                                                                          \
+      (struct ncclComm * *comm, int ranks, NCCL_ID id, int rank, NCCL_CONFIG *config))                                                     \
+    X(ncclCommSplit, "ncclCommSplit", unsigned,                                                                                            \
+      (struct ncclComm * comm, int color, int key, struct ncclComm **child, NCCL_CONFIG *config))                                          \
+    X(ncclCommGetAsyncError, "ncclCommGetAsyncError", unsigned, (struct ncclComm * comm, unsigned *result))                                \
+    X(ncclCommDestroy, "ncclCommDestroy", unsigned, (struct ncclComm * comm))                                                              \
+    X(ncclCommAbort, "ncclCommAbort", unsigned, (struct ncclComm * comm))                                                                  \
+    X(ncclAllReduce, "ncclAllReduce", unsigned,                                                                                            \
+      (const void *in, void *out, size_t count, unsigned type, unsigned op, struct ncclComm *comm, struct CUstream_st *stream))            \
+    X(ncclBroadcast, "ncclBroadcast", unsigned,                                                                                            \
+      (const void *in, void *out, size_t count, unsigned type, int root, struct ncclComm *comm, struct CUstream_st *stream))               \
+    X(ncclReduce, "ncclReduce", unsigned,                                                                                                  \
+      (const void *in, void *out, size_t count, unsigned type, unsigned op, int root, struct ncclComm *comm, struct CUstream_st *stream))  \
+    X(ncclAllGather, "ncclAllGather", unsigned,                                                                                            \
+      (const void *in, void *out, size_t count, unsigned type, struct ncclComm *comm, struct CUstream_st *stream))                         \
+    X(ncclReduceScatter, "ncclReduceScatter", unsigned,                                                                                    \
+      (const void *in, void *out, size_t count, unsigned type, unsigned op, struct ncclComm *comm, struct CUstream_st *stream))            \
+    X(ncclSend, "ncclSend", unsigned,                                                                                                      \
+      (const void *in, size_t count, unsigned type, int peer, struct ncclComm *comm, struct CUstream_st *stream))                          \
+    X(ncclRecv, "ncclRecv", unsigned,                                                                                                      \
+      (void *out, size_t count, unsigned type, int peer, struct ncclComm *comm, struct CUstream_st *stream))                               \
+    X(ncclGroupStart, "ncclGroupStart", unsigned, (void))                                                                                  \
+    X(ncclGroupEnd, "ncclGroupEnd", unsigned, (void))
+
+/* ------------------------------------------------------------------------------------------------------------ the tables */
+#define CUDA_CALLS_FIELD(name, symbol, result, parameters) result(*name) parameters;
+struct cuda_calls {
+    CUDA_CALLS(CUDA_CALLS_FIELD)
+};
+struct nccl_calls {
+    NCCL_CALLS(CUDA_CALLS_FIELD)
+};
+#undef CUDA_CALLS_FIELD
+
+#endif

@@ -1,0 +1,392 @@
+/* Devices: found by name, opened once per process, shared by whoever opens them again. */
+#include "cuda/device.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum { SCRATCH_BYTES = 256, REST_NS = 1000000000, LOOK_NS = 200000 };
+
+struct cuda cuda_process;
+
+enum comm_result cuda_load(const struct comm_env *env, bool with_nccl, char *why, size_t why_bytes)
+{
+    struct cuda *p = &cuda_process;
+    enum comm_result r = COMM_OK;
+
+    base_lock(&p->lock, env);
+    p->env = env;
+    if (!p->has_driver)
+        r = cuda_load_driver(&cuda_source_system, &p->calls, &p->devices, why, why_bytes);
+    p->has_driver = p->has_driver || r == COMM_OK;
+    if (r == COMM_OK && with_nccl && !p->has_nccl) {
+        r = cuda_load_nccl(&cuda_source_system, &p->nccl, &p->nccl_version, why, why_bytes);
+        p->has_nccl = r == COMM_OK;
+    }
+    base_unlock(&p->lock, env);
+    return r;
+}
+
+enum comm_result cuda_result(unsigned result)
+{
+    if (result == CUDA_OK)
+        return COMM_OK;
+    if (result == CUDA_OUT_OF_MEMORY)
+        return COMM_ERR_MEMORY;
+    return result == CUDA_NOT_SUPPORTED ? COMM_ERR_UNSUPPORTED : COMM_ERR_BACKEND;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ inside a context */
+bool cuda_enter(struct cuda_device *d, struct cuda_inside *inside)
+{
+    inside->mode = CUDA_CAPTURE_RELAXED;
+    if (d->calls->cuCtxPushCurrent(d->context) != CUDA_OK)
+        return false;
+    if (d->calls->cuThreadExchangeStreamCaptureMode(&inside->mode) != CUDA_OK)
+        inside->mode = CUDA_CAPTURE_RELAXED; /* then leaving changes nothing either */
+    return true;
+}
+
+void cuda_leave(struct cuda_device *d, const struct cuda_inside *inside)
+{
+    struct CUctx_st *mine;
+    unsigned mode = inside->mode;
+
+    if (mode != CUDA_CAPTURE_RELAXED)
+        d->calls->cuThreadExchangeStreamCaptureMode(&mode);
+    d->calls->cuCtxPopCurrent(&mine);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ opening */
+static bool parse_name(const struct device_config *config, int devices, int32_t *ordinal)
+{
+    const char *name = config->device, *prefix = "cuda:";
+    uint64_t value = 0;
+
+    if (!name || !*name) {
+        *ordinal = config->local_rank % devices;
+        return true;
+    }
+    if (strncmp(name, prefix, strlen(prefix)) == 0 && base_parse_u64(name + strlen(prefix), &value) && value < (uint64_t)devices &&
+        value < CUDA_DEVICES) {
+        *ordinal = (int32_t)value;
+        return true;
+    }
+    base_format(config->error_text, config->error_text_bytes, "device=%s; expected cuda:0 to cuda:%d", name, devices - 1);
+    return false;
+}
+
+static unsigned make_words(struct cuda_device *d)
+{
+    size_t bytes = (CUDA_SLOTS + CUDA_WORDS + CUDA_PARKS) * sizeof *d->words;
+    void *memory = NULL;
+    unsigned result = d->calls->cuMemHostAlloc(&memory, bytes, CUDA_HOST_PORTABLE | CUDA_HOST_MAPPED);
+
+    if (result != CUDA_OK)
+        return result;
+    d->words = memory;
+    memset(memory, 0, bytes);
+    for (uint32_t i = 0; i < CUDA_SLOTS; i++)
+        d->slot[i].next = i + 2;
+    d->slot[CUDA_SLOTS - 1].next = 0;
+    d->free = 1;
+    d->free_last = CUDA_SLOTS;
+    result = d->calls->cuMemHostGetDevicePointer(&d->words_there, memory, 0);
+    return result == CUDA_OK ? d->calls->cuMemAlloc(&d->scratch, SCRATCH_BYTES) : result;
+}
+
+/* False: CUDA refused to be entered, and nothing was done. */
+static bool forget(struct cuda_device *d)
+{
+    const struct cuda_calls *calls = d->calls;
+    struct cuda_inside inside;
+
+    if (d->context && !cuda_enter(d, &inside))
+        return false;
+    if (d->context) {
+        for (uint32_t i = 0; i < CUDA_SLOTS; i++)
+            if (d->slot[i].event)
+                calls->cuEventDestroy(d->slot[i].event);
+        for (uint32_t i = 0; i < CUDA_PARKS; i++)
+            if (d->park[i])
+                calls->cuStreamDestroy(d->park[i]);
+        if (d->scratch)
+            calls->cuMemFree(d->scratch);
+        if (d->words)
+            calls->cuMemFreeHost((void *)d->words);
+        cuda_leave(d, &inside);
+        calls->cuDevicePrimaryCtxRelease(d->ordinal);
+    }
+    d->env->give(d->env, d, sizeof *d);
+    return true;
+}
+
+static enum comm_result make_device(const struct device_config *config, int32_t ordinal, struct cuda_device **made)
+{
+    const struct comm_env *env = config->env;
+    struct cuda_device *d = env->take(env, sizeof *d, 64);
+    struct cuda_inside inside;
+    int device = 0, has_memops = 0;
+
+    if (!d)
+        return COMM_ERR_MEMORY;
+    d->head.class = &device_cuda;
+    d->env = env;
+    d->calls = &cuda_process.calls;
+    unsigned result = d->calls->cuDeviceGet(&device, ordinal);
+    d->ordinal = device;
+    if (result == CUDA_OK)
+        result = d->calls->cuDevicePrimaryCtxRetain(&d->context, device);
+    if (result == CUDA_OK)
+        result = d->calls->cuDeviceGetAttribute(&has_memops, CUDA_ATTRIBUTE_MEMOPS_64, device);
+    d->memops = has_memops != 0;
+    d->head.polled = !d->memops;
+    if (result == CUDA_OK && cuda_enter(d, &inside)) {
+        result = make_words(d);
+        cuda_leave(d, &inside);
+    } else if (result == CUDA_OK) {
+        result = CUDA_INVALID_CONTEXT;
+    }
+    if (result != CUDA_OK) {
+        base_format(config->error_text, config->error_text_bytes, "cuda:%d cannot be used: CUDA error %u", ordinal, result);
+        if (!forget(d)) {
+            d->calls->cuDevicePrimaryCtxRelease(d->ordinal);
+            env->give(env, d, sizeof *d);
+        }
+        return cuda_result(result) == COMM_ERR_UNSUPPORTED ? COMM_ERR_BACKEND : cuda_result(result);
+    }
+    *made = d;
+    return COMM_OK;
+}
+
+static enum comm_result cuda_open(const struct device_config *config, struct device **device)
+{
+    struct cuda *p = &cuda_process;
+    enum comm_result r = cuda_load(config->env, false, config->error_text, config->error_text_bytes);
+    int32_t ordinal = 0;
+
+    if (r != COMM_OK)
+        return r;
+    if (!parse_name(config, p->devices, &ordinal))
+        return COMM_ERR_CONFIG;
+    base_lock(&p->lock, config->env);
+    struct cuda_device *d = atomic_load_explicit(&p->device[ordinal], memory_order_relaxed);
+    if (!d)
+        r = make_device(config, ordinal, &d);
+    if (r == COMM_OK) {
+        d->references++;
+        atomic_store_explicit(&p->device[ordinal], d, memory_order_release);
+        *device = &d->head;
+    }
+    base_unlock(&p->lock, config->env);
+    return r;
+}
+
+/* Nothing on any stream is going to write to the words. A park that nobody released is, or it would stand for ever. */
+static bool quiet(struct cuda_device *d)
+{
+    struct cuda_inside inside;
+    bool is_quiet = false;
+
+    base_lock(&d->lock, d->env);
+    for (uint32_t i = 0; i < CUDA_SLOTS; i++)
+        if (d->slot[i].host_writes)
+            atomic_store_explicit(&d->words[i], d->slot[i].value, memory_order_release);
+    if (cuda_enter(d, &inside)) {
+        is_quiet = !cuda_poll(d);
+        cuda_leave(d, &inside);
+    }
+    base_unlock(&d->lock, d->env);
+    return is_quiet;
+}
+
+/* The last owner left. What the streams still have to do is waited for a little; a device that does not come to rest is kept, for its words
+ * are written to. */
+static void retire(struct cuda_device *d)
+{
+    struct cuda *p = &cuda_process;
+    const struct comm_env *env = d->env;
+    int64_t until = env->now(env) + REST_NS;
+    _Atomic uint32_t never = 0;
+    bool rests = quiet(d);
+
+    while (!rests && env->now(env) < until) {
+        env->park(env, &never, 0, env->now(env) + LOOK_NS);
+        rests = quiet(d);
+    }
+    base_lock(&p->lock, env);
+    for (uint32_t i = 0; i < CUDA_DEVICES && rests && d->references == 0; i++) {
+        if (atomic_load_explicit(&p->device[i], memory_order_relaxed) != d)
+            continue;
+        if (forget(d)) /* kept otherwise: the next who opens it finds it */
+            atomic_store_explicit(&p->device[i], NULL, memory_order_release);
+        break;
+    }
+    base_unlock(&p->lock, env);
+}
+
+static void cuda_close(struct device *device)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda *p = &cuda_process;
+
+    base_lock(&p->lock, d->env);
+    bool last = --d->references == 0;
+    base_unlock(&p->lock, d->env);
+    if (last)
+        retire(d);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the class */
+/* The open device of a stream's context. The default stream (NULL) is the thread's current context's; with none, the asked device's. */
+static struct cuda_device *device_of(struct cuda_device *asked, struct CUstream_st *stream)
+{
+    struct CUctx_st *context = NULL;
+
+    if (asked->calls->cuStreamGetCtx(stream, &context) != CUDA_OK)
+        return stream ? NULL : asked;
+    for (int i = 0; i < CUDA_DEVICES; i++) {
+        struct cuda_device *d = atomic_load_explicit(&cuda_process.device[i], memory_order_acquire);
+        if (d && d->context == context)
+            return d;
+    }
+    return NULL;
+}
+
+/* Recording on a stream that is being captured would make a place that no host can look at. */
+static bool captured(const struct cuda_device *d, struct CUstream_st *stream)
+{
+    unsigned status = CUDA_CAPTURE_NONE;
+
+    return d->calls->cuStreamIsCapturing(stream, &status) != CUDA_OK || status != CUDA_CAPTURE_NONE;
+}
+
+static bool begin(struct cuda_device *d, struct cuda_inside *inside)
+{
+    base_lock(&d->lock, d->env);
+    if (cuda_enter(d, inside))
+        return true;
+    base_unlock(&d->lock, d->env);
+    return false;
+}
+
+static void end(struct cuda_device *d, const struct cuda_inside *inside)
+{
+    cuda_leave(d, inside);
+    base_unlock(&d->lock, d->env);
+}
+
+static enum device_kind class_kind(struct device *device, const void *pointer)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+
+    base_lock(&d->lock, d->env);
+    enum device_kind kind = cuda_kind(d, pointer);
+    base_unlock(&d->lock, d->env);
+    return kind;
+}
+
+static enum comm_result class_pin(struct device *device, void *pointer, size_t bytes)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_inside inside;
+
+    if (!begin(d, &inside))
+        return COMM_ERR_BACKEND;
+    enum comm_result r = cuda_result(d->calls->cuMemHostRegister(pointer, bytes, CUDA_REGISTER_PORTABLE | CUDA_REGISTER_MAPPED));
+    end(d, &inside);
+    return r;
+}
+
+static void class_unpin(struct device *device, void *pointer)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_inside inside;
+
+    if (!begin(d, &inside))
+        return;
+    d->calls->cuMemHostUnregister(pointer);
+    end(d, &inside);
+}
+
+static enum comm_result class_copy(struct device *device, struct CUstream_st *stream, void *to, const void *from, size_t bytes)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_inside inside;
+
+    if (bytes == 0)
+        return COMM_OK;
+    if (!begin(d, &inside))
+        return COMM_ERR_BACKEND;
+    enum comm_result r = cuda_result(d->calls->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream));
+    end(d, &inside);
+    return r;
+}
+
+static enum comm_result class_record(struct device *device, struct CUstream_st *stream, struct device_place *place)
+{
+    struct cuda_device *d = device_of((struct cuda_device *)(void *)device, stream);
+    struct cuda_inside inside;
+
+    if (!d)
+        return COMM_ERR_UNSUPPORTED;
+    if (!begin(d, &inside))
+        return COMM_ERR_BACKEND;
+    enum comm_result r = captured(d, stream) ? COMM_ERR_UNSUPPORTED : cuda_place(d, stream, place);
+    end(d, &inside);
+    return r;
+}
+
+static enum comm_result class_wait(struct device *device, struct CUstream_st *stream, const struct device_place *place)
+{
+    struct cuda_device *d = device_of((struct cuda_device *)(void *)device, stream);
+    struct cuda_inside inside;
+
+    if (!d)
+        return COMM_ERR_UNSUPPORTED;
+    if (!begin(d, &inside))
+        return COMM_ERR_BACKEND;
+    enum comm_result r = captured(d, stream) ? COMM_ERR_UNSUPPORTED : cuda_wait(d, stream, place);
+    end(d, &inside);
+    return r;
+}
+
+static enum comm_result class_park(struct device *device, struct CUstream_st *stream, struct device_place *place)
+{
+    struct cuda_device *d = device_of((struct cuda_device *)(void *)device, stream);
+    struct cuda_inside inside;
+
+    if (!d)
+        return COMM_ERR_UNSUPPORTED;
+    if (!begin(d, &inside))
+        return COMM_ERR_BACKEND;
+    enum comm_result r = captured(d, stream) ? COMM_ERR_UNSUPPORTED : cuda_park(d, stream, place);
+    end(d, &inside);
+    return r;
+}
+
+static bool class_poll(struct device *device)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_inside inside;
+
+    if (atomic_load_explicit(&d->pending, memory_order_relaxed) == 0)
+        return false;
+    if (!begin(d, &inside))
+        return true;
+    bool more = cuda_poll(d);
+    end(d, &inside);
+    return more;
+}
+
+const struct device_class device_cuda = {.name = "cuda",
+                                         .open = cuda_open,
+                                         .close = cuda_close,
+                                         .kind = class_kind,
+                                         .pin = class_pin,
+                                         .unpin = class_unpin,
+                                         .copy = class_copy,
+                                         .record = class_record,
+                                         .wait = class_wait,
+                                         .park = class_park,
+                                         .poll = class_poll};

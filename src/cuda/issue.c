@@ -1,0 +1,366 @@
+/* Putting operations on the stream, and hearing that they are done. Always on the caller's thread, under the device's lock, in the order
+ * of the calls: NCCL wants one order per device on all ranks. */
+#include "cuda/nccl.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum { CHECK_LOOKS = 64, CHECK_NS = 100000000, ROOM_FIRST = 64 };
+
+/* ------------------------------------------------------------------------------------------------------------ what NCCL knows */
+static int type_of(enum comm_type type)
+{
+    switch ((int)type) {
+    case COMM_I8:
+        return NCCL_I8;
+    case COMM_U8:
+        return NCCL_U8;
+    case COMM_I32:
+        return NCCL_I32;
+    case COMM_U32:
+        return NCCL_U32;
+    case COMM_I64:
+        return NCCL_I64;
+    case COMM_U64:
+        return NCCL_U64;
+    case COMM_F16:
+        return NCCL_F16;
+    case COMM_BF16:
+        return NCCL_BF16;
+    case COMM_F32:
+        return NCCL_F32;
+    case COMM_F64:
+        return NCCL_F64;
+    default:
+        return -1;
+    }
+}
+
+static int op_of(comm_op op)
+{
+    switch ((int)op) {
+    case COMM_SUM:
+        return NCCL_SUM;
+    case COMM_PROD:
+        return NCCL_PROD;
+    case COMM_MIN:
+        return NCCL_MIN;
+    case COMM_MAX:
+        return NCCL_MAX;
+    case COMM_AVG:
+        return NCCL_AVG;
+    default:
+        return -1;
+    }
+}
+
+static bool reduces(uint32_t collective)
+{
+    return collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_REDUCE_SCATTER;
+}
+
+static bool knows(uint32_t collective)
+{
+    return collective == COLLECTIVE_BARRIER || collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_ALLGATHER ||
+           reduces(collective);
+}
+
+/* Both buffers that this rank has must be the device's. */
+static enum comm_result check_memory(struct nccl_channel *c, const struct native_call *call, const char **which, enum device_kind want)
+{
+    struct cuda_inside inside;
+    bool in = true, out = true;
+
+    base_lock(&c->d->lock, c->d->env);
+    bool entered = cuda_enter(c->d, &inside);
+    if (entered) {
+        in = !call->in || cuda_kind(c->d, call->in) == want;
+        out = !call->out || cuda_kind(c->d, call->out) == want;
+        cuda_leave(c->d, &inside);
+    }
+    base_unlock(&c->d->lock, c->d->env);
+    *which = in ? "out" : "in";
+    if (!entered)
+        return COMM_ERR_BACKEND;
+    return in && out ? COMM_OK : COMM_ERR_ARGUMENT;
+}
+
+enum comm_result nccl_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+    bool served = knows(call->collective) && (!reduces(call->collective) || (type_of(call->type) >= 0 && op_of(call->op) >= 0));
+    const char *which = "";
+    unsigned capture = CUDA_CAPTURE_NONE;
+
+    if (c->stream != c->own && c->d->calls->cuStreamIsCapturing(c->stream, &capture) == CUDA_OK && capture != CUDA_CAPTURE_NONE) {
+        base_format(why, why_bytes,
+                    "the communicator's stream is being captured; expected calls outside of a capture: that is not built yet");
+        return COMM_ERR_STATE;
+    }
+    enum comm_result r = call->collective == COLLECTIVE_BARRIER || call->n == 0
+                             ? COMM_OK
+                             : check_memory(c, call, &which, served ? DEVICE_CUDA : DEVICE_HOST);
+    if (r == COMM_OK)
+        return served ? COMM_OK : COMM_ERR_UNSUPPORTED;
+    if (r == COMM_ERR_BACKEND)
+        base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
+    else if (served)
+        base_format(why, why_bytes,
+                    "%s is host memory; expected the device's: collectives of backend nccl take no other (a world of another "
+                    "backend on the same engine does, config.engine_of)",
+                    which);
+    else
+        base_format(why, why_bytes, "%s is device memory; expected the host's: NCCL has no such collective, type or operator", which);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ issuing */
+static bool room_for_one(struct nccl_channel *c)
+{
+    const struct comm_env *env = c->owner->env;
+    uint32_t room = c->room ? c->room * 2 : ROOM_FIRST;
+
+    if (c->issued - c->told < c->room)
+        return true;
+    struct nccl_pending *more = env->take(env, room * sizeof *more, 64);
+    if (!more)
+        return false;
+    for (uint64_t i = c->told; i < c->issued; i++)
+        more[i & (room - 1)] = c->pending[i & (c->room - 1)];
+    if (c->pending)
+        env->give(env, c->pending, c->room * sizeof *c->pending);
+    c->pending = more;
+    c->room = room;
+    return true;
+}
+
+enum comm_result nccl_mark(struct nccl_channel *c, uint64_t cookie)
+{
+    struct cuda_device *d = c->d;
+    struct nccl_pending *p = &c->pending[c->issued & (c->room - 1)];
+    enum comm_result r = COMM_OK;
+
+    *p = (struct nccl_pending){.cookie = cookie};
+    if (d->memops)
+        r = cuda_result(d->calls->cuStreamWriteValue64(c->stream, cuda_word_there(d, c->word), c->base + c->issued + 1, 0));
+    else if (cuda_place(d, c->stream, &p->place) != COMM_OK)
+        p->place = (struct device_place){0}; /* a later one will tell of this one too */
+    if (r == COMM_OK)
+        c->issued++;
+    return r;
+}
+
+static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call)
+{
+    const struct nccl_calls *nccl = c->nccl;
+    size_t bytes = call->n * call->element_bytes;
+    unsigned type = (unsigned)type_of(call->type), op = (unsigned)op_of(call->op);
+    void *scratch = (void *)(uintptr_t)c->d->scratch;
+
+    if (call->collective == COLLECTIVE_BARRIER)
+        return nccl->ncclAllReduce(scratch, scratch, 1, NCCL_U8, NCCL_SUM, c->comm, c->stream);
+    if (call->n == 0)
+        return NCCL_OK;
+    switch (call->collective) {
+    case COLLECTIVE_BROADCAST:
+        return nccl->ncclBroadcast(call->in, call->out, bytes, NCCL_U8, call->root, c->comm, c->stream);
+    case COLLECTIVE_ALLGATHER:
+        return nccl->ncclAllGather(call->in, call->out, bytes, NCCL_U8, c->comm, c->stream);
+    case COLLECTIVE_REDUCE:
+        return nccl->ncclReduce(call->in, call->out, call->n, type, op, call->root, c->comm, c->stream);
+    case COLLECTIVE_REDUCE_SCATTER:
+        return nccl->ncclReduceScatter(call->in, call->out, call->n, type, op, c->comm, c->stream);
+    default:
+        return nccl->ncclAllReduce(call->in, call->out, call->n, type, op, c->comm, c->stream);
+    }
+}
+
+enum comm_result nccl_start(struct native_channel *channel, const struct native_call *call, int32_t *code)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+    struct cuda_inside inside;
+    enum comm_result r = COMM_ERR_BACKEND;
+
+    *code = NCCL_CUDA_ERROR;
+    if (!room_for_one(c))
+        return COMM_ERR_MEMORY;
+    base_lock(&c->d->lock, c->d->env);
+    if (cuda_enter(c->d, &inside)) {
+        unsigned result = call_nccl(c, call);
+        *code = result == NCCL_OK ? NCCL_CUDA_ERROR : (int32_t)result;
+        if (result == NCCL_OK)
+            r = nccl_mark(c, call->cookie);
+        cuda_leave(c->d, &inside);
+    }
+    base_unlock(&c->d->lock, c->d->env);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ waits */
+static struct nccl_parked *free_park(struct nccl_channel *c)
+{
+    for (uint32_t i = 0; i < CUDA_PARKS; i++)
+        if (!c->parked[i].taken)
+            return &c->parked[i];
+    return NULL;
+}
+
+static enum comm_result put_wait(struct nccl_channel *c, const struct native_point *point, uint64_t cookie)
+{
+    struct nccl_parked *park = point ? NULL : free_park(c);
+    enum comm_result r;
+
+    if (point) {
+        struct device_place place = {(_Atomic uint64_t *)(uintptr_t)point->word, point->value};
+        r = cuda_wait(c->d, c->stream, &place);
+    } else {
+        r = park ? cuda_park(c->d, c->stream, &park->place) : COMM_ERR_FULL;
+    }
+    if (r == COMM_OK && park) {
+        park->cookie = cookie;
+        park->taken = true;
+    }
+    return r == COMM_OK ? nccl_mark(c, cookie) : r;
+}
+
+enum comm_result nccl_wait(struct native_channel *channel, const struct native_point *point, uint64_t cookie)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+    struct cuda_inside inside;
+    enum comm_result r = COMM_ERR_BACKEND;
+
+    if (point && !point->word)
+        point = NULL;
+    if (!room_for_one(c))
+        return COMM_ERR_MEMORY;
+    base_lock(&c->d->lock, c->d->env);
+    if (cuda_enter(c->d, &inside)) {
+        r = put_wait(c, point, cookie);
+        cuda_leave(c->d, &inside);
+    }
+    base_unlock(&c->d->lock, c->d->env);
+    return r;
+}
+
+static void release(struct nccl_parked *park)
+{
+    park->taken = false;
+    atomic_store_explicit(park->place.word, park->place.value, memory_order_release);
+}
+
+void nccl_reach(struct native_channel *channel, uint64_t cookie)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+
+    for (uint32_t i = 0; i < CUDA_PARKS; i++)
+        if (c->parked[i].taken && c->parked[i].cookie == cookie)
+            release(&c->parked[i]);
+}
+
+/* A stream of the caller's goes on behind the operation. Behind the newest one an event does; an older one is a value of the word, for
+ * which a stream of ours stands in. */
+static enum comm_result put_await(struct nccl_channel *c, uint64_t number, struct CUstream_st *stream)
+{
+    struct device_place place;
+    const struct nccl_pending *p = &c->pending[number & (c->room - 1)];
+
+    if (!c->d->memops && p->place.word)
+        return cuda_wait(c->d, stream, &p->place);
+    if (c->d->memops && number + 1 < c->issued)
+        return cuda_wait_word(c->d, stream, c->word, c->base + number + 1);
+    enum comm_result r = cuda_place(c->d, c->stream, &place);
+    return r == COMM_OK ? cuda_wait(c->d, stream, &place) : r;
+}
+
+enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+    struct cuda_inside inside;
+    uint64_t number = c->told;
+    enum comm_result r = COMM_ERR_BACKEND;
+
+    while (number < c->issued && c->pending[number & (c->room - 1)].cookie != cookie)
+        number++;
+    if (number == c->issued)
+        return COMM_OK; /* told already: done */
+    base_lock(&c->d->lock, c->d->env);
+    if (cuda_enter(c->d, &inside)) {
+        r = put_await(c, number, stream);
+        cuda_leave(c->d, &inside);
+    }
+    base_unlock(&c->d->lock, c->d->env);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ hearing */
+/* How many are done, where events tell. One that found no place is done when a later one is; the last one is given a place now. */
+static uint64_t done_by_events(struct nccl_channel *c)
+{
+    struct cuda_inside inside;
+    uint64_t done = c->told;
+    bool any = false;
+
+    base_lock(&c->d->lock, c->d->env);
+    if (cuda_enter(c->d, &inside)) {
+        cuda_poll(c->d);
+        for (uint64_t i = c->told; i < c->issued; i++) {
+            struct nccl_pending *p = &c->pending[i & (c->room - 1)];
+            if (!p->place.word)
+                continue;
+            any = true;
+            if (atomic_load_explicit(p->place.word, memory_order_acquire) < p->place.value)
+                break;
+            done = i + 1;
+        }
+        if (!any && c->issued > c->told) {
+            struct nccl_pending *last = &c->pending[(c->issued - 1) & (c->room - 1)];
+            if (cuda_place(c->d, c->stream, &last->place) != COMM_OK)
+                last->place = (struct device_place){0};
+        }
+        cuda_leave(c->d, &inside);
+    }
+    base_unlock(&c->d->lock, c->d->env);
+    return done;
+}
+
+/* A peer's network or process may be known as gone to NCCL alone. */
+static unsigned ask_nccl(struct nccl_channel *c)
+{
+    const struct comm_env *env = c->owner->env;
+    unsigned state = NCCL_OK, result;
+
+    if (++c->looks % CHECK_LOOKS || env->now(env) - c->looked_ns < CHECK_NS)
+        return NCCL_OK;
+    c->looked_ns = env->now(env);
+    result = c->nccl->ncclCommGetAsyncError(c->comm, &state);
+    result = result != NCCL_OK ? result : state;
+    return result == NCCL_IN_PROGRESS ? NCCL_OK : result;
+}
+
+uint32_t nccl_advance(struct native_channel *channel, struct native_event *events, uint32_t max)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+    uint32_t count = 0;
+
+    if (c->told == c->issued || atomic_load_explicit(&c->aborting, memory_order_relaxed))
+        return 0;
+    uint64_t done = c->d->memops ? atomic_load_explicit(&c->d->words[c->word], memory_order_acquire) - c->base : done_by_events(c);
+    for (; c->told < done && count < max; c->told++)
+        events[count++] = (struct native_event){.cookie = c->pending[c->told & (c->room - 1)].cookie, .result = COMM_OK};
+    unsigned wrong = c->told < c->issued && count < max ? ask_nccl(c) : NCCL_OK;
+    if (wrong != NCCL_OK)
+        events[count++] =
+            (struct native_event){.cookie = c->pending[c->told & (c->room - 1)].cookie, .result = COMM_ERR_BACKEND, .code = (int32_t)wrong};
+    return count;
+}
+
+/* Nothing that stands on a word of ours may stand for ever: else the device's context could never be left. */
+void nccl_release_all(struct nccl_channel *c)
+{
+    for (uint32_t i = 0; i < CUDA_PARKS; i++)
+        if (c->parked[i].taken)
+            release(&c->parked[i]);
+    if (c->d->memops && c->issued > c->told)
+        atomic_store_explicit(&c->d->words[c->word], c->base + c->issued, memory_order_release);
+}

@@ -1,0 +1,262 @@
+/*
+ * Joining and ending. NCCL's calls for both may block, and may hang where a peer is gone, so each runs on a thread of its own with a bound;
+ * a thread that does not come back by then is left behind with all that it may touch, on purpose, and said so in the log.
+ */
+#include "cuda/nccl.h"
+
+#include "base/format.h"
+
+enum { LOOK_NS = 500000, LOCK_NS = 1000000000 };
+
+static void say(const struct nccl_channel *c, int level, const char *what, unsigned result)
+{
+    const char *last = c->nccl->ncclGetLastError(NULL);
+
+    base_lock(&c->owner->lock, c->owner->env);
+    if (c->owner->log)
+        base_log(c->owner->log, level, "nccl rank=%d of %d: %s: %s (%u)%s%s", c->rank, c->size, what, c->nccl->ncclGetErrorString(result),
+                 result, last && *last ? "; NCCL says: " : "", last ? last : "");
+    base_unlock(&c->owner->lock, c->owner->env);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ joining */
+/* Until the communicator's own thread is done. IN_PROGRESS: time is up, or nobody wants it any more. */
+static unsigned await(struct nccl_channel *c)
+{
+    const struct comm_env *env = c->owner->env;
+
+    for (;;) {
+        unsigned state = NCCL_IN_PROGRESS, result = c->nccl->ncclCommGetAsyncError(c->root, &state);
+        if (result != NCCL_OK || state != NCCL_IN_PROGRESS)
+            return result != NCCL_OK ? result : state;
+        int64_t now = env->now(env);
+        if (now >= c->deadline || atomic_load_explicit(&c->aborting, memory_order_acquire))
+            return NCCL_IN_PROGRESS;
+        env->park(env, &c->aborting, 0, now + LOOK_NS);
+    }
+}
+
+static struct nccl_config config_of(int blocking)
+{
+    return (struct nccl_config){.size = sizeof(struct nccl_config),
+                                .magic = NCCL_MAGIC,
+                                .version = NCCL_OLDEST,
+                                .blocking = blocking,
+                                .cga_cluster_size = NCCL_UNSET,
+                                .min_ctas = NCCL_UNSET,
+                                .max_ctas = NCCL_UNSET,
+                                .split_share = NCCL_UNSET,
+                                .end_of_2_18 = NCCL_UNSET};
+}
+
+static unsigned make_both(struct nccl_channel *c)
+{
+    struct nccl_config patient = config_of(0), direct = config_of(1);
+    unsigned result = c->nccl->ncclCommInitRankConfig(&c->root, c->size, c->id, c->rank, &patient);
+
+    if ((result == NCCL_OK || result == NCCL_IN_PROGRESS) && c->root)
+        result = await(c);
+    if (result != NCCL_OK)
+        return result;
+    result = c->nccl->ncclCommSplit(c->root, 0, c->rank, &c->comm, &direct);
+    if (result == NCCL_OK || result == NCCL_IN_PROGRESS)
+        result = await(c);
+    return result == NCCL_OK && !c->comm ? NCCL_INTERNAL_ERROR : result;
+}
+
+/* The first collective makes connections, which blocks its caller until all ranks came: done here, where that harms nobody. */
+static enum comm_result warm_up(struct nccl_channel *c, unsigned *result)
+{
+    const struct comm_env *env = c->owner->env;
+    struct cuda_device *d = c->d;
+    struct device_place place;
+    void *scratch = (void *)(uintptr_t)d->scratch;
+    enum comm_result r = COMM_ERR_BACKEND;
+
+    base_lock(&d->lock, env);
+    *result = c->nccl->ncclAllReduce(scratch, scratch, 1, NCCL_U8, NCCL_SUM, c->comm, c->own);
+    if (*result == NCCL_OK)
+        r = cuda_place(d, c->own, &place);
+    if (*result == NCCL_OK && r != COMM_OK)
+        *result = NCCL_CUDA_ERROR;
+    base_unlock(&d->lock, env);
+    while (r == COMM_OK && atomic_load_explicit(place.word, memory_order_acquire) < place.value) {
+        int64_t now = env->now(env);
+        if (now >= c->deadline || atomic_load_explicit(&c->aborting, memory_order_acquire))
+            r = COMM_ERR_TIMEOUT;
+        if (!d->memops) {
+            base_lock(&d->lock, env);
+            cuda_poll(d);
+            base_unlock(&d->lock, env);
+        }
+        env->park(env, &c->aborting, 0, now + LOOK_NS);
+    }
+    return r;
+}
+
+static void join_thread(void *arg)
+{
+    struct nccl_channel *c = arg;
+    struct cuda_inside inside;
+    unsigned result = NCCL_CUDA_ERROR;
+    enum comm_result r = COMM_ERR_BACKEND;
+
+    if (cuda_enter(c->d, &inside)) {
+        result = make_both(c);
+        if (result == NCCL_OK)
+            r = warm_up(c, &result);
+        else if (result == NCCL_IN_PROGRESS)
+            r = COMM_ERR_TIMEOUT;
+        if (r != COMM_OK) {
+            say(c, LOG_ERROR, r == COMM_ERR_TIMEOUT ? "joining took too long" : "cannot join", result);
+            if (c->comm)
+                c->nccl->ncclCommAbort(c->comm);
+            if (c->root)
+                c->nccl->ncclCommAbort(c->root);
+            c->comm = c->root = NULL;
+        }
+        cuda_leave(c->d, &inside);
+    }
+    c->code = (int32_t)result;
+    c->result = r;
+    atomic_store_explicit(&c->state, r == COMM_OK ? NCCL_JOINED : NCCL_FAILED, memory_order_release);
+}
+
+enum comm_result nccl_begin_join(struct nccl_channel *c)
+{
+    const struct comm_env *env = c->owner->env;
+
+    c->deadline = env->now(env) + c->owner->join_ns;
+    c->joins = env->spawn(env, join_thread, c, &c->joiner) == 0;
+    return c->joins ? COMM_OK : COMM_ERR_SYSTEM;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ ending */
+/* The device's lock keeps other calls out of NCCL. But its holder may itself stand in NCCL, waiting for the peer for whose loss this one is
+ * aborted: then the abort goes past the lock, since nothing else would free him. */
+static bool lock_for(struct cuda_device *d, int64_t ns)
+{
+    int64_t until = d->env->now(d->env) + ns;
+
+    while (!base_trylock(&d->lock)) {
+        if (d->env->now(d->env) >= until)
+            return false;
+        d->env->relax(d->env, true);
+    }
+    return true;
+}
+
+static void end_thread(void *arg)
+{
+    struct nccl_channel *c = arg;
+    struct cuda_inside inside;
+    bool abort = atomic_load_explicit(&c->aborting, memory_order_acquire) != 0;
+    unsigned (*how)(struct ncclComm *) = abort ? c->nccl->ncclCommAbort : c->nccl->ncclCommDestroy;
+    bool locked = abort && lock_for(c->d, LOCK_NS);
+
+    if (cuda_enter(c->d, &inside)) {
+        unsigned result = c->comm ? how(c->comm) : NCCL_OK, more = c->root ? how(c->root) : NCCL_OK;
+        if (result != NCCL_OK || more != NCCL_OK)
+            say(c, LOG_WARNING, abort ? "ncclCommAbort" : "ncclCommDestroy", result != NCCL_OK ? result : more);
+        cuda_leave(c->d, &inside);
+    }
+    if (locked)
+        base_unlock(&c->d->lock, c->d->env);
+    atomic_store_explicit(&c->state, NCCL_LEFT, memory_order_release);
+}
+
+void nccl_begin_end(struct nccl_channel *c, bool abort)
+{
+    const struct comm_env *env = c->owner->env;
+
+    if (c->ends)
+        return;
+    if (abort) {
+        atomic_store_explicit(&c->aborting, 1, memory_order_release);
+        env->wake(env, &c->aborting, 1);
+    }
+    if (atomic_load_explicit(&c->state, memory_order_acquire) != NCCL_JOINED)
+        return; /* the joining thread ends it, or did */
+    c->ends = env->spawn(env, end_thread, c, &c->ender) == 0;
+    if (!c->ends)
+        say(c, LOG_ERROR, "no thread to end it with; its NCCL communicator is left behind", NCCL_SYSTEM_ERROR);
+}
+
+/* What it has of the device; false: CUDA refused, try again later. */
+static bool free_parts(struct nccl_channel *c)
+{
+    struct cuda_device *d = c->d;
+    struct cuda_inside inside;
+    enum comm_result r = COMM_ERR_BACKEND;
+
+    base_lock(&d->lock, d->env);
+    if (cuda_enter(d, &inside)) {
+        r = COMM_OK;
+        if (c->word && c->issued != c->told) /* aborted: what stood behind the operations is still to run */
+            r = cuda_give_word_behind(d, c->word, c->stream);
+        else if (c->word)
+            cuda_give_word(d, c->word);
+        if (r == COMM_OK)
+            c->word = 0;
+        if (r == COMM_OK && c->own)
+            d->calls->cuStreamDestroy(c->own);
+        cuda_leave(d, &inside);
+    }
+    base_unlock(&d->lock, d->env);
+    return r == COMM_OK;
+}
+
+static bool free_channel(struct nccl_channel *c)
+{
+    const struct comm_env *env = c->owner->env;
+
+    if (!free_parts(c))
+        return false;
+    if (c->pending)
+        env->give(env, c->pending, c->room * sizeof *c->pending);
+    env->give(env, c, sizeof *c);
+    return true;
+}
+
+/* A channel that failed while it joined, and one whose thread was begun late, come here with their joining thread still at work. */
+static bool ended(struct nccl_channel *c, int64_t deadline)
+{
+    const struct comm_env *env = c->owner->env;
+
+    if (c->joins && !env->join(env, &c->joiner, deadline))
+        return false;
+    c->joins = false;
+    if (!c->ends && atomic_load_explicit(&c->state, memory_order_acquire) == NCCL_JOINED)
+        nccl_begin_end(c, atomic_load_explicit(&c->aborting, memory_order_relaxed) != 0);
+    if (c->ends && !env->join(env, &c->ender, deadline))
+        return false;
+    c->ends = false;
+    return atomic_load_explicit(&c->state, memory_order_acquire) != NCCL_JOINED;
+}
+
+uint32_t nccl_reap(struct nccl *n, int64_t deadline)
+{
+    uint32_t left = 0;
+
+    base_lock(&n->lock, n->env);
+    struct nccl_channel *all = n->ending, *keep = NULL;
+    n->ending = NULL;
+    base_unlock(&n->lock, n->env);
+    for (struct nccl_channel *c = all, *next; c; c = next) {
+        next = c->next;
+        if (ended(c, deadline) && free_channel(c))
+            continue;
+        c->next = keep;
+        keep = c;
+        left++;
+    }
+    base_lock(&n->lock, n->env);
+    while (keep) {
+        struct nccl_channel *c = keep;
+        keep = c->next;
+        c->next = n->ending;
+        n->ending = c;
+    }
+    base_unlock(&n->lock, n->env);
+    return left;
+}

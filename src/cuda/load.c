@@ -1,0 +1,139 @@
+/* The loader. Nothing here is linked: a program on a machine without NVIDIA's libraries starts, and is told what is missing when it asks.
+ */
+#include "cuda/load.h"
+
+#include "base/format.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+enum { DRIVER_OLDEST = 12000 /* CUDA 12.0: stream memory operations without switches */ };
+
+struct symbol {
+    const char *name;
+    size_t at; /* of its pointer in the table */
+};
+#define DRIVER_SYMBOL(field, symbol, result, parameters) {symbol, offsetof(struct cuda_calls, field)},
+#define NCCL_SYMBOL(field, symbol, result, parameters) {symbol, offsetof(struct nccl_calls, field)},
+static const struct symbol driver_symbols[] = {CUDA_CALLS(DRIVER_SYMBOL)};
+static const struct symbol nccl_symbols[] = {NCCL_CALLS(NCCL_SYMBOL)};
+
+/* ------------------------------------------------------------------------------------------------------------ the dynamic loader */
+static void *system_open(const char *name, char *why, size_t why_bytes)
+{
+    void *library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    const char *text = library ? NULL : dlerror();
+
+    if (!library)
+        base_copy_text(why, why_bytes, text ? text : name);
+    return library;
+}
+
+static void *system_symbol(void *library, const char *name)
+{
+    return dlsym(library, name);
+}
+
+static void system_close(void *library)
+{
+    dlclose(library);
+}
+
+const struct cuda_source cuda_source_system = {system_open, system_symbol, system_close};
+
+/* The first symbol that is not there; NULL: all are, and the table is filled. */
+static const char *fill(const struct cuda_source *source, void *library, const struct symbol *symbols, size_t count, void *table)
+{
+    for (size_t i = 0; i < count; i++) {
+        void *found = source->symbol(library, symbols[i].name);
+        if (!found)
+            return symbols[i].name;
+        memcpy((char *)table + symbols[i].at, &found, sizeof found);
+    }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the driver */
+static const char *driver_text(const struct cuda_calls *calls, unsigned result)
+{
+    const char *text = NULL;
+
+    return calls->cuGetErrorName(result, &text) == CUDA_OK && text ? text : "unknown error";
+}
+
+static enum comm_result start_driver(const struct cuda_calls *calls, int *devices, char *why, size_t why_bytes)
+{
+    int version = 0;
+    unsigned result = calls->cuDriverGetVersion(&version);
+
+    *devices = 0;
+    if (result == CUDA_OK && version > 0 && version < DRIVER_OLDEST) {
+        base_format(why, why_bytes, "the NVIDIA driver is too old: it is for CUDA %d.%d; expected one for CUDA 12.0 or newer",
+                    version / 1000, version % 1000 / 10);
+        return COMM_ERR_UNSUPPORTED;
+    }
+    result = calls->cuInit(0);
+    if (result == CUDA_STUB_LIBRARY)
+        base_format(why, why_bytes, "no NVIDIA driver: libcuda.so.1 is the toolkit's stub; take its folder out of LD_LIBRARY_PATH");
+    else if (result == CUDA_NO_DEVICE)
+        base_format(why, why_bytes, "no NVIDIA device: the driver is here and finds none (is CUDA_VISIBLE_DEVICES empty?)");
+    else if (result != CUDA_OK || version == 0)
+        base_format(why, why_bytes, "the NVIDIA driver does not start: cuInit says %s (%u), version %d", driver_text(calls, result), result,
+                    version);
+    if (result != CUDA_OK || version == 0)
+        return COMM_ERR_UNSUPPORTED;
+    result = calls->cuDeviceGetCount(devices);
+    if (result == CUDA_OK && *devices > 0)
+        return COMM_OK;
+    base_format(why, why_bytes, "no NVIDIA device: the driver counts %d (%s)", *devices, driver_text(calls, result));
+    return COMM_ERR_UNSUPPORTED;
+}
+
+enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_calls *calls, int *devices, char *why, size_t why_bytes)
+{
+    char text[256] = "";
+    void *library = source->open("libcuda.so.1", text, sizeof text);
+
+    if (!library) {
+        base_format(why, why_bytes, "no NVIDIA driver: libcuda.so.1 cannot be loaded (%s); install the driver of this machine's GPU", text);
+        return COMM_ERR_UNSUPPORTED;
+    }
+    const char *missing = fill(source, library, driver_symbols, sizeof driver_symbols / sizeof *driver_symbols, calls);
+    enum comm_result r = COMM_ERR_UNSUPPORTED;
+    if (missing)
+        base_format(why, why_bytes, "the NVIDIA driver is too old: it has no %s; expected one for CUDA 12.0 or newer", missing);
+    else
+        r = start_driver(calls, devices, why, why_bytes);
+    if (r != COMM_OK)
+        source->close(library);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ NCCL */
+enum comm_result cuda_load_nccl(const struct cuda_source *source, struct nccl_calls *calls, int *version, char *why, size_t why_bytes)
+{
+    char text[256] = "";
+    void *library = source->open("libnccl.so.2", text, sizeof text);
+
+    *version = 0;
+    if (!library) {
+        base_format(why, why_bytes,
+                    "no NCCL: libnccl.so.2 cannot be loaded (%s); install it (Debian and Ubuntu: libnccl2 of NVIDIA's "
+                    "repository) or put its folder on LD_LIBRARY_PATH",
+                    text);
+        return COMM_ERR_UNSUPPORTED;
+    }
+    const char *missing = fill(source, library, nccl_symbols, sizeof nccl_symbols / sizeof *nccl_symbols, calls);
+    unsigned result = missing ? NCCL_INTERNAL_ERROR : calls->ncclGetVersion(version);
+    if (!missing && result == NCCL_OK && *version >= NCCL_OLDEST)
+        return COMM_OK;
+    if (missing)
+        base_format(why, why_bytes, "NCCL is too old: libnccl.so.2 has no %s; expected 2.18 or newer", missing);
+    else if (result != NCCL_OK)
+        base_format(why, why_bytes, "NCCL does not tell its version: %s (%u)", calls->ncclGetErrorString(result), result);
+    else
+        base_format(why, why_bytes, "NCCL %d.%d.%d is too old; expected 2.18 or newer", *version / 10000, *version / 100 % 100,
+                    *version % 100);
+    source->close(library);
+    return COMM_ERR_UNSUPPORTED;
+}

@@ -1,0 +1,20 @@
+/* What this module is to the library that loads it. */
+#include "cuda/nccl.h"
+
+#include "base/result.h"
+#include "wire/module.h"
+
+__attribute__((visibility("default"))) const struct module_face *comm_module_entry(const struct module_core *core);
+
+const struct module_face *comm_module_entry(const struct module_core *core)
+{
+    static const struct module_face face = {.abi = MODULE_ABI,
+                                            .size = sizeof face,
+                                            .version = BASE_VERSION,
+                                            .name = "cuda",
+                                            .library = "CUDA driver 12.0 or newer, NCCL 2.18 or newer, both looked for when asked for",
+                                            .native = &native_nccl,
+                                            .device = &device_cuda};
+
+    return core && core->abi == MODULE_ABI ? &face : NULL;
+}

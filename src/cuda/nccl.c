@@ -1,0 +1,323 @@
+/* The native nccl: finding it, opening it, a channel's life. What goes over the stream is in issue.c, what may block in join.c. */
+#include "cuda/nccl.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum { JOIN_LEAST_NS = 100000000 };
+static const int64_t end_ns = 5000000000;
+
+static enum comm_result class_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES])
+{
+    enum comm_result r = cuda_load(config->env, true, config->error_text, config->error_text_bytes);
+    int v = cuda_process.nccl_version;
+
+    if (r == COMM_OK)
+        base_format(version, NATIVE_VERSION_BYTES, "NCCL %d.%d.%d", v / 10000, v / 100 % 100, v % 100);
+    return r;
+}
+
+static void free_world(struct nccl *n)
+{
+    for (int i = 0; i < CUDA_DEVICES; i++)
+        if (n->device[i])
+            device_cuda.close(&n->device[i]->head);
+    if (n->by_rank)
+        n->env->give(n->env, n->by_rank, (size_t)n->ranks * sizeof *n->by_rank);
+    n->env->give(n->env, n, sizeof *n);
+}
+
+/* Those that were left behind and have ended since. */
+static void reap_left(const struct comm_env *env)
+{
+    struct cuda *p = &cuda_process;
+
+    base_lock(&p->lock, env);
+    struct nccl *all = p->left;
+    p->left = NULL;
+    base_unlock(&p->lock, env);
+    for (struct nccl *n = all, *next; n; n = next) {
+        next = n->next;
+        if (nccl_reap(n, env->now(env)) == 0) {
+            free_world(n);
+            continue;
+        }
+        base_lock(&p->lock, env);
+        n->next = p->left;
+        p->left = n;
+        base_unlock(&p->lock, env);
+    }
+}
+
+static enum comm_result class_open(const struct native_config *config, struct native **native)
+{
+    const struct comm_env *env = config->env;
+    enum comm_result r = cuda_load(env, true, config->error_text, config->error_text_bytes);
+    struct nccl *n = r == COMM_OK ? env->take(env, sizeof *n, 64) : NULL;
+    int64_t left = config->deadline - env->now(env);
+
+    if (!n)
+        return r == COMM_OK ? COMM_ERR_MEMORY : r;
+    reap_left(env);
+    n->head.class = &native_nccl;
+    n->head.flags = NATIVE_STREAM;
+    n->env = env;
+    n->log = config->log;
+    n->rank = config->rank;
+    n->local_rank = config->local_rank;
+    n->join_ns = left > JOIN_LEAST_NS ? left : JOIN_LEAST_NS;
+    struct env_identity identity;
+    env->identity(env, &identity);
+    n->host = identity.host_id;
+    base_copy_text(n->named, sizeof n->named, config->device);
+    n->ranks = config->ranks;
+    if (config->devices && config->rank < 0)
+        n->by_rank = env->take(env, (size_t)config->ranks * sizeof *n->by_rank, 64);
+    if (config->devices && config->rank < 0 && !n->by_rank) {
+        env->give(env, n, sizeof *n);
+        return COMM_ERR_MEMORY;
+    }
+    for (int32_t i = 0; n->by_rank && i < config->ranks; i++)
+        base_copy_text(n->by_rank[i], sizeof n->by_rank[i], config->devices[i]);
+    *native = &n->head;
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ channels */
+/* Ranks that are all here take devices in turn, each its own. */
+static enum comm_result find_device(struct nccl *n, int32_t world_rank, struct cuda_device **device)
+{
+    char text[160] = "";
+    int32_t which = n->rank < 0 ? world_rank : n->local_rank;
+    const char *name = n->by_rank ? n->by_rank[world_rank] : n->named;
+    struct device_config config = {.env = n->env,
+                                   .log = n->log,
+                                   .device = name && name[0] ? name : NULL,
+                                   .local_rank = which,
+                                   .error_text = text,
+                                   .error_text_bytes = sizeof text};
+    struct device *opened = NULL;
+    enum comm_result r = device_cuda.open(&config, &opened);
+
+    if (r != COMM_OK) {
+        if (n->log)
+            base_log(n->log, LOG_ERROR, "nccl: %s", text);
+        return r;
+    }
+    struct cuda_device *d = (struct cuda_device *)(void *)opened;
+    base_lock(&n->lock, n->env);
+    bool known = n->device[d->ordinal] != NULL;
+    n->device[d->ordinal] = d;
+    base_unlock(&n->lock, n->env);
+    if (known)
+        device_cuda.close(opened);
+    *device = d;
+    return COMM_OK;
+}
+
+static unsigned make_stream(struct nccl_channel *c)
+{
+    struct cuda_device *d = c->d;
+    struct cuda_inside inside;
+    int least = 0, greatest = 0;
+    unsigned result = CUDA_INVALID_CONTEXT;
+
+    base_lock(&d->lock, d->env);
+    if (cuda_enter(d, &inside)) {
+        result = d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
+        if (result == CUDA_OK)
+            result = d->calls->cuStreamCreateWithPriority(&c->own, CUDA_STREAM_NON_BLOCKING, greatest);
+        cuda_leave(d, &inside);
+    }
+    if (result == CUDA_OK)
+        c->word = cuda_take_word(d);
+    base_unlock(&d->lock, d->env);
+    c->stream = c->own;
+    if (c->word)
+        c->base = atomic_load_explicit(&d->words[c->word], memory_order_relaxed);
+    return result == CUDA_OK && !c->word ? CUDA_OUT_OF_MEMORY : result;
+}
+
+static void drop_channel(struct nccl_channel *c)
+{
+    struct nccl *n = c->owner;
+
+    base_lock(&n->lock, n->env);
+    c->next = n->ending;
+    n->ending = c;
+    base_unlock(&n->lock, n->env);
+    nccl_reap(n, n->env->now(n->env));
+}
+
+static void write_offer(const struct nccl_channel *c, void *offer)
+{
+    struct nccl_offer mine = {.id = c->id, .host = c->owner->host};
+
+    if (c->d->calls->cuDeviceGetPCIBusId(mine.bus, sizeof mine.bus, c->d->ordinal) != CUDA_OK)
+        mine.bus[0] = 0;
+    memcpy(offer, &mine, sizeof mine);
+}
+
+/* NCCL takes one rank a device, and says so late and in its own words. */
+static bool devices_differ(const struct nccl_channel *c, const unsigned char *offers)
+{
+    struct nccl_offer a, b;
+
+    for (int32_t i = 0; i < c->size; i++) {
+        for (int32_t k = 0; k < i; k++) {
+            memcpy(&a, offers + (size_t)i * NATIVE_OFFER_BYTES, sizeof a);
+            memcpy(&b, offers + (size_t)k * NATIVE_OFFER_BYTES, sizeof b);
+            if (a.host != b.host || !a.bus[0] || strcmp(a.bus, b.bus) != 0)
+                continue;
+            if (c->owner->log)
+                base_log(c->owner->log, LOG_ERROR,
+                         "nccl: ranks %d and %d both have the device %s; expected one rank a device: name others (config.device), or use "
+                         "backend shm",
+                         k, i, a.bus);
+            return false;
+        }
+    }
+    return true;
+}
+
+static enum comm_result make_channel(struct nccl *n, const struct wire_team *team, void *offer, struct native_channel **channel)
+{
+    struct cuda_device *d;
+    enum comm_result r = find_device(n, team->world ? team->world[team->rank] : team->rank, &d);
+    struct nccl_channel *c = r == COMM_OK ? n->env->take(n->env, sizeof *c, 64) : NULL;
+
+    if (!c)
+        return r == COMM_OK ? COMM_ERR_MEMORY : r;
+    c->head.native = &n->head;
+    c->owner = n;
+    c->d = d;
+    c->nccl = &cuda_process.nccl;
+    c->rank = team->rank;
+    c->size = team->size;
+    atomic_store_explicit(&c->state, NCCL_FAILED, memory_order_relaxed); /* until it begins to join */
+    c->result = COMM_ERR_BACKEND;
+    unsigned result = make_stream(c);
+    unsigned of_id = result == CUDA_OK && c->rank == 0 ? c->nccl->ncclGetUniqueId(&c->id) : NCCL_OK;
+    if (result != CUDA_OK || of_id != NCCL_OK) {
+        if (n->log)
+            base_log(n->log, LOG_ERROR, "nccl rank=%d: %s failed (%u)", c->rank, of_id ? "ncclGetUniqueId" : "making a stream",
+                     of_id ? of_id : result);
+        drop_channel(c);
+        return of_id ? COMM_ERR_BACKEND : cuda_result(result) == COMM_ERR_MEMORY ? COMM_ERR_MEMORY : COMM_ERR_BACKEND;
+    }
+    write_offer(c, offer);
+    *channel = &c->head;
+    return COMM_OK;
+}
+
+static enum comm_result class_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
+                                   struct native_channel **channel)
+{
+    struct nccl *n = (struct nccl *)(void *)native;
+
+    _Static_assert(sizeof(struct nccl_offer) <= NATIVE_OFFER_BYTES, "an offer holds it");
+    if (!offers)
+        return make_channel(n, team, offer, channel);
+    struct nccl_channel *c = (struct nccl_channel *)(void *)*channel;
+    memcpy(&c->id, offers, sizeof c->id);
+    if (!devices_differ(c, offers)) {
+        drop_channel(c);
+        return COMM_ERR_CONFIG;
+    }
+    atomic_store_explicit(&c->state, NCCL_JOINING, memory_order_relaxed);
+    enum comm_result r = nccl_begin_join(c);
+    if (r != COMM_OK) {
+        atomic_store_explicit(&c->state, NCCL_FAILED, memory_order_relaxed);
+        drop_channel(c);
+    }
+    return r;
+}
+
+static enum comm_result class_joined(struct native_channel *channel)
+{
+    const struct nccl_channel *c = (const struct nccl_channel *)(const void *)channel;
+
+    if (atomic_load_explicit(&c->state, memory_order_acquire) == NCCL_JOINING)
+        return COMM_PENDING;
+    return (enum comm_result)c->result;
+}
+
+static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+    uint32_t state = atomic_load_explicit(&c->state, memory_order_acquire);
+    uint32_t pending = (uint32_t)(c->issued - c->told);
+
+    if (how == WIRE_ABORT || pending || state == NCCL_JOINING) {
+        c->aborted = true;
+        nccl_release_all(c);
+        nccl_begin_end(c, true);
+    } else {
+        nccl_begin_end(c, false);
+    }
+    state = atomic_load_explicit(&c->state, memory_order_acquire);
+    if (state == NCCL_LEFT || state == NCCL_FAILED)
+        pending = 0;
+    if (how == WIRE_CLOSE)
+        drop_channel(c);
+    return pending;
+}
+
+static void class_explain(struct native *native, int32_t code, char *text, size_t bytes)
+{
+    const char *last = cuda_process.nccl.ncclGetLastError(NULL);
+
+    (void)native;
+    base_format(text, bytes, "NCCL: %s (%d)%s%s", cuda_process.nccl.ncclGetErrorString((unsigned)code), code, last && *last ? "; " : "",
+                last ? last : "");
+}
+
+/* Threads that do not come back still use what is theirs: that stays, until another world finds that they did. */
+static void class_close(struct native *native)
+{
+    struct nccl *n = (struct nccl *)(void *)native;
+    const struct comm_env *env = n->env;
+    uint32_t left = nccl_reap(n, env->now(env) + end_ns);
+
+    if (left) {
+        if (n->log)
+            base_log(n->log, LOG_ERROR, "nccl: %u communicators did not end within 5 s and are left behind, with their memory", left);
+        base_lock(&n->lock, env); /* its threads log under it */
+        n->log = NULL;            /* it goes with the engine */
+        base_unlock(&n->lock, env);
+        base_lock(&cuda_process.lock, env);
+        n->next = cuda_process.left;
+        cuda_process.left = n;
+        base_unlock(&cuda_process.lock, env);
+        return;
+    }
+    free_world(n);
+    reap_left(env);
+}
+
+static struct device *class_stream(struct native_channel *channel, struct CUstream_st *given, struct CUstream_st **stream)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+
+    if (given)
+        c->stream = given;
+    *stream = c->stream;
+    return &c->d->head;
+}
+
+const struct native_class native_nccl = {.name = "nccl",
+                                         .probe = class_probe,
+                                         .open = class_open,
+                                         .join = class_join,
+                                         .joined = class_joined,
+                                         .accept = nccl_accept,
+                                         .start = nccl_start,
+                                         .wait = nccl_wait,
+                                         .reach = nccl_reach,
+                                         .await = nccl_await,
+                                         .stream = class_stream,
+                                         .advance = nccl_advance,
+                                         .leave = class_leave,
+                                         .explain = class_explain,
+                                         .close = class_close};

@@ -1,0 +1,284 @@
+/*
+ * Places: slots of a device, each with an event and a word. A slot is free again once its place is reached; its value then grows, so that a
+ * copy of an old place stays reached for ever and needs no owner. What a stream waits for is the event of a slot that still holds the
+ * place asked for; otherwise the place was reached, and there is nothing to wait for.
+ */
+#include "cuda/device.h"
+
+static bool reached(const struct cuda_device *d, uint32_t index)
+{
+    return atomic_load_explicit(&d->words[index], memory_order_acquire) >= d->slot[index].value;
+}
+
+static void give_slot(struct cuda_device *d, uint32_t index)
+{
+    struct cuda_slot *s = &d->slot[index];
+
+    if (s->gives)
+        cuda_give_word(d, s->gives);
+    s->gives = 0;
+    s->host_writes = false;
+    s->next = 0;
+    if (d->free)
+        d->slot[d->free_last - 1].next = index + 1;
+    else
+        d->free = index + 1;
+    d->free_last = index + 1;
+}
+
+/* Takes what was reached out of the list of pending ones. */
+static void sweep(struct cuda_device *d)
+{
+    uint32_t before = 0, left = 0;
+
+    for (uint32_t i = d->pending_first, next; i; i = next) {
+        next = d->slot[i - 1].next;
+        if (!reached(d, i - 1)) {
+            before = i;
+            left++;
+            continue;
+        }
+        if (before)
+            d->slot[before - 1].next = next;
+        else
+            d->pending_first = next;
+        give_slot(d, i - 1);
+    }
+    d->pending_last = before;
+    atomic_store_explicit(&d->pending, left, memory_order_relaxed);
+}
+
+static enum comm_result take_slot(struct cuda_device *d, uint32_t *index)
+{
+    if (!d->free || atomic_load_explicit(&d->pending, memory_order_relaxed) > CUDA_SLOTS / 2)
+        sweep(d);
+    if (!d->free)
+        return COMM_ERR_FULL;
+    struct cuda_slot *s = &d->slot[d->free - 1];
+    if (!s->event) {
+        unsigned result = d->calls->cuEventCreate(&s->event, CUDA_EVENT_DISABLE_TIMING);
+        if (result != CUDA_OK) {
+            s->event = NULL;
+            return cuda_result(result);
+        }
+    }
+    *index = d->free - 1;
+    d->free = s->next;
+    s->next = 0;
+    return COMM_OK;
+}
+
+/* The slot's new place is on its way. */
+static void keep_slot(struct cuda_device *d, uint32_t index, struct device_place *place)
+{
+    if (d->pending_last)
+        d->slot[d->pending_last - 1].next = index + 1;
+    else
+        d->pending_first = index + 1;
+    d->pending_last = index + 1;
+    atomic_fetch_add_explicit(&d->pending, 1, memory_order_relaxed);
+    *place = (struct device_place){&d->words[index], d->slot[index].value};
+}
+
+enum comm_result cuda_place(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place)
+{
+    uint32_t index = 0;
+    enum comm_result r = take_slot(d, &index);
+
+    if (r != COMM_OK)
+        return r;
+    struct cuda_slot *s = &d->slot[index];
+    unsigned result = d->calls->cuEventRecord(s->event, stream);
+    if (result == CUDA_OK && d->memops)
+        result = d->calls->cuStreamWriteValue64(stream, cuda_word_there(d, index), s->value + 1, 0);
+    if (result != CUDA_OK) { /* the word keeps its value, so the slot keeps its place */
+        give_slot(d, index);
+        return cuda_result(result);
+    }
+    s->value++;
+    keep_slot(d, index, place);
+    return COMM_OK;
+}
+
+static struct cuda_device *owner(const struct device_place *place, uint32_t *index)
+{
+    for (int i = 0; i < CUDA_DEVICES; i++) {
+        struct cuda_device *d = atomic_load_explicit(&cuda_process.device[i], memory_order_acquire);
+        if (d && place->word >= d->words && place->word < d->words + CUDA_SLOTS) {
+            *index = (uint32_t)(place->word - d->words);
+            return d;
+        }
+    }
+    return NULL;
+}
+
+/* The owner may be another device, whose slots change under another lock. A slot is given to a new place only after this one was reached,
+ * so an event that is not ours any more is waited for in vain, never missed. */
+enum comm_result cuda_wait(struct cuda_device *d, struct CUstream_st *stream, const struct device_place *place)
+{
+    uint32_t index;
+    struct cuda_device *from = owner(place, &index);
+
+    if (atomic_load_explicit(place->word, memory_order_acquire) >= place->value)
+        return COMM_OK;
+    if (!from)
+        return COMM_ERR_UNSUPPORTED;
+    return cuda_result(d->calls->cuStreamWaitEvent(stream, from->slot[index].event, 0));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ parking */
+static uint32_t park_word(uint32_t park)
+{
+    return CUDA_SLOTS + CUDA_WORDS + park;
+}
+
+static bool stands(const struct cuda_device *d, uint32_t park)
+{
+    return atomic_load_explicit(&d->words[park_word(park)], memory_order_acquire) < d->parks[park];
+}
+
+static enum comm_result take_park(struct cuda_device *d, uint32_t *index)
+{
+    int least = 0, greatest = 0;
+
+    for (*index = 0; *index < CUDA_PARKS && stands(d, *index); ++*index)
+        continue;
+    if (*index == CUDA_PARKS)
+        return COMM_ERR_FULL;
+    if (d->park[*index])
+        return COMM_OK;
+    d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
+    unsigned result = d->calls->cuStreamCreateWithPriority(&d->park[*index], CUDA_STREAM_NON_BLOCKING, greatest);
+    if (result != CUDA_OK)
+        d->park[*index] = NULL;
+    return cuda_result(result);
+}
+
+/* Has the park stream write how many it got behind. Where that fails it is tried again: until then the stream counts as standing. */
+static void count_parks(struct cuda_device *d, uint32_t park)
+{
+    d->recount[park] = d->calls->cuStreamWriteValue64(d->park[park], cuda_word_there(d, park_word(park)), d->parks[park], 0) != CUDA_OK;
+}
+
+/* On a stream of ours: wait for a word, record the slot's event, write the slot's word where the host does not, count. */
+static unsigned stand(struct cuda_device *d, uint32_t park, cuda_address there, uint64_t value, uint32_t index)
+{
+    const struct cuda_calls *calls = d->calls;
+    struct cuda_slot *s = &d->slot[index];
+    unsigned result = calls->cuStreamWaitValue64(d->park[park], there, value, CUDA_WAIT_GEQ);
+
+    if (result != CUDA_OK) {
+        atomic_store_explicit(&d->words[index], s->value, memory_order_release);
+        return result;
+    }
+    result = calls->cuEventRecord(s->event, d->park[park]);
+    if (!s->host_writes) {
+        if (result == CUDA_OK)
+            result = calls->cuStreamWriteValue64(d->park[park], cuda_word_there(d, index), s->value, 0);
+        s->host_writes = result != CUDA_OK; /* the stream will not, so the host has to */
+    }
+    d->parks[park]++;
+    count_parks(d, park);
+    return result;
+}
+
+/* A wait for the host's word (there 0), or for another. */
+static enum comm_result relay(struct cuda_device *d, struct CUstream_st *stream, cuda_address there, uint64_t value,
+                              struct device_place *place)
+{
+    uint32_t index = 0, park = 0;
+    bool by_host = there == 0;
+    enum comm_result r = d->memops ? take_park(d, &park) : COMM_ERR_UNSUPPORTED;
+
+    if (r == COMM_OK)
+        r = take_slot(d, &index);
+    if (r != COMM_OK)
+        return r;
+    struct cuda_slot *s = &d->slot[index];
+    s->value++;
+    s->host_writes = by_host;
+    unsigned result = stand(d, park, by_host ? cuda_word_there(d, index) : there, by_host ? s->value : value, index);
+    if (result == CUDA_OK)
+        result = d->calls->cuStreamWaitEvent(stream, s->event, 0);
+    if (result != CUDA_OK && s->host_writes) /* whoever stands there must not stand for ever */
+        atomic_store_explicit(&d->words[index], s->value, memory_order_release);
+    keep_slot(d, index, place);
+    return cuda_result(result);
+}
+
+enum comm_result cuda_park(struct cuda_device *d, struct CUstream_st *stream, struct device_place *place)
+{
+    return relay(d, stream, 0, 0, place);
+}
+
+enum comm_result cuda_wait_word(struct cuda_device *d, struct CUstream_st *stream, uint32_t word, uint64_t value)
+{
+    struct device_place ignored;
+
+    if (atomic_load_explicit(&d->words[word], memory_order_acquire) >= value)
+        return COMM_OK;
+    return relay(d, stream, cuda_word_there(d, word), value, &ignored);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the rest */
+uint32_t cuda_take_word(struct cuda_device *d)
+{
+    for (uint32_t i = 0; i < CUDA_WORDS; i++) {
+        if (d->word_taken[i / 64] >> i % 64 & 1)
+            continue;
+        d->word_taken[i / 64] |= UINT64_C(1) << i % 64;
+        return CUDA_SLOTS + i;
+    }
+    return 0;
+}
+
+void cuda_give_word(struct cuda_device *d, uint32_t word)
+{
+    uint32_t i = word - CUDA_SLOTS;
+
+    d->word_taken[i / 64] &= ~(UINT64_C(1) << i % 64);
+}
+
+enum comm_result cuda_give_word_behind(struct cuda_device *d, uint32_t word, struct CUstream_st *stream)
+{
+    struct device_place place = {0};
+    enum comm_result r = cuda_place(d, stream, &place);
+
+    if (r == COMM_OK)
+        d->slot[place.word - d->words].gives = word;
+    return r;
+}
+
+enum device_kind cuda_kind(struct cuda_device *d, const void *pointer)
+{
+    uint32_t at = (uint32_t)((uintptr_t)pointer >> 8 ^ (uintptr_t)pointer >> 20) % (sizeof d->known / sizeof *d->known);
+    unsigned type = 0;
+
+    if (!pointer)
+        return DEVICE_HOST;
+    if (d->known[at].pointer == pointer)
+        return (enum device_kind)d->known[at].kind;
+    bool is_device =
+        d->calls->cuPointerGetAttribute(&type, CUDA_POINTER_MEMORY_TYPE, (uintptr_t)pointer) == CUDA_OK && type == CUDA_MEMORY_DEVICE;
+    if (is_device) { /* what is the host's today may be the device's tomorrow; the reverse ends with a freed buffer that is still in use */
+        d->known[at].pointer = pointer;
+        d->known[at].kind = DEVICE_CUDA;
+    }
+    return is_device ? DEVICE_CUDA : DEVICE_HOST;
+}
+
+/* Where streams cannot write words, the host asks the events. */
+bool cuda_poll(struct cuda_device *d)
+{
+    for (uint32_t i = d->memops ? 0 : d->pending_first; i; i = d->slot[i - 1].next)
+        if (!reached(d, i - 1) && d->calls->cuEventQuery(d->slot[i - 1].event) == CUDA_OK)
+            atomic_store_explicit(&d->words[i - 1], d->slot[i - 1].value, memory_order_release);
+    sweep(d);
+    bool more = atomic_load_explicit(&d->pending, memory_order_relaxed) != 0;
+    for (uint32_t i = 0; i < CUDA_PARKS; i++) {
+        if (d->recount[i])
+            count_parks(d, i);
+        more |= stands(d, i);
+    }
+    return more;
+}

@@ -1,0 +1,144 @@
+/*
+ * A communicator's MPI_Comm. The world's is the copy that opening made. A child's needs MPI_Comm_create_group, which blocks until all
+ * members are inside: it runs on a thread of its own, which only MPI_THREAD_MULTIPLE allows; below that a child has no native, and programs
+ * serve it.
+ */
+#define _GNU_SOURCE
+#include "net/mpi/mpi_module.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TAG_PRIME = 32749 /* MPI promises tags up to 32767 */ };
+
+static void channel_free(struct mpi_channel *c)
+{
+    for (uint32_t i = 0; i < c->room; i++)
+        free(c->pending[i].vectors);
+    free(c->request);
+    free(c->pending);
+    free(c->index);
+    free(c->status);
+    free(c->members);
+    free(c);
+}
+
+static void let_go(struct mpi_channel *c)
+{
+    if (atomic_fetch_sub_explicit(&c->owners, 1, memory_order_acq_rel) != 1)
+        return;
+    if (c->owns_comm && c->comm != MPI_COMM_NULL && !mpi_is_over()) {
+        mpi_enter(c->world);
+        MPI_Comm_free(&c->comm);
+        mpi_exit(c->world);
+    }
+    channel_free(c);
+}
+
+static enum comm_result make_channel(struct mpi_world *w, const struct wire_team *team, struct native_channel **channel)
+{
+    bool whole = team->size == w->ranks && !w->base_taken;
+    struct mpi_channel *c = calloc(1, sizeof *c);
+
+    if (!whole && !w->shared) {
+        free(c);
+        return COMM_ERR_UNSUPPORTED;
+    }
+    if (!c)
+        return COMM_ERR_MEMORY;
+    c->face.native = &w->face;
+    c->world = w;
+    c->size = team->size;
+    c->rank = team->rank;
+    c->comm = whole ? w->base : MPI_COMM_NULL;
+    w->base_taken |= whole;
+    c->owns_comm = true;
+    c->tag = (int)(team->id % TAG_PRIME);
+    atomic_init(&c->state, whole ? MPI_JOINED : MPI_JOINING);
+    atomic_init(&c->owners, 1);
+    c->members = malloc((size_t)team->size * sizeof *c->members);
+    if (!c->members) {
+        let_go(c);
+        return COMM_ERR_MEMORY;
+    }
+    for (int i = 0; i < team->size; i++)
+        c->members[i] = team->world[i];
+    *channel = &c->face;
+    return COMM_OK;
+}
+
+static void *create_group(void *arg)
+{
+    struct mpi_channel *c = arg;
+    MPI_Group all, group;
+
+    c->code = MPI_Comm_group(c->world->base, &all);
+    if (c->code == MPI_SUCCESS) {
+        c->code = MPI_Group_incl(all, c->size, c->members, &group);
+        if (c->code == MPI_SUCCESS) {
+            c->code = MPI_Comm_create_group(c->world->base, group, c->tag, &c->comm);
+            MPI_Group_free(&group);
+        }
+        MPI_Group_free(&all);
+    }
+    if (c->code == MPI_SUCCESS)
+        MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
+    atomic_store_explicit(&c->state, c->code == MPI_SUCCESS ? MPI_JOINED : MPI_JOIN_FAILED, memory_order_release);
+    let_go(c);
+    return NULL;
+}
+
+/* A thread of ours takes none of the program's signals. */
+static enum comm_result connect_channel(struct mpi_channel *c)
+{
+    pthread_t thread;
+    sigset_t all, before;
+
+    if (atomic_load(&c->state) != MPI_JOINING)
+        return COMM_OK;
+    atomic_fetch_add(&c->owners, 1);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&thread, NULL, create_group, c);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (failed) {
+        let_go(c);
+        let_go(c); /* an error ends the channel */
+        return COMM_ERR_SYSTEM;
+    }
+    pthread_detach(thread);
+    return COMM_OK;
+}
+
+enum comm_result mpi_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
+                          struct native_channel **channel)
+{
+    (void)offer; /* MPI needs no word of ours */
+    return offers ? connect_channel(mpi_channel_of(*channel)) : make_channel((struct mpi_world *)native, team, channel);
+}
+
+enum comm_result mpi_joined(struct native_channel *channel)
+{
+    static const enum comm_result result[] = {COMM_PENDING, COMM_OK, COMM_ERR_BACKEND};
+
+    return result[atomic_load_explicit(&mpi_channel_of(channel)->state, memory_order_acquire)];
+}
+
+/* MPI cannot cancel a collective: what was started stays MPI's until it ended, which after a failure may be never. */
+uint32_t mpi_leave(struct native_channel *channel, enum wire_leave how)
+{
+    struct mpi_channel *c = mpi_channel_of(channel);
+    struct native_event ignored[64];
+    uint32_t left = mpi_is_over() ? 0 : c->count; /* MPI's end is the end of all it had */
+
+    while (left && mpi_advance(channel, ignored, sizeof ignored / sizeof *ignored))
+        left = c->count;
+    if (how == WIRE_ABORT)
+        return left;
+    if (left || (atomic_load(&c->state) == MPI_JOINING && atomic_load(&c->owners) > 1))
+        mpi_keep();
+    if (!left)
+        let_go(c);
+    return left;
+}

@@ -1,0 +1,97 @@
+/* What the files of the mpi module share. Each MPI library that is found gets a module of its own, compiled with its header: the ABIs of
+ * Open MPI and MPICH differ. */
+#ifndef NET_MPI_MODULE_H
+#define NET_MPI_MODULE_H
+
+#include <mpi.h>
+#include <pthread.h>
+
+#include "wire/module.h"
+
+/* Codes of our own, beside MPI's, which are not negative. */
+enum { MPI_OVER = -1, MPI_OTHER_THREAD = -2 };
+enum mpi_join_state { MPI_JOINING = 0, MPI_JOINED = 1, MPI_JOIN_FAILED = 2 };
+
+/* What MPI has once per process. */
+struct mpi_world {
+    struct native face; /* first */
+    MPI_Comm base;      /* a copy of MPI_COMM_WORLD, ranks in our order */
+    int rank, ranks, level;
+    bool shared;    /* level is MULTIPLE: any thread of ours may call MPI */
+    bool locks;     /* level is SERIALIZED: any thread of the program, one at a time */
+    pthread_t only; /* below: this one */
+    bool base_taken;
+};
+
+struct mpi_pending {
+    uint64_t cookie;
+    int *vectors; /* allgather_v: counts and displacements, in place until it ended; kept for the next */
+};
+
+/* A communicator's. `request` and `pending` are dense and in step. */
+struct mpi_channel {
+    struct native_channel face; /* first */
+    struct mpi_world *world;
+    MPI_Comm comm;
+    int size, rank;
+    bool owns_comm;
+    uint32_t count, room;
+    MPI_Request *request;
+    struct mpi_pending *pending;
+    int *index; /* of MPI_Testsome */
+    MPI_Status *status;
+    /* while it connects: a thread of its own, since MPI_Comm_create_group blocks */
+    _Atomic int state;  /* enum mpi_join_state */
+    _Atomic int owners; /* the communicator, and the thread while it runs: the last one frees */
+    int *members;
+    int tag, code;
+};
+
+/* The issue lock: around every call of MPI at MPI_THREAD_SERIALIZED. The process's, as MPI is. */
+extern pthread_mutex_t mpi_issue;
+static inline void mpi_enter(const struct mpi_world *w)
+{
+    if (w->locks)
+        pthread_mutex_lock(&mpi_issue);
+}
+static inline void mpi_exit(const struct mpi_world *w)
+{
+    if (w->locks)
+        pthread_mutex_unlock(&mpi_issue);
+}
+/* Below MPI_THREAD_SERIALIZED only one thread may call MPI at all. */
+static inline bool mpi_may_call(const struct mpi_world *w)
+{
+    return w->shared || w->locks || pthread_equal(w->only, pthread_self());
+}
+
+/* Finalised, by whomever, or just being so: no call of MPI may follow. */
+extern _Atomic int mpi_over;
+static inline bool mpi_is_over(void)
+{
+    return atomic_load_explicit(&mpi_over, memory_order_relaxed) != 0;
+}
+
+/* world.c: MPI's own life */
+enum comm_result mpi_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES]);
+enum comm_result mpi_open(const struct native_config *config, struct native **native);
+void mpi_close(struct native *native);
+void mpi_keep(void); /* something unfinished stays: MPI is not finalised by us any more */
+
+/* channel.c */
+enum comm_result mpi_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
+                          struct native_channel **channel);
+enum comm_result mpi_joined(struct native_channel *channel);
+uint32_t mpi_leave(struct native_channel *channel, enum wire_leave how);
+
+/* calls.c */
+enum comm_result mpi_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);
+enum comm_result mpi_start(struct native_channel *channel, const struct native_call *call, int32_t *code);
+uint32_t mpi_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
+
+static inline struct mpi_channel *mpi_channel_of(struct native_channel *channel)
+{
+    return (struct mpi_channel *)channel;
+}
+
+#endif

@@ -1,0 +1,293 @@
+/*
+ * MPI's own life in this process: started by us or by the program, at which thread level, with which ranks, and when it ends.
+ *
+ * MPI can be started once in a process and not again after its end, so what we started ends when the process does, and only if nothing of
+ * it is unfinished then: MPI_Finalize waits for the other ranks.
+ */
+#define _GNU_SOURCE
+#include "net/mpi/mpi_module.h"
+
+#include "base/result.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#if defined(OPEN_MPI)
+#    define MODULE_NAME "mpi_openmpi"
+#    define MODULE_LAUNCHER "open-mpi"
+#    define MODULE_STARTER "mpirun of Open MPI"
+#    define TEXT_OF(x) #    x
+#    define VERSION_TEXT(a, b, c) "Open MPI " TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
+#    define MODULE_LIBRARY VERSION_TEXT(OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION)
+#elif defined(MPICH_VERSION)
+#    define MODULE_NAME "mpi_mpich"
+#    define MODULE_LAUNCHER "hydra"
+#    define MODULE_STARTER "mpiexec.hydra of MPICH"
+#    define MODULE_LIBRARY "MPICH " MPICH_VERSION
+#else
+#    error "an MPI that is neither Open MPI nor of MPICH's family: docs/mpi.md"
+#endif
+
+static struct {
+    pthread_mutex_t lock;
+    bool ours;       /* we started it */
+    bool unfinished; /* something is kept for ever */
+    int natives;     /* open */
+    pid_t pid;
+    int keyval;
+    bool has_keyval;
+} process = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+pthread_mutex_t mpi_issue = PTHREAD_MUTEX_INITIALIZER;
+_Atomic int mpi_over;
+
+static enum comm_result complain(const struct native_config *config, enum comm_result result, const char *text)
+{
+    if (config->error_text && config->error_text_bytes)
+        snprintf(config->error_text, config->error_text_bytes, "%s", text);
+    return result;
+}
+
+static void library_text(char *text, size_t bytes)
+{
+    char whole[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+    int length = 0;
+
+    /* "Open MPI v4.1.4, package: ..." and "MPICH Version:      4.0.2\n...": the name and the number are what a user knows. */
+    if (MPI_Get_library_version(whole, &length) != MPI_SUCCESS || length <= 0) {
+        snprintf(text, bytes, "%s", MODULE_LIBRARY);
+        return;
+    }
+    size_t at = 0;
+    for (const char *c = whole; *c && *c != ',' && *c != '\n' && at + 1 < bytes; c++) {
+        bool blank = *c == ' ' || *c == '\t';
+        if (blank && at && text[at - 1] == ' ')
+            continue;
+        text[at++] = blank ? ' ' : *c;
+    }
+    text[at] = 0;
+}
+
+enum comm_result mpi_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES])
+{
+    (void)config;
+    library_text(version, NATIVE_VERSION_BYTES);
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the end */
+void mpi_keep(void)
+{
+    pthread_mutex_lock(&process.lock);
+    process.unfinished = true;
+    pthread_mutex_unlock(&process.lock);
+}
+
+/* MPI_Finalize waits for the other ranks: a rank that ends with something open must not wait for them. */
+static void finalize_ours(void)
+{
+    if (process.ours && process.pid == getpid() && process.natives == 0 && !process.unfinished && !mpi_is_over()) {
+        atomic_store(&mpi_over, 1);
+        MPI_Finalize();
+    }
+}
+
+/* The program's own MPI_Finalize begins: from here on no call of MPI is ours to make. */
+static int hear_finalize(MPI_Comm comm, int keyval, void *attribute, void *extra)
+{
+    (void)comm, (void)keyval, (void)attribute, (void)extra;
+    atomic_store(&mpi_over, 1);
+    return MPI_SUCCESS;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the beginning */
+static enum comm_result start_mpi(const struct native_config *config, int *level)
+{
+    const char *asked = config->env->lookup(config->env, "COMM_MPI_THREADS");
+    char text[384];
+    int want = MPI_THREAD_MULTIPLE; /* costs what SERIALIZED does, with Open MPI 4.1 and MPICH 4.0 */
+
+    if (asked && strcmp(asked, "serialized") == 0) {
+        want = MPI_THREAD_SERIALIZED;
+    } else if (asked && strcmp(asked, "funneled") == 0) {
+        want = MPI_THREAD_FUNNELED;
+    } else if (asked && *asked && strcmp(asked, "multiple") != 0) {
+        snprintf(text, sizeof text, "COMM_MPI_THREADS=%s; expected funneled, serialized or multiple", asked);
+        return complain(config, COMM_ERR_CONFIG, text);
+    }
+    int code = MPI_Init_thread(NULL, NULL, want, level);
+    if (code != MPI_SUCCESS) {
+        snprintf(text, sizeof text, "MPI_Init_thread of %s said %d", MODULE_LIBRARY, code);
+        return complain(config, COMM_ERR_BACKEND, text);
+    }
+    process.ours = true;
+    /* Open MPI tells an error of a nonblocking collective to MPI_COMM_WORLD's handler, whose default ends the job. */
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    process.pid = getpid();
+    atexit(finalize_ours);
+    return COMM_OK;
+}
+
+static enum comm_result find_mpi(const struct native_config *config, int *level)
+{
+    int initialized = 0, finalized = 0;
+    char text[384];
+
+    MPI_Initialized(&initialized);
+    MPI_Finalized(&finalized);
+    if (finalized || mpi_is_over())
+        return complain(config, COMM_ERR_STATE,
+                        "MPI_Finalize was called in this process, and MPI cannot be started twice: open before that");
+    if (!initialized) {
+        enum comm_result r = start_mpi(config, level);
+        if (r != COMM_OK)
+            return r;
+    } else {
+        int main_thread = 0;
+        MPI_Query_thread(level);
+        MPI_Is_thread_main(&main_thread);
+        if (*level < MPI_THREAD_SERIALIZED && !main_thread)
+            return complain(
+                config, COMM_ERR_STATE,
+                "the program started MPI below MPI_THREAD_SERIALIZED, so only the thread that started it may open a world over it");
+    }
+    if (config->threads && *level < MPI_THREAD_MULTIPLE) {
+        snprintf(
+            text, sizeof text,
+            "progress=thread, but MPI was started %s with a thread level below MPI_THREAD_MULTIPLE, so that no thread of this library may "
+            "call it: MPI_Init_thread with MPI_THREAD_MULTIPLE, or progress=caller",
+            process.ours ? "by this library" : "by the program");
+        return complain(config, COMM_ERR_CONFIG, text);
+    }
+    return COMM_OK;
+}
+
+/* N worlds of one are worse than no world. */
+static enum comm_result check_ranks(const struct native_config *config)
+{
+    int size = 0, rank = -1;
+    char text[640], library[NATIVE_VERSION_BYTES];
+
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (size == config->ranks)
+        return COMM_OK;
+    library_text(library, sizeof library);
+    snprintf(
+        text, sizeof text,
+        "launcher %s says %d ranks, but %s in this process sees %d%s; start it with %s, or use the module of the MPI that %s belongs to",
+        config->launcher, config->ranks, library, size, size == 1 ? ": it was not started by its own launcher" : "", MODULE_STARTER,
+        config->launcher);
+    return complain(config, COMM_ERR_CONFIG, text);
+}
+
+static enum comm_result make_world(const struct native_config *config, struct mpi_world *w)
+{
+    char text[MPI_MAX_ERROR_STRING + 64] = "MPI_Comm_split failed: ";
+    int length = 0;
+
+    mpi_enter(w);
+    int code = MPI_Comm_split(MPI_COMM_WORLD, 0, config->rank, &w->base);
+    mpi_exit(w);
+
+    if (code != MPI_SUCCESS) {
+        MPI_Error_string(code, text + strlen(text), &length);
+        return complain(config, COMM_ERR_BACKEND, text);
+    }
+    MPI_Comm_set_errhandler(w->base, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(w->base, &w->rank);
+    MPI_Comm_size(w->base, &w->ranks);
+    if (!process.has_keyval && MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, hear_finalize, &process.keyval, NULL) == MPI_SUCCESS) {
+        process.has_keyval = true;
+        MPI_Comm_set_attr(MPI_COMM_SELF, process.keyval, NULL);
+    }
+    return COMM_OK;
+}
+
+static const struct native_class native_of_mpi;
+
+enum comm_result mpi_open(const struct native_config *config, struct native **native)
+{
+    struct mpi_world *w = calloc(1, sizeof *w);
+
+    if (!w)
+        return COMM_ERR_MEMORY;
+    w->face.class = &native_of_mpi;
+    pthread_mutex_lock(&process.lock);
+    enum comm_result r = find_mpi(config, &w->level);
+    if (r == COMM_OK)
+        r = check_ranks(config);
+    w->shared = w->level == MPI_THREAD_MULTIPLE;
+    w->locks = w->level == MPI_THREAD_SERIALIZED;
+    w->only = pthread_self();
+    if (r == COMM_OK)
+        r = make_world(config, w);
+    process.natives += r == COMM_OK;
+    pthread_mutex_unlock(&process.lock);
+    if (r != COMM_OK) {
+        free(w);
+        return r;
+    }
+    w->face.flags = w->shared ? 0 : NATIVE_CALLER;
+    *native = &w->face;
+    return COMM_OK;
+}
+
+void mpi_close(struct native *native)
+{
+    struct mpi_world *w = (struct mpi_world *)native;
+
+    pthread_mutex_lock(&process.lock);
+    process.natives--;
+    bool keep = process.unfinished;
+    pthread_mutex_unlock(&process.lock);
+    if (keep)
+        return; /* kept channels still name it */
+    if (!w->base_taken && !mpi_is_over())
+        MPI_Comm_free(&w->base);
+    free(w);
+}
+
+static void mpi_explain(struct native *native, int32_t code, char *text, size_t bytes)
+{
+    char whole[MPI_MAX_ERROR_STRING] = "";
+    int length = 0;
+
+    (void)native;
+    if (code == MPI_OVER)
+        snprintf(whole, sizeof whole, "MPI_Finalize was called while the communicator was open");
+    else if (code == MPI_OTHER_THREAD)
+        snprintf(whole, sizeof whole, "MPI was started below MPI_THREAD_SERIALIZED, and this is not the thread that opened the world");
+    else if (!mpi_is_over())
+        MPI_Error_string(code, whole, &length);
+    snprintf(text, bytes, "%s", whole);
+}
+
+static const struct native_class native_of_mpi = {
+    .name = "mpi",
+    .probe = mpi_probe,
+    .open = mpi_open,
+    .join = mpi_join,
+    .joined = mpi_joined,
+    .accept = mpi_accept,
+    .start = mpi_start,
+    .advance = mpi_advance,
+    .leave = mpi_leave,
+    .explain = mpi_explain,
+    .close = mpi_close,
+};
+
+static const struct module_face face = {.abi = MODULE_ABI,
+                                        .size = sizeof face,
+                                        .version = BASE_VERSION,
+                                        .name = MODULE_NAME,
+                                        .library = MODULE_LIBRARY,
+                                        .native = &native_of_mpi};
+
+__attribute__((visibility("default"))) const struct module_face *comm_module_entry(const struct module_core *core);
+const struct module_face *comm_module_entry(const struct module_core *core)
+{
+    return core->abi == MODULE_ABI && core->size == sizeof *core && core->version == BASE_VERSION ? &face : NULL;
+}

@@ -1,0 +1,147 @@
+/* The program's side of a device. A call that fails ends the test: it is not what is tested. */
+#define _GNU_SOURCE
+#include "bench.h"
+
+#include "cuda/load.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+void (*bench_step)(void);
+void (*bench_inside)(bool on);
+static struct cuda_calls table;
+static bool loaded;
+
+#define DO(call) must((call), #call)
+static void must(unsigned result, const char *what)
+{
+    if (result == CUDA_OK)
+        return;
+    printf("bench: %s gave %u\n", what, result);
+    abort();
+}
+
+bool bench_load(char *why, size_t why_bytes)
+{
+    int devices;
+
+    loaded = loaded || cuda_load_driver(&cuda_source_system, &table, &devices, why, why_bytes) == COMM_OK;
+    return loaded;
+}
+
+void bench_turn(void)
+{
+    if (bench_step)
+        bench_step();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+}
+
+static void inside(bool on)
+{
+    if (bench_inside)
+        bench_inside(on);
+}
+
+static void enter(struct bench *b)
+{
+    inside(true);
+    DO(b->calls->cuCtxPushCurrent(b->context));
+}
+
+static void leave(struct bench *b)
+{
+    struct CUctx_st *mine;
+
+    DO(b->calls->cuCtxPopCurrent(&mine));
+    inside(false);
+}
+
+void bench_open(struct bench *b, int device)
+{
+    char why[256] = "";
+
+    if (!bench_load(why, sizeof why)) {
+        printf("bench: %s\n", why);
+        abort();
+    }
+    inside(true);
+    *b = (struct bench){.device = device, .calls = &table};
+    DO(b->calls->cuDevicePrimaryCtxRetain(&b->context, device));
+    inside(false);
+}
+
+void bench_close(struct bench *b)
+{
+    inside(true);
+    DO(b->calls->cuDevicePrimaryCtxRelease(b->device));
+    inside(false);
+}
+
+struct CUstream_st *bench_stream(struct bench *b)
+{
+    struct CUstream_st *stream = NULL;
+
+    enter(b);
+    DO(b->calls->cuStreamCreateWithPriority(&stream, CUDA_STREAM_NON_BLOCKING, 0));
+    leave(b);
+    return stream;
+}
+
+void bench_drop_stream(struct bench *b, struct CUstream_st *stream)
+{
+    enter(b);
+    DO(b->calls->cuStreamDestroy(stream));
+    leave(b);
+}
+
+uint32_t *bench_memory(struct bench *b, size_t words)
+{
+    cuda_address memory = 0;
+
+    enter(b);
+    DO(b->calls->cuMemAlloc(&memory, words * sizeof(uint32_t)));
+    leave(b);
+    return (uint32_t *)(uintptr_t)memory;
+}
+
+void bench_free(struct bench *b, uint32_t *memory)
+{
+    enter(b);
+    DO(b->calls->cuMemFree((uintptr_t)memory));
+    leave(b);
+}
+
+void bench_fill(struct bench *b, struct CUstream_st *stream, uint32_t *to, uint32_t value, size_t words)
+{
+    enter(b);
+    DO(b->calls->cuMemsetD32Async((uintptr_t)to, value, words, stream));
+    leave(b);
+}
+
+void bench_copy(struct bench *b, struct CUstream_st *stream, void *to, const void *from, size_t bytes)
+{
+    enter(b);
+    DO(b->calls->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream));
+    leave(b);
+}
+
+void bench_read(struct bench *b, struct CUstream_st *stream, uint32_t *to, const uint32_t *from, size_t words)
+{
+    struct CUevent_st *event = NULL;
+    void *pinned = NULL;
+
+    enter(b);
+    DO(b->calls->cuMemHostAlloc(&pinned, words * sizeof *to, CUDA_HOST_PORTABLE));
+    DO(b->calls->cuEventCreate(&event, CUDA_EVENT_DISABLE_TIMING));
+    DO(b->calls->cuMemcpyAsync((uintptr_t)pinned, (uintptr_t)from, words * sizeof *to, stream));
+    DO(b->calls->cuEventRecord(event, stream));
+    while (b->calls->cuEventQuery(event) == CUDA_NOT_READY)
+        bench_turn();
+    memcpy(to, pinned, words * sizeof *to);
+    DO(b->calls->cuEventDestroy(event));
+    DO(b->calls->cuMemFreeHost(pinned));
+    leave(b);
+}

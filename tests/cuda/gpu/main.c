@@ -1,0 +1,76 @@
+/* comm-gpu: the suite on this machine's device, and what it costs there, in one table. Exits 77, with the missing piece, where there is
+ * none. */
+#include "suite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef COMM_PLAYED
+#    include "played.h"
+static const size_t slow_words = 1024;
+static void begin(void)
+{
+    played_reset(&(struct played_options){.seed = 1, .queues = 4});
+    played_run(true);
+}
+static void end(void)
+{
+    played_run(false);
+    if (played_live()) {
+        played_list_live();
+        exit(1);
+    }
+}
+#else
+static const size_t slow_words = 16u << 20; /* 64 MiB, 20 times: a millisecond or so */
+static void begin(void) {}
+static void end(void) {}
+#endif
+
+static int skip(const char *why)
+{
+    printf("skipped: %s\n", why);
+    return 77;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+int main(void)
+{
+    enum { RUNS = 9 };
+    struct nccl_calls nccl;
+    struct suite s;
+    char why[512] = "", device[128] = "";
+    int version;
+
+    begin();
+    if (!bench_load(why, sizeof why))
+        return skip(why);
+    if (cuda_load_nccl(&cuda_source_system, &nccl, &version, why, sizeof why) != COMM_OK)
+        return skip(why);
+    suite_open(&s, slow_words);
+    s.bench.calls->cuDeviceGetName(device, sizeof device, 0);
+    printf("%s, NCCL %d.%d.%d\n", device, version / 10000, version / 100 % 100, version % 100);
+    for (int i = 0; i < suite_check_count; i++) {
+        printf("  %-62s", suite_checks[i].name);
+        fflush(stdout);
+        suite_checks[i].run(&s);
+        printf("ok\n");
+    }
+    for (int i = 0; i < suite_figure_count; i++) {
+        double run[RUNS];
+        for (int k = 0; k < RUNS; k++)
+            run[k] = suite_figures[i].measure(&s);
+        qsort(run, RUNS, sizeof *run, compare);
+        printf("  %-62s%8.2f %s (%.2f to %.2f)\n", suite_figures[i].name, run[RUNS / 2], suite_figures[i].unit, run[0], run[RUNS - 1]);
+    }
+    suite_close(&s);
+    end();
+    return 0;
+}

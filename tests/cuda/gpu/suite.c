@@ -1,0 +1,321 @@
+/* The checks. Work that must come first is made slow, so that an edge that is missing shows. */
+#define _GNU_SOURCE
+#include "suite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define PATIENCE_NS INT64_C(20000000000)
+
+_Noreturn void suite_die(const char *file, int line, const char *what)
+{
+    fflush(stdout);
+    fprintf(stderr, "%s:%d: %s does not hold\n", file, line, what);
+    exit(1);
+}
+
+double suite_now_us(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
+void suite_open(struct suite *s, size_t slow_words)
+{
+    struct comm_communicator *world;
+    char text[512] = "";
+
+    *s = (struct suite){.slow_words = slow_words};
+    if (comm_open_local(
+            COMM_CONFIG(.backend = "nccl", .progress = COMM_PROGRESS_CALLER, .error_text = text, .error_text_bytes = sizeof text), 1, NULL,
+            &world) != COMM_OK) {
+        fprintf(stderr, "comm_open_local: %s\n", text);
+        exit(1);
+    }
+    s->world = world;
+    bench_open(&s->bench, 0);
+    s->compute = bench_stream(&s->bench);
+    s->consume = bench_stream(&s->bench);
+    s->in = bench_memory(&s->bench, SUITE_WORDS);
+    s->out = bench_memory(&s->bench, SUITE_WORDS);
+    s->kept = bench_memory(&s->bench, SUITE_WORDS);
+    s->slow = bench_memory(&s->bench, slow_words);
+}
+
+void suite_close(struct suite *s)
+{
+    OK(comm_close(s->world, COMM_DEFAULT_TIMEOUT));
+    bench_free(&s->bench, s->in);
+    bench_free(&s->bench, s->out);
+    bench_free(&s->bench, s->kept);
+    bench_free(&s->bench, s->slow);
+    bench_drop_stream(&s->bench, s->compute);
+    bench_drop_stream(&s->bench, s->consume);
+    bench_close(&s->bench);
+}
+
+static void delay(struct suite *s, struct CUstream_st *stream)
+{
+    for (uint32_t i = 0; i < 20; i++)
+        bench_fill(&s->bench, stream, s->slow, i, s->slow_words);
+}
+
+static void expect(struct suite *s, struct CUstream_st *stream, const uint32_t *memory, uint32_t value)
+{
+    static uint32_t got[SUITE_WORDS];
+
+    bench_read(&s->bench, stream, got, memory, SUITE_WORDS);
+    for (int i = 0; i < SUITE_WORDS; i++)
+        HOLDS(got[i] == value);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ checks */
+static void sums(struct suite *s)
+{
+    struct comm_request q;
+
+    for (uint32_t round = 1; round <= 20; round++) {
+        delay(s, s->compute);
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        OK(comm_queue_wait_stream(s->world, s->compute));
+        OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
+        OK(comm_wait(q, PATIENCE_NS));
+        expect(s, s->consume, s->out, round);
+        OK(comm_allreduce(s->world, COMM_IN_PLACE, s->out, SUITE_WORDS, COMM_F32, COMM_AVG, &q));
+        OK(comm_broadcast(s->world, s->out, SUITE_WORDS, COMM_U32, 0, &q));
+        OK(comm_barrier(s->world, &q));
+        OK(comm_wait(q, PATIENCE_NS));
+        expect(s, s->consume, s->out, round);
+    }
+}
+
+static void events_join_streams(struct suite *s)
+{
+    struct comm_event *ready, *reduced;
+
+    OK(comm_event_create(s->world, &ready));
+    OK(comm_event_create(s->world, &reduced));
+    for (uint32_t round = 1; round <= 50; round++) {
+        OK(comm_event_record(reduced, s->world));
+        OK(comm_stream_wait_event(s->compute, reduced));
+        delay(s, s->compute);
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        OK(comm_event_record_stream(ready, s->compute));
+        OK(comm_queue_wait_event(s->world, ready));
+        OK(comm_queue_wait_stream(s->world, s->consume));
+        OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, NULL));
+        OK(comm_event_record(reduced, s->world));
+        OK(comm_stream_wait_event(s->consume, reduced));
+        bench_copy(&s->bench, s->consume, s->kept, s->out, SUITE_WORDS * sizeof(uint32_t));
+        if (round % 5 == 0)
+            expect(s, s->consume, s->kept, round);
+    }
+    OK(comm_sync(s->world));
+    comm_event_destroy(ready);
+    comm_event_destroy(reduced);
+}
+
+static void requests_join_streams(struct suite *s)
+{
+    struct comm_request q[8];
+
+    for (uint32_t round = 1; round <= 10; round++) {
+        delay(s, s->compute);
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        OK(comm_queue_wait_stream(s->world, s->compute));
+        for (int i = 0; i < 8; i++)
+            OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q[i]));
+        OK(comm_stream_wait_request(s->consume, q[2])); /* an older one: a stream of the library's stands in */
+        OK(comm_stream_wait_request(s->consume, q[7]));
+        bench_copy(&s->bench, s->consume, s->kept, s->out, SUITE_WORDS * sizeof(uint32_t));
+        expect(s, s->consume, s->kept, round);
+        OK(comm_wait_all(q, 8, PATIENCE_NS));
+    }
+}
+
+static void in_the_callers_stream(struct suite *s)
+{
+    struct comm_communicator *c;
+    struct comm_request q;
+
+    OK(comm_dup(s->world, &(struct comm_options){.size = sizeof(struct comm_options), .stream = s->compute}, &c, NULL));
+    for (uint32_t round = 1; round <= 20; round++) {
+        delay(s, s->compute);
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        OK(comm_allreduce(c, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
+        bench_copy(&s->bench, s->compute, s->kept, s->out, SUITE_WORDS * sizeof(uint32_t));
+        expect(s, s->compute, s->kept, round);
+        OK(comm_wait(q, PATIENCE_NS));
+    }
+    OK(comm_close(c, COMM_DEFAULT_TIMEOUT));
+}
+
+static void streams_wait_for_the_host(struct suite *s)
+{
+    struct comm_event *gate, *done;
+
+    OK(comm_event_create(s->world, &gate));
+    OK(comm_event_create(s->world, &done));
+    bench_fill(&s->bench, s->compute, s->in, 0, SUITE_WORDS);
+    for (uint32_t round = 1; round <= 20; round++) {
+        OK(comm_event_reset(gate));
+        OK(comm_stream_wait_event(s->compute, gate));
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        OK(comm_event_record_stream(done, s->compute));
+        HOLDS(comm_event_sync(done, 2000000) == COMM_PENDING);
+        expect(s, s->consume, s->in, round - 1); /* another stream goes on, and the first one stands */
+        OK(comm_event_set(gate));
+        OK(comm_event_sync(done, PATIENCE_NS));
+        expect(s, s->consume, s->in, round);
+    }
+    OK(comm_event_reset(gate));
+    OK(comm_queue_wait_event(s->world, gate));
+    OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, NULL));
+    HOLDS(comm_stream_sync(s->world, 2000000) == COMM_PENDING);
+    OK(comm_event_set(gate));
+    OK(comm_stream_sync(s->world, PATIENCE_NS));
+    comm_event_destroy(gate);
+    comm_event_destroy(done);
+}
+
+/* NCCL itself, as the module uses it: a communicator that does not block, its child that does, a group that sends to itself. One rank alone
+ * runs no kernel of NCCL's but for this. */
+static void sends_to_itself(struct suite *s)
+{
+    struct nccl_calls nccl;
+    struct nccl_id id;
+    struct ncclComm *root = NULL, *comm = NULL;
+    struct nccl_config patient = {.size = sizeof patient,
+                                  .magic = NCCL_MAGIC,
+                                  .version = NCCL_OLDEST,
+                                  .cga_cluster_size = NCCL_UNSET,
+                                  .min_ctas = NCCL_UNSET,
+                                  .max_ctas = NCCL_UNSET,
+                                  .split_share = NCCL_UNSET,
+                                  .end_of_2_18 = NCCL_UNSET};
+    struct nccl_config direct = patient;
+    struct CUctx_st *mine;
+    unsigned state = NCCL_IN_PROGRESS;
+    char why[256];
+    int version;
+
+    direct.blocking = 1;
+    OK(cuda_load_nccl(&cuda_source_system, &nccl, &version, why, sizeof why));
+    HOLDS(s->bench.calls->cuCtxPushCurrent(s->bench.context) == CUDA_OK);
+    HOLDS(nccl.ncclGetUniqueId(&id) == NCCL_OK);
+    unsigned r = nccl.ncclCommInitRankConfig(&root, 1, id, 0, &patient);
+    HOLDS(r == NCCL_OK || r == NCCL_IN_PROGRESS);
+    while (state == NCCL_IN_PROGRESS)
+        HOLDS(nccl.ncclCommGetAsyncError(root, &state) == NCCL_OK);
+    HOLDS(state == NCCL_OK);
+    r = nccl.ncclCommSplit(root, 0, 0, &comm, &direct);
+    HOLDS(r == NCCL_OK || r == NCCL_IN_PROGRESS);
+    for (state = NCCL_IN_PROGRESS; state == NCCL_IN_PROGRESS;)
+        HOLDS(nccl.ncclCommGetAsyncError(root, &state) == NCCL_OK);
+    HOLDS(state == NCCL_OK && comm);
+    for (uint32_t round = 1; round <= 20; round++) {
+        delay(s, s->compute);
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        HOLDS(nccl.ncclGroupStart() == NCCL_OK);
+        HOLDS(nccl.ncclSend(s->in, SUITE_WORDS, NCCL_U32, 0, comm, s->compute) == NCCL_OK);
+        HOLDS(nccl.ncclRecv(s->out, SUITE_WORDS, NCCL_U32, 0, comm, s->compute) == NCCL_OK);
+        HOLDS(nccl.ncclGroupEnd() == NCCL_OK);
+        expect(s, s->compute, s->out, round); /* what stands behind the call stands behind the kernel: the child blocks */
+    }
+    HOLDS(nccl.ncclCommDestroy(comm) == NCCL_OK);
+    HOLDS(nccl.ncclCommDestroy(root) == NCCL_OK);
+    HOLDS(s->bench.calls->cuCtxPopCurrent(&mine) == CUDA_OK);
+}
+
+const struct suite_check suite_checks[] = {
+    {"sums, averages, broadcasts, barriers", sums},           {"events join streams and queues", events_join_streams},
+    {"requests join streams", requests_join_streams},         {"dup into the caller's stream", in_the_callers_stream},
+    {"streams wait for the host", streams_wait_for_the_host}, {"NCCL: grouped send and receive to itself", sends_to_itself},
+};
+const int suite_check_count = sizeof suite_checks / sizeof *suite_checks;
+
+/* ------------------------------------------------------------------------------------------------------------ figures */
+enum { MANY = 1000 };
+
+static double call_cost(struct suite *s)
+{
+    struct comm_request q;
+    double start = suite_now_us();
+
+    for (int i = 0; i < MANY; i++)
+        OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
+    double cost = (suite_now_us() - start) / MANY;
+    OK(comm_wait(q, PATIENCE_NS));
+    return cost;
+}
+
+static double edge_cost(struct suite *s)
+{
+    double start = suite_now_us();
+
+    for (int i = 0; i < MANY / 10; i++)
+        OK(comm_queue_wait_stream(s->world, s->compute));
+    double cost = (suite_now_us() - start) / (MANY / 10);
+    OK(comm_sync(s->world));
+    return cost;
+}
+
+static double round_trip(struct suite *s)
+{
+    struct comm_request q;
+    double start = suite_now_us();
+
+    for (int i = 0; i < MANY / 10; i++) {
+        OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
+        OK(comm_wait(q, PATIENCE_NS));
+    }
+    return (suite_now_us() - start) / (MANY / 10);
+}
+
+static double release(struct suite *s)
+{
+    struct comm_event *gate, *done;
+    double sum = 0;
+
+    OK(comm_event_create(s->world, &gate));
+    OK(comm_event_create(s->world, &done));
+    for (int i = 0; i < 20; i++) {
+        OK(comm_event_reset(gate));
+        OK(comm_stream_wait_event(s->compute, gate));
+        OK(comm_event_record_stream(done, s->compute));
+        HOLDS(comm_event_sync(done, 1000000) == COMM_PENDING);
+        double start = suite_now_us();
+        OK(comm_event_set(gate));
+        while (comm_event_query(done) == COMM_PENDING)
+            ;
+        sum += suite_now_us() - start;
+    }
+    comm_event_destroy(gate);
+    comm_event_destroy(done);
+    return sum / 20;
+}
+
+static double test_cost(struct suite *s)
+{
+    struct comm_request q;
+
+    OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
+    OK(comm_wait(q, PATIENCE_NS));
+    double start = suite_now_us();
+    for (int i = 0; i < 100 * MANY; i++)
+        OK(comm_test(q));
+    return (suite_now_us() - start) / (100 * MANY) * 1000;
+}
+
+const struct suite_figure suite_figures[] = {
+    {"comm_allreduce, 16 KiB, one rank: the call", "us", call_cost},
+    {"comm_queue_wait_stream: the call", "us", edge_cost},
+    {"comm_allreduce and comm_wait, 16 KiB, one rank", "us", round_trip},
+    {"comm_event_set to the stream's word, through a parked stream", "us", release},
+    {"comm_test of a complete request", "ns", test_cost},
+};
+const int suite_figure_count = sizeof suite_figures / sizeof *suite_figures;

@@ -1,0 +1,58 @@
+/*
+ * A played CUDA driver and NCCL: two shared objects under the real ones' names (libcuda.so.1, libnccl.so.2), so that the module loads them
+ * as it would the real ones. Device memory is memory; a stream is a list of operations; what runs next is drawn from a seed. Streams share
+ * K hardware queues, in each of which the head holds back all behind it, as a real one may: K = 1 is the worst case.
+ *
+ * A test steps by hand (played_step), or lets a thread do it (played_run). Each call may be made to fail, by its number.
+ */
+#ifndef PLAYED_H
+#define PLAYED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct CUstream_st;
+
+#define PLAYED_API __attribute__((visibility("default")))
+
+struct played_options {
+    uint64_t seed;
+    int devices;      /* 0: 8 */
+    int queues;       /* hardware queues of a device; 0: 8; 32: each stream has its own */
+    int no_memops;    /* streams cannot write or wait for words */
+    int init_result;  /* of cuInit */
+    int driver, nccl; /* versions; 0: recent ones */
+    int slow_join;    /* asks after an NCCL communicator before it is ready; -1: it never is */
+    int abort_hangs;  /* ncclCommAbort does not return until played_free_abort */
+};
+/* Everything from the start; what was made before must be gone. */
+PLAYED_API void played_reset(const struct played_options *options);
+/* What is drawn from now on. */
+PLAYED_API void played_seed(uint64_t seed);
+/* Runs one operation that can run, drawn by the seed; false: none can. */
+PLAYED_API bool played_step(void);
+/* Steps until nothing can run. */
+PLAYED_API void played_drain(void);
+/* on: a thread steps, until off. */
+PLAYED_API void played_run(bool on);
+/* What a kernel would do, in the stream's order. */
+PLAYED_API void played_kernel(struct CUstream_st *stream, void (*fn)(void *arg), void *arg);
+/* Call number n from now (1: the next) fails; 0: none. With sticky all after it fail too, as after a broken kernel. */
+PLAYED_API void played_fail(uint64_t n, bool sticky);
+PLAYED_API void played_exempt(bool on);     /* calls of this thread neither count nor fail */
+PLAYED_API uint64_t played_calls(void);     /* since the reset */
+PLAYED_API const char *played_failed(void); /* the call that failed; NULL: none has */
+/* The n-th cuStreamWaitEvent from now does nothing; 0: none. */
+PLAYED_API void played_drop_wait(uint64_t n);
+PLAYED_API uint64_t played_waits(void); /* since the reset */
+/* Streams, events, memory, contexts, communicators that exist. */
+PLAYED_API int played_live(void);
+PLAYED_API void played_list_live(void);
+PLAYED_API void played_free_abort(void);
+PLAYED_API void played_capture(struct CUstream_st *stream, bool on);
+/* From now on NCCL tells this of every communicator that is asked after. 0: all is well. */
+PLAYED_API void played_async_error(int result);
+PLAYED_API bool played_idle(void); /* no operation is on any stream */
+
+#endif

@@ -1,0 +1,191 @@
+/* One call of CUDA or NCCL fails, each in its turn, while a program does everything: it is told, nothing hangs, nothing is left behind, and
+ * what is told as well is right. */
+#include "../conform/rig.h"
+#include "bench.h"
+#include "played.h"
+
+#include <commstream/cuda.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 2, WORDS = 8 };
+struct side {
+    struct bench bench;
+    struct CUstream_st *stream;
+    uint32_t *in, *out;
+};
+static struct side sides[RANKS];
+
+static void make_sides(void)
+{
+    bench_inside = played_exempt;
+    for (int r = 0; r < RANKS; r++) {
+        bench_open(&sides[r].bench, r);
+        sides[r].stream = bench_stream(&sides[r].bench);
+        sides[r].in = bench_memory(&sides[r].bench, WORDS);
+        sides[r].out = bench_memory(&sides[r].bench, WORDS);
+    }
+}
+
+static void drop_sides(void)
+{
+    for (int r = 0; r < RANKS; r++) {
+        bench_free(&sides[r].bench, sides[r].in);
+        bench_free(&sides[r].bench, sides[r].out);
+        bench_drop_stream(&sides[r].bench, sides[r].stream);
+        bench_close(&sides[r].bench);
+    }
+}
+
+/* A sum on every rank's device, in its stream's order before and after; true: all of it was told as well. */
+static bool sum_up(struct comm_communicator *const *c, const struct comm_event *const *events)
+{
+    struct comm_request q[RANKS];
+    bool well = true;
+
+    for (int r = 0; r < RANKS; r++) {
+        struct comm_event *event = (struct comm_event *)(uintptr_t)events[r];
+        bench_fill(&sides[r].bench, sides[r].stream, sides[r].in, (uint32_t)r + 1, WORDS);
+        well &= comm_queue_wait_stream(c[r], sides[r].stream) == COMM_OK;
+        well &= comm_allreduce(c[r], sides[r].in, sides[r].out, WORDS, COMM_U32, COMM_SUM, &q[r]) == COMM_OK;
+        well &= comm_event_record(event, c[r]) == COMM_OK;
+        well &= comm_stream_wait_event(sides[r].stream, event) == COMM_OK;
+    }
+    for (int r = 0; r < RANKS; r++)
+        well &= comm_wait(q[r], 5 * RIG_S) == COMM_OK;
+    for (int r = 0; r < RANKS && well; r++) {
+        uint32_t got[WORDS];
+        bench_read(&sides[r].bench, sides[r].stream, got, sides[r].out, WORDS);
+        for (int i = 0; i < WORDS; i++)
+            EQUAL(got[i], 3);
+    }
+    return well;
+}
+
+/* True: nothing failed. */
+static bool use_world(struct comm_communicator **world)
+{
+    struct comm_communicator *dup[RANKS] = {NULL, NULL};
+    struct comm_event *event[RANKS], *gate;
+    struct comm_request q[RANKS];
+    bool well;
+
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_event_create(world[r], &event[r]));
+    MUST(comm_event_create(world[0], &gate));
+    MUST(comm_event_reset(gate));
+    enum comm_result parked = comm_queue_wait_event(world[0], gate);
+    well = parked == COMM_OK || parked == COMM_ERR_UNSUPPORTED; /* without memory operations nothing parks */
+    (void)!comm_stream_wait_event(sides[1].stream, gate);
+    MUST(comm_event_set(gate));
+    well &= sum_up(world, (const struct comm_event *const *)event);
+    for (int r = 0; r < RANKS; r++)
+        well &= comm_dup(world[r], &(struct comm_options){.size = sizeof(struct comm_options), .stream = sides[r].stream}, &dup[r],
+                         &q[r]) == COMM_OK;
+    for (int r = 0; r < RANKS; r++)
+        well &= comm_wait(q[r], 5 * RIG_S) == COMM_OK;
+    if (dup[0] && dup[1])
+        well &= sum_up(dup, (const struct comm_event *const *)event);
+    comm_event_destroy(gate);
+    for (int r = 0; r < RANKS; r++) {
+        comm_event_destroy(event[r]);
+        if (dup[r])
+            (void)!comm_close(dup[r], 3 * RIG_S);
+    }
+    return well;
+}
+
+/* What the call that failed would have given back is lost with it. */
+static bool loses(const char *call)
+{
+    static const char *const ends[] = {"Destroy", "Free", "Release", "Abort", "PushCurrent", "Unregister"};
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (strstr(call, ends[i]))
+            return true;
+    return false;
+}
+
+static void hush(void *arg, int level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    (void)line;
+}
+
+/* False: no call failed, and all was well. */
+static bool run_with(uint64_t n, bool sticky, bool memops)
+{
+    struct comm_communicator *world[RANKS];
+    int64_t start = rig_now();
+
+    played_reset(&(struct played_options){.seed = n, .queues = 4, .no_memops = !memops});
+    make_sides();
+    int before = played_live();
+    played_fail(n, sticky);
+    enum comm_result r = comm_open_local(COMM_CONFIG(.backend = "nccl", .open_timeout_ns = 300 * RIG_MS,
+                                                     .operation_timeout_ns = 300 * RIG_MS, .progress = COMM_PROGRESS_CALLER, .log = hush),
+                                         RANKS, NULL, world);
+    bool well = r == COMM_OK && use_world(world);
+    if (r == COMM_OK) {
+        for (int i = 0; i < RANKS; i++)
+            (void)!comm_close(world[i], 3 * RIG_S);
+    }
+    const char *failed = played_failed();
+    played_fail(0, false);
+    int64_t took = rig_now() - start;
+    while (!played_idle() && rig_now() - start < 10 * RIG_S)
+        rig_nap(RIG_MS);
+    rig_note("call %llu (%s) fails%s", (unsigned long long)n, failed ? failed : "none", sticky ? " and all after" : "");
+    if (!played_idle()) /* something stands on a stream */
+        played_list_live();
+    fflush(stdout);
+    CHECK(played_idle());
+    CHECK(took < 9 * RIG_S);
+    if (!sticky && (!failed || !loses(failed)) && played_live() > before) {
+        played_list_live();
+        fflush(stdout);
+        rig_die(__FILE__, __LINE__, "%d things are left", played_live() - before);
+    }
+    drop_sides();
+    return failed != NULL || !well; /* a slow machine may miss a deadline without a fault */
+}
+
+static void every_call(bool sticky, bool memops)
+{
+    uint64_t n = 1, tried = 0, stride = rig_quick() ? 7 : 1;
+
+    played_reset(&(struct played_options){.seed = 1});
+    played_run(true);
+    for (; run_with(n, sticky, memops); n += stride) {
+        tried++;
+        CHECK(n < 5000); /* a run makes some hundred calls: then nothing fails any more */
+    }
+    played_run(false);
+    printf("%llu faults, one at a time\n", (unsigned long long)tried);
+    CHECK(tried * stride > 100);
+}
+
+RIG_TEST(a_fault_at_every_call)
+{
+    every_call(false, true);
+}
+
+RIG_TEST(a_fault_at_every_call_without_memory_operations)
+{
+    every_call(false, false);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_fault_at_every_call),
+        cmocka_unit_test(a_fault_at_every_call_without_memory_operations),
+    };
+    return cmocka_run_group_tests_name("cuda_faults", tests, NULL, NULL);
+}

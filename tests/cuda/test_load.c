@@ -1,0 +1,120 @@
+/* The loader: what is missing is said, each piece with a text of its own. The libraries are this test's: it hides a file, a symbol, or
+ * makes the played driver answer as a broken one would. */
+#include "cuda/load.h"
+#include "played.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static const char *hidden;
+static int opened;
+
+static void *test_open(const char *name, char *why, size_t why_bytes)
+{
+    if (hidden && strcmp(hidden, name) == 0) {
+        snprintf(why, why_bytes, "%s: no such file", name);
+        return NULL;
+    }
+    void *library = dlopen(name, RTLD_NOW);
+    opened += library != NULL;
+    return library;
+}
+
+static void *test_symbol(void *library, const char *name)
+{
+    return hidden && strcmp(hidden, name) == 0 ? NULL : dlsym(library, name);
+}
+
+static void test_close(void *library)
+{
+    opened--;
+    dlclose(library);
+}
+
+static const struct cuda_source source = {test_open, test_symbol, test_close};
+
+/* The text of a failed loading; empty: it went well. */
+static const char *load(bool nccl, const char *hide, const struct played_options *options)
+{
+    static char why[512];
+    struct cuda_calls cuda;
+    struct nccl_calls calls;
+    int devices, version;
+
+    why[0] = 0;
+    hidden = hide;
+    opened = 0;
+    played_reset(options ? options : &(struct played_options){.seed = 1});
+    enum comm_result r = cuda_load_driver(&source, &cuda, &devices, why, sizeof why);
+    if (r == COMM_OK && nccl)
+        r = cuda_load_nccl(&source, &calls, &version, why, sizeof why);
+    assert_int_equal(r == COMM_OK ? COMM_OK : COMM_ERR_UNSUPPORTED, r);
+    assert_int_equal(r == COMM_OK, why[0] == 0);
+    assert_int_equal(opened, r == COMM_OK ? 1 + nccl : nccl && strstr(why, "NCCL") != NULL);
+    return why;
+}
+
+#define SAYS(text, part) assert_non_null(strstr((text), (part)))
+
+static void everything_is_here(void **state)
+{
+    (void)state;
+    assert_string_equal(load(false, NULL, NULL), "");
+    assert_string_equal(load(true, NULL, NULL), "");
+}
+
+static void the_driver_is_not_here(void **state)
+{
+    (void)state;
+    SAYS(load(true, "libcuda.so.1", NULL),
+         "no NVIDIA driver: libcuda.so.1 cannot be loaded (libcuda.so.1: no such file); install the driver");
+}
+
+static void the_driver_is_too_old(void **state)
+{
+    (void)state;
+    SAYS(load(true, "cuStreamWriteValue64_v2", NULL), "driver is too old: it has no cuStreamWriteValue64_v2; expected one for CUDA 12.0");
+    SAYS(load(true, NULL, &(struct played_options){.driver = 11080}), "driver is too old: it is for CUDA 11.8; expected one for CUDA 12.0");
+}
+
+static void the_driver_does_not_start(void **state)
+{
+    (void)state;
+    SAYS(load(true, NULL, &(struct played_options){.init_result = CUDA_STUB_LIBRARY}), "libcuda.so.1 is the toolkit's stub");
+    SAYS(load(true, NULL, &(struct played_options){.init_result = CUDA_UNKNOWN}), "does not start: cuInit says PLAYED_ERROR_999 (999)");
+}
+
+static void no_device_is_here(void **state)
+{
+    (void)state;
+    SAYS(load(true, NULL, &(struct played_options){.init_result = CUDA_NO_DEVICE}), "no NVIDIA device");
+    SAYS(load(true, NULL, &(struct played_options){.devices = -1}), "no NVIDIA device: the driver counts 0");
+}
+
+static void nccl_is_not_here(void **state)
+{
+    (void)state;
+    SAYS(load(true, "libnccl.so.2", NULL), "no NCCL: libnccl.so.2 cannot be loaded (libnccl.so.2: no such file); install it");
+}
+
+static void nccl_is_too_old(void **state)
+{
+    (void)state;
+    SAYS(load(true, "ncclCommSplit", NULL), "NCCL is too old: libnccl.so.2 has no ncclCommSplit; expected 2.18 or newer");
+    SAYS(load(true, NULL, &(struct played_options){.nccl = 21704}), "NCCL 2.17.4 is too old; expected 2.18 or newer");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(everything_is_here),        cmocka_unit_test(the_driver_is_not_here), cmocka_unit_test(the_driver_is_too_old),
+        cmocka_unit_test(the_driver_does_not_start), cmocka_unit_test(no_device_is_here),      cmocka_unit_test(nccl_is_not_here),
+        cmocka_unit_test(nccl_is_too_old),
+    };
+    return cmocka_run_group_tests_name("cuda_load", tests, NULL, NULL);
+}

@@ -1,0 +1,365 @@
+/* Streams that wait for the host, and the host that waits for streams: parks, gates, sleepers, and what happens when a point fails. */
+#include "../conform/rig.h"
+#include "bench.h"
+#include "played.h"
+
+#include <commstream/cuda.h>
+
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { WORDS = 16 };
+struct bed {
+    struct comm_communicator *nccl, *host[2];
+    struct bench bench;
+    struct CUstream_st *compute, *other;
+    uint32_t *in, *out;
+    struct comm_event *event;
+};
+
+/* One rank on a device, and two of the host on the same engine. */
+static void make_bed(struct bed *bed, const struct played_options *options)
+{
+    played_reset(options);
+    played_run(true);
+    *bed = (struct bed){0};
+    MUST(comm_open_local(COMM_CONFIG(.backend = "nccl", .progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 30 * RIG_S), 1, NULL,
+                         &bed->nccl));
+    MUST(comm_open_local(COMM_CONFIG(.engine_of = bed->nccl, .operation_timeout_ns = 30 * RIG_S), 2, NULL, bed->host));
+    bench_open(&bed->bench, 0);
+    bed->compute = bench_stream(&bed->bench);
+    bed->other = bench_stream(&bed->bench);
+    bed->in = bench_memory(&bed->bench, WORDS);
+    bed->out = bench_memory(&bed->bench, WORDS);
+    MUST(comm_event_create(bed->nccl, &bed->event));
+}
+
+static void drop_bed(struct bed *bed)
+{
+    comm_event_destroy(bed->event);
+    for (int r = 0; r < 2; r++)
+        MUST(comm_close(bed->host[r], COMM_DEFAULT_TIMEOUT));
+    MUST(comm_close(bed->nccl, COMM_DEFAULT_TIMEOUT));
+    while (!played_idle())
+        rig_nap(RIG_MS);
+    bench_free(&bed->bench, bed->in);
+    bench_free(&bed->bench, bed->out);
+    bench_drop_stream(&bed->bench, bed->compute);
+    bench_drop_stream(&bed->bench, bed->other);
+    bench_close(&bed->bench);
+    played_run(false);
+    if (played_live())
+        played_list_live();
+    EQUAL(played_live(), 0);
+}
+
+static void set_flag(void *arg)
+{
+    atomic_store((_Atomic int *)arg, 1);
+}
+
+static bool comes(_Atomic int *flag)
+{
+    int64_t start = rig_now();
+
+    while (!atomic_load(flag))
+        if (rig_now() - start > 5 * RIG_S)
+            return false;
+        else
+            rig_nap(RIG_MS / 10);
+    return true;
+}
+
+static int threads(void)
+{
+    DIR *folder = opendir("/proc/self/task");
+    int count = 0;
+
+    while (folder && readdir(folder))
+        count++;
+    if (folder)
+        closedir(folder);
+    return count;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ streams wait for the host */
+static const struct played_options settings[] = {{.seed = 1, .queues = 1}, {.seed = 2, .queues = 32}, {.seed = 3, .queues = 2}};
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+RIG_TEST(contract_6_7_a_stream_stands_until_the_host_goes_on)
+{
+    struct bed bed;
+    for (int k = 0; k < SETTINGS; k++) {
+        _Atomic int ran = 0;
+        make_bed(&bed, &settings[k]);
+        int before = threads();
+        MUST(comm_event_reset(bed.event));
+        MUST(comm_stream_wait_event(bed.compute, bed.event));
+        EQUAL(threads(), before + 1); /* who moves what it waits for */
+        played_kernel(bed.compute, set_flag, &ran);
+        rig_nap(10 * RIG_MS);
+        EQUAL(atomic_load(&ran), 0);
+        uint64_t calls = played_calls();
+        MUST(comm_event_set(bed.event));
+        CHECK(comes(&ran));
+        EQUAL(played_calls(), calls); /* one store, no call */
+        drop_bed(&bed);
+    }
+}
+
+/* The caller never enters the library again: the helper moves the operation, and with it the stream. */
+RIG_TEST(a_stream_waits_for_an_operation_of_the_host)
+{
+    struct bed bed;
+    int32_t in[2] = {3, 4}, out[2] = {0, 0};
+    struct comm_request q[2];
+    for (int k = 0; k < SETTINGS; k++) {
+        _Atomic int ran = 0;
+        make_bed(&bed, &settings[k]);
+        MUST(comm_allreduce(bed.host[0], &in[0], &out[0], 1, COMM_I32, COMM_SUM, &q[0]));
+        MUST(comm_stream_wait_request(bed.compute, q[0]));
+        played_kernel(bed.compute, set_flag, &ran);
+        rig_nap(5 * RIG_MS);
+        EQUAL(atomic_load(&ran), 0);
+        MUST(comm_allreduce(bed.host[1], &in[1], &out[1], 1, COMM_I32, COMM_SUM, &q[1]));
+        CHECK(comes(&ran));
+        EQUAL(out[0], 7);
+        MUST(comm_stream_wait_request(bed.compute, q[0])); /* done: nothing to wait for */
+        MUST(comm_wait(q[1], RIG_PATIENCE));
+        drop_bed(&bed);
+    }
+}
+
+RIG_TEST(a_queue_on_a_device_waits_for_the_host)
+{
+    struct bed bed;
+    struct comm_request q;
+    uint32_t got[WORDS];
+    for (int k = 0; k < SETTINGS; k++) {
+        make_bed(&bed, &settings[k]);
+        bench_fill(&bed.bench, bed.compute, bed.in, 5, WORDS);
+        MUST(comm_queue_wait_stream(bed.nccl, bed.compute));
+        MUST(comm_event_reset(bed.event));
+        MUST(comm_queue_wait_event(bed.nccl, bed.event));
+        MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &q));
+        IS(comm_wait(q, 10 * RIG_MS), COMM_PENDING);
+        MUST(comm_event_set(bed.event));
+        MUST(comm_wait(q, RIG_PATIENCE));
+        bench_read(&bed.bench, bed.compute, got, bed.out, WORDS);
+        EQUAL(got[3], 5);
+        drop_bed(&bed);
+    }
+}
+
+RIG_TEST(too_many_parks_are_full)
+{
+    enum { PARKS = 4 };
+    struct bed bed;
+    struct comm_event *gate[PARKS + 1];
+    make_bed(&bed, &settings[1]);
+    for (int i = 0; i <= PARKS; i++) {
+        MUST(comm_event_create(bed.nccl, &gate[i]));
+        MUST(comm_event_reset(gate[i]));
+    }
+    for (int i = 0; i < PARKS; i++)
+        MUST(comm_stream_wait_event(bed.compute, gate[i]));
+    IS(comm_stream_wait_event(bed.compute, gate[PARKS]), COMM_ERR_FULL);
+    IS(comm_queue_wait_event(bed.nccl, gate[PARKS]), COMM_ERR_FULL);
+    for (int i = 0; i <= PARKS; i++) {
+        MUST(comm_event_set(gate[i]));
+        comm_event_destroy(gate[i]);
+    }
+    drop_bed(&bed);
+}
+
+RIG_TEST(without_memory_operations_nothing_parks)
+{
+    struct bed bed;
+    _Atomic int ran = 0;
+    make_bed(&bed, &(struct played_options){.seed = 1, .no_memops = 1});
+    MUST(comm_event_reset(bed.event));
+    IS(comm_stream_wait_event(bed.compute, bed.event), COMM_ERR_UNSUPPORTED);
+    IS(comm_queue_wait_event(bed.nccl, bed.event), COMM_ERR_UNSUPPORTED);
+    played_kernel(bed.compute, set_flag, &ran);
+    CHECK(comes(&ran));
+    MUST(comm_event_set(bed.event));
+    drop_bed(&bed);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the host waits for streams
+ */
+RIG_TEST(contract_3_5_events_hold_places_on_streams)
+{
+    struct bed bed;
+    for (int memops = 0; memops < 2; memops++) {
+        _Atomic int ran = 0;
+        make_bed(&bed, &(struct played_options){.seed = 1, .no_memops = !memops});
+        played_run(false);
+        played_kernel(bed.compute, set_flag, &ran);
+        MUST(comm_event_record_stream(bed.event, bed.compute));
+        IS(comm_event_query(bed.event), COMM_PENDING);
+        IS(comm_event_sync(bed.event, 20 * RIG_MS), COMM_PENDING);
+        played_run(true);
+        int64_t start = rig_now();
+        MUST(comm_event_sync(bed.event, RIG_PATIENCE));
+        CHECK(rig_now() - start < 500 * RIG_MS); /* a sleeper looks: the device rings no bell */
+        EQUAL(atomic_load(&ran), 1);
+        drop_bed(&bed);
+    }
+}
+
+RIG_TEST(a_queue_of_the_host_waits_for_a_stream)
+{
+    struct bed bed;
+    int32_t in[2] = {3, 4}, out[2] = {0, 0};
+    struct comm_request q[2];
+    for (int memops = 0; memops < 2; memops++) {
+        _Atomic int ran = 0;
+        make_bed(&bed, &(struct played_options){.seed = 1, .no_memops = !memops});
+        played_run(false);
+        played_kernel(bed.compute, set_flag, &ran);
+        for (int r = 0; r < 2; r++) {
+            MUST(comm_queue_wait_stream(bed.host[r], bed.compute));
+            MUST(comm_allreduce(bed.host[r], &in[r], &out[r], 1, COMM_I32, COMM_SUM, &q[r]));
+        }
+        IS(comm_wait(q[0], 20 * RIG_MS), COMM_PENDING);
+        played_run(true);
+        int64_t start = rig_now();
+        rig_wait_all(q, 2);
+        CHECK(rig_now() - start < 500 * RIG_MS);
+        EQUAL(atomic_load(&ran), 1);
+        drop_bed(&bed);
+    }
+}
+
+RIG_TEST(a_communicators_stream_is_told_and_waited_for)
+{
+    struct bed bed;
+    struct CUstream_st *stream = NULL;
+    struct comm_communicator *c;
+    make_bed(&bed, &settings[1]);
+    MUST(comm_stream_of(bed.nccl, &stream));
+    CHECK(stream && stream != bed.compute);
+    IS(comm_stream_of(bed.host[0], &stream), COMM_ERR_UNSUPPORTED);
+    MUST(comm_dup(bed.nccl, &(struct comm_options){.size = sizeof(struct comm_options), .stream = bed.compute}, &c, NULL));
+    MUST(comm_stream_of(c, &stream));
+    CHECK(stream == bed.compute);
+    IS(comm_dup(bed.host[0], &(struct comm_options){.size = sizeof(struct comm_options), .stream = bed.compute}, &c, NULL),
+       COMM_ERR_UNSUPPORTED);
+    (void)!comm_sync(bed.host[0]);
+    played_run(false);
+    MUST(comm_allreduce(c, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, NULL));
+    IS(comm_stream_sync(c, 10 * RIG_MS), COMM_PENDING);
+    played_run(true);
+    MUST(comm_stream_sync(c, RIG_PATIENCE));
+    MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
+    for (int r = 0; r < 2; r++)
+        (void)!comm_close(bed.host[r], COMM_DEFAULT_TIMEOUT);
+    bed.host[0] = bed.host[1] = NULL;
+    drop_bed(&bed);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ points that fail */
+RIG_TEST(contract_3_3_a_device_that_waits_for_a_failed_point)
+{
+    struct bed bed;
+    int32_t in = 1, out;
+    struct comm_request host, q;
+    struct comm_error error = {.size = sizeof error};
+    _Atomic int ran = 0;
+    make_bed(&bed, &settings[1]);
+    MUST(comm_allreduce(bed.host[0], &in, &out, 1, COMM_I32, COMM_SUM, &host)); /* its peer never calls */
+    MUST(comm_queue_wait_request(bed.nccl, host));
+    MUST(comm_stream_wait_request(bed.compute, host));
+    played_kernel(bed.compute, set_flag, &ran);
+    MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &q));
+    IS(comm_wait(q, 10 * RIG_MS), COMM_PENDING);
+    MUST(comm_revoke(bed.host[0]));
+    IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_DEPENDENCY);
+    MUST(comm_error_detail(bed.nccl, &error));
+    CHECK(strstr(error.text, "revoked"));
+    CHECK(comes(&ran)); /* a stream of the program's may not stand for ever */
+    IS(comm_stream_wait_request(bed.compute, q), COMM_ERR_DEPENDENCY);
+    drop_bed(&bed);
+}
+
+RIG_TEST(contract_3_1_an_abandoned_gate_frees_the_streams)
+{
+    struct bed bed;
+    struct comm_request q;
+    _Atomic int ran = 0;
+    make_bed(&bed, &settings[0]);
+    MUST(comm_event_reset(bed.event));
+    MUST(comm_queue_wait_event(bed.nccl, bed.event));
+    MUST(comm_stream_wait_event(bed.compute, bed.event));
+    MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &q));
+    played_kernel(bed.compute, set_flag, &ran);
+    MUST(comm_event_record(bed.event, bed.host[0]));
+    IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_ABANDONED);
+    CHECK(comes(&ran));
+    drop_bed(&bed);
+}
+
+/* What NCCL's peers never do: closing ends it within its bound, and no stream stands after. */
+RIG_TEST(closing_frees_what_stands)
+{
+    struct bed bed;
+    struct comm_request q;
+    make_bed(&bed, &settings[0]);
+    MUST(comm_event_reset(bed.event));
+    MUST(comm_queue_wait_event(bed.nccl, bed.event));
+    MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &q));
+    int64_t start = rig_now();
+    for (int r = 0; r < 2; r++)
+        MUST(comm_close(bed.host[r], COMM_DEFAULT_TIMEOUT));
+    bed.host[0] = bed.host[1] = NULL;
+    IS(comm_close(bed.nccl, 100 * RIG_MS), COMM_ERR_TIMEOUT);
+    CHECK(rig_now() - start < 5 * RIG_S);
+    bed.nccl = NULL;
+    drop_bed(&bed);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ no CUDA */
+RIG_TEST(without_a_device_streams_are_unsupported)
+{
+    struct comm_communicator *c;
+    struct comm_event *event;
+    struct comm_error error = {.size = sizeof error};
+    played_reset(&(struct played_options){.init_result = 100});
+    MUST(comm_open_local(NULL, 1, NULL, &c));
+    MUST(comm_event_create(c, &event));
+    IS(comm_event_record_stream(event, NULL), COMM_ERR_UNSUPPORTED);
+    IS(comm_queue_wait_stream(c, NULL), COMM_ERR_UNSUPPORTED);
+    MUST(comm_error_detail(c, &error));
+    CHECK(strstr(error.text, "no NVIDIA device"));
+    MUST(comm_stream_wait_event(NULL, event)); /* reached: nothing to wait for */
+    MUST(comm_event_reset(event));
+    IS(comm_stream_wait_event(NULL, event), COMM_ERR_UNSUPPORTED);
+    comm_event_destroy(event);
+    MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(contract_6_7_a_stream_stands_until_the_host_goes_on),
+        cmocka_unit_test(a_stream_waits_for_an_operation_of_the_host),
+        cmocka_unit_test(a_queue_on_a_device_waits_for_the_host),
+        cmocka_unit_test(too_many_parks_are_full),
+        cmocka_unit_test(without_memory_operations_nothing_parks),
+        cmocka_unit_test(contract_3_5_events_hold_places_on_streams),
+        cmocka_unit_test(a_queue_of_the_host_waits_for_a_stream),
+        cmocka_unit_test(a_communicators_stream_is_told_and_waited_for),
+        cmocka_unit_test(contract_3_3_a_device_that_waits_for_a_failed_point),
+        cmocka_unit_test(contract_3_1_an_abandoned_gate_frees_the_streams),
+        cmocka_unit_test(closing_frees_what_stands),
+        cmocka_unit_test(without_a_device_streams_are_unsupported),
+    };
+    return cmocka_run_group_tests_name("cuda_waits", tests, NULL, NULL);
+}

@@ -1,0 +1,176 @@
+/*
+ * A program that uses MPI itself, beside this library over MPI: started before us at each thread level, started by us, ended too early.
+ *
+ *   app single|funneled|serialized|multiple | later | early | again | helper | stranger
+ */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <mpi.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static enum comm_result open_world(enum comm_progress_mode progress, struct comm_communicator **world)
+{
+    char text[640] = "";
+    enum comm_result r = comm_open(COMM_CONFIG(.backend = "mpi", .progress = progress, .operation_timeout_ns = 20 * RIG_S,
+                                               .error_text = text, .error_text_bytes = sizeof text),
+                                   world);
+    if (r != COMM_OK)
+        fprintf(stderr, "open: %s: %s\n", comm_result_name(r), text);
+    return r;
+}
+
+/* Both at once: MPI's own calls on its world, and ours. */
+static void use_both(struct comm_communicator *world)
+{
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    EQUAL(comm_rank(world), rank);
+    EQUAL(comm_size(world), size);
+    for (int i = 0; i < 200; i++) {
+        int32_t mine = rank + i, sum = 0, theirs = 0;
+        struct comm_request q;
+        MPI_Request request;
+        MUST(comm_allreduce(world, &mine, &sum, 1, COMM_I32, COMM_SUM, &q));
+        MPI_Iallreduce(&mine, &theirs, 1, MPI_INT32_T, MPI_SUM, MPI_COMM_WORLD, &request);
+        if (i % 2)
+            MUST(comm_wait(q, RIG_PATIENCE));
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+        if (i % 2 == 0)
+            MUST(comm_wait(q, RIG_PATIENCE));
+        EQUAL(sum, theirs);
+        EQUAL(sum, size * (size - 1) / 2 + i * size);
+    }
+}
+
+static void at_level(int level)
+{
+    struct comm_communicator *world;
+    int provided;
+    MPI_Init_thread(NULL, NULL, level, &provided);
+    if (provided < level) {
+        printf("skipped: MPI provides a lower thread level\n");
+        exit(77);
+    }
+    MUST(open_world(COMM_PROGRESS_AUTO, &world));
+    use_both(world);
+    MUST(comm_close(world, RIG_PATIENCE));
+    MPI_Barrier(MPI_COMM_WORLD); /* MPI is the program's, and goes on */
+    MPI_Finalize();
+}
+
+static void later(void)
+{
+    struct comm_communicator *world;
+    int there = 0;
+    MUST(open_world(COMM_PROGRESS_AUTO, &world));
+    MPI_Initialized(&there);
+    EQUAL(there, 1);
+    use_both(world);
+    MUST(comm_close(world, RIG_PATIENCE));
+    MPI_Finalize(); /* a program may, and the library hears of it */
+}
+
+static void early(void)
+{
+    struct comm_communicator *world;
+    struct comm_request q;
+    int32_t in = 1, out;
+    struct comm_error error = {.size = sizeof error};
+    MPI_Init(NULL, NULL);
+    MUST(open_world(COMM_PROGRESS_AUTO, &world));
+    use_both(world);
+    MPI_Finalize();
+    enum comm_result r = comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &q);
+    if (r == COMM_OK)
+        r = comm_wait(q, RIG_PATIENCE);
+    MUST(comm_error_detail(world, &error));
+    printf("%s: %s\n", comm_result_name(r), error.text);
+    EQUAL(r, COMM_ERR_STATE);
+    MUST(comm_close(world, RIG_S));
+}
+
+static void again(void)
+{
+    struct comm_communicator *world;
+    MPI_Init(NULL, NULL);
+    MPI_Finalize();
+    IS(open_world(COMM_PROGRESS_AUTO, &world), COMM_ERR_STATE);
+}
+
+static void helper(void)
+{
+    struct comm_communicator *world;
+    int provided;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided);
+    IS(open_world(COMM_PROGRESS_THREAD, &world), COMM_ERR_CONFIG);
+    MPI_Finalize();
+}
+
+static void *issue(void *arg)
+{
+    struct comm_communicator *world = arg;
+    struct comm_request q;
+    int32_t in = 1, out;
+    enum comm_result r = comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &q);
+    if (r == COMM_OK)
+        r = comm_wait(q, RIG_PATIENCE);
+    EQUAL(r, COMM_ERR_STATE);
+    return NULL;
+}
+
+static void stranger(void)
+{
+    struct comm_communicator *world;
+    struct comm_error error = {.size = sizeof error};
+    pthread_t thread;
+    int provided;
+    MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    if (provided > MPI_THREAD_FUNNELED) {
+        printf("skipped: MPI provides more than was asked for\n");
+        exit(77);
+    }
+    MUST(open_world(COMM_PROGRESS_AUTO, &world));
+    use_both(world);
+    EQUAL(pthread_create(&thread, NULL, issue, world), 0);
+    pthread_join(thread, NULL);
+    MUST(comm_error_detail(world, &error));
+    printf("%s\n", error.text);
+    MUST(comm_close(world, RIG_S));
+    MPI_Finalize();
+}
+
+int main(int count, char **argument)
+{
+    static const struct {
+        const char *name;
+        int level;
+    } levels[] = {{"single", MPI_THREAD_SINGLE},
+                  {"funneled", MPI_THREAD_FUNNELED},
+                  {"serialized", MPI_THREAD_SERIALIZED},
+                  {"multiple", MPI_THREAD_MULTIPLE}};
+    static const struct {
+        const char *name;
+        void (*fn)(void);
+    } others[] = {{"later", later}, {"early", early}, {"again", again}, {"helper", helper}, {"stranger", stranger}};
+    const char *what = count > 1 ? argument[1] : "";
+    alarm(100);
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
+        if (strcmp(what, levels[i].name) == 0) {
+            at_level(levels[i].level);
+            return 0;
+        }
+    }
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (strcmp(what, others[i].name) == 0) {
+            others[i].fn();
+            return 0;
+        }
+    }
+    return 2;
+}

@@ -1,0 +1,172 @@
+/* Without MPI the library runs; asked for backend mpi it says what is missing and what to do. Each text, as a user meets it. */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/result.h"
+#include "wire/module.h"
+#include "wire/table.h"
+
+static char text[1024];
+
+static enum comm_result open_mpi(int32_t rank, int32_t ranks)
+{
+    struct comm_communicator *world = NULL;
+    text[0] = 0;
+    enum comm_result r = comm_open(COMM_CONFIG(.backend = "mpi", .rank = rank, .ranks = ranks, .log_level = 1,
+                                               .open_timeout_ns = 20 * RIG_S, .error_text = text, .error_text_bytes = sizeof text),
+                                   &world);
+    CHECK(r != COMM_OK || world);
+    if (r == COMM_OK)
+        MUST(comm_close(world, RIG_S));
+    return r;
+}
+
+static void says(const char *what)
+{
+    if (!strstr(text, what))
+        rig_die(__FILE__, __LINE__, "the error says: %s\n    expected in it: %s", text, what);
+}
+
+static void forget_launchers(void)
+{
+    static const char *const names[] = {"COMM_RANK", "COMM_RANKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
+                                        "PMI_RANK",  "PMI_SIZE",   "COMM_BACKEND",         "COMM_MODULE_PATH"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
+RIG_TEST(no_module)
+{
+    struct comm_backend_info info;
+    struct comm_communicator *world;
+    forget_launchers();
+    setenv("COMM_MODULE_PATH", "/nowhere", 1);
+    IS(open_mpi(0, 0), COMM_ERR_UNSUPPORTED);
+    says("backend mpi needs an MPI library and the module built for it");
+    says("apt-get install openmpi-bin libopenmpi-dev (or mpich libmpich-dev)");
+    says("/nowhere/libcommstream_mpi_openmpi.so");
+    for (size_t i = 0; info = (struct comm_backend_info){.size = sizeof info}, comm_describe_backend(i, &info) == COMM_OK; i++)
+        CHECK(strcmp(info.name, "mpi") != 0 || (!info.available && strstr(info.missing, "backend mpi needs an MPI library")));
+    MUST(comm_open(COMM_CONFIG(.backend = "auto"), &world)); /* the library runs */
+    MUST(comm_close(world, RIG_S));
+}
+
+RIG_TEST(not_the_launchers_module)
+{
+    forget_launchers();
+    setenv("COMM_MODULE_PATH", "/nowhere", 1);
+    setenv("PMI_RANK", "0", 1);
+    setenv("PMI_SIZE", "1", 1);
+    IS(open_mpi(0, 0), COMM_ERR_UNSUPPORTED);
+    says("needs the module for MPICH, since its launcher started this process");
+    says("apt-get install mpich libmpich-dev");
+}
+
+RIG_TEST(a_module_whose_library_is_gone)
+{
+    forget_launchers();
+    setenv("COMM_MODULE_PATH", COMM_TEST_MODULES, 1);
+    IS(open_mpi(0, 0), COMM_ERR_UNSUPPORTED);
+    says("libmpi_gone.so: cannot open shared object file");
+    says("apt-get install openmpi-bin");
+}
+
+/* Every rank hears of it, and none waits for one that is not coming. */
+RIG_TEST(a_rank_without_it)
+{
+    forget_launchers();
+    setenv("COMM_JOB", "a-rank-without-it", 1);
+    pid_t other = fork();
+    CHECK(other >= 0);
+    setenv("COMM_MODULE_PATH", other ? "/nowhere" : COMM_TEST_REAL_MODULES, 1);
+    enum comm_result r = open_mpi(other != 0, 2);
+    if (!other && (r == COMM_ERR_UNSUPPORTED || strstr(text, "needs an MPI")))
+        exit(r == COMM_ERR_UNSUPPORTED ? 77 : 1); /* this build has no module either */
+    if (!other) {
+        EQUAL(r, COMM_ERR_CONFIG);
+        says("rank 1 cannot have it (COMM_ERR_UNSUPPORTED)");
+        exit(0);
+    }
+    EQUAL(r, COMM_ERR_UNSUPPORTED);
+    says("backend mpi needs an MPI library");
+    int status = 0;
+    waitpid(other, &status, 0);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        rig_skip("no MPI was found when this was built");
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+/* Ranks that nobody of MPI's started would be worlds of one. */
+RIG_TEST(no_launcher_of_mpi)
+{
+    forget_launchers();
+    setenv("COMM_JOB", "no-launcher-of-mpi", 1);
+    setenv("COMM_MODULE_PATH", COMM_TEST_REAL_MODULES, 1);
+    pid_t other = fork();
+    CHECK(other >= 0);
+    enum comm_result r = open_mpi(other != 0, 2);
+    if (r == COMM_ERR_UNSUPPORTED)
+        exit(77);
+    EQUAL(r, COMM_ERR_CONFIG);
+    says("launcher program says 2 ranks, but ");
+    says("sees 1: it was not started by its own launcher");
+    if (!other)
+        _exit(0);
+    waitpid(other, NULL, 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ modules that do not fit */
+static struct module_face face;
+static const struct module_core *seen;
+static const struct module_face *entry(const struct module_core *core)
+{
+    seen = core;
+    return face.size ? &face : NULL;
+}
+
+static void *give_entry(const struct comm_env *env, const char *name, char *why, size_t bytes)
+{
+    module_entry_fn *fn = entry;
+    void *at;
+    (void)env, (void)name, (void)why, (void)bytes;
+    memcpy(&at, &fn, sizeof at);
+    return at;
+}
+
+RIG_TEST(a_module_of_another_version)
+{
+    struct comm_env env = *wire_default_env();
+    env.module = give_entry;
+    text[0] = 0;
+    CHECK(!module_load(&env, "mpi_openmpi", text, sizeof text));
+    says("module \"mpi_openmpi\" is of another version");
+    EQUAL(seen->abi, MODULE_ABI);
+    EQUAL(seen->size, sizeof *seen);
+    face = (struct module_face){.abi = MODULE_ABI, .size = sizeof face, .version = BASE_VERSION, .name = "mpi_openmpi"};
+    CHECK(module_load(&env, "mpi_openmpi", text, sizeof text) == &face);
+    face.version++;
+    CHECK(!module_load(&env, "mpi_openmpi", text, sizeof text));
+    face.version--;
+    face.size++;
+    CHECK(!module_load(&env, "mpi_openmpi", text, sizeof text));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_module),         cmocka_unit_test(not_the_launchers_module), cmocka_unit_test(a_module_whose_library_is_gone),
+        cmocka_unit_test(a_rank_without_it), cmocka_unit_test(no_launcher_of_mpi),       cmocka_unit_test(a_module_of_another_version),
+    };
+    return cmocka_run_group_tests_name("mpi_missing", tests, NULL, NULL);
+}

@@ -1,0 +1,194 @@
+/*
+ * What commstream costs over MPI: the same collective as a request and a wait, by MPI itself and through a communicator of backend mpi, in
+ * one process, on the same MPI that the program started, batch by batch in turn. So both meet the same neighbours, the same distance
+ * between the CPUs, and the same thread level, which alone changes a small exchange of Open MPI by half.
+ *
+ *   mpirun -n 2 mpi_over [COLLECTIVE] [--max BYTES] [--rounds N] [--level single|serialized|multiple]
+ *
+ * Printed: the least of all rounds of each, their ratio, and the ratio's geometric mean. Exit 1 with --limit when the mean is above 1.1 or
+ * one above 1.3.
+ */
+#define _GNU_SOURCE
+#include <commstream/comm.h>
+
+#include <math.h>
+#include <mpi.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FACTOR = 4, SIZES = 16, BATCH_NS = 2000000, LEAST = 3, MOST = 2000 };
+
+struct bench {
+    const char *collective;
+    struct comm_communicator *world;
+    MPI_Comm comm;
+    int rank, ranks, rounds;
+    size_t max;
+    bool limit;
+    float *in, *out;
+    size_t *counts;
+    int *numbers, *places;
+};
+
+static void must(enum comm_result result, const char *what)
+{
+    if (result == COMM_OK)
+        return;
+    fprintf(stderr, "mpi_over: %s: %s\n", what, comm_result_name(result));
+    MPI_Abort(MPI_COMM_WORLD, 1);
+}
+
+static void bare(const struct bench *b, int n)
+{
+    MPI_Request q;
+
+    if (strcmp(b->collective, "broadcast") == 0)
+        MPI_Ibcast(b->out, n, MPI_FLOAT, 0, b->comm, &q);
+    else if (strcmp(b->collective, "allgather_v") == 0)
+        MPI_Iallgatherv(b->in, n, MPI_FLOAT, b->out, b->numbers, b->places, MPI_FLOAT, b->comm, &q);
+    else if (strcmp(b->collective, "barrier") == 0)
+        MPI_Ibarrier(b->comm, &q);
+    else
+        MPI_Iallreduce(b->in, b->out, n, MPI_FLOAT, MPI_SUM, b->comm, &q);
+    MPI_Wait(&q, MPI_STATUS_IGNORE);
+}
+
+static void ours(const struct bench *b, int n)
+{
+    struct comm_request q;
+
+    if (strcmp(b->collective, "broadcast") == 0)
+        must(comm_broadcast(b->world, b->out, (size_t)n, COMM_F32, 0, &q), "broadcast");
+    else if (strcmp(b->collective, "allgather_v") == 0)
+        must(comm_allgather_v(b->world, b->in, b->out, b->counts, NULL, COMM_F32, &q), "allgather_v");
+    else if (strcmp(b->collective, "barrier") == 0)
+        must(comm_barrier(b->world, &q), "barrier");
+    else
+        must(comm_allreduce(b->world, b->in, b->out, (size_t)n, COMM_F32, COMM_SUM, &q), "allreduce");
+    must(comm_wait(q, COMM_FOREVER), "wait");
+}
+
+/* Microseconds a call, the slowest rank's. */
+static double batch(const struct bench *b, void (*call)(const struct bench *, int), int n, int calls)
+{
+    MPI_Barrier(b->comm);
+    double begin = MPI_Wtime();
+    for (int i = 0; i < calls; i++)
+        call(b, n);
+    double us = (MPI_Wtime() - begin) * 1e6 / calls;
+    MPI_Allreduce(MPI_IN_PLACE, &us, 1, MPI_DOUBLE, MPI_MAX, b->comm);
+    return us;
+}
+
+static void set_blocks(struct bench *b, int n)
+{
+    for (int r = 0; r < b->ranks; r++) {
+        b->numbers[r] = n;
+        b->places[r] = r * n;
+        b->counts[r] = (size_t)n;
+    }
+}
+
+static double one_size(struct bench *b, size_t bytes)
+{
+    double least_bare = 1e30, least_ours = 1e30;
+    int n = (int)(bytes / sizeof(float));
+
+    set_blocks(b, n);
+    double first = batch(b, bare, n, LEAST);
+    int calls = first > 0 ? (int)(BATCH_NS / (first * 1000)) : MOST;
+    calls = calls < LEAST ? LEAST : calls > MOST ? MOST : calls;
+    batch(b, ours, n, calls);
+    for (int round = 0; round < b->rounds; round++) {
+        double us = batch(b, bare, n, calls);
+        least_bare = us < least_bare ? us : least_bare;
+        us = batch(b, ours, n, calls);
+        least_ours = us < least_ours ? us : least_ours;
+    }
+    if (b->rank == 0)
+        printf("%-12s %9zu %10.3f %10.3f %6.2f\n", b->collective, bytes, least_bare, least_ours, least_ours / least_bare);
+    return least_ours / least_bare;
+}
+
+static int level_of(const char *name)
+{
+    return strcmp(name, "multiple") == 0     ? MPI_THREAD_MULTIPLE
+           : strcmp(name, "serialized") == 0 ? MPI_THREAD_SERIALIZED
+           : strcmp(name, "single") == 0     ? MPI_THREAD_SINGLE
+                                             : -1;
+}
+
+static int read_arguments(struct bench *b, int count, char **argument)
+{
+    int level = MPI_THREAD_SERIALIZED;
+
+    for (int i = 1; i < count; i++) {
+        const char *value = i + 1 < count ? argument[i + 1] : "";
+        if (strcmp(argument[i], "--max") == 0)
+            b->max = (size_t)strtoull(value, NULL, 10), i++;
+        else if (strcmp(argument[i], "--rounds") == 0)
+            b->rounds = (int)strtol(value, NULL, 10), i++;
+        else if (strcmp(argument[i], "--level") == 0)
+            level = level_of(value), i++;
+        else if (strcmp(argument[i], "--limit") == 0)
+            b->limit = true;
+        else
+            b->collective = argument[i];
+    }
+    if (level < 0 || b->rounds < 1 || b->max < sizeof(double)) {
+        fprintf(stderr, "mpi_over: arguments: see the head of tests/perf/mpi_over.c\n");
+        exit(2);
+    }
+    return level;
+}
+
+static double run_sizes(struct bench *b, double *worst)
+{
+    double sum = 0, ratio;
+    int sizes = 0;
+
+    if (b->rank == 0)
+        printf("collective       bytes     MPI us    ours us  ratio\n");
+    for (size_t bytes = 8; bytes <= b->max; bytes *= FACTOR, sizes++) {
+        ratio = one_size(b, bytes);
+        sum += log(ratio);
+        *worst = ratio > *worst ? ratio : *worst;
+        if (strcmp(b->collective, "barrier") == 0)
+            return ratio;
+    }
+    if (b->rank == 0)
+        printf("%-12s geometric mean %.3f, worst %.3f\n", b->collective, exp(sum / sizes), *worst);
+    return exp(sum / sizes);
+}
+
+int main(int count, char **argument)
+{
+    struct bench b = {.collective = "allreduce", .rounds = 15, .max = 8u << 20};
+    char text[512] = "";
+    double worst = 0;
+    int provided, level = read_arguments(&b, count, argument);
+
+    MPI_Init_thread(NULL, NULL, level, &provided);
+    MPI_Comm_dup(MPI_COMM_WORLD, &b.comm);
+    MPI_Comm_rank(b.comm, &b.rank);
+    MPI_Comm_size(b.comm, &b.ranks);
+    enum comm_result opened = comm_open(COMM_CONFIG(.backend = "mpi", .error_text = text, .error_text_bytes = sizeof text), &b.world);
+    if (opened != COMM_OK) {
+        fprintf(stderr, "mpi_over: %s\n", text);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    b.in = calloc(1, b.max);
+    b.out = calloc((size_t)b.ranks, b.max);
+    b.counts = calloc((size_t)b.ranks, sizeof *b.counts);
+    b.numbers = calloc((size_t)b.ranks, sizeof *b.numbers);
+    b.places = calloc((size_t)b.ranks, sizeof *b.places);
+    if (!b.in || !b.out || !b.counts || !b.numbers || !b.places)
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    double mean = run_sizes(&b, &worst);
+    must(comm_close(b.world, COMM_DEFAULT_TIMEOUT), "close");
+    MPI_Comm_free(&b.comm);
+    MPI_Finalize();
+    return b.limit && (mean > 1.1 || worst > 1.3);
+}
