@@ -555,6 +555,7 @@ enum comm_result stream_join(struct comm_communicator *c, struct timeline_point 
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
 bool express_poll(struct body *b); /* true: something ended */
 bool express_wait(struct comm_request request);
+bool express_wait_in_turn(struct engine *e, struct comm_request request); /* crowded ranks; e is held */
 void express_shown(struct body *b, uint32_t ticket);
 static inline bool express_pending(const struct body *b)
 {
