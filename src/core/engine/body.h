@@ -601,6 +601,7 @@ uint64_t talk_mark(struct body *b); /* the ticket of a marker behind everything 
 bool talk_reserve(struct body *b, uint32_t count);
 enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker); /* carries: it ends with its members' first error */
 enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker);
+enum comm_result talk_refuse_device(struct body *b);
 void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req);
 bool talk_open(struct body *b);
 void talk_close(struct body *b);
