@@ -120,6 +120,7 @@ struct entry {
     int32_t root;
     uint64_t sum;         /* with check=buffers: of the input, when it started */
     uint8_t by;           /* enum entry_by */
+    uint8_t flags;        /* ENGINE_CALL_* */
     bool joining;         /* `ended` said PENDING: it is asked again in each pass */
     bool parked;          /* ENTRY_BY_STREAM: its point has not been reached */
     struct record record; /* as it will be kept; ticket, result and completed_ns at the end */
@@ -269,6 +270,8 @@ struct body {
     uint64_t told_done;
     uint64_t sequence;                /* collectives issued */
     uint32_t chain;                   /* of the last call */
+    uint32_t calls_mask;              /* of the channel's rings of calls */
+    uint64_t unpublished;             /* the first ticket that is not in there yet; 0: none */
     uint64_t compared;                /* up to here this rank's calls were compared with every member's */
     uint64_t refused_until;           /* a member announced a refusal up to this number */
     struct refusals refusals, *heard; /* this rank's; per member */
@@ -467,7 +470,7 @@ static inline uint32_t body_chain(uint32_t chain, uint32_t fingerprint)
 uint32_t body_fingerprint(const struct body *b, const struct engine_call *call);
 static inline void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
 {
-    struct wire_call *mine = &b->channel->calls[e->seq & (2 * b->line.window - 1)];
+    struct wire_call *mine = &b->channel->calls[e->seq & b->calls_mask];
 
     atomic_store_explicit(&mine->seq, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
@@ -482,6 +485,8 @@ static inline void body_publish_call(struct body *b, const struct entry *e, cons
     atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
     atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
 }
+void body_publish_more(struct body *b);        /* calls that have come near enough */
+uint64_t body_published(const struct body *b); /* the number of the newest call that is published */
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b);
 void body_run_queue(struct body *b); /* starts and retires what can be */
 void body_settle(struct body *b);    /* after a change made by a call: flush, tell, active or not */
@@ -598,7 +603,7 @@ bool talk_step(struct body *b); /* posts held messages, takes what finished, com
 void talk_end_all(struct body *b, enum comm_result result);
 uint64_t talk_mark(struct body *b); /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
 /* The marker of a plan: behind the messages that are posted for it and the work issued until it is closed. */
-bool talk_reserve(struct body *b, uint32_t count);
+bool talk_reserve(struct body *b, uint32_t messages);
 enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker); /* carries: it ends with its members' first error */
 enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker);
 enum comm_result talk_refuse_device(struct body *b);

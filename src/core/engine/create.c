@@ -162,13 +162,23 @@ static int32_t rank_in_child(const struct body *parent, const struct body *child
     return rank < 0 ? -1 : team_find(&child->team, parent->team.world[rank]);
 }
 
-/* The parent failed before its last stage ended here, but perhaps not everywhere: who has the child learns why it is of no use. */
-static void fail_child(const struct body *parent, struct body *child)
+/* The parent failed before its last stage ended here, but perhaps not everywhere: who has the child learns why it is of no use. A culprit
+ * that is no member of the child has no name there. */
+static void fail_child(const struct body *parent, struct creation *n)
 {
+    struct body *child = n->child;
     struct cause cause = parent->cause;
 
     cause.rank = rank_in_child(parent, child, cause.rank);
     cause.peer = rank_in_child(parent, child, cause.peer);
+    if (cause.peer < 0)
+        cause.peer = child->team.rank;
+    if (cause.rank < 0)
+        cause = (struct cause){.rank = child->team.rank,
+                               .peer = child->team.rank,
+                               .result = COMM_ERR_DEPENDENCY,
+                               .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT,
+                               .point = (uint32_t)parent->cause.result};
     base_home_visit(&child->face->lock, child->face->env);
     body_propose(child, &cause);
     base_home_unlock(&child->face->lock, child->face->env);
@@ -193,7 +203,7 @@ static enum comm_result stage_at(struct body *b, enum entry_phase phase, struct 
         return stage_ended(b, n, stage);
     if (phase == ENTRY_DROPPED && n->connected) {
         n->connected = 0;
-        fail_child(b, n->child);
+        fail_child(b, n);
     }
     if (phase == ENTRY_RETIRED && stage == STAGE_READY && n->result == COMM_OK) {
         *n->out = n->child ? n->child->face : NULL;

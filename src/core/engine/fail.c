@@ -29,6 +29,7 @@ static void end_all(struct body *b, const struct cause *cause)
     b->cause = *cause;
     b->failed = true;
     b->fence = 0;
+    b->unpublished = 0;
     body_end_nap(b);
     b->express.last = 0;
     b->express.seen = 0;
@@ -114,7 +115,7 @@ void body_tell_close(struct body *b)
 /* ------------------------------------------------------------------------------------------------------------ heard */
 bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct made_call *call)
 {
-    const struct wire_call *ring = b->channel->peer_calls[rank], *from = ring ? &ring[seq & (2 * b->line.window - 1)] : NULL;
+    const struct wire_call *ring = b->channel->peer_calls[rank], *from = ring ? &ring[seq & b->calls_mask] : NULL;
 
     if (!from || atomic_load_explicit(&from->seq, memory_order_acquire) != seq)
         return false;
@@ -168,16 +169,16 @@ static bool find_refused(struct body *b, int32_t peer, struct cause *cause)
     return false;
 }
 
-/* Every call of the last two windows that this rank made and the peer refused; then older ones that are still under way. */
+/* Every published call that this rank made and the peer refused; then older ones that are still under way. */
 static void heard_refusal(struct body *b, int32_t peer, const struct cause *note)
 {
-    uint64_t back = 2 * (uint64_t)b->line.window - 1;
+    uint64_t last = body_published(b);
     struct cause cause = {.peer = b->team.rank};
 
     if (note->number > b->refused_until)
         b->refused_until = note->number;
     b->heard[peer] = (struct refusals){note->number, note->point, note->code};
-    for (uint64_t seq = b->sequence > back ? b->sequence - back : 1; seq <= b->sequence; seq++) {
+    for (uint64_t seq = last > b->calls_mask ? last - b->calls_mask : 1; seq <= last; seq++) {
         struct made_call mine, theirs;
         if (body_read_call(b, b->team.rank, (uint32_t)seq, &mine) && body_read_call(b, peer, (uint32_t)seq, &theirs) && theirs.refused &&
             !mine.refused) {
@@ -257,7 +258,7 @@ static bool find_difference(const struct body *b, uint32_t seq, struct cause *ca
  * named. */
 void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
 {
-    uint32_t back = 2 * b->line.window - 1, from = seq > back ? seq - back : 1;
+    uint32_t from = seq > b->calls_mask ? seq - b->calls_mask : 1;
     struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
     struct made_call call;
 
@@ -273,11 +274,11 @@ void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
 /* One-way collectives that differ (another root) may complete on every rank: they are found here. */
 void body_compare(struct body *b)
 {
-    uint64_t back = 2 * (uint64_t)b->line.window - 1;
+    uint64_t last = body_published(b);
 
-    if (b->compared + back < b->sequence)
-        b->compared = b->sequence - back;
-    for (; b->compared < b->sequence && !b->failed && !b->proposal.result; b->compared++) {
+    if (b->compared + b->calls_mask < last)
+        b->compared = last - b->calls_mask;
+    for (; b->compared < last && !b->failed && !b->proposal.result; b->compared++) {
         uint32_t seq = (uint32_t)b->compared + 1;
         struct made_call mine, call;
         bool made = body_read_call(b, b->team.rank, seq, &mine);
@@ -343,6 +344,11 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
             base_append(text, bytes, at, "what rank %d gives rank %d, or takes from it, has another length there", c->rank, c->peer);
             break;
         }
+        if (!(b->world->check & CHECK_CALLS) && same_call(b, c->rank, c->peer, c->number)) {
+            base_append(text, bytes, at, "ranks %d and %d made different calls before this one, too long ago to say which", c->rank,
+                        c->peer);
+            break;
+        }
         describe_call(b, c->rank, c->number, text, bytes, at);
         base_append(text, bytes, at, ", but ");
         describe_call(b, c->peer, c->number, text, bytes, at);
@@ -386,8 +392,10 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         describe_backend_error(b, c, text, bytes, at);
         break;
     case COMM_ERR_DEPENDENCY:
-        base_append(text, bytes, at, "rank %d waited for a point that failed: %s", c->rank,
-                    base_result_text((enum comm_result)(int32_t)c->point));
+        base_append(text, bytes, at,
+                    c->collective ? "rank %d did not get it, since what it was made from failed: %s"
+                                  : "rank %d waited for a point that failed: %s",
+                    c->rank, base_result_text((enum comm_result)(int32_t)c->point));
         break;
     default:
         base_append(text, bytes, at, "%s on rank %d", base_result_text((enum comm_result)c->result), c->rank);

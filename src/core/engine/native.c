@@ -174,7 +174,7 @@ static void propose(struct body *b, const struct entry *e, enum comm_result resu
    written takes as long as half a small exchange: calls of few bytes are compared by whoever has to wait for theirs, and at the tick. */
 static bool calls_agree(struct body *b, const struct entry *e)
 {
-    uint32_t at = e->seq & (2 * b->line.window - 1);
+    uint32_t at = e->seq & b->calls_mask;
 
     atomic_thread_fence(memory_order_seq_cst);
     for (int32_t r = 0; r < b->team.size; r++) {

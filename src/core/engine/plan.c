@@ -264,11 +264,11 @@ static bool has_device_message(struct body *b, const struct comm_plan *plan)
 enum comm_result plan_start(struct body *b, struct comm_plan *plan, struct comm_request *req)
 {
     enum comm_result r = COMM_OK;
-    uint32_t marker = TALK_NONE, talks = plan->messages || plan->group ? plan->messages + 1 : 0;
+    uint32_t marker = TALK_NONE, work = plan->count - plan->messages + plan->doubles;
 
     if (has_device_message(b, plan))
         return talk_refuse_device(b);
-    if (!timeline_reserve(&b->line, plan->count + plan->doubles) || (talks && !talk_reserve(b, talks)))
+    if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !talk_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
     if (plan->messages || (plan->group && plan->doubles))
         r = talk_open_marker(b, plan->group, &marker);

@@ -348,15 +348,15 @@ static enum comm_result post(struct body *b, const struct talk *call, uint32_t m
 }
 
 /* ------------------------------------------------------------------------------------------------------------ plans */
-/* Room for so many more; false: nothing changed. */
-bool talk_reserve(struct body *b, uint32_t count)
+/* Room for so many messages more and a marker; false: nothing changed. */
+bool talk_reserve(struct body *b, uint32_t messages)
 {
     uint32_t used = b->talk_pending + b->talk_markers;
 
-    while (b->talk_room - used < count)
+    while (b->talk_room - used < messages + 1)
         if (grow(b) != COMM_OK)
             return false;
-    return message_pending(b->messages) + count <= b->engine->options.queue;
+    return message_pending(b->messages) + messages <= b->engine->options.queue;
 }
 
 enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker)

@@ -14,7 +14,7 @@ static const struct wire_call *peer_call(const struct body *b, int32_t rank, uin
 {
     const struct wire_call *call = b->channel->peer_calls[rank];
 
-    return call ? &call[seq & (2 * b->line.window - 1)] : NULL;
+    return call ? &call[seq & b->calls_mask] : NULL;
 }
 
 /* Another call under our number, a refused one, or a member that closed before it. */
@@ -186,7 +186,7 @@ static uint64_t last_call(const struct body *b, int32_t rank)
     const struct wire_call *ring = b->channel->peer_calls[rank];
     uint32_t last = 0;
 
-    for (uint32_t i = 0; ring && i < 2 * b->line.window; i++) {
+    for (uint32_t i = 0; ring && i <= b->calls_mask; i++) {
         uint32_t seq = atomic_load_explicit(&ring[i].seq, memory_order_acquire);
         if (seq && (!last || (int32_t)(seq - last) > 0))
             last = seq;
