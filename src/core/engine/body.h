@@ -563,6 +563,7 @@ enum comm_result stream_join(struct comm_communicator *c, struct timeline_point 
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
 bool express_poll(struct body *b); /* true: something ended */
 bool express_wait(struct comm_request request);
+bool express_wait_in_turn(struct engine *e, struct comm_request request); /* crowded ranks; e is held */
 void express_shown(struct body *b, uint32_t ticket);
 static inline bool express_pending(const struct body *b)
 {
@@ -608,6 +609,7 @@ uint64_t talk_mark(struct body *b); /* the ticket of a marker behind everything 
 bool talk_reserve(struct body *b, uint32_t messages);
 enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker); /* carries: it ends with its members' first error */
 enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker);
+enum comm_result talk_refuse_device(struct body *b);
 void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req);
 bool talk_open(struct body *b);
 void talk_close(struct body *b);

@@ -394,6 +394,15 @@ void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, 
     talk_step(b);
 }
 
+/* Messages go over the wire, which is the host's. */
+enum comm_result talk_refuse_device(struct body *b)
+{
+    b->last_refused = (struct comm_error){.size = sizeof b->last_refused, .result = COMM_ERR_UNSUPPORTED, .rank = b->team.rank, .peer = -1};
+    base_copy_text(b->last_refused.text, sizeof b->last_refused.text,
+                   "buf is device memory; expected the host's: messages go over the wire");
+    return COMM_ERR_UNSUPPORTED;
+}
+
 enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
                                 struct comm_status *status, struct comm_request *req)
 {
@@ -404,7 +413,7 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
 
     if (b) {
         if (b->native_flags && native_is_device_memory(b, buf))
-            r = COMM_ERR_UNSUPPORTED; /* messages go over the wire, which is the host's */
+            r = talk_refuse_device(b);
         else if (b->recording)
             r = plan_record_message(b, &call.call);
         else
