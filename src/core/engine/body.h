@@ -185,6 +185,7 @@ struct world {
     bool free_order, fixed_order; /* as asked for; neither: fixed, but free for a native */
     int64_t timeout_ns, peer_timeout_ns;
     _Atomic uint32_t references;    /* its communicators */
+    _Atomic uint64_t aborted;       /* 0, or 1 + the rank that called comm_abort, and its code in the upper half */
     int32_t rank, ranks;            /* rank -1: all are here */
     struct base_lock operator_lock; /* a leaf: of the next two */
     struct user_op_row *operators;
@@ -349,7 +350,8 @@ struct engine {
     _Atomic(struct device *) device; /* opened when a stream is first named; NULL: not yet */
     char device_name[32];            /* as the program named it; empty: by local_rank */
     int32_t local_rank;
-    _Atomic uint32_t parks; /* of park[] that are taken */
+    _Atomic uint32_t parks;       /* of park[] that are taken */
+    _Atomic uint32_t heard_abort; /* the watcher carries it to the other communicators */
     struct base_lock park_lock;
     struct engine_park park[ENGINE_PARKS];
     bool watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
@@ -489,6 +491,7 @@ static inline void body_publish_call(struct body *b, const struct entry *e, cons
     atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
     atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
 }
+void engine_spread_abort(struct engine *e);    /* fails every communicator of a world in which comm_abort was called */
 void body_publish_more(struct body *b);        /* calls that have come near enough */
 uint64_t body_published(const struct body *b); /* the number of the newest call that is published */
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b);
@@ -598,7 +601,7 @@ void body_compare(struct body *b); /* the members' published calls with ours, as
 void body_send_note(struct body *b, uint32_t sort, const void *bytes, size_t count);
 void body_tell_close(struct body *b);
 void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason);
-bool body_has_refused(const struct refusals *refusals, uint64_t number);
+bool body_knows_refused(const struct body *b, int32_t rank, uint64_t number); /* heard so, and in the order of its calls */
 void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);
 
 /* talk.c */
