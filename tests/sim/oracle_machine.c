@@ -83,9 +83,22 @@ static int32_t kind_of(const struct random_action *a)
 }
 
 /* How many places in the queue an action's entry takes: a split is two. */
+/* Entries of the queue: a creating call is one for each of its stages. */
 static int32_t own_places(const struct random_action *a)
 {
-    return a->verb == RANDOM_SEND || a->verb == RANDOM_RECV ? 0 : a->verb == RANDOM_SPLIT ? 2 : 1;
+    switch (a->verb) {
+    case RANDOM_SEND:
+    case RANDOM_RECV:
+        return 0;
+    case RANDOM_SPLIT:
+        return 3;
+    case RANDOM_DUP:
+        return 2;
+    case RANDOM_BROADCAST:
+        return a->flags & RANDOM_RAGGED ? 2 : 1;
+    default:
+        return 1;
+    }
 }
 
 static void put_entry(struct oracle *o, int32_t action, int32_t issue, struct oracle_point point)
@@ -301,6 +314,7 @@ static bool host_step(struct oracle *o, int32_t rank, struct oracle_memory *memo
             struct random_range range = random_touched(a, &o->comms).write;
             oracle_fill_range(memory->arena[rank][a->type], o->program, a);
             memset(memory->known[rank][a->type] + range.from, 1, (size_t)(range.to - range.from));
+            oracle_forget_spoiled(memory, rank, a->type);
         }
         return true;
     default:

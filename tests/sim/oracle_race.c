@@ -102,6 +102,9 @@ static const char *inside(const struct oracle_walk *w, const struct random_actio
     struct random_touch touch = random_touched(a, w->comms);
     if (a->n < 0 || a->out < 0 || touch.write.to > w->p->bytes || touch.read.to > w->p->bytes)
         return "outside of the arena";
+    int32_t most = a->out + a->n * random_blocks_out(a->verb, w->comms->comm[a->comm].members);
+    if (a->misuse == RANDOM_OTHER_ROOT && most * random_unit(a->type) > w->p->bytes)
+        return "outside of the arena, as the root that it is not";
     if (a->in < 0 && a->verb == RANDOM_SCATTER)
         return "not in place";
     if (a->in < 0 && (a->verb == RANDOM_REDUCE || a->verb == RANDOM_GATHER) && a->rank != a->root)

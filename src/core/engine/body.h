@@ -138,8 +138,8 @@ struct place {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ messages and markers */
-/* ONE: a call on a window, under way. */
-enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER, TALK_ONE };
+/* MEETING: a subset in the making. ONE: a call on a window, under way. */
+enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER, TALK_MEETING, TALK_ONE };
 struct talk {
     uint8_t state;
     bool is_send;
@@ -191,6 +191,7 @@ struct world {
     bool free_order, fixed_order; /* as asked for; neither: fixed, but free for a native */
     int64_t timeout_ns, peer_timeout_ns;
     _Atomic uint32_t references;    /* its communicators */
+    _Atomic uint64_t aborted;       /* 0, or 1 + the rank that called comm_abort, and its code in the upper half */
     int32_t rank, ranks;            /* rank -1: all are here */
     struct base_lock operator_lock; /* a leaf: of the next two */
     struct user_op_row *operators;
@@ -298,6 +299,10 @@ struct body {
     struct comm_window *windows;
     struct timeline_hull talk_read, talk_write;
     uint64_t talk_sent;
+    struct subset *subsets; /* in the making, in the order of their calls */
+    struct letter *letters; /* of theirs: on their way, or not read yet */
+    uint64_t subsets_begun;
+    uint32_t letter_slots;
     /* callbacks */
     struct notice *notices, *notices_free; /* sorted by ticket; under the face's lock */
     _Atomic uint32_t notice_count;
@@ -354,7 +359,8 @@ struct engine {
     _Atomic(struct device *) device; /* opened when a stream is first named; NULL: not yet */
     char device_name[32];            /* as the program named it; empty: by local_rank */
     int32_t local_rank;
-    _Atomic uint32_t parks; /* of park[] that are taken */
+    _Atomic uint32_t parks;       /* of park[] that are taken */
+    _Atomic uint32_t heard_abort; /* the watcher carries it to the other communicators */
     struct base_lock park_lock;
     struct engine_park park[ENGINE_PARKS];
     bool watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
@@ -494,6 +500,7 @@ static inline void body_publish_call(struct body *b, const struct entry *e, cons
     atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
     atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
 }
+void engine_spread_abort(struct engine *e);    /* fails every communicator of a world in which comm_abort was called */
 void body_publish_more(struct body *b);        /* calls that have come near enough */
 uint64_t body_published(const struct body *b); /* the number of the newest call that is published */
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b);
@@ -606,7 +613,7 @@ void body_compare(struct body *b); /* the members' published calls with ours, as
 void body_send_note(struct body *b, uint32_t sort, const void *bytes, size_t count);
 void body_tell_close(struct body *b);
 void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason);
-bool body_has_refused(const struct refusals *refusals, uint64_t number);
+bool body_knows_refused(const struct body *b, int32_t rank, uint64_t number); /* heard so, and in the order of its calls */
 void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);
 
 /* talk.c */
@@ -621,11 +628,22 @@ enum comm_result talk_post_for(struct body *b, const struct message_call *messag
 enum comm_result talk_refuse_device(struct body *b);
 void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req);
 bool talk_open(struct body *b);
-void talk_end(struct body *b, const struct talk *t, enum comm_result result); /* a call on a window ends so */
+void talk_end(struct body *b, const struct talk *t, enum comm_result result); /* a subset, or a call on a window */
 /* COMM_OK: ended if *req is COMM_REQUEST_NONE, otherwise under way. */
 enum comm_result talk_one_sided(struct body *b, const struct one_sided *one, struct comm_request *req);
 void talk_close(struct body *b);
 void talk_cancel_held(struct body *b);
+const char *talk_name(const struct talk *t);
+enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request *req);
+bool talk_take_finished(struct body *b);
+
+/* subset.c */
+bool subset_step(struct body *b);
+bool subset_is_letter(uint32_t slot);
+void subset_letter_done(struct body *b, const struct message_finished *done);
+void subset_check(struct body *b, int64_t now); /* members that closed, deadlines */
+void subset_end_all(struct body *b);            /* b failed */
+void subset_close(struct body *b);
 
 /* Nobody wakes for what joins on a thread of its native's own: sleepers look from time to time. */
 static inline void body_count_joining(struct body *b, int32_t more)

@@ -105,7 +105,7 @@ static bool peer_refused(const struct body *b, uint64_t number, int32_t *peer, i
         if (r != b->team.rank && body_read_call(b, r, (uint32_t)number, &call)) {
             *reason = call.refused;
         } else {
-            *reason = body_has_refused(&b->heard[r], number) ? b->heard[r].reason : 0;
+            *reason = body_knows_refused(b, r, number) ? b->heard[r].reason : 0;
         }
         *peer = r;
         if (*reason)
@@ -282,9 +282,9 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
     if (req)
         *req = (struct comm_request){b->face, ticket};
     if (BASE_UNLIKELY(b->sequence <= b->refused_until)) {
-        struct cause cause = {.number = e->seq, .result = COMM_ERR_REFUSED, .collective = call->collective, .peer = b->team.rank};
-        if (peer_refused(b, b->sequence, &cause.rank, &cause.code))
-            body_propose(b, &cause);
+        int32_t peer, reason;
+        if (peer_refused(b, b->sequence, &peer, &reason))
+            body_mismatch(b, e->seq, peer);
     }
     return COMM_OK;
 }

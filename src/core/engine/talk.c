@@ -91,13 +91,17 @@ static void give_slot(struct body *b, uint32_t i)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
-static const char *name_of(const struct talk *t)
+const char *talk_name(const struct talk *t)
 {
     static const char *const names[] = {
         [ONE_PUT] = "put",       [ONE_GET] = "get",   [ONE_UPDATE] = "update", [ONE_SWAP] = "swap",
         [ONE_SIGNAL] = "signal", [ONE_WAIT] = "wait", [ONE_FLUSH] = "flush",
     };
 
+    if (t->state == TALK_MARKER)
+        return "marker";
+    if (t->state == TALK_MEETING)
+        return "subset";
     if (t->one.kind)
         return names[t->one.kind];
     return t->is_send ? "send" : "recv";
@@ -128,7 +132,7 @@ static void finish(struct body *b, uint32_t i, enum comm_result result)
             b->talks[m].remaining--;
     if (t->member_of != TALK_NONE)
         b->talks[t->member_of].remaining--;
-    struct record made = {.bytes = t->call.bytes, .queued_ns = t->queued_ns, .started_ns = t->queued_ns, .algorithm = name_of(t)};
+    struct record made = {.bytes = t->call.bytes, .queued_ns = t->queued_ns, .started_ns = t->queued_ns, .algorithm = talk_name(t)};
     body_record(b, &made, t->ticket, b->engine->env->now(b->engine->env), result);
     b->talk_held -= t->state == TALK_HELD;
     b->talk_ones -= t->state == TALK_ONE;
@@ -164,7 +168,7 @@ static bool finish_markers(struct body *b)
     return moved;
 }
 
-static bool take_finished(struct body *b)
+bool talk_take_finished(struct body *b)
 {
     struct message_finished done[FINISHED_BATCH];
     uint32_t count;
@@ -172,6 +176,10 @@ static bool take_finished(struct body *b)
 
     while ((count = message_take_finished(b->messages, done, FINISHED_BATCH)) > 0) {
         for (uint32_t i = 0; i < count; i++) {
+            if (BASE_UNLIKELY(subset_is_letter(done[i].slot))) {
+                subset_letter_done(b, &done[i]);
+                continue;
+            }
             if (done[i].result == COMM_OK && done[i].peer != b->team.rank)
                 *(b->talks[done[i].slot].is_send ? &b->stats.bytes_out : &b->stats.bytes_in) += done[i].bytes;
             finish(b, done[i].slot, done[i].result);
@@ -183,7 +191,7 @@ static bool take_finished(struct body *b)
 
 void talk_end_all(struct body *b, enum comm_result result)
 {
-    take_finished(b);
+    talk_take_finished(b);
     while (b->talk_first != TALK_NONE)
         finish(b, b->talk_first, result);
 }
@@ -346,7 +354,8 @@ bool talk_step(struct body *b)
     if (b->talk_held)
         moved |= post_held(b);
     moved |= message_step(b->messages);
-    moved |= take_finished(b);
+    moved |= talk_take_finished(b);
+    moved |= subset_step(b);
     moved |= finish_markers(b);
     return moved;
 }
@@ -436,6 +445,23 @@ static enum comm_result post(struct body *b, const struct talk *call, uint32_t m
     if (req)
         *req = (struct comm_request){b->face, ticket};
     talk_step(b);
+    return COMM_OK;
+}
+
+/* A request of this line that is no message: it stands before nothing, and markers wait for it. */
+enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request *req)
+{
+    enum comm_result r = take_slot(b, index);
+
+    if (r != COMM_OK)
+        return r;
+    struct talk *t = &b->talks[*index];
+    t->state = TALK_MEETING;
+    t->work = b->line.next;
+    t->call.peer = COMM_ANY_PEER;
+    t->queued_ns = b->engine->env->now(b->engine->env);
+    b->talk_pending++;
+    *req = (struct comm_request){b->face, t->ticket};
     return COMM_OK;
 }
 

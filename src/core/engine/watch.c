@@ -24,13 +24,7 @@ bool body_check_peers(struct body *b, const struct entry *e)
         struct made_call call;
         bool made = r != b->team.rank && body_read_call(b, r, e->seq, &call);
         struct cause cause = {.number = e->seq, .rank = r, .peer = b->team.rank, .collective = e->record.collective};
-        if (made && call.refused) {
-            cause.result = COMM_ERR_REFUSED;
-            cause.code = call.refused;
-            body_propose(b, &cause);
-            return false;
-        }
-        if (made && call.chain != e->chain) {
+        if (made && (call.refused || call.chain != e->chain)) {
             body_mismatch(b, e->seq, r);
             return false;
         }
@@ -175,6 +169,7 @@ static void check_messages(struct body *b, int64_t now)
     }
     if (!b->failed)
         check_gone(b);
+    subset_check(b, now);
 }
 
 void body_check(struct body *b, int64_t now)
@@ -312,6 +307,8 @@ void engine_watcher(void *arg)
             atomic_load_explicit(&e->natives, memory_order_relaxed))
             env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor polls natives at their deadlines */
         engine_poll(e);
+        if (atomic_exchange_explicit(&e->heard_abort, 0, memory_order_acq_rel))
+            engine_spread_abort(e);
         fences = look_around(e, env->now(env));
         if (fences)
             deadlock_look(e);
