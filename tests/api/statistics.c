@@ -93,9 +93,34 @@ RIG_TEST(messages_count_bytes)
     rig_close(&rig);
 }
 
+RIG_TEST(windows_count_bytes)
+{
+    struct comm_window *w[RANKS];
+    struct comm_request request[RANKS];
+    struct rig rig;
+    int64_t some[100] = {0};
+    rig_open(&rig, RANKS, NULL);
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_window_create(rig.world[r], 800, NULL, &w[r], &request[r]));
+    MUST(comm_wait_all(request, RANKS, RIG_PATIENCE));
+    struct comm_stats before = stats_of(rig.world[0]);
+    MUST(comm_put(w[0], some, 100, COMM_I64, 1, 0, NULL));
+    MUST(comm_put(w[0], some, 100, COMM_I64, 0, 0, NULL)); /* to itself: nothing travels */
+    MUST(comm_get(w[0], some, 50, COMM_I64, 2, 0, NULL));
+    MUST(comm_fetch_op(w[0], some, some + 50, 1, COMM_I64, COMM_SUM, 2, 0, NULL));
+    struct comm_stats after = stats_of(rig.world[0]);
+    EQUAL(after.messages - before.messages, 4);
+    EQUAL(after.bytes_out - before.bytes_out, 808);
+    EQUAL(after.bytes_in - before.bytes_in, 408);
+    rig_close(&rig);
+    for (int32_t r = 0; r < RANKS; r++)
+        IS(comm_window_free(w[r]), COMM_ERR_CLOSED);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(work_counts_bytes), cmocka_unit_test(messages_count_bytes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(work_counts_bytes), cmocka_unit_test(messages_count_bytes),
+                                       cmocka_unit_test(windows_count_bytes)};
 
     return cmocka_run_group_tests_name("api_statistics", tests, NULL, NULL);
 }

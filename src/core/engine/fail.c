@@ -65,6 +65,7 @@ void engine_spread_abort(struct engine *e)
 
 static void end_all(struct body *b, const struct cause *cause)
 {
+    atomic_thread_fence(memory_order_seq_cst); /* the cause is on the board before anybody writes what peers may still read: may_be_torn */
     b->cause = *cause;
     b->failed = true;
     if (cause->result == COMM_ERR_ABORTED)

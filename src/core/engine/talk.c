@@ -518,6 +518,10 @@ enum comm_result talk_one_sided(struct body *b, const struct one_sided *one, str
     *req = COMM_REQUEST_NONE;
     one_hulls(one, &alone);
     b->stats.messages++;
+    if (one->peer != b->team.rank) {
+        b->stats.bytes_out += one->from ? alone.call.bytes : 0;
+        b->stats.bytes_in += one->to ? alone.call.bytes : 0;
+    }
     if (BASE_LIKELY(!b->talk_pending && alone.fence <= b->line.done) && !timeline_holds(&b->line, alone.work, &alone.read, &alone.write) &&
         one_sided_step(b, &alone.one) == COMM_OK)
         return COMM_OK;

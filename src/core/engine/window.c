@@ -237,7 +237,11 @@ enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided 
     struct body *b = lock(w, &r);
 
     if (b) {
-        r = b->failed ? (enum comm_result)b->cause.result : talk_one_sided(b, one, &own);
+        bool device = b->native_flags && (native_is_device_memory(b, one->from) || native_is_device_memory(b, one->to));
+        if (device)
+            r = COMM_ERR_UNSUPPORTED; /* windows are the host's, and so is what goes into them */
+        else
+            r = b->failed ? (enum comm_result)b->cause.result : talk_one_sided(b, one, &own);
         body_settle(b);
         body_unlock(b);
     }
