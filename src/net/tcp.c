@@ -344,8 +344,8 @@ static void tcp_leave(struct wire_channel *channel, enum wire_leave how)
     const struct comm_env *env = w->env;
 
     base_lock(&w->lock, env);
+    c->aborted = true; /* first: reading on, below, must begin nothing more here */
     forget(c);
-    c->aborted = true;
     tcp_send_dirty(w);
     w->poller->class->submit(w->poller);
     if (how == WIRE_CLOSE)

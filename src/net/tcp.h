@@ -235,6 +235,11 @@ static inline uint32_t tcp_lane_for(uint64_t bytes)
 {
     return bytes > TCP_SMALL_BYTES ? TCP_LANE_BULK : TCP_LANE_SMALL;
 }
+/* More waits to leave than one send takes: what can be said later is. */
+static inline bool tcp_backed_up(const struct tcp_lane *lane)
+{
+    return lane->out && lane->out->next;
+}
 static inline uint64_t *tcp_ack_of(struct tcp_channel *c, uint32_t peer, wire_key key)
 {
     size_t place = (size_t)peer * c->areas + wire_key_seq(key) % c->areas;

@@ -12,7 +12,7 @@ static void send_notes(struct tcp_channel *c)
         struct tcp_member *m = &c->member[i];
         for (uint32_t sort = 0; m->unsent && sort < WIRE_NOTE_SORTS; sort++) {
             const struct tcp_note *n = &c->note[sort];
-            if (!(m->unsent >> sort & 1) || (m->lane[TCP_LANE_SMALL].sending && !m->lane[TCP_LANE_SMALL].ended))
+            if (!(m->unsent >> sort & 1) || tcp_backed_up(&m->lane[TCP_LANE_SMALL]))
                 continue;
             m->unsent &= (uint8_t) ~(1u << sort);
             tcp_post(c, i, FRAME_NOTE, n->key, n->tag, n->data, n->bytes);
@@ -56,6 +56,7 @@ void tcp_note_came(struct tcp_channel *c, uint32_t peer, const struct frame *f, 
         w->rung = true;
         w->env->bell_ring(w->env, w->bell);
     }
+    w->env->bell_ring(w->env, w->watch); /* it may be of a communicator on which nobody waits */
 }
 
 uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32_t max)
@@ -187,7 +188,7 @@ void tcp_calls_tell(struct tcp_channel *c)
     if (newest == c->calls_told)
         return;
     for (uint32_t i = 0; i < c->size; i++)
-        if (c->member[i].lane && !c->member[i].lane[TCP_LANE_SMALL].sending)
+        if (c->member[i].lane && !tcp_backed_up(&c->member[i].lane[TCP_LANE_SMALL]))
             tcp_calls_send(c, i, false);
     c->calls_told = newest;
 }
@@ -198,9 +199,17 @@ const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct fr
 
     if (f->bytes % CALL_BYTES)
         return "calls cut in pieces";
-    for (uint32_t i = 0; i < f->bytes; i += CALL_BYTES)
-        unpack_call(&c->mirror[(size_t)peer * all + (get32(payload + i) & (all - 1))], payload + i);
+    bool differs = false;
+    for (uint32_t i = 0; i < f->bytes; i += CALL_BYTES) {
+        uint32_t seq = get32(payload + i);
+        const struct wire_call *mine = &c->face.calls[seq & (all - 1)];
+        unpack_call(&c->mirror[(size_t)peer * all + (seq & (all - 1))], payload + i);
+        differs |= atomic_load_explicit(&mine->seq, memory_order_relaxed) == seq &&
+                   atomic_load_explicit(&mine->chain, memory_order_relaxed) != get32(payload + i + 20);
+    }
     if (f->tag)
         tcp_calls_came(c, peer);
+    if (differs) /* no exchange may ever show it: the watcher compares */
+        c->wire->env->bell_ring(c->wire->env, c->wire->watch);
     return NULL;
 }

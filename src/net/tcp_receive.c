@@ -88,9 +88,7 @@ static struct tcp_channel *channel_of(const struct tcp_lane *lane, const struct 
 /* Nothing that its sender had a credit for is further away than this. */
 static bool is_near(const struct tcp_channel *c, wire_key key)
 {
-    uint32_t seq = wire_key_seq(key);
-
-    return !tcp_reached(c->retired, seq) && tcp_reached(c->retired + 2 * c->face.caps.window + c->lag, seq);
+    return tcp_reached(c->retired + 2 * c->face.caps.window + c->lag, wire_key_seq(key));
 }
 
 static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, const struct frame *f)
@@ -98,6 +96,10 @@ static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, c
     uint64_t most = f->edge & WIRE_ONCE ? c->face.caps.once_max : c->face.caps.chunk_all;
     struct tcp_slot *s = tcp_slot_find(c, f->from, f->key);
 
+    if (tcp_reached(c->retired, wire_key_seq(f->key))) { /* of a call that this rank refused */
+        lane->channel = NULL;
+        return NULL;
+    }
     if (!is_near(c, f->key) || f->bytes > most || (!(f->edge & WIRE_ONCE) && wire_key_edge(f->key) >= WIRE_STREAM_EDGES))
         return "an exposure that was never allowed";
     if (s && s->begun)

@@ -70,7 +70,7 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     int64_t now = w->env->now(w->env), looked = w->polled_ns ? now - w->polled_ns : 0;
     bool tick = !w->polled_ns || looked >= w->tick_ns / 2;
     for (size_t i = 0; tick && w->rank >= 0 && i < (size_t)w->ranks; i++)
-        if (w->links[i].here && !w->links[i].lane[TCP_LANE_SMALL].sending)
+        if (w->links[i].here && !tcp_backed_up(&w->links[i].lane[TCP_LANE_SMALL]))
             tcp_post_beat(&w->links[i].lane[TCP_LANE_SMALL], FRAME_BEAT);
     for (uint32_t i = 0; tick && i < w->channels; i++)
         if (w->channel[i])
