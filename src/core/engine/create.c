@@ -170,6 +170,7 @@ static void fail_child(const struct body *parent, struct body *child)
     cause.rank = rank_in_child(parent, child, cause.rank);
     cause.peer = rank_in_child(parent, child, cause.peer);
     base_home_visit(&child->face->lock, child->face->env);
+    child->closing = true; /* it will not be here to hear of another's choice */
     body_propose(child, &cause);
     base_home_unlock(&child->face->lock, child->face->env);
 }
