@@ -103,7 +103,8 @@ COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, stru
 COMM_API enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns);
 /*
  * Fails every communicator of c's world with ABORTED, here within 100 ms, then on every rank that has one open together with a rank that
- * knows; the process goes on and still closes what it opened. code is the caller's and is found in the error detail. Never blocks. MPI_Abort (which ends the process), ncclCommAbort.
+ * knows; the process goes on and still closes what it opened. code is the caller's and is found in the error detail. Never blocks.
+ * MPI_Abort (which ends the process), ncclCommAbort.
  */
 COMM_API enum comm_result comm_abort(struct comm_communicator *c, int32_t code);
 /*

@@ -24,16 +24,11 @@ struct tally {
 /* ------------------------------------------------------------------------------------------------------------ sizes */
 static enum deed_kind deed_of(uint32_t collective)
 {
-    static const enum deed_kind kinds[] = {[COLLECTIVE_BARRIER] = DEED_BARRIER,
-                                           [COLLECTIVE_BROADCAST] = DEED_BROADCAST,
-                                           [COLLECTIVE_REDUCE] = DEED_REDUCE,
-                                           [COLLECTIVE_ALLREDUCE] = DEED_ALLREDUCE,
-                                           [COLLECTIVE_ALLGATHER] = DEED_ALLGATHER,
-                                           [COLLECTIVE_ALLGATHER_V] = DEED_ALLGATHER_V,
-                                           [COLLECTIVE_REDUCE_SCATTER] = DEED_REDUCE_SCATTER};
+    uint32_t kind = 0;
 
-    return collective < sizeof kinds / sizeof *kinds && (kinds[collective] || collective == COLLECTIVE_BARRIER) ? kinds[collective]
-                                                                                                                : DEED_KINDS;
+    while (kind < DEED_KINDS && strcmp(deed_names[kind], collective_name(collective)) != 0)
+        kind++;
+    return (enum deed_kind)kind;
 }
 
 /* One world runs all counts, so that a world is opened once for each algorithm and size. */
