@@ -157,8 +157,9 @@ COMM_MUST enum comm_result comm_split_place(struct comm_communicator *c, enum co
                                             struct comm_request *req);
 /*
  * Makes a communicator of ranks[0 .. count) of c, in that order, called by its members alone, all with the same list and tag; the tag tells
- * apart two that are made at once. The other ranks of c do not notice. The list is copied. MPI_Comm_create_group. Not built yet:
- * COMM_ERR_UNSUPPORTED.
+ * apart two that are made at once. The other ranks of c do not notice. The list is copied. A request of the message line: it holds back no
+ * collective and none holds it back. A member that does not call fails c with TIMEOUT at the deadline. ARGUMENT: a rank that is out of
+ * range, named twice, or not this one's. MPI_Comm_create_group.
  */
 COMM_MUST enum comm_result comm_subset(struct comm_communicator *c, const int32_t *ranks, size_t count, uint32_t tag,
                                        struct comm_communicator **out, struct comm_request *req);

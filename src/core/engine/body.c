@@ -198,6 +198,7 @@ void body_destroy(struct body *b)
     if (b->native_counted)
         native_count(b, false);
     native_leave(b);
+    subset_close(b);
     if (b->messages)
         message_close(b->messages);
     if (b->channel)

@@ -135,7 +135,7 @@ struct place {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ messages and markers */
-enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER };
+enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER, TALK_MEETING /* a subset in the making */ };
 struct talk {
     uint8_t state;
     bool is_send;
@@ -290,6 +290,10 @@ struct body {
     uint32_t talk_pending, talk_markers, talk_held;
     struct timeline_hull talk_read, talk_write;
     uint64_t talk_sent;
+    struct subset *subsets; /* in the making, in the order of their calls */
+    struct letter *letters; /* of theirs: on their way, or not read yet */
+    uint64_t subsets_begun;
+    uint32_t letter_slots;
     /* callbacks */
     struct notice *notices, *notices_free; /* sorted by ticket; under the face's lock */
     _Atomic uint32_t notice_count;
@@ -614,6 +618,18 @@ void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, 
 bool talk_open(struct body *b);
 void talk_close(struct body *b);
 void talk_cancel_held(struct body *b);
+const char *talk_name(const struct talk *t);
+enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request *req);
+bool talk_take_finished(struct body *b);
+void talk_end(struct body *b, uint32_t index, enum comm_result result);
+
+/* subset.c */
+bool subset_step(struct body *b);
+bool subset_is_letter(uint32_t slot);
+void subset_letter_done(struct body *b, const struct message_finished *done);
+void subset_check(struct body *b, int64_t now); /* members that closed, deadlines */
+void subset_end_all(struct body *b);            /* b failed */
+void subset_close(struct body *b);
 
 /* Nobody wakes for what joins on a thread of its native's own: sleepers look from time to time. */
 static inline void body_count_joining(struct body *b, int32_t more)

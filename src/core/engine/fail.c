@@ -85,6 +85,7 @@ static void end_all(struct body *b, const struct cause *cause)
     drop_entries(b);
     b->line.started = b->line.done;
     b->line.next = b->line.done + 1;
+    subset_end_all(b);
     talk_end_all(b, (enum comm_result)cause->result);
     struct comm_error error = {.size = sizeof error};
     cause_describe(b, cause, &error);
@@ -429,6 +430,8 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         break;
     case COMM_ERR_TIMEOUT:
         base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);
+        if (c->peer >= 0 && c->peer != c->rank)
+            base_append(text, bytes, at, ", which waited for rank %d", c->peer);
         break;
     case COMM_ERR_DEADLOCK:
         base_append(text, bytes, at, "call %llu of rank %d stands behind a queue wait for another communicator, ",

@@ -151,6 +151,7 @@ static void check_messages(struct body *b, int64_t now)
     }
     if (!b->failed)
         check_gone(b);
+    subset_check(b, now);
 }
 
 void body_check(struct body *b, int64_t now)
