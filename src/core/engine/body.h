@@ -665,6 +665,7 @@ static inline void body_end_nap(struct body *b)
 
 /* notify.c */
 void notify_run(struct engine *e, struct comm_communicator *face);
+bool notify_due(struct body *b);
 
 static inline int64_t body_now(const struct body *b)
 {
