@@ -48,12 +48,12 @@ enum comm_order { COMM_ORDER_DEFAULT = 0, COMM_ORDER_FIXED = 1, COMM_ORDER_FREE 
  * and its argument are kept: those live as long as the world.
  */
 struct comm_config {
-    size_t size;              /* sizeof(struct comm_config); COMM_CONFIG fills it */
-    int32_t rank, ranks;      /* ranks 0: from the launcher; none found: a world of one */
-    const char *backend;      /* auto local shm tcp mpi nccl */
-    const char *device;       /* "cuda:0"; NULL: the device of the launcher's local rank. For nccl, and for streams */
-    const char *address;      /* HOST:PORT where rank 0 listens, for backend=tcp; otherwise a name under which the ranks of one host meet */
-    const struct comm_id *id; /* instead of address and secret */
+    size_t size;                /* sizeof(struct comm_config); COMM_CONFIG fills it */
+    int32_t rank, ranks;        /* ranks 0: from the launcher; none found: a world of one */
+    const char *backend;        /* auto local shm tcp mpi nccl */
+    const char *device;         /* "cuda:0"; NULL: the device of the launcher's local rank. For nccl, and for streams */
+    const char *address;        /* HOST:PORT of rank 0, for tcp; otherwise a name under which ranks of one host meet */
+    const struct comm_id *id;   /* instead of address and secret */
     comm_exchange_fn *exchange; /* instead of both */
     void *exchange_arg;
     struct comm_communicator *engine_of; /* a further world of this rank on that one's engine: any wait moves both, events join them */
@@ -102,8 +102,9 @@ COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, stru
  */
 COMM_API enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns);
 /*
- * Fails every communicator of c's world on every rank with ABORTED, here within 100 ms; the process goes on and still closes what it
- * opened. code is the caller's and is found in the error detail. Never blocks. MPI_Abort (which ends the process), ncclCommAbort.
+ * Fails every communicator of c's world with ABORTED, here within 100 ms, then on every rank that has one open together with a rank that
+ * knows; the process goes on and still closes what it opened. code is the caller's and is found in the error detail. Never blocks.
+ * MPI_Abort (which ends the process), ncclCommAbort.
  */
 COMM_API enum comm_result comm_abort(struct comm_communicator *c, int32_t code);
 /*
@@ -156,8 +157,9 @@ COMM_MUST enum comm_result comm_split_place(struct comm_communicator *c, enum co
                                             struct comm_request *req);
 /*
  * Makes a communicator of ranks[0 .. count) of c, in that order, called by its members alone, all with the same list and tag; the tag tells
- * apart two that are made at once. The other ranks of c do not notice. The list is copied. MPI_Comm_create_group. Not built yet:
- * COMM_ERR_UNSUPPORTED.
+ * apart two that are made at once. The other ranks of c do not notice. The list is copied. A request of the message line: it holds back no
+ * collective and none holds it back. A member that does not call fails c with TIMEOUT at the deadline. ARGUMENT: a rank that is out of
+ * range, named twice, or not this one's. MPI_Comm_create_group.
  */
 COMM_MUST enum comm_result comm_subset(struct comm_communicator *c, const int32_t *ranks, size_t count, uint32_t tag,
                                        struct comm_communicator **out, struct comm_request *req);

@@ -335,6 +335,29 @@ RIG_TEST(contract_4_6_abort_fails_every_communicator_of_the_world)
     rig_close(&rig);
 }
 
+/* Also one that the rank which aborts is no member of. */
+RIG_TEST(contract_4_6_abort_reaches_communicators_of_others)
+{
+    struct rig rig;
+    struct comm_communicator *half[3];
+    struct comm_request request[3], pending;
+    struct comm_error error;
+    rig_open(&rig, 3, NULL);
+    for (int32_t r = 0; r < 3; r++)
+        MUST(comm_split(rig.world[r], r == 2, 0, &half[r], &request[r]));
+    for (int32_t r = 0; r < 3; r++)
+        MUST(comm_wait(request[r], RIG_PATIENCE));
+    MUST(comm_barrier(half[0], &pending));
+    IS(comm_abort(rig.world[2], 3), COMM_OK);
+    IS(comm_wait(pending, RIG_PATIENCE), COMM_ERR_ABORTED);
+    for (int32_t r = 0; r < 3; r++) {
+        rig_fails_within(half[r], COMM_ERR_ABORTED, RIG_S, &error);
+        EQUAL(error.rank, r == 2 ? 0 : -1);
+        MUST(comm_close(half[r], RIG_PATIENCE));
+    }
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 4.7 */
 struct closing {
     struct comm_request request;
@@ -450,6 +473,7 @@ int main(void)
         cmocka_unit_test(contract_4_5_a_missing_call_is_known_at_the_close),
         cmocka_unit_test(contract_4_5_a_call_after_a_peer_closed),
         cmocka_unit_test(contract_4_6_abort_fails_every_communicator_of_the_world),
+        cmocka_unit_test(contract_4_6_abort_reaches_communicators_of_others),
         cmocka_unit_test(contract_4_7_close_is_bounded_and_wakes_waiters),
         cmocka_unit_test(contract_4_7_close_cancels_receives_and_drains_work),
         cmocka_unit_test(contract_4_7_any_closing_order),

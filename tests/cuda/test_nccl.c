@@ -216,12 +216,20 @@ RIG_TEST(host_memory_is_refused)
     uint32_t host[WORDS] = {0};
     open_set(&set, 1, &(struct played_options){.seed = 1}, NULL);
     struct comm_communicator *c = set.rig.world[0];
+    IS(comm_send(c, set.side[0].in, WORDS, COMM_U32, 0, 1, NULL), COMM_ERR_UNSUPPORTED);
+    CHECK(strstr(detail(c), "buf is device memory; expected the host's: messages"));
     IS(comm_allreduce(c, host, set.side[0].out, WORDS, COMM_U32, COMM_SUM, NULL), COMM_ERR_ARGUMENT);
     CHECK(strstr(detail(c), "in is host memory; expected the device's"));
     IS(comm_broadcast(c, host, WORDS, COMM_U32, 0, NULL), COMM_ERR_ARGUMENT);
     IS(comm_allreduce(c, set.side[0].in, set.side[0].out, WORDS, COMM_U32, COMM_BXOR, NULL), COMM_ERR_ARGUMENT);
     CHECK(strstr(detail(c), "device memory; expected the host's: NCCL has no such"));
-    IS(comm_send(c, set.side[0].in, WORDS, COMM_U32, 0, 1, NULL), COMM_ERR_UNSUPPORTED);
+    struct comm_communicator *recorder;
+    struct comm_plan *plan;
+    MUST(comm_plan_begin(c, &recorder));
+    MUST(comm_send(recorder, set.side[0].in, WORDS, COMM_U32, 0, 1, NULL));
+    MUST(comm_plan_end(recorder, &plan));
+    IS(comm_plan_start(plan, NULL), COMM_ERR_UNSUPPORTED);
+    comm_plan_free(plan);
     MUST(comm_allreduce(c, host, host, 0, COMM_U32, COMM_SUM, NULL));
     (void)!comm_sync(c); /* tells what was refused, once */
     every_collective(&set);

@@ -32,12 +32,18 @@ struct making {
     struct comm_request request[RANKS];
 };
 
-static void make(struct rig *rig, bool dup, int32_t r, struct making *m)
+enum how { SPLIT, DUP, SUBSET, HOWS };
+static const char *const names[] = {"split", "dup", "subset"};
+
+static void make(struct rig *rig, enum how how, int32_t r, struct making *m)
 {
-    if (dup)
+    static const int32_t all[RANKS] = {2, 1, 0};
+    if (how == DUP)
         MUST(comm_dup(rig->world[r], NULL, &m->child[r], &m->request[r]));
-    else
+    else if (how == SPLIT)
         MUST(comm_split(rig->world[r], 3, -r, &m->child[r], &m->request[r]));
+    else
+        MUST(comm_subset(rig->world[r], all, RANKS, 3, &m->child[r], &m->request[r]));
 }
 
 /* The parent failed: who has a child finds it failed for the parent's cause, or is told so within two seconds; nobody else has one. */
@@ -74,18 +80,18 @@ static void expect_end(struct rig *rig, struct making *m, int *with, int *withou
     EQUAL(atomic_load(&memory_held), 0);
 }
 
-/* After `steps` passes of each rank in turn, rank 0 alone having made fewer. */
-static void fail_after(bool dup, int steps, int fewer, int *with, int *without)
+/* After `steps` passes of each rank in turn, rank 0 alone having made fewer; of a subset, ranks above `fewer` not having made the last. */
+static void fail_after(enum how how, int steps, int fewer, int *with, int *without)
 {
     struct making m = {{NULL}, {{NULL, 0}}};
     struct rig rig;
-    rig_note("%s, rank 0 fails after %d passes of the others, %d fewer of its own", dup ? "dup" : "split", steps, fewer);
+    rig_note("%s, rank 0 fails after %d passes of the others, %d fewer of its own", names[how], steps, fewer);
     rig_open(&rig, RANKS, NULL);
     for (int32_t r = 0; r < RANKS; r++)
-        make(&rig, dup, r, &m);
+        make(&rig, how, r, &m);
     for (int i = 0; i < steps; i++)
         for (int32_t r = 0; r < RANKS; r++)
-            if (r || i + fewer < steps)
+            if (how == SUBSET ? i + 1 < steps || r <= fewer : r || i + fewer < steps)
                 step(&rig, r);
     MUST(comm_revoke(rig.world[0]));
     expect_end(&rig, &m, with, without);
@@ -93,18 +99,19 @@ static void fail_after(bool dup, int steps, int fewer, int *with, int *without)
 
 RIG_TEST(a_child_without_a_member_fails_for_the_parents_cause)
 {
-    int with = 0, without = 0, mixed = 0;
-    for (int dup = 0; dup < 2; dup++) {
-        for (int steps = 0; steps < 6; steps++) {
+    int with = 0, without = 0, mixed[HOWS] = {0};
+    for (enum how how = SPLIT; how < HOWS; how++) {
+        for (int steps = 0; steps < (how == SUBSET ? 14 : 6); steps++) {
             for (int fewer = 0; fewer <= steps; fewer++) {
                 int before = with, before_without = without;
-                fail_after(dup, steps, fewer, &with, &without);
-                mixed += with > before && without > before_without;
+                fail_after(how, steps, fewer, &with, &without);
+                mixed[how] += with > before && without > before_without;
             }
         }
     }
     CHECK(with > 0 && without > 0);
-    CHECK(mixed > 0); /* the case in question came about */
+    rig_note("%d splits, %d dups, %d subsets of which a part of the ranks had the child", mixed[SPLIT], mixed[DUP], mixed[SUBSET]);
+    CHECK(mixed[DUP] > 0 && mixed[SUBSET] > 0); /* the case in question came about */
 }
 
 /* An older operation keeps the creating call, which has ended, from being retired: its end is told once, whatever comes then. */

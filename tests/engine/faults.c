@@ -170,6 +170,19 @@ static void children(struct party *p, struct comm_communicator *c, int32_t rank)
         EXPECT(comm_close(child, 4 * RIG_S));
     }
     child = NULL;
+    if (rank != 1) { /* one that cannot begin is never there for the other */
+        static const int32_t pair[] = {2, 0};
+        r = comm_subset(c, pair, 2, 11, &child, NULL);
+        expect(r, "subset", __LINE__);
+        CHECK((r == COMM_OK) == (child != NULL));
+        if (r != COMM_OK && comm_test(comm_last(c)) != r)
+            EXPECT(comm_abort(c, 9));
+        if (child) {
+            CHECK(comm_size(child) == 2 && comm_rank(child) == (rank == 0));
+            EXPECT(comm_close(child, 4 * RIG_S));
+        }
+    }
+    child = NULL;
     r = comm_split(c, rank == 2 ? COMM_NO_COLOR : 4, -rank, &child, NULL);
     expect(r, "split", __LINE__);
     CHECK((r == COMM_OK && rank != 2) == (child != NULL));

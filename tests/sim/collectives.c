@@ -239,7 +239,8 @@ static bool blamed_wrongly(const struct deeds *d, int32_t rank)
            sim_stood_still_ns(e->rank) < 25 * SECOND && !has_broken_link(d, e->rank);
 }
 
-/* 4.5: a death on this host within a second; not counted is the time in which somebody who had to tell it stood still. */
+/* 4.5: a death on this host within a second; not counted is the time in which somebody who had to tell it stood still, or in which nothing
+ * came through from who found it. */
 static bool told_late(const struct deeds *d, int32_t rank)
 {
     const struct comm_error *e = &d->error[rank];
@@ -249,6 +250,8 @@ static bool told_late(const struct deeds *d, int32_t rank)
         sim_faults_of(SIM_FAULT_BIT(SIM_PAUSE) | SIM_FAULT_BIT(SIM_SLOW)))
         return false;
     from = from > sim_died_ns(e->rank) ? from : sim_died_ns(e->rank);
+    if (e->peer >= 0 && sim_link_clear_ns(e->peer, rank) > from)
+        from = sim_link_clear_ns(e->peer, rank);
     return from + SECOND < d->ended_ns[rank];
 }
 
@@ -258,14 +261,27 @@ static bool same_error(const struct comm_error *a, const struct comm_error *b)
            !strcmp(a->text, b->text);
 }
 
+static const char *const fault_names[SIM_FAULT_KINDS] = {"kill", "pause", "slow",  "memory",  "again",
+                                                         "clog", "cut",   "reset", "corrupt", "jump"};
+
+static void tell_results(const struct deeds *d, const struct sim_result *result)
+{
+    for (size_t i = 0; i < result->fault_count; i++) {
+        const struct sim_fault *f = &result->fault[i];
+        printf("  fault %s at event %llu: rank %d, peer %d, %u times, %.3f ms\n", fault_names[f->kind], (unsigned long long)f->event,
+               f->victim, f->peer, f->amount, (double)f->ns / 1e6);
+    }
+    for (int32_t r = 0; r < d->ranks; r++)
+        printf("  rank %d: %s%s %u right, %s %s\n", r, sim_is_dead(r) ? "died, " : "", comm_result_name(d->result[r]), d->right[r],
+               d->called[r] ? "at the call" : "", d->error[r].text);
+}
+
 bool deeds_judge(const struct deeds *d, struct sim_result *result)
 {
     int32_t first = -1;
 
     if (getenv("COMM_SIM_RESULTS"))
-        for (int32_t r = 0; r < d->ranks; r++)
-            printf("  rank %d: %s%s %u right, %s %s\n", r, sim_is_dead(r) ? "died, " : "", comm_result_name(d->result[r]), d->right[r],
-                   d->called[r] ? "at the call" : "", d->error[r].text);
+        tell_results(d, result);
 
     for (int32_t r = 0; r < d->ranks && !result->failed; r++) {
         const struct comm_error *e = &d->error[r];

@@ -23,6 +23,11 @@ int64_t frames_net_last(int32_t from, int32_t to)
     return streams[from][to].last_ns;
 }
 
+int64_t frames_net_clear(int32_t from, int32_t to)
+{
+    return streams[from][to].clogged_until;
+}
+
 struct frame *frame_make(struct frames_channel *from, uint32_t to, enum frame_kind kind, wire_key key, const void *bytes, size_t count)
 {
     size_t memory = sizeof(struct frame) + count;

@@ -217,6 +217,7 @@ void sim_port_notice(int32_t rank, int32_t about, enum comm_result result, int64
 void sim_port_rank_gone(int32_t rank);
 /* frames_net.c: when the last frame that is on its way from one to the other arrives; 0 on lines. */
 int64_t frames_net_last(int32_t from, int32_t to);
+int64_t frames_net_clear(int32_t from, int32_t to); /* until when that stream is clogged, or was */
 /* A call that a fault makes find no room. */
 bool sim_denied_room(void);
 void sim_again_later(void);

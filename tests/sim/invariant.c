@@ -163,8 +163,40 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
         return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED || result == COMM_ERR_TIMEOUT;
     case RANDOM_EXTRA: /* a refusal that was meant for another number counts too */
         return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED;
+    case RANDOM_REVOKES:
+        return result == COMM_ERR_REVOKED || result == COMM_ERR_DEPENDENCY;
+    case RANDOM_ABORTS:
+        return result == COMM_ERR_ABORTED || result == COMM_ERR_DEPENDENCY;
     default:
         return result == COMM_ERR_MISMATCH;
+    }
+}
+
+/* Somebody may share no communicator any more with one who knows. */
+static bool world_was_closed(const struct random_run *run)
+{
+    for (int32_t i = 0; i < run->p->actions; i++) {
+        if (run->p->action[i].verb == RANDOM_CLOSE && run->p->action[i].comm == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Every member that still has the communicator tells of the mistake. */
+static void members_know(const struct random_run *run, int32_t comm, struct oracle_verdict *v)
+{
+    int32_t misuse = run->p->action[run->misused].misuse;
+    for (int32_t i = 0; i < run->comms.comm[comm].members; i++) {
+        int32_t r = run->comms.comm[comm].world[i];
+        const struct comm_error *e = &run->early[comm][r];
+        if (e->size == 0 || run->stage->dead(r))
+            continue;
+        if (!is_cause(e) && misuse == RANDOM_CLOSES)
+            continue; /* nobody may have needed it any more */
+        if (!is_cause(e))
+            oracle_say(v, run, run->misused, "%s: rank %d has not noticed on communicator %d", random_misuse_names[misuse], r, comm);
+        else if (!right_name(run, misuse, e->result))
+            oracle_say(v, run, run->misused, "%s: rank %d calls it \"%s\"", random_misuse_names[misuse], r, e->text);
     }
 }
 
@@ -184,17 +216,9 @@ static void found_out(const struct random_run *run, struct oracle_verdict *v)
     }
     if (a->misuse == RANDOM_DESTROYS || !made)
         return;
-    for (int32_t i = 0; i < run->comms.comm[a->comm].members; i++) {
-        int32_t r = run->comms.comm[a->comm].world[i];
-        const struct comm_error *e = &run->early[a->comm][r];
-        if (e->size == 0 || run->stage->dead(r))
-            continue;
-        if (!is_cause(e) && a->misuse == RANDOM_CLOSES)
-            continue; /* nobody may have needed it any more */
-        if (!is_cause(e))
-            oracle_say(v, run, run->misused, "%s: rank %d has not noticed", random_misuse_names[a->misuse], r);
-        else if (!right_name(run, a->misuse, e->result))
-            oracle_say(v, run, run->misused, "%s: rank %d calls it \"%s\"", random_misuse_names[a->misuse], r, e->text);
+    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
+        if (c == a->comm || (a->misuse == RANDOM_ABORTS && !world_was_closed(run)))
+            members_know(run, c, v);
     }
 }
 

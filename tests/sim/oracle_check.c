@@ -78,7 +78,7 @@ void oracle_taint(const struct random_run *run, bool tainted[RANDOM_COMMS])
 {
     const struct random_program *p = run->p;
     bool more = true;
-    memset(tainted, 0, RANDOM_COMMS * sizeof *tainted);
+    memset(tainted, run->misused >= 0 && p->action[run->misused].misuse == RANDOM_ABORTS, RANDOM_COMMS * sizeof *tainted);
     for (int32_t i = 0; i < p->actions; i++) {
         const struct random_action *a = &p->action[i];
         if ((a->misuse && a->misuse != RANDOM_DESTROYS) || a->verb == RANDOM_REVOKE)
@@ -193,6 +193,20 @@ static bool shifted(const struct random_run *run, int32_t recv)
     return false;
 }
 
+/* Who takes himself for the root writes what the root would get: his own block before he hears of anybody, and nothing of ours orders that
+ * with what else he does there. */
+static void spoil(const struct random_run *run, struct oracle_memory *m)
+{
+    const struct random_action *a = run->misused >= 0 ? &run->p->action[run->misused] : NULL;
+    if (!a || a->misuse != RANDOM_OTHER_ROOT)
+        return;
+    int32_t unit = random_unit(a->type), blocks = random_blocks_out(a->verb, run->comms.comm[a->comm].members);
+    m->spoiled = (struct random_range){a->out * unit, (a->out + blocks * a->n) * unit};
+    m->spoiled_rank = a->rank;
+    m->spoiled_type = a->type;
+    oracle_forget_spoiled(m, a->rank, a->type);
+}
+
 /* Results that say something. */
 static void known_outcomes(const struct random_run *run, int32_t *outcome)
 {
@@ -226,6 +240,7 @@ void oracle_check(const struct random_run *run, struct oracle_verdict *v)
     static int32_t outcome[RANDOM_ACTIONS];
     known_outcomes(run, outcome);
     m.outcome = run->strict ? NULL : outcome;
+    spoil(run, &m);
     oracle_start(o, run->p);
     oracle_run(o, &m);
     if (!oracle_ended(o))

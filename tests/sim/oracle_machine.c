@@ -83,9 +83,22 @@ static int32_t kind_of(const struct random_action *a)
 }
 
 /* How many places in the queue an action's entry takes: a split is two. */
+/* Entries of the queue: a creating call is one for each of its stages. */
 static int32_t own_places(const struct random_action *a)
 {
-    return a->verb == RANDOM_SEND || a->verb == RANDOM_RECV ? 0 : a->verb == RANDOM_SPLIT ? 2 : 1;
+    switch (a->verb) {
+    case RANDOM_SEND:
+    case RANDOM_RECV:
+        return 0;
+    case RANDOM_SPLIT:
+        return 3;
+    case RANDOM_DUP:
+        return 2;
+    case RANDOM_BROADCAST:
+        return a->flags & RANDOM_RAGGED ? 2 : 1;
+    default:
+        return 1;
+    }
 }
 
 static void put_entry(struct oracle *o, int32_t action, int32_t issue, struct oracle_point point)
@@ -117,16 +130,19 @@ static void put_entry(struct oracle *o, int32_t action, int32_t issue, struct or
     o->left[issue]++;
 }
 
-static int32_t places(const struct oracle *o, const struct random_action *a)
+/* What an action takes of the queue's work and of its messages. */
+static void count_places(const struct oracle *o, const struct random_action *a, int32_t *work, int32_t *messages)
 {
-    int32_t count = 0;
-    if (!random_starts(a->verb))
-        return own_places(a);
-    for (int32_t i = 0; i < o->owns[a->rank]; i++) {
+    bool message = a->verb == RANDOM_SEND || a->verb == RANDOM_RECV;
+    *messages = message;
+    *work = random_starts(a->verb) || message ? 0 : own_places(a);
+    for (int32_t i = 0; random_starts(a->verb) && i < o->owns[a->rank]; i++) {
         const struct random_action *b = &o->program->action[o->own[a->rank][i]];
-        count += b->plan == a->plan && random_is_collective(b->verb) && !random_starts(b->verb) && b->comm == a->comm;
+        if (b->plan != a->plan || b->comm != a->comm || random_starts(b->verb))
+            continue;
+        *work += random_is_collective(b->verb);
+        *messages += b->verb == RANDOM_SEND || b->verb == RANDOM_RECV;
     }
-    return count;
 }
 
 static bool issue(struct oracle *o, int32_t index)
@@ -134,8 +150,9 @@ static bool issue(struct oracle *o, int32_t index)
     const struct random_action *a = &o->program->action[index];
     struct oracle_line *line = &o->line[a->comm][a->rank];
     const struct oracle_point none = {ORACLE_REACHED, 0, 0};
-    bool message = a->verb == RANDOM_SEND || a->verb == RANDOM_RECV;
-    if (line->work + places(o, a) > o->program->queue || (message && line->messages >= o->program->queue))
+    int32_t work, messages;
+    count_places(o, a, &work, &messages);
+    if (line->work + work > o->program->queue || line->messages + messages > o->program->queue)
         return false;
     o->left[index] = 0;
     if (!random_starts(a->verb)) {
@@ -152,19 +169,34 @@ static bool issue(struct oracle *o, int32_t index)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the host */
+/* A plan or group with nothing of this rank in it: its request is the null request, which a wait for any passes over. */
+static bool stands_for_nothing(const struct oracle *o, int32_t index)
+{
+    const struct random_action *a = &o->program->action[index];
+    for (int32_t i = 0; random_starts(a->verb) && i < o->owns[a->rank]; i++) {
+        const struct random_action *b = &o->program->action[o->own[a->rank][i]];
+        if (b->plan == a->plan && b->verb <= RANDOM_RECV && !random_starts(b->verb) && b->comm == a->comm)
+            return false;
+    }
+    return random_starts(a->verb);
+}
+
 static bool any_done(const struct oracle *o, int32_t rank, int32_t upto)
 {
-    int32_t seen = 0;
+    int32_t seen = 0, live = 0;
     for (int32_t i = o->at[rank] - 1; i >= 0 && seen < upto; i--) {
         int32_t index = o->own[rank][i];
         const struct random_action *a = &o->program->action[index];
         if (!random_issues(a) || (a->flags & RANDOM_NO_REQUEST))
             continue;
         seen++;
+        if (stands_for_nothing(o, index))
+            continue;
+        live++;
         if (o->left[index] == 0)
             return true;
     }
-    return seen == 0;
+    return live == 0;
 }
 
 /* A message that such a receive would match has been sent. */
@@ -282,6 +314,7 @@ static bool host_step(struct oracle *o, int32_t rank, struct oracle_memory *memo
             struct random_range range = random_touched(a, &o->comms).write;
             oracle_fill_range(memory->arena[rank][a->type], o->program, a);
             memset(memory->known[rank][a->type] + range.from, 1, (size_t)(range.to - range.from));
+            oracle_forget_spoiled(memory, rank, a->type);
         }
         return true;
     default:

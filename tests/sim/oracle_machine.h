@@ -71,6 +71,8 @@ struct oracle_memory {
     bool told[RANDOM_ACTIONS];     /* want says something */
     int16_t taken[RANDOM_ACTIONS]; /* which send a receive got */
     const int32_t *outcome;        /* of each action, comm_result; NULL: all went well */
+    struct random_range spoiled;   /* what a rank may write at any time that took itself for the root; empty: nothing */
+    int32_t spoiled_rank, spoiled_type;
     const struct random_program *program;
 };
 
@@ -86,6 +88,8 @@ void oracle_print(FILE *to, const struct oracle *o);
 
 /* oracle_value.c */
 bool oracle_memory_make(struct oracle_memory *m, const struct random_program *p);
+/* Nothing is known of the spoiled bytes of that arena, if it has some. */
+void oracle_forget_spoiled(struct oracle_memory *m, int32_t rank, int32_t type);
 void oracle_memory_free(struct oracle_memory *m);
 void oracle_fill_arena(unsigned char *at, const struct random_program *p, int32_t rank, int32_t type);
 void oracle_fill_range(unsigned char *arena, const struct random_program *p, const struct random_action *a);

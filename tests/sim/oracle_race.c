@@ -23,15 +23,31 @@ static const struct random_action *own(const struct oracle_walk *w, int32_t i)
     return &w->p->action[w->own[i]];
 }
 
-/* Complete, once the request of action i is. */
+/* What a plan or group, or one action alone, puts into the lines of this rank. */
+static void count_members(const struct oracle_walk *w, int32_t i, int32_t *work, int32_t *messages)
+{
+    const struct random_action *a = own(w, i);
+    *work = *messages = 0;
+    for (int32_t k = random_starts(a->verb) ? 0 : i; k <= i; k++) {
+        const struct random_action *b = own(w, k);
+        bool member = k == i ? !random_starts(b->verb) : b->plan == a->plan && b->verb <= RANDOM_RECV && !random_starts(b->verb);
+        bool message = b->verb == RANDOM_SEND || b->verb == RANDOM_RECV;
+        *work += member && !message;
+        *messages += member && message;
+    }
+}
+
+/* Complete, once the request of action i is: work is retired in order; of messages, what they had to wait for; of nothing, nothing. */
 static void join_request(const struct oracle_walk *w, struct oracle_set *s, int32_t i)
 {
     const struct random_action *a = own(w, i);
+    int32_t work, messages;
     set_add(s, i);
-    if (a->flags & RANDOM_DOOMED)
-        return; /* it may be cancelled before it started */
+    count_members(w, i, &work, &messages);
+    if ((a->flags & RANDOM_DOOMED) || (!work && !messages))
+        return; /* a doomed one may be cancelled before it started */
     set_join(s, &w->before[i]);
-    if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV)
+    if (!work)
         return;
     for (int32_t k = 0; k < i; k++) {
         if (set_has(&w->work[a->comm], k)) {
@@ -86,6 +102,9 @@ static const char *inside(const struct oracle_walk *w, const struct random_actio
     struct random_touch touch = random_touched(a, w->comms);
     if (a->n < 0 || a->out < 0 || touch.write.to > w->p->bytes || touch.read.to > w->p->bytes)
         return "outside of the arena";
+    int32_t most = a->out + a->n * random_blocks_out(a->verb, w->comms->comm[a->comm].members);
+    if (a->misuse == RANDOM_OTHER_ROOT && most * random_unit(a->type) > w->p->bytes)
+        return "outside of the arena, as the root that it is not";
     if (a->in < 0 && a->verb == RANDOM_SCATTER)
         return "not in place";
     if (a->in < 0 && (a->verb == RANDOM_REDUCE || a->verb == RANDOM_GATHER) && a->rank != a->root)

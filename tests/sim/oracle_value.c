@@ -29,6 +29,12 @@ bool oracle_memory_make(struct oracle_memory *m, const struct random_program *p)
     return m->scratch != NULL;
 }
 
+void oracle_forget_spoiled(struct oracle_memory *m, int32_t rank, int32_t type)
+{
+    if (m->spoiled.to > m->spoiled.from && m->spoiled_rank == rank && m->spoiled_type == type)
+        memset(m->known[rank][type] + m->spoiled.from, 0, (size_t)(m->spoiled.to - m->spoiled.from));
+}
+
 void oracle_memory_free(struct oracle_memory *m)
 {
     for (int32_t r = 0; r < RANDOM_RANKS; r++) {
@@ -62,21 +68,21 @@ static int32_t place_in(const struct random_action *a, const struct random_comm 
 struct random_range oracle_result(const struct random_action *a, const struct random_comms *comms)
 {
     const struct random_comm *comm = &comms->comm[a->comm];
-    int32_t unit = random_unit(a->type), me = place_in(a, comm), blocks = random_blocks_out(a->verb, comm->members), from = a->out;
+    int32_t unit = random_unit(a->type), me = place_in(a, comm), from = a->out, n = random_out_at(a, comm->members, me, comm->members);
     bool root = a->root == a->rank;
     switch (a->verb) {
     case RANDOM_BROADCAST:
-        blocks = root ? 0 : 1;
+        n = root ? 0 : n;
         break;
     case RANDOM_REDUCE:
     case RANDOM_GATHER:
-        blocks = root ? blocks : 0;
+        n = root ? n : 0;
         break;
     case RANDOM_SCATTERED:
-        from += a->in < 0 ? me * a->n : 0;
+        from += a->in < 0 ? random_in_at(a, comm->members, me, me) : 0;
         break;
     case RANDOM_EXSCAN:
-        blocks = me > 0;
+        n = me > 0 ? n : 0;
         break;
     case RANDOM_ALLREDUCE:
     case RANDOM_ALLGATHER:
@@ -85,13 +91,13 @@ struct random_range oracle_result(const struct random_action *a, const struct ra
     case RANDOM_ALLTOALL:
         break;
     case RANDOM_RECV:
-        blocks = a->flags & (RANDOM_DOOMED | RANDOM_SHORT) ? 0 : 1;
+        n = a->flags & (RANDOM_DOOMED | RANDOM_SHORT) ? 0 : a->n;
         break;
     default:
-        blocks = 0;
+        n = 0;
         break;
     }
-    return (struct random_range){from * unit, (from + blocks * a->n) * unit};
+    return (struct random_range){from * unit, (from + n) * unit};
 }
 
 uint64_t oracle_hash_range(const unsigned char *arena, struct random_range range, int32_t type)
@@ -115,9 +121,11 @@ static void settle_known(const struct oracle *o, struct oracle_memory *m, const 
         memset(shadow + touched.from, 0, (size_t)(touched.to - touched.from));
     if (good && result.to > result.from)
         memset(shadow + result.from, known && a->type != RANDOM_TRASH, (size_t)(result.to - result.from));
+    bool spoiled = m->spoiled_rank == a->rank && m->spoiled_type == a->type && random_overlap(result, m->spoiled);
+    oracle_forget_spoiled(m, a->rank, a->type);
     if (e->action != e->issue)
         return; /* of a plan: a later member may write there again */
-    m->told[e->action] = good && known;
+    m->told[e->action] = good && known && !spoiled;
     m->want[e->action] = oracle_hash_range(m->arena[a->rank][a->type], result, a->type);
 }
 
@@ -143,8 +151,8 @@ static void reduce(const struct meeting *x, unsigned char *scratch)
 {
     const struct random_action *a = x->at[0];
     const void *in[RANDOM_RANKS];
-    int32_t blocks = random_blocks_in(a->verb, x->members), prefix = a->verb == RANDOM_SCAN || a->verb == RANDOM_EXSCAN;
-    size_t bytes = x->block * (size_t)blocks, n = (size_t)a->n * (size_t)blocks;
+    int32_t prefix = a->verb == RANDOM_SCAN || a->verb == RANDOM_EXSCAN;
+    size_t n = (size_t)random_in_at(a, x->members, 0, x->members), bytes = n * x->unit;
     unsigned char *result = scratch + bytes * (size_t)x->members;
     for (int32_t i = 0; i < x->members; i++) {
         memcpy(scratch + bytes * (size_t)i, input(x, i), bytes);
@@ -154,35 +162,36 @@ static void reduce(const struct meeting *x, unsigned char *scratch)
         int32_t of = !prefix ? x->members : a->verb == RANDOM_SCAN ? i + 1 : i;
         if (of > 0 && (prefix || i == 0))
             oracle_reduce(in, of, n, random_types[a->type], (comm_op)a->op, result);
+        size_t at = (size_t)random_in_at(a, x->members, 0, i) * x->unit;
         if (a->verb == RANDOM_SCATTERED)
-            memcpy(output(x, i) + (x->at[i]->in < 0 ? (size_t)i * x->block : 0), result + (size_t)i * x->block, x->block);
+            memcpy(output(x, i) + (x->at[i]->in < 0 ? at : 0), result + at, (size_t)random_block(a, 0, i) * x->unit);
         else if (of > 0 && (a->verb != RANDOM_REDUCE || a->root == x->at[i]->rank))
             memcpy(output(x, i), result, x->block);
     }
 }
 
-/* Block `to` of each rank's part goes to rank `to`. */
+/* What `from` has for `to` goes there. */
 static void move(const struct meeting *x, unsigned char *scratch)
 {
     const struct random_action *a = x->at[0];
-    int32_t in_blocks = random_blocks_in(a->verb, x->members), out_blocks = random_blocks_out(a->verb, x->members);
-    size_t bytes = x->block * (size_t)in_blocks;
-    for (int32_t i = 0; i < x->members; i++) {
-        bool placed = x->at[i]->in < 0 && in_blocks < out_blocks; /* in place: its block lies where it will be */
-        if (a->verb == RANDOM_SCATTER && a->root != x->at[i]->rank)
+    int32_t members = x->members, in_blocks = random_blocks_in(a->verb, members), out_blocks = random_blocks_out(a->verb, members);
+    size_t stride = x->block * (size_t)in_blocks; /* of a rank's part in scratch: at least as much as it has */
+    for (int32_t i = 0; i < members; i++) {
+        bool in_place = x->at[i]->in < 0, placed = in_place && in_blocks < out_blocks; /* its block lies where it will be */
+        if (a->verb == RANDOM_SCATTER && (a->root != x->at[i]->rank || in_place))
             continue;
-        if (x->at[i]->in < 0 && a->verb == RANDOM_SCATTER)
-            continue;
-        memcpy(scratch + bytes * (size_t)i, input(x, i) + (placed ? (size_t)i * x->block : 0), bytes);
+        size_t at = placed ? (size_t)random_out_at(a, members, i, i) * x->unit : 0;
+        memcpy(scratch + stride * (size_t)i, input(x, i) + at, (size_t)random_in_at(a, members, i, members) * x->unit);
     }
-    for (int32_t to = 0; to < x->members; to++) {
+    for (int32_t to = 0; to < members; to++) {
         if (a->verb == RANDOM_GATHER && a->root != x->at[to]->rank)
             continue;
-        for (int32_t from = 0; from < x->members; from++) {
-            const unsigned char *block = scratch + bytes * (size_t)from + (in_blocks > 1 ? (size_t)to * x->block : 0);
+        for (int32_t from = 0; from < members; from++) {
             if (a->verb == RANDOM_SCATTER && a->root != x->at[from]->rank)
                 continue;
-            memcpy(output(x, to) + (out_blocks > 1 ? (size_t)from * x->block : 0), block, x->block);
+            const unsigned char *block = scratch + stride * (size_t)from + (size_t)random_in_at(a, members, from, to) * x->unit;
+            size_t at = a->verb == RANDOM_SCATTER ? 0 : (size_t)random_out_at(a, members, to, from) * x->unit;
+            memcpy(output(x, to) + at, block, (size_t)random_block(a, from, to) * x->unit);
         }
     }
 }

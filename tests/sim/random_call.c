@@ -38,7 +38,7 @@ static enum comm_type other_type(enum comm_type type)
 }
 
 struct form {
-    int32_t verb, root;
+    int32_t verb, root, flags;
     enum comm_type type;
     comm_op op;
     size_t n;
@@ -48,7 +48,7 @@ struct form {
 static struct form form_of(const struct random_run *run, const struct random_action *a)
 {
     const struct random_comm *comm = &run->comms.comm[a->comm];
-    struct form f = {a->verb, a->root >= 0 ? comm->rank_of[a->root] : 0, random_types[a->type], (comm_op)a->op, (size_t)a->n};
+    struct form f = {a->verb, a->root >= 0 ? comm->rank_of[a->root] : 0, a->flags, random_types[a->type], (comm_op)a->op, (size_t)a->n};
     switch (a->misuse) {
     case RANDOM_OTHER_OP:
         f.op = f.op == COMM_MIN ? COMM_MAX : COMM_MIN;
@@ -64,9 +64,11 @@ static struct form form_of(const struct random_run *run, const struct random_act
         break;
     case RANDOM_OTHER_VERB:
         f.verb = f.verb == RANDOM_BARRIER ? RANDOM_BROADCAST : RANDOM_BARRIER;
+        f.flags &= ~RANDOM_RAGGED;
         break;
     case RANDOM_REFUSES:
         f.verb = RANDOM_REFUSED;
+        f.flags &= ~RANDOM_RAGGED;
         break;
     default:
         break;
@@ -91,6 +93,36 @@ static enum comm_result call_reducing(struct comm_communicator *c, const struct 
     }
 }
 
+/* The v form of it. Where blocks lie dense, displs may be left out. */
+static enum comm_result call_ragged(struct random_run *run, struct comm_communicator *c, int32_t index, const struct form *f,
+                                    const void *in, void *out, struct comm_request *req)
+{
+    const struct random_action *a = &run->p->action[index];
+    int32_t members = run->comms.comm[a->comm].members, me = run->comms.comm[a->comm].rank_of[a->rank];
+    size_t give[RANDOM_RANKS], take[RANDOM_RANKS], give_at[RANDOM_RANKS], take_at[RANDOM_RANKS];
+    for (int32_t i = 0; i < members; i++) {
+        give[i] = (size_t)random_block(a, me, i);
+        take[i] = (size_t)random_block(a, i, me);
+        give_at[i] = (size_t)random_in_at(a, members, me, i);
+        take_at[i] = (size_t)random_out_at(a, members, me, i);
+    }
+    switch (f->verb) {
+    case RANDOM_BROADCAST:
+        run->length[index] = f->n * (size_t)random_unit(a->type);
+        return comm_broadcast_bytes(c, out, &run->length[index], f->root, req);
+    case RANDOM_ALLGATHER:
+        return comm_allgather_v(c, in, out, take, a->key & 1 ? take_at : NULL, f->type, req);
+    case RANDOM_GATHER:
+        return comm_gather_v(c, in, give[0], out, take, take_at, f->type, f->root, req);
+    case RANDOM_SCATTER:
+        return comm_scatter_v(c, in, give, give_at, out, take[0], f->type, f->root, req);
+    case RANDOM_ALLTOALL:
+        return comm_alltoall_v(c, in, give, give_at, out, take, take_at, f->type, req);
+    default:
+        return comm_reduce_scatter_v(c, in, out, give, f->type, f->op, req);
+    }
+}
+
 static enum comm_result call_collective(struct random_run *run, struct comm_communicator *c, int32_t index, struct comm_request *req)
 {
     const struct random_action *a = &run->p->action[index];
@@ -99,6 +131,8 @@ static enum comm_result call_collective(struct random_run *run, struct comm_comm
     void *out = arena + (size_t)a->out * unit;
     const void *in = a->in < 0 ? COMM_IN_PLACE : arena + (size_t)a->in * unit;
     struct form f = form_of(run, a);
+    if (f.flags & RANDOM_RAGGED)
+        return call_ragged(run, c, index, &f, in, out, req);
     switch (f.verb) {
     case RANDOM_BARRIER:
         return comm_barrier(c, req);
@@ -259,6 +293,9 @@ enum comm_result random_call(struct random_run *run, int32_t index)
     int64_t end = run->stage->now() + random_patience(run), nap = 20000;
     if (a->misuse == RANDOM_EXTRA)
         make_extra(run, c, a->rank);
+    enum comm_result gave_up = a->misuse == RANDOM_REVOKES ? comm_revoke(c) : a->misuse == RANDOM_ABORTS ? comm_abort(c, 7) : COMM_OK;
+    if (gave_up != COMM_OK)
+        random_fail(run, index, "%s: it says %s", random_misuse_names[a->misuse], comm_result_name(gave_up));
     for (;;) {
         enum comm_result result = call_once(run, c, index);
         if (result != COMM_ERR_FULL)

@@ -42,6 +42,51 @@ int32_t random_blocks_out(int32_t verb, int32_t members)
     return verb == RANDOM_ALLGATHER || verb == RANDOM_GATHER || verb == RANDOM_ALLTOALL ? members : 1;
 }
 
+/* Which of a v form's blocks are how long: different ones side by side, empty ones among them. */
+static int32_t part(const struct random_action *a, int32_t k)
+{
+    const int32_t parts[] = {a->n, a->n / 2, 0, a->n - a->n / 3};
+    return parts[(a->key + k) & 3];
+}
+
+int32_t random_block(const struct random_action *a, int32_t from, int32_t to)
+{
+    if (!(a->flags & RANDOM_RAGGED))
+        return a->n;
+    switch (a->verb) {
+    case RANDOM_ALLTOALL:
+        return part(a, 2 * from + to);
+    case RANDOM_ALLGATHER:
+    case RANDOM_GATHER:
+        return part(a, from);
+    case RANDOM_SCATTER:
+    case RANDOM_SCATTERED:
+        return part(a, to);
+    default:
+        return a->n;
+    }
+}
+
+int32_t random_in_at(const struct random_action *a, int32_t members, int32_t me, int32_t to)
+{
+    int32_t at = 0;
+    if (random_blocks_in(a->verb, members) == 1 && members > 1)
+        return to == members ? random_block(a, me, 0) : 0;
+    for (int32_t i = 0; i < to; i++)
+        at += random_block(a, me, i);
+    return at;
+}
+
+int32_t random_out_at(const struct random_action *a, int32_t members, int32_t me, int32_t from)
+{
+    int32_t at = 0;
+    if (random_blocks_out(a->verb, members) == 1 && members > 1)
+        return from == members ? random_block(a, 0, me) : 0;
+    for (int32_t i = 0; i < from; i++)
+        at += random_block(a, i, me);
+    return at;
+}
+
 static void make_child(const struct random_program *p, int32_t first, int32_t child, struct random_comms *comms)
 {
     struct random_comm *made = &comms->comm[child];
@@ -93,8 +138,10 @@ struct random_touch random_touched(const struct random_action *a, const struct r
     struct random_touch touch = {{0, 0}, {0, 0}};
     int32_t unit = random_unit(a->type), members = comm->members, verb = a->verb;
     bool root = a->root == a->rank;
-    struct random_range in = {a->in * unit, (a->in + a->n * random_blocks_in(verb, members)) * unit};
-    struct random_range out = {a->out * unit, (a->out + a->n * random_blocks_out(verb, members)) * unit};
+    int32_t me = comm->rank_of[a->rank];
+    int32_t in_n = random_in_at(a, members, me, members), out_n = random_out_at(a, members, me, members);
+    struct random_range in = {a->in * unit, (a->in + in_n) * unit};
+    struct random_range out = {a->out * unit, (a->out + out_n) * unit};
     switch (verb) {
     case RANDOM_SEND:
         touch.read = in;
@@ -128,8 +175,7 @@ struct random_touch random_touched(const struct random_action *a, const struct r
         return touch;
     }
     if (a->in < 0) { /* in place: all of the larger */
-        int32_t blocks = random_blocks_in(verb, members) > random_blocks_out(verb, members) ? members : random_blocks_out(verb, members);
-        touch.write = (struct random_range){a->out * unit, (a->out + a->n * blocks) * unit};
+        touch.write = (struct random_range){a->out * unit, (a->out + (in_n > out_n ? in_n : out_n)) * unit};
         touch.read = touch.write;
     }
     return touch;

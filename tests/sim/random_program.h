@@ -87,6 +87,8 @@ enum random_misuse {
     RANDOM_REFUSES,  /* this rank's call has a bad argument */
     RANDOM_CLOSES,   /* this rank closes the communicator instead, and makes no call on it any more */
     RANDOM_DESTROYS, /* the event is destroyed before its hand-set point was reached */
+    RANDOM_REVOKES,  /* no mistake: before the call this rank revokes the communicator, or gives up the world */
+    RANDOM_ABORTS,
     RANDOM_MISUSES
 };
 
@@ -95,9 +97,10 @@ enum random_flag {
     RANDOM_ANY_TAG = 2,
     RANDOM_NO_REQUEST = 4, /* req is NULL: nobody waits for this one */
     RANDOM_NOTIFY = 8,
-    RANDOM_DOOMED = 16, /* a receive that nothing matches: it is cancelled */
-    RANDOM_SHORT = 32,  /* a receive that is shorter than its message */
-    RANDOM_SOME = 64,   /* HOST_ANY: comm_wait_some */
+    RANDOM_DOOMED = 16,  /* a receive that nothing matches: it is cancelled */
+    RANDOM_SHORT = 32,   /* a receive that is shorter than its message */
+    RANDOM_SOME = 64,    /* HOST_ANY: comm_wait_some */
+    RANDOM_RAGGED = 128, /* the v form, with blocks of up to n elements; of a broadcast: broadcast_bytes */
 };
 
 struct random_action {
@@ -108,7 +111,7 @@ struct random_action {
     int32_t in, out;           /* first element; in -1: in place */
     int32_t peer, tag, flags;  /* peer: a rank of the world */
     int32_t event, target;     /* target: a statement of which this rank has an action */
-    int32_t child, color, key; /* child: the communicator that this rank gets; -1: none */
+    int32_t child, color, key; /* key: of a v form, which blocks are how long; child: the communicator that this rank gets; -1: none */
     int32_t plan;              /* >= 0: recorded into that plan, or a plan's own verb */
     int32_t misuse;
 };
@@ -168,6 +171,10 @@ bool random_reduces(int32_t verb);
 bool random_rooted(int32_t verb);
 int32_t random_blocks_in(int32_t verb, int32_t members);
 int32_t random_blocks_out(int32_t verb, int32_t members);
+/* Elements that one member gives another, and where they lie in the giver's `in` and the taker's `out`; with i = members: all of them. */
+int32_t random_block(const struct random_action *a, int32_t from, int32_t to);
+int32_t random_in_at(const struct random_action *a, int32_t members, int32_t me, int32_t to);
+int32_t random_out_at(const struct random_action *a, int32_t members, int32_t me, int32_t from);
 void random_comms_of(const struct random_program *p, struct random_comms *comms);
 struct random_touch random_touched(const struct random_action *a, const struct random_comms *comms);
 static inline bool random_overlap(struct random_range a, struct random_range b)

@@ -48,6 +48,7 @@ struct random_run {
     /* of every action */
     struct comm_request request[RANDOM_ACTIONS];
     struct comm_status status[RANDOM_ACTIONS];
+    size_t length[RANDOM_ACTIONS]; /* of a broadcast_bytes */
     struct random_note note[RANDOM_ACTIONS];
     int32_t outcome[RANDOM_ACTIONS], waited[RANDOM_ACTIONS]; /* comm_result, PENDING: not seen yet; what blocking and plain calls said */
     uint64_t seen[RANDOM_ACTIONS];

@@ -21,7 +21,7 @@ static int32_t pick_op(struct maker *m, int32_t type)
 
 /* ------------------------------------------------------------------------------------------------------------ collectives */
 struct call {
-    int32_t verb, comm, type, op, root, n, plan, flags;
+    int32_t verb, comm, type, op, root, n, plan, flags, ragged, key;
     bool in_place;
 };
 
@@ -44,6 +44,12 @@ static struct call pick_call(struct maker *m, int32_t comm)
     call.n = call.verb == RANDOM_BARRIER ? 0 : make_count(m, call.type, in > out ? in : out);
     call.in_place = make_chance(m, 3) == 0;
     call.flags = make_chance(m, 12) == 0 ? RANDOM_NO_REQUEST : make_chance(m, 8) == 0 ? RANDOM_NOTIFY : 0;
+    bool may_be_ragged = in != out || call.verb == RANDOM_ALLTOALL || call.verb == RANDOM_BROADCAST;
+    if (may_be_ragged && make_chance(m, 3) == 0) {
+        call.ragged = RANDOM_RAGGED;
+        call.key = (int32_t)make_chance(m, 4);
+        call.in_place = call.in_place && call.verb != RANDOM_ALLTOALL;
+    }
     return call;
 }
 
@@ -59,7 +65,8 @@ static void put_call(struct maker *m, const struct call *call)
         a.root = call->root;
         a.n = call->n;
         a.plan = call->plan;
-        a.flags = call->plan < 0 ? call->flags : 0;
+        a.flags = (call->plan < 0 ? call->flags : 0) | call->ragged;
+        a.key = call->key;
         if (call->verb == RANDOM_BROADCAST || (call->in_place && !separate && (!rooted || a.root == a.rank)))
             a.in = -1;
         else

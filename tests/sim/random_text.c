@@ -16,8 +16,9 @@ const char *const random_verb_names[RANDOM_VERBS] = {"barrier",    "broadcast", 
                                                      "renew",      "wait_event", "wait_request", "host_wait", "host_any",  "host_last",
                                                      "event_sync", "sync",       "test",         "cancel",    "probe",     "fill",
                                                      "progress",   "spend",      "close",        "revoke",    "abort"};
-const char *const random_misuse_names[RANDOM_MISUSES] = {"right",   "other_op", "other_count", "other_type", "other_root", "other_verb",
-                                                         "skipped", "extra",    "later",       "refuses",    "closes",     "destroys"};
+const char *const random_misuse_names[RANDOM_MISUSES] = {"right",      "other_op", "other_count", "other_type", "other_root",
+                                                         "other_verb", "skipped",  "extra",       "later",      "refuses",
+                                                         "closes",     "destroys", "revokes",     "aborts"};
 
 struct field {
     const char *key;

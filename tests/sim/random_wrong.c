@@ -7,7 +7,10 @@ static bool same_call(const struct random_action *a, const struct random_action 
 {
     if (a->verb == RANDOM_BARRIER && b->verb == RANDOM_BARRIER)
         return true;
-    return a->verb == b->verb && a->type == b->type && a->op == b->op && a->root == b->root && a->n == b->n;
+    bool ragged = (a->flags & RANDOM_RAGGED) != 0; /* lengths are compared at each edge alone, and perhaps none differs */
+    if (ragged != ((b->flags & RANDOM_RAGGED) != 0))
+        return false;
+    return a->verb == b->verb && a->type == b->type && a->op == b->op && a->root == b->root && (ragged || a->n == b->n);
 }
 
 /* The rank's next collective on that communicator, -1: none. */
@@ -26,8 +29,9 @@ static int32_t next_call(const struct random_program *p, int32_t index)
 static bool fits(const struct random_program *p, const struct random_comms *comms, int32_t index, int32_t misuse)
 {
     const struct random_action *a = &p->action[index];
-    int32_t next = next_call(p, index);
+    int32_t next = next_call(p, index), most;
     bool plain = a->verb < RANDOM_REFUSED && a->plan < 0, data = plain && a->verb != RANDOM_BARRIER;
+    bool ragged = (a->flags & RANDOM_RAGGED) != 0, bytes = ragged && a->verb == RANDOM_BROADCAST;
     if (misuse == RANDOM_DESTROYS)
         return a->verb == RANDOM_SET;
     if (comms->comm[a->comm].members < 2)
@@ -36,12 +40,13 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
     case RANDOM_OTHER_OP:
         return plain && random_reduces(a->verb) && a->op <= COMM_AVG;
     case RANDOM_OTHER_COUNT:
-        return data && a->n > 0;
+        return data && a->n > 0 && !ragged;
     case RANDOM_OTHER_TYPE: /* one that goes with the operator: else it is refused */
-        return data && (!random_reduces(a->verb) || a->op == COMM_SUM || a->op == COMM_MIN || a->op == COMM_MAX);
+        return data && !bytes && (!random_reduces(a->verb) || a->op == COMM_SUM || a->op == COMM_MIN || a->op == COMM_MAX);
     case RANDOM_OTHER_ROOT:
-        /* a gather or scatter moves its own block before it hears of anybody, as the mistaken root that it is */
-        return plain && ((a->verb == RANDOM_REDUCE && a->in >= 0) || a->verb == RANDOM_BROADCAST);
+        most = a->out + a->n * random_blocks_out(a->verb, comms->comm[a->comm].members); /* what it takes as the root that it is not */
+        return plain && random_rooted(a->verb) && (a->in >= 0 || a->verb == RANDOM_BROADCAST) && most * random_unit(a->type) <= p->bytes &&
+               (a->in + a->n * random_blocks_in(a->verb, comms->comm[a->comm].members)) * random_unit(a->type) <= p->bytes;
     case RANDOM_OTHER_VERB:
     case RANDOM_EXTRA:
     case RANDOM_REFUSES:
@@ -56,6 +61,9 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
         return plain && next >= 0 && !same_call(a, &p->action[next]) && p->action[next].verb < RANDOM_REFUSED;
     case RANDOM_CLOSES:
         return plain;
+    case RANDOM_REVOKES:
+    case RANDOM_ABORTS:
+        return random_issues(a);
     default:
         return false;
     }

@@ -130,13 +130,14 @@ void sim_note(uint64_t value);
 void sim_note_bytes(const void *bytes, size_t count);
 
 /* The truth, for oracles. */
-bool sim_is_dead(int32_t rank);             /* killed */
-int64_t sim_died_ns(int32_t rank);          /* when */
-int64_t sim_stood_still_ns(int32_t rank);   /* longest pause so far */
-bool sim_link_broken(int32_t a, int32_t b); /* cut, reset or corrupted, either way */
-uint64_t sim_faults_of(uint32_t kinds);     /* how many of these kinds came so far; kinds: SIM_FAULT_BIT */
-int64_t sim_last_fault_ns(void);            /* when the last one came; 0: none */
-int64_t sim_memory_held(int32_t rank);      /* bytes that rank's library holds now: 0 after its last close */
+bool sim_is_dead(int32_t rank);                      /* killed */
+int64_t sim_died_ns(int32_t rank);                   /* when */
+int64_t sim_stood_still_ns(int32_t rank);            /* longest pause so far */
+bool sim_link_broken(int32_t a, int32_t b);          /* cut, reset or corrupted, either way */
+int64_t sim_link_clear_ns(int32_t from, int32_t to); /* until when nothing came from one to the other, clogged; 0: it never was */
+uint64_t sim_faults_of(uint32_t kinds);              /* how many of these kinds came so far; kinds: SIM_FAULT_BIT */
+int64_t sim_last_fault_ns(void);                     /* when the last one came; 0: none */
+int64_t sim_memory_held(int32_t rank);               /* bytes that rank's library holds now: 0 after its last close */
 
 /* ------------------------------------------------------------------------------------------------------------ probes */
 /* A rare path that runs should come by now and then: a report tells those that were never hit. Known by name; counted per process. */

@@ -428,6 +428,7 @@ static enum comm_result make(struct frames_wire *w, const struct wire_team *team
     c->face.class = &wire_sim_frames;
     c->face.caps = (struct wire_caps){.inline_max = FRAMES_INLINE,
                                       .window = limits->window ? limits->window : FRAMES_WINDOW,
+                                      .calls = 4 * (limits->window ? limits->window : FRAMES_WINDOW),
                                       .once_max = FRAMES_ONCE_MAX,
                                       .chunk_all = limits->chunk ? limits->chunk : FRAMES_CHUNK,
                                       .chunk_private = limits->chunk ? limits->chunk : FRAMES_CHUNK};
@@ -440,7 +441,7 @@ static enum comm_result make(struct frames_wire *w, const struct wire_team *team
     c->once_places = limits->minimal ? 1 : FRAMES_ONCE_PLACES;
     c->peer = sim_memory_take(size * sizeof *c->peer, 64);
     c->face.peer_calls = sim_memory_take(size * sizeof *c->face.peer_calls, 64);
-    c->face.calls = sim_memory_take(2 * (size_t)c->face.caps.window * sizeof *c->face.calls, 64);
+    c->face.calls = sim_memory_take(c->face.caps.calls * sizeof *c->face.calls, 64);
     BASE_ASSERT(c->peer && c->face.peer_calls && c->face.calls);
     c->out_last = &c->out;
     for (size_t i = 0; i < size && sim.config.first_number; i++)

@@ -369,3 +369,8 @@ int64_t sim_memory_held(int32_t rank)
 {
     return sim.member[rank].held;
 }
+
+int64_t sim_link_clear_ns(int32_t from, int32_t to)
+{
+    return sim.config.wire == SIM_WIRE_FRAMES ? frames_net_clear(from, to) : 0;
+}

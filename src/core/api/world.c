@@ -103,14 +103,43 @@ enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place p
     return comm_split(c, r == COMM_OK ? engine_node(c) : 0, 0, out, req);
 }
 
+/* Of members alone, so what is refused is refused here: it uses up no number. */
+static enum comm_result check_subset(struct comm_communicator *c, const int32_t *ranks, size_t count, struct comm_communicator **out,
+                                     struct comm_request *req)
+{
+    int32_t size = engine_size(c), rank = engine_rank(c);
+    bool member = false;
+
+    if (!out)
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "subset: out=NULL; expected room for a communicator");
+    if (!ranks || count < 1 || count > (size_t)size)
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "subset: ranks=%s count=%zu; expected a list of 1 to %d ranks",
+                              ranks ? "a list" : "NULL", count, size);
+    for (size_t i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= size)
+            return engine_decline(c, COMM_ERR_ARGUMENT, req, "subset: ranks[%zu]=%d; expected 0 to %d", i, ranks[i], size - 1);
+        for (size_t k = 0; k < i; k++)
+            if (ranks[k] == ranks[i])
+                return engine_decline(c, COMM_ERR_ARGUMENT, req, "subset: ranks[%zu]=%d; expected each rank once, it is ranks[%zu] too", i,
+                                      ranks[i], k);
+        member |= ranks[i] == rank;
+    }
+    if (!member)
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "subset: ranks do not name rank %d, which calls; expected a call by members alone",
+                              rank);
+    return COMM_OK;
+}
+
 enum comm_result comm_subset(struct comm_communicator *c, const int32_t *ranks, size_t count, uint32_t tag, struct comm_communicator **out,
                              struct comm_request *req)
 {
-    (void)ranks;
-    (void)count;
-    (void)tag;
-    (void)out;
-    return api_unsupported(c, req, "comm_subset");
+    enum comm_result r = engine_alive(c);
+
+    if (r == COMM_OK)
+        r = check_subset(c, ranks, count, out, req);
+    else if (req)
+        *req = timeline_refusal(r);
+    return r == COMM_OK ? engine_subset(c, ranks, (int32_t)count, tag, out, req) : r;
 }
 
 /* One split for each axis: the color is all other coordinates, the key this one. Their numbers follow one another, so the last stands for

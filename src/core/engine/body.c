@@ -19,6 +19,7 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
 
     if (r != COMM_OK)
         return r;
+    b->calls_mask = (b->channel->caps.calls ? b->channel->caps.calls : 2 * limits->window) - 1;
     r = timeline_open(&b->line, env, b->face, sizeof(struct entry), limits->window, (uint32_t)b->engine->options.queue);
     if (r != COMM_OK)
         return r;
@@ -197,6 +198,7 @@ void body_destroy(struct body *b)
     if (b->native_counted)
         native_count(b, false);
     native_leave(b);
+    subset_close(b);
     if (b->messages)
         message_close(b->messages);
     if (b->channel)

@@ -120,6 +120,7 @@ struct entry {
     int32_t root;
     uint64_t sum;         /* with check=buffers: of the input, when it started */
     uint8_t by;           /* enum entry_by */
+    uint8_t flags;        /* ENGINE_CALL_* */
     bool joining;         /* `ended` said PENDING: it is asked again in each pass */
     bool parked;          /* ENTRY_BY_STREAM: its point has not been reached */
     struct record record; /* as it will be kept; ticket, result and completed_ns at the end */
@@ -134,7 +135,7 @@ struct place {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ messages and markers */
-enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER };
+enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER, TALK_MEETING /* a subset in the making */ };
 struct talk {
     uint8_t state;
     bool is_send;
@@ -184,6 +185,7 @@ struct world {
     bool free_order, fixed_order; /* as asked for; neither: fixed, but free for a native */
     int64_t timeout_ns, peer_timeout_ns;
     _Atomic uint32_t references;    /* its communicators */
+    _Atomic uint64_t aborted;       /* 0, or 1 + the rank that called comm_abort, and its code in the upper half */
     int32_t rank, ranks;            /* rank -1: all are here */
     struct base_lock operator_lock; /* a leaf: of the next two */
     struct user_op_row *operators;
@@ -269,6 +271,8 @@ struct body {
     uint64_t told_done;
     uint64_t sequence;                /* collectives issued */
     uint32_t chain;                   /* of the last call */
+    uint32_t calls_mask;              /* of the channel's rings of calls */
+    uint64_t unpublished;             /* the first ticket that is not in there yet; 0: none */
     uint64_t compared;                /* up to here this rank's calls were compared with every member's */
     uint64_t refused_until;           /* a member announced a refusal up to this number */
     struct refusals refusals, *heard; /* this rank's; per member */
@@ -287,6 +291,10 @@ struct body {
     uint32_t talk_pending, talk_markers, talk_held;
     struct timeline_hull talk_read, talk_write;
     uint64_t talk_sent;
+    struct subset *subsets; /* in the making, in the order of their calls */
+    struct letter *letters; /* of theirs: on their way, or not read yet */
+    uint64_t subsets_begun;
+    uint32_t letter_slots;
     /* callbacks */
     struct notice *notices, *notices_free; /* sorted by ticket; under the face's lock */
     _Atomic uint32_t notice_count;
@@ -343,7 +351,8 @@ struct engine {
     _Atomic(struct device *) device; /* opened when a stream is first named; NULL: not yet */
     char device_name[32];            /* as the program named it; empty: by local_rank */
     int32_t local_rank;
-    _Atomic uint32_t parks; /* of park[] that are taken */
+    _Atomic uint32_t parks;       /* of park[] that are taken */
+    _Atomic uint32_t heard_abort; /* the watcher carries it to the other communicators */
     struct base_lock park_lock;
     struct engine_park park[ENGINE_PARKS];
     bool watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
@@ -468,7 +477,7 @@ static inline uint32_t body_chain(uint32_t chain, uint32_t fingerprint)
 uint32_t body_fingerprint(const struct body *b, const struct engine_call *call);
 static inline void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
 {
-    struct wire_call *mine = &b->channel->calls[e->seq & (2 * b->line.window - 1)];
+    struct wire_call *mine = &b->channel->calls[e->seq & b->calls_mask];
 
     atomic_store_explicit(&mine->seq, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
@@ -483,6 +492,9 @@ static inline void body_publish_call(struct body *b, const struct entry *e, cons
     atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
     atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
 }
+void engine_spread_abort(struct engine *e);    /* fails every communicator of a world in which comm_abort was called */
+void body_publish_more(struct body *b);        /* calls that have come near enough */
+uint64_t body_published(const struct body *b); /* the number of the newest call that is published */
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b);
 void body_run_queue(struct body *b); /* starts and retires what can be */
 void body_settle(struct body *b);    /* after a change made by a call: flush, tell, active or not */
@@ -556,6 +568,7 @@ enum comm_result stream_join(struct comm_communicator *c, struct timeline_point 
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
 bool express_poll(struct body *b); /* true: something ended */
 bool express_wait(struct comm_request request);
+bool express_wait_in_turn(struct engine *e, struct comm_request request); /* crowded ranks; e is held */
 void express_shown(struct body *b, uint32_t ticket);
 static inline bool express_pending(const struct body *b)
 {
@@ -589,7 +602,7 @@ void body_compare(struct body *b); /* the members' published calls with ours, as
 void body_send_note(struct body *b, uint32_t sort, const void *bytes, size_t count);
 void body_tell_close(struct body *b);
 void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason);
-bool body_has_refused(const struct refusals *refusals, uint64_t number);
+bool body_knows_refused(const struct body *b, int32_t rank, uint64_t number); /* heard so, and in the order of its calls */
 void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);
 
 /* talk.c */
@@ -598,13 +611,26 @@ bool talk_step(struct body *b); /* posts held messages, takes what finished, com
 void talk_end_all(struct body *b, enum comm_result result);
 uint64_t talk_mark(struct body *b); /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
 /* The marker of a plan: behind the messages that are posted for it and the work issued until it is closed. */
-bool talk_reserve(struct body *b, uint32_t count);
+bool talk_reserve(struct body *b, uint32_t messages);
 enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker); /* carries: it ends with its members' first error */
 enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker);
+enum comm_result talk_refuse_device(struct body *b);
 void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req);
 bool talk_open(struct body *b);
 void talk_close(struct body *b);
 void talk_cancel_held(struct body *b);
+const char *talk_name(const struct talk *t);
+enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request *req);
+bool talk_take_finished(struct body *b);
+void talk_end(struct body *b, uint32_t index, enum comm_result result);
+
+/* subset.c */
+bool subset_step(struct body *b);
+bool subset_is_letter(uint32_t slot);
+void subset_letter_done(struct body *b, const struct message_finished *done);
+void subset_check(struct body *b, int64_t now); /* members that closed, deadlines */
+void subset_end_all(struct body *b);            /* b failed */
+void subset_close(struct body *b);
 
 /* Nobody wakes for what joins on a thread of its native's own: sleepers look from time to time. */
 static inline void body_count_joining(struct body *b, int32_t more)

@@ -117,11 +117,12 @@ enum comm_result bytes_issue(struct body *b, const struct engine_call *call, str
     size_t *bytes = (size_t *)(uintptr_t)call->in;
     struct bytes_call *n = env->take(env, sizeof *n, 64);
 
-    if (!timeline_reserve(&b->line, 2) || !n) {
-        enum comm_result r = n ? COMM_ERR_FULL : body_refuse(b, call, COMM_ERR_MEMORY);
-        if (n)
-            bytes_free(n);
-        return r;
+    if (!n)
+        return body_refuse(b, call, COMM_ERR_MEMORY);
+    n->env = env;
+    if (!timeline_reserve(&b->line, 2)) {
+        bytes_free(n);
+        return COMM_ERR_FULL;
     }
     if (native_is_device_memory(b, call->out)) {
         bytes_free(n);

@@ -10,33 +10,13 @@
  * one member may have the child and another not; that other one is connected, and fails the child with the parent's cause before it drops
  * it, so that nobody waits there for who will never come.
  */
-#include "engine/body.h"
+#include "engine/create.h"
 
 #include "base/format.h"
 
 #include <string.h>
 
 enum { STAGE_COLORS, STAGE_OFFERS, STAGE_READY };
-struct creation {
-    const struct comm_env *env;
-    struct comm_communicator **out;
-    struct body *child;            /* made; nobody's but ours until the last stage ended */
-    uint32_t references;           /* the call that issues the stages, and each stage until it ended */
-    uint32_t connected, abandoned; /* abandoned: a stage could not be issued, so nothing comes of it */
-    int32_t color, key, size;
-    uint64_t number; /* of the first stage: part of the child's identity */
-    struct comm_options options;
-    char name[32];
-    char forced[256];
-    uint32_t dup;
-    int32_t ready;              /* what the last stage sends: a result */
-    enum comm_result result;    /* of it all */
-    struct team_ticket mine[2]; /* what the first two send */
-    struct team_ticket *all[2]; /* `size` each */
-    int32_t *all_ready, *members;
-    struct team_offer *offers; /* of the members, in their order */
-    bool connecting;           /* the wire is connected, its native not yet */
-};
 
 #define CREATION_OPTION "algorithm="
 
@@ -45,7 +25,7 @@ static size_t creation_bytes(int32_t size)
     return sizeof(struct creation) + (size_t)size * (2 * sizeof(struct team_ticket) + sizeof(struct team_offer) + 2 * sizeof(int32_t));
 }
 
-static void creation_drop(struct creation *n)
+void creation_drop(struct creation *n)
 {
     if (--n->references)
         return;
@@ -54,7 +34,7 @@ static void creation_drop(struct creation *n)
     n->env->give(n->env, n, creation_bytes(n->size));
 }
 
-static struct creation *creation_make(struct body *b, struct comm_communicator **out)
+struct creation *creation_make(struct body *b, struct comm_communicator **out)
 {
     const struct comm_env *env = b->engine->env;
     struct creation *n = env->take(env, creation_bytes(b->team.size), 64);
@@ -81,8 +61,7 @@ static int32_t everybody(struct creation *n)
     return n->size;
 }
 
-/* Makes this rank's part of the child and writes its offer, or why it could not, into what the last stage sends. */
-static void offer_child(struct body *parent, struct creation *n, int32_t count)
+void creation_offer(struct body *parent, struct creation *n, int32_t count)
 {
     struct body_config config = {.world = parent->world,
                                  .timeout_ns = parent->timeout_ns,
@@ -93,7 +72,6 @@ static void offer_child(struct body *parent, struct creation *n, int32_t count)
                                  .fixed_order = parent->fixed_order,
                                  .stream = n->options.stream ? n->options.stream : parent->stream};
     struct team_ticket *mine = &n->mine[1];
-    uint64_t color = n->dup ? UINT64_C(1) << 32 : (uint64_t)(uint32_t)n->color;
 
     if (n->options.operation_timeout_ns)
         config.timeout_ns = n->options.operation_timeout_ns;
@@ -102,7 +80,7 @@ static void offer_child(struct body *parent, struct creation *n, int32_t count)
         config.fixed_order = n->options.order == COMM_ORDER_FIXED;
     }
     mine->color = n->color;
-    mine->result = team_subset(parent->engine->env, &parent->team, n->number, color, n->members, count, &config.team);
+    mine->result = team_subset(parent->engine->env, &parent->team, n->number, n->identity, n->members, count, &config.team);
     if (mine->result == COMM_OK)
         mine->result = body_create(parent->engine, &config, &mine->offer, &n->child);
 }
@@ -111,7 +89,7 @@ static void offer_child(struct body *parent, struct creation *n, int32_t count)
 static void colors_known(struct body *b, struct creation *n)
 {
     if (n->color >= 0)
-        offer_child(b, n, team_pick(n->all[0], n->size, b->team.rank, n->members));
+        creation_offer(b, n, team_pick(n->all[0], n->size, b->team.rank, n->members));
     else
         n->mine[1].color = -1;
 }
@@ -136,8 +114,8 @@ static enum comm_result connect_child(struct creation *n)
     return worst == COMM_OK ? body_joined(n->child) : worst;
 }
 
-/* PENDING: asked again. Before it is OK here nobody has the child, since nobody heard from us that we are ready. */
-static enum comm_result connected(struct creation *n)
+/* Before it is OK here nobody has the child, since nobody heard from us that we are ready. */
+enum comm_result creation_connect(struct creation *n)
 {
     enum comm_result r = connect_child(n);
 
@@ -148,7 +126,7 @@ static enum comm_result connected(struct creation *n)
     return COMM_OK;
 }
 
-static enum comm_result all_connected(const struct creation *n)
+enum comm_result creation_agreed(const struct creation *n)
 {
     for (int32_t r = 0; r < n->size; r++)
         if (n->all_ready[r] != COMM_OK)
@@ -162,17 +140,35 @@ static int32_t rank_in_child(const struct body *parent, const struct body *child
     return rank < 0 ? -1 : team_find(&child->team, parent->team.world[rank]);
 }
 
-/* The parent failed before its last stage ended here, but perhaps not everywhere: who has the child learns why it is of no use. */
-static void fail_child(const struct body *parent, struct body *child)
+/* A culprit that is no member of the child has no name there. */
+void creation_fail(const struct body *parent, struct creation *n)
 {
+    struct body *child = n->child;
     struct cause cause = parent->cause;
 
+    if (!n->connected)
+        return;
+    n->connected = 0;
     cause.rank = rank_in_child(parent, child, cause.rank);
     cause.peer = rank_in_child(parent, child, cause.peer);
+    if (cause.peer < 0)
+        cause.peer = child->team.rank;
+    if (cause.rank < 0)
+        cause = (struct cause){.rank = child->team.rank,
+                               .peer = child->team.rank,
+                               .result = COMM_ERR_DEPENDENCY,
+                               .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT,
+                               .point = (uint32_t)parent->cause.result};
     base_home_visit(&child->face->lock, child->face->env);
     child->closing = true; /* it will not be here to hear of another's choice */
     body_propose(child, &cause);
     base_home_unlock(&child->face->lock, child->face->env);
+}
+
+void creation_hand_over(struct creation *n)
+{
+    *n->out = n->child ? n->child->face : NULL;
+    n->child = NULL;
 }
 
 static enum comm_result stage_ended(struct body *b, struct creation *n, int stage)
@@ -180,11 +176,11 @@ static enum comm_result stage_ended(struct body *b, struct creation *n, int stag
     if (n->abandoned)
         return COMM_OK;
     if (stage == STAGE_READY)
-        return n->result = all_connected(n);
+        return n->result = creation_agreed(n);
     if (stage == STAGE_COLORS)
         colors_known(b, n);
     else
-        return connected(n);
+        return creation_connect(n);
     return COMM_OK;
 }
 
@@ -192,14 +188,10 @@ static enum comm_result stage_at(struct body *b, enum entry_phase phase, struct 
 {
     if (phase == ENTRY_ENDED)
         return stage_ended(b, n, stage);
-    if (phase == ENTRY_DROPPED && n->connected) {
-        n->connected = 0;
-        fail_child(b, n->child);
-    }
-    if (phase == ENTRY_RETIRED && stage == STAGE_READY && n->result == COMM_OK) {
-        *n->out = n->child ? n->child->face : NULL;
-        n->child = NULL;
-    }
+    if (phase == ENTRY_DROPPED)
+        creation_fail(b, n);
+    if (phase == ENTRY_RETIRED && stage == STAGE_READY && n->result == COMM_OK)
+        creation_hand_over(n);
     creation_drop(n);
     return COMM_OK;
 }
@@ -282,7 +274,7 @@ static enum comm_result create_locked(struct body *b, struct creation *n, struct
         return COMM_ERR_FULL;
     }
     if (n->dup)
-        offer_child(b, n, everybody(n));
+        creation_offer(b, n, everybody(n));
     else
         n->mine[0] = (struct team_ticket){.color = n->color, .key = n->key};
     for (int stage = first; stage <= STAGE_READY && r == COMM_OK; stage++) {
@@ -316,6 +308,7 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
     if (n) {
         n->dup = how->dup;
         n->color = how->color;
+        n->identity = how->dup ? UINT64_C(1) << 32 : (uint64_t)(uint32_t)how->color;
         n->key = how->key;
         n->options = how->options;
         base_copy_text(n->name, sizeof n->name, how->options.name);

@@ -158,10 +158,7 @@ static bool describe_pending(const struct body *b, uint64_t ticket, struct comm_
         return false;
     made->bytes = b->talks[i].call.bytes;
     made->queued_ns = made->started_ns = (uint64_t)b->talks[i].queued_ns;
-    base_copy_text(made->algorithm, sizeof made->algorithm,
-                   b->talks[i].state == TALK_MARKER ? "marker"
-                   : b->talks[i].is_send            ? "send"
-                                                    : "recv");
+    base_copy_text(made->algorithm, sizeof made->algorithm, talk_name(&b->talks[i]));
     return true;
 }
 

@@ -93,6 +93,8 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
                                    struct comm_communicator **worlds);
 enum comm_result engine_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
                               struct comm_request *req);
+enum comm_result engine_subset(struct comm_communicator *c, const int32_t *ranks, int32_t count, uint32_t tag,
+                               struct comm_communicator **out, struct comm_request *req);
 enum comm_result engine_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
                             struct comm_request *req);
 enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns);

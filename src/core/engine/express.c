@@ -335,25 +335,29 @@ static inline bool let_go(struct body *b, uint64_t ticket)
     return ended;
 }
 
-/* More ranks than CPUs: the others need this one. Nothing is held while they have it. */
-static bool wait_in_turn(struct body *b, struct comm_request request)
+/* More ranks than CPUs: the others need this one. Nothing is held while they have it but the engine, by whoever called this. */
+bool express_wait_in_turn(struct engine *e, struct comm_request request)
 {
     int64_t now = 0;
 
-    for (int turn = 0; b; turn++) {
-        struct engine *e = b->engine;
+    for (int turn = 0; turn < WAIT_YIELDS; turn++) {
+        struct body *b = hold(request);
+        if (!b)
+            return timeline_test(request) != COMM_PENDING;
         fetch(b, body_entry(b, b->line.done + 1));
         express_poll(b);
         if (let_go(b, request.ticket))
             return true;
-        if (turn == WAIT_YIELDS || !engine_yield(e, &now))
+        if (!engine_yield(e, &now))
             return false;
-        b = hold(request);
     }
-    return timeline_test(request) != COMM_PENDING;
+    return false;
 }
 
-/* Waits for it a moment, under the communicator's lock: for as long as a peer that called at the same time takes. */
+/*
+ * Waits for it a moment, under the communicator's lock: for as long as a peer that called at the same time takes. Where ranks outnumber
+ * CPUs that peer may not even run: then waiting is in turns, by who holds the engine.
+ */
 bool express_wait(struct comm_request request)
 {
     if (request.ticket <= atomic_load_explicit(&request.comm->done, memory_order_acquire))
@@ -361,8 +365,10 @@ bool express_wait(struct comm_request request)
     struct body *b = hold(request);
     if (!b)
         return false;
-    if (b->engine->crowded)
-        return wait_in_turn(b, request);
+    if (b->engine->crowded) {
+        body_unlock(b);
+        return false;
+    }
     const struct comm_env *env = b->engine->env;
     for (int turn = 0; turn < WAIT_TURNS && express_pending(b) && b->line.done < request.ticket; turn++)
         if (!express_poll(b) && turn >= WAIT_EAGER_TURNS)

@@ -28,11 +28,53 @@ static void drop_entries(struct body *b)
     }
 }
 
+/* The other communicators of the world, also those that the one who called has no part in, are the watcher's to fail: no lock is free here.
+ */
+static void hear_abort(struct body *b, const struct cause *cause)
+{
+    struct world *w = b->world;
+    uint64_t none = 0, who = cause->rank >= 0 ? 1 + (uint64_t)b->team.world[cause->rank] : UINT32_MAX;
+
+    if (!atomic_compare_exchange_strong_explicit(&w->aborted, &none, (uint64_t)(uint32_t)cause->code << 32 | who, memory_order_acq_rel,
+                                                 memory_order_acquire))
+        return;
+    atomic_store_explicit(&b->engine->heard_abort, 1, memory_order_release);
+    b->engine->env->bell_ring(b->engine->env, &b->engine->watch);
+}
+
+void engine_spread_abort(struct engine *e)
+{
+    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+
+    for (uint32_t i = 0; i < most; i++) {
+        enum comm_result r;
+        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
+        struct body *b = face ? body_lock(face, &r) : NULL;
+        if (!b)
+            continue;
+        uint64_t aborted = atomic_load_explicit(&b->world->aborted, memory_order_acquire);
+        uint32_t who = (uint32_t)aborted;
+        if (b->engine == e && aborted && !b->recording) {
+            struct cause cause = {.number = b->sequence, .result = COMM_ERR_ABORTED, .code = (int32_t)(aborted >> 32)};
+            cause.rank = cause.peer = who == UINT32_MAX ? -1 : team_find(&b->team, (int32_t)who - 1);
+            b->guest = true;
+            body_step(b); /* its own last words first */
+            body_propose(b, &cause);
+            body_settle(b);
+            b->guest = false;
+        }
+        body_unlock(b);
+    }
+}
+
 static void end_all(struct body *b, const struct cause *cause)
 {
     b->cause = *cause;
     b->failed = true;
+    if (cause->result == COMM_ERR_ABORTED)
+        hear_abort(b, cause);
     b->fence = 0;
+    b->unpublished = 0;
     body_end_nap(b);
     b->express.last = 0;
     b->express.seen = 0;
@@ -47,6 +89,7 @@ static void end_all(struct body *b, const struct cause *cause)
     drop_entries(b);
     b->line.started = b->line.done;
     b->line.next = b->line.done + 1;
+    subset_end_all(b);
     talk_end_all(b, (enum comm_result)cause->result);
     struct comm_error error = {.size = sizeof error};
     cause_describe(b, cause, &error);
@@ -152,6 +195,8 @@ void body_propose(struct body *b, const struct cause *cause)
     b->proposal = *cause;
     b->proposed_ns = b->engine->env->now(b->engine->env);
     send_cause(b, cause, ROUND_PROPOSED);
+    if (b->team.size > 1) /* before the choice: who chose and died then must not be waited for */
+        b->wire->flush(b->channel);
     body_attend(b);
     if (b->team.size > 1)
         b->wire->flush(b->channel);
@@ -181,7 +226,7 @@ void body_tell_close(struct body *b)
 /* ------------------------------------------------------------------------------------------------------------ heard */
 bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct made_call *call)
 {
-    const struct wire_call *ring = b->channel->peer_calls[rank], *from = ring ? &ring[seq & (2 * b->line.window - 1)] : NULL;
+    const struct wire_call *ring = b->channel->peer_calls[rank], *from = ring ? &ring[seq & b->calls_mask] : NULL;
 
     if (!from || atomic_load_explicit(&from->seq, memory_order_acquire) != seq)
         return false;
@@ -199,11 +244,25 @@ bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct mad
     return atomic_load_explicit(&from->seq, memory_order_relaxed) == seq;
 }
 
-bool body_has_refused(const struct refusals *refusals, uint64_t number)
+static bool has_refused(const struct refusals *refusals, uint64_t number)
 {
     uint64_t since = refusals->last - number;
 
     return refusals->last >= number && (since == 0 ? number != 0 : since <= 32 && (refusals->before >> (since - 1) & 1));
+}
+
+/* A note ran ahead of the calls that stand before it: when they are published too, they say whether the numbers mean the same on both. */
+static bool not_published_yet(const struct body *b, int32_t rank, uint64_t number)
+{
+    const struct wire_call *ring = b->channel->peer_calls[rank];
+    uint32_t there = ring ? atomic_load_explicit(&ring[(uint32_t)number & b->calls_mask].seq, memory_order_acquire) : 0;
+
+    return ring && (there == 0 || (int32_t)(there - (uint32_t)number) < 0);
+}
+
+bool body_knows_refused(const struct body *b, int32_t rank, uint64_t number)
+{
+    return has_refused(&b->heard[rank], number) && !not_published_yet(b, rank, number);
 }
 
 /* Whether this rank made that call, which a peer refused, and did not refuse it too. What has retired needed nobody. */
@@ -224,7 +283,7 @@ static bool find_refused(struct body *b, int32_t peer, struct cause *cause)
     const struct refusals *theirs = &b->heard[peer];
 
     for (uint64_t number = theirs->last > 32 ? theirs->last - 32 : 1; number <= theirs->last; number++) {
-        if (!body_has_refused(theirs, number) || !made_well(b, number, &cause->collective))
+        if (!body_knows_refused(b, peer, number) || !made_well(b, number, &cause->collective))
             continue;
         cause->number = number;
         cause->rank = peer;
@@ -235,30 +294,25 @@ static bool find_refused(struct body *b, int32_t peer, struct cause *cause)
     return false;
 }
 
-/* Every call of the last two windows that this rank made and the peer refused; then older ones that are still under way. */
+/* Every published call that this rank made and the peer refused; then older ones that are still under way. */
 static void heard_refusal(struct body *b, int32_t peer, const struct cause *note)
 {
-    uint64_t back = 2 * (uint64_t)b->line.window - 1;
+    uint64_t last = body_published(b);
     struct cause cause = {.peer = b->team.rank};
 
     if (note->number > b->refused_until)
         b->refused_until = note->number;
     b->heard[peer] = (struct refusals){note->number, note->point, note->code};
-    for (uint64_t seq = b->sequence > back ? b->sequence - back : 1; seq <= b->sequence; seq++) {
+    for (uint64_t seq = last > b->calls_mask ? last - b->calls_mask : 1; seq <= last; seq++) {
         struct made_call mine, theirs;
         if (body_read_call(b, b->team.rank, (uint32_t)seq, &mine) && body_read_call(b, peer, (uint32_t)seq, &theirs) && theirs.refused &&
             !mine.refused) {
-            body_propose(b, &(struct cause){.number = seq,
-                                            .rank = peer,
-                                            .peer = b->team.rank,
-                                            .result = COMM_ERR_REFUSED,
-                                            .collective = mine.collective,
-                                            .code = theirs.refused});
+            body_mismatch(b, (uint32_t)seq, peer); /* an older difference may have moved the numbers apart: that one is the cause */
             return;
         }
     }
     if (find_refused(b, peer, &cause))
-        body_propose(b, &cause);
+        body_mismatch(b, (uint32_t)cause.number, peer);
 }
 
 void body_note(struct body *b, const struct wire_event *event)
@@ -328,7 +382,7 @@ static bool find_difference(const struct body *b, uint32_t seq, struct cause *ca
  * named. */
 void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
 {
-    uint32_t back = 2 * b->line.window - 1, from = seq > back ? seq - back : 1;
+    uint32_t from = seq > b->calls_mask ? seq - b->calls_mask : 1;
     struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
     struct made_call call;
 
@@ -344,11 +398,11 @@ void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
 /* One-way collectives that differ (another root) may complete on every rank: they are found here. */
 void body_compare(struct body *b)
 {
-    uint64_t back = 2 * (uint64_t)b->line.window - 1;
+    uint64_t last = body_published(b);
 
-    if (b->compared + back < b->sequence)
-        b->compared = b->sequence - back;
-    for (; b->compared < b->sequence && !b->failed && !b->proposal.result; b->compared++) {
+    if (b->compared + b->calls_mask < last)
+        b->compared = last - b->calls_mask;
+    for (; b->compared < last && !b->failed && !b->proposal.result; b->compared++) {
         uint32_t seq = (uint32_t)b->compared + 1;
         struct made_call mine, call;
         bool made = body_read_call(b, b->team.rank, seq, &mine);
@@ -414,6 +468,11 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
             base_append(text, bytes, at, "what rank %d gives rank %d, or takes from it, has another length there", c->rank, c->peer);
             break;
         }
+        if (!(b->world->check & CHECK_CALLS) && same_call(b, c->rank, c->peer, c->number)) {
+            base_append(text, bytes, at, "ranks %d and %d made different calls before this one, too long ago to say which", c->rank,
+                        c->peer);
+            break;
+        }
         describe_call(b, c->rank, c->number, text, bytes, at);
         base_append(text, bytes, at, ", but ");
         describe_call(b, c->peer, c->number, text, bytes, at);
@@ -442,6 +501,8 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         break;
     case COMM_ERR_TIMEOUT:
         base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);
+        if (c->peer >= 0 && c->peer != c->rank)
+            base_append(text, bytes, at, ", which waited for rank %d", c->peer);
         break;
     case COMM_ERR_DEADLOCK:
         base_append(text, bytes, at, "call %llu of rank %d stands behind a queue wait for another communicator, ",
@@ -450,15 +511,20 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
                     c->code);
         break;
     case COMM_ERR_ABORTED:
-        base_append(text, bytes, at, "rank %d called comm_abort with code %d", c->rank, c->code);
+        if (c->rank < 0)
+            base_append(text, bytes, at, "a rank that is no member called comm_abort with code %d", c->code);
+        else
+            base_append(text, bytes, at, "rank %d called comm_abort with code %d", c->rank, c->code);
         break;
     case COMM_ERR_BACKEND:
     case COMM_ERR_STATE: /* the library cannot be called: its program ended it, or this is the wrong thread */
         describe_backend_error(b, c, text, bytes, at);
         break;
     case COMM_ERR_DEPENDENCY:
-        base_append(text, bytes, at, "rank %d waited for a point that failed: %s", c->rank,
-                    base_result_text((enum comm_result)(int32_t)c->point));
+        base_append(text, bytes, at,
+                    c->collective ? "rank %d did not get it, since what it was made from failed: %s"
+                                  : "rank %d waited for a point that failed: %s",
+                    c->rank, base_result_text((enum comm_result)(int32_t)c->point));
         break;
     default:
         base_append(text, bytes, at, "%s on rank %d", base_result_text((enum comm_result)c->result), c->rank);

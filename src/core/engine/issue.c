@@ -104,7 +104,7 @@ static bool peer_refused(const struct body *b, uint64_t number, int32_t *peer, i
         if (r != b->team.rank && body_read_call(b, r, (uint32_t)number, &call)) {
             *reason = call.refused;
         } else {
-            *reason = body_has_refused(&b->heard[r], number) ? b->heard[r].reason : 0;
+            *reason = body_knows_refused(b, r, number) ? b->heard[r].reason : 0;
         }
         *peer = r;
         if (*reason)
@@ -122,6 +122,7 @@ void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t f
     e->call = (struct run_call){.in = call->in, .out = call->out, .n = call->n, .type = call->type, .op = call->op};
     e->ended = NULL;
     e->root = call->root;
+    e->flags = (uint8_t)call->flags;
     e->fingerprint = fingerprint;
     e->seq = e->chain = 0;
     b->now = b->engine->env->now(b->engine->env);
@@ -131,6 +132,39 @@ void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t f
     e->record.algorithm = "";
     e->record.collective = call->collective;
     e->record.sequence = 0;
+}
+
+/* A call that stands further back than a window is published when it has come near: else it would write over one that is not finished, and
+ * who waits for that one could not be told that ours is another. */
+static void publish(struct body *b, uint64_t ticket, const struct entry *e, const struct engine_call *call, enum comm_result refused)
+{
+    if (BASE_LIKELY(!b->unpublished && ticket - b->line.done <= b->line.window))
+        body_publish_call(b, e, call, refused);
+    else if (!b->unpublished)
+        b->unpublished = ticket;
+}
+
+void body_publish_more(struct body *b)
+{
+    for (; b->unpublished < b->line.next && b->unpublished - b->line.done <= b->line.window; b->unpublished++) {
+        const struct entry *e = body_entry(b, b->unpublished);
+        struct engine_call call = {
+            .collective = e->record.collective, .type = e->call.type, .op = e->call.op, .root = e->root, .flags = e->flags, .n = e->call.n};
+        if (e->seq)
+            body_publish_call(b, e, &call, e->head.kind == TIMELINE_REFUSED ? (enum comm_result)e->head.result : COMM_OK);
+    }
+    if (b->unpublished == b->line.next)
+        b->unpublished = 0;
+}
+
+uint64_t body_published(const struct body *b)
+{
+    for (uint64_t t = b->unpublished; t && t < b->line.next; t++) {
+        const struct entry *e = body_entry(b, t);
+        if (e->seq)
+            return b->sequence - (uint32_t)((uint32_t)b->sequence - e->seq) - 1;
+    }
+    return b->sequence;
 }
 
 enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason)
@@ -145,8 +179,7 @@ enum comm_result body_refuse(struct body *b, const struct engine_call *call, enu
     e->head.read = e->head.write = (struct timeline_hull){0, 0};
     e->head.result = reason;
     number_call(b, e, true);
-    timeline_issue(&b->line);
-    body_publish_call(b, e, call, reason);
+    publish(b, timeline_issue(&b->line), e, call, reason);
     body_tell_refusal(b, b->sequence, reason);
     return reason;
 }
@@ -243,14 +276,14 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
     e->ended_arg = ended_arg;
     number_call(b, e, false);
     uint64_t ticket = timeline_issue(&b->line);
-    body_publish_call(b, e, call, COMM_OK);
+    publish(b, ticket, e, call, COMM_OK);
     b->stats.operations++;
     if (req)
         *req = (struct comm_request){b->face, ticket};
     if (BASE_UNLIKELY(b->sequence <= b->refused_until)) {
-        struct cause cause = {.number = e->seq, .result = COMM_ERR_REFUSED, .collective = call->collective, .peer = b->team.rank};
-        if (peer_refused(b, b->sequence, &cause.rank, &cause.code))
-            body_propose(b, &cause);
+        int32_t peer, reason;
+        if (peer_refused(b, b->sequence, &peer, &reason))
+            body_mismatch(b, e->seq, peer);
     }
     return COMM_OK;
 }

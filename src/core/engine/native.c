@@ -123,7 +123,7 @@ enum comm_result native_takes(struct body *b, const struct engine_call *call)
 {
     if (BASE_LIKELY(!b->native) || call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP)
         return COMM_ERR_UNSUPPORTED;
-    if (b->fixed_order && reduces(call->collective) && order_matters(call->type)) /* never silently relaxed */
+    if ((b->fixed_order || b->world->order_block) && reduces(call->collective) && order_matters(call->type)) /* never silently relaxed */
         return leave_to_program(b, call, "fixed order was asked for, and only programs on host memory have that");
     if (call->collective == COLLECTIVE_GROUP || call->collective == COLLECTIVE_BROADCAST_BYTES)
         return COMM_ERR_UNSUPPORTED; /* ours: what they take is in our memory, or was looked at before */
@@ -174,7 +174,7 @@ static void propose(struct body *b, const struct entry *e, enum comm_result resu
    written takes as long as half a small exchange: calls of few bytes are compared by whoever has to wait for theirs, and at the tick. */
 static bool calls_agree(struct body *b, const struct entry *e)
 {
-    uint32_t at = e->seq & (2 * b->line.window - 1);
+    uint32_t at = e->seq & b->calls_mask;
 
     atomic_thread_fence(memory_order_seq_cst);
     for (int32_t r = 0; r < b->team.size; r++) {

@@ -250,14 +250,25 @@ static enum comm_result start_step(struct body *b, const struct comm_plan *plan,
     return start_call(b, plan, i, req);
 }
 
+/* Whose memory a message has only the target can say, not its recorder. */
+static bool has_device_message(struct body *b, const struct comm_plan *plan)
+{
+    for (uint32_t i = 0; b->native_flags && plan->messages && i < plan->count; i++)
+        if (plan->step[i].kind == STEP_TALK && native_is_device_memory(b, plan->step[i].message.buf))
+            return true;
+    return false;
+}
+
 /* With messages the request is a marker behind all members; otherwise it is the last of the work. A member that cannot be queued ends with
  * its error, which is then the request's, too: it stands behind the others all the same. */
 enum comm_result plan_start(struct body *b, struct comm_plan *plan, struct comm_request *req)
 {
     enum comm_result r = COMM_OK;
-    uint32_t marker = TALK_NONE, talks = plan->messages || plan->group ? plan->messages + 1 : 0;
+    uint32_t marker = TALK_NONE, work = plan->count - plan->messages + plan->doubles;
 
-    if (!timeline_reserve(&b->line, plan->count + plan->doubles) || (talks && !talk_reserve(b, talks)))
+    if (has_device_message(b, plan))
+        return talk_refuse_device(b);
+    if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !talk_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
     if (plan->messages || (plan->group && plan->doubles))
         r = talk_open_marker(b, plan->group, &marker);

@@ -277,6 +277,8 @@ static bool retire_ended(struct body *b)
     }
     if (seq)
         b->wire->release(b->channel, seq, NULL);
+    if (BASE_UNLIKELY(b->unpublished))
+        body_publish_more(b);
     return true;
 }
 

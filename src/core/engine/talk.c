@@ -91,6 +91,15 @@ static void give_slot(struct body *b, uint32_t i)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
+const char *talk_name(const struct talk *t)
+{
+    if (t->state == TALK_MARKER)
+        return "marker";
+    if (t->state == TALK_MEETING)
+        return "subset";
+    return t->is_send ? "send" : "recv";
+}
+
 static void finish(struct body *b, uint32_t i, enum comm_result result)
 {
     struct talk *t = &b->talks[i];
@@ -116,8 +125,7 @@ static void finish(struct body *b, uint32_t i, enum comm_result result)
             b->talks[m].remaining--;
     if (t->member_of != TALK_NONE)
         b->talks[t->member_of].remaining--;
-    struct record made = {
-        .bytes = t->call.bytes, .queued_ns = t->queued_ns, .started_ns = t->queued_ns, .algorithm = t->is_send ? "send" : "recv"};
+    struct record made = {.bytes = t->call.bytes, .queued_ns = t->queued_ns, .started_ns = t->queued_ns, .algorithm = talk_name(t)};
     body_record(b, &made, t->ticket, b->engine->env->now(b->engine->env), result);
     b->talk_held -= t->state == TALK_HELD;
     give_slot(b, i);
@@ -150,7 +158,7 @@ static bool finish_markers(struct body *b)
     return moved;
 }
 
-static bool take_finished(struct body *b)
+bool talk_take_finished(struct body *b)
 {
     struct message_finished done[FINISHED_BATCH];
     uint32_t count;
@@ -158,6 +166,10 @@ static bool take_finished(struct body *b)
 
     while ((count = message_take_finished(b->messages, done, FINISHED_BATCH)) > 0) {
         for (uint32_t i = 0; i < count; i++) {
+            if (BASE_UNLIKELY(subset_is_letter(done[i].slot))) {
+                subset_letter_done(b, &done[i]);
+                continue;
+            }
             if (done[i].result == COMM_OK && done[i].peer != b->team.rank)
                 *(b->talks[done[i].slot].is_send ? &b->stats.bytes_out : &b->stats.bytes_in) += done[i].bytes;
             finish(b, done[i].slot, done[i].result);
@@ -169,7 +181,7 @@ static bool take_finished(struct body *b)
 
 void talk_end_all(struct body *b, enum comm_result result)
 {
-    take_finished(b);
+    talk_take_finished(b);
     while (b->talk_first != TALK_NONE)
         finish(b, b->talk_first, result);
 }
@@ -258,7 +270,8 @@ bool talk_step(struct body *b)
     if (b->talk_held)
         moved |= post_held(b);
     moved |= message_step(b->messages);
-    moved |= take_finished(b);
+    moved |= talk_take_finished(b);
+    moved |= subset_step(b);
     moved |= finish_markers(b);
     return moved;
 }
@@ -347,16 +360,38 @@ static enum comm_result post(struct body *b, const struct talk *call, uint32_t m
     return COMM_OK;
 }
 
+/* A request of this line that is no message: it stands before nothing, and markers wait for it. */
+enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request *req)
+{
+    enum comm_result r = take_slot(b, index);
+
+    if (r != COMM_OK)
+        return r;
+    struct talk *t = &b->talks[*index];
+    t->state = TALK_MEETING;
+    t->work = b->line.next;
+    t->call.peer = COMM_ANY_PEER;
+    t->queued_ns = b->engine->env->now(b->engine->env);
+    b->talk_pending++;
+    *req = (struct comm_request){b->face, t->ticket};
+    return COMM_OK;
+}
+
+void talk_end(struct body *b, uint32_t index, enum comm_result result)
+{
+    finish(b, index, result);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ plans */
-/* Room for so many more; false: nothing changed. */
-bool talk_reserve(struct body *b, uint32_t count)
+/* Room for so many messages more and a marker; false: nothing changed. */
+bool talk_reserve(struct body *b, uint32_t messages)
 {
     uint32_t used = b->talk_pending + b->talk_markers;
 
-    while (b->talk_room - used < count)
+    while (b->talk_room - used < messages + 1)
         if (grow(b) != COMM_OK)
             return false;
-    return message_pending(b->messages) + count <= b->engine->options.queue;
+    return message_pending(b->messages) + messages <= b->engine->options.queue;
 }
 
 enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker)
@@ -394,6 +429,15 @@ void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, 
     talk_step(b);
 }
 
+/* Messages go over the wire, which is the host's. */
+enum comm_result talk_refuse_device(struct body *b)
+{
+    b->last_refused = (struct comm_error){.size = sizeof b->last_refused, .result = COMM_ERR_UNSUPPORTED, .rank = b->team.rank, .peer = -1};
+    base_copy_text(b->last_refused.text, sizeof b->last_refused.text,
+                   "buf is device memory; expected the host's: messages go over the wire");
+    return COMM_ERR_UNSUPPORTED;
+}
+
 enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
                                 struct comm_status *status, struct comm_request *req)
 {
@@ -404,7 +448,7 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
 
     if (b) {
         if (b->native_flags && native_is_device_memory(b, buf))
-            r = COMM_ERR_UNSUPPORTED; /* messages go over the wire, which is the host's */
+            r = talk_refuse_device(b);
         else if (b->recording)
             r = plan_record_message(b, &call.call);
         else

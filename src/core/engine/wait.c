@@ -85,6 +85,8 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
         return COMM_ERR_CLOSED;
     if (engine_in_callback(e))
         one.result = COMM_ERR_STATE;
+    else if (e->crowded && timeout_ns > 0 && express_wait_in_turn(e, request))
+        one.result = timeline_test(request);
     else if (one.result == COMM_PENDING && !engine_move_until(e, request.comm, one_done, &one, engine_deadline(e, timeout_ns)))
         one.result = COMM_PENDING;
     leave(request.comm, e);

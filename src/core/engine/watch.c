@@ -14,7 +14,7 @@ static const struct wire_call *peer_call(const struct body *b, int32_t rank, uin
 {
     const struct wire_call *call = b->channel->peer_calls[rank];
 
-    return call ? &call[seq & (2 * b->line.window - 1)] : NULL;
+    return call ? &call[seq & b->calls_mask] : NULL;
 }
 
 /* Another call under our number, a refused one, or a member that closed before it. */
@@ -24,13 +24,7 @@ bool body_check_peers(struct body *b, const struct entry *e)
         struct made_call call;
         bool made = r != b->team.rank && body_read_call(b, r, e->seq, &call);
         struct cause cause = {.number = e->seq, .rank = r, .peer = b->team.rank, .collective = e->record.collective};
-        if (made && call.refused) {
-            cause.result = COMM_ERR_REFUSED;
-            cause.code = call.refused;
-            body_propose(b, &cause);
-            return false;
-        }
-        if (made && call.chain != e->chain) {
+        if (made && (call.refused || call.chain != e->chain)) {
             body_mismatch(b, e->seq, r);
             return false;
         }
@@ -157,6 +151,7 @@ static void check_messages(struct body *b, int64_t now)
     }
     if (!b->failed)
         check_gone(b);
+    subset_check(b, now);
 }
 
 void body_check(struct body *b, int64_t now)
@@ -186,7 +181,7 @@ static uint64_t last_call(const struct body *b, int32_t rank)
     const struct wire_call *ring = b->channel->peer_calls[rank];
     uint32_t last = 0;
 
-    for (uint32_t i = 0; ring && i < 2 * b->line.window; i++) {
+    for (uint32_t i = 0; ring && i <= b->calls_mask; i++) {
         uint32_t seq = atomic_load_explicit(&ring[i].seq, memory_order_acquire);
         if (seq && (!last || (int32_t)(seq - last) > 0))
             last = seq;
@@ -295,6 +290,8 @@ void engine_watcher(void *arg)
             atomic_load_explicit(&e->natives, memory_order_relaxed))
             env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor polls natives at their deadlines */
         engine_poll(e);
+        if (atomic_exchange_explicit(&e->heard_abort, 0, memory_order_acq_rel))
+            engine_spread_abort(e);
         fences = look_around(e, env->now(env));
         if (fences)
             deadlock_look(e);

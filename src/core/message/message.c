@@ -36,6 +36,7 @@ struct message_room {
     enum comm_result refused;     /* not OK: what every post is answered */
     struct message_queue untaken; /* matched receives for which the wire had no room */
     struct message_queue finished;
+    struct message_queue letters; /* not taken yet */
     struct message_pool pool;
     struct message_match match;
     struct message_peer peer[];
@@ -226,6 +227,21 @@ static void post_send(struct message_room *room, struct message_node *node)
     }
 }
 
+/* The oldest letter: there is one. */
+static void take_letter(struct message_room *room, struct message_node *node)
+{
+    struct message_node *arrival = queue_pop(&room->letters);
+    struct wire_event message = {.key = arrival->key, .peer = arrival->peer, .tag = arrival->tag, .bytes = arrival->bytes};
+
+    message_pool_give(&room->pool, arrival);
+    take_wired(room, node, &message);
+}
+
+size_t message_letter(const struct message_room *room)
+{
+    return room->letters.first ? room->letters.first->bytes : 0;
+}
+
 enum comm_result message_open(const struct comm_env *env, struct wire_channel *channel, int32_t rank, int32_t size, uint32_t depth,
                               struct message_room **room)
 {
@@ -256,8 +272,9 @@ enum comm_result message_post(struct message_room *room, const struct message_ca
 {
     if (BASE_UNLIKELY(room->refused != COMM_OK))
         return room->refused;
-    if (room->live >= room->depth)
+    if (room->live >= room->depth && !call->letter)
         return COMM_ERR_FULL;
+    BASE_ASSERT(!call->letter || call->is_send || room->letters.first);
     struct message_node *node = take_node(room);
     if (!node)
         return COMM_ERR_MEMORY;
@@ -270,7 +287,9 @@ enum comm_result message_post(struct message_room *room, const struct message_ca
     node->is_send = call->is_send;
     room->live++;
     room->pending++;
-    if (!call->is_send)
+    if (!call->is_send && call->letter)
+        take_letter(room, node);
+    else if (!call->is_send)
         post_receive(room, node);
     else if (call->peer == room->rank)
         post_self(room, node);
@@ -313,7 +332,8 @@ bool message_probe(const struct message_room *room, int32_t peer, uint32_t tag, 
 
 static void announced(struct message_room *room, const struct wire_event *event)
 {
-    struct message_node *receive = message_match_receive(&room->match, event->peer, event->tag);
+    bool letter = event->tag == COMM_ANY_TAG;
+    struct message_node *receive = letter ? NULL : message_match_receive(&room->match, event->peer, event->tag);
     if (receive) {
         message_match_remove(receive);
         take_wired(room, receive, event);
@@ -325,13 +345,16 @@ static void announced(struct message_room *room, const struct wire_event *event)
         end_posted(room, COMM_ERR_MEMORY);
         return;
     }
-    arrival->state = MESSAGE_EARLY;
+    arrival->state = letter ? MESSAGE_LETTER : MESSAGE_EARLY;
     arrival->is_send = false;
     arrival->peer = event->peer;
     arrival->tag = event->tag;
     arrival->key = event->key;
     arrival->bytes = event->bytes;
-    message_match_add(&room->match, arrival);
+    if (letter)
+        queue_push(&room->letters, arrival);
+    else
+        message_match_add(&room->match, arrival);
 }
 
 static void completed(struct message_room *room, const struct wire_event *event)
@@ -429,12 +452,12 @@ void message_fail(struct message_room *room, enum comm_result result)
         struct message_node *node = message_pool_at(&room->pool, i);
         if (node->state == MESSAGE_POSTED || node->state == MESSAGE_EARLY || node->state == MESSAGE_SELF)
             message_match_remove(node);
-        if (node->state == MESSAGE_EARLY)
+        if (node->state == MESSAGE_EARLY || node->state == MESSAGE_LETTER)
             message_pool_give(&room->pool, node);
         else if (node->state != MESSAGE_FREE && node->state != MESSAGE_FINISHED)
             finish(room, node, result);
     }
-    room->untaken.first = NULL;
+    room->untaken.first = room->letters.first = NULL;
     room->stalled_peers = 0;
     for (int32_t rank = 0; rank < room->size; rank++)
         room->peer[rank].unsent.first = NULL;

@@ -24,6 +24,7 @@ struct message_call {
     struct comm_status *status; /* receives; NULL: not wanted */
     uint32_t slot;              /* the caller's name for it, given back in message_finished */
     bool is_send;
+    bool letter; /* the library's own: sent under COMM_ANY_TAG, which no program can send; a receive takes the oldest that came */
 };
 struct message_finished {
     uint32_t slot;
@@ -38,9 +39,11 @@ struct message_finished {
 enum comm_result message_open(const struct comm_env *env, struct wire_channel *channel, int32_t rank, int32_t size, uint32_t depth,
                               struct message_room **room);
 void message_close(struct message_room *room);
-/* COMM_OK: pending or already finished (in the finished list); FULL, MEMORY, or what the room failed with: nothing happened. There was no
+/* COMM_OK: pending or already finished (in the finished list); FULL, MEMORY, or what the room failed with: nothing happened. (Letters are
+   few, and not refused for the depth.) There was no
    memory for an arrival: its order would be lost, so all unmatched receives end with MEMORY and every later post is answered so. */
 enum comm_result message_post(struct message_room *room, const struct message_call *call);
+size_t message_letter(const struct message_room *room); /* length of the oldest letter that came and was not taken; 0: none */
 /* COMM_OK: an unmatched receive ended with `result`: CANCELLED, or TIMEOUT (in the finished list); STATE: matched already, or no such slot.
  */
 enum comm_result message_cancel(struct message_room *room, uint32_t slot, enum comm_result result);

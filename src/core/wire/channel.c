@@ -75,12 +75,12 @@ static bool shape_of(struct lines_shape *s, uint32_t size, const struct wire_lim
                               .once_edges = once_edges_of(limits, size),
                               .line_mask = 2 * window - 1,
                               .rendezvous = limits->rendezvous};
-    *caps = (struct wire_caps){.inline_max = LINES_INLINE, .window = window};
+    *caps = (struct wire_caps){.inline_max = LINES_INLINE, .window = window, .calls = 4 * window};
     shape_places(s, limits, caps);
     size_t at = 0;
     carve(&at, sizeof(struct lines_head));
     s->inbox = carve(&at, (size + 63) / 64 * sizeof(uint64_t));
-    s->calls = carve(&at, 2 * (size_t)window * sizeof(struct wire_call));
+    s->calls = carve(&at, caps->calls * sizeof(struct wire_call));
     s->lines = carve(&at, 2 * (size_t)window * s->once_edges * sizeof(struct lines_line));
     s->acks = carve(&at, (size_t)LINES_AREAS * size * sizeof(struct lines_acks));
     s->pairs = carve(&at, size * sizeof(uint64_t));

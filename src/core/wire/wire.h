@@ -124,9 +124,9 @@ struct wire_event {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ channels */
-/* A rank's published calls, the last 2 * window of them, in memory that the members on its host read: from these the text of a mismatch is
- * written, and a call that somebody lacks is found. seq is stored last, with release; a reader checks it before and after, for the writer
- * may be two windows ahead and write over what is being read: therefore every field is atomic. */
+/* A rank's published calls, caps.calls of them, in memory that the members on its host read: from these the text of a mismatch is written,
+ * and a call that somebody lacks is found. seq is stored last, with release; a reader checks it before and after, for the writer
+ * may be that many ahead and write over what is being read: therefore every field is atomic. */
 struct wire_call {
     _Atomic uint32_t seq;
     _Atomic uint32_t fingerprint;
@@ -149,10 +149,13 @@ _Static_assert(sizeof(struct wire_board) == 64, "one cache line");
 
 struct wire_caps {
     uint32_t inline_max;    /* bytes that travel inside a line */
-    uint32_t window;        /* operations in flight at once; calls[] has 2 * window */
+    uint32_t window;        /* operations in flight at once */
+    uint32_t calls;         /* length of calls[], a power of two; 0: 2 * window. With 4 * window a rank's oldest unfinished call is there
+                               however far others went on without it: they are at most three windows ahead */
     uint64_t once_max;      /* longest exposure of a ONCE edge */
     uint64_t chunk_all;     /* longest exposure of a TO_ALL stream */
     uint64_t chunk_private; /* longest exposure of a private stream */
+    uint64_t chunk_least;   /* shorter pieces of a stream cost more than they overlap; 0: PROGRAM_CHUNK_MIN_BYTES. Equal on all members */
 };
 
 /* Every wire's channel begins with this. */
@@ -160,7 +163,7 @@ struct wire_channel {
     const struct wire_class *class;
     struct wire_caps caps;
     struct wire_board *board;            /* NULL across hosts */
-    struct wire_call *calls;             /* this rank's own, call seq at [seq % (2 * window)] */
+    struct wire_call *calls;             /* this rank's own, call seq at [seq % caps.calls] */
     struct wire_call *const *peer_calls; /* by rank of the team; NULL where it cannot be read */
 };
 

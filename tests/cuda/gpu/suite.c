@@ -161,6 +161,7 @@ static void streams_wait_for_the_host(struct suite *s)
     OK(comm_event_create(s->world, &gate));
     OK(comm_event_create(s->world, &done));
     bench_fill(&s->bench, s->compute, s->in, 0, SUITE_WORDS);
+    expect(s, s->compute, s->in, 0);
     for (uint32_t round = 1; round <= 20; round++) {
         OK(comm_event_reset(gate));
         OK(comm_stream_wait_event(s->compute, gate));
