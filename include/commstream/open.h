@@ -52,7 +52,7 @@ struct comm_config {
     int32_t rank, ranks;        /* ranks 0: from the launcher; none found: a world of one */
     const char *backend;        /* auto local shm tcp mpi nccl */
     const char *device;         /* "cuda:0"; NULL: the device of the launcher's local rank. For nccl, and for streams */
-    const char *address;        /* host:port where ranks meet; today only the name under which ranks of one host do */
+    const char *address;        /* HOST:PORT of rank 0, for tcp; otherwise a name under which ranks of one host meet */
     const struct comm_id *id;   /* instead of address and secret */
     comm_exchange_fn *exchange; /* instead of both */
     void *exchange_arg;

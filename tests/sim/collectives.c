@@ -1,17 +1,15 @@
 #include "sim/collectives.h"
 
-#include "conform/oracle.h"
 #include "sim/inside.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const names[DEED_KINDS] = {"barrier", "broadcast", "reduce", "allreduce", "allgather", "allgather_v", "reduce_scatter"};
 #define SECOND INT64_C(1000000000)
 #define MINUTE (60 * SECOND)
 
-void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count, size_t largest)
+void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count, size_t largest, enum deed_kind kinds)
 {
     static const enum comm_type types[] = {COMM_F32, COMM_I32, COMM_F64, COMM_BF16, COMM_U8};
     uint64_t s = seed ^ UINT64_C(0xc2b2ae3d27d4eb4f);
@@ -24,134 +22,13 @@ void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count,
     d->gates = sim_below(&s, 2);
     for (uint32_t i = 0; i < d->count; i++) {
         size_t most = sim_below(&s, 4) ? 16 : sim_below(&s, 4) ? 2000 : largest;
-        d->deed[i] = (struct deed){.kind = (enum deed_kind)sim_below(&s, DEED_KINDS),
+        d->deed[i] = (struct deed){.kind = (enum deed_kind)sim_below(&s, kinds),
                                    .type = types[sim_below(&s, 5)],
                                    .op = sim_below(&s, 2) ? COMM_SUM : COMM_MAX,
                                    .root = (int32_t)sim_below(&s, (uint64_t)ranks),
                                    .n = sim_below(&s, most + 1),
                                    .seed = sim_draw(&s)};
     }
-}
-
-/* ------------------------------------------------------------------------------------------------------------ one call on one rank */
-struct part {
-    const struct deed *deed;
-    void *in, *out;
-    size_t in_n, out_n;
-    size_t *counts;
-    struct comm_request request;
-    uint64_t number;
-    bool refused;
-};
-
-static size_t count_of(const struct deed *d, int32_t rank)
-{
-    return d->kind == DEED_ALLGATHER_V ? (d->n * (size_t)(rank % 3)) / 2 : d->n;
-}
-
-static void prepare(struct part *p, const struct deed *d, int32_t rank, int32_t ranks)
-{
-    size_t width = oracle_type_bytes(d->type), all = 0;
-
-    p->deed = d;
-    p->counts = sim_take((size_t)ranks * sizeof *p->counts);
-    for (int32_t r = 0; r < ranks; r++)
-        all += p->counts[r] = count_of(d, r);
-    p->in_n = d->kind == DEED_REDUCE_SCATTER ? all : p->counts[rank];
-    p->out_n = d->kind == DEED_ALLGATHER || d->kind == DEED_ALLGATHER_V ? all : d->n;
-    p->in = sim_take(p->in_n * width + 1);
-    p->out = sim_take(p->out_n * width + 1);
-    bool fills = d->kind != DEED_BARRIER;
-    if (fills)
-        oracle_fill(p->in, p->in_n, d->type, d->op, d->seed, rank);
-    if (d->kind == DEED_BROADCAST && rank == d->root)
-        memcpy(p->out, p->in, p->in_n * width);
-}
-
-static enum comm_result issue(struct part *p, struct comm_communicator *c)
-{
-    const struct deed *d = p->deed;
-
-    switch (d->kind) {
-    case DEED_BARRIER:
-        return comm_barrier(c, &p->request);
-    case DEED_BROADCAST:
-        return comm_broadcast(c, p->out, d->n, d->type, d->root, &p->request);
-    case DEED_REDUCE:
-        return comm_reduce(c, p->in, p->out, d->n, d->type, d->op, d->root, &p->request);
-    case DEED_ALLREDUCE:
-        return comm_allreduce(c, p->in, p->out, d->n, d->type, d->op, &p->request);
-    case DEED_ALLGATHER:
-        return comm_allgather(c, p->in, p->out, d->n, d->type, &p->request);
-    case DEED_ALLGATHER_V:
-        return comm_allgather_v(c, p->in, p->out, p->counts, NULL, d->type, &p->request);
-    default:
-        return comm_reduce_scatter(c, p->in, p->out, d->n, d->type, d->op, &p->request);
-    }
-}
-
-/* All contributions reduced, `n` elements of each: worked out once for all ranks. */
-static const char *reduce_all(struct deeds *all, const struct part *p, size_t n)
-{
-    const struct deed *d = p->deed;
-    void **reduced = &all->reduced[d - all->deed];
-    size_t width = oracle_type_bytes(d->type);
-    void *in[SIM_RANKS_MAX];
-
-    if (*reduced)
-        return *reduced;
-    for (int32_t r = 0; r < all->ranks; r++) {
-        in[r] = sim_take(n * width + 1);
-        oracle_fill(in[r], n, d->type, d->op, d->seed, r);
-    }
-    *reduced = sim_take(n * width + 1);
-    oracle_reduce((const void *const *)in, all->ranks, n, d->type, d->op, *reduced);
-    for (int32_t r = 0; r < all->ranks; r++)
-        sim_memory_give(in[r], n * width + 1, false);
-    return *reduced;
-}
-
-static void expect(struct deeds *all, const struct part *p, int32_t rank, char *want)
-{
-    const struct deed *d = p->deed;
-    size_t width = oracle_type_bytes(d->type), at = 0;
-
-    switch (d->kind) {
-    case DEED_BARRIER:
-        break;
-    case DEED_BROADCAST:
-        oracle_fill(want, d->n, d->type, d->op, d->seed, d->root);
-        break;
-    case DEED_REDUCE:
-        if (rank == d->root)
-            memcpy(want, reduce_all(all, p, d->n), d->n * width);
-        break;
-    case DEED_ALLREDUCE:
-        memcpy(want, reduce_all(all, p, d->n), d->n * width);
-        break;
-    case DEED_REDUCE_SCATTER:
-        memcpy(want, reduce_all(all, p, d->n * (size_t)all->ranks) + d->n * (size_t)rank * width, d->n * width);
-        break;
-    default:
-        for (int32_t r = 0; r < all->ranks; r++) {
-            oracle_fill(want + at * width, p->counts[r], d->type, d->op, d->seed, r);
-            at += p->counts[r];
-        }
-    }
-}
-
-static void verify(struct deeds *all, const struct part *p, int32_t rank)
-{
-    const struct deed *d = p->deed;
-    size_t bytes = p->out_n * oracle_type_bytes(d->type) + 1;
-    void *want = sim_take(bytes);
-
-    expect(all, p, rank, want);
-    size_t n = d->kind == DEED_BARRIER ? 0 : p->out_n, at = oracle_differ(p->out, want, n, d->type);
-    sim_doing(names[d->kind], p->number);
-    SIM_CHECK(at == n, "element %zu of %zu is wrong (n=%zu type=%s root=%d)", at, n, d->n, oracle_type_name(d->type), d->root);
-    sim_note_bytes(p->out, n * oracle_type_bytes(d->type));
-    sim_memory_give(want, bytes, false);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ a rank */
@@ -171,14 +48,14 @@ static bool bad(struct deeds *d, int32_t rank, struct comm_communicator *c, enum
     return true;
 }
 
-static bool finish(struct deeds *d, int32_t rank, struct comm_communicator *c, struct part *p)
+static bool finish(struct deeds *d, int32_t rank, struct comm_communicator *c, struct deed_part *p)
 {
-    sim_doing(names[p->deed->kind], p->number);
+    sim_doing(deed_names[p->deed->kind], p->number);
     if (p->refused)
         return true;
     if (bad(d, rank, c, comm_wait(p->request, 10 * MINUTE), "wait"))
         return false;
-    verify(d, p, rank);
+    deed_verify(d, p, rank);
     d->right[rank]++;
     return true;
 }
@@ -187,7 +64,7 @@ void deeds_main(int32_t rank, void *arg)
 {
     struct deeds *d = arg;
     struct comm_communicator *c = NULL;
-    struct part *part = sim_take(d->count * sizeof *part);
+    struct deed_part *part = sim_take(d->count * sizeof *part);
     uint32_t first = 0;
     bool going;
 
@@ -197,14 +74,14 @@ void deeds_main(int32_t rank, void *arg)
     d->opened[rank] = going = true;
     d->opened_ns[rank] = sim_now();
     for (uint32_t i = 0; i < d->count && going; i++) {
-        prepare(&part[i], &d->deed[i], rank, d->ranks);
+        deed_prepare(&part[i], &d->deed[i], rank, d->ranks);
         part[i].number = i + 1;
-        sim_doing(names[d->deed[i].kind], i + 1);
+        sim_doing(deed_names[d->deed[i].kind], i + 1);
         if (!d->plain && sim_random() % 16 == 0)
             sim_spend((int64_t)(sim_random() % 1000000));
         if (d->gates && i > first && !part[i - 1].refused && sim_random() % 4 == 0)
             (void)!comm_queue_wait_request(c, part[i - 1].request);
-        enum comm_result said = issue(&part[i], c);
+        enum comm_result said = deed_issue(&part[i], c, rank);
         part[i].refused = d->may_refuse && said == COMM_ERR_UNSUPPORTED;
         going = part[i].refused || !bad(d, rank, c, said, "the call");
         d->called[rank] = !going;

@@ -12,8 +12,20 @@ enum deed_kind {
     DEED_ALLGATHER,
     DEED_ALLGATHER_V,
     DEED_REDUCE_SCATTER,
+    DEED_FIRST_KINDS, /* of the workloads that came first, so that their seeds stay what they were */
+    DEED_SCAN = DEED_FIRST_KINDS,
+    DEED_EXSCAN,
+    DEED_GATHER,
+    DEED_GATHER_V,
+    DEED_SCATTER,
+    DEED_SCATTER_V,
+    DEED_ALLTOALL,
+    DEED_ALLTOALL_V,
+    DEED_REDUCE_SCATTER_V,
+    DEED_BROADCAST_BYTES,
     DEED_KINDS,
 };
+extern const char *const deed_names[DEED_KINDS];
 
 struct deed {
     enum deed_kind kind;
@@ -30,6 +42,7 @@ struct deeds {
     int32_t ranks, hosts;
     uint32_t count, depth; /* calls, and how many of them at most in flight on a rank */
     struct deed deed[DEEDS_MAX];
+    void **input[DEEDS_MAX];  /* per rank, once somebody needed it: of this run */
     void *reduced[DEEDS_MAX]; /* all contributions, once somebody needed them: of this run */
     bool plain;               /* nobody computes between calls, and all are issued before any is waited for */
     bool gates;               /* now and then a rank's queue waits for its own last call: what runs together differs by rank */
@@ -43,7 +56,23 @@ struct deeds {
     int64_t opened_ns[SIM_RANKS_MAX], ended_ns[SIM_RANKS_MAX];
 };
 
-void deeds_sample(struct deeds *deeds, uint64_t seed, int32_t ranks, uint32_t count, size_t largest);
+/* deed.c: one call on one rank. */
+struct deed_part {
+    const struct deed *deed;
+    int32_t ranks;
+    void *in, *out;
+    size_t in_n, out_n;
+    size_t *give, *give_at, *take, *take_at; /* elements to and from each rank, and where they lie */
+    size_t bytes;                            /* of a broadcast_bytes */
+    struct comm_request request;
+    uint64_t number;
+    bool refused;
+};
+void deed_prepare(struct deed_part *part, const struct deed *deed, int32_t rank, int32_t ranks);
+enum comm_result deed_issue(struct deed_part *part, struct comm_communicator *c, int32_t rank);
+void deed_verify(struct deeds *all, const struct deed_part *part, int32_t rank);
+
+void deeds_sample(struct deeds *deeds, uint64_t seed, int32_t ranks, uint32_t count, size_t largest, enum deed_kind kinds);
 void deeds_main(int32_t rank, void *deeds); /* a sim_rank_fn */
 /* After a run with faults: no live rank was blamed, all survivors were told the same, within their time. Fails the result otherwise. */
 bool deeds_judge(const struct deeds *deeds, struct sim_result *result);

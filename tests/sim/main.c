@@ -11,6 +11,7 @@
 
 struct arguments {
     uint64_t seed, seeds;
+    uint64_t fresh; /* seeds from here on follow, while there is time; 0: none */
     double seconds;
     const char *workload, *list; /* list: a file of workloads and seeds */
     struct sim_options options;
@@ -46,18 +47,17 @@ static bool is_set(const char *name)
     return value && *value && strcmp(value, "0") != 0;
 }
 
-/* As ctest runs it: about a minute of seeds, a quarter of that where things are slow; always the same ones, or with COMM_TEST_FRESH such as
- * nobody has seen. */
+/* As ctest runs it: always the same seeds first, then such as nobody has seen, for about a minute in all or a quarter of that where things
+ * are slow. COMM_TEST_FRESH=0 leaves the fresh ones out; another number is where they begin, so that a run can be had again. */
 static void choose_test(struct arguments *a)
 {
-    enum { SEEDS = 150, FIRST = 8000 };
-
-    bool fresh = is_set("COMM_TEST_FRESH");
+    enum { SEEDS = 60, FIRST = 8000 };
+    const char *from = getenv("COMM_TEST_FRESH");
 
     a->seconds = is_set("COMM_TEST_QUICK") ? 12 : 50;
-    a->seeds = fresh ? UINT64_MAX : SEEDS;
-    a->seed = fresh ? (uint64_t)time(NULL) * 1000 : FIRST;
-    printf("sim: seeds from %" PRIu64 "\n", a->seed);
+    a->seeds = SEEDS;
+    a->seed = FIRST;
+    a->fresh = from && *from ? number_of(a, "COMM_TEST_FRESH", from) : (uint64_t)time(NULL) * 1000;
 }
 
 static bool parse(struct arguments *a, int count, char **text)
@@ -162,33 +162,46 @@ static bool run_list(const struct arguments *a, uint64_t *run, uint64_t *failure
     return true;
 }
 
+struct tally {
+    uint64_t run, failures, events;
+};
+
+static void run_seeds(const struct arguments *a, uint64_t first, uint64_t seeds, double begin, struct tally *t)
+{
+    double spent = 0;
+
+    for (uint64_t i = 0; i < seeds && (a->seconds <= 0 || spent < a->seconds) && !(a->want_failure && t->failures); i++) {
+        for (size_t w = 0; w < sim_workload_count && !(a->want_failure && t->failures); w++) {
+            if (a->workload && strcmp(a->workload, sim_workloads[w].name) != 0)
+                continue;
+            t->failures += !run_seed(a, &sim_workloads[w], first + i, &t->events);
+            t->run++;
+        }
+        spent = seconds_now(CLOCK_MONOTONIC) - begin;
+    }
+}
+
 int main(int count, char **text)
 {
     struct arguments a = {.seed = 1, .seeds = 1000, .options = {.faults = true}};
-    uint64_t run = 0, failures = 0, events = 0;
+    struct tally t = {0, 0, 0};
 
     if (!parse(&a, count, text))
         return help();
     setvbuf(stdout, NULL, _IOLBF, 0);
-    double begin = seconds_now(CLOCK_MONOTONIC), spent = 0;
-    if (a.list && !run_list(&a, &run, &failures, &events))
+    double begin = seconds_now(CLOCK_MONOTONIC);
+    if (a.list && !run_list(&a, &t.run, &t.failures, &t.events))
         return 2;
-    for (uint64_t i = 0; i < a.seeds && (a.seconds <= 0 || spent < a.seconds); i++) {
-        for (size_t w = 0; w < sim_workload_count && !(a.want_failure && failures); w++) {
-            if (a.workload && strcmp(a.workload, sim_workloads[w].name) != 0)
-                continue;
-            failures += !run_seed(&a, &sim_workloads[w], a.seed + i, &events);
-            run++;
-        }
-        spent = seconds_now(CLOCK_MONOTONIC) - begin;
-        if (a.want_failure && failures)
-            break;
+    run_seeds(&a, a.seed, a.seeds, begin, &t);
+    if (a.fresh && !t.failures) {
+        printf("sim: fresh seeds from %" PRIu64 "; COMM_TEST_FRESH=%" PRIu64 " runs them again\n", a.fresh, a.fresh);
+        run_seeds(&a, a.fresh, UINT64_MAX, begin, &t);
     }
     if (a.probes)
         sim_probe_report(true);
     double computed = seconds_now(CLOCK_PROCESS_CPUTIME_ID); /* a second of one core, whoever else uses it */
-    printf("sim: seeds=%" PRIu64 " failures=%" PRIu64 " events_per_s=%.0f\n", run, failures, (double)events / computed);
+    printf("sim: seeds=%" PRIu64 " failures=%" PRIu64 " events_per_s=%.0f\n", t.run, t.failures, (double)t.events / computed);
     if (a.want_failure)
-        printf("%s\n", failures ? "found, as it must be" : "NOT found");
-    return a.want_failure ? !failures : failures || !run;
+        printf("%s\n", t.failures ? "found, as it must be" : "NOT found");
+    return a.want_failure ? !t.failures : t.failures || !t.run;
 }

@@ -1,7 +1,7 @@
 /*
  * Sweeps, where every case is run instead of sampled:
  *   sizes   every algorithm x ranks 1..67 x counts {0, 1, p-1, p, p+1, a prime, large}, without faults
- *   faults  every collective x ranks 2..9 x victim x event x kind of fault, one fault a run
+ *   faults  every collective x ranks 2..9 x victim x event x kind of fault, one fault a run; every STRIDE-th event, up to RANKS ranks
  *   orders  every order in which the frames of a small world can arrive, up to three ranks
  * A failing case is printed with its numbers; what makes it is all in the config, so it fails again.
  */
@@ -24,16 +24,11 @@ struct tally {
 /* ------------------------------------------------------------------------------------------------------------ sizes */
 static enum deed_kind deed_of(uint32_t collective)
 {
-    static const enum deed_kind kinds[] = {[COLLECTIVE_BARRIER] = DEED_BARRIER,
-                                           [COLLECTIVE_BROADCAST] = DEED_BROADCAST,
-                                           [COLLECTIVE_REDUCE] = DEED_REDUCE,
-                                           [COLLECTIVE_ALLREDUCE] = DEED_ALLREDUCE,
-                                           [COLLECTIVE_ALLGATHER] = DEED_ALLGATHER,
-                                           [COLLECTIVE_ALLGATHER_V] = DEED_ALLGATHER_V,
-                                           [COLLECTIVE_REDUCE_SCATTER] = DEED_REDUCE_SCATTER};
+    uint32_t kind = 0;
 
-    return collective < sizeof kinds / sizeof *kinds && (kinds[collective] || collective == COLLECTIVE_BARRIER) ? kinds[collective]
-                                                                                                                : DEED_KINDS;
+    while (kind < DEED_KINDS && strcmp(deed_names[kind], collective_name(collective)) != 0)
+        kind++;
+    return (enum deed_kind)kind;
 }
 
 /* One world runs all counts, so that a world is opened once for each algorithm and size. */
@@ -153,13 +148,14 @@ int main(int count, char **text)
     const char *quick_text = getenv("COMM_TEST_QUICK"), *what = count > 1 ? text[1] : "";
     bool quick = quick_text && *quick_text && strcmp(quick_text, "0") != 0, good = true;
     uint64_t stride = count > 2 ? strtoull(text[2], NULL, 10) : quick ? 1999 : 499;
+    uint64_t ranks = count > 3 ? strtoull(text[3], NULL, 10) : quick ? 4 : FAULT_RANKS;
 
     if (!strcmp(what, "sizes"))
         return !tell(what, sweep_sizes(quick ? 17 : RANKS_SWEPT));
-    if (!strcmp(what, "faults") && stride)
-        return !tell(what, sweep_faults(quick ? 4 : FAULT_RANKS, stride));
+    if (!strcmp(what, "faults") && stride && ranks >= 2 && ranks <= FAULT_RANKS)
+        return !tell(what, sweep_faults((int32_t)ranks, stride));
     if (!strcmp(what, "orders"))
         return !tell(what, sweep_orders(quick));
-    fprintf(stderr, "usage: sim_sweep sizes | faults [STRIDE] | orders\n");
+    fprintf(stderr, "usage: sim_sweep sizes | faults [STRIDE [RANKS]] | orders\n");
     return good ? 2 : 1;
 }

@@ -12,7 +12,7 @@ static const char *const algorithms[] = {
     "COMM_ALGORITHM=allreduce:slices,reduce:slices,broadcast:pipeline",
 };
 
-static bool run_collectives(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+static bool collectives(uint64_t seed, const struct sim_options *options, struct sim_result *result, enum deed_kind kinds)
 {
     static struct deeds deeds;
     uint64_t s = seed ^ UINT64_C(0xd6e8feb86659fd93);
@@ -22,7 +22,7 @@ static bool run_collectives(uint64_t seed, const struct sim_options *options, st
         config.swarm = SIM_FAULTS_HARMLESS & ~SIM_FAULT_BIT(SIM_PAUSE);
     if (sim_below(&s, 4) == 0) /* near where 32 bits begin anew, as signed or unsigned ones */
         config.first_number = (sim_below(&s, 2) ? UINT32_MAX : INT32_MAX) - (uint32_t)sim_below(&s, 40);
-    deeds_sample(&deeds, seed, config.ranks, 10 + (uint32_t)sim_below(&s, 40), 60000);
+    deeds_sample(&deeds, seed, config.ranks, 10 + (uint32_t)sim_below(&s, 40), 60000, kinds);
     if (sim_below(&s, 4) == 0) { /* what would not be selected for so few ranks */
         config.options = algorithms[sim_below(&s, sizeof algorithms / sizeof *algorithms)];
         deeds.may_refuse = true;
@@ -39,7 +39,7 @@ static bool run_gates(uint64_t seed, const struct sim_options *options, struct s
     struct sim_config config = {.seed = seed, .ranks = options->ranks ? options->ranks : 3 + (int32_t)sim_below(&s, 4), .minimal = true};
 
     config.options = algorithms[sim_below(&s, sizeof algorithms / sizeof *algorithms)];
-    deeds_sample(&deeds, seed, config.ranks, 3 + (uint32_t)sim_below(&s, 8), 20000);
+    deeds_sample(&deeds, seed, config.ranks, 3 + (uint32_t)sim_below(&s, 8), 20000, DEED_FIRST_KINDS);
     deeds.may_refuse = deeds.gates = true;
     deeds.depth = 16;
     for (uint32_t i = 0; i < deeds.count; i++)
@@ -48,7 +48,7 @@ static bool run_gates(uint64_t seed, const struct sim_options *options, struct s
 }
 
 /* Deaths, long pauses, no memory: whatever happens, survivors are told, all the same, in time. */
-static bool run_failures(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+static bool failures(uint64_t seed, const struct sim_options *options, struct sim_result *result, enum deed_kind kinds)
 {
     static struct deeds deeds;
     uint64_t s = seed ^ UINT64_C(0xa0761d6478bd642f);
@@ -61,14 +61,33 @@ static bool run_failures(uint64_t seed, const struct sim_options *options, struc
         config.hosts = 2 + (int32_t)sim_below(&s, (uint64_t)config.ranks - 1);
         config.swarm &= ~SIM_FAULT_BIT(SIM_MEMORY);
     }
-    deeds_sample(&deeds, seed, config.ranks, 5 + (uint32_t)sim_below(&s, 30), 20000);
+    deeds_sample(&deeds, seed, config.ranks, 5 + (uint32_t)sim_below(&s, 30), 20000, kinds);
     deeds.hosts = config.hosts;
     deeds.faults = true;
     return sim_run(&config, deeds_main, &deeds, result) && deeds_judge(&deeds, result);
 }
 
+static bool run_collectives(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    return collectives(seed, options, result, DEED_FIRST_KINDS);
+}
+
+static bool run_failures(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    return failures(seed, options, result, DEED_FIRST_KINDS);
+}
+
+/* Every collective there is, and half of the seeds with what may kill. */
+static bool run_forms(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    bool calm = !options->faults || seed % 2;
+
+    return calm ? collectives(seed, options, result, DEED_KINDS) : failures(seed, options, result, DEED_KINDS);
+}
+
 const struct sim_workload sim_workloads[] = {
     {"collectives", "all collectives on the world, many in flight", run_collectives},
+    {"forms", "the same with scans, gathers, exchanges and all v forms; while ranks die, every other seed", run_forms},
     {"gates", "long collectives, minimal limits, queue waits that differ by rank", run_gates},
     {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
     {"threads", "several threads on each rank, a communicator each", run_threads},

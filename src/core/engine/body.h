@@ -285,6 +285,7 @@ struct body {
     uint64_t refused_until;           /* a member announced a refusal up to this number */
     struct refusals refusals, *heard; /* this rank's; per member */
     struct cause cause, proposal;     /* adopted; ours, not adopted yet (result 0: none) */
+    int64_t proposed_ns;              /* since when there is one; counts without a board alone */
     uint64_t *closed_at;              /* per member: 0, or 1 + the last number it made before it closed */
     struct comm_error last_refused;
     int64_t timeout_ns;
@@ -664,6 +665,7 @@ static inline void body_end_nap(struct body *b)
 
 /* notify.c */
 void notify_run(struct engine *e, struct comm_communicator *face);
+bool notify_due(struct body *b);
 
 static inline int64_t body_now(const struct body *b)
 {

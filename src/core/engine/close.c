@@ -127,12 +127,14 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
     else
         end_requests(b);
     settle_waiters(e, c);
-    notify_run(e, c);
-    /* Threads inside a wait on c see `closing` and leave; they are short, so this ends. */
-    while (!alone(&d)) {
-        engine_told_unlocked(e);
-        env->relax(env, true);
-    }
+    do { /* again: another thread that was running them may have found none due just before the last one was */
+        notify_run(e, c);
+        /* Threads inside a wait on c see `closing` and leave; they are short, so this ends. */
+        while (!alone(&d)) {
+            engine_told_unlocked(e);
+            env->relax(env, true);
+        }
+    } while (notify_due(b));
     body_destroy(b);
     engine_drop(e);
     return clean ? COMM_OK : COMM_ERR_TIMEOUT;

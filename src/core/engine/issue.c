@@ -147,6 +147,7 @@ static void publish(struct body *b, uint64_t ticket, const struct entry *e, cons
 
 void body_publish_more(struct body *b)
 {
+    BASE_ASSERT(b->unpublished > b->line.done);
     for (; b->unpublished < b->line.next && b->unpublished - b->line.done <= b->line.window; b->unpublished++) {
         const struct entry *e = body_entry(b, b->unpublished);
         struct engine_call call = {

@@ -119,6 +119,22 @@ void notify_run(struct engine *e, struct comm_communicator *face)
     atomic_store_explicit(&face->notifying, 0, memory_order_release);
 }
 
+static bool any_due(const struct body *b)
+{
+    for (const struct notice *n = b->notices; n; n = n->next)
+        if (timeline_test(n->request) != COMM_PENDING)
+            return true;
+    return false;
+}
+
+bool notify_due(struct body *b)
+{
+    base_home_visit(&b->face->lock, b->face->env);
+    bool due = any_due(b);
+    base_home_unlock(&b->face->lock, b->face->env);
+    return due;
+}
+
 /* Has any communicator a callback to run now? An armed loop must not sleep on it. */
 bool engine_callback_due(struct engine *e)
 {
@@ -134,8 +150,7 @@ bool engine_callback_due(struct engine *e)
             break;
         }
         struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
-        for (struct notice *n = b && b->engine == e ? b->notices : NULL; n && !due; n = n->next)
-            due = timeline_test(n->request) != COMM_PENDING;
+        due = b && b->engine == e && any_due(b);
         base_home_unlock(&face->lock, face->env);
     }
     return due;

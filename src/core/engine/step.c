@@ -289,14 +289,14 @@ static bool retire_ended(struct body *b)
     }
     if (seq)
         b->wire->release(b->channel, seq, NULL);
-    if (BASE_UNLIKELY(b->unpublished))
-        body_publish_more(b);
     return true;
 }
 
 void body_run_queue(struct body *b)
 {
     for (;;) {
+        if (BASE_UNLIKELY(b->unpublished)) /* here, since nothing starts elsewhere that stood behind others */
+            body_publish_more(b);
         uint64_t ticket = b->failed ? 0 : timeline_startable(&b->line);
         if (ticket && b->native && native_may_not_start(b, ticket))
             ticket = 0;

@@ -278,8 +278,9 @@ static bool look_around(struct engine *e, int64_t now)
         struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
         if (b && b->engine == e) {
             b->guest = true;
-            if (b->channel && b->channel->board && !b->failed && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed))
-                body_step(b);
+            const struct wire_board *board = b->channel ? b->channel->board : NULL;
+            if (b->channel && !b->failed && (!board || atomic_load_explicit(&board->cause, memory_order_relaxed)))
+                body_step(b); /* without a board what others have to say is heard in their notes alone */
             body_check(b, now);
             fences |= !b->recording && deadlock_tell(b);
             b->guest = false;
