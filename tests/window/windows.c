@@ -555,6 +555,44 @@ RIG_TEST(windows_of_different_order_mismatch)
     rig_threads(RANKS, crossed, &rig);
 }
 
+/* Over sockets: every rank is told so, memory of comm_mem_alloc is memory as any other, and a world of one has its window all the same. */
+static void apart_of(void *arg, int32_t rank)
+{
+    struct comm_communicator *c = ((struct rig *)arg)->world[rank], *alone;
+    struct comm_window *w = NULL;
+    struct comm_request req;
+    void *memory;
+    MUST(comm_window_create(c, 64, NULL, &w, &req));
+    IS(comm_wait(req, RIG_PATIENCE), COMM_ERR_UNSUPPORTED);
+    CHECK(w == NULL);
+    says(c, "shares no memory with the others");
+    MUST(comm_mem_alloc(c, 100000, &memory));
+    memset(memory, rank, 100000);
+    MUST(comm_allreduce(c, COMM_IN_PLACE, memory, 100000, COMM_U8, COMM_MAX, &req));
+    done(req);
+    EQUAL(((unsigned char *)memory)[99999], comm_size(c) - 1);
+    comm_mem_free(c, memory);
+    MUST(comm_split(c, rank, 0, &alone, NULL));
+    refusals(alone, 0, 1);
+    tickets(alone, 0, 1);
+    MUST(comm_close(alone, COMM_DEFAULT_TIMEOUT));
+}
+
+RIG_TEST(windows_where_nothing_is_shared)
+{
+    struct comm_backend_info info = {.size = sizeof info};
+    struct rig rig;
+    for (size_t i = 0; strcmp(info.name, "tcp") != 0; i++)
+        if (comm_describe_backend(i, &info) != COMM_OK)
+            rig_skip("this library has no backend called tcp");
+    if (info.missing[0])
+        rig_skip(info.missing);
+    setenv("COMM_BACKEND", "tcp", 1);
+    rig_open(&rig, 2, NULL);
+    rig_threads(2, apart_of, &rig);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -562,6 +600,7 @@ int main(void)
         cmocka_unit_test(windows_of_two_with_the_least_of_everything),
         cmocka_unit_test(windows_of_processes),
         cmocka_unit_test(windows_end_outside_callbacks),
+        cmocka_unit_test(windows_where_nothing_is_shared),
         cmocka_unit_test(windows_of_different_order_mismatch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

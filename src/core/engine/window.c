@@ -90,19 +90,34 @@ static void *reach(struct body *b, int32_t rank, uint64_t where, size_t bytes)
     return class_of(b)->reach(b->channel, rank, where);
 }
 
+/* Why there is no window: the same on every rank. */
+static void tell(struct body *b, int32_t rank, enum comm_result result)
+{
+    struct comm_error *d = &b->last_refused;
+
+    *d = (struct comm_error){.size = sizeof *d, .result = result, .rank = rank, .peer = -1, .sequence = b->sequence};
+    base_copy_text(d->operation, sizeof d->operation, collective_name(COLLECTIVE_WINDOW));
+    base_copy_text(d->cause, sizeof d->cause, "a rank has no part to give");
+    if (result != COMM_ERR_UNSUPPORTED)
+        base_format(d->text, sizeof d->text, "comm_window_create: rank %d: %s", rank, base_result_text(result));
+    else if (class_of(b))
+        base_format(d->text, sizeof d->text,
+                    "comm_window_create: base of rank %d; expected memory of comm_mem_alloc, which peers reach (a private copy per rank is "
+                    "not built yet)",
+                    rank);
+    else
+        base_format(d->text, sizeof d->text,
+                    "comm_window_create: rank %d shares no memory with the others; windows over such a wire are not built yet", rank);
+}
+
 static enum comm_result made(struct body *b, struct comm_window *w)
 {
     for (int32_t r = 0; r < w->size; r++) {
         const struct window_ticket *t = &w->all[r];
-        if (t->result == COMM_ERR_UNSUPPORTED)
-            base_format(b->last_refused.text, sizeof b->last_refused.text,
-                        class_of(b)
-                            ? "comm_window_create: base of rank %d; expected memory of comm_mem_alloc, which peers reach (a private "
-                              "copy per rank is not built yet)"
-                            : "comm_window_create: rank %d shares no memory with the others; windows over such a wire are not built yet",
-                        r);
-        if (t->result != COMM_OK)
+        if (t->result != COMM_OK) {
+            tell(b, r, (enum comm_result)t->result);
             return (enum comm_result)t->result;
+        }
         w->part[r] = (struct window_part){
             .at = reach(b, r, t->part, t->bytes), .bytes = t->bytes, .control = reach(b, r, t->control, 1), .signals = t->signals};
     }
