@@ -1,6 +1,7 @@
 #include "sim/collectives.h"
 
 #include "sim/inside.h"
+#include "sim/threads.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,5 +178,5 @@ bool deeds_judge(const struct deeds *d, struct sim_result *result)
             sim_failed("ranks %d and %d were told differently:\n  %s\n  %s", first, r, d->error[first].text, e->text);
         first = first < 0 ? r : first;
     }
-    return !result->failed;
+    return !result->failed && sim_judge_end(result);
 }
