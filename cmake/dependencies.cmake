@@ -57,7 +57,7 @@ if(comm_look)
     set(COMM_FOUND_URING TRUE)
   endif()
 endif()
-comm_dependency_tell(URING "liburing" "liburing-dev" "network poller (no network backend uses it yet)")
+comm_dependency_tell(URING "liburing" "liburing-dev" "network poller; without it epoll alone")
 
 comm_dependency(OPENSSL)
 if(comm_look)

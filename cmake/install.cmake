@@ -19,6 +19,10 @@ install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 # ${pcfiledir} keeps commstream.pc true wherever the tree is moved.
 file(RELATIVE_PATH COMM_PC_UP /root/${CMAKE_INSTALL_LIBDIR}/pkgconfig /root)
+set(COMM_PC_URING "")
+if(COMM_FOUND_URING)
+  set(COMM_PC_URING -luring)
+endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/commstream.pc.in ${CMAKE_BINARY_DIR}/commstream.pc @ONLY)
 install(FILES ${CMAKE_BINARY_DIR}/commstream.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 

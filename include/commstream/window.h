@@ -1,9 +1,10 @@
 /*
  * Windows: memory of all ranks that each of them can read, write and update without the owner taking part. Always open, there are no lock
  * epochs: order and visibility come from flush, fence and signals. Put, get and the atomics are messages: they stand beside the queue and
- * complete on their own. Any thread may call; creating, fencing and freeing are collective.
+ * complete on their own: a call whose work is done when it returns gives COMM_REQUEST_NONE. What one rank does to one part is done in the
+ * order of its calls. Any thread may call; creating, fencing and freeing are collective. docs/memory.md has the whole.
  *
- * NOT BUILT YET: each call here answers COMM_ERR_UNSUPPORTED; the comments say what it will do. May change until 0.1.
+ * Built for ranks that share memory (local, shm); elsewhere comm_window_create answers UNSUPPORTED.
  */
 #ifndef COMMSTREAM_WINDOW_H
 #define COMMSTREAM_WINDOW_H
@@ -21,21 +22,22 @@ enum comm_placement { COMM_PLACEMENT_DEFAULT = 0, COMM_PLACEMENT_FIRST_TOUCH = 1
 
 struct comm_window_options {
     size_t size; /* sizeof(struct comm_window_options) */
-    void *base;  /* the caller's own memory instead of ours */
+    void *base;  /* the caller's own memory instead of ours: of comm_mem_alloc, where ranks are processes */
     enum comm_placement placement;
     uint32_t signals; /* signal counters per rank; 0: none */
 };
 
 /*
  * Makes a window in which this rank has `bytes` of zeroed memory; bytes may differ by rank (0 on all but one per host: one copy per host).
- * Collective, an operation of c's queue; *w is usable when req is complete, with req NULL the call waits. Where memory cannot be shared the
- * same calls work on a private copy per rank, and comm_window_pointer says so. MPI_Win_allocate_shared, ncclCommWindowRegister.
+ * Collective, an operation of c's queue; *w is usable when req is complete, with req NULL the call waits. All ranks get it or none does:
+ * MEMORY, or UNSUPPORTED where a rank's part cannot be reached by the others. options NULL: all default.
+ * MPI_Win_allocate_shared, ncclCommWindowRegister.
  */
 COMM_MUST enum comm_result comm_window_create(struct comm_communicator *c, size_t bytes, const struct comm_window_options *options,
                                               struct comm_window **w, struct comm_request *req);
 /*
- * The address and length of peer's part, to be read and written directly. UNSUPPORTED where it is not in this host's memory. Valid until
- * the window is freed. Local. MPI_Win_shared_query.
+ * The address and length of peer's part, to be read and written directly; NULL where it has 0 bytes. Valid until the window is freed.
+ * bytes NULL: not wanted. Local. MPI_Win_shared_query.
  */
 COMM_MUST enum comm_result comm_window_pointer(struct comm_window *w, int32_t peer, void **ptr, size_t *bytes);
 /*
@@ -44,7 +46,7 @@ COMM_MUST enum comm_result comm_window_pointer(struct comm_window *w, int32_t pe
  */
 COMM_MUST enum comm_result comm_window_fence(struct comm_window *w, struct comm_request *req);
 /*
- * Complete when all that this rank did to the window at `peer` (COMM_ANY_PEER: at all) is done there. Local. MPI_Win_flush.
+ * Complete when all that this rank did to the window at `peer` (COMM_ANY_PEER: anywhere) is done there. Local. MPI_Win_flush.
  */
 COMM_MUST enum comm_result comm_window_flush(struct comm_window *w, int32_t peer, struct comm_request *req);
 /*
@@ -59,8 +61,9 @@ COMM_MUST enum comm_result comm_put(struct comm_window *w, const void *from, siz
 COMM_MUST enum comm_result comm_get(struct comm_window *w, void *to, size_t n, enum comm_type type, int32_t peer, size_t offset,
                                     struct comm_request *req);
 /*
- * Combines n elements of `from` by op into peer's part at `offset` bytes, atomically for each element against other such calls. `from` is
- * the library's until complete. MPI_Raccumulate.
+ * Combines n elements of `from` by op into peer's part at `offset` bytes, atomically for each element against other such calls of the same
+ * type there. `from` is the library's until complete. UNSUPPORTED: COMM_AVG, an operator of the caller's own, or a pair without meaning.
+ * MPI_Raccumulate.
  */
 COMM_MUST enum comm_result comm_accumulate(struct comm_window *w, const void *from, size_t n, enum comm_type type, comm_op op, int32_t peer,
                                            size_t offset, struct comm_request *req);
@@ -82,13 +85,15 @@ COMM_MUST enum comm_result comm_compare_swap(struct comm_window *w, const void *
  */
 COMM_MUST enum comm_result comm_window_signal(struct comm_window *w, int32_t peer, uint32_t slot, uint64_t add, struct comm_request *req);
 /*
- * Complete when this rank's own counter `slot` is at least `at_least`; what was put before those signals is visible then.
+ * Complete when this rank's own counter `slot` is at least `at_least`; what was put before those signals is visible then. Past the
+ * deadline of operations it ends alone with TIMEOUT, with CLOSED when all others have closed; comm_cancel ends it.
  * shmem_signal_wait_until.
  */
 COMM_MUST enum comm_result comm_window_wait_signal(struct comm_window *w, uint32_t slot, uint64_t at_least, struct comm_request *req);
 /*
- * Ends the window. Collective, and bounded in time; consumes w in every case; pointers into it end with it, the caller's
- * own memory stays his. Blocks: STATE inside a callback. NULL is fine. MPI_Win_free.
+ * Ends the window. Collective, and bounded by the deadline of operations; consumes w in every case but STATE; pointers into it end with it,
+ * unfinished waits for signals are cancelled, the caller's own memory stays his. What the communicator failed with, or CLOSED, when that
+ * came first. Blocks: STATE inside a callback. NULL is fine. MPI_Win_free.
  */
 COMM_API enum comm_result comm_window_free(struct comm_window *w);
 

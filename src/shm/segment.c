@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
@@ -30,7 +31,7 @@ static int commit(struct shm_segment *s, size_t end)
     if (end <= s->committed)
         return 0;
     size_t goal = (end + SHM_COMMIT_BYTES - 1) & ~(size_t)(SHM_COMMIT_BYTES - 1);
-    goal = goal < s->bytes ? goal : s->bytes;
+    goal = goal < s->limit ? goal : s->limit;
     for (;;) {
         if (!fallocate(s->fd, 0, (off_t)s->committed, (off_t)(goal - s->committed)))
             break;
@@ -46,7 +47,7 @@ static int commit(struct shm_segment *s, size_t end)
 
 int shm_segment_create(struct shm_segment *s, size_t bytes, const char **what)
 {
-    *s = (struct shm_segment){.bytes = bytes, .fd = memfd_create("commstream", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+    *s = (struct shm_segment){.bytes = bytes, .limit = bytes, .fd = memfd_create("commstream", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
     int error = 0;
     if (s->fd < 0)
         *what = "memfd_create";
@@ -94,7 +95,7 @@ void shm_segment_close(struct shm_segment *s)
 int shm_segment_take(struct shm_segment *s, size_t bytes, size_t align, size_t *offset)
 {
     size_t start = (s->used + align - 1) & ~(align - 1);
-    if (start > s->bytes || bytes > s->bytes - start)
+    if (start > s->limit || bytes > s->limit - start)
         return ENOMEM;
     int error = commit(s, start + bytes);
     if (error)
@@ -102,4 +103,35 @@ int shm_segment_take(struct shm_segment *s, size_t bytes, size_t align, size_t *
     s->used = start + bytes;
     *offset = start;
     return 0;
+}
+
+/* Its pages over all memory nodes that this process may use, from the first commit on. Where the kernel or a sandbox refuses, they lie as
+ * they come: placement is speed alone. */
+static void spread(char *at, size_t bytes)
+{
+    unsigned long nodes[1024 / (8 * sizeof(unsigned long))] = {0};
+    const int interleave = 3, allowed = 1 << 2;
+
+    if (!syscall(SYS_get_mempolicy, NULL, nodes, sizeof nodes * 8, NULL, allowed))
+        (void)syscall(SYS_mbind, at, bytes, interleave, nodes, sizeof nodes * 8, 0);
+}
+
+int shm_segment_lend(struct shm_segment *s, size_t offset, size_t bytes, bool interleave)
+{
+    if (interleave)
+        spread(s->at + offset, bytes);
+    while (fallocate(s->fd, 0, (off_t)offset, (off_t)bytes)) {
+        int error = errno;
+        if (error == EINTR)
+            continue;
+        shm_segment_put_back(s, offset, bytes); /* it may have got a part */
+        return error;
+    }
+    return 0;
+}
+
+void shm_segment_put_back(struct shm_segment *s, size_t offset, size_t bytes)
+{
+    (void)syscall(SYS_mbind, s->at + offset, bytes, 0, NULL, 0, 0);
+    (void)fallocate(s->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
 }

@@ -15,6 +15,7 @@ enum { SHM_COMMIT_BYTES = 256 * 1024 };
 struct shm_segment {
     char *at; /* NULL: none */
     size_t bytes, committed, used;
+    size_t limit; /* from here on it is lent out, and not for `take` */
     int fd; /* -1: not ours, or closed */
 };
 
@@ -25,5 +26,8 @@ int shm_segment_attach(struct shm_segment *segment, int fd, size_t bytes, const 
 void shm_segment_close(struct shm_segment *segment);
 /* Zeroed, committed memory at *offset. 0, or ENOMEM or another errno. */
 int shm_segment_take(struct shm_segment *segment, size_t bytes, size_t align, size_t *offset);
+/* Whole pages at an offset of the caller's choice, at or above `committed`, and back again: what is put back is zeroed when lent anew. */
+int shm_segment_lend(struct shm_segment *segment, size_t offset, size_t bytes, bool interleave);
+void shm_segment_put_back(struct shm_segment *segment, size_t offset, size_t bytes);
 
 #endif

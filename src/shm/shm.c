@@ -86,6 +86,39 @@ static void shm_give(struct lines_host *host, const struct lines_block *block)
     (void)block;
 }
 
+/* From the segment's end downwards, in the first gap that is wide enough: what the wire itself takes grows from its beginning. */
+static bool shm_lend(struct lines_host *host, size_t bytes, enum wire_placement placement, struct lines_block *block)
+{
+    struct shm_wire *w = (struct shm_wire *)host;
+    struct shm_segment *s = &w->peer[w->rank].segment;
+    size_t top = s->bytes;
+    const struct lines_memory *m = host->memories;
+    for (; m && top - (m->block.where + m->block.bytes) < bytes; m = m->next)
+        top = m->block.where;
+    size_t bottom = m ? m->block.where + m->block.bytes : (s->committed + 4095) & ~(size_t)4095;
+    int error = ENOMEM;
+    if (top >= bottom && top - bottom >= bytes)
+        error = shm_segment_lend(s, top - bytes, bytes, placement == WIRE_PLACE_INTERLEAVE);
+    if (error) {
+        base_log(host->log, LOG_ERROR, "%zu bytes of memory that peers can reach: %s (in a segment of %zu bytes, COMM_SHM_SEGMENT_BYTES)",
+                 bytes, strerror(error), s->bytes);
+        return false;
+    }
+    *block = (struct lines_block){s->at + top - bytes, top - bytes, bytes};
+    s->limit = s->limit < top - bytes ? s->limit : top - bytes;
+    return true;
+}
+
+static void shm_take_back(struct lines_host *host, const struct lines_block *block)
+{
+    struct shm_wire *w = (struct shm_wire *)host;
+    struct shm_segment *s = &w->peer[w->rank].segment;
+    shm_segment_put_back(s, block->where, block->bytes);
+    s->limit = s->bytes;
+    for (const struct lines_memory *m = host->memories; m; m = m->next)
+        s->limit = m->block.where;
+}
+
 static void shm_ring(struct lines_host *host, struct lines_channel *channel)
 {
     struct shm_wire *w = (struct shm_wire *)host;
@@ -137,6 +170,8 @@ static struct shm_wire *create(const struct wire_config *config)
     w->host.take = shm_take;
     w->host.give = shm_give;
     w->host.ring = shm_ring;
+    w->host.lend = shm_lend;
+    w->host.take_back = shm_take_back;
     w->timeout_ns = config->peer_timeout_ns ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
     w->warn_ns = w->timeout_ns / 6;
     w->tick_ns = WIRE_TICK_NS < w->timeout_ns / WIRE_TICKS ? WIRE_TICK_NS : w->timeout_ns / WIRE_TICKS;
@@ -380,4 +415,5 @@ const struct wire_class wire_shm = {
     .poll = shm_poll,
     .arm = shm_arm,
     .describe = shm_describe,
+    .memory = &lines_memory_class,
 };

@@ -203,6 +203,23 @@ static void *take(const struct perf *perf, size_t bytes)
     return memory;
 }
 
+static void *take_buffers(const struct perf *perf, size_t bytes)
+{
+    void *memory = NULL;
+    if (!perf->comm_memory)
+        return take(perf, bytes);
+    must(perf, comm_mem_alloc(perf->comm, bytes ? bytes : 1, &memory), "comm_mem_alloc");
+    return memory;
+}
+
+static void give_buffers(const struct perf *perf, void *memory)
+{
+    if (perf->comm_memory)
+        comm_mem_free(perf->comm, memory);
+    else
+        free(memory);
+}
+
 static void open_size(struct perf *perf, size_t bytes)
 {
     size_t ranks = (size_t)perf->ranks, width = perf->type->bytes;
@@ -217,8 +234,8 @@ static void open_size(struct perf *perf, size_t bytes)
         perf->slots = PERF_DEPTH;
     if (perf->slots < 1)
         perf->slots = 1;
-    perf->in = take(perf, perf->slots * perf->in_bytes);
-    perf->out = take(perf, perf->slots * perf->out_bytes);
+    perf->in = take_buffers(perf, perf->slots * perf->in_bytes);
+    perf->out = take_buffers(perf, perf->slots * perf->out_bytes);
     perf->counts = take(perf, ranks * sizeof *perf->counts);
     for (size_t r = 0; r < ranks; r++)
         perf->counts[r] = perf->n;
@@ -243,8 +260,8 @@ static void close_size(struct perf *perf)
         comm_plan_free(perf->plan[i]);
         perf->plan[i] = NULL;
     }
-    free(perf->in);
-    free(perf->out);
+    give_buffers(perf, perf->in);
+    give_buffers(perf, perf->out);
     free(perf->counts);
 }
 
@@ -277,18 +294,24 @@ static void try_once(struct perf *perf, size_t bytes)
 
 static void print_header(const struct perf *perf)
 {
-    if (perf->csv)
+    if (perf->format == FORMAT_CSV)
         printf("collective,backend,ranks,type,bytes,mode,min_us,median_us,max_us,overlap_pct,algorithm\n");
-    else
-        printf("# %s over %s, %d ranks, %s, %s%s%s\n%12s %11s %11s %11s %9s %9s  %s\n", perf->collective->name, perf->backend_name,
-               perf->ranks, perf->type->name, perf->mode_name, perf->touch ? ", touched" : "", perf->check ? ", checked" : "", "bytes",
-               "min us", "median us", "max us", "GB/s", "hidden %", "algorithm");
+    else if (perf->format == FORMAT_TABLE)
+        printf("# %s over %s, %d ranks, %s, %s%s%s%s\n%12s %11s %11s %11s %9s %9s  %s\n", perf->collective->name, perf->backend_name,
+               perf->ranks, perf->type->name, perf->mode_name, perf->touch ? ", touched" : "", perf->comm_memory ? ", comm memory" : "",
+               perf->check ? ", checked" : "", "bytes", "min us", "median us", "max us", "GB/s", "hidden %", "algorithm");
 }
 
 static void print_row(const struct perf *perf, size_t bytes, struct perf_times time, double overlap)
 {
     double min = time.min * 1e6, median = time.median * 1e6, max = time.max * 1e6;
-    if (perf->csv)
+    if (perf->format == FORMAT_JSON)
+        printf("{\"collective\":\"%s\",\"backend\":\"%s\",\"ranks\":%d,\"type\":\"%s\",\"op\":\"%s\",\"bytes\":%zu,\"mode\":\"%s\","
+               "\"memory\":\"%s\",\"touch\":%s,\"min_us\":%.3f,\"median_us\":%.3f,\"max_us\":%.3f,\"overlap_pct\":%.1f,"
+               "\"algorithm\":\"%s\"}\n",
+               perf->collective->name, perf->backend_name, perf->ranks, perf->type->name, perf->op_name, bytes, perf->mode_name,
+               perf->comm_memory ? "comm" : "malloc", perf->touch ? "true" : "false", min, median, max, overlap, perf->algorithm);
+    else if (perf->format == FORMAT_CSV)
         printf("%s,%s,%d,%s,%zu,%s,%.3f,%.3f,%.3f,%.1f,%s\n", perf->collective->name, perf->backend_name, perf->ranks, perf->type->name,
                bytes, perf->mode_name, min, median, max, overlap, perf->algorithm);
     else if (perf->mode == MODE_OVERLAP)
@@ -330,8 +353,9 @@ static const char usage[] =
     "  --op OP            %s (sum)\n"
     "  --mode MODE        blocking request pipelined plan overlap (request; blocking is the same)\n"
     "  --touch            the caller writes every input and reads every output; that alone is taken off\n"
+    "  --memory MEMORY    malloc comm (malloc): where the buffers come from; comm is comm_mem_alloc\n"
     "  --check            verify every result before timing\n"
-    "  --format FORMAT    table csv (table)\n"
+    "  --format FORMAT    table csv json (table); json is an object a line\n"
     "or: comm-perf --fit | --fit-try | --fit-check FILE       the figures of this machine for option machine, and how good they are\n";
 
 static void reject(const char *option, const char *value, const char *expected)
@@ -366,6 +390,18 @@ static void parse_mode(struct perf *perf, const char *value)
     perf->mode = MODE_REQUEST;
 }
 
+static void parse_format(struct perf *perf, const char *value)
+{
+    static const char *const formats[] = {"table", "csv", "json"};
+    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+        if (!strcmp(value, formats[i])) {
+            perf->format = (enum perf_format)i;
+            return;
+        }
+    }
+    reject("--format", value, "table, csv or json");
+}
+
 static void parse_value(struct perf *perf, const char *option, const char *value)
 {
     if (!strcmp(option, "--backend")) {
@@ -388,9 +424,11 @@ static void parse_value(struct perf *perf, const char *option, const char *value
     } else if (!strcmp(option, "--mode")) {
         parse_mode(perf, value);
     } else if (!strcmp(option, "--format")) {
-        if (strcmp(value, "table") && strcmp(value, "csv"))
-            reject(option, value, "table or csv");
-        perf->csv = !strcmp(value, "csv");
+        parse_format(perf, value);
+    } else if (!strcmp(option, "--memory")) {
+        if (strcmp(value, "malloc") && strcmp(value, "comm"))
+            reject(option, value, "malloc or comm");
+        perf->comm_memory = !strcmp(value, "comm");
     } else {
         fprintf(stderr, "comm-perf: unknown option '%s'; comm-perf --help lists them\n", option);
         exit(2);

@@ -13,7 +13,7 @@ static const char usage[] =
     "usage: comm-run -n N [options] PROGRAM [ARGUMENTS]\n"
     "Starts N ranks of PROGRAM on this machine.\n\n"
     "  -n N               number of ranks\n"
-    "  --backend NAME     what carries the bytes (COMM_BACKEND): auto, shm, ...\n"
+    "  --backend NAME     what carries the bytes (COMM_BACKEND): auto, shm, tcp, ...\n"
     "  --bind core|none   each rank on a core of its own; default: none\n"
     "  --timeout SECONDS  end all ranks after this time, with status 124\n"
     "  -x NAME[=VALUE]    an environment variable for the ranks\n"
@@ -119,7 +119,9 @@ static void take_option(struct settings *settings, int option)
         settings->tags = false;
         break;
     case OPT_HOST:
-        run_stop(RUN_STATUS_USAGE, "all ranks run on this machine: several hosts need the tcp backend, which is not built yet");
+        run_stop(RUN_STATUS_USAGE,
+                 "all ranks run on this machine: for several hosts start each rank there with COMM_RANK, COMM_RANKS, COMM_LOCAL_RANK, "
+                 "COMM_LOCAL_RANKS, COMM_JOB and COMM_ADDRESS=HOST:PORT of rank 0, and COMM_BACKEND=tcp");
     case OPT_VERSION:
         print_and_exit("comm-run (commstream) " COMM_VERSION "\n");
     case OPT_HELP:

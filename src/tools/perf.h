@@ -5,6 +5,7 @@
 #include "tools/perf_data.h"
 
 enum { PERF_DEPTH = 16, PERF_REQUESTS = 2 };
+enum perf_format { FORMAT_TABLE, FORMAT_CSV, FORMAT_JSON /* an object a line */ };
 enum perf_mode { MODE_REQUEST, MODE_PIPELINED, MODE_PLAN, MODE_OVERLAP };
 
 struct perf {
@@ -15,7 +16,9 @@ struct perf {
     comm_op op;
     size_t min, max, factor;
     enum perf_mode mode;
-    bool touch, check, csv;
+    bool touch, check;
+    bool comm_memory; /* buffers of comm_mem_alloc */
+    enum perf_format format;
     /* where it runs */
     struct comm_communicator *comm;
     int32_t rank, ranks;

@@ -39,6 +39,8 @@ struct rig {
 void rig_isolate(const char *name, void (*body)(void));
 /* Ends the child: the reason is printed, and the test does not count as run. */
 _Noreturn void rig_skip(const char *why);
+/* Skips where COMM_BACKEND names this wire. */
+void rig_not_over(const char *backend, const char *why);
 _Noreturn void rig_die(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void rig_is(enum comm_result got, enum comm_result want, const char *what, const char *file, int line);
 void rig_equal(long long a, long long b, const char *what, const char *file, int line);

@@ -289,6 +289,32 @@ static void gradients(struct comm_communicator *c)
     comm_buckets_free(b);
 }
 
+/* A window whose part is this rank's comm_mem_alloc memory, and one of the library's. */
+static void windows(struct comm_communicator *c, int32_t rank)
+{
+    void *base = NULL;
+    EXPECT(comm_mem_alloc(c, 8192, &base));
+    for (int i = 0; i < 2; i++) {
+        struct comm_window_options options = {.size = sizeof options, .signals = 1, .base = i ? base : NULL};
+        struct comm_window *w = NULL;
+        struct comm_request q = COMM_REQUEST_NONE;
+        int64_t value = rank, old = -1;
+        enum comm_result r = comm_window_create(c, 8192, &options, &w, NULL);
+        expect(r, "window_create", __LINE__);
+        CHECK((r == COMM_OK) == (w != NULL));
+        if (!w)
+            continue;
+        if (SENT(comm_put(w, &value, 1, COMM_I64, (rank + 1) % RANKS, 8, &q)) &&
+            SENT(comm_window_signal(w, (rank + 1) % RANKS, 0, 1, &q)) && SENT(comm_window_wait_signal(w, 0, 1, &q)) && WELL(q) &&
+            SENT(comm_fetch_op(w, &value, &old, 1, COMM_I64, COMM_SUM, rank, 8, &q)) && WELL(q))
+            CHECK(old == (rank + 2) % RANKS);
+        EXPECT(comm_window_fence(w, &q));
+        (void)WELL(q);
+        EXPECT(comm_window_free(w));
+    }
+    comm_mem_free(c, base);
+}
+
 static void everything(void *arg, int32_t rank)
 {
     struct party *p = arg;
@@ -306,6 +332,7 @@ static void everything(void *arg, int32_t rank)
     plans(c, rank);
     events(c);
     gradients(c);
+    windows(c, rank);
     last = comm_last(c);
     (void)WELL(last);
     (void)!comm_describe_request(last, &info);

@@ -50,7 +50,9 @@ mpi_mode=$mode
 [ "$mode" != plan ] || mpi_mode=request
 
 bin=$build/bin
-for program in comm-run comm-perf shm_floor; do
+floor=shm_floor
+[ "$backend" != tcp ] || floor=tcp_floor
+for program in comm-run comm-perf $floor; do
     [ -x "$bin/$program" ] || fail "$bin/$program is not there; build first: cmake -S . -B build && cmake --build build"
 done
 
@@ -87,6 +89,8 @@ measure()
 
 run_mpi()
 {
+    # Beside our tcp, its own over the same loopback.
+    [ "$backend" != tcp ] || export OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self OMPI_MCA_btl_tcp_if_include=lo
     OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
         "$launcher" -n "$ranks" "$bin/mpi_bench" "$collective" --min "$min" --max "$max" --mode "$1" $touch
 }
@@ -108,7 +112,7 @@ while [ "$round" -lt "$rounds" ]; do
     echo "run.sh: round $round of $rounds" >&2
     measure ours run_ours "$bin/comm-perf" "$collective" --backend "$backend" --min "$min" --max "$max" --mode "$mode" --format csv $touch
     if [ "$with_floor" = yes ]; then
-        measure floor "$bin/shm_floor" --max "$max" $touch
+        measure floor "$bin/$floor" --max "$max" $touch
     fi
     if [ -n "$launcher" ]; then
         measure nonblocking run_mpi "$mpi_mode"

@@ -135,7 +135,8 @@ enum { SIZES = sizeof sizes / sizeof *sizes, LENGTHS = sizeof lengths / sizeof *
 /* One host has so many ranks at most; what only sets up worlds is no one's choice, and blocks of equal length cost what others do. */
 static bool wanted(const struct algo_row *row, int32_t size, enum layout layout)
 {
-    if (row->collective == COLLECTIVE_SPLIT || row->collective == COLLECTIVE_DUP || row->collective == COLLECTIVE_ALLGATHER_V)
+    if (row->collective == COLLECTIVE_SPLIT || row->collective == COLLECTIVE_DUP || row->collective == COLLECTIVE_WINDOW ||
+        row->collective == COLLECTIVE_ALLGATHER_V)
         return false;
     return layout == ONE_HOST ? size <= 256 : size > (layout == MANY_HOSTS ? HOST_RANKS : 1);
 }

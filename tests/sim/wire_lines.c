@@ -46,6 +46,12 @@ static void sim_lines_give(struct lines_host *host, const struct lines_block *bl
     (void)block;
 }
 
+static bool sim_lines_lend(struct lines_host *host, size_t bytes, enum wire_placement placement, struct lines_block *block)
+{
+    (void)placement;
+    return sim_lines_take(host, bytes, block);
+}
+
 static void sim_lines_ring(struct lines_host *host, struct lines_channel *channel)
 {
     struct sim_lines *w = (struct sim_lines *)host;
@@ -77,6 +83,8 @@ static enum comm_result sim_lines_open(const struct wire_config *config, struct 
     w->host.take = sim_lines_take;
     w->host.give = sim_lines_give;
     w->host.ring = sim_lines_ring;
+    w->host.lend = sim_lines_lend;
+    w->host.take_back = sim_lines_give;
     w->host.light = !config->crowded && env->barrier(env);
     w->bytes = bytes;
     enum comm_result r = sim_port_open(config, &w->port);
@@ -170,4 +178,5 @@ const struct wire_class wire_sim_lines = {
     .poll = sim_lines_poll,
     .arm = sim_lines_arm,
     .describe = sim_lines_describe,
+    .memory = &lines_memory_class,
 };

@@ -166,11 +166,15 @@ static void every_offender_is_named(void **state)
 
 static void several_hosts(void **state)
 {
+    struct team_launch several = {.launcher = "open-mpi", .ranks = 8, .local_ranks = 2};
+    char why[256] = "";
+
     (void)state;
-    REFUSED(
-        "OMPI_COMM_WORLD_LOCAL_SIZE=2: open-mpi started 8 ranks, of which 2 on this host: a world over several hosts needs the tcp wire, "
-        "which is not built yet; start all ranks on one host",
-        OMPI("5", "8", "1", "2"), "PMIX_NAMESPACE", "n");
+    assert_false(team_launch_one_host(&several, why, sizeof why));
+    assert_string_equal(why, "open-mpi started 8 ranks, of which 2 on this host: a world over several hosts needs backend=tcp, and "
+                              "COMM_ADDRESS=HOST:PORT of rank 0's host on every rank");
+    several.local_ranks = 8;
+    assert_true(team_launch_one_host(&several, why, sizeof why));
 }
 
 int main(void)

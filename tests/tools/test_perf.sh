@@ -39,6 +39,8 @@ expect 2 "--max is '99999999999G'" "$perf" allreduce --max 99999999999G
 expect 2 "--max is 8; expected at least --min, which is 64" "$perf" allreduce --min 64 --max 8
 expect 2 "--factor is '1'; expected 2 or more" "$perf" allreduce --factor 1
 expect 2 "--mode is 'fast'; expected blocking" "$perf" allreduce --mode fast
+expect 2 "--memory is 'shared'; expected malloc or comm" "$perf" allreduce --memory shared
+expect 2 "--format is 'xml'; expected table, csv or json" "$perf" allreduce --format xml
 expect 2 "unknown option '--x'" "$perf" allreduce --x 1
 expect 2 "option '--max' is unknown or lacks its value" "$perf" allreduce --max
 expect 1 'cannot open the world' "$perf" allreduce --backend telegraph
@@ -79,6 +81,10 @@ if "$info" backends | grep -q '^  shm *here'; then
     for collective in allreduce reduce broadcast allgather allgather_v reduce_scatter sendrecv; do
         expect 0 ",2,f32,524288," "$run" -n 2 "$perf" "$collective" --check --format csv --min 512K --max 512K
     done
+    for collective in allreduce broadcast allgather; do
+        expect 0 ",2,f32,524288," "$run" -n 2 "$perf" "$collective" --check --format csv --min 512K --max 512K --memory comm
+    done
+    expect 0 '"memory":"comm","touch":true,' "$run" -n 2 "$perf" allreduce --format json --touch --memory comm --min 8 --max 8
     for type in f64 bf16 f16 i8 i64 u16; do
         expect 0 ",3,$type,524288," "$run" -n 3 "$perf" allreduce --check --format csv --min 512K --max 512K --type "$type"
     done

@@ -41,7 +41,8 @@ static void expose_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned ch
                             .edge = WIRE_ONCE | WIRE_TO_ALL,
                             .peers = peers,
                             .npeers = (uint32_t)r->size - 1,
-                            .nspans = 1};
+                            .nspans = 1,
+                            .cookie = 999};
     size_t bytes = once_bytes(seq + edge);
     struct wire_span span = {buffer, bytes}, two[2];
     void *pad;
@@ -49,9 +50,11 @@ static void expose_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned ch
         int32_t result;
         while ((result = r->wire_class->reserve(r->ch, &e, bytes, &pad)) == WIRE_AGAIN)
             rank_pass(r);
-        CHECK(result == WIRE_DONE);
+        CHECK(result == WIRE_DONE || result == WIRE_NONE);
+        if (result == WIRE_NONE)
+            pad = buffer;
         fill(pad, bytes, r->rank, e.key);
-        e.flags = WIRE_BUILT;
+        e.flags = result == WIRE_DONE ? WIRE_BUILT : 0;
         span.at = pad;
     } else {
         fill(buffer, bytes, r->rank, e.key);
@@ -120,8 +123,10 @@ struct stream {
     uint32_t looked[RANKS_MAX];
     bool pending[RANKS_MAX];
     struct wire_view view[RANKS_MAX];
-    unsigned char *land[RANKS_MAX];
+    unsigned char *land[RANKS_MAX], *out;
+    bool lent; /* the wire still reads the last exposure from out */
 };
+#define STREAM_SENT (UINT64_C(1) << 62) /* in a cookie: of an exposure */
 
 static size_t stream_bytes(const struct stream *s, uint32_t round)
 {
@@ -130,10 +135,13 @@ static size_t stream_bytes(const struct stream *s, uint32_t round)
     return round % 5 == 4 ? 30 : chunk / parts[round % 4];
 }
 
-static bool stream_expose(struct stream *s, unsigned char *buffer)
+static bool stream_expose(struct stream *s)
 {
     struct rank *r = s->r;
+    unsigned char *buffer = s->out;
     uint16_t peers[RANKS_MAX], one = (uint16_t)s->peer;
+    if (s->lent)
+        return false;
     if (s->exposed == s->rounds)
         return true;
     others(r, peers);
@@ -147,23 +155,25 @@ static bool stream_expose(struct stream *s, unsigned char *buffer)
                             .peers = all ? peers : &one,
                             .npeers = all ? (uint32_t)r->size - 1 : 1,
                             .nspans = 1,
-                            .spans = &span};
-    void *pad;
+                            .spans = &span,
+                            .cookie = STREAM_SENT | s->edge};
+    void *pad = buffer;
     if (s->exposed % 2) {
         int32_t got = r->wire_class->reserve(r->ch, &e, bytes, &pad);
-        CHECK(got == WIRE_DONE || got == WIRE_AGAIN);
+        CHECK(got == WIRE_DONE || got == WIRE_AGAIN || got == WIRE_NONE);
         if (got == WIRE_AGAIN)
             return false;
         fill(pad, bytes, r->rank, key);
         span.at = pad;
-        e.flags = WIRE_BUILT;
+        e.flags = got == WIRE_DONE ? WIRE_BUILT : 0;
     } else {
         fill(buffer, bytes, r->rank, key);
     }
     int32_t result = r->wire_class->expose(r->ch, &e);
-    CHECK(result == WIRE_DONE || result == WIRE_AGAIN);
-    s->exposed += result == WIRE_DONE;
-    return s->exposed == s->rounds;
+    CHECK(result == WIRE_DONE || result == WIRE_AGAIN || result == WIRE_PENDING);
+    s->exposed += result != WIRE_AGAIN;
+    s->lent = result == WIRE_PENDING;
+    return s->exposed == s->rounds && !s->lent;
 }
 
 static void stream_arrived(struct stream *s, uint32_t from)
@@ -203,9 +213,9 @@ static bool stream_look(struct stream *s, uint32_t from)
     return s->looked[from] == s->rounds;
 }
 
-static bool stream_step(struct stream *s, unsigned char *buffer)
+static bool stream_step(struct stream *s)
 {
-    bool done = stream_expose(s, buffer);
+    bool done = stream_expose(s);
     for (uint32_t i = 0; i < (uint32_t)s->r->size; i++) {
         bool mine = s->kind & WIRE_TO_ALL ? i != (uint32_t)s->r->rank : (i + 1) % (uint32_t)s->r->size == (uint32_t)s->r->rank; /* a ring */
         if (mine)
@@ -217,7 +227,6 @@ static bool stream_step(struct stream *s, unsigned char *buffer)
 struct stream_run {
     struct rank *r;
     struct stream stream[2];
-    unsigned char *buffer;
     uint32_t seq, operations;
 };
 
@@ -242,9 +251,11 @@ struct stream_run *stream_start(struct rank *r, uint32_t operations)
     struct stream_run *run = calloc(1, sizeof *run);
     run->r = r;
     run->operations = operations;
-    run->buffer = malloc(65536);
+    size_t room = r->ch->caps.chunk_all > r->ch->caps.chunk_private ? r->ch->caps.chunk_all : r->ch->caps.chunk_private;
     for (int32_t i = 0; i < 2 * r->size; i++)
-        run->stream[i & 1].land[i / 2] = malloc(65536);
+        run->stream[i & 1].land[i / 2] = malloc(room);
+    for (int32_t i = 0; i < 2; i++)
+        run->stream[i].out = malloc(room);
     run->seq = 1;
     stream_begin(run);
     return run;
@@ -258,11 +269,15 @@ bool stream_run_step(struct stream_run *run)
     rank_pass(r);
     for (uint32_t i = 0; i < r->events; i++) {
         CHECK(r->event[i].result == WIRE_DONE);
+        if (r->event[i].cookie & STREAM_SENT) {
+            run->stream[(r->event[i].cookie & 3) / 2].lent = false;
+            continue;
+        }
         stream_arrived(&run->stream[r->event[i].cookie >> 33], (uint32_t)r->event[i].cookie);
     }
     r->events = 0;
-    bool done = stream_step(&run->stream[0], run->buffer);
-    done &= stream_step(&run->stream[1], run->buffer);
+    bool done = stream_step(&run->stream[0]);
+    done &= stream_step(&run->stream[1]);
     if (!done)
         return false;
     r->wire_class->release(r->ch, run->seq, NULL);
@@ -277,7 +292,8 @@ void stream_end(struct stream_run *run)
 {
     for (int32_t i = 0; i < 2 * run->r->size; i++)
         free(run->stream[i & 1].land[i / 2]);
-    free(run->buffer);
+    for (int32_t i = 0; i < 2; i++)
+        free(run->stream[i].out);
     free(run);
 }
 

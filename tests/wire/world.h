@@ -36,6 +36,7 @@ struct rank {
     uint64_t seed;
     struct shared *shared; /* of all ranks, also of forked ones */
     int32_t variant;
+    bool attended; /* polled while it waits for the others outside the wire */
 };
 /* How ranks meet outside the wire under test: a mapping that children inherit. */
 struct shared {
@@ -55,7 +56,7 @@ bool rank_pass(struct rank *r);
 int32_t rank_await(struct rank *r, uint64_t cookie);
 /* Passes until a message or note came; false after ten seconds. */
 bool rank_announced(struct rank *r, uint32_t kind, struct wire_event *event);
-int32_t rank_expose(struct rank *r, const struct wire_expose *e); /* repeats AGAIN */
+int32_t rank_expose(struct rank *r, const struct wire_expose *e); /* repeats AGAIN, awaits PENDING */
 int32_t rank_look(struct rank *r, const struct wire_look *l);     /* repeats AGAIN, awaits PENDING */
 
 void world_threads(const char *backend, int32_t ranks, const struct wire_limits *limits, int32_t variant, scenario_fn *scenario);

@@ -59,6 +59,7 @@ static const struct preference preferences[] = {
     {COLLECTIVE_BROADCAST_BYTES, "direct", UINT64_MAX},
     {COLLECTIVE_SPLIT, "direct", UINT64_MAX},
     {COLLECTIVE_DUP, "direct", UINT64_MAX},
+    {COLLECTIVE_WINDOW, "direct", UINT64_MAX},
 };
 
 static const struct algo_row *find_row(uint32_t collective, const char *name, size_t length)

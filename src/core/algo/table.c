@@ -52,6 +52,7 @@ const struct algo_row algo_table[] = {
      "everyone reads the length; then a broadcast of it"},
     {COLLECTIVE_SPLIT, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's ticket at once"},
     {COLLECTIVE_DUP, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's ticket at once"},
+    {COLLECTIVE_WINDOW, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's ticket at once, or that it is there"},
 };
 const uint32_t algo_count = sizeof algo_table / sizeof *algo_table;
 

@@ -60,6 +60,22 @@ struct data_user {
 };
 data_reduce_fn data_reduce_user; /* context: a struct data_user */
 
+/* Updates of n elements at `at` by op, from[i] on the right, where others do the same at the same time: atomic for each element. What was
+ * there comes into old[] (NULL: not wanted). COMM_REPLACE and COMM_NOOP are operators here too; NOOP reads no `from`. */
+struct data_update {
+    void *at;
+    const void *from;
+    void *old;
+    size_t n, element; /* element: bytes of one, 16 at most */
+    comm_op op;
+    bool locked;            /* the caller holds a lock that all of them take: needed where the next function says false */
+    data_reduce_fn *reduce; /* of the pair; not looked at for REPLACE and NOOP */
+};
+bool data_update_is_atomic(const void *at, size_t element);
+void data_update(const struct data_update *update);
+/* *old becomes what was there; *desired is put there if that equals *expected. */
+void data_compare_swap(void *at, const void *expected, const void *desired, void *old, size_t element, bool locked);
+
 void data_copy(void *to, const void *from, size_t bytes, bool nontemporal);
 
 /* The floating-point control word kernels depend on: rounding mode, FTZ, DAZ. Ranks compare it when they meet; pin sets round-to-nearest

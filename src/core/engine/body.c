@@ -1,5 +1,5 @@
 /* The body of a communicator: its memory, its channel, its programs. */
-#include "engine/body.h"
+#include "engine/window.h"
 
 #include "base/format.h"
 
@@ -199,6 +199,7 @@ void body_destroy(struct body *b)
         native_count(b, false);
     native_leave(b);
     subset_close(b);
+    windows_close(b);
     if (b->messages)
         message_close(b->messages);
     if (b->channel)

@@ -44,6 +44,8 @@ struct body;
 struct pack;
 struct user_op;
 struct user_op_row;
+struct comm_window;
+struct world_memory;
 
 /* ------------------------------------------------------------------------------------------------------------ failure */
 /* The one cause, as it travels in a note. */
@@ -112,6 +114,7 @@ struct entry {
     struct timeline_point point; /* of a fence */
     struct user_op *user;        /* of the caller's own: a reference */
     struct pack *pack;           /* a group's small members as one: a reference */
+    struct comm_window *window;  /* a fence of it */
     data_reduce_fn *reduce;      /* the small exchange's */
     uint32_t seq;
     bool showing;                /* the small exchange's: the wire has not read all of the caller's bytes yet */
@@ -135,7 +138,8 @@ struct place {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ messages and markers */
-enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER, TALK_MEETING /* a subset in the making */ };
+/* MEETING: a subset in the making. ONE: a call on a window, under way. */
+enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER, TALK_MEETING, TALK_ONE };
 struct talk {
     uint8_t state;
     bool is_send;
@@ -151,7 +155,9 @@ struct talk {
     struct timeline_hull read, write;
     struct message_call call;
     int64_t queued_ns;
-    uint64_t sum; /* with check=buffers: of what is sent */
+    uint64_t sum;   /* with check=buffers: of what is sent */
+    uint64_t fence; /* of a window: it waits for this ticket */
+    struct one_sided one;
 };
 #define TALK_NONE UINT32_MAX
 
@@ -190,6 +196,8 @@ struct world {
     struct base_lock operator_lock; /* a leaf: of the next two */
     struct user_op_row *operators;
     uint32_t operator_room;
+    struct base_lock memory_lock; /* a leaf: of the next one */
+    struct world_memory *memories;
     uint32_t check;      /* CHECK_*, rank 0's */
     int32_t order_block; /* rank 0's; 0 where it is T's order anyway */
     char launcher[16];
@@ -277,6 +285,7 @@ struct body {
     uint64_t refused_until;           /* a member announced a refusal up to this number */
     struct refusals refusals, *heard; /* this rank's; per member */
     struct cause cause, proposal;     /* adopted; ours, not adopted yet (result 0: none) */
+    int64_t proposed_ns;              /* since when there is one; counts without a board alone */
     uint64_t *closed_at;              /* per member: 0, or 1 + the last number it made before it closed */
     struct comm_error last_refused;
     int64_t timeout_ns;
@@ -286,8 +295,9 @@ struct body {
     uint64_t late_ticket;
     /* messages */
     struct talk *talks;
-    uint32_t talk_room, talk_free, talk_first, talk_last; /* list of unfinished messages in order */
-    uint32_t talk_pending, talk_markers, talk_held;
+    uint32_t talk_room, talk_free, talk_first, talk_last;      /* list of unfinished messages in order */
+    uint32_t talk_pending, talk_markers, talk_held, talk_ones; /* ones: of talk_pending, under way on windows */
+    struct comm_window *windows;
     struct timeline_hull talk_read, talk_write;
     uint64_t talk_sent;
     struct subset *subsets; /* in the making, in the order of their calls */
@@ -530,6 +540,9 @@ struct run_element operator_element(const struct user_op *own);
 uint32_t operator_identity(const struct body *b, comm_op op); /* what ranks compare */
 void operators_close(struct world *w, const struct comm_env *env);
 
+/* memory.c */
+void memory_close(struct world *w);
+
 /* bytes.c: call->in is where the caller keeps the length, call->out its buffer */
 enum comm_result bytes_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
 /* native.c: collectives of a library beside the wire */
@@ -616,12 +629,14 @@ enum comm_result talk_post_for(struct body *b, const struct message_call *messag
 enum comm_result talk_refuse_device(struct body *b);
 void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req);
 bool talk_open(struct body *b);
+void talk_end(struct body *b, const struct talk *t, enum comm_result result); /* a subset, or a call on a window */
+/* COMM_OK: ended if *req is COMM_REQUEST_NONE, otherwise under way. */
+enum comm_result talk_one_sided(struct body *b, const struct one_sided *one, struct comm_request *req);
 void talk_close(struct body *b);
 void talk_cancel_held(struct body *b);
 const char *talk_name(const struct talk *t);
 enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request *req);
 bool talk_take_finished(struct body *b);
-void talk_end(struct body *b, uint32_t index, enum comm_result result);
 
 /* subset.c */
 bool subset_step(struct body *b);

@@ -160,6 +160,7 @@ static bool needs(const struct known *n, const struct known *member)
     case COLLECTIVE_BARRIER:
     case COLLECTIVE_SPLIT:
     case COLLECTIVE_DUP:
+    case COLLECTIVE_WINDOW:
         return true;
     case COLLECTIVE_BROADCAST:
         return member->rank == n->note.root;

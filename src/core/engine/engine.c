@@ -188,6 +188,7 @@ void world_drop(struct world *w)
     base_unlock(&e->poll_lock, e->env);
     if (w->native)
         w->native->class->close(w->native);
+    memory_close(w);
     if (w->wire)
         w->backend->wire->close(w->wire);
     operators_close(w, e->env);

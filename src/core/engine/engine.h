@@ -13,6 +13,7 @@
 #include <commstream/message.h>
 #include <commstream/open.h>
 #include <commstream/plan.h>
+#include <commstream/window.h>
 
 #include "base/check.h"
 #include "data/data.h"
@@ -108,6 +109,40 @@ enum comm_result engine_op_create(struct comm_communicator *c, comm_op_fn *fn, v
                                   comm_op *op);
 void engine_op_free(struct comm_communicator *c, comm_op op);
 size_t engine_op_bytes(struct comm_communicator *c, comm_op op); /* of its element; 0: no such operator */
+
+/* ------------------------------------------------------------------------------------------------------------ memory */
+enum comm_result engine_memory_take(struct comm_communicator *c, size_t bytes, void **at);
+/* STATE: this very memory is registered already. */
+enum comm_result engine_memory_register(struct comm_communicator *c, void *at, size_t bytes);
+/* own: of engine_memory_take, otherwise registered. STATE: no such memory. */
+enum comm_result engine_memory_give(struct comm_communicator *c, void *at, bool own);
+
+/* ------------------------------------------------------------------------------------------------------------ windows */
+/* A call on a window: the engine's own, since memory that all reach needs no wire to move it. */
+enum one_sided_kind { ONE_NONE = 0, ONE_PUT, ONE_GET, ONE_UPDATE, ONE_SWAP, ONE_SIGNAL, ONE_WAIT, ONE_FLUSH };
+struct one_sided {
+    struct comm_window *window;
+    uint8_t kind; /* ONE_NONE: a message */
+    int32_t peer; /* FLUSH: or COMM_ANY_PEER; WAIT: this rank */
+    const void *from, *expected;
+    void *to;
+    size_t n, done, offset, element; /* n, done: elements; PUT, GET: bytes */
+    enum comm_type type;
+    comm_op op;
+    uint32_t slot;   /* SIGNAL, WAIT */
+    uint64_t amount; /* SIGNAL: to add; WAIT: at least */
+};
+enum comm_result engine_window_create(struct comm_communicator *c, size_t bytes, const struct comm_window_options *options,
+                                      struct comm_window **w, struct comm_request *req);
+enum comm_result engine_window_fence(struct comm_window *w, struct comm_request *req);
+enum comm_result engine_window_free(struct comm_window *w);
+/* What never changes: its communicator (NULL: closed), its number of ranks, a rank's part. */
+struct comm_communicator *engine_window_comm(const struct comm_window *w);
+int32_t engine_window_size(const struct comm_window *w);
+int32_t engine_window_rank(const struct comm_window *w);
+void *engine_window_part(const struct comm_window *w, int32_t peer, size_t *bytes, uint32_t *signals);
+/* Arguments are sound. */
+enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided *one, struct comm_request *req);
 
 /* ------------------------------------------------------------------------------------------------------------ recorders */
 enum comm_result engine_plan_begin(struct comm_communicator *c, struct comm_communicator **recorder);

@@ -1,6 +1,10 @@
 /*
  * Failure in three steps. Proposed: the cause stands in this rank's note, which all members see. Adopted: one compare-and-swap on the board
- * chooses whose cause it is. Ended: nothing retires after. Across hosts, where there is no board, the first proposal heard is adopted.
+ * chooses whose cause it is. Ended: nothing retires after.
+ *
+ * Across hosts there is no board: there the lowest member that lives chooses the first proposal that it made or heard, and whoever hears
+ * the choice repeats it once, so that all survivors have it though the chooser dies. Who hears no choice for CHOICE_NS times the members
+ * below it chooses itself. A rank that aborts, revokes or closes waits for nobody's choice.
  */
 #include "engine/body.h"
 
@@ -94,6 +98,63 @@ static void end_all(struct body *b, const struct cause *cause)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ adopted */
+enum { CHOICE_NS = 200000000 };
+enum { ROUND_PROPOSED = 0, ROUND_CHOSEN = 1 }; /* of a note's key */
+
+static void send_cause(struct body *b, const struct cause *cause, uint32_t round)
+{
+    struct wire_span span = {cause, sizeof *cause};
+    struct wire_expose note = {
+        .key = wire_key_of((uint32_t)b->sequence, round, NOTE_FAILED), .flags = WIRE_NOTE, .nspans = 1, .spans = &span};
+
+    if (b->team.size > 1)
+        b->wire->expose(b->channel, &note);
+}
+
+/* How many live members are below this rank: each would choose before it. */
+static int64_t members_below(const struct body *b)
+{
+    const struct cause *p = &b->proposal;
+    int64_t below = 0;
+
+    for (int32_t r = 0; r < b->team.rank; r++)
+        below += !b->closed_at[r] && !(p->rank == r && (p->result == COMM_ERR_PEER || p->result == COMM_ERR_CLOSED));
+    return below;
+}
+
+static bool may_choose(const struct body *b)
+{
+    int32_t result = b->proposal.result;
+    bool mine = b->proposal.rank == b->team.rank;
+
+    if (b->closing || (mine && (result == COMM_ERR_ABORTED || result == COMM_ERR_REVOKED || result == COMM_ERR_CLOSED)))
+        return true;
+    int64_t below = members_below(b);
+    return !below || b->engine->env->now(b->engine->env) - b->proposed_ns >= below * CHOICE_NS;
+}
+
+static void choose(struct body *b, const struct cause *chosen)
+{
+    struct cause cause = *chosen;
+
+    send_cause(b, &cause, ROUND_CHOSEN);
+    end_all(b, &cause);
+}
+
+/* Without a board. */
+static void hear_cause(struct body *b, const struct cause *cause, uint32_t round)
+{
+    if (round == ROUND_CHOSEN) {
+        choose(b, cause);
+        return;
+    }
+    if (!b->proposal.result) {
+        b->proposal = *cause;
+        b->proposed_ns = b->engine->env->now(b->engine->env);
+    }
+    body_attend(b);
+}
+
 void body_attend(struct body *b)
 {
     struct wire_board *board = b->channel->board;
@@ -101,13 +162,18 @@ void body_attend(struct body *b)
 
     if (b->failed)
         return;
-    if (board && b->proposal.result)
+    if (!board) {
+        if (b->proposal.result && may_choose(b))
+            choose(b, &b->proposal);
+        return;
+    }
+    if (b->proposal.result)
         atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)b->team.rank + 1, memory_order_acq_rel,
                                                 memory_order_acquire);
     if (!b->proposal.result)
         return;
     /* Another's choice comes as that rank's note, which was written before its compare-and-swap. */
-    if (!board || chosen == 0 || chosen == (uint64_t)b->team.rank + 1) {
+    if (chosen == 0 || chosen == (uint64_t)b->team.rank + 1) {
         struct cause cause = b->proposal;
         end_all(b, &cause);
     }
@@ -127,7 +193,8 @@ void body_propose(struct body *b, const struct cause *cause)
     if (b->failed || b->proposal.result)
         return;
     b->proposal = *cause;
-    body_send_note(b, NOTE_FAILED, cause, sizeof *cause);
+    b->proposed_ns = b->engine->env->now(b->engine->env);
+    send_cause(b, cause, ROUND_PROPOSED);
     if (b->team.size > 1) /* before the choice: who chose and died then must not be waited for */
         b->wire->flush(b->channel);
     body_attend(b);
@@ -259,10 +326,14 @@ void body_note(struct body *b, const struct wire_event *event)
         struct wire_board *board = b->channel->board;
         if (b->failed)
             return;
-        if (board) /* its proposer may have died before it chose */
-            atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)event->peer + 1, memory_order_acq_rel,
-                                                    memory_order_acquire);
-        if (!board || chosen == 0 || chosen == (uint64_t)event->peer + 1)
+        if (!board) {
+            hear_cause(b, &note, wire_key_round(event->key));
+            return;
+        }
+        /* Its proposer may have died before it chose. */
+        atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)event->peer + 1, memory_order_acq_rel,
+                                                memory_order_acquire);
+        if (chosen == 0 || chosen == (uint64_t)event->peer + 1)
             end_all(b, &note);
         return;
     }

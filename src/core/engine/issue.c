@@ -80,6 +80,7 @@ void body_forget_entry(struct body *b, struct entry *e)
     e->head.part = NULL;
     e->head.parts = 0;
     e->user = NULL;
+    e->window = NULL;
     e->spill = false;
     e->by = ENTRY_BY_PROGRAM;
     e->joining = e->parked = false;
@@ -116,7 +117,7 @@ static bool peer_refused(const struct body *b, uint64_t number, int32_t *peer, i
 /* What body_forget_entry cleared is clear: point, vectors, program, who does it. */
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b)
 {
-    bool barrier = call->collective == COLLECTIVE_BARRIER;
+    bool barrier = call->collective == COLLECTIVE_BARRIER || (call->collective == COLLECTIVE_WINDOW && call->n == 0);
 
     e->head = (struct timeline_entry){.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK, .read = call->read, .write = call->write};
     e->call = (struct run_call){.in = call->in, .out = call->out, .n = call->n, .type = call->type, .op = call->op};

@@ -121,7 +121,8 @@ bool native_is_device_memory(struct body *b, const void *memory)
 
 enum comm_result native_takes(struct body *b, const struct engine_call *call)
 {
-    if (BASE_LIKELY(!b->native) || call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP)
+    if (BASE_LIKELY(!b->native) || call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP ||
+        call->collective == COLLECTIVE_WINDOW)
         return COMM_ERR_UNSUPPORTED;
     if ((b->fixed_order || b->world->order_block) && reduces(call->collective) && order_matters(call->type)) /* never silently relaxed */
         return leave_to_program(b, call, "fixed order was asked for, and only programs on host memory have that");

@@ -19,6 +19,7 @@ struct opening {
     struct engine *engine;
     struct world *world;
     struct wire_boot *boot;
+    const char *address;        /* HOST:PORT of rank 0; NULL: none was given */
     const char *const *devices; /* of comm_open_local */
     int64_t deadline;
     uint32_t check;          /* CHECK_* */
@@ -180,6 +181,7 @@ static enum comm_result find_identity(struct opening *o)
 {
     const struct comm_config *c = &o->config;
 
+    o->address = c->address ? c->address : o->env->lookup(o->env, "COMM_ADDRESS");
     if (c->ranks < 0 || (c->ranks > 0 && (c->rank < 0 || c->rank >= c->ranks))) {
         base_format(o->text, sizeof o->text, "config.rank=%d config.ranks=%d; expected 0 <= rank < ranks", c->rank, c->ranks);
         return COMM_ERR_CONFIG;
@@ -195,8 +197,13 @@ static enum comm_result find_backend(struct opening *o)
 {
     const char *name = o->options.backend;
 
+    bool met = o->address && o->address[0]; /* over a network */
+
     if (!name[0] || base_equal(name, "auto"))
-        name = o->launch.ranks == 1 ? "local" : "shm";
+        name = o->launch.ranks == 1 ? "local" : o->launch.ranks != o->launch.local_ranks && met ? "tcp" : "shm";
+    if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(base_equal(name, "tcp") && met))
+        return COMM_ERR_CONFIG;
+    o->text[0] = 0;
     o->backend = wire_backend_find(name);
     if (!o->backend) {
         base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, mpi or nccl", name);
@@ -251,6 +258,7 @@ static enum comm_result meet(struct opening *o)
                                .rank = o->launch.rank,
                                .ranks = o->launch.ranks,
                                .job = o->launch.job,
+                               .address = o->address,
                                .deadline = o->deadline,
                                .exchange = o->config.exchange,
                                .exchange_arg = o->config.exchange_arg,
@@ -542,7 +550,9 @@ static const char *why_backend(const struct opening *o)
     if (base_equal(o->launch.launcher, "local"))
         return "comm_open_local";
     if (!asked[0] || base_equal(asked, "auto"))
-        return o->launch.ranks == 1 ? "auto: one rank" : "auto: several ranks of one host";
+        return o->launch.ranks == 1                       ? "auto: one rank"
+               : o->launch.ranks == o->launch.local_ranks ? "auto: several ranks of one host"
+                                                          : "auto: several hosts";
     return from_environment(o, "backend") ? "asked for by the environment" : "asked for by the program";
 }
 

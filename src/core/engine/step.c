@@ -45,10 +45,22 @@ static bool room_for_scratch(struct body *b, struct place *p, size_t bytes)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ running */
+/* Whoever was shown bytes in a peer's own memory may have read what that peer wrote there after its failure: the cause stood on the board
+ * before. Pairs with the compare-and-swap in body_attend, before the owner's requests end. */
+static bool may_be_torn(const struct body *b)
+{
+    if (BASE_LIKELY(!b->channel->borrows))
+        return false;
+    atomic_thread_fence(memory_order_acquire);
+    return b->channel->board && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed);
+}
+
 static void end_work(struct body *b, uint64_t ticket, struct entry *e)
 {
     enum comm_result r = COMM_OK;
 
+    if (BASE_UNLIKELY(may_be_torn(b)))
+        return; /* it ends with the communicator, whose failure is on its way here */
     if (BASE_UNLIKELY(b->world->check))
         r = check_thaw(b, e);
     if (e->ended)

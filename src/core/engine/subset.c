@@ -244,7 +244,7 @@ static bool end_round(struct body *b, struct subset *s)
         n->result = creation_agreed(n);
         if (n->result == COMM_OK)
             creation_hand_over(n);
-        talk_end(b, s->talk, n->result);
+        talk_end(b, &b->talks[s->talk], n->result);
         drop_subset(b, s);
         return true;
     }

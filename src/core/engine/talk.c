@@ -2,7 +2,7 @@
  * The second line: messages, which start at the call and end one by one, and markers, which stand behind everything issued so far. A
  * message is held back by an unfinished fence or conflicting entry before it; held, it holds back later ones of its pair and direction.
  */
-#include "engine/body.h"
+#include "engine/window.h"
 
 #include "base/format.h"
 
@@ -93,10 +93,17 @@ static void give_slot(struct body *b, uint32_t i)
 /* ------------------------------------------------------------------------------------------------------------ ending */
 const char *talk_name(const struct talk *t)
 {
+    static const char *const names[] = {
+        [ONE_PUT] = "put",       [ONE_GET] = "get",   [ONE_UPDATE] = "update", [ONE_SWAP] = "swap",
+        [ONE_SIGNAL] = "signal", [ONE_WAIT] = "wait", [ONE_FLUSH] = "flush",
+    };
+
     if (t->state == TALK_MARKER)
         return "marker";
     if (t->state == TALK_MEETING)
         return "subset";
+    if (t->one.kind)
+        return names[t->one.kind];
     return t->is_send ? "send" : "recv";
 }
 
@@ -128,6 +135,9 @@ static void finish(struct body *b, uint32_t i, enum comm_result result)
     struct record made = {.bytes = t->call.bytes, .queued_ns = t->queued_ns, .started_ns = t->queued_ns, .algorithm = talk_name(t)};
     body_record(b, &made, t->ticket, b->engine->env->now(b->engine->env), result);
     b->talk_held -= t->state == TALK_HELD;
+    b->talk_ones -= t->state == TALK_ONE;
+    if (t->one.kind)
+        t->one.window->held--;
     give_slot(b, i);
     if (--b->talk_pending == 0)
         b->talk_read = b->talk_write = (struct timeline_hull){0, 0};
@@ -190,14 +200,17 @@ void talk_cancel_held(struct body *b)
 {
     for (uint32_t i = b->talk_held ? b->talk_first : TALK_NONE, next; i != TALK_NONE; i = next) {
         next = b->talks[i].after;
-        if (b->talks[i].state == TALK_HELD && !b->talks[i].is_send)
+        if (b->talks[i].state == TALK_HELD && !b->talks[i].is_send && !b->talks[i].one.kind)
             finish(b, i, COMM_ERR_CANCELLED);
     }
+    talk_forget_window(b, NULL, COMM_ERR_CANCELLED);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ starting */
 static bool same_line(const struct talk *held, const struct talk *later)
 {
+    if (held->one.kind || later->one.kind)
+        return false; /* calls on windows have an order of their own */
     bool meet = held->call.peer == later->call.peer || held->call.peer == COMM_ANY_PEER || later->call.peer == COMM_ANY_PEER;
 
     return held->is_send == later->is_send && meet;
@@ -224,6 +237,68 @@ static bool meets_earlier(const struct body *b, uint32_t i)
             return true;
     }
     return false;
+}
+
+/* Calls of one rank to one part are done in order; signals are counters, and who waits for one holds nobody back. */
+static bool behind_one(const struct body *b, uint32_t i)
+{
+    const struct one_sided *one = &b->talks[i].one;
+
+    if (one->kind == ONE_WAIT || one->window->held < 2)
+        return false;
+    for (uint32_t k = b->talk_first; k != i; k = b->talks[k].after) {
+        const struct one_sided *old = &b->talks[k].one;
+        if (old->kind && old->kind != ONE_WAIT && old->window == one->window &&
+            (old->peer == one->peer || one->peer == COMM_ANY_PEER || old->peer == COMM_ANY_PEER))
+            return true;
+    }
+    return false;
+}
+
+static bool one_may_start(const struct body *b, uint32_t i)
+{
+    const struct talk *t = &b->talks[i];
+
+    if (t->fence > b->line.done || behind_one(b, i))
+        return false;
+    return !timeline_holds(&b->line, t->work, &t->read, &t->write) && !meets_earlier(b, i);
+}
+
+/* Moves one that is under way or may be: OK, it has ended. */
+static enum comm_result start_one(struct body *b, uint32_t i)
+{
+    struct talk *t = &b->talks[i];
+
+    if (t->state != TALK_ONE) {
+        if (!one_may_start(b, i)) {
+            b->talk_held += t->state != TALK_HELD;
+            t->state = TALK_HELD;
+            return COMM_PENDING;
+        }
+        b->talk_held -= t->state == TALK_HELD;
+        b->talk_ones++;
+        t->state = TALK_ONE;
+    }
+    return one_sided_step(b, &t->one);
+}
+
+static bool step_ones(struct body *b)
+{
+    bool moved = false;
+
+    for (uint32_t i = b->talk_first, next; i != TALK_NONE; i = next) {
+        next = b->talks[i].after;
+        if (b->talks[i].state != TALK_ONE)
+            continue;
+        size_t done = b->talks[i].one.done;
+        if (one_sided_step(b, &b->talks[i].one) == COMM_OK) {
+            finish(b, i, COMM_OK);
+            moved = true;
+        } else {
+            moved |= b->talks[i].one.done != done;
+        }
+    }
+    return moved;
 }
 
 static enum comm_result start_or_hold(struct body *b, uint32_t i)
@@ -253,6 +328,13 @@ static bool post_held(struct body *b)
         next = b->talks[i].after;
         if (b->talks[i].state != TALK_HELD)
             continue;
+        if (b->talks[i].one.kind) {
+            bool ended = start_one(b, i) == COMM_OK;
+            moved |= ended || b->talks[i].state != TALK_HELD;
+            if (ended)
+                finish(b, i, COMM_OK);
+            continue;
+        }
         enum comm_result r = start_or_hold(b, i);
         if (r != COMM_OK && r != COMM_ERR_FULL)
             finish(b, i, r);
@@ -267,6 +349,8 @@ bool talk_step(struct body *b)
 
     if (b->failed || (b->talk_first == TALK_NONE && !message_wants_step(b->messages)))
         return false;
+    if (b->talk_ones)
+        moved |= step_ones(b);
     if (b->talk_held)
         moved |= post_held(b);
     moved |= message_step(b->messages);
@@ -279,8 +363,12 @@ bool talk_step(struct body *b)
 /* Does an unfinished message issued before work `ticket` conflict with it? */
 bool talk_blocks(const struct body *b, uint64_t ticket, const struct timeline_entry *e)
 {
+    const struct comm_window *w = ((const struct entry *)(const void *)e)->window;
+
     if (BASE_LIKELY(!b->talk_pending))
         return false;
+    if (BASE_UNLIKELY(w != NULL) && talk_holds_window(b, w, ticket))
+        return true;
     if (!timeline_meet(&b->talk_write, &e->read) && !timeline_meet(&b->talk_write, &e->write) && !timeline_meet(&b->talk_read, &e->write))
         return false;
     for (uint32_t i = b->talk_first; i != TALK_NONE; i = b->talks[i].after) {
@@ -377,9 +465,81 @@ enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request
     return COMM_OK;
 }
 
-void talk_end(struct body *b, uint32_t index, enum comm_result result)
+/* ------------------------------------------------------------------------------------------------------------ calls on windows */
+bool talk_holds_window(const struct body *b, const struct comm_window *w, uint64_t ticket)
 {
-    finish(b, index, result);
+    for (uint32_t i = w->held ? b->talk_first : TALK_NONE; i != TALK_NONE; i = b->talks[i].after) {
+        const struct talk *t = &b->talks[i];
+        if (t->one.kind && t->one.kind != ONE_WAIT && t->one.window == w && t->work <= ticket)
+            return true;
+    }
+    return false;
+}
+
+void talk_end(struct body *b, const struct talk *t, enum comm_result result)
+{
+    finish(b, (uint32_t)(t - b->talks), result);
+}
+
+/* w NULL: those that wait for signals, of all windows. */
+void talk_forget_window(struct body *b, const struct comm_window *w, enum comm_result result)
+{
+    for (uint32_t i = b->talk_pending ? b->talk_first : TALK_NONE, next; i != TALK_NONE; i = next) {
+        const struct one_sided *one = &b->talks[i].one;
+        next = b->talks[i].after;
+        if (one->kind && (w ? one->window == w : one->kind == ONE_WAIT))
+            finish(b, i, result);
+    }
+}
+
+/* What it touches of this rank's own. */
+static void one_hulls(const struct one_sided *one, struct talk *t)
+{
+    size_t bytes = one->n * (one->element ? one->element : 1);
+
+    if (one->from)
+        t->read = (struct timeline_hull){(uintptr_t)one->from, (uintptr_t)one->from + bytes};
+    if (one->expected) {
+        struct timeline_hull also = {(uintptr_t)one->expected, (uintptr_t)one->expected + one->element};
+        timeline_widen(&t->read, &also);
+    }
+    if (one->to)
+        t->write = (struct timeline_hull){(uintptr_t)one->to, (uintptr_t)one->to + bytes};
+    t->call.bytes = bytes;
+    t->call.peer = one->peer;
+    t->is_send = one->kind != ONE_WAIT;
+}
+
+enum comm_result talk_one_sided(struct body *b, const struct one_sided *one, struct comm_request *req)
+{
+    uint32_t i;
+    struct talk alone = {.one = *one, .work = b->line.next, .fence = one->window->fence};
+
+    *req = COMM_REQUEST_NONE;
+    one_hulls(one, &alone);
+    b->stats.messages++;
+    if (BASE_LIKELY(!b->talk_pending && alone.fence <= b->line.done) && !timeline_holds(&b->line, alone.work, &alone.read, &alone.write) &&
+        one_sided_step(b, &alone.one) == COMM_OK)
+        return COMM_OK;
+    enum comm_result r = take_slot(b, &i);
+    if (r != COMM_OK)
+        return r;
+    struct talk *t = &b->talks[i];
+    alone.ticket = t->ticket;
+    alone.before = t->before;
+    alone.after = t->after;
+    alone.member_of = TALK_NONE;
+    alone.call.slot = i;
+    alone.queued_ns = b->engine->env->now(b->engine->env);
+    *t = alone;
+    b->talk_pending++;
+    one->window->held++;
+    timeline_widen(&b->talk_read, &t->read);
+    timeline_widen(&b->talk_write, &t->write);
+    *req = (struct comm_request){b->face, t->ticket};
+    if (start_one(b, i) == COMM_OK)
+        finish(b, i, COMM_OK);
+    return COMM_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ plans */
@@ -476,7 +636,10 @@ enum comm_result engine_cancel(struct comm_request request)
     r = COMM_ERR_STATE;
     uint32_t i = timeline_slot_index(request.ticket);
     if ((request.ticket & TIMELINE_MESSAGE) && i < b->talk_room && b->talks[i].ticket == request.ticket && !b->talks[i].is_send) {
-        if (b->talks[i].state == TALK_POSTED) {
+        if (b->talks[i].one.kind) {
+            finish(b, i, COMM_ERR_CANCELLED);
+            r = COMM_OK;
+        } else if (b->talks[i].state == TALK_POSTED) {
             r = message_cancel(b->messages, i, COMM_ERR_CANCELLED);
         } else if (b->talks[i].state == TALK_HELD) {
             finish(b, i, COMM_ERR_CANCELLED);

@@ -137,6 +137,22 @@ static void check_gone(struct body *b)
     }
 }
 
+/* Who waits for a signal ends alone, when all who could give one have closed too. True: nothing more is to be done about this one. */
+static bool check_one(struct body *b, const struct talk *t, int64_t now)
+{
+    int32_t rank;
+    bool late = now - t->queued_ns >= b->timeout_ns;
+
+    if (t->one.kind != ONE_WAIT) {
+        if (late && t->state == TALK_ONE) /* its lock is held by a rank that stands still */
+            body_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
+        return true;
+    }
+    if (late || (b->team.size > 1 && gone(b, COMM_ANY_PEER, &rank)))
+        talk_end(b, t, late ? COMM_ERR_TIMEOUT : COMM_ERR_CLOSED);
+    return true;
+}
+
 /* A receive that nothing matched ends alone; anything else past its deadline may still be read or written by its peer: the communicator
  * fails. */
 static void check_messages(struct body *b, int64_t now)
@@ -144,6 +160,8 @@ static void check_messages(struct body *b, int64_t now)
     for (uint32_t i = b->talk_first, next; i != TALK_NONE && !b->failed; i = next) {
         struct talk *t = &b->talks[i];
         next = t->after;
+        if (t->one.kind && check_one(b, t, now))
+            continue;
         if (t->state != TALK_POSTED || now - t->queued_ns < b->timeout_ns)
             continue;
         if (t->is_send || message_cancel(b->messages, i, COMM_ERR_TIMEOUT) != COMM_OK)
@@ -260,8 +278,9 @@ static bool look_around(struct engine *e, int64_t now)
         struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
         if (b && b->engine == e) {
             b->guest = true;
-            if (b->channel && b->channel->board && !b->failed && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed))
-                body_step(b);
+            const struct wire_board *board = b->channel ? b->channel->board : NULL;
+            if (b->channel && !b->failed && (!board || atomic_load_explicit(&board->cause, memory_order_relaxed)))
+                body_step(b); /* without a board what others have to say is heard in their notes alone */
             body_check(b, now);
             fences |= !b->recording && deadlock_tell(b);
             b->guest = false;

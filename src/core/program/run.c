@@ -337,10 +337,13 @@ static enum verdict step_copy(struct run *run, struct run_lane *lane, const stru
 }
 
 /* Where the EXPOSE that this REDUCE feeds would like its bytes. False: the wire has no room and the REDUCE stands. */
-static bool reserve_pad(struct run *run, struct run_lane *lane, const struct comm_step *s, size_t bytes, void **pad)
+static bool reserve_pad(struct run *run, struct run_lane *lane, const struct comm_step *s, const struct place *to, void **pad)
 {
     struct wire_expose expose = expose_of(run, &run->program->step[s->aside], lane);
-    switch (run->channel->class->reserve(run->channel, &expose, bytes, pad)) {
+    struct wire_span span = {to->at, to->bytes};
+    expose.spans = &span;
+    expose.nspans = 1;
+    switch (run->channel->class->reserve(run->channel, &expose, to->bytes, pad)) {
     case WIRE_DONE:
         lane->built = true;
         return true;
@@ -361,7 +364,7 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
         return VERDICT_STAND;
     struct place to = place_of(run, s, &s->dst, lane, 0);
     void *also = NULL;
-    if (s->flags & STEP_TEE && !reserve_pad(run, lane, s, to.bytes, &also))
+    if (s->flags & STEP_TEE && !reserve_pad(run, lane, s, &to, &also))
         return VERDICT_STAND;
     if (to.elements) {
         for (uint32_t j = 0; j < ways; j++)

@@ -119,19 +119,6 @@ static void find_job(struct finder *finder, struct team_launch *launch)
     }
 }
 
-static void check_hosts(struct finder *finder, const struct team_launch *launch)
-{
-    char why[224];
-
-    if (finder->failed || launch->ranks == launch->local_ranks)
-        return;
-    base_format(why, sizeof why,
-                "%s started %d ranks, of which %d on this host: a world over several hosts needs the tcp wire, "
-                "which is not built yet; start all ranks on one host",
-                launch->launcher, launch->ranks, launch->local_ranks);
-    complain(finder, finder->row->local_ranks, value_of(finder->env, finder->row->local_ranks), why);
-}
-
 static void read_row(struct finder *finder, struct team_launch *launch)
 {
     const struct launcher *row = finder->row;
@@ -149,7 +136,6 @@ static void read_row(struct finder *finder, struct team_launch *launch)
     int32_t local_last = finder->failed ? last : launch->local_ranks - 1;
     launch->local_rank = read_number(finder, row->local_rank, 0, local_last, counts_local ? -1 : launch->rank);
     find_job(finder, launch);
-    check_hosts(finder, launch);
 }
 
 /* No launcher: a world of one, whose job is nobody else's. */
@@ -184,4 +170,15 @@ enum comm_result team_launch_find(const struct comm_env *env, struct team_launch
         return COMM_ERR_CONFIG;
     *launch = found;
     return COMM_OK;
+}
+
+bool team_launch_one_host(const struct team_launch *launch, char *text, size_t text_bytes)
+{
+    if (launch->ranks == launch->local_ranks)
+        return true;
+    base_format(text, text_bytes,
+                "%s started %d ranks, of which %d on this host: a world over several hosts needs backend=tcp, and COMM_ADDRESS=HOST:PORT "
+                "of rank 0's host on every rank",
+                launch->launcher, launch->ranks, launch->local_ranks);
+    return false;
 }

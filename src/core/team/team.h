@@ -43,5 +43,7 @@ struct team_launch {
 };
 /* CONFIG: variables that contradict each other or are out of range; every offender is in text. */
 enum comm_result team_launch_find(const struct comm_env *env, struct team_launch *launch, char *text, size_t text_bytes);
+/* False: it spans several, and text says what that needs. */
+bool team_launch_one_host(const struct team_launch *launch, char *text, size_t text_bytes);
 
 #endif

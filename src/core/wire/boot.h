@@ -15,6 +15,7 @@ struct boot_config {
     const struct base_log *log;
     int32_t rank, ranks;
     const char *job; /* equal on all ranks of one job, unlike any other job's on this host */
+    const char *address; /* where rank 0 is met over a network: HOST:PORT; NULL or empty: all ranks are on one host */
     int64_t deadline;
     int (*exchange)(void *arg, const void *in, size_t bytes, void *out); /* the host's own allgather, or NULL */
     void *exchange_arg;
@@ -37,6 +38,7 @@ struct boot_class {
 
 struct wire_boot {
     const struct boot_class *class;
+    char address[64]; /* numeric, at which the other ranks reach this one; empty: they are all on this host */
 };
 
 #endif

@@ -263,6 +263,7 @@ void lines_host_end(struct lines_host *host)
         give_back(host, c);
     }
     host->channels = host->graves = NULL;
+    lines_memory_end(host);
     give_spares(host, host->spare_heads);
     give_spares(host, host->spare_regions);
 }
@@ -365,8 +366,11 @@ void lines_leave(struct wire_channel *channel, enum wire_leave how)
         bury(c);
         return;
     }
-    /* Only this rank's own calls touch its users' memory: forgetting is enough. */
-    c->waiting = c->unresolved = 0;
+    /* Only this rank's own calls write its users' memory: forgetting is enough. */
+    c->waiting = c->unresolved = c->showing = 0;
+    base_lock(&c->host->lock, c->host->env);
+    c->host->torn = true;
+    base_unlock(&c->host->lock, c->host->env);
     c->aborted = true;
     lines_message_forget(c);
 }

@@ -22,7 +22,8 @@
     X(ALLTOALL, 17, "alltoall")                                                                                                            \
     X(ALLTOALL_V, 18, "alltoall_v")                                                                                                        \
     X(REDUCE_SCATTER_V, 19, "reduce_scatter_v")                                                                                            \
-    X(BROADCAST_BYTES, 20, "broadcast_bytes")
+    X(BROADCAST_BYTES, 20, "broadcast_bytes")                                                                                              \
+    X(WINDOW, 21, "window")
 enum comm_collective {
 #define COMM_COLLECTIVE_ENUM(name, value, text) COLLECTIVE_##name = value,
     COMM_COLLECTIVES(COMM_COLLECTIVE_ENUM)

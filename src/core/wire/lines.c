@@ -111,6 +111,14 @@ static inline struct lines_line *stream_line(struct lines_channel *c, const stru
     return (struct lines_line *)(void *)(c->stream + stream_offset(&c->shape, e->key, e->edge, reader, c->rank));
 }
 
+/* Where peers find an exposure's bytes if they need not be copied: only the exposer decides, and its line says so. */
+static bool points(struct lines_channel *c, const struct wire_expose *e, size_t bytes, uint64_t *where)
+{
+    if (BASE_LIKELY(!atomic_load_explicit(&c->host->lent, memory_order_relaxed)) || bytes < LINES_POINTER_BYTES || e->nspans != 1)
+        return false;
+    return c->showing < LINES_SHOWN && lines_where(c->host, e->spans->at, bytes, where);
+}
+
 enum wire_result lines_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
 {
     struct lines_channel *c = lines_of(channel);
@@ -126,8 +134,11 @@ enum wire_result lines_reserve(struct wire_channel *channel, const struct wire_e
         if (e->npeers != 1 && !(e->edge & WIRE_TO_ALL))
             return WIRE_NONE;
         enum wire_result result = room_stream(c, e, bytes);
+        uint64_t where;
         if (result != WIRE_DONE)
             return result == WIRE_FAILED ? WIRE_NONE : result;
+        if (points(c, e, bytes, &where))
+            return WIRE_NONE;
         line = stream_line(c, e, e->peers[0]);
         place = (char *)(line + 1);
     }
@@ -163,19 +174,36 @@ static inline void publish(struct lines_line *line, const struct wire_expose *e,
     atomic_store_explicit(&line->key, e->key, memory_order_release);
 }
 
+static void publish_pointer(struct lines_line *line, const struct wire_expose *e, uint64_t where, size_t bytes)
+{
+    line->fingerprint = e->fingerprint;
+    line->kind = LINES_KIND_POINTER;
+    line->of.place.offset = where;
+    line->of.place.bytes = bytes;
+    atomic_store_explicit(&line->key, e->key, memory_order_release);
+}
+
 static enum wire_result expose_stream(struct lines_channel *c, const struct wire_expose *e, size_t bytes)
 {
     enum wire_result result = room_stream(c, e, bytes);
     if (result != WIRE_DONE)
         return result;
     uint32_t copies = e->edge & WIRE_TO_ALL ? 1 : e->npeers;
+    uint64_t where;
+    bool pointer = !(e->flags & WIRE_BUILT) && points(c, e, bytes, &where);
     for (uint32_t i = 0; i < copies; i++) {
         struct lines_line *line = stream_line(c, e, e->peers[i]);
         char *place = (char *)(line + 1);
-        publish(line, e, place, c->stream_where + (uint64_t)(place - c->stream), bytes);
+        if (pointer)
+            publish_pointer(line, e, where, bytes);
+        else
+            publish(line, e, place, c->stream_where + (uint64_t)(place - c->stream), bytes);
     }
     c->dirty = true;
-    return WIRE_DONE;
+    if (!pointer)
+        return WIRE_DONE;
+    c->shown[c->showing++] = (struct lines_shown){.key = e->key, .cookie = e->cookie, .peers = e->peers, .npeers = e->npeers};
+    return WIRE_PENDING;
 }
 
 /* Few bytes into one line: what small operations wait for. */
@@ -244,6 +272,8 @@ static inline enum wire_result take(struct lines_channel *c, const struct lines_
     if (BASE_UNLIKELY(bytes != w->bytes || line->fingerprint != w->fingerprint))
         return WIRE_MISMATCH;
     const char *at = in_line ? (const char *)line->of.data : (const char *)(c->peer[w->peer].base + line->of.place.offset);
+    if (line->kind == LINES_KIND_POINTER)
+        c->face.borrows = true;
     if (!w->land) {
         *w->view = (struct wire_view){at, bytes, (void *)w->ack, key};
         return WIRE_DONE;
@@ -400,6 +430,30 @@ static uint32_t advance_views(struct lines_channel *c, struct wire_event *events
     return n;
 }
 
+/* Its word holds acknowledgements of this operation's rounds one after the other; a later round's came after this one's. */
+static inline bool gave_back(const _Atomic uint64_t *ack, wire_key key)
+{
+    uint64_t there = atomic_load_explicit(ack, memory_order_acquire);
+    return wire_key_seq(there) == wire_key_seq(key) && there >= key;
+}
+
+static uint32_t advance_shown(struct lines_channel *c, struct wire_event *events, uint32_t max)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->showing && n < max;) {
+        struct lines_shown *s = &c->shown[i];
+        while (s->acked < s->npeers && gave_back(ack_of(c->peer[s->peers[s->acked]].block, &c->shape, s->key, c->rank), s->key))
+            s->acked++;
+        if (s->acked < s->npeers) {
+            i++;
+            continue;
+        }
+        events[n++] = (struct wire_event){.kind = WIRE_EVENT_DONE, .result = WIRE_DONE, .cookie = s->cookie, .key = s->key, .peer = -1};
+        c->shown[i] = c->shown[--c->showing];
+    }
+    return n;
+}
+
 static inline bool has_mail(struct lines_channel *c)
 {
     bool any = c->messages_left;
@@ -412,6 +466,8 @@ uint32_t lines_advance(struct wire_channel *channel, struct wire_event *events, 
 {
     struct lines_channel *c = lines_of(channel);
     uint32_t n = advance_views(c, events, max);
+    if (BASE_UNLIKELY(c->showing))
+        n += advance_shown(c, events + n, max - n);
     if (BASE_UNLIKELY(has_mail(c)) && !c->aborted)
         n += lines_message_advance(c, events + n, max - n);
     if (BASE_UNLIKELY(atomic_load_explicit(c->shared_epoch, memory_order_relaxed) != c->epoch))

@@ -35,10 +35,13 @@ enum {
     LINES_LANDINGS = 16,        /* served ones may still stand in LINES_CHUNKS chunks */
     LINES_NOTES_PASS = 16,      /* notes handed over by one advance */
     LINES_PASS_BYTES = 1 << 20, /* copied by one advance, more or less */
+    LINES_POINTER_BYTES = 4096, /* shorter ones are copied: that costs less than hearing that they were read */
+    LINES_SHOWN = 64,           /* exposures of the caller's memory that are not given back; any more are copied */
 };
 _Static_assert((int)LINES_LANDINGS >= (int)LINES_GRANTS + (int)LINES_CHUNKS, "every granted message has its landing entry");
 
-enum lines_kind { LINES_KIND_INLINE = 0, LINES_KIND_PLACE = 1, LINES_KIND_EAGER = 2, LINES_KIND_ANNOUNCED = 3 };
+/* POINTER: as PLACE, but the bytes lie in memory of the exposer's caller. */
+enum lines_kind { LINES_KIND_INLINE = 0, LINES_KIND_PLACE = 1, LINES_KIND_EAGER = 2, LINES_KIND_ANNOUNCED = 3, LINES_KIND_POINTER = 4 };
 
 /* Writer: the exposer. The rest is published by the key. */
 struct lines_line {
@@ -173,6 +176,21 @@ struct lines_peer {
     uint32_t landing[LINES_LANDINGS];  /* items in the order of their grants */
 };
 
+/* Bytes of the caller's that peers read where they lie, until the acknowledgement of each has this key. */
+struct lines_shown {
+    wire_key key;
+    uint64_t cookie;
+    const uint16_t *peers; /* the exposure's, kept until its cookie */
+    uint32_t npeers, acked;
+};
+
+/* Memory that peers reach. In a list by descending `where`. */
+struct lines_memory {
+    struct lines_block block;
+    struct lines_memory *next;
+    bool kept; /* given back after a failure: nobody's until the host ends */
+};
+
 struct lines_channel;
 
 /* Memory of ours that nobody reads any more, for the next channel. Stands in that very memory, behind the head's first line, which late
@@ -193,12 +211,18 @@ struct lines_host {
     bool (*take)(struct lines_host *host, size_t bytes, struct lines_block *block); /* zeroed, whole cache lines */
     void (*give)(struct lines_host *host, const struct lines_block *block);         /* when the host ends */
     void (*ring)(struct lines_host *host, struct lines_channel *channel);           /* wake those of its members that sleep */
-    struct base_lock lock;                                                          /* of all below */
+    /* Memory that can be taken back, page-aligned, and its taking back; under `lock`, in which the list of what is lent does not change. */
+    bool (*lend)(struct lines_host *host, size_t bytes, enum wire_placement placement, struct lines_block *block);
+    void (*take_back)(struct lines_host *host, const struct lines_block *block);
+    struct base_lock lock; /* of all below */
     uint32_t count;
     bool light; /* every member's env has the barrier: who goes to sleep makes it, who publishes needs no fence */
     struct lines_spare *spare_heads, *spare_regions;
     struct lines_channel *graves;   /* left, but perhaps still read by others */
     struct lines_channel *channels; /* joined and not left */
+    struct lines_memory *memories;
+    _Atomic uint32_t lent; /* how many stand in `memories` */
+    bool torn;             /* a channel failed: somebody may not have heard */
 };
 
 struct lines_channel {
@@ -212,6 +236,8 @@ struct lines_channel {
     bool aborted;
     bool messages_left; /* the last advance could not finish with them */
     uint32_t waiting, waiting_max, unresolved, epoch;
+    uint32_t showing;
+    struct lines_shown shown[LINES_SHOWN];
     char *once, *stream; /* my places, when taken */
     uint64_t once_where, stream_where;
     struct lines_head *head;
@@ -246,6 +272,11 @@ void lines_leave(struct wire_channel *channel, enum wire_leave how);
 /* A zeroed region of this channel, published by the caller. Entry `index` of channel->region, which must be empty. */
 bool lines_region(struct lines_channel *c, uint32_t index, size_t bytes);
 enum { LINES_REGION_ONCE = 0, LINES_REGION_STREAM = 1, LINES_REGION_PAIRS = 2 };
+
+/* ------------------------------------------------------------------------------------------------------------ memory.c */
+extern const struct wire_memory_class lines_memory_class;
+bool lines_where(struct lines_host *host, const void *at, size_t bytes, uint64_t *where);
+void lines_memory_end(struct lines_host *host);
 
 /* ------------------------------------------------------------------------------------------------------------ lines.c */
 enum wire_result lines_reserve(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad);

@@ -4,16 +4,18 @@
 #include "base/format.h"
 
 extern const struct comm_env env_posix;
+extern const struct boot_class boot_tcp;
 extern const struct boot_class boot_unix;
 extern const struct native_class native_mpi;
 extern const struct wire_class wire_local;
 extern const struct wire_class wire_shm;
+extern const struct wire_class wire_tcp;
 extern const struct native_class native_nccl_module;
 
 const struct wire_backend wire_backends[] = {
     {.name = "local", .wire = &wire_local, .fixed_order = 1},
     {.name = "shm", .wire = &wire_shm, .boot = &boot_unix, .fixed_order = 1},
-    {.name = "tcp", .missing = "tcp is not built yet: ranks of one host can use shm", .fixed_order = 1},
+    {.name = "tcp", .wire = &wire_tcp, .boot = &boot_tcp, .fixed_order = 1},
     {.name = "mpi", .wire = &wire_shm, .boot = &boot_unix, .native = &native_mpi, .fixed_order = 1},
     {.name = "nccl", .wire = &wire_shm, .boot = &boot_unix, .native = &native_nccl_module},
 };
@@ -29,9 +31,15 @@ const struct wire_backend *wire_backend_find(const char *name)
 
 const struct wire_backend *wire_backend_here(const char *name)
 {
-    static const struct wire_backend nccl = {.name = "nccl", .wire = &wire_local, .native = &native_nccl_module};
+    static const struct wire_backend here[] = {
+        {.name = "nccl", .wire = &wire_local, .native = &native_nccl_module},
+        {.name = "tcp", .wire = &wire_tcp, .fixed_order = 1},
+    };
 
-    return base_equal(name, "nccl") ? &nccl : NULL;
+    for (size_t i = 0; i < sizeof here / sizeof *here; i++)
+        if (base_equal(here[i].name, name))
+            return &here[i];
+    return NULL;
 }
 
 const struct comm_env *wire_default_env(void)

@@ -160,6 +160,7 @@ struct wire_caps {
 /* Every wire's channel begins with this. */
 struct wire_channel {
     const struct wire_class *class;
+    bool borrows; /* peers have shown bytes where they lie, in memory of wire_memory: see there */
     struct wire_caps caps;
     struct wire_board *board;            /* NULL across hosts */
     struct wire_call *calls;             /* this rank's own, call seq at [seq % caps.calls] */
@@ -207,6 +208,26 @@ struct wire_config {
 
 struct wire; /* begins with its class */
 
+/*
+ * Memory of one rank that its peers on this host reach too. What is exposed on a stream out of such memory need not be copied first:
+ * readers are shown where it lies, and the exposure is PENDING until all of them gave it back. After a failure its owner may write it while
+ * somebody still reads: therefore a reader that was shown such bytes (channel->borrows) looks at the board after its last read, and has
+ * succeeded only if no cause stands there; the owner's requests end after the cause was put there.
+ */
+enum wire_placement { WIRE_PLACE_DEFAULT = 0, WIRE_PLACE_FIRST_TOUCH = 1, WIRE_PLACE_INTERLEAVE = 2 };
+struct wire_memory_class {
+    /* Zeroed, page-aligned, and there: want of memory is NULL here and never a fault. Any thread. */
+    void *(*take)(struct wire *wire, size_t bytes, enum wire_placement placement);
+    /* keep, or after a failure of any channel of the wire: it is nobody's until the wire closes, so that who has not heard yet writes to
+       nobody's memory. */
+    void (*give)(struct wire *wire, void *at, bool keep);
+    /* Whether all of it lies in one piece of this rank's such memory; *where names the place to peers. */
+    bool (*where)(struct wire *wire, const void *at, size_t bytes, uint64_t *where);
+    void *(*reach)(struct wire_channel *channel, int32_t peer, uint64_t where);
+    /* Peers' memory was written by somebody of ours, which the next flush makes known to sleepers. Under the channel's lock. */
+    void (*wrote)(struct wire_channel *channel);
+};
+
 struct wire_class {
     const char *name;
     /* May block until config->deadline. COMM_OK, or an error with its text in config->error_text and nothing left behind. */
@@ -217,7 +238,8 @@ struct wire_class {
     enum comm_result (*join)(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits, const void *offers,
                              void *offer, struct wire_channel **channel);
     void (*leave)(struct wire_channel *channel, enum wire_leave how);
-    /* Where to build the bytes of a coming exposure (same key, edge, peers), so that no copy is needed: DONE and *pad, NONE, or AGAIN. */
+    /* Where to build the bytes of a coming exposure (same key, edge, peers), so that no copy is needed: DONE and *pad, NONE, or AGAIN. The
+       span says where they will lie in any case. */
     enum wire_result (*reserve)(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad);
     enum wire_result (*expose)(struct wire_channel *channel, const struct wire_expose *expose);
     enum wire_result (*view)(struct wire_channel *channel, const struct wire_look *look);
@@ -235,6 +257,7 @@ struct wire_class {
     void (*arm)(struct wire *wire, bool on, int64_t *deadline);
     /* What this channel's wire knows of a member, for comm_describe_peer: host and address text. */
     void (*describe)(struct wire_channel *channel, int32_t peer, char *address, size_t bytes);
+    const struct wire_memory_class *memory; /* the one that is optional. NULL: ranks share no memory here */
 };
 
 struct wire {

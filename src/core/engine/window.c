@@ -1,0 +1,337 @@
+/*
+ * The life of a window. Made by one exchange of tickets that is an operation of the queue: where each rank's part lies and whether it could
+ * be made, so that all ranks get the window or none does. A fence, and the end, are exchanges of nothing that carry the window's number.
+ */
+#include "engine/window.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum { PAGE = 4096, WINDOW_FREES = 1 /* part of a fence's fingerprint, beside the number */ };
+
+static const struct wire_memory_class *class_of(const struct body *b)
+{
+    return b->wire->memory;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ memory */
+static size_t window_bytes(int32_t size)
+{
+    return sizeof(struct comm_window) + (size_t)size * (sizeof(struct window_ticket) + sizeof(struct window_part));
+}
+
+static void give(struct body *b, void *at, size_t bytes, bool keep)
+{
+    if (at && class_of(b))
+        class_of(b)->give(b->world->wire, at, keep);
+    else if (at)
+        b->engine->env->give(b->engine->env, at, bytes);
+}
+
+/* keep: peers may not have heard that it is over. */
+static void drop_memory(struct body *b, struct comm_window *w, bool keep)
+{
+    give(b, w->memory, w->memory_bytes, keep);
+    give(b, w->control, w->control_bytes, keep);
+    w->memory = w->control = NULL;
+}
+
+static void drop(struct body *b, struct comm_window *w, bool keep)
+{
+    drop_memory(b, w, keep);
+    w->env->give(w->env, w, window_bytes(w->size));
+}
+
+static void *take(struct body *b, size_t bytes, enum comm_placement placement)
+{
+    if (class_of(b))
+        return class_of(b)->take(b->world->wire, bytes, (enum wire_placement)placement);
+    return b->engine->env->take(b->engine->env, bytes, PAGE);
+}
+
+/* Where it lies, for peers. Ranks of one process reach everything; one rank alone has nobody to show it to. */
+static bool where_is(struct body *b, const void *at, size_t bytes, uint64_t *where)
+{
+    *where = (uint64_t)(uintptr_t)at;
+    if (!bytes || b->world->rank < 0 || b->team.size == 1)
+        return true;
+    return class_of(b) && class_of(b)->where(b->world->wire, at, bytes, where);
+}
+
+static enum comm_result make_part(struct body *b, struct comm_window *w, size_t bytes, const struct comm_window_options *options)
+{
+    struct window_ticket *mine = &w->mine;
+    void *part = options->base;
+
+    *mine = (struct window_ticket){.bytes = bytes, .signals = options->signals};
+    if (!class_of(b) && b->team.size > 1)
+        return COMM_ERR_UNSUPPORTED;
+    w->control_bytes = sizeof(struct window_control) + options->signals * sizeof(uint64_t);
+    w->control = take(b, w->control_bytes, COMM_PLACEMENT_DEFAULT);
+    if (w->control && bytes && !part) {
+        w->memory_bytes = bytes;
+        part = w->memory = take(b, bytes, options->placement);
+    }
+    if (!w->control || (bytes && !part))
+        return COMM_ERR_MEMORY;
+    if (!where_is(b, w->control, w->control_bytes, &mine->control) || !where_is(b, part, bytes, &mine->part))
+        return COMM_ERR_UNSUPPORTED;
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ made */
+static void *reach(struct body *b, int32_t rank, uint64_t where, size_t bytes)
+{
+    if (!bytes)
+        return NULL;
+    if (b->world->rank < 0 || b->team.size == 1)
+        return (void *)(uintptr_t)where;
+    return class_of(b)->reach(b->channel, rank, where);
+}
+
+static enum comm_result made(struct body *b, struct comm_window *w)
+{
+    for (int32_t r = 0; r < w->size; r++) {
+        const struct window_ticket *t = &w->all[r];
+        if (t->result == COMM_ERR_UNSUPPORTED)
+            base_format(b->last_refused.text, sizeof b->last_refused.text,
+                        class_of(b)
+                            ? "comm_window_create: base of rank %d; expected memory of comm_mem_alloc, which peers reach (a private "
+                              "copy per rank is not built yet)"
+                            : "comm_window_create: rank %d shares no memory with the others; windows over such a wire are not built yet",
+                        r);
+        if (t->result != COMM_OK)
+            return (enum comm_result)t->result;
+        w->part[r] = (struct window_part){
+            .at = reach(b, r, t->part, t->bytes), .bytes = t->bytes, .control = reach(b, r, t->control, 1), .signals = t->signals};
+    }
+    return COMM_OK;
+}
+
+static enum comm_result made_at(struct body *b, enum entry_phase phase, void *arg)
+{
+    struct comm_window *w = arg;
+
+    if (phase == ENTRY_ENDED)
+        return (enum comm_result)(w->mine.result = made(b, w));
+    if (phase == ENTRY_DROPPED || w->mine.result != COMM_OK) {
+        drop(b, w, phase == ENTRY_DROPPED);
+        return COMM_OK;
+    }
+    w->next = b->windows;
+    b->windows = w;
+    *w->out = w;
+    return COMM_OK;
+}
+
+static struct comm_window *make(struct body *b, struct comm_window **out)
+{
+    const struct comm_env *env = b->engine->env;
+    struct comm_window *w = env->take(env, window_bytes(b->team.size), 64);
+
+    if (!w)
+        return NULL;
+    *w = (struct comm_window){.comm = b->face, .env = env, .size = b->team.size, .number = b->sequence + 1, .out = out};
+    atomic_store_explicit(&w->body, b, memory_order_relaxed);
+    w->part = (struct window_part *)(void *)(w + 1);
+    w->all = (struct window_ticket *)(void *)(w->part + w->size);
+    return w;
+}
+
+static enum comm_result create(struct body *b, size_t bytes, const struct comm_window_options *options, struct comm_window **out,
+                               struct comm_request *req)
+{
+    struct engine_call call = {.collective = COLLECTIVE_WINDOW, .type = COMM_BYTE, .root = -1, .n = sizeof(struct window_ticket)};
+    struct comm_window *w = make(b, out);
+
+    if (!w)
+        return body_refuse(b, &call, COMM_ERR_MEMORY);
+    w->mine.result = (int32_t)make_part(b, w, bytes, options);
+    call.in = &w->mine;
+    call.out = w->all;
+    call.read = (struct timeline_hull){(uintptr_t)&w->mine, (uintptr_t)(&w->mine + 1)};
+    call.write = (struct timeline_hull){(uintptr_t)w->all, (uintptr_t)(w->all + w->size)};
+    enum comm_result r = body_issue(b, &call, made_at, w, req);
+    if (r != COMM_OK)
+        drop(b, w, false);
+    return r;
+}
+
+enum comm_result engine_window_create(struct comm_communicator *c, size_t bytes, const struct comm_window_options *options,
+                                      struct comm_window **w, struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct body *b = body_lock(c, &r);
+
+    if (b) {
+        r = b->recording ? COMM_ERR_STATE : body_ready_for_calls(b);
+        if (r == COMM_OK)
+            r = create(b, bytes, options, w, &own);
+        if (!b->recording)
+            body_settle(b);
+        body_unlock(b);
+    }
+    if (r != COMM_OK)
+        own = timeline_refusal(r);
+    if (req)
+        *req = own;
+    return req || r != COMM_OK ? r : engine_wait(own, COMM_FOREVER);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ in use */
+/* The communicator's lock, if the window still has one: a face that was closed may be another communicator's by now. */
+static struct body *lock(struct comm_window *w, enum comm_result *why)
+{
+    struct body *mine = atomic_load_explicit(&w->body, memory_order_acquire), *b;
+
+    *why = COMM_ERR_CLOSED;
+    if (!mine)
+        return NULL;
+    b = body_lock(w->comm, why);
+    if (b && b != mine) {
+        body_unlock(b);
+        *why = COMM_ERR_CLOSED;
+        return NULL;
+    }
+    return b;
+}
+
+static enum comm_result issue_fence(struct body *b, struct comm_window *w, uint32_t flags, struct comm_request *req)
+{
+    /* No byte of them, but what lands nowhere would be a view. */
+    struct engine_call call = {
+        .collective = COLLECTIVE_WINDOW, .type = COMM_BYTE, .in = &w->mine, .out = w->all, .root = (int32_t)w->number, .site = flags};
+    enum comm_result r = body_ready_for_calls(b);
+
+    if (r == COMM_OK)
+        r = body_issue(b, &call, NULL, NULL, req);
+    if (r != COMM_OK)
+        return r;
+    w->fence = b->line.next - 1;
+    body_entry(b, w->fence)->window = w;
+    return COMM_OK;
+}
+
+enum comm_result engine_window_fence(struct comm_window *w, struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct body *b = lock(w, &r);
+
+    if (b) {
+        r = issue_fence(b, w, 0, &own);
+        body_settle(b);
+        body_unlock(b);
+    }
+    if (req)
+        *req = r == COMM_OK ? own : timeline_refusal(r);
+    return r;
+}
+
+enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided *one, struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct body *b = lock(w, &r);
+
+    if (b) {
+        r = b->failed ? (enum comm_result)b->cause.result : talk_one_sided(b, one, &own);
+        body_settle(b);
+        body_unlock(b);
+    }
+    if (req)
+        *req = r == COMM_OK ? own : timeline_refusal(r);
+    return r;
+}
+
+struct comm_communicator *engine_window_comm(const struct comm_window *w)
+{
+    return atomic_load_explicit(&w->body, memory_order_acquire) ? w->comm : NULL;
+}
+
+int32_t engine_window_size(const struct comm_window *w)
+{
+    return w->size;
+}
+
+int32_t engine_window_rank(const struct comm_window *w)
+{
+    const struct body *b = atomic_load_explicit(&w->body, memory_order_acquire);
+
+    return b ? b->team.rank : 0;
+}
+
+void *engine_window_part(const struct comm_window *w, int32_t peer, size_t *bytes, uint32_t *signals)
+{
+    *bytes = w->part[peer].bytes;
+    *signals = w->part[peer].signals;
+    return w->part[peer].at;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the end */
+static void unlink_from(struct body *b, const struct comm_window *w)
+{
+    struct comm_window **link = &b->windows;
+
+    while (*link != w)
+        link = &(*link)->next;
+    *link = w->next;
+}
+
+/* Once more when there was no room: what stands in the queue makes it. */
+static enum comm_result last_fence(struct comm_window *w, struct comm_request *req)
+{
+    enum comm_result r;
+
+    for (int tries = 0; tries < 2; tries++) {
+        struct body *b = lock(w, &r);
+        if (!b)
+            return r;
+        r = issue_fence(b, w, WINDOW_FREES, req);
+        body_settle(b);
+        body_unlock(b);
+        if (r != COMM_ERR_FULL)
+            return r;
+        (void)engine_sync(w->comm);
+    }
+    return r;
+}
+
+enum comm_result engine_window_free(struct comm_window *w)
+{
+    struct comm_request last = COMM_REQUEST_NONE;
+    enum comm_result r, locked;
+    struct body *b = lock(w, &r);
+
+    if (b) {
+        bool callback = engine_in_callback(b->engine);
+        body_unlock(b);
+        if (callback)
+            return COMM_ERR_STATE;
+        r = last_fence(w, &last);
+        r = r == COMM_OK ? engine_wait(last, COMM_FOREVER) : r;
+    }
+    b = lock(w, &locked);
+    if (b) {
+        talk_forget_window(b, w, r == COMM_OK ? COMM_ERR_CANCELLED : r);
+        unlink_from(b, w);
+        drop(b, w, r != COMM_OK);
+        body_settle(b);
+        body_unlock(b);
+    } else {
+        w->env->give(w->env, w, window_bytes(w->size));
+    }
+    return r;
+}
+
+void windows_close(struct body *b)
+{
+    for (struct comm_window *w = b->windows, *next; w; w = next) {
+        next = w->next;
+        drop_memory(b, w, true);
+        atomic_store_explicit(&w->body, NULL, memory_order_release);
+    }
+    b->windows = NULL;
+}

@@ -1,0 +1,101 @@
+/*
+ * Memory that a rank's peers reach: what is lent to callers and to windows, where it lies, and who may have it back. Not on the path of
+ * small operations; a large exposure looks here once a chunk.
+ */
+#include "wire/lines.h"
+
+enum { MEMORY_PAGE = 4096 };
+
+static void insert(struct lines_host *host, struct lines_memory *memory)
+{
+    struct lines_memory **at = &host->memories;
+
+    while (*at && (*at)->block.where > memory->block.where)
+        at = &(*at)->next;
+    memory->next = *at;
+    *at = memory;
+    atomic_fetch_add_explicit(&host->lent, 1, memory_order_relaxed);
+}
+
+static void *take(struct wire *wire, size_t bytes, enum wire_placement placement)
+{
+    struct lines_host *host = (struct lines_host *)wire;
+    const struct comm_env *env = host->env;
+    size_t whole = bytes > SIZE_MAX - MEMORY_PAGE ? 0 : (bytes + MEMORY_PAGE - 1) & ~(size_t)(MEMORY_PAGE - 1);
+    struct lines_memory *memory = whole ? env->take(env, sizeof *memory, 64) : NULL;
+
+    if (!memory)
+        return NULL;
+    *memory = (struct lines_memory){.next = NULL};
+    base_lock(&host->lock, env);
+    bool lent = host->lend(host, whole, placement, &memory->block);
+    if (lent)
+        insert(host, memory);
+    base_unlock(&host->lock, env);
+    if (lent)
+        return memory->block.at;
+    env->give(env, memory, sizeof *memory);
+    return NULL;
+}
+
+static void give(struct wire *wire, void *at, bool keep)
+{
+    struct lines_host *host = (struct lines_host *)wire;
+    struct lines_memory **link = &host->memories, *memory;
+
+    base_lock(&host->lock, host->env);
+    while ((memory = *link) && memory->block.at != at)
+        link = &memory->next;
+    BASE_ASSERT(memory && !memory->kept);
+    memory->kept = keep || host->torn;
+    if (!memory->kept) {
+        *link = memory->next;
+        atomic_fetch_sub_explicit(&host->lent, 1, memory_order_relaxed);
+        host->take_back(host, &memory->block);
+    }
+    bool kept = memory->kept;
+    base_unlock(&host->lock, host->env);
+    if (!kept)
+        host->env->give(host->env, memory, sizeof *memory);
+}
+
+bool lines_where(struct lines_host *host, const void *at, size_t bytes, uint64_t *where)
+{
+    uintptr_t from = (uintptr_t)at;
+    bool found = false;
+
+    base_lock(&host->lock, host->env);
+    for (const struct lines_memory *m = host->memories; m && !found; m = m->next) {
+        uintptr_t start = (uintptr_t)m->block.at;
+        found = !m->kept && from >= start && from - start <= m->block.bytes && bytes <= m->block.bytes - (from - start);
+        *where = m->block.where + (from - start);
+    }
+    base_unlock(&host->lock, host->env);
+    return found;
+}
+
+static bool where_of(struct wire *wire, const void *at, size_t bytes, uint64_t *where)
+{
+    return lines_where((struct lines_host *)wire, at, bytes, where);
+}
+
+static void *reach(struct wire_channel *channel, int32_t peer, uint64_t where)
+{
+    return (void *)(lines_of(channel)->peer[peer].base + (uintptr_t)where);
+}
+
+static void wrote(struct wire_channel *channel)
+{
+    lines_of(channel)->dirty = true;
+}
+
+void lines_memory_end(struct lines_host *host)
+{
+    for (struct lines_memory *m = host->memories; m; m = host->memories) {
+        host->memories = m->next; /* the host looks at what is still lent */
+        host->take_back(host, &m->block);
+        host->env->give(host->env, m, sizeof *m);
+    }
+}
+
+const struct wire_memory_class lines_memory_class = {.take = take, .give = give, .where = where_of, .reach = reach, .wrote = wrote};

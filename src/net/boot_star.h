@@ -1,0 +1,52 @@
+/* Ranks that meet in a star over rank 0: what boot_unix and boot_tcp share. */
+#ifndef NET_BOOT_STAR_H
+#define NET_BOOT_STAR_H
+
+#include "net/boot_io.h"
+
+#include <poll.h>
+
+enum {
+    BOOT_VERSION = 1,
+    BOOT_STRANGERS_MAX = 32, /* accepted and not yet known */
+    BOOT_RETRY_MS = 2,
+};
+struct greeting {
+    uint32_t magic, version;
+    int32_t rank, ranks;
+    uint64_t job;
+};
+
+struct boot_star;
+struct star_kind {
+    enum comm_result (*listen)(struct boot_star *star); /* rank 0: makes star->listener */
+    enum comm_result (*dial)(struct boot_star *star);   /* the others: make star->root, connected; may wait until the deadline */
+    bool (*may_enter)(int fd);                          /* NULL: anybody may try to say the greeting */
+};
+
+struct boot_star {
+    struct wire_boot boot;
+    const struct star_kind *kind;
+    struct boot_config config;
+    int listener, root; /* root: this rank's connection to rank 0 */
+    int *peer;          /* rank 0's connections, by rank */
+    struct pollfd *wait;
+    uint64_t job;
+    const void *place; /* the kind's: where to meet */
+};
+
+/* NULL: no memory, and the error's text is set. */
+struct boot_star *star_make(const struct boot_config *config, const struct boot_class *class, const struct star_kind *kind);
+enum comm_result star_meet(struct boot_star *star);
+enum comm_result star_allgather(struct wire_boot *boot, const void *in, size_t bytes, void *out);
+void star_close(struct wire_boot *boot);
+
+/* A frame of this kind from rank 0, or the reason why there will be none. */
+enum comm_result star_expect(const struct boot_star *star, uint32_t kind, uint64_t bytes);
+enum comm_result star_root_lost(const struct boot_star *star, enum io io);
+enum comm_result star_tell_all(const struct boot_star *star, enum comm_result result);
+enum comm_result star_fail_errno(const struct boot_star *star, const char *what);
+enum comm_result star_fail(const struct boot_star *star, enum comm_result result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+#endif

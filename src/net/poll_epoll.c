@@ -1,0 +1,243 @@
+/*
+ * The poller on epoll. Sockets are watched edge-triggered from add on, so no call is needed to start or end waiting: an edge only sets a
+ * mark, and a mark stays until the socket has said EAGAIN. A receive is tried at once, then whenever its mark is set.
+ */
+#define _GNU_SOURCE
+#include "net/poller.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { EPOLL_EVENTS = 64, EPOLL_HOT_MOST = 3, EPOLL_LOOK_AT_ALL = 16 };
+
+struct epoll_way {
+    const struct iovec *vector; /* under way; NULL: nothing is */
+    uint32_t count;
+    bool ready; /* no EAGAIN since the last edge */
+    bool listed;
+};
+struct epoll_socket {
+    int fd; /* -1: not added */
+    struct epoll_way way[POLLER_WAYS];
+};
+
+struct epoll_poller {
+    struct poller poller;
+    const struct comm_env *env;
+    uint32_t sockets, turn;
+    uint32_t listed; /* marks that are set and whose transfer is under way: [socket * 2 + way] */
+    uint32_t *list;
+    struct epoll_socket socket[];
+};
+
+static size_t bytes_of(uint32_t sockets)
+{
+    return sizeof(struct epoll_poller) + sockets * (sizeof(struct epoll_socket) + POLLER_WAYS * sizeof(uint32_t));
+}
+
+static void epoll_close_poller(struct poller *poller)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+
+    if (p->poller.fd >= 0)
+        close(p->poller.fd);
+    p->env->give(p->env, p, bytes_of(p->sockets));
+}
+
+static int epoll_open_poller(const struct poller_config *config, struct poller **poller)
+{
+    struct epoll_poller *p = config->env->take(config->env, bytes_of(config->sockets), 64);
+
+    if (!p)
+        return -ENOMEM;
+    p->poller.class = &poller_epoll;
+    p->env = config->env;
+    p->sockets = config->sockets;
+    p->list = (uint32_t *)(void *)(p->socket + config->sockets);
+    for (uint32_t i = 0; i < config->sockets; i++)
+        p->socket[i].fd = -1;
+    p->poller.fd = epoll_create1(EPOLL_CLOEXEC);
+    if (p->poller.fd < 0) {
+        int error = errno;
+        epoll_close_poller(&p->poller);
+        return -error;
+    }
+    *poller = &p->poller;
+    return 0;
+}
+
+static int epoll_add(struct poller *poller, uint32_t socket, int fd)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u32 = socket};
+
+    if (epoll_ctl(p->poller.fd, EPOLL_CTL_ADD, fd, &event) < 0)
+        return -errno;
+    p->socket[socket] = (struct epoll_socket){.fd = fd};
+    p->socket[socket].way[POLLER_RECEIVE].ready = p->socket[socket].way[POLLER_SEND].ready = true;
+    return 0;
+}
+
+static int64_t transfer(int fd, enum poller_way way, const struct iovec *vector, uint32_t count)
+{
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count};
+    ssize_t n;
+
+    do {
+        if (count == 1)
+            n = way == POLLER_RECEIVE ? recv(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
+                                      : send(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        else
+            n = way == POLLER_RECEIVE ? recvmsg(fd, &message, MSG_DONTWAIT) : sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
+}
+
+static void enlist(struct epoll_poller *p, uint32_t socket, enum poller_way way)
+{
+    struct epoll_way *w = &p->socket[socket].way[way];
+
+    if (!w->listed && w->ready && w->vector)
+        p->list[p->listed++] = socket * POLLER_WAYS + (uint32_t)way;
+    w->listed |= w->ready && w->vector;
+}
+
+/* False: not yet. */
+static bool try_way(struct epoll_poller *p, uint32_t socket, enum poller_way way, int64_t *result)
+{
+    struct epoll_way *w = &p->socket[socket].way[way];
+    int64_t n = transfer(p->socket[socket].fd, way, w->vector, w->count);
+
+    if (n == -EAGAIN || n == -EWOULDBLOCK) {
+        w->ready = false;
+        return false;
+    }
+    *result = n;
+    w->vector = NULL;
+    return true;
+}
+
+/* A receive is not tried here: who has just been told all there was would only hear EAGAIN. */
+static int64_t epoll_start(struct poller *poller, uint32_t socket, enum poller_way way, const struct iovec *vector, uint32_t count)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+    struct epoll_way *w = &p->socket[socket].way[way];
+    int64_t result;
+
+    w->vector = vector;
+    w->count = count;
+    if (way == POLLER_SEND && w->ready && try_way(p, socket, way, &result))
+        return result;
+    enlist(p, socket, way);
+    return -EINPROGRESS;
+}
+
+static int64_t epoll_cancel(struct poller *poller, uint32_t socket, enum poller_way way)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+
+    p->socket[socket].way[way].vector = NULL;
+    return -ECANCELED;
+}
+
+static void epoll_remove(struct poller *poller, uint32_t socket)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+    struct epoll_socket *s = &p->socket[socket];
+
+    if (s->fd < 0)
+        return;
+    epoll_ctl(p->poller.fd, EPOLL_CTL_DEL, s->fd, NULL);
+    s->fd = -1;
+    for (int way = 0; way < POLLER_WAYS; way++) {
+        s->way[way].vector = NULL;
+        s->way[way].ready = false;
+    }
+}
+
+static void look(struct epoll_poller *p)
+{
+    struct epoll_event ready[EPOLL_EVENTS];
+    int n = epoll_wait(p->poller.fd, ready, EPOLL_EVENTS, 0);
+
+    for (int i = 0; i < n; i++) {
+        uint32_t socket = ready[i].data.u32, seen = ready[i].events;
+        struct epoll_socket *s = &p->socket[socket];
+        if (s->fd < 0)
+            continue;
+        if (seen & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+            s->way[POLLER_RECEIVE].ready = true;
+        if (seen & (EPOLLOUT | EPOLLHUP | EPOLLERR))
+            s->way[POLLER_SEND].ready = true;
+        enlist(p, socket, POLLER_RECEIVE);
+        enlist(p, socket, POLLER_SEND);
+    }
+}
+
+static uint32_t try_listed(struct epoll_poller *p, struct poller_event *events, uint32_t max)
+{
+    uint32_t told = 0, kept = 0;
+
+    for (uint32_t i = 0; i < p->listed; i++) {
+        uint32_t socket = p->list[i] / POLLER_WAYS, way = p->list[i] % POLLER_WAYS;
+        struct epoll_way *w = &p->socket[socket].way[way];
+        int64_t result;
+        if (told == max) {
+            p->list[kept++] = p->list[i];
+            continue;
+        }
+        w->listed = false;
+        if (w->vector && w->ready && try_way(p, socket, (enum poller_way)way, &result))
+            events[told++] = (struct poller_event){socket, way, result};
+    }
+    p->listed = kept;
+    return told;
+}
+
+/* Few that are waited for: a receive costs no more than asking whether one is due. */
+static uint32_t epoll_reap(struct poller *poller, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+    uint32_t told = 0;
+
+    if (!hot || !hots || hots > EPOLL_HOT_MOST || p->turn++ % EPOLL_LOOK_AT_ALL == 0) {
+        look(p);
+        return try_listed(p, events, max);
+    }
+    for (uint32_t i = 0; i < hots && told < max; i++) {
+        struct epoll_socket *s = &p->socket[hot[i]];
+        int64_t result;
+        if (s->fd >= 0 && s->way[POLLER_RECEIVE].vector && try_way(p, hot[i], POLLER_RECEIVE, &result)) {
+            s->way[POLLER_RECEIVE].ready = true;
+            events[told++] = (struct poller_event){hot[i], POLLER_RECEIVE, result};
+        }
+    }
+    return p->listed ? told + try_listed(p, events + told, max - told) : told;
+}
+
+static void epoll_submit(struct poller *poller)
+{
+    (void)poller;
+}
+
+static void epoll_arm(struct poller *poller, bool on)
+{
+    (void)poller;
+    (void)on;
+}
+
+const struct poller_class poller_epoll = {
+    .name = "epoll",
+    .open = epoll_open_poller,
+    .close = epoll_close_poller,
+    .add = epoll_add,
+    .remove = epoll_remove,
+    .start = epoll_start,
+    .cancel = epoll_cancel,
+    .reap = epoll_reap,
+    .submit = epoll_submit,
+    .arm = epoll_arm,
+};

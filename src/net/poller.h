@@ -1,0 +1,67 @@
+/*
+ * poller: sockets whose bytes are waited for, many at once. One receive and one send may be under way on each; they end at once, or with an
+ * event. The bytes of a receive go where its iovecs say and nowhere else. Two kinds with one face: io_uring (poll_uring.c), where the
+ * kernel does the transfer, and epoll (poll_epoll.c), where it says when to try. Which one is decided when a world opens.
+ *
+ * A poller has no lock of its own: calls are serialised by its owner. `fd` is a descriptor that is readable when something may have come,
+ * from arm(true) on; before, that may be missed. Nothing here knows frames or ranks.
+ */
+#ifndef NET_POLLER_H
+#define NET_POLLER_H
+
+#include "base/env.h"
+#include "base/log.h"
+
+#include <sys/uio.h>
+
+enum poller_way { POLLER_RECEIVE = 0, POLLER_SEND = 1, POLLER_WAYS = 2 };
+enum { POLLER_IOVECS = 64 };
+
+struct poller_event {
+    uint32_t socket;
+    uint32_t way;
+    int64_t result; /* bytes; of a receive 0: the other end sends nothing any more; or -errno */
+};
+
+struct poller_config {
+    const struct comm_env *env;
+    uint32_t sockets; /* indices 0 .. sockets-1 */
+};
+
+struct poller;
+struct poller_class {
+    const char *name;
+    /* 0, or -errno and nothing left behind. */
+    int (*open)(const struct poller_config *config, struct poller **poller);
+    void (*close)(struct poller *poller);
+    /* The socket stays its owner's, and must not be O_NONBLOCK: that would be an answer to each receive of a ring. 0, or -errno. */
+    int (*add)(struct poller *poller, uint32_t socket, int fd);
+    /* After it no event names this socket, and nothing touches the iovecs that were under way. */
+    void (*remove)(struct poller *poller, uint32_t socket);
+    /* Bytes, 0 or -errno as in the event; -EINPROGRESS: an event will say, and until then the iovecs' array and memory stay in place. */
+    int64_t (*start)(struct poller *poller, uint32_t socket, enum poller_way way, const struct iovec *vector, uint32_t count);
+    /* Ends what is under way: its bytes, 0 or -errno if it had just ended, -ECANCELED if nothing had come or gone. No event comes of it. */
+    int64_t (*cancel)(struct poller *poller, uint32_t socket, enum poller_way way);
+    /* What ended since. `hot`: sockets whose receives are waited for most; where that is cheaper only these are looked at, and now and then
+       all. hot NULL: all, always. */
+    uint32_t (*reap)(struct poller *poller, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots);
+    /* What was started is under way when it returns: a ring collects starts until then. */
+    void (*submit)(struct poller *poller);
+    /* on: fd tells from now on, and the caller reaps until nothing comes before it sleeps. */
+    void (*arm)(struct poller *poller, bool on);
+};
+struct poller {
+    const struct poller_class *class;
+    int fd;
+};
+
+extern const struct poller_class poller_epoll;
+#ifdef COMM_HAVE_URING
+extern const struct poller_class poller_uring;
+#endif
+
+enum poller_kind { POLLER_AUTO = 0, POLLER_EPOLL = 1, POLLER_URING = 2 };
+/* Opens the wanted kind; io_uring that this kernel or container refuses is told in one line, and epoll takes its place. 0, or -errno. */
+int poller_open(enum poller_kind kind, const struct poller_config *config, const struct base_log *log, struct poller **poller);
+
+#endif

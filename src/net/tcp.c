@@ -1,0 +1,485 @@
+/* The tcp wire: its life, and its channels'. */
+#define _GNU_SOURCE
+#include "net/tcp.h"
+
+#include "base/format.h"
+#include "base/option.h"
+
+#include <errno.h>
+#include <linux/sockios.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+extern const struct wire_class wire_tcp;
+#define OFFER_MAGIC UINT64_C(0x3170637463636f6d)
+#define PEER_TIMEOUT_NS INT64_C(30000000000)
+#define GOODBYE_NS INT64_C(1000000000)
+
+/* ------------------------------------------------------------------------------------------------------------ open, close */
+static size_t links_of(const struct tcp_wire *w)
+{
+    return (size_t)w->ports * (size_t)w->ranks;
+}
+
+static void close_sockets(struct tcp_wire *w)
+{
+    for (size_t i = 0; i < links_of(w); i++)
+        for (int k = 0; k < TCP_LANES; k++) {
+            struct tcp_lane *lane = &w->links[i].lane[k];
+            if (lane->fd >= 0 && w->poller && !lane->ended && lane->port->link[w->links[i].peer].here)
+                w->poller->class->remove(w->poller, lane->socket);
+            if (lane->fd >= 0)
+                close(lane->fd);
+            for (struct tcp_block *b = lane->out, *next; b; b = next) {
+                next = b->next;
+                tcp_block_give(w, b);
+            }
+        }
+}
+
+static void destroy(struct tcp_wire *w)
+{
+    const struct comm_env *env = w->env;
+
+    close_sockets(w);
+    if (w->poller)
+        w->poller->class->close(w->poller);
+    if (w->deaths >= 0)
+        close(w->deaths);
+    for (uint32_t order = TCP_ORDER_LEAST; order <= TCP_ORDER_MOST; order++)
+        for (struct tcp_block *b = w->free_block[order], *next; b; b = next) {
+            next = b->next;
+            env->give(env, b, sizeof *b + ((size_t)1 << order));
+        }
+    env->give(env, w->stages, w->stage_bytes);
+    env->give(env, w->zeros, FRAME_PAYLOAD_MAX);
+    env->give(env, w->sink, FRAME_PAYLOAD_MAX);
+    if (w->channel)
+        env->give(env, w->channel, w->channels_room * sizeof *w->channel);
+    env->give(env, w, w->bytes);
+}
+
+static void lay_out(struct tcp_wire *w, char *memory)
+{
+    size_t links = links_of(w);
+    char *stage = w->stages;
+
+    w->port = (struct tcp_port *)(void *)memory;
+    w->links = (struct tcp_link *)(void *)(w->port + w->ports);
+    w->hot = (uint32_t *)(void *)(w->links + links);
+    for (size_t i = 0; i < links; i++) {
+        struct tcp_link *link = &w->links[i];
+        link->peer = (int32_t)(i % (size_t)w->ranks);
+        for (uint32_t k = 0; k < TCP_LANES; k++) {
+            struct tcp_lane *lane = &link->lane[k];
+            lane->fd = -1;
+            lane->socket = (uint32_t)(i * TCP_LANES) + k;
+            lane->port = &w->port[i / (size_t)w->ranks];
+            lane->link = link;
+            lane->lane = k;
+            lane->out_last = &lane->out;
+            lane->stage = stage;
+            lane->stage_bytes = k == TCP_LANE_SMALL ? TCP_STAGE_SMALL : TCP_STAGE_BULK;
+            stage += lane->stage_bytes;
+        }
+    }
+    for (int32_t i = 0; i < w->ports; i++)
+        w->port[i] = (struct tcp_port){.wire = w, .rank = w->ports == 1 ? w->rank : i, .link = w->links + (size_t)i * (size_t)w->ranks};
+}
+
+static struct tcp_wire *create(const struct wire_config *config)
+{
+    const struct comm_env *env = config->env;
+    int32_t ports = config->rank < 0 ? config->ranks : 1;
+    size_t links = (size_t)ports * (size_t)config->ranks, head = (sizeof(struct tcp_wire) + 63) & ~(size_t)63;
+    size_t bytes = head + (size_t)ports * sizeof(struct tcp_port) + links * (sizeof(struct tcp_link) + TCP_LANES * sizeof(uint32_t));
+    char *memory = env->take(env, bytes, 64);
+
+    if (!memory)
+        return NULL;
+    struct tcp_wire *w = (struct tcp_wire *)(void *)memory;
+    *w = (struct tcp_wire){.wire = {&wire_tcp},
+                           .env = env,
+                           .log = config->log,
+                           .bell = config->bell,
+                           .watch = config->watch,
+                           .rank = config->rank,
+                           .ranks = config->ranks,
+                           .ports = ports,
+                           .deaths = -1,
+                           .bytes = bytes,
+                           .stage_bytes = links * (TCP_STAGE_SMALL + TCP_STAGE_BULK)};
+    w->stages = env->take(env, w->stage_bytes, 64);
+    w->zeros = env->take(env, FRAME_PAYLOAD_MAX, 64);
+    w->sink = env->take(env, FRAME_PAYLOAD_MAX, 64);
+    lay_out(w, memory + head);
+    w->timeout_ns = config->peer_timeout_ns ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
+    w->warn_ns = w->timeout_ns / 6;
+    w->tick_ns = WIRE_TICK_NS < w->timeout_ns / WIRE_TICKS ? WIRE_TICK_NS : w->timeout_ns / WIRE_TICKS;
+    if (w->stages && w->zeros && w->sink)
+        return w;
+    destroy(w);
+    return NULL;
+}
+
+static enum comm_result broken(const struct wire_config *config, const char *what, int error)
+{
+    base_format(config->error_text, config->error_text_bytes, "%s: %s", what, strerror(error));
+    return error == ENOMEM ? COMM_ERR_MEMORY : COMM_ERR_SYSTEM;
+}
+
+static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_config *config)
+{
+    struct poller_config poller = {.env = w->env, .sockets = (uint32_t)links_of(w) * TCP_LANES};
+    int64_t kind = 0;
+
+    if (!base_option_lookup(w->env, "tcp_poller", &kind)) {
+        base_format(config->error_text, config->error_text_bytes, "COMM_TCP_POLLER is not one of auto, epoll, io_uring");
+        return COMM_ERR_CONFIG;
+    }
+    int error = poller_open((enum poller_kind)kind, &poller, config->log, &w->poller);
+    if (error)
+        return broken(config, "no poller for the network", -error);
+    w->deaths = epoll_create1(EPOLL_CLOEXEC);
+    if (w->deaths < 0)
+        return broken(config, "epoll_create1", errno);
+    return COMM_OK;
+}
+
+/* From here on the sockets are the poller's. */
+static enum comm_result start_links(struct tcp_wire *w, const struct wire_config *config)
+{
+    for (size_t i = 0; i < links_of(w) * TCP_LANES; i++) {
+        struct tcp_link *link = &w->links[i / TCP_LANES];
+        struct tcp_lane *lane = &link->lane[i % TCP_LANES];
+        struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u32 = lane->socket};
+        if (lane->fd < 0)
+            continue;
+        int error = -w->poller->class->add(w->poller, lane->socket, lane->fd);
+        if (!error && epoll_ctl(w->deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
+            error = errno;
+        if (error)
+            return broken(config, "watching a connection", error);
+        link->here = true;
+    }
+    int error = w->env->bell_watch(w->env, config->bell, w->poller->fd);
+    if (!error)
+        error = w->env->bell_watch(w->env, config->watch, w->deaths);
+    if (error)
+        return broken(config, "the bells do not watch the network", error);
+    for (size_t i = 0; i < links_of(w) * TCP_LANES; i++)
+        if (w->links[i / TCP_LANES].here)
+            tcp_receive_start(&w->links[i / TCP_LANES].lane[i % TCP_LANES]);
+    w->poller->class->submit(w->poller);
+    return COMM_OK;
+}
+
+static enum comm_result tcp_open(const struct wire_config *config, struct wire **wire)
+{
+    if (config->rank >= config->ranks || (config->rank >= 0 && !config->boot)) {
+        base_format(config->error_text, config->error_text_bytes, "the tcp wire needs a rank (%d of %d) and a boot", config->rank,
+                    config->ranks);
+        return COMM_ERR_CONFIG;
+    }
+    struct tcp_wire *w = create(config);
+    if (!w) {
+        base_format(config->error_text, config->error_text_bytes, "no memory for the tcp wire of %d ranks", config->ranks);
+        return COMM_ERR_MEMORY;
+    }
+    enum comm_result result = open_pollers(w, config);
+    if (result == COMM_OK)
+        result = config->rank < 0 ? tcp_mesh_here(w, config) : tcp_mesh(w, config);
+    if (result == COMM_OK)
+        result = start_links(w, config);
+    if (result != COMM_OK) {
+        destroy(w);
+        return result;
+    }
+    base_log(w->log, LOG_INFO, "tcp: ranks=%d poller=%s", w->ranks, w->poller->class->name);
+    *wire = &w->wire;
+    return COMM_OK;
+}
+
+/* True: something of it has not reached the other end's kernel yet. */
+static bool unsent(struct tcp_wire *w)
+{
+    for (size_t i = 0; i < links_of(w) * TCP_LANES; i++) {
+        struct tcp_lane *lane = &w->links[i / TCP_LANES].lane[i % TCP_LANES];
+        int bytes = 0;
+        if (!w->links[i / TCP_LANES].here || lane->ended)
+            continue;
+        if (lane->out || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0))
+            return true;
+    }
+    return false;
+}
+
+/* Everything that was promised leaves, then the goodbye: so that who comes to the end of the stream knows that it was no death. A peer that
+ * stands still holds us up for a second and no more. */
+static void tcp_close(struct wire *wire)
+{
+    struct tcp_wire *w = tcp_wire_of(wire);
+    int64_t until = w->env->now(w->env) + GOODBYE_NS;
+
+    base_lock(&w->lock, w->env);
+    w->armed = false;
+    for (size_t i = 0; i < links_of(w); i++)
+        if (w->links[i].here)
+            tcp_post_beat(&w->links[i].lane[TCP_LANE_SMALL], FRAME_GOODBYE);
+    tcp_send_dirty(w);
+    tcp_pump(w, NULL, 0);
+    while (w->rank >= 0 && unsent(w) && w->env->now(w->env) < until) {
+        base_unlock(&w->lock, w->env);
+        poll(NULL, 0, 1);
+        base_lock(&w->lock, w->env);
+        tcp_pump(w, NULL, 0);
+    }
+    base_unlock(&w->lock, w->env);
+    destroy(w);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ join */
+struct offer {
+    uint64_t magic;
+    uint32_t name, window, chunk, areas, credits, once_places;
+};
+
+static struct tcp_port *port_of(struct tcp_wire *w, const struct wire_team *team)
+{
+    return w->ports == 1 ? w->port : &w->port[team->world[team->rank]];
+}
+
+static bool enter(struct tcp_wire *w, struct tcp_channel *c)
+{
+    uint32_t at = 0;
+
+    while (at < w->channels && w->channel[at])
+        at++;
+    if (at >= TCP_CHANNELS_MAX)
+        return false;
+    if (at == w->channels_room) {
+        uint32_t room = w->channels_room ? 2 * w->channels_room : 64;
+        struct tcp_channel **more = w->env->take(w->env, room * sizeof *more, 64);
+        if (!more)
+            return false;
+        if (w->channel) {
+            memcpy(more, w->channel, w->channels * sizeof *more);
+            w->env->give(w->env, w->channel, w->channels_room * sizeof *more);
+        }
+        w->channel = more;
+        w->channels_room = room;
+    }
+    w->channels += at == w->channels;
+    w->channel[at] = c;
+    c->name = ++w->generation << 16 | at;
+    return true;
+}
+
+static uint32_t window_of(const struct wire_limits *limits)
+{
+    uint32_t wanted = limits->window ? limits->window : TCP_WINDOW, window = TCP_WINDOW_MIN;
+
+    while (window < wanted && window < TCP_WINDOW_MAX)
+        window *= 2;
+    return window;
+}
+
+static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team, const struct wire_limits *limits)
+{
+    const struct comm_env *env = w->env;
+    size_t size = (size_t)team->size, window = window_of(limits), areas = limits->minimal ? 1 : TCP_AREAS;
+    size_t credits = limits->minimal ? 1 : limits->credits ? limits->credits : TCP_CREDITS;
+    size_t head = (sizeof(struct tcp_channel) + 63) & ~(size_t)63, acks = size * areas * WIRE_STREAM_EDGES * credits;
+    size_t bytes = head + size * sizeof(struct tcp_member) + acks * sizeof(uint64_t) + (size + 1) * 2 * window * sizeof(struct wire_call) +
+                   size * sizeof(struct wire_call *);
+    char *memory = env->take(env, bytes, 64);
+
+    if (!memory)
+        return NULL;
+    struct tcp_channel *c = (struct tcp_channel *)(void *)memory;
+    *c = (struct tcp_channel){.wire = w, .port = port_of(w, team), .id = team->id, .rank = (uint32_t)team->rank, .bytes = bytes};
+    c->size = (uint32_t)team->size;
+    c->areas = (uint32_t)areas;
+    c->credits = (uint32_t)credits;
+    c->once_places = limits->minimal ? 1 : TCP_ONCE_PLACES;
+    c->lag = limits->minimal ? 1 : TCP_AREAS / 2;
+    c->rendezvous = limits->rendezvous;
+    c->world = team->world;
+    c->sent_last = &c->sent;
+    c->arrived_last = &c->arrived;
+    c->member = (struct tcp_member *)(void *)(memory + head);
+    c->face.calls = (struct wire_call *)(void *)(c->member + size);
+    c->mirror = c->face.calls + 2 * window;
+    c->acked = (uint64_t *)(void *)(c->mirror + size * 2 * window);
+    struct wire_call **calls = (struct wire_call **)(void *)(c->acked + acks);
+    for (size_t i = 0; i < size; i++)
+        calls[i] = (int32_t)i == team->rank ? c->face.calls : c->mirror + i * 2 * window;
+    c->face.peer_calls = calls;
+    c->face.class = &wire_tcp;
+    uint64_t chunk = limits->chunk ? limits->chunk : TCP_CHUNK;
+    c->face.caps = (struct wire_caps){
+        .inline_max = TCP_INLINE, .window = (uint32_t)window, .once_max = TCP_ONCE_MAX, .chunk_all = chunk, .chunk_private = chunk};
+    return c;
+}
+
+static void forget(struct tcp_channel *c)
+{
+    tcp_forget_sends(c);
+    tcp_forget_receives(c);
+    tcp_messages_forget(c);
+    for (uint32_t i = 0; i < TCP_BUCKETS; i++)
+        while (c->bucket[i])
+            tcp_slot_drop(c, c->bucket[i]);
+    c->events = 0;
+}
+
+static void tcp_leave(struct wire_channel *channel, enum wire_leave how)
+{
+    struct tcp_channel *c = tcp_of(channel);
+    struct tcp_wire *w = c->wire;
+    const struct comm_env *env = w->env;
+
+    base_lock(&w->lock, env);
+    c->aborted = true; /* first: reading on, below, must begin nothing more here */
+    forget(c);
+    tcp_send_dirty(w);
+    w->poller->class->submit(w->poller);
+    if (how == WIRE_CLOSE)
+        w->channel[c->name & 0xffff] = NULL;
+    base_unlock(&w->lock, env);
+    if (how != WIRE_CLOSE)
+        return;
+    tcp_memory_end(c);
+    env->give(env, c, c->bytes);
+}
+
+static enum comm_result connect_channel(struct tcp_channel *c, const struct wire_team *team, const char *offers)
+{
+    for (uint32_t i = 0; i < c->size; i++) {
+        struct offer o;
+        memcpy(&o, offers + (size_t)i * WIRE_OFFER_BYTES, sizeof o);
+        if (o.magic != OFFER_MAGIC || o.window != c->face.caps.window || o.chunk != c->face.caps.chunk_all || o.areas != c->areas ||
+            o.credits != c->credits || o.once_places != c->once_places)
+            return COMM_ERR_CONFIG;
+        c->member[i].channel = o.name;
+    }
+    c->world = team->world;
+    c->connected = true;
+    return COMM_OK;
+}
+
+static enum comm_result tcp_join(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits, const void *offers,
+                                 void *offer, struct wire_channel **channel)
+{
+    struct tcp_wire *w = tcp_wire_of(wire);
+    const struct comm_env *env = w->env;
+
+    if (offers) {
+        base_lock(&w->lock, env);
+        enum comm_result result = connect_channel(tcp_of(*channel), team, offers);
+        base_unlock(&w->lock, env);
+        if (result != COMM_OK) {
+            tcp_leave(*channel, WIRE_CLOSE);
+            *channel = NULL;
+        }
+        return result;
+    }
+    struct tcp_channel *c = make(w, team, limits);
+    if (!c)
+        return COMM_ERR_MEMORY;
+    for (uint32_t i = 0; i < c->size; i++)
+        c->member[i].lane = i == c->rank ? NULL : c->port->link[c->world[i]].lane;
+    base_lock(&w->lock, env);
+    bool entered = enter(w, c);
+    base_unlock(&w->lock, env);
+    if (!entered) {
+        env->give(env, c, c->bytes);
+        return COMM_ERR_MEMORY;
+    }
+    struct offer mine = {OFFER_MAGIC, c->name, c->face.caps.window, (uint32_t)c->face.caps.chunk_all, c->areas, c->credits, c->once_places};
+    memset(offer, 0, WIRE_OFFER_BYTES);
+    memcpy(offer, &mine, sizeof mine);
+    *channel = &c->face;
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ moving */
+static uint32_t tcp_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max)
+{
+    struct tcp_channel *c = tcp_of(channel);
+    struct tcp_wire *w = c->wire;
+    uint32_t n = 0;
+
+    base_lock(&w->lock, w->env);
+    tcp_pump(w, w->bulk_looks ? NULL : w->hot, w->hots);
+    for (; c->events && n < max; n++, c->events--) {
+        events[n] = c->event[c->events_first];
+        c->events_first = (c->events_first + 1) % c->events_room;
+        if (events[n].kind != WIRE_EVENT_ANNOUNCED)
+            continue;
+        c->member[events[n].peer].seen = wire_key_seq(events[n].key);
+        c->owes = true;
+    }
+    if (c->notes_fresh)
+        n += tcp_notes_take(c, events + n, max - n);
+    base_unlock(&w->lock, w->env);
+    return n;
+}
+
+static void tcp_flush(struct wire_channel *channel)
+{
+    struct tcp_channel *c = tcp_of(channel);
+    struct tcp_wire *w = c->wire;
+
+    base_lock(&w->lock, w->env);
+    if (c->owes && !c->aborted)
+        tcp_owed(c);
+    if (w->dirty) {
+        tcp_send_dirty(w);
+        w->poller->class->submit(w->poller);
+    }
+    base_unlock(&w->lock, w->env);
+}
+
+/* All that has come is read before; what comes later makes the poller's descriptor readable, in which the bell takes an interest. */
+static void tcp_arm(struct wire *wire, bool on, int64_t *deadline)
+{
+    struct tcp_wire *w = tcp_wire_of(wire);
+
+    (void)deadline;
+    base_lock(&w->lock, w->env);
+    w->armed = w->rung = false;
+    w->poller->class->arm(w->poller, on);
+    if (on)
+        tcp_pump(w, NULL, 0);
+    w->armed = on;
+    base_unlock(&w->lock, w->env);
+}
+
+static void tcp_describe(struct wire_channel *channel, int32_t peer, char *address, size_t bytes)
+{
+    struct tcp_channel *c = tcp_of(channel);
+
+    base_format(address, bytes, "%s", peer == (int32_t)c->rank ? "this rank" : c->port->link[c->world[peer]].address);
+}
+
+const struct wire_class wire_tcp = {
+    .name = "tcp",
+    .open = tcp_open,
+    .close = tcp_close,
+    .join = tcp_join,
+    .leave = tcp_leave,
+    .reserve = tcp_reserve,
+    .expose = tcp_expose,
+    .view = tcp_view,
+    .release = tcp_release,
+    .advance = tcp_advance,
+    .flush = tcp_flush,
+    .poll = tcp_poll,
+    .arm = tcp_arm,
+    .describe = tcp_describe,
+};

@@ -1,0 +1,316 @@
+/*
+ * tcp: the wire between processes that share no memory, also on one host. Two connections run between each pair of ranks: what is small
+ * goes over one, bulk over the other, so that nobody's bytes stand before anybody's small ones. Bytes of an exposure either land where a
+ * posted view wants them, or in a block of memory for which its sender had a credit of that very communicator. docs/network.md has the
+ * protocol and why it is so.
+ *
+ * One lock for the whole wire: whoever reads a socket may find frames of any channel there. It is taken inside a communicator's lock, and
+ * inside it only the poller and memory are called.
+ */
+#ifndef NET_TCP_H
+#define NET_TCP_H
+
+#include "base/check.h"
+#include "base/lock.h"
+#include "net/frame.h"
+#include "net/poller.h"
+#include "wire/boot.h"
+#include "wire/wire.h"
+
+#include <string.h>
+
+enum {
+    TCP_LANES = 2,
+    TCP_LANE_SMALL = 0,
+    TCP_LANE_BULK = 1,
+    TCP_SMALL_BYTES = 16384, /* an exposure up to here goes over the small lane, and is copied there */
+    TCP_WINDOW = 64,
+    TCP_WINDOW_MIN = 4,
+    TCP_WINDOW_MAX = 1024,
+    TCP_INLINE = 240, /* an exposure up to here has room in two windows of operations */
+    TCP_ONCE_MAX = 65536,
+    TCP_ONCE_PLACES = 8,
+    TCP_AREAS = 4,
+    TCP_CREDITS = 4,
+    TCP_CHUNK = 262144,
+    TCP_EAGER_BYTES = 4096,
+    TCP_EAGER_SLOTS = 16,    /* eager messages above TCP_INLINE of an ordered pair that nobody has taken yet */
+    TCP_DATA_BYTES = 262144, /* of a granted message in one frame */
+    TCP_STAGE_SMALL = 32768,
+    TCP_STAGE_BULK = 8192,
+    TCP_BUCKETS = 64,
+    TCP_ORDER_LEAST = 8,
+    TCP_ORDER_MOST = 20, /* of a block: 2^order bytes */
+    TCP_NOTES_PASS = 16,
+    TCP_CHANNELS_MAX = 65535,
+    TCP_VECTORS = 32,
+    TCP_ROUNDS = 32,          /* of the poller in one pump, which ends earlier ... */
+    TCP_PUMP_BYTES = 1 << 20, /* ... when it has received so much */
+};
+
+struct tcp_wire;
+struct tcp_channel;
+struct tcp_lane;
+
+/* ------------------------------------------------------------------------------------------------------------ memory */
+/* Bytes that arrived and wait to be looked at; or bytes to be sent, and then perhaps bytes of the user's behind them. */
+struct tcp_block {
+    struct tcp_block *next;
+    struct tcp_channel *channel; /* whose user's bytes these are; NULL: nobody's */
+    struct tcp_hold *hold;
+    const char *user;
+    size_t user_bytes;
+    uint32_t bytes; /* of data */
+    uint32_t order;
+    _Alignas(64) char data[];
+};
+
+/* An exposure or message whose bytes the user still lends. */
+struct tcp_hold {
+    struct tcp_hold *next;
+    uint64_t cookie;
+    uint32_t pieces; /* to be sent, over all peers */
+    uint32_t peer;
+};
+
+/* What is known of one key of one peer: what came of it, and who asks for it. */
+struct tcp_slot {
+    struct tcp_slot *next;
+    wire_key key;
+    uint32_t peer, tag;
+    uint64_t total;
+    struct tcp_block *block;           /* NULL: nothing came, or it goes straight to where it is wanted */
+    bool begun, whole, asked, differs; /* differs: its look waits for the peer's calls, to be told MISMATCH */
+    uint8_t edge;
+    struct wire_look look;
+};
+
+/* A message that was sent and is not granted, or has arrived and is not taken. */
+struct tcp_message {
+    struct tcp_message *next;
+    wire_key key;
+    uint32_t peer, tag;
+    uint64_t bytes, take, done; /* to move, moved */
+    uint64_t cookie;
+    struct tcp_block *block; /* an eager one's bytes */
+    char *at;                /* the user's */
+    bool granted, slot;      /* slot: an eager one's that counts */
+};
+
+/* ------------------------------------------------------------------------------------------------------------ channels */
+struct tcp_note {
+    wire_key key;
+    uint32_t tag, bytes;
+    unsigned char data[WIRE_NOTE_BYTES];
+};
+
+/* What this rank knows of a member. */
+struct tcp_member {
+    struct tcp_lane *lane;                                /* its two; NULL: this rank itself */
+    uint32_t channel;                                     /* its name of this channel */
+    uint32_t retired;                                     /* by it */
+    uint32_t retired_told;                                /* of mine, to it */
+    uint32_t sent, consumed, eager_sent, eager_taken;     /* messages to it */
+    uint32_t arrived, seen, seen_told, taken, taken_told; /* messages from it: announced here, handed over, of that told */
+    uint32_t looks[TCP_LANES];                            /* waiting for a frame, by lane */
+    uint8_t fresh, unsent;                                /* a bit per sort of notes: arrived; to be sent */
+    bool asking, calls_here;                              /* for its published calls; they have come */
+    struct tcp_note note[WIRE_NOTE_SORTS];                /* from it */
+};
+
+struct tcp_channel {
+    struct wire_channel face;
+    struct tcp_wire *wire;
+    struct tcp_port *port;
+    uint64_t id;
+    uint32_t name, rank, size;
+    uint32_t areas, credits, once_places, lag; /* lag: how many retirements a peer may not know of yet */
+    uint32_t rendezvous;
+    bool connected, aborted, owes;
+    uint32_t retired;
+    struct tcp_member *member;
+    uint64_t *acked; /* [member][area][edge][credit]: key last acknowledged */
+    struct tcp_slot *bucket[TCP_BUCKETS];
+    struct tcp_slot *free_slot;
+    uint32_t live;
+    struct tcp_message *sent, *arrived, *free_message;
+    struct tcp_hold *free_hold;
+    struct tcp_message **sent_last, **arrived_last;
+    struct wire_event *event;
+    uint32_t events, events_first, events_room;
+    struct tcp_note note[WIRE_NOTE_SORTS]; /* mine */
+    uint32_t notes_fresh;                  /* of all members */
+    unsigned char given[TCP_NOTES_PASS][WIRE_NOTE_BYTES];
+    uint32_t calls_told, calls_shown; /* published calls that all members have heard of; that were shown to all for a difference */
+    struct wire_call *mirror;
+    const int32_t *world;
+    size_t bytes; /* of this allocation */
+};
+
+/* ------------------------------------------------------------------------------------------------------------ connections */
+struct tcp_lane {
+    int fd;
+    uint32_t socket; /* of the poller */
+    struct tcp_port *port;
+    struct tcp_link *link;
+    uint32_t lane;
+    bool ended, dirty, urgent;
+    /* out */
+    bool sending;
+    uint32_t out_number, out_count, acks;
+    struct tcp_block *out, **out_last;
+    size_t sent; /* of the first block and what is behind it */
+    struct iovec out_vector[TCP_VECTORS];
+    struct tcp_lane *next_dirty;
+    /* in */
+    uint32_t in_number, begin, end, stage_bytes; /* of the stage */
+    struct iovec in_vector[2];
+    struct frame frame; /* whose payload is arriving */
+    bool in_body;
+    size_t left;
+    char *land;
+    struct tcp_channel *channel; /* whose; NULL: nobody's any more */
+    struct tcp_slot *slot;
+    struct tcp_message *message;
+    uint32_t looks, hot; /* waiting for a frame on it; 1 + its place in the wire's list of those */
+    char *stage;
+};
+
+/* A peer, as one port sees it. */
+struct tcp_link {
+    struct tcp_lane lane[TCP_LANES];
+    int32_t peer;                     /* of the world */
+    bool goodbye, down, warned, here; /* here: it is not this rank itself */
+    int64_t ended_ns;                 /* since when one of them has ended */
+    uint32_t beat, beat_seen;
+    int64_t silent_ns;
+    char address[64];
+};
+
+/* A rank that lives in this process: one, or all of them. */
+struct tcp_port {
+    struct tcp_wire *wire;
+    int32_t rank;
+    struct tcp_link *link; /* by world rank */
+};
+
+struct tcp_wire {
+    struct wire wire;
+    const struct comm_env *env;
+    const struct base_log *log;
+    struct env_bell *bell, *watch;
+    struct base_lock lock;
+    struct poller *poller;
+    struct tcp_port *port;
+    int32_t ports, ranks, rank;
+    bool armed, rung;
+    int deaths; /* an epoll of the watcher's: ends of connections */
+    struct tcp_lane *dirty;
+    uint32_t *hot, hots, bulk_looks; /* sockets on which somebody waits for a frame; looks that wait on bulk lanes */
+    struct tcp_channel **channel;
+    uint32_t channels, channels_room, generation;
+    struct tcp_block *free_block[TCP_ORDER_MOST + 1];
+    size_t pumped;      /* bytes received in the pump that is going on */
+    char *zeros, *sink; /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
+    int64_t timeout_ns, warn_ns, tick_ns, polled_ns;
+    struct tcp_link *links;
+    char *stages;
+    size_t bytes, stage_bytes;
+};
+
+static inline struct tcp_wire *tcp_wire_of(struct wire *wire)
+{
+    return (struct tcp_wire *)wire;
+}
+static inline struct tcp_channel *tcp_of(struct wire_channel *channel)
+{
+    return (struct tcp_channel *)channel;
+}
+/* Numbers wrap: their difference counts. There is no number 0. */
+static inline bool tcp_reached(uint32_t at, uint32_t wanted)
+{
+    return (int32_t)(at - wanted) >= 0;
+}
+static inline uint32_t tcp_lane_for(uint64_t bytes)
+{
+    return bytes > TCP_SMALL_BYTES ? TCP_LANE_BULK : TCP_LANE_SMALL;
+}
+/* More waits to leave than one send takes: what can be said later is. */
+static inline bool tcp_backed_up(const struct tcp_lane *lane)
+{
+    return lane->out && lane->out->next;
+}
+static inline uint64_t *tcp_ack_of(struct tcp_channel *c, uint32_t peer, wire_key key)
+{
+    size_t place = (size_t)peer * c->areas + wire_key_seq(key) % c->areas;
+
+    return &c->acked[(place * WIRE_STREAM_EDGES + wire_key_edge(key) % WIRE_STREAM_EDGES) * c->credits + wire_key_round(key) % c->credits];
+}
+
+/* tcp_memory.c: all under the wire's lock; NULL: no memory */
+struct tcp_block *tcp_block_take(struct tcp_wire *w, size_t bytes);
+void tcp_block_give(struct tcp_wire *w, struct tcp_block *block);
+struct tcp_slot *tcp_slot_find(struct tcp_channel *c, uint32_t peer, wire_key key);
+struct tcp_slot *tcp_slot_make(struct tcp_channel *c, uint32_t peer, wire_key key);
+void tcp_slot_drop(struct tcp_channel *c, struct tcp_slot *slot);
+void tcp_slots_retire(struct tcp_channel *c, uint32_t seq);
+struct tcp_message *tcp_message_make(struct tcp_channel *c, bool sent);
+void tcp_message_drop(struct tcp_channel *c, bool sent, struct tcp_message *m);
+struct tcp_hold *tcp_hold_make(struct tcp_channel *c);
+void tcp_hold_drop(struct tcp_channel *c, struct tcp_hold *hold);
+void tcp_tell(struct tcp_channel *c, const struct wire_event *event);
+void tcp_memory_end(struct tcp_channel *c);
+
+/* tcp_send.c */
+bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes, size_t count);
+void tcp_post_beat(struct tcp_lane *lane, enum frame_kind kind);
+bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes);
+bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *frame, const void *user, struct tcp_hold *hold);
+void tcp_acknowledge(struct tcp_channel *c, uint32_t peer, wire_key key);
+void tcp_send_dirty(struct tcp_wire *w);
+void tcp_sent(struct tcp_lane *lane, int64_t result);
+void tcp_piece_lost(struct tcp_block *block);
+void tcp_forget_sends(struct tcp_channel *c);
+void tcp_owed(struct tcp_channel *c);
+
+/* tcp_receive.c */
+void tcp_receive_start(struct tcp_lane *lane);
+void tcp_received(struct tcp_lane *lane, int64_t result);
+void tcp_lane_end(struct tcp_lane *lane, const char *why);
+uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* how many transfers ended */
+void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t lane, bool on);
+void tcp_forget_receives(struct tcp_channel *c);
+
+/* tcp_view.c: exposures and views */
+enum wire_result tcp_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
+enum wire_result tcp_expose(struct wire_channel *channel, const struct wire_expose *e);
+enum wire_result tcp_view(struct wire_channel *channel, const struct wire_look *look);
+void tcp_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
+void tcp_slot_whole(struct tcp_channel *c, struct tcp_slot *slot);
+void tcp_calls_came(struct tcp_channel *c, uint32_t peer);
+
+/* tcp_message.c */
+enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_expose *e);
+enum wire_result tcp_message_view(struct tcp_channel *c, const struct wire_look *look);
+const char *tcp_message_came(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
+struct tcp_message *tcp_message_granted(struct tcp_channel *c, uint32_t peer, uint32_t number);
+void tcp_message_landed(struct tcp_channel *c, struct tcp_message *m);
+void tcp_messages_forget(struct tcp_channel *c);
+
+/* tcp_note.c: notes and published calls */
+void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e);
+void tcp_note_came(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
+uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32_t max);
+void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked);
+void tcp_calls_show(struct tcp_channel *c);
+void tcp_calls_tell(struct tcp_channel *c);
+const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
+
+/* tcp_watch.c */
+uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max);
+
+/* tcp_mesh.c: connections while a world opens. COMM_OK, or an error whose text stands in config->error_text */
+enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config);
+enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *config);
+
+#endif

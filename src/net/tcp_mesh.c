@@ -1,0 +1,452 @@
+/*
+ * Connecting, while a world opens: every rank listens on one address of its own, at a port that the kernel chooses; ports and a random word
+ * of each listener are exchanged over the boot; the lower rank of each pair dials. Who dials without that word is a stranger: he is heard
+ * for two seconds, for exactly as many bytes as a greeting has, and nothing is allocated for him. When every peer is there, the listener is
+ * closed for good.
+ */
+#define _GNU_SOURCE
+#include "net/tcp.h"
+
+#include "base/format.h"
+#include "data/data.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MESH_MAGIC = 0x6d736574, STRANGERS_MAX = 64, STRANGER_NS = 2000000000, TURN_MS = 100, WORD = 16, TEXT = 160 };
+enum { KEEP_IDLE_S = 10, KEEP_BETWEEN_S = 3, KEEP_COUNT = 3 };
+
+/* What each rank says of itself over the boot. result: not COMM_OK, and why. */
+struct card {
+    uint32_t magic, version;
+    int32_t result, reserved;
+    struct sockaddr_storage address;
+    unsigned char word[WORD];
+    uint64_t host;
+    uint32_t float_mode, endian;
+    char text[TEXT];
+};
+
+/* The first bytes of a connection. */
+struct greeting {
+    uint32_t magic, version;
+    uint32_t from, to, lane, reserved;
+    unsigned char word[WORD];
+};
+
+struct stranger {
+    int fd;
+    int64_t until;
+};
+
+struct mesh {
+    struct tcp_wire *w;
+    const struct wire_config *config;
+    int listener;
+    struct card mine, *cards;
+    struct stranger stranger[STRANGERS_MAX];
+    struct pollfd *wait;
+    uint32_t strangers, missing; /* greetings of lower ranks that have not come */
+    uint32_t *dials, dialing;    /* sockets (lane numbers) that are being connected */
+    size_t bytes;
+};
+
+static enum comm_result fail(const struct mesh *m, enum comm_result result, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static enum comm_result fail(const struct mesh *m, enum comm_result result, const char *format, ...)
+{
+    va_list list;
+
+    va_start(list, format);
+    base_format_list(m->config->error_text, m->config->error_text_bytes, format, list);
+    va_end(list);
+    return result;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sockets */
+static bool set(int fd, int level, int name, int value)
+{
+    return setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
+
+/* Every call on it says for itself whether it may wait; a ring would take a nonblocking descriptor at its word. */
+static void make_blocking(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    if (flags >= 0)
+        fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+}
+
+/* Options that this kernel lacks are done without: they tell a dead link earlier, or make a near one faster. */
+static void set_options(const struct tcp_wire *w, int fd, bool near)
+{
+    make_blocking(fd);
+    bool done = set(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+
+    done = done && set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S) && set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_BETWEEN_S);
+    done = done && set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT);
+    done = done && set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(w->timeout_ns / 1000000));
+    if (near) /* a model of a path with queues costs half the rate where there is none */
+        done = setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) == 0 && done;
+    if (!done)
+        base_log(w->log, LOG_DEBUG, "tcp: not every option of a connection could be set: %s", strerror(errno));
+}
+
+static void name_address(const struct sockaddr_storage *address, char *text, size_t bytes)
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+
+    if (address->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)address;
+        inet_ntop(AF_INET6, &a->sin6_addr, host, sizeof host);
+        base_format(text, bytes, "[%s]:%u", host, ntohs(a->sin6_port));
+    } else {
+        const struct sockaddr_in *a = (const struct sockaddr_in *)address;
+        inet_ntop(AF_INET, &a->sin_addr, host, sizeof host);
+        base_format(text, bytes, "%s:%u", host, ntohs(a->sin_port));
+    }
+}
+
+static socklen_t length_of(const struct sockaddr_storage *address)
+{
+    return address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+/* A numeric address, port 0. */
+static bool read_address(const char *text, struct sockaddr_storage *address)
+{
+    struct sockaddr_in *four = (struct sockaddr_in *)address;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)address;
+
+    memset(address, 0, sizeof *address);
+    if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        return true;
+    }
+    six->sin6_family = AF_INET6;
+    return inet_pton(AF_INET6, text, &six->sin6_addr) == 1;
+}
+
+/* 0, or an errno. */
+static int listen_on(struct sockaddr_storage *address, int backlog, int *listener)
+{
+    socklen_t length = length_of(address);
+    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return errno;
+    if (bind(fd, (struct sockaddr *)address, length) < 0 || listen(fd, backlog) < 0 ||
+        getsockname(fd, (struct sockaddr *)address, &length) < 0) {
+        int error = errno;
+        close(fd);
+        return error;
+    }
+    *listener = fd;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ greeting */
+static struct tcp_lane *lane_at(const struct mesh *m, uint32_t socket)
+{
+    return &m->w->links[socket / TCP_LANES].lane[socket % TCP_LANES];
+}
+
+static void keep(struct mesh *m, uint32_t socket, int fd)
+{
+    struct tcp_lane *lane = lane_at(m, socket);
+    struct sockaddr_storage other;
+    socklen_t length = sizeof other;
+    int32_t peer = lane->link->peer;
+
+    memset(&other, 0, sizeof other);
+    if (getpeername(fd, (struct sockaddr *)&other, &length) == 0)
+        name_address(&other, lane->link->address, sizeof lane->link->address);
+    set_options(m->w, fd, m->cards[peer].host == m->mine.host);
+    lane->fd = fd;
+}
+
+/* Exactly one greeting, of a lower rank that has not come, with our word. */
+static bool greeted(struct mesh *m, int fd)
+{
+    struct greeting g;
+    unsigned char differs = 0;
+
+    if (recv(fd, &g, sizeof g, MSG_DONTWAIT) != (ssize_t)sizeof g)
+        return false;
+    for (int i = 0; i < WORD; i++)
+        differs |= (unsigned char)(g.word[i] ^ m->mine.word[i]);
+    if (differs || g.magic != MESH_MAGIC || g.version != FRAME_VERSION || g.to != (uint32_t)m->w->rank || g.from >= g.to ||
+        g.lane >= TCP_LANES || lane_at(m, g.from * TCP_LANES + g.lane)->fd >= 0)
+        return false;
+    keep(m, g.from * TCP_LANES + g.lane, fd);
+    m->missing--;
+    return true;
+}
+
+static void let_in(struct mesh *m, int64_t now)
+{
+    int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd < 0)
+        return;
+    if (m->strangers == STRANGERS_MAX) { /* the eldest had his time */
+        close(m->stranger[0].fd);
+        memmove(m->stranger, m->stranger + 1, --m->strangers * sizeof *m->stranger);
+    }
+    m->stranger[m->strangers++] = (struct stranger){fd, now + STRANGER_NS};
+}
+
+static bool is_whole(int fd)
+{
+    struct greeting g;
+
+    return recv(fd, &g, sizeof g, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof g;
+}
+
+static void hear_stranger(struct mesh *m, uint32_t at, short seen, int64_t now)
+{
+    int fd = m->stranger[at].fd;
+    char byte;
+
+    if (!(seen & (POLLERR | POLLHUP)) && now < m->stranger[at].until && !is_whole(fd) &&
+        (!seen || recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0))
+        return;
+    if (!greeted(m, fd)) {
+        base_log(m->w->log, LOG_DEBUG, "tcp: a stranger was turned away");
+        close(fd);
+    }
+    m->stranger[at] = m->stranger[--m->strangers];
+}
+
+/* ------------------------------------------------------------------------------------------------------------ dialing */
+static enum comm_result dial(struct mesh *m, uint32_t socket_number)
+{
+    struct card *card = &m->cards[socket_number / TCP_LANES];
+    char text[80];
+    int fd = socket(card->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return fail(m, COMM_ERR_SYSTEM, "socket: %s (open files are limited: ulimit -n)", strerror(errno));
+    lane_at(m, socket_number)->fd = fd;
+    if (connect(fd, (struct sockaddr *)&card->address, length_of(&card->address)) == 0 || errno == EINPROGRESS)
+        return COMM_OK;
+    name_address(&card->address, text, sizeof text);
+    return fail(m, COMM_ERR_SYSTEM, "connecting to rank %u at %s: %s", socket_number / TCP_LANES, text, strerror(errno));
+}
+
+/* It is connected, or it never will be. */
+static enum comm_result greet(struct mesh *m, uint32_t number)
+{
+    struct tcp_lane *lane = lane_at(m, number);
+    const struct card *card = &m->cards[number / TCP_LANES];
+    struct greeting g = {MESH_MAGIC, FRAME_VERSION, (uint32_t)m->w->rank, number / TCP_LANES, number % TCP_LANES, 0, {0}};
+    int error = 0, fd = lane->fd;
+    socklen_t length = sizeof error;
+    char text[80];
+
+    memcpy(g.word, card->word, WORD);
+    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
+        error = errno;
+    if (!error && send(fd, &g, sizeof g, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof g)
+        error = errno ? errno : EIO;
+    if (!error) {
+        keep(m, number, fd);
+        return COMM_OK;
+    }
+    name_address(&card->address, text, sizeof text);
+    return fail(m, COMM_ERR_PEER, "connecting to rank %u at %s: %s", number / TCP_LANES, text, strerror(error));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the loop */
+static enum comm_result late(const struct mesh *m)
+{
+    char text[256];
+    size_t at = 0, named = 0;
+
+    text[0] = 0;
+    for (int32_t i = 0; i < m->w->ranks && named < 16; i++) {
+        bool there = i == m->w->rank || (m->w->links[i].lane[0].fd >= 0 && m->w->links[i].lane[1].fd >= 0);
+        for (uint32_t d = 0; d < m->dialing; d++)
+            there &= m->dials[d] / TCP_LANES != (uint32_t)i;
+        if (!there && ++named)
+            base_append(text, sizeof text, &at, " %d", i);
+    }
+    return fail(m, COMM_ERR_TIMEOUT, "rank %d could not be connected in time with ranks:%s; is a firewall between them?", m->w->rank, text);
+}
+
+static enum comm_result turn(struct mesh *m)
+{
+    int64_t now = m->w->env->now(m->w->env);
+    enum comm_result result = COMM_OK;
+    nfds_t n = 0;
+
+    m->wait[n++] = (struct pollfd){.fd = m->missing ? m->listener : -1, .events = POLLIN};
+    for (uint32_t i = 0; i < m->strangers; i++)
+        m->wait[n++] = (struct pollfd){.fd = m->stranger[i].fd, .events = POLLIN};
+    nfds_t strangers = n;
+    for (uint32_t i = 0; i < m->dialing; i++)
+        m->wait[n++] = (struct pollfd){.fd = lane_at(m, m->dials[i])->fd, .events = POLLOUT};
+    if (now >= m->config->deadline)
+        return late(m);
+    poll(m->wait, n, TURN_MS);
+    now = m->w->env->now(m->w->env);
+    for (uint32_t i = m->dialing; i-- > 0 && result == COMM_OK;) {
+        if (!m->wait[strangers + i].revents)
+            continue;
+        result = greet(m, m->dials[i]);
+        m->dials[i] = m->dials[--m->dialing];
+    }
+    for (uint32_t i = m->strangers; i-- > 0;)
+        hear_stranger(m, i, m->wait[1 + i].revents, now);
+    if (m->wait[0].revents)
+        let_in(m, now);
+    return result;
+}
+
+static enum comm_result connect_all(struct mesh *m)
+{
+    enum comm_result result = COMM_OK;
+    uint32_t mine = (uint32_t)m->w->rank, all = (uint32_t)m->w->ranks * TCP_LANES;
+
+    m->missing = mine * TCP_LANES;
+    for (uint32_t number = (mine + 1) * TCP_LANES; number < all && result == COMM_OK; number++) {
+        result = dial(m, number);
+        m->dials[m->dialing++] = number;
+    }
+    while (result == COMM_OK && (m->missing || m->dialing))
+        result = turn(m);
+    while (m->strangers)
+        close(m->stranger[--m->strangers].fd);
+    return result;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ meeting */
+static void prepare(struct mesh *m)
+{
+    const struct comm_env *env = m->w->env;
+    const char *address = m->config->boot->address[0] ? m->config->boot->address : "127.0.0.1";
+    struct env_identity who;
+    int error = 0;
+
+    env->identity(env, &who);
+    m->mine.magic = MESH_MAGIC;
+    m->mine.version = FRAME_VERSION;
+    m->mine.host = who.host_id;
+    m->mine.float_mode = data_float_mode();
+    m->mine.endian = 0x01020304;
+    if (!read_address(address, &m->mine.address))
+        error = EAFNOSUPPORT;
+    if (!error)
+        error = listen_on(&m->mine.address, m->w->ranks * TCP_LANES + STRANGERS_MAX, &m->listener);
+    if (!error)
+        error = env->random(env, m->mine.word, WORD);
+    if (!error)
+        return;
+    m->mine.result = COMM_ERR_SYSTEM;
+    base_format(m->mine.text, TEXT, "listening on %s: %s", address, strerror(error));
+}
+
+/* Everybody hears of the lowest rank that could not, or is of another version. */
+static enum comm_result exchange(struct mesh *m)
+{
+    enum comm_result result = m->config->boot->class->allgather(m->config->boot, &m->mine, sizeof m->mine, m->cards);
+
+    for (int32_t i = 0; i < m->w->ranks && result == COMM_OK; i++) {
+        const struct card *card = &m->cards[i];
+        if (card->magic != MESH_MAGIC || card->version != FRAME_VERSION)
+            result = fail(m, COMM_ERR_CONFIG, "rank %d speaks another version of the network protocol than %d", i, FRAME_VERSION);
+        else if (card->float_mode != m->cards[0].float_mode || card->endian != m->cards[0].endian)
+            result =
+                fail(m, COMM_ERR_CONFIG, "rank %d has another byte order or floating-point mode (rounding, flush to zero) than rank 0", i);
+        else if (card->result != COMM_OK)
+            result = fail(m, (enum comm_result)card->result, "rank %d: %.*s", i, TEXT, card->text);
+    }
+    return result;
+}
+
+static enum comm_result meet(struct mesh *m)
+{
+    prepare(m);
+    enum comm_result result = exchange(m);
+
+    if (result != COMM_OK)
+        return result;
+    result = connect_all(m);
+    close(m->listener);
+    m->listener = -1;
+    m->mine.result = (int32_t)result;
+    if (result != COMM_OK)
+        base_copy_text(m->mine.text, TEXT, m->config->error_text);
+    return exchange(m); /* nobody goes on before everybody is connected */
+}
+
+enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
+{
+    size_t ranks = (size_t)config->ranks;
+    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (ranks * TCP_LANES + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
+                   ranks * TCP_LANES * sizeof(uint32_t);
+    struct mesh *m = w->env->take(w->env, bytes, 64);
+
+    if (!m) {
+        base_format(config->error_text, config->error_text_bytes, "no memory to connect %d ranks", config->ranks);
+        return COMM_ERR_MEMORY;
+    }
+    m->w = w;
+    m->config = config;
+    m->listener = -1;
+    m->cards = (struct card *)(void *)(m + 1);
+    m->wait = (struct pollfd *)(void *)(m->cards + ranks);
+    m->dials = (uint32_t *)(void *)(m->wait + ranks * TCP_LANES + STRANGERS_MAX + 1);
+    enum comm_result result = meet(m);
+    if (m->listener >= 0)
+        close(m->listener);
+    w->env->give(w->env, m, bytes);
+    return result;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ all ranks in this process */
+static int pair_here(int listener, const struct sockaddr_storage *address, int fd[2])
+{
+    fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd[0] < 0)
+        return errno;
+    if (connect(fd[0], (const struct sockaddr *)address, length_of(address)) < 0)
+        return errno;
+    fd[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    return fd[1] < 0 ? errno : 0;
+}
+
+enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *config)
+{
+    struct sockaddr_storage address;
+    int listener = -1, error = read_address("127.0.0.1", &address) ? 0 : EINVAL;
+
+    if (!error)
+        error = listen_on(&address, 4, &listener);
+    for (int32_t a = 0; a < w->ranks && !error; a++)
+        for (int32_t b = a + 1; b < w->ranks && !error; b++)
+            for (int k = 0; k < TCP_LANES && !error; k++) {
+                struct tcp_lane *ends[2] = {&w->port[a].link[b].lane[k], &w->port[b].link[a].lane[k]};
+                int fd[2] = {-1, -1};
+                error = pair_here(listener, &address, fd);
+                for (int i = 0; i < 2; i++) {
+                    ends[i]->fd = fd[i];
+                    if (fd[i] >= 0)
+                        set_options(w, fd[i], true);
+                    base_copy_text(ends[i]->link->address, sizeof ends[i]->link->address, "this process");
+                }
+            }
+    if (listener >= 0)
+        close(listener);
+    if (!error)
+        return COMM_OK;
+    base_format(config->error_text, config->error_text_bytes, "connecting the ranks of this process: %s", strerror(error));
+    return COMM_ERR_SYSTEM;
+}

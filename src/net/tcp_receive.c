@@ -1,0 +1,389 @@
+/*
+ * What arrives. A lane reads into its stage: headers and small payloads. The rest of a large payload is received where it belongs, and in
+ * the same call what stands behind it into the stage. A header is believed once its checksum, number, kind and length are right, and what
+ * it names (channel, sender, credit) is so; else the connection ends, and the peer with it.
+ */
+#include "net/tcp.h"
+
+#include "base/format.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+/* ------------------------------------------------------------------------------------------------------------ ends */
+static void lane_down(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    if (lane->ended)
+        return;
+    lane->ended = true;
+    if (!lane->link->ended_ns)
+        lane->link->ended_ns = w->env->now(w->env);
+    w->poller->class->remove(w->poller, lane->socket);
+    lane->sending = false;
+    shutdown(lane->fd, SHUT_RDWR);
+    for (struct tcp_block *b = lane->out, *next; b; b = next) { /* nobody reads them; the watcher says why */
+        next = b->next;
+        tcp_piece_lost(b);
+        tcp_block_give(w, b);
+    }
+    lane->out = NULL;
+    lane->sent = 0;
+    lane->out_last = &lane->out;
+    w->env->bell_ring(w->env, w->watch);
+}
+
+void tcp_lane_end(struct tcp_lane *lane, const char *why)
+{
+    struct tcp_link *link = lane->link;
+
+    if (lane->ended)
+        return;
+    if (why && !link->goodbye)
+        base_log(lane->port->wire->log, LOG_INFO, "tcp: peer=%d lane=%u address=%s: %s", link->peer, lane->lane, link->address, why);
+    lane_down(lane);
+}
+
+static void refuse(struct tcp_lane *lane, const char *why)
+{
+    const struct frame *f = &lane->frame;
+
+    base_log(lane->port->wire->log, LOG_ERROR, "tcp: peer=%d lane=%u frame=%u kind=%u bytes=%u: %s; the connection is given up",
+             lane->link->peer, lane->lane, lane->in_number, f->kind, f->bytes, why);
+    lane_down(lane);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ who is waited for */
+void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t which, bool on)
+{
+    struct tcp_wire *w = c->wire;
+    struct tcp_lane *lane = &c->member[peer].lane[which];
+
+    lane->looks += on ? 1 : UINT32_MAX;
+    w->bulk_looks += which != TCP_LANE_BULK ? 0 : on ? 1 : UINT32_MAX;
+    if (on && lane->looks == 1) {
+        w->hot[w->hots++] = lane->socket;
+        lane->hot = w->hots;
+    } else if (!lane->looks && lane->hot) {
+        uint32_t last = w->hot[--w->hots], size = (uint32_t)w->ranks * TCP_LANES;
+        w->hot[lane->hot - 1] = last;
+        w->port[last / size].link[last % size / TCP_LANES].lane[last % TCP_LANES].hot = lane->hot;
+        lane->hot = 0;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ payloads */
+static struct tcp_channel *channel_of(const struct tcp_lane *lane, const struct frame *f)
+{
+    const struct tcp_wire *w = lane->port->wire;
+    uint32_t index = f->channel & 0xffff;
+    struct tcp_channel *c = index < w->channels ? w->channel[index] : NULL;
+
+    if (!c || c->name != f->channel || c->port != lane->port || f->from >= c->size || c->world[f->from] != lane->link->peer)
+        return NULL; /* left meanwhile, or never there: its bytes are passed over */
+    return c;
+}
+
+/* Nothing that its sender had a credit for is further away than this. */
+static bool is_near(const struct tcp_channel *c, wire_key key)
+{
+    return tcp_reached(c->retired + 2 * c->face.caps.window + c->lag, wire_key_seq(key));
+}
+
+static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, const struct frame *f)
+{
+    uint64_t most = f->edge & WIRE_ONCE ? c->face.caps.once_max : c->face.caps.chunk_all;
+    struct tcp_slot *s = tcp_slot_find(c, f->from, f->key);
+
+    if (tcp_reached(c->retired, wire_key_seq(f->key))) { /* of a call that this rank refused */
+        lane->channel = NULL;
+        return NULL;
+    }
+    if (!is_near(c, f->key) || f->bytes > most || (!(f->edge & WIRE_ONCE) && wire_key_edge(f->key) >= WIRE_STREAM_EDGES))
+        return "an exposure that was never allowed";
+    if (s && s->begun)
+        return "an exposure that was here before";
+    s = s ? s : tcp_slot_make(c, f->from, f->key);
+    if (!s)
+        return "no memory for an exposure";
+    s->begun = true;
+    s->total = f->bytes;
+    s->tag = f->tag;
+    s->edge = f->edge;
+    lane->slot = s;
+    if (s->asked && s->look.land && s->look.bytes == s->total && s->look.fingerprint == s->tag) {
+        lane->land = s->look.land;
+        return NULL;
+    }
+    s->block = tcp_block_take(c->wire, f->bytes ? f->bytes : 1);
+    if (!s->block) {
+        s->begun = false;
+        return "no memory for an exposure";
+    }
+    lane->land = s->block->data;
+    return NULL;
+}
+
+static const char *open_data(struct tcp_lane *lane, struct tcp_channel *c, const struct frame *f)
+{
+    struct tcp_message *m = tcp_message_granted(c, f->from, wire_key_seq(f->key));
+
+    if (!m || f->bytes > m->take - m->done)
+        return "bytes of a message that nobody wanted";
+    lane->message = m;
+    lane->land = m->at + m->done;
+    return NULL;
+}
+
+static const char *open_body(struct tcp_lane *lane)
+{
+    const struct frame *f = &lane->frame;
+    struct tcp_channel *c = channel_of(lane, f);
+
+    lane->in_body = true;
+    lane->left = f->bytes;
+    lane->land = NULL;
+    lane->slot = NULL;
+    lane->message = NULL;
+    lane->channel = c && !c->aborted ? c : NULL;
+    if (!lane->channel)
+        return NULL;
+    return f->kind == FRAME_EXPOSE ? open_exposure(lane, c, f) : open_data(lane, c, f);
+}
+
+static void close_body(struct tcp_lane *lane)
+{
+    struct tcp_channel *c = lane->channel;
+
+    lane->in_body = false;
+    lane->channel = NULL;
+    if (c && lane->slot) {
+        struct tcp_slot *s = lane->slot;
+        lane->slot = NULL;
+        s->whole = true;
+        if (s->asked)
+            tcp_slot_whole(c, s);
+    } else if (c && lane->message) {
+        struct tcp_message *m = lane->message;
+        lane->message = NULL;
+        m->done += lane->frame.bytes;
+        if (m->done == m->take)
+            tcp_message_landed(c, m);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ control */
+static const char *control(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload)
+{
+    struct tcp_channel *c;
+    uint32_t seq = wire_key_seq(f->key);
+
+    if (f->kind == FRAME_BEAT)
+        return NULL;
+    if (f->kind == FRAME_GOODBYE) {
+        lane->link->goodbye = true;
+        return NULL;
+    }
+    c = channel_of(lane, f);
+    if (!c)
+        return NULL;
+    switch (f->kind) {
+    case FRAME_ACK:
+        *tcp_ack_of(c, f->from, f->key) = f->key;
+        return NULL;
+    case FRAME_RETIRED:
+        c->member[f->from].retired = seq;
+        return NULL;
+    case FRAME_NOTE:
+        if (wire_key_edge(f->key) >= WIRE_NOTE_SORTS)
+            return "a note of no sort";
+        tcp_note_came(c, f->from, f, payload);
+        return NULL;
+    case FRAME_ASK:
+        tcp_calls_show(c);
+        tcp_calls_send(c, f->from, true);
+        return NULL;
+    case FRAME_CALLS:
+        return tcp_calls_took(c, f->from, f, payload);
+    default:
+        return c->aborted ? NULL : tcp_message_came(c, f->from, f, payload);
+    }
+}
+
+static bool has_body(const struct frame *f)
+{
+    return f->kind == FRAME_EXPOSE || f->kind == FRAME_DATA;
+}
+
+/* One header, and the payload of a control frame. False: more must come first, or the lane has ended. */
+static bool take_frame(struct tcp_lane *lane)
+{
+    const unsigned char *at = (const unsigned char *)lane->stage + lane->begin;
+    uint32_t here = lane->end - lane->begin;
+    const char *why = NULL;
+
+    if (here < FRAME_HEAD)
+        return false;
+    enum frame_fault fault = frame_decode(at, lane->in_number, &lane->frame);
+    if (fault) {
+        refuse(lane, frame_fault_text(fault));
+        return false;
+    }
+    if (!has_body(&lane->frame) && here < FRAME_HEAD + lane->frame.bytes)
+        return false;
+    lane->in_number++;
+    lane->begin += FRAME_HEAD;
+    if (has_body(&lane->frame)) {
+        why = open_body(lane);
+    } else {
+        lane->begin += lane->frame.bytes;
+        why = control(lane, &lane->frame, at + FRAME_HEAD);
+    }
+    if (why)
+        refuse(lane, why);
+    return !why;
+}
+
+static void fill_body(struct tcp_lane *lane)
+{
+    uint32_t here = lane->end - lane->begin, n = here < lane->left ? here : (uint32_t)lane->left;
+
+    if (n && lane->land) {
+        memcpy(lane->land, lane->stage + lane->begin, n);
+        lane->land += n;
+    }
+    lane->begin += n;
+    lane->left -= n;
+}
+
+static void digest(struct tcp_lane *lane)
+{
+    while (!lane->ended) {
+        if (!lane->in_body && !take_frame(lane))
+            break;
+        if (!lane->in_body)
+            continue;
+        fill_body(lane);
+        if (lane->left)
+            break;
+        close_body(lane);
+    }
+    if (lane->begin == lane->end) {
+        lane->begin = lane->end = 0;
+    } else if (lane->begin) {
+        memmove(lane->stage, lane->stage + lane->begin, lane->end - lane->begin);
+        lane->end -= lane->begin;
+        lane->begin = 0;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the lane */
+void tcp_receive_start(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+    uint32_t n = 0;
+
+    if (lane->in_body && lane->left)
+        lane->in_vector[n++] = (struct iovec){lane->land ? lane->land : w->sink, lane->left};
+    lane->in_vector[n++] = (struct iovec){lane->stage + lane->end, lane->stage_bytes - lane->end};
+    int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_RECEIVE, lane->in_vector, n);
+    if (result != -EINPROGRESS)
+        tcp_received(lane, result);
+}
+
+/* Bytes went first to where the payload belongs, then into the stage. */
+static void account(struct tcp_lane *lane, size_t bytes)
+{
+    size_t direct = lane->in_body && lane->left ? (bytes < lane->left ? bytes : lane->left) : 0;
+
+    lane->link->beat++;
+    lane->port->wire->pumped += bytes;
+    lane->left -= direct;
+    if (lane->land)
+        lane->land += direct;
+    lane->end += (uint32_t)(bytes - direct);
+    if (lane->in_body && !lane->left)
+        close_body(lane);
+}
+
+void tcp_received(struct tcp_lane *lane, int64_t result)
+{
+    if (lane->ended)
+        return;
+    if (result <= 0) {
+        char why[96];
+        base_format(why, sizeof why, "%s (errno %d)", result ? "the connection broke" : "the other end closed", (int)-result);
+        tcp_lane_end(lane, why);
+        return;
+    }
+    account(lane, (size_t)result);
+    digest(lane);
+    if (!lane->ended)
+        tcp_receive_start(lane);
+}
+
+static struct tcp_lane *lane_of(struct tcp_wire *w, uint32_t socket)
+{
+    uint32_t size = (uint32_t)w->ranks * TCP_LANES;
+
+    return &w->port[socket / size].link[socket % size / TCP_LANES].lane[socket % TCP_LANES];
+}
+
+uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
+{
+    struct poller_event events[32];
+    uint32_t all = 0;
+
+    w->pumped = 0;
+    for (int round = 0; round < TCP_ROUNDS && w->pumped < TCP_PUMP_BYTES; round++) {
+        uint32_t n = w->poller->class->reap(w->poller, events, 32, hot, hots);
+        for (uint32_t i = 0; i < n; i++) {
+            struct tcp_lane *lane = lane_of(w, events[i].socket);
+            if (events[i].way == POLLER_RECEIVE)
+                tcp_received(lane, events[i].result);
+            else
+                tcp_sent(lane, events[i].result);
+        }
+        if (w->dirty)
+            tcp_send_dirty(w);
+        all += n;
+        if (!n)
+            break;
+    }
+    return all;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ forgetting */
+static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    if (lane->channel != c)
+        return;
+    int64_t result = lane->ended ? -ECANCELED : w->poller->class->cancel(w->poller, lane->socket, POLLER_RECEIVE);
+    size_t direct = result > 0 ? ((size_t)result < lane->left ? (size_t)result : lane->left) : 0;
+
+    lane->channel = NULL;
+    lane->slot = NULL;
+    lane->message = NULL;
+    lane->land = NULL;
+    if (lane->ended)
+        return;
+    lane->left -= direct;
+    if (result > 0)
+        lane->end += (uint32_t)((size_t)result - direct);
+    if (lane->in_body && !lane->left)
+        close_body(lane);
+    digest(lane);
+    if (!lane->ended)
+        tcp_receive_start(lane);
+}
+
+/* On return nothing is written to memory of this channel's users any more. */
+void tcp_forget_receives(struct tcp_channel *c)
+{
+    for (uint32_t i = 0; i < c->size; i++)
+        for (uint32_t lane = 0; c->member[i].lane && lane < TCP_LANES; lane++)
+            forget_lane(&c->member[i].lane[lane], c);
+}

@@ -1,0 +1,298 @@
+/*
+ * What leaves. Each lane has one queue of blocks: own bytes (headers, copied payloads), and behind them perhaps bytes of the user's. A
+ * frame is numbered when it enters the queue and never leaves it again but by being sent: where its channel is left meanwhile, zeros are
+ * sent in the place of the user's bytes.
+ *
+ * Most frames make their lane dirty, and flush sends. Acknowledgements and retirements may wait for company: peers can do without the
+ * newest few, since a sender has more places than one.
+ */
+#include "net/tcp.h"
+
+#include <errno.h>
+
+enum { COLLECT_BYTES = 4096, SEND_TURNS = 16 };
+
+static void make_dirty(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    if (lane->dirty)
+        return;
+    lane->dirty = true;
+    lane->next_dirty = w->dirty;
+    w->dirty = lane;
+}
+
+/* A place for `bytes` at the end of the queue, in one block. */
+static unsigned char *place_at_end(struct tcp_lane *lane, size_t bytes)
+{
+    struct tcp_wire *w = lane->port->wire;
+    struct tcp_block *last = lane->out ? (struct tcp_block *)(void *)((char *)lane->out_last - offsetof(struct tcp_block, next)) : NULL;
+
+    if (!last || last->user_bytes || last->bytes + bytes > (size_t)1 << last->order) {
+        last = tcp_block_take(w, bytes > COLLECT_BYTES ? bytes : COLLECT_BYTES);
+        if (!last)
+            return NULL;
+        *lane->out_last = last;
+        lane->out_last = &last->next;
+    }
+    unsigned char *at = (unsigned char *)last->data + last->bytes;
+    last->bytes += (uint32_t)bytes;
+    return at;
+}
+
+static struct tcp_block *last_block(struct tcp_lane *lane)
+{
+    return (struct tcp_block *)(void *)((char *)lane->out_last - offsetof(struct tcp_block, next));
+}
+
+static unsigned char *begin_frame(struct tcp_lane *lane, struct frame *f, size_t inside)
+{
+    unsigned char *at = place_at_end(lane, FRAME_HEAD + inside);
+
+    if (!at)
+        return NULL;
+    f->number = lane->out_number++;
+    frame_encode(f, at);
+    return at + FRAME_HEAD;
+}
+
+static struct frame frame_for(const struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, size_t bytes)
+{
+    return (struct frame){.kind = (uint8_t)kind,
+                          .from = (uint16_t)c->rank,
+                          .channel = c->member[peer].channel,
+                          .key = key,
+                          .tag = tag,
+                          .bytes = (uint32_t)bytes};
+}
+
+bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes, size_t count)
+{
+    struct tcp_lane *lane = &c->member[peer].lane[TCP_LANE_SMALL];
+    struct frame f = frame_for(c, peer, kind, key, tag, count);
+
+    if (lane->ended)
+        return true;
+    unsigned char *at = begin_frame(lane, &f, count);
+    if (!at) {
+        tcp_lane_end(lane, "no memory for what is to be sent");
+        return false;
+    }
+    if (count)
+        memcpy(at, bytes, count);
+    if (kind != FRAME_ACK)
+        make_dirty(lane);
+    return true;
+}
+
+/* Of the process, not of a channel. */
+void tcp_post_beat(struct tcp_lane *lane, enum frame_kind kind)
+{
+    struct frame f = {.kind = (uint8_t)kind};
+
+    if (!lane->ended && begin_frame(lane, &f, 0))
+        make_dirty(lane);
+}
+
+void tcp_acknowledge(struct tcp_channel *c, uint32_t peer, wire_key key)
+{
+    struct tcp_lane *lane = &c->member[peer].lane[TCP_LANE_SMALL];
+
+    if (!tcp_post(c, peer, FRAME_ACK, key, 0, NULL, 0) || lane->ended)
+        return;
+    if (++lane->acks >= (c->credits > 1 ? c->credits / 2 : 1))
+        make_dirty(lane);
+}
+
+/* What peers are owed is told when it is much, or when something goes to them anyway. */
+void tcp_owed(struct tcp_channel *c)
+{
+    bool owes = false;
+
+    for (uint32_t i = 0; i < c->size; i++) {
+        struct tcp_member *m = &c->member[i];
+        if (!m->lane)
+            continue;
+        bool company = m->lane[TCP_LANE_SMALL].dirty;
+        uint32_t retired = c->retired - m->retired_told, seen = m->seen - m->seen_told, taken = m->taken - m->taken_told;
+        if (retired && (company || retired >= c->lag)) {
+            m->retired_told = c->retired;
+            retired = 0;
+            tcp_post(c, i, FRAME_RETIRED, wire_key_of(c->retired, 0, 0), 0, NULL, 0);
+        }
+        if ((seen || taken) && (company || seen >= c->face.caps.window / 4 || taken >= TCP_EAGER_SLOTS / 2)) {
+            m->seen_told = m->seen;
+            m->taken_told = m->taken;
+            seen = taken = 0;
+            tcp_post(c, i, FRAME_CONSUMED, wire_key_of(m->seen, 0, 0), m->taken, NULL, 0);
+        }
+        owes |= retired || seen || taken;
+    }
+    c->owes = owes;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ payloads */
+/* The bytes are copied: on return they are the user's again. */
+bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
+{
+    struct tcp_lane *lane = &c->member[peer].lane[tcp_lane_for(bytes)];
+    struct frame f = frame_for(c, peer, FRAME_EXPOSE, e->key, e->fingerprint, bytes);
+
+    if (lane->ended)
+        return true;
+    f.edge = (uint8_t)(e->edge & 3);
+    unsigned char *at = begin_frame(lane, &f, bytes);
+    if (!at)
+        return false;
+    for (uint32_t i = 0; i < e->nspans; at += e->spans[i].bytes, i++)
+        if (e->spans[i].bytes)
+            memcpy(at, e->spans[i].at, e->spans[i].bytes);
+    make_dirty(lane);
+    return true;
+}
+
+/* The bytes stay the user's until they are sent. */
+bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *frame, const void *user, struct tcp_hold *hold)
+{
+    struct tcp_lane *lane = &c->member[peer].lane[TCP_LANE_BULK];
+    struct frame f = *frame;
+
+    if (lane->ended)
+        return false;
+    f.from = (uint16_t)c->rank;
+    f.channel = c->member[peer].channel;
+    if (!begin_frame(lane, &f, 0)) {
+        tcp_lane_end(lane, "no memory for what is to be sent");
+        return false;
+    }
+    struct tcp_block *b = last_block(lane);
+    b->channel = c;
+    b->user = user;
+    b->user_bytes = f.bytes;
+    b->hold = hold;
+    make_dirty(lane);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sending */
+static uint32_t fill_vector(struct tcp_lane *lane)
+{
+    uint32_t n = 0;
+    size_t skip = lane->sent;
+
+    for (struct tcp_block *b = lane->out; b && n + 2 <= TCP_VECTORS; b = b->next) {
+        size_t own = skip < b->bytes ? skip : b->bytes, theirs = skip - own;
+        if (own < b->bytes)
+            lane->out_vector[n++] = (struct iovec){b->data + own, b->bytes - own};
+        if (theirs < b->user_bytes)
+            lane->out_vector[n++] = (struct iovec){(char *)(uintptr_t)b->user + theirs, b->user_bytes - theirs};
+        skip = 0;
+    }
+    return n;
+}
+
+static void piece_sent(struct tcp_channel *c, struct tcp_hold *hold)
+{
+    if (--hold->pieces)
+        return;
+    tcp_tell(c, &(struct wire_event){.kind = WIRE_EVENT_DONE, .result = WIRE_DONE, .cookie = hold->cookie, .peer = (int32_t)hold->peer});
+    tcp_hold_drop(c, hold);
+}
+
+/* It will not be sent, or not to somebody who reads it: no event. */
+void tcp_piece_lost(struct tcp_block *b)
+{
+    if (b->hold && !--b->hold->pieces)
+        tcp_hold_drop(b->channel, b->hold);
+    b->channel = NULL;
+    b->hold = NULL;
+}
+
+static void consume(struct tcp_lane *lane, size_t bytes)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    lane->sent += bytes;
+    while (lane->out && lane->sent >= lane->out->bytes + lane->out->user_bytes) {
+        struct tcp_block *b = lane->out;
+        lane->sent -= b->bytes + b->user_bytes;
+        lane->out = b->next;
+        if (!lane->out)
+            lane->out_last = &lane->out;
+        if (b->hold)
+            piece_sent(b->channel, b->hold);
+        tcp_block_give(w, b);
+    }
+}
+
+static void send_lane(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    for (int turn = 0; lane->out && !lane->sending && !lane->ended && turn < SEND_TURNS; turn++) {
+        lane->acks = 0;
+        lane->sending = true;
+        int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_SEND, lane->out_vector, fill_vector(lane));
+        if (result != -EINPROGRESS)
+            tcp_sent(lane, result);
+    }
+    if (lane->out && !lane->sending && !lane->ended)
+        make_dirty(lane);
+}
+
+void tcp_sent(struct tcp_lane *lane, int64_t result)
+{
+    lane->sending = false;
+    if (result < 0) {
+        tcp_lane_end(lane, "the connection broke"); /* its other end says more, if it can */
+        return;
+    }
+    consume(lane, (size_t)result);
+    if (lane->out)
+        make_dirty(lane);
+}
+
+void tcp_send_dirty(struct tcp_wire *w)
+{
+    struct tcp_lane *lane = w->dirty;
+
+    w->dirty = NULL;
+    while (lane) {
+        struct tcp_lane *next = lane->next_dirty;
+        lane->dirty = false;
+        send_lane(lane);
+        lane = next;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ forgetting */
+static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
+{
+    struct tcp_wire *w = lane->port->wire;
+    bool here = false;
+
+    for (struct tcp_block *b = lane->out; b; b = b->next)
+        here |= b->channel == c;
+    if (!here)
+        return;
+    if (lane->sending) { /* the kernel may be reading them */
+        int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
+        lane->sending = false;
+        if (result > 0)
+            consume(lane, (size_t)result);
+    }
+    for (struct tcp_block *b = lane->out; b; b = b->next)
+        if (b->channel == c) {
+            tcp_piece_lost(b);
+            b->user = w->zeros;
+        }
+    make_dirty(lane);
+}
+
+void tcp_forget_sends(struct tcp_channel *c)
+{
+    for (uint32_t i = 0; i < c->size; i++)
+        for (uint32_t lane = 0; c->member[i].lane && lane < TCP_LANES; lane++)
+            forget_lane(&c->member[i].lane[lane], c);
+}

@@ -1,0 +1,87 @@
+/*
+ * Watching over peers, in the watcher's thread: connections that ended, heartbeats, published calls. A process that dies closes its
+ * connections, and its kernel says so at once; one that stands still keeps them, and is found by what it does not say. Who says goodbye
+ * first is no death.
+ */
+#include "net/tcp.h"
+
+#include <sys/epoll.h>
+
+#define LAST_LANE_NS INT64_C(300000000) /* after one connection of a pair ended, how long the other may have something to say */
+#define SECONDS(ns) (long long)((ns) / 1000000000), (long long)((ns) / 100000000 % 10)
+
+static bool has_ended(const struct tcp_link *link, int64_t now)
+{
+    return link->ended_ns && ((link->lane[0].ended && link->lane[1].ended) || now - link->ended_ns > LAST_LANE_NS);
+}
+
+/* True when it has been silent for too long. */
+static bool listen_to(struct tcp_wire *w, struct tcp_link *link, int64_t looked)
+{
+    if (link->beat != link->beat_seen) {
+        if (link->warned)
+            base_log(w->log, LOG_WARNING, "rank %d is back after %lld.%lld s without a heartbeat", link->peer, SECONDS(link->silent_ns));
+        link->beat_seen = link->beat;
+        link->silent_ns = 0;
+        link->warned = false;
+        return false;
+    }
+    link->silent_ns += looked;
+    if (link->silent_ns < w->warn_ns || link->goodbye)
+        return false;
+    if (!link->warned)
+        base_log(w->log, LOG_WARNING, "rank %d is stopped or starved: no heartbeat for %lld.%lld s; its connection is alive", link->peer,
+                 SECONDS(link->silent_ns));
+    link->warned = true;
+    return link->silent_ns >= w->timeout_ns;
+}
+
+static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wire_event *events, uint32_t max)
+{
+    uint32_t told = 0;
+
+    for (int32_t i = 0; i < w->ranks && told < max; i++) {
+        struct tcp_link *link = &w->links[i];
+        if (!link->here || link->down)
+            continue;
+        bool ended = has_ended(link, now), silent = !ended && !link->ended_ns && listen_to(w, link, looked);
+        if (!ended && !silent)
+            continue;
+        link->down = true;
+        events[told++] = (struct wire_event){.kind = WIRE_EVENT_DOWN,
+                                             .result = link->goodbye ? COMM_ERR_CLOSED : COMM_ERR_PEER,
+                                             .peer = i,
+                                             .bytes = silent ? (uint64_t)link->silent_ns : 0};
+        for (int k = 0; k < TCP_LANES; k++)
+            tcp_lane_end(&link->lane[k], "given up");
+    }
+    return told;
+}
+
+uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
+{
+    struct tcp_wire *w = tcp_wire_of(wire);
+    struct epoll_event ends[16];
+    uint32_t told = 0;
+
+    base_lock(&w->lock, w->env);
+    while (epoll_wait(w->deaths, ends, 16, 0) == 16)
+        continue; /* reading to the end says more */
+    int64_t now = w->env->now(w->env), looked = w->polled_ns ? now - w->polled_ns : 0;
+    bool tick = !w->polled_ns || looked >= w->tick_ns / 2;
+    for (size_t i = 0; tick && w->rank >= 0 && i < (size_t)w->ranks; i++)
+        if (w->links[i].here && !tcp_backed_up(&w->links[i].lane[TCP_LANE_SMALL]))
+            tcp_post_beat(&w->links[i].lane[TCP_LANE_SMALL], FRAME_BEAT);
+    for (uint32_t i = 0; tick && i < w->channels; i++)
+        if (w->channel[i])
+            tcp_calls_tell(w->channel[i]);
+    if (w->dirty)
+        tcp_send_dirty(w);
+    tcp_pump(w, NULL, 0);
+    if (w->rank >= 0) /* ranks of one process die together */
+        told = look(w, now, tick ? (looked < w->tick_ns ? looked : w->tick_ns) : 0, events, max);
+    if (tick)
+        w->polled_ns = now;
+    base_unlock(&w->lock, w->env);
+    return told;
+}

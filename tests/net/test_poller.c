@@ -1,0 +1,378 @@
+/* The same tests for each kind of poller, and what happens where the kernel refuses a ring: a seccomp filter that answers EPERM or ENOSYS.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "net/poller.h"
+#include "wire/table.h"
+
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAIRS = 8, BIG = 8 << 20 };
+
+static char told[512];
+static void hear(void *arg, int level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    snprintf(told, sizeof told, "%s", line);
+}
+static struct base_log log_here(void)
+{
+    return (struct base_log){.env = wire_default_env(), .sink = hear, .level = LOG_INFO, .rank = 0};
+}
+
+/* A poller of the wanted kind over PAIRS socket pairs: socket 2i and 2i + 1 are the ends of pair i. */
+struct rig {
+    struct poller *p;
+    int fd[2 * PAIRS];
+};
+
+static void rig_up(struct rig *r, const struct poller_class *class)
+{
+    struct poller_config config = {.env = wire_default_env(), .sockets = 2 * PAIRS};
+    int error = class->open(&config, &r->p);
+
+    if (error) {
+        print_message("skipped: %s: %s\n", class->name, strerror(-error));
+        skip();
+    }
+    for (int i = 0; i < PAIRS; i++)
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, &r->fd[2 * i]), 0);
+    for (uint32_t i = 0; i < 2 * PAIRS; i++)
+        assert_int_equal(class->add(r->p, i, r->fd[i]), 0);
+}
+
+static void rig_down(struct rig *r)
+{
+    for (uint32_t i = 0; i < 2 * PAIRS; i++) {
+        r->p->class->remove(r->p, i);
+        close(r->fd[i]);
+    }
+    r->p->class->close(r->p);
+}
+
+/* The end of one transfer, or what came at once. */
+static int64_t await(struct rig *r, uint32_t socket, enum poller_way way, int64_t started)
+{
+    struct poller_event event[4];
+
+    if (started != -EINPROGRESS)
+        return started;
+    const struct comm_env *env = wire_default_env();
+    for (int64_t end = env->now(env) + 5000000000; env->now(env) < end;) {
+        uint32_t n = r->p->class->reap(r->p, event, 1, NULL, 0);
+        if (n) {
+            assert_int_equal(event[0].socket, socket);
+            assert_int_equal(event[0].way, way);
+            return event[0].result;
+        }
+    }
+    fail_msg("nothing came");
+    return 0;
+}
+
+static int64_t start(struct rig *r, uint32_t socket, enum poller_way way, const struct iovec *vector, uint32_t count)
+{
+    int64_t result = r->p->class->start(r->p, socket, way, vector, count);
+
+    r->p->class->submit(r->p);
+    return result;
+}
+
+static void scattered(const struct poller_class *class)
+{
+    struct rig r;
+    char a[10], b[10], out[20];
+    struct iovec in[2] = {{a, 4}, {b, 10}}, from[2] = {{out, 3}, {out + 3, 5}};
+
+    rig_up(&r, class);
+    memcpy(out, "abcdefgh", 8);
+    int64_t waiting = start(&r, 1, POLLER_RECEIVE, in, 2);
+    assert_int_equal(waiting, -EINPROGRESS);
+    int64_t gone = start(&r, 0, POLLER_SEND, from, 2);
+    assert_true(gone == 8 || gone == -EINPROGRESS);
+    struct poller_event event[4];
+    int seen = 0, received = 0;
+    for (int turn = 0; turn < 1000000 && !received; turn++) {
+        uint32_t n = class->reap(r.p, event, 4, NULL, 0);
+        for (uint32_t i = 0; i < n; i++) {
+            seen++;
+            assert_int_equal(event[i].result, 8);
+            received |= event[i].way == POLLER_RECEIVE && event[i].socket == 1;
+        }
+    }
+    assert_true(received && seen <= 2);
+    assert_memory_equal(a, "abcd", 4);
+    assert_memory_equal(b, "efgh", 4);
+    rig_down(&r);
+}
+
+/* Nothing is written where no receive is under way any more. */
+static void cancelled(const struct poller_class *class)
+{
+    struct rig r;
+    char in[8] = "........", again[8];
+    struct iovec vector = {in, 8}, second = {again, 8};
+
+    rig_up(&r, class);
+    assert_int_equal(start(&r, 1, POLLER_RECEIVE, &vector, 1), -EINPROGRESS);
+    assert_int_equal(class->cancel(r.p, 1, POLLER_RECEIVE), -ECANCELED);
+    assert_int_equal(write(r.fd[0], "12345678", 8), 8);
+    struct poller_event event[4];
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(class->reap(r.p, event, 4, NULL, 0), 0);
+    assert_memory_equal(in, "........", 8);
+    assert_int_equal(await(&r, 1, POLLER_RECEIVE, start(&r, 1, POLLER_RECEIVE, &second, 1)), 8);
+    assert_memory_equal(again, "12345678", 8);
+    rig_down(&r);
+}
+
+/* A send that the socket has no room for goes on by pieces as its other end reads. */
+static void large(const struct poller_class *class)
+{
+    struct rig r;
+    char *out = malloc(BIG), *in = malloc(BIG);
+    struct iovec to, from;
+    size_t sent = 0, got = 0;
+    bool sending = false, receiving = false;
+
+    rig_up(&r, class);
+    for (size_t i = 0; i < BIG; i++)
+        out[i] = (char)(i * 31 + (i >> 12));
+    for (int turn = 0; got < BIG && turn < 50000000; turn++) {
+        struct poller_event event[4];
+        int64_t n;
+        if (!sending && sent < BIG) {
+            from = (struct iovec){out + sent, BIG - sent};
+            n = start(&r, 2, POLLER_SEND, &from, 1);
+            sending = n == -EINPROGRESS;
+            assert_true(sending || n > 0);
+            sent += sending ? 0 : (size_t)n;
+        }
+        if (!receiving) {
+            to = (struct iovec){in + got, BIG - got};
+            receiving = start(&r, 3, POLLER_RECEIVE, &to, 1) == -EINPROGRESS;
+            assert_true(receiving);
+        }
+        uint32_t events = class->reap(r.p, event, 4, NULL, 0);
+        for (uint32_t i = 0; i < events; i++) {
+            assert_true(event[i].result > 0);
+            *(event[i].way == POLLER_SEND ? &sent : &got) += (size_t)event[i].result;
+            *(event[i].way == POLLER_SEND ? &sending : &receiving) = false;
+        }
+    }
+    assert_int_equal(got, BIG);
+    assert_memory_equal(in, out, BIG);
+    rig_down(&r);
+    free(out);
+    free(in);
+}
+
+/* The end of a stream, and of a peer that is gone with bytes of ours unread. */
+static void ends(const struct poller_class *class)
+{
+    struct rig r;
+    char in[8];
+    struct iovec vector = {in, 8};
+
+    rig_up(&r, class);
+    int64_t waiting = start(&r, 1, POLLER_RECEIVE, &vector, 1);
+    shutdown(r.fd[0], SHUT_WR);
+    assert_int_equal(await(&r, 1, POLLER_RECEIVE, waiting), 0);
+    waiting = start(&r, 2, POLLER_SEND, &vector, 1);
+    if (waiting == -EINPROGRESS)
+        waiting = await(&r, 2, POLLER_SEND, waiting);
+    assert_int_equal(waiting, 8);
+    class->remove(r.p, 3);
+    close(r.fd[3]);
+    r.fd[3] = dup(0);
+    int64_t broken = await(&r, 2, POLLER_RECEIVE, start(&r, 2, POLLER_RECEIVE, &vector, 1));
+    assert_true(broken == 0 || broken == -ECONNRESET);
+    rig_down(&r);
+}
+
+static void *write_later(void *arg)
+{
+    usleep(50000);
+    assert_int_equal(write(*(int *)arg, "x", 1), 1);
+    return NULL;
+}
+
+/* Armed, the descriptor tells of what comes; once all is reaped it is silent. */
+static void wakes(const struct poller_class *class)
+{
+    struct rig r;
+    char in[8];
+    struct iovec vector = {in, 8};
+    struct poller_event event[4];
+
+    rig_up(&r, class);
+    for (int turn = 0; turn < 3; turn++) {
+        pthread_t thread;
+        assert_int_equal(start(&r, 5, POLLER_RECEIVE, &vector, 1), -EINPROGRESS);
+        class->arm(r.p, true);
+        while (class->reap(r.p, event, 4, NULL, 0))
+            continue;
+        struct pollfd wait = {.fd = r.p->fd, .events = POLLIN};
+        assert_int_equal(poll(&wait, 1, 20), 0);
+        assert_int_equal(pthread_create(&thread, NULL, write_later, &r.fd[4]), 0);
+        int woken = 0;
+        for (int i = 0; i < 100 && !woken; i++) /* a ring's first completions may interrupt */
+            woken = poll(&wait, 1, 1000) == 1;
+        assert_true(woken);
+        class->arm(r.p, false);
+        assert_int_equal(await(&r, 5, POLLER_RECEIVE, -EINPROGRESS), 1);
+        pthread_join(thread, NULL);
+    }
+    rig_down(&r);
+}
+
+struct submitter {
+    struct rig *r;
+    struct iovec *vector;
+};
+static void *submit_and_end(void *arg)
+{
+    struct submitter *s = arg;
+    assert_int_equal(start(s->r, 7, POLLER_RECEIVE, s->vector, 1), -EINPROGRESS);
+    return NULL;
+}
+
+/* A thread that ends does not take with it what it had started. */
+static void outlives_its_thread(const struct poller_class *class)
+{
+    struct rig r;
+    char in[8];
+    struct iovec vector = {in, 8};
+    pthread_t thread;
+
+    rig_up(&r, class);
+    assert_int_equal(pthread_create(&thread, NULL, submit_and_end, &(struct submitter){&r, &vector}), 0);
+    pthread_join(thread, NULL);
+    struct poller_event event[4];
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(class->reap(r.p, event, 4, NULL, 0), 0);
+    assert_int_equal(write(r.fd[6], "late", 4), 4);
+    assert_int_equal(await(&r, 7, POLLER_RECEIVE, -EINPROGRESS), 4);
+    assert_memory_equal(in, "late", 4);
+    rig_down(&r);
+}
+
+static void hot_ones(const struct poller_class *class)
+{
+    struct rig r;
+    char in[2][8];
+    struct iovec vector[2] = {{in[0], 8}, {in[1], 8}};
+    struct poller_event event[4];
+    uint32_t hot = 9, seen[2 * PAIRS] = {0};
+
+    rig_up(&r, class);
+    assert_int_equal(start(&r, 9, POLLER_RECEIVE, &vector[0], 1), -EINPROGRESS);
+    assert_int_equal(start(&r, 11, POLLER_RECEIVE, &vector[1], 1), -EINPROGRESS);
+    assert_int_equal(write(r.fd[10], "cold", 4), 4);
+    assert_int_equal(write(r.fd[8], "hot", 3), 3);
+    for (int turn = 0; turn < 100000 && !(seen[9] && seen[11]); turn++) { /* the others are not forgotten */
+        uint32_t n = class->reap(r.p, event, 4, &hot, 1);
+        for (uint32_t i = 0; i < n; i++)
+            seen[event[i].socket]++;
+    }
+    assert_true(seen[9] == 1 && seen[11] == 1);
+    rig_down(&r);
+}
+
+static void on_each(void (*fn)(const struct poller_class *))
+{
+    fn(&poller_epoll);
+#ifdef COMM_HAVE_URING
+    fn(&poller_uring);
+#endif
+}
+#define ON_EACH(name)                                                                                                                      \
+    static void test_##name(void **state)                                                                                                  \
+    {                                                                                                                                      \
+        (void)state;                                                                                                                       \
+        on_each(name);                                                                                                                     \
+    }
+ON_EACH(scattered)
+ON_EACH(cancelled)
+ON_EACH(large)
+ON_EACH(ends)
+ON_EACH(wakes)
+ON_EACH(outlives_its_thread)
+ON_EACH(hot_ones)
+
+/* ------------------------------------------------------------------------------------------------------------ refused */
+static void refuse_ring(int error)
+{
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof code / sizeof *code, code};
+
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program))
+        _exit(77);
+}
+
+/* In a child: a filter cannot be taken back. */
+static void refused_with(int error)
+{
+    pid_t child = fork();
+    int status;
+
+    if (!child) {
+        struct base_log log = log_here();
+        struct poller_config config = {.env = wire_default_env(), .sockets = 2};
+        struct poller *p = NULL;
+        refuse_ring(error);
+        int result = poller_open(POLLER_URING, &config, &log, &p);
+        bool fine = result == 0 && p->class == &poller_epoll && strstr(told, "io_uring") && strstr(told, "epoll");
+        _exit(fine ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        print_message("skipped: no seccomp filters here\n");
+        skip();
+    }
+    assert_int_equal(status, 0);
+}
+
+static void refused_eperm(void **state)
+{
+    (void)state;
+    refused_with(EPERM);
+}
+static void refused_enosys(void **state)
+{
+    (void)state;
+    refused_with(ENOSYS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_scattered), cmocka_unit_test(test_cancelled), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_ends),      cmocka_unit_test(test_wakes),     cmocka_unit_test(test_outlives_its_thread),
+        cmocka_unit_test(test_hot_ones),  cmocka_unit_test(refused_eperm),  cmocka_unit_test(refused_enosys),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

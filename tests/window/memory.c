@@ -1,0 +1,354 @@
+/*
+ * comm_mem_alloc: what it gives, what it refuses, and that collectives on it are right wherever their buffers lie: each rank draws by
+ * itself which of its buffers are of that memory, so that exposers that show and exposers that copy meet in one operation. In threads and,
+ * over shared memory, in processes.
+ */
+#define _GNU_SOURCE
+#include "proc/proc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3, ROUNDS = 40, MOST = 300000 /* elements of a buffer that holds all blocks */ };
+
+static uint32_t draw(uint32_t *seed, uint32_t below)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (uint32_t)((uint64_t)*seed * below >> 32);
+}
+
+struct side {
+    struct comm_communicator *c;
+    int32_t rank, ranks;
+    int32_t *in[2], *out[2]; /* [0] of malloc, [1] of comm_mem_alloc */
+};
+
+static void side_open(struct side *s, struct comm_communicator *c)
+{
+    *s = (struct side){.c = c, .rank = comm_rank(c), .ranks = comm_size(c)};
+    void *at[2];
+    s->in[0] = malloc(MOST * sizeof(int32_t));
+    s->out[0] = malloc(MOST * sizeof(int32_t));
+    for (int i = 0; i < 2; i++) {
+        MUST(comm_mem_alloc(c, MOST * sizeof(int32_t), &at[i]));
+        EQUAL((uintptr_t)at[i] % 4096, 0);
+        for (size_t k = 0; k < MOST; k++)
+            EQUAL(((int32_t *)at[i])[k], 0);
+    }
+    s->in[1] = at[0];
+    s->out[1] = at[1];
+}
+
+static void side_close(struct side *s)
+{
+    free(s->in[0]);
+    free(s->out[0]);
+    comm_mem_free(s->c, s->in[1]);
+    comm_mem_free(s->c, s->out[1]);
+    comm_mem_free(s->c, NULL);
+}
+
+static int32_t value(int32_t rank, size_t i, uint32_t round)
+{
+    return (int32_t)((uint32_t)(rank + 1) * 1000003u + (uint32_t)i * 7919u + round * 31u);
+}
+
+static int32_t sum(int32_t ranks, size_t i, uint32_t round)
+{
+    uint32_t all = 0;
+    for (int32_t r = 0; r < ranks; r++)
+        all += (uint32_t)value(r, i, round);
+    return (int32_t)all;
+}
+
+enum what { ALLREDUCE, ALLREDUCE_IN_PLACE, BROADCAST, ALLGATHER, REDUCE_SCATTER, REDUCE, ALLTOALL, GATHER, SCAN, WHATS };
+
+static enum comm_result issue(struct side *s, enum what what, int32_t *in, int32_t *out, size_t n, int32_t root, struct comm_request *req)
+{
+    switch (what) {
+    case ALLREDUCE:
+        return comm_allreduce(s->c, in, out, n, COMM_I32, COMM_SUM, req);
+    case ALLREDUCE_IN_PLACE:
+        return comm_allreduce(s->c, COMM_IN_PLACE, in, n, COMM_I32, COMM_SUM, req);
+    case BROADCAST:
+        return comm_broadcast(s->c, in, n, COMM_I32, root, req);
+    case ALLGATHER:
+        return comm_allgather(s->c, in, out, n, COMM_I32, req);
+    case REDUCE_SCATTER:
+        return comm_reduce_scatter(s->c, in, out, n, COMM_I32, COMM_SUM, req);
+    case REDUCE:
+        return comm_reduce(s->c, in, out, n, COMM_I32, COMM_SUM, root, req);
+    case ALLTOALL:
+        return comm_alltoall(s->c, in, out, n, COMM_I32, req);
+    case GATHER:
+        return comm_gather(s->c, in, out, n, COMM_I32, root, req);
+    default:
+        return comm_scan(s->c, in, out, n, COMM_I32, COMM_SUM, req);
+    }
+}
+
+static int32_t expected(const struct side *s, enum what what, size_t i, size_t n, int32_t root, uint32_t round)
+{
+    switch (what) {
+    case BROADCAST:
+        return value(root, i, round);
+    case ALLGATHER:
+    case GATHER:
+        return value((int32_t)(i / n), i % n, round);
+    case REDUCE_SCATTER:
+        return sum(s->ranks, (size_t)s->rank * n + i, round);
+    case ALLTOALL:
+        return value((int32_t)(i / n), (size_t)s->rank * n + i % n, round);
+    case SCAN:
+        return sum(s->rank + 1, i, round);
+    default:
+        return sum(s->ranks, i, round);
+    }
+}
+
+static void check_round(const struct side *s, enum what what, const int32_t *in, const int32_t *out, size_t n, int32_t root, uint32_t round)
+{
+    bool in_place = what == ALLREDUCE_IN_PLACE || what == BROADCAST;
+    bool all = what == ALLGATHER || what == ALLTOALL || what == GATHER;
+    const int32_t *at = in_place ? in : out;
+    if ((what == REDUCE || what == GATHER) && s->rank != root)
+        return;
+    for (size_t i = 0; i < (all ? n * (size_t)s->ranks : n); i++)
+        if (at[i] != expected(s, what, i, n, root, round))
+            rig_die(__FILE__, __LINE__, "round %u, collective %d, n %zu, element %zu of rank %d", round, what, n, i, s->rank);
+    for (size_t i = 0; !in_place && i < n; i++)
+        EQUAL(in[i], value(s->rank, i, round));
+}
+
+/* What and how long are drawn alike on all ranks, from where by each for itself. */
+static void rounds(struct comm_communicator *c)
+{
+    struct side s;
+    uint32_t alike = 7, own = (uint32_t)comm_rank(c) * 77u + 5u;
+    side_open(&s, c);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        enum what what = round % WHATS;
+        size_t n = 1 + draw(&alike, MOST / RANKS);
+        int32_t root = (int32_t)draw(&alike, (uint32_t)s.ranks), *in = s.in[draw(&own, 4) != 0], *out = s.out[draw(&own, 4) != 0];
+        struct comm_request req;
+        for (size_t i = 0; i < MOST; i++)
+            in[i] = value(s.rank, i, round);
+        memset(out, 0x55, MOST * sizeof *out);
+        MUST(issue(&s, what, in, out, n, root, &req));
+        MUST(comm_wait(req, RIG_PATIENCE));
+        check_round(&s, what, in, out, n, root, round);
+    }
+    side_close(&s);
+}
+
+static void rounds_of(void *arg, int32_t rank)
+{
+    rounds(((struct rig *)arg)->world[rank]);
+}
+
+RIG_TEST(memory_collectives)
+{
+    static const char *const options[] = {"", "minimal=1,window=4", "chunk=4096"};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        struct rig rig;
+        rig_open_options(&rig, RANKS, options[i]);
+        rig_threads(RANKS, rounds_of, &rig);
+        rig_close(&rig);
+    }
+}
+
+static void rounds_main(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    (void)proc;
+    (void)rank;
+    rounds(world);
+    MUST(comm_close(world, COMM_DEFAULT_TIMEOUT));
+}
+
+RIG_TEST(memory_collectives_of_processes)
+{
+    struct proc proc = {.options = ""};
+    proc_needs_shm();
+    proc_start(&proc, RANKS, rounds_main);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
+/* The same buffers in a plan, started again and again, with new contents each time. */
+static void plan_of(void *arg, int32_t rank)
+{
+    struct comm_communicator *c = ((struct rig *)arg)->world[rank], *recorder;
+    struct comm_plan *plan;
+    struct side s;
+    size_t n = 100000;
+    side_open(&s, c);
+    MUST(comm_plan_begin(c, &recorder));
+    MUST(comm_allreduce(recorder, s.in[1], s.out[1], n, COMM_I32, COMM_SUM, NULL));
+    MUST(comm_plan_end(recorder, &plan));
+    for (uint32_t round = 0; round < 5; round++) {
+        struct comm_request req;
+        for (size_t i = 0; i < n; i++)
+            s.in[1][i] = value(rank, i, round);
+        MUST(comm_plan_start(plan, &req));
+        MUST(comm_wait(req, RIG_PATIENCE));
+        check_round(&s, ALLREDUCE, s.in[1], s.out[1], n, 0, round);
+    }
+    comm_plan_free(plan);
+    side_close(&s);
+}
+
+RIG_TEST(memory_in_plans)
+{
+    struct rig rig;
+    rig_open(&rig, RANKS, NULL);
+    rig_threads(RANKS, plan_of, &rig);
+    rig_close(&rig);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ failure */
+/* Contract 4.2 and 4.3: rank 0 revokes at some moment, and writes over its buffer as soon as its request has ended. Whoever's request says
+ * OK has the right sum all the same. */
+struct torn {
+    struct rig rig;
+    int32_t *in[RANKS], *out[RANKS];
+    int64_t pause;
+};
+enum { TORN = 60000 };
+
+static void torn_of(void *arg, int32_t rank)
+{
+    struct torn *t = arg;
+    struct comm_communicator *c = t->rig.world[rank];
+    struct comm_request req;
+    enum comm_result r = comm_allreduce(c, t->in[rank], t->out[rank], TORN, COMM_I32, COMM_SUM, &req);
+    if (r == COMM_OK && rank == 0) {
+        (void)!comm_wait(req, t->pause);
+        MUST(comm_revoke(c));
+    }
+    r = r == COMM_OK ? comm_wait(req, RIG_PATIENCE) : r;
+    if (rank == 0 && r != COMM_OK)
+        memset(t->in[0], 0x77, TORN * sizeof(int32_t));
+    if (r != COMM_OK) {
+        EQUAL(r, COMM_ERR_REVOKED);
+        return;
+    }
+    for (size_t i = 0; i < TORN; i++)
+        EQUAL(t->out[rank][i], sum(RANKS, i, 3));
+}
+
+RIG_TEST(contract_4_2_memory_of_a_failed_operation)
+{
+    for (int round = 0; round < (rig_quick() ? 10 : 40); round++) {
+        struct torn t = {.pause = round * 20000};
+        rig_open(&t.rig, RANKS, NULL);
+        for (int32_t r = 0; r < RANKS; r++) {
+            void *at[2];
+            for (int i = 0; i < 2; i++)
+                MUST(comm_mem_alloc(t.rig.world[r], TORN * sizeof(int32_t), &at[i]));
+            t.in[r] = at[0];
+            t.out[r] = at[1];
+            for (size_t i = 0; i < TORN; i++)
+                t.in[r][i] = value(r, i, 3);
+        }
+        rig_threads(RANKS, torn_of, &t);
+        for (int32_t r = 0; r < RANKS; r++) { /* taken back after a failure: nobody else gets it while somebody may write it */
+            comm_mem_free(t.rig.world[r], t.in[r]);
+            comm_mem_free(t.rig.world[r], t.out[r]);
+        }
+        for (int32_t r = 0; r < RANKS; r++)
+            (void)!comm_close(t.rig.world[r], COMM_DEFAULT_TIMEOUT);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what is refused */
+static void says(struct comm_communicator *c, const char *text)
+{
+    struct comm_error error = {.size = sizeof error};
+    MUST(comm_error_detail(c, &error));
+    if (!strstr(error.text, text))
+        rig_die(__FILE__, __LINE__, "\"%s\" does not say \"%s\"", error.text, text);
+}
+
+RIG_TEST(memory_refuses)
+{
+    struct rig rig;
+    void *at = NULL, *more[3];
+    int own;
+    rig_open(&rig, 1, NULL);
+    struct comm_communicator *c = rig.world[0];
+    IS(comm_mem_alloc(c, 0, &at), COMM_ERR_ARGUMENT);
+    says(c, "comm_mem_alloc: bytes=0; expected 1 or more");
+    IS(comm_mem_alloc(c, 8, NULL), COMM_ERR_ARGUMENT);
+    IS(comm_mem_alloc(NULL, 8, &at), COMM_ERR_ARGUMENT);
+    IS(comm_mem_alloc(c, (size_t)1 << 59, &at), COMM_ERR_MEMORY);
+    CHECK(at == NULL);
+    IS(comm_mem_register(c, NULL, 4), COMM_ERR_ARGUMENT);
+    IS(comm_mem_register(c, &own, 0), COMM_ERR_ARGUMENT);
+    MUST(comm_mem_register(c, &own, sizeof own));
+    IS(comm_mem_register(c, &own, sizeof own), COMM_ERR_STATE);
+    comm_mem_free(c, &own); /* registered, not allocated: says so and does nothing */
+    says(c, "comm_mem_free: ptr=");
+    comm_mem_unregister(c, &own);
+    comm_mem_unregister(c, &own);
+    says(c, "comm_mem_unregister: ptr=");
+    MUST(comm_mem_register(c, &own, sizeof own));
+    for (int i = 0; i < 3; i++)
+        MUST(comm_mem_alloc(c, 5000, &more[i]));
+    CHECK(more[0] != more[1] && more[1] != more[2]);
+    comm_mem_free(c, more[1]);
+    comm_mem_free(c, more[1]);
+    says(c, "comm_mem_free: ptr=");
+    rig_close(&rig); /* the others end with the world */
+}
+
+/* In a small segment: it runs out, says so, and what was given back can be had again, zeroed. */
+static void small_main(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    enum { PIECE = 1 << 20, MOST_PIECES = 64 };
+    char *at[MOST_PIECES];
+    int had = 0;
+    (void)proc;
+    (void)rank;
+    for (int round = 0; round < 3; round++) {
+        int count = 0;
+        void *piece;
+        while (count < MOST_PIECES && comm_mem_alloc(world, PIECE, &piece) == COMM_OK) {
+            at[count] = piece;
+            for (size_t i = 0; i < PIECE; i += 512)
+                EQUAL(at[count][i], 0);
+            memset(at[count++], 1, PIECE);
+        }
+        CHECK(count > 4 && count < MOST_PIECES && (!round || count == had));
+        says(world, "comm_mem_alloc: bytes=1048576");
+        had = count;
+        for (int i = 0; i < count; i++) /* not in the order in which they came */
+            comm_mem_free(world, at[(i * 7 + 3) % count]);
+        if (count % 7 == 0) /* then that is no permutation: what is left ends with the world */
+            break;
+    }
+    rounds(world); /* there is room for it again */
+    MUST(comm_close(world, COMM_DEFAULT_TIMEOUT));
+}
+
+RIG_TEST(memory_of_a_small_segment)
+{
+    struct proc proc = {.options = ""};
+    proc_needs_shm();
+    setenv("COMM_SHM_SEGMENT_BYTES", "32M", 1);
+    proc_start(&proc, 2, small_main);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_collectives), cmocka_unit_test(memory_collectives_of_processes),
+        cmocka_unit_test(memory_in_plans),    cmocka_unit_test(contract_4_2_memory_of_a_failed_operation),
+        cmocka_unit_test(memory_refuses),     cmocka_unit_test(memory_of_a_small_segment),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
