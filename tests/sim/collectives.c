@@ -8,6 +8,7 @@
 #include <string.h>
 
 #define SECOND INT64_C(1000000000)
+#define CHOICE_NS INT64_C(200000000) /* as engine/fail.c has it */
 #define MINUTE (60 * SECOND)
 
 void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count, size_t largest, enum deed_kind kinds)
@@ -130,6 +131,8 @@ static bool told_late(const struct deeds *d, int32_t rank)
     from = from > sim_died_ns(e->rank) ? from : sim_died_ns(e->rank);
     if (e->peer >= 0 && sim_link_clear_ns(e->peer, rank) > from)
         from = sim_link_clear_ns(e->peer, rank);
+    if (d->hosts > 1) /* each member below, which may be dead too, is given time to choose the cause */
+        from += (d->ranks + 1) * CHOICE_NS;
     return from + SECOND < d->ended_ns[rank];
 }
 
