@@ -48,12 +48,12 @@ enum comm_order { COMM_ORDER_DEFAULT = 0, COMM_ORDER_FIXED = 1, COMM_ORDER_FREE 
  * and its argument are kept: those live as long as the world.
  */
 struct comm_config {
-    size_t size;              /* sizeof(struct comm_config); COMM_CONFIG fills it */
-    int32_t rank, ranks;      /* ranks 0: from the launcher; none found: a world of one */
-    const char *backend;      /* auto local shm tcp mpi nccl */
-    const char *device;       /* "cuda:0"; NULL: the device of the launcher's local rank. For nccl, and for streams */
-    const char *address;      /* HOST:PORT where rank 0 listens, for backend=tcp; otherwise a name under which the ranks of one host meet */
-    const struct comm_id *id; /* instead of address and secret */
+    size_t size;                /* sizeof(struct comm_config); COMM_CONFIG fills it */
+    int32_t rank, ranks;        /* ranks 0: from the launcher; none found: a world of one */
+    const char *backend;        /* auto local shm tcp mpi nccl */
+    const char *device;         /* "cuda:0"; NULL: the device of the launcher's local rank. For nccl, and for streams */
+    const char *address;        /* HOST:PORT of rank 0, for tcp; otherwise a name under which ranks of one host meet */
+    const struct comm_id *id;   /* instead of address and secret */
     comm_exchange_fn *exchange; /* instead of both */
     void *exchange_arg;
     struct comm_communicator *engine_of; /* a further world of this rank on that one's engine: any wait moves both, events join them */

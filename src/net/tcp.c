@@ -292,9 +292,10 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
 {
     const struct comm_env *env = w->env;
     size_t size = (size_t)team->size, window = window_of(limits), areas = limits->minimal ? 1 : TCP_AREAS;
+    size_t calls_each = 4 * window;
     size_t credits = limits->minimal ? 1 : limits->credits ? limits->credits : TCP_CREDITS;
     size_t head = (sizeof(struct tcp_channel) + 63) & ~(size_t)63, acks = size * areas * WIRE_STREAM_EDGES * credits;
-    size_t bytes = head + size * sizeof(struct tcp_member) + acks * sizeof(uint64_t) + (size + 1) * 2 * window * sizeof(struct wire_call) +
+    size_t bytes = head + size * sizeof(struct tcp_member) + acks * sizeof(uint64_t) + (size + 1) * calls_each * sizeof(struct wire_call) +
                    size * sizeof(struct wire_call *);
     char *memory = env->take(env, bytes, 64);
 
@@ -313,16 +314,21 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
     c->arrived_last = &c->arrived;
     c->member = (struct tcp_member *)(void *)(memory + head);
     c->face.calls = (struct wire_call *)(void *)(c->member + size);
-    c->mirror = c->face.calls + 2 * window;
-    c->acked = (uint64_t *)(void *)(c->mirror + size * 2 * window);
+    c->mirror = c->face.calls + calls_each;
+    c->acked = (uint64_t *)(void *)(c->mirror + size * calls_each);
     struct wire_call **calls = (struct wire_call **)(void *)(c->acked + acks);
     for (size_t i = 0; i < size; i++)
-        calls[i] = (int32_t)i == team->rank ? c->face.calls : c->mirror + i * 2 * window;
+        calls[i] = (int32_t)i == team->rank ? c->face.calls : c->mirror + i * calls_each;
     c->face.peer_calls = calls;
     c->face.class = &wire_tcp;
     uint64_t chunk = limits->chunk ? limits->chunk : TCP_CHUNK;
-    c->face.caps = (struct wire_caps){
-        .inline_max = TCP_INLINE, .window = (uint32_t)window, .once_max = TCP_ONCE_MAX, .chunk_all = chunk, .chunk_private = chunk};
+    c->face.caps = (struct wire_caps){.inline_max = TCP_INLINE,
+                                      .window = (uint32_t)window,
+                                      .calls = (uint32_t)calls_each,
+                                      .once_max = TCP_ONCE_MAX,
+                                      .chunk_all = chunk,
+                                      .chunk_private = chunk,
+                                      .chunk_least = chunk < TCP_CHUNK_LEAST ? chunk : TCP_CHUNK_LEAST};
     return c;
 }
 

@@ -33,6 +33,7 @@ enum {
     TCP_AREAS = 4,
     TCP_CREDITS = 4,
     TCP_CHUNK = 262144,
+    TCP_CHUNK_LEAST = 65536,
     TCP_EAGER_BYTES = 4096,
     TCP_EAGER_SLOTS = 16,    /* eager messages above TCP_INLINE of an ordered pair that nobody has taken yet */
     TCP_DATA_BYTES = 262144, /* of a granted message in one frame */

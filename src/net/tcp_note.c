@@ -137,7 +137,7 @@ static void unpack_call(struct wire_call *call, const unsigned char *at)
 void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked)
 {
     unsigned char calls[CALLS_A_FRAME * CALL_BYTES];
-    uint32_t all = 2 * c->face.caps.window, count = 0;
+    uint32_t all = c->face.caps.calls, count = 0;
 
     for (uint32_t i = 0; i < all; i++) {
         const struct wire_call *call = &c->face.calls[i];
@@ -159,7 +159,7 @@ void tcp_calls_show(struct tcp_channel *c)
 {
     uint32_t newest = 0;
 
-    for (uint32_t i = 0; i < 2 * c->face.caps.window; i++) {
+    for (uint32_t i = 0; i < c->face.caps.calls; i++) {
         uint32_t seq = atomic_load_explicit(&c->face.calls[i].seq, memory_order_relaxed);
         if (seq && (!newest || !tcp_reached(newest, seq)))
             newest = seq;
@@ -180,7 +180,7 @@ void tcp_calls_tell(struct tcp_channel *c)
     send_notes(c);
     if (c->aborted || !c->connected)
         return;
-    for (uint32_t i = 0; i < 2 * c->face.caps.window; i++) {
+    for (uint32_t i = 0; i < c->face.caps.calls; i++) {
         uint32_t seq = atomic_load_explicit(&c->face.calls[i].seq, memory_order_relaxed);
         if (seq && !tcp_reached(newest, seq))
             newest = seq;
@@ -195,7 +195,7 @@ void tcp_calls_tell(struct tcp_channel *c)
 
 const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload)
 {
-    uint32_t all = 2 * c->face.caps.window;
+    uint32_t all = c->face.caps.calls;
 
     if (f->bytes % CALL_BYTES)
         return "calls cut in pieces";

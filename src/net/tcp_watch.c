@@ -30,8 +30,10 @@ static bool listen_to(struct tcp_wire *w, struct tcp_link *link, int64_t looked)
     if (link->silent_ns < w->warn_ns || link->goodbye)
         return false;
     if (!link->warned)
-        base_log(w->log, LOG_WARNING, "rank %d is stopped or starved: no heartbeat for %lld.%lld s; its connection is alive", link->peer,
-                 SECONDS(link->silent_ns));
+        base_log(
+            w->log, LOG_WARNING,
+            "rank %d is stopped or starved: no heartbeat for %lld.%lld s; its connection stands: its process is alive, or its host cut off",
+            link->peer, SECONDS(link->silent_ns));
     link->warned = true;
     return link->silent_ns >= w->timeout_ns;
 }

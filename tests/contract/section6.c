@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,6 +15,16 @@
 #include <sys/epoll.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+/* A signal that this thread takes, or work that a ring completes in it, is no event. */
+static int wait_for_event(int epoll, struct epoll_event *event, int most, int ms)
+{
+    int n;
+    do
+        n = epoll_wait(epoll, event, most, ms);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
 
 /* ------------------------------------------------------------------------------------------------------------ 6.3 */
 struct sleeper {
@@ -132,7 +143,7 @@ static int loop_until(struct comm_communicator *c, struct comm_request request, 
             continue;
         IS(armed, COMM_OK);
         struct epoll_event event;
-        if (epoll_wait(epoll, &event, 1, 5000) != 1)
+        if (wait_for_event(epoll, &event, 1, 5000) != 1)
             rig_die(__FILE__, __LINE__, "asleep for 5 s while a request was pending");
         slept++;
         CHECK(slept < 1000);
@@ -160,14 +171,14 @@ RIG_TEST(contract_6_5_a_loop_that_sleeps_on_the_descriptor)
     /* Nothing to do: armed, and not readable. */
     CHECK(progress_until_idle(rig.world[0]));
     MUST(comm_arm(rig.world[0]));
-    EQUAL(epoll_wait(epoll, &event, 1, 100), 0);
+    EQUAL(wait_for_event(epoll, &event, 1, 100), 0);
     /* Level triggered until progress takes it away. */
     MUST(comm_barrier(rig.world[0], &request));
     MUST(comm_barrier(rig.world[1], NULL));
     MUST(comm_wait(request, RIG_PATIENCE));
     CHECK(progress_until_idle(rig.world[0]));
     MUST(comm_arm(rig.world[0]));
-    EQUAL(epoll_wait(epoll, &event, 1, 50), 0);
+    EQUAL(wait_for_event(epoll, &event, 1, 50), 0);
     rig_close(&rig);
     close(epoll);
 }
@@ -218,7 +229,7 @@ RIG_TEST(contract_6_5_a_deadline_wakes_the_loop)
     while (comm_test(request) == COMM_PENDING) {
         CHECK(progress_until_idle(rig.world[0]));
         if (comm_arm(rig.world[0]) == COMM_OK && comm_test(request) == COMM_PENDING)
-            EQUAL(epoll_wait(epoll, &event, 1, 3000), 1);
+            EQUAL(wait_for_event(epoll, &event, 1, 3000), 1);
         CHECK(rig_now() - start < 3 * RIG_S);
     }
     IS(comm_test(request), COMM_ERR_TIMEOUT);

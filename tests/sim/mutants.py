@@ -34,6 +34,8 @@ MUTANTS = {
          "        r = engine_queue_wait(c, &live, NULL);\n    timeline_point_drop(&point);\n    return r;"),
         ("timeline/point.c", "return atomic_load_explicit(point->word, memory_order_acquire) >= point->value ? COMM_OK : COMM_PENDING;",
          "return timeline_point_test((const struct timeline_point *)(const void *)point->word);")],
+    # What is shown where it lies is taken for read as soon as it is shown.
+    "shown_is_read": [("wire/lines.c", "        if (s->acked < s->npeers) {", "        if (s->acked > s->npeers) {")],
     # What waits for a failed point goes on.
     "wait_passes_failure": [("engine/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence, COMM_OK);",
                              "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence, COMM_OK);")],

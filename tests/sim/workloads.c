@@ -3,6 +3,7 @@
 #include "sim/dependency.h"
 #include "sim/inside.h"
 #include "sim/threads.h"
+#include "sim/windows.h"
 #include "sim/workload.h"
 
 static const char *const algorithms[] = {
@@ -91,6 +92,7 @@ const struct sim_workload sim_workloads[] = {
     {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
     {"threads", "several threads on each rank, a communicator each", run_threads},
     {"dependency", "a queue waits for what fails", run_dependency},
+    {"windows", "memory that ranks share, and windows", run_windows},
     {"random", "correct random programs, under what may delay them", workload_correct},
     {"wrong", "random programs in which one rank does one thing wrong", workload_wrong},
     {"faulty", "random programs whose ranks are killed, paused and slowed down", workload_faulty},

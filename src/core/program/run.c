@@ -379,7 +379,8 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
             .also = also,
             .elements = to.elements,
             .final = s->flags & STEP_FINAL,
-            .nontemporal = run->nontemporal && s->dst.buf == BUF_OUT,
+            /* What peers will read where it lies is not sent to memory first. */
+            .nontemporal = run->nontemporal && s->dst.buf == BUF_OUT && (also || !(s->flags & STEP_TEE)),
         };
         run->reduce(&reduce);
     }

@@ -54,7 +54,8 @@ struct shape shape_of(const struct comm_program *program, const struct run_call 
     if (program->chunk_unit) {
         size_t width = larger(1, program->wide ? element->partial : element->raw),
                unit = program->chunk_unit == UNIT_SLICE ? shape.slice : longest;
-        size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width), least = larger(1, PROGRAM_CHUNK_MIN_BYTES / width);
+        size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width),
+               least = larger(1, larger(PROGRAM_CHUNK_MIN_BYTES, channel->caps.chunk_least) / width);
         most = most >= line ? most - most % line : most;
         shape.chunk =
             program->ragged ? most : smaller(most, larger(round_up((unit + RUN_QUARTERS - 1) / RUN_QUARTERS, line), round_up(least, line)));

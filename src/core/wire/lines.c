@@ -278,7 +278,7 @@ static inline enum wire_result take(struct lines_channel *c, const struct lines_
         *w->view = (struct wire_view){at, bytes, (void *)w->ack, key};
         return WIRE_DONE;
     }
-    if (w->flags & WIRE_NONTEMPORAL)
+    if ((w->flags & WIRE_NONTEMPORAL) && line->kind != LINES_KIND_POINTER) /* half the traffic as it is: what lands may stay near */
         data_copy(w->land, at, bytes, true);
     else
         memcpy(w->land, at, bytes);

@@ -30,13 +30,13 @@ enum {
     LINES_MESSAGE_INLINE = 40,
     LINES_EAGER_SLOTS = 8,
     LINES_EAGER_BYTES = 4096,
-    LINES_CHUNKS = 4,           /* of the stream that carries a pair's large messages */
-    LINES_GRANTS = 8,           /* granted and not yet served messages of a pair */
-    LINES_LANDINGS = 16,        /* served ones may still stand in LINES_CHUNKS chunks */
-    LINES_NOTES_PASS = 16,      /* notes handed over by one advance */
-    LINES_PASS_BYTES = 1 << 20, /* copied by one advance, more or less */
-    LINES_POINTER_BYTES = 4096, /* shorter ones are copied: that costs less than hearing that they were read */
-    LINES_SHOWN = 64,           /* exposures of the caller's memory that are not given back; any more are copied */
+    LINES_CHUNKS = 4,            /* of the stream that carries a pair's large messages */
+    LINES_GRANTS = 8,            /* granted and not yet served messages of a pair */
+    LINES_LANDINGS = 16,         /* served ones may still stand in LINES_CHUNKS chunks */
+    LINES_NOTES_PASS = 16,       /* notes handed over by one advance */
+    LINES_PASS_BYTES = 1 << 20,  /* copied by one advance, more or less */
+    LINES_POINTER_BYTES = 32768, /* shorter ones are copied: that costs no more than lines that come and go between two caches */
+    LINES_SHOWN = 64,            /* exposures of the caller's memory that are not given back; any more are copied */
 };
 _Static_assert((int)LINES_LANDINGS >= (int)LINES_GRANTS + (int)LINES_CHUNKS, "every granted message has its landing entry");
 

@@ -155,6 +155,7 @@ struct wire_caps {
     uint64_t once_max;      /* longest exposure of a ONCE edge */
     uint64_t chunk_all;     /* longest exposure of a TO_ALL stream */
     uint64_t chunk_private; /* longest exposure of a private stream */
+    uint64_t chunk_least;   /* shorter pieces of a stream cost more than they overlap; 0: PROGRAM_CHUNK_MIN_BYTES. Equal on all members */
 };
 
 /* Every wire's channel begins with this. */
