@@ -1,12 +1,14 @@
 #include "sim/collectives.h"
 
 #include "sim/inside.h"
+#include "sim/threads.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define SECOND INT64_C(1000000000)
+#define CHOICE_NS INT64_C(200000000) /* as engine/fail.c has it */
 #define MINUTE (60 * SECOND)
 
 void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count, size_t largest, enum deed_kind kinds)
@@ -129,6 +131,8 @@ static bool told_late(const struct deeds *d, int32_t rank)
     from = from > sim_died_ns(e->rank) ? from : sim_died_ns(e->rank);
     if (e->peer >= 0 && sim_link_clear_ns(e->peer, rank) > from)
         from = sim_link_clear_ns(e->peer, rank);
+    if (d->hosts > 1) /* each member below, which may be dead too, is given time to choose the cause */
+        from += (d->ranks + 1) * CHOICE_NS;
     return from + SECOND < d->ended_ns[rank];
 }
 
@@ -177,5 +181,5 @@ bool deeds_judge(const struct deeds *d, struct sim_result *result)
             sim_failed("ranks %d and %d were told differently:\n  %s\n  %s", first, r, d->error[first].text, e->text);
         first = first < 0 ? r : first;
     }
-    return !result->failed;
+    return !result->failed && sim_judge_end(result);
 }

@@ -8,6 +8,8 @@
 
 enum { LINES_MOST = 4, CALLS = 12 };
 #define MINUTE INT64_C(60000000000)
+/* What stood goes on within 20 s (heal_ns), and then the longest bound of a call is that of opening and of our closing: a minute. */
+#define END_NS (MINUTE + INT64_C(30000000000))
 
 struct line {
     struct comm_communicator *c;
@@ -79,6 +81,13 @@ bool sim_judge_time(struct sim_result *result)
 
     if (!result->failed && result->wire == SIM_WIRE_LINES && result->faults == 0 && result->ns - steps > INT64_C(500000000))
         sim_failed("the run took %lld ms: somebody slept until a clock woke it", (long long)(result->ns / 1000000));
+    return !result->failed;
+}
+
+bool sim_judge_end(struct sim_result *result)
+{
+    if (!result->failed && sim_faults_of(UINT32_MAX) && result->ns - sim_last_fault_ns() > END_NS)
+        sim_failed("the run took %lld ms from the last fault on", (long long)((result->ns - sim_last_fault_ns()) / 1000000));
     return !result->failed;
 }
 

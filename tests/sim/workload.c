@@ -3,6 +3,7 @@
 
 #include "sim/oracle_check.h"
 #include "sim/oracle_machine.h"
+#include "sim/threads.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -104,6 +105,7 @@ bool workload_run(const struct random_program *p, struct sim_result *result)
         for (int32_t r = 0; r < p->ranks; r++)
             run.stuck = run.stuck || run.longest_ns[r] > p->timeout_ms * RANDOM_MS / 2;
         judge(&run, result);
+        sim_judge_end(result);
         workload_probe(&run);
     }
     random_run_free(&run);

@@ -6,7 +6,7 @@
 
 #include "base/format.h"
 
-enum { LATE_STEPS = 3, FENCE_TICK_NS = 200000000 /* while a queue wait is open, which is seldom for long */ };
+enum { LATE_STEPS = 3, FENCE_TICK_NS = 200000000 /* while a queue wait is open or a choice is waited for, seldom for long */ };
 static const int64_t late_ns[LATE_STEPS] = {5000000000, 10000000000, 60000000000};
 
 /* ------------------------------------------------------------------------------------------------------------ one operation */
@@ -283,6 +283,7 @@ static bool look_around(struct engine *e, int64_t now)
                 body_step(b); /* without a board what others have to say is heard in their notes alone */
             body_check(b, now);
             fences |= !b->recording && deadlock_tell(b);
+            fences |= b->proposal.result && !b->failed; /* another's choice is waited for, and not for long */
             b->guest = false;
         }
         base_home_unlock(&face->lock, face->env);
