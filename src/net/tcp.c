@@ -309,6 +309,7 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
     c->once_places = limits->minimal ? 1 : TCP_ONCE_PLACES;
     c->lag = limits->minimal ? 1 : TCP_AREAS / 2;
     c->rendezvous = limits->rendezvous;
+    c->live_most = (uint32_t)(size * (2 * window * WIRE_ONCE_EDGES_MAX + areas * WIRE_STREAM_EDGES * credits * 2));
     c->world = team->world;
     c->sent_last = &c->sent;
     c->arrived_last = &c->arrived;
@@ -430,6 +431,8 @@ static uint32_t tcp_advance(struct wire_channel *channel, struct wire_event *eve
         c->member[events[n].peer].seen = wire_key_seq(events[n].key);
         c->owes = true;
     }
+    if (c->notes_fresh) /* what others said before it was written comes first: the calls that a failure's text is made of */
+        tcp_pump(w, NULL, 0);
     if (c->notes_fresh)
         n += tcp_notes_take(c, events + n, max - n);
     base_unlock(&w->lock, w->env);

@@ -133,7 +133,7 @@ struct tcp_channel {
     uint64_t *acked; /* [member][area][edge][credit]: key last acknowledged */
     struct tcp_slot *bucket[TCP_BUCKETS];
     struct tcp_slot *free_slot;
-    uint32_t live;
+    uint32_t live, live_most; /* slots in use; a bound on them that no honest team comes near */
     struct tcp_message *sent, *arrived, *free_message;
     struct tcp_hold *free_hold;
     struct tcp_message **sent_last, **arrived_last;

@@ -197,10 +197,6 @@ void tcp_tell(struct tcp_channel *c, const struct wire_event *event)
         w->env->panic(w->env, "tcp: an event is lost");
     }
     c->event[(c->events_first + c->events++) % c->events_room] = *event;
-    if (w->armed && !w->rung) { /* somebody may sleep on what was just read here */
-        w->rung = true;
-        w->env->bell_ring(w->env, w->bell);
-    }
 }
 
 void tcp_memory_end(struct tcp_channel *c)

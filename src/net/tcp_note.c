@@ -51,12 +51,7 @@ void tcp_note_came(struct tcp_channel *c, uint32_t peer, const struct frame *f, 
     memcpy(n->data, payload, f->bytes);
     c->notes_fresh += !(m->fresh >> sort & 1);
     m->fresh |= (uint8_t)(1u << sort);
-    struct tcp_wire *w = c->wire;
-    if (w->armed && !w->rung) {
-        w->rung = true;
-        w->env->bell_ring(w->env, w->bell);
-    }
-    w->env->bell_ring(w->env, w->watch); /* it may be of a communicator on which nobody waits */
+    c->wire->env->bell_ring(c->wire->env, c->wire->watch); /* it may be of a communicator on which nobody waits */
 }
 
 uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32_t max)

@@ -104,6 +104,8 @@ static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, c
         return "an exposure that was never allowed";
     if (s && s->begun)
         return "an exposure that was here before";
+    if (!s && c->live >= c->live_most)
+        return "more exposures than there are credits";
     s = s ? s : tcp_slot_make(c, f->from, f->key);
     if (!s)
         return "no memory for an exposure";
@@ -350,6 +352,10 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
         all += n;
         if (!n)
             break;
+    }
+    if (all && w->armed && !w->rung) { /* what was just read here may be what somebody sleeps for: bytes, or only a credit */
+        w->rung = true;
+        w->env->bell_ring(w->env, w->bell);
     }
     return all;
 }

@@ -54,7 +54,7 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
                                              .result = link->goodbye ? COMM_ERR_CLOSED : COMM_ERR_PEER,
                                              .peer = i,
                                              .bytes = silent ? (uint64_t)link->silent_ns : 0};
-        for (int k = 0; k < TCP_LANES; k++)
+        for (int k = 0; k < TCP_LANES && ended; k++) /* one that stands still hears, should it come back, why it was given up */
             tcp_lane_end(&link->lane[k], "given up");
     }
     return told;

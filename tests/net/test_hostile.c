@@ -1,0 +1,273 @@
+/*
+ * A peer that is no stranger and yet says what it must not: broken headers, and headers that are sound but mean nothing that was allowed.
+ * From a seed, so that a failure comes again. Whatever it says, this rank goes on, forgets nothing of its own memory's bounds, and ends the
+ * connection at the first word that cannot be.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "net/tcp.h"
+#include "wire/table.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+
+enum { RANKS = 2, LAND = 4096 };
+
+static char said[256];
+static void hear(void *arg, int level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    snprintf(said, sizeof said, "%s", line);
+}
+
+struct rig {
+    struct env_bell bell;
+    struct base_log log;
+    const struct wire_class *class;
+    struct tcp_wire *wire;
+    struct wire_channel *channel[RANKS];
+    int32_t world[RANKS];
+    struct wire_team team[RANKS];
+    uint64_t seed;
+    unsigned char land[LAND];
+};
+
+static uint64_t next(struct rig *r)
+{
+    r->seed ^= r->seed << 13;
+    r->seed ^= r->seed >> 7;
+    r->seed ^= r->seed << 17;
+    return r->seed;
+}
+
+static void up(struct rig *r, uint64_t seed)
+{
+    const struct comm_env *env = wire_default_env();
+    unsigned char offers[RANKS][WIRE_OFFER_BYTES];
+    char text[256] = "";
+    struct wire *wire = NULL;
+
+    memset(r, 0, sizeof *r);
+    r->seed = seed * UINT64_C(0x9e3779b97f4a7c15) + 88172645463325252u;
+    r->log = (struct base_log){.env = env, .sink = hear, .level = LOG_ERROR, .rank = 0};
+    r->class = wire_backend_here("tcp")->wire;
+    assert_int_equal(env->bell_open(env, &r->bell), 0);
+    struct wire_config config = {.env = env,
+                                 .log = &r->log,
+                                 .bell = &r->bell,
+                                 .watch = &r->bell,
+                                 .rank = -1,
+                                 .ranks = RANKS,
+                                 .deadline = env->now(env) + 10000000000,
+                                 .error_text = text,
+                                 .error_text_bytes = sizeof text};
+    if (r->class->open(&config, &wire) != COMM_OK)
+        fail_msg("%s", text);
+    r->wire = tcp_wire_of(wire);
+    struct wire_limits limits = {.window = 8};
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < RANKS; i++) {
+            r->world[i] = i;
+            r->team[i] = (struct wire_team){.id = 1, .rank = i, .size = RANKS, .world = r->world};
+            assert_int_equal(r->class->join(wire, &r->team[i], &limits, pass ? offers : NULL, offers[i], &r->channel[i]), COMM_OK);
+        }
+}
+
+static void down(struct rig *r)
+{
+    const struct comm_env *env = wire_default_env();
+
+    for (int32_t i = 0; i < RANKS; i++)
+        r->class->leave(r->channel[i], WIRE_CLOSE);
+    r->class->close(&r->wire->wire);
+    env->bell_close(env, &r->bell);
+}
+
+/* What rank 1 is told while rank 0's connection says anything at all. */
+static void step(struct rig *r)
+{
+    struct wire_event event[16];
+
+    for (int turn = 0; turn < 4; turn++) {
+        r->class->advance(r->channel[1], event, 16);
+        r->class->flush(r->channel[1]);
+    }
+}
+
+static void say(struct rig *r, uint32_t lane, const struct frame *f, const void *payload, size_t bytes)
+{
+    struct tcp_lane *l = &r->wire->port[0].link[1].lane[lane];
+    unsigned char head[FRAME_HEAD];
+    struct frame numbered = *f;
+
+    if (l->ended)
+        return;
+    numbered.number = l->out_number++;
+    frame_encode(&numbered, head);
+    (void)!send(l->fd, head, sizeof head, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (bytes)
+        (void)!send(l->fd, payload, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+static bool has_ended(const struct rig *r, uint32_t lane)
+{
+    return r->wire->port[1].link[0].lane[lane].ended;
+}
+
+static struct frame frame_of(const struct rig *r, enum frame_kind kind, wire_key key, uint32_t bytes)
+{
+    return (struct frame){.kind = (uint8_t)kind, .from = 0, .channel = tcp_of(r->channel[1])->name, .key = key, .bytes = bytes};
+}
+
+/* One frame, after which the connection must have ended with this word of why; NULL: it must live. */
+static void one(enum frame_kind kind, uint8_t edge, wire_key key, uint32_t bytes, uint64_t word, const char *why)
+{
+    static unsigned char payload[FRAME_PAYLOAD_MAX];
+    struct rig r;
+
+    up(&r, 1);
+    said[0] = 0;
+    struct frame f = frame_of(&r, kind, key, bytes);
+    f.edge = edge;
+    frame_put64(payload, word);
+    say(&r, 0, &f, payload, bytes < 8192 ? bytes : 8192);
+    step(&r);
+    if (has_ended(&r, 0) != (why != NULL) || (why && !strstr(said, why)))
+        fail_msg("kind %d: ended %d, said \"%s\"; expected \"%s\"", (int)kind, has_ended(&r, 0), said, why ? why : "nothing");
+    down(&r);
+}
+
+static void meanings(void **state)
+{
+    (void)state;
+    one(FRAME_EXPOSE, WIRE_ONCE | WIRE_TO_ALL, wire_key_of(1, 0, 0), 100, 0, NULL);
+    one(FRAME_EXPOSE, WIRE_ONCE | WIRE_TO_ALL, wire_key_of(1, 0, 0), TCP_ONCE_MAX + 1, 0, "never allowed");
+    one(FRAME_EXPOSE, 0, wire_key_of(1, 0, 0), TCP_CHUNK + 1, 0, "never allowed");
+    one(FRAME_EXPOSE, 0, wire_key_of(1, 0, WIRE_STREAM_EDGES), 100, 0, "never allowed");
+    one(FRAME_EXPOSE, WIRE_ONCE | WIRE_TO_ALL, wire_key_of(1000, 0, 0), 100, 0, "never allowed"); /* far beyond two windows */
+    one(FRAME_GRANT, 0, wire_key_of(1, 0, 0), 8, 5, "never announced");
+    one(FRAME_DATA, 0, wire_key_of(1, 0, 0), 100, 0, "nobody wanted");
+    one(FRAME_EAGER, 0, wire_key_of(2, 0, 0), 100, 0, "out of turn");
+    one(FRAME_ANNOUNCE, 0, wire_key_of(1, 0, 0), 8, UINT64_MAX, NULL); /* a length alone takes no memory */
+    one(FRAME_CONSUMED, 0, wire_key_of(7, 0, 0), 0, 0, "more messages taken than were sent");
+    one(FRAME_NOTE, 0, wire_key_of(1, 0, WIRE_NOTE_SORTS), 8, 0, "a note of no sort");
+    one(FRAME_CALLS, 0, 0, 33, 0, "cut in pieces");
+    one(FRAME_EAGER, 0, wire_key_of(1, 0, 0), FRAME_CONTROL_MAX + 1, 0, "its length");
+}
+
+static void twice(void **state)
+{
+    struct rig r;
+
+    (void)state;
+    up(&r, 1);
+    struct frame f = frame_of(&r, FRAME_EXPOSE, wire_key_of(1, 0, 0), 8);
+    f.edge = WIRE_ONCE | WIRE_TO_ALL;
+    say(&r, 0, &f, "12345678", 8);
+    say(&r, 0, &f, "12345678", 8);
+    step(&r);
+    assert_true(has_ended(&r, 0) && strstr(said, "here before"));
+    down(&r);
+}
+
+/* A changed bit in a header, at any place: found at once, and nothing of the frame is taken. */
+static void a_bit_of_a_header(void **state)
+{
+    (void)state;
+    for (int bit = 0; bit < 8 * FRAME_HEAD; bit += 7) {
+        unsigned char head[FRAME_HEAD];
+        struct rig r;
+        up(&r, 1);
+        struct tcp_lane *l = &r.wire->port[0].link[1].lane[0];
+        struct frame f = frame_of(&r, FRAME_RETIRED, wire_key_of(5, 0, 0), 0);
+        frame_encode(&f, head);
+        head[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        (void)!send(l->fd, head, sizeof head, MSG_NOSIGNAL);
+        step(&r);
+        assert_true(has_ended(&r, 0) && strstr(said, "checksum"));
+        assert_int_equal(tcp_of(r.channel[1])->member[0].retired, 0);
+        down(&r);
+    }
+}
+
+static void ask_for_something(struct rig *r)
+{
+    static struct wire_view view[64];
+    struct tcp_channel *c = tcp_of(r->channel[1]);
+    wire_key key = wire_key_of(1 + (uint32_t)(next(r) % 10), (uint32_t)(next(r) % 3), (uint32_t)(next(r) % 3));
+    bool land = next(r) & 1;
+
+    if (c->aborted || tcp_slot_find(c, 0, key))
+        return;
+    struct wire_look l = {.key = key,
+                          .fingerprint = (uint32_t)(next(r) % 3),
+                          .edge = (uint16_t)(next(r) & 3),
+                          .peer = 0,
+                          .land = land ? r->land : NULL,
+                          .bytes = next(r) % LAND,
+                          .cookie = 1,
+                          .view = land ? NULL : &view[next(r) % 64]};
+    (void)r->class->view(r->channel[1], &l);
+}
+
+static void anything(struct rig *r)
+{
+    static unsigned char payload[FRAME_PAYLOAD_MAX];
+    static const uint32_t sizes[] = {0, 1, 8, 32, 47, 48, 49, 240, 241, 4096, 4160, 4161, 16384, 65536, 65537, 262144, 262145, 1 << 20};
+    struct frame f = frame_of(r, (enum frame_kind)(1 + next(r) % (FRAME_KINDS - 1)), 0, 0);
+    uint32_t lane = next(r) % 4 == 0;
+
+    f.edge = (uint8_t)(next(r) & 3);
+    f.tag = (uint32_t)(next(r) % 3);
+    f.key = wire_key_of((uint32_t)(next(r) % 12), (uint32_t)(next(r) % 3), (uint32_t)(next(r) % 4));
+    f.bytes = next(r) % 3 ? (uint32_t)(next(r) % 64) : sizes[next(r) % (sizeof sizes / sizeof *sizes)];
+    if (next(r) % 16 == 0)
+        f.from = (uint16_t)next(r);
+    if (next(r) % 16 == 0)
+        f.channel = (uint32_t)next(r);
+    if (f.kind == FRAME_ANNOUNCE || f.kind == FRAME_GRANT)
+        f.bytes = 8;
+    frame_put64(payload, next(r) % 5 ? next(r) % 100 : next(r));
+    say(r, lane, &f, payload, f.bytes);
+}
+
+static void sound_but_senseless(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= 300; seed++) {
+        struct rig r;
+        up(&r, seed);
+        for (int i = 0; i < 40; i++) {
+            uint64_t what = next(&r) % 8;
+            if (what < 2)
+                ask_for_something(&r);
+            else if (what == 2 && next(&r) % 8 == 0)
+                r.class->leave(r.channel[1], WIRE_ABORT);
+            else if (what == 3 && !tcp_of(r.channel[1])->aborted)
+                r.class->release(r.channel[1], 1 + (uint32_t)(next(&r) % 2), NULL);
+            else
+                anything(&r);
+            step(&r);
+        }
+        down(&r);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(meanings),
+        cmocka_unit_test(twice),
+        cmocka_unit_test(a_bit_of_a_header),
+        cmocka_unit_test(sound_but_senseless),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
