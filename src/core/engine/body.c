@@ -1,6 +1,6 @@
 /* The body of a communicator: its memory, its channel, its programs. */
-#include "engine/window.h"
 
+#include "engine/talk.h"
 #include "base/format.h"
 
 #include <string.h>

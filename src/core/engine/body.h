@@ -617,35 +617,6 @@ void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason)
 bool body_knows_refused(const struct body *b, int32_t rank, uint64_t number); /* heard so, and in the order of its calls */
 void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);
 
-/* talk.c */
-bool talk_blocks(const struct body *b, uint64_t ticket, const struct timeline_entry *e);
-bool talk_step(struct body *b); /* posts held messages, takes what finished, completes markers */
-void talk_end_all(struct body *b, enum comm_result result);
-uint64_t talk_mark(struct body *b); /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
-/* The marker of a plan: behind the messages that are posted for it and the work issued until it is closed. */
-bool talk_reserve(struct body *b, uint32_t messages);
-enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker); /* carries: it ends with its members' first error */
-enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker);
-enum comm_result talk_refuse_device(struct body *b);
-void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req);
-bool talk_open(struct body *b);
-void talk_end(struct body *b, const struct talk *t, enum comm_result result); /* a subset, or a call on a window */
-/* COMM_OK: ended if *req is COMM_REQUEST_NONE, otherwise under way. */
-enum comm_result talk_one_sided(struct body *b, const struct one_sided *one, struct comm_request *req);
-void talk_close(struct body *b);
-void talk_cancel_held(struct body *b);
-const char *talk_name(const struct talk *t);
-enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request *req);
-bool talk_take_finished(struct body *b);
-
-/* subset.c */
-bool subset_step(struct body *b);
-bool subset_is_letter(uint32_t slot);
-void subset_letter_done(struct body *b, const struct message_finished *done);
-void subset_check(struct body *b, int64_t now); /* members that closed, deadlines */
-void subset_end_all(struct body *b);            /* b failed */
-void subset_close(struct body *b);
-
 /* Nobody wakes for what joins on a thread of its native's own: sleepers look from time to time. */
 static inline void body_count_joining(struct body *b, int32_t more)
 {

@@ -1,5 +1,5 @@
 /* comm_close: local, bounded, consumes the communicator unless it may not be called here. */
-#include "engine/body.h"
+#include "engine/talk.h"
 
 #include "base/format.h"
 

@@ -1,5 +1,5 @@
 /* What the library tells about itself: sized structs, filled as far as the caller knows them. */
-#include "engine/body.h"
+#include "engine/talk.h"
 
 #include "base/format.h"
 #include "base/heap.h"

@@ -6,7 +6,7 @@
  * the choice repeats it once, so that all survivors have it though the chooser dies. Who hears no choice for CHOICE_NS times the members
  * below it chooses itself. A rank that aborts, revokes or closes waits for nobody's choice.
  */
-#include "engine/body.h"
+#include "engine/talk.h"
 
 #include "base/format.h"
 

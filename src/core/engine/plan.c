@@ -1,6 +1,7 @@
 /* Plans: recorded collectives, messages and queue waits, started many times. A recorder is a face whose body only records. Groups are made
  * of the same list. */
 #include "engine/pack.h"
+#include "engine/talk.h"
 #include "engine/plan.h"
 
 #include <string.h>

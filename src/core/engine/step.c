@@ -1,5 +1,6 @@
 /* One communicator's turn: what its wire brought, the runs that may move, what retires, what may start. */
 #include "engine/pack.h"
+#include "engine/talk.h"
 
 #include <string.h>
 

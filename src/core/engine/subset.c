@@ -11,6 +11,7 @@
  * met in the order of their calls, which is that of the letters between any two.
  */
 #include "engine/create.h"
+#include "engine/talk.h"
 
 #include "base/format.h"
 #include "base/hash.h"

@@ -2,8 +2,8 @@
  * The second line: messages, which start at the call and end one by one, and markers, which stand behind everything issued so far. A
  * message is held back by an unfinished fence or conflicting entry before it; held, it holds back later ones of its pair and direction.
  */
-#include "engine/window.h"
 
+#include "engine/talk.h"
 #include "base/format.h"
 
 #include <string.h>
@@ -51,7 +51,7 @@ static enum comm_result grow(struct body *b)
 }
 
 /* A slot at the end of the list of unfinished ones, pending under a new ticket. */
-static enum comm_result take_slot(struct body *b, uint32_t *index)
+enum comm_result talk_take_slot(struct body *b, uint32_t *index)
 {
     enum comm_result r = b->talk_free == TALK_NONE ? grow(b) : COMM_OK;
 
@@ -225,7 +225,7 @@ static bool behind_held(const struct body *b, uint32_t i)
 }
 
 /* A receive waits for earlier messages that use its memory, a send for earlier receives into it. */
-static bool meets_earlier(const struct body *b, uint32_t i)
+bool talk_meets_earlier(const struct body *b, uint32_t i)
 {
     const struct talk *t = &b->talks[i];
 
@@ -239,73 +239,11 @@ static bool meets_earlier(const struct body *b, uint32_t i)
     return false;
 }
 
-/* Calls of one rank to one part are done in order; signals are counters, and who waits for one holds nobody back. */
-static bool behind_one(const struct body *b, uint32_t i)
-{
-    const struct one_sided *one = &b->talks[i].one;
-
-    if (one->kind == ONE_WAIT || one->window->held < 2)
-        return false;
-    for (uint32_t k = b->talk_first; k != i; k = b->talks[k].after) {
-        const struct one_sided *old = &b->talks[k].one;
-        if (old->kind && old->kind != ONE_WAIT && old->window == one->window &&
-            (old->peer == one->peer || one->peer == COMM_ANY_PEER || old->peer == COMM_ANY_PEER))
-            return true;
-    }
-    return false;
-}
-
-static bool one_may_start(const struct body *b, uint32_t i)
-{
-    const struct talk *t = &b->talks[i];
-
-    if (t->fence > b->line.done || behind_one(b, i))
-        return false;
-    return !timeline_holds(&b->line, t->work, &t->read, &t->write) && !meets_earlier(b, i);
-}
-
-/* Moves one that is under way or may be: OK, it has ended. */
-static enum comm_result start_one(struct body *b, uint32_t i)
-{
-    struct talk *t = &b->talks[i];
-
-    if (t->state != TALK_ONE) {
-        if (!one_may_start(b, i)) {
-            b->talk_held += t->state != TALK_HELD;
-            t->state = TALK_HELD;
-            return COMM_PENDING;
-        }
-        b->talk_held -= t->state == TALK_HELD;
-        b->talk_ones++;
-        t->state = TALK_ONE;
-    }
-    return one_sided_step(b, &t->one);
-}
-
-static bool step_ones(struct body *b)
-{
-    bool moved = false;
-
-    for (uint32_t i = b->talk_first, next; i != TALK_NONE; i = next) {
-        next = b->talks[i].after;
-        if (b->talks[i].state != TALK_ONE)
-            continue;
-        size_t done = b->talks[i].one.done;
-        if (one_sided_step(b, &b->talks[i].one) == COMM_OK) {
-            finish(b, i, COMM_OK);
-            moved = true;
-        } else {
-            moved |= b->talks[i].one.done != done;
-        }
-    }
-    return moved;
-}
-
 static enum comm_result start_or_hold(struct body *b, uint32_t i)
 {
     struct talk *t = &b->talks[i];
 
-    if (timeline_holds(&b->line, t->work, &t->read, &t->write) || meets_earlier(b, i) || (b->talk_held && behind_held(b, i))) {
+    if (timeline_holds(&b->line, t->work, &t->read, &t->write) || talk_meets_earlier(b, i) || (b->talk_held && behind_held(b, i))) {
         b->talk_held += t->state != TALK_HELD;
         t->state = TALK_HELD;
         return COMM_OK;
@@ -329,7 +267,7 @@ static bool post_held(struct body *b)
         if (b->talks[i].state != TALK_HELD)
             continue;
         if (b->talks[i].one.kind) {
-            bool ended = start_one(b, i) == COMM_OK;
+            bool ended = talk_start_one(b, i) == COMM_OK;
             moved |= ended || b->talks[i].state != TALK_HELD;
             if (ended)
                 finish(b, i, COMM_OK);
@@ -350,7 +288,7 @@ bool talk_step(struct body *b)
     if (b->failed || (b->talk_first == TALK_NONE && !message_wants_step(b->messages)))
         return false;
     if (b->talk_ones)
-        moved |= step_ones(b);
+        moved |= talk_step_ones(b);
     if (b->talk_held)
         moved |= post_held(b);
     moved |= message_step(b->messages);
@@ -400,7 +338,7 @@ uint64_t talk_mark(struct body *b)
         return 0;
     if (!b->talk_pending && !may_end_alone(b, last))
         return last;
-    if (take_slot(b, &i) != COMM_OK)
+    if (talk_take_slot(b, &i) != COMM_OK)
         return UINT64_MAX;
     struct talk *t = &b->talks[i];
     t->state = TALK_MARKER;
@@ -414,7 +352,7 @@ uint64_t talk_mark(struct body *b)
 static enum comm_result post(struct body *b, const struct talk *call, uint32_t marker, struct comm_request *req)
 {
     uint32_t i;
-    enum comm_result r = take_slot(b, &i);
+    enum comm_result r = talk_take_slot(b, &i);
 
     if (r != COMM_OK)
         return r;
@@ -451,7 +389,7 @@ static enum comm_result post(struct body *b, const struct talk *call, uint32_t m
 /* A request of this line that is no message: it stands before nothing, and markers wait for it. */
 enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request *req)
 {
-    enum comm_result r = take_slot(b, index);
+    enum comm_result r = talk_take_slot(b, index);
 
     if (r != COMM_OK)
         return r;
@@ -465,85 +403,9 @@ enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request
     return COMM_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ calls on windows */
-bool talk_holds_window(const struct body *b, const struct comm_window *w, uint64_t ticket)
-{
-    for (uint32_t i = w->held ? b->talk_first : TALK_NONE; i != TALK_NONE; i = b->talks[i].after) {
-        const struct talk *t = &b->talks[i];
-        if (t->one.kind && t->one.kind != ONE_WAIT && t->one.window == w && t->work <= ticket)
-            return true;
-    }
-    return false;
-}
-
 void talk_end(struct body *b, const struct talk *t, enum comm_result result)
 {
     finish(b, (uint32_t)(t - b->talks), result);
-}
-
-/* w NULL: those that wait for signals, of all windows. */
-void talk_forget_window(struct body *b, const struct comm_window *w, enum comm_result result)
-{
-    for (uint32_t i = b->talk_pending ? b->talk_first : TALK_NONE, next; i != TALK_NONE; i = next) {
-        const struct one_sided *one = &b->talks[i].one;
-        next = b->talks[i].after;
-        if (one->kind && (w ? one->window == w : one->kind == ONE_WAIT))
-            finish(b, i, result);
-    }
-}
-
-/* What it touches of this rank's own. */
-static void one_hulls(const struct one_sided *one, struct talk *t)
-{
-    size_t bytes = one->n * (one->element ? one->element : 1);
-
-    if (one->from)
-        t->read = (struct timeline_hull){(uintptr_t)one->from, (uintptr_t)one->from + bytes};
-    if (one->expected) {
-        struct timeline_hull also = {(uintptr_t)one->expected, (uintptr_t)one->expected + one->element};
-        timeline_widen(&t->read, &also);
-    }
-    if (one->to)
-        t->write = (struct timeline_hull){(uintptr_t)one->to, (uintptr_t)one->to + bytes};
-    t->call.bytes = bytes;
-    t->call.peer = one->peer;
-    t->is_send = one->kind != ONE_WAIT;
-}
-
-enum comm_result talk_one_sided(struct body *b, const struct one_sided *one, struct comm_request *req)
-{
-    uint32_t i;
-    struct talk alone = {.one = *one, .work = b->line.next, .fence = one->window->fence};
-
-    *req = COMM_REQUEST_NONE;
-    one_hulls(one, &alone);
-    b->stats.messages++;
-    if (one->peer != b->team.rank) {
-        b->stats.bytes_out += one->from ? alone.call.bytes : 0;
-        b->stats.bytes_in += one->to ? alone.call.bytes : 0;
-    }
-    if (BASE_LIKELY(!b->talk_pending && alone.fence <= b->line.done) && !timeline_holds(&b->line, alone.work, &alone.read, &alone.write) &&
-        one_sided_step(b, &alone.one) == COMM_OK)
-        return COMM_OK;
-    enum comm_result r = take_slot(b, &i);
-    if (r != COMM_OK)
-        return r;
-    struct talk *t = &b->talks[i];
-    alone.ticket = t->ticket;
-    alone.before = t->before;
-    alone.after = t->after;
-    alone.member_of = TALK_NONE;
-    alone.call.slot = i;
-    alone.queued_ns = b->engine->env->now(b->engine->env);
-    *t = alone;
-    b->talk_pending++;
-    one->window->held++;
-    timeline_widen(&b->talk_read, &t->read);
-    timeline_widen(&b->talk_write, &t->write);
-    *req = (struct comm_request){b->face, t->ticket};
-    if (start_one(b, i) == COMM_OK)
-        finish(b, i, COMM_OK);
-    return COMM_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ plans */
@@ -561,7 +423,7 @@ bool talk_reserve(struct body *b, uint32_t messages)
 enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker)
 {
     uint32_t i;
-    enum comm_result r = take_slot(b, &i);
+    enum comm_result r = talk_take_slot(b, &i);
 
     if (r != COMM_OK)
         return r;

@@ -1,5 +1,5 @@
 /* Blocking calls, each bounded: the caller's time, or the operations' own deadlines. */
-#include "engine/body.h"
+#include "engine/talk.h"
 
 int64_t engine_deadline(const struct engine *e, int64_t timeout_ns)
 {

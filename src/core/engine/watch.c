@@ -2,7 +2,7 @@
  * The watcher sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program. What
  * it looks for is also looked for by a waiter before it sleeps.
  */
-#include "engine/body.h"
+#include "engine/talk.h"
 
 #include "base/format.h"
 

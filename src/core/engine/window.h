@@ -40,10 +40,6 @@ struct comm_window {
     struct comm_window **out;
 };
 
-/* Ends this rank's calls on w that have not ended. */
-void talk_forget_window(struct body *b, const struct comm_window *w, enum comm_result result);
-/* Whether a call on w that was made before work `ticket` has not ended; waits for signals do not count. */
-bool talk_holds_window(const struct body *b, const struct comm_window *w, uint64_t ticket);
 /* One bounded step: OK: done; PENDING: not yet. Its window is whole, and its arguments are sound. */
 enum comm_result one_sided_step(struct body *b, struct one_sided *one);
 /* The communicator is closed: its windows lose their memory and stay as handles. */

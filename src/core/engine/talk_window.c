@@ -1,0 +1,141 @@
+/*
+ * Calls on windows as members of the message line: what they wait for, and in which order they move. What one does is one_sided.c's.
+ */
+#include "engine/talk.h"
+
+/* Calls of one rank to one part are done in order; signals are counters, and who waits for one holds nobody back. */
+static bool behind_one(const struct body *b, uint32_t i)
+{
+    const struct one_sided *one = &b->talks[i].one;
+
+    if (one->kind == ONE_WAIT || one->window->held < 2)
+        return false;
+    for (uint32_t k = b->talk_first; k != i; k = b->talks[k].after) {
+        const struct one_sided *old = &b->talks[k].one;
+        if (old->kind && old->kind != ONE_WAIT && old->window == one->window &&
+            (old->peer == one->peer || one->peer == COMM_ANY_PEER || old->peer == COMM_ANY_PEER))
+            return true;
+    }
+    return false;
+}
+
+static bool one_may_start(const struct body *b, uint32_t i)
+{
+    const struct talk *t = &b->talks[i];
+
+    if (t->fence > b->line.done || behind_one(b, i))
+        return false;
+    return !timeline_holds(&b->line, t->work, &t->read, &t->write) && !talk_meets_earlier(b, i);
+}
+
+/* Moves one that is under way or may be: OK, it has ended. */
+enum comm_result talk_start_one(struct body *b, uint32_t i)
+{
+    struct talk *t = &b->talks[i];
+
+    if (t->state != TALK_ONE) {
+        if (!one_may_start(b, i)) {
+            b->talk_held += t->state != TALK_HELD;
+            t->state = TALK_HELD;
+            return COMM_PENDING;
+        }
+        b->talk_held -= t->state == TALK_HELD;
+        b->talk_ones++;
+        t->state = TALK_ONE;
+    }
+    return one_sided_step(b, &t->one);
+}
+
+bool talk_step_ones(struct body *b)
+{
+    bool moved = false;
+
+    for (uint32_t i = b->talk_first, next; i != TALK_NONE; i = next) {
+        next = b->talks[i].after;
+        if (b->talks[i].state != TALK_ONE)
+            continue;
+        size_t done = b->talks[i].one.done;
+        if (one_sided_step(b, &b->talks[i].one) == COMM_OK) {
+            talk_end(b, &b->talks[i], COMM_OK);
+            moved = true;
+        } else {
+            moved |= b->talks[i].one.done != done;
+        }
+    }
+    return moved;
+}
+
+bool talk_holds_window(const struct body *b, const struct comm_window *w, uint64_t ticket)
+{
+    for (uint32_t i = w->held ? b->talk_first : TALK_NONE; i != TALK_NONE; i = b->talks[i].after) {
+        const struct talk *t = &b->talks[i];
+        if (t->one.kind && t->one.kind != ONE_WAIT && t->one.window == w && t->work <= ticket)
+            return true;
+    }
+    return false;
+}
+
+/* w NULL: those that wait for signals, of all windows. */
+void talk_forget_window(struct body *b, const struct comm_window *w, enum comm_result result)
+{
+    for (uint32_t i = b->talk_pending ? b->talk_first : TALK_NONE, next; i != TALK_NONE; i = next) {
+        const struct one_sided *one = &b->talks[i].one;
+        next = b->talks[i].after;
+        if (one->kind && (w ? one->window == w : one->kind == ONE_WAIT))
+            talk_end(b, &b->talks[i], result);
+    }
+}
+
+/* What it touches of this rank's own. */
+static void one_hulls(const struct one_sided *one, struct talk *t)
+{
+    size_t bytes = one->n * (one->element ? one->element : 1);
+
+    if (one->from)
+        t->read = (struct timeline_hull){(uintptr_t)one->from, (uintptr_t)one->from + bytes};
+    if (one->expected) {
+        struct timeline_hull also = {(uintptr_t)one->expected, (uintptr_t)one->expected + one->element};
+        timeline_widen(&t->read, &also);
+    }
+    if (one->to)
+        t->write = (struct timeline_hull){(uintptr_t)one->to, (uintptr_t)one->to + bytes};
+    t->call.bytes = bytes;
+    t->call.peer = one->peer;
+    t->is_send = one->kind != ONE_WAIT;
+}
+
+enum comm_result talk_one_sided(struct body *b, const struct one_sided *one, struct comm_request *req)
+{
+    uint32_t i;
+    struct talk alone = {.one = *one, .work = b->line.next, .fence = one->window->fence};
+
+    *req = COMM_REQUEST_NONE;
+    one_hulls(one, &alone);
+    b->stats.messages++;
+    if (one->peer != b->team.rank) {
+        b->stats.bytes_out += one->from ? alone.call.bytes : 0;
+        b->stats.bytes_in += one->to ? alone.call.bytes : 0;
+    }
+    if (BASE_LIKELY(!b->talk_pending && alone.fence <= b->line.done) && !timeline_holds(&b->line, alone.work, &alone.read, &alone.write) &&
+        one_sided_step(b, &alone.one) == COMM_OK)
+        return COMM_OK;
+    enum comm_result r = talk_take_slot(b, &i);
+    if (r != COMM_OK)
+        return r;
+    struct talk *t = &b->talks[i];
+    alone.ticket = t->ticket;
+    alone.before = t->before;
+    alone.after = t->after;
+    alone.member_of = TALK_NONE;
+    alone.call.slot = i;
+    alone.queued_ns = b->engine->env->now(b->engine->env);
+    *t = alone;
+    b->talk_pending++;
+    one->window->held++;
+    timeline_widen(&b->talk_read, &t->read);
+    timeline_widen(&b->talk_write, &t->write);
+    *req = (struct comm_request){b->face, t->ticket};
+    if (talk_start_one(b, i) == COMM_OK)
+        talk_end(b, &b->talks[i], COMM_OK);
+    return COMM_OK;
+}
