@@ -8,6 +8,9 @@
 #include "net/frame.h"
 #include "net/fuzz_frame.h"
 
+#include <dirent.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,11 +140,38 @@ static void mutations(void **state)
     assert_true(sound > 1000); /* else it would have tried nothing but checksums */
 }
 
+/* The corpus: for each kind the shortest and longest payload that it may have, and one byte more. */
+static void corpus(void **state)
+{
+    DIR *folder = opendir(FRAME_CORPUS);
+    int sound = 0, refused = 0;
+
+    (void)state;
+    assert_non_null(folder);
+    for (const struct dirent *file; (file = readdir(folder));) {
+        unsigned char head[FRAME_HEAD];
+        char path[512];
+        if (file->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", FRAME_CORPUS, file->d_name);
+        FILE *f = fopen(path, "rbe");
+        assert_non_null(f);
+        assert_int_equal(fread(head, 1, sizeof head, f), sizeof head);
+        fclose(f);
+        bool over = strstr(file->d_name, "over") != NULL;
+        assert_int_equal(fuzz_frame_one(head, sizeof head), !over);
+        sound += !over;
+        refused += over;
+    }
+    closedir(folder);
+    assert_true(sound == 26 && refused == 13);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checksum), cmocka_unit_test(there_and_back), cmocka_unit_test(every_bit_counts),
-        cmocka_unit_test(limits),   cmocka_unit_test(mutations),
+        cmocka_unit_test(limits),   cmocka_unit_test(mutations),      cmocka_unit_test(corpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
