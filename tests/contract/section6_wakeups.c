@@ -19,7 +19,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { ROUNDS = 2000 };
 #else
-enum { ROUNDS = 20000 };
+enum { ROUNDS = 8000 };
 #endif
 static const char sleepy[] = "spin=0,yield=0,progress=caller,cpus=64";
 static const int64_t lost = 950 * RIG_MS;

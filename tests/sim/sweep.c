@@ -1,6 +1,6 @@
 /*
  * Sweeps, where every case is run instead of sampled:
- *   sizes   every algorithm x ranks 1..67 x counts {0, 1, p-1, p, p+1, a prime, large}, without faults
+ *   sizes   every algorithm x ranks 1..67 (some of the larger ones, or `all`) x counts {0, 1, p-1, p, p+1, a prime, large}, without faults
  *   faults  every collective x ranks 2..9 x victim x event x kind of fault, one fault a run; every STRIDE-th event, up to RANKS ranks
  *   orders  every order in which the frames of a small world can arrive, up to three ranks
  * A failing case is printed with its numbers; what makes it is all in the config, so it fails again.
@@ -56,13 +56,19 @@ static void size_case(struct tally *t, const struct algo_row *row, int32_t ranks
     }
 }
 
-static struct tally sweep_sizes(int32_t most)
+/* Between the small ones and those around powers of two, one in five: the rest is like its neighbours, and takes minutes. */
+static bool is_worth(int32_t ranks)
+{
+    return ranks <= 17 || ranks % 5 == 3 || (ranks >= 31 && ranks <= 33) || ranks >= 63;
+}
+
+static struct tally sweep_sizes(int32_t most, bool all)
 {
     struct tally t = {0, 0, 0};
 
     for (uint32_t i = 0; i < algo_count; i++)
         for (int32_t ranks = algo_table[i].ranks_min; ranks <= most && ranks <= algo_table[i].ranks_max; ranks++)
-            if (deed_of(algo_table[i].collective) != DEED_KINDS)
+            if (deed_of(algo_table[i].collective) != DEED_KINDS && (all || is_worth(ranks)))
                 size_case(&t, &algo_table[i], ranks, ranks % 2 ? SIM_WIRE_LINES : SIM_WIRE_FRAMES);
     return t;
 }
@@ -151,11 +157,11 @@ int main(int count, char **text)
     uint64_t ranks = count > 3 ? strtoull(text[3], NULL, 10) : quick ? 4 : FAULT_RANKS;
 
     if (!strcmp(what, "sizes"))
-        return !tell(what, sweep_sizes(quick ? 17 : RANKS_SWEPT));
+        return !tell(what, sweep_sizes(quick ? 17 : RANKS_SWEPT, count > 2 && !strcmp(text[2], "all")));
     if (!strcmp(what, "faults") && stride && ranks >= 2 && ranks <= FAULT_RANKS)
         return !tell(what, sweep_faults((int32_t)ranks, stride));
     if (!strcmp(what, "orders"))
         return !tell(what, sweep_orders(quick));
-    fprintf(stderr, "usage: sim_sweep sizes | faults [STRIDE [RANKS]] | orders\n");
+    fprintf(stderr, "usage: sim_sweep sizes [all] | faults [STRIDE [RANKS]] | orders\n");
     return good ? 2 : 1;
 }
