@@ -31,6 +31,7 @@ struct letter {
     uint32_t slot;
     int32_t peer;
     bool is_send, arrived;
+    enum comm_result result;
     struct letter_text text;
 };
 struct subset {
@@ -121,14 +122,11 @@ void subset_letter_done(struct body *b, const struct message_finished *done)
 
     while (letter->slot != done->slot)
         letter = letter->next;
-    if (!whole && !b->failed)
-        body_propose(b, &(struct cause){.number = b->sequence,
-                                        .rank = b->team.rank,
-                                        .peer = done->peer,
-                                        .result = done->result == COMM_OK ? COMM_ERR_CORRUPT : done->result});
     letter->peer = done->peer;
     letter->arrived = true;
-    if (letter->is_send || !whole)
+    if (!whole)
+        letter->result = done->result == COMM_OK ? COMM_ERR_CORRUPT : done->result;
+    if (letter->is_send && whole)
         drop_letter(b, letter);
 }
 
@@ -207,6 +205,10 @@ static bool read_letters(struct body *b)
     for (struct letter *letter = b->letters, *next; letter && (letter->arrived || letter->is_send); letter = next) {
         struct subset *s = letter->is_send ? NULL : b->subsets;
         next = letter->next;
+        if (letter->result != COMM_OK) { /* nobody can go on without it */
+            body_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = letter->peer, .result = letter->result});
+            return true;
+        }
         while (s && !belongs(s, letter))
             s = s->next;
         if (!s)
@@ -258,6 +260,8 @@ static bool turn(struct body *b)
     bool moved = take_letters(b) && talk_take_finished(b);
 
     moved |= read_letters(b);
+    if (b->failed)
+        return false;
     for (struct subset *s = b->subsets, *next; s && !b->failed; s = next) {
         next = s->next;
         if (send_letters(b, s) && s->heard == s->count - 1)
@@ -292,7 +296,7 @@ void subset_check(struct body *b, int64_t now)
                                             .peer = closed ? b->team.rank : rank,
                                             .result = closed ? COMM_ERR_CLOSED : COMM_ERR_TIMEOUT,
                                             .code = closed ? (int32_t)(b->closed_at[rank] - 1) : 0});
-            break;
+            return; /* no subset may be left */
         }
     }
 }
