@@ -42,7 +42,6 @@ struct comm_communicator *timeline_face_take(const struct comm_env *env, void *b
     atomic_store_explicit(&face->failed, UINT64_MAX, memory_order_relaxed);
     atomic_store_explicit(&face->exceptions, 0, memory_order_relaxed);
     atomic_store_explicit(&face->result, COMM_OK, memory_order_relaxed);
-    face->exception_count = face->dropped_work = face->dropped_message = 0;
     atomic_store_explicit(&face->done, face->first - 1, memory_order_release);
     atomic_store_explicit(&face->body, body, memory_order_release);
     return face;
@@ -56,6 +55,7 @@ void timeline_face_give(struct comm_communicator *face)
     atomic_store_explicit(&face->first, face->next, memory_order_release);
     base_lock(&face->exception_lock, env); /* its old requests may just be asked */
     face->first_message = face->next_message;
+    face->exception_count = face->dropped_work = face->dropped_message = 0;
     base_unlock(&face->exception_lock, env);
     base_lock(&faces.lock, env);
     if (faces.newest)
@@ -166,7 +166,7 @@ static enum comm_result exception_of(struct comm_communicator *face, uint64_t ti
 
     base_lock(&face->exception_lock, face->env);
     if (message ? timeline_slot_number(ticket) < face->first_message || timeline_slot_number(ticket) <= face->dropped_message
-                : ticket <= face->dropped_work)
+                : ticket < atomic_load_explicit(&face->first, memory_order_relaxed) || ticket <= face->dropped_work)
         result = COMM_ERR_CLOSED;
     for (uint64_t i = face->exception_count; i-- > oldest_exception(face);) {
         struct timeline_exception *x = &face->exception[i % TIMELINE_EXCEPTIONS];
