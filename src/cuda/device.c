@@ -276,6 +276,21 @@ static void end(struct cuda_device *d, const struct cuda_inside *inside)
     base_unlock(&d->lock, d->env);
 }
 
+/* The device of a stream, which may take calls and is not being captured; NULL: *r says why not. */
+static struct cuda_device *begin_on(struct device *device, struct CUstream_st *stream, struct cuda_inside *inside, enum comm_result *r)
+{
+    struct cuda_device *d = device_of((struct cuda_device *)(void *)device, stream);
+
+    *r = d ? COMM_ERR_BACKEND : COMM_ERR_UNSUPPORTED;
+    if (!d || !begin(d, inside))
+        return NULL;
+    if (!captured(d, stream))
+        return d;
+    end(d, inside);
+    *r = COMM_ERR_UNSUPPORTED;
+    return NULL;
+}
+
 static enum device_kind class_kind(struct device *device, const void *pointer)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;
@@ -325,42 +340,39 @@ static enum comm_result class_copy(struct device *device, struct CUstream_st *st
 
 static enum comm_result class_record(struct device *device, struct CUstream_st *stream, struct device_place *place)
 {
-    struct cuda_device *d = device_of((struct cuda_device *)(void *)device, stream);
     struct cuda_inside inside;
+    enum comm_result r;
+    struct cuda_device *d = begin_on(device, stream, &inside, &r);
 
     if (!d)
-        return COMM_ERR_UNSUPPORTED;
-    if (!begin(d, &inside))
-        return COMM_ERR_BACKEND;
-    enum comm_result r = captured(d, stream) ? COMM_ERR_UNSUPPORTED : cuda_place(d, stream, place);
+        return r;
+    r = cuda_place(d, stream, place);
     end(d, &inside);
     return r;
 }
 
 static enum comm_result class_wait(struct device *device, struct CUstream_st *stream, const struct device_place *place)
 {
-    struct cuda_device *d = device_of((struct cuda_device *)(void *)device, stream);
     struct cuda_inside inside;
+    enum comm_result r;
+    struct cuda_device *d = begin_on(device, stream, &inside, &r);
 
     if (!d)
-        return COMM_ERR_UNSUPPORTED;
-    if (!begin(d, &inside))
-        return COMM_ERR_BACKEND;
-    enum comm_result r = captured(d, stream) ? COMM_ERR_UNSUPPORTED : cuda_wait(d, stream, place);
+        return r;
+    r = cuda_wait(d, stream, place);
     end(d, &inside);
     return r;
 }
 
 static enum comm_result class_park(struct device *device, struct CUstream_st *stream, struct device_place *place)
 {
-    struct cuda_device *d = device_of((struct cuda_device *)(void *)device, stream);
     struct cuda_inside inside;
+    enum comm_result r;
+    struct cuda_device *d = begin_on(device, stream, &inside, &r);
 
     if (!d)
-        return COMM_ERR_UNSUPPORTED;
-    if (!begin(d, &inside))
-        return COMM_ERR_BACKEND;
-    enum comm_result r = captured(d, stream) ? COMM_ERR_UNSUPPORTED : cuda_park(d, stream, place);
+        return r;
+    r = cuda_park(d, stream, place);
     end(d, &inside);
     return r;
 }

@@ -501,6 +501,9 @@ static inline void body_publish_call(struct body *b, const struct entry *e, cons
     atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
     atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
 }
+struct body *body_at(struct engine *e, uint32_t index); /* locked; NULL: none, closed, another engine's, or a recorder */
+/* The end of a call that makes something: with a request it says how it was issued, without one it waits. */
+enum comm_result engine_answer(enum comm_result issued, struct comm_request own, struct comm_request *req);
 void engine_spread_abort(struct engine *e);    /* fails every communicator of a world in which comm_abort was called */
 void body_publish_more(struct body *b);        /* calls that have come near enough */
 uint64_t body_published(const struct body *b); /* the number of the newest call that is published */

@@ -320,11 +320,7 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
     if (!b->recording)
         body_settle(b);
     body_unlock(b);
-    if (r != COMM_OK)
-        own = timeline_refusal(r);
-    if (req)
-        *req = own;
-    return req || r != COMM_OK ? r : engine_wait(own, COMM_FOREVER);
+    return engine_answer(r, own, req);
 }
 
 enum comm_result engine_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,

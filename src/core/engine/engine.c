@@ -210,3 +210,15 @@ int32_t engine_size(const struct comm_communicator *c)
 
     return b ? b->team.size : -1;
 }
+
+struct body *body_at(struct engine *e, uint32_t index)
+{
+    enum comm_result r;
+    struct comm_communicator *face = atomic_load_explicit(&e->faces[index], memory_order_acquire);
+    struct body *b = face ? body_lock(face, &r) : NULL;
+
+    if (!b || (b->engine == e && !b->recording))
+        return b;
+    body_unlock(b);
+    return NULL;
+}

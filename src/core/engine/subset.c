@@ -376,9 +376,5 @@ enum comm_result engine_subset(struct comm_communicator *c, const int32_t *ranks
             body_settle(b);
         body_unlock(b);
     }
-    if (r != COMM_OK)
-        own = timeline_refusal(r);
-    if (req)
-        *req = own;
-    return req || r != COMM_OK ? r : engine_wait(own, COMM_FOREVER);
+    return engine_answer(r, own, req);
 }

@@ -93,6 +93,13 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
     return one.result;
 }
 
+enum comm_result engine_answer(enum comm_result issued, struct comm_request own, struct comm_request *req)
+{
+    if (req)
+        *req = issued == COMM_OK ? own : timeline_refusal(issued);
+    return req || issued != COMM_OK ? issued : engine_wait(own, COMM_FOREVER);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ many */
 struct many {
     const struct comm_request *requests;

@@ -231,13 +231,11 @@ static void member_down(struct engine *e, struct world *w, const struct wire_eve
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
 
     for (uint32_t i = 0; i < most; i++) {
-        enum comm_result r;
-        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        struct body *b = face ? body_lock(face, &r) : NULL;
+        struct body *b = body_at(e, i);
         if (!b)
             continue;
-        int32_t rank = b->world == w && b->engine == e ? team_find(&b->team, event->peer) : -1;
-        if (rank >= 0 && rank != b->team.rank && !b->recording) {
+        int32_t rank = b->world == w ? team_find(&b->team, event->peer) : -1;
+        if (rank >= 0 && rank != b->team.rank) {
             b->guest = true;
             body_step(b); /* its last words first: it may have closed, or failed for another cause */
             body_down(b, rank, event);

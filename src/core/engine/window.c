@@ -188,11 +188,7 @@ enum comm_result engine_window_create(struct comm_communicator *c, size_t bytes,
             body_settle(b);
         body_unlock(b);
     }
-    if (r != COMM_OK)
-        own = timeline_refusal(r);
-    if (req)
-        *req = own;
-    return req || r != COMM_OK ? r : engine_wait(own, COMM_FOREVER);
+    return engine_answer(r, own, req);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ in use */
