@@ -136,6 +136,27 @@ RIG_TEST(a_stream_waits_for_an_operation_of_the_host)
     }
 }
 
+/* More calls than a window holds stand in a stream, and all end between two looks. */
+RIG_TEST(many_calls_in_a_stream_end_at_once)
+{
+    enum { CALLS = 400 };
+    struct bed bed;
+    for (int k = 0; k < SETTINGS; k++) {
+        struct comm_request last;
+        make_bed(&bed, &settings[k]);
+        played_run(false);
+        for (int i = 0; i < CALLS; i++) {
+            MUST(comm_queue_wait_event(bed.nccl, bed.event)); /* has passed: it ends at once, before the calls that it stands between */
+            MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &last));
+        }
+        IS(comm_test(last), COMM_PENDING);
+        played_drain();
+        MUST(comm_wait(last, RIG_PATIENCE));
+        played_run(true);
+        drop_bed(&bed);
+    }
+}
+
 RIG_TEST(a_queue_on_a_device_waits_for_the_host)
 {
     struct bed bed;
@@ -350,6 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_6_7_a_stream_stands_until_the_host_goes_on),
         cmocka_unit_test(a_stream_waits_for_an_operation_of_the_host),
+        cmocka_unit_test(many_calls_in_a_stream_end_at_once),
         cmocka_unit_test(a_queue_on_a_device_waits_for_the_host),
         cmocka_unit_test(too_many_parks_are_full),
         cmocka_unit_test(without_memory_operations_nothing_parks),

@@ -7,6 +7,7 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 
 #include <cmocka.h>
@@ -532,13 +533,17 @@ RIG_TEST(windows_end_outside_callbacks)
     rig_close(&rig);
 }
 
-/* Two windows, fenced in different order: found, and told alike. */
+/* Two windows, fenced in different order: found, and told alike. Nobody fences before all have made theirs: the failure would end that. */
+static _Atomic int made;
+
 static void crossed(void *arg, int32_t rank)
 {
     struct comm_communicator *c = ((struct rig *)arg)->world[rank];
     struct comm_window *w[2] = {make(c, 8, 0), make(c, 8, 0)};
     struct comm_request req[2];
     enum comm_result r = COMM_OK;
+    for (atomic_fetch_add(&made, 1); atomic_load(&made) < RANKS;)
+        rig_nap(RIG_MS / 10);
     for (int i = 0; i < 2 && r == COMM_OK; i++)
         r = comm_window_fence(w[rank == 1 ? 1 - i : i], &req[i]);
     r = r == COMM_OK ? comm_wait(req[1], RIG_PATIENCE) : r;

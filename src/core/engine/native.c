@@ -192,7 +192,11 @@ static bool calls_agree(struct body *b, const struct entry *e)
 /* Its thread is none of the program's; or a program, behind many entries of a stream, has no place in the window yet. */
 bool native_may_not_start(const struct body *b, uint64_t ticket)
 {
-    return body_entry(b, ticket)->by != ENTRY_BY_PROGRAM ? !may_enter(b) : ticket - b->line.done > b->line.window;
+    const struct entry *e = body_entry(b, ticket);
+
+    if (e->by != ENTRY_BY_PROGRAM)
+        return !may_enter(b);
+    return (e->head.kind == TIMELINE_WORK || e->head.kind == TIMELINE_BARRIER) && ticket - b->line.done > b->line.window;
 }
 
 void native_start(struct body *b, uint64_t ticket, struct entry *e)

@@ -280,6 +280,8 @@ static bool retire_ended(struct body *b)
     int64_t now = body_now(b);
     for (; ticket; ticket = timeline_retirable(&b->line)) {
         struct entry *e = body_entry(b, ticket);
+        if (BASE_UNLIKELY(b->unpublished == ticket)) /* a native's, of which more than a window end at once: a stream orders them */
+            body_publish_more(b);
         if (e->seq)
             seq = e->seq;
         if (BASE_UNLIKELY(e->ended != NULL))
