@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { RANKS_MOST = 8, STEPS_MOST = 6, EACH_MOST = 3, AGREEMENTS = STEPS_MOST * EACH_MOST, GENERATIONS = STEPS_MOST + 1, LONG = 3000 };
+enum { RANKS_MOST = 8, STEPS_MOST = 6, EACH_MOST = 10, AGREEMENTS = STEPS_MOST * EACH_MOST, GENERATIONS = STEPS_MOST + 1, LONG = 3000 };
 enum { TRIES = 200 };
 #define SECOND INT64_C(1000000000)
 #define LINKS (SIM_FAULT_BIT(SIM_CUT) | SIM_FAULT_BIT(SIM_RESET) | SIM_FAULT_BIT(SIM_CORRUPT) | SIM_FAULT_BIT(SIM_CLOG))
@@ -27,6 +27,7 @@ struct seen {
 static struct recovery {
     uint64_t seed;
     int32_t ranks, steps;
+    bool dense; /* nearly all of it is agreeing */
     struct seen seen[RANKS_MOST][GENERATIONS];
     bool left[RANKS_MOST]; /* it was told that the others go on without it */
     bool through[RANKS_MOST];
@@ -41,8 +42,10 @@ struct step {
 
 static struct step draw_step(uint64_t *s)
 {
-    struct step step = {.sums = (int32_t)sim_below(s, 6), .agreements = 1 + (int32_t)sim_below(s, EACH_MOST)};
+    struct step step = {.sums = (int32_t)sim_below(s, 6), .agreements = 1 + (int32_t)sim_below(s, 3)};
 
+    if (run.dense)
+        step = (struct step){.sums = (int32_t)sim_below(s, 2), .agreements = 3 + (int32_t)sim_below(s, EACH_MOST - 2)};
     step.revoker = (int32_t)sim_below(s, (uint64_t)run.ranks * 3);
     step.shrinks = sim_below(s, 3) == 0;
     step.apart = sim_below(s, 2) == 0;
@@ -250,6 +253,30 @@ static bool judge(struct sim_result *result)
     return !result->failed;
 }
 
+/* Once without a fault, to know how long it is; then again, and ranks end or stand still wherever that is, low ones, which coordinate,
+ * oftener. */
+static bool run_dense(struct sim_config *config, uint64_t *s, struct sim_result *result)
+{
+    struct sim_fault faults[3];
+    uint64_t seed = run.seed;
+
+    config->swarm = 0;
+    run.dense = true;
+    run.steps = 1 + (int32_t)sim_below(s, 3);
+    if (!sim_run(config, recovery_main, NULL, result) || !judge(result))
+        return false;
+    config->faults = faults;
+    config->fault_count = 1 + (size_t)sim_below(s, 3);
+    for (size_t i = 0; i < config->fault_count; i++) {
+        int32_t a = (int32_t)sim_below(s, (uint64_t)run.ranks), b = (int32_t)sim_below(s, (uint64_t)run.ranks);
+        faults[i] = (struct sim_fault){.event = result->events / 5 + sim_below(s, result->events), .victim = a < b ? a : b};
+        faults[i].kind = sim_below(s, 5) ? SIM_KILL : SIM_PAUSE;
+        faults[i].ns = (int64_t)(1 + sim_below(s, 60)) * SECOND;
+    }
+    run = (struct recovery){.seed = seed, .ranks = run.ranks, .steps = run.steps, .dense = true};
+    return sim_run(config, recovery_main, NULL, result) && judge(result) && sim_judge_end(result);
+}
+
 bool run_recovery(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
     uint64_t s = seed ^ UINT64_C(0x2545f4914f6cdd1d);
@@ -280,7 +307,7 @@ bool run_recovery(uint64_t seed, const struct sim_options *options, struct sim_r
         config.hosts = 1 + (int32_t)sim_below(&s, (uint64_t)config.ranks);
     }
     config.swarm_events = 200 << sim_below(&s, 9);
-    if (!sim_run(&config, recovery_main, NULL, result))
-        return false;
-    return judge(result) && sim_judge_time(result) && sim_judge_end(result);
+    if (options->faults && sim_below(&s, 2) == 0)
+        return run_dense(&config, &s, result);
+    return sim_run(&config, recovery_main, NULL, result) && judge(result) && sim_judge_time(result) && sim_judge_end(result);
 }
