@@ -17,6 +17,7 @@
 extern const struct wire_class wire_tcp;
 #define OFFER_MAGIC UINT64_C(0x3170637463636f6d)
 #define PEER_TIMEOUT_NS INT64_C(30000000000)
+#define LINK_TIMEOUT_NS INT64_C(3000000000)
 #define GOODBYE_NS INT64_C(1000000000)
 
 /* ------------------------------------------------------------------------------------------------------------ open, close */
@@ -118,8 +119,13 @@ static struct tcp_wire *create(const struct wire_config *config)
     w->sink = env->take(env, FRAME_PAYLOAD_MAX, 64);
     lay_out(w, memory + head);
     w->timeout_ns = config->peer_timeout_ns ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
+    w->link_timeout_ns = config->link_timeout_ns ? config->link_timeout_ns : LINK_TIMEOUT_NS;
+    if (w->link_timeout_ns > w->timeout_ns)
+        w->link_timeout_ns = w->timeout_ns;
     w->warn_ns = w->timeout_ns / 6;
     w->tick_ns = WIRE_TICK_NS < w->timeout_ns / WIRE_TICKS ? WIRE_TICK_NS : w->timeout_ns / WIRE_TICKS;
+    if (w->tick_ns > w->link_timeout_ns / WIRE_LINK_TICKS)
+        w->tick_ns = w->link_timeout_ns / WIRE_LINK_TICKS;
     if (w->stages && w->zeros && w->sink)
         return w;
     destroy(w);

@@ -159,6 +159,7 @@ struct tcp_lane {
     /* out */
     bool sending;
     uint32_t out_number, out_count, acks;
+    uint32_t delivered; /* segments that had arrived at the last look */
     struct tcp_block *out, **out_last;
     size_t sent; /* of the first block and what is behind it */
     struct iovec out_vector[TCP_VECTORS];
@@ -184,7 +185,7 @@ struct tcp_link {
     bool goodbye, down, warned, here; /* here: it is not this rank itself */
     int64_t ended_ns;                 /* since when one of them has ended */
     uint32_t beat, beat_seen;
-    int64_t silent_ns;
+    int64_t silent_ns, unheard_ns; /* without a byte from it; while nothing sent to it was acknowledged */
     char address[64];
 };
 
@@ -213,7 +214,7 @@ struct tcp_wire {
     struct tcp_block *free_block[TCP_ORDER_MOST + 1];
     size_t pumped;      /* bytes received in the pump that is going on */
     char *zeros, *sink; /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
-    int64_t timeout_ns, warn_ns, tick_ns, polled_ns;
+    int64_t timeout_ns, link_timeout_ns, warn_ns, tick_ns, polled_ns;
     struct tcp_link *links;
     char *stages;
     size_t bytes, stage_bytes;
