@@ -23,6 +23,8 @@ enum {
     TCP_LANES = 2,
     TCP_LANE_SMALL = 0,
     TCP_LANE_BULK = 1,
+    TCP_BEAT = 2, /* a third connection, of the watcher alone: so that no heartbeat wakes who waits for something else */
+    TCP_SOCKETS = 3,
     TCP_SMALL_BYTES = 16384, /* an exposure up to here goes over the small lane, and is copied there */
     TCP_WINDOW = 64,
     TCP_WINDOW_MIN = 4,
@@ -180,10 +182,10 @@ struct tcp_lane {
 
 /* A peer, as one port sees it. */
 struct tcp_link {
-    struct tcp_lane lane[TCP_LANES];
-    int32_t peer;                     /* of the world */
-    bool goodbye, down, warned, here; /* here: it is not this rank itself */
-    int64_t ended_ns;                 /* since when one of them has ended */
+    struct tcp_lane lane[TCP_SOCKETS]; /* of the last one only its socket is used */
+    int32_t peer;                      /* of the world */
+    bool goodbye, down, warned, here;  /* here: it is not this rank itself */
+    int64_t ended_ns;                  /* since when one of them has ended */
     uint32_t beat, beat_seen;
     int64_t silent_ns, unheard_ns; /* without a byte from it; while nothing sent to it was acknowledged */
     char address[64];
@@ -265,7 +267,7 @@ void tcp_memory_end(struct tcp_channel *c);
 
 /* tcp_send.c */
 bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes, size_t count);
-void tcp_post_beat(struct tcp_lane *lane, enum frame_kind kind);
+void tcp_post_goodbye(struct tcp_lane *lane);
 bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes);
 bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *frame, const void *user, struct tcp_hold *hold);
 void tcp_acknowledge(struct tcp_channel *c, uint32_t peer, wire_key key);

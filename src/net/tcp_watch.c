@@ -6,6 +6,7 @@
  */
 #include "net/tcp.h"
 
+#include <errno.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/epoll.h>
@@ -19,6 +20,22 @@ static bool has_ended(const struct tcp_link *link, int64_t now)
     return link->ended_ns && ((link->lane[0].ended && link->lane[1].ended) || now - link->ended_ns > LAST_LANE_NS);
 }
 
+/* One byte says that this process lives, and any byte that the other one does. A full buffer says the same as silence. */
+static void beat(struct tcp_link *link)
+{
+    struct tcp_lane *lane = &link->lane[TCP_BEAT];
+    char bytes[256] = {0};
+
+    if (lane->fd < 0 || lane->ended)
+        return;
+    if (send(lane->fd, bytes, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EINTR)
+        tcp_lane_end(lane, "the connection of its heartbeats broke");
+    ssize_t n = lane->ended ? -1 : recv(lane->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    link->beat += n > 0;
+    if (n == 0)
+        tcp_lane_end(lane, "the other end closed");
+}
+
 /* Something was sent, and sent again, and nothing of it has arrived since the last look, though perhaps the other direction lives. A full
  * window is probed at ever longer intervals, but each probe is answered: only those that are not count. */
 static bool is_unheard(struct tcp_lane *lane)
@@ -26,7 +43,7 @@ static bool is_unheard(struct tcp_lane *lane)
     struct tcp_info info = {0};
     socklen_t bytes = sizeof info;
 
-    if (lane->ended || getsockopt(lane->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0)
+    if (lane->fd < 0 || lane->ended || getsockopt(lane->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0)
         return false;
     bool before = info.tcpi_delivered == lane->delivered;
     lane->delivered = info.tcpi_delivered;
@@ -38,8 +55,10 @@ static bool is_cut(const struct tcp_wire *w, struct tcp_link *link, int64_t look
 {
     if (!looked)
         return false;
-    bool small = is_unheard(&link->lane[TCP_LANE_SMALL]), bulk = is_unheard(&link->lane[TCP_LANE_BULK]);
-    link->unheard_ns = small || bulk ? link->unheard_ns + looked : 0;
+    bool unheard = false;
+    for (int k = 0; k < TCP_SOCKETS; k++)
+        unheard |= is_unheard(&link->lane[k]);
+    link->unheard_ns = unheard ? link->unheard_ns + looked : 0;
     return link->unheard_ns >= w->link_timeout_ns;
 }
 
@@ -85,7 +104,7 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
                                              .bytes = (uint64_t)(cut      ? link->unheard_ns
                                                                  : silent ? link->silent_ns
                                                                           : 0)};
-        for (int k = 0; k < TCP_LANES && ended; k++) /* one that stands still hears, should it come back, why it was given up */
+        for (int k = 0; k < TCP_SOCKETS && ended; k++) /* one that stands still hears, should it come back, why it was given up */
             tcp_lane_end(&link->lane[k], "given up");
     }
     return told;
@@ -103,8 +122,8 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     int64_t now = w->env->now(w->env), looked = w->polled_ns ? now - w->polled_ns : 0;
     bool tick = !w->polled_ns || looked >= w->tick_ns / 2;
     for (size_t i = 0; tick && w->rank >= 0 && i < (size_t)w->ranks; i++)
-        if (w->links[i].here && !tcp_backed_up(&w->links[i].lane[TCP_LANE_SMALL]))
-            tcp_post_beat(&w->links[i].lane[TCP_LANE_SMALL], FRAME_BEAT);
+        if (w->links[i].here)
+            beat(&w->links[i]);
     for (uint32_t i = 0; tick && i < w->channels; i++)
         if (w->channel[i])
             tcp_calls_tell(w->channel[i]);
