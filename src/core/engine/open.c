@@ -32,7 +32,7 @@ struct opening {
 struct agreement {
     uint64_t id;
     uint64_t chunk;
-    int64_t timeout_ns, peer_timeout_ns;
+    int64_t timeout_ns, peer_timeout_ns, link_timeout_ns;
     uint32_t window, minimal, free_order, fixed_order, magic, native; /* native: what its probe said */
     char version[NATIVE_VERSION_BYTES];
     uint64_t cpu[ENV_CPU_WORDS];
@@ -386,7 +386,8 @@ static enum comm_result agree(struct opening *o, struct world *w)
                              .free_order = o->options.order == OPTION_ORDER_FREE,
                              .fixed_order = o->options.order == OPTION_ORDER_FIXED,
                              .timeout_ns = o->options.operation_timeout_ns,
-                             .peer_timeout_ns = o->options.peer_timeout_ns};
+                             .peer_timeout_ns = o->options.peer_timeout_ns,
+                             .link_timeout_ns = o->options.link_timeout_ns};
     size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
 
     base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
@@ -424,6 +425,7 @@ static enum comm_result agree(struct opening *o, struct world *w)
     w->fixed_order = all->fixed_order != 0;
     w->timeout_ns = mine.timeout_ns;
     w->peer_timeout_ns = all->peer_timeout_ns;
+    w->link_timeout_ns = all->link_timeout_ns;
     memcpy(w->forced, all->forced, sizeof w->forced);
     w->measured = all->machine.measured != 0;
     w->machine = all->machine.figures;
@@ -445,11 +447,13 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .crowded = (uint32_t)o->launch.ranks > o->engine->cpus,
                                  .deadline = o->deadline,
                                  .peer_timeout_ns = w->peer_timeout_ns,
+                                 .link_timeout_ns = w->link_timeout_ns,
                                  .error_text = o->text,
                                  .error_text_bytes = sizeof o->text};
     enum comm_result r = o->backend->wire->open(&config, &w->wire);
 
     engine_note_timeout(o->engine, w->peer_timeout_ns * 4 / WIRE_TICKS);
+    engine_note_timeout(o->engine, w->link_timeout_ns * 4 / WIRE_LINK_TICKS);
     return r == COMM_OK ? enlist_world(o->engine, w) : r;
 }
 
