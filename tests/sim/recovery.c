@@ -38,6 +38,8 @@ struct step {
     int32_t sums, revoker, agreements;
     bool shrinks, apart; /* apart: with a request, and steps of its own between */
     int64_t spends;
+    uint32_t subset; /* ranks of the communicator that make one of their own; 0: none */
+    uint32_t tag;
 };
 
 static struct step draw_step(uint64_t *s)
@@ -49,6 +51,8 @@ static struct step draw_step(uint64_t *s)
     step.revoker = (int32_t)sim_below(s, (uint64_t)run.ranks * 3);
     step.shrinks = sim_below(s, 3) == 0;
     step.apart = sim_below(s, 2) == 0;
+    step.subset = sim_below(s, 3) ? 0 : (uint32_t)sim_below(s, UINT64_C(1) << run.ranks);
+    step.tag = (uint32_t)sim_below(s, 3);
     step.spends = (int64_t)sim_below(s, 4) * 100000;
     return step;
 }
@@ -74,6 +78,31 @@ static enum comm_result sums(struct comm_communicator *c, int32_t count)
         SIM_CHECK(r != COMM_OK || (out[0] == want && out[n - 1] == want), "a sum on %d ranks is %d, must be %d", size, out[0], want);
     }
     return r;
+}
+
+/* Some make one of their own, the others notice nothing. Whoever cannot fails them all, since they would wait for it. */
+static bool subset(struct comm_communicator *c, const struct step *step)
+{
+    struct comm_communicator *some = NULL;
+    int32_t ranks[RANKS_MOST], me = comm_rank(c);
+    size_t count = 0;
+
+    for (int32_t r = 0; r < comm_size(c); r++)
+        if (step->subset >> r & 1)
+            ranks[count++] = r;
+    if (!(step->subset >> me & 1))
+        return true;
+    sim_doing("subset", step->subset);
+    enum comm_result r = comm_subset(c, ranks, count, step->tag, &some, NULL);
+    SIM_CHECK((r == COMM_OK) == (some != NULL), "subset said %s, and %s communicator", comm_result_name(r), some ? "gave a" : "no");
+    if (r == COMM_OK) {
+        SIM_CHECK(comm_size(some) == (int32_t)count, "a subset of %zu ranks has %d", count, comm_size(some));
+        r = sums(some, 3);
+        (void)comm_close(some, COMM_DEFAULT_TIMEOUT);
+    }
+    if (r != COMM_OK)
+        SIM_CHECK(comm_revoke(c) == COMM_OK, "revoke");
+    return r == COMM_OK;
 }
 
 /* MEMORY is for all alike, or nothing had happened: both ways the call is made again. */
@@ -153,6 +182,8 @@ static struct comm_communicator *do_step(struct comm_communicator *c, struct com
     sim_doing("sums", (uint64_t)*generation);
     sim_spend(step->spends);
     bool well = sums(c, step->sums) == COMM_OK;
+    if (step->subset)
+        well &= subset(c, step);
     if (step->revoker == rank)
         SIM_CHECK(comm_revoke(c) == COMM_OK, "revoke");
     if (!agree_on(c, rank, step, *generation, &well) || (well && !step->shrinks))
