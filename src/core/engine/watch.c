@@ -244,7 +244,6 @@ static void member_down(struct engine *e, struct world *w, const struct wire_eve
 {
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
 
-    atomic_store_explicit(&w->down[event->peer], (uint8_t)event->result, memory_order_release); /* before the first communicator hears it */
     for (uint32_t i = 0; i < most; i++) {
         struct body *b = body_at(e, i);
         if (!b)
@@ -271,6 +270,9 @@ void engine_poll(struct engine *e)
         struct world *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
         if (w)
             count = w->backend->wire->poll(w->wire, events, ENGINE_EVENTS);
+        for (uint32_t k = 0; k < count; k++) /* before the first communicator hears it, and while the world cannot go */
+            if (events[k].kind == WIRE_EVENT_DOWN)
+                atomic_store_explicit(&w->down[events[k].peer], (uint8_t)events[k].result, memory_order_release);
         base_unlock(&e->poll_lock, e->env);
         for (uint32_t k = 0; k < count; k++)
             if (events[k].kind == WIRE_EVENT_DOWN)
