@@ -57,7 +57,7 @@ struct comm_config {
     comm_exchange_fn *exchange; /* instead of both */
     void *exchange_arg;
     struct comm_communicator *engine_of; /* a further world of this rank on that one's engine: any wait moves both, events join them */
-    const void *secret;                  /* of the job, for networks; not used yet */
+    const void *secret;                  /* of the job, at least 16 bytes: ranks of a network prove to each other that they have it */
     size_t secret_bytes;
     enum comm_progress_mode progress;
     enum comm_notify_mode notify;

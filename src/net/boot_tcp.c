@@ -1,14 +1,15 @@
 /*
  * boot_tcp: how ranks of several hosts meet: rank 0 listens at the address that all were given, the others dial it until their time is up,
  * since it may start later than they, and its name may not resolve yet. Without an address they can only be on one host, and meet there
- * as boot_unix does. What is exchanged here is not secret to who can read the network: so addresses beyond loopback need to be allowed.
- * The place for a handshake with a secret is behind the accept and the connect, before boot_star's greeting.
+ * as boot_unix does. Where the job has a secret, ranks prove it before anything else is said; without one, addresses beyond loopback need
+ * to be allowed.
  */
 #define _GNU_SOURCE
 #include "net/boot_star.h"
 
 #include "base/format.h"
 #include "base/option.h"
+#include "net/secret.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -27,7 +28,7 @@ enum { HOST_BYTES = 256, RETRY_MOST_MS = 200 };
 struct place {
     char host[HOST_BYTES], port[8];
     char why[160]; /* why the last attempt came to nothing */
-    bool insecure;
+    bool open;     /* addresses beyond loopback are: there is a secret, or it was allowed without */
 };
 
 /* "host:port", "[v6]:port". */
@@ -82,12 +83,16 @@ static enum comm_result not_allowed(struct boot_star *b, const struct sockaddr *
     char text[INET6_ADDRSTRLEN];
 
     name_numeric(address, text, sizeof text);
-    return star_fail(
-        b, COMM_ERR_CONFIG,
-        "%s can be reached from other machines, and ranks do not prove to each other yet who they are: whoever reaches it could "
-        "join or disturb the job. Use a loopback address, or set COMM_TCP_INSECURE=1 on every rank if all machines that can "
-        "reach it are trusted",
-        text);
+    if (crypto_missing())
+        return star_fail(b, COMM_ERR_CONFIG,
+                         "%s can be reached from other machines, and %s. Use a loopback address or a library with it, or set "
+                         "COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
+                         text, crypto_missing());
+    return star_fail(b, COMM_ERR_CONFIG,
+                     "%s can be reached from other machines, and this job has no secret by which its ranks know each other. Make one with "
+                     "`comm-info --new-secret` and give it to every rank as COMM_SECRET, or in a file of mode 600 that COMM_SECRET_FILE "
+                     "names; or set COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
+                     text);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ rank 0 */
@@ -122,7 +127,7 @@ static enum comm_result tcp_listen(struct boot_star *b)
 
     if (error)
         return star_fail(b, COMM_ERR_CONFIG, "COMM_ADDRESS: %s: %s", p->host, gai_strerror(error));
-    enum comm_result result = p->insecure || is_loopback(list->ai_addr) ? listen_at(b, list) : not_allowed(b, list->ai_addr);
+    enum comm_result result = p->open || is_loopback(list->ai_addr) ? listen_at(b, list) : not_allowed(b, list->ai_addr);
     freeaddrinfo(list);
     return result;
 }
@@ -168,7 +173,7 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
         return DIAL_LATER;
     }
     for (const struct addrinfo *at = list; at && dialed == DIAL_LATER; at = at->ai_next) {
-        if (!p->insecure && !is_loopback(at->ai_addr)) {
+        if (!p->open && !is_loopback(at->ai_addr)) {
             *result = not_allowed(b, at->ai_addr);
             dialed = DIAL_NEVER;
         } else {
@@ -200,13 +205,21 @@ static enum comm_result tcp_dial(struct boot_star *b)
 static const struct star_kind kind = {.listen = tcp_listen, .dial = tcp_dial};
 
 /* ------------------------------------------------------------------------------------------------------------ the class */
-static enum comm_result tcp_boot_open(const struct boot_config *config, struct wire_boot **boot)
+/* On one host the kernel says that they are one user's; the key is for the wire. */
+static enum comm_result open_here(const struct boot_config *config, const unsigned char *key, struct wire_boot **boot)
 {
-    struct place place = {.insecure = false};
+    enum comm_result result = boot_unix.open(config, boot);
+
+    if (result == COMM_OK && key)
+        star_use_key((struct boot_star *)*boot, key, false);
+    return result;
+}
+
+static enum comm_result open_at(const struct boot_config *config, const unsigned char *key, struct wire_boot **boot)
+{
+    struct place place = {.open = false};
     int64_t insecure = 0;
 
-    if (!config->address || !config->address[0])
-        return boot_unix.open(config, boot);
     if (!read_place(config->address, &place)) {
         base_format(config->error_text, config->error_text_bytes,
                     "COMM_ADDRESS=%s: expected HOST:PORT, a port from 1 to 65535, an IPv6 address in brackets", config->address);
@@ -216,10 +229,12 @@ static enum comm_result tcp_boot_open(const struct boot_config *config, struct w
         base_format(config->error_text, config->error_text_bytes, "COMM_TCP_INSECURE is not yes or no");
         return COMM_ERR_CONFIG;
     }
-    place.insecure = insecure != 0;
+    place.open = insecure || key;
     struct boot_star *b = star_make(config, &boot_tcp, &kind);
     if (!b)
         return COMM_ERR_MEMORY;
+    if (key)
+        star_use_key(b, key, true);
     b->place = &place;
     enum comm_result result = star_meet(b);
     b->place = NULL;
@@ -231,6 +246,18 @@ static enum comm_result tcp_boot_open(const struct boot_config *config, struct w
     return COMM_OK;
 }
 
+static enum comm_result tcp_boot_open(const struct boot_config *config, struct wire_boot **boot)
+{
+    unsigned char key[CRYPTO_KEY];
+    bool there = false, far = config->address && config->address[0];
+    enum comm_result result = secret_find(config, key, &there);
+
+    if (result == COMM_OK)
+        result = far ? open_at(config, there ? key : NULL, boot) : open_here(config, there ? key : NULL, boot);
+    crypto_wipe(key, sizeof key);
+    return result;
+}
+
 static enum comm_result tcp_pass(struct wire_boot *boot, const int *given, uint32_t count, int *all)
 {
     (void)given;
@@ -240,4 +267,4 @@ static enum comm_result tcp_pass(struct wire_boot *boot, const int *given, uint3
 }
 
 const struct boot_class boot_tcp = {
-    .name = "tcp", .open = tcp_boot_open, .allgather = star_allgather, .pass = tcp_pass, .close = star_close};
+    .name = "tcp", .open = tcp_boot_open, .allgather = star_allgather, .pass = tcp_pass, .close = star_close, .proof = crypto_name};

@@ -184,8 +184,8 @@ const struct base_option base_option_table[] = {
      .type = OPTION_BOOL,
      .flags = OPTION_ENVIRONMENT_ONLY,
      .default_text = "no",
-     .help = "lets ranks meet at addresses beyond loopback, though they do not prove who they are: for networks where every machine is "
-             "trusted"},
+     .help = "lets ranks meet at addresses beyond loopback without a secret by which they prove who they are: for networks where every "
+             "machine is trusted"},
     {.key = "tcp_poller",
      .environment = "COMM_TCP_POLLER",
      .type = OPTION_CHOICE,

@@ -262,6 +262,8 @@ static enum comm_result meet(struct opening *o)
                                .deadline = o->deadline,
                                .exchange = o->config.exchange,
                                .exchange_arg = o->config.exchange_arg,
+                               .secret = o->config.secret,
+                               .secret_bytes = o->config.secret_bytes,
                                .error_text = o->text,
                                .error_text_bytes = sizeof o->text};
 
