@@ -353,6 +353,7 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
         if (!n)
             break;
     }
+    w->poller->class->submit(w->poller); /* what another thread had made dirty and was sent here: its flush will find nothing more to do */
     if (all && w->armed && !w->rung) { /* what was just read here may be what somebody sleeps for: bytes, or only a credit */
         w->rung = true;
         w->env->bell_ring(w->env, w->bell);
