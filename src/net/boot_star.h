@@ -34,7 +34,7 @@ struct boot_star {
     struct pollfd *wait;
     struct seal *seal; /* by rank as `peer`, and [0]: of `root` */
     uint64_t job;
-    const void *place;  /* the kind's: where to meet */
+    void *place;        /* the kind's: where to meet */
     bool sealed;        /* every rank proves the key before it is let in, and what is exchanged is sealed */
     uint32_t refused;   /* strangers who were turned away, and why the last one was */
     int64_t refused_ns; /* when that was logged last */

@@ -21,6 +21,7 @@ struct boot_config {
     void *exchange_arg;
     const void *secret; /* of the job, from the program; NULL: none, or the environment has it */
     size_t secret_bytes;
+    bool secret_implied; /* nobody asked for it: where it cannot be used, that is no error */
     char *error_text;
     size_t error_text_bytes;
 };
@@ -36,6 +37,8 @@ struct boot_class {
        caller owns what it received. UNSUPPORTED where ranks share no host. */
     enum comm_result (*pass)(struct wire_boot *boot, const int *given, uint32_t count, int *all);
     void (*close)(struct wire_boot *boot);
+    /* HOST:PORT at which this process could be met; NULL: ranks that meet so are on one host. */
+    bool (*offer)(const struct comm_env *env, char *address, size_t bytes);
     const char *(*proof)(void); /* by which library ranks prove a secret, or "none" and why; NULL: they never do */
 };
 
