@@ -14,13 +14,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FRAME_VERSION = 1, FRAME_HEAD = 32, FRAME_CONTROL_MAX = 4096 + 64, FRAME_PAYLOAD_MAX = 1 << 20 };
+enum { FRAME_VERSION = 2, FRAME_HEAD = 32, FRAME_CONTROL_MAX = 4096 + 64, FRAME_PAYLOAD_MAX = 1 << 20 };
 
 enum frame_kind {
     FRAME_EXPOSE = 1, /* an exposure: key, edge, fingerprint as tag */
     FRAME_ACK,        /* of a stream's exposure: its place is free */
     FRAME_RETIRED,    /* operation key and all before it */
-    FRAME_NOTE,       /* tag, and up to 48 bytes */
+    FRAME_NOTE,       /* tag, and up to 512 bytes: of what sort, says the key's edge */
     FRAME_EAGER,      /* a whole message */
     FRAME_ANNOUNCE,   /* a message whose bytes wait to be granted; 8 bytes: how many they are */
     FRAME_GRANT,      /* 8 bytes: how many of them are wanted */
@@ -28,7 +28,6 @@ enum frame_kind {
     FRAME_CONSUMED,   /* key: messages taken notice of; tag: eager ones taken */
     FRAME_ASK,        /* for the calls that this rank has published */
     FRAME_CALLS,      /* published calls, 32 bytes each; tag 1: all that were asked for have come */
-    FRAME_BEAT,       /* of nobody's channel: this process lives */
     FRAME_GOODBYE,    /* of nobody's channel: nothing comes any more, and its end is no death */
     FRAME_KINDS,
 };

@@ -161,7 +161,7 @@ static int listen_on(struct sockaddr_storage *address, int backlog, int *listene
 /* ------------------------------------------------------------------------------------------------------------ greeting */
 static struct tcp_lane *lane_at(const struct mesh *m, uint32_t socket)
 {
-    return &m->w->links[socket / TCP_LANES].lane[socket % TCP_LANES];
+    return &m->w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
 }
 
 static void keep(struct mesh *m, uint32_t socket, int fd)
@@ -186,7 +186,7 @@ static bool is_ours(const struct mesh *m, const struct greeting *g)
     for (int i = 0; i < WORD; i++)
         differs |= (unsigned char)(g->word[i] ^ m->mine.word[i]);
     return !differs && g->magic == MESH_MAGIC && g->version == FRAME_VERSION && g->to == (uint32_t)m->w->rank && g->from < g->to &&
-           g->lane < TCP_LANES && lane_at(m, g->from * TCP_LANES + g->lane)->fd < 0;
+           g->lane < TCP_SOCKETS && lane_at(m, g->from * TCP_SOCKETS + g->lane)->fd < 0;
 }
 
 static bool is_whole(int fd)
@@ -244,7 +244,7 @@ static void hear(struct mesh *m, uint32_t at, short seen, int64_t now)
     if (heard == STRANGER_LATER)
         return;
     if (heard == STRANGER_DONE && is_ours(m, &g)) {
-        keep(m, g.from * TCP_LANES + g.lane, s->fd);
+        keep(m, g.from * TCP_SOCKETS + g.lane, s->fd);
         m->missing--;
     } else {
         turn_away(m, s->fd, why, now);
@@ -263,7 +263,7 @@ static void let_in(struct mesh *m, int64_t now)
 /* ------------------------------------------------------------------------------------------------------------ dialing */
 static enum comm_result dial(struct mesh *m, uint32_t socket_number)
 {
-    struct card *card = &m->cards[socket_number / TCP_LANES];
+    struct card *card = &m->cards[socket_number / TCP_SOCKETS];
     char text[80];
     int fd = socket(card->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
@@ -273,22 +273,22 @@ static enum comm_result dial(struct mesh *m, uint32_t socket_number)
     if (connect(fd, (struct sockaddr *)&card->address, length_of(&card->address)) == 0 || errno == EINPROGRESS)
         return COMM_OK;
     name_address(&card->address, text, sizeof text);
-    return fail(m, COMM_ERR_SYSTEM, "connecting to rank %u at %s: %s", socket_number / TCP_LANES, text, strerror(errno));
+    return fail(m, COMM_ERR_SYSTEM, "connecting to rank %u at %s: %s", socket_number / TCP_SOCKETS, text, strerror(errno));
 }
 
 static enum comm_result fail_peer(const struct mesh *m, uint32_t number, enum comm_result result, const char *why)
 {
     char text[80];
 
-    name_address(&m->cards[number / TCP_LANES].address, text, sizeof text);
-    return fail(m, result, "connecting to rank %u at %s: %s", number / TCP_LANES, text, why);
+    name_address(&m->cards[number / TCP_SOCKETS].address, text, sizeof text);
+    return fail(m, result, "connecting to rank %u at %s: %s", number / TCP_SOCKETS, text, why);
 }
 
 static struct greeting greeting_for(const struct mesh *m, uint32_t number)
 {
-    struct greeting g = {MESH_MAGIC, FRAME_VERSION, (uint32_t)m->w->rank, number / TCP_LANES, number % TCP_LANES, 0, {0}};
+    struct greeting g = {MESH_MAGIC, FRAME_VERSION, (uint32_t)m->w->rank, number / TCP_SOCKETS, number % TCP_SOCKETS, 0, {0}};
 
-    memcpy(g.word, m->cards[number / TCP_LANES].word, WORD);
+    memcpy(g.word, m->cards[number / TCP_SOCKETS].word, WORD);
     return g;
 }
 
@@ -303,7 +303,7 @@ static int send_now(int fd, const void *bytes, size_t count)
 /* It is connected, or it never will be. */
 static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
 {
-    const struct handshake_names names = {HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, d->number / TCP_LANES, d->number % TCP_LANES};
+    const struct handshake_names names = {HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, d->number / TCP_SOCKETS, d->number % TCP_SOCKETS};
     struct greeting g = greeting_for(m, d->number);
     unsigned char hello[HANDSHAKE_HELLO];
     int error = 0, fd = lane_at(m, d->number)->fd;
@@ -368,9 +368,11 @@ static enum comm_result late(const struct mesh *m)
 
     text[0] = 0;
     for (int32_t i = 0; i < m->w->ranks && named < 16; i++) {
-        bool there = i == m->w->rank || (m->w->links[i].lane[0].fd >= 0 && m->w->links[i].lane[1].fd >= 0);
+        bool there = true;
+        for (int k = 0; k < TCP_SOCKETS; k++)
+            there &= i == m->w->rank || m->w->links[i].lane[k].fd >= 0;
         for (uint32_t d = 0; d < m->dialing; d++)
-            there &= m->dials[d].number / TCP_LANES != (uint32_t)i;
+            there &= m->dials[d].number / TCP_SOCKETS != (uint32_t)i;
         if (!there && ++named)
             base_append(text, sizeof text, &at, " %d", i);
     }
@@ -413,12 +415,12 @@ static enum comm_result turn(struct mesh *m)
 static enum comm_result connect_all(struct mesh *m)
 {
     enum comm_result result = COMM_OK;
-    uint32_t mine = (uint32_t)m->w->rank, all = (uint32_t)m->w->ranks * TCP_LANES;
+    uint32_t mine = (uint32_t)m->w->rank, all = (uint32_t)m->w->ranks * TCP_SOCKETS;
     int64_t left = m->config->deadline - m->w->env->now(m->w->env);
 
     m->until = m->config->deadline - (left / 8 < TELL_NS ? left / 8 : TELL_NS);
-    m->missing = mine * TCP_LANES;
-    for (uint32_t number = (mine + 1) * TCP_LANES; number < all && result == COMM_OK; number++) {
+    m->missing = mine * TCP_SOCKETS;
+    for (uint32_t number = (mine + 1) * TCP_SOCKETS; number < all && result == COMM_OK; number++) {
         result = dial(m, number);
         m->dials[m->dialing++].number = number;
     }
@@ -446,7 +448,7 @@ static void prepare(struct mesh *m)
     if (!read_address(address, &m->mine.address))
         error = EAFNOSUPPORT;
     if (!error)
-        error = listen_on(&m->mine.address, m->w->ranks * TCP_LANES + STRANGERS_MAX, &m->listener);
+        error = listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + STRANGERS_MAX, &m->listener);
     if (!error)
         error = env->random(env, m->mine.word, WORD);
     if (!error)
@@ -495,8 +497,8 @@ static enum comm_result meet(struct mesh *m)
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
 {
     size_t ranks = (size_t)config->ranks;
-    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (ranks * TCP_LANES + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
-                   ranks * TCP_LANES * sizeof(struct dialing);
+    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (ranks * TCP_SOCKETS + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
+                   ranks * TCP_SOCKETS * sizeof(struct dialing);
     struct mesh *m = w->env->take(w->env, bytes, 64);
 
     if (!m) {
@@ -509,7 +511,7 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
     m->key = config->boot->key;
     m->cards = (struct card *)(void *)(m + 1);
     m->dials = (struct dialing *)(void *)(m->cards + ranks);
-    m->wait = (struct pollfd *)(void *)(m->dials + ranks * TCP_LANES);
+    m->wait = (struct pollfd *)(void *)(m->dials + ranks * TCP_SOCKETS);
     enum comm_result result = meet(m);
     if (m->listener >= 0)
         close(m->listener);
@@ -539,7 +541,7 @@ enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *con
         error = listen_on(&address, 4, &listener);
     for (int32_t a = 0; a < w->ranks && !error; a++)
         for (int32_t b = a + 1; b < w->ranks && !error; b++)
-            for (int k = 0; k < TCP_LANES && !error; k++) {
+            for (int k = 0; k < TCP_LANES && !error; k++) { /* they live and die together: no beats */
                 struct tcp_lane *ends[2] = {&w->port[a].link[b].lane[k], &w->port[b].link[a].lane[k]};
                 int fd[2] = {-1, -1};
                 error = pair_here(listener, &address, fd);

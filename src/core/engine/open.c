@@ -40,7 +40,7 @@ struct opening {
 struct agreement {
     uint64_t id;
     uint64_t chunk;
-    int64_t timeout_ns, peer_timeout_ns;
+    int64_t timeout_ns, peer_timeout_ns, link_timeout_ns;
     uint32_t window, minimal, free_order, fixed_order, magic, native; /* native: what its probe said */
     char version[NATIVE_VERSION_BYTES];
     uint64_t cpu[ENV_CPU_WORDS];
@@ -415,7 +415,8 @@ static enum comm_result agree(struct opening *o, struct world *w)
                              .free_order = o->options.order == OPTION_ORDER_FREE,
                              .fixed_order = o->options.order == OPTION_ORDER_FIXED,
                              .timeout_ns = o->options.operation_timeout_ns,
-                             .peer_timeout_ns = o->options.peer_timeout_ns};
+                             .peer_timeout_ns = o->options.peer_timeout_ns,
+                             .link_timeout_ns = o->options.link_timeout_ns};
     size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
 
     base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
@@ -453,6 +454,7 @@ static enum comm_result agree(struct opening *o, struct world *w)
     w->fixed_order = all->fixed_order != 0;
     w->timeout_ns = mine.timeout_ns;
     w->peer_timeout_ns = all->peer_timeout_ns;
+    w->link_timeout_ns = all->link_timeout_ns;
     memcpy(w->forced, all->forced, sizeof w->forced);
     w->measured = all->machine.measured != 0;
     w->machine = all->machine.figures;
@@ -474,11 +476,13 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .crowded = (uint32_t)o->launch.ranks > o->engine->cpus,
                                  .deadline = o->deadline,
                                  .peer_timeout_ns = w->peer_timeout_ns,
+                                 .link_timeout_ns = w->link_timeout_ns,
                                  .error_text = o->text,
                                  .error_text_bytes = sizeof o->text};
     enum comm_result r = o->backend->wire->open(&config, &w->wire);
 
     engine_note_timeout(o->engine, w->peer_timeout_ns * 4 / WIRE_TICKS);
+    engine_note_timeout(o->engine, w->link_timeout_ns * 4 / WIRE_LINK_TICKS);
     return r == COMM_OK ? enlist_world(o->engine, w) : r;
 }
 
@@ -496,6 +500,9 @@ static enum comm_result make_world(struct opening *o)
     w->ranks = o->launch.ranks;
     base_copy_text(w->launcher, sizeof w->launcher, o->launch.launcher);
     atomic_store_explicit(&w->references, 1, memory_order_relaxed);
+    w->down = o->env->take(o->env, (size_t)w->ranks * sizeof *w->down, 64);
+    if (!w->down)
+        return COMM_ERR_MEMORY;
     enum comm_result r = meet(o);
     if (r == COMM_OK)
         r = agree(o, w);

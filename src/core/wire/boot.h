@@ -14,7 +14,7 @@ struct boot_config {
     const struct comm_env *env;
     const struct base_log *log;
     int32_t rank, ranks;
-    const char *job; /* equal on all ranks of one job, unlike any other job's on this host */
+    const char *job;     /* equal on all ranks of one job, unlike any other job's on this host */
     const char *address; /* where rank 0 is met over a network: HOST:PORT; NULL or empty: all ranks are on one host */
     int64_t deadline;
     int (*exchange)(void *arg, const void *in, size_t bytes, void *out); /* the host's own allgather, or NULL */

@@ -45,7 +45,7 @@ enum { WIRE_STREAM_EDGES = 3 /* edge numbers 0..2 may be streams */, WIRE_ONCE_E
 enum wire_flag {
     WIRE_WORK = 0,    /* the kind: an exposure of a collective's program ... */
     WIRE_MESSAGE = 1, /* ... or of a message: `tag` and a key of its pair; peers is one peer ... */
-    WIRE_NOTE = 2,    /* ... or a note: at most WIRE_NOTE_BYTES, sort = edge of the key; never waits for room; to all members */
+    WIRE_NOTE = 2,    /* ... or a note: sort = edge of the key; never waits for room; to all members, also after an abort */
     WIRE_KIND = 3,
     WIRE_BUILT = 4,       /* the bytes already stand where reserve() said */
     WIRE_NONTEMPORAL = 8, /* view with land: write past the cache */
@@ -53,7 +53,12 @@ enum wire_flag {
     WIRE_GLANCE = 32, /* view: not there yet is AGAIN, and nothing is remembered. DONE: as always, but the struct wire_view is not kept */
     WIRE_FETCH = 64,  /* view: it will be looked for soon; what can be done so that it is near by then. Answers AGAIN */
 };
-enum { WIRE_NOTE_BYTES = 48, WIRE_NOTE_SORTS = 4 };
+/* Of each sort the newest counts; of the last sort a note may be long, in whole words of 8 bytes. */
+enum { WIRE_NOTE_BYTES = 48, WIRE_NOTE_SORTS = 5, WIRE_NOTE_LONG = WIRE_NOTE_SORTS - 1, WIRE_NOTE_LONG_BYTES = 512 };
+static inline size_t wire_note_bytes(uint32_t sort)
+{
+    return sort == WIRE_NOTE_LONG ? WIRE_NOTE_LONG_BYTES : WIRE_NOTE_BYTES;
+}
 
 enum wire_result {
     WIRE_DONE = 0,      /* expose: the bytes are free again; view: they are there */
@@ -110,7 +115,7 @@ enum wire_event_kind {
         2, /* a message or a note: flags' kind in `result`, peer, key, tag, bytes; a note's bytes at `note` until the next advance */
     WIRE_EVENT_DOWN = 3, /* from poll alone: the wire's peer is dead or cannot be reached; peer is the WORLD rank of the wire, result a
                             comm_result: PEER, or CLOSED if it closed its wire in good order; bytes: 0, or for how many nanoseconds it was
-                            silent while its process lived */
+                            silent while its process lived, or, with tag set, while its host acknowledged nothing either */
 };
 struct wire_event {
     uint32_t kind;
@@ -190,8 +195,9 @@ enum wire_leave {
     WIRE_CLOSE = 2, /* the last call on a channel: its memory goes back once all members have left */
 };
 
-/* Peers are looked after in ticks: poll is called once in the shorter of WIRE_TICK_NS and peer_timeout_ns / WIRE_TICKS, or oftener. */
-enum { WIRE_TICK_NS = 1000000000, WIRE_TICKS = 24 };
+/* Peers are looked after in ticks: poll is called once in the shortest of WIRE_TICK_NS, peer_timeout_ns / WIRE_TICKS and link_timeout_ns /
+ * WIRE_LINK_TICKS, or oftener. */
+enum { WIRE_TICK_NS = 1000000000, WIRE_TICKS = 24, WIRE_LINK_TICKS = 4 };
 
 struct wire_config {
     const struct comm_env *env;
@@ -203,6 +209,7 @@ struct wire_config {
     int32_t crowded;        /* more ranks than CPUs: they will sleep often, so sleeping must be cheap */
     int64_t deadline;
     int64_t peer_timeout_ns; /* equal on all ranks: a live process that is silent for so long is told down; 0: 30 s */
+    int64_t link_timeout_ns; /* the same of a host that acknowledges nothing; 0: 3 s */
     char *error_text;        /* where open says why it failed */
     size_t error_text_bytes;
 };
