@@ -105,7 +105,7 @@ struct tcp_message {
 struct tcp_note {
     wire_key key;
     uint32_t tag, bytes;
-    unsigned char data[WIRE_NOTE_BYTES];
+    unsigned char data[WIRE_NOTE_LONG_BYTES];
 };
 
 /* What this rank knows of a member. */
@@ -144,7 +144,7 @@ struct tcp_channel {
     uint32_t events, events_first, events_room;
     struct tcp_note note[WIRE_NOTE_SORTS]; /* mine */
     uint32_t notes_fresh;                  /* of all members */
-    unsigned char given[TCP_NOTES_PASS][WIRE_NOTE_BYTES];
+    unsigned char given[TCP_NOTES_PASS][WIRE_NOTE_LONG_BYTES];
     uint32_t calls_told, calls_shown; /* published calls that all members have heard of; that were shown to all for a difference */
     struct wire_call *mirror;
     const int32_t *world;

@@ -31,7 +31,7 @@ void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e)
     n->key = e->key;
     n->tag = e->fingerprint;
     n->bytes = e->nspans ? (uint32_t)e->spans[0].bytes : 0;
-    BASE_ASSERT(n->bytes <= WIRE_NOTE_BYTES);
+    BASE_ASSERT(n->bytes <= wire_note_bytes(sort));
     if (n->bytes)
         memcpy(n->data, e->spans[0].at, n->bytes);
     for (uint32_t i = 0; i < c->size; i++)
@@ -69,7 +69,7 @@ uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32
             continue;
         m->fresh &= (uint8_t) ~(1u << sort);
         c->notes_fresh--;
-        memcpy(c->given[n], note->data, WIRE_NOTE_BYTES);
+        memcpy(c->given[n], note->data, wire_note_bytes(sort));
         events[n] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
                                         .result = WIRE_NOTE,
                                         .peer = (int32_t)peer,

@@ -198,6 +198,8 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
     case FRAME_NOTE:
         if (wire_key_edge(f->key) >= WIRE_NOTE_SORTS)
             return "a note of no sort";
+        if (f->bytes > wire_note_bytes(wire_key_edge(f->key)))
+            return "a note longer than its sort's";
         tcp_note_came(c, f->from, f, payload);
         return NULL;
     case FRAME_ASK:

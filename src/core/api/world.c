@@ -61,14 +61,22 @@ enum comm_result comm_revoke(struct comm_communicator *c)
 
 enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req)
 {
-    (void)survivors;
-    return api_unsupported(c, req, "comm_shrink");
+    enum comm_result r = engine_alive(c);
+
+    if (r == COMM_OK && !survivors)
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "shrink: survivors=NULL; expected room for a communicator");
+    if (r != COMM_OK && req)
+        *req = timeline_refusal(r);
+    return r == COMM_OK ? engine_shrink(c, survivors, req) : r;
 }
 
 enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags)
 {
-    (void)flags;
-    return api_unsupported(c, NULL, "comm_agree");
+    enum comm_result r = engine_alive(c);
+
+    if (r == COMM_OK && !flags)
+        return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "agree: flags=NULL; expected the address of this rank's word");
+    return r == COMM_OK ? engine_agree(c, flags) : r;
 }
 
 enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,

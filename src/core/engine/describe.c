@@ -1,4 +1,5 @@
 /* What the library tells about itself: sized structs, filled as far as the caller knows them. */
+#include "engine/recover.h"
 #include "engine/talk.h"
 
 #include "base/format.h"
@@ -61,7 +62,9 @@ enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_er
 
     if (!b)
         return r;
-    if (b->failed)
+    if (b->recovery && b->recovery->error.size)
+        made = b->recovery->error;
+    else if (b->failed)
         cause_describe(b, &b->cause, &made);
     else if (b->last_refused.size)
         made = b->last_refused;

@@ -101,6 +101,8 @@ enum comm_result engine_dup(struct comm_communicator *c, const struct comm_optio
 enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns);
 enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
 enum comm_result engine_revoke(struct comm_communicator *c);
+enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags);
+enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
 int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other);
 
 /* ------------------------------------------------------------------------------------------------------------ operators */

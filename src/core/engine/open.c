@@ -471,6 +471,9 @@ static enum comm_result make_world(struct opening *o)
     w->ranks = o->launch.ranks;
     base_copy_text(w->launcher, sizeof w->launcher, o->launch.launcher);
     atomic_store_explicit(&w->references, 1, memory_order_relaxed);
+    w->down = o->env->take(o->env, (size_t)w->ranks * sizeof *w->down, 64);
+    if (!w->down)
+        return COMM_ERR_MEMORY;
     enum comm_result r = meet(o);
     if (r == COMM_OK)
         r = agree(o, w);

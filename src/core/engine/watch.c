@@ -2,6 +2,7 @@
  * The watcher sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program. What
  * it looks for is also looked for by a waiter before it sleeps.
  */
+#include "engine/recover.h"
 #include "engine/talk.h"
 
 #include "base/format.h"
@@ -174,6 +175,10 @@ static void check_messages(struct body *b, int64_t now)
 
 void body_check(struct body *b, int64_t now)
 {
+    if (b->recovering) {
+        recovery_check(b, now);
+        body_settle(b);
+    }
     if (b->recording || b->failed)
         return;
     for (uint64_t t = b->line.done + 1; t <= b->line.started && !b->failed && !b->proposal.result; t++) {
@@ -226,10 +231,20 @@ static void body_down(struct body *b, int32_t rank, const struct wire_event *eve
         body_propose(b, &cause);
 }
 
+void body_hear_down(struct body *b)
+{
+    for (int32_t r = 0; r < b->team.size; r++) {
+        uint8_t how = atomic_load_explicit(&b->world->down[b->team.world[r]], memory_order_acquire);
+        if (how && r != b->team.rank)
+            body_down(b, r, &(struct wire_event){.result = (int8_t)how});
+    }
+}
+
 static void member_down(struct engine *e, struct world *w, const struct wire_event *event)
 {
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
 
+    atomic_store_explicit(&w->down[event->peer], (uint8_t)event->result, memory_order_release); /* before the first communicator hears it */
     for (uint32_t i = 0; i < most; i++) {
         struct body *b = body_at(e, i);
         if (!b)
