@@ -257,6 +257,12 @@ static bool end_round(struct body *b, struct subset *s)
 
 static bool turn(struct body *b)
 {
+    enum comm_result refused = message_refused(b->messages);
+
+    if (refused != COMM_OK && !b->failed) { /* a letter may have been lost, and no other can be sent: nobody can go on */
+        body_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = refused});
+        return false;
+    }
     bool moved = take_letters(b) && talk_take_finished(b);
 
     moved |= read_letters(b);

@@ -268,6 +268,11 @@ void message_close(struct message_room *room)
     room->env->give(room->env, room, room_bytes(room->size));
 }
 
+enum comm_result message_refused(const struct message_room *room)
+{
+    return room->refused;
+}
+
 enum comm_result message_post(struct message_room *room, const struct message_call *call)
 {
     if (BASE_UNLIKELY(room->refused != COMM_OK))

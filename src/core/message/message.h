@@ -42,6 +42,8 @@ void message_close(struct message_room *room);
 /* COMM_OK: pending or already finished (in the finished list); FULL, MEMORY, or what the room failed with: nothing happened. (Letters are
    few, and not refused for the depth.) There was no
    memory for an arrival: its order would be lost, so all unmatched receives end with MEMORY and every later post is answered so. */
+/* OK, or what every post is answered from now on: an arrival was lost for want of memory. */
+enum comm_result message_refused(const struct message_room *room);
 enum comm_result message_post(struct message_room *room, const struct message_call *call);
 size_t message_letter(const struct message_room *room); /* length of the oldest letter that came and was not taken; 0: none */
 /* COMM_OK: an unmatched receive ended with `result`: CANCELLED, or TIMEOUT (in the finished list); STATE: matched already, or no such slot.
