@@ -213,7 +213,10 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
         destroy(w);
         return result;
     }
-    base_log(w->log, LOG_INFO, "tcp: ranks=%d poller=%s", w->ranks, w->poller->class->name);
+    bool proved = config->boot && config->boot->key;
+    const char *address = config->boot && config->boot->address[0] ? config->boot->address : "this host alone";
+    base_log(w->log, LOG_INFO, "tcp: ranks=%d poller=%s address=%s secret=%s", w->ranks, w->poller->class->name, address,
+             proved ? "proved" : "none");
     *wire = &w->wire;
     return COMM_OK;
 }

@@ -37,9 +37,10 @@ enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks
 
 enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id)
 {
-    enum comm_result r = id ? engine_id_create(id) : COMM_ERR_ARGUMENT;
+    const char *why = "id_create: id=NULL; expected room for an identity";
+    enum comm_result r = id ? engine_id_create(config, id, &why) : COMM_ERR_ARGUMENT;
 
-    return r == COMM_ERR_SYSTEM ? complain(config, r, "id_create: no random bytes") : r;
+    return r == COMM_OK ? r : complain(config, r, why);
 }
 
 enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns)

@@ -193,8 +193,8 @@ const struct base_option base_option_table[] = {
      .type = OPTION_BOOL,
      .flags = OPTION_ENVIRONMENT_ONLY,
      .default_text = "no",
-     .help = "lets ranks meet at addresses beyond loopback, though they do not prove who they are: for networks where every machine is "
-             "trusted"},
+     .help = "lets ranks meet at addresses beyond loopback without a secret by which they prove who they are: for networks where every "
+             "machine is trusted"},
     {.key = "tcp_poller",
      .environment = "COMM_TCP_POLLER",
      .type = OPTION_CHOICE,
@@ -202,6 +202,22 @@ const struct base_option base_option_table[] = {
      .choices = "auto|epoll|io_uring",
      .default_text = "auto",
      .help = "how sockets are waited for; io_uring that the kernel or a container refuses is told once, and epoll takes its place"},
+    {.key = "tcp_interface",
+     .environment = "COMM_SOCKET_IFNAME",
+     .also = "NCCL_SOCKET_IFNAME",
+     .type = OPTION_TEXT,
+     .flags = OPTION_ENVIRONMENT_ONLY,
+     .default_text = "",
+     .help =
+         "by which of a host's addresses ranks of other hosts reach it, also GLOO_SOCKET_IFNAME: interfaces or their beginnings "
+         "with commas, = in front for whole names, ^ for all but these; or networks like 10.0.0.0/8; none: the one that leads to rank 0"},
+    {.key = "secret_file",
+     .environment = "COMM_SECRET_FILE",
+     .type = OPTION_TEXT,
+     .flags = OPTION_ENVIRONMENT_ONLY,
+     .default_text = "",
+     .help = "a file of mode 600 with the job's secret, by which ranks of a network know each other; comm-info --new-secret makes one; "
+             "COMM_SECRET has the secret itself"},
     {.key = "module_path",
      .environment = "COMM_MODULE_PATH",
      .type = OPTION_TEXT,

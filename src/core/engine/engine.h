@@ -88,7 +88,7 @@ enum comm_result engine_fd(struct comm_communicator *c, int *fd);
 enum comm_result engine_notify(struct comm_request request, comm_notify_fn *fn, void *arg);
 
 /* ------------------------------------------------------------------------------------------------------------ communicators */
-enum comm_result engine_id_create(struct comm_id *id);
+enum comm_result engine_id_create(const struct comm_config *config, struct comm_id *id, const char **why); /* why: of an error */
 enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world);
 enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                    struct comm_communicator **worlds);
