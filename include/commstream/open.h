@@ -116,14 +116,18 @@ COMM_API enum comm_result comm_abort(struct comm_communicator *c, int32_t code);
  */
 COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
 /*
- * Makes a communicator of the ranks of c that live, after a failure or a revoke; collective over the survivors, outside the queue of c.
- * *survivors is usable when req is complete; with req NULL the call waits. MPIX_Comm_shrink, ncclCommShrink. Not built yet:
- * COMM_ERR_UNSUPPORTED.
+ * Makes a communicator of the ranks of c that live, after a failure, a revoke or none; collective over the survivors, outside the queue of
+ * c. Ranks that died, stood still for too long or closed c are left out, the others keep their order. *survivors is usable when req is
+ * complete with OK, the same on all; it stays the library's until then. With req NULL the call waits. Errors: MEMORY (may be called again),
+ * PEER (this rank was given up by the others), TIMEOUT (c's operation timeout passed: the detail names who did not call), MISMATCH (another
+ * rank called comm_agree), STATE (an agree or shrink of c is under way), ABORTED, UNSUPPORTED (more than 1,024 ranks). The new communicator
+ * works by programs over the wire, also where c had a library of its own. docs/recovery.md; MPIX_Comm_shrink, ncclCommShrink.
  */
 COMM_MUST enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
 /*
- * ANDs *flags over the survivors of c and gives all of them the same word; works on a failed communicator, outside its queue. Blocks.
- * MPIX_Comm_agree. Not built yet: COMM_ERR_UNSUPPORTED.
+ * ANDs *flags over the survivors of c and gives all of them the same word, also when ranks die meanwhile; works on a failed or revoked
+ * communicator as on any, outside its queue. Blocks until all who live have called. On an error *flags is as it was; errors are those of
+ * comm_shrink. The way of it is Paxos with the lowest rank that lives as proposer: docs/recovery.md. MPIX_Comm_agree.
  */
 COMM_MUST enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags);
 

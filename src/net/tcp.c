@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 extern const struct wire_class wire_tcp;
@@ -51,6 +52,8 @@ static void destroy(struct tcp_wire *w)
         w->poller->class->close(w->poller);
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
         tcp_seal_end(&w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS]);
+    if (w->timer >= 0)
+        close(w->timer);
     if (w->deaths >= 0)
         close(w->deaths);
     for (uint32_t order = TCP_ORDER_LEAST; order <= TCP_ORDER_MOST; order++)
@@ -114,6 +117,7 @@ static struct tcp_wire *create(const struct wire_config *config)
                            .ranks = config->ranks,
                            .ports = ports,
                            .deaths = -1,
+                           .timer = -1,
                            .bytes = bytes,
                            .stage_bytes = links * (TCP_STAGE_SMALL + TCP_STAGE_BULK)};
     w->stages = env->take(env, w->stage_bytes, 64);
@@ -155,6 +159,10 @@ static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_confi
     w->deaths = epoll_create1(EPOLL_CLOEXEC);
     if (w->deaths < 0)
         return broken(config, "epoll_create1", errno);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    w->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (w->timer < 0 || epoll_ctl(w->deaths, EPOLL_CTL_ADD, w->timer, &event) < 0)
+        return broken(config, "a timer", errno);
     return COMM_OK;
 }
 
@@ -478,10 +486,8 @@ static void tcp_flush(struct wire_channel *channel)
     base_lock(&w->lock, w->env);
     if (c->owes && !c->aborted)
         tcp_owed(c);
-    if (w->dirty) {
-        tcp_send_dirty(w);
-        w->poller->class->submit(w->poller);
-    }
+    if (w->dirty)
+        tcp_hold_or_send(w);
     base_unlock(&w->lock, w->env);
 }
 

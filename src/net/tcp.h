@@ -48,6 +48,7 @@ enum {
     TCP_CHANNELS_MAX = 65535,
     TCP_VECTORS = 32,
     TCP_ROUNDS = 32,          /* of the poller in one pump, which ends earlier ... */
+    TCP_HOLD_NS = 100000,     /* for so long what is sent in a row waits for company */
     TCP_PUMP_BYTES = 1 << 20, /* ... when it has received so much */
 };
 
@@ -209,7 +210,9 @@ struct tcp_wire {
     struct tcp_port *port;
     int32_t ports, ranks, rank;
     bool armed, rung, sealed;
-    int deaths; /* an epoll of the watcher's: ends of connections */
+    bool flushed, held; /* since the last pump: something left; something that came after it waits for company, and the timer runs */
+    int timer;          /* the watcher wakes when it ends */
+    int deaths;         /* an epoll of the watcher's: ends of connections */
     struct tcp_lane *dirty;
     uint32_t *hot, hots, bulk_looks; /* sockets on which somebody waits for a frame; looks that wait on bulk lanes */
     struct tcp_channel **channel;
@@ -277,6 +280,8 @@ void tcp_sent(struct tcp_lane *lane, int64_t result);
 void tcp_piece_lost(struct tcp_block *block);
 void tcp_forget_sends(struct tcp_channel *c);
 void tcp_owed(struct tcp_channel *c);
+void tcp_hold_or_send(struct tcp_wire *w); /* what is dirty leaves now, or soon */
+void tcp_unhold(struct tcp_wire *w);       /* a pump begins: it sends all that is dirty */
 
 /* tcp_receive.c */
 void tcp_receive_start(struct tcp_lane *lane);

@@ -373,6 +373,7 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
     uint32_t all = 0;
 
     w->pumped = 0;
+    tcp_unhold(w);
     for (int round = 0; round < TCP_ROUNDS && w->pumped < TCP_PUMP_BYTES; round++) {
         uint32_t n = w->poller->class->reap(w->poller, events, 32, hot, hots);
         for (uint32_t i = 0; i < n; i++) {

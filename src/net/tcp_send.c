@@ -9,6 +9,7 @@
 #include "net/tcp.h"
 
 #include <errno.h>
+#include <sys/timerfd.h>
 
 enum { COLLECT_BYTES = 4096, SEND_TURNS = 16 };
 
@@ -286,6 +287,43 @@ void tcp_send_dirty(struct tcp_wire *w)
         send_lane(lane);
         lane = next;
     }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ together */
+static void set_timer(const struct tcp_wire *w, long ns)
+{
+    struct itimerspec until = {.it_value = {.tv_nsec = ns}};
+
+    timerfd_settime(w->timer, 0, &until, NULL);
+}
+
+/* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
+ * first leaves at once and the rest together: when somebody looks, or lies down, or when the watcher's timer ends, whichever is first. */
+void tcp_hold_or_send(struct tcp_wire *w)
+{
+    bool hold = w->flushed && !w->armed;
+
+    for (const struct tcp_lane *lane = w->dirty; lane && hold; lane = lane->next_dirty)
+        hold = lane->lane == TCP_LANE_SMALL && !tcp_backed_up(lane);
+    if (hold) {
+        if (!w->held)
+            set_timer(w, TCP_HOLD_NS);
+        w->held = true;
+        return;
+    }
+    w->flushed = true;
+    tcp_send_dirty(w);
+    w->poller->class->submit(w->poller);
+}
+
+void tcp_unhold(struct tcp_wire *w)
+{
+    w->flushed = false;
+    if (!w->held)
+        return;
+    w->held = false;
+    set_timer(w, 0);
+    tcp_send_dirty(w);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ forgetting */

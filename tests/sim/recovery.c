@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { RANKS_MOST = 8, STEPS_MOST = 6, EACH_MOST = 3, AGREEMENTS = STEPS_MOST * EACH_MOST, GENERATIONS = STEPS_MOST + 1, LONG = 3000 };
+enum { RANKS_MOST = 8, STEPS_MOST = 6, EACH_MOST = 10, AGREEMENTS = STEPS_MOST * EACH_MOST, GENERATIONS = STEPS_MOST + 1, LONG = 3000 };
 enum { TRIES = 200 };
 #define SECOND INT64_C(1000000000)
 #define LINKS (SIM_FAULT_BIT(SIM_CUT) | SIM_FAULT_BIT(SIM_RESET) | SIM_FAULT_BIT(SIM_CORRUPT) | SIM_FAULT_BIT(SIM_CLOG))
@@ -27,6 +27,7 @@ struct seen {
 static struct recovery {
     uint64_t seed;
     int32_t ranks, steps;
+    bool dense; /* nearly all of it is agreeing */
     struct seen seen[RANKS_MOST][GENERATIONS];
     bool left[RANKS_MOST]; /* it was told that the others go on without it */
     bool through[RANKS_MOST];
@@ -37,15 +38,21 @@ struct step {
     int32_t sums, revoker, agreements;
     bool shrinks, apart; /* apart: with a request, and steps of its own between */
     int64_t spends;
+    uint32_t subset; /* ranks of the communicator that make one of their own; 0: none */
+    uint32_t tag;
 };
 
 static struct step draw_step(uint64_t *s)
 {
-    struct step step = {.sums = (int32_t)sim_below(s, 6), .agreements = 1 + (int32_t)sim_below(s, EACH_MOST)};
+    struct step step = {.sums = (int32_t)sim_below(s, 6), .agreements = 1 + (int32_t)sim_below(s, 3)};
 
+    if (run.dense)
+        step = (struct step){.sums = (int32_t)sim_below(s, 2), .agreements = 3 + (int32_t)sim_below(s, EACH_MOST - 2)};
     step.revoker = (int32_t)sim_below(s, (uint64_t)run.ranks * 3);
     step.shrinks = sim_below(s, 3) == 0;
     step.apart = sim_below(s, 2) == 0;
+    step.subset = sim_below(s, 3) ? 0 : (uint32_t)sim_below(s, UINT64_C(1) << run.ranks);
+    step.tag = (uint32_t)sim_below(s, 3);
     step.spends = (int64_t)sim_below(s, 4) * 100000;
     return step;
 }
@@ -71,6 +78,31 @@ static enum comm_result sums(struct comm_communicator *c, int32_t count)
         SIM_CHECK(r != COMM_OK || (out[0] == want && out[n - 1] == want), "a sum on %d ranks is %d, must be %d", size, out[0], want);
     }
     return r;
+}
+
+/* Some make one of their own, the others notice nothing. Whoever cannot fails them all, since they would wait for it. */
+static bool subset(struct comm_communicator *c, const struct step *step)
+{
+    struct comm_communicator *some = NULL;
+    int32_t ranks[RANKS_MOST], me = comm_rank(c);
+    size_t count = 0;
+
+    for (int32_t r = 0; r < comm_size(c); r++)
+        if (step->subset >> r & 1)
+            ranks[count++] = r;
+    if (!(step->subset >> me & 1))
+        return true;
+    sim_doing("subset", step->subset);
+    enum comm_result r = comm_subset(c, ranks, count, step->tag, &some, NULL);
+    SIM_CHECK((r == COMM_OK) == (some != NULL), "subset said %s, and %s communicator", comm_result_name(r), some ? "gave a" : "no");
+    if (r == COMM_OK) {
+        SIM_CHECK(comm_size(some) == (int32_t)count, "a subset of %zu ranks has %d", count, comm_size(some));
+        r = sums(some, 3);
+        (void)comm_close(some, COMM_DEFAULT_TIMEOUT);
+    }
+    if (r != COMM_OK)
+        SIM_CHECK(comm_revoke(c) == COMM_OK, "revoke");
+    return r == COMM_OK;
 }
 
 /* MEMORY is for all alike, or nothing had happened: both ways the call is made again. */
@@ -150,6 +182,8 @@ static struct comm_communicator *do_step(struct comm_communicator *c, struct com
     sim_doing("sums", (uint64_t)*generation);
     sim_spend(step->spends);
     bool well = sums(c, step->sums) == COMM_OK;
+    if (step->subset)
+        well &= subset(c, step);
     if (step->revoker == rank)
         SIM_CHECK(comm_revoke(c) == COMM_OK, "revoke");
     if (!agree_on(c, rank, step, *generation, &well) || (well && !step->shrinks))
@@ -250,6 +284,30 @@ static bool judge(struct sim_result *result)
     return !result->failed;
 }
 
+/* Once without a fault, to know how long it is; then again, and ranks end or stand still wherever that is, low ones, which coordinate,
+ * oftener. */
+static bool run_dense(struct sim_config *config, uint64_t *s, struct sim_result *result)
+{
+    struct sim_fault faults[3];
+    uint64_t seed = run.seed;
+
+    config->swarm = 0;
+    run.dense = true;
+    run.steps = 1 + (int32_t)sim_below(s, 3);
+    if (!sim_run(config, recovery_main, NULL, result) || !judge(result))
+        return false;
+    config->faults = faults;
+    config->fault_count = 1 + (size_t)sim_below(s, 3);
+    for (size_t i = 0; i < config->fault_count; i++) {
+        int32_t a = (int32_t)sim_below(s, (uint64_t)run.ranks), b = (int32_t)sim_below(s, (uint64_t)run.ranks);
+        faults[i] = (struct sim_fault){.event = result->events / 5 + sim_below(s, result->events), .victim = a < b ? a : b};
+        faults[i].kind = sim_below(s, 5) ? SIM_KILL : SIM_PAUSE;
+        faults[i].ns = (int64_t)(1 + sim_below(s, 60)) * SECOND;
+    }
+    run = (struct recovery){.seed = seed, .ranks = run.ranks, .steps = run.steps, .dense = true};
+    return sim_run(config, recovery_main, NULL, result) && judge(result) && sim_judge_end(result);
+}
+
 bool run_recovery(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
     uint64_t s = seed ^ UINT64_C(0x2545f4914f6cdd1d);
@@ -280,7 +338,7 @@ bool run_recovery(uint64_t seed, const struct sim_options *options, struct sim_r
         config.hosts = 1 + (int32_t)sim_below(&s, (uint64_t)config.ranks);
     }
     config.swarm_events = 200 << sim_below(&s, 9);
-    if (!sim_run(&config, recovery_main, NULL, result))
-        return false;
-    return judge(result) && sim_judge_time(result) && sim_judge_end(result);
+    if (options->faults && sim_below(&s, 2) == 0)
+        return run_dense(&config, &s, result);
+    return sim_run(&config, recovery_main, NULL, result) && judge(result) && sim_judge_time(result) && sim_judge_end(result);
 }

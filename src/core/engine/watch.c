@@ -240,16 +240,16 @@ void body_hear_down(struct body *b)
     }
 }
 
-static void member_down(struct engine *e, struct world *w, const struct wire_event *event)
+/* The world may be gone by now, and another where it lay. */
+static void member_down(struct engine *e, const struct world *w, uint64_t id, const struct wire_event *event)
 {
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
 
-    atomic_store_explicit(&w->down[event->peer], (uint8_t)event->result, memory_order_release); /* before the first communicator hears it */
     for (uint32_t i = 0; i < most; i++) {
         struct body *b = body_at(e, i);
         if (!b)
             continue;
-        int32_t rank = b->world == w ? team_find(&b->team, event->peer) : -1;
+        int32_t rank = b->world == w && b->world->id == id ? team_find(&b->team, event->peer) : -1;
         if (rank >= 0 && rank != b->team.rank) {
             b->guest = true;
             body_step(b); /* its last words first: it may have closed, or failed for another cause */
@@ -261,20 +261,32 @@ static void member_down(struct engine *e, struct world *w, const struct wire_eve
     }
 }
 
+/* Before the first communicator hears it, and while the world is sure to be there. */
+static void note_down(struct world *w, const struct wire_event *events, uint32_t count)
+{
+    for (uint32_t k = 0; k < count; k++)
+        if (events[k].kind == WIRE_EVENT_DOWN)
+            atomic_store_explicit(&w->down[events[k].peer], (uint8_t)events[k].result, memory_order_release);
+}
+
 void engine_poll(struct engine *e)
 {
     for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
         struct wire_event events[ENGINE_EVENTS];
         uint32_t count = 0;
+        uint64_t id = 0;
 
         base_lock(&e->poll_lock, e->env);
         struct world *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
-        if (w)
+        if (w) {
+            id = w->id;
             count = w->backend->wire->poll(w->wire, events, ENGINE_EVENTS);
+            note_down(w, events, count);
+        }
         base_unlock(&e->poll_lock, e->env);
         for (uint32_t k = 0; k < count; k++)
             if (events[k].kind == WIRE_EVENT_DOWN)
-                member_down(e, w, &events[k]);
+                member_down(e, w, id, &events[k]);
     }
 }
 
