@@ -50,10 +50,10 @@ static void destroy(struct tcp_wire *w)
     close_sockets(w);
     if (w->poller)
         w->poller->class->close(w->poller);
-    for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
-        tcp_seal_end(&w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS]);
     if (w->timer >= 0)
         close(w->timer);
+    for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
+        tcp_seal_end(&w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS]);
     if (w->deaths >= 0)
         close(w->deaths);
     for (uint32_t order = TCP_ORDER_LEAST; order <= TCP_ORDER_MOST; order++)

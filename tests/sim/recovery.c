@@ -337,7 +337,7 @@ bool run_recovery(uint64_t seed, const struct sim_options *options, struct sim_r
         config.wire = SIM_WIRE_FRAMES;
         config.hosts = 1 + (int32_t)sim_below(&s, (uint64_t)config.ranks);
     }
-    config.swarm_events = 200 << sim_below(&s, 9);
+    config.swarm_events = UINT64_C(200) << sim_below(&s, 9);
     if (options->faults && sim_below(&s, 2) == 0)
         return run_dense(&config, &s, result);
     return sim_run(&config, recovery_main, NULL, result) && judge(result) && sim_judge_time(result) && sim_judge_end(result);
