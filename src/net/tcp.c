@@ -52,6 +52,8 @@ static void destroy(struct tcp_wire *w)
         w->poller->class->close(w->poller);
     if (w->timer >= 0)
         close(w->timer);
+    for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
+        tcp_seal_end(&w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS]);
     if (w->deaths >= 0)
         close(w->deaths);
     for (uint32_t order = TCP_ORDER_LEAST; order <= TCP_ORDER_MOST; order++)
@@ -192,6 +194,24 @@ static enum comm_result start_links(struct tcp_wire *w, const struct wire_config
     return COMM_OK;
 }
 
+/* Ranks of one process send nothing that others could see. */
+static enum comm_result wants_seal(struct tcp_wire *w, const struct wire_config *config)
+{
+    int64_t seal = 0;
+
+    if (!base_option_lookup(w->env, "tcp_seal", &seal)) {
+        base_format(config->error_text, config->error_text_bytes, "COMM_TCP_SEAL is not yes or no");
+        return COMM_ERR_CONFIG;
+    }
+    w->sealed = seal && config->rank >= 0;
+    if (!w->sealed || config->boot->key)
+        return COMM_OK;
+    base_format(config->error_text, config->error_text_bytes,
+                "COMM_TCP_SEAL=yes, and this job has no secret to make keys of: give every rank the same COMM_SECRET_FILE or COMM_SECRET; "
+                "`comm-info --new-secret` makes one");
+    return COMM_ERR_CONFIG;
+}
+
 static enum comm_result tcp_open(const struct wire_config *config, struct wire **wire)
 {
     if (config->rank >= config->ranks || (config->rank >= 0 && !config->boot)) {
@@ -206,6 +226,8 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
     }
     enum comm_result result = open_pollers(w, config);
     if (result == COMM_OK)
+        result = wants_seal(w, config);
+    if (result == COMM_OK)
         result = config->rank < 0 ? tcp_mesh_here(w, config) : tcp_mesh(w, config);
     if (result == COMM_OK)
         result = start_links(w, config);
@@ -215,8 +237,8 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
     }
     bool proved = config->boot && config->boot->key;
     const char *address = config->boot && config->boot->address[0] ? config->boot->address : "this host alone";
-    base_log(w->log, LOG_INFO, "tcp: ranks=%d poller=%s address=%s secret=%s", w->ranks, w->poller->class->name, address,
-             proved ? "proved" : "none");
+    base_log(w->log, LOG_INFO, "tcp: ranks=%d poller=%s address=%s secret=%s seal=%s", w->ranks, w->poller->class->name, address,
+             proved ? "proved" : "none", w->sealed ? "yes" : "no");
     *wire = &w->wire;
     return COMM_OK;
 }
@@ -229,7 +251,7 @@ static bool unsent(struct tcp_wire *w)
         int bytes = 0;
         if (!w->links[i / TCP_SOCKETS].here || lane->ended)
             continue;
-        if (lane->out || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0))
+        if (lane->out || tcp_seal_pending(lane) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0))
             return true;
     }
     return false;

@@ -164,7 +164,8 @@ struct tcp_lane {
     uint32_t out_number, out_count, acks;
     uint32_t delivered; /* segments that had arrived at the last look */
     struct tcp_block *out, **out_last;
-    size_t sent; /* of the first block and what is behind it */
+    size_t sent;           /* of the first block and what is behind it */
+    struct tcp_seal *seal; /* NULL: in plain */
     struct iovec out_vector[TCP_VECTORS];
     struct tcp_lane *next_dirty;
     /* in */
@@ -208,7 +209,7 @@ struct tcp_wire {
     struct poller *poller;
     struct tcp_port *port;
     int32_t ports, ranks, rank;
-    bool armed, rung;
+    bool armed, rung, sealed;
     bool flushed, held; /* since the last pump: something left; something that came after it waits for company, and the timer runs */
     int timer;          /* the watcher wakes when it ends */
     int deaths;         /* an epoll of the watcher's: ends of connections */
@@ -314,6 +315,22 @@ void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked);
 void tcp_calls_show(struct tcp_channel *c);
 void tcp_calls_tell(struct tcp_channel *c);
 const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
+
+/* Bytes of a sealed lane, opened; plain NULL: they lie where they were to land. */
+void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes);
+
+/* tcp_seal.c: what a sealed lane's bytes are on their way */
+struct seal;
+bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys); /* false: no memory */
+void tcp_seal_end(struct tcp_lane *lane);
+bool tcp_seal_pending(const struct tcp_lane *lane); /* something sealed is not sent yet; never without a seal */
+/* When nothing is pending: seals the next bytes, and says how many; they are the caller's again. */
+size_t tcp_seal_take(struct tcp_lane *lane, const struct iovec *vector, uint32_t count);
+struct iovec tcp_seal_leaving(struct tcp_lane *lane);
+void tcp_seal_sent(struct tcp_lane *lane, size_t bytes);
+struct iovec tcp_seal_room(struct tcp_lane *lane);
+/* So much came into the room. NULL, or why the connection must end. */
+const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes);
 
 /* tcp_watch.c */
 uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max);

@@ -27,7 +27,8 @@ enum { KEEP_IDLE_S = 10, KEEP_BETWEEN_S = 3, KEEP_COUNT = 3 };
 /* What each rank says of itself over the boot. result: not COMM_OK, and why. */
 struct card {
     uint32_t magic, version;
-    int32_t result, proves; /* proves: has the job's secret */
+    int32_t result;
+    int16_t proves, seals; /* has the job's secret; encrypts all that follows */
     struct sockaddr_storage address;
     unsigned char word[WORD];
     uint64_t host;
@@ -164,7 +165,8 @@ static struct tcp_lane *lane_at(const struct mesh *m, uint32_t socket)
     return &m->w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
 }
 
-static void keep(struct mesh *m, uint32_t socket, int fd)
+/* keys: of its handshake, or NULL. False: no memory. */
+static bool keep(struct mesh *m, uint32_t socket, int fd, const struct seal *keys)
 {
     struct tcp_lane *lane = lane_at(m, socket);
     struct sockaddr_storage other;
@@ -175,7 +177,10 @@ static void keep(struct mesh *m, uint32_t socket, int fd)
     if (getpeername(fd, (struct sockaddr *)&other, &length) == 0)
         name_address(&other, lane->link->address, sizeof lane->link->address);
     set_options(m->w, fd, m->cards[peer].host == m->mine.host);
+    if (m->w->sealed && lane->lane != TCP_BEAT && !tcp_seal_start(lane, keys)) /* beats say nothing */
+        return false;
     lane->fd = fd;
+    return true;
 }
 
 /* Of a lower rank that has not come, with our word. */
@@ -243,8 +248,7 @@ static void hear(struct mesh *m, uint32_t at, short seen, int64_t now)
 
     if (heard == STRANGER_LATER)
         return;
-    if (heard == STRANGER_DONE && is_ours(m, &g)) {
-        keep(m, g.from * TCP_SOCKETS + g.lane, s->fd);
+    if (heard == STRANGER_DONE && is_ours(m, &g) && keep(m, g.from * TCP_SOCKETS + g.lane, s->fd, &s->shake.seal)) {
         m->missing--;
     } else {
         turn_away(m, s->fd, why, now);
@@ -319,8 +323,8 @@ static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
         return fail_peer(m, d->number, COMM_ERR_PEER, strerror(error));
     d->asked = true;
     *done = !m->key;
-    if (*done)
-        keep(m, d->number, fd);
+    if (*done && !keep(m, d->number, fd, NULL))
+        return fail_peer(m, d->number, COMM_ERR_MEMORY, "no memory for the connection");
     return COMM_OK;
 }
 
@@ -354,7 +358,8 @@ static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
     if (error)
         return fail_peer(m, d->number, COMM_ERR_PEER, strerror(error));
     stranger_wait_for(fd, 1);
-    keep(m, d->number, fd);
+    if (!keep(m, d->number, fd, &d->shake.seal))
+        return fail_peer(m, d->number, COMM_ERR_MEMORY, "no memory for the connection");
     crypto_wipe(&d->shake, sizeof d->shake);
     *done = true;
     return COMM_OK;
@@ -445,6 +450,7 @@ static void prepare(struct mesh *m)
     m->mine.float_mode = data_float_mode();
     m->mine.endian = 0x01020304;
     m->mine.proves = m->key != NULL;
+    m->mine.seals = m->w->sealed;
     if (!read_address(address, &m->mine.address))
         error = EAFNOSUPPORT;
     if (!error)
@@ -472,6 +478,9 @@ static enum comm_result exchange(struct mesh *m)
         else if (card->proves != m->cards[0].proves)
             result = fail(m, COMM_ERR_CONFIG, "rank %d has %s job secret and rank 0 has %s: give every rank the same", i,
                           card->proves ? "a" : "no", card->proves ? "none" : "one");
+        else if (card->seals != m->cards[0].seals)
+            result = fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_SEAL=%s and rank 0 has %s: give every rank the same", i,
+                          card->seals ? "yes" : "no", card->seals ? "no" : "yes");
         else if (card->result != COMM_OK)
             result = fail(m, (enum comm_result)card->result, "rank %d: %.*s", i, TEXT, card->text);
     }

@@ -286,9 +286,12 @@ void tcp_receive_start(struct tcp_lane *lane)
     struct tcp_wire *w = lane->port->wire;
     uint32_t n = 0;
 
-    if (lane->in_body && lane->left)
+    if (lane->seal)
+        lane->in_vector[n++] = tcp_seal_room(lane);
+    else if (lane->in_body && lane->left)
         lane->in_vector[n++] = (struct iovec){lane->land ? lane->land : w->sink, lane->left};
-    lane->in_vector[n++] = (struct iovec){lane->stage + lane->end, lane->stage_bytes - lane->end};
+    if (!lane->seal)
+        lane->in_vector[n++] = (struct iovec){lane->stage + lane->end, lane->stage_bytes - lane->end};
     int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_RECEIVE, lane->in_vector, n);
     if (result != -EINPROGRESS)
         tcp_received(lane, result);
@@ -309,6 +312,32 @@ static void account(struct tcp_lane *lane, size_t bytes)
         close_body(lane);
 }
 
+void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes)
+{
+    const char *from = plain;
+
+    if (!plain) {
+        account(lane, bytes);
+        digest(lane);
+        return;
+    }
+    while (bytes && !lane->ended) {
+        size_t direct = !lane->in_body ? 0 : bytes < lane->left ? bytes : lane->left, room = lane->stage_bytes - lane->end;
+        size_t rest = bytes - direct < room ? bytes - direct : room;
+        if (direct && lane->land)
+            memcpy(lane->land, from, direct);
+        memcpy(lane->stage + lane->end, from + direct, rest);
+        if (!direct && !rest) {
+            refuse(lane, "a frame longer than any");
+            return;
+        }
+        account(lane, direct + rest);
+        digest(lane);
+        from += direct + rest;
+        bytes -= direct + rest;
+    }
+}
+
 void tcp_received(struct tcp_lane *lane, int64_t result)
 {
     if (lane->ended)
@@ -319,8 +348,14 @@ void tcp_received(struct tcp_lane *lane, int64_t result)
         tcp_lane_end(lane, why);
         return;
     }
-    account(lane, (size_t)result);
-    digest(lane);
+    if (lane->seal) {
+        const char *why = tcp_seal_came(lane, (size_t)result);
+        if (why)
+            refuse(lane, why);
+    } else {
+        account(lane, (size_t)result);
+        digest(lane);
+    }
     if (!lane->ended)
         tcp_receive_start(lane);
 }
@@ -369,6 +404,13 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
 
     if (lane->channel != c)
         return;
+    if (lane->seal) { /* no memory of its users is with the kernel */
+        lane->channel = NULL;
+        lane->slot = NULL;
+        lane->message = NULL;
+        lane->land = NULL;
+        return;
+    }
     int64_t result = lane->ended ? -ECANCELED : w->poller->class->cancel(w->poller, lane->socket, POLLER_RECEIVE);
     size_t direct = result > 0 ? ((size_t)result < lane->left ? (size_t)result : lane->left) : 0;
 

@@ -227,18 +227,37 @@ static void consume(struct tcp_lane *lane, size_t bytes)
     }
 }
 
+static bool has_out(const struct tcp_lane *lane)
+{
+    return lane->out || tcp_seal_pending(lane);
+}
+
+/* What is sealed is copied, so its blocks go at once; the vector is then the sealed bytes. */
+static uint32_t fill_sealed(struct tcp_lane *lane)
+{
+    if (!tcp_seal_pending(lane))
+        consume(lane, tcp_seal_take(lane, lane->out_vector, fill_vector(lane)));
+    lane->out_vector[0] = tcp_seal_leaving(lane);
+    return lane->out_vector[0].iov_len ? 1 : 0;
+}
+
 static void send_lane(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
 
-    for (int turn = 0; lane->out && !lane->sending && !lane->ended && turn < SEND_TURNS; turn++) {
+    for (int turn = 0; has_out(lane) && !lane->sending && !lane->ended && turn < SEND_TURNS; turn++) {
+        uint32_t count = lane->seal ? fill_sealed(lane) : fill_vector(lane);
+        if (!count) {
+            tcp_lane_end(lane, "what is to be sent cannot be sealed");
+            return;
+        }
         lane->acks = 0;
         lane->sending = true;
-        int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_SEND, lane->out_vector, fill_vector(lane));
+        int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_SEND, lane->out_vector, count);
         if (result != -EINPROGRESS)
             tcp_sent(lane, result);
     }
-    if (lane->out && !lane->sending && !lane->ended)
+    if (has_out(lane) && !lane->sending && !lane->ended)
         make_dirty(lane);
 }
 
@@ -249,8 +268,11 @@ void tcp_sent(struct tcp_lane *lane, int64_t result)
         tcp_lane_end(lane, "the connection broke"); /* its other end says more, if it can */
         return;
     }
-    consume(lane, (size_t)result);
-    if (lane->out)
+    if (lane->seal)
+        tcp_seal_sent(lane, (size_t)result);
+    else
+        consume(lane, (size_t)result);
+    if (has_out(lane))
         make_dirty(lane);
 }
 
@@ -314,7 +336,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
         here |= b->channel == c;
     if (!here)
         return;
-    if (lane->sending) { /* the kernel may be reading them */
+    if (lane->sending && !lane->seal) { /* the kernel may be reading them */
         int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
         lane->sending = false;
         if (result > 0)

@@ -32,8 +32,7 @@ static int rounds(int divide)
 
 /* Of this process: a thread that sleeps for 5 ms and again knows when the machine as a whole stood still. */
 static struct {
-    pthread_t thread;
-    pid_t pid;
+    _Atomic pid_t pid;
     _Atomic int64_t stood; /* ns that it slept too long, all together */
 } canary;
 
@@ -52,10 +51,10 @@ static void *sleep_and_look(void *arg)
 
 static int64_t begin(void)
 {
-    if (canary.pid != getpid()) { /* of a child, none yet */
-        canary.pid = getpid();
-        EQUAL(pthread_create(&canary.thread, NULL, sleep_and_look, NULL), 0);
-        pthread_detach(canary.thread);
+    pthread_t thread;
+    if (atomic_exchange(&canary.pid, getpid()) != getpid()) { /* of a child, none yet; any of its threads may be the first */
+        EQUAL(pthread_create(&thread, NULL, sleep_and_look, NULL), 0);
+        pthread_detach(thread);
     }
     return rig_now() - atomic_load(&canary.stood);
 }

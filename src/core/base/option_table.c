@@ -195,6 +195,12 @@ const struct base_option base_option_table[] = {
      .default_text = "no",
      .help = "lets ranks meet at addresses beyond loopback without a secret by which they prove who they are: for networks where every "
              "machine is trusted"},
+    {.key = "tcp_seal",
+     .environment = "COMM_TCP_SEAL",
+     .type = OPTION_BOOL,
+     .flags = OPTION_ENVIRONMENT_ONLY,
+     .default_text = "no",
+     .help = "encrypts all that ranks send each other, with keys made of the job's secret; the same on all ranks"},
     {.key = "tcp_poller",
      .environment = "COMM_TCP_POLLER",
      .type = OPTION_CHOICE,
