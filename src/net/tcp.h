@@ -107,7 +107,7 @@ struct tcp_note {
 
 /* What this rank knows of a member. */
 struct tcp_member {
-    struct tcp_lane *lane;                                /* its two; NULL: this rank itself */
+    struct tcp_lane *lane;                                /* its two; NULL: this rank itself, or another wire's */
     uint32_t channel;                                     /* its name of this channel */
     uint32_t retired;                                     /* by it */
     uint32_t retired_told;                                /* of mine, to it */
@@ -181,7 +181,7 @@ struct tcp_lane {
 struct tcp_link {
     struct tcp_lane lane[TCP_LANES];
     int32_t peer;                     /* of the world */
-    bool goodbye, down, warned, here; /* here: it is not this rank itself */
+    bool goodbye, down, warned, here; /* here: connected, so neither this rank itself nor another wire's */
     int64_t ended_ns;                 /* since when one of them has ended */
     uint32_t beat, beat_seen;
     int64_t silent_ns;

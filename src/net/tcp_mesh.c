@@ -183,7 +183,7 @@ static bool greeted(struct mesh *m, int fd)
     for (int i = 0; i < WORD; i++)
         differs |= (unsigned char)(g.word[i] ^ m->mine.word[i]);
     if (differs || g.magic != MESH_MAGIC || g.version != FRAME_VERSION || g.to != (uint32_t)m->w->rank || g.from >= g.to ||
-        g.lane >= TCP_LANES || lane_at(m, g.from * TCP_LANES + g.lane)->fd >= 0)
+        !wire_joins(m->config, m->w->rank, (int32_t)g.from) || g.lane >= TCP_LANES || lane_at(m, g.from * TCP_LANES + g.lane)->fd >= 0)
         return false;
     keep(m, g.from * TCP_LANES + g.lane, fd);
     m->missing--;
@@ -272,7 +272,7 @@ static enum comm_result late(const struct mesh *m)
 
     text[0] = 0;
     for (int32_t i = 0; i < m->w->ranks && named < 16; i++) {
-        bool there = i == m->w->rank || (m->w->links[i].lane[0].fd >= 0 && m->w->links[i].lane[1].fd >= 0);
+        bool there = !wire_joins(m->config, i, m->w->rank) || (m->w->links[i].lane[0].fd >= 0 && m->w->links[i].lane[1].fd >= 0);
         for (uint32_t d = 0; d < m->dialing; d++)
             there &= m->dials[d] / TCP_LANES != (uint32_t)i;
         if (!there && ++named)
@@ -315,8 +315,11 @@ static enum comm_result connect_all(struct mesh *m)
     enum comm_result result = COMM_OK;
     uint32_t mine = (uint32_t)m->w->rank, all = (uint32_t)m->w->ranks * TCP_LANES;
 
-    m->missing = mine * TCP_LANES;
+    for (uint32_t number = 0; number < mine * TCP_LANES; number++)
+        m->missing += wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_LANES));
     for (uint32_t number = (mine + 1) * TCP_LANES; number < all && result == COMM_OK; number++) {
+        if (!wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_LANES)))
+            continue;
         result = dial(m, number);
         m->dials[m->dialing++] = number;
     }
@@ -432,7 +435,7 @@ enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *con
         error = listen_on(&address, 4, &listener);
     for (int32_t a = 0; a < w->ranks && !error; a++)
         for (int32_t b = a + 1; b < w->ranks && !error; b++)
-            for (int k = 0; k < TCP_LANES && !error; k++) {
+            for (int k = 0; k < TCP_LANES && !error && wire_joins(config, a, b); k++) {
                 struct tcp_lane *ends[2] = {&w->port[a].link[b].lane[k], &w->port[b].link[a].lane[k]};
                 int fd[2] = {-1, -1};
                 error = pair_here(listener, &address, fd);

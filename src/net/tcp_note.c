@@ -5,6 +5,8 @@
 enum { CALL_BYTES = 32, CALLS_A_FRAME = 128 };
 _Static_assert(CALL_BYTES *CALLS_A_FRAME <= FRAME_CONTROL_MAX, "a frame of calls is a control frame");
 
+static void tell_calls(struct tcp_channel *c);
+
 /* ------------------------------------------------------------------------------------------------------------ notes */
 static void send_notes(struct tcp_channel *c)
 {
@@ -35,6 +37,7 @@ void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e)
     for (uint32_t i = 0; i < c->size; i++)
         if (c->member[i].lane)
             c->member[i].unsent |= (uint8_t)(1u << sort);
+    tell_calls(c); /* first: what a failure's text is made of */
     send_notes(c);
 }
 
@@ -167,12 +170,10 @@ void tcp_calls_show(struct tcp_channel *c)
             tcp_calls_send(c, i, true);
 }
 
-/* At the tick. */
-void tcp_calls_tell(struct tcp_channel *c)
+static void tell_calls(struct tcp_channel *c)
 {
     uint32_t newest = c->calls_told;
 
-    send_notes(c);
     if (c->aborted || !c->connected)
         return;
     for (uint32_t i = 0; i < c->face.caps.calls; i++) {
@@ -186,6 +187,13 @@ void tcp_calls_tell(struct tcp_channel *c)
         if (c->member[i].lane && !tcp_backed_up(&c->member[i].lane[TCP_LANE_SMALL]))
             tcp_calls_send(c, i, false);
     c->calls_told = newest;
+}
+
+/* At the tick. */
+void tcp_calls_tell(struct tcp_channel *c)
+{
+    send_notes(c);
+    tell_calls(c);
 }
 
 const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload)

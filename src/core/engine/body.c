@@ -15,10 +15,11 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
 {
     const struct comm_env *env = b->engine->env;
     struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
-    enum comm_result r = b->wire->join(b->world->wire, &team, limits, NULL, offer->wire, &b->channel);
+    enum comm_result r = b->world->backend->wire->join(b->world->wire, &team, limits, NULL, offer->wire, &b->channel);
 
     if (r != COMM_OK)
         return r;
+    b->wire = b->channel->class;
     b->calls_mask = (b->channel->caps.calls ? b->channel->caps.calls : 2 * limits->window) - 1;
     r = timeline_open(&b->line, env, b->face, sizeof(struct entry), limits->window, (uint32_t)b->engine->options.queue);
     if (r != COMM_OK)
@@ -87,7 +88,7 @@ enum comm_result body_connect(struct body *b, const struct team_offer *offers)
 
     for (int32_t r = 0; r < b->team.size; r++)
         memcpy(packed + (size_t)r * WIRE_OFFER_BYTES, offers[r].wire, WIRE_OFFER_BYTES);
-    enum comm_result r = b->wire->join(b->world->wire, &team, NULL, packed, NULL, &b->channel);
+    enum comm_result r = b->world->backend->wire->join(b->world->wire, &team, NULL, packed, NULL, &b->channel);
     if (r != COMM_OK) {
         b->channel = NULL; /* an error of join ends the channel */
         return r;

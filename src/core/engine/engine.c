@@ -192,6 +192,7 @@ void world_drop(struct world *w)
     if (w->wire)
         w->backend->wire->close(w->wire);
     operators_close(w, e->env);
+    hosts_close(w);
     e->env->give(e->env, w, sizeof *w);
     engine_drop(e);
 }

@@ -55,6 +55,9 @@ enum wire_flag {
 };
 enum { WIRE_NOTE_BYTES = 48, WIRE_NOTE_SORTS = 4 };
 
+/* The upper half of a cookie that a wire puts in place of its caller's, whose never has it. */
+#define WIRE_COOKIE_OWN UINT32_C(0x7fffffff)
+
 enum wire_result {
     WIRE_DONE = 0,      /* expose: the bytes are free again; view: they are there */
     WIRE_PENDING = 1,   /* the cookie comes with an event */
@@ -69,12 +72,14 @@ struct wire_span {
     size_t bytes;
 };
 
-/* Filled before its view's event (or the call's DONE). Memory of the caller, in place until released; ack and word are the wire's. */
+/* Filled before its view's event (or the call's DONE). Memory of the caller, in place until released; the rest is the wire's. */
+struct wire_channel;
 struct wire_view {
     const void *at;
     size_t bytes;
     void *ack;
     uint64_t word;
+    struct wire_channel *from; /* by which it came: a channel of several wires gives it back there */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one exposure, one view */
@@ -161,7 +166,9 @@ struct wire_caps {
 /* Every wire's channel begins with this. */
 struct wire_channel {
     const struct wire_class *class;
-    bool borrows; /* peers have shown bytes where they lie, in memory of wire_memory: see there */
+    struct wire *wire;                      /* of that class: not the world's own where that is made of several */
+    const struct wire_memory_class *memory; /* that all members reach; NULL: they share none */
+    bool borrows;                           /* peers have shown bytes where they lie, in memory of wire_memory: see there */
     struct wire_caps caps;
     struct wire_board *board;            /* NULL across hosts */
     struct wire_call *calls;             /* this rank's own, call seq at [seq % caps.calls] */
@@ -181,7 +188,9 @@ struct wire_limits {
     uint32_t credits;
     uint32_t minimal;
     uint64_t chunk;
-    uint32_t rendezvous, reserved; /* a message is sent when its receive was posted, however short it is */
+    uint32_t rendezvous;    /* a message is sent when its receive was posted, however short it is */
+    uint32_t chunk_private; /* of private streams, where chunk is 0 */
+    uint32_t copies;        /* nobody is shown bytes in their owner's memory: there is no board that all members share */
 };
 enum { WIRE_OFFER_BYTES = 64 };
 enum wire_leave {
@@ -201,11 +210,19 @@ struct wire_config {
     struct wire_boot *boot; /* how the ranks meet; NULL for `local` */
     int32_t rank, ranks;    /* of the world; rank -1: all of them are in this process */
     int32_t crowded;        /* more ranks than CPUs: they will sleep often, so sleeping must be cheap */
+    uint64_t world;         /* equal on all ranks, unlike any other world's */
+    const int32_t *host;    /* by rank: the number of its host, from 0 in the order of their lowest ranks; NULL: not asked */
+    bool across;            /* peers of this rank's own host are another wire's: this one need not reach them */
     int64_t deadline;
     int64_t peer_timeout_ns; /* equal on all ranks: a live process that is silent for so long is told down; 0: 30 s */
     char *error_text;        /* where open says why it failed */
     size_t error_text_bytes;
 };
+
+static inline bool wire_joins(const struct wire_config *config, int32_t a, int32_t b)
+{
+    return a != b && (!config->across || config->host[a] != config->host[b]);
+}
 
 struct wire; /* begins with its class */
 
