@@ -6,6 +6,8 @@
 #   COMM_WITH_BLAS     cblas, matrix products of the examples:      target comm_blas  (COMM_HAVE_BLAS is defined with it)
 #   COMM_WITH_MPI      MPI libraries: each of Open MPI and MPICH that is found gets a module for the backend mpi (COMM_MPI_FAMILIES); the
 #                      one that CMake itself prefers is also what tests/perf compares with: target comm_mpi
+#   COMM_WITH_UV       libuv, and
+#   COMM_WITH_EVENT    libevent: an example each; both found by pkg-config
 find_package(Threads REQUIRED)
 
 set(comm_found_table "")
@@ -145,6 +147,26 @@ if(comm_look)
 endif()
 string(REPLACE ";" ", " comm_mpi_text "${COMM_MPI_FAMILIES}")
 comm_dependency_tell(MPI "MPI" "libopenmpi-dev openmpi-bin" "modules of the backend mpi: ${comm_mpi_text}")
+
+# Event loops that have an example each.
+if(NOT (COMM_WITH_UV STREQUAL "OFF" AND COMM_WITH_EVENT STREQUAL "OFF"))
+  find_package(PkgConfig QUIET)
+endif()
+foreach(loop UV:libuv:libuv:libuv1-dev EVENT:libevent:libevent_core:libevent-dev)
+  string(REPLACE ":" ";" loop ${loop})
+  list(GET loop 0 name)
+  list(GET loop 1 label)
+  list(GET loop 2 module)
+  list(GET loop 3 package)
+  comm_dependency(${name})
+  if(comm_look AND PKG_CONFIG_FOUND)
+    pkg_check_modules(COMM_${name} QUIET IMPORTED_TARGET ${module})
+    if(COMM_${name}_FOUND)
+      set(COMM_FOUND_${name} TRUE)
+    endif()
+  endif()
+  comm_dependency_tell(${name} ${label} ${package} "an example inside its loop")
+endforeach()
 
 message(STATUS "commstream ${PROJECT_VERSION}: ${CMAKE_BUILD_TYPE}, ${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION}")
 foreach(row ${comm_found_table})

@@ -118,8 +118,13 @@ static enum comm_result tcp_listen(struct boot_star *b)
 {
     const struct place *p = b->place;
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
-    int error = getaddrinfo(p->host, p->port, &hints, &list);
+    int error;
 
+    while ((error = getaddrinfo(p->host, p->port, &hints, &list)) == EAI_AGAIN || error == EAI_NONAME) { /* it may get its name later */
+        if (!boot_remaining_ms(&b->config))
+            break;
+        poll(NULL, 0, RETRY_MOST_MS);
+    }
     if (error)
         return star_fail(b, COMM_ERR_CONFIG, "COMM_ADDRESS: %s: %s", p->host, gai_strerror(error));
     enum comm_result result = p->insecure || is_loopback(list->ai_addr) ? listen_at(b, list) : not_allowed(b, list->ai_addr);

@@ -90,7 +90,6 @@ static const struct bound bounds[FRAME_KINDS] = {
     [FRAME_CONSUMED] = {0, 0},
     [FRAME_DATA] = {1, FRAME_PAYLOAD_MAX},
     [FRAME_ASK] = {0, 0},
-    [FRAME_BEAT] = {0, 0},
     [FRAME_CALLS] = {0, FRAME_CONTROL_MAX},
     [FRAME_GOODBYE] = {0, 0},
 };

@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FRAME_VERSION = 1, FRAME_HEAD = 32, FRAME_CONTROL_MAX = 4096 + 64, FRAME_PAYLOAD_MAX = 1 << 20 };
+enum { FRAME_VERSION = 2, FRAME_HEAD = 32, FRAME_CONTROL_MAX = 4096 + 64, FRAME_PAYLOAD_MAX = 1 << 20 };
 
 enum frame_kind {
     FRAME_EXPOSE = 1, /* an exposure: key, edge, fingerprint as tag */
@@ -28,7 +28,6 @@ enum frame_kind {
     FRAME_CONSUMED,   /* key: messages taken notice of; tag: eager ones taken */
     FRAME_ASK,        /* for the calls that this rank has published */
     FRAME_CALLS,      /* published calls, 32 bytes each; tag 1: all that were asked for have come */
-    FRAME_BEAT,       /* of nobody's channel: this process lives */
     FRAME_GOODBYE,    /* of nobody's channel: nothing comes any more, and its end is no death */
     FRAME_KINDS,
 };

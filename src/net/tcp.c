@@ -17,6 +17,7 @@
 extern const struct wire_class wire_tcp;
 #define OFFER_MAGIC UINT64_C(0x3170637463636f6d)
 #define PEER_TIMEOUT_NS INT64_C(30000000000)
+#define LINK_TIMEOUT_NS INT64_C(3000000000)
 #define GOODBYE_NS INT64_C(1000000000)
 
 /* ------------------------------------------------------------------------------------------------------------ open, close */
@@ -28,7 +29,7 @@ static size_t links_of(const struct tcp_wire *w)
 static void close_sockets(struct tcp_wire *w)
 {
     for (size_t i = 0; i < links_of(w); i++)
-        for (int k = 0; k < TCP_LANES; k++) {
+        for (int k = 0; k < TCP_SOCKETS; k++) {
             struct tcp_lane *lane = &w->links[i].lane[k];
             if (lane->fd >= 0 && w->poller && !lane->ended && lane->port->link[w->links[i].peer].here)
                 w->poller->class->remove(w->poller, lane->socket);
@@ -74,16 +75,16 @@ static void lay_out(struct tcp_wire *w, char *memory)
     for (size_t i = 0; i < links; i++) {
         struct tcp_link *link = &w->links[i];
         link->peer = (int32_t)(i % (size_t)w->ranks);
-        for (uint32_t k = 0; k < TCP_LANES; k++) {
+        for (uint32_t k = 0; k < TCP_SOCKETS; k++) {
             struct tcp_lane *lane = &link->lane[k];
             lane->fd = -1;
-            lane->socket = (uint32_t)(i * TCP_LANES) + k;
+            lane->socket = (uint32_t)(i * TCP_SOCKETS) + k;
             lane->port = &w->port[i / (size_t)w->ranks];
             lane->link = link;
             lane->lane = k;
             lane->out_last = &lane->out;
             lane->stage = stage;
-            lane->stage_bytes = k == TCP_LANE_SMALL ? TCP_STAGE_SMALL : TCP_STAGE_BULK;
+            lane->stage_bytes = k == TCP_BEAT ? 0 : k == TCP_LANE_SMALL ? TCP_STAGE_SMALL : TCP_STAGE_BULK;
             stage += lane->stage_bytes;
         }
     }
@@ -96,7 +97,7 @@ static struct tcp_wire *create(const struct wire_config *config)
     const struct comm_env *env = config->env;
     int32_t ports = config->rank < 0 ? config->ranks : 1;
     size_t links = (size_t)ports * (size_t)config->ranks, head = (sizeof(struct tcp_wire) + 63) & ~(size_t)63;
-    size_t bytes = head + (size_t)ports * sizeof(struct tcp_port) + links * (sizeof(struct tcp_link) + TCP_LANES * sizeof(uint32_t));
+    size_t bytes = head + (size_t)ports * sizeof(struct tcp_port) + links * (sizeof(struct tcp_link) + TCP_SOCKETS * sizeof(uint32_t));
     char *memory = env->take(env, bytes, 64);
 
     if (!memory)
@@ -118,8 +119,13 @@ static struct tcp_wire *create(const struct wire_config *config)
     w->sink = env->take(env, FRAME_PAYLOAD_MAX, 64);
     lay_out(w, memory + head);
     w->timeout_ns = config->peer_timeout_ns ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
+    w->link_timeout_ns = config->link_timeout_ns ? config->link_timeout_ns : LINK_TIMEOUT_NS;
+    if (w->link_timeout_ns > w->timeout_ns)
+        w->link_timeout_ns = w->timeout_ns;
     w->warn_ns = w->timeout_ns / 6;
     w->tick_ns = WIRE_TICK_NS < w->timeout_ns / WIRE_TICKS ? WIRE_TICK_NS : w->timeout_ns / WIRE_TICKS;
+    if (w->tick_ns > w->link_timeout_ns / WIRE_LINK_TICKS)
+        w->tick_ns = w->link_timeout_ns / WIRE_LINK_TICKS;
     if (w->stages && w->zeros && w->sink)
         return w;
     destroy(w);
@@ -134,7 +140,7 @@ static enum comm_result broken(const struct wire_config *config, const char *wha
 
 static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_config *config)
 {
-    struct poller_config poller = {.env = w->env, .sockets = (uint32_t)links_of(w) * TCP_LANES};
+    struct poller_config poller = {.env = w->env, .sockets = (uint32_t)links_of(w) * TCP_SOCKETS};
     int64_t kind = 0;
 
     if (!base_option_lookup(w->env, "tcp_poller", &kind)) {
@@ -153,13 +159,13 @@ static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_confi
 /* From here on the sockets are the poller's. */
 static enum comm_result start_links(struct tcp_wire *w, const struct wire_config *config)
 {
-    for (size_t i = 0; i < links_of(w) * TCP_LANES; i++) {
-        struct tcp_link *link = &w->links[i / TCP_LANES];
-        struct tcp_lane *lane = &link->lane[i % TCP_LANES];
+    for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++) {
+        struct tcp_link *link = &w->links[i / TCP_SOCKETS];
+        struct tcp_lane *lane = &link->lane[i % TCP_SOCKETS];
         struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u32 = lane->socket};
         if (lane->fd < 0)
             continue;
-        int error = -w->poller->class->add(w->poller, lane->socket, lane->fd);
+        int error = lane->lane == TCP_BEAT ? 0 : -w->poller->class->add(w->poller, lane->socket, lane->fd);
         if (!error && epoll_ctl(w->deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
             error = errno;
         if (error)
@@ -171,9 +177,9 @@ static enum comm_result start_links(struct tcp_wire *w, const struct wire_config
         error = w->env->bell_watch(w->env, config->watch, w->deaths);
     if (error)
         return broken(config, "the bells do not watch the network", error);
-    for (size_t i = 0; i < links_of(w) * TCP_LANES; i++)
-        if (w->links[i / TCP_LANES].here)
-            tcp_receive_start(&w->links[i / TCP_LANES].lane[i % TCP_LANES]);
+    for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
+        if (w->links[i / TCP_SOCKETS].here && i % TCP_SOCKETS != TCP_BEAT)
+            tcp_receive_start(&w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS]);
     w->poller->class->submit(w->poller);
     return COMM_OK;
 }
@@ -207,10 +213,10 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
 /* True: something of it has not reached the other end's kernel yet. */
 static bool unsent(struct tcp_wire *w)
 {
-    for (size_t i = 0; i < links_of(w) * TCP_LANES; i++) {
-        struct tcp_lane *lane = &w->links[i / TCP_LANES].lane[i % TCP_LANES];
+    for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++) {
+        struct tcp_lane *lane = &w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS];
         int bytes = 0;
-        if (!w->links[i / TCP_LANES].here || lane->ended)
+        if (!w->links[i / TCP_SOCKETS].here || lane->ended)
             continue;
         if (lane->out || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0))
             return true;
@@ -229,7 +235,7 @@ static void tcp_close(struct wire *wire)
     w->armed = false;
     for (size_t i = 0; i < links_of(w); i++)
         if (w->links[i].here)
-            tcp_post_beat(&w->links[i].lane[TCP_LANE_SMALL], FRAME_GOODBYE);
+            tcp_post_goodbye(&w->links[i].lane[TCP_LANE_SMALL]);
     tcp_send_dirty(w);
     tcp_pump(w, NULL, 0);
     while (w->rank >= 0 && unsent(w) && w->env->now(w->env) < until) {

@@ -23,6 +23,8 @@ enum {
     TCP_LANES = 2,
     TCP_LANE_SMALL = 0,
     TCP_LANE_BULK = 1,
+    TCP_BEAT = 2, /* a third connection, of the watcher alone: so that no heartbeat wakes who waits for something else */
+    TCP_SOCKETS = 3,
     TCP_SMALL_BYTES = 16384, /* an exposure up to here goes over the small lane, and is copied there */
     TCP_WINDOW = 64,
     TCP_WINDOW_MIN = 4,
@@ -159,6 +161,7 @@ struct tcp_lane {
     /* out */
     bool sending;
     uint32_t out_number, out_count, acks;
+    uint32_t delivered; /* segments that had arrived at the last look */
     struct tcp_block *out, **out_last;
     size_t sent; /* of the first block and what is behind it */
     struct iovec out_vector[TCP_VECTORS];
@@ -179,12 +182,12 @@ struct tcp_lane {
 
 /* A peer, as one port sees it. */
 struct tcp_link {
-    struct tcp_lane lane[TCP_LANES];
-    int32_t peer;                     /* of the world */
-    bool goodbye, down, warned, here; /* here: connected, so neither this rank itself nor another wire's */
-    int64_t ended_ns;                 /* since when one of them has ended */
+    struct tcp_lane lane[TCP_SOCKETS]; /* of the last one only its socket is used */
+    int32_t peer;                      /* of the world */
+    bool goodbye, down, warned, here;  /* here: connected, so neither this rank itself nor another wire's */
+    int64_t ended_ns;                  /* since when one of them has ended */
     uint32_t beat, beat_seen;
-    int64_t silent_ns;
+    int64_t silent_ns, unheard_ns; /* without a byte from it; while nothing sent to it was acknowledged */
     char address[64];
 };
 
@@ -213,7 +216,7 @@ struct tcp_wire {
     struct tcp_block *free_block[TCP_ORDER_MOST + 1];
     size_t pumped;      /* bytes received in the pump that is going on */
     char *zeros, *sink; /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
-    int64_t timeout_ns, warn_ns, tick_ns, polled_ns;
+    int64_t timeout_ns, link_timeout_ns, warn_ns, tick_ns, polled_ns;
     struct tcp_link *links;
     char *stages;
     size_t bytes, stage_bytes;
@@ -264,7 +267,7 @@ void tcp_memory_end(struct tcp_channel *c);
 
 /* tcp_send.c */
 bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes, size_t count);
-void tcp_post_beat(struct tcp_lane *lane, enum frame_kind kind);
+void tcp_post_goodbye(struct tcp_lane *lane);
 bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes);
 bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *frame, const void *user, struct tcp_hold *hold);
 void tcp_acknowledge(struct tcp_channel *c, uint32_t peer, wire_key key);

@@ -155,7 +155,7 @@ static int listen_on(struct sockaddr_storage *address, int backlog, int *listene
 /* ------------------------------------------------------------------------------------------------------------ greeting */
 static struct tcp_lane *lane_at(const struct mesh *m, uint32_t socket)
 {
-    return &m->w->links[socket / TCP_LANES].lane[socket % TCP_LANES];
+    return &m->w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
 }
 
 static void keep(struct mesh *m, uint32_t socket, int fd)
@@ -183,9 +183,9 @@ static bool greeted(struct mesh *m, int fd)
     for (int i = 0; i < WORD; i++)
         differs |= (unsigned char)(g.word[i] ^ m->mine.word[i]);
     if (differs || g.magic != MESH_MAGIC || g.version != FRAME_VERSION || g.to != (uint32_t)m->w->rank || g.from >= g.to ||
-        !wire_joins(m->config, m->w->rank, (int32_t)g.from) || g.lane >= TCP_LANES || lane_at(m, g.from * TCP_LANES + g.lane)->fd >= 0)
+        !wire_joins(m->config, m->w->rank, (int32_t)g.from) || g.lane >= TCP_SOCKETS || lane_at(m, g.from * TCP_SOCKETS + g.lane)->fd >= 0)
         return false;
-    keep(m, g.from * TCP_LANES + g.lane, fd);
+    keep(m, g.from * TCP_SOCKETS + g.lane, fd);
     m->missing--;
     return true;
 }
@@ -228,7 +228,7 @@ static void hear_stranger(struct mesh *m, uint32_t at, short seen, int64_t now)
 /* ------------------------------------------------------------------------------------------------------------ dialing */
 static enum comm_result dial(struct mesh *m, uint32_t socket_number)
 {
-    struct card *card = &m->cards[socket_number / TCP_LANES];
+    struct card *card = &m->cards[socket_number / TCP_SOCKETS];
     char text[80];
     int fd = socket(card->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
@@ -238,15 +238,15 @@ static enum comm_result dial(struct mesh *m, uint32_t socket_number)
     if (connect(fd, (struct sockaddr *)&card->address, length_of(&card->address)) == 0 || errno == EINPROGRESS)
         return COMM_OK;
     name_address(&card->address, text, sizeof text);
-    return fail(m, COMM_ERR_SYSTEM, "connecting to rank %u at %s: %s", socket_number / TCP_LANES, text, strerror(errno));
+    return fail(m, COMM_ERR_SYSTEM, "connecting to rank %u at %s: %s", socket_number / TCP_SOCKETS, text, strerror(errno));
 }
 
 /* It is connected, or it never will be. */
 static enum comm_result greet(struct mesh *m, uint32_t number)
 {
     struct tcp_lane *lane = lane_at(m, number);
-    const struct card *card = &m->cards[number / TCP_LANES];
-    struct greeting g = {MESH_MAGIC, FRAME_VERSION, (uint32_t)m->w->rank, number / TCP_LANES, number % TCP_LANES, 0, {0}};
+    const struct card *card = &m->cards[number / TCP_SOCKETS];
+    struct greeting g = {MESH_MAGIC, FRAME_VERSION, (uint32_t)m->w->rank, number / TCP_SOCKETS, number % TCP_SOCKETS, 0, {0}};
     int error = 0, fd = lane->fd;
     socklen_t length = sizeof error;
     char text[80];
@@ -261,7 +261,7 @@ static enum comm_result greet(struct mesh *m, uint32_t number)
         return COMM_OK;
     }
     name_address(&card->address, text, sizeof text);
-    return fail(m, COMM_ERR_PEER, "connecting to rank %u at %s: %s", number / TCP_LANES, text, strerror(error));
+    return fail(m, COMM_ERR_PEER, "connecting to rank %u at %s: %s", number / TCP_SOCKETS, text, strerror(error));
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the loop */
@@ -272,9 +272,11 @@ static enum comm_result late(const struct mesh *m)
 
     text[0] = 0;
     for (int32_t i = 0; i < m->w->ranks && named < 16; i++) {
-        bool there = !wire_joins(m->config, i, m->w->rank) || (m->w->links[i].lane[0].fd >= 0 && m->w->links[i].lane[1].fd >= 0);
+        bool there = true;
+        for (int k = 0; k < TCP_SOCKETS; k++)
+            there &= !wire_joins(m->config, i, m->w->rank) || m->w->links[i].lane[k].fd >= 0;
         for (uint32_t d = 0; d < m->dialing; d++)
-            there &= m->dials[d] / TCP_LANES != (uint32_t)i;
+            there &= m->dials[d] / TCP_SOCKETS != (uint32_t)i;
         if (!there && ++named)
             base_append(text, sizeof text, &at, " %d", i);
     }
@@ -313,12 +315,12 @@ static enum comm_result turn(struct mesh *m)
 static enum comm_result connect_all(struct mesh *m)
 {
     enum comm_result result = COMM_OK;
-    uint32_t mine = (uint32_t)m->w->rank, all = (uint32_t)m->w->ranks * TCP_LANES;
+    uint32_t mine = (uint32_t)m->w->rank, all = (uint32_t)m->w->ranks * TCP_SOCKETS;
 
-    for (uint32_t number = 0; number < mine * TCP_LANES; number++)
-        m->missing += wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_LANES));
-    for (uint32_t number = (mine + 1) * TCP_LANES; number < all && result == COMM_OK; number++) {
-        if (!wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_LANES)))
+    for (uint32_t number = 0; number < mine * TCP_SOCKETS; number++)
+        m->missing += wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_SOCKETS));
+    for (uint32_t number = (mine + 1) * TCP_SOCKETS; number < all && result == COMM_OK; number++) {
+        if (!wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_SOCKETS)))
             continue;
         result = dial(m, number);
         m->dials[m->dialing++] = number;
@@ -347,7 +349,7 @@ static void prepare(struct mesh *m)
     if (!read_address(address, &m->mine.address))
         error = EAFNOSUPPORT;
     if (!error)
-        error = listen_on(&m->mine.address, m->w->ranks * TCP_LANES + STRANGERS_MAX, &m->listener);
+        error = listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + STRANGERS_MAX, &m->listener);
     if (!error)
         error = env->random(env, m->mine.word, WORD);
     if (!error)
@@ -393,8 +395,8 @@ static enum comm_result meet(struct mesh *m)
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
 {
     size_t ranks = (size_t)config->ranks;
-    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (ranks * TCP_LANES + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
-                   ranks * TCP_LANES * sizeof(uint32_t);
+    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (ranks * TCP_SOCKETS + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
+                   ranks * TCP_SOCKETS * sizeof(uint32_t);
     struct mesh *m = w->env->take(w->env, bytes, 64);
 
     if (!m) {
@@ -406,7 +408,7 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
     m->listener = -1;
     m->cards = (struct card *)(void *)(m + 1);
     m->wait = (struct pollfd *)(void *)(m->cards + ranks);
-    m->dials = (uint32_t *)(void *)(m->wait + ranks * TCP_LANES + STRANGERS_MAX + 1);
+    m->dials = (uint32_t *)(void *)(m->wait + ranks * TCP_SOCKETS + STRANGERS_MAX + 1);
     enum comm_result result = meet(m);
     if (m->listener >= 0)
         close(m->listener);
@@ -435,7 +437,7 @@ enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *con
         error = listen_on(&address, 4, &listener);
     for (int32_t a = 0; a < w->ranks && !error; a++)
         for (int32_t b = a + 1; b < w->ranks && !error; b++)
-            for (int k = 0; k < TCP_LANES && !error && wire_joins(config, a, b); k++) {
+            for (int k = 0; k < TCP_LANES && !error && wire_joins(config, a, b); k++) { /* they live and die together: no beats */
                 struct tcp_lane *ends[2] = {&w->port[a].link[b].lane[k], &w->port[b].link[a].lane[k]};
                 int fd[2] = {-1, -1};
                 error = pair_here(listener, &address, fd);

@@ -66,9 +66,9 @@ void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t which, bool on)
         w->hot[w->hots++] = lane->socket;
         lane->hot = w->hots;
     } else if (!lane->looks && lane->hot) {
-        uint32_t last = w->hot[--w->hots], size = (uint32_t)w->ranks * TCP_LANES;
+        uint32_t last = w->hot[--w->hots], size = (uint32_t)w->ranks * TCP_SOCKETS;
         w->hot[lane->hot - 1] = last;
-        w->port[last / size].link[last % size / TCP_LANES].lane[last % TCP_LANES].hot = lane->hot;
+        w->port[last / size].link[last % size / TCP_SOCKETS].lane[last % TCP_SOCKETS].hot = lane->hot;
         lane->hot = 0;
     }
 }
@@ -181,8 +181,6 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
     struct tcp_channel *c;
     uint32_t seq = wire_key_seq(f->key);
 
-    if (f->kind == FRAME_BEAT)
-        return NULL;
     if (f->kind == FRAME_GOODBYE) {
         lane->link->goodbye = true;
         return NULL;
@@ -327,9 +325,9 @@ void tcp_received(struct tcp_lane *lane, int64_t result)
 
 static struct tcp_lane *lane_of(struct tcp_wire *w, uint32_t socket)
 {
-    uint32_t size = (uint32_t)w->ranks * TCP_LANES;
+    uint32_t size = (uint32_t)w->ranks * TCP_SOCKETS;
 
-    return &w->port[socket / size].link[socket % size / TCP_LANES].lane[socket % TCP_LANES];
+    return &w->port[socket / size].link[socket % size / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
 }
 
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
@@ -353,7 +351,8 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
         if (!n)
             break;
     }
-    if (all && w->armed && !w->rung) { /* what was just read here may be what somebody sleeps for: bytes, or only a credit */
+    w->poller->class->submit(w->poller); /* what another thread had made dirty and was sent here: its flush will find nothing more to do */
+    if (all && w->armed && !w->rung) {   /* what was just read here may be what somebody sleeps for: bytes, or only a credit */
         w->rung = true;
         w->env->bell_ring(w->env, w->bell);
     }

@@ -87,9 +87,9 @@ bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_k
 }
 
 /* Of the process, not of a channel. */
-void tcp_post_beat(struct tcp_lane *lane, enum frame_kind kind)
+void tcp_post_goodbye(struct tcp_lane *lane)
 {
-    struct frame f = {.kind = (uint8_t)kind};
+    struct frame f = {.kind = FRAME_GOODBYE};
 
     if (!lane->ended && begin_frame(lane, &f, 0))
         make_dirty(lane);

@@ -1,11 +1,16 @@
 /*
  * Watching over peers, in the watcher's thread: connections that ended, heartbeats, published calls. A process that dies closes its
- * connections, and its kernel says so at once; one that stands still keeps them, and is found by what it does not say. Who says goodbye
+ * connections, and its kernel says so at once; one that stands still keeps them, and is found by what it does not say. Its kernel goes on
+ * to acknowledge what is sent; where even that stops, the link is cut or the host gone, and waiting for long is of no use. Who says goodbye
  * first is no death.
  */
 #include "net/tcp.h"
 
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 
 #define LAST_LANE_NS INT64_C(300000000) /* after one connection of a pair ended, how long the other may have something to say */
 #define SECONDS(ns) (long long)((ns) / 1000000000), (long long)((ns) / 100000000 % 10)
@@ -13,6 +18,48 @@
 static bool has_ended(const struct tcp_link *link, int64_t now)
 {
     return link->ended_ns && ((link->lane[0].ended && link->lane[1].ended) || now - link->ended_ns > LAST_LANE_NS);
+}
+
+/* One byte says that this process lives, and any byte that the other one does. A full buffer says the same as silence. */
+static void beat(struct tcp_link *link)
+{
+    struct tcp_lane *lane = &link->lane[TCP_BEAT];
+    char bytes[256] = {0};
+
+    if (lane->fd < 0 || lane->ended)
+        return;
+    if (send(lane->fd, bytes, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EINTR)
+        tcp_lane_end(lane, "the connection of its heartbeats broke");
+    ssize_t n = lane->ended ? -1 : recv(lane->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    link->beat += n > 0;
+    if (n == 0)
+        tcp_lane_end(lane, "the other end closed");
+}
+
+/* Something was sent, and sent again, and nothing of it has arrived since the last look, though perhaps the other direction lives. A full
+ * window is probed at ever longer intervals, but each probe is answered: only those that are not count. */
+static bool is_unheard(struct tcp_lane *lane)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+
+    if (lane->fd < 0 || lane->ended || getsockopt(lane->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0)
+        return false;
+    bool before = info.tcpi_delivered == lane->delivered;
+    lane->delivered = info.tcpi_delivered;
+    return before && (info.tcpi_probes || (info.tcpi_unacked && info.tcpi_retransmits));
+}
+
+/* True when its host has acknowledged nothing for too long. */
+static bool is_cut(const struct tcp_wire *w, struct tcp_link *link, int64_t looked)
+{
+    if (!looked)
+        return false;
+    bool unheard = false;
+    for (int k = 0; k < TCP_SOCKETS; k++)
+        unheard |= is_unheard(&link->lane[k]);
+    link->unheard_ns = unheard ? link->unheard_ns + looked : 0;
+    return link->unheard_ns >= w->link_timeout_ns;
 }
 
 /* True when it has been silent for too long. */
@@ -30,10 +77,9 @@ static bool listen_to(struct tcp_wire *w, struct tcp_link *link, int64_t looked)
     if (link->silent_ns < w->warn_ns || link->goodbye)
         return false;
     if (!link->warned)
-        base_log(
-            w->log, LOG_WARNING,
-            "rank %d is stopped or starved: no heartbeat for %lld.%lld s; its connection stands: its process is alive, or its host cut off",
-            link->peer, SECONDS(link->silent_ns));
+        base_log(w->log, LOG_WARNING,
+                 "rank %d is stopped or starved: no heartbeat for %lld.%lld s; its host acknowledges what is sent: its process is alive",
+                 link->peer, SECONDS(link->silent_ns));
     link->warned = true;
     return link->silent_ns >= w->timeout_ns;
 }
@@ -46,15 +92,19 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
         struct tcp_link *link = &w->links[i];
         if (!link->here || link->down)
             continue;
-        bool ended = has_ended(link, now), silent = !ended && !link->ended_ns && listen_to(w, link, looked);
-        if (!ended && !silent)
+        bool ended = has_ended(link, now), stands = !ended && !link->ended_ns;
+        bool cut = stands && is_cut(w, link, looked), silent = stands && listen_to(w, link, looked);
+        if (!ended && !cut && !silent)
             continue;
         link->down = true;
         events[told++] = (struct wire_event){.kind = WIRE_EVENT_DOWN,
                                              .result = link->goodbye ? COMM_ERR_CLOSED : COMM_ERR_PEER,
                                              .peer = i,
-                                             .bytes = silent ? (uint64_t)link->silent_ns : 0};
-        for (int k = 0; k < TCP_LANES && ended; k++) /* one that stands still hears, should it come back, why it was given up */
+                                             .tag = cut,
+                                             .bytes = (uint64_t)(cut      ? link->unheard_ns
+                                                                 : silent ? link->silent_ns
+                                                                          : 0)};
+        for (int k = 0; k < TCP_SOCKETS && ended; k++) /* one that stands still hears, should it come back, why it was given up */
             tcp_lane_end(&link->lane[k], "given up");
     }
     return told;
@@ -72,8 +122,8 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     int64_t now = w->env->now(w->env), looked = w->polled_ns ? now - w->polled_ns : 0;
     bool tick = !w->polled_ns || looked >= w->tick_ns / 2;
     for (size_t i = 0; tick && w->rank >= 0 && i < (size_t)w->ranks; i++)
-        if (w->links[i].here && !tcp_backed_up(&w->links[i].lane[TCP_LANE_SMALL]))
-            tcp_post_beat(&w->links[i].lane[TCP_LANE_SMALL], FRAME_BEAT);
+        if (w->links[i].here)
+            beat(&w->links[i]);
     for (uint32_t i = 0; tick && i < w->channels; i++)
         if (w->channel[i])
             tcp_calls_tell(w->channel[i]);

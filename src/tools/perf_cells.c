@@ -4,8 +4,7 @@
  * cell's batches. Of a batch the slowest rank counts; of a cell's batches the one that a twentieth of them are below: the least would be a
  * moment's luck, the median is often another program's doing. Buffers rotate as comm-perf's do.
  *
- * Rank 0 writes a line a cell: ranks collective algorithm bytes elements nanoseconds chosen
- * chosen: whether a world that was given the machine's file, and no algorithm, took this one.
+ * Rank 0 writes a line a cell: ranks collective algorithm bytes elements nanoseconds
  */
 #define _GNU_SOURCE
 #include "tools/perf_fit.h"
@@ -22,7 +21,6 @@ struct cell {
     int variant;
     char algorithm[24];
     size_t bytes;
-    bool chosen;
     int samples;
     double ns[SAMPLES_MOST];
 };
@@ -87,12 +85,11 @@ static struct comm_communicator *open_world(const struct cells *cells, const cha
     exit(1);
 }
 
-static void open_worlds(struct cells *cells, const char *machine)
+static void open_worlds(struct cells *cells)
 {
     char options[OPTION_BYTES + 32];
     struct perf *perf = &cells->perf;
-    snprintf(options, sizeof options, "machine=%s", machine ? machine : "");
-    cells->free_choice = open_world(cells, machine ? options : "");
+    cells->free_choice = open_world(cells, "");
     perf->ranks = comm_size(cells->free_choice);
     perf->rank = comm_rank(cells->free_choice);
     for (int v = 0; v < VARIANTS; v++) {
@@ -175,9 +172,6 @@ static bool try_cell(struct cells *cells, struct cell *cell)
         if (cells->cell[i].collective == cell->collective && cells->cell[i].bytes == cell->bytes &&
             !strcmp(cells->cell[i].algorithm, cell->algorithm))
             return false; /* this collective has fewer algorithms than there are worlds */
-    struct comm_request asked = start(cells, cells->free_choice, 0);
-    must(cells, comm_wait(asked, COMM_FOREVER), cell->collective->name);
-    cell->chosen = comm_describe_request(asked, &info) == COMM_OK && !strcmp(info.algorithm, cell->algorithm);
     return true;
 }
 
@@ -251,7 +245,7 @@ static void write_cells(const struct cells *cells, const char *path)
         size_t n = c->bytes < 4 ? 1 : c->bytes / 4;
         if (c->collective->out == OUT_BLOCK)
             n = n < (size_t)cells->perf.ranks ? 1 : n / (size_t)cells->perf.ranks;
-        fprintf(file, "%d %s %s %zu %zu %.1f %d\n", cells->perf.ranks, c->collective->name, c->algorithm, c->bytes, n, low(c), c->chosen);
+        fprintf(file, "%d %s %s %zu %zu %.1f\n", cells->perf.ranks, c->collective->name, c->algorithm, c->bytes, n, low(c));
     }
     if (!file || fclose(file)) {
         fprintf(stderr, "comm-perf: %s cannot be written\n", path);
@@ -265,7 +259,7 @@ int perf_cells(const struct perf_fit *fit)
     if (!cells)
         return 1;
     cells->perf = (struct perf){.type = perf_type_find("f32"), .op = COMM_SUM, .op_name = "sum", .backend = fit->backend};
-    open_worlds(cells, fit->machine);
+    open_worlds(cells);
     cells->perf.counts = calloc((size_t)cells->perf.ranks, sizeof *cells->perf.counts);
     cells->arena = aligned_alloc(4096, ARENA_BYTES + OUT_BYTES_MOST * 2u);
     if (!cells->arena || !cells->perf.counts) {

@@ -63,7 +63,7 @@ static void beside(const char *name, char *path, size_t room)
     memcpy(path + at, name, strlen(name) + 1);
 }
 
-static void run_world(const struct fit *fit, int32_t ranks, const char *cells, const char *machine, double for_seconds)
+static void run_world(const struct fit *fit, int32_t ranks, const char *cells, double for_seconds)
 {
     char launcher[4096], self[4096], count[16], seconds[32];
     beside("comm-run", launcher, sizeof launcher);
@@ -74,7 +74,7 @@ static void run_world(const struct fit *fit, int32_t ranks, const char *cells, c
     pid_t child = fork();
     if (child == 0) {
         execl(launcher, "comm-run", "-n", count, self, fit->asked.check ? "--fit-cells-check" : "--fit-cells", cells, "--seconds", seconds,
-              "--machine", machine, "--backend", fit->asked.backend, (char *)NULL);
+              "--backend", fit->asked.backend, (char *)NULL);
         _exit(127);
     }
     int status = 0;
@@ -86,8 +86,7 @@ static void run_world(const struct fit *fit, int32_t ranks, const char *cells, c
 
 static bool read_cell(FILE *file, struct cell *c)
 {
-    return fscanf(file, "%d %23s %23s %zu %zu %lf %d", &c->ranks, c->collective, c->algorithm, &c->bytes, &c->n, &c->measured,
-                  &c->chosen) == 7;
+    return fscanf(file, "%d %23s %23s %zu %zu %lf", &c->ranks, c->collective, c->algorithm, &c->bytes, &c->n, &c->measured) == 6;
 }
 
 static void read_cells(struct fit *fit, const char *path)
@@ -104,20 +103,27 @@ static bool same_call(const struct cell *a, const struct cell *b)
     return a->ranks == b->ranks && a->bytes == b->bytes && !strcmp(a->collective, b->collective);
 }
 
-/* A second look, not timed: which algorithm the worlds choose by the file. */
-static void read_choices(struct fit *fit, const char *path)
+/* What an earlier --fit-try printed. */
+static void read_printed(struct fit *fit, const char *path)
 {
+    char line[256];
     FILE *file = fopen(path, "r");
-    struct cell c;
-    while (file && read_cell(file, &c))
-        for (int i = 0; i < fit->cells; i++)
-            if (same_call(&fit->cell[i], &c) && !strcmp(fit->cell[i].algorithm, c.algorithm))
-                fit->cell[i].chosen = c.chosen;
-    if (!file || fclose(file))
-        give_up(path, "cannot be read");
+    while (file && fit->cells < CELLS_MOST && fgets(line, sizeof line, file)) {
+        struct cell *c = &fit->cell[fit->cells];
+        if (sscanf(line, "%d,%23[^,],%23[^,],%zu,%zu,%lf", &c->ranks, c->collective, c->algorithm, &c->bytes, &c->n, &c->measured) != 6)
+            continue;
+        c->measured *= 1e3;
+        for (int w = 0; w < fit->asked.worlds; w++)
+            if (fit->asked.world[w] == c->ranks) {
+                fit->cells++;
+                break;
+            }
+    }
+    if (!file || fclose(file) || !fit->cells)
+        give_up(path, "has no cells that --fit-try printed");
 }
 
-static void measure(struct fit *fit, const char *machine, bool choices)
+static void measure(struct fit *fit)
 {
     char path[] = "/tmp/comm-perf-XXXXXX";
     int file = mkstemp(path);
@@ -126,11 +132,7 @@ static void measure(struct fit *fit, const char *machine, bool choices)
     close(file);
     for (int w = 0; w < fit->asked.worlds; w++) {
         int before = fit->cells;
-        run_world(fit, fit->asked.world[w], path, machine, choices ? 0.001 : fit->asked.seconds);
-        if (choices) {
-            read_choices(fit, path);
-            continue;
-        }
+        run_world(fit, fit->asked.world[w], path, fit->asked.seconds);
         read_cells(fit, path);
         printf("# %d ranks: %d cells measured\n", fit->asked.world[w], fit->cells - before);
     }
@@ -179,17 +181,20 @@ static void close_predictors(struct fit *fit)
             (void)!comm_close(fit->all[w][r], COMM_DEFAULT_TIMEOUT);
 }
 
-static void predict(const struct fit *fit, struct cell *c)
+/* By c's algorithm, or, with `chosen`, by the one that would be chosen. */
+static double predicted(const struct fit *fit, const struct cell *c, bool chosen)
 {
+    double ns = 0;
     struct comm_call call = {.size = sizeof call, .collective = c->collective, .n = c->n, .type = COMM_F32, .op = COMM_SUM};
     for (int w = 0; w < fit->asked.worlds; w++) {
         struct comm_error error = {.size = sizeof error};
         if (fit->asked.world[w] != c->ranks)
             continue;
-        enum comm_result result = comm_predict(fit->by[w], &call, c->algorithm, fit->text, &c->predicted);
+        enum comm_result result = comm_predict(fit->by[w], &call, chosen ? NULL : c->algorithm, fit->text, &ns);
         if (result != COMM_OK)
             give_up("no prediction", comm_error_detail(fit->by[w], &error) == COMM_OK ? error.text : comm_result_text(result));
     }
+    return ns;
 }
 
 static double error_of(const struct cell *c)
@@ -212,7 +217,7 @@ static double predict_all(struct fit *fit)
     for (int i = 0; i < fit->cells; i++) {
         if (is_other(&fit->cell[i]))
             continue;
-        predict(fit, &fit->cell[i]);
+        fit->cell[i].predicted = predicted(fit, &fit->cell[i], false);
         sum += error_of(&fit->cell[i]);
         cells++;
     }
@@ -297,11 +302,11 @@ static void count_choices(const struct fit *fit, int *calls, int *good)
 
 static void print_cells(const struct fit *fit)
 {
-    printf("ranks,collective,algorithm,bytes,measured_us,predicted_us,error_pct,chosen\n");
+    printf("ranks,collective,algorithm,bytes,elements,measured_us,predicted_us,error_pct,chosen\n");
     for (int i = 0; i < fit->cells; i++) {
         const struct cell *c = &fit->cell[i];
-        printf("%d,%s,%s,%zu,%.3f,%.3f,%.1f,%d\n", c->ranks, c->collective, c->algorithm, c->bytes, c->measured * 1e-3, c->predicted * 1e-3,
-               100 * (c->predicted / c->measured - 1), c->chosen);
+        printf("%d,%s,%s,%zu,%zu,%.3f,%.3f,%.1f,%d\n", c->ranks, c->collective, c->algorithm, c->bytes, c->n, c->measured * 1e-3,
+               c->predicted * 1e-3, 100 * (c->predicted / c->measured - 1), c->chosen);
     }
 }
 
@@ -357,7 +362,10 @@ static int parent(const struct perf_fit *asked)
 {
     static struct fit fit;
     fit.asked = *asked;
-    measure(&fit, "", false);
+    if (asked->cells)
+        read_printed(&fit, asked->cells);
+    else
+        measure(&fit);
     open_predictors(&fit);
     if (asked->as_it_is) {
         read_machine(&fit);
@@ -368,9 +376,10 @@ static int parent(const struct perf_fit *asked)
         write_machine(&fit, search(&fit));
     }
     if (asked->check) {
-        measure(&fit, asked->machine, true);
-        for (int i = 0; i < fit.cells; i++)
-            predict(&fit, &fit.cell[i]);
+        for (int i = 0; i < fit.cells; i++) {
+            fit.cell[i].predicted = predicted(&fit, &fit.cell[i], false);
+            fit.cell[i].chosen = predicted(&fit, &fit.cell[i], true) == fit.cell[i].predicted;
+        }
         print_cells(&fit);
     }
     summarise(&fit);
@@ -385,6 +394,7 @@ static const char usage[] =
     "       comm-perf --fit-check FILE [options]    the same of a FILE that is there\n"
     "  --ranks N,N,..     worlds to measure (2,3,4,8 and 1)\n"
     "  --seconds S        for each of them (10)\n"
+    "  --cells CELLS      measure nothing: CELLS has what an earlier --fit-try or --fit-check printed\n"
     "  --backend NAME     (auto)\n";
 
 static void set_lengths(struct perf_fit *fit)
@@ -424,8 +434,8 @@ int perf_fit_main(int argc, char **argv)
     for (int i = 2; i + 1 < argc; i += 2) {
         if (!strcmp(argv[i], "--backend"))
             fit.backend = argv[i + 1];
-        else if (rank && !strcmp(argv[i], "--machine"))
-            fit.machine = argv[i + 1][0] ? argv[i + 1] : NULL;
+        else if (!rank && !strcmp(argv[i], "--cells"))
+            fit.cells = argv[i + 1];
         else if (!strcmp(argv[i], "--seconds") && strtod(argv[i + 1], NULL) > 0)
             fit.seconds = strtod(argv[i + 1], NULL);
         else if (strcmp(argv[i], "--ranks") || !parse_ranks(&fit, argv[i + 1])) {

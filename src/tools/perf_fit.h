@@ -7,8 +7,8 @@
 enum { FIT_LENGTHS_MOST = 24, FIT_WORLDS_MOST = 8 };
 
 struct perf_fit {
-    const char *backend, *machine; /* machine: the file to write, or to check; of a rank, NULL: choose as without one */
-    const char *cells;             /* of a rank: where its cells go */
+    const char *backend, *machine; /* machine: the file to write, or to check */
+    const char *cells;             /* of a rank: where its cells go; of the parent: where they come from, NULL: they are measured */
     double seconds;                /* for each world to measure */
     bool check, as_it_is;          /* measure at other lengths too; the file is there, nothing is fitted */
     size_t length[FIT_LENGTHS_MOST], lengths;

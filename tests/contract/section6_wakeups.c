@@ -241,8 +241,10 @@ RIG_TEST(contract_6_4_four_processes)
     proc_finish(&proc, -1, 60 * RIG_S);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_6_4_threads_ping_pong),
         cmocka_unit_test(contract_6_4_three_threads),

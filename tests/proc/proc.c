@@ -62,6 +62,8 @@ _Noreturn static void child_run(struct proc *proc, int32_t rank)
     child_set("COMM_LOCAL_RANK", rank);
     child_set("COMM_LOCAL_RANKS", proc->ranks);
     setenv("COMM_JOB", proc->job, 1);
+    if (proc->enter)
+        proc->enter(proc, rank);
     proc->main(proc, rank, proc->raw ? NULL : proc_open(proc, rank));
     fflush(NULL);
     exit(0);

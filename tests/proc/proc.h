@@ -32,7 +32,9 @@ struct proc {
     struct proc_page *page; /* [ranks] */
     _Atomic int64_t *go;    /* the parent's word to all */
     const char *options;
-    bool raw; /* main opens the world itself: it is called with NULL */
+    bool raw;                                       /* main opens the world itself: it is called with NULL */
+    void (*enter)(struct proc *proc, int32_t rank); /* in the rank's process, after it was told who it is; NULL: nothing */
+    void *place;                                    /* enter's own */
     char job[64];
 };
 

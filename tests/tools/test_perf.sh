@@ -92,8 +92,15 @@ if "$info" backends | grep -q '^  shm *here'; then
     expect 0 'fit: cells=' "$perf" --fit-try "$work/machine" --ranks 1 --seconds 0.01
     expect 0 'figures of option machine' env COMM_MACHINE="$work/machine" "$info" explain allreduce
     expect 0 'fit: cells=' "$perf" --fit-check "$work/machine" --ranks 2 --seconds 0.05
-    grep -q '^2,allreduce,slices,8388608,[0-9.]*,[0-9.]*,[-0-9.]*,[01]$' "$work/out" || wrong 'no cell of a large allreduce'
+    grep -q '^2,allreduce,slices,8388608,2097152,[0-9.]*,[0-9.]*,[-0-9.]*,[01]$' "$work/out" || wrong 'no cell of a large allreduce'
     grep -q 'fit: cells=.* median_error=.* choices=.* within_a_tenth=' "$work/out" || wrong 'no summary'
+    cp "$work/out" "$work/cells"
+    expect 0 'fit: cells=' "$perf" --fit-check "$work/machine" --ranks 2 --cells "$work/cells"
+    for cells in cells out; do
+        grep '^2,' "$work/$cells" | cut -d, -f1-7,9 >"$work/$cells.predicted"
+    done
+    cmp -s "$work/cells.predicted" "$work/out.predicted" || wrong 'other predictions for the same cells'
+    expect 1 'has no cells that --fit-try printed' "$perf" --fit-check "$work/machine" --ranks 2 --cells "$work/machine"
     expect 0 ',2,f32,64,pipelined' "$run" -n 2 "$perf" allreduce --check --format csv --min 64 --max 64 --mode pipelined
 else
     echo 'test_perf: no shm in this build: nothing was run over several processes'

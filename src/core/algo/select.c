@@ -212,6 +212,7 @@ struct cost_case algo_case(const struct algo_row *row, const struct algo_query *
                               .raw = 1,
                               .partial = 1,
                               .calls = row->once_bytes ? 26 : 8, /* twice what one rank may be ahead, and the beginning */
+                              .climbs = row->build == allreduce_tree,
                               .express = alike && query->size <= ALGO_EXPRESS_RANKS && row->build == algo_read_all};
 }
 

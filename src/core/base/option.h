@@ -18,7 +18,7 @@ enum option_source { OPTION_FROM_DEFAULT = 0, OPTION_FROM_PROGRAM = 1, OPTION_FR
 enum { OPTION_COUNT_MAX = 32 };
 
 struct base_options {
-    int64_t open_timeout_ns, operation_timeout_ns, peer_timeout_ns;
+    int64_t open_timeout_ns, operation_timeout_ns, peer_timeout_ns, link_timeout_ns;
     int64_t spin_ns, yield_ns;
     uint64_t chunk; /* bytes; 0: the wire's own */
     uint32_t window, queue;

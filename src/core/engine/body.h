@@ -54,7 +54,8 @@ struct cause {
     int32_t rank, peer; /* who failed, who found out; -1 unknown; ranks of the communicator */
     int32_t result, system_errno;
     uint32_t collective; /* of rank's call; 0: none */
-    int32_t code;        /* of comm_abort; the reason of a refusal; the last number of a rank that closed; ms of silence, 0: it ended */
+    int32_t code;        /* of comm_abort; the reason of a refusal; the last number of a rank that closed; ms of silence, 0: it
+                            ended, less: of its host too */
     uint32_t point;      /* DEPENDENCY: the first cause's result */
     uint32_t reserved;
 };
@@ -196,7 +197,7 @@ struct world {
     struct cost_machine machine; /* rank 0's: of its file when measured, else built in */
     bool measured;
     bool free_order, fixed_order; /* as asked for; neither: fixed, but free for a native */
-    int64_t timeout_ns, peer_timeout_ns;
+    int64_t timeout_ns, peer_timeout_ns, link_timeout_ns;
     _Atomic uint32_t references; /* its communicators */
     _Atomic uint64_t aborted;    /* 0, or 1 + the rank that called comm_abort, and its code in the upper half */
     int32_t rank, ranks;         /* rank -1: all are here */

@@ -47,6 +47,18 @@ static void describe_backend_error(const struct body *b, const struct cause *c, 
                 why[0] ? why : "it has no text for it");
 }
 
+static void describe_silence(const struct cause *c, char *text, size_t bytes, size_t *at)
+{
+    if (c->code < 0)
+        base_append(text, bytes, at, "rank %d cannot be reached: nothing sent to it was acknowledged for %d ms; found by rank %d", c->rank,
+                    -c->code, c->peer);
+    else if (c->code)
+        base_append(text, bytes, at, "rank %d stands still: its process lives without a heartbeat for %d ms; found by rank %d", c->rank,
+                    c->code, c->peer);
+    else
+        base_append(text, bytes, at, "rank %d died; found by rank %d", c->rank, c->peer);
+}
+
 static void describe_cause(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
 {
     switch (c->result) {
@@ -71,11 +83,7 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
                     base_result_name((enum comm_result)c->code), base_result_text((enum comm_result)c->code));
         break;
     case COMM_ERR_PEER:
-        if (c->code)
-            base_append(text, bytes, at, "rank %d stands still: its process lives without a heartbeat for %d ms; found by rank %d", c->rank,
-                        c->code, c->peer);
-        else
-            base_append(text, bytes, at, "rank %d died; found by rank %d", c->rank, c->peer);
+        describe_silence(c, text, bytes, at);
         break;
     case COMM_ERR_CLOSED:
         if (c->rank == c->peer)

@@ -167,10 +167,15 @@ void engine_activate(struct engine *e, uint32_t index, bool active)
         atomic_fetch_or_explicit(&e->active[index / 64], bit, memory_order_seq_cst);
     else
         atomic_fetch_and_explicit(&e->active[index / 64], ~bit, memory_order_seq_cst);
-    if (active && atomic_load_explicit(&e->helper_parked, memory_order_seq_cst)) {
+    if (!active)
+        return;
+    if (atomic_load_explicit(&e->helper_parked, memory_order_seq_cst)) {
         atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
         e->env->wake(e->env, &e->work, 1);
     }
+    /* Whoever lay down before has not looked here, and what this one waits for may have been read by somebody already. */
+    if (atomic_load_explicit(&e->asleep, memory_order_seq_cst) | atomic_load_explicit(&e->armed, memory_order_seq_cst))
+        e->env->bell_ring(e->env, &e->bell);
 }
 
 void world_drop(struct world *w)

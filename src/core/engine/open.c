@@ -301,11 +301,13 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .host = w->hosts.of,
                                  .deadline = o->deadline,
                                  .peer_timeout_ns = w->peer_timeout_ns,
+                                 .link_timeout_ns = w->link_timeout_ns,
                                  .error_text = o->text,
                                  .error_text_bytes = sizeof o->text};
     enum comm_result r = o->backend->wire->open(&config, &w->wire);
 
     engine_note_timeout(o->engine, w->peer_timeout_ns * 4 / WIRE_TICKS);
+    engine_note_timeout(o->engine, w->link_timeout_ns * 4 / WIRE_LINK_TICKS);
     return r == COMM_OK ? enlist_world(o->engine, w) : r;
 }
 

@@ -12,7 +12,7 @@ enum { AGREEMENT_MAGIC = 0x6d6d6f63 };
 struct agreement {
     uint64_t id;
     uint64_t chunk;
-    int64_t timeout_ns, peer_timeout_ns;
+    int64_t timeout_ns, peer_timeout_ns, link_timeout_ns;
     uint32_t window, minimal, free_order, fixed_order, magic, native; /* native: what its probe said */
     char version[NATIVE_VERSION_BYTES];
     uint64_t cpu[ENV_CPU_WORDS];
@@ -162,7 +162,8 @@ enum comm_result open_terms(struct opening *o, struct world *w)
                              .free_order = o->options.order == OPTION_ORDER_FREE,
                              .fixed_order = o->options.order == OPTION_ORDER_FIXED,
                              .timeout_ns = o->options.operation_timeout_ns,
-                             .peer_timeout_ns = o->options.peer_timeout_ns};
+                             .peer_timeout_ns = o->options.peer_timeout_ns,
+                             .link_timeout_ns = o->options.link_timeout_ns};
     size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
 
     base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
@@ -204,6 +205,7 @@ enum comm_result open_terms(struct opening *o, struct world *w)
     w->fixed_order = all->fixed_order != 0;
     w->timeout_ns = mine.timeout_ns;
     w->peer_timeout_ns = all->peer_timeout_ns;
+    w->link_timeout_ns = all->link_timeout_ns;
     memcpy(w->forced, all->forced, sizeof w->forced);
     w->measured = all->machine.measured != 0;
     w->machine = all->machine.figures;

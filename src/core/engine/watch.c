@@ -216,7 +216,7 @@ static void body_down(struct body *b, int32_t rank, const struct wire_event *eve
                           .peer = b->team.rank,
                           .result = event->result,
                           .collective = oldest ? oldest->record.collective : 0,
-                          .code = (int32_t)(event->bytes / 1000000)};
+                          .code = (event->tag ? -1 : 1) * (int32_t)(event->bytes / 1000000)};
 
     if (b->closed_at[rank])
         return;

@@ -57,6 +57,7 @@ struct cost_case {
     int32_t host_ranks;     /* ranks of a host, in rank order; 0: all are on one */
     uint32_t calls;         /* one behind the other, each as soon as the rank's last ended; 0: one */
     bool express;           /* served by hand, not by the interpreter */
+    bool climbs;            /* up a binomial tree and down again: a depth that no rank's own program shows */
 };
 
 struct cost_result {

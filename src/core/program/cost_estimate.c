@@ -157,13 +157,24 @@ uint64_t cost_estimate(const struct cost_case *what, const struct comm_program *
     return (sum.busy > sent ? sum.busy : sent) + waited(&rate, &sum);
 }
 
-/* Where ranks take turns: what those of one CPU do, and a turn for every wait of each. */
-static uint64_t in_turns(const struct cost_rate *rate, const struct sum *root, const struct sum *other)
+/* Where ranks take turns: what those of one CPU do, and a turn for every wait of each. Up a tree and down again each hop waits for one rank
+   alone, which comes to its CPU behind half of the others there. */
+static uint64_t in_turns(const struct cost_case *what, const struct cost_rate *rate, const struct sum *root, const struct sum *other)
 {
     const struct cost_machine *m = rate->machine;
     uint64_t rest = rate->turns - 1, busy = root->busy + rest * other->busy;
     uint64_t waits = (root->waits + root->far) * m->turn / root->ahead + rest * ((other->waits + other->far) * m->turn / other->ahead);
-    return busy + waits;
+    uint64_t hops = what->climbs ? 2 * (uint64_t)(32 - __builtin_clz(((uint32_t)what->size - 1) | 1)) : 0,
+             climb = hops * m->turn * (rest + 2) / 2;
+    return busy + (waits > climb ? waits : climb);
+}
+
+/* Who stands for the ranks that are not the root: of a tree one with a child, as half of them are leaves and do less than most. */
+static int32_t other_of(const struct cost_case *what)
+{
+    if (what->climbs && what->size > 3)
+        return 2;
+    return what->size - 1 == what->root && what->size > 1 ? what->size - 2 : what->size - 1;
 }
 
 /* From whom this rank has what it views; itself: from nobody. */
@@ -207,7 +218,7 @@ static bool add_hops(const struct comm_env *env, const struct cost_case *what, c
 
 enum comm_result cost_estimate_all(const struct comm_env *env, const struct cost_case *what, uint64_t *ps)
 {
-    int32_t other = what->size - 1 == what->root && what->size > 1 ? what->size - 2 : what->size - 1;
+    int32_t other = other_of(what);
     struct program_spec spec = {.collective = what->collective, .rank = what->root, .size = what->size, .root = what->root};
     struct comm_program *a = what->build(env, &spec), *b = NULL;
     spec.rank = other;
@@ -219,7 +230,7 @@ enum comm_result cost_estimate_all(const struct comm_env *env, const struct cost
         struct sum root = add_up(&rate, a, (uint32_t)what->root), rest = b ? add_up(&rate, b, (uint32_t)other) : root;
         uint64_t one = cost_estimate(what, a, what->root), two = b ? cost_estimate(what, b, other) : one;
         *ps = one > two ? one : two;
-        uint64_t turns = rate.turns > 1 ? in_turns(&rate, &root, &rest) : 0;
+        uint64_t turns = rate.turns > 1 ? in_turns(what, &rate, &root, &rest) : 0;
         *ps = turns > *ps ? turns : *ps;
         if (b && rest.views && !rest.exposes && !add_hops(env, what, &rate, b, (uint32_t)other, rest.ahead, ps))
             result = COMM_ERR_MEMORY;

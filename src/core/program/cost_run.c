@@ -299,20 +299,20 @@ static uint32_t cpu_of(const struct cost_sim *sim, uint32_t r)
 }
 
 /* Ranks stay on their CPU, as the kernel has them do for such short times. A rank that is alone there looks all the time. Where several
-   are, all that wait take turns at looking: one that comes to a CPU where nobody works has half of the others before it. */
+   are, all that wait take turns at looking: one that comes to a CPU where nobody works has half of the others before it, and one whose CPU
+   others have used since, for bytes that came meanwhile, has their work before it. */
 static void wake(struct cost_sim *sim, struct cost_rank *rank, uint32_t r, int64_t at)
 {
     const struct cost_machine *m = sim->rate.machine;
     uint32_t host = sim->rate.host_ranks ? (uint32_t)sim->rate.host_ranks : sim->size, cpus = (uint32_t)m->cpus;
     uint32_t here = (host - r % host % cpus + cpus - 1) / cpus;
+    int64_t free = here == 1 ? 0 : sim->cpu[cpu_of(sim, r)];
     if (at <= rank->clock)
-        return;
-    if (here == 1) {
+        rank->clock = free > rank->clock ? free : rank->clock;
+    else if (here == 1)
         rank->clock = at + (int64_t)m->wake;
-        return;
-    }
-    int64_t free = sim->cpu[cpu_of(sim, r)];
-    rank->clock = free > at ? free + (int64_t)m->turn : at + (int64_t)(m->turn * (here + 1) / 2);
+    else
+        rank->clock = free > at ? free + (int64_t)m->turn : at + (int64_t)(m->turn * (here + 1) / 2);
 }
 
 static void turn(struct cost_sim *sim, const struct cost_event *event)

@@ -115,7 +115,7 @@ enum wire_event_kind {
         2, /* a message or a note: flags' kind in `result`, peer, key, tag, bytes; a note's bytes at `note` until the next advance */
     WIRE_EVENT_DOWN = 3, /* from poll alone: the wire's peer is dead or cannot be reached; peer is the WORLD rank of the wire, result a
                             comm_result: PEER, or CLOSED if it closed its wire in good order; bytes: 0, or for how many nanoseconds it was
-                            silent while its process lived */
+                            silent while its process lived, or, with tag set, while its host acknowledged nothing either */
 };
 struct wire_event {
     uint32_t kind;
@@ -199,8 +199,9 @@ enum wire_leave {
     WIRE_CLOSE = 2, /* the last call on a channel: its memory goes back once all members have left */
 };
 
-/* Peers are looked after in ticks: poll is called once in the shorter of WIRE_TICK_NS and peer_timeout_ns / WIRE_TICKS, or oftener. */
-enum { WIRE_TICK_NS = 1000000000, WIRE_TICKS = 24 };
+/* Peers are looked after in ticks: poll is called once in the shortest of WIRE_TICK_NS, peer_timeout_ns / WIRE_TICKS and link_timeout_ns /
+ * WIRE_LINK_TICKS, or oftener. */
+enum { WIRE_TICK_NS = 1000000000, WIRE_TICKS = 24, WIRE_LINK_TICKS = 4 };
 
 struct wire_config {
     const struct comm_env *env;
@@ -215,6 +216,7 @@ struct wire_config {
     bool across;            /* peers of this rank's own host are another wire's: this one need not reach them */
     int64_t deadline;
     int64_t peer_timeout_ns; /* equal on all ranks: a live process that is silent for so long is told down; 0: 30 s */
+    int64_t link_timeout_ns; /* the same of a host that acknowledges nothing; 0: 3 s */
     char *error_text;        /* where open says why it failed */
     size_t error_text_bytes;
 };

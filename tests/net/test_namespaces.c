@@ -1,0 +1,416 @@
+/*
+ * Ranks on several hosts, made of namespaces: how they meet, that they have the bits of one process, and what they are told when a cable is
+ * pulled, a host loses its power, a process stands still, or only one direction is lost. Which of these it was, and within the promised
+ * time.
+ */
+#define _GNU_SOURCE
+#include "net/hosts.h"
+#include "proc/bits.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LENGTH = 300000 };
+#define TOLD (INT64_C(1) << 40) /* the stage of a rank that told a failure */
+#define LINK_TOLD (5 * RIG_S)
+#define KILLED_TOLD RIG_S
+
+/* ------------------------------------------------------------------------------------------------------------ what the ranks do */
+static float in[LENGTH], out[LENGTH];
+
+static enum comm_result sum(struct comm_communicator *world, int64_t i, size_t n)
+{
+    struct comm_request request;
+    int32_t ranks = comm_size(world);
+    for (size_t k = 0; k < n; k += 997)
+        in[k] = (float)(comm_rank(world) + 1) + (float)(i % 50);
+    enum comm_result result = comm_allreduce(world, in, out, n, COMM_F32, COMM_SUM, &request);
+    if (result == COMM_OK)
+        result = comm_wait(request, 2 * RIG_PATIENCE);
+    float want = (float)(ranks * (ranks + 1) / 2) + (float)(ranks * (i % 50));
+    CHECK(result != COMM_OK || (out[0] == want && (n < 998 || out[997] == want)));
+    return result;
+}
+
+static enum comm_result sum_small(struct comm_communicator *world, int64_t i)
+{
+    return sum(world, i, 5);
+}
+
+static enum comm_result sum_large(struct comm_communicator *world, int64_t i)
+{
+    return sum(world, i, LENGTH);
+}
+
+/* Round the ring, which leads over every cable. */
+static enum comm_result pass_on(struct comm_communicator *world, int64_t i)
+{
+    struct comm_request request[2];
+    int32_t ranks = comm_size(world), rank = comm_rank(world);
+    in[0] = (float)(rank + i % 1000);
+    enum comm_result result = comm_recv(world, out, LENGTH, COMM_F32, (rank + ranks - 1) % ranks, 3, NULL, &request[0]);
+    if (result == COMM_OK)
+        result = comm_send(world, in, LENGTH, COMM_F32, (rank + 1) % ranks, 3, &request[1]);
+    for (int k = 0; k < 2 && result == COMM_OK; k++)
+        result = comm_wait(request[k], 2 * RIG_PATIENCE);
+    CHECK(result != COMM_OK || out[0] == (float)((rank + ranks - 1) % ranks + i % 1000));
+    return result;
+}
+
+/* The last rank never comes, so that nothing is under way between the others: it looks now and then whether all is well. */
+static enum comm_result wait_for_the_last(struct comm_communicator *world, int64_t i)
+{
+    struct comm_request request;
+    struct comm_error error = {.size = sizeof error};
+    if (comm_rank(world) == comm_size(world) - 1) {
+        rig_nap(10 * RIG_MS);
+        MUST(comm_error_detail(world, &error));
+        return error.result;
+    }
+    if (i < 50)
+        return COMM_OK; /* the others have come so far when the cable is pulled */
+    enum comm_result result = comm_barrier(world, &request);
+    return result == COMM_OK ? comm_wait(request, 2 * RIG_PATIENCE) : result;
+}
+
+struct work {
+    const char *name;
+    enum comm_result (*turn)(struct comm_communicator *world, int64_t i);
+};
+static const struct work works[] = {
+    {"small sums", sum_small}, {"large sums", sum_large}, {"messages", pass_on}, {"a wait for the last", wait_for_the_last}};
+enum { WORKS = sizeof works / sizeof works[0] };
+static const struct work *work; /* of this case; ranks are forked after it is chosen */
+
+/* Until *go says how many turns, or something fails. */
+static void go_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    struct proc_page *page = &proc->page[rank];
+    for (int64_t i = 0; atomic_load(proc->go) == 0 || i < atomic_load(proc->go); i++) {
+        enum comm_result result = work->turn(world, i);
+        if (result != COMM_OK) {
+            proc_tell_failure(page, world, result);
+            break;
+        }
+        atomic_store(&page->stage, i + 1);
+    }
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+static void start(struct proc *proc, struct hosts *h, const struct work *what)
+{
+    work = what;
+    hosts_place(h, proc);
+    proc_start(proc, h->count * h->each, go_on);
+    for (int32_t r = 0; r < proc->ranks; r++)
+        proc_await(proc, r, 50);
+}
+
+/* All ranks end after the same number of turns, later than now. */
+static void end_well(struct proc *proc)
+{
+    int64_t most = 0;
+    for (int32_t r = 0; r < proc->ranks; r++)
+        most = proc->page[r].stage > most ? proc->page[r].stage : most;
+    CHECK(most < TOLD);
+    atomic_store(proc->go, most + 200);
+    proc_finish(proc, -1, 2 * RIG_PATIENCE);
+    for (int32_t r = 0; r < proc->ranks; r++)
+        EQUAL(atomic_load(&proc->page[r].stage), most + 200);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what they are told */
+/* All of [first, last) are told the same: that a rank of [gone, gone_last) is gone, and in which way. */
+static void all_told(struct proc *proc, int32_t first, int32_t last, int32_t gone, int32_t gone_last, const char *how, int64_t within)
+{
+    const struct proc_page *one = &proc->page[first];
+    for (int32_t r = first; r < last; r++) {
+        const struct proc_page *page = &proc->page[r];
+        proc_await(proc, r, TOLD);
+        if (page->result != COMM_ERR_PEER || page->rank < gone || page->rank >= gone_last || !strstr(page->text, how))
+            rig_die(__FILE__, __LINE__, "rank %d was told %s of rank %d: %s", r, comm_result_name((enum comm_result)page->result),
+                    page->rank, page->text);
+        if (page->rank != one->rank || strcmp(page->cause, one->cause) != 0 || strcmp(page->text, one->text) != 0)
+            rig_die(__FILE__, __LINE__, "rank %d was told: %s; and rank %d: %s", first, one->text, r, page->text);
+        if (page->time - within > 0)
+            rig_die(__FILE__, __LINE__, "rank %d was told %lld ms too late: %s", r, (long long)((page->time - within) / RIG_MS),
+                    page->text);
+    }
+}
+
+static void end_all(struct proc *proc)
+{
+    for (int32_t r = 0; r < proc->ranks; r++)
+        proc_finish(proc, r, RIG_PATIENCE);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ meeting */
+/* Ranks of a case of its own, which the parent compares with ranks of its own in the end. */
+static void run_bits(struct proc *proc, int32_t count, int32_t each, int family)
+{
+    struct hosts h;
+    rig_note("%d hosts of %d ranks, IPv%d", count, each, family == AF_INET6 ? 6 : 4);
+    hosts_open(&h, count, each);
+    h.family = family;
+    hosts_place(&h, proc);
+    proc_start(proc, count * each, bits_run);
+    proc_finish(proc, -1, 3 * RIG_PATIENCE);
+    hosts_close(&h);
+}
+
+RIG_TEST(hosts_have_the_bits_of_one_process)
+{
+    static struct proc proc[3];
+    run_bits(&proc[0], 2, 2, AF_INET);
+    run_bits(&proc[1], 2, 1, AF_INET6);
+    run_bits(&proc[2], 4, 2, AF_INET);
+    for (int i = 0; i < 3; i++)
+        bits_compare(&proc[i]);
+}
+
+/* Names come from a file of each rank's own, in which they stand only after a second. */
+static void enter_unnamed(struct proc *proc, int32_t rank)
+{
+    struct hosts *h = proc->place;
+    struct hosts placed = *h;
+    CHECK(unshare(CLONE_NEWNS) == 0);
+    CHECK(mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0);
+    CHECK(mount(h->name, "/etc/hosts", NULL, MS_BIND, NULL) == 0);
+    placed.name = "node0.job";
+    struct proc other = {.place = &placed};
+    hosts_place(&placed, &other);
+    other.enter(&other, rank);
+}
+
+RIG_TEST(hosts_names_resolve_late)
+{
+    struct hosts h;
+    struct proc proc = {0};
+    char path[] = "/tmp/comm-hosts-XXXXXX";
+    static const char line[] = "10.77.0.1 node0.job\n";
+    int file = mkstemp(path);
+    CHECK(file >= 0 && fchmod(file, 0644) == 0);
+    hosts_open(&h, 2, 1);
+    h.name = path;
+    work = &works[0];
+    proc.place = &h;
+    proc.enter = enter_unnamed;
+    proc_start(&proc, 2, go_on);
+    rig_nap(RIG_S);
+    CHECK(proc.page[1].stage == 0);
+    EQUAL(write(file, line, sizeof line - 1), sizeof line - 1);
+    proc_await(&proc, 1, 50);
+    end_well(&proc);
+    hosts_close(&h);
+    close(file);
+    CHECK(unlink(path) == 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ cut off */
+static void pull(int32_t count, int32_t each, int32_t host, const struct work *what)
+{
+    struct hosts h;
+    struct proc proc = {0};
+    int32_t first = host * each, last = first + each, ranks = count * each;
+    rig_note("%d hosts of %d ranks; host %d is cut off from %s", count, each, host, what->name);
+    hosts_open(&h, count, each);
+    start(&proc, &h, what);
+    int64_t until = rig_now() + LINK_TOLD;
+    hosts_cable(&h, host, false);
+    if (host > 0)
+        all_told(&proc, 0, first, first, last, "cannot be reached", until);
+    if (last < ranks)
+        all_told(&proc, last, ranks, first, last, "cannot be reached", until);
+    if (host > 0 && last < ranks)
+        CHECK(strcmp(proc.page[0].text, proc.page[last].text) == 0);
+    for (int32_t r = first; r < last; r++)
+        proc_await(&proc, r, TOLD);
+    CHECK(strstr(proc.page[first].text, "cannot be reached"));
+    CHECK(proc.page[first].time <= until);
+    end_all(&proc);
+    hosts_close(&h);
+}
+
+RIG_TEST(link_down_between_two_hosts)
+{
+    for (int i = 0; i < WORKS; i++)
+        pull(2, 2, i % 2, &works[i]);
+}
+
+RIG_TEST(link_down_of_one_of_four_hosts)
+{
+    pull(4, 1, 0, &works[0]);
+    pull(4, 2, 3, &works[1]);
+    if (!rig_quick())
+        pull(4, 2, 1, &works[3]);
+}
+
+/* At the host itself: it has no route any more. */
+RIG_TEST(link_down_at_ones_own_end)
+{
+    struct hosts h;
+    struct proc proc = {0};
+    hosts_open(&h, 2, 1);
+    start(&proc, &h, &works[0]);
+    int64_t until = rig_now() + LINK_TOLD;
+    HOSTS_MUST(&h, 1, "ip link set eth0 down");
+    all_told(&proc, 0, 1, 1, 2, "cannot be reached", until);
+    all_told(&proc, 1, 2, 0, 1, "cannot be reached", until);
+    end_all(&proc);
+    hosts_close(&h);
+}
+
+RIG_TEST(link_down_for_a_moment)
+{
+    for (int i = 0; i < 3; i++) {
+        struct hosts h;
+        struct proc proc = {0};
+        rig_note("%s", works[i].name);
+        hosts_open(&h, 2, 2);
+        start(&proc, &h, &works[i]);
+        hosts_cable(&h, 1, false);
+        rig_nap(3 * RIG_S / 2);
+        hosts_cable(&h, 1, true);
+        int64_t stage = atomic_load(&proc.page[0].stage);
+        proc_await(&proc, 0, stage + 50);
+        end_well(&proc);
+        hosts_close(&h);
+    }
+}
+
+RIG_TEST(link_lost_in_one_direction)
+{
+    for (int i = 0; i < 2; i++) {
+        struct hosts h;
+        struct proc proc = {0};
+        rig_note("%s", works[i].name);
+        hosts_open(&h, 2, 2);
+        start(&proc, &h, &works[i]);
+        int64_t until = rig_now() + LINK_TOLD;
+        hosts_lose(&h, i, !i);
+        all_told(&proc, 0, 2, 2, 4, "", until);
+        all_told(&proc, 2, 4, 0, 2, "", until);
+        end_all(&proc);
+        hosts_close(&h);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ dead, or silent */
+/* A host that is restarted in good order ends its connections; one without power says nothing. */
+static void restart(bool power)
+{
+    struct hosts h;
+    struct proc proc = {0};
+    rig_note("all processes of a host are killed; %s", power ? "their kernel lives" : "it had lost its power");
+    hosts_open(&h, 3, 2);
+    start(&proc, &h, &works[0]);
+    int64_t until = rig_now() + (power ? KILLED_TOLD : LINK_TOLD);
+    if (!power)
+        hosts_cable(&h, 1, false);
+    kill(proc.pid[2], SIGKILL);
+    kill(proc.pid[3], SIGKILL);
+    for (int32_t r = 2; r < 4; r++) { /* proc_await would take their end for a failure */
+        CHECK(waitpid(proc.pid[r], NULL, 0) == proc.pid[r]);
+        proc.pid[r] = 0;
+    }
+    all_told(&proc, 0, 2, 2, 4, power ? "died" : "cannot be reached", until);
+    all_told(&proc, 4, 6, 2, 4, power ? "died" : "cannot be reached", until);
+    CHECK(strcmp(proc.page[0].text, proc.page[4].text) == 0);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    hosts_close(&h);
+}
+
+RIG_TEST(host_restarts)
+{
+    restart(true);
+    restart(false);
+}
+
+/* Its kernel acknowledges, so it is given the longer time; and comes back in time. */
+RIG_TEST(stopped_is_not_cut_off)
+{
+    struct hosts h;
+    struct proc proc = {.options = "peer_timeout=8s"};
+    hosts_open(&h, 2, 1);
+    start(&proc, &h, &works[1]);
+    kill(proc.pid[1], SIGSTOP);
+    rig_nap(11 * RIG_S / 2);
+    CHECK(proc.page[0].stage < TOLD);
+    kill(proc.pid[1], SIGCONT);
+    int64_t stage = atomic_load(&proc.page[1].stage);
+    proc_await(&proc, 1, stage + 20);
+    int64_t since = rig_now();
+    kill(proc.pid[1], SIGSTOP);
+    proc_await(&proc, 0, TOLD);
+    all_told(&proc, 0, 1, 1, 2, "stands still", since + 10 * RIG_S);
+    CHECK(proc.page[0].time - since > 7 * RIG_S);
+    kill(proc.pid[1], SIGKILL);
+    proc_finish(&proc, 1, RIG_PATIENCE);
+    hosts_close(&h);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ bad links */
+static void bad_link(const char *how)
+{
+    struct hosts h;
+    struct proc proc = {0};
+    rig_note("tc qdisc add dev eth0 root %s", how);
+    hosts_open(&h, 2, 2);
+    int status = hosts_run(&h, 0, "tc qdisc add dev eth0 root %s", how);
+    if (status == 127)
+        rig_skip("iproute2's program tc is not installed");
+    if (status)
+        rig_skip(hosts_said());
+    HOSTS_MUST(&h, 1, "tc qdisc add dev eth0 root %s", how);
+    start(&proc, &h, &works[0]);
+    end_well(&proc);
+    proc = (struct proc){0};
+    start(&proc, &h, &works[2]);
+    end_well(&proc);
+    hosts_close(&h);
+}
+
+RIG_TEST(links_that_are_slow)
+{
+    bad_link("tbf rate 200mbit burst 64kb latency 20ms");
+}
+
+RIG_TEST(links_that_delay_and_lose)
+{
+    bad_link("netem delay 2ms 1ms loss 1%");
+}
+
+/* With a name (or a pattern): that test alone. */
+int main(int argc, char **argv)
+{
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hosts_have_the_bits_of_one_process),
+        cmocka_unit_test(hosts_names_resolve_late),
+        cmocka_unit_test(link_down_between_two_hosts),
+        cmocka_unit_test(link_down_of_one_of_four_hosts),
+        cmocka_unit_test(link_down_at_ones_own_end),
+        cmocka_unit_test(link_down_for_a_moment),
+        cmocka_unit_test(link_lost_in_one_direction),
+        cmocka_unit_test(host_restarts),
+        cmocka_unit_test(stopped_is_not_cut_off),
+        cmocka_unit_test(links_that_are_slow),
+        cmocka_unit_test(links_that_delay_and_lose),
+    };
+    return cmocka_run_group_tests_name("net_namespaces", tests, NULL, NULL);
+}
