@@ -329,6 +329,7 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
     c->face.peer_calls = calls;
     c->face.class = &wire_tcp;
     c->face.wire = &w->wire;
+    c->face.traffic = &c->traffic;
     uint64_t chunk = limits->chunk ? limits->chunk : TCP_CHUNK;
     c->face.caps = (struct wire_caps){.inline_max = TCP_INLINE,
                                       .window = (uint32_t)window,

@@ -123,6 +123,7 @@ struct tcp_member {
 
 struct tcp_channel {
     struct wire_channel face;
+    struct wire_traffic traffic; /* written under the wire's lock */
     struct tcp_wire *wire;
     struct tcp_port *port;
     uint64_t id;
@@ -229,6 +230,12 @@ static inline struct tcp_wire *tcp_wire_of(struct wire *wire)
 static inline struct tcp_channel *tcp_of(struct wire_channel *channel)
 {
     return (struct tcp_channel *)channel;
+}
+static inline void tcp_count(_Atomic uint64_t *traffic, const struct frame *f)
+{
+    uint64_t before = atomic_load_explicit(traffic, memory_order_relaxed);
+
+    atomic_store_explicit(traffic, before + FRAME_HEAD + f->bytes, memory_order_relaxed);
 }
 /* Numbers wrap: their difference counts. There is no number 0. */
 static inline bool tcp_reached(uint32_t at, uint32_t wanted)

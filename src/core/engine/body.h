@@ -255,6 +255,8 @@ struct body {
     struct world *world;
     struct comm_communicator *face;
     struct team team;
+    struct program_hosts hosts;
+    const struct program_hosts *hosts_fit; /* the same, where programs may be made of them; else NULL */
     const struct wire_class *wire;
     struct wire_channel *channel;
     struct native_channel *native; /* NULL: none */
@@ -620,6 +622,9 @@ bool body_check_peers(struct body *b, const struct entry *e);                   
 bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct made_call *call); /* false: not made, not seen, or long ago */
 void body_propose(struct body *b, const struct cause *cause);
 void hosts_close(struct world *w);
+bool body_find_hosts(struct body *b); /* false: no memory */
+void body_free_hosts(struct body *b);
+int32_t body_host_ranks(const struct body *b); /* of a host, about; 0: all are on one */
 static inline int32_t body_host(const struct body *b, int32_t rank)
 {
     return b->world->hosts.of[b->team.world[rank]];

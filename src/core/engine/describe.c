@@ -252,6 +252,10 @@ enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stat
     made.size = sizeof made;
     made.queue_high_water = b->line.high_water;
     add_bytes_of_work(b, &made);
+    if (b->channel && b->channel->traffic) {
+        made.network_out = atomic_load_explicit(&b->channel->traffic->out, memory_order_relaxed);
+        made.network_in = atomic_load_explicit(&b->channel->traffic->in, memory_order_relaxed);
+    }
     body_unlock(b);
     give(stats, stats->size, &made, sizeof made);
     return COMM_OK;

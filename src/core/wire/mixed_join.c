@@ -269,6 +269,7 @@ static enum comm_result offer_both(struct mixed_channel *c, const struct wire_te
                                       .chunk_all = lesser(a->chunk_all, b->chunk_all),
                                       .chunk_private = lesser(a->chunk_private, b->chunk_private),
                                       .chunk_least = b->chunk_least};
+    c->face.traffic = c->far->traffic;
     c->face.calls = c->far->calls = c->near->calls;
     pack(near_offer, far_offer, offer);
     return COMM_OK;

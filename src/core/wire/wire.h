@@ -40,7 +40,7 @@ static inline uint32_t wire_key_edge(wire_key key)
 /* The kind of an edge, equal on every rank, decides where its exposures lie. Both bits clear: a private stream. */
 enum wire_edge { WIRE_ONCE = 1 /* one round */, WIRE_TO_ALL = 2 /* one place that every peer of the exposure reads */ };
 /* ONCE | TO_ALL is a line. ONCE alone (private, one round) is not used by programs: give each level its own ONCE | TO_ALL edge. */
-enum { WIRE_STREAM_EDGES = 3 /* edge numbers 0..2 may be streams */, WIRE_ONCE_EDGES_MAX = 16 };
+enum { WIRE_STREAM_EDGES = 4 /* edge numbers 0..3 may be streams */, WIRE_ONCE_EDGES_MAX = 16 };
 
 enum wire_flag {
     WIRE_WORK = 0,    /* the kind: an exposure of a collective's program ... */
@@ -163,11 +163,17 @@ struct wire_caps {
     uint64_t chunk_least;   /* shorter pieces of a stream cost more than they overlap; 0: PROGRAM_CHUNK_MIN_BYTES. Equal on all members */
 };
 
+/* What went over a network for a channel, frames and all: of this rank, to and from whom. Read by anybody. */
+struct wire_traffic {
+    _Atomic uint64_t out, in;
+};
+
 /* Every wire's channel begins with this. */
 struct wire_channel {
     const struct wire_class *class;
     struct wire *wire;                      /* of that class: not the world's own where that is made of several */
     const struct wire_memory_class *memory; /* that all members reach; NULL: they share none */
+    const struct wire_traffic *traffic;     /* NULL: there is no network */
     bool borrows;                           /* peers have shown bytes where they lie, in memory of wire_memory: see there */
     struct wire_caps caps;
     struct wire_board *board;            /* NULL across hosts */
