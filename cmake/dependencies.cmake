@@ -68,7 +68,7 @@ if(comm_look)
     set(COMM_FOUND_OPENSSL TRUE)
   endif()
 endif()
-comm_dependency_tell(OPENSSL "OpenSSL" "libssl-dev" "network handshake (no network backend uses it yet)")
+comm_dependency_tell(OPENSSL "OpenSSL" "libssl-dev" "handshake of tcp ranks that share a secret; without it loopback alone")
 
 comm_dependency(BLAS)
 if(comm_look)

@@ -5,10 +5,14 @@ set(comm_uring_link "")
 if(COMM_FOUND_URING)
   set(comm_uring_link uring)
 endif()
+set(comm_crypto_link "")
+if(COMM_FOUND_OPENSSL)
+  set(comm_crypto_link crypto)
+endif()
 
 # The shared library: comm_* alone leaves it, under a version that is ours.
 add_library(commstream SHARED $<TARGET_OBJECTS:commstream_objects>)
-target_link_libraries(commstream PRIVATE commstream_flags Threads::Threads ${CMAKE_DL_LIBS} ${comm_uring_link})
+target_link_libraries(commstream PRIVATE commstream_flags Threads::Threads ${CMAKE_DL_LIBS} ${comm_uring_link} ${comm_crypto_link})
 target_include_directories(commstream INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_options(commstream PRIVATE
@@ -29,13 +33,13 @@ add_custom_command(
   COMMAND_EXPAND_LISTS VERBATIM)
 set_source_files_properties(${commstream_one_object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 add_library(commstream_static STATIC ${commstream_one_object})
-target_link_libraries(commstream_static INTERFACE Threads::Threads ${CMAKE_DL_LIBS} ${comm_uring_link})
+target_link_libraries(commstream_static INTERFACE Threads::Threads ${CMAKE_DL_LIBS} ${comm_uring_link} ${comm_crypto_link})
 target_include_directories(commstream_static INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 set_target_properties(commstream_static PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME commstream)
 
 # The same objects with nothing hidden, for tests of the rooms inside.
 add_library(commstream_inside STATIC $<TARGET_OBJECTS:commstream_objects>)
-target_link_libraries(commstream_inside PUBLIC commstream_flags Threads::Threads ${CMAKE_DL_LIBS} ${comm_uring_link})
+target_link_libraries(commstream_inside PUBLIC commstream_flags Threads::Threads ${CMAKE_DL_LIBS} ${comm_uring_link} ${comm_crypto_link})
 target_include_directories(commstream_inside PUBLIC
   ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src/core ${PROJECT_SOURCE_DIR}/src)

@@ -18,8 +18,8 @@
 extern "C" {
 #endif
 
-/* Names one world, so that its ranks find each other and nobody else: hand it out by private means. Ranks of one host meet by it today; it
- * will also hold where rank 0 listens, and a secret. ncclUniqueId. */
+/* Names one world, so that its ranks find each other and nobody else; it also holds a secret, and where rank 0 listens if that was said or
+ * backend tcp was asked for. Hand it out by private means. ncclUniqueId. */
 struct comm_id {
     unsigned char bytes[128];
 };
@@ -52,12 +52,12 @@ struct comm_config {
     int32_t rank, ranks;        /* ranks 0: from the launcher; none found: a world of one */
     const char *backend;        /* auto local shm tcp shm+tcp mpi nccl */
     const char *device;         /* "cuda:0"; NULL: the device of the launcher's local rank. For nccl, and for streams */
-    const char *address;        /* HOST:PORT of rank 0, for tcp; otherwise a name under which ranks of one host meet */
+    const char *address;        /* HOST:PORT of rank 0, or file:PATH, for tcp; otherwise a name under which ranks of one host meet */
     const struct comm_id *id;   /* instead of address and secret */
     comm_exchange_fn *exchange; /* instead of both */
     void *exchange_arg;
     struct comm_communicator *engine_of; /* a further world of this rank on that one's engine: any wait moves both, events join them */
-    const void *secret;                  /* of the job, for networks; not used yet */
+    const void *secret;                  /* of the job, at least 16 bytes: ranks of a network prove to each other that they have it */
     size_t secret_bytes;
     enum comm_progress_mode progress;
     enum comm_notify_mode notify;
@@ -77,7 +77,7 @@ struct comm_config {
  * Opens the world of this job and gives this rank's communicator of it. Collective; blocks until all ranks met, at most open_timeout_ns.
  * config NULL takes everything from the environment; without a launcher it is a world of one. On an error *world is NULL, nothing is left
  * behind, and config->error_text says why: CONFIG names every offender, TIMEOUT the ranks that did not come, UNSUPPORTED what is missing.
- * Built today: backend local (a world of one), shm, mpi and nccl (ranks of one host); auto takes one of the first two.
+ * Built today: backend local (a world of one), shm, mpi and nccl (ranks of one host), tcp (of many); auto takes one of local, shm and tcp.
  * MPI_Init with MPI_COMM_WORLD, ncclCommInitRank.
  */
 COMM_MUST enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world);
@@ -90,7 +90,9 @@ COMM_MUST enum comm_result comm_open_local(const struct comm_config *config, int
                                            struct comm_communicator **worlds);
 /*
  * Rank 0 makes an identity for a world and hands it to the others by private means; all then open with config.id. It is used once and not
- * logged. Local. ncclGetUniqueId.
+ * logged. Where config.backend or the environment says tcp, it holds an address of this host and a port that is free now, unless
+ * config.address or COMM_ADDRESS says another: then rank 0 is to open soon, and on this host. Local. CONFIG: an address of more than 63
+ * characters; config->error_text says so. ncclGetUniqueId.
  */
 COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id);
 /*
@@ -114,14 +116,18 @@ COMM_API enum comm_result comm_abort(struct comm_communicator *c, int32_t code);
  */
 COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
 /*
- * Makes a communicator of the ranks of c that live, after a failure or a revoke; collective over the survivors, outside the queue of c.
- * *survivors is usable when req is complete; with req NULL the call waits. MPIX_Comm_shrink, ncclCommShrink. Not built yet:
- * COMM_ERR_UNSUPPORTED.
+ * Makes a communicator of the ranks of c that live, after a failure, a revoke or none; collective over the survivors, outside the queue of
+ * c. Ranks that died, stood still for too long or closed c are left out, the others keep their order. *survivors is usable when req is
+ * complete with OK, the same on all; it stays the library's until then. With req NULL the call waits. Errors: MEMORY (may be called again),
+ * PEER (this rank was given up by the others), TIMEOUT (c's operation timeout passed: the detail names who did not call), MISMATCH (another
+ * rank called comm_agree), STATE (an agree or shrink of c is under way), ABORTED, UNSUPPORTED (more than 1,024 ranks). The new communicator
+ * works by programs over the wire, also where c had a library of its own. docs/recovery.md; MPIX_Comm_shrink, ncclCommShrink.
  */
 COMM_MUST enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
 /*
- * ANDs *flags over the survivors of c and gives all of them the same word; works on a failed communicator, outside its queue. Blocks.
- * MPIX_Comm_agree. Not built yet: COMM_ERR_UNSUPPORTED.
+ * ANDs *flags over the survivors of c and gives all of them the same word, also when ranks die meanwhile; works on a failed or revoked
+ * communicator as on any, outside its queue. Blocks until all who live have called. On an error *flags is as it was; errors are those of
+ * comm_shrink. The way of it is Paxos with the lowest rank that lives as proposer: docs/recovery.md. MPIX_Comm_agree.
  */
 COMM_MUST enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags);
 

@@ -1,7 +1,8 @@
 /*
- * boot_star: how ranks meet over stream sockets, whatever the sockets are: rank 0 listens, the others connect; every exchange is a star
- * over rank 0. All waiting has the world's deadline, and whoever is missing, dead or refused is named. It must not know what the blobs are
- * for. How one listens, dials and lets somebody in is its kind's: boot_unix within one host, boot_tcp between hosts.
+ * boot_star: how ranks meet over stream sockets, whatever the sockets are: rank 0 listens, the others connect (boot_door.c); every exchange
+ * is a star over rank 0. All waiting has the world's deadline, and whoever is missing, dead or refused is named. It must not know what the
+ * blobs are for. How one listens, dials and lets somebody in is its kind's: boot_unix within one host, boot_tcp between hosts. Where the
+ * job has a secret and the sockets leave the host, everything exchanged is sealed with the keys of each connection's handshake.
  */
 #define _GNU_SOURCE
 #include "net/boot_star.h"
@@ -34,7 +35,7 @@ enum comm_result star_tell_all(const struct boot_star *b, enum comm_result resul
     const char *text = b->config.error_text_bytes ? b->config.error_text : "rank 0 gave up";
     for (int32_t i = 1; i < b->config.ranks; i++)
         if (b->peer[i] >= 0)
-            boot_send_refusal(b->peer[i], result, text);
+            star_send_refusal(b->peer[i], b->sealed ? &b->seal[i] : NULL, result, text);
     return result;
 }
 
@@ -45,160 +46,105 @@ enum comm_result star_root_lost(const struct boot_star *b, enum io io)
     return star_fail(b, COMM_ERR_PEER, "rank 0 died while the world was opening");
 }
 
+enum comm_result star_dead_rank(const struct boot_star *b, int32_t rank)
+{
+    return star_fail(b, COMM_ERR_PEER, "rank %d died while the world was opening", rank);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ frames */
+/* What `count` bytes are on the way. */
+static size_t way_bytes(const struct boot_star *b, size_t count)
+{
+    return b->sealed ? seal_bytes(count) : count;
+}
+
+static enum io send_bytes(const struct boot_star *b, int32_t rank, const void *bytes, size_t count)
+{
+    int fd = b->config.rank ? b->root : b->peer[rank];
+    unsigned char sealed[SEAL_PIECE + CRYPTO_TAG];
+    enum io io = IO_OK;
+
+    if (!b->sealed)
+        return boot_send_all(&b->config, fd, bytes, count);
+    for (const char *at = bytes; count && io == IO_OK;) {
+        size_t piece = count < SEAL_PIECE ? count : SEAL_PIECE;
+        io = seal_write(&b->seal[rank], at, piece, sealed) ? boot_send_all(&b->config, fd, sealed, piece + CRYPTO_TAG) : IO_GONE;
+        at += piece;
+        count -= piece;
+    }
+    return io;
+}
+
+enum io star_send_frame(const struct boot_star *b, int32_t rank, uint32_t kind, const void *bytes, size_t count)
+{
+    struct frame frame = {.magic = BOOT_MAGIC, .kind = kind, .bytes = count};
+    enum io io = send_bytes(b, rank, &frame, sizeof frame);
+
+    return io == IO_OK ? send_bytes(b, rank, bytes, count) : io;
+}
+
+void star_send_refusal(int fd, struct seal *seal, enum comm_result result, const char *text)
+{
+    unsigned char sealed[sizeof(struct frame) + BOOT_TEXT + 2 * CRYPTO_TAG];
+    size_t length = strlen(text) < BOOT_TEXT - 1 ? strlen(text) : BOOT_TEXT - 1, head = seal_bytes(sizeof(struct frame));
+    struct frame frame = {.magic = BOOT_MAGIC, .kind = FRAME_REFUSED, .result = result, .bytes = length};
+
+    if (!seal) {
+        boot_send_refusal(fd, result, text);
+        return;
+    }
+    if (!seal_write(seal, &frame, sizeof frame, sealed) || !seal_write(seal, text, length, sealed + head))
+        return;
+    if (send(fd, sealed, head + seal_bytes(length), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+        return; /* gone: it will notice by itself */
+}
+
+static enum comm_result changed(const struct boot_star *b)
+{
+    return star_fail(b, COMM_ERR_AUTH, "what came from rank 0 was changed on its way");
+}
+
+static enum comm_result receive_bytes(const struct boot_star *b, void *bytes, size_t count)
+{
+    unsigned char sealed[SEAL_PIECE + CRYPTO_TAG];
+    enum io io = IO_OK;
+
+    if (!b->sealed)
+        io = boot_receive_all(&b->config, b->root, bytes, count);
+    for (char *at = bytes; b->sealed && count && io == IO_OK;) {
+        size_t piece = count < SEAL_PIECE ? count : SEAL_PIECE;
+        io = boot_receive_all(&b->config, b->root, sealed, piece + CRYPTO_TAG);
+        if (io == IO_OK && !seal_read(&b->seal[0], sealed, at, piece))
+            return changed(b);
+        at += piece;
+        count -= piece;
+    }
+    return io == IO_OK ? COMM_OK : star_root_lost(b, io);
+}
+
 /* A frame of this kind from rank 0, or the reason why there will be none. */
 enum comm_result star_expect(const struct boot_star *b, uint32_t kind, uint64_t bytes)
 {
     struct frame frame;
-    enum io io = boot_receive_all(&b->config, b->root, &frame, sizeof frame);
-    if (io != IO_OK)
-        return star_root_lost(b, io);
+    enum comm_result result = receive_bytes(b, &frame, sizeof frame);
+
+    if (result != COMM_OK)
+        return result;
     if (frame.magic == BOOT_MAGIC && frame.kind == FRAME_REFUSED && frame.bytes < BOOT_TEXT && frame.result < 0) {
         char text[BOOT_TEXT] = "";
-        io = boot_receive_all(&b->config, b->root, text, frame.bytes);
-        return star_fail(b, io == IO_OK ? (enum comm_result)frame.result : COMM_ERR_PEER, "%s", text);
+        result = receive_bytes(b, text, frame.bytes);
+        return result == COMM_OK ? star_fail(b, (enum comm_result)frame.result, "%s", text) : result;
     }
     if (frame.magic != BOOT_MAGIC || frame.kind != kind || frame.bytes != bytes)
         return star_fail(b, COMM_ERR_AUTH, "what listens as rank 0 speaks another language");
     return COMM_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ meeting */
-static void name_missing(const struct boot_star *b)
-{
-    char *text = b->config.error_text;
-    size_t room = b->config.error_text_bytes, at = 0, named = 0, missing = 0;
-    base_append(text, room, &at, "not every rank came in time; missing:");
-    for (int32_t i = 1; i < b->config.ranks; i++) {
-        if (b->peer[i] >= 0)
-            continue;
-        missing++;
-        if (named < 16 && ++named)
-            base_append(text, room, &at, " %d", i);
-    }
-    if (missing > named)
-        base_append(text, room, &at, " and %zu more", missing - named);
-    base_append(text, room, &at, " (of %d)", b->config.ranks);
-}
-
-/* A newcomer's greeting. Takes him in, or says why not and closes; or it is not there yet, after all. */
-enum greeted { GREETED_LATER, GREETED_IN, GREETED_OUT };
-static enum greeted greet(struct boot_star *b, int fd)
-{
-    struct greeting g;
-    char text[BOOT_TEXT];
-    ssize_t n = recv(fd, &g, sizeof g, MSG_DONTWAIT);
-    if (n < 0 && boot_again())
-        return GREETED_LATER;
-    if (n == (ssize_t)sizeof g && g.magic == BOOT_MAGIC && g.version == BOOT_VERSION && g.job == b->job && g.ranks == b->config.ranks &&
-        g.rank > 0 && g.rank < b->config.ranks && b->peer[g.rank] < 0) {
-        b->peer[g.rank] = fd;
-        return GREETED_IN;
-    }
-    if (n != (ssize_t)sizeof g || g.magic != BOOT_MAGIC || g.version != BOOT_VERSION)
-        base_format(text, sizeof text, "rank 0 of this job speaks version %d of another protocol", BOOT_VERSION);
-    else if (g.job != b->job)
-        base_format(text, sizeof text, "another job meets under this name");
-    else if (g.ranks != b->config.ranks)
-        base_format(text, sizeof text, "rank %d came for a world of %d ranks, rank 0 opens one of %d", g.rank, g.ranks, b->config.ranks);
-    else
-        base_format(text, sizeof text, "rank %d is there already: two processes have the same rank, or two jobs the same name", g.rank);
-    boot_send_refusal(fd, COMM_ERR_AUTH, text);
-    close(fd);
-    return GREETED_OUT;
-}
-
-struct strangers {
-    int fd[BOOT_STRANGERS_MAX];
-    uint32_t count;
-};
-
-static enum comm_result let_in(struct boot_star *b, struct strangers *s)
-{
-    int fd = accept4(b->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) /* who waits outside stays there, so without descriptors or memory this would be tried for ever */
-        return boot_again() || errno == ECONNABORTED ? COMM_OK : star_fail_errno(b, "accept");
-    if (b->kind->may_enter && !b->kind->may_enter(fd)) {
-        close(fd);
-        return COMM_OK;
-    }
-    if (s->count == BOOT_STRANGERS_MAX) { /* the eldest had its time */
-        close(s->fd[0]);
-        memmove(s->fd, s->fd + 1, --s->count * sizeof *s->fd);
-    }
-    s->fd[s->count++] = fd;
-    return COMM_OK;
-}
-
-static enum comm_result dead_rank(const struct boot_star *b, int32_t rank)
-{
-    return star_fail(b, COMM_ERR_PEER, "rank %d died while the world was opening", rank);
-}
-
-/* One wait over the listener, those not yet known and those known; *here grows. */
-static enum comm_result gather_once(struct boot_star *b, struct strangers *s, int32_t *here)
-{
-    nfds_t n = 0;
-    b->wait[n++] = (struct pollfd){.fd = b->listener, .events = POLLIN};
-    for (uint32_t i = 0; i < s->count; i++)
-        b->wait[n++] = (struct pollfd){.fd = s->fd[i], .events = POLLIN};
-    nfds_t known = n;
-    for (int32_t i = 1; i < b->config.ranks; i++)
-        b->wait[n++] = (struct pollfd){.fd = b->peer[i], .events = POLLRDHUP};
-    int ms = boot_remaining_ms(&b->config);
-    int ready = poll(b->wait, n, ms);
-    if (!ms) { /* also when somebody is at the door: he may be for ever */
-        name_missing(b);
-        return COMM_ERR_TIMEOUT;
-    }
-    if (ready <= 0)
-        return COMM_OK;
-    for (int32_t i = 1; i < b->config.ranks; i++)
-        if (b->peer[i] >= 0 && b->wait[known + (nfds_t)i - 1].revents)
-            return dead_rank(b, i);
-    for (uint32_t i = s->count; i-- > 0;) {
-        enum greeted greeted = b->wait[1 + i].revents ? greet(b, s->fd[i]) : GREETED_LATER;
-        if (greeted == GREETED_LATER)
-            continue;
-        *here += greeted == GREETED_IN;
-        s->fd[i] = s->fd[--s->count];
-    }
-    return b->wait[0].revents ? let_in(b, s) : COMM_OK;
-}
-
-static enum comm_result listen_for_all(struct boot_star *b)
-{
-    struct strangers strangers = {.count = 0};
-    int32_t here = 1;
-    enum comm_result result = b->kind->listen(b);
-
-    while (here < b->config.ranks && result == COMM_OK)
-        result = gather_once(b, &strangers, &here);
-    while (strangers.count)
-        close(strangers.fd[--strangers.count]);
-    if (b->listener >= 0)
-        close(b->listener);
-    b->listener = -1;
-    for (int32_t i = 1; i < b->config.ranks && result == COMM_OK; i++)
-        if (boot_send_frame(&b->config, b->peer[i], FRAME_WELCOME, NULL, 0) != IO_OK)
-            result = dead_rank(b, i);
-    return result == COMM_OK ? result : star_tell_all(b, result);
-}
-
-static enum comm_result connect_to_root(struct boot_star *b)
-{
-    enum comm_result result = b->kind->dial(b);
-
-    if (result != COMM_OK)
-        return result;
-    struct greeting g = {BOOT_MAGIC, BOOT_VERSION, b->config.rank, b->config.ranks, b->job};
-    enum io io = boot_send_all(&b->config, b->root, &g, sizeof g);
-    return io == IO_OK ? star_expect(b, FRAME_WELCOME, 0) : star_root_lost(b, io);
-}
-
 /* ------------------------------------------------------------------------------------------------------------ opening */
 static size_t memory_bytes(int32_t ranks)
 {
-    return sizeof(struct boot_star) + (size_t)ranks * sizeof(int) + ((size_t)ranks + 1 + BOOT_STRANGERS_MAX) * sizeof(struct pollfd);
+    return sizeof(struct boot_star) + (size_t)ranks * (sizeof(struct seal) + sizeof(int)) +
+           ((size_t)ranks + 1 + BOOT_STRANGERS_MAX) * sizeof(struct pollfd);
 }
 
 void star_close(struct wire_boot *boot)
@@ -212,7 +158,17 @@ void star_close(struct wire_boot *boot)
     for (int32_t i = 0; i < b->config.ranks; i++)
         if (b->peer[i] >= 0)
             close(b->peer[i]);
-    b->config.env->give(b->config.env, b, memory_bytes(b->config.ranks));
+    const struct comm_env *env = b->config.env;
+    size_t bytes = memory_bytes(b->config.ranks);
+    crypto_wipe(b, bytes);
+    env->give(env, b, bytes);
+}
+
+void star_use_key(struct boot_star *b, const unsigned char key[CRYPTO_KEY], bool sealed)
+{
+    memcpy(b->key, key, sizeof b->key);
+    b->boot.key = b->key;
+    b->sealed = sealed;
 }
 
 struct boot_star *star_make(const struct boot_config *config, const struct boot_class *class, const struct star_kind *kind)
@@ -225,7 +181,8 @@ struct boot_star *star_make(const struct boot_config *config, const struct boot_
         return NULL;
     }
     *b = (struct boot_star){.boot = {.class = class}, .kind = kind, .config = *config, .listener = -1, .root = -1};
-    b->wait = (struct pollfd *)(void *)(b + 1);
+    b->seal = (struct seal *)(void *)(b + 1);
+    b->wait = (struct pollfd *)(void *)(b->seal + config->ranks);
     b->peer = (int *)(void *)(b->wait + config->ranks + 1 + BOOT_STRANGERS_MAX);
     for (int32_t i = 0; i < config->ranks; i++)
         b->peer[i] = -1;
@@ -238,14 +195,13 @@ enum comm_result star_meet(struct boot_star *b)
 {
     if (b->config.ranks == 1)
         return COMM_OK;
-    return b->config.rank ? connect_to_root(b) : listen_for_all(b);
+    return b->config.rank ? door_connect_to_root(b) : door_listen_for_all(b);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ exchanging */
-/* Reads one frame with `bytes` behind it from every rank, in whatever order they come. at: ranks * (frame + bytes). */
-static enum comm_result collect(struct boot_star *b, char *at, size_t bytes, size_t *got)
+/* Reads `each` bytes from every rank, in whatever order they come. at: ranks * each. */
+static enum comm_result collect(struct boot_star *b, char *at, size_t each, size_t *got)
 {
-    size_t each = sizeof(struct frame) + bytes;
     int32_t left = b->config.ranks - 1;
     while (left) {
         for (int32_t i = 1; i < b->config.ranks; i++)
@@ -261,7 +217,7 @@ static enum comm_result collect(struct boot_star *b, char *at, size_t bytes, siz
                 continue;
             ssize_t n = recv(b->peer[i], at + (size_t)i * each + got[i], each - got[i], 0);
             if (!n || (n < 0 && !boot_again()))
-                return dead_rank(b, i);
+                return star_dead_rank(b, i);
             got[i] += n > 0 ? (size_t)n : 0;
             left -= got[i] == each;
         }
@@ -269,28 +225,44 @@ static enum comm_result collect(struct boot_star *b, char *at, size_t bytes, siz
     return COMM_OK;
 }
 
+/* What rank i sent: a frame and its bytes, as they came. */
+static enum comm_result take_apart(struct boot_star *b, int32_t i, const char *at, size_t bytes, char *out)
+{
+    struct frame frame;
+    size_t head = way_bytes(b, sizeof frame);
+    bool sound = true;
+
+    if (b->sealed) {
+        sound = seal_read(&b->seal[i], at, &frame, sizeof frame) && seal_read(&b->seal[i], at + head, out, bytes);
+    } else {
+        memcpy(&frame, at, sizeof frame);
+        memcpy(out, at + head, bytes);
+    }
+    if (!sound)
+        return star_fail(b, COMM_ERR_AUTH, "what came from rank %d was changed on its way", i);
+    if (frame.magic != BOOT_MAGIC || frame.kind != FRAME_DATA || frame.bytes != bytes)
+        return star_fail(b, COMM_ERR_AUTH, "rank %d of another version of the library", i);
+    return COMM_OK;
+}
+
 static enum comm_result gather_as_root(struct boot_star *b, const void *in, size_t bytes, char *out)
 {
     const struct comm_env *env = b->config.env;
-    size_t ranks = (size_t)b->config.ranks, each = sizeof(struct frame) + bytes, room = ranks * (each + sizeof(size_t));
+    size_t ranks = (size_t)b->config.ranks, each = way_bytes(b, sizeof(struct frame)) + way_bytes(b, bytes);
+    size_t room = ranks * (each + sizeof(size_t));
     char *at = env->take(env, room, 64);
     if (!at)
         return star_tell_all(b, star_fail(b, COMM_ERR_MEMORY, "no memory for %zu bytes of the meeting", room));
     size_t *got = (size_t *)(void *)at;
     char *frames = at + ranks * sizeof(size_t);
-    enum comm_result result = collect(b, frames, bytes, got);
+    enum comm_result result = collect(b, frames, each, got);
     memcpy(out, in, bytes);
-    for (size_t i = 1; i < ranks && result == COMM_OK; i++) {
-        struct frame frame;
-        memcpy(&frame, frames + i * each, sizeof frame);
-        if (frame.magic != BOOT_MAGIC || frame.kind != FRAME_DATA || frame.bytes != bytes)
-            result = star_fail(b, COMM_ERR_AUTH, "rank %zu of another version of the library", i);
-        memcpy(out + i * bytes, frames + i * each + sizeof frame, bytes);
-    }
+    for (size_t i = 1; i < ranks && result == COMM_OK; i++)
+        result = take_apart(b, (int32_t)i, frames + i * each, bytes, out + i * bytes);
     env->give(env, at, room);
     for (int32_t i = 1; i < b->config.ranks && result == COMM_OK; i++)
-        if (boot_send_frame(&b->config, b->peer[i], FRAME_DATA, out, ranks * bytes) != IO_OK)
-            result = dead_rank(b, i);
+        if (star_send_frame(b, i, FRAME_DATA, out, ranks * bytes) != IO_OK)
+            result = star_dead_rank(b, i);
     return result == COMM_OK ? result : star_tell_all(b, result);
 }
 
@@ -299,13 +271,10 @@ enum comm_result star_allgather(struct wire_boot *boot, const void *in, size_t b
     struct boot_star *b = (struct boot_star *)boot;
     if (b->config.rank == 0)
         return gather_as_root(b, in, bytes, out);
-    enum io io = boot_send_frame(&b->config, b->root, FRAME_DATA, in, bytes);
+    enum io io = star_send_frame(b, 0, FRAME_DATA, in, bytes);
     if (io != IO_OK && io != IO_GONE) /* gone: it may have said why */
         return star_root_lost(b, io);
     uint64_t all = (uint64_t)b->config.ranks * bytes;
     enum comm_result result = star_expect(b, FRAME_DATA, all);
-    if (result != COMM_OK)
-        return result;
-    io = boot_receive_all(&b->config, b->root, out, all);
-    return io == IO_OK ? COMM_OK : star_root_lost(b, io);
+    return result == COMM_OK ? receive_bytes(b, out, all) : result;
 }

@@ -3,12 +3,13 @@
 #define NET_BOOT_STAR_H
 
 #include "net/boot_io.h"
+#include "net/handshake.h"
 
 #include <poll.h>
 
 enum {
     BOOT_VERSION = 1,
-    BOOT_STRANGERS_MAX = 32, /* accepted and not yet known */
+    BOOT_STRANGERS_MAX = 64, /* accepted and not yet known: STRANGERS_MAX */
     BOOT_RETRY_MS = 2,
 };
 struct greeting {
@@ -31,22 +32,39 @@ struct boot_star {
     int listener, root; /* root: this rank's connection to rank 0 */
     int *peer;          /* rank 0's connections, by rank */
     struct pollfd *wait;
+    struct seal *seal; /* by rank as `peer`, and [0]: of `root` */
     uint64_t job;
-    const void *place; /* the kind's: where to meet */
+    void *place;        /* the kind's: where to meet */
+    bool sealed;        /* every rank proves the key before it is let in, and what is exchanged is sealed */
+    uint32_t refused;   /* strangers who were turned away, and why the last one was */
+    int64_t refused_ns; /* when that was logged last */
+    char refusal[160];
+    unsigned char key[CRYPTO_KEY];
 };
 
 /* NULL: no memory, and the error's text is set. */
 struct boot_star *star_make(const struct boot_config *config, const struct boot_class *class, const struct star_kind *kind);
+/* What wires prove with it is theirs; sealed: the meeting itself asks for it too. */
+void star_use_key(struct boot_star *star, const unsigned char key[CRYPTO_KEY], bool sealed);
 enum comm_result star_meet(struct boot_star *star);
 enum comm_result star_allgather(struct wire_boot *boot, const void *in, size_t bytes, void *out);
 void star_close(struct wire_boot *boot);
 
 /* A frame of this kind from rank 0, or the reason why there will be none. */
 enum comm_result star_expect(const struct boot_star *star, uint32_t kind, uint64_t bytes);
+/* A whole frame to rank (0: rank 0), sealed where that was agreed. */
+enum io star_send_frame(const struct boot_star *star, int32_t rank, uint32_t kind, const void *bytes, size_t count);
+/* seal NULL: in plain. Never waits. */
+void star_send_refusal(int fd, struct seal *seal, enum comm_result result, const char *text);
+enum comm_result star_dead_rank(const struct boot_star *star, int32_t rank);
 enum comm_result star_root_lost(const struct boot_star *star, enum io io);
 enum comm_result star_tell_all(const struct boot_star *star, enum comm_result result);
 enum comm_result star_fail_errno(const struct boot_star *star, const char *what);
 enum comm_result star_fail(const struct boot_star *star, enum comm_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* boot_door.c: who is let in, and by whom */
+enum comm_result door_listen_for_all(struct boot_star *star);
+enum comm_result door_connect_to_root(struct boot_star *star);
 
 #endif

@@ -1,14 +1,18 @@
 /*
  * boot_tcp: how ranks of several hosts meet: rank 0 listens at the address that all were given, the others dial it until their time is up,
- * since it may start later than they, and its name may not resolve yet. Without an address they can only be on one host, and meet there
- * as boot_unix does. What is exchanged here is not secret to who can read the network: so addresses beyond loopback need to be allowed.
- * The place for a handshake with a secret is behind the accept and the connect, before boot_star's greeting.
+ * since it may start later than they, and its name may not resolve yet. The address may also be a file that all of them see, in which rank
+ * 0 writes it. Without an address they meet by the program's exchange, or can only be on one host, and meet there as boot_unix does. Where
+ * the job has a secret, ranks prove it before anything else is said; without one, addresses beyond loopback need to be allowed.
  */
 #define _GNU_SOURCE
 #include "net/boot_star.h"
 
 #include "base/format.h"
 #include "base/option.h"
+#include "net/boot_exchange.h"
+#include "net/interface.h"
+#include "net/meeting_file.h"
+#include "net/secret.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -22,12 +26,16 @@
 extern const struct boot_class boot_tcp;
 extern const struct boot_class boot_unix;
 
-enum { HOST_BYTES = 256, RETRY_MOST_MS = 200 };
+enum { HOST_BYTES = 256, RETRY_MOST_MS = 200, DIAL_MOST_MS = 3000 };
+static const char file_prefix[] = "file:";
 
 struct place {
     char host[HOST_BYTES], port[8];
-    char why[160]; /* why the last attempt came to nothing */
-    bool insecure;
+    char why[160];    /* why the last attempt came to nothing */
+    bool open;        /* addresses beyond loopback are: there is a secret, or it was allowed without */
+    bool given;       /* a secret was, and not by the file */
+    const char *file; /* where rank 0 says the rest; NULL: it was said */
+    struct meeting meeting;
 };
 
 /* "host:port", "[v6]:port". */
@@ -66,15 +74,24 @@ static void name_numeric(const struct sockaddr *address, char *text, size_t byte
         base_copy_text(text, bytes, "?");
 }
 
-/* By which address of its own this rank is reached: the one that leads to rank 0. */
+/* By which address of its own this rank is reached: the one that leads to rank 0, unless the user named interfaces. */
 static void note_own_address(struct boot_star *b, int fd)
 {
     struct sockaddr_storage own;
     socklen_t length = sizeof own;
 
     memset(&own, 0, sizeof own);
-    if (getsockname(fd, (struct sockaddr *)&own, &length) == 0)
-        name_numeric((const struct sockaddr *)&own, b->boot.address, sizeof b->boot.address);
+    if (getsockname(fd, (struct sockaddr *)&own, &length) < 0)
+        return;
+    name_numeric((const struct sockaddr *)&own, b->boot.address, sizeof b->boot.address);
+    char why[200], address[INTERFACE_ADDRESS];
+    bool named = interface_named(b->config.env) && !is_loopback((const struct sockaddr *)&own);
+    if (named && interface_address(b->config.env, address, why, sizeof why))
+        base_copy_text(b->boot.address, sizeof b->boot.address, address);
+    base_log(b->config.log, LOG_INFO, "tcp: reached at %s (%s)", b->boot.address,
+             named            ? why
+             : b->config.rank ? "by which it reaches rank 0"
+                              : "where rank 0 listens");
 }
 
 static enum comm_result not_allowed(struct boot_star *b, const struct sockaddr *address)
@@ -82,12 +99,16 @@ static enum comm_result not_allowed(struct boot_star *b, const struct sockaddr *
     char text[INET6_ADDRSTRLEN];
 
     name_numeric(address, text, sizeof text);
-    return star_fail(
-        b, COMM_ERR_CONFIG,
-        "%s can be reached from other machines, and ranks do not prove to each other yet who they are: whoever reaches it could "
-        "join or disturb the job. Use a loopback address, or set COMM_TCP_INSECURE=1 on every rank if all machines that can "
-        "reach it are trusted",
-        text);
+    if (crypto_missing())
+        return star_fail(b, COMM_ERR_CONFIG,
+                         "%s can be reached from other machines, and %s. Use a loopback address or a library with it, or set "
+                         "COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
+                         text, crypto_missing());
+    return star_fail(b, COMM_ERR_CONFIG,
+                     "%s can be reached from other machines, and this job has no secret by which its ranks know each other. Make one with "
+                     "`comm-info --new-secret` and give it to every rank as COMM_SECRET, or in a file of mode 600 that COMM_SECRET_FILE "
+                     "names; or set COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
+                     text);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ rank 0 */
@@ -114,9 +135,53 @@ static enum comm_result listen_at(struct boot_star *b, const struct addrinfo *at
     return COMM_OK;
 }
 
+/* The others find it, and what they must know, in the file. */
+static enum comm_result write_meeting(struct boot_star *b)
+{
+    struct place *p = b->place;
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+
+    if (getsockname(b->listener, (struct sockaddr *)&own, &length) < 0)
+        return star_fail_errno(b, "getsockname");
+    p->meeting.port = ntohs(own.ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)(const void *)&own)->sin6_port
+                                                      : ((const struct sockaddr_in *)(const void *)&own)->sin_port);
+    p->meeting.job = b->job;
+    p->meeting.ranks = b->config.ranks;
+    base_copy_text(p->meeting.host, sizeof p->meeting.host, p->host);
+    int error = b->config.env->random(b->config.env, &p->meeting.run, sizeof p->meeting.run);
+    error = error ? error : meeting_write(p->file, &p->meeting);
+    return error ? star_fail(b, COMM_ERR_CONFIG, "COMM_ADDRESS=file:%s: %s", p->file, strerror(error)) : COMM_OK;
+}
+
+/* An address of this host, a port that the kernel chooses, and, where no secret was given, one that only readers of the file know. */
+static enum comm_result prepare_meeting(struct boot_star *b)
+{
+    struct place *p = b->place;
+    char why[200];
+
+    if (!interface_address(b->config.env, p->host, why, sizeof why))
+        return star_fail(b, COMM_ERR_CONFIG, "%s", why);
+    if (!p->file)
+        return COMM_OK;
+    base_copy_text(p->port, sizeof p->port, "0");
+    if (b->boot.key || crypto_missing())
+        return COMM_OK;
+    if (b->config.env->random(b->config.env, p->meeting.key, sizeof p->meeting.key))
+        return star_fail(b, COMM_ERR_SYSTEM, "no randomness for a secret");
+    p->meeting.keyed = p->open = true;
+    star_use_key(b, p->meeting.key, true);
+    return COMM_OK;
+}
+
 static enum comm_result tcp_listen(struct boot_star *b)
 {
-    const struct place *p = b->place;
+    struct place *p = b->place;
+    bool any = base_equal(p->host, "0.0.0.0") || base_equal(p->host, "::");
+    enum comm_result result = p->file || any ? prepare_meeting(b) : COMM_OK;
+
+    if (result != COMM_OK)
+        return result;
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
     int error;
 
@@ -127,9 +192,9 @@ static enum comm_result tcp_listen(struct boot_star *b)
     }
     if (error)
         return star_fail(b, COMM_ERR_CONFIG, "COMM_ADDRESS: %s: %s", p->host, gai_strerror(error));
-    enum comm_result result = p->insecure || is_loopback(list->ai_addr) ? listen_at(b, list) : not_allowed(b, list->ai_addr);
+    result = p->open || is_loopback(list->ai_addr) ? listen_at(b, list) : not_allowed(b, list->ai_addr);
     freeaddrinfo(list);
-    return result;
+    return result == COMM_OK && p->file ? write_meeting(b) : result;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the others */
@@ -137,7 +202,7 @@ enum dialed { DIAL_THERE, DIAL_LATER, DIAL_NEVER };
 
 static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
 {
-    struct place *p = (struct place *)(uintptr_t)b->place;
+    struct place *p = b->place;
     int error = 0, fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
     socklen_t length = sizeof error;
 
@@ -146,7 +211,9 @@ static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
     if (connect(fd, at->ai_addr, at->ai_addrlen) < 0)
         error = errno;
     if (error == EINPROGRESS) {
-        error = boot_wait_for(&b->config, fd, POLLOUT) == IO_OK ? 0 : ETIMEDOUT;
+        struct pollfd there = {.fd = fd, .events = POLLOUT}; /* not for ever: what was said may be old, or the next address better */
+        int ms = boot_remaining_ms(&b->config) < DIAL_MOST_MS ? boot_remaining_ms(&b->config) : DIAL_MOST_MS;
+        error = poll(&there, 1, ms) > 0 ? 0 : ETIMEDOUT;
         if (!error && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
             error = errno;
     }
@@ -163,7 +230,7 @@ static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
 /* Every address that the name has, in turn. */
 static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
 {
-    struct place *p = (struct place *)(uintptr_t)b->place;
+    struct place *p = b->place;
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
     enum dialed dialed = DIAL_LATER;
     int error = getaddrinfo(p->host, p->port, &hints, &list);
@@ -173,7 +240,7 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
         return DIAL_LATER;
     }
     for (const struct addrinfo *at = list; at && dialed == DIAL_LATER; at = at->ai_next) {
-        if (!p->insecure && !is_loopback(at->ai_addr)) {
+        if (!p->open && !is_loopback(at->ai_addr)) {
             *result = not_allowed(b, at->ai_addr);
             dialed = DIAL_NEVER;
         } else {
@@ -186,6 +253,35 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
     return dialed;
 }
 
+/* What rank 0 has written by now. A file that an earlier run left is passed over until rank 0 replaces it. */
+static enum dialed dial_by_file(struct boot_star *b, enum comm_result *result)
+{
+    struct place *p = b->place;
+    struct meeting m;
+
+    if (!meeting_read(p->file, &m, p->why, sizeof p->why))
+        return DIAL_LATER;
+    if (m.job != b->job) {
+        base_format(p->why, sizeof p->why, "it is another job's, or an earlier run's");
+        return DIAL_LATER;
+    }
+    if (m.ranks != b->config.ranks) {
+        base_format(p->why, sizeof p->why, "it is of a world of %d ranks, and this rank is of one of %d", m.ranks, b->config.ranks);
+        return DIAL_LATER;
+    }
+    if (m.keyed && p->given) {
+        *result = star_fail(b, COMM_ERR_AUTH, "rank 0 came without the secret that rank %d was given", b->config.rank);
+        return DIAL_NEVER;
+    }
+    if (m.keyed)
+        star_use_key(b, m.key, true);
+    p->open |= m.keyed;
+    base_copy_text(p->host, sizeof p->host, m.host);
+    base_format(p->port, sizeof p->port, "%u", m.port);
+    crypto_wipe(&m, sizeof m);
+    return dial_all(b, result);
+}
+
 static enum comm_result tcp_dial(struct boot_star *b)
 {
     const struct place *p = b->place;
@@ -193,7 +289,9 @@ static enum comm_result tcp_dial(struct boot_star *b)
     int nap = BOOT_RETRY_MS;
     enum dialed dialed;
 
-    while ((dialed = dial_all(b, &result)) == DIAL_LATER) {
+    while ((dialed = p->file ? dial_by_file(b, &result) : dial_all(b, &result)) == DIAL_LATER) {
+        if (!boot_remaining_ms(&b->config) && p->file)
+            return star_fail(b, COMM_ERR_TIMEOUT, "rank 0 did not come in time by the file %s: %s", p->file, p->why);
         if (!boot_remaining_ms(&b->config))
             return star_fail(b, COMM_ERR_TIMEOUT, "rank 0 did not come in time at %s port %s: %s", p->host, p->port, p->why);
         poll(NULL, 0, nap);
@@ -205,35 +303,105 @@ static enum comm_result tcp_dial(struct boot_star *b)
 static const struct star_kind kind = {.listen = tcp_listen, .dial = tcp_dial};
 
 /* ------------------------------------------------------------------------------------------------------------ the class */
-static enum comm_result tcp_boot_open(const struct boot_config *config, struct wire_boot **boot)
+/* On one host the kernel says that they are one user's; the key is for the wire. */
+static enum comm_result open_here(const struct boot_config *config, const unsigned char *key, struct wire_boot **boot)
 {
-    struct place place = {.insecure = false};
-    int64_t insecure = 0;
+    enum comm_result result = boot_unix.open(config, boot);
 
-    if (!config->address || !config->address[0])
-        return boot_unix.open(config, boot);
-    if (!read_place(config->address, &place)) {
-        base_format(config->error_text, config->error_text_bytes,
-                    "COMM_ADDRESS=%s: expected HOST:PORT, a port from 1 to 65535, an IPv6 address in brackets", config->address);
-        return COMM_ERR_CONFIG;
-    }
-    if (!base_option_lookup(config->env, "tcp_insecure", &insecure)) {
-        base_format(config->error_text, config->error_text_bytes, "COMM_TCP_INSECURE is not yes or no");
-        return COMM_ERR_CONFIG;
-    }
-    place.insecure = insecure != 0;
+    if (result == COMM_OK && key)
+        star_use_key((struct boot_star *)*boot, key, false);
+    return result;
+}
+
+static enum comm_result refuse(const struct boot_config *config, const char *format, const char *text)
+{
+    base_format(config->error_text, config->error_text_bytes, format, text);
+    return COMM_ERR_CONFIG;
+}
+
+static enum comm_result read_settings(const struct boot_config *config, struct place *p)
+{
+    char why[200], address[INTERFACE_ADDRESS];
+    int64_t insecure = 0;
+    size_t prefix = sizeof file_prefix - 1;
+
+    if (strncmp(config->address, file_prefix, prefix) == 0)
+        p->file = config->address + prefix;
+    if (p->file ? !p->file[0] : !read_place(config->address, p))
+        return refuse(config,
+                      "COMM_ADDRESS=%s: expected HOST:PORT, a port from 1 to 65535, an IPv6 address in brackets; or file:PATH, a file in a "
+                      "folder that all hosts see",
+                      config->address);
+    if (!base_option_lookup(config->env, "tcp_insecure", &insecure))
+        return refuse(config, "COMM_TCP_INSECURE is not %s", "yes or no");
+    if (interface_named(config->env) && !interface_address(config->env, address, why, sizeof why))
+        return refuse(config, "%s", why);
+    p->open = insecure != 0;
+    return COMM_OK;
+}
+
+static enum comm_result open_at(const struct boot_config *config, const unsigned char *key, struct wire_boot **boot)
+{
+    struct place place = {.open = false};
+    enum comm_result result = read_settings(config, &place);
+
+    if (result != COMM_OK)
+        return result;
     struct boot_star *b = star_make(config, &boot_tcp, &kind);
     if (!b)
         return COMM_ERR_MEMORY;
+    place.given = key != NULL;
+    place.open |= place.given;
+    if (key)
+        star_use_key(b, key, true);
     b->place = &place;
-    enum comm_result result = star_meet(b);
+    result = star_meet(b);
     b->place = NULL;
+    if (place.file && config->rank == 0 && place.meeting.run)
+        meeting_remove(place.file, place.meeting.run);
+    crypto_wipe(&place, sizeof place);
     if (result != COMM_OK) {
         star_close(&b->boot);
         return result;
     }
     *boot = &b->boot;
     return COMM_OK;
+}
+
+static enum comm_result tcp_boot_open(const struct boot_config *config, struct wire_boot **boot)
+{
+    unsigned char key[CRYPTO_KEY];
+    bool there = false, far = config->address && config->address[0];
+    enum comm_result result = secret_find(config, key, &there);
+
+    if (result == COMM_OK && far)
+        result = open_at(config, there ? key : NULL, boot);
+    else if (result == COMM_OK && config->exchange)
+        result = boot_exchange_open(config, there ? key : NULL, boot);
+    else if (result == COMM_OK)
+        result = open_here(config, there ? key : NULL, boot);
+    crypto_wipe(key, sizeof key);
+    return result;
+}
+
+/* Free now, and this host's: what a world may be told before any of its ranks listens. Another process may take it meanwhile. */
+static bool tcp_offer(const struct comm_env *env, char *address, size_t bytes)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *at = NULL;
+    char host[INTERFACE_ADDRESS], port[NI_MAXSERV] = "", why[200];
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+
+    if (!interface_address(env, host, why, sizeof why) || getaddrinfo(host, "0", &hints, &at))
+        return false;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool done = fd >= 0 && bind(fd, at->ai_addr, at->ai_addrlen) == 0 && getsockname(fd, (struct sockaddr *)&own, &length) == 0 &&
+                getnameinfo((struct sockaddr *)&own, length, NULL, 0, port, sizeof port, NI_NUMERICSERV) == 0;
+    const char *format = at->ai_family == AF_INET6 ? "[%s]:%s" : "%s:%s";
+    if (fd >= 0)
+        close(fd);
+    freeaddrinfo(at);
+    return done && base_format(address, bytes, format, host, port) < bytes;
 }
 
 static enum comm_result tcp_pass(struct wire_boot *boot, const int *given, uint32_t count, int *all)
@@ -244,5 +412,10 @@ static enum comm_result tcp_pass(struct wire_boot *boot, const int *given, uint3
     return star_fail((struct boot_star *)boot, COMM_ERR_UNSUPPORTED, "ranks that meet over a network pass no descriptors");
 }
 
-const struct boot_class boot_tcp = {
-    .name = "tcp", .open = tcp_boot_open, .allgather = star_allgather, .pass = tcp_pass, .close = star_close};
+const struct boot_class boot_tcp = {.name = "tcp",
+                                    .open = tcp_boot_open,
+                                    .allgather = star_allgather,
+                                    .pass = tcp_pass,
+                                    .close = star_close,
+                                    .proof = crypto_name,
+                                    .offer = tcp_offer};

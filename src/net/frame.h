@@ -20,7 +20,7 @@ enum frame_kind {
     FRAME_EXPOSE = 1, /* an exposure: key, edge, fingerprint as tag */
     FRAME_ACK,        /* of a stream's exposure: its place is free */
     FRAME_RETIRED,    /* operation key and all before it */
-    FRAME_NOTE,       /* tag, and up to 48 bytes */
+    FRAME_NOTE,       /* tag, and up to 512 bytes: of what sort, says the key's edge */
     FRAME_EAGER,      /* a whole message */
     FRAME_ANNOUNCE,   /* a message whose bytes wait to be granted; 8 bytes: how many they are */
     FRAME_GRANT,      /* 8 bytes: how many of them are wanted */

@@ -12,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 extern const struct wire_class wire_tcp;
@@ -49,6 +50,10 @@ static void destroy(struct tcp_wire *w)
     close_sockets(w);
     if (w->poller)
         w->poller->class->close(w->poller);
+    if (w->timer >= 0)
+        close(w->timer);
+    for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
+        tcp_seal_end(&w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS]);
     if (w->deaths >= 0)
         close(w->deaths);
     for (uint32_t order = TCP_ORDER_LEAST; order <= TCP_ORDER_MOST; order++)
@@ -112,6 +117,7 @@ static struct tcp_wire *create(const struct wire_config *config)
                            .ranks = config->ranks,
                            .ports = ports,
                            .deaths = -1,
+                           .timer = -1,
                            .bytes = bytes,
                            .stage_bytes = links * (TCP_STAGE_SMALL + TCP_STAGE_BULK)};
     w->stages = env->take(env, w->stage_bytes, 64);
@@ -153,6 +159,10 @@ static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_confi
     w->deaths = epoll_create1(EPOLL_CLOEXEC);
     if (w->deaths < 0)
         return broken(config, "epoll_create1", errno);
+    struct epoll_event event = {.events = EPOLLIN | EPOLLET};
+    w->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (w->timer < 0 || epoll_ctl(w->deaths, EPOLL_CTL_ADD, w->timer, &event) < 0)
+        return broken(config, "a timer", errno);
     return COMM_OK;
 }
 
@@ -184,6 +194,24 @@ static enum comm_result start_links(struct tcp_wire *w, const struct wire_config
     return COMM_OK;
 }
 
+/* Ranks of one process send nothing that others could see. */
+static enum comm_result wants_seal(struct tcp_wire *w, const struct wire_config *config)
+{
+    int64_t seal = 0;
+
+    if (!base_option_lookup(w->env, "tcp_seal", &seal)) {
+        base_format(config->error_text, config->error_text_bytes, "COMM_TCP_SEAL is not yes or no");
+        return COMM_ERR_CONFIG;
+    }
+    w->sealed = seal && config->rank >= 0;
+    if (!w->sealed || config->boot->key)
+        return COMM_OK;
+    base_format(config->error_text, config->error_text_bytes,
+                "COMM_TCP_SEAL=yes, and this job has no secret to make keys of: give every rank the same COMM_SECRET_FILE or COMM_SECRET; "
+                "`comm-info --new-secret` makes one");
+    return COMM_ERR_CONFIG;
+}
+
 static enum comm_result tcp_open(const struct wire_config *config, struct wire **wire)
 {
     if (config->rank >= config->ranks || (config->rank >= 0 && !config->boot)) {
@@ -198,6 +226,8 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
     }
     enum comm_result result = open_pollers(w, config);
     if (result == COMM_OK)
+        result = wants_seal(w, config);
+    if (result == COMM_OK)
         result = config->rank < 0 ? tcp_mesh_here(w, config) : tcp_mesh(w, config);
     if (result == COMM_OK)
         result = start_links(w, config);
@@ -205,7 +235,10 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
         destroy(w);
         return result;
     }
-    base_log(w->log, LOG_INFO, "tcp: ranks=%d poller=%s", w->ranks, w->poller->class->name);
+    bool proved = config->boot && config->boot->key;
+    const char *address = config->boot && config->boot->address[0] ? config->boot->address : "this host alone";
+    base_log(w->log, LOG_INFO, "tcp: ranks=%d poller=%s address=%s secret=%s seal=%s", w->ranks, w->poller->class->name, address,
+             proved ? "proved" : "none", w->sealed ? "yes" : "no");
     *wire = &w->wire;
     return COMM_OK;
 }
@@ -218,7 +251,7 @@ static bool unsent(struct tcp_wire *w)
         int bytes = 0;
         if (!w->links[i / TCP_SOCKETS].here || lane->ended)
             continue;
-        if (lane->out || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0))
+        if (lane->out || tcp_seal_pending(lane) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0))
             return true;
     }
     return false;
@@ -455,10 +488,8 @@ static void tcp_flush(struct wire_channel *channel)
     base_lock(&w->lock, w->env);
     if (c->owes && !c->aborted)
         tcp_owed(c);
-    if (w->dirty) {
-        tcp_send_dirty(w);
-        w->poller->class->submit(w->poller);
-    }
+    if (w->dirty)
+        tcp_hold_or_send(w);
     base_unlock(&w->lock, w->env);
 }
 

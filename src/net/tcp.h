@@ -48,6 +48,7 @@ enum {
     TCP_CHANNELS_MAX = 65535,
     TCP_VECTORS = 32,
     TCP_ROUNDS = 32,          /* of the poller in one pump, which ends earlier ... */
+    TCP_HOLD_NS = 100000,     /* for so long what is sent in a row waits for company */
     TCP_PUMP_BYTES = 1 << 20, /* ... when it has received so much */
 };
 
@@ -104,7 +105,7 @@ struct tcp_message {
 struct tcp_note {
     wire_key key;
     uint32_t tag, bytes;
-    unsigned char data[WIRE_NOTE_BYTES];
+    unsigned char data[WIRE_NOTE_LONG_BYTES];
 };
 
 /* What this rank knows of a member. */
@@ -144,7 +145,7 @@ struct tcp_channel {
     uint32_t events, events_first, events_room;
     struct tcp_note note[WIRE_NOTE_SORTS]; /* mine */
     uint32_t notes_fresh;                  /* of all members */
-    unsigned char given[TCP_NOTES_PASS][WIRE_NOTE_BYTES];
+    unsigned char given[TCP_NOTES_PASS][WIRE_NOTE_LONG_BYTES];
     uint32_t calls_told, calls_shown; /* published calls that all members have heard of; that were shown to all for a difference */
     struct wire_call *mirror;
     const int32_t *world;
@@ -164,7 +165,8 @@ struct tcp_lane {
     uint32_t out_number, out_count, acks;
     uint32_t delivered; /* segments that had arrived at the last look */
     struct tcp_block *out, **out_last;
-    size_t sent; /* of the first block and what is behind it */
+    size_t sent;           /* of the first block and what is behind it */
+    struct tcp_seal *seal; /* NULL: in plain */
     struct iovec out_vector[TCP_VECTORS];
     struct tcp_lane *next_dirty;
     /* in */
@@ -208,8 +210,10 @@ struct tcp_wire {
     struct poller *poller;
     struct tcp_port *port;
     int32_t ports, ranks, rank;
-    bool armed, rung;
-    int deaths; /* an epoll of the watcher's: ends of connections */
+    bool armed, rung, sealed;
+    bool flushed, held; /* since the last pump: something left; something that came after it waits for company, and the timer runs */
+    int timer;          /* the watcher wakes when it ends */
+    int deaths;         /* an epoll of the watcher's: ends of connections */
     struct tcp_lane *dirty;
     uint32_t *hot, hots, bulk_looks; /* sockets on which somebody waits for a frame; looks that wait on bulk lanes */
     struct tcp_channel **channel;
@@ -283,6 +287,8 @@ void tcp_sent(struct tcp_lane *lane, int64_t result);
 void tcp_piece_lost(struct tcp_block *block);
 void tcp_forget_sends(struct tcp_channel *c);
 void tcp_owed(struct tcp_channel *c);
+void tcp_hold_or_send(struct tcp_wire *w); /* what is dirty leaves now, or soon */
+void tcp_unhold(struct tcp_wire *w);       /* a pump begins: it sends all that is dirty */
 
 /* tcp_receive.c */
 void tcp_receive_start(struct tcp_lane *lane);
@@ -316,6 +322,22 @@ void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked);
 void tcp_calls_show(struct tcp_channel *c);
 void tcp_calls_tell(struct tcp_channel *c);
 const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
+
+/* Bytes of a sealed lane, opened; plain NULL: they lie where they were to land. */
+void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes);
+
+/* tcp_seal.c: what a sealed lane's bytes are on their way */
+struct seal;
+bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys); /* false: no memory */
+void tcp_seal_end(struct tcp_lane *lane);
+bool tcp_seal_pending(const struct tcp_lane *lane); /* something sealed is not sent yet; never without a seal */
+/* When nothing is pending: seals the next bytes, and says how many; they are the caller's again. */
+size_t tcp_seal_take(struct tcp_lane *lane, const struct iovec *vector, uint32_t count);
+struct iovec tcp_seal_leaving(struct tcp_lane *lane);
+void tcp_seal_sent(struct tcp_lane *lane, size_t bytes);
+struct iovec tcp_seal_room(struct tcp_lane *lane);
+/* So much came into the room. NULL, or why the connection must end. */
+const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes);
 
 /* tcp_watch.c */
 uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max);

@@ -1,14 +1,15 @@
 /*
  * Connecting, while a world opens: every rank listens on one address of its own, at a port that the kernel chooses; ports and a random word
  * of each listener are exchanged over the boot; the lower rank of each pair dials. Who dials without that word is a stranger: he is heard
- * for two seconds, for exactly as many bytes as a greeting has, and nothing is allocated for him. When every peer is there, the listener is
- * closed for good.
+ * for two seconds, for exactly as many bytes as a greeting has, and nothing is allocated for him. Where the job has a secret, it is proved
+ * on each connection before the greeting, which is then sealed. When every peer is there, the listener is closed for good.
  */
 #define _GNU_SOURCE
 #include "net/tcp.h"
 
 #include "base/format.h"
 #include "data/data.h"
+#include "net/stranger.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,13 +21,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MESH_MAGIC = 0x6d736574, STRANGERS_MAX = 64, STRANGER_NS = 2000000000, TURN_MS = 100, WORD = 16, TEXT = 160 };
+enum { MESH_MAGIC = 0x6d736574, TURN_MS = 100, WORD = 16, TEXT = 160, REFUSALS_LOGGED_NS = 1000000000, TELL_NS = 1000000000 };
 enum { KEEP_IDLE_S = 10, KEEP_BETWEEN_S = 3, KEEP_COUNT = 3 };
 
 /* What each rank says of itself over the boot. result: not COMM_OK, and why. */
 struct card {
     uint32_t magic, version;
-    int32_t result, reserved;
+    int32_t result;
+    int16_t proves, seals; /* has the job's secret; encrypts all that follows */
     struct sockaddr_storage address;
     unsigned char word[WORD];
     uint64_t host;
@@ -41,9 +43,11 @@ struct greeting {
     unsigned char word[WORD];
 };
 
-struct stranger {
-    int fd;
-    int64_t until;
+/* A socket (a lane's number) that is being connected. */
+struct dialing {
+    uint32_t number;
+    bool asked; /* the hello has left */
+    struct handshake shake;
 };
 
 struct mesh {
@@ -51,11 +55,14 @@ struct mesh {
     const struct wire_config *config;
     int listener;
     struct card mine, *cards;
-    struct stranger stranger[STRANGERS_MAX];
+    const unsigned char *key; /* NULL: the job has no secret */
+    struct strangers strangers;
     struct pollfd *wait;
-    uint32_t strangers, missing; /* greetings of lower ranks that have not come */
-    uint32_t *dials, dialing;    /* sockets (lane numbers) that are being connected */
-    size_t bytes;
+    struct dialing *dials;
+    uint32_t dialing, missing; /* missing: greetings of lower ranks that have not come */
+    uint32_t refused;
+    int64_t refused_ns, until; /* until: some time before the world's, in which all can still hear whose fault it is */
+    char refusal[STRANGER_WHY];
 };
 
 static enum comm_result fail(const struct mesh *m, enum comm_result result, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -158,7 +165,8 @@ static struct tcp_lane *lane_at(const struct mesh *m, uint32_t socket)
     return &m->w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
 }
 
-static void keep(struct mesh *m, uint32_t socket, int fd)
+/* keys: of its handshake, or NULL. False: no memory. */
+static bool keep(struct mesh *m, uint32_t socket, int fd, const struct seal *keys)
 {
     struct tcp_lane *lane = lane_at(m, socket);
     struct sockaddr_storage other;
@@ -169,38 +177,21 @@ static void keep(struct mesh *m, uint32_t socket, int fd)
     if (getpeername(fd, (struct sockaddr *)&other, &length) == 0)
         name_address(&other, lane->link->address, sizeof lane->link->address);
     set_options(m->w, fd, m->cards[peer].host == m->mine.host);
+    if (m->w->sealed && lane->lane != TCP_BEAT && !tcp_seal_start(lane, keys)) /* beats say nothing */
+        return false;
     lane->fd = fd;
-}
-
-/* Exactly one greeting, of a lower rank that has not come, with our word. */
-static bool greeted(struct mesh *m, int fd)
-{
-    struct greeting g;
-    unsigned char differs = 0;
-
-    if (recv(fd, &g, sizeof g, MSG_DONTWAIT) != (ssize_t)sizeof g)
-        return false;
-    for (int i = 0; i < WORD; i++)
-        differs |= (unsigned char)(g.word[i] ^ m->mine.word[i]);
-    if (differs || g.magic != MESH_MAGIC || g.version != FRAME_VERSION || g.to != (uint32_t)m->w->rank || g.from >= g.to ||
-        !wire_joins(m->config, m->w->rank, (int32_t)g.from) || g.lane >= TCP_SOCKETS || lane_at(m, g.from * TCP_SOCKETS + g.lane)->fd >= 0)
-        return false;
-    keep(m, g.from * TCP_SOCKETS + g.lane, fd);
-    m->missing--;
     return true;
 }
 
-static void let_in(struct mesh *m, int64_t now)
+/* Of a lower rank that has not come, with our word. */
+static bool is_ours(const struct mesh *m, const struct greeting *g)
 {
-    int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    unsigned char differs = 0;
 
-    if (fd < 0)
-        return;
-    if (m->strangers == STRANGERS_MAX) { /* the eldest had his time */
-        close(m->stranger[0].fd);
-        memmove(m->stranger, m->stranger + 1, --m->strangers * sizeof *m->stranger);
-    }
-    m->stranger[m->strangers++] = (struct stranger){fd, now + STRANGER_NS};
+    for (int i = 0; i < WORD; i++)
+        differs |= (unsigned char)(g->word[i] ^ m->mine.word[i]);
+    return !differs && g->magic == MESH_MAGIC && g->version == FRAME_VERSION && g->to == (uint32_t)m->w->rank && g->from < g->to &&
+           g->lane < TCP_SOCKETS && lane_at(m, g->from * TCP_SOCKETS + g->lane)->fd < 0;
 }
 
 static bool is_whole(int fd)
@@ -210,19 +201,67 @@ static bool is_whole(int fd)
     return recv(fd, &g, sizeof g, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof g;
 }
 
-static void hear_stranger(struct mesh *m, uint32_t at, short seen, int64_t now)
+/* Exactly one greeting. */
+static enum stranger_heard hear_plain(int fd, struct greeting *g, short seen, bool last)
 {
-    int fd = m->stranger[at].fd;
     char byte;
 
-    if (!(seen & (POLLERR | POLLHUP)) && now < m->stranger[at].until && !is_whole(fd) &&
-        (!seen || recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0))
-        return;
-    if (!greeted(m, fd)) {
-        base_log(m->w->log, LOG_DEBUG, "tcp: a stranger was turned away");
-        close(fd);
+    if (!last && !is_whole(fd) && (!seen || recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0))
+        return STRANGER_LATER;
+    return recv(fd, g, sizeof *g, MSG_DONTWAIT) == (ssize_t)sizeof *g ? STRANGER_DONE : STRANGER_OUT;
+}
+
+static enum stranger_heard hear_proof(const struct mesh *m, struct stranger *s, struct greeting *g, bool last, char why[STRANGER_WHY])
+{
+    const struct stranger_door door = {m->w->env, m->key, HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, MESH_MAGIC};
+    enum stranger_heard heard;
+
+    if (s->answered) {
+        heard = stranger_greeting(s, g, sizeof *g, last);
+        return heard == STRANGER_DONE && (g->from != s->names.from || g->lane != s->names.lane) ? STRANGER_OUT : heard;
     }
-    m->stranger[at] = m->stranger[--m->strangers];
+    heard = stranger_hello(&door, s, last, why);
+    return heard == STRANGER_DONE ? STRANGER_LATER : heard == STRANGER_PLAIN ? STRANGER_OUT : heard;
+}
+
+static void turn_away(struct mesh *m, int fd, const char *why, int64_t now)
+{
+    char address[INET6_ADDRSTRLEN];
+
+    stranger_name(fd, address, sizeof address);
+    base_format(m->refusal, sizeof m->refusal, "from %s: %s", address, why);
+    if (!m->refused++ || now - m->refused_ns >= REFUSALS_LOGGED_NS) {
+        m->refused_ns = now;
+        base_log(m->w->log, LOG_WARNING, "tcp: somebody was turned away %s (%u so far)", m->refusal, m->refused);
+    }
+    stranger_drain(fd);
+    close(fd);
+}
+
+static void hear(struct mesh *m, uint32_t at, short seen, int64_t now)
+{
+    struct stranger *s = &m->strangers.one[at];
+    bool last = now >= s->until || (seen & (POLLERR | POLLHUP | POLLRDHUP));
+    char why[STRANGER_WHY] = "he does not know what a rank of this job says";
+    struct greeting g = {.magic = 0};
+    enum stranger_heard heard = m->key ? hear_proof(m, s, &g, last, why) : hear_plain(s->fd, &g, seen, last);
+
+    if (heard == STRANGER_LATER)
+        return;
+    if (heard == STRANGER_DONE && is_ours(m, &g) && keep(m, g.from * TCP_SOCKETS + g.lane, s->fd, &s->shake.seal)) {
+        m->missing--;
+    } else {
+        turn_away(m, s->fd, why, now);
+    }
+    stranger_forget(&m->strangers, at);
+}
+
+static void let_in(struct mesh *m, int64_t now)
+{
+    int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+    if (fd >= 0)
+        stranger_add(&m->strangers, fd, now);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ dialing */
@@ -241,33 +280,95 @@ static enum comm_result dial(struct mesh *m, uint32_t socket_number)
     return fail(m, COMM_ERR_SYSTEM, "connecting to rank %u at %s: %s", socket_number / TCP_SOCKETS, text, strerror(errno));
 }
 
-/* It is connected, or it never will be. */
-static enum comm_result greet(struct mesh *m, uint32_t number)
+static enum comm_result fail_peer(const struct mesh *m, uint32_t number, enum comm_result result, const char *why)
 {
-    struct tcp_lane *lane = lane_at(m, number);
-    const struct card *card = &m->cards[number / TCP_SOCKETS];
-    struct greeting g = {MESH_MAGIC, FRAME_VERSION, (uint32_t)m->w->rank, number / TCP_SOCKETS, number % TCP_SOCKETS, 0, {0}};
-    int error = 0, fd = lane->fd;
-    socklen_t length = sizeof error;
     char text[80];
 
-    memcpy(g.word, card->word, WORD);
+    name_address(&m->cards[number / TCP_SOCKETS].address, text, sizeof text);
+    return fail(m, result, "connecting to rank %u at %s: %s", number / TCP_SOCKETS, text, why);
+}
+
+static struct greeting greeting_for(const struct mesh *m, uint32_t number)
+{
+    struct greeting g = {MESH_MAGIC, FRAME_VERSION, (uint32_t)m->w->rank, number / TCP_SOCKETS, number % TCP_SOCKETS, 0, {0}};
+
+    memcpy(g.word, m->cards[number / TCP_SOCKETS].word, WORD);
+    return g;
+}
+
+/* What a new connection takes without waiting. */
+static int send_now(int fd, const void *bytes, size_t count)
+{
+    ssize_t n = send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+    return n == (ssize_t)count ? 0 : n < 0 ? errno : EIO;
+}
+
+/* It is connected, or it never will be. */
+static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
+{
+    const struct handshake_names names = {HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, d->number / TCP_SOCKETS, d->number % TCP_SOCKETS};
+    struct greeting g = greeting_for(m, d->number);
+    unsigned char hello[HANDSHAKE_HELLO];
+    int error = 0, fd = lane_at(m, d->number)->fd;
+    socklen_t length = sizeof error;
+
     if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
         error = errno;
-    if (!error && send(fd, &g, sizeof g, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof g)
-        error = errno ? errno : EIO;
-    if (!error) {
-        keep(m, number, fd);
+    if (!error && m->key && !handshake_hello(&d->shake, m->w->env, m->key, &names, hello))
+        error = ENOMEM;
+    if (!error)
+        error = m->key ? send_now(fd, hello, sizeof hello) : send_now(fd, &g, sizeof g);
+    if (error)
+        return fail_peer(m, d->number, COMM_ERR_PEER, strerror(error));
+    d->asked = true;
+    *done = !m->key;
+    if (*done && !keep(m, d->number, fd, NULL))
+        return fail_peer(m, d->number, COMM_ERR_MEMORY, "no memory for the connection");
+    return COMM_OK;
+}
+
+/* The answer to the hello; or the other end had no place for us, and is asked again while there is time. */
+static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
+{
+    unsigned char answer[HANDSHAKE_ANSWER], sealed[sizeof(struct greeting) + CRYPTO_TAG];
+    struct greeting g = greeting_for(m, d->number);
+    int fd = lane_at(m, d->number)->fd;
+    ssize_t n = recv(fd, answer, sizeof answer, MSG_PEEK | MSG_DONTWAIT);
+    enum handshake_fault fault = n >= HANDSHAKE_HEAD ? handshake_read_head(answer) : HANDSHAKE_OK;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return COMM_OK;
+    if (n <= 0) {
+        close(fd);
+        d->asked = false;
+        return dial(m, d->number);
+    }
+    if (!fault && n < HANDSHAKE_ANSWER) {
+        stranger_wait_for(fd, HANDSHAKE_ANSWER);
         return COMM_OK;
     }
-    name_address(&card->address, text, sizeof text);
-    return fail(m, COMM_ERR_PEER, "connecting to rank %u at %s: %s", number / TCP_SOCKETS, text, strerror(error));
+    if (!fault && recv(fd, answer, sizeof answer, MSG_DONTWAIT) == (ssize_t)sizeof answer)
+        fault = handshake_finish(&d->shake, answer);
+    if (fault)
+        return fail_peer(m, d->number, COMM_ERR_AUTH, handshake_fault_text(fault));
+    if (!seal_write(&d->shake.seal, &g, sizeof g, sealed))
+        return fail_peer(m, d->number, COMM_ERR_MEMORY, "no memory for the handshake");
+    int error = send_now(fd, sealed, sizeof sealed);
+    if (error)
+        return fail_peer(m, d->number, COMM_ERR_PEER, strerror(error));
+    stranger_wait_for(fd, 1);
+    if (!keep(m, d->number, fd, &d->shake.seal))
+        return fail_peer(m, d->number, COMM_ERR_MEMORY, "no memory for the connection");
+    crypto_wipe(&d->shake, sizeof d->shake);
+    *done = true;
+    return COMM_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the loop */
 static enum comm_result late(const struct mesh *m)
 {
-    char text[256];
+    char text[512];
     size_t at = 0, named = 0;
 
     text[0] = 0;
@@ -276,10 +377,12 @@ static enum comm_result late(const struct mesh *m)
         for (int k = 0; k < TCP_SOCKETS; k++)
             there &= !wire_joins(m->config, i, m->w->rank) || m->w->links[i].lane[k].fd >= 0;
         for (uint32_t d = 0; d < m->dialing; d++)
-            there &= m->dials[d] / TCP_SOCKETS != (uint32_t)i;
+            there &= m->dials[d].number / TCP_SOCKETS != (uint32_t)i;
         if (!there && ++named)
             base_append(text, sizeof text, &at, " %d", i);
     }
+    if (m->refused)
+        base_append(text, sizeof text, &at, " (%u were turned away, the last one %s)", m->refused, m->refusal);
     return fail(m, COMM_ERR_TIMEOUT, "rank %d could not be connected in time with ranks:%s; is a firewall between them?", m->w->rank, text);
 }
 
@@ -290,23 +393,25 @@ static enum comm_result turn(struct mesh *m)
     nfds_t n = 0;
 
     m->wait[n++] = (struct pollfd){.fd = m->missing ? m->listener : -1, .events = POLLIN};
-    for (uint32_t i = 0; i < m->strangers; i++)
-        m->wait[n++] = (struct pollfd){.fd = m->stranger[i].fd, .events = POLLIN};
+    for (uint32_t i = 0; i < m->strangers.count; i++)
+        m->wait[n++] = (struct pollfd){.fd = m->strangers.one[i].fd, .events = POLLIN | POLLRDHUP};
     nfds_t strangers = n;
     for (uint32_t i = 0; i < m->dialing; i++)
-        m->wait[n++] = (struct pollfd){.fd = lane_at(m, m->dials[i])->fd, .events = POLLOUT};
-    if (now >= m->config->deadline)
+        m->wait[n++] = (struct pollfd){.fd = lane_at(m, m->dials[i].number)->fd, .events = m->dials[i].asked ? POLLIN : POLLOUT};
+    if (now >= m->until)
         return late(m);
     poll(m->wait, n, TURN_MS);
     now = m->w->env->now(m->w->env);
     for (uint32_t i = m->dialing; i-- > 0 && result == COMM_OK;) {
+        bool done = false;
         if (!m->wait[strangers + i].revents)
             continue;
-        result = greet(m, m->dials[i]);
-        m->dials[i] = m->dials[--m->dialing];
+        result = m->dials[i].asked ? finish(m, &m->dials[i], &done) : greet(m, &m->dials[i], &done);
+        if (done)
+            m->dials[i] = m->dials[--m->dialing];
     }
-    for (uint32_t i = m->strangers; i-- > 0;)
-        hear_stranger(m, i, m->wait[1 + i].revents, now);
+    for (uint32_t i = m->strangers.count; i-- > 0;)
+        hear(m, i, m->wait[1 + i].revents, now);
     if (m->wait[0].revents)
         let_in(m, now);
     return result;
@@ -316,19 +421,20 @@ static enum comm_result connect_all(struct mesh *m)
 {
     enum comm_result result = COMM_OK;
     uint32_t mine = (uint32_t)m->w->rank, all = (uint32_t)m->w->ranks * TCP_SOCKETS;
+    int64_t left = m->config->deadline - m->w->env->now(m->w->env);
 
+    m->until = m->config->deadline - (left / 8 < TELL_NS ? left / 8 : TELL_NS);
     for (uint32_t number = 0; number < mine * TCP_SOCKETS; number++)
         m->missing += wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_SOCKETS));
     for (uint32_t number = (mine + 1) * TCP_SOCKETS; number < all && result == COMM_OK; number++) {
         if (!wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_SOCKETS)))
             continue;
         result = dial(m, number);
-        m->dials[m->dialing++] = number;
+        m->dials[m->dialing++].number = number;
     }
     while (result == COMM_OK && (m->missing || m->dialing))
         result = turn(m);
-    while (m->strangers)
-        close(m->stranger[--m->strangers].fd);
+    stranger_close_all(&m->strangers);
     return result;
 }
 
@@ -346,6 +452,8 @@ static void prepare(struct mesh *m)
     m->mine.host = who.host_id;
     m->mine.float_mode = data_float_mode();
     m->mine.endian = 0x01020304;
+    m->mine.proves = m->key != NULL;
+    m->mine.seals = m->w->sealed;
     if (!read_address(address, &m->mine.address))
         error = EAFNOSUPPORT;
     if (!error)
@@ -370,6 +478,12 @@ static enum comm_result exchange(struct mesh *m)
         else if (card->float_mode != m->cards[0].float_mode || card->endian != m->cards[0].endian)
             result =
                 fail(m, COMM_ERR_CONFIG, "rank %d has another byte order or floating-point mode (rounding, flush to zero) than rank 0", i);
+        else if (card->proves != m->cards[0].proves)
+            result = fail(m, COMM_ERR_CONFIG, "rank %d has %s job secret and rank 0 has %s: give every rank the same", i,
+                          card->proves ? "a" : "no", card->proves ? "none" : "one");
+        else if (card->seals != m->cards[0].seals)
+            result = fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_SEAL=%s and rank 0 has %s: give every rank the same", i,
+                          card->seals ? "yes" : "no", card->seals ? "no" : "yes");
         else if (card->result != COMM_OK)
             result = fail(m, (enum comm_result)card->result, "rank %d: %.*s", i, TEXT, card->text);
     }
@@ -396,7 +510,7 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
 {
     size_t ranks = (size_t)config->ranks;
     size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (ranks * TCP_SOCKETS + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
-                   ranks * TCP_SOCKETS * sizeof(uint32_t);
+                   ranks * TCP_SOCKETS * sizeof(struct dialing);
     struct mesh *m = w->env->take(w->env, bytes, 64);
 
     if (!m) {
@@ -406,12 +520,14 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
     m->w = w;
     m->config = config;
     m->listener = -1;
+    m->key = config->boot->key;
     m->cards = (struct card *)(void *)(m + 1);
-    m->wait = (struct pollfd *)(void *)(m->cards + ranks);
-    m->dials = (uint32_t *)(void *)(m->wait + ranks * TCP_SOCKETS + STRANGERS_MAX + 1);
+    m->dials = (struct dialing *)(void *)(m->cards + ranks);
+    m->wait = (struct pollfd *)(void *)(m->dials + ranks * TCP_SOCKETS);
     enum comm_result result = meet(m);
     if (m->listener >= 0)
         close(m->listener);
+    crypto_wipe(m, bytes);
     w->env->give(w->env, m, bytes);
     return result;
 }

@@ -5,8 +5,6 @@
 enum { CALL_BYTES = 32, CALLS_A_FRAME = 128 };
 _Static_assert(CALL_BYTES *CALLS_A_FRAME <= FRAME_CONTROL_MAX, "a frame of calls is a control frame");
 
-static void tell_calls(struct tcp_channel *c);
-
 /* ------------------------------------------------------------------------------------------------------------ notes */
 static void send_notes(struct tcp_channel *c)
 {
@@ -22,6 +20,8 @@ static void send_notes(struct tcp_channel *c)
     }
 }
 
+static void tell_calls(struct tcp_channel *c);
+
 void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e)
 {
     uint32_t sort = wire_key_edge(e->key);
@@ -31,13 +31,13 @@ void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e)
     n->key = e->key;
     n->tag = e->fingerprint;
     n->bytes = e->nspans ? (uint32_t)e->spans[0].bytes : 0;
-    BASE_ASSERT(n->bytes <= WIRE_NOTE_BYTES);
+    BASE_ASSERT(n->bytes <= wire_note_bytes(sort));
     if (n->bytes)
         memcpy(n->data, e->spans[0].at, n->bytes);
     for (uint32_t i = 0; i < c->size; i++)
         if (c->member[i].lane)
             c->member[i].unsent |= (uint8_t)(1u << sort);
-    tell_calls(c); /* first: what a failure's text is made of */
+    tell_calls(c); /* first: a failure's text is made of them */
     send_notes(c);
 }
 
@@ -69,7 +69,7 @@ uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32
             continue;
         m->fresh &= (uint8_t) ~(1u << sort);
         c->notes_fresh--;
-        memcpy(c->given[n], note->data, WIRE_NOTE_BYTES);
+        memcpy(c->given[n], note->data, wire_note_bytes(sort));
         events[n] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
                                         .result = WIRE_NOTE,
                                         .peer = (int32_t)peer,
@@ -170,6 +170,7 @@ void tcp_calls_show(struct tcp_channel *c)
             tcp_calls_send(c, i, true);
 }
 
+/* Those of mine that were not told yet. */
 static void tell_calls(struct tcp_channel *c)
 {
     uint32_t newest = c->calls_told;

@@ -201,6 +201,8 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
     case FRAME_NOTE:
         if (wire_key_edge(f->key) >= WIRE_NOTE_SORTS)
             return "a note of no sort";
+        if (f->bytes > wire_note_bytes(wire_key_edge(f->key)))
+            return "a note longer than its sort's";
         tcp_note_came(c, f->from, f, payload);
         return NULL;
     case FRAME_ASK:
@@ -287,9 +289,12 @@ void tcp_receive_start(struct tcp_lane *lane)
     struct tcp_wire *w = lane->port->wire;
     uint32_t n = 0;
 
-    if (lane->in_body && lane->left)
+    if (lane->seal)
+        lane->in_vector[n++] = tcp_seal_room(lane);
+    else if (lane->in_body && lane->left)
         lane->in_vector[n++] = (struct iovec){lane->land ? lane->land : w->sink, lane->left};
-    lane->in_vector[n++] = (struct iovec){lane->stage + lane->end, lane->stage_bytes - lane->end};
+    if (!lane->seal)
+        lane->in_vector[n++] = (struct iovec){lane->stage + lane->end, lane->stage_bytes - lane->end};
     int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_RECEIVE, lane->in_vector, n);
     if (result != -EINPROGRESS)
         tcp_received(lane, result);
@@ -310,6 +315,32 @@ static void account(struct tcp_lane *lane, size_t bytes)
         close_body(lane);
 }
 
+void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes)
+{
+    const char *from = plain;
+
+    if (!plain) {
+        account(lane, bytes);
+        digest(lane);
+        return;
+    }
+    while (bytes && !lane->ended) {
+        size_t direct = !lane->in_body ? 0 : bytes < lane->left ? bytes : lane->left, room = lane->stage_bytes - lane->end;
+        size_t rest = bytes - direct < room ? bytes - direct : room;
+        if (direct && lane->land)
+            memcpy(lane->land, from, direct);
+        memcpy(lane->stage + lane->end, from + direct, rest);
+        if (!direct && !rest) {
+            refuse(lane, "a frame longer than any");
+            return;
+        }
+        account(lane, direct + rest);
+        digest(lane);
+        from += direct + rest;
+        bytes -= direct + rest;
+    }
+}
+
 void tcp_received(struct tcp_lane *lane, int64_t result)
 {
     if (lane->ended)
@@ -320,8 +351,14 @@ void tcp_received(struct tcp_lane *lane, int64_t result)
         tcp_lane_end(lane, why);
         return;
     }
-    account(lane, (size_t)result);
-    digest(lane);
+    if (lane->seal) {
+        const char *why = tcp_seal_came(lane, (size_t)result);
+        if (why)
+            refuse(lane, why);
+    } else {
+        account(lane, (size_t)result);
+        digest(lane);
+    }
     if (!lane->ended)
         tcp_receive_start(lane);
 }
@@ -339,6 +376,7 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
     uint32_t all = 0;
 
     w->pumped = 0;
+    tcp_unhold(w);
     for (int round = 0; round < TCP_ROUNDS && w->pumped < TCP_PUMP_BYTES; round++) {
         uint32_t n = w->poller->class->reap(w->poller, events, 32, hot, hots);
         for (uint32_t i = 0; i < n; i++) {
@@ -369,6 +407,13 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
 
     if (lane->channel != c)
         return;
+    if (lane->seal) { /* no memory of its users is with the kernel */
+        lane->channel = NULL;
+        lane->slot = NULL;
+        lane->message = NULL;
+        lane->land = NULL;
+        return;
+    }
     int64_t result = lane->ended ? -ECANCELED : w->poller->class->cancel(w->poller, lane->socket, POLLER_RECEIVE);
     size_t direct = result > 0 ? ((size_t)result < lane->left ? (size_t)result : lane->left) : 0;
 

@@ -9,6 +9,7 @@
 #include "net/tcp.h"
 
 #include <errno.h>
+#include <sys/timerfd.h>
 
 enum { COLLECT_BYTES = 4096, SEND_TURNS = 16 };
 
@@ -229,18 +230,37 @@ static void consume(struct tcp_lane *lane, size_t bytes)
     }
 }
 
+static bool has_out(const struct tcp_lane *lane)
+{
+    return lane->out || tcp_seal_pending(lane);
+}
+
+/* What is sealed is copied, so its blocks go at once; the vector is then the sealed bytes. */
+static uint32_t fill_sealed(struct tcp_lane *lane)
+{
+    if (!tcp_seal_pending(lane))
+        consume(lane, tcp_seal_take(lane, lane->out_vector, fill_vector(lane)));
+    lane->out_vector[0] = tcp_seal_leaving(lane);
+    return lane->out_vector[0].iov_len ? 1 : 0;
+}
+
 static void send_lane(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
 
-    for (int turn = 0; lane->out && !lane->sending && !lane->ended && turn < SEND_TURNS; turn++) {
+    for (int turn = 0; has_out(lane) && !lane->sending && !lane->ended && turn < SEND_TURNS; turn++) {
+        uint32_t count = lane->seal ? fill_sealed(lane) : fill_vector(lane);
+        if (!count) {
+            tcp_lane_end(lane, "what is to be sent cannot be sealed");
+            return;
+        }
         lane->acks = 0;
         lane->sending = true;
-        int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_SEND, lane->out_vector, fill_vector(lane));
+        int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_SEND, lane->out_vector, count);
         if (result != -EINPROGRESS)
             tcp_sent(lane, result);
     }
-    if (lane->out && !lane->sending && !lane->ended)
+    if (has_out(lane) && !lane->sending && !lane->ended)
         make_dirty(lane);
 }
 
@@ -251,8 +271,11 @@ void tcp_sent(struct tcp_lane *lane, int64_t result)
         tcp_lane_end(lane, "the connection broke"); /* its other end says more, if it can */
         return;
     }
-    consume(lane, (size_t)result);
-    if (lane->out)
+    if (lane->seal)
+        tcp_seal_sent(lane, (size_t)result);
+    else
+        consume(lane, (size_t)result);
+    if (has_out(lane))
         make_dirty(lane);
 }
 
@@ -269,6 +292,43 @@ void tcp_send_dirty(struct tcp_wire *w)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------------------ together */
+static void set_timer(const struct tcp_wire *w, long ns)
+{
+    struct itimerspec until = {.it_value = {.tv_nsec = ns}};
+
+    timerfd_settime(w->timer, 0, &until, NULL);
+}
+
+/* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
+ * first leaves at once and the rest together: when somebody looks, or lies down, or when the watcher's timer ends, whichever is first. */
+void tcp_hold_or_send(struct tcp_wire *w)
+{
+    bool hold = w->flushed && !w->armed;
+
+    for (const struct tcp_lane *lane = w->dirty; lane && hold; lane = lane->next_dirty)
+        hold = lane->lane == TCP_LANE_SMALL && !tcp_backed_up(lane);
+    if (hold) {
+        if (!w->held)
+            set_timer(w, TCP_HOLD_NS);
+        w->held = true;
+        return;
+    }
+    w->flushed = true;
+    tcp_send_dirty(w);
+    w->poller->class->submit(w->poller);
+}
+
+void tcp_unhold(struct tcp_wire *w)
+{
+    w->flushed = false;
+    if (!w->held)
+        return;
+    w->held = false;
+    set_timer(w, 0);
+    tcp_send_dirty(w);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ forgetting */
 static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
 {
@@ -279,7 +339,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
         here |= b->channel == c;
     if (!here)
         return;
-    if (lane->sending) { /* the kernel may be reading them */
+    if (lane->sending && !lane->seal) { /* the kernel may be reading them */
         int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
         lane->sending = false;
         if (result > 0)

@@ -5,6 +5,7 @@
  *   comm-info version|backends|options|limits|algorithms
  *   comm-info explain COLLECTIVE [-n RANKS] [--bytes SIZE]      which algorithm, why, and at what predicted cost
  *   comm-info --options-markdown      the page docs/options.md, from the same table
+ *   comm-info --new-secret            a job secret, for COMM_SECRET or the file that COMM_SECRET_FILE names
  *
  * Backends that cannot be had are told with the reason. Alone it opens a world of one; under a launcher it opens the launcher's world, and
  * rank 0 tells.
@@ -15,12 +16,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 enum { TEXT_BYTES = 4096, RANKS_EXPLAINED = 8 };
 static const char usage[] = "usage: comm-info [version] [backends] [options] [limits] [algorithms]      none named: all of them\n"
                             "       comm-info explain COLLECTIVE [-n RANKS] [--bytes SIZE]      which algorithm serves it, why, and what\n"
                             "                                         all of them are predicted to take; SIZE like 8, 64K, 1M; of f32\n"
-                            "       comm-info --options-markdown      all options as a page\n";
+                            "       comm-info --options-markdown      all options as a page\n"
+                            "       comm-info --new-secret            a secret by which the ranks of a job on several hosts know each\n"
+                            "                                         other: (umask 077; comm-info --new-secret > FILE), and FILE's name\n"
+                            "                                         in COMM_SECRET_FILE on every rank\n";
 
 static const char *or_dash(const char *text)
 {
@@ -247,6 +252,22 @@ static int tell_explained(const struct explained *asked)
     return comm_close(world, COMM_DEFAULT_TIMEOUT) == COMM_OK && result == COMM_OK ? 0 : 1;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ secrets */
+enum { SECRET_BYTES = 32 };
+static int make_secret(void)
+{
+    unsigned char secret[SECRET_BYTES];
+
+    if (getrandom(secret, sizeof secret, 0) != (ssize_t)sizeof secret) {
+        perror("comm-info: no random bytes");
+        return 1;
+    }
+    for (size_t i = 0; i < sizeof secret; i++)
+        printf("%02x", secret[i]);
+    putchar('\n');
+    return fflush(stdout) == 0 ? 0 : 1;
+}
+
 static const struct {
     const char *name;
     int (*tell)(struct comm_communicator *world);
@@ -284,6 +305,8 @@ int main(int argc, char **argv)
     }
     if (argc == 2 && !strcmp(argv[1], "--options-markdown"))
         return tell_options_page();
+    if (argc == 2 && !strcmp(argv[1], "--new-secret"))
+        return make_secret();
     struct explained asked = {.ranks = RANKS_EXPLAINED, .bytes = 8};
     if (argc > 1 && !strcmp(argv[1], "explain"))
         return parse_explain(argc, argv, &asked) ? tell_explained(&asked) : 2;

@@ -64,7 +64,7 @@ struct job {
     pid_t keeper;
     sigset_t mask_before;
     struct rlimit files_before;
-    char id[33];
+    char id[33], secret[65]; /* secret: empty where ranks need none, or have one */
 };
 
 /* Says why on standard error and exits. Ranks that were started die with this process. */

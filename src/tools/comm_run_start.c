@@ -66,6 +66,8 @@ static void set_identity(const struct job *job, int32_t index)
     run_set_variable("COMM_RANKS", ranks);
     run_set_variable("COMM_LOCAL_RANKS", ranks);
     run_set_variable("COMM_JOB", job->id);
+    if (job->secret[0])
+        run_set_variable("COMM_SECRET", job->secret);
 }
 
 struct ends {
@@ -178,14 +180,21 @@ static void start_keeper(struct job *job)
     close(ends[0]); /* ends[1] stays open for as long as this process lives */
 }
 
-static void make_id(char id[33])
+static void make_words(char *text, size_t count)
 {
-    unsigned char bytes[16];
+    unsigned char bytes[32];
 
-    if (getrandom(bytes, sizeof bytes, 0) != (ssize_t)sizeof bytes)
+    if (getrandom(bytes, count, 0) != (ssize_t)count)
         run_stop(RUN_STATUS_USAGE, "no random bytes: %s", strerror(errno));
-    for (size_t i = 0; i < sizeof bytes; i++)
-        snprintf(id + 2 * i, 3, "%02x", bytes[i]);
+    for (size_t i = 0; i < count; i++)
+        snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+}
+
+static bool is_set(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value && *value;
 }
 
 /* So that no pipe of ours becomes standard output. */
@@ -217,7 +226,9 @@ static void prepare(struct job *job)
     files = job->files_before;
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    make_id(job->id);
+    make_words(job->id, 16);
+    if (is_set("COMM_TCP_SEAL") && !is_set("COMM_SECRET") && !is_set("COMM_SECRET_FILE")) /* keys are made of one */
+        make_words(job->secret, 32);
     job->ranks = calloc((size_t)job->settings->ranks, sizeof *job->ranks);
     job->polls = calloc((size_t)job->settings->ranks * 2 + 5, sizeof *job->polls);
     if (job->signals < 0 || !job->ranks || !job->polls)

@@ -1,6 +1,7 @@
 /*
  * Ranks that live in an event loop of the program's own: ten thousand requests that all end by their callbacks, a loop that has nothing to
- * do and is left alone by the library, and a helper thread that moves work while the program computes and calls nothing.
+ * do and is left alone by the library, messages that leave though nobody calls again, and a helper thread that moves work while the program
+ * computes and calls nothing.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -20,7 +21,7 @@
 
 enum { REQUESTS = 10000, IN_FLIGHT = 24, LONGEST = 70000 };
 #if defined(__SANITIZE_THREAD__)
-enum { THREADS_OF_OTHERS = 1 };
+enum { THREADS_OF_OTHERS = 2 }; /* the sanitizer's */
 #else
 enum { THREADS_OF_OTHERS = 0 };
 #endif
@@ -260,6 +261,46 @@ RIG_TEST(contract_6_3_a_thread_moves_work_without_a_call)
     proc_finish(&proc, -1, 120 * RIG_S);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ in a row */
+enum { IN_A_ROW = 5, AWAY_S = 2 };
+
+/* Sent in a row by a rank that then calls nothing: none of them waits for its next call. */
+static void send_and_leave(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    struct comm_request request[IN_A_ROW];
+    int32_t word[IN_A_ROW] = {0};
+    for (int round = 0; round < 3; round++) {
+        MUST(comm_barrier(world, &request[0]));
+        MUST(comm_wait(request[0], RIG_PATIENCE));
+        int64_t start = rig_now();
+        for (int i = 0; i < IN_A_ROW; i++) {
+            if (rank == 0)
+                MUST(comm_send(world, &(int32_t){i}, 1, COMM_I32, 1, 5, NULL));
+            else
+                MUST(comm_recv(world, &word[i], 1, COMM_I32, 0, 5, NULL, &request[i]));
+        }
+        if (rank == 0)
+            rig_nap(AWAY_S * RIG_S / 2);
+        for (int i = 0; rank == 1 && i < IN_A_ROW; i++) {
+            MUST(comm_wait(request[i], RIG_PATIENCE));
+            EQUAL(word[i], i);
+        }
+        int64_t took = rig_now() - start;
+        if (rank == 1 && took > AWAY_S * RIG_S / 4)
+            rig_die(__FILE__, __LINE__, "they came after %lld ms", (long long)(took / RIG_MS));
+    }
+    (void)proc;
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(contract_1_2_messages_in_a_row_leave_by_themselves)
+{
+    struct proc proc = {.options = "progress=caller"};
+    proc_needs_shm();
+    proc_start(&proc, 2, send_and_leave);
+    proc_finish(&proc, -1, 60 * RIG_S);
+}
+
 int main(int argc, char **argv)
 {
     if (argc > 1)
@@ -267,6 +308,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_6_5_ten_thousand_requests_in_a_loop),
         cmocka_unit_test(contract_6_5_a_loop_is_left_alone),
+        cmocka_unit_test(contract_1_2_messages_in_a_row_leave_by_themselves),
         cmocka_unit_test(contract_6_3_a_thread_moves_work_without_a_call),
     };
     return cmocka_run_group_tests_name("contract_6_loop", tests, NULL, NULL);

@@ -65,6 +65,27 @@ static bool swap(struct comm_communicator *c, int32_t rank, size_t n)
     return ok;
 }
 
+/* MEMORY: for both, or nothing had happened. Who is alone, since the other gave up, has the child alone. */
+static void recover(struct comm_communicator *c)
+{
+    struct comm_communicator *child = NULL;
+    enum comm_result r = COMM_ERR_MEMORY;
+    uint64_t flags = 6;
+    for (int i = 0; i < 4 && r == COMM_ERR_MEMORY; i++)
+        r = comm_agree(c, &flags);
+    CHECK(r == COMM_OK || r == COMM_ERR_ABORTED);
+    EQUAL(flags, 6);
+    r = r == COMM_OK ? COMM_ERR_MEMORY : r;
+    for (int i = 0; i < 4 && r == COMM_ERR_MEMORY; i++)
+        r = comm_shrink(c, &child, NULL);
+    CHECK(r == COMM_OK || r == COMM_ERR_ABORTED);
+    CHECK((r == COMM_OK) == (child != NULL));
+    if (child && comm_size(child) == 2)
+        sums(child, 2);
+    if (child)
+        (void)comm_close(child, 4 * RIG_S);
+}
+
 static void work(struct comm_communicator *c, int32_t rank)
 {
     struct comm_communicator *child = NULL;
@@ -80,6 +101,7 @@ static void work(struct comm_communicator *c, int32_t rank)
         (void)comm_close(child, 4 * RIG_S);
     }
     sums(c, 5);
+    recover(c);
 }
 
 static void quiet(void *arg, int level, const char *line)

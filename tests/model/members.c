@@ -34,6 +34,7 @@ static void name_all(struct lines_channel *c)
         model_name(&note->version, sizeof note->version, "note version");
         model_name(&note->tag, sizeof *note - offsetof(struct lines_note, tag), "note word");
     }
+    model_name(c->head->long_word, sizeof c->head->long_word, "note word");
     model_name(&c->head->retired, sizeof c->head->retired, "retired");
     model_name(&c->head->left, sizeof c->head->left, "left");
     model_name(&c->head->id, sizeof c->head->id, "id");

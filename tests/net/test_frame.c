@@ -102,8 +102,8 @@ static void limits(void **state)
     assert_int_equal(fault_of(FRAME_EXPOSE, 0, FRAME_PAYLOAD_MAX + 1), FRAME_BAD_LENGTH);
     assert_int_equal(fault_of(FRAME_EXPOSE, 0, UINT32_MAX), FRAME_BAD_LENGTH);
     assert_int_equal(fault_of(FRAME_EXPOSE, 0, UINT32_C(0x80000000)), FRAME_BAD_LENGTH);
-    assert_int_equal(fault_of(FRAME_NOTE, 0, 48), FRAME_SOUND);
-    assert_int_equal(fault_of(FRAME_NOTE, 0, 49), FRAME_BAD_LENGTH);
+    assert_int_equal(fault_of(FRAME_NOTE, 0, 512), FRAME_SOUND);
+    assert_int_equal(fault_of(FRAME_NOTE, 0, 513), FRAME_BAD_LENGTH);
     assert_int_equal(fault_of(FRAME_GRANT, 0, 7), FRAME_BAD_LENGTH);
     assert_int_equal(fault_of(FRAME_GRANT, 0, 9), FRAME_BAD_LENGTH);
     assert_int_equal(fault_of(FRAME_DATA, 0, 0), FRAME_BAD_LENGTH);

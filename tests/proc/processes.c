@@ -341,10 +341,10 @@ static void open_and_close(struct proc *proc, int32_t rank, struct comm_communic
     (void)none;
     int64_t fds = entries_of("/proc/self/fd", NULL), maps = shared_maps(), threads = entries_of("/proc/self/task", NULL);
     struct comm_communicator *world = proc_open(proc, rank), *second = NULL;
-    static float in[100000], out[100000];
+    static float in[100000], out[2][100000]; /* two communicators know nothing of each other's buffers */
     MUST(comm_dup(world, NULL, &second, NULL));
     for (int i = 0; i < 5; i++)
-        MUST(comm_allreduce(i % 2 ? world : second, in, out, 100000, COMM_F32, COMM_SUM, NULL));
+        MUST(comm_allreduce(i % 2 ? world : second, in, out[i % 2], 100000, COMM_F32, COMM_SUM, NULL));
     MUST(comm_sync_all(world));
     MUST(comm_close(world, RIG_PATIENCE));
     MUST(comm_close(second, RIG_PATIENCE));

@@ -81,7 +81,7 @@ struct note {
     bool fresh;
     uint32_t tag, bytes;
     wire_key key;
-    char data[WIRE_NOTE_BYTES];
+    char data[WIRE_NOTE_LONG_BYTES];
 };
 
 struct frames_peer {
@@ -110,7 +110,7 @@ struct frames_channel {
     uint32_t events, events_first, events_room;
     struct wire_board board;
     struct slot *pads; /* reserved and not exposed */
-    char note[WIRE_NOTE_SORTS * 4][WIRE_NOTE_BYTES];
+    char note[WIRE_NOTE_SORTS * 4][WIRE_NOTE_LONG_BYTES];
 };
 
 struct frames_wire {

@@ -62,6 +62,17 @@ MUTANTS = {
                       ("wire/lines.c", "        if (!lines_reached(there, min))", "        if ((int32_t)there < (int32_t)min)"),
                       ("wire/lines.c", "    return lines_reached(min, seq);\n}\n\nstatic inline struct lines_line *once_line",
                        "    return (int32_t)min >= (int32_t)seq;\n}\n\nstatic inline struct lines_line *once_line")],
+    # Who takes over from a coordinator that died proposes anew what may have been decided.
+    "successor_proposes_anew": [("engine/recover.c", "    if (before->accepted)\n", "    if (before->accepted > 1000)\n")],
+    # A coordinator decides what it has proposed before all have accepted it.
+    "decides_alone": [("engine/recover.c", "    if (!all_accepted(b))\n", "    if (b->team.size > 1000 && !all_accepted(b))\n")],
+    # A decision is heard from who coordinates alone: what he told before he died is not passed on.
+    "decision_not_passed_on": [("engine/recover.c", "        if (!here && !before)\n",
+                                "        if ((!here && !before) || r != lowest_alive(b, recovery_set(v, b->team.rank, SET_DEAD)))\n")],
+    # A shrunk communicator is handed over whether all others have it or not.
+    "child_not_agreed_on": [("engine/shrink.c", "    if (!lacking && !more && s->out) {", "    if (s->out && s->child) {"),
+                            ("engine/shrink.c", "    if (lacking & (LACKS_MEMORY | COULD_NOT))", "    if (lacking & LACKS_MEMORY)"),
+                            ("engine/shrink.c", "    else if (more)\n        shrink_begin_child(b);\n", "")],
 }
 
 

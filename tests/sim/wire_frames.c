@@ -379,7 +379,7 @@ static uint32_t advance_notes(struct frames_channel *c, struct wire_event *event
         if (!note->fresh)
             continue;
         note->fresh = false;
-        memcpy(c->note[n], note->data, WIRE_NOTE_BYTES);
+        memcpy(c->note[n], note->data, sizeof note->data);
         events[n] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
                                         .result = WIRE_NOTE,
                                         .peer = (int32_t)(i / WIRE_NOTE_SORTS),

@@ -2,6 +2,7 @@
 #include "sim/collectives.h"
 #include "sim/dependency.h"
 #include "sim/inside.h"
+#include "sim/recovery.h"
 #include "sim/threads.h"
 #include "sim/windows.h"
 #include "sim/workload.h"
@@ -119,6 +120,7 @@ const struct sim_workload sim_workloads[] = {
     {"threads", "several threads on each rank, a communicator each", run_threads},
     {"dependency", "a queue waits for what fails", run_dependency},
     {"windows", "memory that ranks share, and windows", run_windows},
+    {"recovery", "agree and shrink while ranks die, stop, are cut off, or revoke", run_recovery},
     {"random", "correct random programs, under what may delay them", workload_correct},
     {"wrong", "random programs in which one rank does one thing wrong", workload_wrong},
     {"faulty", "random programs whose ranks are killed, paused and slowed down", workload_faulty},

@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "base/format.h"
+#include "team/fuzz_launcher.h"
 #include "team/team.h"
 
 #include <errno.h>
@@ -129,6 +130,96 @@ static void long_jobs_stay_apart(void **state)
     assert_true(strlen(launch.job) < sizeof launch.job);
 }
 
+static void where(int32_t local_ranks, const char *address)
+{
+    assert_int_equal(launch.local_ranks, local_ranks);
+    assert_string_equal(launch.address, address);
+}
+
+#define TORCH(rank, size, local, locals) "RANK", rank, "WORLD_SIZE", size, "LOCAL_RANK", local, "LOCAL_WORLD_SIZE", locals
+#define ELASTIC "MASTER_ADDR", "n0", "MASTER_PORT", "29500", "TORCHELASTIC_RUN_ID", "run"
+
+static void torchrun(void **state)
+{
+    char address[288];
+
+    (void)state;
+    assert_int_equal(FIND(TORCH("5", "8", "1", "4"), ELASTIC, "TORCHELASTIC_RESTART_COUNT", "0"), COMM_OK);
+    assert_string_equal(launch.launcher, "torchrun");
+    assert_string_equal(launch.job, "torchrun:run:29500:0");
+    assert_int_equal(launch.rank * 100 + launch.ranks * 10 + launch.local_rank, 581);
+    assert_memory_equal(launch.address, "n0:2", 4); /* a port of its own, the same for all ranks of this start, another after a restart */
+    where(4, launch.address);
+    memcpy(address, launch.address, sizeof address);
+    assert_int_equal(FIND(TORCH("0", "8", "0", "4"), ELASTIC, "TORCHELASTIC_RESTART_COUNT", "0"), COMM_OK);
+    assert_string_equal(launch.address, address);
+    assert_int_equal(FIND(TORCH("0", "8", "0", "4"), ELASTIC, "TORCHELASTIC_RESTART_COUNT", "1"), COMM_OK);
+    assert_string_not_equal(launch.address, address);
+    char *port = strchr(address, ':') + 1; /* taken by the launcher itself: another one */
+    assert_int_equal(FIND(TORCH("0", "8", "0", "4"), "MASTER_ADDR", "::1", "MASTER_PORT", port, "TORCHELASTIC_RUN_ID", "x"), COMM_OK);
+    assert_true(!strncmp(launch.address, "[::1]:", 6) && strcmp(launch.address + 6, port));
+    assert_int_equal(FIND("RANK", "1", "WORLD_SIZE", "2", "MASTER_ADDR", "localhost", "MASTER_PORT", "1234"), COMM_OK);
+    is_launch("torchrun", 1, 2, 1, "torchrun:localhost:1234");
+    assert_int_equal(FIND("RANK", "1", "WORLD_SIZE", "2", "MASTER_ADDR", "job-master-0", "MASTER_PORT", "1234"), COMM_OK);
+    assert_int_equal(launch.local_ranks, 1);                         /* as PyTorchJob starts them: each in a pod of its own */
+    assert_int_equal(FIND("RANK", "1", "WORLD_SIZE", "2"), COMM_OK); /* anybody's names */
+    is_launch("none", 0, 1, 0, NULL);
+}
+
+#define STEP "SLURM_JOB_ID", "77", "SLURM_STEP_ID", "3", "SLURM_STEP_NODELIST", "n[02-03],gpu7", "SLURM_STEP_TASKS_PER_NODE", "2(x2),1"
+
+static void slurm(void **state)
+{
+    (void)state;
+    assert_int_equal(FIND(STEP, "SLURM_PROCID", "4", "SLURM_STEP_NUM_TASKS", "5", "SLURM_LOCALID", "0", "SLURM_NODEID", "2"), COMM_OK);
+    assert_string_equal(launch.launcher, "slurm");
+    assert_string_equal(launch.job, "slurm:77:3");
+    assert_int_equal(launch.rank * 100 + launch.ranks * 10 + launch.local_rank, 450);
+    assert_memory_equal(launch.address, "n02:2", 5);
+    where(1, launch.address);
+    assert_int_equal(
+        FIND(STEP, "SLURM_PROCID", "1", "SLURM_NTASKS", "5", "SLURM_LOCALID", "1", "SLURM_NODEID", "0", "PMI_RANK", "1", "PMI_SIZE", "5"),
+        COMM_OK); /* srun sets PMI's too, and not who is on this host */
+    assert_string_equal(launch.launcher, "slurm");
+    where(2, launch.address);
+    assert_int_equal(FIND(STEP, "SLURM_PROCID", "0", "SLURM_NTASKS", "5", "PMI_RANK", "3", "PMI_SIZE", "4", "MPI_LOCALRANKID", "3",
+                          "MPI_LOCALNRANKS", "4"),
+                     COMM_OK); /* a step of hydra's own */
+    is_launch("hydra", 3, 4, 3, "hydra:parent-500");
+    assert_int_equal(FIND("SLURM_JOB_ID", "77", "SLURM_PROCID", "0", "SLURM_NTASKS", "5"), COMM_OK); /* a batch script is no step */
+    is_launch("none", 0, 1, 0, NULL);
+    assert_int_equal(FIND("SLURM_JOB_ID", "77", "SLURM_STEP_ID", "4294967291", "SLURM_PROCID", "0", "SLURM_NTASKS", "5"), COMM_OK);
+    is_launch("none", 0, 1, 0, NULL);
+}
+
+static void kubernetes(void **state)
+{
+    (void)state;
+    assert_int_equal(FIND("JOB_COMPLETION_INDEX", "2", "COMM_RANKS", "3", "COMM_ADDRESS", "train-0.svc:4000"), COMM_OK);
+    assert_string_equal(launch.launcher, "kubernetes");
+    assert_int_equal(launch.rank * 10 + launch.ranks, 23);
+    where(1, "");
+    assert_int_equal(FIND("JOB_COMPLETION_INDEX", "2", "COMM_RANKS", "3", "COMM_RANK", "1", "COMM_JOB", "j"), COMM_OK);
+    assert_string_equal(launch.launcher, "comm-run");
+    assert_int_equal(FIND("LWS_WORKER_INDEX", "1", "LWS_GROUP_SIZE", "4", "LWS_LEADER_ADDRESS", "l-0.l.default"), COMM_OK);
+    assert_string_equal(launch.launcher, "leader-worker");
+    assert_memory_equal(launch.address, "l-0.l.default:2", 15);
+}
+
+static void cobre(void **state)
+{
+    (void)state;
+    assert_int_equal(FIND("COBRE_TCP_RANK", "1", "COBRE_TCP_SIZE", "3", "COBRE_TCP_COORDINATOR", "head"), COMM_OK);
+    assert_string_equal(launch.job, "cobre:3");
+    where(1, "head:29500");
+    assert_int_equal(FIND("COBRE_TCP_RANK", "1", "COBRE_TCP_SIZE", "3", "COBRE_TCP_COORDINATOR", "head:17"), COMM_OK);
+    where(1, "head:17");
+    assert_int_equal(FIND("COBRE_TCP_RANK", "0", "COBRE_TCP_SIZE", "3", "COBRE_TCP_PORT", "4000"), COMM_OK);
+    where(1, "0.0.0.0:4000");
+    assert_int_equal(FIND("COBRE_TCP_RANK", "0", "COBRE_TCP_SIZE", "3", "COBRE_TCP_BIND_ADDR", "fe80::1"), COMM_OK);
+    where(1, "[fe80::1]:29500");
+}
+
 #define REFUSED(wanted, ...)                                                                                                               \
     do {                                                                                                                                   \
         launch = (struct team_launch){.rank = 42};                                                                                         \
@@ -155,6 +246,27 @@ static void wrong_variables(void **state)
             "COMM_LOCAL_RANKS", "4", "COMM_JOB", "j");
 }
 
+/* Each right in itself, and not together: both are named. */
+static void contradictions(void **state)
+{
+    (void)state;
+    REFUSED("GROUP_WORLD_SIZE=2: contradicts LOCAL_WORLD_SIZE, by which all of WORLD_SIZE are on this host", TORCH("0", "4", "0", "4"),
+            ELASTIC, "GROUP_WORLD_SIZE", "2");
+    REFUSED("MASTER_PORT=http: expected a port", TORCH("0", "4", "0", "2"), "MASTER_ADDR", "n0", "MASTER_PORT", "http");
+    REFUSED("SLURM_STEP_TASKS_PER_NODE=2(x2),1: contradicts the number of tasks of this step", STEP, "SLURM_PROCID", "0", "SLURM_NTASKS",
+            "6");
+    REFUSED("SLURM_LOCALID=2: expected a number from 0 to 1, as slurm sets it", STEP, "SLURM_PROCID", "2", "SLURM_NTASKS", "5",
+            "SLURM_LOCALID", "2", "SLURM_NODEID", "1");
+    REFUSED("SLURM_STEP_TASKS_PER_NODE=2(x2),1: expected numbers of tasks like 4(x2),3, with one for SLURM_NODEID", STEP, "SLURM_PROCID",
+            "4", "SLURM_NTASKS", "5", "SLURM_LOCALID", "0", "SLURM_NODEID", "3");
+    REFUSED("SLURM_NODELIST=n[1-: expected a list of hosts like n[01-03,7],login", "SLURM_STEP_ID", "0", "SLURM_JOB_ID", "7",
+            "SLURM_NODELIST", "n[1-", "SLURM_PROCID", "0", "SLURM_NTASKS", "2");
+    REFUSED("COBRE_TCP_PORT=0: expected a port from 1 to 65535; COBRE_TCP_COORDINATOR is not set: expected rank 0's host", "COBRE_TCP_RANK",
+            "1", "COBRE_TCP_SIZE", "3", "COBRE_TCP_PORT", "0");
+    REFUSED("COBRE_TCP_COORDINATOR=:1: expected HOST, or HOST:PORT with a port from 1 to 65535", "COBRE_TCP_RANK", "1", "COBRE_TCP_SIZE",
+            "3", "COBRE_TCP_COORDINATOR", ":1");
+}
+
 static void every_offender_is_named(void **state)
 {
     (void)state;
@@ -172,9 +284,39 @@ static void several_hosts(void **state)
     (void)state;
     assert_false(team_launch_one_host(&several, why, sizeof why));
     assert_string_equal(why, "open-mpi started 8 ranks, of which 2 on this host: a world over several hosts needs backend=tcp, and "
-                              "COMM_ADDRESS=HOST:PORT of rank 0's host on every rank");
+                             "COMM_ADDRESS=HOST:PORT of rank 0's host on every rank");
     several.local_ranks = 8;
     assert_true(team_launch_one_host(&several, why, sizeof why));
+}
+
+/* The fuzzer's inputs without the fuzzer: what launchers really set, changed in a few places, from a seed. */
+static void mutations(void **state)
+{
+    static const char *const real[] = {
+        "COMM_RANK=1\nCOMM_RANKS=4\nCOMM_JOB=j\nCOMM_LOCAL_RANK=1\nCOMM_LOCAL_RANKS=4\n",
+        "RANK=5\nWORLD_SIZE=8\nLOCAL_RANK=1\nLOCAL_WORLD_SIZE=4\nMASTER_ADDR=n0\nMASTER_PORT=29500\nTORCHELASTIC_RUN_ID=run\n",
+        "SLURM_JOB_ID=7\nSLURM_STEP_ID=0\nSLURM_PROCID=4\nSLURM_STEP_NUM_TASKS=5\nSLURM_NODEID=2\nSLURM_LOCALID=0\n"
+        "SLURM_STEP_NODELIST=n[02-03,9],gpu[1-2]x[0-1]\nSLURM_STEP_TASKS_PER_NODE=2(x2),1\n",
+        "OMPI_COMM_WORLD_RANK=1\nOMPI_COMM_WORLD_SIZE=2\nOMPI_COMM_WORLD_LOCAL_RANK=1\nOMPI_COMM_WORLD_LOCAL_SIZE=2\nPMIX_NAMESPACE=x\n",
+        "COBRE_TCP_RANK=1\nCOBRE_TCP_SIZE=3\nCOBRE_TCP_COORDINATOR=head\nCOBRE_TCP_PORT=12\n",
+        "LWS_WORKER_INDEX=1\nLWS_GROUP_SIZE=4\nLWS_LEADER_ADDRESS=a.b.c\n",
+    };
+    uint64_t seed = 1;
+    int found = 0;
+
+    (void)state;
+    for (int i = 0; i < 60000; i++) {
+        char bytes[512];
+        size_t count = strlen(real[i % 6]);
+        memcpy(bytes, real[i % 6], count);
+        for (int k = 0; k < i / 6 % 4; k++) {
+            static const char likely[] = "0123456789-+[](),x=:\n\0 \xff";
+            seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            bytes[(seed >> 33) % count] = likely[(seed >> 20) % (sizeof likely - 1)];
+        }
+        found += fuzz_launcher_one((const unsigned char *)bytes, count);
+    }
+    assert_in_range(found, 15000, 60000); /* at least those that were left as they were */
 }
 
 int main(void)
@@ -184,6 +326,12 @@ int main(void)
         cmocka_unit_test(comm_run),
         cmocka_unit_test(open_mpi),
         cmocka_unit_test(hydra),
+        cmocka_unit_test(torchrun),
+        cmocka_unit_test(slurm),
+        cmocka_unit_test(kubernetes),
+        cmocka_unit_test(cobre),
+        cmocka_unit_test(contradictions),
+        cmocka_unit_test(mutations),
         cmocka_unit_test(long_jobs_stay_apart),
         cmocka_unit_test(wrong_variables),
         cmocka_unit_test(every_offender_is_named),

@@ -12,6 +12,11 @@ static uint16_t all_peers(const struct rank *r, uint16_t *peers)
     return n;
 }
 
+static size_t note_length(uint32_t i)
+{
+    return i % WIRE_NOTE_SORTS == WIRE_NOTE_LONG ? 8 * (i % (WIRE_NOTE_LONG_BYTES / 8 + 1)) : 4 + i % 45;
+}
+
 /* The last note of each sort of everybody arrives; what arrives is never torn; a newer one replaces an older. */
 void scenario_notes(struct rank *r)
 {
@@ -21,10 +26,10 @@ void scenario_notes(struct rank *r)
     uint32_t last[RANKS_MAX][WIRE_NOTE_SORTS] = {{0}}, finished = 0;
     int64_t end = env->now(env) + INT64_C(20000000000);
     for (uint32_t i = 1; i <= NOTES || finished < (uint32_t)n * WIRE_NOTE_SORTS; i++) {
-        uint32_t word[12], sort = i % WIRE_NOTE_SORTS;
-        for (uint32_t k = 0; k < 12; k++)
-            word[k] = i * 16 + k;
-        struct wire_span span = {word, 4 + i % 45};
+        uint32_t word[WIRE_NOTE_LONG_BYTES / 4], sort = i % WIRE_NOTE_SORTS;
+        for (uint32_t k = 0; k < WIRE_NOTE_LONG_BYTES / 4; k++)
+            word[k] = i * 128 + k;
+        struct wire_span span = {word, note_length(i)};
         struct wire_expose e = {
             .key = wire_key_of(i, 7, sort), .fingerprint = i, .flags = WIRE_NOTE, .peers = peers, .npeers = n, .nspans = 1, .spans = &span};
         if (i <= NOTES)
@@ -33,13 +38,13 @@ void scenario_notes(struct rank *r)
         uint32_t got = r->ch->class->advance(r->ch, event, 8);
         r->ch->class->flush(r->ch);
         for (uint32_t k = 0; k < got; k++) {
-            uint32_t number = wire_key_seq(event[k].key), said[12];
+            uint32_t number = wire_key_seq(event[k].key), said[WIRE_NOTE_LONG_BYTES / 4];
             CHECK(event[k].kind == WIRE_EVENT_ANNOUNCED && event[k].result == WIRE_NOTE && event[k].tag == number);
             CHECK(wire_key_edge(event[k].key) == number % WIRE_NOTE_SORTS && wire_key_round(event[k].key) == 7);
-            CHECK(event[k].bytes == 4 + number % 45 && number > last[event[k].peer][number % WIRE_NOTE_SORTS]);
+            CHECK(event[k].bytes == note_length(number) && number > last[event[k].peer][number % WIRE_NOTE_SORTS]);
             memcpy(said, event[k].note, event[k].bytes);
             for (uint32_t m = 0; m < event[k].bytes / 4; m++)
-                CHECK(said[m] == number * 16 + m);
+                CHECK(said[m] == number * 128 + m);
             last[event[k].peer][number % WIRE_NOTE_SORTS] = number;
             finished += number + WIRE_NOTE_SORTS > NOTES;
         }

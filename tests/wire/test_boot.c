@@ -70,7 +70,9 @@ static void *visit(void *arg)
     struct guest *g = arg;
     const struct comm_env *env = wire_default_env();
     struct wire_boot *boot = NULL;
+    const struct base_log log = {.env = env, .level = LOG_ERROR, .rank = g->rank};
     struct boot_config config = {.env = env,
+                                 .log = &log,
                                  .rank = g->rank,
                                  .ranks = g->ranks,
                                  .job = g->job,

@@ -41,7 +41,6 @@ size_t api_bytes(struct api_check *check, enum comm_type type, size_t n, size_t 
 void api_need_buffer(struct api_check *check, const char *argument, const void *buf, size_t bytes);
 void api_need_apart(struct api_check *check, const void *in, size_t in_bytes, const void *out, size_t out_bytes);
 
-enum comm_result api_unsupported(struct comm_communicator *c, struct comm_request *req, const char *what);
 /* NULL is fine for frees; anything else needs a communicator that is alive. */
 enum comm_result api_size(const void *given, size_t least);
 

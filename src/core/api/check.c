@@ -66,11 +66,6 @@ void api_need_apart(struct api_check *check, const void *in, size_t in_bytes, co
     api_need(check, !timeline_meet(&a, &b), "in", (long long)(intptr_t)in, "no overlap with out (COMM_IN_PLACE says the same memory)");
 }
 
-enum comm_result api_unsupported(struct comm_communicator *c, struct comm_request *req, const char *what)
-{
-    return engine_decline(c, COMM_ERR_UNSUPPORTED, req, "%s is not built yet; README lists what works on each backend", what);
-}
-
 enum comm_result api_size(const void *given, size_t least)
 {
     size_t size = 0;

@@ -37,9 +37,10 @@ enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks
 
 enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id)
 {
-    enum comm_result r = id ? engine_id_create(id) : COMM_ERR_ARGUMENT;
+    const char *why = "id_create: id=NULL; expected room for an identity";
+    enum comm_result r = id ? engine_id_create(config, id, &why) : COMM_ERR_ARGUMENT;
 
-    return r == COMM_ERR_SYSTEM ? complain(config, r, "id_create: no random bytes") : r;
+    return r == COMM_OK ? r : complain(config, r, why);
 }
 
 enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns)
@@ -61,14 +62,22 @@ enum comm_result comm_revoke(struct comm_communicator *c)
 
 enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req)
 {
-    (void)survivors;
-    return api_unsupported(c, req, "comm_shrink");
+    enum comm_result r = engine_alive(c);
+
+    if (r == COMM_OK && !survivors)
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "shrink: survivors=NULL; expected room for a communicator");
+    if (r != COMM_OK && req)
+        *req = timeline_refusal(r);
+    return r == COMM_OK ? engine_shrink(c, survivors, req) : r;
 }
 
 enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags)
 {
-    (void)flags;
-    return api_unsupported(c, NULL, "comm_agree");
+    enum comm_result r = engine_alive(c);
+
+    if (r == COMM_OK && !flags)
+        return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "agree: flags=NULL; expected the address of this rank's word");
+    return r == COMM_OK ? engine_agree(c, flags) : r;
 }
 
 enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,

@@ -1,6 +1,8 @@
 /* The body of a communicator: its memory, its channel, its programs. */
 
+#include "engine/recover.h"
 #include "engine/talk.h"
+
 #include "base/format.h"
 
 #include <string.h>
@@ -33,7 +35,8 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
         b->others[i] = (uint16_t)((b->team.rank + 1 + i) % b->team.size);
     if (b->world->measured)
         b->bucket = env->take(env, COLLECTIVE_END * BUCKETS, 64);
-    if (!b->places || !b->closed_at || !b->heard || !b->others || !b->offers || (b->world->measured && !b->bucket) || !talk_open(b))
+    if (!b->places || !b->closed_at || !b->heard || !b->others || !b->offers || (b->world->measured && !b->bucket) || !talk_open(b) ||
+        !recovery_open(b))
         return COMM_ERR_MEMORY;
     r = message_open(env, b->channel, b->team.rank, b->team.size, (uint32_t)b->engine->options.queue, &b->messages);
     if (r == COMM_OK)
@@ -63,6 +66,7 @@ enum comm_result body_create(struct engine *e, const struct body_config *config,
     b->priority = config->priority;
     base_copy_text(b->forced, sizeof b->forced, config->forced);
     b->fixed_order = config->fixed_order;
+    b->programs_only = config->programs_only;
     b->stream = config->stream;
     b->talk_free = b->talk_first = b->talk_last = TALK_NONE;
     base_copy_text(b->name, sizeof b->name, config->name);
@@ -100,6 +104,7 @@ enum comm_result body_connect(struct body *b, const struct team_offer *offers)
         return r;
     base_home_visit(&b->face->lock, b->face->env); /* passes already come by this face: what they find is whole */
     atomic_store_explicit(&b->face->body, b, memory_order_release);
+    body_hear_down(b);
     base_home_unlock(&b->face->lock, b->face->env);
     engine_note_timeout(b->engine, b->timeout_ns);
     return COMM_OK;
@@ -199,6 +204,7 @@ void body_destroy(struct body *b)
     if (b->native_counted)
         native_count(b, false);
     native_leave(b);
+    recovery_free(b);
     subset_close(b);
     windows_close(b);
     if (b->messages)

@@ -31,6 +31,7 @@ enum {
     NOTE_REFUSED = 1,
     NOTE_CLOSED = 2,
     NOTE_FENCE = 3,
+    NOTE_RECOVERY = WIRE_NOTE_LONG,
     DEADLOCK_WAITS = 64, /* open queue waits that are looked at together */
     CHECK_CALLS = 1,     /* option `check` */
     CHECK_BUFFERS = 2,
@@ -46,6 +47,7 @@ struct user_op;
 struct user_op_row;
 struct comm_window;
 struct world_memory;
+struct recovery;
 
 /* ------------------------------------------------------------------------------------------------------------ failure */
 /* The one cause, as it travels in a note. */
@@ -139,8 +141,8 @@ struct place {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ messages and markers */
-/* MEETING: a subset in the making. ONE: a call on a window, under way. */
-enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER, TALK_MEETING, TALK_ONE };
+/* MEETING: a subset in the making. ONE: a call on a window, under way. RECOVERY: agree or shrink, for which neither line waits. */
+enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER, TALK_MEETING, TALK_ONE, TALK_RECOVERY };
 struct talk {
     uint8_t state;
     bool is_send;
@@ -210,7 +212,12 @@ struct world {
     uint32_t check;      /* CHECK_*, rank 0's */
     int32_t order_block; /* rank 0's; 0 where it is T's order anyway */
     char launcher[16];
+    _Atomic uint8_t *down; /* [ranks], for ever: its wire said that it is gone */
 };
+static inline bool world_down(const struct world *w, int32_t rank)
+{
+    return atomic_load_explicit(&w->down[rank], memory_order_acquire) != 0;
+}
 
 /* The row chosen last for a collective, and the length it was chosen for. */
 struct chosen {
@@ -270,6 +277,9 @@ struct body {
     bool fence_naps;            /* the open queue wait is for a device's word */
     struct CUstream_st *stream; /* in-stream: the caller's own; children inherit it */
     bool fixed_order, guest;    /* guest: the thread that holds the lock is none of the program's */
+    bool programs_only;         /* no native: a shrunk communicator, and its children */
+    bool recovering;            /* an agree or shrink is under way */
+    struct recovery *recovery;  /* NULL: too many ranks */
     void *offers;               /* room for connecting, given back then */
     struct message_room *messages;
     struct place *places; /* window of them */
@@ -421,6 +431,7 @@ enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *p
 void engine_watcher(void *arg);
 void engine_poll(struct engine *e);
 void body_check(struct body *b, int64_t now);
+void body_hear_down(struct body *b); /* of members that went while it was made */
 
 /* deadlock.c */
 bool deadlock_tell(struct body *b);
@@ -435,7 +446,7 @@ struct body_config {
     const char *name;
     const char *forced; /* NULL: none but the world's */
     int32_t priority;
-    bool free_order, fixed_order;
+    bool free_order, fixed_order, programs_only;
     struct CUstream_st *stream; /* the caller's, for device work; NULL: one of its own */
 };
 enum comm_result body_create(struct engine *e, const struct body_config *config, struct team_offer *offer, struct body **body);
@@ -667,7 +678,7 @@ static inline int64_t body_now(const struct body *b)
 
 static inline bool body_idle(const struct body *b)
 {
-    return b->line.done + 1 == b->line.next && !b->talk_pending && !b->talk_markers && !b->proposal.result;
+    return b->line.done + 1 == b->line.next && !b->talk_pending && !b->talk_markers && !b->proposal.result && !b->recovering;
 }
 
 #endif

@@ -1,4 +1,5 @@
 /* comm_close: local, bounded, consumes the communicator unless it may not be called here. */
+#include "engine/recover.h"
 #include "engine/talk.h"
 
 #include "base/format.h"
@@ -18,7 +19,7 @@ static bool drained(void *arg)
 
     base_home_visit(&d->face->lock, d->face->env);
     struct body *b = atomic_load_explicit(&d->face->body, memory_order_relaxed);
-    idle = b->failed ? !native_holds(b) : body_idle(b);
+    idle = b->failed ? !native_holds(b) && !b->recovering : body_idle(b);
     base_home_unlock(&d->face->lock, d->face->env);
     return idle;
 }
@@ -59,6 +60,7 @@ static struct body *begin(struct comm_communicator *c, enum comm_result *r)
 static void say_goodbye(struct body *b)
 {
     base_home_visit(&b->face->lock, b->face->env);
+    recovery_leave(b);
     if (!b->failed) {
         body_tell_close(b);
         b->wire->flush(b->channel);
@@ -69,6 +71,7 @@ static void say_goodbye(struct body *b)
 static void end_requests(struct body *b)
 {
     base_home_visit(&b->face->lock, b->face->env);
+    recovery_leave(b);
     if (!b->failed && !body_idle(b)) {
         struct cause cause = {
             .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = (int32_t)b->sequence};

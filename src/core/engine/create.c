@@ -70,6 +70,7 @@ void creation_offer(struct body *parent, struct creation *n, int32_t count)
                                  .priority = n->dup ? n->options.priority : parent->priority,
                                  .free_order = parent->free_order,
                                  .fixed_order = parent->fixed_order,
+                                 .programs_only = parent->programs_only,
                                  .stream = n->options.stream ? n->options.stream : parent->stream};
     struct team_ticket *mine = &n->mine[1];
 

@@ -1,4 +1,5 @@
 /* What the library tells about itself: sized structs, filled as far as the caller knows them. */
+#include "engine/recover.h"
 #include "engine/talk.h"
 
 #include "base/format.h"
@@ -45,6 +46,9 @@ enum comm_result engine_describe_backend(size_t index, struct comm_backend_info 
     base_copy_text(made.name, sizeof made.name, b->name);
     base_copy_text(made.missing, sizeof made.missing, b->missing);
     base_format(made.version, sizeof made.version, "%u.%u.%u", BASE_VERSION >> 16, BASE_VERSION >> 8 & 255, BASE_VERSION & 255);
+    size_t at = strlen(made.version);
+    if (b->boot && b->boot->proof)
+        base_append(made.version, sizeof made.version, &at, ", secrets: %s", b->boot->proof());
     made.available = b->wire != NULL;
     if (b->native)
         made.available = ask_native(b->native, &made);
@@ -61,7 +65,9 @@ enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_er
 
     if (!b)
         return r;
-    if (b->failed)
+    if (b->recovery && b->recovery->error.size)
+        made = b->recovery->error;
+    else if (b->failed)
         cause_describe(b, &b->cause, &made);
     else if (b->last_refused.size)
         made = b->last_refused;

@@ -198,6 +198,8 @@ void world_drop(struct world *w)
         w->backend->wire->close(w->wire);
     operators_close(w, e->env);
     hosts_close(w);
+    if (w->down)
+        e->env->give(e->env, w->down, (size_t)w->ranks * sizeof *w->down);
     e->env->give(e->env, w, sizeof *w);
     engine_drop(e);
 }

@@ -88,7 +88,7 @@ enum comm_result engine_fd(struct comm_communicator *c, int *fd);
 enum comm_result engine_notify(struct comm_request request, comm_notify_fn *fn, void *arg);
 
 /* ------------------------------------------------------------------------------------------------------------ communicators */
-enum comm_result engine_id_create(struct comm_id *id);
+enum comm_result engine_id_create(const struct comm_config *config, struct comm_id *id, const char **why); /* why: of an error */
 enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world);
 enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                    struct comm_communicator **worlds);
@@ -101,6 +101,8 @@ enum comm_result engine_dup(struct comm_communicator *c, const struct comm_optio
 enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns);
 enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
 enum comm_result engine_revoke(struct comm_communicator *c);
+enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags);
+enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
 int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other);
 
 /* ------------------------------------------------------------------------------------------------------------ operators */

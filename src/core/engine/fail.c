@@ -6,6 +6,7 @@
  * the choice repeats it once, so that all survivors have it though the chooser dies. Who hears no choice for CHOICE_NS times the members
  * below it chooses itself. A rank that aborts, revokes or closes waits for nobody's choice.
  */
+#include "engine/recover.h"
 #include "engine/talk.h"
 
 #include "base/format.h"
@@ -70,8 +71,10 @@ static void end_all(struct body *b, const struct cause *cause)
     atomic_thread_fence(memory_order_seq_cst); /* the cause is on the board before anybody writes what peers may still read: may_be_torn */
     b->cause = *cause;
     b->failed = true;
-    if (cause->result == COMM_ERR_ABORTED)
+    if (cause->result == COMM_ERR_ABORTED) {
         hear_abort(b, cause);
+        recovery_end(b, COMM_ERR_ABORTED, "agree, shrink: the world was aborted meanwhile");
+    }
     b->fence = 0;
     b->unpublished = 0;
     body_end_nap(b);
@@ -318,6 +321,10 @@ void body_note(struct body *b, const struct wire_event *event)
 {
     struct cause note;
 
+    if (wire_key_edge(event->key) == NOTE_RECOVERY) {
+        recovery_heard(b, event);
+        return;
+    }
     memcpy(&note, event->note, sizeof note);
     switch (wire_key_edge(event->key)) {
     case NOTE_FAILED: {

@@ -23,7 +23,7 @@ enum comm_result native_join(struct body *b, struct team_offer *offer)
     struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
 
     offer->has_native = 0;
-    if (!native)
+    if (!native || b->programs_only)
         return COMM_OK;
     enum comm_result r = native->class->join(native, &team, NULL, offer->native, &b->native);
     if (r == COMM_OK) {

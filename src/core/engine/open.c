@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-enum { ID_BYTES = 32 /* of a comm_id are random: they name the job */ };
-
 /* ------------------------------------------------------------------------------------------------------------ what was asked */
 static enum comm_result complain(struct opening *o, enum comm_result result)
 {
@@ -125,7 +123,7 @@ static enum comm_result find_meeting(struct opening *o)
     const char *job = o->env->lookup(o->env, "COMM_JOB");
 
     if (c->id)
-        hex(o->launch.job, c->id->bytes, ID_BYTES);
+        hex(o->launch.job, ((const struct identity *)(const void *)c->id)->job, sizeof((struct identity *)0)->job);
     else if (c->address)
         base_copy_text(o->launch.job, sizeof o->launch.job, c->address);
     else if (job && *job)
@@ -141,16 +139,32 @@ static enum comm_result find_meeting(struct opening *o)
 static enum comm_result find_identity(struct opening *o)
 {
     const struct comm_config *c = &o->config;
+    const char *address = o->env->lookup(o->env, "COMM_ADDRESS");
 
-    o->address = c->address ? c->address : o->env->lookup(o->env, "COMM_ADDRESS");
+    o->address = c->address ? c->address : address;
+    o->met = c->address ? "the program" : "COMM_ADDRESS";
+    if (c->id && !c->address) {
+        memcpy(&o->identity, c->id, sizeof o->identity);
+        o->identity.address[sizeof o->identity.address - 1] = 0;
+    }
+    if (o->identity.address[0]) {
+        o->address = o->identity.address;
+        o->met = "config.id";
+    }
     if (c->ranks < 0 || (c->ranks > 0 && (c->rank < 0 || c->rank >= c->ranks))) {
         base_format(o->text, sizeof o->text, "config.rank=%d config.ranks=%d; expected 0 <= rank < ranks", c->rank, c->ranks);
         return COMM_ERR_CONFIG;
     }
-    if (c->ranks == 0)
-        return team_launch_find(o->env, &o->launch, o->text, sizeof o->text);
-    o->launch =
-        (struct team_launch){.launcher = "program", .rank = c->rank, .ranks = c->ranks, .local_rank = c->rank, .local_ranks = c->ranks};
+    if (c->ranks == 0) {
+        enum comm_result r = team_launch_find(o->env, &o->launch, o->text, sizeof o->text);
+        if ((!o->address || !o->address[0]) && o->launch.ranks != o->launch.local_ranks && o->launch.address[0]) {
+            o->address = o->launch.address;
+            o->met = o->launch.launcher;
+        }
+        return r;
+    }
+    o->launch = (struct team_launch){
+        .launcher = "program", .why = "config.ranks", .rank = c->rank, .ranks = c->ranks, .local_rank = c->rank, .local_ranks = c->ranks};
     return find_meeting(o);
 }
 
@@ -224,6 +238,11 @@ static enum comm_result meet(struct opening *o)
                                .deadline = o->deadline,
                                .exchange = o->config.exchange,
                                .exchange_arg = o->config.exchange_arg,
+                               .secret = o->config.secret ? o->config.secret
+                                         : o->config.id   ? o->identity.secret
+                                                          : NULL,
+                               .secret_bytes = o->config.secret ? o->config.secret_bytes : sizeof o->identity.secret,
+                               .secret_implied = !o->config.secret,
                                .error_text = o->text,
                                .error_text_bytes = sizeof o->text};
 
@@ -325,6 +344,9 @@ static enum comm_result make_world(struct opening *o)
     w->ranks = o->launch.ranks;
     base_copy_text(w->launcher, sizeof w->launcher, o->launch.launcher);
     atomic_store_explicit(&w->references, 1, memory_order_relaxed);
+    w->down = o->env->take(o->env, (size_t)w->ranks * sizeof *w->down, 64);
+    if (!w->down)
+        return COMM_ERR_MEMORY;
     enum comm_result r = meet(o);
     if (r == COMM_OK)
         r = open_terms(o, w);
@@ -379,6 +401,8 @@ static enum comm_result start_threads(struct opening *o)
 
 static void end_opening(struct opening *o)
 {
+    for (size_t i = 0; i < sizeof o->identity.secret; i++) /* stores that no compiler leaves out */
+        ((volatile unsigned char *)o->identity.secret)[i] = 0;
     if (o->boot)
         o->boot->class->close(o->boot);
     if (o->world)
@@ -493,7 +517,7 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
     struct opening o;
     enum comm_result r = begin(&o, config);
 
-    o.launch = (struct team_launch){.launcher = "local", .rank = 0, .ranks = ranks, .local_ranks = ranks};
+    o.launch = (struct team_launch){.launcher = "local", .why = "comm_open_local", .rank = 0, .ranks = ranks, .local_ranks = ranks};
     o.config.exchange = NULL;
     if (r == COMM_OK)
         r = find_backend_here(&o, devices);
@@ -517,12 +541,40 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
     return r;
 }
 
-enum comm_result engine_id_create(struct comm_id *id)
+/* An address that was given, or, for a world over a network, one of this process. */
+static enum comm_result offer_address(const struct comm_env *env, const struct comm_config *config, struct identity *id, const char **why)
+{
+    const char *address = config && config->address ? config->address : env->lookup(env, "COMM_ADDRESS");
+    const char *backend = config && config->backend ? config->backend : env->lookup(env, "COMM_BACKEND");
+    const struct wire_backend *b = backend ? wire_backend_find(backend) : NULL;
+
+    if (address && strlen(address) >= sizeof id->address) {
+        *why = "id_create: the address is longer than 63 characters, and an id has no place for it";
+        return COMM_ERR_CONFIG;
+    }
+    if (address && *address) {
+        base_copy_text(id->address, sizeof id->address, address);
+    } else if (b && b->boot && b->boot->offer && !b->boot->offer(env, id->address, sizeof id->address)) {
+        *why = "id_create: no address of this host was found";
+        return COMM_ERR_SYSTEM;
+    }
+    return COMM_OK;
+}
+
+enum comm_result engine_id_create(const struct comm_config *config, struct comm_id *id, const char **why)
 {
     const struct comm_env *env = wire_default_env();
+    struct identity made = {.address = ""};
 
+    *why = "id_create: called in a forked child";
     if (env->start(env))
         return COMM_ERR_FORKED;
+    *why = "id_create: no random bytes";
     memset(id, 0, sizeof *id);
-    return env->random(env, id->bytes, ID_BYTES) ? COMM_ERR_SYSTEM : COMM_OK;
+    if (env->random(env, made.job, sizeof made.job) || env->random(env, made.secret, sizeof made.secret))
+        return COMM_ERR_SYSTEM;
+    enum comm_result r = offer_address(env, config, &made, why);
+    if (r == COMM_OK)
+        memcpy(id, &made, sizeof *id);
+    return r;
 }

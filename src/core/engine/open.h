@@ -6,6 +6,14 @@
 #include "engine/body.h"
 
 enum { OPEN_TEXT_BYTES = 1024 };
+
+/* What a comm_id is made of. */
+struct identity {
+    unsigned char job[32], secret[32];
+    char address[64]; /* where rank 0 listens; empty: its ranks are on one host */
+};
+_Static_assert(sizeof(struct identity) == sizeof(struct comm_id), "an identity fills a comm_id");
+
 struct opening {
     const struct comm_env *env;
     struct comm_config config;
@@ -16,7 +24,8 @@ struct opening {
     struct engine *engine;
     struct world *world;
     struct wire_boot *boot;
-    const char *address;        /* HOST:PORT of rank 0; NULL: none was given */
+    struct identity identity;   /* of config.id */
+    const char *address, *met;  /* HOST:PORT of rank 0, and who gave it; NULL: nobody did */
     const char *const *devices; /* of comm_open_local */
     int64_t deadline;
     uint32_t check;          /* CHECK_* */

@@ -61,7 +61,9 @@ void open_tell(const struct opening *o)
     if (o->log.level < LOG_INFO)
         return;
     list_options(o, set, sizeof set);
-    base_log(&o->log, LOG_INFO, "open: ranks=%d backend=%s (%s) launcher=%s cpus=%u progress=%s (%s) options:%s", o->launch.ranks,
-             o->backend->name, why_backend(o), o->launch.launcher, o->engine->cpus, o->engine->helper_runs ? "thread" : "caller",
-             why_progress(o), set);
+    bool met = (o->backend->far || base_equal(o->backend->name, "tcp")) && o->address && o->address[0];
+    base_log(&o->log, LOG_INFO, "open: ranks=%d backend=%s (%s) launcher=%s (%s)%s%s%s%s cpus=%u progress=%s (%s) options:%s",
+             o->launch.ranks, o->backend->name, why_backend(o), o->launch.launcher, o->launch.why,
+             met ? " met at " : "", met ? o->address : "", met ? ", said by " : "", met ? o->met : "", o->engine->cpus,
+             o->engine->helper_runs ? "thread" : "caller", why_progress(o), set);
 }

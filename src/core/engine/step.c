@@ -1,5 +1,6 @@
 /* One communicator's turn: what its wire brought, the runs that may move, what retires, what may start. */
 #include "engine/pack.h"
+#include "engine/recover.h"
 #include "engine/talk.h"
 
 #include <string.h>
@@ -362,6 +363,8 @@ bool body_step(struct body *b)
     bool talked = talk_step(b);
     if (talked)
         body_run_queue(b); /* a message that ended may have held work back */
+    if (BASE_UNLIKELY(b->recovering))
+        talked |= recovery_step(b);
     body_settle(b);
     return count || talked || express || native || b->line.done != done || b->line.started != started || b->failed != failed;
 }

@@ -102,6 +102,8 @@ const char *talk_name(const struct talk *t)
         return "marker";
     if (t->state == TALK_MEETING)
         return "subset";
+    if (t->state == TALK_RECOVERY)
+        return "recovery";
     if (t->one.kind)
         return names[t->one.kind];
     return t->is_send ? "send" : "recv";
@@ -192,8 +194,11 @@ bool talk_take_finished(struct body *b)
 void talk_end_all(struct body *b, enum comm_result result)
 {
     talk_take_finished(b);
-    while (b->talk_first != TALK_NONE)
-        finish(b, b->talk_first, result);
+    for (uint32_t i = b->talk_first, next; i != TALK_NONE; i = next) {
+        next = b->talks[i].after;
+        if (b->talks[i].state != TALK_RECOVERY)
+            finish(b, i, result);
+    }
 }
 
 void talk_cancel_held(struct body *b)
@@ -406,6 +411,29 @@ enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request
 void talk_end(struct body *b, const struct talk *t, enum comm_result result)
 {
     finish(b, (uint32_t)(t - b->talks), result);
+}
+
+enum comm_result talk_begin_recovery(struct body *b, uint32_t *index, struct comm_request *req)
+{
+    enum comm_result r = talk_take_slot(b, index);
+
+    if (r != COMM_OK)
+        return r;
+    b->talks[*index].state = TALK_RECOVERY;
+    b->talks[*index].call.peer = COMM_ANY_PEER;
+    *req = (struct comm_request){b->face, b->talks[*index].ticket};
+    return COMM_OK;
+}
+
+void talk_end_recovery(struct body *b, uint32_t index, enum comm_result result)
+{
+    uint64_t ticket = b->talks[index].ticket;
+
+    if (result != COMM_OK)
+        timeline_except(b->face, ticket, result);
+    timeline_slot_finish(b->face, ticket, result);
+    b->talk_finished = true;
+    give_slot(b, index);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ plans */

@@ -24,6 +24,9 @@ void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, 
 enum comm_result talk_take_slot(struct body *b, uint32_t *index); /* pending under a new ticket, at the end of the list */
 enum comm_result talk_begin(struct body *b, uint32_t *index, struct comm_request *req); /* of a subset: it stands before nothing */
 void talk_end(struct body *b, const struct talk *t, enum comm_result result);
+/* Of agree and shrink: a request that stands on neither line and outlives a failure. */
+enum comm_result talk_begin_recovery(struct body *b, uint32_t *index, struct comm_request *req);
+void talk_end_recovery(struct body *b, uint32_t index, enum comm_result result);
 bool talk_meets_earlier(const struct body *b, uint32_t i); /* waits for an older one for its memory's sake */
 bool talk_take_finished(struct body *b);
 const char *talk_name(const struct talk *t);

@@ -2,6 +2,7 @@
  * The watcher sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program. What
  * it looks for is also looked for by a waiter before it sleeps.
  */
+#include "engine/recover.h"
 #include "engine/talk.h"
 
 #include "base/format.h"
@@ -174,6 +175,10 @@ static void check_messages(struct body *b, int64_t now)
 
 void body_check(struct body *b, int64_t now)
 {
+    if (b->recovering) {
+        recovery_check(b, now);
+        body_settle(b);
+    }
     if (b->recording || b->failed)
         return;
     for (uint64_t t = b->line.done + 1; t <= b->line.started && !b->failed && !b->proposal.result; t++) {
@@ -226,7 +231,17 @@ static void body_down(struct body *b, int32_t rank, const struct wire_event *eve
         body_propose(b, &cause);
 }
 
-static void member_down(struct engine *e, struct world *w, const struct wire_event *event)
+void body_hear_down(struct body *b)
+{
+    for (int32_t r = 0; r < b->team.size; r++) {
+        uint8_t how = atomic_load_explicit(&b->world->down[b->team.world[r]], memory_order_acquire);
+        if (how && r != b->team.rank)
+            body_down(b, r, &(struct wire_event){.result = (int8_t)how});
+    }
+}
+
+/* The world may be gone by now, and another where it lay. */
+static void member_down(struct engine *e, const struct world *w, uint64_t id, const struct wire_event *event)
 {
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
 
@@ -234,7 +249,7 @@ static void member_down(struct engine *e, struct world *w, const struct wire_eve
         struct body *b = body_at(e, i);
         if (!b)
             continue;
-        int32_t rank = b->world == w ? team_find(&b->team, event->peer) : -1;
+        int32_t rank = b->world == w && b->world->id == id ? team_find(&b->team, event->peer) : -1;
         if (rank >= 0 && rank != b->team.rank) {
             b->guest = true;
             body_step(b); /* its last words first: it may have closed, or failed for another cause */
@@ -246,20 +261,32 @@ static void member_down(struct engine *e, struct world *w, const struct wire_eve
     }
 }
 
+/* Before the first communicator hears it, and while the world is sure to be there. */
+static void note_down(struct world *w, const struct wire_event *events, uint32_t count)
+{
+    for (uint32_t k = 0; k < count; k++)
+        if (events[k].kind == WIRE_EVENT_DOWN)
+            atomic_store_explicit(&w->down[events[k].peer], (uint8_t)events[k].result, memory_order_release);
+}
+
 void engine_poll(struct engine *e)
 {
     for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
         struct wire_event events[ENGINE_EVENTS];
         uint32_t count = 0;
+        uint64_t id = 0;
 
         base_lock(&e->poll_lock, e->env);
         struct world *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
-        if (w)
+        if (w) {
+            id = w->id;
             count = w->backend->wire->poll(w->wire, events, ENGINE_EVENTS);
+            note_down(w, events, count);
+        }
         base_unlock(&e->poll_lock, e->env);
         for (uint32_t k = 0; k < count; k++)
             if (events[k].kind == WIRE_EVENT_DOWN)
-                member_down(e, w, &events[k]);
+                member_down(e, w, id, &events[k]);
     }
 }
 

@@ -1,35 +1,106 @@
 /*
- * Who launched this process. Launchers are rows: which variables say rank, count and job. The first row of which anything is set speaks,
- * and all of its variables are checked before one error names every offender. Nothing is guessed from half a row.
+ * Who launched this process. Launchers are rows: which variables say rank, count, job, and where rank 0 is. The first row that is meant and
+ * of which anything is set speaks, and all of its variables are checked before one error names every offender. Nothing is guessed from half
+ * a row.
  */
 #include "base/check.h"
 #include "base/format.h"
 #include "base/hash.h"
+#include "team/slurm.h"
 #include "team/team.h"
 
 #include <string.h>
 
-enum { LAUNCH_JOBS = 3, LAUNCH_RANKS_MAX = 65535 /* a wire names peers in 16 bits */ };
+enum {
+    LAUNCH_JOBS = 3,
+    LAUNCH_SALTS = 2,
+    LAUNCH_RANKS_MAX = 65535, /* a wire names peers in 16 bits */
+    PORT_FIRST = 20000,       /* of ports made of a job's name: below those that kernels hand out */
+    PORTS = 12000,
+};
 
+struct finder;
 struct launcher {
     const char *name;
     const char *rank, *ranks, *local_rank, *local_ranks;
-    const char *job[LAUNCH_JOBS]; /* the first that is set */
-    bool by_parent;               /* none is: ranks of one job on one host have one parent */
-    const char *salt;             /* joined to the job where it is set: job numbers that are made of a few bits may come twice */
+    const char *ranks_else;         /* where `ranks` is not set */
+    const char *job[LAUNCH_JOBS];   /* the first that is set */
+    bool by_parent;                 /* none is: ranks of one job on one host have one parent */
+    bool spread;                    /* without local_ranks each rank may be alone on its host */
+    const char *salt[LAUNCH_SALTS]; /* joined to the job where they are set: job names may come twice */
+    const char *host;               /* rank 0's; its port is made of the job's name */
+    const char *unless;             /* with this variable a later row is meant when the count alone is set here */
+    bool (*meant)(const struct comm_env *env);
+    void (*more)(struct finder *finder, struct team_launch *launch);
 };
 
+static bool torchrun_is_meant(const struct comm_env *env);
+static bool hydra_is_meant(const struct comm_env *env);
+static bool slurm_is_meant(const struct comm_env *env);
+static void more_of_torchrun(struct finder *finder, struct team_launch *launch);
+static void more_of_slurm(struct finder *finder, struct team_launch *launch);
+static void more_of_cobre(struct finder *finder, struct team_launch *launch);
+
 static const struct launcher launchers[] = {
-    {"comm-run", "COMM_RANK", "COMM_RANKS", "COMM_LOCAL_RANK", "COMM_LOCAL_RANKS", {"COMM_JOB"}, false, NULL},
-    {"open-mpi",
-     "OMPI_COMM_WORLD_RANK",
-     "OMPI_COMM_WORLD_SIZE",
-     "OMPI_COMM_WORLD_LOCAL_RANK",
-     "OMPI_COMM_WORLD_LOCAL_SIZE",
-     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
-     true,
-     "OMPI_MCA_orte_precondition_transports"},
-    {"hydra", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", {"PMI_JOBID"}, true, NULL},
+    {.name = "comm-run",
+     .rank = "COMM_RANK",
+     .ranks = "COMM_RANKS",
+     .local_rank = "COMM_LOCAL_RANK",
+     .local_ranks = "COMM_LOCAL_RANKS",
+     .job = {"COMM_JOB"},
+     .unless = "JOB_COMPLETION_INDEX"},
+    {.name = "cobre",
+     .rank = "COBRE_TCP_RANK",
+     .ranks = "COBRE_TCP_SIZE",
+     .job = {"COMM_JOB", "COBRE_TCP_PORT", "COBRE_TCP_SIZE"},
+     .spread = true,
+     .more = more_of_cobre},
+    {.name = "torchrun", /* and PyTorchJob, which sets the first two */
+     .rank = "RANK",
+     .ranks = "WORLD_SIZE",
+     .local_rank = "LOCAL_RANK",
+     .local_ranks = "LOCAL_WORLD_SIZE",
+     .job = {"TORCHELASTIC_RUN_ID", "MASTER_ADDR"},
+     .salt = {"MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"},
+     .spread = true,
+     .host = "MASTER_ADDR",
+     .meant = torchrun_is_meant,
+     .more = more_of_torchrun},
+    {.name = "open-mpi",
+     .rank = "OMPI_COMM_WORLD_RANK",
+     .ranks = "OMPI_COMM_WORLD_SIZE",
+     .local_rank = "OMPI_COMM_WORLD_LOCAL_RANK",
+     .local_ranks = "OMPI_COMM_WORLD_LOCAL_SIZE",
+     .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
+     .by_parent = true,
+     .salt = {"OMPI_MCA_orte_precondition_transports"}},
+    {.name = "hydra",
+     .rank = "PMI_RANK",
+     .ranks = "PMI_SIZE",
+     .local_rank = "MPI_LOCALRANKID",
+     .local_ranks = "MPI_LOCALNRANKS",
+     .job = {"PMI_JOBID"},
+     .by_parent = true,
+     .meant = hydra_is_meant},
+    {.name = "slurm",
+     .rank = "SLURM_PROCID",
+     .ranks = "SLURM_STEP_NUM_TASKS",
+     .ranks_else = "SLURM_NTASKS",
+     .job = {"SLURM_JOB_ID", "SLURM_JOBID"},
+     .salt = {"SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
+     .meant = slurm_is_meant,
+     .more = more_of_slurm},
+    {.name = "leader-worker",
+     .rank = "LWS_WORKER_INDEX",
+     .ranks = "LWS_GROUP_SIZE",
+     .job = {"COMM_JOB", "LWS_LEADER_ADDRESS"},
+     .spread = true,
+     .host = "LWS_LEADER_ADDRESS"},
+    {.name = "kubernetes", /* an indexed Job, whose count and first pod's name are nowhere in its pods' environment */
+     .rank = "JOB_COMPLETION_INDEX",
+     .ranks = "COMM_RANKS",
+     .job = {"COMM_JOB", "COMM_ADDRESS"},
+     .spread = true},
 };
 
 struct finder {
@@ -43,7 +114,7 @@ struct finder {
 /* Unset and empty are the same: job scripts clear variables that way. */
 static const char *value_of(const struct comm_env *env, const char *name)
 {
-    const char *value = env->lookup(env, name);
+    const char *value = name ? env->lookup(env, name) : NULL;
     return value && *value ? value : NULL;
 }
 
@@ -84,13 +155,14 @@ static uint64_t hash_text(const char *text)
 }
 
 /* A name longer than its place keeps its beginning and a hash of the whole, so that two jobs never become one by being cut. */
-static void set_job(struct team_launch *launch, const char *prefix, const char *job, const char *salt)
+static void set_job(struct team_launch *launch, const char *prefix, const char *job, const char *salt, const char *more)
 {
-    size_t length = base_format(launch->job, sizeof launch->job, "%s:%s%s%s", prefix, job, *salt ? ":" : "", salt);
+    size_t length =
+        base_format(launch->job, sizeof launch->job, "%s:%s%s%s%s%s", prefix, job, *salt ? ":" : "", salt, *more ? ":" : "", more);
 
     if (length >= sizeof launch->job)
         base_format(launch->job, sizeof launch->job, "%s:%.*s:%016llx", prefix, 64, job,
-                    (unsigned long long)base_hash(hash_text(job), hash_text(salt)));
+                    (unsigned long long)base_hash(base_hash(hash_text(job), hash_text(salt)), hash_text(more)));
 }
 
 static void find_job(struct finder *finder, struct team_launch *launch)
@@ -102,42 +174,159 @@ static void find_job(struct finder *finder, struct team_launch *launch)
     for (int i = 0; i < LAUNCH_JOBS; i++) {
         const char *job = row->job[i] ? value_of(finder->env, row->job[i]) : NULL;
         if (job) {
-            const char *salt = row->salt ? value_of(finder->env, row->salt) : NULL;
-            set_job(launch, row->name, job, salt ? salt : "");
+            const char *salt = value_of(finder->env, row->salt[0]), *more = value_of(finder->env, row->salt[1]);
+            set_job(launch, row->name, job, salt ? salt : "", more ? more : "");
             return;
         }
     }
     finder->env->identity(finder->env, &identity);
     if (row->by_parent) {
         base_format(parent, sizeof parent, "parent-%u", identity.parent);
-        set_job(launch, row->name, parent, "");
+        set_job(launch, row->name, parent, "", "");
     } else if (launch->ranks == 1) {
         base_format(parent, sizeof parent, "process-%u", identity.pid);
-        set_job(launch, row->name, parent, "");
+        set_job(launch, row->name, parent, "", "");
     } else {
         complain(finder, row->job[0], NULL, "expected a text that all ranks of this job share and no other job has");
     }
 }
 
+/* HOST:PORT; an IPv6 address gets its brackets. */
+static void set_address(struct team_launch *launch, const char *host, uint32_t port)
+{
+    bool six = host[0] != '[' && memchr(host, ':', strlen(host));
+
+    if (base_format(launch->address, sizeof launch->address, six ? "[%s]:%u" : "%s:%u", host, port) >= sizeof launch->address)
+        launch->address[0] = 0;
+}
+
+/* Of the job's name, so that no rank need be told; never the one that is `taken` by the launcher itself. */
+static uint32_t port_of(const struct team_launch *launch, uint64_t taken)
+{
+    uint32_t port = PORT_FIRST + (uint32_t)(hash_text(launch->job) % PORTS);
+
+    return port == taken ? port + 1 : port;
+}
+
 static void read_row(struct finder *finder, struct team_launch *launch)
 {
     const struct launcher *row = finder->row;
-    bool counts_local = value_of(finder->env, row->local_ranks) != NULL;
+    bool counts_local = value_of(finder->env, row->local_ranks) != NULL, spread = row->spread && !counts_local;
+    const char *ranks = row->ranks_else && !value_of(finder->env, row->ranks) ? row->ranks_else : row->ranks;
 
     launch->launcher = row->name;
-    launch->ranks = read_number(finder, row->ranks, 1, LAUNCH_RANKS_MAX, -1);
+    launch->why = value_of(finder->env, row->rank) ? row->rank : ranks;
+    launch->ranks = read_number(finder, ranks, 1, LAUNCH_RANKS_MAX, -1);
     /* With a broken count the bounds that follow from it would only add noise. */
     bool counted = !finder->failed;
     if (!counted)
         launch->ranks = 0;
     int32_t last = counted ? launch->ranks - 1 : LAUNCH_RANKS_MAX - 1;
     launch->rank = read_number(finder, row->rank, 0, last, -1);
-    launch->local_ranks = read_number(finder, row->local_ranks, 1, last + 1, launch->ranks);
+    launch->local_ranks = read_number(finder, row->local_ranks, 1, last + 1, spread ? 1 : launch->ranks);
     int32_t local_last = finder->failed ? last : launch->local_ranks - 1;
-    launch->local_rank = read_number(finder, row->local_rank, 0, local_last, counts_local ? -1 : launch->rank);
+    launch->local_rank = read_number(finder, row->local_rank, 0, local_last, counts_local ? -1 : spread ? 0 : launch->rank);
     find_job(finder, launch);
+    if (row->host && value_of(finder->env, row->host))
+        set_address(launch, value_of(finder->env, row->host), port_of(launch, 0));
+    if (row->more && !finder->failed)
+        row->more(finder, launch);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ what rows cannot say */
+/* Names that many scripts use, unless a place to meet stands beside them. */
+static bool torchrun_is_meant(const struct comm_env *env)
+{
+    return value_of(env, "MASTER_ADDR") || value_of(env, "TORCHELASTIC_RUN_ID");
+}
+
+/* A batch script is a step of its own to SLURM, with a number near 2^32, and so is a login shell. */
+static bool slurm_is_meant(const struct comm_env *env)
+{
+    const char *step = value_of(env, "SLURM_STEP_ID");
+    uint64_t number;
+
+    step = step ? step : value_of(env, "SLURM_STEPID");
+    return step && !(base_parse_u64(step, &number) && number >= UINT64_C(0xfffffff0));
+}
+
+/* srun sets PMI's variables too, but not how many ranks a host has; that is said by its own. */
+static bool hydra_is_meant(const struct comm_env *env)
+{
+    return value_of(env, "MPI_LOCALNRANKS") || !slurm_is_meant(env) || !value_of(env, "SLURM_PROCID");
+}
+
+static bool is_this_host(const char *host)
+{
+    return base_equal(host, "localhost") || base_equal(host, "::1") || strncmp(host, "127.", 4) == 0;
+}
+
+/* MASTER_PORT is torchrun's own store's. */
+static void more_of_torchrun(struct finder *finder, struct team_launch *launch)
+{
+    const char *host = value_of(finder->env, "MASTER_ADDR"), *port = value_of(finder->env, "MASTER_PORT");
+    const char *groups = value_of(finder->env, "GROUP_WORLD_SIZE");
+    uint64_t taken = 0, hosts = 1;
+
+    if (port && (!base_parse_u64(port, &taken) || taken > 65535))
+        complain(finder, "MASTER_PORT", port, "expected a port");
+    if (groups && !base_parse_u64(groups, &hosts))
+        complain(finder, "GROUP_WORLD_SIZE", groups, "expected a number");
+    if (hosts > 1 && value_of(finder->env, "LOCAL_WORLD_SIZE") && launch->local_ranks == launch->ranks)
+        complain(finder, "GROUP_WORLD_SIZE", groups, "contradicts LOCAL_WORLD_SIZE, by which all of WORLD_SIZE are on this host");
+    if (host)
+        set_address(launch, host, port_of(launch, taken));
+    if (host && is_this_host(host) && !value_of(finder->env, "LOCAL_WORLD_SIZE")) {
+        launch->local_ranks = launch->ranks;
+        launch->local_rank = launch->rank;
+    }
+}
+
+static void more_of_slurm(struct finder *finder, struct team_launch *launch)
+{
+    const char *names = value_of(finder->env, "SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_NODELIST";
+    const char *shares = value_of(finder->env, "SLURM_STEP_TASKS_PER_NODE") ? "SLURM_STEP_TASKS_PER_NODE" : "SLURM_TASKS_PER_NODE";
+    const char *list = value_of(finder->env, names), *share = value_of(finder->env, shares);
+    int32_t node = read_number(finder, "SLURM_NODEID", 0, SLURM_HOSTS_MOST - 1, 0);
+    uint64_t tasks = 0, all = 0;
+    char host[256];
+
+    if (share && (!slurm_tasks(share, (uint64_t)node, &tasks, &all) || !tasks || tasks > LAUNCH_RANKS_MAX)) {
+        complain(finder, shares, share, "expected numbers of tasks like 4(x2),3, with one for SLURM_NODEID");
+    } else if (share && all != (uint64_t)launch->ranks) {
+        complain(finder, shares, share, "contradicts the number of tasks of this step");
+    } else {
+        launch->local_ranks = share ? (int32_t)tasks : launch->ranks;
+        launch->local_rank = read_number(finder, "SLURM_LOCALID", 0, launch->local_ranks - 1, share ? (tasks == 1 ? 0 : -1) : launch->rank);
+    }
+    if (list && !slurm_host(list, 0, host, sizeof host))
+        complain(finder, names, list, "expected a list of hosts like n[01-03,7],login");
+    else if (list)
+        set_address(launch, host, port_of(launch, 0));
+}
+
+/* Workers are told where the coordinator is; rank 0 only at which of its addresses to listen, by default all of them. */
+static void more_of_cobre(struct finder *finder, struct team_launch *launch)
+{
+    const char *port = value_of(finder->env, "COBRE_TCP_PORT");
+    const char *name = launch->rank ? "COBRE_TCP_COORDINATOR" : "COBRE_TCP_BIND_ADDR", *host = value_of(finder->env, name);
+    uint64_t number = 29500;
+
+    if (port && (!base_parse_u64(port, &number) || number < 1 || number > 65535))
+        complain(finder, "COBRE_TCP_PORT", port, "expected a port from 1 to 65535");
+    if (launch->rank && !host)
+        complain(finder, name, NULL, "expected rank 0's host");
+    host = host ? host : "0.0.0.0";
+    const char *colon = memchr(host, ':', strlen(host));
+    if (!colon || memchr(colon + 1, ':', strlen(colon + 1)))
+        set_address(launch, host, (uint32_t)number);
+    else if (colon > host && base_parse_u64(colon + 1, &number) && number >= 1 && number <= 65535 && strlen(host) < sizeof launch->address)
+        base_copy_text(launch->address, sizeof launch->address, host); /* it has a port of its own */
+    else
+        complain(finder, name, host, "expected HOST, or HOST:PORT with a port from 1 to 65535");
+}
+
+/* ------------------------------------------------------------------------------------------------------------ finding */
 /* No launcher: a world of one, whose job is nobody else's. */
 static enum comm_result launch_alone(const struct comm_env *env, struct team_launch *launch, char *text, size_t room)
 {
@@ -148,7 +337,7 @@ static enum comm_result launch_alone(const struct comm_env *env, struct team_lau
         base_format(text, room, "no random bytes: errno %d", error);
         return COMM_ERR_SYSTEM;
     }
-    *launch = (struct team_launch){.launcher = "none", .ranks = 1, .local_ranks = 1};
+    *launch = (struct team_launch){.launcher = "none", .why = "no launcher's variables are set", .ranks = 1, .local_ranks = 1};
     base_format(launch->job, sizeof launch->job, "none:%016llx", (unsigned long long)number);
     return COMM_OK;
 }
@@ -160,9 +349,12 @@ enum comm_result team_launch_find(const struct comm_env *env, struct team_launch
 
     if (text_bytes)
         text[0] = 0;
-    for (size_t i = 0; i < sizeof launchers / sizeof *launchers && !finder.row; i++)
-        if (value_of(env, launchers[i].rank) || value_of(env, launchers[i].ranks))
-            finder.row = &launchers[i];
+    for (size_t i = 0; i < sizeof launchers / sizeof *launchers && !finder.row; i++) {
+        const struct launcher *row = &launchers[i];
+        bool counts = value_of(env, row->ranks) && !value_of(env, row->unless);
+        if ((!row->meant || row->meant(env)) && (value_of(env, row->rank) || counts))
+            finder.row = row;
+    }
     if (!finder.row)
         return launch_alone(env, launch, text, text_bytes);
     read_row(&finder, &found);

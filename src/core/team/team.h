@@ -35,11 +35,13 @@ struct team_ticket {
 /* The members of `mine`'s color by (key, old rank), written to members[]; their count. */
 int32_t team_pick(const struct team_ticket *tickets, int32_t size, int32_t mine, int32_t *members);
 
-/* Who launched this process, from the environment. One row each: comm-run, Open MPI, hydra (MPICH). */
+/* Who launched this process, from the environment: comm-run, torchrun, Open MPI, hydra (MPICH), SLURM, Kubernetes, cobre's variables. */
 struct team_launch {
     const char *launcher; /* "none" when nothing was found: a world of one */
+    const char *why;      /* the variable that told */
     int32_t rank, ranks, local_rank, local_ranks;
-    char job[128]; /* equal on all ranks of this job, unlike any other job's on this host */
+    char job[128];     /* equal on all ranks of this job, unlike any other job's on this host */
+    char address[288]; /* HOST:PORT of rank 0, where the launcher's variables say it; else empty */
 };
 /* CONFIG: variables that contradict each other or are out of range; every offender is in text. */
 enum comm_result team_launch_find(const struct comm_env *env, struct team_launch *launch, char *text, size_t text_bytes);

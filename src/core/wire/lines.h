@@ -62,7 +62,8 @@ struct lines_line {
 };
 _Static_assert(sizeof(struct lines_line) == 64, "one cache line");
 
-/* A seqlock whose words are atomics: version odd while it is being written. sort_key: the key with the length in place of its edge. */
+/* A seqlock whose words are atomics: version odd while it is being written. sort_key: the key with the length in place of its edge; of the
+ * long one, whose words stand apart, the length in words. */
 struct lines_note {
     _Alignas(64) _Atomic uint32_t version;
     _Atomic uint32_t tag;
@@ -103,6 +104,7 @@ struct lines_head {
     struct wire_board board;             /* the lowest member's is the channel's */
     _Alignas(64) _Atomic uint32_t epoch; /* of notes; the lowest member's counts */
     struct lines_note note[WIRE_NOTE_SORTS];
+    _Atomic uint64_t long_word[WIRE_NOTE_LONG_BYTES / 8];
 };
 
 /* Offsets within a block, and the shape of the places: equal on all members. */
@@ -255,7 +257,7 @@ struct lines_channel {
     struct lines_block block;   /* the head and all behind it */
     struct lines_block *region; /* once, stream, and per member pair and chunks */
     uint32_t regions;
-    uint64_t note[LINES_NOTES_PASS][WIRE_NOTE_BYTES / 8];
+    uint64_t note[LINES_NOTES_PASS][WIRE_NOTE_LONG_BYTES / 8];
     struct lines_channel *next;
     struct lines_channel **previous;
     size_t bytes; /* of this allocation */

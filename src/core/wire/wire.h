@@ -45,7 +45,7 @@ enum { WIRE_STREAM_EDGES = 4 /* edge numbers 0..3 may be streams */, WIRE_ONCE_E
 enum wire_flag {
     WIRE_WORK = 0,    /* the kind: an exposure of a collective's program ... */
     WIRE_MESSAGE = 1, /* ... or of a message: `tag` and a key of its pair; peers is one peer ... */
-    WIRE_NOTE = 2,    /* ... or a note: at most WIRE_NOTE_BYTES, sort = edge of the key; never waits for room; to all members */
+    WIRE_NOTE = 2,    /* ... or a note: sort = edge of the key; never waits for room; to all members, also after an abort */
     WIRE_KIND = 3,
     WIRE_BUILT = 4,       /* the bytes already stand where reserve() said */
     WIRE_NONTEMPORAL = 8, /* view with land: write past the cache */
@@ -53,7 +53,12 @@ enum wire_flag {
     WIRE_GLANCE = 32, /* view: not there yet is AGAIN, and nothing is remembered. DONE: as always, but the struct wire_view is not kept */
     WIRE_FETCH = 64,  /* view: it will be looked for soon; what can be done so that it is near by then. Answers AGAIN */
 };
-enum { WIRE_NOTE_BYTES = 48, WIRE_NOTE_SORTS = 4 };
+/* Of each sort the newest counts; of the last sort a note may be long, in whole words of 8 bytes. */
+enum { WIRE_NOTE_BYTES = 48, WIRE_NOTE_SORTS = 5, WIRE_NOTE_LONG = WIRE_NOTE_SORTS - 1, WIRE_NOTE_LONG_BYTES = 512 };
+static inline size_t wire_note_bytes(uint32_t sort)
+{
+    return sort == WIRE_NOTE_LONG ? WIRE_NOTE_LONG_BYTES : WIRE_NOTE_BYTES;
+}
 
 /* The upper half of a cookie that a wire puts in place of its caller's, whose never has it. */
 #define WIRE_COOKIE_OWN UINT32_C(0x7fffffff)

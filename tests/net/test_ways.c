@@ -1,0 +1,296 @@
+/*
+ * The ways in which the ranks of a world over a network find each other, each with processes as users have them: an id, the program's own
+ * exchange, a file, and the variables of launchers as they are on several hosts.
+ */
+#define _GNU_SOURCE
+#include "proc/proc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <arpa/inet.h>
+#include <cmocka.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RANKS = 3, STORE_BYTES = 16384 };
+
+struct store {
+    _Atomic int round[RANKS];
+    _Atomic int id_is_there;
+    struct comm_id id;
+    unsigned char said[2][RANKS][STORE_BYTES];
+    char folder[64], address[80];
+    unsigned port;
+    int way;
+};
+static struct store *store;
+
+static void forget_launcher(void)
+{
+    static const char *const names[] = {"COMM_RANK",    "COMM_RANKS",   "COMM_JOB",    "COMM_LOCAL_RANK",   "COMM_LOCAL_RANKS",
+                                        "COMM_BACKEND", "COMM_ADDRESS", "COMM_SECRET", "COMM_TCP_INSECURE", "COMM_SECRET_FILE"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unsetenv(names[i]);
+}
+
+static void use(enum comm_result r, const char *text, struct comm_communicator *const *opened, int32_t rank, const char *launcher)
+{
+    struct comm_communicator *world = *opened;
+    struct comm_info info = {.size = sizeof info};
+
+    if (r != COMM_OK)
+        rig_die(__FILE__, __LINE__, "rank %d: %s: %s", rank, comm_result_name(r), text);
+    EQUAL(comm_rank(world), rank);
+    EQUAL(comm_size(world), RANKS);
+    MUST(comm_describe(world, &info));
+    CHECK(strstr(info.backend, "tcp") != NULL); /* or shared memory inside hosts beside it */
+    CHECK(!launcher || strcmp(info.launcher, launcher) == 0);
+    for (int i = 0; i < 20; i++) {
+        struct comm_request q;
+        int32_t in = rank + i, out = -1;
+        MUST(comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &q));
+        MUST(comm_wait(q, RIG_PATIENCE));
+        EQUAL(out, 3 * i + 3);
+    }
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+#define OPEN(...)                                                                                                                          \
+    comm_open(COMM_CONFIG(.open_timeout_ns = 10 * RIG_S, .error_text = text, .error_text_bytes = sizeof text, __VA_ARGS__), &world)
+
+static void run(proc_main *main_of_rank)
+{
+    struct proc proc = {.raw = true};
+
+    proc_start(&proc, RANKS, main_of_rank);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
+static void make_store(void)
+{
+    store = mmap(NULL, sizeof *store, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(store != MAP_FAILED);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ by an id */
+static void by_id(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_communicator *world = NULL;
+    char text[512] = "";
+
+    (void)proc, (void)none;
+    forget_launcher();
+    if (rank == 0) {
+        MUST(comm_id_create(COMM_CONFIG(.backend = "tcp"), &store->id));
+        atomic_store(&store->id_is_there, 1);
+    }
+    for (int64_t end = rig_now() + RIG_PATIENCE; !atomic_load(&store->id_is_there); rig_nap(RIG_MS / 10))
+        CHECK(rig_now() < end);
+    use(OPEN(.rank = rank, .ranks = RANKS, .id = &store->id, .backend = "tcp"), text, &world, rank, "program");
+}
+
+/* It holds an address of this host that others can reach, and the secret by which that is no danger. */
+RIG_TEST(an_id_says_all)
+{
+    make_store();
+    run(by_id);
+}
+
+RIG_TEST(an_id_has_no_room_for_a_long_address)
+{
+    char text[200] = "", address[100];
+    struct comm_id id;
+
+    memset(address, 'a', sizeof address);
+    memcpy(address + 90, ":4000", 6);
+    enum comm_result r = comm_id_create(COMM_CONFIG(.address = address, .error_text = text, .error_text_bytes = sizeof text), &id);
+    EQUAL(r, COMM_ERR_CONFIG);
+    CHECK(strstr(text, "longer than 63") != NULL);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ by the program's exchange */
+struct speaker {
+    int32_t rank;
+    int round;
+};
+
+static int exchange(void *arg, const void *in, size_t bytes, void *out)
+{
+    struct speaker *s = arg;
+    int k = s->round++;
+    CHECK(bytes <= STORE_BYTES);
+    memcpy(store->said[k % 2][s->rank], in, bytes);
+    atomic_store(&store->round[s->rank], k + 1);
+    for (int32_t r = 0; r < RANKS; r++) {
+        for (int64_t end = rig_now() + RIG_PATIENCE; atomic_load(&store->round[r]) <= k; rig_nap(RIG_MS / 10))
+            CHECK(rig_now() < end);
+        memcpy((char *)out + (size_t)r * bytes, store->said[k % 2][r], bytes);
+    }
+    return 0;
+}
+
+static void by_exchange(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_communicator *world = NULL;
+    struct speaker me = {.rank = rank};
+    char text[512] = "";
+
+    (void)proc, (void)none;
+    forget_launcher();
+    use(OPEN(.rank = rank, .ranks = RANKS, .exchange = exchange, .exchange_arg = &me, .backend = "tcp"), text, &world, rank, "program");
+}
+
+RIG_TEST(the_programs_exchange)
+{
+    make_store();
+    run(by_exchange);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ by a file */
+static void by_file(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_communicator *world = NULL;
+    char text[512] = "";
+
+    (void)proc, (void)none;
+    forget_launcher();
+    if (rank == 0)
+        rig_nap(RIG_S / 5);
+    use(OPEN(.rank = rank, .ranks = RANKS, .address = store->address, .backend = "tcp"), text, &world, rank, "program");
+}
+
+RIG_TEST(a_file_of_the_folder_that_all_see)
+{
+    make_store();
+    snprintf(store->folder, sizeof store->folder, "/tmp/commstream-meet-XXXXXX");
+    CHECK(mkdtemp(store->folder) != NULL);
+    snprintf(store->address, sizeof store->address, "file:%s/run7", store->folder);
+    run(by_file);
+    CHECK(rmdir(store->folder) == 0); /* nothing is left in it */
+}
+
+/* ------------------------------------------------------------------------------------------------------------ by launchers */
+/* %r the rank, %p a free port. */
+static const char *const launchers[][8] = {
+    {"torchrun", "RANK=%r", "WORLD_SIZE=3", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=%p",
+     "TORCHELASTIC_RUN_ID=%p"},
+    {"slurm", "SLURM_PROCID=%r", "SLURM_STEP_NUM_TASKS=3", "SLURM_STEP_ID=0", "SLURM_JOB_ID=%p", "SLURM_NODEID=%r",
+     "SLURM_STEP_TASKS_PER_NODE=1(x3)", "SLURM_STEP_NODELIST=localhost,b[1-2]"},
+    {"leader-worker", "LWS_WORKER_INDEX=%r", "LWS_GROUP_SIZE=3", "LWS_LEADER_ADDRESS=localhost", "COMM_JOB=%p"},
+    {"kubernetes", "JOB_COMPLETION_INDEX=%r", "COMM_RANKS=3", "COMM_ADDRESS=localhost:%p"},
+    {"cobre", "COBRE_TCP_RANK=%r", "COBRE_TCP_SIZE=3", "COBRE_TCP_PORT=%p", "COBRE_TCP_COORDINATOR=127.0.0.1",
+     "COBRE_TCP_BIND_ADDR=127.0.0.1", "COBRE_COMM_BACKEND=tcp"},
+    {"open-mpi", "OMPI_COMM_WORLD_RANK=%r", "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=1",
+     "PMIX_NAMESPACE=%p", "COMM_ADDRESS=127.0.0.1:%p"},
+};
+
+static void export_variable(const char *text, int32_t rank)
+{
+    const char *equals = strchr(text, '=');
+    char name[64], value[128];
+    size_t n = 0;
+
+    snprintf(name, sizeof name, "%.*s", (int)(equals - text), text);
+    for (const char *at = equals + 1; *at; at++) {
+        if (*at != '%')
+            value[n++] = *at;
+        else
+            n += (size_t)snprintf(value + n, sizeof value - n, "%u", *++at == 'r' ? (unsigned)rank : store->port);
+    }
+    value[n] = 0;
+    CHECK(setenv(name, value, 1) == 0);
+}
+
+static void by_launcher(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_communicator *world = NULL;
+    char text[512] = "";
+
+    (void)proc, (void)none;
+    forget_launcher();
+    for (size_t i = 1; i < 8 && launchers[store->way][i]; i++)
+        export_variable(launchers[store->way][i], rank);
+    use(OPEN(.rank = 0), text, &world, rank, launchers[store->way][0]);
+}
+
+static unsigned free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+    CHECK(bind(fd, (struct sockaddr *)&at, length) == 0 && getsockname(fd, (struct sockaddr *)&at, &length) == 0);
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+RIG_TEST(variables_of_launchers)
+{
+    make_store();
+    for (store->way = 0; store->way < (int)(sizeof launchers / sizeof *launchers); store->way++) {
+        store->port = free_port();
+        run(by_launcher);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sealed */
+static void sealed(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    CHECK(setenv("COMM_TCP_SEAL", "yes", 1) == 0);
+    by_file(proc, rank, none);
+}
+
+static void one_seals(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_communicator *world = NULL;
+    char text[512] = "";
+
+    (void)proc, (void)none;
+    forget_launcher();
+    CHECK(setenv("COMM_TCP_SEAL", rank == 1 ? "yes" : "no", 1) == 0);
+    EQUAL(OPEN(.rank = rank, .ranks = RANKS, .address = store->address, .backend = "tcp"), COMM_ERR_CONFIG);
+    CHECK(strstr(text, "rank 1 has COMM_TCP_SEAL=yes and rank 0 has no") != NULL);
+}
+
+RIG_TEST(all_seal_or_none)
+{
+    make_store();
+    snprintf(store->folder, sizeof store->folder, "/tmp/commstream-meet-XXXXXX");
+    CHECK(mkdtemp(store->folder) != NULL);
+    snprintf(store->address, sizeof store->address, "file:%s/run8", store->folder);
+    run(sealed);
+    run(one_seals);
+    CHECK(rmdir(store->folder) == 0);
+}
+
+/* Without libcrypto they meet on loopback alone. */
+static bool secrets_are_here(void)
+{
+    struct comm_backend_info info = {.size = sizeof info};
+
+    for (size_t i = 0; comm_describe_backend(i, &info) == COMM_OK; i++)
+        if (!strcmp(info.name, "tcp"))
+            return !strstr(info.version, "secrets: none");
+    return false;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_id_says_all),         cmocka_unit_test(an_id_has_no_room_for_a_long_address),
+        cmocka_unit_test(the_programs_exchange),  cmocka_unit_test(a_file_of_the_folder_that_all_see),
+        cmocka_unit_test(variables_of_launchers), cmocka_unit_test(all_seal_or_none),
+    };
+    if (!secrets_are_here()) {
+        printf("skipped: this library was built without OpenSSL 3, so ranks meet on loopback alone\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
