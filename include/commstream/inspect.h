@@ -71,11 +71,14 @@ COMM_MUST enum comm_result comm_describe_option(size_t index, struct comm_option
 struct comm_stats {
     size_t size; /* sizeof(struct comm_stats) */
     uint64_t operations, messages, bytes_out, bytes_in, waits_ns, progress_calls, wakeups, queue_high_water;
+    uint64_t network_out, network_in;
 };
 /*
  * Counters of c since it was made. The caller sets stats->size. bytes_out: what this rank showed or sent to others, counted once however
  * many of them read it; bytes_in: what it read or received of others; in bytes as they travel (sums of half-precision types in 32 bits), in
- * operations under way as far as they came. Counted today: operations, messages, bytes_out, bytes_in, queue_high_water; the others stay 0.
+ * operations under way as far as they came. network_out, network_in: what of it this rank sent over connections and received from them, for
+ * each peer, with everything that stands beside it in its frames; 0 where ranks share memory. Counted today: operations, messages,
+ * bytes_out, bytes_in, queue_high_water, network_out, network_in; the others stay 0.
  */
 COMM_MUST enum comm_result comm_statistics(struct comm_communicator *c, struct comm_stats *stats);
 /*

@@ -50,7 +50,7 @@ enum comm_order { COMM_ORDER_DEFAULT = 0, COMM_ORDER_FIXED = 1, COMM_ORDER_FREE 
 struct comm_config {
     size_t size;                /* sizeof(struct comm_config); COMM_CONFIG fills it */
     int32_t rank, ranks;        /* ranks 0: from the launcher; none found: a world of one */
-    const char *backend;        /* auto local shm tcp mpi nccl */
+    const char *backend;        /* auto local shm tcp shm+tcp mpi nccl */
     const char *device;         /* "cuda:0"; NULL: the device of the launcher's local rank. For nccl, and for streams */
     const char *address;        /* HOST:PORT of rank 0, or file:PATH, for tcp; otherwise a name under which ranks of one host meet */
     const struct comm_id *id;   /* instead of address and secret */

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = 4096, TEXT_BYTES = 8192, CPUS_MAX = 1 << 16 };
@@ -194,6 +195,9 @@ void posix_identity(const struct comm_env *env, struct env_identity *identity)
     identity->host[sizeof identity->host - 1] = 0;
     /* Without /proc two hosts are told apart by name alone. */
     identity->host_id = hash_text(read_text("/proc/sys/kernel/random/boot_id", boot, sizeof boot) ? boot : identity->host);
+    /* Names of abstract sockets, by which processes of one host meet, belong to a network namespace. */
+    struct stat space;
+    identity->place_id = stat("/proc/self/ns/net", &space) == 0 ? base_hash(identity->host_id, space.st_ino) : identity->host_id;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ modules */

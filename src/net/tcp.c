@@ -361,6 +361,8 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
         calls[i] = (int32_t)i == team->rank ? c->face.calls : c->mirror + i * calls_each;
     c->face.peer_calls = calls;
     c->face.class = &wire_tcp;
+    c->face.wire = &w->wire;
+    c->face.traffic = &c->traffic;
     uint64_t chunk = limits->chunk ? limits->chunk : TCP_CHUNK;
     c->face.caps = (struct wire_caps){.inline_max = TCP_INLINE,
                                       .window = (uint32_t)window,
@@ -438,7 +440,7 @@ static enum comm_result tcp_join(struct wire *wire, const struct wire_team *team
     if (!c)
         return COMM_ERR_MEMORY;
     for (uint32_t i = 0; i < c->size; i++)
-        c->member[i].lane = i == c->rank ? NULL : c->port->link[c->world[i]].lane;
+        c->member[i].lane = c->port->link[c->world[i]].here ? c->port->link[c->world[i]].lane : NULL;
     base_lock(&w->lock, env);
     bool entered = enter(w, c);
     base_unlock(&w->lock, env);

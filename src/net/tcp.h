@@ -110,7 +110,7 @@ struct tcp_note {
 
 /* What this rank knows of a member. */
 struct tcp_member {
-    struct tcp_lane *lane;                                /* its two; NULL: this rank itself */
+    struct tcp_lane *lane;                                /* its two; NULL: this rank itself, or another wire's */
     uint32_t channel;                                     /* its name of this channel */
     uint32_t retired;                                     /* by it */
     uint32_t retired_told;                                /* of mine, to it */
@@ -124,6 +124,7 @@ struct tcp_member {
 
 struct tcp_channel {
     struct wire_channel face;
+    struct wire_traffic traffic; /* written under the wire's lock */
     struct tcp_wire *wire;
     struct tcp_port *port;
     uint64_t id;
@@ -186,7 +187,7 @@ struct tcp_lane {
 struct tcp_link {
     struct tcp_lane lane[TCP_SOCKETS]; /* of the last one only its socket is used */
     int32_t peer;                      /* of the world */
-    bool goodbye, down, warned, here;  /* here: it is not this rank itself */
+    bool goodbye, down, warned, here;  /* here: connected, so neither this rank itself nor another wire's */
     int64_t ended_ns;                  /* since when one of them has ended */
     uint32_t beat, beat_seen;
     int64_t silent_ns, unheard_ns; /* without a byte from it; while nothing sent to it was acknowledged */
@@ -233,6 +234,12 @@ static inline struct tcp_wire *tcp_wire_of(struct wire *wire)
 static inline struct tcp_channel *tcp_of(struct wire_channel *channel)
 {
     return (struct tcp_channel *)channel;
+}
+static inline void tcp_count(_Atomic uint64_t *traffic, const struct frame *f)
+{
+    uint64_t before = atomic_load_explicit(traffic, memory_order_relaxed);
+
+    atomic_store_explicit(traffic, before + FRAME_HEAD + f->bytes, memory_order_relaxed);
 }
 /* Numbers wrap: their difference counts. There is no number 0. */
 static inline bool tcp_reached(uint32_t at, uint32_t wanted)

@@ -375,7 +375,7 @@ static enum comm_result late(const struct mesh *m)
     for (int32_t i = 0; i < m->w->ranks && named < 16; i++) {
         bool there = true;
         for (int k = 0; k < TCP_SOCKETS; k++)
-            there &= i == m->w->rank || m->w->links[i].lane[k].fd >= 0;
+            there &= !wire_joins(m->config, i, m->w->rank) || m->w->links[i].lane[k].fd >= 0;
         for (uint32_t d = 0; d < m->dialing; d++)
             there &= m->dials[d].number / TCP_SOCKETS != (uint32_t)i;
         if (!there && ++named)
@@ -424,8 +424,11 @@ static enum comm_result connect_all(struct mesh *m)
     int64_t left = m->config->deadline - m->w->env->now(m->w->env);
 
     m->until = m->config->deadline - (left / 8 < TELL_NS ? left / 8 : TELL_NS);
-    m->missing = mine * TCP_SOCKETS;
+    for (uint32_t number = 0; number < mine * TCP_SOCKETS; number++)
+        m->missing += wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_SOCKETS));
     for (uint32_t number = (mine + 1) * TCP_SOCKETS; number < all && result == COMM_OK; number++) {
+        if (!wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_SOCKETS)))
+            continue;
         result = dial(m, number);
         m->dials[m->dialing++].number = number;
     }
@@ -550,7 +553,7 @@ enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *con
         error = listen_on(&address, 4, &listener);
     for (int32_t a = 0; a < w->ranks && !error; a++)
         for (int32_t b = a + 1; b < w->ranks && !error; b++)
-            for (int k = 0; k < TCP_LANES && !error; k++) { /* they live and die together: no beats */
+            for (int k = 0; k < TCP_LANES && !error && wire_joins(config, a, b); k++) { /* they live and die together: no beats */
                 struct tcp_lane *ends[2] = {&w->port[a].link[b].lane[k], &w->port[b].link[a].lane[k]};
                 int fd[2] = {-1, -1};
                 error = pair_here(listener, &address, fd);

@@ -142,6 +142,8 @@ static const char *open_body(struct tcp_lane *lane)
 {
     const struct frame *f = &lane->frame;
     struct tcp_channel *c = channel_of(lane, f);
+    if (c)
+        tcp_count(&c->traffic.in, f);
 
     lane->in_body = true;
     lane->left = f->bytes;
@@ -188,6 +190,7 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
     c = channel_of(lane, f);
     if (!c)
         return NULL;
+    tcp_count(&c->traffic.in, f);
     switch (f->kind) {
     case FRAME_ACK:
         *tcp_ack_of(c, f->from, f->key) = f->key;

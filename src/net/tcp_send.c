@@ -80,6 +80,7 @@ bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_k
         tcp_lane_end(lane, "no memory for what is to be sent");
         return false;
     }
+    tcp_count(&c->traffic.out, &f);
     if (count)
         memcpy(at, bytes, count);
     if (kind != FRAME_ACK)
@@ -146,6 +147,7 @@ bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expo
     unsigned char *at = begin_frame(lane, &f, bytes);
     if (!at)
         return false;
+    tcp_count(&c->traffic.out, &f);
     for (uint32_t i = 0; i < e->nspans; at += e->spans[i].bytes, i++)
         if (e->spans[i].bytes)
             memcpy(at, e->spans[i].at, e->spans[i].bytes);
@@ -167,6 +169,7 @@ bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *fra
         tcp_lane_end(lane, "no memory for what is to be sent");
         return false;
     }
+    tcp_count(&c->traffic.out, &f);
     struct tcp_block *b = last_block(lane);
     b->channel = c;
     b->user = user;

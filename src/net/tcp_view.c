@@ -121,7 +121,7 @@ static enum wire_result take(struct tcp_channel *c, struct tcp_slot *s, const st
     if (BASE_UNLIKELY(s->total != l->bytes || s->tag != l->fingerprint))
         return calls_known(c, s->peer) ? WIRE_MISMATCH : WIRE_PENDING;
     if (!l->land) {
-        *l->view = (struct wire_view){s->block->data, s->total, once ? NULL : (void *)s, s->key};
+        *l->view = (struct wire_view){s->block->data, s->total, once ? NULL : (void *)s, s->key, &c->face};
         return WIRE_DONE;
     }
     if (s->block && s->total)

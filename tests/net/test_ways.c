@@ -50,7 +50,7 @@ static void use(enum comm_result r, const char *text, struct comm_communicator *
     EQUAL(comm_rank(world), rank);
     EQUAL(comm_size(world), RANKS);
     MUST(comm_describe(world, &info));
-    CHECK(strcmp(info.backend, "tcp") == 0);
+    CHECK(strstr(info.backend, "tcp") != NULL); /* or shared memory inside hosts beside it */
     CHECK(!launcher || strcmp(info.launcher, launcher) == 0);
     for (int i = 0; i < 20; i++) {
         struct comm_request q;

@@ -69,6 +69,29 @@ static void every_row_is_right_for_every_team(void **state)
     }
 }
 
+/* Rows that are made of hosts, in blocks of every power of two; the last may be short. What does not fit, selection never asks of them. */
+static void hosts_of_every_length_are_right(void **state)
+{
+    (void)state;
+    int32_t proved = 0;
+    for (uint32_t i = 0; i < algo_count; i++)
+        for (int32_t block = 1; !strcmp(algo_table[i].name, "hosts") && block <= 32; block *= 2)
+            for (int32_t size = 2; size <= RANKS_MOST; size++) {
+                struct program_hosts hosts = {.count = (size + block - 1) / block, .block = block};
+                const struct algo_row *row = &algo_table[i];
+                char text[512] = "";
+                if (leave_out(size) || !algo_hosts_fit(&hosts, size, 0))
+                    continue;
+                enum comm_result result = program_check_hosts(&test_env, row->build, row->collective, size, size / 2, 3 * (size_t)size + 1,
+                                                              &hosts, text, sizeof text);
+                if (result != COMM_OK)
+                    fail_msg("%s/%s, hosts of %d: %s", collective_name(row->collective), row->name, block, text);
+                proved++;
+            }
+    assert_true(proved > 20);
+    assert_int_equal(test_env_taken, 0);
+}
+
 static void groups_of_groups_are_right(void **state)
 {
     (void)state;
@@ -228,6 +251,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_right_for_every_team),
         cmocka_unit_test(groups_of_groups_are_right),
+        cmocka_unit_test(hosts_of_every_length_are_right),
         cmocka_unit_test(planted_faults_are_caught),
         cmocka_unit_test(no_memory_is_told),
     };

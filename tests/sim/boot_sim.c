@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { ROUNDS_MAX = 16, JOBS_MAX = 8 };
+enum { ROUNDS_MAX = 16, JOBS_MAX = 8 + SIM_RANKS_MAX };
 
 struct round {
     unsigned char *blobs;

@@ -220,14 +220,15 @@ int32_t sim_host_of(int32_t rank)
 {
     int32_t hosts = sim.config.hosts > 1 ? sim.config.hosts : 1;
 
-    return (int32_t)((int64_t)rank * hosts / sim.config.ranks);
+    return sim.config.turns ? rank % hosts : (int32_t)((int64_t)rank * hosts / sim.config.ranks);
 }
 
 static void env_identity(const struct comm_env *env, struct env_identity *identity)
 {
     int32_t rank = member_of(env)->rank, host = sim_host_of(rank);
 
-    *identity = (struct env_identity){.host_id = 1 + (uint64_t)host, .pid = 1000 + (uint32_t)rank, .uid = 1000, .parent = 1};
+    *identity = (struct env_identity){
+        .host_id = 1 + (uint64_t)host, .place_id = 1 + (uint64_t)host, .pid = 1000 + (uint32_t)rank, .uid = 1000, .parent = 1};
     snprintf(identity->host, sizeof identity->host, "host%d", host);
     for (int32_t i = 0; i < sim.config.ranks && i < ENV_CPU_WORDS * 64; i++)
         identity->cpu[i / 64] |= UINT64_C(1) << i % 64;

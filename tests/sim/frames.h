@@ -86,6 +86,7 @@ struct note {
 
 struct frames_peer {
     struct frames_channel *channel;
+    bool elsewhere; /* another wire's */
     uint32_t retired;
     uint64_t acked[FRAMES_AREAS][WIRE_STREAM_EDGES][FRAMES_CREDITS];
     uint32_t sent, consumed, arrived; /* messages to it, of those noticed there; messages from it */
@@ -116,6 +117,7 @@ struct frames_wire {
     struct wire wire;
     struct sim_port *port;
     const struct comm_env *env;
+    bool across; /* members of one host are another wire's */
 };
 
 /* frames_net.c: the streams */

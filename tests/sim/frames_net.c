@@ -187,7 +187,7 @@ void frames_send(struct frames_channel *c)
 /* Connections break between hosts: what stands on one has a board in common memory, and no connection to lose. */
 bool frames_fault(const struct sim_fault *f)
 {
-    if (sim.config.wire != SIM_WIRE_FRAMES || f->peer < 0 || f->peer >= sim.config.ranks || f->peer == f->victim)
+    if (sim.config.wire == SIM_WIRE_LINES || f->peer < 0 || f->peer >= sim.config.ranks || f->peer == f->victim)
         return false;
     bool apart = sim_host_of(f->victim) != sim_host_of(f->peer);
     struct stream *s = &streams[f->victim][f->peer];

@@ -18,7 +18,7 @@ enum {
     SIM_BELLS_MAX = 2 * SIM_RANKS_MAX + 64,
     SIM_BELL_BASE = 100, /* of the numbers that stand for descriptors */
     SIM_OPTIONS_MAX = 24,
-    SIM_PORTS_MAX = 4, /* worlds that one rank opens at a time */
+    SIM_PORTS_MAX = 8, /* wires that one rank opens at a time */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ randomness */
@@ -197,10 +197,13 @@ struct sim_peer {
     bool down, warned;
     int32_t notice; /* not told yet: a comm_result */
 };
+/* self: the simulator's number of the rank; rank: the wire's, whose ranks may be those of one host alone. across: those of its own host
+ * are another wire's. */
 struct sim_port {
     const struct comm_env *env;
     const struct base_log *log;
-    int32_t rank, ranks;
+    int32_t self, rank, ranks;
+    bool across;
     uint32_t bell, watch;
     bool sleeping, closed, told_again;
     uint32_t beat;

@@ -27,7 +27,8 @@ enum comm_result sim_port_open(const struct wire_config *config, struct sim_port
         base_format(config->error_text, config->error_text_bytes, "no memory for a port");
         return COMM_ERR_MEMORY;
     }
-    *p = (struct sim_port){.env = env, .log = config->log, .rank = config->rank, .ranks = config->ranks};
+    *p = (struct sim_port){.env = env, .log = config->log, .self = sim.current->rank, .rank = config->rank, .ranks = config->ranks};
+    p->across = config->across;
     p->bell = (uint32_t)config->bell->ring_fd;
     p->watch = (uint32_t)config->watch->ring_fd;
     p->timeout_ns = config->peer_timeout_ns ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
@@ -35,9 +36,11 @@ enum comm_result sim_port_open(const struct wire_config *config, struct sim_port
     p->peer = (struct sim_peer *)(void *)(p->all + ranks);
     m->port[place] = *port = p;
     enum comm_result r = config->boot->class->allgather(config->boot, &p, sizeof p, p->all);
-    for (int32_t i = 0; i < p->ranks; i++)
-        if (sim.member[i].dead || sim.member[i].ended) /* before we could be told */
-            sim_port_notice(p->rank, i, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, sim.mood.death_ns));
+    for (int32_t i = 0; r == COMM_OK && i < p->ranks; i++) {
+        int32_t self = p->all[i]->self;
+        if (sim.member[self].dead || sim.member[self].ended) /* before we could be told */
+            sim_port_notice(p->self, self, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, sim.mood.death_ns));
+    }
     return r;
 }
 
@@ -68,6 +71,12 @@ void sim_port_ring(struct sim_port *port)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ notices */
+/* Its rank `r` is another wire's. */
+static bool leaves_out(const struct sim_port *p, int32_t r)
+{
+    return p->across && sim_host_of(p->all[r]->self) == sim_host_of(p->self);
+}
+
 static void tell_now(void *arg, uint64_t what)
 {
     struct sim_port *p = arg;
@@ -83,8 +92,9 @@ void sim_port_notice(int32_t rank, int32_t about, enum comm_result result, int64
 {
     for (uint32_t i = 0; i < SIM_PORTS_MAX; i++) {
         struct sim_port *p = sim.member[rank].port[i];
-        if (p && about < p->ranks && about != p->rank)
-            sim_at(ns, tell_now, p, (uint64_t)(uint32_t)about | (uint64_t)(uint16_t)(int16_t)result << 16);
+        for (int32_t r = 0; p && r < p->ranks; r++)
+            if (r != p->rank && p->all[r] && p->all[r]->self == about && !leaves_out(p, r))
+                sim_at(ns, tell_now, p, (uint64_t)(uint32_t)r | (uint64_t)(uint16_t)(int16_t)result << 16);
     }
 }
 
@@ -108,7 +118,7 @@ static bool listen_to(struct sim_port *p, int32_t rank, int64_t looked)
     struct sim_peer *peer = &p->peer[rank];
     const struct sim_port *there = p->all[rank];
 
-    if (there->beat != peer->beat && !sim.broken[rank][p->rank]) {
+    if (there->beat != peer->beat && !sim.broken[there->self][p->self]) {
         peer->beat = there->beat;
         peer->silent_ns = 0;
         peer->warned = false;
@@ -134,7 +144,7 @@ uint32_t sim_port_poll(struct sim_port *p, struct wire_event *events, uint32_t m
     p->beat++;
     for (int32_t r = 0; r < p->ranks && told < max; r++) {
         struct sim_peer *peer = &p->peer[r];
-        if (r == p->rank || peer->down)
+        if (r == p->rank || peer->down || leaves_out(p, r))
             continue;
         int32_t result = peer->notice == COMM_ERR_PEER && p->all[r]->closed ? COMM_ERR_CLOSED : peer->notice;
         int64_t silent = 0;

@@ -367,7 +367,7 @@ enum { LINGER_TURNS = 125, LINGER_FAR = 200, LINGER_MS = 20 }; /* 2.5 s; over a 
 static void linger(struct random_run *run, int32_t rank)
 {
     int64_t end = run->stage->now() + 4 * random_patience(run);
-    for (int32_t turns = 0; turns < (run->p->wire == 2 ? LINGER_FAR : LINGER_TURNS) &&
+    for (int32_t turns = 0; turns < (run->p->wire >= 2 ? LINGER_FAR : LINGER_TURNS) &&
                             run->stage->now() < end;) { /* its own time: it may have stood still meanwhile */
         bool all = true;
         for (int32_t r = 0; r < run->p->ranks; r++)

@@ -22,6 +22,7 @@ enum sim_wire {
     SIM_WIRE_ANY,    /* the seed says */
     SIM_WIRE_LINES,  /* the production lines of shared memory, each atomic operation a point where the scheduler may go elsewhere */
     SIM_WIRE_FRAMES, /* byte streams between ranks: latency, bandwidth, credits, acknowledgements */
+    SIM_WIRE_MIXED,  /* lines inside hosts, streams across: the production wire over both */
 };
 
 enum sim_fault_kind {
@@ -58,7 +59,8 @@ enum sim_order { SIM_ORDER_ANY, SIM_ORDER_UNIFORM, SIM_ORDER_PRIORITY, SIM_ORDER
 struct sim_config {
     uint64_t seed;
     int32_t ranks; /* 1 .. SIM_RANKS_MAX */
-    int32_t hosts; /* frames: ranks are spread over so many, in blocks; 0 or 1: one */
+    int32_t hosts; /* frames, mixed: ranks are spread over so many, in blocks; 0 or 1: one */
+    bool turns;    /* not in blocks, but one rank to each host in turn */
     enum sim_wire wire;
     enum sim_order order;
     int32_t budget; /* atomic operations between two choices, on average; 0: the seed says */

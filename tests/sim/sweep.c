@@ -88,6 +88,7 @@ static void fault_case(struct tally *t, enum deed_kind kind, const struct sim_co
     static struct sim_result result;
 
     one_deed(&deeds, kind, config->ranks);
+    deeds.hosts = config->hosts;
     bool ok = sim_run(config, deeds_main, &deeds, &result) && deeds_judge(&deeds, &result);
     t->cases++;
     t->events += result.events;
@@ -107,7 +108,9 @@ static void sweep_events(struct tally *t, enum deed_kind kind, int32_t ranks, en
     struct sim_config config = {
         .seed = 1, .ranks = ranks, .wire = wire, .calm = true, .options = "COMM_SPIN=0 COMM_YIELD=0 COMM_PROGRESS=caller"};
 
+    config.hosts = wire == SIM_WIRE_MIXED ? 2 : 0;
     one_deed(&deeds, kind, ranks);
+    deeds.hosts = config.hosts;
     sim_run(&config, deeds_main, &deeds, &result);
     uint64_t events = result.events, offset = (uint64_t)((int)kind + ranks) % stride;
     for (uint64_t event = 1 + offset; event <= events; event += stride) {
@@ -129,7 +132,7 @@ static struct tally sweep_faults(int32_t most, uint64_t stride)
 
     for (int32_t ranks = 2; ranks <= most; ranks++)
         for (int kind = 0; kind < DEED_KINDS; kind++)
-            for (int wire = SIM_WIRE_LINES; wire <= SIM_WIRE_FRAMES; wire++)
+            for (int wire = SIM_WIRE_LINES; wire <= SIM_WIRE_MIXED; wire++)
                 sweep_events(&t, (enum deed_kind)kind, ranks, (enum sim_wire)wire, stride);
     return t;
 }

@@ -6,6 +6,7 @@
 
 extern const struct boot_class boot_sim;
 extern const struct wire_class wire_local;
+extern const struct wire_class wire_mixed;
 extern const struct wire_class wire_sim_lines;
 extern const struct wire_class wire_sim_frames;
 
@@ -13,6 +14,7 @@ const struct wire_backend wire_backends[] = {
     {.name = "local", .wire = &wire_local, .fixed_order = 1},
     {.name = "shm", .wire = &wire_sim_lines, .boot = &boot_sim, .fixed_order = 1},
     {.name = "tcp", .wire = &wire_sim_frames, .boot = &boot_sim, .fixed_order = 1},
+    {.name = "shm+tcp", .wire = &wire_mixed, .boot = &boot_sim, .fixed_order = 1, .near = "shm", .far = "tcp"},
     {.name = "mpi", .missing = "the simulator has no mpi"},
     {.name = "nccl", .missing = "the simulator has no nccl"},
 };

@@ -162,7 +162,7 @@ static void send_note(struct frames_channel *c, const struct wire_expose *e)
 {
     for (uint32_t r = 0; r < c->size; r++) {
         struct frame *f;
-        if (r == c->rank)
+        if (r == c->rank || c->peer[r].elsewhere)
             continue;
         f = frame_make(c, r, FRAME_NOTE, e->key, e->nspans ? e->spans[0].at : NULL, e->nspans ? e->spans[0].bytes : 0);
         f->tag = e->fingerprint;
@@ -233,7 +233,7 @@ static enum wire_result take(struct frames_channel *c, struct slot *s, const str
     if (s->total != l->bytes || s->tag != l->fingerprint)
         return WIRE_MISMATCH;
     if (!l->land) {
-        *l->view = (struct wire_view){s->data, s->total, l->edge & WIRE_ONCE ? NULL : (void *)s, s->key};
+        *l->view = (struct wire_view){s->data, s->total, l->edge & WIRE_ONCE ? NULL : (void *)s, s->key, &c->face};
         s->viewed = true;
         return WIRE_DONE;
     }
@@ -299,7 +299,7 @@ static void frames_flush(struct wire_channel *channel)
     struct frames_channel *c = channel_of(channel);
 
     for (uint32_t r = 0; c->retire && r < c->size; r++)
-        if (r != c->rank)
+        if (r != c->rank && !c->peer[r].elsewhere)
             frame_post(c, frame_make(c, r, FRAME_RETIRED, c->retired, NULL, 0));
     c->retire = false;
     if (c->out)
@@ -469,6 +469,7 @@ static enum comm_result connect(struct frames_channel *c, const struct wire_team
         bool near = sim_host_of(team->world[i]) == sim_host_of(team->world[c->rank]);
         calls[i] = near ? o.channel->face.calls : NULL;
         one_host &= near;
+        c->peer[i].elsewhere = c->wire->across && near;
     }
     c->face.board = one_host ? &first->board : NULL;
     return COMM_OK;
@@ -517,7 +518,7 @@ static enum comm_result frames_open(const struct wire_config *config, struct wir
         base_format(config->error_text, config->error_text_bytes, "no memory for the simulated network");
         return COMM_ERR_MEMORY;
     }
-    *w = (struct frames_wire){.wire = {&wire_sim_frames}, .env = config->env};
+    *w = (struct frames_wire){.wire = {&wire_sim_frames}, .env = config->env, .across = config->across};
     *wire = &w->wire;
     return sim_port_open(config, &w->port);
 }

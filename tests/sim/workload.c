@@ -151,6 +151,19 @@ bool workload_correct(uint64_t seed, const struct sim_options *options, struct s
     return run_sort("random", seed, RANDOM_SORT_CORRECT, options->faults ? SIM_FAULTS_HARMLESS & ~SIM_FAULT_BIT(SIM_PAUSE) : 0, result);
 }
 
+bool workload_hosts(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    static struct random_program program;
+    random_make(&program, seed, RANDOM_SORT_CORRECT);
+    program.wire = SIM_WIRE_MIXED;
+    program.hosts = 1 + (int32_t)(seed % (uint64_t)program.ranks);
+    program.swarm = (int32_t)(options->faults ? SIM_FAULTS_HARMLESS & ~SIM_FAULT_BIT(SIM_PAUSE) : 0);
+    if (workload_run(&program, result))
+        return true;
+    keep("hosts_random", seed, &program, result);
+    return false;
+}
+
 bool workload_wrong(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
     (void)options;

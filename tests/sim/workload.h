@@ -13,6 +13,9 @@ bool workload_correct(uint64_t seed, const struct sim_options *options, struct s
 bool workload_wrong(uint64_t seed, const struct sim_options *options, struct sim_result *result);
 bool workload_faulty(uint64_t seed, const struct sim_options *options, struct sim_result *result);
 
+/* Correct programs, with ranks on several hosts. */
+bool workload_hosts(uint64_t seed, const struct sim_options *options, struct sim_result *result);
+
 /* Runs one program, as its schedule and faults say, and judges it. result->text says what failed. */
 bool workload_run(const struct random_program *p, struct sim_result *result);
 

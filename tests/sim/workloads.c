@@ -48,6 +48,30 @@ static bool run_gates(uint64_t seed, const struct sim_options *options, struct s
     return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
 }
 
+/* The same over hosts: lines inside, streams across. Ranks stand in blocks, unevenly where they do not divide, or in turns. */
+static void spread(struct sim_config *config, uint64_t *s)
+{
+    config->wire = SIM_WIRE_MIXED;
+    config->hosts = 1 + (int32_t)sim_below(s, (uint64_t)config->ranks);
+    config->turns = sim_below(s, 3) == 0;
+}
+
+static bool run_hosts(uint64_t seed, const struct sim_options *options, struct sim_result *result)
+{
+    static struct deeds deeds;
+    uint64_t s = seed ^ UINT64_C(0x2545f4914f6cdd1d);
+    struct sim_config config = {.seed = seed, .ranks = options->ranks ? options->ranks : 1 + (int32_t)sim_below(&s, 9)};
+
+    spread(&config, &s);
+    config.minimal = sim_below(&s, 3) == 0;
+    if (options->faults)
+        config.swarm = SIM_FAULTS_HARMLESS & ~SIM_FAULT_BIT(SIM_PAUSE);
+    if (sim_below(&s, 4) == 0)
+        config.first_number = (sim_below(&s, 2) ? UINT32_MAX : INT32_MAX) - (uint32_t)sim_below(&s, 40);
+    deeds_sample(&deeds, seed, config.ranks, 10 + (uint32_t)sim_below(&s, 30), 30000, DEED_KINDS);
+    return sim_run(&config, deeds_main, &deeds, result) && sim_judge_time(result);
+}
+
 /* Deaths, long pauses, no memory: whatever happens, survivors are told, all the same, in time. */
 static bool failures(uint64_t seed, const struct sim_options *options, struct sim_result *result, enum deed_kind kinds)
 {
@@ -90,6 +114,8 @@ const struct sim_workload sim_workloads[] = {
     {"collectives", "all collectives on the world, many in flight", run_collectives},
     {"forms", "the same with scans, gathers, exchanges and all v forms; while ranks die, every other seed", run_forms},
     {"gates", "long collectives, minimal limits, queue waits that differ by rank", run_gates},
+    {"hosts", "all collectives, with ranks on several hosts", run_hosts},
+    {"hosts_random", "correct random programs, with ranks on several hosts", workload_hosts},
     {"failures", "collectives while ranks die, stop, and lack memory", run_failures},
     {"threads", "several threads on each rank, a communicator each", run_threads},
     {"dependency", "a queue waits for what fails", run_dependency},

@@ -121,7 +121,8 @@ static void set_mood(void)
         sim.mood.order = sim.config.order;
     if (sim.config.wire == SIM_WIRE_ANY)
         sim.config.wire = sim_below(&s, 2) ? SIM_WIRE_LINES : SIM_WIRE_FRAMES;
-    set_option("COMM_BACKEND", sim.config.wire == SIM_WIRE_LINES ? "shm" : "tcp");
+    static const char *const backends[] = {"", "shm", "tcp", "shm+tcp"};
+    set_option("COMM_BACKEND", backends[sim.config.wire]);
     set_option("COMM_JOB", "simulation");
     set_option("COMM_LOG", "error");
 }
@@ -372,5 +373,5 @@ int64_t sim_memory_held(int32_t rank)
 
 int64_t sim_link_clear_ns(int32_t from, int32_t to)
 {
-    return sim.config.wire == SIM_WIRE_FRAMES ? frames_net_clear(from, to) : 0;
+    return sim.config.wire != SIM_WIRE_LINES ? frames_net_clear(from, to) : 0;
 }

@@ -33,10 +33,10 @@ void scenario_notes(struct rank *r)
         struct wire_expose e = {
             .key = wire_key_of(i, 7, sort), .fingerprint = i, .flags = WIRE_NOTE, .peers = peers, .npeers = n, .nspans = 1, .spans = &span};
         if (i <= NOTES)
-            CHECK(r->wire_class->expose(r->ch, &e) == WIRE_DONE);
+            CHECK(r->ch->class->expose(r->ch, &e) == WIRE_DONE);
         struct wire_event event[8];
-        uint32_t got = r->wire_class->advance(r->ch, event, 8);
-        r->wire_class->flush(r->ch);
+        uint32_t got = r->ch->class->advance(r->ch, event, 8);
+        r->ch->class->flush(r->ch);
         for (uint32_t k = 0; k < got; k++) {
             uint32_t number = wire_key_seq(event[k].key), said[WIRE_NOTE_LONG_BYTES / 4];
             CHECK(event[k].kind == WIRE_EVENT_ANNOUNCED && event[k].result == WIRE_NOTE && event[k].tag == number);
@@ -113,7 +113,7 @@ void scenario_mismatch(struct rank *r)
         rank_meet(r);
         if (r->rank) {
             memset(land, 0x55, sizeof land);
-            int32_t result = r->wire_class->view(r->ch, &l);
+            int32_t result = r->ch->class->view(r->ch, &l);
             bool pending = late || (!r->ch->board && result == WIRE_PENDING); /* a network may take its time */
             CHECK(result == (pending ? WIRE_PENDING : WIRE_MISMATCH));
             rank_meet(r);
@@ -124,8 +124,8 @@ void scenario_mismatch(struct rank *r)
             rank_meet(r);
             CHECK(!late || rank_expose(r, &e) == WIRE_DONE);
         }
-        r->wire_class->release(r->ch, seq, NULL);
-        r->wire_class->flush(r->ch);
+        r->ch->class->release(r->ch, seq, NULL);
+        r->ch->class->flush(r->ch);
         rank_meet(r);
     }
 }
@@ -157,12 +157,12 @@ void scenario_reuse(struct rank *r)
                 for (size_t k = 0; k < bytes; k++)
                     CHECK(land[k] == (unsigned char)(turn + seq + peers[i]));
             }
-            r->wire_class->release(r->ch, seq, NULL);
-            r->wire_class->flush(r->ch);
+            r->ch->class->release(r->ch, seq, NULL);
+            r->ch->class->flush(r->ch);
         }
         if (turn % 3 == 1)
-            r->wire_class->leave(r->ch, WIRE_ABORT);
-        r->wire_class->leave(r->ch, WIRE_CLOSE);
+            r->ch->class->leave(r->ch, WIRE_ABORT);
+        r->ch->class->leave(r->ch, WIRE_CLOSE);
     }
     r->ch = first;
     rank_meet(r);

@@ -50,7 +50,7 @@ static bool send_one(struct box *b, uint32_t to)
                             .nspans = 1,
                             .spans = &span,
                             .cookie = UINT64_C(1) << 40 | (to * b->count + number - 1)};
-    int32_t result = r->wire_class->expose(r->ch, &e);
+    int32_t result = r->ch->class->expose(r->ch, &e);
     CHECK(result >= 0);
     if (result == WIRE_AGAIN)
         return false;
@@ -98,7 +98,7 @@ static void take_some(struct box *b)
                               .land = way == 4 ? NULL : a->land,
                               .bytes = a->take,
                               .cookie = (uint64_t)(a - b->list)};
-        int32_t result = r->wire_class->view(r->ch, &l);
+        int32_t result = r->ch->class->view(r->ch, &l);
         CHECK(result >= 0);
         if (result == WIRE_AGAIN)
             continue;

@@ -48,7 +48,7 @@ static void expose_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned ch
     void *pad;
     if (seq % 3 == 0) { /* built in place */
         int32_t result;
-        while ((result = r->wire_class->reserve(r->ch, &e, bytes, &pad)) == WIRE_AGAIN)
+        while ((result = r->ch->class->reserve(r->ch, &e, bytes, &pad)) == WIRE_AGAIN)
             rank_pass(r);
         CHECK(result == WIRE_DONE || result == WIRE_NONE);
         if (result == WIRE_NONE)
@@ -90,7 +90,7 @@ static void look_once(struct rank *r, uint32_t seq, uint32_t edge, unsigned char
         CHECK(land || view[i].bytes == bytes);
         verify(land ? buffer : view[i].at, bytes, i, l.key);
         if (!land)
-            r->wire_class->release(r->ch, seq, &view[i]);
+            r->ch->class->release(r->ch, seq, &view[i]);
     }
 }
 
@@ -109,8 +109,8 @@ void scenario_once(struct rank *r)
         expose_once(r, seq, 1, buffer);
         look_once(r, seq, 0, buffer);
         look_once(r, seq, 1, buffer + 65536);
-        r->wire_class->release(r->ch, seq, NULL);
-        r->wire_class->flush(r->ch);
+        r->ch->class->release(r->ch, seq, NULL);
+        r->ch->class->flush(r->ch);
     }
     rank_meet(r);
     free(buffer);
@@ -159,7 +159,7 @@ static bool stream_expose(struct stream *s)
                             .cookie = STREAM_SENT | s->edge};
     void *pad = buffer;
     if (s->exposed % 2) {
-        int32_t got = r->wire_class->reserve(r->ch, &e, bytes, &pad);
+        int32_t got = r->ch->class->reserve(r->ch, &e, bytes, &pad);
         CHECK(got == WIRE_DONE || got == WIRE_AGAIN || got == WIRE_NONE);
         if (got == WIRE_AGAIN)
             return false;
@@ -169,7 +169,7 @@ static bool stream_expose(struct stream *s)
     } else {
         fill(buffer, bytes, r->rank, key);
     }
-    int32_t result = r->wire_class->expose(r->ch, &e);
+    int32_t result = r->ch->class->expose(r->ch, &e);
     CHECK(result == WIRE_DONE || result == WIRE_AGAIN || result == WIRE_PENDING);
     s->exposed += result != WIRE_AGAIN;
     s->lent = result == WIRE_PENDING;
@@ -205,7 +205,7 @@ static bool stream_look(struct stream *s, uint32_t from)
                           .cookie = (uint64_t)s->edge << 32 | from,
                           .land = land ? s->land[from] : NULL,
                           .view = land ? NULL : &s->view[from]};
-    int32_t result = r->wire_class->view(r->ch, &l);
+    int32_t result = r->ch->class->view(r->ch, &l);
     CHECK(result >= 0);
     s->pending[from] = result == WIRE_PENDING;
     if (result == WIRE_DONE)
@@ -280,8 +280,8 @@ bool stream_run_step(struct stream_run *run)
     done &= stream_step(&run->stream[1]);
     if (!done)
         return false;
-    r->wire_class->release(r->ch, run->seq, NULL);
-    r->wire_class->flush(r->ch);
+    r->ch->class->release(r->ch, run->seq, NULL);
+    r->ch->class->flush(r->ch);
     if (++run->seq > run->operations)
         return true;
     stream_begin(run);

@@ -72,7 +72,7 @@ static void survive(struct rank *r)
     CHECK(r->wire_class->poll(r->wire, event, 4) == 0); /* told once */
     char land[10];
     struct wire_look l = {.key = wire_key_of(1, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peer = 1, .land = land, .bytes = 10};
-    CHECK(r->wire_class->view(r->ch, &l) == WIRE_DONE && !memcmp(land, "last words", 10));
+    CHECK(r->ch->class->view(r->ch, &l) == WIRE_DONE && !memcmp(land, "last words", 10));
     atomic_fetch_add(&r->shared->word[2], 1);
     while (atomic_load(&r->shared->word[2]) < 2) /* else the first to end would be the second one down */
         env->relax(env, true);
@@ -126,14 +126,14 @@ static void sleep_and_wake(struct rank *r)
         struct wire_event event[4];
         if (seq % 2 == (uint32_t)r->rank)
             CHECK(rank_expose(r, &e) == WIRE_DONE);
-        r->wire_class->flush(r->ch);
-        int32_t result = r->wire_class->view(r->ch, &l);
+        r->ch->class->flush(r->ch);
+        int32_t result = r->ch->class->view(r->ch, &l);
         if (seq % 2 != (uint32_t)r->rank && result == WIRE_PENDING) {
             int64_t end = env->now(env) + INT64_C(5000000000), deadline = end;
-            while (!r->wire_class->advance(r->ch, event, 4)) {
+            while (!r->ch->class->advance(r->ch, event, 4)) {
                 CHECK(env->now(env) < end);
                 r->wire_class->arm(r->wire, true, &deadline);
-                if (r->wire_class->advance(r->ch, event, 4)) {
+                if (r->ch->class->advance(r->ch, event, 4)) {
                     r->wire_class->arm(r->wire, false, NULL);
                     break;
                 }
@@ -145,11 +145,11 @@ static void sleep_and_wake(struct rank *r)
         }
         if (seq % 2 != (uint32_t)r->rank)
             CHECK(rank_expose(r, &e) == WIRE_DONE);
-        r->wire_class->flush(r->ch);
+        r->ch->class->flush(r->ch);
         if (result == WIRE_PENDING)
             CHECK(rank_await(r, 1) == WIRE_DONE);
         CHECK(!memcmp(view.at, &seq, 4));
-        r->wire_class->release(r->ch, seq, NULL);
+        r->ch->class->release(r->ch, seq, NULL);
     }
     rank_meet(r);
 }
@@ -170,9 +170,9 @@ static void run_out(struct rank *r)
     CHECK(rank_expose(r, &e) == WIRE_DONE);
     span.bytes = 100;
     e.key = wire_key_of(2, 0, 0);
-    CHECK(r->wire_class->expose(r->ch, &e) == WIRE_FAILED);
+    CHECK(r->ch->class->expose(r->ch, &e) == WIRE_FAILED);
     e.edge = 0;
-    CHECK(r->wire_class->expose(r->ch, &e) == WIRE_FAILED);
+    CHECK(r->ch->class->expose(r->ch, &e) == WIRE_FAILED);
     struct wire_team team = {.id = 99, .rank = r->rank, .size = r->size, .world = r->world};
     struct wire_limits limits = {.window = 1024, .once_edges = 16};
     struct wire_channel *ch = NULL;
@@ -268,15 +268,15 @@ static void ping(struct rank *r)
                                 .nspans = 1,
                                 .spans = &span};
         struct wire_look l = {.key = e.key, .fingerprint = 9, .edge = e.edge, .peer = peer, .bytes = 8, .view = &view};
-        while (r->wire_class->expose(r->ch, &e) == WIRE_AGAIN)
+        while (r->ch->class->expose(r->ch, &e) == WIRE_AGAIN)
             ;
-        r->wire_class->flush(r->ch);
+        r->ch->class->flush(r->ch);
         struct wire_event event[1];
-        if (r->wire_class->view(r->ch, &l) == WIRE_PENDING)
-            for (uint32_t spins = 0; !r->wire_class->advance(r->ch, event, 1);)
+        if (r->ch->class->view(r->ch, &l) == WIRE_PENDING)
+            for (uint32_t spins = 0; !r->ch->class->advance(r->ch, event, 1);)
                 env->relax(env, ++spins % 256 == 0);
         CHECK(*(const uint64_t *)view.at == seq);
-        r->wire_class->release(r->ch, seq, NULL);
+        r->ch->class->release(r->ch, seq, NULL);
         if (seq % 1000 == 0) {
             int64_t now = env->now(env);
             best = now - start < best ? now - start : best;

@@ -17,7 +17,7 @@ enum which { ANY_WIRE, MEMORY_WIRES /* whose doings a peer sees at once, and who
 static void on_each(int32_t count, const struct wire_limits *limits, enum which which, step_fn *fn)
 {
     for (uint32_t i = 0; i < wire_backend_count; i++) {
-        if (!wire_backends[i].wire || (which == MEMORY_WIRES && !strcmp(wire_backends[i].name, "tcp")))
+        if (!wire_backends[i].wire || (which == MEMORY_WIRES && (wire_backends[i].far || !strcmp(wire_backends[i].name, "tcp"))))
             continue;
         print_message("  %s\n", wire_backends[i].name);
         struct shared *shared = world_shared();
@@ -73,7 +73,7 @@ static enum wire_result expose_to(struct rank *r, uint16_t peer, wire_key key, u
                             .nspans = 1,
                             .spans = &span,
                             .cookie = key};
-    return r->wire_class->expose(r->ch, &e);
+    return r->ch->class->expose(r->ch, &e);
 }
 
 static void retire(struct rank *ranks, uint32_t seq)
@@ -90,9 +90,9 @@ static void no_room_on(struct rank *ranks, int32_t count)
     for (seq = 1; seq <= 2 * window; seq++) /* lines go round once */
         assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_AGAIN);
-    a->wire_class->release(a->ch, 1, NULL);
+    a->ch->class->release(a->ch, 1, NULL);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_AGAIN); /* the reader has not */
-    b->wire_class->release(b->ch, 1, NULL);
+    b->ch->class->release(b->ch, 1, NULL);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
     retire(ranks, seq);
     for (uint32_t i = 1; i <= 8; i++) /* eight operations have a place for more than a line carries */
@@ -106,9 +106,9 @@ static void no_room_on(struct rank *ranks, int32_t count)
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 4, 0), 0, 0, 1000), WIRE_AGAIN);
     struct wire_view view;
     struct wire_look l = {.key = wire_key_of(seq, 0, 0), .fingerprint = 1, .peer = 0, .bytes = 1000, .view = &view};
-    assert_int_equal(b->wire_class->view(b->ch, &l), WIRE_DONE);
+    assert_int_equal(b->ch->class->view(b->ch, &l), WIRE_DONE);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 4, 0), 0, 0, 1000), WIRE_AGAIN); /* seen is not released */
-    b->wire_class->release(b->ch, seq, &view);
+    b->ch->class->release(b->ch, seq, &view);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 4, 0), 0, 0, 1000), WIRE_DONE);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq + 1, 0, 0), 0, 0, 1000), WIRE_DONE); /* the second area */
     assert_int_equal(expose_to(a, 1, wire_key_of(seq + 2, 0, 0), 0, 0, 1000), WIRE_AGAIN);
@@ -134,26 +134,26 @@ static void pending_table_on(struct rank *ranks, int32_t count)
                               .bytes = 8,
                               .cookie = 7,
                               .view = &view[young]};
-        result = r->wire_class->view(r->ch, &l);
+        result = r->ch->class->view(r->ch, &l);
     }
     for (enum wire_result result = WIRE_PENDING; result == WIRE_PENDING; old += result == WIRE_PENDING) {
         struct wire_look l = {
             .key = wire_key_of(1, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peer = 0, .bytes = 8, .cookie = 8, .view = &view[young + old]};
-        result = r->wire_class->view(r->ch, &l);
+        result = r->ch->class->view(r->ch, &l);
     }
     assert_int_equal(young + old, 256 + 8 * count);
     assert_int_equal(old, (256 + 8 * count) / 4);
-    r->wire_class->leave(r->ch, WIRE_ABORT); /* forgets them all: views may go out of scope */
+    r->ch->class->leave(r->ch, WIRE_ABORT); /* forgets them all: views may go out of scope */
     struct wire_event event[4];
     struct wire_span span = {"8 bytes.", 8};
     uint16_t peer = 1;
     struct wire_expose e = {
         .key = wire_key_of(1, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peers = &peer, .npeers = 1, .nspans = 1, .spans = &span};
     assert_int_equal(ranks[0].wire_class->expose(ranks[0].ch, &e), WIRE_DONE);
-    assert_int_equal(r->wire_class->advance(r->ch, event, 4), 0);
+    assert_int_equal(r->ch->class->advance(r->ch, event, 4), 0);
     e.flags = WIRE_NOTE; /* and is still told notes */
     assert_int_equal(ranks[0].wire_class->expose(ranks[0].ch, &e), WIRE_DONE);
-    assert_int_equal(r->wire_class->advance(r->ch, event, 4), 1);
+    assert_int_equal(r->ch->class->advance(r->ch, event, 4), 1);
     assert_memory_equal(event[0].note, "8 bytes.", 8);
 }
 static void pending_table(void **state)
@@ -177,7 +177,7 @@ static void ring_full_on(struct rank *ranks, int32_t count)
             assert_true(result >= 0 && sent <= window);
             number += result != WIRE_AGAIN;
         }
-        for (uint32_t n; (n = b->wire_class->advance(b->ch, event, 16));)
+        for (uint32_t n; (n = b->ch->class->advance(b->ch, event, 16));)
             got += n;
         assert_int_equal(got, number);
     }
@@ -187,9 +187,9 @@ static void ring_full_on(struct rank *ranks, int32_t count)
         size_t bytes = (i - 1) % 3 == 0 ? 8 : (i - 1) % 3 == 1 ? 3000 : 10000;
         struct wire_look l = {.key = wire_key_of(i, 0, 0), .flags = WIRE_MESSAGE, .peer = 0, .land = land, .bytes = bytes, .cookie = i};
         enum wire_result result;
-        while ((result = b->wire_class->view(b->ch, &l)) == WIRE_AGAIN) {
-            a->wire_class->advance(a->ch, event, 16);
-            b->wire_class->advance(b->ch, event, 16);
+        while ((result = b->ch->class->view(b->ch, &l)) == WIRE_AGAIN) {
+            a->ch->class->advance(a->ch, event, 16);
+            b->ch->class->advance(b->ch, event, 16);
         }
         assert_true(result >= 0);
     }

@@ -63,9 +63,9 @@ struct wire_channel *rank_join(struct rank *r, uint64_t id, const struct wire_li
 bool rank_pass(struct rank *r)
 {
     uint32_t room = (uint32_t)(sizeof r->event / sizeof *r->event) - r->events;
-    uint32_t n = room ? r->wire_class->advance(r->ch, r->event + r->events, room) : 0;
+    uint32_t n = room ? r->ch->class->advance(r->ch, r->event + r->events, room) : 0;
     r->events += n;
-    r->wire_class->flush(r->ch);
+    r->ch->class->flush(r->ch);
     if (!n)
         wire_default_env()->relax(wire_default_env(), true);
     return n > 0;
@@ -111,16 +111,16 @@ bool rank_announced(struct rank *r, uint32_t kind, struct wire_event *event)
 int32_t rank_expose(struct rank *r, const struct wire_expose *e)
 {
     int32_t result;
-    while ((result = r->wire_class->expose(r->ch, e)) == WIRE_AGAIN)
+    while ((result = r->ch->class->expose(r->ch, e)) == WIRE_AGAIN)
         rank_pass(r);
-    r->wire_class->flush(r->ch);
+    r->ch->class->flush(r->ch);
     return result == WIRE_PENDING ? rank_await(r, e->cookie) : result;
 }
 
 int32_t rank_look(struct rank *r, const struct wire_look *l)
 {
     int32_t result;
-    while ((result = r->wire_class->view(r->ch, l)) == WIRE_AGAIN)
+    while ((result = r->ch->class->view(r->ch, l)) == WIRE_AGAIN)
         rank_pass(r);
     return result == WIRE_PENDING ? rank_await(r, l->cookie) : result;
 }
@@ -136,9 +136,12 @@ static void open_rank(struct rank *r)
                                  .watch = &r->bell,
                                  .rank = r->rank,
                                  .ranks = r->size,
+                                 .host = r->host,
                                  .deadline = deadline,
                                  .error_text = r->text,
                                  .error_text_bytes = sizeof r->text};
+    for (const char *c = r->job; *c; c++)
+        config.world = config.world * 31 + (unsigned char)*c;
     if (r->backend->boot) {
         struct boot_config boot = {.env = env,
                                    .log = &quiet,
@@ -170,12 +173,14 @@ static void init_rank(struct rank *r, const char *backend, int32_t rank, int32_t
     *r = (struct rank){.backend = wire_backend_find(backend), .rank = rank, .size = count, .shared = shared};
     CHECK(r->backend && r->backend->wire);
     r->wire_class = r->backend->wire;
-    r->attended = !strcmp(backend, "tcp");
+    r->attended = !strcmp(backend, "tcp") || r->backend->far;
     r->limits = limits ? *limits : (struct wire_limits){0};
     r->seed = (uint64_t)rank * 7919 + 12345;
     snprintf(r->job, sizeof r->job, "test-%d-%u", (int)getpid(), number);
-    for (int32_t i = 0; i < count; i++)
+    for (int32_t i = 0; i < count; i++) {
         r->world[i] = i;
+        r->host[i] = i % 2; /* of a wire that asks */
+    }
     CHECK(wire_default_env()->bell_open(wire_default_env(), &r->bell) == 0);
 }
 
@@ -274,7 +279,7 @@ static void run_child(const char *backend, int32_t rank, int32_t count, const st
     r.ch = rank_join(&r, 1, &r.limits);
     scenario(&r);
     if (r.ch)
-        r.wire_class->leave(r.ch, WIRE_CLOSE);
+        r.ch->class->leave(r.ch, WIRE_CLOSE);
     close_rank(&r, true);
     _exit(0);
 }

@@ -27,7 +27,7 @@ struct rank {
     struct wire_channel *ch;
     struct env_bell bell;
     int32_t rank, size;
-    int32_t world[RANKS_MAX];
+    int32_t world[RANKS_MAX], host[RANKS_MAX];
     struct wire_limits limits;
     char job[64];
     char text[512];

@@ -20,6 +20,9 @@ struct algo_row {
 extern const struct algo_row algo_table[];
 extern const uint32_t algo_count;
 
+/* Whether such hosts are blocks of T, and few and small enough, that programs may be made of them. */
+bool algo_hosts_fit(const struct program_hosts *hosts, int32_t size, int32_t order_block);
+
 /* The builder that the engine also has written by hand, for an idle communicator: the same lines, the same order. */
 extern program_build_fn *const algo_read_all;
 
@@ -41,7 +44,9 @@ struct algo_query {
     const char *forced;               /* option `algorithm`: "allreduce:slices,broadcast:pipeline", agreed at creation; NULL: none */
     const struct algo_prices *prices; /* NULL: the built-in thresholds decide, and nothing is said of time */
     int32_t root;
-    int32_t order_block; /* 0: T over all ranks */
+    int32_t order_block;               /* 0: T over all ranks */
+    const struct program_hosts *hosts; /* that fit; NULL: one, or others */
+    int32_t host_ranks;                /* for prices: ranks of a host, where they are on several */
 };
 /* NULL: a forced name that does not exist or cannot serve this; why says so. `why` also says, on success, what was compared. */
 const struct algo_row *algo_select(const struct algo_query *query, char *why, size_t why_bytes);

@@ -19,7 +19,7 @@ struct preference {
 
 /* 64 KiB is where one exposure per rank stops being cheaper than slices in chunks. */
 /* Of a whole buffer in one exposure most is read by nobody but one: only what is small pays. */
-enum { SELECT_ONCE_BYTES_MAX = 65536, SELECT_WHOLE_BYTES_MAX = 4096 };
+enum { SELECT_HOSTS_BYTES_MIN = 16384, SELECT_ONCE_BYTES_MAX = 65536, SELECT_WHOLE_BYTES_MAX = 4096 };
 static const struct preference preferences[] = {
     {COLLECTIVE_BARRIER, "read_all", UINT64_MAX},
     {COLLECTIVE_BARRIER, "doubling", UINT64_MAX},
@@ -29,6 +29,7 @@ static const struct preference preferences[] = {
     {COLLECTIVE_REDUCE, "slices", UINT64_MAX},
     {COLLECTIVE_ALLREDUCE, "read_all", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_ALLREDUCE, "hosts", UINT64_MAX},
     {COLLECTIVE_ALLREDUCE, "slices", UINT64_MAX},
     {COLLECTIVE_ALLREDUCE, "tree", UINT64_MAX},
     {COLLECTIVE_GROUP, "read_all", UINT64_MAX},
@@ -91,6 +92,8 @@ static bool serves_blocks(const struct algo_row *row, const struct algo_query *q
         reduces |= row->collective == reductions[i];
     for (size_t i = 0; i < sizeof by_blocks / sizeof *by_blocks; i++)
         knows |= row->build == by_blocks[i];
+    if (row->build == allreduce_hosts)
+        return query->hosts != NULL;
     return !reduces || (knows && query->size <= ALGO_BLOCKS_MAX * query->order_block);
 }
 
@@ -208,6 +211,8 @@ struct cost_case algo_case(const struct algo_row *row, const struct algo_query *
                               .collective = query->collective,
                               .size = query->size,
                               .root = query->root,
+                              .host_ranks = query->host_ranks,
+                              .hosts = query->hosts,
                               .n = query->block_bytes,
                               .raw = 1,
                               .partial = 1,
@@ -243,6 +248,16 @@ static const struct algo_row *select_priced(const struct algo_query *query, char
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by threshold */
+/* Rows that are made of hosts are for several, in blocks of T; there they begin to pay earlier than slices do on one. */
+static uint64_t most_of(const struct preference *choice, const struct algo_query *query)
+{
+    bool hosts = !strcmp(choice->name, "hosts"), large = choice->bytes_max == SELECT_ONCE_BYTES_MAX;
+
+    if (hosts && !query->hosts)
+        return 0;
+    return large && query->hosts && query->collective == COLLECTIVE_ALLREDUCE ? SELECT_HOSTS_BYTES_MIN : choice->bytes_max;
+}
+
 static const struct algo_row *select_preferred(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
 {
     for (size_t i = 0; i < sizeof preferences / sizeof *preferences; i++) {
@@ -250,7 +265,7 @@ static const struct algo_row *select_preferred(const struct algo_query *query, c
         if (choice->collective != query->collective)
             continue;
         const struct algo_row *row = find_row(choice->collective, choice->name, strlen(choice->name));
-        if (!row || bytes_of(query) > choice->bytes_max || !algo_serves(row, query))
+        if (!row || bytes_of(query) > most_of(choice, query) || !algo_serves(row, query))
             continue;
         base_append(why, why_bytes, at, ": %s (%d to %d ranks", row->name, row->ranks_min, row->ranks_max);
         if (choice->bytes_max != UINT64_MAX)

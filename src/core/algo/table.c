@@ -19,6 +19,8 @@ const struct algo_row algo_table[] = {
     {COLLECTIVE_ALLREDUCE, "doubling", 1, ALGO_RANKS_WIDE, 1, allreduce_doubling, "log2 p exchanges of whole results, for the small"},
     {COLLECTIVE_ALLREDUCE, "slices", 1, ALGO_TREE_RANKS, 0, allreduce_slices,
      "each rank reduces one slice of all and shows it to all, in chunks"},
+    {COLLECTIVE_ALLREDUCE, "hosts", 1, ALGO_HOSTS_RANKS, 0, allreduce_hosts,
+     "slices are reduced inside hosts, then across, then shown inside: for several hosts"},
     {COLLECTIVE_ALLREDUCE, "tree", 1, ALGO_RANKS_WIDE, 0, allreduce_tree, "up a binomial tree and down again, in chunks: for many ranks"},
     {COLLECTIVE_GROUP, "read_all", 1, ALGO_GROUP, 1, allreduce_read_all, "everyone reads what everyone packed: one exchange"},
     {COLLECTIVE_GROUP, "doubling", 1, ALGO_RANKS_MAX, 1, allreduce_doubling, "log2 p exchanges of what was packed"},

@@ -17,10 +17,11 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
 {
     const struct comm_env *env = b->engine->env;
     struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
-    enum comm_result r = b->wire->join(b->world->wire, &team, limits, NULL, offer->wire, &b->channel);
+    enum comm_result r = b->world->backend->wire->join(b->world->wire, &team, limits, NULL, offer->wire, &b->channel);
 
     if (r != COMM_OK)
         return r;
+    b->wire = b->channel->class;
     b->calls_mask = (b->channel->caps.calls ? b->channel->caps.calls : 2 * limits->window) - 1;
     r = timeline_open(&b->line, env, b->face, sizeof(struct entry), limits->window, (uint32_t)b->engine->options.queue);
     if (r != COMM_OK)
@@ -73,7 +74,7 @@ enum comm_result body_create(struct engine *e, const struct body_config *config,
     engine_hold(e);
     atomic_fetch_add_explicit(&b->world->references, 1, memory_order_relaxed);
     b->face = timeline_face_take(env, NULL);
-    if (b->face)
+    if (b->face && body_find_hosts(b))
         r = make_places(b, &b->world->limits, offer);
     if (r != COMM_OK) {
         body_destroy(b);
@@ -91,7 +92,7 @@ enum comm_result body_connect(struct body *b, const struct team_offer *offers)
 
     for (int32_t r = 0; r < b->team.size; r++)
         memcpy(packed + (size_t)r * WIRE_OFFER_BYTES, offers[r].wire, WIRE_OFFER_BYTES);
-    enum comm_result r = b->wire->join(b->world->wire, &team, NULL, packed, NULL, &b->channel);
+    enum comm_result r = b->world->backend->wire->join(b->world->wire, &team, NULL, packed, NULL, &b->channel);
     if (r != COMM_OK) {
         b->channel = NULL; /* an error of join ends the channel */
         return r;
@@ -215,6 +216,7 @@ void body_destroy(struct body *b)
             body_release_program(b, b->cache[i].program);
     free_places(b);
     free_lists(b);
+    body_free_hosts(b);
     talk_close(b);
     timeline_close(&b->line);
     team_free(env, &b->team);
@@ -243,7 +245,7 @@ bool body_element(const struct body *b, enum comm_type type, comm_op op, struct 
 static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root,
                                       struct comm_program **program)
 {
-    struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block};
+    struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block, b->hosts_fit};
 
     *program = row->build(b->engine->env, &spec);
     return *program ? COMM_OK : COMM_ERR_MEMORY;
@@ -284,7 +286,14 @@ static const struct algo_row *priced_row(struct body *b, struct algo_query *quer
 
 const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why)
 {
-    struct algo_query query = {collective, b->team.size, bytes, b->channel->caps.once_max, body_forced(b), NULL, 0, b->world->order_block};
+    struct algo_query query = {.collective = collective,
+                               .size = b->team.size,
+                               .block_bytes = bytes,
+                               .once_max = b->channel->caps.once_max,
+                               .forced = body_forced(b),
+                               .order_block = b->world->order_block,
+                               .hosts = b->hosts_fit,
+                               .host_ranks = body_host_ranks(b)};
     struct chosen *last = &b->chosen[collective];
 
     *why = COMM_OK;

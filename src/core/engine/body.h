@@ -181,6 +181,13 @@ struct machine_given {
 };
 void machine_read(const struct comm_env *env, const char *path, struct machine_given *given);
 
+/* Which ranks share a host: equal on all ranks, found when the world opens. */
+struct world_hosts {
+    int32_t *of;      /* by world rank: its host's number, from 0 in the order of their lowest ranks */
+    char (*name)[64]; /* by number */
+    int32_t count, ranks;
+};
+
 struct world {
     struct engine *engine;
     const struct wire_backend *backend;
@@ -193,9 +200,10 @@ struct world {
     bool measured;
     bool free_order, fixed_order; /* as asked for; neither: fixed, but free for a native */
     int64_t timeout_ns, peer_timeout_ns, link_timeout_ns;
-    _Atomic uint32_t references;    /* its communicators */
-    _Atomic uint64_t aborted;       /* 0, or 1 + the rank that called comm_abort, and its code in the upper half */
-    int32_t rank, ranks;            /* rank -1: all are here */
+    _Atomic uint32_t references; /* its communicators */
+    _Atomic uint64_t aborted;    /* 0, or 1 + the rank that called comm_abort, and its code in the upper half */
+    int32_t rank, ranks;         /* rank -1: all are here */
+    struct world_hosts hosts;
     struct base_lock operator_lock; /* a leaf: of the next two */
     struct user_op_row *operators;
     uint32_t operator_room;
@@ -254,6 +262,8 @@ struct body {
     struct world *world;
     struct comm_communicator *face;
     struct team team;
+    struct program_hosts hosts;
+    const struct program_hosts *hosts_fit; /* the same, where programs may be made of them; else NULL */
     const struct wire_class *wire;
     struct wire_channel *channel;
     struct native_channel *native; /* NULL: none */
@@ -622,6 +632,14 @@ struct made_call {
 bool body_check_peers(struct body *b, const struct entry *e);                                  /* false: it proposed a failure */
 bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct made_call *call); /* false: not made, not seen, or long ago */
 void body_propose(struct body *b, const struct cause *cause);
+void hosts_close(struct world *w);
+bool body_find_hosts(struct body *b); /* false: no memory */
+void body_free_hosts(struct body *b);
+int32_t body_host_ranks(const struct body *b); /* of a host, about; 0: all are on one */
+static inline int32_t body_host(const struct body *b, int32_t rank)
+{
+    return b->world->hosts.of[b->team.world[rank]];
+}
 void body_attend(struct body *b); /* adopts what the board says, if it is known here */
 void body_note(struct body *b, const struct wire_event *event);
 void body_mismatch(struct body *b, uint32_t seq, int32_t peer);

@@ -76,6 +76,38 @@ enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_er
     return COMM_OK;
 }
 
+/* Hosts of a communicator's members are numbered in the order of their lowest ranks there. */
+static bool is_lowest(const struct body *b, int32_t rank)
+{
+    for (int32_t r = 0; r < rank; r++)
+        if (body_host(b, r) == body_host(b, rank))
+            return false;
+    return true;
+}
+
+static int32_t body_node(const struct body *b, int32_t rank)
+{
+    int32_t node = -1;
+
+    for (int32_t r = 0; r < b->team.size; r++) {
+        node += is_lowest(b, r);
+        if (body_host(b, r) == body_host(b, rank))
+            break;
+    }
+    return node;
+}
+
+static void describe_hosts(const struct body *b, struct comm_info *info)
+{
+    info->node = body_node(b, b->team.rank);
+    for (int32_t r = 0; r < b->team.size; r++) {
+        bool here = body_host(b, r) == body_host(b, b->team.rank);
+        info->nodes += is_lowest(b, r);
+        info->local_rank += here && r < b->team.rank;
+        info->local_ranks += here;
+    }
+}
+
 enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *info)
 {
     enum comm_result r;
@@ -87,9 +119,6 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
     struct comm_info made = {.size = sizeof made,
                              .rank = b->team.rank,
                              .ranks = b->team.size,
-                             .nodes = 1,
-                             .local_rank = b->team.rank,
-                             .local_ranks = b->team.size,
                              .cpus = (int32_t)e->cpus,
                              .homogeneous = 1,
                              .fixed_order = b->world->backend->fixed_order && !b->free_order && (!b->native || b->fixed_order),
@@ -98,6 +127,7 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
                              .device_order = (b->native_flags & NATIVE_STREAM) != 0,
                              .queue_max = b->line.capacity_max,
                              .window = b->line.window};
+    describe_hosts(b, &made);
     if (b->channel)
         made.inline_bytes = b->channel->caps.inline_max;
     made.memory_bytes = b->line.capacity * (uint64_t)b->line.entry_bytes + b->record_room * sizeof *b->records;
@@ -115,7 +145,7 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
 enum comm_result engine_describe_peer(struct comm_communicator *c, int32_t peer, struct comm_peer_info *info)
 {
     enum comm_result r;
-    struct comm_peer_info made = {.size = sizeof made, .local = 1};
+    struct comm_peer_info made = {.size = sizeof made};
     struct body *b = body_lock(c, &r);
 
     if (!b)
@@ -127,8 +157,11 @@ enum comm_result engine_describe_peer(struct comm_communicator *c, int32_t peer,
     if (peer < 0 || peer >= b->team.size) {
         r = COMM_ERR_ARGUMENT;
     } else {
-        base_copy_text(made.host, sizeof made.host, b->engine->identity.host);
-        base_copy_text(made.wire, sizeof made.wire, b->wire->name);
+        const struct wire_backend *row = b->world->backend;
+        made.local = body_host(b, peer) == body_host(b, b->team.rank);
+        made.node = body_node(b, peer);
+        base_copy_text(made.host, sizeof made.host, b->world->hosts.name[body_host(b, peer)]);
+        base_copy_text(made.wire, sizeof made.wire, row->far && b->wire == row->wire ? (made.local ? row->near : row->far) : b->wire->name);
         b->wire->describe(b->channel, peer, made.address, sizeof made.address);
     }
     body_unlock(b);
@@ -225,6 +258,10 @@ enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stat
     made.size = sizeof made;
     made.queue_high_water = b->line.high_water;
     add_bytes_of_work(b, &made);
+    if (b->channel && b->channel->traffic) {
+        made.network_out = atomic_load_explicit(&b->channel->traffic->out, memory_order_relaxed);
+        made.network_in = atomic_load_explicit(&b->channel->traffic->in, memory_order_relaxed);
+    }
     body_unlock(b);
     give(stats, stats->size, &made, sizeof made);
     return COMM_OK;
@@ -305,7 +342,7 @@ int32_t engine_node(const struct comm_communicator *c)
 {
     const struct body *b = atomic_load_explicit(&c->body, memory_order_acquire);
 
-    return b ? (int32_t)(base_mix(b->engine->identity.host_id) >> 33) : 0;
+    return b ? body_host(b, b->team.rank) : 0;
 }
 
 int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)

@@ -197,6 +197,7 @@ void world_drop(struct world *w)
     if (w->wire)
         w->backend->wire->close(w->wire);
     operators_close(w, e->env);
+    hosts_close(w);
     if (w->down)
         e->env->give(e->env, w->down, (size_t)w->ranks * sizeof *w->down);
     e->env->give(e->env, w, sizeof *w);

@@ -76,6 +76,8 @@ static struct algo_query query_of(const struct body *b, const struct comm_call *
                                .once_max = b->channel->caps.once_max,
                                .forced = body_forced(b),
                                .order_block = b->world->order_block,
+                               .hosts = call->ranks && call->ranks != b->team.size ? NULL : b->hosts_fit,
+                               .host_ranks = call->ranks && call->ranks != b->team.size ? 0 : body_host_ranks(b),
                                .prices = prices};
 }
 

@@ -91,8 +91,8 @@ enum comm_result one_sided_step(struct body *b, struct one_sided *one)
         return swap(b, one, part);
     case ONE_SIGNAL: /* release: what was put before is seen by who sees the count */
         atomic_fetch_add_explicit(&part->control->signal[one->slot], one->amount, memory_order_acq_rel);
-        if (b->wire->memory)
-            b->wire->memory->wrote(b->channel);
+        if (b->channel->memory)
+            b->channel->memory->wrote(b->channel);
         engine_told(b->engine);
         return COMM_OK;
     case ONE_WAIT:

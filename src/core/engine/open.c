@@ -1,55 +1,12 @@
 /* How a world opens: who we are, what the options say, which backend, then meet the others. Blocking, with a deadline, and the only place
  * that is. */
-#include "engine/body.h"
+#include "engine/open.h"
 
 #include "base/format.h"
 
 #include <string.h>
 
-enum { TEXT_BYTES = 1024, AGREEMENT_MAGIC = 0x6d6d6f63 };
-
-/* What a comm_id is made of. */
-struct identity {
-    unsigned char job[32], secret[32];
-    char address[64]; /* where rank 0 listens; empty: its ranks are on one host */
-};
-_Static_assert(sizeof(struct identity) == sizeof(struct comm_id), "an identity fills a comm_id");
-
 /* ------------------------------------------------------------------------------------------------------------ what was asked */
-struct opening {
-    const struct comm_env *env;
-    struct comm_config config;
-    struct base_options options;
-    struct base_log log;
-    struct team_launch launch;
-    const struct wire_backend *backend;
-    struct engine *engine;
-    struct world *world;
-    struct wire_boot *boot;
-    struct identity identity;   /* of config.id */
-    const char *address, *met;  /* HOST:PORT of rank 0, and who gave it; NULL: nobody did */
-    const char *const *devices; /* of comm_open_local */
-    int64_t deadline;
-    uint32_t check;          /* CHECK_* */
-    enum comm_result probed; /* of the backend's native: what this rank found */
-    char version[NATIVE_VERSION_BYTES];
-    char text[TEXT_BYTES];
-};
-
-/* What all ranks must hold alike; rank 0's counts. */
-struct agreement {
-    uint64_t id;
-    uint64_t chunk;
-    int64_t timeout_ns, peer_timeout_ns, link_timeout_ns;
-    uint32_t window, minimal, free_order, fixed_order, magic, native; /* native: what its probe said */
-    char version[NATIVE_VERSION_BYTES];
-    uint64_t cpu[ENV_CPU_WORDS];
-    uint32_t order_block, reserved;
-    uint32_t cpus, check; /* that this rank may use, its quota too; CHECK_* */
-    char forced[256];
-    struct machine_given machine;
-};
-
 static enum comm_result complain(struct opening *o, enum comm_result result)
 {
     if (!o->text[0])
@@ -87,15 +44,9 @@ static enum comm_result copy_config(struct opening *o, const struct comm_config 
     return COMM_OK;
 }
 
-/* Tuning in the environment wins over the program. */
-static bool from_environment(const struct opening *o, const char *key)
-{
-    return base_option_source(&o->options, key) == OPTION_FROM_ENVIRONMENT;
-}
-
 static bool program_decides(struct opening *o, const char *key, bool given)
 {
-    if (!given || from_environment(o, key))
+    if (!given || open_by_environment(o, key))
         return false;
     o->options.from[base_option_find(key) - base_option_table] = OPTION_FROM_PROGRAM;
     return true;
@@ -112,7 +63,7 @@ static enum comm_result merge_options(struct opening *o)
         base_format(o->text, sizeof o->text, "check: \"%s\"; expected calls, buffers or rendezvous, several with commas", p->check);
         return COMM_ERR_CONFIG;
     }
-    if (c->order == COMM_ORDER_FIXED && from_environment(o, "order") && p->order == OPTION_ORDER_FREE) {
+    if (c->order == COMM_ORDER_FIXED && open_by_environment(o, "order") && p->order == OPTION_ORDER_FREE) {
         base_format(o->text, sizeof o->text, "COMM_ORDER=free contradicts the program, which asks for order fixed; unset it");
         return COMM_ERR_CONFIG;
     }
@@ -224,15 +175,16 @@ static enum comm_result find_backend(struct opening *o)
     bool met = o->address && o->address[0]; /* over a network */
 
     if (!name[0] || base_equal(name, "auto"))
-        name = o->launch.ranks == 1 ? "local" : o->launch.ranks != o->launch.local_ranks && met ? "tcp" : "shm";
-    if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(base_equal(name, "tcp") && met))
-        return COMM_ERR_CONFIG;
-    o->text[0] = 0;
+        name = o->launch.ranks == 1 ? "local" : open_several_hosts(o) ? "shm+tcp" : "shm";
     o->backend = wire_backend_find(name);
     if (!o->backend) {
-        base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, mpi or nccl", name);
+        base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi or nccl", name);
         return COMM_ERR_CONFIG;
     }
+    bool reaches = o->backend->far || base_equal(name, "tcp");
+    if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(reaches && met))
+        return COMM_ERR_CONFIG;
+    o->text[0] = 0;
     if (!o->backend->wire) {
         base_format(o->text, sizeof o->text, "%s", o->backend->missing);
         return COMM_ERR_UNSUPPORTED;
@@ -325,26 +277,6 @@ static enum comm_result probe_native(struct opening *o)
     return o->launch.ranks == 1 || !o->backend->boot ? o->probed : COMM_OK;
 }
 
-/* The lowest rank that lacks it, or whose library is another than rank 0's, is what all ranks are told of; it itself knows more. */
-static enum comm_result compare_natives(struct opening *o, const struct agreement *all, size_t ranks)
-{
-    if (o->probed != COMM_OK)
-        return o->probed;
-    for (size_t r = 0; r < ranks; r++) {
-        if (all[r].native != COMM_OK) {
-            base_format(o->text, sizeof o->text, "backend=%s: rank %zu cannot have it (%s); its own error says what is missing there",
-                        o->backend->name, r, base_result_name((enum comm_result)(int32_t)all[r].native));
-            return COMM_ERR_CONFIG;
-        }
-        if (!base_equal(all[r].version, all[0].version)) {
-            base_format(o->text, sizeof o->text, "backend=%s: rank 0 has %.60s, rank %zu has %.60s; expected the same library on all ranks",
-                        o->backend->name, all[0].version, r, all[r].version);
-            return COMM_ERR_CONFIG;
-        }
-    }
-    return COMM_OK;
-}
-
 static enum comm_result open_native(struct opening *o, struct world *w)
 {
     struct native_config config = native_config_of(o);
@@ -374,96 +306,6 @@ static enum comm_result await_native(struct opening *o, struct body *b)
     return r;
 }
 
-static enum comm_result gather(struct opening *o, const void *in, size_t bytes, void *out)
-{
-    if (o->boot)
-        return o->boot->class->allgather(o->boot, in, bytes, out);
-    memcpy(out, in, bytes); /* alone, or all here: one says it for all */
-    return COMM_OK;
-}
-
-/* Ranks bound to a CPU each have as many as they are: what counts is what all may use together. A quota below its mask is all ranks' own.
- */
-static uint32_t usable_cpus(const struct agreement *all, size_t ranks)
-{
-    uint64_t together[ENV_CPU_WORDS] = {0};
-    uint32_t usable = 0, quota = UINT32_MAX;
-
-    for (size_t r = 0; r < ranks; r++) {
-        uint32_t mine = 0;
-        for (int w = 0; w < ENV_CPU_WORDS; w++) {
-            together[w] |= all[r].cpu[w];
-            mine += (uint32_t)__builtin_popcountll(all[r].cpu[w]);
-        }
-        if (all[r].cpus < mine && all[r].cpus < quota)
-            quota = all[r].cpus;
-    }
-    for (int w = 0; w < ENV_CPU_WORDS; w++)
-        usable += (uint32_t)__builtin_popcountll(together[w]);
-    usable = usable < quota ? usable : quota;
-    return usable ? usable : 1;
-}
-
-static enum comm_result agree(struct opening *o, struct world *w)
-{
-    struct agreement mine = {.magic = AGREEMENT_MAGIC,
-                             .window = o->options.window,
-                             .chunk = o->options.chunk,
-                             .minimal = (uint32_t)o->options.minimal,
-                             .check = o->check,
-                             .order_block = o->options.order_block,
-                             .free_order = o->options.order == OPTION_ORDER_FREE,
-                             .fixed_order = o->options.order == OPTION_ORDER_FIXED,
-                             .timeout_ns = o->options.operation_timeout_ns,
-                             .peer_timeout_ns = o->options.peer_timeout_ns,
-                             .link_timeout_ns = o->options.link_timeout_ns};
-    size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
-
-    base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
-    mine.machine.figures = cost_machine_default;
-    if (o->launch.rank <= 0 && o->options.machine[0])
-        machine_read(o->env, o->options.machine, &mine.machine);
-    base_copy_text(mine.version, sizeof mine.version, o->version);
-    mine.native = (uint32_t)o->probed;
-    memcpy(mine.cpu, o->engine->identity.cpu, sizeof mine.cpu);
-    mine.cpus = o->env->cpus(o->env);
-    if (o->env->random(o->env, &mine.id, sizeof mine.id))
-        return COMM_ERR_SYSTEM;
-    struct agreement *all = o->env->take(o->env, ranks * sizeof *all, 64);
-    if (!all)
-        return COMM_ERR_MEMORY;
-    enum comm_result r = gather(o, &mine, sizeof mine, all);
-    if (r == COMM_OK && all->magic != AGREEMENT_MAGIC) {
-        base_format(o->text, sizeof o->text, "rank 0 speaks another version of this library");
-        r = COMM_ERR_CONFIG;
-    }
-    if (r == COMM_OK && all->machine.failed) { /* rank 0's file, so nobody opens */
-        base_copy_text(o->text, sizeof o->text, all->machine.error);
-        r = COMM_ERR_CONFIG;
-    }
-    if (r == COMM_OK)
-        r = compare_natives(o, all, ranks);
-    if (r == COMM_OK && !o->options.cpus)
-        o->engine->cpus = usable_cpus(all, ranks);
-    w->id = all->id;
-    w->limits = (struct wire_limits){
-        .window = all->window, .minimal = all->minimal, .chunk = all->chunk, .rendezvous = all->check & CHECK_RENDEZVOUS};
-    w->check = all->check;
-    w->order_block = all->order_block & (all->order_block - 1) ? (int32_t)all->order_block : 0; /* blocks of 2^m are subtrees of T */
-    w->free_order = all->free_order != 0;
-    w->fixed_order = all->fixed_order != 0;
-    w->timeout_ns = mine.timeout_ns;
-    w->peer_timeout_ns = all->peer_timeout_ns;
-    w->link_timeout_ns = all->link_timeout_ns;
-    memcpy(w->forced, all->forced, sizeof w->forced);
-    w->measured = all->machine.measured != 0;
-    w->machine = all->machine.figures;
-    if (!w->measured)
-        w->machine.cpus = o->engine->cpus;
-    o->env->give(o->env, all, ranks * sizeof *all);
-    return r;
-}
-
 static enum comm_result open_wire(struct opening *o, struct world *w)
 {
     struct wire_config config = {.env = o->env,
@@ -473,7 +315,9 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .boot = o->boot,
                                  .rank = o->boot ? o->launch.rank : -1,
                                  .ranks = o->launch.ranks,
-                                 .crowded = (uint32_t)o->launch.ranks > o->engine->cpus,
+                                 .crowded = (uint32_t)o->neighbours > o->engine->cpus,
+                                 .world = w->id,
+                                 .host = w->hosts.of,
                                  .deadline = o->deadline,
                                  .peer_timeout_ns = w->peer_timeout_ns,
                                  .link_timeout_ns = w->link_timeout_ns,
@@ -505,7 +349,7 @@ static enum comm_result make_world(struct opening *o)
         return COMM_ERR_MEMORY;
     enum comm_result r = meet(o);
     if (r == COMM_OK)
-        r = agree(o, w);
+        r = open_terms(o, w);
     if (r == COMM_OK)
         r = open_wire(o, w);
     return r == COMM_OK ? open_native(o, w) : r;
@@ -528,8 +372,8 @@ static enum comm_result start_threads(struct opening *o)
     struct engine *e = o->engine;
     int32_t mode = o->options.progress;
 
-    if ((uint32_t)o->launch.ranks > e->local_ranks)
-        e->local_ranks = (uint32_t)o->launch.ranks;
+    if ((uint32_t)o->neighbours > e->local_ranks)
+        e->local_ranks = (uint32_t)o->neighbours;
     e->crowded = e->local_ranks > e->cpus;
     e->local_rank = o->launch.local_rank;
     if (o->config.device)
@@ -580,67 +424,6 @@ static enum comm_result prepare(struct opening *o)
     return r;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what was chosen, and why */
-static const char *why_backend(const struct opening *o)
-{
-    const char *asked = o->options.backend;
-
-    if (base_equal(o->launch.launcher, "local"))
-        return "comm_open_local";
-    if (!asked[0] || base_equal(asked, "auto"))
-        return o->launch.ranks == 1                       ? "auto: one rank"
-               : o->launch.ranks == o->launch.local_ranks ? "auto: several ranks of one host"
-                                                          : "auto: several hosts";
-    return from_environment(o, "backend") ? "asked for by the environment" : "asked for by the program";
-}
-
-static const char *why_progress(const struct opening *o)
-{
-    if (o->options.progress == OPTION_PROGRESS_AUTO)
-        return o->launch.ranks == 1          ? "auto: one rank"
-               : o->engine->helper_runs      ? "auto: more CPUs than ranks"
-               : o->config.engine_of != NULL ? "auto: as its engine was opened"
-                                             : "auto: no CPU to spare";
-    return from_environment(o, "progress") ? "asked for by the environment" : "asked for by the program";
-}
-
-/* Every option that is not left at its default, as its source wrote it. */
-static void list_options(const struct opening *o, char *text, size_t bytes)
-{
-    size_t at = 0;
-
-    text[0] = 0;
-    for (uint32_t i = 0; i < base_option_count; i++) {
-        const struct base_option *row = &base_option_table[i];
-        const char *name = row->environment, *value = o->env->lookup(o->env, name);
-        if (o->options.from[i] == OPTION_FROM_PROGRAM)
-            base_append(text, bytes, &at, " %s (program)", row->key);
-        if (o->options.from[i] != OPTION_FROM_ENVIRONMENT)
-            continue;
-        if ((!value || !*value) && row->also) {
-            name = row->also;
-            value = o->env->lookup(o->env, name);
-        }
-        base_append(text, bytes, &at, " %s=%s", name, value ? value : "");
-    }
-    if (!at)
-        base_append(text, bytes, &at, " all by default");
-}
-
-static void tell_opened(const struct opening *o)
-{
-    char set[400];
-
-    if (o->log.level < LOG_INFO)
-        return;
-    list_options(o, set, sizeof set);
-    bool met = base_equal(o->backend->name, "tcp") && o->address && o->address[0];
-    base_log(&o->log, LOG_INFO, "open: ranks=%d backend=%s (%s) launcher=%s (%s)%s%s%s%s cpus=%u progress=%s (%s) options:%s",
-             o->launch.ranks, o->backend->name, why_backend(o), o->launch.launcher, o->launch.why, met ? " met at " : "",
-             met ? o->address : "", met ? ", said by " : "", met ? o->met : "", o->engine->cpus,
-             o->engine->helper_runs ? "thread" : "caller", why_progress(o), set);
-}
-
 /* ------------------------------------------------------------------------------------------------------------ comm_open */
 static enum comm_result open_alone(struct opening *o, struct comm_communicator **world)
 {
@@ -650,7 +433,7 @@ static enum comm_result open_alone(struct opening *o, struct comm_communicator *
     enum comm_result r = offers ? make_body(o, o->launch.rank, "world", &offer, &b) : COMM_ERR_MEMORY;
 
     if (r == COMM_OK)
-        r = gather(o, &offer, sizeof offer, offers);
+        r = open_gather(o, &offer, sizeof offer, offers);
     if (r == COMM_OK)
         r = body_connect(b, offers);
     if (r == COMM_OK)
@@ -680,7 +463,7 @@ enum comm_result engine_open(const struct comm_config *config, struct comm_commu
     if (r == COMM_OK)
         r = open_alone(&o, world);
     if (r == COMM_OK)
-        tell_opened(&o);
+        open_tell(&o);
     else
         complain(&o, r);
     end_opening(&o);
@@ -751,7 +534,7 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
     if (memory)
         o.env->give(o.env, memory, bytes);
     if (r == COMM_OK)
-        tell_opened(&o);
+        open_tell(&o);
     else
         complain(&o, r);
     end_opening(&o);

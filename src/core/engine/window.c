@@ -12,7 +12,7 @@ enum { PAGE = 4096, WINDOW_FREES = 1 /* part of a fence's fingerprint, beside th
 
 static const struct wire_memory_class *class_of(const struct body *b)
 {
-    return b->wire->memory;
+    return b->channel->memory;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
@@ -24,7 +24,7 @@ static size_t window_bytes(int32_t size)
 static void give(struct body *b, void *at, size_t bytes, bool keep)
 {
     if (at && class_of(b))
-        class_of(b)->give(b->world->wire, at, keep);
+        class_of(b)->give(b->channel->wire, at, keep);
     else if (at)
         b->engine->env->give(b->engine->env, at, bytes);
 }
@@ -46,7 +46,7 @@ static void drop(struct body *b, struct comm_window *w, bool keep)
 static void *take(struct body *b, size_t bytes, enum comm_placement placement)
 {
     if (class_of(b))
-        return class_of(b)->take(b->world->wire, bytes, (enum wire_placement)placement);
+        return class_of(b)->take(b->channel->wire, bytes, (enum wire_placement)placement);
     return b->engine->env->take(b->engine->env, bytes, PAGE);
 }
 
@@ -56,7 +56,7 @@ static bool where_is(struct body *b, const void *at, size_t bytes, uint64_t *whe
     *where = (uint64_t)(uintptr_t)at;
     if (!bytes || b->world->rank < 0 || b->team.size == 1)
         return true;
-    return class_of(b) && class_of(b)->where(b->world->wire, at, bytes, where);
+    return class_of(b) && class_of(b)->where(b->channel->wire, at, bytes, where);
 }
 
 static enum comm_result make_part(struct body *b, struct comm_window *w, size_t bytes, const struct comm_window_options *options)

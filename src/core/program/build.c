@@ -194,6 +194,8 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
     bool chunked = s->flags & STEP_CHUNKED;
     if (s->wait >= PROGRAM_COUNTERS || s->bump >= PROGRAM_COUNTERS || s->flags & STEP_ASYNC)
         return false;
+    if (s->flags & STEP_EACH && s->turn >= b->program.turns)
+        return false;
     switch (s->code) {
     case STEP_EXPOSE:
         /* A stream is made of chunks, and of accumulators only where chunks were cut for them. */

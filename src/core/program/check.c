@@ -269,7 +269,8 @@ static bool build_all(struct check *check)
     check->rank = check_take(check, (size_t)check->size * sizeof *check->rank);
     for (int32_t r = 0; check->rank && r < check->size; r++) {
         struct check_rank *rank = &check->rank[r];
-        struct program_spec spec = {.collective = check->collective, .rank = r, .size = check->size, .root = check->root};
+        struct program_spec spec = {
+            .collective = check->collective, .rank = r, .size = check->size, .root = check->root, .hosts = check->hosts};
         rank->check = check;
         rank->rank = r;
         rank->program = check->build(check->env, &spec);
@@ -279,8 +280,8 @@ static bool build_all(struct check *check)
             return false;
         }
         if (mine->edges != first->edges || memcmp(mine->edge, first->edge, sizeof mine->edge) || mine->slices != first->slices ||
-            mine->chunk_unit != first->chunk_unit || mine->wide != first->wide || mine->own_in != first->own_in ||
-            mine->own_out != first->own_out || mine->ragged != first->ragged) {
+            mine->chunk_unit != first->chunk_unit || mine->wide != first->wide || mine->turns != first->turns ||
+            mine->own_in != first->own_in || mine->own_out != first->own_out || mine->ragged != first->ragged) {
             check_fail(check, rank, "cuts or names edges unlike rank 0");
             return false;
         }
@@ -434,6 +435,12 @@ static void check_once(struct check *check, enum order order, bool in_place)
 enum comm_result program_check(const struct comm_env *env, program_build_fn *build, uint32_t collective, int32_t size, int32_t root,
                                size_t elements, char *text, size_t text_bytes)
 {
+    return program_check_hosts(env, build, collective, size, root, elements, NULL, text, text_bytes);
+}
+
+enum comm_result program_check_hosts(const struct comm_env *env, program_build_fn *build, uint32_t collective, int32_t size, int32_t root,
+                                     size_t elements, const struct program_hosts *hosts, char *text, size_t text_bytes)
+{
     static const struct {
         enum order order;
         uint32_t mode;
@@ -455,6 +462,7 @@ enum comm_result program_check(const struct comm_env *env, program_build_fn *bui
             .mode = trials[t / each].mode,
             .size = size,
             .root = root,
+            .hosts = hosts,
             .elements = collective == COLLECTIVE_BARRIER ? 0 : elements,
             .text = text,
             .text_bytes = text_bytes,

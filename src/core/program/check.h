@@ -65,6 +65,7 @@ struct check {
     program_build_fn *build;
     uint32_t collective, mode, edges;
     int32_t size, root;
+    const struct program_hosts *hosts;
     size_t elements, chunk_bytes, once_bytes;
     struct check_rank *rank;
     struct check_place *place[PROGRAM_EDGES_MAX];

@@ -53,11 +53,12 @@ struct cost_case {
     program_build_fn *build;
     uint32_t collective;
     int32_t size, root;
-    size_t n, raw, partial; /* elements of a block; bytes of one, and of one in its accumulator */
-    int32_t host_ranks;     /* ranks of a host, in rank order; 0: all are on one */
-    uint32_t calls;         /* one behind the other, each as soon as the rank's last ended; 0: one */
-    bool express;           /* served by hand, not by the interpreter */
-    bool climbs;            /* up a binomial tree and down again: a depth that no rank's own program shows */
+    size_t n, raw, partial;            /* elements of a block; bytes of one, and of one in its accumulator */
+    int32_t host_ranks;                /* ranks of a host, in rank order; 0: all are on one */
+    const struct program_hosts *hosts; /* for the builder; NULL: not said */
+    uint32_t calls;                    /* one behind the other, each as soon as the rank's last ended; 0: one */
+    bool express;                      /* served by hand, not by the interpreter */
+    bool climbs;                       /* up a binomial tree and down again: a depth that no rank's own program shows */
 };
 
 struct cost_result {

@@ -197,7 +197,7 @@ static bool add_hops(const struct comm_env *env, const struct cost_case *what, c
     struct comm_program *mine = NULL;
     uint32_t parent = parent_of(p, r);
     for (int hops = 0; hops < HOPS_MOST && parent != r && parent != (uint32_t)what->root; hops++) {
-        struct program_spec spec = {what->collective, (int32_t)parent, what->size, what->root, 0};
+        struct program_spec spec = {what->collective, (int32_t)parent, what->size, what->root, 0, what->hosts};
         struct comm_program *above = what->build(env, &spec);
         program_free(env, mine);
         mine = above;
@@ -219,7 +219,8 @@ static bool add_hops(const struct comm_env *env, const struct cost_case *what, c
 enum comm_result cost_estimate_all(const struct comm_env *env, const struct cost_case *what, uint64_t *ps)
 {
     int32_t other = other_of(what);
-    struct program_spec spec = {.collective = what->collective, .rank = what->root, .size = what->size, .root = what->root};
+    struct program_spec spec = {
+        .collective = what->collective, .rank = what->root, .size = what->size, .root = what->root, .hosts = what->hosts};
     struct comm_program *a = what->build(env, &spec), *b = NULL;
     spec.rank = other;
     b = a && other != what->root ? what->build(env, &spec) : NULL;

@@ -248,11 +248,12 @@ bool cost_room(struct cost_sim *sim, uint32_t r, const struct comm_step *s, cons
     bool once = is_once(sim, s->edge), to_all = is_to_all(sim, s->edge);
     if (!retired_before(sim, r, once, bytes))
         return false;
-    if (once || lane->k < COST_CREDITS)
+    uint32_t round = program_round(rank->program, s, lane->k);
+    if (once || round < COST_CREDITS)
         return true;
     for (uint32_t j = 0; j < (to_all ? 1 : s->npeers); j++) {
         uint32_t peer = cost_peer(rank->program, s, lane, j);
-        struct cost_place *place = &sim->place[cost_place_of(sim, rank->call, r, peer, s->edge, lane->k)];
+        struct cost_place *place = &sim->place[cost_place_of(sim, rank->call, r, peer, s->edge, round)];
         if (place->left) {
             place->blocked = 1;
             return false;
@@ -281,7 +282,7 @@ static void wake_all(struct cost_sim *sim, uint32_t *list, uint32_t source, int6
     uint32_t *link = list;
     while (*link != COST_NONE) {
         uint32_t i = *link, reader = sim->look[i].rank;
-        if (key_of(sim->rank[reader].call, sim->look[i].k) != key) {
+        if (key_of(sim->rank[reader].call, sim->look[i].round) != key) {
             link = &sim->look[i].next;
             continue;
         }
@@ -296,7 +297,7 @@ void cost_publish(struct cost_sim *sim, uint32_t r, const struct comm_step *s, c
     int64_t at = depart(sim, r, s, lane, bytes);
     uint16_t step = (uint16_t)(s - rank->program->step);
     bool to_all = is_to_all(sim, s->edge);
-    uint32_t key = key_of(rank->call, lane->k);
+    uint32_t round = program_round(rank->program, s, lane->k), key = key_of(rank->call, round);
     sim->events++;
     if (is_once(sim, s->edge)) {
         struct cost_line *line = line_of(sim, rank->call, r, s->edge);
@@ -307,7 +308,7 @@ void cost_publish(struct cost_sim *sim, uint32_t r, const struct comm_step *s, c
     }
     for (uint32_t j = 0; j < (to_all ? 1 : s->npeers); j++) {
         uint32_t peer = cost_peer(rank->program, s, lane, j);
-        struct cost_place *place = &sim->place[cost_place_of(sim, rank->call, r, peer, s->edge, lane->k)];
+        struct cost_place *place = &sim->place[cost_place_of(sim, rank->call, r, peer, s->edge, round)];
         place->at = at;
         place->back = 0;
         place->key = key;
@@ -350,8 +351,8 @@ bool cost_look_for(struct cost_sim *sim, const struct cost_look *look, size_t by
         step = line->step;
         waiters = &line->waiters;
     } else {
-        struct cost_place *place = &sim->place[cost_place_of(sim, rank->call, look->peer, look->rank, edge, look->k)];
-        if (place->key == key_of(rank->call, look->k))
+        struct cost_place *place = &sim->place[cost_place_of(sim, rank->call, look->peer, look->rank, edge, look->round)];
+        if (place->key == key_of(rank->call, look->round))
             at = place->at;
         step = place->step;
         waiters = &place->waiters;

@@ -95,10 +95,15 @@ static enum verdict step_view(struct cost_sim *sim, uint32_t r, uint32_t l, cons
             view_is_here(sim, rank, s, slot);
             continue;
         }
-        struct cost_look look = {
-            .rank = r, .i = lane->i, .k = lane->k, .peer = peer, .step = (uint16_t)(s - p->step), .item = (uint16_t)slot};
+        struct cost_look look = {.rank = r,
+                                 .i = lane->i,
+                                 .k = lane->k,
+                                 .round = program_round(p, s, lane->k),
+                                 .peer = peer,
+                                 .step = (uint16_t)(s - p->step),
+                                 .item = (uint16_t)slot};
         if (sim->view_place)
-            sim->view_place[rank->view + slot] = seen_place(sim, rank, r, peer, s->edge, lane->k);
+            sim->view_place[rank->view + slot] = seen_place(sim, rank, r, peer, s->edge, look.round);
         if (cost_look_for(sim, &look, bytes)) {
             charge_view(sim, r, peer);
             view_is_here(sim, rank, s, slot);
@@ -112,7 +117,7 @@ static void land(struct cost_sim *sim, uint32_t r, const struct comm_step *s, co
 {
     struct cost_rank *rank = &sim->rank[r];
     size_t bytes = cost_ref_bytes(&sim->rate, rank->program, s, &s->dst, look->i, look->k, j);
-    uint32_t place = seen_place(sim, rank, r, look->peer, s->edge, look->k);
+    uint32_t place = seen_place(sim, rank, r, look->peer, s->edge, look->round);
     charge_view(sim, r, look->peer);
     charge(rank, cost_of_bytes(sim->rate.land, bytes));
     if (place != COST_NONE)
@@ -128,6 +133,7 @@ static enum verdict step_land(struct cost_sim *sim, uint32_t r, uint32_t l, cons
         struct cost_look look = {.rank = r,
                                  .i = lane->i,
                                  .k = lane->k,
+                                 .round = program_round(rank->program, s, lane->k),
                                  .peer = cost_peer(rank->program, s, lane, j),
                                  .step = (uint16_t)(s - rank->program->step),
                                  .item = (uint16_t)j};
@@ -351,7 +357,8 @@ static bool open_ranks(struct cost_sim *sim, struct cost_result *result)
     bool streams = false;
     sim->rank = cost_take(sim, sim->size * sizeof *sim->rank);
     for (uint32_t r = 0; sim->rank && r < sim->size; r++) {
-        struct program_spec spec = {.collective = what->collective, .rank = (int32_t)r, .size = what->size, .root = what->root};
+        struct program_spec spec = {
+            .collective = what->collective, .rank = (int32_t)r, .size = what->size, .root = what->root, .hosts = what->hosts};
         struct comm_program *p = what->build(sim->env, &spec);
         struct cost_rank *rank = &sim->rank[r];
         if (!p) {

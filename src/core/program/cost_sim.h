@@ -27,7 +27,7 @@ struct cost_place {
 };
 /* A view that is asked for and not there. */
 struct cost_look {
-    uint32_t next, rank, i, k, peer;
+    uint32_t next, rank, i, k, round, peer;
     uint16_t step, item; /* item: its view slot, or which of the step's peers */
 };
 struct cost_event {

@@ -46,6 +46,7 @@ enum program_flag {
     STEP_CHUNKED = 4, /* refs mean chunk k of what they name; a LOOP or END with it counts k, otherwise i */
     STEP_LAND = 8,    /* VIEW: the bytes must end at dst */
     STEP_ASYNC = 16,  /* COPY or REDUCE completes by a cookie: devices */
+    STEP_EACH = 32,   /* EXPOSE, VIEW: one of program.turns in each k, the step's own `turn`: its round is k * turns + turn, not k */
 };
 
 struct comm_ref {
@@ -66,7 +67,7 @@ struct comm_step {
     uint16_t aside; /* END of a loop: its first step (0: the lane ends); REDUCE with TEE: the EXPOSE it feeds. Set by the builder */
     int32_t need, need_outer, need_inner; /* the wait: counter[wait] >= need + need_outer*i + need_inner*k */
     struct comm_ref dst, src;
-    uint32_t reserved;
+    uint32_t turn;
 };
 _Static_assert(sizeof(struct comm_ref) == 16 && sizeof(struct comm_step) == 64, "a step is one cache line");
 
@@ -86,6 +87,7 @@ struct comm_program {
                          every exposure carries the length of its whole block in its fingerprint. Equal on every rank */
     uint8_t
         wide; /* partial results travel on its streams: chunks are cut for the accumulator. Equal on every rank, as own_in and chunk_unit */
+    uint16_t turns;   /* of steps with EACH; equal on every rank */
     uint8_t crossing; /* a lane reads views that another one asked for */
     uint16_t edges;
     uint8_t edge[PROGRAM_EDGES_MAX];  /* enum wire_edge bits, equal on every rank */
@@ -100,11 +102,25 @@ static inline uint32_t program_peer(const struct comm_program *program, uint32_t
     return program->peer ? program->peer[index] : program->peer_wide[index];
 }
 
+/* Exposures of one edge to one reader are told apart by their round. */
+static inline uint32_t program_round(const struct comm_program *program, const struct comm_step *step, uint32_t k)
+{
+    return step->flags & STEP_EACH ? k * program->turns + step->turn : k;
+}
+
+/* Which ranks share a host. */
+struct program_hosts {
+    const int32_t *of; /* by rank: its host's number, from 0 in the order of their lowest ranks */
+    int32_t count;
+    int32_t block; /* hosts are ranks one behind the other, so many on each, or fewer on the last; 0: they are not */
+};
+
 /* What a builder may know: only what is equal on every rank, and which rank this is. */
 struct program_spec {
     uint32_t collective;
     int32_t rank, size, root;
-    int32_t block; /* T over blocks of so many ranks, then over their results; 0: T over all */
+    int32_t block;                     /* T over blocks of so many ranks, then over their results; 0: T over all */
+    const struct program_hosts *hosts; /* blocks of T; NULL: not said, or not so */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ build */
@@ -195,5 +211,8 @@ typedef struct comm_program *program_build_fn(const struct comm_env *env, const 
  * holds each contribution once, in the order of T; nothing outside the outputs is written. */
 enum comm_result program_check(const struct comm_env *env, program_build_fn *build, uint32_t collective, int32_t size, int32_t root,
                                size_t elements, char *text, size_t text_bytes);
+/* The same of ranks that lie so. */
+enum comm_result program_check_hosts(const struct comm_env *env, program_build_fn *build, uint32_t collective, int32_t size, int32_t root,
+                                     size_t elements, const struct program_hosts *hosts, char *text, size_t text_bytes);
 
 #endif

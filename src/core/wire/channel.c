@@ -50,7 +50,7 @@ static void shape_places(struct lines_shape *s, const struct wire_limits *limits
     s->area_mask = limits->minimal ? 0 : LINES_AREAS - 1;
     s->once_mask = limits->minimal ? 0 : LINES_ONCE_PLACES - 1;
     caps->chunk_all = limits->chunk ? limits->chunk : LINES_PLACE_BYTES;
-    caps->chunk_private = limits->chunk ? limits->chunk : private_chunk(s->size);
+    caps->chunk_private = limits->chunk ? limits->chunk : limits->chunk_private ? limits->chunk_private : private_chunk(s->size);
     caps->once_max = LINES_PLACE_BYTES;
     s->once_stride = LINES_PLACE_BYTES + LINES_PLACE_SKEW;
     s->once_bytes = (size_t)(s->once_mask + 1) * s->once_edges * s->once_stride;
@@ -68,13 +68,15 @@ static void shape_places(struct lines_shape *s, const struct wire_limits *limits
 static bool shape_of(struct lines_shape *s, uint32_t size, const struct wire_limits *limits, struct wire_caps *caps)
 {
     uint32_t window = limits->window ? limits->window : LINES_WINDOW;
-    if (window < LINES_WINDOW_MIN || window > LINES_WINDOW_MAX || (window & (window - 1)) || limits->chunk > LINES_PLACE_BYTES)
+    if (window < LINES_WINDOW_MIN || window > LINES_WINDOW_MAX || (window & (window - 1)) || limits->chunk > LINES_PLACE_BYTES ||
+        limits->chunk_private > LINES_PLACE_BYTES)
         return false;
     *s = (struct lines_shape){.size = size,
                               .window = window,
                               .once_edges = once_edges_of(limits, size),
                               .line_mask = 2 * window - 1,
-                              .rendezvous = limits->rendezvous};
+                              .rendezvous = limits->rendezvous,
+                              .copies = limits->copies};
     *caps = (struct wire_caps){.inline_max = LINES_INLINE, .window = window, .calls = 4 * window};
     shape_places(s, limits, caps);
     size_t at = 0;
@@ -291,7 +293,8 @@ static enum comm_result make(struct lines_host *host, const struct wire_team *te
         host->env->give(host->env, c, c->bytes);
         return COMM_ERR_MEMORY;
     }
-    c->face = (struct wire_channel){.class = host->wire.class, .caps = caps, .peer_calls = c->face.peer_calls};
+    c->face = (struct wire_channel){
+        .class = host->wire.class, .wire = &host->wire, .memory = &lines_memory_class, .caps = caps, .peer_calls = c->face.peer_calls};
     c->face.calls = (struct wire_call *)(void *)(c->block.at + shape.calls);
     c->head = (struct lines_head *)(void *)c->block.at;
     c->acks = (struct lines_acks *)(void *)(c->block.at + shape.acks);

@@ -116,7 +116,7 @@ static bool points(struct lines_channel *c, const struct wire_expose *e, size_t 
 {
     if (BASE_LIKELY(!atomic_load_explicit(&c->host->lent, memory_order_relaxed)) || bytes < LINES_POINTER_BYTES || e->nspans != 1)
         return false;
-    return c->showing < LINES_SHOWN && lines_where(c->host, e->spans->at, bytes, where);
+    return !c->shape.copies && c->showing < LINES_SHOWN && lines_where(c->host, e->spans->at, bytes, where);
 }
 
 enum wire_result lines_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
@@ -275,7 +275,7 @@ static inline enum wire_result take(struct lines_channel *c, const struct lines_
     if (line->kind == LINES_KIND_POINTER)
         c->face.borrows = true;
     if (!w->land) {
-        *w->view = (struct wire_view){at, bytes, (void *)w->ack, key};
+        *w->view = (struct wire_view){at, bytes, (void *)w->ack, key, &c->face};
         return WIRE_DONE;
     }
     if ((w->flags & WIRE_NONTEMPORAL) && line->kind != LINES_KIND_POINTER) /* half the traffic as it is: what lands may stay near */

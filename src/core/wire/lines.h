@@ -111,7 +111,7 @@ struct lines_head {
 struct lines_shape {
     uint32_t size, window, once_edges;
     uint32_t line_mask, once_mask, area_mask, credit_mask, credit_shift;
-    uint32_t rendezvous, reserved;
+    uint32_t rendezvous, copies;
     size_t inbox, calls, lines, acks, pairs, chunks, inlets, bytes; /* of the block */
     size_t once_stride, once_bytes;                                 /* of the once places */
     size_t private_stride, all_stride, edge_stride, stream_bytes;   /* of the stream places */

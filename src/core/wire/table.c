@@ -8,6 +8,7 @@ extern const struct boot_class boot_tcp;
 extern const struct boot_class boot_unix;
 extern const struct native_class native_mpi;
 extern const struct wire_class wire_local;
+extern const struct wire_class wire_mixed;
 extern const struct wire_class wire_shm;
 extern const struct wire_class wire_tcp;
 extern const struct native_class native_nccl_module;
@@ -16,6 +17,7 @@ const struct wire_backend wire_backends[] = {
     {.name = "local", .wire = &wire_local, .fixed_order = 1},
     {.name = "shm", .wire = &wire_shm, .boot = &boot_unix, .fixed_order = 1},
     {.name = "tcp", .wire = &wire_tcp, .boot = &boot_tcp, .fixed_order = 1},
+    {.name = "shm+tcp", .wire = &wire_mixed, .boot = &boot_tcp, .fixed_order = 1, .near = "shm", .far = "tcp"},
     {.name = "mpi", .wire = &wire_shm, .boot = &boot_unix, .native = &native_mpi, .fixed_order = 1},
     {.name = "nccl", .wire = &wire_shm, .boot = &boot_unix, .native = &native_nccl_module},
 };
@@ -34,6 +36,7 @@ const struct wire_backend *wire_backend_here(const char *name)
     static const struct wire_backend here[] = {
         {.name = "nccl", .wire = &wire_local, .native = &native_nccl_module},
         {.name = "tcp", .wire = &wire_tcp, .fixed_order = 1},
+        {.name = "shm+tcp", .wire = &wire_mixed, .fixed_order = 1, .near = "local", .far = "tcp"},
     };
 
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)

@@ -40,7 +40,7 @@ static inline uint32_t wire_key_edge(wire_key key)
 /* The kind of an edge, equal on every rank, decides where its exposures lie. Both bits clear: a private stream. */
 enum wire_edge { WIRE_ONCE = 1 /* one round */, WIRE_TO_ALL = 2 /* one place that every peer of the exposure reads */ };
 /* ONCE | TO_ALL is a line. ONCE alone (private, one round) is not used by programs: give each level its own ONCE | TO_ALL edge. */
-enum { WIRE_STREAM_EDGES = 3 /* edge numbers 0..2 may be streams */, WIRE_ONCE_EDGES_MAX = 16 };
+enum { WIRE_STREAM_EDGES = 4 /* edge numbers 0..3 may be streams */, WIRE_ONCE_EDGES_MAX = 16 };
 
 enum wire_flag {
     WIRE_WORK = 0,    /* the kind: an exposure of a collective's program ... */
@@ -60,6 +60,9 @@ static inline size_t wire_note_bytes(uint32_t sort)
     return sort == WIRE_NOTE_LONG ? WIRE_NOTE_LONG_BYTES : WIRE_NOTE_BYTES;
 }
 
+/* The upper half of a cookie that a wire puts in place of its caller's, whose never has it. */
+#define WIRE_COOKIE_OWN UINT32_C(0x7fffffff)
+
 enum wire_result {
     WIRE_DONE = 0,      /* expose: the bytes are free again; view: they are there */
     WIRE_PENDING = 1,   /* the cookie comes with an event */
@@ -74,12 +77,14 @@ struct wire_span {
     size_t bytes;
 };
 
-/* Filled before its view's event (or the call's DONE). Memory of the caller, in place until released; ack and word are the wire's. */
+/* Filled before its view's event (or the call's DONE). Memory of the caller, in place until released; the rest is the wire's. */
+struct wire_channel;
 struct wire_view {
     const void *at;
     size_t bytes;
     void *ack;
     uint64_t word;
+    struct wire_channel *from; /* by which it came: a channel of several wires gives it back there */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one exposure, one view */
@@ -163,10 +168,18 @@ struct wire_caps {
     uint64_t chunk_least;   /* shorter pieces of a stream cost more than they overlap; 0: PROGRAM_CHUNK_MIN_BYTES. Equal on all members */
 };
 
+/* What went over a network for a channel, frames and all: of this rank, to and from whom. Read by anybody. */
+struct wire_traffic {
+    _Atomic uint64_t out, in;
+};
+
 /* Every wire's channel begins with this. */
 struct wire_channel {
     const struct wire_class *class;
-    bool borrows; /* peers have shown bytes where they lie, in memory of wire_memory: see there */
+    struct wire *wire;                      /* of that class: not the world's own where that is made of several */
+    const struct wire_memory_class *memory; /* that all members reach; NULL: they share none */
+    const struct wire_traffic *traffic;     /* NULL: there is no network */
+    bool borrows;                           /* peers have shown bytes where they lie, in memory of wire_memory: see there */
     struct wire_caps caps;
     struct wire_board *board;            /* NULL across hosts */
     struct wire_call *calls;             /* this rank's own, call seq at [seq % caps.calls] */
@@ -186,7 +199,9 @@ struct wire_limits {
     uint32_t credits;
     uint32_t minimal;
     uint64_t chunk;
-    uint32_t rendezvous, reserved; /* a message is sent when its receive was posted, however short it is */
+    uint32_t rendezvous;    /* a message is sent when its receive was posted, however short it is */
+    uint32_t chunk_private; /* of private streams, where chunk is 0 */
+    uint32_t copies;        /* nobody is shown bytes in their owner's memory: there is no board that all members share */
 };
 enum { WIRE_OFFER_BYTES = 64 };
 enum wire_leave {
@@ -207,12 +222,20 @@ struct wire_config {
     struct wire_boot *boot; /* how the ranks meet; NULL for `local` */
     int32_t rank, ranks;    /* of the world; rank -1: all of them are in this process */
     int32_t crowded;        /* more ranks than CPUs: they will sleep often, so sleeping must be cheap */
+    uint64_t world;         /* equal on all ranks, unlike any other world's */
+    const int32_t *host;    /* by rank: the number of its host, from 0 in the order of their lowest ranks; NULL: not asked */
+    bool across;            /* peers of this rank's own host are another wire's: this one need not reach them */
     int64_t deadline;
     int64_t peer_timeout_ns; /* equal on all ranks: a live process that is silent for so long is told down; 0: 30 s */
     int64_t link_timeout_ns; /* the same of a host that acknowledges nothing; 0: 3 s */
     char *error_text;        /* where open says why it failed */
     size_t error_text_bytes;
 };
+
+static inline bool wire_joins(const struct wire_config *config, int32_t a, int32_t b)
+{
+    return a != b && (!config->across || config->host[a] != config->host[b]);
+}
 
 struct wire; /* begins with its class */
 

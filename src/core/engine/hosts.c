@@ -1,0 +1,45 @@
+/* Which members of a communicator share a host, for selection and for programs: worked out once, from what all ranks know alike. */
+#include "engine/body.h"
+
+/* Hosts one behind the other, each but the last with as many ranks. */
+static int32_t block_of(const struct program_hosts *hosts, int32_t size)
+{
+    int32_t block = 1;
+
+    while (block < size && hosts->of[block] == hosts->of[0])
+        block++;
+    for (int32_t r = 0; r < size; r++)
+        if (hosts->of[r] != r / block)
+            return 0;
+    return block;
+}
+
+bool body_find_hosts(struct body *b)
+{
+    struct program_hosts *hosts = &b->hosts;
+    int32_t *of = b->engine->env->take(b->engine->env, (size_t)b->team.size * sizeof *of, 64);
+
+    if (!of)
+        return false;
+    hosts->of = of;
+    for (int32_t r = 0; r < b->team.size; r++) {
+        int32_t lower = 0;
+        while (lower < r && body_host(b, lower) != body_host(b, r))
+            lower++;
+        of[r] = lower < r ? of[lower] : hosts->count++;
+    }
+    hosts->block = block_of(hosts, b->team.size);
+    b->hosts_fit = algo_hosts_fit(hosts, b->team.size, b->world->order_block) ? hosts : NULL;
+    return true;
+}
+
+void body_free_hosts(struct body *b)
+{
+    if (b->hosts.of)
+        b->engine->env->give(b->engine->env, (void *)(uintptr_t)b->hosts.of, (size_t)b->team.size * sizeof *b->hosts.of);
+}
+
+int32_t body_host_ranks(const struct body *b)
+{
+    return b->hosts.count > 1 ? (b->team.size + b->hosts.count - 1) / b->hosts.count : 0;
+}
