@@ -102,7 +102,7 @@ RIG_TEST(contract_4_6_agree_is_outside_of_the_queue)
 /* Of all ranks in members (a bit each); the others have closed or never call. */
 static void shrink(struct comm_communicator *const *c, uint32_t members, int32_t ranks, struct comm_communicator **out)
 {
-    struct comm_request request[RIG_RANKS_MAX];
+    struct comm_request request[RIG_RANKS_MAX] = {COMM_REQUEST_NONE};
     int32_t count = 0;
     for (int32_t r = 0; r < ranks; r++)
         if (members >> r & 1)
