@@ -466,7 +466,18 @@ static void prepare(struct mesh *m)
     base_format(m->mine.text, TEXT, "listening on %s: %s", address, strerror(error));
 }
 
-/* Everybody hears of the lowest rank that could not, or is of another version. */
+/* Who could not connect is told by the lowest rank; but a connection that broke may have been given up by another, who then knows why. */
+static enum comm_result tell_failed(struct mesh *m)
+{
+    int32_t ranks = m->w->ranks, who = ranks;
+
+    for (int32_t i = ranks - 1; i >= 0; i--)
+        if (m->cards[i].result != COMM_OK && (who == ranks || m->cards[i].result != COMM_ERR_PEER || m->cards[who].result == COMM_ERR_PEER))
+            who = i;
+    return who == ranks ? COMM_OK : fail(m, (enum comm_result)m->cards[who].result, "rank %d: %.*s", who, TEXT, m->cards[who].text);
+}
+
+/* Everybody hears who is of another version or is set otherwise, and who could not. */
 static enum comm_result exchange(struct mesh *m)
 {
     enum comm_result result = m->config->boot->class->allgather(m->config->boot, &m->mine, sizeof m->mine, m->cards);
@@ -484,10 +495,8 @@ static enum comm_result exchange(struct mesh *m)
         else if (card->seals != m->cards[0].seals)
             result = fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_SEAL=%s and rank 0 has %s: give every rank the same", i,
                           card->seals ? "yes" : "no", card->seals ? "no" : "yes");
-        else if (card->result != COMM_OK)
-            result = fail(m, (enum comm_result)card->result, "rank %d: %.*s", i, TEXT, card->text);
     }
-    return result;
+    return result == COMM_OK ? tell_failed(m) : result;
 }
 
 static enum comm_result meet(struct mesh *m)
