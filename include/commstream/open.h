@@ -157,7 +157,8 @@ COMM_MUST enum comm_result comm_split(struct comm_communicator *c, int32_t color
                                       struct comm_request *req);
 /*
  * Splits c by where ranks run: those of one host, of one NUMA node, or of one device come together, in the order of c. Collective, as
- * comm_split. MPI_Comm_split_type. COMM_PLACE_NUMA and COMM_PLACE_DEVICE are not built yet: UNSUPPORTED.
+ * comm_split. MPI_Comm_split_type. For COMM_PLACE_NUMA the calling thread must be bound to CPUs of one NUMA node: UNSUPPORTED otherwise.
+ * COMM_PLACE_DEVICE is not built yet: UNSUPPORTED.
  */
 COMM_MUST enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out,
                                             struct comm_request *req);

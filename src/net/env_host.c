@@ -18,7 +18,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PATH_BYTES = 4096, TEXT_BYTES = 8192, CPUS_MAX = 1 << 16 };
+enum { PATH_BYTES = 4096, TEXT_BYTES = 8192, CPUS_MAX = 1 << 16, NODES_MAX = 1024 };
 
 /* A whole small file as text; false when it cannot be read. */
 static bool read_text(const char *path, char *text, size_t room)
@@ -183,6 +183,55 @@ static void list_cpus(uint64_t *cpu)
             cpu[i / 64] |= (uint64_t)(CPU_ISSET(i, &set) != 0) << i % 64;
 }
 
+/* Of a list as the kernel writes it, "0-3,8", the first range; *text moves behind it. False: there is none. */
+static bool next_range(const char **text, unsigned long *first, unsigned long *last)
+{
+    char *end;
+
+    *first = *last = strtoul(*text, &end, 10);
+    if (end == *text)
+        return false;
+    if (*end == '-')
+        *last = strtoul(end + 1, &end, 10);
+    *text = end + (*end == ',');
+    return true;
+}
+
+static bool meets(const char *list, const uint64_t *cpu)
+{
+    unsigned long first, last;
+
+    while (next_range(&list, &first, &last))
+        for (unsigned long i = first; i <= last && i < (unsigned long)ENV_CPU_WORDS * 64; i++)
+            if (cpu[i / 64] >> i % 64 & 1)
+                return true;
+    return false;
+}
+
+/* Documentation/ABI/stable/sysfs-devices-node. */
+int32_t posix_numa(const char *nodes, const uint64_t cpu[ENV_CPU_WORDS])
+{
+    char path[PATH_BYTES], online[512], cpus[TEXT_BYTES];
+    const char *list = online;
+    unsigned long first, last;
+    int32_t found = -1;
+
+    base_format(path, sizeof path, "%s/online", nodes);
+    if (!read_text(path, online, sizeof online))
+        return 0;
+    while (next_range(&list, &first, &last)) {
+        for (unsigned long node = first; node <= last && node < NODES_MAX; node++) {
+            base_format(path, sizeof path, "%s/node%lu/cpulist", nodes, node);
+            if (!read_text(path, cpus, sizeof cpus) || !meets(cpus, cpu))
+                continue;
+            if (found >= 0)
+                return -1;
+            found = (int32_t)node;
+        }
+    }
+    return found < 0 ? 0 : found;
+}
+
 void posix_identity(const struct comm_env *env, struct env_identity *identity)
 {
     char boot[64];
@@ -190,6 +239,7 @@ void posix_identity(const struct comm_env *env, struct env_identity *identity)
     (void)env;
     *identity = (struct env_identity){.pid = (uint32_t)getpid(), .uid = (uint32_t)getuid(), .parent = (uint32_t)getppid()};
     list_cpus(identity->cpu);
+    identity->numa = posix_numa("/sys/devices/system/node", identity->cpu);
     if (gethostname(identity->host, sizeof identity->host) != 0 || identity->host[0] == 0)
         base_copy_text(identity->host, sizeof identity->host, "localhost");
     identity->host[sizeof identity->host - 1] = 0;

@@ -430,6 +430,39 @@ static void identity_is_told(void **state)
     assert_int_equal(here.uid, getuid());
 }
 
+static void put(const char *folder, const char *name, const char *text)
+{
+    char path[128];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+static void numa_node_of_a_set_of_cpus(void **state)
+{
+    char folder[] = "/tmp/commstream-nodes-XXXXXX", path[64];
+    uint64_t set[4][ENV_CPU_WORDS] = {{0x3}, {0x10, 0x1}, {0x11}, {0, 0, 1}};
+
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(posix_numa(folder, set[0]), 0); /* nothing there: a kernel without nodes */
+    put(folder, "online", "0,2-3\n");
+    for (int node = 0; node < 4; node += 1 + (node == 0)) {
+        snprintf(path, sizeof path, "%s/node%d", folder, node);
+        assert_int_equal(mkdir(path, 0700), 0);
+        put(path, "cpulist", node == 0 ? "0-3\n" : node == 2 ? "4-7,64-65\n" : "\n");
+    }
+    assert_int_equal(posix_numa(folder, set[0]), 0);
+    assert_int_equal(posix_numa(folder, set[1]), 2);
+    assert_int_equal(posix_numa(folder, set[2]), -1);
+    assert_int_equal(posix_numa(folder, set[3]), 0); /* CPUs that no node has */
+    snprintf(path, sizeof path, "rm -r %s", folder);
+    assert_int_equal(system(path), 0);
+}
+
 static void module_says_what_was_tried(void **state)
 {
     char why[2048];
@@ -536,6 +569,7 @@ int main(void)
         cmocka_unit_test(random_differs),
         cmocka_unit_test(cpus_follow_affinity),
         cmocka_unit_test(identity_is_told),
+        cmocka_unit_test(numa_node_of_a_set_of_cpus),
         cmocka_unit_test(module_says_what_was_tried),
         cmocka_unit_test(files_are_written),
         cmocka_unit_test(lines_and_panic_reach_stderr),

@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <sched.h>
 #include <stdlib.h>
 
 enum { RANKS = 12, AXES = 4 };
@@ -106,12 +107,40 @@ RIG_TEST(contract_1_1_ranks_of_one_host)
     rig_close(&rig);
 }
 
+/* Those of one NUMA node are of one host; a rank that is bound to none in particular is refused. */
+RIG_TEST(contract_1_1_ranks_of_one_numa_node)
+{
+    struct rig rig;
+    struct comm_communicator *numa[RANKS];
+    struct comm_request request[RANKS];
+    cpu_set_t all, one;
+    size_t cpu = 0;
+    EQUAL(sched_getaffinity(0, sizeof all, &all), 0);
+    while (!CPU_ISSET(cpu, &all))
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    rig_open(&rig, RANKS, NULL);
+    EQUAL(sched_setaffinity(0, sizeof one, &one), 0);
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_split_place(rig.world[r], COMM_PLACE_NUMA, &numa[r], &request[r]));
+    EQUAL(sched_setaffinity(0, sizeof all, &all), 0);
+    rig_wait_all(request, RANKS);
+    for (int32_t r = 0; r < RANKS; r++)
+        EQUAL(comm_size(numa[r]), on_host(r, RANKS));
+    rig_proves_alive(rig.world, RANKS);
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_close(numa[r], RIG_PATIENCE));
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_1_1_a_mesh_is_seen_along_its_axes),
         cmocka_unit_test(contract_1_8_a_mesh_of_another_size),
         cmocka_unit_test(contract_1_1_ranks_of_one_host),
+        cmocka_unit_test(contract_1_1_ranks_of_one_numa_node),
     };
     return cmocka_run_group_tests_name("contract_1_splits", tests, NULL, NULL);
 }

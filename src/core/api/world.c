@@ -96,8 +96,8 @@ enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t 
     return r;
 }
 
-/* Ranks of one host are told by an identity of its kernel, of which a color's bits are enough: a host apart would have to share 31 of them.
- */
+enum { NUMA_NODES = 1024 };
+
 enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out,
                                   struct comm_request *req)
 {
@@ -105,11 +105,17 @@ enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place p
 
     if (r == COMM_OK && place != COMM_PLACE_NODE && place != COMM_PLACE_NUMA && place != COMM_PLACE_DEVICE)
         return engine_refuse(c, COLLECTIVE_SPLIT, COMM_ERR_ARGUMENT, req, "split_place: place=%d; expected an enum comm_place", (int)place);
-    if (r == COMM_OK && place != COMM_PLACE_NODE)
-        return engine_refuse(
-            c, COLLECTIVE_SPLIT, COMM_ERR_UNSUPPORTED, req,
-            "split_place: COMM_PLACE_NUMA and COMM_PLACE_DEVICE are not built yet; comm_split by a color of your own does it");
-    return comm_split(c, r == COMM_OK ? engine_node(c) : 0, 0, out, req);
+    if (r == COMM_OK && place == COMM_PLACE_DEVICE)
+        return engine_refuse(c, COLLECTIVE_SPLIT, COMM_ERR_UNSUPPORTED, req,
+                             "split_place: COMM_PLACE_DEVICE is not built yet; comm_split by a color of your own does it");
+    if (r != COMM_OK || place == COMM_PLACE_NODE)
+        return comm_split(c, r == COMM_OK ? engine_node(c) : 0, 0, out, req);
+    int32_t numa = engine_numa(c);
+    if (numa < 0)
+        return engine_refuse(c, COLLECTIVE_SPLIT, COMM_ERR_UNSUPPORTED, req,
+                             "split_place: COMM_PLACE_NUMA: this rank may run on CPUs of several NUMA nodes; expected one that is bound to "
+                             "those of one (comm-run --bind core, taskset, numactl)");
+    return comm_split(c, engine_node(c) * NUMA_NODES + numa, 0, out, req);
 }
 
 /* Of members alone, so what is refused is refused here: it uses up no number. */

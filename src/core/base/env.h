@@ -34,7 +34,8 @@ struct env_identity {
     uint64_t host_id;  /* equal for processes that run on one kernel, different otherwise (boot id) */
     uint64_t place_id; /* equal for those of them that can meet without a network too (network namespace) */
     uint32_t pid, uid;
-    uint32_t parent, reserved;   /* process id of whoever started this process */
+    uint32_t parent;             /* process id of whoever started this process */
+    int32_t numa;                /* the NUMA node that all its CPUs are of; -1: they are of several */
     uint64_t cpu[ENV_CPU_WORDS]; /* the first 1,024 CPUs, a bit for each that this process may run on */
 };
 

@@ -345,6 +345,14 @@ int32_t engine_node(const struct comm_communicator *c)
     return b ? body_host(b, b->team.rank) : 0;
 }
 
+int32_t engine_numa(const struct comm_communicator *c)
+{
+    struct env_identity identity;
+
+    c->env->identity(c->env, &identity); /* now: a program may bind itself late */
+    return identity.numa;
+}
+
 int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)
 {
     const struct body *from = c ? atomic_load_explicit(&c->body, memory_order_acquire) : NULL;

@@ -72,6 +72,7 @@ static inline enum comm_result engine_alive(const struct comm_communicator *c)
 int32_t engine_rank(const struct comm_communicator *c); /* -1: closed */
 int32_t engine_size(const struct comm_communicator *c);
 int32_t engine_node(const struct comm_communicator *c); /* 0 or more, equal for ranks of one host */
+int32_t engine_numa(const struct comm_communicator *c); /* the NUMA node that the calling thread may run on; -1: several */
 
 /* ------------------------------------------------------------------------------------------------------------ waiting and progress */
 enum comm_result engine_test(struct comm_request request);
