@@ -1,11 +1,11 @@
 /*
  * The clock. CLOCK_MONOTONIC is the truth, and what deadlines mean to the kernel; asking for it costs about 21 ns where the time stamp
  * counter costs 9, and every wait asks. So where the kernel itself takes its time from that counter, each thread draws a straight line
- * through its last two readings of the truth and follows it for as long as those lay apart, at most a second. Nothing is shared: no locks,
- * no stores that other threads see.
+ * through its last two readings of the truth and follows it for as long as those lay apart, at most 10 ms. Nothing is shared: no locks, no
+ * stores that other threads see.
  *
  * Invariants: within a thread time never runs backwards; between threads, and against the kernel, it is off by the error of two readings
- * (about 0.1 us; a microsecond at worst).
+ * (about 0.1 us; a microsecond at worst), and by up to 5 us more while the kernel slews its clock.
  */
 #define _GNU_SOURCE
 #include "net/posix.h"
@@ -30,9 +30,9 @@ __extension__ typedef unsigned __int128 wide;
 
 enum {
     FIRST_NS = 500000, /* readings this far apart put the end of the line as far off as they are themselves; longer costs every start */
-    FOLLOW_NS_MAX = 1000000000, /* the kernel may slew its clock by 500 millionths */
-    BRACKET_TICKS_MAX = 1000,   /* a reading that took longer was interrupted: not to be trusted */
-    SLEW_SHIFT = 9,             /* a rate that changed by more than 1/512 means that the counter jumped (suspend) */
+    FOLLOW_NS_MAX = 10000000, /* the kernel may slew its clock by 500 millionths (adjtimex(2)), and begin at any time */
+    BRACKET_TICKS_MAX = 1000, /* a reading that took longer was interrupted: not to be trusted */
+    SLEW_SHIFT = 9,           /* a rate that changed by more than 1/512 means that the counter jumped (suspend) */
 };
 
 struct line {

@@ -434,7 +434,9 @@ const struct wire_backend *__wrap_wire_backend_find(const char *name)
     const struct wire_backend *found = __real_wire_backend_find(name);
     if (!found || strcmp(found->name, "local") != 0)
         return found;
-    with = *found;
-    with.native = &native_fake;
+    if (!with.native) { /* once: an engine that is open reads it */
+        with = *found;
+        with.native = &native_fake;
+    }
     return &with;
 }

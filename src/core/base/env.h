@@ -46,7 +46,8 @@ struct comm_env {
     /* Called first by everything that opens a world or an engine: makes *alive 1 and the clock ready. Idempotent, any thread. 0, or an
        errno: ECHILD in a forked child of a process that had called it. */
     int (*start)(const struct comm_env *env);
-    /* Nanoseconds, monotonic in each thread; what two threads read may disagree by up to a microsecond. */
+    /* Nanoseconds, monotonic in each thread; what two threads read may disagree by up to a microsecond, or 6 while
+       the kernel slews its clock. */
     int64_t (*now)(const struct comm_env *env);
     /* One turn of a waiting loop: give the core a hint (yield false), or give the CPU away (yield true). */
     void (*relax)(const struct comm_env *env, bool yield);
