@@ -48,8 +48,9 @@ enum {
     TCP_CHANNELS_MAX = 65535,
     TCP_VECTORS = 32,
     TCP_ROUNDS = 32,          /* of the poller in one pump, which ends earlier ... */
-    TCP_HOLD_NS = 100000,     /* for so long what is sent in a row waits for company */
     TCP_PUMP_BYTES = 1 << 20, /* ... when it has received so much */
+    TCP_ROW = 3,              /* what is sent after so many times without a pump between them waits for company ... */
+    TCP_HOLD_NS = 100000,     /* ... for so long at most */
 };
 
 struct tcp_wire;
@@ -211,9 +212,10 @@ struct tcp_wire {
     struct tcp_port *port;
     int32_t ports, ranks, rank;
     bool armed, rung, sealed;
-    bool flushed, held; /* since the last pump: something left; something that came after it waits for company, and the timer runs */
-    int timer;          /* the watcher wakes when it ends */
-    int deaths;         /* an epoll of the watcher's: ends of connections */
+    bool held;    /* what was sent in a row waits for company, and the timer runs */
+    uint32_t row; /* how often something left since the last pump */
+    int timer;    /* the watcher wakes when it ends */
+    int deaths;   /* an epoll of the watcher's: ends of connections */
     struct tcp_lane *dirty;
     uint32_t *hot, hots, bulk_looks; /* sockets on which somebody waits for a frame; looks that wait on bulk lanes */
     struct tcp_channel **channel;

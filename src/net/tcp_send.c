@@ -301,10 +301,11 @@ static void set_timer(const struct tcp_wire *w, long ns)
 }
 
 /* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
- * first leaves at once and the rest together: when somebody looks, or lies down, or when the watcher's timer ends, whichever is first. */
+ * first few leave at once and the rest together: when somebody looks, or lies down, or when the watcher's timer ends, whichever is first.
+ * Two in a row are no row yet: who waits for each operation has them too, when a peer was ahead, and the timer costs more than a packet. */
 void tcp_hold_or_send(struct tcp_wire *w)
 {
-    bool hold = w->flushed && !w->armed;
+    bool hold = w->row >= TCP_ROW && !w->armed;
 
     for (const struct tcp_lane *lane = w->dirty; lane && hold; lane = lane->next_dirty)
         hold = lane->lane == TCP_LANE_SMALL && !tcp_backed_up(lane);
@@ -314,14 +315,14 @@ void tcp_hold_or_send(struct tcp_wire *w)
         w->held = true;
         return;
     }
-    w->flushed = true;
+    w->row++;
     tcp_send_dirty(w);
     w->poller->class->submit(w->poller);
 }
 
 void tcp_unhold(struct tcp_wire *w)
 {
-    w->flushed = false;
+    w->row = 0;
     if (!w->held)
         return;
     w->held = false;
