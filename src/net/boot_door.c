@@ -221,8 +221,8 @@ enum comm_result door_listen_for_all(struct boot_star *b)
 /* ------------------------------------------------------------------------------------------------------------ the others */
 static enum comm_result unproved(const struct boot_star *b, enum handshake_fault fault)
 {
-    return star_fail(b, COMM_ERR_AUTH, "rank %d and rank 0 did not prove the job's secret to each other: of rank 0, %s", b->config.rank,
-                     handshake_fault_text(fault));
+    return boot_fail(&b->config, COMM_ERR_AUTH, "rank %d and rank 0 did not prove the job's secret to each other: of rank 0, %s",
+                     b->config.rank, handshake_fault_text(fault));
 }
 
 /* *again: the connection ended before rank 0 said a word: it had no place, or is only just coming. */
@@ -234,7 +234,7 @@ static enum comm_result prove(struct boot_star *b, bool *again)
     uint32_t magic;
 
     if (!handshake_hello(&shake, b->config.env, b->key, &names, hello))
-        return star_fail(b, COMM_ERR_SYSTEM, "no memory or randomness for the handshake");
+        return boot_fail(&b->config, COMM_ERR_SYSTEM, "no memory or randomness for the handshake");
     enum io io = boot_send_all(&b->config, b->root, hello, sizeof hello);
     if (io == IO_OK)
         io = boot_receive_all(&b->config, b->root, answer, HANDSHAKE_HEAD);
@@ -279,7 +279,7 @@ enum comm_result door_connect_to_root(struct boot_star *b)
     if (result != COMM_OK)
         return result;
     if (b->sealed && !seal_write(&b->seal[0], &g, sizeof g, sealed))
-        return star_fail(b, COMM_ERR_MEMORY, "no memory for the handshake");
+        return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for the handshake");
     enum io io = b->sealed ? boot_send_all(&b->config, b->root, sealed, sizeof sealed) : boot_send_all(&b->config, b->root, &g, sizeof g);
     return io == IO_OK ? star_expect(b, FRAME_WELCOME, 0) : star_root_lost(b, io);
 }

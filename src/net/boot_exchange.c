@@ -8,6 +8,7 @@
 
 #include "base/format.h"
 #include "base/option.h"
+#include "net/boot_io.h"
 #include "net/interface.h"
 #include "net/secret.h"
 
@@ -29,33 +30,22 @@ struct boot_exchange {
     unsigned char key[CRYPTO_KEY];
 };
 
-static enum comm_result fail(const struct boot_config *c, enum comm_result result, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
-static enum comm_result fail(const struct boot_config *c, enum comm_result result, const char *format, ...)
-{
-    va_list list;
-
-    va_start(list, format);
-    base_format_list(c->error_text, c->error_text_bytes, format, list);
-    va_end(list);
-    return result;
-}
-
 static enum comm_result exchange_allgather(struct wire_boot *boot, const void *in, size_t bytes, void *out)
 {
     const struct boot_config *c = &((struct boot_exchange *)boot)->config;
 
-    return c->exchange(c->exchange_arg, in, bytes, out) ? fail(c, COMM_ERR_BACKEND, "the program's exchange failed") : COMM_OK;
+    return c->exchange(c->exchange_arg, in, bytes, out) ? boot_fail(c, COMM_ERR_BACKEND, "the program's exchange failed") : COMM_OK;
 }
 
 static enum comm_result check_card(const struct boot_config *c, const struct card *card, int32_t rank)
 {
     if (card->magic != CARD_MAGIC || card->version != CARD_VERSION)
-        return fail(c, COMM_ERR_CONFIG, "what the program's exchange gave as rank %d's is of another version, or was never written", rank);
+        return boot_fail(c, COMM_ERR_CONFIG, "what the program's exchange gave as rank %d's is of another version, or was never written",
+                         rank);
     if (card->rank != rank)
-        return fail(c, COMM_ERR_CONFIG, "the program's exchange gave rank %d's bytes in rank %d's place", card->rank, rank);
+        return boot_fail(c, COMM_ERR_CONFIG, "the program's exchange gave rank %d's bytes in rank %d's place", card->rank, rank);
     if (card->ranks != c->ranks)
-        return fail(c, COMM_ERR_CONFIG, "rank %d opens a world of %d ranks, rank %d one of %d", rank, card->ranks, c->rank, c->ranks);
+        return boot_fail(c, COMM_ERR_CONFIG, "rank %d opens a world of %d ranks, rank %d one of %d", rank, card->ranks, c->rank, c->ranks);
     return COMM_OK;
 }
 
@@ -76,10 +66,10 @@ static enum comm_result use_cards(struct boot_exchange *b, const struct card *al
     if (!keyed && !crypto_missing())
         keyed = secret_key(all[0].word, sizeof all[0].word, b->key);
     if (!base_option_lookup(c->env, "tcp_insecure", &insecure))
-        return fail(c, COMM_ERR_CONFIG, "COMM_TCP_INSECURE is not yes or no");
+        return boot_fail(c, COMM_ERR_CONFIG, "COMM_TCP_INSECURE is not yes or no");
     if (several && !keyed && !insecure)
-        return fail(c, COMM_ERR_CONFIG, "the ranks are on several hosts, and %s; set COMM_TCP_INSECURE=1 on every rank to do without",
-                    crypto_missing() ? crypto_missing() : "no memory is left for a secret");
+        return boot_fail(c, COMM_ERR_CONFIG, "the ranks are on several hosts, and %s; set COMM_TCP_INSECURE=1 on every rank to do without",
+                         crypto_missing() ? crypto_missing() : "no memory is left for a secret");
     b->boot.key = keyed ? b->key : NULL;
     if (several)
         base_copy_text(b->boot.address, sizeof b->boot.address, all[c->rank].address);
@@ -96,13 +86,13 @@ static enum comm_result meet(struct boot_exchange *b, bool keyed)
     c->env->identity(c->env, &who);
     mine.host = who.host_id;
     if (c->env->random(c->env, mine.word, sizeof mine.word))
-        return fail(c, COMM_ERR_SYSTEM, "no randomness for the meeting");
+        return boot_fail(c, COMM_ERR_SYSTEM, "no randomness for the meeting");
     if (!interface_address(c->env, mine.address, why, sizeof why))
-        return fail(c, COMM_ERR_CONFIG, "%s", why);
+        return boot_fail(c, COMM_ERR_CONFIG, "%s", why);
     size_t bytes = (size_t)c->ranks * sizeof mine;
     struct card *all = c->env->take(c->env, bytes, 64);
     if (!all)
-        return fail(c, COMM_ERR_MEMORY, "no memory to meet %d ranks", c->ranks);
+        return boot_fail(c, COMM_ERR_MEMORY, "no memory to meet %d ranks", c->ranks);
     enum comm_result result = exchange_allgather(&b->boot, &mine, sizeof mine, all);
     if (result == COMM_OK)
         result = use_cards(b, all, keyed);
@@ -119,7 +109,7 @@ static enum comm_result exchange_pass(struct wire_boot *boot, const int *given, 
     (void)given;
     (void)count;
     (void)all;
-    return fail(&((struct boot_exchange *)boot)->config, COMM_ERR_UNSUPPORTED, "ranks that meet over a network pass no descriptors");
+    return boot_fail(&((struct boot_exchange *)boot)->config, COMM_ERR_UNSUPPORTED, "ranks that meet over a network pass no descriptors");
 }
 
 static void exchange_close(struct wire_boot *boot)
@@ -139,7 +129,7 @@ enum comm_result boot_exchange_open(const struct boot_config *config, const unsi
     struct boot_exchange *b = config->env->take(config->env, sizeof *b, 64);
 
     if (!b)
-        return fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
+        return boot_fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
     b->boot.class = &boot_exchange;
     b->config = *config;
     if (key)

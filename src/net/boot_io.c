@@ -2,11 +2,23 @@
 #define _GNU_SOURCE
 #include "net/boot_io.h"
 
+#include "base/format.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+enum comm_result boot_fail(const struct boot_config *c, enum comm_result result, const char *format, ...)
+{
+    va_list list;
+
+    va_start(list, format);
+    base_format_list(c->error_text, c->error_text_bytes, format, list);
+    va_end(list);
+    return result;
+}
 
 int boot_remaining_ms(const struct boot_config *c)
 {

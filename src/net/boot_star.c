@@ -15,18 +15,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum comm_result star_fail(const struct boot_star *b, enum comm_result result, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    base_format_list(b->config.error_text, b->config.error_text_bytes, format, list);
-    va_end(list);
-    return result;
-}
-
 enum comm_result star_fail_errno(const struct boot_star *b, const char *what)
 {
-    return star_fail(b, COMM_ERR_SYSTEM, "%s: %s", what, strerror(errno));
+    return boot_fail(&b->config, COMM_ERR_SYSTEM, "%s: %s", what, strerror(errno));
 }
 
 /* Rank 0 alone: what failed here is told to all. */
@@ -42,13 +33,13 @@ enum comm_result star_tell_all(const struct boot_star *b, enum comm_result resul
 enum comm_result star_root_lost(const struct boot_star *b, enum io io)
 {
     if (io == IO_LATE)
-        return star_fail(b, COMM_ERR_TIMEOUT, "rank 0 did not answer rank %d in time", b->config.rank);
-    return star_fail(b, COMM_ERR_PEER, "rank 0 died while the world was opening");
+        return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not answer rank %d in time", b->config.rank);
+    return boot_fail(&b->config, COMM_ERR_PEER, "rank 0 died while the world was opening");
 }
 
 enum comm_result star_dead_rank(const struct boot_star *b, int32_t rank)
 {
-    return star_fail(b, COMM_ERR_PEER, "rank %d died while the world was opening", rank);
+    return boot_fail(&b->config, COMM_ERR_PEER, "rank %d died while the world was opening", rank);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ frames */
@@ -101,7 +92,7 @@ void star_send_refusal(int fd, struct seal *seal, enum comm_result result, const
 
 static enum comm_result changed(const struct boot_star *b)
 {
-    return star_fail(b, COMM_ERR_AUTH, "what came from rank 0 was changed on its way");
+    return boot_fail(&b->config, COMM_ERR_AUTH, "what came from rank 0 was changed on its way");
 }
 
 static enum comm_result receive_bytes(const struct boot_star *b, void *bytes, size_t count)
@@ -133,10 +124,10 @@ enum comm_result star_expect(const struct boot_star *b, uint32_t kind, uint64_t 
     if (frame.magic == BOOT_MAGIC && frame.kind == FRAME_REFUSED && frame.bytes < BOOT_TEXT && frame.result < 0) {
         char text[BOOT_TEXT] = "";
         result = receive_bytes(b, text, frame.bytes);
-        return result == COMM_OK ? star_fail(b, (enum comm_result)frame.result, "%s", text) : result;
+        return result == COMM_OK ? boot_fail(&b->config, (enum comm_result)frame.result, "%s", text) : result;
     }
     if (frame.magic != BOOT_MAGIC || frame.kind != kind || frame.bytes != bytes)
-        return star_fail(b, COMM_ERR_AUTH, "what listens as rank 0 speaks another language");
+        return boot_fail(&b->config, COMM_ERR_AUTH, "what listens as rank 0 speaks another language");
     return COMM_OK;
 }
 
@@ -210,7 +201,7 @@ static enum comm_result collect(struct boot_star *b, char *at, size_t each, size
         if (poll(b->wait, (nfds_t)b->config.ranks - 1, ms) <= 0 && !ms) {
             for (int32_t i = 1; i < b->config.ranks; i++)
                 if (got[i] < each)
-                    return star_fail(b, COMM_ERR_TIMEOUT, "rank %d met the others and then fell silent", i);
+                    return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank %d met the others and then fell silent", i);
         }
         for (int32_t i = 1; i < b->config.ranks; i++) {
             if (b->wait[i - 1].fd < 0 || !b->wait[i - 1].revents)
@@ -239,9 +230,9 @@ static enum comm_result take_apart(struct boot_star *b, int32_t i, const char *a
         memcpy(out, at + head, bytes);
     }
     if (!sound)
-        return star_fail(b, COMM_ERR_AUTH, "what came from rank %d was changed on its way", i);
+        return boot_fail(&b->config, COMM_ERR_AUTH, "what came from rank %d was changed on its way", i);
     if (frame.magic != BOOT_MAGIC || frame.kind != FRAME_DATA || frame.bytes != bytes)
-        return star_fail(b, COMM_ERR_AUTH, "rank %d of another version of the library", i);
+        return boot_fail(&b->config, COMM_ERR_AUTH, "rank %d of another version of the library", i);
     return COMM_OK;
 }
 
@@ -252,7 +243,7 @@ static enum comm_result gather_as_root(struct boot_star *b, const void *in, size
     size_t room = ranks * (each + sizeof(size_t));
     char *at = env->take(env, room, 64);
     if (!at)
-        return star_tell_all(b, star_fail(b, COMM_ERR_MEMORY, "no memory for %zu bytes of the meeting", room));
+        return star_tell_all(b, boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for %zu bytes of the meeting", room));
     size_t *got = (size_t *)(void *)at;
     char *frames = at + ranks * sizeof(size_t);
     enum comm_result result = collect(b, frames, each, got);

@@ -60,8 +60,6 @@ enum comm_result star_dead_rank(const struct boot_star *star, int32_t rank);
 enum comm_result star_root_lost(const struct boot_star *star, enum io io);
 enum comm_result star_tell_all(const struct boot_star *star, enum comm_result result);
 enum comm_result star_fail_errno(const struct boot_star *star, const char *what);
-enum comm_result star_fail(const struct boot_star *star, enum comm_result result, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 /* boot_door.c: who is let in, and by whom */
 enum comm_result door_listen_for_all(struct boot_star *star);

@@ -100,11 +100,11 @@ static enum comm_result not_allowed(struct boot_star *b, const struct sockaddr *
 
     name_numeric(address, text, sizeof text);
     if (crypto_missing())
-        return star_fail(b, COMM_ERR_CONFIG,
+        return boot_fail(&b->config, COMM_ERR_CONFIG,
                          "%s can be reached from other machines, and %s. Use a loopback address or a library with it, or set "
                          "COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
                          text, crypto_missing());
-    return star_fail(b, COMM_ERR_CONFIG,
+    return boot_fail(&b->config, COMM_ERR_CONFIG,
                      "%s can be reached from other machines, and this job has no secret by which its ranks know each other. Make one with "
                      "`comm-info --new-secret` and give it to every rank as COMM_SECRET, or in a file of mode 600 that COMM_SECRET_FILE "
                      "names; or set COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
@@ -124,11 +124,11 @@ static enum comm_result listen_at(struct boot_star *b, const struct addrinfo *at
         return star_fail_errno(b, "SO_REUSEADDR");
     if (bind(b->listener, at->ai_addr, at->ai_addrlen) < 0 || listen(b->listener, b->config.ranks + BOOT_STRANGERS_MAX) < 0) {
         if (errno == EADDRINUSE)
-            return star_fail(b, COMM_ERR_CONFIG, "port %s of %s is taken: another job or program listens there; give COMM_ADDRESS another",
-                             p->port, p->host);
+            return boot_fail(&b->config, COMM_ERR_CONFIG,
+                             "port %s of %s is taken: another job or program listens there; give COMM_ADDRESS another", p->port, p->host);
         if (errno == EADDRNOTAVAIL)
-            return star_fail(b, COMM_ERR_CONFIG, "%s is no address of this host, where rank 0 runs: COMM_ADDRESS must be rank 0's own",
-                             p->host);
+            return boot_fail(&b->config, COMM_ERR_CONFIG,
+                             "%s is no address of this host, where rank 0 runs: COMM_ADDRESS must be rank 0's own", p->host);
         return star_fail_errno(b, "listening at COMM_ADDRESS");
     }
     note_own_address(b, b->listener);
@@ -151,7 +151,7 @@ static enum comm_result write_meeting(struct boot_star *b)
     base_copy_text(p->meeting.host, sizeof p->meeting.host, p->host);
     int error = b->config.env->random(b->config.env, &p->meeting.run, sizeof p->meeting.run);
     error = error ? error : meeting_write(p->file, &p->meeting);
-    return error ? star_fail(b, COMM_ERR_CONFIG, "COMM_ADDRESS=file:%s: %s", p->file, strerror(error)) : COMM_OK;
+    return error ? boot_fail(&b->config, COMM_ERR_CONFIG, "COMM_ADDRESS=file:%s: %s", p->file, strerror(error)) : COMM_OK;
 }
 
 /* An address of this host, a port that the kernel chooses, and, where no secret was given, one that only readers of the file know. */
@@ -161,14 +161,14 @@ static enum comm_result prepare_meeting(struct boot_star *b)
     char why[200];
 
     if (!interface_address(b->config.env, p->host, why, sizeof why))
-        return star_fail(b, COMM_ERR_CONFIG, "%s", why);
+        return boot_fail(&b->config, COMM_ERR_CONFIG, "%s", why);
     if (!p->file)
         return COMM_OK;
     base_copy_text(p->port, sizeof p->port, "0");
     if (b->boot.key || crypto_missing())
         return COMM_OK;
     if (b->config.env->random(b->config.env, p->meeting.key, sizeof p->meeting.key))
-        return star_fail(b, COMM_ERR_SYSTEM, "no randomness for a secret");
+        return boot_fail(&b->config, COMM_ERR_SYSTEM, "no randomness for a secret");
     p->meeting.keyed = p->open = true;
     star_use_key(b, p->meeting.key, true);
     return COMM_OK;
@@ -191,7 +191,7 @@ static enum comm_result tcp_listen(struct boot_star *b)
         poll(NULL, 0, RETRY_MOST_MS);
     }
     if (error)
-        return star_fail(b, COMM_ERR_CONFIG, "COMM_ADDRESS: %s: %s", p->host, gai_strerror(error));
+        return boot_fail(&b->config, COMM_ERR_CONFIG, "COMM_ADDRESS: %s: %s", p->host, gai_strerror(error));
     result = p->open || is_loopback(list->ai_addr) ? listen_at(b, list) : not_allowed(b, list->ai_addr);
     freeaddrinfo(list);
     return result == COMM_OK && p->file ? write_meeting(b) : result;
@@ -270,7 +270,7 @@ static enum dialed dial_by_file(struct boot_star *b, enum comm_result *result)
         return DIAL_LATER;
     }
     if (m.keyed && p->given) {
-        *result = star_fail(b, COMM_ERR_AUTH, "rank 0 came without the secret that rank %d was given", b->config.rank);
+        *result = boot_fail(&b->config, COMM_ERR_AUTH, "rank 0 came without the secret that rank %d was given", b->config.rank);
         return DIAL_NEVER;
     }
     if (m.keyed)
@@ -291,9 +291,9 @@ static enum comm_result tcp_dial(struct boot_star *b)
 
     while ((dialed = p->file ? dial_by_file(b, &result) : dial_all(b, &result)) == DIAL_LATER) {
         if (!boot_remaining_ms(&b->config) && p->file)
-            return star_fail(b, COMM_ERR_TIMEOUT, "rank 0 did not come in time by the file %s: %s", p->file, p->why);
+            return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time by the file %s: %s", p->file, p->why);
         if (!boot_remaining_ms(&b->config))
-            return star_fail(b, COMM_ERR_TIMEOUT, "rank 0 did not come in time at %s port %s: %s", p->host, p->port, p->why);
+            return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time at %s port %s: %s", p->host, p->port, p->why);
         poll(NULL, 0, nap);
         nap = nap * 2 < RETRY_MOST_MS ? nap * 2 : RETRY_MOST_MS - b->config.rank % 64; /* not all at one moment */
     }
@@ -409,7 +409,7 @@ static enum comm_result tcp_pass(struct wire_boot *boot, const int *given, uint3
     (void)given;
     (void)count;
     (void)all;
-    return star_fail((struct boot_star *)boot, COMM_ERR_UNSUPPORTED, "ranks that meet over a network pass no descriptors");
+    return boot_fail(&((struct boot_star *)boot)->config, COMM_ERR_UNSUPPORTED, "ranks that meet over a network pass no descriptors");
 }
 
 const struct boot_class boot_tcp = {.name = "tcp",

@@ -58,7 +58,7 @@ static enum comm_result unix_listen(struct boot_star *b)
         return star_fail_errno(b, "socket");
     if (bind(b->listener, (const struct sockaddr *)&place->address, place->length) < 0)
         return errno == EADDRINUSE
-                   ? star_fail(b, COMM_ERR_CONFIG, "a rank 0 of a job named %s is opening on this host already", b->config.job)
+                   ? boot_fail(&b->config, COMM_ERR_CONFIG, "a rank 0 of a job named %s is opening on this host already", b->config.job)
                    : star_fail_errno(b, "bind");
     if (listen(b->listener, b->config.ranks + BOOT_STRANGERS_MAX) < 0)
         return star_fail_errno(b, "listen");
@@ -80,11 +80,11 @@ static enum comm_result unix_dial(struct boot_star *b)
         close(b->root);
         b->root = -1;
         if (!boot_remaining_ms(&b->config))
-            return star_fail(b, COMM_ERR_TIMEOUT, "rank 0 did not come in time: nothing listens for job %s", b->config.job);
+            return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time: nothing listens for job %s", b->config.job);
         poll(NULL, 0, BOOT_RETRY_MS);
     }
     if (!same_user(b->root))
-        return star_fail(b, COMM_ERR_AUTH, "what listens for job %s belongs to another user", b->config.job);
+        return boot_fail(&b->config, COMM_ERR_AUTH, "what listens for job %s belongs to another user", b->config.job);
     return COMM_OK;
 }
 
@@ -98,12 +98,12 @@ static enum comm_result agree_on_token(struct boot_star *b, unsigned char *token
     size_t all_bytes = (size_t)b->config.ranks * bytes;
     unsigned char *all = env->take(env, all_bytes, 64);
     if (!all)
-        return star_fail(b, COMM_ERR_MEMORY, "no memory for %zu bytes of the exchange", all_bytes);
+        return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for %zu bytes of the exchange", all_bytes);
     enum comm_result result = COMM_OK;
     if (b->config.rank == 0 && env->random(env, token, bytes))
-        result = star_fail(b, COMM_ERR_SYSTEM, "no randomness for the name of the meeting");
+        result = boot_fail(&b->config, COMM_ERR_SYSTEM, "no randomness for the name of the meeting");
     else if (b->config.exchange(b->config.exchange_arg, token, bytes, all))
-        result = star_fail(b, COMM_ERR_BACKEND, "the program's exchange failed");
+        result = boot_fail(&b->config, COMM_ERR_BACKEND, "the program's exchange failed");
     memcpy(token, all, bytes);
     env->give(env, all, all_bytes);
     return result;
@@ -139,7 +139,7 @@ static enum comm_result pass_as_root(struct boot_star *b, uint32_t count, int *a
         struct frame frame;
         enum io io = boot_receive_fds(&b->config, b->peer[i], &frame, all + (size_t)i * count, count);
         if (io != IO_OK)
-            return star_tell_all(b, star_fail(b, io == IO_LATE ? COMM_ERR_TIMEOUT : COMM_ERR_PEER,
+            return star_tell_all(b, boot_fail(&b->config, io == IO_LATE ? COMM_ERR_TIMEOUT : COMM_ERR_PEER,
                                               "the descriptors of rank %d did not come: it died, or a limit on open files was met", i));
     }
     for (int32_t i = 1; i < b->config.ranks; i++) {
@@ -150,7 +150,7 @@ static enum comm_result pass_as_root(struct boot_star *b, uint32_t count, int *a
             io = io == IO_OK ? boot_receive_all(&b->config, b->peer[i], &ack, sizeof ack) : io;
             if (io != IO_OK || ack.kind != FRAME_ACK)
                 return star_tell_all(b,
-                                     star_fail(b, COMM_ERR_PEER,
+                                     boot_fail(&b->config, COMM_ERR_PEER,
                                                "rank %d did not take the others' descriptors: it died, or met its limit on open files", i));
         }
     }
@@ -180,7 +180,7 @@ static enum comm_result unix_pass(struct wire_boot *boot, const int *given, uint
     uint32_t total = (uint32_t)b->config.ranks * count;
     enum comm_result result = COMM_OK;
     if (!count || count > BOOT_DESCRIPTORS_MAX)
-        return star_fail(b, COMM_ERR_ARGUMENT, "%u descriptors to pass, at most %d", count, BOOT_DESCRIPTORS_MAX);
+        return boot_fail(&b->config, COMM_ERR_ARGUMENT, "%u descriptors to pass, at most %d", count, BOOT_DESCRIPTORS_MAX);
     for (uint32_t i = 0; i < total; i++)
         all[i] = -1;
     if (b->config.rank) {

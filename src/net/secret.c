@@ -3,6 +3,7 @@
 #include "net/secret.h"
 
 #include "base/format.h"
+#include "net/boot_io.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,17 +16,6 @@ bool secret_key(const void *secret, size_t bytes, unsigned char key[CRYPTO_KEY])
     static const char label[] = "commstream job secret 1";
 
     return crypto_hmac((const unsigned char *)label, sizeof label - 1, secret, bytes, key);
-}
-
-static enum comm_result refuse(const struct boot_config *c, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static enum comm_result refuse(const struct boot_config *c, const char *format, ...)
-{
-    va_list list;
-
-    va_start(list, format);
-    base_format_list(c->error_text, c->error_text_bytes, format, list);
-    va_end(list);
-    return COMM_ERR_CONFIG;
 }
 
 /* The text without the newline that editors and echo put behind it. */
@@ -43,21 +33,24 @@ static enum comm_result read_file(const struct boot_config *c, const char *path,
     enum comm_result result = COMM_OK;
 
     if (fd < 0)
-        return refuse(c, "COMM_SECRET_FILE=%s: %s", path, errno == ELOOP ? "a symbolic link; expected the file itself" : strerror(errno));
+        return boot_fail(c, COMM_ERR_CONFIG, "COMM_SECRET_FILE=%s: %s", path,
+                         errno == ELOOP ? "a symbolic link; expected the file itself" : strerror(errno));
     if (fstat(fd, &about) < 0 || !S_ISREG(about.st_mode))
-        result = refuse(c, "COMM_SECRET_FILE=%s: expected a regular file", path);
+        result = boot_fail(c, COMM_ERR_CONFIG, "COMM_SECRET_FILE=%s: expected a regular file", path);
     else if (about.st_uid != geteuid() || about.st_mode & 077)
-        result = refuse(c, "COMM_SECRET_FILE=%s: others own it or may read it; expected a file of this user alone: chmod 600", path);
+        result = boot_fail(c, COMM_ERR_CONFIG,
+                           "COMM_SECRET_FILE=%s: others own it or may read it; expected a file of this user alone: chmod 600", path);
     else if (about.st_size > SECRET_MOST)
-        result = refuse(c, "COMM_SECRET_FILE=%s: longer than %d bytes", path, SECRET_MOST);
+        result = boot_fail(c, COMM_ERR_CONFIG, "COMM_SECRET_FILE=%s: longer than %d bytes", path, SECRET_MOST);
     ssize_t got = result == COMM_OK ? read(fd, text, SECRET_MOST) : 0;
     if (got < 0)
-        result = refuse(c, "COMM_SECRET_FILE=%s: %s", path, strerror(errno));
+        result = boot_fail(c, COMM_ERR_CONFIG, "COMM_SECRET_FILE=%s: %s", path, strerror(errno));
     close(fd);
     *bytes = got > 0 ? trimmed(text, (size_t)got) : 0;
     if (result == COMM_OK && *bytes < SECRET_TEXT_LEAST)
-        result = refuse(c, "COMM_SECRET_FILE=%s: holds %zu characters; expected at least %d, as `comm-info --new-secret` prints them", path,
-                        *bytes, SECRET_TEXT_LEAST);
+        result = boot_fail(c, COMM_ERR_CONFIG,
+                           "COMM_SECRET_FILE=%s: holds %zu characters; expected at least %d, as `comm-info --new-secret` prints them", path,
+                           *bytes, SECRET_TEXT_LEAST);
     return result;
 }
 
@@ -82,14 +75,15 @@ enum comm_result secret_find(const struct boot_config *c, unsigned char key[CRYP
     if (c->secret && c->secret_implied && crypto_missing())
         return COMM_OK;
     if (c->secret && c->secret_bytes < SECRET_LEAST)
-        return refuse(c, "config.secret_bytes=%zu; expected at least %d", c->secret_bytes, SECRET_LEAST);
+        return boot_fail(c, COMM_ERR_CONFIG, "config.secret_bytes=%zu; expected at least %d", c->secret_bytes, SECRET_LEAST);
     if (c->secret)
         return make_key(c, c->secret, c->secret_bytes, key, there);
     if (file && *file && text && *text)
-        return refuse(c, "COMM_SECRET_FILE and COMM_SECRET are both set; expected one of them");
+        return boot_fail(c, COMM_ERR_CONFIG, "COMM_SECRET_FILE and COMM_SECRET are both set; expected one of them");
     if (text && *text && strlen(text) < SECRET_TEXT_LEAST)
-        return refuse(c, "COMM_SECRET has %zu characters; expected at least %d, as `comm-info --new-secret` prints them", strlen(text),
-                      SECRET_TEXT_LEAST);
+        return boot_fail(c, COMM_ERR_CONFIG,
+                         "COMM_SECRET has %zu characters; expected at least %d, as `comm-info --new-secret` prints them", strlen(text),
+                         SECRET_TEXT_LEAST);
     if (text && *text)
         return make_key(c, text, strlen(text), key, there);
     if (!file || !*file)

@@ -13,8 +13,8 @@ extern const struct wire_class wire_sim_frames;
 const struct wire_backend wire_backends[] = {
     {.name = "local", .wire = &wire_local, .fixed_order = 1},
     {.name = "shm", .wire = &wire_sim_lines, .boot = &boot_sim, .fixed_order = 1},
-    {.name = "tcp", .wire = &wire_sim_frames, .boot = &boot_sim, .fixed_order = 1},
-    {.name = "shm+tcp", .wire = &wire_mixed, .boot = &boot_sim, .fixed_order = 1, .near = "shm", .far = "tcp"},
+    {.name = "tcp", .wire = &wire_sim_frames, .boot = &boot_sim, .fixed_order = 1, .network = 1},
+    {.name = "shm+tcp", .wire = &wire_mixed, .boot = &boot_sim, .fixed_order = 1, .network = 1, .near = "shm", .far = "tcp"},
     {.name = "mpi", .missing = "the simulator has no mpi"},
     {.name = "nccl", .missing = "the simulator has no nccl"},
 };

@@ -173,7 +173,7 @@ static void init_rank(struct rank *r, const char *backend, int32_t rank, int32_t
     *r = (struct rank){.backend = wire_backend_find(backend), .rank = rank, .size = count, .shared = shared};
     CHECK(r->backend && r->backend->wire);
     r->wire_class = r->backend->wire;
-    r->attended = !strcmp(backend, "tcp") || r->backend->far;
+    r->attended = r->backend->network;
     r->limits = limits ? *limits : (struct wire_limits){0};
     r->seed = (uint64_t)rank * 7919 + 12345;
     snprintf(r->job, sizeof r->job, "test-%d-%u", (int)getpid(), number);

@@ -181,8 +181,7 @@ static enum comm_result find_backend(struct opening *o)
         base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi or nccl", name);
         return COMM_ERR_CONFIG;
     }
-    bool reaches = o->backend->far || base_equal(name, "tcp");
-    if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(reaches && met))
+    if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(o->backend->network && met))
         return COMM_ERR_CONFIG;
     o->text[0] = 0;
     if (!o->backend->wire) {

@@ -15,9 +15,7 @@ static const char *why_backend(const struct opening *o)
     if (base_equal(o->launch.launcher, "local"))
         return "comm_open_local";
     if (!asked[0] || base_equal(asked, "auto"))
-        return o->launch.ranks == 1                       ? "auto: one rank"
-               : o->launch.ranks == o->launch.local_ranks ? "auto: several ranks of one host"
-                                                          : "auto: several hosts";
+        return o->launch.ranks == 1 ? "auto: one rank" : open_several_hosts(o) ? "auto: several hosts" : "auto: several ranks of one host";
     return open_by_environment(o, "backend") ? "asked for by the environment" : "asked for by the program";
 }
 
@@ -61,9 +59,9 @@ void open_tell(const struct opening *o)
     if (o->log.level < LOG_INFO)
         return;
     list_options(o, set, sizeof set);
-    bool met = (o->backend->far || base_equal(o->backend->name, "tcp")) && o->address && o->address[0];
+    bool met = o->backend->network && o->address && o->address[0];
     base_log(&o->log, LOG_INFO, "open: ranks=%d backend=%s (%s) launcher=%s (%s)%s%s%s%s cpus=%u progress=%s (%s) options:%s",
-             o->launch.ranks, o->backend->name, why_backend(o), o->launch.launcher, o->launch.why,
-             met ? " met at " : "", met ? o->address : "", met ? ", said by " : "", met ? o->met : "", o->engine->cpus,
+             o->launch.ranks, o->backend->name, why_backend(o), o->launch.launcher, o->launch.why, met ? " met at " : "",
+             met ? o->address : "", met ? ", said by " : "", met ? o->met : "", o->engine->cpus,
              o->engine->helper_runs ? "thread" : "caller", why_progress(o), set);
 }

@@ -8,6 +8,12 @@
 
 enum { AGREEMENT_MAGIC = 0x6d6d6f63 };
 
+/* Where a rank's peers need no network, or what COMM_HOST says. */
+struct host_place {
+    uint64_t host;
+    char name[64];
+};
+
 /* What all ranks must hold alike; rank 0's counts. */
 struct agreement {
     uint64_t id;
@@ -16,8 +22,8 @@ struct agreement {
     uint32_t window, minimal, free_order, fixed_order, magic, native; /* native: what its probe said */
     char version[NATIVE_VERSION_BYTES];
     uint64_t cpu[ENV_CPU_WORDS];
-    uint64_t kernel, host; /* which kernel, and where its ranks meet without a network, or what COMM_HOST says */
-    char host_name[64];
+    uint64_t kernel;
+    struct host_place place;
     uint32_t order_block, reserved;
     uint32_t cpus, check; /* that this rank may use, its quota too; CHECK_* */
     char forced[256];
@@ -62,15 +68,16 @@ bool open_several_hosts(const struct opening *o)
 
 /* COMM_HOST names this rank's host in place of what the kernel says: one name, or a list with commas, of which rank r takes the r-th, from
  * the beginning again where it ends. So one machine can play several. */
-static void name_host(const struct opening *o, int32_t rank, struct agreement *to)
+static struct host_place place_of(const struct opening *o, int32_t rank)
 {
     const char *list = o->env->lookup(o->env, "COMM_HOST");
     size_t names = 1, at = 0, length = 0;
+    struct host_place place = {.host = 0};
 
     if (!list || !*list) {
-        base_copy_text(to->host_name, sizeof to->host_name, o->engine->identity.host);
-        to->host = o->engine->identity.place_id;
-        return;
+        place.host = o->engine->identity.place_id;
+        base_copy_text(place.name, sizeof place.name, o->engine->identity.host);
+        return place;
     }
     for (const char *c = list; *c; c++)
         names += *c == ',';
@@ -78,9 +85,10 @@ static void name_host(const struct opening *o, int32_t rank, struct agreement *t
         continue;
     while (list[at + length] && list[at + length] != ',')
         length++;
-    base_format(to->host_name, sizeof to->host_name, "%.*s", (int)length, list + at);
-    for (const char *c = to->host_name; *c; c++)
-        to->host = base_hash(to->host, (unsigned char)*c);
+    base_format(place.name, sizeof place.name, "%.*s", (int)length, list + at);
+    for (const char *c = place.name; *c; c++)
+        place.host = base_hash(place.host, (unsigned char)*c);
+    return place;
 }
 
 void hosts_close(struct world *w)
@@ -101,25 +109,20 @@ static enum comm_result find_hosts(struct opening *o, struct world *w, const str
     struct world_hosts *hosts = &w->hosts;
     size_t ranks = (size_t)w->ranks;
     uint64_t *seen = o->env->take(o->env, ranks * sizeof *seen, 64);
-    struct agreement here = {.host = 0};
 
     hosts->ranks = w->ranks;
     hosts->of = o->env->take(o->env, ranks * sizeof *hosts->of, 64);
     hosts->name = o->env->take(o->env, ranks * sizeof *hosts->name, 64);
     for (int32_t r = 0; seen && hosts->of && hosts->name && r < w->ranks; r++) {
         int32_t number = 0;
-        if (!o->boot) {
-            here.host = 0;
-            name_host(o, r, &here);
-        }
-        const struct agreement *a = o->boot ? &all[r] : &here;
-        while (number < hosts->count && seen[number] != a->host)
+        struct host_place place = o->boot ? all[r].place : place_of(o, r);
+        while (number < hosts->count && seen[number] != place.host)
             number++;
         if (number == hosts->count)
-            base_copy_text(hosts->name[hosts->count++], sizeof *hosts->name, a->host_name);
-        seen[number] = a->host;
+            base_copy_text(hosts->name[hosts->count++], sizeof *hosts->name, place.name);
+        seen[number] = place.host;
         hosts->of[r] = number;
-        o->neighbours += !o->boot || a->kernel == all[w->rank].kernel;
+        o->neighbours += !o->boot || all[r].kernel == all[w->rank].kernel;
     }
     if (seen)
         o->env->give(o->env, seen, ranks * sizeof *seen);
@@ -173,7 +176,7 @@ enum comm_result open_terms(struct opening *o, struct world *w)
     base_copy_text(mine.version, sizeof mine.version, o->version);
     mine.native = (uint32_t)o->probed;
     mine.kernel = o->engine->identity.host_id;
-    name_host(o, o->launch.rank, &mine);
+    mine.place = place_of(o, o->launch.rank);
     memcpy(mine.cpu, o->engine->identity.cpu, sizeof mine.cpu);
     mine.cpus = o->env->cpus(o->env);
     if (o->env->random(o->env, &mine.id, sizeof mine.id))

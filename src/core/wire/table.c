@@ -16,8 +16,8 @@ extern const struct native_class native_nccl_module;
 const struct wire_backend wire_backends[] = {
     {.name = "local", .wire = &wire_local, .fixed_order = 1},
     {.name = "shm", .wire = &wire_shm, .boot = &boot_unix, .fixed_order = 1},
-    {.name = "tcp", .wire = &wire_tcp, .boot = &boot_tcp, .fixed_order = 1},
-    {.name = "shm+tcp", .wire = &wire_mixed, .boot = &boot_tcp, .fixed_order = 1, .near = "shm", .far = "tcp"},
+    {.name = "tcp", .wire = &wire_tcp, .boot = &boot_tcp, .fixed_order = 1, .network = 1},
+    {.name = "shm+tcp", .wire = &wire_mixed, .boot = &boot_tcp, .fixed_order = 1, .network = 1, .near = "shm", .far = "tcp"},
     {.name = "mpi", .wire = &wire_shm, .boot = &boot_unix, .native = &native_mpi, .fixed_order = 1},
     {.name = "nccl", .wire = &wire_shm, .boot = &boot_unix, .native = &native_nccl_module},
 };
@@ -35,8 +35,8 @@ const struct wire_backend *wire_backend_here(const char *name)
 {
     static const struct wire_backend here[] = {
         {.name = "nccl", .wire = &wire_local, .native = &native_nccl_module},
-        {.name = "tcp", .wire = &wire_tcp, .fixed_order = 1},
-        {.name = "shm+tcp", .wire = &wire_mixed, .fixed_order = 1, .near = "local", .far = "tcp"},
+        {.name = "tcp", .wire = &wire_tcp, .fixed_order = 1, .network = 1},
+        {.name = "shm+tcp", .wire = &wire_mixed, .fixed_order = 1, .network = 1, .near = "local", .far = "tcp"},
     };
 
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)
