@@ -245,7 +245,7 @@ bool body_element(const struct body *b, enum comm_type type, comm_op op, struct 
 static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root,
                                       struct comm_program **program)
 {
-    struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block, b->hosts_fit};
+    struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block, b->several_hosts};
 
     *program = row->build(b->engine->env, &spec);
     return *program ? COMM_OK : COMM_ERR_MEMORY;
@@ -292,7 +292,7 @@ const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t b
                                .once_max = b->channel->caps.once_max,
                                .forced = body_forced(b),
                                .order_block = b->world->order_block,
-                               .hosts = b->hosts_fit,
+                               .hosts = b->several_hosts,
                                .host_ranks = body_host_ranks(b)};
     struct chosen *last = &b->chosen[collective];
 

@@ -263,7 +263,7 @@ struct body {
     struct comm_communicator *face;
     struct team team;
     struct program_hosts hosts;
-    const struct program_hosts *hosts_fit; /* the same, where programs may be made of them; else NULL */
+    const struct program_hosts *several_hosts; /* the same; NULL where there is but one */
     const struct wire_class *wire;
     struct wire_channel *channel;
     struct native_channel *native; /* NULL: none */
