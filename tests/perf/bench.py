@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """commstream beside the machine's floor and beside each MPI that is here, on this machine, now: tables in Markdown.
 
-The programs run in turn, round after round, so that a noisy neighbour meets all of them; each cell is the median over rounds, each ratio a
+The programs of a table run in turn, round after round, so that a noisy neighbour meets all of them; each cell is the median over rounds, each ratio a
 ratio of such medians. comm-perf and MPI measure MODE; MPI also its blocking calls, which are an implementation of their own there. The
 floor is an allreduce of two ranks, and stands only beside that. --page measures every collective, and writes docs/performance.md.
 """
@@ -101,13 +101,26 @@ class Bench:
             return []
         return list(csv.DictReader(io.StringIO(done.stdout)))
 
-    def keep(self, collective, ranks, mode, column, rows):
+    def keep(self, collective, ranks, mode, column, size, us, algorithm):
+        self.times.setdefault((collective, ranks, mode, column, size), []).append(us)
+        if column == OURS:
+            self.algorithms[collective, ranks, mode, size] = algorithm
+
+    def load(self):
+        """What an earlier run wrote into --rows."""
+        if self.args.rows and os.path.exists(self.args.rows):
+            with open(self.args.rows, encoding="utf-8") as file:
+                for collective, ranks, mode, column, size, us, algorithm in csv.reader(file):
+                    self.keep(collective, int(ranks), mode, column, int(size), float(us), algorithm)
+
+    def save(self, table, column, rows):
         for row in rows:
             if row.get("median_us"):
-                size = int(row["bytes"])
-                self.times.setdefault((collective, ranks, mode, column, size), []).append(float(row["median_us"]))
-                if column == OURS:
-                    self.algorithms[collective, ranks, mode, size] = row["algorithm"]
+                cell = (*table, column, int(row["bytes"]), float(row["median_us"]), row.get("algorithm") or "")
+                self.keep(*cell)
+                if self.args.rows:
+                    with open(self.args.rows, "a", encoding="utf-8") as file:
+                        csv.writer(file).writerow(cell)
 
     def sizes(self, collective):
         if collective == "sendrecv" and not self.args.max:
@@ -150,11 +163,12 @@ class Bench:
                 yield f"{family.name} blocking", lambda f=family: self.run_mpi(f, collective, ranks, "blocking")
 
     def measure(self, tables):
-        for number in range(self.args.rounds):
-            for collective, ranks, mode in tables:
-                say(f"round {number + 1} of {self.args.rounds}: {collective}, {ranks} ranks, {mode}")
-                for column, how in self.columns(collective, ranks, mode):
-                    self.keep(collective, ranks, mode, column, how())
+        for table in tables:
+            done = max((len(times) for key, times in self.times.items() if key[:4] == (*table, OURS)), default=0)
+            for number in range(done, self.args.rounds):
+                say(f"{table[0]}, {table[1]} ranks, {table[2]}: round {number + 1} of {self.args.rounds}")
+                for column, how in self.columns(*table):
+                    self.save(table, column, how())
 
     # -------------------------------------------------------------------------------------------------------- what came of it
     def median(self, collective, ranks, mode, column, size):
@@ -181,6 +195,30 @@ class Bench:
 
 
 MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+
+
+# J. L. Traeff, W. D. Gropp, R. Thakur: Self-Consistent MPI Performance Guidelines, IEEE TPDS 21 (2010). What is on the left does no more
+# than those on the right together, so it should not be slower than they are; (name, times the bytes): x ranks, / ranks.
+GUIDELINES = [
+    ("allreduce", [("reduce", "1"), ("broadcast", "1")]),
+    ("allreduce", [("reduce_scatter", "1"), ("allgather", "/")]),
+    ("allgather", [("gather", "1"), ("broadcast", "x")]),
+    ("allgather", [("alltoall", "x")]),
+    ("allgather", [("allreduce", "x")]),
+    ("allgather", [("allgather_v", "1")]),
+    ("gather", [("allgather", "1")]),
+    ("gather", [("gather_v", "1")]),
+    ("scatter", [("broadcast", "1")]),
+    ("scatter", [("scatter_v", "1")]),
+    ("alltoall", [("alltoall_v", "1")]),
+    ("broadcast", [("scatter", "1"), ("allgather", "/")]),
+    ("reduce", [("allreduce", "1")]),
+    ("reduce", [("reduce_scatter", "1"), ("gather", "/")]),
+    ("reduce_scatter", [("allreduce", "1")]),
+    ("reduce_scatter", [("reduce", "1"), ("scatter", "1")]),
+    ("reduce_scatter", [("reduce_scatter_v", "1")]),
+    ("scan", [("exscan", "1"), ("reduce", "1")]),
+]
 
 
 # ------------------------------------------------------------------------------------------------------------ text
@@ -247,6 +285,26 @@ def summary(bench, collectives, ranks, mode):
             f"mean; more than a tenth slower in {len(slower)}{': ' + worst if worst else ''}{', ...' if len(slower) > 8 else ''}.")
 
 
+def scaled(size, times, ranks):
+    return size * ranks if times == "x" else size // ranks if times == "/" else size
+
+
+def consistency(bench, ranks, mode):
+    """How often a call is slower than others that do the same, and where it is by more than a tenth."""
+    cells, broken = 0, []
+    for left, right in GUIDELINES:
+        for size in bench.sizes_of(left, ranks, mode):
+            ours = bench.median(left, ranks, mode, OURS, size)
+            others = [bench.median(name, ranks, mode, OURS, scaled(size, times, ranks)) for name, times in right]
+            if ours and all(others):
+                cells += 1
+                if ours > 1.1 * sum(others):
+                    broken.append((ours / sum(others), left, size, " + ".join(name for name, _ in right)))
+    worst = "; ".join(f"{left} of {size_text(size)} takes {ratio:.2f} times as long as {right}" for ratio, left, size, right in
+                      sorted(broken, reverse=True)[:6])
+    return (f"{ranks} ranks: of {cells} comparisons {len(broken)} miss{': ' + worst if worst else ''}{'; ...' if len(broken) > 6 else ''}.")
+
+
 def where():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         cpu = next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown CPU")
@@ -274,6 +332,13 @@ The floor is a bare loop over shared memory that knows nothing but this one case
 ![allreduce of two ranks over the bytes](performance/allreduce_2.svg)
 
 {sections}
+
+## Consistency
+
+A call should not be slower than others that together do the same (Traeff, Gropp, Thakur, IEEE TPDS 2010): not by more than a tenth in any of
+{guidelines} such rules at every length that was measured.
+
+{consistency}
 """
 SECTION = """## {title}
 
@@ -321,7 +386,8 @@ def page(bench, tables, collectives):
                                            summary=summary(bench, shown, ranks, mode), matrix=matrix(bench, shown, ranks, mode)))
     with open(os.path.join(ROOT, "docs", "performance.md"), "w", encoding="utf-8") as file:
         file.write(PAGE.format(where=where(), rounds=bench.args.rounds, peers=", ".join(f.name for f in bench.peers) or "no MPI",
-                               allreduce=table(bench, "allreduce", 2, "request"), sections="\n".join(sections)).rstrip() + "\n")
+                               allreduce=table(bench, "allreduce", 2, "request"), sections="\n".join(sections), guidelines=len(GUIDELINES),
+                               consistency="\n\n".join(consistency(bench, r, "request") for r in (2, 4))).rstrip() + "\n")
     say(f"docs/performance.md and {folder} are written")
 
 
@@ -338,6 +404,7 @@ def parse():
     parser.add_argument("--backend", default="auto")
     parser.add_argument("--memory", choices=("malloc", "comm"), default="malloc", help="where our buffers come from")
     parser.add_argument("--touch", action="store_true", help="inputs are written and outputs read between calls")
+    parser.add_argument("--rows", default="", metavar="FILE", help="rounds that FILE has are not measured again, others are added to it")
     parser.add_argument("--build", default=os.path.join(ROOT, "build"), metavar="FOLDER")
     parser.add_argument("--under", default="", metavar="COMMAND", help="put before each program, as 'nice -n -10'")
     parser.add_argument("--limit", type=int, default=300, metavar="SECONDS", help="for each program")
@@ -358,10 +425,12 @@ def main():
         tables = [(c, r, "request") for r in (2, 4) for c in collectives] + [(c, 2, "pipelined") for c in collectives]
         if ("allreduce", 2, "request") not in tables:
             fail("a page has allreduce")
+        bench.load()
         bench.measure(tables)
         page(bench, tables, collectives)
         return
     tables = [(c, args.ranks, args.mode) for c in args.collective or ["allreduce"]]
+    bench.load()
     bench.measure(tables)
     for collective, ranks, mode in tables:
         print(f"{collective}, f32, {ranks} ranks, {mode}{', touched' if args.touch else ''}{', comm_mem_alloc' if args.memory == 'comm' else ''}; us, "
