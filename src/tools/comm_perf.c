@@ -1,8 +1,9 @@
 /*
  * comm-perf: how long a collective takes here, written on the public calls alone; run it under comm-run or any launcher.
  *
- * Method: buffers rotate when they fit 64 MiB, one warm-up, then 15 batches of calls in a tight loop behind a barrier. A batch's time is
- * its slowest rank's; the smallest, the median and the largest over batches are printed. tests/perf/mpi_bench.c does the same over MPI.
+ * Method: buffers rotate when they fit 64 MiB, one warm-up, then 15 batches of calls in a tight loop behind a barrier, 0.1 s each at most.
+ * A batch's time is its slowest rank's; the smallest, the median and the largest over batches are printed. tests/perf/mpi_bench.c does the
+ * same over MPI.
  *   request (= blocking)  call and wait at once
  *   pipelined             16 calls on disjoint buffers, then one wait for all; time is per call
  *   plan                  the call was recorded once per buffer, and is started and waited for
@@ -18,6 +19,7 @@
 #include <time.h>
 
 enum { PERF_BATCHES = 15, PERF_LINE = 64, PERF_ALIGN = 64, PERF_ROTATE_BYTES = 64 << 20 };
+static const double PERF_BATCH_SECONDS = 0.1;
 static const char *const mode_names[] = {"request", "pipelined", "plan", "overlap"};
 
 static void die(const struct perf *perf, enum comm_result result, const char *what)
@@ -176,10 +178,19 @@ struct perf_times {
     double min, median, max;
 };
 
+/* A batch of slow calls is as long as it must be, not as many as of fast ones; seconds are the same on all ranks. */
+static size_t fewer_if_slow(size_t iterations, double seconds)
+{
+    size_t enough = (size_t)(PERF_BATCH_SECONDS / (seconds + 1e-9)) + 1;
+    return enough < iterations ? enough : iterations;
+}
+
 static struct perf_times measure(const struct perf *perf, enum perf_mode mode, size_t iterations, double alone)
 {
     double time[PERF_BATCHES];
-    (void)run_batch(perf, mode, iterations / 4 + 1, alone);
+    size_t depth = mode == MODE_PIPELINED ? PERF_DEPTH : 1;
+    (void)run_batch(perf, mode, 1, alone);
+    iterations = fewer_if_slow(iterations, run_batch(perf, mode, iterations / 16 + 1, alone) * (double)depth);
     for (int i = 0; i < PERF_BATCHES; i++)
         time[i] = run_batch(perf, mode, iterations, alone);
     qsort(time, PERF_BATCHES, sizeof time[0], by_value);
@@ -238,7 +249,7 @@ static void open_size(struct perf *perf, size_t bytes)
     perf->out = take_buffers(perf, perf->slots * perf->out_bytes);
     perf->counts = take(perf, ranks * sizeof *perf->counts);
     for (size_t r = 0; r < ranks; r++)
-        perf->counts[r] = perf->n;
+        perf->counts[r] = perf->collective->out == OUT_BLOCK ? perf->block : perf->n;
     for (size_t i = 0; i < perf->slots; i++)
         perf_fill(perf->type, perf->op, perf->rank, buffers_at(perf, i).in, perf->n);
     memset(perf->out, 0, perf->slots * perf->out_bytes);

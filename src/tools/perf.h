@@ -24,10 +24,10 @@ struct perf {
     int32_t rank, ranks;
     char backend_name[16];
     /* one size of it */
-    size_t n, block; /* elements that this rank gives; what the call is told */
+    size_t n, block; /* elements that this rank gives; n / ranks, where the collective takes blocks */
     size_t in_bytes, out_bytes, slots;
     unsigned char *in, *out;
-    size_t *counts; /* allgather_v */
+    size_t *counts; /* of the v forms */
     struct comm_plan *plan[PERF_DEPTH];
     char algorithm[32];
 };
@@ -39,7 +39,7 @@ struct perf_buffers {
 typedef enum comm_result perf_start_fn(const struct perf *perf, struct comm_communicator *c, struct perf_buffers at,
                                        struct comm_request *req);
 typedef bool perf_check_fn(const struct perf *perf, struct perf_buffers at, size_t *bad);
-enum perf_out { OUT_SAME, OUT_ALL, OUT_BLOCK };
+enum perf_out { OUT_SAME, OUT_ALL, OUT_BLOCK /* n is a multiple of ranks */ };
 struct perf_collective {
     const char *name;
     perf_start_fn *start; /* req: PERF_REQUESTS of them, those not needed left alone; NULL while recording */
@@ -47,6 +47,7 @@ struct perf_collective {
     enum perf_out out;
     bool sized;   /* false: one row, whatever the sizes */
     bool is_work; /* else messages: two requests, and small by default */
+    bool fitted;  /* --fit-try measures its algorithms */
 };
 
 const struct perf_collective *perf_collective_find(const char *name); /* NULL: none */

@@ -65,7 +65,7 @@ static void variant_option(int variant, int32_t ranks, char *text, size_t room)
                 snprintf(name, sizeof name, "%s", info.name);
             info = (struct comm_algorithm_info){.size = sizeof info};
         }
-        if (name[0] && at < room) {
+        if (name[0] && at < room && perf_collective_find(collective)->fitted) {
             at += (size_t)snprintf(text + at, room - at, "%s%s:%s", between, collective, name);
             between = ",";
         }
@@ -181,7 +181,7 @@ static void list_cells(struct cells *cells, const struct perf_fit *fit)
     char name[24];
     for (int length = 0; sscanf(names, "%23s%n", name, &length) == 1; names += length) {
         const struct perf_collective *collective = perf_collective_find(name);
-        for (size_t s = 0; collective->is_work && s < fit->lengths && (collective->sized || s == 0); s++) {
+        for (size_t s = 0; collective->fitted && s < fit->lengths && (collective->sized || s == 0); s++) {
             size_t ranks = (size_t)cells->perf.ranks, bytes = fit->length[s];
             if (bytes * (collective->out == OUT_ALL ? ranks : 1) > OUT_BYTES_MOST || (collective->out == OUT_BLOCK && bytes < 4 * ranks))
                 continue;

@@ -15,6 +15,7 @@
 
 enum { BATCHES = 15, DEPTH = 16, ALIGN = 64, CACHE_LINE = 64, FACTOR = 4, REQUESTS = 2 };
 static const size_t ROTATE_BYTES = 64u << 20;
+static const double BATCH_SECONDS = 0.1;
 
 enum mode { BLOCKING, REQUEST, PIPELINED, PLAN, OVERLAP };
 static const char *const mode_names[] = {"blocking", "request", "pipelined", "plan", "overlap"};
@@ -39,7 +40,7 @@ struct collective {
     const char *name;
     start_fn *start;
     size_t requests;
-    bool gathers, scatters, sized;
+    bool gathers, blocks, sized; /* out of all ranks' n; n is a multiple of ranks */
 };
 
 /* The three forms of one call. Persistent ones exist from MPI 4 on; --mode plan is refused before, so the last branch is never reached
@@ -90,6 +91,52 @@ static void start_reduce_scatter(const struct bench *bench, float *in, float *ou
     THREE_WAYS(MPI_Reduce_scatter_block, MPI_Ireduce_scatter_block, in, out, bench->block, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
 }
 
+static void start_reduce_scatter_v(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Reduce_scatter, MPI_Ireduce_scatter, in, out, bench->counts, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void start_scan(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Scan, MPI_Iscan, in, out, bench->n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void start_exscan(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Exscan, MPI_Iexscan, in, out, bench->n, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+}
+
+static void start_gather(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Gather, MPI_Igather, in, bench->n, MPI_FLOAT, out, bench->n, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void start_gather_v(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Gatherv, MPI_Igatherv, in, bench->n, MPI_FLOAT, out, bench->counts, bench->places, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void start_scatter(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Scatter, MPI_Iscatter, in, bench->block, MPI_FLOAT, out, bench->block, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void start_scatter_v(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Scatterv, MPI_Iscatterv, in, bench->counts, bench->places, MPI_FLOAT, out, bench->block, MPI_FLOAT, 0, MPI_COMM_WORLD);
+}
+
+static void start_alltoall(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Alltoall, MPI_Ialltoall, in, bench->block, MPI_FLOAT, out, bench->block, MPI_FLOAT, MPI_COMM_WORLD);
+}
+
+static void start_alltoall_v(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
+{
+    THREE_WAYS(MPI_Alltoallv, MPI_Ialltoallv, in, bench->counts, bench->places, MPI_FLOAT, out, bench->counts, bench->places, MPI_FLOAT,
+               MPI_COMM_WORLD);
+}
+
 static void start_barrier(const struct bench *bench, float *in, float *out, enum way way, MPI_Request *req)
 {
     (void)bench, (void)in, (void)out;
@@ -108,10 +155,23 @@ static void start_sendrecv(const struct bench *bench, float *in, float *out, enu
 }
 
 static const struct collective collectives[] = {
-    {"allreduce", start_allreduce, 1, false, false, true},    {"reduce", start_reduce, 1, false, false, true},
-    {"broadcast", start_broadcast, 1, false, false, true},    {"allgather", start_allgather, 1, true, false, true},
-    {"allgather_v", start_allgather_v, 1, true, false, true}, {"reduce_scatter", start_reduce_scatter, 1, false, true, true},
-    {"barrier", start_barrier, 1, false, false, false},       {"sendrecv", start_sendrecv, 2, false, false, true},
+    {"allreduce", start_allreduce, 1, false, false, true},
+    {"reduce", start_reduce, 1, false, false, true},
+    {"broadcast", start_broadcast, 1, false, false, true},
+    {"allgather", start_allgather, 1, true, false, true},
+    {"allgather_v", start_allgather_v, 1, true, false, true},
+    {"reduce_scatter", start_reduce_scatter, 1, false, true, true},
+    {"reduce_scatter_v", start_reduce_scatter_v, 1, false, true, true},
+    {"scan", start_scan, 1, false, false, true},
+    {"exscan", start_exscan, 1, false, false, true},
+    {"gather", start_gather, 1, true, false, true},
+    {"gather_v", start_gather_v, 1, true, false, true},
+    {"scatter", start_scatter, 1, false, true, true},
+    {"scatter_v", start_scatter_v, 1, false, true, true},
+    {"alltoall", start_alltoall, 1, false, true, true},
+    {"alltoall_v", start_alltoall_v, 1, false, true, true},
+    {"barrier", start_barrier, 1, false, false, false},
+    {"sendrecv", start_sendrecv, 2, false, false, true},
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one batch */
@@ -228,10 +288,17 @@ struct times {
     double min, median, max;
 };
 
+static int fewer_if_slow(int iterations, double seconds)
+{
+    double enough = BATCH_SECONDS / (seconds + 1e-9) + 1;
+    return enough < iterations ? (int)enough : iterations;
+}
+
 static struct times measure(const struct bench *bench, enum mode mode, int iterations, double alone)
 {
     double time[BATCHES];
-    (void)run_batch(bench, mode, iterations / 4 + 1, alone);
+    (void)run_batch(bench, mode, 1, alone);
+    iterations = fewer_if_slow(iterations, run_batch(bench, mode, iterations / 16 + 1, alone) * (mode == PIPELINED ? DEPTH : 1));
     for (int i = 0; i < BATCHES; i++)
         time[i] = run_batch(bench, mode, iterations, alone);
     qsort(time, BATCHES, sizeof time[0], by_value);
@@ -254,7 +321,7 @@ static void open_size(struct bench *bench, size_t bytes)
     int ranks = bench->ranks;
     bench->n = bytes < sizeof(float) ? 1 : (int)(bytes / sizeof(float));
     bench->block = bench->n < ranks ? 1 : bench->n / ranks;
-    if (bench->collective->scatters)
+    if (bench->collective->blocks)
         bench->n = bench->block * ranks;
     bench->in_floats = (size_t)bench->n;
     bench->out_floats = bench->in_floats * (bench->collective->gathers ? (size_t)ranks : 1);
@@ -271,8 +338,8 @@ static void open_size(struct bench *bench, size_t bytes)
     bench->counts = take((size_t)ranks * sizeof(int));
     bench->places = take((size_t)ranks * sizeof(int));
     for (int r = 0; r < ranks; r++) {
-        bench->counts[r] = bench->n;
-        bench->places[r] = bench->n * r;
+        bench->counts[r] = bench->collective->blocks ? bench->block : bench->n;
+        bench->places[r] = bench->counts[r] * r;
     }
     for (size_t i = 0; bench->mode == PLAN && i < bench->slots; i++)
         bench->collective->start(bench, in_of(bench, i), out_of(bench, i), RECORD, &bench->plan[i]);

@@ -4,7 +4,7 @@
 #
 #   tests/perf/overlap.sh [--rate RATE] [--bytes BYTES] [--build DIR]         as root; 1gbit and 8 MiB unless said
 #
-# comm-perf and mpi_bench measure the call alone, then compute for as long between call and wait; what the two together take longer than the
+# comm-perf and mpi_bench_openmpi measure the call alone, then compute for as long between call and wait; what the two together take longer than the
 # call alone was not hidden. Skipped (77) where namespaces or tc's tbf are missing.
 set -eu
 
@@ -61,7 +61,7 @@ echo "allreduce of $bytes bytes over $rate, a caller that computes; $(nproc) CPU
 echo "commstream (progress=thread): $(awk -F, 'NR == 2 {print $10 " % hidden, " $8 / 1000 " ms with the computation"}' "$work/ours")"
 
 mpirun=$(command -v mpirun.openmpi || command -v mpirun || true)
-if [ -z "$mpirun" ] || [ ! -x "$build/bin/mpi_bench" ]; then
+if [ -z "$mpirun" ] || [ ! -x "$build/bin/mpi_bench_openmpi" ]; then
     echo "Open MPI: not here"
     exit 0
 fi
@@ -74,7 +74,7 @@ END
 chmod +x "$work/agent"
 if on "$one" env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self \
     OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0 OMPI_MCA_plm_rsh_agent="$work/agent" \
-    timeout 120 "$mpirun" -n 2 --host 10.78.0.1:1,10.78.0.2:1 "$build/bin/mpi_bench" allreduce --min "$bytes" --max "$bytes" --mode overlap \
+    timeout 120 "$mpirun" -n 2 --host 10.78.0.1:1,10.78.0.2:1 "$build/bin/mpi_bench_openmpi" allreduce --min "$bytes" --max "$bytes" --mode overlap \
     >"$work/mpi" 2>"$work/err"; then
     echo "Open MPI (nonblocking): $(awk -F, 'NR == 2 {print $10 " % hidden, " $8 / 1000 " ms with the computation"}' "$work/mpi")"
 else

@@ -69,26 +69,82 @@ static void every_row_is_right_for_every_team(void **state)
     }
 }
 
-/* Rows that are made of hosts, in blocks of every power of two; the last may be short. What does not fit, selection never asks of them. */
-static void hosts_of_every_length_are_right(void **state)
+/* Rows that are made of hosts, over placements of all sorts. What they cannot serve, selection never asks of them. */
+enum placement { BLOCKS, UNEVEN, IN_TURNS, ANYHOW, PLACEMENTS };
+
+static int32_t host_at(enum placement how, int32_t rank, int32_t hosts, int32_t size)
 {
+    uint32_t mixed = (uint32_t)rank * 2654435761u + (uint32_t)size;
+    switch (how) {
+    case BLOCKS:
+        return rank / ((size + hosts - 1) / hosts);
+    case UNEVEN: /* a rank alone, then more and more */
+        for (int32_t h = 0, until = 1; h < hosts - 1; h++, until += h + 1)
+            if (rank < until)
+                return h;
+        return hosts - 1;
+    case IN_TURNS:
+        return rank % hosts;
+    default:
+        return (int32_t)((mixed >> 16) % (uint32_t)hosts);
+    }
+}
+
+/* Hosts are numbered in the order of their lowest ranks. */
+static struct program_hosts place_ranks(enum placement how, int32_t count, int32_t size, int32_t *of)
+{
+    struct program_hosts hosts = {.of = of};
+    int32_t name[RANKS_MOST], ranks[RANKS_MOST] = {0};
+
+    for (int32_t r = 0; r < size; r++) {
+        int32_t at = host_at(how, r, count, size), h = 0;
+        while (h < hosts.count && name[h] != at)
+            h++;
+        if (h == hosts.count)
+            name[hosts.count++] = at;
+        of[r] = h;
+        ranks[h]++;
+        hosts.longest = ranks[h] > hosts.longest ? ranks[h] : hosts.longest;
+    }
+    hosts.reduces = algo_hosts_reduce(&hosts, size, 0);
+    return hosts;
+}
+
+static bool prove_hosts(const struct algo_row *row, enum placement how, int32_t count, int32_t size)
+{
+    int32_t of[RANKS_MOST];
+    struct program_hosts hosts = place_ranks(how, count, size, of);
+    struct algo_query query = {.collective = row->collective, .size = size, .hosts = &hosts, .once_max = 1 << 20};
+    char text[512] = "";
+
+    if (hosts.count < 2 || !algo_serves(row, &query))
+        return false;
+    for (int32_t root = size / 2; root < size; root += has_root(row->collective) && size < 10 ? 1 : size) {
+        enum comm_result result =
+            program_check_hosts(&test_env, row->build, row->collective, size, root, 3 * (size_t)size + 1, &hosts, text, sizeof text);
+        if (result != COMM_OK)
+            fail_msg("%s/%s, %d hosts, placement %d: %s", collective_name(row->collective), row->name, count, (int)how, text);
+    }
+    return true;
+}
+
+static void hosts_of_every_sort_are_right(void **state)
+{
+    static const int32_t counts[] = {2, 3, 7, 40};
+    int32_t proved[PLACEMENTS] = {0};
     (void)state;
-    int32_t proved = 0;
     for (uint32_t i = 0; i < algo_count; i++)
-        for (int32_t block = 1; !strcmp(algo_table[i].name, "hosts") && block <= 32; block *= 2)
-            for (int32_t size = 2; size <= RANKS_MOST; size++) {
-                struct program_hosts hosts = {.count = (size + block - 1) / block, .block = block};
-                const struct algo_row *row = &algo_table[i];
-                char text[512] = "";
-                if (leave_out(size) || !algo_hosts_fit(&hosts, size, 0))
-                    continue;
-                enum comm_result result = program_check_hosts(&test_env, row->build, row->collective, size, size / 2, 3 * (size_t)size + 1,
-                                                              &hosts, text, sizeof text);
-                if (result != COMM_OK)
-                    fail_msg("%s/%s, hosts of %d: %s", collective_name(row->collective), row->name, block, text);
-                proved++;
-            }
-    assert_true(proved > 20);
+        for (int32_t size = 2; !strncmp(algo_table[i].name, "hosts", 5) && size <= RANKS_MOST; size += size < 18 ? 1 : 7)
+            for (size_t c = 0; !leave_out(size) && c < sizeof counts / sizeof *counts && counts[c] <= size; c++)
+                for (enum placement how = BLOCKS; how < PLACEMENTS && (size < 18 || size % 4 == (int32_t)c); how++)
+                    proved[how] += prove_hosts(&algo_table[i], how, counts[c], size);
+    for (uint32_t i = 0; i < algo_count; i++) /* more things land than there are counters */
+        if (!strncmp(algo_table[i].name, "hosts", 5))
+            assert_true(prove_hosts(&algo_table[i], BLOCKS, 20, 20));
+    for (enum placement how = BLOCKS; how < PLACEMENTS; how++) {
+        print_message("placement %d: %d proofs\n", (int)how, proved[how]);
+        assert_true(proved[how] > 100);
+    }
     assert_int_equal(test_env_taken, 0);
 }
 
@@ -251,7 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_row_is_right_for_every_team),
         cmocka_unit_test(groups_of_groups_are_right),
-        cmocka_unit_test(hosts_of_every_length_are_right),
+        cmocka_unit_test(hosts_of_every_sort_are_right),
         cmocka_unit_test(planted_faults_are_caught),
         cmocka_unit_test(no_memory_is_told),
     };

@@ -20,8 +20,8 @@ struct algo_row {
 extern const struct algo_row algo_table[];
 extern const uint32_t algo_count;
 
-/* Whether such hosts are blocks of T, and few and small enough, that programs may be made of them. */
-bool algo_hosts_fit(const struct program_hosts *hosts, int32_t size, int32_t order_block);
+/* Whether such hosts are made of few enough subtrees of T that reductions may be. */
+bool algo_hosts_reduce(const struct program_hosts *hosts, int32_t size, int32_t order_block);
 
 /* The builder that the engine also has written by hand, for an idle communicator: the same lines, the same order. */
 extern program_build_fn *const algo_read_all;
@@ -45,12 +45,14 @@ struct algo_query {
     const struct algo_prices *prices; /* NULL: the built-in thresholds decide, and nothing is said of time */
     int32_t root;
     int32_t order_block;               /* 0: T over all ranks */
-    const struct program_hosts *hosts; /* that fit; NULL: one, or others */
+    const struct program_hosts *hosts; /* NULL: one, or not known */
     int32_t host_ranks;                /* for prices: ranks of a host, where they are on several */
 };
 /* NULL: a forced name that does not exist or cannot serve this; why says so. `why` also says, on success, what was compared. */
 const struct algo_row *algo_select(const struct algo_query *query, char *why, size_t why_bytes);
 bool algo_serves(const struct algo_row *row, const struct algo_query *query);
+/* And is worth a look where nobody asked for it by name: rows made of several hosts are not, on one. */
+bool algo_considers(const struct algo_row *row, const struct algo_query *query);
 /* The case that predicts such a call by this row, as the engine runs it. */
 struct cost_case algo_case(const struct algo_row *row, const struct algo_query *query);
 enum { ALGO_EXPRESS_RANKS = 16 /* most for which the engine has algo_read_all by hand */ };

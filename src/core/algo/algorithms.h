@@ -11,16 +11,16 @@ enum {
     ALGO_TREE_RANKS = 256,     /* groups of groups: view slots for one group and for one partial result of each */
     ALGO_WHOLE_RANKS = 64,     /* views of everybody at once */
     ALGO_SCAN_RANKS = 62,      /* the same, and a pair beside them */
-    ALGO_HOSTS_MAX = 12,       /* hosts that a program is made of: each has a counter */
-    ALGO_HOSTS_RANKS = 384,    /* of 32 ranks each */
+    ALGO_HOSTS_RANKS = 384,    /* of several hosts: each has a slice, and steps for most others */
+    ALGO_HOSTS_LEVELS = 10,    /* view slots where T over unequal parts goes by halves: two a level */
     ALGO_THROTTLE = 3          /* lanes that give or take blocks of pairs: as many as there are edges for streams */
 };
 
-program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices, allreduce_tree, allreduce_hosts;
-program_build_fn broadcast_direct, broadcast_pipeline, broadcast_tree;
-program_build_fn reduce_read_all, reduce_slices;
-program_build_fn allgather_direct, allgather_pipeline;
-program_build_fn reduce_scatter_direct, reduce_scatter_read_all;
+program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices, allreduce_tree, allreduce_hosts, hosts_once;
+program_build_fn broadcast_direct, broadcast_pipeline, broadcast_tree, broadcast_hosts;
+program_build_fn reduce_read_all, reduce_slices, reduce_hosts;
+program_build_fn allgather_direct, allgather_pipeline, allgather_hosts;
+program_build_fn reduce_scatter_direct, reduce_scatter_read_all, reduce_scatter_hosts;
 program_build_fn scan_doubling, scan_slices, exscan_doubling, exscan_slices;
 program_build_fn gather_direct, gather_throttled;
 program_build_fn scatter_direct, scatter_throttled;

@@ -17,9 +17,31 @@ struct preference {
     uint64_t bytes_max; /* of the longest block; UINT64_MAX: any that the row serves */
 };
 
-/* 64 KiB is where one exposure per rank stops being cheaper than slices in chunks. */
-/* Of a whole buffer in one exposure most is read by nobody but one: only what is small pays. */
-enum { SELECT_HOSTS_BYTES_MIN = 16384, SELECT_ONCE_BYTES_MAX = 65536, SELECT_WHOLE_BYTES_MAX = 4096 };
+/* 64 KiB is where one exposure per rank stops being cheaper than slices in chunks. Of a whole buffer in one exposure most is read by nobody
+ * but one: only what is small pays. */
+enum { SELECT_ONCE_BYTES_MAX = 65536, SELECT_WHOLE_BYTES_MAX = 4096 };
+
+/* On several hosts these are asked first, as far as their rows serve the placement. */
+enum { SELECT_NEAR_BYTES_MAX = 16384, SELECT_SPREAD_BYTES_MIN = 4096 };
+static const struct preference over_hosts[] = {
+    {COLLECTIVE_BARRIER, "hosts_once", UINT64_MAX},
+    {COLLECTIVE_BROADCAST, "direct", SELECT_SPREAD_BYTES_MIN},
+    {COLLECTIVE_BROADCAST, "hosts", UINT64_MAX},
+    {COLLECTIVE_REDUCE, "read_all", SELECT_SPREAD_BYTES_MIN},
+    {COLLECTIVE_REDUCE, "hosts", UINT64_MAX},
+    {COLLECTIVE_ALLREDUCE, "hosts_once", SELECT_NEAR_BYTES_MAX},
+    {COLLECTIVE_ALLREDUCE, "hosts", UINT64_MAX},
+    {COLLECTIVE_GROUP, "hosts_once", SELECT_NEAR_BYTES_MAX},
+    {COLLECTIVE_ALLGATHER, "direct", SELECT_SPREAD_BYTES_MIN},
+    {COLLECTIVE_ALLGATHER, "hosts", UINT64_MAX},
+    {COLLECTIVE_ALLGATHER_V, "direct", SELECT_SPREAD_BYTES_MIN},
+    {COLLECTIVE_ALLGATHER_V, "hosts", UINT64_MAX},
+    {COLLECTIVE_REDUCE_SCATTER, "read_all", SELECT_WHOLE_BYTES_MAX / 4},
+    {COLLECTIVE_REDUCE_SCATTER, "hosts", UINT64_MAX},
+    {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX / 4},
+    {COLLECTIVE_REDUCE_SCATTER_V, "hosts", UINT64_MAX},
+};
+
 static const struct preference preferences[] = {
     {COLLECTIVE_BARRIER, "read_all", UINT64_MAX},
     {COLLECTIVE_BARRIER, "doubling", UINT64_MAX},
@@ -29,7 +51,6 @@ static const struct preference preferences[] = {
     {COLLECTIVE_REDUCE, "slices", UINT64_MAX},
     {COLLECTIVE_ALLREDUCE, "read_all", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_ALLREDUCE, "hosts", UINT64_MAX},
     {COLLECTIVE_ALLREDUCE, "slices", UINT64_MAX},
     {COLLECTIVE_ALLREDUCE, "tree", UINT64_MAX},
     {COLLECTIVE_GROUP, "read_all", UINT64_MAX},
@@ -79,22 +100,45 @@ static uint64_t bytes_of(const struct algo_query *query)
     return query->size == 1 ? 0 : query->block_bytes;
 }
 
+static bool is_reduction(uint32_t collective)
+{
+    static const uint32_t reductions[] = {COLLECTIVE_REDUCE, COLLECTIVE_ALLREDUCE, COLLECTIVE_GROUP,           COLLECTIVE_REDUCE_SCATTER,
+                                          COLLECTIVE_SCAN,   COLLECTIVE_EXSCAN,    COLLECTIVE_REDUCE_SCATTER_V};
+    bool reduces = false;
+
+    for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++)
+        reduces |= collective == reductions[i];
+    return reduces;
+}
+
+static bool is_of_hosts(const struct algo_row *row)
+{
+    return !strncmp(row->name, "hosts", 5);
+}
+
+/* What is reduced must be few enough subtrees; a barrier needs a view slot for each rank of its host and each other host. On one host rows
+ * that are made of several are right too, for who asks for them by name. */
+static bool serves_hosts(const struct algo_row *row, const struct algo_query *query)
+{
+    const struct program_hosts *hosts = query->hosts;
+
+    if (!hosts)
+        return !query->order_block || !is_reduction(row->collective);
+    if (row->collective == COLLECTIVE_BARRIER)
+        return hosts->count + hosts->longest <= PROGRAM_VIEWS_MAX;
+    return row->build == broadcast_hosts || row->build == allgather_hosts || hosts->reduces;
+}
+
 /* T over blocks: moves have no order, and of the reductions these know how, with as many blocks as there are view slots for. */
 static bool serves_blocks(const struct algo_row *row, const struct algo_query *query)
 {
     static program_build_fn *const by_blocks[] = {allreduce_read_all, allreduce_slices, reduce_read_all, reduce_slices,
                                                   reduce_scatter_direct};
-    static const uint32_t reductions[] = {COLLECTIVE_REDUCE, COLLECTIVE_ALLREDUCE, COLLECTIVE_GROUP,           COLLECTIVE_REDUCE_SCATTER,
-                                          COLLECTIVE_SCAN,   COLLECTIVE_EXSCAN,    COLLECTIVE_REDUCE_SCATTER_V};
-    bool reduces = false, knows = false;
+    bool reduces = is_reduction(row->collective), knows = false;
 
-    for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++)
-        reduces |= row->collective == reductions[i];
     for (size_t i = 0; i < sizeof by_blocks / sizeof *by_blocks; i++)
         knows |= row->build == by_blocks[i];
-    if (row->build == allreduce_hosts)
-        return query->hosts != NULL;
-    return !reduces || (knows && query->size <= ALGO_BLOCKS_MAX * query->order_block);
+    return is_of_hosts(row) || !reduces || (knows && query->size <= ALGO_BLOCKS_MAX * query->order_block);
 }
 
 bool algo_serves(const struct algo_row *row, const struct algo_query *query)
@@ -103,8 +147,15 @@ bool algo_serves(const struct algo_row *row, const struct algo_query *query)
 
     if (query->order_block && !serves_blocks(row, query))
         return false;
+    if (is_of_hosts(row) && !serves_hosts(row, query))
+        return false;
     return query->size >= row->ranks_min && query->size <= row->ranks_max &&
            (!row->once_bytes || bytes_of(query) <= query->once_max / ranks);
+}
+
+bool algo_considers(const struct algo_row *row, const struct algo_query *query)
+{
+    return algo_serves(row, query) && (query->hosts || !is_of_hosts(row));
 }
 
 /* Everything there is for a collective, with the bounds of each. */
@@ -126,8 +177,10 @@ static void append_rows(const struct algo_query *query, char *why, size_t why_by
 
 static void append_query(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
 {
-    base_append(why, why_bytes, at, "%s, %d ranks, blocks of %zu accumulator bytes", collective_name(query->collective), query->size,
-                query->block_bytes);
+    base_append(why, why_bytes, at, "%s, %d ranks", collective_name(query->collective), query->size);
+    if (query->hosts)
+        base_append(why, why_bytes, at, " on %d hosts", query->hosts->count);
+    base_append(why, why_bytes, at, ", blocks of %zu accumulator bytes", query->block_bytes);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by name */
@@ -229,7 +282,7 @@ static const struct algo_row *select_priced(const struct algo_query *query, char
     uint64_t least = UINT64_MAX, ps;
     for (uint32_t i = 0; i < algo_count; i++) {
         const struct algo_row *row = &algo_table[i];
-        if (row->collective != query->collective || !algo_serves(row, query))
+        if (row->collective != query->collective || !algo_considers(row, query))
             continue;
         struct cost_case what = algo_case(row, query);
         if (cost_estimate_all(query->prices->env, &what, &ps) != COMM_OK) {
@@ -248,24 +301,16 @@ static const struct algo_row *select_priced(const struct algo_query *query, char
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by threshold */
-/* Rows that are made of hosts are for several, in blocks of T; there they begin to pay earlier than slices do on one. */
-static uint64_t most_of(const struct preference *choice, const struct algo_query *query)
+/* The first of a list that serves and is preferred for so many bytes. */
+static const struct algo_row *first_of(const struct preference *list, size_t count, const struct algo_query *query, char *why,
+                                       size_t why_bytes, size_t *at)
 {
-    bool hosts = !strcmp(choice->name, "hosts"), large = choice->bytes_max == SELECT_ONCE_BYTES_MAX;
-
-    if (hosts && !query->hosts)
-        return 0;
-    return large && query->hosts && query->collective == COLLECTIVE_ALLREDUCE ? SELECT_HOSTS_BYTES_MIN : choice->bytes_max;
-}
-
-static const struct algo_row *select_preferred(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
-{
-    for (size_t i = 0; i < sizeof preferences / sizeof *preferences; i++) {
-        const struct preference *choice = &preferences[i];
+    for (size_t i = 0; i < count; i++) {
+        const struct preference *choice = &list[i];
         if (choice->collective != query->collective)
             continue;
         const struct algo_row *row = find_row(choice->collective, choice->name, strlen(choice->name));
-        if (!row || bytes_of(query) > most_of(choice, query) || !algo_serves(row, query))
+        if (!row || bytes_of(query) > choice->bytes_max || !algo_serves(row, query))
             continue;
         base_append(why, why_bytes, at, ": %s (%d to %d ranks", row->name, row->ranks_min, row->ranks_max);
         if (choice->bytes_max != UINT64_MAX)
@@ -274,6 +319,15 @@ static const struct algo_row *select_preferred(const struct algo_query *query, c
         return row;
     }
     return NULL;
+}
+
+static const struct algo_row *select_preferred(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
+{
+    const struct algo_row *row = NULL;
+
+    if (query->hosts)
+        row = first_of(over_hosts, sizeof over_hosts / sizeof *over_hosts, query, why, why_bytes, at);
+    return row ? row : first_of(preferences, sizeof preferences / sizeof *preferences, query, why, why_bytes, at);
 }
 
 const struct algo_row *algo_select(const struct algo_query *query, char *why, size_t why_bytes)

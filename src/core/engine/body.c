@@ -211,6 +211,7 @@ void body_destroy(struct body *b)
         message_close(b->messages);
     if (b->channel)
         b->wire->leave(b->channel, WIRE_CLOSE);
+    links_close(b);
     for (uint32_t i = 0; i < ENGINE_CACHED_PROGRAMS; i++)
         if (b->cache[i].program)
             body_release_program(b, b->cache[i].program);
@@ -245,7 +246,7 @@ bool body_element(const struct body *b, enum comm_type type, comm_op op, struct 
 static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root,
                                       struct comm_program **program)
 {
-    struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block, b->hosts_fit};
+    struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block, b->several_hosts};
 
     *program = row->build(b->engine->env, &spec);
     return *program ? COMM_OK : COMM_ERR_MEMORY;
@@ -292,7 +293,7 @@ const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t b
                                .once_max = b->channel->caps.once_max,
                                .forced = body_forced(b),
                                .order_block = b->world->order_block,
-                               .hosts = b->hosts_fit,
+                               .hosts = b->several_hosts,
                                .host_ranks = body_host_ranks(b)};
     struct chosen *last = &b->chosen[collective];
 

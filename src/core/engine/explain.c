@@ -76,7 +76,7 @@ static struct algo_query query_of(const struct body *b, const struct comm_call *
                                .once_max = b->channel->caps.once_max,
                                .forced = body_forced(b),
                                .order_block = b->world->order_block,
-                               .hosts = call->ranks && call->ranks != b->team.size ? NULL : b->hosts_fit,
+                               .hosts = call->ranks && call->ranks != b->team.size ? NULL : b->several_hosts,
                                .host_ranks = call->ranks && call->ranks != b->team.size ? 0 : body_host_ranks(b),
                                .prices = prices};
 }
@@ -111,7 +111,7 @@ static void append_prices(const struct body *b, const struct algo_row *row, cons
 
     append_price(row, query, "\n    predicted: ", text, bytes, at);
     for (uint32_t i = 0; i < algo_count; i++) {
-        if (algo_table[i].collective != query->collective || &algo_table[i] == row || !algo_serves(&algo_table[i], query))
+        if (algo_table[i].collective != query->collective || &algo_table[i] == row || !algo_considers(&algo_table[i], query))
             continue;
         append_price(&algo_table[i], query, before, text, bytes, at);
         before = ", ";

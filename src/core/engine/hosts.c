@@ -1,19 +1,6 @@
 /* Which members of a communicator share a host, for selection and for programs: worked out once, from what all ranks know alike. */
 #include "engine/body.h"
 
-/* Hosts one behind the other, each but the last with as many ranks. */
-static int32_t block_of(const struct program_hosts *hosts, int32_t size)
-{
-    int32_t block = 1;
-
-    while (block < size && hosts->of[block] == hosts->of[0])
-        block++;
-    for (int32_t r = 0; r < size; r++)
-        if (hosts->of[r] != r / block)
-            return 0;
-    return block;
-}
-
 bool body_find_hosts(struct body *b)
 {
     struct program_hosts *hosts = &b->hosts;
@@ -28,8 +15,14 @@ bool body_find_hosts(struct body *b)
             lower++;
         of[r] = lower < r ? of[lower] : hosts->count++;
     }
-    hosts->block = block_of(hosts, b->team.size);
-    b->hosts_fit = algo_hosts_fit(hosts, b->team.size, b->world->order_block) ? hosts : NULL;
+    for (int32_t h = 0; h < hosts->count; h++) {
+        int32_t ranks = 0;
+        for (int32_t r = 0; r < b->team.size; r++)
+            ranks += of[r] == h;
+        hosts->longest = ranks > hosts->longest ? ranks : hosts->longest;
+    }
+    hosts->reduces = algo_hosts_reduce(hosts, b->team.size, b->world->order_block);
+    b->several_hosts = hosts->count > 1 ? hosts : NULL;
     return true;
 }
 

@@ -21,6 +21,15 @@ struct build *build_begin(const struct comm_env *env, const char *algorithm, con
     return b;
 }
 
+void *build_notes(struct build *b, size_t bytes)
+{
+    BASE_ASSERT(!b->notes);
+    b->notes = b->env->take(b->env, bytes, 64);
+    b->notes_bytes = bytes;
+    b->failed |= !b->notes;
+    return b->notes;
+}
+
 /* Twice the room. False: no memory, or the bound is reached; the builder then failed. */
 static bool grow(struct build *b, void **memory, uint32_t *room, uint32_t first, uint32_t most, size_t item)
 {
@@ -194,7 +203,7 @@ static bool step_fits(const struct build *b, const struct comm_step *s)
     bool chunked = s->flags & STEP_CHUNKED;
     if (s->wait >= PROGRAM_COUNTERS || s->bump >= PROGRAM_COUNTERS || s->flags & STEP_ASYNC)
         return false;
-    if (s->flags & STEP_EACH && s->turn >= b->program.turns)
+    if (s->flags & STEP_EACH && s->turn >= s->turns)
         return false;
     switch (s->code) {
     case STEP_EXPOSE:
@@ -329,6 +338,8 @@ struct comm_program *build_end(struct build *b)
         env->give(env, b->step, b->step_room * sizeof *b->step);
     if (b->peer_room)
         env->give(env, b->peer, b->peer_room * sizeof *b->peer);
+    if (b->notes)
+        env->give(env, b->notes, b->notes_bytes);
     env->give(env, b, sizeof *b);
     return program;
 }

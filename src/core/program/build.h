@@ -21,8 +21,13 @@ struct build {
     uint32_t step_room, peer_room;
     uint16_t loop[BUILD_LOOPS_MAX]; /* the LOOP steps that are open */
     uint32_t loops;
+    void *notes; /* of the algorithm, until build_end */
+    size_t notes_bytes;
     bool failed, in_lane;
 };
+
+/* Memory in which an algorithm keeps what it works out, once for a builder. NULL: there is none, and the builder failed. */
+void *build_notes(struct build *b, size_t bytes);
 
 /* Ranks first, first + 1, .. (mod the team's size), count of them; returns the place of the first in the peer table. */
 uint16_t build_peers(struct build *b, int32_t first, int32_t count);

@@ -280,8 +280,8 @@ static bool build_all(struct check *check)
             return false;
         }
         if (mine->edges != first->edges || memcmp(mine->edge, first->edge, sizeof mine->edge) || mine->slices != first->slices ||
-            mine->chunk_unit != first->chunk_unit || mine->wide != first->wide || mine->turns != first->turns ||
-            mine->own_in != first->own_in || mine->own_out != first->own_out || mine->ragged != first->ragged) {
+            mine->chunk_unit != first->chunk_unit || mine->wide != first->wide || mine->own_in != first->own_in ||
+            mine->own_out != first->own_out || mine->ragged != first->ragged) {
             check_fail(check, rank, "cuts or names edges unlike rank 0");
             return false;
         }

@@ -66,6 +66,15 @@ static void give_back(struct check *check, struct check_place *place, uint32_t r
 }
 
 /* ------------------------------------------------------------------------------------------------------------ expose */
+/* The place's last bytes were of the round that had it before, and this reader's too: an exposer waits for that one's word alone. */
+static bool follows(const struct check *check, const struct check_place *place, const struct wire_expose *expose, uint32_t reader)
+{
+    wire_key step = (wire_key)credits_of(check, place->kind) << 8;
+    bool first = is_once(place) || wire_key_round(expose->key) < credits_of(check, place->kind);
+
+    return first || (place->last == expose->key - step && *reader_of(place, reader) != READER_NONE);
+}
+
 static struct check_place *place_for(struct check_rank *rank, const struct wire_expose *expose)
 {
     struct check *check = rank->check;
@@ -80,6 +89,8 @@ static struct check_place *place_for(struct check_rank *rank, const struct wire_
     for (uint32_t j = 0; j < expose->npeers; j++) {
         if (expose->peers[j] >= check->size || expose->peers[j] == rank->rank)
             check_fail(check, rank, "exposes to nobody, or to itself");
+        else if (place && !check->broken && !follows(check, place, expose, expose->peers[j]))
+            check_fail(check, rank, "leaves out a round of a stream, or one of its readers");
     }
     return check->broken ? NULL : place;
 }

@@ -273,6 +273,7 @@ void cost_rate_of(struct cost_rate *rate, const struct cost_case *what, const st
         .inline_max = what->caps->inline_max,
         .size = what->size,
         .host_ranks = what->host_ranks && what->host_ranks < what->size ? what->host_ranks : 0,
+        .hosts = what->hosts,
     };
     rate->turns = turns;
     rate->call = (what->express ? m->express : m->call) + (turns > 1 ? m->crowd : 0);

@@ -149,11 +149,6 @@ static uint32_t key_of(uint32_t call, uint32_t round)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ links */
-static uint32_t host_of(const struct cost_sim *sim, uint32_t rank)
-{
-    return sim->rate.host_ranks ? rank / (uint32_t)sim->rate.host_ranks : 0;
-}
-
 static int64_t larger(int64_t a, int64_t b)
 {
     return a > b ? a : b;
@@ -186,7 +181,7 @@ static int64_t arrival(struct cost_sim *sim, uint32_t source, uint32_t reader, i
     const struct cost_machine *m = sim->rate.machine;
     if (!cost_remote(&sim->rate, source, reader))
         return at + (int64_t)m->shm_latency;
-    int64_t wire = (int64_t)cost_of_bytes(m->net_byte, bytes), *in = &sim->card_in[host_of(sim, reader)];
+    int64_t wire = (int64_t)cost_of_bytes(m->net_byte, bytes), *in = &sim->card_in[cost_host(&sim->rate, reader)];
     at += (int64_t)turn_of(sim, source, reader, step) * ((int64_t)m->net_gap + wire) + (int64_t)m->net_latency;
     if (!wire) /* what takes the card no time is held up by nothing that comes later and was asked for before */
         return at;
@@ -204,7 +199,7 @@ static int64_t depart(struct cost_sim *sim, uint32_t r, const struct comm_step *
         remote += cost_remote(&sim->rate, r, cost_peer(rank->program, s, lane, j));
     if (!remote)
         return rank->clock;
-    int64_t *out = &sim->card_out[host_of(sim, r)];
+    int64_t *out = &sim->card_out[cost_host(&sim->rate, r)];
     rank->clock += (int64_t)(remote * m->net_overhead);
     int64_t start = larger(rank->clock, *out);
     *out = start + (int64_t)(remote * (m->net_gap + cost_of_bytes(m->net_byte, bytes)));
@@ -250,7 +245,7 @@ bool cost_room(struct cost_sim *sim, uint32_t r, const struct comm_step *s, cons
     bool once = is_once(sim, s->edge), to_all = is_to_all(sim, s->edge);
     if (!retired_before(sim, r, once, bytes))
         return false;
-    uint32_t round = program_round(rank->program, s, lane->k);
+    uint32_t round = program_round(s, lane->k);
     if (once || round < COST_CREDITS)
         return true;
     for (uint32_t j = 0; j < (to_all ? 1 : s->npeers); j++) {
@@ -299,7 +294,7 @@ void cost_publish(struct cost_sim *sim, uint32_t r, const struct comm_step *s, c
     int64_t at = depart(sim, r, s, lane, bytes);
     uint16_t step = (uint16_t)(s - rank->program->step);
     bool to_all = is_to_all(sim, s->edge);
-    uint32_t round = program_round(rank->program, s, lane->k), key = key_of(rank->call, round);
+    uint32_t round = program_round(s, lane->k), key = key_of(rank->call, round);
     sim->events++;
     if (is_once(sim, s->edge)) {
         struct cost_line *line = line_of(sim, rank->call, r, s->edge);

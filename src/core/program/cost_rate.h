@@ -14,8 +14,9 @@ struct cost_rate {
     size_t n, raw, partial;
     uint64_t inline_max;
     int32_t size, host_ranks;
-    uint64_t turns; /* ranks to a CPU */
-    uint64_t call;  /* ps */
+    const struct program_hosts *hosts; /* which ranks share one; NULL: host_ranks in a row */
+    uint64_t turns;                    /* ranks to a CPU */
+    uint64_t call;                     /* ps */
 };
 void cost_rate_of(struct cost_rate *rate, const struct cost_case *what, const struct comm_program *program);
 
@@ -24,10 +25,16 @@ static inline uint64_t cost_of_bytes(uint64_t fs, uint64_t bytes)
     return fs * bytes / 1000;
 }
 
+static inline uint32_t cost_host(const struct cost_rate *rate, uint32_t rank)
+{
+    if (!rate->host_ranks)
+        return 0;
+    return rate->hosts ? (uint32_t)rate->hosts->of[rank] : rank / (uint32_t)rate->host_ranks;
+}
+
 static inline bool cost_remote(const struct cost_rate *rate, uint32_t a, uint32_t b)
 {
-    uint32_t each = (uint32_t)rate->host_ranks;
-    return each && a / each != b / each;
+    return cost_host(rate, a) != cost_host(rate, b);
 }
 
 static inline size_t cost_smaller(size_t a, size_t b)

@@ -98,7 +98,7 @@ static enum verdict step_view(struct cost_sim *sim, uint32_t r, uint32_t l, cons
         struct cost_look look = {.rank = r,
                                  .i = lane->i,
                                  .k = lane->k,
-                                 .round = program_round(p, s, lane->k),
+                                 .round = program_round(s, lane->k),
                                  .peer = peer,
                                  .step = (uint16_t)(s - p->step),
                                  .item = (uint16_t)slot};
@@ -133,7 +133,7 @@ static enum verdict step_land(struct cost_sim *sim, uint32_t r, uint32_t l, cons
         struct cost_look look = {.rank = r,
                                  .i = lane->i,
                                  .k = lane->k,
-                                 .round = program_round(rank->program, s, lane->k),
+                                 .round = program_round(s, lane->k),
                                  .peer = cost_peer(rank->program, s, lane, j),
                                  .step = (uint16_t)(s - rank->program->step),
                                  .item = (uint16_t)j};
@@ -298,10 +298,23 @@ static void take_look(struct cost_sim *sim, uint32_t r, uint32_t index)
     }
 }
 
+/* Which of its host's ranks it is. */
+static uint32_t number_of(const struct cost_sim *sim, uint32_t r)
+{
+    const struct program_hosts *hosts = sim->rate.hosts;
+    uint32_t number = 0;
+
+    if (!sim->rate.host_ranks || !hosts)
+        return sim->rate.host_ranks ? r % (uint32_t)sim->rate.host_ranks : r;
+    for (uint32_t other = 0; other < r; other++)
+        number += hosts->of[other] == hosts->of[r];
+    return number;
+}
+
 static uint32_t cpu_of(const struct cost_sim *sim, uint32_t r)
 {
-    uint32_t host = sim->rate.host_ranks ? (uint32_t)sim->rate.host_ranks : sim->size, cpus = (uint32_t)sim->rate.machine->cpus;
-    return r / host * cpus + r % host % cpus;
+    uint32_t cpus = (uint32_t)sim->rate.machine->cpus;
+    return cost_host(&sim->rate, r) * cpus + number_of(sim, r) % cpus;
 }
 
 /* Ranks stay on their CPU, as the kernel has them do for such short times. A rank that is alone there looks all the time. Where several
@@ -311,7 +324,7 @@ static void wake(struct cost_sim *sim, struct cost_rank *rank, uint32_t r, int64
 {
     const struct cost_machine *m = sim->rate.machine;
     uint32_t host = sim->rate.host_ranks ? (uint32_t)sim->rate.host_ranks : sim->size, cpus = (uint32_t)m->cpus;
-    uint32_t here = (host - r % host % cpus + cpus - 1) / cpus;
+    uint32_t here = (host - number_of(sim, r) % cpus + cpus - 1) / cpus;
     int64_t free = here == 1 ? 0 : sim->cpu[cpu_of(sim, r)];
     if (at <= rank->clock)
         rank->clock = free > rank->clock ? free : rank->clock;
@@ -386,6 +399,8 @@ static bool open_ranks(struct cost_sim *sim, struct cost_result *result)
     sim->call = cost_take(sim, sim->calls * sizeof *sim->call);
     cost_rate_of(&sim->rate, what, sim->shape);
     sim->hosts = what->host_ranks ? (sim->size + (uint32_t)what->host_ranks - 1) / (uint32_t)what->host_ranks : 1;
+    if (what->host_ranks && what->hosts && (uint32_t)what->hosts->count > sim->hosts)
+        sim->hosts = (uint32_t)what->hosts->count;
     sim->cpu = cost_take(sim, sim->hosts * sim->what->machine->cpus * sizeof *sim->cpu);
     sim->card_out = cost_take(sim, sim->hosts * sizeof *sim->card_out);
     sim->card_in = cost_take(sim, sim->hosts * sizeof *sim->card_in);

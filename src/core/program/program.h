@@ -46,7 +46,7 @@ enum program_flag {
     STEP_CHUNKED = 4, /* refs mean chunk k of what they name; a LOOP or END with it counts k, otherwise i */
     STEP_LAND = 8,    /* VIEW: the bytes must end at dst */
     STEP_ASYNC = 16,  /* COPY or REDUCE completes by a cookie: devices */
-    STEP_EACH = 32,   /* EXPOSE, VIEW: one of program.turns in each k, the step's own `turn`: its round is k * turns + turn, not k */
+    STEP_EACH = 32,   /* EXPOSE, VIEW: one of several that the exposer makes on this edge in each k: its round is k * turns + turn, not k */
 };
 
 struct comm_ref {
@@ -67,7 +67,7 @@ struct comm_step {
     uint16_t aside; /* END of a loop: its first step (0: the lane ends); REDUCE with TEE: the EXPOSE it feeds. Set by the builder */
     int32_t need, need_outer, need_inner; /* the wait: counter[wait] >= need + need_outer*i + need_inner*k */
     struct comm_ref dst, src;
-    uint32_t turn;
+    uint16_t turn, turns; /* with EACH: which one, and how many the exposer makes */
 };
 _Static_assert(sizeof(struct comm_ref) == 16 && sizeof(struct comm_step) == 64, "a step is one cache line");
 
@@ -87,7 +87,6 @@ struct comm_program {
                          every exposure carries the length of its whole block in its fingerprint. Equal on every rank */
     uint8_t
         wide; /* partial results travel on its streams: chunks are cut for the accumulator. Equal on every rank, as own_in and chunk_unit */
-    uint16_t turns;   /* of steps with EACH; equal on every rank */
     uint8_t crossing; /* a lane reads views that another one asked for */
     uint16_t edges;
     uint8_t edge[PROGRAM_EDGES_MAX];  /* enum wire_edge bits, equal on every rank */
@@ -102,17 +101,18 @@ static inline uint32_t program_peer(const struct comm_program *program, uint32_t
     return program->peer ? program->peer[index] : program->peer_wide[index];
 }
 
-/* Exposures of one edge to one reader are told apart by their round. */
-static inline uint32_t program_round(const struct comm_program *program, const struct comm_step *step, uint32_t k)
+/* Exposures of one edge to one reader are told apart by their round. On a stream the same readers see them all, and none is left out: who
+ * shows one waits until they gave back the one that had its place. */
+static inline uint32_t program_round(const struct comm_step *step, uint32_t k)
 {
-    return step->flags & STEP_EACH ? k * program->turns + step->turn : k;
+    return step->flags & STEP_EACH ? k * step->turns + step->turn : k;
 }
 
 /* Which ranks share a host. */
 struct program_hosts {
-    const int32_t *of; /* by rank: its host's number, from 0 in the order of their lowest ranks */
-    int32_t count;
-    int32_t block; /* hosts are ranks one behind the other, so many on each, or fewer on the last; 0: they are not */
+    const int32_t *of;      /* by rank: its host's number, from 0 in the order of their lowest ranks */
+    int32_t count, longest; /* hosts; ranks of the one with most */
+    bool reduces;           /* reductions can be made of them too: few enough subtrees of T, each on one host, are all of it */
 };
 
 /* What a builder may know: only what is equal on every rank, and which rank this is. */
@@ -120,7 +120,7 @@ struct program_spec {
     uint32_t collective;
     int32_t rank, size, root;
     int32_t block;                     /* T over blocks of so many ranks, then over their results; 0: T over all */
-    const struct program_hosts *hosts; /* blocks of T; NULL: not said, or not so */
+    const struct program_hosts *hosts; /* NULL: not said, or one */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ build */

@@ -112,7 +112,7 @@ static inline const uint16_t *peers_of(const struct run *run, const struct comm_
 
 static inline wire_key key_of(const struct run *run, const struct comm_step *s, const struct run_lane *lane)
 {
-    return wire_key_of(run->seq, program_round(run->program, s, lane->k), s->edge);
+    return wire_key_of(run->seq, program_round(s, lane->k), s->edge);
 }
 
 static inline uint64_t cookie_of(const struct run *run, enum run_cookie kind, const struct comm_step *s, uint32_t slot)
