@@ -4,7 +4,8 @@
  * complete on their own: a call whose work is done when it returns gives COMM_REQUEST_NONE. What one rank does to one part is done in the
  * order of its calls. Any thread may call; creating, fencing and freeing are collective. docs/memory.md has the whole.
  *
- * Built for ranks that share memory (local, shm); elsewhere comm_window_create answers UNSUPPORTED.
+ * Where ranks share no memory (tcp, several hosts, the caller's own memory on its heap) the same calls are done by a part's owner: by its
+ * library, in any call, by its helper thread or its watcher, not by its program. comm_window_pointer then is UNSUPPORTED for others' parts.
  */
 #ifndef COMMSTREAM_WINDOW_H
 #define COMMSTREAM_WINDOW_H
@@ -22,7 +23,7 @@ enum comm_placement { COMM_PLACEMENT_DEFAULT = 0, COMM_PLACEMENT_FIRST_TOUCH = 1
 
 struct comm_window_options {
     size_t size; /* sizeof(struct comm_window_options) */
-    void *base;  /* the caller's own memory instead of ours: of comm_mem_alloc, where ranks are processes */
+    void *base;  /* the caller's own memory instead of ours; of comm_mem_alloc it is reached directly by peers of this host */
     enum comm_placement placement;
     uint32_t signals; /* signal counters per rank; 0: none */
 };
@@ -30,14 +31,15 @@ struct comm_window_options {
 /*
  * Makes a window in which this rank has `bytes` of zeroed memory; bytes may differ by rank (0 on all but one per host: one copy per host).
  * Collective, an operation of c's queue; *w is usable when req is complete, with req NULL the call waits. All ranks get it or none does:
- * MEMORY, or UNSUPPORTED where a rank's part cannot be reached by the others. options NULL: all default.
+ * MEMORY. options NULL: all default.
  * MPI_Win_allocate_shared, ncclCommWindowRegister.
  */
 COMM_MUST enum comm_result comm_window_create(struct comm_communicator *c, size_t bytes, const struct comm_window_options *options,
                                               struct comm_window **w, struct comm_request *req);
 /*
  * The address and length of peer's part, to be read and written directly; NULL where it has 0 bytes. Valid until the window is freed.
- * bytes NULL: not wanted. Local. MPI_Win_shared_query.
+ * bytes NULL: not wanted. UNSUPPORTED where this rank shares no memory with that part: get, put and the atomics reach it. Local.
+ * MPI_Win_shared_query.
  */
 COMM_MUST enum comm_result comm_window_pointer(struct comm_window *w, int32_t peer, void **ptr, size_t *bytes);
 /*

@@ -153,5 +153,7 @@ bool run_windows(uint64_t seed, const struct sim_options *options, struct sim_re
     struct sim_config config = {
         .seed = seed, .ranks = options->ranks ? options->ranks : 1 + (int32_t)sim_below(&s, RANKS_MOST), .wire = SIM_WIRE_LINES};
 
+    if (sim_below(&s, 3) == 0) /* where parts are no memory of their callers */
+        config.wire = sim_below(&s, 2) ? SIM_WIRE_FRAMES : SIM_WIRE_MIXED;
     return sim_run(&config, windows_main, &s, result);
 }

@@ -1,6 +1,7 @@
 /*
  * Windows as their users see them: each case is what one rank does, run by threads over the in-process wire and by processes over shared
- * memory.
+ * memory; and again (COMM_BACKEND) over connections, between hosts, and with memory of the caller's that peers cannot reach, where the same
+ * calls go to the owner of a part. What a rank sees of another's part it then gets by comm_get.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -54,6 +55,39 @@ static void *part_of(struct comm_window *w, int32_t rank, size_t want)
     return at;
 }
 
+/* Reads of a part: where it lies, or a copy of it. */
+static const void *look(struct comm_window *w, int32_t rank, size_t want)
+{
+    static _Thread_local void *copy; /* the last one is looked at until the next */
+    struct comm_request req;
+    void *at = NULL;
+    size_t bytes = 0;
+    enum comm_result r = comm_window_pointer(w, rank, &at, &bytes);
+    if (r == COMM_OK) {
+        EQUAL(bytes, want);
+        return at;
+    }
+    EQUAL(r, COMM_ERR_UNSUPPORTED);
+    free(copy);
+    copy = at = malloc(want);
+    MUST(comm_get(w, at, want, COMM_BYTE, rank, 0, &req));
+    done(req);
+    return at;
+}
+
+/* A store into another's part: direct, or by the owner. */
+static void poke(struct comm_window *w, int32_t rank, size_t offset, const void *from, size_t bytes)
+{
+    struct comm_request req;
+    void *at = NULL;
+    if (comm_window_pointer(w, rank, &at, NULL) == COMM_OK) {
+        memcpy((char *)at + offset, from, bytes);
+        return;
+    }
+    MUST(comm_put(w, from, bytes, COMM_BYTE, rank, offset, &req));
+    done(req);
+}
+
 static struct comm_window *make(struct comm_communicator *c, size_t bytes, uint32_t signals)
 {
     struct comm_window *w = NULL;
@@ -75,13 +109,14 @@ static void all_populated(struct comm_communicator *c, int32_t rank, int32_t ran
     }
     fence(w);
     for (int32_t r = 0; r < ranks; r++) {
-        const uint64_t *at = part_of(w, r, (size_t)(WORDS + r) * 8);
+        const uint64_t *at = look(w, r, (size_t)(WORDS + r) * 8);
         for (size_t i = 0; i < WORDS + (size_t)r; i++)
             EQUAL(at[i], (uint64_t)r << 32 | i);
     }
     fence(w);
     int32_t next = (rank + 1) % ranks, before = (rank + ranks - 1) % ranks;
-    *(uint64_t *)part_of(w, next, (size_t)(WORDS + next) * 8) = 77u + (uint64_t)rank;
+    const uint64_t mark = 77u + (uint64_t)rank;
+    poke(w, next, 0, &mark, sizeof mark);
     fence(w);
     EQUAL(mine[0], 77 + before);
     MUST(comm_window_free(w));
@@ -102,10 +137,10 @@ static void leader_populated(struct comm_communicator *c, int32_t rank, int32_t 
         done(req);
         if (rank)
             CHECK(rank == leader || part_of(w, rank, 0) == NULL);
-        unsigned char *at = part_of(w, leader, bytes);
         if (rank == leader)
-            memset(at, 0x40 + placement, bytes);
+            memset(part_of(w, leader, bytes), 0x40 + placement, bytes);
         fence(w);
+        const unsigned char *at = look(w, leader, bytes);
         for (size_t i = 0; i < bytes; i += 997)
             EQUAL(at[i], 0x40 + placement);
         MUST(comm_window_free(w));
@@ -197,7 +232,7 @@ static void sums(struct comm_communicator *c, int32_t rank, int32_t ranks)
 static void tickets(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     struct comm_window *w = make(c, 8 + 8 + 8 + (size_t)(ranks * UPDATES), 0);
-    unsigned char *drawn = (unsigned char *)part_of(w, 0, 24 + (size_t)(ranks * UPDATES)) + 24;
+    const unsigned char taken = 1;
     struct comm_request req;
     const int64_t one = 1, free_word = 0, mine = rank + 1;
     int64_t old;
@@ -205,7 +240,7 @@ static void tickets(struct comm_communicator *c, int32_t rank, int32_t ranks)
         MUST(comm_fetch_op(w, &one, &old, 1, COMM_I64, COMM_SUM, 0, 0, &req));
         done(req);
         CHECK(old >= 0 && old < ranks * UPDATES);
-        drawn[old]++;
+        poke(w, 0, 24 + (size_t)old, &taken, 1);
     }
     for (int i = 0; i < UPDATES / 10; i++) {
         int64_t count;
@@ -225,6 +260,7 @@ static void tickets(struct comm_communicator *c, int32_t rank, int32_t ranks)
         EQUAL(old, mine);
     }
     fence(w);
+    const unsigned char *drawn = (const unsigned char *)look(w, 0, 24 + (size_t)(ranks * UPDATES)) + 24;
     for (int i = 0; i < ranks * UPDATES; i++)
         EQUAL(drawn[i], 1);
     MUST(comm_fetch_op(w, NULL, &old, 1, COMM_I64, COMM_NOOP, 0, 16, &req)); /* reads */
@@ -294,6 +330,7 @@ static void held(struct comm_communicator *c, int32_t rank, int32_t ranks)
     struct comm_event *gate;
     struct comm_request put, flush, signal, end, again;
     int64_t value = 41 + rank;
+    void *seen;
     int32_t next = (rank + 1) % ranks;
     MUST(comm_event_create(c, &gate));
     MUST(comm_event_reset(gate));
@@ -307,14 +344,15 @@ static void held(struct comm_communicator *c, int32_t rank, int32_t ranks)
     EQUAL(comm_test(flush), COMM_PENDING);
     EQUAL(comm_test(signal), COMM_PENDING);
     EQUAL(comm_test(end), COMM_PENDING);
-    EQUAL(*(const int64_t *)part_of(w, next, 64), 0);
+    if (comm_window_pointer(w, next, &seen, NULL) == COMM_OK)
+        EQUAL(*(const int64_t *)seen, 0);
     value = 100 + rank; /* the buffer is the library's, but to see that it was not read yet */
     MUST(comm_event_set(gate));
     done(end);
     MUST(comm_test(put));
     MUST(comm_test(flush));
     MUST(comm_test(signal));
-    EQUAL(*(const int64_t *)part_of(w, next, 64), 100 + rank);
+    EQUAL(*(const int64_t *)look(w, next, 64), 100 + rank);
     fence(w);
     /* What is issued behind a fence that has not ended waits for it. */
     if (rank == 0) {
@@ -371,12 +409,112 @@ static void own_memory(struct comm_communicator *c, int32_t rank, int32_t ranks)
     MUST(comm_window_create(c, 4096, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .base = (char *)base + 4096},
                             &w, NULL));
     CHECK(part_of(w, rank, 4096) == (char *)base + 4096);
-    *(int32_t *)part_of(w, (rank + 1) % ranks, 4096) = rank;
+    poke(w, (rank + 1) % ranks, 0, &rank, sizeof rank);
     fence(w);
     EQUAL(*(int32_t *)(void *)((char *)base + 4096), (rank + ranks - 1) % ranks);
     MUST(comm_window_free(w));
     *(char *)base = 1; /* it stays the caller's */
     comm_mem_free(c, base);
+}
+
+/* Rank 1's part is of its heap, which processes cannot show each other: the others ask rank 1, also for what it updates itself. */
+static void heap_memory(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    enum { ADDS = 200 };
+    int64_t *own = rank == 1 ? calloc(64, sizeof *own) : NULL, old = 0;
+    const int64_t one = 1;
+    const double pair[2] = {1, -1};
+    struct comm_request req;
+    struct comm_window *w = NULL;
+    void *at;
+    MUST(comm_window_create(c, 512, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .base = own, .signals = 1},
+                            &w, NULL));
+    if (rank == 1)
+        CHECK(part_of(w, 1, 512) == own);
+    else if (comm_window_pointer(w, 1, &at, NULL) != COMM_OK)
+        says(c, "comm_window_pointer: rank 1 shares no memory of this window with this rank");
+    for (int i = 0; i < ADDS; i++) {
+        for (int32_t r = 0; r < ranks; r++) {
+            MUST(comm_accumulate(w, &one, 1, COMM_I64, COMM_SUM, r, 0, NULL));
+            MUST(comm_accumulate(w, pair, 1, COMM_C128, COMM_SUM, r, 16, NULL));
+            MUST(comm_window_signal(w, r, 0, 1, &req));
+        }
+        done(req);
+    }
+    MUST(comm_window_wait_signal(w, 0, (uint64_t)(ADDS * ranks), &req));
+    done(req);
+    for (int32_t r = 0; r < ranks; r++) {
+        if (r == rank)
+            EQUAL(*(const int64_t *)part_of(w, r, 512), ADDS * ranks);
+        MUST(comm_fetch_op(w, &one, &old, 1, COMM_I64, COMM_SUM, r, 8, &req));
+        done(req);
+        CHECK(old >= 0 && old < ranks);
+    }
+    fence(w);
+    const double *sum = (const void *)((const char *)part_of(w, rank, 512) + 16);
+    CHECK(sum[0] == ADDS * ranks && sum[1] == -ADDS * ranks);
+    EQUAL(((const int64_t *)part_of(w, rank, 512))[1], ranks);
+    MUST(comm_window_free(w));
+    free(own);
+}
+
+/* Updates longer than a piece, with and without what was there; gets and puts in a crowd, each out of memory of its own. */
+static void crowds(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    enum { WORDS = 50000, MANY = 600 };
+    struct comm_window *w = make(c, WORDS * 4, 0);
+    uint32_t *from = malloc(WORDS * sizeof *from), *to = calloc(WORDS, sizeof *to);
+    struct comm_request req[3], all;
+    int32_t next = (rank + 1) % ranks;
+    for (size_t i = 0; i < WORDS; i++)
+        from[i] = (uint32_t)i + 1;
+    MUST(comm_accumulate(w, from, WORDS, COMM_U32, COMM_SUM, next, 0, &req[0]));
+    MUST(comm_fetch_op(w, from, to, WORDS, COMM_U32, COMM_SUM, next, 0, &req[1]));
+    MUST(comm_fetch_op(w, from, from, 0, COMM_U32, COMM_SUM, next, 0, &req[2])); /* of nothing, behind them */
+    for (int i = 0; i < 3; i++)
+        done(req[i]);
+    for (size_t i = 0; i < WORDS; i++)
+        EQUAL(to[i], (uint32_t)i + 1);
+    fence(w);
+    const uint32_t *mine = part_of(w, rank, WORDS * 4);
+    for (size_t i = 0; i < WORDS; i++)
+        EQUAL(mine[i], 2 * ((uint32_t)i + 1));
+    fence(w);
+    for (uint32_t i = 0; i < MANY; i++) {
+        from[i] = (uint32_t)rank * 10000 + i;
+        MUST(comm_put(w, &from[i], 1, COMM_U32, next, 4 * (size_t)i, NULL));
+        MUST(comm_get(w, &to[i], 1, COMM_U32, next, 4 * (size_t)i, NULL)); /* in the order of the calls */
+    }
+    MUST(comm_window_flush(w, next, &all));
+    done(all);
+    for (uint32_t i = 0; i < MANY; i++)
+        EQUAL(to[i], (uint32_t)rank * 10000 + i);
+    fence(w);
+    free(from);
+    free(to);
+    MUST(comm_window_free(w));
+}
+
+/* Nobody at the owner calls the library: its helper does what is asked, where there is one. */
+static void left_alone(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    struct comm_window *w = make(c, 64, 0);
+    struct comm_request req;
+    int64_t value = 77, got = 0;
+    (void)ranks;
+    fence(w);
+    int64_t until = rig_now() + 200 * RIG_MS;
+    if (rank == 0) {
+        MUST(comm_put(w, &value, 1, COMM_I64, 1, 8, NULL));
+        MUST(comm_get(w, &got, 1, COMM_I64, 1, 8, &req));
+        done(req);
+        EQUAL(got, 77);
+        CHECK(rig_now() < until);
+    } else {
+        rig_nap(200 * RIG_MS);
+    }
+    fence(w);
+    MUST(comm_window_free(w));
 }
 
 /* ------------------------------------------------------------------------------------------------------------ what is refused */
@@ -448,8 +586,8 @@ static void closed_first(struct comm_communicator *c, int32_t rank, int32_t rank
 }
 
 /* ------------------------------------------------------------------------------------------------------------ threads, processes */
-static case_fn *const cases[] = {all_populated, leader_populated, puts_and_gets, sums,     tickets,     ring, rings,
-                                 held,          behind_work,      own_memory,    refusals, closed_first};
+static case_fn *const cases[] = {all_populated, leader_populated, puts_and_gets, sums,        tickets, ring,     rings,
+                                 held,          behind_work,      own_memory,    heap_memory, crowds,  refusals, closed_first};
 enum { CASES = sizeof cases / sizeof *cases };
 
 static void all_cases(struct comm_communicator *c)
@@ -486,18 +624,9 @@ RIG_TEST(windows_of_two_with_the_least_of_everything)
 
 static void main_of(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
-    void *own;
     (void)proc;
+    (void)rank;
     all_cases(world);
-    /* Memory that peers cannot reach, on one rank: every rank says so, and goes on. */
-    struct comm_window *w;
-    struct comm_request req;
-    own = rank == 1 ? malloc(4096) : NULL;
-    MUST(comm_window_create(world, 4096, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .base = own}, &w, &req));
-    IS(comm_wait(req, RIG_PATIENCE), COMM_ERR_UNSUPPORTED);
-    says(world, "base of rank 1; expected memory of comm_mem_alloc");
-    free(own);
-    barrier(world);
     MUST(comm_close(world, COMM_DEFAULT_TIMEOUT));
 }
 
@@ -560,17 +689,13 @@ RIG_TEST(windows_of_different_order_mismatch)
     rig_threads(RANKS, crossed, &rig);
 }
 
-/* Over sockets: every rank is told so, memory of comm_mem_alloc is memory as any other, and a world of one has its window all the same. */
+/* Over sockets memory of comm_mem_alloc is memory as any other, and a world of one has its window all the same. */
 static void apart_of(void *arg, int32_t rank)
 {
     struct comm_communicator *c = ((struct rig *)arg)->world[rank], *alone;
-    struct comm_window *w = NULL;
     struct comm_request req;
     void *memory;
-    MUST(comm_window_create(c, 64, NULL, &w, &req));
-    IS(comm_wait(req, RIG_PATIENCE), COMM_ERR_UNSUPPORTED);
-    CHECK(w == NULL);
-    says(c, "shares no memory with the others");
+    left_alone(c, rank, comm_size(c));
     MUST(comm_mem_alloc(c, 100000, &memory));
     memset(memory, rank, 100000);
     MUST(comm_allreduce(c, COMM_IN_PLACE, memory, 100000, COMM_U8, COMM_MAX, &req));
@@ -593,7 +718,7 @@ RIG_TEST(windows_where_nothing_is_shared)
     if (info.missing[0])
         rig_skip(info.missing);
     setenv("COMM_BACKEND", "tcp", 1);
-    rig_open(&rig, 2, NULL);
+    rig_open_options(&rig, 2, "progress=thread");
     rig_threads(2, apart_of, &rig);
     rig_close(&rig);
 }

@@ -58,7 +58,13 @@ enum comm_result comm_window_pointer(struct comm_window *w, int32_t peer, void *
                        engine_window_size(w) - 1);
     if (!ptr)
         return DECLINE(w, COMM_ERR_ARGUMENT, NULL, "comm_window_pointer: ptr=0; expected where to put the address");
-    *ptr = engine_window_part(w, peer, &length, &signals);
+    void *at = engine_window_part(w, peer, &length, &signals);
+    if (length && engine_window_apart(w, peer))
+        return DECLINE(w, COMM_ERR_UNSUPPORTED, NULL,
+                       "comm_window_pointer: rank %d shares no memory of this window with this rank; expected comm_get, comm_put or an "
+                       "atomic, which its owner does",
+                       peer);
+    *ptr = at;
     if (bytes)
         *bytes = length;
     return COMM_OK;

@@ -211,6 +211,7 @@ void body_destroy(struct body *b)
         message_close(b->messages);
     if (b->channel)
         b->wire->leave(b->channel, WIRE_CLOSE);
+    links_close(b);
     for (uint32_t i = 0; i < ENGINE_CACHED_PROGRAMS; i++)
         if (b->cache[i].program)
             body_release_program(b, b->cache[i].program);

@@ -46,6 +46,7 @@ struct pack;
 struct user_op;
 struct user_op_row;
 struct comm_window;
+struct window_link;
 struct world_memory;
 struct recovery;
 
@@ -318,7 +319,10 @@ struct body {
     struct talk *talks;
     uint32_t talk_room, talk_free, talk_first, talk_last;      /* list of unfinished messages in order */
     uint32_t talk_pending, talk_markers, talk_held, talk_ones; /* ones: of talk_pending, under way on windows */
-    struct comm_window *windows;
+    struct comm_window *windows;                               /* made, and in the making */
+    struct window_link *links; /* by rank: windows' parts that are no memory here; NULL: there never was one */
+    uint32_t windows_apart;    /* of the windows: peers may ask of them at any time */
+    bool links_busy;           /* something may move though nothing came */
     struct timeline_hull talk_read, talk_write;
     uint64_t talk_sent;
     struct subset *subsets; /* in the making, in the order of their calls */

@@ -99,6 +99,9 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         if (c->peer >= 0 && c->peer != c->rank)
             base_append(text, bytes, at, ", which waited for rank %d", c->peer);
         break;
+    case COMM_ERR_CORRUPT:
+        base_append(text, bytes, at, "rank %d sent rank %d what no call of the library sends", c->rank, c->peer);
+        break;
     case COMM_ERR_DEADLOCK:
         base_append(text, bytes, at, "call %llu of rank %d stands behind a queue wait for another communicator, ",
                     (unsigned long long)c->number, c->rank);

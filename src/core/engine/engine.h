@@ -134,6 +134,9 @@ struct one_sided {
     comm_op op;
     uint32_t slot;   /* SIGNAL, WAIT */
     uint64_t amount; /* SIGNAL: to add; WAIT: at least */
+    bool apart;      /* the part is no memory here: its owner does it */
+    uint32_t behind; /* apart: the next call of this rank to that part that was not all asked for */
+    size_t asked;    /* apart: elements */
 };
 enum comm_result engine_window_create(struct comm_communicator *c, size_t bytes, const struct comm_window_options *options,
                                       struct comm_window **w, struct comm_request *req);
@@ -143,7 +146,9 @@ enum comm_result engine_window_free(struct comm_window *w);
 struct comm_communicator *engine_window_comm(const struct comm_window *w);
 int32_t engine_window_size(const struct comm_window *w);
 int32_t engine_window_rank(const struct comm_window *w);
+/* NULL where it has no bytes, and where it is apart: no memory here, so that only its owner reaches it. */
 void *engine_window_part(const struct comm_window *w, int32_t peer, size_t *bytes, uint32_t *signals);
+bool engine_window_apart(const struct comm_window *w, int32_t peer);
 /* Arguments are sound. */
 enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided *one, struct comm_request *req);
 

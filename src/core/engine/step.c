@@ -390,7 +390,7 @@ void body_settle(struct body *b)
 /* Has this communicator anything that a pass could move? */
 void body_activate(struct body *b)
 {
-    bool busy = !body_idle(b) || atomic_load_explicit(&b->notice_count, memory_order_relaxed);
+    bool busy = !body_idle(b) || b->windows_apart || atomic_load_explicit(&b->notice_count, memory_order_relaxed);
 
     if (BASE_UNLIKELY(b->native_counted != (busy && (b->native_counted || b->native_pending))))
         native_count(b, !b->native_counted);

@@ -99,10 +99,9 @@ static enum comm_result post_letter(struct body *b, struct letter *letter)
     struct message_call call = {.buf = &letter->text,
                                 .bytes = sizeof letter->text,
                                 .peer = letter->peer,
-                                .tag = COMM_ANY_TAG,
                                 .slot = letter->slot,
                                 .is_send = letter->is_send,
-                                .letter = true};
+                                .kind = MESSAGE_LETTER};
     enum comm_result r = message_post(b->messages, &call);
 
     if (r != COMM_OK)

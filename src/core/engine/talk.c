@@ -182,6 +182,10 @@ bool talk_take_finished(struct body *b)
                 subset_letter_done(b, &done[i]);
                 continue;
             }
+            if (BASE_UNLIKELY(links_slot(done[i].slot))) {
+                links_slot_done(b, &done[i]);
+                continue;
+            }
             if (done[i].result == COMM_OK && done[i].peer != b->team.rank)
                 *(b->talks[done[i].slot].is_send ? &b->stats.bytes_out : &b->stats.bytes_in) += done[i].bytes;
             finish(b, done[i].slot, done[i].result);
@@ -290,7 +294,7 @@ bool talk_step(struct body *b)
 {
     bool moved = false;
 
-    if (b->failed || (b->talk_first == TALK_NONE && !message_wants_step(b->messages)))
+    if (b->failed || (b->talk_first == TALK_NONE && !message_wants_step(b->messages) && !b->windows_apart))
         return false;
     if (b->talk_ones)
         moved |= talk_step_ones(b);
@@ -298,6 +302,8 @@ bool talk_step(struct body *b)
         moved |= post_held(b);
     moved |= message_step(b->messages);
     moved |= talk_take_finished(b);
+    if (b->windows_apart)
+        moved |= links_step(b);
     moved |= subset_step(b);
     moved |= finish_markers(b);
     return moved;

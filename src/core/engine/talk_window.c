@@ -3,7 +3,8 @@
  */
 #include "engine/talk.h"
 
-/* Calls of one rank to one part are done in order; signals are counters, and who waits for one holds nobody back. */
+/* Calls of one rank to one part are done in order; signals are counters, and who waits for one holds nobody back. What is asked of a part's
+ * owner keeps its order by being asked for in turn. */
 static bool behind_one(const struct body *b, uint32_t i)
 {
     const struct one_sided *one = &b->talks[i].one;
@@ -23,7 +24,7 @@ static bool one_may_start(const struct body *b, uint32_t i)
 {
     const struct talk *t = &b->talks[i];
 
-    if (t->fence > b->line.done || behind_one(b, i))
+    if (t->fence > b->line.done || (t->one.apart ? !link_in_turn(b, i) : behind_one(b, i)))
         return false;
     return !timeline_holds(&b->line, t->work, &t->read, &t->write) && !talk_meets_earlier(b, i);
 }
@@ -43,7 +44,7 @@ enum comm_result talk_start_one(struct body *b, uint32_t i)
         b->talk_ones++;
         t->state = TALK_ONE;
     }
-    return one_sided_step(b, &t->one);
+    return t->one.apart ? link_ask(b, i) : one_sided_step(b, &t->one);
 }
 
 bool talk_step_ones(struct body *b)
@@ -54,12 +55,13 @@ bool talk_step_ones(struct body *b)
         next = b->talks[i].after;
         if (b->talks[i].state != TALK_ONE)
             continue;
-        size_t done = b->talks[i].one.done;
-        if (one_sided_step(b, &b->talks[i].one) == COMM_OK) {
+        const struct one_sided *one = &b->talks[i].one;
+        size_t before = one->apart ? one->asked : one->done;
+        if (talk_start_one(b, i) == COMM_OK) {
             talk_end(b, &b->talks[i], COMM_OK);
             moved = true;
         } else {
-            moved |= b->talks[i].one.done != done;
+            moved |= (one->apart ? one->asked : one->done) != before;
         }
     }
     return moved;
@@ -110,16 +112,18 @@ enum comm_result talk_one_sided(struct body *b, const struct one_sided *one, str
     struct talk alone = {.one = *one, .work = b->line.next, .fence = one->window->fence};
 
     *req = COMM_REQUEST_NONE;
+    alone.one.apart = one->kind != ONE_WAIT && one->kind != ONE_FLUSH && one->window->part[one->peer].apart;
     one_hulls(one, &alone);
     b->stats.messages++;
     if (one->peer != b->team.rank) {
         b->stats.bytes_out += one->from ? alone.call.bytes : 0;
         b->stats.bytes_in += one->to ? alone.call.bytes : 0;
     }
-    if (BASE_LIKELY(!b->talk_pending && alone.fence <= b->line.done) && !timeline_holds(&b->line, alone.work, &alone.read, &alone.write) &&
-        one_sided_step(b, &alone.one) == COMM_OK)
+    if (BASE_LIKELY(!b->talk_pending && alone.fence <= b->line.done && !alone.one.apart) &&
+        !timeline_holds(&b->line, alone.work, &alone.read, &alone.write) && one_sided_step(b, &alone.one) == COMM_OK)
         return COMM_OK;
-    enum comm_result r = talk_take_slot(b, &i);
+    enum comm_result r = alone.one.apart ? link_ready(b, one->peer) : COMM_OK;
+    r = r == COMM_OK ? talk_take_slot(b, &i) : r;
     if (r != COMM_OK)
         return r;
     struct talk *t = &b->talks[i];
@@ -132,6 +136,8 @@ enum comm_result talk_one_sided(struct body *b, const struct one_sided *one, str
     *t = alone;
     b->talk_pending++;
     one->window->held++;
+    if (t->one.apart)
+        link_stand(b, i);
     timeline_widen(&b->talk_read, &t->read);
     timeline_widen(&b->talk_write, &t->write);
     *req = (struct comm_request){b->face, t->ticket};

@@ -121,19 +121,24 @@ static void end_gone(struct body *b, uint32_t index, int32_t rank)
         base_log(&b->engine->log, LOG_INFO, "comm=%s a receive ends: rank %d closed after its call %d", b->name, rank, last);
 }
 
+static bool awaits_gone(const struct body *b, const struct talk *t, int32_t *rank)
+{
+    return (t->state == TALK_POSTED || (t->state == TALK_ONE && t->one.apart)) && gone(b, t->call.peer, rank);
+}
+
 /* Only when a step finds nothing more: what the closed rank had sent is taken first. */
 static void check_gone(struct body *b)
 {
     int32_t rank;
     uint32_t i = b->talk_first;
 
-    while (i != TALK_NONE && (b->talks[i].state != TALK_POSTED || !gone(b, b->talks[i].call.peer, &rank)))
+    while (i != TALK_NONE && !awaits_gone(b, &b->talks[i], &rank))
         i = b->talks[i].after;
     if (i == TALK_NONE || body_step(b))
         return;
     for (uint32_t next; i != TALK_NONE && !b->failed; i = next) {
         next = b->talks[i].after;
-        if (b->talks[i].state == TALK_POSTED && gone(b, b->talks[i].call.peer, &rank))
+        if (awaits_gone(b, &b->talks[i], &rank))
             end_gone(b, i, rank);
     }
 }
@@ -145,7 +150,7 @@ static bool check_one(struct body *b, const struct talk *t, int64_t now)
     bool late = now - t->queued_ns >= b->timeout_ns;
 
     if (t->one.kind != ONE_WAIT) {
-        if (late && t->state == TALK_ONE) /* its lock is held by a rank that stands still */
+        if (late && t->state == TALK_ONE) /* its lock is held by a rank that stands still, or its owner does not answer */
             body_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
         return true;
     }

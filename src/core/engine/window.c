@@ -21,19 +21,19 @@ static size_t window_bytes(int32_t size)
     return sizeof(struct comm_window) + (size_t)size * (sizeof(struct window_ticket) + sizeof(struct window_part));
 }
 
-static void give(struct body *b, void *at, size_t bytes, bool keep)
+/* keep: peers may not have heard that it is over. b is not looked at where the memory is of the heap. */
+static void give(struct body *b, const struct comm_window *w, void *at, size_t bytes, bool keep)
 {
-    if (at && class_of(b))
-        class_of(b)->give(b->channel->wire, at, keep);
+    if (at && w->heap)
+        w->env->give(w->env, at, bytes);
     else if (at)
-        b->engine->env->give(b->engine->env, at, bytes);
+        class_of(b)->give(b->channel->wire, at, keep);
 }
 
-/* keep: peers may not have heard that it is over. */
 static void drop_memory(struct body *b, struct comm_window *w, bool keep)
 {
-    give(b, w->memory, w->memory_bytes, keep);
-    give(b, w->control, w->control_bytes, keep);
+    give(b, w, w->memory, w->memory_bytes, keep);
+    give(b, w, w->control, w->control_bytes, keep);
     w->memory = w->control = NULL;
 }
 
@@ -43,51 +43,76 @@ static void drop(struct body *b, struct comm_window *w, bool keep)
     w->env->give(w->env, w, window_bytes(w->size));
 }
 
-static void *take(struct body *b, size_t bytes, enum comm_placement placement)
+static void unlink_from(struct body *b, const struct comm_window *w)
 {
-    if (class_of(b))
+    struct comm_window **link = &b->windows;
+
+    while (*link != w)
+        link = &(*link)->next;
+    *link = w->next;
+}
+
+static void *take(struct body *b, const struct comm_window *w, size_t bytes, enum comm_placement placement)
+{
+    if (!w->heap)
         return class_of(b)->take(b->channel->wire, bytes, (enum wire_placement)placement);
     return b->engine->env->take(b->engine->env, bytes, PAGE);
 }
 
-/* Where it lies, for peers. Ranks of one process reach everything; one rank alone has nobody to show it to. */
-static bool where_is(struct body *b, const void *at, size_t bytes, uint64_t *where)
+/* Where it lies, for peers, of whom one rank alone has none. */
+static uint64_t where_is(struct body *b, const void *at, size_t bytes)
 {
-    *where = (uint64_t)(uintptr_t)at;
-    if (!bytes || b->world->rank < 0 || b->team.size == 1)
-        return true;
-    return class_of(b) && class_of(b)->where(b->channel->wire, at, bytes, where);
+    uint64_t where = (uint64_t)(uintptr_t)at;
+
+    if (!bytes || b->team.size == 1)
+        return where;
+    if (class_of(b) && b->world->rank < 0)
+        return where; /* ranks of one process reach everything, but not where they play several hosts */
+    return class_of(b) && class_of(b)->where(b->channel->wire, at, bytes, &where) ? where : WINDOW_NOWHERE;
 }
 
 static enum comm_result make_part(struct body *b, struct comm_window *w, size_t bytes, const struct comm_window_options *options)
 {
     struct window_ticket *mine = &w->mine;
-    void *part = options->base;
 
     *mine = (struct window_ticket){.bytes = bytes, .signals = options->signals};
-    if (!class_of(b) && b->team.size > 1)
-        return COMM_ERR_UNSUPPORTED;
+    w->heap = !class_of(b);
+    w->own = options->base;
     w->control_bytes = sizeof(struct window_control) + options->signals * sizeof(uint64_t);
-    w->control = take(b, w->control_bytes, COMM_PLACEMENT_DEFAULT);
-    if (w->control && bytes && !part) {
+    w->control = take(b, w, w->control_bytes, COMM_PLACEMENT_DEFAULT);
+    if (w->control && bytes && !w->own) {
         w->memory_bytes = bytes;
-        part = w->memory = take(b, bytes, options->placement);
+        w->own = w->memory = take(b, w, bytes, options->placement);
     }
-    if (!w->control || (bytes && !part))
+    if (!w->control || (bytes && !w->own) || (b->team.size > 1 && !links_open(b)))
         return COMM_ERR_MEMORY;
-    if (!where_is(b, w->control, w->control_bytes, &mine->control) || !where_is(b, part, bytes, &mine->part))
-        return COMM_ERR_UNSUPPORTED;
+    mine->control = where_is(b, w->control, w->control_bytes);
+    mine->part = where_is(b, w->own, bytes);
     return COMM_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ made */
-static void *reach(struct body *b, int32_t rank, uint64_t where, size_t bytes)
+static void *reach(struct body *b, int32_t rank, uint64_t where)
 {
-    if (!bytes)
-        return NULL;
-    if (b->world->rank < 0 || b->team.size == 1)
+    if (b->world->rank < 0)
         return (void *)(uintptr_t)where;
     return class_of(b)->reach(b->channel, rank, where);
+}
+
+static struct window_part part_of(struct body *b, const struct comm_window *w, int32_t rank)
+{
+    const struct window_ticket *t = &w->all[rank];
+    struct window_part part = {.bytes = t->bytes, .signals = t->signals, .first = TALK_NONE, .last = TALK_NONE};
+
+    if (rank == b->team.rank) {
+        part.at = t->bytes ? w->own : NULL;
+        part.control = w->control;
+    } else if (t->part != WINDOW_NOWHERE && t->control != WINDOW_NOWHERE) {
+        part.at = t->bytes ? reach(b, rank, t->part) : NULL;
+        part.control = reach(b, rank, t->control);
+    }
+    part.apart = !part.control;
+    return part;
 }
 
 /* Why there is no window: the same on every rank. */
@@ -98,16 +123,7 @@ static void tell(struct body *b, int32_t rank, enum comm_result result)
     *d = (struct comm_error){.size = sizeof *d, .result = result, .rank = rank, .peer = -1, .sequence = b->sequence};
     base_copy_text(d->operation, sizeof d->operation, collective_name(COLLECTIVE_WINDOW));
     base_copy_text(d->cause, sizeof d->cause, "a rank has no part to give");
-    if (result != COMM_ERR_UNSUPPORTED)
-        base_format(d->text, sizeof d->text, "comm_window_create: rank %d: %s", rank, base_result_text(result));
-    else if (class_of(b))
-        base_format(d->text, sizeof d->text,
-                    "comm_window_create: base of rank %d; expected memory of comm_mem_alloc, which peers reach (a private copy per rank is "
-                    "not built yet)",
-                    rank);
-    else
-        base_format(d->text, sizeof d->text,
-                    "comm_window_create: rank %d shares no memory with the others; windows over such a wire are not built yet", rank);
+    base_format(d->text, sizeof d->text, "comm_window_create: rank %d: %s", rank, base_result_text(result));
 }
 
 static enum comm_result made(struct body *b, struct comm_window *w)
@@ -118,9 +134,10 @@ static enum comm_result made(struct body *b, struct comm_window *w)
             tell(b, r, (enum comm_result)t->result);
             return (enum comm_result)t->result;
         }
-        w->part[r] = (struct window_part){
-            .at = reach(b, r, t->part, t->bytes), .bytes = t->bytes, .control = reach(b, r, t->control, 1), .signals = t->signals};
+        w->part[r] = part_of(b, w, r);
+        w->apart |= w->part[r].apart || t->part == WINDOW_NOWHERE || t->control == WINDOW_NOWHERE;
     }
+    w->apart &= w->size > 1;
     return COMM_OK;
 }
 
@@ -131,11 +148,12 @@ static enum comm_result made_at(struct body *b, enum entry_phase phase, void *ar
     if (phase == ENTRY_ENDED)
         return (enum comm_result)(w->mine.result = made(b, w));
     if (phase == ENTRY_DROPPED || w->mine.result != COMM_OK) {
+        unlink_from(b, w);
         drop(b, w, phase == ENTRY_DROPPED);
         return COMM_OK;
     }
-    w->next = b->windows;
-    b->windows = w;
+    w->making = false;
+    b->windows_apart += w->apart;
     *w->out = w;
     return COMM_OK;
 }
@@ -147,7 +165,7 @@ static struct comm_window *make(struct body *b, struct comm_window **out)
 
     if (!w)
         return NULL;
-    *w = (struct comm_window){.comm = b->face, .env = env, .size = b->team.size, .number = b->sequence + 1, .out = out};
+    *w = (struct comm_window){.comm = b->face, .env = env, .size = b->team.size, .number = b->sequence + 1, .making = true, .out = out};
     atomic_store_explicit(&w->body, b, memory_order_relaxed);
     w->part = (struct window_part *)(void *)(w + 1);
     w->all = (struct window_ticket *)(void *)(w->part + w->size);
@@ -167,9 +185,13 @@ static enum comm_result create(struct body *b, size_t bytes, const struct comm_w
     call.out = w->all;
     call.read = (struct timeline_hull){(uintptr_t)&w->mine, (uintptr_t)(&w->mine + 1)};
     call.write = (struct timeline_hull){(uintptr_t)w->all, (uintptr_t)(w->all + w->size)};
+    w->next = b->windows; /* peers that have it before us may ask of it already */
+    b->windows = w;
     enum comm_result r = body_issue(b, &call, made_at, w, req);
-    if (r != COMM_OK)
+    if (r != COMM_OK) {
+        unlink_from(b, w);
         drop(b, w, false);
+    }
     return r;
 }
 
@@ -285,16 +307,12 @@ void *engine_window_part(const struct comm_window *w, int32_t peer, size_t *byte
     return w->part[peer].at;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the end */
-static void unlink_from(struct body *b, const struct comm_window *w)
+bool engine_window_apart(const struct comm_window *w, int32_t peer)
 {
-    struct comm_window **link = &b->windows;
-
-    while (*link != w)
-        link = &(*link)->next;
-    *link = w->next;
+    return w->part[peer].apart;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ the end */
 /* Once more when there was no room: what stands in the queue makes it. */
 static enum comm_result last_fence(struct comm_window *w, struct comm_request *req)
 {
@@ -314,6 +332,19 @@ static enum comm_result last_fence(struct comm_window *w, struct comm_request *r
     return r;
 }
 
+/* Neither this rank's calls nor what it does for its peers touches memory any more. */
+static bool rests(void *arg)
+{
+    struct comm_window *w = arg;
+    enum comm_result r;
+    struct body *b = lock(w, &r);
+    bool rests = !b || b->failed || (links_rest(b, w) && !talk_holds_window(b, w, UINT64_MAX));
+
+    if (b)
+        body_unlock(b);
+    return rests;
+}
+
 enum comm_result engine_window_free(struct comm_window *w)
 {
     struct comm_request last = COMM_REQUEST_NONE;
@@ -321,22 +352,28 @@ enum comm_result engine_window_free(struct comm_window *w)
     struct body *b = lock(w, &r);
 
     if (b) {
-        bool callback = engine_in_callback(b->engine);
+        struct engine *e = b->engine;
+        bool callback = engine_in_callback(e);
+        engine_hold(e);
         body_unlock(b);
+        r = callback ? COMM_ERR_STATE : last_fence(w, &last);
+        r = r == COMM_OK ? engine_wait(last, COMM_FOREVER) : r;
+        if (w->apart && !callback)
+            (void)engine_move_until(e, NULL, rests, w, ENGINE_NEVER); /* bounded by the calls' own deadline */
+        engine_drop(e);
         if (callback)
             return COMM_ERR_STATE;
-        r = last_fence(w, &last);
-        r = r == COMM_OK ? engine_wait(last, COMM_FOREVER) : r;
     }
     b = lock(w, &locked);
     if (b) {
         talk_forget_window(b, w, r == COMM_OK ? COMM_ERR_CANCELLED : r);
         unlink_from(b, w);
+        b->windows_apart -= w->apart;
         drop(b, w, r != COMM_OK);
         body_settle(b);
         body_unlock(b);
     } else {
-        w->env->give(w->env, w, window_bytes(w->size));
+        drop(NULL, w, true);
     }
     return r;
 }
@@ -345,7 +382,8 @@ void windows_close(struct body *b)
 {
     for (struct comm_window *w = b->windows, *next; w; w = next) {
         next = w->next;
-        drop_memory(b, w, true);
+        if (!w->heap)
+            drop_memory(b, w, true);
         atomic_store_explicit(&w->body, NULL, memory_order_release);
     }
     b->windows = NULL;

@@ -21,8 +21,9 @@ struct message_queue {
 
 struct message_peer {
     struct message_queue unsent;
-    uint32_t sent;         /* messages given to the wire; the last one's number */
-    uint32_t next_stalled; /* 1 + the next peer with unsent messages; 0: none */
+    struct message_queue came[2]; /* asks, answers: not taken yet */
+    uint32_t sent;                /* messages given to the wire; the last one's number */
+    uint32_t next_stalled;        /* 1 + the next peer with unsent messages; 0: none */
 };
 
 struct message_room {
@@ -37,6 +38,7 @@ struct message_room {
     struct message_queue untaken; /* matched receives for which the wire had no room */
     struct message_queue finished;
     struct message_queue letters; /* not taken yet */
+    uint32_t came;                /* in all peers' queues of the library's own */
     struct message_pool pool;
     struct message_match match;
     struct message_peer peer[];
@@ -113,7 +115,7 @@ static bool expose(struct message_room *room, struct message_node *node)
     struct message_peer *peer = &room->peer[node->peer];
     uint32_t number = peer->sent + 1 ? peer->sent + 1 : 1; /* no key is 0, also after 2^32 messages */
     struct wire_expose call = {
-        .key = wire_key_of(number, 0, 0),
+        .key = wire_key_of(number, node->kind, 0),
         .fingerprint = node->tag,
         .flags = WIRE_MESSAGE,
         .peers = &node->wire_peer,
@@ -227,19 +229,40 @@ static void post_send(struct message_room *room, struct message_node *node)
     }
 }
 
-/* The oldest letter: there is one. */
-static void take_letter(struct message_room *room, struct message_node *node)
+/* Where arrivals of that kind wait. */
+static struct message_queue *queue_of(struct message_room *room, uint32_t kind, int32_t peer)
 {
-    struct message_node *arrival = queue_pop(&room->letters);
+    return kind == MESSAGE_LETTER ? &room->letters : &room->peer[peer].came[kind == MESSAGE_ANSWER];
+}
+
+/* The oldest of its kind: there is one. */
+static void take_own(struct message_room *room, struct message_node *node)
+{
+    struct message_node *arrival = queue_pop(queue_of(room, node->kind, node->peer));
     struct wire_event message = {.key = arrival->key, .peer = arrival->peer, .tag = arrival->tag, .bytes = arrival->bytes};
 
+    room->came -= node->kind != MESSAGE_LETTER;
     message_pool_give(&room->pool, arrival);
     take_wired(room, node, &message);
 }
 
-size_t message_letter(const struct message_room *room)
+bool message_letter(const struct message_room *room)
 {
-    return room->letters.first ? room->letters.first->bytes : 0;
+    return room->letters.first != NULL;
+}
+
+uint32_t message_came(const struct message_room *room)
+{
+    return room->came;
+}
+
+bool message_came_from(const struct message_room *room, enum message_kind kind, int32_t peer, size_t *bytes)
+{
+    const struct message_node *first = room->peer[peer].came[kind == MESSAGE_ANSWER].first;
+
+    if (first)
+        *bytes = first->bytes;
+    return first != NULL;
 }
 
 enum comm_result message_open(const struct comm_env *env, struct wire_channel *channel, int32_t rank, int32_t size, uint32_t depth,
@@ -277,23 +300,25 @@ enum comm_result message_post(struct message_room *room, const struct message_ca
 {
     if (BASE_UNLIKELY(room->refused != COMM_OK))
         return room->refused;
-    if (room->live >= room->depth && !call->letter)
+    bool own = call->kind != MESSAGE_PROGRAM;
+    if (room->live >= room->depth && !own)
         return COMM_ERR_FULL;
-    BASE_ASSERT(!call->letter || call->is_send || room->letters.first);
+    BASE_ASSERT(!own || call->is_send || queue_of(room, call->kind, call->peer)->first);
     struct message_node *node = take_node(room);
     if (!node)
         return COMM_ERR_MEMORY;
     node->buf = call->buf;
     node->bytes = call->bytes;
     node->peer = call->peer;
-    node->tag = call->tag;
+    node->tag = own ? COMM_ANY_TAG : call->tag;
+    node->kind = call->kind;
     node->status = call->is_send ? NULL : call->status;
     node->slot = call->slot;
     node->is_send = call->is_send;
     room->live++;
     room->pending++;
-    if (!call->is_send && call->letter)
-        take_letter(room, node);
+    if (!call->is_send && own)
+        take_own(room, node);
     else if (!call->is_send)
         post_receive(room, node);
     else if (call->peer == room->rank)
@@ -337,8 +362,9 @@ bool message_probe(const struct message_room *room, int32_t peer, uint32_t tag, 
 
 static void announced(struct message_room *room, const struct wire_event *event)
 {
-    bool letter = event->tag == COMM_ANY_TAG;
-    struct message_node *receive = letter ? NULL : message_match_receive(&room->match, event->peer, event->tag);
+    uint32_t kind = wire_key_round(event->key);
+    bool own = kind != MESSAGE_PROGRAM && kind < MESSAGE_KINDS;
+    struct message_node *receive = own ? NULL : message_match_receive(&room->match, event->peer, event->tag);
     if (receive) {
         message_match_remove(receive);
         take_wired(room, receive, event);
@@ -350,14 +376,15 @@ static void announced(struct message_room *room, const struct wire_event *event)
         end_posted(room, COMM_ERR_MEMORY);
         return;
     }
-    arrival->state = letter ? MESSAGE_LETTER : MESSAGE_EARLY;
+    arrival->state = own ? MESSAGE_UNTAKEN : MESSAGE_EARLY;
     arrival->is_send = false;
     arrival->peer = event->peer;
     arrival->tag = event->tag;
     arrival->key = event->key;
     arrival->bytes = event->bytes;
-    if (letter)
-        queue_push(&room->letters, arrival);
+    room->came += own && kind != MESSAGE_LETTER;
+    if (own)
+        queue_push(queue_of(room, kind, event->peer), arrival);
     else
         message_match_add(&room->match, arrival);
 }
@@ -457,13 +484,13 @@ void message_fail(struct message_room *room, enum comm_result result)
         struct message_node *node = message_pool_at(&room->pool, i);
         if (node->state == MESSAGE_POSTED || node->state == MESSAGE_EARLY || node->state == MESSAGE_SELF)
             message_match_remove(node);
-        if (node->state == MESSAGE_EARLY || node->state == MESSAGE_LETTER)
+        if (node->state == MESSAGE_EARLY || node->state == MESSAGE_UNTAKEN)
             message_pool_give(&room->pool, node);
         else if (node->state != MESSAGE_FREE && node->state != MESSAGE_FINISHED)
             finish(room, node, result);
     }
     room->untaken.first = room->letters.first = NULL;
-    room->stalled_peers = 0;
+    room->stalled_peers = room->came = 0;
     for (int32_t rank = 0; rank < room->size; rank++)
-        room->peer[rank].unsent.first = NULL;
+        room->peer[rank].unsent.first = room->peer[rank].came[0].first = room->peer[rank].came[1].first = NULL;
 }

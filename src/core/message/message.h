@@ -15,6 +15,10 @@
 
 struct message_room; /* opaque; one per communicator */
 
+/* Whose a message is: the program's, or the library's own, which no program sends or receives. It travels as the round of the key. A
+ * receive of the library's takes the oldest that came: a letter whoever sent it, the others of one peer. */
+enum message_kind { MESSAGE_PROGRAM = 0, MESSAGE_LETTER, MESSAGE_ASK, MESSAGE_ANSWER, MESSAGE_KINDS };
+
 /* A send or a receive as its caller gave it. */
 struct message_call {
     void *buf; /* a send only reads it */
@@ -24,7 +28,7 @@ struct message_call {
     struct comm_status *status; /* receives; NULL: not wanted */
     uint32_t slot;              /* the caller's name for it, given back in message_finished */
     bool is_send;
-    bool letter; /* the library's own: sent under COMM_ANY_TAG, which no program can send; a receive takes the oldest that came */
+    uint8_t kind; /* enum message_kind; but for MESSAGE_PROGRAM tag is not looked at */
 };
 struct message_finished {
     uint32_t slot;
@@ -39,13 +43,16 @@ struct message_finished {
 enum comm_result message_open(const struct comm_env *env, struct wire_channel *channel, int32_t rank, int32_t size, uint32_t depth,
                               struct message_room **room);
 void message_close(struct message_room *room);
-/* COMM_OK: pending or already finished (in the finished list); FULL, MEMORY, or what the room failed with: nothing happened. (Letters are
-   few, and not refused for the depth.) There was no
-   memory for an arrival: its order would be lost, so all unmatched receives end with MEMORY and every later post is answered so. */
 /* OK, or what every post is answered from now on: an arrival was lost for want of memory. */
 enum comm_result message_refused(const struct message_room *room);
+/* COMM_OK: pending or already finished (in the finished list); FULL, MEMORY, or what the room failed with: nothing happened. (The
+   library's own are few, and not refused for the depth.) There was no memory for an arrival: its order would be lost, so all unmatched
+   receives end with MEMORY and every later post is answered so. */
 enum comm_result message_post(struct message_room *room, const struct message_call *call);
-size_t message_letter(const struct message_room *room); /* length of the oldest letter that came and was not taken; 0: none */
+bool message_letter(const struct message_room *room);   /* whether one came and was not taken */
+uint32_t message_came(const struct message_room *room); /* how many asks and answers came, of all peers, and were not taken */
+/* Whether one of kind (MESSAGE_ASK or MESSAGE_ANSWER) came from peer and was not taken, and how long the oldest is. */
+bool message_came_from(const struct message_room *room, enum message_kind kind, int32_t peer, size_t *bytes);
 /* COMM_OK: an unmatched receive ended with `result`: CANCELLED, or TIMEOUT (in the finished list); STATE: matched already, or no such slot.
  */
 enum comm_result message_cancel(struct message_room *room, uint32_t slot, enum comm_result result);

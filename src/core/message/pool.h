@@ -14,7 +14,7 @@ enum message_state {
     MESSAGE_FREE = 0,
     MESSAGE_POSTED,   /* a receive without an arrival */
     MESSAGE_EARLY,    /* an arrival without a receive */
-    MESSAGE_LETTER,   /* a letter of the library's that was not taken yet */
+    MESSAGE_UNTAKEN,  /* an arrival of the library's own that was not taken yet */
     MESSAGE_SELF,     /* a send to this rank without a receive: an arrival whose bytes are the sender's buffer */
     MESSAGE_STALLED,  /* a send, or a matched receive, for which the wire had no room */
     MESSAGE_WIRED,    /* the wire has it and its cookie comes */
@@ -42,7 +42,7 @@ struct message_node {
     uint32_t index, generation;
     enum comm_result result;
     uint16_t wire_peer; /* peer, in the type that the wire reads */
-    uint8_t state;
+    uint8_t state, kind;
     bool is_send;
 };
 
