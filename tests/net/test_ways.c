@@ -50,7 +50,8 @@ static void use(enum comm_result r, const char *text, struct comm_communicator *
     EQUAL(comm_rank(world), rank);
     EQUAL(comm_size(world), RANKS);
     MUST(comm_describe(world, &info));
-    CHECK(strstr(info.backend, "tcp") != NULL); /* or shared memory inside hosts beside it */
+    bool shared = launcher && strcmp(launcher, "cobre-shm") == 0; /* on one host by its name */
+    CHECK(strstr(info.backend, shared ? "shm" : "tcp") != NULL);  /* or shared memory inside hosts beside it */
     CHECK(!launcher || strcmp(info.launcher, launcher) == 0);
     for (int i = 0; i < 20; i++) {
         struct comm_request q;
@@ -187,6 +188,7 @@ static const char *const launchers[][8] = {
     {"kubernetes", "JOB_COMPLETION_INDEX=%r", "COMM_RANKS=3", "COMM_ADDRESS=localhost:%p"},
     {"cobre", "COBRE_TCP_RANK=%r", "COBRE_TCP_SIZE=3", "COBRE_TCP_PORT=%p", "COBRE_TCP_COORDINATOR=127.0.0.1",
      "COBRE_TCP_BIND_ADDR=127.0.0.1", "COBRE_COMM_BACKEND=tcp"},
+    {"cobre-shm", "COBRE_SHM_NAME=/ways-%p", "COBRE_SHM_RANK=%r", "COBRE_SHM_SIZE=3"},
     {"open-mpi", "OMPI_COMM_WORLD_RANK=%r", "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=1",
      "PMIX_NAMESPACE=%p", "COMM_ADDRESS=127.0.0.1:%p"},
 };

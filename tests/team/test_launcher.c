@@ -218,6 +218,12 @@ static void cobre(void **state)
     where(1, "0.0.0.0:4000");
     assert_int_equal(FIND("COBRE_TCP_RANK", "0", "COBRE_TCP_SIZE", "3", "COBRE_TCP_BIND_ADDR", "fe80::1"), COMM_OK);
     where(1, "[fe80::1]:29500");
+    assert_int_equal(FIND("COBRE_SHM_NAME", "/run7", "COBRE_SHM_RANK", "2", "COBRE_SHM_SIZE", "3"), COMM_OK);
+    assert_string_equal(launch.launcher, "cobre-shm");
+    assert_string_equal(launch.job, "cobre-shm:/run7");
+    assert_int_equal(launch.rank * 10 + launch.ranks, 23);
+    assert_int_equal(launch.local_rank * 10 + launch.local_ranks, 23);
+    where(3, "");
 }
 
 #define REFUSED(wanted, ...)                                                                                                               \
@@ -265,6 +271,13 @@ static void contradictions(void **state)
             "1", "COBRE_TCP_SIZE", "3", "COBRE_TCP_PORT", "0");
     REFUSED("COBRE_TCP_COORDINATOR=:1: expected HOST, or HOST:PORT with a port from 1 to 65535", "COBRE_TCP_RANK", "1", "COBRE_TCP_SIZE",
             "3", "COBRE_TCP_COORDINATOR", ":1");
+    REFUSED("COBRE_SHM_NAME=run7: expected / and a name without another /", "COBRE_SHM_NAME", "run7", "COBRE_SHM_RANK", "1",
+            "COBRE_SHM_SIZE", "3");
+    REFUSED("COBRE_SHM_SIZE is not set: expected a number from 1 to 65535, as cobre-shm sets it; COBRE_SHM_RANK is not set: expected a "
+            "number from 0 to 65534, as cobre-shm sets it",
+            "COBRE_SHM_NAME", "/run7");
+    REFUSED("COBRE_SHM_NAME is not set: expected a text that all ranks of this job share and no other job has", "COBRE_SHM_RANK", "1",
+            "COBRE_SHM_SIZE", "3");
 }
 
 static void every_offender_is_named(void **state)
@@ -300,6 +313,7 @@ static void mutations(void **state)
         "OMPI_COMM_WORLD_RANK=1\nOMPI_COMM_WORLD_SIZE=2\nOMPI_COMM_WORLD_LOCAL_RANK=1\nOMPI_COMM_WORLD_LOCAL_SIZE=2\nPMIX_NAMESPACE=x\n",
         "COBRE_TCP_RANK=1\nCOBRE_TCP_SIZE=3\nCOBRE_TCP_COORDINATOR=head\nCOBRE_TCP_PORT=12\n",
         "LWS_WORKER_INDEX=1\nLWS_GROUP_SIZE=4\nLWS_LEADER_ADDRESS=a.b.c\n",
+        "COBRE_SHM_NAME=/run7\nCOBRE_SHM_RANK=1\nCOBRE_SHM_SIZE=3\n",
     };
     uint64_t seed = 1;
     int found = 0;
@@ -307,8 +321,8 @@ static void mutations(void **state)
     (void)state;
     for (int i = 0; i < 60000; i++) {
         char bytes[512];
-        size_t count = strlen(real[i % 6]);
-        memcpy(bytes, real[i % 6], count);
+        size_t count = strlen(real[i % 7]);
+        memcpy(bytes, real[i % 7], count);
         for (int k = 0; k < i / 6 % 4; k++) {
             static const char likely[] = "0123456789-+[](),x=:\n\0 \xff";
             seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;

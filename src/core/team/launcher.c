@@ -30,6 +30,7 @@ struct launcher {
     const char *salt[LAUNCH_SALTS]; /* joined to the job where they are set: job names may come twice */
     const char *host;               /* rank 0's; its port is made of the job's name */
     const char *unless;             /* with this variable a later row is meant when the count alone is set here */
+    const char *place;              /* set alone it means this row too, which then lacks the rest */
     bool (*meant)(const struct comm_env *env);
     void (*more)(struct finder *finder, struct team_launch *launch);
 };
@@ -40,6 +41,7 @@ static bool slurm_is_meant(const struct comm_env *env);
 static void more_of_torchrun(struct finder *finder, struct team_launch *launch);
 static void more_of_slurm(struct finder *finder, struct team_launch *launch);
 static void more_of_cobre(struct finder *finder, struct team_launch *launch);
+static void more_of_cobre_shm(struct finder *finder, struct team_launch *launch);
 
 static const struct launcher launchers[] = {
     {.name = "comm-run",
@@ -55,6 +57,12 @@ static const struct launcher launchers[] = {
      .job = {"COMM_JOB", "COBRE_TCP_PORT", "COBRE_TCP_SIZE"},
      .spread = true,
      .more = more_of_cobre},
+    {.name = "cobre-shm", /* all of them on one host */
+     .rank = "COBRE_SHM_RANK",
+     .ranks = "COBRE_SHM_SIZE",
+     .job = {"COBRE_SHM_NAME"},
+     .place = "COBRE_SHM_NAME",
+     .more = more_of_cobre_shm},
     {.name = "torchrun", /* and PyTorchJob, which sets the first two */
      .rank = "RANK",
      .ranks = "WORLD_SIZE",
@@ -326,6 +334,16 @@ static void more_of_cobre(struct finder *finder, struct team_launch *launch)
         complain(finder, name, host, "expected HOST, or HOST:PORT with a port from 1 to 65535");
 }
 
+/* A name as shm_open takes it. Ranks meet under it; it is not made a file. */
+static void more_of_cobre_shm(struct finder *finder, struct team_launch *launch)
+{
+    const char *name = value_of(finder->env, "COBRE_SHM_NAME");
+
+    (void)launch;
+    if (name && (name[0] != '/' || !name[1] || memchr(name + 1, '/', strlen(name + 1))))
+        complain(finder, "COBRE_SHM_NAME", name, "expected / and a name without another /");
+}
+
 /* ------------------------------------------------------------------------------------------------------------ finding */
 /* No launcher: a world of one, whose job is nobody else's. */
 static enum comm_result launch_alone(const struct comm_env *env, struct team_launch *launch, char *text, size_t room)
@@ -352,7 +370,7 @@ enum comm_result team_launch_find(const struct comm_env *env, struct team_launch
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers && !finder.row; i++) {
         const struct launcher *row = &launchers[i];
         bool counts = value_of(env, row->ranks) && !value_of(env, row->unless);
-        if ((!row->meant || row->meant(env)) && (value_of(env, row->rank) || counts))
+        if ((!row->meant || row->meant(env)) && (value_of(env, row->rank) || counts || value_of(env, row->place)))
             finder.row = row;
     }
     if (!finder.row)
