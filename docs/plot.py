@@ -53,8 +53,8 @@ class Plot:
         for number, (label, points) in enumerate(self.series):
             colour, line = COLOURS[number % len(COLOURS)], TOP + 14 + 18 * number
             if not points_alone:
-                path = "L".join(f"{at_x(p[0]):.1f} {at_y(p[1]):.1f}" for p in points)
-                out.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+                line_text = "L".join(f"{at_x(p[0]):.1f} {at_y(p[1]):.1f}" for p in points)
+                out.append(f'<path d="M{line_text}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
             for p in points:
                 fill = colour if p[2] else "white"
                 out.append(f'<circle cx="{at_x(p[0]):.1f}" cy="{at_y(p[1]):.1f}" r="{1.8 if points_alone else 3}" fill="{fill}" stroke="{colour}"/>')

@@ -387,7 +387,7 @@ def page(bench, tables, collectives):
     with open(os.path.join(ROOT, "docs", "performance.md"), "w", encoding="utf-8") as file:
         file.write(PAGE.format(where=where(), rounds=bench.args.rounds, peers=", ".join(f.name for f in bench.peers) or "no MPI",
                                allreduce=table(bench, "allreduce", 2, "request"), sections="\n".join(sections), guidelines=len(GUIDELINES),
-                               consistency="\n\n".join(consistency(bench, r, "request") for r in (2, 4))).rstrip() + "\n")
+                               consistency="\n\n".join(consistency(bench, r, "request") for r in dict.fromkeys(r for _, r, m in tables if m == "request"))).rstrip() + "\n")
     say(f"docs/performance.md and {folder} are written")
 
 
@@ -396,7 +396,7 @@ def parse():
     parser.add_argument("collective", nargs="*", metavar="COLLECTIVE", help=f"{' '.join(COLLECTIVES)} (allreduce; of --page: all)")
     parser.add_argument("--page", action="store_true", help="every collective at 2 and 4 ranks, and docs/performance.md of it (half an hour)")
     parser.add_argument("--quick", action="store_true", help="3 rounds up to 128 KiB")
-    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--ranks", type=int, default=0, help="2; of --page 2 and then 4")
     parser.add_argument("--mode", choices=("request", "blocking", "pipelined", "plan", "overlap"), default="request")
     parser.add_argument("--min", type=int, default=8, metavar="BYTES")
     parser.add_argument("--max", type=int, default=0, metavar="BYTES", help="8388608; of sendrecv 64")
@@ -422,14 +422,15 @@ def main():
     bench = Bench(args)
     if args.page:
         collectives = args.collective or [c for c in COLLECTIVES if c != "sendrecv"]
-        tables = [(c, r, "request") for r in (2, 4) for c in collectives] + [(c, 2, "pipelined") for c in collectives]
+        tables = [(c, r, "request") for r in ([args.ranks] if args.ranks else [2, 4]) for c in collectives]
+        tables += [(c, 2, "pipelined") for c in collectives]
         if ("allreduce", 2, "request") not in tables:
             fail("a page has allreduce")
         bench.load()
         bench.measure(tables)
         page(bench, tables, collectives)
         return
-    tables = [(c, args.ranks, args.mode) for c in args.collective or ["allreduce"]]
+    tables = [(c, args.ranks or 2, args.mode) for c in args.collective or ["allreduce"]]
     bench.load()
     bench.measure(tables)
     for collective, ranks, mode in tables:

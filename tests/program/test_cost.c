@@ -125,6 +125,17 @@ static void cards_are_shared_by_hand(void **state)
     assert_int_equal(run(&what).ps, 1000000 + 4 * 4000);
 }
 
+/* A card that takes in bytes in no time holds up nothing: not what came a latency ago and is asked for now, behind what comes later. */
+static void slices_take_two_latencies_by_hand(void **state)
+{
+    struct cost_case what = case_of(row_of(COLLECTIVE_ALLREDUCE, "slices"), 2, 3 * 65536);
+    struct cost_machine m = {.cpus = 1, .net_latency = 1000000};
+    (void)state;
+    what.machine = &m;
+    what.host_ranks = 1;
+    assert_int_equal(run(&what).ps, 2 * 1000000);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ all of them */
 /* COMM_TEST_QUICK, for builds that are slow: small teams, and short blocks. */
 static bool leave_out(int32_t size, size_t bytes)
@@ -398,6 +409,7 @@ int main(void)
         cmocka_unit_test(a_pipeline_by_hand),
         cmocka_unit_test(ranks_take_turns_by_hand),
         cmocka_unit_test(cards_are_shared_by_hand),
+        cmocka_unit_test(slices_take_two_latencies_by_hand),
         cmocka_unit_test(every_algorithm_has_a_price),
         cmocka_unit_test(prices_only_rise),
         cmocka_unit_test(the_quick_form_is_near_the_exact_one),

@@ -1,5 +1,6 @@
 #include "sim/collectives.h"
 
+#include "program/program.h"
 #include "sim/inside.h"
 #include "sim/threads.h"
 
@@ -31,6 +32,15 @@ void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count,
                                    .n = sim_below(&s, most + 1),
                                    .seed = sim_draw(&s)};
     }
+}
+
+enum deed_kind deed_of(uint32_t collective)
+{
+    uint32_t kind = 0;
+
+    while (kind < DEED_KINDS && strcmp(deed_names[kind], collective_name(collective)) != 0)
+        kind++;
+    return (enum deed_kind)kind;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ a rank */

@@ -26,6 +26,7 @@ enum deed_kind {
     DEED_KINDS,
 };
 extern const char *const deed_names[DEED_KINDS];
+enum deed_kind deed_of(uint32_t collective); /* DEED_KINDS: none of them */
 
 struct deed {
     enum deed_kind kind;

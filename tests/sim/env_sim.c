@@ -133,11 +133,8 @@ static void *env_take(const struct comm_env *env, size_t bytes, size_t align)
     struct sim_member *m = member_of(env);
 
     sim_point();
-    if (m->deny_memory) {
-        m->deny_memory--;
-        SIM_PROBE("env: no memory");
+    if (sim_denied_memory(m))
         return NULL;
-    }
     void *memory = sim_memory_take(bytes, align);
     if (memory && !sim.current->in_face) {
         m->held += (int64_t)bytes;

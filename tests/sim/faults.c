@@ -65,6 +65,12 @@ void sim_kill(int32_t rank)
         sim_finish();
 }
 
+static void deny(struct sim_denial *d, const struct sim_fault *f)
+{
+    d->after = f->after;
+    d->count = f->amount;
+}
+
 static bool strike(const struct sim_fault *f)
 {
     struct sim_member *m = f->victim >= 0 && f->victim < sim.config.ranks ? &sim.member[f->victim] : NULL;
@@ -86,10 +92,10 @@ static bool strike(const struct sim_fault *f)
         m->slow_until = until;
         return true;
     case SIM_MEMORY:
-        m->deny_memory = f->amount;
+        deny(&m->memory, f);
         return true;
     case SIM_AGAIN:
-        m->deny_room = f->amount;
+        deny(&m->room, f);
         return true;
     case SIM_JUMP:
         m->clock_ahead += f->ns;
@@ -138,13 +144,31 @@ void sim_again_later(void)
     }
 }
 
+static bool is_denied(struct sim_denial *d)
+{
+    d->calls++;
+    if (!d->count)
+        return false;
+    if (d->after) {
+        d->after--;
+        return false;
+    }
+    d->count -= d->count != UINT32_MAX;
+    return true;
+}
+
+bool sim_denied_memory(struct sim_member *m)
+{
+    if (!is_denied(&m->memory))
+        return false;
+    SIM_PROBE("env: no memory");
+    return true;
+}
+
 bool sim_denied_room(void)
 {
-    struct sim_member *m = sim_self();
-
-    if (!m->deny_room)
+    if (!is_denied(&sim_self()->room))
         return false;
-    m->deny_room--;
     sim_again_later();
     SIM_PROBE("wire: no room when asked");
     return true;

@@ -11,10 +11,14 @@ struct stream {
     struct frame *first, **last;    /* script: on their way */
 };
 static struct stream streams[SIM_RANKS_MAX][SIM_RANKS_MAX];
+static struct card {
+    int64_t sends, receives; /* until then */
+} cards[SIM_RANKS_MAX];
 
 void frames_net_reset(void)
 {
     memset(streams, 0, sizeof streams);
+    memset(cards, 0, sizeof cards);
 }
 
 /* When the last frame on its way from one to the other will be there. */
@@ -117,9 +121,37 @@ static void deliver_timer(void *arg, uint64_t what)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sending */
+/* Metered: as program/cost_place.c has it. The card of the sender's host takes one message after the other, and so does the reader's, from
+ * when it begins to come. Acknowledgements are too short to count. */
+static void comes_in(void *arg, uint64_t card)
+{
+    struct frame *f = arg;
+    struct card *c = &cards[card];
+
+    c->receives = (sim.clock > c->receives ? sim.clock : c->receives) + (int64_t)f->bytes * sim.config.meter->byte_ns;
+    sim_at(c->receives, deliver_timer, f, 0);
+}
+
+static void launch_metered(struct frame *f, struct stream *s, int32_t from, int32_t to)
+{
+    const struct sim_meter *m = sim.config.meter;
+    struct card *card = &cards[from];
+    int64_t start = sim.clock > card->sends ? sim.clock : card->sends, takes = (int64_t)f->bytes * m->byte_ns;
+
+    if (from == to || f->kind != FRAME_BYTES) {
+        s->last_ns = s->last_ns > sim.clock + m->latency_ns ? s->last_ns : sim.clock + m->latency_ns;
+        sim_at(sim.clock + m->latency_ns, deliver_timer, f, 0);
+        return;
+    }
+    card->sends = start + m->gap_ns + takes;
+    s->last_ns = start + m->latency_ns + SIM_RANKS_MAX * takes; /* at most: so many cards send to the reader's */
+    sim_at(start + m->latency_ns, comes_in, f, (uint64_t)to);
+}
+
 static void launch(struct frame *f)
 {
-    struct stream *s = &streams[f->from->wire->port->rank][f->from->peer[f->to].channel->wire->port->rank];
+    int32_t from = f->from->wire->port->rank, to = f->from->peer[f->to].channel->wire->port->rank;
+    struct stream *s = &streams[from][to];
     const struct sim_mood *m = &sim.mood;
     int64_t takes = m->latency_ns + sim_between(&sim.network, 0, m->spread_ns) + (int64_t)f->bytes * m->byte_ps / 1000;
 
@@ -129,6 +161,10 @@ static void launch(struct frame *f)
             s->last = &s->first;
         *s->last = f;
         s->last = &f->next;
+        return;
+    }
+    if (sim.config.meter) {
+        launch_metered(f, s, sim_host_of(from), sim_host_of(to));
         return;
     }
     if (m->tail && sim_below(&sim.network, m->tail) == 0)
@@ -145,7 +181,7 @@ static void send_pieces(struct frame *f)
 {
     uint64_t begin = 0, pieces = sim_below(&sim.network, FRAMES_PIECES);
 
-    if (f->kind != FRAME_BYTES || sim.config.order == SIM_ORDER_SCRIPT)
+    if (f->kind != FRAME_BYTES || sim.config.meter || sim.config.order == SIM_ORDER_SCRIPT)
         pieces = 0;
     for (; pieces && f->bytes > 1; pieces--) {
         uint64_t count = 1 + sim_below(&sim.network, f->bytes - 1);

@@ -102,7 +102,10 @@ struct sim_member {
     int32_t rank;
     bool dead, ended; /* killed; its main function returned */
     int64_t died_ns, paused_until, paused_most, slow_until, clock_ahead;
-    uint32_t slow, deny_memory, deny_room;
+    uint32_t slow;
+    struct sim_denial {
+        uint32_t calls, after, count; /* calls so far; so many more go well, and then so many do not */
+    } memory, room;
     uint64_t random; /* the application's stream */
     uint64_t entropy;
     struct sim_thread *threads;
@@ -147,6 +150,7 @@ struct sim {
     uint64_t hash, events, limit_events;
     int64_t clock, limit_ns, heal_ns, last_fault_ns;
     uint64_t schedule, network, chance; /* streams of randomness */
+    uint64_t ties;                      /* metered: what is due at one time comes as it was asked for */
     struct sim_thread threads[SIM_THREADS_MAX];
     uint32_t thread_count, ready_count;
     struct sim_thread *ready[SIM_THREADS_MAX];
@@ -221,7 +225,8 @@ void sim_port_rank_gone(int32_t rank);
 /* frames_net.c: when the last frame that is on its way from one to the other arrives; 0 on lines. */
 int64_t frames_net_last(int32_t from, int32_t to);
 int64_t frames_net_clear(int32_t from, int32_t to); /* until when that stream is clogged, or was */
-/* A call that a fault makes find no room. */
+/* An allocation that a fault fails; a call that it makes find no room. */
+bool sim_denied_memory(struct sim_member *member);
 bool sim_denied_room(void);
 void sim_again_later(void);
 

@@ -87,7 +87,7 @@ static struct timer heap_pop(void)
 
 void sim_at(int64_t ns, sim_timer_fn *fn, void *arg, uint64_t what)
 {
-    heap_push(&(struct timer){ns, sim_draw(&sim.schedule), fn, arg, what});
+    heap_push(&(struct timer){ns, sim.config.meter ? ++sim.ties : sim_draw(&sim.schedule), fn, arg, what});
 }
 
 /* ------------------------------------------------------------------------------------------------------------ who is ready */
@@ -241,6 +241,8 @@ static void choose(void)
 
     sim.events++;
     sim.clock += sim.mood.step_ns;
+    if (sim.config.watch)
+        sim.config.watch(sim.config.watch_arg);
     if (sim.events >= sim.fault_event)
         sim_faults_due();
     do {

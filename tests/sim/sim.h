@@ -29,7 +29,7 @@ enum sim_fault_kind {
     SIM_KILL,    /* victim ends at this very point; others are told after a delay */
     SIM_PAUSE,   /* victim stands still for ns */
     SIM_SLOW,    /* victim takes amount times as long from here on, for ns */
-    SIM_MEMORY,  /* victim's next `amount` allocations have none */
+    SIM_MEMORY,  /* victim's next `amount` allocations have none; UINT32_MAX: none has any more */
     SIM_AGAIN,   /* victim's next `amount` wire calls find no room */
     SIM_CLOG,    /* frames: nothing arrives from victim at peer for ns; then it does */
     SIM_CUT,     /* frames: nothing arrives from victim at peer any more; the other way all does */
@@ -44,6 +44,11 @@ enum sim_fault_kind {
     (SIM_FAULT_BIT(SIM_PAUSE) | SIM_FAULT_BIT(SIM_SLOW) | SIM_FAULT_BIT(SIM_AGAIN) | SIM_FAULT_BIT(SIM_CLOG) | SIM_FAULT_BIT(SIM_JUMP))
 #define SIM_FAULTS_ALL (SIM_FAULT_BIT(SIM_FAULT_KINDS) - 1)
 
+/* Every message takes latency_ns; a host's card sends and receives one after the other, each in byte_ns a byte, and gap_ns to send. */
+struct sim_meter {
+    int64_t latency_ns, gap_ns, byte_ns;
+};
+
 /* A fault is data, so that lists of them can be swept and shrunk. */
 struct sim_fault {
     uint64_t event; /* it comes with this event of the run, or the first after it */
@@ -52,6 +57,7 @@ struct sim_fault {
     uint32_t kind;
     uint32_t amount;
     int64_t ns;
+    uint32_t after; /* MEMORY, AGAIN: so many calls go well before it */
 };
 
 enum sim_order { SIM_ORDER_ANY, SIM_ORDER_UNIFORM, SIM_ORDER_PRIORITY, SIM_ORDER_TURNS, SIM_ORDER_SCRIPT };
@@ -81,6 +87,10 @@ struct sim_config {
        receiver); another value ends the run. Threads run in turns. */
     uint32_t (*choose)(void *arg, const uint32_t *connections, uint32_t count);
     void *choose_arg;
+    /* Frames alone: nothing takes time but the network, which does it exactly as the cost model says; for a comparison with that. */
+    const struct sim_meter *meter;
+    void (*watch)(void *arg); /* called at each event at which a fault can come, before it; NULL: nobody watches */
+    void *watch_arg;
 };
 
 struct sim_result {
@@ -140,6 +150,8 @@ int64_t sim_link_clear_ns(int32_t from, int32_t to); /* until when nothing came 
 uint64_t sim_faults_of(uint32_t kinds);              /* how many of these kinds came so far; kinds: SIM_FAULT_BIT */
 int64_t sim_last_fault_ns(void);                     /* when the last one came; 0: none */
 int64_t sim_memory_held(int32_t rank);               /* bytes that rank's library holds now: 0 after its last close */
+uint64_t sim_event(void);                            /* the number of this event: a fault's */
+uint32_t sim_calls_of(int32_t rank, uint32_t kind);  /* how often it could have been denied memory, or room, so far */
 
 /* ------------------------------------------------------------------------------------------------------------ probes */
 /* A rare path that runs should come by now and then: a report tells those that were never hit. Known by name; counted per process. */

@@ -418,11 +418,8 @@ static enum comm_result make(struct frames_wire *w, const struct wire_team *team
                              struct wire_channel **channel)
 {
     size_t size = (size_t)team->size;
-    struct sim_member *m = sim_self();
-    bool denied = m->deny_memory != 0;
+    struct frames_channel *c = sim_denied_memory(sim_self()) ? NULL : sim_memory_take(sizeof *c, 64);
 
-    m->deny_memory -= denied;
-    struct frames_channel *c = denied ? NULL : sim_memory_take(sizeof *c, 64);
     if (!c)
         return COMM_ERR_MEMORY;
     c->face.class = &wire_sim_frames;

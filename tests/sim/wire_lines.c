@@ -27,10 +27,8 @@ extern const struct wire_class wire_sim_lines;
 static bool sim_lines_take(struct lines_host *host, size_t bytes, struct lines_block *block)
 {
     struct sim_lines *w = (struct sim_lines *)host;
-    struct sim_member *m = sim_self();
 
-    if (m->deny_memory) {
-        m->deny_memory--;
+    if (sim_denied_memory(sim_self())) {
         SIM_PROBE("lines: no memory for a segment");
         return false;
     }

@@ -60,7 +60,7 @@ static void configure(const struct random_program *p, struct sim_config *sim, ch
     sim->limit_events = getenv("COMM_SIM_EVENTS") ? strtoull(getenv("COMM_SIM_EVENTS"), NULL, 10) : 30000000;
     for (int32_t i = 0; i < p->faults; i++) {
         const struct random_fault *f = &p->fault[i];
-        faults[i] = (struct sim_fault){f->event, f->victim, f->peer, (uint32_t)f->kind, (uint32_t)f->amount, f->ns};
+        faults[i] = (struct sim_fault){f->event, f->victim, f->peer, (uint32_t)f->kind, (uint32_t)f->amount, f->ns, 0};
     }
     sim->faults = faults;
     sim->fault_count = (size_t)p->faults;

@@ -4,6 +4,7 @@
 #include "sim/inside.h"
 #include "sim/recovery.h"
 #include "sim/threads.h"
+#include "sim/timing.h"
 #include "sim/windows.h"
 #include "sim/workload.h"
 
@@ -120,6 +121,7 @@ const struct sim_workload sim_workloads[] = {
     {"threads", "several threads on each rank, a communicator each", run_threads},
     {"dependency", "a queue waits for what fails", run_dependency},
     {"windows", "memory that ranks share, and windows", run_windows},
+    {"timing", "what a call takes in virtual time, beside what the cost model says", run_timing},
     {"recovery", "agree and shrink while ranks die, stop, are cut off, or revoke", run_recovery},
     {"random", "correct random programs, under what may delay them", workload_correct},
     {"wrong", "random programs in which one rank does one thing wrong", workload_wrong},

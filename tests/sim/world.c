@@ -115,6 +115,11 @@ static void set_mood(void)
                                      .latency_ns = 1000,
                                      .spread_ns = 100,
                                      .byte_ps = 100};
+    if (sim.config.meter) {
+        sim.mood.step_ns = sim.mood.spread_ns = sim.mood.byte_ps = 0;
+        sim.mood.relax_ns = 1;
+        sim.mood.latency_ns = sim.config.meter->latency_ns;
+    }
     if (sim.config.budget)
         sim.mood.budget = sim.config.budget;
     if (sim.config.order != SIM_ORDER_ANY)
@@ -369,6 +374,15 @@ int64_t sim_last_fault_ns(void)
 int64_t sim_memory_held(int32_t rank)
 {
     return sim.member[rank].held;
+}
+
+uint64_t sim_event(void)
+{
+    return sim.events;
+}
+uint32_t sim_calls_of(int32_t rank, uint32_t kind)
+{
+    return kind == SIM_MEMORY ? sim.member[rank].memory.calls : sim.member[rank].room.calls;
 }
 
 int64_t sim_link_clear_ns(int32_t from, int32_t to)

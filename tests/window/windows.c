@@ -56,9 +56,9 @@ static void *part_of(struct comm_window *w, int32_t rank, size_t want)
 }
 
 /* Reads of a part: where it lies, or a copy of it. */
+static _Thread_local void *copy; /* the last one is looked at until the next */
 static const void *look(struct comm_window *w, int32_t rank, size_t want)
 {
-    static _Thread_local void *copy; /* the last one is looked at until the next */
     struct comm_request req;
     void *at = NULL;
     size_t bytes = 0;
@@ -180,7 +180,7 @@ static void puts_and_gets(struct comm_communicator *c, int32_t rank, int32_t ran
 }
 
 /* ------------------------------------------------------------------------------------------------------------ updates */
-enum { UPDATES = 300 };
+#define UPDATES (rig_quick() ? 60 : 300)
 
 /* All ranks add to all parts at once, in each kind of element; what is there in the end is known. */
 static void sums(struct comm_communicator *c, int32_t rank, int32_t ranks)
@@ -597,6 +597,8 @@ static void all_cases(struct comm_communicator *c)
             rig_note("case %d\n", i);
         cases[i](c, comm_rank(c), comm_size(c));
     }
+    free(copy);
+    copy = NULL;
 }
 
 static void thread_of(void *arg, int32_t rank)

@@ -142,8 +142,9 @@ struct place {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ messages and markers */
-/* MEETING: a subset in the making. ONE: a call on a window, under way. RECOVERY: agree or shrink, for which neither line waits. */
-enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER, TALK_MEETING, TALK_ONE, TALK_RECOVERY };
+/* MEETING: a subset in the making. ONE: a call on a window, under way. RECOVERY: agree or shrink, for which neither line waits. Of a part
+ * that is apart: BEHIND others to it, whose end starts it; ASKED for, or as much of it as there is room for. */
+enum talk_state { TALK_FREE, TALK_HELD, TALK_POSTED, TALK_MARKER, TALK_MEETING, TALK_ONE, TALK_RECOVERY, TALK_BEHIND, TALK_ASKED };
 struct talk {
     uint8_t state;
     bool is_send;

@@ -136,6 +136,7 @@ struct one_sided {
     uint64_t amount; /* SIGNAL: to add; WAIT: at least */
     bool apart;      /* the part is no memory here: its owner does it */
     uint32_t behind; /* apart: the next call of this rank to that part that was not all asked for */
+    uint32_t waits;  /* apart: the next call that waits for room to ask this peer for the rest of it */
     size_t asked;    /* apart: elements */
 };
 enum comm_result engine_window_create(struct comm_communicator *c, size_t bytes, const struct comm_window_options *options,

@@ -81,6 +81,8 @@ enum comm_result one_sided_step(struct body *b, struct one_sided *one)
 {
     const struct window_part *part = one->peer >= 0 ? &one->window->part[one->peer] : NULL;
 
+    if (!one->n && one->kind <= ONE_UPDATE)
+        return COMM_OK;
     switch (one->kind) {
     case ONE_PUT:
     case ONE_GET:

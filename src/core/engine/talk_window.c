@@ -29,11 +29,27 @@ static bool one_may_start(const struct body *b, uint32_t i)
     return !timeline_holds(&b->line, t->work, &t->read, &t->write) && !talk_meets_earlier(b, i);
 }
 
+bool talk_may_ask(struct body *b, uint32_t i)
+{
+    struct talk *t = &b->talks[i];
+    bool may = one_may_start(b, i);
+
+    b->talk_held -= t->state == TALK_HELD;
+    t->state = may ? TALK_ASKED : link_in_turn(b, i) ? TALK_HELD : TALK_BEHIND;
+    b->talk_held += t->state == TALK_HELD;
+    return may;
+}
+
 /* Moves one that is under way or may be: OK, it has ended. */
 enum comm_result talk_start_one(struct body *b, uint32_t i)
 {
     struct talk *t = &b->talks[i];
 
+    if (t->one.apart) {
+        if (talk_may_ask(b, i))
+            link_ask(b, i);
+        return COMM_PENDING;
+    }
     if (t->state != TALK_ONE) {
         if (!one_may_start(b, i)) {
             b->talk_held += t->state != TALK_HELD;
@@ -44,7 +60,7 @@ enum comm_result talk_start_one(struct body *b, uint32_t i)
         b->talk_ones++;
         t->state = TALK_ONE;
     }
-    return t->one.apart ? link_ask(b, i) : one_sided_step(b, &t->one);
+    return one_sided_step(b, &t->one);
 }
 
 bool talk_step_ones(struct body *b)
@@ -55,13 +71,12 @@ bool talk_step_ones(struct body *b)
         next = b->talks[i].after;
         if (b->talks[i].state != TALK_ONE)
             continue;
-        const struct one_sided *one = &b->talks[i].one;
-        size_t before = one->apart ? one->asked : one->done;
-        if (talk_start_one(b, i) == COMM_OK) {
+        size_t done = b->talks[i].one.done;
+        if (one_sided_step(b, &b->talks[i].one) == COMM_OK) {
             talk_end(b, &b->talks[i], COMM_OK);
             moved = true;
         } else {
-            moved |= (one->apart ? one->asked : one->done) != before;
+            moved |= b->talks[i].one.done != done;
         }
     }
     return moved;
@@ -112,7 +127,7 @@ enum comm_result talk_one_sided(struct body *b, const struct one_sided *one, str
     struct talk alone = {.one = *one, .work = b->line.next, .fence = one->window->fence};
 
     *req = COMM_REQUEST_NONE;
-    alone.one.apart = one->kind != ONE_WAIT && one->kind != ONE_FLUSH && one->window->part[one->peer].apart;
+    alone.one.apart = (one->n || one->kind == ONE_SIGNAL) && one->window->part[one->peer].apart;
     one_hulls(one, &alone);
     b->stats.messages++;
     if (one->peer != b->team.rank) {

@@ -123,7 +123,7 @@ static void end_gone(struct body *b, uint32_t index, int32_t rank)
 
 static bool awaits_gone(const struct body *b, const struct talk *t, int32_t *rank)
 {
-    return (t->state == TALK_POSTED || (t->state == TALK_ONE && t->one.apart)) && gone(b, t->call.peer, rank);
+    return (t->state == TALK_POSTED || t->state == TALK_ASKED) && gone(b, t->call.peer, rank);
 }
 
 /* Only when a step finds nothing more: what the closed rank had sent is taken first. */
@@ -150,7 +150,8 @@ static bool check_one(struct body *b, const struct talk *t, int64_t now)
     bool late = now - t->queued_ns >= b->timeout_ns;
 
     if (t->one.kind != ONE_WAIT) {
-        if (late && t->state == TALK_ONE) /* its lock is held by a rank that stands still, or its owner does not answer */
+        if (late && (t->state == TALK_ONE ||
+                     t->state == TALK_ASKED)) /* its lock is held by a rank that stands still, or its owner does not answer */
             body_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
         return true;
     }

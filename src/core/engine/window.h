@@ -61,7 +61,7 @@ void links_slot_done(struct body *b, const struct message_finished *done);
 bool links_rest(const struct body *b, const struct comm_window *w); /* nothing of it is being done for a peer */
 /* window_ask.c */
 enum comm_result link_ready(struct body *b, int32_t peer); /* room to ask that peer is there: OK, or MEMORY */
-enum comm_result link_ask(struct body *b, uint32_t talk);  /* asks for more of it: OK, it has ended; PENDING */
+void link_ask(struct body *b, uint32_t talk);              /* it is in turn: asks for it, now or when there is room */
 void link_stand(struct body *b, uint32_t talk);            /* it is made: behind the others to that part */
 bool link_in_turn(const struct body *b, uint32_t talk);    /* all before it to that part were asked for */
 

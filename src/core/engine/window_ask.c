@@ -12,9 +12,13 @@ enum comm_result link_ready(struct body *b, int32_t peer)
 {
     struct window_link *l = &b->links[peer];
 
+    if (l->asking)
+        return COMM_OK;
+    l->asking = b->engine->env->take(b->engine->env, sizeof *l->asking, 64);
     if (!l->asking)
-        l->asking = b->engine->env->take(b->engine->env, sizeof *l->asking, 64);
-    return l->asking ? COMM_OK : COMM_ERR_MEMORY;
+        return COMM_ERR_MEMORY;
+    l->asking->first = l->asking->last = TALK_NONE;
+    return COMM_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ in turn */
@@ -124,18 +128,55 @@ static bool ask_piece(struct body *b, uint32_t talk)
     return send_order(b, one, o, LINK_SENT_ORDER + (uint32_t)(o - a->order));
 }
 
-enum comm_result link_ask(struct body *b, uint32_t talk)
+/* As much of it as there is room for; true: that was all. */
+static bool ask_rest(struct body *b, uint32_t talk)
 {
-    struct one_sided *one = &b->talks[talk].one;
+    const struct one_sided *one = &b->talks[talk].one;
 
-    if (!link_in_turn(b, talk))
-        return COMM_PENDING; /* all of it was asked for */
     while (one->asked < elements(one) && !b->failed && !b->proposal.result && ask_piece(b, talk))
         ;
-    if (one->asked < elements(one))
-        return COMM_PENDING;
-    leave_turn(one);
-    return elements(one) ? COMM_PENDING : COMM_OK;
+    return one->asked == elements(one);
+}
+
+static void wait_for_room(struct body *b, uint32_t talk)
+{
+    struct one_sided *one = &b->talks[talk].one;
+    struct link_asking *a = asking_of(b, one->peer);
+
+    one->waits = TALK_NONE;
+    if (a->last != TALK_NONE)
+        b->talks[a->last].one.waits = talk;
+    else
+        a->first = talk;
+    a->last = talk;
+}
+
+/* It, and when all of it was asked for, those behind it to that part, as far as they may and there is room. */
+void link_ask(struct body *b, uint32_t talk)
+{
+    do {
+        if (!ask_rest(b, talk)) {
+            wait_for_room(b, talk);
+            return;
+        }
+        leave_turn(&b->talks[talk].one);
+        talk = b->talks[talk].one.behind;
+    } while (talk != TALK_NONE && talk_may_ask(b, talk));
+}
+
+bool link_ask_waiting(struct body *b, int32_t peer)
+{
+    struct link_asking *a = asking_of(b, peer);
+    uint64_t before = a ? a->issued : 0;
+
+    while (a && a->first != TALK_NONE && ask_rest(b, a->first)) {
+        uint32_t talk = a->first;
+        a->first = b->talks[talk].one.waits;
+        if (a->first == TALK_NONE)
+            a->last = TALK_NONE;
+        link_ask(b, talk);
+    }
+    return a && a->issued != before;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ answers */

@@ -120,6 +120,7 @@ bool links_step(struct body *b)
         if (r == b->team.rank)
             continue;
         moved |= link_hear(b, r);
+        moved |= link_ask_waiting(b, r);
         moved |= link_serve(b, r);
     }
     return moved;

@@ -61,6 +61,7 @@ enum link_serving { SERVES_NOTHING, SERVES_HEAD, SERVES_READ, SERVES_MORE, SERVE
  * communicator. */
 struct link_asking {
     uint64_t issued, answered;
+    uint32_t first, last; /* calls that wait for room to ask for the rest; TALK_NONE */
     enum link_hearing hearing;
     size_t came; /* bytes of the answer in hand */
     struct link_parcel in;
@@ -96,6 +97,7 @@ size_t link_most(const struct one_sided *one);             /* elements of one pi
 
 /* window_ask.c */
 bool link_hear(struct body *b, int32_t peer);
+bool link_ask_waiting(struct body *b, int32_t peer); /* those that waited for room */
 void link_ask_done(struct body *b, int32_t peer, uint32_t code, size_t bytes);
 /* window_answer.c */
 bool link_serve(struct body *b, int32_t peer);

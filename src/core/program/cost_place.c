@@ -183,6 +183,8 @@ static int64_t arrival(struct cost_sim *sim, uint32_t source, uint32_t reader, i
         return at + (int64_t)m->shm_latency;
     int64_t wire = (int64_t)cost_of_bytes(m->net_byte, bytes), *in = &sim->card_in[cost_host(&sim->rate, reader)];
     at += (int64_t)turn_of(sim, source, reader, step) * ((int64_t)m->net_gap + wire) + (int64_t)m->net_latency;
+    if (!wire) /* what takes the card no time is held up by nothing that comes later and was asked for before */
+        return at;
     *in = larger(*in, at) + wire;
     return *in;
 }

@@ -1,0 +1,16 @@
+/* What the sweeps share: how many cases, and how they went. */
+#ifndef SIM_SWEEP_H
+#define SIM_SWEEP_H
+
+#include "sim/collectives.h"
+
+struct sweep_tally {
+    uint64_t cases, failures, events;
+};
+
+enum { SWEEP_FAULT_RANKS = 9 };
+
+/* sweep_faults.c: up to `most` ranks; of the cases one in `stride`, evenly spread. */
+struct sweep_tally sweep_faults(int32_t most, uint64_t stride, bool tells);
+
+#endif
