@@ -197,13 +197,17 @@ static enum comm_result start_links(struct tcp_wire *w, const struct wire_config
 /* Ranks of one process send nothing that others could see. */
 static enum comm_result wants_seal(struct tcp_wire *w, const struct wire_config *config)
 {
-    int64_t seal = 0;
+    int64_t seal = 0, check = 0;
+    const char *bad = !base_option_lookup(w->env, "tcp_seal", &seal)   ? "COMM_TCP_SEAL"
+                      : !base_option_lookup(w->env, "tcp_crc", &check) ? "COMM_TCP_CRC"
+                                                                       : NULL;
 
-    if (!base_option_lookup(w->env, "tcp_seal", &seal)) {
-        base_format(config->error_text, config->error_text_bytes, "COMM_TCP_SEAL is not yes or no");
+    if (bad) {
+        base_format(config->error_text, config->error_text_bytes, "%s is not yes or no", bad);
         return COMM_ERR_CONFIG;
     }
     w->sealed = seal && config->rank >= 0;
+    w->checked = check && !seal && config->rank >= 0; /* a seal finds more */
     if (!w->sealed || config->boot->key)
         return COMM_OK;
     base_format(config->error_text, config->error_text_bytes,
@@ -237,8 +241,8 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
     }
     bool proved = config->boot && config->boot->key;
     const char *address = config->boot && config->boot->address[0] ? config->boot->address : "this host alone";
-    base_log(w->log, LOG_INFO, "tcp: ranks=%d poller=%s address=%s secret=%s seal=%s", w->ranks, w->poller->class->name, address,
-             proved ? "proved" : "none", w->sealed ? "yes" : "no");
+    base_log(w->log, LOG_INFO, "tcp: ranks=%d poller=%s address=%s secret=%s seal=%s crc=%s", w->ranks, w->poller->class->name, address,
+             proved ? "proved" : "none", w->sealed ? "yes" : "no", w->checked ? "yes" : "no");
     *wire = &w->wire;
     return COMM_OK;
 }

@@ -211,7 +211,7 @@ struct tcp_wire {
     struct poller *poller;
     struct tcp_port *port;
     int32_t ports, ranks, rank;
-    bool armed, rung, sealed;
+    bool armed, rung, sealed, checked;
     bool held;    /* what was sent in a row waits for company, and the timer runs */
     uint32_t row; /* how often something left since the last pump */
     int timer;    /* the watcher wakes when it ends */
@@ -330,7 +330,7 @@ void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes);
 
 /* tcp_seal.c: what a sealed lane's bytes are on their way */
 struct seal;
-bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys); /* false: no memory */
+bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys); /* keys NULL: only checked. False: no memory */
 void tcp_seal_end(struct tcp_lane *lane);
 bool tcp_seal_pending(const struct tcp_lane *lane); /* something sealed is not sent yet; never without a seal */
 /* When nothing is pending: seals the next bytes, and says how many; they are the caller's again. */

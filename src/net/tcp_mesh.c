@@ -28,7 +28,8 @@ enum { KEEP_IDLE_S = 10, KEEP_BETWEEN_S = 3, KEEP_COUNT = 3 };
 struct card {
     uint32_t magic, version;
     int32_t result;
-    int16_t proves, seals; /* has the job's secret; encrypts all that follows */
+    int16_t proves;        /* has the job's secret */
+    uint8_t seals, checks; /* encrypts all that follows; has a checksum over it */
     struct sockaddr_storage address;
     unsigned char word[WORD];
     uint64_t host;
@@ -177,7 +178,8 @@ static bool keep(struct mesh *m, uint32_t socket, int fd, const struct seal *key
     if (getpeername(fd, (struct sockaddr *)&other, &length) == 0)
         name_address(&other, lane->link->address, sizeof lane->link->address);
     set_options(m->w, fd, m->cards[peer].host == m->mine.host);
-    if (m->w->sealed && lane->lane != TCP_BEAT && !tcp_seal_start(lane, keys)) /* beats say nothing */
+    if ((m->w->sealed || m->w->checked) && lane->lane != TCP_BEAT &&
+        !tcp_seal_start(lane, m->w->sealed ? keys : NULL)) /* beats say nothing */
         return false;
     lane->fd = fd;
     return true;
@@ -454,6 +456,7 @@ static void prepare(struct mesh *m)
     m->mine.endian = 0x01020304;
     m->mine.proves = m->key != NULL;
     m->mine.seals = m->w->sealed;
+    m->mine.checks = m->w->checked;
     if (!read_address(address, &m->mine.address))
         error = EAFNOSUPPORT;
     if (!error)
@@ -495,6 +498,9 @@ static enum comm_result exchange(struct mesh *m)
         else if (card->seals != m->cards[0].seals)
             result = fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_SEAL=%s and rank 0 has %s: give every rank the same", i,
                           card->seals ? "yes" : "no", card->seals ? "no" : "yes");
+        else if (card->checks != m->cards[0].checks)
+            result = fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_CRC=%s and rank 0 has %s: give every rank the same", i,
+                          card->checks ? "yes" : "no", card->checks ? "no" : "yes");
     }
     return result == COMM_OK ? tell_failed(m) : result;
 }
