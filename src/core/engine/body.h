@@ -60,7 +60,7 @@ struct cause {
     uint32_t collective; /* of rank's call; 0: none */
     int32_t code;        /* of comm_abort; the reason of a refusal; the last number of a rank that closed; ms of silence, 0: it
                             ended, less: of its host too */
-    uint32_t point;      /* DEPENDENCY: the first cause's result */
+    uint32_t point;      /* DEPENDENCY: the first cause's result; CLOSED, 1: what it sent was lost */
     uint32_t reserved;
 };
 _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
@@ -444,6 +444,7 @@ enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *p
 void engine_watcher(void *arg);
 void engine_poll(struct engine *e);
 void body_check(struct body *b, int64_t now);
+void body_lost(struct body *b, const struct wire_event *event);
 void body_hear_down(struct body *b); /* of members that went while it was made */
 
 /* deadlock.c */

@@ -317,7 +317,9 @@ static void take_event(struct body *b, const struct wire_event *event)
 {
     uint32_t index = (uint32_t)(event->cookie >> 32);
 
-    if (event->kind == WIRE_EVENT_ANNOUNCED && event->result == WIRE_NOTE) {
+    if (BASE_UNLIKELY(event->kind == WIRE_EVENT_LOST)) {
+        body_lost(b, event);
+    } else if (event->kind == WIRE_EVENT_ANNOUNCED && event->result == WIRE_NOTE) {
         body_note(b, event);
     } else if (event->kind == WIRE_EVENT_ANNOUNCED || (index & MESSAGE_COOKIE)) {
         message_event(b->messages, event);
