@@ -95,7 +95,8 @@ static inline __attribute__((always_inline)) struct entry *enter(struct body *b,
     e->record.bytes = f->bytes;
     e->record.algorithm = f->algorithm;
     e->record.sequence = e->seq;
-    e->record.collective = call->collective;
+    e->record.collective = (uint16_t)call->collective;
+    e->record.waited = 0;
     e->record.queued_ns = e->record.started_ns = b->engine->env->now(b->engine->env);
     return e;
 }
@@ -135,7 +136,7 @@ static inline enum wire_result all_here(struct body *b, const struct express_for
         enum wire_result result = look_for(b, f, seq, chain, r, WIRE_GLANCE, &view);
         if (result != WIRE_DONE) {
             x->missed = b->line.done + 1;
-            x->differs = r;
+            x->lacks = r;
             return result;
         }
         x->seen |= 1u << r;
@@ -187,7 +188,8 @@ static inline __attribute__((always_inline)) void pass_through(struct body *b, s
         record->queued_ns = record->started_ns = record->completed_ns = now;
         record->algorithm = f->algorithm;
         record->sequence = seq;
-        record->collective = call->collective;
+        record->collective = (uint16_t)call->collective;
+        record->waited = 0;
         record->result = COMM_OK;
         record->flags = 0;
     }
@@ -381,8 +383,10 @@ bool express_poll(struct body *b)
         if (x->last != b->line.done + 1)
             fetch_ahead(b);
         enum wire_result here = all_here(b, e->form, e->seq, e->chain);
-        if (BASE_UNLIKELY(here == WIRE_MISMATCH))
-            body_mismatch(b, e->seq, (int32_t)x->differs);
+        if (here == WIRE_AGAIN)
+            e->record.waited = (uint16_t)(x->lacks + 1);
+        else if (BASE_UNLIKELY(here == WIRE_MISMATCH))
+            body_mismatch(b, e->seq, (int32_t)x->lacks);
         if (here != WIRE_DONE || e->showing)
             break;
         finish(b, b->line.done + 1, e);

@@ -69,7 +69,7 @@ struct express {
     uint64_t fetched;          /* lines up to this one's were asked for */
     uint64_t missed;           /* the last one whose bytes were looked for before they were there */
     uint32_t seen;             /* members, a bit each */
-    uint32_t differs;          /* of the last look that was for another call than was shown */
+    uint32_t lacks;            /* whose bytes the last look that failed was for */
     uint32_t next;             /* the form that is given up next */
     bool owes;                 /* something was published and not made known to sleepers */
     struct express_form *form; /* the last one */
