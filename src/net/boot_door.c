@@ -272,12 +272,12 @@ static enum comm_result dial_and_prove(struct boot_star *b)
 
 enum comm_result door_connect_to_root(struct boot_star *b)
 {
-    struct greeting g = {BOOT_MAGIC, BOOT_VERSION, b->config.rank, b->config.ranks, b->job};
     unsigned char sealed[SEALED_GREETING];
     enum comm_result result = dial_and_prove(b);
 
     if (result != COMM_OK)
         return result;
+    struct greeting g = {BOOT_MAGIC, BOOT_VERSION, b->config.rank, b->config.ranks, b->job};
     if (b->sealed && !seal_write(&b->seal[0], &g, sizeof g, sealed))
         return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for the handshake");
     enum io io = b->sealed ? boot_send_all(&b->config, b->root, sealed, sizeof sealed) : boot_send_all(&b->config, b->root, &g, sizeof g);

@@ -120,6 +120,7 @@ struct tcp_member {
     uint32_t looks[TCP_LANES];                            /* waiting for a frame, by lane */
     uint8_t fresh, unsent;                                /* a bit per sort of notes: arrived; to be sent */
     bool asking, calls_here;                              /* for its published calls; they have come */
+    bool lost;                                            /* it is gone, and the engine knows that something of it is missed */
     struct tcp_note note[WIRE_NOTE_SORTS];                /* from it */
 };
 
@@ -189,6 +190,7 @@ struct tcp_link {
     struct tcp_lane lane[TCP_SOCKETS]; /* of the last one only its socket is used */
     int32_t peer;                      /* of the world */
     bool goodbye, down, warned, here;  /* here: connected, so neither this rank itself nor another wire's */
+    struct wire_event gone;            /* once it is down: as it was told */
     int64_t ended_ns;                  /* since when one of them has ended */
     uint32_t beat, beat_seen;
     int64_t silent_ns, unheard_ns; /* without a byte from it; while nothing sent to it was acknowledged */
@@ -307,6 +309,8 @@ enum wire_result tcp_view(struct wire_channel *channel, const struct wire_look *
 void tcp_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
 void tcp_slot_whole(struct tcp_channel *c, struct tcp_slot *slot);
 void tcp_calls_came(struct tcp_channel *c, uint32_t peer);
+void tcp_miss(struct tcp_channel *c, uint32_t peer, wire_key key); /* asked for, and its peer is down: it will never be here */
+void tcp_missed(struct tcp_channel *c, const struct tcp_link *link);
 
 /* tcp_message.c */
 enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_expose *e);

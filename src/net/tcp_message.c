@@ -172,6 +172,8 @@ enum wire_result tcp_message_view(struct tcp_channel *c, const struct wire_look 
         return WIRE_DONE;
     }
     tcp_await(c, l->peer, TCP_LANE_BULK, true);
+    if (BASE_UNLIKELY(c->port->link[c->world[l->peer]].down))
+        tcp_miss(c, l->peer, 0);
     return WIRE_PENDING;
 }
 

@@ -168,6 +168,41 @@ void tcp_calls_came(struct tcp_channel *c, uint32_t peer)
             }
 }
 
+void tcp_miss(struct tcp_channel *c, uint32_t peer, wire_key key)
+{
+    struct tcp_member *m = &c->member[peer];
+    struct wire_event event = c->port->link[c->world[peer]].gone;
+
+    if (m->lost)
+        return;
+    m->lost = true;
+    event.kind = WIRE_EVENT_LOST;
+    event.peer = (int32_t)peer;
+    event.key = key;
+    tcp_tell(c, &event);
+}
+
+/* The oldest that somebody asks for. */
+void tcp_missed(struct tcp_channel *c, const struct tcp_link *link)
+{
+    const struct tcp_slot *oldest = NULL;
+    uint32_t peer = 0;
+
+    while (peer < c->size && c->member[peer].lane != link->lane)
+        peer++;
+    if (peer == c->size || c->aborted || !c->connected)
+        return;
+    for (uint32_t i = 0; i < TCP_BUCKETS; i++)
+        for (const struct tcp_slot *s = c->bucket[i]; s; s = s->next)
+            if (s->peer == peer && s->asked && !s->whole && (!oldest || tcp_reached(wire_key_seq(oldest->key), wire_key_seq(s->key))))
+                oldest = s;
+    if (oldest)
+        tcp_miss(c, peer, oldest->key);
+    for (const struct tcp_message *m = c->arrived; m; m = m->next)
+        if (m->granted && m->peer == peer)
+            tcp_miss(c, peer, 0);
+}
+
 static enum wire_result look_now(struct tcp_channel *c, struct tcp_slot *s, const struct wire_look *l)
 {
     enum wire_result result = take(c, s, l);
@@ -183,6 +218,11 @@ static enum wire_result look_now(struct tcp_channel *c, struct tcp_slot *s, cons
     return WIRE_PENDING;
 }
 
+static bool is_down(const struct tcp_channel *c, uint32_t peer)
+{
+    return c->port->link[c->world[peer]].down;
+}
+
 static enum wire_result view_work(struct tcp_channel *c, const struct wire_look *l)
 {
     struct tcp_slot *s = tcp_slot_find(c, l->peer, l->key);
@@ -194,7 +234,11 @@ static enum wire_result view_work(struct tcp_channel *c, const struct wire_look 
         uint32_t lane = tcp_lane_for(l->bytes), socket = c->member[l->peer].lane[lane].socket;
         tcp_pump(c->wire, lane == TCP_LANE_SMALL ? &socket : NULL, 1);
         s = tcp_slot_find(c, l->peer, l->key);
-        return s && s->whole ? look_now(c, s, l) : WIRE_AGAIN;
+        if (s && s->whole)
+            return look_now(c, s, l);
+        if (BASE_UNLIKELY(is_down(c, l->peer)))
+            tcp_miss(c, l->peer, l->key);
+        return WIRE_AGAIN;
     }
     s = s ? s : tcp_slot_make(c, l->peer, l->key);
     if (!s)
@@ -203,6 +247,8 @@ static enum wire_result view_work(struct tcp_channel *c, const struct wire_look 
     s->asked = true;
     s->look = *l;
     tcp_await(c, l->peer, tcp_lane_for(l->bytes), true);
+    if (BASE_UNLIKELY(is_down(c, l->peer)))
+        tcp_miss(c, l->peer, l->key);
     return WIRE_PENDING;
 }
 

@@ -97,15 +97,19 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
         if (!ended && !cut && !silent)
             continue;
         link->down = true;
-        events[told++] = (struct wire_event){.kind = WIRE_EVENT_DOWN,
-                                             .result = link->goodbye ? COMM_ERR_CLOSED : COMM_ERR_PEER,
-                                             .peer = i,
-                                             .tag = cut,
-                                             .bytes = (uint64_t)(cut      ? link->unheard_ns
-                                                                 : silent ? link->silent_ns
-                                                                          : 0)};
+        link->gone = (struct wire_event){.kind = WIRE_EVENT_DOWN,
+                                         .result = link->goodbye ? COMM_ERR_CLOSED : COMM_ERR_PEER,
+                                         .peer = i,
+                                         .tag = cut,
+                                         .bytes = (uint64_t)(cut      ? link->unheard_ns
+                                                             : silent ? link->silent_ns
+                                                                      : 0)};
+        events[told++] = link->gone;
         for (int k = 0; k < TCP_SOCKETS && ended; k++) /* one that stands still hears, should it come back, why it was given up */
             tcp_lane_end(&link->lane[k], "given up");
+        for (uint32_t k = 0; k < w->channels; k++)
+            if (w->channel[k])
+                tcp_missed(w->channel[k], link);
     }
     return told;
 }

@@ -155,7 +155,7 @@ static void unknown_keys_are_told_the_known_ones(void **state)
     (void)state;
     refused("wnidow=8", NULL, NULL,
             "wnidow=8 in the options string: no such option; options are backend progress log window queue order order_block algorithm "
-            "check machine open_timeout operation_timeout peer_timeout link_timeout isa spin yield chunk minimal cpus");
+            "check machine trace_dir open_timeout operation_timeout peer_timeout link_timeout isa spin yield chunk minimal cpus");
 }
 
 static void every_offender_is_named(void **state)

@@ -25,8 +25,8 @@
 #include <unistd.h>
 
 enum { COUNT = 50000, TURNS = 40, LANES = 3 };
-enum fault { CHANGE, LOSE, REPEAT, CUT, DELAY, FAULTS };
-static const char *const fault_names[] = {"changes a byte", "loses bytes", "says bytes twice", "cuts", "delays"};
+enum fault { CHANGE, LOSE, REPEAT, CUT, DELAY, FAULTS, SWALLOW = FAULTS };
+static const char *const fault_names[] = {"changes a byte", "loses bytes", "says bytes twice", "cuts", "delays", "swallows all"};
 
 /* Which connection of those that a rank dials, in which direction (0: from the dialer), behind how many bytes. */
 static struct {
@@ -43,6 +43,7 @@ struct relay {
     socklen_t to_bytes;
     size_t passed[2];
     bool over[2]; /* that side says no more */
+    bool swallows;
 };
 
 int __real_connect(int fd, const struct sockaddr *address, socklen_t bytes);
@@ -77,6 +78,9 @@ static bool harm(struct relay *r, int way, char *bytes, size_t n, size_t at)
     case CUT:
         send_all(to, bytes, at);
         return false;
+    case SWALLOW: /* but not its end */
+        r->swallows = true;
+        return send_all(to, bytes, at);
     default:
         rig_nap(300 * RIG_MS);
         return send_all(to, bytes, n);
@@ -98,6 +102,8 @@ static bool pass(struct relay *r, int way)
     r->passed[way] += (size_t)n;
     if (planned && plan.at < r->passed[way] && before <= plan.at)
         return harm(r, way, bytes, (size_t)n, plan.at - before);
+    if (planned && r->swallows)
+        return true;
     send_all(r->fd[!way], bytes, (size_t)n); /* that side may have gone, and still have said something */
     return true;
 }
@@ -264,12 +270,68 @@ RIG_TEST(all_check_or_none)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ lost, then goodbye */
+enum { LOST_BYTES = 1 << 20 };
+enum last_word { BROADCAST_SINGLE, BROADCAST_SECOND, MESSAGE };
+
+static enum comm_result last_word(struct comm_communicator *world, int32_t rank, enum last_word word)
+{
+    static char bytes[LOST_BYTES];
+    struct comm_request q = COMM_REQUEST_NONE;
+    enum comm_result r = COMM_OK;
+
+    if (word == BROADCAST_SECOND)
+        r = comm_broadcast(world, bytes, 100, COMM_U8, 1, NULL);
+    if (r == COMM_OK && word != MESSAGE)
+        r = comm_broadcast(world, bytes, LOST_BYTES, COMM_U8, 1, &q);
+    else if (r == COMM_OK)
+        r = rank ? comm_send(world, bytes, LOST_BYTES, COMM_U8, 0, 7, &q) : comm_recv(world, bytes, LOST_BYTES, COMM_U8, 1, 7, NULL, &q);
+    return r == COMM_OK ? comm_wait(q, RIG_PATIENCE) : r;
+}
+
+/* Rank 1's last words are lost, all but the goodbye. */
+static void speak_and_close(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_communicator *world = NULL;
+    struct proc_page *page = &proc->page[rank];
+    (void)none;
+    MUST(comm_open(COMM_CONFIG(.backend = "tcp", .open_timeout_ns = 10 * RIG_S, .operation_timeout_ns = 15 * RIG_S), &world));
+    int64_t began = rig_now();
+    enum comm_result r = last_word(world, rank, (enum last_word) * (int *)proc->place);
+    proc_tell_failure(page, world, r);
+    page->number[0] = rig_now() - began;
+    (void)comm_close(world, RIG_S);
+}
+
+RIG_TEST(what_was_lost_before_a_goodbye_is_not_waited_for)
+{
+    static struct proc proc;
+
+    for (int word = BROADCAST_SINGLE; word <= MESSAGE; word++) {
+        plan.fault = SWALLOW;
+        plan.connection = 1;
+        plan.direction = 1; /* rank 0 dials */
+        plan.at = 100001;
+        setenv("COMM_TCP_CRC", "no", 1);
+        proc = (struct proc){.raw = true, .place = &word};
+        proc_start(&proc, 2, speak_and_close);
+        proc_finish(&proc, -1, 2 * RIG_PATIENCE);
+        EQUAL(proc.page[1].result, COMM_OK);
+        EQUAL(proc.page[0].result, COMM_ERR_CLOSED);
+        EQUAL(proc.page[0].rank, 1);
+        EQUAL(proc.page[0].number[0] < 2 * RIG_S, 1);
+        if (!strstr(proc.page[0].text, "lost on its way"))
+            rig_die(__FILE__, __LINE__, "%s", proc.page[0].text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(with_crc_no_wrong_data),
         cmocka_unit_test(without_crc_a_payload_may_be_changed),
         cmocka_unit_test(all_check_or_none),
+        cmocka_unit_test(what_was_lost_before_a_goodbye_is_not_waited_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

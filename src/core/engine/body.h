@@ -49,6 +49,7 @@ struct comm_window;
 struct window_link;
 struct world_memory;
 struct recovery;
+struct trace;
 
 /* ------------------------------------------------------------------------------------------------------------ failure */
 /* The one cause, as it travels in a note. */
@@ -59,7 +60,7 @@ struct cause {
     uint32_t collective; /* of rank's call; 0: none */
     int32_t code;        /* of comm_abort; the reason of a refusal; the last number of a rank that closed; ms of silence, 0: it
                             ended, less: of its host too */
-    uint32_t point;      /* DEPENDENCY: the first cause's result */
+    uint32_t point;      /* DEPENDENCY: the first cause's result; CLOSED, 1: what it sent was lost */
     uint32_t reserved;
 };
 _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
@@ -99,7 +100,9 @@ struct record {
     uint64_t ticket, bytes;
     int64_t queued_ns, started_ns, completed_ns;
     const char *algorithm;
-    uint32_t sequence, collective;
+    uint32_t sequence;
+    uint16_t collective;
+    uint16_t waited; /* 1 + the rank whose part came last of what was not there when it was looked for; 0: nobody's */
     int32_t result;
     uint32_t flags; /* COMM_INFO_* */
 };
@@ -337,6 +340,7 @@ struct body {
     struct record *records;
     uint32_t record_room, reserved;
     uint64_t record_count;
+    bool dumped;             /* its records went to option trace_dir: once */
     struct comm_stats stats; /* bytes: of messages alone; work counts its own */
     uint64_t express_bytes;  /* shown by small exchanges, each to all others, and as many looked at of each of them */
     size_t *vector_pool;
@@ -382,14 +386,18 @@ struct engine {
     uint32_t knot_round[DEADLOCK_WAITS];
     _Atomic uint32_t natives; /* communicators with something in a native, which wakes nobody: sleepers look every nap_ns */
     _Atomic int64_t nap_ns;
-    struct env_thread watcher, helper;
-    _Atomic(struct device *) device; /* opened when a stream is first named; NULL: not yet */
-    char device_name[32];            /* as the program named it; empty: by local_rank */
+    struct env_thread watcher, helper, scribe;
+    struct base_lock trace_lock; /* a leaf: of the list of traces that the scribe has to write */
+    struct trace *traces;
+    _Atomic uint32_t traces_given, traces_written; /* counted; the scribe parks on the first, who waits for a file on the second */
+    _Atomic(struct device *) device;               /* opened when a stream is first named; NULL: not yet */
+    char device_name[32];                          /* as the program named it; empty: by local_rank */
     int32_t local_rank;
     _Atomic uint32_t parks;       /* of park[] that are taken */
     _Atomic uint32_t heard_abort; /* the watcher carries it to the other communicators */
     struct base_lock park_lock;
     struct engine_park park[ENGINE_PARKS];
+    bool scribe_runs;
     bool watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
     bool caller_only;                        /* a native may be entered by the program's threads alone */
     enum comm_notify_mode notify;
@@ -436,6 +444,7 @@ enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *p
 void engine_watcher(void *arg);
 void engine_poll(struct engine *e);
 void body_check(struct body *b, int64_t now);
+void body_lost(struct body *b, const struct wire_event *event);
 void body_hear_down(struct body *b); /* of members that went while it was made */
 
 /* deadlock.c */
@@ -671,6 +680,12 @@ static inline void body_end_nap(struct body *b)
         engine_await_word(b->engine, false);
     b->fence_naps = false;
 }
+
+/* trace.c */
+uint16_t trace_waits_for(const struct body *b, const struct entry *e); /* of an unfinished one; as record.waited */
+void trace_failure(struct body *b, const struct comm_error *error);    /* where option trace_dir names a folder */
+void trace_settle(struct engine *e);                                   /* a wait ends: for a moment, until what failed is written */
+bool trace_stop(struct engine *e); /* false: the file system does not answer, and the scribe is left to it */
 
 /* notify.c */
 void notify_run(struct engine *e, struct comm_communicator *face);

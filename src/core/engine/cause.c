@@ -59,6 +59,23 @@ static void describe_silence(const struct cause *c, char *text, size_t bytes, si
         base_append(text, bytes, at, "rank %d died; found by rank %d", c->rank, c->peer);
 }
 
+static void describe_closed(const struct cause *c, char *text, size_t bytes, size_t *at)
+{
+    if (c->rank == c->peer)
+        base_append(text, bytes, at, "rank %d closed while its call %llu was unfinished", c->rank, (unsigned long long)c->number);
+    else if (c->point && c->collective)
+        base_append(text, bytes, at, "rank %d closed after its call %d, and something of call %llu was lost on its way to rank %d", c->rank,
+                    c->code, (unsigned long long)c->number, c->peer);
+    else if (c->point)
+        base_append(text, bytes, at, "rank %d closed after its call %d, and a message was lost on its way to rank %d", c->rank, c->code,
+                    c->peer);
+    else if (c->collective)
+        base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
+                    (unsigned long long)c->number);
+    else
+        base_append(text, bytes, at, "rank %d closed after its call %d, and a message of rank %d needs it", c->rank, c->code, c->peer);
+}
+
 static void describe_cause(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
 {
     switch (c->result) {
@@ -86,13 +103,7 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         describe_silence(c, text, bytes, at);
         break;
     case COMM_ERR_CLOSED:
-        if (c->rank == c->peer)
-            base_append(text, bytes, at, "rank %d closed while its call %llu was unfinished", c->rank, (unsigned long long)c->number);
-        else if (c->collective)
-            base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
-                        (unsigned long long)c->number);
-        else
-            base_append(text, bytes, at, "rank %d closed after its call %d, and a message of rank %d needs it", c->rank, c->code, c->peer);
+        describe_closed(c, text, bytes, at);
         break;
     case COMM_ERR_TIMEOUT:
         base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);

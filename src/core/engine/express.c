@@ -123,7 +123,8 @@ static inline __attribute__((always_inline)) struct entry *enter(struct body *b,
     e->record.bytes = f->bytes;
     e->record.algorithm = f->algorithm;
     e->record.sequence = e->seq;
-    e->record.collective = call->collective;
+    e->record.collective = (uint16_t)call->collective;
+    e->record.waited = 0;
     e->record.queued_ns = e->record.started_ns = b->engine->env->now(b->engine->env);
     return e;
 }
@@ -261,7 +262,7 @@ static void fetch_ahead(struct body *b)
 }
 
 /* Are the oldest one's lines all there? */
-static bool has_arrived(struct body *b, const struct entry *e)
+static bool has_arrived(struct body *b, struct entry *e)
 {
     struct express *x = &b->express;
 
@@ -271,8 +272,10 @@ static bool has_arrived(struct body *b, const struct entry *e)
         if (x->seen >> r & 1)
             continue;
         enum wire_result result = look_for(b, e, r, WIRE_GLANCE, &view);
-        if (result == WIRE_AGAIN)
+        if (result == WIRE_AGAIN) {
+            e->record.waited = (uint16_t)(r + 1);
             return false;
+        }
         if (BASE_UNLIKELY(result == WIRE_MISMATCH)) {
             body_mismatch(b, e->seq, r);
             return false;

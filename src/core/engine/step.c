@@ -111,6 +111,7 @@ static void step_run(struct body *b, uint64_t ticket)
 
     if (r == RUN_ENDED) {
         trim_scratch(b, &b->places[place]);
+        body_entry(b, ticket)->record.waited = run->waited;
         end_work(b, ticket, body_entry(b, ticket));
     } else if (r == RUN_MISMATCH)
         body_mismatch(b, run->seq, run->mismatch_peer);
@@ -316,7 +317,9 @@ static void take_event(struct body *b, const struct wire_event *event)
 {
     uint32_t index = (uint32_t)(event->cookie >> 32);
 
-    if (event->kind == WIRE_EVENT_ANNOUNCED && event->result == WIRE_NOTE) {
+    if (BASE_UNLIKELY(event->kind == WIRE_EVENT_LOST)) {
+        body_lost(b, event);
+    } else if (event->kind == WIRE_EVENT_ANNOUNCED && event->result == WIRE_NOTE) {
         body_note(b, event);
     } else if (event->kind == WIRE_EVENT_ANNOUNCED || (index & MESSAGE_COOKIE)) {
         message_event(b->messages, event);

@@ -89,6 +89,7 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
         one.result = timeline_test(request);
     else if (one.result == COMM_PENDING && !engine_move_until(e, request.comm, one_done, &one, engine_deadline(e, timeout_ns)))
         one.result = COMM_PENDING;
+    trace_settle(e);
     leave(request.comm, e);
     return one.result;
 }
@@ -185,6 +186,7 @@ static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
         r = COMM_ERR_STATE;
     else if (!move_many(e, m, engine_deadline(e, timeout_ns)))
         r = COMM_PENDING;
+    trace_settle(e);
     leave(face, e);
     return r;
 }

@@ -237,6 +237,28 @@ static void body_down(struct body *b, int32_t rank, const struct wire_event *eve
         body_propose(b, &cause);
 }
 
+/* Who closed had made its calls, and what it gave for them was lost between here and there, or never taken from it. Who died is told of by
+ * the death itself. */
+void body_lost(struct body *b, const struct wire_event *event)
+{
+    int32_t rank = event->peer;
+    uint32_t seq = wire_key_seq(event->key);
+    uint64_t ticket = b->line.done + 1;
+
+    body_down(b, rank, event);
+    if (!b->closed_at[rank])
+        return;
+    while (seq && ticket < b->line.started && body_entry(b, ticket)->seq != seq)
+        ticket++;
+    body_propose(b, &(struct cause){.number = seq ? seq : b->sequence,
+                                    .rank = rank,
+                                    .peer = b->team.rank,
+                                    .result = COMM_ERR_CLOSED,
+                                    .collective = seq && ticket <= b->line.started ? body_entry(b, ticket)->record.collective : 0,
+                                    .code = (int32_t)(b->closed_at[rank] - 1),
+                                    .point = 1});
+}
+
 void body_hear_down(struct body *b)
 {
     for (int32_t r = 0; r < b->team.size; r++) {

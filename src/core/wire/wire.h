@@ -121,6 +121,8 @@ enum wire_event_kind {
     WIRE_EVENT_DOWN = 3, /* from poll alone: the wire's peer is dead or cannot be reached; peer is the WORLD rank of the wire, result a
                             comm_result: PEER, or CLOSED if it closed its wire in good order; bytes: 0, or for how many nanoseconds it was
                             silent while its process lived, or, with tag set, while its host acknowledged nothing either */
+    WIRE_EVENT_LOST = 4, /* of a channel, after DOWN: something of peer's that is asked for will never be here, though all that it sent may
+                            have left; result, tag and bytes as in DOWN; key: of what, 0: of a message. Once for each peer */
 };
 struct wire_event {
     uint32_t kind;
