@@ -288,6 +288,17 @@ bool subset_step(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ when it does not come */
+/* Something of that member has come or may be coming, and is read in its turn. */
+static bool letter_comes(const struct body *b, const struct subset *s, int32_t rank)
+{
+    if (message_letter(b->messages)) /* not taken yet, for want of memory */
+        return true;
+    for (const struct letter *letter = b->letters; letter; letter = letter->next)
+        if (!letter->is_send && (!letter->arrived || (letter->peer == rank && belongs(s, letter))))
+            return true;
+    return false;
+}
+
 /* The subset and its member that is awaited and closed, or is awaited for too long. */
 static const struct subset *awaits_gone(const struct body *b, int64_t now, int32_t *rank)
 {
@@ -295,7 +306,9 @@ static const struct subset *awaits_gone(const struct body *b, int64_t now, int32
         bool late = now - b->talks[s->talk].queued_ns >= b->timeout_ns;
         for (int32_t i = 0; i < s->count; i++) {
             *rank = s->making->members[i];
-            if (*rank != b->team.rank && !s->heard_from[i] && (late || b->closed_at[*rank]))
+            if (*rank == b->team.rank || s->heard_from[i])
+                continue;
+            if (late || (b->closed_at[*rank] && !letter_comes(b, s, *rank)))
                 return s;
         }
     }
