@@ -65,7 +65,9 @@ enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_er
 
     if (!b)
         return r;
-    if (b->recovery && b->recovery->error.size)
+    bool aborted = b->failed && b->cause.result == COMM_ERR_ABORTED; /* by whom, with which code: says more than what it refuses since */
+
+    if (b->recovery && b->recovery->error.size && !aborted)
         made = b->recovery->error;
     else if (b->failed)
         cause_describe(b, &b->cause, &made);
@@ -240,10 +242,8 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
 /* Small exchanges and programs each count in the place that they have at hand anyway. */
 static void add_bytes_of_work(const struct body *b, struct comm_stats *stats)
 {
-    if (b->team.size > 1) {
-        stats->bytes_out += b->express_bytes;
-        stats->bytes_in += b->express_bytes * (uint64_t)(b->team.size - 1);
-    }
+    stats->bytes_out += b->express.bytes_out;
+    stats->bytes_in += b->express.bytes_in;
     for (uint32_t i = 0; i < b->line.window && b->places; i++) {
         stats->bytes_out += b->places[i].run.bytes_out;
         stats->bytes_in += b->places[i].run.bytes_in;
