@@ -184,10 +184,16 @@ static void tell_calls(struct tcp_channel *c)
     }
     if (newest == c->calls_told)
         return;
-    for (uint32_t i = 0; i < c->size; i++)
-        if (c->member[i].lane && !tcp_backed_up(&c->member[i].lane[TCP_LANE_SMALL]))
+    bool all = true; /* who was left out hears them at the next tick, and the others once more */
+    for (uint32_t i = 0; i < c->size; i++) {
+        const struct tcp_lane *lane = c->member[i].lane;
+        if (lane && tcp_backed_up(&lane[TCP_LANE_SMALL]))
+            all = false;
+        else if (lane)
             tcp_calls_send(c, i, false);
-    c->calls_told = newest;
+    }
+    if (all)
+        c->calls_told = newest;
 }
 
 /* At the tick. */
