@@ -3,6 +3,7 @@
 #
 #   COMM_WITH_URING    liburing, the network poller
 #   COMM_WITH_OPENSSL  libcrypto 3, the network handshake
+#   COMM_WITH_PMIX     OpenPMIx's headers: ranks of Open MPI's mpirun, PRRTE or SLURM meet by its store
 #   COMM_WITH_BLAS     cblas, matrix products of the examples:      target comm_blas  (COMM_HAVE_BLAS is defined with it)
 #   COMM_WITH_MPI      MPI libraries: each of Open MPI and MPICH that is found gets a module for the backend mpi (COMM_MPI_FAMILIES); the
 #                      one that CMake itself prefers is also what tests/perf compares with: target comm_mpi
@@ -69,6 +70,15 @@ if(comm_look)
   endif()
 endif()
 comm_dependency_tell(OPENSSL "OpenSSL" "libssl-dev" "handshake of tcp ranks that share a secret; without it loopback alone")
+
+comm_dependency(PMIX)
+if(comm_look)
+  find_path(COMM_PMIX_INCLUDE pmix.h PATH_SUFFIXES pmix pmix2/include PATHS /usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
+  if(COMM_PMIX_INCLUDE)
+    set(COMM_FOUND_PMIX TRUE)
+  endif()
+endif()
+comm_dependency_tell(PMIX "PMIx" "libpmix-dev" "Open MPI's ranks meet over hosts by its store")
 
 comm_dependency(BLAS)
 if(comm_look)

@@ -39,9 +39,9 @@ struct comm_error {
     char operation[24], cause[24], text[512];
 };
 /*
- * The one cause for which c failed, or else its last refused call: rank, operation, number, and a text that says what happened and what was
- * expected. The caller sets error->size; everything is copied. With nothing to tell, error->result is COMM_OK. After comm_close: CLOSED.
- * ncclGetLastError.
+ * The one cause for which c failed, or else its last refused call; behind an agree or shrink that ended with an error (but ABORTED), why it
+ * did: rank, operation, number, and a text that says what happened and what was expected. The caller sets error->size; everything is
+ * copied. With nothing to tell, error->result is COMM_OK. After comm_close: CLOSED. ncclGetLastError.
  */
 COMM_MUST enum comm_result comm_error_detail(struct comm_communicator *c, struct comm_error *error);
 
@@ -82,8 +82,12 @@ struct comm_stats {
  */
 COMM_MUST enum comm_result comm_statistics(struct comm_communicator *c, struct comm_stats *stats);
 /*
- * Writes what is remembered of c's last operations to `path`, as JSON that chrome://tracing and Perfetto read. SYSTEM when it cannot be
- * written.
+ * Writes what is remembered of c's last 2,000 operations and messages, and all that are under way, to `path`, as JSON that chrome://tracing
+ * and Perfetto read: a bar from start to end, and with it when the operation was queued, started and done (microseconds of
+ * CLOCK_MONOTONIC), its bytes, algorithm, result, and `waited_for`: the rank whose part came last of what was not there when this rank
+ * looked for it; of an operation under way, the lowest rank that has not made the call. A failed communicator's cause stands in it too.
+ * With option trace_dir (COMM_TRACE_DIR) every rank writes such a file by itself when a communicator fails. Blocks as long as the file
+ * system does; SYSTEM when it cannot be written, MEMORY where there is none for a copy.
  */
 COMM_MUST enum comm_result comm_trace_dump(struct comm_communicator *c, const char *path);
 

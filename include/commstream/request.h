@@ -47,6 +47,8 @@ struct comm_request_info {
     uint64_t sequence, bytes;                     /* collective sequence number; bytes this rank contributed */
     uint64_t queued_ns, started_ns, completed_ns; /* CLOCK_MONOTONIC; 0: not yet */
     char algorithm[32];
+    int32_t waited_for; /* the rank whose part came last of what was not there when it was looked for; -1: nobody's, not known */
+    int32_t reserved;
 };
 
 /*

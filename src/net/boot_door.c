@@ -84,6 +84,8 @@ static enum greeted greet(struct boot_star *b, int fd)
 
     if (n < 0 && boot_again())
         return GREETED_LATER;
+    if (n <= 0)
+        return turn_away(b, fd, "it ended before it said who it is");
     if (n >= HANDSHAKE_NAMES) { /* this rank has no secret, or would not be here */
         unsigned char names[HANDSHAKE_NAMES];
         struct handshake_names said;
@@ -94,7 +96,7 @@ static enum greeted greet(struct boot_star *b, int fd)
             return turn_away(b, fd, text);
         }
     }
-    judge(b, &g, n > 0 ? (size_t)n : 0, text);
+    judge(b, &g, (size_t)n, text);
     if (text[0])
         return refuse_plainly(b, fd, text);
     b->peer[g.rank] = fd;
@@ -272,12 +274,12 @@ static enum comm_result dial_and_prove(struct boot_star *b)
 
 enum comm_result door_connect_to_root(struct boot_star *b)
 {
-    struct greeting g = {BOOT_MAGIC, BOOT_VERSION, b->config.rank, b->config.ranks, b->job};
     unsigned char sealed[SEALED_GREETING];
     enum comm_result result = dial_and_prove(b);
 
     if (result != COMM_OK)
         return result;
+    struct greeting g = {BOOT_MAGIC, BOOT_VERSION, b->config.rank, b->config.ranks, b->job};
     if (b->sealed && !seal_write(&b->seal[0], &g, sizeof g, sealed))
         return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for the handshake");
     enum io io = b->sealed ? boot_send_all(&b->config, b->root, sealed, sizeof sealed) : boot_send_all(&b->config, b->root, &g, sizeof g);

@@ -1,8 +1,9 @@
 /*
  * boot_tcp: how ranks of several hosts meet: rank 0 listens at the address that all were given, the others dial it until their time is up,
- * since it may start later than they, and its name may not resolve yet. The address may also be a file that all of them see, in which rank
- * 0 writes it. Without an address they meet by the program's exchange, or can only be on one host, and meet there as boot_unix does. Where
- * the job has a secret, ranks prove it before anything else is said; without one, addresses beyond loopback need to be allowed.
+ * since it may start later than they, and its name may not resolve yet. The address may also be a medium that all of them have, a file or
+ * their launcher's store, in which rank 0 says it. Without an address they meet by the program's exchange, or can only be on one host, and
+ * meet there as boot_unix does. Where the job has a secret, ranks prove it before anything else is said; without one, addresses beyond
+ * loopback need to be allowed.
  */
 #define _GNU_SOURCE
 #include "net/boot_star.h"
@@ -11,7 +12,7 @@
 #include "base/option.h"
 #include "net/boot_exchange.h"
 #include "net/interface.h"
-#include "net/meeting_file.h"
+#include "net/meeting.h"
 #include "net/secret.h"
 
 #include <arpa/inet.h>
@@ -19,6 +20,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -27,14 +29,15 @@ extern const struct boot_class boot_tcp;
 extern const struct boot_class boot_unix;
 
 enum { HOST_BYTES = 256, RETRY_MOST_MS = 200, DIAL_MOST_MS = 3000 };
-static const char file_prefix[] = "file:";
-
 struct place {
     char host[HOST_BYTES], port[8];
-    char why[160];    /* why the last attempt came to nothing */
-    bool open;        /* addresses beyond loopback are: there is a secret, or it was allowed without */
-    bool given;       /* a secret was, and not by the file */
-    const char *file; /* where rank 0 says the rest; NULL: it was said */
+    char why[MEETING_WHY];               /* why the last attempt came to nothing */
+    bool open;                           /* addresses beyond loopback are: there is a secret, or it was allowed without */
+    bool given;                          /* a secret was, and not by the medium */
+    bool known;                          /* what rank 0 says there was read, and will not change */
+    const struct meeting_medium *medium; /* where rank 0 says the rest; NULL: it was said */
+    const char *name;                    /* of the place in it */
+    char world[16];                      /* that name, of a medium of one job */
     struct meeting meeting;
 };
 
@@ -135,7 +138,7 @@ static enum comm_result listen_at(struct boot_star *b, const struct addrinfo *at
     return COMM_OK;
 }
 
-/* The others find it, and what they must know, in the file. */
+/* The others find it, and what they must know, in the medium. */
 static enum comm_result write_meeting(struct boot_star *b)
 {
     struct place *p = b->place;
@@ -149,12 +152,13 @@ static enum comm_result write_meeting(struct boot_star *b)
     p->meeting.job = b->job;
     p->meeting.ranks = b->config.ranks;
     base_copy_text(p->meeting.host, sizeof p->meeting.host, p->host);
-    int error = b->config.env->random(b->config.env, &p->meeting.run, sizeof p->meeting.run);
-    error = error ? error : meeting_write(p->file, &p->meeting);
-    return error ? boot_fail(&b->config, COMM_ERR_CONFIG, "COMM_ADDRESS=file:%s: %s", p->file, strerror(error)) : COMM_OK;
+    if (b->config.env->random(b->config.env, &p->meeting.run, sizeof p->meeting.run))
+        return boot_fail(&b->config, COMM_ERR_SYSTEM, "no randomness to know this run's meeting by");
+    enum comm_result result = p->medium->write(&b->config, p->name, &p->meeting, p->why, sizeof p->why);
+    return result == COMM_OK ? result : boot_fail(&b->config, result, "COMM_ADDRESS=%s: %s", b->config.address, p->why);
 }
 
-/* An address of this host, a port that the kernel chooses, and, where no secret was given, one that only readers of the file know. */
+/* An address of this host, a port that the kernel chooses, and, where no secret was given, one that only readers of the medium know. */
 static enum comm_result prepare_meeting(struct boot_star *b)
 {
     struct place *p = b->place;
@@ -162,7 +166,7 @@ static enum comm_result prepare_meeting(struct boot_star *b)
 
     if (!interface_address(b->config.env, p->host, why, sizeof why))
         return boot_fail(&b->config, COMM_ERR_CONFIG, "%s", why);
-    if (!p->file)
+    if (!p->medium)
         return COMM_OK;
     base_copy_text(p->port, sizeof p->port, "0");
     if (b->boot.key || crypto_missing())
@@ -178,7 +182,7 @@ static enum comm_result tcp_listen(struct boot_star *b)
 {
     struct place *p = b->place;
     bool any = base_equal(p->host, "0.0.0.0") || base_equal(p->host, "::");
-    enum comm_result result = p->file || any ? prepare_meeting(b) : COMM_OK;
+    enum comm_result result = p->medium || any ? prepare_meeting(b) : COMM_OK;
 
     if (result != COMM_OK)
         return result;
@@ -194,7 +198,7 @@ static enum comm_result tcp_listen(struct boot_star *b)
         return boot_fail(&b->config, COMM_ERR_CONFIG, "COMM_ADDRESS: %s: %s", p->host, gai_strerror(error));
     result = p->open || is_loopback(list->ai_addr) ? listen_at(b, list) : not_allowed(b, list->ai_addr);
     freeaddrinfo(list);
-    return result == COMM_OK && p->file ? write_meeting(b) : result;
+    return result == COMM_OK && p->medium ? write_meeting(b) : result;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the others */
@@ -253,33 +257,48 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
     return dialed;
 }
 
-/* What rank 0 has written by now. A file that an earlier run left is passed over until rank 0 replaces it. */
-static enum dialed dial_by_file(struct boot_star *b, enum comm_result *result)
+/* What rank 0 has said by now. A file that an earlier run left is passed over until rank 0 replaces it; a job's own store has the job's
+   name from rank 0 too, since launchers that have one need not name their jobs. */
+static enum dialed read_meeting(struct boot_star *b, enum comm_result *result)
 {
     struct place *p = b->place;
-    struct meeting m;
+    struct meeting *m = &p->meeting;
+    enum comm_result read = p->medium->read(&b->config, p->name, m, p->why, sizeof p->why);
 
-    if (!meeting_read(p->file, &m, p->why, sizeof p->why))
+    if (read == COMM_ERR_TIMEOUT)
         return DIAL_LATER;
-    if (m.job != b->job) {
+    if (read != COMM_OK) {
+        *result = boot_fail(&b->config, read, "COMM_ADDRESS=%s: %s", b->config.address, p->why);
+        return DIAL_NEVER;
+    }
+    if (m->job != b->job && !p->medium->of_one_job) {
         base_format(p->why, sizeof p->why, "it is another job's, or an earlier run's");
         return DIAL_LATER;
     }
-    if (m.ranks != b->config.ranks) {
-        base_format(p->why, sizeof p->why, "it is of a world of %d ranks, and this rank is of one of %d", m.ranks, b->config.ranks);
+    if (m->ranks != b->config.ranks) {
+        base_format(p->why, sizeof p->why, "it is of a world of %d ranks, and this rank is of one of %d", m->ranks, b->config.ranks);
         return DIAL_LATER;
     }
-    if (m.keyed && p->given) {
+    if (m->keyed && p->given) {
         *result = boot_fail(&b->config, COMM_ERR_AUTH, "rank 0 came without the secret that rank %d was given", b->config.rank);
         return DIAL_NEVER;
     }
-    if (m.keyed)
-        star_use_key(b, m.key, true);
-    p->open |= m.keyed;
-    base_copy_text(p->host, sizeof p->host, m.host);
-    base_format(p->port, sizeof p->port, "%u", m.port);
-    crypto_wipe(&m, sizeof m);
-    return dial_all(b, result);
+    b->job = m->job;
+    if (m->keyed)
+        star_use_key(b, m->key, true);
+    p->open |= m->keyed;
+    base_copy_text(p->host, sizeof p->host, m->host);
+    base_format(p->port, sizeof p->port, "%u", m->port);
+    p->known = p->medium->of_one_job;
+    return DIAL_THERE;
+}
+
+static enum dialed dial(struct boot_star *b, enum comm_result *result)
+{
+    struct place *p = b->place;
+    enum dialed known = p->medium && !p->known ? read_meeting(b, result) : DIAL_THERE;
+
+    return known == DIAL_THERE ? dial_all(b, result) : known;
 }
 
 static enum comm_result tcp_dial(struct boot_star *b)
@@ -289,9 +308,9 @@ static enum comm_result tcp_dial(struct boot_star *b)
     int nap = BOOT_RETRY_MS;
     enum dialed dialed;
 
-    while ((dialed = p->file ? dial_by_file(b, &result) : dial_all(b, &result)) == DIAL_LATER) {
-        if (!boot_remaining_ms(&b->config) && p->file)
-            return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time by the file %s: %s", p->file, p->why);
+    while ((dialed = dial(b, &result)) == DIAL_LATER) {
+        if (!boot_remaining_ms(&b->config) && p->medium)
+            return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time by %s%s: %s", p->medium->noun, p->name, p->why);
         if (!boot_remaining_ms(&b->config))
             return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time at %s port %s: %s", p->host, p->port, p->why);
         poll(NULL, 0, nap);
@@ -319,18 +338,23 @@ static enum comm_result refuse(const struct boot_config *config, const char *for
     return COMM_ERR_CONFIG;
 }
 
+/* That this process opened, or tried to: the same on every rank. */
+static atomic_uint worlds_by_store;
+
 static enum comm_result read_settings(const struct boot_config *config, struct place *p)
 {
     char why[200], address[INTERFACE_ADDRESS];
     int64_t insecure = 0;
-    size_t prefix = sizeof file_prefix - 1;
 
-    if (strncmp(config->address, file_prefix, prefix) == 0)
-        p->file = config->address + prefix;
-    if (p->file ? !p->file[0] : !read_place(config->address, p))
+    p->medium = meeting_find(config->address, &p->name);
+    if (p->medium && p->medium->of_one_job) {
+        base_format(p->world, sizeof p->world, "%u", atomic_fetch_add(&worlds_by_store, 1) + 1);
+        p->name = p->world;
+    }
+    if (p->medium ? !p->name[0] : !read_place(config->address, p))
         return refuse(config,
                       "COMM_ADDRESS=%s: expected HOST:PORT, a port from 1 to 65535, an IPv6 address in brackets; or file:PATH, a file in a "
-                      "folder that all hosts see",
+                      "folder that all hosts see; or store:pmi or store:pmix, the store of the launcher",
                       config->address);
     if (!base_option_lookup(config->env, "tcp_insecure", &insecure))
         return refuse(config, "COMM_TCP_INSECURE is not %s", "yes or no");
@@ -357,8 +381,8 @@ static enum comm_result open_at(const struct boot_config *config, const unsigned
     b->place = &place;
     result = star_meet(b);
     b->place = NULL;
-    if (place.file && config->rank == 0 && place.meeting.run)
-        meeting_remove(place.file, place.meeting.run);
+    if (place.medium && place.medium->remove && config->rank == 0 && place.meeting.run)
+        place.medium->remove(place.name, place.meeting.run);
     crypto_wipe(&place, sizeof place);
     if (result != COMM_OK) {
         star_close(&b->boot);

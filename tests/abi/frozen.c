@@ -119,7 +119,7 @@ AT(comm_status, peer, 0);
 AT(comm_status, tag, 4);
 AT(comm_status, bytes, 8);
 
-SIZE(comm_request_info, 88);
+SIZE(comm_request_info, 96);
 AT(comm_request_info, size, 0);
 AT(comm_request_info, result, 8);
 AT(comm_request_info, flags, 12);
@@ -129,6 +129,7 @@ AT(comm_request_info, queued_ns, 32);
 AT(comm_request_info, started_ns, 40);
 AT(comm_request_info, completed_ns, 48);
 AT(comm_request_info, algorithm, 56);
+AT(comm_request_info, waited_for, 88);
 
 SIZE(comm_f32_index, 8);
 AT(comm_f32_index, value, 0);

@@ -11,7 +11,7 @@
 #include "base/hash.h"
 #include "net/boot_exchange.h"
 #include "net/interface.h"
-#include "net/meeting_file.h"
+#include "net/meeting.h"
 #include "wire/table.h"
 
 #include <arpa/inet.h>
@@ -77,7 +77,7 @@ static int drop_folder(void **state)
 /* Rank 0 comes last, and an earlier run's file is in its place: of the same job even, at a port where nobody is. */
 static void stale_file(void **state)
 {
-    char nobody[64];
+    char nobody[64], why[MEETING_WHY];
     struct guest g[2];
 
     (void)state;
@@ -89,7 +89,7 @@ static void stale_file(void **state)
             old.port = (uint32_t)strtoul(strchr(nobody, ':') + 1, NULL, 10);
             old.job = base_hash(0, 'j'); /* as boot_star makes it of the job's name */
         }
-        assert_int_equal(meeting_write(path, &old), 0);
+        assert_int_equal(meeting_file.write(NULL, path, &old, why, sizeof why), COMM_OK);
         g[0].late = SECOND / 2;
         guest_meet(g, 2);
         guest_expect(&g[0], COMM_OK, "");
@@ -100,6 +100,7 @@ static void stale_file(void **state)
 
 static void nobody_writes(void **state)
 {
+    char why[MEETING_WHY];
     struct guest g[2];
 
     (void)state;
@@ -108,7 +109,7 @@ static void nobody_writes(void **state)
     guest_meet(&g[1], 1);
     guest_expect(&g[1], COMM_ERR_TIMEOUT, "No such file");
     struct meeting old = {.job = 99, .run = 1, .ranks = 2, .port = 1, .host = "127.0.0.1"};
-    assert_int_equal(meeting_write(path, &old), 0);
+    assert_int_equal(meeting_file.write(NULL, path, &old, why, sizeof why), COMM_OK);
     guest_meet(&g[1], 1);
     guest_expect(&g[1], COMM_ERR_TIMEOUT, "another job's");
     assert_int_equal(chmod(path, 0644), 0);

@@ -228,7 +228,7 @@ static void live_on(struct proc *proc, int32_t rank, struct comm_communicator *w
     sums(world, 500);
     page->number[0] = descriptors();
     before = resident_kib();
-    while (atomic_load(proc->go) == 0) {
+    for (;;) {
         sums(world, 10);
         atomic_fetch_add(&page->stage, 1);
         int32_t mine = atomic_load(proc->go) != 0, all = 0; /* all stop after the same round */
@@ -238,8 +238,6 @@ static void live_on(struct proc *proc, int32_t rank, struct comm_communicator *w
         if (all)
             break;
     }
-    while (atomic_load(proc->go) == 0)
-        rig_nap(RIG_MS);
     page->number[1] = resident_kib() - before;
     EQUAL(descriptors(), page->number[0]);
     MUST(comm_close(world, RIG_PATIENCE));

@@ -33,6 +33,7 @@ struct base_options {
     char algorithm[256];
     char check[32];
     char machine[256];
+    char trace_dir[256];
     uint8_t from[OPTION_COUNT_MAX]; /* enum option_source, by row */
 };
 

@@ -89,6 +89,13 @@ const struct base_option base_option_table[] = {
      .default_text = "",
      .help =
          "a file of this machine's figures, as comm-perf --fit writes it: algorithms are then chosen by predicted time; rank 0 reads it"},
+    {.key = "trace_dir",
+     .environment = "COMM_TRACE_DIR",
+     .type = OPTION_TEXT,
+     AT(trace_dir),
+     .default_text = "",
+     .help = "a folder that is there: when a communicator fails, each of its ranks writes its last 2,000 operations into a file in it, as "
+             "comm_trace_dump does; none: no file"},
     {.key = "open_timeout",
      .environment = "COMM_OPEN_TIMEOUT",
      .type = OPTION_TIME,

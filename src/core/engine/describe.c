@@ -65,7 +65,9 @@ enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_er
 
     if (!b)
         return r;
-    if (b->recovery && b->recovery->error.size)
+    bool aborted = b->failed && b->cause.result == COMM_ERR_ABORTED; /* by whom, with which code: says more than what it refuses since */
+
+    if (b->recovery && b->recovery->error.size && !aborted)
         made = b->recovery->error;
     else if (b->failed)
         cause_describe(b, &b->cause, &made);
@@ -189,6 +191,7 @@ static bool describe_pending(const struct body *b, uint64_t ticket, struct comm_
         made->bytes = e->record.bytes;
         made->queued_ns = (uint64_t)e->record.queued_ns;
         made->started_ns = (uint64_t)e->record.started_ns;
+        made->waited_for = ticket <= b->line.started ? (int32_t)trace_waits_for(b, e) - 1 : -1;
         base_copy_text(made->algorithm, sizeof made->algorithm, e->record.algorithm);
         return true;
     }
@@ -204,7 +207,7 @@ static bool describe_pending(const struct body *b, uint64_t ticket, struct comm_
 enum comm_result engine_describe_request(struct comm_request request, struct comm_request_info *info)
 {
     enum comm_result r = timeline_test(request), why;
-    struct comm_request_info made = {.size = sizeof made, .result = r};
+    struct comm_request_info made = {.size = sizeof made, .result = r, .waited_for = -1};
 
     if (!request.comm) {
         give(info, info->size, &made, sizeof made);
@@ -223,7 +226,9 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
                                           (uint64_t)known->queued_ns,
                                           (uint64_t)known->started_ns,
                                           (uint64_t)known->completed_ns,
-                                          ""};
+                                          "",
+                                          (int32_t)known->waited - 1,
+                                          0};
         base_copy_text(made.algorithm, sizeof made.algorithm, known->algorithm);
     }
     bool found = known || describe_pending(b, request.ticket, &made);
@@ -237,10 +242,8 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
 /* Small exchanges and programs each count in the place that they have at hand anyway. */
 static void add_bytes_of_work(const struct body *b, struct comm_stats *stats)
 {
-    if (b->team.size > 1) {
-        stats->bytes_out += b->express_bytes;
-        stats->bytes_in += b->express_bytes * (uint64_t)(b->team.size - 1);
-    }
+    stats->bytes_out += b->express.bytes_out;
+    stats->bytes_in += b->express.bytes_in;
     for (uint32_t i = 0; i < b->line.window && b->places; i++) {
         stats->bytes_out += b->places[i].run.bytes_out;
         stats->bytes_in += b->places[i].run.bytes_in;
@@ -265,76 +268,6 @@ enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stat
     body_unlock(b);
     give(stats, stats->size, &made, sizeof made);
     return COMM_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ trace */
-static int64_t write_all(const struct comm_env *env, int file, const char *text, size_t bytes)
-{
-    while (bytes) {
-        int64_t n = env->file_write(env, file, text, bytes);
-        if (n < 0)
-            return n;
-        text += n;
-        bytes -= (size_t)n;
-    }
-    return 0;
-}
-
-static void record_text(const struct body *b, const struct record *k, bool first, char *text, size_t bytes)
-{
-    const char *name = k->collective ? collective_name(k->collective) : k->algorithm;
-
-    base_format(text, bytes,
-                "%s{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":\"%s\",\"ts\":%lld.%03d,\"dur\":%lld.%03d,\"args\":{\"seq\":%llu,"
-                "\"bytes\":%llu,"
-                "\"algorithm\":\"%s\",\"result\":\"%s\"}}\n",
-                first ? "" : ",", name[0] ? name : "wait", b->team.rank, b->name, (long long)(k->queued_ns / 1000),
-                (int)(k->queued_ns % 1000), (long long)((k->completed_ns - k->queued_ns) / 1000),
-                (int)((k->completed_ns - k->queued_ns) % 1000), (unsigned long long)k->sequence, (unsigned long long)k->bytes, k->algorithm,
-                base_result_name((enum comm_result)k->result));
-}
-
-static int64_t write_records(const struct body *b, const struct record *records, uint64_t count, uint32_t room, int file)
-{
-    const struct comm_env *env = b->engine->env;
-    uint64_t oldest = count > room ? count - room : 0;
-    char text[512];
-    int64_t failed = write_all(env, file, "[\n", 2);
-
-    for (uint64_t i = oldest; i < count && !failed; i++) {
-        record_text(b, &records[i & (room - 1)], i == oldest, text, sizeof text);
-        failed = write_all(env, file, text, strlen(text));
-    }
-    return failed ? failed : write_all(env, file, "]\n", 2);
-}
-
-enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path)
-{
-    enum comm_result r;
-    struct body *b = body_lock(c, &r);
-
-    if (!b)
-        return r;
-    const struct comm_env *env = b->engine->env;
-    int64_t failed = 0;
-    int file = env->file_open(env, path);
-    if (file >= 0) {
-        failed = write_records(b, b->records, b->record_count, b->record_room ? b->record_room : 1, file);
-        env->file_close(env, file);
-    } else {
-        failed = file;
-    }
-    if (failed) {
-        b->last_refused = (struct comm_error){.size = sizeof b->last_refused,
-                                              .result = COMM_ERR_SYSTEM,
-                                              .rank = b->team.rank,
-                                              .peer = -1,
-                                              .system_errno = (int32_t)-failed,
-                                              .operation = "trace_dump"};
-        base_format(b->last_refused.text, sizeof b->last_refused.text, "path=%s cannot be written, errno=%d", path, (int)-failed);
-    }
-    body_unlock(b);
-    return failed ? COMM_ERR_SYSTEM : COMM_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ other ranks' numbers */

@@ -29,6 +29,8 @@ static void engine_destroy(struct engine *e)
         env->bell_ring(env, &e->bell);
         stop_thread(e, &e->helper);
     }
+    if (!trace_stop(e))
+        return; /* it still reads what is here */
     engine_drop_device(e);
     env->bell_close(env, &e->watch);
     env->bell_close(env, &e->bell);

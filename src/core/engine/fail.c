@@ -24,6 +24,7 @@ static void drop_entries(struct body *b)
             (void)e->ended(b, ENTRY_DROPPED, e->ended_arg);
         e = body_entry(b, t);
         e->ended = NULL;
+        e->record.waited = t <= b->line.started ? trace_waits_for(b, e) : 0;
         body_record(b, &e->record, t, now, (enum comm_result)b->cause.result);
         body_forget_entry(b, e);
     }
@@ -78,7 +79,7 @@ static void end_all(struct body *b, const struct cause *cause)
     b->fence = 0;
     b->unpublished = 0;
     body_end_nap(b);
-    b->express.last = 0;
+    b->express.last = b->express.waits = 0;
     b->express.seen = 0;
     body_count_joining(b, -(int32_t)b->joining);
     memset(b->ready, 0, sizeof b->ready);
@@ -95,6 +96,7 @@ static void end_all(struct body *b, const struct cause *cause)
     talk_end_all(b, (enum comm_result)cause->result);
     struct comm_error error = {.size = sizeof error};
     cause_describe(b, cause, &error);
+    trace_failure(b, &error);
     base_log(&b->engine->log, cause->result == COMM_ERR_ABORTED || cause->result == COMM_ERR_REVOKED ? LOG_INFO : LOG_ERROR, "%s",
              error.text);
 }

@@ -131,7 +131,8 @@ void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t f
     e->record.queued_ns = b->now;
     e->record.started_ns = 0;
     e->record.algorithm = "";
-    e->record.collective = call->collective;
+    e->record.collective = (uint16_t)call->collective;
+    e->record.waited = 0;
     e->record.sequence = 0;
 }
 

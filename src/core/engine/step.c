@@ -111,6 +111,7 @@ static void step_run(struct body *b, uint64_t ticket)
 
     if (r == RUN_ENDED) {
         trim_scratch(b, &b->places[place]);
+        body_entry(b, ticket)->record.waited = run->waited;
         end_work(b, ticket, body_entry(b, ticket));
     } else if (r == RUN_MISMATCH)
         body_mismatch(b, run->seq, run->mismatch_peer);

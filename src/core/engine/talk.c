@@ -134,7 +134,11 @@ static void finish(struct body *b, uint32_t i, enum comm_result result)
             b->talks[m].remaining--;
     if (t->member_of != TALK_NONE)
         b->talks[t->member_of].remaining--;
-    struct record made = {.bytes = t->call.bytes, .queued_ns = t->queued_ns, .started_ns = t->queued_ns, .algorithm = talk_name(t)};
+    struct record made = {.bytes = t->call.bytes,
+                          .queued_ns = t->queued_ns,
+                          .started_ns = t->queued_ns,
+                          .algorithm = talk_name(t),
+                          .waited = (uint16_t)(t->call.peer + 1)};
     body_record(b, &made, t->ticket, b->engine->env->now(b->engine->env), result);
     b->talk_held -= t->state == TALK_HELD;
     b->talk_ones -= t->state == TALK_ONE;
@@ -294,7 +298,7 @@ bool talk_step(struct body *b)
 {
     bool moved = false;
 
-    if (b->failed || (b->talk_first == TALK_NONE && !message_wants_step(b->messages) && !b->windows_apart))
+    if (b->failed || (b->talk_first == TALK_NONE && !b->letters_sending && !message_wants_step(b->messages) && !b->windows_apart))
         return false;
     if (b->talk_ones)
         moved |= talk_step_ones(b);

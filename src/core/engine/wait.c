@@ -75,7 +75,8 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
     bool inside = request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed);
     bool ours = engine_alive(request.comm) == COMM_OK; /* a forked child must not even look: it would take what is its parent's */
 
-    if (ours && !inside && (express_wait(request) || native_wait_short(request)))
+    if (ours && !inside && request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
+        (express_wait(request) || native_wait_short(request)))
         return timeline_test(request);
     struct one one = {request, timeline_test(request)};
     if (one.result != COMM_PENDING && !inside)
@@ -89,6 +90,7 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
         one.result = timeline_test(request);
     else if (one.result == COMM_PENDING && !engine_move_until(e, request.comm, one_done, &one, engine_deadline(e, timeout_ns)))
         one.result = COMM_PENDING;
+    trace_settle(e);
     leave(request.comm, e);
     return one.result;
 }
@@ -185,6 +187,7 @@ static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
         r = COMM_ERR_STATE;
     else if (!move_many(e, m, engine_deadline(e, timeout_ns)))
         r = COMM_PENDING;
+    trace_settle(e);
     leave(face, e);
     return r;
 }

@@ -174,6 +174,7 @@ struct run {
     uint32_t pending;                         /* exposes and landing views not complete */
     int32_t rank, size, mismatch_peer;        /* the last: -1 while ranks agree */
     uint16_t open;                            /* a bit per lane that has not ended */
+    uint16_t waited;                          /* 1 + the peer whose event came last: it was waited for; 0: nobody */
     bool again;                               /* something may move: an event came, or the wire had no room */
     bool bumped, nontemporal;
     uint64_t present, view_partial, view_own; /* a bit per view slot; own: a view of this rank's own memory */

@@ -481,6 +481,7 @@ void run_start_as(struct run *run, const struct comm_program *program, const str
     run->pending = 0;
     run->mismatch_peer = -1;
     run->open = (uint16_t)ones(program->lanes);
+    run->waited = 0;
     run->again = true;
     run->present = run->view_partial = run->view_own = 0;
     for (uint32_t l = 0; l < program->lanes; l++)
@@ -524,6 +525,8 @@ void run_event(struct run *run, const struct wire_event *event)
     uint32_t what = (uint32_t)event->cookie;
     const struct comm_step *s = &run->program->step[what >> 8 & 0xffff];
     run->again = true;
+    if (event->peer >= 0)
+        run->waited = (uint16_t)(event->peer + 1);
     if (BASE_UNLIKELY(event->result != WIRE_DONE)) {
         run->mismatch_peer = event->peer;
         return;

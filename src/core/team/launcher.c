@@ -29,6 +29,7 @@ struct launcher {
     bool spread;                    /* without local_ranks each rank may be alone on its host */
     const char *salt[LAUNCH_SALTS]; /* joined to the job where they are set: job names may come twice */
     const char *host;               /* rank 0's; its port is made of the job's name */
+    const char *store, *store_by;   /* by which ranks of several hosts meet, where this variable says that the launcher has it */
     const char *unless;             /* with this variable a later row is meant when the count alone is set here */
     const char *place;              /* set alone it means this row too, which then lacks the rest */
     bool (*meant)(const struct comm_env *env);
@@ -81,7 +82,9 @@ static const struct launcher launchers[] = {
      .local_ranks = "OMPI_COMM_WORLD_LOCAL_SIZE",
      .job = {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_hnp_uri"},
      .by_parent = true,
-     .salt = {"OMPI_MCA_orte_precondition_transports"}},
+     .salt = {"OMPI_MCA_orte_precondition_transports"},
+     .store = "store:pmix",
+     .store_by = "PMIX_RANK"},
     {.name = "hydra",
      .rank = "PMI_RANK",
      .ranks = "PMI_SIZE",
@@ -89,6 +92,8 @@ static const struct launcher launchers[] = {
      .local_ranks = "MPI_LOCALNRANKS",
      .job = {"PMI_JOBID"},
      .by_parent = true,
+     .store = "store:pmi",
+     .store_by = "PMI_FD",
      .meant = hydra_is_meant},
     {.name = "slurm",
      .rank = "SLURM_PROCID",
@@ -237,6 +242,8 @@ static void read_row(struct finder *finder, struct team_launch *launch)
     find_job(finder, launch);
     if (row->host && value_of(finder->env, row->host))
         set_address(launch, value_of(finder->env, row->host), port_of(launch, 0));
+    if (row->store && value_of(finder->env, row->store_by))
+        base_copy_text(launch->address, sizeof launch->address, row->store);
     if (row->more && !finder->failed)
         row->more(finder, launch);
 }

@@ -1,0 +1,292 @@
+/*
+ * Ranks that meet by their launcher's store: a played hydra, which speaks PMI's wire protocol over a socket to each rank, well and in each
+ * wrong way. Real launchers are in tests/mpi.
+ */
+#define _GNU_SOURCE
+#include "proc/proc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RANKS = 3, WORLDS = 2, LINE = 1200 };
+
+/* What the launcher answers to this command instead of what is right; an empty answer: it hangs up; NULL: it says nothing. */
+struct case_of {
+    const char *command, *answer;
+    enum comm_result result;
+    const char *text;
+};
+
+struct launcher {
+    int here[RANKS], there[RANKS];
+    pthread_t thread;
+    _Atomic int stop;
+    const struct case_of *wrong;
+    int arrived;
+    char key[WORLDS][64], value[WORLDS][LINE];
+    int puts;
+};
+static struct launcher launcher;
+
+/* ------------------------------------------------------------------------------------------------------------ the launcher */
+static void answer(struct launcher *l, int rank, const char *text)
+{
+    CHECK(send(l->here[rank], text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text));
+}
+
+static void take_put(struct launcher *l, int rank, const char *line)
+{
+    if (l->puts == WORLDS || sscanf(line, "cmd=put kvsname=kvs_7 key=%63s value=%1023s", l->key[l->puts], l->value[l->puts]) != 2) {
+        answer(l, rank, "cmd=put_result rc=-1 msg=duplicate\n");
+        return;
+    }
+    l->puts++;
+    answer(l, rank, "cmd=put_result rc=0 msg=success\n");
+}
+
+static void give(struct launcher *l, int rank, const char *line)
+{
+    char key[64] = "", text[2 * LINE];
+
+    CHECK(sscanf(line, "cmd=get kvsname=kvs_7 key=%63s", key) == 1);
+    snprintf(text, sizeof text, "cmd=get_result rc=-1 msg=key_%s_not_found value=unknown\n", key);
+    for (int i = 0; i < l->puts; i++)
+        if (!strcmp(key, l->key[i]))
+            snprintf(text, sizeof text, "cmd=get_result rc=0 msg=success value=%s\n", l->value[i]);
+    answer(l, rank, text);
+}
+
+static void arrive(struct launcher *l)
+{
+    if (++l->arrived < RANKS)
+        return;
+    l->arrived = 0;
+    for (int i = 0; i < RANKS; i++)
+        answer(l, i, "cmd=barrier_out\n");
+}
+
+/* Is it the case's line, and was it answered so? */
+static bool answer_wrongly(struct launcher *l, int rank, const char *line)
+{
+    const struct case_of *w = l->wrong;
+
+    if (!w || strncmp(line + 4, w->command, strlen(w->command)) != 0)
+        return false;
+    if (w->answer && w->answer[0])
+        answer(l, rank, w->answer);
+    else if (w->answer) {
+        close(l->here[rank]);
+        l->here[rank] = -1;
+    }
+    return true;
+}
+
+static void serve(struct launcher *l, int rank, const char *line)
+{
+    if (answer_wrongly(l, rank, line))
+        return;
+    if (!strncmp(line, "cmd=init ", 9))
+        answer(l, rank, "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n");
+    else if (!strcmp(line, "cmd=get_my_kvsname\n"))
+        answer(l, rank, "cmd=my_kvsname kvsname=kvs_7\n");
+    else if (!strncmp(line, "cmd=put ", 8))
+        take_put(l, rank, line);
+    else if (!strncmp(line, "cmd=get ", 8))
+        give(l, rank, line);
+    else if (!strcmp(line, "cmd=barrier_in\n"))
+        arrive(l);
+    else if (!strcmp(line, "cmd=finalize\n"))
+        answer(l, rank, "cmd=finalize_ack\n");
+}
+
+static void *launcher_main(void *arg)
+{
+    struct launcher *l = arg;
+    char line[LINE];
+
+    while (!atomic_load(&l->stop)) {
+        struct pollfd fd[RANKS];
+        for (int i = 0; i < RANKS; i++)
+            fd[i] = (struct pollfd){.fd = l->here[i], .events = POLLIN};
+        poll(fd, RANKS, 10);
+        for (int i = 0; i < RANKS; i++) {
+            ssize_t n = fd[i].revents & POLLIN ? recv(fd[i].fd, line, sizeof line - 1, 0) : 0;
+            if (n <= 0)
+                continue;
+            line[n] = 0;
+            CHECK(line[n - 1] == '\n' && strchr(line, '\n') == line + n - 1); /* one line, then they wait */
+            serve(l, i, line);
+        }
+    }
+    return NULL;
+}
+
+static void launcher_start(const struct case_of *wrong)
+{
+    memset(&launcher, 0, sizeof launcher);
+    launcher.wrong = wrong;
+    for (int i = 0; i < RANKS; i++) {
+        int pair[2];
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+        launcher.here[i] = pair[0];
+        launcher.there[i] = pair[1];
+    }
+}
+
+static void launcher_end(void)
+{
+    atomic_store(&launcher.stop, 1);
+    pthread_join(launcher.thread, NULL);
+    for (int i = 0; i < RANKS; i++) {
+        if (launcher.here[i] >= 0)
+            close(launcher.here[i]);
+        close(launcher.there[i]);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the ranks */
+/* As hydra starts one rank on each host; nobody says an address. */
+static void enter(struct proc *proc, int32_t rank)
+{
+    static const char *const ours[] = {"COMM_RANK",    "COMM_RANKS",   "COMM_JOB",    "COMM_LOCAL_RANK",   "COMM_LOCAL_RANKS",
+                                       "COMM_BACKEND", "COMM_ADDRESS", "COMM_SECRET", "COMM_TCP_INSECURE", "COMM_SECRET_FILE"};
+    char number[16];
+
+    (void)proc;
+    for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+        unsetenv(ours[i]);
+    for (int i = 0; i < RANKS; i++) {
+        close(launcher.here[i]);
+        if (i != rank)
+            close(launcher.there[i]);
+    }
+    snprintf(number, sizeof number, "%d", rank);
+    setenv("PMI_RANK", number, 1);
+    snprintf(number, sizeof number, "%d", launcher.there[rank]);
+    setenv("PMI_FD", number, 1);
+    setenv("PMI_SIZE", "3", 1);
+    setenv("MPI_LOCALRANKID", "0", 1);
+    setenv("MPI_LOCALNRANKS", "1", 1);
+}
+
+static void run(proc_main *main_of_rank, const struct case_of *wrong)
+{
+    struct proc proc = {.raw = true, .enter = enter};
+
+    launcher_start(wrong);
+    proc_start(&proc, RANKS, main_of_rank);
+    CHECK(pthread_create(&launcher.thread, NULL, launcher_main, &launcher) == 0);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    launcher_end();
+}
+
+#define OPEN(...) comm_open(COMM_CONFIG(.error_text = text, .error_text_bytes = sizeof text, __VA_ARGS__), &world)
+
+/* One world after the other, as a program may. */
+static void meets(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    (void)proc;
+    for (int i = 0; i < WORLDS; i++) {
+        struct comm_info info = {.size = sizeof info};
+        int32_t mine = rank, sum = -1;
+        struct comm_request q;
+        char text[512] = "";
+        enum comm_result r = OPEN(.open_timeout_ns = 10 * RIG_S);
+        if (r != COMM_OK)
+            rig_die(__FILE__, __LINE__, "rank %d: %s: %s", rank, comm_result_name(r), text);
+        MUST(comm_describe(world, &info));
+        EQUAL(strcmp(info.launcher, "hydra"), 0);
+        MUST(comm_allreduce(world, &mine, &sum, 1, COMM_I32, COMM_SUM, &q));
+        MUST(comm_wait(q, RIG_PATIENCE));
+        EQUAL(sum, 3);
+        MUST(comm_close(world, RIG_PATIENCE));
+    }
+}
+
+RIG_TEST(by_the_launchers_store)
+{
+    run(meets, NULL);
+}
+
+/* The rank that hears the wrong answer says what it heard; the others may hear of it, or wait until their time is up. */
+static void hears(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    const struct case_of *w = launcher.wrong;
+    char text[512] = "";
+    int64_t begin = rig_now();
+    enum comm_result r = OPEN(.open_timeout_ns = RIG_S / 3);
+
+    (void)proc;
+    CHECK(r != COMM_OK && rig_now() - begin < 5 * RIG_S);
+    bool mine = strcmp(w->command, "put") == 0 ? rank == 0 : strcmp(w->command, "get ") == 0 ? rank != 0 : true;
+    if (mine && (r != w->result || !strstr(text, w->text)))
+        rig_die(__FILE__, __LINE__, "rank %d, %s answered with %s: %s: %s; expected %s: %s", rank, w->command,
+                w->answer ? w->answer : "nothing", comm_result_name(r), text, comm_result_name(w->result), w->text);
+}
+
+RIG_TEST(what_a_launcher_may_say)
+{
+    static char endless[LINE + 200];
+    static const struct case_of cases[] = {
+        {"init", "", COMM_ERR_SYSTEM, "the launcher hung up"},
+        {"init", "cmd=response_to_init pmi_version=2 pmi_subversion=0 rc=-1\n", COMM_ERR_SYSTEM, "rc=-1"},
+        {"init", "nonsense\n", COMM_ERR_SYSTEM, "another answer of the launcher was expected than nonsense"},
+        {"init", "cmd=response_to_initial rc=0\n", COMM_ERR_SYSTEM, "another answer"},
+        {"init", endless, COMM_ERR_SYSTEM, "too long"},
+        {"init", NULL, COMM_ERR_TIMEOUT, "in time"},
+        {"get_my_kvsname", "cmd=my_kvsname rc=0\n", COMM_ERR_SYSTEM, "has no name"},
+        {"get_my_kvsname", "cmd=my_kvsname kvsname= rc=0\n", COMM_ERR_SYSTEM, "has no name"},
+        {"put", "cmd=put_result rc=-1 msg=no_room\n", COMM_ERR_SYSTEM, "no_room"},
+        {"barrier_in", NULL, COMM_ERR_TIMEOUT, "in time"},
+        {"barrier_in", "", COMM_ERR_SYSTEM, "the launcher hung up"},
+        {"get ", "cmd=get_result rc=-1 msg=key_not_found value=unknown\n", COMM_ERR_SYSTEM, "key_not_found"},
+        {"get ", "cmd=get_result rc=0 msg=success\n", COMM_ERR_AUTH, "of another version"},
+        {"get ", "cmd=get_result rc=0 msg=success value=commstream+meeting+9;job+1;\n", COMM_ERR_AUTH, "of another version"},
+    };
+
+    memset(endless, 'x', sizeof endless - 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        run(hears, &cases[i]);
+}
+
+/* Nobody who started this rank has a store. */
+static void asks_in_vain(const char *address, const char *what)
+{
+    struct comm_communicator *world;
+    char text[512] = "";
+
+    EQUAL(OPEN(.rank = 1, .ranks = 2, .address = address, .backend = "tcp", .open_timeout_ns = RIG_S), COMM_ERR_CONFIG);
+    if (!strstr(text, what))
+        rig_die(__FILE__, __LINE__, "%s: %s; expected %s", address, text, what);
+}
+
+RIG_TEST(no_launcher_no_store)
+{
+    unsetenv("PMI_FD");
+    unsetenv("PMIX_RANK");
+    asks_in_vain("store:pmi", "PMI_FD is not set");
+    setenv("PMI_FD", "seven", 1);
+    asks_in_vain("store:pmi", "PMI_FD is no descriptor");
+    unsetenv("PMI_FD");
+    asks_in_vain("store:pmix", "give COMM_ADDRESS=HOST:PORT");
+    asks_in_vain("store:pmi2", "expected HOST:PORT");
+    asks_in_vain("store:", "expected HOST:PORT");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_launcher_no_store), cmocka_unit_test(by_the_launchers_store),
+                                       cmocka_unit_test(what_a_launcher_may_say)};
+
+    return cmocka_run_group_tests_name("net_store", tests, NULL, NULL);
+}
