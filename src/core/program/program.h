@@ -101,6 +101,12 @@ static inline uint32_t program_peer(const struct comm_program *program, uint32_t
     return program->peer ? program->peer[index] : program->peer_wide[index];
 }
 
+/* What an exposure of a ragged program has in its fingerprint beside the call's: of the whole block that it is a part of. */
+static inline uint32_t program_mark(uint64_t elements)
+{
+    return ((uint32_t)elements ^ (uint32_t)(elements >> 32)) * UINT32_C(0x9e3779b1);
+}
+
 /* Exposures of one edge to one reader are told apart by their round. On a stream the same readers see them all, and none is left out: who
  * shows one waits until they gave back the one that had its place. */
 static inline uint32_t program_round(const struct comm_step *step, uint32_t k)

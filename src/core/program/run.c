@@ -123,8 +123,7 @@ static inline uint64_t cookie_of(const struct run *run, enum run_cookie kind, co
 /* What both ends of an edge compare: the call, and where only they know it, how long their block is. */
 static inline uint32_t fingerprint_of(const struct run *run, const struct place *place)
 {
-    uint32_t length = run->program->ragged ? (uint32_t)place->whole ^ (uint32_t)((uint64_t)place->whole >> 32) : 0;
-    return run->fingerprint ^ length * UINT32_C(0x9e3779b1);
+    return run->program->ragged ? run->fingerprint ^ program_mark(place->whole) : run->fingerprint;
 }
 
 /* What a COPY or REDUCE reads of a view: all of it, or one block of a whole buffer. */
