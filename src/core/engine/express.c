@@ -66,6 +66,7 @@ static __attribute__((noinline)) enum wire_result show_pairs(struct body *b, con
         struct wire_span span = {(const char *)in + give->at, give->bytes};
         struct wire_expose one = {.key = wire_key_of(seq, 0, give->edge),
                                   .fingerprint = chain ^ give->mark,
+                                  .edge = give->kind,
                                   .peers = peer,
                                   .npeers = 1,
                                   .nspans = 1,
@@ -136,7 +137,7 @@ static inline enum wire_result look_for(struct body *b, const struct express_for
                                         uint32_t how, struct wire_view *view)
 {
     struct wire_look look;
-    look.key = wire_key_of(seq, 0, 0);
+    look.key = wire_key_of(seq, 0, how == WIRE_FETCH ? f->takes[rank].edge : 0);
     look.fingerprint = chain;
     look.edge = WIRE_ONCE | WIRE_TO_ALL;
     look.flags = (uint16_t)(WIRE_WORK | how);
@@ -155,6 +156,7 @@ static __attribute__((noinline)) enum wire_result land_pair(struct body *b, cons
     const struct express_span *take = &f->takes[rank];
     struct wire_look look = {.key = wire_key_of(seq, 0, take->edge),
                              .fingerprint = chain ^ take->mark,
+                             .edge = take->kind,
                              .flags = WIRE_WORK | WIRE_GLANCE,
                              .peer = rank,
                              .land = (void *)((uintptr_t)out + take->at), /* as a number: of no bytes it may be NULL */
@@ -166,8 +168,9 @@ static __attribute__((noinline)) enum wire_result land_pair(struct body *b, cons
 /* Lines that are looked for together travel side by side, not each after the one before. */
 static void fetch(struct body *b, const struct express_form *f, uint32_t seq)
 {
-    for (uint32_t ranks = f->pairs ? 0 : f->looked; ranks; ranks &= ranks - 1)
-        (void)look_for(b, f, seq, 0, (uint32_t)__builtin_ctz(ranks), WIRE_FETCH, NULL);
+    for (uint32_t ranks = f->looked; ranks; ranks &= ranks - 1)
+        if (!f->pairs || f->takes[__builtin_ctz(ranks)].kind)
+            (void)look_for(b, f, seq, 0, (uint32_t)__builtin_ctz(ranks), WIRE_FETCH, NULL);
 }
 
 /* Is all there that the oldest one needs? What came is kept. */

@@ -41,7 +41,8 @@ static inline struct call_form call_form_of(const struct engine_call *call, uint
 struct express_span {
     size_t at, bytes;
     uint32_t mark; /* in its fingerprint */
-    uint32_t edge;
+    uint16_t edge;
+    uint8_t kind; /* of the edge */
 };
 
 enum { EXPRESS_VECTORS = 4 };

@@ -121,7 +121,7 @@ static struct express_span span_of(const struct engine_call *call, const size_t 
     return (struct express_span){.at = counts ? displs[r] * width : 0, .bytes = n * width, .mark = program_mark(n)};
 }
 
-/* A span for each, while each is one chunk of its stream, however the program cuts them. */
+/* A span for each, while each is brief, or one chunk of its stream, however the program cuts them. */
 static void fill_pairs(const struct body *b, const struct engine_call *call, const struct algo_exchange *exchange, struct express_form *f)
 {
     int32_t size = b->team.size, rank = b->team.rank;
@@ -139,9 +139,11 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
         f->gives[r] = span_of(call, in_counts, in_displs, r);
         f->takes[r] = span_of(call, counts, call->displs, r);
         if (r != rank) {
-            f->gives[r].edge = algo_exchange_edge(exchange, rank, r, size);
-            f->takes[r].edge = algo_exchange_edge(exchange, r, rank, size);
+            f->gives[r].edge = (uint16_t)algo_exchange_edge(exchange, rank, r, size, &f->gives[r].kind);
+            f->takes[r].edge = (uint16_t)algo_exchange_edge(exchange, r, rank, size, &f->takes[r].kind);
         }
+        if (f->gives[r].kind & WIRE_ONCE)
+            most = PROGRAM_BRIEF_BYTES;
         fits &= (!gives || f->gives[r].bytes <= most) && (!takes || f->takes[r].bytes <= most);
         f->bytes_out += gives ? f->gives[r].bytes : 0;
         f->bytes_in += takes ? f->takes[r].bytes : 0;
