@@ -39,9 +39,9 @@ struct comm_error {
     char operation[24], cause[24], text[512];
 };
 /*
- * The one cause for which c failed, or else its last refused call: rank, operation, number, and a text that says what happened and what was
- * expected. The caller sets error->size; everything is copied. With nothing to tell, error->result is COMM_OK. After comm_close: CLOSED.
- * ncclGetLastError.
+ * The one cause for which c failed, or else its last refused call; behind an agree or shrink that ended with an error (but ABORTED), why it
+ * did: rank, operation, number, and a text that says what happened and what was expected. The caller sets error->size; everything is
+ * copied. With nothing to tell, error->result is COMM_OK. After comm_close: CLOSED. ncclGetLastError.
  */
 COMM_MUST enum comm_result comm_error_detail(struct comm_communicator *c, struct comm_error *error);
 

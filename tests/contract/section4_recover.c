@@ -70,6 +70,31 @@ RIG_TEST(contract_4_6_agree_after_a_revoke)
     rig_close(&rig);
 }
 
+/* Messages that the failure ended say so for good, also when their places are taken by what comes after it. */
+RIG_TEST(contract_4_6_what_failed_stays_failed_after_an_agreement)
+{
+    enum { MESSAGES = 3 };
+    int32_t memory[MESSAGES] = {0};
+    struct comm_request request[MESSAGES];
+    struct comm_communicator *next = NULL;
+    struct rig rig;
+    rig_open(&rig, 1, NULL);
+    for (int32_t i = 0; i < MESSAGES; i++)
+        MUST(comm_recv(rig.world[0], &memory[i], 1, COMM_I32, 0, (uint32_t)i, NULL, &request[i]));
+    MUST(comm_revoke(rig.world[0]));
+    for (int32_t i = 0; i < MESSAGES; i++)
+        IS(comm_wait(request[i], RIG_PATIENCE), COMM_ERR_REVOKED);
+    for (int32_t rounds = 0; rounds < 2 * MESSAGES; rounds++) {
+        uint64_t flags = 1;
+        MUST(comm_agree(rig.world[0], &flags));
+        MUST(comm_shrink(rig.world[0], &next, NULL));
+        MUST(comm_close(next, RIG_PATIENCE));
+        for (int32_t i = 0; i < MESSAGES; i++)
+            IS(comm_test(request[i]), COMM_ERR_REVOKED);
+    }
+    rig_close(&rig);
+}
+
 /* Neither line holds it back: not an open queue wait, nor a collective that lacks a rank, nor a receive. */
 RIG_TEST(contract_4_6_agree_is_outside_of_the_queue)
 {
@@ -265,6 +290,7 @@ RIG_TEST(contract_4_6_abort_and_close_end_a_shrink)
     struct comm_communicator *out[3] = {0};
     struct comm_request request;
     struct rig rig;
+    struct comm_error error = {.size = sizeof error};
     uint64_t flags = 1;
     rig_open(&rig, 3, NULL);
     MUST(comm_shrink(rig.world[0], &out[0], &request));
@@ -275,6 +301,10 @@ RIG_TEST(contract_4_6_abort_and_close_end_a_shrink)
     (void)comm_abort(rig.world[1], 3);
     IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_ABORTED);
     IS(comm_agree(rig.world[1], &flags), COMM_ERR_ABORTED);
+    MUST(comm_error_detail(rig.world[1], &error)); /* of the abort, not of what it refuses */
+    IS(error.result, COMM_ERR_ABORTED);
+    EQUAL(error.rank, 1);
+    CHECK(strstr(error.text, "code 3"));
     MUST(comm_close(rig.world[1], RIG_PATIENCE));
     (void)comm_close(rig.world[2], RIG_PATIENCE);
 }
@@ -284,6 +314,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_4_6_agree_where_nothing_has_failed),
         cmocka_unit_test(contract_4_6_agree_after_a_revoke),
+        cmocka_unit_test(contract_4_6_what_failed_stays_failed_after_an_agreement),
         cmocka_unit_test(contract_4_6_agree_is_outside_of_the_queue),
         cmocka_unit_test(contract_4_6_shrink_after_a_revoke_again_and_again),
         cmocka_unit_test(contract_4_6_shrink_leaves_out_who_closed),

@@ -59,7 +59,9 @@ static void every_row_is_right_for_every_team(void **state)
         const struct algo_row *row = &algo_table[i];
         struct timespec from, to;
         clock_gettime(CLOCK_MONOTONIC, &from);
-        for (int32_t size = row->ranks_min; size <= RANKS_MOST && size <= row->ranks_max; size++)
+        /* Rows over hosts have teams of every size where there are several, below; on one they are for who asks by name. */
+        int32_t most = !strncmp(row->name, "hosts", 5) ? 17 : RANKS_MOST;
+        for (int32_t size = row->ranks_min; size <= most && size <= row->ranks_max; size++)
             if (!leave_out(size))
                 prove_row(row, size);
         clock_gettime(CLOCK_MONOTONIC, &to);

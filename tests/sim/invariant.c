@@ -21,6 +21,12 @@ static bool is_cause(const struct comm_error *e)
     }
 }
 
+/* Why an agree or shrink ended with an error: it stands where the communicator's cause would. */
+static bool is_of_recovery(const struct comm_error *e)
+{
+    return e->result != COMM_OK && e->operation[0] == 0 && strncmp(e->text, "COMM_ERR_", 9) != 0;
+}
+
 static bool same_cause(const struct comm_error *a, const struct comm_error *b)
 {
     return a->result == b->result && a->rank == b->rank && a->sequence == b->sequence && strcmp(a->operation, b->operation) == 0 &&
@@ -35,7 +41,7 @@ static void one_cause(const struct random_run *run, int32_t comm, struct oracle_
     for (int32_t k = 0; k < 2 * run->p->ranks; k++) {
         int32_t r = k % run->p->ranks;
         const struct comm_error *e = k < run->p->ranks ? &run->early[comm][r] : &run->error[comm][r];
-        if (run->stage->dead(r) || e->size == 0)
+        if (run->stage->dead(r) || e->size == 0 || is_of_recovery(e))
             continue;
         if (!is_cause(e)) {
             if (k < run->p->ranks && run->early_ns[r] - run->fault_ns > 3 * RANDOM_S)
@@ -62,7 +68,7 @@ static void no_accusation(const struct random_run *run, int32_t comm, struct ora
 {
     for (int32_t r = 0; r < run->p->ranks; r++) {
         const struct comm_error *e = &run->error[comm][r];
-        if (e->size == 0 || e->result != COMM_ERR_PEER)
+        if (e->size == 0 || e->result != COMM_ERR_PEER || is_of_recovery(e))
             continue;
         const struct random_comm *c = &run->comms.comm[comm];
         int32_t accused = e->rank >= 0 && e->rank < c->members ? c->world[e->rank] : -1;
@@ -189,7 +195,7 @@ static void members_know(const struct random_run *run, int32_t comm, struct orac
     for (int32_t i = 0; i < run->comms.comm[comm].members; i++) {
         int32_t r = run->comms.comm[comm].world[i];
         const struct comm_error *e = &run->early[comm][r];
-        if (e->size == 0 || run->stage->dead(r))
+        if (e->size == 0 || run->stage->dead(r) || is_of_recovery(e))
             continue;
         if (!is_cause(e) && misuse == RANDOM_CLOSES)
             continue; /* nobody may have needed it any more */
@@ -233,6 +239,7 @@ void invariant_check(const struct random_run *run, struct oracle_verdict *v)
                            (unsigned long long)run->deepest[c][r], run->p->queue);
         }
     }
+    recover_check(run, v);
     notes(run, v);
     numbers(run, v);
     untouched(run, v);

@@ -224,15 +224,17 @@ void oracle_check(const struct random_run *run, struct oracle_verdict *v)
 {
     struct oracle *o = malloc(sizeof *o);
     struct oracle_memory m;
-    bool tainted[RANDOM_COMMS], faults = run->faults;
+    bool tainted[RANDOM_COMMS], sound[RANDOM_COMMS], faults = run->faults;
     if (!o || !oracle_memory_make(&m, run->p)) {
         oracle_say(v, run, -1, "the oracle has no memory");
         free(o);
         return;
     }
     oracle_taint(run, tainted);
+    recover_sound(run, sound);
     for (int32_t i = 0; i < run->p->actions && !v->failed; i++) {
-        bool clean = run->strict || (!faults && !run->stuck && !tainted[run->p->action[i].comm]);
+        int32_t comm = run->p->action[i].comm;
+        bool clean = run->strict || (!faults && !run->stuck && !tainted[comm]) || sound[comm];
         check_outcome(run, i, clean, v);
         if (run->strict)
             check_call(run, i, v);

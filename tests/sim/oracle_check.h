@@ -20,6 +20,10 @@ void oracle_say(struct oracle_verdict *v, const struct random_run *run, int32_t 
     __attribute__((format(printf, 4, 5)));
 void oracle_check(const struct random_run *run, struct oracle_verdict *v);
 void invariant_check(const struct random_run *run, struct oracle_verdict *v);
+/* oracle_recover.c: agreements and shrunk communicators; and which communicators were made after ranks had died, of such as all live: there
+ * nothing may fail. */
+void recover_check(const struct random_run *run, struct oracle_verdict *v);
+void recover_sound(const struct random_run *run, bool sound[RANDOM_COMMS]);
 /* Which communicators a mistake or its consequences may have reached. */
 void oracle_taint(const struct random_run *run, bool tainted[RANDOM_COMMS]);
 /* What the request of a must say when nothing goes wrong. A receive that nothing matches may be ended by its peers' closing first. */

@@ -70,6 +70,10 @@ static int32_t kind_of(const struct random_action *a)
         return ORACLE_SEND;
     case RANDOM_RECV:
         return ORACLE_RECV;
+    case RANDOM_SUBSET:
+    case RANDOM_SHRINK:
+    case RANDOM_AGREE:
+        return ORACLE_BESIDE;
     case RANDOM_BARRIER:
         return ORACLE_MEET;
     case RANDOM_REFUSED:
@@ -87,8 +91,11 @@ static int32_t kind_of(const struct random_action *a)
 static int32_t own_places(const struct random_action *a)
 {
     switch (a->verb) {
+    case RANDOM_SUBSET:
+    case RANDOM_SHRINK:
     case RANDOM_SEND:
     case RANDOM_RECV:
+    case RANDOM_AGREE:
         return 0;
     case RANDOM_SPLIT:
         return 3;
@@ -133,7 +140,7 @@ static void put_entry(struct oracle *o, int32_t action, int32_t issue, struct or
 /* What an action takes of the queue's work and of its messages. */
 static void count_places(const struct oracle *o, const struct random_action *a, int32_t *work, int32_t *messages)
 {
-    bool message = a->verb == RANDOM_SEND || a->verb == RANDOM_RECV;
+    bool message = random_beside(a->verb) || a->verb == RANDOM_AGREE;
     *messages = message;
     *work = random_starts(a->verb) || message ? 0 : own_places(a);
     for (int32_t i = 0; random_starts(a->verb) && i < o->owns[a->rank]; i++) {
@@ -317,6 +324,12 @@ static bool host_step(struct oracle *o, int32_t rank, struct oracle_memory *memo
             oracle_forget_spoiled(memory, rank, a->type);
         }
         return true;
+    case RANDOM_SUBSET:
+    case RANDOM_SHRINK:
+    case RANDOM_AGREE:
+        if (o->left[index] < 0 && !issue(o, index))
+            return false;
+        return (a->verb != RANDOM_AGREE && !(a->flags & RANDOM_NO_REQUEST)) || o->left[index] == 0;
     default:
         return !random_issues(a) || issue(o, index);
     }
@@ -332,6 +345,8 @@ static bool same_pair(const struct random_action *a, const struct random_action 
 static bool holds_back(const struct oracle *o, const struct oracle_entry *f, const struct oracle_entry *e)
 {
     const struct random_action *a = action_of(o, f), *b = action_of(o, e);
+    if (f->kind == ORACLE_BESIDE || e->kind == ORACLE_BESIDE)
+        return false;
     if (f->kind == ORACLE_FENCE)
         return true;
     if (!is_message(e)) {
@@ -381,7 +396,7 @@ static struct oracle_entry *match_in(struct oracle *o, const struct oracle_entry
 {
     for (int16_t i = o->line[e->comm][rank].head; i >= 0; i = o->entry[i].next) {
         struct oracle_entry *f = &o->entry[i];
-        if (f->state != ORACLE_STARTED || !is_message(f) || f->kind == e->kind || f == e)
+        if (f->state != ORACLE_STARTED || !is_message(f) || f->kind == e->kind || f->kind == ORACLE_BESIDE || f == e)
             continue;
         bool fits = e->kind == ORACLE_SEND ? matches(action_of(o, e), action_of(o, f)) : matches(action_of(o, f), action_of(o, e));
         if (fits)
@@ -410,9 +425,26 @@ static void match(struct oracle *o, struct oracle_entry *e, struct oracle_memory
     finish(o, e);
 }
 
+/* All who are in it have called. */
+static void meet(struct oracle *o, const struct oracle_entry *e)
+{
+    const struct random_action *a = action_of(o, e);
+    int32_t called = 0, expected = o->comms.comm[a->verb == RANDOM_SUBSET ? a->child : a->comm].members;
+    for (int32_t i = 0; i < o->entries; i++)
+        called += action_of(o, &o->entry[i])->id == a->id && o->entry[i].state == ORACLE_STARTED;
+    for (int32_t i = 0; i < o->entries && called == expected; i++) {
+        if (action_of(o, &o->entry[i])->id == a->id)
+            finish(o, &o->entry[i]);
+    }
+}
+
 static void start(struct oracle *o, struct oracle_entry *e, struct oracle_memory *memory)
 {
     e->state = ORACLE_STARTED;
+    if (e->kind == ORACLE_BESIDE) {
+        meet(o, e);
+        return;
+    }
     if (is_message(e)) {
         match(o, e, memory);
         return;

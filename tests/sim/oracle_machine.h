@@ -11,7 +11,15 @@
 
 enum { ORACLE_ENTRIES = 6144, ORACLE_SLOTS = 1024, ORACLE_NONE = -1, ORACLE_WINDOW = 4 /* the smallest there is */ };
 
-enum oracle_kind { ORACLE_WORK, ORACLE_MEET, ORACLE_FENCE, ORACLE_REFUSED, ORACLE_SEND, ORACLE_RECV };
+enum oracle_kind {
+    ORACLE_WORK,
+    ORACLE_MEET,
+    ORACLE_FENCE,
+    ORACLE_REFUSED,
+    ORACLE_SEND,
+    ORACLE_RECV,
+    ORACLE_BESIDE /* held back by nothing */
+};
 enum oracle_state { ORACLE_QUEUED, ORACLE_STARTED, ORACLE_DATA, ORACLE_DONE };
 
 struct oracle_point {

@@ -32,7 +32,7 @@ static void count_members(const struct oracle_walk *w, int32_t i, int32_t *work,
         const struct random_action *b = own(w, k);
         bool member = k == i ? !random_starts(b->verb) : b->plan == a->plan && b->verb <= RANDOM_RECV && !random_starts(b->verb);
         bool message = b->verb == RANDOM_SEND || b->verb == RANDOM_RECV;
-        *work += member && !message;
+        *work += member && !random_beside(b->verb);
         *messages += member && message;
     }
 }
@@ -126,8 +126,11 @@ static const char *issue(struct oracle_walk *w, int32_t i)
     w->before[i] = done;
     if (races(w, a, &done) >= 0)
         return "nothing orders it with another communicator's work on the same memory";
-    set_add(&w->issued[a->comm], i);
-    if (a->verb != RANDOM_SEND && a->verb != RANDOM_RECV && !random_starts(a->verb))
+    if ((a->verb == RANDOM_SUBSET || a->verb == RANDOM_SHRINK) && (a->flags & RANDOM_NO_REQUEST))
+        set_add(&w->host, i);     /* the call has waited */
+    if (a->verb != RANDOM_SHRINK) /* which no marker stands behind */
+        set_add(&w->issued[a->comm], i);
+    if (!random_beside(a->verb) && !random_starts(a->verb))
         set_add(&w->work[a->comm], i);
     return NULL;
 }
@@ -265,6 +268,16 @@ static bool receives(const struct oracle_walk *w, int32_t i)
     return found;
 }
 
+/* A call that stands beside the queue and that this rank has not seen the end of. */
+static bool under_way(const struct oracle_walk *w, int32_t comm, int32_t verb, int32_t before)
+{
+    for (int32_t k = 0; k < before; k++) {
+        if (own(w, k)->comm == comm && own(w, k)->verb == verb && !set_has(&w->host, k))
+            return true;
+    }
+    return false;
+}
+
 static const char *step(struct oracle_walk *w, int32_t i)
 {
     const struct random_action *a = own(w, i);
@@ -282,6 +295,8 @@ static const char *step(struct oracle_walk *w, int32_t i)
         why = "no such peer";
     if (why || (a->plan >= 0 && !random_starts(a->verb)))
         return why;
+    if (random_recovers(a->verb) && under_way(w, a->comm, RANDOM_SHRINK, i))
+        return "a shrink is under way";
     if (random_issues(a))
         return issue(w, i);
     switch (a->verb) {
@@ -307,6 +322,8 @@ static const char *step(struct oracle_walk *w, int32_t i)
                 return "a receive may be cancelled by the close";
         }
         drained(w, a->comm);
+        if (under_way(w, a->comm, RANDOM_SHRINK, i) || under_way(w, a->comm, RANDOM_SUBSET, i))
+            return "a communicator in the making may be cut off by the close";
         w->closed[a->comm] = true;
         return NULL;
     case RANDOM_FILL:
@@ -323,7 +340,7 @@ static const char *born(const struct oracle_walk *w, int32_t i)
     if (a->comm == 0)
         return NULL;
     for (int32_t k = 0; k < i; k++) {
-        if ((own(w, k)->verb == RANDOM_SPLIT || own(w, k)->verb == RANDOM_DUP) && own(w, k)->child == a->comm)
+        if (random_creates(own(w, k)->verb) && own(w, k)->child == a->comm)
             return set_has(&w->host, k) ? NULL : "the communicator may not be there yet";
     }
     return "no such communicator";

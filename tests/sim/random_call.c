@@ -47,7 +47,7 @@ struct form {
 /* The call as this rank makes it. */
 static struct form form_of(const struct random_run *run, const struct random_action *a)
 {
-    const struct random_comm *comm = &run->comms.comm[a->comm];
+    const struct random_comm *comm = &run->view[a->rank].comm[a->comm];
     struct form f = {a->verb, a->root >= 0 ? comm->rank_of[a->root] : 0, a->flags, random_types[a->type], (comm_op)a->op, (size_t)a->n};
     switch (a->misuse) {
     case RANDOM_OTHER_OP:
@@ -98,7 +98,8 @@ static enum comm_result call_ragged(struct random_run *run, struct comm_communic
                                     const void *in, void *out, struct comm_request *req)
 {
     const struct random_action *a = &run->p->action[index];
-    int32_t members = run->comms.comm[a->comm].members, me = run->comms.comm[a->comm].rank_of[a->rank];
+    const struct random_comm *comm = &run->view[a->rank].comm[a->comm];
+    int32_t members = comm->members, me = comm->rank_of[a->rank];
     size_t give[RANDOM_RANKS], take[RANDOM_RANKS], give_at[RANDOM_RANKS], take_at[RANDOM_RANKS];
     for (int32_t i = 0; i < members; i++) {
         give[i] = (size_t)random_block(a, me, i);
@@ -164,11 +165,28 @@ static enum comm_result call_message(struct random_run *run, struct comm_communi
     const struct random_action *a = &run->p->action[index];
     unsigned char *arena = random_arena(run, a->rank, a->type);
     size_t unit = (size_t)random_unit(a->type);
-    int32_t peer = a->flags & RANDOM_ANY_PEER ? COMM_ANY_PEER : run->comms.comm[a->comm].rank_of[a->peer];
+    int32_t peer = a->flags & RANDOM_ANY_PEER ? COMM_ANY_PEER : run->view[a->rank].comm[a->comm].rank_of[a->peer];
     uint32_t tag = a->flags & RANDOM_ANY_TAG ? COMM_ANY_TAG : (uint32_t)a->tag;
     if (a->verb == RANDOM_SEND)
         return comm_send(c, arena + (size_t)a->in * unit, (size_t)a->n, random_types[a->type], peer, tag, req);
     return comm_recv(c, arena + (size_t)a->out * unit, (size_t)a->n, random_types[a->type], peer, tag, &run->status[index], req);
+}
+
+/* Its members in the child's order, which is their list's. */
+static enum comm_result call_subset(struct random_run *run, struct comm_communicator *c, int32_t index, struct comm_request *req)
+{
+    const struct random_action *a = &run->p->action[index];
+    const struct random_comm *child = &run->view[a->rank].comm[a->child], *parent = &run->view[a->rank].comm[a->comm];
+    int32_t ranks[RANDOM_RANKS];
+    for (int32_t i = 0; i < child->members; i++)
+        ranks[i] = parent->rank_of[child->world[i]];
+    return comm_subset(c, ranks, (size_t)child->members, (uint32_t)a->tag, &run->comm[a->child][a->rank], req);
+}
+
+static enum comm_result call_agree(struct random_run *run, struct comm_communicator *c, int32_t index)
+{
+    run->agreed[index] = random_gives(run->p->action[index].rank);
+    return comm_agree(c, &run->agreed[index]);
 }
 
 /* Recorded anew for each try: the end consumes what was recorded. */
@@ -181,7 +199,7 @@ static enum comm_result call_group(struct random_run *run, struct comm_communica
         *req = (struct comm_request){NULL, (uint64_t)(int64_t)result};
     for (int32_t i = 0; result == COMM_OK && i < index; i++) {
         const struct random_action *b = &run->p->action[i];
-        if (b->rank != a->rank || b->plan != a->plan)
+        if (b->rank != a->rank || b->plan != a->plan || random_absent(b, &run->view[a->rank]))
             continue;
         bool message = b->verb == RANDOM_SEND || b->verb == RANDOM_RECV;
         enum comm_result one = message ? call_message(run, recorder, i, NULL) : call_collective(run, recorder, i, NULL);
@@ -274,6 +292,12 @@ static enum comm_result call_once(struct random_run *run, struct comm_communicat
     if (random_is_collective(a->verb))
         return call_collective(run, c, index, req);
     switch (a->verb) {
+    case RANDOM_SUBSET:
+        return call_subset(run, c, index, req);
+    case RANDOM_SHRINK:
+        return comm_shrink(c, &run->comm[a->child][a->rank], req);
+    case RANDOM_AGREE:
+        return call_agree(run, c, index);
     case RANDOM_REVOKE:
         return comm_revoke(c);
     case RANDOM_ABORT:
@@ -291,6 +315,7 @@ enum comm_result random_call(struct random_run *run, int32_t index)
     const struct random_action *a = &run->p->action[index];
     struct comm_communicator *c = run->comm[a->comm][a->rank];
     int64_t end = run->stage->now() + random_patience(run), nap = 20000;
+    run->entered[index] = true;
     if (a->misuse == RANDOM_EXTRA)
         make_extra(run, c, a->rank);
     enum comm_result gave_up = a->misuse == RANDOM_REVOKES ? comm_revoke(c) : a->misuse == RANDOM_ABORTS ? comm_abort(c, 7) : COMM_OK;

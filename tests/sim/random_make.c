@@ -185,7 +185,7 @@ int32_t make_member(struct maker *m, int32_t comm)
 
 int32_t make_comm(struct maker *m)
 {
-    int32_t c = (int32_t)make_chance(m, (uint32_t)m->state.comms);
+    int32_t floor = m->state.floor, c = floor + (int32_t)make_chance(m, (uint32_t)(m->state.comms - floor));
     if (m->state.life[c] == MAKE_LIVE)
         return c;
     if (m->state.life[c] != MAKE_MAKING || m->comms.comm[c].members == 0) {
@@ -261,6 +261,23 @@ static void make_options(struct maker *m)
     p->hosts = 0;
 }
 
+/* Those who are left go on, and nothing of what they do has to do with what was before. */
+static void go_on(struct maker *m)
+{
+    make_begin(m);
+    if (!make_recovery(m) || !make_end(m))
+        return;
+    for (int32_t steps = 4 + (int32_t)make_chance(m, 16); steps > 0; steps--) {
+        m->step++;
+        keep_promises(m, false);
+        make_begin(m);
+        make_statement(m);
+        make_end(m);
+    }
+    for (int32_t tries = 0; tries < MAKE_TRIES && m->state.laters; tries++)
+        keep_promises(m, true);
+}
+
 static bool make_once(struct maker *m, uint64_t seed, enum random_sort sort)
 {
     struct random_program *p = m->p;
@@ -285,6 +302,8 @@ static bool make_once(struct maker *m, uint64_t seed, enum random_sort sort)
     }
     for (int32_t tries = 0; tries < MAKE_TRIES && m->state.laters; tries++)
         keep_promises(m, true);
+    for (int32_t more = sort == RANDOM_SORT_FAULTS ? (int32_t)make_chance(m, 3) : 0; more > 0 && !m->state.laters; more--)
+        go_on(m);
     if (sort == RANDOM_SORT_WRONG)
         make_wrong(p, &m->chance);
     return m->state.laters == 0;

@@ -21,6 +21,8 @@ struct make_later {
 struct make_state {
     struct make_later later[MAKE_LATERS];
     int32_t laters, ids, comms, plans, groups;
+    int32_t floor;                                   /* communicators from here on alone are used: those before may have failed */
+    int32_t shrinking[RANDOM_COMMS];                 /* 1 + the statement by which it is being shrunk; 0: none */
     int32_t life[RANDOM_COMMS], maker[RANDOM_COMMS]; /* maker: the statement that makes it */
     int32_t plan_comm[RANDOM_PLANS];
     bool plan_dead[RANDOM_PLANS];
@@ -54,6 +56,13 @@ int32_t make_count(struct maker *m, int32_t type, int32_t blocks);
 
 /* random_statement.c */
 void make_statement(struct maker *m);
+/* random_recover.c: agreements, and communicators that are made beside the queue. */
+void make_subset(struct maker *m);
+void make_shrunk(struct maker *m);
+void make_agreement(struct maker *m);
+void make_end_of_shrink(struct maker *m, int32_t comm); /* all see the end of one that is under way */
+/* Whatever may have happened so far: those who are left go on with a communicator of their own. False: they cannot. */
+bool make_recovery(struct maker *m);
 /* random_wrong.c: one thing in a correct program is made wrong. */
 void make_wrong(struct random_program *p, uint64_t *chance);
 

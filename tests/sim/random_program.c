@@ -19,6 +19,10 @@ bool random_has_request(int32_t verb)
 {
     return verb <= RANDOM_RECV;
 }
+bool random_creates(int32_t verb)
+{
+    return verb == RANDOM_SPLIT || verb == RANDOM_DUP || verb == RANDOM_SUBSET || verb == RANDOM_SHRINK;
+}
 bool random_issues(const struct random_action *a)
 {
     return random_starts(a->verb) || (a->verb <= RANDOM_RECV && a->plan < 0);
@@ -93,12 +97,14 @@ static void make_child(const struct random_program *p, int32_t first, int32_t ch
     const struct random_comm *parent = &comms->comm[p->action[first].comm];
     int32_t keys[RANDOM_RANKS];
     made->parent = p->action[first].comm;
+    made->maker = p->action[first].verb;
     made->members = 0;
     for (int32_t i = 0; i < p->actions; i++) {
         const struct random_action *a = &p->action[i];
-        if (a->id != p->action[first].id || a->child != child || (a->verb != RANDOM_SPLIT && a->verb != RANDOM_DUP))
+        if (a->id != p->action[first].id || a->child != child || !random_creates(a->verb) || parent->rank_of[a->rank] < 0 ||
+            (comms->lacks[child] >> a->rank & 1))
             continue;
-        int32_t at = made->members++, order = a->verb == RANDOM_DUP ? 0 : a->key;
+        int32_t at = made->members++, order = a->verb == RANDOM_SPLIT || a->verb == RANDOM_SUBSET ? a->key : 0;
         for (; at > 0; at--) {
             bool before =
                 keys[at - 1] < order || (keys[at - 1] == order && parent->rank_of[made->world[at - 1]] < parent->rank_of[a->rank]);
@@ -118,7 +124,7 @@ void random_comms_of(const struct random_program *p, struct random_comms *comms)
 {
     for (int32_t c = 0; c < RANDOM_COMMS; c++) {
         comms->comm[c].members = 0;
-        comms->comm[c].parent = -1;
+        comms->comm[c].parent = comms->comm[c].maker = -1;
         for (int32_t r = 0; r < RANDOM_RANKS; r++)
             comms->comm[c].rank_of[r] = -1;
     }
@@ -127,9 +133,20 @@ void random_comms_of(const struct random_program *p, struct random_comms *comms)
         comms->comm[0].world[r] = comms->comm[0].rank_of[r] = r;
     for (int32_t i = 0; i < p->actions; i++) {
         const struct random_action *a = &p->action[i];
-        if ((a->verb == RANDOM_SPLIT || a->verb == RANDOM_DUP) && a->child > 0 && comms->comm[a->child].members == 0)
+        if (random_creates(a->verb) && a->child > 0 && comms->comm[a->child].members == 0)
             make_child(p, i, a->child, comms);
     }
+}
+
+bool random_absent(const struct random_action *a, const struct random_comms *comms)
+{
+    const struct random_comm *comm = &comms->comm[a->comm];
+    bool peers = a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_PROBE;
+    if (comm->rank_of[a->rank] < 0)
+        return true;
+    if (random_rooted(a->verb) && a->root >= 0 && comm->rank_of[a->root] < 0)
+        return true;
+    return peers && a->peer >= 0 && comm->rank_of[a->peer] < 0;
 }
 
 struct random_touch random_touched(const struct random_action *a, const struct random_comms *comms)

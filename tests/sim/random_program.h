@@ -45,8 +45,11 @@ enum random_verb {
     RANDOM_DUP,        /* the last collective */
     RANDOM_PLAN_START, /* several collectives */
     RANDOM_GROUP,      /* the same, as one batch: what it holds stands before it in the list, under its number */
+    RANDOM_SUBSET,     /* these four stand beside the queue */
+    RANDOM_SHRINK,
     RANDOM_SEND,
     RANDOM_RECV, /* the last with a request */
+    RANDOM_AGREE,
     RANDOM_PLAN_BEGIN,
     RANDOM_PLAN_END,
     RANDOM_PLAN_FREE,
@@ -95,7 +98,7 @@ enum random_misuse {
 enum random_flag {
     RANDOM_ANY_PEER = 1,
     RANDOM_ANY_TAG = 2,
-    RANDOM_NO_REQUEST = 4, /* req is NULL: nobody waits for this one */
+    RANDOM_NO_REQUEST = 4, /* req is NULL: nobody waits for this one; of subset and shrink: the call itself does */
     RANDOM_NOTIFY = 8,
     RANDOM_DOOMED = 16,  /* a receive that nothing matches: it is cancelled */
     RANDOM_SHORT = 32,   /* a receive that is shorter than its message */
@@ -137,14 +140,15 @@ struct random_program {
     int32_t actions;
 };
 
-/* Who is in a communicator: follows from the actions that make it. */
+/* Who is in a communicator: follows from the actions that make it, and of a shrunk one from who was left out. */
 struct random_comm {
-    int32_t parent, members;
-    int32_t world[RANDOM_RANKS];   /* by rank of the communicator */
-    int32_t rank_of[RANDOM_RANKS]; /* by rank of the world; -1: no member */
+    int32_t parent, members, maker; /* maker: the verb */
+    int32_t world[RANDOM_RANKS];    /* by rank of the communicator */
+    int32_t rank_of[RANDOM_RANKS];  /* by rank of the world; -1: no member */
 };
 struct random_comms {
     struct random_comm comm[RANDOM_COMMS];
+    uint32_t lacks[RANDOM_COMMS]; /* who was left out when it was shrunk: bits by rank of the world; never set here */
 };
 
 /* Bytes of an arena that an action reads and writes. */
@@ -162,6 +166,19 @@ extern const char *const random_misuse_names[RANDOM_MISUSES];
 int32_t random_unit(int32_t type);       /* bytes of an element */
 bool random_is_collective(int32_t verb); /* takes part in the communicator's numbering, plans aside */
 bool random_has_request(int32_t verb);
+bool random_creates(int32_t verb);             /* a communicator */
+static inline bool random_beside(int32_t verb) /* its request stands beside the queue */
+{
+    return verb >= RANDOM_SUBSET && verb <= RANDOM_RECV;
+}
+static inline bool random_meets(int32_t verb) /* and ends when all who make it have called */
+{
+    return verb == RANDOM_SUBSET || verb == RANDOM_SHRINK || verb == RANDOM_AGREE;
+}
+static inline bool random_recovers(int32_t verb) /* one of these at a time */
+{
+    return verb == RANDOM_SHRINK || verb == RANDOM_AGREE;
+}
 static inline bool random_starts(int32_t verb) /* what was recorded */
 {
     return verb == RANDOM_PLAN_START || verb == RANDOM_GROUP;
@@ -175,7 +192,15 @@ int32_t random_blocks_out(int32_t verb, int32_t members);
 int32_t random_block(const struct random_action *a, int32_t from, int32_t to);
 int32_t random_in_at(const struct random_action *a, int32_t members, int32_t me, int32_t to);
 int32_t random_out_at(const struct random_action *a, int32_t members, int32_t me, int32_t from);
+/* Reads comms->lacks, and writes all the rest. */
 void random_comms_of(const struct random_program *p, struct random_comms *comms);
+/* Nobody makes this call: its rank, its root or its peer is not in the communicator as it came to be. */
+bool random_absent(const struct random_action *a, const struct random_comms *comms);
+/* What a rank gives to an agreement: all bits but its own. */
+static inline uint64_t random_gives(int32_t rank)
+{
+    return ~(UINT64_C(1) << rank);
+}
 struct random_touch random_touched(const struct random_action *a, const struct random_comms *comms);
 static inline bool random_overlap(struct random_range a, struct random_range b)
 {

@@ -21,7 +21,7 @@ static bool undisturbed(const struct random_run *run, int32_t index, int32_t now
             continue;
         }
         if ((random_issues(b) || b->verb == RANDOM_FILL) && b->type == a->type &&
-            random_overlap(random_touched(b, &run->comms).write, result))
+            random_overlap(random_touched(b, &run->view[b->rank]).write, result))
             return false;
     }
     return true;
@@ -31,13 +31,12 @@ static bool undisturbed(const struct random_run *run, int32_t index, int32_t now
 static void in_order(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
-    if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_REFUSED || random_starts(a->verb) ||
-        run->outcome[index] != COMM_OK)
+    if (random_beside(a->verb) || a->verb == RANDOM_REFUSED || random_starts(a->verb) || run->outcome[index] != COMM_OK)
         return;
     for (int32_t i = index - 1; i >= 0; i--) {
         const struct random_action *b = &run->p->action[i];
-        if (b->rank != a->rank || b->comm != a->comm || !random_issues(b) || b->verb == RANDOM_SEND || b->verb == RANDOM_RECV ||
-            random_starts(b->verb) || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] != COMM_PENDING || b->misuse == RANDOM_LATER)
+        if (b->rank != a->rank || b->comm != a->comm || !random_issues(b) || random_beside(b->verb) || random_starts(b->verb) ||
+            (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] != COMM_PENDING || b->misuse == RANDOM_LATER)
             continue;
         if (comm_test(run->request[i]) == COMM_PENDING)
             random_fail(run, index, "I7: complete before statement %d, which stands before it", b->id);
@@ -65,7 +64,7 @@ static void saw(struct random_run *run, int32_t index, int32_t now, enum comm_re
         random_fail(run, index, "its request said %s, must be %s; %s", comm_result_name(result), comm_result_name(oracle_expected(a)),
                     error.text);
     }
-    struct random_range range = oracle_result(a, &run->comms);
+    struct random_range range = oracle_result(a, &run->view[a->rank]);
     in_order(run, index);
     if (result == COMM_OK && !random_starts(a->verb) && undisturbed(run, index, now, range)) {
         run->looked[index] = true;
@@ -141,7 +140,7 @@ static enum comm_result probe(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
     struct comm_status *status = &run->status[index];
-    int32_t peer = run->comms.comm[a->comm].rank_of[a->peer];
+    int32_t peer = run->view[a->rank].comm[a->comm].rank_of[a->peer];
     enum comm_result result = comm_probe(run->comm[a->comm][a->rank], peer, (uint32_t)a->tag, random_patience(run), status);
     if (result == COMM_OK && (status->peer != peer || status->tag != (uint32_t)a->tag || status->bytes != (uint64_t)a->n))
         random_fail(run, index, "it told of peer %d tag %u and %llu bytes", status->peer, status->tag, (unsigned long long)status->bytes);
@@ -153,6 +152,31 @@ static void ask_error(const struct random_run *run, int32_t comm, int32_t rank, 
     error->size = sizeof *error;
     if (comm_error_detail(run->comm[comm][rank], error) != COMM_OK)
         error->size = 0;
+}
+
+/* Who was left out of a shrunk communicator, and so of all that comes of it. */
+static void look_who(struct random_run *run, int32_t comm, int32_t rank)
+{
+    struct random_comms *view = &run->view[rank];
+    const struct comm_communicator *c = run->comm[comm][rank], *parent;
+    uint32_t has = 0, all = 0;
+    if (view->comm[comm].maker != RANDOM_SHRINK || !c || run->met[comm][rank])
+        return;
+    parent = run->comm[view->comm[comm].parent][rank];
+    if (!parent)
+        return;
+    for (int32_t i = 0; i < comm_size(c); i++) {
+        int32_t was = comm_translate(c, i, parent);
+        if (was < 0 || was >= view->comm[view->comm[comm].parent].members)
+            random_fail(run, -1, "rank %d: rank %d of shrunk communicator %d was %d of its parent", rank, i, comm, was);
+        has |= UINT32_C(1) << view->comm[view->comm[comm].parent].world[was];
+    }
+    for (int32_t i = 0; i < view->comm[comm].members; i++)
+        all |= UINT32_C(1) << view->comm[comm].world[i];
+    run->met[comm][rank] = true;
+    view->lacks[comm] = all & ~has;
+    if (view->lacks[comm])
+        random_comms_of(run->p, view);
 }
 
 /* What it tells of itself while it is there. */
@@ -173,10 +197,14 @@ static void ask_all(struct random_run *run, int32_t comm, int32_t rank)
 
 static enum comm_result close_comm(struct random_run *run, int32_t comm, int32_t rank, int64_t timeout)
 {
-    struct comm_communicator *c = run->comm[comm][rank];
+    struct comm_communicator *given = run->comm[comm][rank];
+    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
+        if (c == comm || run->view[rank].comm[c].parent == comm)
+            look_who(run, c, rank);
+    }
     ask_all(run, comm, rank);
     run->comm[comm][rank] = NULL;
-    return (enum comm_result)(run->closed[comm][rank] = comm_close(c, timeout));
+    return (enum comm_result)(run->closed[comm][rank] = comm_close(given, timeout));
 }
 
 /* ------------------------------------------------------------------------------------------------------------ broken orders */
@@ -330,8 +358,9 @@ static void run_action(struct random_run *run, int32_t index)
     const struct random_action *a = &run->p->action[index];
     int64_t start = run->stage->now();
     run->stage->doing(random_verb_names[a->verb], (uint64_t)a->id);
-    if (!run->comm[a->comm][a->rank] && a->verb != RANDOM_FILL) {
-        run->outcome[index] = RANDOM_SKIP; /* its communicator never came, or was given up */
+    look_who(run, a->comm, a->rank);
+    if ((!run->comm[a->comm][a->rank] && a->verb != RANDOM_FILL) || random_absent(a, &run->view[a->rank])) {
+        run->outcome[index] = RANDOM_SKIP; /* its communicator never came, or was given up, or lacks whom it needs */
         if (run->strict)
             random_fail(run, index, "its communicator is not there");
         keep_order(run, index, false);
@@ -485,6 +514,7 @@ bool random_run_make(struct random_run *run, const struct random_program *p, con
     run->misused = -1;
     random_comms_of(p, &run->comms);
     for (int32_t r = 0; r < p->ranks; r++) {
+        run->view[r] = run->comms;
         run->late[r] = -1;
         for (int32_t t = 0; t < RANDOM_ARENAS; t++) {
             run->block[r][t] = malloc(bytes);
@@ -514,4 +544,35 @@ void random_run_free(struct random_run *run)
             free(run->final[r][t]);
         }
     }
+    free(run->left);
+}
+
+/* What nobody called stands for nothing; who was left out of a communicator has no child of that statement. */
+static void leave_out(struct random_action *a, const struct random_comms *comms)
+{
+    if (random_absent(a, comms))
+        *a = (struct random_action){
+            .verb = RANDOM_SPEND, .id = a->id, .rank = a->rank, .root = -1, .in = -1, .peer = -1, .target = -1, .child = -1, .plan = -1};
+    else if (a->verb == RANDOM_SHRINK && (comms->lacks[a->child] >> a->rank & 1))
+        a->child = -1;
+}
+
+void random_run_end(struct random_run *run)
+{
+    bool lacks = false;
+    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
+        for (int32_t r = run->p->ranks - 1; r >= 0; r--)
+            run->comms.lacks[c] = run->met[c][r] ? run->view[r].lacks[c] : run->comms.lacks[c];
+        lacks = lacks || run->comms.lacks[c];
+    }
+    if (!lacks)
+        return;
+    random_comms_of(run->p, &run->comms);
+    run->left = malloc(sizeof *run->left);
+    if (!run->left)
+        abort();
+    *run->left = *run->p;
+    for (int32_t i = 0; i < run->left->actions; i++)
+        leave_out(&run->left->action[i], &run->comms);
+    run->p = run->left;
 }

@@ -39,16 +39,21 @@ struct random_note {
 struct random_run {
     const struct random_program *p;
     const struct random_stage *stage;
-    struct random_comms comms;
-    bool strict;     /* nothing may fail: no wrong use, no fault that can */
-    bool faults;     /* some that may end ranks or operations */
-    int32_t misused; /* the action, -1: none */
+    struct random_comms view[RANDOM_RANKS]; /* who is where, as each rank knows it */
+    struct random_comms comms;              /* and as it was in the end */
+    bool met[RANDOM_COMMS][RANDOM_RANKS];   /* this rank has looked who is in that shrunk communicator */
+    struct random_program *left;            /* random_run_end: the program without what nobody called; NULL: there is nothing of that */
+    bool strict;                            /* nothing may fail: no wrong use, no fault that can */
+    bool faults;                            /* some that may end ranks or operations */
+    int32_t misused;                        /* the action, -1: none */
     unsigned char *block[RANDOM_RANKS][RANDOM_ARENAS],
         *final[RANDOM_RANKS][RANDOM_ARENAS]; /* with canaries; as it was after the last close */
     /* of every action */
     struct comm_request request[RANDOM_ACTIONS];
     struct comm_status status[RANDOM_ACTIONS];
-    size_t length[RANDOM_ACTIONS]; /* of a broadcast_bytes */
+    size_t length[RANDOM_ACTIONS];   /* of a broadcast_bytes */
+    uint64_t agreed[RANDOM_ACTIONS]; /* what an agreement came to */
+    bool entered[RANDOM_ACTIONS];    /* that the call was made */
     struct random_note note[RANDOM_ACTIONS];
     int32_t outcome[RANDOM_ACTIONS], waited[RANDOM_ACTIONS]; /* comm_result, PENDING: not seen yet; what blocking and plain calls said */
     uint64_t seen[RANDOM_ACTIONS];
@@ -75,12 +80,15 @@ struct random_run {
     _Atomic int32_t listed[RANDOM_RANKS], gone[RANDOM_RANKS]; /* its list is through; it closed everything */
     int64_t early_ns[RANDOM_RANKS];                           /* when `early` was asked */
     int64_t fault_ns;                                         /* when the last fault came; 0: none */
+    bool prompt;                                              /* nobody stood still or was slow: at most, ranks were killed */
     int32_t opened[RANDOM_RANKS];                             /* what open said */
     int64_t longest_ns[RANDOM_RANKS];                         /* that one call took */
 };
 
 bool random_run_make(struct random_run *run, const struct random_program *p, const struct random_stage *stage);
 void random_run_free(struct random_run *run);
+/* When all ranks have ended, before anything is judged: the program becomes the one that those who were left ran. */
+void random_run_end(struct random_run *run);
 /* What rank does, from open to close. */
 void random_rank(struct random_run *run, int32_t rank);
 

@@ -182,7 +182,7 @@ static void plan_use(struct maker *m)
     }
     int32_t plan = (int32_t)make_chance(m, (uint32_t)m->state.plans), comm = m->state.plan_comm[plan], id = make_id(m);
     bool end = make_chance(m, 6) == 0;
-    if (m->state.plan_dead[plan] || m->state.life[comm] != MAKE_LIVE)
+    if (m->state.plan_dead[plan] || m->state.life[comm] != MAKE_LIVE || comm < m->state.floor)
         return;
     for (int32_t i = 0; i < m->comms.comm[comm].members; i++) {
         struct random_action a = make_action(m, end ? RANDOM_PLAN_FREE : RANDOM_PLAN_START, id, m->comms.comm[comm].world[i], comm);
@@ -225,10 +225,11 @@ static void make_children(struct maker *m)
 static void close_one(struct maker *m)
 {
     int32_t comm = make_comm(m), id = make_id(m), live = 0;
-    for (int32_t c = 0; c < m->state.comms; c++)
+    for (int32_t c = m->state.floor; c < m->state.comms; c++)
         live += m->state.life[c] == MAKE_LIVE;
     if (comm < 0 || live < 2)
         return;
+    make_end_of_shrink(m, comm);
     m->state.life[comm] = MAKE_CLOSING;
     for (int32_t i = 0; i < m->comms.comm[comm].members; i++)
         make_later(m, make_action(m, RANDOM_CLOSE, id, m->comms.comm[comm].world[i], comm), m->step + (int32_t)make_chance(m, 6));
@@ -350,7 +351,7 @@ static const struct random_action *some_request(struct maker *m, int32_t rank)
     const struct random_program *p = m->p;
     for (int32_t tries = 0; tries < 20 && p->actions; tries++) {
         const struct random_action *a = &p->action[p->actions - 1 - (int32_t)make_chance(m, (uint32_t)(p->actions < 90 ? p->actions : 90))];
-        if (a->rank == rank && random_issues(a) && !(a->flags & RANDOM_NO_REQUEST))
+        if (a->rank == rank && a->comm >= m->state.floor && random_issues(a) && !(a->flags & RANDOM_NO_REQUEST))
             return a;
     }
     return NULL;
@@ -403,11 +404,12 @@ void make_statement(struct maker *m)
     static const struct {
         int32_t weight;
         void (*make)(struct maker *m);
-    } sorts[] = {{30, collective}, {4, burst}, {20, message},      {4, doomed},    {8, gate},     {12, events}, {10, on_request},
+    } sorts[] = {{30, collective}, {4, burst},         {20, message},      {4, doomed},    {8, gate},     {12, events}, {10, on_request},
 #ifdef SIM_GROUPS
                  {6, group},
 #endif
-                 {10, host},       {8, fill},  {5, make_children}, {3, close_one}, {6, plan_use}, {2, refused}};
+                 {10, host},       {8, fill},          {5, make_children}, {3, close_one}, {6, plan_use}, {2, refused}, {3, make_subset},
+                 {2, make_shrunk}, {3, make_agreement}};
     int32_t total = 0, pick;
     for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
         total += sorts[i].weight;

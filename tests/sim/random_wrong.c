@@ -71,7 +71,7 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
 
 void make_wrong(struct random_program *p, uint64_t *chance)
 {
-    struct random_comms comms;
+    struct random_comms comms = {.lacks = {0}};
     random_comms_of(p, &comms);
     for (int32_t tries = 0; tries < 200 && p->actions; tries++) {
         int32_t index = (int32_t)(oracle_random(chance) >> 20) % p->actions;

@@ -65,6 +65,7 @@ static void run_program(uint64_t seed, enum random_sort sort)
                          .operation_timeout_ns = 20 * RIG_S, .options = options));
     memcpy(worlds, rig.world, sizeof worlds);
     rig_threads(program.ranks, rank_main, &run);
+    random_run_end(&run);
     verdict.failed = false;
     oracle_check(&run, &verdict);
     invariant_check(&run, &verdict);

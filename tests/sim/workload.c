@@ -102,6 +102,8 @@ bool workload_run(const struct random_program *p, struct sim_result *result)
     run.faults = may_fail;
     if (sim_run(&sim, rank_main, &run, result)) {
         run.fault_ns = sim_last_fault_ns();
+        run.prompt = !sim_faults_of(~SIM_FAULT_BIT(SIM_KILL));
+        random_run_end(&run);
         for (int32_t r = 0; r < p->ranks; r++)
             run.stuck = run.stuck || run.longest_ns[r] > p->timeout_ms * RANDOM_MS / 2;
         judge(&run, result);

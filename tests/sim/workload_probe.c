@@ -54,6 +54,29 @@ static void probe_communicators(const struct random_run *run)
     }
 }
 
+static void probe_recovery(const struct random_run *run)
+{
+    bool sound[RANDOM_COMMS];
+    recover_sound(run, sound);
+    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
+        if (run->comms.lacks[c])
+            SIM_PROBE("program: a shrunk communicator lacks a rank");
+        if (run->comms.lacks[c] && sound[c])
+            SIM_PROBE("program: survivors went on, and nothing may have failed");
+    }
+}
+
+static void probe_beside(const struct random_run *run, int32_t i)
+{
+    const struct random_action *a = &run->p->action[i];
+    if (a->verb == RANDOM_SUBSET && run->outcome[i] == COMM_OK)
+        SIM_PROBE("program: a subset beside the queue");
+    if (a->verb == RANDOM_AGREE && run->waited[i] == COMM_OK)
+        SIM_PROBE("program: an agreement");
+    if (a->verb == RANDOM_AGREE && run->waited[i] == COMM_OK && run->error[a->comm][a->rank].result == COMM_ERR_PEER)
+        SIM_PROBE("program: an agreement of survivors");
+}
+
 static void probe_message(const struct random_action *a, int32_t outcome)
 {
     if (a->peer == a->rank)
@@ -124,12 +147,20 @@ void workload_probe(const struct random_run *run)
         "program: a collective of nothing",
         "program: a reduction in place",
         "program: the host wrote what was its own again",
+        "program: a subset beside the queue",
+        "program: an agreement",
+        "program: an agreement of survivors",
+        "program: a shrunk communicator lacks a rank",
+        "program: survivors went on, and nothing may have failed",
     };
     static bool expected;
     if (!expected)
         sim_probe_expect(names, sizeof names / sizeof *names);
     expected = true;
     probe_communicators(run);
-    for (int32_t i = 0; i < run->p->actions; i++)
+    probe_recovery(run);
+    for (int32_t i = 0; i < run->p->actions; i++) {
         probe_action(run, i);
+        probe_beside(run, i);
+    }
 }

@@ -309,7 +309,7 @@ struct body {
     struct subset *subsets; /* in the making, in the order of their calls */
     struct letter *letters; /* of theirs: on their way, or not read yet */
     uint64_t subsets_begun;
-    uint32_t letter_slots;
+    uint32_t letter_slots, letters_sending; /* sending: not gone yet; whoever they are for needs them, also when we have our subset */
     /* callbacks */
     struct notice *notices, *notices_free; /* sorted by ticket; under the face's lock */
     _Atomic uint32_t notice_count;
@@ -680,7 +680,9 @@ static inline int64_t body_now(const struct body *b)
 
 static inline bool body_idle(const struct body *b)
 {
-    return b->line.done + 1 == b->line.next && !b->talk_pending && !b->talk_markers && !b->proposal.result && !b->recovering;
+    bool sending = b->letters_sending && !b->failed;
+
+    return b->line.done + 1 == b->line.next && !b->talk_pending && !b->talk_markers && !b->proposal.result && !b->recovering && !sending;
 }
 
 #endif

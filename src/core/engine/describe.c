@@ -65,7 +65,9 @@ enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_er
 
     if (!b)
         return r;
-    if (b->recovery && b->recovery->error.size)
+    bool aborted = b->failed && b->cause.result == COMM_ERR_ABORTED; /* by whom, with which code: says more than what it refuses since */
+
+    if (b->recovery && b->recovery->error.size && !aborted)
         made = b->recovery->error;
     else if (b->failed)
         cause_describe(b, &b->cause, &made);

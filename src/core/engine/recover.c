@@ -416,6 +416,16 @@ static enum comm_result refuse(struct body *b, enum comm_result result, const ch
     return result;
 }
 
+/* The call takes a place on the message line. What the failure ended there is told by the place alone: now it is told by its number. */
+static void keep_last(struct body *b)
+{
+    enum comm_result result;
+    uint64_t ticket = b->failed && b->talk_free != TALK_NONE ? timeline_slot_error(b->face, b->talk_free, &result) : 0;
+
+    if (ticket)
+        timeline_except(b->face, ticket, result);
+}
+
 static enum comm_result begin(struct body *b, struct comm_request *req)
 {
     struct recovery *v = b->recovery;
@@ -431,6 +441,7 @@ static enum comm_result begin(struct body *b, struct comm_request *req)
     if (b->failed && b->cause.result == COMM_ERR_ABORTED)
         return refuse(b, COMM_ERR_ABORTED, "agree, shrink: the world was aborted; expected comm_revoke where ranks are to go on");
     memset(&v->error, 0, sizeof v->error);
+    keep_last(b);
     enum comm_result r = talk_begin_recovery(b, &v->talk, req);
     v->since_ns = b->engine->env->now(b->engine->env);
     v->late_step = 0;

@@ -79,6 +79,7 @@ static struct letter *take_letter(struct body *b, int32_t peer, bool is_send)
     if (!made)
         return NULL;
     *made = (struct letter){.slot = LETTER_SLOT | b->letter_slots++, .peer = peer, .is_send = is_send};
+    b->letters_sending += is_send;
     while (*at)
         at = &(*at)->next;
     return *at = made;
@@ -91,6 +92,7 @@ static void drop_letter(struct body *b, struct letter *letter)
     while (*at != letter)
         at = &(*at)->next;
     *at = letter->next;
+    b->letters_sending -= letter->is_send && !letter->arrived;
     b->engine->env->give(b->engine->env, letter, sizeof *letter);
 }
 
@@ -123,6 +125,7 @@ void subset_letter_done(struct body *b, const struct message_finished *done)
         letter = letter->next;
     letter->peer = done->peer;
     letter->arrived = true;
+    b->letters_sending -= letter->is_send;
     if (!whole)
         letter->result = done->result == COMM_OK ? COMM_ERR_CORRUPT : done->result;
     if (letter->is_send && whole)
@@ -285,25 +288,49 @@ bool subset_step(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ when it does not come */
-/* A member is awaited who closed, or for too long: others may be further and use the child already, so the parent fails, as with a split.
- */
-void subset_check(struct body *b, int64_t now)
+/* Something of that member has come or may be coming, and is read in its turn. */
+static bool letter_comes(const struct body *b, const struct subset *s, int32_t rank)
 {
-    for (struct subset *s = b->subsets; s && !b->failed && !b->proposal.result; s = s->next) {
+    if (message_letter(b->messages)) /* not taken yet, for want of memory */
+        return true;
+    for (const struct letter *letter = b->letters; letter; letter = letter->next)
+        if (!letter->is_send && (!letter->arrived || (letter->peer == rank && belongs(s, letter))))
+            return true;
+    return false;
+}
+
+/* The subset and its member that is awaited and closed, or is awaited for too long. */
+static const struct subset *awaits_gone(const struct body *b, int64_t now, int32_t *rank)
+{
+    for (const struct subset *s = b->subsets; s; s = s->next) {
         bool late = now - b->talks[s->talk].queued_ns >= b->timeout_ns;
         for (int32_t i = 0; i < s->count; i++) {
-            int32_t rank = s->making->members[i];
-            bool closed = b->closed_at[rank] != 0;
-            if (rank == b->team.rank || s->heard_from[i] || (!closed && !late))
+            *rank = s->making->members[i];
+            if (*rank == b->team.rank || s->heard_from[i])
                 continue;
-            body_propose(b, &(struct cause){.number = b->sequence,
-                                            .rank = closed ? rank : b->team.rank,
-                                            .peer = closed ? b->team.rank : rank,
-                                            .result = closed ? COMM_ERR_CLOSED : COMM_ERR_TIMEOUT,
-                                            .code = closed ? (int32_t)(b->closed_at[rank] - 1) : 0});
-            return; /* no subset may be left */
+            if (late || (b->closed_at[*rank] && !letter_comes(b, s, *rank)))
+                return s;
         }
     }
+    return NULL;
+}
+
+/* Others may be further and use the child already, so the parent fails, as with a split. But only when a step finds nothing more: whoever
+ * was the last to be awaited may have closed when it had said all. */
+void subset_check(struct body *b, int64_t now)
+{
+    int32_t rank;
+
+    if (!b->subsets || b->failed || b->proposal.result || !awaits_gone(b, now, &rank))
+        return;
+    if (body_step(b) || b->failed || !awaits_gone(b, now, &rank))
+        return;
+    bool closed = b->closed_at[rank] != 0;
+    body_propose(b, &(struct cause){.number = b->sequence,
+                                    .rank = closed ? rank : b->team.rank,
+                                    .peer = closed ? b->team.rank : rank,
+                                    .result = closed ? COMM_ERR_CLOSED : COMM_ERR_TIMEOUT,
+                                    .code = closed ? (int32_t)(b->closed_at[rank] - 1) : 0});
 }
 
 void subset_end_all(struct body *b)

@@ -298,7 +298,7 @@ bool talk_step(struct body *b)
 {
     bool moved = false;
 
-    if (b->failed || (b->talk_first == TALK_NONE && !message_wants_step(b->messages) && !b->windows_apart))
+    if (b->failed || (b->talk_first == TALK_NONE && !b->letters_sending && !message_wants_step(b->messages) && !b->windows_apart))
         return false;
     if (b->talk_ones)
         moved |= talk_step_ones(b);

@@ -188,6 +188,16 @@ static void drop(struct comm_communicator *face, uint64_t ticket)
         face->dropped_message = timeline_slot_number(ticket);
 }
 
+uint64_t timeline_slot_error(struct comm_communicator *face, uint32_t index, enum comm_result *result)
+{
+    _Atomic uint64_t *word = slot_word(face, index);
+    uint64_t held = word ? atomic_load_explicit(word, memory_order_relaxed) : 0;
+    uint64_t ticket = TIMELINE_MESSAGE | held >> 8 << TIMELINE_INDEX_BITS | index;
+
+    *result = (enum comm_result)(int8_t)(uint8_t)held;
+    return (uint8_t)held > 1 && exception_of(face, ticket) == COMM_OK ? ticket : 0;
+}
+
 void timeline_except(struct comm_communicator *face, uint64_t ticket, enum comm_result result)
 {
     base_lock(&face->exception_lock, face->env);

@@ -315,6 +315,8 @@ static inline void timeline_retire_oldest(struct timeline *line)
 /* Makes slot `index` pending under the next message number; its ticket, or 0: no memory for the slots. */
 uint64_t timeline_slot_open(struct comm_communicator *face, uint32_t index);
 void timeline_slot_finish(struct comm_communicator *face, uint64_t ticket, enum comm_result result);
+/* The ticket of the slot's last message where that ended with an error that is not kept by its number; 0: there is none. */
+uint64_t timeline_slot_error(struct comm_communicator *face, uint32_t index, enum comm_result *result);
 static inline uint32_t timeline_slot_index(uint64_t ticket)
 {
     return (uint32_t)(ticket & ((1u << TIMELINE_INDEX_BITS) - 1));
