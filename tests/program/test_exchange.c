@@ -118,7 +118,7 @@ static void exchanges_are_what_their_programs_are(void **state)
     (void)state;
     for (uint32_t i = 0; i < algo_count; i++) {
         const struct algo_exchange *x = algo_exchange_of(&algo_table[i]);
-        if (!x)
+        if (!x || x->pairs)
             continue;
         found++;
         for (int32_t size = 1; size <= ALGO_EXPRESS_RANKS; size++)

@@ -33,11 +33,14 @@ struct algo_exchange {
     bool reduces;                  /* what came is reduced in the order of ranks; otherwise it is copied .. */
     bool spread;                   /* .. to the block of whom it came from; otherwise to where `out` begins */
     uint8_t own;                   /* whose own part goes into its result too */
+    bool pairs;                    /* each is shown another block; where each is brief, or else a single chunk, that is one exchange too */
 };
 const struct algo_exchange *algo_exchange_of(const struct algo_row *row); /* NULL: it is more than that */
 bool algo_exchange_shown(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t root);
 bool algo_exchange_makes(const struct algo_exchange *exchange, int32_t rank, int32_t root); /* has it a result? */
 bool algo_exchange_own(const struct algo_exchange *exchange, int32_t rank, int32_t root);
+/* Of pairs: the edge, and of which kind (enum wire_edge). ONCE: for blocks up to PROGRAM_BRIEF_BYTES. */
+uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t size, uint8_t *kind);
 
 /* By what time is predicted: equal on every rank too, since rank 0's machine is sent at creation. */
 struct algo_prices {

@@ -124,7 +124,7 @@ struct entry {
     struct comm_window *window;  /* a fence of it */
     struct express_form *form;   /* the small exchange's */
     uint32_t seq;
-    bool showing;                /* the small exchange's: the wire has not read all of the caller's bytes yet */
+    uint8_t unshown, unread;     /* the small exchange's: spans not shown yet, and such that the wire has not read yet */
     bool spill;                  /* what comes does not fit: it is taken into memory of ours and thrown away */
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;

@@ -56,9 +56,38 @@ static inline void flush(struct body *b)
     b->wire->flush(b->channel);
 }
 
-static inline enum wire_result show(struct body *b, const struct express_form *f, const void *in, uint32_t seq, uint32_t chain,
-                                    uint64_t ticket)
+/* To each its own, from where room ended. Nothing has happened where FAILED. */
+static __attribute__((noinline)) enum wire_result show_pairs(struct body *b, const struct express_form *f, struct entry *e, const void *in,
+                                                             uint32_t seq, uint32_t chain, uint64_t ticket)
 {
+    while (e->unshown) {
+        const uint16_t *peer = &f->peers[f->npeers - e->unshown];
+        const struct express_span *give = &f->gives[*peer];
+        struct wire_span span = {(const char *)in + give->at, give->bytes};
+        struct wire_expose one = {.key = wire_key_of(seq, 0, give->edge),
+                                  .fingerprint = chain ^ give->mark,
+                                  .edge = give->kind,
+                                  .peers = peer,
+                                  .npeers = 1,
+                                  .nspans = 1,
+                                  .spans = &span,
+                                  .cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)ticket};
+        enum wire_result shown = b->wire->expose(b->channel, &one);
+        if (shown == WIRE_FAILED && e->unshown < f->shows)
+            return WIRE_AGAIN;
+        if (shown != WIRE_DONE && shown != WIRE_PENDING)
+            return shown;
+        e->unshown--;
+        e->unread = (uint8_t)(e->unread + (shown == WIRE_PENDING));
+    }
+    return e->unread ? WIRE_PENDING : WIRE_DONE;
+}
+
+static inline enum wire_result show(struct body *b, const struct express_form *f, struct entry *entry, const void *in, uint32_t seq,
+                                    uint32_t chain, uint64_t ticket)
+{
+    if (BASE_UNLIKELY(f->pairs))
+        return show_pairs(b, f, entry, in, seq, chain, ticket);
     struct wire_span span = {in, f->shown};
     struct wire_expose e; /* field by field, here and below: compilers clear a whole structure first, and with slow instructions */
     e.key = wire_key_of(seq, 0, 0);
@@ -70,7 +99,10 @@ static inline enum wire_result show(struct body *b, const struct express_form *f
     e.nspans = 1;
     e.spans = &span;
     e.cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)ticket;
-    return b->wire->expose(b->channel, &e);
+    enum wire_result shown = b->wire->expose(b->channel, &e);
+    entry->unshown = shown == WIRE_AGAIN;
+    entry->unread = shown == WIRE_PENDING;
+    return shown;
 }
 
 /* The parts of an entry that this way uses; body_fill_entry and number_call in a few stores. */
@@ -105,7 +137,7 @@ static inline enum wire_result look_for(struct body *b, const struct express_for
                                         uint32_t how, struct wire_view *view)
 {
     struct wire_look look;
-    look.key = wire_key_of(seq, 0, 0);
+    look.key = wire_key_of(seq, 0, how == WIRE_FETCH ? f->takes[rank].edge : 0);
     look.fingerprint = chain;
     look.edge = WIRE_ONCE | WIRE_TO_ALL;
     look.flags = (uint16_t)(WIRE_WORK | how);
@@ -118,29 +150,47 @@ static inline enum wire_result look_for(struct body *b, const struct express_for
     return b->wire->view(b->channel, &look);
 }
 
+static __attribute__((noinline)) enum wire_result land_pair(struct body *b, const struct express_form *f, void *out, uint32_t seq,
+                                                            uint32_t chain, uint32_t rank)
+{
+    const struct express_span *take = &f->takes[rank];
+    struct wire_look look = {.key = wire_key_of(seq, 0, take->edge),
+                             .fingerprint = chain ^ take->mark,
+                             .edge = take->kind,
+                             .flags = WIRE_WORK | WIRE_GLANCE,
+                             .peer = rank,
+                             .land = (void *)((uintptr_t)out + take->at), /* as a number: of no bytes it may be NULL */
+                             .bytes = take->bytes};
+
+    return b->wire->view(b->channel, &look);
+}
+
 /* Lines that are looked for together travel side by side, not each after the one before. */
 static void fetch(struct body *b, const struct express_form *f, uint32_t seq)
 {
     for (uint32_t ranks = f->looked; ranks; ranks &= ranks - 1)
-        (void)look_for(b, f, seq, 0, (uint32_t)__builtin_ctz(ranks), WIRE_FETCH, NULL);
+        if (!f->pairs || f->takes[__builtin_ctz(ranks)].kind)
+            (void)look_for(b, f, seq, 0, (uint32_t)__builtin_ctz(ranks), WIRE_FETCH, NULL);
 }
 
 /* Is all there that the oldest one needs? What came is kept. */
-static inline enum wire_result all_here(struct body *b, const struct express_form *f, uint32_t seq, uint32_t chain)
+static inline enum wire_result all_here(struct body *b, const struct express_form *f, void *out, uint32_t seq, uint32_t chain)
 {
     struct express *x = &b->express;
 
     for (uint32_t ranks = f->looked & ~x->seen; ranks; ranks &= ranks - 1) {
         struct wire_view view;
         uint32_t r = (uint32_t)__builtin_ctz(ranks);
-        enum wire_result result = look_for(b, f, seq, chain, r, WIRE_GLANCE, &view);
+        enum wire_result result =
+            BASE_UNLIKELY(f->pairs) ? land_pair(b, f, out, seq, chain, r) : look_for(b, f, seq, chain, r, WIRE_GLANCE, &view);
         if (result != WIRE_DONE) {
             x->missed = b->line.done + 1;
             x->lacks = r;
             return result;
         }
         x->seen |= 1u << r;
-        x->from[r] = view.at;
+        if (!f->pairs)
+            x->from[r] = view.at;
     }
     return WIRE_DONE;
 }
@@ -232,20 +282,21 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
     if (BASE_UNLIKELY(!e))
         return false; /* the long way says why */
+    e->unshown = f->shows;
+    e->unread = 0;
     if (f->npeers)
-        shown = BASE_UNLIKELY(x->waits) ? WIRE_AGAIN : show(b, f, call->in, (uint32_t)b->sequence + 1, chain, b->line.next);
+        shown = BASE_UNLIKELY(x->waits) ? WIRE_AGAIN : show(b, f, e, call->in, (uint32_t)b->sequence + 1, chain, b->line.next);
     if (BASE_UNLIKELY(shown == WIRE_FAILED))
         return false; /* so it does of this */
     count(b, f);
     if (shown == WIRE_DONE && b->line.done + 1 == b->line.next && (!f->looked || (!f->npeers && x->missed != x->last)) &&
-        all_here(b, f, (uint32_t)b->sequence + 1, chain) == WIRE_DONE) {
+        all_here(b, f, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE) {
         if (f->looked)
             fetch(b, f, (uint32_t)b->sequence + 1 + FETCH_EARLY);
         make_result(b, f, call->in, call->out);
         pass_through(b, f, call, chain, req);
         return true;
     }
-    e->showing = shown != WIRE_DONE;
     body_publish_call(b, enter(b, f, call, e, chain), call, COMM_OK);
     uint64_t ticket = b->line.done + 1 == b->line.next ? timeline_issue_alone(&b->line) : timeline_issue_beside(&b->line);
     x->last = f->last = ticket;
@@ -265,6 +316,8 @@ bool express_issue(struct body *b, const struct engine_call *call, struct comm_r
     if (!may_go(b) || b->team.size > EXPRESS_RANKS)
         return false;
     struct express_form *f = express_form_of(b, call);
+    if (f && f->pairs && f->npeers && f->looked && call->in == call->out)
+        return false; /* in place: what lands takes the place of what is shown */
     return f && f->call.fits && go(b, f, call, req);
 }
 
@@ -343,7 +396,7 @@ void express_shown(struct body *b, uint32_t ticket)
 {
     uint64_t oldest = b->line.done + 1;
 
-    body_entry(b, oldest + (uint32_t)(ticket - (uint32_t)oldest))->showing = false; /* the pass that brought this looks again */
+    body_entry(b, oldest + (uint32_t)(ticket - (uint32_t)oldest))->unread--; /* the pass that brought this looks again */
 }
 
 /* Those that found no room, in their order. */
@@ -353,7 +406,7 @@ static void show_waiting(struct body *b)
 
     for (; x->waits && x->waits <= x->last; x->waits++) {
         struct entry *e = body_entry(b, x->waits);
-        enum wire_result shown = e->showing ? show(b, e->form, e->call.in, e->seq, e->chain, x->waits) : WIRE_DONE;
+        enum wire_result shown = e->unshown ? show(b, e->form, e, e->call.in, e->seq, e->chain, x->waits) : WIRE_DONE;
         if (shown == WIRE_AGAIN)
             return;
         if (BASE_UNLIKELY(shown == WIRE_FAILED)) {
@@ -364,7 +417,6 @@ static void show_waiting(struct body *b)
                                             .collective = e->record.collective});
             return;
         }
-        e->showing = shown == WIRE_PENDING;
     }
     x->waits = 0;
 }
@@ -382,12 +434,12 @@ bool express_poll(struct body *b)
         struct entry *e = body_entry(b, b->line.done + 1);
         if (x->last != b->line.done + 1)
             fetch_ahead(b);
-        enum wire_result here = all_here(b, e->form, e->seq, e->chain);
+        enum wire_result here = all_here(b, e->form, e->call.out, e->seq, e->chain);
         if (here == WIRE_AGAIN)
             e->record.waited = (uint16_t)(x->lacks + 1);
         else if (BASE_UNLIKELY(here == WIRE_MISMATCH))
             body_mismatch(b, e->seq, (int32_t)x->lacks);
-        if (here != WIRE_DONE || e->showing)
+        if (here != WIRE_DONE || e->unshown | e->unread)
             break;
         finish(b, b->line.done + 1, e);
     }

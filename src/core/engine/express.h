@@ -37,12 +37,23 @@ static inline struct call_form call_form_of(const struct engine_call *call, uint
                               .known = true};
 }
 
+/* A block of `in` or of `out`, for one peer or of one. */
+struct express_span {
+    size_t at, bytes;
+    uint32_t mark; /* in its fingerprint */
+    uint16_t edge;
+    uint8_t kind; /* of the edge */
+};
+
+enum { EXPRESS_VECTORS = 4 };
 struct express_form {
     struct call_form call;
     size_t reads, writes;  /* bytes from the beginning of `in` and of `out`; 0: this rank does not use it */
     size_t shown;          /* bytes from the beginning of `in` */
     const uint16_t *peers; /* to whom */
     uint32_t npeers;
+    uint8_t shows;          /* how many spans: one for all of them, or one for each */
+    bool pairs;             /* the latter; and what comes lands at once where it belongs */
     uint32_t looked;        /* ranks whose bytes it needs, a bit each */
     data_reduce_fn *reduce; /* NULL: what came is copied */
     uint32_t ways;          /* reduced: of ranks 0 .. ways - 1 */
@@ -51,12 +62,13 @@ struct express_form {
     size_t at;              /* where in what each shows this rank's part begins */
     uint64_t last;          /* the newest ticket that went so */
     const char *algorithm;
-    uint64_t bytes, bytes_out, bytes_in; /* as records and statistics say */
-    size_t came[EXPRESS_RANKS];          /* bytes that each shows */
-    size_t to[EXPRESS_RANKS];            /* where in `out` a copy of each goes, in bytes .. */
-    size_t length[EXPRESS_RANKS];        /* .. and how long it is */
-    size_t counts[EXPRESS_RANKS], displs[EXPRESS_RANKS];
-    bool has_counts;
+    uint64_t bytes, bytes_out, bytes_in;                            /* as records and statistics say */
+    size_t came[EXPRESS_RANKS];                                     /* bytes that each shows */
+    size_t to[EXPRESS_RANKS];                                       /* where in `out` a copy of each goes, in bytes .. */
+    size_t length[EXPRESS_RANKS];                                   /* .. and how long it is */
+    struct express_span gives[EXPRESS_RANKS], takes[EXPRESS_RANKS]; /* pairs: by rank */
+    size_t vector[EXPRESS_VECTORS][EXPRESS_RANKS];                  /* counts, displs, in_counts, in_displs */
+    bool has_counts, has_in_counts;
     bool mutual;   /* everybody waits for everybody: what one publishes at its end, its next call will */
     bool in_place; /* at this rank `in` in place is where `out` begins */
     uint16_t peer[EXPRESS_RANKS];

@@ -3,24 +3,41 @@
 
 #include <string.h>
 
-static bool same_counts(const struct body *b, const struct express_form *f, const struct engine_call *call)
-{
-    size_t bytes = (size_t)b->team.size * sizeof *f->counts;
+enum { CUT_BYTES = 128, CUT_LEAST = 256 };
 
-    return !memcmp(f->counts, call->counts, bytes) && !memcmp(f->displs, call->displs, bytes);
+/* ------------------------------------------------------------------------------------------------------------ finding it again */
+static const size_t *vector_of(const struct engine_call *call, uint32_t i)
+{
+    const size_t *const vectors[EXPRESS_VECTORS] = {call->counts, call->displs, call->in_counts, call->in_displs};
+
+    return vectors[i];
 }
 
-static bool is_form(const struct body *b, const struct express_form *f, const struct engine_call *call)
+static bool same_vectors(const struct body *b, const struct express_form *f, const struct engine_call *call)
 {
-    return call_is(&f->call, call) && f->has_counts == (call->counts != NULL) && (!call->counts || same_counts(b, f, call));
+    bool same = f->has_counts == (call->counts != NULL) && f->has_in_counts == (call->in_counts != NULL);
+
+    for (uint32_t i = 0; same && call->counts && i < EXPRESS_VECTORS; i++)
+        same = !vector_of(call, i) || !memcmp(f->vector[i], vector_of(call, i), (size_t)b->team.size * sizeof(size_t));
+    return same;
 }
 
+static void keep_vectors(const struct body *b, struct express_form *f, const struct engine_call *call)
+{
+    f->has_counts = call->counts != NULL;
+    f->has_in_counts = call->in_counts != NULL;
+    for (uint32_t i = 0; call->counts && i < EXPRESS_VECTORS; i++)
+        if (vector_of(call, i))
+            memcpy(f->vector[i], vector_of(call, i), (size_t)b->team.size * sizeof(size_t));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ working it out */
 /* The exchange that serves such a call, and by which name; NULL: no short way. */
 static const struct algo_exchange *exchange_for(struct body *b, const struct engine_call *call, const char **name)
 {
     enum comm_result why;
 
-    if (b->world->check || b->world->order_block || b->team.size > EXPRESS_RANKS || call->in_counts || call->op & OPERATOR_USER)
+    if (b->world->check || b->world->order_block || call->op & OPERATOR_USER)
         return NULL;
     if (b->native && ((b->native_flags & NATIVE_STREAM) || native_takes(b, call) != COMM_ERR_UNSUPPORTED))
         return NULL;
@@ -42,59 +59,104 @@ static inline size_t length_of(const struct engine_call *call, int32_t rank)
     return call->counts ? call->counts[rank] : call->n;
 }
 
-static size_t end_of(const struct engine_call *call, int32_t size)
+/* Of the last block. */
+static size_t end_of(const size_t *counts, const size_t *displs, size_t n, int32_t size)
 {
-    size_t end = 0;
+    size_t end = counts ? 0 : n * (size_t)size;
 
-    for (int32_t r = 0; r < size; r++) {
-        size_t to = length_of(call, r) ? start_of(call, r) + length_of(call, r) : 0;
-        end = to > end ? to : end;
-    }
+    for (int32_t r = 0; counts && r < size; r++)
+        end = counts[r] && displs[r] + counts[r] > end ? displs[r] + counts[r] : end;
     return end;
 }
 
-/* Who shows whom how much. */
-static void fill_ends(const struct body *b, const struct engine_call *call, const struct algo_exchange *exchange, struct express_form *f)
+static void fill_parties(const struct body *b, const struct engine_call *call, const struct algo_exchange *exchange, struct express_form *f)
 {
-    int32_t size = b->team.size, rank = b->team.rank;
-    size_t width = data_type_bytes(call->type), all = end_of(call, size) * width;
+    int32_t rank = b->team.rank;
 
-    f->shown = exchange->whole ? all : length_of(call, rank) * width;
-    for (int32_t i = 0; i < size - 1; i++) {
+    for (int32_t i = 0; i < b->team.size - 1; i++) {
         int32_t r = b->others[i];
         if (algo_exchange_shown(exchange, rank, r, call->root))
             f->peer[f->npeers++] = (uint16_t)r;
         if (algo_exchange_shown(exchange, r, rank, call->root))
             f->looked |= 1u << r;
-        f->came[r] = exchange->whole ? all : length_of(call, r) * width;
-        f->bytes_in += f->looked >> r & 1 ? f->came[r] : 0;
     }
     f->peers = f->peer;
-    f->at = exchange->whole ? start_of(call, rank) * width : 0;
+    f->mutual = f->npeers == (uint32_t)b->team.size - 1 && f->npeers == (uint32_t)__builtin_popcount(f->looked);
 }
 
-/* What this rank makes of it. */
-static void fill_result(const struct body *b, const struct engine_call *call, const struct algo_exchange *exchange, struct express_form *f)
+/* One span for all. */
+static void fill_common(const struct body *b, const struct engine_call *call, const struct algo_exchange *exchange, struct express_form *f)
 {
     int32_t size = b->team.size, rank = b->team.rank;
-    size_t width = data_type_bytes(call->type), mine = length_of(call, rank);
+    size_t width = data_type_bytes(call->type), all = end_of(call->counts, call->displs, call->n, size) * width;
+    size_t mine = length_of(call, rank);
     uint32_t parts = f->looked | (algo_exchange_own(exchange, rank, call->root) ? 1u << rank : 0);
 
-    if (exchange->reduces) {
-        f->ways = parts ? 32u - (uint32_t)__builtin_clz(parts) : 0;
-        f->elements = f->ways ? mine : 0;
-    } else {
-        f->copied = parts;
-    }
+    f->shows = f->npeers != 0;
+    f->shown = exchange->whole ? all : mine * width;
+    f->at = exchange->whole ? start_of(call, rank) * width : 0;
+    f->copied = exchange->reduces ? 0 : parts;
+    f->ways = exchange->reduces && parts ? 32u - (uint32_t)__builtin_clz(parts) : 0;
+    f->elements = f->ways ? mine : 0;
     for (int32_t r = 0; r < size; r++) {
+        f->came[r] = exchange->whole ? all : length_of(call, r) * width;
         f->to[r] = exchange->spread ? start_of(call, r) * width : 0;
         f->length[r] = (exchange->whole ? mine : length_of(call, r)) * width;
+        f->bytes_in += f->looked >> r & 1 ? f->came[r] : 0;
     }
     f->bytes_out = f->npeers ? f->shown : 0;
-    f->mutual = f->npeers == (uint32_t)size - 1 && f->looked == (((1u << size) - 1) & ~(1u << rank));
     f->in_place = exchange->reduces && !exchange->whole;
     f->reads = f->npeers || parts >> rank & 1 ? f->shown : 0;
-    f->writes = !parts ? 0 : exchange->spread ? end_of(call, size) * width : mine * width;
+    f->writes = !parts ? 0 : exchange->spread ? all : mine * width;
+    if (exchange->reduces)
+        f->reduce = data_reducer(call->type, call->op, b->engine->isa);
+    f->call.fits = f->reduce || !exchange->reduces;
+}
+
+/* A block of `counts` for or of rank r, or this rank's only one. */
+static struct express_span span_of(const struct engine_call *call, const size_t *counts, const size_t *displs, int32_t r)
+{
+    size_t width = data_type_bytes(call->type), n = counts ? counts[r] : call->n;
+
+    return (struct express_span){.at = counts ? displs[r] * width : 0, .bytes = n * width, .mark = program_mark(n)};
+}
+
+/* A span for each, while each is brief, or one chunk of its stream, however the program cuts them. */
+static void fill_pairs(const struct body *b, const struct engine_call *call, const struct algo_exchange *exchange, struct express_form *f)
+{
+    int32_t size = b->team.size, rank = b->team.rank;
+    size_t width = data_type_bytes(call->type), cap = (size_t)b->channel->caps.chunk_private, most = cap < CUT_LEAST ? 0 : cap - CUT_BYTES;
+    bool gives_all = exchange->looks != ALGO_ROOT, takes_all = exchange->spread;
+    const size_t *in_counts = gives_all ? call->in_counts ? call->in_counts : call->counts : NULL;
+    const size_t *in_displs = gives_all ? call->in_counts ? call->in_displs : call->displs : NULL;
+    const size_t *counts = takes_all ? call->counts : NULL;
+    bool own = algo_exchange_own(exchange, rank, call->root), fits = true;
+
+    f->pairs = true;
+    f->shows = (uint8_t)f->npeers;
+    for (int32_t r = 0; r < size; r++) {
+        bool gives = algo_exchange_shown(exchange, rank, r, call->root), takes = f->looked >> r & 1;
+        f->gives[r] = span_of(call, in_counts, in_displs, r);
+        f->takes[r] = span_of(call, counts, call->displs, r);
+        if (r != rank) {
+            f->gives[r].edge = (uint16_t)algo_exchange_edge(exchange, rank, r, size, &f->gives[r].kind);
+            f->takes[r].edge = (uint16_t)algo_exchange_edge(exchange, r, rank, size, &f->takes[r].kind);
+        }
+        if (f->gives[r].kind & WIRE_ONCE)
+            most = PROGRAM_BRIEF_BYTES;
+        fits &= (!gives || f->gives[r].bytes <= most) && (!takes || f->takes[r].bytes <= most);
+        f->bytes_out += gives ? f->gives[r].bytes : 0;
+        f->bytes_in += takes ? f->takes[r].bytes : 0;
+    }
+    f->copied = own ? 1u << rank : 0;
+    f->at = f->gives[rank].at;
+    f->to[rank] = f->takes[rank].at;
+    f->length[rank] = f->gives[rank].bytes;
+    f->reads = f->npeers || own ? end_of(in_counts, in_displs, call->n, 1) * width : 0;
+    if (in_counts && f->reads)
+        f->reads = end_of(in_counts, in_displs, 0, size) * width;
+    f->writes = !own && !f->looked ? 0 : counts ? end_of(counts, call->displs, 0, size) * width : call->n * width;
+    f->call.fits = fits;
 }
 
 static void learn(struct body *b, const struct engine_call *call, struct express_form *f)
@@ -102,19 +164,15 @@ static void learn(struct body *b, const struct engine_call *call, struct express
     memset(f, 0, sizeof *f);
     f->call = call_form_of(call, body_fingerprint(b, call));
     f->bytes = call->n * data_type_bytes(call->type);
+    keep_vectors(b, f, call);
     const struct algo_exchange *exchange = exchange_for(b, call, &f->algorithm);
-    if (b->team.size <= EXPRESS_RANKS && call->counts) {
-        f->has_counts = true;
-        memcpy(f->counts, call->counts, (size_t)b->team.size * sizeof *f->counts);
-        memcpy(f->displs, call->displs, (size_t)b->team.size * sizeof *f->displs);
-    }
     if (!exchange)
         return;
-    if (exchange->reduces)
-        f->reduce = data_reducer(call->type, call->op, b->engine->isa);
-    fill_ends(b, call, exchange, f);
-    fill_result(b, call, exchange, f);
-    f->call.fits = f->reduce || !exchange->reduces;
+    fill_parties(b, call, exchange, f);
+    if (exchange->pairs)
+        fill_pairs(b, call, exchange, f);
+    else
+        fill_common(b, call, exchange, f);
 }
 
 struct express_form *express_form_of(struct body *b, const struct engine_call *call)
@@ -122,7 +180,7 @@ struct express_form *express_form_of(struct body *b, const struct engine_call *c
     struct express *x = &b->express;
 
     for (uint32_t i = 0; i < EXPRESS_FORMS; i++)
-        if (is_form(b, &x->forms[i], call))
+        if (call_is(&x->forms[i].call, call) && same_vectors(b, &x->forms[i], call))
             return &x->forms[i];
     for (uint32_t i = 0; i < EXPRESS_FORMS; i++) {
         struct express_form *f = &x->forms[x->next++ % EXPRESS_FORMS];
