@@ -80,6 +80,8 @@ static inline enum comm_result engine_alive(const struct comm_communicator *c)
 int32_t engine_rank(const struct comm_communicator *c); /* -1: closed */
 int32_t engine_size(const struct comm_communicator *c);
 int32_t engine_node(const struct comm_communicator *c); /* 0 or more, equal for ranks of one host */
+/* Which piece of hardware this rank's device is, as device.h's where; otherwise what is missing, in text. */
+enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware, char *text, size_t bytes);
 int32_t engine_numa(const struct comm_communicator *c); /* the NUMA node that the calling thread may run on; -1: several */
 
 /* ------------------------------------------------------------------------------------------------------------ waiting and progress */
@@ -101,7 +103,7 @@ enum comm_result engine_id_create(const struct comm_config *config, struct comm_
 enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world);
 enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                    struct comm_communicator **worlds);
-enum comm_result engine_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
+enum comm_result engine_split(struct comm_communicator *c, int64_t color, int32_t key, struct comm_communicator **out,
                               struct comm_request *req);
 enum comm_result engine_subset(struct comm_communicator *c, const int32_t *ranks, int32_t count, uint32_t tag,
                                struct comm_communicator **out, struct comm_request *req);
