@@ -47,6 +47,8 @@ MUTANTS = {
                     "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst)) {",
                     "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst) > 1000) {")],
+    # A small exchange that found no room for its bytes ends without having shown them.
+    "exchange_unshown": [("engine/express.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
     # A view is never given back.
     "no_release": [("program/run.c", "        if (!(run->view_own >> j & 1))\n            run->channel->class->release(",
                     "        if (!(run->view_own >> j & 1) && run->size > 1000)\n            run->channel->class->release(")],

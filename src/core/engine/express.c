@@ -15,13 +15,18 @@
 enum { WAIT_TURNS = 400, WAIT_EAGER_TURNS = 64, WAIT_YIELDS = 32, FETCH_AHEAD = 8, FETCH_EARLY = 3 };
 
 /* ------------------------------------------------------------------------------------------------------------ may it go this way */
-/* Does it conflict with what is under way here? A barrier conflicts with everything. */
+/* Does it conflict with what is under way here? A barrier conflicts with everything. The hull over all may meet it where none of them does,
+ * by where their buffers happen to lie: then each is asked, so that addresses alone never decide which way a call goes. */
 static bool conflicts(const struct body *b, const struct engine_call *call)
 {
     const struct timeline *line = &b->line;
+    bool found = line->fences || call->collective == COLLECTIVE_BARRIER;
+    bool near = timeline_meet(&call->write, &line->started_read) || timeline_meet(&call->write, &line->started_write) ||
+                timeline_meet(&call->read, &line->started_write);
 
-    return line->fences || call->collective == COLLECTIVE_BARRIER || timeline_meet(&call->write, &line->started_read) ||
-           timeline_meet(&call->write, &line->started_write) || timeline_meet(&call->read, &line->started_write);
+    for (uint64_t t = line->done + 1; near && !found && t < line->next; t++)
+        found = timeline_conflict(timeline_entry(line, t), &call->read, &call->write);
+    return found;
 }
 
 /* Nothing in the queue but operations of this kind, none of which it conflicts with. */
