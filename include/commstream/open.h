@@ -158,7 +158,9 @@ COMM_MUST enum comm_result comm_split(struct comm_communicator *c, int32_t color
 /*
  * Splits c by where ranks run: those of one host, of one NUMA node, or of one device come together, in the order of c. Collective, as
  * comm_split. MPI_Comm_split_type. For COMM_PLACE_NUMA the calling thread must be bound to CPUs of one NUMA node: UNSUPPORTED otherwise.
- * COMM_PLACE_DEVICE is not built yet: UNSUPPORTED.
+ * For COMM_PLACE_DEVICE each rank needs a device, config.device or by its local rank: UNSUPPORTED otherwise, with what is missing in
+ * comm_error_detail. It is told by its host and its place on the bus, so whatever CUDA_VISIBLE_DEVICES calls it; parts of one GPU come
+ * together.
  */
 COMM_MUST enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out,
                                             struct comm_request *req);

@@ -391,6 +391,35 @@ static bool class_poll(struct device *device)
     return more;
 }
 
+/* By its place on the bus, "0000:41:00.0": which devices a process sees, and under which numbers, CUDA_VISIBLE_DEVICES says to each. */
+static enum comm_result class_where(struct device *device, uint64_t *hardware)
+{
+    static const unsigned char widths[] = {8, 5, 3}; /* of bus, device, function; the domain has the 32 bits above */
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    char bus[32] = "";
+    uint64_t all = 0, part = 0;
+    uint32_t parts = 0;
+
+    if (d->calls->cuDeviceGetPCIBusId(bus, sizeof bus, d->ordinal) != CUDA_OK)
+        return COMM_ERR_BACKEND;
+    for (const char *c = bus; parts <= 3; c++) {
+        int digit = *c >= '0' && *c <= '9' ? *c - '0' : (*c | 32) >= 'a' && (*c | 32) <= 'f' ? (*c | 32) - 'a' + 10 : -1;
+        if (digit >= 0) {
+            part = part << 4 | (uint64_t)digit;
+            continue;
+        }
+        if (*c && *c != ':' && *c != '.')
+            return COMM_ERR_BACKEND;
+        all = parts ? all << widths[parts - 1] | part : part & UINT32_MAX;
+        part = 0;
+        parts++;
+        if (!*c)
+            break;
+    }
+    *hardware = all;
+    return parts == 4 ? COMM_OK : COMM_ERR_BACKEND;
+}
+
 const struct device_class device_cuda = {.name = "cuda",
                                          .open = cuda_open,
                                          .close = cuda_close,
@@ -401,4 +430,5 @@ const struct device_class device_cuda = {.name = "cuda",
                                          .record = class_record,
                                          .wait = class_wait,
                                          .park = class_park,
+                                         .where = class_where,
                                          .poll = class_poll};

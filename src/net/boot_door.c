@@ -84,6 +84,8 @@ static enum greeted greet(struct boot_star *b, int fd)
 
     if (n < 0 && boot_again())
         return GREETED_LATER;
+    if (n <= 0)
+        return turn_away(b, fd, "it ended before it said who it is");
     if (n >= HANDSHAKE_NAMES) { /* this rank has no secret, or would not be here */
         unsigned char names[HANDSHAKE_NAMES];
         struct handshake_names said;
@@ -94,7 +96,7 @@ static enum greeted greet(struct boot_star *b, int fd)
             return turn_away(b, fd, text);
         }
     }
-    judge(b, &g, n > 0 ? (size_t)n : 0, text);
+    judge(b, &g, (size_t)n, text);
     if (text[0])
         return refuse_plainly(b, fd, text);
     b->peer[g.rank] = fd;

@@ -28,7 +28,8 @@ struct epoll_poller {
     struct poller poller;
     const struct comm_env *env;
     uint32_t sockets, turn;
-    uint32_t listed; /* marks that are set and whose transfer is under way: [socket * 2 + way] */
+    uint32_t blocked; /* sends that wait for room */
+    uint32_t listed;  /* marks that are set and whose transfer is under way: [socket * 2 + way] */
     uint32_t *list;
     struct epoll_socket socket[];
 };
@@ -81,21 +82,6 @@ static int epoll_add(struct poller *poller, uint32_t socket, int fd)
     return 0;
 }
 
-static int64_t transfer(int fd, enum poller_way way, const struct iovec *vector, uint32_t count)
-{
-    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count};
-    ssize_t n;
-
-    do {
-        if (count == 1)
-            n = way == POLLER_RECEIVE ? recv(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
-                                      : send(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
-        else
-            n = way == POLLER_RECEIVE ? recvmsg(fd, &message, MSG_DONTWAIT) : sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-    } while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : n;
-}
-
 static void enlist(struct epoll_poller *p, uint32_t socket, enum poller_way way)
 {
     struct epoll_way *w = &p->socket[socket].way[way];
@@ -109,9 +95,10 @@ static void enlist(struct epoll_poller *p, uint32_t socket, enum poller_way way)
 static bool try_way(struct epoll_poller *p, uint32_t socket, enum poller_way way, int64_t *result)
 {
     struct epoll_way *w = &p->socket[socket].way[way];
-    int64_t n = transfer(p->socket[socket].fd, way, w->vector, w->count);
+    int64_t n = poller_transfer(p->socket[socket].fd, way, w->vector, w->count);
 
     if (n == -EAGAIN || n == -EWOULDBLOCK) {
+        p->blocked += w->ready && way == POLLER_SEND;
         w->ready = false;
         return false;
     }
@@ -152,6 +139,7 @@ static void epoll_remove(struct poller *poller, uint32_t socket)
         return;
     epoll_ctl(p->poller.fd, EPOLL_CTL_DEL, s->fd, NULL);
     s->fd = -1;
+    p->blocked -= !s->way[POLLER_SEND].ready;
     for (int way = 0; way < POLLER_WAYS; way++) {
         s->way[way].vector = NULL;
         s->way[way].ready = false;
@@ -170,8 +158,10 @@ static void look(struct epoll_poller *p)
             continue;
         if (seen & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
             s->way[POLLER_RECEIVE].ready = true;
-        if (seen & (EPOLLOUT | EPOLLHUP | EPOLLERR))
+        if (seen & (EPOLLOUT | EPOLLHUP | EPOLLERR)) {
+            p->blocked -= !s->way[POLLER_SEND].ready;
             s->way[POLLER_SEND].ready = true;
+        }
         enlist(p, socket, POLLER_RECEIVE);
         enlist(p, socket, POLLER_SEND);
     }
@@ -203,7 +193,7 @@ static uint32_t epoll_reap(struct poller *poller, struct poller_event *events, u
     struct epoll_poller *p = (struct epoll_poller *)poller;
     uint32_t told = 0;
 
-    if (!hot || !hots || hots > EPOLL_HOT_MOST || p->turn++ % EPOLL_LOOK_AT_ALL == 0) {
+    if (!hot || !hots || hots > EPOLL_HOT_MOST || p->blocked || p->turn++ % EPOLL_LOOK_AT_ALL == 0) {
         look(p);
         return try_listed(p, events, max);
     }

@@ -1,8 +1,24 @@
-/* Which poller: the ring where it is wanted and to be had, else epoll, with one line that says why. */
+/* Which poller: the ring where it is wanted and to be had, else epoll, with one line that says why; and what both do by hand. */
 #include "net/poller.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/socket.h>
+
+int64_t poller_transfer(int fd, enum poller_way way, const struct iovec *vector, uint32_t count)
+{
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count};
+    ssize_t n;
+
+    do {
+        if (count == 1)
+            n = way == POLLER_RECEIVE ? recv(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
+                                      : send(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        else
+            n = way == POLLER_RECEIVE ? recvmsg(fd, &message, MSG_DONTWAIT) : sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    } while (n < 0 && errno == EINTR);
+    return n < 0 ? -errno : n;
+}
 
 #ifdef COMM_HAVE_URING
 static const char *why_refused(int error)

@@ -60,6 +60,9 @@ extern const struct poller_class poller_epoll;
 extern const struct poller_class poller_uring;
 #endif
 
+/* One attempt that does not wait: bytes, or -errno. One piece goes by the shorter call. */
+int64_t poller_transfer(int fd, enum poller_way way, const struct iovec *vector, uint32_t count);
+
 enum poller_kind { POLLER_AUTO = 0, POLLER_EPOLL = 1, POLLER_URING = 2 };
 /* Opens the wanted kind; io_uring that this kernel or container refuses is told in one line, and epoll takes its place. 0, or -errno. */
 int poller_open(enum poller_kind kind, const struct poller_config *config, const struct base_log *log, struct poller **poller);

@@ -181,6 +181,8 @@ static enum comm_result start_links(struct tcp_wire *w, const struct wire_config
         if (error)
             return broken(config, "watching a connection", error);
         link->here = true;
+        if (lane->lane == TCP_LANE_SMALL && w->fews++ < TCP_FEW)
+            w->few[w->fews - 1] = lane->socket;
     }
     int error = w->env->bell_watch(w->env, config->bell, w->poller->fd);
     if (!error)
@@ -467,7 +469,12 @@ static uint32_t tcp_advance(struct wire_channel *channel, struct wire_event *eve
     uint32_t n = 0;
 
     base_lock(&w->lock, w->env);
-    tcp_pump(w, w->bulk_looks ? NULL : w->hot, w->hots);
+    if (w->ports > 1) /* nobody knows what other ranks in this process are about to need */
+        tcp_pump(w, NULL, 0);
+    else if (w->hots)
+        tcp_pump(w, w->hot, w->hots);
+    else
+        tcp_pump(w, w->fews <= TCP_FEW ? w->few : NULL, w->fews);
     for (; c->events && n < max; n++, c->events--) {
         events[n] = c->event[c->events_first];
         c->events_first = (c->events_first + 1) % c->events_room;
@@ -506,6 +513,11 @@ static void tcp_arm(struct wire *wire, bool on, int64_t *deadline)
     base_lock(&w->lock, w->env);
     w->armed = w->rung = false;
     w->poller->class->arm(w->poller, on);
+    for (uint32_t i = 0; on && i < w->channels; i++)
+        if (w->channel[i] && !w->channel[i]->aborted)
+            tcp_tell_acks(w->channel[i]);
+    if (on && w->dirty)
+        tcp_send_dirty(w);
     if (on)
         tcp_pump(w, NULL, 0);
     w->armed = on;

@@ -35,12 +35,13 @@ enum {
     TCP_AREAS = 4,
     TCP_CREDITS = 4,
     TCP_CHUNK = 262144,
-    TCP_CHUNK_LEAST = 65536,
+    TCP_CHUNK_LEAST = 131072,
     TCP_EAGER_BYTES = 4096,
     TCP_EAGER_SLOTS = 16,    /* eager messages above TCP_INLINE of an ordered pair that nobody has taken yet */
     TCP_DATA_BYTES = 262144, /* of a granted message in one frame */
     TCP_STAGE_SMALL = 32768,
-    TCP_STAGE_BULK = 8192,
+    TCP_STAGE_BULK = 69632,
+    TCP_LOOK_AHEAD = 8192,
     TCP_BUCKETS = 64,
     TCP_ORDER_LEAST = 8,
     TCP_ORDER_MOST = 20, /* of a block: 2^order bytes */
@@ -49,8 +50,11 @@ enum {
     TCP_VECTORS = 32,
     TCP_ROUNDS = 32,          /* of the poller in one pump, which ends earlier ... */
     TCP_PUMP_BYTES = 1 << 20, /* ... when it has received so much */
-    TCP_ROW = 3,              /* what is sent after so many times without a pump between them waits for company ... */
-    TCP_HOLD_NS = 100000,     /* ... for so long at most */
+    TCP_ACKS = 16,            /* owed to a member at most */
+    TCP_FEW = 3,
+    TCP_ROW = 3,          /* what is sent after so many times without a pump between them waits for company ... */
+    TCP_ROW_MESSAGES = 1, /* ... where messages are in it: who has one to send has often more ... */
+    TCP_HOLD_NS = 100000, /* ... for so long at most */
 };
 
 struct tcp_wire;
@@ -118,10 +122,12 @@ struct tcp_member {
     uint32_t sent, consumed, eager_sent, eager_taken;     /* messages to it */
     uint32_t arrived, seen, seen_told, taken, taken_told; /* messages from it: announced here, handed over, of that told */
     uint32_t looks[TCP_LANES];                            /* waiting for a frame, by lane */
-    uint8_t fresh, unsent;                                /* a bit per sort of notes: arrived; to be sent */
-    bool asking, calls_here;                              /* for its published calls; they have come */
-    bool lost;                                            /* it is gone, and the engine knows that something of it is missed */
-    struct tcp_note note[WIRE_NOTE_SORTS];                /* from it */
+    wire_key ack[TCP_ACKS];                               /* of its exposures, not told yet */
+    uint32_t acks;
+    uint8_t fresh, unsent;                 /* a bit per sort of notes: arrived; to be sent */
+    bool asking, calls_here;               /* for its published calls; they have come */
+    bool lost;                             /* it is gone, and the engine knows that something of it is missed */
+    struct tcp_note note[WIRE_NOTE_SORTS]; /* from it */
 };
 
 struct tcp_channel {
@@ -164,7 +170,7 @@ struct tcp_lane {
     bool ended, dirty, urgent;
     /* out */
     bool sending;
-    uint32_t out_number, out_count, acks;
+    uint32_t out_number, out_count;
     uint32_t delivered; /* segments that had arrived at the last look */
     struct tcp_block *out, **out_last;
     size_t sent;           /* of the first block and what is behind it */
@@ -214,16 +220,19 @@ struct tcp_wire {
     struct tcp_port *port;
     int32_t ports, ranks, rank;
     bool armed, rung, sealed, checked;
-    bool held;    /* what was sent in a row waits for company, and the timer runs */
-    uint32_t row; /* how often something left since the last pump */
-    int timer;    /* the watcher wakes when it ends */
-    int deaths;   /* an epoll of the watcher's: ends of connections */
+    bool held;                   /* what was sent in a row waits for company, and the timer runs */
+    uint32_t row;                /* how often something left since the last pump */
+    bool messages;               /* some are in what is to leave */
+    uint32_t few[TCP_FEW], fews; /* all small lanes, where they are few: tried while nobody waits for a frame of his own */
+    int timer;                   /* the watcher wakes when it ends */
+    int deaths;                  /* an epoll of the watcher's: ends of connections */
     struct tcp_lane *dirty;
-    uint32_t *hot, hots, bulk_looks; /* sockets on which somebody waits for a frame; looks that wait on bulk lanes */
+    uint32_t *hot, hots; /* sockets on which somebody waits for a frame */
     struct tcp_channel **channel;
     uint32_t channels, channels_room, generation;
     struct tcp_block *free_block[TCP_ORDER_MOST + 1];
     size_t pumped;      /* bytes received in the pump that is going on */
+    uint32_t arrivals;  /* exposures that are here, but for pieces of long ones; counts on */
     char *zeros, *sink; /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
     int64_t timeout_ns, link_timeout_ns, warn_ns, tick_ns, polled_ns;
     struct tcp_link *links;
@@ -285,12 +294,13 @@ bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_k
 void tcp_post_goodbye(struct tcp_lane *lane);
 bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes);
 bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *frame, const void *user, struct tcp_hold *hold);
-void tcp_acknowledge(struct tcp_channel *c, uint32_t peer, wire_key key);
+void tcp_acknowledge(struct tcp_channel *c, uint32_t peer, wire_key key, uint64_t bytes);
 void tcp_send_dirty(struct tcp_wire *w);
 void tcp_sent(struct tcp_lane *lane, int64_t result);
 void tcp_piece_lost(struct tcp_block *block);
 void tcp_forget_sends(struct tcp_channel *c);
 void tcp_owed(struct tcp_channel *c);
+void tcp_tell_acks(struct tcp_channel *c);
 void tcp_hold_or_send(struct tcp_wire *w); /* what is dirty leaves now, or soon */
 void tcp_unhold(struct tcp_wire *w);       /* a pump begins: it sends all that is dirty */
 

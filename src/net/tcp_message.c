@@ -47,6 +47,7 @@ enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_exp
         m->sent = number;
         m->eager_sent += slot;
         tcp_post(c, peer, FRAME_EAGER, e->key, e->fingerprint, span.at, span.bytes);
+        c->wire->messages = true;
         return WIRE_DONE;
     }
     struct tcp_message *message = tcp_message_make(c, true);

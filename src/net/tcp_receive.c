@@ -55,13 +55,9 @@ static void refuse(struct tcp_lane *lane, const char *why)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ who is waited for */
-void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t which, bool on)
+static void await_on(struct tcp_wire *w, struct tcp_lane *lane, bool on)
 {
-    struct tcp_wire *w = c->wire;
-    struct tcp_lane *lane = &c->member[peer].lane[which];
-
     lane->looks += on ? 1 : UINT32_MAX;
-    w->bulk_looks += which != TCP_LANE_BULK ? 0 : on ? 1 : UINT32_MAX;
     if (on && lane->looks == 1) {
         w->hot[w->hots++] = lane->socket;
         lane->hot = w->hots;
@@ -71,6 +67,13 @@ void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t which, bool on)
         w->port[last / size].link[last % size / TCP_SOCKETS].lane[last % TCP_SOCKETS].hot = lane->hot;
         lane->hot = 0;
     }
+}
+
+/* Who waits for bulk also waits for what lets him send his own. */
+void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t which, bool on)
+{
+    for (uint32_t lane = 0; lane <= which; lane++)
+        await_on(c->wire, &c->member[peer].lane[lane], on);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ payloads */
@@ -166,6 +169,8 @@ static void close_body(struct tcp_lane *lane)
         struct tcp_slot *s = lane->slot;
         lane->slot = NULL;
         s->whole = true;
+        c->wire->arrivals +=
+            s->total < c->face.caps.chunk_all; /* of what comes in long rows all is read first: that keeps the sockets empty */
         if (s->asked)
             tcp_slot_whole(c, s);
     } else if (c && lane->message) {
@@ -178,6 +183,18 @@ static void close_body(struct tcp_lane *lane)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ control */
+/* They come by either connection, so what was said earlier may arrive later. Of what its sender has retired nobody waits for one any more,
+ * and of what it has not only one operation is at a place. */
+static void take_ack(struct tcp_channel *c, const struct frame *f)
+{
+    wire_key *at = tcp_ack_of(c, f->from, f->key);
+    uint32_t seq = wire_key_seq(f->key);
+
+    if (tcp_reached(c->member[f->from].retired, seq) || (wire_key_seq(*at) == seq && wire_key_round(*at) > wire_key_round(f->key)))
+        return;
+    *at = f->key;
+}
+
 static const char *control(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload)
 {
     struct tcp_channel *c;
@@ -193,10 +210,11 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
     tcp_count(&c->traffic.in, f);
     switch (f->kind) {
     case FRAME_ACK:
-        *tcp_ack_of(c, f->from, f->key) = f->key;
+        take_ack(c, f);
         return NULL;
     case FRAME_RETIRED:
-        c->member[f->from].retired = seq;
+        if (tcp_reached(seq, c->member[f->from].retired))
+            c->member[f->from].retired = seq;
         return NULL;
     case FRAME_NOTE:
         if (wire_key_edge(f->key) >= WIRE_NOTE_SORTS)
@@ -284,6 +302,16 @@ static void digest(struct tcp_lane *lane)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the lane */
+/* How much is read ahead of a header: a frame like the last one as a whole, where the stage holds it, since a second call costs more than
+ * copying it; else little, since the rest lands where it belongs. */
+static size_t look_ahead(const struct tcp_lane *lane)
+{
+    size_t room = lane->stage_bytes - lane->end;
+    bool whole = lane->frame.bytes + FRAME_HEAD <= lane->stage_bytes;
+
+    return (lane->in_body && lane->left) || whole || room < TCP_LOOK_AHEAD ? room : TCP_LOOK_AHEAD;
+}
+
 void tcp_receive_start(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
@@ -294,7 +322,7 @@ void tcp_receive_start(struct tcp_lane *lane)
     else if (lane->in_body && lane->left)
         lane->in_vector[n++] = (struct iovec){lane->land ? lane->land : w->sink, lane->left};
     if (!lane->seal)
-        lane->in_vector[n++] = (struct iovec){lane->stage + lane->end, lane->stage_bytes - lane->end};
+        lane->in_vector[n++] = (struct iovec){lane->stage + lane->end, look_ahead(lane)};
     int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_RECEIVE, lane->in_vector, n);
     if (result != -EINPROGRESS)
         tcp_received(lane, result);
@@ -373,7 +401,7 @@ static struct tcp_lane *lane_of(struct tcp_wire *w, uint32_t socket)
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
 {
     struct poller_event events[32];
-    uint32_t all = 0;
+    uint32_t all = 0, arrivals = w->arrivals;
 
     w->pumped = 0;
     tcp_unhold(w);
@@ -389,7 +417,7 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
         if (w->dirty)
             tcp_send_dirty(w);
         all += n;
-        if (!n)
+        if (!n || (hot && w->arrivals != arrivals))
             break;
     }
     w->poller->class->submit(w->poller); /* what another thread had made dirty and was sent here: its flush will find nothing more to do */

@@ -68,9 +68,10 @@ static struct frame frame_for(const struct tcp_channel *c, uint32_t peer, enum f
                           .bytes = (uint32_t)bytes};
 }
 
-bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes, size_t count)
+static bool post_on(struct tcp_channel *c, uint32_t peer, uint32_t which, enum frame_kind kind, wire_key key, uint32_t tag,
+                    const void *bytes, size_t count)
 {
-    struct tcp_lane *lane = &c->member[peer].lane[TCP_LANE_SMALL];
+    struct tcp_lane *lane = &c->member[peer].lane[which];
     struct frame f = frame_for(c, peer, kind, key, tag, count);
 
     if (lane->ended)
@@ -83,9 +84,13 @@ bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_k
     tcp_count(&c->traffic.out, &f);
     if (count)
         memcpy(at, bytes, count);
-    if (kind != FRAME_ACK)
-        make_dirty(lane);
+    make_dirty(lane);
     return true;
+}
+
+bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes, size_t count)
+{
+    return post_on(c, peer, TCP_LANE_SMALL, kind, key, tag, bytes, count);
 }
 
 /* Of the process, not of a channel. */
@@ -97,17 +102,50 @@ void tcp_post_goodbye(struct tcp_lane *lane)
         make_dirty(lane);
 }
 
-void tcp_acknowledge(struct tcp_channel *c, uint32_t peer, wire_key key)
+/* Nobody waits for an acknowledgement of what has been retired here: that is told, too. */
+static void tell_acks(struct tcp_channel *c, uint32_t peer, uint32_t which)
 {
-    struct tcp_lane *lane = &c->member[peer].lane[TCP_LANE_SMALL];
+    struct tcp_member *m = &c->member[peer];
 
-    if (!tcp_post(c, peer, FRAME_ACK, key, 0, NULL, 0) || lane->ended)
-        return;
-    if (++lane->acks >= (c->credits > 1 ? c->credits / 2 : 1))
-        make_dirty(lane);
+    for (uint32_t i = 0; i < m->acks; i++)
+        if (!tcp_reached(c->retired, wire_key_seq(m->ack[i])))
+            post_on(c, peer, which, FRAME_ACK, m->ack[i], 0, NULL, 0);
+    m->acks = 0;
 }
 
-/* What peers are owed is told when it is much, or when something goes to them anyway. */
+static void tell_retired(struct tcp_channel *c, uint32_t peer, uint32_t which)
+{
+    struct tcp_member *m = &c->member[peer];
+
+    if (m->retired_told == c->retired)
+        return;
+    m->retired_told = c->retired;
+    post_on(c, peer, which, FRAME_RETIRED, wire_key_of(c->retired, 0, 0), 0, NULL, 0);
+}
+
+/* A sender needs to hear of a chunk only when it has one more than it has credits: pieces shorter than the longest are seldom so many. */
+void tcp_acknowledge(struct tcp_channel *c, uint32_t peer, wire_key key, uint64_t bytes)
+{
+    struct tcp_member *m = &c->member[peer];
+    uint32_t half = c->credits > 1 ? c->credits / 2 : 1, round = wire_key_round(key) + 1;
+
+    m->ack[m->acks++] = key;
+    c->owes = true;
+    if (m->acks == TCP_ACKS || (round % half == 0 && (round >= c->credits || bytes == c->face.caps.chunk_all)))
+        tell_acks(c, peer, TCP_LANE_SMALL);
+}
+
+/* By which connection something leaves for it now; TCP_LANES: by none. */
+static uint32_t company_of(const struct tcp_member *m)
+{
+    uint32_t which = TCP_LANE_SMALL;
+
+    while (which < TCP_LANES && (!m->lane[which].dirty || m->lane[which].sending))
+        which++;
+    return which;
+}
+
+/* What peers are owed is told when it is much, or when something goes to them anyway: behind it, in the same packet. */
 void tcp_owed(struct tcp_channel *c)
 {
     bool owes = false;
@@ -116,22 +154,32 @@ void tcp_owed(struct tcp_channel *c)
         struct tcp_member *m = &c->member[i];
         if (!m->lane)
             continue;
+        uint32_t with = company_of(m);
         bool company = m->lane[TCP_LANE_SMALL].dirty;
         uint32_t retired = c->retired - m->retired_told, seen = m->seen - m->seen_told, taken = m->taken - m->taken_told;
-        if (retired && (company || retired >= c->lag)) {
-            m->retired_told = c->retired;
+        if (retired && (with < TCP_LANES || retired >= c->lag)) {
+            tell_retired(c, i, with < TCP_LANES ? with : TCP_LANE_SMALL);
             retired = 0;
-            tcp_post(c, i, FRAME_RETIRED, wire_key_of(c->retired, 0, 0), 0, NULL, 0);
         }
-        if ((seen || taken) && (company || seen >= c->face.caps.window / 4 || taken >= TCP_EAGER_SLOTS / 2)) {
+        if ((seen || taken) && (company || seen >= c->face.caps.window / 2 || taken >= TCP_EAGER_SLOTS / 2)) {
             m->seen_told = m->seen;
             m->taken_told = m->taken;
             seen = taken = 0;
             tcp_post(c, i, FRAME_CONSUMED, wire_key_of(m->seen, 0, 0), m->taken, NULL, 0);
         }
-        owes |= retired || seen || taken;
+        if (with < TCP_LANES)
+            tell_acks(c, i, with);
+        owes |= retired || seen || taken || m->acks;
     }
     c->owes = owes;
+}
+
+/* Somebody lies down here, so nothing moves: it may be for what a peer cannot send. */
+void tcp_tell_acks(struct tcp_channel *c)
+{
+    for (uint32_t i = 0; i < c->size && c->owes; i++)
+        if (c->member[i].acks)
+            tell_acks(c, i, TCP_LANE_SMALL);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ payloads */
@@ -254,7 +302,6 @@ static void send_lane(struct tcp_lane *lane)
             tcp_lane_end(lane, "what is to be sent cannot be sealed");
             return;
         }
-        lane->acks = 0;
         lane->sending = true;
         int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_SEND, lane->out_vector, count);
         if (result != -EINPROGRESS)
@@ -305,7 +352,7 @@ static void set_timer(const struct tcp_wire *w, long ns)
  * Two in a row are no row yet: who waits for each operation has them too, when a peer was ahead, and the timer costs more than a packet. */
 void tcp_hold_or_send(struct tcp_wire *w)
 {
-    bool hold = w->row >= TCP_ROW && !w->armed;
+    bool hold = w->row >= (w->messages ? TCP_ROW_MESSAGES : TCP_ROW) && !w->armed;
 
     for (const struct tcp_lane *lane = w->dirty; lane && hold; lane = lane->next_dirty)
         hold = lane->lane == TCP_LANE_SMALL && !tcp_backed_up(lane);
@@ -316,6 +363,7 @@ void tcp_hold_or_send(struct tcp_wire *w)
         return;
     }
     w->row++;
+    w->messages = false;
     tcp_send_dirty(w);
     w->poller->class->submit(w->poller);
 }
@@ -323,6 +371,7 @@ void tcp_hold_or_send(struct tcp_wire *w)
 void tcp_unhold(struct tcp_wire *w)
 {
     w->row = 0;
+    w->messages = false;
     if (!w->held)
         return;
     w->held = false;

@@ -127,7 +127,7 @@ static enum wire_result take(struct tcp_channel *c, struct tcp_slot *s, const st
     if (s->block && s->total)
         data_copy(l->land, s->block->data, s->total, l->flags & WIRE_NONTEMPORAL);
     if (!once) {
-        tcp_acknowledge(c, s->peer, s->key);
+        tcp_acknowledge(c, s->peer, s->key, s->total);
         tcp_slot_drop(c, s);
     }
     return WIRE_DONE;
@@ -231,8 +231,9 @@ static enum wire_result view_work(struct tcp_channel *c, const struct wire_look 
     if (s && s->whole)
         return look_now(c, s, l);
     if (l->flags & WIRE_GLANCE) {
-        uint32_t lane = tcp_lane_for(l->bytes), socket = c->member[l->peer].lane[lane].socket;
-        tcp_pump(c->wire, lane == TCP_LANE_SMALL ? &socket : NULL, 1);
+        const struct tcp_lane *lane = c->member[l->peer].lane;
+        const uint32_t sockets[] = {lane[tcp_lane_for(l->bytes)].socket, lane[TCP_LANE_SMALL].socket};
+        tcp_pump(c->wire, sockets, 1 + tcp_lane_for(l->bytes));
         s = tcp_slot_find(c, l->peer, l->key);
         if (s && s->whole)
             return look_now(c, s, l);
@@ -277,7 +278,7 @@ void tcp_release(struct wire_channel *channel, uint32_t seq, struct wire_view *v
     if (view) {
         struct tcp_slot *s = view->ack;
         view->ack = NULL;
-        tcp_acknowledge(c, s->peer, s->key);
+        tcp_acknowledge(c, s->peer, s->key, s->total);
         tcp_slot_drop(c, s);
     } else {
         c->retired = seq;

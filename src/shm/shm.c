@@ -209,7 +209,7 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
         return;
     }
     hello->result = error == ENOMEM || error == ENOSPC ? COMM_ERR_MEMORY : COMM_ERR_SYSTEM;
-    base_format(hello->text, sizeof hello->text, "%s: %s (segment of %zu bytes)", what, strerror(error), bytes);
+    base_format(hello->text, sizeof hello->text, "%s: %s (of %zu bytes: COMM_SHM_SEGMENT_BYTES)", what, strerror(error), bytes);
 }
 
 static int watch(struct shm_wire *w, int32_t rank)
@@ -240,7 +240,8 @@ static void attach(struct shm_wire *w, int *fd, struct shm_hello *done)
         if (!error)
             continue;
         done->result = error == ENOMEM ? COMM_ERR_MEMORY : COMM_ERR_SYSTEM;
-        base_format(done->text, sizeof done->text, "%s (rank %d): %s", what, i, strerror(error));
+        base_format(done->text, sizeof done->text, "%s (rank %d, of %zu bytes: COMM_SHM_SEGMENT_BYTES): %s", what, i,
+                    (size_t)w->hello[i].segment_bytes, strerror(error));
     }
 }
 

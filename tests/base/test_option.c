@@ -5,6 +5,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/fuzz_option.h"
+
 #include "base/format.h"
 #include "base/log.h"
 #include "base/option.h"
@@ -230,6 +232,34 @@ static void rows_are_complete(void **state)
     assert_null(base_option_find("nothing"));
 }
 
+/* The fuzzer's inputs without the fuzzer: what people write, changed in a few places, from a seed. */
+static void mutations(void **state)
+{
+    static const char *const real[] = {
+        "window=128,spin=20us,chunk=64K\nCOMM_WINDOW=32\nCOMM_LOG=info\n",
+        "algorithm=allreduce:slices,broadcast:pipeline,progress=caller\nCOMM_ORDER=fixed\n",
+        "open_timeout=90s,operation_timeout=1h,order=fixed\nCOMM_PEER_TIMEOUT=2s\nCOMM_CHECK=all\n",
+        "backend=tcp,queue=100\nCOMM_TCP_POLLER=epoll\nCOMM_TCP_SEAL=yes\nCOMM_CHUNK=1M\n",
+        "\nCOMM_YIELD=0\nCOMM_ISA=avx2\nCOMM_MINIMAL=no\nCOMM_CPUS=3\n",
+    };
+    uint64_t seed = 1;
+    int taken = 0;
+
+    (void)state;
+    for (int i = 0; i < 60000; i++) {
+        char bytes[512];
+        size_t count = strlen(real[i % 5]);
+        memcpy(bytes, real[i % 5], count);
+        for (int k = 0; k < i / 5 % 4; k++) {
+            static const char likely[] = "0123456789-+.,=:kKMGusmh\n\0 \xff";
+            seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
+            bytes[(seed >> 33) % count] = likely[(seed >> 20) % (sizeof likely - 1)];
+        }
+        taken += fuzz_option_one((const unsigned char *)bytes, count);
+    }
+    assert_in_range(taken, 3000, 60000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -244,6 +274,7 @@ int main(void)
         cmocka_unit_test(environment_only_rows_are_checked),
         cmocka_unit_test(small_buffers_hold),
         cmocka_unit_test(rows_are_complete),
+        cmocka_unit_test(mutations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

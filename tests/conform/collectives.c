@@ -187,7 +187,7 @@ static size_t sweep_ranks(int32_t ranks, const struct sweep_plan *plan)
     rig_note("%d ranks, options \"%s\"%s", ranks, plan->options ? plan->options : "", plan->threads ? ", a thread each" : "");
     rig_open_options(&rig, ranks, plan->options);
     sweep->ranks = ranks;
-    sweep->thin = plan->thin * (rig_quick() ? 25 : 1);
+    sweep->thin = plan->thin * rig_thin();
     sweep->kind = plan->kind;
     sweep->threads = plan->threads;
     sweep->large = plan->large;
@@ -321,8 +321,10 @@ static const struct algorithm algorithms[] = {
     {JOB_REDUCE_SCATTER, "read_all"},
     {JOB_REDUCE_SCATTER_V, "direct"},
     {JOB_REDUCE_SCATTER_V, "read_all"},
+    {JOB_SCAN, "read_all"},
     {JOB_SCAN, "doubling"},
     {JOB_SCAN, "slices"},
+    {JOB_EXSCAN, "read_all"},
     {JOB_EXSCAN, "doubling"},
     {JOB_EXSCAN, "slices"},
     {JOB_GATHER, "direct"},
@@ -407,8 +409,11 @@ RIG_TEST(collectives_refused_pairs)
     rig_close(&rig);
 }
 
-int main(void)
+/* collectives [PATTERN]: only tests whose names match it. */
+int main(int count, char **words)
 {
+    if (count > 1)
+        cmocka_set_test_filter(words[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_one_thread),
         cmocka_unit_test(collectives_seventeen_ranks),

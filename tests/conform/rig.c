@@ -128,6 +128,13 @@ void rig_isolate(const char *name, void (*body)(void))
         fail_msg("%s ended with %d", name, WEXITSTATUS(status));
 }
 
+unsigned rig_thin(void)
+{
+    const char *thin = getenv("COMM_TEST_THIN");
+    unsigned long n = thin ? strtoul(thin, NULL, 10) : 0;
+    return n ? (unsigned)n : rig_quick() ? 25 : 1;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ worlds */
 void rig_open(struct rig *rig, int32_t ranks, const struct comm_config *config)
 {

@@ -47,7 +47,8 @@ void rig_equal(long long a, long long b, const char *what, const char *file, int
 /* What to print in front of a failure: the seed, the case. */
 void rig_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-bool rig_quick(void); /* COMM_TEST_QUICK: the short selection, for builds that are slow */
+bool rig_quick(void);    /* COMM_TEST_QUICK: the short selection, for builds that are slow */
+unsigned rig_thin(void); /* of a sweep, one in so many is tried: COMM_TEST_THIN, for programs that watch and are slower still */
 int64_t rig_now(void);
 void rig_nap(int64_t ns);
 

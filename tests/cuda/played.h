@@ -25,6 +25,7 @@ struct played_options {
     int driver, nccl; /* versions; 0: recent ones */
     int slow_join;    /* asks after an NCCL communicator before it is ready; -1: it never is */
     int abort_hangs;  /* ncclCommAbort does not return until played_free_abort */
+    int backwards;    /* the devices in another order, as CUDA_VISIBLE_DEVICES may say */
 };
 /* Everything from the start; what was made before must be gone. */
 PLAYED_API void played_reset(const struct played_options *options);

@@ -85,7 +85,7 @@ unsigned played_cuDeviceGetAttribute(int *value, unsigned attribute, int device)
 unsigned played_cuDeviceGetPCIBusId(char *id, int bytes, int device)
 {
     BEGIN;
-    snprintf(id, (size_t)bytes, "0000:%02d:00.0", device);
+    snprintf(id, (size_t)bytes, "0000:%02X:00.0", 0xe0 + (played.options.backwards ? 7 - device : device));
     END(CUDA_OK);
 }
 

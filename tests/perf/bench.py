@@ -27,7 +27,7 @@ FAMILIES = {
     "openmpi": ("Open MPI", ("mpirun.openmpi", "mpirun", "mpiexec"), ()),
     "mpich": ("MPICH", ("mpiexec.hydra", "mpirun.mpich", "mpirun", "mpiexec"), ("-bind-to", "core")),
 }
-OURS, FLOOR = "commstream", "floor"
+OURS, FLOOR, STILL = "commstream", "floor", "floor, one buffer"
 
 
 def say(text):
@@ -154,6 +154,8 @@ class Bench:
         if self.with_floor(collective, ranks, mode):
             touch = ["--touch"] if self.args.touch else []
             yield FLOOR, lambda: self.run([os.path.join(self.bin, self.floor), "--max", str(self.args.max or 8 << 20)] + touch, {})
+            if self.args.backend == "tcp":  # the floor's buffers rotate as ours do; this shows what that costs
+                yield STILL, lambda: self.run([os.path.join(self.bin, self.floor), "--still", "--max", str(self.args.max or 8 << 20)], {})
         for family in self.peers:
             if self.args.backend == "tcp" and family.key != "openmpi":
                 continue
@@ -184,7 +186,7 @@ class Bench:
     def best(self, collective, ranks, mode, size, ending):
         """The faster of the MPIs, nonblocking, blocking, or of both ("")."""
         times = [self.median(collective, ranks, mode, name, size) for name in self.column_names(collective, ranks, mode)
-                 if name not in (OURS, FLOOR) and name.endswith(ending)]
+                 if name not in (OURS, FLOOR, STILL) and name.endswith(ending)]
         return min((t for t in times if t), default=None)
 
     def ratio(self, collective, ranks, mode, size, against):

@@ -1,6 +1,6 @@
 /*
  * What must hold for any environment: it is refused with a text, or rank and count fit each other, here and on all hosts, the job has a
- * name, and an address is HOST:PORT.
+ * name, and an address is HOST:PORT or the launcher's store.
  */
 #include "team/fuzz_launcher.h"
 
@@ -94,6 +94,10 @@ int fuzz_launcher_one(const unsigned char *bytes, size_t count)
     HOLD(!text[0] && launch.rank >= 0 && launch.rank < launch.ranks && launch.ranks <= 65535);
     HOLD(launch.local_rank >= 0 && launch.local_rank < launch.local_ranks && launch.local_ranks <= launch.ranks);
     HOLD(launch.launcher[0] && launch.why[0] && launch.job[0] && memchr(launch.job, 0, sizeof launch.job));
+    if (strncmp(launch.address, "store:", 6) == 0) {
+        HOLD(base_equal(launch.address, "store:pmi") || base_equal(launch.address, "store:pmix"));
+        return 1;
+    }
     const char *colon = strrchr(launch.address, ':');
     uint64_t port;
     HOLD(!launch.address[0] || (colon && colon > launch.address && memchr(launch.address, 0, sizeof launch.address)));

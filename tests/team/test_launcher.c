@@ -113,6 +113,9 @@ static void hydra(void **state)
     is_launch("hydra", 1, 4, 1, "hydra:parent-500");
     assert_int_equal(FIND("PMI_RANK", "1", "PMI_SIZE", "4", "PMI_JOBID", "12.0"), COMM_OK);
     is_launch("hydra", 1, 4, 1, "hydra:12.0");
+    assert_string_equal(launch.address, "");
+    assert_int_equal(FIND("PMI_RANK", "1", "PMI_SIZE", "4", "PMI_FD", "6", "MPI_LOCALRANKID", "1", "MPI_LOCALNRANKS", "2"), COMM_OK);
+    assert_string_equal(launch.address, "store:pmi");
 }
 
 static void long_jobs_stay_apart(void **state)
@@ -311,6 +314,7 @@ static void mutations(void **state)
         ("SLURM_JOB_ID=7\nSLURM_STEP_ID=0\nSLURM_PROCID=4\nSLURM_STEP_NUM_TASKS=5\nSLURM_NODEID=2\nSLURM_LOCALID=0\n"
          "SLURM_STEP_NODELIST=n[02-03,9],gpu[1-2]x[0-1]\nSLURM_STEP_TASKS_PER_NODE=2(x2),1\n"),
         "OMPI_COMM_WORLD_RANK=1\nOMPI_COMM_WORLD_SIZE=2\nOMPI_COMM_WORLD_LOCAL_RANK=1\nOMPI_COMM_WORLD_LOCAL_SIZE=2\nPMIX_NAMESPACE=x\n",
+        "PMI_RANK=1\nPMI_SIZE=4\nMPI_LOCALRANKID=1\nMPI_LOCALNRANKS=2\nPMI_FD=7\nPMIX_RANK=1\n",
         "COBRE_TCP_RANK=1\nCOBRE_TCP_SIZE=3\nCOBRE_TCP_COORDINATOR=head\nCOBRE_TCP_PORT=12\n",
         "LWS_WORKER_INDEX=1\nLWS_GROUP_SIZE=4\nLWS_LEADER_ADDRESS=a.b.c\n",
         "COBRE_SHM_NAME=/run7\nCOBRE_SHM_RANK=1\nCOBRE_SHM_SIZE=3\n",
@@ -321,8 +325,8 @@ static void mutations(void **state)
     (void)state;
     for (int i = 0; i < 60000; i++) {
         char bytes[512];
-        size_t count = strlen(real[i % 7]);
-        memcpy(bytes, real[i % 7], count);
+        size_t count = strlen(real[i % 8]);
+        memcpy(bytes, real[i % 8], count);
         for (int k = 0; k < i / 6 % 4; k++) {
             static const char likely[] = "0123456789-+[](),x=:\n\0 \xff";
             seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;

@@ -23,8 +23,24 @@ extern const uint32_t algo_count;
 /* Whether such hosts are made of few enough subtrees of T that reductions may be. */
 bool algo_hosts_reduce(const struct program_hosts *hosts, int32_t size, int32_t order_block);
 
-/* The builder that the engine also has written by hand, for an idle communicator: the same lines, the same order. */
-extern program_build_fn *const algo_read_all;
+/* A program that is one exchange, as data (exchange.c). */
+enum algo_party { ALGO_NONE, ALGO_ALL, ALGO_ROOT, ALGO_OTHERS /* than the root */, ALGO_ABOVE /* the one that shows; rank 0 */ };
+struct algo_exchange {
+    uint32_t collective;
+    program_build_fn *build;
+    uint8_t shows, looks, results; /* enum algo_party: who shows, who of the rest looks, who has a result */
+    bool whole;                    /* all blocks are shown, of which each takes its own; otherwise one block */
+    bool reduces;                  /* what came is reduced in the order of ranks; otherwise it is copied .. */
+    bool spread;                   /* .. to the block of whom it came from; otherwise to where `out` begins */
+    uint8_t own;                   /* whose own part goes into its result too */
+    bool pairs;                    /* each is shown another block; where each is brief, or else a single chunk, that is one exchange too */
+};
+const struct algo_exchange *algo_exchange_of(const struct algo_row *row); /* NULL: it is more than that */
+bool algo_exchange_shown(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t root);
+bool algo_exchange_makes(const struct algo_exchange *exchange, int32_t rank, int32_t root); /* has it a result? */
+bool algo_exchange_own(const struct algo_exchange *exchange, int32_t rank, int32_t root);
+/* Of pairs: the edge, and of which kind (enum wire_edge). ONCE: for blocks up to PROGRAM_BRIEF_BYTES. */
+uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t size, uint8_t *kind);
 
 /* By what time is predicted: equal on every rank too, since rank 0's machine is sent at creation. */
 struct algo_prices {
@@ -55,7 +71,7 @@ bool algo_serves(const struct algo_row *row, const struct algo_query *query);
 bool algo_considers(const struct algo_row *row, const struct algo_query *query);
 /* The case that predicts such a call by this row, as the engine runs it. */
 struct cost_case algo_case(const struct algo_row *row, const struct algo_query *query);
-enum { ALGO_EXPRESS_RANKS = 16 /* most for which the engine has algo_read_all by hand */ };
+enum { ALGO_EXPRESS_RANKS = 16 /* most among whom the engine makes exchanges by hand */ };
 /* Whether option algorithm names one for this collective. */
 bool algo_is_forced(const char *forced, uint32_t collective);
 

@@ -13,7 +13,8 @@ enum {
     ALGO_SCAN_RANKS = 62,      /* the same, and a pair beside them */
     ALGO_HOSTS_RANKS = 384,    /* of several hosts: each has a slice, and steps for most others */
     ALGO_HOSTS_LEVELS = 10,    /* view slots where T over unequal parts goes by halves: two a level */
-    ALGO_THROTTLE = 3          /* lanes that give or take blocks of pairs: as many as there are edges for streams */
+    ALGO_THROTTLE = 3,         /* lanes that give or take blocks of pairs: as many as there are edges for streams, but for one */
+    ALGO_BRIEF_RANKS = 4       /* more would need more ONCE edges, for each of which every channel has lines */
 };
 
 program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices, allreduce_tree, allreduce_hosts, hosts_once;
@@ -21,7 +22,7 @@ program_build_fn broadcast_direct, broadcast_pipeline, broadcast_tree, broadcast
 program_build_fn reduce_read_all, reduce_slices, reduce_hosts;
 program_build_fn allgather_direct, allgather_pipeline, allgather_hosts;
 program_build_fn reduce_scatter_direct, reduce_scatter_read_all, reduce_scatter_hosts;
-program_build_fn scan_doubling, scan_slices, exscan_doubling, exscan_slices;
+program_build_fn scan_doubling, scan_read_all, scan_slices, exscan_doubling, exscan_read_all, exscan_slices;
 program_build_fn gather_direct, gather_throttled;
 program_build_fn scatter_direct, scatter_throttled;
 program_build_fn alltoall_direct, alltoall_throttled;
@@ -53,7 +54,10 @@ void land_lane(struct build *b, uint16_t edge, struct comm_ref next, uint16_t ot
 void throttled_edges(struct build *b);
 void throttled_expose(struct build *b, int32_t lane, int32_t first, int32_t direction);
 void throttled_land(struct build *b, int32_t lane, int32_t first, int32_t direction);
-void throttled_expose_one(struct build *b, int32_t lane, int32_t rank, struct comm_ref block);
-void throttled_land_one(struct build *b, int32_t lane, int32_t rank, struct comm_ref block);
+void throttled_expose_one(struct build *b, int32_t ahead, int32_t rank, struct comm_ref block); /* ahead: how far, of the root */
+void throttled_land_one(struct build *b, int32_t ahead, int32_t rank, struct comm_ref block);
+/* Whether brief blocks go by ONCE edges, and that of two ranks so far apart. */
+bool throttled_has_briefs(uint32_t collective, int32_t size);
+uint16_t throttled_brief_edge(uint32_t collective, int32_t apart);
 
 #endif

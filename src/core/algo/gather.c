@@ -44,7 +44,7 @@ struct comm_program *gather_throttled(const struct comm_env *env, const struct p
             throttled_land(b, lane, spec->root, 1);
         own_block(b);
     } else {
-        throttled_expose_one(b, (ahead - 1) % ALGO_THROTTLE, spec->root, ref_block(BUF_IN, spec->rank));
+        throttled_expose_one(b, ahead, spec->root, ref_block(BUF_IN, spec->rank));
     }
     return build_end(b);
 }

@@ -49,7 +49,7 @@ struct comm_program *scatter_throttled(const struct comm_env *env, const struct 
             throttled_expose(b, lane, spec->root, 1);
         own_block(b);
     } else {
-        throttled_land_one(b, (ahead - 1) % ALGO_THROTTLE, spec->root, ref_block(BUF_OUT, spec->rank));
+        throttled_land_one(b, ahead, spec->root, ref_block(BUF_OUT, spec->rank));
     }
     return build_end(b);
 }

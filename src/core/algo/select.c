@@ -18,8 +18,8 @@ struct preference {
 };
 
 /* 64 KiB is where one exposure per rank stops being cheaper than slices in chunks. Of a whole buffer in one exposure most is read by nobody
- * but one: only what is small pays. */
-enum { SELECT_ONCE_BYTES_MAX = 65536, SELECT_WHOLE_BYTES_MAX = 4096 };
+ * but one: only what is small pays. So is it where the last of a scan reads everybody. */
+enum { SELECT_ONCE_BYTES_MAX = 65536, SELECT_WHOLE_BYTES_MAX = 4096, SELECT_BELOW_BYTES_MAX = 8192 };
 
 /* On several hosts these are asked first, as far as their rows serve the placement. */
 enum { SELECT_NEAR_BYTES_MAX = 16384, SELECT_SPREAD_BYTES_MIN = 4096 };
@@ -63,9 +63,11 @@ static const struct preference preferences[] = {
     {COLLECTIVE_REDUCE_SCATTER, "direct", UINT64_MAX},
     {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX},
     {COLLECTIVE_REDUCE_SCATTER_V, "direct", UINT64_MAX},
+    {COLLECTIVE_SCAN, "read_all", SELECT_BELOW_BYTES_MAX},
     {COLLECTIVE_SCAN, "doubling", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_SCAN, "slices", UINT64_MAX},
     {COLLECTIVE_SCAN, "doubling", UINT64_MAX},
+    {COLLECTIVE_EXSCAN, "read_all", SELECT_BELOW_BYTES_MAX},
     {COLLECTIVE_EXSCAN, "doubling", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_EXSCAN, "slices", UINT64_MAX},
     {COLLECTIVE_EXSCAN, "doubling", UINT64_MAX},
@@ -257,7 +259,6 @@ static const struct algo_row *select_forced(const struct algo_query *query, cons
 /* ------------------------------------------------------------------------------------------------------------ by price */
 struct cost_case algo_case(const struct algo_row *row, const struct algo_query *query)
 {
-    bool alike = query->collective == COLLECTIVE_ALLREDUCE || query->collective == COLLECTIVE_BARRIER;
     return (struct cost_case){.machine = query->prices->machine,
                               .caps = query->prices->caps,
                               .build = row->build,
@@ -271,7 +272,7 @@ struct cost_case algo_case(const struct algo_row *row, const struct algo_query *
                               .partial = 1,
                               .calls = row->once_bytes ? 26 : 8, /* twice what one rank may be ahead, and the beginning */
                               .climbs = row->build == allreduce_tree,
-                              .express = alike && query->size <= ALGO_EXPRESS_RANKS && row->build == algo_read_all};
+                              .express = query->size <= ALGO_EXPRESS_RANKS && algo_exchange_of(row)};
 }
 
 /* The quick form: it is asked while an operation is issued. Want of memory is this rank's own, so it must not make another row the best:

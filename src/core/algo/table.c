@@ -51,8 +51,10 @@ const struct algo_row algo_table[] = {
      "blocks are reduced inside hosts, then across: for several hosts"},
     {COLLECTIVE_REDUCE_SCATTER_V, "read_all", 1, ALGO_WHOLE_RANKS, ALGO_WHOLE, reduce_scatter_read_all,
      "everyone reads everyone's whole input: one exchange, for the smallest"},
+    {COLLECTIVE_SCAN, "read_all", 1, ALGO_GROUP, 1, scan_read_all, "everyone reads all below it: one exchange, for the smallest"},
     {COLLECTIVE_SCAN, "doubling", 1, ALGO_RANKS_MAX, ALGO_ONCE, scan_doubling, "log2 p exchanges of totals and prefixes, for the small"},
     {COLLECTIVE_SCAN, "slices", 1, ALGO_SCAN_RANKS, 0, scan_slices, "each rank works out one slice of every rank's result, in chunks"},
+    {COLLECTIVE_EXSCAN, "read_all", 1, ALGO_GROUP, 1, exscan_read_all, "everyone reads all below it: one exchange, for the smallest"},
     {COLLECTIVE_EXSCAN, "doubling", 1, ALGO_RANKS_MAX, ALGO_ONCE, exscan_doubling,
      "log2 p exchanges of totals and prefixes, for the small"},
     {COLLECTIVE_EXSCAN, "slices", 1, ALGO_SCAN_RANKS, 0, exscan_slices, "each rank works out one slice of every rank's result, in chunks"},
@@ -73,5 +75,3 @@ const struct algo_row algo_table[] = {
     {COLLECTIVE_WINDOW, "direct", 1, ALGO_RANKS_MAX, 1, allgather_direct, "everyone reads everyone's ticket at once, or that it is there"},
 };
 const uint32_t algo_count = sizeof algo_table / sizeof *algo_table;
-
-program_build_fn *const algo_read_all = allreduce_read_all;

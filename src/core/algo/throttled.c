@@ -2,6 +2,10 @@
  * A stream of chunks for each pair of ranks, whose lengths only the two of them know. A rank gives or takes in W lanes: the d-th peer from
  * `first` on (d = 1, 2, ..) is lane (d - 1) % W's, which goes through its peers one after the other, each chunk by chunk. Each lane has an
  * edge of its own, so that none waits for another's places or views.
+ *
+ * Of the v forms a brief block is shown at once instead, on a ONCE edge, whose places are many calls deep: that the blocks are brief is
+ * known to the two ends alone, so both ways are in the program, and a longer block is announced on the one as being longer. One such edge
+ * will do where a rank gives to one other; to several it needs one each, and so only small teams have them.
  */
 #include "algo/algorithms.h"
 
@@ -10,12 +14,75 @@ static int32_t wrap(const struct build *b, int32_t rank)
     return ((rank % b->spec.size) + b->spec.size) % b->spec.size;
 }
 
+bool throttled_has_briefs(uint32_t collective, int32_t size)
+{
+    return size > 1 && (collective == COLLECTIVE_GATHER_V || (collective_is_ragged(collective) && size <= ALGO_BRIEF_RANKS));
+}
+
+uint16_t throttled_brief_edge(uint32_t collective, int32_t apart)
+{
+    return collective == COLLECTIVE_GATHER_V || apart == 1 ? 0 : (uint16_t)(apart + ALGO_THROTTLE - 1);
+}
+
+/* Behind the first brief one, where there is one. */
+static uint16_t edge_of(const struct build *b, int32_t lane)
+{
+    return (uint16_t)(lane + (b->program.brief != 0));
+}
+
 void throttled_edges(struct build *b)
 {
+    uint32_t collective = b->spec.collective;
+
     b->program.chunk_unit = UNIT_BLOCK;
     b->program.ragged = 1;
+    b->program.brief = throttled_has_briefs(collective, b->spec.size) ? PROGRAM_BRIEF_BYTES : 0;
     for (int32_t lane = 0; lane < ALGO_THROTTLE; lane++)
-        build_edge(b, (uint16_t)lane, 0);
+        build_edge(b, edge_of(b, lane), 0);
+    for (int32_t apart = 1; b->program.brief && apart < (collective == COLLECTIVE_GATHER_V ? 2 : b->spec.size); apart++)
+        build_edge(b, throttled_brief_edge(collective, apart), WIRE_ONCE | WIRE_TO_ALL);
+}
+
+static struct comm_ref brief(struct comm_ref block)
+{
+    block.unit = UNIT_BRIEF;
+    return block;
+}
+
+/* Brief blocks to or from one rank. */
+static void show_brief(struct build *b, int32_t apart, int32_t rank, struct comm_ref block)
+{
+    if (b->program.brief)
+        BUILD_STEP(b, .code = STEP_EXPOSE, .edge = throttled_brief_edge(b->spec.collective, apart), .peer = build_peer(b, rank),
+                   .npeers = 1, .src = brief(block));
+}
+
+static void land_brief(struct build *b, int32_t apart, int32_t rank, struct comm_ref block)
+{
+    if (b->program.brief)
+        BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_LAND, .edge = throttled_brief_edge(b->spec.collective, apart),
+                   .peer = build_peer(b, rank), .npeers = 1, .dst = brief(block), .src = brief(block));
+}
+
+/* Of all peers, by the first lane: they do not wait for one another. */
+static void each_brief(struct build *b, int32_t lane, int32_t first, int32_t direction, bool shows)
+{
+    if (!b->program.brief || lane != 0)
+        return;
+    if (b->spec.collective == COLLECTIVE_GATHER_V) { /* one edge, so one step, however many there are */
+        struct comm_ref blocks = brief(ref_block(BUF_OUT, wrap(b, first + 1)));
+        blocks.step = 1;
+        BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_LAND, .edge = 0, .peer = build_peers(b, first + 1, b->spec.size - 1),
+                   .npeers = (uint16_t)(b->spec.size - 1), .dst = blocks, .src = blocks);
+        return;
+    }
+    for (int32_t d = 1; d < b->spec.size; d++) {
+        int32_t rank = wrap(b, first + direction * d);
+        if (shows)
+            show_brief(b, d, rank, ref_block(BUF_IN, rank));
+        else
+            land_brief(b, d, rank, ref_block(BUF_OUT, rank));
+    }
 }
 
 /* The peers of a lane, in its order; returns how many. */
@@ -45,9 +112,10 @@ void throttled_expose(struct build *b, int32_t lane, int32_t first, int32_t dire
     if (!count)
         return;
     build_lane(b);
+    each_brief(b, lane, first, direction, true);
     build_loop(b, count);
     build_loop_over(b, block);
-    BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = (uint16_t)lane, .peer = at, .npeers = 1, .peer_outer = 1,
+    BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = edge_of(b, lane), .peer = at, .npeers = 1, .peer_outer = 1,
                .src = block);
     build_loop_end(b);
     build_loop_end(b);
@@ -63,30 +131,37 @@ void throttled_land(struct build *b, int32_t lane, int32_t first, int32_t direct
     if (!count)
         return;
     build_lane(b);
+    each_brief(b, lane, first, direction, false);
     build_loop(b, count);
     build_loop_over(b, block);
-    BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = (uint16_t)lane, .peer = at, .npeers = 1, .peer_outer = 1,
+    BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = edge_of(b, lane), .peer = at, .npeers = 1, .peer_outer = 1,
                .dst = block, .src = block);
     build_loop_end(b);
     build_loop_end(b);
     build_lane_end(b);
 }
 
-void throttled_expose_one(struct build *b, int32_t lane, int32_t rank, struct comm_ref block)
+void throttled_expose_one(struct build *b, int32_t ahead, int32_t rank, struct comm_ref block)
 {
+    int32_t lane = (ahead - 1) % ALGO_THROTTLE;
+
     build_lane(b);
+    show_brief(b, ahead, rank, block);
     build_loop_over(b, block);
-    BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = (uint16_t)lane, .peer = build_peer(b, rank), .npeers = 1,
+    BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = edge_of(b, lane), .peer = build_peer(b, rank), .npeers = 1,
                .src = block);
     build_loop_end(b);
     build_lane_end(b);
 }
 
-void throttled_land_one(struct build *b, int32_t lane, int32_t rank, struct comm_ref block)
+void throttled_land_one(struct build *b, int32_t ahead, int32_t rank, struct comm_ref block)
 {
+    int32_t lane = (ahead - 1) % ALGO_THROTTLE;
+
     build_lane(b);
+    land_brief(b, ahead, rank, block);
     build_loop_over(b, block);
-    BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = (uint16_t)lane, .peer = build_peer(b, rank), .npeers = 1,
+    BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = edge_of(b, lane), .peer = build_peer(b, rank), .npeers = 1,
                .dst = block, .src = block);
     build_loop_end(b);
     build_lane_end(b);

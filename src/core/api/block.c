@@ -6,6 +6,8 @@ enum comm_result comm_gather(struct comm_communicator *c, const void *in, void *
 {
     struct api_check check;
 
+    if (BASE_LIKELY(engine_repeat(c, in, out, n, call_what(type, 0), call_where(COLLECTIVE_GATHER, 0, root), req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_GATHER, req) != COMM_OK)
         return check.result;
     bool in_place = in == COMM_IN_PLACE, am_root = engine_rank(c) == root;
@@ -33,6 +35,8 @@ enum comm_result comm_scatter(struct comm_communicator *c, const void *in, void 
 {
     struct api_check check;
 
+    if (BASE_LIKELY(engine_repeat(c, in, out, n, call_what(type, 0), call_where(COLLECTIVE_SCATTER, 0, root), req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_SCATTER, req) != COMM_OK)
         return check.result;
     bool in_place = out == COMM_IN_PLACE, am_root = engine_rank(c) == root;
@@ -60,6 +64,8 @@ enum comm_result comm_alltoall(struct comm_communicator *c, const void *in, void
 {
     struct api_check check;
 
+    if (BASE_LIKELY(engine_repeat(c, in, out, n, call_what(type, 0), call_where(COLLECTIVE_ALLTOALL, 0, 0), req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_ALLTOALL, req) != COMM_OK)
         return check.result;
     bool in_place = in == COMM_IN_PLACE;

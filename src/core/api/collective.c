@@ -28,6 +28,8 @@ enum comm_result comm_broadcast(struct comm_communicator *c, void *buf, size_t n
 {
     struct api_check check;
 
+    if (BASE_LIKELY(engine_repeat(c, buf, buf, n, call_what(type, 0), call_where(COLLECTIVE_BROADCAST, 0, root), req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_BROADCAST, req) != COMM_OK)
         return check.result;
     api_need_type(&check, type);
@@ -46,6 +48,8 @@ enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *
 {
     struct api_check check;
 
+    if (BASE_LIKELY(engine_repeat(c, in, out, n, call_what(type, op), call_where(COLLECTIVE_REDUCE, 0, root), req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_REDUCE, req) != COMM_OK)
         return check.result;
     bool am_root = engine_rank(c) == root, in_place = in == COMM_IN_PLACE;
@@ -75,7 +79,7 @@ enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, voi
                                 struct comm_request *req)
 {
     struct api_check check;
-    if (BASE_LIKELY(engine_repeat(c, in, out, n, type, op, req)))
+    if (BASE_LIKELY(engine_repeat(c, in, out, n, call_what(type, op), call_where(COLLECTIVE_ALLREDUCE, 0, 0), req)))
         return COMM_OK;
     bool in_place = in == COMM_IN_PLACE;
     size_t sound = api_sound(c, in_place ? out : in, out, n, data_pair_bytes(type, op), in_place);
@@ -108,6 +112,8 @@ enum comm_result comm_reduce_scatter(struct comm_communicator *c, const void *in
 {
     struct api_check check;
 
+    if (BASE_LIKELY(engine_repeat(c, in, out, n, call_what(type, op), call_where(COLLECTIVE_REDUCE_SCATTER, 0, 0), req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_REDUCE_SCATTER, req) != COMM_OK)
         return check.result;
     bool in_place = in == COMM_IN_PLACE;
@@ -136,6 +142,8 @@ enum comm_result comm_allgather(struct comm_communicator *c, const void *in, voi
 {
     struct api_check check;
 
+    if (BASE_LIKELY(engine_repeat(c, in, out, n, call_what(type, 0), call_where(COLLECTIVE_ALLGATHER, 0, 0), req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_ALLGATHER, req) != COMM_OK)
         return check.result;
     bool in_place = in == COMM_IN_PLACE;

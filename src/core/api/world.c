@@ -96,7 +96,23 @@ enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t 
     return r;
 }
 
-enum { NUMA_NODES = 1024 };
+enum { NUMA_NODES = 1024, HARDWARE_BITS = 48, HARDWARE_HOSTS = 1 << 15 };
+
+static enum comm_result split_device(struct comm_communicator *c, struct comm_communicator **out, struct comm_request *req)
+{
+    char text[256];
+    uint64_t hardware = 0;
+    enum comm_result r = engine_hardware(c, &hardware, text, sizeof text);
+
+    if (r != COMM_OK)
+        return engine_refuse(c, COLLECTIVE_SPLIT, r, req, "split_place: COMM_PLACE_DEVICE: this rank has no device: %s", text);
+    if (engine_node(c) >= HARDWARE_HOSTS)
+        return engine_refuse(c, COLLECTIVE_SPLIT, COMM_ERR_UNSUPPORTED, req,
+                             "split_place: COMM_PLACE_DEVICE: host %d; expected fewer than %d", engine_node(c), HARDWARE_HOSTS);
+    if (!out)
+        return engine_refuse(c, COLLECTIVE_SPLIT, COMM_ERR_ARGUMENT, req, "split_place: out=NULL; expected room for a communicator");
+    return engine_split(c, (int64_t)((uint64_t)engine_node(c) << HARDWARE_BITS | hardware), 0, out, req);
+}
 
 enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out,
                                   struct comm_request *req)
@@ -106,8 +122,7 @@ enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place p
     if (r == COMM_OK && place != COMM_PLACE_NODE && place != COMM_PLACE_NUMA && place != COMM_PLACE_DEVICE)
         return engine_refuse(c, COLLECTIVE_SPLIT, COMM_ERR_ARGUMENT, req, "split_place: place=%d; expected an enum comm_place", (int)place);
     if (r == COMM_OK && place == COMM_PLACE_DEVICE)
-        return engine_refuse(c, COLLECTIVE_SPLIT, COMM_ERR_UNSUPPORTED, req,
-                             "split_place: COMM_PLACE_DEVICE is not built yet; comm_split by a color of your own does it");
+        return split_device(c, out, req);
     if (r != COMM_OK || place == COMM_PLACE_NODE)
         return comm_split(c, r == COMM_OK ? engine_node(c) : 0, 0, out, req);
     int32_t numa = engine_numa(c);

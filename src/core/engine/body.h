@@ -5,7 +5,7 @@
 #ifndef ENGINE_BODY_H
 #define ENGINE_BODY_H
 
-#include "engine/engine.h"
+#include "engine/express.h"
 
 #include "algo/algo.h"
 #include "base/hash.h"
@@ -122,9 +122,9 @@ struct entry {
     struct user_op *user;        /* of the caller's own: a reference */
     struct pack *pack;           /* a group's small members as one: a reference */
     struct comm_window *window;  /* a fence of it */
-    data_reduce_fn *reduce;      /* the small exchange's */
+    struct express_form *form;   /* the small exchange's */
     uint32_t seq;
-    bool showing;                /* the small exchange's: the wire has not read all of the caller's bytes yet */
+    uint8_t unshown, unread;     /* the small exchange's: spans not shown yet, and such that the wire has not read yet */
     bool spill;                  /* what comes does not fit: it is taken into memory of ours and thrown away */
     uint32_t fingerprint, chain; /* of this call alone; of this and all before it */
     int32_t root;
@@ -230,28 +230,6 @@ struct chosen {
     size_t bytes;
 };
 
-/* The last form of call that the small exchange served: everything about it that does not change from call to call. */
-enum { EXPRESS_RANKS = 16, EXPRESS_COOKIE = 0x40000000 /* in place of a window's place: above every one, below MESSAGE_COOKIE */ };
-struct express_form {
-    uint32_t collective, flags;
-    enum comm_type type;
-    comm_op op;
-    size_t n, bytes;
-    int32_t root;
-    uint32_t fingerprint;
-    data_reduce_fn *reduce;
-    const char *algorithm;
-    bool known, fits; /* fits: it goes the short way */
-};
-/* Those under way so are the oldest in the queue, up to `last`; the oldest of them is looked at, and its lines that came are kept. */
-struct express {
-    uint64_t last;
-    uint64_t fetched; /* lines up to this one's were asked for */
-    uint32_t seen;    /* members, a bit each */
-    uint32_t reserved;
-    const void *from[EXPRESS_RANKS];
-};
-
 /* Rows that prices chose, by lengths up to a quarter of an octave apart: pricing takes longer than a small operation. */
 enum { BUCKETS_EACH = 4, BUCKETS = 64 * BUCKETS_EACH };
 
@@ -273,7 +251,7 @@ struct body {
     struct wire_channel *channel;
     struct native_channel *native; /* NULL: none */
     uint64_t native_alone;         /* the operation there that went the short way; 0: none */
-    struct express_form native_form;
+    struct call_form native_form;
     uint32_t native_flags, native_pending, native_parked;
     uint32_t held;              /* failed: operations whose buffers the native may still touch */
     uint32_t joining;           /* creating calls whose child's native is not connected yet */
@@ -291,7 +269,6 @@ struct body {
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
     struct chosen chosen[COLLECTIVE_END];
     uint8_t *bucket; /* [COLLECTIVE_END][BUCKETS] of 1 + a row; NULL where thresholds choose */
-    struct express_form form;
     struct express express;
     uint16_t *others;                   /* the other members, from rank + 1 on */
     uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move, a bit per place */
@@ -342,7 +319,6 @@ struct body {
     uint64_t record_count;
     bool dumped;             /* its records went to option trace_dir: once */
     struct comm_stats stats; /* bytes: of messages alone; work counts its own */
-    uint64_t express_bytes;  /* shown by small exchanges, each to all others, and as many looked at of each of them */
     size_t *vector_pool;
     char name[32];
     char forced[256]; /* option algorithm of this communicator; empty: the world's */
@@ -521,22 +497,27 @@ static inline uint32_t body_chain(uint32_t chain, uint32_t fingerprint)
     return ((chain << 7 | chain >> 25) ^ fingerprint) * UINT32_C(0x9e3779b1) + 1;
 }
 uint32_t body_fingerprint(const struct body *b, const struct engine_call *call);
-static inline void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
+static inline void body_publish(struct body *b, uint32_t seq, uint32_t fingerprint, uint32_t chain, const struct engine_call *call,
+                                enum comm_result refused)
 {
-    struct wire_call *mine = &b->channel->calls[e->seq & b->calls_mask];
+    struct wire_call *mine = &b->channel->calls[seq & b->calls_mask];
 
     atomic_store_explicit(&mine->seq, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&mine->fingerprint, e->fingerprint, memory_order_relaxed);
+    atomic_store_explicit(&mine->fingerprint, fingerprint, memory_order_relaxed);
     atomic_store_explicit(&mine->collective, (uint8_t)call->collective, memory_order_relaxed);
     atomic_store_explicit(&mine->type, (uint8_t)call->type, memory_order_relaxed);
     atomic_store_explicit(&mine->flags, (uint8_t)call->flags, memory_order_relaxed);
     atomic_store_explicit(&mine->refused, (int8_t)refused, memory_order_relaxed);
-    atomic_store_explicit(&mine->chain, e->chain, memory_order_relaxed);
+    atomic_store_explicit(&mine->chain, chain, memory_order_relaxed);
     atomic_store_explicit(&mine->op, call->op, memory_order_relaxed);
     atomic_store_explicit(&mine->root, call->root, memory_order_relaxed);
     atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
-    atomic_store_explicit(&mine->seq, e->seq, memory_order_release);
+    atomic_store_explicit(&mine->seq, seq, memory_order_release);
+}
+static inline void body_publish_call(struct body *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
+{
+    body_publish(b, e->seq, e->fingerprint, e->chain, call, refused);
 }
 struct body *body_at(struct engine *e, uint32_t index); /* locked; NULL: none, closed, another engine's, or a recorder */
 /* The end of a call that makes something: with a request it says how it was issued, without one it waits. */
@@ -551,11 +532,17 @@ void body_activate(struct body *b);
 enum comm_result body_copy_vectors(struct body *b, const struct engine_call *call, struct entry *e);
 void body_forget_entry(struct body *b, struct entry *e);
 bool body_room_for_record(struct body *b);
-static inline void body_record(struct body *b, const struct record *made, uint64_t ticket, int64_t now, enum comm_result result)
+static inline struct record *body_next_record(struct body *b)
 {
     if (BASE_UNLIKELY(b->record_count >= b->record_room && b->record_room < ENGINE_RECORDS) && !body_room_for_record(b))
+        return NULL;
+    return &b->records[b->record_count++ & (b->record_room - 1)];
+}
+static inline void body_record(struct body *b, const struct record *made, uint64_t ticket, int64_t now, enum comm_result result)
+{
+    struct record *record = body_next_record(b);
+    if (!record)
         return;
-    struct record *record = &b->records[b->record_count++ & (b->record_room - 1)];
     *record = *made;
     record->ticket = ticket;
     record->completed_ns = now;
@@ -616,12 +603,7 @@ void stream_place(struct comm_communicator *c, struct timeline_point *point);
 /* For a queue wait of `c`: puts it on c's stream here and now where the point is an operation of another stream; *point says so then. */
 enum comm_result stream_join(struct comm_communicator *c, struct timeline_point *point);
 
-/* express.c */
-bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
-bool express_poll(struct body *b); /* true: something ended */
-bool express_wait(struct comm_request request);
-bool express_wait_in_turn(struct engine *e, struct comm_request request); /* crowded ranks; e is held */
-void express_shown(struct body *b, uint32_t ticket);
+/* express.c: its calls are in express.h */
 static inline bool express_pending(const struct body *b)
 {
     return b->line.done < b->express.last;

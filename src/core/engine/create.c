@@ -309,7 +309,7 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
     if (n) {
         n->dup = how->dup;
         n->color = how->color;
-        n->identity = how->dup ? UINT64_C(1) << 32 : (uint64_t)(uint32_t)how->color;
+        n->identity = how->dup ? UINT64_C(1) << 32 : (uint64_t)how->color;
         n->key = how->key;
         n->options = how->options;
         base_copy_text(n->name, sizeof n->name, how->options.name);
@@ -324,7 +324,7 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
     return engine_answer(r, own, req);
 }
 
-enum comm_result engine_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
+enum comm_result engine_split(struct comm_communicator *c, int64_t color, int32_t key, struct comm_communicator **out,
                               struct comm_request *req)
 {
     return create(c, &(struct creation){.color = color, .key = key}, out, req);

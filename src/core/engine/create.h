@@ -10,7 +10,8 @@ struct creation {
     struct body *child;            /* made; nobody's but ours until it is handed over */
     uint32_t references;           /* who may still look at this: the call that issues the stages, and each stage until it ended */
     uint32_t connected, abandoned; /* abandoned: a stage could not be issued, so nothing comes of it */
-    int32_t color, key, size;
+    int64_t color;
+    int32_t key, size;
     uint64_t number, identity; /* both part of the child's id: the first stage's number, and what tells children of one number apart */
     struct comm_options options;
     char name[32];

@@ -242,10 +242,8 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
 /* Small exchanges and programs each count in the place that they have at hand anyway. */
 static void add_bytes_of_work(const struct body *b, struct comm_stats *stats)
 {
-    if (b->team.size > 1) {
-        stats->bytes_out += b->express_bytes;
-        stats->bytes_in += b->express_bytes * (uint64_t)(b->team.size - 1);
-    }
+    stats->bytes_out += b->express.bytes_out;
+    stats->bytes_in += b->express.bytes_in;
     for (uint32_t i = 0; i < b->line.window && b->places; i++) {
         stats->bytes_out += b->places[i].run.bytes_out;
         stats->bytes_in += b->places[i].run.bytes_in;

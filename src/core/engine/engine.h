@@ -45,10 +45,18 @@ static inline __attribute__((always_inline)) enum comm_result engine_issue(struc
 {
     return engine_issue_from(c, call, req, __builtin_return_address(0));
 }
-/* The allreduce that went before once more, with buffers as they are given to comm_allreduce: then what was sound is sound, and it goes the
- * shortest way there is. False: nothing happened. */
-bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
+/* The call that went before once more, with buffers as they are given to the public call: then what was sound is sound, and it goes the
+ * shortest way there is. False: nothing happened. what, where: of call_what and call_where. */
+bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
                    struct comm_request *req);
+static inline uint64_t call_what(enum comm_type type, comm_op op)
+{
+    return (uint64_t)op << 32 | (uint32_t)type;
+}
+static inline uint64_t call_where(uint32_t collective, uint32_t flags, int32_t root)
+{
+    return (uint64_t)(flags << 8 | collective) << 32 | (uint32_t)root;
+}
 /* A collective refused at the call: it uses up its number, and the members are told. The text is the detail. */
 enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
                                const char *format, ...) __attribute__((format(printf, 5, 6)));
@@ -72,6 +80,8 @@ static inline enum comm_result engine_alive(const struct comm_communicator *c)
 int32_t engine_rank(const struct comm_communicator *c); /* -1: closed */
 int32_t engine_size(const struct comm_communicator *c);
 int32_t engine_node(const struct comm_communicator *c); /* 0 or more, equal for ranks of one host */
+/* Which piece of hardware this rank's device is, as device.h's where; otherwise what is missing, in text. */
+enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware, char *text, size_t bytes);
 int32_t engine_numa(const struct comm_communicator *c); /* the NUMA node that the calling thread may run on; -1: several */
 
 /* ------------------------------------------------------------------------------------------------------------ waiting and progress */
@@ -93,7 +103,7 @@ enum comm_result engine_id_create(const struct comm_config *config, struct comm_
 enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world);
 enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                    struct comm_communicator **worlds);
-enum comm_result engine_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
+enum comm_result engine_split(struct comm_communicator *c, int64_t color, int32_t key, struct comm_communicator **out,
                               struct comm_request *req);
 enum comm_result engine_subset(struct comm_communicator *c, const int32_t *ranks, int32_t count, uint32_t tag,
                                struct comm_communicator **out, struct comm_request *req);

@@ -1,7 +1,7 @@
 /*
- * The small exchange: an allreduce or barrier of few bytes on a communicator where nothing else goes on, written by hand. It is the program
- * read_all (everybody shows all to everybody, each reduces), the same bytes in the same lines, so that ranks which take the program meet
- * it; but no program is interpreted and no run is set up, which is more than the whole exchange takes otherwise.
+ * The small exchange: a collective of few bytes on a communicator where nothing else goes on, written by hand. It is a program that is one
+ * exchange (algo/exchange.c): the same bytes in the same lines, so that ranks which take the program meet it; but no program is
+ * interpreted and no run is set up, which is more than the whole exchange takes otherwise.
  *
  * What stands between a call and the first store that peers wait for comes first, what only we need later, while the peers' lines travel.
  * The operation is an entry of the queue like any other: what fails, closes, lists or waits for it knows nothing of this file.
@@ -10,42 +10,11 @@
 
 #include <commstream/collective.h>
 
-enum { WAIT_TURNS = 400, WAIT_EAGER_TURNS = 64, WAIT_YIELDS = 32, FETCH_AHEAD = 8 };
+#include <string.h>
 
-/* ------------------------------------------------------------------------------------------------------------ which calls */
-static inline bool same_form(const struct express_form *f, const struct engine_call *call)
-{
-    return f->known && f->n == call->n && f->op == call->op && f->type == call->type && f->collective == call->collective &&
-           f->flags == call->flags && f->root == call->root;
-}
+enum { WAIT_TURNS = 400, WAIT_EAGER_TURNS = 64, WAIT_YIELDS = 32, FETCH_AHEAD = 8, FETCH_EARLY = 3 };
 
-static void learn_form(struct body *b, const struct engine_call *call)
-{
-    struct express_form *f = &b->form;
-    enum comm_result why;
-    bool reduces =
-        (call->collective == COLLECTIVE_ALLREDUCE || call->collective == COLLECTIVE_BARRIER) && !b->world->check && !b->world->order_block;
-    const struct algo_row *row =
-        reduces && b->team.size <= EXPRESS_RANKS ? body_choose(b, call->collective, call->n * data_partial_bytes(call->type), &why) : NULL;
-
-    *f = (struct express_form){.collective = call->collective,
-                               .flags = call->flags,
-                               .type = call->type,
-                               .op = call->op,
-                               .n = call->n,
-                               .bytes = call->n * data_type_bytes(call->type),
-                               .root = call->root,
-                               .fingerprint = body_fingerprint(b, call),
-                               .known = true};
-    if (!row || (row->build != algo_read_all && b->team.size > 1))
-        return;
-    if (b->native && ((b->native_flags & NATIVE_STREAM) || native_takes(b, call) != COMM_ERR_UNSUPPORTED))
-        return;
-    f->reduce = data_reducer(call->type, call->op, b->engine->isa);
-    f->algorithm = row->name;
-    f->fits = f->reduce != NULL;
-}
-
+/* ------------------------------------------------------------------------------------------------------------ may it go this way */
 /* Does it conflict with what is under way here? A barrier conflicts with everything. */
 static bool conflicts(const struct body *b, const struct engine_call *call)
 {
@@ -81,30 +50,65 @@ static inline bool may_go(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the operation */
-static inline enum wire_result show(struct body *b, const struct engine_call *call, wire_key key, uint32_t chain)
+static inline void flush(struct body *b)
 {
-    if (b->team.size == 1)
-        return WIRE_DONE;
+    b->express.owes = false;
+    b->wire->flush(b->channel);
+}
 
-    struct wire_span span = {call->in, b->form.bytes};
+/* To each its own, from where room ended. Nothing has happened where FAILED. */
+static __attribute__((noinline)) enum wire_result show_pairs(struct body *b, const struct express_form *f, struct entry *e, const void *in,
+                                                             uint32_t seq, uint32_t chain, uint64_t ticket)
+{
+    while (e->unshown) {
+        const uint16_t *peer = &f->peers[f->npeers - e->unshown];
+        const struct express_span *give = &f->gives[*peer];
+        struct wire_span span = {(const char *)in + give->at, give->bytes};
+        struct wire_expose one = {.key = wire_key_of(seq, 0, give->edge),
+                                  .fingerprint = chain ^ give->mark,
+                                  .edge = give->kind,
+                                  .peers = peer,
+                                  .npeers = 1,
+                                  .nspans = 1,
+                                  .spans = &span,
+                                  .cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)ticket};
+        enum wire_result shown = b->wire->expose(b->channel, &one);
+        if (shown == WIRE_FAILED && e->unshown < f->shows)
+            return WIRE_AGAIN;
+        if (shown != WIRE_DONE && shown != WIRE_PENDING)
+            return shown;
+        e->unshown--;
+        e->unread = (uint8_t)(e->unread + (shown == WIRE_PENDING));
+    }
+    return e->unread ? WIRE_PENDING : WIRE_DONE;
+}
+
+static inline enum wire_result show(struct body *b, const struct express_form *f, struct entry *entry, const void *in, uint32_t seq,
+                                    uint32_t chain, uint64_t ticket)
+{
+    if (BASE_UNLIKELY(f->pairs))
+        return show_pairs(b, f, entry, in, seq, chain, ticket);
+    struct wire_span span = {in, f->shown};
     struct wire_expose e; /* field by field, here and below: compilers clear a whole structure first, and with slow instructions */
-    e.key = key;
+    e.key = wire_key_of(seq, 0, 0);
     e.fingerprint = chain;
     e.edge = WIRE_ONCE | WIRE_TO_ALL;
     e.flags = WIRE_WORK;
-    e.peers = b->others;
-    e.npeers = (uint32_t)b->team.size - 1;
+    e.peers = f->peers;
+    e.npeers = f->npeers;
     e.nspans = 1;
     e.spans = &span;
-    e.cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)b->line.next;
-    return b->wire->expose(b->channel, &e);
+    e.cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)ticket;
+    enum wire_result shown = b->wire->expose(b->channel, &e);
+    entry->unshown = shown == WIRE_AGAIN;
+    entry->unread = shown == WIRE_PENDING;
+    return shown;
 }
 
 /* The parts of an entry that this way uses; body_fill_entry and number_call in a few stores. */
-static inline __attribute__((always_inline)) struct entry *enter(struct body *b, const struct engine_call *call, struct entry *e,
-                                                                 uint32_t chain)
+static inline __attribute__((always_inline)) struct entry *enter(struct body *b, struct express_form *f, const struct engine_call *call,
+                                                                 struct entry *e, uint32_t chain)
 {
-    const struct express_form *f = &b->form;
     bool barrier = call->collective == COLLECTIVE_BARRIER;
 
     e->head.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK;
@@ -115,9 +119,9 @@ static inline __attribute__((always_inline)) struct entry *enter(struct body *b,
     e->call.out = call->out;
     e->call.n = call->n;
     e->ended = NULL;
-    e->reduce = f->reduce; /* the form may be another before this one ends */
+    e->form = f;
     e->root = call->root;
-    e->fingerprint = f->fingerprint;
+    e->fingerprint = f->call.fingerprint;
     e->seq = (uint32_t)++b->sequence;
     e->chain = b->chain = chain;
     e->record.bytes = f->bytes;
@@ -129,67 +133,220 @@ static inline __attribute__((always_inline)) struct entry *enter(struct body *b,
     return e;
 }
 
+static inline enum wire_result look_for(struct body *b, const struct express_form *f, uint32_t seq, uint32_t chain, uint32_t rank,
+                                        uint32_t how, struct wire_view *view)
+{
+    struct wire_look look;
+    look.key = wire_key_of(seq, 0, how == WIRE_FETCH ? f->takes[rank].edge : 0);
+    look.fingerprint = chain;
+    look.edge = WIRE_ONCE | WIRE_TO_ALL;
+    look.flags = (uint16_t)(WIRE_WORK | how);
+    look.peer = rank;
+    look.reserved = 0;
+    look.land = NULL;
+    look.bytes = f->came[rank];
+    look.cookie = 0;
+    look.view = view;
+    return b->wire->view(b->channel, &look);
+}
+
+static __attribute__((noinline)) enum wire_result land_pair(struct body *b, const struct express_form *f, void *out, uint32_t seq,
+                                                            uint32_t chain, uint32_t rank)
+{
+    const struct express_span *take = &f->takes[rank];
+    struct wire_look look = {.key = wire_key_of(seq, 0, take->edge),
+                             .fingerprint = chain ^ take->mark,
+                             .edge = take->kind,
+                             .flags = WIRE_WORK | WIRE_GLANCE,
+                             .peer = rank,
+                             .land = (void *)((uintptr_t)out + take->at), /* as a number: of no bytes it may be NULL */
+                             .bytes = take->bytes};
+
+    return b->wire->view(b->channel, &look);
+}
+
+/* Lines that are looked for together travel side by side, not each after the one before. */
+static void fetch(struct body *b, const struct express_form *f, uint32_t seq)
+{
+    for (uint32_t ranks = f->looked; ranks; ranks &= ranks - 1)
+        if (!f->pairs || f->takes[__builtin_ctz(ranks)].kind)
+            (void)look_for(b, f, seq, 0, (uint32_t)__builtin_ctz(ranks), WIRE_FETCH, NULL);
+}
+
+/* Is all there that the oldest one needs? What came is kept. */
+static inline enum wire_result all_here(struct body *b, const struct express_form *f, void *out, uint32_t seq, uint32_t chain)
+{
+    struct express *x = &b->express;
+
+    for (uint32_t ranks = f->looked & ~x->seen; ranks; ranks &= ranks - 1) {
+        struct wire_view view;
+        uint32_t r = (uint32_t)__builtin_ctz(ranks);
+        enum wire_result result =
+            BASE_UNLIKELY(f->pairs) ? land_pair(b, f, out, seq, chain, r) : look_for(b, f, seq, chain, r, WIRE_GLANCE, &view);
+        if (result != WIRE_DONE) {
+            x->missed = b->line.done + 1;
+            x->lacks = r;
+            return result;
+        }
+        x->seen |= 1u << r;
+        if (!f->pairs)
+            x->from[r] = view.at;
+    }
+    return WIRE_DONE;
+}
+
+static inline void copy_few(char *to, const char *from, size_t bytes)
+{
+    if (bytes == sizeof(uint64_t))
+        memcpy(to, from, sizeof(uint64_t));
+    else if (bytes && to != from)
+        memcpy(to, from, bytes);
+}
+
+static inline void make_result(struct body *b, const struct express_form *f, const void *in, char *out)
+{
+    struct express *x = &b->express;
+
+    x->from[b->team.rank] = in;
+    if (f->elements) {
+        for (uint32_t r = 0; f->at && r < f->ways; r++)
+            x->from[r] = (const char *)x->from[r] + f->at;
+        struct data_reduce reduce = {
+            .from = x->from, .ways = f->ways, .divisor = (uint32_t)b->team.size, .to = out, .elements = f->elements, .final = true};
+        f->reduce(&reduce);
+    }
+    for (uint32_t parts = f->copied; parts; parts &= parts - 1) {
+        uint32_t r = (uint32_t)__builtin_ctz(parts);
+        copy_few(out + f->to[r], (const char *)x->from[r] + f->at, f->length[r]);
+    }
+}
+
+/* One that ends in its call, alone in the queue: it was never an entry there, but a number, a record and a published call all the same. */
+static inline __attribute__((always_inline)) void pass_through(struct body *b, struct express_form *f, const struct engine_call *call,
+                                                               uint32_t chain, struct comm_request *req)
+{
+    uint32_t seq = (uint32_t)++b->sequence;
+    uint64_t ticket = timeline_pass(&b->line);
+    int64_t now = b->engine->env->now(b->engine->env);
+
+    b->chain = chain;
+    body_publish(b, seq, f->call.fingerprint, chain, call, COMM_OK);
+    struct record *record = body_next_record(b);
+    if (BASE_LIKELY(record != NULL)) {
+        record->ticket = ticket;
+        record->bytes = f->bytes;
+        record->queued_ns = record->started_ns = record->completed_ns = now;
+        record->algorithm = f->algorithm;
+        record->sequence = seq;
+        record->collective = (uint16_t)call->collective;
+        record->waited = 0;
+        record->result = COMM_OK;
+        record->flags = 0;
+    }
+    b->express.seen = 0;
+    b->told_done = b->express.last = f->last = ticket;
+    if (req)
+        *req = (struct comm_request){b->face, ticket};
+    if (b->team.size > 1) {
+        b->wire->release(b->channel, seq, NULL);
+        b->wire->flush(b->channel);
+    }
+    engine_told(b->engine);
+}
+
+static inline void count(struct body *b, struct express_form *f)
+{
+    struct express *x = &b->express;
+
+    x->form = f;
+    b->stats.operations++;
+    x->bytes_out += f->bytes_out;
+    x->bytes_in += f->bytes_in;
+}
+
 /*
  * Once its line stands, nobody needs anything of this rank any more, so the call does not look for the others': a look that comes before
- * a peer's store takes the line away from it, and both then pay for it twice. Who waits looks, some instructions later.
+ * a peer's store takes the line away from it, and both then pay for it twice. Who waits looks, some instructions later. But who has
+ * nothing to look for is done, and who only looks and was the later one the last time may be again.
  */
-static inline __attribute__((always_inline)) bool go(struct body *b, const struct engine_call *call, struct comm_request *req)
+static inline __attribute__((always_inline)) bool go(struct body *b, struct express_form *f, const struct engine_call *call,
+                                                     struct comm_request *req)
 {
+    struct express *x = &b->express;
+    enum wire_result shown = WIRE_DONE;
     enum comm_result why;
 
     if (BASE_UNLIKELY(!has_way(b, call)))
         return false;
-    uint32_t chain = body_chain(b->chain, b->form.fingerprint);
+    uint32_t chain = body_chain(b->chain, f->call.fingerprint);
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
     if (BASE_UNLIKELY(!e))
         return false; /* the long way says why */
-    enum wire_result shown = show(b, call, wire_key_of((uint32_t)b->sequence + 1, 0, 0), chain);
-    if (BASE_UNLIKELY(shown != WIRE_DONE && shown != WIRE_PENDING))
-        return false; /* the long way waits for room */
-    e->showing = shown == WIRE_PENDING;
-    body_publish_call(b, enter(b, call, e, chain), call, COMM_OK);
+    e->unshown = f->shows;
+    e->unread = 0;
+    if (f->npeers)
+        shown = BASE_UNLIKELY(x->waits) ? WIRE_AGAIN : show(b, f, e, call->in, (uint32_t)b->sequence + 1, chain, b->line.next);
+    if (BASE_UNLIKELY(shown == WIRE_FAILED))
+        return false; /* so it does of this */
+    count(b, f);
+    if (shown == WIRE_DONE && b->line.done + 1 == b->line.next && (!f->looked || (!f->npeers && x->missed != x->last)) &&
+        all_here(b, f, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE) {
+        if (f->looked)
+            fetch(b, f, (uint32_t)b->sequence + 1 + FETCH_EARLY);
+        make_result(b, f, call->in, call->out);
+        pass_through(b, f, call, chain, req);
+        return true;
+    }
+    body_publish_call(b, enter(b, f, call, e, chain), call, COMM_OK);
     uint64_t ticket = b->line.done + 1 == b->line.next ? timeline_issue_alone(&b->line) : timeline_issue_beside(&b->line);
-    b->express.last = ticket;
-    b->stats.operations++;
-    b->express_bytes += b->form.bytes;
+    x->last = f->last = ticket;
+    if (BASE_UNLIKELY(shown == WIRE_AGAIN && !x->waits))
+        x->waits = ticket;
     if (req)
         *req = (struct comm_request){b->face, ticket};
-    if (b->team.size > 1)
-        b->wire->flush(b->channel);
-    else
-        express_poll(b);
-    if (BASE_UNLIKELY(!b->is_active && express_pending(b)))
+    if (f->npeers)
+        flush(b);
+    if (BASE_UNLIKELY(!b->is_active))
         body_activate(b);
     return true;
 }
 
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req)
 {
-    if (!may_go(b) || call->counts)
+    if (!may_go(b) || b->team.size > EXPRESS_RANKS)
         return false;
-    if (BASE_UNLIKELY(!same_form(&b->form, call)))
-        learn_form(b, call);
-    return b->form.fits && go(b, call, req);
+    struct express_form *f = express_form_of(b, call);
+    if (f && f->pairs && f->npeers && f->looked && call->in == call->out)
+        return false; /* in place: what lands takes the place of what is shown */
+    return f && f->call.fits && go(b, f, call, req);
 }
 
-static inline __attribute__((always_inline)) bool repeat(struct body *b, const void *in, void *out, struct comm_request *req)
+/* Hulls as long as the form says, for buffers that are there, none of them in place of the other, and apart. */
+static inline __attribute__((always_inline)) bool repeat(struct body *b, struct express_form *f, const void *in, void *out,
+                                                         uint32_t collective, struct comm_request *req)
 {
-    const struct express_form *f = &b->form;
-    uintptr_t from = (uintptr_t)(in == COMM_IN_PLACE ? out : in), to = (uintptr_t)out;
-    bool apart = in == COMM_IN_PLACE || from + f->bytes <= to || to + f->bytes <= from;
-    struct engine_call call = {.collective = COLLECTIVE_ALLREDUCE,
-                               .type = f->type,
-                               .op = f->op,
-                               .in = (const void *)from,
-                               .out = out,
-                               .n = f->n,
-                               .read = {from, from + f->bytes},
-                               .write = {to, to + f->bytes}};
+    uintptr_t from = f->reads ? (uintptr_t)in : 0, to = f->writes ? (uintptr_t)out : 0, nowhere = (uintptr_t)COMM_IN_PLACE;
+    struct engine_call call;
 
-    return BASE_LIKELY(from && to && out != COMM_IN_PLACE && apart) && go(b, &call, req);
+    if (in == COMM_IN_PLACE && f->in_place && to)
+        from = to;
+    bool apart = from + f->reads <= to || to + f->writes <= from || !f->reads || !f->writes || (in == COMM_IN_PLACE && f->in_place);
+    if (BASE_UNLIKELY((f->reads && (!from || from == nowhere)) || (f->writes && (!to || to == nowhere)) || !apart))
+        return false;
+    call.collective = collective;
+    call.type = (enum comm_type)(uint32_t)f->call.what;
+    call.op = (comm_op)(f->call.what >> 32);
+    call.root = (int32_t)(uint32_t)f->call.where;
+    call.flags = 0;
+    call.in = (const void *)from;
+    call.out = (void *)to;
+    call.n = f->call.n;
+    call.read = (struct timeline_hull){from, from + f->reads};
+    call.write = (struct timeline_hull){to, to + f->writes};
+    return go(b, f, &call, req);
 }
 
-bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
+bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
                    struct comm_request *req)
 {
     enum comm_result why;
@@ -198,56 +355,27 @@ bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_
 
     if (!b)
         return false;
-    const struct express_form *f = &b->form;
-    bool same = f->fits && f->n == n && n && f->op == op && f->type == type && f->collective == COLLECTIVE_ALLREDUCE;
-    if (BASE_LIKELY(same && !f->flags && !f->root && !b->recording && may_go(b)))
-        went = repeat(b, in, out, req);
+    struct express_form *f = b->express.form;
+    bool same = f && f->call.fits && f->call.n == n && f->call.what == what && f->call.where == where && !f->has_counts;
+    if (BASE_LIKELY(same && !b->recording && may_go(b)))
+        went = repeat(b, f, in, out, (uint32_t)(where >> 32), req);
     body_unlock(b);
     return went;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ ending */
 static void finish(struct body *b, uint64_t ticket, struct entry *e)
 {
-    struct express *x = &b->express;
-    struct data_reduce reduce = {.from = x->from,
-                                 .ways = (uint32_t)b->team.size,
-                                 .divisor = (uint32_t)b->team.size,
-                                 .to = e->call.out,
-                                 .elements = e->call.n,
-                                 .final = true};
+    const struct express_form *f = e->form;
 
-    x->from[b->team.rank] = e->call.in;
-    if (e->call.n)
-        e->reduce(&reduce);
-    x->seen = 0;
+    make_result(b, f, e->call.in, e->call.out);
+    b->express.seen = 0;
+    b->express.owes |= !f->mutual;
     body_record(b, &e->record, ticket, b->engine->env->now(b->engine->env), COMM_OK);
     timeline_retire_oldest(&b->line);
     b->told_done = ticket;
     if (b->team.size > 1)
         b->wire->release(b->channel, e->seq, NULL);
-}
-
-static inline enum wire_result look_for(struct body *b, const struct entry *e, int32_t rank, uint32_t how, struct wire_view *view)
-{
-    struct wire_look look;
-    look.key = wire_key_of(e->seq, 0, 0);
-    look.fingerprint = e->chain;
-    look.edge = WIRE_ONCE | WIRE_TO_ALL;
-    look.flags = (uint16_t)(WIRE_WORK | how);
-    look.peer = (uint32_t)rank;
-    look.reserved = 0;
-    look.land = NULL;
-    look.bytes = e->record.bytes;
-    look.cookie = 0;
-    look.view = view;
-    return b->wire->view(b->channel, &look);
-}
-
-/* Lines that are looked for together travel side by side, not each after the one before. */
-static void fetch(struct body *b, const struct entry *e)
-{
-    for (int32_t i = 0; i < b->team.size - 1; i++)
-        (void)look_for(b, e, b->others[i], WIRE_FETCH, NULL);
 }
 
 static void fetch_ahead(struct body *b)
@@ -256,34 +384,11 @@ static void fetch_ahead(struct body *b)
     uint64_t from = x->fetched > b->line.done + 1 ? x->fetched : b->line.done + 1;
     uint64_t to = b->line.done + FETCH_AHEAD < x->last ? b->line.done + FETCH_AHEAD : x->last;
 
-    for (uint64_t t = from + 1; t <= to; t++)
-        fetch(b, body_entry(b, t));
-    x->fetched = to > x->fetched ? to : x->fetched;
-}
-
-/* Are the oldest one's lines all there? */
-static bool has_arrived(struct body *b, struct entry *e)
-{
-    struct express *x = &b->express;
-
-    for (int32_t i = 0; i < b->team.size - 1; i++) {
-        struct wire_view view;
-        int32_t r = b->others[i];
-        if (x->seen >> r & 1)
-            continue;
-        enum wire_result result = look_for(b, e, r, WIRE_GLANCE, &view);
-        if (result == WIRE_AGAIN) {
-            e->record.waited = (uint16_t)(r + 1);
-            return false;
-        }
-        if (BASE_UNLIKELY(result == WIRE_MISMATCH)) {
-            body_mismatch(b, e->seq, r);
-            return false;
-        }
-        x->seen |= 1u << r;
-        x->from[r] = view.at;
+    for (uint64_t t = from + 1; t <= to; t++) {
+        const struct entry *e = body_entry(b, t);
+        fetch(b, e->form, e->seq);
     }
-    return !e->showing;
+    x->fetched = to > x->fetched ? to : x->fetched;
 }
 
 /* The wire has read the bytes of the operation whose ticket ends in this. */
@@ -291,23 +396,54 @@ void express_shown(struct body *b, uint32_t ticket)
 {
     uint64_t oldest = b->line.done + 1;
 
-    body_entry(b, oldest + (uint32_t)(ticket - (uint32_t)oldest))->showing = false; /* the pass that brought this looks again */
+    body_entry(b, oldest + (uint32_t)(ticket - (uint32_t)oldest))->unread--; /* the pass that brought this looks again */
+}
+
+/* Those that found no room, in their order. */
+static void show_waiting(struct body *b)
+{
+    struct express *x = &b->express;
+
+    for (; x->waits && x->waits <= x->last; x->waits++) {
+        struct entry *e = body_entry(b, x->waits);
+        enum wire_result shown = e->unshown ? show(b, e->form, e, e->call.in, e->seq, e->chain, x->waits) : WIRE_DONE;
+        if (shown == WIRE_AGAIN)
+            return;
+        if (BASE_UNLIKELY(shown == WIRE_FAILED)) {
+            body_propose(b, &(struct cause){.number = e->seq,
+                                            .rank = b->team.rank,
+                                            .peer = b->team.rank,
+                                            .result = COMM_ERR_MEMORY,
+                                            .collective = e->record.collective});
+            return;
+        }
+    }
+    x->waits = 0;
 }
 
 /* Ends what has arrived, oldest first. */
 bool express_poll(struct body *b)
 {
-    uint64_t done = b->line.done;
+    struct express *x = &b->express;
+    uint64_t done = b->line.done, waits = x->waits;
 
+    if (BASE_UNLIKELY(waits))
+        show_waiting(b);
+    x->owes |= x->waits != waits;
     while (express_pending(b)) {
         struct entry *e = body_entry(b, b->line.done + 1);
-        if (b->express.last != b->line.done + 1)
+        if (x->last != b->line.done + 1)
             fetch_ahead(b);
-        if (!has_arrived(b, e))
+        enum wire_result here = all_here(b, e->form, e->call.out, e->seq, e->chain);
+        if (here == WIRE_AGAIN)
+            e->record.waited = (uint16_t)(x->lacks + 1);
+        else if (BASE_UNLIKELY(here == WIRE_MISMATCH))
+            body_mismatch(b, e->seq, (int32_t)x->lacks);
+        if (here != WIRE_DONE || e->unshown | e->unread)
             break;
         finish(b, b->line.done + 1, e);
     }
-    if (b->line.done == done)
+    if (b->line.done == done && x->waits == waits)
         return false;
     engine_told(b->engine);
     return true;
@@ -334,12 +470,14 @@ static inline bool let_go(struct body *b, uint64_t ticket)
 
     if (ended && b->line.done + 1 != b->line.next && !express_pending(b))
         body_settle(b); /* what stood behind it may start */
+    else if (b->express.owes)
+        flush(b);
     body_unlock(b);
     return ended;
 }
 
 /* More ranks than CPUs: the others need this one. Nothing is held while they have it but the engine, by whoever called this. */
-bool express_wait_in_turn(struct engine *e, struct comm_request request)
+bool express_wait_in_turn(struct engine *engine, struct comm_request request)
 {
     int64_t now = 0;
 
@@ -347,11 +485,12 @@ bool express_wait_in_turn(struct engine *e, struct comm_request request)
         struct body *b = hold(request);
         if (!b)
             return timeline_test(request) != COMM_PENDING;
-        fetch(b, body_entry(b, b->line.done + 1));
+        const struct entry *e = body_entry(b, b->line.done + 1);
+        fetch(b, e->form, e->seq);
         express_poll(b);
         if (let_go(b, request.ticket))
             return true;
-        if (!engine_yield(e, &now))
+        if (!engine_yield(engine, &now))
             return false;
     }
     return false;
@@ -363,8 +502,6 @@ bool express_wait_in_turn(struct engine *e, struct comm_request request)
  */
 bool express_wait(struct comm_request request)
 {
-    if (request.ticket <= atomic_load_explicit(&request.comm->done, memory_order_acquire))
-        return false;
     struct body *b = hold(request);
     if (!b)
         return false;

@@ -79,7 +79,7 @@ static void end_all(struct body *b, const struct cause *cause)
     b->fence = 0;
     b->unpublished = 0;
     body_end_nap(b);
-    b->express.last = 0;
+    b->express.last = b->express.waits = 0;
     b->express.seen = 0;
     body_count_joining(b, -(int32_t)b->joining);
     memset(b->ready, 0, sizeof b->ready);

@@ -326,20 +326,13 @@ bool native_look(struct body *b)
    it is an entry's all the same: whoever fails, closes, lists or waits for it knows nothing of this. */
 static bool takes_form(struct body *b, const struct engine_call *call)
 {
-    struct express_form *f = &b->native_form;
+    struct call_form *f = &b->native_form;
 
-    if (BASE_LIKELY(f->known && f->n == call->n && f->op == call->op && f->type == call->type && f->collective == call->collective &&
-                    f->flags == call->flags && f->root == call->root))
+    if (BASE_LIKELY(call_is(f, call)))
         return f->fits;
-    *f = (struct express_form){.collective = call->collective,
-                               .flags = call->flags,
-                               .type = call->type,
-                               .op = call->op,
-                               .n = call->n,
-                               .root = call->root,
-                               .fingerprint = body_fingerprint(b, call),
-                               .known = !call->counts, /* what counts say is looked at in each call */
-                               .fits = native_takes(b, call) == COMM_OK};
+    *f = call_form_of(call, body_fingerprint(b, call));
+    f->known = !call->counts; /* what counts say is looked at in each call */
+    f->fits = native_takes(b, call) == COMM_OK;
     return f->fits;
 }
 

@@ -46,6 +46,33 @@ static struct device *engine_device(struct engine *e, enum comm_result *why)
     return d;
 }
 
+enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware, char *text, size_t bytes)
+{
+    enum comm_result r;
+    struct CUstream_st *stream = NULL;
+    struct device *d = NULL;
+    struct body *b = body_lock(c, &r);
+
+    text[0] = 0;
+    if (!b)
+        return r;
+    struct engine *e = b->engine;
+    if (b->native && b->native_flags & NATIVE_STREAM) /* ranks of one process have each their own */
+        d = b->native->native->class->stream(b->native, NULL, &stream);
+    engine_hold(e);
+    body_unlock(b);
+    if (!d)
+        d = atomic_load_explicit(&e->device, memory_order_acquire);
+    if (!d)
+        d = open_device(e, &r, text, bytes);
+    if (d)
+        r = d->class->where(d, hardware);
+    if (r != COMM_OK && !text[0])
+        base_format(text, bytes, "the device does not say where it is");
+    engine_drop(e);
+    return r;
+}
+
 void engine_drop_device(struct engine *e)
 {
     struct device *d = atomic_load_explicit(&e->device, memory_order_acquire);

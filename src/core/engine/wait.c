@@ -75,7 +75,8 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
     bool inside = request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed);
     bool ours = engine_alive(request.comm) == COMM_OK; /* a forked child must not even look: it would take what is its parent's */
 
-    if (ours && !inside && (express_wait(request) || native_wait_short(request)))
+    if (ours && !inside && request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
+        (express_wait(request) || native_wait_short(request)))
         return timeline_test(request);
     struct one one = {request, timeline_test(request)};
     if (one.result != COMM_PENDING && !inside)

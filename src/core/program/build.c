@@ -174,6 +174,8 @@ static bool ref_fits(const struct build *b, const struct comm_ref *ref, bool chu
             return false;
         if (unit == UNIT_WHOLE)
             return ref->buf == BUF_IN && ref->count == 1 && !chunked;
+        if (unit == UNIT_BRIEF)
+            return b->program.brief && b->program.ragged && ref->count == 1 && !ref->inner && !chunked;
         return (unit == UNIT_SLICE || unit == UNIT_BLOCK) && ref->count == 1 && !ref->inner && !(chunked && unit != b->program.chunk_unit);
     case BUF_SCRATCH:
         return (unit == UNIT_SLICE || unit == UNIT_BLOCK) && last < b->program.scratch && !ref->outer &&

@@ -281,11 +281,14 @@ static bool build_all(struct check *check)
         }
         if (mine->edges != first->edges || memcmp(mine->edge, first->edge, sizeof mine->edge) || mine->slices != first->slices ||
             mine->chunk_unit != first->chunk_unit || mine->wide != first->wide || mine->own_in != first->own_in ||
-            mine->own_out != first->own_out || mine->ragged != first->ragged) {
+            mine->own_out != first->own_out || mine->ragged != first->ragged || mine->brief != first->brief) {
             check_fail(check, rank, "cuts or names edges unlike rank 0");
             return false;
         }
     }
+    for (int32_t r = 0; !check->no_memory && r < check->size; r++) /* so that blocks are of both sorts */
+        if (check->rank[r].program->brief)
+            check->rank[r].program->brief = (uint16_t)(check->elements / 2 * CHECK_RAW_BYTES + 1);
     return !check->no_memory;
 }
 

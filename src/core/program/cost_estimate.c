@@ -93,6 +93,8 @@ static void add_step(struct sum *sum, const struct cost_rate *rate, const struct
     uint64_t trips = sum->trips_i * sum->trips_k;
     const struct comm_ref *of = s->code == STEP_EXPOSE || (s->code == STEP_VIEW && !(s->flags & STEP_LAND)) ? &s->src : &s->dst;
     sum->busy += rate->machine->step * trips;
+    if ((s->code == STEP_EXPOSE || s->code == STEP_VIEW) && program_leaves_out(p, s, rate->n * rate->raw))
+        return;
     switch (s->code) {
     case STEP_EXPOSE:
         add_expose(sum, rate, p, s, r, bytes_each(rate, p, s, of->buf == BUF_VIEW ? &seen : of), trips);

@@ -57,6 +57,8 @@ static inline size_t cost_ref_bytes(const struct cost_rate *rate, const struct c
         from = cost_smaller((size_t)x * rate->cut.slice, to);
         to = cost_smaller(from + rate->cut.slice, to);
     }
+    if (ref->unit == UNIT_BRIEF && to * width > p->brief)
+        to = 0;
     if (s->flags & STEP_CHUNKED) {
         from = cost_smaller(from + k * rate->cut.chunk, to);
         to = cost_smaller(from + rate->cut.chunk, to);

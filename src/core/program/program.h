@@ -24,6 +24,7 @@ enum {
     PROGRAM_VIEWS_MAX = 64,
     PROGRAM_EDGES_MAX = 20, /* levels of a doubling over a million ranks */
     PROGRAM_CHUNK_MIN_BYTES = 4096,
+    PROGRAM_BRIEF_BYTES = 4096,
 };
 
 /* Where the lengths of blocks are known to the two ends of each edge alone, and so are no part of what all ranks compare. */
@@ -38,8 +39,9 @@ uint32_t collective_parse(const char *name);      /* 0: no such name */
 enum program_code { STEP_EXPOSE = 1, STEP_VIEW, STEP_RELEASE, STEP_COPY, STEP_REDUCE, STEP_LOOP, STEP_END };
 enum program_buf { BUF_NONE = 0, BUF_IN, BUF_OUT, BUF_SCRATCH, BUF_VIEW };
 /* ELEMENT: elements of block 0. BLOCK: whole blocks. WHOLE: all blocks of a buffer without holes. SLICE: 1/slices of block 0, cut at whole
- * cache lines. PARTIAL: or'ed; items are in the accumulator. */
-enum program_unit { UNIT_BYTE = 0, UNIT_ELEMENT, UNIT_BLOCK, UNIT_SLICE, UNIT_WHOLE, UNIT_PARTIAL = 0x80 };
+ * cache lines. BRIEF: a block that is no longer than program.brief; of a longer one nothing. PARTIAL: or'ed; items are in the accumulator.
+ */
+enum program_unit { UNIT_BYTE = 0, UNIT_ELEMENT, UNIT_BLOCK, UNIT_SLICE, UNIT_WHOLE, UNIT_BRIEF, UNIT_PARTIAL = 0x80 };
 enum program_flag {
     STEP_FINAL = 1, /* REDUCE: result in the type, AVG divided */
     STEP_TEE = 2,   /* REDUCE: the next EXPOSE of this lane is of this result: reserve its place first, store to both. On that EXPOSE too */
@@ -85,6 +87,8 @@ struct comm_program {
     uint8_t own_out;  /* so is OUT (scatters) */
     uint8_t ragged;   /* a block's length is known to the two ends of its edge alone: each loop over chunks counts those of its own ref, and
                          every exposure carries the length of its whole block in its fingerprint. Equal on every rank */
+    uint16_t brief;   /* bytes; ragged programs only, equal on every rank: a block that is no longer is shown by the steps that name it as
+                         BRIEF, and none of its chunks is; of a longer one those steps show that it is. 0: there are no such steps */
     uint8_t
         wide; /* partial results travel on its streams: chunks are cut for the accumulator. Equal on every rank, as own_in and chunk_unit */
     uint8_t crossing; /* a lane reads views that another one asked for */
@@ -99,6 +103,18 @@ struct comm_program {
 static inline uint32_t program_peer(const struct comm_program *program, uint32_t index)
 {
     return program->peer ? program->peer[index] : program->peer_wide[index];
+}
+
+/* Is this step one of those that leave out a block of so many bytes, since it goes whole in another? */
+static inline bool program_leaves_out(const struct comm_program *program, const struct comm_step *step, size_t bytes)
+{
+    return program->brief && step->flags & STEP_CHUNKED && bytes <= program->brief;
+}
+
+/* What an exposure of a ragged program has in its fingerprint beside the call's: of the whole block that it is a part of. */
+static inline uint32_t program_mark(uint64_t elements)
+{
+    return ((uint32_t)elements ^ (uint32_t)(elements >> 32)) * UINT32_C(0x9e3779b1);
 }
 
 /* Exposures of one edge to one reader are told apart by their round. On a stream the same readers see them all, and none is left out: who

@@ -80,6 +80,8 @@ static struct place place_of(const struct run *run, const struct comm_step *s, c
             start = 0;
     }
     whole = to - from;
+    if (BASE_UNLIKELY(ref->unit == UNIT_BRIEF) && whole * width > run->program->brief)
+        to = from;
     if (s->flags & STEP_CHUNKED) {
         from = smaller(from + lane->k * run->chunk, to);
         to = smaller(from + run->chunk, to);
@@ -123,8 +125,7 @@ static inline uint64_t cookie_of(const struct run *run, enum run_cookie kind, co
 /* What both ends of an edge compare: the call, and where only they know it, how long their block is. */
 static inline uint32_t fingerprint_of(const struct run *run, const struct place *place)
 {
-    uint32_t length = run->program->ragged ? (uint32_t)place->whole ^ (uint32_t)((uint64_t)place->whole >> 32) : 0;
-    return run->fingerprint ^ length * UINT32_C(0x9e3779b1);
+    return run->program->ragged ? run->fingerprint ^ program_mark(place->whole) : run->fingerprint;
 }
 
 /* What a COPY or REDUCE reads of a view: all of it, or one block of a whole buffer. */
@@ -174,6 +175,8 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
         span = (struct wire_span){run->view[slot].at, run->view[slot].bytes};
     } else {
         struct place place = place_of(run, s, &s->src, lane, 0);
+        if (program_leaves_out(run->program, s, place.whole * run->raw))
+            return VERDICT_NEXT;
         span = (struct wire_span){place.at, place.bytes};
         expose.fingerprint = fingerprint_of(run, &place);
     }
@@ -281,6 +284,8 @@ static enum verdict step_land(struct run *run, struct run_lane *lane, const stru
     };
     for (uint32_t j = lane->asked; j < s->npeers; j++) {
         struct place place = place_of(run, s, &s->dst, lane, j);
+        if (program_leaves_out(run->program, s, place.whole * run->raw))
+            continue;
         look.peer = peer[j];
         look.land = place.at;
         look.bytes = place.bytes;

@@ -28,8 +28,8 @@ struct team_offer {
 
 /* What one rank contributes to a split; gathered from all by the parent. */
 struct team_ticket {
-    int32_t color, key;       /* color -1: takes no part */
-    int32_t result, reserved; /* a rank that could not make its channel says so here, and all fail alike */
+    int64_t color;       /* less than 0: takes no part */
+    int32_t key, result; /* a rank that could not make its channel says so here, and all fail alike */
     struct team_offer offer;
 };
 /* The members of `mine`'s color by (key, old rank), written to members[]; their count. */

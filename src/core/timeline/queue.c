@@ -46,15 +46,6 @@ bool timeline_reserve(struct timeline *line, uint64_t count)
     return true;
 }
 
-struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why)
-{
-    if (BASE_UNLIKELY(line->next - line->done > line->capacity) && !timeline_reserve(line, 1)) {
-        *why = COMM_ERR_FULL;
-        return NULL;
-    }
-    return timeline_entry(line, line->next);
-}
-
 static bool conflict(const struct timeline_hull *old_read, const struct timeline_hull *old_write, const struct timeline_hull *read,
                      const struct timeline_hull *write)
 {

@@ -146,11 +146,18 @@ static inline struct timeline_entry *timeline_entry(const struct timeline *line,
     return (struct timeline_entry *)(void *)(line->entries + (size_t)(ticket & (line->capacity - 1)) * line->entry_bytes);
 }
 
-/* Makes room for one entry and returns it, its ticket being line->next; nothing is issued until timeline_issue. NULL: *why is FULL, also
- * where there is no memory to grow: nothing was queued, and what stands in the queue makes room. */
-struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why);
 /* The next `count` calls of timeline_room find room; false: nothing changed. */
 bool timeline_reserve(struct timeline *line, uint64_t count);
+/* Makes room for one entry and returns it, its ticket being line->next; nothing is issued until timeline_issue. NULL: *why is FULL, also
+ * where there is no memory to grow: nothing was queued, and what stands in the queue makes room. */
+static inline struct timeline_entry *timeline_room(struct timeline *line, enum comm_result *why)
+{
+    if (BASE_UNLIKELY(line->next - line->done > line->capacity) && !timeline_reserve(line, 1)) {
+        *why = COMM_ERR_FULL;
+        return NULL;
+    }
+    return timeline_entry(line, line->next);
+}
 /* The next entry that may start now, or 0. Conflicts with messages are its owner's to look for. */
 uint64_t timeline_startable(const struct timeline *line);
 /* The next ended entry in order, not yet retired; 0: none. The owner tidies it up, then calls timeline_retire for it. */
@@ -260,6 +267,19 @@ static inline uint64_t timeline_issue_alone(struct timeline *line)
     line->issued_write = line->started_write = e->write;
     line->high_water += line->high_water == 0;
     atomic_store_explicit(&line->face->next, line->next, memory_order_release);
+    return ticket;
+}
+
+/* Issue, start, end and retire, where nothing else is unfinished: it is never an entry. */
+static inline uint64_t timeline_pass(struct timeline *line)
+{
+    uint64_t ticket = line->next++;
+
+    BASE_DEBUG_ASSERT(line->done + 1 == ticket && !line->fences && !line->fences_issued);
+    line->started = line->done = ticket;
+    line->high_water += line->high_water == 0;
+    atomic_store_explicit(&line->face->next, line->next, memory_order_release);
+    atomic_store_explicit(&line->face->done, ticket, memory_order_release);
     return ticket;
 }
 

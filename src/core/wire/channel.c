@@ -25,7 +25,8 @@ static size_t carve(size_t *at, size_t bytes)
 
 static uint32_t once_edges_of(const struct wire_limits *limits, uint32_t size)
 {
-    uint32_t edges = 2; /* at least one per level of a doubling, which any team may be told to use */
+    /* At least one per level of a doubling, which any team may be told to use; in small teams one for each other rank, behind streams'. */
+    uint32_t edges = size == 3 ? 5 : size == 4 ? 6 : 2;
     if (limits->once_edges)
         return limits->once_edges < WIRE_ONCE_EDGES_MAX ? limits->once_edges : WIRE_ONCE_EDGES_MAX;
     while ((UINT32_C(1) << edges) < size)

@@ -77,6 +77,13 @@ static bool null_poll(struct device *device)
     return false;
 }
 
+static enum comm_result null_where(struct device *device, uint64_t *hardware)
+{
+    (void)device;
+    (void)hardware;
+    return COMM_ERR_UNSUPPORTED;
+}
+
 const struct device_class device_null = {.name = "null",
                                          .open = null_open,
                                          .close = null_close,
@@ -87,4 +94,5 @@ const struct device_class device_null = {.name = "null",
                                          .record = null_record,
                                          .wait = null_wait,
                                          .park = null_park,
+                                         .where = null_where,
                                          .poll = null_poll};

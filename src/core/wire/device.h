@@ -59,6 +59,8 @@ struct device_class {
     /* What is put on the stream afterwards runs after the host stored `value` into `word`: until then only a stream of the library's own
        stands still. Ends without a call into the device. FULL: as many are parked as may be. UNSUPPORTED: this device cannot. */
     enum comm_result (*park)(struct device *device, struct CUstream_st *stream, struct device_place *place);
+    /* Which piece of hardware it is, below 2^48: the same for processes of one host that have the same one. UNSUPPORTED: it is none. */
+    enum comm_result (*where)(struct device *device, uint64_t *hardware);
     /* Looks at places, where their words do not come by themselves; true: some may be unreached still. */
     bool (*poll)(struct device *device);
 };

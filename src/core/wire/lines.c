@@ -337,9 +337,11 @@ static __attribute__((noinline)) enum wire_result view_any(struct lines_channel 
     if (BASE_UNLIKELY((l->flags & WIRE_KIND) == WIRE_MESSAGE))
         return lines_message_view(c, l);
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
-    if (l->flags & WIRE_FETCH)
-        return WIRE_AGAIN;
     const struct lines_line *line = find_line(c, l->peer, l->key, l->edge);
+    if (l->flags & WIRE_FETCH) {
+        __builtin_prefetch(line);
+        return WIRE_AGAIN;
+    }
     if ((l->flags & WIRE_GLANCE) && (!line || atomic_load_explicit(&line->key, memory_order_acquire) != l->key))
         return WIRE_AGAIN;
     _Atomic uint64_t *ack = l->edge & WIRE_ONCE ? NULL : ack_of(c->block.at, &c->shape, l->key, l->peer);

@@ -1,0 +1,81 @@
+/*
+ * The programs that are one exchange: each rank shows one span at most, once, on edge 0, or each pair has a span of its own (throttled.c,
+ * while they are brief); who is shown it looks, and makes its result of what came. Said as data, so that the engine can do the same by
+ * hand: same lines, same keys, same order of operands. A row here is a promise about its builder, which a test holds against the program
+ * itself.
+ */
+#include "algo/algo.h"
+
+#include "algo/algorithms.h"
+
+/* clang-format off */
+static const struct algo_exchange exchanges[] = {
+    /*                                                     shows        looks        results      whole  reduces spread own pairs */
+    {COLLECTIVE_BARRIER, allreduce_read_all,               ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, true,   false, ALGO_ALL, false},
+    {COLLECTIVE_ALLREDUCE, allreduce_read_all,             ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, true,   false, ALGO_ALL, false},
+    {COLLECTIVE_REDUCE, reduce_read_all,                   ALGO_OTHERS, ALGO_ROOT,   ALGO_ROOT,   false, true,   false, ALGO_ALL, false},
+    {COLLECTIVE_SCAN, scan_read_all,                       ALGO_ALL,    ALGO_ABOVE,  ALGO_ALL,    false, true,   false, ALGO_ALL, false},
+    {COLLECTIVE_EXSCAN, exscan_read_all,                   ALGO_ALL,    ALGO_ABOVE,  ALGO_ABOVE,  false, true,   false, ALGO_NONE, false},
+    {COLLECTIVE_REDUCE_SCATTER, reduce_scatter_read_all,   ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    true,  true,   false, ALGO_ALL, false},
+    {COLLECTIVE_REDUCE_SCATTER_V, reduce_scatter_read_all, ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    true,  true,   false, ALGO_ALL, false},
+    {COLLECTIVE_BROADCAST, broadcast_direct,               ALGO_ROOT,   ALGO_OTHERS, ALGO_OTHERS, false, false,  false, ALGO_NONE, false},
+    {COLLECTIVE_GATHER, gather_direct,                     ALGO_OTHERS, ALGO_ROOT,   ALGO_ROOT,   false, false,  true,  ALGO_ALL, false},
+    {COLLECTIVE_ALLGATHER, allgather_direct,               ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, false},
+    {COLLECTIVE_ALLGATHER_V, allgather_direct,             ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, false},
+    {COLLECTIVE_SCATTER, scatter_direct,                   ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    true,  false,  false, ALGO_ROOT, false},
+    {COLLECTIVE_ALLTOALL, alltoall_direct,                 ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    true,  false,  true,  ALGO_ALL, false},
+    {COLLECTIVE_GATHER_V, gather_throttled,                ALGO_OTHERS, ALGO_ROOT,   ALGO_ROOT,   false, false,  true,  ALGO_ALL, true},
+    {COLLECTIVE_SCATTER_V, scatter_throttled,              ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    false, false,  false, ALGO_ROOT, true},
+    {COLLECTIVE_ALLTOALL_V, alltoall_throttled,            ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, true},
+};
+/* clang-format on */
+
+const struct algo_exchange *algo_exchange_of(const struct algo_row *row)
+{
+    for (size_t i = 0; i < sizeof exchanges / sizeof *exchanges; i++)
+        if (exchanges[i].collective == row->collective && exchanges[i].build == row->build)
+            return &exchanges[i];
+    return NULL;
+}
+
+/* ABOVE: another one, or rank 0. */
+static bool takes_part(uint8_t party, int32_t rank, int32_t root, int32_t other)
+{
+    switch (party) {
+    case ALGO_ROOT:
+        return rank == root;
+    case ALGO_OTHERS:
+        return rank != root;
+    case ALGO_ABOVE:
+        return rank > other;
+    default:
+        return party == ALGO_ALL;
+    }
+}
+
+bool algo_exchange_shown(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t root)
+{
+    return from != to && takes_part(exchange->shows, from, root, 0) && takes_part(exchange->looks, to, root, from);
+}
+
+bool algo_exchange_makes(const struct algo_exchange *exchange, int32_t rank, int32_t root)
+{
+    return takes_part(exchange->results, rank, root, 0);
+}
+
+bool algo_exchange_own(const struct algo_exchange *exchange, int32_t rank, int32_t root)
+{
+    return algo_exchange_makes(exchange, rank, root) && takes_part(exchange->own, rank, root, 0);
+}
+
+uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t size, uint8_t *kind)
+{
+    int32_t apart = exchange->shows == ALGO_OTHERS ? from - to : to - from; /* the root counts, where there is one */
+
+    apart = (apart + size) % size;
+    *kind = WIRE_ONCE | WIRE_TO_ALL;
+    if (throttled_has_briefs(exchange->collective, size))
+        return throttled_brief_edge(exchange->collective, apart);
+    *kind = 0;
+    return (uint32_t)(apart - 1) % ALGO_THROTTLE;
+}

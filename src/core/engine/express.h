@@ -1,0 +1,102 @@
+/*
+ * The small exchange: what its two files share. A form is everything about a call that does not change while only its buffers do, worked
+ * out once (express_form.c), and so all that stands between such a call and its bytes in the line.
+ */
+#ifndef ENGINE_EXPRESS_H
+#define ENGINE_EXPRESS_H
+
+#include "engine/engine.h"
+
+#include "algo/algo.h"
+
+enum { EXPRESS_RANKS = ALGO_EXPRESS_RANKS, EXPRESS_FORMS = 4 };
+enum { EXPRESS_COOKIE = 0x40000000 /* in place of a window's place: above every one, below MESSAGE_COOKIE */ };
+
+struct body;
+struct engine;
+
+/* What makes two calls alike, in words that are compared whole. */
+struct call_form {
+    uint64_t what;  /* type and operator */
+    uint64_t where; /* collective, flags and root */
+    size_t n;
+    uint32_t fingerprint;
+    bool known, fits; /* fits: it goes the short way */
+};
+static inline bool call_is(const struct call_form *f, const struct engine_call *call)
+{
+    return f->known && f->n == call->n && f->what == call_what(call->type, call->op) &&
+           f->where == call_where(call->collective, call->flags, call->root);
+}
+static inline struct call_form call_form_of(const struct engine_call *call, uint32_t fingerprint)
+{
+    return (struct call_form){.what = call_what(call->type, call->op),
+                              .where = call_where(call->collective, call->flags, call->root),
+                              .n = call->n,
+                              .fingerprint = fingerprint,
+                              .known = true};
+}
+
+/* A block of `in` or of `out`, for one peer or of one. */
+struct express_span {
+    size_t at, bytes;
+    uint32_t mark; /* in its fingerprint */
+    uint16_t edge;
+    uint8_t kind; /* of the edge */
+};
+
+enum { EXPRESS_VECTORS = 4 };
+struct express_form {
+    struct call_form call;
+    size_t reads, writes;  /* bytes from the beginning of `in` and of `out`; 0: this rank does not use it */
+    size_t shown;          /* bytes from the beginning of `in` */
+    const uint16_t *peers; /* to whom */
+    uint32_t npeers;
+    uint8_t shows;          /* how many spans: one for all of them, or one for each */
+    bool pairs;             /* the latter; and what comes lands at once where it belongs */
+    uint32_t looked;        /* ranks whose bytes it needs, a bit each */
+    data_reduce_fn *reduce; /* NULL: what came is copied */
+    uint32_t ways;          /* reduced: of ranks 0 .. ways - 1 */
+    uint32_t copied;        /* copied: of these ranks, a bit each */
+    size_t elements;        /* of the result of a reduction */
+    size_t at;              /* where in what each shows this rank's part begins */
+    uint64_t last;          /* the newest ticket that went so */
+    const char *algorithm;
+    uint64_t bytes, bytes_out, bytes_in;                            /* as records and statistics say */
+    size_t came[EXPRESS_RANKS];                                     /* bytes that each shows */
+    size_t to[EXPRESS_RANKS];                                       /* where in `out` a copy of each goes, in bytes .. */
+    size_t length[EXPRESS_RANKS];                                   /* .. and how long it is */
+    struct express_span gives[EXPRESS_RANKS], takes[EXPRESS_RANKS]; /* pairs: by rank */
+    size_t vector[EXPRESS_VECTORS][EXPRESS_RANKS];                  /* counts, displs, in_counts, in_displs */
+    bool has_counts, has_in_counts;
+    bool mutual;   /* everybody waits for everybody: what one publishes at its end, its next call will */
+    bool in_place; /* at this rank `in` in place is where `out` begins */
+    uint16_t peer[EXPRESS_RANKS];
+};
+
+/* Those under way so are the oldest in the queue, up to `last`; the oldest of them is looked at, and its lines that came are kept. */
+struct express {
+    uint64_t last;
+    uint64_t waits;            /* the oldest that has not shown its bytes, for want of room; 0: none. Neither have those behind it */
+    uint64_t fetched;          /* lines up to this one's were asked for */
+    uint64_t missed;           /* the last one whose bytes were looked for before they were there */
+    uint32_t seen;             /* members, a bit each */
+    uint32_t lacks;            /* whose bytes the last look that failed was for */
+    uint32_t next;             /* the form that is given up next */
+    bool owes;                 /* something was published and not made known to sleepers */
+    struct express_form *form; /* the last one */
+    const void *from[EXPRESS_RANKS];
+    uint64_t bytes_out, bytes_in;
+    struct express_form forms[EXPRESS_FORMS];
+};
+
+/* The form of such a call; call.fits says whether it goes this way. NULL: all forms are under way. */
+struct express_form *express_form_of(struct body *b, const struct engine_call *call);
+
+bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
+bool express_poll(struct body *b); /* true: something ended */
+bool express_wait(struct comm_request request);
+bool express_wait_in_turn(struct engine *e, struct comm_request request); /* crowded ranks; e is held */
+void express_shown(struct body *b, uint32_t ticket);
+
+#endif

@@ -1,0 +1,193 @@
+/* Which calls are small exchanges, and what such a call is for this rank: from its program's exchange as data, its counts, and the team. */
+#include "engine/body.h"
+
+#include <string.h>
+
+enum { CUT_BYTES = 128, CUT_LEAST = 256 };
+
+/* ------------------------------------------------------------------------------------------------------------ finding it again */
+static const size_t *vector_of(const struct engine_call *call, uint32_t i)
+{
+    const size_t *const vectors[EXPRESS_VECTORS] = {call->counts, call->displs, call->in_counts, call->in_displs};
+
+    return vectors[i];
+}
+
+static bool same_vectors(const struct body *b, const struct express_form *f, const struct engine_call *call)
+{
+    bool same = f->has_counts == (call->counts != NULL) && f->has_in_counts == (call->in_counts != NULL);
+
+    for (uint32_t i = 0; same && call->counts && i < EXPRESS_VECTORS; i++)
+        same = !vector_of(call, i) || !memcmp(f->vector[i], vector_of(call, i), (size_t)b->team.size * sizeof(size_t));
+    return same;
+}
+
+static void keep_vectors(const struct body *b, struct express_form *f, const struct engine_call *call)
+{
+    f->has_counts = call->counts != NULL;
+    f->has_in_counts = call->in_counts != NULL;
+    for (uint32_t i = 0; call->counts && i < EXPRESS_VECTORS; i++)
+        if (vector_of(call, i))
+            memcpy(f->vector[i], vector_of(call, i), (size_t)b->team.size * sizeof(size_t));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ working it out */
+/* The exchange that serves such a call, and by which name; NULL: no short way. */
+static const struct algo_exchange *exchange_for(struct body *b, const struct engine_call *call, const char **name)
+{
+    enum comm_result why;
+
+    if (b->world->check || b->world->order_block || call->op & OPERATOR_USER)
+        return NULL;
+    if (b->native && ((b->native_flags & NATIVE_STREAM) || native_takes(b, call) != COMM_ERR_UNSUPPORTED))
+        return NULL;
+    size_t bytes = collective_is_ragged(call->collective) ? 0 : call->n * data_partial_bytes(call->type);
+    const struct algo_row *row = body_choose(b, call->collective, bytes, &why);
+    if (!row)
+        return NULL;
+    *name = row->name;
+    return algo_exchange_of(row);
+}
+
+static inline size_t start_of(const struct engine_call *call, int32_t rank)
+{
+    return call->displs ? call->displs[rank] : (size_t)rank * call->n;
+}
+
+static inline size_t length_of(const struct engine_call *call, int32_t rank)
+{
+    return call->counts ? call->counts[rank] : call->n;
+}
+
+/* Of the last block. */
+static size_t end_of(const size_t *counts, const size_t *displs, size_t n, int32_t size)
+{
+    size_t end = counts ? 0 : n * (size_t)size;
+
+    for (int32_t r = 0; counts && r < size; r++)
+        end = counts[r] && displs[r] + counts[r] > end ? displs[r] + counts[r] : end;
+    return end;
+}
+
+static void fill_parties(const struct body *b, const struct engine_call *call, const struct algo_exchange *exchange, struct express_form *f)
+{
+    int32_t rank = b->team.rank;
+
+    for (int32_t i = 0; i < b->team.size - 1; i++) {
+        int32_t r = b->others[i];
+        if (algo_exchange_shown(exchange, rank, r, call->root))
+            f->peer[f->npeers++] = (uint16_t)r;
+        if (algo_exchange_shown(exchange, r, rank, call->root))
+            f->looked |= 1u << r;
+    }
+    f->peers = f->peer;
+    f->mutual = f->npeers == (uint32_t)b->team.size - 1 && f->npeers == (uint32_t)__builtin_popcount(f->looked);
+}
+
+/* One span for all. */
+static void fill_common(const struct body *b, const struct engine_call *call, const struct algo_exchange *exchange, struct express_form *f)
+{
+    int32_t size = b->team.size, rank = b->team.rank;
+    size_t width = data_type_bytes(call->type), all = end_of(call->counts, call->displs, call->n, size) * width;
+    size_t mine = length_of(call, rank);
+    uint32_t parts = f->looked | (algo_exchange_own(exchange, rank, call->root) ? 1u << rank : 0);
+
+    f->shows = f->npeers != 0;
+    f->shown = exchange->whole ? all : mine * width;
+    f->at = exchange->whole ? start_of(call, rank) * width : 0;
+    f->copied = exchange->reduces ? 0 : parts;
+    f->ways = exchange->reduces && parts ? 32u - (uint32_t)__builtin_clz(parts) : 0;
+    f->elements = f->ways ? mine : 0;
+    for (int32_t r = 0; r < size; r++) {
+        f->came[r] = exchange->whole ? all : length_of(call, r) * width;
+        f->to[r] = exchange->spread ? start_of(call, r) * width : 0;
+        f->length[r] = (exchange->whole ? mine : length_of(call, r)) * width;
+        f->bytes_in += f->looked >> r & 1 ? f->came[r] : 0;
+    }
+    f->bytes_out = f->npeers ? f->shown : 0;
+    f->in_place = exchange->reduces && !exchange->whole;
+    f->reads = f->npeers || parts >> rank & 1 ? f->shown : 0;
+    f->writes = !parts ? 0 : exchange->spread ? all : mine * width;
+    if (exchange->reduces)
+        f->reduce = data_reducer(call->type, call->op, b->engine->isa);
+    f->call.fits = f->reduce || !exchange->reduces;
+}
+
+/* A block of `counts` for or of rank r, or this rank's only one. */
+static struct express_span span_of(const struct engine_call *call, const size_t *counts, const size_t *displs, int32_t r)
+{
+    size_t width = data_type_bytes(call->type), n = counts ? counts[r] : call->n;
+
+    return (struct express_span){.at = counts ? displs[r] * width : 0, .bytes = n * width, .mark = program_mark(n)};
+}
+
+/* A span for each, while each is brief, or one chunk of its stream, however the program cuts them. */
+static void fill_pairs(const struct body *b, const struct engine_call *call, const struct algo_exchange *exchange, struct express_form *f)
+{
+    int32_t size = b->team.size, rank = b->team.rank;
+    size_t width = data_type_bytes(call->type), cap = (size_t)b->channel->caps.chunk_private, most = cap < CUT_LEAST ? 0 : cap - CUT_BYTES;
+    bool gives_all = exchange->looks != ALGO_ROOT, takes_all = exchange->spread;
+    const size_t *in_counts = gives_all ? call->in_counts ? call->in_counts : call->counts : NULL;
+    const size_t *in_displs = gives_all ? call->in_counts ? call->in_displs : call->displs : NULL;
+    const size_t *counts = takes_all ? call->counts : NULL;
+    bool own = algo_exchange_own(exchange, rank, call->root), fits = true;
+
+    f->pairs = true;
+    f->shows = (uint8_t)f->npeers;
+    for (int32_t r = 0; r < size; r++) {
+        bool gives = algo_exchange_shown(exchange, rank, r, call->root), takes = f->looked >> r & 1;
+        f->gives[r] = span_of(call, in_counts, in_displs, r);
+        f->takes[r] = span_of(call, counts, call->displs, r);
+        if (r != rank) {
+            f->gives[r].edge = (uint16_t)algo_exchange_edge(exchange, rank, r, size, &f->gives[r].kind);
+            f->takes[r].edge = (uint16_t)algo_exchange_edge(exchange, r, rank, size, &f->takes[r].kind);
+        }
+        if (f->gives[r].kind & WIRE_ONCE)
+            most = PROGRAM_BRIEF_BYTES;
+        fits &= (!gives || f->gives[r].bytes <= most) && (!takes || f->takes[r].bytes <= most);
+        f->bytes_out += gives ? f->gives[r].bytes : 0;
+        f->bytes_in += takes ? f->takes[r].bytes : 0;
+    }
+    f->copied = own ? 1u << rank : 0;
+    f->at = f->gives[rank].at;
+    f->to[rank] = f->takes[rank].at;
+    f->length[rank] = f->gives[rank].bytes;
+    f->reads = f->npeers || own ? end_of(in_counts, in_displs, call->n, 1) * width : 0;
+    if (in_counts && f->reads)
+        f->reads = end_of(in_counts, in_displs, 0, size) * width;
+    f->writes = !own && !f->looked ? 0 : counts ? end_of(counts, call->displs, 0, size) * width : call->n * width;
+    f->call.fits = fits;
+}
+
+static void learn(struct body *b, const struct engine_call *call, struct express_form *f)
+{
+    memset(f, 0, sizeof *f);
+    f->call = call_form_of(call, body_fingerprint(b, call));
+    f->bytes = call->n * data_type_bytes(call->type);
+    keep_vectors(b, f, call);
+    const struct algo_exchange *exchange = exchange_for(b, call, &f->algorithm);
+    if (!exchange)
+        return;
+    fill_parties(b, call, exchange, f);
+    if (exchange->pairs)
+        fill_pairs(b, call, exchange, f);
+    else
+        fill_common(b, call, exchange, f);
+}
+
+struct express_form *express_form_of(struct body *b, const struct engine_call *call)
+{
+    struct express *x = &b->express;
+
+    for (uint32_t i = 0; i < EXPRESS_FORMS; i++)
+        if (call_is(&x->forms[i].call, call) && same_vectors(b, &x->forms[i], call))
+            return &x->forms[i];
+    for (uint32_t i = 0; i < EXPRESS_FORMS; i++) {
+        struct express_form *f = &x->forms[x->next++ % EXPRESS_FORMS];
+        if (f->last > b->line.done)
+            continue;
+        learn(b, call, f);
+        return f;
+    }
+    return NULL;
+}

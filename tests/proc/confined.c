@@ -1,0 +1,263 @@
+/*
+ * Ranks as processes where the system gives little: no locked memory, few descriptors, nobody who may look into another process, name
+ * spaces of their own, a /dev/shm with no room, little address space. Each works, or says what is missing and what helps.
+ */
+#define _GNU_SOURCE
+#include "proc/proc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LONG = 1 << 19, SKIPPED = 1 /* of page.number[0]: the system refuses the confinement itself */ };
+
+/* ------------------------------------------------------------------------------------------------------------ what ranks do there */
+static void use(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    float *in, *out;
+    struct comm_request request[2];
+    int32_t next = (rank + 1) % ranks, last = (rank + ranks - 1) % ranks, word = rank, got = -1;
+    struct comm_window *w;
+
+    MUST(comm_mem_alloc(c, LONG * sizeof *in, (void **)&in));
+    out = malloc(LONG * sizeof *out);
+    CHECK(out != NULL);
+    for (size_t n = 1; n <= LONG; n *= LONG) {
+        for (size_t i = 0; i < n; i++)
+            in[i] = (float)(rank + 1);
+        MUST(comm_allreduce(c, in, out, n, COMM_F32, COMM_SUM, NULL));
+        MUST(comm_sync(c));
+        CHECK(out[0] == (float)(ranks * (ranks + 1) / 2) && out[n - 1] == out[0]);
+    }
+    MUST(comm_send(c, &word, 1, COMM_I32, next, 1, &request[0]));
+    MUST(comm_recv(c, &got, 1, COMM_I32, last, 1, NULL, &request[1]));
+    MUST(comm_wait_all(request, 2, RIG_PATIENCE));
+    EQUAL(got, last);
+    MUST(comm_window_create(c, 4096, NULL, &w, NULL));
+    MUST(comm_put(w, &word, 1, COMM_I32, next, 0, NULL));
+    MUST(comm_window_fence(w, NULL));
+    MUST(comm_sync(c));
+    MUST(comm_get(w, &got, 1, COMM_I32, rank, 0, NULL));
+    MUST(comm_sync(c));
+    EQUAL(got, last);
+    MUST(comm_window_free(w));
+    comm_mem_free(c, in);
+    free(out);
+}
+
+static void live(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    (void)none;
+    if (proc->page[rank].number[0] == SKIPPED)
+        return;
+    struct comm_communicator *world = proc_open(proc, rank);
+    use(world, rank, proc->ranks);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+static void run(const char *what, int32_t ranks, void (*enter)(struct proc *proc, int32_t rank), proc_main *main)
+{
+    struct proc proc = {.enter = enter, .raw = true};
+
+    proc_needs_shm();
+    proc_start(&proc, ranks, main);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    if (proc.page[0].number[0] == SKIPPED)
+        rig_skip(what);
+}
+
+static void confined(struct proc *proc, int32_t rank, bool done)
+{
+    proc->page[rank].number[0] = done ? 0 : SKIPPED;
+}
+
+static void limit(int which, rlim_t most)
+{
+    struct rlimit limit;
+
+    CHECK(getrlimit((__rlimit_resource_t)which, &limit) == 0);
+    limit.rlim_cur = limit.rlim_max = most;
+    CHECK(setrlimit((__rlimit_resource_t)which, &limit) == 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ limits */
+static void lock_nothing(struct proc *proc, int32_t rank)
+{
+    (void)proc;
+    (void)rank;
+    limit(RLIMIT_MEMLOCK, 0);
+}
+
+RIG_TEST(confined_to_no_locked_memory)
+{
+    run("", 3, lock_nothing, live);
+}
+
+static void open_64(struct proc *proc, int32_t rank)
+{
+    (void)proc;
+    (void)rank;
+    limit(RLIMIT_NOFILE, 64);
+}
+
+RIG_TEST(confined_to_64_descriptors)
+{
+    run("", PROC_RANKS_MAX, open_64, live);
+}
+
+/* Address space is what a rank shares: too little of it must be told with the option that asks for less, and less must do. */
+static void address_2g(struct proc *proc, int32_t rank)
+{
+    (void)proc;
+    (void)rank;
+    limit(RLIMIT_AS, (rlim_t)2 << 30);
+}
+
+static void address_40g(struct proc *proc, int32_t rank) /* for its own, but not for all */
+{
+    (void)proc;
+    (void)rank;
+    limit(RLIMIT_AS, (rlim_t)40 << 30);
+}
+
+static void told_of_address_space(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    char text[512] = "";
+    struct comm_communicator *world = NULL;
+
+    (void)proc;
+    (void)none;
+    enum comm_result r = comm_open(
+        COMM_CONFIG(.backend = "shm", .open_timeout_ns = 10 * RIG_S, .error_text = text, .error_text_bytes = sizeof text), &world);
+    if (r == COMM_OK || !strstr(text, "COMM_SHM_SEGMENT_BYTES"))
+        rig_die(__FILE__, __LINE__, "rank %d: %s: %s", rank, comm_result_name(r), text);
+}
+
+static void less_address_space(struct proc *proc, int32_t rank)
+{
+    address_2g(proc, rank);
+    setenv("COMM_SHM_SEGMENT_BYTES", "64M", 1);
+}
+
+RIG_TEST(confined_to_little_address_space)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    rig_skip("the sanitizer needs address space of its own");
+#endif
+    run("", 3, address_2g, told_of_address_space);
+    run("", 3, address_40g, told_of_address_space);
+    run("", 3, less_address_space, live);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ no looking into others */
+static void no_ptrace(struct proc *proc, int32_t rank)
+{
+    static const int refused[] = {SYS_ptrace, SYS_process_vm_readv, SYS_process_vm_writev,
+                                  SYS_kcmp,   434 /* pidfd_open */, 438 /* pidfd_getfd */};
+    struct sock_filter code[2 + 2 * sizeof refused / sizeof *refused];
+    unsigned short at = 0;
+
+    code[at++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr));
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        code[at++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)refused[i], 0, 1);
+        code[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM);
+    }
+    code[at++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+    struct sock_fprog program = {.len = at, .filter = code};
+    CHECK(prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+    confined(proc, rank, prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) == 0);
+}
+
+/* And a death is heard of all the same: a rank leaves without a word. */
+static void one_leaves(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_request request;
+    float in = 1, out;
+
+    (void)none;
+    if (proc->page[rank].number[0] == SKIPPED)
+        return;
+    struct comm_communicator *world = proc_open(proc, rank);
+    use(world, rank, proc->ranks);
+    if (rank == 1)
+        _exit(0);
+    int64_t since = rig_now();
+    enum comm_result r = comm_allreduce(world, &in, &out, 1, COMM_F32, COMM_SUM, &request);
+    r = r == COMM_OK ? comm_wait(request, RIG_PATIENCE) : r;
+    struct comm_error error = {.size = sizeof error};
+    MUST(comm_error_detail(world, &error));
+    if (r != COMM_ERR_PEER || error.rank != 1 || rig_now() - since > RIG_S)
+        rig_die(__FILE__, __LINE__, "%s after %lld ms: %s", comm_result_name(r), (long long)((rig_now() - since) / RIG_MS), error.text);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(confined_without_ptrace)
+{
+    run("this kernel takes no seccomp filter", 3, no_ptrace, live);
+    run("", 3, no_ptrace, one_leaves);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ name spaces */
+/* Each rank is process 1 of its own: what stays outside only hands on how it ended. */
+static void own_processes(struct proc *proc, int32_t rank)
+{
+    int status = 0;
+
+    confined(proc, rank, unshare(CLONE_NEWPID | CLONE_NEWIPC) == 0);
+    if (proc->page[rank].number[0] == SKIPPED)
+        return;
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        EQUAL(getpid(), 1);
+        return;
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+RIG_TEST(confined_to_process_name_spaces)
+{
+    run("this process may not make pid and ipc namespaces", 3, own_processes, live);
+    run("", 3, own_processes, one_leaves);
+}
+
+static void tiny_dev_shm(struct proc *proc, int32_t rank)
+{
+    confined(proc, rank,
+             unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                 mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64k") == 0);
+}
+
+RIG_TEST(confined_to_a_tiny_dev_shm)
+{
+    run("this process may not make mount namespaces", 3, tiny_dev_shm, live);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(confined_to_no_locked_memory),     cmocka_unit_test(confined_to_64_descriptors),
+        cmocka_unit_test(confined_to_little_address_space), cmocka_unit_test(confined_without_ptrace),
+        cmocka_unit_test(confined_to_process_name_spaces),  cmocka_unit_test(confined_to_a_tiny_dev_shm),
+    };
+
+    return cmocka_run_group_tests_name("proc_confined", tests, NULL, NULL);
+}

@@ -1,0 +1,126 @@
+/*
+ * What waiting and idling cost: a rank that waits for a late peer sleeps, and a library that has nothing to do wakes up for its watcher's
+ * look once a second and for nothing else. Counted by the kernel, so that other load on the machine does not matter.
+ */
+#define _GNU_SOURCE
+#include "proc/proc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { IDLE_S = 1 };
+
+static int64_t processor_ns(void)
+{
+    struct rusage use;
+
+    EQUAL(getrusage(RUSAGE_SELF, &use), 0);
+    return (use.ru_utime.tv_sec + use.ru_stime.tv_sec) * RIG_S + (use.ru_utime.tv_usec + use.ru_stime.tv_usec) * 1000;
+}
+
+/* How often this process's threads but the first have slept and woken. */
+static int64_t wakes_of_others(void)
+{
+    char path[300], line[128];
+    int64_t sum = 0;
+    DIR *tasks = opendir("/proc/self/task");
+
+    CHECK(tasks != NULL);
+    for (struct dirent *t; (t = readdir(tasks));) {
+        if (t->d_name[0] == '.' || strtol(t->d_name, NULL, 10) == getpid())
+            continue;
+        snprintf(path, sizeof path, "/proc/self/task/%s/status", t->d_name);
+        FILE *file = fopen(path, "r");
+        CHECK(file != NULL);
+        while (fgets(line, sizeof line, file)) {
+            const char *at = strstr(line, "voluntary_ctxt_switches:");
+            sum += at == line ? strtol(line + strlen("voluntary_ctxt_switches:"), NULL, 10) : 0;
+        }
+        fclose(file);
+    }
+    closedir(tasks);
+    return sum;
+}
+
+static void meet(struct comm_communicator *world)
+{
+    float in = 1, out;
+    struct comm_request request;
+
+    for (int i = 0; i < 100; i++) {
+        MUST(comm_allreduce(world, &in, &out, 1, COMM_F32, COMM_SUM, &request));
+        MUST(comm_wait(request, RIG_PATIENCE));
+    }
+}
+
+static void idle(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    meet(world);
+    rig_nap(RIG_S / 10);
+    int64_t used = processor_ns(), woken = wakes_of_others();
+    rig_nap(IDLE_S * RIG_S);
+    proc->page[rank].number[0] = processor_ns() - used;
+    proc->page[rank].number[1] = wakes_of_others() - woken;
+    MUST(comm_barrier(world, NULL));
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(idle_library)
+{
+    struct proc proc = {0};
+
+    proc_needs_shm();
+    proc_start(&proc, 2, idle);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    for (int32_t r = 0; r < 2; r++) {
+        printf("rank %d, %d s without a call: %lld us of a CPU, %lld wake-ups\n", r, IDLE_S, (long long)proc.page[r].number[0] / 1000,
+               (long long)proc.page[r].number[1]);
+        CHECK(proc.page[r].number[0] < IDLE_S * RIG_S / 200);
+        CHECK(proc.page[r].number[1] <= IDLE_S + 1);
+    }
+}
+
+static void wait_long(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    float in = 1, out;
+    struct comm_request request;
+
+    meet(world);
+    if (rank == 1)
+        rig_nap(IDLE_S * RIG_S);
+    int64_t used = processor_ns(), from = rig_now();
+    MUST(comm_allreduce(world, &in, &out, 1, COMM_F32, COMM_SUM, &request));
+    MUST(comm_wait(request, RIG_PATIENCE));
+    proc->page[rank].number[0] = processor_ns() - used;
+    proc->page[rank].number[1] = rig_now() - from;
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(idle_waiter)
+{
+    struct proc proc = {0};
+
+    proc_needs_shm();
+    proc_start(&proc, 2, wait_long);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    int64_t used = proc.page[0].number[0], took = proc.page[0].number[1];
+    printf("waited %lld ms: %lld us of a CPU\n", (long long)(took / RIG_MS), (long long)used / 1000);
+    CHECK(took > RIG_S / 2);
+    CHECK(used < took / 100);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(idle_library), cmocka_unit_test(idle_waiter)};
+
+    return cmocka_run_group_tests_name("proc_idle", tests, NULL, NULL);
+}

@@ -1,0 +1,269 @@
+/*
+ * A rank killed at many points: after its n-th system call while the world opens, and after its n-th instruction inside operations, both
+ * counted from outside by ptrace, so that a point is the same point each time. The others hear the same of it within a second, and keep
+ * nothing: no descriptor, no thread, no mapping, no name.
+ */
+#define _GNU_SOURCE
+#include "proc/proc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef PTRACE_GET_SYSCALL_INFO
+#    define PTRACE_GET_SYSCALL_INFO 0x420e
+#endif
+enum { RANKS = 3, SETUP_POINTS = 24, STEP_POINTS = 20, OPEN_MS = 1500 };
+enum { NUMBER_VICTIM, NUMBER_LEFT /* over: descriptors, threads and mappings that a survivor kept */ };
+
+/* ------------------------------------------------------------------------------------------------------------ a rank */
+static int64_t lines_with(const char *path, const char *part)
+{
+    char line[512];
+    int64_t count = 0;
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    while (fgets(line, sizeof line, file))
+        count += strstr(line, part) != NULL;
+    fclose(file);
+    return count;
+}
+
+static int64_t entries_of(const char *path)
+{
+    int64_t count = 0;
+    DIR *directory = opendir(path);
+    CHECK(directory != NULL);
+    while (readdir(directory))
+        count++;
+    closedir(directory);
+    return count;
+}
+
+static int64_t holdings(void)
+{
+    return entries_of("/proc/self/fd") + entries_of("/proc/self/task") + lines_with("/proc/self/maps", "commstream") +
+           lines_with("/proc/self/maps", "memfd:");
+}
+
+static enum comm_result sum_until_failure(struct comm_communicator *world)
+{
+    static float in[30000], out[30000];
+    enum comm_result r = COMM_OK;
+
+    for (int64_t i = 0; r == COMM_OK; i++) {
+        struct comm_request request;
+        r = comm_allreduce(world, in, out, i % 3 == 2 ? 30000 : 2, COMM_F32, COMM_SUM, &request);
+        if (r == COMM_OK)
+            r = comm_wait(request, RIG_PATIENCE);
+    }
+    return r;
+}
+
+static void live(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct proc_page *page = &proc->page[rank];
+    bool victim = rank == (int32_t)page->number[NUMBER_VICTIM];
+    struct comm_communicator *world = NULL;
+    int64_t before = holdings();
+    char text[512] = "";
+
+    (void)none;
+    if (victim) {
+        atomic_store(&page->stage, 1);
+        CHECK(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
+        raise(SIGSTOP);
+    }
+    atomic_store(&page->stage, 1);
+    enum comm_result r = comm_open(COMM_CONFIG(.backend = "shm", .options = "log=off", .error_text = text, .error_text_bytes = sizeof text,
+                                               .open_timeout_ns = OPEN_MS * RIG_MS, .operation_timeout_ns = 60 * RIG_S),
+                                   &world);
+    if (r == COMM_OK) {
+        if (victim)
+            raise(SIGSTOP);
+        r = sum_until_failure(world);
+        proc_tell_failure(page, world, r);
+        MUST(comm_close(world, RIG_PATIENCE));
+    } else {
+        page->time = rig_now();
+        page->result = r;
+        snprintf(page->text, sizeof page->text, "%s", text);
+    }
+    for (int i = 0; i < 100 && holdings() != before; i++)
+        rig_nap(10 * RIG_MS); /* a joined thread leaves the list a moment later */
+    page->number[NUMBER_LEFT] = holdings() - before;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ its tracer */
+static void go_on(pid_t pid, int how)
+{
+    int status;
+
+    CHECK(ptrace((enum __ptrace_request)how, pid, NULL, NULL) == 0);
+    CHECK(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status));
+}
+
+/* The victim stands before its comm_open. */
+static pid_t start(struct proc *proc, int32_t victim)
+{
+    int status;
+
+    proc->raw = true;
+    proc_start(proc, RANKS, live);
+    pid_t pid = proc->pid[victim];
+    for (int32_t r = 0; r < RANKS; r++)
+        while (!atomic_load(&proc->page[r].stage))
+            rig_nap(RIG_MS / 10);
+    CHECK(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status));
+    CHECK(ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL) == 0);
+    return pid;
+}
+
+static void enter(struct proc *proc, int32_t rank)
+{
+    proc->page[rank].number[NUMBER_VICTIM] = *(int32_t *)proc->place;
+}
+
+/* Which system call it stops at the beginning of; -1: it stops at an end. */
+static long call_at(pid_t pid)
+{
+    struct {
+        uint8_t op, pad[3];
+        uint32_t arch;
+        uint64_t instruction, stack, number, argument[6];
+    } info = {0};
+
+    return ptrace((enum __ptrace_request)PTRACE_GET_SYSCALL_INFO, pid, (void *)sizeof info, &info) > 0 && info.op == 1 ? (long)info.number
+                                                                                                                       : -1;
+}
+
+/* How many stops its opening has, and from which on others know of it: rank 0 listens, another one has said who it is. */
+static void count_stops(int32_t victim, int *known, int *stops)
+{
+    struct proc proc = {.enter = enter, .place = &victim};
+    pid_t pid = start(&proc, victim);
+    int status;
+    bool dials = false;
+
+    *known = *stops = 0;
+    for (;;) {
+        CHECK(ptrace(PTRACE_SYSCALL, pid, NULL, NULL) == 0 && waitpid(pid, &status, 0) == pid && WIFSTOPPED(status));
+        if (WSTOPSIG(status) == SIGSTOP)
+            break;
+        long call = call_at(pid);
+        (*stops)++;
+        dials |= call == SYS_connect;
+        bool says = dials && (call == SYS_sendto || call == SYS_sendmsg || call == SYS_write);
+        if (!*known && (victim ? says : call == SYS_listen))
+            *known = *stops + 1;
+    }
+    kill(pid, SIGKILL);
+    proc_finish(&proc, victim, 5 * RIG_S);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what the others say */
+static void check(struct proc *proc, int32_t victim, int64_t since, bool early)
+{
+    char name[32];
+
+    snprintf(name, sizeof name, "rank %d ", victim);
+    for (int32_t r = 0; r < RANKS; r++) {
+        const struct proc_page *page = &proc->page[r];
+        if (r == victim)
+            continue;
+        if (page->result != (early ? COMM_ERR_TIMEOUT : COMM_ERR_PEER) ||
+            (!early && (!strstr(page->text, name) || !strstr(page->text, "died"))))
+            rig_die(__FILE__, __LINE__, "rank %d was told %s: %s", r, comm_result_name((enum comm_result)page->result), page->text);
+        int64_t took = page->time - since;
+        if (took > (early ? OPEN_MS * RIG_MS + RIG_S : RIG_S))
+            rig_die(__FILE__, __LINE__, "rank %d was told after %lld ms: %s", r, (long long)(took / RIG_MS), page->text);
+        EQUAL(page->number[NUMBER_LEFT], 0);
+    }
+    EQUAL(lines_with("/proc/net/unix", proc->job), 0);
+}
+
+static void finish(struct proc *proc, int32_t victim, bool early)
+{
+    int64_t since = rig_now();
+
+    kill(proc->pid[victim], SIGKILL);
+    proc_finish(proc, victim, 5 * RIG_S);
+    check(proc, victim, since, early);
+}
+
+static void needs_ptrace(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    rig_skip("ThreadSanitizer's own thread and calls are counted with the library's");
+#endif
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0)
+        _exit(ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0);
+    CHECK(waitpid(pid, &status, 0) == pid);
+    if (status)
+        rig_skip("this process may not use ptrace");
+}
+
+RIG_TEST(killed_while_the_world_opens)
+{
+    static int32_t victims[] = {0, RANKS - 1};
+
+    proc_needs_shm();
+    needs_ptrace();
+    for (int v = 0; v < 2; v++) {
+        int known, stops, points = rig_quick() ? SETUP_POINTS / 4 : SETUP_POINTS / 2;
+        count_stops(victims[v], &known, &stops);
+        CHECK(known > 0 && stops > known + 20);
+        for (int i = v && rig_quick() ? 0 : -1; i < points; i++) { /* -1: nobody has heard of it yet */
+            struct proc proc = {.enter = enter, .place = &victims[v]};
+            int stop = i < 0 ? known / 2 : known + i * (stops - known) / points;
+            rig_note("rank %d killed at stop %d of %d", victims[v], stop, stops);
+            pid_t pid = start(&proc, victims[v]);
+            for (int s = 0; s < stop; s++)
+                go_on(pid, PTRACE_SYSCALL);
+            rig_nap((i ? 10 : 100) * RIG_MS); /* the others come as far as they can; to rank 0 they come one by one */
+            finish(&proc, victims[v], i < 0);
+        }
+    }
+}
+
+RIG_TEST(killed_inside_operations)
+{
+    proc_needs_shm();
+    needs_ptrace();
+    for (int i = 0; i < STEP_POINTS; i += rig_quick() ? 4 : 1) {
+        int32_t victim = i % RANKS;
+        struct proc proc = {.enter = enter, .place = &victim};
+        int status, steps = 20 * i * i + 97 * i;
+        pid_t pid = start(&proc, victim);
+        rig_note("rank %d killed after %d instructions", victim, steps);
+        CHECK(ptrace(PTRACE_CONT, pid, NULL, NULL) == 0 && waitpid(pid, &status, 0) == pid && WIFSTOPPED(status));
+        for (int s = 0; s < steps; s++)
+            go_on(pid, PTRACE_SINGLESTEP);
+        finish(&proc, victim, false);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(killed_while_the_world_opens),
+        cmocka_unit_test(killed_inside_operations),
+    };
+
+    return cmocka_run_group_tests_name("proc_killed", tests, NULL, NULL);
+}

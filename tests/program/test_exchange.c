@@ -1,0 +1,137 @@
+/* What algo/exchange.c says of a program, against the program itself: who shows what to whom, who looks, and what comes of it. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "algo/algo.h"
+#include "program/test_env.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+/* A rank's program, as an exchange sees it: bits by rank. */
+struct seen {
+    uint32_t shown_to, looked_at, own, copied;
+    uint32_t ways;
+    bool whole, spread, reduces;
+};
+
+static void see_span(struct seen *seen, const struct comm_ref *ref)
+{
+    seen->whole = (ref->unit & ~UNIT_PARTIAL) == UNIT_WHOLE;
+    assert_false(ref->unit & UNIT_PARTIAL);
+}
+
+static void see_view(struct seen *seen, const struct comm_program *p, const struct comm_step *s, int32_t rank, int32_t size)
+{
+    const struct comm_ref *span = s->flags & STEP_LAND ? &s->dst : &s->src;
+
+    for (uint32_t j = 0; j < s->npeers; j++) {
+        uint32_t peer = program_peer(p, s->peer + j);
+        *((int32_t)peer == rank ? &seen->own : &seen->looked_at) |= 1u << peer;
+        if (s->flags & STEP_LAND)
+            seen->copied |= 1u << peer;
+        if (s->flags & STEP_LAND && p->own_in) /* each at its own block */
+            assert_int_equal((span->first + (uint32_t)span->step * j) % (uint32_t)size, peer);
+    }
+    if (s->flags & STEP_LAND)
+        seen->spread = p->own_in;
+    else
+        see_span(seen, &s->src);
+}
+
+static struct seen look_at(const struct comm_program *p, int32_t rank, int32_t size)
+{
+    struct seen seen = {0};
+
+    for (uint32_t i = 0; i < p->steps; i++) {
+        const struct comm_step *s = &p->step[i];
+        switch (s->code) {
+        case STEP_EXPOSE:
+            assert_int_equal(s->edge, 0);
+            assert_int_equal(p->edge[0], WIRE_ONCE | WIRE_TO_ALL);
+            assert_int_equal(seen.shown_to, 0);
+            for (uint32_t j = 0; j < s->npeers; j++)
+                seen.shown_to |= 1u << program_peer(p, s->peer + j);
+            see_span(&seen, &s->src);
+            break;
+        case STEP_VIEW:
+            see_view(&seen, p, s, rank, size);
+            break;
+        case STEP_REDUCE:
+            assert_true(s->flags & STEP_FINAL);
+            seen.reduces = true;
+            seen.ways = s->src.count;
+            break;
+        case STEP_COPY:
+            if (s->src.buf != BUF_VIEW)
+                seen.own |= 1u << rank;
+            else
+                seen.copied |= (s->src.count == 1 ? seen.looked_at : seen.looked_at | 1u << rank);
+            if (s->src.buf == BUF_VIEW)
+                seen.spread = s->src.count > 1;
+            break;
+        default:
+            assert_true(s->code == STEP_RELEASE || (s->code == STEP_END && !s->aside));
+        }
+    }
+    return seen;
+}
+
+static void compare(const struct algo_row *row, const struct algo_exchange *x, int32_t size, int32_t rank, int32_t root)
+{
+    struct program_spec spec = {row->collective, rank, size, root, 0, NULL};
+    struct comm_program *p = row->build(&test_env, &spec);
+    struct seen seen;
+    uint32_t shown_to = 0, looked_at = 0, own = algo_exchange_own(x, rank, root) ? 1u << rank : 0;
+
+    assert_non_null(p);
+    seen = look_at(p, rank, size);
+    for (int32_t r = 0; r < size; r++) {
+        shown_to |= algo_exchange_shown(x, rank, r, root) ? 1u << r : 0;
+        looked_at |= algo_exchange_shown(x, r, rank, root) ? 1u << r : 0;
+    }
+    assert_int_equal(seen.shown_to, shown_to);
+    assert_int_equal(seen.looked_at, looked_at);
+    assert_int_equal(seen.own, own);
+    assert_int_equal(algo_exchange_makes(x, rank, root), (looked_at | own) != 0);
+    if (looked_at | shown_to)
+        assert_int_equal(seen.whole, x->whole);
+    if (x->reduces) /* of ranks 0, 1, ..: as many as there are up to the last that gives */
+        assert_int_equal(seen.ways, looked_at | own ? 32 - __builtin_clz(looked_at | own) : 0);
+    else
+        assert_int_equal(seen.copied & looked_at, looked_at);
+    if (looked_at && !x->reduces)
+        assert_int_equal(seen.spread, x->spread);
+    assert_int_equal(seen.reduces, x->reduces && (looked_at | own));
+    program_free(&test_env, p);
+}
+
+static void exchanges_are_what_their_programs_are(void **state)
+{
+    int found = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < algo_count; i++) {
+        const struct algo_exchange *x = algo_exchange_of(&algo_table[i]);
+        if (!x || x->pairs)
+            continue;
+        found++;
+        for (int32_t size = 1; size <= ALGO_EXPRESS_RANKS; size++)
+            for (int32_t root = 0; root<size; root += size> 4 ? size - 1 : 1)
+                for (int32_t rank = 0; rank < size; rank++)
+                    compare(&algo_table[i], x, size, rank, root);
+    }
+    assert_true(found >= 13);
+    assert_int_equal(test_env_taken, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exchanges_are_what_their_programs_are)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
