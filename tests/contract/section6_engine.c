@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { WORDS = 100000 };
 
@@ -219,6 +220,42 @@ RIG_TEST(contract_6_2_any_call_from_any_thread)
     rig_close(&s.rig);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ 6.5 */
+static int64_t computed(void)
+{
+    struct timespec t;
+    CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0);
+    return t.tv_sec * RIG_S + t.tv_nsec;
+}
+
+/* A loop armed the engine, found its request complete, and does not come back to make progress: its descriptor stays readable. Who waits
+ * meanwhile sleeps all the same. */
+RIG_TEST(contract_6_5_a_wait_sleeps_though_a_loop_stays_armed)
+{
+    struct rig rig;
+    struct comm_request never;
+    struct pollfd ready = {.events = POLLIN};
+    int32_t in = 1, out = 0, unused = 0;
+    rig_open(&rig, 2, COMM_CONFIG(.progress = COMM_PROGRESS_CALLER));
+    MUST(comm_fd(rig.world[0], &ready.fd));
+    MUST(comm_recv(rig.world[0], &unused, 1, COMM_I32, 1, 7, NULL, &never));
+    while (comm_progress(rig.world[0]) == COMM_PENDING || comm_arm(rig.world[0]) == COMM_PENDING)
+        continue;
+    MUST(comm_send(rig.world[1], &in, 1, COMM_I32, 1, 5, NULL));
+    MUST(comm_recv(rig.world[1], &out, 1, COMM_I32, 1, 5, NULL, NULL));
+    MUST(comm_wait(comm_last(rig.world[1]), RIG_PATIENCE));
+    EQUAL(poll(&ready, 1, 5000), 1);
+    int64_t before = computed();
+    IS(comm_wait(never, 400 * RIG_MS), COMM_PENDING);
+    int64_t took = computed() - before;
+    rig_note("400 ms took %lld us of a CPU", (long long)(took / 1000));
+    CHECK(took < 100 * RIG_MS);
+    EQUAL(poll(&ready, 1, 0), 1); /* and the loop has lost nothing */
+    MUST(comm_cancel(never));
+    rig_proves_alive(rig.world, 2);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -227,6 +264,7 @@ int main(void)
         cmocka_unit_test(contract_6_2_a_held_communicator_stops_no_other),
         cmocka_unit_test(contract_6_2_callbacks_run_without_a_lock),
         cmocka_unit_test(contract_6_2_any_call_from_any_thread),
+        cmocka_unit_test(contract_6_5_a_wait_sleeps_though_a_loop_stays_armed),
     };
     return cmocka_run_group_tests_name("contract_6_engine", tests, NULL, NULL);
 }

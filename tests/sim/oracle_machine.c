@@ -188,9 +188,9 @@ static bool stands_for_nothing(const struct oracle *o, int32_t index)
     return random_starts(a->verb);
 }
 
-static bool any_done(const struct oracle *o, int32_t rank, int32_t upto)
+static bool any_done(const struct oracle *o, int32_t rank, int32_t upto, bool all)
 {
-    int32_t seen = 0, live = 0;
+    int32_t seen = 0, live = 0, done = 0;
     for (int32_t i = o->at[rank] - 1; i >= 0 && seen < upto; i--) {
         int32_t index = o->own[rank][i];
         const struct random_action *a = &o->program->action[index];
@@ -200,10 +200,9 @@ static bool any_done(const struct oracle *o, int32_t rank, int32_t upto)
         if (stands_for_nothing(o, index))
             continue;
         live++;
-        if (o->left[index] == 0)
-            return true;
+        done += o->left[index] == 0;
     }
-    return live == 0;
+    return all ? done == live : done > 0 || live == 0;
 }
 
 /* A message that such a receive would match has been sent. */
@@ -298,11 +297,15 @@ static bool host_step(struct oracle *o, int32_t rank, struct oracle_memory *memo
         target = random_find(o->program, a->target, rank, index);
         return target < 0 || o->left[target] == 0;
     case RANDOM_HOST_ANY:
-        return any_done(o, rank, a->n);
+        return any_done(o, rank, a->n, a->flags & RANDOM_ALL);
     case RANDOM_EVENT_SYNC:
         return point_reached(o, &o->event[rank][a->event], rank);
     case RANDOM_HOST_LAST:
     case RANDOM_SYNC:
+        for (int32_t c = 0; c < RANDOM_COMMS && (a->flags & RANDOM_ALL); c++) {
+            if (!line_done(o, c, rank, o->line[c][rank].serial))
+                return false;
+        }
         return line_done(o, a->comm, rank, line->serial);
     case RANDOM_CLOSE:
         if (!line_done(o, a->comm, rank, line->serial))

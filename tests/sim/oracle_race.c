@@ -58,15 +58,32 @@ static void join_request(const struct oracle_walk *w, struct oracle_set *s, int3
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
+/* Where ranks may be left out, those behind them have other blocks of a v form than they would: whatever its blocks may be. */
+static struct random_action widest(const struct oracle_walk *w, const struct random_action *a)
+{
+    struct random_action wide = *a;
+    for (int32_t c = a->comm; c > 0; c = w->comms->comm[c].parent) {
+        if (w->comms->comm[c].maker == RANDOM_SHRINK)
+            wide.flags &= ~RANDOM_RAGGED;
+    }
+    return wide;
+}
+
+static bool may_conflict(const struct oracle_walk *w, const struct random_action *a, const struct random_action *b)
+{
+    struct random_action wide_a = widest(w, a), wide_b = widest(w, b);
+    return random_conflict(&wide_a, &wide_b, w->comms);
+}
+
 /* What i touches, of a plan each of its members. */
 static bool clash(const struct oracle_walk *w, const struct random_action *a, int32_t i)
 {
     const struct random_action *b = own(w, i);
     if (!random_starts(b->verb))
-        return random_conflict(a, b, w->comms);
+        return may_conflict(w, a, b);
     for (int32_t k = 0; k < i; k++) {
         const struct random_action *member = own(w, k);
-        if (member->plan == b->plan && member->verb <= RANDOM_RECV && !random_starts(member->verb) && random_conflict(a, member, w->comms))
+        if (member->plan == b->plan && member->verb <= RANDOM_RECV && !random_starts(member->verb) && may_conflict(w, a, member))
             return true;
     }
     return false;
@@ -99,7 +116,8 @@ static int32_t races(const struct oracle_walk *w, const struct random_action *a,
 /* ------------------------------------------------------------------------------------------------------------ one action */
 static const char *inside(const struct oracle_walk *w, const struct random_action *a)
 {
-    struct random_touch touch = random_touched(a, w->comms);
+    struct random_action wide = widest(w, a);
+    struct random_touch touch = random_touched(&wide, w->comms);
     if (a->n < 0 || a->out < 0 || touch.write.to > w->p->bytes || touch.read.to > w->p->bytes)
         return "outside of the arena";
     int32_t most = a->out + a->n * random_blocks_out(a->verb, w->comms->comm[a->comm].members);
@@ -218,7 +236,7 @@ static const char *on_group(const struct oracle_walk *w, const struct random_act
         return inside(w, a);
     for (int32_t i = 0; i < w->count; i++) {
         for (int32_t k = 0; k < i && own(w, i)->plan == a->plan; k++) {
-            if (own(w, k)->plan == a->plan && random_conflict(own(w, i), own(w, k), w->comms))
+            if (own(w, k)->plan == a->plan && may_conflict(w, own(w, i), own(w, k)))
                 return "two members of a group conflict";
         }
     }

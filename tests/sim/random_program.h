@@ -104,6 +104,8 @@ enum random_flag {
     RANDOM_SHORT = 32,   /* a receive that is shorter than its message */
     RANDOM_SOME = 64,    /* HOST_ANY: comm_wait_some */
     RANDOM_RAGGED = 128, /* the v form, with blocks of up to n elements; of a broadcast: broadcast_bytes */
+    RANDOM_ALL = 256,    /* HOST_ANY: comm_wait_all; SYNC: comm_sync_all */
+    RANDOM_LOOP = 512,   /* HOST_WAIT: an event loop that sleeps on comm_fd */
 };
 
 struct random_action {

@@ -95,8 +95,35 @@ static int32_t target_of(const struct random_run *run, int32_t index)
     return target < 0 || run->outcome[target] == RANDOM_SKIP || run->late[a->rank] == target ? -1 : target;
 }
 
+/* As a program does that sleeps on the descriptor: when that stays silent, nothing may have happened. */
+static void loop_for(struct random_run *run, int32_t index, struct comm_request request)
+{
+    struct comm_communicator *any = run->comm[run->p->action[index].comm][run->p->action[index].rank];
+    int fd = -1;
+    if (comm_fd(any, &fd) != COMM_OK)
+        return;
+    while (comm_test(request) == COMM_PENDING) {
+        enum comm_result moved = comm_progress(any);
+        if (moved == COMM_OK)
+            moved = comm_arm(any);
+        if (moved == COMM_PENDING) {
+            run->stage->spend(2000);
+            continue;
+        }
+        if (moved != COMM_OK)
+            return;
+        if (comm_test(request) != COMM_PENDING)
+            continue;
+        if (!run->stage->poll(fd, random_patience(run)) && comm_test(request) != COMM_PENDING)
+            random_fail(run, index, "armed, and its request is complete, but the descriptor is not readable");
+    }
+}
+
 static void wait_for(struct random_run *run, int32_t target, int32_t now)
 {
+    bool loops = run->stage->poll && now < run->p->actions && (run->p->action[now].flags & RANDOM_LOOP);
+    if (loops)
+        loop_for(run, now, run->request[target]);
     enum comm_result result = comm_wait(run->request[target], random_patience(run));
     if (result == COMM_PENDING)
         random_fail(run, target, "I4: not complete after %d s", (int)(random_patience(run) / RANDOM_S));
@@ -107,7 +134,7 @@ static void host_any(struct random_run *run, int32_t index)
 {
     const struct random_program *p = run->p;
     const struct random_action *a = &p->action[index];
-    struct comm_request request[16];
+    struct comm_request request[16] = {{NULL, 0}};
     int32_t of[16];
     size_t count = 0, done = 0, indices[16];
     enum comm_result results[16];
@@ -120,7 +147,13 @@ static void host_any(struct random_run *run, int32_t index)
         request[count++] = run->request[i];
     }
     enum comm_result result;
-    if (a->flags & RANDOM_SOME) {
+    if (a->flags & RANDOM_ALL) {
+        result = comm_wait_all(request, count, random_patience(run));
+        for (; result != COMM_PENDING && done < count; done++) {
+            indices[done] = done;
+            results[done] = comm_test(request[done]);
+        }
+    } else if (a->flags & RANDOM_SOME) {
         result = comm_wait_some(request, count, random_patience(run), indices, results, &done);
     } else {
         result = comm_wait_any(request, count, random_patience(run), &indices[0]);
@@ -320,7 +353,7 @@ static void host_action(struct random_run *run, int32_t index)
         run->waited[index] = comm_wait(comm_last(c), random_patience(run));
         return;
     case RANDOM_SYNC:
-        run->waited[index] = comm_sync(c);
+        run->waited[index] = (a->flags & RANDOM_ALL) && run->stage->poll ? comm_sync_all(c) : comm_sync(c);
         return;
     case RANDOM_PROBE:
         run->waited[index] = probe(run, index);
@@ -330,6 +363,8 @@ static void host_action(struct random_run *run, int32_t index)
         return;
     case RANDOM_PROGRESS:
         run->waited[index] = comm_progress(c) < 0 ? COMM_ERR_STATE : COMM_OK;
+        if (run->event[a->rank][a->event])
+            (void)!comm_event_query(run->event[a->rank][a->event]);
         return;
     case RANDOM_SPEND:
         run->stage->spend((int64_t)a->n * 3000);

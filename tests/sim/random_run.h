@@ -25,6 +25,8 @@ struct random_stage {
     enum comm_result (*open)(struct random_run *run, int32_t rank, struct comm_communicator **world);
     int64_t (*now)(void);
     void (*spend)(int64_t ns);
+    /* Whether it is readable. NULL: ranks share an engine, whose descriptor is for one loop, and which comm_sync_all waits for all of. */
+    bool (*poll)(int fd, int64_t timeout_ns);
     void (*fail)(const char *text);
     bool (*dead)(int32_t rank);    /* killed */
     bool (*suspect)(int32_t rank); /* that, or it stood still for so long that others may give it up */

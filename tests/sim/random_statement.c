@@ -368,6 +368,7 @@ static void on_request(struct maker *m)
     if (a.verb == RANDOM_WAIT_REQUEST)
         a.comm = comm;
     a.target = target->id;
+    a.flags = a.verb == RANDOM_HOST_WAIT && make_chance(m, 3) == 0 ? RANDOM_LOOP : 0;
     if (a.verb == RANDOM_WAIT_REQUEST && ((target->flags & (RANDOM_DOOMED | RANDOM_SHORT)) || target->verb == RANDOM_REFUSED))
         return; /* would fail its queue, and rightly */
     if (m->comms.comm[a.comm].rank_of[rank] >= 0)
@@ -384,7 +385,10 @@ static void host(struct maker *m)
     struct random_action a = make_action(m, verbs[make_chance(m, 8)], make_id(m), make_member(m, comm), comm);
     a.event = (int32_t)make_chance(m, RANDOM_EVENTS);
     a.n = 1 + (int32_t)make_chance(m, 8);
-    a.flags = a.verb == RANDOM_HOST_ANY && make_chance(m, 2) ? RANDOM_SOME : 0;
+    if (a.verb == RANDOM_HOST_ANY)
+        a.flags = make_chance(m, 2) ? RANDOM_SOME : make_chance(m, 2) ? RANDOM_ALL : 0;
+    if (a.verb == RANDOM_SYNC)
+        a.flags = make_chance(m, 3) ? 0 : RANDOM_ALL;
     make_add(m, a);
 }
 

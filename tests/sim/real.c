@@ -40,7 +40,7 @@ static void doing(const char *operation, uint64_t number)
     (void)number;
 }
 
-static const struct random_stage stage = {real_open, rig_now, rig_nap, real_fail, nobody, nobody, doing};
+static const struct random_stage stage = {real_open, rig_now, rig_nap, NULL, real_fail, nobody, nobody, doing};
 
 static void rank_main(void *arg, int32_t rank)
 {

@@ -36,7 +36,7 @@ static bool stage_suspect(int32_t rank)
     return sim_is_dead(rank) || sim_stood_still_ns(rank) > 15 * RANDOM_S;
 }
 
-static const struct random_stage stage = {stage_open, sim_now, sim_spend, stage_fail, stage_dead, stage_suspect, sim_doing};
+static const struct random_stage stage = {stage_open, sim_now, sim_spend, sim_poll, stage_fail, stage_dead, stage_suspect, sim_doing};
 
 static void rank_main(int32_t rank, void *arg)
 {

@@ -168,24 +168,43 @@ static void learn_patience(struct engine *e, int64_t slept_ns)
     atomic_store_explicit(&e->patience, patience, memory_order_relaxed);
 }
 
+/* A loop has armed the engine and was rung: the bell is its descriptor, and stays readable until it comes, if ever it does. Until then it
+ * wakes nobody else, who would look around without a rest: so he takes short naps. */
+static bool nap_beside_loop(struct engine *e, uint32_t seen, int64_t until)
+{
+    const struct comm_env *env = e->env;
+    int64_t now = env->now(env);
+
+    if (!e->loud || !atomic_load_explicit(&e->armed, memory_order_seq_cst))
+        return false;
+    e->loud = false; /* next time the bell is tried */
+    env->park(env, &e->epoch, seen, until < now + SLEEP_SHORT_NS ? until : now + SLEEP_SHORT_NS);
+    return true;
+}
+
 static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
     const struct comm_env *env = e->env;
     int64_t now = env->now(env), until = now + atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
+    uint32_t seen = atomic_load_explicit(&e->epoch, memory_order_seq_cst);
 
     if (until > deadline)
         until = deadline;
     check_active(e, now);
     atomic_fetch_add_explicit(&e->asleep, 1, memory_order_seq_cst);
+    bool naps = e->loud;
+    atomic_fetch_add_explicit(&e->parked, naps, memory_order_seq_cst);
     arm_wires(e, true, &until);
     native_nap(e, now, &until);
     atomic_thread_fence(memory_order_seq_cst);
-    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg)) {
+    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap_beside_loop(e, seen, until)) {
         now = env->now(env);
         env->bell_wait(env, &e->bell, until);
+        e->loud = atomic_load_explicit(&e->armed, memory_order_seq_cst) && env->now(env) < until;
         if (!atomic_load_explicit(&e->natives, memory_order_relaxed)) /* its naps are short by design */
             learn_patience(e, env->now(env) - now);
     }
+    atomic_fetch_sub_explicit(&e->parked, naps, memory_order_seq_cst);
     atomic_fetch_sub_explicit(&e->asleep, 1, memory_order_seq_cst);
     if (!atomic_load_explicit(&e->armed, memory_order_seq_cst)) {
         int64_t ignored = ENGINE_NEVER;
