@@ -40,8 +40,8 @@ MUTANTS = {
     "wait_passes_failure": [("engine/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence, COMM_OK);",
                              "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence, COMM_OK);")],
     # Who goes to sleep does not look once more after saying so.
-    "sleeper_looks_once": [("engine/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg)) {\n        now =",
-                            "    (void)callbacks;\n    if (!fn(arg)) {\n        now =")],
+    "sleeper_looks_once": [("engine/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap",
+                            "    (void)callbacks;\n    if (!fn(arg) && !nap")],
     # Who slept for all leaves without waking the next.
     "baton_kept": [("engine/pass.c", "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst)) {",
