@@ -262,7 +262,9 @@ static void keep_order(struct random_run *run, int32_t index, bool made)
     int32_t said = run->waited[index];
     bool alone = said == COMM_ERR_TRUNCATED || said == COMM_ERR_CANCELLED || said == COMM_ERR_ARGUMENT; /* of requests that ended alone */
     bool good = made && (said == COMM_OK || said == COMM_PENDING || (alone && a->verb >= RANDOM_HOST_WAIT));
-    int32_t target;
+    int32_t target = a->target >= 0 ? random_find(run->p, a->target, a->rank, index) : -1;
+    if (target >= 0 && random_beside(run->p->action[target].verb) && random_absent(&run->p->action[target], &run->view[a->rank]))
+        return; /* a message of one who was left out: it touches nothing */
     switch (a->verb) {
     case RANDOM_RECORD:
         run->lost[a->rank][a->event] = !good;
