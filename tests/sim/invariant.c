@@ -58,7 +58,8 @@ static void one_cause(const struct random_run *run, int32_t comm, struct oracle_
     }
     bool just_now =
         first && (first->result == COMM_ERR_TIMEOUT || first->result == COMM_ERR_DEPENDENCY); /* a deadline comes when it will */
-    bool later = silent >= 0 && run->early_ns[first_rank] > run->early_ns[silent] + RANDOM_S; /* who stood still asked when others closed */
+    bool later =
+        first && silent >= 0 && run->early_ns[first_rank] > run->early_ns[silent] + RANDOM_S; /* who stood still asked when others closed */
     if (first && silent >= 0 && !just_now && !later)
         oracle_say(v, run, -1, "I5: communicator %d failed on rank %d with \"%s\", and rank %d does not know it", comm, first_rank,
                    first->text, silent);
