@@ -7,7 +7,11 @@
 
 #include "base/format.h"
 
-enum { LATE_STEPS = 3, FENCE_TICK_NS = 200000000 /* while a queue wait is open or a choice is waited for, seldom for long */ };
+enum {
+    LATE_STEPS = 3,
+    FENCE_TICK_NS = 200000000, /* while a queue wait is open or a choice is waited for, seldom for long */
+    COME_BY_TURNS = 16,
+};
 static const int64_t late_ns[LATE_STEPS] = {5000000000, 10000000000, 60000000000};
 
 /* ------------------------------------------------------------------------------------------------------------ one operation */
@@ -318,6 +322,18 @@ void engine_poll(struct engine *e)
     }
 }
 
+/* A caller that makes progress all the time holds the lock nearly all the time too: it is waited for a little. Not for long: whoever has it
+ * looks around himself before he sleeps. */
+static bool come_by(struct comm_communicator *face)
+{
+    for (int turn = 0; turn < COME_BY_TURNS; turn++) {
+        if (base_home_trylock(&face->lock, face->env))
+            return true;
+        face->env->relax(face->env, true);
+    }
+    return false;
+}
+
 /* Every communicator, idle ones too: an abort or a close that nobody here waits for must be heard. */
 static bool look_around(struct engine *e, int64_t now)
 {
@@ -326,7 +342,7 @@ static bool look_around(struct engine *e, int64_t now)
 
     for (uint32_t i = 0; i < most; i++) {
         struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        if (!face || !base_home_trylock(&face->lock, face->env))
+        if (!face || !come_by(face))
             continue;
         struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
         if (b && b->engine == e) {
