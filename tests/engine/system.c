@@ -320,7 +320,7 @@ static void try_each(const struct system_fault *faults, size_t count, bool must_
     for (size_t i = 0; i < count; i++) {
         bool came = true;
         trial.fault = faults[i];
-        for (trial.at = 1; came && trial.at <= CALLS_MOST; trial.at += rig_quick() && trial.at > 1 ? 3 : 1) {
+        for (trial.at = 1; came && trial.at <= CALLS_MOST; trial.at += rig_quick() && trial.at > 1 ? 8 : 1) {
             rig_note("rank %d: %s number %u ends with %s", trial.rank, faults[i].call, trial.at, strerror(faults[i].error));
             came = try_once(&opened);
         }

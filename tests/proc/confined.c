@@ -196,7 +196,7 @@ static void one_leaves(struct proc *proc, int32_t rank, struct comm_communicator
     struct comm_communicator *world = proc_open(proc, rank);
     use(world, rank, proc->ranks);
     if (rank == 1)
-        _exit(0);
+        syscall(SYS_exit_group, 0); /* at once: a sanitizer's _exit sleeps first */
     int64_t since = rig_now();
     enum comm_result r = comm_allreduce(world, &in, &out, 1, COMM_F32, COMM_SUM, &request);
     r = r == COMM_OK ? comm_wait(request, RIG_PATIENCE) : r;

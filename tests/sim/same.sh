@@ -2,7 +2,7 @@
 # same.sh SIM: the same seeds, twice in one process and in two processes with other addresses and another environment: the same hashes.
 set -u
 sim=$1
-seeds=60
+seeds=30
 case ${COMM_TEST_QUICK:-0} in 0) ;; *) seeds=15 ;; esac
 COMM_SIM_SHRINK=0
 export COMM_SIM_SHRINK
