@@ -224,9 +224,9 @@ static bool ends_together(uint32_t collective)
 
 /* Rows that are made for several hosts are priced where they are looked at: on two, one behind the other in rank order. */
 enum { TEAM_MOST = 24 };
-static void place_on_two(struct cost_case *what, const char *row, struct program_hosts *hosts, int32_t of[TEAM_MOST])
+static void place_on_two(struct cost_case *what, const struct algo_row *row, struct program_hosts *hosts, int32_t of[TEAM_MOST])
 {
-    if (strncmp(row, "hosts", 5) != 0)
+    if (!row->over_hosts)
         return;
     for (int32_t r = 0; r < what->size; r++)
         of[r] = r / (what->size / 2);
@@ -251,7 +251,7 @@ static void the_quick_form_is_near_the_exact_one(void **state)
                 uint64_t quick;
                 if (!fits(&algo_table[i], sizes[s], lengths[b]))
                     continue;
-                place_on_two(&what, algo_table[i].name, &hosts, of);
+                place_on_two(&what, &algo_table[i], &hosts, of);
                 wide.cpus = 64;
                 what.machine = &wide;
                 what.calls = algo_table[i].once_bytes ? 26 : 8;

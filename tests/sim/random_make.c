@@ -261,14 +261,9 @@ static void make_options(struct maker *m)
     p->hosts = 0;
 }
 
-/* Those who are left go on, and nothing of what they do has to do with what was before. */
-static void go_on(struct maker *m)
+static void make_steps(struct maker *m, int32_t count)
 {
-    make_begin(m);
-    if (!make_recovery(m) || !make_end(m))
-        return;
-    for (int32_t steps = 4 + (int32_t)make_chance(m, 16); steps > 0; steps--) {
-        m->step++;
+    for (; count > 0; count--, m->step++) {
         keep_promises(m, false);
         make_begin(m);
         make_statement(m);
@@ -276,6 +271,16 @@ static void go_on(struct maker *m)
     }
     for (int32_t tries = 0; tries < MAKE_TRIES && m->state.laters; tries++)
         keep_promises(m, true);
+}
+
+/* Those who are left go on, and nothing of what they do has to do with what was before. */
+static void go_on(struct maker *m)
+{
+    make_begin(m);
+    if (!make_recovery(m) || !make_end(m))
+        return;
+    m->step++;
+    make_steps(m, 4 + (int32_t)make_chance(m, 16));
 }
 
 static bool make_once(struct maker *m, uint64_t seed, enum random_sort sort)
@@ -294,14 +299,8 @@ static bool make_once(struct maker *m, uint64_t seed, enum random_sort sort)
     for (int32_t r = 0; r < p->ranks; r++)
         oracle_walk_start(&m->walk[r], p, &m->comms);
     int32_t steps = 6 + (int32_t)make_chance(m, make_chance(m, 4) ? 30 : 120);
-    for (m->step = 0; m->step < steps; m->step++) {
-        keep_promises(m, false);
-        make_begin(m);
-        make_statement(m);
-        make_end(m);
-    }
-    for (int32_t tries = 0; tries < MAKE_TRIES && m->state.laters; tries++)
-        keep_promises(m, true);
+    m->step = 0;
+    make_steps(m, steps);
     for (int32_t more = sort == RANDOM_SORT_FAULTS ? (int32_t)make_chance(m, 3) : 0; more > 0 && !m->state.laters; more--)
         go_on(m);
     if (sort == RANDOM_SORT_WRONG)

@@ -16,6 +16,7 @@ struct algo_row {
                             all blocks of a rank are; 0: it streams */
     program_build_fn *build;
     const char *help; /* one line */
+    bool over_hosts;  /* made of the ranks of several hosts; on one it serves who asks for it by name */
 };
 extern const struct algo_row algo_table[];
 extern const uint32_t algo_count;

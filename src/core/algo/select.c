@@ -113,11 +113,6 @@ static bool is_reduction(uint32_t collective)
     return reduces;
 }
 
-static bool is_of_hosts(const struct algo_row *row)
-{
-    return !strncmp(row->name, "hosts", 5);
-}
-
 /* What is reduced must be few enough subtrees; a barrier needs a view slot for each rank of its host and each other host. On one host rows
  * that are made of several are right too, for who asks for them by name. */
 static bool serves_hosts(const struct algo_row *row, const struct algo_query *query)
@@ -128,7 +123,7 @@ static bool serves_hosts(const struct algo_row *row, const struct algo_query *qu
         return !query->order_block || !is_reduction(row->collective);
     if (row->collective == COLLECTIVE_BARRIER)
         return hosts->count + hosts->longest <= PROGRAM_VIEWS_MAX;
-    return row->build == broadcast_hosts || row->build == allgather_hosts || hosts->reduces;
+    return !is_reduction(row->collective) || hosts->reduces;
 }
 
 /* T over blocks: moves have no order, and of the reductions these know how, with as many blocks as there are view slots for. */
@@ -140,7 +135,7 @@ static bool serves_blocks(const struct algo_row *row, const struct algo_query *q
 
     for (size_t i = 0; i < sizeof by_blocks / sizeof *by_blocks; i++)
         knows |= row->build == by_blocks[i];
-    return is_of_hosts(row) || !reduces || (knows && query->size <= ALGO_BLOCKS_MAX * query->order_block);
+    return row->over_hosts || !reduces || (knows && query->size <= ALGO_BLOCKS_MAX * query->order_block);
 }
 
 bool algo_serves(const struct algo_row *row, const struct algo_query *query)
@@ -149,7 +144,7 @@ bool algo_serves(const struct algo_row *row, const struct algo_query *query)
 
     if (query->order_block && !serves_blocks(row, query))
         return false;
-    if (is_of_hosts(row) && !serves_hosts(row, query))
+    if (row->over_hosts && !serves_hosts(row, query))
         return false;
     return query->size >= row->ranks_min && query->size <= row->ranks_max &&
            (!row->once_bytes || bytes_of(query) <= query->once_max / ranks);
@@ -157,7 +152,7 @@ bool algo_serves(const struct algo_row *row, const struct algo_query *query)
 
 bool algo_considers(const struct algo_row *row, const struct algo_query *query)
 {
-    return algo_serves(row, query) && (query->hosts || !is_of_hosts(row));
+    return algo_serves(row, query) && (query->hosts || !row->over_hosts);
 }
 
 /* Everything there is for a collective, with the bounds of each. */

@@ -629,6 +629,7 @@ struct made_call {
 bool body_check_peers(struct body *b, const struct entry *e);                                  /* false: it proposed a failure */
 bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct made_call *call); /* false: not made, not seen, or long ago */
 void body_propose(struct body *b, const struct cause *cause);
+void body_lacks_memory(struct body *b, const struct entry *e); /* that this rank needs for its call: proposes so */
 void hosts_close(struct world *w);
 bool body_find_hosts(struct body *b); /* false: no memory */
 void body_free_hosts(struct body *b);

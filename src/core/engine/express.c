@@ -415,11 +415,7 @@ static void show_waiting(struct body *b)
         if (shown == WIRE_AGAIN)
             return;
         if (BASE_UNLIKELY(shown == WIRE_FAILED)) {
-            body_propose(b, &(struct cause){.number = e->seq,
-                                            .rank = b->team.rank,
-                                            .peer = b->team.rank,
-                                            .result = COMM_ERR_MEMORY,
-                                            .collective = e->record.collective});
+            body_lacks_memory(b, e);
             return;
         }
     }

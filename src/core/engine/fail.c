@@ -206,6 +206,15 @@ void body_propose(struct body *b, const struct cause *cause)
         b->wire->flush(b->channel);
 }
 
+void body_lacks_memory(struct body *b, const struct entry *e)
+{
+    body_propose(b, &(struct cause){.number = e->seq,
+                                    .rank = b->team.rank,
+                                    .peer = b->team.rank,
+                                    .result = COMM_ERR_MEMORY,
+                                    .collective = e->record.collective});
+}
+
 /* Call `number` is this rank's newest. */
 void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason)
 {

@@ -116,11 +116,7 @@ static void step_run(struct body *b, uint64_t ticket)
     } else if (r == RUN_MISMATCH)
         body_mismatch(b, run->seq, run->mismatch_peer);
     else if (r == RUN_FAILED)
-        body_propose(b, &(struct cause){.number = run->seq,
-                                        .rank = b->team.rank,
-                                        .peer = b->team.rank,
-                                        .result = COMM_ERR_MEMORY,
-                                        .collective = body_entry(b, ticket)->record.collective});
+        body_lacks_memory(b, body_entry(b, ticket));
     else if (run->again)
         set_ready(b, place);
 }
@@ -177,11 +173,7 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     e->record.started_ns = body_now(b);
     size_t scratch = scratch_bytes(b, e), beside = beside_bytes(e);
     if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, scratch + beside)) {
-        body_propose(b, &(struct cause){.number = e->seq,
-                                        .rank = b->team.rank,
-                                        .peer = b->team.rank,
-                                        .result = COMM_ERR_MEMORY,
-                                        .collective = e->record.collective});
+        body_lacks_memory(b, e);
         return;
     }
     if (BASE_UNLIKELY(b->world->check))
