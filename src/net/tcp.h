@@ -311,6 +311,7 @@ void tcp_receive_start(struct tcp_lane *lane);
 void tcp_received(struct tcp_lane *lane, int64_t result);
 void tcp_lane_end(struct tcp_lane *lane, const char *why);
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* how many transfers ended */
+void tcp_hear(struct tcp_channel *c, uint32_t peer);                       /* reads what a peer has said: that there is room, perhaps */
 void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t lane, bool on);
 void tcp_forget_receives(struct tcp_channel *c);
 
