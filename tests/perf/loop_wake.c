@@ -78,7 +78,7 @@ static void measure_kernel(int64_t *took)
 {
     pthread_t thread;
     uint64_t count;
-    bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE); /* two rings in one nap of ours are still two */
     if (bell < 0 || pthread_create(&thread, NULL, ring, NULL) != 0)
         exit(1);
     for (int i = 0; i < ANSWERS; i++) {
