@@ -379,23 +379,24 @@ void engine_helper(void *arg)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ loops of the caller */
-/* Who sleeps on the bell may have been rung with the loop and not be up yet. Then it cannot be cleared, since it would not wake him; the
- * loop would be called at once again, and again until he has found a CPU, which he may be waiting for us to leave. So we do, a little. */
+void engine_disarm(struct engine *e)
+{
+    clear_bell(e, &e->asleep);
+}
+
+/* Who sleeps on the bell may have been rung with the loop and not be up yet. Then the loop could not clear it (engine_disarm), since that
+ * would not wake him, and it would be called at once again, and again until he has found a CPU, which he may be waiting for us to leave. So
+ * we do, a little, when all that the loop came for is done. */
 static void let_him_rise(struct engine *e)
 {
     uint32_t risen = atomic_load_explicit(&e->risen, memory_order_seq_cst);
 
-    if (!atomic_load_explicit(&e->asleep, memory_order_seq_cst) || !e->env->bell_clear(e->env, &e->bell))
+    if (atomic_load_explicit(&e->armed, memory_order_seq_cst) || !atomic_load_explicit(&e->asleep, memory_order_seq_cst) ||
+        !e->env->bell_clear(e->env, &e->bell))
         return;
     e->env->bell_ring(e->env, &e->bell);
     for (uint32_t turn = 0; turn < RISE_TURNS && atomic_load_explicit(&e->risen, memory_order_seq_cst) == risen; turn++)
         e->env->relax(e->env, true);
-}
-
-void engine_disarm(struct engine *e)
-{
-    let_him_rise(e);
-    clear_bell(e, &e->asleep);
 }
 
 /* IDLE: armed, sleeping on the descriptor is safe. */
@@ -404,6 +405,7 @@ enum pass engine_arm_bell(struct engine *e)
     int64_t ignored = ENGINE_NEVER;
     enum pass moved;
 
+    let_him_rise(e);
     atomic_store_explicit(&e->armed, 1, memory_order_seq_cst);
     arm_wires(e, true, &ignored);
     atomic_thread_fence(memory_order_seq_cst);
