@@ -163,7 +163,8 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
         return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for it */ ||
                (result == COMM_ERR_MISMATCH && written_over(run));
     case RANDOM_CLOSES:
-        return result == COMM_ERR_CLOSED || result == COMM_ERR_DEPENDENCY; /* of a queue that waited for what is closed */
+        return result == COMM_ERR_CLOSED || result == COMM_ERR_DEPENDENCY /* of a queue that waited for what is closed */ ||
+               (result == COMM_ERR_TIMEOUT && run->stuck); /* or for a rank that stood still over what it had closed */
     case RANDOM_DESTROYS:
         return result == COMM_ERR_ABANDONED || result == COMM_ERR_DEPENDENCY;
     case RANDOM_SKIPPED: /* and that rank may wait for one who waits for the call */
