@@ -228,11 +228,10 @@ void body_propose(struct body *b, const struct cause *cause)
 
 void body_lacks_memory(struct body *b, const struct entry *e)
 {
-    body_propose(b, &(struct cause){.number = e->seq,
-                                    .rank = b->team.rank,
-                                    .peer = b->team.rank,
-                                    .result = COMM_ERR_MEMORY,
-                                    .collective = e->record.collective});
+    body_propose(
+        b,
+        &(struct cause){
+            .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY, .collective = e->record.collective});
 }
 
 /* Call `number` is this rank's newest. */
