@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* The communicator failed with this: refusals of single calls are told in the same place. */
-static bool is_cause(const struct comm_error *e)
+bool oracle_is_cause(const struct comm_error *e)
 {
     if (e->size == 0)
         return false;
@@ -43,7 +42,7 @@ static void one_cause(const struct random_run *run, int32_t comm, struct oracle_
         const struct comm_error *e = k < run->p->ranks ? &run->early[comm][r] : &run->error[comm][r];
         if (run->stage->dead(r) || e->size == 0 || is_of_recovery(e))
             continue;
-        if (!is_cause(e)) {
+        if (!oracle_is_cause(e)) {
             if (k < run->p->ranks && run->early_ns[r] - run->fault_ns > 3 * RANDOM_S)
                 silent = r;
             continue;
@@ -201,9 +200,9 @@ static void members_know(const struct random_run *run, int32_t comm, struct orac
         const struct comm_error *e = &run->early[comm][r];
         if (e->size == 0 || run->stage->dead(r) || is_of_recovery(e))
             continue;
-        if (!is_cause(e) && misuse == RANDOM_CLOSES)
+        if (!oracle_is_cause(e) && misuse == RANDOM_CLOSES)
             continue; /* nobody may have needed it any more */
-        if (!is_cause(e))
+        if (!oracle_is_cause(e))
             oracle_say(v, run, run->misused, "%s: rank %d has not noticed on communicator %d", random_misuse_names[misuse], r, comm);
         else if (!right_name(run, misuse, e->result))
             oracle_say(v, run, run->misused, "%s: rank %d calls it \"%s\"", random_misuse_names[misuse], r, e->text);
