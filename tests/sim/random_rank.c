@@ -257,12 +257,22 @@ static void settle_rank(struct random_run *run, int32_t rank)
         run->stuck = true;
 }
 
+/* It said CLOSED: of a receive that nothing matches, whose peers closed before it was cancelled, or of the whole communicator? */
+static bool closed_alone(struct random_run *run, int32_t comm, int32_t rank)
+{
+    struct comm_error error = run->error[comm][rank];
+    if (run->comm[comm][rank])
+        ask_error(run, comm, rank, &error);
+    return !oracle_is_cause(&error);
+}
+
 /* Whether this wait orders, and what it waits for is what it should be. */
 static void keep_order(struct random_run *run, int32_t index, bool made)
 {
     const struct random_action *a = &run->p->action[index];
     int32_t said = run->waited[index];
     bool alone = said == COMM_ERR_TRUNCATED || said == COMM_ERR_CANCELLED || said == COMM_ERR_ARGUMENT; /* of requests that ended alone */
+    alone = alone || (said == COMM_ERR_CLOSED && closed_alone(run, a->comm, a->rank));
     bool good = made && (said == COMM_OK || said == COMM_PENDING || (alone && a->verb >= RANDOM_HOST_WAIT));
     int32_t target = a->target >= 0 ? random_find(run->p, a->target, a->rank, index) : -1;
     if (target >= 0 && random_beside(run->p->action[target].verb) && random_absent(&run->p->action[target], &run->view[a->rank]))
