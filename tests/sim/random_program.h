@@ -100,12 +100,13 @@ enum random_flag {
     RANDOM_ANY_TAG = 2,
     RANDOM_NO_REQUEST = 4, /* req is NULL: nobody waits for this one; of subset and shrink: the call itself does */
     RANDOM_NOTIFY = 8,
-    RANDOM_DOOMED = 16,  /* a receive that nothing matches: it is cancelled */
-    RANDOM_SHORT = 32,   /* a receive that is shorter than its message */
-    RANDOM_SOME = 64,    /* HOST_ANY: comm_wait_some */
-    RANDOM_RAGGED = 128, /* the v form, with blocks of up to n elements; of a broadcast: broadcast_bytes */
-    RANDOM_ALL = 256,    /* HOST_ANY: comm_wait_all; SYNC: comm_sync_all */
-    RANDOM_LOOP = 512,   /* HOST_WAIT: an event loop that sleeps on comm_fd */
+    RANDOM_DOOMED = 16,    /* a receive that nothing matches: it is cancelled */
+    RANDOM_SHORT = 32,     /* a receive that is shorter than its message */
+    RANDOM_SOME = 64,      /* HOST_ANY: comm_wait_some */
+    RANDOM_RAGGED = 128,   /* the v form, with blocks of up to n elements; of a broadcast: broadcast_bytes */
+    RANDOM_ALL = 256,      /* HOST_ANY: comm_wait_all; SYNC: comm_sync_all */
+    RANDOM_LOOP = 512,     /* HOST_WAIT: an event loop that sleeps on comm_fd */
+    RANDOM_NOBODYS = 1024, /* never made: a request that it would have had is none (random_run_end) */
 };
 
 struct random_action {
@@ -215,6 +216,8 @@ int32_t random_find(const struct random_program *p, int32_t id, int32_t rank, in
 /* random_make.c. What sort of program; the same seed and sort give the same program. */
 enum random_sort { RANDOM_SORT_CORRECT, RANDOM_SORT_WRONG, RANDOM_SORT_FAULTS, RANDOM_SORTS };
 void random_make(struct random_program *p, uint64_t seed, enum random_sort sort);
+/* random_wrong.c. Whether what one rank does otherwise is something that somebody can notice. */
+bool random_is_mistake(const struct random_program *p);
 
 /* random_text.c. read: 0, or the number of the line that is none. */
 void random_print_action(FILE *to, const struct random_action *a);

@@ -138,11 +138,13 @@ static void host_any(struct random_run *run, int32_t index)
     int32_t of[16];
     size_t count = 0, done = 0, indices[16];
     enum comm_result results[16];
-    for (int32_t i = index - 1; i >= 0 && count < (size_t)a->n && count < 16; i--) {
+    for (int32_t i = index - 1, those = 0; i >= 0 && those < a->n && count < 16; i--) {
         const struct random_action *b = &p->action[i];
-        if (b->rank != a->rank || !random_issues(b) || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] == RANDOM_SKIP ||
-            run->late[a->rank] == i)
+        if (b->rank != a->rank || !random_issues(b) || (b->flags & RANDOM_NO_REQUEST))
             continue;
+        those++;
+        if (run->outcome[i] == RANDOM_SKIP || run->late[a->rank] == i)
+            continue; /* there is no such request, and no other one is waited for in its place: that may need what comes later */
         of[count] = i;
         request[count++] = run->request[i];
     }
@@ -255,12 +257,22 @@ static void settle_rank(struct random_run *run, int32_t rank)
         run->stuck = true;
 }
 
+/* It said CLOSED: of a receive that nothing matches, whose peers closed before it was cancelled, or of the whole communicator? */
+static bool closed_alone(struct random_run *run, int32_t comm, int32_t rank)
+{
+    struct comm_error error = run->error[comm][rank];
+    if (run->comm[comm][rank])
+        ask_error(run, comm, rank, &error);
+    return !oracle_is_cause(&error);
+}
+
 /* Whether this wait orders, and what it waits for is what it should be. */
 static void keep_order(struct random_run *run, int32_t index, bool made)
 {
     const struct random_action *a = &run->p->action[index];
     int32_t said = run->waited[index];
     bool alone = said == COMM_ERR_TRUNCATED || said == COMM_ERR_CANCELLED || said == COMM_ERR_ARGUMENT; /* of requests that ended alone */
+    alone = alone || (said == COMM_ERR_CLOSED && closed_alone(run, a->comm, a->rank));
     bool good = made && (said == COMM_OK || said == COMM_PENDING || (alone && a->verb >= RANDOM_HOST_WAIT));
     int32_t target = a->target >= 0 ? random_find(run->p, a->target, a->rank, index) : -1;
     if (target >= 0 && random_beside(run->p->action[target].verb) && random_absent(&run->p->action[target], &run->view[a->rank]))
@@ -584,12 +596,24 @@ void random_run_free(struct random_run *run)
     free(run->left);
 }
 
-/* What nobody called stands for nothing; who was left out of a communicator has no child of that statement. */
+/* What nobody called stands for nothing, but for its place in the queue: who waits for it waits for what stands before it (keep_order).
+ * Who was left out of a communicator has no child of that statement. */
 static void leave_out(struct random_action *a, const struct random_comms *comms)
 {
+    bool request = random_issues(a) && !(a->flags & RANDOM_NO_REQUEST);
+    bool place = request && !random_beside(a->verb) && !random_starts(a->verb) && comms->comm[a->comm].rank_of[a->rank] >= 0;
     if (random_absent(a, comms))
-        *a = (struct random_action){
-            .verb = RANDOM_SPEND, .id = a->id, .rank = a->rank, .root = -1, .in = -1, .peer = -1, .target = -1, .child = -1, .plan = -1};
+        *a = (struct random_action){.verb = place ? RANDOM_REFUSED : RANDOM_SPEND,
+                                    .id = a->id,
+                                    .rank = a->rank,
+                                    .comm = place ? a->comm : 0,
+                                    .flags = request ? RANDOM_NOBODYS : 0,
+                                    .root = -1,
+                                    .in = -1,
+                                    .peer = -1,
+                                    .target = -1,
+                                    .child = -1,
+                                    .plan = -1};
     else if (a->verb == RANDOM_SHRINK && (comms->lacks[a->child] >> a->rank & 1))
         a->child = -1;
 }
