@@ -342,16 +342,6 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
     return true;
 }
 
-bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req)
-{
-    if (!may_go(b) || b->team.size > EXPRESS_RANKS)
-        return false;
-    struct express_form *f = express_form_of(b, call);
-    if (f && f->pairs && f->npeers && f->looked && call->in == call->out)
-        return false; /* in place: what lands takes the place of what is shown */
-    return f && f->call.fits && go(b, f, call, req);
-}
-
 /*
  * `go` where nothing is unfinished and every rank both shows and looks, without a branch that this leaves out: the call as most programs
  * make it, a few bytes and then a wait. False: nothing happened, and `go` finds out why.
@@ -391,6 +381,18 @@ static inline __attribute__((always_inline)) bool go_straight(struct body *b, st
     if (BASE_UNLIKELY(!b->is_active))
         body_activate(b);
     return true;
+}
+
+bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req)
+{
+    if (!may_go(b) || b->team.size > EXPRESS_RANKS)
+        return false;
+    struct express_form *f = express_form_of(b, call);
+    if (f && f->pairs && f->npeers && f->looked && call->in == call->out)
+        return false; /* in place: what lands takes the place of what is shown */
+    if (!f || !f->call.fits)
+        return false;
+    return (f->straight && go_straight(b, f, (uintptr_t)call->in, (uintptr_t)call->out, req)) || go(b, f, call, req);
 }
 
 /* Hulls as long as the form says, for buffers that are there, none of them in place of the other, and apart. */
