@@ -101,7 +101,7 @@ static void check_outcome(const struct random_run *run, int32_t i, bool clean, s
 {
     const struct random_action *a = &run->p->action[i];
     enum comm_result want = oracle_expected(a), got = (enum comm_result)run->outcome[i];
-    if (!random_issues(a) || run->stage->dead(a->rank))
+    if (!random_issues(a) || (a->flags & RANDOM_NOBODYS) || run->stage->dead(a->rank))
         return;
     if (a->flags & RANDOM_NO_REQUEST)
         got = (enum comm_result)(run->waited[i] == COMM_PENDING ? COMM_OK : run->waited[i]);

@@ -193,10 +193,11 @@ static bool any_done(const struct oracle *o, int32_t rank, int32_t upto, bool al
     for (int32_t i = o->at[rank] - 1; i >= 0 && seen < upto; i--) {
         int32_t index = o->own[rank][i];
         const struct random_action *a = &o->program->action[index];
-        if (!random_issues(a) || (a->flags & RANDOM_NO_REQUEST))
+        bool none = (a->flags & RANDOM_NOBODYS) != 0;
+        if (!none && (!random_issues(a) || (a->flags & RANDOM_NO_REQUEST)))
             continue;
         seen++;
-        if (stands_for_nothing(o, index))
+        if (none || stands_for_nothing(o, index))
             continue;
         live++;
         done += o->left[index] == 0;

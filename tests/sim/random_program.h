@@ -100,12 +100,13 @@ enum random_flag {
     RANDOM_ANY_TAG = 2,
     RANDOM_NO_REQUEST = 4, /* req is NULL: nobody waits for this one; of subset and shrink: the call itself does */
     RANDOM_NOTIFY = 8,
-    RANDOM_DOOMED = 16,  /* a receive that nothing matches: it is cancelled */
-    RANDOM_SHORT = 32,   /* a receive that is shorter than its message */
-    RANDOM_SOME = 64,    /* HOST_ANY: comm_wait_some */
-    RANDOM_RAGGED = 128, /* the v form, with blocks of up to n elements; of a broadcast: broadcast_bytes */
-    RANDOM_ALL = 256,    /* HOST_ANY: comm_wait_all; SYNC: comm_sync_all */
-    RANDOM_LOOP = 512,   /* HOST_WAIT: an event loop that sleeps on comm_fd */
+    RANDOM_DOOMED = 16,    /* a receive that nothing matches: it is cancelled */
+    RANDOM_SHORT = 32,     /* a receive that is shorter than its message */
+    RANDOM_SOME = 64,      /* HOST_ANY: comm_wait_some */
+    RANDOM_RAGGED = 128,   /* the v form, with blocks of up to n elements; of a broadcast: broadcast_bytes */
+    RANDOM_ALL = 256,      /* HOST_ANY: comm_wait_all; SYNC: comm_sync_all */
+    RANDOM_LOOP = 512,     /* HOST_WAIT: an event loop that sleeps on comm_fd */
+    RANDOM_NOBODYS = 1024, /* never made: a request that it would have had is none (random_run_end) */
 };
 
 struct random_action {

@@ -138,11 +138,13 @@ static void host_any(struct random_run *run, int32_t index)
     int32_t of[16];
     size_t count = 0, done = 0, indices[16];
     enum comm_result results[16];
-    for (int32_t i = index - 1; i >= 0 && count < (size_t)a->n && count < 16; i--) {
+    for (int32_t i = index - 1, those = 0; i >= 0 && those < a->n && count < 16; i--) {
         const struct random_action *b = &p->action[i];
-        if (b->rank != a->rank || !random_issues(b) || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] == RANDOM_SKIP ||
-            run->late[a->rank] == i)
+        if (b->rank != a->rank || !random_issues(b) || (b->flags & RANDOM_NO_REQUEST))
             continue;
+        those++;
+        if (run->outcome[i] == RANDOM_SKIP || run->late[a->rank] == i)
+            continue; /* there is no such request, and no other one is waited for in its place: that may need what comes later */
         of[count] = i;
         request[count++] = run->request[i];
     }
@@ -594,12 +596,24 @@ void random_run_free(struct random_run *run)
     free(run->left);
 }
 
-/* What nobody called stands for nothing; who was left out of a communicator has no child of that statement. */
+/* What nobody called stands for nothing, but for its place in the queue: who waits for it waits for what stands before it (keep_order).
+ * Who was left out of a communicator has no child of that statement. */
 static void leave_out(struct random_action *a, const struct random_comms *comms)
 {
+    bool request = random_issues(a) && !(a->flags & RANDOM_NO_REQUEST);
+    bool place = request && !random_beside(a->verb) && !random_starts(a->verb) && comms->comm[a->comm].rank_of[a->rank] >= 0;
     if (random_absent(a, comms))
-        *a = (struct random_action){
-            .verb = RANDOM_SPEND, .id = a->id, .rank = a->rank, .root = -1, .in = -1, .peer = -1, .target = -1, .child = -1, .plan = -1};
+        *a = (struct random_action){.verb = place ? RANDOM_REFUSED : RANDOM_SPEND,
+                                    .id = a->id,
+                                    .rank = a->rank,
+                                    .comm = place ? a->comm : 0,
+                                    .flags = request ? RANDOM_NOBODYS : 0,
+                                    .root = -1,
+                                    .in = -1,
+                                    .peer = -1,
+                                    .target = -1,
+                                    .child = -1,
+                                    .plan = -1};
     else if (a->verb == RANDOM_SHRINK && (comms->lacks[a->child] >> a->rank & 1))
         a->child = -1;
 }

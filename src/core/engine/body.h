@@ -353,6 +353,7 @@ struct engine {
     _Atomic uint32_t references;
     _Atomic uint32_t baton; /* held by the one who sleeps on the bell */
     bool loud;              /* his: the bell woke him, and stays rung until the loop comes that armed it */
+    _Atomic uint32_t risen; /* how often one has left it: a loop may wait for that */
     _Atomic uint32_t epoch; /* the others park on it */
     _Atomic uint32_t parked, waiters, asleep, armed, stopping, helper_parked, callbacks;
     _Atomic uint32_t work;       /* the helper parks on it while nothing is to do */
