@@ -58,7 +58,7 @@ static inline bool may_go(struct body *b)
 static enum wire_result show_one(struct body *b, const struct express_span *give, const uint16_t *peer, const void *in, uint32_t seq,
                                  uint32_t chain, uint64_t ticket)
 {
-    const struct wire_span span = {(const char *)in + give->at, give->bytes};
+    const struct wire_span span = {(const void *)((uintptr_t)in + give->at), give->bytes}; /* as a number: of no bytes it may be NULL */
     const wire_key key = wire_key_of(seq, 0, give->edge);
 
     if (BASE_LIKELY(give->few))
@@ -189,7 +189,7 @@ static __attribute__((noinline)) enum wire_result land_pair(struct body *b, cons
         const void *at;
         enum wire_result seen = b->wire->see(b->channel, key, chain ^ take->mark, rank, take->bytes, &at);
         if (seen == WIRE_DONE)
-            copy_few((char *)out + take->at, at, take->bytes);
+            copy_few((char *)((uintptr_t)out + take->at), at, take->bytes);
         return seen;
     }
     struct wire_look look = {.key = key,
@@ -248,7 +248,7 @@ static inline void make_result(struct body *b, struct express_form *f, const voi
     }
     for (uint32_t parts = f->copied; parts; parts &= parts - 1) {
         uint32_t r = (uint32_t)__builtin_ctz(parts);
-        copy_few(out + f->to[r], (const char *)x->from[r] + f->at, f->length[r]);
+        copy_few((char *)((uintptr_t)out + f->to[r]), (const char *)((uintptr_t)x->from[r] + f->at), f->length[r]);
     }
 }
 
