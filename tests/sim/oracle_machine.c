@@ -86,7 +86,6 @@ static int32_t kind_of(const struct random_action *a)
     }
 }
 
-/* How many places in the queue an action's entry takes: a split is two. */
 /* Entries of the queue: a creating call is one for each of its stages. */
 static int32_t own_places(const struct random_action *a)
 {
@@ -147,7 +146,7 @@ static void count_places(const struct oracle *o, const struct random_action *a, 
         const struct random_action *b = &o->program->action[o->own[a->rank][i]];
         if (b->plan != a->plan || b->comm != a->comm || random_starts(b->verb))
             continue;
-        *work += random_is_collective(b->verb);
+        *work += random_is_collective(b->verb) ? own_places(b) : 0;
         *messages += b->verb == RANDOM_SEND || b->verb == RANDOM_RECV;
     }
 }

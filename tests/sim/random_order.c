@@ -50,12 +50,23 @@ static bool of_nobody(const struct random_run *run, int32_t index, bool made)
     return !made || (target >= 0 && run->outcome[target] == RANDOM_SKIP) || (on_event && run->lost[a->rank][a->event] == LOST_OF_NOBODY);
 }
 
+/* It said CLOSED: of a receive that nothing matches, whose peers closed before it was cancelled, or of the whole communicator? */
+static bool closed_alone(const struct random_run *run, int32_t comm, int32_t rank)
+{
+    struct comm_error error = run->error[comm][rank];
+    error.size = run->comm[comm][rank] ? sizeof error : error.size;
+    if (run->comm[comm][rank] && comm_error_detail(run->comm[comm][rank], &error) != COMM_OK)
+        error.size = 0;
+    return !oracle_is_cause(&error);
+}
+
 /* Whether this wait orders, and what it waits for is what it should be. */
 void random_keep_order(struct random_run *run, int32_t index, bool made)
 {
     const struct random_action *a = &run->p->action[index];
     int32_t said = run->waited[index];
     bool alone = said == COMM_ERR_TRUNCATED || said == COMM_ERR_CANCELLED || said == COMM_ERR_ARGUMENT; /* of requests that ended alone */
+    alone = alone || (said == COMM_ERR_CLOSED && closed_alone(run, a->comm, a->rank));
     bool good = made && (said == COMM_OK || said == COMM_PENDING || (alone && a->verb >= RANDOM_HOST_WAIT));
     int32_t target;
     if (of_nobody(run, index, made)) {

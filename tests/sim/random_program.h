@@ -222,6 +222,8 @@ int32_t random_find(const struct random_program *p, int32_t id, int32_t rank, in
 /* random_make.c. What sort of program; the same seed and sort give the same program. */
 enum random_sort { RANDOM_SORT_CORRECT, RANDOM_SORT_WRONG, RANDOM_SORT_FAULTS, RANDOM_SORTS };
 void random_make(struct random_program *p, uint64_t seed, enum random_sort sort);
+/* random_wrong.c. Whether what one rank does otherwise is something that somebody can notice. */
+bool random_is_mistake(const struct random_program *p);
 
 /* random_text.c. read: 0, or the number of the line that is none. */
 void random_print_action(FILE *to, const struct random_action *a);

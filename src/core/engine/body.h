@@ -524,6 +524,8 @@ struct body *body_at(struct engine *e, uint32_t index); /* locked; NULL: none, c
 /* The end of a call that makes something: with a request it says how it was issued, without one it waits. */
 enum comm_result engine_answer(enum comm_result issued, struct comm_request own, struct comm_request *req);
 void engine_spread_abort(struct engine *e);    /* fails every communicator of a world in which comm_abort was called */
+bool body_is_aborted(const struct body *b);    /* its world is */
+void body_hear_abort(struct body *b);          /* fails it, if so */
 void body_publish_more(struct body *b);        /* calls that have come near enough */
 uint64_t body_published(const struct body *b); /* the number of the newest call that is published */
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b);
