@@ -54,9 +54,8 @@ static bool of_nobody(const struct random_run *run, int32_t index, bool made)
 static bool closed_alone(const struct random_run *run, int32_t comm, int32_t rank)
 {
     struct comm_error error = run->error[comm][rank];
-    error.size = run->comm[comm][rank] ? sizeof error : error.size;
-    if (run->comm[comm][rank] && comm_error_detail(run->comm[comm][rank], &error) != COMM_OK)
-        error.size = 0;
+    if (run->comm[comm][rank])
+        random_ask_error(run, comm, rank, &error);
     return !oracle_is_cause(&error);
 }
 

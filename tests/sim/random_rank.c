@@ -174,7 +174,7 @@ static enum comm_result probe(struct random_run *run, int32_t index)
     return result;
 }
 
-static void ask_error(const struct random_run *run, int32_t comm, int32_t rank, struct comm_error *error)
+void random_ask_error(const struct random_run *run, int32_t comm, int32_t rank, struct comm_error *error)
 {
     error->size = sizeof *error;
     if (comm_error_detail(run->comm[comm][rank], error) != COMM_OK)
@@ -210,7 +210,7 @@ static void look_who(struct random_run *run, int32_t comm, int32_t rank)
 static void ask_all(struct random_run *run, int32_t comm, int32_t rank)
 {
     struct comm_stats stats = {.size = sizeof stats};
-    ask_error(run, comm, rank, &run->error[comm][rank]);
+    random_ask_error(run, comm, rank, &run->error[comm][rank]);
     if (comm_statistics(run->comm[comm][rank], &stats) == COMM_OK)
         run->deepest[comm][rank] = stats.queue_high_water;
     for (int32_t i = 0; i < run->p->actions; i++) {
@@ -386,7 +386,7 @@ static void linger(struct random_run *run, int32_t rank)
     run->early_ns[rank] = run->stage->now();
     for (int32_t c = 0; c < RANDOM_COMMS; c++) {
         if (run->comm[c][rank])
-            ask_error(run, c, rank, &run->early[c][rank]);
+            random_ask_error(run, c, rank, &run->early[c][rank]);
     }
     run->stage->spend(RANDOM_MS * 200);
 }
@@ -413,7 +413,7 @@ static void sync_all(struct random_run *run, int32_t rank)
         bool own = result == COMM_ERR_TRUNCATED || result == COMM_ERR_CANCELLED || result == COMM_ERR_ARGUMENT ||
                    result == COMM_ERR_CLOSED; /* of single requests */
         if (run->strict && result != COMM_OK && !own) {
-            ask_error(run, c, rank, &run->error[c][rank]);
+            random_ask_error(run, c, rank, &run->error[c][rank]);
             random_fail(run, -1, "rank %d: sync of communicator %d says %s: %s", rank, c, comm_result_name(result),
                         run->error[c][rank].text);
         }

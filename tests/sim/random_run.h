@@ -100,6 +100,8 @@ void random_rank(struct random_run *run, int32_t rank);
 int32_t random_target(const struct random_run *run, int32_t index);
 /* After an action, made or not: where it should have ordered and did not, the host waits instead. */
 void random_keep_order(struct random_run *run, int32_t index, bool made);
+/* What a communicator says of its failure; size 0: nothing. */
+void random_ask_error(const struct random_run *run, int32_t comm, int32_t rank, struct comm_error *error);
 
 /* random_call.c */
 enum comm_result random_call(struct random_run *run, int32_t index);
