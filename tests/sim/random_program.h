@@ -100,13 +100,14 @@ enum random_flag {
     RANDOM_ANY_TAG = 2,
     RANDOM_NO_REQUEST = 4, /* req is NULL: nobody waits for this one; of subset and shrink: the call itself does */
     RANDOM_NOTIFY = 8,
-    RANDOM_DOOMED = 16,    /* a receive that nothing matches: it is cancelled */
-    RANDOM_SHORT = 32,     /* a receive that is shorter than its message */
-    RANDOM_SOME = 64,      /* HOST_ANY: comm_wait_some */
-    RANDOM_RAGGED = 128,   /* the v form, with blocks of up to n elements; of a broadcast: broadcast_bytes */
-    RANDOM_ALL = 256,      /* HOST_ANY: comm_wait_all; SYNC: comm_sync_all */
-    RANDOM_LOOP = 512,     /* HOST_WAIT: an event loop that sleeps on comm_fd */
-    RANDOM_NOBODYS = 1024, /* never made: a request that it would have had is none (random_run_end) */
+    RANDOM_DOOMED = 16,  /* a receive that nothing matches: it is cancelled */
+    RANDOM_SHORT = 32,   /* a receive that is shorter than its message */
+    RANDOM_SOME = 64,    /* HOST_ANY: comm_wait_some */
+    RANDOM_RAGGED = 128, /* the v form, with blocks of up to n elements; of a broadcast: broadcast_bytes */
+    RANDOM_ALL = 256,    /* HOST_ANY: comm_wait_all; SYNC: comm_sync_all */
+    RANDOM_LOOP = 512,   /* HOST_WAIT: an event loop that sleeps on comm_fd */
+    RANDOM_NOBODYS =
+        1024, /* never made: a request that it would have had is none; SYNC: it stands for a wait for such a one (random_run_end) */
 };
 
 struct random_action {
@@ -185,6 +186,11 @@ static inline bool random_recovers(int32_t verb) /* one of these at a time */
 static inline bool random_starts(int32_t verb) /* what was recorded */
 {
     return verb == RANDOM_PLAN_START || verb == RANDOM_GROUP;
+}
+static inline bool random_orders(int32_t verb) /* the host or a queue goes on behind it */
+{
+    return verb == RANDOM_WAIT_EVENT || verb == RANDOM_WAIT_REQUEST || verb == RANDOM_HOST_WAIT || verb == RANDOM_EVENT_SYNC ||
+           verb == RANDOM_SYNC || verb == RANDOM_HOST_LAST || verb == RANDOM_CLOSE;
 }
 bool random_issues(const struct random_action *a); /* puts something into a communicator's lines: has a request, and is not recorded */
 bool random_reduces(int32_t verb);

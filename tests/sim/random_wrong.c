@@ -34,7 +34,8 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
 {
     const struct random_action *a = &p->action[index];
     int32_t next = next_call(p, index), most;
-    bool plain = a->verb < RANDOM_REFUSED && a->plan < 0, data = plain && a->verb != RANDOM_BARRIER;
+    bool plain = a->verb < RANDOM_REFUSED && a->plan < 0, member = a->verb < RANDOM_REFUSED && (plain || a->plan >= RANDOM_GROUPS);
+    bool data = member && a->verb != RANDOM_BARRIER;
     bool ragged = (a->flags & RANDOM_RAGGED) != 0, bytes = ragged && a->verb == RANDOM_BROADCAST;
     if (misuse == RANDOM_DESTROYS)
         return a->verb == RANDOM_SET;
@@ -42,7 +43,7 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
         return false;
     switch (misuse) {
     case RANDOM_OTHER_OP:
-        return plain && random_reduces(a->verb) && a->op <= COMM_AVG;
+        return member && random_reduces(a->verb) && a->op <= COMM_AVG;
     case RANDOM_OTHER_COUNT:
         return data && a->n > 0 && !ragged;
     case RANDOM_OTHER_TYPE: /* one that goes with the operator: else it is refused */

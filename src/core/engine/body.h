@@ -407,6 +407,13 @@ typedef bool engine_until_fn(void *arg);
 bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline);
 void engine_told_unlocked(struct engine *e); /* the same from outside a communicator's lock */
 void engine_told(struct engine *e);          /* something retired, failed, was set or is due: sleepers must look */
+/* The same, where there mostly are none. */
+static inline void engine_tell(struct engine *e)
+{
+    if (BASE_UNLIKELY(atomic_load_explicit(&e->parks, memory_order_relaxed) | atomic_load_explicit(&e->asleep, memory_order_relaxed) |
+                      atomic_load_explicit(&e->armed, memory_order_relaxed) | atomic_load_explicit(&e->parked, memory_order_relaxed)))
+        engine_told(e);
+}
 /* Gives the CPU away once; false: yielding is dear now, and nothing was done. now: when the caller last looked (0: it did not), and after.
  */
 bool engine_yield(struct engine *e, int64_t *now);
@@ -610,6 +617,11 @@ enum comm_result stream_join(struct comm_communicator *c, struct timeline_point 
 static inline bool express_pending(const struct body *b)
 {
     return b->line.done < b->express.last;
+}
+static inline void express_flush(struct body *b)
+{
+    b->express.owes = false;
+    b->wire->flush(b->channel);
 }
 
 /* Algorithms by name, or NULL. */

@@ -49,6 +49,14 @@ static inline __attribute__((always_inline)) enum comm_result engine_issue(struc
  * shortest way there is. False: nothing happened. what, where: of call_what and call_where. */
 bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
                    struct comm_request *req);
+/* The same of a v form, with the vectors as they are given: displs may be NULL, and who uses none of them may have any. n: AS_COUNTED where
+ * the call has none of its own. */
+#define ENGINE_AS_COUNTED SIZE_MAX
+struct engine_vectors {
+    const size_t *counts, *displs, *in_counts, *in_displs;
+};
+bool engine_repeat_v(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
+                     const struct engine_vectors *v, struct comm_request *req);
 static inline uint64_t call_what(enum comm_type type, comm_op op)
 {
     return (uint64_t)op << 32 | (uint32_t)type;
