@@ -324,7 +324,8 @@ enum comm_result random_call(struct random_run *run, int32_t index)
     for (;;) {
         enum comm_result result = call_once(run, c, index);
         if (result != COMM_ERR_FULL) {
-            run->no_room = run->no_room || run->stage->now() - start > RANDOM_S;
+            if (run->stage->now() - start > RANDOM_S)
+                run->no_room = true;
             return result;
         }
         enum comm_result moved = comm_progress(c);

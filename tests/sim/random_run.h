@@ -71,10 +71,10 @@ struct random_run {
     uint64_t deepest[RANDOM_COMMS][RANDOM_RANKS];        /* its queue was */
     int32_t closed[RANDOM_COMMS][RANDOM_RANKS];          /* what close said, PENDING: not closed */
     uint64_t told_ticket[RANDOM_COMMS][RANDOM_RANKS];    /* of its last callback of work */
-    bool told_wrongly;                                   /* callbacks of work out of order */
-    bool stuck;   /* a rank that found an order broken waited for long: others may have run into their deadlines */
-    bool no_room; /* a rank waited for long for a place in its queue */
-    bool racy;    /* and one that it gave up to wait for its order: what memory holds is left to chance */
+    _Atomic bool told_wrongly;                           /* callbacks of work out of order */
+    _Atomic bool stuck;   /* a rank that found an order broken waited for long: others may have run into their deadlines */
+    _Atomic bool no_room; /* a rank waited for long for a place in its queue */
+    _Atomic bool racy;    /* and one that it gave up to wait for its order: what memory holds is left to chance */
     enum random_lost { LOST_NOT, LOST, LOST_OF_NOBODY } lost[RANDOM_RANKS][RANDOM_EVENTS]; /* the event does not hold its point */
     struct comm_communicator *nobody[RANDOM_RANKS];                                        /* what a rank without a color gets */
     bool extra_made;

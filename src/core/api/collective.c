@@ -75,9 +75,9 @@ enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *
     return engine_issue(c, &call, req);
 }
 
-/* Apart from what a repeated call takes, so that it saves no registers for it. */
+/* Apart from what a repeated call takes, so that it saves no registers for it. site: the caller's place in the program. */
 static __attribute__((noinline)) enum comm_result allreduce(struct comm_communicator *c, const void *in, void *out, size_t n,
-                                                            enum comm_type type, comm_op op, struct comm_request *req)
+                                                            enum comm_type type, comm_op op, struct comm_request *req, const void *site)
 {
     struct api_check check;
     bool in_place = in == COMM_IN_PLACE;
@@ -88,7 +88,7 @@ static __attribute__((noinline)) enum comm_result allreduce(struct comm_communic
             .collective = COLLECTIVE_ALLREDUCE, .type = type, .op = op, .in = in_place ? out : in, .out = out, .n = n};
         call.read = (struct timeline_hull){(uintptr_t)call.in, (uintptr_t)call.in + sound};
         call.write = (struct timeline_hull){(uintptr_t)out, (uintptr_t)out + sound};
-        return engine_issue(c, &call, req);
+        return engine_issue_from(c, &call, req, site);
     }
     if (api_begin(&check, c, COLLECTIVE_ALLREDUCE, req) != COMM_OK)
         return check.result;
@@ -103,7 +103,7 @@ static __attribute__((noinline)) enum comm_result allreduce(struct comm_communic
     struct engine_call call = {.collective = COLLECTIVE_ALLREDUCE, .type = type, .op = op, .in = in_place ? out : in, .out = out, .n = n};
     call.read = api_hull(call.in, bytes);
     call.write = api_hull(out, bytes);
-    return engine_issue(c, &call, req);
+    return engine_issue_from(c, &call, req, site);
 }
 
 enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
@@ -111,7 +111,7 @@ enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, voi
 {
     if (BASE_LIKELY(engine_repeat(c, in, out, n, call_what(type, op), call_where(COLLECTIVE_ALLREDUCE, 0, 0), req)))
         return COMM_OK;
-    return allreduce(c, in, out, n, type, op, req);
+    return allreduce(c, in, out, n, type, op, req, __builtin_return_address(0));
 }
 
 enum comm_result comm_reduce_scatter(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
