@@ -9,6 +9,7 @@
 #include "net/tcp.h"
 
 #include <errno.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 
 enum { COLLECT_BYTES = 4096, SEND_TURNS = 16 };
@@ -93,13 +94,20 @@ bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_k
     return post_on(c, peer, TCP_LANE_SMALL, kind, key, tag, bytes, count);
 }
 
-/* Of the process, not of a channel. */
+void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes)
+{
+    unsigned char *at = lane->ended ? NULL : begin_frame(lane, f, f->bytes);
+
+    if (!at)
+        return;
+    if (f->bytes)
+        memcpy(at, bytes, f->bytes);
+    make_dirty(lane);
+}
+
 void tcp_post_goodbye(struct tcp_lane *lane)
 {
-    struct frame f = {.kind = FRAME_GOODBYE};
-
-    if (!lane->ended && begin_frame(lane, &f, 0))
-        make_dirty(lane);
+    tcp_post_plain(lane, &(struct frame){.kind = FRAME_GOODBYE}, "");
 }
 
 /* Nobody waits for an acknowledgement of what has been retired here: that is told, too. */
@@ -152,7 +160,7 @@ void tcp_owed(struct tcp_channel *c)
 
     for (uint32_t i = 0; i < c->size; i++) {
         struct tcp_member *m = &c->member[i];
-        if (!m->lane)
+        if (!m->lane || m->lane[TCP_LANE_SMALL].fd < 0) /* who has no link with us needs to know nothing of us */
             continue;
         uint32_t with = company_of(m);
         bool company = m->lane[TCP_LANE_SMALL].dirty;
@@ -180,6 +188,16 @@ void tcp_tell_acks(struct tcp_channel *c)
     for (uint32_t i = 0; i < c->size && c->owes; i++)
         if (c->member[i].acks)
             tell_acks(c, i, TCP_LANE_SMALL);
+}
+
+void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link)
+{
+    uint32_t peer = 0;
+
+    while (peer < c->size && c->member[peer].lane != link->lane)
+        peer++;
+    if (peer < c->size && c->connected)
+        tell_retired(c, peer, TCP_LANE_SMALL);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ payloads */
@@ -296,6 +314,10 @@ static void send_lane(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
 
+    if (lane->fd < 0 && !lane->ended) { /* it all waits until there is a link */
+        tcp_want(lane->link, false);
+        return;
+    }
     for (int turn = 0; has_out(lane) && !lane->sending && !lane->ended && turn < SEND_TURNS; turn++) {
         uint32_t count = lane->seal ? fill_sealed(lane) : fill_vector(lane);
         if (!count) {
@@ -326,6 +348,29 @@ void tcp_sent(struct tcp_lane *lane, int64_t result)
         make_dirty(lane);
 }
 
+void tcp_send_waiting(struct tcp_lane *lane)
+{
+    if (has_out(lane))
+        make_dirty(lane);
+}
+
+/* Their callers may compute, and their watchers sleep: one byte on the connection of the heartbeats wakes those. It is no harm if it comes
+ * before what it is for, but for the time until the next tick. */
+static void nudge(struct tcp_wire *w)
+{
+    uint32_t count = 0;
+    struct tcp_link *const *base = tcp_base_links(w, &count);
+
+    w->nudges = false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!base[i]->nudge)
+            continue;
+        w->nudges |= base[i]->nudge = has_out(&base[i]->lane[TCP_LANE_SMALL]) && !base[i]->lane[TCP_LANE_SMALL].ended;
+        if (!base[i]->nudge && send(base[i]->lane[TCP_BEAT].fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+            continue; /* full: it will look; broken: the watcher sees it */
+    }
+}
+
 void tcp_send_dirty(struct tcp_wire *w)
 {
     struct tcp_lane *lane = w->dirty;
@@ -337,6 +382,8 @@ void tcp_send_dirty(struct tcp_wire *w)
         send_lane(lane);
         lane = next;
     }
+    if (BASE_UNLIKELY(w->nudges))
+        nudge(w);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ together */

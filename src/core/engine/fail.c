@@ -208,11 +208,10 @@ void body_propose(struct body *b, const struct cause *cause)
 
 void body_lacks_memory(struct body *b, const struct entry *e)
 {
-    body_propose(b, &(struct cause){.number = e->seq,
-                                    .rank = b->team.rank,
-                                    .peer = b->team.rank,
-                                    .result = COMM_ERR_MEMORY,
-                                    .collective = e->record.collective});
+    body_propose(
+        b,
+        &(struct cause){
+            .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY, .collective = e->record.collective});
 }
 
 /* Call `number` is this rank's newest. */
@@ -359,6 +358,7 @@ void body_note(struct body *b, const struct wire_event *event)
         return;
     case NOTE_CLOSED:
         b->closed_at[event->peer] = note.number + 1;
+        b->closed_ns = b->engine->env->now(b->engine->env);
         return;
     case NOTE_FENCE:
         deadlock_heard(b, event->peer, event->note);
