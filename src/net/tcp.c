@@ -20,6 +20,7 @@ extern const struct wire_class wire_tcp;
 #define PEER_TIMEOUT_NS INT64_C(30000000000)
 #define LINK_TIMEOUT_NS INT64_C(3000000000)
 #define GOODBYE_NS INT64_C(1000000000)
+#define LINKS_NS INT64_C(5000000000)
 #define NOTE_LEAD_NS INT64_C(2000000000)
 
 /* ------------------------------------------------------------------------------------------------------------ open, close */
@@ -274,7 +275,7 @@ static bool unsent(struct tcp_wire *w)
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++) {
         struct tcp_lane *lane = &w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS];
         int bytes = 0;
-        if (!w->links[i / TCP_SOCKETS].here || lane->ended)
+        if (!w->links[i / TCP_SOCKETS].here || lane->ended || lane->lane == TCP_BEAT) /* heartbeats say nothing */
             continue;
         if (lane->out || tcp_seal_pending(lane) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0))
             return true;
@@ -282,9 +283,9 @@ static bool unsent(struct tcp_wire *w)
     return false;
 }
 
-static void wait_until_sent(struct tcp_wire *w, int64_t until)
+static void wait_while(struct tcp_wire *w, bool (*waits)(struct tcp_wire *w), int64_t until)
 {
-    while (w->rank >= 0 && unsent(w) && w->env->now(w->env) < until) {
+    while (w->rank >= 0 && waits(w) && w->env->now(w->env) < until) {
         base_unlock(&w->lock, w->env);
         poll(NULL, 0, 1);
         base_lock(&w->lock, w->env);
@@ -294,11 +295,12 @@ static void wait_until_sent(struct tcp_wire *w, int64_t until)
     }
 }
 
-/* Who hears a goodbye that was passed on looks for nothing more from this rank: so first all it had sent must be there. */
-static void pass_goodbye(struct tcp_wire *w, int64_t until)
+/* Who hears a goodbye that was passed on, and has no connection to this rank, looks for nothing more from it: so first every link on which
+ * something is to leave must stand, or its peer be known to be gone. */
+static void pass_goodbye(struct tcp_wire *w)
 {
     tcp_send_dirty(w);
-    wait_until_sent(w, until);
+    wait_while(w, tcp_door_busy, w->env->now(w->env) + LINKS_NS);
     tcp_pass_goodbye(w);
 }
 
@@ -307,18 +309,18 @@ static void pass_goodbye(struct tcp_wire *w, int64_t until)
 static void tcp_close(struct wire *wire)
 {
     struct tcp_wire *w = tcp_wire_of(wire);
-    int64_t until = w->env->now(w->env) + GOODBYE_NS;
 
     base_lock(&w->lock, w->env);
     w->armed = false;
     if (w->door)
-        pass_goodbye(w, until);
+        pass_goodbye(w);
+    int64_t until = w->env->now(w->env) + GOODBYE_NS;
     for (size_t i = 0; i < links_of(w); i++)
         if (w->links[i].here)
             tcp_post_goodbye(&w->links[i].lane[TCP_LANE_SMALL]);
     tcp_send_dirty(w);
     tcp_pump(w, NULL, 0);
-    wait_until_sent(w, until);
+    wait_while(w, unsent, until);
     base_unlock(&w->lock, w->env);
     destroy(w);
 }

@@ -401,7 +401,7 @@ struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count);
 void tcp_watch_for(struct tcp_wire *w, int fd);                   /* the watcher wakes for it */
 bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link); /* others have told its end, and nothing of our own says otherwise */
 void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link);    /* it has just gone down */
-bool tcp_door_busy(const struct tcp_wire *w);                     /* something that was sent waits for its link */
+bool tcp_door_busy(struct tcp_wire *w);                           /* something that was sent waits for its link */
 
 /* tcp_pass.c: what is said to all, passed on along the base graph */
 struct tcp_pass;

@@ -240,8 +240,7 @@ static void dial_link(struct mesh *m, struct tcp_link *link)
     if (asks)
         first = last = link->wants_base ? MESH_CALL_BASE : MESH_CALL;
     for (uint32_t lane = first; lane <= last; lane++)
-        if (m->dialing < m->dials_room && (asks || link->lane[lane].fd < 0) && !mesh_is_dialing(m, peer, lane) &&
-            mesh_dial(m, peer, lane) != COMM_OK)
+        if ((asks || link->lane[lane].fd < 0) && !mesh_is_dialing(m, peer, lane) && mesh_dial(m, peer, lane) != COMM_OK)
             base_log(m->w->log, LOG_DEBUG, "tcp: %s", m->config->error_text);
 }
 
@@ -261,7 +260,7 @@ void tcp_door_turn(struct tcp_wire *w, bool tick)
         if (over || link->down || stands(link)) {
             link->wanted = false;
             d->want[i] = d->want[--d->wanting];
-        } else if (now >= link->again_ns) {
+        } else if (now >= link->again_ns && !link->told.kind && d->mesh->dialing + TCP_SOCKETS <= d->mesh->dials_room) {
             link->again_ns = now + AGAIN_NS;
             dial_link(d->mesh, link);
         }
@@ -269,7 +268,7 @@ void tcp_door_turn(struct tcp_wire *w, bool tick)
     mesh_turn(d->mesh, 0);
 }
 
-bool tcp_door_busy(const struct tcp_wire *w)
+bool tcp_door_busy(struct tcp_wire *w)
 {
     const struct tcp_door *d = w->door;
     bool busy = false;

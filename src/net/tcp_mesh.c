@@ -51,7 +51,7 @@ static bool keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const st
     int32_t peer = lane->link->peer;
 
     memset(&other, 0, sizeof other);
-    if (getpeername(fd, (struct sockaddr *)&other, &length) == 0)
+    if (!m->steady && getpeername(fd, (struct sockaddr *)&other, &length) == 0) /* later somebody may be reading it */
         mesh_name_address(&other, lane->link->address, sizeof lane->link->address);
     mesh_set_options(m->w, fd, m->cards[peer].host == m->mine.host);
     if ((m->w->sealed || m->w->checked) && lane->lane != TCP_BEAT &&
@@ -122,7 +122,7 @@ static void turn_away(struct mesh *m, int fd, const char *why, int64_t now)
     close(fd);
 }
 
-/* Where links are made later, who dialed hears that he was let in: else he would send to somebody who had no place for him. */
+/* Who dialed hears that he was let in: else he would send to somebody who had no place for him. */
 static bool take_in(struct mesh *m, const struct greeting *g, struct stranger *s)
 {
     if (g->lane >= TCP_SOCKETS) {
@@ -130,7 +130,7 @@ static bool take_in(struct mesh *m, const struct greeting *g, struct stranger *s
         tcp_want(&m->w->links[g->from], g->lane == MESH_CALL_BASE);
         return true;
     }
-    if (m->w->door && send_now(s->fd, &g->magic, sizeof g->magic))
+    if (send_now(s->fd, &g->magic, sizeof g->magic))
         return false;
     return keep(m, g->from, g->lane, s->fd, &s->shake.seal);
 }
@@ -223,16 +223,13 @@ static struct greeting greeting_for(const struct mesh *m, const struct dialing *
     return g;
 }
 
-/* The greeting has left. Who only asked to be dialed is done; elsewhere the other end may have to say that it has a place. */
-static enum comm_result greeted(struct mesh *m, struct dialing *d, const struct seal *keys, bool *done)
+/* The greeting has left. Who only asked to be dialed is done; else the other end says that it has a place. */
+static void greeted(struct dialing *d, bool *done)
 {
     d->stage = DIAL_GREETED;
-    *done = d->lane >= TCP_SOCKETS || !m->w->door;
-    if (d->lane >= TCP_SOCKETS)
+    *done = d->lane >= TCP_SOCKETS;
+    if (*done)
         close(d->fd);
-    else if (*done && !keep(m, d->peer, d->lane, d->fd, keys))
-        return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the connection");
-    return COMM_OK;
 }
 
 /* It is connected, or it never will be. */
@@ -253,10 +250,21 @@ static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
     if (error)
         return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
     d->stage = DIAL_ASKED;
-    return m->key ? COMM_OK : greeted(m, d, NULL, done);
+    if (!m->key)
+        greeted(d, done);
+    return COMM_OK;
 }
 
-/* The answer to the hello; or the other end had no place for us, and is asked again while there is time. */
+/* It is asked again while there is time; in a world that is open not at once, so that who will never have one costs little. */
+static enum comm_result had_no_place(struct mesh *m, struct dialing *d)
+{
+    if (m->steady)
+        return fail_peer(m, d->peer, COMM_ERR_PEER, "it took the connection and gave it up");
+    close(d->fd);
+    return begin_dial(m, d);
+}
+
+/* The answer to the hello; or the other end had no place for us. */
 static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
 {
     unsigned char answer[HANDSHAKE_ANSWER], sealed[sizeof(struct greeting) + CRYPTO_TAG];
@@ -266,10 +274,8 @@ static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return COMM_OK;
-    if (n <= 0) {
-        close(d->fd);
-        return begin_dial(m, d);
-    }
+    if (n <= 0)
+        return had_no_place(m, d);
     if (!fault && n < HANDSHAKE_ANSWER) {
         stranger_wait_for(d->fd, HANDSHAKE_ANSWER);
         return COMM_OK;
@@ -284,10 +290,8 @@ static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
     if (error)
         return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
     stranger_wait_for(d->fd, 1);
-    enum comm_result result = greeted(m, d, &d->shake.seal, done);
-    if (*done)
-        crypto_wipe(&d->shake, sizeof d->shake);
-    return result;
+    greeted(d, done);
+    return COMM_OK;
 }
 
 /* The other end has a place for us, or had none. */
@@ -298,17 +302,14 @@ static enum comm_result confirm(struct mesh *m, struct dialing *d, bool *done)
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return COMM_OK;
-    if (n <= 0) {
-        close(d->fd);
-        return begin_dial(m, d);
-    }
+    if (n <= 0)
+        return had_no_place(m, d);
     if (n < (ssize_t)sizeof word)
         return COMM_OK;
     if (recv(d->fd, &word, sizeof word, MSG_DONTWAIT) != (ssize_t)sizeof word || word != MESH_MAGIC)
         return fail_peer(m, d->peer, COMM_ERR_AUTH, "it speaks another language");
     if (!keep(m, d->peer, d->lane, d->fd, m->key ? &d->shake.seal : NULL))
         return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the connection");
-    crypto_wipe(&d->shake, sizeof d->shake);
     *done = true;
     return COMM_OK;
 }
@@ -352,6 +353,7 @@ static enum comm_result end_dial(struct mesh *m, uint32_t at, enum comm_result r
         base_log(m->w->log, LOG_DEBUG, "tcp: %s", m->config->error_text);
     if (result != COMM_OK && d->fd >= 0)
         close(d->fd);
+    crypto_wipe(&d->shake, sizeof d->shake);
     *d = m->dials[--m->dialing];
     return m->steady ? COMM_OK : result;
 }

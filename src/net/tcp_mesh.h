@@ -40,7 +40,7 @@ struct greeting {
 enum dial_stage {
     DIAL_CONNECTING,
     DIAL_ASKED,  /* the hello has left */
-    DIAL_GREETED /* where links are made later: it is to be confirmed */
+    DIAL_GREETED /* it is to be confirmed */
 };
 struct dialing {
     uint32_t peer, lane;

@@ -95,9 +95,9 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
         bool as_told = w->door && !link->down && tcp_ends_as_told(w, link);
         if (link->down || (!link->here && !link->ended_ns && !as_told))
             continue;
-        bool ended = as_told || has_ended(link, now), stands = !ended && !link->ended_ns;
+        bool ended = has_ended(link, now) || (as_told && !(link->told.bytes && link->here)), stands = !ended && !link->ended_ns;
         bool cut = stands && is_cut(w, link, looked), silent = stands && listen_to(w, link, looked);
-        if (!ended && !cut && !silent)
+        if (!ended && !cut && !silent && !as_told)
             continue;
         link->down = true;
         link->gone = (struct wire_event){.kind = WIRE_EVENT_DOWN,

@@ -96,7 +96,7 @@ static int32_t far_from(int32_t rank, int32_t ranks)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ few links */
-enum { PHASES = 4 };
+enum { PHASES = 5 };
 
 /* All ranks are here before one goes on. */
 static void phase(struct proc *proc, int32_t rank, int64_t number)
@@ -119,7 +119,7 @@ static void all_of_them(struct proc *proc, int32_t rank, struct comm_communicato
     sum(world);
     phase(proc, rank, 3);
     CHECK(connected() <= BASE + 2 + 2 * 5); /* log2 p partners at most are new */
-    phase(proc, rank, PHASES);
+    phase(proc, rank, 4);
     for (int i = 0; i < RANKS; i++)
         in[i] = 100 * rank + i;
     MUST(comm_alltoall(world, in, out, 1, COMM_I32, &request));
@@ -130,6 +130,7 @@ static void all_of_them(struct proc *proc, int32_t rank, struct comm_communicato
     for (int32_t i = 1; i < RANKS; i++) /* nothing is made twice */
         exchange(world, (RANKS + i - rank) % RANKS == rank ? far_from(rank, RANKS) : (RANKS + i - rank) % RANKS);
     EQUAL(connected(), ALL);
+    phase(proc, rank, PHASES);
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
@@ -275,6 +276,7 @@ static void live_with_strangers(struct proc *proc, int32_t rank, struct comm_com
     exchange(world, rank ^ 2); /* while they still stand at the door */
     phase(proc, rank, 2);
     await_connected(3 * 3 + 2); /* neighbours 1 and 4 away, and this one */
+    phase(proc, rank, 3);
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
@@ -301,6 +303,9 @@ RIG_TEST(links_with_strangers_at_the_door)
     for (int i = 0; i < CALLERS; i++)
         close(fds[i]);
     atomic_store(proc.go, 2);
+    for (int32_t r = 0; r < GUESTS; r++)
+        proc_await(&proc, r, 3);
+    atomic_store(proc.go, 3);
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
