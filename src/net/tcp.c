@@ -275,7 +275,7 @@ static bool unsent(struct tcp_wire *w)
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++) {
         struct tcp_lane *lane = &w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS];
         int bytes = 0;
-        if (!w->links[i / TCP_SOCKETS].here || lane->ended || lane->lane == TCP_BEAT) /* heartbeats say nothing */
+        if (!w->links[i / TCP_SOCKETS].here || lane->ended || lane->deaf || lane->lane == TCP_BEAT) /* heartbeats say nothing */
             continue;
         if (lane->out || tcp_seal_pending(lane) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0))
             return true;
@@ -316,7 +316,7 @@ static void tcp_close(struct wire *wire)
         pass_goodbye(w);
     int64_t until = w->env->now(w->env) + GOODBYE_NS;
     for (size_t i = 0; i < links_of(w); i++)
-        if (w->links[i].here)
+        if (w->links[i].lane[TCP_LANE_SMALL].fd >= 0)
             tcp_post_goodbye(&w->links[i].lane[TCP_LANE_SMALL]);
     tcp_send_dirty(w);
     tcp_pump(w, NULL, 0);

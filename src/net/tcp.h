@@ -56,7 +56,7 @@ enum {
     TCP_ROW_MESSAGES = 1, /* ... where messages are in it: who has one to send has often more ... */
     TCP_HOLD_NS = 100000, /* ... for so long at most */
     TCP_LINKS_MANY = 32,  /* ranks: of more, each connects to those that it needs */
-    TCP_BASE_MOST = 8,    /* steps of the base graph: 1, 4, 16 ... */
+    TCP_BASE_MOST = 8,    /* steps of the base graph: 1, 2, 4, 16, 64 ... */
     TCP_DIALS = 128,      /* under way at once, where links are made when they are needed */
 };
 
@@ -175,6 +175,7 @@ struct tcp_lane {
     struct tcp_link *link;
     uint32_t lane;
     bool ended, dirty, urgent;
+    bool deaf; /* the other end takes nothing more, and what it had said before may still be here to be read */
     /* out */
     bool sending;
     uint32_t out_number, out_count;
@@ -208,7 +209,8 @@ struct tcp_link {
     bool neighbour;                    /* it is one of that graph */
     bool nudge;                        /* the other end's watcher is to look, when what was said has left */
     int64_t wanted_ns, again_ns;       /* since when; when it is to be dialed again */
-    struct wire_event told;            /* what others say of its end */
+    struct wire_event told;            /* what others say of its end ... */
+    int64_t told_ns;                   /* ... since when */
     struct wire_event gone;            /* once it is down: as it was told */
     int64_t ended_ns;                  /* since when one of them has ended */
     uint32_t beat, beat_seen;
@@ -376,6 +378,8 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max);
 int tcp_lane_start(struct tcp_lane *lane);
 /* tcp_receive.c: an end without a word in the log */
 void tcp_lane_down(struct tcp_lane *lane);
+/* tcp_send.c: what was to be sent is forgotten */
+void tcp_drop_out(struct tcp_lane *lane);
 /* tcp_send.c: of the process, and of nobody's channel */
 void tcp_send_waiting(struct tcp_lane *lane);
 void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes);
@@ -398,10 +402,12 @@ void tcp_lane_up(struct tcp_lane *lane);                  /* connected while the
 void tcp_lane_opened(struct tcp_lane *lane);              /* tcp_receive.c: what waited for it */
 void tcp_is_neighbour(struct tcp_link *link);
 struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count);
-void tcp_watch_for(struct tcp_wire *w, int fd);                   /* the watcher wakes for it */
-bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link); /* others have told its end, and nothing of our own says otherwise */
-void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link);    /* it has just gone down */
-bool tcp_door_busy(struct tcp_wire *w);                           /* something that was sent waits for its link */
+void tcp_watch_for(struct tcp_wire *w, int fd); /* the watcher wakes for it */
+bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link,
+                      int64_t now); /* others have told its end, and nothing of our own says otherwise */
+bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int64_t now); /* whose connection has ended */
+void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link);                             /* it has just gone down */
+bool tcp_door_busy(struct tcp_wire *w);                                                    /* something that was sent waits for its link */
 
 /* tcp_pass.c: what is said to all, passed on along the base graph */
 struct tcp_pass;
@@ -412,6 +418,7 @@ void tcp_pass_note(struct tcp_channel *c, const struct tcp_note *n);
 void tcp_pass_calls(struct tcp_channel *c, const void *calls, size_t bytes);
 void tcp_pass_down(struct tcp_wire *w, const struct wire_event *gone);
 void tcp_pass_goodbye(struct tcp_wire *w);
+bool tcp_pass_is_whole(const struct tcp_wire *w, int32_t rank);
 const char *tcp_pass_came(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload);
 
 /* tcp_mesh.c: connections while a world opens. COMM_OK, or an error whose text stands in config->error_text */

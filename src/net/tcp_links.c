@@ -1,7 +1,7 @@
 /*
  * Links that are made when they are needed (COMM_TCP_LINKS). When a world opens each rank is connected to its neighbours in a base graph:
- * those 1, 4, 16 ... ranks further and back, so there are about log2 p of them. They watch each other, and pass on what is said to all
- * (tcp_pass.c). Any other link is made when the first frame is to go over it, which waits in its lane until then: the lower rank of the
+ * those 1, 2, 4, 16, 64 ... ranks further and back, so there are about log2 p of them. They watch each other, and pass on what is said to
+ * all (tcp_pass.c). Any other link is made when the first frame is to go over it, which waits in its lane until then: the lower rank of the
  * pair dials, the higher one asks it to, by a connection that says no more than that. So both may need it at once, and it is one link. The
  * watcher does all of this, by the same steps as while a world opens (tcp_mesh.c), and the listener stays, behind the same gate.
  *
@@ -19,6 +19,8 @@
 
 #define MAKE_NS INT64_C(10000000000) /* a link that does not stand by then never will */
 #define AGAIN_NS INT64_C(300000000)
+#define GOODBYE_LATE_NS INT64_C(5000000000)
+#define DEATH_LATE_NS INT64_C(300000000)
 
 struct tcp_door {
     struct mesh *mesh; /* NULL until the world is open */
@@ -106,7 +108,7 @@ enum comm_result tcp_door_make(struct tcp_wire *w, const struct wire_config *con
         d->bytes = bytes;
         d->base = (struct tcp_link **)(void *)(d + 1);
         d->want = (int32_t *)(void *)(d->base + ranks);
-        for (int64_t step = 1; step < w->ranks && d->steps < TCP_BASE_MOST; step *= 4)
+        for (int64_t step = 1; step < w->ranks && d->steps < TCP_BASE_MOST; step *= step < 4 ? 2 : 4)
             d->step[d->steps++] = (int32_t)step;
         d->pass = tcp_pass_make(w);
     }
@@ -281,18 +283,32 @@ bool tcp_door_busy(struct tcp_wire *w)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ends */
+/* What it has said to all before its goodbye is here, or will never be. */
+static bool is_heard(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
+{
+    return link->told.kind &&
+           (link->told.result != COMM_ERR_CLOSED || tcp_pass_is_whole(w, link->peer) || now - link->told_ns > GOODBYE_LATE_NS);
+}
+
 /* A connection of our own says by itself when its process has ended. Whether that one stands still is told by its neighbours alone. */
-bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link)
+bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link, int64_t now)
 {
     bool connected = false;
 
-    if (!link->told.kind)
+    if (!is_heard(w, link, now))
         return false;
     if (link->told.bytes)
         return !is_neighbour(link);
     for (uint32_t k = 0; k < TCP_SOCKETS; k++)
         connected |= link->lane[k].fd >= 0 || mesh_is_dialing(w->door->mesh, (uint32_t)link->peer, k);
     return !connected;
+}
+
+/* What it said to all comes by its neighbours, and so does what they say of its end, behind that: it is waited for, but not for ever. */
+bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
+{
+    return !w->door || is_neighbour(link) || is_heard(w, link, now) ||
+           now - link->ended_ns > (link->goodbye ? GOODBYE_LATE_NS : DEATH_LATE_NS);
 }
 
 void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link)

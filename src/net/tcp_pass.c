@@ -137,6 +137,15 @@ static bool is_new(struct origin *o, uint32_t number)
     return true;
 }
 
+/* Nothing that it said before its newest word is still on its way: by a connection that is new a goodbye may come before a note. */
+bool tcp_pass_is_whole(const struct tcp_wire *w, int32_t rank)
+{
+    const struct origin *o = &tcp_pass_of(w)->origin[rank];
+    uint64_t all = o->newest > SEEN ? UINT64_MAX : o->newest ? (UINT64_C(1) << (o->newest - 1)) - 1 : 0;
+
+    return (o->seen & all) == all;
+}
+
 /* NULL: this rank is no member, or has left. */
 static struct tcp_channel *channel_for(const struct tcp_lane *lane, const struct item *item)
 {
@@ -160,6 +169,7 @@ static const char *told(struct tcp_wire *w, uint32_t rank, int32_t result, uint3
     if (rank == (uint32_t)w->rank || link->down || link->told.kind)
         return NULL;
     link->told = (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = result, .peer = (int32_t)rank, .tag = tag, .bytes = bytes};
+    link->told_ns = w->env->now(w->env);
     w->env->bell_ring(w->env, w->watch);
     return NULL;
 }

@@ -23,14 +23,7 @@ void tcp_lane_down(struct tcp_lane *lane)
     w->poller->class->remove(w->poller, lane->socket);
     lane->sending = false;
     shutdown(lane->fd, SHUT_RDWR);
-    for (struct tcp_block *b = lane->out, *next; b; b = next) { /* nobody reads them; the watcher says why */
-        next = b->next;
-        tcp_piece_lost(b);
-        tcp_block_give(w, b);
-    }
-    lane->out = NULL;
-    lane->sent = 0;
-    lane->out_last = &lane->out;
+    tcp_drop_out(lane); /* nobody reads it; the watcher says why */
     w->env->bell_ring(w->env, w->watch);
 }
 

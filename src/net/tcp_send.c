@@ -75,7 +75,7 @@ static bool post_on(struct tcp_channel *c, uint32_t peer, uint32_t which, enum f
     struct tcp_lane *lane = &c->member[peer].lane[which];
     struct frame f = frame_for(c, peer, kind, key, tag, count);
 
-    if (lane->ended)
+    if (lane->ended || lane->deaf)
         return true;
     unsigned char *at = begin_frame(lane, &f, count);
     if (!at) {
@@ -96,7 +96,7 @@ bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_k
 
 void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes)
 {
-    unsigned char *at = lane->ended ? NULL : begin_frame(lane, f, f->bytes);
+    unsigned char *at = lane->ended || lane->deaf ? NULL : begin_frame(lane, f, f->bytes);
 
     if (!at)
         return;
@@ -207,7 +207,7 @@ bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expo
     struct tcp_lane *lane = &c->member[peer].lane[tcp_lane_for(bytes)];
     struct frame f = frame_for(c, peer, FRAME_EXPOSE, e->key, e->fingerprint, bytes);
 
-    if (lane->ended)
+    if (lane->ended || lane->deaf)
         return true;
     f.edge = (uint8_t)(e->edge & 3);
     unsigned char *at = begin_frame(lane, &f, bytes);
@@ -227,7 +227,7 @@ bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *fra
     struct tcp_lane *lane = &c->member[peer].lane[TCP_LANE_BULK];
     struct frame f = *frame;
 
-    if (lane->ended)
+    if (lane->ended || lane->deaf)
         return false;
     f.from = (uint16_t)c->rank;
     f.channel = c->member[peer].channel;
@@ -243,6 +243,18 @@ bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *fra
     b->hold = hold;
     make_dirty(lane);
     return true;
+}
+
+void tcp_drop_out(struct tcp_lane *lane)
+{
+    for (struct tcp_block *b = lane->out, *next; b; b = next) {
+        next = b->next;
+        tcp_piece_lost(b);
+        tcp_block_give(lane->port->wire, b);
+    }
+    lane->out = NULL;
+    lane->sent = 0;
+    lane->out_last = &lane->out;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sending */
@@ -318,7 +330,7 @@ static void send_lane(struct tcp_lane *lane)
         tcp_want(lane->link, false);
         return;
     }
-    for (int turn = 0; has_out(lane) && !lane->sending && !lane->ended && turn < SEND_TURNS; turn++) {
+    for (int turn = 0; has_out(lane) && !lane->sending && !lane->ended && !lane->deaf && turn < SEND_TURNS; turn++) {
         uint32_t count = lane->seal ? fill_sealed(lane) : fill_vector(lane);
         if (!count) {
             tcp_lane_end(lane, "what is to be sent cannot be sealed");
@@ -329,15 +341,16 @@ static void send_lane(struct tcp_lane *lane)
         if (result != -EINPROGRESS)
             tcp_sent(lane, result);
     }
-    if (has_out(lane) && !lane->sending && !lane->ended)
+    if (has_out(lane) && !lane->sending && !lane->ended && !lane->deaf)
         make_dirty(lane);
 }
 
 void tcp_sent(struct tcp_lane *lane, int64_t result)
 {
     lane->sending = false;
-    if (result < 0) {
-        tcp_lane_end(lane, "the connection broke"); /* its other end says more, if it can */
+    if (result < 0) { /* it may have closed after its last words, which are read first: then comes the end */
+        lane->deaf = true;
+        tcp_drop_out(lane);
         return;
     }
     if (lane->seal)
@@ -365,7 +378,8 @@ static void nudge(struct tcp_wire *w)
     for (uint32_t i = 0; i < count; i++) {
         if (!base[i]->nudge)
             continue;
-        w->nudges |= base[i]->nudge = has_out(&base[i]->lane[TCP_LANE_SMALL]) && !base[i]->lane[TCP_LANE_SMALL].ended;
+        const struct tcp_lane *lane = &base[i]->lane[TCP_LANE_SMALL];
+        w->nudges |= base[i]->nudge = has_out(lane) && !lane->ended && !lane->deaf;
         if (!base[i]->nudge && send(base[i]->lane[TCP_BEAT].fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
             continue; /* full: it will look; broken: the watcher sees it */
     }

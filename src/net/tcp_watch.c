@@ -92,16 +92,18 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
 
     for (int32_t i = 0; i < w->ranks && told < max; i++) {
         struct tcp_link *link = &w->links[i];
-        bool as_told = w->door && !link->down && tcp_ends_as_told(w, link);
+        bool as_told = w->door && !link->down && tcp_ends_as_told(w, link, now);
         if (link->down || (!link->here && !link->ended_ns && !as_told))
             continue;
-        bool ended = has_ended(link, now) || (as_told && !(link->told.bytes && link->here)), stands = !ended && !link->ended_ns;
+        bool ended = (has_ended(link, now) && tcp_has_said_all(w, link, now)) || (as_told && !(link->told.bytes && link->here)),
+             stands = !ended && !link->ended_ns;
         bool cut = stands && is_cut(w, link, looked), silent = stands && listen_to(w, link, looked);
         if (!ended && !cut && !silent && !as_told)
             continue;
+        bool closed = link->goodbye || (link->told.kind && link->told.result == COMM_ERR_CLOSED);
         link->down = true;
         link->gone = (struct wire_event){.kind = WIRE_EVENT_DOWN,
-                                         .result = link->goodbye ? COMM_ERR_CLOSED : COMM_ERR_PEER,
+                                         .result = closed ? COMM_ERR_CLOSED : COMM_ERR_PEER,
                                          .peer = i,
                                          .tag = cut,
                                          .bytes = (uint64_t)(cut      ? link->unheard_ns

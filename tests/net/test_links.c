@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 enum { RANKS = 24, FAR = RANKS / 2, FILES = 1024 };
-enum { STEPS = 3 /* 1, 4, 16 */, BASE = 2 * STEPS * 3 /* sockets */, ALL = BASE + 2 * (RANKS - 1 - 2 * STEPS) };
+enum { STEPS = 4 /* 1, 2, 4, 16 */, BASE = 2 * STEPS * 3 /* sockets */, ALL = BASE + 2 * (RANKS - 1 - 2 * STEPS) };
 #define TOLD_NS RIG_S
 
 static void needed(struct proc *proc, int32_t rank)
@@ -213,7 +213,7 @@ enum { LONELY = 12, LEAVE = 1, LEFT };
 static bool is_next_to(int32_t a, int32_t b)
 {
     int32_t d = (a - b + RANKS) % RANKS;
-    return d == 1 || d == 4 || d == 16 || d == RANKS - 1 || d == RANKS - 4 || d == RANKS - 16;
+    return d == 1 || d == 2 || d == 4 || d == 16 || d == RANKS - 1 || d == RANKS - 2 || d == RANKS - 4 || d == RANKS - 16;
 }
 
 static void leave_or_stay(struct proc *proc, int32_t rank, struct comm_communicator *world)
@@ -273,9 +273,9 @@ static void live_with_strangers(struct proc *proc, int32_t rank, struct comm_com
 {
     atomic_store(&proc->page[rank].number[0], port_here());
     phase(proc, rank, 1);
-    exchange(world, rank ^ 2); /* while they still stand at the door */
+    exchange(world, rank ^ 5); /* while they still stand at the door */
     phase(proc, rank, 2);
-    await_connected(3 * 3 + 2); /* neighbours 1 and 4 away, and this one */
+    await_connected(5 * 3 + 2); /* neighbours 1, 2 and 4 away, and this one */
     phase(proc, rank, 3);
     MUST(comm_close(world, RIG_PATIENCE));
 }
