@@ -127,8 +127,9 @@ COMM_MUST enum comm_result comm_alltoall_v(struct comm_communicator *c, const vo
 /*
  * Length and bytes in one: on the root *bytes is the length, elsewhere the capacity of buf going in and the length coming out; it stays in
  * place until complete. More than fits is TRUNCATED there. Length COMM_ROOT_FAILED at the root ends the request on every rank with ABORTED
- * and fails no communicator: for a root that could not read its file. *bytes is read by the call. It takes two numbers. Two MPI_Ibcast of
- * count and data.
+ * and fails no communicator: for a root that could not read its file. *bytes is read by the call. It takes two numbers. Two of
+ * one root look alike to the library, whatever their lengths: a rank that leaves out the first gets its bytes in the second call, unless
+ * COMM_CHECK=calls is on. Two MPI_Ibcast of count and data.
  */
 COMM_MUST enum comm_result comm_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root,
                                                 struct comm_request *req);

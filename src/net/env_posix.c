@@ -175,13 +175,16 @@ static void bell_ring(const struct comm_env *env, struct env_bell *bell)
         ;
 }
 
-static void bell_clear(const struct comm_env *env, struct env_bell *bell)
+static bool bell_clear(const struct comm_env *env, struct env_bell *bell)
 {
     uint64_t rung;
+    ssize_t got;
 
     (void)env;
-    while (read(bell->ring_fd, &rung, sizeof rung) < 0 && errno == EINTR)
-        ;
+    do
+        got = read(bell->ring_fd, &rung, sizeof rung);
+    while (got < 0 && errno == EINTR);
+    return got > 0;
 }
 
 static int bell_watch(const struct comm_env *env, struct env_bell *bell, int fd)

@@ -52,12 +52,13 @@ enum {
     TCP_PUMP_BYTES = 1 << 20, /* ... when it has received so much */
     TCP_ACKS = 16,            /* owed to a member at most */
     TCP_FEW = 3,
-    TCP_ROW = 3,          /* what is sent after so many times without a pump between them waits for company ... */
-    TCP_ROW_MESSAGES = 1, /* ... where messages are in it: who has one to send has often more ... */
-    TCP_HOLD_NS = 100000, /* ... for so long at most */
-    TCP_LINKS_MANY = 32,  /* ranks: of more, each connects to those that it needs */
-    TCP_BASE_MOST = 8,    /* steps of the base graph: 1, 2, 4, 16, 64 ... */
-    TCP_DIALS = 128,      /* under way at once, where links are made when they are needed */
+    TCP_ROW = 3,            /* what is sent after so many times without a pump between them waits for company ... */
+    TCP_ROW_MESSAGES = 1,   /* ... where messages are in it: who has one to send has often more ... */
+    TCP_ROW_GAP_NS = 10000, /* ... and with less than this between them ... */
+    TCP_HOLD_NS = 100000,   /* ... for so long at most */
+    TCP_LINKS_MANY = 32,    /* ranks: of more, each connects to those that it needs */
+    TCP_BASE_MOST = 8,      /* steps of the base graph: 1, 2, 4, 16, 64 ... */
+    TCP_DIALS = 128,        /* under way at once, where links are made when they are needed */
 };
 
 enum tcp_links { TCP_LINKS_AUTO, TCP_LINKS_ALL, TCP_LINKS_NEEDED };
@@ -236,7 +237,8 @@ struct tcp_wire {
     int32_t ports, ranks, rank;
     bool armed, rung, sealed, checked;
     bool held;                   /* what was sent in a row waits for company, and the timer runs */
-    uint32_t row;                /* how often something left since the last pump */
+    uint32_t row;                /* how often something left since the last pump, or gap */
+    int64_t row_ns;              /* when something was last to leave */
     bool messages;               /* some are in what is to leave */
     uint32_t few[TCP_FEW], fews; /* all small lanes, where they are few: tried while nobody waits for a frame of his own */
     int timer;                   /* the watcher wakes when it ends */
@@ -326,6 +328,7 @@ void tcp_receive_start(struct tcp_lane *lane);
 void tcp_received(struct tcp_lane *lane, int64_t result);
 void tcp_lane_end(struct tcp_lane *lane, const char *why);
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* how many transfers ended */
+void tcp_hear(struct tcp_channel *c, uint32_t peer);                       /* reads what a peer has said: that there is room, perhaps */
 void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t lane, bool on);
 void tcp_forget_receives(struct tcp_channel *c);
 

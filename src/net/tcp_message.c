@@ -41,8 +41,11 @@ enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_exp
     unsigned char length[8];
 
     BASE_ASSERT(!c->aborted);
-    if (number - m->consumed > c->face.caps.window)
-        return WIRE_AGAIN;
+    if (number - m->consumed > c->face.caps.window) {
+        tcp_hear(c, peer);
+        if (number - m->consumed > c->face.caps.window)
+            return WIRE_AGAIN;
+    }
     if (may && (!slot || m->eager_sent - m->eager_taken < TCP_EAGER_SLOTS)) {
         m->sent = number;
         m->eager_sent += slot;

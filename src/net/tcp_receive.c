@@ -432,6 +432,11 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
     return all;
 }
 
+void tcp_hear(struct tcp_channel *c, uint32_t peer)
+{
+    tcp_pump(c->wire, &c->member[peer].lane[TCP_LANE_SMALL].socket, 1);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ forgetting */
 static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
 {

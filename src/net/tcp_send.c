@@ -410,9 +410,15 @@ static void set_timer(const struct tcp_wire *w, long ns)
 
 /* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
  * first few leave at once and the rest together: when somebody looks, or lies down, or when the watcher's timer ends, whichever is first.
- * Two in a row are no row yet: who waits for each operation has them too, when a peer was ahead, and the timer costs more than a packet. */
+ * Two in a row are no row yet: who waits for each operation has them too, when a peer was ahead, and the timer costs more than a packet.
+ * Nor is what has time between it: who sends now and then and never looks, as who answers a sleeping loop, is not held up. */
 void tcp_hold_or_send(struct tcp_wire *w)
 {
+    int64_t now = w->env->now(w->env);
+
+    if (now - w->row_ns > TCP_ROW_GAP_NS)
+        w->row = 0;
+    w->row_ns = now;
     bool hold = w->row >= (w->messages ? TCP_ROW_MESSAGES : TCP_ROW) && !w->armed;
 
     for (const struct tcp_lane *lane = w->dirty; lane && hold; lane = lane->next_dirty)

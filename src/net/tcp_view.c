@@ -30,6 +30,17 @@ static bool has_room(struct tcp_channel *c, uint32_t peer, const struct wire_exp
     return round < c->credits || *tcp_ack_of(c, peer, before) == before;
 }
 
+/* Of what is exposed once a root may make many and never look; a stream's sender waits for what comes anyway. */
+static bool makes_room(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
+{
+    if (has_room(c, peer, e, bytes))
+        return true;
+    if (!(e->edge & WIRE_ONCE))
+        return false;
+    tcp_hear(c, peer);
+    return has_room(c, peer, e, bytes);
+}
+
 static size_t bytes_of(const struct wire_expose *e)
 {
     size_t bytes = 0;
@@ -72,7 +83,7 @@ static enum wire_result expose_work(struct tcp_channel *c, const struct wire_exp
 
     BASE_ASSERT(!c->aborted);
     for (uint32_t i = 0; i < e->npeers; i++)
-        if (!has_room(c, e->peers[i], e, bytes))
+        if (!makes_room(c, e->peers[i], e, bytes))
             return WIRE_AGAIN;
     if (bytes > TCP_SMALL_BYTES && e->nspans == 1 && !(e->edge & WIRE_ONCE))
         return expose_lent(c, e, bytes);

@@ -4,47 +4,13 @@
  */
 #include "base/fuzz_option.h"
 
+#include "base/fuzz_lines.h"
+#include "base/hold.h"
 #include "base/option.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define HOLD(condition) ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition), abort()))
-
-enum { LINES = 32, BYTES = 2048 };
-static char memory[BYTES];
-static const char *name[LINES], *value[LINES];
-static int lines;
-
-static const char *lookup(const struct comm_env *env, const char *wanted)
-{
-    (void)env;
-    for (int i = 0; i < lines; i++)
-        if (!strcmp(name[i], wanted))
-            return value[i];
-    return NULL;
-}
-static const struct comm_env env = {.lookup = lookup};
-
-/* The first line; the others into name and value. */
-static const char *read_lines(const unsigned char *bytes, size_t count)
-{
-    count = count < BYTES - 1 ? count : BYTES - 1;
-    memcpy(memory, bytes, count);
-    memory[count] = 0;
-    lines = 0;
-    for (char *at = memory; (at = strchr(at, '\n')) && lines < LINES;) {
-        *at++ = 0;
-        size_t length = strcspn(at, "=\n");
-        if (at[length] == '=') {
-            at[length] = 0;
-            name[lines] = at;
-            value[lines++] = at += length + 1;
-        }
-    }
-    return memory;
-}
+static const struct comm_env env = {.lookup = fuzz_lines_lookup};
 
 static void in_range(const struct base_options *o)
 {
@@ -66,7 +32,7 @@ static void in_range(const struct base_options *o)
 
 int fuzz_option_one(const unsigned char *bytes, size_t count)
 {
-    const char *program = read_lines(bytes, count);
+    const char *program = fuzz_lines_read(bytes, count, true);
     struct base_options options, before;
     char text[512];
 

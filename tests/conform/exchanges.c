@@ -158,13 +158,51 @@ RIG_TEST(exchanges_run_ahead)
     }
 }
 
+/* The same v form again: with other counts or places in the same vectors, without places, and with others again. */
+RIG_TEST(exchanges_follow_their_vectors)
+{
+    enum { RANKS = 2, ROOM = 8, TURNS = 12 };
+    static const size_t counts[][RANKS] = {{2, 1}, {1, 2}, {2, 1}, {0, 2}}, displs[][RANKS] = {{0, 2}, {3, 0}, {4, 1}};
+    struct rig rig;
+
+    rig_open_options(&rig, RANKS, NULL);
+    for (size_t turn = 0; turn < TURNS * 2; turn++) {
+        size_t used[RANKS], places[RANKS];
+        int32_t in[RANKS][RANKS], out[RANKS][ROOM];
+        struct comm_request request[RANKS];
+        bool dense = turn % 5 == 4;
+        for (size_t r = 0; r < RANKS; r++) {
+            used[r] = counts[turn / 2 % 4][r];
+            places[r] = dense ? (r ? used[0] : 0) : displs[turn / 3 % 3][r];
+            for (size_t i = 0; i < RANKS; i++)
+                in[r][i] = (int32_t)(100 * turn + 10 * r + i);
+            for (size_t i = 0; i < ROOM; i++)
+                out[r][i] = -1;
+        }
+        for (int32_t r = 0; r < RANKS; r++) {
+            const size_t *at = dense ? NULL : places;
+            MUST(turn < TURNS ? comm_allgather_v(rig.world[r], in[r], out[r], used, at, COMM_I32, &request[r])
+                              : comm_gather_v(rig.world[r], in[r], used[r], out[r], used, at, COMM_I32, 0, &request[r]));
+        }
+        for (int32_t r = 0; r < RANKS; r++)
+            MUST(comm_wait(request[r], RIG_PATIENCE));
+        for (size_t r = 0; r < RANKS; r++)
+            for (size_t i = 0; i < ROOM; i++) {
+                int32_t expected = -1;
+                for (size_t k = 0; k < RANKS && (turn < TURNS || r == 0); k++)
+                    if (i >= places[k] && i < places[k] + used[k])
+                        expected = in[k][i - places[k]];
+                assert_int_equal(out[r][i], expected);
+            }
+    }
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exchanges_meet_programs),
-        cmocka_unit_test(exchanges_meet_programs_minimal),
-        cmocka_unit_test(programs_alone),
-        cmocka_unit_test(exchanges_run_ahead),
+        cmocka_unit_test(exchanges_meet_programs), cmocka_unit_test(exchanges_meet_programs_minimal), cmocka_unit_test(programs_alone),
+        cmocka_unit_test(exchanges_run_ahead),     cmocka_unit_test(exchanges_follow_their_vectors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

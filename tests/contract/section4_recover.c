@@ -309,6 +309,49 @@ RIG_TEST(contract_4_6_abort_and_close_end_a_shrink)
     (void)comm_close(rig.world[2], RIG_PATIENCE);
 }
 
+/* Also on a communicator that had failed before, for another reason: rank 0 waits in a shrink of it, and nobody makes a new one. */
+RIG_TEST(contract_4_6_nothing_is_made_in_an_aborted_world)
+{
+    struct comm_communicator *second[2], *out[2] = {0};
+    struct comm_request request;
+    struct comm_error error = {.size = sizeof error};
+    struct rig rig;
+    uint64_t flags = 1;
+    rig_open(&rig, 2, NULL);
+    rig_dup(rig.world, 2, second);
+    MUST(comm_revoke(second[0]));
+    rig_fails_within(second[1], COMM_ERR_REVOKED, RIG_S, &error);
+    MUST(comm_shrink(second[0], &out[0], &request));
+    IS(comm_test(request), COMM_PENDING);
+    (void)comm_abort(rig.world[1], 3);
+    IS(comm_wait(request, 2 * RIG_S), COMM_ERR_ABORTED);
+    for (int32_t r = 0; r < 2; r++) {
+        IS(comm_shrink(second[r], &out[r], NULL), COMM_ERR_ABORTED);
+        IS(comm_agree(second[r], &flags), COMM_ERR_ABORTED);
+        CHECK(!out[r]);
+        MUST(comm_close(second[r], RIG_PATIENCE));
+    }
+    rig_close(&rig);
+}
+
+/* The same where nothing that lives is left to abort. */
+RIG_TEST(contract_4_6_abort_of_what_was_revoked)
+{
+    struct comm_communicator *out[2] = {0};
+    struct comm_request request;
+    struct comm_error error = {.size = sizeof error};
+    struct rig rig;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_revoke(rig.world[0]));
+    rig_fails_within(rig.world[1], COMM_ERR_REVOKED, RIG_S, &error);
+    MUST(comm_shrink(rig.world[0], &out[0], &request));
+    (void)comm_abort(rig.world[0], 3);
+    IS(comm_wait(request, 2 * RIG_S), COMM_ERR_ABORTED);
+    IS(comm_shrink(rig.world[0], &out[0], NULL), COMM_ERR_ABORTED);
+    CHECK(!out[0]);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -323,6 +366,8 @@ int main(void)
         cmocka_unit_test(contract_4_6_agree_here_and_shrink_there),
         cmocka_unit_test(contract_4_6_one_at_a_time_and_arguments),
         cmocka_unit_test(contract_4_6_abort_and_close_end_a_shrink),
+        cmocka_unit_test(contract_4_6_nothing_is_made_in_an_aborted_world),
+        cmocka_unit_test(contract_4_6_abort_of_what_was_revoked),
     };
     return cmocka_run_group_tests_name("contract_4_recover", tests, NULL, NULL);
 }

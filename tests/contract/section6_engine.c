@@ -256,6 +256,49 @@ RIG_TEST(contract_6_5_a_wait_sleeps_though_a_loop_stays_armed)
     rig_close(&rig);
 }
 
+/* A loop beside the helper thread: what rings for one thing and is done with wakes the loop once or a few times, not for as long as the
+ * helper rests, or takes to wake up. */
+enum { RINGS = 20 };
+
+static void *ring_now_and_then(void *arg)
+{
+    struct rig *rig = arg;
+    for (int i = 0; i < RINGS; i++) {
+        int32_t out = 1, in = 0;
+        struct comm_request q[2];
+        rig_nap(5 * RIG_MS);
+        MUST(comm_recv(rig->world[1], &in, 1, COMM_I32, 1, 5, NULL, &q[0]));
+        MUST(comm_send(rig->world[1], &out, 1, COMM_I32, 1, 5, &q[1]));
+        rig_wait_all(q, 2);
+    }
+    MUST(comm_send(rig->world[1], &(int32_t){7}, 1, COMM_I32, 0, 7, NULL));
+    return NULL;
+}
+
+RIG_TEST(contract_6_5_a_loop_rests_beside_the_helper)
+{
+    struct rig rig;
+    struct comm_request last;
+    struct pollfd ready = {.events = POLLIN};
+    pthread_t thread;
+    int32_t got = 0, wakes = 0;
+    rig_open(&rig, 2, COMM_CONFIG(.progress = COMM_PROGRESS_THREAD));
+    MUST(comm_fd(rig.world[0], &ready.fd));
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 7, NULL, &last));
+    EQUAL(pthread_create(&thread, NULL, ring_now_and_then, &rig), 0);
+    while (comm_test(last) == COMM_PENDING) {
+        if (comm_progress(rig.world[0]) == COMM_PENDING || comm_arm(rig.world[0]) == COMM_PENDING || comm_test(last) != COMM_PENDING)
+            continue;
+        EQUAL(poll(&ready, 1, 5000), 1);
+        wakes++;
+    }
+    pthread_join(thread, NULL);
+    EQUAL(got, 7);
+    rig_note("rung for %d times, it woke %d times", RINGS + 1, wakes);
+    CHECK(wakes < 40 * RINGS);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +308,7 @@ int main(void)
         cmocka_unit_test(contract_6_2_callbacks_run_without_a_lock),
         cmocka_unit_test(contract_6_2_any_call_from_any_thread),
         cmocka_unit_test(contract_6_5_a_wait_sleeps_though_a_loop_stays_armed),
+        cmocka_unit_test(contract_6_5_a_loop_rests_beside_the_helper),
     };
     return cmocka_run_group_tests_name("contract_6_engine", tests, NULL, NULL);
 }

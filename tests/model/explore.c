@@ -364,20 +364,22 @@ static void bell_ring(const struct comm_env *env, struct env_bell *bell)
         model_ring(bell);
 }
 
-void model_clear(const void *which)
+bool model_clear(const void *which)
 {
     if (!x.exploring)
-        return;
+        return false;
     stand_at(MODEL_BELL_CLEAR, (uintptr_t)which);
     struct bell *b = bell_at((uintptr_t)which);
     memory_meet(x.running, &b->view, false);
+    bool rung = b->rung;
     b->rung = false;
+    return rung;
 }
 
-static void bell_clear(const struct comm_env *env, struct env_bell *bell)
+static bool bell_clear(const struct comm_env *env, struct env_bell *bell)
 {
     (void)env;
-    model_clear(bell);
+    return model_clear(bell);
 }
 
 void model_sleep(const void *which)

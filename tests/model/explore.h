@@ -75,7 +75,7 @@ extern const struct comm_env model_env;
 extern bool model_has_barrier;
 void model_ring(const void *bell); /* bells of another kind: descriptors */
 void model_sleep(const void *bell);
-void model_clear(const void *bell);
+bool model_clear(const void *bell); /* whether it was rung */
 void model_name(const volatile void *at, size_t bytes, const char *name);
 void model_constant(const volatile void *at, size_t bytes); /* no run writes it: looking at it is no step */
 _Noreturn void model_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -1,13 +1,10 @@
 /* What must hold for any bytes: a header is refused, or it is one that encodes to the very same bytes and is within every bound. */
 #include "net/fuzz_frame.h"
 
+#include "base/hold.h"
 #include "net/frame.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define HOLD(condition) ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition), abort()))
 
 int fuzz_frame_one(const unsigned char *bytes, size_t count)
 {

@@ -4,13 +4,10 @@
  */
 #include "net/fuzz_handshake.h"
 
+#include "base/hold.h"
 #include "net/handshake.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define HOLD(condition) ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition), abort()))
 
 static const unsigned char key[CRYPTO_KEY] = {11, 22, 33};
 

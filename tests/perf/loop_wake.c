@@ -1,19 +1,23 @@
 /*
  * How soon an event loop hears of an answer. Rank 0 is a loop: it receives, makes progress until nothing moves, arms, and sleeps in poll on
  * comm_fd. Rank 1 sleeps a while, then sends the time. What is told is the time between that send's call and the moment when rank 0's loop
- * finds its request complete; beside it the same with a bare eventfd (comm-run starts both ranks on one host, so they share a clock), which
- * is what the kernel's own waking takes.
+ * finds its request complete (comm-run starts both ranks on one host, so they share a clock). Beside it what the kernel alone takes: the
+ * same two processes with poll and recv over a bare loopback connection, and two threads with a bare eventfd.
  *
  *   comm-run -n 2 [--backend tcp] loop_wake       median, 99th percentile and most of 500 answers, in microseconds
  */
 #define _GNU_SOURCE
 #include <commstream/comm.h>
 
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -74,7 +78,7 @@ static void measure_kernel(int64_t *took)
 {
     pthread_t thread;
     uint64_t count;
-    bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE); /* two rings in one nap of ours are still two */
     if (bell < 0 || pthread_create(&thread, NULL, ring, NULL) != 0)
         exit(1);
     for (int i = 0; i < ANSWERS; i++) {
@@ -121,7 +125,63 @@ static void answer(struct comm_communicator *world)
     for (int i = 0; i < ANSWERS; i++) {
         nap();
         int64_t now = now_ns();
-        must(comm_send(world, &now, 1, COMM_I64, 0, TAG, NULL), "send");
+        struct comm_request request;
+        must(comm_send(world, &now, 1, COMM_I64, 0, TAG, &request), "send");
+        must(comm_wait(request, COMM_FOREVER), "wait");
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ a bare connection */
+static void need(bool sound, const char *what)
+{
+    if (sound)
+        return;
+    perror(what);
+    exit(1);
+}
+
+/* Rank 0 listens and says where; both have their end. */
+static int connect_bare(struct comm_communicator *world)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    struct comm_request told;
+    int one = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    need(fd >= 0, "socket");
+    if (comm_rank(world) == 0)
+        need(!bind(fd, (struct sockaddr *)&at, length) && !listen(fd, 1) && !getsockname(fd, (struct sockaddr *)&at, &length), "listen");
+    must(comm_broadcast(world, &at.sin_port, sizeof at.sin_port, COMM_U8, 0, &told), "broadcast");
+    must(comm_wait(told, COMM_FOREVER), "wait");
+    if (comm_rank(world) == 0) {
+        int door = fd;
+        fd = accept(door, NULL, NULL);
+        need(fd >= 0, "accept");
+        close(door);
+    } else {
+        need(connect(fd, (struct sockaddr *)&at, length) == 0, "connect");
+    }
+    need(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0, "TCP_NODELAY");
+    return fd;
+}
+
+static void measure_bare(int fd, int64_t *took)
+{
+    for (int i = 0; i < ANSWERS; i++) {
+        struct pollfd ready = {.fd = fd, .events = POLLIN};
+        int64_t sent;
+        poll(&ready, 1, -1);
+        need(recv(fd, &sent, sizeof sent, 0) == sizeof sent, "recv");
+        took[i] = now_ns() - sent;
+    }
+}
+
+static void answer_bare(int fd)
+{
+    for (int i = 0; i < ANSWERS; i++) {
+        nap();
+        int64_t now = now_ns();
+        need(send(fd, &now, sizeof now, MSG_NOSIGNAL) == sizeof now, "send");
     }
 }
 
@@ -136,14 +196,19 @@ int main(void)
         fprintf(stderr, "loop_wake: two ranks are needed: comm-run -n 2 loop_wake\n");
         return 2;
     }
+    int bare = connect_bare(world);
     if (comm_rank(world) == 0) {
         measure_loop(world, took);
         tell(info.backend, took);
+        measure_bare(bare, took);
+        tell("bare tcp", took);
         measure_kernel(took);
         tell("eventfd", took);
     } else {
         answer(world);
+        answer_bare(bare);
     }
+    close(bare);
     must(comm_close(world, COMM_FOREVER), "close");
     return 0;
 }

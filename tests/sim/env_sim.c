@@ -92,11 +92,13 @@ static void env_bell_ring(const struct comm_env *env, struct env_bell *bell)
     sim_ring((uint32_t)bell->ring_fd);
 }
 
-static void env_bell_clear(const struct comm_env *env, struct env_bell *bell)
+static bool env_bell_clear(const struct comm_env *env, struct env_bell *bell)
 {
     (void)env;
     sim_point();
+    bool rung = bell_of(bell)->rung;
     bell_of(bell)->rung = false;
+    return rung;
 }
 
 static int env_bell_watch(const struct comm_env *env, struct env_bell *bell, int fd)

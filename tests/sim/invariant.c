@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* The communicator failed with this: refusals of single calls are told in the same place. */
-static bool is_cause(const struct comm_error *e)
+bool oracle_is_cause(const struct comm_error *e)
 {
     if (e->size == 0)
         return false;
@@ -43,7 +42,7 @@ static void one_cause(const struct random_run *run, int32_t comm, struct oracle_
         const struct comm_error *e = k < run->p->ranks ? &run->early[comm][r] : &run->error[comm][r];
         if (run->stage->dead(r) || e->size == 0 || is_of_recovery(e))
             continue;
-        if (!is_cause(e)) {
+        if (!oracle_is_cause(e)) {
             if (k < run->p->ranks && run->early_ns[r] - run->fault_ns > 3 * RANDOM_S)
                 silent = r;
             continue;
@@ -163,14 +162,16 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
         return result == COMM_ERR_REFUSED || result == COMM_ERR_DEPENDENCY /* its own queue waited for it */ ||
                (result == COMM_ERR_MISMATCH && written_over(run));
     case RANDOM_CLOSES:
-        return result == COMM_ERR_CLOSED || result == COMM_ERR_DEPENDENCY; /* of a queue that waited for what is closed */
+        return result == COMM_ERR_CLOSED || result == COMM_ERR_DEPENDENCY /* of a queue that waited for what is closed */ ||
+               (result == COMM_ERR_TIMEOUT && run->stuck); /* or for a rank that stood still over what it had closed */
     case RANDOM_DESTROYS:
         return result == COMM_ERR_ABANDONED || result == COMM_ERR_DEPENDENCY;
     case RANDOM_SKIPPED: /* and that rank may wait for one who waits for the call */
     case RANDOM_LATER:
         return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED || result == COMM_ERR_TIMEOUT;
     case RANDOM_EXTRA: /* a refusal that was meant for another number counts too */
-        return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED;
+        return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED ||
+               (result == COMM_ERR_TIMEOUT && run->no_room); /* it took the place of one behind which that rank would have opened a gate */
     case RANDOM_REVOKES:
         return result == COMM_ERR_REVOKED || result == COMM_ERR_DEPENDENCY;
     case RANDOM_ABORTS:
@@ -199,9 +200,9 @@ static void members_know(const struct random_run *run, int32_t comm, struct orac
         const struct comm_error *e = &run->early[comm][r];
         if (e->size == 0 || run->stage->dead(r) || is_of_recovery(e))
             continue;
-        if (!is_cause(e) && misuse == RANDOM_CLOSES)
+        if (!oracle_is_cause(e) && misuse == RANDOM_CLOSES)
             continue; /* nobody may have needed it any more */
-        if (!is_cause(e))
+        if (!oracle_is_cause(e))
             oracle_say(v, run, run->misused, "%s: rank %d has not noticed on communicator %d", random_misuse_names[misuse], r, comm);
         else if (!right_name(run, misuse, e->result))
             oracle_say(v, run, run->misused, "%s: rank %d calls it \"%s\"", random_misuse_names[misuse], r, e->text);

@@ -59,7 +59,8 @@ MUTANTS = {
                           "            from[j] = view_at(run, &s->src, slot + (ways > 2 && (j == 1 || j == 2) ? 3 - j : j));")],
     # Bytes are taken whatever call they belong to.
     "unchecked_fingerprint": [("wire/lines.c", "bytes != w->bytes || line->fingerprint != w->fingerprint", "bytes != w->bytes"),
-                              ("wire/lines.c", "bytes != l->bytes || line->fingerprint != l->fingerprint", "bytes != l->bytes")],
+                              ("wire/lines.c", "bytes != l->bytes || line->fingerprint != l->fingerprint", "bytes != l->bytes"),
+                              ("wire/lines.c", "there != bytes || line->fingerprint != fingerprint", "there != bytes || fingerprint != fingerprint")],
     # Numbers are compared with their sign, as if they never passed 2^31.
     "counter_wraps": [("wire/lines.c", "    if (BASE_LIKELY(lines_reached(c->oldest, seq)))\n        return true;",
                        "    if (BASE_LIKELY((int32_t)c->oldest >= (int32_t)seq))\n        return true;"),

@@ -19,6 +19,8 @@ struct oracle_verdict {
 void oracle_say(struct oracle_verdict *v, const struct random_run *run, int32_t action, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 void oracle_check(const struct random_run *run, struct oracle_verdict *v);
+/* The communicator failed with this: refusals of single calls are told in the same place. */
+bool oracle_is_cause(const struct comm_error *e);
 void invariant_check(const struct random_run *run, struct oracle_verdict *v);
 /* oracle_recover.c: agreements and shrunk communicators; and which communicators were made after ranks had died, of such as all live: there
  * nothing may fail. */

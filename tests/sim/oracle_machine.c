@@ -86,7 +86,6 @@ static int32_t kind_of(const struct random_action *a)
     }
 }
 
-/* How many places in the queue an action's entry takes: a split is two. */
 /* Entries of the queue: a creating call is one for each of its stages. */
 static int32_t own_places(const struct random_action *a)
 {
@@ -147,7 +146,7 @@ static void count_places(const struct oracle *o, const struct random_action *a, 
         const struct random_action *b = &o->program->action[o->own[a->rank][i]];
         if (b->plan != a->plan || b->comm != a->comm || random_starts(b->verb))
             continue;
-        *work += random_is_collective(b->verb);
+        *work += random_is_collective(b->verb) ? own_places(b) : 0;
         *messages += b->verb == RANDOM_SEND || b->verb == RANDOM_RECV;
     }
 }
@@ -194,10 +193,11 @@ static bool any_done(const struct oracle *o, int32_t rank, int32_t upto, bool al
     for (int32_t i = o->at[rank] - 1; i >= 0 && seen < upto; i--) {
         int32_t index = o->own[rank][i];
         const struct random_action *a = &o->program->action[index];
-        if (!random_issues(a) || (a->flags & RANDOM_NO_REQUEST))
+        bool none = (a->flags & RANDOM_NOBODYS) != 0;
+        if (!none && (!random_issues(a) || (a->flags & RANDOM_NO_REQUEST)))
             continue;
         seen++;
-        if (stands_for_nothing(o, index))
+        if (none || stands_for_nothing(o, index))
             continue;
         live++;
         done += o->left[index] == 0;
@@ -530,9 +530,22 @@ void oracle_more(struct oracle *o, int32_t from)
     random_comms_of(p, &o->comms);
 }
 
+/* A wait for nobody, which a rank takes for one for everything that it has under way, is none for what comes later. */
+static bool gives_in(struct oracle *o)
+{
+    for (int32_t r = 0; r < o->program->ranks; r++) {
+        const struct random_action *a = o->at[r] < o->owns[r] ? &o->program->action[o->own[r][o->at[r]]] : NULL;
+        if (a && a->verb == RANDOM_SYNC && (a->flags & RANDOM_NOBODYS)) {
+            o->at[r]++;
+            return true;
+        }
+    }
+    return false;
+}
+
 void oracle_run(struct oracle *o, struct oracle_memory *memory)
 {
-    for (bool moved = true; moved && !o->wrong;) {
+    for (bool moved = true; !o->wrong && (moved || gives_in(o));) {
         moved = false;
         for (int32_t r = 0; r < o->program->ranks; r++) {
             while (o->at[r] < o->owns[r] && !o->wrong && host_step(o, r, memory)) {

@@ -314,7 +314,7 @@ enum comm_result random_call(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
     struct comm_communicator *c = run->comm[a->comm][a->rank];
-    int64_t end = run->stage->now() + random_patience(run), nap = 20000;
+    int64_t start = run->stage->now(), end = start + random_patience(run), nap = 20000;
     run->entered[index] = true;
     if (a->misuse == RANDOM_EXTRA)
         make_extra(run, c, a->rank);
@@ -323,8 +323,10 @@ enum comm_result random_call(struct random_run *run, int32_t index)
         random_fail(run, index, "%s: it says %s", random_misuse_names[a->misuse], comm_result_name(gave_up));
     for (;;) {
         enum comm_result result = call_once(run, c, index);
-        if (result != COMM_ERR_FULL)
+        if (result != COMM_ERR_FULL) {
+            run->no_room = run->no_room || run->stage->now() - start > RANDOM_S;
             return result;
+        }
         enum comm_result moved = comm_progress(c);
         if (moved != COMM_OK && moved != COMM_PENDING)
             return moved;

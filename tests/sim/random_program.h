@@ -106,6 +106,8 @@ enum random_flag {
     RANDOM_RAGGED = 128, /* the v form, with blocks of up to n elements; of a broadcast: broadcast_bytes */
     RANDOM_ALL = 256,    /* HOST_ANY: comm_wait_all; SYNC: comm_sync_all */
     RANDOM_LOOP = 512,   /* HOST_WAIT: an event loop that sleeps on comm_fd */
+    RANDOM_NOBODYS =
+        1024, /* never made: a request that it would have had is none; SYNC: it stands for a wait for such a one (random_run_end) */
 };
 
 struct random_action {
@@ -185,6 +187,11 @@ static inline bool random_starts(int32_t verb) /* what was recorded */
 {
     return verb == RANDOM_PLAN_START || verb == RANDOM_GROUP;
 }
+static inline bool random_orders(int32_t verb) /* the host or a queue goes on behind it */
+{
+    return verb == RANDOM_WAIT_EVENT || verb == RANDOM_WAIT_REQUEST || verb == RANDOM_HOST_WAIT || verb == RANDOM_EVENT_SYNC ||
+           verb == RANDOM_SYNC || verb == RANDOM_HOST_LAST || verb == RANDOM_CLOSE;
+}
 bool random_issues(const struct random_action *a); /* puts something into a communicator's lines: has a request, and is not recorded */
 bool random_reduces(int32_t verb);
 bool random_rooted(int32_t verb);
@@ -215,6 +222,8 @@ int32_t random_find(const struct random_program *p, int32_t id, int32_t rank, in
 /* random_make.c. What sort of program; the same seed and sort give the same program. */
 enum random_sort { RANDOM_SORT_CORRECT, RANDOM_SORT_WRONG, RANDOM_SORT_FAULTS, RANDOM_SORTS };
 void random_make(struct random_program *p, uint64_t seed, enum random_sort sort);
+/* random_wrong.c. Whether what one rank does otherwise is something that somebody can notice. */
+bool random_is_mistake(const struct random_program *p);
 
 /* random_text.c. read: 0, or the number of the line that is none. */
 void random_print_action(FILE *to, const struct random_action *a);

@@ -87,14 +87,6 @@ static void note(struct comm_request request, enum comm_result result, void *arg
 }
 
 /* ------------------------------------------------------------------------------------------------------------ waiting */
-/* The action whose request is meant, -1: there is none, for its call was not made or not granted. */
-static int32_t target_of(const struct random_run *run, int32_t index)
-{
-    const struct random_action *a = &run->p->action[index];
-    int32_t target = random_find(run->p, a->target, a->rank, index);
-    return target < 0 || run->outcome[target] == RANDOM_SKIP || run->late[a->rank] == target ? -1 : target;
-}
-
 /* As a program does that sleeps on the descriptor: when that stays silent, nothing may have happened. */
 static void loop_for(struct random_run *run, int32_t index, struct comm_request request)
 {
@@ -138,11 +130,13 @@ static void host_any(struct random_run *run, int32_t index)
     int32_t of[16];
     size_t count = 0, done = 0, indices[16];
     enum comm_result results[16];
-    for (int32_t i = index - 1; i >= 0 && count < (size_t)a->n && count < 16; i--) {
+    for (int32_t i = index - 1, those = 0; i >= 0 && those < a->n && count < 16; i--) {
         const struct random_action *b = &p->action[i];
-        if (b->rank != a->rank || !random_issues(b) || (b->flags & RANDOM_NO_REQUEST) || run->outcome[i] == RANDOM_SKIP ||
-            run->late[a->rank] == i)
+        if (b->rank != a->rank || !random_issues(b) || (b->flags & RANDOM_NO_REQUEST))
             continue;
+        those++;
+        if (run->outcome[i] == RANDOM_SKIP || run->late[a->rank] == i)
+            continue; /* there is no such request, and no other one is waited for in its place: that may need what comes later */
         of[count] = i;
         request[count++] = run->request[i];
     }
@@ -180,7 +174,7 @@ static enum comm_result probe(struct random_run *run, int32_t index)
     return result;
 }
 
-static void ask_error(const struct random_run *run, int32_t comm, int32_t rank, struct comm_error *error)
+void random_ask_error(const struct random_run *run, int32_t comm, int32_t rank, struct comm_error *error)
 {
     error->size = sizeof *error;
     if (comm_error_detail(run->comm[comm][rank], error) != COMM_OK)
@@ -216,7 +210,7 @@ static void look_who(struct random_run *run, int32_t comm, int32_t rank)
 static void ask_all(struct random_run *run, int32_t comm, int32_t rank)
 {
     struct comm_stats stats = {.size = sizeof stats};
-    ask_error(run, comm, rank, &run->error[comm][rank]);
+    random_ask_error(run, comm, rank, &run->error[comm][rank]);
     if (comm_statistics(run->comm[comm][rank], &stats) == COMM_OK)
         run->deepest[comm][rank] = stats.queue_high_water;
     for (int32_t i = 0; i < run->p->actions; i++) {
@@ -238,61 +232,6 @@ static enum comm_result close_comm(struct random_run *run, int32_t comm, int32_t
     ask_all(run, comm, rank);
     run->comm[comm][rank] = NULL;
     return (enum comm_result)(run->closed[comm][rank] = comm_close(given, timeout));
-}
-
-/* ------------------------------------------------------------------------------------------------------------ broken orders */
-/* A wait that should have ordered this rank's memory did not end well: the host waits for everything before it goes on. */
-static void settle_rank(struct random_run *run, int32_t rank)
-{
-    int64_t start = run->stage->now();
-    if (run->strict)
-        return;
-    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
-        if (run->comm[c][rank] && comm_sync(run->comm[c][rank]) == COMM_PENDING)
-            run->told_wrongly = true;
-    }
-    if (run->stage->now() - start > RANDOM_S)
-        run->stuck = true;
-}
-
-/* Whether this wait orders, and what it waits for is what it should be. */
-static void keep_order(struct random_run *run, int32_t index, bool made)
-{
-    const struct random_action *a = &run->p->action[index];
-    int32_t said = run->waited[index];
-    bool alone = said == COMM_ERR_TRUNCATED || said == COMM_ERR_CANCELLED || said == COMM_ERR_ARGUMENT; /* of requests that ended alone */
-    bool good = made && (said == COMM_OK || said == COMM_PENDING || (alone && a->verb >= RANDOM_HOST_WAIT));
-    int32_t target = a->target >= 0 ? random_find(run->p, a->target, a->rank, index) : -1;
-    if (target >= 0 && random_beside(run->p->action[target].verb) && random_absent(&run->p->action[target], &run->view[a->rank]))
-        return; /* a message of one who was left out: it touches nothing */
-    switch (a->verb) {
-    case RANDOM_RECORD:
-        run->lost[a->rank][a->event] = !good;
-        return;
-    case RANDOM_RESET:
-    case RANDOM_RENEW:
-        run->lost[a->rank][a->event] = false;
-        return;
-    case RANDOM_WAIT_EVENT:
-    case RANDOM_EVENT_SYNC:
-        good = good && !run->lost[a->rank][a->event];
-        break;
-    case RANDOM_HOST_WAIT:
-        target = target_of(run, index);
-        good = good && target >= 0 && oracle_allows(&run->p->action[target], (enum comm_result)run->outcome[target]);
-        break;
-    case RANDOM_WAIT_REQUEST:
-        good = good && target_of(run, index) >= 0;
-        break;
-    case RANDOM_CLOSE:
-    case RANDOM_SYNC:
-    case RANDOM_HOST_LAST:
-        break;
-    default:
-        return;
-    }
-    if (!good)
-        settle_rank(run, a->rank);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one action */
@@ -335,7 +274,7 @@ static void host_action(struct random_run *run, int32_t index)
 {
     const struct random_action *a = &run->p->action[index];
     struct comm_communicator *c = run->comm[a->comm][a->rank];
-    int32_t target = a->target >= 0 ? target_of(run, index) : -1;
+    int32_t target = a->target >= 0 ? random_target(run, index) : -1;
     switch (a->verb) {
     case RANDOM_HOST_WAIT:
         if (target >= 0)
@@ -400,13 +339,13 @@ static void run_action(struct random_run *run, int32_t index)
         run->outcome[index] = RANDOM_SKIP; /* its communicator never came, or was given up, or lacks whom it needs */
         if (run->strict)
             random_fail(run, index, "its communicator is not there");
-        keep_order(run, index, false);
+        random_keep_order(run, index, false);
         return;
     }
     bool made = !misuse(run, index);
     if (made)
         host_action(run, index);
-    keep_order(run, index, made);
+    random_keep_order(run, index, made);
     if (late_is_due(run, index)) {
         int32_t late = run->late[a->rank];
         run->late[a->rank] = -1;
@@ -447,7 +386,7 @@ static void linger(struct random_run *run, int32_t rank)
     run->early_ns[rank] = run->stage->now();
     for (int32_t c = 0; c < RANDOM_COMMS; c++) {
         if (run->comm[c][rank])
-            ask_error(run, c, rank, &run->early[c][rank]);
+            random_ask_error(run, c, rank, &run->early[c][rank]);
     }
     run->stage->spend(RANDOM_MS * 200);
 }
@@ -474,7 +413,7 @@ static void sync_all(struct random_run *run, int32_t rank)
         bool own = result == COMM_ERR_TRUNCATED || result == COMM_ERR_CANCELLED || result == COMM_ERR_ARGUMENT ||
                    result == COMM_ERR_CLOSED; /* of single requests */
         if (run->strict && result != COMM_OK && !own) {
-            ask_error(run, c, rank, &run->error[c][rank]);
+            random_ask_error(run, c, rank, &run->error[c][rank]);
             random_fail(run, -1, "rank %d: sync of communicator %d says %s: %s", rank, c, comm_result_name(result),
                         run->error[c][rank].text);
         }
@@ -582,34 +521,4 @@ void random_run_free(struct random_run *run)
         }
     }
     free(run->left);
-}
-
-/* What nobody called stands for nothing; who was left out of a communicator has no child of that statement. */
-static void leave_out(struct random_action *a, const struct random_comms *comms)
-{
-    if (random_absent(a, comms))
-        *a = (struct random_action){
-            .verb = RANDOM_SPEND, .id = a->id, .rank = a->rank, .root = -1, .in = -1, .peer = -1, .target = -1, .child = -1, .plan = -1};
-    else if (a->verb == RANDOM_SHRINK && (comms->lacks[a->child] >> a->rank & 1))
-        a->child = -1;
-}
-
-void random_run_end(struct random_run *run)
-{
-    bool lacks = false;
-    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
-        for (int32_t r = run->p->ranks - 1; r >= 0; r--)
-            run->comms.lacks[c] = run->met[c][r] ? run->view[r].lacks[c] : run->comms.lacks[c];
-        lacks = lacks || run->comms.lacks[c];
-    }
-    if (!lacks)
-        return;
-    random_comms_of(run->p, &run->comms);
-    run->left = malloc(sizeof *run->left);
-    if (!run->left)
-        abort();
-    *run->left = *run->p;
-    for (int32_t i = 0; i < run->left->actions; i++)
-        leave_out(&run->left->action[i], &run->comms);
-    run->p = run->left;
 }

@@ -72,9 +72,11 @@ struct random_run {
     int32_t closed[RANDOM_COMMS][RANDOM_RANKS];          /* what close said, PENDING: not closed */
     uint64_t told_ticket[RANDOM_COMMS][RANDOM_RANKS];    /* of its last callback of work */
     bool told_wrongly;                                   /* callbacks of work out of order */
-    bool stuck; /* a rank that found an order broken waited for long: others may have run into their deadlines */
-    bool lost[RANDOM_RANKS][RANDOM_EVENTS];         /* the event does not hold the point that it should */
-    struct comm_communicator *nobody[RANDOM_RANKS]; /* what a rank without a color gets */
+    bool stuck;   /* a rank that found an order broken waited for long: others may have run into their deadlines */
+    bool no_room; /* a rank waited for long for a place in its queue */
+    bool racy;    /* and one that it gave up to wait for its order: what memory holds is left to chance */
+    enum random_lost { LOST_NOT, LOST, LOST_OF_NOBODY } lost[RANDOM_RANKS][RANDOM_EVENTS]; /* the event does not hold its point */
+    struct comm_communicator *nobody[RANDOM_RANKS];                                        /* what a rank without a color gets */
     bool extra_made;
     struct comm_request extra[RANDOM_RANKS];
     int64_t extra_memory[RANDOM_RANKS][4];
@@ -93,6 +95,13 @@ void random_run_free(struct random_run *run);
 void random_run_end(struct random_run *run);
 /* What rank does, from open to close. */
 void random_rank(struct random_run *run, int32_t rank);
+
+/* random_order.c. The action whose request is meant, -1: there is none, for its call was not made or not granted. */
+int32_t random_target(const struct random_run *run, int32_t index);
+/* After an action, made or not: where it should have ordered and did not, the host waits instead. */
+void random_keep_order(struct random_run *run, int32_t index, bool made);
+/* What a communicator says of its failure; size 0: nothing. */
+void random_ask_error(const struct random_run *run, int32_t comm, int32_t rank, struct comm_error *error);
 
 /* random_call.c */
 enum comm_result random_call(struct random_run *run, int32_t index);

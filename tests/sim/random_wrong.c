@@ -3,14 +3,18 @@
 
 #include "conform/oracle.h"
 
+/* What ranks compare of a call, and no more: of a length that the root tells neither type nor n, of others neither operator nor root that
+ * they do not have. */
 static bool same_call(const struct random_action *a, const struct random_action *b)
 {
-    if (a->verb == RANDOM_BARRIER && b->verb == RANDOM_BARRIER)
-        return true;
     bool ragged = (a->flags & RANDOM_RAGGED) != 0; /* lengths are compared at each edge alone, and perhaps none differs */
-    if (ragged != ((b->flags & RANDOM_RAGGED) != 0))
+    if (a->verb != b->verb || ragged != ((b->flags & RANDOM_RAGGED) != 0))
         return false;
-    return a->verb == b->verb && a->type == b->type && a->op == b->op && a->root == b->root && (ragged || a->n == b->n);
+    if ((random_rooted(a->verb) && a->root != b->root) || (random_reduces(a->verb) && a->op != b->op))
+        return false;
+    if (a->verb == RANDOM_BARRIER || (ragged && a->verb == RANDOM_BROADCAST))
+        return true;
+    return a->type == b->type && (ragged || a->n == b->n);
 }
 
 /* The rank's next collective on that communicator, -1: none. */
@@ -30,7 +34,8 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
 {
     const struct random_action *a = &p->action[index];
     int32_t next = next_call(p, index), most;
-    bool plain = a->verb < RANDOM_REFUSED && a->plan < 0, data = plain && a->verb != RANDOM_BARRIER;
+    bool plain = a->verb < RANDOM_REFUSED && a->plan < 0, member = a->verb < RANDOM_REFUSED && (plain || a->plan >= RANDOM_GROUPS);
+    bool data = member && a->verb != RANDOM_BARRIER;
     bool ragged = (a->flags & RANDOM_RAGGED) != 0, bytes = ragged && a->verb == RANDOM_BROADCAST;
     if (misuse == RANDOM_DESTROYS)
         return a->verb == RANDOM_SET;
@@ -38,7 +43,7 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
         return false;
     switch (misuse) {
     case RANDOM_OTHER_OP:
-        return plain && random_reduces(a->verb) && a->op <= COMM_AVG;
+        return member && random_reduces(a->verb) && a->op <= COMM_AVG;
     case RANDOM_OTHER_COUNT:
         return data && a->n > 0 && !ragged;
     case RANDOM_OTHER_TYPE: /* one that goes with the operator: else it is refused */
@@ -67,6 +72,17 @@ static bool fits(const struct random_program *p, const struct random_comms *comm
     default:
         return false;
     }
+}
+
+bool random_is_mistake(const struct random_program *p)
+{
+    struct random_comms comms = {.lacks = {0}};
+    random_comms_of(p, &comms);
+    for (int32_t i = 0; i < p->actions; i++) {
+        if (p->action[i].misuse)
+            return fits(p, &comms, i, p->action[i].misuse);
+    }
+    return false;
 }
 
 void make_wrong(struct random_program *p, uint64_t *chance)

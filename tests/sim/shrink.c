@@ -18,6 +18,7 @@ struct shrinker {
     struct random_program *best, trial;
     struct sim_result *result, attempt;
     char sign[128];
+    bool mistaken; /* one rank's mistake must stay one that can be noticed: what it stood out against must not be left out */
     double end;
 };
 
@@ -50,7 +51,7 @@ static bool accept(struct shrinker *s)
     const char *why;
     int32_t at;
     char sign[128];
-    if (seconds_now() > s->end || !oracle_legal(&s->trial, &why, &at))
+    if (seconds_now() > s->end || !oracle_legal(&s->trial, &why, &at) || (s->mistaken && !random_is_mistake(&s->trial)))
         return false;
     uint64_t first = s->trial.schedule;
     for (uint64_t k = 0; k < SCHEDULES; k++) {
@@ -244,6 +245,7 @@ void workload_shrink(struct random_program *p, struct sim_result *result, double
     s->best = p;
     s->result = result;
     s->end = seconds_now() + seconds;
+    s->mistaken = random_is_mistake(p);
     sign_of(result->text, s->sign);
     list_faults(s);
     for (bool better = true; better && seconds_now() < s->end;) {

@@ -136,6 +136,17 @@ static enum wire_result sim_lines_view(struct wire_channel *channel, const struc
     return sim_denied_room() ? WIRE_AGAIN : lines_view(channel, look);
 }
 
+static enum wire_result sim_lines_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
+{
+    return sim_denied_room() ? WIRE_AGAIN : lines_show(channel, key, fingerprint, from, bytes);
+}
+
+static enum wire_result sim_lines_see(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes,
+                                      const void **at)
+{
+    return sim_denied_room() ? WIRE_AGAIN : lines_see(channel, key, fingerprint, peer, bytes, at);
+}
+
 /* A channel that has lived for long, when its communicator has. */
 static enum comm_result sim_lines_join(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits,
                                        const void *offers, void *offer, struct wire_channel **channel)
@@ -170,6 +181,8 @@ const struct wire_class wire_sim_lines = {
     .reserve = sim_lines_reserve,
     .expose = sim_lines_expose,
     .view = sim_lines_view,
+    .show = sim_lines_show,
+    .see = sim_lines_see,
     .release = lines_release,
     .advance = lines_advance,
     .flush = lines_flush,

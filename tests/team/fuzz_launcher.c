@@ -5,28 +5,12 @@
 #include "team/fuzz_launcher.h"
 
 #include "base/format.h"
+#include "base/fuzz_lines.h"
+#include "base/hold.h"
 #include "team/slurm.h"
 #include "team/team.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define HOLD(condition) ((condition) ? (void)0 : (fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition), abort()))
-
-enum { LINES = 32, BYTES = 1024 };
-static char memory[BYTES];
-static const char *name[LINES], *value[LINES];
-static int lines;
-
-static const char *lookup(const struct comm_env *env, const char *wanted)
-{
-    (void)env;
-    for (int i = 0; i < lines; i++)
-        if (!strcmp(name[i], wanted))
-            return value[i];
-    return NULL;
-}
 
 static int fill(const struct comm_env *env, void *at, size_t bytes)
 {
@@ -40,29 +24,7 @@ static void identity(const struct comm_env *env, struct env_identity *to)
     (void)env;
     *to = (struct env_identity){.pid = 501, .parent = 500};
 }
-static const struct comm_env env = {.lookup = lookup, .random = fill, .identity = identity};
-
-static void read_lines(const unsigned char *bytes, size_t count)
-{
-    count = count < BYTES - 1 ? count : BYTES - 1;
-    memcpy(memory, bytes, count);
-    memory[count] = 0;
-    lines = 0;
-    for (char *at = memory; *at && lines < LINES;) {
-        char *end = strchr(at, '\n'), *equals;
-        if (end)
-            *end = 0;
-        equals = strchr(at, '=');
-        if (equals) {
-            *equals = 0;
-            name[lines] = at;
-            value[lines++] = equals + 1;
-        }
-        if (!end)
-            break;
-        at = end + 1;
-    }
-}
+static const struct comm_env env = {.lookup = fuzz_lines_lookup, .random = fill, .identity = identity};
 
 static void a_list(const char *list)
 {
@@ -82,9 +44,9 @@ int fuzz_launcher_one(const unsigned char *bytes, size_t count)
     struct team_launch launch = {.ranks = -7};
     char text[256];
 
-    read_lines(bytes, count);
-    for (int i = 0; i < lines; i++)
-        a_list(value[i]);
+    fuzz_lines_read(bytes, count, false);
+    for (int i = 0; fuzz_lines_value(i); i++)
+        a_list(fuzz_lines_value(i));
     enum comm_result r = team_launch_find(&env, &launch, text, sizeof text);
     HOLD(r == COMM_OK || r == COMM_ERR_CONFIG);
     if (r != COMM_OK) {

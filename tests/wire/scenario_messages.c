@@ -132,7 +132,7 @@ void scenario_messages(struct rank *r)
 {
     const struct comm_env *env = wire_default_env();
     uint32_t size = (uint32_t)r->size;
-    struct box b = {.r = r, .count = r->variant ? (uint32_t)r->variant : 400};
+    struct box b = {.r = r, .count = rank_count(r, 400)};
     b.list = calloc(b.count * size, sizeof *b.list);
     b.out = calloc(b.count * size, sizeof *b.out);
     b.sends_all = b.count * (size - 1);

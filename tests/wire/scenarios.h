@@ -14,7 +14,7 @@ scenario_fn scenario_reuse; /* join and leave, again and again */
 
 /* The same as scenario_streams, a step at a time, for ranks that one thread moves in an order of its own. */
 struct stream_run;
-struct stream_run *stream_start(struct rank *r, uint32_t operations); /* a quarter of them where COMM_TEST_QUICK is set */
+struct stream_run *stream_start(struct rank *r, uint32_t operations);
 bool stream_run_step(struct stream_run *run); /* true: all operations are done */
 void stream_end(struct stream_run *run);
 

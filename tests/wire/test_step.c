@@ -36,7 +36,7 @@ static void random_order_on(struct rank *ranks, int32_t count)
     bool done[RANKS_MAX] = {false};
     int32_t left = count;
     for (int32_t i = 0; i < count; i++)
-        run[i] = stream_start(&ranks[i], 40);
+        run[i] = stream_start(&ranks[i], rank_count(&ranks[i], 40));
     for (uint64_t steps = 0; left; steps++) {
         uint64_t x = rank_random(&ranks[0]);
         int32_t i = (int32_t)(x % (uint64_t)count);

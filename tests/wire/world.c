@@ -27,6 +27,13 @@ uint64_t rank_random(struct rank *r)
     return r->seed;
 }
 
+uint32_t rank_count(const struct rank *r, uint32_t usual)
+{
+    uint32_t count = r->variant ? (uint32_t)r->variant : usual;
+
+    return getenv("COMM_TEST_QUICK") ? count / 4 + 1 : count;
+}
+
 void rank_meet(struct rank *r)
 {
     const struct comm_env *env = wire_default_env();

@@ -47,6 +47,8 @@ struct shared {
 typedef void scenario_fn(struct rank *rank);
 
 uint64_t rank_random(struct rank *r);
+/* How many rounds a scenario takes: the variant or, with 0, `usual`; a quarter of that where COMM_TEST_QUICK is set. */
+uint32_t rank_count(const struct rank *r, uint32_t usual);
 void rank_meet(struct rank *r); /* a barrier beside the wire */
 /* Joins a channel over all ranks; its members are the world's. */
 struct wire_channel *rank_join(struct rank *r, uint64_t id, const struct wire_limits *limits);

@@ -94,5 +94,5 @@ enum comm_result comm_broadcast_bytes(struct comm_communicator *c, void *buf, si
     size_t length = bytes && *bytes != COMM_ROOT_FAILED ? *bytes : 0;
     api_need(&check, length <= SIZE_MAX / 8, "*bytes", (long long)length, "a length that fits the address space, or COMM_ROOT_FAILED");
     api_need_buffer(&check, "buf", buf, length);
-    return check.result == COMM_OK ? engine_broadcast_bytes(c, buf, bytes, root, req) : check.result;
+    return check.result == COMM_OK ? engine_broadcast_bytes(c, buf, bytes, root, req, __builtin_return_address(0)) : check.result;
 }

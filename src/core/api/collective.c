@@ -75,12 +75,11 @@ enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *
     return engine_issue(c, &call, req);
 }
 
-enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
-                                struct comm_request *req)
+/* Apart from what a repeated call takes, so that it saves no registers for it. */
+static __attribute__((noinline)) enum comm_result allreduce(struct comm_communicator *c, const void *in, void *out, size_t n,
+                                                            enum comm_type type, comm_op op, struct comm_request *req)
 {
     struct api_check check;
-    if (BASE_LIKELY(engine_repeat(c, in, out, n, call_what(type, op), call_where(COLLECTIVE_ALLREDUCE, 0, 0), req)))
-        return COMM_OK;
     bool in_place = in == COMM_IN_PLACE;
     size_t sound = api_sound(c, in_place ? out : in, out, n, data_pair_bytes(type, op), in_place);
 
@@ -105,6 +104,14 @@ enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, voi
     call.read = api_hull(call.in, bytes);
     call.write = api_hull(out, bytes);
     return engine_issue(c, &call, req);
+}
+
+enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
+                                struct comm_request *req)
+{
+    if (BASE_LIKELY(engine_repeat(c, in, out, n, call_what(type, op), call_where(COLLECTIVE_ALLREDUCE, 0, 0), req)))
+        return COMM_OK;
+    return allreduce(c, in, out, n, type, op, req);
 }
 
 enum comm_result comm_reduce_scatter(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,

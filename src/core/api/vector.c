@@ -67,6 +67,9 @@ enum comm_result comm_allgather_v(struct comm_communicator *c, const void *in, v
     struct api_check check;
     struct dense dense;
 
+    if (BASE_LIKELY(engine_repeat_v(c, in, out, ENGINE_AS_COUNTED, call_what(type, 0), call_where(COLLECTIVE_ALLGATHER_V, 0, 0),
+                                    &(struct engine_vectors){counts, displs, NULL, NULL}, req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_ALLGATHER_V, req) != COMM_OK)
         return check.result;
     bool in_place = in == COMM_IN_PLACE;
@@ -96,6 +99,9 @@ enum comm_result comm_reduce_scatter_v(struct comm_communicator *c, const void *
     struct api_check check;
     struct dense dense;
 
+    if (BASE_LIKELY(engine_repeat_v(c, in, out, ENGINE_AS_COUNTED, call_what(type, op), call_where(COLLECTIVE_REDUCE_SCATTER_V, 0, 0),
+                                    &(struct engine_vectors){counts, NULL, NULL, NULL}, req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_REDUCE_SCATTER_V, req) != COMM_OK)
         return check.result;
     bool in_place = in == COMM_IN_PLACE;
@@ -164,6 +170,9 @@ enum comm_result comm_gather_v(struct comm_communicator *c, const void *in, size
 {
     struct api_check check;
 
+    if (BASE_LIKELY(engine_repeat_v(c, in, out, n, call_what(type, 0), call_where(COLLECTIVE_GATHER_V, 0, root),
+                                    &(struct engine_vectors){counts, displs, NULL, NULL}, req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_GATHER_V, req) != COMM_OK)
         return check.result;
     api_need_type(&check, type);
@@ -221,6 +230,9 @@ enum comm_result comm_scatter_v(struct comm_communicator *c, const void *in, con
 {
     struct api_check check;
 
+    if (BASE_LIKELY(engine_repeat_v(c, in, out, n, call_what(type, 0), call_where(COLLECTIVE_SCATTER_V, 0, root),
+                                    &(struct engine_vectors){counts, displs, NULL, NULL}, req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_SCATTER_V, req) != COMM_OK)
         return check.result;
     api_need_type(&check, type);
@@ -246,6 +258,9 @@ enum comm_result comm_alltoall_v(struct comm_communicator *c, const void *in, co
     struct api_check check;
     struct dense dense;
 
+    if (BASE_LIKELY(engine_repeat_v(c, in, out, ENGINE_AS_COUNTED, call_what(type, 0), call_where(COLLECTIVE_ALLTOALL_V, 0, 0),
+                                    &(struct engine_vectors){out_counts, out_displs, in_counts, in_displs}, req)))
+        return COMM_OK;
     if (api_begin(&check, c, COLLECTIVE_ALLTOALL_V, req) != COMM_OK)
         return check.result;
     bool in_place = in == COMM_IN_PLACE;

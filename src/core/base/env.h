@@ -63,7 +63,8 @@ struct comm_env {
     /* 0, or an errno. */
     int (*bell_open)(const struct comm_env *env, struct env_bell *bell);
     void (*bell_ring)(const struct comm_env *env, struct env_bell *bell);
-    void (*bell_clear)(const struct comm_env *env, struct env_bell *bell);
+    /* Whether it was rung. */
+    bool (*bell_clear)(const struct comm_env *env, struct env_bell *bell);
     /* Also wakes when fd is readable, from now on; 0 or an errno. The wire that owns fd clears its readiness in poll. */
     int (*bell_watch)(const struct comm_env *env, struct env_bell *bell, int fd);
     /* Until rung or deadline (absolute, ns). May return early; does not clear. */

@@ -45,6 +45,7 @@ struct data_reduce {
     size_t elements;
     bool final;       /* to and also are in the type; otherwise in the accumulator */
     bool nontemporal; /* write `to` (not also) past the cache where alignment allows; ends with a store fence */
+    bool is_plain;    /* the caller knows that data_float_is_plain; otherwise the kernel looks itself */
 };
 typedef void data_reduce_fn(const struct data_reduce *reduce);
 
@@ -81,5 +82,7 @@ void data_copy(void *to, const void *from, size_t bytes, bool nontemporal);
 /* The floating-point control word kernels depend on: rounding mode, FTZ, DAZ. Ranks compare it when they meet; pin sets round-to-nearest
  * without flushing and returns the caller's, which unpin puts back. A few nanoseconds; reducers of floating types do it themselves. */
 uint32_t data_float_mode(void);
+/* This thread's arithmetic is as kernels need it. Reading the control word takes as long as a small reduction. */
+bool data_float_is_plain(void);
 
 #endif

@@ -11,6 +11,11 @@ uint32_t data_float_mode(void)
     return _mm_getcsr() & (MXCSR_DAZ | MXCSR_ROUNDING | MXCSR_FTZ);
 }
 
+bool data_float_is_plain(void)
+{
+    return data_float_is_default();
+}
+
 /* A call through a pointer between the two writes, so that the compiler moves no arithmetic across them. */
 void data_reduce_pinned(const struct data_reduce *reduce, data_reduce_fn *kernel)
 {
@@ -25,6 +30,11 @@ void data_reduce_pinned(const struct data_reduce *reduce, data_reduce_fn *kernel
 uint32_t data_float_mode(void)
 {
     return 0;
+}
+
+bool data_float_is_plain(void)
+{
+    return true;
 }
 
 void data_reduce_pinned(const struct data_reduce *reduce, data_reduce_fn *kernel)

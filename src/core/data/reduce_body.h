@@ -222,7 +222,7 @@ DATA_KERNELS(DATA_KERNEL_DECLARE)
     }                                                                                                                                      \
     static void DATA_KERNEL_NAME(name)(const struct data_reduce *reduce)                                                                   \
     {                                                                                                                                      \
-        if (data_type_is_float(type) && BASE_UNLIKELY(!data_float_is_default())) {                                                         \
+        if (data_type_is_float(type) && BASE_UNLIKELY(!reduce->is_plain && !data_float_is_default())) {                                    \
             data_reduce_pinned(reduce, DATA_KERNEL_NAME(name));                                                                            \
             return;                                                                                                                        \
         }                                                                                                                                  \

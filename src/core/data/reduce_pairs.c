@@ -120,7 +120,7 @@ PAIR_INTEGER(i64_maxloc, struct i64_index, PAIR_MORE);
     }                                                                                                                                      \
     static void reduce_##name(const struct data_reduce *reduce)                                                                            \
     {                                                                                                                                      \
-        if (!data_float_is_default()) {                                                                                                    \
+        if (!reduce->is_plain && !data_float_is_default()) {                                                                               \
             data_reduce_pinned(reduce, reduce_##name);                                                                                     \
             return;                                                                                                                        \
         }                                                                                                                                  \

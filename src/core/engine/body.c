@@ -105,6 +105,7 @@ enum comm_result body_connect(struct body *b, const struct team_offer *offers)
     base_home_visit(&b->face->lock, b->face->env); /* passes already come by this face: what they find is whole */
     atomic_store_explicit(&b->face->body, b, memory_order_release);
     body_hear_down(b);
+    body_hear_abort(b); /* whoever spreads it may have been past this one */
     base_home_unlock(&b->face->lock, b->face->env);
     engine_note_timeout(b->engine, b->timeout_ns);
     return COMM_OK;

@@ -354,6 +354,7 @@ struct engine {
     _Atomic uint32_t references;
     _Atomic uint32_t baton; /* held by the one who sleeps on the bell */
     bool loud;              /* his: the bell woke him, and stays rung until the loop comes that armed it */
+    _Atomic uint32_t risen; /* how often one has left it: a loop may wait for that */
     _Atomic uint32_t epoch; /* the others park on it */
     _Atomic uint32_t parked, waiters, asleep, armed, stopping, helper_parked, callbacks;
     _Atomic uint32_t work;       /* the helper parks on it while nothing is to do */
@@ -407,6 +408,13 @@ typedef bool engine_until_fn(void *arg);
 bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline);
 void engine_told_unlocked(struct engine *e); /* the same from outside a communicator's lock */
 void engine_told(struct engine *e);          /* something retired, failed, was set or is due: sleepers must look */
+/* The same, where there mostly are none. */
+static inline void engine_tell(struct engine *e)
+{
+    if (BASE_UNLIKELY(atomic_load_explicit(&e->parks, memory_order_relaxed) | atomic_load_explicit(&e->asleep, memory_order_relaxed) |
+                      atomic_load_explicit(&e->armed, memory_order_relaxed) | atomic_load_explicit(&e->parked, memory_order_relaxed)))
+        engine_told(e);
+}
 /* Gives the CPU away once; false: yielding is dear now, and nothing was done. now: when the caller last looked (0: it did not), and after.
  */
 bool engine_yield(struct engine *e, int64_t *now);
@@ -526,6 +534,8 @@ struct body *body_at(struct engine *e, uint32_t index); /* locked; NULL: none, c
 /* The end of a call that makes something: with a request it says how it was issued, without one it waits. */
 enum comm_result engine_answer(enum comm_result issued, struct comm_request own, struct comm_request *req);
 void engine_spread_abort(struct engine *e);    /* fails every communicator of a world in which comm_abort was called */
+bool body_is_aborted(const struct body *b);    /* its world is */
+void body_hear_abort(struct body *b);          /* fails it, if so */
 void body_publish_more(struct body *b);        /* calls that have come near enough */
 uint64_t body_published(const struct body *b); /* the number of the newest call that is published */
 void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b);
@@ -610,6 +620,11 @@ enum comm_result stream_join(struct comm_communicator *c, struct timeline_point 
 static inline bool express_pending(const struct body *b)
 {
     return b->line.done < b->express.last;
+}
+static inline void express_flush(struct body *b)
+{
+    b->express.owes = false;
+    b->wire->flush(b->channel);
 }
 
 /* Algorithms by name, or NULL. */

@@ -80,6 +80,7 @@ static enum comm_result issue_both(struct body *b, const struct engine_call *how
                                  .type = COMM_BYTE,
                                  .root = how->root,
                                  .flags = how->flags,
+                                 .site = how->site,
                                  .in = &n->length,
                                  .out = &n->length,
                                  .n = sizeof n->length};
@@ -87,6 +88,7 @@ static enum comm_result issue_both(struct body *b, const struct engine_call *how
                                 .type = COMM_BYTE,
                                 .root = how->root,
                                 .flags = how->flags,
+                                .site = how->site,
                                 .in = how->out,
                                 .out = how->out};
     struct timeline_hull own = hull_of(&n->length, sizeof n->length), buf = hull_of(how->out, n->capacity);
@@ -136,7 +138,8 @@ enum comm_result bytes_issue(struct body *b, const struct engine_call *call, str
     return issue_both(b, call, n, req);
 }
 
-enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req)
+enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req,
+                                        const void *site)
 {
     struct engine_call call = {.collective = COLLECTIVE_BROADCAST_BYTES, .type = COMM_BYTE, .root = root, .in = bytes, .out = buf};
     enum comm_result r;
@@ -144,6 +147,8 @@ enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, 
 
     if (req)
         *req = COMM_REQUEST_NONE;
+    if (b && (b->world->check & CHECK_CALLS))
+        call.site = check_site(site);
     if (b && b->recording) {
         r = plan_record(b, &call);
         body_unlock(b);

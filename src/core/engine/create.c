@@ -162,6 +162,7 @@ void creation_fail(const struct body *parent, struct creation *n)
                                .point = (uint32_t)parent->cause.result};
     base_home_visit(&child->face->lock, child->face->env);
     child->closing = true; /* it will not be here to hear of another's choice */
+    body_hear_abort(child);
     body_propose(child, &cause);
     base_home_unlock(&child->face->lock, child->face->env);
 }

@@ -49,6 +49,14 @@ static inline __attribute__((always_inline)) enum comm_result engine_issue(struc
  * shortest way there is. False: nothing happened. what, where: of call_what and call_where. */
 bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
                    struct comm_request *req);
+/* The same of a v form, with the vectors as they are given: displs may be NULL, and who uses none of them may have any. n: AS_COUNTED where
+ * the call has none of its own. */
+#define ENGINE_AS_COUNTED SIZE_MAX
+struct engine_vectors {
+    const size_t *counts, *displs, *in_counts, *in_displs;
+};
+bool engine_repeat_v(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
+                     const struct engine_vectors *v, struct comm_request *req);
 static inline uint64_t call_what(enum comm_type type, comm_op op)
 {
     return (uint64_t)op << 32 | (uint32_t)type;
@@ -63,7 +71,8 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
 /* A refusal that takes no number (local calls, FULL, STATE): only the detail is kept. */
 enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req);
+enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req,
+                                        const void *site);
 enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req);
 enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
                                 struct comm_status *status, struct comm_request *req);

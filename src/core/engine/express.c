@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { WAIT_TURNS = 400, WAIT_EAGER_TURNS = 64, WAIT_YIELDS = 32, FETCH_AHEAD = 8, FETCH_EARLY = 3 };
+enum { FETCH_AHEAD = 8, FETCH_EARLY = 3 };
 
 /* ------------------------------------------------------------------------------------------------------------ may it go this way */
 /* Does it conflict with what is under way here? A barrier conflicts with everything. The hull over all may meet it where none of them does,
@@ -55,10 +55,22 @@ static inline bool may_go(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the operation */
-static inline void flush(struct body *b)
+static enum wire_result show_one(struct body *b, const struct express_span *give, const uint16_t *peer, const void *in, uint32_t seq,
+                                 uint32_t chain, uint64_t ticket)
 {
-    b->express.owes = false;
-    b->wire->flush(b->channel);
+    const struct wire_span span = {(const char *)in + give->at, give->bytes};
+    const wire_key key = wire_key_of(seq, 0, give->edge);
+
+    if (BASE_LIKELY(give->few))
+        return b->wire->show(b->channel, key, chain ^ give->mark, span.at, span.bytes);
+    return b->wire->expose(b->channel, &(struct wire_expose){.key = key,
+                                                             .fingerprint = chain ^ give->mark,
+                                                             .edge = give->kind,
+                                                             .peers = peer,
+                                                             .npeers = 1,
+                                                             .nspans = 1,
+                                                             .spans = &span,
+                                                             .cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)ticket});
 }
 
 /* To each its own, from where room ended. Nothing has happened where FAILED. */
@@ -67,17 +79,7 @@ static __attribute__((noinline)) enum wire_result show_pairs(struct body *b, con
 {
     while (e->unshown) {
         const uint16_t *peer = &f->peers[f->npeers - e->unshown];
-        const struct express_span *give = &f->gives[*peer];
-        struct wire_span span = {(const char *)in + give->at, give->bytes};
-        struct wire_expose one = {.key = wire_key_of(seq, 0, give->edge),
-                                  .fingerprint = chain ^ give->mark,
-                                  .edge = give->kind,
-                                  .peers = peer,
-                                  .npeers = 1,
-                                  .nspans = 1,
-                                  .spans = &span,
-                                  .cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)ticket};
-        enum wire_result shown = b->wire->expose(b->channel, &one);
+        enum wire_result shown = show_one(b, &f->gives[*peer], peer, in, seq, chain, ticket);
         if (shown == WIRE_FAILED && e->unshown < f->shows)
             return WIRE_AGAIN;
         if (shown != WIRE_DONE && shown != WIRE_PENDING)
@@ -93,6 +95,11 @@ static inline enum wire_result show(struct body *b, const struct express_form *f
 {
     if (BASE_UNLIKELY(f->pairs))
         return show_pairs(b, f, entry, in, seq, chain, ticket);
+    if (BASE_LIKELY(f->few)) {
+        enum wire_result few = b->wire->show(b->channel, wire_key_of(seq, 0, 0), chain, in, f->shown);
+        entry->unshown = few == WIRE_AGAIN;
+        return few;
+    }
     struct wire_span span = {in, f->shown};
     struct wire_expose e; /* field by field, here and below: compilers clear a whole structure first, and with slow instructions */
     e.key = wire_key_of(seq, 0, 0);
@@ -110,31 +117,40 @@ static inline enum wire_result show(struct body *b, const struct express_form *f
     return shown;
 }
 
-/* The parts of an entry that this way uses; body_fill_entry and number_call in a few stores. */
+/* The parts of an entry that this way uses, but for its head and what `show` says. */
+static inline __attribute__((always_inline)) void fill(struct body *b, struct express_form *f, struct entry *e, const void *in, void *out,
+                                                       uint32_t chain)
+{
+    e->call.in = in;
+    e->call.out = out;
+    e->call.n = f->call.n;
+    e->ended = NULL;
+    e->form = f;
+    e->root = f->as.root;
+    e->fingerprint = f->call.fingerprint;
+    e->seq = (uint32_t)b->sequence;
+    e->chain = chain;
+    e->record.bytes = f->bytes;
+    e->record.algorithm = f->algorithm;
+    e->record.sequence = e->seq;
+    e->record.collective = (uint16_t)f->as.collective;
+    e->record.waited = 0;
+    e->record.queued_ns = e->record.started_ns = b->engine->env->now(b->engine->env);
+}
+
+/* body_fill_entry and number_call in a few stores. */
 static inline __attribute__((always_inline)) struct entry *enter(struct body *b, struct express_form *f, const struct engine_call *call,
                                                                  struct entry *e, uint32_t chain)
 {
     bool barrier = call->collective == COLLECTIVE_BARRIER;
 
+    b->sequence++;
+    b->chain = chain;
     e->head.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK;
     e->head.result = COMM_OK;
     e->head.read = call->read;
     e->head.write = call->write;
-    e->call.in = call->in;
-    e->call.out = call->out;
-    e->call.n = call->n;
-    e->ended = NULL;
-    e->form = f;
-    e->root = call->root;
-    e->fingerprint = f->call.fingerprint;
-    e->seq = (uint32_t)++b->sequence;
-    e->chain = b->chain = chain;
-    e->record.bytes = f->bytes;
-    e->record.algorithm = f->algorithm;
-    e->record.sequence = e->seq;
-    e->record.collective = (uint16_t)call->collective;
-    e->record.waited = 0;
-    e->record.queued_ns = e->record.started_ns = b->engine->env->now(b->engine->env);
+    fill(b, f, e, call->in, call->out, chain);
     return e;
 }
 
@@ -155,23 +171,40 @@ static inline enum wire_result look_for(struct body *b, const struct express_for
     return b->wire->view(b->channel, &look);
 }
 
+static inline void copy_few(char *to, const char *from, size_t bytes)
+{
+    if (bytes == sizeof(uint64_t))
+        memcpy(to, from, sizeof(uint64_t));
+    else if (bytes && to != from)
+        memcpy(to, from, bytes);
+}
+
 static __attribute__((noinline)) enum wire_result land_pair(struct body *b, const struct express_form *f, void *out, uint32_t seq,
                                                             uint32_t chain, uint32_t rank)
 {
     const struct express_span *take = &f->takes[rank];
-    struct wire_look look = {.key = wire_key_of(seq, 0, take->edge),
+    const wire_key key = wire_key_of(seq, 0, take->edge);
+
+    if (BASE_LIKELY(take->few)) {
+        const void *at;
+        enum wire_result seen = b->wire->see(b->channel, key, chain ^ take->mark, rank, take->bytes, &at);
+        if (seen == WIRE_DONE)
+            copy_few((char *)out + take->at, at, take->bytes);
+        return seen;
+    }
+    struct wire_look look = {.key = key,
                              .fingerprint = chain ^ take->mark,
                              .edge = take->kind,
                              .flags = WIRE_WORK | WIRE_GLANCE,
                              .peer = rank,
-                             .land = (void *)((uintptr_t)out + take->at), /* as a number: of no bytes it may be NULL */
+                             .land =
+                                 take->bytes ? (char *)out + take->at : (void *)&b->express.from[rank], /* nowhere would not be landing */
                              .bytes = take->bytes};
 
     return b->wire->view(b->channel, &look);
 }
 
-/* Lines that are looked for together travel side by side, not each after the one before. */
-static void fetch(struct body *b, const struct express_form *f, uint32_t seq)
+void express_fetch(struct body *b, const struct express_form *f, uint32_t seq)
 {
     for (uint32_t ranks = f->looked; ranks; ranks &= ranks - 1)
         if (!f->pairs || f->takes[__builtin_ctz(ranks)].kind)
@@ -186,29 +219,22 @@ static inline enum wire_result all_here(struct body *b, const struct express_for
     for (uint32_t ranks = f->looked & ~x->seen; ranks; ranks &= ranks - 1) {
         struct wire_view view;
         uint32_t r = (uint32_t)__builtin_ctz(ranks);
-        enum wire_result result =
-            BASE_UNLIKELY(f->pairs) ? land_pair(b, f, out, seq, chain, r) : look_for(b, f, seq, chain, r, WIRE_GLANCE, &view);
+        enum wire_result result = f->few ? b->wire->see(b->channel, wire_key_of(seq, 0, 0), chain, r, f->came[r], &x->from[r])
+                                  : BASE_UNLIKELY(f->pairs) ? land_pair(b, f, out, seq, chain, r)
+                                                            : look_for(b, f, seq, chain, r, WIRE_GLANCE, &view);
         if (result != WIRE_DONE) {
             x->missed = b->line.done + 1;
             x->lacks = r;
             return result;
         }
         x->seen |= 1u << r;
-        if (!f->pairs)
+        if (!f->pairs && !f->few)
             x->from[r] = view.at;
     }
     return WIRE_DONE;
 }
 
-static inline void copy_few(char *to, const char *from, size_t bytes)
-{
-    if (bytes == sizeof(uint64_t))
-        memcpy(to, from, sizeof(uint64_t));
-    else if (bytes && to != from)
-        memcpy(to, from, bytes);
-}
-
-static inline void make_result(struct body *b, const struct express_form *f, const void *in, char *out)
+static inline void make_result(struct body *b, struct express_form *f, const void *in, char *out)
 {
     struct express *x = &b->express;
 
@@ -216,9 +242,9 @@ static inline void make_result(struct body *b, const struct express_form *f, con
     if (f->elements) {
         for (uint32_t r = 0; f->at && r < f->ways; r++)
             x->from[r] = (const char *)x->from[r] + f->at;
-        struct data_reduce reduce = {
-            .from = x->from, .ways = f->ways, .divisor = (uint32_t)b->team.size, .to = out, .elements = f->elements, .final = true};
-        f->reduce(&reduce);
+        f->sum.to = out;
+        f->sum.is_plain = x->is_plain;
+        f->reduce(&f->sum);
     }
     for (uint32_t parts = f->copied; parts; parts &= parts - 1) {
         uint32_t r = (uint32_t)__builtin_ctz(parts);
@@ -256,7 +282,7 @@ static inline __attribute__((always_inline)) void pass_through(struct body *b, s
         b->wire->release(b->channel, seq, NULL);
         b->wire->flush(b->channel);
     }
-    engine_told(b->engine);
+    engine_tell(b->engine);
 }
 
 static inline void count(struct body *b, struct express_form *f)
@@ -297,7 +323,7 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
     if (shown == WIRE_DONE && b->line.done + 1 == b->line.next && (!f->looked || (!f->npeers && x->missed != x->last)) &&
         all_here(b, f, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE) {
         if (f->looked)
-            fetch(b, f, (uint32_t)b->sequence + 1 + FETCH_EARLY);
+            express_fetch(b, f, (uint32_t)b->sequence + 1 + FETCH_EARLY);
         make_result(b, f, call->in, call->out);
         pass_through(b, f, call, chain, req);
         return true;
@@ -310,7 +336,7 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
     if (req)
         *req = (struct comm_request){b->face, ticket};
     if (f->npeers)
-        flush(b);
+        express_flush(b);
     if (BASE_UNLIKELY(!b->is_active))
         body_activate(b);
     return true;
@@ -326,33 +352,68 @@ bool express_issue(struct body *b, const struct engine_call *call, struct comm_r
     return f && f->call.fits && go(b, f, call, req);
 }
 
+/*
+ * `go` where nothing is unfinished and every rank both shows and looks, without a branch that this leaves out: the call as most programs
+ * make it, a few bytes and then a wait. False: nothing happened, and `go` finds out why.
+ */
+static inline __attribute__((always_inline)) bool go_straight(struct body *b, struct express_form *f, uintptr_t from, uintptr_t to,
+                                                              struct comm_request *req)
+{
+    struct timeline *line = &b->line;
+    struct express *x = &b->express;
+    uint32_t seq = (uint32_t)b->sequence + 1, chain = body_chain(b->chain, f->call.fingerprint);
+    uint64_t ticket = line->next;
+    const struct timeline_hull read = {from, from + f->reads}, write = {to, to + f->writes};
+    bool apart = read.to <= write.from || write.to <= read.from;
+
+    if (BASE_UNLIKELY(line->done + 1 != ticket || x->waits || !from || !to || !apart || (void *)from == COMM_IN_PLACE ||
+                      (void *)to == COMM_IN_PLACE))
+        return false;
+    if (BASE_UNLIKELY(b->wire->show(b->channel, wire_key_of(seq, 0, 0), chain, (const void *)from, f->shown) != WIRE_DONE))
+        return false;
+    struct entry *e = body_entry(b, ticket);
+    b->sequence++;
+    b->chain = chain;
+    e->unshown = 0;
+    e->unread = 0;
+    e->head.kind = TIMELINE_WORK;
+    e->head.result = COMM_OK;
+    e->head.read = read;
+    e->head.write = write;
+    fill(b, f, e, (const void *)from, (void *)to, chain);
+    body_publish(b, seq, f->call.fingerprint, chain, &f->as, COMM_OK);
+    count(b, f);
+    (void)timeline_issue_alone(line);
+    x->last = f->last = ticket;
+    if (req)
+        *req = (struct comm_request){b->face, ticket};
+    express_flush(b);
+    if (BASE_UNLIKELY(!b->is_active))
+        body_activate(b);
+    return true;
+}
+
 /* Hulls as long as the form says, for buffers that are there, none of them in place of the other, and apart. */
 static inline __attribute__((always_inline)) bool repeat(struct body *b, struct express_form *f, const void *in, void *out,
-                                                         uint32_t collective, struct comm_request *req)
+                                                         struct comm_request *req)
 {
     uintptr_t from = f->reads ? (uintptr_t)in : 0, to = f->writes ? (uintptr_t)out : 0, nowhere = (uintptr_t)COMM_IN_PLACE;
-    struct engine_call call;
 
     if (in == COMM_IN_PLACE && f->in_place && to)
         from = to;
     bool apart = from + f->reads <= to || to + f->writes <= from || !f->reads || !f->writes || (in == COMM_IN_PLACE && f->in_place);
     if (BASE_UNLIKELY((f->reads && (!from || from == nowhere)) || (f->writes && (!to || to == nowhere)) || !apart))
         return false;
-    call.collective = collective;
-    call.type = (enum comm_type)(uint32_t)f->call.what;
-    call.op = (comm_op)(f->call.what >> 32);
-    call.root = (int32_t)(uint32_t)f->call.where;
-    call.flags = 0;
+    struct engine_call call = f->as;
     call.in = (const void *)from;
     call.out = (void *)to;
-    call.n = f->call.n;
     call.read = (struct timeline_hull){from, from + f->reads};
     call.write = (struct timeline_hull){to, to + f->writes};
     return go(b, f, &call, req);
 }
 
-bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
-                   struct comm_request *req)
+static inline __attribute__((always_inline)) bool again(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what,
+                                                        uint64_t where, const struct engine_vectors *v, struct comm_request *req)
 {
     enum comm_result why;
     struct body *b = body_lock(c, &why);
@@ -361,22 +422,34 @@ bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_
     if (!b)
         return false;
     struct express_form *f = b->express.form;
-    bool same = f && f->call.fits && f->call.n == n && f->call.what == what && f->call.where == where && !f->has_counts;
-    if (BASE_LIKELY(same && !b->recording && may_go(b)))
-        went = repeat(b, f, in, out, (uint32_t)(where >> 32), req);
+    bool same = f && f->call.fits && (f->call.n == n || (v && n == ENGINE_AS_COUNTED)) && f->call.what == what && f->call.where == where;
+    if (BASE_LIKELY(same && !b->recording && may_go(b) && (!f->has_counts || (v && express_same_layout(b, f, v)))))
+        went = (f->straight && go_straight(b, f, (uintptr_t)in, (uintptr_t)out, req)) || repeat(b, f, in, out, req);
     body_unlock(b);
     return went;
+}
+
+bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
+                   struct comm_request *req)
+{
+    return again(c, in, out, n, what, where, NULL, req);
+}
+
+bool engine_repeat_v(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
+                     const struct engine_vectors *v, struct comm_request *req)
+{
+    return again(c, in, out, n, what, where, v, req);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
 static void finish(struct body *b, uint64_t ticket, struct entry *e)
 {
-    const struct express_form *f = e->form;
+    struct express_form *f = e->form;
 
     make_result(b, f, e->call.in, e->call.out);
     b->express.seen = 0;
     b->express.owes |= !f->mutual;
-    body_record(b, &e->record, ticket, b->engine->env->now(b->engine->env), COMM_OK);
+    body_record(b, &e->record, ticket, b->express.looked_ns ? b->express.looked_ns : b->engine->env->now(b->engine->env), COMM_OK);
     timeline_retire_oldest(&b->line);
     b->told_done = ticket;
     if (b->team.size > 1)
@@ -391,7 +464,7 @@ static void fetch_ahead(struct body *b)
 
     for (uint64_t t = from + 1; t <= to; t++) {
         const struct entry *e = body_entry(b, t);
-        fetch(b, e->form, e->seq);
+        express_fetch(b, e->form, e->seq);
     }
     x->fetched = to > x->fetched ? to : x->fetched;
 }
@@ -446,73 +519,6 @@ bool express_poll(struct body *b)
     }
     if (b->line.done == done && x->waits == waits)
         return false;
-    engine_told(b->engine);
+    engine_tell(b->engine);
     return true;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ waiting */
-/* The body, locked, while this request is one of ours and unfinished. */
-static inline struct body *hold(struct comm_request request)
-{
-    struct comm_communicator *face = request.comm;
-
-    if (!base_home_trylock(&face->lock, face->env))
-        return NULL;
-    struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
-    if (b && express_pending(b) && request.ticket <= b->express.last && !b->failed)
-        return b;
-    base_home_unlock(&face->lock, face->env);
-    return NULL;
-}
-
-static inline bool let_go(struct body *b, uint64_t ticket)
-{
-    bool ended = b->line.done >= ticket;
-
-    if (ended && b->line.done + 1 != b->line.next && !express_pending(b))
-        body_settle(b); /* what stood behind it may start */
-    else if (b->express.owes)
-        flush(b);
-    body_unlock(b);
-    return ended;
-}
-
-/* More ranks than CPUs: the others need this one. Nothing is held while they have it but the engine, by whoever called this. */
-bool express_wait_in_turn(struct engine *engine, struct comm_request request)
-{
-    int64_t now = 0;
-
-    for (int turn = 0; turn < WAIT_YIELDS; turn++) {
-        struct body *b = hold(request);
-        if (!b)
-            return timeline_test(request) != COMM_PENDING;
-        const struct entry *e = body_entry(b, b->line.done + 1);
-        fetch(b, e->form, e->seq);
-        express_poll(b);
-        if (let_go(b, request.ticket))
-            return true;
-        if (!engine_yield(engine, &now))
-            return false;
-    }
-    return false;
-}
-
-/*
- * Waits for it a moment, under the communicator's lock: for as long as a peer that called at the same time takes. Where ranks outnumber
- * CPUs that peer may not even run: then waiting is in turns, by who holds the engine.
- */
-bool express_wait(struct comm_request request)
-{
-    struct body *b = hold(request);
-    if (!b)
-        return false;
-    if (b->engine->crowded) {
-        body_unlock(b);
-        return false;
-    }
-    const struct comm_env *env = b->engine->env;
-    for (int turn = 0; turn < WAIT_TURNS && express_pending(b) && b->line.done < request.ticket; turn++)
-        if (!express_poll(b) && turn >= WAIT_EAGER_TURNS)
-            env->relax(env, false);
-    return let_go(b, request.ticket);
 }

@@ -43,6 +43,7 @@ struct express_span {
     uint32_t mark; /* in its fingerprint */
     uint16_t edge;
     uint8_t kind; /* of the edge */
+    bool few;     /* goes by the wire's show and see */
 };
 
 enum { EXPRESS_VECTORS = 4 };
@@ -54,8 +55,12 @@ struct express_form {
     uint32_t npeers;
     uint8_t shows;          /* how many spans: one for all of them, or one for each */
     bool pairs;             /* the latter; and what comes lands at once where it belongs */
+    bool few;               /* all that is shown and looked at goes by the wire's show and see */
+    bool straight;          /* so few; both shown and looked at, read and written */
     uint32_t looked;        /* ranks whose bytes it needs, a bit each */
     data_reduce_fn *reduce; /* NULL: what came is copied */
+    struct data_reduce sum; /* but for its `to` */
+    struct engine_call as;  /* but for its buffers and vectors */
     uint32_t ways;          /* reduced: of ranks 0 .. ways - 1 */
     uint32_t copied;        /* copied: of these ranks, a bit each */
     size_t elements;        /* of the result of a reduction */
@@ -69,6 +74,7 @@ struct express_form {
     struct express_span gives[EXPRESS_RANKS], takes[EXPRESS_RANKS]; /* pairs: by rank */
     size_t vector[EXPRESS_VECTORS][EXPRESS_RANKS];                  /* counts, displs, in_counts, in_displs */
     bool has_counts, has_in_counts;
+    bool dense[2]; /* displs and in_displs are what they are where none are given */
     bool mutual;   /* everybody waits for everybody: what one publishes at its end, its next call will */
     bool in_place; /* at this rank `in` in place is where `out` begins */
     uint16_t peer[EXPRESS_RANKS];
@@ -83,6 +89,8 @@ struct express {
     uint32_t seen;             /* members, a bit each */
     uint32_t lacks;            /* whose bytes the last look that failed was for */
     uint32_t next;             /* the form that is given up next */
+    int64_t looked_ns;         /* when a wait under way looked last and found nothing; 0: it did not, or there is none */
+    bool is_plain;             /* in a wait under way: data_float_is_plain */
     bool owes;                 /* something was published and not made known to sleepers */
     struct express_form *form; /* the last one */
     const void *from[EXPRESS_RANKS];
@@ -92,6 +100,11 @@ struct express {
 
 /* The form of such a call; call.fits says whether it goes this way. NULL: all forms are under way. */
 struct express_form *express_form_of(struct body *b, const struct engine_call *call);
+
+/* Would a call with these vectors have the layout of this form, which has counts? */
+bool express_same_layout(const struct body *b, const struct express_form *f, const struct engine_vectors *v);
+/* Lines that are looked for together travel side by side, not each after the one before. */
+void express_fetch(struct body *b, const struct express_form *f, uint32_t seq);
 
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
 bool express_poll(struct body *b); /* true: something ended */

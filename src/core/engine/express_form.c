@@ -22,6 +22,36 @@ static bool same_vectors(const struct body *b, const struct express_form *f, con
     return same;
 }
 
+static bool is_dense(const size_t *counts, const size_t *displs, int32_t size)
+{
+    size_t at = 0;
+
+    for (int32_t r = 0; r < size; at += counts[r++])
+        if (displs[r] != at)
+            return false;
+    return true;
+}
+
+static bool same_vector(const size_t *kept, const size_t *given, int32_t size)
+{
+    bool same = given != NULL;
+
+    for (int32_t r = 0; same && r < size; r++)
+        same = kept[r] == given[r];
+    return same;
+}
+
+bool express_same_layout(const struct body *b, const struct express_form *f, const struct engine_vectors *v)
+{
+    int32_t size = b->team.size;
+
+    if (!same_vector(f->vector[0], v->counts, size) || (v->displs ? !same_vector(f->vector[1], v->displs, size) : !f->dense[0]))
+        return false;
+    if (!f->has_in_counts)
+        return !v->in_counts;
+    return same_vector(f->vector[2], v->in_counts, size) && (v->in_displs ? same_vector(f->vector[3], v->in_displs, size) : f->dense[1]);
+}
+
 static void keep_vectors(const struct body *b, struct express_form *f, const struct engine_call *call)
 {
     f->has_counts = call->counts != NULL;
@@ -29,6 +59,8 @@ static void keep_vectors(const struct body *b, struct express_form *f, const str
     for (uint32_t i = 0; call->counts && i < EXPRESS_VECTORS; i++)
         if (vector_of(call, i))
             memcpy(f->vector[i], vector_of(call, i), (size_t)b->team.size * sizeof(size_t));
+    f->dense[0] = f->has_counts && is_dense(f->vector[0], f->vector[1], b->team.size);
+    f->dense[1] = f->has_in_counts && is_dense(f->vector[2], f->vector[3], b->team.size);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ working it out */
@@ -111,6 +143,12 @@ static void fill_common(const struct body *b, const struct engine_call *call, co
     if (exchange->reduces)
         f->reduce = data_reducer(call->type, call->op, b->engine->isa);
     f->call.fits = f->reduce || !exchange->reduces;
+    f->sum =
+        (struct data_reduce){.from = b->express.from, .ways = f->ways, .divisor = (uint32_t)size, .elements = f->elements, .final = true};
+    f->few = b->wire->show && f->shown <= b->channel->caps.once_max;
+    for (int32_t r = 0; r < size; r++)
+        f->few &= !(f->looked >> r & 1) || f->came[r] <= b->channel->caps.once_max;
+    f->straight = f->few && f->npeers && f->looked && f->reads && f->writes;
 }
 
 /* A block of `counts` for or of rank r, or this rank's only one. */
@@ -130,7 +168,7 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
     const size_t *in_counts = gives_all ? call->in_counts ? call->in_counts : call->counts : NULL;
     const size_t *in_displs = gives_all ? call->in_counts ? call->in_displs : call->displs : NULL;
     const size_t *counts = takes_all ? call->counts : NULL;
-    bool own = algo_exchange_own(exchange, rank, call->root), fits = true;
+    bool own = algo_exchange_own(exchange, rank, call->root), fits = true, few = b->wire->show != NULL;
 
     f->pairs = true;
     f->shows = (uint8_t)f->npeers;
@@ -144,6 +182,8 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
         }
         if (f->gives[r].kind & WIRE_ONCE)
             most = PROGRAM_BRIEF_BYTES;
+        f->gives[r].few = few && f->gives[r].kind & WIRE_ONCE && f->gives[r].bytes <= b->channel->caps.once_max;
+        f->takes[r].few = few && f->takes[r].kind & WIRE_ONCE && f->takes[r].bytes <= b->channel->caps.once_max;
         fits &= (!gives || f->gives[r].bytes <= most) && (!takes || f->takes[r].bytes <= most);
         f->bytes_out += gives ? f->gives[r].bytes : 0;
         f->bytes_in += takes ? f->takes[r].bytes : 0;
@@ -152,9 +192,7 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
     f->at = f->gives[rank].at;
     f->to[rank] = f->takes[rank].at;
     f->length[rank] = f->gives[rank].bytes;
-    f->reads = f->npeers || own ? end_of(in_counts, in_displs, call->n, 1) * width : 0;
-    if (in_counts && f->reads)
-        f->reads = end_of(in_counts, in_displs, 0, size) * width;
+    f->reads = !f->npeers && !own ? 0 : in_counts ? end_of(in_counts, in_displs, 0, size) * width : call->n * width;
     f->writes = !own && !f->looked ? 0 : counts ? end_of(counts, call->displs, 0, size) * width : call->n * width;
     f->call.fits = fits;
 }
@@ -164,6 +202,8 @@ static void learn(struct body *b, const struct engine_call *call, struct express
     memset(f, 0, sizeof *f);
     f->call = call_form_of(call, body_fingerprint(b, call));
     f->bytes = call->n * data_type_bytes(call->type);
+    f->as = (struct engine_call){
+        .collective = call->collective, .type = call->type, .op = call->op, .root = call->root, .flags = call->flags, .n = call->n};
     keep_vectors(b, f, call);
     const struct algo_exchange *exchange = exchange_for(b, call, &f->algorithm);
     if (!exchange)

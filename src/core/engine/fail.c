@@ -44,6 +44,30 @@ static void hear_abort(struct body *b, const struct cause *cause)
     b->engine->env->bell_ring(b->engine->env, &b->engine->watch);
 }
 
+/* What members of a failed communicator still agree on ends too, whatever it had failed with. */
+static void end_recovery(struct body *b)
+{
+    recovery_end(b, COMM_ERR_ABORTED, "agree, shrink: the world was aborted meanwhile");
+}
+
+bool body_is_aborted(const struct body *b)
+{
+    return atomic_load_explicit(&b->world->aborted, memory_order_acquire) != 0;
+}
+
+void body_hear_abort(struct body *b)
+{
+    uint64_t aborted = atomic_load_explicit(&b->world->aborted, memory_order_acquire);
+    uint32_t who = (uint32_t)aborted;
+    struct cause cause = {.number = b->sequence, .result = COMM_ERR_ABORTED, .code = (int32_t)(aborted >> 32)};
+
+    if (!aborted)
+        return;
+    cause.rank = cause.peer = who == UINT32_MAX ? -1 : team_find(&b->team, (int32_t)who - 1);
+    body_propose(b, &cause);
+    end_recovery(b);
+}
+
 void engine_spread_abort(struct engine *e)
 {
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
@@ -52,14 +76,10 @@ void engine_spread_abort(struct engine *e)
         struct body *b = body_at(e, i);
         if (!b)
             continue;
-        uint64_t aborted = atomic_load_explicit(&b->world->aborted, memory_order_acquire);
-        uint32_t who = (uint32_t)aborted;
-        if (aborted) {
-            struct cause cause = {.number = b->sequence, .result = COMM_ERR_ABORTED, .code = (int32_t)(aborted >> 32)};
-            cause.rank = cause.peer = who == UINT32_MAX ? -1 : team_find(&b->team, (int32_t)who - 1);
+        if (body_is_aborted(b)) {
             b->guest = true;
             body_step(b); /* its own last words first */
-            body_propose(b, &cause);
+            body_hear_abort(b);
             body_settle(b);
             b->guest = false;
         }
@@ -74,7 +94,7 @@ static void end_all(struct body *b, const struct cause *cause)
     b->failed = true;
     if (cause->result == COMM_ERR_ABORTED) {
         hear_abort(b, cause);
-        recovery_end(b, COMM_ERR_ABORTED, "agree, shrink: the world was aborted meanwhile");
+        end_recovery(b);
     }
     b->fence = 0;
     b->unpublished = 0;
@@ -460,6 +480,16 @@ enum comm_result engine_revoke(struct comm_communicator *c)
     return r;
 }
 
+/* The world is given up also where nothing of it is left that could fail. */
+static void abort_by_call(struct body *b, int32_t code)
+{
+    struct cause cause = {.rank = b->team.rank, .result = COMM_ERR_ABORTED, .code = code};
+
+    hear_abort(b, &cause);
+    end_recovery(b);
+    fail_by_call(b, &cause);
+}
+
 static struct world *world_of(struct comm_communicator *c, struct engine **e, int32_t *rank, enum comm_result *r)
 {
     struct body *b = body_lock(c, r);
@@ -489,7 +519,7 @@ enum comm_result engine_abort(struct comm_communicator *c, int32_t code)
         if (!b)
             continue;
         if (b->world == w && b->team.world[b->team.rank] == rank) /* ranks of one process each fail their own */
-            fail_by_call(b, &(struct cause){.result = COMM_ERR_ABORTED, .code = code});
+            abort_by_call(b, code);
         body_unlock(b);
     }
     engine_drop(e);

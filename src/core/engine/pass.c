@@ -7,7 +7,7 @@
  */
 #include "engine/body.h"
 
-enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20, YIELD_LONG_NS = 300000, YIELD_AVOID_NS = 50000000, SPIN_LONGER = 4 };
+enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20, YIELD_LONG_NS = 300000, YIELD_AVOID_NS = 50000000, SPIN_LONGER = 4, RISE_TURNS = 64 };
 enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000, PASSES_OF_ALL = 16 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
@@ -169,7 +169,8 @@ static void learn_patience(struct engine *e, int64_t slept_ns)
 }
 
 /* A loop has armed the engine and was rung: the bell is its descriptor, and stays readable until it comes, if ever it does. Until then it
- * wakes nobody else, who would look around without a rest: so he takes short naps. */
+ * wakes nobody else, who would look around without a rest: so he takes short naps. They are not on the bell, so that the loop, when it
+ * comes, finds nobody who needs it rung, and may clear it (engine_disarm): otherwise it would be called again for as long as he naps. */
 static bool nap_beside_loop(struct engine *e, uint32_t seen, int64_t until)
 {
     const struct comm_env *env = e->env;
@@ -178,8 +179,27 @@ static bool nap_beside_loop(struct engine *e, uint32_t seen, int64_t until)
     if (!e->loud || !atomic_load_explicit(&e->armed, memory_order_seq_cst))
         return false;
     e->loud = false; /* next time the bell is tried */
+    atomic_fetch_sub_explicit(&e->asleep, 1, memory_order_seq_cst);
     env->park(env, &e->epoch, seen, until < now + SLEEP_SHORT_NS ? until : now + SLEEP_SHORT_NS);
+    atomic_fetch_add_explicit(&e->asleep, 1, memory_order_seq_cst);
     return true;
+}
+
+/* The bell has two users, the loop that armed it and the one who sleeps on it. Who leaves last clears it; when the other came back
+ * meanwhile, he may have been rung already, and is rung again. */
+static void clear_bell(struct engine *e, const _Atomic uint32_t *other)
+{
+    int64_t ignored = ENGINE_NEVER;
+
+    if (atomic_load_explicit(other, memory_order_seq_cst))
+        return;
+    arm_wires(e, false, &ignored);
+    e->env->bell_clear(e->env, &e->bell);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(other, memory_order_seq_cst)) {
+        arm_wires(e, true, &ignored);
+        e->env->bell_ring(e->env, &e->bell);
+    }
 }
 
 static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
@@ -206,11 +226,8 @@ static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int6
     }
     atomic_fetch_sub_explicit(&e->parked, naps, memory_order_seq_cst);
     atomic_fetch_sub_explicit(&e->asleep, 1, memory_order_seq_cst);
-    if (!atomic_load_explicit(&e->armed, memory_order_seq_cst)) {
-        int64_t ignored = ENGINE_NEVER;
-        arm_wires(e, false, &ignored);
-        env->bell_clear(env, &e->bell);
-    }
+    clear_bell(e, &e->armed);
+    atomic_fetch_add_explicit(&e->risen, 1, memory_order_seq_cst);
 }
 
 static void park(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline)
@@ -364,12 +381,22 @@ void engine_helper(void *arg)
 /* ------------------------------------------------------------------------------------------------------------ loops of the caller */
 void engine_disarm(struct engine *e)
 {
-    int64_t ignored = ENGINE_NEVER;
+    clear_bell(e, &e->asleep);
+}
 
-    if (!atomic_load_explicit(&e->asleep, memory_order_seq_cst)) {
-        arm_wires(e, false, &ignored);
-        e->env->bell_clear(e->env, &e->bell);
-    }
+/* Who sleeps on the bell may have been rung with the loop and not be up yet. Then the loop could not clear it (engine_disarm), since that
+ * would not wake him, and it would be called at once again, and again until he has found a CPU, which he may be waiting for us to leave. So
+ * we do, a little, when all that the loop came for is done. */
+static void let_him_rise(struct engine *e)
+{
+    uint32_t risen = atomic_load_explicit(&e->risen, memory_order_seq_cst);
+
+    if (atomic_load_explicit(&e->armed, memory_order_seq_cst) || !atomic_load_explicit(&e->asleep, memory_order_seq_cst) ||
+        !e->env->bell_clear(e->env, &e->bell))
+        return;
+    e->env->bell_ring(e->env, &e->bell);
+    for (uint32_t turn = 0; turn < RISE_TURNS && atomic_load_explicit(&e->risen, memory_order_seq_cst) == risen; turn++)
+        e->env->relax(e->env, true);
 }
 
 /* IDLE: armed, sleeping on the descriptor is safe. */
@@ -378,6 +405,7 @@ enum pass engine_arm_bell(struct engine *e)
     int64_t ignored = ENGINE_NEVER;
     enum pass moved;
 
+    let_him_rise(e);
     atomic_store_explicit(&e->armed, 1, memory_order_seq_cst);
     arm_wires(e, true, &ignored);
     atomic_thread_fence(memory_order_seq_cst);

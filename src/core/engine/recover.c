@@ -438,7 +438,7 @@ static enum comm_result begin(struct body *b, struct comm_request *req)
         return refuse(b, COMM_ERR_STATE, "agree, shrink: another one of this communicator is under way; expected one after the other");
     if (v->over != COMM_OK)
         return v->over;
-    if (b->failed && b->cause.result == COMM_ERR_ABORTED)
+    if (body_is_aborted(b))
         return refuse(b, COMM_ERR_ABORTED, "agree, shrink: the world was aborted; expected comm_revoke where ranks are to go on");
     memset(&v->error, 0, sizeof v->error);
     keep_last(b);

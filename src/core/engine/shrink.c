@@ -46,7 +46,8 @@ void shrink_abandon(struct body *b)
     if (child && s->connected) {
         struct cause cause = {.rank = child->team.rank, .peer = child->team.rank, .result = COMM_ERR_CLOSED};
         base_home_visit(&child->face->lock, child->face->env);
-        child->closing = true; /* it waits for nobody's choice */
+        child->closing = true;  /* it waits for nobody's choice */
+        body_hear_abort(child); /* then it is no matter of this rank's */
         body_propose(child, &cause);
         base_home_unlock(&child->face->lock, child->face->env);
     }

@@ -70,14 +70,9 @@ enum comm_result engine_test(struct comm_request request)
     return timeline_test(request);
 }
 
-enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
+/* Apart from what small operations take, so that they save no registers for it. */
+static __attribute__((noinline)) enum comm_result wait_long(struct comm_request request, int64_t timeout_ns, bool inside)
 {
-    bool inside = request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed);
-    bool ours = engine_alive(request.comm) == COMM_OK; /* a forked child must not even look: it would take what is its parent's */
-
-    if (ours && !inside && request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
-        (express_wait(request) || native_wait_short(request)))
-        return timeline_test(request);
     struct one one = {request, timeline_test(request)};
     if (one.result != COMM_PENDING && !inside)
         return one.result;
@@ -93,6 +88,17 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
     trace_settle(e);
     leave(request.comm, e);
     return one.result;
+}
+
+enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
+{
+    bool inside = request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed);
+    bool ours = engine_alive(request.comm) == COMM_OK; /* a forked child must not even look: it would take what is its parent's */
+
+    if (ours && !inside && request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
+        (express_wait(request) || native_wait_short(request)))
+        return timeline_test(request);
+    return wait_long(request, timeout_ns, inside);
 }
 
 enum comm_result engine_answer(enum comm_result issued, struct comm_request own, struct comm_request *req)

@@ -209,22 +209,30 @@ static enum wire_result expose_stream(struct lines_channel *c, const struct wire
 /* Few bytes into one line: what small operations wait for. */
 static inline void copy_inline(unsigned char *to, const unsigned char *from, size_t bytes)
 {
-    if (bytes == sizeof(uint64_t))
-        memcpy(to, from, sizeof(uint64_t));
-    else if (bytes != 0) /* a barrier's empty span points nowhere, which memcpy does not allow */
+    enum { HALF = 16, WORD = 8 };
+
+    if (bytes == WORD) {
+        memcpy(to, from, WORD);
+    } else if (bytes >= HALF) { /* ends overlap: no loop, no call */
+        memcpy(to, from, HALF);
+        if (bytes > 2 * HALF)
+            memcpy(to + HALF, from + HALF, HALF);
+        memcpy(to + bytes - HALF, from + bytes - HALF, HALF);
+    } else if (bytes != 0) { /* a barrier's empty span points nowhere, which memcpy does not allow */
         memcpy(to, from, bytes);
+    }
 }
 
-static enum wire_result expose_line(struct lines_channel *c, const struct wire_expose *e)
+static inline enum wire_result show_inline(struct lines_channel *c, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
 {
-    if (BASE_UNLIKELY(!all_retired(c, wire_key_seq(e->key) - (c->shape.line_mask + 1))))
+    if (BASE_UNLIKELY(!all_retired(c, wire_key_seq(key) - (c->shape.line_mask + 1))))
         return WIRE_AGAIN;
-    struct lines_line *line = once_line(c->block.at, &c->shape, e->key);
-    copy_inline((unsigned char *)line->of.data, e->spans->at, e->spans->bytes);
-    line->fingerprint = e->fingerprint;
-    line->bytes = (uint16_t)e->spans->bytes;
+    struct lines_line *line = once_line(c->block.at, &c->shape, key);
+    copy_inline((unsigned char *)line->of.data, from, bytes);
+    line->fingerprint = fingerprint;
+    line->bytes = (uint16_t)bytes;
     line->kind = LINES_KIND_INLINE;
-    atomic_store_explicit(&line->key, e->key, memory_order_release);
+    atomic_store_explicit(&line->key, key, memory_order_release);
     c->dirty = true;
     return WIRE_DONE;
 }
@@ -253,12 +261,27 @@ static __attribute__((noinline)) enum wire_result expose_any(struct lines_channe
     return WIRE_DONE;
 }
 
+enum wire_result lines_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
+{
+    struct lines_channel *c = lines_of(channel);
+    if (BASE_LIKELY(bytes <= LINES_INLINE))
+        return show_inline(c, key, fingerprint, from, bytes);
+    const struct wire_span span = {from, bytes};
+    return expose_any(c, &(struct wire_expose){.key = key,
+                                               .fingerprint = fingerprint,
+                                               .edge = WIRE_ONCE | WIRE_TO_ALL,
+                                               .flags = WIRE_WORK,
+                                               .npeers = 1, /* or more: who looks is no matter */
+                                               .nspans = 1,
+                                               .spans = &span});
+}
+
 enum wire_result lines_expose(struct wire_channel *channel, const struct wire_expose *e)
 {
     struct lines_channel *c = lines_of(channel);
     bool plain = e->flags == WIRE_WORK && (e->edge & WIRE_ONCE) && e->nspans == 1 && e->npeers && !c->aborted;
     if (BASE_LIKELY(plain && e->spans->bytes <= LINES_INLINE))
-        return expose_line(c, e);
+        return show_inline(c, e->key, e->fingerprint, e->spans->at, e->spans->bytes);
     return expose_any(c, e);
 }
 
@@ -329,6 +352,22 @@ static inline enum wire_result glance(struct lines_channel *c, const struct wire
     l->view->at = in_line ? (const char *)line->of.data : (const char *)(p->base + line->of.place.offset);
     l->view->bytes = bytes;
     l->view->ack = NULL;
+    return WIRE_DONE;
+}
+
+enum wire_result lines_see(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes, const void **at)
+{
+    struct lines_channel *c = lines_of(channel);
+    const struct lines_peer *p = &c->peer[peer];
+    const struct lines_line *line = once_line(p->block, &c->shape, key);
+
+    if (atomic_load_explicit(&line->key, memory_order_acquire) != key)
+        return WIRE_AGAIN;
+    bool in_line = line->kind == LINES_KIND_INLINE;
+    size_t there = in_line ? line->bytes : line->of.place.bytes;
+    if (BASE_UNLIKELY(there != bytes || line->fingerprint != fingerprint))
+        return WIRE_MISMATCH;
+    *at = in_line ? (const char *)line->of.data : (const char *)(p->base + line->of.place.offset);
     return WIRE_DONE;
 }
 

@@ -277,6 +277,11 @@ struct wire_class {
     enum wire_result (*reserve)(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad);
     enum wire_result (*expose)(struct wire_channel *channel, const struct wire_expose *expose);
     enum wire_result (*view)(struct wire_channel *channel, const struct wire_look *look);
+    /* What expose and a glance do with one span of caps.once_max bytes or less on a ONCE edge, without their structures, which take as
+       long as the rest. Optional, both or none. show: DONE, AGAIN or FAILED. see: DONE and *at, until this rank retires the operation;
+       AGAIN; MISMATCH. */
+    enum wire_result (*show)(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
+    enum wire_result (*see)(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes, const void **at);
     /* view: may be overwritten by its exposer. view NULL: operation seq and all before it are retired on this rank. */
     void (*release)(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
     /* This channel's pending views and exposures, messages and notes. Returns how many events it wrote. */
@@ -291,7 +296,7 @@ struct wire_class {
     void (*arm)(struct wire *wire, bool on, int64_t *deadline);
     /* What this channel's wire knows of a member, for comm_describe_peer: host and address text. */
     void (*describe)(struct wire_channel *channel, int32_t peer, char *address, size_t bytes);
-    const struct wire_memory_class *memory; /* the one that is optional. NULL: ranks share no memory here */
+    const struct wire_memory_class *memory; /* optional too. NULL: ranks share no memory here */
 };
 
 struct wire {

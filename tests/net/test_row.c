@@ -1,0 +1,180 @@
+/* When what is sent leaves: what stands in a row waits for company, what has time between it does not; and who only ever sends still hears
+ * what his peers have taken. Two ranks of one process, without an engine: nobody looks but who is told to here. */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "net/tcp.h"
+#include "wire/table.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+enum { RANKS = 2, WINDOW = 8, PAUSE_US = 200, TRIES = 200 };
+
+struct rig {
+    struct env_bell bell;
+    struct base_log log;
+    const struct wire_class *class;
+    struct tcp_wire *wire;
+    struct wire_channel *channel[RANKS];
+    uint32_t sent;
+};
+
+static int up(void **state)
+{
+    static struct rig rig;
+    static const int32_t world[RANKS] = {0, 1};
+    const struct comm_env *env = wire_default_env();
+    unsigned char offers[RANKS][WIRE_OFFER_BYTES];
+    struct wire_limits limits = {.window = WINDOW};
+    char text[256] = "";
+    struct wire *wire = NULL;
+
+    rig = (struct rig){.log = {.env = env, .level = LOG_ERROR}, .class = wire_backend_here("tcp")->wire};
+    assert_int_equal(env->bell_open(env, &rig.bell), 0);
+    struct wire_config config = {.env = env,
+                                 .log = &rig.log,
+                                 .bell = &rig.bell,
+                                 .watch = &rig.bell,
+                                 .rank = -1,
+                                 .ranks = RANKS,
+                                 .deadline = env->now(env) + 10000000000,
+                                 .error_text = text,
+                                 .error_text_bytes = sizeof text};
+    if (rig.class->open(&config, &wire) != COMM_OK)
+        fail_msg("%s", text);
+    rig.wire = tcp_wire_of(wire);
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < RANKS; i++) {
+            struct wire_team team = {.id = 1, .rank = i, .size = RANKS, .world = world};
+            assert_int_equal(rig.class->join(wire, &team, &limits, pass ? offers : NULL, offers[i], &rig.channel[i]), COMM_OK);
+        }
+    *state = &rig;
+    return 0;
+}
+
+static int down(void **state)
+{
+    struct rig *r = *state;
+    const struct comm_env *env = wire_default_env();
+
+    for (int32_t i = 0; i < RANKS; i++)
+        r->class->leave(r->channel[i], WIRE_CLOSE);
+    r->class->close(&r->wire->wire);
+    env->bell_close(env, &r->bell);
+    return 0;
+}
+
+/* Rank 0 gives rank 1 eight bytes. */
+static enum wire_result give(struct rig *r, uint16_t edge, uint16_t flags)
+{
+    static const uint64_t bytes = 7;
+    static const uint16_t peer = 1;
+    struct wire_span span = {&bytes, sizeof bytes};
+    struct wire_expose e = {.key = wire_key_of(r->sent + 1, 0, 0),
+                            .fingerprint = 1,
+                            .edge = edge,
+                            .flags = flags,
+                            .peers = &peer,
+                            .npeers = 1,
+                            .nspans = 1,
+                            .spans = &span};
+    enum wire_result result = r->class->expose(r->channel[0], &e);
+    r->sent += result == WIRE_DONE;
+    r->class->flush(r->channel[0]);
+    return result;
+}
+
+static int here_unread(const struct rig *r)
+{
+    int bytes = -1;
+
+    assert_int_equal(ioctl(r->wire->port[1].link[0].lane[TCP_LANE_SMALL].fd, FIONREAD, &bytes), 0);
+    return bytes / (FRAME_HEAD + 8);
+}
+
+/* Rank 1 looks, and hands over what it found; what it owes for that leaves with the next flush. */
+static void look(struct rig *r)
+{
+    struct wire_event events[2 * WINDOW];
+
+    r->class->advance(r->channel[1], events, 2 * WINDOW);
+    r->class->flush(r->channel[1]);
+}
+
+/* A test machine may take the CPU away in any gap, so one row of many must have been held. */
+static void rows(void **state)
+{
+    struct rig *r = *state;
+    bool held = false;
+
+    for (int i = 0; i < TRIES && !held; i++) {
+        usleep(PAUSE_US);
+        assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+        assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+        held = here_unread(r) == 1;
+        look(r);
+        look(r);
+    }
+    assert_true(held);
+}
+
+static void pauses(void **state)
+{
+    struct rig *r = *state;
+
+    for (int i = 0; i < WINDOW; i++) {
+        usleep(PAUSE_US);
+        assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+        assert_int_equal(here_unread(r), i + 1);
+    }
+}
+
+/* The ranks share a poller, so rank 1's look reads rank 0's end as well: but before it answers. */
+static void messages_alone(void **state)
+{
+    struct rig *r = *state;
+
+    for (int i = 0; i < 4 * WINDOW; i++) {
+        if (i && i % WINDOW == 0)
+            look(r);
+        assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+    }
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_AGAIN); /* until somebody takes them */
+}
+
+static void retire(struct rig *r, uint32_t seq)
+{
+    for (int i = 0; i < RANKS; i++)
+        r->class->release(r->channel[i], seq, NULL);
+    r->class->flush(r->channel[1]);
+}
+
+static void exposures_alone(void **state)
+{
+    struct rig *r = *state;
+
+    for (uint32_t i = 0; i < 6 * WINDOW; i++) {
+        if (i && i % (2 * WINDOW) == 0) {
+            look(r);
+            retire(r, i);
+        }
+        assert_int_equal(give(r, WIRE_ONCE | WIRE_TO_ALL, WIRE_WORK), WIRE_DONE);
+    }
+    assert_int_equal(give(r, WIRE_ONCE | WIRE_TO_ALL, WIRE_WORK), WIRE_AGAIN);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(rows, up, down),
+        cmocka_unit_test_setup_teardown(pauses, up, down),
+        cmocka_unit_test_setup_teardown(messages_alone, up, down),
+        cmocka_unit_test_setup_teardown(exposures_alone, up, down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
