@@ -47,8 +47,8 @@ static bool is_set(const char *name)
     return value && *value && strcmp(value, "0") != 0;
 }
 
-/* As ctest runs it: always the same seeds; with COMM_TEST_FRESH=now then such as nobody has seen, for about a minute in all or a quarter of
- * that where things are slow. A number in its place is where they begin, so that a run can be had again. */
+/* As ctest runs it: always the same seeds first, then such as nobody has seen, for about a minute in all or a quarter of that where things
+ * are slow. COMM_TEST_FRESH=0 leaves the fresh ones out; another number is where they begin, so that a run can be had again. */
 static void choose_test(struct arguments *a)
 {
     enum { SEEDS = 60, FIRST = 8000 };
@@ -57,10 +57,7 @@ static void choose_test(struct arguments *a)
     a->seconds = is_set("COMM_TEST_QUICK") ? 12 : 50;
     a->seeds = SEEDS;
     a->seed = FIRST;
-    if (from && !strcmp(from, "now"))
-        a->fresh = (uint64_t)time(NULL) * 1000;
-    else
-        a->fresh = from && *from ? number_of(a, "COMM_TEST_FRESH", from) : 0;
+    a->fresh = from && *from ? number_of(a, "COMM_TEST_FRESH", from) : (uint64_t)time(NULL) * 1000;
 }
 
 static bool parse(struct arguments *a, int count, char **text)

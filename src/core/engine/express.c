@@ -55,10 +55,10 @@ static inline bool may_go(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the operation */
-static enum wire_result show_one(struct body *b, const struct express_span *give, const uint16_t *peer, const void *in, uint32_t seq,
-                                 uint32_t chain, uint64_t ticket)
+static inline enum wire_result show_one(struct body *b, const struct express_span *give, const uint16_t *peer, const void *in, uint32_t seq,
+                                        uint32_t chain, uint64_t ticket)
 {
-    const struct wire_span span = {(const char *)in + give->at, give->bytes};
+    const struct wire_span span = {(const void *)((uintptr_t)in + give->at), give->bytes}; /* as a number: of no bytes it may be NULL */
     const wire_key key = wire_key_of(seq, 0, give->edge);
 
     if (BASE_LIKELY(give->few))
@@ -93,6 +93,11 @@ static __attribute__((noinline)) enum wire_result show_pairs(struct body *b, con
 static inline enum wire_result show(struct body *b, const struct express_form *f, struct entry *entry, const void *in, uint32_t seq,
                                     uint32_t chain, uint64_t ticket)
 {
+    if (f->only) {
+        enum wire_result shown = show_one(b, f->only, f->peers, in, seq, chain, ticket);
+        entry->unshown = shown == WIRE_AGAIN;
+        return shown;
+    }
     if (BASE_UNLIKELY(f->pairs))
         return show_pairs(b, f, entry, in, seq, chain, ticket);
     if (BASE_LIKELY(f->few)) {
@@ -179,20 +184,22 @@ static inline void copy_few(char *to, const char *from, size_t bytes)
         memcpy(to, from, bytes);
 }
 
+static inline enum wire_result land_few(struct body *b, const struct express_span *take, void *out, uint32_t seq, uint32_t chain,
+                                        uint32_t rank)
+{
+    const void *at;
+    enum wire_result seen = b->wire->see(b->channel, wire_key_of(seq, 0, take->edge), chain ^ take->mark, rank, take->bytes, &at);
+
+    if (seen == WIRE_DONE)
+        copy_few((char *)((uintptr_t)out + take->at), at, take->bytes);
+    return seen;
+}
+
 static __attribute__((noinline)) enum wire_result land_pair(struct body *b, const struct express_form *f, void *out, uint32_t seq,
                                                             uint32_t chain, uint32_t rank)
 {
     const struct express_span *take = &f->takes[rank];
-    const wire_key key = wire_key_of(seq, 0, take->edge);
-
-    if (BASE_LIKELY(take->few)) {
-        const void *at;
-        enum wire_result seen = b->wire->see(b->channel, key, chain ^ take->mark, rank, take->bytes, &at);
-        if (seen == WIRE_DONE)
-            copy_few((char *)out + take->at, at, take->bytes);
-        return seen;
-    }
-    struct wire_look look = {.key = key,
+    struct wire_look look = {.key = wire_key_of(seq, 0, take->edge),
                              .fingerprint = chain ^ take->mark,
                              .edge = take->kind,
                              .flags = WIRE_WORK | WIRE_GLANCE,
@@ -219,9 +226,10 @@ static inline enum wire_result all_here(struct body *b, const struct express_for
     for (uint32_t ranks = f->looked & ~x->seen; ranks; ranks &= ranks - 1) {
         struct wire_view view;
         uint32_t r = (uint32_t)__builtin_ctz(ranks);
-        enum wire_result result = f->few ? b->wire->see(b->channel, wire_key_of(seq, 0, 0), chain, r, f->came[r], &x->from[r])
-                                  : BASE_UNLIKELY(f->pairs) ? land_pair(b, f, out, seq, chain, r)
-                                                            : look_for(b, f, seq, chain, r, WIRE_GLANCE, &view);
+        enum wire_result result = f->few            ? b->wire->see(b->channel, wire_key_of(seq, 0, 0), chain, r, f->came[r], &x->from[r])
+                                  : f->takes[r].few ? land_few(b, &f->takes[r], out, seq, chain, r)
+                                  : f->pairs        ? land_pair(b, f, out, seq, chain, r)
+                                                    : look_for(b, f, seq, chain, r, WIRE_GLANCE, &view);
         if (result != WIRE_DONE) {
             x->missed = b->line.done + 1;
             x->lacks = r;
@@ -248,7 +256,7 @@ static inline void make_result(struct body *b, struct express_form *f, const voi
     }
     for (uint32_t parts = f->copied; parts; parts &= parts - 1) {
         uint32_t r = (uint32_t)__builtin_ctz(parts);
-        copy_few(out + f->to[r], (const char *)x->from[r] + f->at, f->length[r]);
+        copy_few((char *)((uintptr_t)out + f->to[r]), (const char *)((uintptr_t)x->from[r] + f->at), f->length[r]);
     }
 }
 
@@ -342,16 +350,6 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
     return true;
 }
 
-bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req)
-{
-    if (!may_go(b) || b->team.size > EXPRESS_RANKS)
-        return false;
-    struct express_form *f = express_form_of(b, call);
-    if (f && f->pairs && f->npeers && f->looked && call->in == call->out)
-        return false; /* in place: what lands takes the place of what is shown */
-    return f && f->call.fits && go(b, f, call, req);
-}
-
 /*
  * `go` where nothing is unfinished and every rank both shows and looks, without a branch that this leaves out: the call as most programs
  * make it, a few bytes and then a wait. False: nothing happened, and `go` finds out why.
@@ -391,6 +389,18 @@ static inline __attribute__((always_inline)) bool go_straight(struct body *b, st
     if (BASE_UNLIKELY(!b->is_active))
         body_activate(b);
     return true;
+}
+
+bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req)
+{
+    if (!may_go(b) || b->team.size > EXPRESS_RANKS)
+        return false;
+    struct express_form *f = express_form_of(b, call);
+    if (f && f->pairs && f->npeers && f->looked && call->in == call->out)
+        return false; /* in place: what lands takes the place of what is shown */
+    if (!f || !f->call.fits)
+        return false;
+    return (f->straight && go_straight(b, f, (uintptr_t)call->in, (uintptr_t)call->out, req)) || go(b, f, call, req);
 }
 
 /* Hulls as long as the form says, for buffers that are there, none of them in place of the other, and apart. */

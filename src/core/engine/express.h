@@ -53,19 +53,20 @@ struct express_form {
     size_t shown;          /* bytes from the beginning of `in` */
     const uint16_t *peers; /* to whom */
     uint32_t npeers;
-    uint8_t shows;          /* how many spans: one for all of them, or one for each */
-    bool pairs;             /* the latter; and what comes lands at once where it belongs */
-    bool few;               /* all that is shown and looked at goes by the wire's show and see */
-    bool straight;          /* so few; both shown and looked at, read and written */
-    uint32_t looked;        /* ranks whose bytes it needs, a bit each */
-    data_reduce_fn *reduce; /* NULL: what came is copied */
-    struct data_reduce sum; /* but for its `to` */
-    struct engine_call as;  /* but for its buffers and vectors */
-    uint32_t ways;          /* reduced: of ranks 0 .. ways - 1 */
-    uint32_t copied;        /* copied: of these ranks, a bit each */
-    size_t elements;        /* of the result of a reduction */
-    size_t at;              /* where in what each shows this rank's part begins */
-    uint64_t last;          /* the newest ticket that went so */
+    uint8_t shows;                   /* how many spans: one for all of them, or one for each */
+    bool pairs;                      /* the latter; and what comes lands at once where it belongs */
+    const struct express_span *only; /* pairs: the one that is shown, where it is one, by the wire's show; NULL: it is not so */
+    bool few;                        /* all that is shown and looked at goes by the wire's show and see */
+    bool straight;                   /* so few; both shown and looked at, read and written */
+    uint32_t looked;                 /* ranks whose bytes it needs, a bit each */
+    data_reduce_fn *reduce;          /* NULL: what came is copied */
+    struct data_reduce sum;          /* but for its `to` */
+    struct engine_call as;           /* but for its buffers and vectors */
+    uint32_t ways;                   /* reduced: of ranks 0 .. ways - 1 */
+    uint32_t copied;                 /* copied: of these ranks, a bit each */
+    size_t elements;                 /* of the result of a reduction */
+    size_t at;                       /* where in what each shows this rank's part begins */
+    uint64_t last;                   /* the newest ticket that went so */
     const char *algorithm;
     uint64_t bytes, bytes_out, bytes_in;                            /* as records and statistics say */
     size_t came[EXPRESS_RANKS];                                     /* bytes that each shows */

@@ -194,6 +194,7 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
     f->length[rank] = f->gives[rank].bytes;
     f->reads = !f->npeers && !own ? 0 : in_counts ? end_of(in_counts, in_displs, 0, size) * width : call->n * width;
     f->writes = !own && !f->looked ? 0 : counts ? end_of(counts, call->displs, 0, size) * width : call->n * width;
+    f->only = f->npeers == 1 && f->gives[f->peer[0]].few ? &f->gives[f->peer[0]] : NULL;
     f->call.fits = fits;
 }
 

@@ -395,8 +395,12 @@ static void let_him_rise(struct engine *e)
         !e->env->bell_clear(e->env, &e->bell))
         return;
     e->env->bell_ring(e->env, &e->bell);
-    for (uint32_t turn = 0; turn < RISE_TURNS && atomic_load_explicit(&e->risen, memory_order_seq_cst) == risen; turn++)
+    int64_t until = e->env->now(e->env) + SLEEP_SHORT_NS; /* a stranger who computes takes a whole slice at each turn */
+    for (uint32_t turn = 0; turn < RISE_TURNS && atomic_load_explicit(&e->risen, memory_order_seq_cst) == risen; turn++) {
         e->env->relax(e->env, true);
+        if (e->env->now(e->env) > until)
+            break;
+    }
 }
 
 /* IDLE: armed, sleeping on the descriptor is safe. */

@@ -287,6 +287,17 @@ enum comm_result plan_start(struct body *b, struct comm_plan *plan, struct comm_
     return plan->group ? COMM_OK : r;
 }
 
+/* One small exchange and nothing else; false: nothing happened. */
+static bool start_alone(struct body *b, const struct comm_plan *plan, struct comm_request *req)
+{
+    bool alone = plan->count == 1 && !plan->messages && !plan->group && !plan->doubles && plan->step[0].kind == STEP_CALL;
+
+    if (!alone || plan->step[0].call.collective == COLLECTIVE_BROADCAST_BYTES)
+        return false;
+    struct engine_call call = plan_call(plan, 0);
+    return express_issue(b, &call, req);
+}
+
 enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *req)
 {
     enum comm_result r;
@@ -301,6 +312,10 @@ enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *
     }
     if (req)
         *req = COMM_REQUEST_NONE;
+    if (b && start_alone(b, plan, req)) {
+        body_unlock(b);
+        return COMM_OK;
+    }
     if (b) {
         r = b->failed ? (enum comm_result)b->cause.result : plan_start(b, plan, req);
         body_settle(b);
