@@ -14,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FRAME_VERSION = 2, FRAME_HEAD = 32, FRAME_CONTROL_MAX = 4096 + 64, FRAME_PAYLOAD_MAX = 1 << 20 };
+enum { FRAME_VERSION = 3, FRAME_HEAD = 32, FRAME_PASS_HEAD = 32, FRAME_CONTROL_MAX = 4096 + 64, FRAME_PAYLOAD_MAX = 1 << 20 };
 
 enum frame_kind {
     FRAME_EXPOSE = 1, /* an exposure: key, edge, fingerprint as tag */
@@ -29,6 +29,7 @@ enum frame_kind {
     FRAME_ASK,        /* for the calls that this rank has published */
     FRAME_CALLS,      /* published calls, 32 bytes each; tag 1: all that were asked for have come */
     FRAME_GOODBYE,    /* of nobody's channel: nothing comes any more, and its end is no death */
+    FRAME_PASS,       /* of nobody's channel: what some rank says to all, on its way; tcp_pass.c has what it begins with */
     FRAME_KINDS,
 };
 

@@ -20,6 +20,8 @@ extern const struct wire_class wire_tcp;
 #define PEER_TIMEOUT_NS INT64_C(30000000000)
 #define LINK_TIMEOUT_NS INT64_C(3000000000)
 #define GOODBYE_NS INT64_C(1000000000)
+#define LINKS_NS INT64_C(5000000000)
+#define NOTE_LEAD_NS INT64_C(2000000000)
 
 /* ------------------------------------------------------------------------------------------------------------ open, close */
 static size_t links_of(const struct tcp_wire *w)
@@ -32,7 +34,7 @@ static void close_sockets(struct tcp_wire *w)
     for (size_t i = 0; i < links_of(w); i++)
         for (int k = 0; k < TCP_SOCKETS; k++) {
             struct tcp_lane *lane = &w->links[i].lane[k];
-            if (lane->fd >= 0 && w->poller && !lane->ended && lane->port->link[w->links[i].peer].here)
+            if (lane->fd >= 0 && w->poller && !lane->ended)
                 w->poller->class->remove(w->poller, lane->socket);
             if (lane->fd >= 0)
                 close(lane->fd);
@@ -47,6 +49,7 @@ static void destroy(struct tcp_wire *w)
 {
     const struct comm_env *env = w->env;
 
+    tcp_door_close(w);
     close_sockets(w);
     if (w->poller)
         w->poller->class->close(w->poller);
@@ -166,23 +169,36 @@ static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_confi
     return COMM_OK;
 }
 
+int tcp_lane_start(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+    /* Where notes are passed on a byte beside the heartbeats says that there is one, so the watcher wakes. */
+    uint32_t wakes = lane->lane == TCP_BEAT && w->door ? EPOLLIN : 0;
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET | wakes, .data.u32 = lane->socket};
+    int error = lane->lane == TCP_BEAT ? 0 : -w->poller->class->add(w->poller, lane->socket, lane->fd);
+
+    if (!error && epoll_ctl(w->deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
+        error = errno == EEXIST && epoll_ctl(w->deaths, EPOLL_CTL_MOD, lane->fd, &event) == 0 ? 0 : errno;
+    if (lane->lane == TCP_LANE_SMALL && w->fews++ < TCP_FEW)
+        w->few[w->fews - 1] = lane->socket;
+    if (lane->lane != TCP_LANE_BULK)
+        tcp_is_neighbour(lane->link);
+    return error;
+}
+
 /* From here on the sockets are the poller's. */
 static enum comm_result start_links(struct tcp_wire *w, const struct wire_config *config)
 {
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++) {
         struct tcp_link *link = &w->links[i / TCP_SOCKETS];
         struct tcp_lane *lane = &link->lane[i % TCP_SOCKETS];
-        struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u32 = lane->socket};
+        link->ours = wire_joins(config, lane->port->rank, link->peer);
         if (lane->fd < 0)
             continue;
-        int error = lane->lane == TCP_BEAT ? 0 : -w->poller->class->add(w->poller, lane->socket, lane->fd);
-        if (!error && epoll_ctl(w->deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
-            error = errno;
+        int error = tcp_lane_start(lane);
         if (error)
             return broken(config, "watching a connection", error);
         link->here = true;
-        if (lane->lane == TCP_LANE_SMALL && w->fews++ < TCP_FEW)
-            w->few[w->fews - 1] = lane->socket;
     }
     int error = w->env->bell_watch(w->env, config->bell, w->poller->fd);
     if (!error)
@@ -234,6 +250,8 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
     if (result == COMM_OK)
         result = wants_seal(w, config);
     if (result == COMM_OK)
+        result = tcp_door_make(w, config);
+    if (result == COMM_OK)
         result = config->rank < 0 ? tcp_mesh_here(w, config) : tcp_mesh(w, config);
     if (result == COMM_OK)
         result = start_links(w, config);
@@ -243,8 +261,8 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
     }
     bool proved = config->boot && config->boot->key;
     const char *address = config->boot && config->boot->address[0] ? config->boot->address : "this host alone";
-    base_log(w->log, LOG_INFO, "tcp: ranks=%d poller=%s address=%s secret=%s seal=%s crc=%s", w->ranks, w->poller->class->name, address,
-             proved ? "proved" : "none", w->sealed ? "yes" : "no", w->checked ? "yes" : "no");
+    base_log(w->log, LOG_INFO, "tcp: ranks=%d links=%s poller=%s address=%s secret=%s seal=%s crc=%s", w->ranks, w->door ? "needed" : "all",
+             w->poller->class->name, address, proved ? "proved" : "none", w->sealed ? "yes" : "no", w->checked ? "yes" : "no");
     *wire = &w->wire;
     return COMM_OK;
 }
@@ -252,10 +270,12 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
 /* True: something of it has not reached the other end's kernel yet. */
 static bool unsent(struct tcp_wire *w)
 {
+    if (tcp_door_busy(w))
+        return true;
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++) {
         struct tcp_lane *lane = &w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS];
         int bytes = 0;
-        if (!w->links[i / TCP_SOCKETS].here || lane->ended)
+        if (!w->links[i / TCP_SOCKETS].here || lane->ended || lane->deaf || lane->lane == TCP_BEAT) /* heartbeats say nothing */
             continue;
         if (lane->out || tcp_seal_pending(lane) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0))
             return true;
@@ -263,26 +283,44 @@ static bool unsent(struct tcp_wire *w)
     return false;
 }
 
+static void wait_while(struct tcp_wire *w, bool (*waits)(struct tcp_wire *w), int64_t until)
+{
+    while (w->rank >= 0 && waits(w) && w->env->now(w->env) < until) {
+        base_unlock(&w->lock, w->env);
+        poll(NULL, 0, 1);
+        base_lock(&w->lock, w->env);
+        if (w->door)
+            tcp_door_turn(w, true);
+        tcp_pump(w, NULL, 0);
+    }
+}
+
+/* Who hears a goodbye that was passed on, and has no connection to this rank, looks for nothing more from it: so first every link on which
+ * something is to leave must stand, or its peer be known to be gone. */
+static void pass_goodbye(struct tcp_wire *w)
+{
+    tcp_send_dirty(w);
+    wait_while(w, tcp_door_busy, w->env->now(w->env) + LINKS_NS);
+    tcp_pass_goodbye(w);
+}
+
 /* Everything that was promised leaves, then the goodbye: so that who comes to the end of the stream knows that it was no death. A peer that
  * stands still holds us up for a second and no more. */
 static void tcp_close(struct wire *wire)
 {
     struct tcp_wire *w = tcp_wire_of(wire);
-    int64_t until = w->env->now(w->env) + GOODBYE_NS;
 
     base_lock(&w->lock, w->env);
     w->armed = false;
+    if (w->door)
+        pass_goodbye(w);
+    int64_t until = w->env->now(w->env) + GOODBYE_NS;
     for (size_t i = 0; i < links_of(w); i++)
-        if (w->links[i].here)
+        if (w->links[i].lane[TCP_LANE_SMALL].fd >= 0)
             tcp_post_goodbye(&w->links[i].lane[TCP_LANE_SMALL]);
     tcp_send_dirty(w);
     tcp_pump(w, NULL, 0);
-    while (w->rank >= 0 && unsent(w) && w->env->now(w->env) < until) {
-        base_unlock(&w->lock, w->env);
-        poll(NULL, 0, 1);
-        base_lock(&w->lock, w->env);
-        tcp_pump(w, NULL, 0);
-    }
+    wait_while(w, unsent, until);
     base_unlock(&w->lock, w->env);
     destroy(w);
 }
@@ -371,6 +409,7 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
     c->face.traffic = &c->traffic;
     uint64_t chunk = limits->chunk ? limits->chunk : TCP_CHUNK;
     c->face.caps = (struct wire_caps){.inline_max = TCP_INLINE,
+                                      .note_lead_ns = w->door ? NOTE_LEAD_NS : 0,
                                       .window = (uint32_t)window,
                                       .calls = (uint32_t)calls_each,
                                       .once_max = TCP_ONCE_MAX,
@@ -446,7 +485,7 @@ static enum comm_result tcp_join(struct wire *wire, const struct wire_team *team
     if (!c)
         return COMM_ERR_MEMORY;
     for (uint32_t i = 0; i < c->size; i++)
-        c->member[i].lane = c->port->link[c->world[i]].here ? c->port->link[c->world[i]].lane : NULL;
+        c->member[i].lane = c->port->link[c->world[i]].ours ? c->port->link[c->world[i]].lane : NULL;
     base_lock(&w->lock, env);
     bool entered = enter(w, c);
     base_unlock(&w->lock, env);

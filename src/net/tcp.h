@@ -56,11 +56,17 @@ enum {
     TCP_ROW_MESSAGES = 1,   /* ... where messages are in it: who has one to send has often more ... */
     TCP_ROW_GAP_NS = 10000, /* ... and with less than this between them ... */
     TCP_HOLD_NS = 100000,   /* ... for so long at most */
+    TCP_LINKS_MANY = 32,    /* ranks: of more, each connects to those that it needs */
+    TCP_BASE_MOST = 8,      /* steps of the base graph: 1, 2, 4, 16, 64 ... */
+    TCP_DIALS = 128,        /* under way at once, where links are made when they are needed */
 };
+
+enum tcp_links { TCP_LINKS_AUTO, TCP_LINKS_ALL, TCP_LINKS_NEEDED };
 
 struct tcp_wire;
 struct tcp_channel;
 struct tcp_lane;
+struct tcp_door; /* tcp_links.c: where links are made when they are needed */
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
 /* Bytes that arrived and wait to be looked at; or bytes to be sent, and then perhaps bytes of the user's behind them. */
@@ -111,6 +117,7 @@ struct tcp_message {
 struct tcp_note {
     wire_key key;
     uint32_t tag, bytes;
+    uint32_t number; /* of what its rank has passed on: an older one may come later */
     unsigned char data[WIRE_NOTE_LONG_BYTES];
 };
 
@@ -169,6 +176,7 @@ struct tcp_lane {
     struct tcp_link *link;
     uint32_t lane;
     bool ended, dirty, urgent;
+    bool deaf; /* the other end takes nothing more, and what it had said before may still be here to be read */
     /* out */
     bool sending;
     uint32_t out_number, out_count;
@@ -196,7 +204,14 @@ struct tcp_lane {
 struct tcp_link {
     struct tcp_lane lane[TCP_SOCKETS]; /* of the last one only its socket is used */
     int32_t peer;                      /* of the world */
-    bool goodbye, down, warned, here;  /* here: connected, so neither this rank itself nor another wire's */
+    bool ours;                         /* this wire carries what goes to that rank: it is neither this rank itself nor another wire's */
+    bool goodbye, down, warned, here;  /* here: connected */
+    bool wanted, wants_base;           /* it is being made; as one of the base graph */
+    bool neighbour;                    /* it is one of that graph */
+    bool nudge;                        /* the other end's watcher is to look, when what was said has left */
+    int64_t wanted_ns, again_ns;       /* since when; when it is to be dialed again */
+    struct wire_event told;            /* what others say of its end ... */
+    int64_t told_ns;                   /* ... since when */
     struct wire_event gone;            /* once it is down: as it was told */
     int64_t ended_ns;                  /* since when one of them has ended */
     uint32_t beat, beat_seen;
@@ -237,6 +252,8 @@ struct tcp_wire {
     uint32_t arrivals;  /* exposures that are here, but for pieces of long ones; counts on */
     char *zeros, *sink; /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
     int64_t timeout_ns, link_timeout_ns, warn_ns, tick_ns, polled_ns;
+    struct tcp_door *door; /* NULL: all links were made when the world opened */
+    bool nudges;
     struct tcp_link *links;
     char *stages;
     size_t bytes, stage_bytes;
@@ -335,7 +352,6 @@ void tcp_messages_forget(struct tcp_channel *c);
 
 /* tcp_note.c: notes and published calls */
 void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e);
-void tcp_note_came(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
 uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32_t max);
 void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked);
 void tcp_calls_show(struct tcp_channel *c);
@@ -360,6 +376,53 @@ const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes);
 
 /* tcp_watch.c */
 uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max);
+
+/* tcp.c: a socket is connected, and from now on the poller's. 0, or an errno */
+int tcp_lane_start(struct tcp_lane *lane);
+/* tcp_receive.c: an end without a word in the log */
+void tcp_lane_down(struct tcp_lane *lane);
+/* tcp_send.c: what was to be sent is forgotten */
+void tcp_drop_out(struct tcp_lane *lane);
+/* tcp_send.c: of the process, and of nobody's channel */
+void tcp_send_waiting(struct tcp_lane *lane);
+void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes);
+void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link); /* a link is new: what its peer is owed */
+/* tcp_note.c */
+const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload, uint32_t number);
+
+/*
+ * tcp_links.c: where not all links are made when a world opens. `link` as below is usable at any time: what is sent on it waits until it
+ * stands. All under the wire's lock.
+ */
+enum comm_result tcp_door_make(struct tcp_wire *w, const struct wire_config *config); /* before the mesh, if such links are wanted */
+struct mesh;
+void tcp_door_open(struct tcp_wire *w, struct mesh *m); /* it keeps m */
+void tcp_door_close(struct tcp_wire *w);
+bool tcp_is_base(const struct tcp_wire *w, int32_t peer); /* when nobody is down */
+void tcp_want(struct tcp_link *link, bool base);          /* it is needed: the watcher makes it */
+void tcp_door_turn(struct tcp_wire *w, bool tick);        /* the watcher's */
+void tcp_lane_up(struct tcp_lane *lane);                  /* connected while the world is open */
+void tcp_lane_opened(struct tcp_lane *lane);              /* tcp_receive.c: what waited for it */
+void tcp_is_neighbour(struct tcp_link *link);
+struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count);
+void tcp_watch_for(struct tcp_wire *w, int fd); /* the watcher wakes for it */
+bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link,
+                      int64_t now); /* others have told its end, and nothing of our own says otherwise */
+bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int64_t now); /* whose connection has ended */
+void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link);                             /* it has just gone down */
+bool tcp_door_busy(struct tcp_wire *w);                                                    /* something that was sent waits for its link */
+
+/* tcp_pass.c: what is said to all, passed on along the base graph */
+struct tcp_pass;
+struct tcp_pass *tcp_pass_of(const struct tcp_wire *w);
+struct tcp_pass *tcp_pass_make(const struct tcp_wire *w);
+void tcp_pass_give(struct tcp_wire *w, struct tcp_pass *p);
+void tcp_pass_note(struct tcp_channel *c, const struct tcp_note *n);
+void tcp_pass_calls(struct tcp_channel *c, const void *calls, size_t bytes);
+void tcp_pass_down(struct tcp_wire *w, const struct wire_event *gone);
+void tcp_pass_goodbye(struct tcp_wire *w);
+bool tcp_pass_is_whole(const struct tcp_wire *w, int32_t rank);
+const char *tcp_pass_came(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload);
 
 /* tcp_mesh.c: connections while a world opens. COMM_OK, or an error whose text stands in config->error_text */
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config);

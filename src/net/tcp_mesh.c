@@ -5,11 +5,10 @@
  * on each connection before the greeting, which is then sealed. When every peer is there, the listener is closed for good.
  */
 #define _GNU_SOURCE
-#include "net/tcp.h"
+#include "net/tcp_mesh.h"
 
 #include "base/format.h"
 #include "data/data.h"
-#include "net/stranger.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,50 +20,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MESH_MAGIC = 0x6d736574, TURN_MS = 100, WORD = 16, TEXT = 160, REFUSALS_LOGGED_NS = 1000000000, TELL_NS = 1000000000 };
-enum { KEEP_IDLE_S = 10, KEEP_BETWEEN_S = 3, KEEP_COUNT = 3 };
-
-/* What each rank says of itself over the boot. result: not COMM_OK, and why. */
-struct card {
-    uint32_t magic, version;
-    int32_t result;
-    int16_t proves;        /* has the job's secret */
-    uint8_t seals, checks; /* encrypts all that follows; has a checksum over it */
-    struct sockaddr_storage address;
-    unsigned char word[WORD];
-    uint64_t host;
-    uint32_t float_mode, endian;
-    char text[TEXT];
-};
-
-/* The first bytes of a connection. */
-struct greeting {
-    uint32_t magic, version;
-    uint32_t from, to, lane, reserved;
-    unsigned char word[WORD];
-};
-
-/* A socket (a lane's number) that is being connected. */
-struct dialing {
-    uint32_t number;
-    bool asked; /* the hello has left */
-    struct handshake shake;
-};
-
-struct mesh {
-    struct tcp_wire *w;
-    const struct wire_config *config;
-    int listener;
-    struct card mine, *cards;
-    const unsigned char *key; /* NULL: the job has no secret */
-    struct strangers strangers;
-    struct pollfd *wait;
-    struct dialing *dials;
-    uint32_t dialing, missing; /* missing: greetings of lower ranks that have not come */
-    uint32_t refused;
-    int64_t refused_ns, until; /* until: some time before the world's, in which all can still hear whose fault it is */
-    char refusal[STRANGER_WHY];
-};
+enum { TURN_MS = 100, REFUSALS_LOGGED_NS = 1000000000, TELL_NS = 1000000000, ACCEPTS_A_TURN = 16 };
 
 static enum comm_result fail(const struct mesh *m, enum comm_result result, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static enum comm_result fail(const struct mesh *m, enum comm_result result, const char *format, ...)
@@ -77,123 +33,49 @@ static enum comm_result fail(const struct mesh *m, enum comm_result result, cons
     return result;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ sockets */
-static bool set(int fd, int level, int name, int value)
-{
-    return setsockopt(fd, level, name, &value, sizeof value) == 0;
-}
-
-/* Every call on it says for itself whether it may wait; a ring would take a nonblocking descriptor at its word. */
-static void make_blocking(int fd)
-{
-    int flags = fcntl(fd, F_GETFL);
-
-    if (flags >= 0)
-        fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
-}
-
-/* Options that this kernel lacks are done without: they tell a dead link earlier, or make a near one faster. */
-static void set_options(const struct tcp_wire *w, int fd, bool near)
-{
-    make_blocking(fd);
-    bool done = set(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-
-    done = done && set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S) && set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_BETWEEN_S);
-    done = done && set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT);
-    done = done && set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(w->timeout_ns / 1000000));
-    if (near) /* a model of a path with queues costs half the rate where there is none */
-        done = setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) == 0 && done;
-    if (!done)
-        base_log(w->log, LOG_DEBUG, "tcp: not every option of a connection could be set: %s", strerror(errno));
-}
-
-static void name_address(const struct sockaddr_storage *address, char *text, size_t bytes)
-{
-    char host[INET6_ADDRSTRLEN] = "?";
-
-    if (address->ss_family == AF_INET6) {
-        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)address;
-        inet_ntop(AF_INET6, &a->sin6_addr, host, sizeof host);
-        base_format(text, bytes, "[%s]:%u", host, ntohs(a->sin6_port));
-    } else {
-        const struct sockaddr_in *a = (const struct sockaddr_in *)address;
-        inet_ntop(AF_INET, &a->sin_addr, host, sizeof host);
-        base_format(text, bytes, "%s:%u", host, ntohs(a->sin_port));
-    }
-}
-
-static socklen_t length_of(const struct sockaddr_storage *address)
-{
-    return address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
-}
-
-/* A numeric address, port 0. */
-static bool read_address(const char *text, struct sockaddr_storage *address)
-{
-    struct sockaddr_in *four = (struct sockaddr_in *)address;
-    struct sockaddr_in6 *six = (struct sockaddr_in6 *)address;
-
-    memset(address, 0, sizeof *address);
-    if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
-        four->sin_family = AF_INET;
-        return true;
-    }
-    six->sin6_family = AF_INET6;
-    return inet_pton(AF_INET6, text, &six->sin6_addr) == 1;
-}
-
-/* 0, or an errno. */
-static int listen_on(struct sockaddr_storage *address, int backlog, int *listener)
-{
-    socklen_t length = length_of(address);
-    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd < 0)
-        return errno;
-    if (bind(fd, (struct sockaddr *)address, length) < 0 || listen(fd, backlog) < 0 ||
-        getsockname(fd, (struct sockaddr *)address, &length) < 0) {
-        int error = errno;
-        close(fd);
-        return error;
-    }
-    *listener = fd;
-    return 0;
-}
-
 /* ------------------------------------------------------------------------------------------------------------ greeting */
-static struct tcp_lane *lane_at(const struct mesh *m, uint32_t socket)
+/* What a new connection takes without waiting. */
+static int send_now(int fd, const void *bytes, size_t count)
 {
-    return &m->w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
+    ssize_t n = send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+    return n == (ssize_t)count ? 0 : n < 0 ? errno : EIO;
 }
 
 /* keys: of its handshake, or NULL. False: no memory. */
-static bool keep(struct mesh *m, uint32_t socket, int fd, const struct seal *keys)
+static bool keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys)
 {
-    struct tcp_lane *lane = lane_at(m, socket);
+    struct tcp_lane *lane = &m->w->links[rank].lane[which];
     struct sockaddr_storage other;
     socklen_t length = sizeof other;
     int32_t peer = lane->link->peer;
 
     memset(&other, 0, sizeof other);
-    if (getpeername(fd, (struct sockaddr *)&other, &length) == 0)
-        name_address(&other, lane->link->address, sizeof lane->link->address);
-    set_options(m->w, fd, m->cards[peer].host == m->mine.host);
+    if (!m->steady && getpeername(fd, (struct sockaddr *)&other, &length) == 0) /* later somebody may be reading it */
+        mesh_name_address(&other, lane->link->address, sizeof lane->link->address);
+    mesh_set_options(m->w, fd, m->cards[peer].host == m->mine.host);
     if ((m->w->sealed || m->w->checked) && lane->lane != TCP_BEAT &&
         !tcp_seal_start(lane, m->w->sealed ? keys : NULL)) /* beats say nothing */
         return false;
     lane->fd = fd;
+    if (m->steady)
+        tcp_lane_up(lane);
     return true;
 }
 
-/* Of a lower rank that has not come, with our word. */
+/* Of a lower rank that has not come, or a higher one that asks to be dialed; with our word. */
 static bool is_ours(const struct mesh *m, const struct greeting *g)
 {
     unsigned char differs = 0;
 
-    for (int i = 0; i < WORD; i++)
+    for (int i = 0; i < MESH_WORD; i++)
         differs |= (unsigned char)(g->word[i] ^ m->mine.word[i]);
-    return !differs && g->magic == MESH_MAGIC && g->version == FRAME_VERSION && g->to == (uint32_t)m->w->rank && g->from < g->to &&
-           g->lane < TCP_SOCKETS && lane_at(m, g->from * TCP_SOCKETS + g->lane)->fd < 0;
+    if (differs || g->magic != MESH_MAGIC || g->version != FRAME_VERSION || g->to != (uint32_t)m->w->rank ||
+        g->from >= (uint32_t)m->w->ranks || m->w->links[g->from].down)
+        return false;
+    if (g->lane >= TCP_SOCKETS)
+        return m->w->door && g->from > g->to && g->lane < MESH_LANES;
+    return g->from < g->to && m->w->links[g->from].lane[g->lane].fd < 0;
 }
 
 static bool is_whole(int fd)
@@ -240,6 +122,19 @@ static void turn_away(struct mesh *m, int fd, const char *why, int64_t now)
     close(fd);
 }
 
+/* Who dialed hears that he was let in: else he would send to somebody who had no place for him. */
+static bool take_in(struct mesh *m, const struct greeting *g, struct stranger *s)
+{
+    if (g->lane >= TCP_SOCKETS) {
+        close(s->fd);
+        tcp_want(&m->w->links[g->from], g->lane == MESH_CALL_BASE);
+        return true;
+    }
+    if (send_now(s->fd, &g->magic, sizeof g->magic))
+        return false;
+    return keep(m, g->from, g->lane, s->fd, &s->shake.seal);
+}
+
 static void hear(struct mesh *m, uint32_t at, short seen, int64_t now)
 {
     struct stranger *s = &m->strangers.one[at];
@@ -250,8 +145,8 @@ static void hear(struct mesh *m, uint32_t at, short seen, int64_t now)
 
     if (heard == STRANGER_LATER)
         return;
-    if (heard == STRANGER_DONE && is_ours(m, &g) && keep(m, g.from * TCP_SOCKETS + g.lane, s->fd, &s->shake.seal)) {
-        m->missing--;
+    if (heard == STRANGER_DONE && is_ours(m, &g) && take_in(m, &g, s)) {
+        m->missing -= m->missing != 0;
     } else {
         turn_away(m, s->fd, why, now);
     }
@@ -260,114 +155,177 @@ static void hear(struct mesh *m, uint32_t at, short seen, int64_t now)
 
 static void let_in(struct mesh *m, int64_t now)
 {
-    int fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int most = m->steady ? ACCEPTS_A_TURN : 1, fd = 0;
 
-    if (fd >= 0)
+    for (int i = 0; i < most && fd >= 0; i++) {
+        fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        if (fd < 0)
+            continue;
         stranger_add(&m->strangers, fd, now);
+        if (m->steady)
+            tcp_watch_for(m->w, fd);
+    }
+    if (m->steady && fd >= 0) /* there may be more, and the watcher does other things too */
+        m->w->env->bell_ring(m->w->env, m->w->watch);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ dialing */
-static enum comm_result dial(struct mesh *m, uint32_t socket_number)
+static enum comm_result fail_peer(const struct mesh *m, uint32_t peer, enum comm_result result, const char *why)
 {
-    struct card *card = &m->cards[socket_number / TCP_SOCKETS];
     char text[80];
-    int fd = socket(card->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
-    if (fd < 0)
+    mesh_name_address(&m->cards[peer].address, text, sizeof text);
+    return fail(m, result, "connecting to rank %u at %s: %s", peer, text, why);
+}
+
+static enum comm_result begin_dial(struct mesh *m, struct dialing *d)
+{
+    const struct card *card = &m->cards[d->peer];
+
+    d->stage = DIAL_CONNECTING;
+    d->fd = socket(card->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (d->fd < 0)
         return fail(m, COMM_ERR_SYSTEM, "socket: %s (open files are limited: ulimit -n)", strerror(errno));
-    lane_at(m, socket_number)->fd = fd;
-    if (connect(fd, (struct sockaddr *)&card->address, length_of(&card->address)) == 0 || errno == EINPROGRESS)
+    if (m->steady)
+        tcp_watch_for(m->w, d->fd);
+    if (connect(d->fd, (const struct sockaddr *)&card->address, mesh_length_of(&card->address)) == 0 || errno == EINPROGRESS)
         return COMM_OK;
-    name_address(&card->address, text, sizeof text);
-    return fail(m, COMM_ERR_SYSTEM, "connecting to rank %u at %s: %s", socket_number / TCP_SOCKETS, text, strerror(errno));
+    return fail_peer(m, d->peer, COMM_ERR_SYSTEM, strerror(errno));
 }
 
-static enum comm_result fail_peer(const struct mesh *m, uint32_t number, enum comm_result result, const char *why)
+enum comm_result mesh_dial(struct mesh *m, uint32_t peer, uint32_t lane)
 {
-    char text[80];
+    struct dialing *d = &m->dials[m->dialing];
 
-    name_address(&m->cards[number / TCP_SOCKETS].address, text, sizeof text);
-    return fail(m, result, "connecting to rank %u at %s: %s", number / TCP_SOCKETS, text, why);
+    *d = (struct dialing){.peer = peer, .lane = lane, .fd = -1};
+    enum comm_result result = begin_dial(m, d);
+    if (result == COMM_OK)
+        m->dialing++;
+    else if (d->fd >= 0)
+        close(d->fd);
+    return result;
 }
 
-static struct greeting greeting_for(const struct mesh *m, uint32_t number)
+bool mesh_is_dialing(const struct mesh *m, uint32_t peer, uint32_t lane)
 {
-    struct greeting g = {MESH_MAGIC, FRAME_VERSION, (uint32_t)m->w->rank, number / TCP_SOCKETS, number % TCP_SOCKETS, 0, {0}};
+    uint32_t i = 0;
 
-    memcpy(g.word, m->cards[number / TCP_SOCKETS].word, WORD);
+    while (i < m->dialing && (m->dials[i].peer != peer || m->dials[i].lane != lane))
+        i++;
+    return i < m->dialing;
+}
+
+static struct greeting greeting_for(const struct mesh *m, const struct dialing *d)
+{
+    struct greeting g = {MESH_MAGIC, FRAME_VERSION, (uint32_t)m->w->rank, d->peer, d->lane, 0, {0}};
+
+    memcpy(g.word, m->cards[d->peer].word, MESH_WORD);
     return g;
 }
 
-/* What a new connection takes without waiting. */
-static int send_now(int fd, const void *bytes, size_t count)
+/* The greeting has left. Who only asked to be dialed is done; else the other end says that it has a place. */
+static void greeted(struct dialing *d, bool *done)
 {
-    ssize_t n = send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
-
-    return n == (ssize_t)count ? 0 : n < 0 ? errno : EIO;
+    d->stage = DIAL_GREETED;
+    *done = d->lane >= TCP_SOCKETS;
+    if (*done)
+        close(d->fd);
 }
 
 /* It is connected, or it never will be. */
 static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
 {
-    const struct handshake_names names = {HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, d->number / TCP_SOCKETS, d->number % TCP_SOCKETS};
-    struct greeting g = greeting_for(m, d->number);
+    const struct handshake_names names = {HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, d->peer, d->lane};
+    struct greeting g = greeting_for(m, d);
     unsigned char hello[HANDSHAKE_HELLO];
-    int error = 0, fd = lane_at(m, d->number)->fd;
+    int error = 0;
     socklen_t length = sizeof error;
 
-    if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
+    if (getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
         error = errno;
     if (!error && m->key && !handshake_hello(&d->shake, m->w->env, m->key, &names, hello))
         error = ENOMEM;
     if (!error)
-        error = m->key ? send_now(fd, hello, sizeof hello) : send_now(fd, &g, sizeof g);
+        error = m->key ? send_now(d->fd, hello, sizeof hello) : send_now(d->fd, &g, sizeof g);
     if (error)
-        return fail_peer(m, d->number, COMM_ERR_PEER, strerror(error));
-    d->asked = true;
-    *done = !m->key;
-    if (*done && !keep(m, d->number, fd, NULL))
-        return fail_peer(m, d->number, COMM_ERR_MEMORY, "no memory for the connection");
+        return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
+    d->stage = DIAL_ASKED;
+    if (!m->key)
+        greeted(d, done);
     return COMM_OK;
 }
 
-/* The answer to the hello; or the other end had no place for us, and is asked again while there is time. */
+/* It is asked again while there is time; in a world that is open not at once, so that who will never have one costs little. */
+static enum comm_result had_no_place(struct mesh *m, struct dialing *d)
+{
+    if (m->steady)
+        return fail_peer(m, d->peer, COMM_ERR_PEER, "it took the connection and gave it up");
+    close(d->fd);
+    return begin_dial(m, d);
+}
+
+/* The answer to the hello; or the other end had no place for us. */
 static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
 {
     unsigned char answer[HANDSHAKE_ANSWER], sealed[sizeof(struct greeting) + CRYPTO_TAG];
-    struct greeting g = greeting_for(m, d->number);
-    int fd = lane_at(m, d->number)->fd;
-    ssize_t n = recv(fd, answer, sizeof answer, MSG_PEEK | MSG_DONTWAIT);
+    struct greeting g = greeting_for(m, d);
+    ssize_t n = recv(d->fd, answer, sizeof answer, MSG_PEEK | MSG_DONTWAIT);
     enum handshake_fault fault = n >= HANDSHAKE_HEAD ? handshake_read_head(answer) : HANDSHAKE_OK;
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return COMM_OK;
-    if (n <= 0) {
-        close(fd);
-        d->asked = false;
-        return dial(m, d->number);
-    }
+    if (n <= 0)
+        return had_no_place(m, d);
     if (!fault && n < HANDSHAKE_ANSWER) {
-        stranger_wait_for(fd, HANDSHAKE_ANSWER);
+        stranger_wait_for(d->fd, HANDSHAKE_ANSWER);
         return COMM_OK;
     }
-    if (!fault && recv(fd, answer, sizeof answer, MSG_DONTWAIT) == (ssize_t)sizeof answer)
+    if (!fault && recv(d->fd, answer, sizeof answer, MSG_DONTWAIT) == (ssize_t)sizeof answer)
         fault = handshake_finish(&d->shake, answer);
     if (fault)
-        return fail_peer(m, d->number, COMM_ERR_AUTH, handshake_fault_text(fault));
+        return fail_peer(m, d->peer, COMM_ERR_AUTH, handshake_fault_text(fault));
     if (!seal_write(&d->shake.seal, &g, sizeof g, sealed))
-        return fail_peer(m, d->number, COMM_ERR_MEMORY, "no memory for the handshake");
-    int error = send_now(fd, sealed, sizeof sealed);
+        return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the handshake");
+    int error = send_now(d->fd, sealed, sizeof sealed);
     if (error)
-        return fail_peer(m, d->number, COMM_ERR_PEER, strerror(error));
-    stranger_wait_for(fd, 1);
-    if (!keep(m, d->number, fd, &d->shake.seal))
-        return fail_peer(m, d->number, COMM_ERR_MEMORY, "no memory for the connection");
-    crypto_wipe(&d->shake, sizeof d->shake);
+        return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
+    stranger_wait_for(d->fd, 1);
+    greeted(d, done);
+    return COMM_OK;
+}
+
+/* The other end has a place for us, or had none. */
+static enum comm_result confirm(struct mesh *m, struct dialing *d, bool *done)
+{
+    uint32_t word = 0;
+    ssize_t n = recv(d->fd, &word, sizeof word, MSG_PEEK | MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return COMM_OK;
+    if (n <= 0)
+        return had_no_place(m, d);
+    if (n < (ssize_t)sizeof word)
+        return COMM_OK;
+    if (recv(d->fd, &word, sizeof word, MSG_DONTWAIT) != (ssize_t)sizeof word || word != MESH_MAGIC)
+        return fail_peer(m, d->peer, COMM_ERR_AUTH, "it speaks another language");
+    if (!keep(m, d->peer, d->lane, d->fd, m->key ? &d->shake.seal : NULL))
+        return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the connection");
     *done = true;
     return COMM_OK;
 }
 
+static enum comm_result go_on(struct mesh *m, struct dialing *d, bool *done)
+{
+    return d->stage == DIAL_CONNECTING ? greet(m, d, done) : d->stage == DIAL_ASKED ? finish(m, d, done) : confirm(m, d, done);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ the loop */
+/* Connected while the world opens. */
+static bool is_wanted(const struct mesh *m, int32_t peer)
+{
+    return m->w->door ? tcp_is_base(m->w, peer) : wire_joins(m->config, m->w->rank, peer);
+}
+
 static enum comm_result late(const struct mesh *m)
 {
     char text[512];
@@ -377,9 +335,7 @@ static enum comm_result late(const struct mesh *m)
     for (int32_t i = 0; i < m->w->ranks && named < 16; i++) {
         bool there = true;
         for (int k = 0; k < TCP_SOCKETS; k++)
-            there &= !wire_joins(m->config, i, m->w->rank) || m->w->links[i].lane[k].fd >= 0;
-        for (uint32_t d = 0; d < m->dialing; d++)
-            there &= m->dials[d].number / TCP_SOCKETS != (uint32_t)i;
+            there &= !is_wanted(m, i) || m->w->links[i].lane[k].fd >= 0;
         if (!there && ++named)
             base_append(text, sizeof text, &at, " %d", i);
     }
@@ -388,29 +344,40 @@ static enum comm_result late(const struct mesh *m)
     return fail(m, COMM_ERR_TIMEOUT, "rank %d could not be connected in time with ranks:%s; is a firewall between them?", m->w->rank, text);
 }
 
-static enum comm_result turn(struct mesh *m)
+/* Once steady, what cannot be connected is dialed again by who needs it (tcp_links.c), as long as there is time. */
+static enum comm_result end_dial(struct mesh *m, uint32_t at, enum comm_result result)
 {
-    int64_t now = m->w->env->now(m->w->env);
+    struct dialing *d = &m->dials[at];
+
+    if (result != COMM_OK && m->steady)
+        base_log(m->w->log, LOG_DEBUG, "tcp: %s", m->config->error_text);
+    if (result != COMM_OK && d->fd >= 0)
+        close(d->fd);
+    crypto_wipe(&d->shake, sizeof d->shake);
+    *d = m->dials[--m->dialing];
+    return m->steady ? COMM_OK : result;
+}
+
+enum comm_result mesh_turn(struct mesh *m, int wait_ms)
+{
     enum comm_result result = COMM_OK;
     nfds_t n = 0;
 
-    m->wait[n++] = (struct pollfd){.fd = m->missing ? m->listener : -1, .events = POLLIN};
+    m->wait[n++] = (struct pollfd){.fd = m->missing || m->steady ? m->listener : -1, .events = POLLIN};
     for (uint32_t i = 0; i < m->strangers.count; i++)
         m->wait[n++] = (struct pollfd){.fd = m->strangers.one[i].fd, .events = POLLIN | POLLRDHUP};
     nfds_t strangers = n;
     for (uint32_t i = 0; i < m->dialing; i++)
-        m->wait[n++] = (struct pollfd){.fd = lane_at(m, m->dials[i].number)->fd, .events = m->dials[i].asked ? POLLIN : POLLOUT};
-    if (now >= m->until)
-        return late(m);
-    poll(m->wait, n, TURN_MS);
-    now = m->w->env->now(m->w->env);
+        m->wait[n++] = (struct pollfd){.fd = m->dials[i].fd, .events = m->dials[i].stage == DIAL_CONNECTING ? POLLOUT : POLLIN};
+    poll(m->wait, n, wait_ms);
+    int64_t now = m->w->env->now(m->w->env);
     for (uint32_t i = m->dialing; i-- > 0 && result == COMM_OK;) {
         bool done = false;
         if (!m->wait[strangers + i].revents)
             continue;
-        result = m->dials[i].asked ? finish(m, &m->dials[i], &done) : greet(m, &m->dials[i], &done);
-        if (done)
-            m->dials[i] = m->dials[--m->dialing];
+        result = go_on(m, &m->dials[i], &done);
+        if (done || result != COMM_OK)
+            result = end_dial(m, i, result);
     }
     for (uint32_t i = m->strangers.count; i-- > 0;)
         hear(m, i, m->wait[1 + i].revents, now);
@@ -422,21 +389,20 @@ static enum comm_result turn(struct mesh *m)
 static enum comm_result connect_all(struct mesh *m)
 {
     enum comm_result result = COMM_OK;
-    uint32_t mine = (uint32_t)m->w->rank, all = (uint32_t)m->w->ranks * TCP_SOCKETS;
+    int32_t mine = m->w->rank;
     int64_t left = m->config->deadline - m->w->env->now(m->w->env);
 
     m->until = m->config->deadline - (left / 8 < TELL_NS ? left / 8 : TELL_NS);
-    for (uint32_t number = 0; number < mine * TCP_SOCKETS; number++)
-        m->missing += wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_SOCKETS));
-    for (uint32_t number = (mine + 1) * TCP_SOCKETS; number < all && result == COMM_OK; number++) {
-        if (!wire_joins(m->config, (int32_t)mine, (int32_t)(number / TCP_SOCKETS)))
-            continue;
-        result = dial(m, number);
-        m->dials[m->dialing++].number = number;
-    }
+    for (int32_t peer = 0; peer < mine; peer++)
+        m->missing += is_wanted(m, peer) ? TCP_SOCKETS : 0;
+    for (int32_t peer = mine + 1; peer < m->w->ranks; peer++)
+        for (uint32_t lane = 0; lane < TCP_SOCKETS && result == COMM_OK && is_wanted(m, peer); lane++)
+            result = mesh_dial(m, (uint32_t)peer, lane);
     while (result == COMM_OK && (m->missing || m->dialing))
-        result = turn(m);
+        result = m->w->env->now(m->w->env) >= m->until ? late(m) : mesh_turn(m, TURN_MS);
     stranger_close_all(&m->strangers);
+    while (m->dialing)
+        close(m->dials[--m->dialing].fd);
     return result;
 }
 
@@ -457,16 +423,17 @@ static void prepare(struct mesh *m)
     m->mine.proves = m->key != NULL;
     m->mine.seals = m->w->sealed;
     m->mine.checks = m->w->checked;
-    if (!read_address(address, &m->mine.address))
+    m->mine.links = m->w->door != NULL;
+    if (!mesh_read_address(address, &m->mine.address))
         error = EAFNOSUPPORT;
     if (!error)
-        error = listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + STRANGERS_MAX, &m->listener);
+        error = mesh_listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + STRANGERS_MAX, &m->listener);
     if (!error)
-        error = env->random(env, m->mine.word, WORD);
+        error = env->random(env, m->mine.word, MESH_WORD);
     if (!error)
         return;
     m->mine.result = COMM_ERR_SYSTEM;
-    base_format(m->mine.text, TEXT, "listening on %s: %s", address, strerror(error));
+    base_format(m->mine.text, MESH_TEXT, "listening on %s: %s", address, strerror(error));
 }
 
 /* Who could not connect is told by the lowest rank; but a connection that broke may have been given up by another, who then knows why. */
@@ -477,7 +444,7 @@ static enum comm_result tell_failed(struct mesh *m)
     for (int32_t i = ranks - 1; i >= 0; i--)
         if (m->cards[i].result != COMM_OK && (who == ranks || m->cards[i].result != COMM_ERR_PEER || m->cards[who].result == COMM_ERR_PEER))
             who = i;
-    return who == ranks ? COMM_OK : fail(m, (enum comm_result)m->cards[who].result, "rank %d: %.*s", who, TEXT, m->cards[who].text);
+    return who == ranks ? COMM_OK : fail(m, (enum comm_result)m->cards[who].result, "rank %d: %.*s", who, MESH_TEXT, m->cards[who].text);
 }
 
 /* Everybody hears who is of another version or is set otherwise, and who could not. */
@@ -498,6 +465,9 @@ static enum comm_result exchange(struct mesh *m)
         else if (card->seals != m->cards[0].seals)
             result = fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_SEAL=%s and rank 0 has %s: give every rank the same", i,
                           card->seals ? "yes" : "no", card->seals ? "no" : "yes");
+        else if (card->links != m->cards[0].links)
+            result = fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_LINKS=%s and rank 0 has %s: give every rank the same", i,
+                          card->links ? "needed" : "all", card->links ? "all" : "needed");
         else if (card->checks != m->cards[0].checks)
             result = fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_CRC=%s and rank 0 has %s: give every rank the same", i,
                           card->checks ? "yes" : "no", card->checks ? "no" : "yes");
@@ -513,19 +483,35 @@ static enum comm_result meet(struct mesh *m)
     if (result != COMM_OK)
         return result;
     result = connect_all(m);
-    close(m->listener);
-    m->listener = -1;
+    if (!m->w->door) {
+        close(m->listener);
+        m->listener = -1;
+    }
     m->mine.result = (int32_t)result;
     if (result != COMM_OK)
-        base_copy_text(m->mine.text, TEXT, m->config->error_text);
+        base_copy_text(m->mine.text, MESH_TEXT, m->config->error_text);
     return exchange(m); /* nobody goes on before everybody is connected */
+}
+
+void mesh_close(struct mesh *m)
+{
+    const struct comm_env *env = m->w->env;
+    size_t bytes = m->bytes;
+
+    stranger_close_all(&m->strangers);
+    while (m->dialing)
+        close(m->dials[--m->dialing].fd);
+    if (m->listener >= 0)
+        close(m->listener);
+    crypto_wipe(m, bytes);
+    env->give(env, m, bytes);
 }
 
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
 {
-    size_t ranks = (size_t)config->ranks;
-    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (ranks * TCP_SOCKETS + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
-                   ranks * TCP_SOCKETS * sizeof(struct dialing);
+    size_t ranks = (size_t)config->ranks, dials = w->door ? TCP_DIALS : ranks * TCP_SOCKETS;
+    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (dials + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
+                   dials * sizeof(struct dialing);
     struct mesh *m = w->env->take(w->env, bytes, 64);
 
     if (!m) {
@@ -533,17 +519,19 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
         return COMM_ERR_MEMORY;
     }
     m->w = w;
+    m->bytes = bytes;
     m->config = config;
     m->listener = -1;
     m->key = config->boot->key;
     m->cards = (struct card *)(void *)(m + 1);
+    m->dials_room = (uint32_t)dials;
     m->dials = (struct dialing *)(void *)(m->cards + ranks);
-    m->wait = (struct pollfd *)(void *)(m->dials + ranks * TCP_SOCKETS);
+    m->wait = (struct pollfd *)(void *)(m->dials + dials);
     enum comm_result result = meet(m);
-    if (m->listener >= 0)
-        close(m->listener);
-    crypto_wipe(m, bytes);
-    w->env->give(w->env, m, bytes);
+    if (result == COMM_OK && w->door)
+        tcp_door_open(w, m);
+    else
+        mesh_close(m);
     return result;
 }
 
@@ -553,7 +541,7 @@ static int pair_here(int listener, const struct sockaddr_storage *address, int f
     fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd[0] < 0)
         return errno;
-    if (connect(fd[0], (const struct sockaddr *)address, length_of(address)) < 0)
+    if (connect(fd[0], (const struct sockaddr *)address, mesh_length_of(address)) < 0)
         return errno;
     fd[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     return fd[1] < 0 ? errno : 0;
@@ -562,10 +550,10 @@ static int pair_here(int listener, const struct sockaddr_storage *address, int f
 enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *config)
 {
     struct sockaddr_storage address;
-    int listener = -1, error = read_address("127.0.0.1", &address) ? 0 : EINVAL;
+    int listener = -1, error = mesh_read_address("127.0.0.1", &address) ? 0 : EINVAL;
 
     if (!error)
-        error = listen_on(&address, 4, &listener);
+        error = mesh_listen_on(&address, 4, &listener);
     for (int32_t a = 0; a < w->ranks && !error; a++)
         for (int32_t b = a + 1; b < w->ranks && !error; b++)
             for (int k = 0; k < TCP_LANES && !error && wire_joins(config, a, b); k++) { /* they live and die together: no beats */
@@ -575,7 +563,7 @@ enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *con
                 for (int i = 0; i < 2; i++) {
                     ends[i]->fd = fd[i];
                     if (fd[i] >= 0)
-                        set_options(w, fd[i], true);
+                        mesh_set_options(w, fd[i], true);
                     base_copy_text(ends[i]->link->address, sizeof ends[i]->link->address, "this process");
                 }
             }

@@ -2,8 +2,8 @@
  * and calls are told at the watcher's tick, or when somebody asks for them because his own differ. */
 #include "net/tcp.h"
 
-enum { CALL_BYTES = 32, CALLS_A_FRAME = 128 };
-_Static_assert(CALL_BYTES *CALLS_A_FRAME <= FRAME_CONTROL_MAX, "a frame of calls is a control frame");
+enum { CALL_BYTES = 32, CALLS_A_FRAME = 128, TO_ALL = INT32_MAX /* in a rank's place: by being passed on */ };
+_Static_assert(CALL_BYTES *CALLS_A_FRAME + FRAME_PASS_HEAD <= FRAME_CONTROL_MAX, "a frame of calls is a control frame");
 
 /* ------------------------------------------------------------------------------------------------------------ notes */
 static void send_notes(struct tcp_channel *c)
@@ -34,19 +34,30 @@ void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e)
     BASE_ASSERT(n->bytes <= wire_note_bytes(sort));
     if (n->bytes)
         memcpy(n->data, e->spans[0].at, n->bytes);
-    for (uint32_t i = 0; i < c->size; i++)
+    for (uint32_t i = 0; i < c->size && !c->wire->door; i++)
         if (c->member[i].lane)
             c->member[i].unsent |= (uint8_t)(1u << sort);
     tell_calls(c); /* first: a failure's text is made of them */
-    send_notes(c);
+    if (c->wire->door)
+        tcp_pass_note(c, n);
+    else
+        send_notes(c);
 }
 
-void tcp_note_came(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload)
+/* number: of what was passed on, where that may come out of turn; else 0. */
+const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload, uint32_t number)
 {
     uint32_t sort = wire_key_edge(f->key);
     struct tcp_member *m = &c->member[peer];
     struct tcp_note *n = &m->note[sort];
 
+    if (sort >= WIRE_NOTE_SORTS)
+        return "a note of no sort";
+    if (f->bytes > wire_note_bytes(sort))
+        return "a note longer than its sort's";
+    if (number && n->number && tcp_reached(n->number, number))
+        return NULL;
+    n->number = number;
     n->key = f->key;
     n->tag = f->tag;
     n->bytes = f->bytes;
@@ -55,6 +66,7 @@ void tcp_note_came(struct tcp_channel *c, uint32_t peer, const struct frame *f, 
     c->notes_fresh += !(m->fresh >> sort & 1);
     m->fresh |= (uint8_t)(1u << sort);
     c->wire->env->bell_ring(c->wire->env, c->wire->watch); /* it may be of a communicator on which nobody waits */
+    return NULL;
 }
 
 uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32_t max)
@@ -131,6 +143,14 @@ static void unpack_call(struct wire_call *call, const unsigned char *at)
     atomic_store_explicit(&call->seq, get32(at), memory_order_release);
 }
 
+static void say_calls(struct tcp_channel *c, uint32_t peer, bool all, const void *calls, size_t bytes)
+{
+    if (peer == TO_ALL)
+        tcp_pass_calls(c, calls, bytes);
+    else
+        tcp_post(c, peer, FRAME_CALLS, 0, all, calls, bytes);
+}
+
 /* asked: all of them, and the last frame says that these were all. Otherwise those that have not been told at an earlier tick. */
 void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked)
 {
@@ -144,12 +164,12 @@ void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked)
             continue;
         count += pack_call(call, calls + count * CALL_BYTES);
         if (count == CALLS_A_FRAME) {
-            tcp_post(c, peer, FRAME_CALLS, 0, 0, calls, count * CALL_BYTES);
+            say_calls(c, peer, false, calls, count * CALL_BYTES);
             count = 0;
         }
     }
     if (count || asked)
-        tcp_post(c, peer, FRAME_CALLS, 0, asked, calls, count * CALL_BYTES);
+        say_calls(c, peer, asked, calls, count * CALL_BYTES);
 }
 
 /* Somebody's calls differ from somebody's: all members will want to say whose, and before they hear of the failure itself. */
@@ -165,7 +185,9 @@ void tcp_calls_show(struct tcp_channel *c)
     if (newest == c->calls_shown)
         return;
     c->calls_shown = newest;
-    for (uint32_t i = 0; i < c->size; i++)
+    if (c->wire->door)
+        tcp_calls_send(c, TO_ALL, true);
+    for (uint32_t i = 0; i < c->size && !c->wire->door; i++)
         if (c->member[i].lane)
             tcp_calls_send(c, i, true);
 }
@@ -185,7 +207,9 @@ static void tell_calls(struct tcp_channel *c)
     if (newest == c->calls_told)
         return;
     bool all = true; /* who was left out hears them at the next tick, and the others once more */
-    for (uint32_t i = 0; i < c->size; i++) {
+    if (c->wire->door)
+        tcp_calls_send(c, TO_ALL, false);
+    for (uint32_t i = 0; i < c->size && !c->wire->door; i++) {
         const struct tcp_lane *lane = c->member[i].lane;
         if (lane && tcp_backed_up(&lane[TCP_LANE_SMALL]))
             all = false;

@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 
 /* ------------------------------------------------------------------------------------------------------------ ends */
-static void lane_down(struct tcp_lane *lane)
+void tcp_lane_down(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
 
@@ -23,14 +23,7 @@ static void lane_down(struct tcp_lane *lane)
     w->poller->class->remove(w->poller, lane->socket);
     lane->sending = false;
     shutdown(lane->fd, SHUT_RDWR);
-    for (struct tcp_block *b = lane->out, *next; b; b = next) { /* nobody reads them; the watcher says why */
-        next = b->next;
-        tcp_piece_lost(b);
-        tcp_block_give(w, b);
-    }
-    lane->out = NULL;
-    lane->sent = 0;
-    lane->out_last = &lane->out;
+    tcp_drop_out(lane); /* nobody reads it; the watcher says why */
     w->env->bell_ring(w->env, w->watch);
 }
 
@@ -42,7 +35,7 @@ void tcp_lane_end(struct tcp_lane *lane, const char *why)
         return;
     if (why && !link->goodbye)
         base_log(lane->port->wire->log, LOG_INFO, "tcp: peer=%d lane=%u address=%s: %s", link->peer, lane->lane, link->address, why);
-    lane_down(lane);
+    tcp_lane_down(lane);
 }
 
 static void refuse(struct tcp_lane *lane, const char *why)
@@ -51,14 +44,14 @@ static void refuse(struct tcp_lane *lane, const char *why)
 
     base_log(lane->port->wire->log, LOG_ERROR, "tcp: peer=%d lane=%u frame=%u kind=%u bytes=%u: %s; the connection is given up",
              lane->link->peer, lane->lane, lane->in_number, f->kind, f->bytes, why);
-    lane_down(lane);
+    tcp_lane_down(lane);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ who is waited for */
 static void await_on(struct tcp_wire *w, struct tcp_lane *lane, bool on)
 {
     lane->looks += on ? 1 : UINT32_MAX;
-    if (on && lane->looks == 1) {
+    if (on && lane->looks == 1 && lane->fd >= 0) {
         w->hot[w->hots++] = lane->socket;
         lane->hot = w->hots;
     } else if (!lane->looks && lane->hot) {
@@ -74,6 +67,20 @@ void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t which, bool on)
 {
     for (uint32_t lane = 0; lane <= which; lane++)
         await_on(c->wire, &c->member[peer].lane[lane], on);
+}
+
+/* What waited for it: frames to be sent, and who waits for some to come. */
+void tcp_lane_opened(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    if (lane->looks && !lane->hot) {
+        w->hot[w->hots++] = lane->socket;
+        lane->hot = w->hots;
+    }
+    tcp_send_waiting(lane);
+    tcp_send_dirty(w);
+    w->poller->class->submit(w->poller);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ payloads */
@@ -204,6 +211,8 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
         lane->link->goodbye = true;
         return NULL;
     }
+    if (f->kind == FRAME_PASS)
+        return tcp_pass_came(lane, f, payload);
     c = channel_of(lane, f);
     if (!c)
         return NULL;
@@ -217,12 +226,7 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
             c->member[f->from].retired = seq;
         return NULL;
     case FRAME_NOTE:
-        if (wire_key_edge(f->key) >= WIRE_NOTE_SORTS)
-            return "a note of no sort";
-        if (f->bytes > wire_note_bytes(wire_key_edge(f->key)))
-            return "a note longer than its sort's";
-        tcp_note_came(c, f->from, f, payload);
-        return NULL;
+        return tcp_note_took(c, f->from, f, payload, 0);
     case FRAME_ASK:
         tcp_calls_show(c);
         tcp_calls_send(c, f->from, true);

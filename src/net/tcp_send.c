@@ -9,6 +9,7 @@
 #include "net/tcp.h"
 
 #include <errno.h>
+#include <sys/socket.h>
 #include <sys/timerfd.h>
 
 enum { COLLECT_BYTES = 4096, SEND_TURNS = 16 };
@@ -74,7 +75,7 @@ static bool post_on(struct tcp_channel *c, uint32_t peer, uint32_t which, enum f
     struct tcp_lane *lane = &c->member[peer].lane[which];
     struct frame f = frame_for(c, peer, kind, key, tag, count);
 
-    if (lane->ended)
+    if (lane->ended || lane->deaf)
         return true;
     unsigned char *at = begin_frame(lane, &f, count);
     if (!at) {
@@ -93,13 +94,20 @@ bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_k
     return post_on(c, peer, TCP_LANE_SMALL, kind, key, tag, bytes, count);
 }
 
-/* Of the process, not of a channel. */
+void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes)
+{
+    unsigned char *at = lane->ended || lane->deaf ? NULL : begin_frame(lane, f, f->bytes);
+
+    if (!at)
+        return;
+    if (f->bytes)
+        memcpy(at, bytes, f->bytes);
+    make_dirty(lane);
+}
+
 void tcp_post_goodbye(struct tcp_lane *lane)
 {
-    struct frame f = {.kind = FRAME_GOODBYE};
-
-    if (!lane->ended && begin_frame(lane, &f, 0))
-        make_dirty(lane);
+    tcp_post_plain(lane, &(struct frame){.kind = FRAME_GOODBYE}, "");
 }
 
 /* Nobody waits for an acknowledgement of what has been retired here: that is told, too. */
@@ -152,7 +160,7 @@ void tcp_owed(struct tcp_channel *c)
 
     for (uint32_t i = 0; i < c->size; i++) {
         struct tcp_member *m = &c->member[i];
-        if (!m->lane)
+        if (!m->lane || m->lane[TCP_LANE_SMALL].fd < 0) /* who has no link with us needs to know nothing of us */
             continue;
         uint32_t with = company_of(m);
         bool company = m->lane[TCP_LANE_SMALL].dirty;
@@ -182,6 +190,16 @@ void tcp_tell_acks(struct tcp_channel *c)
             tell_acks(c, i, TCP_LANE_SMALL);
 }
 
+void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link)
+{
+    uint32_t peer = 0;
+
+    while (peer < c->size && c->member[peer].lane != link->lane)
+        peer++;
+    if (peer < c->size && c->connected)
+        tell_retired(c, peer, TCP_LANE_SMALL);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ payloads */
 /* The bytes are copied: on return they are the user's again. */
 bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
@@ -189,7 +207,7 @@ bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expo
     struct tcp_lane *lane = &c->member[peer].lane[tcp_lane_for(bytes)];
     struct frame f = frame_for(c, peer, FRAME_EXPOSE, e->key, e->fingerprint, bytes);
 
-    if (lane->ended)
+    if (lane->ended || lane->deaf)
         return true;
     f.edge = (uint8_t)(e->edge & 3);
     unsigned char *at = begin_frame(lane, &f, bytes);
@@ -209,7 +227,7 @@ bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *fra
     struct tcp_lane *lane = &c->member[peer].lane[TCP_LANE_BULK];
     struct frame f = *frame;
 
-    if (lane->ended)
+    if (lane->ended || lane->deaf)
         return false;
     f.from = (uint16_t)c->rank;
     f.channel = c->member[peer].channel;
@@ -225,6 +243,18 @@ bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *fra
     b->hold = hold;
     make_dirty(lane);
     return true;
+}
+
+void tcp_drop_out(struct tcp_lane *lane)
+{
+    for (struct tcp_block *b = lane->out, *next; b; b = next) {
+        next = b->next;
+        tcp_piece_lost(b);
+        tcp_block_give(lane->port->wire, b);
+    }
+    lane->out = NULL;
+    lane->sent = 0;
+    lane->out_last = &lane->out;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sending */
@@ -296,7 +326,11 @@ static void send_lane(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
 
-    for (int turn = 0; has_out(lane) && !lane->sending && !lane->ended && turn < SEND_TURNS; turn++) {
+    if (lane->fd < 0 && !lane->ended) { /* it all waits until there is a link */
+        tcp_want(lane->link, false);
+        return;
+    }
+    for (int turn = 0; has_out(lane) && !lane->sending && !lane->ended && !lane->deaf && turn < SEND_TURNS; turn++) {
         uint32_t count = lane->seal ? fill_sealed(lane) : fill_vector(lane);
         if (!count) {
             tcp_lane_end(lane, "what is to be sent cannot be sealed");
@@ -307,15 +341,16 @@ static void send_lane(struct tcp_lane *lane)
         if (result != -EINPROGRESS)
             tcp_sent(lane, result);
     }
-    if (has_out(lane) && !lane->sending && !lane->ended)
+    if (has_out(lane) && !lane->sending && !lane->ended && !lane->deaf)
         make_dirty(lane);
 }
 
 void tcp_sent(struct tcp_lane *lane, int64_t result)
 {
     lane->sending = false;
-    if (result < 0) {
-        tcp_lane_end(lane, "the connection broke"); /* its other end says more, if it can */
+    if (result < 0) { /* it may have closed after its last words, which are read first: then comes the end */
+        lane->deaf = true;
+        tcp_drop_out(lane);
         return;
     }
     if (lane->seal)
@@ -324,6 +359,30 @@ void tcp_sent(struct tcp_lane *lane, int64_t result)
         consume(lane, (size_t)result);
     if (has_out(lane))
         make_dirty(lane);
+}
+
+void tcp_send_waiting(struct tcp_lane *lane)
+{
+    if (has_out(lane))
+        make_dirty(lane);
+}
+
+/* Their callers may compute, and their watchers sleep: one byte on the connection of the heartbeats wakes those. It is no harm if it comes
+ * before what it is for, but for the time until the next tick. */
+static void nudge(struct tcp_wire *w)
+{
+    uint32_t count = 0;
+    struct tcp_link *const *base = tcp_base_links(w, &count);
+
+    w->nudges = false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!base[i]->nudge)
+            continue;
+        const struct tcp_lane *lane = &base[i]->lane[TCP_LANE_SMALL];
+        w->nudges |= base[i]->nudge = has_out(lane) && !lane->ended && !lane->deaf;
+        if (!base[i]->nudge && send(base[i]->lane[TCP_BEAT].fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+            continue; /* full: it will look; broken: the watcher sees it */
+    }
 }
 
 void tcp_send_dirty(struct tcp_wire *w)
@@ -337,6 +396,8 @@ void tcp_send_dirty(struct tcp_wire *w)
         send_lane(lane);
         lane = next;
     }
+    if (BASE_UNLIKELY(w->nudges))
+        nudge(w);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ together */

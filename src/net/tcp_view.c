@@ -17,6 +17,8 @@ static bool has_room(struct tcp_channel *c, uint32_t peer, const struct wire_exp
 
     if (m->lane[TCP_LANE_SMALL].ended)
         return true;
+    if (BASE_UNLIKELY(m->lane[TCP_LANE_SMALL].fd < 0)) /* it says what it has retired when there is a link */
+        tcp_want(m->lane->link, false);
     if (e->edge & WIRE_ONCE) {
         uint32_t behind = seq - (bytes <= TCP_INLINE ? 2 * c->face.caps.window : c->once_places);
         return tcp_reached(m->retired, behind ? behind : UINT32_MAX);

@@ -73,6 +73,8 @@ static bool listen_to(struct tcp_wire *w, struct tcp_link *link, int64_t looked)
         link->warned = false;
         return false;
     }
+    if (link->lane[TCP_BEAT].fd < 0) /* its neighbours watch it */
+        return false;
     link->silent_ns += looked;
     if (link->silent_ns < w->warn_ns || link->goodbye)
         return false;
@@ -90,26 +92,34 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
 
     for (int32_t i = 0; i < w->ranks && told < max; i++) {
         struct tcp_link *link = &w->links[i];
-        if (!link->here || link->down)
+        bool as_told = w->door && !link->down && tcp_ends_as_told(w, link, now);
+        if (link->down || (!link->here && !link->ended_ns && !as_told))
             continue;
-        bool ended = has_ended(link, now), stands = !ended && !link->ended_ns;
+        bool ended = (has_ended(link, now) && tcp_has_said_all(w, link, now)) || (as_told && !(link->told.bytes && link->here)),
+             stands = !ended && !link->ended_ns;
         bool cut = stands && is_cut(w, link, looked), silent = stands && listen_to(w, link, looked);
-        if (!ended && !cut && !silent)
+        if (!ended && !cut && !silent && !as_told)
             continue;
+        bool closed = link->goodbye || (link->told.kind && link->told.result == COMM_ERR_CLOSED);
         link->down = true;
         link->gone = (struct wire_event){.kind = WIRE_EVENT_DOWN,
-                                         .result = link->goodbye ? COMM_ERR_CLOSED : COMM_ERR_PEER,
+                                         .result = closed ? COMM_ERR_CLOSED : COMM_ERR_PEER,
                                          .peer = i,
                                          .tag = cut,
                                          .bytes = (uint64_t)(cut      ? link->unheard_ns
                                                              : silent ? link->silent_ns
                                                                       : 0)};
-        events[told++] = link->gone;
+        if (as_told)
+            link->gone = link->told;
+        if (link->ours)
+            events[told++] = link->gone;
         for (int k = 0; k < TCP_SOCKETS && ended; k++) /* one that stands still hears, should it come back, why it was given up */
             tcp_lane_end(&link->lane[k], "given up");
         for (uint32_t k = 0; k < w->channels; k++)
             if (w->channel[k])
                 tcp_missed(w->channel[k], link);
+        if (w->door)
+            tcp_link_lost(w, link);
     }
     return told;
 }
@@ -131,6 +141,8 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     for (uint32_t i = 0; tick && i < w->channels; i++)
         if (w->channel[i])
             tcp_calls_tell(w->channel[i]);
+    if (w->door)
+        tcp_door_turn(w, tick);
     if (w->dirty)
         tcp_send_dirty(w);
     tcp_pump(w, NULL, 0);

@@ -249,6 +249,25 @@ RIG_TEST(without_crc_a_payload_may_be_changed)
     EQUAL(proc.page[1].result, COMM_OK);
 }
 
+/* As where too many stand at the door: who was put out before he was heard comes again. */
+RIG_TEST(put_out_at_the_door)
+{
+    static struct proc proc;
+
+    for (int lane = 0; lane < LANES; lane++) {
+        plan.fault = CUT;
+        plan.connection = lane;
+        plan.direction = 0;
+        plan.at = 0;
+        two_ranks(&proc, "no");
+        for (int32_t r = 0; r < 2; r++) {
+            if (proc.page[r].result != COMM_OK)
+                rig_die(__FILE__, __LINE__, "rank %d: result %d: %s", r, proc.page[r].result, proc.page[r].text);
+            EQUAL(proc.page[r].number[RESULT_GOOD], TURNS);
+        }
+    }
+}
+
 /* One that does not check would not understand the other. */
 static void one_checks(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
@@ -330,6 +349,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(with_crc_no_wrong_data),
         cmocka_unit_test(without_crc_a_payload_may_be_changed),
+        cmocka_unit_test(put_out_at_the_door),
         cmocka_unit_test(all_check_or_none),
         cmocka_unit_test(what_was_lost_before_a_goodbye_is_not_waited_for),
     };

@@ -10,7 +10,7 @@
 #include <stdatomic.h>
 #include <sys/types.h>
 
-enum { PROC_RANKS_MAX = 8, PROC_HASHES = 256 };
+enum { PROC_RANKS_MAX = 128, PROC_HASHES = 256 };
 
 /* What one rank tells. */
 struct proc_page {

@@ -290,6 +290,7 @@ struct body {
     struct cause cause, proposal;     /* adopted; ours, not adopted yet (result 0: none) */
     int64_t proposed_ns;              /* since when there is one; counts without a board alone */
     uint64_t *closed_at;              /* per member: 0, or 1 + the last number it made before it closed */
+    int64_t closed_ns;                /* when one of them was heard last */
     struct comm_error last_refused;
     int64_t timeout_ns;
     int64_t now;        /* of the call being made, so that it is read once; 0: nobody is in one */
@@ -430,6 +431,8 @@ void engine_watcher(void *arg);
 void engine_poll(struct engine *e);
 void body_check(struct body *b, int64_t now);
 void body_lost(struct body *b, const struct wire_event *event);
+/* It has closed, and no message of it is still to come. */
+bool body_has_left(const struct body *b, int32_t rank);
 void body_hear_down(struct body *b); /* of members that went while it was made */
 
 /* deadlock.c */

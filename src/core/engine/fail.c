@@ -378,6 +378,7 @@ void body_note(struct body *b, const struct wire_event *event)
         return;
     case NOTE_CLOSED:
         b->closed_at[event->peer] = note.number + 1;
+        b->closed_ns = b->engine->env->now(b->engine->env);
         return;
     case NOTE_FENCE:
         deadlock_heard(b, event->peer, event->note);

@@ -308,7 +308,7 @@ static const struct subset *awaits_gone(const struct body *b, int64_t now, int32
             *rank = s->making->members[i];
             if (*rank == b->team.rank || s->heard_from[i])
                 continue;
-            if (late || (b->closed_at[*rank] && !letter_comes(b, s, *rank)))
+            if (late || (body_has_left(b, *rank) && !letter_comes(b, s, *rank)))
                 return s;
         }
     }

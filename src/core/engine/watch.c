@@ -96,17 +96,24 @@ static bool sends_itself(const struct body *b)
     return false;
 }
 
+bool body_has_left(const struct body *b, int32_t rank)
+{
+    int64_t lead = b->channel->caps.note_lead_ns;
+
+    return b->closed_at[rank] && (!lead || b->engine->env->now(b->engine->env) - b->closed_ns >= lead);
+}
+
 /* Whether a message waits for somebody who closed: its peer, or with an open peer all of them. */
 static bool gone(const struct body *b, int32_t peer, int32_t *rank)
 {
     *rank = peer;
     if (peer >= 0)
-        return b->closed_at[peer] != 0;
+        return body_has_left(b, peer);
     for (int32_t r = 0; r < b->team.size; r++) {
         if (r == b->team.rank)
             continue;
         *rank = r;
-        if (!b->closed_at[r])
+        if (!body_has_left(b, r))
             return false;
     }
     return b->team.size > 1 && !sends_itself(b);
@@ -235,10 +242,12 @@ static void body_down(struct body *b, int32_t rank, const struct wire_event *eve
 
     if (b->closed_at[rank])
         return;
-    if (event->result == COMM_ERR_CLOSED)
-        b->closed_at[rank] = 1 + last_call(b, rank);
-    else
+    if (event->result != COMM_ERR_CLOSED) {
         body_propose(b, &cause);
+        return;
+    }
+    b->closed_at[rank] = 1 + last_call(b, rank);
+    b->closed_ns = b->engine->env->now(b->engine->env);
 }
 
 /* Who closed had made its calls, and what it gave for them was lost between here and there, or never taken from it. Who died is told of by

@@ -268,7 +268,8 @@ static enum comm_result offer_both(struct mixed_channel *c, const struct wire_te
                                       .once_max = lesser(a->once_max, b->once_max),
                                       .chunk_all = lesser(a->chunk_all, b->chunk_all),
                                       .chunk_private = lesser(a->chunk_private, b->chunk_private),
-                                      .chunk_least = b->chunk_least};
+                                      .chunk_least = b->chunk_least,
+                                      .note_lead_ns = b->note_lead_ns};
     c->face.traffic = c->far->traffic;
     c->face.calls = c->far->calls = c->near->calls;
     pack(near_offer, far_offer, offer);

@@ -168,6 +168,7 @@ struct wire_caps {
     uint64_t chunk_all;     /* longest exposure of a TO_ALL stream */
     uint64_t chunk_private; /* longest exposure of a private stream */
     uint64_t chunk_least;   /* shorter pieces of a stream cost more than they overlap; 0: PROGRAM_CHUNK_MIN_BYTES. Equal on all members */
+    int64_t note_lead_ns;   /* a note may come so much earlier than a message that left before it; 0: never earlier */
 };
 
 /* What went over a network for a channel, frames and all: of this rank, to and from whom. Read by anybody. */

@@ -1,0 +1,86 @@
+/*
+ * What connecting needs, while a world opens (tcp_mesh.c) and, where links are made when they are needed, afterwards (tcp_links.c). Private
+ * to these two.
+ */
+#ifndef NET_TCP_MESH_H
+#define NET_TCP_MESH_H
+
+#include "net/stranger.h"
+#include "net/tcp.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+
+enum { MESH_MAGIC = 0x6d736574, MESH_WORD = 16, MESH_TEXT = 160 };
+/* In a greeting's place for the lane: the higher rank of a pair asks the lower one to dial, for a link, or for one of the base graph. */
+enum { MESH_CALL = TCP_SOCKETS, MESH_CALL_BASE, MESH_LANES };
+
+/* What each rank says of itself over the boot. result: not COMM_OK, and why. */
+struct card {
+    uint32_t magic, version;
+    int32_t result;
+    int16_t proves;        /* has the job's secret */
+    uint8_t seals, checks; /* encrypts all that follows; has a checksum over it */
+    struct sockaddr_storage address;
+    unsigned char word[MESH_WORD];
+    uint64_t host;
+    uint32_t float_mode, endian;
+    uint32_t links; /* enum tcp_links */
+    char text[MESH_TEXT];
+};
+
+/* The first bytes of a connection. */
+struct greeting {
+    uint32_t magic, version;
+    uint32_t from, to, lane, reserved;
+    unsigned char word[MESH_WORD];
+};
+
+/* A socket that is being connected. */
+enum dial_stage {
+    DIAL_CONNECTING,
+    DIAL_ASKED,  /* the hello has left */
+    DIAL_GREETED /* it is to be confirmed */
+};
+struct dialing {
+    uint32_t peer, lane;
+    int fd;
+    enum dial_stage stage;
+    struct handshake shake;
+};
+
+struct mesh {
+    struct tcp_wire *w;
+    const struct wire_config *config;
+    int listener;
+    struct card mine, *cards;
+    const unsigned char *key; /* NULL: the job has no secret */
+    struct strangers strangers;
+    struct pollfd *wait;
+    struct dialing *dials;
+    uint32_t dialing, dials_room;
+    uint32_t missing; /* greetings of lower ranks that have not come */
+    uint32_t refused;
+    int64_t refused_ns, until; /* until: some time before the world's, in which all can still hear whose fault it is */
+    char refusal[STRANGER_WHY];
+    bool steady; /* the world is open: what is connected is started, and what fails is tried again */
+    size_t bytes;
+};
+
+/* tcp_socket.c */
+void mesh_set_options(const struct tcp_wire *w, int fd, bool near);
+socklen_t mesh_length_of(const struct sockaddr_storage *address);
+bool mesh_read_address(const char *text, struct sockaddr_storage *address);       /* a numeric one, port 0 */
+int mesh_listen_on(struct sockaddr_storage *address, int backlog, int *listener); /* 0, or an errno */
+void mesh_name_address(const struct sockaddr_storage *address, char *text, size_t bytes);
+
+/* tcp_mesh.c */
+/* Starts to connect: one more of m->dials. COMM_OK, or an error with its text. */
+enum comm_result mesh_dial(struct mesh *m, uint32_t peer, uint32_t lane);
+/* Whether a socket of this number is being dialed. */
+bool mesh_is_dialing(const struct mesh *m, uint32_t peer, uint32_t lane);
+/* What has come since, of those that dial and are dialed; waits so many milliseconds for it. Once steady no dial's failure is an error. */
+enum comm_result mesh_turn(struct mesh *m, int wait_ms);
+void mesh_close(struct mesh *m);
+
+#endif

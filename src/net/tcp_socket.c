@@ -1,0 +1,96 @@
+/* Sockets of the tcp wire: their options, their addresses, and listening on one. */
+#define _GNU_SOURCE
+#include "net/tcp_mesh.h"
+
+#include "base/format.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { KEEP_IDLE_S = 10, KEEP_BETWEEN_S = 3, KEEP_COUNT = 3 };
+
+static bool set(int fd, int level, int name, int value)
+{
+    return setsockopt(fd, level, name, &value, sizeof value) == 0;
+}
+
+/* Every call on it says for itself whether it may wait; a ring would take a nonblocking descriptor at its word. */
+static void make_blocking(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    if (flags >= 0)
+        fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
+}
+
+/* Options that this kernel lacks are done without: they tell a dead link earlier, or make a near one faster. */
+void mesh_set_options(const struct tcp_wire *w, int fd, bool near)
+{
+    make_blocking(fd);
+    bool done = set(fd, IPPROTO_TCP, TCP_NODELAY, 1) && set(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
+
+    done = done && set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S) && set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_BETWEEN_S);
+    done = done && set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT);
+    done = done && set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(w->timeout_ns / 1000000));
+    if (near) /* a model of a path with queues costs half the rate where there is none */
+        done = setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) == 0 && done;
+    if (!done)
+        base_log(w->log, LOG_DEBUG, "tcp: not every option of a connection could be set: %s", strerror(errno));
+}
+
+void mesh_name_address(const struct sockaddr_storage *address, char *text, size_t bytes)
+{
+    char host[INET6_ADDRSTRLEN] = "?";
+
+    if (address->ss_family == AF_INET6) {
+        const struct sockaddr_in6 *a = (const struct sockaddr_in6 *)address;
+        inet_ntop(AF_INET6, &a->sin6_addr, host, sizeof host);
+        base_format(text, bytes, "[%s]:%u", host, ntohs(a->sin6_port));
+    } else {
+        const struct sockaddr_in *a = (const struct sockaddr_in *)address;
+        inet_ntop(AF_INET, &a->sin_addr, host, sizeof host);
+        base_format(text, bytes, "%s:%u", host, ntohs(a->sin_port));
+    }
+}
+
+socklen_t mesh_length_of(const struct sockaddr_storage *address)
+{
+    return address->ss_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+}
+
+/* A numeric address, port 0. */
+bool mesh_read_address(const char *text, struct sockaddr_storage *address)
+{
+    struct sockaddr_in *four = (struct sockaddr_in *)address;
+    struct sockaddr_in6 *six = (struct sockaddr_in6 *)address;
+
+    memset(address, 0, sizeof *address);
+    if (inet_pton(AF_INET, text, &four->sin_addr) == 1) {
+        four->sin_family = AF_INET;
+        return true;
+    }
+    six->sin6_family = AF_INET6;
+    return inet_pton(AF_INET6, text, &six->sin6_addr) == 1;
+}
+
+/* 0, or an errno. */
+int mesh_listen_on(struct sockaddr_storage *address, int backlog, int *listener)
+{
+    socklen_t length = mesh_length_of(address);
+    int fd = socket(address->ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return errno;
+    if (bind(fd, (struct sockaddr *)address, length) < 0 || listen(fd, backlog) < 0 ||
+        getsockname(fd, (struct sockaddr *)address, &length) < 0) {
+        int error = errno;
+        close(fd);
+        return error;
+    }
+    *listener = fd;
+    return 0;
+}

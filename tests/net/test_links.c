@@ -1,0 +1,348 @@
+/*
+ * Links that are made when they are needed: a world opens with few of them, and nothing that is promised of failure, closing and
+ * strangers is less for that. Ranks are processes.
+ */
+#define _GNU_SOURCE
+#include "proc/proc.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { RANKS = 24, FAR = RANKS / 2, FILES = 1024 };
+enum { STEPS = 4 /* 1, 2, 4, 16 */, BASE = 2 * STEPS * 3 /* sockets */, ALL = BASE + 2 * (RANKS - 1 - 2 * STEPS) };
+#define TOLD_NS RIG_S
+
+static void needed(struct proc *proc, int32_t rank)
+{
+    (void)proc;
+    (void)rank;
+    setenv("COMM_BACKEND", "tcp", 1);
+    setenv("COMM_TCP_LINKS", "needed", 1);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what is open */
+static int connected(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < FILES; fd++) {
+        struct sockaddr_storage other;
+        socklen_t length = sizeof other;
+        count += getpeername(fd, (struct sockaddr *)&other, &length) == 0 && other.ss_family == AF_INET;
+    }
+    return count;
+}
+
+/* The port on which this rank listens; 0: it does not. */
+static int port_here(void)
+{
+    for (int fd = 0; fd < FILES; fd++) {
+        struct sockaddr_in at;
+        int listens = 0;
+        socklen_t bytes = sizeof listens, length = sizeof at;
+        if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) < 0 || !listens)
+            continue;
+        CHECK(getsockname(fd, (struct sockaddr *)&at, &length) == 0);
+        CHECK(at.sin_addr.s_addr == htonl(INADDR_LOOPBACK)); /* one address, never all */
+        return ntohs(at.sin_port);
+    }
+    return 0;
+}
+
+/* A link's second connection may come a little after the message that the first one carried. */
+static void await_connected(int want)
+{
+    for (int64_t end = rig_now() + RIG_PATIENCE; connected() != want && rig_now() < end; rig_nap(RIG_MS))
+        ;
+    EQUAL(connected(), want);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ calls */
+static void sum(struct comm_communicator *c)
+{
+    struct comm_request request;
+    int32_t one = 1, all = -1;
+    MUST(comm_allreduce(c, &one, &all, 1, COMM_I32, COMM_SUM, &request));
+    MUST(comm_wait(request, RIG_PATIENCE));
+    EQUAL(all, comm_size(c));
+}
+
+/* Both send first, at the same time. */
+static void exchange(struct comm_communicator *c, int32_t peer)
+{
+    struct comm_request request[2];
+    int32_t out = 1000 + comm_rank(c), in = -1;
+    MUST(comm_send(c, &out, 1, COMM_I32, peer, 7, &request[0]));
+    MUST(comm_recv(c, &in, 1, COMM_I32, peer, 7, NULL, &request[1]));
+    rig_wait_all(request, 2);
+    EQUAL(in, 1000 + peer);
+}
+
+static int32_t far_from(int32_t rank, int32_t ranks)
+{
+    return (rank + ranks / 2) % ranks;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ few links */
+enum { PHASES = 5 };
+
+/* All ranks are here before one goes on. */
+static void phase(struct proc *proc, int32_t rank, int64_t number)
+{
+    atomic_store(&proc->page[rank].stage, number);
+    while (atomic_load(proc->go) < number)
+        rig_nap(RIG_MS);
+}
+
+static void all_of_them(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    int32_t in[RANKS], out[RANKS];
+    struct comm_request request;
+    EQUAL(connected(), BASE);
+    CHECK(port_here());
+    phase(proc, rank, 1);
+    exchange(world, far_from(rank, RANKS));
+    await_connected(BASE + 2);
+    phase(proc, rank, 2);
+    sum(world);
+    phase(proc, rank, 3);
+    CHECK(connected() <= BASE + 2 + 2 * 5); /* log2 p partners at most are new */
+    phase(proc, rank, 4);
+    for (int i = 0; i < RANKS; i++)
+        in[i] = 100 * rank + i;
+    MUST(comm_alltoall(world, in, out, 1, COMM_I32, &request));
+    MUST(comm_wait(request, RIG_PATIENCE));
+    for (int i = 0; i < RANKS; i++)
+        EQUAL(out[i], 100 * i + rank);
+    await_connected(ALL);
+    for (int32_t i = 1; i < RANKS; i++) /* nothing is made twice */
+        exchange(world, (RANKS + i - rank) % RANKS == rank ? far_from(rank, RANKS) : (RANKS + i - rank) % RANKS);
+    EQUAL(connected(), ALL);
+    phase(proc, rank, PHASES);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(links_are_made_when_needed)
+{
+    struct proc proc = {.enter = needed, .options = "algorithm=allreduce:doubling"};
+    proc_start(&proc, RANKS, all_of_them);
+    for (int64_t number = 1; number <= PHASES; number++) {
+        for (int32_t r = 0; r < RANKS; r++)
+            proc_await(&proc, r, number);
+        atomic_store(proc.go, number);
+    }
+    proc_finish(&proc, -1, 2 * RIG_PATIENCE);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ a death */
+enum { VICTIM = 5 };
+
+/* Every other rank is not inside the library when it happens. */
+static void hear_and_go_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    struct comm_communicator *next = NULL;
+    struct comm_error error = {.size = sizeof error};
+    struct comm_request request;
+    int32_t one = 1, all;
+    sum(world);
+    atomic_store(&proc->page[rank].stage, 1);
+    while (!atomic_load(proc->go))
+        rig_nap(RIG_MS);
+    if (rank == VICTIM)
+        rig_nap(2 * RIG_PATIENCE);
+    if (rank % 2) {
+        rig_fails_within(world, COMM_ERR_PEER, RIG_PATIENCE, &error);
+    } else {
+        enum comm_result result = comm_allreduce(world, &one, &all, 1, COMM_I32, COMM_SUM, &request);
+        IS(result == COMM_OK ? comm_wait(request, RIG_PATIENCE) : result, COMM_ERR_PEER);
+        MUST(comm_error_detail(world, &error));
+    }
+    atomic_store(&proc->page[rank].time, rig_now());
+    EQUAL(error.rank, VICTIM);
+    uint64_t flags = ~(UINT64_C(1) << rank);
+    MUST(comm_agree(world, &flags));
+    EQUAL(flags & 0xffffff, UINT64_C(1) << VICTIM);
+    MUST(comm_shrink(world, &next, NULL));
+    EQUAL(comm_size(next), RANKS - 1);
+    sum(next);
+    exchange(next, (2 * (RANKS - 1) - 1 - comm_rank(next)) % (RANKS - 1) == comm_rank(next)
+                       ? comm_rank(next)
+                       : (2 * (RANKS - 1) - 1 - comm_rank(next)) % (RANKS - 1));
+    MUST(comm_close(world, RIG_PATIENCE));
+    MUST(comm_close(next, RIG_PATIENCE));
+}
+
+static void kill_one(const struct proc *proc, int32_t rank, int64_t *when)
+{
+    *when = rig_now();
+    kill(proc->pid[rank], SIGKILL);
+}
+
+RIG_TEST(links_a_death_is_told_to_all)
+{
+    struct proc proc = {.enter = needed};
+    int64_t when;
+    proc_start(&proc, RANKS, hear_and_go_on);
+    for (int32_t r = 0; r < RANKS; r++)
+        proc_await(&proc, r, 1);
+    atomic_store(proc.go, 1);
+    rig_nap(50 * RIG_MS);
+    kill_one(&proc, VICTIM, &when);
+    proc_finish(&proc, VICTIM, 2 * RIG_PATIENCE);
+    for (int32_t r = 0; r < RANKS; r++)
+        CHECK(r == VICTIM || proc.page[r].time - when < TOLD_NS);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ who leaves */
+/* All neighbours of the victim close, one by one, and one of them after a message by a link that it made for that. What happens to the
+ * victim is then told by others. */
+enum { LONELY = 12, LEAVE = 1, LEFT };
+
+static bool is_next_to(int32_t a, int32_t b)
+{
+    int32_t d = (a - b + RANKS) % RANKS;
+    return d == 1 || d == 2 || d == 4 || d == 16 || d == RANKS - 1 || d == RANKS - 2 || d == RANKS - 4 || d == RANKS - 16;
+}
+
+static void leave_or_stay(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    struct comm_error error = {.size = sizeof error};
+    struct comm_request request;
+    int32_t word = rank;
+    sum(world);
+    atomic_store(&proc->page[rank].stage, LEAVE);
+    if (is_next_to(rank, LONELY)) {
+        while (atomic_load(proc->go) <= rank)
+            rig_nap(RIG_MS);
+        if (rank == LONELY + 1) {
+            MUST(comm_send(world, &word, 1, COMM_I32, 3, 1, &request));
+            MUST(comm_wait(request, RIG_PATIENCE));
+        }
+        MUST(comm_close(world, RIG_PATIENCE));
+        return;
+    }
+    while (atomic_load(proc->go) <= RANKS)
+        rig_nap(RIG_MS);
+    if (rank == 3) {
+        MUST(comm_recv(world, &word, 1, COMM_I32, LONELY + 1, 1, NULL, &request));
+        MUST(comm_wait(request, RIG_PATIENCE));
+        EQUAL(word, LONELY + 1);
+    }
+    atomic_store(&proc->page[rank].stage, LEFT);
+    rig_fails_within(world, COMM_ERR_PEER, RIG_PATIENCE, &error);
+    atomic_store(&proc->page[rank].time, rig_now());
+    EQUAL(error.rank, LONELY);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(links_whose_neighbours_have_left)
+{
+    struct proc proc = {.enter = needed, .options = "link_timeout=1s"}; /* looks around oftener */
+    int64_t when;
+    proc_start(&proc, RANKS, leave_or_stay);
+    for (int32_t r = 0; r < RANKS; r++)
+        proc_await(&proc, r, LEAVE);
+    atomic_store(proc.go, RANKS);
+    rig_nap(RIG_S);
+    atomic_store(proc.go, RANKS + 1);
+    for (int32_t r = 0; r < RANKS; r++)
+        if (!is_next_to(r, LONELY))
+            proc_await(&proc, r, LEFT);
+    kill_one(&proc, LONELY, &when);
+    proc_finish(&proc, LONELY, 2 * RIG_PATIENCE);
+    for (int32_t r = 0; r < RANKS; r++)
+        CHECK(r == LONELY || is_next_to(r, LONELY) || proc.page[r].time - when < TOLD_NS);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ strangers */
+enum { GUESTS = 8, CALLERS = 300 };
+
+static void live_with_strangers(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    atomic_store(&proc->page[rank].number[0], port_here());
+    phase(proc, rank, 1);
+    exchange(world, rank ^ 5); /* while they still stand at the door */
+    phase(proc, rank, 2);
+    await_connected(5 * 3 + 2); /* neighbours 1, 2 and 4 away, and this one */
+    phase(proc, rank, 3);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(links_with_strangers_at_the_door)
+{
+    static int fds[CALLERS];
+    struct proc proc = {.enter = needed};
+    unsigned char rubbish[256];
+    memset(rubbish, 0x5a, sizeof rubbish);
+    proc_start(&proc, GUESTS, live_with_strangers);
+    for (int32_t r = 0; r < GUESTS; r++)
+        proc_await(&proc, r, 1);
+    for (int i = 0; i < CALLERS; i++) { /* silent, slow, or with rubbish */
+        struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        at.sin_port = htons((uint16_t)atomic_load(&proc.page[i % GUESTS].number[0]));
+        fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        CHECK(fds[i] >= 0 && (connect(fds[i], (struct sockaddr *)&at, sizeof at) == 0 || errno == EINPROGRESS));
+        if (i % 3)
+            (void)!send(fds[i], rubbish, i % 3 == 1 ? 1 : sizeof rubbish, MSG_DONTWAIT | MSG_NOSIGNAL);
+    }
+    atomic_store(proc.go, 1);
+    for (int32_t r = 0; r < GUESTS; r++)
+        proc_await(&proc, r, 2);
+    for (int i = 0; i < CALLERS; i++)
+        close(fds[i]);
+    atomic_store(proc.go, 2);
+    for (int32_t r = 0; r < GUESTS; r++)
+        proc_await(&proc, r, 3);
+    atomic_store(proc.go, 3);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ descriptors */
+enum { MANY = 36, DESCRIPTORS = 64 };
+
+static void few_descriptors(struct proc *proc, int32_t rank)
+{
+    rlim_t most = rank ? DESCRIPTORS : 2 * DESCRIPTORS; /* at rank 0 all meet */
+    struct rlimit limit = {.rlim_cur = most, .rlim_max = most};
+    (void)proc;
+    setenv("COMM_BACKEND", "tcp", 1);
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+static void live(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    (void)proc;
+    for (int i = 0; i < 3; i++)
+        sum(world);
+    exchange(world, far_from(rank, MANY));
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(links_of_many_ranks_by_themselves)
+{
+    struct proc proc = {.enter = few_descriptors, .options = "algorithm=allreduce:doubling"};
+    proc_start(&proc, MANY, live);
+    proc_finish(&proc, -1, 2 * RIG_PATIENCE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(links_are_made_when_needed),        cmocka_unit_test(links_a_death_is_told_to_all),
+        cmocka_unit_test(links_whose_neighbours_have_left),  cmocka_unit_test(links_with_strangers_at_the_door),
+        cmocka_unit_test(links_of_many_ranks_by_themselves),
+    };
+    return cmocka_run_group_tests_name("net_links", tests, NULL, NULL);
+}
