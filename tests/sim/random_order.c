@@ -47,7 +47,9 @@ static bool of_nobody(const struct random_run *run, int32_t index, bool made)
     bool on_event = a->verb == RANDOM_WAIT_EVENT || a->verb == RANDOM_EVENT_SYNC;
     if (run->strict || run->misused >= 0 || !random_orders(a->verb))
         return false;
-    return !made || (target >= 0 && run->outcome[target] == RANDOM_SKIP) || (on_event && run->lost[a->rank][a->event] == LOST_OF_NOBODY);
+    if (target >= 0 && (run->outcome[target] == RANDOM_SKIP || random_emptied(run->p, target, &run->view[a->rank])))
+        return true;
+    return !made || (on_event && run->lost[a->rank][a->event] == LOST_OF_NOBODY);
 }
 
 /* It said CLOSED: of a receive that nothing matches, whose peers closed before it was cancelled, or of the whole communicator? */
@@ -115,8 +117,9 @@ static bool waits_for_nobody(const struct random_run *run, int32_t index, bool l
         lost[a->event] = false;
     if (!random_orders(a->verb))
         return false;
-    return absent || (target >= 0 && random_absent(&run->p->action[target], &run->comms)) ||
-           ((a->verb == RANDOM_WAIT_EVENT || a->verb == RANDOM_EVENT_SYNC) && lost[a->event]);
+    if (target >= 0 && (random_absent(&run->p->action[target], &run->comms) || random_emptied(run->p, target, &run->comms)))
+        return true;
+    return absent || ((a->verb == RANDOM_WAIT_EVENT || a->verb == RANDOM_EVENT_SYNC) && lost[a->event]);
 }
 
 /* What nobody called stands for nothing; who was left out of a communicator has no child of that statement. */

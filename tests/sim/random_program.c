@@ -149,6 +149,21 @@ bool random_absent(const struct random_action *a, const struct random_comms *com
     return peers && a->peer >= 0 && comm->rank_of[a->peer] < 0;
 }
 
+bool random_emptied(const struct random_program *p, int32_t index, const struct random_comms *comms)
+{
+    const struct random_action *a = &p->action[index];
+    bool any = false;
+    for (int32_t i = 0; i < index && random_starts(a->verb); i++) {
+        const struct random_action *b = &p->action[i];
+        bool frame = random_starts(b->verb) || (b->verb >= RANDOM_PLAN_BEGIN && b->verb <= RANDOM_PLAN_FREE);
+        bool part = b->rank == a->rank && b->plan == a->plan && !frame;
+        if (part && !random_absent(b, comms))
+            return false;
+        any = any || part;
+    }
+    return any;
+}
+
 struct random_touch random_touched(const struct random_action *a, const struct random_comms *comms)
 {
     const struct random_comm *comm = &comms->comm[a->comm < 0 ? 0 : a->comm];

@@ -205,6 +205,8 @@ int32_t random_out_at(const struct random_action *a, int32_t members, int32_t me
 void random_comms_of(const struct random_program *p, struct random_comms *comms);
 /* Nobody makes this call: its rank, its root or its peer is not in the communicator as it came to be. */
 bool random_absent(const struct random_action *a, const struct random_comms *comms);
+/* It starts a plan or group of which nothing is left, for all that was to be in it names who was left out: so its request is of nothing. */
+bool random_emptied(const struct random_program *p, int32_t index, const struct random_comms *comms);
 /* What a rank gives to an agreement: all bits but its own. */
 static inline uint64_t random_gives(int32_t rank)
 {
