@@ -112,6 +112,17 @@ static bool all_live(const struct random_run *run, int32_t comm)
     return true;
 }
 
+/* None of its ranks was so late that others had given up. */
+static bool all_have(const struct random_run *run, int32_t comm)
+{
+    const struct random_comm *c = &run->comms.comm[comm];
+    for (int32_t i = 0; i < c->members; i++) {
+        if (!run->met[comm][c->world[i]])
+            return false;
+    }
+    return true;
+}
+
 /* Its queue may have waited for what failed. */
 static bool depended(const struct random_run *run, int32_t comm)
 {
@@ -151,7 +162,7 @@ void recover_sound(const struct random_run *run, bool sound[RANDOM_COMMS])
         bool met = false;
         for (int32_t r = 0; r < run->p->ranks; r++)
             met = met || run->met[c][r];
-        bool begins = met && goes_on_alone(run, c);
+        bool begins = met && goes_on_alone(run, c) && (!run->stuck || all_have(run, c));
         sound[c] = run->faults && run->prompt && run->misused < 0 && (begins || (parent >= 0 && parent < c && sound[parent])) &&
                    all_live(run, c) && !depended(run, c);
     }

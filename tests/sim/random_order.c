@@ -127,6 +127,8 @@ static void leave_out(const struct random_run *run, int32_t index, bool nobody)
 {
     struct random_action *a = &run->left->action[index];
     bool absent = random_absent(a, &run->comms), request = random_issues(a) && !(a->flags & RANDOM_NO_REQUEST);
+    if (random_emptied(run->p, index, &run->comms))
+        a->flags |= RANDOM_NOBODYS;
     if (absent || nobody)
         *a = (struct random_action){.verb = nobody ? RANDOM_SYNC : RANDOM_SPEND,
                                     .flags = nobody    ? RANDOM_ALL | RANDOM_NOBODYS

@@ -130,16 +130,20 @@ static void host_any(struct random_run *run, int32_t index)
     int32_t of[16];
     size_t count = 0, done = 0, indices[16];
     enum comm_result results[16];
+    bool lacks = false;
     for (int32_t i = index - 1, those = 0; i >= 0 && those < a->n && count < 16; i--) {
         const struct random_action *b = &p->action[i];
         if (b->rank != a->rank || !random_issues(b) || (b->flags & RANDOM_NO_REQUEST))
             continue;
         those++;
+        lacks = lacks || run->outcome[i] == RANDOM_SKIP || random_emptied(p, i, &run->view[a->rank]);
         if (run->outcome[i] == RANDOM_SKIP || run->late[a->rank] == i)
-            continue; /* there is no such request, and no other one is waited for in its place: that may need what comes later */
+            continue; /* there is no such request */
         of[count] = i;
         request[count++] = run->request[i];
     }
+    if (lacks && !(a->flags & RANDOM_ALL))
+        return; /* that may have been the first, and the others may need what comes later */
     enum comm_result result;
     if (a->flags & RANDOM_ALL) {
         result = comm_wait_all(request, count, random_patience(run));
