@@ -94,8 +94,8 @@ COMM_MUST enum comm_result comm_trace_dump(struct comm_communicator *c, const ch
 struct comm_algorithm_info {
     size_t size; /* sizeof(struct comm_algorithm_info) */
     int32_t ranks_min, ranks_max;
-    int32_t bounded; /* it serves blocks up to a length that the backend sets */
-    int32_t reserved;
+    int32_t bounded;    /* it serves blocks up to a length that the backend sets */
+    int32_t over_hosts; /* it is made of the ranks of several hosts, and on one is taken only where it is named */
     char collective[24], name[24], help[128];
 };
 /*

@@ -60,7 +60,7 @@ static void variant_option(int variant, int32_t ranks, char *text, size_t room)
         int number = 0;
         char name[24] = "";
         for (size_t i = 0; comm_describe_algorithm(i, &info) == COMM_OK; i++) {
-            bool serves = !strcmp(info.collective, collective) && ranks >= info.ranks_min && ranks <= info.ranks_max;
+            bool serves = !strcmp(info.collective, collective) && ranks >= info.ranks_min && ranks <= info.ranks_max && !info.over_hosts;
             if (serves && (number++ == variant || !name[0]))
                 snprintf(name, sizeof name, "%s", info.name);
             info = (struct comm_algorithm_info){.size = sizeof info};

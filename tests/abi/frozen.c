@@ -265,7 +265,7 @@ AT(comm_algorithm_info, size, 0);
 AT(comm_algorithm_info, ranks_min, 8);
 AT(comm_algorithm_info, ranks_max, 12);
 AT(comm_algorithm_info, bounded, 16);
-AT(comm_algorithm_info, reserved, 20);
+AT(comm_algorithm_info, over_hosts, 20);
 AT(comm_algorithm_info, collective, 24);
 AT(comm_algorithm_info, name, 48);
 AT(comm_algorithm_info, help, 72);

@@ -47,8 +47,11 @@ enum comm_result engine_describe_algorithm(size_t index, struct comm_algorithm_i
         return COMM_ERR_ARGUMENT;
     const struct algo_row *row = &algo_table[index];
     size_t size = info->size;
-    struct comm_algorithm_info made = {
-        .size = size, .ranks_min = row->ranks_min, .ranks_max = row->ranks_max, .bounded = row->once_bytes != 0};
+    struct comm_algorithm_info made = {.size = size,
+                                       .ranks_min = row->ranks_min,
+                                       .ranks_max = row->ranks_max,
+                                       .bounded = row->once_bytes != 0,
+                                       .over_hosts = row->over_hosts};
 
     base_copy_text(made.collective, sizeof made.collective, collective_name(row->collective));
     base_copy_text(made.name, sizeof made.name, row->name);
