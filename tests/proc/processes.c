@@ -282,7 +282,8 @@ RIG_TEST(processes_mismatch)
     proc_finish(&proc, -1, 10 * RIG_S);
     for (int32_t r = 0; r < 3; r++) {
         EQUAL(proc.page[r].rank, proc.page[0].rank);
-        CHECK(strstr(proc.page[r].text, "allgather") && strstr(proc.page[r].text, "allreduce"));
+        bool late = strstr(proc.page[r].text, "is not known here") != NULL; /* over a network the cause may be quicker than the call */
+        CHECK(strstr(proc.page[r].text, "allreduce") && (late || strstr(proc.page[r].text, "allgather")));
     }
 }
 

@@ -10,7 +10,9 @@ static void describe_call(const struct body *b, int32_t rank, uint64_t seq, char
     struct made_call call;
 
     if (rank < 0 || rank >= b->team.size || !body_read_call(b, rank, (uint32_t)seq, &call)) {
-        base_append(text, bytes, at, "rank %d has not made call %llu", rank, (unsigned long long)seq);
+        /* Over a network it may have been made, and not be here yet. */
+        base_append(text, bytes, at, b->channel->board ? "rank %d has not made call %llu" : "rank %d's call %llu is not known here", rank,
+                    (unsigned long long)seq);
         return;
     }
     base_append(text, bytes, at, "rank %d called %s%s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
