@@ -182,7 +182,7 @@ int tcp_lane_start(struct tcp_lane *lane)
     if (lane->lane == TCP_LANE_SMALL && w->fews++ < TCP_FEW)
         w->few[w->fews - 1] = lane->socket;
     if (lane->lane != TCP_LANE_BULK)
-        tcp_is_neighbour(lane->link);
+        tcp_add_neighbour(lane->link);
     return error;
 }
 

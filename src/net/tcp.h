@@ -403,7 +403,7 @@ void tcp_want(struct tcp_link *link, bool base);          /* it is needed: the w
 void tcp_door_turn(struct tcp_wire *w, bool tick);        /* the watcher's */
 void tcp_lane_up(struct tcp_lane *lane);                  /* connected while the world is open */
 void tcp_lane_opened(struct tcp_lane *lane);              /* tcp_receive.c: what waited for it */
-void tcp_is_neighbour(struct tcp_link *link);
+void tcp_add_neighbour(struct tcp_link *link);
 struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count);
 void tcp_watch_for(struct tcp_wire *w, int fd); /* the watcher wakes for it */
 bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link,

@@ -216,7 +216,7 @@ void tcp_lane_up(struct tcp_lane *lane)
 }
 
 /* A link that is new is one of the base graph from its third connection on. */
-void tcp_is_neighbour(struct tcp_link *link)
+void tcp_add_neighbour(struct tcp_link *link)
 {
     struct tcp_door *d = wire_of(link)->door;
 

@@ -228,10 +228,10 @@ void body_propose(struct body *b, const struct cause *cause)
 
 void body_lacks_memory(struct body *b, const struct entry *e)
 {
-    body_propose(
-        b,
-        &(struct cause){
-            .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY, .collective = e->record.collective});
+    int32_t rank = b->team.rank;
+    struct cause cause = {.number = e->seq, .rank = rank, .peer = rank, .result = COMM_ERR_MEMORY, .collective = e->record.collective};
+
+    body_propose(b, &cause);
 }
 
 /* Call `number` is this rank's newest. */
