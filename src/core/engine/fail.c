@@ -485,9 +485,9 @@ static void abort_by_call(struct body *b, int32_t code)
 {
     struct cause cause = {.rank = b->team.rank, .result = COMM_ERR_ABORTED, .code = code};
 
+    fail_by_call(b, &cause); /* first: ranks of this process that hear of it would choose their own */
     hear_abort(b, &cause);
     end_recovery(b);
-    fail_by_call(b, &cause);
 }
 
 static struct world *world_of(struct comm_communicator *c, struct engine **e, int32_t *rank, enum comm_result *r)

@@ -252,11 +252,14 @@ bool talk_meets_earlier(const struct body *b, uint32_t i)
     return false;
 }
 
+/* Nothing starts while a cause of failure waits to be chosen: who gave up has perhaps left a message out, and a peer would take the next
+ * one for it. */
 static enum comm_result start_or_hold(struct body *b, uint32_t i)
 {
     struct talk *t = &b->talks[i];
 
-    if (timeline_holds(&b->line, t->work, &t->read, &t->write) || talk_meets_earlier(b, i) || (b->talk_held && behind_held(b, i))) {
+    if (b->proposal.result || timeline_holds(&b->line, t->work, &t->read, &t->write) || talk_meets_earlier(b, i) ||
+        (b->talk_held && behind_held(b, i))) {
         b->talk_held += t->state != TALK_HELD;
         t->state = TALK_HELD;
         return COMM_OK;
