@@ -69,13 +69,20 @@ static bool judge(const struct deeds *d, const struct sim_fault *f, struct sim_r
     return deeds_judge(d, result);
 }
 
+/* What failed once is run whatever the stride is: no memory for the longer blocks of an exchange whose short ones had been shown. */
+static bool is_known(const struct subject *s, const struct sim_fault *f)
+{
+    return f->kind == SIM_MEMORY && f->amount == UINT32_MAX && s->config.wire != SIM_WIRE_FRAMES && s->ranks == 3 &&
+           s->row->collective == COLLECTIVE_ALLTOALL_V;
+}
+
 static void run_case(struct sweep *sweep, const struct sim_fault *fault)
 {
     static struct deeds deeds;
     static struct sim_result result;
     struct sim_config config = sweep->subject.config;
 
-    if (sweep->turn++ % sweep->stride)
+    if (sweep->turn++ % sweep->stride && !is_known(&sweep->subject, fault))
         return;
     prepare(&deeds, &sweep->subject);
     config.faults = fault;
