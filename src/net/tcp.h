@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/lock.h"
 #include "net/frame.h"
+#include "net/late.h"
 #include "net/poller.h"
 #include "wire/boot.h"
 #include "wire/wire.h"
