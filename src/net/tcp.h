@@ -390,6 +390,8 @@ void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes);
 void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link); /* a link is new: what its peer is owed */
 /* tcp_note.c */
 const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload, uint32_t number);
+const char *tcp_note_fault(const struct frame *f); /* whether it can be one, of any rank; NULL: it can */
+const char *tcp_calls_fault(const struct frame *f);
 
 /*
  * tcp_links.c: where not all links are made when a world opens. `link` as below is usable at any time: what is sent on it waits until it
@@ -427,6 +429,7 @@ const char *tcp_pass_came(struct tcp_lane *lane, const struct frame *f, const un
 
 /* tcp_mesh.c: connections while a world opens. COMM_OK, or an error whose text stands in config->error_text */
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config);
+/* tcp_socket.c: the same where all ranks are in this process */
 enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *config);
 
 #endif
