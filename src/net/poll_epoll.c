@@ -1,6 +1,10 @@
 /*
  * The poller on epoll. Sockets are watched edge-triggered from add on, so no call is needed to start or end waiting: an edge only sets a
  * mark, and a mark stays until the socket has said EAGAIN. A receive is tried at once, then whenever its mark is set.
+ *
+ * A watched socket costs its sender: each segment that arrives tells the epoll, and that one whoever watches the poller's descriptor, which
+ * is a tenth of a small exchange. So a socket whose bytes were found by trying it, many times in a row, is watched no more. From then on
+ * every look tries it, until it finds nothing too often, or its send must wait for room, or somebody is about to sleep on the descriptor.
  */
 #define _GNU_SOURCE
 #include "net/poller.h"
@@ -11,7 +15,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { EPOLL_EVENTS = 64, EPOLL_HOT_MOST = 3, EPOLL_LOOK_AT_ALL = 16 };
+enum {
+    EPOLL_EVENTS = 64,
+    EPOLL_HOT_MOST = 3,
+    EPOLL_LOOK_AT_ALL = 16,
+    EPOLL_UNWATCHED = 4,
+    EPOLL_FOUND = 32,         /* receives in a row until a socket is watched no more; after that twice as many ... */
+    EPOLL_FOUND_MOST = 32768, /* ... each time, up to so many */
+    EPOLL_MISSED = 64,        /* looks in a row that found nothing, until it is watched again */
+};
 
 struct epoll_way {
     const struct iovec *vector; /* under way; NULL: nothing is */
@@ -21,6 +33,8 @@ struct epoll_way {
 };
 struct epoll_socket {
     int fd; /* -1: not added */
+    bool watched;
+    uint16_t found, enough, missed;
     struct epoll_way way[POLLER_WAYS];
 };
 
@@ -31,6 +45,8 @@ struct epoll_poller {
     uint32_t blocked; /* sends that wait for room */
     uint32_t listed;  /* marks that are set and whose transfer is under way: [socket * 2 + way] */
     uint32_t *list;
+    bool armed;
+    uint32_t unwatched[EPOLL_UNWATCHED], unwatcheds;
     struct epoll_socket socket[];
 };
 
@@ -70,18 +86,69 @@ static int epoll_open_poller(const struct poller_config *config, struct poller *
     return 0;
 }
 
+static int watch(const struct epoll_poller *p, uint32_t socket, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u32 = socket};
+
+    return epoll_ctl(p->poller.fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
 static int epoll_add(struct poller *poller, uint32_t socket, int fd)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
-    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u32 = socket};
+    int error = watch(p, socket, fd);
 
-    if (epoll_ctl(p->poller.fd, EPOLL_CTL_ADD, fd, &event) < 0)
-        return -errno;
-    p->socket[socket] = (struct epoll_socket){.fd = fd};
+    if (error)
+        return error;
+    p->socket[socket] = (struct epoll_socket){.fd = fd, .watched = true, .enough = EPOLL_FOUND};
     p->socket[socket].way[POLLER_RECEIVE].ready = p->socket[socket].way[POLLER_SEND].ready = true;
     return 0;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ watched or tried */
+static void unwatch(struct epoll_poller *p, uint32_t socket)
+{
+    struct epoll_socket *s = &p->socket[socket];
+
+    s->found = 0;
+    if (!s->way[POLLER_SEND].ready || epoll_ctl(p->poller.fd, EPOLL_CTL_DEL, s->fd, NULL) < 0)
+        return;
+    s->watched = false;
+    s->missed = 0;
+    p->unwatched[p->unwatcheds++] = socket;
+}
+
+static void forget_unwatched(struct epoll_poller *p, uint32_t socket)
+{
+    for (uint32_t i = 0; i < p->unwatcheds; i++)
+        if (p->unwatched[i] == socket)
+            p->unwatched[i--] = p->unwatched[--p->unwatcheds];
+}
+
+/* What has come or got room meanwhile is an edge at once. Where the kernel has no memory for it the socket goes on to be tried. */
+static void watch_again(struct epoll_poller *p, uint32_t socket)
+{
+    struct epoll_socket *s = &p->socket[socket];
+
+    s->missed = 0;
+    if (watch(p, socket, s->fd) < 0)
+        return;
+    s->watched = true;
+    s->found = 0;
+    s->enough = s->enough < EPOLL_FOUND_MOST ? 2 * s->enough : s->enough;
+    forget_unwatched(p, socket);
+}
+
+static void found(struct epoll_poller *p, uint32_t socket)
+{
+    struct epoll_socket *s = &p->socket[socket];
+
+    s->missed = 0;
+    if (s->watched && ++s->found >= s->enough && !p->armed && p->unwatcheds < EPOLL_UNWATCHED)
+        unwatch(p, socket);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ transfers */
 static void enlist(struct epoll_poller *p, uint32_t socket, enum poller_way way)
 {
     struct epoll_way *w = &p->socket[socket].way[way];
@@ -100,6 +167,8 @@ static bool try_way(struct epoll_poller *p, uint32_t socket, enum poller_way way
     if (n == -EAGAIN || n == -EWOULDBLOCK) {
         p->blocked += w->ready && way == POLLER_SEND;
         w->ready = false;
+        if (!p->socket[socket].watched && way == POLLER_SEND)
+            watch_again(p, socket);
         return false;
     }
     *result = n;
@@ -137,7 +206,10 @@ static void epoll_remove(struct poller *poller, uint32_t socket)
 
     if (s->fd < 0)
         return;
-    epoll_ctl(p->poller.fd, EPOLL_CTL_DEL, s->fd, NULL);
+    if (s->watched)
+        epoll_ctl(p->poller.fd, EPOLL_CTL_DEL, s->fd, NULL);
+    else
+        forget_unwatched(p, socket);
     s->fd = -1;
     p->blocked -= !s->way[POLLER_SEND].ready;
     for (int way = 0; way < POLLER_WAYS; way++) {
@@ -165,6 +237,10 @@ static void look(struct epoll_poller *p)
         enlist(p, socket, POLLER_RECEIVE);
         enlist(p, socket, POLLER_SEND);
     }
+    for (uint32_t i = 0; i < p->unwatcheds; i++) {
+        p->socket[p->unwatched[i]].way[POLLER_RECEIVE].ready = true;
+        enlist(p, p->unwatched[i], POLLER_RECEIVE);
+    }
 }
 
 static uint32_t try_listed(struct epoll_poller *p, struct poller_event *events, uint32_t max)
@@ -180,8 +256,14 @@ static uint32_t try_listed(struct epoll_poller *p, struct poller_event *events, 
             continue;
         }
         w->listed = false;
-        if (w->vector && w->ready && try_way(p, socket, (enum poller_way)way, &result))
+        if (!w->vector || !w->ready)
+            continue;
+        if (try_way(p, socket, (enum poller_way)way, &result)) {
+            p->socket[socket].missed = 0;
             events[told++] = (struct poller_event){socket, way, result};
+        } else if (!p->socket[socket].watched && ++p->socket[socket].missed >= EPOLL_MISSED) {
+            watch_again(p, socket);
+        }
     }
     p->listed = kept;
     return told;
@@ -202,6 +284,7 @@ static uint32_t epoll_reap(struct poller *poller, struct poller_event *events, u
         int64_t result;
         if (s->fd >= 0 && s->way[POLLER_RECEIVE].vector && try_way(p, hot[i], POLLER_RECEIVE, &result)) {
             s->way[POLLER_RECEIVE].ready = true;
+            found(p, hot[i]);
             events[told++] = (struct poller_event){hot[i], POLLER_RECEIVE, result};
         }
     }
@@ -215,8 +298,11 @@ static void epoll_submit(struct poller *poller)
 
 static void epoll_arm(struct poller *poller, bool on)
 {
-    (void)poller;
-    (void)on;
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+
+    p->armed = on;
+    for (uint32_t i = p->unwatcheds; on && i-- > 0;)
+        watch_again(p, p->unwatched[i]);
 }
 
 const struct poller_class poller_epoll = {

@@ -176,8 +176,11 @@ int tcp_lane_start(struct tcp_lane *lane)
     uint32_t wakes = lane->lane == TCP_BEAT && w->door ? EPOLLIN : 0;
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET | wakes, .data.u32 = lane->socket};
     int error = lane->lane == TCP_BEAT ? 0 : -w->poller->class->add(w->poller, lane->socket, lane->fd);
+    /* What watches a socket costs each segment that arrives there. Where all links have their heartbeats a death ends those too, and then
+     * the others are looked at (tcp_poll). */
+    bool watched = lane->lane == TCP_BEAT || w->door;
 
-    if (!error && epoll_ctl(w->deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
+    if (!error && watched && epoll_ctl(w->deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
         error = errno == EEXIST && epoll_ctl(w->deaths, EPOLL_CTL_MOD, lane->fd, &event) == 0 ? 0 : errno;
     if (lane->lane == TCP_LANE_SMALL && w->fews++ < TCP_FEW)
         w->few[w->fews - 1] = lane->socket;
@@ -358,7 +361,7 @@ static bool enter(struct tcp_wire *w, struct tcp_channel *c)
     }
     w->channels += at == w->channels;
     w->channel[at] = c;
-    c->name = ++w->generation << 16 | at;
+    c->name = late_name(++w->generation, at);
     return true;
 }
 
@@ -442,7 +445,7 @@ static void tcp_leave(struct wire_channel *channel, enum wire_leave how)
     tcp_send_dirty(w);
     w->poller->class->submit(w->poller);
     if (how == WIRE_CLOSE)
-        w->channel[c->name & 0xffff] = NULL;
+        w->channel[late_place(c->name)] = NULL;
     base_unlock(&w->lock, env);
     if (how != WIRE_CLOSE)
         return;

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/lock.h"
 #include "net/frame.h"
+#include "net/late.h"
 #include "net/poller.h"
 #include "wire/boot.h"
 #include "wire/wire.h"
@@ -192,6 +193,7 @@ struct tcp_lane {
     struct frame frame; /* whose payload is arriving */
     bool in_body;
     size_t left;
+    uint32_t pad; /* behind the last frame, to be passed over */
     char *land;
     struct tcp_channel *channel; /* whose; NULL: nobody's any more */
     struct tcp_slot *slot;
@@ -271,7 +273,7 @@ static inline void tcp_count(_Atomic uint64_t *traffic, const struct frame *f)
 {
     uint64_t before = atomic_load_explicit(traffic, memory_order_relaxed);
 
-    atomic_store_explicit(traffic, before + FRAME_HEAD + f->bytes, memory_order_relaxed);
+    atomic_store_explicit(traffic, before + frame_span(f->bytes), memory_order_relaxed);
 }
 /* Numbers wrap: their difference counts. There is no number 0. */
 static inline bool tcp_reached(uint32_t at, uint32_t wanted)
@@ -389,6 +391,8 @@ void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes);
 void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link); /* a link is new: what its peer is owed */
 /* tcp_note.c */
 const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload, uint32_t number);
+const char *tcp_note_fault(const struct frame *f); /* whether it can be one, of any rank; NULL: it can */
+const char *tcp_calls_fault(const struct frame *f);
 
 /*
  * tcp_links.c: where not all links are made when a world opens. `link` as below is usable at any time: what is sent on it waits until it
@@ -421,11 +425,13 @@ void tcp_pass_note(struct tcp_channel *c, const struct tcp_note *n);
 void tcp_pass_calls(struct tcp_channel *c, const void *calls, size_t bytes);
 void tcp_pass_down(struct tcp_wire *w, const struct wire_event *gone);
 void tcp_pass_goodbye(struct tcp_wire *w);
+bool tcp_pass_said_goodbye(const struct tcp_wire *w);
 bool tcp_pass_is_whole(const struct tcp_wire *w, int32_t rank);
 const char *tcp_pass_came(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload);
 
 /* tcp_mesh.c: connections while a world opens. COMM_OK, or an error whose text stands in config->error_text */
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config);
+/* tcp_socket.c: the same where all ranks are in this process */
 enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *config);
 
 #endif

@@ -44,17 +44,25 @@ void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e)
         send_notes(c);
 }
 
+const char *tcp_note_fault(const struct frame *f)
+{
+    uint32_t sort = wire_key_edge(f->key);
+
+    if (sort >= WIRE_NOTE_SORTS)
+        return "a note of no sort";
+    return f->bytes > wire_note_bytes(sort) ? "a note longer than its sort's" : NULL;
+}
+
 /* number: of what was passed on, where that may come out of turn; else 0. */
 const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload, uint32_t number)
 {
     uint32_t sort = wire_key_edge(f->key);
+    const char *why = tcp_note_fault(f);
+
+    if (why)
+        return why;
     struct tcp_member *m = &c->member[peer];
     struct tcp_note *n = &m->note[sort];
-
-    if (sort >= WIRE_NOTE_SORTS)
-        return "a note of no sort";
-    if (f->bytes > wire_note_bytes(sort))
-        return "a note longer than its sort's";
     if (number && n->number && tcp_reached(n->number, number))
         return NULL;
     n->number = number;
@@ -227,12 +235,18 @@ void tcp_calls_tell(struct tcp_channel *c)
     tell_calls(c);
 }
 
+const char *tcp_calls_fault(const struct frame *f)
+{
+    return f->bytes % CALL_BYTES ? "calls cut in pieces" : NULL;
+}
+
 const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload)
 {
     uint32_t all = c->face.caps.calls;
+    const char *why = tcp_calls_fault(f);
 
-    if (f->bytes % CALL_BYTES)
-        return "calls cut in pieces";
+    if (why)
+        return why;
     bool differs = false;
     for (uint32_t i = 0; i < f->bytes; i += CALL_BYTES) {
         uint32_t seq = get32(payload + i);

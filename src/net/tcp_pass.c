@@ -22,6 +22,7 @@ struct origin {
 struct tcp_pass {
     uint32_t number; /* this rank's last */
     uint32_t ranks;
+    bool goodbye; /* said */
     struct origin origin[];
 };
 
@@ -118,7 +119,13 @@ void tcp_pass_down(struct tcp_wire *w, const struct wire_event *gone)
 
 void tcp_pass_goodbye(struct tcp_wire *w)
 {
+    tcp_pass_of(w)->goodbye = true;
     say(w, (struct item){.kind = PASS_GOODBYE}, 0, 0, NULL, 0);
+}
+
+bool tcp_pass_said_goodbye(const struct tcp_wire *w)
+{
+    return tcp_pass_of(w)->goodbye;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ coming */
@@ -161,30 +168,47 @@ static struct tcp_channel *channel_for(const struct tcp_lane *lane, const struct
 }
 
 /* Of two who tell it the first is believed. */
-static const char *told(struct tcp_wire *w, uint32_t rank, int32_t result, uint32_t tag, uint64_t bytes)
+static void told(struct tcp_wire *w, uint32_t rank, int32_t result, uint32_t tag, uint64_t bytes)
 {
-    if (rank >= (uint32_t)w->ranks || (result != COMM_ERR_PEER && result != COMM_ERR_CLOSED))
-        return "the end of no rank";
     struct tcp_link *link = &w->links[rank];
+
     if (rank == (uint32_t)w->rank || link->down || link->told.kind)
-        return NULL;
+        return;
     link->told = (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = result, .peer = (int32_t)rank, .tag = tag, .bytes = bytes};
     link->told_ns = w->env->now(w->env);
     w->env->bell_ring(w->env, w->watch);
-    return NULL;
+}
+
+/* Before it is passed on: what makes no sense would end the connection of each neighbour in turn, and not only of who said it. */
+static const char *why_unsound(const struct tcp_wire *w, const struct item *item, const struct frame *f, const unsigned char *bytes)
+{
+    switch (item->kind) {
+    case PASS_NOTE:
+        return tcp_note_fault(f);
+    case PASS_CALLS:
+        return tcp_calls_fault(f);
+    case PASS_DOWN: {
+        if (f->bytes != DOWN_BYTES || get32(bytes) >= (uint32_t)w->ranks)
+            return "the end of no rank";
+        int32_t result = (int32_t)get32(bytes + 4);
+        return result == COMM_ERR_PEER || result == COMM_ERR_CLOSED ? NULL : "an end of no kind";
+    }
+    case PASS_GOODBYE:
+        return f->bytes ? "a goodbye that says more" : NULL;
+    default:
+        return "something of no kind was passed on";
+    }
 }
 
 static const char *take(struct tcp_lane *lane, const struct item *item, struct frame *f, const unsigned char *bytes)
 {
     struct tcp_wire *w = lane->port->wire;
 
-    if (item->kind == PASS_DOWN && f->bytes == DOWN_BYTES)
-        return told(w, get32(bytes), (int32_t)get32(bytes + 4), get32(bytes + 8), frame_get64(bytes + 16));
+    if (item->kind == PASS_DOWN)
+        told(w, get32(bytes), (int32_t)get32(bytes + 4), get32(bytes + 8), frame_get64(bytes + 16));
     if (item->kind == PASS_GOODBYE)
-        return told(w, item->origin, COMM_ERR_CLOSED, 0, 0);
-    if (item->kind != PASS_NOTE && item->kind != PASS_CALLS)
-        return "something of no kind was passed on";
-    struct tcp_channel *c = channel_for(lane, item);
+        told(w, item->origin, COMM_ERR_CLOSED, 0, 0);
+    struct tcp_channel *c = item->kind == PASS_NOTE || item->kind == PASS_CALLS ? channel_for(lane, item) : NULL;
     if (!c)
         return NULL;
     tcp_count(&c->traffic.in, f);
@@ -205,9 +229,12 @@ const char *tcp_pass_came(struct tcp_lane *lane, const struct frame *frame, cons
 
     if (!p || item.origin >= p->ranks)
         return "something was passed on of a rank that is none";
-    if (item.origin == (uint32_t)w->rank || !is_new(&p->origin[item.origin], item.number))
+    if (item.origin == (uint32_t)w->rank)
         return NULL;
-    pass_on(w, lane->link, f, payload, item.kind != PASS_CALLS);
     f.bytes -= FRAME_PASS_HEAD;
+    const char *why = why_unsound(w, &item, &f, payload + FRAME_PASS_HEAD);
+    if (why || !is_new(&p->origin[item.origin], item.number))
+        return why;
+    pass_on(w, lane->link, *frame, payload, item.kind != PASS_CALLS);
     return take(lane, &item, &f, payload + FRAME_PASS_HEAD);
 }

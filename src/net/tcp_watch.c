@@ -124,6 +124,22 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
     return told;
 }
 
+/* The connection of the heartbeats has ended, so the process has; the ends of its others may still be on their way, and each is to be told.
+ */
+static void watch_ends(struct tcp_wire *w, const struct epoll_event *end)
+{
+    uint32_t size = (uint32_t)w->ranks * TCP_SOCKETS, socket = end->data.u32;
+
+    if (w->door || !(end->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) || socket % TCP_SOCKETS != TCP_BEAT)
+        return;
+    struct tcp_link *link = &w->port[socket / size].link[socket % size / TCP_SOCKETS];
+    for (uint32_t k = 0; k < TCP_LANES; k++) {
+        struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u32 = link->lane[k].socket};
+        if (!link->lane[k].ended)
+            epoll_ctl(w->deaths, EPOLL_CTL_ADD, link->lane[k].fd, &event);
+    }
+}
+
 uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
 {
     struct tcp_wire *w = tcp_wire_of(wire);
@@ -131,8 +147,9 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     uint32_t told = 0;
 
     base_lock(&w->lock, w->env);
-    while (epoll_wait(w->deaths, ends, 16, 0) == 16)
-        continue; /* reading to the end says more */
+    for (int n; (n = epoll_wait(w->deaths, ends, 16, 0)) > 0;)
+        for (int i = 0; i < n; i++)
+            watch_ends(w, &ends[i]); /* reading to the end says more */
     int64_t now = w->env->now(w->env), looked = w->polled_ns ? now - w->polled_ns : 0;
     bool tick = !w->polled_ns || looked >= w->tick_ns / 2;
     for (size_t i = 0; tick && w->rank >= 0 && i < (size_t)w->ranks; i++)

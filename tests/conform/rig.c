@@ -184,7 +184,7 @@ void rig_wait_all(const struct comm_request *requests, size_t count)
 void rig_proves_alive(struct comm_communicator *const *c, int32_t ranks)
 {
     int32_t in[RIG_RANKS_MAX], out[RIG_RANKS_MAX];
-    struct comm_request request[RIG_RANKS_MAX];
+    struct comm_request request[RIG_RANKS_MAX] = {{NULL, 0}};
     for (int32_t r = 0; r < ranks; r++) {
         in[r] = r + 1;
         out[r] = -1;

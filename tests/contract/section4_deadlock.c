@@ -102,6 +102,40 @@ RIG_TEST(contract_4_5_deadlock_of_processes)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
+/* A ring of pairs: rank r sums with the rank before it, and behind that with the rank after it. Nobody is a member of all three pairs. */
+static void ring_as_process(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    struct comm_communicator *before = NULL, *after = NULL;
+    struct comm_request first, second, q;
+    int64_t in = 1, out[2];
+    (void)proc;
+    for (int32_t r = 0; r < RANKS; r++) {
+        const int32_t pair[] = {r, (r + 1) % RANKS};
+        if (rank == pair[0] || rank == pair[1])
+            MUST(comm_subset(world, pair, 2, (uint32_t)r, rank == r ? &after : &before, NULL));
+    }
+    int64_t since = rig_now();
+    MUST(comm_allreduce(before, &in, &out[0], 1, COMM_I64, COMM_SUM, &first));
+    MUST(comm_queue_wait_request(after, first));
+    MUST(comm_allreduce(after, &in, &out[1], 1, COMM_I64, COMM_SUM, &second));
+    enum comm_result b = comm_wait(first, 10 * RIG_S), a = comm_wait(second, 10 * RIG_S);
+    CHECK(by_deadlock(b) && by_deadlock(a) && (b == COMM_ERR_DEADLOCK || a == COMM_ERR_DEADLOCK));
+    CHECK(rig_now() - since < 6 * RIG_S);
+    MUST(comm_barrier(world, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    MUST(comm_close(before, RIG_PATIENCE));
+    MUST(comm_close(after, RIG_PATIENCE));
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(contract_4_5_deadlock_of_pairs)
+{
+    struct proc proc = {0};
+    proc_needs_shm();
+    proc_start(&proc, RANKS, ring_as_process);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
 /* The same waits without the circle: rank 1 comes late, or rank 2 does, and all is well. */
 static void late(void *arg, int32_t rank)
 {
@@ -141,6 +175,7 @@ RIG_TEST(contract_4_5_late_is_no_deadlock)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(contract_4_5_deadlock), cmocka_unit_test(contract_4_5_deadlock_of_processes),
+                                       cmocka_unit_test(contract_4_5_deadlock_of_pairs),
                                        cmocka_unit_test(contract_4_5_late_is_no_deadlock)};
 
     return cmocka_run_group_tests_name("contract_4_deadlock", tests, NULL, NULL);

@@ -175,8 +175,7 @@ static void free_lists(struct body *b)
         env->give(env, b->offers, offers_bytes(b));
     if (b->others)
         env->give(env, b->others, (size_t)b->team.size * sizeof *b->others);
-    if (b->fence_watch.theirs)
-        env->give(env, b->fence_watch.theirs, (size_t)b->team.size * sizeof *b->fence_watch.theirs);
+    deadlock_forget(b);
     if (b->bucket)
         env->give(env, b->bucket, COLLECTIVE_END * BUCKETS);
     if (b->heard)

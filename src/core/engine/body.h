@@ -67,18 +67,28 @@ _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
 
 /* An open queue wait, as its rank tells it (deadlock.c). */
 struct fence_note {
-    uint64_t waits_for; /* the identity of the communicator whose request it waits for */
+    uint64_t of;        /* the identity of its communicator */
+    uint64_t waits_for; /* and of the one whose request it waits for */
     uint32_t started;   /* the last collective of its own communicator that stands before it */
     uint32_t round;     /* for how many looks it has been so; 0: not, or no more */
     uint32_t head;      /* the collective at the head there; 0: a queue wait */
     uint32_t collective;
     int32_t root;
+    int32_t rank;   /* who tells it, in its communicator */
     uint32_t which; /* of the wait and of how far the other one was: another number for another wait */
 };
 _Static_assert(sizeof(struct fence_note) <= WIRE_NOTE_BYTES, "it is a note");
+/* One of a communicator that the teller's world knows and this rank perhaps not. */
+struct far_wait {
+    struct fence_note note;
+    int64_t heard_ns;
+    int32_t peer;
+};
 struct fence_watch {
     uint64_t ticket, done; /* at the last look: the wait, and how far the other communicator was */
     struct fence_note mine, *theirs;
+    struct far_wait *far; /* [DEADLOCK_WAITS] of a world's communicator */
+    uint32_t next_far, turn;
 };
 
 /* The newest call that a rank refused, and which of the 32 before it: what its note carries, and what is kept of every member's, since the
@@ -439,6 +449,7 @@ void body_hear_down(struct body *b); /* of members that went while it was made *
 /* deadlock.c */
 bool deadlock_tell(struct body *b);
 void deadlock_heard(struct body *b, int32_t peer, const void *note);
+void deadlock_forget(struct body *b);
 void deadlock_look(struct engine *e);
 
 /* body.c */

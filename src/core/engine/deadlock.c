@@ -9,11 +9,16 @@
  *
  * The waits that hold one another are the greatest set in which each waits for one of the set. It is believed when every member of it has
  * said so again, unchanged, after it was first seen: then all stood so at the same moment, and nothing but a failure can move them.
- * Only waits of communicators that this rank is a member of are known to it, so a circle is found if some rank is in all of it.
+ *
+ * The members of its communicator hear of a wait at every look. So do all ranks of the world, of one of the teller's waits a look in turn:
+ * perhaps nobody is a member of all the communicators of a circle. What is heard that way counts for a while only, since its end is not
+ * told; it counts for less than what a member hears.
  */
 #include "engine/body.h"
 
 #include <string.h>
+
+enum { FAR_NS = 1500000000 };
 
 /* ------------------------------------------------------------------------------------------------------------ this rank's waits */
 /* What the head of the other communicator is; false: it moves, or nothing certain can be said. */
@@ -78,37 +83,77 @@ bool deadlock_tell(struct body *b)
     if (fence == FENCE_UNSEEN)
         return true;
     if (open && w->ticket == b->fence && w->done == done) {
+        note.of = b->team.id;
+        note.rank = b->team.rank;
         note.round = w->mine.round + 1;
         w->mine = note;
         tell(b, &note);
         return true;
     }
     if (w->mine.round && !b->failed) {
-        note = (struct fence_note){0};
+        note = (struct fence_note){.of = b->team.id, .rank = b->team.rank};
         tell(b, &note);
     }
-    *w = (struct fence_watch){.ticket = open ? b->fence : 0, .done = done, .theirs = w->theirs};
+    w->ticket = open ? b->fence : 0;
+    w->done = done;
+    w->mine = (struct fence_note){0};
     return open;
 }
 
+/* Of a communicator that this one's world has beside it. Too many: the oldest is forgotten. */
+static void heard_far(struct body *b, int32_t peer, const struct fence_note *note)
+{
+    const struct comm_env *env = b->engine->env;
+    struct fence_watch *w = &b->fence_watch;
+    uint32_t at = 0;
+
+    if (!w->far)
+        w->far = env->take(env, DEADLOCK_WAITS * sizeof *w->far, 64);
+    if (!w->far)
+        return;
+    while (at < DEADLOCK_WAITS && !(w->far[at].note.of == note->of && w->far[at].peer == peer))
+        at++;
+    if (at == DEADLOCK_WAITS)
+        at = w->next_far++ % DEADLOCK_WAITS;
+    w->far[at] = (struct far_wait){.note = *note, .heard_ns = env->now(env), .peer = peer};
+}
+
+/* Without memory a circle may be found by another rank, or by the deadline. */
 void deadlock_heard(struct body *b, int32_t peer, const void *bytes)
 {
     const struct comm_env *env = b->engine->env;
     struct fence_watch *w = &b->fence_watch;
+    struct fence_note note;
 
+    memcpy(&note, bytes, sizeof note);
+    if (note.of != b->team.id) {
+        heard_far(b, peer, &note);
+        return;
+    }
     if (!w->theirs)
         w->theirs = env->take(env, (size_t)b->team.size * sizeof *w->theirs, 64);
-    if (w->theirs) /* without memory a circle may be found by another rank, or by the deadline */
-        memcpy(&w->theirs[peer], bytes, sizeof w->theirs[peer]);
+    if (w->theirs)
+        w->theirs[peer] = note;
+}
+
+void deadlock_forget(struct body *b)
+{
+    const struct comm_env *env = b->engine->env;
+    struct fence_watch *w = &b->fence_watch;
+
+    if (w->theirs)
+        env->give(env, w->theirs, (size_t)b->team.size * sizeof *w->theirs);
+    if (w->far)
+        env->give(env, w->far, DEADLOCK_WAITS * sizeof *w->far);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ all that is known */
 struct known {
     struct fence_note note;
-    uint64_t comm; /* the communicator's identity */
-    int32_t rank, world;
+    const struct world *at;
+    int32_t world;  /* whose it is: a rank of that world */
     uint32_t index; /* of the communicator here that knows it */
-    bool held;
+    bool held, own;
 };
 struct knot {
     struct known of[DEADLOCK_WAITS];
@@ -117,19 +162,24 @@ struct knot {
 
 static void add(struct knot *k, const struct body *b, int32_t rank, const struct fence_note *note)
 {
-    int32_t world = b->team.world[rank];
+    struct known known = {
+        .note = *note, .at = b->world, .world = b->team.world[rank], .index = b->index, .held = true, .own = rank == b->team.rank};
+    uint32_t at = 0;
 
-    for (uint32_t i = 0; i < k->count; i++) /* ranks of one process: each of their bodies tells it */
-        if (k->of[i].comm == b->team.id && k->of[i].world == world)
-            return;
-    if (note->round && k->count < DEADLOCK_WAITS)
-        k->of[k->count++] =
-            (struct known){.note = *note, .comm = b->team.id, .rank = rank, .world = world, .index = b->index, .held = true};
+    if (!note->round)
+        return;
+    while (at < k->count && !(k->of[at].note.of == note->of && k->of[at].world == known.world))
+        at++;
+    if (at == DEADLOCK_WAITS || (at < k->count && (note->of != b->team.id || k->of[at].own)))
+        return; /* ranks of one process: each of their bodies tells it; and what a member hears is newer */
+    k->of[at] = known;
+    k->count += at == k->count;
 }
 
 static void gather(struct engine *e, struct knot *k)
 {
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    int64_t since = e->env->now(e->env) - FAR_NS;
 
     k->count = 0;
     for (uint32_t i = 0; i < most; i++) {
@@ -139,10 +189,58 @@ static void gather(struct engine *e, struct knot *k)
         base_home_visit(&face->lock, face->env);
         const struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
         if (b && b->engine == e && !b->failed && !b->recording) {
-            add(k, b, b->team.rank, &b->fence_watch.mine);
-            for (int32_t r = 0; b->fence_watch.theirs && r < b->team.size; r++)
+            const struct fence_watch *w = &b->fence_watch;
+            add(k, b, b->team.rank, &w->mine);
+            for (int32_t r = 0; w->theirs && r < b->team.size; r++)
                 if (r != b->team.rank)
-                    add(k, b, r, &b->fence_watch.theirs[r]);
+                    add(k, b, r, &w->theirs[r]);
+            for (uint32_t f = 0; w->far && f < DEADLOCK_WAITS; f++)
+                if (w->far[f].heard_ns > since)
+                    add(k, b, w->far[f].peer, &w->far[f].note);
+        }
+        base_home_unlock(&face->lock, face->env);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the world */
+/* One of this rank's waits in that world, another one each time. */
+static const struct known *own_wait(const struct knot *k, const struct world *w, uint32_t turn)
+{
+    uint32_t count = 0, seen = 0;
+
+    for (uint32_t i = 0; i < k->count; i++)
+        count += k->of[i].own && k->of[i].at == w;
+    for (uint32_t i = 0; i < k->count; i++)
+        if (k->of[i].own && k->of[i].at == w && seen++ == turn % count)
+            return &k->of[i];
+    return NULL;
+}
+
+/* Of two ranks, or where all ranks are here, a member knows all. */
+static bool is_whole(const struct body *b)
+{
+    return b->world->rank >= 0 && b->team.size > 2 && b->team.size == b->world->ranks && !b->failed && !b->closing && !b->recording;
+}
+
+/* By the first communicator of each world that is of all its ranks; perhaps nobody else looks at it, so its notes are heard here too. */
+static void talk_to_worlds(struct engine *e, const struct knot *k)
+{
+    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    const struct world *told = NULL;
+
+    for (uint32_t i = 0; i < most; i++) {
+        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
+        if (!face || !base_home_trylock(&face->lock, face->env))
+            continue;
+        struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+        if (b && b->engine == e && is_whole(b) && b->world != told) {
+            const struct known *wait = own_wait(k, b->world, b->fence_watch.turn++);
+            told = b->world;
+            b->guest = true; /* the watcher's thread */
+            if (wait)
+                tell(b, &wait->note);
+            body_step(b);
+            b->guest = false;
         }
         base_home_unlock(&face->lock, face->env);
     }
@@ -163,7 +261,7 @@ static bool needs(const struct known *n, const struct known *member)
     case COLLECTIVE_WINDOW:
         return true;
     case COLLECTIVE_BROADCAST:
-        return member->rank == n->note.root;
+        return member->note.rank == n->note.root;
     default:
         return false;
     }
@@ -173,7 +271,7 @@ static bool is_held(const struct knot *k, const struct known *n)
 {
     for (uint32_t i = 0; i < k->count; i++) {
         const struct known *other = &k->of[i];
-        if (!other->held || other->comm != n->note.waits_for)
+        if (!other->held || other->note.of != n->note.waits_for)
             continue;
         if (n->note.head ? other->world != n->world && needs(n, other) : other->world == n->world)
             return true;
@@ -209,7 +307,7 @@ static uint64_t signature_of(const struct knot *k)
         const struct known *n = &k->of[i];
         if (!n->held)
             continue;
-        hash = base_hash(base_hash(hash, n->comm), (uint64_t)(uint32_t)n->world);
+        hash = base_hash(base_hash(hash, n->note.of), (uint64_t)(uint32_t)n->world);
         hash = base_hash(base_hash(hash, n->note.waits_for), (uint64_t)n->note.started << 32 | n->note.head);
         hash = base_hash(hash, n->note.which);
     }
@@ -240,10 +338,10 @@ static void fail_all(struct engine *e, const struct knot *k)
         struct body *b = face ? body_lock(face, &r) : NULL;
         if (!b)
             continue;
-        if (b->engine == e && b->team.id == n->comm && !b->recording) {
+        if (b->engine == e && b->team.id == n->note.of && !b->recording) {
             b->guest = true; /* the watcher's thread */
             body_propose(b, &(struct cause){.number = n->note.started + 1,
-                                            .rank = n->rank,
+                                            .rank = n->note.rank,
                                             .peer = b->team.rank,
                                             .result = COMM_ERR_DEADLOCK,
                                             .code = (int32_t)n->note.head});
@@ -259,6 +357,7 @@ void deadlock_look(struct engine *e)
     struct knot knot;
 
     gather(e, &knot);
+    talk_to_worlds(e, &knot);
     if (!find_knot(&knot))
         e->knot_signature = 0;
     else if (is_proven(e, &knot))
