@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/lock.h"
 #include "net/frame.h"
+#include "net/late.h"
 #include "net/poller.h"
 #include "wire/boot.h"
 #include "wire/wire.h"
@@ -424,6 +425,7 @@ void tcp_pass_note(struct tcp_channel *c, const struct tcp_note *n);
 void tcp_pass_calls(struct tcp_channel *c, const void *calls, size_t bytes);
 void tcp_pass_down(struct tcp_wire *w, const struct wire_event *gone);
 void tcp_pass_goodbye(struct tcp_wire *w);
+bool tcp_pass_said_goodbye(const struct tcp_wire *w);
 bool tcp_pass_is_whole(const struct tcp_wire *w, int32_t rank);
 const char *tcp_pass_came(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload);
 
