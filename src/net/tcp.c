@@ -361,7 +361,7 @@ static bool enter(struct tcp_wire *w, struct tcp_channel *c)
     }
     w->channels += at == w->channels;
     w->channel[at] = c;
-    c->name = ++w->generation << 16 | at;
+    c->name = late_name(++w->generation, at);
     return true;
 }
 
@@ -445,7 +445,7 @@ static void tcp_leave(struct wire_channel *channel, enum wire_leave how)
     tcp_send_dirty(w);
     w->poller->class->submit(w->poller);
     if (how == WIRE_CLOSE)
-        w->channel[c->name & 0xffff] = NULL;
+        w->channel[late_place(c->name)] = NULL;
     base_unlock(&w->lock, env);
     if (how != WIRE_CLOSE)
         return;

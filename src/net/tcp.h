@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/lock.h"
 #include "net/frame.h"
+#include "net/late.h"
 #include "net/poller.h"
 #include "wire/boot.h"
 #include "wire/wire.h"
@@ -192,6 +193,7 @@ struct tcp_lane {
     struct frame frame; /* whose payload is arriving */
     bool in_body;
     size_t left;
+    uint32_t pad; /* behind the last frame, to be passed over */
     char *land;
     struct tcp_channel *channel; /* whose; NULL: nobody's any more */
     struct tcp_slot *slot;
@@ -271,7 +273,7 @@ static inline void tcp_count(_Atomic uint64_t *traffic, const struct frame *f)
 {
     uint64_t before = atomic_load_explicit(traffic, memory_order_relaxed);
 
-    atomic_store_explicit(traffic, before + FRAME_HEAD + f->bytes, memory_order_relaxed);
+    atomic_store_explicit(traffic, before + frame_span(f->bytes), memory_order_relaxed);
 }
 /* Numbers wrap: their difference counts. There is no number 0. */
 static inline bool tcp_reached(uint32_t at, uint32_t wanted)

@@ -87,10 +87,10 @@ void tcp_lane_opened(struct tcp_lane *lane)
 static struct tcp_channel *channel_of(const struct tcp_lane *lane, const struct frame *f)
 {
     const struct tcp_wire *w = lane->port->wire;
-    uint32_t index = f->channel & 0xffff;
-    struct tcp_channel *c = index < w->channels ? w->channel[index] : NULL;
+    uint32_t place = late_place(f->channel);
+    struct tcp_channel *c = place < w->channels ? w->channel[place] : NULL;
 
-    if (!c || c->name != f->channel || c->port != lane->port || f->from >= c->size || c->world[f->from] != lane->link->peer)
+    if (!c || !late_is_for(f->channel, c->name) || c->port != lane->port || !late_is_member(f->from, c->size, c->world, lane->link->peer))
         return NULL; /* left meanwhile, or never there: its bytes are passed over */
     return c;
 }
@@ -106,7 +106,7 @@ static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, c
     uint64_t most = f->edge & WIRE_ONCE ? c->face.caps.once_max : c->face.caps.chunk_all;
     struct tcp_slot *s = tcp_slot_find(c, f->from, f->key);
 
-    if (tcp_reached(c->retired, wire_key_seq(f->key))) { /* of a call that this rank refused */
+    if (late_is_done(c->retired, f->key)) { /* of a call that this rank refused */
         lane->channel = NULL;
         return NULL;
     }
@@ -190,22 +190,9 @@ static void close_body(struct tcp_lane *lane)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ control */
-/* They come by either connection, so what was said earlier may arrive later. Of what its sender has retired nobody waits for one any more,
- * and of what it has not only one operation is at a place. */
-static void take_ack(struct tcp_channel *c, const struct frame *f)
-{
-    wire_key *at = tcp_ack_of(c, f->from, f->key);
-    uint32_t seq = wire_key_seq(f->key);
-
-    if (tcp_reached(c->member[f->from].retired, seq) || (wire_key_seq(*at) == seq && wire_key_round(*at) > wire_key_round(f->key)))
-        return;
-    *at = f->key;
-}
-
 static const char *control(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload)
 {
     struct tcp_channel *c;
-    uint32_t seq = wire_key_seq(f->key);
 
     if (f->kind == FRAME_GOODBYE) {
         lane->link->goodbye = true;
@@ -217,13 +204,14 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
     if (!c)
         return NULL;
     tcp_count(&c->traffic.in, f);
+    uint32_t *retired = &c->member[f->from].retired;
+    wire_key *acked = tcp_ack_of(c, f->from, f->key);
     switch (f->kind) {
     case FRAME_ACK:
-        take_ack(c, f);
+        *acked = late_ack(*acked, *retired, f->key);
         return NULL;
     case FRAME_RETIRED:
-        if (tcp_reached(seq, c->member[f->from].retired))
-            c->member[f->from].retired = seq;
+        *retired = late_retired(*retired, wire_key_seq(f->key));
         return NULL;
     case FRAME_NOTE:
         return tcp_note_took(c, f->from, f, payload, 0);
@@ -257,15 +245,17 @@ static bool take_frame(struct tcp_lane *lane)
         refuse(lane, frame_fault_text(fault));
         return false;
     }
-    if (!has_body(&lane->frame) && here < FRAME_HEAD + lane->frame.bytes)
+    uint32_t payload = frame_payload_at(lane->frame.bytes), span = frame_span(lane->frame.bytes);
+    if (here < (has_body(&lane->frame) ? payload : span))
         return false;
     lane->in_number++;
-    lane->begin += FRAME_HEAD;
     if (has_body(&lane->frame)) {
+        lane->begin += payload;
+        lane->pad = span - payload - lane->frame.bytes;
         why = open_body(lane);
     } else {
-        lane->begin += lane->frame.bytes;
-        why = control(lane, &lane->frame, at + FRAME_HEAD);
+        lane->begin += span;
+        why = control(lane, &lane->frame, at + payload);
     }
     if (why)
         refuse(lane, why);
@@ -284,10 +274,20 @@ static void fill_body(struct tcp_lane *lane)
     lane->left -= n;
 }
 
+/* False: more of it must come first. */
+static bool pass_pad(struct tcp_lane *lane)
+{
+    uint32_t here = lane->end - lane->begin, n = here < lane->pad ? here : lane->pad;
+
+    lane->begin += n;
+    lane->pad -= n;
+    return !lane->pad;
+}
+
 static void digest(struct tcp_lane *lane)
 {
     while (!lane->ended) {
-        if (!lane->in_body && !take_frame(lane))
+        if (!lane->in_body && (!pass_pad(lane) || !take_frame(lane)))
             break;
         if (!lane->in_body)
             continue;
@@ -311,7 +311,7 @@ static void digest(struct tcp_lane *lane)
 static size_t look_ahead(const struct tcp_lane *lane)
 {
     size_t room = lane->stage_bytes - lane->end;
-    bool whole = lane->frame.bytes + FRAME_HEAD <= lane->stage_bytes;
+    bool whole = frame_span(lane->frame.bytes) <= lane->stage_bytes;
 
     return (lane->in_body && lane->left) || whole || room < TCP_LOOK_AHEAD ? room : TCP_LOOK_AHEAD;
 }

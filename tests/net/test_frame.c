@@ -7,6 +7,7 @@
 
 #include "net/frame.h"
 #include "net/fuzz_frame.h"
+#include "net/late.h"
 
 #include <dirent.h>
 #include <stdbool.h>
@@ -167,11 +168,49 @@ static void corpus(void **state)
     assert_true(sound == 24 && refused == 12);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ what comes late */
+/* A frame is for the channel that it was sent for, and not for the one that has its place now. */
+static void another_has_its_place(void **state)
+{
+    const int32_t world[] = {4, 7, 9};
+    uint32_t old = late_name(3, 5), now = late_name(4, 5);
+
+    (void)state;
+    assert_int_equal(late_place(old), 5);
+    assert_int_equal(late_place(now), 5);
+    assert_true(late_is_for(now, now) && !late_is_for(old, now));
+    assert_true(late_is_member(1, 3, world, 7) && !late_is_member(1, 3, world, 4) && !late_is_member(3, 3, world, 9));
+}
+
+/* What was said of room may come after what was said later; numbers wrap. */
+static void an_older_word(void **state)
+{
+    wire_key second = wire_key_of(9, 2, 1), third = wire_key_of(9, 3, 1);
+
+    (void)state;
+    assert_int_equal(late_retired(7, 9), 9);
+    assert_int_equal(late_retired(9, 7), 9);
+    assert_int_equal(late_retired(UINT32_MAX, 2), 2);
+    assert_int_equal(late_retired(2, UINT32_MAX), 2);
+    assert_int_equal(late_ack(second, 8, third), third);
+    assert_int_equal(late_ack(third, 8, second), third);
+    assert_int_equal(late_ack(third, 8, third), third);
+    assert_int_equal(late_ack(0, 9, third), 0); /* that operation is retired there */
+    assert_int_equal(late_ack(third, 9, wire_key_of(13, 0, 1)), wire_key_of(13, 0, 1));
+    assert_true(late_is_done(9, third) && !late_is_done(8, third) && late_is_done(1, wire_key_of(UINT32_MAX, 0, 0)));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checksum), cmocka_unit_test(there_and_back), cmocka_unit_test(every_bit_counts),
-        cmocka_unit_test(limits),   cmocka_unit_test(mutations),      cmocka_unit_test(corpus),
+        cmocka_unit_test(checksum),
+        cmocka_unit_test(there_and_back),
+        cmocka_unit_test(every_bit_counts),
+        cmocka_unit_test(limits),
+        cmocka_unit_test(mutations),
+        cmocka_unit_test(corpus),
+        cmocka_unit_test(another_has_its_place),
+        cmocka_unit_test(an_older_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,16 +67,18 @@ static void step(struct rig *r)
 static void say(struct rig *r, uint32_t lane, const struct frame *f, const void *payload, size_t bytes)
 {
     struct tcp_lane *l = &r->pair.wire->port[0].link[1].lane[lane];
-    unsigned char head[FRAME_HEAD];
+    static unsigned char all[FRAME_LINE + FRAME_PAYLOAD_MAX + FRAME_LINE];
     struct frame numbered = *f;
 
     if (l->ended)
         return;
     numbered.number = l->out_number++;
-    frame_encode(&numbered, head);
-    (void)!send(l->fd, head, sizeof head, MSG_DONTWAIT | MSG_NOSIGNAL);
+    frame_encode(&numbered, all);
+    memset(all + FRAME_HEAD, 0, FRAME_LINE - FRAME_HEAD);
     if (bytes)
-        (void)!send(l->fd, payload, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+        memcpy(all + frame_payload_at(f->bytes), payload, bytes);
+    size_t end = frame_payload_at(f->bytes) + bytes;
+    (void)!send(l->fd, all, (end + FRAME_LINE - 1) / FRAME_LINE * FRAME_LINE, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static bool has_ended(const struct rig *r, uint32_t lane)

@@ -13,7 +13,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { RANKS = PAIR_RANKS, WINDOW = 8, PAUSE_NS = 200000, PATIENCE_MS = 5000, BYTES = FRAME_HEAD + 8 };
+enum { RANKS = PAIR_RANKS, WINDOW = 8, PAUSE_NS = 200000, PATIENCE_MS = 5000, BYTES = FRAME_LINE };
 
 struct rig {
     struct pair pair;
@@ -139,7 +139,7 @@ static void messages_alone(void **state)
         if (i && i % WINDOW == 0) {
             await_bytes(r, 1, WINDOW * BYTES);
             look(r);
-            await_bytes(r, 0, FRAME_HEAD);
+            await_bytes(r, 0, FRAME_LINE);
         }
         moment += PAUSE_NS;
         assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
@@ -163,7 +163,7 @@ static void exposures_alone(void **state)
             await_bytes(r, 1, 2 * WINDOW * BYTES);
             look(r);
             retire(r, i);
-            await_bytes(r, 0, FRAME_HEAD);
+            await_bytes(r, 0, FRAME_LINE);
         }
         moment += PAUSE_NS;
         assert_int_equal(give(r, WIRE_ONCE | WIRE_TO_ALL, WIRE_WORK), WIRE_DONE);

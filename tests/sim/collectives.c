@@ -152,8 +152,8 @@ static bool same_error(const struct comm_error *a, const struct comm_error *b)
            !strcmp(a->text, b->text);
 }
 
-static const char *const fault_names[SIM_FAULT_KINDS] = {"kill", "pause", "slow",  "memory",  "again",
-                                                         "clog", "cut",   "reset", "corrupt", "jump"};
+static const char *const fault_names[SIM_FAULT_KINDS] = {"kill", "pause", "slow",    "memory", "again", "clog",
+                                                         "cut",  "reset", "corrupt", "jump",   "stale", "replay"};
 
 static void tell_results(const struct deeds *d, const struct sim_result *result)
 {

@@ -14,18 +14,17 @@ static int by_event(const void *a, const void *b)
     return x->event < y->event ? -1 : x->event > y->event ? 1 : 0;
 }
 
-static struct sim_fault sample(uint32_t kind)
+static struct sim_fault sample(uint64_t *s, uint32_t kind)
 {
-    uint64_t *s = &sim.chance;
     static const int64_t pauses[] = {MS, 20 * MS, 500 * MS, 3000 * MS, 12000 * MS, 60000 * MS};
     struct sim_fault f = {.kind = kind};
 
     f.event = 1 + sim_below(s, sim.config.swarm_events ? sim.config.swarm_events : EVENTS_DEFAULT);
-    if (sim_below(s, 2))
+    if (sim_below(s, 2) && kind != SIM_STALE)
         f.event = 1 + sim_below(s, f.event); /* early ones more often */
     f.victim = (int32_t)sim_below(s, (uint64_t)sim.config.ranks);
     f.peer = (int32_t)sim_below(s, (uint64_t)sim.config.ranks);
-    f.amount = 1 + (uint32_t)sim_below(s, kind == SIM_SLOW ? 1000 : 3);
+    f.amount = 1 + (uint32_t)sim_below(s, kind == SIM_SLOW || kind >= SIM_STALE ? 1000 : 3);
     if (kind == SIM_AGAIN)
         f.amount = 1 + (uint32_t)sim_below(s, 200);
     f.ns = pauses[sim_below(s, kind == SIM_PAUSE ? 6 : 4)];
@@ -33,21 +32,26 @@ static struct sim_fault sample(uint32_t kind)
     return f;
 }
 
-/* Each kind that may be sampled is off in half of the seeds; the others come one to four times. */
+/* Each kind that may be sampled is off in half of the seeds; the others come one to four times. What may come again does so oftener, since
+ * nothing comes of it; and it has a stream of its own, so that older seeds are what they were but for that. */
 void sim_faults_plan(void)
 {
     struct sim_result *r = sim.result;
+    uint64_t late = sim.config.seed ^ UINT64_C(0x6c62272e07bb0142);
 
     r->fault_count = 0;
     for (size_t i = 0; i < sim.config.fault_count && r->fault_count < SIM_FAULTS_MAX; i++)
         r->fault[r->fault_count++] = sim.config.faults[i];
     for (uint32_t kind = 0; kind < SIM_FAULT_KINDS; kind++) {
-        uint64_t count = sim_below(&sim.chance, 2) ? 0 : 1 + sim_below(&sim.chance, kind == SIM_KILL ? 2 : 4);
+        uint64_t *s = kind >= SIM_STALE ? &late : &sim.chance;
+        uint64_t count = sim_below(s, 2) ? 0 : 1 + sim_below(s, kind == SIM_KILL ? 2 : kind == SIM_STALE ? 12 : 4);
         if (!(sim.config.swarm & SIM_FAULT_BIT(kind)))
             continue;
         for (; count && r->fault_count < SIM_FAULTS_MAX; count--)
-            r->fault[r->fault_count++] = sample(kind);
+            r->fault[r->fault_count++] = sample(s, kind);
     }
+    for (size_t i = 0; i < r->fault_count; i++)
+        sim.keeps |= r->fault[i].kind >= SIM_STALE;
     qsort(r->fault, r->fault_count, sizeof *r->fault, by_event);
     sim.fault_next = 0;
     sim.fault_event = r->fault_count ? r->fault[0].event : UINT64_MAX;

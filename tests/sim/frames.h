@@ -7,6 +7,7 @@
 #ifndef TESTS_SIM_FRAMES_H
 #define TESTS_SIM_FRAMES_H
 
+#include "sim/frames_head.h"
 #include "sim/inside.h"
 
 enum {
@@ -20,8 +21,13 @@ enum {
     FRAMES_EAGER = 4096,
     FRAMES_BUCKETS = 256,
     FRAMES_PIECES = 3,
+    FRAMES_CHANNELS = 256, /* of one wire at a time */
+    FRAMES_KEPT = 16,      /* what a channel sent last, where it may come again */
+    FRAMES_KEPT_BYTES = 4096,
+    FRAMES_AGAIN = 3, /* come again at one time */
 };
 
+/* Numbered as in frames_head.h. */
 enum frame_kind {
     FRAME_BYTES,    /* an exposure, or a piece of it */
     FRAME_ACK,      /* of a stream's exposure: its place is free */
@@ -47,6 +53,8 @@ struct frame {
     uint64_t cookie;              /* of the exposure that holds them; told with the last piece */
     struct held *hold;
     size_t memory;
+    unsigned char head[FRAMES_HEAD]; /* key, tag, edge and whose it is, as they travel */
+    bool again;                      /* it was sent before */
     char data[];
 };
 
@@ -86,6 +94,7 @@ struct note {
 
 struct frames_peer {
     struct frames_channel *channel;
+    uint32_t name;  /* its name of this channel */
     bool elsewhere; /* another wire's */
     uint32_t retired;
     uint64_t acked[FRAMES_AREAS][WIRE_STREAM_EDGES][FRAMES_CREDITS];
@@ -97,8 +106,8 @@ struct frames_channel {
     struct wire_channel face;
     struct frames_wire *wire;
     uint64_t id;
-    uint32_t rank, size;
-    int32_t *world;
+    uint32_t name, rank, size;
+    const int32_t *world;
     uint32_t areas, credits, once_places;
     bool aborted, closed, retire;
     uint32_t retired;
@@ -111,6 +120,9 @@ struct frames_channel {
     struct wire_board board;
     struct slot *pads; /* reserved and not exposed */
     char note[WIRE_NOTE_SORTS * 4][WIRE_NOTE_LONG_BYTES];
+    struct frames_channel *before; /* of its wire's, open or not */
+    struct frame *kept[FRAMES_KEPT];
+    uint32_t keeps; /* so many so far */
 };
 
 struct frames_wire {
@@ -118,18 +130,30 @@ struct frames_wire {
     struct sim_port *port;
     const struct comm_env *env;
     bool across; /* members of one host are another wire's */
+    struct frames_channel *channel[FRAMES_CHANNELS], *newest;
+    struct frames_wire *older; /* of this rank's */
+    uint32_t count;            /* of its channels so far */
 };
 
 /* frames_net.c: the streams */
 struct frame *frame_make(struct frames_channel *from, uint32_t to, enum frame_kind kind, wire_key key, const void *bytes, size_t count);
 void frame_post(struct frames_channel *c, struct frame *f); /* into the outbox */
 void frames_send(struct frames_channel *c);                 /* the outbox */
+void frame_free(struct frame *f);
+void frame_launch(struct frame *f, bool numbered); /* onto its stream; not numbered: its header says an older number */
 void frames_net_reset(void);
 bool frames_fault(const struct sim_fault *f);
 /* Script: how many streams have something, and the delivery of the one that is chosen. */
 bool frames_script_deliver(void);
 
+/* frames_stale.c: what was sent may come again */
+void frames_stale_reset(void);
+void frames_stale_wire(struct frames_wire *w);
+void frames_keep(const struct frame *f);
+bool frames_come_again(const struct sim_fault *fault);
+
 /* wire_frames.c: what comes of a frame, called by the net */
+struct frames_channel *frames_find(struct frames_wire *w, uint32_t name, uint32_t from, int32_t peer); /* NULL: whom it is for has gone */
 void frames_arrive(struct frames_channel *c, struct frame *f);
 void frames_event(struct frames_channel *c, const struct wire_event *event);
 struct slot *slot_find(struct frames_channel *c, uint32_t peer, wire_key key, bool make);

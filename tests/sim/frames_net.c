@@ -1,6 +1,8 @@
 /* The streams between ranks: when a frame arrives, in which pieces, and what befalls it. */
 #include "sim/frames.h"
 
+#include "net/late.h"
+
 #include <string.h>
 
 #define LINK_DOWN_NS INT64_C(5000000000)
@@ -8,6 +10,7 @@
 struct stream {
     int64_t last_ns, clogged_until; /* arrival of its last frame */
     bool corrupt;                   /* the next bytes are not what was sent */
+    uint32_t out[2], in[2];         /* numbers of the next frames; metered: bytes go a way of their own */
     struct frame *first, **last;    /* script: on their way */
 };
 static struct stream streams[SIM_RANKS_MAX][SIM_RANKS_MAX];
@@ -19,6 +22,7 @@ void frames_net_reset(void)
 {
     memset(streams, 0, sizeof streams);
     memset(cards, 0, sizeof cards);
+    frames_stale_reset();
 }
 
 /* When the last frame on its way from one to the other will be there. */
@@ -47,7 +51,7 @@ struct frame *frame_make(struct frames_channel *from, uint32_t to, enum frame_ki
     return f;
 }
 
-static void frame_free(struct frame *f)
+void frame_free(struct frame *f)
 {
     sim_memory_give(f, f->memory, true);
 }
@@ -79,6 +83,14 @@ static bool fetch_held(struct frame *f)
     return true;
 }
 
+/* Metered, where bytes wait for a card and what is said of room does not. */
+static int is_apart(const struct frame *f)
+{
+    int32_t from = f->from->wire->port->rank, to = f->from->peer[f->to].channel->wire->port->rank;
+
+    return sim.config.meter && f->kind == FRAME_BYTES && sim_host_of(from) != sim_host_of(to);
+}
+
 static bool carries_bytes(const struct frame *f)
 {
     return f->bytes && (f->kind == FRAME_BYTES || f->kind == FRAME_EAGER || f->kind == FRAME_DATA);
@@ -92,10 +104,37 @@ static void break_link(int32_t a, int32_t b, int64_t within_ns)
     sim_port_notice(b, a, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, within_ns));
 }
 
+/* NULL: nobody gets it. What it says and whom it is for is what stands in its header. */
+static struct frames_channel *open_frame(struct frame *f, int32_t a, int32_t b)
+{
+    struct frames_wire *w = f->from->peer[f->to].channel->wire;
+    struct stream *s = &streams[a][b];
+    struct head_said said;
+
+    if (sim.broken[a][b] || sim.member[b].dead || sim.member[b].ended)
+        return NULL;
+    if (!head_read(f->head, s->in[is_apart(f)], &said)) {
+        SIM_PROBE("frames: bytes of an earlier connection are refused");
+        break_link(a, b, sim.mood.death_ns);
+        return NULL;
+    }
+    s->in[is_apart(f)]++;
+    f->kind = (enum frame_kind)said.kind;
+    f->edge = said.edge;
+    f->tag = said.tag;
+    f->key = said.key;
+    struct frames_channel *to = frames_find(w, said.channel, said.from, a);
+    if (!to && f->again) {
+        SIM_PROBE("frames: what is late finds its communicator gone");
+        if (w->channel[late_place(said.channel)])
+            SIM_PROBE("frames: what is late finds another communicator in the place of its own");
+    }
+    return to;
+}
+
 static void deliver(struct frame *f)
 {
-    struct frames_channel *to = f->from->peer[f->to].channel;
-    int32_t a = f->from->wire->port->rank, b = to->wire->port->rank;
+    int32_t a = f->from->wire->port->rank, b = f->from->peer[f->to].channel->wire->port->rank;
     struct stream *s = &streams[a][b];
 
     sim.events++;
@@ -104,11 +143,13 @@ static void deliver(struct frame *f)
         SIM_PROBE("frames: a broken checksum");
         break_link(a, b, sim.mood.death_ns);
     }
-    if (sim.broken[a][b] || sim.member[b].dead || sim.member[b].ended || to->closed || !fetch_held(f)) {
+    struct frames_channel *to = open_frame(f, a, b);
+    if (!to || !fetch_held(f)) {
         SIM_PROBE("frames: a frame is lost");
         frame_free(f);
         return;
     }
+    frames_keep(f);
     frames_arrive(to, f);
     sim_port_ring(to->wire->port);
     frame_free(f);
@@ -148,13 +189,26 @@ static void launch_metered(struct frame *f, struct stream *s, int32_t from, int3
     sim_at(start + m->latency_ns, comes_in, f, (uint64_t)to);
 }
 
-static void launch(struct frame *f)
+static void write_head(struct frame *f, struct stream *s)
+{
+    const struct frames_channel *c = f->from;
+    struct head_said said = {.kind = f->kind, .edge = f->edge, .from = c->rank, .channel = c->peer[f->to].name, .tag = f->tag};
+
+    said.number = s->out[is_apart(f)]++;
+    said.key = f->key;
+    said.bytes = f->bytes;
+    head_write(&said, f->head);
+}
+
+void frame_launch(struct frame *f, bool numbered)
 {
     int32_t from = f->from->wire->port->rank, to = f->from->peer[f->to].channel->wire->port->rank;
     struct stream *s = &streams[from][to];
     const struct sim_mood *m = &sim.mood;
     int64_t takes = m->latency_ns + sim_between(&sim.network, 0, m->spread_ns) + (int64_t)f->bytes * m->byte_ps / 1000;
 
+    if (numbered)
+        write_head(f, s);
     if (sim.config.order == SIM_ORDER_SCRIPT) {
         f->next = NULL;
         if (!s->first)
@@ -201,9 +255,9 @@ static void send_pieces(struct frame *f)
         begin += count;
         f->begin = begin;
         f->bytes -= count;
-        launch(piece);
+        frame_launch(piece, true);
     }
-    launch(f);
+    frame_launch(f, true);
 }
 
 void frames_send(struct frames_channel *c)
@@ -242,6 +296,9 @@ bool frames_fault(const struct sim_fault *f)
         sim_port_notice(f->peer, f->victim, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, LINK_DOWN_NS));
         sim_port_notice(f->victim, f->peer, COMM_ERR_PEER, sim.clock + sim_between(&sim.chance, 1, LINK_DOWN_NS));
         return true;
+    case SIM_STALE:
+    case SIM_REPLAY:
+        return frames_come_again(f);
     default:
         s->corrupt |= apart && f->kind == SIM_CORRUPT;
         return apart && f->kind == SIM_CORRUPT;

@@ -165,6 +165,7 @@ struct sim {
     uint64_t fault_count[SIM_FAULT_KINDS];
     bool broken[SIM_RANKS_MAX][SIM_RANKS_MAX];
     uint32_t worlds;
+    bool keeps;        /* what was sent may come again */
     bool active, held; /* held: no preemption for a moment */
 };
 extern struct sim sim;

@@ -54,7 +54,7 @@ static void choose_test(struct arguments *a)
     enum { SEEDS = 60, FIRST = 8000 };
     const char *from = getenv("COMM_TEST_FRESH");
 
-    a->seconds = is_set("COMM_TEST_QUICK") ? 12 : 50;
+    a->seconds = is_set("COMM_TEST_QUICK") ? 9 : 44;
     a->seeds = SEEDS;
     a->seed = FIRST;
     a->fresh = from && *from ? number_of(a, "COMM_TEST_FRESH", from) : (uint64_t)time(NULL) * 1000;

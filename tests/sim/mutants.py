@@ -11,7 +11,7 @@ import sys
 
 ENGINE, WIRE, PROGRAM, TIMELINE = "engine", "wire", "program", "timeline"
 
-# name: [(file under src/core, text, changed text)]
+# name: [(file under src/core, or of the network's pure parts under src, text, changed text)]
 MUTANTS = {
     # A queue wait and a barrier hold back nothing of what comes after them.
     "wait_no_fence": [("timeline/queue.c", "ticket - line->done > line->ahead || line->fences)", "ticket - line->done > line->ahead)")],
@@ -67,6 +67,16 @@ MUTANTS = {
                       ("wire/lines.c", "        if (!lines_reached(there, min))", "        if ((int32_t)there < (int32_t)min)"),
                       ("wire/lines.c", "    return lines_reached(min, seq);\n}\n\nstatic inline struct lines_line *once_line",
                        "    return (int32_t)min >= (int32_t)seq;\n}\n\nstatic inline struct lines_line *once_line")],
+    # A frame is believed to be of the communicator that has its place now, whichever it was sent for.
+    "late_frame_believed": [("net/late.c", "    return said == name;", "    return late_place(said) == late_place(name);")],
+    # What a peer said of room is believed in the order in which it comes.
+    "old_word_believed": [("net/late.c", "    return reached(told, known) ? told : known;", "    return reached(told, known) ? told : told;"),
+                          ("net/late.c", "    if (reached(retired, seq) ||", "    if (reached(retired, seq + UINT32_MAX / 4) ||"),
+                          ("net/late.c", "wire_key_round(known) > wire_key_round(told)))", "wire_key_round(known) > wire_key_round(told) + UINT32_MAX / 4))")],
+    # Bytes are believed whatever their number, as if they could be of no earlier connection.
+    "earlier_connection_believed": [("net/frame.c", "    if (f.number != number)", "    if (f.number > number)")],
+    # The memory of a communicator that was left serves the next while others may still use it.
+    "grave_robbed": [("wire/channel.c", "        if (all_left(c)) {", "        if (all_left(c) || c->size > 1) {")],
     # Who takes over from a coordinator that died proposes anew what may have been decided.
     "successor_proposes_anew": [("engine/recover.c", "    if (before->accepted)\n", "    if (before->accepted > 1000)\n")],
     # A coordinator decides what it has proposed before all have accepted it.
@@ -84,7 +94,7 @@ MUTANTS = {
 def write(name, root, out):
     texts = {}
     for file, old, new in MUTANTS[name]:
-        path = pathlib.Path(root) / "src/core" / file
+        path = pathlib.Path(root) / "src" / (file if file.startswith("net/") else f"core/{file}")
         text = texts.get(file, path.read_text())
         if text.count(old) != 1:
             sys.exit(f"mutants.py: {name}: the text to change stands {text.count(old)} times in {file}:\n{old}")

@@ -19,7 +19,7 @@ enum {
     RANDOM_EVENTS = 4, /* of each rank */
     RANDOM_PLANS = 4,
     RANDOM_GROUPS = 100, /* numbers of plans from here on are groups, each used once */
-    RANDOM_FAULTS = 16,
+    RANDOM_FAULTS = 32,
     RANDOM_ACTIONS = 4096,
     RANDOM_OWN = 1024, /* actions of one rank */
     RANDOM_ARENAS = 5, /* of each rank: one of each element type, and one for what nobody reads */

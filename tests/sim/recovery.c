@@ -15,7 +15,8 @@
 enum { RANKS_MOST = 8, STEPS_MOST = 6, EACH_MOST = 10, AGREEMENTS = STEPS_MOST * EACH_MOST, GENERATIONS = STEPS_MOST + 1, LONG = 3000 };
 enum { TRIES = 200 };
 #define SECOND INT64_C(1000000000)
-#define LINKS (SIM_FAULT_BIT(SIM_CUT) | SIM_FAULT_BIT(SIM_RESET) | SIM_FAULT_BIT(SIM_CORRUPT) | SIM_FAULT_BIT(SIM_CLOG))
+#define LINKS                                                                                                                              \
+    (SIM_FAULT_BIT(SIM_CUT) | SIM_FAULT_BIT(SIM_RESET) | SIM_FAULT_BIT(SIM_CORRUPT) | SIM_FAULT_BIT(SIM_REPLAY) | SIM_FAULT_BIT(SIM_CLOG))
 
 /* What a rank saw of one communicator: generation 0 is the world. */
 struct seen {
@@ -337,6 +338,7 @@ bool run_recovery(uint64_t seed, const struct sim_options *options, struct sim_r
         config.wire = SIM_WIRE_FRAMES;
         config.hosts = 1 + (int32_t)sim_below(&s, (uint64_t)config.ranks);
     }
+    config.swarm |= config.swarm ? SIM_FAULT_BIT(SIM_STALE) : 0;
     config.swarm_events = UINT64_C(200) << sim_below(&s, 9);
     if (options->faults && sim_below(&s, 2) == 0)
         return run_dense(&config, &s, result);

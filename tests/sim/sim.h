@@ -36,12 +36,16 @@ enum sim_fault_kind {
     SIM_RESET,   /* frames: the connection between victim and peer breaks; both are told */
     SIM_CORRUPT, /* frames: the next bytes from victim to peer are not what was sent, and their checksum shows it */
     SIM_JUMP,    /* victim's clock goes ahead by ns at once */
+    SIM_STALE,   /* frames: something that victim said before, and that has had its time, comes to its peer once more, in its turn: of a
+                    communicator that is closed or failed there, of room given back, of an operation that is over */
+    SIM_REPLAY,  /* frames: bytes that victim sent before come once more as they were, as from a connection before this one */
     SIM_FAULT_KINDS,
 };
 #define SIM_FAULT_BIT(kind) (UINT32_C(1) << (kind))
 /* Those that no operation may fail of: everything that delays, or denies for a while. */
 #define SIM_FAULTS_HARMLESS                                                                                                                \
-    (SIM_FAULT_BIT(SIM_PAUSE) | SIM_FAULT_BIT(SIM_SLOW) | SIM_FAULT_BIT(SIM_AGAIN) | SIM_FAULT_BIT(SIM_CLOG) | SIM_FAULT_BIT(SIM_JUMP))
+    (SIM_FAULT_BIT(SIM_PAUSE) | SIM_FAULT_BIT(SIM_SLOW) | SIM_FAULT_BIT(SIM_AGAIN) | SIM_FAULT_BIT(SIM_CLOG) | SIM_FAULT_BIT(SIM_JUMP) |   \
+     SIM_FAULT_BIT(SIM_STALE))
 #define SIM_FAULTS_ALL (SIM_FAULT_BIT(SIM_FAULT_KINDS) - 1)
 
 /* Every message takes latency_ns; a host's card sends and receives one after the other, each in byte_ns a byte, and gap_ns to send. */

@@ -80,7 +80,7 @@ int main(int count, char **text)
 {
     const char *quick_text = getenv("COMM_TEST_QUICK"), *what = count > 1 ? text[1] : "";
     bool quick = quick_text && *quick_text && strcmp(quick_text, "0") != 0, good = true;
-    uint64_t stride = count > 2 ? strtoull(text[2], NULL, 10) : quick ? 1499 : 499;
+    uint64_t stride = count > 2 ? strtoull(text[2], NULL, 10) : quick ? 1949 : 647;
     uint64_t ranks = count > 3 ? strtoull(text[3], NULL, 10) : SWEEP_FAULT_RANKS;
 
     if (!strcmp(what, "sizes"))

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
+#include "net/late.h"
 
 #include <string.h>
 
@@ -350,20 +351,21 @@ static void note_arrives(struct frames_channel *c, uint32_t peer, const struct f
 void frames_arrive(struct frames_channel *c, struct frame *f)
 {
     uint32_t peer = f->from->rank;
+    struct frames_peer *p = &c->peer[peer];
 
     switch (f->kind) {
     case FRAME_NOTE:
         note_arrives(c, peer, f);
         break;
     case FRAME_BYTES:
-        if (!c->aborted)
+        if (!c->aborted && !late_is_done(c->retired, f->key))
             bytes_arrive(c, peer, f);
         break;
     case FRAME_ACK:
-        *ack_of(c, &c->peer[peer], f->key) = f->key;
+        *ack_of(c, p, f->key) = late_ack(*ack_of(c, p, f->key), p->retired, f->key);
         break;
     case FRAME_RETIRED:
-        c->peer[peer].retired = (uint32_t)f->key;
+        p->retired = late_retired(p->retired, (uint32_t)f->key);
         break;
     default:
         frames_message_arrive(c, peer, f);
@@ -410,9 +412,33 @@ static uint32_t frames_advance(struct wire_channel *channel, struct wire_event *
 
 /* ------------------------------------------------------------------------------------------------------------ join, leave */
 struct offer {
-    uint64_t magic, window, chunk;
+    uint64_t magic;
+    uint32_t name, window;
+    uint64_t chunk;
     struct frames_channel *channel;
 };
+
+/* As tcp names its own: what is late finds another name where its channel was. */
+static void enter(struct frames_wire *w, struct frames_channel *c)
+{
+    uint32_t place = 0;
+
+    while (place < FRAMES_CHANNELS && w->channel[place])
+        place++;
+    BASE_ASSERT(place < FRAMES_CHANNELS);
+    w->channel[place] = c;
+    c->name = late_name(++w->count, place);
+    c->before = w->newest;
+    w->newest = c;
+}
+
+struct frames_channel *frames_find(struct frames_wire *w, uint32_t name, uint32_t from, int32_t peer)
+{
+    uint32_t place = late_place(name);
+    struct frames_channel *c = place < FRAMES_CHANNELS ? w->channel[place] : NULL;
+
+    return c && late_is_for(name, c->name) && late_is_member(from, c->size, c->world, peer) ? c : NULL;
+}
 
 static enum comm_result make(struct frames_wire *w, const struct wire_team *team, const struct wire_limits *limits, void *offer,
                              struct wire_channel **channel)
@@ -443,7 +469,9 @@ static enum comm_result make(struct frames_wire *w, const struct wire_team *team
     c->out_last = &c->out;
     for (size_t i = 0; i < size && sim.config.first_number; i++)
         c->peer[i].retired = c->retired = sim.config.first_number - 1;
-    struct offer mine = {OFFER_MAGIC, c->face.caps.window, c->face.caps.chunk_all, c};
+    c->world = team->world;
+    enter(w, c);
+    struct offer mine = {OFFER_MAGIC, c->name, c->face.caps.window, c->face.caps.chunk_all, c};
     memset(offer, 0, WIRE_OFFER_BYTES);
     memcpy(offer, &mine, sizeof mine);
     *channel = &c->face;
@@ -462,12 +490,14 @@ static enum comm_result connect(struct frames_channel *c, const struct wire_team
         if (o.magic != OFFER_MAGIC || o.window != c->face.caps.window || o.chunk != c->face.caps.chunk_all)
             return COMM_ERR_CONFIG;
         c->peer[i].channel = o.channel;
+        c->peer[i].name = o.name;
         first = i ? first : o.channel;
         bool near = sim_host_of(team->world[i]) == sim_host_of(team->world[c->rank]);
         calls[i] = near ? o.channel->face.calls : NULL;
         one_host &= near;
         c->peer[i].elsewhere = c->wire->across && near;
     }
+    c->world = team->world;
     c->face.board = one_host ? &first->board : NULL;
     return COMM_OK;
 }
@@ -490,6 +520,8 @@ static void frames_leave(struct wire_channel *channel, enum wire_leave how)
         frames_send(c);
     c->aborted = true;
     forget(c);
+    if (how == WIRE_CLOSE && !c->closed)
+        c->wire->channel[late_place(c->name)] = NULL;
     c->closed = c->closed || how == WIRE_CLOSE;
 }
 
@@ -517,7 +549,10 @@ static enum comm_result frames_open(const struct wire_config *config, struct wir
     }
     *w = (struct frames_wire){.wire = {&wire_sim_frames}, .env = config->env, .across = config->across};
     *wire = &w->wire;
-    return sim_port_open(config, &w->port);
+    enum comm_result r = sim_port_open(config, &w->port);
+    if (r == COMM_OK)
+        frames_stale_wire(w);
+    return r;
 }
 
 static void frames_close(struct wire *wire)

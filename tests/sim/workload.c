@@ -11,7 +11,7 @@
 
 /* ------------------------------------------------------------------------------------------------------------ the stage */
 static const uint32_t fatal = SIM_FAULT_BIT(SIM_KILL) | SIM_FAULT_BIT(SIM_PAUSE) | SIM_FAULT_BIT(SIM_CUT) | SIM_FAULT_BIT(SIM_RESET) |
-                              SIM_FAULT_BIT(SIM_CORRUPT) | SIM_FAULT_BIT(SIM_MEMORY);
+                              SIM_FAULT_BIT(SIM_CORRUPT) | SIM_FAULT_BIT(SIM_REPLAY) | SIM_FAULT_BIT(SIM_MEMORY);
 
 static enum comm_result stage_open(struct random_run *run, int32_t rank, struct comm_communicator **world)
 {
@@ -102,7 +102,7 @@ bool workload_run(const struct random_program *p, struct sim_result *result)
     run.faults = may_fail;
     if (sim_run(&sim, rank_main, &run, result)) {
         run.fault_ns = sim_last_fault_ns();
-        run.prompt = !sim_faults_of(~SIM_FAULT_BIT(SIM_KILL));
+        run.prompt = !sim_faults_of(~(SIM_FAULT_BIT(SIM_KILL) | SIM_FAULT_BIT(SIM_STALE)));
         random_run_end(&run);
         for (int32_t r = 0; r < p->ranks; r++)
             run.stuck = run.stuck || run.longest_ns[r] > p->timeout_ms * RANDOM_MS / 2;
@@ -175,6 +175,6 @@ bool workload_wrong(uint64_t seed, const struct sim_options *options, struct sim
 bool workload_faulty(uint64_t seed, const struct sim_options *options, struct sim_result *result)
 {
     (void)options;
-    return run_sort("faulty", seed, RANDOM_SORT_FAULTS, SIM_FAULT_BIT(SIM_KILL) | SIM_FAULT_BIT(SIM_PAUSE) | SIM_FAULT_BIT(SIM_SLOW),
-                    result);
+    return run_sort("faulty", seed, RANDOM_SORT_FAULTS,
+                    SIM_FAULT_BIT(SIM_KILL) | SIM_FAULT_BIT(SIM_PAUSE) | SIM_FAULT_BIT(SIM_SLOW) | SIM_FAULT_BIT(SIM_STALE), result);
 }

@@ -152,6 +152,9 @@ void workload_probe(const struct random_run *run)
         "program: an agreement of survivors",
         "program: a shrunk communicator lacks a rank",
         "program: survivors went on, and nothing may have failed",
+        "frames: something comes late, and again",
+        "frames: what is late finds its communicator gone",
+        "frames: what is late finds another communicator in the place of its own",
     };
     static bool expected;
     if (!expected)

@@ -73,15 +73,13 @@ static inline enum wire_result show_one(struct body *b, const struct express_spa
                                                              .cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)ticket});
 }
 
-/* To each its own, from where room ended. Nothing has happened where FAILED. */
+/* To each its own, from where room ended; or FAILED, from where there was no memory for the places. */
 static __attribute__((noinline)) enum wire_result show_pairs(struct body *b, const struct express_form *f, struct entry *e, const void *in,
                                                              uint32_t seq, uint32_t chain, uint64_t ticket)
 {
     while (e->unshown) {
         const uint16_t *peer = &f->peers[f->npeers - e->unshown];
         enum wire_result shown = show_one(b, &f->gives[*peer], peer, in, seq, chain, ticket);
-        if (shown == WIRE_FAILED && e->unshown < f->shows)
-            return WIRE_AGAIN;
         if (shown != WIRE_DONE && shown != WIRE_PENDING)
             return shown;
         e->unshown--;
@@ -120,6 +118,12 @@ static inline enum wire_result show(struct body *b, const struct express_form *f
     entry->unshown = shown == WIRE_AGAIN;
     entry->unread = shown == WIRE_PENDING;
     return shown;
+}
+
+/* Peers have been shown something: the call is made, and what else becomes of it is this way's to say. */
+static inline bool has_begun(const struct express_form *f, const struct entry *e)
+{
+    return f->pairs && !f->only && e->unshown < f->shows;
 }
 
 /* The parts of an entry that this way uses, but for its head and what `show` says. */
@@ -325,8 +329,11 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
     e->unread = 0;
     if (f->npeers)
         shown = BASE_UNLIKELY(x->waits) ? WIRE_AGAIN : show(b, f, e, call->in, (uint32_t)b->sequence + 1, chain, b->line.next);
-    if (BASE_UNLIKELY(shown == WIRE_FAILED))
-        return false; /* so it does of this */
+    if (BASE_UNLIKELY(shown == WIRE_FAILED)) {
+        if (!has_begun(f, e))
+            return false; /* so it does of this */
+        shown = WIRE_AGAIN;
+    }
     count(b, f);
     if (shown == WIRE_DONE && b->line.done + 1 == b->line.next && (!f->looked || (!f->npeers && x->missed != x->last)) &&
         all_here(b, f, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE) {

@@ -1,0 +1,46 @@
+/* What a frame says in its header, as the bytes of the network backend: its codec writes them and reads them. Apart from frames.h, since
+ * both have a struct frame. */
+#include "sim/frames_head.h"
+
+#include "net/frame.h"
+
+_Static_assert((int)FRAMES_HEAD == (int)FRAME_HEAD, "the codec's");
+
+static const uint8_t kinds[HEAD_KINDS] = {[HEAD_BYTES] = FRAME_EXPOSE, [HEAD_ACK] = FRAME_ACK,     [HEAD_RETIRED] = FRAME_RETIRED,
+                                          [HEAD_NOTE] = FRAME_NOTE,    [HEAD_EAGER] = FRAME_EAGER, [HEAD_ANNOUNCE] = FRAME_ANNOUNCE,
+                                          [HEAD_GRANT] = FRAME_GRANT,  [HEAD_DATA] = FRAME_DATA,   [HEAD_CONSUMED] = FRAME_CONSUMED};
+
+/* The length alone is the simulator's: a payload may be longer than any of the codec's, and of two kinds it is eight bytes of number. */
+static uint32_t length_of(const struct head_said *said)
+{
+    if (said->kind == HEAD_ANNOUNCE || said->kind == HEAD_GRANT)
+        return 8;
+    return said->bytes < FRAME_PAYLOAD_MAX ? (uint32_t)said->bytes : FRAME_PAYLOAD_MAX;
+}
+
+void head_write(const struct head_said *said, unsigned char head[FRAMES_HEAD])
+{
+    struct frame f = {.kind = kinds[said->kind],
+                      .edge = (uint8_t)said->edge,
+                      .from = (uint16_t)said->from,
+                      .channel = said->channel,
+                      .key = said->key,
+                      .tag = said->tag,
+                      .bytes = length_of(said),
+                      .number = said->number};
+
+    frame_encode(&f, head);
+}
+
+bool head_read(const unsigned char head[FRAMES_HEAD], uint32_t number, struct head_said *said)
+{
+    struct frame f;
+
+    if (frame_decode(head, number, &f) != FRAME_SOUND)
+        return false;
+    *said = (struct head_said){
+        .edge = f.edge, .from = f.from, .channel = f.channel, .tag = f.tag, .number = f.number, .key = f.key, .bytes = f.bytes};
+    while (kinds[said->kind] != f.kind)
+        said->kind++;
+    return true;
+}
