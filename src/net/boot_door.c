@@ -6,6 +6,7 @@
 #include "net/boot_star.h"
 
 #include "base/format.h"
+#include "net/files.h"
 #include "net/stranger.h"
 
 #include <errno.h>
@@ -154,10 +155,26 @@ static enum greeted hear(struct boot_star *b, struct stranger *s, short seen, in
 }
 
 /* ------------------------------------------------------------------------------------------------------------ rank 0 */
+/* Without descriptors. Strangers give way first: who is no stranger comes again. */
+static enum comm_result make_room(const struct boot_star *b, struct strangers *s)
+{
+    char limit[160];
+
+    if (s->count) {
+        stranger_drop_eldest(s);
+        return COMM_OK;
+    }
+    files_name_limit(limit, sizeof limit, (uint32_t)b->config.ranks + FILES_OF_A_WORLD);
+    return boot_fail(&b->config, COMM_ERR_SYSTEM, "rank 0 of %d ranks, with all of whom it is connected while they meet: %s",
+                     b->config.ranks, limit);
+}
+
 static enum comm_result let_in(struct boot_star *b, struct strangers *s)
 {
-    int fd = accept4(b->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) /* who waits outside stays there, so without descriptors or memory this would be tried for ever */
+    int fd = files_accept(b->listener, b->config.log, (uint32_t)b->config.ranks);
+    if (fd < 0 && files_are_short(errno))
+        return make_room(b, s);
+    if (fd < 0) /* who waits outside stays there, so without memory this would be tried for ever */
         return boot_again() || errno == ECONNABORTED ? COMM_OK : star_fail_errno(b, "accept");
     if (b->kind->may_enter && !b->kind->may_enter(fd)) {
         close(fd);
@@ -176,9 +193,10 @@ static enum comm_result gather_once(struct boot_star *b, struct strangers *s, in
     b->wait[n++] = (struct pollfd){.fd = b->listener, .events = POLLIN};
     for (uint32_t i = 0; i < s->count; i++)
         b->wait[n++] = (struct pollfd){.fd = s->one[i].fd, .events = POLLIN | POLLRDHUP};
-    nfds_t known = n;
+    nfds_t known = n; /* no more than there are: the kernel polls no more than may be open */
     for (int32_t i = 1; i < b->config.ranks; i++)
-        b->wait[n++] = (struct pollfd){.fd = b->peer[i], .events = POLLRDHUP};
+        if (b->peer[i] >= 0)
+            b->wait[n++] = (struct pollfd){.fd = b->peer[i], .events = POLLRDHUP};
     int ms = boot_remaining_ms(&b->config);
     int ready = poll(b->wait, n, ms);
     if (!ms) { /* also when somebody is at the door: he may be for ever */
@@ -188,7 +206,7 @@ static enum comm_result gather_once(struct boot_star *b, struct strangers *s, in
     for (nfds_t i = 0; i < n && ready <= 0; i++)
         b->wait[i].revents = 0;
     for (int32_t i = 1; i < b->config.ranks; i++)
-        if (b->peer[i] >= 0 && b->wait[known + (nfds_t)i - 1].revents)
+        if (b->peer[i] >= 0 && b->wait[known++].revents)
             return star_dead_rank(b, i);
     int64_t now = b->config.env->now(b->config.env);
     for (uint32_t i = s->count; i-- > 0;) {

@@ -1,6 +1,9 @@
 /*
  * frame: what travels between two ranks on a connection of the tcp wire, as bytes. 32 bytes of header in little-endian order, then `bytes`
- * of payload. This room does no input or output and allocates nothing: it turns a header into bytes and back, and believes nothing.
+ * of payload: behind the header where 32 bytes hold it, else from the next line of 64 on. Each frame is whole such lines, the rest zeros:
+ * kernels copy to and from their buffers a fifth faster where both ends begin at such a line, and theirs go on where the last send ended,
+ * over all connections of a thread. This room does no input or output and allocates nothing: it turns a header into bytes and back, and
+ * believes nothing.
  *
  *   0 kind   1 edge   2 from (rank of the team)   4 channel (the receiver's name of it)   8 key   16 tag   20 bytes   24 number   28 crc
  *
@@ -14,7 +17,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FRAME_VERSION = 3, FRAME_HEAD = 32, FRAME_PASS_HEAD = 32, FRAME_CONTROL_MAX = 4096 + 64, FRAME_PAYLOAD_MAX = 1 << 20 };
+enum {
+    FRAME_VERSION = 4,
+    FRAME_HEAD = 32,
+    FRAME_LINE = 64,
+    FRAME_PASS_HEAD = 32,
+    FRAME_CONTROL_MAX = 4096 + 64,
+    FRAME_PAYLOAD_MAX = 1 << 20
+};
 
 enum frame_kind {
     FRAME_EXPOSE = 1, /* an exposure: key, edge, fingerprint as tag */
@@ -40,6 +50,16 @@ struct frame {
     uint64_t key;
     uint32_t tag, bytes, number;
 };
+
+/* Where the payload of so many bytes begins, and how long the frame is. */
+static inline uint32_t frame_payload_at(uint32_t bytes)
+{
+    return bytes <= FRAME_LINE - FRAME_HEAD ? FRAME_HEAD : FRAME_LINE;
+}
+static inline uint32_t frame_span(uint32_t bytes)
+{
+    return (frame_payload_at(bytes) + bytes + FRAME_LINE - 1) / FRAME_LINE * FRAME_LINE;
+}
 
 enum frame_fault { FRAME_SOUND = 0, FRAME_BAD_CRC, FRAME_BAD_NUMBER, FRAME_BAD_KIND, FRAME_BAD_EDGE, FRAME_BAD_LENGTH };
 

@@ -12,12 +12,16 @@
 
 enum { GREETING_MOST = 128 };
 
+void stranger_drop_eldest(struct strangers *s)
+{
+    close(s->one[0].fd);
+    stranger_forget(s, 0);
+}
+
 void stranger_add(struct strangers *s, int fd, int64_t now)
 {
-    if (s->count == STRANGERS_MAX) { /* the eldest had its time */
-        close(s->one[0].fd);
-        stranger_forget(s, 0);
-    }
+    if (s->count == STRANGERS_MAX)
+        stranger_drop_eldest(s);
     s->one[s->count++] = (struct stranger){.fd = fd, .until = now + STRANGER_NS};
 }
 

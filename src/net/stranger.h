@@ -34,6 +34,7 @@ struct stranger_door {
 enum stranger_heard { STRANGER_LATER, STRANGER_DONE, STRANGER_PLAIN, STRANGER_OUT };
 
 void stranger_add(struct strangers *s, int fd, int64_t now);
+void stranger_drop_eldest(struct strangers *s); /* it had its time */
 /* The descriptor is the caller's by now, or closed. */
 void stranger_forget(struct strangers *s, uint32_t at);
 void stranger_close_all(struct strangers *s);

@@ -193,6 +193,7 @@ struct tcp_lane {
     struct frame frame; /* whose payload is arriving */
     bool in_body;
     size_t left;
+    uint32_t pad; /* behind the last frame, to be passed over */
     char *land;
     struct tcp_channel *channel; /* whose; NULL: nobody's any more */
     struct tcp_slot *slot;
@@ -272,7 +273,7 @@ static inline void tcp_count(_Atomic uint64_t *traffic, const struct frame *f)
 {
     uint64_t before = atomic_load_explicit(traffic, memory_order_relaxed);
 
-    atomic_store_explicit(traffic, before + FRAME_HEAD + f->bytes, memory_order_relaxed);
+    atomic_store_explicit(traffic, before + frame_span(f->bytes), memory_order_relaxed);
 }
 /* Numbers wrap: their difference counts. There is no number 0. */
 static inline bool tcp_reached(uint32_t at, uint32_t wanted)
@@ -424,6 +425,7 @@ void tcp_pass_note(struct tcp_channel *c, const struct tcp_note *n);
 void tcp_pass_calls(struct tcp_channel *c, const void *calls, size_t bytes);
 void tcp_pass_down(struct tcp_wire *w, const struct wire_event *gone);
 void tcp_pass_goodbye(struct tcp_wire *w);
+bool tcp_pass_said_goodbye(const struct tcp_wire *w);
 bool tcp_pass_is_whole(const struct tcp_wire *w, int32_t rank);
 const char *tcp_pass_came(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload);
 

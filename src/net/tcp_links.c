@@ -200,6 +200,8 @@ void tcp_lane_up(struct tcp_lane *lane)
     }
     if (lane->lane != TCP_BEAT)
         tcp_receive_start(lane);
+    if (lane->lane == TCP_LANE_SMALL && tcp_pass_said_goodbye(w)) /* this rank is closing: else its end would be taken for a death */
+        tcp_post_goodbye(lane);
     if (link->lane[TCP_LANE_SMALL].fd >= 0 && link->lane[TCP_LANE_BULK].fd >= 0 && !link->here) {
         link->here = true;
         base_log(w->log, LOG_DEBUG, "tcp: rank=%d peer=%d: linked, %lld us after it was needed", w->rank, link->peer,

@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "data/data.h"
+#include "net/files.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -153,12 +154,48 @@ static void hear(struct mesh *m, uint32_t at, short seen, int64_t now)
     stranger_forget(&m->strangers, at);
 }
 
-static void let_in(struct mesh *m, int64_t now)
+/* How many descriptors a rank needs while it connects: of all its connections, or of neighbours. */
+static uint32_t files_for(const struct mesh *m)
+{
+    uint32_t others = m->w->door ? 2 * TCP_BASE_MOST : (uint32_t)m->w->ranks - 1;
+
+    return others * TCP_SOCKETS + FILES_OF_A_WORLD;
+}
+
+static enum comm_result fail_files(const struct mesh *m)
+{
+    char limit[160];
+
+    files_name_limit(limit, sizeof limit, files_for(m));
+    return fail(m, COMM_ERR_SYSTEM, "rank %d of %d ranks: %s", m->w->rank, m->w->ranks, limit);
+}
+
+/* Without descriptors. Strangers give way first: who is no stranger comes again. In a world that is open a link fails then, in time. */
+static enum comm_result make_room(struct mesh *m, int64_t now)
+{
+    if (m->strangers.count) {
+        stranger_drop_eldest(&m->strangers);
+        return COMM_OK;
+    }
+    enum comm_result result = fail_files(m);
+    if (!m->steady)
+        return result;
+    if (now - m->refused_ns >= REFUSALS_LOGGED_NS) {
+        m->refused_ns = now;
+        base_log(m->w->log, LOG_WARNING, "tcp: somebody cannot be let in: %s", m->config->error_text);
+    }
+    return COMM_OK;
+}
+
+static enum comm_result let_in(struct mesh *m, int64_t now)
 {
     int most = m->steady ? ACCEPTS_A_TURN : 1, fd = 0;
+    enum comm_result result = COMM_OK;
 
     for (int i = 0; i < most && fd >= 0; i++) {
-        fd = accept4(m->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        fd = files_accept(m->listener, m->w->log, files_for(m));
+        if (fd < 0 && files_are_short(errno))
+            result = make_room(m, now);
         if (fd < 0)
             continue;
         stranger_add(&m->strangers, fd, now);
@@ -167,6 +204,7 @@ static void let_in(struct mesh *m, int64_t now)
     }
     if (m->steady && fd >= 0) /* there may be more, and the watcher does other things too */
         m->w->env->bell_ring(m->w->env, m->w->watch);
+    return result;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ dialing */
@@ -183,9 +221,11 @@ static enum comm_result begin_dial(struct mesh *m, struct dialing *d)
     const struct card *card = &m->cards[d->peer];
 
     d->stage = DIAL_CONNECTING;
-    d->fd = socket(card->address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    d->fd = files_socket(card->address.ss_family, m->w->log, files_for(m));
+    if (d->fd < 0 && files_are_short(errno))
+        return fail_files(m);
     if (d->fd < 0)
-        return fail(m, COMM_ERR_SYSTEM, "socket: %s (open files are limited: ulimit -n)", strerror(errno));
+        return fail(m, COMM_ERR_SYSTEM, "socket: %s", strerror(errno));
     if (m->steady)
         tcp_watch_for(m->w, d->fd);
     if (connect(d->fd, (const struct sockaddr *)&card->address, mesh_length_of(&card->address)) == 0 || errno == EINPROGRESS)
@@ -381,8 +421,8 @@ enum comm_result mesh_turn(struct mesh *m, int wait_ms)
     }
     for (uint32_t i = m->strangers.count; i-- > 0;)
         hear(m, i, m->wait[1 + i].revents, now);
-    if (m->wait[0].revents)
-        let_in(m, now);
+    if (m->wait[0].revents && result == COMM_OK)
+        result = let_in(m, now);
     return result;
 }
 
@@ -533,44 +573,4 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
     else
         mesh_close(m);
     return result;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ all ranks in this process */
-static int pair_here(int listener, const struct sockaddr_storage *address, int fd[2])
-{
-    fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (fd[0] < 0)
-        return errno;
-    if (connect(fd[0], (const struct sockaddr *)address, mesh_length_of(address)) < 0)
-        return errno;
-    fd[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    return fd[1] < 0 ? errno : 0;
-}
-
-enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *config)
-{
-    struct sockaddr_storage address;
-    int listener = -1, error = mesh_read_address("127.0.0.1", &address) ? 0 : EINVAL;
-
-    if (!error)
-        error = mesh_listen_on(&address, 4, &listener);
-    for (int32_t a = 0; a < w->ranks && !error; a++)
-        for (int32_t b = a + 1; b < w->ranks && !error; b++)
-            for (int k = 0; k < TCP_LANES && !error && wire_joins(config, a, b); k++) { /* they live and die together: no beats */
-                struct tcp_lane *ends[2] = {&w->port[a].link[b].lane[k], &w->port[b].link[a].lane[k]};
-                int fd[2] = {-1, -1};
-                error = pair_here(listener, &address, fd);
-                for (int i = 0; i < 2; i++) {
-                    ends[i]->fd = fd[i];
-                    if (fd[i] >= 0)
-                        mesh_set_options(w, fd[i], true);
-                    base_copy_text(ends[i]->link->address, sizeof ends[i]->link->address, "this process");
-                }
-            }
-    if (listener >= 0)
-        close(listener);
-    if (!error)
-        return COMM_OK;
-    base_format(config->error_text, config->error_text_bytes, "connecting the ranks of this process: %s", strerror(error));
-    return COMM_ERR_SYSTEM;
 }

@@ -22,6 +22,7 @@ struct origin {
 struct tcp_pass {
     uint32_t number; /* this rank's last */
     uint32_t ranks;
+    bool goodbye; /* said */
     struct origin origin[];
 };
 
@@ -118,7 +119,13 @@ void tcp_pass_down(struct tcp_wire *w, const struct wire_event *gone)
 
 void tcp_pass_goodbye(struct tcp_wire *w)
 {
+    tcp_pass_of(w)->goodbye = true;
     say(w, (struct item){.kind = PASS_GOODBYE}, 0, 0, NULL, 0);
+}
+
+bool tcp_pass_said_goodbye(const struct tcp_wire *w)
+{
+    return tcp_pass_of(w)->goodbye;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ coming */

@@ -245,15 +245,17 @@ static bool take_frame(struct tcp_lane *lane)
         refuse(lane, frame_fault_text(fault));
         return false;
     }
-    if (!has_body(&lane->frame) && here < FRAME_HEAD + lane->frame.bytes)
+    uint32_t payload = frame_payload_at(lane->frame.bytes), span = frame_span(lane->frame.bytes);
+    if (here < (has_body(&lane->frame) ? payload : span))
         return false;
     lane->in_number++;
-    lane->begin += FRAME_HEAD;
     if (has_body(&lane->frame)) {
+        lane->begin += payload;
+        lane->pad = span - payload - lane->frame.bytes;
         why = open_body(lane);
     } else {
-        lane->begin += lane->frame.bytes;
-        why = control(lane, &lane->frame, at + FRAME_HEAD);
+        lane->begin += span;
+        why = control(lane, &lane->frame, at + payload);
     }
     if (why)
         refuse(lane, why);
@@ -272,10 +274,20 @@ static void fill_body(struct tcp_lane *lane)
     lane->left -= n;
 }
 
+/* False: more of it must come first. */
+static bool pass_pad(struct tcp_lane *lane)
+{
+    uint32_t here = lane->end - lane->begin, n = here < lane->pad ? here : lane->pad;
+
+    lane->begin += n;
+    lane->pad -= n;
+    return !lane->pad;
+}
+
 static void digest(struct tcp_lane *lane)
 {
     while (!lane->ended) {
-        if (!lane->in_body && !take_frame(lane))
+        if (!lane->in_body && (!pass_pad(lane) || !take_frame(lane)))
             break;
         if (!lane->in_body)
             continue;
@@ -299,7 +311,7 @@ static void digest(struct tcp_lane *lane)
 static size_t look_ahead(const struct tcp_lane *lane)
 {
     size_t room = lane->stage_bytes - lane->end;
-    bool whole = lane->frame.bytes + FRAME_HEAD <= lane->stage_bytes;
+    bool whole = frame_span(lane->frame.bytes) <= lane->stage_bytes;
 
     return (lane->in_body && lane->left) || whole || room < TCP_LOOK_AHEAD ? room : TCP_LOOK_AHEAD;
 }

@@ -48,15 +48,20 @@ static struct tcp_block *last_block(struct tcp_lane *lane)
     return (struct tcp_block *)(void *)((char *)lane->out_last - offsetof(struct tcp_block, next));
 }
 
-static unsigned char *begin_frame(struct tcp_lane *lane, struct frame *f, size_t inside)
+/* What stands before and behind a payload is zeros. `lent`: the payload is elsewhere, and so is what stands behind it. */
+static unsigned char *begin_frame(struct tcp_lane *lane, struct frame *f, bool lent)
 {
-    unsigned char *at = place_at_end(lane, FRAME_HEAD + inside);
+    uint32_t at_payload = frame_payload_at(f->bytes), end = lent ? at_payload : frame_span(f->bytes);
+    unsigned char *at = place_at_end(lane, end);
 
     if (!at)
         return NULL;
     f->number = lane->out_number++;
     frame_encode(f, at);
-    return at + FRAME_HEAD;
+    memset(at + FRAME_HEAD, 0, at_payload - FRAME_HEAD);
+    if (!lent)
+        memset(at + at_payload + f->bytes, 0, end - at_payload - f->bytes);
+    return at + at_payload;
 }
 
 static struct frame frame_for(const struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, size_t bytes)
@@ -77,7 +82,7 @@ static bool post_on(struct tcp_channel *c, uint32_t peer, uint32_t which, enum f
 
     if (lane->ended || lane->deaf)
         return true;
-    unsigned char *at = begin_frame(lane, &f, count);
+    unsigned char *at = begin_frame(lane, &f, false);
     if (!at) {
         tcp_lane_end(lane, "no memory for what is to be sent");
         return false;
@@ -96,7 +101,7 @@ bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_k
 
 void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes)
 {
-    unsigned char *at = lane->ended || lane->deaf ? NULL : begin_frame(lane, f, f->bytes);
+    unsigned char *at = lane->ended || lane->deaf ? NULL : begin_frame(lane, f, false);
 
     if (!at)
         return;
@@ -210,7 +215,7 @@ bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expo
     if (lane->ended || lane->deaf)
         return true;
     f.edge = (uint8_t)(e->edge & 3);
-    unsigned char *at = begin_frame(lane, &f, bytes);
+    unsigned char *at = begin_frame(lane, &f, false);
     if (!at)
         return false;
     tcp_count(&c->traffic.out, &f);
@@ -231,16 +236,23 @@ bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *fra
         return false;
     f.from = (uint16_t)c->rank;
     f.channel = c->member[peer].channel;
-    if (!begin_frame(lane, &f, 0)) {
+    struct tcp_block *b = begin_frame(lane, &f, true) ? last_block(lane) : NULL;
+    uint32_t pad = frame_span(f.bytes) - frame_payload_at(f.bytes) - f.bytes;
+    unsigned char *behind = NULL;
+    if (b) {
+        b->user = user;
+        b->user_bytes = f.bytes;
+        behind = pad ? place_at_end(lane, pad) : NULL;
+    }
+    if (!b || (pad && !behind)) {
         tcp_lane_end(lane, "no memory for what is to be sent");
         return false;
     }
-    tcp_count(&c->traffic.out, &f);
-    struct tcp_block *b = last_block(lane);
     b->channel = c;
-    b->user = user;
-    b->user_bytes = f.bytes;
     b->hold = hold;
+    if (pad)
+        memset(behind, 0, pad);
+    tcp_count(&c->traffic.out, &f);
     make_dirty(lane);
     return true;
 }

@@ -1,4 +1,4 @@
-/* Sockets of the tcp wire: their options, their addresses, and listening on one. */
+/* Sockets of the tcp wire: their options, their addresses, listening on one, and pairs of them inside a process. */
 #define _GNU_SOURCE
 #include "net/tcp_mesh.h"
 
@@ -93,4 +93,44 @@ int mesh_listen_on(struct sockaddr_storage *address, int backlog, int *listener)
     }
     *listener = fd;
     return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ all ranks in this process */
+static int pair_here(int listener, const struct sockaddr_storage *address, int fd[2])
+{
+    fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (fd[0] < 0)
+        return errno;
+    if (connect(fd[0], (const struct sockaddr *)address, mesh_length_of(address)) < 0)
+        return errno;
+    fd[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    return fd[1] < 0 ? errno : 0;
+}
+
+enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *config)
+{
+    struct sockaddr_storage address;
+    int listener = -1, error = mesh_read_address("127.0.0.1", &address) ? 0 : EINVAL;
+
+    if (!error)
+        error = mesh_listen_on(&address, 4, &listener);
+    for (int32_t a = 0; a < w->ranks && !error; a++)
+        for (int32_t b = a + 1; b < w->ranks && !error; b++)
+            for (int k = 0; k < TCP_LANES && !error && wire_joins(config, a, b); k++) { /* they live and die together: no beats */
+                struct tcp_lane *ends[2] = {&w->port[a].link[b].lane[k], &w->port[b].link[a].lane[k]};
+                int fd[2] = {-1, -1};
+                error = pair_here(listener, &address, fd);
+                for (int i = 0; i < 2; i++) {
+                    ends[i]->fd = fd[i];
+                    if (fd[i] >= 0)
+                        mesh_set_options(w, fd[i], true);
+                    base_copy_text(ends[i]->link->address, sizeof ends[i]->link->address, "this process");
+                }
+            }
+    if (listener >= 0)
+        close(listener);
+    if (!error)
+        return COMM_OK;
+    base_format(config->error_text, config->error_text_bytes, "connecting the ranks of this process: %s", strerror(error));
+    return COMM_ERR_SYSTEM;
 }

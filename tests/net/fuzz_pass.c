@@ -135,9 +135,9 @@ static uint32_t given(struct tcp_link *link, const struct frame *f, const unsign
 
     for (const struct tcp_block *b = lane->out; b; b = b->next) {
         const unsigned char *at = (const unsigned char *)b->data;
-        HOLD(!count && b->bytes == FRAME_HEAD + f->bytes && frame_decode(at, number, &told) == FRAME_SOUND);
+        HOLD(!count && b->bytes == frame_span(f->bytes) && frame_decode(at, number, &told) == FRAME_SOUND);
         HOLD(told.kind == FRAME_PASS && told.key == f->key && told.tag == f->tag && told.bytes == f->bytes);
-        HOLD(!memcmp(at + FRAME_HEAD, payload, f->bytes));
+        HOLD(!memcmp(at + frame_payload_at(f->bytes), payload, f->bytes));
         count++;
     }
     tcp_drop_out(lane);

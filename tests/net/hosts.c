@@ -192,7 +192,8 @@ static void enter(struct proc *proc, int32_t rank)
     const struct hosts *h = proc->place;
     go_to(h->holder[rank / h->each]);
     say("COMM_BACKEND", "tcp");
-    say("COMM_TCP_INSECURE", "1");
+    if (!h->guarded)
+        say("COMM_TCP_INSECURE", "1");
     say("COMM_LOCAL_RANK", "%d", rank % h->each);
     say("COMM_LOCAL_RANKS", "%d", h->each);
     if (h->name)

@@ -14,6 +14,7 @@ struct hosts {
     int32_t count, each; /* ranks on each: rank r lives on host r / each */
     int family;          /* of the address by which they meet: AF_INET or AF_INET6 */
     const char *name;    /* of rank 0's host, instead of that address */
+    bool guarded;        /* nothing beyond loopback is allowed but with a secret, which its test gives */
     pid_t holder[HOSTS_MAX + 1];
 };
 

@@ -10,15 +10,14 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/tcp.h"
-#include "wire/table.h"
+#include "net/pair.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 
-enum { RANKS = 2, LAND = 4096 };
+enum { WINDOW = 8, LAND = 4096 };
 
 static char said[256];
 static void hear(void *arg, int level, const char *line)
@@ -29,13 +28,7 @@ static void hear(void *arg, int level, const char *line)
 }
 
 struct rig {
-    struct env_bell bell;
-    struct base_log log;
-    const struct wire_class *class;
-    struct tcp_wire *wire;
-    struct wire_channel *channel[RANKS];
-    int32_t world[RANKS];
-    struct wire_team team[RANKS];
+    struct pair pair;
     uint64_t seed;
     unsigned char land[LAND];
 };
@@ -50,45 +43,14 @@ static uint64_t next(struct rig *r)
 
 static void up(struct rig *r, uint64_t seed)
 {
-    const struct comm_env *env = wire_default_env();
-    unsigned char offers[RANKS][WIRE_OFFER_BYTES];
-    char text[256] = "";
-    struct wire *wire = NULL;
-
     memset(r, 0, sizeof *r);
     r->seed = seed * UINT64_C(0x9e3779b97f4a7c15) + 88172645463325252u;
-    r->log = (struct base_log){.env = env, .sink = hear, .level = LOG_ERROR, .rank = 0};
-    r->class = wire_backend_here("tcp")->wire;
-    assert_int_equal(env->bell_open(env, &r->bell), 0);
-    struct wire_config config = {.env = env,
-                                 .log = &r->log,
-                                 .bell = &r->bell,
-                                 .watch = &r->bell,
-                                 .rank = -1,
-                                 .ranks = RANKS,
-                                 .deadline = env->now(env) + 10000000000,
-                                 .error_text = text,
-                                 .error_text_bytes = sizeof text};
-    if (r->class->open(&config, &wire) != COMM_OK)
-        fail_msg("%s", text);
-    r->wire = tcp_wire_of(wire);
-    struct wire_limits limits = {.window = 8};
-    for (int pass = 0; pass < 2; pass++)
-        for (int32_t i = 0; i < RANKS; i++) {
-            r->world[i] = i;
-            r->team[i] = (struct wire_team){.id = 1, .rank = i, .size = RANKS, .world = r->world};
-            assert_int_equal(r->class->join(wire, &r->team[i], &limits, pass ? offers : NULL, offers[i], &r->channel[i]), COMM_OK);
-        }
+    pair_open(&r->pair, WINDOW, hear);
 }
 
 static void down(struct rig *r)
 {
-    const struct comm_env *env = wire_default_env();
-
-    for (int32_t i = 0; i < RANKS; i++)
-        r->class->leave(r->channel[i], WIRE_CLOSE);
-    r->class->close(&r->wire->wire);
-    env->bell_close(env, &r->bell);
+    pair_close(&r->pair);
 }
 
 /* What rank 1 is told while rank 0's connection says anything at all. */
@@ -97,34 +59,36 @@ static void step(struct rig *r)
     struct wire_event event[16];
 
     for (int turn = 0; turn < 4; turn++) {
-        r->class->advance(r->channel[1], event, 16);
-        r->class->flush(r->channel[1]);
+        r->pair.class->advance(r->pair.channel[1], event, 16);
+        r->pair.class->flush(r->pair.channel[1]);
     }
 }
 
 static void say(struct rig *r, uint32_t lane, const struct frame *f, const void *payload, size_t bytes)
 {
-    struct tcp_lane *l = &r->wire->port[0].link[1].lane[lane];
-    unsigned char head[FRAME_HEAD];
+    struct tcp_lane *l = &r->pair.wire->port[0].link[1].lane[lane];
+    static unsigned char all[FRAME_LINE + FRAME_PAYLOAD_MAX + FRAME_LINE];
     struct frame numbered = *f;
 
     if (l->ended)
         return;
     numbered.number = l->out_number++;
-    frame_encode(&numbered, head);
-    (void)!send(l->fd, head, sizeof head, MSG_DONTWAIT | MSG_NOSIGNAL);
+    frame_encode(&numbered, all);
+    memset(all + FRAME_HEAD, 0, FRAME_LINE - FRAME_HEAD);
     if (bytes)
-        (void)!send(l->fd, payload, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+        memcpy(all + frame_payload_at(f->bytes), payload, bytes);
+    size_t end = frame_payload_at(f->bytes) + bytes;
+    (void)!send(l->fd, all, (end + FRAME_LINE - 1) / FRAME_LINE * FRAME_LINE, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
 static bool has_ended(const struct rig *r, uint32_t lane)
 {
-    return r->wire->port[1].link[0].lane[lane].ended;
+    return r->pair.wire->port[1].link[0].lane[lane].ended;
 }
 
 static struct frame frame_of(const struct rig *r, enum frame_kind kind, wire_key key, uint32_t bytes)
 {
-    return (struct frame){.kind = (uint8_t)kind, .from = 0, .channel = tcp_of(r->channel[1])->name, .key = key, .bytes = bytes};
+    return (struct frame){.kind = (uint8_t)kind, .from = 0, .channel = tcp_of(r->pair.channel[1])->name, .key = key, .bytes = bytes};
 }
 
 /* One frame, after which the connection must have ended with this word of why; NULL: it must live. */
@@ -186,14 +150,14 @@ static void a_bit_of_a_header(void **state)
         unsigned char head[FRAME_HEAD];
         struct rig r;
         up(&r, 1);
-        struct tcp_lane *l = &r.wire->port[0].link[1].lane[0];
+        struct tcp_lane *l = &r.pair.wire->port[0].link[1].lane[0];
         struct frame f = frame_of(&r, FRAME_RETIRED, wire_key_of(5, 0, 0), 0);
         frame_encode(&f, head);
         head[bit / 8] ^= (unsigned char)(1 << bit % 8);
         (void)!send(l->fd, head, sizeof head, MSG_NOSIGNAL);
         step(&r);
         assert_true(has_ended(&r, 0) && strstr(said, "checksum"));
-        assert_int_equal(tcp_of(r.channel[1])->member[0].retired, 0);
+        assert_int_equal(tcp_of(r.pair.channel[1])->member[0].retired, 0);
         down(&r);
     }
 }
@@ -201,7 +165,7 @@ static void a_bit_of_a_header(void **state)
 static void ask_for_something(struct rig *r)
 {
     static struct wire_view view[64];
-    struct tcp_channel *c = tcp_of(r->channel[1]);
+    struct tcp_channel *c = tcp_of(r->pair.channel[1]);
     wire_key key = wire_key_of(1 + (uint32_t)(next(r) % 10), (uint32_t)(next(r) % 3), (uint32_t)(next(r) % 3));
     bool land = next(r) & 1;
 
@@ -215,7 +179,7 @@ static void ask_for_something(struct rig *r)
                           .bytes = next(r) % LAND,
                           .cookie = 1,
                           .view = land ? NULL : &view[next(r) % 64]};
-    (void)r->class->view(r->channel[1], &l);
+    (void)r->pair.class->view(r->pair.channel[1], &l);
 }
 
 static void anything(struct rig *r)
@@ -250,9 +214,9 @@ static void sound_but_senseless(void **state)
             if (what < 2)
                 ask_for_something(&r);
             else if (what == 2 && next(&r) % 8 == 0)
-                r.class->leave(r.channel[1], WIRE_ABORT);
-            else if (what == 3 && !tcp_of(r.channel[1])->aborted)
-                r.class->release(r.channel[1], 1 + (uint32_t)(next(&r) % 2), NULL);
+                r.pair.class->leave(r.pair.channel[1], WIRE_ABORT);
+            else if (what == 3 && !tcp_of(r.pair.channel[1])->aborted)
+                r.pair.class->release(r.pair.channel[1], 1 + (uint32_t)(next(&r) % 2), NULL);
             else
                 anything(&r);
             step(&r);

@@ -220,43 +220,159 @@ RIG_TEST(hosts_names_resolve_late)
     CHECK(unlink(path) == 0);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ cut off */
-static void pull(int32_t count, int32_t each, int32_t host, const struct work *what)
-{
+/* ------------------------------------------------------------------------------------------------------------ a secret */
+static const char *const ours = "4f1d2c3b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0aa";
+static const char *const theirs = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+static char secret_file[] = "/tmp/comm-secret-XXXXXX";
+
+struct guard {
     struct hosts h;
-    struct proc proc = {0};
-    int32_t first = host * each, last = first + each, ranks = count * each;
-    rig_note("%d hosts of %d ranks; host %d is cut off from %s", count, each, host, what->name);
-    hosts_open(&h, count, each);
-    start(&proc, &h, what);
-    int64_t until = rig_now() + LINK_TOLD;
-    hosts_cable(&h, host, false);
-    if (host > 0)
-        all_told(&proc, 0, first, first, last, "cannot be reached", until);
+    bool by_file, sealed;
+    const char *secret[HOSTS_MAX]; /* of each host; NULL: none */
+};
+
+static void enter_guarded(struct proc *proc, int32_t rank)
+{
+    struct guard *g = proc->place;
+    struct proc placed = {.place = NULL};
+    hosts_place(&g->h, &placed);
+    placed.enter(&placed, rank);
+    unsetenv("COMM_TCP_INSECURE");
+    if (g->sealed)
+        setenv("COMM_TCP_SEAL", "yes", 1);
+    if (g->by_file)
+        setenv("COMM_SECRET_FILE", secret_file, 1);
+    else if (g->secret[rank / g->h.each])
+        setenv("COMM_SECRET", g->secret[rank / g->h.each], 1);
+}
+
+/* As the case wants it, and the world works. */
+static void run_guarded(struct guard *g, int32_t ranks)
+{
+    struct proc proc = {.place = g, .enter = enter_guarded};
+    work = &works[ranks % 2]; /* long ones on two hosts */
+    proc_start(&proc, ranks, go_on);
+    for (int32_t r = 0; r < ranks; r++)
+        proc_await(&proc, r, 50);
+    end_well(&proc);
+}
+
+/* What each rank was told instead of a world, on its page; and nothing of it may listen. */
+static void be_refused(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    char line[256];
+    struct proc_page *page = &proc->page[rank];
+    page->result =
+        comm_open(COMM_CONFIG(.error_text = page->text, .error_text_bytes = sizeof page->text, .open_timeout_ns = RIG_S), &world);
+    FILE *table = fopen("/proc/self/net/tcp", "re");
+    CHECK(table != NULL);
+    while (fgets(line, sizeof line, table))
+        CHECK(!strstr(line, " 00000000:0000 0A "));
+    fclose(table);
+}
+
+static void refused(struct guard *g, int32_t rank, enum comm_result result, const char *how)
+{
+    struct proc proc = {.place = g, .enter = enter_guarded, .raw = true};
+    proc_start(&proc, 2, be_refused);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    const struct proc_page *page = &proc.page[rank];
+    if (page->result != result || !strstr(page->text, how))
+        rig_die(__FILE__, __LINE__, "rank %d was told %s: %s; expected %s", rank, comm_result_name((enum comm_result)page->result),
+                page->text, how);
+    for (int32_t r = 0; r < 2; r++)
+        CHECK(proc.page[r].result != COMM_OK && !strstr(proc.page[r].text, ours) && !strstr(proc.page[r].text, theirs));
+}
+
+RIG_TEST(hosts_with_a_secret)
+{
+    static struct guard g;
+    int file = mkstemp(secret_file); /* mode 600 */
+    CHECK(file >= 0 && write(file, ours, strlen(ours)) == (ssize_t)strlen(ours));
+    hosts_open(&g.h, 3, 1);
+    g.h.guarded = true;
+    for (int sealed = 0; sealed < 2; sealed++) {
+        g.sealed = sealed;
+        for (int i = 0; i < 3; i++)
+            g.secret[i] = ours;
+        g.by_file = true;
+        rig_note("two hosts, a file, sealed %d", sealed);
+        run_guarded(&g, 2);
+        g.by_file = false;
+        rig_note("three hosts, a variable, sealed %d", sealed);
+        run_guarded(&g, 3);
+    }
+    g.sealed = false;
+    g.secret[1] = theirs;
+    refused(&g, 1, COMM_ERR_AUTH, "another secret");
+    g.secret[1] = NULL;
+    refused(&g, 1, COMM_ERR_CONFIG, "`comm-info --new-secret`");
+    g.secret[0] = NULL;
+    refused(&g, 0, COMM_ERR_CONFIG, "`comm-info --new-secret`");
+    g.sealed = true;
+    refused(&g, 0, COMM_ERR_CONFIG, "`comm-info --new-secret`");
+    hosts_close(&g.h);
+    close(file);
+    CHECK(unlink(secret_file) == 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ cut off */
+/* One case; several are under way at once, since most of their time is waiting. */
+struct cut {
+    struct hosts h;
+    struct proc proc;
+    int32_t count, each, host;
+    const struct work *what;
+    int64_t until;
+};
+
+static void judge_cut(struct cut *c)
+{
+    struct proc *proc = &c->proc;
+    int32_t first = c->host * c->each, last = first + c->each, ranks = c->count * c->each;
+    rig_note("%d hosts of %d ranks; host %d is cut off from %s", c->count, c->each, c->host, c->what->name);
+    if (c->host > 0)
+        all_told(proc, 0, first, first, last, "cannot be reached", c->until);
     if (last < ranks)
-        all_told(&proc, last, ranks, first, last, "cannot be reached", until);
-    if (host > 0 && last < ranks)
-        CHECK(strcmp(proc.page[0].text, proc.page[last].text) == 0);
+        all_told(proc, last, ranks, first, last, "cannot be reached", c->until);
+    if (c->host > 0 && last < ranks)
+        CHECK(strcmp(proc->page[0].text, proc->page[last].text) == 0);
     for (int32_t r = first; r < last; r++)
-        proc_await(&proc, r, TOLD);
-    CHECK(strstr(proc.page[first].text, "cannot be reached"));
-    CHECK(proc.page[first].time <= until);
-    end_all(&proc);
-    hosts_close(&h);
+        proc_await(proc, r, TOLD);
+    CHECK(strstr(proc->page[first].text, "cannot be reached"));
+    CHECK(proc->page[first].time <= c->until);
+    end_all(proc);
+    hosts_close(&c->h);
+}
+
+static void pull(struct cut *cuts, int count)
+{
+    for (int i = 0; i < count; i++) {
+        hosts_open(&cuts[i].h, cuts[i].count, cuts[i].each);
+        start(&cuts[i].proc, &cuts[i].h, cuts[i].what);
+    }
+    for (int i = 0; i < count; i++) {
+        cuts[i].until = rig_now() + LINK_TOLD;
+        hosts_cable(&cuts[i].h, cuts[i].host, false);
+    }
+    for (int i = 0; i < count; i++)
+        judge_cut(&cuts[i]);
 }
 
 RIG_TEST(link_down_between_two_hosts)
 {
+    static struct cut cuts[WORKS];
     for (int i = 0; i < WORKS; i++)
-        pull(2, 2, i % 2, &works[i]);
+        cuts[i] = (struct cut){.count = 2, .each = 2, .host = i % 2, .what = &works[i]};
+    pull(cuts, WORKS);
 }
 
 RIG_TEST(link_down_of_one_of_four_hosts)
 {
-    pull(4, 1, 0, &works[0]);
-    pull(4, 2, 3, &works[1]);
-    if (!rig_quick())
-        pull(4, 2, 1, &works[3]);
+    static struct cut cuts[] = {{.count = 4, .each = 1, .host = 0, .what = &works[0]},
+                                {.count = 4, .each = 2, .host = 3, .what = &works[1]},
+                                {.count = 4, .each = 2, .host = 1, .what = &works[3]}};
+    pull(cuts, rig_quick() ? 2 : 3);
 }
 
 /* At the host itself: it has no route any more. */
@@ -294,18 +410,21 @@ RIG_TEST(link_down_for_a_moment)
 
 RIG_TEST(link_lost_in_one_direction)
 {
+    static struct cut cuts[2];
     for (int i = 0; i < 2; i++) {
-        struct hosts h;
-        struct proc proc = {0};
+        hosts_open(&cuts[i].h, 2, 2);
+        start(&cuts[i].proc, &cuts[i].h, &works[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        cuts[i].until = rig_now() + LINK_TOLD;
+        hosts_lose(&cuts[i].h, i, !i);
+    }
+    for (int i = 0; i < 2; i++) {
         rig_note("%s", works[i].name);
-        hosts_open(&h, 2, 2);
-        start(&proc, &h, &works[i]);
-        int64_t until = rig_now() + LINK_TOLD;
-        hosts_lose(&h, i, !i);
-        all_told(&proc, 0, 2, 2, 4, "", until);
-        all_told(&proc, 2, 4, 0, 2, "", until);
-        end_all(&proc);
-        hosts_close(&h);
+        all_told(&cuts[i].proc, 0, 2, 2, 4, "", cuts[i].until);
+        all_told(&cuts[i].proc, 2, 4, 0, 2, "", cuts[i].until);
+        end_all(&cuts[i].proc);
+        hosts_close(&cuts[i].h);
     }
 }
 
@@ -402,6 +521,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts_have_the_bits_of_one_process),
         cmocka_unit_test(hosts_names_resolve_late),
+        cmocka_unit_test(hosts_with_a_secret),
         cmocka_unit_test(link_down_between_two_hosts),
         cmocka_unit_test(link_down_of_one_of_four_hosts),
         cmocka_unit_test(link_down_at_ones_own_end),

@@ -244,6 +244,66 @@ static void wakes(const struct poller_class *class)
     rig_down(&r);
 }
 
+/* One byte of its peer's, by looks at this socket alone. */
+static void found_by_trying(struct rig *r, uint32_t socket, struct iovec *vector)
+{
+    struct poller_event event[4];
+    uint32_t n = 0;
+
+    assert_int_equal(write(r->fd[socket - 1], "x", 1), 1);
+    int64_t got = start(r, socket, POLLER_RECEIVE, vector, 1);
+    for (int look = 0; got == -EINPROGRESS && look < 100000; look++) {
+        n = r->p->class->reap(r->p, event, 4, &socket, 1);
+        got = n ? event[0].result : got;
+    }
+    assert_int_equal(got, 1);
+}
+
+/* What has been found by trying it, hundreds of times in a row, wakes who sleeps all the same, and hears of room for what it sends; and
+ * what nobody tries any more is found by who looks at all. */
+static void tried_for_long(const struct poller_class *class)
+{
+    static char much[BIG];
+    struct rig r;
+    char in[8];
+    struct iovec vector = {in, 8}, big = {much, BIG};
+    struct poller_event event[4];
+
+    rig_up(&r, class);
+    for (int i = 0; i < 300; i++)
+        found_by_trying(&r, 5, &vector);
+    assert_int_equal(start(&r, 5, POLLER_RECEIVE, &vector, 1), -EINPROGRESS);
+    class->arm(r.p, true);
+    while (class->reap(r.p, event, 4, NULL, 0))
+        continue;
+    struct pollfd wait = {.fd = r.p->fd, .events = POLLIN};
+    assert_int_equal(poll(&wait, 1, 20), 0);
+    assert_int_equal(write(r.fd[4], "x", 1), 1);
+    int woken = 0;
+    for (int i = 0; i < 100 && !woken; i++)
+        woken = poll(&wait, 1, 1000) == 1;
+    assert_true(woken);
+    class->arm(r.p, false);
+    assert_int_equal(await(&r, 5, POLLER_RECEIVE, -EINPROGRESS), 1);
+
+    for (int i = 0; i < 300; i++)
+        found_by_trying(&r, 5, &vector);
+    assert_int_equal(start(&r, 5, POLLER_RECEIVE, &vector, 1), -EINPROGRESS);
+    assert_int_equal(write(r.fd[4], "x", 1), 1);
+    assert_int_equal(await(&r, 5, POLLER_RECEIVE, -EINPROGRESS), 1);
+
+    int64_t sent = start(&r, 5, POLLER_SEND, &big, 1);
+    assert_true(sent > 0 && sent < BIG);
+    sent = start(&r, 5, POLLER_SEND, &big, 1);
+    assert_int_equal(sent, -EINPROGRESS);
+    while (recv(r.fd[4], much, BIG, MSG_DONTWAIT) > 0)
+        continue;
+    assert_true(await(&r, 5, POLLER_SEND, sent) > 0);
+    for (int i = 0; i < 70; i++) /* what nobody writes to is looked at in vain for long enough */
+        class->reap(r.p, event, 4, NULL, 0);
+    rig_down(&r);
+}
+
 struct submitter {
     struct rig *r;
     struct iovec *vector;
@@ -315,6 +375,7 @@ ON_EACH(cancelled)
 ON_EACH(large)
 ON_EACH(ends)
 ON_EACH(wakes)
+ON_EACH(tried_for_long)
 ON_EACH(outlives_its_thread)
 ON_EACH(hot_ones)
 
@@ -370,9 +431,16 @@ static void refused_enosys(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_scattered), cmocka_unit_test(test_cancelled), cmocka_unit_test(test_large),
-        cmocka_unit_test(test_ends),      cmocka_unit_test(test_wakes),     cmocka_unit_test(test_outlives_its_thread),
-        cmocka_unit_test(test_hot_ones),  cmocka_unit_test(refused_eperm),  cmocka_unit_test(refused_enosys),
+        cmocka_unit_test(test_scattered),
+        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_large),
+        cmocka_unit_test(test_ends),
+        cmocka_unit_test(test_wakes),
+        cmocka_unit_test(test_tried_for_long),
+        cmocka_unit_test(test_outlives_its_thread),
+        cmocka_unit_test(test_hot_ones),
+        cmocka_unit_test(refused_eperm),
+        cmocka_unit_test(refused_enosys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

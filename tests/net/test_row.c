@@ -7,20 +7,16 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/tcp.h"
+#include "net/pair.h"
 #include "wire/table.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { RANKS = 2, WINDOW = 8, PAUSE_NS = 200000, PATIENCE_MS = 5000, BYTES = FRAME_HEAD + 8 };
+enum { RANKS = PAIR_RANKS, WINDOW = 8, PAUSE_NS = 200000, PATIENCE_MS = 5000, BYTES = FRAME_LINE };
 
 struct rig {
-    struct env_bell bell;
-    struct base_log log;
-    const struct wire_class *class;
-    struct tcp_wire *wire;
-    struct wire_channel *channel[RANKS];
+    struct pair pair;
     uint32_t sent;
 };
 
@@ -35,35 +31,13 @@ static int up(void **state)
 {
     static struct comm_env played;
     static struct rig rig;
-    static const int32_t world[RANKS] = {0, 1};
     const struct comm_env *env = wire_default_env();
-    unsigned char offers[RANKS][WIRE_OFFER_BYTES];
-    struct wire_limits limits = {.window = WINDOW};
-    char text[256] = "";
-    struct wire *wire = NULL;
 
-    rig = (struct rig){.log = {.env = env, .level = LOG_ERROR}, .class = wire_backend_here("tcp")->wire};
-    assert_int_equal(env->bell_open(env, &rig.bell), 0);
-    struct wire_config config = {.env = env,
-                                 .log = &rig.log,
-                                 .bell = &rig.bell,
-                                 .watch = &rig.bell,
-                                 .rank = -1,
-                                 .ranks = RANKS,
-                                 .deadline = env->now(env) + 10000000000,
-                                 .error_text = text,
-                                 .error_text_bytes = sizeof text};
-    if (rig.class->open(&config, &wire) != COMM_OK)
-        fail_msg("%s", text);
-    rig.wire = tcp_wire_of(wire);
-    for (int pass = 0; pass < 2; pass++)
-        for (int32_t i = 0; i < RANKS; i++) {
-            struct wire_team team = {.id = 1, .rank = i, .size = RANKS, .world = world};
-            assert_int_equal(rig.class->join(wire, &team, &limits, pass ? offers : NULL, offers[i], &rig.channel[i]), COMM_OK);
-        }
+    rig.sent = 0;
+    pair_open(&rig.pair, WINDOW, NULL);
     played = *env;
     played.now = tell_moment;
-    rig.wire->env = &played;
+    rig.pair.wire->env = &played;
     moment = env->now(env);
     *state = &rig;
     return 0;
@@ -72,13 +46,9 @@ static int up(void **state)
 static int down(void **state)
 {
     struct rig *r = *state;
-    const struct comm_env *env = wire_default_env();
 
-    r->wire->env = env;
-    for (int32_t i = 0; i < RANKS; i++)
-        r->class->leave(r->channel[i], WIRE_CLOSE);
-    r->class->close(&r->wire->wire);
-    env->bell_close(env, &r->bell);
+    r->pair.wire->env = wire_default_env();
+    pair_close(&r->pair);
     return 0;
 }
 
@@ -96,9 +66,9 @@ static enum wire_result give(struct rig *r, uint16_t edge, uint16_t flags)
                             .npeers = 1,
                             .nspans = 1,
                             .spans = &span};
-    enum wire_result result = r->class->expose(r->channel[0], &e);
+    enum wire_result result = r->pair.class->expose(r->pair.channel[0], &e);
     r->sent += result == WIRE_DONE;
-    r->class->flush(r->channel[0]);
+    r->pair.class->flush(r->pair.channel[0]);
     return result;
 }
 
@@ -107,7 +77,7 @@ static int unread(const struct rig *r, int32_t rank)
 {
     int bytes = -1;
 
-    assert_int_equal(ioctl(r->wire->port[rank].link[1 - rank].lane[TCP_LANE_SMALL].fd, FIONREAD, &bytes), 0);
+    assert_int_equal(ioctl(r->pair.wire->port[rank].link[1 - rank].lane[TCP_LANE_SMALL].fd, FIONREAD, &bytes), 0);
     return bytes;
 }
 
@@ -123,16 +93,16 @@ static void look(struct rig *r)
 {
     struct wire_event events[2 * WINDOW];
 
-    r->class->advance(r->channel[1], events, 2 * WINDOW);
-    r->class->flush(r->channel[1]);
+    r->pair.class->advance(r->pair.channel[1], events, 2 * WINDOW);
+    r->pair.class->flush(r->pair.channel[1]);
 }
 
 /* It may be delivered late. */
 static void await_seen(struct rig *r)
 {
-    for (int late = 0; late < PATIENCE_MS && tcp_of(r->channel[1])->member[0].seen < r->sent; late++, usleep(1000))
+    for (int late = 0; late < PATIENCE_MS && tcp_of(r->pair.channel[1])->member[0].seen < r->sent; late++, usleep(1000))
         look(r);
-    assert_true(tcp_of(r->channel[1])->member[0].seen == r->sent);
+    assert_true(tcp_of(r->pair.channel[1])->member[0].seen == r->sent);
 }
 
 static void rows(void **state)
@@ -140,11 +110,11 @@ static void rows(void **state)
     struct rig *r = *state;
 
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
-    assert_false(r->wire->held);
+    assert_false(r->pair.wire->held);
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
-    assert_true(r->wire->held);
+    assert_true(r->pair.wire->held);
     look(r); /* is company */
-    assert_false(r->wire->held);
+    assert_false(r->pair.wire->held);
     await_seen(r);
 }
 
@@ -155,7 +125,7 @@ static void pauses(void **state)
     for (int i = 0; i < WINDOW; i++) {
         moment += PAUSE_NS;
         assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
-        assert_false(r->wire->held);
+        assert_false(r->pair.wire->held);
         await_bytes(r, 1, (i + 1) * BYTES);
     }
 }
@@ -169,7 +139,7 @@ static void messages_alone(void **state)
         if (i && i % WINDOW == 0) {
             await_bytes(r, 1, WINDOW * BYTES);
             look(r);
-            await_bytes(r, 0, FRAME_HEAD);
+            await_bytes(r, 0, FRAME_LINE);
         }
         moment += PAUSE_NS;
         assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
@@ -180,8 +150,8 @@ static void messages_alone(void **state)
 static void retire(struct rig *r, uint32_t seq)
 {
     for (int i = 0; i < RANKS; i++)
-        r->class->release(r->channel[i], seq, NULL);
-    r->class->flush(r->channel[1]);
+        r->pair.class->release(r->pair.channel[i], seq, NULL);
+    r->pair.class->flush(r->pair.channel[1]);
 }
 
 static void exposures_alone(void **state)
@@ -193,7 +163,7 @@ static void exposures_alone(void **state)
             await_bytes(r, 1, 2 * WINDOW * BYTES);
             look(r);
             retire(r, i);
-            await_bytes(r, 0, FRAME_HEAD);
+            await_bytes(r, 0, FRAME_LINE);
         }
         moment += PAUSE_NS;
         assert_int_equal(give(r, WIRE_ONCE | WIRE_TO_ALL, WIRE_WORK), WIRE_DONE);

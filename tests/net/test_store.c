@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 enum { RANKS = 3, WORLDS = 2, LINE = 1200 };
+static const char by_hand[] = "4f1d2c3b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0aa";
 
 /* What the launcher answers to this command instead of what is right; an empty answer: it hangs up; NULL: it says nothing. */
 struct case_of {
@@ -155,6 +156,9 @@ static void launcher_end(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the ranks */
+static const char *given[RANKS]; /* a secret, by hand; NULL: none */
+static bool sealed;
+
 /* As hydra starts one rank on each host; nobody says an address. */
 static void enter(struct proc *proc, int32_t rank)
 {
@@ -177,6 +181,10 @@ static void enter(struct proc *proc, int32_t rank)
     setenv("PMI_SIZE", "3", 1);
     setenv("MPI_LOCALRANKID", "0", 1);
     setenv("MPI_LOCALNRANKS", "1", 1);
+    if (sealed)
+        setenv("COMM_TCP_SEAL", "yes", 1);
+    if (given[rank])
+        setenv("COMM_SECRET", given[rank], 1);
 }
 
 static void run(proc_main *main_of_rank, const struct case_of *wrong)
@@ -216,6 +224,51 @@ static void meets(struct proc *proc, int32_t rank, struct comm_communicator *wor
 RIG_TEST(by_the_launchers_store)
 {
     run(meets, NULL);
+}
+
+/* What rank 0 put there as the secret of this world: 64 digits, or "none". */
+static const char *secret_of(int world)
+{
+    const char *at = strstr(launcher.value[world], ";key+");
+    CHECK(launcher.puts == WORLDS && at != NULL);
+    return at + 5;
+}
+
+/* Each world's own, made by rank 0; with nothing said by hand the ranks prove it, and seal with it. */
+RIG_TEST(a_secret_travels_in_the_store)
+{
+    sealed = true;
+    run(meets, NULL);
+    for (int i = 0; i < WORLDS; i++)
+        EQUAL(strspn(secret_of(i), "0123456789abcdef"), 64);
+    CHECK(memcmp(secret_of(0), secret_of(1), 64) != 0);
+}
+
+/* One that was given never goes there. */
+RIG_TEST(a_secret_that_was_given_stays_out_of_the_store)
+{
+    for (int i = 0; i < RANKS; i++)
+        given[i] = by_hand;
+    run(meets, NULL);
+    for (int i = 0; i < WORLDS; i++)
+        EQUAL(strncmp(secret_of(i), "none", 4), 0);
+    CHECK(!strstr(launcher.value[0], by_hand));
+}
+
+static void is_the_only_one_with_a_secret(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    char text[512] = "";
+    enum comm_result r = OPEN(.open_timeout_ns = RIG_S / 2);
+
+    (void)proc;
+    if (rank == 1 ? r != COMM_ERR_AUTH || !strstr(text, "rank 0 came without the secret that rank 1 was given") : r == COMM_OK)
+        rig_die(__FILE__, __LINE__, "rank %d: %s: %s", rank, comm_result_name(r), text);
+}
+
+RIG_TEST(a_secret_that_one_rank_was_given)
+{
+    given[1] = by_hand;
+    run(is_the_only_one_with_a_secret, NULL);
 }
 
 /* The rank that hears the wrong answer says what it heard; the others may hear of it, or wait until their time is up. */
@@ -285,7 +338,11 @@ RIG_TEST(no_launcher_no_store)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_launcher_no_store), cmocka_unit_test(by_the_launchers_store),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(no_launcher_no_store),
+                                       cmocka_unit_test(by_the_launchers_store),
+                                       cmocka_unit_test(a_secret_travels_in_the_store),
+                                       cmocka_unit_test(a_secret_that_was_given_stays_out_of_the_store),
+                                       cmocka_unit_test(a_secret_that_one_rank_was_given),
                                        cmocka_unit_test(what_a_launcher_may_say)};
 
     return cmocka_run_group_tests_name("net_store", tests, NULL, NULL);

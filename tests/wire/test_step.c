@@ -82,6 +82,19 @@ static void retire(struct rank *ranks, uint32_t seq)
         ranks[i].wire_class->release(ranks[i].ch, seq, NULL);
 }
 
+/* So many operations behind seq have a place for more than a line carries. */
+static uint32_t no_places_on(struct rank *ranks, uint32_t seq, uint32_t places, size_t bytes)
+{
+    struct rank *a = &ranks[0];
+    for (uint32_t i = 1; i <= places; i++)
+        assert_int_equal(expose_to(a, 1, wire_key_of(seq + i, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, bytes), WIRE_DONE);
+    seq += places + 1;
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, bytes), WIRE_AGAIN);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, 48), WIRE_DONE); /* a line is there */
+    retire(ranks, seq);
+    return seq;
+}
+
 static void no_room_on(struct rank *ranks, int32_t count)
 {
     struct rank *a = &ranks[0], *b = &ranks[1];
@@ -95,12 +108,9 @@ static void no_room_on(struct rank *ranks, int32_t count)
     b->ch->class->release(b->ch, 1, NULL);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
     retire(ranks, seq);
-    for (uint32_t i = 1; i <= 8; i++) /* eight operations have a place for more than a line carries */
-        assert_int_equal(expose_to(a, 1, wire_key_of(seq + i, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, 100), WIRE_DONE);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 9, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, 100), WIRE_AGAIN);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 9, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, 48), WIRE_DONE); /* a line is there */
-    retire(ranks, seq + 9);
-    seq += 10;
+    seq = no_places_on(ranks, seq, 64, 100);
+    seq = no_places_on(ranks, seq, 8, 2049);
+    seq++;
     for (uint32_t round = 0; round < 4; round++) /* four credits */
         assert_int_equal(expose_to(a, 1, wire_key_of(seq, round, 0), 0, 0, 1000), WIRE_DONE);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 4, 0), 0, 0, 1000), WIRE_AGAIN);

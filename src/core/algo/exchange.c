@@ -24,6 +24,8 @@ static const struct algo_exchange exchanges[] = {
     {COLLECTIVE_ALLGATHER_V, allgather_direct,             ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, false},
     {COLLECTIVE_SCATTER, scatter_direct,                   ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    true,  false,  false, ALGO_ROOT, false},
     {COLLECTIVE_ALLTOALL, alltoall_direct,                 ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    true,  false,  true,  ALGO_ALL, false},
+    {COLLECTIVE_SCATTER, scatter_throttled,                ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    false, false,  false, ALGO_ROOT, true},
+    {COLLECTIVE_ALLTOALL, alltoall_throttled,              ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, true},
     {COLLECTIVE_GATHER_V, gather_throttled,                ALGO_OTHERS, ALGO_ROOT,   ALGO_ROOT,   false, false,  true,  ALGO_ALL, true},
     {COLLECTIVE_SCATTER_V, scatter_throttled,              ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    false, false,  false, ALGO_ROOT, true},
     {COLLECTIVE_ALLTOALL_V, alltoall_throttled,            ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, true},

@@ -367,11 +367,12 @@ struct engine {
     _Atomic uint32_t risen; /* how often one has left it: a loop may wait for that */
     _Atomic uint32_t epoch; /* the others park on it */
     _Atomic uint32_t parked, waiters, asleep, armed, stopping, helper_parked, callbacks;
-    _Atomic uint32_t work;       /* the helper parks on it while nothing is to do */
-    _Atomic uint32_t patience;   /* how much longer to yield before sleeping: learned from sleeps that were too short */
-    _Atomic int64_t sleep_until; /* yielding was seen to cost a slice: sleep instead until then */
-    _Atomic int64_t tick_ns;     /* the watcher's */
-    uint64_t knot_signature;     /* the watcher's: what waits for itself, as last seen, and in which round each of it was then */
+    _Atomic uint32_t work;        /* the helper parks on it while nothing is to do */
+    _Atomic uint32_t patience;    /* how much longer to yield before sleeping: learned from sleeps that were too short */
+    _Atomic int64_t sleep_until;  /* yielding was seen to cost a slice: sleep instead until then */
+    _Atomic int64_t yielded_long; /* when one did last */
+    _Atomic int64_t tick_ns;      /* the watcher's */
+    uint64_t knot_signature;      /* the watcher's: what waits for itself, as last seen, and in which round each of it was then */
     uint32_t knot_round[DEADLOCK_WAITS];
     _Atomic uint32_t natives; /* communicators with something in a native, which wakes nobody: sleepers look every nap_ns */
     _Atomic int64_t nap_ns;

@@ -78,7 +78,10 @@ static const struct algo_exchange *exchange_for(struct body *b, const struct eng
     if (!row)
         return NULL;
     *name = row->name;
-    return algo_exchange_of(row);
+    const struct algo_exchange *exchange = algo_exchange_of(row);
+    /* Long blocks, that is; where ranks are several and share CPUs the program was the faster way by two. */
+    bool streams = exchange && exchange->pairs && !collective_is_ragged(call->collective);
+    return streams && b->team.size > 2 ? NULL : exchange;
 }
 
 static inline size_t start_of(const struct engine_call *call, int32_t rank)
@@ -151,12 +154,13 @@ static void fill_common(const struct body *b, const struct engine_call *call, co
     f->straight = f->few && f->npeers && f->looked && f->reads && f->writes;
 }
 
-/* A block of `counts` for or of rank r, or this rank's only one. */
-static struct express_span span_of(const struct engine_call *call, const size_t *counts, const size_t *displs, int32_t r)
+/* A block for or of rank r: of `counts`, or one of equal ones, or this rank's only one. */
+static struct express_span span_of(const struct engine_call *call, const size_t *counts, const size_t *displs, int32_t r, bool one_each)
 {
     size_t width = data_type_bytes(call->type), n = counts ? counts[r] : call->n;
+    size_t at = counts ? displs[r] : one_each ? (size_t)r * n : 0;
 
-    return (struct express_span){.at = counts ? displs[r] * width : 0, .bytes = n * width, .mark = program_mark(n)};
+    return (struct express_span){.at = at * width, .bytes = n * width, .mark = program_mark(n)};
 }
 
 /* A span for each, while each is brief, or one chunk of its stream, however the program cuts them. */
@@ -174,8 +178,8 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
     f->shows = (uint8_t)f->npeers;
     for (int32_t r = 0; r < size; r++) {
         bool gives = algo_exchange_shown(exchange, rank, r, call->root), takes = f->looked >> r & 1;
-        f->gives[r] = span_of(call, in_counts, in_displs, r);
-        f->takes[r] = span_of(call, counts, call->displs, r);
+        f->gives[r] = span_of(call, in_counts, in_displs, r, gives_all);
+        f->takes[r] = span_of(call, counts, call->displs, r, takes_all);
         if (r != rank) {
             f->gives[r].edge = (uint16_t)algo_exchange_edge(exchange, rank, r, size, &f->gives[r].kind);
             f->takes[r].edge = (uint16_t)algo_exchange_edge(exchange, r, rank, size, &f->takes[r].kind);
@@ -192,8 +196,8 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
     f->at = f->gives[rank].at;
     f->to[rank] = f->takes[rank].at;
     f->length[rank] = f->gives[rank].bytes;
-    f->reads = !f->npeers && !own ? 0 : in_counts ? end_of(in_counts, in_displs, 0, size) * width : call->n * width;
-    f->writes = !own && !f->looked ? 0 : counts ? end_of(counts, call->displs, 0, size) * width : call->n * width;
+    f->reads = !f->npeers && !own ? 0 : (gives_all ? end_of(in_counts, in_displs, call->n, size) : call->n) * width;
+    f->writes = !own && !f->looked ? 0 : (takes_all ? end_of(counts, call->displs, call->n, size) : call->n) * width;
     f->only = f->npeers == 1 && f->gives[f->peer[0]].few ? &f->gives[f->peer[0]] : NULL;
     f->call.fits = fits;
 }

@@ -8,7 +8,7 @@
 #include "engine/body.h"
 
 enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20, YIELD_LONG_NS = 300000, YIELD_AVOID_NS = 50000000, SPIN_LONGER = 4, RISE_TURNS = 64 };
-enum { YIELD_CROWDED_NS = 1000000, YIELD_EACH_NS = 250000 };
+enum { YIELD_CROWDED_NS = 1000000, YIELD_EACH_NS = 250000, YIELD_AGAIN_NS = 20000000 };
 enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000, PASSES_OF_ALL = 16 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
@@ -266,13 +266,19 @@ struct ladder {
     int64_t now;
 };
 
-/* How long a yield takes where it met more than ranks. Where several share a CPU each may have something to do; taken for a stranger, they
- * all sleep, then an operation takes longer by a wake-up for each of them, and the yields of who does not sleep longer again, for ever. */
-static int64_t yield_long(const struct engine *e)
+/* Was that yield longer than one that met only ranks? Where several share a CPU each may have something to do; taken for a stranger, they
+ * all sleep, then an operation takes longer by a wake-up for each of them, and the yields of who does not sleep longer again, for ever. And
+ * a CPU that is itself taken away for a moment looks like a stranger, but a stranger is met again soon. */
+static bool met_stranger(struct engine *e, int64_t took, int64_t now)
 {
     int64_t all = YIELD_EACH_NS * (int64_t)e->local_ranks / (int64_t)(e->cpus ? e->cpus : 1);
 
-    return !e->crowded ? YIELD_LONG_NS : all > YIELD_CROWDED_NS ? all : YIELD_CROWDED_NS;
+    if (!e->crowded)
+        return true;
+    if (took <= (all > YIELD_CROWDED_NS ? all : YIELD_CROWDED_NS))
+        return false;
+    int64_t last = atomic_exchange_explicit(&e->yielded_long, now, memory_order_relaxed);
+    return last && now - last < YIELD_AGAIN_NS;
 }
 
 /* Gives the CPU away, and watches what that costs: a stranger that computes takes a whole slice of milliseconds, where another rank would
@@ -286,7 +292,7 @@ bool engine_yield(struct engine *e, int64_t *now)
         return false;
     e->env->relax(e->env, true);
     *now = e->env->now(e->env);
-    if (BASE_UNLIKELY(*now - before > YIELD_LONG_NS && *now - before > yield_long(e)))
+    if (BASE_UNLIKELY(*now - before > YIELD_LONG_NS) && met_stranger(e, *now - before, *now))
         atomic_store_explicit(&e->sleep_until, *now + YIELD_AVOID_NS, memory_order_relaxed);
     return true;
 }

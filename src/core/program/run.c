@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { RUN_NONTEMPORAL_BYTES = 2 << 20 };
+enum { RUN_NONTEMPORAL_BYTES = 1 << 20 };
 enum run_cookie { RUN_COOKIE_VIEW = 0, RUN_COOKIE_LAND = 1, RUN_COOKIE_EXPOSE = 2 };
 enum verdict { VERDICT_NEXT, VERDICT_STAY /* the pc was moved */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH, VERDICT_FAILED };
 

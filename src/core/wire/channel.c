@@ -50,11 +50,14 @@ static void shape_places(struct lines_shape *s, const struct wire_limits *limits
     s->credit_shift = (uint32_t)__builtin_ctz(credits);
     s->area_mask = limits->minimal ? 0 : LINES_AREAS - 1;
     s->once_mask = limits->minimal ? 0 : LINES_ONCE_PLACES - 1;
+    s->brief_mask = limits->minimal ? 0 : s->line_mask < LINES_BRIEF_PLACES ? s->line_mask : LINES_BRIEF_PLACES - 1;
     caps->chunk_all = limits->chunk ? limits->chunk : LINES_PLACE_BYTES;
     caps->chunk_private = limits->chunk ? limits->chunk : limits->chunk_private ? limits->chunk_private : private_chunk(s->size);
     caps->once_max = LINES_PLACE_BYTES;
     s->once_stride = LINES_PLACE_BYTES + LINES_PLACE_SKEW;
-    s->once_bytes = (size_t)(s->once_mask + 1) * s->once_edges * s->once_stride;
+    s->brief_stride = LINES_BRIEF_BYTES + sizeof(struct lines_line); /* no power of two either */
+    s->brief = (size_t)(s->once_mask + 1) * s->once_edges * s->once_stride;
+    s->once_bytes = s->brief + (size_t)(s->brief_mask + 1) * s->once_edges * s->brief_stride;
     s->all_stride = sizeof(struct lines_line) + ((caps->chunk_all + 63) & ~(uint64_t)63);
     s->private_stride = sizeof(struct lines_line) + ((caps->chunk_private + 63) & ~(uint64_t)63);
     /* One edge's memory, laid out either way. */

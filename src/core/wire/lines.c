@@ -71,8 +71,10 @@ static bool make_places(struct lines_channel *c, bool once)
 /* The room rules. DONE: the line, and the place of the bytes if they are more than a line carries. */
 static enum wire_result room_once(struct lines_channel *c, wire_key key, size_t bytes, struct lines_line **line, char **place)
 {
-    uint32_t back = bytes <= LINES_INLINE ? c->shape.line_mask + 1 : c->shape.once_mask + 1;
-    if (!all_retired(c, wire_key_seq(key) - back))
+    const struct lines_shape *shape = &c->shape;
+    bool brief = bytes <= LINES_BRIEF_BYTES;
+    uint32_t mask = bytes <= LINES_INLINE ? shape->line_mask : brief ? shape->brief_mask : shape->once_mask;
+    if (!all_retired(c, wire_key_seq(key) - (mask + 1)))
         return WIRE_AGAIN;
     *line = once_line(c->block.at, &c->shape, key);
     if (bytes <= LINES_INLINE) {
@@ -82,8 +84,8 @@ static enum wire_result room_once(struct lines_channel *c, wire_key key, size_t 
     BASE_ASSERT(bytes <= c->face.caps.once_max);
     if (!c->once && !make_places(c, true))
         return WIRE_FAILED;
-    size_t index = (size_t)(wire_key_seq(key) & c->shape.once_mask) * c->shape.once_edges + wire_key_edge(key);
-    *place = c->once + index * c->shape.once_stride;
+    size_t index = (size_t)(wire_key_seq(key) & mask) * shape->once_edges + wire_key_edge(key);
+    *place = c->once + (brief ? shape->brief + index * shape->brief_stride : index * shape->once_stride);
     return WIRE_DONE;
 }
 

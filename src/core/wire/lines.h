@@ -4,10 +4,10 @@
  *
  * Every shared word has one writer or is one atomic, and no lock lives in shared memory. Where an exposure lies follows from its key, so
  * that nothing is allocated, searched or held by a younger operation: a ONCE edge   line [seq % lines][edge]; over 48 bytes also place [seq
- * % once_places][edge] a stream      place [seq % areas][edge][reader, or 0 when TO_ALL][round % credits], which begins with a line of its
- * own A line is written again when all members retired the operation that wrote it before; a stream's place within one operation when its
- * readers acknowledged the key that stood there. Payload first, then the key with release; a reader compares the key (acquire), then the
- * fingerprint and the length, and only then touches a byte.
+ * % brief_places][edge], over 2 KiB [seq % once_places][edge] a stream      place [seq % areas][edge][reader, or 0 when TO_ALL][round %
+ * credits], which begins with a line of its own A line is written again when all members retired the operation that wrote it before; a
+ * stream's place within one operation when its readers acknowledged the key that stood there. Payload first, then the key with release; a
+ * reader compares the key (acquire), then the fingerprint and the length, and only then touches a byte.
  */
 #ifndef WIRE_LINES_H
 #define WIRE_LINES_H
@@ -19,6 +19,8 @@
 enum {
     LINES_INLINE = 48,
     LINES_ONCE_PLACES = 8,
+    LINES_BRIEF_PLACES = 64, /* where one rank goes ahead of others that have no CPU yet, each wait for room is a turn of theirs */
+    LINES_BRIEF_BYTES = 2048,
     LINES_AREAS = 2,
     LINES_CREDITS = 4,
     LINES_PLACE_BYTES = 65536,
@@ -110,10 +112,11 @@ struct lines_head {
 /* Offsets within a block, and the shape of the places: equal on all members. */
 struct lines_shape {
     uint32_t size, window, once_edges;
-    uint32_t line_mask, once_mask, area_mask, credit_mask, credit_shift;
+    uint32_t line_mask, once_mask, brief_mask, area_mask, credit_mask, credit_shift;
     uint32_t rendezvous, copies;
     size_t inbox, calls, lines, acks, pairs, chunks, inlets, bytes; /* of the block */
     size_t once_stride, once_bytes;                                 /* of the once places */
+    size_t brief, brief_stride;                                     /* of those for few bytes, behind the others */
     size_t private_stride, all_stride, edge_stride, stream_bytes;   /* of the stream places */
     size_t pair_bytes, chunk_stride, chunk_bytes;                   /* of a pair's regions */
 };

@@ -1,0 +1,48 @@
+#include "net/pair.h"
+
+#include "wire/table.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+static const int32_t world[PAIR_RANKS] = {0, 1};
+
+void pair_open(struct pair *p, uint32_t window, void (*hear)(void *arg, int level, const char *line))
+{
+    const struct comm_env *env = wire_default_env();
+    const struct wire_limits limits = {.window = window};
+    unsigned char offers[PAIR_RANKS][WIRE_OFFER_BYTES];
+    char text[256] = "";
+    struct wire *wire = NULL;
+
+    *p = (struct pair){.log = {.env = env, .sink = hear, .level = hear ? LOG_ERROR : 0}, .class = wire_backend_here("tcp")->wire};
+    assert_int_equal(env->bell_open(env, &p->bell), 0);
+    struct wire_config config = {.env = env,
+                                 .log = &p->log,
+                                 .bell = &p->bell,
+                                 .watch = &p->bell,
+                                 .rank = -1,
+                                 .ranks = PAIR_RANKS,
+                                 .deadline = env->now(env) + 10000000000,
+                                 .error_text = text,
+                                 .error_text_bytes = sizeof text};
+    if (p->class->open(&config, &wire) != COMM_OK)
+        fail_msg("%s", text);
+    p->wire = tcp_wire_of(wire);
+    for (int pass = 0; pass < 2; pass++)
+        for (int32_t i = 0; i < PAIR_RANKS; i++) {
+            p->team[i] = (struct wire_team){.id = 1, .rank = i, .size = PAIR_RANKS, .world = world};
+            assert_int_equal(p->class->join(wire, &p->team[i], &limits, pass ? offers : NULL, offers[i], &p->channel[i]), COMM_OK);
+        }
+}
+
+void pair_close(struct pair *p)
+{
+    const struct comm_env *env = wire_default_env();
+
+    for (int32_t i = 0; i < PAIR_RANKS; i++)
+        p->class->leave(p->channel[i], WIRE_CLOSE);
+    p->class->close(&p->wire->wire);
+    env->bell_close(env, &p->bell);
+}
