@@ -200,16 +200,26 @@ static void an_older_word(void **state)
     assert_true(late_is_done(9, third) && !late_is_done(8, third) && late_is_done(1, wire_key_of(UINT32_MAX, 0, 0)));
 }
 
+/* Whole lines, and a long payload begins at one. */
+static void lines(void **state)
+{
+    (void)state;
+    for (uint32_t bytes = 0; bytes < 1000; bytes++) {
+        uint32_t at = frame_payload_at(bytes), span = frame_span(bytes);
+        assert_int_equal(at, bytes <= 32 ? 32 : 64);
+        assert_int_equal(span % 64, 0);
+        assert_true(span >= at + bytes && span < at + bytes + 64);
+    }
+    assert_int_equal(frame_span(FRAME_PAYLOAD_MAX), FRAME_PAYLOAD_MAX + 64);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(checksum),
-        cmocka_unit_test(there_and_back),
-        cmocka_unit_test(every_bit_counts),
-        cmocka_unit_test(limits),
-        cmocka_unit_test(mutations),
-        cmocka_unit_test(corpus),
-        cmocka_unit_test(another_has_its_place),
+        cmocka_unit_test(checksum),         cmocka_unit_test(there_and_back),
+        cmocka_unit_test(every_bit_counts), cmocka_unit_test(limits),
+        cmocka_unit_test(mutations),        cmocka_unit_test(lines),
+        cmocka_unit_test(corpus),           cmocka_unit_test(another_has_its_place),
         cmocka_unit_test(an_older_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

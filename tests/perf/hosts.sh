@@ -86,7 +86,7 @@ ours() # NAME ALGORITHM
 }
 
 mpirun=$(command -v mpirun.openmpi || command -v mpirun || true)
-[ -n "$mpirun" ] && [ -x "$build/bin/mpi_bench" ] || mpirun=''
+[ -n "$mpirun" ] && [ -x "$build/bin/mpi_bench_openmpi" ] || mpirun=''
 # Its launcher reaches the other hosts through this instead of ssh.
 {
     echo '#!/bin/sh'
@@ -106,7 +106,7 @@ mpi() # NAME MODE
     if ! on "$(pid_of 1)" env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,vader,self \
         OMPI_MCA_btl_tcp_if_include=eth0 OMPI_MCA_oob_tcp_if_include=eth0 OMPI_MCA_plm_rsh_agent="$work/agent" \
         OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_mpi_yield_when_idle=1 timeout 300 "$mpirun" -n "$ranks" --host "${list#,}" \
-        "$build/bin/mpi_bench" "$collective" --min "$(bytes_of "$min")" --max "$(bytes_of "$max")" --mode "$2" >"$work/out" 2>"$work/err"; then
+        "$build/bin/mpi_bench_openmpi" "$collective" --min "$(bytes_of "$min")" --max "$(bytes_of "$max")" --mode "$2" >"$work/out" 2>"$work/err"; then
         tail -5 "$work/err" >&2
         echo "hosts.sh: Open MPI did not run; its columns are empty" >&2
         mpirun=''

@@ -82,13 +82,14 @@ int main(int count, char **text)
     bool quick = quick_text && *quick_text && strcmp(quick_text, "0") != 0, good = true;
     uint64_t stride = count > 2 ? strtoull(text[2], NULL, 10) : quick ? 1949 : 647;
     uint64_t ranks = count > 3 ? strtoull(text[3], NULL, 10) : SWEEP_FAULT_RANKS;
+    uint64_t first = count > 4 ? strtoull(text[4], NULL, 10) : 0;
 
     if (!strcmp(what, "sizes"))
         return !tell(what, sweep_sizes(quick ? 17 : RANKS_SWEPT, count > 2 && !strcmp(text[2], "all")));
-    if (!strcmp(what, "faults") && stride && ranks >= 2 && ranks <= SWEEP_FAULT_RANKS)
-        return !tell(what, sweep_faults((int32_t)ranks, stride, !quick && stride == 1));
+    if (!strcmp(what, "faults") && stride && ranks >= 2 && ranks <= SWEEP_FAULT_RANKS && first < stride)
+        return !tell(what, sweep_faults((int32_t)ranks, stride, first, count > 2));
     if (!strcmp(what, "orders"))
         return !tell(what, sweep_orders(quick));
-    fprintf(stderr, "usage: sim_sweep sizes [all] | faults [STRIDE [RANKS]] | orders\n");
+    fprintf(stderr, "usage: sim_sweep sizes [all] | faults [STRIDE [RANKS [FIRST]]] | orders\n");
     return good ? 2 : 1;
 }

@@ -10,7 +10,7 @@ struct sweep_tally {
 
 enum { SWEEP_FAULT_RANKS = 9 };
 
-/* sweep_faults.c: up to `most` ranks; of the cases one in `stride`, evenly spread. */
-struct sweep_tally sweep_faults(int32_t most, uint64_t stride, bool tells);
+/* sweep_faults.c: up to `most` ranks; of the cases one in `stride`, evenly spread, from number `first` on. */
+struct sweep_tally sweep_faults(int32_t most, uint64_t stride, uint64_t first, bool tells);
 
 #endif

@@ -37,7 +37,7 @@ struct subject {
 };
 struct sweep {
     struct sweep_tally tally;
-    uint64_t stride, turn;
+    uint64_t stride, first, turn;
     struct subject subject;
 };
 
@@ -85,7 +85,7 @@ static void run_case(struct sweep *sweep, const struct sim_fault *fault)
     static struct sim_result result;
     struct sim_config config = sweep->subject.config;
 
-    if (sweep->turn++ % sweep->stride && !is_known(&sweep->subject, fault))
+    if (sweep->turn++ % sweep->stride != sweep->first && !is_known(&sweep->subject, fault))
         return;
     prepare(&deeds, &sweep->subject);
     config.faults = fault;
@@ -210,11 +210,11 @@ static void sweep_ranks(struct sweep *sweep, int32_t ranks)
     }
 }
 
-struct sweep_tally sweep_faults(int32_t most, uint64_t stride, bool tells)
+struct sweep_tally sweep_faults(int32_t most, uint64_t stride, uint64_t first, bool tells)
 {
     static struct sweep sweep;
 
-    sweep = (struct sweep){.stride = stride};
+    sweep = (struct sweep){.stride = stride, .first = first};
     for (int32_t ranks = 2; ranks <= most; ranks++) {
         sweep_ranks(&sweep, ranks);
         if (tells)
