@@ -126,6 +126,19 @@ static bool is_whole(const struct origin *o)
     return whole;
 }
 
+/* Numbers wrap: what is farther back than anybody remembers may come again, in another era. */
+static void remember(struct origin *o, uint32_t number, bool newer)
+{
+    uint32_t kept = 0;
+
+    o->number[o->numbers++] = number;
+    o->newest = newer ? number : o->newest;
+    for (uint32_t i = 0; i < o->numbers; i++)
+        if (o->newest - o->number[i] <= SEEN)
+            o->number[kept++] = o->number[i];
+    o->numbers = kept;
+}
+
 /* How many frames this neighbour was given: none or this one, to the byte. */
 static uint32_t given(struct tcp_link *link, const struct frame *f, const unsigned char *payload)
 {
@@ -175,12 +188,11 @@ static int say(struct net *n, struct tcp_link *via, const struct frame *f, const
         others += count;
     }
     HOLD(others == 0 || others == NEIGHBOURS - 1);
-    HOLD(!others || (o && !before && !why));
+    HOLD(!others || (o && !before && !why && (newer || o->newest - number <= SEEN)));
     HOLD(others || why || !newer);
     notes_are_sound(n->channel);
-    if (others && o->numbers < SAID) {
-        o->number[o->numbers++] = number;
-        o->newest = newer ? number : o->newest;
+    if (others) {
+        remember(o, number, newer);
         HOLD(tcp_pass_is_whole(&n->w, (int32_t)who) == is_whole(o));
     }
     for (int32_t i = 0; i < RANKS; i++)
