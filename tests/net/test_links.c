@@ -341,6 +341,7 @@ static void live(struct proc *proc, int32_t rank, struct comm_communicator *worl
     CHECK(rank || allowed() > DESCRIPTORS);
     sum(world);
     exchange(world, far_from(rank, MANY));
+    sum(world); /* nobody closes while others still make links */
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
