@@ -219,6 +219,7 @@ static void plant(int32_t rank)
         CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
         limit.rlim_cur = (rlim_t)(highest + trial.descriptor_limit);
         CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+        system_fail(&(struct system_fault){"setrlimit", EPERM}, 1, true); /* as if it were the hard limit too */
     } else {
         system_fail(&trial.fault, trial.at, trial.ever_after);
     }

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -85,6 +86,7 @@ WRAP(int, epoll_ctl, -1, (int set, int what, int fd, struct epoll_event *event),
 WRAP(int, epoll_wait, -1, (int set, struct epoll_event *events, int most, int ms), (set, events, most, ms))
 WRAP(ssize_t, getrandom, -1, (void *bytes, size_t count, unsigned flags), (bytes, count, flags))
 WRAP(ssize_t, read, -1, (int fd, void *bytes, size_t count), (fd, bytes, count))
+WRAP(int, setrlimit, -1, (__rlimit_resource_t what, const struct rlimit *limit), (what, limit))
 WRAP(ssize_t, write, -1, (int fd, const void *bytes, size_t count), (fd, bytes, count))
 
 /* Its error is what it returns. */
