@@ -306,11 +306,18 @@ bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link, int64_t now)
     return !connected;
 }
 
+/* One that carried nothing may have been closed by a peer for which it did not stand yet: that one's goodbye goes by others. */
+static bool has_spoken(const struct tcp_link *link)
+{
+    return link->lane[TCP_LANE_SMALL].in_number || link->lane[TCP_LANE_BULK].in_number;
+}
+
 /* What it said to all comes by its neighbours, and so does what they say of its end, behind that: it is waited for, but not for ever. */
 bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
 {
-    return !w->door || is_neighbour(link) || is_heard(w, link, now) ||
-           now - link->ended_ns > (link->goodbye ? GOODBYE_LATE_NS : DEATH_LATE_NS);
+    int64_t late = link->goodbye || !has_spoken(link) ? GOODBYE_LATE_NS : DEATH_LATE_NS;
+
+    return !w->door || is_neighbour(link) || is_heard(w, link, now) || now - link->ended_ns > late;
 }
 
 void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link)
