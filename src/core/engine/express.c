@@ -309,7 +309,8 @@ static inline void count(struct body *b, struct express_form *f)
 
 /*
  * Once its line stands, nobody needs anything of this rank any more, so the call does not look for the others': a look that comes before
- * a peer's store takes the line away from it, and both then pay for it twice. Who waits looks, some instructions later. But who has
+ * a peer's store takes the line away from it, and both then pay for it twice. Who waits looks, some instructions later; the lines are
+ * asked for halfway, when a peer that came at the same time has just stored, and travel while the rest of the call is done. But who has
  * nothing to look for is done, and who only looks and was the later one the last time may be again.
  */
 static inline __attribute__((always_inline)) bool go(struct body *b, struct express_form *f, const struct engine_call *call,
@@ -343,7 +344,10 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
         pass_through(b, f, call, chain, req);
         return true;
     }
-    body_publish_call(b, enter(b, f, call, e, chain), call, COMM_OK);
+    enter(b, f, call, e, chain);
+    if (f->npeers && f->looked && b->line.done + 1 == b->line.next)
+        express_fetch(b, f, e->seq);
+    body_publish_call(b, e, call, COMM_OK);
     uint64_t ticket = b->line.done + 1 == b->line.next ? timeline_issue_alone(&b->line) : timeline_issue_beside(&b->line);
     x->last = f->last = ticket;
     if (BASE_UNLIKELY(shown == WIRE_AGAIN && !x->waits))
@@ -386,6 +390,7 @@ static inline __attribute__((always_inline)) bool go_straight(struct body *b, st
     e->head.read = read;
     e->head.write = write;
     fill(b, f, e, (const void *)from, (void *)to, chain);
+    express_fetch(b, f, seq);
     body_publish(b, seq, f->call.fingerprint, chain, &f->as, COMM_OK);
     count(b, f);
     (void)timeline_issue_alone(line);

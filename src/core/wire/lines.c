@@ -4,9 +4,13 @@
  */
 #include "wire/lines.h"
 
+#include "base/fetch.h"
+
 #include "data/data.h"
 
 #include <string.h>
+
+enum { FETCH_BYTES = 256 /* more come one behind the other anyway */ };
 
 /* No operation has the number 0: after 2^32 - 1 comes 1, and what stands before that is retired by no other. */
 static bool all_retired(struct lines_channel *c, uint32_t seq)
@@ -50,6 +54,13 @@ static inline _Atomic uint64_t *ack_of(char *block, const struct lines_shape *sh
     return &acks[area * shape->size + source].key[wire_key_edge(key)][wire_key_round(key) & shape->credit_mask];
 }
 
+/* Where among a rank's once places few bytes stand. */
+static inline size_t brief_offset(const struct lines_shape *shape, wire_key key)
+{
+    size_t index = (size_t)(wire_key_seq(key) & shape->brief_mask) * shape->once_edges + wire_key_edge(key);
+    return shape->brief + index * shape->brief_stride;
+}
+
 static bool make_places(struct lines_channel *c, bool once)
 {
     uint32_t index = once ? LINES_REGION_ONCE : LINES_REGION_STREAM;
@@ -85,7 +96,7 @@ static enum wire_result room_once(struct lines_channel *c, wire_key key, size_t 
     if (!c->once && !make_places(c, true))
         return WIRE_FAILED;
     size_t index = (size_t)(wire_key_seq(key) & mask) * shape->once_edges + wire_key_edge(key);
-    *place = c->once + (brief ? shape->brief + index * shape->brief_stride : index * shape->once_stride);
+    *place = c->once + (brief ? brief_offset(shape, key) : index * shape->once_stride);
     return WIRE_DONE;
 }
 
@@ -208,6 +219,19 @@ static enum wire_result expose_stream(struct lines_channel *c, const struct wire
     return WIRE_PENDING;
 }
 
+/* Where the next operation will write, if it is like this one: its peers still hold what stood there a window ago. */
+static inline void fetch_to_write(struct lines_channel *c, wire_key key, size_t bytes)
+{
+    wire_key next = wire_key_of(wire_key_seq(key) + 1, 0, wire_key_edge(key));
+
+    base_fetch_to_write(once_line(c->block.at, &c->shape, next));
+    if (bytes <= LINES_INLINE || bytes > LINES_BRIEF_BYTES)
+        return;
+    const char *place = c->once + brief_offset(&c->shape, next);
+    for (size_t at = 0; at < bytes; at += sizeof(struct lines_line))
+        base_fetch_to_write(place + at);
+}
+
 /* Few bytes into one line: what small operations wait for. */
 static inline void copy_inline(unsigned char *to, const unsigned char *from, size_t bytes)
 {
@@ -235,6 +259,7 @@ static inline enum wire_result show_inline(struct lines_channel *c, wire_key key
     line->bytes = (uint16_t)bytes;
     line->kind = LINES_KIND_INLINE;
     atomic_store_explicit(&line->key, key, memory_order_release);
+    fetch_to_write(c, key, 0);
     c->dirty = true;
     return WIRE_DONE;
 }
@@ -259,6 +284,7 @@ static __attribute__((noinline)) enum wire_result expose_any(struct lines_channe
     if (BASE_UNLIKELY(result != WIRE_DONE))
         return result;
     publish(line, e, place, place ? c->once_where + (uint64_t)(place - c->once) : 0, bytes);
+    fetch_to_write(c, e->key, bytes);
     c->dirty = true;
     return WIRE_DONE;
 }
@@ -336,6 +362,22 @@ static bool may_wait(const struct lines_channel *c, wire_key key)
     return c->waiting < c->waiting_max && lines_reached(c->retired + 1, wire_key_seq(key));
 }
 
+/* What its line will point to, so that the bytes travel beside it and not after it. */
+static __attribute__((noinline)) void fetch_place(struct lines_channel *c, const struct wire_look *l)
+{
+    struct lines_peer *p = &c->peer[l->peer];
+
+    if (BASE_UNLIKELY(!p->once)) {
+        uint64_t where = atomic_load_explicit(&p->head->once, memory_order_acquire);
+        if (!where)
+            return;
+        p->once = (char *)(p->base + where);
+    }
+    const char *place = p->once + brief_offset(&c->shape, l->key);
+    for (size_t at = 0; at < l->bytes; at += sizeof(struct lines_line))
+        __builtin_prefetch(place + at);
+}
+
 static inline enum wire_result glance(struct lines_channel *c, const struct wire_look *l)
 {
     const struct lines_peer *p = &c->peer[l->peer];
@@ -343,6 +385,8 @@ static inline enum wire_result glance(struct lines_channel *c, const struct wire
 
     if (l->flags & WIRE_FETCH) {
         __builtin_prefetch(line);
+        if (l->bytes > LINES_INLINE && l->bytes <= FETCH_BYTES)
+            fetch_place(c, l);
         return WIRE_AGAIN;
     }
     if (atomic_load_explicit(&line->key, memory_order_acquire) != l->key)

@@ -167,7 +167,7 @@ struct lines_peer {
     struct lines_head *head;
     char *block;
     uintptr_t base;
-    char *stream;               /* its stream places, once seen */
+    char *once, *stream;        /* its places, once seen */
     struct lines_pair *in_pair; /* its messages to me, once seen */
     char *in_chunks;
     struct lines_pair *out_pair; /* my messages to it, once made */
