@@ -40,6 +40,19 @@ static const struct preference over_hosts[] = {
     {COLLECTIVE_REDUCE_SCATTER, "hosts", UINT64_MAX},
     {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX / 4},
     {COLLECTIVE_REDUCE_SCATTER_V, "hosts", UINT64_MAX},
+    {COLLECTIVE_SCAN, "read_all", SELECT_BELOW_BYTES_MAX},
+    {COLLECTIVE_SCAN, "doubling", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_SCAN, "slices", UINT64_MAX},
+    {COLLECTIVE_EXSCAN, "read_all", SELECT_BELOW_BYTES_MAX},
+    {COLLECTIVE_EXSCAN, "doubling", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_EXSCAN, "slices", UINT64_MAX},
+};
+
+/* Among few ranks of one host these are: to read what is below costs each of them less than to pass it on. */
+enum { SELECT_FEW_RANKS = 4 };
+static const struct preference among_few[] = {
+    {COLLECTIVE_SCAN, "read_all", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_EXSCAN, "read_all", SELECT_ONCE_BYTES_MAX},
 };
 
 static const struct preference preferences[] = {
@@ -64,13 +77,11 @@ static const struct preference preferences[] = {
     {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX},
     {COLLECTIVE_REDUCE_SCATTER_V, "direct", UINT64_MAX},
     {COLLECTIVE_SCAN, "read_all", SELECT_BELOW_BYTES_MAX},
-    {COLLECTIVE_SCAN, "doubling", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_SCAN, "slices", UINT64_MAX},
-    {COLLECTIVE_SCAN, "doubling", UINT64_MAX},
+    {COLLECTIVE_SCAN, "blocks", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_SCAN, "pipeline", UINT64_MAX},
     {COLLECTIVE_EXSCAN, "read_all", SELECT_BELOW_BYTES_MAX},
-    {COLLECTIVE_EXSCAN, "doubling", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_EXSCAN, "slices", UINT64_MAX},
-    {COLLECTIVE_EXSCAN, "doubling", UINT64_MAX},
+    {COLLECTIVE_EXSCAN, "blocks", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_EXSCAN, "pipeline", UINT64_MAX},
     {COLLECTIVE_GATHER, "direct", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_GATHER, "throttled", UINT64_MAX},
     {COLLECTIVE_GATHER_V, "throttled", UINT64_MAX},
@@ -323,6 +334,8 @@ static const struct algo_row *select_preferred(const struct algo_query *query, c
 
     if (query->hosts)
         row = first_of(over_hosts, sizeof over_hosts / sizeof *over_hosts, query, why, why_bytes, at);
+    else if (query->size <= SELECT_FEW_RANKS)
+        row = first_of(among_few, sizeof among_few / sizeof *among_few, query, why, why_bytes, at);
     return row ? row : first_of(preferences, sizeof preferences / sizeof *preferences, query, why, why_bytes, at);
 }
 
