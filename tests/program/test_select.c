@@ -27,9 +27,13 @@ static void thresholds(void **state)
 {
     (void)state;
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 8, NULL), "read_all");
-    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 16, 65536, NULL), "read_all");
-    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 17, 65536, NULL), "doubling");
-    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 4, 65537, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 2, 65536, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 2, 65537, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 16, 8192, NULL), "read_all");
+    assert_non_null(strstr(why, "preferred up to 8192 bytes"));
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 16, 8193, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 32, 4096, NULL), "doubling");
+    assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 32, 4097, NULL), "slices");
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 256, 1 << 20, NULL), "slices");
     assert_string_equal(chosen(COLLECTIVE_ALLREDUCE, 257, 1 << 20, NULL), "tree");
     assert_string_equal(chosen(COLLECTIVE_REDUCE, 257, 1 << 20, NULL), "none");
@@ -45,10 +49,42 @@ static void thresholds(void **state)
     assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 4, 5000, NULL), "direct");
     assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 64, 1024, NULL), "read_all");
     assert_string_equal(chosen(COLLECTIVE_REDUCE_SCATTER, 64, 1025, NULL), "direct"); /* all blocks together are one exposure */
-    assert_string_equal(chosen(COLLECTIVE_SCAN, 40, 8, NULL), "doubling");
-    assert_string_equal(chosen(COLLECTIVE_SCAN, 40, 1 << 20, NULL), "slices");
+    assert_string_equal(chosen(COLLECTIVE_SCAN, 16, 8192, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_SCAN, 16, 8193, NULL), "blocks");
+    assert_string_equal(chosen(COLLECTIVE_SCAN, 4, 65536, NULL), "read_all");
+    assert_string_equal(chosen(COLLECTIVE_SCAN, 40, 8, NULL), "blocks");
+    assert_string_equal(chosen(COLLECTIVE_EXSCAN, 4, 65537, NULL), "pipeline");
+    assert_string_equal(chosen(COLLECTIVE_EXSCAN, 1000, 1 << 20, NULL), "pipeline");
     assert_string_equal(chosen(COLLECTIVE_ALLTOALL_V, 4, 0, NULL), "throttled");
     assert_string_equal(chosen(COLLECTIVE_SPLIT, 40, 300, NULL), "direct");
+}
+
+/* A wire on which short pieces cost more than they overlap: there what is one exposure stays one. */
+static void short_pieces_that_cost(void **state)
+{
+    struct algo_query query = {.collective = COLLECTIVE_ALLREDUCE, .size = 16, .once_max = ONCE_MAX, .chunk_least = 131072};
+
+    (void)state;
+    query.block_bytes = 65536;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+    query.size = 17;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "doubling");
+    query.block_bytes = 65537;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
+}
+
+/* Scans have no row over hosts: there each rank sends to few. */
+static void scans_over_hosts(void **state)
+{
+    static const int32_t of[] = {0, 0, 1, 1};
+    const struct program_hosts hosts = {.of = of, .count = 2, .longest = 2};
+    struct algo_query query = {.collective = COLLECTIVE_SCAN, .size = 4, .once_max = ONCE_MAX, .hosts = &hosts};
+
+    (void)state;
+    query.block_bytes = 65536;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "doubling");
+    query.block_bytes = 65537;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
 }
 
 static void by_name(void **state)
@@ -84,6 +120,7 @@ static void no_room_for_words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(thresholds), cmocka_unit_test(by_name), cmocka_unit_test(no_room_for_words)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(thresholds), cmocka_unit_test(short_pieces_that_cost),
+                                       cmocka_unit_test(scans_over_hosts), cmocka_unit_test(by_name), cmocka_unit_test(no_room_for_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,7 @@ struct algo_query {
     int32_t size;
     size_t block_bytes; /* of the accumulator, longest block */
     uint64_t once_max;
+    uint64_t chunk_least;             /* the wire's: shorter pieces of a stream cost more than they overlap; 0: there is no such length */
     const char *forced;               /* option `algorithm`: "allreduce:slices,broadcast:pipeline", agreed at creation; NULL: none */
     const struct algo_prices *prices; /* NULL: the built-in thresholds decide, and nothing is said of time */
     int32_t root;

@@ -22,7 +22,8 @@ program_build_fn broadcast_direct, broadcast_pipeline, broadcast_tree, broadcast
 program_build_fn reduce_read_all, reduce_slices, reduce_hosts;
 program_build_fn allgather_direct, allgather_pipeline, allgather_hosts;
 program_build_fn reduce_scatter_direct, reduce_scatter_read_all, reduce_scatter_hosts;
-program_build_fn scan_doubling, scan_read_all, scan_slices, exscan_doubling, exscan_read_all, exscan_slices;
+program_build_fn scan_blocks, scan_doubling, scan_pipeline, scan_read_all, scan_slices;
+program_build_fn exscan_blocks, exscan_doubling, exscan_pipeline, exscan_read_all, exscan_slices;
 program_build_fn gather_direct, gather_throttled;
 program_build_fn scatter_direct, scatter_throttled;
 program_build_fn alltoall_direct, alltoall_throttled;

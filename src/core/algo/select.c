@@ -40,6 +40,28 @@ static const struct preference over_hosts[] = {
     {COLLECTIVE_REDUCE_SCATTER, "hosts", UINT64_MAX},
     {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX / 4},
     {COLLECTIVE_REDUCE_SCATTER_V, "hosts", UINT64_MAX},
+    {COLLECTIVE_SCAN, "read_all", SELECT_BELOW_BYTES_MAX},
+    {COLLECTIVE_SCAN, "doubling", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_SCAN, "slices", UINT64_MAX},
+    {COLLECTIVE_EXSCAN, "read_all", SELECT_BELOW_BYTES_MAX},
+    {COLLECTIVE_EXSCAN, "doubling", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_EXSCAN, "slices", UINT64_MAX},
+};
+
+/* Among few ranks of one host these are: to read what is below costs each of them less than to pass it on. */
+enum { SELECT_FEW_RANKS = 4 };
+static const struct preference among_few[] = {
+    {COLLECTIVE_SCAN, "read_all", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_EXSCAN, "read_all", SELECT_ONCE_BYTES_MAX},
+};
+
+/* Where short pieces cost little, on one host, to share the work pays the sooner the more ranks there are: that each reads all is p times
+ * the bytes on p ranks. These bounds are of all blocks together. */
+enum { SELECT_SHARED_BYTES_MIN = 131072 };
+static const struct preference by_all[] = {
+    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_SHARED_BYTES_MIN},
+    {COLLECTIVE_ALLREDUCE, "doubling", SELECT_SHARED_BYTES_MIN},
+    {COLLECTIVE_ALLREDUCE, "slices", UINT64_MAX},
 };
 
 static const struct preference preferences[] = {
@@ -64,13 +86,11 @@ static const struct preference preferences[] = {
     {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX},
     {COLLECTIVE_REDUCE_SCATTER_V, "direct", UINT64_MAX},
     {COLLECTIVE_SCAN, "read_all", SELECT_BELOW_BYTES_MAX},
-    {COLLECTIVE_SCAN, "doubling", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_SCAN, "slices", UINT64_MAX},
-    {COLLECTIVE_SCAN, "doubling", UINT64_MAX},
+    {COLLECTIVE_SCAN, "blocks", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_SCAN, "pipeline", UINT64_MAX},
     {COLLECTIVE_EXSCAN, "read_all", SELECT_BELOW_BYTES_MAX},
-    {COLLECTIVE_EXSCAN, "doubling", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_EXSCAN, "slices", UINT64_MAX},
-    {COLLECTIVE_EXSCAN, "doubling", UINT64_MAX},
+    {COLLECTIVE_EXSCAN, "blocks", SELECT_ONCE_BYTES_MAX},
+    {COLLECTIVE_EXSCAN, "pipeline", UINT64_MAX},
     {COLLECTIVE_GATHER, "direct", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_GATHER, "throttled", UINT64_MAX},
     {COLLECTIVE_GATHER_V, "throttled", UINT64_MAX},
@@ -297,20 +317,22 @@ static const struct algo_row *select_priced(const struct algo_query *query, char
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by threshold */
-/* The first of a list that serves and is preferred for so many bytes. */
+/* The first of a list that serves and is preferred for so many bytes, of a block or of all of them. */
 static const struct algo_row *first_of(const struct preference *list, size_t count, const struct algo_query *query, char *why,
                                        size_t why_bytes, size_t *at)
 {
+    uint64_t blocks = list == by_all ? (uint64_t)query->size : 1;
+
     for (size_t i = 0; i < count; i++) {
         const struct preference *choice = &list[i];
         if (choice->collective != query->collective)
             continue;
         const struct algo_row *row = find_row(choice->collective, choice->name, strlen(choice->name));
-        if (!row || bytes_of(query) > choice->bytes_max || !algo_serves(row, query))
+        if (!row || bytes_of(query) > choice->bytes_max / blocks || !algo_serves(row, query))
             continue;
         base_append(why, why_bytes, at, ": %s (%d to %d ranks", row->name, row->ranks_min, row->ranks_max);
         if (choice->bytes_max != UINT64_MAX)
-            base_append(why, why_bytes, at, ", preferred up to %llu bytes", (unsigned long long)choice->bytes_max);
+            base_append(why, why_bytes, at, ", preferred up to %llu bytes", (unsigned long long)(choice->bytes_max / blocks));
         base_append(why, why_bytes, at, ")");
         return row;
     }
@@ -319,11 +341,22 @@ static const struct algo_row *first_of(const struct preference *list, size_t cou
 
 static const struct algo_row *select_preferred(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
 {
+    const struct {
+        const struct preference *list;
+        size_t count;
+        bool asked;
+    } lists[] = {
+        {over_hosts, sizeof over_hosts / sizeof *over_hosts, query->hosts},
+        {among_few, sizeof among_few / sizeof *among_few, !query->hosts && query->size <= SELECT_FEW_RANKS},
+        {by_all, sizeof by_all / sizeof *by_all, !query->hosts && !query->chunk_least},
+        {preferences, sizeof preferences / sizeof *preferences, true},
+    };
     const struct algo_row *row = NULL;
 
-    if (query->hosts)
-        row = first_of(over_hosts, sizeof over_hosts / sizeof *over_hosts, query, why, why_bytes, at);
-    return row ? row : first_of(preferences, sizeof preferences / sizeof *preferences, query, why, why_bytes, at);
+    for (size_t i = 0; !row && i < sizeof lists / sizeof *lists; i++)
+        if (lists[i].asked)
+            row = first_of(lists[i].list, lists[i].count, query, why, why_bytes, at);
+    return row;
 }
 
 const struct algo_row *algo_select(const struct algo_query *query, char *why, size_t why_bytes)

@@ -291,6 +291,7 @@ const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t b
                                .size = b->team.size,
                                .block_bytes = bytes,
                                .once_max = b->channel->caps.once_max,
+                               .chunk_least = b->channel->caps.chunk_least,
                                .forced = body_forced(b),
                                .order_block = b->world->order_block,
                                .hosts = b->several_hosts,

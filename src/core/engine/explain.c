@@ -77,6 +77,7 @@ static struct algo_query query_of(const struct body *b, const struct comm_call *
                                .size = call->ranks ? call->ranks : b->team.size,
                                .block_bytes = collective == COLLECTIVE_BARRIER ? 0 : call->n * data_partial_bytes(type),
                                .once_max = b->channel->caps.once_max,
+                               .chunk_least = b->channel->caps.chunk_least,
                                .forced = body_forced(b),
                                .order_block = b->world->order_block,
                                .hosts = call->ranks && call->ranks != b->team.size ? NULL : b->several_hosts,
