@@ -106,7 +106,7 @@ static enum greeted greet(struct boot_star *b, int fd)
 
 static enum greeted hear_hello(struct boot_star *b, struct stranger *s, bool last)
 {
-    const struct stranger_door door = {b->config.env, b->key, HANDSHAKE_MEETING, 0, BOOT_MAGIC};
+    const struct stranger_door door = {b->config.env, b->key, HANDSHAKE_MEETING, 0, BOOT_MAGIC, NULL};
     char why[STRANGER_WHY];
 
     switch (stranger_hello(&door, s, last, why)) {

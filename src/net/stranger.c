@@ -91,6 +91,30 @@ static enum stranger_heard out(char why[STRANGER_WHY], const char *text)
     return STRANGER_OUT;
 }
 
+/* Its first bytes behind the names are a public key, made for this one connection. */
+static uint64_t mark_of(const unsigned char hello[HANDSHAKE_HELLO])
+{
+    uint64_t mark;
+
+    memcpy(&mark, hello + HANDSHAKE_NAMES, sizeof mark);
+    return mark;
+}
+
+static bool was_answered(const struct hellos *h, uint64_t mark)
+{
+    bool was = false;
+
+    for (uint32_t i = 0; i < HELLOS_KEPT && i < h->count; i++)
+        was |= h->one[i] == mark;
+    return was;
+}
+
+static void remember(struct hellos *h, uint64_t mark)
+{
+    h->one[h->count % HELLOS_KEPT] = mark;
+    h->count = h->count + 1 == 2 * HELLOS_KEPT ? HELLOS_KEPT : h->count + 1;
+}
+
 /* All of it has come. */
 static enum stranger_heard answer(const struct stranger_door *door, struct stranger *s, char why[STRANGER_WHY])
 {
@@ -99,6 +123,8 @@ static enum stranger_heard answer(const struct stranger_door *door, struct stran
 
     if (recv(s->fd, hello, sizeof hello, MSG_DONTWAIT) != (ssize_t)sizeof hello || !handshake_read_names(hello, &s->names))
         return out(why, "he speaks another language");
+    if (door->answered && was_answered(door->answered, mark_of(hello)))
+        return out(why, "he repeats a hello that was answered before");
     if (s->names.kind == door->kind && s->names.to == door->rank)
         fault = handshake_answer(&s->shake, door->env, door->key, hello, answer);
     if (fault) {
@@ -108,6 +134,8 @@ static enum stranger_heard answer(const struct stranger_door *door, struct stran
     }
     if (send(s->fd, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof answer)
         return out(why, "he was gone before he was answered");
+    if (door->answered)
+        remember(door->answered, mark_of(hello));
     s->answered = true;
     s->until = INT64_MAX;
     return STRANGER_DONE;
@@ -130,8 +158,10 @@ enum stranger_heard stranger_hello(const struct stranger_door *door, struct stra
         return out(why, "he speaks another language");
     if (n == HANDSHAKE_HELLO)
         return answer(door, s, why);
+    if (n <= 0 || last)
+        return out(why, "he said nothing, or not all of it, in time");
     stranger_wait_for(s->fd, HANDSHAKE_HELLO);
-    return n <= 0 || last ? out(why, "he said nothing, or not all of it, in time") : STRANGER_LATER;
+    return STRANGER_LATER;
 }
 
 enum stranger_heard stranger_greeting(struct stranger *s, void *greeting, size_t bytes, bool last)

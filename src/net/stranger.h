@@ -8,7 +8,7 @@
 
 #include "net/handshake.h"
 
-enum { STRANGERS_MAX = 64, STRANGER_WHY = 240 };
+enum { STRANGERS_MAX = 64, STRANGER_WHY = 240, HELLOS_KEPT = 1024 };
 #define STRANGER_NS INT64_C(2000000000)
 
 struct stranger {
@@ -24,12 +24,19 @@ struct strangers {
     uint32_t count;
 };
 
+/* The last hellos that were answered: each is another, unless it is a recording, which then costs no second answer. */
+struct hellos {
+    uint64_t one[HELLOS_KEPT];
+    uint32_t count; /* counts on */
+};
+
 /* Who listens. */
 struct stranger_door {
     const struct comm_env *env;
     const unsigned char *key; /* 32 bytes */
     uint32_t kind, rank;      /* of the handshakes that are for him */
     uint32_t plain;           /* first word of the greetings of those who have no secret */
+    struct hellos *answered;  /* NULL: recordings are answered like others */
 };
 enum stranger_heard { STRANGER_LATER, STRANGER_DONE, STRANGER_PLAIN, STRANGER_OUT };
 

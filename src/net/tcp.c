@@ -291,6 +291,7 @@ static void wait_while(struct tcp_wire *w, bool (*waits)(struct tcp_wire *w), in
     while (w->rank >= 0 && waits(w) && w->env->now(w->env) < until) {
         base_unlock(&w->lock, w->env);
         poll(NULL, 0, 1);
+        tcp_door_hear(w);
         base_lock(&w->lock, w->env);
         if (w->door)
             tcp_door_turn(w, true);

@@ -400,11 +400,12 @@ const char *tcp_calls_fault(const struct frame *f);
  */
 enum comm_result tcp_door_make(struct tcp_wire *w, const struct wire_config *config); /* before the mesh, if such links are wanted */
 struct mesh;
-void tcp_door_open(struct tcp_wire *w, struct mesh *m); /* it keeps m */
+bool tcp_door_open(struct tcp_wire *w, struct mesh *m); /* it keeps m. False: an errno says why */
 void tcp_door_close(struct tcp_wire *w);
 bool tcp_is_base(const struct tcp_wire *w, int32_t peer); /* when nobody is down */
 void tcp_want(struct tcp_link *link, bool base);          /* it is needed: the watcher makes it */
 void tcp_door_turn(struct tcp_wire *w, bool tick);        /* the watcher's */
+void tcp_door_hear(struct tcp_wire *w);                   /* his too, without the lock */
 void tcp_lane_up(struct tcp_lane *lane);                  /* connected while the world is open */
 void tcp_lane_opened(struct tcp_lane *lane);              /* tcp_receive.c: what waited for it */
 void tcp_add_neighbour(struct tcp_link *link);

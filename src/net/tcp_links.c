@@ -3,10 +3,12 @@
  * those 1, 2, 4, 16, 64 ... ranks further and back, so there are about log2 p of them. They watch each other, and pass on what is said to
  * all (tcp_pass.c). Any other link is made when the first frame is to go over it, which waits in its lane until then: the lower rank of the
  * pair dials, the higher one asks it to, by a connection that says no more than that. So both may need it at once, and it is one link. The
- * watcher does all of this, by the same steps as while a world opens (tcp_mesh.c), and the listener stays, behind the same gate.
+ * watcher does all of this, by the same steps as while a world opens (tcp_mesh.c), and the listener stays, behind the same gate. Those who
+ * come there wake the watcher only as often as their pace allows (pace.h): after a look the door is left alone until then.
  *
  * When a rank is gone, whoever had it as neighbour is connected to the next one that lives, so the graph of the living stays connected.
  */
+#define _GNU_SOURCE
 #include "net/tcp_mesh.h"
 
 #include "base/format.h"
@@ -15,6 +17,8 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #define MAKE_NS INT64_C(10000000000) /* a link that does not stand by then never will */
@@ -31,6 +35,7 @@ struct tcp_door {
     uint32_t steps, wanting, bases;
     int32_t step[TCP_BASE_MOST];
     bool repair;
+    int rest;               /* a timer: the door is looked at again */
     int32_t *want;          /* ranks to which a link is being made */
     struct tcp_link **base; /* neighbours */
     size_t bytes;
@@ -106,6 +111,7 @@ enum comm_result tcp_door_make(struct tcp_wire *w, const struct wire_config *con
     if (d) {
         w->door = d;
         d->bytes = bytes;
+        d->rest = -1;
         d->base = (struct tcp_link **)(void *)(d + 1);
         d->want = (int32_t *)(void *)(d->base + ranks);
         for (int64_t step = 1; step < w->ranks && d->steps < TCP_BASE_MOST; step *= step < 4 ? 2 : 4)
@@ -118,7 +124,22 @@ enum comm_result tcp_door_make(struct tcp_wire *w, const struct wire_config *con
     return COMM_ERR_MEMORY;
 }
 
-void tcp_door_open(struct tcp_wire *w, struct mesh *m)
+/* on: it wakes the watcher once more. */
+static void watch_door(struct tcp_wire *w, int how, bool on)
+{
+    struct epoll_event event = {.events = on ? EPOLLIN | EPOLLONESHOT : 0, .data.u32 = UINT32_MAX};
+
+    epoll_ctl(w->deaths, how, w->door->mesh->outside, &event);
+}
+
+static bool open_outside(struct tcp_wire *w, struct mesh *m)
+{
+    m->outside = epoll_create1(EPOLL_CLOEXEC);
+    w->door->rest = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    return m->outside >= 0 && w->door->rest >= 0;
+}
+
+bool tcp_door_open(struct tcp_wire *w, struct mesh *m)
 {
     struct tcp_door *d = w->door;
 
@@ -132,9 +153,15 @@ void tcp_door_open(struct tcp_wire *w, struct mesh *m)
         m->key = d->key;
     }
     m->steady = true;
+    m->pace = (struct pace){0};
     for (int32_t i = 0; i < w->ranks; i++)
         mesh_name_address(&m->cards[i].address, w->links[i].address, sizeof w->links[i].address);
-    tcp_watch_for(w, m->listener);
+    if (!open_outside(w, m))
+        return false;
+    mesh_watch_outside(m, m->listener);
+    watch_door(w, EPOLL_CTL_ADD, true);
+    tcp_watch_for(w, d->rest);
+    return true;
 }
 
 void tcp_door_close(struct tcp_wire *w)
@@ -145,6 +172,8 @@ void tcp_door_close(struct tcp_wire *w)
         return;
     if (d->mesh)
         mesh_close(d->mesh);
+    if (d->rest >= 0)
+        close(d->rest);
     if (d->pass)
         tcp_pass_give(w, d->pass);
     crypto_wipe(d->key, sizeof d->key);
@@ -246,6 +275,20 @@ static void dial_link(struct mesh *m, struct tcp_link *link)
     for (uint32_t lane = first; lane <= last; lane++)
         if ((asks || link->lane[lane].fd < 0) && !mesh_is_dialing(m, peer, lane) && mesh_dial(m, peer, lane) != COMM_OK)
             base_log(m->w->log, LOG_DEBUG, "tcp: %s", m->config->error_text);
+}
+
+void tcp_door_hear(struct tcp_wire *w)
+{
+    struct tcp_door *d = w->door;
+
+    if (!d || pace_rest(&d->mesh->pace, w->env->now(w->env)))
+        return;
+    int64_t rest = mesh_hear(d->mesh);
+    struct itimerspec timer = {.it_value = {.tv_sec = (time_t)(rest / 1000000000), .tv_nsec = (long)(rest % 1000000000)}};
+
+    if (rest)
+        timerfd_settime(d->rest, 0, &timer, NULL);
+    watch_door(w, EPOLL_CTL_MOD, !rest);
 }
 
 void tcp_door_turn(struct tcp_wire *w, bool tick)

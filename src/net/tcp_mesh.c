@@ -18,6 +18,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -96,9 +97,9 @@ static enum stranger_heard hear_plain(int fd, struct greeting *g, short seen, bo
     return recv(fd, g, sizeof *g, MSG_DONTWAIT) == (ssize_t)sizeof *g ? STRANGER_DONE : STRANGER_OUT;
 }
 
-static enum stranger_heard hear_proof(const struct mesh *m, struct stranger *s, struct greeting *g, bool last, char why[STRANGER_WHY])
+static enum stranger_heard hear_proof(struct mesh *m, struct stranger *s, struct greeting *g, bool last, char why[STRANGER_WHY])
 {
-    const struct stranger_door door = {m->w->env, m->key, HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, MESH_MAGIC};
+    const struct stranger_door door = {m->w->env, m->key, HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, MESH_MAGIC, &m->hellos};
     enum stranger_heard heard;
 
     if (s->answered) {
@@ -106,17 +107,22 @@ static enum stranger_heard hear_proof(const struct mesh *m, struct stranger *s, 
         return heard == STRANGER_DONE && (g->from != s->names.from || g->lane != s->names.lane) ? STRANGER_OUT : heard;
     }
     heard = stranger_hello(&door, s, last, why);
+    if (s->answered)
+        pace_charge(&m->pace, m->now, PACE_ANSWER_NS);
     return heard == STRANGER_DONE ? STRANGER_LATER : heard == STRANGER_PLAIN ? STRANGER_OUT : heard;
 }
 
-static void turn_away(struct mesh *m, int fd, const char *why, int64_t now)
+static void turn_away(struct mesh *m, int fd, const char *why)
 {
     char address[INET6_ADDRSTRLEN];
+    bool tells = !m->refused++ || m->now - m->refused_ns >= REFUSALS_LOGGED_NS;
 
-    stranger_name(fd, address, sizeof address);
-    base_format(m->refusal, sizeof m->refusal, "from %s: %s", address, why);
-    if (!m->refused++ || now - m->refused_ns >= REFUSALS_LOGGED_NS) {
-        m->refused_ns = now;
+    if (tells || !m->steady) {
+        stranger_name(fd, address, sizeof address);
+        base_format(m->refusal, sizeof m->refusal, "from %s: %s", address, why);
+    }
+    if (tells) {
+        m->refused_ns = m->now;
         base_log(m->w->log, LOG_WARNING, "tcp: somebody was turned away %s (%u so far)", m->refusal, m->refused);
     }
     stranger_drain(fd);
@@ -136,20 +142,35 @@ static bool take_in(struct mesh *m, const struct greeting *g, struct stranger *s
     return keep(m, g->from, g->lane, s->fd, &s->shake.seal);
 }
 
-static void hear(struct mesh *m, uint32_t at, short seen, int64_t now)
+/* Once steady he is heard without the wire's lock, and has a place of his own under it. */
+static bool let_in(struct mesh *m, const struct greeting *g, struct stranger *s)
+{
+    if (m->steady) {
+        epoll_ctl(m->outside, EPOLL_CTL_DEL, s->fd, NULL); /* what comes on it from here on is not the door's */
+        base_lock(&m->w->lock, m->w->env);
+    }
+    bool in = is_ours(m, g) && take_in(m, g, s);
+    if (m->steady)
+        base_unlock(&m->w->lock, m->w->env);
+    if (in)
+        pace_give_back(&m->pace, PACE_ACCEPT_NS + (s->answered ? PACE_ANSWER_NS : 0) + 2 * PACE_LOOK_NS);
+    return in;
+}
+
+static void hear(struct mesh *m, uint32_t at, short seen)
 {
     struct stranger *s = &m->strangers.one[at];
-    bool last = now >= s->until || (seen & (POLLERR | POLLHUP | POLLRDHUP));
+    bool last = m->now >= s->until || (seen & (POLLERR | POLLHUP | POLLRDHUP));
     char why[STRANGER_WHY] = "he does not know what a rank of this job says";
     struct greeting g = {.magic = 0};
     enum stranger_heard heard = m->key ? hear_proof(m, s, &g, last, why) : hear_plain(s->fd, &g, seen, last);
 
     if (heard == STRANGER_LATER)
         return;
-    if (heard == STRANGER_DONE && is_ours(m, &g) && take_in(m, &g, s)) {
+    if (heard == STRANGER_DONE && let_in(m, &g, s)) {
         m->missing -= m->missing != 0;
     } else {
-        turn_away(m, s->fd, why, now);
+        turn_away(m, s->fd, why);
     }
     stranger_forget(&m->strangers, at);
 }
@@ -171,7 +192,7 @@ static enum comm_result fail_files(const struct mesh *m)
 }
 
 /* Without descriptors. Strangers give way first: who is no stranger comes again. In a world that is open a link fails then, in time. */
-static enum comm_result make_room(struct mesh *m, int64_t now)
+static enum comm_result make_room(struct mesh *m)
 {
     if (m->strangers.count) {
         stranger_drop_eldest(&m->strangers);
@@ -180,31 +201,82 @@ static enum comm_result make_room(struct mesh *m, int64_t now)
     enum comm_result result = fail_files(m);
     if (!m->steady)
         return result;
-    if (now - m->refused_ns >= REFUSALS_LOGGED_NS) {
-        m->refused_ns = now;
+    if (m->now - m->refused_ns >= REFUSALS_LOGGED_NS) {
+        m->refused_ns = m->now;
         base_log(m->w->log, LOG_WARNING, "tcp: somebody cannot be let in: %s", m->config->error_text);
     }
     return COMM_OK;
 }
 
-static enum comm_result let_in(struct mesh *m, int64_t now)
+/* It may be known already: then it is looked at again. */
+void mesh_watch_outside(struct mesh *m, int fd)
 {
-    int most = m->steady ? ACCEPTS_A_TURN : 1, fd = 0;
-    enum comm_result result = COMM_OK;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET};
 
-    for (int i = 0; i < most && fd >= 0; i++) {
-        fd = files_accept(m->listener, m->w->log, files_for(m));
+    if (epoll_ctl(m->outside, EPOLL_CTL_ADD, fd, &event) < 0 && errno == EEXIST)
+        epoll_ctl(m->outside, EPOLL_CTL_MOD, fd, &event);
+}
+
+/* How many came, at most so many. */
+static uint32_t receive_strangers(struct mesh *m, uint32_t most, enum comm_result *result)
+{
+    uint32_t came = 0;
+
+    while (came < most) {
+        int fd = files_accept(m->listener, m->w->log, files_for(m));
         if (fd < 0 && files_are_short(errno))
-            result = make_room(m, now);
+            *result = make_room(m);
         if (fd < 0)
-            continue;
-        stranger_add(&m->strangers, fd, now);
-        if (m->steady)
-            tcp_watch_for(m->w, fd);
+            break;
+        stranger_add(&m->strangers, fd, m->now);
+        pace_charge(&m->pace, m->now, PACE_ACCEPT_NS);
+        came++;
     }
-    if (m->steady && fd >= 0) /* there may be more, and the watcher does other things too */
-        m->w->env->bell_ring(m->w->env, m->w->watch);
-    return result;
+    return came;
+}
+
+/* The newest of them, what each has said. */
+static void hear_newest(struct mesh *m, uint32_t many)
+{
+    uint32_t first = m->strangers.count - many;
+
+    for (uint32_t i = 0; i < many; i++)
+        m->wait[i] = (struct pollfd){.fd = m->strangers.one[first + i].fd, .events = POLLIN | POLLRDHUP};
+    poll(m->wait, many, 0);
+    for (uint32_t i = many; i-- > 0;)
+        hear(m, first + i, m->wait[i].revents);
+}
+
+/* Most are known at once; who is not is watched. */
+static uint32_t hear_newcomers(struct mesh *m)
+{
+    enum comm_result ignored = COMM_OK;
+    uint32_t came = receive_strangers(m, ACCEPTS_A_TURN, &ignored);
+    uint32_t here = came < m->strangers.count ? came : m->strangers.count; /* without descriptors the newest may be the eldest */
+    uint32_t first = m->strangers.count - here;
+
+    hear_newest(m, here);
+    for (uint32_t i = first; i < m->strangers.count; i++)
+        mesh_watch_outside(m, m->strangers.one[i].fd);
+    return came;
+}
+
+int64_t mesh_hear(struct mesh *m)
+{
+    struct epoll_event seen[STRANGERS_MAX + 1];
+    uint32_t came = 0;
+
+    do {
+        m->now = m->w->env->now(m->w->env);
+        int told = epoll_wait(m->outside, seen, STRANGERS_MAX + 1, 0);
+        hear_newest(m, m->strangers.count);
+        came = hear_newcomers(m);
+        if (told > 0 || came)
+            pace_charge(&m->pace, m->now, PACE_LOOK_NS);
+    } while (came == ACCEPTS_A_TURN && !pace_rest(&m->pace, m->now));
+    if (came == ACCEPTS_A_TURN) /* there may be more */
+        mesh_watch_outside(m, m->listener);
+    return pace_rest(&m->pace, m->now);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ dialing */
@@ -401,28 +473,28 @@ static enum comm_result end_dial(struct mesh *m, uint32_t at, enum comm_result r
 enum comm_result mesh_turn(struct mesh *m, int wait_ms)
 {
     enum comm_result result = COMM_OK;
+    uint32_t strangers = m->steady ? 0 : m->strangers.count;
     nfds_t n = 0;
 
-    m->wait[n++] = (struct pollfd){.fd = m->missing || m->steady ? m->listener : -1, .events = POLLIN};
-    for (uint32_t i = 0; i < m->strangers.count; i++)
+    m->wait[n++] = (struct pollfd){.fd = m->missing && !m->steady ? m->listener : -1, .events = POLLIN};
+    for (uint32_t i = 0; i < strangers; i++)
         m->wait[n++] = (struct pollfd){.fd = m->strangers.one[i].fd, .events = POLLIN | POLLRDHUP};
-    nfds_t strangers = n;
     for (uint32_t i = 0; i < m->dialing; i++)
         m->wait[n++] = (struct pollfd){.fd = m->dials[i].fd, .events = m->dials[i].stage == DIAL_CONNECTING ? POLLOUT : POLLIN};
     poll(m->wait, n, wait_ms);
-    int64_t now = m->w->env->now(m->w->env);
+    m->now = m->w->env->now(m->w->env);
     for (uint32_t i = m->dialing; i-- > 0 && result == COMM_OK;) {
         bool done = false;
-        if (!m->wait[strangers + i].revents)
+        if (!m->wait[1 + strangers + i].revents)
             continue;
         result = go_on(m, &m->dials[i], &done);
         if (done || result != COMM_OK)
             result = end_dial(m, i, result);
     }
-    for (uint32_t i = m->strangers.count; i-- > 0;)
-        hear(m, i, m->wait[1 + i].revents, now);
+    for (uint32_t i = strangers; i-- > 0;)
+        hear(m, i, m->wait[1 + i].revents);
     if (m->wait[0].revents && result == COMM_OK)
-        result = let_in(m, now);
+        receive_strangers(m, 1, &result);
     return result;
 }
 
@@ -468,6 +540,8 @@ static void prepare(struct mesh *m)
         error = EAFNOSUPPORT;
     if (!error)
         error = mesh_listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + STRANGERS_MAX, &m->listener);
+    if (!error)
+        mesh_await_words(m->listener, (int)(STRANGER_NS / 1000000000));
     if (!error)
         error = env->random(env, m->mine.word, MESH_WORD);
     if (!error)
@@ -543,8 +617,16 @@ void mesh_close(struct mesh *m)
         close(m->dials[--m->dialing].fd);
     if (m->listener >= 0)
         close(m->listener);
+    if (m->outside >= 0)
+        close(m->outside);
     crypto_wipe(m, bytes);
     env->give(env, m, bytes);
+}
+
+static enum comm_result fail_to_watch(const struct wire_config *config)
+{
+    base_format(config->error_text, config->error_text_bytes, "the listener cannot be watched: %s", strerror(errno));
+    return COMM_ERR_SYSTEM;
 }
 
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
@@ -561,16 +643,16 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
     m->w = w;
     m->bytes = bytes;
     m->config = config;
-    m->listener = -1;
+    m->listener = m->outside = -1;
     m->key = config->boot->key;
     m->cards = (struct card *)(void *)(m + 1);
     m->dials_room = (uint32_t)dials;
     m->dials = (struct dialing *)(void *)(m->cards + ranks);
     m->wait = (struct pollfd *)(void *)(m->dials + dials);
     enum comm_result result = meet(m);
-    if (result == COMM_OK && w->door)
-        tcp_door_open(w, m);
-    else
+    if (result != COMM_OK || !w->door)
         mesh_close(m);
+    else if (!tcp_door_open(w, m))
+        result = fail_to_watch(config);
     return result;
 }

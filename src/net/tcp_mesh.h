@@ -5,6 +5,7 @@
 #ifndef NET_TCP_MESH_H
 #define NET_TCP_MESH_H
 
+#include "net/pace.h"
 #include "net/stranger.h"
 #include "net/tcp.h"
 
@@ -56,11 +57,15 @@ struct mesh {
     struct card mine, *cards;
     const unsigned char *key; /* NULL: the job has no secret */
     struct strangers strangers;
+    struct hellos hellos;
+    struct pace pace; /* of what is done for those who come, once steady */
+    int outside;      /* once steady: an epoll of the listener and of strangers */
     struct pollfd *wait;
     struct dialing *dials;
     uint32_t dialing, dials_room;
     uint32_t missing; /* greetings of lower ranks that have not come */
     uint32_t refused;
+    int64_t now;               /* of the look that is under way */
     int64_t refused_ns, until; /* until: some time before the world's, in which all can still hear whose fault it is */
     char refusal[STRANGER_WHY];
     bool steady; /* the world is open: what is connected is started, and what fails is tried again */
@@ -72,6 +77,7 @@ void mesh_set_options(const struct tcp_wire *w, int fd, bool near);
 socklen_t mesh_length_of(const struct sockaddr_storage *address);
 bool mesh_read_address(const char *text, struct sockaddr_storage *address);       /* a numeric one, port 0 */
 int mesh_listen_on(struct sockaddr_storage *address, int backlog, int *listener); /* 0, or an errno */
+void mesh_await_words(int listener, int seconds);                                 /* who says nothing is not shown to us for so long */
 void mesh_name_address(const struct sockaddr_storage *address, char *text, size_t bytes);
 
 /* tcp_mesh.c */
@@ -79,8 +85,12 @@ void mesh_name_address(const struct sockaddr_storage *address, char *text, size_
 enum comm_result mesh_dial(struct mesh *m, uint32_t peer, uint32_t lane);
 /* Whether a socket of this number is being dialed. */
 bool mesh_is_dialing(const struct mesh *m, uint32_t peer, uint32_t lane);
-/* What has come since, of those that dial and are dialed; waits so many milliseconds for it. Once steady no dial's failure is an error. */
+/* What has come since, of those that dial and, while the world opens, are dialed; waits so many milliseconds for it. Once steady no dial's
+ * failure is an error. */
 enum comm_result mesh_turn(struct mesh *m, int wait_ms);
+/* The other half, once steady, without the wire's lock: who has come, and what they say. How long the door is to be left alone then. */
+int64_t mesh_hear(struct mesh *m);
+void mesh_watch_outside(struct mesh *m, int fd);
 void mesh_close(struct mesh *m);
 
 #endif

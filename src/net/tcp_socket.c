@@ -95,6 +95,13 @@ int mesh_listen_on(struct sockaddr_storage *address, int backlog, int *listener)
     return 0;
 }
 
+/* Silent strangers then cost a note of the kernel's, and who speaks at once is accepted and heard in one look. Kernels without it do not.
+ */
+void mesh_await_words(int listener, int seconds)
+{
+    (void)set(listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, seconds);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ all ranks in this process */
 static int pair_here(int listener, const struct sockaddr_storage *address, int fd[2])
 {

@@ -168,5 +168,6 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     if (tick)
         w->polled_ns = now;
     base_unlock(&w->lock, w->env);
+    tcp_door_hear(w); /* behind the look at what woke us: what comes from here on wakes us again */
     return told;
 }

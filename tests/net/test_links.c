@@ -3,6 +3,7 @@
  * strangers is less for that. Ranks are processes.
  */
 #define _GNU_SOURCE
+#include "net/crypto.h"
 #include "proc/proc.h"
 
 #include <setjmp.h>
@@ -67,6 +68,29 @@ static void await_connected(int want)
     for (int64_t end = rig_now() + RIG_PATIENCE; connected() != want && rig_now() < end; rig_nap(RIG_MS))
         ;
     EQUAL(connected(), want);
+}
+
+/* Each epoll that watches a connection costs every segment that comes on it: the poller's and the one that hears of ends do, no other,
+ * however the connection was made. */
+static void check_watchers(void)
+{
+    int watchers[FILES] = {0}, watched = 0;
+    for (int fd = 0; fd < FILES; fd++) {
+        char path[64], line[128];
+        snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
+        FILE *info = fopen(path, "re");
+        while (info && fgets(line, sizeof line, info))
+            if (sscanf(line, "tfd: %d", &watched) == 1 && watched >= 0 && watched < FILES)
+                watchers[watched]++;
+        if (info)
+            fclose(info);
+    }
+    for (int fd = 0; fd < FILES; fd++) {
+        struct sockaddr_storage other;
+        socklen_t length = sizeof other;
+        if (getpeername(fd, (struct sockaddr *)&other, &length) == 0 && other.ss_family == AF_INET)
+            CHECK(watchers[fd] <= 2);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
@@ -309,6 +333,37 @@ RIG_TEST(links_with_strangers_at_the_door)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ a secret */
+static void needed_with_secret(struct proc *proc, int32_t rank)
+{
+    needed(proc, rank);
+    setenv("COMM_SECRET", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", 1);
+}
+
+static void link_with_secret(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    exchange(world, rank ^ 5);
+    await_connected(5 * 3 + 2);
+    check_watchers();
+    phase(proc, rank, 1);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+/* Whoever must say more than his first word is watched as a stranger before he is let in. */
+RIG_TEST(links_with_a_secret)
+{
+    struct proc proc = {.enter = needed_with_secret};
+    if (crypto_missing()) {
+        print_message("skipped: %s\n", crypto_missing());
+        skip();
+    }
+    proc_start(&proc, GUESTS, link_with_secret);
+    for (int32_t r = 0; r < GUESTS; r++)
+        proc_await(&proc, r, 1);
+    atomic_store(proc.go, 1);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ descriptors */
 /* 64 descriptors a rank, by the soft limit: about what it needs for its links, and fewer than rank 0 does while they meet (a mesh would
  * take 300). Who needs more raises that limit as far as it may. */
@@ -383,9 +438,13 @@ RIG_TEST(links_where_even_meeting_takes_too_many)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(links_are_made_when_needed),        cmocka_unit_test(links_a_death_is_told_to_all),
-        cmocka_unit_test(links_whose_neighbours_have_left),  cmocka_unit_test(links_with_strangers_at_the_door),
-        cmocka_unit_test(links_of_many_ranks_by_themselves), cmocka_unit_test(links_where_even_meeting_takes_too_many),
+        cmocka_unit_test(links_are_made_when_needed),
+        cmocka_unit_test(links_a_death_is_told_to_all),
+        cmocka_unit_test(links_whose_neighbours_have_left),
+        cmocka_unit_test(links_with_strangers_at_the_door),
+        cmocka_unit_test(links_with_a_secret),
+        cmocka_unit_test(links_of_many_ranks_by_themselves),
+        cmocka_unit_test(links_where_even_meeting_takes_too_many),
     };
     return cmocka_run_group_tests_name("net_links", tests, NULL, NULL);
 }

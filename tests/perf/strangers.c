@@ -2,6 +2,8 @@
  * What strangers cost two ranks that are at work, and whose listeners are open since links are made when they are needed: small allreduces
  * in a row, while nobody knocks, while strangers knock at another process's door (which costs CPU and kernel as well), and while they knock
  * at the ranks'. `strangers [rounds] [how many come in 10 ms]`, on an idle machine; each kind of stranger in turn, in windows of 0.2 s.
+ * Beside the time of a call stands what the ranks' watchers took for it, which differs less from run to run: their share of a CPU, and how
+ * often they woke in a second.
  */
 #define _GNU_SOURCE
 #include <commstream/comm.h>
@@ -41,6 +43,7 @@ struct shared {
 };
 static struct shared *shared;
 static int a_turn = 1; /* how many come in 10 ms */
+static pid_t pid[RANKS + 1];
 
 static int64_t now_us(void)
 {
@@ -173,6 +176,50 @@ static void turn(struct crowd *c, enum kind kind, const int ports[RANKS])
         (void)!send(c->fd[c->fds - 1 - i], "x", 1, MSG_NOSIGNAL);
 }
 
+/* What all threads of the ranks but those that call have taken of the CPUs, and how often they fell asleep. */
+struct watchers {
+    double us;
+    long naps;
+};
+
+static void add_thread(struct watchers *w, pid_t process, const char *thread)
+{
+    char path[300], line[256];
+    unsigned long long ran = 0;
+    long naps = 0;
+
+    snprintf(path, sizeof path, "/proc/%d/task/%s/schedstat", process, thread);
+    FILE *file = fopen(path, "re");
+    if (file && fscanf(file, "%llu", &ran) == 1)
+        w->us += (double)ran / 1e3;
+    if (file)
+        fclose(file);
+    snprintf(path, sizeof path, "/proc/%d/task/%s/status", process, thread);
+    file = fopen(path, "re");
+    while (file && fgets(line, sizeof line, file) && sscanf(line, "voluntary_ctxt_switches: %ld", &naps) != 1)
+        ;
+    if (file)
+        fclose(file);
+    w->naps += naps;
+}
+
+static struct watchers watchers_now(void)
+{
+    struct watchers w = {0, 0};
+
+    for (int r = 0; r < RANKS; r++) {
+        char path[64];
+        snprintf(path, sizeof path, "/proc/%d/task", pid[r]);
+        DIR *threads = opendir(path);
+        for (struct dirent *t; threads && (t = readdir(threads));)
+            if (t->d_name[0] != '.' && strtol(t->d_name, NULL, 10) != pid[r])
+                add_thread(&w, pid[r], t->d_name);
+        if (threads)
+            closedir(threads);
+    }
+    return w;
+}
+
 /* What they leave behind is cleared away before the next ones come. */
 static void go(struct crowd *c)
 {
@@ -184,8 +231,10 @@ static void go(struct crowd *c)
 }
 
 /* How many allreduces a second while they knock. */
-static double rate(struct crowd *c, enum kind kind, enum where where, const int ports[RANKS])
+static double rate(struct crowd *c, enum kind kind, enum where where, const int ports[RANKS], struct watchers *took)
 {
+    struct watchers first = watchers_now();
+
     if (where != NOBODY && kind == HALF_OPEN)
         for (int i = 0; i < HELD - 1000; i++)
             knock(c, kind, ports[i % RANKS]);
@@ -199,6 +248,9 @@ static double rate(struct crowd *c, enum kind kind, enum where where, const int 
             usleep((useconds_t)(next + TURN_US - now_us()));
     }
     double result = (double)(atomic_load(&shared->done) - before) * 1e6 / (double)(now_us() - began);
+    struct watchers last = watchers_now();
+    took->us += last.us - first.us;
+    took->naps += last.naps - first.naps;
     go(c);
     return result;
 }
@@ -257,6 +309,7 @@ static void stock(const char *when)
 static void run(struct crowd *c, int rounds, int elsewhere)
 {
     static double quiet[KINDS][ROUNDS_MAX], other[KINDS][ROUNDS_MAX];
+    struct watchers took[KINDS] = {{0, 0}};
     int ours[RANKS], theirs[RANKS] = {elsewhere, elsewhere};
 
     for (int r = 0; r < RANKS; r++)
@@ -264,8 +317,9 @@ static void run(struct crowd *c, int rounds, int elsewhere)
             usleep(1000);
     for (int round = -1; round < rounds; round++) { /* the first is to warm up */
         for (int kind = 0; kind < KINDS; kind++) {
-            double nobody = rate(c, (enum kind)kind, NOBODY, ours), there = rate(c, (enum kind)kind, ELSEWHERE, theirs);
-            double here = rate(c, (enum kind)kind, HERE, ours);
+            struct watchers aside = {0, 0}, *ours_took = round >= 0 ? &took[kind] : &aside;
+            double nobody = rate(c, (enum kind)kind, NOBODY, ours, &aside);
+            double there = rate(c, (enum kind)kind, ELSEWHERE, theirs, &aside), here = rate(c, (enum kind)kind, HERE, ours, ours_took);
             if (round >= 0) {
                 quiet[kind][round] = nobody / here;
                 other[kind][round] = there / here;
@@ -274,9 +328,11 @@ static void run(struct crowd *c, int rounds, int elsewhere)
         if (round == -1)
             stock("before");
     }
-    printf("%-18s %-20s %s\n", "time of a call to", "nobody knocking", "knocking elsewhere");
+    printf("%-18s %-18s %-20s %-20s %s\n", "time of a call to", "nobody knocking", "knocking elsewhere", "watchers, % of a CPU",
+           "wake-ups a second");
     for (int kind = 0; kind < KINDS; kind++)
-        printf("%-18s %-20.3f %.3f\n", names[kind], median(quiet[kind], rounds), median(other[kind], rounds));
+        printf("%-18s %-18.3f %-20.3f %-20.2f %.0f\n", names[kind], median(quiet[kind], rounds), median(other[kind], rounds),
+               took[kind].us * 100 / ((double)rounds * WINDOW_US), (double)took[kind].naps * 1e6 / ((double)rounds * WINDOW_US));
     sleep(3); /* until the door has forgotten the last */
     stock("after");
 }
@@ -287,7 +343,6 @@ int main(int argc, char **argv)
     int rounds = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 9, elsewhere = 0, port = 0;
     struct rlimit files;
     char address[64];
-    pid_t pid[RANKS + 1];
 
     a_turn = argc > 2 ? (int)strtol(argv[2], NULL, 10) : a_turn;
     must(rounds > 0 && rounds <= ROUNDS_MAX && a_turn > 0 && a_turn <= 40, "1 to 64 rounds, 1 to 40 strangers in 10 ms");

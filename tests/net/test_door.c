@@ -1,0 +1,151 @@
+/* What holds strangers at the door of an open world to their part: how often it is looked at, and that a recording is answered once. */
+#include "net/pace.h"
+#include "net/stranger.h"
+#include "wire/table.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define SECOND_NS INT64_C(1000000000)
+
+/* Somebody comes each 10 us, as long as there is time, and is accepted at the next look, with whoever came since, 16 at most. */
+static void strangers_are_looked_at_so_often_and_no_more(void **state)
+{
+    struct pace pace = {0};
+    int64_t begin = 100 * SECOND_NS, looks = 0, accepted = 0, waited = 0;
+    (void)state;
+
+    for (int64_t now = begin; now < begin + 10 * SECOND_NS; now += 10000) {
+        waited++;
+        if (pace_rest(&pace, now))
+            continue;
+        int64_t batch = waited < 16 ? waited : 16;
+        waited -= batch;
+        pace_charge(&pace, now, PACE_LOOK_NS + batch * PACE_ACCEPT_NS);
+        looks++;
+        accepted += batch;
+    }
+    int64_t most = 10 * SECOND_NS + PACE_SAVED_NS + PACE_LOOK_NS + 16 * PACE_ACCEPT_NS; /* the last one may be charged in advance */
+    assert_true(looks * PACE_LOOK_NS + accepted * PACE_ACCEPT_NS <= most);
+    assert_true(accepted > 1000); /* and so often it is: an honest one among them has his turn */
+}
+
+/* Each look finds an honest one, who is accepted, answered, and let in at the next. */
+static void honest_ones_are_never_made_to_wait(void **state)
+{
+    struct pace pace = {0};
+    int64_t now = 100 * SECOND_NS;
+    (void)state;
+
+    for (int i = 0; i < 1000; i++) {
+        pace_charge(&pace, now, PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
+        assert_int_equal(pace_rest(&pace, now), 0);
+        pace_charge(&pace, now, PACE_LOOK_NS);
+        pace_give_back(&pace, 2 * PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
+        assert_int_equal(pace_rest(&pace, now), 0);
+    }
+}
+
+static void what_is_saved_has_a_bound(void **state)
+{
+    struct pace pace = {0};
+    int64_t now = 100000 * SECOND_NS, done = 0;
+    (void)state;
+
+    pace_give_back(&pace, 1000 * SECOND_NS);
+    for (; !pace_rest(&pace, now); done++)
+        pace_charge(&pace, now, PACE_LOOK_NS);
+    assert_int_equal(done, PACE_SAVED_NS / PACE_LOOK_NS + 1);
+    assert_int_equal(pace_rest(&pace, now + PACE_LOOK_NS), 0);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ recordings */
+struct visit {
+    enum stranger_heard heard;
+    ssize_t answer; /* bytes */
+};
+
+static struct visit come(const struct stranger_door *door, const unsigned char hello[HANDSHAKE_HELLO])
+{
+    struct stranger s = {.until = INT64_MAX};
+    unsigned char answer[HANDSHAKE_ANSWER];
+    char why[STRANGER_WHY] = "";
+    int ends[2];
+
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+    assert_int_equal(send(ends[0], hello, HANDSHAKE_HELLO, MSG_NOSIGNAL), HANDSHAKE_HELLO);
+    s.fd = ends[1];
+    struct visit v = {stranger_hello(door, &s, false, why), 0};
+    v.answer = recv(ends[0], answer, sizeof answer, MSG_DONTWAIT);
+    close(ends[0]);
+    close(ends[1]);
+    return v;
+}
+
+static void a_recording_is_answered_once(void **state)
+{
+    const struct comm_env *env = wire_default_env();
+    const unsigned char key[CRYPTO_KEY] = {7};
+    const struct handshake_names names = {HANDSHAKE_CONNECTION, 0, 1, 0};
+    static struct hellos answered;
+    const struct stranger_door door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered};
+    static unsigned char hello[HELLOS_KEPT + 1][HANDSHAKE_HELLO];
+    struct handshake h;
+    (void)state;
+
+    if (!handshake_hello(&h, env, key, &names, hello[0]))
+        skip(); /* built without libcrypto */
+    assert_int_equal(come(&door, hello[0]).heard, STRANGER_DONE);
+    for (int i = 1; i <= HELLOS_KEPT; i++) { /* others do not wait for it, and in the end it is forgotten */
+        struct visit again = come(&door, hello[0]);
+        assert_int_equal(again.heard, STRANGER_OUT);
+        assert_true(again.answer <= 0);
+        assert_true(handshake_hello(&h, env, key, &names, hello[i]));
+        struct visit first = come(&door, hello[i]);
+        assert_int_equal(first.heard, STRANGER_DONE);
+        assert_int_equal(first.answer, HANDSHAKE_ANSWER);
+    }
+    assert_int_equal(come(&door, hello[1]).heard, STRANGER_OUT);
+    assert_int_equal(come(&door, hello[0]).heard, STRANGER_DONE);
+}
+
+/* Who has no secret cannot make the door forget those who have. */
+static void a_wrong_hello_is_not_remembered(void **state)
+{
+    const struct comm_env *env = wire_default_env();
+    const unsigned char key[CRYPTO_KEY] = {7}, other[CRYPTO_KEY] = {8};
+    const struct handshake_names names = {HANDSHAKE_CONNECTION, 0, 1, 0};
+    static struct hellos answered;
+    const struct stranger_door door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered};
+    unsigned char hello[HANDSHAKE_HELLO];
+    struct handshake h;
+    (void)state;
+
+    if (!handshake_hello(&h, env, other, &names, hello))
+        skip();
+    for (int i = 0; i < 3; i++) {
+        struct visit v = come(&door, hello);
+        assert_int_equal(v.heard, STRANGER_OUT);
+        assert_int_equal(v.answer, HANDSHAKE_HEAD);
+    }
+    assert_int_equal(answered.count, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(strangers_are_looked_at_so_often_and_no_more),
+        cmocka_unit_test(honest_ones_are_never_made_to_wait),
+        cmocka_unit_test(what_is_saved_has_a_bound),
+        cmocka_unit_test(a_recording_is_answered_once),
+        cmocka_unit_test(a_wrong_hello_is_not_remembered),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
