@@ -25,6 +25,12 @@ MUTANTS = {
     # The place of a stream goes to a younger operation while the oldest still needs it.
     "slot_not_kept": [("wire/lines.c", "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))",
                        "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 2)))")],
+    # A window's fence does not wait for what its rank did to the window before.
+    "window_fence_early": [("engine/talk_window.c", "t->one.window == w && t->work <= ticket)", "t->one.window == w && t->work > ticket)")],
+    # A compare_swap puts its value whatever is there.
+    "swap_blind": [("engine/one_sided.c", "data_compare_swap(there, one->expected, one->from,", "data_compare_swap(there, there, one->from,")],
+    # A gradient that was not ready counts as what lies there.
+    "gradient_not_zeroed": [("bucket/bucket.c", "        memset(place, 0, gradient->bytes);", "        (void)place;")],
     # A refused call takes no number.
     "refusal_no_number": [("engine/issue.c", "    number_call(b, e, true);\n", "    e->seq = (uint32_t)b->sequence + 1;\n    e->chain = b->chain;\n")],
     # A queue wait follows its event wherever that is recorded next.

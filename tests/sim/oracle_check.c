@@ -260,6 +260,7 @@ void oracle_check(const struct random_run *run, struct oracle_verdict *v)
         oracle_say(v, run, -1, "the program is none: %s", o->wrong ? o->wrong : "it does not end");
     if (!v->failed && !run->racy)
         check_memory(run, &m, v);
+    window_check(run, v);
     oracle_memory_free(&m);
     free(o);
 }

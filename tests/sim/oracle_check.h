@@ -22,6 +22,8 @@ void oracle_check(const struct random_run *run, struct oracle_verdict *v);
 /* The communicator failed with this: refusals of single calls are told in the same place. */
 bool oracle_is_cause(const struct comm_error *e);
 void invariant_check(const struct random_run *run, struct oracle_verdict *v);
+/* oracle_window.c: what calls on windows saw of each other. */
+void window_check(const struct random_run *run, struct oracle_verdict *v);
 /* oracle_recover.c: agreements and shrunk communicators; and which communicators were made after ranks had died, of such as all live: there
  * nothing may fail. */
 void recover_check(const struct random_run *run, struct oracle_verdict *v);

@@ -9,18 +9,6 @@ static const struct random_action *action_of(const struct oracle *o, const struc
 {
     return &o->program->action[e->action];
 }
-static bool is_message(const struct oracle_entry *e)
-{
-    return e->kind >= ORACLE_SEND;
-}
-
-static void wrong(struct oracle *o, int32_t at, const char *why)
-{
-    if (!o->wrong) {
-        o->wrong = why;
-        o->wrong_at = at;
-    }
-}
 
 /* ------------------------------------------------------------------------------------------------------------ points */
 static bool line_done(const struct oracle *o, int32_t comm, int32_t rank, int32_t serial)
@@ -41,137 +29,6 @@ static bool point_reached(const struct oracle *o, const struct oracle_point *poi
     default:
         return true;
     }
-}
-
-/* ------------------------------------------------------------------------------------------------------------ issuing */
-static int16_t slot_for(struct oracle *o, int32_t comm, int32_t number)
-{
-    if (number >= ORACLE_SLOTS / 2) {
-        wrong(o, 0, "too many collectives");
-        return 0;
-    }
-    int16_t *at = &o->slot_of[comm][number];
-    if (*at < 0) {
-        if (o->slots == ORACLE_SLOTS) {
-            wrong(o, 0, "too many collectives");
-            return 0;
-        }
-        *at = o->slots++;
-        memset(&o->slot[*at], 0, sizeof o->slot[0]);
-        memset(o->slot[*at].entry, -1, sizeof o->slot[0].entry);
-    }
-    return *at;
-}
-
-static int32_t kind_of(const struct random_action *a)
-{
-    switch (a->verb) {
-    case RANDOM_SEND:
-        return ORACLE_SEND;
-    case RANDOM_RECV:
-        return ORACLE_RECV;
-    case RANDOM_SUBSET:
-    case RANDOM_SHRINK:
-    case RANDOM_AGREE:
-        return ORACLE_BESIDE;
-    case RANDOM_BARRIER:
-        return ORACLE_MEET;
-    case RANDOM_REFUSED:
-        return ORACLE_REFUSED;
-    case RANDOM_WAIT_EVENT:
-    case RANDOM_WAIT_REQUEST:
-        return ORACLE_FENCE;
-    default:
-        return ORACLE_WORK;
-    }
-}
-
-/* Entries of the queue: a creating call is one for each of its stages. */
-static int32_t own_places(const struct random_action *a)
-{
-    switch (a->verb) {
-    case RANDOM_SUBSET:
-    case RANDOM_SHRINK:
-    case RANDOM_SEND:
-    case RANDOM_RECV:
-    case RANDOM_AGREE:
-        return 0;
-    case RANDOM_SPLIT:
-        return 3;
-    case RANDOM_DUP:
-        return 2;
-    case RANDOM_BROADCAST:
-        return a->flags & RANDOM_RAGGED ? 2 : 1;
-    default:
-        return 1;
-    }
-}
-
-static void put_entry(struct oracle *o, int32_t action, int32_t issue, struct oracle_point point)
-{
-    const struct random_action *a = &o->program->action[action];
-    struct oracle_line *line = &o->line[a->comm][a->rank];
-    if (o->entries == ORACLE_ENTRIES) {
-        wrong(o, action, "too many entries");
-        return;
-    }
-    int16_t index = (int16_t)o->entries++;
-    struct oracle_entry *e = &o->entry[index];
-    *e = (struct oracle_entry){.action = (int16_t)action, .issue = (int16_t)issue, .comm = (int8_t)a->comm, .rank = (int8_t)a->rank};
-    e->kind = (int8_t)kind_of(a);
-    e->next = e->slot = ORACLE_NONE;
-    e->serial = ++line->serial;
-    e->point = point;
-    if (random_is_collective(a->verb)) {
-        e->slot = slot_for(o, a->comm, line->numbers++);
-        o->slot[e->slot].entry[o->comms.comm[a->comm].rank_of[a->rank]] = index;
-    }
-    if (line->head < 0)
-        line->head = index;
-    else
-        o->entry[line->tail].next = index;
-    line->tail = index;
-    line->work += is_message(e) ? 0 : own_places(a);
-    line->messages += is_message(e);
-    o->left[issue]++;
-}
-
-/* What an action takes of the queue's work and of its messages. */
-static void count_places(const struct oracle *o, const struct random_action *a, int32_t *work, int32_t *messages)
-{
-    bool message = random_beside(a->verb) || a->verb == RANDOM_AGREE;
-    *messages = message;
-    *work = random_starts(a->verb) || message ? 0 : own_places(a);
-    for (int32_t i = 0; random_starts(a->verb) && i < o->owns[a->rank]; i++) {
-        const struct random_action *b = &o->program->action[o->own[a->rank][i]];
-        if (b->plan != a->plan || b->comm != a->comm || random_starts(b->verb))
-            continue;
-        *work += random_is_collective(b->verb) ? own_places(b) : 0;
-        *messages += b->verb == RANDOM_SEND || b->verb == RANDOM_RECV;
-    }
-}
-
-static bool issue(struct oracle *o, int32_t index)
-{
-    const struct random_action *a = &o->program->action[index];
-    struct oracle_line *line = &o->line[a->comm][a->rank];
-    const struct oracle_point none = {ORACLE_REACHED, 0, 0};
-    int32_t work, messages;
-    count_places(o, a, &work, &messages);
-    if (line->work + work > o->program->queue || line->messages + messages > o->program->queue)
-        return false;
-    o->left[index] = 0;
-    if (!random_starts(a->verb)) {
-        put_entry(o, index, index, none);
-        return true;
-    }
-    for (int32_t i = 0; i < o->owns[a->rank]; i++) {
-        int32_t member = o->own[a->rank][i];
-        const struct random_action *b = &o->program->action[member];
-        if (b->plan == a->plan && b->verb <= RANDOM_RECV && !random_starts(b->verb) && b->comm == a->comm && member < index)
-            put_entry(o, member, index, none);
-    }
-    return true;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the host */
@@ -244,7 +101,7 @@ static bool host_fence(struct oracle *o, int32_t index)
     if (o->line[a->comm][a->rank].work + 1 > o->program->queue)
         return false;
     o->left[index] = 0;
-    put_entry(o, index, index, point);
+    oracle_put(o, index, index, point);
     return true;
 }
 
@@ -259,7 +116,7 @@ static void host_event(struct oracle *o, int32_t index)
         break;
     case RANDOM_RESET:
         if (o->gates == RANDOM_ACTIONS / 4) {
-            wrong(o, index, "too many gates");
+            oracle_wrong(o, index, "too many gates");
             return;
         }
         o->gate[o->gates] = false;
@@ -269,14 +126,41 @@ static void host_event(struct oracle *o, int32_t index)
         if (shut)
             o->gate[event->of] = true;
         else
-            wrong(o, index, "set without reset");
+            oracle_wrong(o, index, "set without reset");
         return;
     default:
         *event = (struct oracle_point){ORACLE_REACHED, 0, 0};
         break;
     }
     if (shut)
-        wrong(o, index, "a gate that nobody opened is gone");
+        oracle_wrong(o, index, "a gate that nobody opened is gone");
+}
+
+/* A step of buckets has its places from its beginning, but nothing of it need start before all have come to its end. */
+static bool host_buckets(struct oracle *o, int32_t index)
+{
+    const struct random_action *a = &o->program->action[index];
+    struct oracle_line *line = &o->line[a->comm][a->rank];
+    int32_t begun = a->verb == RANDOM_BUCKETS ? index : random_find(o->program, a->id, a->rank, index);
+    const struct oracle_point none = {ORACLE_REACHED, 0, 0};
+    if (begun < 0) {
+        oracle_wrong(o, index, "no such step");
+        return true;
+    }
+    int32_t places = oracle_places(&o->program->action[begun]);
+    if (a->verb == RANDOM_BUCKETS) {
+        line->work += places;
+        o->left[index] = 0;
+        return true;
+    }
+    if (o->left[index] >= 0)
+        return o->left[index] == 0;
+    if (line->work > o->program->queue)
+        return false;
+    line->work -= places;
+    o->left[index] = 0;
+    oracle_put(o, begun, index, none);
+    return false;
 }
 
 /* One action of one rank; false: it must wait. */
@@ -329,14 +213,18 @@ static bool host_step(struct oracle *o, int32_t rank, struct oracle_memory *memo
             oracle_forget_spoiled(memory, rank, a->type);
         }
         return true;
+    case RANDOM_BUCKETS:
+    case RANDOM_BUCKETS_WAIT:
+        return host_buckets(o, index);
     case RANDOM_SUBSET:
     case RANDOM_SHRINK:
     case RANDOM_AGREE:
-        if (o->left[index] < 0 && !issue(o, index))
+    case RANDOM_WINDOW_FREE:
+        if (o->left[index] < 0 && !oracle_issue(o, index))
             return false;
-        return (a->verb != RANDOM_AGREE && !(a->flags & RANDOM_NO_REQUEST)) || o->left[index] == 0;
+        return (random_issues(a) && !(a->flags & RANDOM_NO_REQUEST)) || o->left[index] == 0;
     default:
-        return !random_issues(a) || issue(o, index);
+        return !random_issues(a) || oracle_issue(o, index);
     }
 }
 
@@ -344,6 +232,12 @@ static bool host_step(struct oracle *o, int32_t rank, struct oracle_memory *memo
 static bool same_pair(const struct random_action *a, const struct random_action *b)
 {
     return a->peer == b->peer || (a->flags & RANDOM_ANY_PEER) || (b->flags & RANDOM_ANY_PEER);
+}
+
+/* Sends and calls on windows go one way, receives another: what is held back holds back later ones of its pair and direction. */
+static bool same_way(const struct oracle_entry *e, const struct oracle_entry *f)
+{
+    return (e->kind == ORACLE_RECV) == (f->kind == ORACLE_RECV);
 }
 
 /* Whether f, which is earlier and not done, keeps e from starting. */
@@ -354,20 +248,22 @@ static bool holds_back(const struct oracle *o, const struct oracle_entry *f, con
         return false;
     if (f->kind == ORACLE_FENCE)
         return true;
-    if (!is_message(e)) {
-        if (!is_message(f) && (f->state == ORACLE_QUEUED || f->kind == ORACLE_MEET || e->kind == ORACLE_MEET))
+    if (!oracle_is_message(e)) {
+        if (!oracle_is_message(f) && (f->state == ORACLE_QUEUED || f->kind == ORACLE_MEET || e->kind == ORACLE_MEET))
             return true;
-    } else if (is_message(f)) {
-        if (f->kind == e->kind && f->state == ORACLE_QUEUED && same_pair(a, b))
+    } else if (oracle_is_message(f)) {
+        if (same_way(e, f) && f->state == ORACLE_QUEUED && same_pair(a, b))
             return true;
     }
+    if (f->kind == ORACLE_ATOMIC && (b->verb == RANDOM_WINDOW_FENCE || b->verb == RANDOM_WINDOW_FREE))
+        return true;
     return e->kind != ORACLE_FENCE && random_conflict(a, b, &o->comms);
 }
 
 static bool may_start(const struct oracle *o, const struct oracle_entry *e)
 {
     const struct oracle_line *line = &o->line[e->comm][e->rank];
-    if (!is_message(e) && line->running >= ORACLE_WINDOW)
+    if (!oracle_is_message(e) && line->running >= ORACLE_WINDOW)
         return false;
     for (int16_t i = line->head; &o->entry[i] != e; i = o->entry[i].next) {
         const struct oracle_entry *f = &o->entry[i];
@@ -382,10 +278,10 @@ static void finish(struct oracle *o, struct oracle_entry *e)
     struct oracle_line *line = &o->line[e->comm][e->rank];
     e->state = ORACLE_DONE;
     o->left[e->issue]--;
-    if (is_message(e)) {
+    if (oracle_is_message(e)) {
         line->messages--;
     } else {
-        line->work -= own_places(action_of(o, e));
+        line->work -= oracle_places(action_of(o, e));
         line->running--;
     }
 }
@@ -401,7 +297,7 @@ static struct oracle_entry *match_in(struct oracle *o, const struct oracle_entry
 {
     for (int16_t i = o->line[e->comm][rank].head; i >= 0; i = o->entry[i].next) {
         struct oracle_entry *f = &o->entry[i];
-        if (f->state != ORACLE_STARTED || !is_message(f) || f->kind == e->kind || f->kind == ORACLE_BESIDE || f == e)
+        if (f->state != ORACLE_STARTED || !oracle_is_message(f) || f->kind == e->kind || f->kind > ORACLE_RECV || f == e)
             continue;
         bool fits = e->kind == ORACLE_SEND ? matches(action_of(o, e), action_of(o, f)) : matches(action_of(o, f), action_of(o, e));
         if (fits)
@@ -423,7 +319,7 @@ static void match(struct oracle *o, struct oracle_entry *e, struct oracle_memory
     const struct random_action *recv = action_of(o, e->kind == ORACLE_SEND ? other : e);
     bool longer = send->n * random_unit(send->type) > recv->n * random_unit(recv->type);
     if (longer != ((recv->flags & RANDOM_SHORT) != 0))
-        wrong(o, e->action, "a receive gets a message that was meant for another");
+        oracle_wrong(o, e->action, "a receive gets a message that was meant for another");
     if (memory)
         oracle_message(o, memory, e->kind == ORACLE_SEND ? e : other, e->kind == ORACLE_SEND ? other : e);
     finish(o, other);
@@ -450,7 +346,11 @@ static void start(struct oracle *o, struct oracle_entry *e, struct oracle_memory
         meet(o, e);
         return;
     }
-    if (is_message(e)) {
+    if (e->kind == ORACLE_ATOMIC) {
+        finish(o, e);
+        return;
+    }
+    if (oracle_is_message(e)) {
         match(o, e, memory);
         return;
     }
@@ -463,7 +363,7 @@ static void start(struct oracle *o, struct oracle_entry *e, struct oracle_memory
     slot->data = true;
     for (int32_t i = 1; i < slot->started; i++) {
         if (action_of(o, &o->entry[slot->entry[i]])->id != action_of(o, &o->entry[slot->entry[0]])->id)
-            wrong(o, e->action, "ranks make different calls");
+            oracle_wrong(o, e->action, "ranks make different calls");
     }
     if (memory)
         oracle_collective(o, memory, slot);
@@ -471,12 +371,12 @@ static void start(struct oracle *o, struct oracle_entry *e, struct oracle_memory
 
 static bool may_finish(const struct oracle *o, const struct oracle_entry *e)
 {
-    if (is_message(e))
+    if (oracle_is_message(e))
         return false;
     if (e->kind == ORACLE_FENCE ? !point_reached(o, &e->point, e->rank) : e->kind != ORACLE_REFUSED && !o->slot[e->slot].data)
         return false;
     for (int16_t i = o->line[e->comm][e->rank].head; &o->entry[i] != e; i = o->entry[i].next) {
-        if (o->entry[i].state != ORACLE_DONE && !is_message(&o->entry[i]))
+        if (o->entry[i].state != ORACLE_DONE && !oracle_is_message(&o->entry[i]))
             return false;
     }
     return true;
@@ -525,7 +425,7 @@ void oracle_more(struct oracle *o, int32_t from)
         int32_t rank = p->action[i].rank;
         o->left[i] = ORACLE_NONE;
         if (o->owns[rank] == RANDOM_OWN)
-            wrong(o, i, "too many actions of one rank");
+            oracle_wrong(o, i, "too many actions of one rank");
         else
             o->own[rank][o->owns[rank]++] = (int16_t)i;
     }

@@ -18,6 +18,7 @@ enum oracle_kind {
     ORACLE_REFUSED,
     ORACLE_SEND,
     ORACLE_RECV,
+    ORACLE_ATOMIC,
     ORACLE_BESIDE /* held back by nothing */
 };
 enum oracle_state { ORACLE_QUEUED, ORACLE_STARTED, ORACLE_DATA, ORACLE_DONE };
@@ -93,6 +94,17 @@ bool oracle_ended(const struct oracle *o);
 void oracle_copy(struct oracle *to, const struct oracle *from);
 /* What keeps it from going on, for people. */
 void oracle_print(FILE *to, const struct oracle *o);
+
+/* oracle_issue.c */
+static inline bool oracle_is_message(const struct oracle_entry *e)
+{
+    return e->kind >= ORACLE_SEND;
+}
+void oracle_wrong(struct oracle *o, int32_t at, const char *why); /* the first that is said stays */
+int32_t oracle_places(const struct random_action *a);             /* entries of the queue: a creating call is one for each of its stages */
+/* The entry of an action, which `issue` is the call for. */
+void oracle_put(struct oracle *o, int32_t action, int32_t issue, struct oracle_point point);
+bool oracle_issue(struct oracle *o, int32_t index); /* false: there is no room for it */
 
 /* oracle_value.c */
 bool oracle_memory_make(struct oracle_memory *m, const struct random_program *p);

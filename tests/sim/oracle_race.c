@@ -31,7 +31,7 @@ static void count_members(const struct oracle_walk *w, int32_t i, int32_t *work,
     for (int32_t k = random_starts(a->verb) ? 0 : i; k <= i; k++) {
         const struct random_action *b = own(w, k);
         bool member = k == i ? !random_starts(b->verb) : b->plan == a->plan && b->verb <= RANDOM_RECV && !random_starts(b->verb);
-        bool message = b->verb == RANDOM_SEND || b->verb == RANDOM_RECV;
+        bool message = b->verb == RANDOM_SEND || b->verb == RANDOM_RECV || b->verb == RANDOM_ATOMIC;
         *work += member && !random_beside(b->verb);
         *messages += member && message;
     }
@@ -94,7 +94,8 @@ static int32_t races_one(const struct oracle_walk *w, const struct random_action
 {
     for (int32_t i = w->count - 1; i >= 0; i--) {
         const struct random_action *b = own(w, i);
-        if (random_issues(b) && b->comm != comm && !set_has(done, i) && clash(w, a, i))
+        bool ordered = b->comm == comm && b->verb != RANDOM_BUCKETS; /* by the queue; a step's memory is the library's until its wait */
+        if (random_issues(b) && !ordered && !set_has(done, i) && clash(w, a, i))
             return i;
     }
     return -1;
@@ -103,6 +104,8 @@ static int32_t races_one(const struct oracle_walk *w, const struct random_action
 static int32_t races(const struct oracle_walk *w, const struct random_action *a, const struct oracle_set *done)
 {
     int32_t found = -1;
+    if (random_by_host(a->verb))
+        return races_one(w, a, -1, &w->host);
     if (!random_starts(a->verb))
         return races_one(w, a, a->comm, done);
     for (int32_t k = 0; k < w->count && found < 0; k++) {
@@ -132,10 +135,51 @@ static const char *inside(const struct oracle_walk *w, const struct random_actio
     return NULL;
 }
 
+/* A step of buckets that this rank has not waited for. */
+static bool in_step(const struct oracle_walk *w, int32_t comm, int32_t before)
+{
+    for (int32_t k = 0; k < before; k++) {
+        if (own(w, k)->comm == comm && own(w, k)->verb == RANDOM_BUCKETS && !set_has(&w->host, k))
+            return true;
+    }
+    return false;
+}
+
+/* Where this rank made the window that action i is of, -1: it made none; it must be known to be there, and not freed. */
+static const char *on_window(const struct oracle_walk *w, int32_t i)
+{
+    const struct random_action *a = own(w, i);
+    int32_t made = -1;
+    for (int32_t k = 0; k < i; k++) {
+        if (own(w, k)->verb == RANDOM_WINDOW && own(w, k)->id == a->target && own(w, k)->comm == a->comm)
+            made = k;
+        if (own(w, k)->verb == RANDOM_WINDOW_FREE && own(w, k)->target == a->target)
+            return "the window was freed";
+    }
+    if (a->verb == RANDOM_ATOMIC && (a->tag < 0 || a->tag >= RANDOM_WORDS || a->key < 0 || a->key >= random_word_bits(a->tag)))
+        return "no such word";
+    return made >= 0 && set_has(&w->host, made) ? NULL : "the window may not be there";
+}
+
+static bool has_window(const struct oracle_walk *w, int32_t comm, int32_t before)
+{
+    int32_t made = 0;
+    for (int32_t k = 0; k < before; k++) {
+        if (own(w, k)->comm == comm)
+            made += (own(w, k)->verb == RANDOM_WINDOW) - (own(w, k)->verb == RANDOM_WINDOW_FREE);
+    }
+    return made > 0;
+}
+
 static const char *issue(struct oracle_walk *w, int32_t i)
 {
     const struct random_action *a = own(w, i);
     struct oracle_set done = w->host;
+    const char *why = a->verb == RANDOM_ATOMIC || a->verb == RANDOM_WINDOW_FENCE ? on_window(w, i) : NULL;
+    if (why)
+        return why;
+    if (a->verb != RANDOM_SEND && a->verb != RANDOM_RECV && a->verb != RANDOM_ATOMIC && in_step(w, a->comm, i))
+        return "a step of buckets is under way";
     if (!random_starts(a->verb) && inside(w, a))
         return inside(w, a);
     if (random_rooted(a->verb) && (a->root < 0 || w->comms->comm[a->comm].rank_of[a->root] < 0))
@@ -145,7 +189,9 @@ static const char *issue(struct oracle_walk *w, int32_t i)
     if (races(w, a, &done) >= 0)
         return "nothing orders it with another communicator's work on the same memory";
     if ((a->verb == RANDOM_SUBSET || a->verb == RANDOM_SHRINK) && (a->flags & RANDOM_NO_REQUEST))
-        set_add(&w->host, i);     /* the call has waited */
+        set_add(&w->host, i); /* the call has waited */
+    if (a->verb == RANDOM_BUCKETS)
+        return NULL;
     if (a->verb != RANDOM_SHRINK) /* which no marker stands behind */
         set_add(&w->issued[a->comm], i);
     if (!random_beside(a->verb) && !random_starts(a->verb))
@@ -296,6 +342,22 @@ static bool under_way(const struct oracle_walk *w, int32_t comm, int32_t verb, i
     return false;
 }
 
+static const char *end_step(struct oracle_walk *w, int32_t i)
+{
+    for (int32_t k = 0; k < i; k++) {
+        if (own(w, k)->verb != RANDOM_BUCKETS || own(w, k)->id != own(w, i)->id)
+            continue;
+        if (set_has(&w->host, k))
+            break;
+        if (own(w, k)->n)
+            join_request(w, &w->host, k);
+        else
+            set_add(&w->host, k); /* nothing was reduced, so it says nothing of what stands before it */
+        return NULL;
+    }
+    return "no step is under way";
+}
+
 static const char *step(struct oracle_walk *w, int32_t i)
 {
     const struct random_action *a = own(w, i);
@@ -308,11 +370,13 @@ static const char *step(struct oracle_walk *w, int32_t i)
         return "no such event";
     if (a->plan >= 0)
         why = on_plan(w, a);
-    if (!why && (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV) && !(a->flags & RANDOM_ANY_PEER) &&
+    if (!why && (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_ATOMIC) && !(a->flags & RANDOM_ANY_PEER) &&
         (a->peer < 0 || w->comms->comm[a->comm].rank_of[a->peer] < 0))
         why = "no such peer";
     if (why || (a->plan >= 0 && !random_starts(a->verb)))
         return why;
+    if ((a->verb == RANDOM_WINDOW_FREE || a->verb == RANDOM_AGREE) && in_step(w, a->comm, i))
+        return "a step of buckets is under way";
     if (random_recovers(a->verb) && under_way(w, a->comm, RANDOM_SHRINK, i))
         return "a shrink is under way";
     if (random_issues(a))
@@ -340,12 +404,18 @@ static const char *step(struct oracle_walk *w, int32_t i)
                 return "a receive may be cancelled by the close";
         }
         drained(w, a->comm);
+        if (in_step(w, a->comm, i) || has_window(w, a->comm, i))
+            return "a step of buckets or a window of it has not ended";
         if (under_way(w, a->comm, RANDOM_SHRINK, i) || under_way(w, a->comm, RANDOM_SUBSET, i))
             return "a communicator in the making may be cut off by the close";
         w->closed[a->comm] = true;
         return NULL;
     case RANDOM_FILL:
         return host_fill(w, i);
+    case RANDOM_BUCKETS_WAIT:
+        return end_step(w, i);
+    case RANDOM_WINDOW_FREE:
+        return on_window(w, i);
     default:
         return NULL;
     }
@@ -393,7 +463,7 @@ int32_t oracle_walk_racing(const struct oracle_walk *w, const struct random_acti
 {
     struct oracle_set done = w->host;
     int32_t found;
-    if (a->verb == RANDOM_FILL) {
+    if (random_by_host(a->verb)) {
         found = races_one(w, a, -1, &done);
     } else {
         set_join(&done, &w->queue[a->comm]);

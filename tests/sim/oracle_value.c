@@ -85,6 +85,7 @@ struct random_range oracle_result(const struct random_action *a, const struct ra
         n = me > 0 ? n : 0;
         break;
     case RANDOM_ALLREDUCE:
+    case RANDOM_BUCKETS:
     case RANDOM_ALLGATHER:
     case RANDOM_SCAN:
     case RANDOM_SCATTER:
@@ -123,10 +124,10 @@ static void settle_known(const struct oracle *o, struct oracle_memory *m, const 
         memset(shadow + result.from, known && a->type != RANDOM_TRASH, (size_t)(result.to - result.from));
     bool spoiled = m->spoiled_rank == a->rank && m->spoiled_type == a->type && random_overlap(result, m->spoiled);
     oracle_forget_spoiled(m, a->rank, a->type);
-    if (e->action != e->issue)
+    if (e->action != e->issue && a->verb != RANDOM_BUCKETS)
         return; /* of a plan: a later member may write there again */
-    m->told[e->action] = good && known && !spoiled;
-    m->want[e->action] = oracle_hash_range(m->arena[a->rank][a->type], result, a->type);
+    m->told[e->issue] = good && known && !spoiled;
+    m->want[e->issue] = oracle_hash_range(m->arena[a->rank][a->type], result, a->type);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ collectives */
@@ -168,6 +169,20 @@ static void reduce(const struct meeting *x, unsigned char *scratch)
         else if (of > 0 && (a->verb != RANDOM_REDUCE || a->root == x->at[i]->rank))
             memcpy(output(x, i), result, x->block);
     }
+}
+
+/* A gradient that a rank did not make ready gives zeros. */
+static void reduce_gradients(const struct meeting *x, unsigned char *scratch)
+{
+    for (int32_t i = 0; i < x->members; i++) {
+        const struct random_action *a = x->at[i];
+        for (int32_t k = 0; k < random_gradients(a); k++) {
+            int32_t from = random_gradient_at(a, k), to = random_gradient_at(a, k + 1);
+            if (!random_is_ready(a, k) && to > from)
+                memset(x->arena[i] + (size_t)from * x->unit, 0, (size_t)(to - from) * x->unit);
+        }
+    }
+    reduce(x, scratch);
 }
 
 /* What `from` has for `to` goes there. */
@@ -220,6 +235,8 @@ void oracle_collective(struct oracle *o, struct oracle_memory *m, const struct o
     x.block = (size_t)a->n * x.unit;
     if (random_reduces(a->verb))
         reduce(&x, m->scratch);
+    else if (a->verb == RANDOM_BUCKETS)
+        reduce_gradients(&x, m->scratch);
     else if (a->verb == RANDOM_BROADCAST)
         broadcast(&x, m->scratch);
     else if (a->verb == RANDOM_ALLGATHER || (a->verb >= RANDOM_GATHER && a->verb <= RANDOM_ALLTOALL))

@@ -289,6 +289,10 @@ static enum comm_result call_once(struct random_run *run, struct comm_communicat
         return call_plan(run, c, index, req);
     if (a->verb == RANDOM_SEND || a->verb == RANDOM_RECV)
         return call_message(run, c, index, req);
+    if (a->verb == RANDOM_WINDOW || a->verb == RANDOM_WINDOW_FENCE || a->verb == RANDOM_ATOMIC)
+        return random_window_call(run, index, req);
+    if (a->verb == RANDOM_BUCKETS)
+        return random_bucket_begin(run, index);
     if (random_is_collective(a->verb))
         return call_collective(run, c, index, req);
     switch (a->verb) {

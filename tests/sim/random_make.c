@@ -46,7 +46,7 @@ static void order_behind(struct maker *m, const struct random_action *a, int32_t
     bool kept = !(b->flags & RANDOM_NO_REQUEST), alone = (b->flags & (RANDOM_DOOMED | RANDOM_SHORT)) != 0; /* ends with an error */
     struct random_action wait = make_action(m, RANDOM_WAIT_REQUEST, id, a->rank, a->comm);
     wait.target = b->id;
-    if (a->verb == RANDOM_FILL || alone || make_chance(m, 5) == 0)
+    if (random_by_host(a->verb) || alone || make_chance(m, 5) == 0)
         wait.verb = RANDOM_HOST_WAIT;
     if (kept && (wait.verb == RANDOM_HOST_WAIT || make_chance(m, 2))) {
         append(m, wait);
@@ -54,7 +54,7 @@ static void order_behind(struct maker *m, const struct random_action *a, int32_t
     }
     for (int32_t i = 0; i < RANDOM_EVENTS && m->state.shut[a->rank][event]; i++)
         event = (event + 1) % RANDOM_EVENTS;
-    wait.verb = a->verb == RANDOM_FILL ? RANDOM_EVENT_SYNC : RANDOM_WAIT_EVENT;
+    wait.verb = random_by_host(a->verb) ? RANDOM_EVENT_SYNC : RANDOM_WAIT_EVENT;
     wait.target = -1;
     wait.event = event;
     struct random_action record = make_action(m, RANDOM_RECORD, id, a->rank, b->comm);
@@ -67,7 +67,7 @@ static void order_behind(struct maker *m, const struct random_action *a, int32_t
 void make_add(struct maker *m, struct random_action a)
 {
     for (int32_t tries = 0; tries < 8 && !m->bad; tries++) {
-        int32_t earlier = random_issues(&a) || a.verb == RANDOM_FILL ? oracle_walk_racing(&m->walk[a.rank], &a) : -1;
+        int32_t earlier = random_issues(&a) || random_by_host(a.verb) ? oracle_walk_racing(&m->walk[a.rank], &a) : -1;
         if (earlier < 0)
             break;
         order_behind(m, &a, earlier);
@@ -95,14 +95,17 @@ void make_begin(struct maker *m)
         oracle_walk_copy(&m->kept[r], &m->walk[r]);
 }
 
+enum { URGENCIES = 5 };
+
 static int32_t urgency(int32_t verb)
 {
-    return verb == RANDOM_SET ? 0 : verb == RANDOM_CANCEL ? 1 : verb == RANDOM_CLOSE ? 3 : 2;
+    bool meets = verb == RANDOM_BUCKETS_WAIT || verb == RANDOM_WINDOW_FREE; /* the host stands there until all have come */
+    return verb == RANDOM_SET ? 0 : verb == RANDOM_CANCEL ? 1 : meets ? 3 : verb == RANDOM_CLOSE ? 4 : 2;
 }
 
 static void append_promises(struct maker *m)
 {
-    for (int32_t now = 0; now < 4; now++) {
+    for (int32_t now = 0; now < URGENCIES; now++) {
         for (int32_t i = 0; i < m->state.laters; i++) {
             if (urgency(m->state.later[i].action.verb) == now)
                 m->p->action[m->p->actions++] = m->state.later[i].action;
@@ -146,6 +149,16 @@ static void remove_later(struct maker *m, int32_t i)
     s->laters--;
 }
 
+static void note_kept(struct maker *m, const struct random_action *a)
+{
+    if (a->verb == RANDOM_SET)
+        m->state.shut[a->rank][a->event] = false;
+    if (a->verb == RANDOM_BUCKETS_WAIT)
+        m->state.steps[a->comm]--;
+    for (int32_t w = 0; w < m->state.windows && a->verb == RANDOM_WINDOW_FREE; w++)
+        m->state.window_left[w] -= m->state.window_maker[w] == a->target;
+}
+
 /* Keeps the i-th promise now; false: it cannot be kept yet. */
 static bool keep_promise(struct maker *m, int32_t i)
 {
@@ -155,8 +168,7 @@ static bool keep_promise(struct maker *m, int32_t i)
         remove_later(m, i);
         if (a.verb == RANDOM_SEND || a.verb == RANDOM_RECV)
             make_range(m, &a, 1);
-        if (a.verb == RANDOM_SET)
-            m->state.shut[a.rank][a.event] = false;
+        note_kept(m, &a);
         if (a.verb == RANDOM_CLOSE && tries > 0) /* its receives must not be cancelled */
             make_add(m, make_action(m, RANDOM_SYNC, make_id(m), a.rank, a.comm));
         make_add(m, a);
@@ -168,7 +180,7 @@ static bool keep_promise(struct maker *m, int32_t i)
 
 static void keep_promises(struct maker *m, bool all)
 {
-    for (int32_t now = 0; now < 4; now++) {
+    for (int32_t now = 0; now < URGENCIES; now++) {
         for (int32_t i = 0; i < m->state.laters;) {
             bool due = urgency(m->state.later[i].action.verb) == now && (all || m->state.later[i].step <= m->step);
             if (!due || !keep_promise(m, i))
@@ -186,7 +198,7 @@ int32_t make_member(struct maker *m, int32_t comm)
 int32_t make_comm(struct maker *m)
 {
     int32_t floor = m->state.floor, c = floor + (int32_t)make_chance(m, (uint32_t)(m->state.comms - floor));
-    if (m->state.life[c] == MAKE_LIVE)
+    if (m->state.life[c] == MAKE_LIVE && !m->state.steps[c])
         return c;
     if (m->state.life[c] != MAKE_MAKING || m->comms.comm[c].members == 0) {
         m->bad = true;

@@ -9,7 +9,7 @@
 #include "sim/oracle_machine.h"
 #include "sim/oracle_race.h"
 
-enum { MAKE_LATERS = 128, MAKE_TRIES = 4 };
+enum { MAKE_LATERS = 128, MAKE_TRIES = 4, MAKE_WINDOWS = 4 };
 enum make_life { MAKE_NONE, MAKE_MAKING, MAKE_LIVE, MAKE_CLOSING };
 
 struct make_later {
@@ -25,6 +25,9 @@ struct make_state {
     int32_t shrinking[RANDOM_COMMS];                 /* 1 + the statement by which it is being shrunk; 0: none */
     int32_t life[RANDOM_COMMS], maker[RANDOM_COMMS]; /* maker: the statement that makes it */
     int32_t plan_comm[RANDOM_PLANS];
+    int32_t steps[RANDOM_COMMS]; /* of buckets, that some rank has not waited for */
+    int32_t windows, window_comm[MAKE_WINDOWS], window_maker[MAKE_WINDOWS], window_left[MAKE_WINDOWS]; /* left: ranks that have it */
+    uint8_t bits[MAKE_WINDOWS][RANDOM_RANKS][RANDOM_WORDS];                                            /* given out, of each word */
     bool plan_dead[RANDOM_PLANS];
     bool shut[RANDOM_RANKS][RANDOM_EVENTS], used[RANDOM_RANKS][RANDOM_EVENTS];
 };
@@ -63,6 +66,10 @@ void make_agreement(struct maker *m);
 void make_end_of_shrink(struct maker *m, int32_t comm); /* all see the end of one that is under way */
 /* Whatever may have happened so far: those who are left go on with a communicator of their own. False: they cannot. */
 bool make_recovery(struct maker *m);
+/* random_bucket.c, random_window.c */
+void make_buckets(struct maker *m);
+void make_window(struct maker *m);
+int32_t make_op(struct maker *m, int32_t type);
 /* random_wrong.c: one thing in a correct program is made wrong. */
 void make_wrong(struct random_program *p, uint64_t *chance);
 

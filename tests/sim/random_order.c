@@ -96,6 +96,7 @@ void random_keep_order(struct random_run *run, int32_t index, bool made)
     case RANDOM_CLOSE:
     case RANDOM_SYNC:
     case RANDOM_HOST_LAST:
+    case RANDOM_BUCKETS_WAIT:
         break;
     default:
         return;

@@ -141,7 +141,7 @@ void random_comms_of(const struct random_program *p, struct random_comms *comms)
 bool random_absent(const struct random_action *a, const struct random_comms *comms)
 {
     const struct random_comm *comm = &comms->comm[a->comm];
-    bool peers = a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_PROBE;
+    bool peers = a->verb == RANDOM_SEND || a->verb == RANDOM_RECV || a->verb == RANDOM_PROBE || a->verb == RANDOM_ATOMIC;
     if (comm->rank_of[a->rank] < 0)
         return true;
     if (random_rooted(a->verb) && a->root >= 0 && comm->rank_of[a->root] < 0)
@@ -177,6 +177,9 @@ struct random_touch random_touched(const struct random_action *a, const struct r
     switch (verb) {
     case RANDOM_SEND:
         touch.read = in;
+        return touch;
+    case RANDOM_BUCKETS:
+        touch.read = touch.write = out;
         return touch;
     case RANDOM_RECV:
     case RANDOM_FILL:

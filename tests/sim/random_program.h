@@ -41,15 +41,21 @@ enum random_verb {
     RANDOM_SCATTER,
     RANDOM_ALLTOALL,
     RANDOM_REFUSED, /* all ranks make a call that each refuses */
+    RANDOM_WINDOW,
+    RANDOM_WINDOW_FENCE,
+    RANDOM_BUCKETS, /* a step begins: gradients become ready, and none of what it issues has a request */
     RANDOM_SPLIT,
     RANDOM_DUP,        /* the last collective */
     RANDOM_PLAN_START, /* several collectives */
     RANDOM_GROUP,      /* the same, as one batch: what it holds stands before it in the list, under its number */
-    RANDOM_SUBSET,     /* these four stand beside the queue */
+    RANDOM_SUBSET,     /* these five stand beside the queue */
     RANDOM_SHRINK,
+    RANDOM_ATOMIC, /* a call on one word of a window */
     RANDOM_SEND,
     RANDOM_RECV, /* the last with a request */
     RANDOM_AGREE,
+    RANDOM_BUCKETS_WAIT, /* of the step of the same statement */
+    RANDOM_WINDOW_FREE,
     RANDOM_PLAN_BEGIN,
     RANDOM_PLAN_END,
     RANDOM_PLAN_FREE,
@@ -192,6 +198,10 @@ static inline bool random_orders(int32_t verb) /* the host or a queue goes on be
     return verb == RANDOM_WAIT_EVENT || verb == RANDOM_WAIT_REQUEST || verb == RANDOM_HOST_WAIT || verb == RANDOM_EVENT_SYNC ||
            verb == RANDOM_SYNC || verb == RANDOM_HOST_LAST || verb == RANDOM_CLOSE;
 }
+static inline bool random_by_host(int32_t verb) /* the host touches the memory when it stands there */
+{
+    return verb == RANDOM_FILL || verb == RANDOM_BUCKETS;
+}
 bool random_issues(const struct random_action *a); /* puts something into a communicator's lines: has a request, and is not recorded */
 bool random_reduces(int32_t verb);
 bool random_rooted(int32_t verb);
@@ -218,10 +228,36 @@ static inline bool random_overlap(struct random_range a, struct random_range b)
     return a.from < b.to && b.from < a.to;
 }
 bool random_conflict(const struct random_action *a, const struct random_action *b, const struct random_comms *comms);
+/* random_bucket.c. A step of gradient buckets: n elements from `out` on, cut into gradients, some of which a rank never makes ready. */
+enum { RANDOM_GRADIENTS = 8 };
+int32_t random_gradients(const struct random_action *a);
+int32_t random_gradient_at(const struct random_action *a, int32_t i); /* its first element, and one past the last of all */
+bool random_is_ready(const struct random_action *a, int32_t i);
+int32_t random_bucket_calls(const struct random_action *a); /* at most so many reductions come of it */
+/* random_window.c. A call on a window: of the part of `peer`, the word `tag`, adding the bit `key`. */
+enum random_atomic_sort {
+    RANDOM_FETCH_SUM,
+    RANDOM_FETCH_BOR, /* of floating-point words: a sum */
+    RANDOM_FETCH_BXOR,
+    RANDOM_ACCUMULATE, /* what was there is not told */
+    RANDOM_COMPARE_SWAP,
+    RANDOM_FETCH, /* nothing is added */
+    RANDOM_ATOMIC_SORTS
+};
+enum { RANDOM_WORDS = 9, RANDOM_WORD_BYTES = 8, RANDOM_PART_BYTES = 80 };
+enum comm_type random_word_type(int32_t word);
+int32_t random_word_bits(int32_t word); /* so many calls can each add a bit of their own to it */
+bool random_adds(const struct random_action *a);
+/* The action that made the window of index, by this rank; -1: none. */
+int32_t random_window_of(const struct random_program *p, int32_t index);
 /* The action of statement id that this rank runs and that has a request, before `before`; -1: none. */
 int32_t random_find(const struct random_program *p, int32_t id, int32_t rank, int32_t before);
 
-/* random_make.c. What sort of program; the same seed and sort give the same program. */
+/* random_make.c. What sort of program; the same seed and sort give the same program. Windows and buckets are in every third. */
+static inline bool random_has_objects(const struct random_program *p)
+{
+    return p->seed % 3 == 0;
+}
 enum random_sort { RANDOM_SORT_CORRECT, RANDOM_SORT_WRONG, RANDOM_SORT_FAULTS, RANDOM_SORTS };
 void random_make(struct random_program *p, uint64_t seed, enum random_sort sort);
 /* random_wrong.c. Whether what one rank does otherwise is something that somebody can notice. */

@@ -38,6 +38,12 @@ struct random_note {
     int32_t action, count, result;
 };
 
+/* Buffers of one call on a window. */
+struct random_atomic {
+    unsigned char from[16], expected[16], old[16];
+    uint64_t expects; /* the set that `expected` says */
+};
+
 struct random_run {
     const struct random_program *p;
     const struct random_stage *stage;
@@ -59,7 +65,12 @@ struct random_run {
     struct random_note note[RANDOM_ACTIONS];
     int32_t outcome[RANDOM_ACTIONS], waited[RANDOM_ACTIONS]; /* comm_result, PENDING: not seen yet; what blocking and plain calls said */
     uint64_t seen[RANDOM_ACTIONS];
-    bool looked[RANDOM_ACTIONS]; /* seen is a hash of what its request left */
+    bool looked[RANDOM_ACTIONS];                               /* seen is a hash of what its request left */
+    struct comm_buckets *buckets[RANDOM_ACTIONS];              /* by the action that began the step */
+    unsigned char *gradient[RANDOM_ACTIONS][RANDOM_GRADIENTS]; /* where they live */
+    struct comm_window *window[RANDOM_ACTIONS];                /* by the action that made it */
+    struct random_atomic atomic[RANDOM_ACTIONS];
+    unsigned char part[RANDOM_ACTIONS][RANDOM_PART_BYTES]; /* of a window's end: what this rank's own held then */
     /* of every rank */
     struct comm_communicator *comm[RANDOM_COMMS][RANDOM_RANKS];
     struct comm_event *event[RANDOM_RANKS][RANDOM_EVENTS];
@@ -96,12 +107,30 @@ void random_run_end(struct random_run *run);
 /* What rank does, from open to close. */
 void random_rank(struct random_run *run, int32_t rank);
 
+/* random_wait.c. What a test or wait said of action index when this rank stood before action `now`. */
+void random_saw(struct random_run *run, int32_t index, int32_t now, enum comm_result result);
+void random_wait_for(struct random_run *run, int32_t target, int32_t now);
+void random_wait_any(struct random_run *run, int32_t index);
+void random_note_end(struct comm_request request, enum comm_result result, void *arg); /* a callback; arg: struct random_note */
+
 /* random_order.c. The action whose request is meant, -1: there is none, for its call was not made or not granted. */
 int32_t random_target(const struct random_run *run, int32_t index);
 /* After an action, made or not: where it should have ordered and did not, the host waits instead. */
 void random_keep_order(struct random_run *run, int32_t index, bool made);
 /* What a communicator says of its failure; size 0: nothing. */
 void random_ask_error(const struct random_run *run, int32_t comm, int32_t rank, struct comm_error *error);
+
+/* random_bucket.c */
+enum comm_result random_bucket_begin(struct random_run *run, int32_t index);
+void random_bucket_wait(struct random_run *run, int32_t index);
+void random_bucket_drop(struct random_run *run, int32_t comm, int32_t rank); /* steps that nobody waited for */
+
+/* random_window.c */
+enum comm_result random_window_call(struct random_run *run, int32_t index, struct comm_request *req);
+void random_window_free(struct random_run *run, int32_t index);
+void random_window_drop(struct random_run *run, int32_t rank);           /* windows that were not freed: their communicators are closed */
+bool random_window_missing(const struct random_run *run, int32_t index); /* it is of a window that never came */
+uint64_t random_word_get(int32_t word, const unsigned char *at);         /* the set of bits that a word says; all of them: it says none */
 
 /* random_call.c */
 enum comm_result random_call(struct random_run *run, int32_t index);

@@ -12,7 +12,7 @@ static int32_t pick_bytes(struct maker *m)
     return n < m->p->bytes ? n : m->p->bytes - 1;
 }
 
-static int32_t pick_op(struct maker *m, int32_t type)
+int32_t make_op(struct maker *m, int32_t type)
 {
     static const comm_op floats[] = {COMM_SUM, COMM_SUM, COMM_PROD, COMM_MIN, COMM_MAX, COMM_AVG};
     static const comm_op integers[] = {COMM_SUM, COMM_PROD, COMM_MIN, COMM_MAX, COMM_BXOR, COMM_BAND, COMM_LOR};
@@ -37,7 +37,7 @@ static struct call pick_call(struct maker *m, int32_t comm)
     int32_t members = m->comms.comm[comm].members;
     int32_t in = random_blocks_in(call.verb, members), out = random_blocks_out(call.verb, members);
     call.type = (int32_t)make_chance(m, RANDOM_TRASH);
-    call.op = random_reduces(call.verb) ? pick_op(m, call.type) : 0;
+    call.op = random_reduces(call.verb) ? make_op(m, call.type) : 0;
     if ((call.verb == RANDOM_SCAN || call.verb == RANDOM_EXSCAN) && call.op == COMM_AVG)
         call.op = COMM_MAX; /* there is no average of the first few */
     call.root = random_rooted(call.verb) ? make_member(m, comm) : -1;
@@ -182,7 +182,7 @@ static void plan_use(struct maker *m)
     }
     int32_t plan = (int32_t)make_chance(m, (uint32_t)m->state.plans), comm = m->state.plan_comm[plan], id = make_id(m);
     bool end = make_chance(m, 6) == 0;
-    if (m->state.plan_dead[plan] || m->state.life[comm] != MAKE_LIVE || comm < m->state.floor)
+    if (m->state.plan_dead[plan] || m->state.life[comm] != MAKE_LIVE || m->state.steps[comm] || comm < m->state.floor)
         return;
     for (int32_t i = 0; i < m->comms.comm[comm].members; i++) {
         struct random_action a = make_action(m, end ? RANDOM_PLAN_FREE : RANDOM_PLAN_START, id, m->comms.comm[comm].world[i], comm);
@@ -227,6 +227,8 @@ static void close_one(struct maker *m)
     int32_t comm = make_comm(m), id = make_id(m), live = 0;
     for (int32_t c = m->state.floor; c < m->state.comms; c++)
         live += m->state.life[c] == MAKE_LIVE;
+    for (int32_t w = 0; w < m->state.windows; w++)
+        live = m->state.window_comm[w] == comm && m->state.window_left[w] ? 0 : live;
     if (comm < 0 || live < 2)
         return;
     make_end_of_shrink(m, comm);
@@ -408,17 +410,18 @@ void make_statement(struct maker *m)
     static const struct {
         int32_t weight;
         void (*make)(struct maker *m);
-    } sorts[] = {{30, collective}, {4, burst},         {20, message},      {4, doomed},    {8, gate},     {12, events}, {10, on_request},
+    } sorts[] = {{30, collective}, {4, burst},          {20, message},      {4, doomed},      {8, gate},     {12, events}, {10, on_request},
 #ifdef SIM_GROUPS
                  {6, group},
 #endif
-                 {10, host},       {8, fill},          {5, make_children}, {3, close_one}, {6, plan_use}, {2, refused}, {3, make_subset},
-                 {2, make_shrunk}, {3, make_agreement}};
+                 {10, host},       {8, fill},           {5, make_children}, {3, close_one},   {6, plan_use}, {2, refused}, {3, make_subset},
+                 {2, make_shrunk}, {3, make_agreement}, {12, make_window},  {8, make_buckets}};
+    size_t count = sizeof sorts / sizeof *sorts - (random_has_objects(m->p) ? 0 : 2);
     int32_t total = 0, pick;
-    for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++)
+    for (size_t i = 0; i < count; i++)
         total += sorts[i].weight;
     pick = (int32_t)make_chance(m, (uint32_t)total);
-    for (size_t i = 0; i < sizeof sorts / sizeof *sorts; i++) {
+    for (size_t i = 0; i < count; i++) {
         pick -= sorts[i].weight;
         if (pick < 0) {
             sorts[i].make(m);

@@ -10,11 +10,13 @@
 #include <string.h>
 
 const char *const random_verb_names[RANDOM_VERBS] = {
-    "barrier", "broadcast",  "reduce",       "allreduce",  "allgather", "reduce_scatter", "scan",       "exscan", "gather",
-    "scatter", "alltoall",   "refused",      "split",      "dup",       "plan_start",     "group",      "subset", "shrink",
-    "send",    "recv",       "agree",        "plan_begin", "plan_end",  "plan_free",      "record",     "reset",  "set",
-    "renew",   "wait_event", "wait_request", "host_wait",  "host_any",  "host_last",      "event_sync", "sync",   "test",
-    "cancel",  "probe",      "fill",         "progress",   "spend",     "close",          "revoke",     "abort"};
+    "barrier", "broadcast",    "reduce",      "allreduce",    "allgather", "reduce_scatter", "scan",      "exscan",
+    "gather",  "scatter",      "alltoall",    "refused",      "window",    "window_fence",   "buckets",   "split",
+    "dup",     "plan_start",   "group",       "subset",       "shrink",    "atomic",         "send",      "recv",
+    "agree",   "buckets_wait", "window_free", "plan_begin",   "plan_end",  "plan_free",      "record",    "reset",
+    "set",     "renew",        "wait_event",  "wait_request", "host_wait", "host_any",       "host_last", "event_sync",
+    "sync",    "test",         "cancel",      "probe",        "fill",      "progress",       "spend",     "close",
+    "revoke",  "abort"};
 const char *const random_misuse_names[RANDOM_MISUSES] = {"right",      "other_op", "other_count", "other_type", "other_root",
                                                          "other_verb", "skipped",  "extra",       "later",      "refuses",
                                                          "closes",     "destroys", "revokes",     "aborts"};

@@ -118,6 +118,36 @@ static void probe_action(const struct random_run *run, int32_t i)
         SIM_PROBE("program: the host wrote what was its own again");
 }
 
+static void probe_window(const struct random_run *run, int32_t i)
+{
+    const struct random_action *a = &run->p->action[i];
+    if (a->verb == RANDOM_WINDOW_FREE && run->outcome[i] == COMM_OK)
+        SIM_PROBE("program: a window came to its end");
+    if (a->verb != RANDOM_ATOMIC || a->op == RANDOM_ACCUMULATE || run->outcome[i] != COMM_OK)
+        return;
+    uint64_t old = random_word_get(a->tag, run->atomic[i].old);
+    if (old)
+        SIM_PROBE("program: a fetch_op or compare_swap saw others");
+    if (a->op == RANDOM_COMPARE_SWAP && old != run->atomic[i].expects)
+        SIM_PROBE("program: a compare_swap found something else");
+    if (a->op == RANDOM_COMPARE_SWAP && old && old == run->atomic[i].expects)
+        SIM_PROBE("program: a compare_swap found what was seen before");
+}
+
+static void probe_buckets(const struct random_run *run, int32_t i)
+{
+    const struct random_action *a = &run->p->action[i];
+    int32_t begun = a->verb == RANDOM_BUCKETS_WAIT ? random_find(run->p, a->id, a->rank, i) : -1;
+    if (begun < 0 || run->outcome[i] != COMM_OK)
+        return;
+    if (i > begun + 2 * run->p->ranks)
+        SIM_PROBE("program: a step of buckets beside other things");
+    for (int32_t k = 0; k < random_gradients(&run->p->action[begun]); k++) {
+        if (!random_is_ready(&run->p->action[begun], k))
+            SIM_PROBE("program: a gradient that was not ready");
+    }
+}
+
 void workload_probe(const struct random_run *run)
 {
     static const char *const names[] = {
@@ -152,6 +182,12 @@ void workload_probe(const struct random_run *run)
         "program: an agreement of survivors",
         "program: a shrunk communicator lacks a rank",
         "program: survivors went on, and nothing may have failed",
+        "program: a window came to its end",
+        "program: a fetch_op or compare_swap saw others",
+        "program: a compare_swap found something else",
+        "program: a compare_swap found what was seen before",
+        "program: a step of buckets beside other things",
+        "program: a gradient that was not ready",
         "frames: something comes late, and again",
         "frames: what is late finds its communicator gone",
         "frames: what is late finds another communicator in the place of its own",
@@ -165,5 +201,7 @@ void workload_probe(const struct random_run *run)
     for (int32_t i = 0; i < run->p->actions; i++) {
         probe_action(run, i);
         probe_beside(run, i);
+        probe_window(run, i);
+        probe_buckets(run, i);
     }
 }
