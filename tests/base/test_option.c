@@ -8,6 +8,7 @@
 #include "base/fuzz_option.h"
 
 #include "base/format.h"
+#include "base/fuzz_folder.h"
 #include "base/log.h"
 #include "base/option.h"
 
@@ -260,6 +261,15 @@ static void mutations(void **state)
     assert_in_range(taken, 3000, 60000);
 }
 
+/* What the fuzzer kept of its inputs: one for each way through the code. */
+static void corpus(void **state)
+{
+    int taken = 0, count = fuzz_folder(OPTION_CORPUS, fuzz_option_one, &taken);
+
+    (void)state;
+    assert_true(taken > 0 && taken < count);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -275,6 +285,7 @@ int main(void)
         cmocka_unit_test(small_buffers_hold),
         cmocka_unit_test(rows_are_complete),
         cmocka_unit_test(mutations),
+        cmocka_unit_test(corpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
