@@ -56,10 +56,14 @@ enum {
     TCP_ROW = 3,            /* what is sent after so many times without a pump between them waits for company ... */
     TCP_ROW_MESSAGES = 1,   /* ... where messages are in it: who has one to send has often more ... */
     TCP_ROW_GAP_NS = 10000, /* ... and with less than this between them ... */
-    TCP_HOLD_NS = 100000,   /* ... for so long at most */
-    TCP_LINKS_MANY = 32,    /* ranks: of more, each connects to those that it needs */
-    TCP_BASE_MOST = 8,      /* steps of the base graph: 1, 2, 4, 16, 64 ... */
-    TCP_DIALS = 128,        /* under way at once, where links are made when they are needed */
+    TCP_HOLD_NS = 100000,   /* ... for so long at most; but where so many rows, ... */
+    TCP_ROWS_ENDED = 16,
+    TCP_ROWS_GAP_NS = 1000000, /* ... with less than this between them, were all ended by their caller, ... */
+    TCP_GUARD_NS = 2000000,    /* ... for so long, and where so much waited in each of them, what is first waits too */
+    TCP_ROW_LONG = 4,
+    TCP_LINKS_MANY = 32, /* ranks: of more, each connects to those that it needs */
+    TCP_BASE_MOST = 8,   /* steps of the base graph: 1, 2, 4, 16, 64 ... */
+    TCP_DIALS = 128,     /* under way at once, where links are made when they are needed */
 };
 
 enum tcp_links { TCP_LINKS_AUTO, TCP_LINKS_ALL, TCP_LINKS_NEEDED };
@@ -244,6 +248,9 @@ struct tcp_wire {
     bool messages;               /* some are in what is to leave */
     uint32_t few[TCP_FEW], fews; /* all small lanes, where they are few: tried while nobody waits for a frame of his own */
     int timer;                   /* the watcher wakes when it ends */
+    uint32_t rows_ended;         /* one soon after the other, by their caller */
+    uint32_t rows_long, waits;   /* those of them that were long; what waits in this one */
+    int64_t guard_ns;            /* when a timer ends that is not set for each row */
     int deaths;                  /* an epoll of the watcher's: ends of connections */
     struct tcp_lane *dirty;
     uint32_t *hot, hots; /* sockets on which somebody waits for a frame */
