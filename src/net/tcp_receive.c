@@ -313,7 +313,7 @@ static size_t look_ahead(const struct tcp_lane *lane)
     size_t room = lane->stage_bytes - lane->end;
     bool whole = frame_span(lane->frame.bytes) <= lane->stage_bytes;
 
-    return (lane->in_body && lane->left) || whole || room < TCP_LOOK_AHEAD ? room : TCP_LOOK_AHEAD;
+    return whole || room < TCP_LOOK_AHEAD ? room : TCP_LOOK_AHEAD;
 }
 
 void tcp_receive_start(struct tcp_lane *lane)
