@@ -43,6 +43,7 @@ enum {
     TCP_STAGE_SMALL = 32768,
     TCP_STAGE_BULK = 69632,
     TCP_LOOK_AHEAD = 8192,
+    TCP_READ_WHOLE = 36864, /* bytes of a frame that is read with its header */
     TCP_BUCKETS = 64,
     TCP_ORDER_LEAST = 8,
     TCP_ORDER_MOST = 20, /* of a block: 2^order bytes */
@@ -197,7 +198,8 @@ struct tcp_lane {
     struct frame frame; /* whose payload is arriving */
     bool in_body;
     size_t left;
-    uint32_t pad; /* behind the last frame, to be passed over */
+    uint32_t body_bytes; /* of the last frame that had a payload to land */
+    uint32_t pad;        /* behind the last frame, to be passed over */
     char *land;
     struct tcp_channel *channel; /* whose; NULL: nobody's any more */
     struct tcp_slot *slot;
