@@ -43,6 +43,7 @@ enum {
     TCP_STAGE_SMALL = 32768,
     TCP_STAGE_BULK = 69632,
     TCP_LOOK_AHEAD = 8192,
+    TCP_READ_WHOLE = 36864, /* bytes of a frame that is read with its header */
     TCP_BUCKETS = 64,
     TCP_ORDER_LEAST = 8,
     TCP_ORDER_MOST = 20, /* of a block: 2^order bytes */
@@ -56,10 +57,14 @@ enum {
     TCP_ROW = 3,            /* what is sent after so many times without a pump between them waits for company ... */
     TCP_ROW_MESSAGES = 1,   /* ... where messages are in it: who has one to send has often more ... */
     TCP_ROW_GAP_NS = 10000, /* ... and with less than this between them ... */
-    TCP_HOLD_NS = 100000,   /* ... for so long at most */
-    TCP_LINKS_MANY = 32,    /* ranks: of more, each connects to those that it needs */
-    TCP_BASE_MOST = 8,      /* steps of the base graph: 1, 2, 4, 16, 64 ... */
-    TCP_DIALS = 128,        /* under way at once, where links are made when they are needed */
+    TCP_HOLD_NS = 100000,   /* ... for so long at most; but where so many rows, ... */
+    TCP_ROWS_ENDED = 16,
+    TCP_ROWS_GAP_NS = 1000000, /* ... with less than this between them, were all ended by their caller, ... */
+    TCP_GUARD_NS = 2000000,    /* ... for so long, and where so much waited in each of them, what is first waits too */
+    TCP_ROW_LONG = 4,
+    TCP_LINKS_MANY = 32, /* ranks: of more, each connects to those that it needs */
+    TCP_BASE_MOST = 8,   /* steps of the base graph: 1, 2, 4, 16, 64 ... */
+    TCP_DIALS = 128,     /* under way at once, where links are made when they are needed */
 };
 
 enum tcp_links { TCP_LINKS_AUTO, TCP_LINKS_ALL, TCP_LINKS_NEEDED };
@@ -193,7 +198,8 @@ struct tcp_lane {
     struct frame frame; /* whose payload is arriving */
     bool in_body;
     size_t left;
-    uint32_t pad; /* behind the last frame, to be passed over */
+    uint32_t body_bytes; /* of the last frame that had a payload to land */
+    uint32_t pad;        /* behind the last frame, to be passed over */
     char *land;
     struct tcp_channel *channel; /* whose; NULL: nobody's any more */
     struct tcp_slot *slot;
@@ -244,6 +250,9 @@ struct tcp_wire {
     bool messages;               /* some are in what is to leave */
     uint32_t few[TCP_FEW], fews; /* all small lanes, where they are few: tried while nobody waits for a frame of his own */
     int timer;                   /* the watcher wakes when it ends */
+    uint32_t rows_ended;         /* one soon after the other, by their caller */
+    uint32_t rows_long, waits;   /* those of them that were long; what waits in this one */
+    int64_t guard_ns;            /* when a timer ends that is not set for each row */
     int deaths;                  /* an epoll of the watcher's: ends of connections */
     struct tcp_lane *dirty;
     uint32_t *hot, hots; /* sockets on which somebody waits for a frame */

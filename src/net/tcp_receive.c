@@ -156,7 +156,7 @@ static const char *open_body(struct tcp_lane *lane)
         tcp_count(&c->traffic.in, f);
 
     lane->in_body = true;
-    lane->left = f->bytes;
+    lane->left = lane->body_bytes = f->bytes;
     lane->land = NULL;
     lane->slot = NULL;
     lane->message = NULL;
@@ -306,14 +306,14 @@ static void digest(struct tcp_lane *lane)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the lane */
-/* How much is read ahead of a header: a frame like the last one as a whole, where the stage holds it, since a second call costs more than
- * copying it; else little, since the rest lands where it belongs. */
+/* How much is read ahead of a header: a frame as long as the last one that had a payload as a whole, where that is short, since a second
+ * call costs more than copying it; else little, since the rest lands where it belongs. */
 static size_t look_ahead(const struct tcp_lane *lane)
 {
     size_t room = lane->stage_bytes - lane->end;
-    bool whole = frame_span(lane->frame.bytes) <= lane->stage_bytes;
+    bool whole = lane->body_bytes <= TCP_READ_WHOLE;
 
-    return (lane->in_body && lane->left) || whole || room < TCP_LOOK_AHEAD ? room : TCP_LOOK_AHEAD;
+    return whole || room < TCP_LOOK_AHEAD ? room : TCP_LOOK_AHEAD;
 }
 
 void tcp_receive_start(struct tcp_lane *lane)

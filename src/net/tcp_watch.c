@@ -160,6 +160,8 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
             tcp_calls_tell(w->channel[i]);
     if (w->door)
         tcp_door_turn(w, tick);
+    if (w->held) /* its caller did not come back in time */
+        w->rows_ended = w->rows_long = 0;
     if (w->dirty)
         tcp_send_dirty(w);
     tcp_pump(w, NULL, 0);

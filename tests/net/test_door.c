@@ -1,6 +1,10 @@
-/* What holds strangers at the door of an open world to their part: how often it is looked at, and that a recording is answered once. */
+/*
+ * What holds strangers at the door of an open world to their part: how often it is looked at, and that a recording is answered once. And
+ * how long the end of a link that was made later is believed to be no death.
+ */
 #include "net/pace.h"
 #include "net/stranger.h"
+#include "net/tcp.h"
 #include "wire/table.h"
 
 #include <setjmp.h>
@@ -137,6 +141,60 @@ static void a_wrong_hello_is_not_remembered(void **state)
     assert_int_equal(answered.count, 0);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ ends */
+static const int64_t ended = 100 * SECOND_NS;
+
+/* How long nobody may say that it was a death, in ms; -1: more than a minute. */
+static int64_t grace_ms(const struct tcp_link *link)
+{
+    static char there;
+    struct tcp_wire w = {.door = (struct tcp_door *)(void *)&there}; /* where links are made when they are needed */
+
+    for (int64_t ms = 0; ms <= 60000; ms += 10)
+        if (tcp_has_said_all(&w, link, ended + ms * 1000000 + 1))
+            return ms;
+    return -1;
+}
+
+static struct tcp_link link_that_ended(void)
+{
+    struct tcp_link link = {.peer = 3, .here = true, .ended_ns = ended};
+
+    for (int k = 0; k < TCP_SOCKETS; k++)
+        link.lane[k].fd = k == TCP_BEAT ? -1 : 100 + k;
+    return link;
+}
+
+static void an_end_before_the_first_word_is_no_death_yet(void **state)
+{
+    struct tcp_link mute = link_that_ended(), small = link_that_ended(), bulk = link_that_ended(), polite = link_that_ended();
+    (void)state;
+
+    small.lane[TCP_LANE_SMALL].in_number = 1;
+    bulk.lane[TCP_LANE_BULK].in_number = 1;
+    polite.goodbye = true;
+    polite.lane[TCP_LANE_SMALL].in_number = 1;
+    assert_int_equal(grace_ms(&mute), 5000);
+    assert_int_equal(grace_ms(&small), 300);
+    assert_int_equal(grace_ms(&bulk), 300);
+    assert_int_equal(grace_ms(&polite), 5000);
+}
+
+/* Whoever knows better ends the grace. */
+static void what_others_say_of_it_is_believed_at_once(void **state)
+{
+    struct tcp_link dead = link_that_ended(), neighbour = link_that_ended();
+    struct tcp_wire all = {.door = NULL};
+    (void)state;
+
+    dead.told = (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = COMM_ERR_PEER};
+    assert_int_equal(grace_ms(&dead), 0);
+    neighbour.lane[TCP_BEAT].fd = 102;
+    assert_int_equal(grace_ms(&neighbour), 0);
+    struct tcp_link any = link_that_ended();
+    assert_true(tcp_has_said_all(&all, &any, ended + 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -145,6 +203,8 @@ int main(void)
         cmocka_unit_test(what_is_saved_has_a_bound),
         cmocka_unit_test(a_recording_is_answered_once),
         cmocka_unit_test(a_wrong_hello_is_not_remembered),
+        cmocka_unit_test(an_end_before_the_first_word_is_no_death_yet),
+        cmocka_unit_test(what_others_say_of_it_is_believed_at_once),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,9 +11,10 @@
 #include "wire/table.h"
 
 #include <sys/ioctl.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
-enum { RANKS = PAIR_RANKS, WINDOW = 8, PAUSE_NS = 200000, PATIENCE_MS = 5000, BYTES = FRAME_LINE };
+enum { RANKS = PAIR_RANKS, WINDOW = 8, WIDE = TCP_WINDOW_MAX, PAUSE_NS = 200000, PATIENCE_MS = 5000, BYTES = FRAME_LINE };
 
 struct rig {
     struct pair pair;
@@ -27,20 +28,30 @@ static int64_t tell_moment(const struct comm_env *env)
     return moment;
 }
 
-static int up(void **state)
+static int up_with(void **state, uint32_t window)
 {
     static struct comm_env played;
     static struct rig rig;
     const struct comm_env *env = wire_default_env();
 
     rig.sent = 0;
-    pair_open(&rig.pair, WINDOW, NULL);
+    pair_open(&rig.pair, window, NULL);
     played = *env;
     played.now = tell_moment;
     rig.pair.wire->env = &played;
     moment = env->now(env);
     *state = &rig;
     return 0;
+}
+
+static int up(void **state)
+{
+    return up_with(state, WINDOW);
+}
+
+static int up_wide(void **state)
+{
+    return up_with(state, WIDE);
 }
 
 static int down(void **state)
@@ -118,6 +129,112 @@ static void rows(void **state)
     await_seen(r);
 }
 
+/* In how long the watcher's timer ends; 0: it is not set. */
+static int64_t timer_of(const struct rig *r)
+{
+    struct itimerspec left;
+
+    assert_int_equal(timerfd_gettime(r->pair.wire->timer, &left), 0);
+    return left.it_value.tv_sec * INT64_C(1000000000) + left.it_value.tv_nsec;
+}
+
+/* Two messages, of which the second is held, and a look that ends the row. */
+static void one_row(struct rig *r)
+{
+    moment += PAUSE_NS;
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+    assert_true(r->pair.wire->held);
+    await_seen(r);
+    assert_false(r->pair.wire->held);
+}
+
+/* The clock that is played runs beside the kernel's: of a timer only whether it is set is looked at. */
+static void many_rows(void **state)
+{
+    struct rig *r = *state;
+    struct wire_event events[8];
+
+    for (int i = 0; i < TCP_ROWS_ENDED; i++) {
+        one_row(r);
+        assert_int_equal(timer_of(r), 0); /* taken back */
+        assert_int_equal(r->pair.wire->guard_ns, 0);
+    }
+    one_row(r);
+    int64_t guard = r->pair.wire->guard_ns;
+    assert_int_equal(guard, moment + TCP_GUARD_NS);
+    one_row(r);
+    assert_int_equal(r->pair.wire->guard_ns, guard); /* not set again */
+    for (int i = 0; i < TCP_GUARD_NS / PAUSE_NS; i++) {
+        one_row(r);
+        assert_true(r->pair.wire->guard_ns - moment >= TCP_GUARD_NS / 2); /* it stays ahead */
+    }
+    assert_true(r->pair.wire->guard_ns > guard);
+    moment += TCP_ROWS_GAP_NS; /* after that, each by itself again */
+    one_row(r);
+    assert_int_equal(r->pair.wire->guard_ns, 0);
+
+    for (int i = 0; i < TCP_ROWS_ENDED; i++)
+        one_row(r);
+    assert_true(r->pair.wire->guard_ns > 0);
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+    assert_true(r->pair.wire->held);
+    r->pair.class->poll(&r->pair.wire->wire, events, 8); /* the watcher ends it: so do not rely on the caller */
+    assert_false(r->pair.wire->held);
+    await_seen(r);
+    one_row(r);
+    assert_int_equal(r->pair.wire->guard_ns, 0);
+}
+
+/* Its receiver, who shares the poller here, looks and says nothing: so it is no row of his that is counted. */
+static void end_row(struct rig *r)
+{
+    struct wire_event events[2 * WINDOW];
+
+    for (int late = 0; late < PATIENCE_MS && tcp_of(r->pair.channel[1])->member[0].seen < r->sent; late++, usleep(late ? 1000 : 0))
+        r->pair.class->advance(r->pair.channel[1], events, 2 * WINDOW);
+    assert_true(tcp_of(r->pair.channel[1])->member[0].seen == r->sent);
+    assert_false(r->pair.wire->held);
+}
+
+static void a_row_of(struct rig *r, int messages, bool first_waits)
+{
+    moment += PAUSE_NS;
+    for (int i = 0; i < messages; i++) {
+        assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+        assert_int_equal(r->pair.wire->held, i || first_waits);
+    }
+    end_row(r);
+}
+
+static void long_rows(void **state)
+{
+    struct rig *r = *state;
+
+    for (int i = 0; i < 2 * TCP_ROWS_ENDED; i++)
+        a_row_of(r, TCP_ROW_LONG, false); /* what waits is less: the first does not */
+    for (int i = 0; i < TCP_ROWS_ENDED; i++)
+        a_row_of(r, TCP_ROW_LONG + 1, false);
+    for (int i = 0; i < TCP_ROWS_ENDED; i++)
+        a_row_of(r, TCP_ROW_LONG, true);
+    a_row_of(r, 1, true); /* whose caller no longer sends in rows: once */
+    a_row_of(r, 1, false);
+    for (int i = 0; i < TCP_ROWS_ENDED; i++)
+        a_row_of(r, TCP_ROW_LONG + 1, false);
+    moment += TCP_ROWS_GAP_NS; /* a pause before it */
+    a_row_of(r, TCP_ROW_LONG + 1, false);
+    for (int i = 1; i < TCP_ROWS_ENDED; i++)
+        a_row_of(r, TCP_ROW_LONG + 1, false);
+    moment += PAUSE_NS;
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+    assert_true(r->pair.wire->held);
+    moment += PAUSE_NS; /* one in it: what waits leaves with the next */
+    assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
+    await_bytes(r, 1, 2 * BYTES);
+    end_row(r);
+}
+
 static void pauses(void **state)
 {
     struct rig *r = *state;
@@ -174,10 +291,9 @@ static void exposures_alone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(rows, up, down),
-        cmocka_unit_test_setup_teardown(pauses, up, down),
-        cmocka_unit_test_setup_teardown(messages_alone, up, down),
-        cmocka_unit_test_setup_teardown(exposures_alone, up, down),
+        cmocka_unit_test_setup_teardown(rows, up, down),           cmocka_unit_test_setup_teardown(many_rows, up, down),
+        cmocka_unit_test_setup_teardown(long_rows, up_wide, down), cmocka_unit_test_setup_teardown(pauses, up, down),
+        cmocka_unit_test_setup_teardown(messages_alone, up, down), cmocka_unit_test_setup_teardown(exposures_alone, up, down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
