@@ -375,6 +375,11 @@ static const char *step(struct oracle_walk *w, int32_t i)
         why = "no such peer";
     if (why || (a->plan >= 0 && !random_starts(a->verb)))
         return why;
+    for (int32_t c = 0; c < RANDOM_COMMS; c++) { /* what it has issued may need others who are at their wait only later */
+        bool marks = a->verb == RANDOM_RECORD || a->verb == RANDOM_SYNC || a->verb == RANDOM_HOST_LAST;
+        if (marks && (c == a->comm || (a->verb == RANDOM_SYNC && (a->flags & RANDOM_ALL))) && in_step(w, c, i))
+            return "a marker behind a step of buckets";
+    }
     if ((a->verb == RANDOM_WINDOW_FREE || a->verb == RANDOM_AGREE) && in_step(w, a->comm, i))
         return "a step of buckets is under way";
     if (random_recovers(a->verb) && under_way(w, a->comm, RANDOM_SHRINK, i))
