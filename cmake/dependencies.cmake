@@ -83,7 +83,7 @@ comm_dependency_tell(PMIX "PMIx" "libpmix-dev" "Open MPI's ranks meet over hosts
 comm_dependency(BLAS)
 if(comm_look)
   find_path(COMM_CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas openblas-pthread openblas-serial blis)
-  find_library(COMM_CBLAS_LIBRARY NAMES openblas blis cblas blas)
+  find_library(COMM_CBLAS_LIBRARY NAMES openblas blis) # the reference BLAS takes four times as long as a plain loop
   if(COMM_CBLAS_INCLUDE AND COMM_CBLAS_LIBRARY)
     include(CheckCSourceCompiles)
     set(CMAKE_REQUIRED_INCLUDES ${COMM_CBLAS_INCLUDE})
