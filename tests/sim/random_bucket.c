@@ -186,7 +186,8 @@ void random_bucket_wait(struct random_run *run, int32_t index)
 void random_bucket_drop(struct random_run *run, int32_t comm, int32_t rank)
 {
     for (int32_t i = 0; i < run->p->actions; i++) {
-        if (run->buckets[i] && run->p->action[i].comm == comm && run->p->action[i].rank == rank)
+        const struct random_action *a = &run->p->action[i];
+        if (a->comm == comm && a->rank == rank && run->buckets[i]) /* in this order: other ranks' are their threads' */
             drop(run, i);
     }
 }

@@ -209,13 +209,25 @@ static void run_action(struct random_run *run, int32_t index)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the end */
+/* NULL too while comm_shrink is at it: whatever thread it ends in writes the place, and until then that is the library's. */
+static struct comm_communicator *open_one(const struct random_run *run, int32_t c, int32_t rank)
+{
+    for (int32_t i = 0; i < run->p->actions; i++) {
+        const struct random_action *a = &run->p->action[i];
+        if (a->rank == rank && a->verb == RANDOM_SHRINK && a->child == c && run->outcome[i] == COMM_PENDING &&
+            comm_test(run->request[i]) == COMM_PENDING)
+            return NULL;
+    }
+    return run->comm[c][rank];
+}
+
 static struct comm_communicator *any_open(const struct random_run *run, int32_t rank)
 {
-    for (int32_t c = 0; c < RANDOM_COMMS; c++) {
-        if (run->comm[c][rank])
-            return run->comm[c][rank];
-    }
-    return NULL;
+    struct comm_communicator *any = NULL;
+
+    for (int32_t c = 0; c < RANDOM_COMMS && !any; c++)
+        any = open_one(run, c, rank);
+    return any;
 }
 
 enum { LINGER_TURNS = 125, LINGER_FAR = 200, LINGER_MS = 20 }; /* 2.5 s; over a network two looks more, and its latency */
@@ -237,7 +249,7 @@ static void linger(struct random_run *run, int32_t rank)
     }
     run->early_ns[rank] = run->stage->now();
     for (int32_t c = 0; c < RANDOM_COMMS; c++) {
-        if (run->comm[c][rank])
+        if (open_one(run, c, rank))
             random_ask_error(run, c, rank, &run->early[c][rank]);
     }
     run->stage->spend(RANDOM_MS * 200);
@@ -261,7 +273,8 @@ static void see_all(struct random_run *run, int32_t rank, bool wait)
 static void sync_all(struct random_run *run, int32_t rank)
 {
     for (int32_t c = 0; c < RANDOM_COMMS; c++) {
-        enum comm_result result = run->comm[c][rank] ? comm_sync(run->comm[c][rank]) : COMM_OK;
+        struct comm_communicator *open = open_one(run, c, rank);
+        enum comm_result result = open ? comm_sync(open) : COMM_OK;
         bool own = result == COMM_ERR_TRUNCATED || result == COMM_ERR_CANCELLED || result == COMM_ERR_ARGUMENT ||
                    result == COMM_ERR_CLOSED; /* of single requests */
         if (run->strict && result != COMM_OK && !own) {
