@@ -63,20 +63,26 @@ static void cross(void *arg, int32_t rank)
     CHECK(strstr(error.text, "stands behind a queue wait for another communicator, whose call 1"));
 }
 
-RIG_TEST(contract_4_5_deadlock)
+/* On each rank, with two communicators; the others go on. */
+static void with_two(void (*body)(void *arg, int32_t rank))
 {
     struct crossed d = {.in = 1};
     struct rig rig;
     rig_open(&rig, RANKS, NULL);
     rig_dup(rig.world, RANKS, d.x);
     rig_dup(rig.world, RANKS, d.y);
-    rig_threads(RANKS, cross, &d);
-    rig_proves_alive(rig.world, RANKS); /* the others go on */
+    rig_threads(RANKS, body, &d);
+    rig_proves_alive(rig.world, RANKS);
     for (int32_t r = 0; r < RANKS; r++) {
         MUST(comm_close(d.x[r], RIG_PATIENCE));
         MUST(comm_close(d.y[r], RIG_PATIENCE));
     }
     rig_close(&rig);
+}
+
+RIG_TEST(contract_4_5_deadlock)
+{
+    with_two(cross);
 }
 
 static void cross_as_process(struct proc *proc, int32_t rank, struct comm_communicator *world)
@@ -138,6 +144,148 @@ RIG_TEST(contract_4_5_deadlock_of_pairs)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ messages */
+/* Ranks 0 and 1 receive from each other, and what they send in return stands behind that; rank 2 waits for both. One communicator. */
+static void answer_first(void *arg, int32_t rank)
+{
+    struct crossed *d = arg;
+    struct comm_communicator *x = d->x[rank];
+    struct comm_request received = COMM_REQUEST_NONE, sent = COMM_REQUEST_NONE;
+    int64_t since = rig_now(), came = 0;
+    if (rank < 2) {
+        MUST(comm_recv(x, &came, 1, COMM_I64, 1 - rank, 7, NULL, &received));
+        MUST(comm_queue_wait_request(x, received));
+        MUST(comm_send(x, &d->in, 1, COMM_I64, 1 - rank, 7, &sent));
+    }
+    sum(x, d, rank, 0);
+    CHECK(ends(d, rank, 0) == COMM_ERR_DEADLOCK);
+    CHECK(rig_now() - since < 6 * RIG_S);
+    CHECK(rank == 2 || (by_deadlock(comm_wait(received, RIG_S)) && by_deadlock(comm_wait(sent, RIG_S))));
+    struct comm_error error = {.size = sizeof error};
+    MUST(comm_error_detail(x, &error));
+    CHECK(strstr(error.text, "waits in its queue for a message from or to rank"));
+}
+
+/* Each receives in y from the rank before it, sums in x behind that, and sends in y behind the sum: the same over two communicators. With
+ * grouped, what is waited for is a group, one half of which is done. */
+static void pass_on(struct crossed *d, int32_t rank, bool grouped)
+{
+    struct comm_communicator *x = d->x[rank], *y = d->y[rank];
+    int32_t before = (rank + RANKS - 1) % RANKS, after = (rank + 1) % RANKS;
+    struct comm_request received, sent;
+    int64_t since = rig_now(), came[2];
+    struct comm_communicator *to = y;
+    if (grouped) {
+        MUST(comm_group_begin(y, &to));
+        MUST(comm_send(to, &d->in, 1, COMM_I64, after, 8, NULL));
+        MUST(comm_recv(to, &came[1], 1, COMM_I64, before, 8, NULL, NULL));
+    }
+    MUST(comm_recv(to, &came[0], 1, COMM_I64, before, 7, NULL, grouped ? NULL : &received));
+    if (grouped)
+        MUST(comm_group_end(to, &received));
+    MUST(comm_queue_wait_request(x, received));
+    sum(x, d, rank, 0);
+    MUST(comm_queue_wait_request(y, d->sum[rank][0]));
+    MUST(comm_send(y, &d->in, 1, COMM_I64, after, 7, &sent));
+    enum comm_result s = ends(d, rank, 0), r = comm_wait(received, 10 * RIG_S);
+    CHECK(by_deadlock(s) && by_deadlock(r) && (s == COMM_ERR_DEADLOCK || r == COMM_ERR_DEADLOCK));
+    CHECK(rig_now() - since < 6 * RIG_S);
+    CHECK(by_deadlock(comm_wait(sent, RIG_S)));
+}
+
+static void pass_on_messages(void *arg, int32_t rank)
+{
+    pass_on(arg, rank, false);
+}
+
+static void pass_on_groups(void *arg, int32_t rank)
+{
+    pass_on(arg, rank, true);
+}
+
+/* Sends that wait for their receivers, each of whom would receive behind its own. */
+static void send_first(void *arg, int32_t rank)
+{
+    struct crossed *d = arg;
+    enum { LONG = 4 << 20 };
+    struct comm_request sent, received;
+    char *out = calloc(1, LONG), *in = calloc(1, LONG);
+    CHECK(out && in);
+    MUST(comm_send(d->x[rank], out, LONG, COMM_U8, (rank + 1) % RANKS, 7, &sent));
+    MUST(comm_queue_wait_request(d->x[rank], sent));
+    MUST(comm_recv(d->x[rank], in, LONG, COMM_U8, (rank + RANKS - 1) % RANKS, 7, NULL, &received));
+    CHECK(by_deadlock(comm_wait(sent, 10 * RIG_S)) && by_deadlock(comm_wait(received, 10 * RIG_S)));
+    free(out);
+    free(in);
+}
+
+static void messages_as_process(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    void (*const body[])(void *, int32_t) = {answer_first, pass_on_messages};
+    struct comm_request q;
+    (void)proc;
+    for (int i = 0; i < 2; i++) {
+        struct crossed d = {.in = 1};
+        MUST(comm_dup(world, NULL, &d.x[rank], NULL));
+        MUST(comm_dup(world, NULL, &d.y[rank], NULL));
+        body[i](&d, rank);
+        MUST(comm_barrier(world, &q));
+        MUST(comm_wait(q, RIG_PATIENCE));
+        MUST(comm_close(d.x[rank], RIG_PATIENCE));
+        MUST(comm_close(d.y[rank], RIG_PATIENCE));
+    }
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+/* No circle: the ranks before and after do not wait, or not for ever; one sends late, one behind what comes late. */
+static void pass_on_late(void *arg, int32_t rank)
+{
+    struct crossed *d = arg;
+    struct comm_communicator *x = d->x[rank], *y = d->y[rank];
+    struct comm_request received, sent, late;
+    int64_t came[2];
+    if (rank == 0) {
+        rig_nap(3 * RIG_S);
+        MUST(comm_send(y, &d->in, 1, COMM_I64, 1, 7, &sent));
+        MUST(comm_recv(y, &came[0], 1, COMM_I64, 2, 7, NULL, &received));
+    } else {
+        MUST(comm_recv(y, &came[0], 1, COMM_I64, rank - 1, 7, NULL, &received));
+        MUST(comm_queue_wait_request(y, received));
+        MUST(comm_send(y, &d->in, 1, COMM_I64, (rank + 1) % RANKS, 7, &sent));
+    }
+    MUST(comm_recv(x, &came[1], 1, COMM_I64, COMM_ANY_PEER, 9, NULL, &late));
+    MUST(comm_queue_wait_request(y, late)); /* from anybody: that is not judged */
+    sum(y, d, rank, 1);
+    rig_nap(rank == 2 ? RIG_S : RIG_MS);
+    struct comm_request sent_late;
+    MUST(comm_send(x, &d->in, 1, COMM_I64, (rank + 1) % RANKS, 9, &sent_late));
+    MUST(comm_wait(received, RIG_PATIENCE));
+    MUST(comm_wait(sent, RIG_PATIENCE));
+    MUST(comm_wait(sent_late, RIG_PATIENCE));
+    MUST(ends(d, rank, 1));
+}
+
+RIG_TEST(contract_4_5_deadlock_of_messages)
+{
+    with_two(answer_first);
+    with_two(pass_on_messages);
+    with_two(pass_on_groups);
+    with_two(send_first);
+}
+
+RIG_TEST(contract_4_5_deadlock_of_messages_of_processes)
+{
+    struct proc proc = {0};
+    proc_needs_shm();
+    proc_start(&proc, RANKS, messages_as_process);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
+RIG_TEST(contract_4_5_late_messages_are_no_deadlock)
+{
+    with_two(pass_on_late);
+}
+
 /* The same waits without the circle: rank 1 comes late, or rank 2 does, and all is well. */
 static void late(void *arg, int32_t rank)
 {
@@ -161,24 +309,18 @@ static void late(void *arg, int32_t rank)
 
 RIG_TEST(contract_4_5_late_is_no_deadlock)
 {
-    struct crossed d = {.in = 1};
-    struct rig rig;
-    rig_open(&rig, RANKS, NULL);
-    rig_dup(rig.world, RANKS, d.x);
-    rig_dup(rig.world, RANKS, d.y);
-    rig_threads(RANKS, late, &d);
-    for (int32_t r = 0; r < RANKS; r++) {
-        MUST(comm_close(d.x[r], RIG_PATIENCE));
-        MUST(comm_close(d.y[r], RIG_PATIENCE));
-    }
-    rig_close(&rig);
+    with_two(late);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(contract_4_5_deadlock), cmocka_unit_test(contract_4_5_deadlock_of_processes),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(contract_4_5_deadlock),
+                                       cmocka_unit_test(contract_4_5_deadlock_of_processes),
                                        cmocka_unit_test(contract_4_5_deadlock_of_pairs),
-                                       cmocka_unit_test(contract_4_5_late_is_no_deadlock)};
+                                       cmocka_unit_test(contract_4_5_late_is_no_deadlock),
+                                       cmocka_unit_test(contract_4_5_deadlock_of_messages),
+                                       cmocka_unit_test(contract_4_5_deadlock_of_messages_of_processes),
+                                       cmocka_unit_test(contract_4_5_late_messages_are_no_deadlock)};
 
     return cmocka_run_group_tests_name("contract_4_deadlock", tests, NULL, NULL);
 }

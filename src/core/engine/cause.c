@@ -49,6 +49,20 @@ static void describe_backend_error(const struct body *b, const struct cause *c, 
                 why[0] ? why : "it has no text for it");
 }
 
+/* code: the collective at the head there; 0: a queue wait; less: a message with rank -1 - code. */
+static void describe_deadlock(const struct cause *c, char *text, size_t bytes, size_t *at)
+{
+    if (c->code < 0) {
+        base_append(text, bytes, at,
+                    "rank %d waits in its queue for a message from or to rank %d of that communicator, whose queue waits for it in turn",
+                    c->rank, -1 - c->code);
+        return;
+    }
+    base_append(text, bytes, at, "call %llu of rank %d stands behind a queue wait for another communicator, ",
+                (unsigned long long)c->number, c->rank);
+    base_append(text, bytes, at, c->code ? "whose call %d waits for ranks that wait for this one" : "which waits for this one", c->code);
+}
+
 static void describe_silence(const struct cause *c, char *text, size_t bytes, size_t *at)
 {
     if (c->code < 0)
@@ -116,10 +130,7 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
         base_append(text, bytes, at, "rank %d sent rank %d what no call of the library sends", c->rank, c->peer);
         break;
     case COMM_ERR_DEADLOCK:
-        base_append(text, bytes, at, "call %llu of rank %d stands behind a queue wait for another communicator, ",
-                    (unsigned long long)c->number, c->rank);
-        base_append(text, bytes, at, c->code ? "whose call %d waits for ranks that wait for this one" : "which waits for this one",
-                    c->code);
+        describe_deadlock(c, text, bytes, at);
         break;
     case COMM_ERR_ABORTED:
         if (c->rank < 0)

@@ -1,11 +1,14 @@
 /*
- * Deadlocks: queue waits and operations that wait for one another in a circle, over several communicators and ranks.
+ * Deadlocks: queue waits, operations and messages that wait for one another in a circle, over several communicators and ranks.
  *
- * A queue wait that is open holds back everything behind it, and it waits for a request of another communicator here, which ends only after
- * the oldest unfinished entry of that one. That is either a queue wait again, of this rank, or a collective that needs members who have
- * not started it, because they stand at queue waits of their own. So all that must be known is, of every open queue wait: whose it is, what
- * it waits for, what stands at the head there, and how far its own communicator had started. Each rank tells that in a note, once a look,
- * while it stays as it is.
+ * A queue wait that is open holds back everything behind it, and it waits for a request here, mostly of another communicator, which ends
+ * only after the oldest unfinished entry of that one. That is either a queue wait again, of this rank, or a collective that needs members
+ * who have not started it, because they stand at queue waits of their own. So all that must be known is, of every open queue wait: whose it
+ * is, what it waits for, what stands at the head there, and how far its own communicator had started. Each rank tells that in a note, once
+ * a look, while it stays as it is.
+ *
+ * Or it waits for a message whose other half is another rank's to give, who stands at a queue wait of that communicator and has nothing
+ * else on its way there: whatever it sends or receives from now on comes behind that wait. A receive from anybody is left to its deadline.
  *
  * The waits that hold one another are the greatest set in which each waits for one of the set. It is believed when every member of it has
  * said so again, unchanged, after it was first seen: then all stood so at the same moment, and nothing but a failure can move them.
@@ -18,7 +21,10 @@
 
 #include <string.h>
 
-enum { FAR_NS = 1500000000 };
+enum {
+    FAR_NS = 1500000000,
+    MESSAGE_NS = 500000000, /* a message that left before a note has come so long after it, and more where the wire says so */
+};
 
 /* ------------------------------------------------------------------------------------------------------------ this rank's waits */
 /* What the head of the other communicator is; false: it moves, or nothing certain can be said. */
@@ -43,6 +49,40 @@ static uint32_t started_before(const struct body *b, uint64_t fence)
     return (uint32_t)b->sequence;
 }
 
+/* That message waits for its other half, or for a queue wait of its own communicator. */
+static bool describe_message(const struct body *y, const struct talk *t, struct fence_note *note)
+{
+    note->waits_for = y->team.id;
+    note->head = t->state == TALK_POSTED;
+    note->collective = FENCE_MESSAGE;
+    note->root = t->call.peer;
+    if (t->state == TALK_HELD)
+        return y->fence && y->fence < t->work;
+    return t->state == TALK_POSTED && t->call.peer != COMM_ANY_PEER && message_waits(y->messages, t->call.slot);
+}
+
+/* The same of a request of the message line: a group's waits for its members, of which one that never ends is enough. */
+static bool describe_talk(const struct body *y, uint64_t ticket, struct fence_note *note)
+{
+    uint32_t group = timeline_slot_index(ticket);
+    bool certain = false;
+
+    for (uint32_t i = y->failed ? TALK_NONE : y->talk_first; i != TALK_NONE && !certain; i = y->talks[i].after)
+        if (y->talks[i].ticket == ticket || (y->talks[i].member_of == group && y->talks[group].ticket == ticket))
+            certain = describe_message(y, &y->talks[i], note);
+    return certain;
+}
+
+/* Whatever b's peers get of it from now on comes behind its open queue wait. */
+static bool is_quiet(const struct body *b)
+{
+    bool quiet = message_is_quiet(b->messages);
+
+    for (uint32_t i = b->talk_first; i != TALK_NONE && quiet; i = b->talks[i].after)
+        quiet = b->talks[i].state != TALK_HELD || b->fence < b->talks[i].work;
+    return quiet;
+}
+
 /* done: how far the other one is. */
 enum fence { FENCE_NONE, FENCE_OPEN, FENCE_UNSEEN };
 static enum fence describe_fence(const struct body *b, struct fence_note *note, uint64_t *done)
@@ -51,16 +91,20 @@ static enum fence describe_fence(const struct body *b, struct fence_note *note, 
         return FENCE_NONE;
     const struct timeline_point *point = &body_entry(b, b->fence)->point;
     struct comm_communicator *face = point->kind == POINT_REQUEST ? point->request.comm : NULL;
-    if (!face || face == b->face || point->request.ticket & TIMELINE_MESSAGE || timeline_point_test(point) != COMM_PENDING)
+    bool message = (point->request.ticket & TIMELINE_MESSAGE) != 0, other = face != b->face;
+    if (!face || (!other && !message) || timeline_point_test(point) != COMM_PENDING)
         return FENCE_NONE;
-    if (!base_home_trylock(&face->lock, face->env)) /* by try: of two communicators' locks neither comes first */
+    if (other && !base_home_trylock(&face->lock, face->env)) /* by try: of two communicators' locks neither comes first */
         return FENCE_UNSEEN;
-    const struct body *y = atomic_load_explicit(&face->body, memory_order_relaxed);
-    bool certain = y && y->engine == b->engine && !y->recording && describe_head(y, note);
-    *done = certain ? y->line.done : 0;
-    base_home_unlock(&face->lock, face->env);
+    const struct body *y = other ? atomic_load_explicit(&face->body, memory_order_relaxed) : b;
+    bool certain =
+        y && y->engine == b->engine && !y->recording && (message ? describe_talk(y, point->request.ticket, note) : describe_head(y, note));
+    *done = certain && !message ? y->line.done : 0;
+    if (other)
+        base_home_unlock(&face->lock, face->env);
     note->started = started_before(b, b->fence);
-    note->which = (uint32_t)base_hash(base_hash(1, b->fence), *done);
+    note->quiet = is_quiet(b);
+    note->which = (uint32_t)base_hash(base_hash(base_hash(1, b->fence), *done), b->record_count);
     return certain ? FENCE_OPEN : FENCE_NONE;
 }
 
@@ -152,6 +196,7 @@ struct known {
     struct fence_note note;
     const struct world *at;
     int32_t world;  /* whose it is: a rank of that world */
+    int64_t lead;   /* by which notes come too early there */
     uint32_t index; /* of the communicator here that knows it */
     bool held, own;
 };
@@ -162,8 +207,13 @@ struct knot {
 
 static void add(struct knot *k, const struct body *b, int32_t rank, const struct fence_note *note)
 {
-    struct known known = {
-        .note = *note, .at = b->world, .world = b->team.world[rank], .index = b->index, .held = true, .own = rank == b->team.rank};
+    struct known known = {.note = *note,
+                          .at = b->world,
+                          .world = b->team.world[rank],
+                          .lead = b->channel->caps.note_lead_ns,
+                          .index = b->index,
+                          .held = true,
+                          .own = rank == b->team.rank};
     uint32_t at = 0;
 
     if (!note->round)
@@ -246,10 +296,12 @@ static void talk_to_worlds(struct engine *e, const struct knot *k)
     }
 }
 
-/* Whether a rank's part of a collective cannot end before that member has started it. */
+/* Whether a rank's part of a collective cannot end before that member has started it, or its message without what comes from there. */
 static bool needs(const struct known *n, const struct known *member)
 {
-    if ((int32_t)(n->note.head - member->note.started) <= 0)
+    if (n->note.collective == FENCE_MESSAGE)
+        return member->note.rank == n->note.root && member->note.quiet;
+    if (member->world == n->world || (int32_t)(n->note.head - member->note.started) <= 0)
         return false;
     switch (n->note.collective) {
     case COLLECTIVE_ALLREDUCE:
@@ -273,7 +325,7 @@ static bool is_held(const struct knot *k, const struct known *n)
         const struct known *other = &k->of[i];
         if (!other->held || other->note.of != n->note.waits_for)
             continue;
-        if (n->note.head ? other->world != n->world && needs(n, other) : other->world == n->world)
+        if (n->note.head ? needs(n, other) : other->world == n->world)
             return true;
     }
     return false;
@@ -310,21 +362,37 @@ static uint64_t signature_of(const struct knot *k)
         hash = base_hash(base_hash(hash, n->note.of), (uint64_t)(uint32_t)n->world);
         hash = base_hash(base_hash(hash, n->note.waits_for), (uint64_t)n->note.started << 32 | n->note.head);
         hash = base_hash(hash, n->note.which);
+        hash = base_hash(hash, (uint64_t)n->note.collective << 32 | (uint32_t)n->note.root);
     }
     return hash;
+}
+
+/* What was on its way when this set was first seen has come since. */
+static bool has_settled(const struct engine *e, const struct knot *k)
+{
+    int64_t wait = 0;
+
+    for (uint32_t i = 0; i < k->count; i++) {
+        int64_t late = MESSAGE_NS + k->of[i].lead;
+        if (k->of[i].held && k->of[i].note.collective == FENCE_MESSAGE && late > wait)
+            wait = late;
+    }
+    return e->env->now(e->env) - e->knot_ns >= wait;
 }
 
 /* Everyone has said the same again since this set was first seen. */
 static bool is_proven(struct engine *e, const struct knot *k)
 {
     uint64_t signature = signature_of(k);
-    bool same = e->knot_signature == signature, proven = same;
+    bool same = e->knot_signature == signature, settled = same && has_settled(e, k), proven = settled;
 
     for (uint32_t i = 0; i < k->count; i++) {
         proven &= !k->of[i].held || k->of[i].note.round > e->knot_round[i];
-        if (!same)
+        if (!settled)
             e->knot_round[i] = k->of[i].note.round;
     }
+    if (!same)
+        e->knot_ns = e->env->now(e->env);
     e->knot_signature = signature;
     return proven;
 }
@@ -338,13 +406,14 @@ static void fail_all(struct engine *e, const struct knot *k)
         struct body *b = face ? body_lock(face, &r) : NULL;
         if (!b)
             continue;
+        bool message = n->note.head && n->note.collective == FENCE_MESSAGE;
         if (b->engine == e && b->team.id == n->note.of && !b->recording) {
             b->guest = true; /* the watcher's thread */
             body_propose(b, &(struct cause){.number = n->note.started + 1,
                                             .rank = n->note.rank,
                                             .peer = b->team.rank,
                                             .result = COMM_ERR_DEADLOCK,
-                                            .code = (int32_t)n->note.head});
+                                            .code = message ? -1 - n->note.root : (int32_t)n->note.head});
             body_settle(b);
             b->guest = false;
         }

@@ -476,6 +476,29 @@ bool message_wants_step(const struct message_room *room)
     return room->stalled_peers != 0 || room->untaken.first;
 }
 
+bool message_waits(const struct message_room *room, uint32_t slot)
+{
+    bool waits = false;
+
+    for (uint32_t i = 0; i < room->pool.nodes && !waits; i++) {
+        const struct message_node *node = message_pool_at(&room->pool, i);
+        waits = node->slot == slot &&
+                (node->state == MESSAGE_POSTED || node->state == MESSAGE_SELF || (node->state == MESSAGE_WIRED && node->is_send));
+    }
+    return waits;
+}
+
+bool message_is_quiet(const struct message_room *room)
+{
+    bool quiet = !message_wants_step(room);
+
+    for (uint32_t i = 0; i < room->pool.nodes && quiet; i++) {
+        const struct message_node *node = message_pool_at(&room->pool, i);
+        quiet = node->state != MESSAGE_STALLED && (node->state != MESSAGE_WIRED || node->is_send);
+    }
+    return quiet;
+}
+
 void message_fail(struct message_room *room, enum comm_result result)
 {
     BASE_ASSERT(result < 0);

@@ -66,6 +66,12 @@ bool message_step(struct message_room *room);
 uint32_t message_take_finished(struct message_room *room, struct message_finished *out, uint32_t max);
 uint32_t message_pending(const struct message_room *room); /* posted, not finished */
 bool message_wants_step(const struct message_room *room);  /* something had no room */
+/* For who looks for circles, seldom. Whether the message of that slot was announced or posted, and its other half has not met it (a send
+ * may be under way all the same: its receiver knows) ... */
+bool message_waits(const struct message_room *room, uint32_t slot);
+/* ... and whether nothing of this rank's is on its way: every send was handed to the wire, and no receive that was matched is unfinished.
+ */
+bool message_is_quiet(const struct message_room *room);
 /* The communicator failed: forget everything; slots of all that were pending are written to out through take_finished with `result`. */
 void message_fail(struct message_room *room, enum comm_result result);
 
