@@ -33,7 +33,8 @@ enum {
     NOTE_FENCE = 3,
     NOTE_RECOVERY = WIRE_NOTE_LONG,
     DEADLOCK_WAITS = 64, /* open queue waits that are looked at together */
-    FENCE_MESSAGE = COLLECTIVE_END,
+    FENCE_RECEIVE = COLLECTIVE_END,
+    FENCE_SEND,
     CHECK_CALLS = 1, /* option `check` */
     CHECK_BUFFERS = 2,
     CHECK_RENDEZVOUS = 4,
@@ -73,7 +74,7 @@ struct fence_note {
     uint32_t started;    /* the last collective of its own communicator that stands before it */
     uint32_t round;      /* for how many looks it has been so; 0: not, or no more */
     uint32_t head;       /* the collective at the head there; 0: a queue wait */
-    uint32_t collective; /* of the head; or FENCE_MESSAGE: what it waits for is one, ... */
+    uint32_t collective; /* of the head; or FENCE_RECEIVE, FENCE_SEND: it waits for such a message, ... */
     int32_t root;        /* ... and its other half is this rank's */
     int32_t rank;        /* who tells it, in its communicator */
     uint32_t which;      /* of the wait and of how far the other one was: another number for another wait */

@@ -23,8 +23,13 @@
 
 enum {
     FAR_NS = 1500000000,
-    MESSAGE_NS = 500000000, /* a message that left before a note has come so long after it, and more where the wire says so */
+    SEND_NS = 500000000, /* a send that was announced before its rank told of its wait has come so long after it */
 };
+
+static bool is_message(const struct fence_note *note)
+{
+    return note->collective >= FENCE_RECEIVE;
+}
 
 /* ------------------------------------------------------------------------------------------------------------ this rank's waits */
 /* What the head of the other communicator is; false: it moves, or nothing certain can be said. */
@@ -49,16 +54,24 @@ static uint32_t started_before(const struct body *b, uint64_t fence)
     return (uint32_t)b->sequence;
 }
 
-/* That message waits for its other half, or for a queue wait of its own communicator. */
+/* That message waits for its other half, or for a queue wait of its own communicator. A receive counts (waits_for) when its peer has told
+ * of its wait a second time: what it sent before was seen here then. */
 static bool describe_message(const struct body *y, const struct talk *t, struct fence_note *note)
 {
-    note->waits_for = y->team.id;
+    const struct fence_watch *w = &y->fence_watch;
+    int32_t peer = t->call.peer;
+
     note->head = t->state == TALK_POSTED;
-    note->collective = FENCE_MESSAGE;
-    note->root = t->call.peer;
+    note->collective = t->is_send ? FENCE_SEND : FENCE_RECEIVE;
+    note->root = peer;
+    note->waits_for = y->team.id;
     if (t->state == TALK_HELD)
         return y->fence && y->fence < t->work;
-    return t->state == TALK_POSTED && t->call.peer != COMM_ANY_PEER && message_waits(y->messages, t->call.slot);
+    if (t->state != TALK_POSTED || peer == COMM_ANY_PEER || !message_waits(y->messages, t->call.slot))
+        return false;
+    if (!t->is_send && peer != y->team.rank && (!w->theirs || w->theirs[peer].round < 2))
+        note->waits_for = 0;
+    return true;
 }
 
 /* The same of a request of the message line: a group's waits for its members, of which one that never ends is enough. */
@@ -299,7 +312,7 @@ static void talk_to_worlds(struct engine *e, const struct knot *k)
 /* Whether a rank's part of a collective cannot end before that member has started it, or its message without what comes from there. */
 static bool needs(const struct known *n, const struct known *member)
 {
-    if (n->note.collective == FENCE_MESSAGE)
+    if (is_message(&n->note))
         return member->note.rank == n->note.root && member->note.quiet;
     if (member->world == n->world || (int32_t)(n->note.head - member->note.started) <= 0)
         return false;
@@ -373,8 +386,8 @@ static bool has_settled(const struct engine *e, const struct knot *k)
     int64_t wait = 0;
 
     for (uint32_t i = 0; i < k->count; i++) {
-        int64_t late = MESSAGE_NS + k->of[i].lead;
-        if (k->of[i].held && k->of[i].note.collective == FENCE_MESSAGE && late > wait)
+        int64_t late = k->of[i].note.collective == FENCE_SEND ? SEND_NS + k->of[i].lead : k->of[i].lead;
+        if (k->of[i].held && is_message(&k->of[i].note) && late > wait)
             wait = late;
     }
     return e->env->now(e->env) - e->knot_ns >= wait;
@@ -406,7 +419,7 @@ static void fail_all(struct engine *e, const struct knot *k)
         struct body *b = face ? body_lock(face, &r) : NULL;
         if (!b)
             continue;
-        bool message = n->note.head && n->note.collective == FENCE_MESSAGE;
+        bool message = n->note.head && is_message(&n->note);
         if (b->engine == e && b->team.id == n->note.of && !b->recording) {
             b->guest = true; /* the watcher's thread */
             body_propose(b, &(struct cause){.number = n->note.started + 1,
