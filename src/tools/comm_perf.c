@@ -1,7 +1,8 @@
 /*
  * comm-perf: how long a collective takes here, written on the public calls alone; run it under comm-run or any launcher.
  *
- * Method: buffers rotate when they fit 64 MiB, one warm-up, then 15 batches of calls in a tight loop behind a barrier, 0.1 s each at most.
+ * Method: buffers rotate when they fit 64 MiB; before the first size 20 ms of calls, in which CPUs wake up and learn, before the others a few;
+ * then 15 batches of calls in a tight loop behind a barrier, 0.1 s each at most.
  * A batch's time is its slowest rank's; the smallest, the median and the largest over batches are printed. tests/perf/mpi_bench.c does the
  * same over MPI.
  *   request (= blocking)  call and wait at once
@@ -18,8 +19,8 @@
 #include <string.h>
 #include <time.h>
 
-enum { PERF_BATCHES = 15, PERF_LINE = 64, PERF_ALIGN = 64, PERF_ROTATE_BYTES = 64 << 20 };
-static const double PERF_BATCH_SECONDS = 0.1;
+enum { PERF_BATCHES = 15, PERF_WARM_BATCHES = 100, PERF_LINE = 64, PERF_ALIGN = 64, PERF_ROTATE_BYTES = 64 << 20 };
+static const double PERF_BATCH_SECONDS = 0.1, PERF_WARM_SECONDS = 0.02;
 static const char *const mode_names[] = {"request", "pipelined", "plan", "overlap"};
 
 static void die(const struct perf *perf, enum comm_result result, const char *what)
@@ -185,12 +186,14 @@ static size_t fewer_if_slow(size_t iterations, double seconds)
     return enough < iterations ? enough : iterations;
 }
 
-static struct perf_times measure(const struct perf *perf, enum perf_mode mode, size_t iterations, double alone)
+static struct perf_times measure(struct perf *perf, enum perf_mode mode, size_t iterations, double alone)
 {
     double time[PERF_BATCHES];
     size_t depth = mode == MODE_PIPELINED ? PERF_DEPTH : 1;
     (void)run_batch(perf, mode, 1, alone);
     iterations = fewer_if_slow(iterations, run_batch(perf, mode, iterations / 16 + 1, alone) * (double)depth);
+    for (int i = 0; i < PERF_WARM_BATCHES && perf->warmed < PERF_WARM_SECONDS; i++)
+        perf->warmed += run_batch(perf, mode, iterations, alone) * (double)(iterations * depth);
     for (int i = 0; i < PERF_BATCHES; i++)
         time[i] = run_batch(perf, mode, iterations, alone);
     qsort(time, PERF_BATCHES, sizeof time[0], by_value);

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCHES = 15, DEPTH = 16, ALIGN = 64, CACHE_LINE = 64, FACTOR = 4, REQUESTS = 2 };
+enum { BATCHES = 15, WARM_BATCHES = 100, DEPTH = 16, ALIGN = 64, CACHE_LINE = 64, FACTOR = 4, REQUESTS = 2 };
 static const size_t ROTATE_BYTES = 64u << 20;
-static const double BATCH_SECONDS = 0.1;
+static const double BATCH_SECONDS = 0.1, WARM_SECONDS = 0.02;
 
 enum mode { BLOCKING, REQUEST, PIPELINED, PLAN, OVERLAP };
 static const char *const mode_names[] = {"blocking", "request", "pipelined", "plan", "overlap"};
@@ -25,6 +25,7 @@ struct bench {
     const struct collective *collective;
     enum mode mode;
     bool touch;
+    double warmed; /* seconds of calls before the first size */
     size_t min, max;
     int rank, ranks;
     /* one size */
@@ -294,11 +295,14 @@ static int fewer_if_slow(int iterations, double seconds)
     return enough < iterations ? (int)enough : iterations;
 }
 
-static struct times measure(const struct bench *bench, enum mode mode, int iterations, double alone)
+static struct times measure(struct bench *bench, enum mode mode, int iterations, double alone)
 {
     double time[BATCHES];
     (void)run_batch(bench, mode, 1, alone);
-    iterations = fewer_if_slow(iterations, run_batch(bench, mode, iterations / 16 + 1, alone) * (mode == PIPELINED ? DEPTH : 1));
+    int depth = mode == PIPELINED ? DEPTH : 1;
+    iterations = fewer_if_slow(iterations, run_batch(bench, mode, iterations / 16 + 1, alone) * depth);
+    for (int i = 0; i < WARM_BATCHES && bench->warmed < WARM_SECONDS; i++)
+        bench->warmed += run_batch(bench, mode, iterations, alone) * iterations * depth;
     for (int i = 0; i < BATCHES; i++)
         time[i] = run_batch(bench, mode, iterations, alone);
     qsort(time, BATCHES, sizeof time[0], by_value);
