@@ -633,6 +633,15 @@ size_t oracle_differ(const void *got, const void *want, size_t n, enum comm_type
     return n;
 }
 
+bool oracle_has_nan(const void *at, size_t n, enum comm_type type)
+{
+    size_t parts = is_complex(type) || is_indexed(type) ? 2 : 1, bytes = oracle_type_bytes(type) / parts;
+    bool has = false;
+    for (size_t i = 0; i < n * parts && !has; i++)
+        has = number_is_nan((const unsigned char *)at + i * bytes, i % parts ? also_type(type) : part_type(type));
+    return has;
+}
+
 uint64_t oracle_hash(const void *at, size_t n, enum comm_type type, uint64_t seed)
 {
     uint64_t hash = seed ^ UINT64_C(0xcbf29ce484222325);

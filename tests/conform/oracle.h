@@ -37,6 +37,7 @@ void oracle_reduce(const void *const *in, int32_t ranks, size_t n, enum comm_typ
 
 /* The first element where they differ, or n. Bits count, but that every not-a-number is like any other. */
 size_t oracle_differ(const void *got, const void *want, size_t n, enum comm_type type);
+bool oracle_has_nan(const void *at, size_t n, enum comm_type type);
 /* One number for n elements, with the same view of not-a-numbers, to compare across processes. */
 uint64_t oracle_hash(const void *at, size_t n, enum comm_type type, uint64_t seed);
 /* An element as text for a failure. */

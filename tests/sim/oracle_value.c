@@ -250,9 +250,12 @@ void oracle_message(struct oracle *o, struct oracle_memory *m, const struct orac
     const struct random_action *a = &o->program->action[send->action], *b = &o->program->action[recv->action];
     struct random_range from = random_touched(a, &o->comms).read, to = random_touched(b, &o->comms).write;
     bool known = range_known(m->known[a->rank][a->type], from);
+    size_t n = (size_t)((from.to - from.from) / random_unit(a->type));
+    /* Of a not-a-number only that it is one is known: as something else its bits are anybody's guess. */
+    bool as_sent = a->type == b->type || !oracle_has_nan(m->arena[a->rank][a->type] + from.from, n, random_types[a->type]);
     if (!(b->flags & RANDOM_SHORT))
         memmove(m->arena[b->rank][b->type] + to.from, m->arena[a->rank][a->type] + from.from, (size_t)(from.to - from.from));
     m->taken[recv->action] = send->action;
     settle_known(o, m, send, known);
-    settle_known(o, m, recv, known);
+    settle_known(o, m, recv, known && as_sent);
 }
