@@ -1,8 +1,8 @@
 /*
  * comm-perf: how long a collective takes here, written on the public calls alone; run it under comm-run or any launcher.
  *
- * Method: buffers rotate when they fit 64 MiB; before the first size 20 ms of calls, in which CPUs wake up and learn, before the others a few;
- * then 15 batches of calls in a tight loop behind a barrier, 0.1 s each at most.
+ * Method: buffers rotate when they fit 64 MiB; before the first size 20 ms of calls, in which CPUs wake up and learn, before the others a
+ * few; then 15 batches of calls in a tight loop behind a barrier, 0.1 s each at most.
  * A batch's time is its slowest rank's; the smallest, the median and the largest over batches are printed. tests/perf/mpi_bench.c does the
  * same over MPI.
  *   request (= blocking)  call and wait at once
