@@ -32,14 +32,14 @@ static void die(const struct perf *perf, enum comm_result result, const char *wh
     exit(1);
 }
 
-static void must(const struct perf *perf, enum comm_result result, const char *what)
+void perf_must(const struct perf *perf, enum comm_result result, const char *what)
 {
     if (result != COMM_OK)
         die(perf, result, what);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the clock */
-static double now(void)
+double perf_now(void)
 {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -49,16 +49,16 @@ static double now(void)
 static void compute(double seconds)
 {
     volatile double sink;
-    double end = now() + seconds, x = 1.0;
+    double end = perf_now() + seconds, x = 1.0;
     do {
         for (int i = 0; i < 64; i++)
             x = x * 1.0000001 + 1e-9;
-    } while (now() < end);
+    } while (perf_now() < end);
     sink = x;
     (void)sink;
 }
 
-static struct perf_buffers buffers_at(const struct perf *perf, size_t call)
+struct perf_buffers perf_buffers_at(const struct perf *perf, size_t call)
 {
     size_t slot = call % perf->slots;
     return (struct perf_buffers){perf->in + slot * perf->in_bytes, perf->out + slot * perf->out_bytes};
@@ -66,47 +66,47 @@ static struct perf_buffers buffers_at(const struct perf *perf, size_t call)
 
 static void touch_in(const struct perf *perf, size_t call)
 {
-    volatile unsigned char *at = buffers_at(perf, call).in;
+    volatile unsigned char *at = perf_buffers_at(perf, call).in;
     for (size_t i = 0; i < perf->in_bytes; i += PERF_LINE)
         at[i] = 1;
 }
 
 static void touch_out(const struct perf *perf, size_t call)
 {
-    volatile unsigned char *at = buffers_at(perf, call).out;
+    volatile unsigned char *at = perf_buffers_at(perf, call).out;
     for (size_t i = 0; i < perf->out_bytes; i += PERF_LINE)
         (void)at[i];
 }
 
-static void call_barrier(const struct perf *perf)
+void perf_barrier(const struct perf *perf)
 {
     struct comm_request req;
-    must(perf, comm_barrier(perf->comm, &req), "barrier");
-    must(perf, comm_wait(req, COMM_FOREVER), "barrier");
+    perf_must(perf, comm_barrier(perf->comm, &req), "barrier");
+    perf_must(perf, comm_wait(req, COMM_FOREVER), "barrier");
 }
 
-static double slowest(const struct perf *perf, double mine)
+double perf_slowest(const struct perf *perf, double mine)
 {
     struct comm_request req;
     double all = mine;
-    must(perf, comm_allreduce(perf->comm, &mine, &all, 1, COMM_F64, COMM_MAX, &req), "allreduce of the times");
-    must(perf, comm_wait(req, COMM_FOREVER), "allreduce of the times");
+    perf_must(perf, comm_allreduce(perf->comm, &mine, &all, 1, COMM_F64, COMM_MAX, &req), "allreduce of the times");
+    perf_must(perf, comm_wait(req, COMM_FOREVER), "allreduce of the times");
     return all;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one call, one batch */
-static void start_call(const struct perf *perf, size_t call, struct comm_request *req)
+void perf_start(const struct perf *perf, size_t call, struct comm_request *req)
 {
     const struct perf_collective *collective = perf->collective;
     if (perf->plan[0])
-        must(perf, comm_plan_start(perf->plan[call % perf->slots], req), "start of the plan");
+        perf_must(perf, comm_plan_start(perf->plan[call % perf->slots], req), "start of the plan");
     else
-        must(perf, collective->start(perf, perf->comm, buffers_at(perf, call), req), collective->name);
+        perf_must(perf, collective->start(perf, perf->comm, perf_buffers_at(perf, call), req), collective->name);
 }
 
 static void wait_calls(const struct perf *perf, const struct comm_request *req, size_t count)
 {
-    must(perf, count == 1 ? comm_wait(*req, COMM_FOREVER) : comm_wait_all(req, count, COMM_FOREVER), perf->collective->name);
+    perf_must(perf, count == 1 ? comm_wait(*req, COMM_FOREVER) : comm_wait_all(req, count, COMM_FOREVER), perf->collective->name);
 }
 
 static size_t requests_of(const struct perf *perf)
@@ -118,55 +118,55 @@ static double run_single(const struct perf *perf, bool overlap, size_t iteration
 {
     struct comm_request req[PERF_REQUESTS];
     size_t each = requests_of(perf);
-    double begin = now();
+    double begin = perf_now();
     for (size_t i = 0; i < iterations; i++) {
         if (perf->touch)
             touch_in(perf, i);
-        start_call(perf, i, req);
+        perf_start(perf, i, req);
         if (overlap)
             compute(alone);
         wait_calls(perf, req, each);
         if (perf->touch)
             touch_out(perf, i);
     }
-    return now() - begin;
+    return perf_now() - begin;
 }
 
 static double run_pipelined(const struct perf *perf, size_t iterations)
 {
     struct comm_request req[PERF_DEPTH * PERF_REQUESTS];
     size_t each = requests_of(perf);
-    double begin = now();
+    double begin = perf_now();
     for (size_t i = 0; i < iterations; i++) {
         for (size_t k = 0; perf->touch && k < PERF_DEPTH; k++)
             touch_in(perf, k);
         for (size_t k = 0; k < PERF_DEPTH; k++)
-            start_call(perf, k, &req[k * each]);
+            perf_start(perf, k, &req[k * each]);
         wait_calls(perf, req, PERF_DEPTH * each);
         for (size_t k = 0; perf->touch && k < PERF_DEPTH; k++)
             touch_out(perf, k);
     }
-    return now() - begin;
+    return perf_now() - begin;
 }
 
 static double touching_alone(const struct perf *perf, size_t calls)
 {
-    double begin = now();
+    double begin = perf_now();
     for (size_t i = 0; i < calls; i++) {
         touch_in(perf, i);
         touch_out(perf, i);
     }
-    return now() - begin;
+    return perf_now() - begin;
 }
 
 static double run_batch(const struct perf *perf, enum perf_mode mode, size_t iterations, double alone)
 {
     size_t calls = iterations * (mode == MODE_PIPELINED ? PERF_DEPTH : 1);
-    call_barrier(perf);
+    perf_barrier(perf);
     double seconds = mode == MODE_PIPELINED ? run_pipelined(perf, iterations) : run_single(perf, mode == MODE_OVERLAP, iterations, alone);
     if (perf->touch)
         seconds -= touching_alone(perf, calls);
-    return slowest(perf, seconds / (double)calls);
+    return perf_slowest(perf, seconds / (double)calls);
 }
 
 static int by_value(const void *a, const void *b)
@@ -207,7 +207,7 @@ static size_t iterations_for(const struct perf *perf, size_t bytes)
     return perf->mode == MODE_PIPELINED ? iterations / 4 + 1 : iterations;
 }
 
-static void *take(const struct perf *perf, size_t bytes)
+void *perf_take(const struct perf *perf, size_t bytes)
 {
     void *memory = aligned_alloc(PERF_ALIGN, (bytes + PERF_ALIGN) / PERF_ALIGN * PERF_ALIGN);
     if (!memory) {
@@ -217,16 +217,16 @@ static void *take(const struct perf *perf, size_t bytes)
     return memory;
 }
 
-static void *take_buffers(const struct perf *perf, size_t bytes)
+void *perf_take_buffers(const struct perf *perf, size_t bytes)
 {
     void *memory = NULL;
     if (!perf->comm_memory)
-        return take(perf, bytes);
-    must(perf, comm_mem_alloc(perf->comm, bytes ? bytes : 1, &memory), "comm_mem_alloc");
+        return perf_take(perf, bytes);
+    perf_must(perf, comm_mem_alloc(perf->comm, bytes ? bytes : 1, &memory), "comm_mem_alloc");
     return memory;
 }
 
-static void give_buffers(const struct perf *perf, void *memory)
+void perf_give_buffers(const struct perf *perf, void *memory)
 {
     if (perf->comm_memory)
         comm_mem_free(perf->comm, memory);
@@ -234,7 +234,7 @@ static void give_buffers(const struct perf *perf, void *memory)
         free(memory);
 }
 
-static void open_size(struct perf *perf, size_t bytes)
+void perf_set_size(struct perf *perf, size_t bytes)
 {
     size_t ranks = (size_t)perf->ranks, width = perf->type->bytes;
     perf->n = bytes < width ? 1 : bytes / width;
@@ -248,13 +248,18 @@ static void open_size(struct perf *perf, size_t bytes)
         perf->slots = PERF_DEPTH;
     if (perf->slots < 1)
         perf->slots = 1;
-    perf->in = take_buffers(perf, perf->slots * perf->in_bytes);
-    perf->out = take_buffers(perf, perf->slots * perf->out_bytes);
-    perf->counts = take(perf, ranks * sizeof *perf->counts);
+    perf->counts = perf_take(perf, ranks * sizeof *perf->counts);
     for (size_t r = 0; r < ranks; r++)
         perf->counts[r] = perf->collective->out == OUT_BLOCK ? perf->block : perf->n;
+}
+
+static void open_size(struct perf *perf, size_t bytes)
+{
+    perf_set_size(perf, bytes);
+    perf->in = perf_take_buffers(perf, perf->slots * perf->in_bytes);
+    perf->out = perf_take_buffers(perf, perf->slots * perf->out_bytes);
     for (size_t i = 0; i < perf->slots; i++)
-        perf_fill(perf->type, perf->op, perf->rank, buffers_at(perf, i).in, perf->n);
+        perf_fill(perf->type, perf->op, perf->rank, perf_buffers_at(perf, i).in, perf->n);
     memset(perf->out, 0, perf->slots * perf->out_bytes);
 }
 
@@ -262,9 +267,9 @@ static void record_plans(struct perf *perf)
 {
     for (size_t i = 0; i < perf->slots; i++) {
         struct comm_communicator *recorder;
-        must(perf, comm_plan_begin(perf->comm, &recorder), "begin of the plan");
-        must(perf, perf->collective->start(perf, recorder, buffers_at(perf, i), NULL), perf->collective->name);
-        must(perf, comm_plan_end(recorder, &perf->plan[i]), "end of the plan");
+        perf_must(perf, comm_plan_begin(perf->comm, &recorder), "begin of the plan");
+        perf_must(perf, perf->collective->start(perf, recorder, perf_buffers_at(perf, i), NULL), perf->collective->name);
+        perf_must(perf, comm_plan_end(recorder, &perf->plan[i]), "end of the plan");
     }
 }
 
@@ -274,19 +279,26 @@ static void close_size(struct perf *perf)
         comm_plan_free(perf->plan[i]);
         perf->plan[i] = NULL;
     }
-    give_buffers(perf, perf->in);
-    give_buffers(perf, perf->out);
+    perf_give_buffers(perf, perf->in);
+    perf_give_buffers(perf, perf->out);
     free(perf->counts);
 }
 
-static void check_call(const struct perf *perf, size_t call, size_t bytes)
+void perf_check(const struct perf *perf, size_t call, size_t bytes)
 {
     size_t bad;
-    if (!perf->check || !perf->collective->check || perf->collective->check(perf, buffers_at(perf, call), &bad))
+    if (!perf->check || !perf->collective->check || perf->collective->check(perf, perf_buffers_at(perf, call), &bad))
         return;
     fprintf(stderr, "comm-perf: rank %d: %s of %zu bytes of %s: element %zu is wrong\n", perf->rank, perf->collective->name, bytes,
             perf->type->name, bad);
     exit(1);
+}
+
+void perf_ask_algorithm(struct perf *perf, struct comm_request req)
+{
+    struct comm_request_info info = {.size = sizeof info};
+    if (comm_describe_request(req, &info) == COMM_OK)
+        memcpy(perf->algorithm, info.algorithm, sizeof perf->algorithm);
 }
 
 /* Every buffer once, as many at a time as this mode has, before anything is timed; also asks what ran. */
@@ -296,14 +308,12 @@ static void try_once(struct perf *perf, size_t bytes)
     size_t each = requests_of(perf), together = perf->mode == MODE_PIPELINED ? perf->slots : 1;
     for (size_t i = 0; i < perf->slots; i += together) {
         for (size_t k = 0; k < together; k++)
-            start_call(perf, i + k, &req[k * each]);
+            perf_start(perf, i + k, &req[k * each]);
         wait_calls(perf, req, together * each);
         for (size_t k = 0; k < together; k++)
-            check_call(perf, i + k, bytes);
+            perf_check(perf, i + k, bytes);
     }
-    struct comm_request_info info = {.size = sizeof info};
-    if (comm_describe_request(req[0], &info) == COMM_OK)
-        memcpy(perf->algorithm, info.algorithm, sizeof perf->algorithm);
+    perf_ask_algorithm(perf, req[0]);
 }
 
 static void print_header(const struct perf *perf)
@@ -356,6 +366,17 @@ static void measure_size(struct perf *perf, size_t bytes)
     close_size(perf);
 }
 
+static void measure_sizes(struct perf *perf)
+{
+    if (perf->rank == 0)
+        print_header(perf);
+    for (size_t bytes = perf->min; bytes <= perf->max; bytes *= perf->factor) {
+        measure_size(perf, bytes);
+        if (!perf->collective->sized || bytes > SIZE_MAX / perf->factor)
+            break;
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ what was asked for */
 static const char usage[] =
     "usage: comm-perf COLLECTIVE [options]      under comm-run or another launcher; alone it measures a world of one\n"
@@ -370,6 +391,8 @@ static const char usage[] =
     "  --memory MEMORY    malloc comm (malloc): where the buffers come from; comm is comm_mem_alloc\n"
     "  --check            verify every result before timing\n"
     "  --format FORMAT    table csv json (table); json is an object a line\n"
+    "or: comm-perf A,B+C*ranks,D/ranks [options]              A beside what does the same: by the median of the ratios, batches in turn;\n"
+    "                     + one behind the other, * and / of ranks times the bytes or a part of them; --mode request, no --touch\n"
     "or: comm-perf --fit | --fit-try | --fit-check FILE       the figures of this machine for option machine, and how good they are\n";
 
 static void reject(const char *option, const char *value, const char *expected)
@@ -455,6 +478,11 @@ static void parse_collective(struct perf *perf, const char *name)
         fprintf(stderr, "comm-perf: a second collective '%s' behind '%s'; expected one\n", name, perf->collective->name);
         exit(2);
     }
+    if (perf_is_comparison(name)) {
+        perf_compare_check(name);
+        perf->sides = name;
+        name = "allreduce"; /* what is asked of any */
+    }
     perf->collective = perf_collective_find(name);
     if (!perf->collective)
         reject("COLLECTIVE", name, perf_collective_names());
@@ -491,6 +519,10 @@ static void parse(struct perf *perf, int argc, char **argv)
         fprintf(stderr, "comm-perf: --max is %zu; expected at least --min, which is %zu\n", perf->max, perf->min);
         exit(2);
     }
+    if (perf->sides && (perf->mode != MODE_REQUEST || perf->touch)) {
+        fprintf(stderr, "comm-perf: '%s' is a comparison; expected --mode request and no --touch\n", perf->sides);
+        exit(2);
+    }
     if (!perf_op_fits(perf->op, perf->type)) {
         fprintf(stderr, "comm-perf: --op is '%s' with --type %s; expected no avg of integers, and no bits of fractions\n", perf->op_name,
                 perf->type->name);
@@ -510,7 +542,7 @@ static void open_world(struct perf *perf)
     perf->rank = comm_rank(perf->comm);
     perf->ranks = comm_size(perf->comm);
     struct comm_info info = {.size = sizeof info};
-    must(perf, comm_describe(perf->comm, &info), "describe");
+    perf_must(perf, comm_describe(perf->comm, &info), "describe");
     memcpy(perf->backend_name, info.backend, sizeof perf->backend_name);
 }
 
@@ -521,13 +553,10 @@ int main(int argc, char **argv)
     struct perf perf = {.type = perf_type_find("f32"), .op = COMM_SUM, .op_name = "sum", .factor = 4, .mode_name = "request"};
     parse(&perf, argc, argv);
     open_world(&perf);
-    if (perf.rank == 0)
-        print_header(&perf);
-    for (size_t bytes = perf.min; bytes <= perf.max; bytes *= perf.factor) {
-        measure_size(&perf, bytes);
-        if (!perf.collective->sized || bytes > SIZE_MAX / perf.factor)
-            break;
-    }
+    if (perf.sides)
+        perf_compare(&perf);
+    else
+        measure_sizes(&perf);
     enum comm_result closed = comm_close(perf.comm, COMM_DEFAULT_TIMEOUT);
     if (closed != COMM_OK) {
         fprintf(stderr, "comm-perf: rank %d: close: %s\n", perf.rank, comm_result_text(closed));

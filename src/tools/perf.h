@@ -11,6 +11,7 @@ enum perf_mode { MODE_REQUEST, MODE_PIPELINED, MODE_PLAN, MODE_OVERLAP };
 struct perf {
     /* what was asked for */
     const struct perf_collective *collective;
+    const char *sides; /* of a comparison, as they were written; NULL: it is none, and they are nobody's */
     const char *backend, *mode_name, *op_name;
     const struct perf_type *type;
     comm_op op;
@@ -53,5 +54,25 @@ struct perf_collective {
 
 const struct perf_collective *perf_collective_find(const char *name); /* NULL: none */
 const char *perf_collective_names(void);
+
+/* comm_perf.c: what both ways of measuring do. */
+void perf_must(const struct perf *perf, enum comm_result result, const char *what);
+double perf_now(void);
+void perf_barrier(const struct perf *perf);
+double perf_slowest(const struct perf *perf, double mine);
+void *perf_take(const struct perf *perf, size_t bytes);
+void *perf_take_buffers(const struct perf *perf, size_t bytes);
+void perf_give_buffers(const struct perf *perf, void *memory);
+void perf_set_size(struct perf *perf, size_t bytes); /* all that follows from it, but no buffers yet */
+struct perf_buffers perf_buffers_at(const struct perf *perf, size_t call);
+void perf_start(const struct perf *perf, size_t call, struct comm_request *req);
+void perf_check(const struct perf *perf, size_t call, size_t bytes);
+void perf_ask_algorithm(struct perf *perf, struct comm_request req);
+
+/* perf_compare.c: several ways to the same, side by side. */
+bool perf_is_comparison(const char *text);
+/* asked: what was asked for and the world; sizes from min to max. Exits where a side is none. */
+void perf_compare(const struct perf *asked);
+void perf_compare_check(const char *sides);
 
 #endif

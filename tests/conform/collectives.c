@@ -331,9 +331,11 @@ static const struct algorithm algorithms[] = {
     {JOB_GATHER, "throttled"},
     {JOB_GATHER_V, "throttled"},
     {JOB_SCATTER, "direct"},
+    {JOB_SCATTER, "pairs"},
     {JOB_SCATTER, "throttled"},
     {JOB_SCATTER_V, "throttled"},
     {JOB_ALLTOALL, "direct"},
+    {JOB_ALLTOALL, "pairs"},
     {JOB_ALLTOALL, "throttled"},
     {JOB_ALLTOALL_V, "throttled"},
 };

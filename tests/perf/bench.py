@@ -4,6 +4,9 @@
 The programs of a table run in turn, round after round, so that a noisy neighbour meets all of them; each cell is the median over rounds, each ratio a
 ratio of such medians. comm-perf and MPI measure MODE; MPI also its blocking calls, which are an implementation of their own there. The
 floor is an allreduce of two ranks, and stands only beside that. --page measures every collective, and writes docs/performance.md.
+
+Consistency is another table: there one comm-perf has both sides of a rule in turn, a millisecond each, so that both meet the same state of
+the machine; what is kept is the ratio. --consistency measures that table alone.
 """
 import argparse
 import csv
@@ -28,6 +31,7 @@ FAMILIES = {
     "mpich": ("MPICH", ("mpiexec.hydra", "mpirun.mpich", "mpirun", "mpiexec"), ("-bind-to", "core")),
 }
 OURS, FLOOR, STILL = "commstream", "floor", "floor, one buffer"
+CONSISTENCY = "consistency"  # in place of a mode: its columns are other ways to the same, its figures ratios
 
 
 def say(text):
@@ -128,8 +132,11 @@ class Bench:
         return ["--min", str(self.args.min), "--max", str(self.args.max or 8 << 20)]
 
     def run_ours(self, collective, ranks, mode):
-        command = [os.path.join(self.bin, "comm-perf"), collective, "--backend", self.args.backend, "--mode", mode, "--format", "csv",
-                   "--memory", self.args.memory] + self.sizes(collective) + (["--touch"] if self.args.touch else [])
+        return self.run_perf(collective, ranks, mode, self.sizes(collective) + (["--touch"] if self.args.touch else []))
+
+    def run_perf(self, what, ranks, mode, options):
+        command = [os.path.join(self.bin, "comm-perf"), what, "--backend", self.args.backend, "--mode", mode, "--format", "csv",
+                   "--memory", self.args.memory] + options
         if self.args.backend == "mpi":
             if not self.peers:
                 fail("backend mpi needs MPI's launcher")
@@ -171,6 +178,19 @@ class Bench:
                 say(f"{table[0]}, {table[1]} ranks, {table[2]}: round {number + 1} of {self.args.rounds}")
                 for column, how in self.columns(*table):
                     self.save(table, column, how())
+
+    def measure_consistency(self, ranks):
+        """Each rule's left side beside all that should not be faster, in one start; what is kept are ratios, one a round. From a length on
+        of which each rank has a part: below that a part is an element, and together they are more."""
+        least = next(self.args.min * 4**i for i in range(32) if self.args.min * 4**i >= 4 * ranks)
+        for left in dict.fromkeys(left for left, _ in GUIDELINES):
+            sides = list(dict.fromkeys(side_text(right) for name, right in GUIDELINES if name == left))
+            done = max((len(times) for key, times in self.times.items() if key[:3] == (left, ranks, CONSISTENCY)), default=0)
+            for number in range(done, self.args.rounds):
+                say(f"consistency of {left}, {ranks} ranks: round {number + 1} of {self.args.rounds}")
+                for row in self.run_perf(",".join([left] + sides), ranks, "request", ["--min", str(least), "--max", str(self.args.max or 8 << 20)]):
+                    if row["side"] != left:
+                        self.save((left, ranks, CONSISTENCY), row["side"], [{**row, "median_us": row["ratio"]}])
 
     # -------------------------------------------------------------------------------------------------------- what came of it
     def median(self, collective, ranks, mode, column, size):
@@ -287,24 +307,25 @@ def summary(bench, collectives, ranks, mode):
             f"mean; more than a tenth slower in {len(slower)}{': ' + worst if worst else ''}{', ...' if len(slower) > 8 else ''}.")
 
 
-def scaled(size, times, ranks):
-    return size * ranks if times == "x" else size // ranks if times == "/" else size
+def side_text(right):
+    """As comm-perf takes it."""
+    return "+".join(name + {"1": "", "x": "*ranks", "/": "/ranks"}[times] for name, times in right)
 
 
-def consistency(bench, ranks, mode):
-    """How often a call is slower than others that do the same, and where it is by more than a tenth."""
-    cells, broken = 0, []
+def consistency(bench, ranks):
+    """A line for each rule, a column for each size: the time of a call to that of others which do the same."""
+    sizes = sorted({key[4] for key in bench.times if key[1:3] == (ranks, CONSISTENCY)})
+    lines = ["| | no slower than | " + " | ".join(size_text(s) for s in sizes) + " |", "|---|---|" + "---:|" * len(sizes)]
+    known = []
     for left, right in GUIDELINES:
-        for size in bench.sizes_of(left, ranks, mode):
-            ours = bench.median(left, ranks, mode, OURS, size)
-            others = [bench.median(name, ranks, mode, OURS, scaled(size, times, ranks)) for name, times in right]
-            if ours and all(others):
-                cells += 1
-                if ours > 1.1 * sum(others):
-                    broken.append((ours / sum(others), left, size, " + ".join(name for name, _ in right)))
-    worst = "; ".join(f"{left} of {size_text(size)} takes {ratio:.2f} times as long as {right}" for ratio, left, size, right in
-                      sorted(broken, reverse=True)[:6])
-    return (f"{ranks} ranks: of {cells} comparisons {len(broken)} miss{': ' + worst if worst else ''}{'; ...' if len(broken) > 6 else ''}.")
+        ratios = [bench.median(left, ranks, CONSISTENCY, side_text(right), size) for size in sizes]
+        known += [r for r in ratios if r]
+        lines.append(f"| {left} | {side_text(right)} | " +
+                     " | ".join(f"**{ratio_text(r)}**" if r and r > 1.1 else ratio_text(r) for r in ratios) + " |")
+    if not known:
+        return f"{ranks} ranks: not measured."
+    misses = sum(r > 1.1 for r in known)
+    return f"{ranks} ranks: of {len(known)} comparisons {misses} miss.\n\n" + "\n".join(lines)
 
 
 def where():
@@ -338,7 +359,8 @@ The floor is a bare loop over shared memory that knows nothing but this one case
 ## Consistency
 
 A call should not be slower than others that together do the same (Traeff, Gropp, Thakur, IEEE TPDS 2010): not by more than a tenth in any of
-{guidelines} such rules at every length that was measured.
+{guidelines} such rules at every length that was measured. `+`: one behind the other; `*ranks`, `/ranks`: of so many times the bytes, or of one part.
+Both sides take turns in one process, a millisecond each, and a figure is the median of the ratios of neighbours.
 
 {consistency}
 """
@@ -374,6 +396,8 @@ def page(bench, tables, collectives):
     with open(os.path.join(folder, "cells.csv"), "w", encoding="utf-8") as file:
         file.write("collective,ranks,mode,bytes,who,median_us,algorithm\n")
         for (collective, ranks, mode, column, size), times in sorted(bench.times.items()):
+            if mode == CONSISTENCY:
+                continue
             algorithm = bench.algorithms.get((collective, ranks, mode, size), "") if column == OURS else ""
             file.write(f"{collective},{ranks},{mode},{size},{column},{statistics.median(times):.3f},{algorithm}\n")
     sections = []
@@ -389,7 +413,7 @@ def page(bench, tables, collectives):
     with open(os.path.join(ROOT, "docs", "performance.md"), "w", encoding="utf-8") as file:
         file.write(PAGE.format(where=where(), rounds=bench.args.rounds, peers=", ".join(f.name for f in bench.peers) or "no MPI",
                                allreduce=table(bench, "allreduce", 2, "request"), sections="\n".join(sections), guidelines=len(GUIDELINES),
-                               consistency="\n\n".join(consistency(bench, r, "request") for r in dict.fromkeys(r for _, r, m in tables if m == "request"))).rstrip() + "\n")
+                               consistency="\n\n".join(consistency(bench, r) for r in dict.fromkeys(r for _, r, m in tables if m == "request"))).rstrip() + "\n")
     say(f"docs/performance.md and {folder} are written")
 
 
@@ -397,6 +421,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collective", nargs="*", metavar="COLLECTIVE", help=f"{' '.join(COLLECTIVES)} (allreduce; of --page: all)")
     parser.add_argument("--page", action="store_true", help="every collective at 2 and 4 ranks, and docs/performance.md of it (half an hour)")
+    parser.add_argument("--consistency", action="store_true", help="each collective beside others that do the same (a minute a round)")
     parser.add_argument("--quick", action="store_true", help="3 rounds up to 128 KiB")
     parser.add_argument("--ranks", type=int, default=0, help="2; of --page 2 and then 4")
     parser.add_argument("--mode", choices=("request", "blocking", "pipelined", "plan", "overlap"), default="request")
@@ -430,7 +455,14 @@ def main():
             fail("a page has allreduce")
         bench.load()
         bench.measure(tables)
+        for ranks in dict.fromkeys(r for _, r, m in tables if m == "request"):
+            bench.measure_consistency(ranks)
         page(bench, tables, collectives)
+        return
+    if args.consistency:
+        bench.load()
+        bench.measure_consistency(args.ranks or 2)
+        print(f"{consistency(bench, args.ranks or 2)}\n\nmedian of {args.rounds} rounds; {where()}")
         return
     tables = [(c, args.ranks or 2, args.mode) for c in args.collective or ["allreduce"]]
     bench.load()

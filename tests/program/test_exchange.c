@@ -130,8 +130,60 @@ static void exchanges_are_what_their_programs_are(void **state)
     assert_int_equal(test_env_taken, 0);
 }
 
+/* Of pairs without streams: a line of its own for each other rank that is shown something, and a place in `out` for each that shows. */
+static void compare_pairs(const struct algo_row *row, const struct algo_exchange *x, int32_t size, int32_t rank, int32_t root)
+{
+    struct program_spec spec = {row->collective, rank, size, root, 0, NULL};
+    struct comm_program *p = row->build(&test_env, &spec);
+    uint32_t shown_to = 0, looked_at = 0, shown = 0, looked = 0;
+    uint8_t kind;
+
+    assert_non_null(p);
+    for (uint32_t i = 0; i < p->steps; i++) {
+        const struct comm_step *s = &p->step[i];
+        if (s->code != STEP_EXPOSE && s->code != STEP_VIEW)
+            continue;
+        bool shows = s->code == STEP_EXPOSE;
+        int32_t peer = (int32_t)program_peer(p, s->peer);
+        assert_int_equal(s->npeers, 1);
+        assert_int_equal(s->edge, shows ? algo_exchange_edge(x, rank, peer, size, &kind) : algo_exchange_edge(x, peer, rank, size, &kind));
+        assert_int_equal(p->edge[s->edge], kind);
+        assert_int_equal(s->src.unit, UNIT_BLOCK);
+        assert_int_equal(shows || x->spread ? (int32_t)s->src.first : peer, peer);
+        *(shows ? &shown : &looked) |= 1u << peer;
+    }
+    for (int32_t r = 0; r < size; r++) {
+        shown_to |= algo_exchange_shown(x, rank, r, root) ? 1u << r : 0;
+        looked_at |= algo_exchange_shown(x, r, rank, root) ? 1u << r : 0;
+    }
+    assert_int_equal(shown, shown_to);
+    assert_int_equal(looked, looked_at);
+    assert_true(p->ragged); /* the engine's own lines carry the mark of a block's length */
+    program_free(&test_env, p);
+}
+
+static void pairs_are_what_their_programs_are(void **state)
+{
+    int found = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < algo_count; i++) {
+        const struct algo_exchange *x = algo_exchange_of(&algo_table[i]);
+        if (!x || !x->pairs || algo_exchange_streams(x))
+            continue;
+        found++;
+        for (int32_t size = 1; size <= algo_table[i].ranks_max; size++)
+            for (int32_t root = 0; root < size; root++)
+                for (int32_t rank = 0; rank < size; rank++)
+                    compare_pairs(&algo_table[i], x, size, rank, root);
+    }
+    assert_int_equal(found, 2);
+    assert_int_equal(test_env_taken, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(exchanges_are_what_their_programs_are)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exchanges_are_what_their_programs_are),
+                                       cmocka_unit_test(pairs_are_what_their_programs_are)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

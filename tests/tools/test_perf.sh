@@ -30,6 +30,11 @@ expect 2 'usage: comm-perf COLLECTIVE' "$perf"
 expect 0 'usage: comm-perf COLLECTIVE' "$perf" --help
 expect 2 "COLLECTIVE is 'alreduce'; expected allreduce" "$perf" alreduce
 expect 2 "a second collective 'barrier' behind 'allreduce'" "$perf" allreduce barrier
+expect 2 "'reduce,alreduce' is no comparison; expected allreduce" "$perf" reduce,alreduce
+expect 2 "'reduce+barrier' is no comparison; expected two sides" "$perf" reduce+barrier
+expect 2 "'reduce,allgather/2' is no comparison; expected *ranks or /ranks" "$perf" reduce,allgather/2
+expect 2 "'allreduce,sendrecv' is no comparison" "$perf" allreduce,sendrecv
+expect 2 "expected --mode request and no --touch" "$perf" reduce,allreduce --mode plan
 expect 2 "--type is 'f31'; expected f32" "$perf" allreduce --type f31
 expect 2 "--op is 'avg' with --type i32" "$perf" allreduce --op avg --type i32
 expect 2 "--op is 'bxor' with --type f32" "$perf" allreduce --op bxor
@@ -88,6 +93,11 @@ if "$info" backends | grep -q '^  shm *here'; then
     for type in f64 bf16 f16 i8 i64 u16; do
         expect 0 ",3,$type,524288," "$run" -n 3 "$perf" allreduce --check --format csv --min 512K --max 512K --type "$type"
     done
+    # Two ways to the same: both are checked, and both have a row, the first beside itself.
+    expect 0 'reduce,reduce,shm,2,f32,524288,' "$run" -n 2 "$perf" reduce,allreduce,reduce_scatter+gather/ranks --check --format csv --min 512K --max 512K
+    grep -q 'reduce,reduce,[^ ]*,1.000,1.000,1.000,' "$work/out" || wrong 'the first side is not as long as itself'
+    grep -q 'reduce,reduce_scatter+gather/ranks,shm,2,f32,524288,[0-9.]*,[0-9.]*,[0-9.]*,[0-9.]*,[0-9]*,[a-z_]*+[a-z_]*$' "$work/out" ||
+        wrong 'no row of two calls'
     # Figures made in a moment are poor ones, but a file that a world takes; and every cell has a prediction.
     expect 0 'fit: cells=' "$perf" --fit-try "$work/machine" --ranks 1 --seconds 0.01
     expect 0 'figures of option machine' env COMM_MACHINE="$work/machine" "$info" explain allreduce

@@ -37,10 +37,11 @@ struct algo_exchange {
     bool pairs;                    /* each is shown another block; where each is brief, or else a single chunk, that is one exchange too */
 };
 const struct algo_exchange *algo_exchange_of(const struct algo_row *row); /* NULL: it is more than that */
+bool algo_exchange_streams(const struct algo_exchange *exchange); /* what is not brief goes by a stream */
 bool algo_exchange_shown(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t root);
 bool algo_exchange_makes(const struct algo_exchange *exchange, int32_t rank, int32_t root); /* has it a result? */
 bool algo_exchange_own(const struct algo_exchange *exchange, int32_t rank, int32_t root);
-/* Of pairs: the edge, and of which kind (enum wire_edge). ONCE: for blocks up to PROGRAM_BRIEF_BYTES. */
+/* Of pairs: the edge, and of which kind (enum wire_edge). ONCE: where there are streams too, for blocks up to PROGRAM_BRIEF_BYTES. */
 uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t size, uint8_t *kind);
 
 /* By what time is predicted: equal on every rank too, since rank 0's machine is sent at creation. */

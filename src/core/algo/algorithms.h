@@ -25,8 +25,8 @@ program_build_fn reduce_scatter_direct, reduce_scatter_read_all, reduce_scatter_
 program_build_fn scan_blocks, scan_doubling, scan_pipeline, scan_read_all, scan_slices;
 program_build_fn exscan_blocks, exscan_doubling, exscan_pipeline, exscan_read_all, exscan_slices;
 program_build_fn gather_direct, gather_throttled;
-program_build_fn scatter_direct, scatter_throttled;
-program_build_fn alltoall_direct, alltoall_throttled;
+program_build_fn scatter_direct, scatter_pairs, scatter_throttled;
+program_build_fn alltoall_direct, alltoall_pairs, alltoall_throttled;
 
 /* VIEW what every rank contributes and REDUCE it in T's order, FINAL: at once up to ALGO_GROUP ranks, above in aligned groups whose partial
  * results lie in the first scratch items. Needs tree_scratch items; leaves nothing viewed when `release`. */
@@ -60,5 +60,6 @@ void throttled_land_one(struct build *b, int32_t ahead, int32_t rank, struct com
 /* Whether brief blocks go by ONCE edges, and that of two ranks so far apart. */
 bool throttled_has_briefs(uint32_t collective, int32_t size);
 uint16_t throttled_brief_edge(uint32_t collective, int32_t apart);
+uint16_t pairs_edge(int32_t apart); /* pairs.c: of two ranks so far apart */
 
 #endif

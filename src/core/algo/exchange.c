@@ -24,6 +24,8 @@ static const struct algo_exchange exchanges[] = {
     {COLLECTIVE_ALLGATHER_V, allgather_direct,             ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, false},
     {COLLECTIVE_SCATTER, scatter_direct,                   ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    true,  false,  false, ALGO_ROOT, false},
     {COLLECTIVE_ALLTOALL, alltoall_direct,                 ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    true,  false,  true,  ALGO_ALL, false},
+    {COLLECTIVE_SCATTER, scatter_pairs,                    ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    false, false,  false, ALGO_ROOT, true},
+    {COLLECTIVE_ALLTOALL, alltoall_pairs,                  ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, true},
     {COLLECTIVE_SCATTER, scatter_throttled,                ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    false, false,  false, ALGO_ROOT, true},
     {COLLECTIVE_ALLTOALL, alltoall_throttled,              ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, true},
     {COLLECTIVE_GATHER_V, gather_throttled,                ALGO_OTHERS, ALGO_ROOT,   ALGO_ROOT,   false, false,  true,  ALGO_ALL, true},
@@ -55,6 +57,11 @@ static bool takes_part(uint8_t party, int32_t rank, int32_t root, int32_t other)
     }
 }
 
+bool algo_exchange_streams(const struct algo_exchange *exchange)
+{
+    return exchange->build == scatter_throttled || exchange->build == alltoall_throttled || exchange->build == gather_throttled;
+}
+
 bool algo_exchange_shown(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t root)
 {
     return from != to && takes_part(exchange->shows, from, root, 0) && takes_part(exchange->looks, to, root, from);
@@ -76,6 +83,8 @@ uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, 
 
     apart = (apart + size) % size;
     *kind = WIRE_ONCE | WIRE_TO_ALL;
+    if (exchange->build == scatter_pairs || exchange->build == alltoall_pairs)
+        return pairs_edge(apart);
     if (throttled_has_briefs(exchange->collective, size))
         return throttled_brief_edge(exchange->collective, apart);
     *kind = 0;

@@ -21,6 +21,9 @@ struct preference {
  * but one: only what is small pays. So is it where the last of a scan reads everybody. */
 enum { SELECT_ONCE_BYTES_MAX = 65536, SELECT_WHOLE_BYTES_MAX = 4096, SELECT_BELOW_BYTES_MAX = 8192 };
 
+/* Up to there a small team's whole buffer is a few lines, and one exposure is cheaper than one for each. */
+enum { SELECT_TOGETHER_BYTES_MAX = 256 };
+
 /* On several hosts these are asked first, as far as their rows serve the placement. */
 enum { SELECT_NEAR_BYTES_MAX = 16384, SELECT_SPREAD_BYTES_MIN = 4096 };
 static const struct preference over_hosts[] = {
@@ -94,9 +97,13 @@ static const struct preference preferences[] = {
     {COLLECTIVE_GATHER, "direct", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_GATHER, "throttled", UINT64_MAX},
     {COLLECTIVE_GATHER_V, "throttled", UINT64_MAX},
+    {COLLECTIVE_SCATTER, "direct", SELECT_TOGETHER_BYTES_MAX},
+    {COLLECTIVE_SCATTER, "pairs", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_SCATTER, "direct", SELECT_WHOLE_BYTES_MAX},
     {COLLECTIVE_SCATTER, "throttled", UINT64_MAX},
     {COLLECTIVE_SCATTER_V, "throttled", UINT64_MAX},
+    {COLLECTIVE_ALLTOALL, "direct", SELECT_TOGETHER_BYTES_MAX},
+    {COLLECTIVE_ALLTOALL, "pairs", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_ALLTOALL, "direct", SELECT_WHOLE_BYTES_MAX},
     {COLLECTIVE_ALLTOALL, "throttled", UINT64_MAX},
     {COLLECTIVE_ALLTOALL_V, "throttled", UINT64_MAX},

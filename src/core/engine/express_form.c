@@ -80,7 +80,7 @@ static const struct algo_exchange *exchange_for(struct body *b, const struct eng
     *name = row->name;
     const struct algo_exchange *exchange = algo_exchange_of(row);
     /* Long blocks, that is; where ranks are several and share CPUs the program was the faster way by two. */
-    bool streams = exchange && exchange->pairs && !collective_is_ragged(call->collective);
+    bool streams = exchange && algo_exchange_streams(exchange) && !collective_is_ragged(call->collective);
     return streams && b->team.size > 2 ? NULL : exchange;
 }
 
@@ -184,8 +184,8 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
             f->gives[r].edge = (uint16_t)algo_exchange_edge(exchange, rank, r, size, &f->gives[r].kind);
             f->takes[r].edge = (uint16_t)algo_exchange_edge(exchange, r, rank, size, &f->takes[r].kind);
         }
-        if (f->gives[r].kind & WIRE_ONCE)
-            most = PROGRAM_BRIEF_BYTES;
+        if ((f->gives[r].kind | f->takes[r].kind) & WIRE_ONCE)
+            most = algo_exchange_streams(exchange) ? PROGRAM_BRIEF_BYTES : (size_t)b->channel->caps.once_max;
         f->gives[r].few = few && f->gives[r].kind & WIRE_ONCE && f->gives[r].bytes <= b->channel->caps.once_max;
         f->takes[r].few = few && f->takes[r].kind & WIRE_ONCE && f->takes[r].bytes <= b->channel->caps.once_max;
         fits &= (!gives || f->gives[r].bytes <= most) && (!takes || f->takes[r].bytes <= most);

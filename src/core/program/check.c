@@ -288,7 +288,7 @@ static bool build_all(struct check *check)
     }
     for (int32_t r = 0; !check->no_memory && r < check->size; r++) /* so that blocks are of both sorts */
         if (check->rank[r].program->brief)
-            check->rank[r].program->brief = (uint16_t)(check->elements / 2 * CHECK_RAW_BYTES + 1);
+            check->rank[r].program->brief = (uint32_t)(check->elements / 2 * CHECK_RAW_BYTES + 1);
     return !check->no_memory;
 }
 

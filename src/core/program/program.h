@@ -24,7 +24,7 @@ enum {
     PROGRAM_VIEWS_MAX = 64,
     PROGRAM_EDGES_MAX = 20, /* levels of a doubling over a million ranks */
     PROGRAM_CHUNK_MIN_BYTES = 4096,
-    PROGRAM_BRIEF_BYTES = 16384,
+    PROGRAM_BRIEF_BYTES = 65536, /* what a ONCE edge of any wire takes */
 };
 
 /* Where the lengths of blocks are known to the two ends of each edge alone, and so are no part of what all ranks compare. */
@@ -87,7 +87,7 @@ struct comm_program {
     uint8_t own_out;  /* so is OUT (scatters) */
     uint8_t ragged;   /* a block's length is known to the two ends of its edge alone: each loop over chunks counts those of its own ref, and
                          every exposure carries the length of its whole block in its fingerprint. Equal on every rank */
-    uint16_t brief;   /* bytes; ragged programs only, equal on every rank: a block that is no longer is shown by the steps that name it as
+    uint32_t brief;   /* bytes; ragged programs only, equal on every rank: a block that is no longer is shown by the steps that name it as
                          BRIEF, and none of its chunks is; of a longer one those steps show that it is. 0: there are no such steps */
     uint8_t
         wide; /* partial results travel on its streams: chunks are cut for the accumulator. Equal on every rank, as own_in and chunk_unit */
