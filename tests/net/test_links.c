@@ -13,11 +13,13 @@
 #include <cmocka.h>
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -290,6 +292,76 @@ RIG_TEST(links_whose_neighbours_have_left)
         CHECK(r == LONELY || is_next_to(r, LONELY) || proc.page[r].time - when < TOLD_NS);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ a goodbye comes first */
+/* Of six ranks in a circle two that are opposite have no link, until one of their common neighbours closes: then the circle is mended by
+ * one. The other neighbours stand still, so nobody passes anything on, and the far end of the new link is closing when it is dialed: what it
+ * says there first is goodbye, and its end no death. */
+enum { CIRCLE = 6, NEAR = 0, BETWEEN = 2, OPPOSITE = 3 };
+static _Atomic bool lingers; /* what this rank has sent seems to be under way still: its close waits for that, a second and no more */
+
+int __real_ioctl(int fd, unsigned long request, ...);
+int __wrap_ioctl(int fd, unsigned long request, ...);
+
+int __wrap_ioctl(int fd, unsigned long request, ...)
+{
+    va_list rest;
+    va_start(rest, request);
+    int *bytes = va_arg(rest, int *);
+    va_end(rest);
+    int result = __real_ioctl(fd, request, bytes);
+    if (request == SIOCOUTQ && atomic_load(&lingers))
+        *bytes = 1;
+    return result;
+}
+
+static void close_opposite(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    struct comm_request request;
+    int32_t word;
+    if (rank == NEAR)
+        MUST(comm_recv(world, &word, 1, COMM_I32, OPPOSITE, 1, NULL, &request));
+    atomic_store(&proc->page[rank].stage, 1);
+    if (rank == NEAR) {
+        IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_CLOSED);
+        atomic_store(&proc->page[rank].stage, 2);
+    }
+    while (atomic_load(proc->go) < (rank == BETWEEN ? 1 : rank == OPPOSITE ? 2 : 3))
+        rig_nap(RIG_MS);
+    atomic_store(&lingers, rank == OPPOSITE);
+    atomic_store(&proc->page[rank].stage, 3);
+    MUST(comm_close(world, RIG_PATIENCE));
+    atomic_store(&proc->page[rank].stage, 4);
+}
+
+static void tell(const struct proc *proc, int32_t rank, int signal)
+{
+    CHECK(kill(proc->pid[rank], signal) == 0);
+}
+
+RIG_TEST(links_whose_first_word_is_goodbye)
+{
+    static const int32_t others[] = {1, 4, 5};
+    struct proc proc = {.enter = needed, .options = "link_timeout=1s"};
+    proc_start(&proc, CIRCLE, close_opposite);
+    for (int32_t r = 0; r < CIRCLE; r++)
+        proc_await(&proc, r, 1);
+    tell(&proc, NEAR, SIGSTOP);
+    for (int i = 0; i < 3; i++)
+        tell(&proc, others[i], SIGSTOP);
+    atomic_store(proc.go, 1);
+    proc_await(&proc, BETWEEN, 4);
+    atomic_store(proc.go, 2);
+    proc_await(&proc, OPPOSITE, 3);
+    rig_nap(50 * RIG_MS);
+    tell(&proc, NEAR, SIGCONT);
+    for (int64_t end = rig_now() + 5 * RIG_S; atomic_load(&proc.page[NEAR].stage) < 2 && rig_now() < end;)
+        rig_nap(RIG_MS);
+    for (int i = 0; i < 3; i++) /* where the machine was too slow for all that, it comes from them */
+        tell(&proc, others[i], SIGCONT);
+    atomic_store(proc.go, 3);
+    proc_finish(&proc, -1, 2 * RIG_PATIENCE);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ strangers */
 enum { GUESTS = 8, CALLERS = 300 };
 
@@ -441,6 +513,7 @@ int main(void)
         cmocka_unit_test(links_are_made_when_needed),
         cmocka_unit_test(links_a_death_is_told_to_all),
         cmocka_unit_test(links_whose_neighbours_have_left),
+        cmocka_unit_test(links_whose_first_word_is_goodbye),
         cmocka_unit_test(links_with_strangers_at_the_door),
         cmocka_unit_test(links_with_a_secret),
         cmocka_unit_test(links_of_many_ranks_by_themselves),

@@ -5,14 +5,13 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/fuzz_folder.h"
 #include "net/frame.h"
 #include "net/fuzz_pass.h"
 
 #include <commstream/result.h>
 
-#include <dirent.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <string.h>
 
 enum { ROOM = 65536, HEAD = 15, ROWS = 1500, LONGEST = 60, NOTE = 1, CALLS, DOWN, GOODBYE };
@@ -138,25 +137,11 @@ static void anything(void **state)
 
 static void corpus(void **state)
 {
-    DIR *folder = opendir(PASS_CORPUS);
-    int files = 0;
+    int fresh = 0;
 
     (void)state;
-    assert_non_null(folder);
-    for (const struct dirent *file; (file = readdir(folder));) {
-        char path[512];
-        if (file->d_name[0] == '.')
-            continue;
-        snprintf(path, sizeof path, "%s/%s", PASS_CORPUS, file->d_name);
-        FILE *f = fopen(path, "rbe");
-        assert_non_null(f);
-        row.count = fread(row.bytes, 1, sizeof row.bytes, f);
-        fclose(f);
-        hear();
-        files++;
-    }
-    closedir(folder);
-    assert_true(files > 0);
+    assert_true(fuzz_folder(PASS_CORPUS, fuzz_pass_one, &fresh) > 0);
+    assert_true(fresh > 0);
 }
 
 int main(void)
