@@ -42,6 +42,8 @@ static void close_sockets(struct tcp_wire *w)
                 next = b->next;
                 tcp_block_give(w, b);
             }
+            if (lane->ahead)
+                tcp_block_give(w, lane->ahead);
         }
 }
 

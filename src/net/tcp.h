@@ -30,8 +30,8 @@ enum {
     TCP_WINDOW = 64,
     TCP_WINDOW_MIN = 4,
     TCP_WINDOW_MAX = 1024,
-    TCP_INLINE = 240, /* an exposure up to here has room in two windows of operations */
-    TCP_ONCE_MAX = 65536,
+    TCP_INLINE = 240,      /* an exposure up to here has room in two windows of operations */
+    TCP_ONCE_MAX = 524288, /* two ranks show so much at once; among more it is seldom over an eighth of that */
     TCP_ONCE_PLACES = 8,
     TCP_AREAS = 4,
     TCP_CREDITS = 4,
@@ -41,8 +41,9 @@ enum {
     TCP_EAGER_SLOTS = 16,    /* eager messages above TCP_INLINE of an ordered pair that nobody has taken yet */
     TCP_DATA_BYTES = 262144, /* of a granted message in one frame */
     TCP_STAGE_SMALL = 32768,
-    TCP_STAGE_BULK = 69632,
+    TCP_AHEAD_BYTES = 65536, /* of a payload that is received in its block before its header was read */
     TCP_LOOK_AHEAD = 8192,
+    TCP_STAGE_BULK = 64 + TCP_AHEAD_BYTES + TCP_LOOK_AHEAD,
     TCP_READ_WHOLE = 36864, /* bytes of a frame that is read with its header */
     TCP_BUCKETS = 64,
     TCP_ORDER_LEAST = 8,
@@ -194,12 +195,15 @@ struct tcp_lane {
     struct tcp_lane *next_dirty;
     /* in */
     uint32_t in_number, begin, end, stage_bytes; /* of the stage */
-    struct iovec in_vector[2];
+    struct iovec in_vector[3];
     struct frame frame; /* whose payload is arriving */
     bool in_body;
     size_t left;
     uint32_t body_bytes; /* of the last frame that had a payload to land */
-    uint32_t pad;        /* behind the last frame, to be passed over */
+    bool kept;           /* that payload, in a block */
+    struct tcp_block *ahead;
+    uint32_t ahead_bytes, ahead_got; /* of it offered to the receive that is under way, and come; the latter is of the frame in the stage */
+    uint32_t pad;                    /* behind the last frame, to be passed over */
     char *land;
     struct tcp_channel *channel; /* whose; NULL: nobody's any more */
     struct tcp_slot *slot;
@@ -322,7 +326,7 @@ void tcp_memory_end(struct tcp_channel *c);
 /* tcp_send.c */
 bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes, size_t count);
 void tcp_post_goodbye(struct tcp_lane *lane);
-bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes);
+bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes, bool straight);
 bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *frame, const void *user, struct tcp_hold *hold);
 void tcp_acknowledge(struct tcp_channel *c, uint32_t peer, wire_key key, uint64_t bytes);
 void tcp_send_dirty(struct tcp_wire *w);

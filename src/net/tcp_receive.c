@@ -128,7 +128,7 @@ static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, c
         lane->land = s->look.land;
         return NULL;
     }
-    s->block = tcp_block_take(c->wire, f->bytes ? f->bytes : 1);
+    s->block = lane->ahead_got ? lane->ahead : tcp_block_take(c->wire, f->bytes ? f->bytes : 1);
     if (!s->block) {
         s->begun = false;
         return "no memory for an exposure";
@@ -175,6 +175,7 @@ static void close_body(struct tcp_lane *lane)
     if (c && lane->slot) {
         struct tcp_slot *s = lane->slot;
         lane->slot = NULL;
+        lane->kept = s->block != NULL;
         s->whole = true;
         c->wire->arrivals +=
             s->total < c->face.caps.chunk_all; /* of what comes in long rows all is read first: that keeps the sockets empty */
@@ -262,8 +263,23 @@ static bool take_frame(struct tcp_lane *lane)
     return !why;
 }
 
+/* What came ahead of it: mostly that block is its own now. */
+static void take_ahead(struct tcp_lane *lane)
+{
+    if (lane->slot && lane->slot->block == lane->ahead)
+        lane->ahead = NULL;
+    else if (lane->land)
+        memcpy(lane->land, lane->ahead->data, lane->ahead_got);
+    if (lane->land)
+        lane->land += lane->ahead_got;
+    lane->left -= lane->ahead_got;
+    lane->ahead_got = 0;
+}
+
 static void fill_body(struct tcp_lane *lane)
 {
+    if (lane->ahead_got)
+        take_ahead(lane);
     uint32_t here = lane->end - lane->begin, n = here < lane->left ? here : (uint32_t)lane->left;
 
     if (n && lane->land) {
@@ -316,20 +332,77 @@ static size_t look_ahead(const struct tcp_lane *lane)
     return whole || room < TCP_LOOK_AHEAD ? room : TCP_LOOK_AHEAD;
 }
 
-void tcp_receive_start(struct tcp_lane *lane)
+/* A header is next to come, and a payload behind it as the last one was, if that lay in a block and nobody has said where he wants one. */
+static bool is_next_known(const struct tcp_lane *lane)
+{
+    bool between = !lane->in_body && !lane->end && !lane->pad;
+
+    return between && lane->kept && !lane->looks && lane->body_bytes > TCP_SMALL_BYTES && lane->body_bytes <= TCP_AHEAD_BYTES;
+}
+
+/* Then that is where it belongs, with one call and no copy. */
+static uint32_t offer_ahead(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+    uint32_t bytes = lane->body_bytes;
+
+    if (lane->ahead && bytes > 1u << lane->ahead->order) {
+        tcp_block_give(w, lane->ahead);
+        lane->ahead = NULL;
+    }
+    if (!lane->ahead)
+        lane->ahead = tcp_block_take(w, bytes);
+    if (!lane->ahead)
+        return 0;
+    lane->ahead_bytes = bytes;
+    lane->in_vector[0] = (struct iovec){lane->stage, FRAME_LINE};
+    lane->in_vector[1] = (struct iovec){lane->ahead->data, bytes};
+    lane->in_vector[2] = (struct iovec){lane->stage + FRAME_LINE, TCP_LOOK_AHEAD};
+    return 3;
+}
+
+/* Where what comes now goes; returns how many pieces. */
+static uint32_t fill_room(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
     uint32_t n = 0;
 
+    lane->ahead_bytes = 0;
     if (lane->seal)
         lane->in_vector[n++] = tcp_seal_room(lane);
+    else if (is_next_known(lane))
+        n = offer_ahead(lane);
     else if (lane->in_body && lane->left)
         lane->in_vector[n++] = (struct iovec){lane->land ? lane->land : w->sink, lane->left};
-    if (!lane->seal)
+    if (!lane->seal && !lane->ahead_bytes)
         lane->in_vector[n++] = (struct iovec){lane->stage + lane->end, look_ahead(lane)};
+    return n;
+}
+
+void tcp_receive_start(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+    uint32_t n = fill_room(lane);
     int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_RECEIVE, lane->in_vector, n);
     if (result != -EINPROGRESS)
         tcp_received(lane, result);
+}
+
+/* A header, then what was taken for its payload, then more; if that it is not, all goes into the stage, as it came. */
+static void account_ahead(struct tcp_lane *lane, size_t bytes)
+{
+    size_t head = bytes < FRAME_LINE ? bytes : FRAME_LINE, got = bytes - head < lane->ahead_bytes ? bytes - head : lane->ahead_bytes;
+    const unsigned char *at = (const unsigned char *)lane->stage;
+    struct frame f;
+
+    lane->end = (uint32_t)(bytes - got);
+    lane->ahead_got = (uint32_t)got;
+    if (!got || (!frame_decode(at, lane->in_number, &f) && f.kind == FRAME_EXPOSE && f.bytes == lane->ahead_bytes))
+        return;
+    memmove(lane->stage + head + got, lane->stage + head, bytes - head - got);
+    memcpy(lane->stage + head, lane->ahead->data, got);
+    lane->end = (uint32_t)bytes;
+    lane->ahead_got = 0;
 }
 
 /* Bytes went first to where the payload belongs, then into the stage. */
@@ -339,6 +412,10 @@ static void account(struct tcp_lane *lane, size_t bytes)
 
     lane->link->beat++;
     lane->port->wire->pumped += bytes;
+    if (lane->ahead_bytes) {
+        account_ahead(lane, bytes);
+        return;
+    }
     lane->left -= direct;
     if (lane->land)
         lane->land += direct;

@@ -206,24 +206,41 @@ void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ payloads */
-/* The bytes are copied: on return they are the user's again. */
-bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
+static bool copy_spans(struct tcp_channel *c, struct tcp_lane *lane, struct frame *f, const struct wire_expose *e)
 {
-    struct tcp_lane *lane = &c->member[peer].lane[tcp_lane_for(bytes)];
-    struct frame f = frame_for(c, peer, FRAME_EXPOSE, e->key, e->fingerprint, bytes);
+    unsigned char *at = begin_frame(lane, f, false);
 
-    if (lane->ended || lane->deaf)
-        return true;
-    f.edge = (uint8_t)(e->edge & 3);
-    unsigned char *at = begin_frame(lane, &f, false);
     if (!at)
         return false;
-    tcp_count(&c->traffic.out, &f);
+    tcp_count(&c->traffic.out, f);
     for (uint32_t i = 0; i < e->nspans; at += e->spans[i].bytes, i++)
         if (e->spans[i].bytes)
             memcpy(at, e->spans[i].at, e->spans[i].bytes);
     make_dirty(lane);
     return true;
+}
+
+/* The bytes stay the user's. NULL: the lane has ended. */
+static struct tcp_block *lend(struct tcp_channel *c, struct tcp_lane *lane, struct frame *f, const void *user)
+{
+    struct tcp_block *b = begin_frame(lane, f, true) ? last_block(lane) : NULL;
+    uint32_t pad = frame_span(f->bytes) - frame_payload_at(f->bytes) - f->bytes;
+    unsigned char *behind = NULL;
+
+    if (b) {
+        b->user = user;
+        b->user_bytes = f->bytes;
+        behind = pad ? place_at_end(lane, pad) : NULL;
+    }
+    if (!b || (pad && !behind)) {
+        tcp_lane_end(lane, "no memory for what is to be sent");
+        return NULL;
+    }
+    if (pad)
+        memset(behind, 0, pad);
+    tcp_count(&c->traffic.out, f);
+    make_dirty(lane);
+    return b;
 }
 
 /* The bytes stay the user's until they are sent. */
@@ -236,24 +253,11 @@ bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *fra
         return false;
     f.from = (uint16_t)c->rank;
     f.channel = c->member[peer].channel;
-    struct tcp_block *b = begin_frame(lane, &f, true) ? last_block(lane) : NULL;
-    uint32_t pad = frame_span(f.bytes) - frame_payload_at(f.bytes) - f.bytes;
-    unsigned char *behind = NULL;
-    if (b) {
-        b->user = user;
-        b->user_bytes = f.bytes;
-        behind = pad ? place_at_end(lane, pad) : NULL;
-    }
-    if (!b || (pad && !behind)) {
-        tcp_lane_end(lane, "no memory for what is to be sent");
+    struct tcp_block *b = lend(c, lane, &f, user);
+    if (!b)
         return false;
-    }
     b->channel = c;
     b->hold = hold;
-    if (pad)
-        memset(behind, 0, pad);
-    tcp_count(&c->traffic.out, &f);
-    make_dirty(lane);
     return true;
 }
 
@@ -377,6 +381,72 @@ void tcp_send_waiting(struct tcp_lane *lane)
 {
     if (has_out(lane))
         make_dirty(lane);
+}
+
+/* What the kernel had no room for is copied, and stands first in its lane's queue as before. */
+static void keep_rest(struct tcp_lane *lane, struct tcp_block *lent)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    if (lane->sending) { /* it may be reading them */
+        int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
+        if (result == -ECANCELED)
+            lane->sending = false;
+        else
+            tcp_sent(lane, result);
+    }
+    if (lane->out != lent)
+        return;
+    struct tcp_block *b = tcp_block_take(w, lent->bytes + lent->user_bytes);
+    if (!b) {
+        tcp_lane_end(lane, "no memory for what is to be sent");
+        return;
+    }
+    memcpy(b->data, lent->data, lent->bytes);
+    memcpy(b->data + lent->bytes, lent->user, lent->user_bytes);
+    b->bytes = lent->bytes + (uint32_t)lent->user_bytes;
+    b->next = lent->next;
+    lane->out = b;
+    if (lane->out_last == &lent->next)
+        lane->out_last = &b->next;
+    tcp_block_give(w, lent);
+    make_dirty(lane);
+}
+
+/* It need not wait for the flush, at which the bytes would have to be the library's. */
+static void send_straight(struct tcp_channel *c, uint32_t peer, struct tcp_lane *lane, struct frame *f, const void *user)
+{
+    struct tcp_wire *w = lane->port->wire;
+    struct tcp_block *lent = lend(c, lane, f, user);
+
+    if (!lent)
+        return;
+    if (c->owes) {
+        tell_retired(c, peer, lane->lane);
+        tell_acks(c, peer, lane->lane);
+    }
+    if (w->dirty == lane) { /* nothing is left for the flush */
+        w->dirty = lane->next_dirty;
+        lane->dirty = false;
+    }
+    send_lane(lane);
+    if (lane->out)
+        keep_rest(lane, lent);
+}
+
+/* On return the bytes are the user's again. `straight`: they are one span, and may leave before the flush. */
+bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes, bool straight)
+{
+    struct tcp_lane *lane = &c->member[peer].lane[tcp_lane_for(bytes)];
+    struct frame f = frame_for(c, peer, FRAME_EXPOSE, e->key, e->fingerprint, bytes);
+
+    if (lane->ended || lane->deaf)
+        return true;
+    f.edge = (uint8_t)(e->edge & 3);
+    if (!straight || lane->out || lane->sending || lane->seal || lane->fd < 0)
+        return copy_spans(c, lane, &f, e);
+    send_straight(c, peer, lane, &f, e->spans->at);
+    return true;
 }
 
 /* Their callers may compute, and their watchers sleep: one byte on the connection of the heartbeats wakes those. It is no harm if it comes

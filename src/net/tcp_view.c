@@ -77,6 +77,15 @@ static enum wire_result expose_lent(struct tcp_channel *c, const struct wire_exp
     return WIRE_DONE;
 }
 
+/* A copy costs more than a call where it is long; and what comes alone has nothing to wait for. */
+static bool leaves_straight(struct tcp_channel *c, const struct wire_expose *e, size_t bytes)
+{
+    bool straight = bytes > TCP_SMALL_BYTES && e->nspans == 1 && (bytes > TCP_AHEAD_BYTES || !c->wire->row);
+
+    c->wire->row += straight;
+    return straight;
+}
+
 static enum wire_result expose_work(struct tcp_channel *c, const struct wire_expose *e)
 {
     size_t bytes = bytes_of(e);
@@ -87,8 +96,9 @@ static enum wire_result expose_work(struct tcp_channel *c, const struct wire_exp
             return WIRE_AGAIN;
     if (bytes > TCP_SMALL_BYTES && e->nspans == 1 && !(e->edge & WIRE_ONCE))
         return expose_lent(c, e, bytes);
+    bool straight = leaves_straight(c, e, bytes);
     for (uint32_t i = 0; i < e->npeers; i++)
-        if (!tcp_post_spans(c, e->peers[i], e, bytes))
+        if (!tcp_post_spans(c, e->peers[i], e, bytes, straight))
             return WIRE_FAILED;
     return WIRE_DONE;
 }

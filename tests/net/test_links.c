@@ -294,8 +294,8 @@ RIG_TEST(links_whose_neighbours_have_left)
 
 /* ------------------------------------------------------------------------------------------------------------ a goodbye comes first */
 /* Of six ranks in a circle two that are opposite have no link, until one of their common neighbours closes: then the circle is mended by
- * one. The other neighbours stand still, so nobody passes anything on, and the far end of the new link is closing when it is dialed: what it
- * says there first is goodbye, and its end no death. */
+ * one. The other neighbours stand still, so nobody passes anything on, and the far end of the new link is closing when it is dialed: what
+ * it says there first is goodbye, and its end no death. */
 enum { CIRCLE = 6, NEAR = 0, BETWEEN = 2, OPPOSITE = 3 };
 static _Atomic bool lingers; /* what this rank has sent seems to be under way still: its close waits for that, a second and no more */
 

@@ -78,6 +78,31 @@ static void short_pieces_that_cost(void **state)
     assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
 }
 
+/* There two ranks wait once rather than share the work; on a wire of cheap pieces, and of three ranks, they share it. */
+static void two_ranks_where_pieces_cost(void **state)
+{
+    struct algo_query query = {.collective = COLLECTIVE_ALLREDUCE, .size = 2, .once_max = 1 << 20, .chunk_least = 131072};
+
+    (void)state;
+    query.block_bytes = 524288;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+    query.collective = COLLECTIVE_REDUCE;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+    query.block_bytes = 524289;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
+    query.collective = COLLECTIVE_ALLREDUCE;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
+    query.block_bytes = 524288;
+    query.once_max = 524287;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
+    query.once_max = 1 << 20;
+    query.size = 3;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
+    query.size = 2;
+    query.chunk_least = 0;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
+}
+
 /* Scans have no row over hosts: there each rank sends to few. */
 static void scans_over_hosts(void **state)
 {
@@ -125,7 +150,11 @@ static void no_room_for_words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(thresholds), cmocka_unit_test(short_pieces_that_cost),
-                                       cmocka_unit_test(scans_over_hosts), cmocka_unit_test(by_name), cmocka_unit_test(no_room_for_words)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(thresholds),
+                                       cmocka_unit_test(short_pieces_that_cost),
+                                       cmocka_unit_test(two_ranks_where_pieces_cost),
+                                       cmocka_unit_test(scans_over_hosts),
+                                       cmocka_unit_test(by_name),
+                                       cmocka_unit_test(no_room_for_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

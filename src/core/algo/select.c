@@ -67,6 +67,14 @@ static const struct preference by_all[] = {
     {COLLECTIVE_ALLREDUCE, "slices", UINT64_MAX},
 };
 
+/* Between two ranks the same bytes go either way, in one exchange or in two. Where short pieces cost much, as over a network, so does the
+ * second one: more than to do the other's half of the work as well. */
+enum { SELECT_PAIR_BYTES_MAX = 524288 };
+static const struct preference between_two[] = {
+    {COLLECTIVE_REDUCE, "read_all", SELECT_PAIR_BYTES_MAX},
+    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_PAIR_BYTES_MAX},
+};
+
 static const struct preference preferences[] = {
     {COLLECTIVE_BARRIER, "read_all", UINT64_MAX},
     {COLLECTIVE_BARRIER, "doubling", UINT64_MAX},
@@ -356,6 +364,7 @@ static const struct algo_row *select_preferred(const struct algo_query *query, c
         {over_hosts, sizeof over_hosts / sizeof *over_hosts, query->hosts},
         {among_few, sizeof among_few / sizeof *among_few, !query->hosts && query->size <= SELECT_FEW_RANKS},
         {by_all, sizeof by_all / sizeof *by_all, !query->hosts && !query->chunk_least},
+        {between_two, sizeof between_two / sizeof *between_two, !query->hosts && query->chunk_least && query->size == 2},
         {preferences, sizeof preferences / sizeof *preferences, true},
     };
     const struct algo_row *row = NULL;

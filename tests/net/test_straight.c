@@ -1,0 +1,255 @@
+/*
+ * Long exposures that take the short ways: sent from where their owner has them, and received in a block before their header was read. The
+ * bytes are the owner's again when the call returns, however little of them the kernel had room for; and a guess of what comes next that
+ * was wrong costs time and nothing else. Two ranks of one process, without an engine.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "net/pair.h"
+#include "wire/table.h"
+
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    WINDOW = 16,
+    MOST = TCP_ONCE_MAX,
+    TURNS = 600,
+    FEW = 30 /* each takes the kernel's time */,
+    PATIENCE_MS = 10000,
+    LINE = 4 /* a ONCE edge */,
+    EVENTS = 16,
+    LITTLE = 30000
+};
+enum { SHOWN = TCP_ONCE_PLACES - TCP_AREAS / 2 }; /* of the rest it may not be known that they are free */
+static const char *const pollers[] = {"epoll", "io_uring"};
+
+struct rig {
+    struct pair pair;
+    uint32_t seq, sent, landed; /* the operation; events that have come of it */
+};
+static _Alignas(64) unsigned char given[2][MOST], taken[MOST], wanted[MOST];
+static uint64_t seed;
+
+static uint32_t dice(uint32_t sides)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)(seed % sides);
+}
+
+static void fill(unsigned char *to, uint32_t seq, uint32_t edge, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        to[i] = (unsigned char)((i * 7 + i / 251) ^ (seq * 31 + edge * 17));
+}
+
+static void up(struct rig *r, const char *poller)
+{
+    setenv("COMM_TCP_POLLER", poller, 1);
+    *r = (struct rig){.seq = 1};
+    pair_open(&r->pair, WINDOW, NULL);
+    seed = 88172645463325252u;
+}
+
+static struct tcp_lane *bulk(const struct rig *r, int32_t rank)
+{
+    return &r->pair.wire->port[rank].link[1 - rank].lane[TCP_LANE_BULK];
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one operation */
+/* By rank 0. */
+static enum wire_result show(struct rig *r, uint32_t edge, const void *from, size_t bytes)
+{
+    static const uint16_t peer = 1;
+    struct wire_span span = {from, bytes};
+
+    return r->pair.class->expose(r->pair.channel[0], &(struct wire_expose){.key = wire_key_of(r->seq, 0, edge),
+                                                                           .fingerprint = r->seq,
+                                                                           .edge = edge == LINE ? WIRE_ONCE | WIRE_TO_ALL : 0,
+                                                                           .peers = &peer,
+                                                                           .npeers = 1,
+                                                                           .nspans = 1,
+                                                                           .spans = &span});
+}
+
+/* By rank 1. */
+static enum wire_result look(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes, void *land, struct wire_view *view)
+{
+    return r->pair.class->view(r->pair.channel[1], &(struct wire_look){.key = wire_key_of(seq, 0, edge),
+                                                                       .fingerprint = seq,
+                                                                       .edge = edge == LINE ? WIRE_ONCE | WIRE_TO_ALL : 0,
+                                                                       .flags = land ? WIRE_WORK : WIRE_GLANCE,
+                                                                       .land = land,
+                                                                       .bytes = bytes,
+                                                                       .view = land ? NULL : view});
+}
+
+static void turn(struct rig *r)
+{
+    struct wire_event events[EVENTS];
+
+    r->sent += r->pair.class->advance(r->pair.channel[0], events, EVENTS);
+    r->landed += r->pair.class->advance(r->pair.channel[1], events, EVENTS);
+    for (int32_t i = 0; i < PAIR_RANKS; i++)
+        r->pair.class->flush(r->pair.channel[i]);
+}
+
+static void await_view(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes, struct wire_view *view)
+{
+    enum wire_result result = look(r, seq, edge, bytes, NULL, view);
+
+    for (int late = 0; late < PATIENCE_MS && result == WIRE_AGAIN; late++) {
+        turn(r);
+        result = look(r, seq, edge, bytes, NULL, view);
+        if (result == WIRE_AGAIN)
+            usleep(late < 100 ? 0 : 1000);
+    }
+    assert_int_equal(result, WIRE_DONE);
+    fill(wanted, seq, edge, bytes);
+    assert_memory_equal(view->at, wanted, bytes);
+    if (view->ack)
+        r->pair.class->release(r->pair.channel[1], seq, view);
+}
+
+static void retire(struct rig *r)
+{
+    for (int32_t i = 0; i < PAIR_RANKS; i++) {
+        r->pair.class->release(r->pair.channel[i], r->seq, NULL);
+        r->pair.class->flush(r->pair.channel[i]);
+    }
+    r->seq++;
+    r->sent = r->landed = 0;
+    turn(r);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what leaves */
+/* It may be told late that places are free again. */
+static void show_when_known(struct rig *r, size_t bytes)
+{
+    enum wire_result result = show(r, LINE, given[0], bytes);
+
+    for (int late = 0; late < PATIENCE_MS && result == WIRE_AGAIN; late++, usleep(1000))
+        result = show(r, LINE, given[0], bytes);
+    assert_int_equal(result, WIRE_DONE);
+}
+
+/* Nobody reads meanwhile, so the kernel's room ends somewhere in the middle of one. */
+static void the_bytes_are_the_senders_again(const char *poller)
+{
+    static struct rig r;
+    struct wire_view view;
+    int room = LITTLE;
+
+    up(&r, poller);
+    assert_int_equal(setsockopt(bulk(&r, 0)->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+    for (int round = 0; round < 4; round++) {
+        uint32_t first = r.seq;
+        size_t bytes = round % 2 ? MOST : TCP_AHEAD_BYTES + 8 * (size_t)round;
+        for (; r.seq < first + SHOWN; r.seq++) {
+            fill(given[0], r.seq, LINE, bytes);
+            show_when_known(&r, bytes);
+            memset(given[0], 0xee, bytes);
+        }
+        assert_true(round % 2 == 0 || bulk(&r, 0)->out);
+        for (uint32_t seq = first; seq < r.seq; seq++)
+            await_view(&r, seq, LINE, bytes, &view);
+        r.seq--;
+        retire(&r);
+    }
+    pair_close(&r.pair);
+}
+
+static void sent_straight(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2; i++)
+        the_bytes_are_the_senders_again(pollers[i]);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what comes */
+/* The third of its length lies where it was received. */
+static void received_in_its_block(void **state)
+{
+    static struct rig r;
+    struct wire_view view;
+
+    (void)state;
+    up(&r, "epoll");
+    for (int i = 0; i < 5; i++) {
+        const char *at = bulk(&r, 1)->ahead_bytes ? bulk(&r, 1)->ahead->data : NULL;
+        fill(given[0], r.seq, LINE, TCP_AHEAD_BYTES);
+        assert_int_equal(show(&r, LINE, given[0], TCP_AHEAD_BYTES), WIRE_DONE);
+        await_view(&r, r.seq, LINE, TCP_AHEAD_BYTES, &view);
+        assert_true((i == 0) == (at == NULL));
+        assert_true(!at || view.at == at);
+        retire(&r);
+    }
+    pair_close(&r.pair);
+}
+
+/* One exposure and perhaps a second, of lengths that are often the last one's, that lie in a block or land; both at once or one by one. */
+static void one_of_any(struct rig *r)
+{
+    static const size_t lengths[] = {16448, 20000, 32768, 65536, 65536, 65536, 65600, 131072, 100, 17001};
+    struct wire_view view = {0};
+    size_t a = lengths[dice(10)], b = lengths[dice(10)];
+    bool second = dice(3) == 0, early = dice(2);
+    uint32_t edge = dice(4) ? LINE : 0;
+
+    fill(given[0], r->seq, edge, a);
+    fill(given[1], r->seq, 1, b);
+    enum wire_result shown = show(r, edge, given[0], a), lands = WIRE_DONE, also = WIRE_DONE;
+    assert_true(shown == WIRE_DONE || (shown == WIRE_PENDING && edge != LINE));
+    if (second && early)
+        lands = look(r, r->seq, 1, b, taken, NULL);
+    if (second)
+        also = show(r, 1, given[1], b);
+    assert_true(also == WIRE_DONE || also == WIRE_PENDING);
+    for (uint32_t turns = dice(3); turns; turns--)
+        turn(r);
+    await_view(r, r->seq, edge, a, &view);
+    if (second && !early)
+        lands = look(r, r->seq, 1, b, taken, NULL);
+    uint32_t sent = (uint32_t)(shown == WIRE_PENDING) + (also == WIRE_PENDING), landed = lands == WIRE_PENDING;
+    for (int late = 0; late < PATIENCE_MS && (r->sent < sent || r->landed < landed); late++, usleep(late < 100 ? 0 : 1000))
+        turn(r);
+    assert_true(r->sent == sent && r->landed == landed);
+    fill(wanted, r->seq, 1, b);
+    assert_true(!second || !memcmp(taken, wanted, b));
+    retire(r);
+}
+
+/* In pieces too, where the sender's kernel has little room. */
+static void whatever_comes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        static struct rig r;
+        int room = LITTLE;
+        up(&r, pollers[i / 2]);
+        if (i % 2)
+            assert_int_equal(setsockopt(bulk(&r, 0)->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+        for (int k = 0; k < (i % 2 ? FEW : TURNS); k++)
+            one_of_any(&r);
+        pair_close(&r.pair);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sent_straight),
+        cmocka_unit_test(received_in_its_block),
+        cmocka_unit_test(whatever_comes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
