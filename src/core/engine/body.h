@@ -374,6 +374,8 @@ struct engine {
     _Atomic uint32_t patience;    /* how much longer to yield before sleeping: learned from sleeps that were too short */
     _Atomic int64_t sleep_until;  /* yielding was seen to cost a slice: sleep instead until then */
     _Atomic int64_t yielded_long; /* when one did last */
+    _Atomic int64_t long_since;   /* since when long yields are summed up, .. */
+    _Atomic int64_t long_ns;      /* .. to this */
     _Atomic int64_t tick_ns;      /* the watcher's */
     uint64_t knot_signature;      /* the watcher's: what waits for itself, as last seen, and in which round each of it was then */
     uint32_t knot_round[DEADLOCK_WAITS];

@@ -311,7 +311,7 @@ static inline void count(struct body *b, struct express_form *f)
  * Once its line stands, nobody needs anything of this rank any more, so the call does not look for the others': a look that comes before
  * a peer's store takes the line away from it, and both then pay for it twice. Who waits looks, some instructions later; the lines are
  * asked for halfway, when a peer that came at the same time has just stored, and travel while the rest of the call is done. But who has
- * nothing to look for is done, and who only looks and was the later one the last time may be again.
+ * nothing to look for is done, and who only looks and was the later one the last time may be again; so may anybody where ranks share CPUs.
  */
 static inline __attribute__((always_inline)) bool go(struct body *b, struct express_form *f, const struct engine_call *call,
                                                      struct comm_request *req)
@@ -336,7 +336,8 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
         shown = WIRE_AGAIN;
     }
     count(b, f);
-    if (shown == WIRE_DONE && b->line.done + 1 == b->line.next && (!f->looked || (!f->npeers && x->missed != x->last)) &&
+    bool eager = !f->looked || ((!f->npeers || b->engine->crowded) && x->missed != x->last);
+    if (shown == WIRE_DONE && b->line.done + 1 == b->line.next && eager &&
         all_here(b, f, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE) {
         if (f->looked)
             express_fetch(b, f, (uint32_t)b->sequence + 1 + FETCH_EARLY);

@@ -8,7 +8,7 @@
 #include "engine/body.h"
 
 enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20, YIELD_LONG_NS = 300000, YIELD_AVOID_NS = 50000000, SPIN_LONGER = 4, RISE_TURNS = 64 };
-enum { YIELD_CROWDED_NS = 1000000, YIELD_EACH_NS = 250000, YIELD_AGAIN_NS = 20000000 };
+enum { YIELD_CROWDED_NS = 1000000, YIELD_EACH_NS = 250000, YIELD_WINDOW_NS = 20000000, YIELD_CROWDED_AVOID_NS = 100000000 };
 enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000, PASSES_OF_ALL = 16 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
@@ -267,18 +267,30 @@ struct ladder {
 };
 
 /* Was that yield longer than one that met only ranks? Where several share a CPU each may have something to do; taken for a stranger, they
- * all sleep, then an operation takes longer by a wake-up for each of them, and the yields of who does not sleep longer again, for ever. And
- * a CPU that is itself taken away for a moment looks like a stranger, but a stranger is met again soon. */
+ * all sleep, and then an operation takes longer by a wake-up for each of them. So it is one only where such yields were half of the last
+ * 20 ms: a CPU that is itself taken away for a moment looks like a stranger, and so does one who is seldom there. */
 static bool met_stranger(struct engine *e, int64_t took, int64_t now)
 {
-    int64_t all = YIELD_EACH_NS * (int64_t)e->local_ranks / (int64_t)(e->cpus ? e->cpus : 1);
+    int64_t all = YIELD_EACH_NS * (int64_t)e->local_ranks / (int64_t)(e->cpus ? e->cpus : 1), begin = now - took;
 
     if (!e->crowded)
         return true;
     if (took <= (all > YIELD_CROWDED_NS ? all : YIELD_CROWDED_NS))
         return false;
     int64_t last = atomic_exchange_explicit(&e->yielded_long, now, memory_order_relaxed);
-    return last && now - last < YIELD_AGAIN_NS;
+    begin = last > begin ? last : begin; /* threads whose yields overlap met him together */
+    if (now - atomic_load_explicit(&e->long_since, memory_order_relaxed) > YIELD_WINDOW_NS) {
+        atomic_store_explicit(&e->long_since, begin, memory_order_relaxed);
+        atomic_store_explicit(&e->long_ns, 0, memory_order_relaxed);
+    }
+    return atomic_fetch_add_explicit(&e->long_ns, now - begin, memory_order_relaxed) + now - begin > YIELD_WINDOW_NS / 2;
+}
+
+/* Until when nobody here yields. Crowded ranks go back to it all at the same moment: who yields among sleepers waits for each of them,
+ * takes that for a stranger, and sleeps when the others do not any more. */
+static int64_t avoid_until(const struct engine *e, int64_t now)
+{
+    return e->crowded ? (now / YIELD_CROWDED_AVOID_NS + 1) * YIELD_CROWDED_AVOID_NS : now + YIELD_AVOID_NS;
 }
 
 /* Gives the CPU away, and watches what that costs: a stranger that computes takes a whole slice of milliseconds, where another rank would
@@ -293,7 +305,7 @@ bool engine_yield(struct engine *e, int64_t *now)
     e->env->relax(e->env, true);
     *now = e->env->now(e->env);
     if (BASE_UNLIKELY(*now - before > YIELD_LONG_NS) && met_stranger(e, *now - before, *now))
-        atomic_store_explicit(&e->sleep_until, *now + YIELD_AVOID_NS, memory_order_relaxed);
+        atomic_store_explicit(&e->sleep_until, avoid_until(e, *now), memory_order_relaxed);
     return true;
 }
 
