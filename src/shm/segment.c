@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -128,6 +129,21 @@ int shm_segment_lend(struct shm_segment *s, size_t offset, size_t bytes, bool in
         return error;
     }
     return 0;
+}
+
+/* Where it lies is never without pages: other threads may be reading there. */
+bool shm_segment_replace(char *at, size_t bytes)
+{
+    char *fresh = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+
+    if (fresh == MAP_FAILED)
+        return false;
+    memcpy(fresh, at, bytes);
+    (void)madvise(fresh, bytes, MADV_DONTFORK);
+    if (mremap(fresh, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) == at)
+        return true;
+    munmap(fresh, bytes);
+    return false;
 }
 
 void shm_segment_put_back(struct shm_segment *s, size_t offset, size_t bytes)

@@ -16,7 +16,7 @@ struct shm_segment {
     char *at; /* NULL: none */
     size_t bytes, committed, used;
     size_t limit; /* from here on it is lent out, and not for `take` */
-    int fd; /* -1: not ours, or closed */
+    int fd;       /* -1: not ours, or closed */
 };
 
 /* 0, or an errno and what failed. Touches nothing but the first page, which is committed. */
@@ -29,5 +29,8 @@ int shm_segment_take(struct shm_segment *segment, size_t bytes, size_t align, si
 /* Whole pages at an offset of the caller's choice, at or above `committed`, and back again: what is put back is zeroed when lent anew. */
 int shm_segment_lend(struct shm_segment *segment, size_t offset, size_t bytes, bool interleave);
 void shm_segment_put_back(struct shm_segment *segment, size_t offset, size_t bytes);
+/* Whole pages of a mapping become this process's own, with the same bytes; whoever else has the segment keeps the old ones. False: no
+ * memory. */
+bool shm_segment_replace(char *at, size_t bytes);
 
 #endif

@@ -119,6 +119,12 @@ static void shm_take_back(struct lines_host *host, const struct lines_block *blo
         s->limit = m->block.where;
 }
 
+static bool shm_replace(struct lines_host *host, char *at, size_t bytes)
+{
+    (void)host;
+    return shm_segment_replace(at, bytes);
+}
+
 static void shm_ring(struct lines_host *host, struct lines_channel *channel)
 {
     struct shm_wire *w = (struct shm_wire *)host;
@@ -172,6 +178,7 @@ static struct shm_wire *create(const struct wire_config *config)
     w->host.ring = shm_ring;
     w->host.lend = shm_lend;
     w->host.take_back = shm_take_back;
+    w->host.replace = shm_replace;
     w->timeout_ns = config->peer_timeout_ns ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
     w->warn_ns = w->timeout_ns / 6;
     w->tick_ns = WIRE_TICK_NS < w->timeout_ns / WIRE_TICKS ? WIRE_TICK_NS : w->timeout_ns / WIRE_TICKS;

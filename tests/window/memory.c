@@ -343,12 +343,64 @@ RIG_TEST(memory_of_a_small_segment)
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ two ranks */
+/* Whole pages of whole chunks: each stores its half of the result in the other's memory too. Lengths before and behind that, alone and
+ * several at once, in place and not. */
+enum { PAIR = 2, PAIR_MOST = 1 << 19, PAIR_CALLS = 3 };
+
+static void pair_round(struct comm_communicator *c, int32_t *const in[PAIR_CALLS], int32_t *const out[PAIR_CALLS], size_t n, uint32_t round)
+{
+    struct comm_request req[PAIR_CALLS];
+    int32_t rank = comm_rank(c);
+    for (uint32_t k = 0; k < PAIR_CALLS; k++)
+        for (size_t i = 0; i < n; i++)
+            in[k][i] = value(rank, i, round + k);
+    for (uint32_t k = 0; k < PAIR_CALLS; k++)
+        MUST(comm_allreduce(c, in[k] == out[k] ? COMM_IN_PLACE : in[k], out[k], n, COMM_I32, COMM_SUM, &req[k]));
+    for (uint32_t k = 0; k < PAIR_CALLS; k++)
+        MUST(comm_wait(req[k], RIG_PATIENCE));
+    for (uint32_t k = 0; k < PAIR_CALLS; k++)
+        for (size_t i = 0; i < n; i++)
+            EQUAL(out[k][i], sum(PAIR, i, round + k));
+}
+
+static void pair_main(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    static const size_t lengths[] = {PAIR_MOST, 1 << 15, (1 << 17) + 1, 100000, PAIR_MOST - 1024};
+    int32_t *in[PAIR_CALLS], *out[PAIR_CALLS];
+    void *at;
+    (void)proc;
+    for (uint32_t k = 0; k < PAIR_CALLS; k++) {
+        MUST(comm_mem_alloc(world, PAIR_MOST * sizeof(int32_t), &at));
+        in[k] = at;
+        MUST(comm_mem_alloc(world, PAIR_MOST * sizeof(int32_t), &at));
+        out[k] = k == 1 ? in[k] : rank == 0 && k == 2 ? malloc(PAIR_MOST * sizeof(int32_t)) : at;
+    }
+    for (uint32_t round = 0; round < 4 * sizeof lengths / sizeof *lengths; round++)
+        pair_round(world, in, out, lengths[round % (sizeof lengths / sizeof *lengths)], round);
+    MUST(comm_close(world, COMM_DEFAULT_TIMEOUT));
+}
+
+RIG_TEST(memory_results_of_two_processes)
+{
+    proc_needs_shm();
+    for (int i = 0; i < 2; i++) {
+        struct proc proc = {.options = i ? "minimal=1,window=4" : ""};
+        proc_start(&proc, PAIR, pair_main);
+        proc_finish(&proc, -1, RIG_PATIENCE);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_collectives), cmocka_unit_test(memory_collectives_of_processes),
-        cmocka_unit_test(memory_in_plans),    cmocka_unit_test(contract_4_2_memory_of_a_failed_operation),
-        cmocka_unit_test(memory_refuses),     cmocka_unit_test(memory_of_a_small_segment),
+        cmocka_unit_test(memory_results_of_two_processes),
+        cmocka_unit_test(memory_collectives),
+        cmocka_unit_test(memory_collectives_of_processes),
+        cmocka_unit_test(memory_in_plans),
+        cmocka_unit_test(contract_4_2_memory_of_a_failed_operation),
+        cmocka_unit_test(memory_refuses),
+        cmocka_unit_test(memory_of_a_small_segment),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,6 +191,140 @@ static void memory_runs_out(void **state)
     unsetenv("COMM_SHM_SEGMENT_BYTES");
 }
 
+/* ---------------------------------------------------------------------------------------- bytes that the exposer stores where they land */
+enum { LANDED = 8192, LANDINGS = 11 /* more than a stream has credits */ };
+
+static struct wire_expose landing_expose(uint32_t seq, uint32_t round, const uint16_t *peer, const struct wire_span *span)
+{
+    return (struct wire_expose){
+        .key = wire_key_of(seq, round, 0), .fingerprint = 5, .peers = peer, .npeers = 1, .nspans = 1, .spans = span, .cookie = 7};
+}
+
+static enum wire_result landing_view(struct rank *r, uint32_t seq, uint32_t round, char *land)
+{
+    struct wire_look l = {
+        .key = wire_key_of(seq, round, 0), .fingerprint = 5, .peer = 0, .land = land, .bytes = LANDED, .cookie = 100 + round};
+    return r->ch->class->view(r->ch, &l);
+}
+
+/* Until the place is told; it is, since the reader asked before. */
+static char *await_landing(struct rank *r, const struct wire_expose *e)
+{
+    void *pad = NULL;
+    enum wire_result result;
+    while ((result = r->ch->class->reserve(r->ch, e, LANDED, &pad)) == WIRE_AGAIN)
+        rank_pass(r);
+    CHECK(result == WIRE_LANDING);
+    return pad;
+}
+
+static void store_rounds(struct rank *r)
+{
+    const uint16_t peer = 1;
+    struct wire_span span = {NULL, LANDED};
+    for (uint32_t round = 0; round < LANDINGS; round++) {
+        struct wire_expose e = landing_expose(1, round, &peer, &span);
+        char *pad = await_landing(r, &e);
+        memset(pad, (int)round + 1, LANDED);
+        span.at = pad;
+        e.flags = WIRE_BUILT | WIRE_DEPOSIT;
+        CHECK(r->ch->class->expose(r->ch, &e) == WIRE_DONE);
+    }
+}
+
+static bool all_are(const char *at, char value)
+{
+    for (size_t i = 0; i < LANDED; i++)
+        if (at[i] != value)
+            return false;
+    return true;
+}
+
+/* Another length or call is no landing place; the reader finds out which it was. Not of whole pages either, and not where a window lies. */
+static void not_told(struct rank *r, char *memory)
+{
+    const uint16_t peer = 1;
+    uint64_t where;
+    void *pad;
+    struct wire_span span = {memory, LANDED};
+    for (uint32_t round = 0; round < 3; round++) {
+        struct wire_expose e = landing_expose(2, round, &peer, &span);
+        e.fingerprint += round == 0;
+        if (r->rank == 1)
+            CHECK(round != 2 || r->wire_class->memory->where(r->wire, memory, LANDED, &where));
+        if (r->rank == 1)
+            CHECK(landing_view(r, 2, round, memory + (round == 1 ? 64 : 0)) == WIRE_PENDING);
+        rank_meet(r);
+        if (r->rank == 0)
+            CHECK(r->ch->class->reserve(r->ch, &e, LANDED, &pad) == WIRE_DONE);
+        rank_meet(r);
+    }
+}
+
+static void lands_by_itself(struct rank *r)
+{
+    char *memory = r->wire_class->memory->take(r->wire, LANDINGS * LANDED, WIRE_PLACE_DEFAULT);
+    CHECK(memory);
+    for (uint32_t round = 0; r->rank == 1 && round < LANDINGS; round++)
+        CHECK(landing_view(r, 1, round, memory + round * LANDED) == WIRE_PENDING);
+    rank_meet(r);
+    if (r->rank == 0)
+        store_rounds(r);
+    for (uint32_t round = 0; r->rank == 1 && round < LANDINGS; round++) {
+        CHECK(rank_await(r, 100 + round) == WIRE_DONE);
+        CHECK(all_are(memory + round * LANDED, (char)(round + 1)));
+    }
+    rank_meet(r);
+    r->ch->class->release(r->ch, 1, NULL);
+    rank_meet(r);
+    not_told(r, memory);
+    r->ch->class->leave(r->ch, WIRE_ABORT);
+}
+
+static void results_land_by_themselves(void **state)
+{
+    (void)state;
+    run_processes(2, 0, lands_by_itself, -1);
+}
+
+/* Contract 4.3: the reader has left with an error and uses its buffer again, when the exposer, who has not heard, stores there. */
+static void lands_late(struct rank *r)
+{
+    const uint16_t peer = 1;
+    struct wire_span span = {NULL, LANDED};
+    char *memory = r->wire_class->memory->take(r->wire, LANDED, WIRE_PLACE_DEFAULT), *pad = NULL;
+    uint64_t where;
+    memset(memory, 1, LANDED);
+    if (r->rank == 1)
+        CHECK(landing_view(r, 1, 0, memory) == WIRE_PENDING);
+    rank_meet(r);
+    if (r->rank == 0) {
+        struct wire_expose e = landing_expose(1, 0, &peer, &span);
+        pad = await_landing(r, &e);
+        pad[0] = 2; /* not late yet */
+    }
+    rank_meet(r);
+    if (r->rank == 1) {
+        r->ch->class->leave(r->ch, WIRE_ABORT);
+        CHECK(memory[0] == 2 && memory[1] == 1);
+        memset(memory, 3, LANDED);
+        CHECK(!r->wire_class->memory->where(r->wire, memory, LANDED, &where)); /* no peer sees these pages */
+    }
+    rank_meet(r);
+    if (r->rank == 0)
+        memset(pad, 4, LANDED);
+    rank_meet(r);
+    CHECK(r->rank == 0 || all_are(memory, 3));
+    if (r->rank == 0)
+        r->ch->class->leave(r->ch, WIRE_ABORT);
+}
+
+static void contract_4_3_a_late_store_lands_nowhere(void **state)
+{
+    (void)state;
+    run_processes(2, 0, lands_late, -1);
+}
+
 static void segment_is_sealed(void **state)
 {
     (void)state;
@@ -297,9 +431,17 @@ static void small_exchange(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(segment_is_sealed), cmocka_unit_test(differences_are_named), cmocka_unit_test(killed_by_pidfd),
-        cmocka_unit_test(killed_by_socket),  cmocka_unit_test(closed_is_not_dead),    cmocka_unit_test(bells),
-        cmocka_unit_test(memory_runs_out),   cmocka_unit_test(nothing_is_left),       cmocka_unit_test(small_exchange),
+        cmocka_unit_test(results_land_by_themselves),
+        cmocka_unit_test(contract_4_3_a_late_store_lands_nowhere),
+        cmocka_unit_test(segment_is_sealed),
+        cmocka_unit_test(differences_are_named),
+        cmocka_unit_test(killed_by_pidfd),
+        cmocka_unit_test(killed_by_socket),
+        cmocka_unit_test(closed_is_not_dead),
+        cmocka_unit_test(bells),
+        cmocka_unit_test(memory_runs_out),
+        cmocka_unit_test(nothing_is_left),
+        cmocka_unit_test(small_exchange),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,9 @@
  *
  * In place: what lands in slice s of out was reduced from what others read of slice s of in, so nobody reads there any more.
  * Peers are taken in an order that begins behind one's own rank, so that not all ask the same rank at once.
+ *
+ * Of two ranks each asks for what lands before all else, some chunks ahead: the other may store its results there itself, where the wire
+ * tells it the place, and must know it before it has reduced.
  */
 #include "algo/algorithms.h"
 
@@ -33,6 +36,18 @@ static void reduce_lane(struct build *b, uint16_t all, uint16_t others)
     build_lane_end(b);
 }
 
+enum { LANDS = 1 /* counter */, LANDS_AHEAD = 8 };
+
+static void early_land_lane(struct build *b, struct comm_ref next, uint16_t other)
+{
+    build_lane(b);
+    build_loop_chunks(b);
+    BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = 1, .peer = other, .npeers = 1, .wait = LANDS,
+               .need = 1 - LANDS_AHEAD, .need_inner = 1, .bump = LANDS, .dst = next, .src = next);
+    build_loop_end(b);
+    build_lane_end(b);
+}
+
 struct comm_program *allreduce_slices(const struct comm_env *env, const struct program_spec *spec)
 {
     struct build *b = build_begin(env, "slices", spec);
@@ -45,8 +60,11 @@ struct comm_program *allreduce_slices(const struct comm_env *env, const struct p
     build_edge(b, 0, 0);
     build_edge(b, 1, WIRE_TO_ALL);
     uint16_t all = build_peers(b, 0, size), others = build_peers(b, next, size - 1);
+    if (size == 2)
+        early_land_lane(b, ref_slice(BUF_OUT, next), others);
     scatter_lane(b, ref_slice(BUF_IN, next), others);
     reduce_lane(b, all, others);
-    land_lane(b, 1, ref_slice(BUF_OUT, next), others);
+    if (size != 2)
+        land_lane(b, 1, ref_slice(BUF_OUT, next), others);
     return build_end(b);
 }

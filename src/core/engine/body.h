@@ -286,6 +286,7 @@ struct body {
     uint16_t *others;                   /* the other members, from rank + 1 on */
     uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move, a bit per place */
     bool any_ready, closing, failed, left;
+    bool gave_way; /* a run of this pass could go on at once */
     bool is_active, told_failed, talk_finished;
     bool free_order;
     struct fence_watch fence_watch;

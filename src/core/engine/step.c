@@ -117,8 +117,10 @@ static void step_run(struct body *b, uint64_t ticket)
         body_mismatch(b, run->seq, run->mismatch_peer);
     else if (r == RUN_FAILED)
         body_lacks_memory(b, body_entry(b, ticket));
-    else if (run->again)
+    else if (run->again) {
         set_ready(b, place);
+        b->gave_way |= r == RUN_GAVE_WAY;
+    }
 }
 
 /* Its inputs are laid side by side now that all before it that writes them has ended: behind the scratch memory. */
@@ -341,6 +343,7 @@ bool body_step(struct body *b)
 
     if (BASE_UNLIKELY(b->recording != NULL))
         return false;
+    b->gave_way = false;
     uint32_t count = b->wire->advance(b->channel, events, ENGINE_EVENTS);
     for (uint32_t i = 0; i < count; i++)
         take_event(b, &events[i]);
@@ -361,7 +364,7 @@ bool body_step(struct body *b)
     if (BASE_UNLIKELY(b->recovering))
         talked |= recovery_step(b);
     body_settle(b);
-    return count || talked || express || native || b->line.done != done || b->line.started != started || b->failed != failed;
+    return count || talked || express || native || b->gave_way || b->line.done != done || b->line.started != started || b->failed != failed;
 }
 
 void body_settle(struct body *b)

@@ -169,12 +169,19 @@ struct run_element {
     const void *context;    /* for reduce */
 };
 
-enum run_result { RUN_STANDS = 0, RUN_ENDED = 1, RUN_MISMATCH = 2, RUN_FAILED = 3 /* no memory for the wire's places */ };
+enum run_result {
+    RUN_STANDS = 0,
+    RUN_ENDED = 1,
+    RUN_MISMATCH = 2,
+    RUN_FAILED = 3,   /* no memory for the wire's places */
+    RUN_GAVE_WAY = 4, /* it could go on at once, but the wire wants to be looked at in between */
+};
 struct run_lane {
     uint16_t pc;
     uint16_t asked; /* peers of the VIEW at the head that were asked before the wire had no more room */
     uint32_t i, k;
-    bool built; /* the bytes of the next EXPOSE stand where reserve said */
+    uint32_t turn;  /* of run, in which this lane stored a result in a peer's memory */
+    uint16_t built; /* flags of the next EXPOSE, whose bytes stand where reserve said; 0: they do not */
 };
 struct run {
     const struct comm_program *program;
@@ -193,6 +200,9 @@ struct run {
     uint16_t waited;                          /* 1 + the peer whose event came last: it was waited for; 0: nobody */
     bool again;                               /* something may move: an event came, or the wire had no room */
     bool bumped, nontemporal;
+    bool gave_way;                            /* in this round a lane had more to do, which is another round's */
+    uint32_t turn;                            /* of the lanes, from 1 */
+    size_t deposited;                         /* bytes stored in a peer's memory by this run_step */
     uint64_t present, view_partial, view_own; /* a bit per view slot; own: a view of this rank's own memory */
     size_t scratch_item;                      /* bytes */
     uint64_t bytes_out, bytes_in;             /* shown to others, looked at or landed of theirs: since this place was made, never reset */

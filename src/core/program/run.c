@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { RUN_NONTEMPORAL_BYTES = 1 << 20 };
+enum { RUN_NONTEMPORAL_BYTES = 1 << 20, RUN_STEP_BYTES = 1 << 16 };
 enum run_cookie { RUN_COOKIE_VIEW = 0, RUN_COOKIE_LAND = 1, RUN_COOKIE_EXPOSE = 2 };
 enum verdict { VERDICT_NEXT, VERDICT_STAY /* the pc was moved */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH, VERDICT_FAILED };
 
@@ -182,8 +182,7 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
     }
     expose.spans = &span;
     expose.nspans = 1;
-    if (lane->built)
-        expose.flags |= WIRE_BUILT;
+    expose.flags |= lane->built;
     switch (run->channel->class->expose(run->channel, &expose)) {
     case WIRE_DONE:
         bump(run, s);
@@ -198,7 +197,7 @@ static enum verdict step_expose(struct run *run, struct run_lane *lane, const st
         return VERDICT_STAND;
     }
     run->bytes_out += span.bytes;
-    lane->built = false;
+    lane->built = 0;
     return VERDICT_NEXT;
 }
 
@@ -350,7 +349,10 @@ static bool reserve_pad(struct run *run, struct run_lane *lane, const struct com
     expose.nspans = 1;
     switch (run->channel->class->reserve(run->channel, &expose, to->bytes, pad)) {
     case WIRE_DONE:
-        lane->built = true;
+        lane->built = WIRE_BUILT;
+        return true;
+    case WIRE_LANDING:
+        lane->built = WIRE_BUILT | WIRE_DEPOSIT;
         return true;
     case WIRE_NONE:
         *pad = NULL;
@@ -367,11 +369,19 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
     const void *from[PROGRAM_VIEWS_MAX];
     if (!views_present(run, slot, ways))
         return VERDICT_STAND;
+    /* Whose results land by themselves has nothing to do but for what is shown to him: each lane in turn, or he waits until we are through
+       all that he shows us. A peer that must copy what we show is busy meanwhile, and finds it still in the cache. */
+    if (BASE_UNLIKELY(lane->turn == run->turn)) {
+        run->gave_way = true;
+        return VERDICT_STAND;
+    }
     struct place to = place_of(run, s, &s->dst, lane, 0);
     void *also = NULL;
     if (s->flags & STEP_TEE && !reserve_pad(run, lane, s, &to, &also))
         return VERDICT_STAND;
     if (to.elements) {
+        /* Into a peer's memory past the cache, whose lines the peer would have to be asked for first. */
+        bool away = lane->built & WIRE_DEPOSIT;
         for (uint32_t j = 0; j < ways; j++)
             from[j] = view_at(run, &s->src, slot + j);
         struct data_reduce reduce = {
@@ -380,14 +390,18 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
             .ways = ways,
             .divisor = (uint32_t)run->size,
             .context = run->context,
-            .to = to.at,
-            .also = also,
+            .to = away ? also : to.at,
+            .also = away ? to.at : also,
             .elements = to.elements,
             .final = s->flags & STEP_FINAL,
             /* What peers will read where it lies is not sent to memory first. */
-            .nontemporal = run->nontemporal && s->dst.buf == BUF_OUT && (also || !(s->flags & STEP_TEE)),
+            .nontemporal = away || (run->nontemporal && s->dst.buf == BUF_OUT && (also || !(s->flags & STEP_TEE))),
         };
         run->reduce(&reduce);
+    }
+    if (BASE_UNLIKELY(lane->built & WIRE_DEPOSIT)) {
+        lane->turn = run->turn;
+        run->deposited += to.bytes;
     }
     bump(run, s);
     return VERDICT_NEXT;
@@ -506,8 +520,10 @@ void run_start(struct run *run, const struct comm_program *program)
 enum run_result run_step(struct run *run)
 {
     run->again = false;
+    run->deposited = 0;
     do {
-        run->bumped = false;
+        run->bumped = run->gave_way = false;
+        run->turn++;
         for (uint32_t open = run->mismatch_peer < 0 ? run->open : 0; open; open &= open - 1) {
             uint32_t l = (uint32_t)__builtin_ctz(open);
             enum verdict verdict = run_lane(run, &run->lane[l]);
@@ -519,9 +535,13 @@ enum run_result run_step(struct run *run)
                 break;
         }
         /* The last lane that is open saw every bump already. */
-    } while (run->bumped && run->open & (run->open - 1) && run->mismatch_peer < 0);
+    } while (((run->bumped && run->open & (run->open - 1)) || run->gave_way) && run->deposited < RUN_STEP_BYTES && run->mismatch_peer < 0);
     if (BASE_UNLIKELY(run->mismatch_peer >= 0))
         return RUN_MISMATCH;
+    if (BASE_UNLIKELY(run->deposited >= RUN_STEP_BYTES) && (run->gave_way || run->bumped) && run->open) {
+        run->again = true;
+        return RUN_GAVE_WAY;
+    }
     return !run->open && !run->pending ? RUN_ENDED : RUN_STANDS;
 }
 

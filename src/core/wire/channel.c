@@ -92,6 +92,8 @@ static bool shape_of(struct lines_shape *s, uint32_t size, const struct wire_lim
     s->pairs = carve(&at, size * sizeof(uint64_t));
     s->chunks = carve(&at, size * sizeof(uint64_t));
     s->inlets = carve(&at, size * sizeof(struct lines_inlet));
+    if (size == 2)
+        s->landings = carve(&at, lines_landing_slots(s) * sizeof(struct lines_landing));
     s->bytes = at;
     return true;
 }
@@ -373,11 +375,14 @@ void lines_leave(struct wire_channel *channel, enum wire_leave how)
         bury(c);
         return;
     }
-    /* Only this rank's own calls write its users' memory: forgetting is enough. */
-    c->waiting = c->unresolved = c->showing = 0;
     base_lock(&c->host->lock, c->host->env);
     c->host->torn = true;
     base_unlock(&c->host->lock, c->host->env);
+    /* But for places that peers were told of only this rank's own calls write its users' memory: forgetting is enough. */
+    for (uint32_t i = 0; i < c->waiting; i++)
+        if (c->wait[i].told)
+            lines_replace(c->host, c->wait[i].land, c->wait[i].bytes);
+    c->waiting = c->unresolved = c->showing = c->told = 0;
     c->aborted = true;
     lines_message_forget(c);
 }

@@ -132,6 +132,30 @@ static bool points(struct lines_channel *c, const struct wire_expose *e, size_t 
     return !c->shape.copies && c->showing < LINES_SHOWN && lines_where(c->host, e->spans->at, bytes, where);
 }
 
+/* Of one edge and credit; shared by operations that share an area. */
+static inline uint32_t landing_slot(const struct lines_shape *shape, wire_key key)
+{
+    uint32_t area = wire_key_seq(key) & shape->area_mask, credit = wire_key_round(key) & shape->credit_mask;
+    return ((area * WIRE_STREAM_EDGES + wire_key_edge(key)) << shape->credit_shift) + credit;
+}
+
+static inline struct lines_landing *landing_of(char *block, const struct lines_shape *shape, wire_key key)
+{
+    return (struct lines_landing *)(void *)(block + shape->landings) + landing_slot(shape, key);
+}
+
+/* Where the only reader of an exposure wants its bytes. A call or length that is not its own is the reader's to find out, as ever. */
+static void *landing_for(struct lines_channel *c, const struct wire_expose *e, size_t bytes)
+{
+    if (!c->shape.landings || e->npeers != 1)
+        return NULL;
+    const struct lines_peer *p = &c->peer[e->peers[0]];
+    const struct lines_landing *l = landing_of(p->block, &c->shape, e->key);
+    if (atomic_load_explicit(&l->key, memory_order_acquire) != e->key || l->bytes != bytes || l->fingerprint != e->fingerprint)
+        return NULL;
+    return (void *)(p->base + (uintptr_t)l->where);
+}
+
 enum wire_result lines_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
 {
     struct lines_channel *c = lines_of(channel);
@@ -150,6 +174,8 @@ enum wire_result lines_reserve(struct wire_channel *channel, const struct wire_e
         uint64_t where;
         if (result != WIRE_DONE)
             return result == WIRE_FAILED ? WIRE_NONE : result;
+        if ((*pad = landing_for(c, e, bytes)))
+            return WIRE_LANDING;
         if (points(c, e, bytes, &where))
             return WIRE_NONE;
         line = stream_line(c, e, e->peers[0]);
@@ -187,10 +213,11 @@ static inline void publish(struct lines_line *line, const struct wire_expose *e,
     atomic_store_explicit(&line->key, e->key, memory_order_release);
 }
 
-static void publish_pointer(struct lines_line *line, const struct wire_expose *e, uint64_t where, size_t bytes)
+/* Of bytes that are where they stay: `where` says it of a POINTER. */
+static void publish_lying(struct lines_line *line, const struct wire_expose *e, enum lines_kind kind, uint64_t where, size_t bytes)
 {
     line->fingerprint = e->fingerprint;
-    line->kind = LINES_KIND_POINTER;
+    line->kind = (uint8_t)kind;
     line->of.place.offset = where;
     line->of.place.bytes = bytes;
     atomic_store_explicit(&line->key, e->key, memory_order_release);
@@ -208,7 +235,9 @@ static enum wire_result expose_stream(struct lines_channel *c, const struct wire
         struct lines_line *line = stream_line(c, e, e->peers[i]);
         char *place = (char *)(line + 1);
         if (pointer)
-            publish_pointer(line, e, where, bytes);
+            publish_lying(line, e, LINES_KIND_POINTER, where, bytes);
+        else if (e->flags & WIRE_DEPOSIT)
+            publish_lying(line, e, LINES_KIND_LANDED, 0, bytes);
         else
             publish(line, e, place, c->stream_where + (uint64_t)(place - c->stream), bytes);
     }
@@ -314,6 +343,40 @@ enum wire_result lines_expose(struct wire_channel *channel, const struct wire_ex
 }
 
 /* ------------------------------------------------------------------------------------------------------------ views */
+/* Tells the peer where these bytes shall land, when the slot is free. */
+static void tell_landing(struct lines_channel *c, struct lines_wait *w, wire_key key)
+{
+    uint32_t bit = UINT32_C(1) << landing_slot(&c->shape, key);
+    uint64_t where;
+
+    if (c->told & bit || !lines_where_to_land(c->host, w->land, w->bytes, &where))
+        return;
+    struct lines_landing *l = landing_of(c->block.at, &c->shape, key);
+    l->where = where;
+    l->bytes = w->bytes;
+    l->fingerprint = w->fingerprint;
+    atomic_store_explicit(&l->key, key, memory_order_release);
+    c->told |= bit;
+    w->told = 1;
+}
+
+/* The bytes have come, by whichever way; the slot is for the oldest that waits for it, before the acknowledgement makes the peer look. */
+static __attribute__((noinline)) void tell_next(struct lines_channel *c, wire_key key)
+{
+    uint32_t slot = landing_slot(&c->shape, key), next = c->waiting;
+
+    c->told &= ~(UINT32_C(1) << slot);
+    for (uint32_t i = 0; i < c->waiting; i++) {
+        const struct lines_wait *w = &c->wait[i];
+        if (!w->land || !w->ack || w->told || landing_slot(&c->shape, c->watch[i].key) != slot)
+            continue;
+        if (next == c->waiting || c->watch[i].key < c->watch[next].key)
+            next = i;
+    }
+    if (next < c->waiting)
+        tell_landing(c, &c->wait[next], c->watch[next].key);
+}
+
 /* The line carries the key that was looked for. */
 static inline enum wire_result take(struct lines_channel *c, const struct lines_wait *w, wire_key key)
 {
@@ -329,7 +392,11 @@ static inline enum wire_result take(struct lines_channel *c, const struct lines_
         *w->view = (struct wire_view){at, bytes, (void *)w->ack, key, &c->face};
         return WIRE_DONE;
     }
-    if ((w->flags & WIRE_NONTEMPORAL) && line->kind != LINES_KIND_POINTER) /* half the traffic as it is: what lands may stay near */
+    if (BASE_UNLIKELY(w->told))
+        tell_next(c, key);
+    if (line->kind == LINES_KIND_LANDED)
+        BASE_ASSERT(w->told);
+    else if ((w->flags & WIRE_NONTEMPORAL) && line->kind != LINES_KIND_POINTER) /* half the traffic as it is: what lands may stay near */
         data_copy(w->land, at, bytes, true);
     else
         memcpy(w->land, at, bytes);
@@ -352,6 +419,11 @@ static const struct lines_line *find_line(struct lines_channel *c, uint32_t peer
         p->stream = (char *)(p->base + where);
     }
     return (const struct lines_line *)(const void *)(p->stream + stream_offset(&c->shape, key, edge, c->rank, peer));
+}
+
+static inline bool may_tell_landings(const struct lines_channel *c)
+{
+    return c->shape.landings && c->host->replace && !c->shape.copies && atomic_load_explicit(&c->host->lent, memory_order_relaxed);
 }
 
 /* The last quarter of the table is for the oldest unfinished operation: a younger one never takes what it waits for. */
@@ -447,7 +519,10 @@ static __attribute__((noinline)) enum wire_result view_any(struct lines_channel 
     /* A peer without places is looked up anew by advance; till then the flag is one that never shows this edge's key. */
     c->watch[c->waiting] = (struct lines_watch){line ? &line->key : &c->head->id, l->key};
     c->unresolved += !line;
-    c->wait[c->waiting++] = w;
+    c->wait[c->waiting] = w;
+    if (w.land && ack && may_tell_landings(c))
+        tell_landing(c, &c->wait[c->waiting], l->key);
+    c->waiting++;
     return WIRE_PENDING;
 }
 

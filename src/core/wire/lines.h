@@ -8,6 +8,10 @@
  * credits], which begins with a line of its own A line is written again when all members retired the operation that wrote it before; a
  * stream's place within one operation when its readers acknowledged the key that stood there. Payload first, then the key with release; a
  * reader compares the key (acquire), then the fingerprint and the length, and only then touches a byte.
+ *
+ * Between two members a reader that waits for bytes of a stream which are to land in memory that its peer reaches tells it the place, in a
+ * slot of its own for the edge and credit (lines_landing). The exposer that finds its key there, with the call and length that it has
+ * itself, stores the bytes there and not into a place of its own. The slot is the next landing's when the line of this one was seen.
  */
 #ifndef WIRE_LINES_H
 #define WIRE_LINES_H
@@ -37,13 +41,21 @@ enum {
     LINES_LANDINGS = 16,         /* served ones may still stand in LINES_CHUNKS chunks */
     LINES_NOTES_PASS = 16,       /* notes handed over by one advance */
     LINES_PASS_BYTES = 1 << 20,  /* copied by one advance, more or less */
-    LINES_POINTER_BYTES = 32768, /* shorter ones are copied: that costs no more than lines that come and go between two caches */
+    LINES_POINTER_BYTES = 16384, /* shorter ones are copied: that costs no more than lines that come and go between two caches */
+    LINES_LANDING_PAGE = 4096,   /* what can be put in another's place: landings that are told of are made of these */
     LINES_SHOWN = 64,            /* exposures of the caller's memory that are not given back; any more are copied */
 };
 _Static_assert((int)LINES_LANDINGS >= (int)LINES_GRANTS + (int)LINES_CHUNKS, "every granted message has its landing entry");
 
-/* POINTER: as PLACE, but the bytes lie in memory of the exposer's caller. */
-enum lines_kind { LINES_KIND_INLINE = 0, LINES_KIND_PLACE = 1, LINES_KIND_EAGER = 2, LINES_KIND_ANNOUNCED = 3, LINES_KIND_POINTER = 4 };
+/* POINTER: as PLACE, but the bytes lie in memory of the exposer's caller. LANDED: they lie where the reader said. */
+enum lines_kind {
+    LINES_KIND_INLINE = 0,
+    LINES_KIND_PLACE = 1,
+    LINES_KIND_EAGER = 2,
+    LINES_KIND_ANNOUNCED = 3,
+    LINES_KIND_POINTER = 4,
+    LINES_KIND_LANDED = 5,
+};
 
 /* Writer: the exposer. The rest is published by the key. */
 struct lines_line {
@@ -96,6 +108,13 @@ struct lines_acks {
     _Alignas(128) _Atomic uint64_t key[WIRE_STREAM_EDGES][LINES_CREDITS];
 };
 
+/* Where a reader wants the bytes of this key. Writer: the reader; the rest is published by the key. */
+struct lines_landing {
+    _Alignas(32) _Atomic uint64_t key;
+    uint64_t where, bytes;
+    uint32_t fingerprint, reserved;
+};
+
 /* What a rank's block of a channel begins with. Written by its owner, but for the atomics of `shared`, `epoch` and `inbox`. */
 struct lines_head {
     _Alignas(64) _Atomic uint64_t id; /* of this use of the block; another value: its owner left, and all others too */
@@ -115,11 +134,18 @@ struct lines_shape {
     uint32_t line_mask, once_mask, brief_mask, area_mask, credit_mask, credit_shift;
     uint32_t rendezvous, copies;
     size_t inbox, calls, lines, acks, pairs, chunks, inlets, bytes; /* of the block */
+    size_t landings;                                                /* of two members alone; 0: there are none */
     size_t once_stride, once_bytes;                                 /* of the once places */
     size_t brief, brief_stride;                                     /* of those for few bytes, behind the others */
     size_t private_stride, all_stride, edge_stride, stream_bytes;   /* of the stream places */
     size_t pair_bytes, chunk_stride, chunk_bytes;                   /* of a pair's regions */
 };
+
+/* A bit of a word each: lines_channel.told. */
+static inline size_t lines_landing_slots(const struct lines_shape *shape)
+{
+    return (size_t)(shape->area_mask + 1) * WIRE_STREAM_EDGES * (shape->credit_mask + 1);
+}
 
 /* Where the lines of operation seq begin. */
 static inline size_t lines_index(const struct lines_shape *shape, uint32_t seq)
@@ -147,7 +173,8 @@ struct lines_wait {
     uint64_t cookie;
     uint32_t fingerprint;
     uint16_t peer, flags;
-    uint16_t edge, reserved[3];
+    uint16_t edge, told; /* told: the peer knows where it lands */
+    uint16_t reserved[2];
 };
 
 /* A message that its pair's ring no longer shows: sent and not granted, or arrived and not taken. Found by (side, peer, number). */
@@ -193,7 +220,9 @@ struct lines_shown {
 struct lines_memory {
     struct lines_block block;
     struct lines_memory *next;
-    bool kept; /* given back after a failure: nobody's until the host ends */
+    bool kept;  /* given back after a failure: nobody's until the host ends */
+    bool apart; /* some pages are this rank's alone, put in the place of those that peers reach */
+    bool named; /* peers were told where it lies, for as long as it is there */
 };
 
 struct lines_channel;
@@ -219,6 +248,9 @@ struct lines_host {
     /* Memory that can be taken back, page-aligned, and its taking back; under `lock`, in which the list of what is lent does not change. */
     bool (*lend)(struct lines_host *host, size_t bytes, enum wire_placement placement, struct lines_block *block);
     void (*take_back)(struct lines_host *host, const struct lines_block *block);
+    /* Puts fresh pages with the same bytes in the place of these, under `lock`: what peers write there then is seen by nobody. NULL: it
+       cannot, and nobody is told of a landing place. False: no memory. */
+    bool (*replace)(struct lines_host *host, char *at, size_t bytes);
     struct base_lock lock; /* of all below */
     uint32_t count;
     bool light; /* every member's env has the barrier: who goes to sleep makes it, who publishes needs no fence */
@@ -242,6 +274,7 @@ struct lines_channel {
     bool messages_left; /* the last advance could not finish with them */
     uint32_t waiting, waiting_max, unresolved, epoch;
     uint32_t showing;
+    uint32_t told; /* slots of landings whose bytes have not come, a bit each */
     struct lines_shown shown[LINES_SHOWN];
     char *once, *stream; /* my places, when taken */
     uint64_t once_where, stream_where;
@@ -281,6 +314,10 @@ enum { LINES_REGION_ONCE = 0, LINES_REGION_STREAM = 1, LINES_REGION_PAIRS = 2 };
 /* ------------------------------------------------------------------------------------------------------------ memory.c */
 extern const struct wire_memory_class lines_memory_class;
 bool lines_where(struct lines_host *host, const void *at, size_t bytes, uint64_t *where);
+/* The same for bytes that a peer shall write; false too where they are not whole pages that could be replaced. */
+bool lines_where_to_land(struct lines_host *host, const void *at, size_t bytes, uint64_t *where);
+/* After a failure: a peer that was told of them and writes them late writes nowhere. */
+void lines_replace(struct lines_host *host, void *at, size_t bytes);
 void lines_memory_end(struct lines_host *host);
 
 /* ------------------------------------------------------------------------------------------------------------ lines.c */

@@ -59,24 +59,75 @@ static void give(struct wire *wire, void *at, bool keep)
         host->env->give(host->env, memory, sizeof *memory);
 }
 
-bool lines_where(struct lines_host *host, const void *at, size_t bytes, uint64_t *where)
+/* Under the lock. The piece that all of it lies in. */
+static struct lines_memory *find(const struct lines_host *host, const void *at, size_t bytes)
 {
     uintptr_t from = (uintptr_t)at;
-    bool found = false;
 
-    base_lock(&host->lock, host->env);
-    for (const struct lines_memory *m = host->memories; m && !found; m = m->next) {
+    for (struct lines_memory *m = host->memories; m; m = m->next) {
         uintptr_t start = (uintptr_t)m->block.at;
-        found = !m->kept && from >= start && from - start <= m->block.bytes && bytes <= m->block.bytes - (from - start);
-        *where = m->block.where + (from - start);
+        if (!m->kept && from >= start && from - start <= m->block.bytes && bytes <= m->block.bytes - (from - start))
+            return m;
     }
+    return NULL;
+}
+
+static uint64_t place_in(const struct lines_memory *memory, const void *at)
+{
+    return memory->block.where + ((uintptr_t)at - (uintptr_t)memory->block.at);
+}
+
+bool lines_where(struct lines_host *host, const void *at, size_t bytes, uint64_t *where)
+{
+    base_lock(&host->lock, host->env);
+    const struct lines_memory *m = find(host, at, bytes);
+    bool reached = m && !m->apart;
+    if (reached)
+        *where = place_in(m, at);
     base_unlock(&host->lock, host->env);
-    return found;
+    return reached;
+}
+
+bool lines_where_to_land(struct lines_host *host, const void *at, size_t bytes, uint64_t *where)
+{
+    if (((uintptr_t)at | bytes) % LINES_LANDING_PAGE || !bytes)
+        return false;
+    base_lock(&host->lock, host->env);
+    const struct lines_memory *m = find(host, at, bytes);
+    bool may = m && !m->apart && !m->named;
+    if (may)
+        *where = place_in(m, at);
+    base_unlock(&host->lock, host->env);
+    return may;
+}
+
+/* What was named since stays where peers find it: a window's owner is told that a write may be under way there after a failure. */
+void lines_replace(struct lines_host *host, void *at, size_t bytes)
+{
+    base_lock(&host->lock, host->env);
+    struct lines_memory *m = find(host, at, bytes);
+    bool replaced = !m || m->named || host->replace(host, at, bytes);
+    if (m && !m->named)
+        m->apart = true;
+    base_unlock(&host->lock, host->env);
+    if (!replaced)
+        base_log(host->log, LOG_ERROR, "no memory for %zu bytes that a peer may still write: after this failure they are not to be trusted",
+                 bytes);
 }
 
 static bool where_of(struct wire *wire, const void *at, size_t bytes, uint64_t *where)
 {
-    return lines_where((struct lines_host *)wire, at, bytes, where);
+    struct lines_host *host = (struct lines_host *)wire;
+
+    base_lock(&host->lock, host->env);
+    struct lines_memory *m = find(host, at, bytes);
+    bool reached = m && !m->apart;
+    if (reached) {
+        m->named = true;
+        *where = place_in(m, at);
+    }
+    base_unlock(&host->lock, host->env);
+    return reached;
 }
 
 static void *reach(struct wire_channel *channel, int32_t peer, uint64_t where)

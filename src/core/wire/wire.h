@@ -50,8 +50,9 @@ enum wire_flag {
     WIRE_BUILT = 4,       /* the bytes already stand where reserve() said */
     WIRE_NONTEMPORAL = 8, /* view with land: write past the cache */
     WIRE_DISCARD = 16,    /* view of a message: take no byte of it, let the sender go (a truncated receive) */
-    WIRE_GLANCE = 32, /* view: not there yet is AGAIN, and nothing is remembered. DONE: as always, but the struct wire_view is not kept */
-    WIRE_FETCH = 64,  /* view: it will be looked for soon; what can be done so that it is near by then. Answers AGAIN */
+    WIRE_GLANCE = 32,   /* view: not there yet is AGAIN, and nothing is remembered. DONE: as always, but the struct wire_view is not kept */
+    WIRE_FETCH = 64,    /* view: it will be looked for soon; what can be done so that it is near by then. Answers AGAIN */
+    WIRE_DEPOSIT = 128, /* expose, with BUILT: in the place that reserve() gave with LANDING */
 };
 /* Of each sort the newest counts; of the last sort a note may be long, in whole words of 8 bytes. */
 enum { WIRE_NOTE_BYTES = 48, WIRE_NOTE_SORTS = 5, WIRE_NOTE_LONG = WIRE_NOTE_SORTS - 1, WIRE_NOTE_LONG_BYTES = 512 };
@@ -68,6 +69,7 @@ enum wire_result {
     WIRE_PENDING = 1,   /* the cookie comes with an event */
     WIRE_AGAIN = 2,     /* no room: nothing happened; ask again in a later pass */
     WIRE_NONE = 3,      /* reserve: build it wherever you like and expose it as usual */
+    WIRE_LANDING = 4,   /* reserve: *pad is where the only reader wants them, in its own memory; nobody reads them anywhere else */
     WIRE_MISMATCH = -1, /* view: the peer's call or length is another; nothing was written */
     WIRE_FAILED = -2,   /* expose: no memory for the places that it needs, and asking again will not help; nothing happened */
 };
@@ -92,7 +94,7 @@ struct wire_expose {
     wire_key key;
     uint32_t fingerprint;  /* of the call; both ends compare. A message: its tag instead */
     uint16_t edge;         /* enum wire_edge */
-    uint16_t flags;        /* enum wire_flag: the kind, BUILT */
+    uint16_t flags;        /* enum wire_flag: the kind, BUILT, DEPOSIT */
     const uint16_t *peers; /* ranks of the channel's team, this rank not among them */
     uint32_t npeers;
     uint32_t nspans;
@@ -108,7 +110,8 @@ struct wire_look {
     uint16_t flags;
     uint32_t peer;
     uint32_t reserved;
-    void *land;   /* where the bytes must end, or NULL: wherever the wire has them, until released. A landed view is released by itself */
+    void *land;   /* where the bytes must end, or NULL: wherever the wire has them, until released. A landed view is released by itself.
+                     While it is pending the wire, and a peer that it told of the place, may write there */
     size_t bytes; /* expected length. A message: how many to take, at most the announced */
     uint64_t cookie;
     struct wire_view *view; /* NULL when landing */
@@ -247,6 +250,9 @@ struct wire; /* begins with its class */
  * readers are shown where it lies, and the exposure is PENDING until all of them gave it back. After a failure its owner may write it while
  * somebody still reads: therefore a reader that was shown such bytes (channel->borrows) looks at the board after its last read, and has
  * succeeded only if no cause stands there; the owner's requests end after the cause was put there.
+ *
+ * A landing place in such memory may be told to the exposer, who then stores there (reserve: LANDING). So that a late writer writes
+ * nowhere, `leave` with ABORT puts other pages in the place of those that peers were told of and that have not come.
  */
 enum wire_placement { WIRE_PLACE_DEFAULT = 0, WIRE_PLACE_FIRST_TOUCH = 1, WIRE_PLACE_INTERLEAVE = 2 };
 struct wire_memory_class {
@@ -255,7 +261,8 @@ struct wire_memory_class {
     /* keep, or after a failure of any channel of the wire: it is nobody's until the wire closes, so that who has not heard yet writes to
        nobody's memory. */
     void (*give)(struct wire *wire, void *at, bool keep);
-    /* Whether all of it lies in one piece of this rank's such memory; *where names the place to peers. */
+    /* Whether all of it lies in one piece of this rank's such memory; *where names the place to peers, and stays true: no landing place is
+       told of there any more. */
     bool (*where)(struct wire *wire, const void *at, size_t bytes, uint64_t *where);
     void *(*reach)(struct wire_channel *channel, int32_t peer, uint64_t where);
     /* Peers' memory was written by somebody of ours, which the next flush makes known to sleepers. Under the channel's lock. */
@@ -272,8 +279,8 @@ struct wire_class {
     enum comm_result (*join)(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits, const void *offers,
                              void *offer, struct wire_channel **channel);
     void (*leave)(struct wire_channel *channel, enum wire_leave how);
-    /* Where to build the bytes of a coming exposure (same key, edge, peers), so that no copy is needed: DONE and *pad, NONE, or AGAIN. The
-       span says where they will lie in any case. */
+    /* Where to build the bytes of a coming exposure (same key, edge, peers), so that no copy is needed: DONE or LANDING, and *pad; NONE, or
+       AGAIN. The span says where they will lie in any case. */
     enum wire_result (*reserve)(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad);
     enum wire_result (*expose)(struct wire_channel *channel, const struct wire_expose *expose);
     enum wire_result (*view)(struct wire_channel *channel, const struct wire_look *look);
