@@ -23,7 +23,8 @@ static int32_t next_call(const struct random_program *p, int32_t index)
     const struct random_action *a = &p->action[index];
     for (int32_t i = index + 1; i < p->actions; i++) {
         const struct random_action *b = &p->action[i];
-        if (b->rank == a->rank && b->comm == a->comm && random_is_collective(b->verb) && b->plan < 0)
+        bool nothing = b->verb == RANDOM_BUCKETS && b->n == 0; /* buckets of nothing make no call */
+        if (b->rank == a->rank && b->comm == a->comm && random_is_collective(b->verb) && b->plan < 0 && !nothing)
             return i;
     }
     return -1;
