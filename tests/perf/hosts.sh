@@ -71,13 +71,16 @@ done
 
 # ------------------------------------------------------------------------------------------------ the programs
 ranks=$((hosts * each))
+# Each host takes all CPUs for its own, which it shares with the others: ours is told how many there are for each, Open MPI to yield.
+share=$(($(nproc) / hosts))
+[ "$share" -ge 1 ] || share=1
 ours() # NAME ALGORITHM
 {
     others='' rank=$((ranks - 1))
     while [ "$rank" -ge 0 ]; do
         set -- "$1" "$2" "$(pid_of $((rank / each + 1)))"
         on "$3" env COMM_RANKS="$ranks" COMM_RANK="$rank" COMM_LOCAL_RANKS="$each" COMM_LOCAL_RANK=$((rank % each)) COMM_JOB=hosts \
-            COMM_ADDRESS=10.79.0.1:4713 COMM_TCP_INSECURE=1 COMM_BACKEND=shm+tcp COMM_ALGORITHM="$2" \
+            COMM_ADDRESS=10.79.0.1:4713 COMM_TCP_INSECURE=1 COMM_BACKEND=shm+tcp COMM_ALGORITHM="$2" COMM_CPUS="$share" \
             "$build/bin/comm-perf" "$collective" --min "$min" --max "$max" --format csv >"$work/out.$rank" 2>"$work/err.$rank" &
         others="$others $!" rank=$((rank - 1))
     done
