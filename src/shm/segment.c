@@ -10,14 +10,29 @@
 #include <unistd.h>
 
 enum { SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
+enum { SKEWS = 256, SKEW_PAGES = 157 /* odd: as many different ones as there are */ };
 
-static int map(struct shm_segment *s, const char **what)
+/*
+ * Segments lie one beside the other and are as long as a high power of two, so what has one offset in several would differ in high bits of
+ * its address alone. First-level caches that guess their way by a hash of the lower bits (AMD's, since Zen) hold only one of such lines at
+ * a time: storing to both in turn took eight times as long. So each has some pages of nothing behind it, another number for each.
+ */
+static int map(struct shm_segment *s, uint32_t number, const char **what)
 {
-    void *at = mmap(NULL, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, s->fd, 0);
-    if (at == MAP_FAILED) {
+    size_t skew = (size_t)((number + 1) * SKEW_PAGES % SKEWS) * 4096;
+    char *at = mmap(NULL, s->bytes + skew, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *mapped = MAP_FAILED;
+    if (at != MAP_FAILED)
+        mapped = mmap(at, s->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, s->fd, 0);
+    if (mapped == MAP_FAILED) {
+        int error = errno;
+        if (at != MAP_FAILED)
+            munmap(at, s->bytes + skew);
         *what = "mapping a shared segment";
-        return errno;
+        return error;
     }
+    if (skew)
+        munmap(at + s->bytes, skew);
     s->at = at;
     /* A forked child has no business here, and could not tell its parent's words from its own. */
     if (madvise(at, s->bytes, MADV_DONTFORK) < 0) {
@@ -46,7 +61,7 @@ static int commit(struct shm_segment *s, size_t end)
     return 0;
 }
 
-int shm_segment_create(struct shm_segment *s, size_t bytes, const char **what)
+int shm_segment_create(struct shm_segment *s, size_t bytes, uint32_t number, const char **what)
 {
     *s = (struct shm_segment){.bytes = bytes, .limit = bytes, .fd = memfd_create("commstream", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
     int error = 0;
@@ -58,7 +73,7 @@ int shm_segment_create(struct shm_segment *s, size_t bytes, const char **what)
         *what = "sealing a shared segment";
     else
         error = -1;
-    error = error ? map(s, what) : errno;
+    error = error ? map(s, number, what) : errno;
     if (!error && (error = commit(s, 4096)))
         *what = "committing the first page of a shared segment";
     if (error)
@@ -66,7 +81,7 @@ int shm_segment_create(struct shm_segment *s, size_t bytes, const char **what)
     return error;
 }
 
-int shm_segment_attach(struct shm_segment *s, int fd, size_t bytes, const char **what)
+int shm_segment_attach(struct shm_segment *s, int fd, size_t bytes, uint32_t number, const char **what)
 {
     struct stat status;
     *s = (struct shm_segment){.bytes = bytes, .fd = fd};
@@ -75,7 +90,7 @@ int shm_segment_attach(struct shm_segment *s, int fd, size_t bytes, const char *
         *what = "a peer's segment is not sealed, or not as long as it said";
         error = EPROTO;
     } else {
-        error = map(s, what);
+        error = map(s, number, what);
     }
     close(fd);
     s->fd = -1;

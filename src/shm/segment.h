@@ -19,10 +19,11 @@ struct shm_segment {
     int fd;       /* -1: not ours, or closed */
 };
 
-/* 0, or an errno and what failed. Touches nothing but the first page, which is committed. */
-int shm_segment_create(struct shm_segment *segment, size_t bytes, const char **what);
+/* 0, or an errno and what failed. Touches nothing but the first page, which is committed. number: another one for each of the segments that
+ * a process has; it decides where in the caches they lie. */
+int shm_segment_create(struct shm_segment *segment, size_t bytes, uint32_t number, const char **what);
 /* Maps a peer's; takes over fd in every case and closes it. Refuses one that is not sealed or not as long as said. */
-int shm_segment_attach(struct shm_segment *segment, int fd, size_t bytes, const char **what);
+int shm_segment_attach(struct shm_segment *segment, int fd, size_t bytes, uint32_t number, const char **what);
 void shm_segment_close(struct shm_segment *segment);
 /* Zeroed, committed memory at *offset. 0, or ENOMEM or another errno. */
 int shm_segment_take(struct shm_segment *segment, size_t bytes, size_t align, size_t *offset);

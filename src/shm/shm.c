@@ -202,7 +202,7 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
     shm_hello_fill(hello, env, bytes);
     hello->light = !config->crowded && env->barrier(env);
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
-    int error = w->epoll < 0 ? errno : shm_segment_create(&me->segment, bytes, &what);
+    int error = w->epoll < 0 ? errno : shm_segment_create(&me->segment, bytes, (uint32_t)w->rank, &what);
     if (!error) {
         what = "a descriptor that tells a death";
         error = shm_death_make(&w->mine, death == 1);
@@ -241,7 +241,7 @@ static void attach(struct shm_wire *w, int *fd, struct shm_hello *done)
         }
         p->bell = given[GIVEN_BELL];
         p->death = given[GIVEN_DEATH];
-        error = shm_segment_attach(&p->segment, given[GIVEN_SEGMENT], (size_t)w->hello[i].segment_bytes, &what);
+        error = shm_segment_attach(&p->segment, given[GIVEN_SEGMENT], (size_t)w->hello[i].segment_bytes, (uint32_t)i, &what);
         error = error ? error : watch(w, i);
         w->base[i] = (uintptr_t)p->segment.at;
         if (!error)

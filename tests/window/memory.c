@@ -378,6 +378,8 @@ static void pair_main(struct proc *proc, int32_t rank, struct comm_communicator 
     }
     for (uint32_t round = 0; round < 4 * sizeof lengths / sizeof *lengths; round++)
         pair_round(world, in, out, lengths[round % (sizeof lengths / sizeof *lengths)], round);
+    if (rank == 0)
+        free(out[2]);
     MUST(comm_close(world, COMM_DEFAULT_TIMEOUT));
 }
 

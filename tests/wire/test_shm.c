@@ -331,7 +331,7 @@ static void segment_is_sealed(void **state)
     struct shm_segment s, other;
     const char *what = "";
     size_t a, b;
-    assert_int_equal(shm_segment_create(&s, 1 << 20, &what), 0);
+    assert_int_equal(shm_segment_create(&s, 1 << 20, 0, &what), 0);
     assert_int_equal(ftruncate(s.fd, 4096), -1);
     assert_int_equal(errno, EPERM);
     assert_int_equal(ftruncate(s.fd, 2 << 20), -1);
@@ -342,9 +342,9 @@ static void segment_is_sealed(void **state)
     assert_int_equal(shm_segment_take(&s, 600000, 128, &b), ENOMEM);
     assert_int_equal(shm_segment_take(&s, SIZE_MAX - 64, 128, &b), ENOMEM);
     s.at[b] = 42;
-    assert_int_equal(shm_segment_attach(&other, dup(s.fd), 2 << 20, &what), EPROTO);                /* not as long as said */
-    assert_int_equal(shm_segment_attach(&other, memfd_create("x", MFD_CLOEXEC), 0, &what), EPROTO); /* not sealed */
-    assert_int_equal(shm_segment_attach(&other, dup(s.fd), 1 << 20, &what), 0);
+    assert_int_equal(shm_segment_attach(&other, dup(s.fd), 2 << 20, 1, &what), EPROTO);                /* not as long as said */
+    assert_int_equal(shm_segment_attach(&other, memfd_create("x", MFD_CLOEXEC), 0, 1, &what), EPROTO); /* not sealed */
+    assert_int_equal(shm_segment_attach(&other, dup(s.fd), 1 << 20, 1, &what), 0);
     assert_int_equal(other.at[b], 42);
     shm_segment_close(&other);
     shm_segment_close(&s);

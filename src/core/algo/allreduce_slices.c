@@ -36,7 +36,7 @@ static void reduce_lane(struct build *b, uint16_t all, uint16_t others)
     build_lane_end(b);
 }
 
-enum { LANDS = 1 /* counter */, LANDS_AHEAD = 8 };
+enum { LANDS = 1 /* counter */, LANDS_AHEAD = 32 };
 
 static void early_land_lane(struct build *b, struct comm_ref next, uint16_t other)
 {
