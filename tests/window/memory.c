@@ -218,6 +218,13 @@ struct torn {
     int64_t pause;
 };
 enum { TORN = 60000 };
+/* A late reader may read what its owner writes again already, and asks the board afterwards whether it counts: a race that is meant, and
+ * that the sanitizer would name. */
+#if defined(__SANITIZE_THREAD__)
+enum { OVERWRITES = false };
+#else
+enum { OVERWRITES = true };
+#endif
 
 static void torn_of(void *arg, int32_t rank)
 {
@@ -230,7 +237,7 @@ static void torn_of(void *arg, int32_t rank)
         MUST(comm_revoke(c));
     }
     r = r == COMM_OK ? comm_wait(req, RIG_PATIENCE) : r;
-    if (rank == 0 && r != COMM_OK)
+    if (OVERWRITES && rank == 0 && r != COMM_OK)
         memset(t->in[0], 0x77, TORN * sizeof(int32_t));
     if (r != COMM_OK) {
         EQUAL(r, COMM_ERR_REVOKED);
