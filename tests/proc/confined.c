@@ -25,7 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LONG = 1 << 19, SKIPPED = 1 /* of page.number[0]: the system refuses the confinement itself */ };
+enum { LONG = 1 << 19, SKIPPED = 1 /* of page.number[0]: the system refuses the confinement itself */, USED = 1 /* of page.stage */ };
 
 /* ------------------------------------------------------------------------------------------------------------ what ranks do there */
 static void use(struct comm_communicator *c, int32_t rank, int32_t ranks)
@@ -195,6 +195,10 @@ static void one_leaves(struct proc *proc, int32_t rank, struct comm_communicator
         return;
     struct comm_communicator *world = proc_open(proc, rank);
     use(world, rank, proc->ranks);
+    atomic_store(&proc->page[rank].stage, USED);
+    for (int32_t r = 0; rank == 1 && r < proc->ranks; r++) /* what it took part in ends well for the others too, unless it dies meanwhile */
+        while (atomic_load(&proc->page[r].stage) != USED)
+            rig_nap(RIG_MS);
     if (rank == 1)
         syscall(SYS_exit_group, 0); /* at once: a sanitizer's _exit sleeps first */
     int64_t since = rig_now();
