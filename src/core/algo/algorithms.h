@@ -62,4 +62,10 @@ bool throttled_has_briefs(uint32_t collective, int32_t size);
 uint16_t throttled_brief_edge(uint32_t collective, int32_t apart);
 uint16_t pairs_edge(int32_t apart); /* pairs.c: of two ranks so far apart */
 
+/* Ranks in a circle: behind the last comes the first. */
+static inline int32_t algo_wrap(const struct build *b, int32_t rank)
+{
+    return ((rank % b->spec.size) + b->spec.size) % b->spec.size;
+}
+
 #endif

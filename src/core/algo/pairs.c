@@ -15,11 +15,6 @@ uint16_t pairs_edge(int32_t apart)
     return (uint16_t)(apart - 1);
 }
 
-static int32_t wrap(const struct build *b, int32_t rank)
-{
-    return ((rank % b->spec.size) + b->spec.size) % b->spec.size;
-}
-
 static void pairs_edges(struct build *b)
 {
     b->program.ragged = 1; /* a line says how long its block is */
@@ -34,7 +29,7 @@ static void show_each(struct build *b)
         return;
     build_lane(b);
     for (int32_t apart = 1; apart < b->spec.size; apart++) {
-        int32_t to = wrap(b, b->spec.rank + apart);
+        int32_t to = algo_wrap(b, b->spec.rank + apart);
         BUILD_STEP(b, .code = STEP_EXPOSE, .edge = pairs_edge(apart), .peer = build_peer(b, to), .npeers = 1, .src = ref_block(BUF_IN, to));
     }
     build_lane_end(b);
@@ -66,7 +61,7 @@ struct comm_program *scatter_pairs(const struct comm_env *env, const struct prog
         return build_end(b);
     }
     build_lane(b);
-    land(b, wrap(b, spec->rank - spec->root), spec->root, ref_block(BUF_OUT, spec->rank));
+    land(b, algo_wrap(b, spec->rank - spec->root), spec->root, ref_block(BUF_OUT, spec->rank));
     build_lane_end(b);
     return build_end(b);
 }
@@ -81,7 +76,7 @@ struct comm_program *alltoall_pairs(const struct comm_env *env, const struct pro
     if (spec->size > 1) {
         build_lane(b);
         for (int32_t apart = 1; apart < spec->size; apart++) {
-            int32_t from = wrap(b, spec->rank - apart);
+            int32_t from = algo_wrap(b, spec->rank - apart);
             land(b, apart, from, ref_block(BUF_OUT, from));
         }
         build_lane_end(b);

@@ -9,11 +9,6 @@
  */
 #include "algo/algorithms.h"
 
-static int32_t wrap(const struct build *b, int32_t rank)
-{
-    return ((rank % b->spec.size) + b->spec.size) % b->spec.size;
-}
-
 bool throttled_has_briefs(uint32_t collective, int32_t size)
 {
     return size > 1 && (collective == COLLECTIVE_GATHER_V || (collective_is_ragged(collective) && size <= ALGO_BRIEF_RANKS));
@@ -70,14 +65,14 @@ static void each_brief(struct build *b, int32_t lane, int32_t first, int32_t dir
     if (!b->program.brief || lane != 0)
         return;
     if (b->spec.collective == COLLECTIVE_GATHER_V) { /* one edge, so one step, however many there are */
-        struct comm_ref blocks = brief(ref_block(BUF_OUT, wrap(b, first + 1)));
+        struct comm_ref blocks = brief(ref_block(BUF_OUT, algo_wrap(b, first + 1)));
         blocks.step = 1;
         BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_LAND, .edge = 0, .peer = build_peers(b, first + 1, b->spec.size - 1),
                    .npeers = (uint16_t)(b->spec.size - 1), .dst = blocks, .src = blocks);
         return;
     }
     for (int32_t d = 1; d < b->spec.size; d++) {
-        int32_t rank = wrap(b, first + direction * d);
+        int32_t rank = algo_wrap(b, first + direction * d);
         if (shows)
             show_brief(b, d, rank, ref_block(BUF_IN, rank));
         else
@@ -92,13 +87,13 @@ static uint32_t lane_peers(struct build *b, int32_t lane, int32_t first, int32_t
 
     *at = b->program.peers;
     for (int32_t d = lane + 1; d < b->spec.size; d += ALGO_THROTTLE, count++)
-        build_peer(b, wrap(b, first + direction * d));
+        build_peer(b, algo_wrap(b, first + direction * d));
     return count;
 }
 
 static struct comm_ref lane_blocks(const struct build *b, uint8_t buf, int32_t lane, int32_t first, int32_t direction)
 {
-    struct comm_ref ref = ref_block(buf, wrap(b, first + direction * (lane + 1)));
+    struct comm_ref ref = ref_block(buf, algo_wrap(b, first + direction * (lane + 1)));
     ref.outer = (int16_t)(direction * ALGO_THROTTLE);
     return ref;
 }

@@ -70,7 +70,7 @@ _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
 /* An open queue wait, as its rank tells it (deadlock.c). */
 struct fence_note {
     uint64_t of;         /* the identity of its communicator */
-    uint64_t waits_for;  /* and of the one whose request it waits for */
+    uint64_t waits_for;  /* and of the one whose request it waits for; 0: not certain yet */
     uint32_t started;    /* the last collective of its own communicator that stands before it */
     uint32_t round;      /* for how many looks it has been so; 0: not, or no more */
     uint32_t head;       /* the collective at the head there; 0: a queue wait */
@@ -78,7 +78,7 @@ struct fence_note {
     int32_t root;        /* ... and its other half is this rank's */
     int32_t rank;        /* who tells it, in its communicator */
     uint32_t which;      /* of the wait and of how far the other one was: another number for another wait */
-    uint32_t quiet;      /* 1: of its rank's messages in `of`, none is on its way, so the other ranks' wait for what stands behind this */
+    uint32_t quiet;      /* 1: none of its rank's messages in `of` is on its way: peers get nothing more of it before this wait ends */
 };
 _Static_assert(sizeof(struct fence_note) <= WIRE_NOTE_BYTES, "it is a note");
 /* One of a communicator that the teller's world knows and this rank perhaps not. */
@@ -380,7 +380,7 @@ struct engine {
     _Atomic int64_t tick_ns;      /* the watcher's */
     uint64_t knot_signature;      /* the watcher's: what waits for itself, as last seen, and in which round each of it was then */
     uint32_t knot_round[DEADLOCK_WAITS];
-    int64_t knot_ns;          /* since when */
+    int64_t knot_ns;          /* since when it is as it is */
     _Atomic uint32_t natives; /* communicators with something in a native, which wakes nobody: sleepers look every nap_ns */
     _Atomic int64_t nap_ns;
     struct env_thread watcher, helper, scribe;

@@ -117,10 +117,9 @@ static void step_run(struct body *b, uint64_t ticket)
         body_mismatch(b, run->seq, run->mismatch_peer);
     else if (r == RUN_FAILED)
         body_lacks_memory(b, body_entry(b, ticket));
-    else if (run->again) {
+    else if (run->again)
         set_ready(b, place);
-        b->gave_way |= r == RUN_GAVE_WAY;
-    }
+    b->gave_way |= r == RUN_GAVE_WAY;
 }
 
 /* Its inputs are laid side by side now that all before it that writes them has ended: behind the scratch memory. */
