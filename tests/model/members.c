@@ -44,7 +44,7 @@ static void name_all(struct lines_channel *c)
     model_name(block + s->acks, s->pairs - s->acks, "ack");
     model_name(block + s->pairs, s->inlets - s->pairs, "where pairs are");
     model_name(block + s->inlets, s->bytes - s->inlets, "inlet");
-    model_name(block + s->lines, s->acks - s->lines, "line key"); /* its only atomic */
+    model_name(block + s->edge[0].line, s->acks - s->edge[0].line, "line key"); /* its only atomic */
 }
 
 void members_join(struct lines_host *first, struct lines_host *second, struct wire_limits limits)

@@ -63,6 +63,12 @@ static void threads_minimal(void **state)
     (void)state;
     on_each(3, &(struct wire_limits){.window = 4, .once_edges = 3, .minimal = 1, .chunk = 1024}, 100, false);
 }
+/* Room for many more operations on the first edge. */
+static void threads_ahead(void **state)
+{
+    (void)state;
+    on_each(3, &(struct wire_limits){.window = 4, .ahead = 1}, 150, false);
+}
 static void processes_two(void **state)
 {
     (void)state;
@@ -77,8 +83,8 @@ static void processes_four(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_two),   cmocka_unit_test(threads_three),  cmocka_unit_test(threads_minimal),
-        cmocka_unit_test(processes_two), cmocka_unit_test(processes_four),
+        cmocka_unit_test(threads_two),   cmocka_unit_test(threads_three), cmocka_unit_test(threads_minimal),
+        cmocka_unit_test(threads_ahead), cmocka_unit_test(processes_two), cmocka_unit_test(processes_four),
 
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -24,8 +24,8 @@ struct agreement {
     uint64_t cpu[ENV_CPU_WORDS];
     uint64_t kernel;
     struct host_place place;
-    uint32_t order_block, reserved;
-    uint32_t cpus, check; /* that this rank may use, its quota too; CHECK_* */
+    uint32_t order_block, told_cpus; /* told_cpus: option cpus */
+    uint32_t cpus, check;            /* that this rank may use, its quota too; CHECK_* */
     char forced[256];
     struct machine_given machine;
 };
@@ -154,6 +154,14 @@ static uint32_t usable_cpus(const struct agreement *all, size_t ranks, uint64_t 
     return usable ? usable : 1;
 }
 
+/* By what rank 0 was told, and otherwise by what all of them can count. */
+static bool is_crowded(const struct opening *o, const struct agreement *all, size_t ranks)
+{
+    uint32_t cpus = all->told_cpus ? all->told_cpus : usable_cpus(all, ranks, all->kernel);
+
+    return o->neighbours == o->launch.ranks && (uint32_t)o->launch.ranks > cpus;
+}
+
 enum comm_result open_terms(struct opening *o, struct world *w)
 {
     struct agreement mine = {.magic = AGREEMENT_MAGIC,
@@ -162,6 +170,7 @@ enum comm_result open_terms(struct opening *o, struct world *w)
                              .minimal = (uint32_t)o->options.minimal,
                              .check = o->check,
                              .order_block = o->options.order_block,
+                             .told_cpus = (uint32_t)o->options.cpus,
                              .free_order = o->options.order == OPTION_ORDER_FREE,
                              .fixed_order = o->options.order == OPTION_ORDER_FIXED,
                              .timeout_ns = o->options.operation_timeout_ns,
@@ -199,9 +208,13 @@ enum comm_result open_terms(struct opening *o, struct world *w)
         r = find_hosts(o, w, all);
     if (r == COMM_OK && !o->options.cpus)
         o->engine->cpus = usable_cpus(all, ranks, mine.kernel);
+    w->crowded = r == COMM_OK && is_crowded(o, all, ranks);
     w->id = all->id;
-    w->limits = (struct wire_limits){
-        .window = all->window, .minimal = all->minimal, .chunk = all->chunk, .rendezvous = all->check & CHECK_RENDEZVOUS};
+    w->limits = (struct wire_limits){.window = all->window,
+                                     .minimal = all->minimal,
+                                     .chunk = all->chunk,
+                                     .rendezvous = all->check & CHECK_RENDEZVOUS,
+                                     .ahead = w->crowded};
     w->check = all->check;
     w->order_block = all->order_block & (all->order_block - 1) ? (int32_t)all->order_block : 0; /* blocks of 2^m are subtrees of T */
     w->free_order = all->free_order != 0;

@@ -23,6 +23,11 @@ static size_t carve(size_t *at, size_t bytes)
     return here;
 }
 
+static uint32_t lesser(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
+
 static uint32_t once_edges_of(const struct wire_limits *limits, uint32_t size)
 {
     /* At least one per level of a doubling, which any team may be told to use; in small teams one for each other rank, behind streams'. */
@@ -41,6 +46,39 @@ static size_t private_chunk(uint32_t size)
     return share < LINES_PLACE_BYTES ? share : LINES_PLACE_BYTES;
 }
 
+/* In the order of operations: edges side by side, but the first one by itself where it has more. */
+static void shape_lines(struct lines_shape *s, const struct wire_limits *limits, size_t *at)
+{
+    uint32_t apart = limits->ahead ? 1 : 0, together = s->once_edges - apart;
+    size_t line = sizeof(struct lines_line), first = carve(at, apart * LINES_AHEAD_WINDOWS * s->window * line);
+    size_t others = carve(at, LINES_WINDOWS * (size_t)s->window * together * line);
+
+    for (uint32_t i = 0; i < s->once_edges; i++) {
+        bool alone = i < apart;
+        s->edge[i].line_mask = (alone ? LINES_AHEAD_WINDOWS : LINES_WINDOWS) * s->window - 1;
+        s->edge[i].line = alone ? first : others + (i - apart) * line;
+        s->edge[i].line_step = (alone ? 1 : together) * line;
+    }
+}
+
+/* The same, behind the other once places. */
+static void shape_briefs(struct lines_shape *s, const struct wire_limits *limits)
+{
+    uint32_t apart = limits->ahead ? 1 : 0, together = s->once_edges - apart;
+    size_t place = LINES_BRIEF_BYTES + sizeof(struct lines_line); /* no power of two either */
+    size_t at = s->once_bytes;
+
+    for (uint32_t i = 0; i < s->once_edges; i++) {
+        struct lines_edge *e = &s->edge[i];
+        bool alone = i < apart;
+        e->brief_mask = limits->minimal ? 0 : lesser(e->line_mask, (alone ? LINES_AHEAD_PLACES : LINES_BRIEF_PLACES) - 1);
+        e->brief_step = (alone ? 1 : together) * place;
+        e->brief = at;
+        at += alone ? (e->brief_mask + 1) * place : place; /* of those together the first row, here */
+        s->once_bytes += (e->brief_mask + 1) * place;
+    }
+}
+
 static void shape_places(struct lines_shape *s, const struct wire_limits *limits, struct wire_caps *caps)
 {
     uint32_t credits = limits->minimal ? 1 : LINES_CREDITS;
@@ -50,14 +88,12 @@ static void shape_places(struct lines_shape *s, const struct wire_limits *limits
     s->credit_shift = (uint32_t)__builtin_ctz(credits);
     s->area_mask = limits->minimal ? 0 : LINES_AREAS - 1;
     s->once_mask = limits->minimal ? 0 : LINES_ONCE_PLACES - 1;
-    s->brief_mask = limits->minimal ? 0 : s->line_mask < LINES_BRIEF_PLACES ? s->line_mask : LINES_BRIEF_PLACES - 1;
     caps->chunk_all = limits->chunk ? limits->chunk : LINES_PLACE_BYTES;
     caps->chunk_private = limits->chunk ? limits->chunk : limits->chunk_private ? limits->chunk_private : private_chunk(s->size);
     caps->once_max = LINES_PLACE_BYTES;
     s->once_stride = LINES_PLACE_BYTES + LINES_PLACE_SKEW;
-    s->brief_stride = LINES_BRIEF_BYTES + sizeof(struct lines_line); /* no power of two either */
-    s->brief = (size_t)(s->once_mask + 1) * s->once_edges * s->once_stride;
-    s->once_bytes = s->brief + (size_t)(s->brief_mask + 1) * s->once_edges * s->brief_stride;
+    s->once_bytes = (size_t)(s->once_mask + 1) * s->once_edges * s->once_stride;
+    shape_briefs(s, limits);
     s->all_stride = sizeof(struct lines_line) + ((caps->chunk_all + 63) & ~(uint64_t)63);
     s->private_stride = sizeof(struct lines_line) + ((caps->chunk_private + 63) & ~(uint64_t)63);
     /* One edge's memory, laid out either way. */
@@ -78,16 +114,16 @@ static bool shape_of(struct lines_shape *s, uint32_t size, const struct wire_lim
     *s = (struct lines_shape){.size = size,
                               .window = window,
                               .once_edges = once_edges_of(limits, size),
-                              .line_mask = 2 * window - 1,
                               .rendezvous = limits->rendezvous,
                               .copies = limits->copies};
-    *caps = (struct wire_caps){.inline_max = LINES_INLINE, .window = window, .calls = 4 * window};
-    shape_places(s, limits, caps);
+    uint32_t windows = limits->ahead ? LINES_AHEAD_WINDOWS : LINES_WINDOWS;
+    *caps = (struct wire_caps){.inline_max = LINES_INLINE, .window = window, .calls = 2 * windows * window};
     size_t at = 0;
     carve(&at, sizeof(struct lines_head));
     s->inbox = carve(&at, (size + 63) / 64 * sizeof(uint64_t));
     s->calls = carve(&at, caps->calls * sizeof(struct wire_call));
-    s->lines = carve(&at, 2 * (size_t)window * s->once_edges * sizeof(struct lines_line));
+    shape_lines(s, limits, &at);
+    shape_places(s, limits, caps);
     s->acks = carve(&at, (size_t)LINES_AREAS * size * sizeof(struct lines_acks));
     s->pairs = carve(&at, size * sizeof(uint64_t));
     s->chunks = carve(&at, size * sizeof(uint64_t));

@@ -33,7 +33,8 @@ static bool all_retired(struct lines_channel *c, uint32_t seq)
 static inline struct lines_line *once_line(char *block, const struct lines_shape *shape, wire_key key)
 {
     BASE_ASSERT(wire_key_edge(key) < shape->once_edges);
-    return (struct lines_line *)(void *)(block + shape->lines) + lines_index(shape, wire_key_seq(key)) + wire_key_edge(key);
+    const struct lines_edge *edge = &shape->edge[wire_key_edge(key)];
+    return (struct lines_line *)(void *)(block + edge->line + (wire_key_seq(key) & edge->line_mask) * edge->line_step);
 }
 
 static inline size_t stream_offset(const struct lines_shape *shape, wire_key key, uint32_t edge, uint32_t reader, uint32_t owner)
@@ -57,8 +58,8 @@ static inline _Atomic uint64_t *ack_of(char *block, const struct lines_shape *sh
 /* Where among a rank's once places few bytes stand. */
 static inline size_t brief_offset(const struct lines_shape *shape, wire_key key)
 {
-    size_t index = (size_t)(wire_key_seq(key) & shape->brief_mask) * shape->once_edges + wire_key_edge(key);
-    return shape->brief + index * shape->brief_stride;
+    const struct lines_edge *edge = &shape->edge[wire_key_edge(key)];
+    return edge->brief + (wire_key_seq(key) & edge->brief_mask) * edge->brief_step;
 }
 
 static bool make_places(struct lines_channel *c, bool once)
@@ -83,8 +84,9 @@ static bool make_places(struct lines_channel *c, bool once)
 static enum wire_result room_once(struct lines_channel *c, wire_key key, size_t bytes, struct lines_line **line, char **place)
 {
     const struct lines_shape *shape = &c->shape;
+    const struct lines_edge *edge = &shape->edge[wire_key_edge(key)];
     bool brief = bytes <= LINES_BRIEF_BYTES;
-    uint32_t mask = bytes <= LINES_INLINE ? shape->line_mask : brief ? shape->brief_mask : shape->once_mask;
+    uint32_t mask = bytes <= LINES_INLINE ? edge->line_mask : brief ? edge->brief_mask : shape->once_mask;
     if (!all_retired(c, wire_key_seq(key) - (mask + 1)))
         return WIRE_AGAIN;
     *line = once_line(c->block.at, &c->shape, key);
@@ -280,7 +282,7 @@ static inline void copy_inline(unsigned char *to, const unsigned char *from, siz
 
 static inline enum wire_result show_inline(struct lines_channel *c, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
 {
-    if (BASE_UNLIKELY(!all_retired(c, wire_key_seq(key) - (c->shape.line_mask + 1))))
+    if (BASE_UNLIKELY(!all_retired(c, wire_key_seq(key) - (c->shape.edge[wire_key_edge(key)].line_mask + 1))))
         return WIRE_AGAIN;
     struct lines_line *line = once_line(c->block.at, &c->shape, key);
     copy_inline((unsigned char *)line->of.data, from, bytes);

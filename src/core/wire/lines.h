@@ -23,7 +23,10 @@
 enum {
     LINES_INLINE = 48,
     LINES_ONCE_PLACES = 8,
-    LINES_BRIEF_PLACES = 64, /* where one rank goes ahead of others that have no CPU yet, each wait for room is a turn of theirs */
+    LINES_WINDOWS = 2,        /* of lines that an edge has .. */
+    LINES_BRIEF_PLACES = 64,  /* .. and places for few bytes */
+    LINES_AHEAD_WINDOWS = 8,  /* the same of the first edge where ranks share CPUs: a rank goes ahead of others that have none yet, .. */
+    LINES_AHEAD_PLACES = 256, /* .. and each of its waits for room is a turn of theirs */
     LINES_BRIEF_BYTES = 2048,
     LINES_AREAS = 2,
     LINES_CREDITS = 4,
@@ -128,29 +131,30 @@ struct lines_head {
     _Atomic uint64_t long_word[WIRE_NOTE_LONG_BYTES / 8];
 };
 
+/* A ONCE edge's lines, in the block, and its places for few bytes, among the once places: from one operation to the next. */
+struct lines_edge {
+    _Alignas(64) uint32_t line_mask;
+    uint32_t brief_mask;
+    size_t line, line_step, brief, brief_step;
+};
+
 /* Offsets within a block, and the shape of the places: equal on all members. */
 struct lines_shape {
+    struct lines_edge edge[WIRE_ONCE_EDGES_MAX];
     uint32_t size, window, once_edges;
-    uint32_t line_mask, once_mask, brief_mask, area_mask, credit_mask, credit_shift;
+    uint32_t once_mask, area_mask, credit_mask, credit_shift;
     uint32_t rendezvous, copies;
-    size_t inbox, calls, lines, acks, pairs, chunks, inlets, bytes; /* of the block */
-    size_t landings;                                                /* of two members alone; 0: there are none */
-    size_t once_stride, once_bytes;                                 /* of the once places */
-    size_t brief, brief_stride;                                     /* of those for few bytes, behind the others */
-    size_t private_stride, all_stride, edge_stride, stream_bytes;   /* of the stream places */
-    size_t pair_bytes, chunk_stride, chunk_bytes;                   /* of a pair's regions */
+    size_t inbox, calls, acks, pairs, chunks, inlets, bytes;      /* of the block */
+    size_t landings;                                              /* of two members alone; 0: there are none */
+    size_t once_stride, once_bytes;                               /* of the once places */
+    size_t private_stride, all_stride, edge_stride, stream_bytes; /* of the stream places */
+    size_t pair_bytes, chunk_stride, chunk_bytes;                 /* of a pair's regions */
 };
 
 /* A bit of a word each: lines_channel.told. */
 static inline size_t lines_landing_slots(const struct lines_shape *shape)
 {
     return (size_t)(shape->area_mask + 1) * WIRE_STREAM_EDGES * (shape->credit_mask + 1);
-}
-
-/* Where the lines of operation seq begin. */
-static inline size_t lines_index(const struct lines_shape *shape, uint32_t seq)
-{
-    return (size_t)(seq & shape->line_mask) * shape->once_edges;
 }
 
 struct lines_block {

@@ -183,6 +183,7 @@ static struct wire_limits near_limits(const struct mixed_wire *w, const struct w
     near.once_edges = near.once_edges > edges ? near.once_edges : edges;
     near.chunk_private = each < PRIVATE_LEAST ? PRIVATE_LEAST : each < PRIVATE_MOST ? each : PRIVATE_MOST;
     near.copies = 1;
+    near.ahead = 0; /* both have as many calls */
     return near;
 }
 

@@ -166,7 +166,7 @@ struct wire_caps {
     uint32_t inline_max;    /* bytes that travel inside a line */
     uint32_t window;        /* operations in flight at once */
     uint32_t calls;         /* length of calls[], a power of two; 0: 2 * window. With 4 * window a rank's oldest unfinished call is there
-                               however far others went on without it: they are at most three windows ahead */
+                               however far others went on without it: they are at most three windows ahead, or with limits.ahead nine */
     uint64_t once_max;      /* longest exposure of a ONCE edge */
     uint64_t chunk_all;     /* longest exposure of a TO_ALL stream */
     uint64_t chunk_private; /* longest exposure of a private stream */
@@ -208,6 +208,7 @@ struct wire_limits {
     uint32_t rendezvous;    /* a message is sent when its receive was posted, however short it is */
     uint32_t chunk_private; /* of private streams, where chunk is 0 */
     uint32_t copies;        /* nobody is shown bytes in their owner's memory: there is no board that all members share */
+    uint32_t ahead;         /* members share CPUs: who needs nothing of the others goes far on while it has one, in shared memory */
 };
 enum { WIRE_OFFER_BYTES = 64 };
 enum wire_leave {
