@@ -220,6 +220,18 @@ RIG_TEST(collectives_seventeen_ranks)
     total += sweep_ranks(17, &(struct sweep_plan){.thin = 397, .kind = -1, .large = true});
     fprintf(stderr, "    %zu calls compared\n", total);
 }
+/* As many as make small exchanges by hand, so that a scan's totals are of blocks of every length. */
+RIG_TEST(collectives_sixteen_ranks)
+{
+    size_t total = 0;
+    for (int32_t threads = 0; threads < 2; threads++) {
+        total +=
+            sweep_ranks(16, &(struct sweep_plan){.thin = 29, .kind = JOB_SCAN, .threads = threads, .options = "algorithm=scan:blocks"});
+        total +=
+            sweep_ranks(16, &(struct sweep_plan){.thin = 29, .kind = JOB_EXSCAN, .threads = threads, .options = "algorithm=exscan:blocks"});
+    }
+    fprintf(stderr, "    %zu calls compared\n", total);
+}
 RIG_TEST(collectives_thread_each)
 {
     sweep_all(&(struct sweep_plan){.thin = 61, .kind = -1, .threads = true});
@@ -323,9 +335,13 @@ static const struct algorithm algorithms[] = {
     {JOB_REDUCE_SCATTER_V, "read_all"},
     {JOB_SCAN, "read_all"},
     {JOB_SCAN, "doubling"},
+    {JOB_SCAN, "blocks"},
+    {JOB_SCAN, "pipeline"},
     {JOB_SCAN, "slices"},
     {JOB_EXSCAN, "read_all"},
     {JOB_EXSCAN, "doubling"},
+    {JOB_EXSCAN, "blocks"},
+    {JOB_EXSCAN, "pipeline"},
     {JOB_EXSCAN, "slices"},
     {JOB_GATHER, "direct"},
     {JOB_GATHER, "throttled"},
@@ -419,6 +435,7 @@ int main(int count, char **words)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_one_thread),
         cmocka_unit_test(collectives_seventeen_ranks),
+        cmocka_unit_test(collectives_sixteen_ranks),
         cmocka_unit_test(collectives_thread_each),
         cmocka_unit_test(collectives_large),
         cmocka_unit_test(collectives_large_thread_each),

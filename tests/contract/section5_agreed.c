@@ -232,6 +232,35 @@ static void own_settings(struct proc *proc, int32_t rank, struct comm_communicat
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
+/* Whether ranks share CPUs decides too, on shared memory. */
+static void own_cpus(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_request request;
+    struct comm_request_info info = {.size = sizeof info};
+    int64_t in = rank, out = 0;
+    char first[sizeof info.algorithm] = {0};
+    (void)none;
+    setenv("COMM_CPUS", rank == 0 ? "2" : "64", 1);
+    struct comm_communicator *world = proc_open(proc, rank);
+    MUST(comm_scan(world, &in, &out, 1, COMM_I64, COMM_SUM, &request));
+    MUST(comm_wait(request, RIG_PATIENCE));
+    EQUAL(out, rank * (rank + 1) / 2);
+    MUST(comm_describe_request(request, &info));
+    memcpy(first, info.algorithm, sizeof first);
+    MUST(comm_broadcast(world, first, sizeof first, COMM_BYTE, 0, &request));
+    MUST(comm_wait(request, RIG_PATIENCE));
+    CHECK(strcmp(info.algorithm, first) == 0);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(contract_5_4_cpus_of_rank_0_are_all_ranks)
+{
+    struct proc proc = {.raw = true};
+    proc_needs_shm();
+    proc_start(&proc, 5, own_cpus);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
 RIG_TEST(contract_5_4_settings_of_rank_0_are_all_ranks)
 {
     struct proc proc = {.raw = true};
@@ -348,6 +377,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_5_3_minimal_limits),
         cmocka_unit_test(contract_5_4_settings_of_rank_0_are_all_ranks),
+        cmocka_unit_test(contract_5_4_cpus_of_rank_0_are_all_ranks),
         cmocka_unit_test(contract_5_4_a_wrong_name_is_told_to_all),
         cmocka_unit_test(contract_5_4_the_machine_is_rank_0s),
         cmocka_unit_test(contract_5_4_a_wrong_machine_is_told_to_all),

@@ -118,7 +118,7 @@ static void exchanges_are_what_their_programs_are(void **state)
     (void)state;
     for (uint32_t i = 0; i < algo_count; i++) {
         const struct algo_exchange *x = algo_exchange_of(&algo_table[i]);
-        if (!x || (x->flags & ALGO_PAIRS))
+        if (!x || x->flags & (ALGO_PAIRS | ALGO_TOTALS))
             continue;
         found++;
         for (int32_t size = 1; size <= ALGO_EXPRESS_RANKS; size++)
@@ -181,9 +181,115 @@ static void pairs_are_what_their_programs_are(void **state)
     assert_int_equal(test_env_taken, 0);
 }
 
+/* The parts of T that a rank puts together, in the order of its REDUCE steps: a number for each: l + 1 of the left block of 2^l ranks, OWN
+ * of its input, HAD of what the step before made. */
+enum { SUMS_MOST = 32, OWN = 8, HAD = 9 };
+struct sums {
+    uint8_t part[SUMS_MOST][3]; /* left, right, is it the result */
+    uint32_t count, shown_after, shown_to, looked_at;
+    uint32_t shown_partial;
+};
+
+static uint32_t left_level(int32_t rank, uint32_t peer)
+{
+    uint32_t level = 0;
+
+    while (!(rank >> level & 1) || (int32_t)peer != algo_exchange_left(rank, level))
+        level++;
+    return level;
+}
+
+/* Of blocks: which left blocks its reductions take, when it shows what, and to whom. */
+static struct sums sums_of(const struct comm_program *p, int32_t rank)
+{
+    struct sums sums = {0};
+    uint8_t slot[64] = {0};
+
+    for (uint32_t i = 0; i < p->steps; i++) {
+        const struct comm_step *s = &p->step[i];
+        uint32_t peer = s->npeers ? program_peer(p, s->peer) : 0;
+        if (s->code == STEP_VIEW && (int32_t)peer == rank) {
+            slot[s->dst.first] = s->src.buf == BUF_IN ? OWN : s->src.buf == BUF_VIEW ? slot[s->src.first] : HAD;
+        } else if (s->code == STEP_VIEW) {
+            uint32_t level = left_level(rank, peer);
+            assert_int_equal(s->edge, 0);
+            assert_int_equal((s->src.unit & UNIT_PARTIAL) != 0, level > 0);
+            sums.looked_at |= 1u << peer;
+            slot[s->dst.first] = (uint8_t)(level + 1);
+        } else if (s->code == STEP_EXPOSE) {
+            for (uint32_t j = 0; j < s->npeers; j++)
+                sums.shown_to |= 1u << program_peer(p, s->peer + j);
+            sums.shown_after = sums.count;
+            sums.shown_partial = (s->src.unit & UNIT_PARTIAL) != 0;
+        } else if (s->code == STEP_REDUCE) {
+            uint8_t *part = sums.part[sums.count++];
+            part[0] = slot[s->src.first];
+            part[1] = s->src.count > 1 ? slot[s->src.first + 1] : 0;
+            part[2] = (s->flags & STEP_FINAL) != 0;
+        }
+    }
+    return sums;
+}
+
+/* And as the engine does it: what is shown of the blocks on whose right end the rank stands, the result of all, lowest first. */
+static struct sums sums_by_hand(const struct algo_exchange *x, int32_t rank, int32_t size, int32_t root)
+{
+    struct sums sums = {0};
+    uint32_t levels = (uint32_t)rank;
+    uint8_t has = OWN;
+
+    for (int32_t r = 0; r < size; r++) {
+        sums.shown_to |= algo_exchange_shown(x, rank, r, root) ? 1u << r : 0;
+        sums.looked_at |= algo_exchange_shown(x, r, rank, root) ? 1u << r : 0;
+    }
+    for (uint32_t level = 0; sums.shown_to && levels >> level & 1; level++, has = HAD)
+        memcpy(sums.part[sums.count++], (uint8_t[3]){(uint8_t)(level + 1), has, 0}, 3);
+    sums.shown_after = sums.count;
+    sums.shown_partial = sums.count != 0;
+    if (algo_exchange_own(x, rank, root)) {
+        levels &= sums.shown_to ? levels + 1 : levels; /* the trailing ones are in what was shown */
+        if (!levels)
+            memcpy(sums.part[sums.count++], (uint8_t[3]){has, 0, 1}, 3);
+    } else {
+        has = (uint8_t)(__builtin_ctz(levels | 1u << 31) + 1);
+        levels &= levels - 1;
+        if (!levels && rank)
+            memcpy(sums.part[sums.count++], (uint8_t[3]){has, 0, 1}, 3);
+    }
+    for (; levels; levels &= levels - 1, has = HAD)
+        memcpy(sums.part[sums.count++], (uint8_t[3]){(uint8_t)(__builtin_ctz(levels) + 1), has, !(levels & (levels - 1))}, 3);
+    return sums;
+}
+
+static void totals_are_what_their_programs_are(void **state)
+{
+    int found = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < algo_count; i++) {
+        const struct algo_exchange *x = algo_exchange_of(&algo_table[i]);
+        if (!x || !(x->flags & ALGO_TOTALS))
+            continue;
+        found++;
+        for (int32_t size = 1; size <= ALGO_EXPRESS_RANKS; size++) {
+            for (int32_t rank = 0; rank < size; rank++) {
+                struct program_spec spec = {algo_table[i].collective, rank, size, 0, 0, NULL};
+                struct comm_program *p = algo_table[i].build(&test_env, &spec);
+                assert_non_null(p);
+                struct sums program = sums_of(p, rank), hand = sums_by_hand(x, rank, size, 0);
+                assert_memory_equal(&program, &hand, sizeof program);
+                program_free(&test_env, p);
+            }
+        }
+    }
+    assert_int_equal(found, 2);
+    assert_int_equal(test_env_taken, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(exchanges_are_what_their_programs_are),
-                                       cmocka_unit_test(pairs_are_what_their_programs_are)};
+                                       cmocka_unit_test(pairs_are_what_their_programs_are),
+                                       cmocka_unit_test(totals_are_what_their_programs_are)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -78,6 +78,28 @@ static void short_pieces_that_cost(void **state)
     assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
 }
 
+/* Ranks that share CPUs, but few of them, or on a wire where a rank had to send to half of all. */
+static void crowded_scans(void **state)
+{
+    struct algo_query query = {.collective = COLLECTIVE_SCAN, .size = 5, .once_max = ONCE_MAX, .block_bytes = 8, .crowded = true};
+
+    (void)state;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "blocks");
+    query.crowded = false;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+    query.crowded = true;
+    query.chunk_least = 131072;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+    query.chunk_least = 0;
+    query.size = 4;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+    query.size = 16;
+    query.collective = COLLECTIVE_EXSCAN;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "blocks");
+    query.collective = COLLECTIVE_ALLREDUCE;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
+}
+
 /* There two ranks wait once rather than share the work; on a wire of cheap pieces, and of three ranks, they share it. */
 static void two_ranks_where_pieces_cost(void **state)
 {
@@ -151,6 +173,7 @@ static void no_room_for_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(thresholds),
+                                       cmocka_unit_test(crowded_scans),
                                        cmocka_unit_test(short_pieces_that_cost),
                                        cmocka_unit_test(two_ranks_where_pieces_cost),
                                        cmocka_unit_test(scans_over_hosts),

@@ -27,11 +27,12 @@ bool algo_hosts_reduce(const struct program_hosts *hosts, int32_t size, int32_t 
 /* A program that is one exchange, as data (exchange.c). */
 enum algo_party { ALGO_NONE, ALGO_ALL, ALGO_ROOT, ALGO_OTHERS /* than the root */, ALGO_ABOVE /* the one that shows; rank 0 */ };
 enum algo_exchange_flags {
-    ALGO_UNCUT = 1,   /* all blocks are shown, of which each takes its own; otherwise one block */
-    ALGO_REDUCES = 2, /* what came is reduced in the order of ranks; otherwise it is copied .. */
-    ALGO_SPREADS = 4, /* .. to the block of whom it came from; otherwise to where `out` begins */
-    ALGO_PAIRS = 8,   /* each is shown another block; where each is brief, or else a single chunk, that is one exchange too */
-    ALGO_STREAMS = 16 /* of pairs: what is not brief goes by a stream */
+    ALGO_UNCUT = 1,    /* all blocks are shown, of which each takes its own; otherwise one block */
+    ALGO_REDUCES = 2,  /* what came is reduced in the order of ranks; otherwise it is copied .. */
+    ALGO_SPREADS = 4,  /* .. to the block of whom it came from; otherwise to where `out` begins */
+    ALGO_PAIRS = 8,    /* each is shown another block; where each is brief, or else a single chunk, that is one exchange too */
+    ALGO_STREAMS = 16, /* of pairs: what is not brief goes by a stream */
+    ALGO_TOTALS = 32 /* shown is the total of the aligned block of 2^l ranks that this one ends, to all of the next; l of 0 is its input */
 };
 struct algo_exchange {
     uint32_t collective;
@@ -44,6 +45,11 @@ const struct algo_exchange *algo_exchange_of(const struct algo_row *row); /* NUL
 bool algo_exchange_shown(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t root);
 bool algo_exchange_makes(const struct algo_exchange *exchange, int32_t rank, int32_t root); /* has it a result? */
 bool algo_exchange_own(const struct algo_exchange *exchange, int32_t rank, int32_t root);
+/* Of totals: who shows that of the block on the left of this rank's at a level whose bit its number has. */
+static inline int32_t algo_exchange_left(int32_t rank, uint32_t level)
+{
+    return (rank >> level << level) - 1;
+}
 /* Of pairs: the edge, and of which kind (enum wire_edge). ONCE: where there are streams too, for blocks up to PROGRAM_BRIEF_BYTES. */
 uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t size, uint8_t *kind);
 
@@ -67,6 +73,7 @@ struct algo_query {
     const struct algo_prices *prices; /* NULL: the built-in thresholds decide, and nothing is said of time */
     int32_t root;
     int32_t order_block;               /* 0: T over all ranks */
+    bool crowded;                      /* all of the world's ranks are on one host and share its CPUs */
     const struct program_hosts *hosts; /* NULL: one, or not known */
     int32_t host_ranks;                /* for prices: ranks of a host, where they are on several */
 };
@@ -77,7 +84,8 @@ bool algo_serves(const struct algo_row *row, const struct algo_query *query);
 bool algo_considers(const struct algo_row *row, const struct algo_query *query);
 /* The case that predicts such a call by this row, as the engine runs it. */
 struct cost_case algo_case(const struct algo_row *row, const struct algo_query *query);
-enum { ALGO_EXPRESS_RANKS = 16 /* most among whom the engine makes exchanges by hand */ };
+/* The engine makes exchanges by hand among so many ranks at most, and totals of so many bytes. */
+enum { ALGO_EXPRESS_RANKS = 16, ALGO_EXPRESS_TOTAL_BYTES = 8192 };
 /* Whether option algorithm names one for this collective. */
 bool algo_is_forced(const char *forced, uint32_t collective);
 

@@ -1,8 +1,8 @@
 /*
  * The programs that are one exchange: each rank shows one span at most, once, on edge 0, or each pair has a span of its own (throttled.c,
- * while they are brief); who is shown it looks, and makes its result of what came. Said as data, so that the engine can do the same by
- * hand: same lines, same keys, same order of operands. A row here is a promise about its builder, which a test holds against the program
- * itself.
+ * while they are brief); who is shown it looks, and makes its result of what came, or first what it shows itself (scan_blocks.c). Said as
+ * data, so that the engine can do the same by hand: same lines, same keys, same order of operands. A row here is a promise about its
+ * builder, which a test holds against the program itself.
  */
 #include "algo/algo.h"
 
@@ -19,6 +19,8 @@ static const struct algo_exchange exchanges[] = {
     {COLLECTIVE_REDUCE, reduce_read_all,                   OTHERS, ROOT,   ROOT,   ALL,  ALGO_REDUCES},
     {COLLECTIVE_SCAN, scan_read_all,                       ALL,    ABOVE,  ALL,    ALL,  ALGO_REDUCES},
     {COLLECTIVE_EXSCAN, exscan_read_all,                   ALL,    ABOVE,  ABOVE,  NONE, ALGO_REDUCES},
+    {COLLECTIVE_SCAN, scan_blocks,                         ALL,    ABOVE,  ALL,    ALL,  ALGO_REDUCES | ALGO_TOTALS},
+    {COLLECTIVE_EXSCAN, exscan_blocks,                     ALL,    ABOVE,  ABOVE,  NONE, ALGO_REDUCES | ALGO_TOTALS},
     {COLLECTIVE_REDUCE_SCATTER, reduce_scatter_read_all,   ALL,    ALL,    ALL,    ALL,  ALGO_UNCUT | ALGO_REDUCES},
     {COLLECTIVE_REDUCE_SCATTER_V, reduce_scatter_read_all, ALL,    ALL,    ALL,    ALL,  ALGO_UNCUT | ALGO_REDUCES},
     {COLLECTIVE_BROADCAST, broadcast_direct,               ROOT,   OTHERS, OTHERS, NONE, 0},
@@ -62,7 +64,9 @@ static bool takes_part(uint8_t party, int32_t rank, int32_t root, int32_t other)
 
 bool algo_exchange_shown(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t root)
 {
-    return from != to && takes_part(exchange->shows, from, root, 0) && takes_part(exchange->looks, to, root, from);
+    bool near = !(exchange->flags & ALGO_TOTALS) || to - from <= ((from + 1) & ~from); /* the lowest bit that it lacks: its block's ranks */
+
+    return from != to && near && takes_part(exchange->shows, from, root, 0) && takes_part(exchange->looks, to, root, from);
 }
 
 bool algo_exchange_makes(const struct algo_exchange *exchange, int32_t rank, int32_t root)

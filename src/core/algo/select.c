@@ -58,6 +58,13 @@ static const struct preference among_few[] = {
     {COLLECTIVE_EXSCAN, "read_all", SELECT_ONCE_BYTES_MAX},
 };
 
+/* Where ranks share CPUs the work of all of them counts, not how many wait for one another: along the tree each shows one thing and takes
+ * as many as its number has bits. */
+static const struct preference where_crowded[] = {
+    {COLLECTIVE_SCAN, "blocks", SELECT_BELOW_BYTES_MAX},
+    {COLLECTIVE_EXSCAN, "blocks", SELECT_BELOW_BYTES_MAX},
+};
+
 /* Where short pieces cost little, on one host, to share the work pays the sooner the more ranks there are: that each reads all is p times
  * the bytes on p ranks. These bounds are of all blocks together. */
 enum { SELECT_SHARED_BYTES_MIN = 131072 };
@@ -287,6 +294,13 @@ static const struct algo_row *select_forced(const struct algo_query *query, cons
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by price */
+static bool goes_by_hand(const struct algo_row *row, const struct algo_query *query)
+{
+    const struct algo_exchange *exchange = query->size <= ALGO_EXPRESS_RANKS ? algo_exchange_of(row) : NULL;
+
+    return exchange && (!(exchange->flags & ALGO_TOTALS) || query->block_bytes <= ALGO_EXPRESS_TOTAL_BYTES);
+}
+
 struct cost_case algo_case(const struct algo_row *row, const struct algo_query *query)
 {
     return (struct cost_case){.machine = query->prices->machine,
@@ -302,7 +316,7 @@ struct cost_case algo_case(const struct algo_row *row, const struct algo_query *
                               .partial = 1,
                               .calls = row->once_bytes ? 26 : 8, /* twice what one rank may be ahead, and the beginning */
                               .climbs = row->build == allreduce_tree,
-                              .express = query->size <= ALGO_EXPRESS_RANKS && algo_exchange_of(row)};
+                              .express = goes_by_hand(row, query)};
 }
 
 /* The quick form: it is asked while an operation is issued. Want of memory is this rank's own, so it must not make another row the best:
@@ -363,6 +377,7 @@ static const struct algo_row *select_preferred(const struct algo_query *query, c
     } lists[] = {
         {over_hosts, sizeof over_hosts / sizeof *over_hosts, query->hosts},
         {among_few, sizeof among_few / sizeof *among_few, !query->hosts && query->size <= SELECT_FEW_RANKS},
+        {where_crowded, sizeof where_crowded / sizeof *where_crowded, query->crowded && !query->chunk_least},
         {by_all, sizeof by_all / sizeof *by_all, !query->hosts && !query->chunk_least},
         {between_two, sizeof between_two / sizeof *between_two, !query->hosts && query->chunk_least && query->size == 2},
         {preferences, sizeof preferences / sizeof *preferences, true},

@@ -294,6 +294,7 @@ const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t b
                                .chunk_least = b->channel->caps.chunk_least,
                                .forced = body_forced(b),
                                .order_block = b->world->order_block,
+                               .crowded = b->world->crowded,
                                .hosts = b->several_hosts,
                                .host_ranks = body_host_ranks(b)};
     struct chosen *last = &b->chosen[collective];

@@ -72,6 +72,7 @@ static struct algo_query query_of(const struct body *b, const struct comm_call *
 {
     enum comm_type type = call->type ? call->type : COMM_BYTE;
     uint32_t collective = collective_parse(call->collective);
+    bool elsewhere = call->ranks && call->ranks != b->team.size;
 
     return (struct algo_query){.collective = collective,
                                .size = call->ranks ? call->ranks : b->team.size,
@@ -80,8 +81,9 @@ static struct algo_query query_of(const struct body *b, const struct comm_call *
                                .chunk_least = b->channel->caps.chunk_least,
                                .forced = body_forced(b),
                                .order_block = b->world->order_block,
-                               .hosts = call->ranks && call->ranks != b->team.size ? NULL : b->several_hosts,
-                               .host_ranks = call->ranks && call->ranks != b->team.size ? 0 : body_host_ranks(b),
+                               .crowded = elsewhere ? (uint32_t)call->ranks > b->engine->cpus : b->world->crowded,
+                               .hosts = elsewhere ? NULL : b->several_hosts,
+                               .host_ranks = elsewhere ? 0 : body_host_ranks(b),
                                .prices = prices};
 }
 

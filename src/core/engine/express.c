@@ -222,12 +222,12 @@ void express_fetch(struct body *b, const struct express_form *f, uint32_t seq)
             (void)look_for(b, f, seq, 0, (uint32_t)__builtin_ctz(ranks), WIRE_FETCH, NULL);
 }
 
-/* Is all there that the oldest one needs? What came is kept. */
-static inline enum wire_result all_here(struct body *b, const struct express_form *f, void *out, uint32_t seq, uint32_t chain)
+/* Is all there from these ranks that the oldest one needs? What came is kept. */
+static inline enum wire_result all_here(struct body *b, const struct express_form *f, uint32_t of, void *out, uint32_t seq, uint32_t chain)
 {
     struct express *x = &b->express;
 
-    for (uint32_t ranks = f->looked & ~x->seen; ranks; ranks &= ranks - 1) {
+    for (uint32_t ranks = of & ~x->seen; ranks; ranks &= ranks - 1) {
         struct wire_view view;
         uint32_t r = (uint32_t)__builtin_ctz(ranks);
         enum wire_result result = f->few            ? b->wire->see(b->channel, wire_key_of(seq, 0, 0), chain, r, f->came[r], &x->from[r])
@@ -246,10 +246,43 @@ static inline enum wire_result all_here(struct body *b, const struct express_for
     return WIRE_DONE;
 }
 
+/* The same of one that shows what it makes of what comes first: others wait for that. FAILED: no memory for its place. */
+static __attribute__((noinline)) enum wire_result all_here_later(struct body *b, const struct express_form *f, struct entry *e,
+                                                                 const void *in, uint32_t seq, uint32_t chain)
+{
+    struct express *x = &b->express;
+    uint32_t self = 1u << b->team.rank;
+
+    if (e->unshown) {
+        enum wire_result result = all_here(b, f, f->first, NULL, seq, chain);
+        if (result != WIRE_DONE)
+            return result;
+        if (!(x->seen & self))
+            express_make_total(b, f, in);
+        x->seen |= self;
+        result = b->wire->show(b->channel, wire_key_of(seq, 0, 0), chain, x->total, f->shown);
+        e->unshown = result != WIRE_DONE;
+        x->owes |= result == WIRE_DONE;
+        if (result == WIRE_FAILED)
+            return result;
+    }
+    return all_here(b, f, f->looked, NULL, seq, chain);
+}
+
+static inline enum wire_result come(struct body *b, const struct express_form *f, struct entry *e, const void *in, void *out, uint32_t seq,
+                                    uint32_t chain)
+{
+    return BASE_UNLIKELY(f->later) ? all_here_later(b, f, e, in, seq, chain) : all_here(b, f, f->looked, out, seq, chain);
+}
+
 static inline void make_result(struct body *b, struct express_form *f, const void *in, char *out)
 {
     struct express *x = &b->express;
 
+    if (BASE_UNLIKELY(f->totals)) {
+        express_make_prefix(b, f, in, out);
+        return;
+    }
     x->from[b->team.rank] = in;
     if (f->elements) {
         for (uint32_t r = 0; f->at && r < f->ways; r++)
@@ -328,7 +361,7 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
         return false; /* the long way says why */
     e->unshown = f->shows;
     e->unread = 0;
-    if (f->npeers)
+    if (f->npeers && !f->later)
         shown = BASE_UNLIKELY(x->waits) ? WIRE_AGAIN : show(b, f, e, call->in, (uint32_t)b->sequence + 1, chain, b->line.next);
     if (BASE_UNLIKELY(shown == WIRE_FAILED)) {
         if (!has_begun(f, e))
@@ -338,7 +371,7 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
     count(b, f);
     bool eager = !f->looked || ((!f->npeers || b->engine->crowded) && x->missed != x->last);
     if (shown == WIRE_DONE && b->line.done + 1 == b->line.next && eager &&
-        all_here(b, f, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE) {
+        come(b, f, e, call->in, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE && !e->unshown) {
         if (f->looked)
             express_fetch(b, f, (uint32_t)b->sequence + 1 + FETCH_EARLY);
         make_result(b, f, call->in, call->out);
@@ -507,7 +540,7 @@ static void show_waiting(struct body *b)
 
     for (; x->waits && x->waits <= x->last; x->waits++) {
         struct entry *e = body_entry(b, x->waits);
-        enum wire_result shown = e->unshown ? show(b, e->form, e, e->call.in, e->seq, e->chain, x->waits) : WIRE_DONE;
+        enum wire_result shown = e->unshown && !e->form->later ? show(b, e->form, e, e->call.in, e->seq, e->chain, x->waits) : WIRE_DONE;
         if (shown == WIRE_AGAIN)
             return;
         if (BASE_UNLIKELY(shown == WIRE_FAILED)) {
@@ -534,11 +567,13 @@ bool express_poll(struct body *b)
         struct entry *e = body_entry(b, b->line.done + 1);
         if (x->last != b->line.done + 1)
             fetch_ahead(b);
-        enum wire_result here = all_here(b, e->form, e->call.out, e->seq, e->chain);
+        enum wire_result here = come(b, e->form, e, e->call.in, e->call.out, e->seq, e->chain);
         if (here == WIRE_AGAIN)
             e->record.waited = (uint16_t)(x->lacks + 1);
         else if (BASE_UNLIKELY(here == WIRE_MISMATCH))
             body_mismatch(b, e->seq, (int32_t)x->lacks);
+        else if (BASE_UNLIKELY(here == WIRE_FAILED))
+            body_lacks_memory(b, e);
         if (here != WIRE_DONE || e->unshown | e->unread)
             break;
         if (!now || ++ended % SAME_TIME == 0)

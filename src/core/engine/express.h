@@ -9,7 +9,7 @@
 
 #include "algo/algo.h"
 
-enum { EXPRESS_RANKS = ALGO_EXPRESS_RANKS, EXPRESS_FORMS = 4 };
+enum { EXPRESS_RANKS = ALGO_EXPRESS_RANKS, EXPRESS_FORMS = 4, EXPRESS_TOTAL_BYTES = ALGO_EXPRESS_TOTAL_BYTES };
 enum { EXPRESS_COOKIE = 0x40000000 /* in place of a window's place: above every one, below MESSAGE_COOKIE */ };
 
 struct body;
@@ -58,7 +58,10 @@ struct express_form {
     const struct express_span *only; /* pairs: the one that is shown, where it is one, by the wire's show; NULL: it is not so */
     bool few;                        /* all that is shown and looked at goes by the wire's show and see */
     bool straight;                   /* so few; both shown and looked at, read and written */
+    bool totals;                     /* express_totals.c */
+    bool later;                      /* so: what is shown is made of what comes first */
     uint32_t looked;                 /* ranks whose bytes it needs, a bit each */
+    uint32_t first;                  /* of them, those whose bytes come into what is shown */
     data_reduce_fn *reduce;          /* NULL: what came is copied */
     struct data_reduce sum;          /* but for its `to` */
     struct engine_call as;           /* but for its buffers and vectors */
@@ -87,7 +90,7 @@ struct express {
     uint64_t waits;            /* the oldest that has not shown its bytes, for want of room; 0: none. Neither have those behind it */
     uint64_t fetched;          /* lines up to this one's were asked for */
     uint64_t missed;           /* the last one whose bytes were looked for before they were there */
-    uint32_t seen;             /* members, a bit each */
+    uint32_t seen;             /* members, a bit each; this one: its total is made */
     uint32_t lacks;            /* whose bytes the last look that failed was for */
     uint32_t next;             /* the form that is given up next */
     int64_t looked_ns;         /* when a wait under way looked last and found nothing; 0: it did not, or there is none */
@@ -97,6 +100,7 @@ struct express {
     const void *from[EXPRESS_RANKS];
     uint64_t bytes_out, bytes_in;
     struct express_form forms[EXPRESS_FORMS];
+    _Alignas(64) char total[EXPRESS_TOTAL_BYTES];
 };
 
 /* The form of such a call; call.fits says whether it goes this way. NULL: all forms are under way. */
@@ -112,5 +116,8 @@ bool express_poll(struct body *b); /* true: something ended */
 bool express_wait(struct comm_request request);
 bool express_wait_in_turn(struct engine *e, struct comm_request request); /* crowded ranks; e is held */
 void express_shown(struct body *b, uint32_t ticket);
+/* Of what has come: what this rank shows, into x->total; and its result, for which x->total is needed afterwards no more. */
+void express_make_total(struct body *b, const struct express_form *f, const void *in);
+void express_make_prefix(struct body *b, const struct express_form *f, const void *in, void *out);
 
 #endif

@@ -119,6 +119,25 @@ static void fill_parties(const struct body *b, const struct engine_call *call, c
     f->mutual = f->npeers == (uint32_t)b->team.size - 1 && f->npeers == (uint32_t)__builtin_popcount(f->looked);
 }
 
+/* Inputs at even ranks, totals at the others: in the accumulator. */
+static void fill_totals(const struct body *b, const struct engine_call *call, struct express_form *f)
+{
+    size_t raw = call->n * data_type_bytes(call->type), partial = call->n * data_partial_bytes(call->type);
+    int32_t rank = b->team.rank;
+
+    f->totals = true;
+    f->later = f->npeers && rank & 1;
+    f->shown = f->later ? partial : raw;
+    f->bytes_out = f->npeers ? f->shown : 0;
+    f->bytes_in = 0;
+    for (int32_t r = 0; r < b->team.size; r++) {
+        f->came[r] = r & 1 ? partial : raw;
+        f->bytes_in += f->looked >> r & 1 ? f->came[r] : 0;
+    }
+    for (uint32_t level = 0; rank >> level & 1; level++)
+        f->first |= 1u << algo_exchange_left(rank, level);
+}
+
 /* One span for all. */
 static void fill_common(const struct body *b, const struct engine_call *call, const struct algo_exchange *exchange, struct express_form *f)
 {
@@ -149,10 +168,13 @@ static void fill_common(const struct body *b, const struct engine_call *call, co
     f->call.fits = f->reduce || !reduces;
     f->sum =
         (struct data_reduce){.from = b->express.from, .ways = f->ways, .divisor = (uint32_t)size, .elements = f->elements, .final = true};
+    if (exchange->flags & ALGO_TOTALS)
+        fill_totals(b, call, f);
     f->few = b->wire->show && f->shown <= b->channel->caps.once_max;
     for (int32_t r = 0; r < size; r++)
         f->few &= !(f->looked >> r & 1) || f->came[r] <= b->channel->caps.once_max;
-    f->straight = f->few && f->npeers && f->looked && f->reads && f->writes;
+    f->call.fits &= !f->totals || (f->few && mine * data_partial_bytes(call->type) <= EXPRESS_TOTAL_BYTES);
+    f->straight = f->few && !f->later && f->npeers && f->looked && f->reads && f->writes && !b->engine->crowded;
 }
 
 /* A block for or of rank r: of `counts`, or one of equal ones, or this rank's only one. */
