@@ -27,7 +27,7 @@ enum {
     ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
     ENGINE_RECORDS = 2048,       /* operations that describe_request knows: at least 2,000 */
     ENGINE_READY_WORDS = 1024 / 64,
-    ENGINE_SCRATCH_KEPT = 4 << 20, /* bytes that a window place keeps from one operation to the next */
+    ENGINE_SCRATCH_KEPT = 4 << 20, /* of scratch memory that is kept for a later operation */
     BODY_VECTORS = 4,              /* of a v form: counts and displs, of both buffers */
     CHECK_CALLS = 1,               /* option `check` */
     CHECK_BUFFERS = 2,
@@ -83,6 +83,7 @@ struct body {
     void *offers;               /* room for connecting, given back then */
     struct message_room *messages;
     struct place *places; /* window of them */
+    struct spare *spare;  /* what was given back last is first */
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
     struct chosen chosen[COLLECTIVE_END];
     uint8_t *bucket; /* [COLLECTIVE_END][BUCKETS] of 1 + a row; NULL where thresholds choose */

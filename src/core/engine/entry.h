@@ -60,7 +60,13 @@ struct entry {
     struct record record; /* as it will be kept; ticket, result and completed_ns at the end */
 };
 
-/* One window place: a run and the memory it needs, which only grows. */
+/* Scratch memory that no operation has now: its first bytes. */
+struct spare {
+    struct spare *next;
+    size_t bytes;
+};
+
+/* One window place: a run and the memory it needs, which only grows. Scratch memory is the place's while its operation runs. */
 struct place {
     struct run run;
     struct wire_view *views;
