@@ -84,6 +84,10 @@ MUTANTS = {
     "earlier_connection_believed": [("net/frame.c", "    if (f.number != number)", "    if (f.number > number)")],
     # The memory of a communicator that was left serves the next while others may still use it.
     "grave_robbed": [("wire/channel.c", "        if (all_left(c)) {", "        if (all_left(c) || c->size > 1) {")],
+    # The pages that a peer may still write after a failure stay where they are.
+    "landing_not_replaced": [("wire/channel.c", "        if (c->wait[i].told)\n", "        if (c->wait[i].told && c->size > 1000)\n")],
+    # Peers are told of pages that they do not see any more.
+    "landing_told_again": [("wire/memory.c", "        m->apart = true;", "        m->apart = false;")],
     # Who takes over from a coordinator that died proposes anew what may have been decided.
     "successor_proposes_anew": [("engine/recover.c", "    if (before->accepted)\n", "    if (before->accepted > 1000)\n")],
     # A coordinator decides what it has proposed before all have accepted it.
@@ -97,12 +101,9 @@ MUTANTS = {
                             ("engine/shrink.c", "    else if (more)\n        shrink_begin_child(b);\n", "")],
 }
 
-# Results that a peer stores in this rank's memory.
+# Results that a peer stores in this rank's memory: what the simulator finds too, and what it cannot see.
 PROCESSES = {
-    # The pages that a peer may still write after a failure stay where they are.
-    "landing_not_replaced": [("wire/channel.c", "        if (c->wait[i].told)\n", "        if (c->wait[i].told && c->size > 1000)\n")],
-    # Peers are told of pages that they do not see any more.
-    "landing_told_again": [("wire/memory.c", "        m->apart = true;", "        m->apart = false;")],
+    **{name: MUTANTS[name] for name in ("landing_not_replaced", "landing_told_again")},
     # Another call's place is taken for this one's.
     "landing_of_any_call": [("wire/lines.c", " || l->fingerprint != e->fingerprint)\n        return NULL;", ")\n        return NULL;")],
     # The line says that they are there, and they are on their way.
@@ -111,7 +112,7 @@ PROCESSES = {
 
 
 def row(name):
-    return MUTANTS[name] if name in MUTANTS else PROCESSES[name]
+    return {**MUTANTS, **PROCESSES}[name]
 
 
 def write(name, root, out):
