@@ -29,7 +29,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { PAGE = 4096, RANKS = 2, WORDS = 1 << 19, PATTERN = 0x5a };
+enum { PAGE = 4096, RANKS = 2, WORDS = 1 << 19, FEW = 1 << 15 /* stored past the cache or not */, PATTERN = 0x5a };
 enum stage { STAGE_STANDS = 1 /* the victim, where it shall */, STAGE_OVER, STAGE_LATE, STAGE_CHECKED };
 
 /* ------------------------------------------------------------------------------------------------------------ where it stands */
@@ -40,7 +40,8 @@ static struct {
     enum way way;
     int32_t victim;
     int64_t nth; /* from this store on */
-} now;           /* set before the ranks are forked */
+    int32_t words;
+} now; /* set before the ranks are forked */
 
 static struct proc_page *own_page; /* of the victim, once it shall stand */
 static int64_t stores;             /* whose place was told */
@@ -171,19 +172,19 @@ static enum comm_result sum_once(struct side *s, struct comm_communicator *c, co
 {
     struct comm_request req;
 
-    for (int32_t i = 0; i < WORDS; i++)
+    for (int32_t i = 0; i < now.words; i++)
         s->in[i] = i + round + s->rank;
-    memset(s->out, PATTERN, WORDS * sizeof(int32_t));
-    enum comm_result r = comm_allreduce(c, s->in, s->out, WORDS, COMM_I32, COMM_SUM, &req);
+    memset(s->out, PATTERN, (size_t)now.words * sizeof(int32_t));
+    enum comm_result r = comm_allreduce(c, s->in, s->out, (size_t)now.words, COMM_I32, COMM_SUM, &req);
     r = r == COMM_OK ? await(s, victim, req) : r;
-    for (int32_t i = 0; r == COMM_OK && i < WORDS; i++)
+    for (int32_t i = 0; r == COMM_OK && i < now.words; i++)
         EQUAL(s->out[i], 2 * (i + round) + 1);
     return r;
 }
 
 static void check_pattern(const struct side *s)
 {
-    for (int32_t i = 0; i < WORDS; i++)
+    for (int32_t i = 0; i < now.words; i++)
         if (s->in[i] != PATTERN * 0x01010101 || s->out[i] != PATTERN * 0x01010101)
             rig_die(__FILE__, __LINE__, "word %d was written after the request had ended: in %x, out %x", i, s->in[i], s->out[i]);
 }
@@ -193,8 +194,8 @@ static void use_again(struct side *s, struct proc *proc)
 {
     struct proc_page *page = &proc->page[s->rank], *victim = &proc->page[now.victim];
 
-    memset(s->in, PATTERN, WORDS * sizeof(int32_t));
-    memset(s->out, PATTERN, WORDS * sizeof(int32_t));
+    memset(s->in, PATTERN, (size_t)now.words * sizeof(int32_t));
+    memset(s->out, PATTERN, (size_t)now.words * sizeof(int32_t));
     atomic_store(&page->stage, STAGE_OVER);
     while (now.way != WAY_KILLED && atomic_load(&victim->stage) != STAGE_LATE)
         rig_nap(RIG_MS / 10);
@@ -301,7 +302,8 @@ static void fail_everywhere(enum way way)
         now.way = way;
         now.nth = points[i / MOMENTS];
         now.victim = i / 2 % RANKS;
-        rig_note("rank %d, moment %d of store %lld", now.victim, now.moment, (long long)now.nth);
+        now.words = i / MOMENTS % 2 ? WORDS : FEW;
+        rig_note("rank %d, moment %d of store %lld, %d words", now.victim, now.moment, (long long)now.nth, now.words);
         fail_once(0);
     }
 }
@@ -334,6 +336,7 @@ RIG_TEST(contract_4_3_stores_that_end_anywhere)
         now.moment = MOMENT_ANY;
         now.way = i % 2 ? WAY_KILLED : WAY_REVOKE;
         now.victim = i / 2 % RANKS;
+        now.words = i / 4 % 2 ? WORDS : FEW;
         rig_note("rank %d, %d of 37 us", now.victim, i);
         fail_once(i * 37000);
     }
@@ -624,6 +627,39 @@ RIG_TEST(random_calls_beside_stored_results)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------------------ lengths */
+/* No length is too odd: slices begin where pages may. */
+static void odd_main(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    static const int32_t lengths[] = {300001, 200003, 100019}; /* no half of them is near a page's end */
+    struct comm_request req;
+    void *at;
+
+    MUST(comm_mem_alloc(world, WORDS * sizeof(int32_t), &at));
+    for (int k = 0; k < 9; k++) {
+        int32_t n = lengths[k % 3], *x = at;
+        for (int32_t i = 0; i < n; i++)
+            x[i] = i + rank;
+        MUST(comm_allreduce(world, COMM_IN_PLACE, x, (size_t)n, COMM_I32, COMM_SUM, &req));
+        MUST(comm_wait(req, RIG_PATIENCE));
+        for (int32_t i = 0; i < n; i++)
+            EQUAL(x[i], 2 * i + 1);
+    }
+    atomic_store(&proc->page[rank].number[0], stores);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(odd_lengths_are_stored_too)
+{
+    struct proc proc = {.options = ""};
+
+    proc_needs_shm();
+    proc_start(&proc, RANKS, odd_main);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    for (int32_t r = 0; r < RANKS; r++)
+        CHECK(atomic_load(&proc.page[r].number[0]) > 0);
+}
+
 /* With a name (or a pattern): that test alone. */
 int main(int argc, char **argv)
 {
@@ -633,7 +669,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(contract_4_3_killed_amid_its_stores),     cmocka_unit_test(contract_4_3_late_stores_after_a_revoke),
         cmocka_unit_test(contract_4_3_late_stores_after_an_abort), cmocka_unit_test(contract_4_3_late_stores_after_a_deadline),
         cmocka_unit_test(contract_4_3_stores_that_end_anywhere),   cmocka_unit_test(stores_past_the_cache_are_there_when_told),
-        cmocka_unit_test(random_calls_beside_stored_results),
+        cmocka_unit_test(random_calls_beside_stored_results),      cmocka_unit_test(odd_lengths_are_stored_too),
     };
     return cmocka_run_group_tests_name("proc_deposit", tests, NULL, NULL);
 }
