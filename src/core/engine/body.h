@@ -285,6 +285,7 @@ struct body {
     void *offers;               /* room for connecting, given back then */
     struct message_room *messages;
     struct place *places; /* window of them */
+    struct run_ways ways; /* of their runs */
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
     struct chosen chosen[COLLECTIVE_END];
     uint8_t *bucket; /* [COLLECTIVE_END][BUCKETS] of 1 + a row; NULL where thresholds choose */
