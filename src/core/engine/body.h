@@ -83,6 +83,7 @@ struct body {
     void *offers;               /* room for connecting, given back then */
     struct message_room *messages;
     struct place *places; /* window of them */
+    struct run_ways ways; /* of their runs */
     struct spare *spare;  /* what was given back last is first */
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
     struct chosen chosen[COLLECTIVE_END];

@@ -19,6 +19,7 @@ enum {
     NOTE_FENCE = 3,
     NOTE_RECOVERY = WIRE_NOTE_LONG,
     DEADLOCK_WAITS = 64, /* open queue waits that are looked at together */
+    FENCE_HALVES = 4,    /* of a group that waits for messages of more ranks some are not told */
     FENCE_RECEIVE = COLLECTIVE_END,
     FENCE_SEND,
 };
@@ -38,16 +39,21 @@ _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");
 
 /* An open queue wait, as its rank tells it (deadlock.c). */
 struct fence_note {
-    uint64_t of;         /* the identity of its communicator */
-    uint64_t waits_for;  /* and of the one whose request it waits for; 0: not certain yet */
-    uint32_t started;    /* the last collective of its own communicator that stands before it */
-    uint32_t round;      /* for how many looks it has been so; 0: not, or no more */
-    uint32_t head;       /* the collective at the head there; 0: a queue wait */
-    uint32_t collective; /* of the head; or FENCE_RECEIVE, FENCE_SEND: it waits for such a message, ... */
-    int32_t root;        /* ... and its other half is this rank's */
-    int32_t rank;        /* who tells it, in its communicator */
-    uint32_t which;      /* of the wait and of how far the other one was: another number for another wait */
-    uint32_t quiet;      /* 1: none of its rank's messages in `of` is on its way: peers get nothing more of it before this wait ends */
+    uint64_t of;        /* the identity of its communicator */
+    uint64_t waits_for; /* and of the one whose request it waits for; 0: not certain yet */
+    uint32_t started;   /* the last collective of its own communicator that stands before it */
+    uint32_t round;     /* for how many looks it has been so; 0: not, or no more */
+    uint32_t head;      /* the collective at the head there; 0: a queue wait */
+    uint8_t collective; /* of the head; or FENCE_RECEIVE, FENCE_SEND: it waits for messages, none of which may be missing, ... */
+    uint8_t halves;     /* ... of which so many have their other halves at other ranks, ... */
+    uint8_t behind;     /* ... and 1: one stands behind a queue wait of its own communicator */
+    uint8_t quiet;      /* 1: none of its rank's messages in `of` is on its way: peers get nothing more of it before this wait ends */
+    union {
+        int32_t root; /* of the collective */
+        uint16_t half[FENCE_HALVES];
+    };
+    int32_t rank;   /* who tells it, in its communicator */
+    uint32_t which; /* of the wait and of how far the other one was: another number for another wait */
 };
 _Static_assert(sizeof(struct fence_note) <= WIRE_NOTE_BYTES, "it is a note");
 /* One of a communicator that the teller's world knows and this rank perhaps not. */
