@@ -193,6 +193,46 @@ static void pass_on(struct crossed *d, int32_t rank, bool grouped)
     CHECK(by_deadlock(comm_wait(sent, RIG_S)));
 }
 
+/* Two ranks answer each other behind groups, whose first member waits for a third rank, where no circle is: it does something else, or
+ * waits in another communicator's queue, and all the same goes on. */
+static void beside_a_third(struct crossed *d, int32_t rank, bool third_waits)
+{
+    struct comm_communicator *x = d->x[rank], *y = d->y[rank], *to;
+    struct comm_request group = COMM_REQUEST_NONE, sent = COMM_REQUEST_NONE;
+    int64_t since = rig_now(), came[3] = {0};
+    if (rank < 2) {
+        MUST(comm_group_begin(y, &to));
+        MUST(comm_recv(to, &came[0], 1, COMM_I64, 2, 9, NULL, NULL));
+        MUST(comm_recv(to, &came[1], 1, COMM_I64, 1 - rank, 7, NULL, NULL));
+        MUST(comm_group_end(to, &group));
+        MUST(comm_queue_wait_request(y, group));
+        MUST(comm_send(y, &d->in, 1, COMM_I64, 1 - rank, 7, &sent));
+    } else if (third_waits) {
+        MUST(comm_recv(x, &came[2], 1, COMM_I64, 0, 5, NULL, &group)); /* never sent: a wait, but none of a circle */
+        MUST(comm_queue_wait_request(y, group));
+    }
+    sum(y, d, rank, 1);
+    CHECK(ends(d, rank, 1) == COMM_ERR_DEADLOCK);
+    CHECK(rig_now() - since < 6 * RIG_S);
+    struct comm_error error = {.size = sizeof error};
+    MUST(comm_error_detail(y, &error));
+    CHECK(strstr(error.text, "waits in its queue for a message from or to rank 1") ||
+          strstr(error.text, "waits in its queue for a message from or to rank 0"));
+    CHECK(comm_wait(sent, RIG_S) != COMM_PENDING);
+    if (rank == 2 && third_waits)
+        MUST(comm_cancel(group));
+}
+
+static void beside_a_busy_third(void *arg, int32_t rank)
+{
+    beside_a_third(arg, rank, false);
+}
+
+static void beside_a_waiting_third(void *arg, int32_t rank)
+{
+    beside_a_third(arg, rank, true);
+}
+
 static void pass_on_messages(void *arg, int32_t rank)
 {
     pass_on(arg, rank, false);
@@ -273,6 +313,12 @@ RIG_TEST(contract_4_5_deadlock_of_messages)
     with_two(send_first);
 }
 
+RIG_TEST(contract_4_5_deadlock_of_any_member_of_a_group)
+{
+    with_two(beside_a_busy_third);
+    with_two(beside_a_waiting_third);
+}
+
 RIG_TEST(contract_4_5_deadlock_of_messages_of_processes)
 {
     struct proc proc = {0};
@@ -319,6 +365,7 @@ int main(void)
                                        cmocka_unit_test(contract_4_5_deadlock_of_pairs),
                                        cmocka_unit_test(contract_4_5_late_is_no_deadlock),
                                        cmocka_unit_test(contract_4_5_deadlock_of_messages),
+                                       cmocka_unit_test(contract_4_5_deadlock_of_any_member_of_a_group),
                                        cmocka_unit_test(contract_4_5_deadlock_of_messages_of_processes),
                                        cmocka_unit_test(contract_4_5_late_messages_are_no_deadlock)};
 

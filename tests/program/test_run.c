@@ -230,6 +230,7 @@ static void start_rank(struct op *op, struct test_wire *wire, int32_t r)
     if (op->row->collective == COLLECTIVE_BARRIER || (op->row->collective == COLLECTIVE_REDUCE && r != op->root))
         run->call.out = NULL;
     run->isa = data_isa_best();
+    run->ways = NULL;
     run->scratch = malloc(run_scratch_bytes(op->program[r], &run->call, run->channel, op->size) + 1);
     run->view = op->view[r];
     run->seq = op->seq;
@@ -479,12 +480,15 @@ static void chunks_are_cut_by_rule(void **state)
 {
     (void)state;
     cut(4, 1 << 20, COMM_F32, 65536, 262144, 16384, 16); /* the wire's places are the bound */
-    cut(2, 40000, COMM_F32, 65536, 20000, 5008, 4);      /* a quarter, in whole lines */
-    cut(2, 100, COMM_F32, 65536, 64, 1024, 1);           /* not below the least */
-    cut(2, 100, COMM_F32, 128, 64, 32, 2);               /* but for a wire with less */
-    cut(2, 100, COMM_F64, 20, 56, 2, 28);                /* less than a line */
-    cut(3, 0, COMM_BF16, 65536, 0, 2048, 1);             /* nothing is one empty chunk */
-    cut(17, 1700, COMM_BF16, 65536, 128, 2048, 1);       /* with scratch for partial results */
+    cut(3, 60000, COMM_F32, 65536, 20000, 5008, 4);      /* a quarter, in whole lines */
+    cut(2, 40000, COMM_F32, 65536, 20480, 5120, 4);      /* of two ranks in whole pages */
+    cut(2, 80001, COMM_BF16, 65536, 40960, 10240, 4);
+    cut(2, 30000, COMM_F32, 65536, 15008, 3760, 4); /* but not of a short one */
+    cut(2, 100, COMM_F32, 65536, 64, 1024, 1);      /* not below the least */
+    cut(2, 100, COMM_F32, 128, 64, 32, 2);          /* but for a wire with less */
+    cut(2, 100, COMM_F64, 20, 56, 2, 28);           /* less than a line */
+    cut(3, 0, COMM_BF16, 65536, 0, 2048, 1);        /* nothing is one empty chunk */
+    cut(17, 1700, COMM_BF16, 65536, 128, 2048, 1);  /* with scratch for partial results */
 }
 
 static void names_go_both_ways(void **state)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Planted faults: what the simulator must find, or it finds nothing. Each row changes one or two places of the core's sources; the changed
-copies are compiled and linked before the real ones, so the sources themselves know nothing of this.
+"""Planted faults: what the simulator must find, or it finds nothing; and what tests of processes must. Each row changes one or two places of
+the core's sources; the changed copies are compiled and linked before the real ones, so the sources themselves know nothing of this.
 
-  mutants.py list                 the names
+  mutants.py list                 the names of those for the simulator
+  mutants.py list processes       of those that tests of processes must find (tests/proc/CMakeLists.txt says which)
   mutants.py files NAME           the sources that it changes
   mutants.py write NAME ROOT OUT  the changed copies, flat, into OUT; fails when a text to change is not there exactly once
 """
@@ -83,6 +84,10 @@ MUTANTS = {
     "earlier_connection_believed": [("net/frame.c", "    if (f.number != number)", "    if (f.number > number)")],
     # The memory of a communicator that was left serves the next while others may still use it.
     "grave_robbed": [("wire/channel.c", "        if (all_left(c)) {", "        if (all_left(c) || c->size > 1) {")],
+    # The pages that a peer may still write after a failure stay where they are.
+    "landing_not_replaced": [("wire/channel.c", "        if (c->wait[i].told)\n", "        if (c->wait[i].told && c->size > 1000)\n")],
+    # Peers are told of pages that they do not see any more.
+    "landing_told_again": [("wire/memory.c", "        m->apart = true;", "        m->apart = false;")],
     # Who takes over from a coordinator that died proposes anew what may have been decided.
     "successor_proposes_anew": [("engine/recover.c", "    if (before->accepted)\n", "    if (before->accepted > 1000)\n")],
     # A coordinator decides what it has proposed before all have accepted it.
@@ -96,10 +101,23 @@ MUTANTS = {
                             ("engine/shrink.c", "    else if (more)\n        shrink_begin_child(b);\n", "")],
 }
 
+# Results that a peer stores in this rank's memory: what the simulator finds too, and what it cannot see.
+PROCESSES = {
+    **{name: MUTANTS[name] for name in ("landing_not_replaced", "landing_told_again")},
+    # Another call's place is taken for this one's.
+    "landing_of_any_call": [("wire/lines.c", " || l->fingerprint != e->fingerprint)\n        return NULL;", ")\n        return NULL;")],
+    # The line says that they are there, and they are on their way.
+    "stores_not_drained": [("data/reduce_body.h", "            vector_fence();", "            (void)stream;")],
+}
+
+
+def row(name):
+    return {**MUTANTS, **PROCESSES}[name]
+
 
 def write(name, root, out):
     texts = {}
-    for file, old, new in MUTANTS[name]:
+    for file, old, new in row(name):
         path = pathlib.Path(root) / "src" / (file if file.startswith("net/") else f"core/{file}")
         text = texts.get(file, path.read_text())
         if text.count(old) != 1:
@@ -112,8 +130,10 @@ def write(name, root, out):
 def main():
     if sys.argv[1:] == ["list"]:
         print(";".join(MUTANTS), end="")
+    elif sys.argv[1:] == ["list", "processes"]:
+        print(";".join(PROCESSES), end="")
     elif len(sys.argv) == 3 and sys.argv[1] == "files":
-        print(";".join(dict.fromkeys(file for file, _, _ in MUTANTS[sys.argv[2]])), end="")
+        print(";".join(dict.fromkeys(file for file, _, _ in row(sys.argv[2]))), end="")
     elif len(sys.argv) == 5 and sys.argv[1] == "write":
         write(*sys.argv[2:])
     else:

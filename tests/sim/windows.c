@@ -1,7 +1,8 @@
 /*
- * A workload: memory that ranks share. Large reductions whose buffers peers read where they lie, and windows into which all ranks put and
- * count, with signals around a ring. In some runs a rank revokes the communicator at some moment and writes over its buffers as soon as its
- * own requests have ended: whoever's request ended well has the right bytes all the same, and nobody hangs.
+ * A workload: memory that ranks share. Large reductions whose buffers peers read where they lie, and of two ranks write too, and windows
+ * into which all ranks put and count, with signals around a ring. In some runs a rank revokes the communicator at some moment and writes
+ * over its buffers as soon as its own requests have ended: whoever's request ended well has the right bytes all the same, nobody writes
+ * there later, another communicator uses them well again, and nobody hangs.
  */
 #include "sim/windows.h"
 
@@ -12,11 +13,11 @@
 
 #include <string.h>
 
-enum { ROUNDS_MOST = 6, LONG = 200000, RANKS_MOST = 5 };
+enum { ROUNDS_MOST = 6, LONG = 200000, RANKS_MOST = 5, MARK = 0x5a };
 #define MINUTE INT64_C(60000000000)
 
 struct side {
-    struct comm_communicator *world;
+    struct comm_communicator *world, *other;
     struct comm_window *window;
     int32_t *in, *out;
     int32_t rank, ranks;
@@ -31,8 +32,8 @@ static bool well(struct side *s, enum comm_result r, const char *what)
     SIM_CHECK(ok || (s->may_fail && r == COMM_ERR_REVOKED), "%s said %s", what, comm_result_name(r));
     if (!ok && !s->failed) { /* its requests have ended: the memory is this rank's again */
         s->failed = true;
-        memset(s->in, 0x5a, LONG * sizeof *s->in);
-        memset(s->out, 0x5a, LONG * sizeof *s->out);
+        memset(s->in, MARK, LONG * sizeof *s->in);
+        memset(s->out, MARK, LONG * sizeof *s->out);
     }
     return ok;
 }
@@ -122,11 +123,28 @@ static void rounds(struct side *s, uint64_t *seed)
     }
 }
 
+/* Whoever was late has been there when this has ended. */
+static void use_again(struct side *s)
+{
+    struct side last = {.world = s->other, .in = s->in, .out = s->out, .rank = s->rank, .ranks = s->ranks};
+    struct comm_request request;
+
+    sim_doing("barrier", 0);
+    (void)done(&last, comm_barrier(s->other, &request), request, "barrier");
+    for (size_t i = 0; s->failed && i < LONG; i++)
+        SIM_CHECK(s->in[i] == MARK * 0x01010101 && s->out[i] == MARK * 0x01010101, "word %zu was written late: %x %x", i,
+                  (unsigned)s->in[i], (unsigned)s->out[i]);
+    reduce_round(&last, 77, s->ranks % 2 == 0);
+    sim_doing("close of the other", 0);
+    (void)!comm_close(s->other, MINUTE);
+}
+
 static void windows_main(int32_t rank, void *arg)
 {
     uint64_t s = *(const uint64_t *)arg;
     struct side side = {.rank = rank, .ranks = sim_ranks(), .may_fail = sim_below(&s, 2)};
     struct comm_window_options options = {.size = sizeof options, .signals = 1};
+    struct comm_request request = {NULL, 0};
     void *memory = NULL, *more = NULL;
 
     sim_doing("open", 0);
@@ -136,10 +154,12 @@ static void windows_main(int32_t rank, void *arg)
               "mem_alloc");
     side.in = memory;
     side.out = more;
+    SIM_CHECK(comm_dup(side.world, NULL, &side.other, &request) == COMM_OK && comm_wait(request, MINUTE) == COMM_OK, "dup");
     (void)well(&side, comm_window_create(side.world, 32, &options, &side.window, NULL), "window_create");
     rounds(&side, &s);
     sim_doing("window_free", 0);
     (void)!well(&side, comm_window_free(side.window), "window_free");
+    use_again(&side);
     comm_mem_free(side.world, memory);
     comm_mem_free(side.world, more);
     sim_doing("close", 0);
@@ -152,6 +172,8 @@ bool run_windows(uint64_t seed, const struct sim_options *options, struct sim_re
     uint64_t s = seed ^ UINT64_C(0x2545f4914f6cdd1d);
     struct sim_config config = {
         .seed = seed, .ranks = options->ranks ? options->ranks : 1 + (int32_t)sim_below(&s, RANKS_MOST), .wire = SIM_WIRE_LINES};
+    if (!options->ranks && sim_below(&s, 3) == 0)
+        config.ranks = 2;
 
     if (sim_below(&s, 3) == 0) /* where parts are no memory of their callers */
         config.wire = sim_below(&s, 2) ? SIM_WIRE_FRAMES : SIM_WIRE_MIXED;

@@ -2,6 +2,10 @@
  * The wire of shared memory, simulated: the production lines (src/core/wire) on segments of the simulated memory, one per rank. What is
  * played is what is not theirs: bells, sleepers, deaths. Since each atomic operation in the lines is a point of the scheduler, a rank can
  * end or be overtaken between any two of its stores.
+ *
+ * Pages that are replaced after a failure stay where they are here, since all ranks see the same ones. Instead they are remembered, and who
+ * was told of them before is sent elsewhere when at last it stores there: some time later, since a rank may well stand between hearing of a
+ * place and storing there. The stores themselves have no points, so they are all before or all after the replacement.
  */
 #include "sim/inside.h"
 
@@ -10,6 +14,7 @@
 
 #include <string.h>
 
+enum { REPLACED_MOST = 512, PAGE = 4096, STORES_A_HALT = 32, HALT_NS = 1000000 };
 #define SEGMENT_BYTES (UINT64_C(1) << 40) /* apart, as numbers: a rank's offsets name nothing in another's */
 
 struct sim_lines {
@@ -17,14 +22,17 @@ struct sim_lines {
     struct sim_port *port;
     _Atomic uint32_t *sleepers; /* rank 0's counts */
     uintptr_t *base;
+    struct sim_lines **all;
     _Atomic uint32_t count;
     bool armed;
+    uint32_t replaced;
+    struct wire_span gone[REPLACED_MOST]; /* pages that peers do not see any more */
     size_t bytes;
 };
 
 extern const struct wire_class wire_sim_lines;
 
-static bool sim_lines_take(struct lines_host *host, size_t bytes, struct lines_block *block)
+static bool take_aligned(struct lines_host *host, size_t bytes, size_t align, struct lines_block *block)
 {
     struct sim_lines *w = (struct sim_lines *)host;
 
@@ -32,10 +40,15 @@ static bool sim_lines_take(struct lines_host *host, size_t bytes, struct lines_b
         SIM_PROBE("lines: no memory for a segment");
         return false;
     }
-    char *at = sim_memory_take(bytes, 128);
+    char *at = sim_memory_take(bytes, align);
     if (at)
         *block = (struct lines_block){at, (uint64_t)((uintptr_t)at - w->base[w->port->rank]), bytes};
     return at != NULL;
+}
+
+static bool sim_lines_take(struct lines_host *host, size_t bytes, struct lines_block *block)
+{
+    return take_aligned(host, bytes, 128, block);
 }
 
 static void sim_lines_give(struct lines_host *host, const struct lines_block *block)
@@ -47,7 +60,30 @@ static void sim_lines_give(struct lines_host *host, const struct lines_block *bl
 static bool sim_lines_lend(struct lines_host *host, size_t bytes, enum wire_placement placement, struct lines_block *block)
 {
     (void)placement;
-    return sim_lines_take(host, bytes, block);
+    return take_aligned(host, bytes, PAGE, block);
+}
+
+static bool sim_lines_replace(struct lines_host *host, char *at, size_t bytes)
+{
+    struct sim_lines *w = (struct sim_lines *)host;
+
+    if (w->replaced == REPLACED_MOST)
+        return false;
+    w->gone[w->replaced++] = (struct wire_span){at, bytes};
+    return true;
+}
+
+/* Where what is stored at `at` goes. */
+static void *where_stored(const struct sim_lines *owner, char *at)
+{
+    static _Alignas(64) char nowhere[LINES_PLACE_BYTES];
+
+    for (uint32_t i = 0; i < owner->replaced; i++)
+        if ((uintptr_t)at - (uintptr_t)owner->gone[i].at < owner->gone[i].bytes) {
+            SIM_PROBE("lines: a late store");
+            return nowhere;
+        }
+    return at;
 }
 
 static void sim_lines_ring(struct lines_host *host, struct lines_channel *channel)
@@ -64,17 +100,17 @@ static void sim_lines_ring(struct lines_host *host, struct lines_channel *channe
 static enum comm_result sim_lines_open(const struct wire_config *config, struct wire **wire)
 {
     const struct comm_env *env = config->env;
-    size_t bytes = sizeof(struct sim_lines) + (size_t)config->ranks * sizeof(uintptr_t);
-    struct sim_lines *w = config->boot ? sim_memory_take(bytes, 128) : NULL, *first;
-    struct sim_lines **all = w ? env->take(env, (size_t)config->ranks * sizeof *all, 64) : NULL;
+    size_t bytes = sizeof(struct sim_lines) + (size_t)config->ranks * (sizeof(uintptr_t) + sizeof(struct sim_lines *));
+    struct sim_lines *w = config->boot ? sim_memory_take(bytes, 128) : NULL;
 
-    if (!all) {
+    if (!w) {
         base_format(config->error_text, config->error_text_bytes, "no memory for the simulated lines");
         return COMM_ERR_MEMORY;
     }
     lines_host_start(&w->host, config);
     w->host.wire.class = &wire_sim_lines;
     w->base = (uintptr_t *)(void *)(w + 1);
+    w->all = (struct sim_lines **)(void *)(w->base + config->ranks);
     for (int32_t r = 0; r < config->ranks; r++)
         w->base[r] = (uintptr_t)(SEGMENT_BYTES * (uint64_t)(r + 1));
     w->host.base = w->base;
@@ -83,19 +119,18 @@ static enum comm_result sim_lines_open(const struct wire_config *config, struct 
     w->host.ring = sim_lines_ring;
     w->host.lend = sim_lines_lend;
     w->host.take_back = sim_lines_give;
+    w->host.replace = sim_lines_replace;
     w->host.light = !config->crowded && env->barrier(env);
     w->bytes = bytes;
     enum comm_result r = sim_port_open(config, &w->port);
     if (r == COMM_OK)
-        r = config->boot->class->allgather(config->boot, &w, sizeof w, all);
+        r = config->boot->class->allgather(config->boot, &w, sizeof w, w->all);
     if (r == COMM_OK) {
-        first = all[0];
-        w->host.sleepers = &first->count;
+        w->host.sleepers = &w->all[0]->count;
         for (int32_t i = 0; i < config->ranks; i++)
-            w->host.light &= all[i]->host.light;
+            w->host.light &= w->all[i]->host.light;
         *wire = &w->host.wire;
     }
-    env->give(env, all, (size_t)config->ranks * sizeof *all);
     return r;
 }
 
@@ -121,7 +156,17 @@ static void sim_lines_close(struct wire *wire)
 
 static enum wire_result sim_lines_reserve(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad)
 {
-    return sim_denied_room() ? WIRE_AGAIN : lines_reserve(channel, expose, bytes, pad);
+    struct lines_channel *c = lines_of(channel);
+    enum wire_result r = sim_denied_room() ? WIRE_AGAIN : lines_reserve(channel, expose, bytes, pad);
+
+    if (r == WIRE_LANDING) {
+        SIM_PROBE("lines: a result stored where it lands");
+        sim_point();
+        if (sim_random() % STORES_A_HALT == 0)
+            sim_spend((int64_t)(sim_random() % HALT_NS));
+        *pad = where_stored(((struct sim_lines *)c->host)->all[c->world[expose->peers[0]]], *pad);
+    }
+    return r;
 }
 
 static enum wire_result sim_lines_expose(struct wire_channel *channel, const struct wire_expose *expose)

@@ -13,6 +13,17 @@ static size_t offers_bytes(const struct body *b)
            ((size_t)NATIVE_OFFER_BYTES > (size_t)WIRE_OFFER_BYTES ? (size_t)NATIVE_OFFER_BYTES : (size_t)WIRE_OFFER_BYTES);
 }
 
+static bool take_places(struct body *b, uint32_t window)
+{
+    const struct comm_env *env = b->engine->env;
+
+    b->places = env->take(env, window * sizeof *b->places, 64);
+    b->ways.env = env;
+    for (uint32_t i = 0; b->places && i < window; i++)
+        b->places[i].run.ways = &b->ways;
+    return b->places != NULL;
+}
+
 static enum comm_result make_places(struct body *b, const struct wire_limits *limits, struct team_offer *offer)
 {
     const struct comm_env *env = b->engine->env;
@@ -26,7 +37,7 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
     r = timeline_open(&b->line, env, b->face, sizeof(struct entry), limits->window, (uint32_t)b->engine->options.queue);
     if (r != COMM_OK)
         return r;
-    b->places = env->take(env, limits->window * sizeof *b->places, 64);
+    bool places = take_places(b, limits->window);
     b->closed_at = env->take(env, (size_t)b->team.size * sizeof *b->closed_at, 64);
     b->heard = env->take(env, (size_t)b->team.size * sizeof *b->heard, 64);
     b->others = env->take(env, (size_t)b->team.size * sizeof *b->others, 64);
@@ -35,7 +46,7 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
         b->others[i] = (uint16_t)((b->team.rank + 1 + i) % b->team.size);
     if (b->world->measured)
         b->bucket = env->take(env, COLLECTIVE_END * BUCKETS, 64);
-    if (!b->places || !b->closed_at || !b->heard || !b->others || !b->offers || (b->world->measured && !b->bucket) || !talk_open(b) ||
+    if (!places || !b->closed_at || !b->heard || !b->others || !b->offers || (b->world->measured && !b->bucket) || !talk_open(b) ||
         !recovery_open(b))
         return COMM_ERR_MEMORY;
     r = message_open(env, b->channel, b->team.rank, b->team.size, (uint32_t)b->engine->options.queue, &b->messages);
@@ -150,6 +161,10 @@ static void free_places(struct body *b)
             env->give(env, b->places[i].views, b->places[i].views_room * sizeof *b->places[i].views);
         if (b->places[i].scratch_room)
             env->give(env, b->places[i].run.scratch, b->places[i].scratch_room);
+    }
+    for (struct spare *s = b->spare, *next; s; s = next) {
+        next = s->next;
+        env->give(env, s, s->bytes);
     }
     if (b->places)
         env->give(env, b->places, b->line.window * sizeof *b->places);

@@ -41,7 +41,7 @@ static bool describe_head(const struct body *y, struct fence_note *note)
         return false;
     note->waits_for = y->team.id;
     note->head = head->head.kind == TIMELINE_FENCE ? 0 : head->seq;
-    note->collective = head->record.collective;
+    note->collective = (uint8_t)head->record.collective;
     note->root = head->root;
     return head->head.kind == TIMELINE_FENCE || head->call.n || head->head.kind == TIMELINE_BARRIER;
 }
@@ -54,23 +54,37 @@ static uint32_t started_before(const struct body *b, uint64_t fence)
     return (uint32_t)b->sequence;
 }
 
-/* That message waits for its other half, or for a queue wait of its own communicator. A receive counts (waits_for) when its peer has told
+static bool add_half(struct fence_note *note, int32_t peer)
+{
+    for (uint32_t i = 0; i < note->halves; i++)
+        if (note->half[i] == peer)
+            return true;
+    if (note->halves == FENCE_HALVES || peer > UINT16_MAX)
+        return false;
+    note->half[note->halves++] = (uint16_t)peer;
+    return true;
+}
+
+/* Whether that message waits for its other half, or for a queue wait of its own communicator. A receive is told of when its peer has told
  * of its wait a second time: what it sent before was seen here then. */
 static bool describe_message(const struct body *y, const struct talk *t, struct fence_note *note)
 {
     const struct fence_watch *w = &y->fence_watch;
     int32_t peer = t->call.peer;
+    bool held = t->state == TALK_HELD;
 
-    note->head = t->state == TALK_POSTED;
-    note->collective = t->is_send ? FENCE_SEND : FENCE_RECEIVE;
-    note->root = peer;
-    note->waits_for = y->team.id;
-    if (t->state == TALK_HELD)
-        return y->fence && y->fence < t->work;
-    if (t->state != TALK_POSTED || peer == COMM_ANY_PEER || !message_waits(y->messages, t->call.slot))
+    if (held ? !y->fence || y->fence >= t->work
+             : t->state != TALK_POSTED || peer == COMM_ANY_PEER || !message_waits(y->messages, t->call.slot))
         return false;
-    if (!t->is_send && peer != y->team.rank && (!w->theirs || w->theirs[peer].round < 2))
-        note->waits_for = 0;
+    if (note->collective != FENCE_SEND)
+        note->collective = t->is_send ? FENCE_SEND : FENCE_RECEIVE;
+    if (!held && !t->is_send && peer != y->team.rank && (!w->theirs || w->theirs[peer].round < 2))
+        return true;
+    if (!held && !add_half(note, peer))
+        return true;
+    note->behind |= held;
+    note->head |= !held;
+    note->waits_for = y->team.id;
     return true;
 }
 
@@ -78,12 +92,12 @@ static bool describe_message(const struct body *y, const struct talk *t, struct 
 static bool describe_talk(const struct body *y, uint64_t ticket, struct fence_note *note)
 {
     uint32_t group = timeline_slot_index(ticket);
-    bool certain = false;
+    bool waits = false;
 
-    for (uint32_t i = y->failed ? TALK_NONE : y->talk_first; i != TALK_NONE && !certain; i = y->talks[i].after)
+    for (uint32_t i = y->failed ? TALK_NONE : y->talk_first; i != TALK_NONE; i = y->talks[i].after)
         if (y->talks[i].ticket == ticket || (y->talks[i].member_of == group && y->talks[group].ticket == ticket))
-            certain = describe_message(y, &y->talks[i], note);
-    return certain;
+            waits |= describe_message(y, &y->talks[i], note);
+    return waits;
 }
 
 /* Whatever b's peers get of it from now on comes behind its open queue wait. */
@@ -309,11 +323,21 @@ static void talk_to_worlds(struct engine *e, const struct knot *k)
     }
 }
 
-/* Whether a rank's part of a collective cannot end before that member has started it, or its message without what comes from there. */
+/* That member's half of a message comes behind its wait. */
+static bool lacks_half(const struct known *member, int32_t half)
+{
+    return member->note.rank == half && member->note.quiet;
+}
+
+/* Whether a rank's part of a collective cannot end before that member has started it, or its messages without what comes from there. */
 static bool needs(const struct known *n, const struct known *member)
 {
-    if (is_message(&n->note))
-        return member->note.rank == n->note.root && member->note.quiet;
+    if (is_message(&n->note)) {
+        for (uint32_t i = 0; i < n->note.halves && i < FENCE_HALVES; i++)
+            if (lacks_half(member, n->note.half[i]))
+                return true;
+        return n->note.behind && member->world == n->world;
+    }
     if (member->world == n->world || (int32_t)(n->note.head - member->note.started) <= 0)
         return false;
     switch (n->note.collective) {
@@ -338,7 +362,7 @@ static bool is_held(const struct knot *k, const struct known *n)
         const struct known *other = &k->of[i];
         if (!other->held || other->note.of != n->note.waits_for)
             continue;
-        if (n->note.head ? needs(n, other) : other->world == n->world)
+        if (n->note.head || is_message(&n->note) ? needs(n, other) : other->world == n->world)
             return true;
     }
     return false;
@@ -375,7 +399,9 @@ static uint64_t signature_of(const struct knot *k)
         hash = base_hash(base_hash(hash, n->note.of), (uint64_t)(uint32_t)n->world);
         hash = base_hash(base_hash(hash, n->note.waits_for), (uint64_t)n->note.started << 32 | n->note.head);
         hash = base_hash(hash, n->note.which);
-        hash = base_hash(hash, (uint64_t)n->note.collective << 32 | (uint32_t)n->note.root);
+        hash = base_hash(hash, (uint64_t)n->note.collective << 16 | (uint64_t)n->note.halves << 8 | n->note.behind);
+        for (uint32_t h = 0; h < FENCE_HALVES; h++)
+            hash = base_hash(hash, n->note.half[h]);
     }
     return hash;
 }
@@ -410,6 +436,18 @@ static bool is_proven(struct engine *e, const struct knot *k)
     return proven;
 }
 
+/* What a wait of the set waits for: a collective's number, -1 - the rank that has the other half of a message, 0: a queue wait. */
+static int32_t stuck_on(const struct knot *k, const struct known *n)
+{
+    if (!is_message(&n->note))
+        return (int32_t)n->note.head;
+    for (uint32_t h = 0; h < n->note.halves && h < FENCE_HALVES; h++)
+        for (uint32_t i = 0; i < k->count; i++)
+            if (k->of[i].held && k->of[i].note.of == n->note.waits_for && lacks_half(&k->of[i], n->note.half[h]))
+                return -1 - (int32_t)n->note.half[h];
+    return 0;
+}
+
 static void fail_all(struct engine *e, const struct knot *k)
 {
     for (uint32_t i = 0; i < k->count; i++) {
@@ -419,14 +457,13 @@ static void fail_all(struct engine *e, const struct knot *k)
         struct body *b = face ? body_lock(face, &r) : NULL;
         if (!b)
             continue;
-        bool message = n->note.head && is_message(&n->note);
         if (b->engine == e && b->team.id == n->note.of && !b->recording) {
             b->guest = true; /* the watcher's thread */
             body_propose(b, &(struct cause){.number = n->note.started + 1,
                                             .rank = n->note.rank,
                                             .peer = b->team.rank,
                                             .result = COMM_ERR_DEADLOCK,
-                                            .code = message ? -1 - n->note.root : (int32_t)n->note.head});
+                                            .code = stuck_on(k, n)});
             body_settle(b);
             b->guest = false;
         }

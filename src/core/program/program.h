@@ -176,6 +176,13 @@ enum run_result {
     RUN_FAILED = 3,   /* no memory for the wire's places */
     RUN_GAVE_WAY = 4, /* it could go on at once, but the wire wants to be looked at in between */
 };
+/* How a result goes into a peer's memory, and what is known of either way: for all operations of a communicator (ways.c). */
+enum run_way { RUN_WAY_PAST = 0 /* the cache */, RUN_WAY_NEAR = 1, RUN_WAYS, RUN_WAY_UNDECIDED = RUN_WAYS };
+struct run_ways {
+    const struct comm_env *env; /* its clock */
+    uint32_t turn;
+    uint32_t cost[RUN_WAYS]; /* time by length; 0: not known */
+};
 struct run_lane {
     uint16_t pc;
     uint16_t asked; /* peers of the VIEW at the head that were asked before the wire had no more room */
@@ -202,6 +209,9 @@ struct run {
     bool bumped, nontemporal;
     bool gave_way;                            /* in this round a lane had more to do, which is another round's */
     uint32_t turn;                            /* of the lanes, from 1 */
+    struct run_ways *ways;                    /* the engine's; NULL: always past the cache */
+    uint8_t way;                              /* enum run_way, of this operation's results */
+    bool timed;                               /* the next of them tells what it took */
     size_t deposited;                         /* bytes stored in a peer's memory by this run_step */
     uint64_t present, view_partial, view_own; /* a bit per view slot; own: a view of this rank's own memory */
     size_t scratch_item;                      /* bytes */
@@ -220,8 +230,8 @@ struct run_cut {
 };
 struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, int32_t size, size_t n, size_t raw,
                           size_t partial);
-/* channel, call, isa, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues nothing.
- */
+/* channel, call, isa, ways, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues
+ * nothing. */
 void run_start(struct run *run, const struct comm_program *program);
 /* The same for an element of the caller's own. */
 size_t run_scratch_bytes_as(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,

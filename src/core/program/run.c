@@ -9,6 +9,8 @@
 #include "program/shape.h"
 
 #include "base/check.h"
+#include "base/env.h"
+#include "program/ways.h"
 
 #include <string.h>
 
@@ -120,6 +122,13 @@ static inline wire_key key_of(const struct run *run, const struct comm_step *s, 
 static inline uint64_t cookie_of(const struct run *run, enum run_cookie kind, const struct comm_step *s, uint32_t slot)
 {
     return (uint64_t)run->index << 32 | (uint32_t)kind << 30 | (uint32_t)(s - run->program->step) << 8 | slot;
+}
+
+static inline uint32_t rounds_left(const struct run *run, const struct comm_step *s, const struct run_lane *lane)
+{
+    uint32_t each = s->flags & STEP_EACH ? s->turns : 1;
+
+    return BASE_UNLIKELY(run->program->ragged) ? 0 : run->chunks * each - program_round(s, lane->k);
 }
 
 /* What both ends of an edge compare: the call, and where only they know it, how long their block is. */
@@ -237,6 +246,7 @@ static enum verdict step_view(struct run *run, struct run_lane *lane, const stru
         .key = key_of(run, s, lane),
         .fingerprint = fingerprint_of(run, &place),
         .edge = run->program->edge[s->edge],
+        .rounds = rounds_left(run, s, lane),
         .bytes = place.bytes,
     };
     if (!lane->asked) {
@@ -278,6 +288,7 @@ static enum verdict step_land(struct run *run, struct run_lane *lane, const stru
     struct wire_look look = {
         .key = key_of(run, s, lane),
         .edge = run->program->edge[s->edge],
+        .rounds = rounds_left(run, s, lane),
         .flags = run->nontemporal && s->dst.buf == BUF_OUT ? WIRE_NONTEMPORAL : 0,
         .cookie = cookie_of(run, RUN_COOKIE_LAND, s, 0),
     };
@@ -363,6 +374,26 @@ static bool reserve_pad(struct run *run, struct run_lane *lane, const struct com
     }
 }
 
+/* Whether what is stored in a peer's memory goes past the cache. */
+static bool goes_past(struct run *run)
+{
+    if (!run->ways || run->slice * run->raw > WAYS_SLICE_BYTES)
+        return true;
+    if (run->way == RUN_WAY_UNDECIDED)
+        run->way = (uint8_t)ways_choose(run->ways, &run->timed);
+    return run->way == RUN_WAY_PAST;
+}
+
+static void reduce_timed(struct run *run, const struct data_reduce *reduce, size_t bytes)
+{
+    const struct comm_env *env = run->ways->env;
+    int64_t since = env->now(env);
+
+    run->reduce(reduce);
+    ways_tell(run->ways, (enum run_way)run->way, env->now(env) - since, bytes);
+    run->timed = false;
+}
+
 static enum verdict step_reduce(struct run *run, struct run_lane *lane, const struct comm_step *s)
 {
     uint32_t slot = slot_of(run, &s->src, lane), ways = s->src.count;
@@ -380,8 +411,8 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
     if (s->flags & STEP_TEE && !reserve_pad(run, lane, s, &to, &also))
         return VERDICT_STAND;
     if (to.elements) {
-        /* Into a peer's memory past the cache, whose lines the peer would have to be asked for first. */
-        bool away = lane->built & WIRE_DEPOSIT;
+        /* Into a peer's memory past the cache, where the peer would have to be asked for its lines first. */
+        bool away = (lane->built & WIRE_DEPOSIT) && goes_past(run);
         for (uint32_t j = 0; j < ways; j++)
             from[j] = view_at(run, &s->src, slot + j);
         struct data_reduce reduce = {
@@ -397,7 +428,10 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
             /* What peers will read where it lies is not sent to memory first. */
             .nontemporal = away || (run->nontemporal && s->dst.buf == BUF_OUT && (also || !(s->flags & STEP_TEE))),
         };
-        run->reduce(&reduce);
+        if (BASE_UNLIKELY(run->timed) && (lane->built & WIRE_DEPOSIT))
+            reduce_timed(run, &reduce, to.bytes);
+        else
+            run->reduce(&reduce);
     }
     if (BASE_UNLIKELY(lane->built & WIRE_DEPOSIT)) {
         lane->turn = run->turn;
@@ -497,6 +531,8 @@ void run_start_as(struct run *run, const struct comm_program *program, const str
     run->chunks = shape.chunks;
     run->scratch_item = shape.scratch_item;
     run->nontemporal = shape.longest * (program->own_in ? (size_t)run->size : 1) * element->raw >= RUN_NONTEMPORAL_BYTES;
+    run->way = RUN_WAY_UNDECIDED;
+    run->timed = false;
     run->pending = 0;
     run->mismatch_peer = -1;
     run->open = (uint16_t)ones(program->lanes);
