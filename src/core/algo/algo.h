@@ -21,8 +21,8 @@ struct algo_row {
 extern const struct algo_row algo_table[];
 extern const uint32_t algo_count;
 
-/* Whether such hosts are made of few enough subtrees of T that reductions may be. */
-bool algo_hosts_reduce(const struct program_hosts *hosts, int32_t size, int32_t order_block);
+/* Fills in what such hosts are for reductions. */
+void algo_hosts_survey(struct program_hosts *hosts, int32_t size, int32_t order_block);
 
 /* A program that is one exchange, as data (exchange.c). */
 enum algo_party { ALGO_NONE, ALGO_ALL, ALGO_ROOT, ALGO_OTHERS /* than the root */, ALGO_ABOVE /* the one that shows; rank 0 */ };
@@ -37,7 +37,7 @@ struct algo_exchange {
     bool pairs;                    /* each is shown another block; where each is brief, or else a single chunk, that is one exchange too */
 };
 const struct algo_exchange *algo_exchange_of(const struct algo_row *row); /* NULL: it is more than that */
-bool algo_exchange_streams(const struct algo_exchange *exchange); /* what is not brief goes by a stream */
+bool algo_exchange_streams(const struct algo_exchange *exchange);         /* what is not brief goes by a stream */
 bool algo_exchange_shown(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t root);
 bool algo_exchange_makes(const struct algo_exchange *exchange, int32_t rank, int32_t root); /* has it a result? */
 bool algo_exchange_own(const struct algo_exchange *exchange, int32_t rank, int32_t root);
