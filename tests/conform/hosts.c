@@ -7,6 +7,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,14 +134,14 @@ static void within(const char *side, enum what what, int32_t host, uint64_t byte
     rig_note("%s", "");
 }
 
-static void measured(struct rig *rig, const struct places *p, enum what what)
+static void measured(struct rig *rig, const struct places *p, enum what what, const char *algorithm)
 {
     uint64_t sent[2][RANKS_MOST], received[2][RANKS_MOST];
 
     for (int32_t h = 0; h < p->hosts; h++)
         look(rig, p, h, &sent[0][h], &received[0][h]);
     for (int i = 0; i < ROUNDS; i++) {
-        perform(rig, what, root_of(p), "hosts");
+        perform(rig, what, root_of(p), algorithm);
         for (int32_t r = 0; r < p->ranks; r++)
             CHECK(memcmp(out[r], want[what][r], sizeof out[r]) == 0);
     }
@@ -152,6 +153,20 @@ static void measured(struct rig *rig, const struct places *p, enum what what)
         within("out", what, h, sent[1][h] - sent[0][h], outgoing * bytes);
         within("in", what, h, received[1][h] - received[0][h], incoming * bytes);
     }
+}
+
+/* The allreduces that are for less send no more. */
+static void by_name(const struct places *p, const char *algorithm)
+{
+    struct rig rig;
+    char option[64];
+
+    snprintf(option, sizeof option, "allreduce:%s", algorithm);
+    setenv("COMM_ALGORITHM", option, 1);
+    rig_open(&rig, p->ranks, NULL);
+    measured(&rig, p, ALLREDUCE, algorithm);
+    rig_close(&rig);
+    unsetenv("COMM_ALGORITHM");
 }
 
 static void over(const struct places *p)
@@ -171,8 +186,11 @@ static void over(const struct places *p)
     setenv("COMM_HOST", p->list, 1);
     rig_open(&rig, p->ranks, NULL);
     for (enum what what = BROADCAST; what < KINDS; what++)
-        measured(&rig, p, what);
+        measured(&rig, p, what, "hosts");
     rig_close(&rig);
+    by_name(p, "hosts_few");
+    if (p->hosts == 2 && p->subtrees)
+        by_name(p, "hosts_each");
 }
 
 RIG_TEST(hosts_two_of_two)

@@ -108,7 +108,7 @@ static struct program_hosts place_ranks(enum placement how, int32_t count, int32
         ranks[h]++;
         hosts.longest = ranks[h] > hosts.longest ? ranks[h] : hosts.longest;
     }
-    hosts.reduces = algo_hosts_reduce(&hosts, size, 0);
+    algo_hosts_survey(&hosts, size, 0);
     return hosts;
 }
 

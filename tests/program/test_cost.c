@@ -230,7 +230,7 @@ static void place_on_two(struct cost_case *what, const struct algo_row *row, str
         return;
     for (int32_t r = 0; r < what->size; r++)
         of[r] = r / (what->size / 2);
-    *hosts = (struct program_hosts){of, 2, what->size / 2, true};
+    *hosts = (struct program_hosts){of, 2, what->size / 2, true, true};
     what->hosts = hosts;
     what->host_ranks = hosts->longest;
 }

@@ -139,6 +139,31 @@ static void scans_over_hosts(void **state)
     assert_string_equal(algo_select(&query, NULL, 0)->name, "slices");
 }
 
+/* Of two alike each finishes everything, while that is not long; of more there are fewer pieces where they would be short. */
+static void allreduces_over_hosts(void **state)
+{
+    static const int32_t two[] = {0, 0, 1, 1}, turns[] = {0, 1, 0, 1}, four[] = {0, 0, 1, 1, 2, 2, 3, 3};
+    static const struct {
+        const int32_t *of;
+        int32_t count, size;
+        size_t bytes;
+        const char *name;
+    } cases[] = {
+        {two, 2, 4, 16384, "hosts_once"},  {two, 2, 4, 16385, "hosts_each"},  {two, 2, 4, 524288, "hosts_each"},
+        {two, 2, 4, 524289, "hosts"},      {turns, 2, 4, 16385, "hosts_few"}, {turns, 2, 4, 131073, "hosts"},
+        {four, 4, 8, 16384, "hosts_once"}, {four, 4, 8, 131072, "hosts_few"}, {four, 4, 8, 131073, "hosts"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct program_hosts hosts = {.of = cases[i].of, .count = cases[i].count, .longest = 2};
+        algo_hosts_survey(&hosts, cases[i].size, 0);
+        struct algo_query query = {.collective = COLLECTIVE_ALLREDUCE, .size = cases[i].size, .once_max = ONCE_MAX, .hosts = &hosts};
+        query.block_bytes = cases[i].bytes;
+        assert_string_equal(algo_select(&query, NULL, 0)->name, cases[i].name);
+    }
+}
+
 static void by_name(void **state)
 {
     (void)state;
@@ -177,6 +202,7 @@ int main(void)
                                        cmocka_unit_test(short_pieces_that_cost),
                                        cmocka_unit_test(two_ranks_where_pieces_cost),
                                        cmocka_unit_test(scans_over_hosts),
+                                       cmocka_unit_test(allreduces_over_hosts),
                                        cmocka_unit_test(by_name),
                                        cmocka_unit_test(no_room_for_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -184,10 +184,10 @@ bool run_timing(uint64_t seed, const struct sim_options *options, struct sim_res
     run.row = draw_row(&s, config.ranks);
     draw_meter(&s, &config);
     run.overhosts = run.row->over_hosts;
-    run.hosts = (struct program_hosts){run.host, config.hosts, config.ranks / config.hosts, false};
+    run.hosts = (struct program_hosts){run.host, config.hosts, config.ranks / config.hosts, false, false};
     for (int32_t r = 0; r < config.ranks; r++)
         run.host[r] = r / run.hosts.longest;
-    run.hosts.reduces = algo_hosts_reduce(&run.hosts, config.ranks, 0);
+    algo_hosts_survey(&run.hosts, config.ranks, 0);
     config.wire = SIM_WIRE_FRAMES;
     config.calm = true;
     config.meter = &run.meter;

@@ -21,8 +21,8 @@ struct algo_row {
 extern const struct algo_row algo_table[];
 extern const uint32_t algo_count;
 
-/* Whether such hosts are made of few enough subtrees of T that reductions may be. */
-bool algo_hosts_reduce(const struct program_hosts *hosts, int32_t size, int32_t order_block);
+/* Fills in what such hosts are for reductions. */
+void algo_hosts_survey(struct program_hosts *hosts, int32_t size, int32_t order_block);
 
 /* A program that is one exchange, as data (exchange.c). */
 enum algo_party { ALGO_NONE, ALGO_ALL, ALGO_ROOT, ALGO_OTHERS /* than the root */, ALGO_ABOVE /* the one that shows; rank 0 */ };

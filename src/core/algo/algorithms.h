@@ -17,7 +17,8 @@ enum {
     ALGO_BRIEF_RANKS = 4       /* more would need more ONCE edges, for each of which every channel has lines */
 };
 
-program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices, allreduce_tree, allreduce_hosts, hosts_once;
+program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices, allreduce_tree, allreduce_hosts, allreduce_hosts_few,
+    allreduce_hosts_each, hosts_once;
 program_build_fn broadcast_direct, broadcast_pipeline, broadcast_tree, broadcast_hosts;
 program_build_fn reduce_read_all, reduce_slices, reduce_hosts;
 program_build_fn allgather_direct, allgather_pipeline, allgather_hosts;

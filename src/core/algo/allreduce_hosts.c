@@ -3,18 +3,31 @@
  *
  * On H hosts whose ranks are subtrees of T, a host sends n (H - 1) / H of partial results and as much of finished ones, and receives as
  * much: what any allreduce of H hosts must. Elsewhere it sends partial results of each of its subtrees, and finished ones as few times.
+ *
+ * allreduce/hosts_few: the same with a slice for each host instead of each rank, so that as many bytes cross in fewer pieces. Another of
+ * a host's ranks finishes than of the next, so that the work on other hosts' slices is spread over all.
  */
 #include "algo/hosts.h"
 
-struct comm_program *allreduce_hosts(const struct comm_env *env, const struct program_spec *spec)
+static void deal_few(const struct build *b, struct places *p)
 {
-    struct build *b = build_begin(env, "hosts", spec);
+    for (int32_t r = 0; r < b->spec.size; r++) {
+        int32_t host = p->host.of[r];
+        p->item[r] = p->host.number[r] == host % group_ranks(&p->host, host) ? host : -1;
+    }
+}
+
+static struct comm_program *allreduce(struct build *b, bool few)
+{
     struct places places = {0};
-    struct comm_ref out = ref_slice(BUF_OUT, spec->rank);
     uint16_t peers;
     if (!b || !places_find(b, &places))
         return build_end(b);
-    b->program.slices = (uint16_t)spec->size;
+    if (few)
+        deal_few(b, &places);
+    int32_t item = places.item[b->spec.rank];
+    struct comm_ref out = ref_slice(BUF_OUT, item >= 0 ? item : 0);
+    b->program.slices = (uint16_t)(few ? places.host.count : b->spec.size);
     b->program.chunk_unit = UNIT_SLICE;
     uint16_t readers = hosts_gather_readers(b, &places, &peers);
     hosts_reduce(
@@ -26,4 +39,14 @@ struct comm_program *allreduce_hosts(const struct comm_env *env, const struct pr
            });
     hosts_gather(b, &(struct hosts_gather){.places = &places, .unit = UNIT_SLICE, .counter = HOSTS_COUNT_MORE});
     return build_end(b);
+}
+
+struct comm_program *allreduce_hosts(const struct comm_env *env, const struct program_spec *spec)
+{
+    return allreduce(build_begin(env, "hosts", spec), false);
+}
+
+struct comm_program *allreduce_hosts_few(const struct comm_env *env, const struct program_spec *spec)
+{
+    return allreduce(build_begin(env, "hosts_few", spec), true);
 }

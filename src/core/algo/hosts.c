@@ -54,14 +54,16 @@ static void cut(struct cutter *c, int32_t lo, int32_t hi)
     c->longest = hi - lo > c->longest ? hi - lo : c->longest;
 }
 
-bool algo_hosts_reduce(const struct program_hosts *hosts, int32_t size, int32_t order_block)
+void algo_hosts_survey(struct program_hosts *hosts, int32_t size, int32_t order_block)
 {
     struct cutter c = {.hosts = hosts, .size = size, .order_block = order_block};
 
+    hosts->reduces = hosts->even = false;
     if (size > ALGO_HOSTS_RANKS)
-        return false;
+        return;
     cut(&c, 0, size);
-    return c.nodes > 1 && c.nodes + c.longest + ALGO_HOSTS_LEVELS <= PROGRAM_VIEWS_MAX;
+    hosts->reduces = c.nodes > 1 && c.nodes + c.longest + ALGO_HOSTS_LEVELS <= PROGRAM_VIEWS_MAX;
+    hosts->even = c.nodes == hosts->count && hosts->count * hosts->longest == size;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ places */

@@ -94,8 +94,9 @@ struct hosts_reduce {
 /* Edges HOSTS_GIVE and HOSTS_PARTIAL, three lanes, scratch. */
 void hosts_reduce(struct build *b, const struct hosts_reduce *reduce);
 
-/* Showing to all (hosts_gather.c): each rank's item is shown to its host and to one rank on each other host, which shows it there. Edges
- * HOSTS_FINISHED and HOSTS_SHOW. The exposure of this rank's own item is in another lane, by hosts_gather_expose's peers. */
+/* Showing to all (hosts_gather.c): each rank's item, where it has one, is shown to its host and to one rank on each other host, which shows
+ * it there. Edges HOSTS_FINISHED and HOSTS_SHOW. The exposure of this rank's own item is in another lane, by hosts_gather_expose's peers.
+ */
 struct hosts_gather {
     const struct places *places;
     uint8_t unit;

@@ -9,8 +9,10 @@
  */
 #include "algo/hosts.h"
 
-static struct comm_ref item_of(const struct hosts_gather *g, uint8_t buf, int32_t item)
+static struct comm_ref item_of(const struct hosts_gather *g, uint8_t buf, int32_t rank)
 {
+    int32_t item = g->places->item[rank];
+
     return g->unit == UNIT_SLICE ? ref_slice(buf, item) : ref_block(buf, item);
 }
 
@@ -34,8 +36,8 @@ uint16_t hosts_gather_readers(struct build *b, const struct places *p, uint16_t 
     return (uint16_t)(b->program.peers - *peers);
 }
 
-/* The next rank behind x whose twin on this host `rank` is, -1: no more. In the order of hosts behind this one, so that not all ask the
- * same at once. Begin with -1. */
+/* The next rank behind x that has an item and whose twin on this host `rank` is, -1: no more. In the order of hosts behind this one, so
+ * that not all ask the same at once. Begin with -1. */
 static int32_t next_guest(const struct places *p, int32_t rank, int32_t x)
 {
     int32_t size = p->host.start[p->host.count], host = p->host.of[rank], from = p->host.start[host];
@@ -46,7 +48,7 @@ static int32_t next_guest(const struct places *p, int32_t rank, int32_t x)
         int32_t guest = p->host.members[at % size];
         if (p->host.of[guest] == host)
             return -1;
-        if (places_twin(p, guest, host) == rank)
+        if (p->item[guest] >= 0 && places_twin(p, guest, host) == rank)
             return guest;
     }
 }
@@ -60,14 +62,14 @@ static int32_t count_guests(const struct places *p, int32_t rank)
     return count;
 }
 
-static void land(struct build *b, const struct hosts_gather *g, uint16_t edge, int32_t from, int32_t item, struct comm_step step)
+static void land(struct build *b, const struct hosts_gather *g, uint16_t edge, int32_t from, int32_t whose, struct comm_step step)
 {
     step.code = STEP_VIEW;
     step.flags |= STEP_CHUNKED | STEP_LAND;
     step.edge = edge;
     step.peer = build_peer(b, from);
     step.npeers = 1;
-    step.dst = step.src = item_of(g, BUF_OUT, item);
+    step.dst = step.src = item_of(g, BUF_OUT, whose);
     build_step(b, step);
 }
 
@@ -80,7 +82,8 @@ static void take_lane(struct build *b, const struct hosts_gather *g, const struc
     build_loop_chunks(b);
     for (int32_t j = 1; j < here; j++) {
         int32_t from = group_member(&p->host, host, (p->host.number[rank] + j) % here);
-        land(b, g, HOSTS_FINISHED, from, from, (struct comm_step){.code = STEP_VIEW});
+        if (p->item[from] >= 0)
+            land(b, g, HOSTS_FINISHED, from, from, (struct comm_step){.code = STEP_VIEW});
     }
     for (int32_t x = next_guest(p, rank, -1); x >= 0; x = next_guest(p, rank, x)) {
         struct comm_step step = {.code = STEP_VIEW};

@@ -25,7 +25,7 @@ enum { SELECT_ONCE_BYTES_MAX = 65536, SELECT_WHOLE_BYTES_MAX = 4096, SELECT_BELO
 enum { SELECT_TOGETHER_BYTES_MAX = 256 };
 
 /* On several hosts these are asked first, as far as their rows serve the placement. */
-enum { SELECT_NEAR_BYTES_MAX = 16384, SELECT_SPREAD_BYTES_MIN = 4096 };
+enum { SELECT_NEAR_BYTES_MAX = 16384, SELECT_SPREAD_BYTES_MIN = 4096, SELECT_HOST_BYTES_MAX = 131072 };
 static const struct preference over_hosts[] = {
     {COLLECTIVE_BARRIER, "hosts_once", UINT64_MAX},
     {COLLECTIVE_BROADCAST, "direct", SELECT_SPREAD_BYTES_MIN},
@@ -33,6 +33,7 @@ static const struct preference over_hosts[] = {
     {COLLECTIVE_REDUCE, "read_all", SELECT_SPREAD_BYTES_MIN},
     {COLLECTIVE_REDUCE, "hosts", UINT64_MAX},
     {COLLECTIVE_ALLREDUCE, "hosts_once", SELECT_NEAR_BYTES_MAX},
+    {COLLECTIVE_ALLREDUCE, "hosts_few", SELECT_HOST_BYTES_MAX},
     {COLLECTIVE_ALLREDUCE, "hosts", UINT64_MAX},
     {COLLECTIVE_GROUP, "hosts_once", SELECT_NEAR_BYTES_MAX},
     {COLLECTIVE_ALLGATHER, "direct", SELECT_SPREAD_BYTES_MIN},
@@ -49,6 +50,14 @@ static const struct preference over_hosts[] = {
     {COLLECTIVE_EXSCAN, "read_all", SELECT_BELOW_BYTES_MAX},
     {COLLECTIVE_EXSCAN, "doubling", SELECT_ONCE_BYTES_MAX},
     {COLLECTIVE_EXSCAN, "slices", UINT64_MAX},
+};
+
+/* Of two alike, that each finishes everything sends no more, and saves a way across. Behind that the sums, which both work out, are felt.
+ */
+enum { SELECT_EACH_BYTES_MAX = 524288 };
+static const struct preference between_two_hosts[] = {
+    {COLLECTIVE_ALLREDUCE, "hosts_once", SELECT_NEAR_BYTES_MAX},
+    {COLLECTIVE_ALLREDUCE, "hosts_each", SELECT_EACH_BYTES_MAX},
 };
 
 /* Among few ranks of one host these are: to read what is below costs each of them less than to pass it on. */
@@ -375,6 +384,8 @@ static const struct algo_row *select_preferred(const struct algo_query *query, c
         size_t count;
         bool asked;
     } lists[] = {
+        {between_two_hosts, sizeof between_two_hosts / sizeof *between_two_hosts,
+         query->hosts && query->hosts->count == 2 && query->hosts->even},
         {over_hosts, sizeof over_hosts / sizeof *over_hosts, query->hosts},
         {among_few, sizeof among_few / sizeof *among_few, !query->hosts && query->size <= SELECT_FEW_RANKS},
         {where_crowded, sizeof where_crowded / sizeof *where_crowded, query->crowded && !query->chunk_least},

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { CUT_BYTES = 128, CUT_LEAST = 256, EXPRESS_NONTEMPORAL_BYTES = 1 << 19 };
+enum { CUT_BYTES = 128, CUT_LEAST = 256 };
 
 /* ------------------------------------------------------------------------------------------------------------ finding it again */
 static const size_t *vector_of(const struct engine_call *call, uint32_t i)
@@ -170,7 +170,6 @@ static void fill_common(const struct body *b, const struct engine_call *call, co
         (struct data_reduce){.from = b->express.from, .ways = f->ways, .divisor = (uint32_t)size, .elements = f->elements, .final = true};
     if (exchange->flags & ALGO_TOTALS)
         fill_totals(b, call, f);
-    f->sum.nontemporal = mine * width >= EXPRESS_NONTEMPORAL_BYTES;
     f->few = b->wire->show && f->shown <= b->channel->caps.once_max;
     for (int32_t r = 0; r < size; r++)
         f->few &= !(f->looked >> r & 1) || f->came[r] <= b->channel->caps.once_max;

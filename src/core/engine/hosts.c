@@ -21,7 +21,7 @@ bool body_find_hosts(struct body *b)
             ranks += of[r] == h;
         hosts->longest = ranks > hosts->longest ? ranks : hosts->longest;
     }
-    hosts->reduces = algo_hosts_reduce(hosts, b->team.size, b->world->order_block);
+    algo_hosts_survey(hosts, b->team.size, b->world->order_block);
     b->several_hosts = hosts->count > 1 ? hosts : NULL;
     return true;
 }

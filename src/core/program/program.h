@@ -129,6 +129,7 @@ struct program_hosts {
     const int32_t *of;      /* by rank: its host's number, from 0 in the order of their lowest ranks */
     int32_t count, longest; /* hosts; ranks of the one with most */
     bool reduces;           /* reductions can be made of them too: few enough subtrees of T, each on one host, are all of it */
+    bool even;              /* each is one such subtree, and as long as the others */
 };
 
 /* What a builder may know: only what is equal on every rank, and which rank this is. */
