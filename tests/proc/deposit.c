@@ -445,10 +445,10 @@ static uint32_t draw(uint32_t *seed, uint32_t below)
 
 static size_t width_of(enum comm_type type)
 {
-    return type == COMM_U8 ? 1 : type == COMM_I32 ? 4 : 8;
+    return type == COMM_U8 ? 1 : type == COMM_BF16 ? 2 : type == COMM_I64 ? 8 : 4;
 }
 
-/* Sums of these fit all three types. */
+/* Sums of these are exact in all types. */
 static uint64_t value(const struct caller *s, size_t i, uint32_t round)
 {
     return (i * 7 + round * 3 + (uint64_t)(s->rank % 2)) % 61;
@@ -456,15 +456,26 @@ static uint64_t value(const struct caller *s, size_t i, uint32_t round)
 
 static void store_value(const struct slot *slot, char *at, size_t i, uint64_t value)
 {
+    bool real = slot->type == COMM_F32 || slot->type == COMM_BF16;
+    float number = (float)value;
+    uint32_t bits;
+
+    memcpy(&bits, &number, sizeof bits);
+    if (real)
+        value = slot->type == COMM_BF16 ? bits >> 16 : bits;
     memcpy(at + i * width_of(slot->type), &value, width_of(slot->type));
 }
 
 static uint64_t stored_value(const struct slot *slot, size_t i)
 {
+    bool real = slot->type == COMM_F32 || slot->type == COMM_BF16;
     uint64_t value = 0;
+    float number;
 
     memcpy(&value, slot->out + i * width_of(slot->type), width_of(slot->type));
-    return value;
+    uint32_t bits = (uint32_t)(slot->type == COMM_BF16 ? value << 16 : value);
+    memcpy(&number, &bits, sizeof number);
+    return real ? (uint64_t)number : value;
 }
 
 /* Whole pages, some of them and a rest, or few bytes. */
@@ -483,9 +494,9 @@ static size_t length_of(struct caller *s, enum comm_type type)
 /* Where its buffers lie is each rank's own matter; sometimes not on a page's beginning. */
 static void draw_slot(struct caller *s, struct slot *slot, struct comm_communicator *c)
 {
-    static const enum comm_type types[] = {COMM_U8, COMM_I32, COMM_I64};
+    static const enum comm_type types[] = {COMM_U8, COMM_I32, COMM_I64, COMM_F32, COMM_BF16};
 
-    slot->type = types[draw(&s->alike, 3)];
+    slot->type = types[draw(&s->alike, sizeof types / sizeof *types)];
     slot->n = length_of(s, slot->type);
     slot->c = c;
     bool in_place = draw(&s->alike, 3) == 0;
