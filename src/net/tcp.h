@@ -102,6 +102,7 @@ struct tcp_slot {
     wire_key key;
     uint32_t peer, tag;
     uint64_t total;
+    uint32_t rounds;                   /* as in the look at it */
     struct tcp_block *block;           /* NULL: nothing came, or it goes straight to where it is wanted */
     bool begun, whole, asked, differs; /* differs: its look waits for the peer's calls, to be told MISMATCH */
     uint8_t edge;
@@ -328,7 +329,7 @@ bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_k
 void tcp_post_goodbye(struct tcp_lane *lane);
 bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes, bool straight);
 bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *frame, const void *user, struct tcp_hold *hold);
-void tcp_acknowledge(struct tcp_channel *c, uint32_t peer, wire_key key, uint64_t bytes);
+void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s);
 void tcp_send_dirty(struct tcp_wire *w);
 void tcp_sent(struct tcp_lane *lane, int64_t result);
 void tcp_piece_lost(struct tcp_block *block);

@@ -137,15 +137,17 @@ static void tell_retired(struct tcp_channel *c, uint32_t peer, uint32_t which)
 }
 
 /* A sender needs to hear of a chunk only when it has one more than it has credits: pieces shorter than the longest are seldom so many. */
-void tcp_acknowledge(struct tcp_channel *c, uint32_t peer, wire_key key, uint64_t bytes)
+void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s)
 {
-    struct tcp_member *m = &c->member[peer];
-    uint32_t half = c->credits > 1 ? c->credits / 2 : 1, round = wire_key_round(key) + 1;
+    struct tcp_member *m = &c->member[s->peer];
+    uint32_t half = c->credits > 1 ? c->credits / 2 : 1, round = wire_key_round(s->key) + 1;
 
-    m->ack[m->acks++] = key;
+    if (s->rounds && s->rounds <= c->credits)
+        return;
+    m->ack[m->acks++] = s->key;
     c->owes = true;
-    if (m->acks == TCP_ACKS || (round % half == 0 && (round >= c->credits || bytes == c->face.caps.chunk_all)))
-        tell_acks(c, peer, TCP_LANE_SMALL);
+    if (m->acks == TCP_ACKS || (round % half == 0 && (round >= c->credits || s->total == c->face.caps.chunk_all)))
+        tell_acks(c, s->peer, TCP_LANE_SMALL);
 }
 
 /* By which connection something leaves for it now; TCP_LANES: by none. */

@@ -144,13 +144,15 @@ static enum wire_result take(struct tcp_channel *c, struct tcp_slot *s, const st
     if (BASE_UNLIKELY(s->total != l->bytes || s->tag != l->fingerprint))
         return calls_known(c, s->peer) ? WIRE_MISMATCH : WIRE_PENDING;
     if (!l->land) {
+        s->rounds = l->rounds;
         *l->view = (struct wire_view){s->block->data, s->total, once ? NULL : (void *)s, s->key, &c->face};
         return WIRE_DONE;
     }
     if (s->block && s->total)
         data_copy(l->land, s->block->data, s->total, l->flags & WIRE_NONTEMPORAL);
     if (!once) {
-        tcp_acknowledge(c, s->peer, s->key, s->total);
+        s->rounds = l->rounds;
+        tcp_acknowledge(c, s);
         tcp_slot_drop(c, s);
     }
     return WIRE_DONE;
@@ -301,7 +303,7 @@ void tcp_release(struct wire_channel *channel, uint32_t seq, struct wire_view *v
     if (view) {
         struct tcp_slot *s = view->ack;
         view->ack = NULL;
-        tcp_acknowledge(c, s->peer, s->key, s->total);
+        tcp_acknowledge(c, s);
         tcp_slot_drop(c, s);
     } else {
         c->retired = seq;

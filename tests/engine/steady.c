@@ -39,6 +39,14 @@ static void allreduces(struct bench *b)
     both(b, q, RANKS);
 }
 
+static void reduces(struct bench *b)
+{
+    struct comm_request q[RANKS];
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_reduce(b->rig.world[r], b->in[r], b->out[r], b->bytes / word, COMM_F32, COMM_SUM, 0, &q[r]));
+    both(b, q, RANKS);
+}
+
 static void broadcasts(struct bench *b)
 {
     struct comm_request q[RANKS];
@@ -108,18 +116,35 @@ static void allreduce_one(struct bench *b)
     b->bytes = bytes;
 }
 
-static void steady(round_fn *round, size_t bytes, int warm, int many)
+static void open_bench(struct bench *b, size_t bytes)
 {
-    struct bench b = {.bytes = bytes};
-    rig_open(&b.rig, RANKS, NULL);
+    *b = (struct bench){.bytes = bytes};
+    rig_open(&b->rig, RANKS, NULL);
     for (int32_t r = 0; r < RANKS; r++) {
-        b.in[r] = calloc(bytes + 64, 2);
-        b.out[r] = calloc(bytes + 64, 2);
-        CHECK(b.in[r] && b.out[r]);
-        record_plan(&b, r);
+        b->in[r] = calloc(bytes + 64, 2);
+        b->out[r] = calloc(bytes + 64, 2);
+        CHECK(b->in[r] && b->out[r]);
+        record_plan(b, r);
     }
     for (int i = 0; i < RECORDS; i++)
-        allreduce_one(&b);
+        allreduce_one(b);
+}
+
+static void close_bench(struct bench *b)
+{
+    for (int32_t r = 0; r < RANKS; r++) {
+        comm_plan_free(b->plan[r]);
+        free(b->in[r]);
+        free(b->out[r]);
+    }
+    rig_close(&b->rig);
+    EQUAL(atomic_load(&memory_held), 0);
+}
+
+static void steady(round_fn *round, size_t bytes, int warm, int many)
+{
+    struct bench b;
+    open_bench(&b, bytes);
     for (int i = 0; i < warm; i++)
         round(&b);
     uint64_t takes = atomic_load(&memory_takes), gives = atomic_load(&memory_gives);
@@ -127,13 +152,7 @@ static void steady(round_fn *round, size_t bytes, int warm, int many)
         round(&b);
     EQUAL(atomic_load(&memory_takes) - takes, 0);
     EQUAL(atomic_load(&memory_gives) - gives, 0);
-    for (int32_t r = 0; r < RANKS; r++) {
-        comm_plan_free(b.plan[r]);
-        free(b.in[r]);
-        free(b.out[r]);
-    }
-    rig_close(&b.rig);
-    EQUAL(atomic_load(&memory_held), 0);
+    close_bench(&b);
 }
 
 static int count(int many)
@@ -172,12 +191,27 @@ RIG_TEST(steady_mixture)
 {
     steady(mixtures, 4000, WARM, count(MANY));
 }
+/* Of operations one after another each has the scratch memory that the last one had. */
+RIG_TEST(steady_scratch)
+{
+    enum { ROUNDS = 80, SCRATCH_LEAST = 32768 };
+    struct bench b;
+    open_bench(&b, 1048576);
+    for (int i = 0; i < 2; i++)
+        reduces(&b);
+    int64_t held = atomic_load(&memory_held_bytes);
+    for (int i = 0; i < ROUNDS; i++)
+        reduces(&b);
+    CHECK(atomic_load(&memory_held_bytes) - held < ROUNDS / 4 * SCRATCH_LEAST);
+    close_bench(&b);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steady_allreduce),   cmocka_unit_test(steady_broadcast), cmocka_unit_test(steady_messages),
         cmocka_unit_test(steady_allgather_v), cmocka_unit_test(steady_plan),      cmocka_unit_test(steady_mixture),
+        cmocka_unit_test(steady_scratch),
     };
     return cmocka_run_group_tests_name("engine_steady", tests, NULL, NULL);
 }

@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LARGE = 60000, CALLS_MOST = 24, RUN_SECONDS = 30, OPEN_MS = 400, OPEN_WELL_MS = 10000 };
+enum { LARGE = 60000, CALLS_MOST = 24, RUN_SECONDS = 30, OPEN_MS = 400, OPEN_WELL_MS = 10000, SIDE_BY_SIDE = 6 };
 
 #if defined(__SANITIZE_THREAD__)
 static const bool under_tsan = true;
@@ -312,27 +312,64 @@ static bool try_once(int32_t *opened)
     return proc.page[trial.rank].number[0] != 0;
 }
 
-/* The first call, the second ... of each. */
-static void try_each(const struct system_fault *faults, size_t count, bool must_be_well)
+/* The first call, the second ... of one. */
+static void try_fault(const struct system_fault *fault)
 {
     int32_t opened;
+    bool came = true;
+    trial.fault = *fault;
+    for (trial.at = 1; came && trial.at <= CALLS_MOST; trial.at += rig_quick() && trial.at > 1 ? 8 : 1) {
+        rig_note("rank %d: %s number %u ends with %s", trial.rank, fault->call, trial.at, strerror(fault->error));
+        came = try_once(&opened);
+    }
+    if (trial.must_be_well)
+        return;
+    rig_note("rank %d: every %s ends with %s", trial.rank, fault->call, strerror(fault->error));
+    trial.at = 1;
+    trial.ever_after = true;
+    try_once(&opened);
+    trial.ever_after = false;
+}
+
+/* Side by side, each in processes of its own: an opening that fails mostly waits for its time to be over. */
+static void side_by_side(size_t workers, void (*work)(const void *arg, size_t worker), const void *arg)
+{
+    pid_t pid[SIDE_BY_SIDE];
+    CHECK(workers <= SIDE_BY_SIDE);
+    fflush(NULL);
+    for (size_t w = 0; w < workers; w++) {
+        pid[w] = fork();
+        CHECK(pid[w] >= 0);
+        if (pid[w])
+            continue;
+        work(arg, w);
+        fflush(NULL);
+        _exit(0);
+    }
+    for (size_t w = 0; w < workers; w++) {
+        int status = -1;
+        CHECK(waitpid(pid[w], &status, 0) == pid[w]);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+struct faults {
+    const struct system_fault *list;
+    size_t count;
+};
+
+static void try_some(const void *arg, size_t worker)
+{
+    const struct faults *all = arg;
+    for (size_t i = worker; i < all->count; i += SIDE_BY_SIDE)
+        try_fault(&all->list[i]);
+}
+
+static void try_each(const struct system_fault *list, size_t count, bool must_be_well)
+{
     trial.must_be_well = must_be_well;
     trial.descriptor_limit = -1;
-    for (size_t i = 0; i < count; i++) {
-        bool came = true;
-        trial.fault = faults[i];
-        for (trial.at = 1; came && trial.at <= CALLS_MOST; trial.at += rig_quick() && trial.at > 1 ? 8 : 1) {
-            rig_note("rank %d: %s number %u ends with %s", trial.rank, faults[i].call, trial.at, strerror(faults[i].error));
-            came = try_once(&opened);
-        }
-        if (must_be_well)
-            continue;
-        rig_note("rank %d: every %s ends with %s", trial.rank, faults[i].call, strerror(faults[i].error));
-        trial.at = 1;
-        trial.ever_after = true;
-        try_once(&opened);
-        trial.ever_after = false;
-    }
+    side_by_side(SIDE_BY_SIDE, try_some, &(struct faults){list, count});
 }
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
@@ -406,18 +443,23 @@ RIG_TEST(features_that_are_absent)
 }
 
 /* As ulimit -n does it: also descriptors that come in messages. */
+static void run_out(const void *arg, size_t rank)
+{
+    int32_t opened = COMM_ERR_SYSTEM;
+    (void)arg;
+    trial.rank = (int32_t)rank;
+    for (trial.descriptor_limit = 0; opened != COMM_OK; trial.descriptor_limit++) {
+        rig_note("rank %d has %d descriptors", trial.rank, trial.descriptor_limit);
+        CHECK(trial.descriptor_limit < 100);
+        try_once(&opened);
+    }
+    CHECK(trial.descriptor_limit > 8); /* there were openings that failed */
+}
+
 RIG_TEST(descriptors_run_out)
 {
     proc_needs_shm();
-    for (trial.rank = 0; trial.rank < 2; trial.rank++) {
-        int32_t opened = COMM_ERR_SYSTEM;
-        for (trial.descriptor_limit = 0; opened != COMM_OK; trial.descriptor_limit++) {
-            rig_note("rank %d has %d descriptors", trial.rank, trial.descriptor_limit);
-            CHECK(trial.descriptor_limit < 100);
-            try_once(&opened);
-        }
-        CHECK(trial.descriptor_limit > 8); /* there were openings that failed */
-    }
+    side_by_side(2, run_out, NULL);
 }
 
 int main(int argc, char **argv)

@@ -288,12 +288,50 @@ static void exposures_alone(void **state)
     assert_int_equal(give(r, WIRE_ONCE | WIRE_TO_ALL, WIRE_WORK), WIRE_AGAIN);
 }
 
+/* Rank 1 takes the stream's first piece of the last operation, behind which so many more come. Whether it owes an acknowledgement. */
+static bool owes_for(struct rig *r, uint32_t rounds)
+{
+    struct wire_view seen;
+    struct wire_look l = {
+        .key = wire_key_of(r->sent, 0, 0), .fingerprint = 1, .flags = WIRE_GLANCE, .rounds = rounds, .bytes = 8, .view = &seen};
+    enum wire_result result = WIRE_AGAIN;
+    struct tcp_member *m = &tcp_of(r->pair.channel[1])->member[0];
+
+    for (int late = 0; late < PATIENCE_MS && result == WIRE_AGAIN; late++, usleep(1000))
+        result = r->pair.class->view(r->pair.channel[1], &l);
+    assert_int_equal(result, WIRE_DONE);
+    r->pair.class->release(r->pair.channel[1], r->sent, &seen);
+    uint32_t acks = m->acks;
+    m->acks = 0;
+    return acks;
+}
+
+/* A sender waits to hear of a piece if he has more behind it than credits. */
+static void acknowledgements(void **state)
+{
+    struct rig *r = *state;
+
+    moment += PAUSE_NS;
+    assert_int_equal(give(r, 0, WIRE_WORK), WIRE_DONE);
+    assert_true(owes_for(r, 0)); /* nobody has said how many */
+    moment += PAUSE_NS;
+    assert_int_equal(give(r, 0, WIRE_WORK), WIRE_DONE);
+    assert_true(owes_for(r, TCP_CREDITS + 1));
+    moment += PAUSE_NS;
+    assert_int_equal(give(r, 0, WIRE_WORK), WIRE_DONE);
+    assert_false(owes_for(r, TCP_CREDITS));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(rows, up, down),           cmocka_unit_test_setup_teardown(many_rows, up, down),
-        cmocka_unit_test_setup_teardown(long_rows, up_wide, down), cmocka_unit_test_setup_teardown(pauses, up, down),
-        cmocka_unit_test_setup_teardown(messages_alone, up, down), cmocka_unit_test_setup_teardown(exposures_alone, up, down),
+        cmocka_unit_test_setup_teardown(rows, up, down),
+        cmocka_unit_test_setup_teardown(many_rows, up, down),
+        cmocka_unit_test_setup_teardown(long_rows, up_wide, down),
+        cmocka_unit_test_setup_teardown(pauses, up, down),
+        cmocka_unit_test_setup_teardown(messages_alone, up, down),
+        cmocka_unit_test_setup_teardown(exposures_alone, up, down),
+        cmocka_unit_test_setup_teardown(acknowledgements, up, down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -100,14 +100,14 @@ static void compare(const struct algo_row *row, const struct algo_exchange *x, i
     assert_int_equal(seen.own, own);
     assert_int_equal(algo_exchange_makes(x, rank, root), (looked_at | own) != 0);
     if (looked_at | shown_to)
-        assert_int_equal(seen.whole, x->whole);
-    if (x->reduces) /* of ranks 0, 1, ..: as many as there are up to the last that gives */
+        assert_int_equal(seen.whole, (x->flags & ALGO_UNCUT) != 0);
+    if (x->flags & ALGO_REDUCES) /* of ranks 0, 1, ..: as many as there are up to the last that gives */
         assert_int_equal(seen.ways, looked_at | own ? 32 - __builtin_clz(looked_at | own) : 0);
     else
         assert_int_equal(seen.copied & looked_at, looked_at);
-    if (looked_at && !x->reduces)
-        assert_int_equal(seen.spread, x->spread);
-    assert_int_equal(seen.reduces, x->reduces && (looked_at | own));
+    if (looked_at && !(x->flags & ALGO_REDUCES))
+        assert_int_equal(seen.spread, (x->flags & ALGO_SPREADS) != 0);
+    assert_int_equal(seen.reduces, (x->flags & ALGO_REDUCES) && (looked_at | own));
     program_free(&test_env, p);
 }
 
@@ -118,7 +118,7 @@ static void exchanges_are_what_their_programs_are(void **state)
     (void)state;
     for (uint32_t i = 0; i < algo_count; i++) {
         const struct algo_exchange *x = algo_exchange_of(&algo_table[i]);
-        if (!x || x->pairs)
+        if (!x || (x->flags & ALGO_PAIRS))
             continue;
         found++;
         for (int32_t size = 1; size <= ALGO_EXPRESS_RANKS; size++)
@@ -149,7 +149,7 @@ static void compare_pairs(const struct algo_row *row, const struct algo_exchange
         assert_int_equal(s->edge, shows ? algo_exchange_edge(x, rank, peer, size, &kind) : algo_exchange_edge(x, peer, rank, size, &kind));
         assert_int_equal(p->edge[s->edge], kind);
         assert_int_equal(s->src.unit, UNIT_BLOCK);
-        assert_int_equal(shows || x->spread ? (int32_t)s->src.first : peer, peer);
+        assert_int_equal(shows || x->flags & ALGO_SPREADS ? (int32_t)s->src.first : peer, peer);
         *(shows ? &shown : &looked) |= 1u << peer;
     }
     for (int32_t r = 0; r < size; r++) {
@@ -169,7 +169,7 @@ static void pairs_are_what_their_programs_are(void **state)
     (void)state;
     for (uint32_t i = 0; i < algo_count; i++) {
         const struct algo_exchange *x = algo_exchange_of(&algo_table[i]);
-        if (!x || !x->pairs || algo_exchange_streams(x))
+        if (!x || !(x->flags & ALGO_PAIRS) || (x->flags & ALGO_STREAMS))
             continue;
         found++;
         for (int32_t size = 1; size <= algo_table[i].ranks_max; size++)

@@ -26,18 +26,21 @@ bool algo_hosts_reduce(const struct program_hosts *hosts, int32_t size, int32_t 
 
 /* A program that is one exchange, as data (exchange.c). */
 enum algo_party { ALGO_NONE, ALGO_ALL, ALGO_ROOT, ALGO_OTHERS /* than the root */, ALGO_ABOVE /* the one that shows; rank 0 */ };
+enum algo_exchange_flags {
+    ALGO_UNCUT = 1,   /* all blocks are shown, of which each takes its own; otherwise one block */
+    ALGO_REDUCES = 2, /* what came is reduced in the order of ranks; otherwise it is copied .. */
+    ALGO_SPREADS = 4, /* .. to the block of whom it came from; otherwise to where `out` begins */
+    ALGO_PAIRS = 8,   /* each is shown another block; where each is brief, or else a single chunk, that is one exchange too */
+    ALGO_STREAMS = 16 /* of pairs: what is not brief goes by a stream */
+};
 struct algo_exchange {
     uint32_t collective;
     program_build_fn *build;
     uint8_t shows, looks, results; /* enum algo_party: who shows, who of the rest looks, who has a result */
-    bool whole;                    /* all blocks are shown, of which each takes its own; otherwise one block */
-    bool reduces;                  /* what came is reduced in the order of ranks; otherwise it is copied .. */
-    bool spread;                   /* .. to the block of whom it came from; otherwise to where `out` begins */
     uint8_t own;                   /* whose own part goes into its result too */
-    bool pairs;                    /* each is shown another block; where each is brief, or else a single chunk, that is one exchange too */
+    uint8_t flags;
 };
 const struct algo_exchange *algo_exchange_of(const struct algo_row *row); /* NULL: it is more than that */
-bool algo_exchange_streams(const struct algo_exchange *exchange); /* what is not brief goes by a stream */
 bool algo_exchange_shown(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t root);
 bool algo_exchange_makes(const struct algo_exchange *exchange, int32_t rank, int32_t root); /* has it a result? */
 bool algo_exchange_own(const struct algo_exchange *exchange, int32_t rank, int32_t root);

@@ -8,29 +8,32 @@
 
 #include "algo/algorithms.h"
 
+/* The table's words. */
+enum { NONE = ALGO_NONE, ALL = ALGO_ALL, ROOT = ALGO_ROOT, OTHERS = ALGO_OTHERS, ABOVE = ALGO_ABOVE };
+
 /* clang-format off */
 static const struct algo_exchange exchanges[] = {
-    /*                                                     shows        looks        results      whole  reduces spread own pairs */
-    {COLLECTIVE_BARRIER, allreduce_read_all,               ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, true,   false, ALGO_ALL, false},
-    {COLLECTIVE_ALLREDUCE, allreduce_read_all,             ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, true,   false, ALGO_ALL, false},
-    {COLLECTIVE_REDUCE, reduce_read_all,                   ALGO_OTHERS, ALGO_ROOT,   ALGO_ROOT,   false, true,   false, ALGO_ALL, false},
-    {COLLECTIVE_SCAN, scan_read_all,                       ALGO_ALL,    ALGO_ABOVE,  ALGO_ALL,    false, true,   false, ALGO_ALL, false},
-    {COLLECTIVE_EXSCAN, exscan_read_all,                   ALGO_ALL,    ALGO_ABOVE,  ALGO_ABOVE,  false, true,   false, ALGO_NONE, false},
-    {COLLECTIVE_REDUCE_SCATTER, reduce_scatter_read_all,   ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    true,  true,   false, ALGO_ALL, false},
-    {COLLECTIVE_REDUCE_SCATTER_V, reduce_scatter_read_all, ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    true,  true,   false, ALGO_ALL, false},
-    {COLLECTIVE_BROADCAST, broadcast_direct,               ALGO_ROOT,   ALGO_OTHERS, ALGO_OTHERS, false, false,  false, ALGO_NONE, false},
-    {COLLECTIVE_GATHER, gather_direct,                     ALGO_OTHERS, ALGO_ROOT,   ALGO_ROOT,   false, false,  true,  ALGO_ALL, false},
-    {COLLECTIVE_ALLGATHER, allgather_direct,               ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, false},
-    {COLLECTIVE_ALLGATHER_V, allgather_direct,             ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, false},
-    {COLLECTIVE_SCATTER, scatter_direct,                   ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    true,  false,  false, ALGO_ROOT, false},
-    {COLLECTIVE_ALLTOALL, alltoall_direct,                 ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    true,  false,  true,  ALGO_ALL, false},
-    {COLLECTIVE_SCATTER, scatter_pairs,                    ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    false, false,  false, ALGO_ROOT, true},
-    {COLLECTIVE_ALLTOALL, alltoall_pairs,                  ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, true},
-    {COLLECTIVE_SCATTER, scatter_throttled,                ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    false, false,  false, ALGO_ROOT, true},
-    {COLLECTIVE_ALLTOALL, alltoall_throttled,              ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, true},
-    {COLLECTIVE_GATHER_V, gather_throttled,                ALGO_OTHERS, ALGO_ROOT,   ALGO_ROOT,   false, false,  true,  ALGO_ALL, true},
-    {COLLECTIVE_SCATTER_V, scatter_throttled,              ALGO_ROOT,   ALGO_OTHERS, ALGO_ALL,    false, false,  false, ALGO_ROOT, true},
-    {COLLECTIVE_ALLTOALL_V, alltoall_throttled,            ALGO_ALL,    ALGO_ALL,    ALGO_ALL,    false, false,  true,  ALGO_ALL, true},
+    /*                                                     shows   looks   results own   flags */
+    {COLLECTIVE_BARRIER, allreduce_read_all,               ALL,    ALL,    ALL,    ALL,  ALGO_REDUCES},
+    {COLLECTIVE_ALLREDUCE, allreduce_read_all,             ALL,    ALL,    ALL,    ALL,  ALGO_REDUCES},
+    {COLLECTIVE_REDUCE, reduce_read_all,                   OTHERS, ROOT,   ROOT,   ALL,  ALGO_REDUCES},
+    {COLLECTIVE_SCAN, scan_read_all,                       ALL,    ABOVE,  ALL,    ALL,  ALGO_REDUCES},
+    {COLLECTIVE_EXSCAN, exscan_read_all,                   ALL,    ABOVE,  ABOVE,  NONE, ALGO_REDUCES},
+    {COLLECTIVE_REDUCE_SCATTER, reduce_scatter_read_all,   ALL,    ALL,    ALL,    ALL,  ALGO_UNCUT | ALGO_REDUCES},
+    {COLLECTIVE_REDUCE_SCATTER_V, reduce_scatter_read_all, ALL,    ALL,    ALL,    ALL,  ALGO_UNCUT | ALGO_REDUCES},
+    {COLLECTIVE_BROADCAST, broadcast_direct,               ROOT,   OTHERS, OTHERS, NONE, 0},
+    {COLLECTIVE_GATHER, gather_direct,                     OTHERS, ROOT,   ROOT,   ALL,  ALGO_SPREADS},
+    {COLLECTIVE_ALLGATHER, allgather_direct,               ALL,    ALL,    ALL,    ALL,  ALGO_SPREADS},
+    {COLLECTIVE_ALLGATHER_V, allgather_direct,             ALL,    ALL,    ALL,    ALL,  ALGO_SPREADS},
+    {COLLECTIVE_SCATTER, scatter_direct,                   ROOT,   OTHERS, ALL,    ROOT, ALGO_UNCUT},
+    {COLLECTIVE_ALLTOALL, alltoall_direct,                 ALL,    ALL,    ALL,    ALL,  ALGO_UNCUT | ALGO_SPREADS},
+    {COLLECTIVE_SCATTER, scatter_pairs,                    ROOT,   OTHERS, ALL,    ROOT, ALGO_PAIRS},
+    {COLLECTIVE_ALLTOALL, alltoall_pairs,                  ALL,    ALL,    ALL,    ALL,  ALGO_SPREADS | ALGO_PAIRS},
+    {COLLECTIVE_SCATTER, scatter_throttled,                ROOT,   OTHERS, ALL,    ROOT, ALGO_PAIRS | ALGO_STREAMS},
+    {COLLECTIVE_ALLTOALL, alltoall_throttled,              ALL,    ALL,    ALL,    ALL,  ALGO_SPREADS | ALGO_PAIRS | ALGO_STREAMS},
+    {COLLECTIVE_GATHER_V, gather_throttled,                OTHERS, ROOT,   ROOT,   ALL,  ALGO_SPREADS | ALGO_PAIRS | ALGO_STREAMS},
+    {COLLECTIVE_SCATTER_V, scatter_throttled,              ROOT,   OTHERS, ALL,    ROOT, ALGO_PAIRS | ALGO_STREAMS},
+    {COLLECTIVE_ALLTOALL_V, alltoall_throttled,            ALL,    ALL,    ALL,    ALL,  ALGO_SPREADS | ALGO_PAIRS | ALGO_STREAMS},
 };
 /* clang-format on */
 
@@ -57,11 +60,6 @@ static bool takes_part(uint8_t party, int32_t rank, int32_t root, int32_t other)
     }
 }
 
-bool algo_exchange_streams(const struct algo_exchange *exchange)
-{
-    return exchange->build == scatter_throttled || exchange->build == alltoall_throttled || exchange->build == gather_throttled;
-}
-
 bool algo_exchange_shown(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t root)
 {
     return from != to && takes_part(exchange->shows, from, root, 0) && takes_part(exchange->looks, to, root, from);
@@ -83,7 +81,7 @@ uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, 
 
     apart = (apart + size) % size;
     *kind = WIRE_ONCE | WIRE_TO_ALL;
-    if (exchange->build == scatter_pairs || exchange->build == alltoall_pairs)
+    if (!(exchange->flags & ALGO_STREAMS))
         return pairs_edge(apart);
     if (throttled_has_briefs(exchange->collective, size))
         return throttled_brief_edge(exchange->collective, apart);

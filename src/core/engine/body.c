@@ -162,6 +162,10 @@ static void free_places(struct body *b)
         if (b->places[i].scratch_room)
             env->give(env, b->places[i].run.scratch, b->places[i].scratch_room);
     }
+    for (struct spare *s = b->spare, *next; s; s = next) {
+        next = s->next;
+        env->give(env, s, s->bytes);
+    }
     if (b->places)
         env->give(env, b->places, b->line.window * sizeof *b->places);
 }

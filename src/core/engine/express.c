@@ -172,7 +172,7 @@ static inline enum wire_result look_for(struct body *b, const struct express_for
     look.edge = WIRE_ONCE | WIRE_TO_ALL;
     look.flags = (uint16_t)(WIRE_WORK | how);
     look.peer = rank;
-    look.reserved = 0;
+    look.rounds = 0;
     look.land = NULL;
     look.bytes = f->came[rank];
     look.cookie = 0;

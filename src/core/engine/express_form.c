@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { CUT_BYTES = 128, CUT_LEAST = 256 };
+enum { CUT_BYTES = 128, CUT_LEAST = 256, EXPRESS_NONTEMPORAL_BYTES = 1 << 19 };
 
 /* ------------------------------------------------------------------------------------------------------------ finding it again */
 static const size_t *vector_of(const struct engine_call *call, uint32_t i)
@@ -80,7 +80,7 @@ static const struct algo_exchange *exchange_for(struct body *b, const struct eng
     *name = row->name;
     const struct algo_exchange *exchange = algo_exchange_of(row);
     /* Long blocks, that is; where ranks are several and share CPUs the program was the faster way by two. */
-    bool streams = exchange && algo_exchange_streams(exchange) && !collective_is_ragged(call->collective);
+    bool streams = exchange && exchange->flags & ALGO_STREAMS && !collective_is_ragged(call->collective);
     return streams && b->team.size > 2 ? NULL : exchange;
 }
 
@@ -125,29 +125,31 @@ static void fill_common(const struct body *b, const struct engine_call *call, co
     int32_t size = b->team.size, rank = b->team.rank;
     size_t width = data_type_bytes(call->type), all = end_of(call->counts, call->displs, call->n, size) * width;
     size_t mine = length_of(call, rank);
+    bool uncut = exchange->flags & ALGO_UNCUT, reduces = exchange->flags & ALGO_REDUCES, spreads = exchange->flags & ALGO_SPREADS;
     uint32_t parts = f->looked | (algo_exchange_own(exchange, rank, call->root) ? 1u << rank : 0);
 
     f->shows = f->npeers != 0;
-    f->shown = exchange->whole ? all : mine * width;
-    f->at = exchange->whole ? start_of(call, rank) * width : 0;
-    f->copied = exchange->reduces ? 0 : parts;
-    f->ways = exchange->reduces && parts ? 32u - (uint32_t)__builtin_clz(parts) : 0;
+    f->shown = uncut ? all : mine * width;
+    f->at = uncut ? start_of(call, rank) * width : 0;
+    f->copied = reduces ? 0 : parts;
+    f->ways = reduces && parts ? 32u - (uint32_t)__builtin_clz(parts) : 0;
     f->elements = f->ways ? mine : 0;
     for (int32_t r = 0; r < size; r++) {
-        f->came[r] = exchange->whole ? all : length_of(call, r) * width;
-        f->to[r] = exchange->spread ? start_of(call, r) * width : 0;
-        f->length[r] = (exchange->whole ? mine : length_of(call, r)) * width;
+        f->came[r] = uncut ? all : length_of(call, r) * width;
+        f->to[r] = spreads ? start_of(call, r) * width : 0;
+        f->length[r] = (uncut ? mine : length_of(call, r)) * width;
         f->bytes_in += f->looked >> r & 1 ? f->came[r] : 0;
     }
     f->bytes_out = f->npeers ? f->shown : 0;
-    f->in_place = exchange->reduces && !exchange->whole;
+    f->in_place = reduces && !uncut;
     f->reads = f->npeers || parts >> rank & 1 ? f->shown : 0;
-    f->writes = !parts ? 0 : exchange->spread ? all : mine * width;
-    if (exchange->reduces)
+    f->writes = !parts ? 0 : spreads ? all : mine * width;
+    if (reduces)
         f->reduce = data_reducer(call->type, call->op, b->engine->isa);
-    f->call.fits = f->reduce || !exchange->reduces;
+    f->call.fits = f->reduce || !reduces;
     f->sum =
         (struct data_reduce){.from = b->express.from, .ways = f->ways, .divisor = (uint32_t)size, .elements = f->elements, .final = true};
+    f->sum.nontemporal = mine * width >= EXPRESS_NONTEMPORAL_BYTES;
     f->few = b->wire->show && f->shown <= b->channel->caps.once_max;
     for (int32_t r = 0; r < size; r++)
         f->few &= !(f->looked >> r & 1) || f->came[r] <= b->channel->caps.once_max;
@@ -168,7 +170,7 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
 {
     int32_t size = b->team.size, rank = b->team.rank;
     size_t width = data_type_bytes(call->type), cap = (size_t)b->channel->caps.chunk_private, most = cap < CUT_LEAST ? 0 : cap - CUT_BYTES;
-    bool gives_all = exchange->looks != ALGO_ROOT, takes_all = exchange->spread;
+    bool gives_all = exchange->looks != ALGO_ROOT, takes_all = exchange->flags & ALGO_SPREADS;
     const size_t *in_counts = gives_all ? call->in_counts ? call->in_counts : call->counts : NULL;
     const size_t *in_displs = gives_all ? call->in_counts ? call->in_displs : call->displs : NULL;
     const size_t *counts = takes_all ? call->counts : NULL;
@@ -185,7 +187,7 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
             f->takes[r].edge = (uint16_t)algo_exchange_edge(exchange, r, rank, size, &f->takes[r].kind);
         }
         if ((f->gives[r].kind | f->takes[r].kind) & WIRE_ONCE)
-            most = algo_exchange_streams(exchange) ? PROGRAM_BRIEF_BYTES : (size_t)b->channel->caps.once_max;
+            most = exchange->flags & ALGO_STREAMS ? PROGRAM_BRIEF_BYTES : (size_t)b->channel->caps.once_max;
         f->gives[r].few = few && f->gives[r].kind & WIRE_ONCE && f->gives[r].bytes <= b->channel->caps.once_max;
         f->takes[r].few = few && f->takes[r].kind & WIRE_ONCE && f->takes[r].bytes <= b->channel->caps.once_max;
         fits &= (!gives || f->gives[r].bytes <= most) && (!takes || f->takes[r].bytes <= most);
@@ -214,7 +216,7 @@ static void learn(struct body *b, const struct engine_call *call, struct express
     if (!exchange)
         return;
     fill_parties(b, call, exchange, f);
-    if (exchange->pairs)
+    if (exchange->flags & ALGO_PAIRS)
         fill_pairs(b, call, exchange, f);
     else
         fill_common(b, call, exchange, f);

@@ -33,12 +33,21 @@ static bool room_for_views(struct body *b, struct place *p, uint32_t views)
     return p->views != NULL;
 }
 
+/* What the last operation gave back comes first: it is still in the cache, and mapped. */
 static bool room_for_scratch(struct body *b, struct place *p, size_t bytes)
 {
     const struct comm_env *env = b->engine->env;
 
     if (bytes <= p->scratch_room)
         return true;
+    if (!p->scratch_room && b->spare) {
+        p->run.scratch = (char *)b->spare;
+        p->scratch_room = b->spare->bytes;
+        b->spare = b->spare->next;
+    }
+    if (bytes <= p->scratch_room)
+        return true;
+    bytes = bytes < sizeof *b->spare ? sizeof *b->spare : bytes;
     if (p->scratch_room)
         env->give(env, p->run.scratch, p->scratch_room);
     p->run.scratch = env->take(env, bytes, 64);
@@ -78,11 +87,18 @@ static void end_work(struct body *b, uint64_t ticket, struct entry *e)
         timeline_end(&b->line, ticket, r);
 }
 
-static void trim_scratch(struct body *b, struct place *p)
+/* What is packed is taken apart when the operation has ended. */
+static void leave_scratch(struct body *b, struct place *p, const struct entry *e)
 {
-    if (BASE_LIKELY(p->scratch_room <= ENGINE_SCRATCH_KEPT))
+    if (BASE_LIKELY(!p->scratch_room) || (p->scratch_room <= ENGINE_SCRATCH_KEPT && (e->pack || e->ended)))
         return;
-    b->engine->env->give(b->engine->env, p->run.scratch, p->scratch_room);
+    if (p->scratch_room <= ENGINE_SCRATCH_KEPT) {
+        struct spare *spare = (struct spare *)(void *)p->run.scratch;
+        *spare = (struct spare){b->spare, p->scratch_room};
+        b->spare = spare;
+    } else {
+        b->engine->env->give(b->engine->env, p->run.scratch, p->scratch_room);
+    }
     p->run.scratch = NULL;
     p->scratch_room = 0;
 }
@@ -110,7 +126,7 @@ static void step_run(struct body *b, uint64_t ticket)
     enum run_result r = run_step(run);
 
     if (r == RUN_ENDED) {
-        trim_scratch(b, &b->places[place]);
+        leave_scratch(b, &b->places[place], body_entry(b, ticket));
         body_entry(b, ticket)->record.waited = run->waited;
         end_work(b, ticket, body_entry(b, ticket));
     } else if (r == RUN_MISMATCH)

@@ -124,6 +124,13 @@ static inline uint64_t cookie_of(const struct run *run, enum run_cookie kind, co
     return (uint64_t)run->index << 32 | (uint32_t)kind << 30 | (uint32_t)(s - run->program->step) << 8 | slot;
 }
 
+static inline uint32_t rounds_left(const struct run *run, const struct comm_step *s, const struct run_lane *lane)
+{
+    uint32_t each = s->flags & STEP_EACH ? s->turns : 1;
+
+    return BASE_UNLIKELY(run->program->ragged) ? 0 : run->chunks * each - program_round(s, lane->k);
+}
+
 /* What both ends of an edge compare: the call, and where only they know it, how long their block is. */
 static inline uint32_t fingerprint_of(const struct run *run, const struct place *place)
 {
@@ -239,6 +246,7 @@ static enum verdict step_view(struct run *run, struct run_lane *lane, const stru
         .key = key_of(run, s, lane),
         .fingerprint = fingerprint_of(run, &place),
         .edge = run->program->edge[s->edge],
+        .rounds = rounds_left(run, s, lane),
         .bytes = place.bytes,
     };
     if (!lane->asked) {
@@ -280,6 +288,7 @@ static enum verdict step_land(struct run *run, struct run_lane *lane, const stru
     struct wire_look look = {
         .key = key_of(run, s, lane),
         .edge = run->program->edge[s->edge],
+        .rounds = rounds_left(run, s, lane),
         .flags = run->nontemporal && s->dst.buf == BUF_OUT ? WIRE_NONTEMPORAL : 0,
         .cookie = cookie_of(run, RUN_COOKIE_LAND, s, 0),
     };

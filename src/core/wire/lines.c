@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { FETCH_BYTES = 256 /* more come one behind the other anyway */ };
+enum { FETCH_BYTES = 512 /* more come one behind the other anyway, and too many at once are late */ };
 
 /* No operation has the number 0: after 2^32 - 1 comes 1, and what stands before that is retired by no other. */
 static bool all_retired(struct lines_channel *c, uint32_t seq)

@@ -109,10 +109,11 @@ struct wire_look {
     uint16_t edge;
     uint16_t flags;
     uint32_t peer;
-    uint32_t reserved;
-    void *land;   /* where the bytes must end, or NULL: wherever the wire has them, until released. A landed view is released by itself.
-                     While it is pending the wire, and a peer that it told of the place, may write there */
-    size_t bytes; /* expected length. A message: how many to take, at most the announced */
+    uint32_t rounds; /* of a stream: those of its edge that are not over, with this one; 0: not known. Of the last few, as many as there are
+                        credits, nobody waits to hear that they were taken */
+    void *land;      /* where the bytes must end, or NULL: wherever the wire has them, until released. A landed view is released by itself.
+                        While it is pending the wire, and a peer that it told of the place, may write there */
+    size_t bytes;    /* expected length. A message: how many to take, at most the announced */
     uint64_t cookie;
     struct wire_view *view; /* NULL when landing */
 };
