@@ -18,7 +18,7 @@ struct perf {
     size_t min, max, factor;
     enum perf_mode mode;
     bool touch, check;
-    double warmed; /* seconds of calls before the first size */
+    double warmed;    /* seconds of calls before the first size */
     bool comm_memory; /* buffers of comm_mem_alloc */
     enum perf_format format;
     /* where it runs */

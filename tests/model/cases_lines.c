@@ -254,6 +254,48 @@ const struct model_case case_stream_landing = {
 const struct model_case case_stream_next = {
     .name = "stream, the next operation", .threads = 2, .setup = stream_setup, .run = stream_next, .faults = next_faults};
 
+/* ------------------------------------------------------------------------------------------------------------ stored where it lands */
+enum { PAGE = LINES_LANDING_PAGE };
+static void stored_setup(void)
+{
+    members_make((struct wire_limits){.window = 4, .minimal = 1, .chunk = PAGE});
+    expose_until(0, wire_key_of(1, 0, 0), 0, CHUNK); /* the places are there */
+    struct lines_channel *c = lines_of(members->channel[0]);
+    model_name(c->stream, c->shape.stream_bytes, "stream key");
+    MODEL_CHECK(member_land(1, wire_key_of(1, 0, 0), 0, CHUNK, members->landed) == WIRE_DONE);
+    for (uint32_t rank = 0; rank < 2; rank++)
+        lines_release(members->channel[rank], 1, NULL);
+    members->lent = lines_memory_class.take(&members->host[1]->wire, 2 * PAGE, WIRE_PLACE_DEFAULT);
+    MODEL_CHECK(members->lent);
+}
+
+/* Two rounds, one behind the other in one slot. The exposer finds each place told or not. */
+static void stored(uint32_t t)
+{
+    if (t == 0) {
+        for (uint32_t round = 0; round < 2; round++)
+            while (member_store(0, wire_key_of(2, round, 0), PAGE) == WIRE_AGAIN)
+                wait_for(0);
+        return;
+    }
+    for (uint32_t round = 0; round < 2; round++) {
+        char *land = members->lent + (size_t)round * PAGE;
+        if (member_land(1, wire_key_of(2, round, 0), 0, PAGE, land) == WIRE_PENDING)
+            advance_until(1, 1);
+        check_bytes(land, PAGE, 2 + round);
+    }
+}
+
+static const struct model_fault stored_faults[] = {
+    {.what = "a place is told without release", .kind = MODEL_STORE, .name = "landing key", .thread = 1},
+    {.what = "a place is read without acquire", .kind = MODEL_LOAD, .name = "landing key", .thread = 0},
+    {.what = "the key is published without release", .kind = MODEL_STORE, .name = "stream key", .thread = 0},
+    {.what = "the key is read without acquire", .kind = MODEL_LOAD, .name = "stream key", .thread = 1},
+    {.what = NULL},
+};
+const struct model_case case_stored = {
+    .name = "stream, stored where it lands", .threads = 2, .setup = stored_setup, .run = stored, .faults = stored_faults};
+
 /* ------------------------------------------------------------------------------------------------------------ notes */
 static void note_of(uint32_t rank, uint32_t seq, uint64_t value)
 {

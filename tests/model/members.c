@@ -25,6 +25,22 @@ static void ring(struct lines_host *host, struct lines_channel *channel)
     (void)channel;
 }
 
+static bool lend(struct lines_host *host, size_t bytes, enum wire_placement placement, struct lines_block *block)
+{
+    char *at = host->env->take(host->env, bytes, LINES_LANDING_PAGE);
+    (void)placement;
+    *block = (struct lines_block){at, (uint64_t)(uintptr_t)at, bytes};
+    return at != NULL;
+}
+
+static bool replace(struct lines_host *host, char *at, size_t bytes)
+{
+    (void)host;
+    (void)at;
+    (void)bytes;
+    return true;
+}
+
 static void name_all(struct lines_channel *c)
 {
     const struct lines_shape *s = &c->shape;
@@ -43,8 +59,9 @@ static void name_all(struct lines_channel *c)
     model_name(block + s->inbox, s->calls - s->inbox, "inbox");
     model_name(block + s->acks, s->pairs - s->acks, "ack");
     model_name(block + s->pairs, s->inlets - s->pairs, "where pairs are");
-    model_name(block + s->inlets, s->bytes - s->inlets, "inlet");
+    model_name(block + s->inlets, s->landings - s->inlets, "inlet");
     model_name(block + s->edge[0].line, s->acks - s->edge[0].line, "line key"); /* its only atomic */
+    model_name(block + s->landings, lines_landing_slots(s) * sizeof(struct lines_landing), "landing key");
 }
 
 void members_join(struct lines_host *first, struct lines_host *second, struct wire_limits limits)
@@ -72,6 +89,9 @@ static struct lines_host *make_host(void)
     host->take = take;
     host->give = give;
     host->ring = ring;
+    host->lend = lend;
+    host->take_back = give;
+    host->replace = replace;
     host->sleepers = &nobody;
     return host;
 }
@@ -90,6 +110,23 @@ enum wire_result member_expose(uint32_t rank, wire_key key, uint16_t edge, size_
     struct wire_expose e = {
         .key = key, .fingerprint = 5, .edge = edge, .flags = WIRE_WORK, .peers = &other, .npeers = 1, .nspans = 1, .spans = &span};
     memset(data, (int)(wire_key_seq(key) + wire_key_round(key)), sizeof data);
+    return lines_expose(members->channel[rank], &e);
+}
+
+enum wire_result member_store(uint32_t rank, wire_key key, size_t bytes)
+{
+    const uint16_t other = (uint16_t)(1 - rank);
+    struct wire_span span = {NULL, bytes};
+    struct wire_expose e = {.key = key, .fingerprint = 5, .flags = WIRE_WORK, .peers = &other, .npeers = 1, .nspans = 1, .spans = &span};
+    uint64_t word = (wire_key_seq(key) + wire_key_round(key)) * UINT64_C(0x0101010101010101);
+    void *pad = NULL;
+    enum wire_result result = lines_reserve(members->channel[rank], &e, bytes, &pad);
+    if (result != WIRE_DONE && result != WIRE_LANDING)
+        return result;
+    memcpy(pad, &word, sizeof word);
+    memcpy((char *)pad + bytes - sizeof word, &word, sizeof word);
+    span.at = pad;
+    e.flags |= result == WIRE_LANDING ? WIRE_BUILT | WIRE_DEPOSIT : WIRE_BUILT;
     return lines_expose(members->channel[rank], &e);
 }
 

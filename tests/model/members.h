@@ -9,6 +9,7 @@ struct members {
     struct lines_host *host[2];
     struct wire_channel *channel[2];
     struct wire_view view[2];
+    char *lent; /* a page for each of two rounds, of the second member's, that the first one reaches */
     unsigned char landed[4 * LINES_PLACE_BYTES + 256], sent[4 * LINES_PLACE_BYTES + 256];
 };
 extern struct members *members;
@@ -20,5 +21,7 @@ void members_join(struct lines_host *first, struct lines_host *second, struct wi
 enum wire_result member_expose(uint32_t rank, wire_key key, uint16_t edge, size_t bytes);
 enum wire_result member_view(uint32_t rank, wire_key key, uint16_t edge, uint16_t flags, size_t bytes, struct wire_view *view);
 enum wire_result member_land(uint32_t rank, wire_key key, uint16_t edge, size_t bytes, void *land);
+/* The ends of a stream's bytes, seq + round again, where the reader told that they land or in a place. */
+enum wire_result member_store(uint32_t rank, wire_key key, size_t bytes);
 
 #endif

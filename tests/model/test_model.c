@@ -32,6 +32,7 @@ static const struct model_case *const cases[] = {
     &case_stream,
     &case_stream_landing,
     &case_stream_next,
+    &case_stored,
     &case_notes,
     &case_message,
     &case_message_full,
