@@ -1,5 +1,5 @@
 /*
- * stranger: one who has connected and is not known yet, at the door of a meeting (boot_door.c) or of a rank (tcp_mesh.c). Costs whoever
+ * stranger: one who has connected and is not known yet, at the door of a meeting (boot_door.c) or of a rank (tcp_admit.c). Costs whoever
  * listens a place, two seconds, and one symmetric operation; nothing is allocated for him and no length of his is believed. Nothing here
  * waits.
  */

@@ -1,8 +1,8 @@
 /*
  * Connecting, while a world opens: every rank listens on one address of its own, at a port that the kernel chooses; ports and a random word
- * of each listener are exchanged over the boot; the lower rank of each pair dials. Who dials without that word is a stranger: he is heard
- * for two seconds, for exactly as many bytes as a greeting has, and nothing is allocated for him. Where the job has a secret, it is proved
- * on each connection before the greeting, which is then sealed. When every peer is there, the listener is closed for good.
+ * of each listener are exchanged over the boot; the lower rank of each pair dials, and greets with that word. Where the job has a secret,
+ * it is proved on each connection before the greeting, which is then sealed. When every peer is there, the listener is closed for good.
+ * What a listener makes of who comes is tcp_admit.c's.
  */
 #define _GNU_SOURCE
 #include "net/tcp_mesh.h"
@@ -18,14 +18,12 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
-#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TURN_MS = 100, REFUSALS_LOGGED_NS = 1000000000, TELL_NS = 1000000000, ACCEPTS_A_TURN = 16 };
+enum { TURN_MS = 100, TELL_NS = 1000000000 };
 
-static enum comm_result fail(const struct mesh *m, enum comm_result result, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static enum comm_result fail(const struct mesh *m, enum comm_result result, const char *format, ...)
+enum comm_result mesh_fail(const struct mesh *m, enum comm_result result, const char *format, ...)
 {
     va_list list;
 
@@ -37,7 +35,7 @@ static enum comm_result fail(const struct mesh *m, enum comm_result result, cons
 
 /* ------------------------------------------------------------------------------------------------------------ greeting */
 /* What a new connection takes without waiting. */
-static int send_now(int fd, const void *bytes, size_t count)
+int mesh_send_now(int fd, const void *bytes, size_t count)
 {
     ssize_t n = send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -45,7 +43,7 @@ static int send_now(int fd, const void *bytes, size_t count)
 }
 
 /* keys: of its handshake, or NULL. False: no memory. */
-static bool keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys)
+bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys)
 {
     struct tcp_lane *lane = &m->w->links[rank].lane[which];
     struct sockaddr_storage other;
@@ -65,218 +63,20 @@ static bool keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const st
     return true;
 }
 
-/* Of a lower rank that has not come, or a higher one that asks to be dialed; with our word. */
-static bool is_ours(const struct mesh *m, const struct greeting *g)
-{
-    unsigned char differs = 0;
-
-    for (int i = 0; i < MESH_WORD; i++)
-        differs |= (unsigned char)(g->word[i] ^ m->mine.word[i]);
-    if (differs || g->magic != MESH_MAGIC || g->version != FRAME_VERSION || g->to != (uint32_t)m->w->rank ||
-        g->from >= (uint32_t)m->w->ranks || m->w->links[g->from].down)
-        return false;
-    if (g->lane >= TCP_SOCKETS)
-        return m->w->door && g->from > g->to && g->lane < MESH_LANES;
-    return g->from < g->to && m->w->links[g->from].lane[g->lane].fd < 0;
-}
-
-static bool is_whole(int fd)
-{
-    struct greeting g;
-
-    return recv(fd, &g, sizeof g, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof g;
-}
-
-/* Exactly one greeting. */
-static enum stranger_heard hear_plain(int fd, struct greeting *g, short seen, bool last)
-{
-    char byte;
-
-    if (!last && !is_whole(fd) && (!seen || recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0))
-        return STRANGER_LATER;
-    return recv(fd, g, sizeof *g, MSG_DONTWAIT) == (ssize_t)sizeof *g ? STRANGER_DONE : STRANGER_OUT;
-}
-
-static enum stranger_heard hear_proof(struct mesh *m, struct stranger *s, struct greeting *g, bool last, char why[STRANGER_WHY])
-{
-    const struct stranger_door door = {m->w->env, m->key, HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, MESH_MAGIC, &m->hellos};
-    enum stranger_heard heard;
-
-    if (s->answered) {
-        heard = stranger_greeting(s, g, sizeof *g, last);
-        return heard == STRANGER_DONE && (g->from != s->names.from || g->lane != s->names.lane) ? STRANGER_OUT : heard;
-    }
-    heard = stranger_hello(&door, s, last, why);
-    if (s->answered)
-        pace_charge(&m->pace, m->now, PACE_ANSWER_NS);
-    return heard == STRANGER_DONE ? STRANGER_LATER : heard == STRANGER_PLAIN ? STRANGER_OUT : heard;
-}
-
-static void turn_away(struct mesh *m, int fd, const char *why)
-{
-    char address[INET6_ADDRSTRLEN];
-    bool tells = !m->refused++ || m->now - m->refused_ns >= REFUSALS_LOGGED_NS;
-
-    if (tells || !m->steady) {
-        stranger_name(fd, address, sizeof address);
-        base_format(m->refusal, sizeof m->refusal, "from %s: %s", address, why);
-    }
-    if (tells) {
-        m->refused_ns = m->now;
-        base_log(m->w->log, LOG_WARNING, "tcp: somebody was turned away %s (%u so far)", m->refusal, m->refused);
-    }
-    stranger_drain(fd);
-    close(fd);
-}
-
-/* Who dialed hears that he was let in: else he would send to somebody who had no place for him. */
-static bool take_in(struct mesh *m, const struct greeting *g, struct stranger *s)
-{
-    if (g->lane >= TCP_SOCKETS) {
-        close(s->fd);
-        tcp_want(&m->w->links[g->from], g->lane == MESH_CALL_BASE);
-        return true;
-    }
-    if (send_now(s->fd, &g->magic, sizeof g->magic))
-        return false;
-    return keep(m, g->from, g->lane, s->fd, &s->shake.seal);
-}
-
-/* Once steady he is heard without the wire's lock, and has a place of his own under it. */
-static bool let_in(struct mesh *m, const struct greeting *g, struct stranger *s)
-{
-    if (m->steady) {
-        epoll_ctl(m->outside, EPOLL_CTL_DEL, s->fd, NULL); /* what comes on it from here on is not the door's */
-        base_lock(&m->w->lock, m->w->env);
-    }
-    bool in = is_ours(m, g) && take_in(m, g, s);
-    if (m->steady)
-        base_unlock(&m->w->lock, m->w->env);
-    if (in)
-        pace_give_back(&m->pace, PACE_ACCEPT_NS + (s->answered ? PACE_ANSWER_NS : 0) + 2 * PACE_LOOK_NS);
-    return in;
-}
-
-static void hear(struct mesh *m, uint32_t at, short seen)
-{
-    struct stranger *s = &m->strangers.one[at];
-    bool last = m->now >= s->until || (seen & (POLLERR | POLLHUP | POLLRDHUP));
-    char why[STRANGER_WHY] = "he does not know what a rank of this job says";
-    struct greeting g = {.magic = 0};
-    enum stranger_heard heard = m->key ? hear_proof(m, s, &g, last, why) : hear_plain(s->fd, &g, seen, last);
-
-    if (heard == STRANGER_LATER)
-        return;
-    if (heard == STRANGER_DONE && let_in(m, &g, s)) {
-        m->missing -= m->missing != 0;
-    } else {
-        turn_away(m, s->fd, why);
-    }
-    stranger_forget(&m->strangers, at);
-}
-
 /* How many descriptors a rank needs while it connects: of all its connections, or of neighbours. */
-static uint32_t files_for(const struct mesh *m)
+uint32_t mesh_files_for(const struct mesh *m)
 {
     uint32_t others = m->w->door ? 2 * TCP_BASE_MOST : (uint32_t)m->w->ranks - 1;
 
     return others * TCP_SOCKETS + FILES_OF_A_WORLD;
 }
 
-static enum comm_result fail_files(const struct mesh *m)
+enum comm_result mesh_fail_files(const struct mesh *m)
 {
     char limit[160];
 
-    files_name_limit(limit, sizeof limit, files_for(m));
-    return fail(m, COMM_ERR_SYSTEM, "rank %d of %d ranks: %s", m->w->rank, m->w->ranks, limit);
-}
-
-/* Without descriptors. Strangers give way first: who is no stranger comes again. In a world that is open a link fails then, in time. */
-static enum comm_result make_room(struct mesh *m)
-{
-    if (m->strangers.count) {
-        stranger_drop_eldest(&m->strangers);
-        return COMM_OK;
-    }
-    enum comm_result result = fail_files(m);
-    if (!m->steady)
-        return result;
-    if (m->now - m->refused_ns >= REFUSALS_LOGGED_NS) {
-        m->refused_ns = m->now;
-        base_log(m->w->log, LOG_WARNING, "tcp: somebody cannot be let in: %s", m->config->error_text);
-    }
-    return COMM_OK;
-}
-
-/* It may be known already: then it is looked at again. */
-void mesh_watch_outside(struct mesh *m, int fd)
-{
-    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET};
-
-    if (epoll_ctl(m->outside, EPOLL_CTL_ADD, fd, &event) < 0 && errno == EEXIST)
-        epoll_ctl(m->outside, EPOLL_CTL_MOD, fd, &event);
-}
-
-/* How many came, at most so many. */
-static uint32_t receive_strangers(struct mesh *m, uint32_t most, enum comm_result *result)
-{
-    uint32_t came = 0;
-
-    while (came < most) {
-        int fd = files_accept(m->listener, m->w->log, files_for(m));
-        if (fd < 0 && files_are_short(errno))
-            *result = make_room(m);
-        if (fd < 0)
-            break;
-        stranger_add(&m->strangers, fd, m->now);
-        pace_charge(&m->pace, m->now, PACE_ACCEPT_NS);
-        came++;
-    }
-    return came;
-}
-
-/* The newest of them, what each has said. */
-static void hear_newest(struct mesh *m, uint32_t many)
-{
-    uint32_t first = m->strangers.count - many;
-
-    for (uint32_t i = 0; i < many; i++)
-        m->wait[i] = (struct pollfd){.fd = m->strangers.one[first + i].fd, .events = POLLIN | POLLRDHUP};
-    poll(m->wait, many, 0);
-    for (uint32_t i = many; i-- > 0;)
-        hear(m, first + i, m->wait[i].revents);
-}
-
-/* Most are known at once; who is not is watched. */
-static uint32_t hear_newcomers(struct mesh *m)
-{
-    enum comm_result ignored = COMM_OK;
-    uint32_t came = receive_strangers(m, ACCEPTS_A_TURN, &ignored);
-    uint32_t here = came < m->strangers.count ? came : m->strangers.count; /* without descriptors the newest may be the eldest */
-    uint32_t first = m->strangers.count - here;
-
-    hear_newest(m, here);
-    for (uint32_t i = first; i < m->strangers.count; i++)
-        mesh_watch_outside(m, m->strangers.one[i].fd);
-    return came;
-}
-
-int64_t mesh_hear(struct mesh *m)
-{
-    struct epoll_event seen[STRANGERS_MAX + 1];
-    uint32_t came = 0;
-
-    do {
-        m->now = m->w->env->now(m->w->env);
-        int told = epoll_wait(m->outside, seen, STRANGERS_MAX + 1, 0);
-        hear_newest(m, m->strangers.count);
-        came = hear_newcomers(m);
-        if (told > 0 || came)
-            pace_charge(&m->pace, m->now, PACE_LOOK_NS);
-    } while (came == ACCEPTS_A_TURN && !pace_rest(&m->pace, m->now));
-    if (came == ACCEPTS_A_TURN) /* there may be more */
-        mesh_watch_outside(m, m->listener);
-    return pace_rest(&m->pace, m->now);
+    files_name_limit(limit, sizeof limit, mesh_files_for(m));
+    return mesh_fail(m, COMM_ERR_SYSTEM, "rank %d of %d ranks: %s", m->w->rank, m->w->ranks, limit);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ dialing */
@@ -285,7 +85,7 @@ static enum comm_result fail_peer(const struct mesh *m, uint32_t peer, enum comm
     char text[80];
 
     mesh_name_address(&m->cards[peer].address, text, sizeof text);
-    return fail(m, result, "connecting to rank %u at %s: %s", peer, text, why);
+    return mesh_fail(m, result, "connecting to rank %u at %s: %s", peer, text, why);
 }
 
 static enum comm_result begin_dial(struct mesh *m, struct dialing *d)
@@ -293,11 +93,11 @@ static enum comm_result begin_dial(struct mesh *m, struct dialing *d)
     const struct card *card = &m->cards[d->peer];
 
     d->stage = DIAL_CONNECTING;
-    d->fd = files_socket(card->address.ss_family, m->w->log, files_for(m));
+    d->fd = files_socket(card->address.ss_family, m->w->log, mesh_files_for(m));
     if (d->fd < 0 && files_are_short(errno))
-        return fail_files(m);
+        return mesh_fail_files(m);
     if (d->fd < 0)
-        return fail(m, COMM_ERR_SYSTEM, "socket: %s", strerror(errno));
+        return mesh_fail(m, COMM_ERR_SYSTEM, "socket: %s", strerror(errno));
     if (m->steady)
         tcp_watch_for(m->w, d->fd);
     if (connect(d->fd, (const struct sockaddr *)&card->address, mesh_length_of(&card->address)) == 0 || errno == EINPROGRESS)
@@ -358,7 +158,7 @@ static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
     if (!error && m->key && !handshake_hello(&d->shake, m->w->env, m->key, &names, hello))
         error = ENOMEM;
     if (!error)
-        error = m->key ? send_now(d->fd, hello, sizeof hello) : send_now(d->fd, &g, sizeof g);
+        error = m->key ? mesh_send_now(d->fd, hello, sizeof hello) : mesh_send_now(d->fd, &g, sizeof g);
     if (error)
         return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
     d->stage = DIAL_ASKED;
@@ -398,7 +198,7 @@ static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
         return fail_peer(m, d->peer, COMM_ERR_AUTH, handshake_fault_text(fault));
     if (!seal_write(&d->shake.seal, &g, sizeof g, sealed))
         return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the handshake");
-    int error = send_now(d->fd, sealed, sizeof sealed);
+    int error = mesh_send_now(d->fd, sealed, sizeof sealed);
     if (error)
         return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
     stranger_wait_for(d->fd, 1);
@@ -420,7 +220,7 @@ static enum comm_result confirm(struct mesh *m, struct dialing *d, bool *done)
         return COMM_OK;
     if (recv(d->fd, &word, sizeof word, MSG_DONTWAIT) != (ssize_t)sizeof word || word != MESH_MAGIC)
         return fail_peer(m, d->peer, COMM_ERR_AUTH, "it speaks another language");
-    if (!keep(m, d->peer, d->lane, d->fd, m->key ? &d->shake.seal : NULL))
+    if (!mesh_keep(m, d->peer, d->lane, d->fd, m->key ? &d->shake.seal : NULL))
         return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the connection");
     *done = true;
     return COMM_OK;
@@ -453,7 +253,8 @@ static enum comm_result late(const struct mesh *m)
     }
     if (m->refused)
         base_append(text, sizeof text, &at, " (%u were turned away, the last one %s)", m->refused, m->refusal);
-    return fail(m, COMM_ERR_TIMEOUT, "rank %d could not be connected in time with ranks:%s; is a firewall between them?", m->w->rank, text);
+    return mesh_fail(m, COMM_ERR_TIMEOUT, "rank %d could not be connected in time with ranks:%s; is a firewall between them?", m->w->rank,
+                     text);
 }
 
 /* Once steady, what cannot be connected is dialed again by who needs it (tcp_links.c), as long as there is time. */
@@ -492,9 +293,9 @@ enum comm_result mesh_turn(struct mesh *m, int wait_ms)
             result = end_dial(m, i, result);
     }
     for (uint32_t i = strangers; i-- > 0;)
-        hear(m, i, m->wait[1 + i].revents);
+        mesh_hear_one(m, i, m->wait[1 + i].revents);
     if (m->wait[0].revents && result == COMM_OK)
-        receive_strangers(m, 1, &result);
+        mesh_receive_strangers(m, 1, &result);
     return result;
 }
 
@@ -558,7 +359,8 @@ static enum comm_result tell_failed(struct mesh *m)
     for (int32_t i = ranks - 1; i >= 0; i--)
         if (m->cards[i].result != COMM_OK && (who == ranks || m->cards[i].result != COMM_ERR_PEER || m->cards[who].result == COMM_ERR_PEER))
             who = i;
-    return who == ranks ? COMM_OK : fail(m, (enum comm_result)m->cards[who].result, "rank %d: %.*s", who, MESH_TEXT, m->cards[who].text);
+    return who == ranks ? COMM_OK
+                        : mesh_fail(m, (enum comm_result)m->cards[who].result, "rank %d: %.*s", who, MESH_TEXT, m->cards[who].text);
 }
 
 /* Everybody hears who is of another version or is set otherwise, and who could not. */
@@ -569,22 +371,22 @@ static enum comm_result exchange(struct mesh *m)
     for (int32_t i = 0; i < m->w->ranks && result == COMM_OK; i++) {
         const struct card *card = &m->cards[i];
         if (card->magic != MESH_MAGIC || card->version != FRAME_VERSION)
-            result = fail(m, COMM_ERR_CONFIG, "rank %d speaks another version of the network protocol than %d", i, FRAME_VERSION);
+            result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d speaks another version of the network protocol than %d", i, FRAME_VERSION);
         else if (card->float_mode != m->cards[0].float_mode || card->endian != m->cards[0].endian)
-            result =
-                fail(m, COMM_ERR_CONFIG, "rank %d has another byte order or floating-point mode (rounding, flush to zero) than rank 0", i);
+            result = mesh_fail(m, COMM_ERR_CONFIG,
+                               "rank %d has another byte order or floating-point mode (rounding, flush to zero) than rank 0", i);
         else if (card->proves != m->cards[0].proves)
-            result = fail(m, COMM_ERR_CONFIG, "rank %d has %s job secret and rank 0 has %s: give every rank the same", i,
-                          card->proves ? "a" : "no", card->proves ? "none" : "one");
+            result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d has %s job secret and rank 0 has %s: give every rank the same", i,
+                               card->proves ? "a" : "no", card->proves ? "none" : "one");
         else if (card->seals != m->cards[0].seals)
-            result = fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_SEAL=%s and rank 0 has %s: give every rank the same", i,
-                          card->seals ? "yes" : "no", card->seals ? "no" : "yes");
+            result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_SEAL=%s and rank 0 has %s: give every rank the same", i,
+                               card->seals ? "yes" : "no", card->seals ? "no" : "yes");
         else if (card->links != m->cards[0].links)
-            result = fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_LINKS=%s and rank 0 has %s: give every rank the same", i,
-                          card->links ? "needed" : "all", card->links ? "all" : "needed");
+            result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_LINKS=%s and rank 0 has %s: give every rank the same", i,
+                               card->links ? "needed" : "all", card->links ? "all" : "needed");
         else if (card->checks != m->cards[0].checks)
-            result = fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_CRC=%s and rank 0 has %s: give every rank the same", i,
-                          card->checks ? "yes" : "no", card->checks ? "no" : "yes");
+            result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_CRC=%s and rank 0 has %s: give every rank the same", i,
+                               card->checks ? "yes" : "no", card->checks ? "no" : "yes");
     }
     return result == COMM_OK ? tell_failed(m) : result;
 }

@@ -1,6 +1,6 @@
 /*
- * What connecting needs, while a world opens (tcp_mesh.c) and, where links are made when they are needed, afterwards (tcp_links.c). Private
- * to these two.
+ * What connecting needs, while a world opens (tcp_mesh.c, tcp_admit.c) and, where links are made when they are needed, afterwards
+ * (tcp_links.c). Private to these.
  */
 #ifndef NET_TCP_MESH_H
 #define NET_TCP_MESH_H
@@ -88,9 +88,20 @@ bool mesh_is_dialing(const struct mesh *m, uint32_t peer, uint32_t lane);
 /* What has come since, of those that dial and, while the world opens, are dialed; waits so many milliseconds for it. Once steady no dial's
  * failure is an error. */
 enum comm_result mesh_turn(struct mesh *m, int wait_ms);
-/* The other half, once steady, without the wire's lock: who has come, and what they say. How long the door is to be left alone then. */
+void mesh_close(struct mesh *m);
+/* What both sides of a connection need. */
+enum comm_result mesh_fail(const struct mesh *m, enum comm_result result, const char *format, ...) __attribute__((format(printf, 3, 4)));
+int mesh_send_now(int fd, const void *bytes, size_t count); /* 0, or an errno */
+bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys);
+uint32_t mesh_files_for(const struct mesh *m);
+enum comm_result mesh_fail_files(const struct mesh *m);
+
+/* tcp_admit.c */
+/* The other half of mesh_turn, once steady, without the wire's lock: who has come, and what they say. How long the door is to be left alone
+ * then. */
 int64_t mesh_hear(struct mesh *m);
 void mesh_watch_outside(struct mesh *m, int fd);
-void mesh_close(struct mesh *m);
+uint32_t mesh_receive_strangers(struct mesh *m, uint32_t most, enum comm_result *result);
+void mesh_hear_one(struct mesh *m, uint32_t at, short seen); /* stranger `at`, of whom poll has seen this */
 
 #endif
