@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """commstream beside the machine's floor and beside each MPI that is here, on this machine, now: tables in Markdown.
 
-The programs of a table run in turn, round after round, so that a noisy neighbour meets all of them; each cell is the median over rounds, each ratio a
-ratio of such medians. comm-perf and MPI measure MODE; MPI also its blocking calls, which are an implementation of their own there. The
+The programs of a table run in turn, round after round, so that a noisy neighbour meets all of them; each cell is the median over rounds, each ratio
+the median of the rounds' ratios. comm-perf and MPI measure MODE; MPI also its blocking calls, which are an implementation of their own there. The
 floor is an allreduce of two ranks, and stands only beside that. --page measures every collective, and writes docs/performance.md.
 
 Consistency is another table: there one comm-perf has both sides of a rule in turn, a millisecond each, so that both meet the same state of
@@ -203,17 +203,19 @@ class Bench:
     def column_names(self, collective, ranks, mode):
         return [name for name, _ in self.columns(collective, ranks, mode)]
 
-    def best(self, collective, ranks, mode, size, ending):
-        """The faster of the MPIs, nonblocking, blocking, or of both ("")."""
-        times = [self.median(collective, ranks, mode, name, size) for name in self.column_names(collective, ranks, mode)
-                 if name not in (OURS, FLOOR, STILL) and name.endswith(ending)]
-        return min((t for t in times if t), default=None)
+    def beside(self, collective, ranks, mode, column, size):
+        """The median of the rounds' ratios: the two ran one soon after the other, but a machine may be another in the next round."""
+        ours, theirs = (self.times.get((collective, ranks, mode, name, size), []) for name in (OURS, column))
+        if len(ours) == len(theirs):
+            return statistics.median(o / t for o, t in zip(ours, theirs)) if ours else None
+        return statistics.median(ours) / statistics.median(theirs) if ours and theirs else None
 
     def ratio(self, collective, ranks, mode, size, against):
-        ours = self.median(collective, ranks, mode, OURS, size)
-        theirs = (self.median(collective, ranks, mode, FLOOR, size) if against == FLOOR
-                  else self.best(collective, ranks, mode, size, against))
-        return ours / theirs if ours and theirs else None
+        """To the floor, or to the faster of the MPIs: nonblocking, blocking, or of both ("")."""
+        names = [name for name in self.column_names(collective, ranks, mode)
+                 if (name == FLOOR if against == FLOOR else name not in (OURS, FLOOR, STILL) and name.endswith(against))]
+        ratios = [self.beside(collective, ranks, mode, name, size) for name in names]
+        return max((r for r in ratios if r), default=None)
 
 
 MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1"}
@@ -340,7 +342,7 @@ def where():
 PAGE = """# Performance
 
 Written by `./dev bench --page`, which measures and draws all of it on the machine where it runs; where this one was: {where}. Medians of
-{rounds} interleaved rounds in one run, f32 and sum, ranks bound to a CPU each where there are enough. Ratios below 1 mean that
+{rounds} interleaved rounds in one run, ratios of neighbours first, f32 and sum, ranks bound to a CPU each where there are enough. Ratios below 1 mean that
 commstream is faster. `bytes` is what each rank gives (of `scatter`: the root). Beside it, where they were found: {peers}.
 
 Every commstream call is a request and a wait. MPI has two implementations of each collective, a blocking one and a nonblocking one that
