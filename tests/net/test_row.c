@@ -92,6 +92,15 @@ static int unread(const struct rig *r, int32_t rank)
     return bytes;
 }
 
+/* Counting them needs a poller that reads when it is told to. */
+static void need_unread(const struct rig *r)
+{
+    if (r->pair.wire->poller->class != &poller_uring)
+        return;
+    print_message("skipped: io_uring reads bytes as they come\n");
+    skip();
+}
+
 static void await_bytes(const struct rig *r, int32_t rank, int bytes)
 {
     for (int i = 0; i < PATIENCE_MS && unread(r, rank) < bytes; i++)
@@ -252,6 +261,7 @@ static void messages_alone(void **state)
 {
     struct rig *r = *state;
 
+    need_unread(r);
     for (int i = 0; i < 4 * WINDOW; i++) {
         if (i && i % WINDOW == 0) {
             await_bytes(r, 1, WINDOW * BYTES);
@@ -275,6 +285,7 @@ static void exposures_alone(void **state)
 {
     struct rig *r = *state;
 
+    need_unread(r);
     for (uint32_t i = 0; i < 6 * WINDOW; i++) {
         if (i && i % (2 * WINDOW) == 0) {
             await_bytes(r, 1, 2 * WINDOW * BYTES);
