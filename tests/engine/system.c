@@ -14,7 +14,6 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -37,17 +36,6 @@ struct left {
     int descriptors, threads, mappings;
 };
 static struct left what_is_left(void);
-
-static int entries_of(const char *folder)
-{
-    int count = 0;
-    DIR *dir = opendir(folder);
-    CHECK(dir != NULL);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
 
 /* Of shared memory: the others are the C library's business. */
 static int shared_mappings(void)
@@ -78,7 +66,7 @@ static struct left begin_with(void)
 
 static struct left what_is_left(void)
 {
-    return (struct left){entries_of("/proc/self/fd"), entries_of("/proc/self/task"), shared_mappings()};
+    return (struct left){(int)proc_entries("/proc/self/fd", NULL), (int)proc_entries("/proc/self/task", NULL), shared_mappings()};
 }
 
 /* A thread that was joined may still be listed for a moment. */

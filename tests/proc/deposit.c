@@ -15,7 +15,6 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -102,21 +101,9 @@ enum wire_result __wrap_lines_expose(struct wire_channel *channel, const struct 
 }
 
 /* ------------------------------------------------------------------------------------------------------------ what is left behind */
-static int64_t entries_of(const char *path)
-{
-    int64_t count = 0;
-    DIR *directory = opendir(path);
-
-    CHECK(directory != NULL);
-    while (readdir(directory))
-        count++;
-    closedir(directory);
-    return count;
-}
-
 static int64_t holdings(void)
 {
-    return entries_of("/proc/self/fd") + entries_of("/proc/self/task");
+    return proc_entries("/proc/self/fd", NULL) + proc_entries("/proc/self/task", NULL);
 }
 
 static void nothing(void *arg, int32_t rank)

@@ -11,7 +11,6 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,20 +40,9 @@ static int64_t lines_with(const char *path, const char *part)
     return count;
 }
 
-static int64_t entries_of(const char *path)
-{
-    int64_t count = 0;
-    DIR *directory = opendir(path);
-    CHECK(directory != NULL);
-    while (readdir(directory))
-        count++;
-    closedir(directory);
-    return count;
-}
-
 static int64_t holdings(void)
 {
-    return entries_of("/proc/self/fd") + entries_of("/proc/self/task") + lines_with("/proc/self/maps", "commstream") +
+    return proc_entries("/proc/self/fd", NULL) + proc_entries("/proc/self/task", NULL) + lines_with("/proc/self/maps", "commstream") +
            lines_with("/proc/self/maps", "memfd:");
 }
 

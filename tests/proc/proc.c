@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "proc/proc.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -156,4 +157,17 @@ void proc_tell_failure(struct proc_page *page, struct comm_communicator *c, enum
     page->rank = error.rank;
     page->result = result;
     atomic_fetch_add(&page->stage, INT64_C(1) << 40);
+}
+
+int64_t proc_entries(const char *path, const char *part)
+{
+    int64_t count = 0;
+    DIR *directory = opendir(path);
+    CHECK(directory || part); /* nothing of a name is there; but a process has its own folders */
+    if (!directory)
+        return 0;
+    for (struct dirent *entry; (entry = readdir(directory));)
+        count += !part || strstr(entry->d_name, part);
+    closedir(directory);
+    return count;
 }

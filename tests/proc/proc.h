@@ -51,4 +51,7 @@ void proc_await(struct proc *proc, int32_t rank, int64_t stage);
 /* Writes the sticky cause of c to the rank's page, with the time. */
 void proc_tell_failure(struct proc_page *page, struct comm_communicator *c, enum comm_result result);
 
+/* How many names this folder has, `.` and `..` too, with `part` in them; NULL: all. */
+int64_t proc_entries(const char *path, const char *part);
+
 #endif

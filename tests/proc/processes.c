@@ -10,7 +10,6 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -315,18 +314,6 @@ RIG_TEST(processes_abort)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ nothing is left */
-static int64_t entries_of(const char *path, const char *part)
-{
-    int64_t count = 0;
-    DIR *directory = opendir(path);
-    if (!directory)
-        return 0;
-    for (struct dirent *entry; (entry = readdir(directory));)
-        count += !part || strstr(entry->d_name, part);
-    closedir(directory);
-    return count;
-}
-
 static int64_t shared_maps(void)
 {
     char line[512];
@@ -342,7 +329,7 @@ static int64_t shared_maps(void)
 static void open_and_close(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     (void)none;
-    int64_t fds = entries_of("/proc/self/fd", NULL), maps = shared_maps(), threads = entries_of("/proc/self/task", NULL);
+    int64_t fds = proc_entries("/proc/self/fd", NULL), maps = shared_maps(), threads = proc_entries("/proc/self/task", NULL);
     struct comm_communicator *world = proc_open(proc, rank), *second = NULL;
     static float in[100000], out[2][100000]; /* two communicators know nothing of each other's buffers */
     MUST(comm_dup(world, NULL, &second, NULL));
@@ -351,18 +338,18 @@ static void open_and_close(struct proc *proc, int32_t rank, struct comm_communic
     MUST(comm_sync_all(world));
     MUST(comm_close(world, RIG_PATIENCE));
     MUST(comm_close(second, RIG_PATIENCE));
-    EQUAL(entries_of("/proc/self/fd", NULL), fds);
+    EQUAL(proc_entries("/proc/self/fd", NULL), fds);
     EQUAL(shared_maps(), maps);
-    for (int i = 0; i < 100 && entries_of("/proc/self/task", NULL) != threads; i++)
+    for (int i = 0; i < 100 && proc_entries("/proc/self/task", NULL) != threads; i++)
         rig_nap(10 * RIG_MS); /* a joined thread leaves the list a moment later */
     if (!THREADS_OF_OTHERS)
-        EQUAL(entries_of("/proc/self/task", NULL), threads);
+        EQUAL(proc_entries("/proc/self/task", NULL), threads);
 }
 
 RIG_TEST(processes_leave_nothing_behind)
 {
     proc_needs_shm();
-    int64_t before = entries_of("/dev/shm", "comm");
+    int64_t before = proc_entries("/dev/shm", "comm");
     struct proc proc = {.raw = true}, killed = {0};
     proc_start(&proc, 4, open_and_close);
     proc_finish(&proc, -1, RIG_PATIENCE);
@@ -370,9 +357,9 @@ RIG_TEST(processes_leave_nothing_behind)
     proc_await(&killed, 0, 20);
     kill(killed.pid[0], SIGKILL);
     proc_finish(&killed, 0, 5 * RIG_S);
-    for (int i = 0; i < 200 && entries_of("/dev/shm", "comm") > before; i++)
+    for (int i = 0; i < 200 && proc_entries("/dev/shm", "comm") > before; i++)
         rig_nap(10 * RIG_MS); /* other tests of this machine may be at work */
-    CHECK(entries_of("/dev/shm", "comm") <= before);
+    CHECK(proc_entries("/dev/shm", "comm") <= before);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ more ranks than processors

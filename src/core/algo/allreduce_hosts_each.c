@@ -67,28 +67,16 @@ static uint16_t add_others(struct build *b, const struct each *e)
     return first;
 }
 
-static void begin(struct build *b)
-{
-    build_lane(b);
-    build_loop_chunks(b);
-}
-
-static void end(struct build *b)
-{
-    build_loop_end(b);
-    build_lane_end(b);
-}
-
 static void give_lane(struct build *b, const struct each *e)
 {
-    begin(b);
+    build_chunks_lane(b);
     for (int32_t d = 1; d < e->here; d++) {
         int32_t to = (e->number + d) % e->here;
         if (to < e->slices)
             BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = HOSTS_GIVE,
                        .peer = build_peer(b, group_member(&e->p.node, e->node, to)), .npeers = 1, .src = ref_slice(BUF_IN, to));
     }
-    end(b);
+    build_chunks_lane_end(b);
 }
 
 /* All that were sent before: they may be gone in another order. */
@@ -120,12 +108,12 @@ static void part_lane(struct build *b, const struct each *e)
         return;
     for (int32_t d = 1; d < nodes; d++)
         build_peer(b, group_member(&e->p.node, (e->node + d) % nodes, e->number));
-    begin(b);
+    build_chunks_lane(b);
     make_part(b, e);
     if (nodes > 1)
         BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = HOSTS_PARTIAL, .peer = twins, .npeers = (uint16_t)(nodes - 1),
                    .bump = HOSTS_COUNT_SENT, .src = part_of(e));
-    end(b);
+    build_chunks_lane_end(b);
 }
 
 static void finish_lane(struct build *b, const struct each *e)
@@ -142,7 +130,7 @@ static void finish_lane(struct build *b, const struct each *e)
                                   .mine = lone ? own : part_of(e)};
     uint16_t others = add_others(b, e);
 
-    begin(b);
+    build_chunks_lane(b);
     struct comm_ref views = hosts_combine(b, &parts);
     BUILD_STEP(b, .code = STEP_REDUCE, .flags = STEP_CHUNKED | STEP_FINAL, .wait = copied ? HOSTS_COUNT_MINE : 0, .need = 1,
                .need_inner = 1, .bump = HOSTS_COUNT_FINISHED, .dst = out, .src = views);
@@ -150,13 +138,13 @@ static void finish_lane(struct build *b, const struct each *e)
     if (!lone)
         BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = HOSTS_FINISHED, .peer = others, .npeers = (uint16_t)(e->here - 1),
                    .src = out);
-    end(b);
+    build_chunks_lane_end(b);
     b->program.scratch = (uint16_t)parts.scratch;
 }
 
 static void take_lane(struct build *b, const struct each *e)
 {
-    begin(b);
+    build_chunks_lane(b);
     for (int32_t d = 1; d < e->here; d++) {
         int32_t from = (e->number + d) % e->here;
         struct comm_ref slice = ref_slice(BUF_OUT, from);
@@ -164,7 +152,7 @@ static void take_lane(struct build *b, const struct each *e)
             BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = HOSTS_FINISHED,
                        .peer = build_peer(b, group_member(&e->p.node, e->node, from)), .npeers = 1, .dst = slice, .src = slice);
     }
-    end(b);
+    build_chunks_lane_end(b);
 }
 
 struct comm_program *allreduce_hosts_each(const struct comm_env *env, const struct program_spec *spec)

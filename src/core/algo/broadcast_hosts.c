@@ -47,18 +47,6 @@ static uint16_t peer_on(struct build *b, const struct spread *s, int32_t host)
     return build_peer(b, group_member(&s->p.host, host, s->number));
 }
 
-static void begin(struct build *b)
-{
-    build_lane(b);
-    build_loop_chunks(b);
-}
-
-static void end(struct build *b)
-{
-    build_loop_end(b);
-    build_lane_end(b);
-}
-
 static struct comm_step landing_step(uint16_t edge, uint16_t peer, struct comm_ref slice)
 {
     return (struct comm_step){
@@ -72,11 +60,11 @@ static void root_shows(struct build *b, const struct spread *s)
 
     if (s->here == 1)
         return;
-    begin(b);
+    build_chunks_lane(b);
     for (int32_t turn = 0; turn < slices; turn++)
         BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED | STEP_EACH, .turn = (uint16_t)turn, .turns = (uint16_t)slices,
                    .edge = EDGE_SHOW, .peer = s->all_here, .npeers = (uint16_t)(s->here - 1), .src = ref_slice(BUF_IN, turn));
-    end(b);
+    build_chunks_lane_end(b);
 }
 
 static void root_seen(struct build *b, const struct spread *s)
@@ -84,7 +72,7 @@ static void root_seen(struct build *b, const struct spread *s)
     int32_t slices = s->others * s->width;
     uint16_t root = build_peer(b, b->spec.root);
 
-    begin(b);
+    build_chunks_lane(b);
     for (int32_t turn = 0; turn < slices; turn++) {
         struct comm_step step = landing_step(EDGE_SHOW, root, ref_slice(BUF_OUT, turn));
         step.flags |= STEP_EACH;
@@ -94,12 +82,12 @@ static void root_seen(struct build *b, const struct spread *s)
             landing_view(&s->landing, turn / s->width, &step);
         build_step(b, step);
     }
-    end(b);
+    build_chunks_lane_end(b);
 }
 
 static void cross(struct build *b, const struct spread *s)
 {
-    begin(b);
+    build_chunks_lane(b);
     for (int32_t i = 0; i < s->others; i++) {
         struct comm_step step = {.code = STEP_EXPOSE,
                                  .flags = STEP_CHUNKED,
@@ -111,7 +99,7 @@ static void cross(struct build *b, const struct spread *s)
             landing_wait(&s->landing, i, &step);
         build_step(b, step);
     }
-    end(b);
+    build_chunks_lane_end(b);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ at the others */
@@ -123,7 +111,7 @@ static int32_t share_at(const struct spread *s, int32_t turn)
 
 static void take(struct build *b, const struct spread *s)
 {
-    begin(b);
+    build_chunks_lane(b);
     for (int32_t turn = 0; turn < s->others; turn++) {
         int32_t i = share_at(s, turn);
         struct comm_step step =
@@ -131,7 +119,7 @@ static void take(struct build *b, const struct spread *s)
         landing_view(&s->landing, turn, &step);
         build_step(b, step);
     }
-    end(b);
+    build_chunks_lane_end(b);
 }
 
 static void pass_on(struct build *b, const struct spread *s)
@@ -149,16 +137,16 @@ static void pass_on(struct build *b, const struct spread *s)
     for (int32_t turn = 1; turn < s->others; turn++)
         peer_on(b, s, other_host(s, share_at(s, turn)));
     landing_wait(&s->landing, 0, &step);
-    begin(b);
+    build_chunks_lane(b);
     build_step(b, step);
-    end(b);
+    build_chunks_lane_end(b);
 }
 
 static void show(struct build *b, const struct spread *s)
 {
     if (s->here == 1)
         return;
-    begin(b);
+    build_chunks_lane(b);
     for (int32_t turn = 0; turn < s->others; turn++) {
         struct comm_step step = {.code = STEP_EXPOSE,
                                  .flags = STEP_CHUNKED | STEP_EACH,
@@ -171,14 +159,14 @@ static void show(struct build *b, const struct spread *s)
         landing_wait(&s->landing, turn, &step);
         build_step(b, step);
     }
-    end(b);
+    build_chunks_lane_end(b);
 }
 
 static void look(struct build *b, const struct spread *s)
 {
     if (s->works && s->width == 1)
         return; /* it is the only one that shows */
-    begin(b);
+    build_chunks_lane(b);
     for (int32_t turn = 0; turn < s->others; turn++)
         for (int32_t j = 1; j < s->here; j++) {
             int32_t d = (s->number + j) % s->here;
@@ -190,7 +178,7 @@ static void look(struct build *b, const struct spread *s)
             if (d < s->width)
                 build_step(b, step);
         }
-    end(b);
+    build_chunks_lane_end(b);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ all */

@@ -156,6 +156,18 @@ void build_loop_end(struct build *b)
     build_step(b, end);
 }
 
+void build_chunks_lane(struct build *b)
+{
+    build_lane(b);
+    build_loop_chunks(b);
+}
+
+void build_chunks_lane_end(struct build *b)
+{
+    build_loop_end(b);
+    build_lane_end(b);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ the form of the whole */
 /* How far a ref's index moves beyond its first as k turns. */
 static uint32_t reach_of(const struct build *b, const struct comm_ref *ref)

@@ -41,6 +41,8 @@ void build_loop_chunks(struct build *b);                    /* k over the chunks
 void build_loop_over(struct build *b, struct comm_ref ref); /* k over the chunks of ref: of a ragged program */
 void build_loop(struct build *b, uint32_t trips);           /* i = 0 .. trips - 1 */
 void build_loop_end(struct build *b);                       /* closes the innermost */
+void build_chunks_lane(struct build *b);                    /* a lane that is one loop over chunks */
+void build_chunks_lane_end(struct build *b);
 void build_step(struct build *b, struct comm_step step);
 #define BUILD_STEP(b, ...) build_step((b), (struct comm_step){__VA_ARGS__})
 
