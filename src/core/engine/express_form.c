@@ -212,6 +212,7 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
         f->gives[r].few = few && f->gives[r].kind & WIRE_ONCE && f->gives[r].bytes <= b->channel->caps.once_max;
         f->takes[r].few = few && f->takes[r].kind & WIRE_ONCE && f->takes[r].bytes <= b->channel->caps.once_max;
         fits &= (!gives || f->gives[r].bytes <= most) && (!takes || f->takes[r].bytes <= most);
+        f->came[r] = takes ? f->takes[r].bytes : 0;
         f->bytes_out += gives ? f->gives[r].bytes : 0;
         f->bytes_in += takes ? f->takes[r].bytes : 0;
     }
@@ -241,6 +242,9 @@ static void learn(struct body *b, const struct engine_call *call, struct express
         fill_pairs(b, call, exchange, f);
     else
         fill_common(b, call, exchange, f);
+    for (uint32_t ranks = b->wire->fetch ? f->looked : 0; ranks; ranks &= ranks - 1)
+        if (!f->pairs || f->takes[__builtin_ctz(ranks)].kind & WIRE_ONCE)
+            f->fetched |= ranks & -ranks;
 }
 
 struct express_form *express_form_of(struct body *b, const struct engine_call *call)

@@ -13,10 +13,14 @@
 enum { FETCH_BYTES = 512 /* more come one behind the other anyway, and too many at once are late */ };
 
 /* No operation has the number 0: after 2^32 - 1 comes 1, and what stands before that is retired by no other. */
+static inline bool known_retired(const struct lines_channel *c, uint32_t seq)
+{
+    return lines_reached(c->oldest, seq - (seq == 0));
+}
+
 static bool all_retired(struct lines_channel *c, uint32_t seq)
 {
-    seq -= seq == 0;
-    if (BASE_LIKELY(lines_reached(c->oldest, seq)))
+    if (BASE_LIKELY(known_retired(c, seq)))
         return true;
     uint32_t min = c->retired;
     for (uint32_t i = 0; i < c->size; i++) {
@@ -27,14 +31,23 @@ static bool all_retired(struct lines_channel *c, uint32_t seq)
             min = there;
     }
     c->oldest = min;
-    return lines_reached(min, seq);
+    return known_retired(c, seq);
+}
+
+static inline const struct lines_edge *edge_of(const struct lines_shape *shape, wire_key key)
+{
+    BASE_DEBUG_ASSERT(wire_key_edge(key) < shape->once_edges);
+    return &shape->edge[wire_key_edge(key)];
+}
+
+static inline struct lines_line *line_of(char *block, const struct lines_edge *edge, uint32_t seq)
+{
+    return (struct lines_line *)(void *)(block + edge->line + (seq & edge->line_mask) * edge->line_step);
 }
 
 static inline struct lines_line *once_line(char *block, const struct lines_shape *shape, wire_key key)
 {
-    BASE_ASSERT(wire_key_edge(key) < shape->once_edges);
-    const struct lines_edge *edge = &shape->edge[wire_key_edge(key)];
-    return (struct lines_line *)(void *)(block + edge->line + (wire_key_seq(key) & edge->line_mask) * edge->line_step);
+    return line_of(block, edge_of(shape, key), wire_key_seq(key));
 }
 
 static inline size_t stream_offset(const struct lines_shape *shape, wire_key key, uint32_t edge, uint32_t reader, uint32_t owner)
@@ -266,7 +279,7 @@ static inline void fetch_to_write(struct lines_channel *c, wire_key key, size_t 
 /* Few bytes into one line: what small operations wait for. */
 static inline void copy_inline(unsigned char *to, const unsigned char *from, size_t bytes)
 {
-    enum { HALF = 16, WORD = 8 };
+    enum { HALF = 16, WORD = 8, FEW = 4 };
 
     if (bytes == WORD) {
         memcpy(to, from, WORD);
@@ -275,24 +288,40 @@ static inline void copy_inline(unsigned char *to, const unsigned char *from, siz
         if (bytes > 2 * HALF)
             memcpy(to + HALF, from + HALF, HALF);
         memcpy(to + bytes - HALF, from + bytes - HALF, HALF);
-    } else if (bytes != 0) { /* a barrier's empty span points nowhere, which memcpy does not allow */
-        memcpy(to, from, bytes);
+    } else if (bytes >= WORD) {
+        memcpy(to, from, WORD);
+        memcpy(to + bytes - WORD, from + bytes - WORD, WORD);
+    } else if (bytes >= FEW) {
+        memcpy(to, from, FEW);
+        memcpy(to + bytes - FEW, from + bytes - FEW, FEW);
+    } else if (bytes != 0) {
+        to[0] = from[0];
+        to[bytes / 2] = from[bytes / 2];
+        to[bytes - 1] = from[bytes - 1];
     }
 }
 
-static inline enum wire_result show_inline(struct lines_channel *c, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
+/* There is room. */
+static inline enum wire_result put_inline(struct lines_channel *c, const struct lines_edge *edge, wire_key key, uint32_t fingerprint,
+                                          const void *from, size_t bytes)
 {
-    if (BASE_UNLIKELY(!all_retired(c, wire_key_seq(key) - (c->shape.edge[wire_key_edge(key)].line_mask + 1))))
-        return WIRE_AGAIN;
-    struct lines_line *line = once_line(c->block.at, &c->shape, key);
+    struct lines_line *line = line_of(c->block.at, edge, wire_key_seq(key));
     copy_inline((unsigned char *)line->of.data, from, bytes);
     line->fingerprint = fingerprint;
     line->bytes = (uint16_t)bytes;
     line->kind = LINES_KIND_INLINE;
     atomic_store_explicit(&line->key, key, memory_order_release);
-    fetch_to_write(c, key, 0);
+    base_fetch_to_write(line_of(c->block.at, edge, wire_key_seq(key) + 1));
     c->dirty = true;
     return WIRE_DONE;
+}
+
+static enum wire_result show_inline(struct lines_channel *c, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
+{
+    const struct lines_edge *edge = edge_of(&c->shape, key);
+    if (BASE_UNLIKELY(!all_retired(c, wire_key_seq(key) - (edge->line_mask + 1))))
+        return WIRE_AGAIN;
+    return put_inline(c, edge, key, fingerprint, from, bytes);
 }
 
 /* Apart from what small operations take, so that they save no registers for it. */
@@ -320,10 +349,10 @@ static __attribute__((noinline)) enum wire_result expose_any(struct lines_channe
     return WIRE_DONE;
 }
 
-enum wire_result lines_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
+static __attribute__((noinline)) enum wire_result show_any(struct lines_channel *c, wire_key key, uint32_t fingerprint, const void *from,
+                                                           size_t bytes)
 {
-    struct lines_channel *c = lines_of(channel);
-    if (BASE_LIKELY(bytes <= LINES_INLINE))
+    if (bytes <= LINES_INLINE)
         return show_inline(c, key, fingerprint, from, bytes);
     const struct wire_span span = {from, bytes};
     return expose_any(c, &(struct wire_expose){.key = key,
@@ -333,6 +362,16 @@ enum wire_result lines_show(struct wire_channel *channel, wire_key key, uint32_t
                                                .npeers = 1, /* or more: who looks is no matter */
                                                .nspans = 1,
                                                .spans = &span});
+}
+
+/* Calls nothing on its way, so it saves no registers. */
+enum wire_result lines_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
+{
+    struct lines_channel *c = lines_of(channel);
+    const struct lines_edge *edge = edge_of(&c->shape, key);
+    if (BASE_LIKELY(bytes <= LINES_INLINE && known_retired(c, wire_key_seq(key) - (edge->line_mask + 1))))
+        return put_inline(c, edge, key, fingerprint, from, bytes);
+    return show_any(c, key, fingerprint, from, bytes);
 }
 
 enum wire_result lines_expose(struct wire_channel *channel, const struct wire_expose *e)
@@ -437,9 +476,9 @@ static bool may_wait(const struct lines_channel *c, wire_key key)
 }
 
 /* What its line will point to, so that the bytes travel beside it and not after it. */
-static __attribute__((noinline)) void fetch_place(struct lines_channel *c, const struct wire_look *l)
+static __attribute__((noinline)) void fetch_place(struct lines_channel *c, wire_key key, uint32_t peer, size_t bytes)
 {
-    struct lines_peer *p = &c->peer[l->peer];
+    struct lines_peer *p = &c->peer[peer];
 
     if (BASE_UNLIKELY(!p->once)) {
         uint64_t where = atomic_load_explicit(&p->head->once, memory_order_acquire);
@@ -447,9 +486,18 @@ static __attribute__((noinline)) void fetch_place(struct lines_channel *c, const
             return;
         p->once = (char *)(p->base + where);
     }
-    const char *place = p->once + brief_offset(&c->shape, l->key);
-    for (size_t at = 0; at < l->bytes; at += sizeof(struct lines_line))
+    const char *place = p->once + brief_offset(&c->shape, key);
+    for (size_t at = 0; at < bytes; at += sizeof(struct lines_line))
         __builtin_prefetch(place + at);
+}
+
+void lines_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes)
+{
+    struct lines_channel *c = lines_of(channel);
+
+    __builtin_prefetch(once_line(c->peer[peer].block, &c->shape, key));
+    if (BASE_UNLIKELY(bytes > LINES_INLINE && bytes <= FETCH_BYTES))
+        fetch_place(c, key, peer, bytes);
 }
 
 static inline enum wire_result glance(struct lines_channel *c, const struct wire_look *l)
@@ -457,12 +505,6 @@ static inline enum wire_result glance(struct lines_channel *c, const struct wire
     const struct lines_peer *p = &c->peer[l->peer];
     const struct lines_line *line = once_line(p->block, &c->shape, l->key);
 
-    if (l->flags & WIRE_FETCH) {
-        __builtin_prefetch(line);
-        if (l->bytes > LINES_INLINE && l->bytes <= FETCH_BYTES)
-            fetch_place(c, l);
-        return WIRE_AGAIN;
-    }
     if (atomic_load_explicit(&line->key, memory_order_acquire) != l->key)
         return WIRE_AGAIN;
     bool in_line = line->kind == LINES_KIND_INLINE;
@@ -497,10 +539,6 @@ static __attribute__((noinline)) enum wire_result view_any(struct lines_channel 
         return lines_message_view(c, l);
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
     const struct lines_line *line = find_line(c, l->peer, l->key, l->edge);
-    if (l->flags & WIRE_FETCH) {
-        __builtin_prefetch(line);
-        return WIRE_AGAIN;
-    }
     if ((l->flags & WIRE_GLANCE) && (!line || atomic_load_explicit(&line->key, memory_order_acquire) != l->key))
         return WIRE_AGAIN;
     _Atomic uint64_t *ack = l->edge & WIRE_ONCE ? NULL : ack_of(c->block.at, &c->shape, l->key, l->peer);
@@ -531,7 +569,7 @@ static __attribute__((noinline)) enum wire_result view_any(struct lines_channel 
 enum wire_result lines_view(struct wire_channel *channel, const struct wire_look *l)
 {
     struct lines_channel *c = lines_of(channel);
-    bool light = (l->flags & (WIRE_GLANCE | WIRE_FETCH)) && (l->edge & WIRE_ONCE) && !l->land && !c->aborted;
+    bool light = (l->flags & WIRE_GLANCE) && (l->edge & WIRE_ONCE) && !l->land && !c->aborted;
     return BASE_LIKELY(light) ? glance(c, l) : view_any(c, l);
 }
 

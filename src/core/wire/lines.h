@@ -330,6 +330,7 @@ enum wire_result lines_expose(struct wire_channel *channel, const struct wire_ex
 enum wire_result lines_view(struct wire_channel *channel, const struct wire_look *look);
 enum wire_result lines_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
 enum wire_result lines_see(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes, const void **at);
+void lines_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes);
 void lines_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
 uint32_t lines_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max);
 void lines_flush(struct wire_channel *channel);

@@ -51,7 +51,6 @@ enum wire_flag {
     WIRE_NONTEMPORAL = 8, /* view with land: write past the cache */
     WIRE_DISCARD = 16,    /* view of a message: take no byte of it, let the sender go (a truncated receive) */
     WIRE_GLANCE = 32,   /* view: not there yet is AGAIN, and nothing is remembered. DONE: as always, but the struct wire_view is not kept */
-    WIRE_FETCH = 64,    /* view: it will be looked for soon; what can be done so that it is near by then. Answers AGAIN */
     WIRE_DEPOSIT = 128, /* expose, with BUILT: in the place that reserve() gave with LANDING */
 };
 /* Of each sort the newest counts; of the last sort a note may be long, in whole words of 8 bytes. */
@@ -287,10 +286,11 @@ struct wire_class {
     enum wire_result (*expose)(struct wire_channel *channel, const struct wire_expose *expose);
     enum wire_result (*view)(struct wire_channel *channel, const struct wire_look *look);
     /* What expose and a glance do with one span of caps.once_max bytes or less on a ONCE edge, without their structures, which take as
-       long as the rest. Optional, both or none. show: DONE, AGAIN or FAILED. see: DONE and *at, until this rank retires the operation;
-       AGAIN; MISMATCH. */
+       long as the rest. Optional, all three or none. show: DONE, AGAIN or FAILED. see: DONE and *at, until this rank retires the operation;
+       AGAIN; MISMATCH. fetch: so many bytes of a peer's will be looked for soon; they are brought near if they can be. */
     enum wire_result (*show)(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
     enum wire_result (*see)(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes, const void **at);
+    void (*fetch)(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes);
     /* view: may be overwritten by its exposer. view NULL: operation seq and all before it are retired on this rank. */
     void (*release)(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
     /* This channel's pending views and exposures, messages and notes. Returns how many events it wrote. */
