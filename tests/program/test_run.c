@@ -438,6 +438,10 @@ static void forms_that_make_no_sense_are_refused(void **state)
     BUILD_STEP(b, .code = STEP_EXPOSE, .peer = build_peer(b, 0), .npeers = 1, .src = ref_block(BUF_IN, 0));
     build_lane_end(b);
     assert_null(build_end(b));
+    b = build_begin(&test_env, "two private lines", &spec);
+    build_edge(b, 0, WIRE_ONCE);
+    build_edge(b, 1, WIRE_ONCE);
+    assert_null(build_end(b));
     b = build_begin(&test_env, "no such scratch", &spec);
     build_lane(b);
     BUILD_STEP(b, .code = STEP_COPY, .dst = ref_scratch(0, ref_block(BUF_IN, 0)), .src = ref_block(BUF_IN, 0));

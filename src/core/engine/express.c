@@ -218,7 +218,7 @@ static __attribute__((noinline)) enum wire_result land_pair(struct body *b, cons
 void express_fetch(struct body *b, const struct express_form *f, uint32_t seq)
 {
     for (uint32_t ranks = f->looked; ranks; ranks &= ranks - 1)
-        if (!f->pairs || f->takes[__builtin_ctz(ranks)].kind)
+        if (!f->pairs || f->takes[__builtin_ctz(ranks)].few)
             (void)look_for(b, f, seq, 0, (uint32_t)__builtin_ctz(ranks), WIRE_FETCH, NULL);
 }
 
