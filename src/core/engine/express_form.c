@@ -204,6 +204,7 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
         bool gives = algo_exchange_shown(exchange, rank, r, call->root), takes = f->looked >> r & 1;
         f->gives[r] = span_of(call, in_counts, in_displs, r, gives_all);
         f->takes[r] = span_of(call, counts, call->displs, r, takes_all);
+        f->came[r] = f->takes[r].bytes;
         if (r != rank) {
             f->gives[r].edge = (uint16_t)algo_exchange_edge(exchange, rank, r, size, &f->gives[r].kind);
             f->takes[r].edge = (uint16_t)algo_exchange_edge(exchange, r, rank, size, &f->takes[r].kind);
