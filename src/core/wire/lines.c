@@ -50,6 +50,18 @@ static inline struct lines_line *once_line(char *block, const struct lines_shape
     return line_of(block, edge_of(shape, key), wire_key_seq(key));
 }
 
+/* Among an exposer's lines for single readers. */
+static inline size_t index_of(uint32_t reader, uint32_t owner)
+{
+    return reader - (reader > owner);
+}
+
+static inline struct lines_line *each_line(char *each, const struct lines_shape *shape, wire_key key, uint32_t reader, uint32_t owner)
+{
+    size_t row = (wire_key_seq(key) & shape->each.line_mask) * shape->each.line_step;
+    return (struct lines_line *)(void *)(each + row) + index_of(reader, owner);
+}
+
 static inline size_t stream_offset(const struct lines_shape *shape, wire_key key, uint32_t edge, uint32_t reader, uint32_t owner)
 {
     BASE_ASSERT(wire_key_edge(key) < WIRE_STREAM_EDGES);
@@ -57,8 +69,7 @@ static inline size_t stream_offset(const struct lines_shape *shape, wire_key key
     size_t at = area * shape->edge_stride, credit = wire_key_round(key) & shape->credit_mask;
     if (edge & WIRE_TO_ALL)
         return at + credit * shape->all_stride;
-    size_t index = reader - (reader > owner);
-    return at + ((index << shape->credit_shift) + credit) * shape->private_stride;
+    return at + ((index_of(reader, owner) << shape->credit_shift) + credit) * shape->private_stride;
 }
 
 static inline _Atomic uint64_t *ack_of(char *block, const struct lines_shape *shape, wire_key key, uint32_t source)
@@ -75,22 +86,24 @@ static inline size_t brief_offset(const struct lines_shape *shape, wire_key key)
     return edge->brief + (wire_key_seq(key) & edge->brief_mask) * edge->brief_step;
 }
 
-static bool make_places(struct lines_channel *c, bool once)
+/* Places of one kind, which begin at *at and *where, as peers are told by *told. */
+static bool make_region(struct lines_channel *c, uint32_t index, size_t bytes, char **at, uint64_t *where, _Atomic uint64_t *told)
 {
-    uint32_t index = once ? LINES_REGION_ONCE : LINES_REGION_STREAM;
-    if (!lines_region(c, index, once ? c->shape.once_bytes : c->shape.stream_bytes))
+    if (!lines_region(c, index, bytes))
         return false;
-    const struct lines_block *made = &c->region[index];
-    if (once) {
-        c->once = made->at;
-        c->once_where = made->where;
-        atomic_store_explicit(&c->head->once, made->where, memory_order_release);
-    } else {
-        c->stream = made->at;
-        c->stream_where = made->where;
-        atomic_store_explicit(&c->head->stream, made->where, memory_order_release);
-    }
+    *at = c->region[index].at;
+    *where = c->region[index].where;
+    atomic_store_explicit(told, *where, memory_order_release);
     return true;
+}
+
+static __attribute__((noinline)) bool make_places(struct lines_channel *c, uint32_t index)
+{
+    if (index == LINES_REGION_ONCE)
+        return make_region(c, index, c->shape.once_bytes, &c->once, &c->once_where, &c->head->once);
+    if (index == LINES_REGION_STREAM)
+        return make_region(c, index, c->shape.stream_bytes, &c->stream, &c->stream_where, &c->head->stream);
+    return make_region(c, index, c->shape.each.bytes, &c->each, &c->each_where, &c->head->each);
 }
 
 /* The room rules. DONE: the line, and the place of the bytes if they are more than a line carries. */
@@ -108,10 +121,28 @@ static enum wire_result room_once(struct lines_channel *c, wire_key key, size_t 
         return WIRE_DONE;
     }
     BASE_ASSERT(bytes <= c->face.caps.once_max);
-    if (!c->once && !make_places(c, true))
+    if (!c->once && !make_places(c, LINES_REGION_ONCE))
         return WIRE_FAILED;
     size_t index = (size_t)(wire_key_seq(key) & mask) * shape->once_edges + wire_key_edge(key);
     *place = c->once + (brief ? brief_offset(shape, key) : index * shape->once_stride);
+    return WIRE_DONE;
+}
+
+/* The same of an edge that has a line for each reader. */
+static enum wire_result room_each(struct lines_channel *c, const struct wire_expose *e, size_t bytes, struct lines_line **line,
+                                  char **place)
+{
+    const struct lines_each *each = &c->shape.each;
+    uint32_t mask = bytes <= LINES_INLINE ? each->line_mask : each->place_mask;
+    if (!all_retired(c, wire_key_seq(e->key) - (mask + 1)))
+        return WIRE_AGAIN;
+    BASE_ASSERT(bytes <= WIRE_EACH_BYTES && e->npeers == 1);
+    if (BASE_UNLIKELY(!c->each) && !make_places(c, LINES_REGION_EACH))
+        return WIRE_FAILED;
+    uint32_t reader = e->peers[0];
+    size_t stride = WIRE_EACH_BYTES + sizeof **line, row = (wire_key_seq(e->key) & mask) * each->place_step;
+    *line = each_line(c->each, &c->shape, e->key, reader, c->rank);
+    *place = bytes <= LINES_INLINE ? NULL : c->each + each->place + row + index_of(reader, c->rank) * stride;
     return WIRE_DONE;
 }
 
@@ -120,7 +151,7 @@ static enum wire_result room_stream(struct lines_channel *c, const struct wire_e
     if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))
         return WIRE_AGAIN;
     BASE_ASSERT(bytes <= (e->edge & WIRE_TO_ALL ? c->face.caps.chunk_all : c->face.caps.chunk_private));
-    if (!c->stream && !make_places(c, false))
+    if (!c->stream && !make_places(c, LINES_REGION_STREAM))
         return WIRE_FAILED;
     uint32_t credits = c->shape.credit_mask + 1;
     if (wire_key_round(e->key) < credits)
@@ -179,7 +210,8 @@ enum wire_result lines_reserve(struct wire_channel *channel, const struct wire_e
     struct lines_line *line;
     char *place = NULL;
     if (e->edge & WIRE_ONCE) {
-        enum wire_result result = room_once(c, e->key, bytes, &line, &place);
+        bool all = e->edge & WIRE_TO_ALL;
+        enum wire_result result = all ? room_once(c, e->key, bytes, &line, &place) : room_each(c, e, bytes, &line, &place);
         if (result != WIRE_DONE)
             return result == WIRE_FAILED ? WIRE_NONE : result;
     } else {
@@ -263,6 +295,18 @@ static enum wire_result expose_stream(struct lines_channel *c, const struct wire
     return WIRE_PENDING;
 }
 
+static enum wire_result expose_each(struct lines_channel *c, const struct wire_expose *e, size_t bytes)
+{
+    struct lines_line *line;
+    char *place;
+    enum wire_result result = room_each(c, e, bytes, &line, &place);
+    if (result != WIRE_DONE)
+        return result;
+    publish(line, e, place, place ? c->each_where + (uint64_t)(place - c->each) : 0, bytes);
+    c->dirty = true;
+    return WIRE_DONE;
+}
+
 /* Where the next operation will write, if it is like this one: its peers still hold what stood there a window ago. */
 static inline void fetch_to_write(struct lines_channel *c, wire_key key, size_t bytes)
 {
@@ -338,6 +382,8 @@ static __attribute__((noinline)) enum wire_result expose_any(struct lines_channe
         bytes += e->spans[i].bytes;
     if (!(e->edge & WIRE_ONCE))
         return expose_stream(c, e, bytes);
+    if (!(e->edge & WIRE_TO_ALL))
+        return expose_each(c, e, bytes);
     struct lines_line *line;
     char *place;
     enum wire_result result = room_once(c, e->key, bytes, &line, &place);
@@ -377,7 +423,7 @@ enum wire_result lines_show(struct wire_channel *channel, wire_key key, uint32_t
 enum wire_result lines_expose(struct wire_channel *channel, const struct wire_expose *e)
 {
     struct lines_channel *c = lines_of(channel);
-    bool plain = e->flags == WIRE_WORK && (e->edge & WIRE_ONCE) && e->nspans == 1 && e->npeers && !c->aborted;
+    bool plain = e->flags == WIRE_WORK && e->edge == (WIRE_ONCE | WIRE_TO_ALL) && e->nspans == 1 && e->npeers && !c->aborted;
     if (BASE_LIKELY(plain && e->spans->bytes <= LINES_INLINE))
         return show_inline(c, e->key, e->fingerprint, e->spans->at, e->spans->bytes);
     return expose_any(c, e);
@@ -448,17 +494,26 @@ static inline enum wire_result take(struct lines_channel *c, const struct lines_
     return WIRE_DONE;
 }
 
+/* Where a peer's places begin, which it has told or not yet. */
+static inline bool find_places(const struct lines_peer *p, char **places, const _Atomic uint64_t *told)
+{
+    if (BASE_LIKELY(*places != NULL))
+        return true;
+    uint64_t where = atomic_load_explicit(told, memory_order_acquire);
+    if (where)
+        *places = (char *)(p->base + where);
+    return where != 0;
+}
+
 static const struct lines_line *find_line(struct lines_channel *c, uint32_t peer, wire_key key, uint32_t edge)
 {
     struct lines_peer *p = &c->peer[peer];
-    if (edge & WIRE_ONCE)
+    if ((edge & WIRE_ONCE) && (edge & WIRE_TO_ALL))
         return once_line(p->block, &c->shape, key);
-    if (BASE_UNLIKELY(!p->stream)) {
-        uint64_t where = atomic_load_explicit(&p->head->stream, memory_order_acquire);
-        if (!where)
-            return NULL;
-        p->stream = (char *)(p->base + where);
-    }
+    if (edge & WIRE_ONCE)
+        return find_places(p, &p->each, &p->head->each) ? each_line(p->each, &c->shape, key, c->rank, peer) : NULL;
+    if (!find_places(p, &p->stream, &p->head->stream))
+        return NULL;
     return (const struct lines_line *)(const void *)(p->stream + stream_offset(&c->shape, key, edge, c->rank, peer));
 }
 
@@ -480,12 +535,8 @@ static __attribute__((noinline)) void fetch_place(struct lines_channel *c, wire_
 {
     struct lines_peer *p = &c->peer[peer];
 
-    if (BASE_UNLIKELY(!p->once)) {
-        uint64_t where = atomic_load_explicit(&p->head->once, memory_order_acquire);
-        if (!where)
-            return;
-        p->once = (char *)(p->base + where);
-    }
+    if (!find_places(p, &p->once, &p->head->once))
+        return;
     const char *place = p->once + brief_offset(&c->shape, key);
     for (size_t at = 0; at < bytes; at += sizeof(struct lines_line))
         __builtin_prefetch(place + at);
@@ -569,7 +620,7 @@ static __attribute__((noinline)) enum wire_result view_any(struct lines_channel 
 enum wire_result lines_view(struct wire_channel *channel, const struct wire_look *l)
 {
     struct lines_channel *c = lines_of(channel);
-    bool light = (l->flags & WIRE_GLANCE) && (l->edge & WIRE_ONCE) && !l->land && !c->aborted;
+    bool light = (l->flags & WIRE_GLANCE) && l->edge == (WIRE_ONCE | WIRE_TO_ALL) && !l->land && !c->aborted;
     return BASE_LIKELY(light) ? glance(c, l) : view_any(c, l);
 }
 
