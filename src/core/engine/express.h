@@ -57,7 +57,7 @@ struct express_form {
     bool pairs;                      /* the latter; and what comes lands at once where it belongs */
     const struct express_span *only; /* pairs: the one that is shown, where it is one, by the wire's show; NULL: it is not so */
     bool few;                        /* all that is shown and looked at goes by the wire's show and see */
-    bool straight;                   /* so few; both shown and looked at, read and written */
+    bool straight;                   /* one span for all; both shown and looked at, read and written */
     bool totals;                     /* express_totals.c */
     bool later;                      /* so: what is shown is made of what comes first */
     uint32_t looked;                 /* ranks whose bytes it needs, a bit each */
