@@ -18,7 +18,7 @@
 enum {
     EPOLL_EVENTS = 64,
     EPOLL_HOT_MOST = 3,
-    EPOLL_LOOK_AT_ALL = 16,
+    EPOLL_LOOK_AT_ALL = 64,
     EPOLL_UNWATCHED = 4,
     EPOLL_FOUND = 32,         /* receives in a row until a socket is watched no more; after that twice as many ... */
     EPOLL_FOUND_MOST = 32768, /* ... each time, up to so many */
