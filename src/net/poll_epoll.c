@@ -18,7 +18,7 @@
 enum {
     EPOLL_EVENTS = 64,
     EPOLL_HOT_MOST = 3,
-    EPOLL_LOOK_AT_ALL = 16,
+    EPOLL_LOOK_AT_ALL = 64,
     EPOLL_UNWATCHED = 4,
     EPOLL_FOUND = 32,         /* receives in a row until a socket is watched no more; after that twice as many ... */
     EPOLL_FOUND_MOST = 32768, /* ... each time, up to so many */
@@ -291,6 +291,23 @@ static uint32_t epoll_reap(struct poller *poller, struct poller_event *events, u
     return p->listed ? told + try_listed(p, events + told, max - told) : told;
 }
 
+static int64_t epoll_attempt(struct poller *poller, uint32_t socket)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+    struct epoll_way *w = &p->socket[socket].way[POLLER_RECEIVE];
+
+    if (!w->vector || p->blocked || p->turn % EPOLL_LOOK_AT_ALL == 0) /* reap counts that turn, and looks at all */
+        return -EBUSY;
+    p->turn++;
+    int64_t n = poller_transfer(p->socket[socket].fd, POLLER_RECEIVE, w->vector, w->count);
+    w->ready = n != -EAGAIN;
+    if (w->ready) {
+        found(p, socket);
+        enlist(p, socket, POLLER_RECEIVE);
+    }
+    return n;
+}
+
 static void epoll_submit(struct poller *poller)
 {
     (void)poller;
@@ -313,6 +330,7 @@ const struct poller_class poller_epoll = {
     .remove = epoll_remove,
     .start = epoll_start,
     .cancel = epoll_cancel,
+    .attempt = epoll_attempt,
     .reap = epoll_reap,
     .submit = epoll_submit,
     .arm = epoll_arm,

@@ -279,6 +279,18 @@ static uint32_t uring_reap(struct poller *poller, struct poller_event *events, u
     return told;
 }
 
+static int64_t uring_attempt(struct poller *poller, uint32_t socket)
+{
+    struct uring_poller *p = (struct uring_poller *)poller;
+    const struct uring_socket *s = &p->socket[socket];
+    const struct uring_way *w = &s->way[POLLER_RECEIVE];
+
+    if (p->armed || !w->under_way || w->queued || p->turn % URING_LOOK_AT_ALL == 0) /* reap counts that turn, and looks at all */
+        return -EBUSY;
+    p->turn++;
+    return poller_transfer(s->fd, POLLER_RECEIVE, w->message.msg_iov, (uint32_t)w->message.msg_iovlen);
+}
+
 /* Waits for the end of one transfer, leaving all other completions where they are. */
 static int64_t await(struct uring_poller *p, uint32_t socket, enum poller_way way)
 {
@@ -343,6 +355,7 @@ const struct poller_class poller_uring = {
     .remove = uring_remove,
     .start = uring_start,
     .cancel = uring_cancel,
+    .attempt = uring_attempt,
     .reap = uring_reap,
     .submit = uring_submit,
     .arm = uring_arm,

@@ -1,21 +1,37 @@
 /* Which poller: the ring where it is wanted and to be had, else epoll, with one line that says why; and what both do by hand. */
+#define _GNU_SOURCE
 #include "net/poller.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/*
+ * Where send() and recv() are called a thread may be cancelled, which it must not be under the wire's lock; and to begin and end that costs
+ * a hundredth of a small exchange. Sanitizers must see what is written, though.
+ */
+#if defined(SYS_sendto) && defined(SYS_recvfrom) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#    define POLLER_SEND_NOW(fd, at, bytes, flags) syscall(SYS_sendto, fd, at, bytes, flags, NULL, 0)
+#    define POLLER_RECEIVE_NOW(fd, at, bytes, flags) syscall(SYS_recvfrom, fd, at, bytes, flags, NULL, NULL)
+#else
+#    define POLLER_SEND_NOW(fd, at, bytes, flags) send(fd, at, bytes, flags)
+#    define POLLER_RECEIVE_NOW(fd, at, bytes, flags) recv(fd, at, bytes, flags)
+#endif
 
 int64_t poller_transfer(int fd, enum poller_way way, const struct iovec *vector, uint32_t count)
 {
-    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count};
-    ssize_t n;
+    int64_t n;
 
     do {
-        if (count == 1)
-            n = way == POLLER_RECEIVE ? recv(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
-                                      : send(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
-        else
+        if (count == 1) {
+            n = way == POLLER_RECEIVE ? POLLER_RECEIVE_NOW(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
+                                      : POLLER_SEND_NOW(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+        } else {
+            struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count};
             n = way == POLLER_RECEIVE ? recvmsg(fd, &message, MSG_DONTWAIT) : sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        }
     } while (n < 0 && errno == EINTR);
     return n < 0 ? -errno : n;
 }

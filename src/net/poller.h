@@ -42,6 +42,9 @@ struct poller_class {
     int64_t (*start)(struct poller *poller, uint32_t socket, enum poller_way way, const struct iovec *vector, uint32_t count);
     /* Ends what is under way: its bytes, 0 or -errno if it had just ended, -ECANCELED if nothing had come or gone. No event comes of it. */
     int64_t (*cancel)(struct poller *poller, uint32_t socket, enum poller_way way);
+    /* The receive that is under way, tried once by who waits for it, and then under way as before: what came is its caller's. Bytes, 0 or
+       -errno as in the event; -EAGAIN: nothing yet; -EBUSY: reap is to be asked, as it must be now and then. */
+    int64_t (*attempt)(struct poller *poller, uint32_t socket);
     /* What ended since. `hot`: sockets whose receives are waited for most; where that is cheaper only these are looked at, and now and then
        all. hot NULL: all, always. */
     uint32_t (*reap)(struct poller *poller, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots);

@@ -69,6 +69,7 @@ static void destroy(struct tcp_wire *w)
     env->give(env, w->stages, w->stage_bytes);
     env->give(env, w->zeros, FRAME_PAYLOAD_MAX);
     env->give(env, w->sink, FRAME_PAYLOAD_MAX);
+    env->give(env, w->alone, TCP_ALONE_BYTES);
     if (w->channel)
         env->give(env, w->channel, w->channels_room * sizeof *w->channel);
     env->give(env, w, w->bytes);
@@ -128,6 +129,7 @@ static struct tcp_wire *create(const struct wire_config *config)
     w->stages = env->take(env, w->stage_bytes, 64);
     w->zeros = env->take(env, FRAME_PAYLOAD_MAX, 64);
     w->sink = env->take(env, FRAME_PAYLOAD_MAX, 64);
+    w->alone = env->take(env, TCP_ALONE_BYTES, 64);
     lay_out(w, memory + head);
     w->timeout_ns = config->peer_timeout_ns ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
     w->link_timeout_ns = config->link_timeout_ns ? config->link_timeout_ns : LINK_TIMEOUT_NS;
@@ -137,7 +139,7 @@ static struct tcp_wire *create(const struct wire_config *config)
     w->tick_ns = WIRE_TICK_NS < w->timeout_ns / WIRE_TICKS ? WIRE_TICK_NS : w->timeout_ns / WIRE_TICKS;
     if (w->tick_ns > w->link_timeout_ns / WIRE_LINK_TICKS)
         w->tick_ns = w->link_timeout_ns / WIRE_LINK_TICKS;
-    if (w->stages && w->zeros && w->sink)
+    if (w->stages && w->zeros && w->sink && w->alone)
         return w;
     destroy(w);
     return NULL;
@@ -542,7 +544,7 @@ static void tcp_flush(struct wire_channel *channel)
     struct tcp_wire *w = c->wire;
 
     base_lock(&w->lock, w->env);
-    if (c->owes && !c->aborted)
+    if ((c->owes || c->retires) && !c->aborted)
         tcp_owed(c);
     if (w->dirty)
         tcp_hold_or_send(w);

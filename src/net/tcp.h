@@ -50,6 +50,7 @@ enum {
     TCP_ORDER_MOST = 20, /* of a block: 2^order bytes */
     TCP_NOTES_PASS = 16,
     TCP_CHANNELS_MAX = 65535,
+    TCP_ALONE_BYTES = FRAME_LINE + TCP_SMALL_BYTES + FRAME_LINE,
     TCP_VECTORS = 32,
     TCP_ROUNDS = 32,          /* of the poller in one pump, which ends earlier ... */
     TCP_PUMP_BYTES = 1 << 20, /* ... when it has received so much */
@@ -155,11 +156,13 @@ struct tcp_channel {
     uint32_t name, rank, size;
     uint32_t areas, credits, once_places, lag; /* lag: how many retirements a peer may not know of yet */
     uint32_t rendezvous;
-    bool connected, aborted, owes;
+    bool connected, aborted;
+    bool owes, retires; /* peers are owed a word; of retirements alone */
     uint32_t retired;
     struct tcp_member *member;
     uint64_t *acked; /* [member][area][edge][credit]: key last acknowledged */
     struct tcp_slot *bucket[TCP_BUCKETS];
+    uint64_t filled; /* buckets that may hold some, a bit each */
     struct tcp_slot *free_slot;
     uint32_t live, live_most; /* slots in use; a bound on them that no honest team comes near */
     struct tcp_message *sent, *arrived, *free_message;
@@ -264,9 +267,10 @@ struct tcp_wire {
     struct tcp_channel **channel;
     uint32_t channels, channels_room, generation;
     struct tcp_block *free_block[TCP_ORDER_MOST + 1];
-    size_t pumped;      /* bytes received in the pump that is going on */
-    uint32_t arrivals;  /* exposures that are here, but for pieces of long ones; counts on */
-    char *zeros, *sink; /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
+    unsigned char *alone; /* where an exposure is made that leaves alone (tcp_alone.c) */
+    size_t pumped;        /* bytes received in the pump that is going on */
+    uint32_t arrivals;    /* exposures that are here, but for pieces of long ones; counts on */
+    char *zeros, *sink;   /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
     int64_t timeout_ns, link_timeout_ns, warn_ns, tick_ns, polled_ns;
     struct tcp_door *door; /* NULL: all links were made when the world opened */
     bool nudges;
@@ -339,8 +343,17 @@ void tcp_tell_acks(struct tcp_channel *c);
 void tcp_hold_or_send(struct tcp_wire *w); /* what is dirty leaves now, or soon */
 void tcp_unhold(struct tcp_wire *w);       /* a pump begins: it sends all that is dirty */
 
+void tcp_row_goes_on(struct tcp_wire *w); /* something leaves: is it of a row? */
+
+/* tcp_alone.c */
+bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, size_t bytes);
+bool tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t bytes); /* false: no memory */
+/* A glance at what has not come yet. DONE; AGAIN; NONE: it must look the common way, at what came or for what it could not. */
+enum wire_result tcp_look_alone(struct tcp_channel *c, const struct wire_look *l);
+
 /* tcp_receive.c */
 void tcp_receive_start(struct tcp_lane *lane);
+void tcp_digest(struct tcp_lane *lane); /* what stands in its stage */
 void tcp_received(struct tcp_lane *lane, int64_t result);
 void tcp_lane_end(struct tcp_lane *lane, const char *why);
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* how many transfers ended */

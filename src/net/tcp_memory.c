@@ -45,7 +45,7 @@ static struct tcp_slot **bucket_of(struct tcp_channel *c, uint32_t peer, wire_ke
 
     return &c->bucket[h >> 58];
 }
-_Static_assert(TCP_BUCKETS == 1 << (64 - 58), "the hash names a bucket");
+_Static_assert(TCP_BUCKETS == 1 << (64 - 58), "the hash names a bucket, and a word has a bit for each");
 
 struct tcp_slot *tcp_slot_find(struct tcp_channel *c, uint32_t peer, wire_key key)
 {
@@ -76,6 +76,7 @@ struct tcp_slot *tcp_slot_make(struct tcp_channel *c, uint32_t peer, wire_key ke
     s->begun = s->whole = s->asked = s->differs = false;
     s->edge = 0;
     *bucket = s;
+    c->filled |= UINT64_C(1) << (bucket - c->bucket);
     c->live++;
     return s;
 }
@@ -103,7 +104,8 @@ void tcp_slot_drop(struct tcp_channel *c, struct tcp_slot *slot)
 
 void tcp_slots_retire(struct tcp_channel *c, uint32_t seq)
 {
-    for (uint32_t i = 0; i < TCP_BUCKETS && c->live; i++) {
+    for (uint64_t filled = c->filled; filled; filled &= filled - 1) {
+        uint32_t i = (uint32_t)__builtin_ctzll(filled);
         struct tcp_slot **at = &c->bucket[i];
         while (*at) {
             struct tcp_slot *s = *at;
@@ -114,6 +116,8 @@ void tcp_slots_retire(struct tcp_channel *c, uint32_t seq)
             *at = s->next;
             give_slot(c, s);
         }
+        if (!c->bucket[i])
+            c->filled &= ~(UINT64_C(1) << i);
     }
 }
 

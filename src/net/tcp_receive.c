@@ -55,9 +55,9 @@ static void await_on(struct tcp_wire *w, struct tcp_lane *lane, bool on)
         w->hot[w->hots++] = lane->socket;
         lane->hot = w->hots;
     } else if (!lane->looks && lane->hot) {
-        uint32_t last = w->hot[--w->hots], size = (uint32_t)w->ranks * TCP_SOCKETS;
+        uint32_t last = w->hot[--w->hots];
         w->hot[lane->hot - 1] = last;
-        w->port[last / size].link[last % size / TCP_SOCKETS].lane[last % TCP_SOCKETS].hot = lane->hot;
+        w->links[last / TCP_SOCKETS].lane[last % TCP_SOCKETS].hot = lane->hot;
         lane->hot = 0;
     }
 }
@@ -300,7 +300,7 @@ static bool pass_pad(struct tcp_lane *lane)
     return !lane->pad;
 }
 
-static void digest(struct tcp_lane *lane)
+void tcp_digest(struct tcp_lane *lane)
 {
     while (!lane->ended) {
         if (!lane->in_body && (!pass_pad(lane) || !take_frame(lane)))
@@ -430,7 +430,7 @@ void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes)
 
     if (!plain) {
         account(lane, bytes);
-        digest(lane);
+        tcp_digest(lane);
         return;
     }
     while (bytes && !lane->ended) {
@@ -444,7 +444,7 @@ void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes)
             return;
         }
         account(lane, direct + rest);
-        digest(lane);
+        tcp_digest(lane);
         from += direct + rest;
         bytes -= direct + rest;
     }
@@ -466,7 +466,7 @@ void tcp_received(struct tcp_lane *lane, int64_t result)
             refuse(lane, why);
     } else {
         account(lane, (size_t)result);
-        digest(lane);
+        tcp_digest(lane);
     }
     if (!lane->ended)
         tcp_receive_start(lane);
@@ -474,9 +474,7 @@ void tcp_received(struct tcp_lane *lane, int64_t result)
 
 static struct tcp_lane *lane_of(struct tcp_wire *w, uint32_t socket)
 {
-    uint32_t size = (uint32_t)w->ranks * TCP_SOCKETS;
-
-    return &w->port[socket / size].link[socket % size / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
+    return &w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
 }
 
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
@@ -542,7 +540,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
         lane->end += (uint32_t)((size_t)result - direct);
     if (lane->in_body && !lane->left)
         close_body(lane);
-    digest(lane);
+    tcp_digest(lane);
     if (!lane->ended)
         tcp_receive_start(lane);
 }

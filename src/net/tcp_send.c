@@ -163,7 +163,7 @@ static uint32_t company_of(const struct tcp_member *m)
 /* What peers are owed is told when it is much, or when something goes to them anyway: behind it, in the same packet. */
 void tcp_owed(struct tcp_channel *c)
 {
-    bool owes = false;
+    bool owes = false, retires = false;
 
     for (uint32_t i = 0; i < c->size; i++) {
         struct tcp_member *m = &c->member[i];
@@ -184,9 +184,11 @@ void tcp_owed(struct tcp_channel *c)
         }
         if (with < TCP_LANES)
             tell_acks(c, i, with);
-        owes |= retired || seen || taken || m->acks;
+        owes |= seen || taken || m->acks;
+        retires |= retired != 0;
     }
     c->owes = owes;
+    c->retires = retires;
 }
 
 /* Somebody lies down here, so nothing moves: it may be for what a peer cannot send. */
@@ -423,7 +425,7 @@ static void send_straight(struct tcp_channel *c, uint32_t peer, struct tcp_lane 
 
     if (!lent)
         return;
-    if (c->owes) {
+    if (c->owes || c->retires) {
         tell_retired(c, peer, lane->lane);
         tell_acks(c, peer, lane->lane);
     }
@@ -505,12 +507,8 @@ static void guard(struct tcp_wire *w, int64_t now)
     }
 }
 
-/* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
- * first few leave at once and the rest together: when somebody looks, or lies down, or when the watcher's timer ends, whichever is first.
- * Two in a row are no row yet: who waits for each operation has them too, when a peer was ahead, and the timer costs more than a packet.
- * Nor is what has time between it: who sends now and then and never looks, as who answers a sleeping loop, is not held up. After many long
- * rows, each ended at once by its caller, the next is one from its first on; a short one is the last that waits so. */
-void tcp_hold_or_send(struct tcp_wire *w)
+/* Or it was over, and with it the habit. */
+void tcp_row_goes_on(struct tcp_wire *w)
 {
     int64_t now = w->env->now(w->env);
 
@@ -521,13 +519,23 @@ void tcp_hold_or_send(struct tcp_wire *w)
     if (now - w->row_ns > TCP_ROWS_GAP_NS)
         w->rows_ended = w->rows_long = 0;
     w->row_ns = now;
+}
+
+/* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
+ * first few leave at once and the rest together: when somebody looks, or lies down, or when the watcher's timer ends, whichever is first.
+ * Two in a row are no row yet: who waits for each operation has them too, when a peer was ahead, and the timer costs more than a packet.
+ * Nor is what has time between it: who sends now and then and never looks, as who answers a sleeping loop, is not held up. After many long
+ * rows, each ended at once by its caller, the next is one from its first on; a short one is the last that waits so. */
+void tcp_hold_or_send(struct tcp_wire *w)
+{
+    tcp_row_goes_on(w);
     bool hold = (w->row >= (w->messages ? TCP_ROW_MESSAGES : TCP_ROW) || w->rows_long == TCP_ROWS_ENDED) && !w->armed;
 
     for (const struct tcp_lane *lane = w->dirty; lane && hold; lane = lane->next_dirty)
         hold = lane->lane == TCP_LANE_SMALL && !tcp_backed_up(lane);
     if (hold) {
         if (!w->held)
-            guard(w, now);
+            guard(w, w->row_ns);
         w->waits++;
         w->held = true;
         return;

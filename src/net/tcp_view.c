@@ -96,6 +96,8 @@ static enum wire_result expose_work(struct tcp_channel *c, const struct wire_exp
             return WIRE_AGAIN;
     if (bytes > TCP_SMALL_BYTES && e->nspans == 1 && !(e->edge & WIRE_ONCE))
         return expose_lent(c, e, bytes);
+    if (tcp_may_go_alone(c, e, bytes))
+        return tcp_send_alone(c, e, bytes) ? WIRE_DONE : WIRE_FAILED;
     bool straight = leaves_straight(c, e, bytes);
     for (uint32_t i = 0; i < e->npeers; i++)
         if (!tcp_post_spans(c, e->peers[i], e, bytes, straight))
@@ -256,6 +258,9 @@ static enum wire_result view_work(struct tcp_channel *c, const struct wire_look 
     if (s && s->whole)
         return look_now(c, s, l);
     if (l->flags & WIRE_GLANCE) {
+        enum wire_result alone = tcp_look_alone(c, l);
+        if (BASE_LIKELY(alone != WIRE_NONE))
+            return alone;
         const struct tcp_lane *lane = c->member[l->peer].lane;
         const uint32_t sockets[] = {lane[tcp_lane_for(l->bytes)].socket, lane[TCP_LANE_SMALL].socket};
         tcp_pump(c->wire, sockets, 1 + tcp_lane_for(l->bytes));
@@ -305,7 +310,7 @@ void tcp_release(struct wire_channel *channel, uint32_t seq, struct wire_view *v
         tcp_slot_drop(c, s);
     } else {
         c->retired = seq;
-        c->owes = true;
+        c->retires = true;
         tcp_slots_retire(c, seq);
     }
     base_unlock(&w->lock, w->env);

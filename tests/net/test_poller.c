@@ -357,6 +357,65 @@ static void hot_ones(const struct poller_class *class)
     rig_down(&r);
 }
 
+/* One attempt of socket 9, or what reap says where it must be asked, with that one hot. What came of it. */
+static int64_t attempt(struct rig *r, uint32_t seen[])
+{
+    struct poller_event event[4];
+    uint32_t hot = 9;
+    int64_t got = r->p->class->attempt(r->p, 9);
+    uint32_t n = got == -EBUSY ? r->p->class->reap(r->p, event, 4, &hot, 1) : 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        seen[event[i].socket]++;
+    return got;
+}
+
+/* Who waits for one takes what comes there again and again without starting anew; who must be asked is, so that others are not forgotten;
+ * and who sleeps is woken. */
+static void attempted(const struct poller_class *class)
+{
+    struct rig r;
+    char in[2][8];
+    struct iovec vector[2] = {{in[0], 8}, {in[1], 8}};
+    uint32_t seen[2 * PAIRS] = {0}, came = 0;
+
+    rig_up(&r, class);
+    assert_int_equal(start(&r, 9, POLLER_RECEIVE, &vector[0], 1), -EINPROGRESS);
+    assert_int_equal(start(&r, 11, POLLER_RECEIVE, &vector[1], 1), -EINPROGRESS);
+    for (int round = 0; round < 200; round++) {
+        assert_int_equal(write(r.fd[8], "again", 5), 5);
+        for (int turn = 0; turn < 1000 && !(came + seen[9] > (uint32_t)round); turn++)
+            if (attempt(&r, seen) == 5)
+                came++;
+        assert_int_equal(came + seen[9], round + 1);
+        if (seen[9]) { /* reap found it: then it is not under way any more */
+            came += seen[9];
+            seen[9] = 0;
+            assert_int_equal(start(&r, 9, POLLER_RECEIVE, &vector[0], 1), -EINPROGRESS);
+        }
+        assert_memory_equal(in[0], "again", 5);
+    }
+    assert_true(came == 200 && attempt(&r, seen) != 5);
+    assert_int_equal(write(r.fd[10], "cold", 4), 4);
+    for (int turn = 0; turn < 1000 && !seen[11]; turn++)
+        attempt(&r, seen);
+    assert_int_equal(seen[11], 1);
+
+    class->arm(r.p, true);
+    struct poller_event event[4];
+    while (class->reap(r.p, event, 4, NULL, 0))
+        continue;
+    assert_int_equal(write(r.fd[8], "x", 1), 1);
+    struct pollfd wait = {.fd = r.p->fd, .events = POLLIN};
+    int woken = 0;
+    for (int i = 0; i < 100 && !woken; i++)
+        woken = poll(&wait, 1, 1000) == 1;
+    assert_true(woken);
+    class->arm(r.p, false);
+    assert_int_equal(await(&r, 9, POLLER_RECEIVE, -EINPROGRESS), 1);
+    rig_down(&r);
+}
+
 static void on_each(void (*fn)(const struct poller_class *))
 {
     fn(&poller_epoll);
@@ -378,6 +437,7 @@ ON_EACH(wakes)
 ON_EACH(tried_for_long)
 ON_EACH(outlives_its_thread)
 ON_EACH(hot_ones)
+ON_EACH(attempted)
 
 /* ------------------------------------------------------------------------------------------------------------ refused */
 static void refuse_ring(int error)
@@ -439,6 +499,7 @@ int main(void)
         cmocka_unit_test(test_tried_for_long),
         cmocka_unit_test(test_outlives_its_thread),
         cmocka_unit_test(test_hot_ones),
+        cmocka_unit_test(test_attempted),
         cmocka_unit_test(refused_eperm),
         cmocka_unit_test(refused_enosys),
     };

@@ -90,6 +90,27 @@ static __attribute__((noinline)) enum wire_result show_pairs(struct body *b, con
     return e->unread ? WIRE_PENDING : WIRE_DONE;
 }
 
+/* One span for all, however long. */
+static inline enum wire_result show_long(struct body *b, const struct express_form *f, struct entry *entry, const void *in, uint32_t seq,
+                                         uint32_t chain, uint64_t ticket)
+{
+    struct wire_span span = {in, f->shown};
+    struct wire_expose e; /* field by field, here and below: compilers clear a whole structure first, and with slow instructions */
+    e.key = wire_key_of(seq, 0, 0);
+    e.fingerprint = chain;
+    e.edge = WIRE_ONCE | WIRE_TO_ALL;
+    e.flags = WIRE_WORK | WIRE_LAST;
+    e.peers = f->peers;
+    e.npeers = f->npeers;
+    e.nspans = 1;
+    e.spans = &span;
+    e.cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)ticket;
+    enum wire_result shown = b->wire->expose(b->channel, &e);
+    entry->unshown = shown == WIRE_AGAIN;
+    entry->unread = shown == WIRE_PENDING;
+    return shown;
+}
+
 static inline enum wire_result show(struct body *b, const struct express_form *f, struct entry *entry, const void *in, uint32_t seq,
                                     uint32_t chain, uint64_t ticket)
 {
@@ -105,21 +126,7 @@ static inline enum wire_result show(struct body *b, const struct express_form *f
         entry->unshown = few == WIRE_AGAIN;
         return few;
     }
-    struct wire_span span = {in, f->shown};
-    struct wire_expose e; /* field by field, here and below: compilers clear a whole structure first, and with slow instructions */
-    e.key = wire_key_of(seq, 0, 0);
-    e.fingerprint = chain;
-    e.edge = WIRE_ONCE | WIRE_TO_ALL;
-    e.flags = WIRE_WORK;
-    e.peers = f->peers;
-    e.npeers = f->npeers;
-    e.nspans = 1;
-    e.spans = &span;
-    e.cookie = (uint64_t)EXPRESS_COOKIE << 32 | (uint32_t)ticket;
-    enum wire_result shown = b->wire->expose(b->channel, &e);
-    entry->unshown = shown == WIRE_AGAIN;
-    entry->unread = shown == WIRE_PENDING;
-    return shown;
+    return show_long(b, f, entry, in, seq, chain, ticket);
 }
 
 /* Peers have been shown something: the call is made, and what else becomes of it is this way's to say. */
@@ -275,8 +282,8 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
  * `go` where nothing is unfinished and every rank both shows and looks, without a branch that this leaves out: the call as most programs
  * make it, a few bytes and then a wait. False: nothing happened, and `go` finds out why.
  */
-static inline __attribute__((always_inline)) bool go_straight(struct body *b, struct express_form *f, uintptr_t from, uintptr_t to,
-                                                              struct comm_request *req)
+static inline __attribute__((always_inline)) bool go_so(struct body *b, struct express_form *f, uintptr_t from, uintptr_t to, bool few,
+                                                        struct comm_request *req)
 {
     struct timeline *line = &b->line;
     struct express *x = &b->express;
@@ -288,13 +295,15 @@ static inline __attribute__((always_inline)) bool go_straight(struct body *b, st
     if (BASE_UNLIKELY(line->done + 1 != ticket || x->waits || !from || !to || !apart || (void *)from == COMM_IN_PLACE ||
                       (void *)to == COMM_IN_PLACE))
         return false;
-    if (BASE_UNLIKELY(b->wire->show(b->channel, wire_key_of(seq, 0, 0), chain, (const void *)from, f->shown) != WIRE_DONE))
-        return false;
     struct entry *e = body_entry(b, ticket);
+    e->unread = 0;
+    enum wire_result shown = few ? b->wire->show(b->channel, wire_key_of(seq, 0, 0), chain, (const void *)from, f->shown)
+                                 : show_long(b, f, e, (const void *)from, seq, chain, ticket);
+    if (BASE_UNLIKELY(shown != WIRE_DONE && shown != WIRE_PENDING))
+        return false;
     b->sequence++;
     b->chain = chain;
     e->unshown = 0;
-    e->unread = 0;
     e->head.kind = TIMELINE_WORK;
     e->head.result = COMM_OK;
     e->head.read = read;
@@ -304,13 +313,27 @@ static inline __attribute__((always_inline)) bool go_straight(struct body *b, st
     body_publish(b, seq, f->call.fingerprint, chain, &f->as, COMM_OK);
     count(b, f);
     (void)timeline_issue_alone(line, &e->head);
-    x->last = x->straight = f->last = ticket;
+    x->last = f->last = ticket;
+    x->straight = few ? ticket : 0;
     if (req)
         *req = (struct comm_request){b->face, ticket};
     express_flush(b);
     if (BASE_UNLIKELY(!b->is_active))
         body_activate(b);
     return true;
+}
+
+/* Apart, so that what goes by the wire's show saves no registers for it. */
+static __attribute__((noinline)) bool go_long(struct body *b, struct express_form *f, uintptr_t from, uintptr_t to,
+                                              struct comm_request *req)
+{
+    return go_so(b, f, from, to, false, req);
+}
+
+static inline __attribute__((always_inline)) bool go_straight(struct body *b, struct express_form *f, uintptr_t from, uintptr_t to,
+                                                              struct comm_request *req)
+{
+    return BASE_LIKELY(f->few) ? go_so(b, f, from, to, true, req) : go_long(b, f, from, to, req);
 }
 
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req)

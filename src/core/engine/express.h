@@ -58,7 +58,7 @@ struct express_form {
     bool pairs;                      /* the latter; and what comes lands at once where it belongs */
     const struct express_span *only; /* pairs: the one that is shown, where it is one, by the wire's show; NULL: it is not so */
     bool few;                        /* all that is shown and looked at goes by the wire's show and see */
-    bool straight;                   /* so few; both shown and looked at, read and written */
+    bool straight;                   /* one span for all; both shown and looked at, read and written */
     bool totals;                     /* express_totals.c */
     bool later;                      /* so: what is shown is made of what comes first */
     uint32_t looked;                 /* ranks whose bytes it needs, a bit each */
@@ -91,7 +91,7 @@ struct express {
     uint64_t last;
     uint64_t waits;            /* the oldest that has not shown its bytes, for want of room; 0: none. Neither have those behind it */
     uint64_t fetched;          /* lines up to this one's were asked for */
-    uint64_t straight;         /* the last one that went by the shortest way, alone */
+    uint64_t straight;         /* the last one of few bytes that went by the shortest way, alone; 0: none */
     uint64_t missed;           /* the last one whose bytes were looked for before they were there */
     uint32_t seen;             /* members, a bit each; this one: its total is made */
     uint32_t lacks;            /* whose bytes the last look that failed was for */

@@ -174,7 +174,7 @@ static void fill_common(const struct body *b, const struct engine_call *call, co
     for (int32_t r = 0; r < size; r++)
         f->few &= !(f->looked >> r & 1) || f->came[r] <= b->channel->caps.once_max;
     f->call.fits &= !f->totals || (f->few && mine * data_partial_bytes(call->type) <= EXPRESS_TOTAL_BYTES);
-    f->straight = f->few && !f->later && f->npeers && f->looked && f->reads && f->writes && !b->engine->crowded;
+    f->straight = !f->later && f->npeers && f->looked && f->reads && f->writes && !b->engine->crowded;
 }
 
 /* A block for or of rank r: of `counts`, or one of equal ones, or this rank's only one. */

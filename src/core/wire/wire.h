@@ -53,6 +53,7 @@ enum wire_flag {
     WIRE_DISCARD = 16,    /* view of a message: take no byte of it, let the sender go (a truncated receive) */
     WIRE_GLANCE = 32,   /* view: not there yet is AGAIN, and nothing is remembered. DONE: as always, but the struct wire_view is not kept */
     WIRE_DEPOSIT = 128, /* expose, with BUILT: in the place that reserve() gave with LANDING */
+    WIRE_LAST = 256,    /* expose: the caller has nothing more to expose before the flush, so there is nothing to wait for */
 };
 /* Of each sort the newest counts; of the last sort a note may be long, in whole words of 8 bytes. */
 enum { WIRE_NOTE_BYTES = 48, WIRE_NOTE_SORTS = 5, WIRE_NOTE_LONG = WIRE_NOTE_SORTS - 1, WIRE_NOTE_LONG_BYTES = 512 };

@@ -1,0 +1,343 @@
+/*
+ * Short exposures that go alone: given to the kernel inside the call, without the flush, and taken out of their lane's stage by who waits
+ * for them. What stands in their way sends them the common way, in the same order and with the same bytes; the bytes are their owner's
+ * again when the call returns. Two ranks of one process, without an engine.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "net/pair.h"
+#include "wire/table.h"
+
+#include <stdlib.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    WINDOW = 16,
+    MOST = TCP_SMALL_BYTES,
+    TURNS = 2000,
+    FEW = 30 /* each takes the kernel's time */,
+    PATIENCE_MS = 10000,
+    EVENTS = 16,
+    LITTLE = 6000,
+    LINE = 4,
+    LINES = 3
+};
+enum { SHOWN = TCP_ONCE_PLACES - TCP_AREAS / 2 }; /* of the rest it may not be known that they are free */
+static const char *const pollers[] = {"epoll", "io_uring"};
+
+struct rig {
+    struct pair pair;
+    uint32_t seq;
+};
+static unsigned char given[MOST], wanted[MOST];
+static uint64_t seed;
+
+static uint32_t dice(uint32_t sides)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)(seed % sides);
+}
+
+static void fill(unsigned char *to, uint32_t seq, uint32_t edge, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        to[i] = (unsigned char)((i * 7 + i / 251) ^ (seq * 31 + edge * 17));
+}
+
+static void up(struct rig *r, const char *poller)
+{
+    setenv("COMM_TCP_POLLER", poller, 1);
+    *r = (struct rig){.seq = 1};
+    pair_open(&r->pair, WINDOW, NULL);
+    seed = 88172645463325252u;
+}
+
+static struct tcp_lane *small(const struct rig *r, int32_t rank)
+{
+    return &r->pair.wire->port[rank].link[1 - rank].lane[TCP_LANE_SMALL];
+}
+
+/* That has arrived at rank 1 and nobody has read. */
+static int unread(const struct rig *r)
+{
+    int bytes = -1;
+
+    assert_int_equal(ioctl(small(r, 1)->fd, FIONREAD, &bytes), 0);
+    return bytes;
+}
+
+static void await_unread(const struct rig *r, uint32_t bytes)
+{
+    for (int late = 0; late < PATIENCE_MS && unread(r) < (int)bytes; late++)
+        usleep(1000);
+    assert_int_equal(unread(r), bytes);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one operation */
+/* By rank 0, whose bytes are something else afterwards. */
+static enum wire_result show(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes, bool last)
+{
+    static const uint16_t peer = 1;
+    struct wire_span span = {given, bytes};
+
+    fill(given, seq, edge, bytes);
+    enum wire_result result =
+        r->pair.class->expose(r->pair.channel[0], &(struct wire_expose){.key = wire_key_of(seq, 0, edge),
+                                                                        .fingerprint = seq,
+                                                                        .edge = edge >= LINE ? WIRE_ONCE | WIRE_TO_ALL : 0,
+                                                                        .flags = last ? WIRE_WORK | WIRE_LAST : WIRE_WORK,
+                                                                        .peers = &peer,
+                                                                        .npeers = 1,
+                                                                        .nspans = 1,
+                                                                        .spans = &span});
+    memset(given, 0xee, bytes);
+    return result;
+}
+
+/* By rank 1. */
+static enum wire_result look_as(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes, uint32_t fingerprint, struct wire_view *view)
+{
+    return r->pair.class->view(r->pair.channel[1], &(struct wire_look){.key = wire_key_of(seq, 0, edge),
+                                                                       .fingerprint = fingerprint,
+                                                                       .edge = edge >= LINE ? WIRE_ONCE | WIRE_TO_ALL : 0,
+                                                                       .flags = WIRE_GLANCE,
+                                                                       .bytes = bytes,
+                                                                       .view = view});
+}
+
+static void turn(struct rig *r)
+{
+    struct wire_event events[EVENTS];
+
+    for (int32_t i = 0; i < PAIR_RANKS; i++) {
+        r->pair.class->advance(r->pair.channel[i], events, EVENTS);
+        r->pair.class->flush(r->pair.channel[i]);
+    }
+}
+
+/* Looks again and again, and lets the others move only now and then. */
+static void await_view(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes, struct wire_view *view)
+{
+    enum wire_result result = WIRE_AGAIN;
+
+    for (int late = 0; late < PATIENCE_MS && result == WIRE_AGAIN; late++) {
+        result = look_as(r, seq, edge, bytes, seq, view);
+        if (result == WIRE_AGAIN && late % 4 == 3)
+            turn(r);
+        if (result == WIRE_AGAIN && late > 100)
+            usleep(1000);
+    }
+    assert_int_equal(result, WIRE_DONE);
+    assert_int_equal(view->bytes, bytes);
+    fill(wanted, seq, edge, bytes);
+    assert_memory_equal(view->at, wanted, bytes);
+}
+
+static void retire(struct rig *r, int32_t rank)
+{
+    r->pair.class->release(r->pair.channel[rank], r->seq, NULL);
+}
+
+static void retire_both(struct rig *r)
+{
+    retire(r, 0);
+    retire(r, 1);
+    r->seq++;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ when it leaves */
+/* Rank 1's receive must not stand in a ring, which reads by itself. */
+static void up_unread(struct rig *r)
+{
+    up(r, "epoll");
+}
+
+static void leaves_in_its_call(void **state)
+{
+    static struct rig r;
+    struct wire_view view;
+
+    (void)state;
+    up_unread(&r);
+    for (size_t bytes = 0; bytes <= MOST; bytes = bytes ? 2 * bytes : 1) {
+        r.pair.wire->row = 0; /* which both ranks have in common here */
+        assert_int_equal(show(&r, r.seq, LINE, bytes, true), WIRE_DONE);
+        await_unread(&r, frame_span((uint32_t)bytes));
+        assert_true(!r.pair.wire->dirty && !small(&r, 0)->out);
+        await_view(&r, r.seq, LINE, bytes, &view);
+        retire(&r, 1);
+        r.seq++;
+        turn(&r);
+    }
+    assert_int_equal(show(&r, r.seq, LINE, 8, false), WIRE_DONE); /* more may follow, so it waits for the flush */
+    assert_true(r.pair.wire->dirty != NULL);
+    assert_int_equal(unread(&r), 0);
+    r.pair.class->flush(r.pair.channel[0]);
+    await_unread(&r, frame_span(8));
+    pair_close(&r.pair);
+}
+
+/* Of a row only the first; and nothing before what waits to leave. */
+static void not_in_a_row(void **state)
+{
+    static struct rig r;
+    struct wire_view view;
+
+    (void)state;
+    up_unread(&r);
+    assert_int_equal(show(&r, 1, LINE, 100, true), WIRE_DONE);
+    assert_int_equal(show(&r, 2, LINE, 100, true), WIRE_DONE);
+    assert_true(r.pair.wire->dirty != NULL);
+    await_unread(&r, frame_span(100));
+    r.pair.wire->row = 0;
+    assert_int_equal(show(&r, 3, LINE, 100, true), WIRE_DONE);
+    assert_int_equal(unread(&r), frame_span(100));
+    r.pair.class->flush(r.pair.channel[0]);
+    await_unread(&r, 3 * frame_span(100));
+    for (uint32_t seq = 1; seq <= 3; seq++)
+        await_view(&r, seq, LINE, 100, &view);
+    pair_close(&r.pair);
+}
+
+/* That operations are retired is told behind every second one that leaves so, and so soon enough. */
+static void tells_what_is_retired(void **state)
+{
+    static struct rig r;
+    struct wire_view view;
+    const struct tcp_channel *c;
+
+    (void)state;
+    up_unread(&r);
+    c = tcp_of(r.pair.channel[1]);
+    for (int i = 0; i < 6 * WINDOW; i++) {
+        r.pair.wire->row = 0;
+        assert_int_equal(show(&r, r.seq, LINE, 1000, true), WIRE_DONE);
+        await_view(&r, r.seq, LINE, 1000, &view);
+        assert_true(c->member[0].retired + TCP_AREAS / 2 >= r.seq - 1);
+        retire(&r, 1); /* rank 1 has nothing to say: it tells by itself, when it is much */
+        r.pair.class->flush(r.pair.channel[1]);
+        turn(&r);
+        retire(&r, 0);
+        r.seq++;
+    }
+    pair_close(&r.pair);
+}
+
+/* Nobody reads meanwhile, so the kernel's room ends somewhere in the middle of one. */
+static void the_bytes_are_the_owners_again(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        static struct rig r;
+        struct wire_view view;
+        int room = LITTLE;
+        size_t bytes = i % 2 ? MOST : MOST - 640;
+        bool kept = false;
+        up(&r, pollers[i / 2]);
+        assert_int_equal(setsockopt(small(&r, 0)->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+        assert_int_equal(setsockopt(small(&r, 1)->fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);
+        for (uint32_t seq = 1; seq <= SHOWN; seq++) {
+            r.pair.wire->row = 0;
+            assert_int_equal(show(&r, seq, LINE, bytes, true), WIRE_DONE);
+            kept |= small(&r, 0)->out != NULL;
+        }
+        assert_true(kept);
+        for (uint32_t seq = 1; seq <= SHOWN; seq++)
+            await_view(&r, seq, LINE, bytes, &view);
+        pair_close(&r.pair);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what comes */
+static void another_call_is_no_answer(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        static struct rig r;
+        struct wire_view view = {0};
+        size_t other = i % 2 ? 64 : 72;
+        enum wire_result result = WIRE_AGAIN;
+        up(&r, pollers[i / 2]);
+        assert_int_equal(show(&r, 1, LINE, 64, true), WIRE_DONE);
+        for (int late = 0; late < PATIENCE_MS && result == WIRE_AGAIN; late++, usleep(late < 100 ? 0 : 1000)) {
+            result = look_as(&r, 1, LINE, other, i % 2 ? 7 : 1, &view);
+            turn(&r);
+        }
+        assert_int_equal(result, WIRE_MISMATCH);
+        assert_null(view.at);
+        pair_close(&r.pair);
+    }
+}
+
+/* One to three exposures of an operation, by whatever ways, looked for in any order; what was seen stays as it is until it is retired. */
+static void one_of_any(struct rig *r)
+{
+    static const size_t lengths[] = {0, 8, 24, 32, 33, 64, 240, 2048, 8192, MOST};
+    struct wire_view view[LINES];
+    size_t bytes[LINES];
+    uint32_t count = 1 + dice(LINES), first = dice(LINES);
+
+    for (uint32_t i = 0; i < count; i++) {
+        bytes[i] = lengths[dice(10)];
+        if (dice(2))
+            r->pair.wire->row = 0;
+        enum wire_result result = show(r, r->seq, LINE + i, bytes[i], dice(4) != 0);
+        for (int late = 0; late < PATIENCE_MS && result == WIRE_AGAIN; late++) {
+            turn(r);
+            result = show(r, r->seq, LINE + i, bytes[i], true);
+        }
+        assert_int_equal(result, WIRE_DONE);
+        if (dice(3) == 0)
+            turn(r);
+    }
+    if (dice(2))
+        r->pair.class->flush(r->pair.channel[0]);
+    for (uint32_t i = 0; i < count; i++)
+        await_view(r, r->seq, LINE + (first + i) % count, bytes[(first + i) % count], &view[(first + i) % count]);
+    for (uint32_t i = 0; i < count; i++) {
+        fill(wanted, r->seq, LINE + i, bytes[i]);
+        assert_memory_equal(view[i].at, wanted, bytes[i]);
+    }
+    retire_both(r);
+    if (dice(4) == 0)
+        turn(r);
+}
+
+static void whatever_comes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        static struct rig r;
+        int room = LITTLE;
+        up(&r, pollers[i / 2]);
+        if (i % 2) {
+            assert_int_equal(setsockopt(small(&r, 0)->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
+            assert_int_equal(setsockopt(small(&r, 1)->fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);
+        }
+        for (int k = 0; k < (i % 2 ? FEW : TURNS); k++)
+            one_of_any(&r);
+        assert_true(!small(&r, 0)->ended && !small(&r, 1)->ended);
+        assert_true(tcp_of(r.pair.channel[1])->live == 0);
+        pair_close(&r.pair);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(leaves_in_its_call),        cmocka_unit_test(not_in_a_row),
+        cmocka_unit_test(tells_what_is_retired),     cmocka_unit_test(the_bytes_are_the_owners_again),
+        cmocka_unit_test(another_call_is_no_answer), cmocka_unit_test(whatever_comes),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
