@@ -337,10 +337,13 @@ static bool join(const struct comm_env *env, struct env_thread *thread, int64_t 
     return pthread_join((pthread_t)thread->handle, NULL) == 0;
 }
 
+/* The address of something that each thread has of its own: never 0, and no call. */
 static uint64_t self(const struct comm_env *env)
 {
+    static _Thread_local char own __attribute__((tls_model("initial-exec")));
+
     (void)env;
-    return (uint64_t)pthread_self(); /* an address: never 0, one load */
+    return (uint64_t)(uintptr_t)&own;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ text and files */

@@ -289,8 +289,6 @@ enum wire_result tcp_view(struct wire_channel *channel, const struct wire_look *
     struct tcp_wire *w = c->wire;
     enum wire_result result;
 
-    if (look->flags & WIRE_FETCH)
-        return WIRE_AGAIN;
     base_lock(&w->lock, w->env);
     result = (look->flags & WIRE_KIND) == WIRE_MESSAGE ? tcp_message_view(c, look) : view_work(c, look);
     base_unlock(&w->lock, w->env);

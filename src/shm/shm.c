@@ -419,6 +419,7 @@ const struct wire_class wire_shm = {
     .view = lines_view,
     .show = lines_show,
     .see = lines_see,
+    .fetch = lines_fetch,
     .release = lines_release,
     .advance = lines_advance,
     .flush = lines_flush,

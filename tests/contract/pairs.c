@@ -11,30 +11,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 3, ROOT = 1, MOST = 400000 };
+enum { RANKS = 3, MANY = 6 /* whose brief blocks go in another way */, ROOT = 1, MOST = 400000 };
 
 struct stage {
     struct rig rig;
-    unsigned char *in[RANKS], *out[RANKS];
-    struct comm_request request[RANKS];
+    int32_t ranks;
+    unsigned char *in[MANY], *out[MANY];
+    struct comm_request request[MANY];
 };
+
+static void open_stage_of(struct stage *stage, int32_t ranks)
+{
+    rig_open(&stage->rig, ranks, NULL);
+    stage->ranks = ranks;
+    for (int32_t r = 0; r < ranks; r++) {
+        stage->in[r] = malloc((size_t)ranks * MOST);
+        stage->out[r] = malloc((size_t)ranks * MOST);
+        CHECK(stage->in[r] && stage->out[r]);
+        memset(stage->in[r], 1 + r, (size_t)ranks * MOST);
+        memset(stage->out[r], 0x77, (size_t)ranks * MOST);
+    }
+}
 
 static void open_stage(struct stage *stage)
 {
-    rig_open(&stage->rig, RANKS, NULL);
-    for (int32_t r = 0; r < RANKS; r++) {
-        stage->in[r] = malloc(RANKS * MOST);
-        stage->out[r] = malloc(RANKS * MOST);
-        CHECK(stage->in[r] && stage->out[r]);
-        memset(stage->in[r], 1 + r, RANKS * MOST);
-        memset(stage->out[r], 0x77, RANKS * MOST);
-    }
+    open_stage_of(stage, RANKS);
 }
 
 static void close_stage(struct stage *stage)
 {
     rig_close(&stage->rig);
-    for (int32_t r = 0; r < RANKS; r++) {
+    for (int32_t r = 0; r < stage->ranks; r++) {
         free(stage->in[r]);
         free(stage->out[r]);
     }
@@ -47,7 +54,7 @@ enum edge { EDGE_GATHER, EDGE_SCATTER, EDGE_ALLTOALL, EDGES };
 static enum comm_result call_edge(struct stage *stage, enum edge edge, int32_t r, size_t ours, size_t theirs)
 {
     struct comm_communicator *c = stage->rig.world[r];
-    size_t counts[RANKS] = {7, 7, 7}, in_counts[RANKS] = {7, 7, 7}, mine = r == 2 ? theirs : 7;
+    size_t counts[MANY] = {7, 7, 7, 7, 7, 7}, in_counts[MANY] = {7, 7, 7, 7, 7, 7}, mine = r == 2 ? theirs : 7;
     counts[2] = r == ROOT ? ours : 7;
     in_counts[ROOT] = r == 2 ? theirs : 7;
     switch (edge) {
@@ -60,18 +67,18 @@ static enum comm_result call_edge(struct stage *stage, enum edge edge, int32_t r
     }
 }
 
-static void differ(enum edge edge, size_t ours, size_t theirs)
+static void differ(int32_t ranks, enum edge edge, size_t ours, size_t theirs)
 {
     struct stage stage;
     struct comm_error error = {.size = sizeof error};
     int32_t taker = edge == EDGE_SCATTER ? 2 : ROOT;
-    rig_note("edge %d, %zu and %zu", (int)edge, ours, theirs);
-    open_stage(&stage);
-    for (int32_t r = 0; r < RANKS; r++) {
+    rig_note("%d ranks, edge %d, %zu and %zu", (int)ranks, (int)edge, ours, theirs);
+    open_stage_of(&stage, ranks);
+    for (int32_t r = 0; r < ranks; r++) {
         enum comm_result result = call_edge(&stage, edge, r, ours, theirs);
         CHECK(result == COMM_OK || result == COMM_ERR_MISMATCH);
     }
-    for (int32_t r = 0; r < RANKS; r++) {
+    for (int32_t r = 0; r < ranks; r++) {
         enum comm_result result = comm_wait(stage.request[r], RIG_PATIENCE);
         CHECK(result == COMM_ERR_MISMATCH || (result == COMM_OK && r != taker));
         rig_fails_within(stage.rig.world[r], COMM_ERR_MISMATCH, 2 * RIG_S, &error);
@@ -87,7 +94,16 @@ RIG_TEST(contract_4_5_mismatch_at_one_edge)
     static const size_t pairs[][2] = {{5, 6}, {0, 1}, {1, 0}, {65536, 131072}, {131072, 65536}, {65536, 0}, {MOST, MOST - 1}};
     for (int edge = 0; edge < EDGES; edge++) {
         for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
-            differ((enum edge)edge, pairs[i][0], pairs[i][1]);
+            differ(RANKS, (enum edge)edge, pairs[i][0], pairs[i][1]);
+    }
+}
+
+RIG_TEST(contract_4_5_mismatch_at_one_edge_of_many)
+{
+    static const size_t pairs[][2] = {{5, 6}, {0, 1}, {1, 0}, {4096, 4097}, {4097, 4096}, {4096, 0}, {0, 5000}, {5000, 5001}};
+    for (int edge = 0; edge < EDGES; edge++) {
+        for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
+            differ(MANY, (enum edge)edge, pairs[i][0], pairs[i][1]);
     }
 }
 
@@ -209,8 +225,11 @@ RIG_TEST(contract_1_1_length_and_bytes_in_line)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_4_5_mismatch_at_one_edge),     cmocka_unit_test(contract_4_5_a_root_that_contradicts_itself),
-        cmocka_unit_test(contract_1_1_length_and_bytes_in_one),  cmocka_unit_test(contract_4_4_length_and_bytes_that_fail_alone),
+        cmocka_unit_test(contract_4_5_mismatch_at_one_edge),
+        cmocka_unit_test(contract_4_5_mismatch_at_one_edge_of_many),
+        cmocka_unit_test(contract_4_5_a_root_that_contradicts_itself),
+        cmocka_unit_test(contract_1_1_length_and_bytes_in_one),
+        cmocka_unit_test(contract_4_4_length_and_bytes_that_fail_alone),
         cmocka_unit_test(contract_1_1_length_and_bytes_in_line),
     };
     return cmocka_run_group_tests_name("contract_pairs", tests, NULL, NULL);

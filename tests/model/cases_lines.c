@@ -178,6 +178,43 @@ const struct model_case case_place = {
 const struct model_case case_place_first = {
     .name = "place, made at the first use", .threads = 2, .setup = lines_setup, .run = place_first, .faults = line_faults};
 
+/* ------------------------------------------------------------------------------------------------------------ a reader's own line */
+static void each_setup(void)
+{
+    lines_setup();
+    expose_until(0, first_of(1), WIRE_ONCE, LONG);
+    lines_release(members->channel[0], 1, NULL);
+    struct lines_channel *c = lines_of(members->channel[0]);
+    model_name(c->each, c->shape.each.place, "line key");
+}
+
+static void each_again(uint32_t t)
+{
+    if (t == 0) {
+        expose_until(0, first_of(2), WIRE_ONCE, LONG);
+        return;
+    }
+    view_until(1, first_of(1), WIRE_ONCE, WIRE_WORK | WIRE_GLANCE, LONG);
+    lines_release(members->channel[1], 1, NULL);
+    view_until(1, first_of(2), WIRE_ONCE, WIRE_WORK | WIRE_GLANCE, LONG);
+}
+
+/* It is looked for before its exposer has a place for it. */
+static void each_first(uint32_t t)
+{
+    if (t == 0) {
+        expose_until(0, first_of(1), WIRE_ONCE, WORD);
+        return;
+    }
+    if (member_view(1, first_of(1), WIRE_ONCE, WIRE_WORK, WORD, &members->view[1]) == WIRE_PENDING)
+        advance_until(1, 1);
+    check_bytes(members->view[1].at, WORD, 1);
+}
+const struct model_case case_each = {
+    .name = "a reader's own place, written again", .threads = 2, .setup = each_setup, .run = each_again, .faults = again_faults};
+const struct model_case case_each_first = {
+    .name = "a reader's own line, made at the first use", .threads = 2, .setup = lines_setup, .run = each_first};
+
 /* ------------------------------------------------------------------------------------------------------------ a stream */
 enum { CHUNK = 60 };
 static void stream_setup(void)

@@ -55,7 +55,7 @@ static void name_all(struct lines_channel *c)
     model_name(&c->head->left, sizeof c->head->left, "left");
     model_name(&c->head->id, sizeof c->head->id, "id");
     model_name(&c->head->epoch, sizeof c->head->epoch, "note epoch");
-    model_name(&c->head->once, sizeof c->head->once + sizeof c->head->stream, "where places are");
+    model_name(&c->head->once, sizeof c->head->once + sizeof c->head->stream + sizeof c->head->each, "where places are");
     model_name(block + s->inbox, s->calls - s->inbox, "inbox");
     model_name(block + s->acks, s->pairs - s->acks, "ack");
     model_name(block + s->pairs, s->inlets - s->pairs, "where pairs are");

@@ -29,6 +29,8 @@ static const struct model_case *const cases[] = {
     &case_exchange,
     &case_place,
     &case_place_first,
+    &case_each,
+    &case_each_first,
     &case_stream,
     &case_stream_landing,
     &case_stream_next,

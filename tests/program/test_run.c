@@ -438,6 +438,10 @@ static void forms_that_make_no_sense_are_refused(void **state)
     BUILD_STEP(b, .code = STEP_EXPOSE, .peer = build_peer(b, 0), .npeers = 1, .src = ref_block(BUF_IN, 0));
     build_lane_end(b);
     assert_null(build_end(b));
+    b = build_begin(&test_env, "two private lines", &spec);
+    build_edge(b, 0, WIRE_ONCE);
+    build_edge(b, 1, WIRE_ONCE);
+    assert_null(build_end(b));
     b = build_begin(&test_env, "no such scratch", &spec);
     build_lane(b);
     BUILD_STEP(b, .code = STEP_COPY, .dst = ref_scratch(0, ref_block(BUF_IN, 0)), .src = ref_block(BUF_IN, 0));
@@ -474,6 +478,32 @@ static void cut(int32_t size, size_t n, enum comm_type type, size_t cap, size_t 
     assert_int_equal(run.chunks, chunks);
     assert_int_equal(run_scratch_bytes(program, &run.call, &channel, 2), program->scratch * chunk * data_partial_bytes(type));
     program_free(&test_env, program);
+}
+
+/* Of so many ranks that take turns, or do not. */
+static bool goes_past_the_cache(uint32_t collective, const char *name, int32_t size, size_t bytes, bool crowded)
+{
+    struct wire_channel channel = {.caps = {.once_max = 64, .chunk_all = 65536, .chunk_private = 65536}};
+    struct run run = {.channel = &channel, .call = {NULL, NULL, bytes, COMM_U8, COMM_SUM, NULL, NULL}, .size = size, .crowded = crowded};
+    struct program_spec spec = {.collective = collective, .size = size};
+    struct comm_program *program = row_named(collective, name)->build(&test_env, &spec);
+    assert_non_null(program);
+    run_start(&run, program);
+    program_free(&test_env, program);
+    return run.nontemporal;
+}
+
+static void long_results_go_past_the_cache(void **state)
+{
+    enum { MI = 1 << 20 };
+    (void)state;
+    assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI, false));
+    assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI - 1, false));
+    assert_true(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI / 4, true)); /* 4 MiB, of all */
+    assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 16, MI / 4 - 1, true));
+    assert_false(goes_past_the_cache(COLLECTIVE_SCAN, "pipeline", 2, MI - 1, true));
+    assert_true(goes_past_the_cache(COLLECTIVE_ALLGATHER, "pipeline", 16, MI / 16, true)); /* its result is all blocks */
+    assert_false(goes_past_the_cache(COLLECTIVE_ALLGATHER, "pipeline", 16, MI / 16 - 1, true));
 }
 
 static void chunks_are_cut_by_rule(void **state)
@@ -610,13 +640,10 @@ static void a_step_costs_little(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_algorithm_gives_t),
-        cmocka_unit_test(large_ones_are_right_too),
-        cmocka_unit_test(mismatch_names_the_peer),
-        cmocka_unit_test(forms_that_make_no_sense_are_refused),
-        cmocka_unit_test(chunks_are_cut_by_rule),
-        cmocka_unit_test(names_go_both_ways),
-        cmocka_unit_test(no_memory_for_places_ends_the_run),
+        cmocka_unit_test(every_algorithm_gives_t), cmocka_unit_test(large_ones_are_right_too),
+        cmocka_unit_test(mismatch_names_the_peer), cmocka_unit_test(forms_that_make_no_sense_are_refused),
+        cmocka_unit_test(chunks_are_cut_by_rule),  cmocka_unit_test(long_results_go_past_the_cache),
+        cmocka_unit_test(names_go_both_ways),      cmocka_unit_test(no_memory_for_places_ends_the_run),
         cmocka_unit_test(a_step_costs_little),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

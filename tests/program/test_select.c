@@ -55,6 +55,8 @@ static void thresholds(void **state)
     assert_string_equal(chosen(COLLECTIVE_SCAN, 40, 8, NULL), "blocks");
     assert_string_equal(chosen(COLLECTIVE_EXSCAN, 4, 65537, NULL), "pipeline");
     assert_string_equal(chosen(COLLECTIVE_EXSCAN, 1000, 1 << 20, NULL), "pipeline");
+    assert_string_equal(chosen(COLLECTIVE_SCATTER, 2, 8, NULL), "pairs");
+    assert_string_equal(chosen(COLLECTIVE_SCATTER, 2, 65537, NULL), "throttled");
     assert_string_equal(chosen(COLLECTIVE_SCATTER, 4, 256, NULL), "direct");
     assert_string_equal(chosen(COLLECTIVE_SCATTER, 4, 65536, NULL), "pairs");
     assert_string_equal(chosen(COLLECTIVE_SCATTER, 5, 4096, NULL), "direct"); /* too many for an edge each */

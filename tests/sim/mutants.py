@@ -55,7 +55,7 @@ MUTANTS = {
                     "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst) > 1000) {")],
     # A small exchange that found no room for its bytes ends without having shown them.
-    "exchange_unshown": [("engine/express.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
+    "exchange_unshown": [("engine/express_end.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
     # A view is never given back.
     "no_release": [("program/run.c", "        if (!(run->view_own >> j & 1))\n            run->channel->class->release(",
                     "        if (!(run->view_own >> j & 1) && run->size > 1000)\n            run->channel->class->release(")],
@@ -69,11 +69,9 @@ MUTANTS = {
                               ("wire/lines.c", "bytes != l->bytes || line->fingerprint != l->fingerprint", "bytes != l->bytes"),
                               ("wire/lines.c", "there != bytes || line->fingerprint != fingerprint", "there != bytes || fingerprint != fingerprint")],
     # Numbers are compared with their sign, as if they never passed 2^31.
-    "counter_wraps": [("wire/lines.c", "    if (BASE_LIKELY(lines_reached(c->oldest, seq)))\n        return true;",
-                       "    if (BASE_LIKELY((int32_t)c->oldest >= (int32_t)seq))\n        return true;"),
-                      ("wire/lines.c", "        if (!lines_reached(there, min))", "        if ((int32_t)there < (int32_t)min)"),
-                      ("wire/lines.c", "    return lines_reached(min, seq);\n}\n\nstatic inline struct lines_line *once_line",
-                       "    return (int32_t)min >= (int32_t)seq;\n}\n\nstatic inline struct lines_line *once_line")],
+    "counter_wraps": [("wire/lines.c", "    return lines_reached(c->oldest, seq - (seq == 0));",
+                       "    return (int32_t)c->oldest >= (int32_t)(seq - (seq == 0));"),
+                      ("wire/lines.c", "        if (!lines_reached(there, min))", "        if ((int32_t)there < (int32_t)min)")],
     # A frame is believed to be of the communicator that has its place now, whichever it was sent for.
     "late_frame_believed": [("net/late.c", "    return said == name;", "    return late_place(said) == late_place(name);")],
     # What a peer said of room is believed in the order in which it comes.
@@ -107,7 +105,7 @@ PROCESSES = {
     # Another call's place is taken for this one's.
     "landing_of_any_call": [("wire/lines.c", " || l->fingerprint != e->fingerprint)\n        return NULL;", ")\n        return NULL;")],
     # The line says that they are there, and they are on their way.
-    "stores_not_drained": [("data/reduce_body.h", "            vector_fence();", "            (void)stream;")],
+    "stores_not_drained": [("data/reduce_body.h", "        vector_fence();", "        (void)stream;")],
 }
 
 

@@ -260,8 +260,6 @@ static enum wire_result frames_view(struct wire_channel *channel, const struct w
     if ((l->flags & WIRE_KIND) == WIRE_MESSAGE)
         return sim_denied_room() ? WIRE_AGAIN : frames_message_view(c, l);
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
-    if (l->flags & WIRE_FETCH)
-        return WIRE_AGAIN;
     struct slot *s = slot_find(c, l->peer, l->key, false);
     if (s && is_whole(s))
         return take(c, s, l);

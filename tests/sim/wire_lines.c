@@ -228,6 +228,7 @@ const struct wire_class wire_sim_lines = {
     .view = sim_lines_view,
     .show = sim_lines_show,
     .see = sim_lines_see,
+    .fetch = lines_fetch,
     .release = lines_release,
     .advance = lines_advance,
     .flush = lines_flush,

@@ -39,7 +39,7 @@ static struct item *item_of(struct timeline *line, uint64_t ticket)
     return (struct item *)(void *)timeline_entry(line, ticket);
 }
 
-static uint64_t issue(struct timeline *line, enum timeline_kind kind, struct timeline_hull read, struct timeline_hull write)
+static struct timeline_entry *fill(struct timeline *line, enum timeline_kind kind, struct timeline_hull read, struct timeline_hull write)
 {
     enum comm_result why;
     struct item *item = (struct item *)(void *)timeline_room(line, &why);
@@ -47,6 +47,12 @@ static uint64_t issue(struct timeline *line, enum timeline_kind kind, struct tim
     assert_non_null(item);
     item->head = (struct timeline_entry){.kind = (uint8_t)kind, .read = read, .write = write};
     item->mark = line->next * 7;
+    return &item->head;
+}
+
+static uint64_t issue(struct timeline *line, enum timeline_kind kind, struct timeline_hull read, struct timeline_hull write)
+{
+    fill(line, kind, read, write);
     return timeline_issue(line);
 }
 
@@ -291,6 +297,12 @@ static struct timeline_hull random_hull(bool any)
     return (struct timeline_hull){1000 + from, 1000 + from + length}; /* of no length too, amid others' bytes */
 }
 
+/* Issued and retired in one step, where it stands alone or is the oldest. */
+static bool goes_short(const struct model_entry *e)
+{
+    return e->kind == TIMELINE_WORK || e->kind == TIMELINE_BARRIER;
+}
+
 static void model_issue(struct model *m, struct timeline *line)
 {
     uint32_t dice = random_below(20);
@@ -308,7 +320,12 @@ static void model_issue(struct model *m, struct timeline *line)
         e.read = random_hull(dice & 1);
         e.write = random_hull(dice & 2);
     }
-    e.ticket = issue(line, e.kind, e.read, e.write);
+    if (m->count == 0 && goes_short(&e) && random_below(2)) {
+        e.ticket = timeline_issue_alone(line, fill(line, e.kind, e.read, e.write));
+        e.started = true;
+    } else {
+        e.ticket = issue(line, e.kind, e.read, e.write);
+    }
     m->entry[m->count++] = e;
 }
 
@@ -343,7 +360,10 @@ static void model_end_one(struct model *m, struct timeline *line)
         return;
     struct model_entry *e = &m->entry[running[random_below((uint32_t)count)]];
     e->ended = true;
-    timeline_end(line, e->ticket, COMM_OK);
+    if (e == m->entry && goes_short(e) && random_below(2))
+        timeline_retire_oldest(line, timeline_entry(line, e->ticket));
+    else
+        timeline_end(line, e->ticket, COMM_OK);
     retire_all(line);
     while (retired < m->count && m->entry[retired].ended)
         retired++;

@@ -117,6 +117,87 @@ void scenario_once(struct rank *r)
     free(buffer);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ each its own */
+static size_t each_bytes(uint32_t seq, int32_t from, int32_t to)
+{
+    static const size_t sizes[] = {8, 0, 48, 1, 49, 200, WIRE_EACH_BYTES, 40};
+    return sizes[(seq + 3 * (uint32_t)from + (uint32_t)to) % 8];
+}
+
+static int32_t each_mark(int32_t from, int32_t to)
+{
+    return 100 * from + to;
+}
+
+/* Its number is no matter: there is one of its kind. */
+static wire_key each_key(uint32_t seq)
+{
+    return wire_key_of(seq, 0, seq % 2 ? 0 : 7);
+}
+
+static void expose_each(struct rank *r, uint32_t seq, uint16_t peer, unsigned char *buffer)
+{
+    size_t bytes = each_bytes(seq, r->rank, peer);
+    struct wire_span span = {buffer, bytes};
+    struct wire_expose e = {.key = each_key(seq),
+                            .fingerprint = seq ^ 78,
+                            .edge = WIRE_ONCE,
+                            .peers = &peer,
+                            .npeers = 1,
+                            .nspans = 1,
+                            .spans = &span,
+                            .cookie = 998};
+    int32_t result = WIRE_NONE;
+    void *pad = buffer;
+    while (seq % 3 == 0 && (result = r->ch->class->reserve(r->ch, &e, bytes, &pad)) == WIRE_AGAIN)
+        rank_pass(r);
+    CHECK(result == WIRE_DONE || result == WIRE_NONE);
+    e.flags = result == WIRE_DONE ? WIRE_BUILT : 0;
+    span.at = result == WIRE_DONE ? pad : buffer;
+    fill(result == WIRE_DONE ? pad : buffer, bytes, each_mark(r->rank, peer), e.key);
+    CHECK(rank_expose(r, &e) == WIRE_DONE);
+}
+
+static void look_each(struct rank *r, uint32_t seq, uint32_t peer, unsigned char *buffer)
+{
+    struct wire_view view;
+    size_t bytes = each_bytes(seq, (int32_t)peer, r->rank);
+    bool land = (seq + peer) % 2;
+    struct wire_look l = {.key = each_key(seq),
+                          .fingerprint = seq ^ 78,
+                          .edge = WIRE_ONCE,
+                          .peer = peer,
+                          .bytes = bytes,
+                          .cookie = 1000 + (uint64_t)peer,
+                          .land = land ? buffer : NULL,
+                          .view = land ? NULL : &view};
+    CHECK(rank_look(r, &l) == WIRE_DONE);
+    verify(land ? buffer : view.at, bytes, each_mark((int32_t)peer, r->rank), l.key);
+    if (!land)
+        r->ch->class->release(r->ch, seq, &view);
+}
+
+/* In some operations one rank alone shows, as the root of a scatter, and may be far ahead. */
+void scenario_each(struct rank *r)
+{
+    uint32_t operations = rank_count(r, 1000);
+    unsigned char *buffer = malloc(WIRE_EACH_BYTES);
+    uint16_t peers[RANKS_MAX];
+    others(r, peers);
+    for (uint32_t seq = 1; seq <= operations; seq++) {
+        int32_t root = seq / 16 % 3 == 0 ? -1 : (int32_t)(seq / 64 % (uint32_t)r->size);
+        for (int32_t i = 0; i < r->size - 1 && (root < 0 || root == r->rank); i++)
+            expose_each(r, seq, peers[i], buffer);
+        for (int32_t i = 0; i < r->size - 1; i++)
+            if (root < 0 || root == peers[i])
+                look_each(r, seq, peers[i], buffer);
+        r->ch->class->release(r->ch, seq, NULL);
+        r->ch->class->flush(r->ch);
+    }
+    rank_meet(r);
+    free(buffer);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ streams */
 struct stream {
     struct rank *r;

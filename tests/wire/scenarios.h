@@ -5,6 +5,7 @@
 #include "wire/world.h"
 
 scenario_fn scenario_once;     /* thousands of operations over the lines and once places, some ranks ahead of others */
+scenario_fn scenario_each;     /* the same of a line for each reader */
 scenario_fn scenario_streams;  /* private and to-all streams, many rounds, landed and not */
 scenario_fn scenario_messages; /* of all sizes, from all to all, taken out of order, some discarded */
 scenario_fn scenario_notes;

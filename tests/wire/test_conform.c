@@ -15,8 +15,8 @@ static const struct {
     const char *name;
     scenario_fn *fn;
 } scenarios[] = {
-    {"once", scenario_once},   {"streams", scenario_streams},   {"messages", scenario_messages}, {"notes", scenario_notes},
-    {"board", scenario_board}, {"mismatch", scenario_mismatch}, {"reuse", scenario_reuse},
+    {"once", scenario_once},   {"each", scenario_each},   {"streams", scenario_streams},   {"messages", scenario_messages},
+    {"notes", scenario_notes}, {"board", scenario_board}, {"mismatch", scenario_mismatch}, {"reuse", scenario_reuse},
 };
 
 static void run_all(const struct wire_backend *b, int32_t ranks, const struct wire_limits *limits, int32_t variant, bool processes)

@@ -83,14 +83,14 @@ static void retire(struct rank *ranks, uint32_t seq)
 }
 
 /* So many operations behind seq have a place for more than a line carries. */
-static uint32_t no_places_on(struct rank *ranks, uint32_t seq, uint32_t places, size_t bytes)
+static uint32_t no_places_on(struct rank *ranks, uint32_t seq, uint16_t edge, uint32_t places, size_t bytes)
 {
     struct rank *a = &ranks[0];
     for (uint32_t i = 1; i <= places; i++)
-        assert_int_equal(expose_to(a, 1, wire_key_of(seq + i, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, bytes), WIRE_DONE);
+        assert_int_equal(expose_to(a, 1, wire_key_of(seq + i, 0, 1), edge, 0, bytes), WIRE_DONE);
     seq += places + 1;
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, bytes), WIRE_AGAIN);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 1), WIRE_ONCE | WIRE_TO_ALL, 0, 48), WIRE_DONE); /* a line is there */
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 1), edge, 0, bytes), WIRE_AGAIN);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 1), edge, 0, 48), WIRE_DONE); /* a line is there */
     retire(ranks, seq);
     return seq;
 }
@@ -108,8 +108,9 @@ static void no_room_on(struct rank *ranks, int32_t count)
     b->ch->class->release(b->ch, 1, NULL);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
     retire(ranks, seq);
-    seq = no_places_on(ranks, seq, 64, 100);
-    seq = no_places_on(ranks, seq, 8, 2049);
+    seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 64, 100);
+    seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 8, 2049);
+    seq = no_places_on(ranks, seq, WIRE_ONCE, 64, WIRE_EACH_BYTES);
     seq++;
     for (uint32_t round = 0; round < 4; round++) /* four credits */
         assert_int_equal(expose_to(a, 1, wire_key_of(seq, round, 0), 0, 0, 1000), WIRE_DONE);

@@ -50,8 +50,10 @@ static inline int32_t algo_exchange_left(int32_t rank, uint32_t level)
 {
     return (rank >> level << level) - 1;
 }
-/* Of pairs: the edge, and of which kind (enum wire_edge). ONCE: where there are streams too, for blocks up to PROGRAM_BRIEF_BYTES. */
+/* Of pairs: the edge, and of which kind (enum wire_edge). */
 uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, int32_t to, int32_t size, uint8_t *kind);
+/* Where there are streams too: up to how many bytes a block goes by a ONCE edge; 0: none does. */
+uint32_t algo_exchange_brief(const struct algo_exchange *exchange, int32_t size);
 
 /* By what time is predicted: equal on every rank too, since rank 0's machine is sent at creation. */
 struct algo_prices {

@@ -14,7 +14,8 @@ enum {
     ALGO_HOSTS_RANKS = 384,    /* of several hosts: each has a slice, and steps for most others */
     ALGO_HOSTS_LEVELS = 10,    /* view slots where T over unequal parts goes by halves: two a level */
     ALGO_THROTTLE = 3,         /* lanes that give or take blocks of pairs: as many as there are edges for streams, but for one */
-    ALGO_BRIEF_RANKS = 4       /* more would need more ONCE edges, for each of which every channel has lines */
+    ALGO_BRIEF_RANKS = 4,      /* more would need more ONCE edges, for each of which every channel has lines */
+    ALGO_EACH_RANKS = 1024     /* of a line for each reader, which only who shows has */
 };
 
 program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices, allreduce_tree, allreduce_hosts, allreduce_hosts_few,
@@ -58,9 +59,10 @@ void throttled_expose(struct build *b, int32_t lane, int32_t first, int32_t dire
 void throttled_land(struct build *b, int32_t lane, int32_t first, int32_t direction);
 void throttled_expose_one(struct build *b, int32_t ahead, int32_t rank, struct comm_ref block); /* ahead: how far, of the root */
 void throttled_land_one(struct build *b, int32_t ahead, int32_t rank, struct comm_ref block);
-/* Whether brief blocks go by ONCE edges, and that of two ranks so far apart. */
-bool throttled_has_briefs(uint32_t collective, int32_t size);
-uint16_t throttled_brief_edge(uint32_t collective, int32_t apart);
+/* How long blocks may be that go by ONCE edges, 0: there are none; of which kind the edges are, and that of two ranks so far apart. */
+uint32_t throttled_brief_bytes(uint32_t collective, int32_t size);
+uint8_t throttled_brief_kind(uint32_t collective, int32_t size);
+uint16_t throttled_brief_edge(uint32_t collective, int32_t size, int32_t apart);
 uint16_t pairs_edge(int32_t apart); /* pairs.c: of two ranks so far apart */
 
 /* Ranks in a circle: behind the last comes the first. */

@@ -87,8 +87,15 @@ uint32_t algo_exchange_edge(const struct algo_exchange *exchange, int32_t from, 
     *kind = WIRE_ONCE | WIRE_TO_ALL;
     if (!(exchange->flags & ALGO_STREAMS))
         return pairs_edge(apart);
-    if (throttled_has_briefs(exchange->collective, size))
-        return throttled_brief_edge(exchange->collective, apart);
+    if (throttled_brief_bytes(exchange->collective, size)) {
+        *kind = throttled_brief_kind(exchange->collective, size);
+        return throttled_brief_edge(exchange->collective, size, apart);
+    }
     *kind = 0;
     return (uint32_t)(apart - 1) % ALGO_THROTTLE;
+}
+
+uint32_t algo_exchange_brief(const struct algo_exchange *exchange, int32_t size)
+{
+    return exchange->flags & ALGO_STREAMS ? throttled_brief_bytes(exchange->collective, size) : 0;
 }

@@ -91,6 +91,11 @@ static const struct preference between_two[] = {
     {COLLECTIVE_ALLREDUCE, "read_all", SELECT_PAIR_BYTES_MAX},
 };
 
+/* A root of two shows something to one other: that one's block alone, where its whole buffer would be no fewer lines. */
+static const struct preference of_two[] = {
+    {COLLECTIVE_SCATTER, "pairs", SELECT_ONCE_BYTES_MAX},
+};
+
 static const struct preference preferences[] = {
     {COLLECTIVE_BARRIER, "read_all", UINT64_MAX},
     {COLLECTIVE_BARRIER, "doubling", UINT64_MAX},
@@ -391,6 +396,7 @@ static const struct algo_row *select_preferred(const struct algo_query *query, c
         {where_crowded, sizeof where_crowded / sizeof *where_crowded, query->crowded && !query->chunk_least},
         {by_all, sizeof by_all / sizeof *by_all, !query->hosts && !query->chunk_least},
         {between_two, sizeof between_two / sizeof *between_two, !query->hosts && query->chunk_least && query->size == 2},
+        {of_two, sizeof of_two / sizeof *of_two, query->size == 2},
         {preferences, sizeof preferences / sizeof *preferences, true},
     };
     const struct algo_row *row = NULL;

@@ -10,6 +10,7 @@
 #ifndef BASE_HOME_H
 #define BASE_HOME_H
 
+#include "base/check.h"
 #include "base/lock.h"
 
 #define BASE_HOME_NONE UINT64_C(0)
@@ -36,7 +37,8 @@ static inline bool base_home_enter(struct base_home_lock *lock, uint64_t self)
     atomic_signal_fence(memory_order_seq_cst);
     if (atomic_load_explicit(&lock->guests, memory_order_acquire) == 0 &&
         atomic_load_explicit(&lock->home, memory_order_relaxed) == self) { /* again: it may have become an ordinary lock since */
-        lock->visits -= lock->visits != 0;
+        if (BASE_UNLIKELY(lock->visits))
+            lock->visits--;
         return true;
     }
     atomic_store_explicit(&lock->inside, 0, memory_order_release);

@@ -189,24 +189,22 @@ DATA_INLINE size_t sweep_by_inputs(const struct data_reduce *reduce, size_t at, 
 
 typedef void data_tail_fn(const struct data_reduce *reduce, size_t first, size_t count);
 
-/* Streaming: plain stores up to the first line of `to`, then only whole vectors of aligned memory. */
+/* At least a vector. Streaming: plain stores up to the first line of `to`, then only whole vectors of aligned memory. */
 DATA_INLINE void reduce_pair(const struct data_reduce *reduce, enum comm_type type, comm_op op, combine_fn *combine, bool hot,
                              data_tail_fn *tail)
 {
     const size_t elements = reduce->elements, bytes = result_bytes(type, reduce->final);
+    const size_t before = -(uintptr_t)reduce->to % DATA_LINE_BYTES;
+    const bool stream = reduce->nontemporal && before % bytes == 0 && before / bytes + lanes_of(type) <= elements;
     size_t at = 0;
     BASE_DEBUG_ASSERT(reduce->ways >= 1 && reduce->ways <= DATA_WAYS_MAX);
-    if (elements >= lanes_of(type)) {
-        const size_t before = -(uintptr_t)reduce->to % DATA_LINE_BYTES;
-        const bool stream = reduce->nontemporal && before % bytes == 0 && before / bytes + lanes_of(type) <= elements;
-        if (stream && before) {
-            at = before / bytes;
-            tail(reduce, 0, at);
-        }
-        at = sweep_by_inputs(reduce, at, stream, type, op, combine, hot);
-        if (stream)
-            vector_fence();
+    if (stream && before) {
+        at = before / bytes;
+        tail(reduce, 0, at);
     }
+    at = sweep_by_inputs(reduce, at, stream, type, op, combine, hot);
+    if (stream)
+        vector_fence();
     if (at < elements)
         tail(reduce, at, elements - at);
 }
@@ -214,23 +212,27 @@ DATA_INLINE void reduce_pair(const struct data_reduce *reduce, enum comm_type ty
 #define DATA_KERNEL_DECLARE(name, type, op, hot) static void DATA_KERNEL_NAME(name)(const struct data_reduce *reduce);
 DATA_KERNELS(DATA_KERNEL_DECLARE)
 
-/* A step that is not final does not divide, and in the accumulator alone a half is an f32. */
+/* A step that is not final does not divide, and in the accumulator alone a half is an f32. Few elements go to the tail at once: the
+ * registers that the wide loops save cost as much as they do. */
 #define DATA_KERNEL_DEFINE(name, type, op, hot)                                                                                            \
     DATA_INLINE vector combine_of_##name(vector left, vector right)                                                                        \
     {                                                                                                                                      \
         return vector_combine(left, right, type, op);                                                                                      \
     }                                                                                                                                      \
+    static __attribute__((noinline)) void DATA_KERNEL_NAME(wide_##name)(const struct data_reduce *reduce)                                  \
+    {                                                                                                                                      \
+        reduce_pair(reduce, type, op, combine_of_##name, hot, data_tail_##name);                                                           \
+    }                                                                                                                                      \
     static void DATA_KERNEL_NAME(name)(const struct data_reduce *reduce)                                                                   \
     {                                                                                                                                      \
-        if (data_type_is_float(type) && BASE_UNLIKELY(!reduce->is_plain && !data_float_is_default())) {                                    \
+        if (data_type_is_float(type) && BASE_UNLIKELY(!reduce->is_plain && !data_float_is_default()))                                      \
             data_reduce_pinned(reduce, DATA_KERNEL_NAME(name));                                                                            \
-            return;                                                                                                                        \
-        }                                                                                                                                  \
-        if ((op) == COMM_AVG && !reduce->final) {                                                                                          \
+        else if ((op) == COMM_AVG && !reduce->final)                                                                                       \
             DATA_SUM_OF(type)(reduce);                                                                                                     \
-            return;                                                                                                                        \
-        }                                                                                                                                  \
-        reduce_pair(reduce, type, op, combine_of_##name, hot, data_tail_##name);                                                           \
+        else if (reduce->elements < lanes_of(type))                                                                                        \
+            data_tail_##name(reduce, 0, reduce->elements);                                                                                 \
+        else                                                                                                                               \
+            DATA_KERNEL_NAME(wide_##name)(reduce);                                                                                         \
     }
 #define DATA_SUM_OF(type)                                                                                                                  \
     ((type) == COMM_F32   ? DATA_KERNEL_NAME(f32_sum)                                                                                      \

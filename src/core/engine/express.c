@@ -12,14 +12,16 @@
 
 #include <string.h>
 
-enum { FETCH_AHEAD = 8, FETCH_EARLY = 3, SAME_TIME = 8 };
+enum { FETCH_EARLY = 3 };
 
 /* ------------------------------------------------------------------------------------------------------------ may it go this way */
 /* Does it conflict with what is under way here? A barrier conflicts with everything. The hull over all may meet it where none of them does,
  * by where their buffers happen to lie: then each is asked, so that addresses alone never decide which way a call goes. */
-static bool conflicts(const struct body *b, const struct engine_call *call)
+static bool conflicts(struct body *b, const struct engine_call *call)
 {
-    const struct timeline *line = &b->line;
+    struct timeline *line = &b->line;
+
+    timeline_join(line);
     bool found = line->fences || call->collective == COLLECTIVE_BARRIER;
     bool near = timeline_meet(&call->write, &line->started_read) || timeline_meet(&call->write, &line->started_write) ||
                 timeline_meet(&call->read, &line->started_write);
@@ -170,137 +172,11 @@ static inline __attribute__((always_inline)) struct entry *enter(struct body *b,
     return e;
 }
 
-static inline enum wire_result look_for(struct body *b, const struct express_form *f, uint32_t seq, uint32_t chain, uint32_t rank,
-                                        uint32_t how, struct wire_view *view)
-{
-    struct wire_look look;
-    look.key = wire_key_of(seq, 0, how == WIRE_FETCH ? f->takes[rank].edge : 0);
-    look.fingerprint = chain;
-    look.edge = WIRE_ONCE | WIRE_TO_ALL;
-    look.flags = (uint16_t)(WIRE_WORK | how);
-    look.peer = rank;
-    look.rounds = 0;
-    look.land = NULL;
-    look.bytes = f->came[rank];
-    look.cookie = 0;
-    look.view = view;
-    return b->wire->view(b->channel, &look);
-}
-
-static inline void copy_few(char *to, const char *from, size_t bytes)
-{
-    if (bytes == sizeof(uint64_t))
-        memcpy(to, from, sizeof(uint64_t));
-    else if (bytes && to != from)
-        memcpy(to, from, bytes);
-}
-
-static inline enum wire_result land_few(struct body *b, const struct express_span *take, void *out, uint32_t seq, uint32_t chain,
-                                        uint32_t rank)
-{
-    const void *at;
-    enum wire_result seen = b->wire->see(b->channel, wire_key_of(seq, 0, take->edge), chain ^ take->mark, rank, take->bytes, &at);
-
-    if (seen == WIRE_DONE)
-        copy_few((char *)((uintptr_t)out + take->at), at, take->bytes);
-    return seen;
-}
-
-static __attribute__((noinline)) enum wire_result land_pair(struct body *b, const struct express_form *f, void *out, uint32_t seq,
-                                                            uint32_t chain, uint32_t rank)
-{
-    const struct express_span *take = &f->takes[rank];
-    struct wire_look look = {.key = wire_key_of(seq, 0, take->edge),
-                             .fingerprint = chain ^ take->mark,
-                             .edge = take->kind,
-                             .flags = WIRE_WORK | WIRE_GLANCE,
-                             .peer = rank,
-                             .land =
-                                 take->bytes ? (char *)out + take->at : (void *)&b->express.from[rank], /* nowhere would not be landing */
-                             .bytes = take->bytes};
-
-    return b->wire->view(b->channel, &look);
-}
-
 void express_fetch(struct body *b, const struct express_form *f, uint32_t seq)
 {
-    for (uint32_t ranks = f->looked; ranks; ranks &= ranks - 1)
-        if (!f->pairs || f->takes[__builtin_ctz(ranks)].kind)
-            (void)look_for(b, f, seq, 0, (uint32_t)__builtin_ctz(ranks), WIRE_FETCH, NULL);
-}
-
-/* Is all there from these ranks that the oldest one needs? What came is kept. */
-static inline enum wire_result all_here(struct body *b, const struct express_form *f, uint32_t of, void *out, uint32_t seq, uint32_t chain)
-{
-    struct express *x = &b->express;
-
-    for (uint32_t ranks = of & ~x->seen; ranks; ranks &= ranks - 1) {
-        struct wire_view view;
+    for (uint32_t ranks = f->fetched; ranks; ranks &= ranks - 1) {
         uint32_t r = (uint32_t)__builtin_ctz(ranks);
-        enum wire_result result = f->few            ? b->wire->see(b->channel, wire_key_of(seq, 0, 0), chain, r, f->came[r], &x->from[r])
-                                  : f->takes[r].few ? land_few(b, &f->takes[r], out, seq, chain, r)
-                                  : f->pairs        ? land_pair(b, f, out, seq, chain, r)
-                                                    : look_for(b, f, seq, chain, r, WIRE_GLANCE, &view);
-        if (result != WIRE_DONE) {
-            x->missed = b->line.done + 1;
-            x->lacks = r;
-            return result;
-        }
-        x->seen |= 1u << r;
-        if (!f->pairs && !f->few)
-            x->from[r] = view.at;
-    }
-    return WIRE_DONE;
-}
-
-/* The same of one that shows what it makes of what comes first: others wait for that. FAILED: no memory for its place. */
-static __attribute__((noinline)) enum wire_result all_here_later(struct body *b, const struct express_form *f, struct entry *e,
-                                                                 const void *in, uint32_t seq, uint32_t chain)
-{
-    struct express *x = &b->express;
-    uint32_t self = 1u << b->team.rank;
-
-    if (e->unshown) {
-        enum wire_result result = all_here(b, f, f->first, NULL, seq, chain);
-        if (result != WIRE_DONE)
-            return result;
-        if (!(x->seen & self))
-            express_make_total(b, f, in);
-        x->seen |= self;
-        result = b->wire->show(b->channel, wire_key_of(seq, 0, 0), chain, x->total, f->shown);
-        e->unshown = result != WIRE_DONE;
-        x->owes |= result == WIRE_DONE;
-        if (result == WIRE_FAILED)
-            return result;
-    }
-    return all_here(b, f, f->looked, NULL, seq, chain);
-}
-
-static inline enum wire_result come(struct body *b, const struct express_form *f, struct entry *e, const void *in, void *out, uint32_t seq,
-                                    uint32_t chain)
-{
-    return BASE_UNLIKELY(f->later) ? all_here_later(b, f, e, in, seq, chain) : all_here(b, f, f->looked, out, seq, chain);
-}
-
-static inline void make_result(struct body *b, struct express_form *f, const void *in, char *out)
-{
-    struct express *x = &b->express;
-
-    if (BASE_UNLIKELY(f->totals)) {
-        express_make_prefix(b, f, in, out);
-        return;
-    }
-    x->from[b->team.rank] = in;
-    if (f->elements) {
-        for (uint32_t r = 0; f->at && r < f->ways; r++)
-            x->from[r] = (const char *)x->from[r] + f->at;
-        f->sum.to = out;
-        f->sum.is_plain = x->is_plain;
-        f->reduce(&f->sum);
-    }
-    for (uint32_t parts = f->copied; parts; parts &= parts - 1) {
-        uint32_t r = (uint32_t)__builtin_ctz(parts);
-        copy_few((char *)((uintptr_t)out + f->to[r]), (const char *)((uintptr_t)x->from[r] + f->at), f->length[r]);
+        b->wire->fetch(b->channel, wire_key_of(seq, 0, f->takes[r].edge), r, f->came[r]);
     }
 }
 
@@ -378,10 +254,10 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
     count(b, f);
     bool eager = !f->looked || ((!f->npeers || b->engine->crowded) && x->missed != x->last);
     if (shown == WIRE_DONE && b->line.done + 1 == b->line.next && eager &&
-        come(b, f, e, call->in, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE && !e->unshown) {
+        express_come(b, f, e, call->in, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE && !e->unshown) {
         if (f->looked)
             express_fetch(b, f, (uint32_t)b->sequence + 1 + FETCH_EARLY);
-        make_result(b, f, call->in, call->out);
+        express_make_result(b, f, call->in, call->out);
         pass_through(b, f, call, chain, req);
         return true;
     }
@@ -389,7 +265,7 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
     if (f->npeers && f->looked && b->line.done + 1 == b->line.next)
         express_fetch(b, f, e->seq);
     body_publish_call(b, e, call, COMM_OK);
-    uint64_t ticket = b->line.done + 1 == b->line.next ? timeline_issue_alone(&b->line) : timeline_issue_beside(&b->line);
+    uint64_t ticket = b->line.done + 1 == b->line.next ? timeline_issue_alone(&b->line, &e->head) : timeline_issue_beside(&b->line);
     x->last = f->last = ticket;
     if (BASE_UNLIKELY(shown == WIRE_AGAIN && !x->waits))
         x->waits = ticket;
@@ -436,8 +312,10 @@ static inline __attribute__((always_inline)) bool go_so(struct body *b, struct e
     express_fetch(b, f, seq);
     body_publish(b, seq, f->call.fingerprint, chain, &f->as, COMM_OK);
     count(b, f);
-    (void)timeline_issue_alone(line);
+    (void)timeline_issue_alone(line, &e->head);
     x->last = f->last = ticket;
+    if (few)
+        x->straight = ticket;
     if (req)
         *req = (struct comm_request){b->face, ticket};
     express_flush(b);
@@ -519,34 +397,7 @@ bool engine_repeat_v(struct comm_communicator *c, const void *in, void *out, siz
     return again(c, in, out, n, what, where, v, req);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ ending */
-static inline void finish(struct body *b, uint64_t ticket, struct entry *e, int64_t now)
-{
-    struct express_form *f = e->form;
-
-    make_result(b, f, e->call.in, e->call.out);
-    b->express.seen = 0;
-    b->express.owes |= !f->mutual;
-    body_record(b, &e->record, ticket, now, COMM_OK);
-    timeline_retire_oldest(&b->line);
-    b->told_done = ticket;
-    if (b->team.size > 1)
-        b->wire->release(b->channel, e->seq, NULL);
-}
-
-static void fetch_ahead(struct body *b)
-{
-    struct express *x = &b->express;
-    uint64_t from = x->fetched > b->line.done + 1 ? x->fetched : b->line.done + 1;
-    uint64_t to = b->line.done + FETCH_AHEAD < x->last ? b->line.done + FETCH_AHEAD : x->last;
-
-    for (uint64_t t = from + 1; t <= to; t++) {
-        const struct entry *e = body_entry(b, t);
-        express_fetch(b, e->form, e->seq);
-    }
-    x->fetched = to > x->fetched ? to : x->fetched;
-}
-
+/* ------------------------------------------------------------------------------------------------------------ later */
 /* The wire has read the bytes of the operation whose ticket ends in this. */
 void express_shown(struct body *b, uint32_t ticket)
 {
@@ -556,7 +407,7 @@ void express_shown(struct body *b, uint32_t ticket)
 }
 
 /* Those that found no room, in their order. */
-static void show_waiting(struct body *b)
+void express_show_waiting(struct body *b)
 {
     struct express *x = &b->express;
 
@@ -571,39 +422,4 @@ static void show_waiting(struct body *b)
         }
     }
     x->waits = 0;
-}
-
-/* Ends what has arrived, oldest first. The clock is read once for several: what stands in line has mostly been there for longer than it
- * takes to end them. */
-bool express_poll(struct body *b)
-{
-    struct express *x = &b->express;
-    uint64_t done = b->line.done, waits = x->waits;
-    int64_t now = x->looked_ns;
-    uint32_t ended = 0;
-
-    if (BASE_UNLIKELY(waits))
-        show_waiting(b);
-    x->owes |= x->waits != waits;
-    while (express_pending(b)) {
-        struct entry *e = body_entry(b, b->line.done + 1);
-        if (x->last != b->line.done + 1)
-            fetch_ahead(b);
-        enum wire_result here = come(b, e->form, e, e->call.in, e->call.out, e->seq, e->chain);
-        if (here == WIRE_AGAIN)
-            e->record.waited = (uint16_t)(x->lacks + 1);
-        else if (BASE_UNLIKELY(here == WIRE_MISMATCH))
-            body_mismatch(b, e->seq, (int32_t)x->lacks);
-        else if (BASE_UNLIKELY(here == WIRE_FAILED))
-            body_lacks_memory(b, e);
-        if (here != WIRE_DONE || e->unshown | e->unread)
-            break;
-        if (!now || ++ended % SAME_TIME == 0)
-            now = b->engine->env->now(b->engine->env);
-        finish(b, b->line.done + 1, e, now);
-    }
-    if (b->line.done == done && x->waits == waits)
-        return false;
-    engine_tell(b->engine);
-    return true;
 }

@@ -1,5 +1,5 @@
 /*
- * The small exchange: what its two files share. A form is everything about a call that does not change while only its buffers do, worked
+ * The small exchange: what its files share. A form is everything about a call that does not change while only its buffers do, worked
  * out once (express_form.c), and so all that stands between such a call and its bytes in the line.
  */
 #ifndef ENGINE_EXPRESS_H
@@ -14,6 +14,7 @@ enum { EXPRESS_COOKIE = 0x40000000 /* in place of a window's place: above every 
 
 struct body;
 struct engine;
+struct entry;
 
 /* What makes two calls alike, in words that are compared whole. */
 struct call_form {
@@ -61,6 +62,7 @@ struct express_form {
     bool totals;                     /* express_totals.c */
     bool later;                      /* so: what is shown is made of what comes first */
     uint32_t looked;                 /* ranks whose bytes it needs, a bit each */
+    uint32_t fetched;                /* of them, those whose lines are asked for ahead */
     uint32_t first;                  /* of them, those whose bytes come into what is shown */
     data_reduce_fn *reduce;          /* NULL: what came is copied */
     struct data_reduce sum;          /* but for its `to` */
@@ -89,6 +91,7 @@ struct express {
     uint64_t last;
     uint64_t waits;            /* the oldest that has not shown its bytes, for want of room; 0: none. Neither have those behind it */
     uint64_t fetched;          /* lines up to this one's were asked for */
+    uint64_t straight;         /* the last one that went by the shortest way, alone */
     uint64_t missed;           /* the last one whose bytes were looked for before they were there */
     uint32_t seen;             /* members, a bit each; this one: its total is made */
     uint32_t lacks;            /* whose bytes the last look that failed was for */
@@ -116,6 +119,11 @@ bool express_poll(struct body *b); /* true: something ended */
 bool express_wait(struct comm_request request);
 bool express_wait_in_turn(struct engine *e, struct comm_request request); /* crowded ranks; e is held */
 void express_shown(struct body *b, uint32_t ticket);
+void express_show_waiting(struct body *b); /* those that have not shown their bytes yet */
+/* Is all there that the oldest one needs? What came is kept, till its result is made of it. */
+enum wire_result express_come(struct body *b, const struct express_form *f, struct entry *e, const void *in, void *out, uint32_t seq,
+                              uint32_t chain);
+void express_make_result(struct body *b, struct express_form *f, const void *in, void *out);
 /* Of what has come: what this rank shows, into x->total; and its result, for which x->total is needed afterwards no more. */
 void express_make_total(struct body *b, const struct express_form *f, const void *in);
 void express_make_prefix(struct body *b, const struct express_form *f, const void *in, void *out);

@@ -191,6 +191,7 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
 {
     int32_t size = b->team.size, rank = b->team.rank;
     size_t width = data_type_bytes(call->type), cap = (size_t)b->channel->caps.chunk_private, most = cap < CUT_LEAST ? 0 : cap - CUT_BYTES;
+    uint32_t brief = algo_exchange_brief(exchange, size);
     bool gives_all = exchange->looks != ALGO_ROOT, takes_all = exchange->flags & ALGO_SPREADS;
     const size_t *in_counts = gives_all ? call->in_counts ? call->in_counts : call->counts : NULL;
     const size_t *in_displs = gives_all ? call->in_counts ? call->in_displs : call->displs : NULL;
@@ -203,14 +204,15 @@ static void fill_pairs(const struct body *b, const struct engine_call *call, con
         bool gives = algo_exchange_shown(exchange, rank, r, call->root), takes = f->looked >> r & 1;
         f->gives[r] = span_of(call, in_counts, in_displs, r, gives_all);
         f->takes[r] = span_of(call, counts, call->displs, r, takes_all);
+        f->came[r] = f->takes[r].bytes;
         if (r != rank) {
             f->gives[r].edge = (uint16_t)algo_exchange_edge(exchange, rank, r, size, &f->gives[r].kind);
             f->takes[r].edge = (uint16_t)algo_exchange_edge(exchange, r, rank, size, &f->takes[r].kind);
         }
         if ((f->gives[r].kind | f->takes[r].kind) & WIRE_ONCE)
-            most = exchange->flags & ALGO_STREAMS ? PROGRAM_BRIEF_BYTES : (size_t)b->channel->caps.once_max;
-        f->gives[r].few = few && f->gives[r].kind & WIRE_ONCE && f->gives[r].bytes <= b->channel->caps.once_max;
-        f->takes[r].few = few && f->takes[r].kind & WIRE_ONCE && f->takes[r].bytes <= b->channel->caps.once_max;
+            most = brief ? brief : (size_t)b->channel->caps.once_max;
+        f->gives[r].few = few && f->gives[r].kind & WIRE_TO_ALL && f->gives[r].bytes <= b->channel->caps.once_max;
+        f->takes[r].few = few && f->takes[r].kind & WIRE_TO_ALL && f->takes[r].bytes <= b->channel->caps.once_max;
         fits &= (!gives || f->gives[r].bytes <= most) && (!takes || f->takes[r].bytes <= most);
         f->bytes_out += gives ? f->gives[r].bytes : 0;
         f->bytes_in += takes ? f->takes[r].bytes : 0;
@@ -241,6 +243,9 @@ static void learn(struct body *b, const struct engine_call *call, struct express
         fill_pairs(b, call, exchange, f);
     else
         fill_common(b, call, exchange, f);
+    for (uint32_t ranks = b->wire->fetch ? f->looked : 0; ranks; ranks &= ranks - 1)
+        if (!f->pairs || f->takes[__builtin_ctz(ranks)].few)
+            f->fetched |= ranks & -ranks;
 }
 
 struct express_form *express_form_of(struct body *b, const struct engine_call *call)

@@ -285,7 +285,7 @@ static void retire_short(struct body *b, struct entry *e)
     body_record(b, &e->record, ticket, b->engine->env->now(b->engine->env), COMM_OK);
     uint32_t seq = e->seq;
     body_forget_entry(b, e);
-    timeline_retire_oldest(&b->line);
+    timeline_retire_oldest(&b->line, &e->head);
     b->told_done = ticket;
     b->wire->release(b->channel, seq, NULL);
     b->wire->flush(b->channel); /* left for later it would ring an armed loop that has nothing to do */
@@ -362,7 +362,7 @@ bool native_issue(struct body *b, const struct engine_call *call, struct comm_re
     e->seq = e->record.sequence = (uint32_t)++b->sequence;
     e->chain = b->chain = body_chain(b->chain, b->native_form.fingerprint);
     e->record.algorithm = b->native->native->class->name;
-    uint64_t ticket = b->native_alone = timeline_issue_alone(&b->line);
+    uint64_t ticket = b->native_alone = timeline_issue_alone(&b->line, &e->head);
     body_publish_call(b, e, call, COMM_OK);
     b->stats.operations++;
     if (req)

@@ -202,6 +202,7 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     run->fingerprint = e->chain;
     run->index = index;
     run->isa = b->engine->isa;
+    run->crowded = b->engine->crowded;
     run->rank = b->team.rank;
     run->size = b->team.size;
     if (BASE_UNLIKELY(e->pack != NULL)) {

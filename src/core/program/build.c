@@ -73,8 +73,11 @@ uint16_t build_peers(struct build *b, int32_t first, int32_t count)
 
 void build_edge(struct build *b, uint16_t edge, uint8_t kind)
 {
-    bool stream = !(kind & WIRE_ONCE);
-    if (edge >= PROGRAM_EDGES_MAX || kind == WIRE_ONCE || (stream && (edge >= WIRE_STREAM_EDGES || !b->program.chunk_unit))) {
+    bool stream = !(kind & WIRE_ONCE), second = false;
+
+    for (uint16_t e = 0; kind == WIRE_ONCE && e < b->program.edges; e++)
+        second |= e != edge && b->program.edge[e] == WIRE_ONCE;
+    if (edge >= PROGRAM_EDGES_MAX || second || (stream && (edge >= WIRE_STREAM_EDGES || !b->program.chunk_unit))) {
         b->failed = true;
         return;
     }

@@ -138,9 +138,10 @@ bool check_wire_send(struct check *check)
 {
     uint64_t before = check->moves;
     for (uint32_t e = 0; e < check->edges; e++) {
-        for (int32_t r = 0; check->place[e]->kind & WIRE_ONCE && r < check->size; r++) {
-            if (check->place[e][r].pending) {
-                complete(check, &check->place[e][r]);
+        size_t count = is_once(check->place[e]) ? places_of(check, check->place[e]->kind) : 0;
+        for (size_t i = 0; i < count; i++) {
+            if (check->place[e][i].pending) {
+                complete(check, &check->place[e][i]);
                 check->moves++;
             }
         }

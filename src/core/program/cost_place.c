@@ -102,7 +102,8 @@ bool cost_open_places(struct cost_sim *sim)
     size_t size = sim->size;
     for (uint32_t e = 0; e < p->edges; e++) {
         if (is_once(sim, e)) {
-            sim->line_index[e] = sim->line_edges++;
+            sim->line_index[e] = sim->line_edges;
+            sim->line_edges += is_to_all(sim, e) ? 1 : sim->size;
             continue;
         }
         sim->place_index[e] = sim->places;
@@ -132,9 +133,10 @@ void cost_close_places(struct cost_sim *sim)
     cost_give(sim, sim->look, sim->looks * sizeof *sim->look);
 }
 
-static struct cost_line *line_of(const struct cost_sim *sim, uint32_t call, uint32_t source, uint32_t edge)
+static struct cost_line *line_of(const struct cost_sim *sim, uint32_t call, uint32_t source, uint32_t reader, uint32_t edge)
 {
-    return &sim->line[((size_t)call * sim->line_edges + sim->line_index[edge]) * sim->size + source];
+    size_t item = sim->line_index[edge] + (is_to_all(sim, edge) ? 0 : reader);
+    return &sim->line[((size_t)call * sim->line_edges + item) * sim->size + source];
 }
 
 uint32_t cost_place_of(const struct cost_sim *sim, uint32_t call, uint32_t source, uint32_t reader, uint32_t edge, uint32_t round)
@@ -297,7 +299,7 @@ void cost_publish(struct cost_sim *sim, uint32_t r, const struct comm_step *s, c
     uint32_t round = program_round(s, lane->k), key = key_of(rank->call, round);
     sim->events++;
     if (is_once(sim, s->edge)) {
-        struct cost_line *line = line_of(sim, rank->call, r, s->edge);
+        struct cost_line *line = line_of(sim, rank->call, r, cost_peer(rank->program, s, lane, 0), s->edge);
         line->at = at + 1;
         line->step = step;
         wake_all(sim, &line->waiters, r, at, step, key, bytes);
@@ -343,7 +345,7 @@ bool cost_look_for(struct cost_sim *sim, const struct cost_look *look, size_t by
     int64_t at = -1;
     uint16_t step;
     if (is_once(sim, edge)) {
-        struct cost_line *line = line_of(sim, rank->call, look->peer, edge);
+        struct cost_line *line = line_of(sim, rank->call, look->peer, look->rank, edge);
         at = line->at - 1;
         step = line->step;
         waiters = &line->waiters;

@@ -70,7 +70,7 @@ struct cost_sim {
     struct cost_place *place;
     struct cost_call *call;
     int64_t *cpu, *card_out, *card_in; /* free again, by host */
-    uint32_t line_edges, line_index[PROGRAM_EDGES_MAX];
+    uint32_t line_edges, line_index[PROGRAM_EDGES_MAX]; /* a private edge counts once for each reader */
     size_t place_index[PROGRAM_EDGES_MAX], places; /* of one area; there are COST_STREAM_AHEAD */
     struct cost_look *look;
     struct cost_event *heap;

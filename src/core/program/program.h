@@ -24,7 +24,7 @@ enum {
     PROGRAM_VIEWS_MAX = 64,
     PROGRAM_EDGES_MAX = 20, /* levels of a doubling over a million ranks */
     PROGRAM_CHUNK_MIN_BYTES = 4096,
-    PROGRAM_BRIEF_BYTES = 65536, /* what a ONCE edge of any wire takes */
+    PROGRAM_BRIEF_BYTES = 65536, /* what a ONCE edge of any wire takes; a private one takes WIRE_EACH_BYTES */
 };
 
 /* Where the lengths of blocks are known to the two ends of each edge alone, and so are no part of what all ranks compare. */
@@ -208,6 +208,7 @@ struct run {
     uint16_t waited;                          /* 1 + the peer whose event came last: it was waited for; 0: nobody */
     bool again;                               /* something may move: an event came, or the wire had no room */
     bool bumped, nontemporal;
+    bool crowded;                             /* ranks take turns on CPUs, and in their caches */
     bool gave_way;                            /* in this round a lane had more to do, which is another round's */
     uint32_t turn;                            /* of the lanes, from 1 */
     struct run_ways *ways;                    /* the engine's; NULL: always past the cache */
@@ -231,8 +232,8 @@ struct run_cut {
 };
 struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, int32_t size, size_t n, size_t raw,
                           size_t partial);
-/* channel, call, isa, ways, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here. Issues
- * nothing. */
+/* channel, call, isa, crowded, ways, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here.
+ * Issues nothing. */
 void run_start(struct run *run, const struct comm_program *program);
 /* The same for an element of the caller's own. */
 size_t run_scratch_bytes_as(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,

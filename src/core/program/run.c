@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { RUN_NONTEMPORAL_BYTES = 1 << 20, RUN_STEP_BYTES = 1 << 16 };
+enum { RUN_NONTEMPORAL_BYTES = 1 << 20, RUN_NONTEMPORAL_TOGETHER_BYTES = 1 << 22, RUN_STEP_BYTES = 1 << 16 };
 enum run_cookie { RUN_COOKIE_VIEW = 0, RUN_COOKIE_LAND = 1, RUN_COOKIE_EXPOSE = 2 };
 enum verdict { VERDICT_NEXT, VERDICT_STAY /* the pc was moved */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH, VERDICT_FAILED };
 
@@ -517,6 +517,15 @@ struct run_cut run_cut_of(const struct comm_program *program, const struct wire_
     return (struct run_cut){shape.longest, shape.slice, shape.chunk, shape.scratch_item, shape.chunks};
 }
 
+/* Too long to be found in a cache again: what this rank writes, or where ranks take turns on a CPU, what all of them do. */
+static bool is_long(const struct run *run, const struct comm_program *program, size_t bytes)
+{
+    size_t size = (size_t)run->size;
+
+    return bytes * (program->own_in ? size : 1) >= RUN_NONTEMPORAL_BYTES ||
+           (run->crowded && bytes * size >= RUN_NONTEMPORAL_TOGETHER_BYTES);
+}
+
 void run_start_as(struct run *run, const struct comm_program *program, const struct run_element *element)
 {
     BASE_ASSERT((!run->call.counts || run->call.displs) && program->peer);
@@ -530,7 +539,7 @@ void run_start_as(struct run *run, const struct comm_program *program, const str
     run->chunk = shape.chunk;
     run->chunks = shape.chunks;
     run->scratch_item = shape.scratch_item;
-    run->nontemporal = shape.longest * (program->own_in ? (size_t)run->size : 1) * element->raw >= RUN_NONTEMPORAL_BYTES;
+    run->nontemporal = is_long(run, program, shape.longest * element->raw);
     run->way = RUN_WAY_UNDECIDED;
     run->timed = false;
     run->pending = 0;

@@ -130,8 +130,9 @@ struct timeline {
     uint32_t capacity, capacity_max, entry_bytes, window;
     uint32_t ahead, reserved; /* how many may be started and not retired: window, but where its owner says another number */
     uint64_t next, started, done;
-    uint32_t fences;                                  /* started fences and barriers that have not ended */
-    uint32_t fences_issued;                           /* fences (not barriers) that have not ended, queued ones too */
+    uint64_t alone;         /* the only unfinished entry, which is started, and in none of the hulls yet; 0: there is none such */
+    uint32_t fences;        /* started fences and barriers that have not ended */
+    uint32_t fences_issued; /* fences (not barriers) that have not ended, queued ones too */
     struct timeline_hull issued_read, issued_write;   /* of all that is unfinished */
     struct timeline_hull started_read, started_write; /* of what is started and unfinished */
     uint32_t high_water, unused;
@@ -197,6 +198,18 @@ static inline void timeline_widen(struct timeline_hull *hull, const struct timel
     hull->to = by->to > hull->to ? by->to : hull->to;
 }
 
+/* Something comes beside the one that stood alone. */
+static inline void timeline_join(struct timeline *line)
+{
+    const struct timeline_entry *e = timeline_entry(line, line->alone);
+
+    if (BASE_LIKELY(!line->alone))
+        return;
+    line->alone = 0;
+    line->issued_read = line->started_read = e->read;
+    line->issued_write = line->started_write = e->write;
+}
+
 /* Takes the next ticket for the entry that timeline_room gave. */
 static inline uint64_t timeline_issue(struct timeline *line)
 {
@@ -204,6 +217,7 @@ static inline uint64_t timeline_issue(struct timeline *line)
     struct timeline_entry *e = timeline_entry(line, ticket);
     uint32_t held = (uint32_t)(ticket - line->done);
 
+    timeline_join(line);
     e->state = TIMELINE_QUEUED;
     line->fences_issued += e->kind == TIMELINE_FENCE;
     timeline_widen(&line->issued_read, &e->read);
@@ -237,6 +251,20 @@ static inline void timeline_end(struct timeline *line, uint64_t ticket, enum com
     line->fences_issued -= e->kind == TIMELINE_FENCE;
 }
 
+static inline void timeline_done(struct timeline *line, uint64_t ticket)
+{
+    line->done = ticket;
+    if (line->alone) {
+        line->alone = 0;
+    } else {
+        if (ticket == line->started)
+            line->started_read = line->started_write = (struct timeline_hull){0, 0};
+        if (ticket + 1 == line->next)
+            line->issued_read = line->issued_write = (struct timeline_hull){0, 0};
+    }
+    atomic_store_explicit(&line->face->done, ticket, memory_order_release);
+}
+
 static inline void timeline_retire(struct timeline *line)
 {
     uint64_t ticket = line->done + 1;
@@ -245,26 +273,21 @@ static inline void timeline_retire(struct timeline *line)
     BASE_ASSERT(e->state == TIMELINE_ENDED);
     if (e->result != COMM_OK)
         timeline_except(line->face, ticket, (enum comm_result)e->result);
-    line->done = ticket;
-    if (line->done == line->started)
-        line->started_read = line->started_write = (struct timeline_hull){0, 0};
-    if (line->done + 1 == line->next)
-        line->issued_read = line->issued_write = (struct timeline_hull){0, 0};
-    atomic_store_explicit(&line->face->done, ticket, memory_order_release);
+    timeline_done(line, ticket);
 }
 
-/* Issue and start, where nothing else is unfinished. */
-static inline uint64_t timeline_issue_alone(struct timeline *line)
+/* Issue and start the entry that timeline_room gave, where nothing else is unfinished: mostly nothing will come beside it, so nothing is
+ * kept for what would. */
+static inline uint64_t timeline_issue_alone(struct timeline *line, struct timeline_entry *e)
 {
     uint64_t ticket = line->next++;
-    struct timeline_entry *e = timeline_entry(line, ticket);
 
+    BASE_DEBUG_ASSERT(e == timeline_entry(line, ticket));
     BASE_DEBUG_ASSERT(line->done + 1 == ticket && !line->fences && !line->fences_issued);
     e->state = TIMELINE_STARTED;
     line->started = ticket;
     line->fences = e->kind == TIMELINE_BARRIER;
-    line->issued_read = line->started_read = e->read;
-    line->issued_write = line->started_write = e->write;
+    line->alone = ticket;
     line->high_water += line->high_water == 0;
     atomic_store_explicit(&line->face->next, line->next, memory_order_release);
     return ticket;
@@ -292,22 +315,17 @@ static inline uint64_t timeline_issue_beside(struct timeline *line)
     return ticket;
 }
 
-/* End and retire the oldest, which ended well. */
-static inline void timeline_retire_oldest(struct timeline *line)
+/* End and retire the oldest, which is this one and ended well. */
+static inline void timeline_retire_oldest(struct timeline *line, struct timeline_entry *e)
 {
     uint64_t ticket = line->done + 1;
-    struct timeline_entry *e = timeline_entry(line, ticket);
 
+    BASE_DEBUG_ASSERT(e == timeline_entry(line, ticket));
     BASE_DEBUG_ASSERT(e->state == TIMELINE_STARTED);
     e->state = TIMELINE_ENDED;
     e->result = COMM_OK;
     line->fences -= e->kind == TIMELINE_BARRIER;
-    line->done = ticket;
-    if (line->done == line->started)
-        line->started_read = line->started_write = (struct timeline_hull){0, 0};
-    if (line->done + 1 == line->next)
-        line->issued_read = line->issued_write = (struct timeline_hull){0, 0};
-    atomic_store_explicit(&line->face->done, ticket, memory_order_release);
+    timeline_done(line, ticket);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ slots of messages */

@@ -79,6 +79,29 @@ static void shape_briefs(struct lines_shape *s, const struct wire_limits *limits
     }
 }
 
+/* How many rows, of so many at the most, are within the bytes. */
+static uint32_t rows_within(uint32_t most, size_t row, size_t bytes)
+{
+    while (most > LINES_EACH_LEAST && most * row > bytes)
+        most /= 2;
+    return most;
+}
+
+static void shape_each(struct lines_shape *s, const struct wire_limits *limits)
+{
+    size_t readers = s->size - 1, line = sizeof(struct lines_line), place = WIRE_EACH_BYTES + line; /* no power of two */
+    uint32_t windows = limits->ahead ? LINES_AHEAD_WINDOWS : LINES_WINDOWS;
+    uint32_t lines = rows_within(windows * s->window, readers * line, LINES_EACH_LINES_BYTES);
+    uint32_t places = limits->minimal ? 1 : rows_within(lesser(lines, LINES_BRIEF_PLACES), readers * place, LINES_EACH_BYTES);
+
+    s->each = (struct lines_each){.line_mask = lines - 1,
+                                  .place_mask = places - 1,
+                                  .line_step = readers * line,
+                                  .place = lines * readers * line,
+                                  .place_step = readers * place,
+                                  .bytes = lines * readers * line + places * readers * place};
+}
+
 static void shape_places(struct lines_shape *s, const struct wire_limits *limits, struct wire_caps *caps)
 {
     uint32_t credits = limits->minimal ? 1 : LINES_CREDITS;
@@ -94,6 +117,7 @@ static void shape_places(struct lines_shape *s, const struct wire_limits *limits
     s->once_stride = LINES_PLACE_BYTES + LINES_PLACE_SKEW;
     s->once_bytes = (size_t)(s->once_mask + 1) * s->once_edges * s->once_stride;
     shape_briefs(s, limits);
+    shape_each(s, limits);
     s->all_stride = sizeof(struct lines_line) + ((caps->chunk_all + 63) & ~(uint64_t)63);
     s->private_stride = sizeof(struct lines_line) + ((caps->chunk_private + 63) & ~(uint64_t)63);
     /* One edge's memory, laid out either way. */
@@ -138,7 +162,7 @@ static uint64_t shape_hash(const struct lines_shape *s, uint64_t team)
 {
     uint64_t hash = base_hash(base_hash(team, s->size), s->window);
     hash = base_hash(base_hash(hash, s->once_edges), s->bytes);
-    return base_hash(base_hash(hash, s->stream_bytes), s->once_bytes);
+    return base_hash(base_hash(base_hash(hash, s->stream_bytes), s->once_bytes), s->each.bytes);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */

@@ -13,10 +13,14 @@
 enum { FETCH_BYTES = 512 /* more come one behind the other anyway, and too many at once are late */ };
 
 /* No operation has the number 0: after 2^32 - 1 comes 1, and what stands before that is retired by no other. */
+static inline bool known_retired(const struct lines_channel *c, uint32_t seq)
+{
+    return lines_reached(c->oldest, seq - (seq == 0));
+}
+
 static bool all_retired(struct lines_channel *c, uint32_t seq)
 {
-    seq -= seq == 0;
-    if (BASE_LIKELY(lines_reached(c->oldest, seq)))
+    if (BASE_LIKELY(known_retired(c, seq)))
         return true;
     uint32_t min = c->retired;
     for (uint32_t i = 0; i < c->size; i++) {
@@ -27,14 +31,35 @@ static bool all_retired(struct lines_channel *c, uint32_t seq)
             min = there;
     }
     c->oldest = min;
-    return lines_reached(min, seq);
+    return known_retired(c, seq);
+}
+
+static inline const struct lines_edge *edge_of(const struct lines_shape *shape, wire_key key)
+{
+    BASE_DEBUG_ASSERT(wire_key_edge(key) < shape->once_edges);
+    return &shape->edge[wire_key_edge(key)];
+}
+
+static inline struct lines_line *line_of(char *block, const struct lines_edge *edge, uint32_t seq)
+{
+    return (struct lines_line *)(void *)(block + edge->line + (seq & edge->line_mask) * edge->line_step);
 }
 
 static inline struct lines_line *once_line(char *block, const struct lines_shape *shape, wire_key key)
 {
-    BASE_ASSERT(wire_key_edge(key) < shape->once_edges);
-    const struct lines_edge *edge = &shape->edge[wire_key_edge(key)];
-    return (struct lines_line *)(void *)(block + edge->line + (wire_key_seq(key) & edge->line_mask) * edge->line_step);
+    return line_of(block, edge_of(shape, key), wire_key_seq(key));
+}
+
+/* Among an exposer's lines for single readers. */
+static inline size_t index_of(uint32_t reader, uint32_t owner)
+{
+    return reader - (reader > owner);
+}
+
+static inline struct lines_line *each_line(char *each, const struct lines_shape *shape, wire_key key, uint32_t reader, uint32_t owner)
+{
+    size_t row = (wire_key_seq(key) & shape->each.line_mask) * shape->each.line_step;
+    return (struct lines_line *)(void *)(each + row) + index_of(reader, owner);
 }
 
 static inline size_t stream_offset(const struct lines_shape *shape, wire_key key, uint32_t edge, uint32_t reader, uint32_t owner)
@@ -44,8 +69,7 @@ static inline size_t stream_offset(const struct lines_shape *shape, wire_key key
     size_t at = area * shape->edge_stride, credit = wire_key_round(key) & shape->credit_mask;
     if (edge & WIRE_TO_ALL)
         return at + credit * shape->all_stride;
-    size_t index = reader - (reader > owner);
-    return at + ((index << shape->credit_shift) + credit) * shape->private_stride;
+    return at + ((index_of(reader, owner) << shape->credit_shift) + credit) * shape->private_stride;
 }
 
 static inline _Atomic uint64_t *ack_of(char *block, const struct lines_shape *shape, wire_key key, uint32_t source)
@@ -62,22 +86,24 @@ static inline size_t brief_offset(const struct lines_shape *shape, wire_key key)
     return edge->brief + (wire_key_seq(key) & edge->brief_mask) * edge->brief_step;
 }
 
-static bool make_places(struct lines_channel *c, bool once)
+/* Places of one kind, which begin at *at and *where, as peers are told by *told. */
+static bool make_region(struct lines_channel *c, uint32_t index, size_t bytes, char **at, uint64_t *where, _Atomic uint64_t *told)
 {
-    uint32_t index = once ? LINES_REGION_ONCE : LINES_REGION_STREAM;
-    if (!lines_region(c, index, once ? c->shape.once_bytes : c->shape.stream_bytes))
+    if (!lines_region(c, index, bytes))
         return false;
-    const struct lines_block *made = &c->region[index];
-    if (once) {
-        c->once = made->at;
-        c->once_where = made->where;
-        atomic_store_explicit(&c->head->once, made->where, memory_order_release);
-    } else {
-        c->stream = made->at;
-        c->stream_where = made->where;
-        atomic_store_explicit(&c->head->stream, made->where, memory_order_release);
-    }
+    *at = c->region[index].at;
+    *where = c->region[index].where;
+    atomic_store_explicit(told, *where, memory_order_release);
     return true;
+}
+
+static __attribute__((noinline)) bool make_places(struct lines_channel *c, uint32_t index)
+{
+    if (index == LINES_REGION_ONCE)
+        return make_region(c, index, c->shape.once_bytes, &c->once, &c->once_where, &c->head->once);
+    if (index == LINES_REGION_STREAM)
+        return make_region(c, index, c->shape.stream_bytes, &c->stream, &c->stream_where, &c->head->stream);
+    return make_region(c, index, c->shape.each.bytes, &c->each, &c->each_where, &c->head->each);
 }
 
 /* The room rules. DONE: the line, and the place of the bytes if they are more than a line carries. */
@@ -95,10 +121,28 @@ static enum wire_result room_once(struct lines_channel *c, wire_key key, size_t 
         return WIRE_DONE;
     }
     BASE_ASSERT(bytes <= c->face.caps.once_max);
-    if (!c->once && !make_places(c, true))
+    if (!c->once && !make_places(c, LINES_REGION_ONCE))
         return WIRE_FAILED;
     size_t index = (size_t)(wire_key_seq(key) & mask) * shape->once_edges + wire_key_edge(key);
     *place = c->once + (brief ? brief_offset(shape, key) : index * shape->once_stride);
+    return WIRE_DONE;
+}
+
+/* The same of an edge that has a line for each reader. */
+static enum wire_result room_each(struct lines_channel *c, const struct wire_expose *e, size_t bytes, struct lines_line **line,
+                                  char **place)
+{
+    const struct lines_each *each = &c->shape.each;
+    uint32_t mask = bytes <= LINES_INLINE ? each->line_mask : each->place_mask;
+    if (!all_retired(c, wire_key_seq(e->key) - (mask + 1)))
+        return WIRE_AGAIN;
+    BASE_ASSERT(bytes <= WIRE_EACH_BYTES && e->npeers == 1);
+    if (BASE_UNLIKELY(!c->each) && !make_places(c, LINES_REGION_EACH))
+        return WIRE_FAILED;
+    uint32_t reader = e->peers[0];
+    size_t stride = WIRE_EACH_BYTES + sizeof **line, row = (wire_key_seq(e->key) & mask) * each->place_step;
+    *line = each_line(c->each, &c->shape, e->key, reader, c->rank);
+    *place = bytes <= LINES_INLINE ? NULL : c->each + each->place + row + index_of(reader, c->rank) * stride;
     return WIRE_DONE;
 }
 
@@ -107,7 +151,7 @@ static enum wire_result room_stream(struct lines_channel *c, const struct wire_e
     if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))
         return WIRE_AGAIN;
     BASE_ASSERT(bytes <= (e->edge & WIRE_TO_ALL ? c->face.caps.chunk_all : c->face.caps.chunk_private));
-    if (!c->stream && !make_places(c, false))
+    if (!c->stream && !make_places(c, LINES_REGION_STREAM))
         return WIRE_FAILED;
     uint32_t credits = c->shape.credit_mask + 1;
     if (wire_key_round(e->key) < credits)
@@ -166,7 +210,8 @@ enum wire_result lines_reserve(struct wire_channel *channel, const struct wire_e
     struct lines_line *line;
     char *place = NULL;
     if (e->edge & WIRE_ONCE) {
-        enum wire_result result = room_once(c, e->key, bytes, &line, &place);
+        bool all = e->edge & WIRE_TO_ALL;
+        enum wire_result result = all ? room_once(c, e->key, bytes, &line, &place) : room_each(c, e, bytes, &line, &place);
         if (result != WIRE_DONE)
             return result == WIRE_FAILED ? WIRE_NONE : result;
     } else {
@@ -250,6 +295,18 @@ static enum wire_result expose_stream(struct lines_channel *c, const struct wire
     return WIRE_PENDING;
 }
 
+static enum wire_result expose_each(struct lines_channel *c, const struct wire_expose *e, size_t bytes)
+{
+    struct lines_line *line;
+    char *place;
+    enum wire_result result = room_each(c, e, bytes, &line, &place);
+    if (result != WIRE_DONE)
+        return result;
+    publish(line, e, place, place ? c->each_where + (uint64_t)(place - c->each) : 0, bytes);
+    c->dirty = true;
+    return WIRE_DONE;
+}
+
 /* Where the next operation will write, if it is like this one: its peers still hold what stood there a window ago. */
 static inline void fetch_to_write(struct lines_channel *c, wire_key key, size_t bytes)
 {
@@ -266,7 +323,7 @@ static inline void fetch_to_write(struct lines_channel *c, wire_key key, size_t 
 /* Few bytes into one line: what small operations wait for. */
 static inline void copy_inline(unsigned char *to, const unsigned char *from, size_t bytes)
 {
-    enum { HALF = 16, WORD = 8 };
+    enum { HALF = 16, WORD = 8, FEW = 4 };
 
     if (bytes == WORD) {
         memcpy(to, from, WORD);
@@ -275,24 +332,40 @@ static inline void copy_inline(unsigned char *to, const unsigned char *from, siz
         if (bytes > 2 * HALF)
             memcpy(to + HALF, from + HALF, HALF);
         memcpy(to + bytes - HALF, from + bytes - HALF, HALF);
-    } else if (bytes != 0) { /* a barrier's empty span points nowhere, which memcpy does not allow */
-        memcpy(to, from, bytes);
+    } else if (bytes >= WORD) {
+        memcpy(to, from, WORD);
+        memcpy(to + bytes - WORD, from + bytes - WORD, WORD);
+    } else if (bytes >= FEW) {
+        memcpy(to, from, FEW);
+        memcpy(to + bytes - FEW, from + bytes - FEW, FEW);
+    } else if (bytes != 0) {
+        to[0] = from[0];
+        to[bytes / 2] = from[bytes / 2];
+        to[bytes - 1] = from[bytes - 1];
     }
 }
 
-static inline enum wire_result show_inline(struct lines_channel *c, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
+/* There is room. */
+static inline enum wire_result put_inline(struct lines_channel *c, const struct lines_edge *edge, wire_key key, uint32_t fingerprint,
+                                          const void *from, size_t bytes)
 {
-    if (BASE_UNLIKELY(!all_retired(c, wire_key_seq(key) - (c->shape.edge[wire_key_edge(key)].line_mask + 1))))
-        return WIRE_AGAIN;
-    struct lines_line *line = once_line(c->block.at, &c->shape, key);
+    struct lines_line *line = line_of(c->block.at, edge, wire_key_seq(key));
     copy_inline((unsigned char *)line->of.data, from, bytes);
     line->fingerprint = fingerprint;
     line->bytes = (uint16_t)bytes;
     line->kind = LINES_KIND_INLINE;
     atomic_store_explicit(&line->key, key, memory_order_release);
-    fetch_to_write(c, key, 0);
+    base_fetch_to_write(line_of(c->block.at, edge, wire_key_seq(key) + 1));
     c->dirty = true;
     return WIRE_DONE;
+}
+
+static enum wire_result show_inline(struct lines_channel *c, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
+{
+    const struct lines_edge *edge = edge_of(&c->shape, key);
+    if (BASE_UNLIKELY(!all_retired(c, wire_key_seq(key) - (edge->line_mask + 1))))
+        return WIRE_AGAIN;
+    return put_inline(c, edge, key, fingerprint, from, bytes);
 }
 
 /* Apart from what small operations take, so that they save no registers for it. */
@@ -309,6 +382,8 @@ static __attribute__((noinline)) enum wire_result expose_any(struct lines_channe
         bytes += e->spans[i].bytes;
     if (!(e->edge & WIRE_ONCE))
         return expose_stream(c, e, bytes);
+    if (!(e->edge & WIRE_TO_ALL))
+        return expose_each(c, e, bytes);
     struct lines_line *line;
     char *place;
     enum wire_result result = room_once(c, e->key, bytes, &line, &place);
@@ -320,10 +395,10 @@ static __attribute__((noinline)) enum wire_result expose_any(struct lines_channe
     return WIRE_DONE;
 }
 
-enum wire_result lines_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
+static __attribute__((noinline)) enum wire_result show_any(struct lines_channel *c, wire_key key, uint32_t fingerprint, const void *from,
+                                                           size_t bytes)
 {
-    struct lines_channel *c = lines_of(channel);
-    if (BASE_LIKELY(bytes <= LINES_INLINE))
+    if (bytes <= LINES_INLINE)
         return show_inline(c, key, fingerprint, from, bytes);
     const struct wire_span span = {from, bytes};
     return expose_any(c, &(struct wire_expose){.key = key,
@@ -335,10 +410,21 @@ enum wire_result lines_show(struct wire_channel *channel, wire_key key, uint32_t
                                                .spans = &span});
 }
 
+/* Calls nothing on its way, so it saves no registers. */
+enum wire_result lines_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
+{
+    struct lines_channel *c = lines_of(channel);
+    const struct lines_edge *edge = edge_of(&c->shape, key);
+    if (BASE_LIKELY(bytes <= LINES_INLINE && known_retired(c, wire_key_seq(key) - (edge->line_mask + 1))))
+        return put_inline(c, edge, key, fingerprint, from, bytes);
+    return show_any(c, key, fingerprint, from, bytes);
+}
+
 enum wire_result lines_expose(struct wire_channel *channel, const struct wire_expose *e)
 {
     struct lines_channel *c = lines_of(channel);
-    bool plain = (e->flags | WIRE_LAST) == (WIRE_WORK | WIRE_LAST) && (e->edge & WIRE_ONCE) && e->nspans == 1 && e->npeers && !c->aborted;
+    bool works = (e->flags | WIRE_LAST) == (WIRE_WORK | WIRE_LAST);
+    bool plain = works && e->edge == (WIRE_ONCE | WIRE_TO_ALL) && e->nspans == 1 && e->npeers && !c->aborted;
     if (BASE_LIKELY(plain && e->spans->bytes <= LINES_INLINE))
         return show_inline(c, e->key, e->fingerprint, e->spans->at, e->spans->bytes);
     return expose_any(c, e);
@@ -409,17 +495,26 @@ static inline enum wire_result take(struct lines_channel *c, const struct lines_
     return WIRE_DONE;
 }
 
+/* Where a peer's places begin, which it has told or not yet. */
+static inline bool find_places(const struct lines_peer *p, char **places, const _Atomic uint64_t *told)
+{
+    if (BASE_LIKELY(*places != NULL))
+        return true;
+    uint64_t where = atomic_load_explicit(told, memory_order_acquire);
+    if (where)
+        *places = (char *)(p->base + where);
+    return where != 0;
+}
+
 static const struct lines_line *find_line(struct lines_channel *c, uint32_t peer, wire_key key, uint32_t edge)
 {
     struct lines_peer *p = &c->peer[peer];
-    if (edge & WIRE_ONCE)
+    if ((edge & WIRE_ONCE) && (edge & WIRE_TO_ALL))
         return once_line(p->block, &c->shape, key);
-    if (BASE_UNLIKELY(!p->stream)) {
-        uint64_t where = atomic_load_explicit(&p->head->stream, memory_order_acquire);
-        if (!where)
-            return NULL;
-        p->stream = (char *)(p->base + where);
-    }
+    if (edge & WIRE_ONCE)
+        return find_places(p, &p->each, &p->head->each) ? each_line(p->each, &c->shape, key, c->rank, peer) : NULL;
+    if (!find_places(p, &p->stream, &p->head->stream))
+        return NULL;
     return (const struct lines_line *)(const void *)(p->stream + stream_offset(&c->shape, key, edge, c->rank, peer));
 }
 
@@ -437,19 +532,24 @@ static bool may_wait(const struct lines_channel *c, wire_key key)
 }
 
 /* What its line will point to, so that the bytes travel beside it and not after it. */
-static __attribute__((noinline)) void fetch_place(struct lines_channel *c, const struct wire_look *l)
+static __attribute__((noinline)) void fetch_place(struct lines_channel *c, wire_key key, uint32_t peer, size_t bytes)
 {
-    struct lines_peer *p = &c->peer[l->peer];
+    struct lines_peer *p = &c->peer[peer];
 
-    if (BASE_UNLIKELY(!p->once)) {
-        uint64_t where = atomic_load_explicit(&p->head->once, memory_order_acquire);
-        if (!where)
-            return;
-        p->once = (char *)(p->base + where);
-    }
-    const char *place = p->once + brief_offset(&c->shape, l->key);
-    for (size_t at = 0; at < l->bytes; at += sizeof(struct lines_line))
+    if (!find_places(p, &p->once, &p->head->once))
+        return;
+    const char *place = p->once + brief_offset(&c->shape, key);
+    for (size_t at = 0; at < bytes; at += sizeof(struct lines_line))
         __builtin_prefetch(place + at);
+}
+
+void lines_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes)
+{
+    struct lines_channel *c = lines_of(channel);
+
+    __builtin_prefetch(once_line(c->peer[peer].block, &c->shape, key));
+    if (BASE_UNLIKELY(bytes > LINES_INLINE && bytes <= FETCH_BYTES))
+        fetch_place(c, key, peer, bytes);
 }
 
 static inline enum wire_result glance(struct lines_channel *c, const struct wire_look *l)
@@ -457,12 +557,6 @@ static inline enum wire_result glance(struct lines_channel *c, const struct wire
     const struct lines_peer *p = &c->peer[l->peer];
     const struct lines_line *line = once_line(p->block, &c->shape, l->key);
 
-    if (l->flags & WIRE_FETCH) {
-        __builtin_prefetch(line);
-        if (l->bytes > LINES_INLINE && l->bytes <= FETCH_BYTES)
-            fetch_place(c, l);
-        return WIRE_AGAIN;
-    }
     if (atomic_load_explicit(&line->key, memory_order_acquire) != l->key)
         return WIRE_AGAIN;
     bool in_line = line->kind == LINES_KIND_INLINE;
@@ -497,10 +591,6 @@ static __attribute__((noinline)) enum wire_result view_any(struct lines_channel 
         return lines_message_view(c, l);
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
     const struct lines_line *line = find_line(c, l->peer, l->key, l->edge);
-    if (l->flags & WIRE_FETCH) {
-        __builtin_prefetch(line);
-        return WIRE_AGAIN;
-    }
     if ((l->flags & WIRE_GLANCE) && (!line || atomic_load_explicit(&line->key, memory_order_acquire) != l->key))
         return WIRE_AGAIN;
     _Atomic uint64_t *ack = l->edge & WIRE_ONCE ? NULL : ack_of(c->block.at, &c->shape, l->key, l->peer);
@@ -531,7 +621,7 @@ static __attribute__((noinline)) enum wire_result view_any(struct lines_channel 
 enum wire_result lines_view(struct wire_channel *channel, const struct wire_look *l)
 {
     struct lines_channel *c = lines_of(channel);
-    bool light = (l->flags & (WIRE_GLANCE | WIRE_FETCH)) && (l->edge & WIRE_ONCE) && !l->land && !c->aborted;
+    bool light = (l->flags & WIRE_GLANCE) && l->edge == (WIRE_ONCE | WIRE_TO_ALL) && !l->land && !c->aborted;
     return BASE_LIKELY(light) ? glance(c, l) : view_any(c, l);
 }
 

@@ -4,10 +4,11 @@
  *
  * Every shared word has one writer or is one atomic, and no lock lives in shared memory. Where an exposure lies follows from its key, so
  * that nothing is allocated, searched or held by a younger operation: a ONCE edge   line [seq % lines][edge]; over 48 bytes also place [seq
- * % brief_places][edge], over 2 KiB [seq % once_places][edge] a stream      place [seq % areas][edge][reader, or 0 when TO_ALL][round %
- * credits], which begins with a line of its own A line is written again when all members retired the operation that wrote it before; a
- * stream's place within one operation when its readers acknowledged the key that stood there. Payload first, then the key with release; a
- * reader compares the key (acquire), then the fingerprint and the length, and only then touches a byte.
+ * % brief_places][edge], over 2 KiB [seq % once_places][edge]; the ONCE edge that is private   line [seq % lines][reader]; over 48 bytes
+ * also place [seq % places][reader]; a stream      place [seq % areas][edge][reader, or 0 when TO_ALL][round % credits], which begins with
+ * a line of its own. A line is written again when all members retired the operation that wrote it before; a stream's place within one
+ * operation when its readers acknowledged the key that stood there. Payload first, then the key with release; a reader compares the key
+ * (acquire), then the fingerprint and the length, and only then touches a byte.
  *
  * Between two members a reader that waits for bytes of a stream which are to land in memory that its peer reaches tells it the place, in a
  * slot of its own for the edge and credit (lines_landing). The exposer that finds its key there, with the call and length that it has
@@ -28,6 +29,9 @@ enum {
     LINES_AHEAD_WINDOWS = 8,  /* the same of the first edge where ranks share CPUs: a rank goes ahead of others that have none yet, .. */
     LINES_AHEAD_PLACES = 256, /* .. and each of its waits for room is a turn of theirs */
     LINES_BRIEF_BYTES = 2048,
+    LINES_EACH_LINES_BYTES = 1 << 19, /* what an exposer has for lines of single readers, and for their places: the more of them there .. */
+    LINES_EACH_BYTES = 1 << 21,       /* .. are, the fewer operations has it room for */
+    LINES_EACH_LEAST = 2,
     LINES_AREAS = 2,
     LINES_CREDITS = 4,
     LINES_PLACE_BYTES = 65536,
@@ -124,7 +128,7 @@ struct lines_head {
     _Atomic uint32_t left;
     _Alignas(64) _Atomic uint32_t retired;
     _Alignas(64) _Atomic uint64_t once; /* offsets of the lazily taken places; 0: not yet */
-    _Atomic uint64_t stream;
+    _Atomic uint64_t stream, each;
     struct wire_board board;             /* the lowest member's is the channel's */
     _Alignas(64) _Atomic uint32_t epoch; /* of notes; the lowest member's counts */
     struct lines_note note[WIRE_NOTE_SORTS];
@@ -138,9 +142,16 @@ struct lines_edge {
     size_t line, line_step, brief, brief_step;
 };
 
+/* What an exposer has for single readers: a row of lines, and one of places, for an operation. */
+struct lines_each {
+    uint32_t line_mask, place_mask;
+    size_t line_step, place, place_step, bytes; /* place: where the first row of them is */
+};
+
 /* Offsets within a block, and the shape of the places: equal on all members. */
 struct lines_shape {
     struct lines_edge edge[WIRE_ONCE_EDGES_MAX];
+    struct lines_each each;
     uint32_t size, window, once_edges;
     uint32_t once_mask, area_mask, credit_mask, credit_shift;
     uint32_t rendezvous, copies;
@@ -198,7 +209,7 @@ struct lines_peer {
     struct lines_head *head;
     char *block;
     uintptr_t base;
-    char *once, *stream;        /* its places, once seen */
+    char *once, *stream, *each; /* its places, once seen */
     struct lines_pair *in_pair; /* its messages to me, once seen */
     char *in_chunks;
     struct lines_pair *out_pair; /* my messages to it, once made */
@@ -280,8 +291,8 @@ struct lines_channel {
     uint32_t showing;
     uint32_t told; /* slots of landings whose bytes have not come, a bit each */
     struct lines_shown shown[LINES_SHOWN];
-    char *once, *stream; /* my places, when taken */
-    uint64_t once_where, stream_where;
+    char *once, *stream, *each; /* my places, when taken */
+    uint64_t once_where, stream_where, each_where;
     struct lines_head *head;
     _Atomic uint32_t *shared_epoch;
     _Atomic uint64_t *inbox;
@@ -295,7 +306,7 @@ struct lines_channel {
     struct lines_item *item;   /* [0] is none */
     uint32_t *bucket;
     struct lines_block block;   /* the head and all behind it */
-    struct lines_block *region; /* once, stream, and per member pair and chunks */
+    struct lines_block *region; /* once, stream, each, and per member pair and chunks */
     uint32_t regions;
     uint64_t note[LINES_NOTES_PASS][WIRE_NOTE_LONG_BYTES / 8];
     struct lines_channel *next;
@@ -313,7 +324,7 @@ enum comm_result lines_join(struct wire *wire, const struct wire_team *team, con
 void lines_leave(struct wire_channel *channel, enum wire_leave how);
 /* A zeroed region of this channel, published by the caller. Entry `index` of channel->region, which must be empty. */
 bool lines_region(struct lines_channel *c, uint32_t index, size_t bytes);
-enum { LINES_REGION_ONCE = 0, LINES_REGION_STREAM = 1, LINES_REGION_PAIRS = 2 };
+enum { LINES_REGION_ONCE = 0, LINES_REGION_STREAM = 1, LINES_REGION_EACH = 2, LINES_REGION_PAIRS = 3 };
 
 /* ------------------------------------------------------------------------------------------------------------ memory.c */
 extern const struct wire_memory_class lines_memory_class;
@@ -330,6 +341,7 @@ enum wire_result lines_expose(struct wire_channel *channel, const struct wire_ex
 enum wire_result lines_view(struct wire_channel *channel, const struct wire_look *look);
 enum wire_result lines_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
 enum wire_result lines_see(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes, const void **at);
+void lines_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes);
 void lines_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
 uint32_t lines_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max);
 void lines_flush(struct wire_channel *channel);

@@ -111,6 +111,7 @@ const struct wire_class wire_local = {
     .view = lines_view,
     .show = lines_show,
     .see = lines_see,
+    .fetch = lines_fetch,
     .release = lines_release,
     .advance = lines_advance,
     .flush = lines_flush,

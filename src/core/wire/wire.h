@@ -39,8 +39,9 @@ static inline uint32_t wire_key_edge(wire_key key)
 
 /* The kind of an edge, equal on every rank, decides where its exposures lie. Both bits clear: a private stream. */
 enum wire_edge { WIRE_ONCE = 1 /* one round */, WIRE_TO_ALL = 2 /* one place that every peer of the exposure reads */ };
-/* ONCE | TO_ALL is a line. ONCE alone (private, one round) is not used by programs: give each level its own ONCE | TO_ALL edge. */
-enum { WIRE_STREAM_EDGES = 4 /* edge numbers 0..3 may be streams */, WIRE_ONCE_EDGES_MAX = 16 };
+/* ONCE | TO_ALL is a line. ONCE alone (private, one round) is a line for each reader, for WIRE_EACH_BYTES at most. An operation has one
+ * such edge, whichever its number, so that wires keep places for one alone: levels have a ONCE | TO_ALL edge each. */
+enum { WIRE_STREAM_EDGES = 4 /* edge numbers 0..3 may be streams */, WIRE_ONCE_EDGES_MAX = 16, WIRE_EACH_BYTES = 4096 };
 
 enum wire_flag {
     WIRE_WORK = 0,    /* the kind: an exposure of a collective's program ... */
@@ -51,7 +52,6 @@ enum wire_flag {
     WIRE_NONTEMPORAL = 8, /* view with land: write past the cache */
     WIRE_DISCARD = 16,    /* view of a message: take no byte of it, let the sender go (a truncated receive) */
     WIRE_GLANCE = 32,   /* view: not there yet is AGAIN, and nothing is remembered. DONE: as always, but the struct wire_view is not kept */
-    WIRE_FETCH = 64,    /* view: it will be looked for soon; what can be done so that it is near by then. Answers AGAIN */
     WIRE_DEPOSIT = 128, /* expose, with BUILT: in the place that reserve() gave with LANDING */
     WIRE_LAST = 256,    /* expose: the caller has nothing more to expose before the flush, so there is nothing to wait for */
 };
@@ -288,10 +288,11 @@ struct wire_class {
     enum wire_result (*expose)(struct wire_channel *channel, const struct wire_expose *expose);
     enum wire_result (*view)(struct wire_channel *channel, const struct wire_look *look);
     /* What expose and a glance do with one span of caps.once_max bytes or less on a ONCE edge, without their structures, which take as
-       long as the rest. Optional, both or none. show: DONE, AGAIN or FAILED. see: DONE and *at, until this rank retires the operation;
-       AGAIN; MISMATCH. */
+       long as the rest. Optional, all three or none. show: DONE, AGAIN or FAILED. see: DONE and *at, until this rank retires the operation;
+       AGAIN; MISMATCH. fetch: so many bytes of a peer's will be looked for soon; they are brought near if they can be. */
     enum wire_result (*show)(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
     enum wire_result (*see)(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes, const void **at);
+    void (*fetch)(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes);
     /* view: may be overwritten by its exposer. view NULL: operation seq and all before it are retired on this rank. */
     void (*release)(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
     /* This channel's pending views and exposures, messages and notes. Returns how many events it wrote. */
