@@ -511,8 +511,8 @@ static void chunks_are_cut_by_rule(void **state)
     (void)state;
     cut(4, 1 << 20, COMM_F32, 65536, 262144, 16384, 16); /* the wire's places are the bound */
     cut(3, 60000, COMM_F32, 65536, 20000, 5008, 4);      /* a quarter, in whole lines */
-    cut(2, 40000, COMM_F32, 65536, 20480, 5120, 4);      /* of two ranks in whole pages */
-    cut(2, 80001, COMM_BF16, 65536, 40960, 10240, 4);
+    cut(2, 40000, COMM_F32, 65536, 20480, 10240, 2);     /* of two ranks a half, in whole pages */
+    cut(2, 80001, COMM_BF16, 65536, 40960, 20480, 2);
     cut(2, 30000, COMM_F32, 65536, 15008, 3760, 4); /* but not of a short one */
     cut(2, 100, COMM_F32, 65536, 64, 1024, 1);      /* not below the least */
     cut(2, 100, COMM_F32, 128, 64, 32, 2);          /* but for a wire with less */

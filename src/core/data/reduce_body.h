@@ -13,7 +13,7 @@
 #include "data/vector.h"
 
 enum data_inputs { DATA_RAW, DATA_PARTIAL, DATA_MIXED }; /* MIXED: ask the mask at each leaf */
-enum { DATA_LINE_BYTES = 64, DATA_GROUP = 8 };
+enum { DATA_LINE_BYTES = 64, DATA_GROUP = 8, DATA_AT_ONCE = 4 };
 
 #define DATA_JOIN_(a, b) a##_##b
 #define DATA_JOIN(a, b) DATA_JOIN_(a, b)
@@ -129,6 +129,44 @@ DATA_INLINE void put(char *to, size_t at, vector value, enum comm_type type, boo
         vector_store(to + at * accumulator_bytes(type), value);
 }
 
+DATA_INLINE vector pair_at(struct leaves leaves, size_t at, uint32_t divisor, enum comm_type type, comm_op op, combine_fn *combine,
+                           enum data_inputs inputs)
+{
+    leaves.at = at;
+    const vector value = tree_of_group(&leaves, 0, 2, type, combine, inputs);
+    return op == COMM_AVG ? vector_divide(value, divisor, type) : value;
+}
+
+/* Two inputs, four vectors at once: flags and counters, which were two thirds of the instructions, are looked at once for all of them. Two
+ * ranks that are threads of one core share its decoders. */
+DATA_INLINE size_t sweep_pairs(const struct data_reduce *reduce, struct leaves leaves, bool stream, enum comm_type type, comm_op op,
+                               combine_fn *combine, enum data_inputs inputs)
+{
+    char *const to = reduce->to, *const also = reduce->also;
+    const size_t lanes = lanes_of(type), step = DATA_AT_ONCE * lanes, elements = reduce->elements;
+    const uint32_t divisor = reduce->divisor;
+    const bool final = reduce->final;
+    size_t at = leaves.at;
+
+    for (; at + step <= elements; at += step) {
+        const vector a = pair_at(leaves, at, divisor, type, op, combine, inputs);
+        const vector b = pair_at(leaves, at + lanes, divisor, type, op, combine, inputs);
+        const vector c = pair_at(leaves, at + 2 * lanes, divisor, type, op, combine, inputs);
+        const vector d = pair_at(leaves, at + 3 * lanes, divisor, type, op, combine, inputs);
+        put(to, at, a, type, final, stream);
+        put(to, at + lanes, b, type, final, stream);
+        put(to, at + 2 * lanes, c, type, final, stream);
+        put(to, at + 3 * lanes, d, type, final, stream);
+        if (!also)
+            continue;
+        put(also, at, a, type, final, false);
+        put(also, at + lanes, b, type, final, false);
+        put(also, at + 2 * lanes, c, type, final, false);
+        put(also, at + 3 * lanes, d, type, final, false);
+    }
+    return at;
+}
+
 /* Whole vectors from `at`; the element where it stopped. ways 0: as many as reduce says. */
 DATA_INLINE size_t sweep(const struct data_reduce *reduce, size_t at, uint32_t ways, bool stream, enum comm_type type, comm_op op,
                          combine_fn *combine, enum data_inputs inputs)
@@ -144,6 +182,8 @@ DATA_INLINE size_t sweep(const struct data_reduce *reduce, size_t at, uint32_t w
             near[i] = reduce->from[i];
         leaves.from = near;
     }
+    if (ways == 2)
+        leaves.at = sweep_pairs(reduce, leaves, stream, type, op, combine, inputs);
     for (; leaves.at + lanes <= elements; leaves.at += lanes) {
         vector value = ways ? tree_of_group(&leaves, 0, ways, type, combine, inputs) : tree_of_many(&leaves, many, type, combine, inputs);
         if (op == COMM_AVG)

@@ -314,8 +314,7 @@ static inline __attribute__((always_inline)) bool go_so(struct body *b, struct e
     count(b, f);
     (void)timeline_issue_alone(line, &e->head);
     x->last = f->last = ticket;
-    if (few)
-        x->straight = ticket;
+    x->straight = few ? ticket : 0;
     if (req)
         *req = (struct comm_request){b->face, ticket};
     express_flush(b);

@@ -91,7 +91,7 @@ struct express {
     uint64_t last;
     uint64_t waits;            /* the oldest that has not shown its bytes, for want of room; 0: none. Neither have those behind it */
     uint64_t fetched;          /* lines up to this one's were asked for */
-    uint64_t straight;         /* the last one that went by the shortest way, alone */
+    uint64_t straight;         /* the last one of few bytes that went by the shortest way, alone; 0: none */
     uint64_t missed;           /* the last one whose bytes were looked for before they were there */
     uint32_t seen;             /* members, a bit each; this one: its total is made */
     uint32_t lacks;            /* whose bytes the last look that failed was for */

@@ -69,9 +69,9 @@ struct cost_sim {
     struct cost_line *line;
     struct cost_place *place;
     struct cost_call *call;
-    int64_t *cpu, *card_out, *card_in; /* free again, by host */
+    int64_t *cpu, *card_out, *card_in;                  /* free again, by host */
     uint32_t line_edges, line_index[PROGRAM_EDGES_MAX]; /* a private edge counts once for each reader */
-    size_t place_index[PROGRAM_EDGES_MAX], places; /* of one area; there are COST_STREAM_AHEAD */
+    size_t place_index[PROGRAM_EDGES_MAX], places;      /* of one area; there are COST_STREAM_AHEAD */
     struct cost_look *look;
     struct cost_event *heap;
     uint32_t looks, look_free, heap_count, heap_room;

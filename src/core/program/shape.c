@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 
-enum { RUN_LINE_BYTES = 64, RUN_PAGE_BYTES = 4096, RUN_QUARTERS = 4 };
+enum { RUN_LINE_BYTES = 64, RUN_PAGE_BYTES = 4096, RUN_QUARTERS = 4, RUN_HALVES = 2 };
 enum { RUN_PAGED_SLICE_BYTES = 1 << 16, RUN_PAGED_RANKS = 2 };
 
 static inline size_t larger(size_t a, size_t b)
@@ -42,17 +42,15 @@ static size_t line_of(const struct run_element *element)
     return grain * larger(1, RUN_LINE_BYTES / larger(1, element->raw * grain));
 }
 
-/* What slices and their chunks are multiples of, but for the end of the last. Of two ranks one may store its results in the other's memory,
+/* Are slices and their chunks multiples of a page and not of a line, but for the end of the last? Of two ranks one may store its results in the other's memory,
  * which it may do by whole pages alone; that they are pages there only that other one knows, but whole pages' worth from the beginning of a
  * buffer all can count. Where slices are long: one of them is shorter by up to two pages. */
-static size_t unit_of(const struct comm_program *program, size_t longest, int32_t size, const struct run_element *element)
+static bool is_paged(const struct comm_program *program, size_t longest, int32_t size, const struct run_element *element)
 {
-    size_t line = line_of(element), whole = larger(1, element->grain) * larger(1, element->raw);
+    size_t whole = larger(1, element->grain) * larger(1, element->raw);
 
-    if (program->slices != RUN_PAGED_RANKS || size != RUN_PAGED_RANKS || RUN_PAGE_BYTES % whole ||
-        longest * larger(1, element->raw) < (size_t)RUN_PAGED_RANKS * RUN_PAGED_SLICE_BYTES)
-        return line;
-    return RUN_PAGE_BYTES / larger(1, element->raw);
+    return program->slices == RUN_PAGED_RANKS && size == RUN_PAGED_RANKS && RUN_PAGE_BYTES % whole == 0 &&
+           longest * larger(1, element->raw) >= (size_t)RUN_PAGED_RANKS * RUN_PAGED_SLICE_BYTES;
 }
 
 /* Ragged: what a block's length is, only the two ends of its edge know, so chunks are as long as they may be. */
@@ -61,8 +59,9 @@ struct shape shape_of(const struct comm_program *program, const struct run_call 
 {
     size_t longest = longest_block(call, size), line = 1;
     struct shape shape = {.longest = longest, .slice = longest, .chunk = longest, .chunks = 1};
+    bool paged = is_paged(program, longest, size, element);
     if (program->slices || program->chunk_unit)
-        line = unit_of(program, longest, size, element);
+        line = paged ? RUN_PAGE_BYTES / larger(1, element->raw) : line_of(element);
     if (program->slices)
         shape.slice = round_up((longest + program->slices - 1) / program->slices, line);
     if (program->chunk_unit) {
@@ -70,9 +69,10 @@ struct shape shape_of(const struct comm_program *program, const struct run_call 
                unit = program->chunk_unit == UNIT_SLICE ? shape.slice : longest;
         size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width),
                least = larger(1, larger(PROGRAM_CHUNK_MIN_BYTES, channel->caps.chunk_least) / width);
+        /* Two ranks work side by side and not one behind the other; a piece more is a look more for each. */
+        size_t pieces = paged ? RUN_HALVES : RUN_QUARTERS;
         most = most >= line ? most - most % line : most;
-        shape.chunk =
-            program->ragged ? most : smaller(most, larger(round_up((unit + RUN_QUARTERS - 1) / RUN_QUARTERS, line), round_up(least, line)));
+        shape.chunk = program->ragged ? most : smaller(most, larger(round_up((unit + pieces - 1) / pieces, line), round_up(least, line)));
         BASE_ASSERT(shape.chunk != 0);
         shape.chunks = unit ? (uint32_t)((unit + shape.chunk - 1) / shape.chunk) : 1;
     }

@@ -423,8 +423,8 @@ enum wire_result lines_show(struct wire_channel *channel, wire_key key, uint32_t
 enum wire_result lines_expose(struct wire_channel *channel, const struct wire_expose *e)
 {
     struct lines_channel *c = lines_of(channel);
-    bool works = (e->flags | WIRE_LAST) == (WIRE_WORK | WIRE_LAST);
-    bool plain = works && e->edge == (WIRE_ONCE | WIRE_TO_ALL) && e->nspans == 1 && e->npeers && !c->aborted;
+    bool work = (e->flags | WIRE_LAST) == (WIRE_WORK | WIRE_LAST) && e->edge == (WIRE_ONCE | WIRE_TO_ALL);
+    bool plain = work && e->nspans == 1 && e->npeers && !c->aborted;
     if (BASE_LIKELY(plain && e->spans->bytes <= LINES_INLINE))
         return show_inline(c, e->key, e->fingerprint, e->spans->at, e->spans->bytes);
     return expose_any(c, e);
