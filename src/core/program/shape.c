@@ -42,9 +42,9 @@ static size_t line_of(const struct run_element *element)
     return grain * larger(1, RUN_LINE_BYTES / larger(1, element->raw * grain));
 }
 
-/* Are slices and their chunks multiples of a page, not of a line, but for the end of the last? Of two ranks one may store its results in the
- * other's memory, which it may do by whole pages alone; that they are pages there only that other one knows, but whole pages' worth from
- * the beginning of a buffer all can count. Where slices are long: one of them is shorter by up to two pages. */
+/* Are slices and their chunks multiples of a page, not of a line, but for the end of the last? Of two ranks one may store its results in
+ * the other's memory, which it may do by whole pages alone; that they are pages there only that other one knows, but whole pages' worth
+ * from the beginning of a buffer all can count. Where slices are long: one of them is shorter by up to two pages. */
 static bool is_paged(const struct comm_program *program, size_t longest, int32_t size, const struct run_element *element)
 {
     size_t whole = larger(1, element->grain) * larger(1, element->raw);
