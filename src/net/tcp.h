@@ -347,7 +347,7 @@ void tcp_row_goes_on(struct tcp_wire *w); /* something leaves: is it of a row? *
 
 /* tcp_alone.c */
 bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, size_t bytes);
-bool tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t bytes); /* false: no memory */
+void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t bytes); /* if it may */
 /* A glance at what has not come yet. DONE; AGAIN; NONE: it must look the common way, at what came or for what it could not. */
 enum wire_result tcp_look_alone(struct tcp_channel *c, const struct wire_look *l);
 

@@ -9,13 +9,21 @@
 #include <errno.h>
 
 /* ------------------------------------------------------------------------------------------------------------ leaving */
+static bool is_free(const struct tcp_lane *lane)
+{
+    return lane->fd >= 0 && !lane->out && !lane->sending && !lane->seal && !lane->ended && !lane->deaf;
+}
+
 /* What peers are owed but for retirements goes behind other frames, by the flush. */
 bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, size_t bytes)
 {
     const struct tcp_wire *w = c->wire;
     bool alone = (e->flags & WIRE_LAST) && bytes <= TCP_SMALL_BYTES && e->nspans == 1;
 
-    return alone && !c->owes && !w->dirty && !w->row && !w->held && w->rows_long < TCP_ROWS_ENDED;
+    alone = alone && !c->owes && !w->dirty && !w->row && !w->held && w->rows_long < TCP_ROWS_ENDED;
+    for (uint32_t i = 0; alone && i < e->npeers; i++)
+        alone = is_free(&c->member[e->peers[i]].lane[TCP_LANE_SMALL]);
+    return alone;
 }
 
 /* Its first and last lines are zeros, but for the header, until the payload is put where this says. */
@@ -80,26 +88,14 @@ static void send_frame(struct tcp_channel *c, uint32_t peer, struct tcp_lane *la
         keep_rest(lane, at, all, sent);
 }
 
-static bool is_free(const struct tcp_lane *lane)
+void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t bytes)
 {
-    return lane->fd >= 0 && !lane->out && !lane->sending && !lane->seal && !lane->ended && !lane->deaf;
-}
-
-bool tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t bytes)
-{
-    bool right = true;
-
     tcp_row_goes_on(c->wire);
     c->wire->row++;
-    c->retires = false;
-    for (uint32_t i = 0; i < e->npeers; i++) {
-        struct tcp_lane *lane = &c->member[e->peers[i]].lane[TCP_LANE_SMALL];
-        if (BASE_LIKELY(is_free(lane)))
-            send_frame(c, e->peers[i], lane, e, bytes);
-        else
-            right &= tcp_post_spans(c, e->peers[i], e, bytes, false);
-    }
-    return right;
+    if (e->npeers + 1 == c->size) /* all are told what they are owed; else the flush looks at the others */
+        c->retires = false;
+    for (uint32_t i = 0; i < e->npeers; i++)
+        send_frame(c, e->peers[i], &c->member[e->peers[i]].lane[TCP_LANE_SMALL], e, bytes);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ coming */

@@ -96,8 +96,10 @@ static enum wire_result expose_work(struct tcp_channel *c, const struct wire_exp
             return WIRE_AGAIN;
     if (bytes > TCP_SMALL_BYTES && e->nspans == 1 && !(e->edge & WIRE_ONCE))
         return expose_lent(c, e, bytes);
-    if (tcp_may_go_alone(c, e, bytes))
-        return tcp_send_alone(c, e, bytes) ? WIRE_DONE : WIRE_FAILED;
+    if (tcp_may_go_alone(c, e, bytes)) {
+        tcp_send_alone(c, e, bytes);
+        return WIRE_DONE;
+    }
     bool straight = leaves_straight(c, e, bytes);
     for (uint32_t i = 0; i < e->npeers; i++)
         if (!tcp_post_spans(c, e->peers[i], e, bytes, straight))
