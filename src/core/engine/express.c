@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { FETCH_EARLY = 3 };
+enum { FETCH_EARLY = 3, FETCH_SOON_BYTES = 256 /* what a peer that came at the same time has written by then; of more, later */ };
 
 /* ------------------------------------------------------------------------------------------------------------ may it go this way */
 /* Does it conflict with what is under way here? A barrier conflicts with everything. The hull over all may meet it where none of them does,
@@ -290,7 +290,7 @@ static inline __attribute__((always_inline)) bool go_so(struct body *b, struct e
     uint32_t seq = (uint32_t)b->sequence + 1, chain = body_chain(b->chain, f->call.fingerprint);
     uint64_t ticket = line->next;
     const struct timeline_hull read = {from, from + f->reads}, write = {to, to + f->writes};
-    bool apart = read.to <= write.from || write.to <= read.from;
+    bool apart = read.to <= write.from || write.to <= read.from, soon = f->shown <= FETCH_SOON_BYTES;
 
     if (BASE_UNLIKELY(line->done + 1 != ticket || x->waits || !from || !to || !apart || (void *)from == COMM_IN_PLACE ||
                       (void *)to == COMM_IN_PLACE))
@@ -309,7 +309,8 @@ static inline __attribute__((always_inline)) bool go_so(struct body *b, struct e
     e->head.read = read;
     e->head.write = write;
     fill(b, f, e, (const void *)from, (void *)to, chain);
-    express_fetch(b, f, seq);
+    if (soon)
+        express_fetch(b, f, seq);
     body_publish(b, seq, f->call.fingerprint, chain, &f->as, COMM_OK);
     count(b, f);
     (void)timeline_issue_alone(line, &e->head);
@@ -317,6 +318,8 @@ static inline __attribute__((always_inline)) bool go_so(struct body *b, struct e
     x->straight = few ? ticket : 0;
     if (req)
         *req = (struct comm_request){b->face, ticket};
+    if (!soon)
+        express_fetch(b, f, seq);
     express_flush(b);
     if (BASE_UNLIKELY(!b->is_active))
         body_activate(b);
