@@ -523,6 +523,8 @@ static uint32_t tcp_advance(struct wire_channel *channel, struct wire_event *eve
     else
         tcp_pump(w, w->fews <= TCP_FEW ? w->few : NULL, w->fews);
     for (; c->events && n < max; n++, c->events--) {
+        if (c->event[c->events_first].kind == WIRE_EVENT_LOST && c->notes_fresh)
+            break; /* its peer may have said why before it went: that comes first */
         events[n] = c->event[c->events_first];
         c->events_first = (c->events_first + 1) % c->events_room;
         if (events[n].kind != WIRE_EVENT_ANNOUNCED)
