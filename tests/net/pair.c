@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 static const int32_t world[PAIR_RANKS] = {0, 1};
+static uint64_t seed;
 
 void pair_open(struct pair *p, uint32_t window, void (*hear)(void *arg, int level, const char *line))
 {
@@ -16,6 +17,7 @@ void pair_open(struct pair *p, uint32_t window, void (*hear)(void *arg, int leve
     char text[256] = "";
     struct wire *wire = NULL;
 
+    seed = 88172645463325252u;
     *p = (struct pair){.log = {.env = env, .sink = hear, .level = hear ? LOG_ERROR : 0}, .class = wire_backend_here("tcp")->wire};
     assert_int_equal(env->bell_open(env, &p->bell), 0);
     struct wire_config config = {.env = env,
@@ -45,4 +47,18 @@ void pair_close(struct pair *p)
         p->class->leave(p->channel[i], WIRE_CLOSE);
     p->class->close(&p->wire->wire);
     env->bell_close(env, &p->bell);
+}
+
+void pair_fill(unsigned char *to, uint32_t seq, uint32_t edge, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        to[i] = (unsigned char)((i * 7 + i / 251) ^ (seq * 31 + edge * 17));
+}
+
+uint32_t pair_dice(uint32_t sides)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)(seed % sides);
 }

@@ -19,4 +19,9 @@ struct pair {
 void pair_open(struct pair *pair, uint32_t window, void (*hear)(void *arg, int level, const char *line));
 void pair_close(struct pair *pair);
 
+/* Bytes that say of which operation and edge they are. */
+void pair_fill(unsigned char *to, uint32_t seq, uint32_t edge, size_t bytes);
+/* 0 .. sides - 1; the same throws after each pair_open. (Marsaglia, "Xorshift RNGs", 2003.) */
+uint32_t pair_dice(uint32_t sides);
+
 #endif

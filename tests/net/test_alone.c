@@ -37,28 +37,12 @@ struct rig {
     uint32_t seq;
 };
 static unsigned char given[MOST], wanted[MOST];
-static uint64_t seed;
-
-static uint32_t dice(uint32_t sides)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed % sides);
-}
-
-static void fill(unsigned char *to, uint32_t seq, uint32_t edge, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        to[i] = (unsigned char)((i * 7 + i / 251) ^ (seq * 31 + edge * 17));
-}
 
 static void up(struct rig *r, const char *poller)
 {
     setenv("COMM_TCP_POLLER", poller, 1);
     *r = (struct rig){.seq = 1};
     pair_open(&r->pair, WINDOW, NULL);
-    seed = 88172645463325252u;
 }
 
 static struct tcp_lane *small(const struct rig *r, int32_t rank)
@@ -89,7 +73,7 @@ static enum wire_result show(struct rig *r, uint32_t seq, uint32_t edge, size_t 
     static const uint16_t peer = 1;
     struct wire_span span = {given, bytes};
 
-    fill(given, seq, edge, bytes);
+    pair_fill(given, seq, edge, bytes);
     enum wire_result result =
         r->pair.class->expose(r->pair.channel[0], &(struct wire_expose){.key = wire_key_of(seq, 0, edge),
                                                                         .fingerprint = seq,
@@ -138,7 +122,7 @@ static void await_view(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes,
     }
     assert_int_equal(result, WIRE_DONE);
     assert_int_equal(view->bytes, bytes);
-    fill(wanted, seq, edge, bytes);
+    pair_fill(wanted, seq, edge, bytes);
     assert_memory_equal(view->at, wanted, bytes);
 }
 
@@ -284,31 +268,31 @@ static void one_of_any(struct rig *r)
     static const size_t lengths[] = {0, 8, 24, 32, 33, 64, 240, 2048, 8192, MOST};
     struct wire_view view[LINES];
     size_t bytes[LINES];
-    uint32_t count = 1 + dice(LINES), first = dice(LINES);
+    uint32_t count = 1 + pair_dice(LINES), first = pair_dice(LINES);
 
     for (uint32_t i = 0; i < count; i++) {
-        bytes[i] = lengths[dice(10)];
-        if (dice(2))
+        bytes[i] = lengths[pair_dice(10)];
+        if (pair_dice(2))
             r->pair.wire->row = 0;
-        enum wire_result result = show(r, r->seq, LINE + i, bytes[i], dice(4) != 0);
+        enum wire_result result = show(r, r->seq, LINE + i, bytes[i], pair_dice(4) != 0);
         for (int late = 0; late < PATIENCE_MS && result == WIRE_AGAIN; late++) {
             turn(r);
             result = show(r, r->seq, LINE + i, bytes[i], true);
         }
         assert_int_equal(result, WIRE_DONE);
-        if (dice(3) == 0)
+        if (pair_dice(3) == 0)
             turn(r);
     }
-    if (dice(2))
+    if (pair_dice(2))
         r->pair.class->flush(r->pair.channel[0]);
     for (uint32_t i = 0; i < count; i++)
         await_view(r, r->seq, LINE + (first + i) % count, bytes[(first + i) % count], &view[(first + i) % count]);
     for (uint32_t i = 0; i < count; i++) {
-        fill(wanted, r->seq, LINE + i, bytes[i]);
+        pair_fill(wanted, r->seq, LINE + i, bytes[i]);
         assert_memory_equal(view[i].at, wanted, bytes[i]);
     }
     retire_both(r);
-    if (dice(4) == 0)
+    if (pair_dice(4) == 0)
         turn(r);
 }
 

@@ -35,28 +35,12 @@ struct rig {
     uint32_t seq, sent, landed; /* the operation; events that have come of it */
 };
 static _Alignas(64) unsigned char given[2][MOST], taken[MOST], wanted[MOST];
-static uint64_t seed;
-
-static uint32_t dice(uint32_t sides)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed % sides);
-}
-
-static void fill(unsigned char *to, uint32_t seq, uint32_t edge, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        to[i] = (unsigned char)((i * 7 + i / 251) ^ (seq * 31 + edge * 17));
-}
 
 static void up(struct rig *r, const char *poller)
 {
     setenv("COMM_TCP_POLLER", poller, 1);
     *r = (struct rig){.seq = 1};
     pair_open(&r->pair, WINDOW, NULL);
-    seed = 88172645463325252u;
 }
 
 static struct tcp_lane *bulk(const struct rig *r, int32_t rank)
@@ -113,7 +97,7 @@ static void await_view(struct rig *r, uint32_t seq, uint32_t edge, size_t bytes,
             usleep(late < 100 ? 0 : 1000);
     }
     assert_int_equal(result, WIRE_DONE);
-    fill(wanted, seq, edge, bytes);
+    pair_fill(wanted, seq, edge, bytes);
     assert_memory_equal(view->at, wanted, bytes);
     if (view->ack)
         r->pair.class->release(r->pair.channel[1], seq, view);
@@ -154,7 +138,7 @@ static void the_bytes_are_the_senders_again(const char *poller)
         uint32_t first = r.seq;
         size_t bytes = round % 2 ? MOST : TCP_AHEAD_BYTES + 8 * (size_t)round;
         for (; r.seq < first + SHOWN; r.seq++) {
-            fill(given[0], r.seq, LINE, bytes);
+            pair_fill(given[0], r.seq, LINE, bytes);
             show_when_known(&r, bytes);
             memset(given[0], 0xee, bytes);
         }
@@ -185,7 +169,7 @@ static void received_in_its_block(void **state)
     up(&r, "epoll");
     for (int i = 0; i < 5; i++) {
         const char *at = bulk(&r, 1)->ahead_bytes ? bulk(&r, 1)->ahead->data : NULL;
-        fill(given[0], r.seq, LINE, TCP_AHEAD_BYTES);
+        pair_fill(given[0], r.seq, LINE, TCP_AHEAD_BYTES);
         assert_int_equal(show(&r, LINE, given[0], TCP_AHEAD_BYTES), WIRE_DONE);
         await_view(&r, r.seq, LINE, TCP_AHEAD_BYTES, &view);
         assert_true((i == 0) == (at == NULL));
@@ -200,12 +184,12 @@ static void one_of_any(struct rig *r)
 {
     static const size_t lengths[] = {16448, 20000, 32768, 65536, 65536, 65536, 65600, 131072, 100, 17001};
     struct wire_view view = {0};
-    size_t a = lengths[dice(10)], b = lengths[dice(10)];
-    bool second = dice(3) == 0, early = dice(2);
-    uint32_t edge = dice(4) ? LINE : 0;
+    size_t a = lengths[pair_dice(10)], b = lengths[pair_dice(10)];
+    bool second = pair_dice(3) == 0, early = pair_dice(2);
+    uint32_t edge = pair_dice(4) ? LINE : 0;
 
-    fill(given[0], r->seq, edge, a);
-    fill(given[1], r->seq, 1, b);
+    pair_fill(given[0], r->seq, edge, a);
+    pair_fill(given[1], r->seq, 1, b);
     enum wire_result shown = show(r, edge, given[0], a), lands = WIRE_DONE, also = WIRE_DONE;
     assert_true(shown == WIRE_DONE || (shown == WIRE_PENDING && edge != LINE));
     if (second && early)
@@ -213,7 +197,7 @@ static void one_of_any(struct rig *r)
     if (second)
         also = show(r, 1, given[1], b);
     assert_true(also == WIRE_DONE || also == WIRE_PENDING);
-    for (uint32_t turns = dice(3); turns; turns--)
+    for (uint32_t turns = pair_dice(3); turns; turns--)
         turn(r);
     await_view(r, r->seq, edge, a, &view);
     if (second && !early)
@@ -222,7 +206,7 @@ static void one_of_any(struct rig *r)
     for (int late = 0; late < PATIENCE_MS && (r->sent < sent || r->landed < landed); late++, usleep(late < 100 ? 0 : 1000))
         turn(r);
     assert_true(r->sent == sent && r->landed == landed);
-    fill(wanted, r->seq, 1, b);
+    pair_fill(wanted, r->seq, 1, b);
     assert_true(!second || !memcmp(taken, wanted, b));
     retire(r);
 }
