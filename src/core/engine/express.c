@@ -254,10 +254,11 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
     count(b, f);
     bool eager = !f->looked || ((!f->npeers || b->engine->crowded) && x->missed != x->last);
     if (shown == WIRE_DONE && b->line.done + 1 == b->line.next && eager &&
-        express_come(b, f, e, call->in, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE && !e->unshown) {
+        (!f->looked || express_come(b, f, e, call->in, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE) && !e->unshown) {
         if (f->looked)
             express_fetch(b, f, (uint32_t)b->sequence + 1 + FETCH_EARLY);
-        express_make_result(b, f, call->in, call->out);
+        if (f->writes)
+            express_make_result(b, f, call->in, call->out);
         pass_through(b, f, call, chain, req);
         return true;
     }
