@@ -42,7 +42,7 @@ MUTANTS = {
         ("timeline/point.c", "return atomic_load_explicit(point->word, memory_order_acquire) >= point->value ? COMM_OK : COMM_PENDING;",
          "return timeline_point_test((const struct timeline_point *)(const void *)point->word);")],
     # What is shown where it lies is taken for read as soon as it is shown.
-    "shown_is_read": [("wire/lines.c", "        if (s->acked < s->npeers) {", "        if (s->acked > s->npeers) {")],
+    "shown_is_read": [("wire/lines_view.c", "        if (s->acked < s->npeers) {", "        if (s->acked > s->npeers) {")],
     # What waits for a failed point goes on.
     "wait_passes_failure": [("engine/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence, COMM_OK);",
                              "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence, COMM_OK);")],
@@ -65,9 +65,9 @@ MUTANTS = {
     "swapped_operands": [("program/run.c", "            from[j] = view_at(run, &s->src, slot + j);",
                           "            from[j] = view_at(run, &s->src, slot + (ways > 2 && (j == 1 || j == 2) ? 3 - j : j));")],
     # Bytes are taken whatever call they belong to.
-    "unchecked_fingerprint": [("wire/lines.c", "bytes != w->bytes || line->fingerprint != w->fingerprint", "bytes != w->bytes"),
-                              ("wire/lines.c", "bytes != l->bytes || line->fingerprint != l->fingerprint", "bytes != l->bytes"),
-                              ("wire/lines.c", "there != bytes || line->fingerprint != fingerprint", "there != bytes || fingerprint != fingerprint")],
+    "unchecked_fingerprint": [("wire/lines_view.c", "bytes != w->bytes || line->fingerprint != w->fingerprint", "bytes != w->bytes"),
+                              ("wire/lines_view.c", "bytes != l->bytes || line->fingerprint != l->fingerprint", "bytes != l->bytes"),
+                              ("wire/lines_view.c", "there != bytes || line->fingerprint != fingerprint", "there != bytes || fingerprint != fingerprint")],
     # Numbers are compared with their sign, as if they never passed 2^31.
     "counter_wraps": [("wire/lines.c", "    return lines_reached(c->oldest, seq - (seq == 0));",
                        "    return (int32_t)c->oldest >= (int32_t)(seq - (seq == 0));"),
