@@ -313,8 +313,8 @@ RIG_TEST(collectives_order_block)
         snprintf(options, sizeof options, "algorithm=,order_block=%d", blocks[i]);
         oracle_block = blocks[i];
         for (int32_t ranks = 2; ranks <= 17; ranks += 3) {
-            sweep_ranks(ranks, &(struct sweep_plan){.thin = 211, .kind = -1, .options = options});
-            sweep_ranks(ranks, &(struct sweep_plan){.thin = 997, .kind = -1, .large = true, .options = options});
+            sweep_ranks(ranks, &(struct sweep_plan){.thin = 401, .kind = -1, .options = options});
+            sweep_ranks(ranks, &(struct sweep_plan){.thin = 1999, .kind = -1, .large = true, .options = options});
         }
     }
 }
