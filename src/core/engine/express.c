@@ -356,6 +356,14 @@ bool express_issue(struct body *b, const struct engine_call *call, struct comm_r
     return (f->straight && go_straight(b, f, (uintptr_t)call->in, (uintptr_t)call->out, req)) || go(b, f, call, req);
 }
 
+bool express_again(struct body *b, const struct call_form *as, const void *in, void *out, struct comm_request *req)
+{
+    struct express_form *f = b->express.form;
+    bool same = f && f->straight && f->call.fits && f->call.n == as->n && f->call.what == as->what && f->call.where == as->where;
+
+    return same && !f->has_counts && may_go(b) && go_straight(b, f, (uintptr_t)in, (uintptr_t)out, req);
+}
+
 /* Hulls as long as the form says, for buffers that are there, none of them in place of the other, and apart. */
 static inline __attribute__((always_inline)) bool repeat(struct body *b, struct express_form *f, const void *in, void *out,
                                                          struct comm_request *req)
