@@ -140,6 +140,7 @@ static void stale_run(void **state)
 /* The rank whose greeting is of a newer version; -1: none. */
 static _Atomic int32_t newer = -1;
 enum io __real_boot_send_all(const struct boot_config *c, int fd, const void *bytes, size_t count);
+enum io __wrap_boot_send_all(const struct boot_config *c, int fd, const void *bytes, size_t count);
 enum io __wrap_boot_send_all(const struct boot_config *c, int fd, const void *bytes, size_t count)
 {
     struct greeting g;
