@@ -250,7 +250,7 @@ static enum comm_result start_step(struct body *b, const struct comm_plan *plan,
 {
     switch (plan->step[i].kind) {
     case STEP_TALK:
-        return talk_post_for(b, &plan->step[i].message, marker);
+        return talk_post(b, &plan->step[i].message, marker, NULL);
     case STEP_WAIT:
         return start_wait(b, &plan->step[i], req);
     case STEP_CALL:
