@@ -105,6 +105,8 @@ static void chunks_are_cut_by_rule(void **state)
     cut(3, 60000, COMM_F32, 65536, 20000, 5008, 4);      /* a quarter, in whole lines */
     cut(2, 40000, COMM_F32, 65536, 20480, 10240, 2);     /* of two ranks a half, in whole pages */
     cut(2, 80001, COMM_BF16, 65536, 40960, 20480, 2);
+    cut(2, 32768, COMM_F32, 65536, 16384, 16384, 1); /* but what fits a place is not cut at all */
+    cut(2, 33000, COMM_F32, 65536, 17408, 9216, 2);
     cut(2, 30000, COMM_F32, 65536, 15008, 3760, 4); /* but not of a short one */
     cut(2, 100, COMM_F32, 65536, 64, 1024, 1);      /* not below the least */
     cut(2, 100, COMM_F32, 128, 64, 32, 2);          /* but for a wire with less */

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { FETCH_AHEAD = 8, SAME_TIME = 8 };
+enum { FETCH_AHEAD = 8, SAME_TIME = 8, LINE_BYTES = 64, BESIDE_BYTES = 512 };
 enum { WAIT_TURNS = 400, WAIT_EAGER_TURNS = 64, WAIT_YIELDS = 32, WAIT_FETCH_BYTES = 16384 };
 
 /* ------------------------------------------------------------------------------------------------------------ what has come */
@@ -184,7 +184,8 @@ static inline void fetch_ahead(struct body *b, uint64_t oldest)
     }
 }
 
-/* `come` of one that went straight: few bytes, which stand in its peers' lines. */
+/* `come` of one that went straight: few bytes, in its peers' lines or beside them. What stands beside a line is asked for with each look:
+ * a look that finds the line finds it there by then, and who looks and shows alike is seldom early. */
 static inline enum wire_result come_straight(struct body *b, struct entry *e)
 {
     struct express *x = &b->express;
@@ -193,6 +194,8 @@ static inline enum wire_result come_straight(struct body *b, struct entry *e)
 
     for (uint32_t left = f->looked & ~x->seen; left && here == WIRE_DONE; left &= left - 1) {
         uint32_t r = (uint32_t)__builtin_ctz(left);
+        if (f->came[r] > LINE_BYTES && f->came[r] <= BESIDE_BYTES)
+            b->wire->fetch(b->channel, wire_key_of(e->seq, 0, 0), r, f->came[r]);
         here = b->wire->see(b->channel, wire_key_of(e->seq, 0, 0), e->chain, r, f->came[r], &x->from[r]);
         x->seen |= (uint32_t)(here == WIRE_DONE) << r;
         x->lacks = r;
