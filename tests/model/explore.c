@@ -14,7 +14,7 @@
 
 #include "model/hooks.h"
 
-enum { STACK_BYTES = 256 * 1024, CHOICES = 4096, STEPS = 2000, NAMES = 64, BELLS = 8, SITES = 256 };
+enum { STACK_BYTES = 256 * 1024, CHOICES = 4096, STEPS = 2000, BELLS = 8, SITES = 256 };
 enum state { READY, PARKED, RINGING, ENDED }; /* RINGING: waits for a bell */
 
 struct fiber {
@@ -60,48 +60,7 @@ static struct {
     uint32_t sites;
 } x;
 static _Alignas(4096) char stacks[MODEL_THREADS][STACK_BYTES];
-static struct {
-    uintptr_t from, to;
-    const char *name;
-} names[NAMES];
-static uint32_t name_count;
 bool model_has_barrier;
-
-/* ------------------------------------------------------------------------------------------------------------ words by name */
-void model_name(const volatile void *at, size_t bytes, const char *name)
-{
-    if (name_count == NAMES)
-        model_fail("more than %d names", NAMES);
-    names[name_count].from = (uintptr_t)at;
-    names[name_count].to = (uintptr_t)at + bytes;
-    names[name_count++].name = name;
-}
-
-static const char constant[] = "a constant";
-
-void model_constant(const volatile void *at, size_t bytes)
-{
-    model_name(at, bytes, constant);
-}
-
-static bool is_constant(const struct op *op)
-{
-    if (memory_name(op->address) != constant)
-        return false;
-    if (op->kind != MODEL_LOAD)
-        model_fail("a constant is written");
-    return true;
-}
-
-const char *memory_name(uintptr_t address)
-{
-    static char text[32];
-    for (uint32_t i = 0; i < name_count; i++)
-        if (address >= names[i].from && address < names[i].to)
-            return names[i].name;
-    snprintf(text, sizeof text, "%#lx", (unsigned long)address);
-    return text;
-}
 
 /* ------------------------------------------------------------------------------------------------------------ what went wrong */
 static const char *kind_name(enum model_kind kind)
@@ -232,7 +191,7 @@ static void record(const struct op *op, uint64_t value)
 uint64_t explore_atomic(struct op *op)
 {
     struct fiber *f = &x.fiber[x.running];
-    if (is_constant(op))
+    if (memory_is_constant(op))
         return memory_constant(op);
     note_site(op);
     weaken(op);

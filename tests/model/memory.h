@@ -52,7 +52,10 @@ void memory_plain(uint32_t thread, uintptr_t address, size_t bytes, bool write);
 bool memory_changed(uint32_t thread); /* something that it read since memory_refresh */
 void memory_refresh(uint32_t thread);
 void memory_meet(uint32_t thread, struct view *at, bool give); /* through a lock of the kernel's */
+
+/* names.c */
 const char *memory_name(uintptr_t address);
+bool memory_is_constant(const struct op *op); /* looking at it is no step; a store to it is an error */
 
 /* Of explore.c: one of n, by turns. */
 uint32_t explore_choose(uint32_t n);

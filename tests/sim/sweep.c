@@ -44,10 +44,11 @@ static void size_case(struct sweep_tally *t, const struct algo_row *row, int32_t
     }
 }
 
-/* Between the small ones and those around powers of two, one in five: the rest is like its neighbours, and takes minutes. */
+/* Between the small ones and those around powers of two, one in five, and of the larger in ten: the rest is like its neighbours, and takes
+ * minutes. */
 static bool is_worth(int32_t ranks)
 {
-    return ranks <= 17 || ranks % 5 == 3 || (ranks >= 31 && ranks <= 33) || ranks >= 63;
+    return ranks <= 17 || ranks % (ranks < 40 ? 5 : 10) == 3 || (ranks >= 31 && ranks <= 33) || ranks >= 63;
 }
 
 static struct sweep_tally sweep_sizes(int32_t most, bool all)

@@ -399,7 +399,7 @@ void engine_helper(void *arg)
         uint32_t seen = atomic_load_explicit(&e->work, memory_order_seq_cst);
         atomic_store_explicit(&e->helper_parked, 1, memory_order_seq_cst);
         if (nothing_active(e) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
-            env->park(env, &e->work, seen, env->now(env) + SLEEP_MOST_NS);
+            env->park(env, &e->work, seen, ENV_FOREVER);
         atomic_store_explicit(&e->helper_parked, 0, memory_order_seq_cst);
         if (atomic_load_explicit(&e->waiters, memory_order_seq_cst))
             park_helper(e, seen); /* a caller moves everything; the last one to leave wakes us */

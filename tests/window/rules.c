@@ -1,0 +1,266 @@
+/* What holds of calls on windows: their order beside each other and beside work, the caller's own memory, what is refused. */
+#define _GNU_SOURCE
+#include "window/cases.h"
+
+/* ------------------------------------------------------------------------------------------------------------ order */
+/* Behind a queue wait a put is held, and so are a signal and a flush behind it, and a fence behind them; nothing of another part is. */
+void window_held(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    struct comm_window *w = make(c, 64, 1);
+    struct comm_event *gate;
+    struct comm_request put, flush, signal, end, again;
+    int64_t value = 41 + rank;
+    void *seen;
+    int32_t next = (rank + 1) % ranks;
+    MUST(comm_event_create(c, &gate));
+    MUST(comm_event_reset(gate));
+    MUST(comm_queue_wait_event(c, gate));
+    MUST(comm_put(w, &value, 1, COMM_I64, next, 0, &put));
+    MUST(comm_window_flush(w, next, &flush));
+    MUST(comm_window_signal(w, next, 0, 1, &signal));
+    MUST(comm_window_fence(w, &end));
+    (void)!comm_progress(c);
+    EQUAL(comm_test(put), COMM_PENDING);
+    EQUAL(comm_test(flush), COMM_PENDING);
+    EQUAL(comm_test(signal), COMM_PENDING);
+    EQUAL(comm_test(end), COMM_PENDING);
+    if (comm_window_pointer(w, next, &seen, NULL) == COMM_OK)
+        EQUAL(*(const int64_t *)seen, 0);
+    value = 100 + rank; /* the buffer is the library's, but to see that it was not read yet */
+    MUST(comm_event_set(gate));
+    done(end);
+    MUST(comm_test(put));
+    MUST(comm_test(flush));
+    MUST(comm_test(signal));
+    EQUAL(*(const int64_t *)look(w, next, 64), 100 + rank);
+    fence(w);
+    /* What is issued behind a fence that has not ended waits for it. */
+    if (rank == 0) {
+        MUST(comm_window_fence(w, &end));
+        MUST(comm_put(w, &value, 1, COMM_I64, 1, 8, &again));
+        for (int i = 0; i < 50; i++)
+            (void)!comm_progress(c);
+        EQUAL(comm_test(again), COMM_PENDING);
+        MUST(comm_send(c, NULL, 0, COMM_BYTE, 1, 1, NULL));
+        done(again);
+    } else {
+        if (rank == 1) {
+            MUST(comm_recv(c, NULL, 0, COMM_BYTE, 0, 1, NULL, &again));
+            done(again);
+            EQUAL(((const int64_t *)part_of(w, 1, 64))[1], 0);
+        }
+        MUST(comm_window_fence(w, &end));
+    }
+    done(end);
+    fence(w);
+    if (rank == 1)
+        EQUAL(((const int64_t *)part_of(w, 1, 64))[1], 100);
+    MUST(comm_window_free(w));
+    comm_event_destroy(gate);
+}
+
+/* A put out of a buffer that a collective still writes takes what that wrote. */
+void window_behind_work(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    enum { WORDS = 40000 };
+    struct comm_window *w = make(c, WORDS * 4, 0);
+    int32_t *in = malloc(WORDS * sizeof *in), *out = calloc(WORDS, sizeof *out);
+    struct comm_request req;
+    for (size_t i = 0; i < WORDS; i++)
+        in[i] = (int32_t)i + rank;
+    MUST(comm_allreduce(c, in, out, WORDS, COMM_I32, COMM_SUM, NULL));
+    MUST(comm_put(w, out, WORDS, COMM_I32, (rank + 1) % ranks, 0, &req));
+    done(req);
+    fence(w);
+    const int32_t *at = part_of(w, rank, WORDS * 4);
+    for (size_t i = 0; i < WORDS; i++)
+        EQUAL(at[i], ranks * (int32_t)i + ranks * (ranks - 1) / 2);
+    free(in);
+    free(out);
+    MUST(comm_window_free(w));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the caller's memory */
+void window_own_memory(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    void *base;
+    struct comm_window *w;
+    MUST(comm_mem_alloc(c, 8192, &base));
+    MUST(comm_window_create(c, 4096, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .base = (char *)base + 4096},
+                            &w, NULL));
+    CHECK(part_of(w, rank, 4096) == (char *)base + 4096);
+    poke(w, (rank + 1) % ranks, 0, &rank, sizeof rank);
+    fence(w);
+    EQUAL(*(int32_t *)(void *)((char *)base + 4096), (rank + ranks - 1) % ranks);
+    MUST(comm_window_free(w));
+    *(char *)base = 1; /* it stays the caller's */
+    comm_mem_free(c, base);
+}
+
+/* Rank 1's part is of its heap, which processes cannot show each other: the others ask rank 1, also for what it updates itself. */
+void window_heap_memory(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    enum { ADDS = 200 };
+    int64_t *own = rank == 1 ? calloc(64, sizeof *own) : NULL, old = 0;
+    const int64_t one = 1;
+    const double pair[2] = {1, -1};
+    struct comm_request req;
+    struct comm_window *w = NULL;
+    void *at;
+    MUST(comm_window_create(c, 512, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .base = own, .signals = 1},
+                            &w, NULL));
+    if (rank == 1)
+        CHECK(part_of(w, 1, 512) == own);
+    else if (comm_window_pointer(w, 1, &at, NULL) != COMM_OK)
+        says(c, "comm_window_pointer: rank 1 shares no memory of this window with this rank");
+    for (int i = 0; i < ADDS; i++) {
+        for (int32_t r = 0; r < ranks; r++) {
+            MUST(comm_accumulate(w, &one, 1, COMM_I64, COMM_SUM, r, 0, NULL));
+            MUST(comm_accumulate(w, pair, 1, COMM_C128, COMM_SUM, r, 16, NULL));
+            MUST(comm_window_signal(w, r, 0, 1, &req));
+        }
+        done(req);
+    }
+    MUST(comm_window_wait_signal(w, 0, (uint64_t)(ADDS * ranks), &req));
+    done(req);
+    for (int32_t r = 0; r < ranks; r++) {
+        if (r == rank)
+            EQUAL(*(const int64_t *)part_of(w, r, 512), ADDS * ranks);
+        MUST(comm_fetch_op(w, &one, &old, 1, COMM_I64, COMM_SUM, r, 8, &req));
+        done(req);
+        CHECK(old >= 0 && old < ranks);
+    }
+    fence(w);
+    const double *sum = (const void *)((const char *)part_of(w, rank, 512) + 16);
+    CHECK(sum[0] == ADDS * ranks && sum[1] == -ADDS * ranks);
+    EQUAL(((const int64_t *)part_of(w, rank, 512))[1], ranks);
+    MUST(comm_window_free(w));
+    free(own);
+}
+
+/* Updates longer than a piece, with and without what was there; gets and puts in a crowd, each out of memory of its own. */
+void window_crowds(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    enum { WORDS = 50000, MANY = 600 };
+    struct comm_window *w = make(c, WORDS * 4, 0);
+    uint32_t *from = malloc(WORDS * sizeof *from), *to = calloc(WORDS, sizeof *to);
+    struct comm_request req[3], all;
+    int32_t next = (rank + 1) % ranks;
+    for (size_t i = 0; i < WORDS; i++)
+        from[i] = (uint32_t)i + 1;
+    MUST(comm_accumulate(w, from, WORDS, COMM_U32, COMM_SUM, next, 0, &req[0]));
+    MUST(comm_fetch_op(w, from, to, WORDS, COMM_U32, COMM_SUM, next, 0, &req[1]));
+    MUST(comm_fetch_op(w, from, from, 0, COMM_U32, COMM_SUM, next, 0, &req[2])); /* of nothing, behind them */
+    for (int i = 0; i < 3; i++)
+        done(req[i]);
+    for (size_t i = 0; i < WORDS; i++)
+        EQUAL(to[i], (uint32_t)i + 1);
+    fence(w);
+    const uint32_t *mine = part_of(w, rank, WORDS * 4);
+    for (size_t i = 0; i < WORDS; i++)
+        EQUAL(mine[i], 2 * ((uint32_t)i + 1));
+    fence(w);
+    for (uint32_t i = 0; i < MANY; i++) {
+        from[i] = (uint32_t)rank * 10000 + i;
+        MUST(comm_put(w, &from[i], 1, COMM_U32, next, 4 * (size_t)i, NULL));
+        MUST(comm_get(w, &to[i], 1, COMM_U32, next, 4 * (size_t)i, NULL)); /* in the order of the calls */
+    }
+    MUST(comm_window_flush(w, next, &all));
+    done(all);
+    for (uint32_t i = 0; i < MANY; i++)
+        EQUAL(to[i], (uint32_t)rank * 10000 + i);
+    fence(w);
+    free(from);
+    free(to);
+    MUST(comm_window_free(w));
+}
+
+/* Nobody at the owner calls the library: its helper does what is asked, where there is one. */
+void window_left_alone(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    struct comm_window *w = make(c, 64, 0);
+    struct comm_request req;
+    int64_t value = 77, got = 0;
+    (void)ranks;
+    fence(w);
+    int64_t until = rig_now() + 200 * RIG_MS;
+    if (rank == 0) {
+        MUST(comm_put(w, &value, 1, COMM_I64, 1, 8, NULL));
+        MUST(comm_get(w, &got, 1, COMM_I64, 1, 8, &req));
+        done(req);
+        EQUAL(got, 77);
+        CHECK(rig_now() < until);
+    } else {
+        rig_nap(200 * RIG_MS);
+    }
+    fence(w);
+    MUST(comm_window_free(w));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what is refused */
+void window_refusals(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    struct comm_window *w = make(c, 100, 2);
+    struct comm_request req;
+    int32_t x = 0;
+    double d = 0;
+    void *at;
+    IS(comm_put(w, &x, 1, COMM_I32, 0, 97, &req), COMM_ERR_ARGUMENT);
+    EQUAL(comm_test(req), COMM_ERR_ARGUMENT);
+    says(c, "comm_put: offset=97 and n=1 of 4 bytes each; expected to end within the 100 bytes of rank 0");
+    IS(comm_get(w, &x, SIZE_MAX / 2, COMM_I32, 0, 0, &req), COMM_ERR_ARGUMENT);
+    IS(comm_get(w, &x, 1, COMM_I32, 0, SIZE_MAX - 1, &req), COMM_ERR_ARGUMENT);
+    IS(comm_get(w, NULL, 1, COMM_I32, 0, 0, &req), COMM_ERR_ARGUMENT);
+    says(c, "comm_get: to=NULL; expected a buffer of 1 elements");
+    IS(comm_put(w, &x, 1, (enum comm_type)99, 0, 0, &req), COMM_ERR_ARGUMENT);
+    says(c, "comm_put: type=99; expected an enum comm_type");
+    IS(comm_put(w, &x, 1, COMM_I32, ranks, 0, &req), COMM_ERR_ARGUMENT);
+    says(c, "comm_put: peer=");
+    IS(comm_accumulate(w, &d, 1, COMM_F64, COMM_AVG, 0, 0, &req), COMM_ERR_UNSUPPORTED);
+    says(c, "comm_accumulate: type=f64");
+    IS(comm_accumulate(w, &d, 1, COMM_F64, COMM_BXOR, 0, 0, &req), COMM_ERR_UNSUPPORTED);
+    IS(comm_accumulate(w, &d, 1, COMM_F64, 12345, 0, 0, &req), COMM_ERR_ARGUMENT);
+    IS(comm_fetch_op(w, &x, NULL, 1, COMM_I32, COMM_SUM, 0, 0, &req), COMM_ERR_ARGUMENT);
+    IS(comm_compare_swap(w, &d, &d, &d, COMM_F64, 0, 0, &req), COMM_ERR_UNSUPPORTED);
+    says(c, "expected an integer type");
+    IS(comm_window_signal(w, 0, 2, 1, &req), COMM_ERR_ARGUMENT);
+    says(c, "comm_window_signal: slot=2; expected less than the 2 of rank 0 (options.signals)");
+    IS(comm_window_wait_signal(w, 2, 1, &req), COMM_ERR_ARGUMENT);
+    IS(comm_window_flush(w, ranks, &req), COMM_ERR_ARGUMENT);
+    IS(comm_window_pointer(w, -1, &at, NULL), COMM_ERR_ARGUMENT);
+    IS(comm_window_pointer(NULL, 0, &at, NULL), COMM_ERR_ARGUMENT);
+    IS(comm_put(NULL, &x, 1, COMM_I32, 0, 0, &req), COMM_ERR_ARGUMENT);
+    MUST(comm_window_wait_signal(w, 0, 1, &req)); /* cancelled by hand, and by the end of the window */
+    MUST(comm_cancel(req));
+    EQUAL(comm_test(req), COMM_ERR_CANCELLED);
+    MUST(comm_window_wait_signal(w, 0, 1, &req));
+    (void)rank;
+    MUST(comm_window_free(w));
+    EQUAL(comm_test(req), COMM_ERR_CANCELLED);
+    MUST(comm_window_free(NULL));
+    /* Refused by all alike: the communicator goes on. */
+    IS(comm_window_create(
+           c, 8, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .placement = (enum comm_placement)9}, &w, &req),
+       COMM_ERR_ARGUMENT);
+    IS(comm_window_create(c, 8, NULL, NULL, &req), COMM_ERR_ARGUMENT);
+    barrier(c);
+}
+
+/* Closed before it was freed. */
+void window_closed_first(struct comm_communicator *c, int32_t rank, int32_t ranks)
+{
+    struct comm_communicator *other;
+    struct comm_window *w;
+    struct comm_request req;
+    int x = 0;
+    (void)rank;
+    (void)ranks;
+    MUST(comm_dup(c, NULL, &other, NULL));
+    w = make(other, 64, 0);
+    fence(w);
+    MUST(comm_close(other, COMM_DEFAULT_TIMEOUT));
+    IS(comm_put(w, &x, 1, COMM_I32, 0, 0, &req), COMM_ERR_CLOSED);
+    IS(comm_window_fence(w, &req), COMM_ERR_CLOSED);
+    IS(comm_window_free(w), COMM_ERR_CLOSED);
+    barrier(c);
+}
