@@ -56,6 +56,9 @@ MUTANTS = {
                     "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst) > 1000) {")],
     # A small exchange that found no room for its bytes ends without having shown them.
     "exchange_unshown": [("engine/express_end.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
+    # A small exchange goes beside others whatever they touch.
+    "exchange_beside_all": [("engine/express.c", "x->last + 1 != ticket || !timeline_beside(line, &read, &write)",
+                             "x->last + 1 != ticket || (timeline_beside(line, &read, &write), false)")],
     # A view is never given back.
     "no_release": [("program/run.c", "        if (!(run->view_own >> j & 1))\n            run->channel->class->release(",
                     "        if (!(run->view_own >> j & 1) && run->size > 1000)\n            run->channel->class->release(")],
