@@ -304,7 +304,10 @@ static int64_t epoll_attempt(struct poller *poller, uint32_t socket)
     if (!w->vector || p->blocked || p->turn % EPOLL_LOOK_AT_ALL == 0) /* reap counts that turn, and looks at all */
         return -EBUSY;
     p->turn++;
-    int64_t n = poller_transfer(p->socket[socket].fd, POLLER_RECEIVE, w->vector, w->count);
+    int64_t n = w->count == 1 ? poller_transfer_piece(p->socket[socket].fd, POLLER_RECEIVE, w->vector->iov_base, w->vector->iov_len)
+                              : poller_transfer(p->socket[socket].fd, POLLER_RECEIVE, w->vector, w->count);
+    if (n == -EINTR)
+        return -EAGAIN;
     w->ready = n != -EAGAIN;
     if (w->ready) {
         found(p, socket);
