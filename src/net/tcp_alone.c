@@ -101,13 +101,13 @@ void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t b
         send_frame(c, e->peers[i], &c->member[e->peers[i]].lane[TCP_LANE_SMALL], f, e->spans->at);
 }
 
-/* The same to the other one of two, where there is room. */
+/* The same to the other one of two, where there is room; of TCP_SMALL_BYTES at most. */
 static bool show_alone(struct tcp_channel *c, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
 {
     const uint32_t peer = c->other;
     struct tcp_lane *lane = &c->member[peer].lane[TCP_LANE_SMALL];
 
-    if (bytes > TCP_SMALL_BYTES || !may_begin(c) || !is_free(lane) || !tcp_has_once_room(c, peer, key, bytes))
+    if (!may_begin(c) || !is_free(lane) || !tcp_has_once_room(c, peer, key, bytes))
         return false;
     tcp_row_goes_on(c->wire);
     c->wire->row++;
@@ -122,11 +122,13 @@ enum wire_result tcp_show(struct wire_channel *channel, wire_key key, uint32_t f
     struct tcp_channel *c = tcp_of(channel);
     struct tcp_wire *w = c->wire;
 
-    base_lock(&w->lock, w->env);
-    bool shown = show_alone(c, key, fingerprint, from, bytes);
-    base_unlock(&w->lock, w->env);
-    if (BASE_LIKELY(shown))
-        return WIRE_DONE;
+    if (bytes <= TCP_SMALL_BYTES) {
+        base_lock(&w->lock, w->env);
+        bool shown = show_alone(c, key, fingerprint, from, bytes);
+        base_unlock(&w->lock, w->env);
+        if (BASE_LIKELY(shown))
+            return WIRE_DONE;
+    }
     const struct wire_span span = {from, bytes};
     return tcp_expose(channel, &(struct wire_expose){.key = key,
                                                      .fingerprint = fingerprint,
@@ -288,7 +290,7 @@ static bool came_alone(struct tcp_channel *c, struct tcp_lane *lane, struct fram
     return seen;
 }
 
-/* As tcp_look_alone, where no other exposure is here. */
+/* As tcp_look_alone, where no other exposure is here; of TCP_SMALL_BYTES at most. */
 static enum wire_result see_alone(struct tcp_channel *c, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes)
 {
     struct tcp_wire *w = c->wire;
@@ -297,7 +299,7 @@ static enum wire_result see_alone(struct tcp_channel *c, wire_key key, uint32_t 
 
     if (BASE_UNLIKELY(!tcp_reached(c->retired, wire_key_seq(c->seen_key))))
         return key == c->seen_key ? WIRE_DONE : WIRE_NONE;
-    if (c->live || bytes > TCP_SMALL_BYTES || w->held || w->armed || !is_between(lane))
+    if (c->live || w->held || w->armed || !is_between(lane))
         return WIRE_NONE;
     if (!c->seen && !(c->seen = tcp_block_take(w, TCP_SMALL_BYTES)))
         return WIRE_NONE;
@@ -311,15 +313,18 @@ enum wire_result tcp_see(struct wire_channel *channel, wire_key key, uint32_t fi
 {
     struct tcp_channel *c = tcp_of(channel);
     struct tcp_wire *w = c->wire;
-
-    base_lock(&w->lock, w->env);
-    enum wire_result alone = see_alone(c, key, fingerprint, peer, bytes);
-    base_unlock(&w->lock, w->env);
-    if (BASE_LIKELY(alone != WIRE_NONE)) {
-        *at = c->seen->data;
-        return alone;
-    }
+    enum wire_result result = WIRE_NONE;
     struct wire_view view;
+
+    if (bytes <= TCP_SMALL_BYTES) {
+        base_lock(&w->lock, w->env);
+        result = see_alone(c, key, fingerprint, peer, bytes);
+        base_unlock(&w->lock, w->env);
+    }
+    if (BASE_LIKELY(result == WIRE_DONE))
+        *at = c->seen->data;
+    if (BASE_LIKELY(result != WIRE_NONE))
+        return result;
     struct wire_look look = {.key = key,
                              .fingerprint = fingerprint,
                              .edge = WIRE_ONCE | WIRE_TO_ALL,
@@ -327,9 +332,10 @@ enum wire_result tcp_see(struct wire_channel *channel, wire_key key, uint32_t fi
                              .peer = peer,
                              .bytes = bytes,
                              .view = &view};
-    alone = tcp_view(channel, &look);
-    *at = view.at;
-    return alone;
+    result = tcp_view(channel, &look);
+    if (result == WIRE_DONE)
+        *at = view.at;
+    return result;
 }
 
 /* What will be looked for is in the kernel. */
