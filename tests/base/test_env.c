@@ -395,27 +395,6 @@ static void random_differs(void **state)
     assert_int_equal(env->random(env, a, 0), 0);
 }
 
-static void cpus_follow_affinity(void **state)
-{
-    cpu_set_t one;
-
-    (void)state;
-    uint32_t all = env->cpus(env);
-    assert_true(all >= 1);
-    pid_t child = fork();
-    if (child == 0) {
-        sched_getaffinity(0, sizeof one, &one);
-        int first = 0;
-        while (!CPU_ISSET((size_t)first, &one))
-            first++;
-        CPU_ZERO(&one);
-        CPU_SET((size_t)first, &one);
-        sched_setaffinity(0, sizeof one, &one);
-        _exit((int)env->cpus(env));
-    }
-    assert_int_equal(child_status(child), 1);
-}
-
 static void identity_is_told(void **state)
 {
     struct env_identity here, there;
@@ -580,7 +559,6 @@ int main(void)
         cmocka_unit_test(bell_says_why_it_cannot_open),
         cmocka_unit_test(memory_is_zeroed_and_aligned),
         cmocka_unit_test(random_differs),
-        cmocka_unit_test(cpus_follow_affinity),
         cmocka_unit_test(identity_is_told),
         cmocka_unit_test(numa_node_of_a_set_of_cpus),
         cmocka_unit_test(module_says_what_was_tried),

@@ -1,6 +1,6 @@
 /*
- * Every built collective x types x operators x counts x roots x in place or not, on 1 to 9 ranks in this process, compared bit for bit with
- * the oracle: driven by one thread, then by one thread per rank, with limits at their smallest, and through every algorithm by name.
+ * Every built collective x types x operators x counts x roots x in place or not, on 1 to 17 ranks in this process, compared bit for bit
+ * with the oracle: driven by one thread, then by one thread per rank, with limits at their smallest, and through every algorithm by name.
  */
 #define _GNU_SOURCE
 #include "conform/job.h"
@@ -220,6 +220,16 @@ RIG_TEST(collectives_seventeen_ranks)
     total += sweep_ranks(17, &(struct sweep_plan){.thin = 397, .kind = -1, .large = true});
     fprintf(stderr, "    %zu calls compared\n", total);
 }
+/* Between those of the other tests and these. */
+RIG_TEST(collectives_ten_to_sixteen_ranks)
+{
+    size_t total = 0;
+    for (int32_t ranks = 10; ranks <= 16; ranks++) {
+        total += sweep_ranks(ranks, &(struct sweep_plan){.thin = 397, .kind = -1});
+        total += sweep_ranks(ranks, &(struct sweep_plan){.thin = 1601, .kind = -1, .large = true});
+    }
+    fprintf(stderr, "    %zu calls compared\n", total);
+}
 /* As many as make small exchanges by hand, so that a scan's totals are of blocks of every length. */
 RIG_TEST(collectives_sixteen_ranks)
 {
@@ -303,8 +313,8 @@ RIG_TEST(collectives_order_block)
         snprintf(options, sizeof options, "algorithm=,order_block=%d", blocks[i]);
         oracle_block = blocks[i];
         for (int32_t ranks = 2; ranks <= 17; ranks += 3) {
-            sweep_ranks(ranks, &(struct sweep_plan){.thin = 211, .kind = -1, .options = options});
-            sweep_ranks(ranks, &(struct sweep_plan){.thin = 997, .kind = -1, .large = true, .options = options});
+            sweep_ranks(ranks, &(struct sweep_plan){.thin = 401, .kind = -1, .options = options});
+            sweep_ranks(ranks, &(struct sweep_plan){.thin = 1999, .kind = -1, .large = true, .options = options});
         }
     }
 }
@@ -435,6 +445,7 @@ int main(int count, char **words)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(collectives_one_thread),
         cmocka_unit_test(collectives_seventeen_ranks),
+        cmocka_unit_test(collectives_ten_to_sixteen_ranks),
         cmocka_unit_test(collectives_sixteen_ranks),
         cmocka_unit_test(collectives_thread_each),
         cmocka_unit_test(collectives_large),

@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "conform/oracle.h"
+#include "conform/oracle_number.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,12 +13,7 @@ const enum comm_type oracle_types[ORACLE_TYPES] = {COMM_F32,       COMM_F64,    
 const comm_op oracle_ops[ORACLE_OPS] = {COMM_SUM,  COMM_PROD, COMM_MIN, COMM_MAX,  COMM_AVG,    COMM_BAND,  COMM_BOR,
                                         COMM_BXOR, COMM_LAND, COMM_LOR, COMM_LXOR, COMM_MINLOC, COMM_MAXLOC};
 
-/* A value in its accumulator: one of three, by type. A complex number and a value with an index have a second part. */
-union number {
-    float single;
-    double wide;
-    uint64_t integer;
-};
+/* A value in its accumulator. A complex number and a value with an index have a second part. */
 struct value {
     union number is, also;
 };
@@ -109,11 +104,6 @@ bool oracle_is_float(enum comm_type type)
     return type >= COMM_F8E4M3 && type <= COMM_F64;
 }
 
-static bool is_signed(enum comm_type type)
-{
-    return type >= COMM_I8 && type <= COMM_I64;
-}
-
 bool oracle_pair(enum comm_type type, comm_op op)
 {
     if (is_indexed(type))
@@ -136,149 +126,6 @@ uint64_t oracle_random(uint64_t *state)
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
     return z ^ z >> 31;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ half precision, by
- * arithmetic */
-static double decode_half(uint16_t bits)
-{
-    double sign = bits >> 15 ? -1.0 : 1.0;
-    int exponent = bits >> 10 & 31, mantissa = bits & 1023;
-    if (exponent == 31)
-        return mantissa ? (double)NAN : sign * (double)INFINITY;
-    return sign * (exponent ? ldexp(1024 + mantissa, exponent - 25) : ldexp(mantissa, -24));
-}
-
-static uint16_t encode_half(double x)
-{
-    uint16_t sign = signbit(x) ? 0x8000 : 0;
-    if (isnan(x))
-        return 0x7e00;
-    double size = fabs(x);
-    if (size >= 65520)
-        return (uint16_t)(sign | 0x7c00);
-    if (size == 0)
-        return sign;
-    int exponent = ilogb(size) < -14 ? -14 : ilogb(size);
-    long units = lrint(ldexp(size, 10 - exponent)); /* ties to even; 2048 carries into the exponent by itself */
-    return (uint16_t)(sign | ((exponent + 14) * 1024 + (int)units));
-}
-
-static double decode_brain(uint16_t bits)
-{
-    uint32_t word = (uint32_t)bits << 16;
-    float single;
-    memcpy(&single, &word, 4);
-    return (double)single;
-}
-
-static uint16_t encode_brain(float x)
-{
-    if (isnan(x))
-        return 0x7fc0;
-    uint32_t word;
-    memcpy(&word, &x, 4);
-    uint16_t low = (uint16_t)(word >> 16);
-    if (isinf(x) || (word & 0xffff) == 0)
-        return low;
-    uint16_t high = (uint16_t)(low + 1);
-    double above = isinf(decode_brain(high)) ? copysign(ldexp(1, 128), (double)x) : decode_brain(high);
-    double down = fabs((double)x - decode_brain(low)), up = fabs(above - (double)x);
-    return down < up || (down == up && (low & 1) == 0) ? low : high;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ 8 bits */
-static double decode_small(uint8_t bits, enum comm_type type)
-{
-    int mantissas = type == COMM_F8E4M3 ? 3 : 2, bias = type == COMM_F8E4M3 ? 7 : 15;
-    int exponent = (bits & 127) >> mantissas, mantissa = bits & ((1 << mantissas) - 1);
-    double sign = bits >> 7 ? -1.0 : 1.0;
-    if (type == COMM_F8E4M3 ? (bits & 127) == 127 : exponent == 31 && mantissa)
-        return (double)NAN;
-    if (type == COMM_F8E5M2 && exponent == 31)
-        return sign * (double)INFINITY;
-    return sign * (exponent ? ldexp(mantissa + (1 << mantissas), exponent - bias - mantissas) : ldexp(mantissa, 1 - bias - mantissas));
-}
-
-/* The nearest of all finite numbers, by halving; of two, the one whose last bit is 0. Past the middle between the largest and what
- * would come after it: not a number, or infinite. */
-static uint8_t encode_small(double x, enum comm_type type)
-{
-    uint8_t sign = signbit(x) ? 128 : 0, best = 0, largest = type == COMM_F8E4M3 ? 126 : 123;
-    double size = fabs(x), step = decode_small(largest, type) - decode_small((uint8_t)(largest - 1), type);
-    double edge = decode_small(largest, type) + step / 2;
-    if (isnan(x))
-        return 127;
-    if (size > edge || (size == edge && (largest & 1)))
-        return (uint8_t)(sign | (largest + 1));
-    for (uint8_t above = largest; best < above;) { /* the largest that is not above it */
-        uint8_t middle = (uint8_t)((best + above + 1) / 2);
-        if (decode_small(middle, type) <= size)
-            best = middle;
-        else
-            above = (uint8_t)(middle - 1);
-    }
-    double down = size - decode_small(best, type), up = decode_small((uint8_t)(best + 1), type) - size;
-    if (best < largest && (up < down || (up == down && (best & 1))))
-        best++;
-    return sign | best;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ one element in and out */
-static union number number_load(const void *at, size_t i, enum comm_type type)
-{
-    const unsigned char *from = (const unsigned char *)at + i * oracle_type_bytes(type);
-    union number v = {.integer = 0};
-    uint16_t half;
-    switch ((int)type) {
-    case COMM_F64:
-        memcpy(&v.wide, from, 8);
-        return v;
-    case COMM_F32:
-        memcpy(&v.single, from, 4);
-        return v;
-    case COMM_F16:
-    case COMM_BF16:
-        memcpy(&half, from, 2);
-        v.single = (float)(type == COMM_F16 ? decode_half(half) : decode_brain(half));
-        return v;
-    case COMM_F8E4M3:
-    case COMM_F8E5M2:
-        v.single = (float)decode_small(*from, type);
-        return v;
-    default:
-        memcpy(&v.integer, from, oracle_type_bytes(type)); /* little-endian hosts */
-        if (is_signed(type)) {
-            unsigned shift = 64 - 8 * (unsigned)oracle_type_bytes(type);
-            v.integer = (uint64_t)((int64_t)(v.integer << shift) >> shift);
-        }
-        return v;
-    }
-}
-
-static void number_store(void *at, size_t i, enum comm_type type, union number v)
-{
-    unsigned char *to = (unsigned char *)at + i * oracle_type_bytes(type);
-    uint16_t half;
-    switch ((int)type) {
-    case COMM_F64:
-        memcpy(to, &v.wide, 8);
-        return;
-    case COMM_F32:
-        memcpy(to, &v.single, 4);
-        return;
-    case COMM_F16:
-    case COMM_BF16:
-        half = type == COMM_F16 ? encode_half((double)v.single) : encode_brain(v.single);
-        memcpy(to, &half, 2);
-        return;
-    case COMM_F8E4M3:
-    case COMM_F8E5M2:
-        *to = encode_small((double)v.single, type);
-        return;
-    default:
-        memcpy(to, &v.integer, oracle_type_bytes(type));
-    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ operators */

@@ -463,113 +463,6 @@ RIG_TEST(contract_1_1_a_plan_of_messages_work_and_waits)
     rig_close(&rig);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ 1.8 */
-/* Rank 0's first call is refused; its second must not meet rank 1's first, though they look alike. */
-RIG_TEST(contract_1_8_a_refused_call_keeps_ranks_in_step)
-{
-    struct rig rig;
-    struct comm_request refused, after, request[4];
-    struct comm_error error;
-    int32_t in[3] = {1, 2, 4}, x[3] = {0, 0, 0}, y[3] = {0, 0, 0};
-    rig_open(&rig, 3, NULL);
-    enum comm_result told = comm_allreduce(rig.world[0], &in[0], &x[0], 1, (enum comm_type)99, COMM_SUM, &refused);
-    CHECK(told < 0);
-    IS(comm_test(refused), told);
-    MUST(comm_allreduce(rig.world[0], &in[0], &y[0], 1, COMM_I32, COMM_SUM, &after));
-    for (int32_t r = 1; r < 3; r++) {
-        (void)!comm_allreduce(rig.world[r], &in[r], &x[r], 1, COMM_I32, COMM_SUM, &request[2 * r - 2]); /* may hear of it inside the call */
-        (void)!comm_allreduce(rig.world[r], &in[r], &y[r], 1, COMM_I32, COMM_SUM, &request[2 * r - 1]);
-    }
-    int64_t start = rig_now();
-    for (int i = 0; i < 4; i++)
-        IS(comm_wait(request[i], RIG_PATIENCE), COMM_ERR_REFUSED);
-    enum comm_result later =
-        comm_wait(after, RIG_PATIENCE); /* success is local: its own second call may have met theirs before the failure */
-    CHECK(later == COMM_ERR_REFUSED || (later == COMM_OK && y[0] == 7));
-    CHECK(rig_now() - start < 2 * RIG_S);
-    for (int32_t r = 0; r < 3; r++) {
-        rig_fails_within(rig.world[r], COMM_ERR_REFUSED, RIG_S, &error);
-        EQUAL(error.rank, 0);
-        CHECK(strlen(error.text) > 0);
-    }
-    rig_close(&rig);
-}
-
-RIG_TEST(contract_1_8_refused_by_all_goes_on)
-{
-    struct rig rig;
-    int32_t word = 0;
-    rig_open(&rig, 3, NULL);
-    for (int i = 0; i < 200; i++) {
-        for (int32_t r = 0; r < 3; r++) {
-            struct comm_request request;
-            enum comm_result told = comm_broadcast(rig.world[r], &word, 1, COMM_I32, 3, &request);
-            IS(told, COMM_ERR_ARGUMENT);
-            IS(comm_test(request), COMM_ERR_ARGUMENT);
-        }
-        if (i % 50 == 0)
-            rig_proves_alive(rig.world, 3);
-    }
-    rig_proves_alive(rig.world, 3);
-    rig_close(&rig);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ 1.9 */
-RIG_TEST(contract_1_9_a_call_never_blocks_for_room)
-{
-    enum { MANY = 5000 };
-    struct rig rig;
-    static int32_t out[2][MANY], in[2][MANY];
-    struct comm_request last[2];
-    rig_open(&rig, 2, NULL);
-    for (int32_t r = 0; r < 2; r++) {
-        for (int i = 0; i < MANY; i++) {
-            in[r][i] = i * (r + 1);
-            MUST(comm_allreduce(rig.world[r], &in[r][i], &out[r][i], 1, COMM_I32, COMM_SUM, &last[r]));
-        }
-    }
-    rig_wait_all(last, 2);
-    for (int i = 0; i < MANY; i++) {
-        EQUAL(out[0][i], 3 * i);
-        EQUAL(out[1][i], 3 * i);
-    }
-    rig_close(&rig);
-}
-
-static long fill_queue(struct comm_communicator *c, long most)
-{
-    for (long i = 0; i < most; i++) {
-        enum comm_result result = comm_barrier(c, NULL);
-        if (result == COMM_ERR_FULL)
-            return i;
-        MUST(result);
-    }
-    return most;
-}
-
-RIG_TEST(contract_1_9_full_takes_nothing)
-{
-    struct rig rig;
-    rig_open(&rig, 2, NULL);
-    long held = fill_queue(rig.world[0], 70000);
-    CHECK(held > 60000 && held <= 65536);
-    IS(comm_barrier(rig.world[0], NULL), COMM_ERR_FULL);
-    for (long i = 0; i < held; i++) {
-        enum comm_result result = comm_barrier(rig.world[1], NULL);
-        if (result == COMM_ERR_FULL) {
-            result = comm_progress(rig.world[1]);
-            CHECK(result == COMM_OK || result == COMM_PENDING);
-            i--;
-        } else {
-            MUST(result);
-        }
-    }
-    MUST(comm_sync(rig.world[0]));
-    MUST(comm_sync(rig.world[1]));
-    rig_proves_alive(rig.world, 2); /* what was refused as FULL took no number */
-    rig_close(&rig);
-}
-
 /* ------------------------------------------------------------------------------------------------------------ 1.10 */
 /* With one place for each peer, many large operations stand in line for it; the oldest has it, so the line moves and ends in order. */
 RIG_TEST(contract_1_10_the_oldest_is_served_first)
@@ -615,10 +508,6 @@ int main(void)
         cmocka_unit_test(contract_1_5_messages_pass_a_barrier),
         cmocka_unit_test(contract_1_6_markers_cover_both_lines_and_hold_nothing),
         cmocka_unit_test(contract_1_7_only_collectives_are_numbered),
-        cmocka_unit_test(contract_1_8_a_refused_call_keeps_ranks_in_step),
-        cmocka_unit_test(contract_1_8_refused_by_all_goes_on),
-        cmocka_unit_test(contract_1_9_a_call_never_blocks_for_room),
-        cmocka_unit_test(contract_1_9_full_takes_nothing),
         cmocka_unit_test(contract_1_10_the_oldest_is_served_first),
     };
     return cmocka_run_group_tests_name("contract_1", tests, NULL, NULL);

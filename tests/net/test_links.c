@@ -4,7 +4,10 @@
  */
 #define _GNU_SOURCE
 #include "net/crypto.h"
+#include "net/handshake.h"
+#include "net/secret.h"
 #include "proc/proc.h"
+#include "wire/table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -406,10 +409,12 @@ RIG_TEST(links_with_strangers_at_the_door)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ a secret */
+static const char secret[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
 static void needed_with_secret(struct proc *proc, int32_t rank)
 {
     needed(proc, rank);
-    setenv("COMM_SECRET", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef", 1);
+    setenv("COMM_SECRET", secret, 1);
 }
 
 static void link_with_secret(struct proc *proc, int32_t rank, struct comm_communicator *world)
@@ -421,18 +426,78 @@ static void link_with_secret(struct proc *proc, int32_t rank, struct comm_commun
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
+static void needs_crypto(void)
+{
+    if (crypto_missing())
+        rig_skip(crypto_missing());
+}
+
 /* Whoever must say more than his first word is watched as a stranger before he is let in. */
 RIG_TEST(links_with_a_secret)
 {
     struct proc proc = {.enter = needed_with_secret};
-    if (crypto_missing()) {
-        print_message("skipped: %s\n", crypto_missing());
-        skip();
-    }
+    needs_crypto();
     proc_start(&proc, GUESTS, link_with_secret);
     for (int32_t r = 0; r < GUESTS; r++)
         proc_await(&proc, r, 1);
     atomic_store(proc.go, 1);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
+/* Who knows the protocol and not the secret: a hello made with another one, a recording of a right one that comes again and again, its
+ * first byte; and after the answer to a recording the wrong words. */
+enum forgery { ANOTHER_SECRET, RECORDING, ONE_BYTE, RECORDING_AND_MORE, FORGERIES };
+
+/* The hello with which `from` would dial `to`. */
+static void hello_of(const char *proves, uint32_t from, uint32_t to, unsigned char hello[HANDSHAKE_HELLO])
+{
+    const struct handshake_names names = {HANDSHAKE_CONNECTION, from, to, 0};
+    unsigned char key[CRYPTO_KEY];
+    struct handshake h;
+    CHECK(secret_key(proves, strlen(proves), key) && handshake_hello(&h, wire_default_env(), key, &names, hello));
+}
+
+static int forge(uint16_t port, enum forgery how, const unsigned char *right, const unsigned char *wrong)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    unsigned char more[64];
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    memset(more, 0x5a, sizeof more);
+    CHECK(fd >= 0 && connect(fd, (struct sockaddr *)&at, sizeof at) == 0);
+    (void)!send(fd, how == ANOTHER_SECRET ? wrong : right, how == ONE_BYTE ? 1 : HANDSHAKE_HELLO, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (how == RECORDING_AND_MORE)
+        (void)!send(fd, more, sizeof more, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return fd;
+}
+
+/* At the doors of an open world: new links are made all the same, and nobody of them is let in or leaves anything behind. */
+RIG_TEST(links_with_forgers_at_the_door)
+{
+    static int fds[CALLERS];
+    static unsigned char right[GUESTS][HANDSHAKE_HELLO], wrong[GUESTS][HANDSHAKE_HELLO];
+    struct proc proc = {.enter = needed_with_secret};
+    needs_crypto();
+    for (uint32_t r = 0; r < GUESTS; r++) {
+        uint32_t dialer = r ? r - 1 : 5; /* the lower one dials, or asks to be dialed */
+        hello_of(secret, dialer, r, right[r]);
+        hello_of("another secret of thirty-two bytes or more", dialer, r, wrong[r]);
+    }
+    proc_start(&proc, GUESTS, live_with_strangers);
+    for (int32_t r = 0; r < GUESTS; r++)
+        proc_await(&proc, r, 1);
+    for (int i = 0; i < CALLERS; i++) {
+        int r = i % GUESTS;
+        fds[i] = forge((uint16_t)atomic_load(&proc.page[r].number[0]), (enum forgery)(i / GUESTS % FORGERIES), right[r], wrong[r]);
+    }
+    atomic_store(proc.go, 1);
+    for (int32_t r = 0; r < GUESTS; r++)
+        proc_await(&proc, r, 2);
+    for (int i = 0; i < CALLERS; i++)
+        close(fds[i]);
+    atomic_store(proc.go, 2);
+    for (int32_t r = 0; r < GUESTS; r++)
+        proc_await(&proc, r, 3);
+    atomic_store(proc.go, 3);
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
 
@@ -516,6 +581,7 @@ int main(void)
         cmocka_unit_test(links_whose_first_word_is_goodbye),
         cmocka_unit_test(links_with_strangers_at_the_door),
         cmocka_unit_test(links_with_a_secret),
+        cmocka_unit_test(links_with_forgers_at_the_door),
         cmocka_unit_test(links_of_many_ranks_by_themselves),
         cmocka_unit_test(links_where_even_meeting_takes_too_many),
     };

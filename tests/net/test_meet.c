@@ -137,6 +137,36 @@ static void stale_run(void **state)
     guest_expect(&g[1], COMM_ERR_AUTH, "another job");
 }
 
+/* The rank whose greeting is of a newer version; -1: none. */
+static _Atomic int32_t newer = -1;
+enum io __real_boot_send_all(const struct boot_config *c, int fd, const void *bytes, size_t count);
+enum io __wrap_boot_send_all(const struct boot_config *c, int fd, const void *bytes, size_t count);
+enum io __wrap_boot_send_all(const struct boot_config *c, int fd, const void *bytes, size_t count)
+{
+    struct greeting g;
+
+    if (c->rank != newer || count != sizeof g)
+        return __real_boot_send_all(c, fd, bytes, count);
+    memcpy(&g, bytes, sizeof g);
+    g.version++;
+    return __real_boot_send_all(c, fd, &g, sizeof g);
+}
+
+static void another_version(void **state)
+{
+    char address[64];
+    struct guest g[2];
+
+    (void)state;
+    guest_pair(g, guest_free_address(AF_INET, address));
+    g[0].patience = SECOND;
+    newer = 1;
+    guest_meet(g, 2);
+    newer = -1;
+    guest_expect(&g[1], COMM_ERR_AUTH, "rank 0 of this job speaks version");
+    guest_expect(&g[0], COMM_ERR_TIMEOUT, "missing: 1");
+}
+
 static void same_rank_twice(void **state)
 {
     char address[64];
@@ -231,12 +261,19 @@ static void malformed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ipv4),        cmocka_unit_test(ipv6),
-        cmocka_unit_test(by_name),     cmocka_unit_test(port_taken),
-        cmocka_unit_test(malformed),   cmocka_unit_test(nobody_listens),
-        cmocka_unit_test(late_joiner), cmocka_unit_test(wrong_size),
-        cmocka_unit_test(stale_run),   cmocka_unit_test(same_rank_twice),
-        cmocka_unit_test(strangers),   cmocka_unit_test(not_beyond_loopback),
+        cmocka_unit_test(ipv4),
+        cmocka_unit_test(ipv6),
+        cmocka_unit_test(by_name),
+        cmocka_unit_test(port_taken),
+        cmocka_unit_test(malformed),
+        cmocka_unit_test(nobody_listens),
+        cmocka_unit_test(late_joiner),
+        cmocka_unit_test(wrong_size),
+        cmocka_unit_test(stale_run),
+        cmocka_unit_test(same_rank_twice),
+        cmocka_unit_test(another_version),
+        cmocka_unit_test(strangers),
+        cmocka_unit_test(not_beyond_loopback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

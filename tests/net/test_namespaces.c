@@ -96,6 +96,19 @@ static const struct work works[] = {
 enum { WORKS = sizeof works / sizeof works[0] };
 static const struct work *work; /* of this case; ranks are forked after it is chosen */
 
+/* Whoever was told goes on with those whom it still reaches. number[0]: how many they are. */
+static bool recovers;
+
+static void recover(struct proc_page *page, struct comm_communicator *world)
+{
+    struct comm_communicator *next = NULL;
+    MUST(comm_shrink(world, &next, NULL));
+    page->number[0] = comm_size(next);
+    for (int64_t i = 0; i < 10; i++)
+        MUST(sum(next, i, i % 2 ? LENGTH : 5));
+    MUST(comm_close(next, RIG_PATIENCE));
+}
+
 /* Until *go says how many turns, or something fails. */
 static void go_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
@@ -104,6 +117,8 @@ static void go_on(struct proc *proc, int32_t rank, struct comm_communicator *wor
         enum comm_result result = work->turn(world, i);
         if (result != COMM_OK) {
             proc_tell_failure(page, world, result);
+            if (recovers)
+                recover(page, world);
             break;
         }
         atomic_store(&page->stage, i + 1);
@@ -342,11 +357,14 @@ static void judge_cut(struct cut *c)
     CHECK(strstr(proc->page[first].text, "cannot be reached"));
     CHECK(proc->page[first].time <= c->until);
     end_all(proc);
+    for (int32_t r = 0; r < ranks; r++)
+        EQUAL(proc->page[r].number[0], r >= first && r < last ? c->each : ranks - c->each);
     hosts_close(&c->h);
 }
 
 static void pull(struct cut *cuts, int count)
 {
+    recovers = true;
     for (int i = 0; i < count; i++) {
         hosts_open(&cuts[i].h, cuts[i].count, cuts[i].each);
         start(&cuts[i].proc, &cuts[i].h, cuts[i].what);

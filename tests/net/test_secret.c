@@ -301,10 +301,25 @@ static void played_root(void **state)
 /* ------------------------------------------------------------------------------------------------------------ connections */
 struct rank {
     int32_t rank;
+    bool newer; /* what it says of itself is of another version */
     const char *secret, *job;
     enum comm_result result;
     char text[400];
 };
+
+/* What a rank of another version would say over the meeting, where all else is as ever. */
+static enum comm_result say_newer(struct wire_boot *boot, const void *in, size_t bytes, void *out)
+{
+    unsigned char card[1024]; /* which begins with a magic and the version */
+    uint32_t version;
+
+    assert_true(bytes >= 8 && bytes <= sizeof card);
+    memcpy(card, in, bytes);
+    memcpy(&version, card + 4, 4);
+    version++;
+    memcpy(card + 4, &version, 4);
+    return wire_backend_find("tcp")->boot->allgather(boot, card, bytes, out);
+}
 
 static void *connect_rank(void *arg)
 {
@@ -327,6 +342,13 @@ static void *connect_rank(void *arg)
                                   .error_text_bytes = sizeof r->text};
     assert_true(!env->bell_open(env, &bell) && !env->bell_open(env, &watch));
     r->result = tcp->boot->open(&meeting, &boot);
+    struct boot_class newer = boot ? *boot->class : (struct boot_class)
+    {
+        0
+    };
+    newer.allgather = say_newer;
+    if (boot && r->newer)
+        boot->class = &newer;
     struct wire_config config = {.env = env,
                                  .log = &quiet,
                                  .bell = &bell,
@@ -375,6 +397,26 @@ static void connections(void **state)
             if (ranks[r].result != cases[i].result || !strstr(ranks[r].text, cases[i].text))
                 fail_msg("case %zu, rank %d: %d \"%s\"", i, r, (int)ranks[r].result, ranks[r].text);
     }
+}
+
+/* All are told of a rank that speaks another version, by its number. */
+static void another_version(void **state)
+{
+    struct rank ranks[3];
+    pthread_t thread[3];
+    char job[64];
+
+    (void)state;
+    snprintf(job, sizeof job, "version-%d", (int)getpid());
+    for (int32_t r = 0; r < 3; r++) {
+        ranks[r] = (struct rank){.rank = r, .newer = r == 1, .secret = ours, .job = job};
+        assert_int_equal(pthread_create(&thread[r], NULL, connect_rank, &ranks[r]), 0);
+    }
+    for (int32_t r = 0; r < 3; r++)
+        pthread_join(thread[r], NULL);
+    for (int32_t r = 0; r < 3; r++)
+        if (ranks[r].result != COMM_ERR_CONFIG || !strstr(ranks[r].text, "rank 1 speaks another version of the network protocol"))
+            fail_msg("rank %d: %d \"%s\"", r, (int)ranks[r].result, ranks[r].text);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ where it comes from */
@@ -449,7 +491,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_prove_it), cmocka_unit_test(beyond_loopback),    cmocka_unit_test(another_secret),
         cmocka_unit_test(one_without),  cmocka_unit_test(wrong_size_and_job), cmocka_unit_test(strangers),
-        cmocka_unit_test(played_root),  cmocka_unit_test(connections),        cmocka_unit_test(sources),
+        cmocka_unit_test(played_root),  cmocka_unit_test(connections),        cmocka_unit_test(another_version),
+        cmocka_unit_test(sources),
     };
 
     if (crypto_missing()) {

@@ -1,6 +1,6 @@
 /*
  * Ranks as processes where the system gives little: no locked memory, few descriptors, nobody who may look into another process, name
- * spaces of their own, a /dev/shm with no room, little address space. Each works, or says what is missing and what helps.
+ * spaces of their own, a /dev/shm with no room, little address space, few processors. Each works, or says what is missing and what helps.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -21,6 +21,7 @@
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -258,12 +259,104 @@ RIG_TEST(confined_to_a_tiny_dev_shm)
     run("this process may not make mount namespaces", 3, tiny_dev_shm, live);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ processors */
+enum { CPUS = 2 /* of page.number: what the world was told */, MOST = 64 };
+static int cpu[MOST], cpus;
+
+static void bound_to(int which)
+{
+    cpu_set_t one;
+
+    CPU_ZERO(&one);
+    CPU_SET((size_t)which, &one);
+    CHECK(sched_setaffinity(0, sizeof one, &one) == 0);
+}
+
+static void all_on_one(struct proc *proc, int32_t rank)
+{
+    (void)proc;
+    (void)rank;
+    bound_to(cpu[cpus - 1]);
+}
+
+static void each_on_its_own(struct proc *proc, int32_t rank)
+{
+    (void)proc;
+    bound_to(cpu[rank % cpus]);
+}
+
+static bool put(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+
+    return file && fputs(text, file) >= 0 && fclose(file) == 0;
+}
+
+/* A control group that gives them the time of one: at the root, where each kernel's path to this process's group begins. */
+static void quota_of_one(struct proc *proc, int32_t rank)
+{
+    bool done = unshare(CLONE_NEWNS) == 0 && mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+                mount("tmpfs", "/sys/fs/cgroup", "tmpfs", 0, NULL) == 0;
+
+    confined(proc, rank, done);
+    if (done)
+        CHECK(put("/sys/fs/cgroup/cpu.max", "100000 100000\n") && mkdir("/sys/fs/cgroup/cpu", 0755) == 0 &&
+              put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n") && put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n"));
+}
+
+static void count_cpus(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_info info = {.size = sizeof info};
+
+    (void)none;
+    if (proc->page[rank].number[0] == SKIPPED)
+        return;
+    struct comm_communicator *world = proc_open(proc, rank);
+    MUST(comm_describe(world, &info));
+    proc->page[rank].number[CPUS] = info.cpus;
+    use(world, rank, proc->ranks);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+/* What all ranks were told; `what`: why that cannot be tried here. */
+static int64_t counted(const char *what, int32_t ranks, void (*enter)(struct proc *proc, int32_t rank))
+{
+    struct proc proc = {.enter = enter, .raw = true};
+
+    proc_start(&proc, ranks, count_cpus);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    if (proc.page[0].number[0] == SKIPPED)
+        rig_skip(what);
+    for (int32_t r = 1; r < ranks; r++)
+        EQUAL(proc.page[r].number[CPUS], proc.page[0].number[CPUS]);
+    return proc.page[0].number[CPUS];
+}
+
+/* How many CPUs the ranks have together, which decides how they wait, is found out and not asked for. */
+RIG_TEST(confined_to_few_processors)
+{
+    cpu_set_t all;
+
+    proc_needs_shm();
+    unsetenv("COMM_CPUS");
+    CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
+    for (int i = 0; i < CPU_SETSIZE && cpus < MOST; i++)
+        if (CPU_ISSET((size_t)i, &all))
+            cpu[cpus++] = i;
+    if (cpus < 2 || counted("", 2, NULL) < 2)
+        rig_skip("there is one CPU");
+    EQUAL(counted("", 2, each_on_its_own), 2);
+    EQUAL(counted("", 3, all_on_one), 1);
+    EQUAL(counted("this process may not make mount namespaces", 3, quota_of_one), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(confined_to_no_locked_memory),     cmocka_unit_test(confined_to_64_descriptors),
         cmocka_unit_test(confined_to_little_address_space), cmocka_unit_test(confined_without_ptrace),
         cmocka_unit_test(confined_to_process_name_spaces),  cmocka_unit_test(confined_to_a_tiny_dev_shm),
+        cmocka_unit_test(confined_to_few_processors),
     };
 
     return cmocka_run_group_tests_name("proc_confined", tests, NULL, NULL);

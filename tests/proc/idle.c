@@ -1,6 +1,7 @@
 /*
- * What waiting and idling cost: a rank that waits for a late peer sleeps, and a library that has nothing to do wakes up for its watcher's
- * look once a second and for nothing else. Counted by the kernel, so that other load on the machine does not matter.
+ * What waiting and idling cost, whoever makes the progress: a rank that waits for a late peer sleeps, and a library that has nothing to do
+ * wakes up for its watcher's look once a second and for nothing else. Counted by the kernel, so that other load on the machine does not
+ * matter.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -17,7 +18,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-enum { IDLE_S = 1 };
+enum { IDLE_S = 1, WAKES_MOST = 8 };
+static const char *const modes[] = {"progress=caller", "progress=thread", "progress=auto"};
+enum { MODES = sizeof modes / sizeof *modes };
 
 static int64_t processor_ns(void)
 {
@@ -74,18 +77,25 @@ static void idle(struct proc *proc, int32_t rank, struct comm_communicator *worl
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
+/* All modes at once: none of them uses a CPU meanwhile. */
 RIG_TEST(idle_library)
 {
-    struct proc proc = {0};
+    struct proc proc[MODES] = {0};
 
     proc_needs_shm();
-    proc_start(&proc, 2, idle);
-    proc_finish(&proc, -1, RIG_PATIENCE);
-    for (int32_t r = 0; r < 2; r++) {
-        printf("rank %d, %d s without a call: %lld us of a CPU, %lld wake-ups\n", r, IDLE_S, (long long)proc.page[r].number[0] / 1000,
-               (long long)proc.page[r].number[1]);
-        CHECK(proc.page[r].number[0] < IDLE_S * RIG_S / 200);
-        CHECK(proc.page[r].number[1] <= IDLE_S + 1);
+    for (int m = 0; m < MODES; m++) {
+        proc[m].options = modes[m];
+        proc_start(&proc[m], 2, idle);
+    }
+    for (int m = 0; m < MODES; m++) {
+        proc_finish(&proc[m], -1, RIG_PATIENCE);
+        for (int32_t r = 0; r < 2; r++) {
+            const struct proc_page *page = &proc[m].page[r];
+            rig_note("%s, rank %d, %d s without a call: %lld us of a CPU, %lld wake-ups", modes[m], r, IDLE_S,
+                     (long long)page->number[0] / 1000, (long long)page->number[1]);
+            CHECK(page->number[0] < IDLE_S * RIG_S / 200);
+            CHECK(page->number[1] <= IDLE_S + 1);
+        }
     }
 }
 
@@ -97,25 +107,33 @@ static void wait_long(struct proc *proc, int32_t rank, struct comm_communicator 
     meet(world);
     if (rank == 1)
         rig_nap(IDLE_S * RIG_S);
-    int64_t used = processor_ns(), from = rig_now();
+    int64_t used = processor_ns(), from = rig_now(), woken = wakes_of_others();
     MUST(comm_allreduce(world, &in, &out, 1, COMM_F32, COMM_SUM, &request));
     MUST(comm_wait(request, RIG_PATIENCE));
     proc->page[rank].number[0] = processor_ns() - used;
     proc->page[rank].number[1] = rig_now() - from;
+    proc->page[rank].number[2] = wakes_of_others() - woken;
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
 RIG_TEST(idle_waiter)
 {
-    struct proc proc = {0};
+    struct proc proc[MODES] = {0};
 
     proc_needs_shm();
-    proc_start(&proc, 2, wait_long);
-    proc_finish(&proc, -1, RIG_PATIENCE);
-    int64_t used = proc.page[0].number[0], took = proc.page[0].number[1];
-    printf("waited %lld ms: %lld us of a CPU\n", (long long)(took / RIG_MS), (long long)used / 1000);
-    CHECK(took > RIG_S / 2);
-    CHECK(used < took / 100);
+    for (int m = 0; m < MODES; m++) {
+        proc[m].options = modes[m];
+        proc_start(&proc[m], 2, wait_long);
+    }
+    for (int m = 0; m < MODES; m++) {
+        proc_finish(&proc[m], -1, RIG_PATIENCE);
+        int64_t used = proc[m].page[0].number[0], took = proc[m].page[0].number[1];
+        rig_note("%s, waited %lld ms: %lld us of a CPU, %lld wake-ups of other threads", modes[m], (long long)(took / RIG_MS),
+                 (long long)used / 1000, (long long)proc[m].page[0].number[2]);
+        CHECK(took > RIG_S / 2);
+        CHECK(used < took / 100);
+        CHECK(proc[m].page[0].number[2] <= WAKES_MOST);
+    }
 }
 
 int main(void)

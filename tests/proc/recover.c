@@ -19,6 +19,11 @@
 #include <unistd.h>
 
 enum { LONG = 3000, POINTS = 24 };
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { KILLS = 21 };
+#else
+enum { KILLS = 100 }; /* in the short selection too */
+#endif
 
 /* ------------------------------------------------------------------------------------------------------------ the parent */
 /* Every rank of the mask was killed, all others end well. */
@@ -135,7 +140,7 @@ RIG_TEST(recover_one_after_the_other_until_one_is_left)
     uint64_t random = 12345;
     int32_t kills = 0;
     proc_needs_shm();
-    for (int world = 0; kills < (rig_quick() ? 21 : 100); world++) {
+    for (int world = 0; kills < KILLS; world++) {
         struct proc proc = {0};
         int32_t ranks = 2 + (world * 5 + 6) % 7, order[PROC_RANKS_MAX];
         uint32_t killed = 0;

@@ -113,34 +113,48 @@ RIG_TEST(stopped_comes_back)
     CHECK(!strstr(said, "rank 2: rank")); /* it does not hold its own silence against the others */
 }
 
-static void stop_for_good(int32_t victim, bool comes_back)
+struct stop {
+    struct proc proc;
+    int32_t victim;
+    bool comes_back; /* too late */
+    int64_t since;
+};
+
+static void judge_stop(struct stop *s)
 {
-    struct proc proc = {0};
-    rig_note("rank %d stopped, and %s", victim, comes_back ? "too late back" : "not back");
-    give_timeout(&proc);
-    proc_start(&proc, 3, sum_on);
-    proc_await(&proc, victim, 50);
-    int64_t since = rig_now();
-    kill(proc.pid[victim], SIGSTOP);
+    struct proc *proc = &s->proc;
+
+    rig_note("rank %d stopped, and %s", s->victim, s->comes_back ? "too late back" : "not back");
     for (int32_t r = 0; r < 3; r++) {
-        if (r == victim)
+        if (r == s->victim)
             continue;
-        proc_await(&proc, r, TOLD);
-        check_told(&proc, r, victim);
-        CHECK(proc.page[r].time - since >= PEER_TIMEOUT_S * RIG_S * 9 / 10);
-        CHECK(proc.page[r].time - since <= 2 * PEER_TIMEOUT_S * RIG_S);
+        proc_await(proc, r, TOLD);
+        check_told(proc, r, s->victim);
+        CHECK(proc->page[r].time - s->since >= PEER_TIMEOUT_S * RIG_S * 9 / 10);
+        CHECK(proc->page[r].time - s->since <= 2 * PEER_TIMEOUT_S * RIG_S);
     }
-    kill(proc.pid[victim], comes_back ? SIGCONT : SIGKILL);
-    proc_finish(&proc, comes_back ? -1 : victim, RIG_PATIENCE);
-    if (comes_back)
-        check_told(&proc, victim, victim);
+    kill(proc->pid[s->victim], s->comes_back ? SIGCONT : SIGKILL);
+    proc_finish(proc, s->comes_back ? -1 : s->victim, RIG_PATIENCE);
+    if (s->comes_back)
+        check_told(proc, s->victim, s->victim);
 }
 
+/* Both at the same time: most of it is waiting. */
 RIG_TEST(stopped_for_good)
 {
+    static struct stop stops[2] = {{.victim = 2}, {.victim = 0, .comes_back = true}};
+
     proc_needs_shm();
-    stop_for_good(2, false);
-    stop_for_good(0, true);
+    for (int i = 0; i < 2; i++) {
+        struct stop *s = &stops[i];
+        give_timeout(&s->proc);
+        proc_start(&s->proc, 3, sum_on);
+        proc_await(&s->proc, s->victim, 50);
+        s->since = rig_now();
+        kill(s->proc.pid[s->victim], SIGSTOP);
+    }
+    for (int i = 0; i < 2; i++)
+        judge_stop(&stops[i]);
 }
 
 /* Before its watcher looked around for the first time. */
@@ -262,19 +276,15 @@ static void close_in_rank_1(struct proc *proc, int32_t rank, struct comm_communi
 }
 
 /* Its process ends at once, or lives on without the library. */
-static void close_early(bool ends)
+static void judge_close(struct proc *proc, bool ends)
 {
-    struct proc proc = {0};
     rig_note("rank 1 closes, and its process %s", ends ? "ends" : "lives on");
-    give_timeout(&proc);
-    proc_start(&proc, 3, close_in_rank_1);
-    atomic_store(proc.go, ends);
     for (int32_t r = 0; r < 3; r += 2)
-        proc_await(&proc, r, TOLD);
-    atomic_store(proc.go, 1);
-    proc_finish(&proc, -1, RIG_PATIENCE);
+        proc_await(proc, r, TOLD);
+    atomic_store(proc->go, 1);
+    proc_finish(proc, -1, RIG_PATIENCE);
     for (int32_t r = 0; r < 3; r += 2) {
-        struct proc_page *page = &proc.page[r];
+        struct proc_page *page = &proc->page[r];
         if (page->result != COMM_ERR_CLOSED || page->rank != 1 || !strstr(page->text, "rank 1 closed after its call 1"))
             rig_die(__FILE__, __LINE__, "rank %d was told %s: %s", r, comm_result_name((enum comm_result)page->result), page->text);
     }
@@ -282,9 +292,16 @@ static void close_early(bool ends)
 
 RIG_TEST(closed_is_not_dead)
 {
+    static struct proc proc[2];
+
     proc_needs_shm();
-    close_early(true);
-    close_early(false);
+    for (int ends = 0; ends < 2; ends++) {
+        give_timeout(&proc[ends]);
+        proc_start(&proc[ends], 3, close_in_rank_1);
+        atomic_store(proc[ends].go, ends);
+    }
+    for (int ends = 0; ends < 2; ends++)
+        judge_close(&proc[ends], ends);
 }
 
 /* With a name (or a pattern): that test alone. */

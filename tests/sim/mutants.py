@@ -56,6 +56,9 @@ MUTANTS = {
                     "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst) > 1000) {")],
     # A small exchange that found no room for its bytes ends without having shown them.
     "exchange_unshown": [("engine/express_end.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
+    # A small exchange goes beside others whatever they touch.
+    "exchange_beside_all": [("engine/express.c", "x->last + 1 != ticket || !timeline_beside(line, &read, &write)",
+                             "x->last + 1 != ticket || (timeline_beside(line, &read, &write), false)")],
     # A view is never given back.
     "no_release": [("program/run.c", "        if (!(run->view_own >> j & 1))\n            run->channel->class->release(",
                     "        if (!(run->view_own >> j & 1) && run->size > 1000)\n            run->channel->class->release(")],
@@ -104,6 +107,8 @@ PROCESSES = {
     **{name: MUTANTS[name] for name in ("landing_not_replaced", "landing_told_again")},
     # Another call's place is taken for this one's.
     "landing_of_any_call": [("wire/lines.c", " || l->fingerprint != e->fingerprint)\n        return NULL;", ")\n        return NULL;")],
+    # Whoever takes a part of a place looks only for who took the same part.
+    "part_of_whole": [("wire/lines.c", "        if (!lines_reached(before, taken[i]))", "        if (!taken)")],
     # The line says that they are there, and they are on their way.
     "stores_not_drained": [("data/reduce_body.h", "        vector_fence();", "        (void)stream;")],
 }

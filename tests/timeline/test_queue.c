@@ -279,6 +279,19 @@ static bool model_may_start(const struct model *m, int at)
     return true;
 }
 
+/* Work that was issued now would start at once, everything before it having started. */
+static bool model_goes_beside(const struct model *m, const struct model_entry *e)
+{
+    bool free = (uint32_t)m->count < m->window;
+
+    for (int i = 0; i < m->count && free; i++) {
+        const struct model_entry *old = &m->entry[i];
+        bool barrier = old->kind == TIMELINE_FENCE || old->kind == TIMELINE_BARRIER;
+        free = old->started && (old->ended || !(barrier || hulls_conflict(old, e->read, e->write)));
+    }
+    return free;
+}
+
 /* A message of this moment: only fences and conflicting work hold it, barriers do not. */
 static bool model_holds(const struct model *m, uint64_t before, struct timeline_hull read, struct timeline_hull write)
 {
@@ -322,6 +335,10 @@ static void model_issue(struct model *m, struct timeline *line)
     }
     if (m->count == 0 && goes_short(&e) && random_below(2)) {
         e.ticket = timeline_issue_alone(line, fill(line, e.kind, e.read, e.write));
+        e.started = true;
+    } else if (m->count && e.kind == TIMELINE_WORK && line->started + 1 == line->next && timeline_beside(line, &e.read, &e.write)) {
+        assert_true(model_goes_beside(m, &e));
+        e.ticket = timeline_issue_beside(line, fill(line, e.kind, e.read, e.write));
         e.started = true;
     } else {
         e.ticket = issue(line, e.kind, e.read, e.write);

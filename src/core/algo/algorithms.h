@@ -52,11 +52,11 @@ void scatter_lane(struct build *b, struct comm_ref next, uint16_t others);
 /* A lane that lands what the others show to all on a stream or line: `next` and the items behind it, one from each of `others`. */
 void land_lane(struct build *b, uint16_t edge, struct comm_ref next, uint16_t others);
 
-/* Streams between pairs (throttled.c): edges first; then lanes that give IN's or take OUT's block of the peers first + direction * d that
- * are that lane's, or one block to or from one rank. */
+/* Streams between pairs (throttled.c): edges first; then the lanes that give IN's or take OUT's blocks of all others, in the order of
+ * first + direction * d, or one block to or from one rank. */
 void throttled_edges(struct build *b);
-void throttled_expose(struct build *b, int32_t lane, int32_t first, int32_t direction);
-void throttled_land(struct build *b, int32_t lane, int32_t first, int32_t direction);
+void throttled_expose(struct build *b, int32_t first, int32_t direction);
+void throttled_land(struct build *b, int32_t first, int32_t direction);
 void throttled_expose_one(struct build *b, int32_t ahead, int32_t rank, struct comm_ref block); /* ahead: how far, of the root */
 void throttled_land_one(struct build *b, int32_t ahead, int32_t rank, struct comm_ref block);
 /* How long blocks may be that go by ONCE edges, 0: there are none; of which kind the edges are, and that of two ranks so far apart. */

@@ -37,10 +37,8 @@ struct comm_program *alltoall_throttled(const struct comm_env *env, const struct
     if (!b)
         return NULL;
     throttled_edges(b);
-    for (int32_t lane = 0; lane < ALGO_THROTTLE; lane++)
-        throttled_expose(b, lane, spec->rank, 1);
-    for (int32_t lane = 0; lane < ALGO_THROTTLE; lane++)
-        throttled_land(b, lane, spec->rank, -1);
+    throttled_expose(b, spec->rank, 1);
+    throttled_land(b, spec->rank, -1);
     build_lane(b);
     BUILD_STEP(b, .code = STEP_COPY, .dst = ref_block(BUF_OUT, spec->rank), .src = ref_block(BUF_IN, spec->rank));
     build_lane_end(b);

@@ -40,8 +40,7 @@ struct comm_program *gather_throttled(const struct comm_env *env, const struct p
     b->program.own_in = 1;
     throttled_edges(b);
     if (!ahead) {
-        for (int32_t lane = 0; lane < ALGO_THROTTLE; lane++)
-            throttled_land(b, lane, spec->root, 1);
+        throttled_land(b, spec->root, 1);
         own_block(b);
     } else {
         throttled_expose_one(b, ahead, spec->root, ref_block(BUF_IN, spec->rank));

@@ -45,8 +45,7 @@ struct comm_program *scatter_throttled(const struct comm_env *env, const struct 
     b->program.own_out = 1;
     throttled_edges(b);
     if (!ahead) {
-        for (int32_t lane = 0; lane < ALGO_THROTTLE; lane++)
-            throttled_expose(b, lane, spec->root, 1);
+        throttled_expose(b, spec->root, 1);
         own_block(b);
     } else {
         throttled_land_one(b, ahead, spec->root, ref_block(BUF_OUT, spec->rank));

@@ -61,135 +61,131 @@ static struct comm_ref brief(struct comm_ref block)
     return block;
 }
 
-/* Brief blocks to or from one rank. */
-static void show_brief(struct build *b, int32_t apart, int32_t rank, struct comm_ref block)
+/* Brief blocks to or from one rank, which is the program's peer `at`. */
+static void show_brief(struct build *b, int32_t apart, uint16_t at, struct comm_ref block)
 {
     if (b->program.brief)
-        BUILD_STEP(b, .code = STEP_EXPOSE, .edge = throttled_brief_edge(b->spec.collective, b->spec.size, apart),
-                   .peer = build_peer(b, rank), .npeers = 1, .src = brief(block));
+        BUILD_STEP(b, .code = STEP_EXPOSE, .edge = throttled_brief_edge(b->spec.collective, b->spec.size, apart), .peer = at, .npeers = 1,
+                   .src = brief(block));
 }
 
-static void land_brief(struct build *b, int32_t apart, int32_t rank, struct comm_ref block)
+static void land_brief(struct build *b, int32_t apart, uint16_t at, struct comm_ref block)
 {
     if (b->program.brief)
         BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_LAND, .edge = throttled_brief_edge(b->spec.collective, b->spec.size, apart),
-                   .peer = build_peer(b, rank), .npeers = 1, .dst = brief(block), .src = brief(block));
+                   .peer = at, .npeers = 1, .dst = brief(block), .src = brief(block));
+}
+
+/* What a rank gives to or takes from all others: they are the program's peers from `others` on, in the order of d. */
+struct flow {
+    int32_t first, direction;
+    uint16_t others;
+    bool shows;
+};
+
+static struct flow flow_of(struct build *b, int32_t first, int32_t direction, bool shows)
+{
+    struct flow flow = {first, direction, b->program.peers, shows};
+
+    for (int32_t d = 1; d < b->spec.size; d++)
+        build_peer(b, algo_wrap(b, first + direction * d));
+    return flow;
 }
 
 /* On one edge, and so by one step, however many there are: a gather's root lands what comes, a scatter's shows to each its own. */
-static void all_briefs(struct build *b, int32_t first, bool shows)
+static void all_briefs(struct build *b, const struct flow *flow)
 {
-    uint16_t others = build_peers(b, first + 1, b->spec.size - 1);
-    struct comm_ref blocks = brief(ref_block(shows ? BUF_IN : BUF_OUT, algo_wrap(b, first + 1)));
+    struct comm_ref blocks = brief(ref_block(flow->shows ? BUF_IN : BUF_OUT, algo_wrap(b, flow->first + flow->direction)));
 
-    if (!shows) {
-        blocks.step = 1;
-        BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_LAND, .edge = 0, .peer = others, .npeers = (uint16_t)(b->spec.size - 1),
+    if (!flow->shows) {
+        blocks.step = (int16_t)flow->direction;
+        BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_LAND, .edge = 0, .peer = flow->others, .npeers = (uint16_t)(b->spec.size - 1),
                    .dst = blocks, .src = blocks);
         return;
     }
-    blocks.outer = 1;
+    blocks.outer = (int16_t)flow->direction;
     build_loop(b, (uint32_t)b->spec.size - 1);
-    BUILD_STEP(b, .code = STEP_EXPOSE, .edge = 0, .peer = others, .npeers = 1, .peer_outer = 1, .src = blocks);
+    BUILD_STEP(b, .code = STEP_EXPOSE, .edge = 0, .peer = flow->others, .npeers = 1, .peer_outer = 1, .src = blocks);
     build_loop_end(b);
 }
 
 /* Of all peers, by the first lane: they do not wait for one another. */
-static void each_brief(struct build *b, int32_t lane, int32_t first, int32_t direction, bool shows)
+static void each_brief(struct build *b, const struct flow *flow)
 {
-    if (!b->program.brief || lane != 0)
+    if (!b->program.brief)
         return;
     if (has_one_brief_edge(b->spec.collective, b->spec.size)) {
-        all_briefs(b, first, shows);
+        all_briefs(b, flow);
         return;
     }
     for (int32_t d = 1; d < b->spec.size; d++) {
-        int32_t rank = algo_wrap(b, first + direction * d);
-        if (shows)
-            show_brief(b, d, rank, ref_block(BUF_IN, rank));
+        int32_t rank = algo_wrap(b, flow->first + flow->direction * d);
+        uint16_t at = (uint16_t)(flow->others + d - 1);
+        if (flow->shows)
+            show_brief(b, d, at, ref_block(BUF_IN, rank));
         else
-            land_brief(b, d, rank, ref_block(BUF_OUT, rank));
+            land_brief(b, d, at, ref_block(BUF_OUT, rank));
     }
 }
 
-/* The peers of a lane, in its order; returns how many. */
-static uint32_t lane_peers(struct build *b, int32_t lane, int32_t first, int32_t direction, uint16_t *at)
+static void flow_lane(struct build *b, const struct flow *flow, int32_t lane)
 {
-    uint32_t count = 0;
+    struct comm_ref block = ref_block(flow->shows ? BUF_IN : BUF_OUT, algo_wrap(b, flow->first + flow->direction * (lane + 1)));
+    uint16_t edge = edge_of(b, lane), at = (uint16_t)(flow->others + lane);
 
-    *at = b->program.peers;
-    for (int32_t d = lane + 1; d < b->spec.size; d += ALGO_THROTTLE, count++)
-        build_peer(b, algo_wrap(b, first + direction * d));
-    return count;
-}
-
-static struct comm_ref lane_blocks(const struct build *b, uint8_t buf, int32_t lane, int32_t first, int32_t direction)
-{
-    struct comm_ref ref = ref_block(buf, algo_wrap(b, first + direction * (lane + 1)));
-    ref.outer = (int16_t)(direction * ALGO_THROTTLE);
-    return ref;
-}
-
-void throttled_expose(struct build *b, int32_t lane, int32_t first, int32_t direction)
-{
-    uint16_t at;
-    uint32_t count = lane_peers(b, lane, first, direction, &at);
-    struct comm_ref block = lane_blocks(b, BUF_IN, lane, first, direction);
-
-    if (!count)
-        return;
+    block.outer = (int16_t)(flow->direction * ALGO_THROTTLE);
     build_lane(b);
-    each_brief(b, lane, first, direction, true);
-    build_loop(b, count);
+    if (lane == 0)
+        each_brief(b, flow);
+    build_loop(b, (uint32_t)(b->spec.size - 1 - lane + ALGO_THROTTLE - 1) / ALGO_THROTTLE);
     build_loop_over(b, block);
-    BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = edge_of(b, lane), .peer = at, .npeers = 1, .peer_outer = 1,
-               .src = block);
+    if (flow->shows)
+        BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = edge, .peer = at, .npeers = 1, .peer_outer = ALGO_THROTTLE,
+                   .src = block);
+    else
+        BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = edge, .peer = at, .npeers = 1,
+                   .peer_outer = ALGO_THROTTLE, .dst = block, .src = block);
     build_loop_end(b);
     build_loop_end(b);
     build_lane_end(b);
 }
 
-void throttled_land(struct build *b, int32_t lane, int32_t first, int32_t direction)
+static void flow_lanes(struct build *b, struct flow flow)
 {
-    uint16_t at;
-    uint32_t count = lane_peers(b, lane, first, direction, &at);
-    struct comm_ref block = lane_blocks(b, BUF_OUT, lane, first, direction);
+    for (int32_t lane = 0; lane < ALGO_THROTTLE && lane < b->spec.size - 1; lane++)
+        flow_lane(b, &flow, lane);
+}
 
-    if (!count)
-        return;
-    build_lane(b);
-    each_brief(b, lane, first, direction, false);
-    build_loop(b, count);
-    build_loop_over(b, block);
-    BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = edge_of(b, lane), .peer = at, .npeers = 1, .peer_outer = 1,
-               .dst = block, .src = block);
-    build_loop_end(b);
-    build_loop_end(b);
-    build_lane_end(b);
+void throttled_expose(struct build *b, int32_t first, int32_t direction)
+{
+    flow_lanes(b, flow_of(b, first, direction, true));
+}
+
+void throttled_land(struct build *b, int32_t first, int32_t direction)
+{
+    flow_lanes(b, flow_of(b, first, direction, false));
 }
 
 void throttled_expose_one(struct build *b, int32_t ahead, int32_t rank, struct comm_ref block)
 {
-    int32_t lane = (ahead - 1) % ALGO_THROTTLE;
+    uint16_t edge = edge_of(b, (ahead - 1) % ALGO_THROTTLE), at = build_peer(b, rank);
 
     build_lane(b);
-    show_brief(b, ahead, rank, block);
+    show_brief(b, ahead, at, block);
     build_loop_over(b, block);
-    BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = edge_of(b, lane), .peer = build_peer(b, rank), .npeers = 1,
-               .src = block);
+    BUILD_STEP(b, .code = STEP_EXPOSE, .flags = STEP_CHUNKED, .edge = edge, .peer = at, .npeers = 1, .src = block);
     build_loop_end(b);
     build_lane_end(b);
 }
 
 void throttled_land_one(struct build *b, int32_t ahead, int32_t rank, struct comm_ref block)
 {
-    int32_t lane = (ahead - 1) % ALGO_THROTTLE;
+    uint16_t edge = edge_of(b, (ahead - 1) % ALGO_THROTTLE), at = build_peer(b, rank);
 
     build_lane(b);
-    land_brief(b, ahead, rank, block);
+    land_brief(b, ahead, at, block);
     build_loop_over(b, block);
-    BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = edge_of(b, lane), .peer = build_peer(b, rank), .npeers = 1,
-               .dst = block, .src = block);
+    BUILD_STEP(b, .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = edge, .peer = at, .npeers = 1, .dst = block, .src = block);
     build_loop_end(b);
     build_lane_end(b);
 }

@@ -20,13 +20,11 @@ enum { FETCH_EARLY = 3, FETCH_SOON_BYTES = 256 /* what a peer that came at the s
 static bool conflicts(struct body *b, const struct engine_call *call)
 {
     struct timeline *line = &b->line;
-
-    timeline_join(line);
     bool found = line->fences || call->collective == COLLECTIVE_BARRIER;
-    bool near = timeline_meet(&call->write, &line->started_read) || timeline_meet(&call->write, &line->started_write) ||
-                timeline_meet(&call->read, &line->started_write);
 
-    for (uint64_t t = line->done + 1; near && !found && t < line->next; t++)
+    if (!found && timeline_beside(line, &call->read, &call->write))
+        return false;
+    for (uint64_t t = line->done + 1; !found && t < line->next; t++)
         found = timeline_conflict(timeline_entry(line, t), &call->read, &call->write);
     return found;
 }
@@ -266,7 +264,8 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
     if (f->npeers && f->looked && b->line.done + 1 == b->line.next)
         express_fetch(b, f, e->seq);
     body_publish_call(b, e, call, COMM_OK);
-    uint64_t ticket = b->line.done + 1 == b->line.next ? timeline_issue_alone(&b->line, &e->head) : timeline_issue_beside(&b->line);
+    bool alone = b->line.done + 1 == b->line.next;
+    uint64_t ticket = alone ? timeline_issue_alone(&b->line, &e->head) : timeline_issue_beside(&b->line, &e->head);
     x->last = f->last = ticket;
     if (BASE_UNLIKELY(shown == WIRE_AGAIN && !x->waits))
         x->waits = ticket;
@@ -280,8 +279,9 @@ static inline __attribute__((always_inline)) bool go(struct body *b, struct expr
 }
 
 /*
- * `go` where nothing is unfinished and every rank both shows and looks, without a branch that this leaves out: the call as most programs
- * make it, a few bytes and then a wait. False: nothing happened, and `go` finds out why.
+ * `go` where every rank both shows and looks, and nothing is unfinished but operations of this kind that it meets nowhere: without a branch
+ * that this leaves out, the call as most programs make it, a few bytes and then a wait, or several and then a wait. False: nothing
+ * happened, and `go` finds out why.
  */
 static inline __attribute__((always_inline)) bool go_so(struct body *b, struct express_form *f, uintptr_t from, uintptr_t to, bool few,
                                                         struct comm_request *req)
@@ -291,10 +291,11 @@ static inline __attribute__((always_inline)) bool go_so(struct body *b, struct e
     uint32_t seq = (uint32_t)b->sequence + 1, chain = body_chain(b->chain, f->call.fingerprint);
     uint64_t ticket = line->next;
     const struct timeline_hull read = {from, from + f->reads}, write = {to, to + f->writes};
-    bool apart = read.to <= write.from || write.to <= read.from, soon = f->shown <= FETCH_SOON_BYTES;
+    bool apart = read.to <= write.from || write.to <= read.from, soon = f->shown <= FETCH_SOON_BYTES, alone = line->done + 1 == ticket;
 
-    if (BASE_UNLIKELY(line->done + 1 != ticket || x->waits || !from || !to || !apart || (void *)from == COMM_IN_PLACE ||
-                      (void *)to == COMM_IN_PLACE))
+    if (BASE_UNLIKELY(x->waits || !from || !to || !apart || (void *)from == COMM_IN_PLACE || (void *)to == COMM_IN_PLACE))
+        return false;
+    if (!alone && (x->last + 1 != ticket || !timeline_beside(line, &read, &write)))
         return false;
     struct entry *e = body_entry(b, ticket);
     e->unread = 0;
@@ -310,16 +311,19 @@ static inline __attribute__((always_inline)) bool go_so(struct body *b, struct e
     e->head.read = read;
     e->head.write = write;
     fill(b, f, e, (const void *)from, (void *)to, chain);
-    if (soon)
+    if (soon && alone)
         express_fetch(b, f, seq);
     body_publish(b, seq, f->call.fingerprint, chain, &f->as, COMM_OK);
     count(b, f);
-    (void)timeline_issue_alone(line, &e->head);
+    if (alone)
+        (void)timeline_issue_alone(line, &e->head);
+    else
+        (void)timeline_issue_beside(line, &e->head);
     x->last = f->last = ticket;
-    x->straight = few ? ticket : 0;
+    x->straight = few && alone ? ticket : 0;
     if (req)
         *req = (struct comm_request){b->face, ticket};
-    if (!soon)
+    if (!soon && alone)
         express_fetch(b, f, seq);
     express_flush(b);
     if (BASE_UNLIKELY(!b->is_active))
@@ -350,6 +354,14 @@ bool express_issue(struct body *b, const struct engine_call *call, struct comm_r
     if (!f || !f->call.fits)
         return false;
     return (f->straight && go_straight(b, f, (uintptr_t)call->in, (uintptr_t)call->out, req)) || go(b, f, call, req);
+}
+
+bool express_again(struct body *b, const struct call_form *as, const void *in, void *out, struct comm_request *req)
+{
+    struct express_form *f = b->express.form;
+    bool same = f && f->straight && f->call.fits && f->call.n == as->n && f->call.what == as->what && f->call.where == as->where;
+
+    return same && !f->has_counts && may_go(b) && go_straight(b, f, (uintptr_t)in, (uintptr_t)out, req);
 }
 
 /* Hulls as long as the form says, for buffers that are there, none of them in place of the other, and apart. */

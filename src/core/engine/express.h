@@ -115,6 +115,8 @@ bool express_same_layout(const struct body *b, const struct express_form *f, con
 void express_fetch(struct body *b, const struct express_form *f, uint32_t seq);
 
 bool express_issue(struct body *b, const struct engine_call *call, struct comm_request *req);
+/* The same of a call like the one before, if it goes straight. */
+bool express_again(struct body *b, const struct call_form *as, const void *in, void *out, struct comm_request *req);
 bool express_poll(struct body *b); /* true: something ended */
 bool express_wait(struct comm_request request);
 bool express_wait_in_turn(struct engine *e, struct comm_request request); /* crowded ranks; e is held */

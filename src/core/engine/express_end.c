@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { FETCH_AHEAD = 8, SAME_TIME = 8 };
+enum { FETCH_AHEAD = 8, SAME_TIME = 8, LINE_BYTES = 64, BESIDE_BYTES = 512 };
 enum { WAIT_TURNS = 400, WAIT_EAGER_TURNS = 64, WAIT_YIELDS = 32, WAIT_FETCH_BYTES = 16384 };
 
 /* ------------------------------------------------------------------------------------------------------------ what has come */
@@ -151,6 +151,7 @@ void express_make_result(struct body *b, struct express_form *f, const void *in,
     make_result(b, f, in, out);
 }
 
+/* Its bytes are there, and of the oldest. Peers are told that its lines are free by `release`, for several at once. */
 static inline void finish(struct body *b, uint64_t ticket, struct entry *e, int64_t now)
 {
     struct express_form *f = e->form;
@@ -160,22 +161,59 @@ static inline void finish(struct body *b, uint64_t ticket, struct entry *e, int6
     b->express.owes |= !f->mutual;
     body_record(b, &e->record, ticket, now, COMM_OK);
     timeline_retire_oldest(&b->line, &e->head);
-    b->told_done = ticket;
-    if (b->team.size > 1)
-        b->wire->release(b->channel, e->seq, NULL);
 }
 
-static void fetch_ahead(struct body *b)
+static inline void release(struct body *b, uint64_t ticket, uint32_t seq)
+{
+    b->told_done = ticket;
+    if (b->team.size > 1)
+        b->wire->release(b->channel, seq, NULL);
+}
+
+/* The lines of some that come after the oldest: they travel while it ends. */
+static inline void fetch_ahead(struct body *b, uint64_t oldest)
 {
     struct express *x = &b->express;
-    uint64_t from = x->fetched > b->line.done + 1 ? x->fetched : b->line.done + 1;
-    uint64_t to = b->line.done + FETCH_AHEAD < x->last ? b->line.done + FETCH_AHEAD : x->last;
+    uint64_t to = oldest + FETCH_AHEAD - 1 < x->last ? oldest + FETCH_AHEAD - 1 : x->last;
 
-    for (uint64_t t = from + 1; t <= to; t++) {
-        const struct entry *e = body_entry(b, t);
+    if (x->fetched < oldest)
+        x->fetched = oldest;
+    while (x->fetched < to) {
+        const struct entry *e = body_entry(b, ++x->fetched);
         express_fetch(b, e->form, e->seq);
     }
-    x->fetched = to > x->fetched ? to : x->fetched;
+}
+
+/* `come` of one that went straight: few bytes, in its peers' lines or beside them. What stands beside a line is asked for with each look:
+ * a look that finds the line finds it there by then, and who looks and shows alike is seldom early. */
+static inline enum wire_result come_straight(struct body *b, struct entry *e)
+{
+    struct express *x = &b->express;
+    const struct express_form *f = e->form;
+    enum wire_result here = WIRE_DONE;
+
+    for (uint32_t left = f->looked & ~x->seen; left && here == WIRE_DONE; left &= left - 1) {
+        uint32_t r = (uint32_t)__builtin_ctz(left);
+        if (f->came[r] > LINE_BYTES && f->came[r] <= BESIDE_BYTES)
+            b->wire->fetch(b->channel, wire_key_of(e->seq, 0, 0), r, f->came[r]);
+        here = b->wire->see(b->channel, wire_key_of(e->seq, 0, 0), e->chain, r, f->came[r], &x->from[r]);
+        x->seen |= (uint32_t)(here == WIRE_DONE) << r;
+        x->lacks = r;
+    }
+    return here;
+}
+
+/* Why the oldest cannot end yet. */
+static __attribute__((noinline)) void note_lack(struct body *b, struct entry *e, enum wire_result here)
+{
+    struct express *x = &b->express;
+
+    if (here == WIRE_AGAIN)
+        e->record.waited = (uint16_t)(x->lacks + 1);
+    else if (here == WIRE_MISMATCH)
+        body_mismatch(b, e->seq, (int32_t)x->lacks);
+    else if (here == WIRE_FAILED)
+        body_lacks_memory(b, e);
 }
 
 /* Ends what has arrived, oldest first. The clock is read once for several: what stands in line has mostly been there for longer than it
@@ -185,28 +223,34 @@ bool express_poll(struct body *b)
     struct express *x = &b->express;
     uint64_t done = b->line.done, waits = x->waits;
     int64_t now = x->looked_ns;
-    uint32_t ended = 0;
+    uint32_t ended = 0, seq = 0;
+    struct entry *e = NULL;
+    enum wire_result here = WIRE_DONE;
 
     if (BASE_UNLIKELY(waits))
         express_show_waiting(b);
     x->owes |= x->waits != waits;
     while (express_pending(b)) {
-        struct entry *e = body_entry(b, b->line.done + 1);
-        if (x->last != b->line.done + 1)
-            fetch_ahead(b);
-        enum wire_result here = come(b, e->form, e, e->call.in, e->call.out, e->seq, e->chain);
-        if (here == WIRE_AGAIN)
-            e->record.waited = (uint16_t)(x->lacks + 1);
-        else if (BASE_UNLIKELY(here == WIRE_MISMATCH))
-            body_mismatch(b, e->seq, (int32_t)x->lacks);
-        else if (BASE_UNLIKELY(here == WIRE_FAILED))
-            body_lacks_memory(b, e);
+        uint64_t oldest = b->line.done + 1;
+        e = body_entry(b, oldest);
+        const struct express_form *f = e->form;
+        if (x->last != oldest)
+            fetch_ahead(b, oldest);
+        bool straight = f->straight && f->few;
+        here = BASE_LIKELY(straight) ? come_straight(b, e) : come(b, f, e, e->call.in, e->call.out, e->seq, e->chain);
         if (here != WIRE_DONE || e->unshown | e->unread)
             break;
         if (!now || ++ended % SAME_TIME == 0)
             now = b->engine->env->now(b->engine->env);
-        finish(b, b->line.done + 1, e, now);
+        seq = e->seq;
+        finish(b, oldest, e, now);
+        if (!f->mutual)
+            release(b, oldest, seq);
     }
+    if (b->line.done != done)
+        release(b, b->line.done, seq);
+    if (here != WIRE_DONE)
+        note_lack(b, e, here);
     if (b->line.done == done && x->waits == waits)
         return false;
     engine_tell(b->engine);
@@ -287,18 +331,14 @@ static inline void look_later(struct body *b, int turn)
 static inline bool poll_straight(struct body *b, struct entry *e, uint64_t ticket)
 {
     struct express *x = &b->express;
-    const struct express_form *f = e->form;
+    enum wire_result here = come_straight(b, e);
 
-    for (uint32_t left = f->looked & ~x->seen; left; left &= left - 1) {
-        uint32_t r = (uint32_t)__builtin_ctz(left);
-        enum wire_result here = b->wire->see(b->channel, wire_key_of(e->seq, 0, 0), e->chain, r, f->came[r], &x->from[r]);
-        if (here != WIRE_DONE) {
-            e->record.waited = (uint16_t)(r + 1);
-            return here != WIRE_AGAIN && express_poll(b); /* which says what is wrong */
-        }
-        x->seen |= 1u << r;
+    if (here != WIRE_DONE) {
+        e->record.waited = (uint16_t)(x->lacks + 1);
+        return here != WIRE_AGAIN && express_poll(b); /* which says what is wrong */
     }
     finish(b, ticket, e, x->looked_ns ? x->looked_ns : b->engine->env->now(b->engine->env));
+    release(b, ticket, e->seq);
     engine_tell(b->engine);
     return true;
 }

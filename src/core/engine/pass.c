@@ -379,11 +379,13 @@ static bool helper_rests(void *arg)
            atomic_load_explicit(&e->waiters, memory_order_relaxed) > 1; /* itself is one */
 }
 
+/* While callers wait, who move everything. The last one to leave wakes it where there is something to do, and so does whatever comes later
+ * (engine_activate). */
 static void park_helper(struct engine *e, uint32_t seen)
 {
     atomic_store_explicit(&e->helper_parked, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&e->waiters, memory_order_seq_cst) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
-        e->env->park(e->env, &e->work, seen, e->env->now(e->env) + SLEEP_SHORT_NS);
+        e->env->park(e->env, &e->work, seen, e->env->now(e->env) + SLEEP_MOST_NS);
     atomic_store_explicit(&e->helper_parked, 0, memory_order_seq_cst);
 }
 

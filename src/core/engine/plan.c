@@ -178,6 +178,13 @@ enum comm_result plan_begin(struct comm_communicator *c, bool group, struct comm
     return COMM_OK;
 }
 
+static struct call_form alone(const struct comm_plan *plan)
+{
+    bool alone = plan->count == 1 && !plan->messages && !plan->group && !plan->doubles && plan->step[0].kind == STEP_CALL;
+
+    return alone ? call_form_of(&plan->step[0].call, 0) : (struct call_form){.known = false};
+}
+
 struct comm_plan *plan_take(struct comm_communicator *recorder, bool group, enum comm_result *r)
 {
     struct body *b = body_lock(recorder, r);
@@ -187,6 +194,7 @@ struct comm_plan *plan_take(struct comm_communicator *recorder, bool group, enum
     struct comm_plan *plan = b->recording && b->recording->group == group ? b->recording : NULL;
     if (plan) {
         b->recording = NULL;
+        plan->alone = alone(plan);
         atomic_store_explicit(&recorder->body, NULL, memory_order_release);
     }
     body_unlock(b);
@@ -242,7 +250,7 @@ static enum comm_result start_step(struct body *b, const struct comm_plan *plan,
 {
     switch (plan->step[i].kind) {
     case STEP_TALK:
-        return talk_post_for(b, &plan->step[i].message, marker);
+        return talk_post(b, &plan->step[i].message, marker, NULL);
     case STEP_WAIT:
         return start_wait(b, &plan->step[i], req);
     case STEP_CALL:
@@ -288,12 +296,14 @@ enum comm_result plan_start(struct body *b, struct comm_plan *plan, struct comm_
 }
 
 /* One small exchange and nothing else; false: nothing happened. */
-static bool start_alone(struct body *b, const struct comm_plan *plan, struct comm_request *req)
+static inline bool start_alone(struct body *b, const struct comm_plan *plan, struct comm_request *req)
 {
-    bool alone = plan->count == 1 && !plan->messages && !plan->group && !plan->doubles && plan->step[0].kind == STEP_CALL;
+    const struct engine_call *as = &plan->step[0].call;
 
-    if (!alone || plan->step[0].call.collective == COLLECTIVE_BROADCAST_BYTES)
+    if (!plan->alone.known)
         return false;
+    if (BASE_LIKELY(express_again(b, &plan->alone, as->in, as->out, req)))
+        return true;
     struct engine_call call = plan_call(plan, 0);
     return express_issue(b, &call, req);
 }

@@ -27,6 +27,7 @@ struct comm_plan {
     uint32_t count, room, vector_count, vector_room, size, messages;
     uint32_t doubles;         /* calls that are two entries and may end alone with an error */
     bool group;               /* of comm_group_begin */
+    struct call_form alone;   /* known: one call and nothing else, with no counts, which may be a small exchange */
     enum comm_result refused; /* a group's: the first call that was refused */
     _Atomic uint32_t references;
 };

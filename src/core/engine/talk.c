@@ -4,7 +4,6 @@
  */
 
 #include "engine/talk.h"
-#include "base/format.h"
 
 #include <string.h>
 
@@ -367,7 +366,7 @@ uint64_t talk_mark(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
-static enum comm_result post(struct body *b, const struct talk *call, uint32_t marker, struct comm_request *req)
+enum comm_result talk_post(struct body *b, const struct message_call *call, uint32_t marker, struct comm_request *req)
 {
     uint32_t i;
     enum comm_result r = talk_take_slot(b, &i);
@@ -375,9 +374,9 @@ static enum comm_result post(struct body *b, const struct talk *call, uint32_t m
     if (r != COMM_OK)
         return r;
     struct talk *t = &b->talks[i];
-    struct timeline_hull hull = {(uintptr_t)call->call.buf, (uintptr_t)call->call.buf + call->call.bytes};
+    struct timeline_hull hull = {(uintptr_t)call->buf, (uintptr_t)call->buf + call->bytes};
     t->is_send = call->is_send;
-    t->call = call->call;
+    t->call = *call;
     t->call.slot = i;
     t->member_of = marker;
     if (marker != TALK_NONE)
@@ -479,11 +478,6 @@ enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker
     return COMM_OK;
 }
 
-enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker)
-{
-    return post(b, &(struct talk){.is_send = message->is_send, .call = *message}, marker, NULL);
-}
-
 void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req)
 {
     struct talk *t = &b->talks[marker];
@@ -494,116 +488,4 @@ void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, 
     if (req)
         *req = (struct comm_request){b->face, t->ticket};
     talk_step(b);
-}
-
-/* Messages go over the wire, which is the host's. */
-enum comm_result talk_refuse_device(struct body *b)
-{
-    b->last_refused = (struct comm_error){.size = sizeof b->last_refused, .result = COMM_ERR_UNSUPPORTED, .rank = b->team.rank, .peer = -1};
-    base_copy_text(b->last_refused.text, sizeof b->last_refused.text,
-                   "buf is device memory; expected the host's: messages go over the wire");
-    return COMM_ERR_UNSUPPORTED;
-}
-
-enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
-                                struct comm_status *status, struct comm_request *req)
-{
-    enum comm_result r;
-    struct body *b = body_lock(c, &r);
-    struct talk call = {.is_send = is_send,
-                        .call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send}};
-
-    if (b) {
-        if (b->native_flags && native_is_device_memory(b, buf))
-            r = talk_refuse_device(b);
-        else if (b->recording)
-            r = plan_record_message(b, &call.call);
-        else
-            r = b->failed ? (enum comm_result)b->cause.result : post(b, &call, TALK_NONE, req);
-        if (b->recording && req)
-            *req = COMM_REQUEST_NONE;
-        if (!b->recording)
-            body_settle(b);
-        body_unlock(b);
-    }
-    if (r != COMM_OK && req)
-        *req = timeline_refusal(r);
-    return r;
-}
-
-enum comm_result engine_cancel(struct comm_request request)
-{
-    enum comm_result r;
-
-    if (!request.comm)
-        return request.ticket ? timeline_test(request) : COMM_ERR_STATE;
-    struct body *b = body_lock(request.comm, &r);
-    if (!b)
-        return r;
-    r = COMM_ERR_STATE;
-    uint32_t i = timeline_slot_index(request.ticket);
-    if ((request.ticket & TIMELINE_MESSAGE) && i < b->talk_room && b->talks[i].ticket == request.ticket && !b->talks[i].is_send) {
-        if (b->talks[i].one.kind) {
-            finish(b, i, COMM_ERR_CANCELLED);
-            r = COMM_OK;
-        } else if (b->talks[i].state == TALK_POSTED) {
-            r = message_cancel(b->messages, i, COMM_ERR_CANCELLED);
-        } else if (b->talks[i].state == TALK_HELD) {
-            finish(b, i, COMM_ERR_CANCELLED);
-            r = COMM_OK;
-        }
-        talk_step(b);
-        body_settle(b);
-    }
-    body_unlock(b);
-    return r;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ probing */
-struct probe {
-    struct comm_communicator *c;
-    int32_t peer;
-    uint32_t tag;
-    struct comm_status *status;
-    enum comm_result result;
-};
-
-static bool probe_done(void *arg)
-{
-    struct probe *p = arg;
-    enum comm_result r;
-    struct body *b = body_lock(p->c, &r);
-
-    p->result = r;
-    if (!b)
-        return true;
-    if (b->failed)
-        p->result = (enum comm_result)b->cause.result;
-    else {
-        body_step(b);
-        p->result = message_probe(b->messages, p->peer, p->tag, p->status) ? COMM_OK : COMM_PENDING;
-    }
-    body_unlock(b);
-    return p->result != COMM_PENDING;
-}
-
-enum comm_result engine_probe(struct comm_communicator *c, int32_t peer, uint32_t tag, int64_t timeout_ns, struct comm_status *status)
-{
-    struct probe p = {c, peer, tag, status, COMM_OK};
-    enum comm_result r;
-    struct body *b = body_lock(c, &r);
-
-    if (!b)
-        return r;
-    struct engine *e = b->engine;
-    int64_t most = b->timeout_ns;
-    bool usable = !b->recording && (timeout_ns == 0 || !engine_in_callback(e));
-    engine_hold(e);
-    body_unlock(b);
-    if (!usable)
-        p.result = COMM_ERR_STATE;
-    else if (!probe_done(&p) && timeout_ns != 0)
-        (void)engine_move_until(e, NULL, probe_done, &p, engine_deadline(e, timeout_ns < most ? timeout_ns : most));
-    engine_drop(e);
-    return p.result;
 }

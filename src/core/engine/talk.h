@@ -11,13 +11,13 @@ bool talk_step(struct body *b); /* posts held messages, takes what finished, com
 bool talk_blocks(const struct body *b, uint64_t ticket, const struct timeline_entry *e);
 void talk_end_all(struct body *b, enum comm_result result);
 void talk_cancel_held(struct body *b);
-enum comm_result talk_refuse_device(struct body *b);
 
+/* A send or a receive, posted or held back; marker: of its plan, or TALK_NONE. */
+enum comm_result talk_post(struct body *b, const struct message_call *call, uint32_t marker, struct comm_request *req);
 uint64_t talk_mark(struct body *b); /* the ticket of a marker behind everything so far; 0: everything is complete or no memory */
 /* The marker of a plan: behind the messages that are posted for it and the work issued until it is closed. */
 bool talk_reserve(struct body *b, uint32_t messages);
 enum comm_result talk_open_marker(struct body *b, bool carries, uint32_t *marker); /* carries: it ends with its members' first error */
-enum comm_result talk_post_for(struct body *b, const struct message_call *message, uint32_t marker);
 void talk_close_marker(struct body *b, uint32_t marker, enum comm_result error, struct comm_request *req);
 
 /* Requests of this line that are no messages. */
@@ -30,6 +30,9 @@ void talk_end_recovery(struct body *b, uint32_t index, enum comm_result result);
 bool talk_meets_earlier(const struct body *b, uint32_t i); /* waits for an older one for its memory's sake */
 bool talk_take_finished(struct body *b);
 const char *talk_name(const struct talk *t);
+
+/* talk_call.c: and what a program calls */
+enum comm_result talk_refuse_device(struct body *b);
 
 /* talk_window.c */
 /* COMM_OK: ended if *req is COMM_REQUEST_NONE, otherwise under way. */

@@ -6,7 +6,7 @@
  *
  * Nothing here knows which wire it talks to, allocates, or blocks.
  */
-#include "program/shape.h"
+#include "program/run_place.h"
 
 #include "base/check.h"
 #include "base/env.h"
@@ -18,83 +18,7 @@ enum { RUN_NONTEMPORAL_BYTES = 1 << 20, RUN_NONTEMPORAL_TOGETHER_BYTES = 1 << 22
 enum run_cookie { RUN_COOKIE_VIEW = 0, RUN_COOKIE_LAND = 1, RUN_COOKIE_EXPOSE = 2 };
 enum verdict { VERDICT_NEXT, VERDICT_STAY /* the pc was moved */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH, VERDICT_FAILED };
 
-/* Where a ref lies, resolved for one i and k. */
-struct place {
-    char *at;
-    size_t elements, bytes;
-    size_t whole; /* elements of the block that it is a chunk of */
-};
-
-/* ------------------------------------------------------------------------------------------------------------ refs */
-static inline uint32_t turn_of(const struct run *run, uint32_t k)
-{
-    return run->program->depth ? k % run->program->depth : k;
-}
-
-/* Index of a scratch item or of the first view slot. */
-static inline uint32_t slot_of(const struct run *run, const struct comm_ref *ref, const struct run_lane *lane)
-{
-    return ref->inner ? (uint32_t)((int32_t)ref->first + ref->inner * (int32_t)turn_of(run, lane->k)) : ref->first;
-}
-
-static inline uint32_t wrapped(int32_t x, uint32_t size)
-{
-    if (BASE_LIKELY((uint32_t)x < size))
-        return (uint32_t)x;
-    x %= (int32_t)size;
-    return (uint32_t)(x < 0 ? x + (int32_t)size : x);
-}
-
-/* In elements, from the beginning of a buffer that holds all blocks. */
-static inline size_t block_start(const struct run *run, uint8_t buf, uint32_t block)
-{
-    const struct run_call *call = &run->call;
-    const size_t *displs = buf == BUF_IN && call->in_displs ? call->in_displs : call->displs;
-    return displs ? displs[block] : block * call->n;
-}
-
-static inline size_t block_length(const struct run *run, uint8_t buf, uint32_t block)
-{
-    const struct run_call *call = &run->call;
-    const size_t *counts = buf == BUF_IN && call->in_counts ? call->in_counts : call->counts;
-    return counts ? counts[block] : call->n;
-}
-
-static struct place place_of(const struct run *run, const struct comm_step *s, const struct comm_ref *ref, const struct run_lane *lane,
-                             uint32_t j)
-{
-    const struct run_call *call = &run->call;
-    size_t width = ref->unit & UNIT_PARTIAL ? run->partial : run->raw, start = 0, from = 0, to = call->n, add = 0, whole;
-    bool scratch = ref->buf == BUF_SCRATCH;
-    int32_t x = scratch ? (int32_t)ref->count : (int32_t)ref->first + ref->step * (int32_t)j + ref->outer * (int32_t)lane->i;
-
-    if ((ref->unit & ~UNIT_PARTIAL) == UNIT_SLICE) {
-        uint32_t slice = wrapped(x, run->program->slices);
-        from = smaller(slice * run->slice, to);
-        to = smaller(from + run->slice, to);
-    } else if (BASE_UNLIKELY((ref->unit & ~UNIT_PARTIAL) == UNIT_WHOLE)) {
-        to = block_start(run, BUF_IN, (uint32_t)run->size - 1) + block_length(run, BUF_IN, (uint32_t)run->size - 1);
-    } else {
-        uint32_t block = wrapped(x, (uint32_t)run->size);
-        start = block_start(run, ref->buf, block);
-        to = block_length(run, ref->buf, block);
-        if (ref->buf == BUF_IN ? run->program->own_in : run->program->own_out)
-            start = 0;
-    }
-    whole = to - from;
-    if (BASE_UNLIKELY(ref->unit == UNIT_BRIEF) && whole * width > run->program->brief)
-        to = from;
-    if (s->flags & STEP_CHUNKED) {
-        from = smaller(from + lane->k * run->chunk, to);
-        to = smaller(from + run->chunk, to);
-    }
-    char *base = scratch ? run->scratch : ref->buf == BUF_OUT ? call->out : (char *)(uintptr_t)call->in;
-    add = scratch ? (slot_of(run, ref, lane) + (uint32_t)ref->step * j) * run->scratch_item : (start + from) * width;
-    BASE_DEBUG_ASSERT(!scratch || slot_of(run, ref, lane) + (uint32_t)ref->step * j < run->program->scratch);
-    /* As a number: a barrier's buffers are NULL. */
-    return (struct place){.at = (char *)((uintptr_t)base + add), .elements = to - from, .bytes = (to - from) * width, .whole = whole};
-}
-
+/* ------------------------------------------------------------------------------------------------------------ views, keys and cookies */
 static inline uint64_t ones(uint32_t count)
 {
     return count >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;

@@ -69,9 +69,10 @@ struct shape shape_of(const struct comm_program *program, const struct run_call 
                unit = program->chunk_unit == UNIT_SLICE ? shape.slice : longest;
         size_t most = larger(1, chunk_bytes_max(program, &channel->caps) / width),
                least = larger(1, larger(PROGRAM_CHUNK_MIN_BYTES, channel->caps.chunk_least) / width);
-        /* Two ranks work side by side and not one behind the other; a piece more is a look more for each. */
-        size_t pieces = paged ? RUN_HALVES : RUN_QUARTERS;
         most = most >= line ? most - most % line : most;
+        /* Two ranks work side by side, not one behind the other; a piece more is a look more for each. A network works beside them. */
+        bool whole = unit <= most && !channel->caps.chunk_least;
+        size_t pieces = !paged ? RUN_QUARTERS : whole ? 1 : RUN_HALVES;
         shape.chunk = program->ragged ? most : smaller(most, larger(round_up((unit + pieces - 1) / pieces, line), round_up(least, line)));
         BASE_ASSERT(shape.chunk != 0);
         shape.chunks = unit ? (uint32_t)((unit + shape.chunk - 1) / shape.chunk) : 1;

@@ -105,13 +105,14 @@ void timeline_fail(struct timeline *line, enum comm_result cause)
     atomic_store_explicit(&face->failed, line->done + 1, memory_order_release);
     line->fences = line->fences_issued = 0;
     line->alone = 0;
-    line->issued_read = line->issued_write = (struct timeline_hull){0, 0};
+    line->queued_read = line->queued_write = (struct timeline_hull){0, 0};
     line->started_read = line->started_write = (struct timeline_hull){0, 0};
 }
 
 bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_hull *read, const struct timeline_hull *write)
 {
-    if (!line->fences_issued && !line->alone && !conflict(&line->issued_read, &line->issued_write, read, write))
+    if (!line->fences_issued && !line->alone && !conflict(&line->queued_read, &line->queued_write, read, write) &&
+        !conflict(&line->started_read, &line->started_write, read, write))
         return false;
     for (uint64_t t = line->done + 1; t < ticket && t < line->next; t++) {
         const struct timeline_entry *e = timeline_entry(line, t);

@@ -133,8 +133,8 @@ struct timeline {
     uint64_t alone;         /* the only unfinished entry, which is started, and in none of the hulls yet; 0: there is none such */
     uint32_t fences;        /* started fences and barriers that have not ended */
     uint32_t fences_issued; /* fences (not barriers) that have not ended, queued ones too */
-    struct timeline_hull issued_read, issued_write;   /* of all that is unfinished */
-    struct timeline_hull started_read, started_write; /* of what is started and unfinished */
+    struct timeline_hull queued_read, queued_write;   /* of what waits to be started, and maybe of more */
+    struct timeline_hull started_read, started_write; /* of what is started and unfinished, and maybe of more */
     uint32_t high_water, unused;
 };
 
@@ -206,8 +206,8 @@ static inline void timeline_join(struct timeline *line)
     if (BASE_LIKELY(!line->alone))
         return;
     line->alone = 0;
-    line->issued_read = line->started_read = e->read;
-    line->issued_write = line->started_write = e->write;
+    line->started_read = e->read;
+    line->started_write = e->write;
 }
 
 /* Takes the next ticket for the entry that timeline_room gave. */
@@ -220,8 +220,8 @@ static inline uint64_t timeline_issue(struct timeline *line)
     timeline_join(line);
     e->state = TIMELINE_QUEUED;
     line->fences_issued += e->kind == TIMELINE_FENCE;
-    timeline_widen(&line->issued_read, &e->read);
-    timeline_widen(&line->issued_write, &e->write);
+    timeline_widen(&line->queued_read, &e->read);
+    timeline_widen(&line->queued_write, &e->write);
     if (held > line->high_water)
         line->high_water = held;
     atomic_store_explicit(&line->face->next, line->next, memory_order_release);
@@ -238,6 +238,8 @@ static inline void timeline_start(struct timeline *line, uint64_t ticket)
     line->fences += e->kind == TIMELINE_FENCE || e->kind == TIMELINE_BARRIER;
     timeline_widen(&line->started_read, &e->read);
     timeline_widen(&line->started_write, &e->write);
+    if (ticket + 1 == line->next)
+        line->queued_read = line->queued_write = (struct timeline_hull){0, 0};
 }
 
 static inline void timeline_end(struct timeline *line, uint64_t ticket, enum comm_result result)
@@ -254,14 +256,10 @@ static inline void timeline_end(struct timeline *line, uint64_t ticket, enum com
 static inline void timeline_done(struct timeline *line, uint64_t ticket)
 {
     line->done = ticket;
-    if (line->alone) {
+    if (line->alone)
         line->alone = 0;
-    } else {
-        if (ticket == line->started)
-            line->started_read = line->started_write = (struct timeline_hull){0, 0};
-        if (ticket + 1 == line->next)
-            line->issued_read = line->issued_write = (struct timeline_hull){0, 0};
-    }
+    else if (ticket == line->started)
+        line->started_read = line->started_write = (struct timeline_hull){0, 0};
     atomic_store_explicit(&line->face->done, ticket, memory_order_release);
 }
 
@@ -306,12 +304,35 @@ static inline uint64_t timeline_pass(struct timeline *line)
     return ticket;
 }
 
-/* Issue and start beside what is unfinished, all of which is started and none of which it conflicts with. */
-static inline uint64_t timeline_issue_beside(struct timeline *line)
+/* May what reads and writes so be issued and started beside what is unfinished, all of which is started? By the hull over all of that:
+ * true is sure, false may be wrong. */
+static inline bool timeline_beside(struct timeline *line, const struct timeline_hull *read, const struct timeline_hull *write)
 {
-    uint64_t ticket = timeline_issue(line);
+    uint64_t held = line->next - line->done;
 
-    timeline_start(line, ticket);
+    if (held > line->window || held > line->capacity || line->fences)
+        return false;
+    timeline_join(line);
+    return !timeline_meet(write, &line->started_read) && !timeline_meet(write, &line->started_write) &&
+           !timeline_meet(read, &line->started_write);
+}
+
+/* Issue and start the entry that timeline_room gave beside what is unfinished, all of which is started and none of which it conflicts
+ * with. */
+static inline uint64_t timeline_issue_beside(struct timeline *line, struct timeline_entry *e)
+{
+    uint64_t ticket = line->next++;
+    uint32_t held = (uint32_t)(ticket - line->done);
+
+    BASE_DEBUG_ASSERT(e == timeline_entry(line, ticket) && e->kind == TIMELINE_WORK);
+    BASE_DEBUG_ASSERT(line->started + 1 == ticket && !line->alone && !line->fences && !line->fences_issued);
+    e->state = TIMELINE_STARTED;
+    line->started = ticket;
+    timeline_widen(&line->started_read, &e->read);
+    timeline_widen(&line->started_write, &e->write);
+    if (held > line->high_water)
+        line->high_water = held;
+    atomic_store_explicit(&line->face->next, line->next, memory_order_release);
     return ticket;
 }
 

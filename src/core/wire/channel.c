@@ -111,6 +111,10 @@ static void shape_places(struct lines_shape *s, const struct wire_limits *limits
     s->credit_shift = (uint32_t)__builtin_ctz(credits);
     s->area_mask = limits->minimal ? 0 : LINES_AREAS - 1;
     s->once_mask = limits->minimal ? 0 : LINES_ONCE_PLACES - 1;
+    s->once_shift = (uint32_t)__builtin_ctz(s->once_mask + 1);
+    while (!limits->minimal && s->once_parts + 1 < LINES_ONCE_SIZES &&
+           (s->once_mask + 1) << (s->once_parts + 1) <= LINES_WINDOWS * s->window)
+        s->once_parts++; /* but no more of them than lines */
     caps->chunk_all = limits->chunk ? limits->chunk : LINES_PLACE_BYTES;
     caps->chunk_private = limits->chunk ? limits->chunk : limits->chunk_private ? limits->chunk_private : private_chunk(s->size);
     caps->once_max = LINES_PLACE_BYTES;

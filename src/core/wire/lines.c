@@ -50,14 +50,53 @@ static __attribute__((noinline)) bool make_places(struct lines_channel *c, uint3
     return make_region(c, index, c->shape.each.bytes, &c->each, &c->each_where, &c->head->each);
 }
 
+/*
+ * A long place is cut in halves for what fits a half, and in quarters: so many more operations can be under way. Operation `seq` takes the
+ * place that it would take whole, and there the part that the next bits of its number say, the lowest of them first: which half, then which
+ * half of that. So it meets no other before the one that many places times parts earlier, but where that one's part was larger.
+ */
+static inline uint32_t parts_of(const struct lines_shape *shape, size_t bytes)
+{
+    uint32_t parts = 0;
+
+    while (parts < shape->once_parts && bytes <= (size_t)LINES_PLACE_BYTES >> (parts + 1))
+        parts++;
+    return parts;
+}
+
+static inline size_t part_offset(const struct lines_shape *shape, wire_key key, uint32_t parts)
+{
+    uint32_t seq = wire_key_seq(key);
+    size_t index = (size_t)(seq & shape->once_mask) * shape->once_edges + wire_key_edge(key), at = index * shape->once_stride;
+
+    for (uint32_t i = 0; i < parts; i++)
+        at += (seq >> shape->once_shift >> i & 1) * ((size_t)LINES_PLACE_BYTES >> (i + 1));
+    return at;
+}
+
+/* The latest operation that may still have bytes where this one's go. Larger parts that were taken lately stand in many a one's way: which
+ * of them in whose is not kept. */
+static uint32_t met_by(const struct lines_channel *c, wire_key key, uint32_t parts)
+{
+    const uint32_t *taken = c->once_taken[wire_key_edge(key)], seq = wire_key_seq(key), apart = c->shape.once_mask + 1;
+    uint32_t before = seq - (apart << parts);
+
+    for (uint32_t i = parts; i-- > 0;) {
+        if (!lines_reached(before, taken[i]))
+            before = seq - (apart << i);
+    }
+    return before;
+}
+
 /* The room rules. DONE: the line, and the place of the bytes if they are more than a line carries. */
 static enum wire_result room_once(struct lines_channel *c, wire_key key, size_t bytes, struct lines_line **line, char **place)
 {
     const struct lines_shape *shape = &c->shape;
     const struct lines_edge *edge = &shape->edge[wire_key_edge(key)];
     bool brief = bytes <= LINES_BRIEF_BYTES;
-    uint32_t mask = bytes <= LINES_INLINE ? edge->line_mask : brief ? edge->brief_mask : shape->once_mask;
-    if (!all_retired(c, wire_key_seq(key) - (mask + 1)))
+    uint32_t parts = brief ? 0 : parts_of(shape, bytes);
+    uint32_t before = wire_key_seq(key) - ((bytes <= LINES_INLINE ? edge->line_mask : edge->brief_mask) + 1);
+    if (!all_retired(c, brief ? before : met_by(c, key, parts)))
         return WIRE_AGAIN;
     *line = once_line(c->block.at, &c->shape, key);
     if (bytes <= LINES_INLINE) {
@@ -67,8 +106,10 @@ static enum wire_result room_once(struct lines_channel *c, wire_key key, size_t 
     BASE_ASSERT(bytes <= c->face.caps.once_max);
     if (!c->once && !make_places(c, LINES_REGION_ONCE))
         return WIRE_FAILED;
-    size_t index = (size_t)(wire_key_seq(key) & mask) * shape->once_edges + wire_key_edge(key);
-    *place = c->once + (brief ? brief_offset(shape, key) : index * shape->once_stride);
+    uint32_t *taken = &c->once_taken[wire_key_edge(key)][parts];
+    if (!brief && !lines_reached(*taken, wire_key_seq(key)))
+        *taken = wire_key_seq(key);
+    *place = c->once + (brief ? brief_offset(shape, key) : part_offset(shape, key, parts));
     return WIRE_DONE;
 }
 

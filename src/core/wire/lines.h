@@ -24,6 +24,7 @@
 enum {
     LINES_INLINE = 48,
     LINES_ONCE_PLACES = 8,
+    LINES_ONCE_SIZES = 3,     /* of them: whole, halves, quarters */
     LINES_WINDOWS = 2,        /* of lines that an edge has .. */
     LINES_BRIEF_PLACES = 64,  /* .. and places for few bytes */
     LINES_AHEAD_WINDOWS = 8,  /* the same of the first edge where ranks share CPUs: a rank goes ahead of others that have none yet, .. */
@@ -153,7 +154,8 @@ struct lines_shape {
     struct lines_edge edge[WIRE_ONCE_EDGES_MAX];
     struct lines_each each;
     uint32_t size, window, once_edges;
-    uint32_t once_mask, area_mask, credit_mask, credit_shift;
+    uint32_t once_mask, once_shift, once_parts; /* the latter two as logarithms: of how many places there are, of how many parts each has */
+    uint32_t area_mask, credit_mask, credit_shift;
     uint32_t rendezvous, copies;
     size_t inbox, calls, acks, pairs, chunks, inlets, bytes;      /* of the block */
     size_t landings;                                              /* of two members alone; 0: there are none */
@@ -289,7 +291,8 @@ struct lines_channel {
     bool messages_left; /* the last advance could not finish with them */
     uint32_t waiting, waiting_max, unresolved, epoch;
     uint32_t showing;
-    uint32_t told; /* slots of landings whose bytes have not come, a bit each */
+    uint32_t once_taken[WIRE_ONCE_EDGES_MAX][LINES_ONCE_SIZES]; /* the latest operation that took a whole place, a half, a quarter */
+    uint32_t told;                                              /* slots of landings whose bytes have not come, a bit each */
     struct lines_shown shown[LINES_SHOWN];
     char *once, *stream, *each; /* my places, when taken */
     uint64_t once_where, stream_where, each_where;
