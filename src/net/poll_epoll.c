@@ -21,7 +21,8 @@ enum {
     EPOLL_LOOK_AT_ALL = 64,
     EPOLL_UNWATCHED = 4,
     EPOLL_FOUND = 32,         /* receives in a row until a socket is watched no more; after that twice as many ... */
-    EPOLL_FOUND_MOST = 32768, /* ... each time, up to so many */
+    EPOLL_FOUND_MOST = 32768, /* ... each time, up to so many, unless it paid: ... */
+    EPOLL_PAID = 256,         /* ... so many were found while it was not watched */
     EPOLL_MISSED = 64,        /* looks in a row that found nothing, until it is watched again */
 };
 
@@ -134,8 +135,11 @@ static void watch_again(struct epoll_poller *p, uint32_t socket)
     if (watch(p, socket, s->fd) < 0)
         return;
     s->watched = true;
+    if (s->found >= EPOLL_PAID)
+        s->enough = EPOLL_FOUND;
+    else if (s->enough < EPOLL_FOUND_MOST)
+        s->enough *= 2;
     s->found = 0;
-    s->enough = s->enough < EPOLL_FOUND_MOST ? 2 * s->enough : s->enough;
     forget_unwatched(p, socket);
 }
 
@@ -144,7 +148,8 @@ static void found(struct epoll_poller *p, uint32_t socket)
     struct epoll_socket *s = &p->socket[socket];
 
     s->missed = 0;
-    if (s->watched && ++s->found >= s->enough && !p->armed && p->unwatcheds < EPOLL_UNWATCHED)
+    s->found = s->found < UINT16_MAX ? (uint16_t)(s->found + 1) : s->found;
+    if (s->watched && s->found >= s->enough && !p->armed && p->unwatcheds < EPOLL_UNWATCHED)
         unwatch(p, socket);
 }
 
@@ -299,7 +304,10 @@ static int64_t epoll_attempt(struct poller *poller, uint32_t socket)
     if (!w->vector || p->blocked || p->turn % EPOLL_LOOK_AT_ALL == 0) /* reap counts that turn, and looks at all */
         return -EBUSY;
     p->turn++;
-    int64_t n = poller_transfer(p->socket[socket].fd, POLLER_RECEIVE, w->vector, w->count);
+    int64_t n = w->count == 1 ? poller_transfer_piece(p->socket[socket].fd, POLLER_RECEIVE, w->vector->iov_base, w->vector->iov_len)
+                              : poller_transfer(p->socket[socket].fd, POLLER_RECEIVE, w->vector, w->count);
+    if (n == -EINTR)
+        return -EAGAIN;
     w->ready = n != -EAGAIN;
     if (w->ready) {
         found(p, socket);

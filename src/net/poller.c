@@ -8,32 +8,36 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/*
- * Where send() and recv() are called a thread may be cancelled, which it must not be under the wire's lock; and to begin and end that costs
- * a hundredth of a small exchange. Sanitizers must see what is written, though.
- */
-#if defined(SYS_sendto) && defined(SYS_recvfrom) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
-#    define POLLER_SEND_NOW(fd, at, bytes, flags) syscall(SYS_sendto, fd, at, bytes, flags, NULL, 0)
-#    define POLLER_RECEIVE_NOW(fd, at, bytes, flags) syscall(SYS_recvfrom, fd, at, bytes, flags, NULL, NULL)
-#else
-#    define POLLER_SEND_NOW(fd, at, bytes, flags) send(fd, at, bytes, flags)
-#    define POLLER_RECEIVE_NOW(fd, at, bytes, flags) recv(fd, at, bytes, flags)
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) && (!defined(__x86_64__) || defined(__ILP32__))
+int64_t poller_transfer_piece(int fd, enum poller_way way, void *at, size_t bytes)
+{
+#    if defined(SYS_sendto) && defined(SYS_recvfrom)
+    ssize_t n = way == POLLER_RECEIVE ? syscall(SYS_recvfrom, fd, at, bytes, MSG_DONTWAIT, NULL, NULL)
+                                      : syscall(SYS_sendto, fd, at, bytes, MSG_DONTWAIT | MSG_NOSIGNAL, NULL, 0);
+#    else
+    ssize_t n = way == POLLER_RECEIVE ? recv(fd, at, bytes, MSG_DONTWAIT) : send(fd, at, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+#    endif
+
+    return n < 0 ? -errno : n;
+}
 #endif
+
+static int64_t transfer_pieces(int fd, enum poller_way way, const struct iovec *vector, uint32_t count)
+{
+    struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count};
+    ssize_t n = way == POLLER_RECEIVE ? recvmsg(fd, &message, MSG_DONTWAIT) : sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+
+    return n < 0 ? -errno : n;
+}
 
 int64_t poller_transfer(int fd, enum poller_way way, const struct iovec *vector, uint32_t count)
 {
     int64_t n;
 
     do {
-        if (count == 1) {
-            n = way == POLLER_RECEIVE ? POLLER_RECEIVE_NOW(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT)
-                                      : POLLER_SEND_NOW(fd, vector->iov_base, vector->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
-        } else {
-            struct msghdr message = {.msg_iov = (struct iovec *)(uintptr_t)vector, .msg_iovlen = count};
-            n = way == POLLER_RECEIVE ? recvmsg(fd, &message, MSG_DONTWAIT) : sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        }
-    } while (n < 0 && errno == EINTR);
-    return n < 0 ? -errno : n;
+        n = count == 1 ? poller_transfer_piece(fd, way, vector->iov_base, vector->iov_len) : transfer_pieces(fd, way, vector, count);
+    } while (n == -EINTR);
+    return n;
 }
 
 #ifdef COMM_HAVE_URING

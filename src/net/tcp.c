@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 extern const struct wire_class wire_tcp;
+static const struct wire_class tcp_of_two;
 #define OFFER_MAGIC UINT64_C(0x3170637463636f6d)
 #define PEER_TIMEOUT_NS INT64_C(30000000000)
 #define LINK_TIMEOUT_NS INT64_C(3000000000)
@@ -412,7 +413,8 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
     for (size_t i = 0; i < size; i++)
         calls[i] = (int32_t)i == team->rank ? c->face.calls : c->mirror + i * calls_each;
     c->face.peer_calls = calls;
-    c->face.class = &wire_tcp;
+    c->other = c->rank == 0;
+    c->face.class = size == 2 ? &tcp_of_two : &wire_tcp;
     c->face.wire = &w->wire;
     c->face.traffic = &c->traffic;
     uint64_t chunk = limits->chunk ? limits->chunk : TCP_CHUNK;
@@ -449,8 +451,11 @@ static void tcp_leave(struct wire_channel *channel, enum wire_leave how)
     forget(c);
     tcp_send_dirty(w);
     w->poller->class->submit(w->poller);
-    if (how == WIRE_CLOSE)
+    if (how == WIRE_CLOSE) {
         w->channel[late_place(c->name)] = NULL;
+        if (c->seen)
+            tcp_block_give(w, c->seen);
+    }
     base_unlock(&w->lock, env);
     if (how != WIRE_CLOSE)
         return;
@@ -580,19 +585,11 @@ static void tcp_describe(struct wire_channel *channel, int32_t peer, char *addre
     base_format(address, bytes, "%s", peer == (int32_t)c->rank ? "this rank" : c->port->link[c->world[peer]].address);
 }
 
-const struct wire_class wire_tcp = {
-    .name = "tcp",
-    .open = tcp_open,
-    .close = tcp_close,
-    .join = tcp_join,
-    .leave = tcp_leave,
-    .reserve = tcp_reserve,
-    .expose = tcp_expose,
-    .view = tcp_view,
-    .release = tcp_release,
-    .advance = tcp_advance,
-    .flush = tcp_flush,
-    .poll = tcp_poll,
-    .arm = tcp_arm,
-    .describe = tcp_describe,
-};
+/* Of all members that an exposure goes to a channel of two has one: so it can be shown without saying to whom. */
+#define TCP_CLASS                                                                                                                          \
+    .name = "tcp", .open = tcp_open, .close = tcp_close, .join = tcp_join, .leave = tcp_leave, .reserve = tcp_reserve,                     \
+    .expose = tcp_expose, .view = tcp_view, .release = tcp_release, .advance = tcp_advance, .flush = tcp_flush, .poll = tcp_poll,          \
+    .arm = tcp_arm, .describe = tcp_describe
+
+const struct wire_class wire_tcp = {TCP_CLASS};
+static const struct wire_class tcp_of_two = {TCP_CLASS, .show = tcp_show, .see = tcp_see, .fetch = tcp_fetch};

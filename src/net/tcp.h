@@ -156,6 +156,9 @@ struct tcp_channel {
     uint32_t name, rank, size;
     uint32_t areas, credits, once_places, lag; /* lag: how many retirements a peer may not know of yet */
     uint32_t rendezvous;
+    uint16_t other;         /* of two */
+    struct tcp_block *seen; /* what was last seen alone: it is there until its operation is retired. NULL: nothing yet */
+    wire_key seen_key;
     bool connected, aborted;
     bool owes, retires; /* peers are owed a word; of retirements alone */
     uint32_t retired;
@@ -350,6 +353,10 @@ bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, 
 void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t bytes); /* if it may */
 /* A glance at what has not come yet. DONE; AGAIN; NONE: it must look the common way, at what came or for what it could not. */
 enum wire_result tcp_look_alone(struct tcp_channel *c, const struct wire_look *l);
+/* Of a channel of two. */
+enum wire_result tcp_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
+enum wire_result tcp_see(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes, const void **at);
+void tcp_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes);
 
 /* tcp_receive.c */
 void tcp_receive_start(struct tcp_lane *lane);
@@ -364,6 +371,7 @@ void tcp_forget_receives(struct tcp_channel *c);
 /* tcp_view.c: exposures and views */
 enum wire_result tcp_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
 enum wire_result tcp_expose(struct wire_channel *channel, const struct wire_expose *e);
+bool tcp_has_once_room(const struct tcp_channel *c, uint32_t peer, wire_key key, size_t bytes); /* for an exposure on a once-edge */
 enum wire_result tcp_view(struct wire_channel *channel, const struct wire_look *look);
 void tcp_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
 void tcp_slot_whole(struct tcp_channel *c, struct tcp_slot *slot);

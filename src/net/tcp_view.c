@@ -10,6 +10,13 @@
 #include "data/data.h"
 
 /* ------------------------------------------------------------------------------------------------------------ room */
+bool tcp_has_once_room(const struct tcp_channel *c, uint32_t peer, wire_key key, size_t bytes)
+{
+    uint32_t behind = wire_key_seq(key) - (bytes <= TCP_INLINE ? 2 * c->face.caps.window : c->once_places);
+
+    return tcp_reached(c->member[peer].retired, behind ? behind : UINT32_MAX);
+}
+
 static bool has_room(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes)
 {
     const struct tcp_member *m = &c->member[peer];
@@ -19,10 +26,8 @@ static bool has_room(struct tcp_channel *c, uint32_t peer, const struct wire_exp
         return true;
     if (BASE_UNLIKELY(m->lane[TCP_LANE_SMALL].fd < 0)) /* it says what it has retired when there is a link */
         tcp_want(m->lane->link, false);
-    if (e->edge & WIRE_ONCE) {
-        uint32_t behind = seq - (bytes <= TCP_INLINE ? 2 * c->face.caps.window : c->once_places);
-        return tcp_reached(m->retired, behind ? behind : UINT32_MAX);
-    }
+    if (e->edge & WIRE_ONCE)
+        return tcp_has_once_room(c, peer, e->key, bytes);
     uint32_t behind = seq - c->areas;
     if (!tcp_reached(m->retired, behind ? behind : UINT32_MAX))
         return false;

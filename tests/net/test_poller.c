@@ -416,6 +416,67 @@ static void attempted(const struct poller_class *class)
     rig_down(&r);
 }
 
+/* The kernel says which descriptors an epoll watches. */
+static bool is_watched(const struct rig *r, int fd)
+{
+    char path[64], line[256];
+    bool found = false;
+
+    snprintf(path, sizeof path, "/proc/self/fdinfo/%d", r->p->fd);
+    FILE *file = fopen(path, "re");
+    assert_non_null(file);
+    for (int watched = -1; fgets(line, sizeof line, file);)
+        found |= sscanf(line, "tfd: %d", &watched) == 1 && watched == fd;
+    fclose(file);
+    return found;
+}
+
+/* Finds what comes on socket 9 so many times, or until it is watched no more. How often. */
+static int find(struct rig *r, const struct iovec *vector, int most, bool until_unwatched)
+{
+    uint32_t seen[2 * PAIRS] = {0};
+    int times = 0;
+
+    for (; times < most && !(until_unwatched && !is_watched(r, r->fd[9])); times++) {
+        bool came = false;
+        assert_int_equal(write(r->fd[8], "again", 5), 5);
+        for (int turn = 0; turn < 1000 && !came && !seen[9]; turn++)
+            came = attempt(r, seen) == 5;
+        assert_true(came || seen[9] == 1);
+        if (seen[9])
+            assert_int_equal(start(r, 9, POLLER_RECEIVE, vector, 1), -EINPROGRESS);
+        seen[9] = 0;
+    }
+    return times;
+}
+
+static void sleep_and_wake(struct rig *r)
+{
+    r->p->class->arm(r->p, true);
+    assert_true(is_watched(r, r->fd[9]));
+    r->p->class->arm(r->p, false);
+}
+
+/* A socket that is found again and again is watched no more; after a sleep it takes longer to go again, but not where it paid. */
+static void unwatched_where_it_pays(void **state)
+{
+    enum { FIRST = 32, PAID = 256, SLACK = 8 /* found by all being asked */ };
+    struct rig r;
+    char in[8];
+    struct iovec vector = {in, 8};
+
+    (void)state;
+    rig_up(&r, &poller_epoll);
+    assert_int_equal(start(&r, 9, POLLER_RECEIVE, &vector, 1), -EINPROGRESS);
+    assert_in_range(find(&r, &vector, PAID, true), FIRST, FIRST + SLACK);
+    sleep_and_wake(&r);
+    assert_in_range(find(&r, &vector, PAID, true), 2 * FIRST, 2 * FIRST + SLACK);
+    find(&r, &vector, PAID + PAID / FIRST, false);
+    sleep_and_wake(&r);
+    assert_in_range(find(&r, &vector, PAID, true), FIRST, FIRST + SLACK);
+    rig_down(&r);
+}
+
 static void on_each(void (*fn)(const struct poller_class *))
 {
     fn(&poller_epoll);
@@ -500,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_outlives_its_thread),
         cmocka_unit_test(test_hot_ones),
         cmocka_unit_test(test_attempted),
+        cmocka_unit_test(unwatched_where_it_pays),
         cmocka_unit_test(refused_eperm),
         cmocka_unit_test(refused_enosys),
     };

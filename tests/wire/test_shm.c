@@ -327,7 +327,7 @@ static void contract_4_3_a_late_store_lands_nowhere(void **state)
 }
 
 /* ---------------------------------------------------------------------------------------- long places and their parts */
-enum { PART_OPERATIONS = 600, PARTS_WHOLE = 8, PARTS_MOST = 32, PART_SAME = 64 /* operations of each size that all follow each other */ };
+enum { PART_OPERATIONS = 800, PARTS_MOST = 64, PART_SAME = 160 /* operations of each size that all follow each other */ };
 
 /* First those of one size after the other, then any. */
 static size_t part_bytes(uint32_t seq)
@@ -343,10 +343,10 @@ static unsigned char part_byte(uint32_t seq, size_t at)
     return (unsigned char)(seq * 31 + at * 13 + (at >> 8));
 }
 
-static struct wire_expose part_expose(uint32_t seq, const uint16_t *peer, const struct wire_span *span)
+static struct wire_expose part_expose(const struct rank *r, uint32_t seq, const uint16_t *peer, const struct wire_span *span)
 {
     return (struct wire_expose){
-        .key = wire_key_of(seq, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .peers = peer, .npeers = 1, .nspans = 1, .spans = span};
+        .key = wire_key_of(seq, 0, 0), .edge = (uint16_t)r->variant, .peers = peer, .npeers = 1, .nspans = 1, .spans = span};
 }
 
 /* Shows what there is room for; the one that it shows last. Every third one is built in its place. */
@@ -355,7 +355,7 @@ static uint32_t part_show_all(struct rank *r, uint32_t seq, unsigned char *buffe
     const uint16_t peer = 1;
     for (enum wire_result result = WIRE_DONE; seq < PART_OPERATIONS; seq++) {
         struct wire_span span = {buffer, part_bytes(seq + 1)};
-        struct wire_expose e = part_expose(seq + 1, &peer, &span);
+        struct wire_expose e = part_expose(r, seq + 1, &peer, &span);
         void *pad = buffer;
         if (seq % 3 == 0 && (result = r->ch->class->reserve(r->ch, &e, span.bytes, &pad)) == WIRE_DONE)
             e.flags = WIRE_BUILT;
@@ -372,7 +372,7 @@ static void part_look(struct rank *r, uint32_t seq, bool first)
 {
     static struct wire_view views[PART_OPERATIONS + 1];
     struct wire_view *view = &views[seq];
-    struct wire_look l = {.key = wire_key_of(seq, 0, 0), .edge = WIRE_ONCE | WIRE_TO_ALL, .bytes = part_bytes(seq), .view = view};
+    struct wire_look l = {.key = wire_key_of(seq, 0, 0), .edge = (uint16_t)r->variant, .bytes = part_bytes(seq), .view = view};
     if (first)
         CHECK(r->ch->class->view(r->ch, &l) == WIRE_DONE && view->bytes == l.bytes);
     for (size_t i = 0; i < l.bytes; i++)
@@ -381,6 +381,7 @@ static void part_look(struct rank *r, uint32_t seq, bool first)
 
 static void shows_in_parts(struct rank *r)
 {
+    uint32_t whole = r->variant & WIRE_TO_ALL ? 8 : 16; /* places */
     _Atomic uint64_t *shown = &r->shared->word[0], *retired = &r->shared->word[1];
     unsigned char *buffer = malloc(65536);
     for (uint32_t done = 0, last = 0; done < PART_OPERATIONS;) {
@@ -394,7 +395,7 @@ static void shows_in_parts(struct rank *r)
             part_look(r, seq, seq > before);
         for (uint32_t size = 0; size < 3; size++) /* as many as there are parts, while nothing larger came before or comes next */
             if (done >= size * PART_SAME + PARTS_MOST / 2 && last < (size + 1) * PART_SAME)
-                CHECK(last - done == (uint32_t)PARTS_WHOLE << size);
+                CHECK(last - done == whole << size);
         if (r->rank == 1)
             atomic_store(retired, done + 1 + rank_random(r) % (last - done));
         rank_meet(r);
@@ -408,7 +409,8 @@ static void shows_in_parts(struct rank *r)
 static void long_places_are_cut(void **state)
 {
     (void)state;
-    run_processes(2, 0, shows_in_parts, -1);
+    run_processes(2, WIRE_ONCE | WIRE_TO_ALL, shows_in_parts, -1);
+    run_processes(2, WIRE_ONCE, shows_in_parts, -1);
 }
 
 static void segment_is_sealed(void **state)

@@ -351,11 +351,17 @@ static inline void wait_straight(struct body *b, uint64_t ticket)
         look_later(b, turn);
 }
 
+/* More are under way than there is room for, where they are long: then peers wait for what ends here, and are told before we go on. */
 static inline void wait_among_others(struct body *b, uint64_t ticket)
 {
+    struct express *x = &b->express;
+    bool is_long = body_entry(b, ticket)->form->shown > b->channel->caps.inline_max;
+
     for (int turn = 0; turn < WAIT_TURNS && express_pending(b) && b->line.done < ticket; turn++)
         if (!express_poll(b))
             look_later(b, turn);
+        else if (is_long || x->waits || x->owes)
+            express_flush(b);
 }
 
 /*

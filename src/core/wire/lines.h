@@ -25,6 +25,7 @@ enum {
     LINES_INLINE = 48,
     LINES_ONCE_PLACES = 8,
     LINES_ONCE_SIZES = 3,     /* of them: whole, halves, quarters */
+    LINES_EACH_SIZES = 5,     /* of those of single readers: down to WIRE_EACH_BYTES_MIN */
     LINES_WINDOWS = 2,        /* of lines that an edge has .. */
     LINES_BRIEF_PLACES = 64,  /* .. and places for few bytes */
     LINES_AHEAD_WINDOWS = 8,  /* the same of the first edge where ranks share CPUs: a rank goes ahead of others that have none yet, .. */
@@ -143,6 +144,12 @@ struct lines_edge {
     size_t line, line_step, brief, brief_step;
 };
 
+/* Long places, and how far they are cut. */
+struct lines_parts {
+    size_t bytes;
+    uint32_t shift, most; /* logarithms: of how many places there are, of how many parts one has at the most */
+};
+
 /* What an exposer has for single readers: a row of lines, and one of places, for an operation. */
 struct lines_each {
     uint32_t line_mask, place_mask;
@@ -154,7 +161,8 @@ struct lines_shape {
     struct lines_edge edge[WIRE_ONCE_EDGES_MAX];
     struct lines_each each;
     uint32_t size, window, once_edges;
-    uint32_t once_mask, once_shift, once_parts; /* the latter two as logarithms: of how many places there are, of how many parts each has */
+    uint32_t once_mask;
+    struct lines_parts once_parts, each_parts;
     uint32_t area_mask, credit_mask, credit_shift;
     uint32_t rendezvous, copies;
     size_t inbox, calls, acks, pairs, chunks, inlets, bytes;      /* of the block */
@@ -291,8 +299,9 @@ struct lines_channel {
     bool messages_left; /* the last advance could not finish with them */
     uint32_t waiting, waiting_max, unresolved, epoch;
     uint32_t showing;
-    uint32_t once_taken[WIRE_ONCE_EDGES_MAX][LINES_ONCE_SIZES]; /* the latest operation that took a whole place, a half, a quarter */
-    uint32_t told;                                              /* slots of landings whose bytes have not come, a bit each */
+    /* The latest operation that took a whole place, a half, .. */
+    uint32_t once_taken[WIRE_ONCE_EDGES_MAX][LINES_ONCE_SIZES], each_taken[LINES_EACH_SIZES];
+    uint32_t told; /* slots of landings whose bytes have not come, a bit each */
     struct lines_shown shown[LINES_SHOWN];
     char *once, *stream, *each; /* my places, when taken */
     uint64_t once_where, stream_where, each_where;
