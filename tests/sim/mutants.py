@@ -107,8 +107,6 @@ PROCESSES = {
     **{name: MUTANTS[name] for name in ("landing_not_replaced", "landing_told_again")},
     # Another call's place is taken for this one's.
     "landing_of_any_call": [("wire/lines.c", " || l->fingerprint != e->fingerprint)\n        return NULL;", ")\n        return NULL;")],
-    # Whoever takes a part of a place looks only for who took the same part.
-    "part_of_whole": [("wire/lines.c", "        if (!lines_reached(before, taken[i]))", "        if (!taken)")],
     # The line says that they are there, and they are on their way.
     "stores_not_drained": [("data/reduce_body.h", "        vector_fence();", "        (void)stream;")],
 }

@@ -120,8 +120,8 @@ void scenario_once(struct rank *r)
 /* ------------------------------------------------------------------------------------------------------------ each its own */
 static size_t each_bytes(uint32_t seq, int32_t from, int32_t to)
 {
-    static const size_t sizes[] = {8, 0, 48, 1, 49, 200, 4096, 40, 16384, 8, 16385, 4097, 300, WIRE_EACH_BYTES_MAX};
-    return sizes[(seq + 3 * (uint32_t)from + (uint32_t)to) % (seq / 128 % 2 ? 8 : 14)];
+    static const size_t sizes[] = {8, 0, 48, 1, 49, 200, WIRE_EACH_BYTES, 40};
+    return sizes[(seq + 3 * (uint32_t)from + (uint32_t)to) % 8];
 }
 
 static int32_t each_mark(int32_t from, int32_t to)
@@ -181,7 +181,7 @@ static void look_each(struct rank *r, uint32_t seq, uint32_t peer, unsigned char
 void scenario_each(struct rank *r)
 {
     uint32_t operations = rank_count(r, 1000);
-    unsigned char *buffer = malloc(WIRE_EACH_BYTES_MAX);
+    unsigned char *buffer = malloc(WIRE_EACH_BYTES);
     uint16_t peers[RANKS_MAX];
     others(r, peers);
     for (uint32_t seq = 1; seq <= operations; seq++) {

@@ -6,7 +6,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/hash.h"
 #include "shm/hello.h"
 #include "shm/segment.h"
 #include "wire/lines.h"
@@ -326,93 +325,6 @@ static void contract_4_3_a_late_store_lands_nowhere(void **state)
     run_processes(2, 0, lands_late, -1);
 }
 
-/* ---------------------------------------------------------------------------------------- long places and their parts */
-enum { PART_OPERATIONS = 800, PARTS_MOST = 64, PART_SAME = 160 /* operations of each size that all follow each other */ };
-
-/* First those of one size after the other, then any. */
-static size_t part_bytes(uint32_t seq)
-{
-    static const size_t sizes[] = {65536, 32768, 16384, 2052, 65532, 32772, 16388, 4096};
-    uint64_t at = (seq - 1) / PART_SAME < 3 ? (seq - 1) / PART_SAME : base_mix(seq) % 8;
-
-    return sizes[at];
-}
-
-static unsigned char part_byte(uint32_t seq, size_t at)
-{
-    return (unsigned char)(seq * 31 + at * 13 + (at >> 8));
-}
-
-static struct wire_expose part_expose(const struct rank *r, uint32_t seq, const uint16_t *peer, const struct wire_span *span)
-{
-    return (struct wire_expose){
-        .key = wire_key_of(seq, 0, 0), .edge = (uint16_t)r->variant, .peers = peer, .npeers = 1, .nspans = 1, .spans = span};
-}
-
-/* Shows what there is room for; the one that it shows last. Every third one is built in its place. */
-static uint32_t part_show_all(struct rank *r, uint32_t seq, unsigned char *buffer)
-{
-    const uint16_t peer = 1;
-    for (enum wire_result result = WIRE_DONE; seq < PART_OPERATIONS; seq++) {
-        struct wire_span span = {buffer, part_bytes(seq + 1)};
-        struct wire_expose e = part_expose(r, seq + 1, &peer, &span);
-        void *pad = buffer;
-        if (seq % 3 == 0 && (result = r->ch->class->reserve(r->ch, &e, span.bytes, &pad)) == WIRE_DONE)
-            e.flags = WIRE_BUILT;
-        for (size_t i = 0; i < span.bytes && result == WIRE_DONE; i++)
-            ((unsigned char *)pad)[i] = part_byte(seq + 1, i);
-        if (result != WIRE_DONE || r->ch->class->expose(r->ch, &e) != WIRE_DONE)
-            break;
-    }
-    return seq;
-}
-
-/* All that was shown since, each time anew: what is shown later spoils nothing of it. */
-static void part_look(struct rank *r, uint32_t seq, bool first)
-{
-    static struct wire_view views[PART_OPERATIONS + 1];
-    struct wire_view *view = &views[seq];
-    struct wire_look l = {.key = wire_key_of(seq, 0, 0), .edge = (uint16_t)r->variant, .bytes = part_bytes(seq), .view = view};
-    if (first)
-        CHECK(r->ch->class->view(r->ch, &l) == WIRE_DONE && view->bytes == l.bytes);
-    for (size_t i = 0; i < l.bytes; i++)
-        CHECK(((const unsigned char *)view->at)[i] == part_byte(seq, i));
-}
-
-static void shows_in_parts(struct rank *r)
-{
-    uint32_t whole = r->variant & WIRE_TO_ALL ? 8 : 16; /* places */
-    _Atomic uint64_t *shown = &r->shared->word[0], *retired = &r->shared->word[1];
-    unsigned char *buffer = malloc(65536);
-    for (uint32_t done = 0, last = 0; done < PART_OPERATIONS;) {
-        uint32_t before = last;
-        if (r->rank == 0)
-            atomic_store(shown, part_show_all(r, last, buffer));
-        rank_meet(r);
-        last = (uint32_t)atomic_load(shown);
-        CHECK(last > done && last - done <= PARTS_MOST);
-        for (uint32_t seq = done + 1; r->rank == 1 && seq <= last; seq++)
-            part_look(r, seq, seq > before);
-        for (uint32_t size = 0; size < 3; size++) /* as many as there are parts, while nothing larger came before or comes next */
-            if (done >= size * PART_SAME + PARTS_MOST / 2 && last < (size + 1) * PART_SAME)
-                CHECK(last - done == whole << size);
-        if (r->rank == 1)
-            atomic_store(retired, done + 1 + rank_random(r) % (last - done));
-        rank_meet(r);
-        done = (uint32_t)atomic_load(retired);
-        r->ch->class->release(r->ch, done, NULL);
-        rank_meet(r);
-    }
-    free(buffer);
-}
-
-static void long_places_are_cut(void **state)
-{
-    (void)state;
-    run_processes(2, WIRE_ONCE | WIRE_TO_ALL, shows_in_parts, -1);
-    run_processes(2, WIRE_ONCE, shows_in_parts, -1);
-}
-
 static void segment_is_sealed(void **state)
 {
     (void)state;
@@ -521,7 +433,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(results_land_by_themselves),
         cmocka_unit_test(contract_4_3_a_late_store_lands_nowhere),
-        cmocka_unit_test(long_places_are_cut),
         cmocka_unit_test(segment_is_sealed),
         cmocka_unit_test(differences_are_named),
         cmocka_unit_test(killed_by_pidfd),

@@ -109,11 +109,8 @@ static void no_room_on(struct rank *ranks, int32_t count)
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
     retire(ranks, seq);
     seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 64, 100);
-    seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 32, 2049);  /* quarters of eight, */
-    seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 16, 16385); /* halves .. */
-    seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 8, 32769);  /* .. and whole ones */
-    seq = no_places_on(ranks, seq, WIRE_ONCE, 64, 16384);
-    seq = no_places_on(ranks, seq, WIRE_ONCE, 16, 65536);
+    seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 8, 2049);
+    seq = no_places_on(ranks, seq, WIRE_ONCE, 64, WIRE_EACH_BYTES);
     seq++;
     for (uint32_t round = 0; round < 4; round++) /* four credits */
         assert_int_equal(expose_to(a, 1, wire_key_of(seq, round, 0), 0, 0, 1000), WIRE_DONE);

@@ -21,7 +21,7 @@ uint32_t throttled_brief_bytes(uint32_t collective, int32_t size)
 
     if (!collective_is_ragged(collective) || size == 1 || size > most)
         return 0;
-    return throttled_brief_kind(collective, size) == WIRE_ONCE ? wire_each_bytes((uint32_t)size) : PROGRAM_BRIEF_BYTES;
+    return throttled_brief_kind(collective, size) == WIRE_ONCE ? WIRE_EACH_BYTES : PROGRAM_BRIEF_BYTES;
 }
 
 /* One for all, where a rank gives to one other or has lines for single readers. */

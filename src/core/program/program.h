@@ -24,7 +24,7 @@ enum {
     PROGRAM_VIEWS_MAX = 64,
     PROGRAM_EDGES_MAX = 20, /* levels of a doubling over a million ranks */
     PROGRAM_CHUNK_MIN_BYTES = 4096,
-    PROGRAM_BRIEF_BYTES = 65536, /* what a ONCE edge of any wire takes; a private one takes wire_each_bytes */
+    PROGRAM_BRIEF_BYTES = 65536, /* what a ONCE edge of any wire takes; a private one takes WIRE_EACH_BYTES */
 };
 
 /* Where the lengths of blocks are known to the two ends of each edge alone, and so are no part of what all ranks compare. */

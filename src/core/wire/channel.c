@@ -87,27 +87,13 @@ static uint32_t rows_within(uint32_t most, size_t row, size_t bytes)
     return most;
 }
 
-/* Of so many places; in so many sizes, and no more parts of all of them than that. */
-static struct lines_parts parts_of(size_t bytes, uint32_t places, uint32_t sizes, uint32_t all)
-{
-    struct lines_parts parts = {.bytes = bytes, .shift = (uint32_t)__builtin_ctz(places)};
-
-    while (parts.most + 1 < sizes && places << (parts.most + 1) <= all)
-        parts.most++;
-    return parts;
-}
-
 static void shape_each(struct lines_shape *s, const struct wire_limits *limits)
 {
-    size_t readers = s->size - 1, line = sizeof(struct lines_line), most = wire_each_bytes(s->size),
-           place = most + line; /* no power of two */
+    size_t readers = s->size - 1, line = sizeof(struct lines_line), place = WIRE_EACH_BYTES + line; /* no power of two */
     uint32_t windows = limits->ahead ? LINES_AHEAD_WINDOWS : LINES_WINDOWS;
     uint32_t lines = rows_within(windows * s->window, readers * line, LINES_EACH_LINES_BYTES);
     uint32_t places = limits->minimal ? 1 : rows_within(lesser(lines, LINES_BRIEF_PLACES), readers * place, LINES_EACH_BYTES);
 
-    s->each_parts = parts_of(most, places, LINES_EACH_SIZES, limits->minimal ? 1 : lesser(lines, LINES_BRIEF_PLACES));
-    while (s->each_parts.most && most >> s->each_parts.most < WIRE_EACH_BYTES_MIN)
-        s->each_parts.most--;
     s->each = (struct lines_each){.line_mask = lines - 1,
                                   .place_mask = places - 1,
                                   .line_step = readers * line,
@@ -125,7 +111,6 @@ static void shape_places(struct lines_shape *s, const struct wire_limits *limits
     s->credit_shift = (uint32_t)__builtin_ctz(credits);
     s->area_mask = limits->minimal ? 0 : LINES_AREAS - 1;
     s->once_mask = limits->minimal ? 0 : LINES_ONCE_PLACES - 1;
-    s->once_parts = parts_of(LINES_PLACE_BYTES, s->once_mask + 1, LINES_ONCE_SIZES, limits->minimal ? 1 : LINES_WINDOWS * s->window);
     caps->chunk_all = limits->chunk ? limits->chunk : LINES_PLACE_BYTES;
     caps->chunk_private = limits->chunk ? limits->chunk : limits->chunk_private ? limits->chunk_private : private_chunk(s->size);
     caps->once_max = LINES_PLACE_BYTES;

@@ -50,58 +50,14 @@ static __attribute__((noinline)) bool make_places(struct lines_channel *c, uint3
     return make_region(c, index, c->shape.each.bytes, &c->each, &c->each_where, &c->head->each);
 }
 
-/*
- * A long place is cut in halves for what fits a half, and in quarters: so many more operations can be under way. Operation `seq` takes the
- * place that it would take whole, and there the part that the next bits of its number say, the lowest of them first: which half, then which
- * half of that. So it meets no other before the one that many places times parts earlier, but where that one's part was larger.
- */
-static inline uint32_t parts_for(const struct lines_parts *all, size_t bytes)
-{
-    uint32_t parts = 0;
-
-    while (parts < all->most && bytes <= all->bytes >> (parts + 1))
-        parts++;
-    return parts;
-}
-
-/* In its place. */
-static inline size_t part_offset(const struct lines_parts *all, uint32_t seq, uint32_t parts)
-{
-    size_t at = 0;
-
-    for (uint32_t i = 0; i < parts; i++)
-        at += (seq >> all->shift >> i & 1) * (all->bytes >> (i + 1));
-    return at;
-}
-
-/* The latest operation that may still have bytes where this one's go. Larger parts that were taken lately stand in many a one's way: which
- * of them in whose is not kept. */
-static uint32_t met_by(const struct lines_parts *all, const uint32_t *taken, uint32_t seq, uint32_t parts)
-{
-    uint32_t apart = UINT32_C(1) << all->shift, before = seq - (apart << parts);
-
-    for (uint32_t i = parts; i-- > 0;) {
-        if (!lines_reached(before, taken[i]))
-            before = seq - (apart << i);
-    }
-    return before;
-}
-
-static inline void take_part(uint32_t *taken, uint32_t seq)
-{
-    if (!lines_reached(*taken, seq))
-        *taken = seq;
-}
-
 /* The room rules. DONE: the line, and the place of the bytes if they are more than a line carries. */
 static enum wire_result room_once(struct lines_channel *c, wire_key key, size_t bytes, struct lines_line **line, char **place)
 {
     const struct lines_shape *shape = &c->shape;
     const struct lines_edge *edge = &shape->edge[wire_key_edge(key)];
     bool brief = bytes <= LINES_BRIEF_BYTES;
-    uint32_t seq = wire_key_seq(key), parts = brief ? 0 : parts_for(&shape->once_parts, bytes), *taken = c->once_taken[wire_key_edge(key)];
-    uint32_t before = seq - ((bytes <= LINES_INLINE ? edge->line_mask : edge->brief_mask) + 1);
-    if (!all_retired(c, brief ? before : met_by(&shape->once_parts, taken, seq, parts)))
+    uint32_t mask = bytes <= LINES_INLINE ? edge->line_mask : brief ? edge->brief_mask : shape->once_mask;
+    if (!all_retired(c, wire_key_seq(key) - (mask + 1)))
         return WIRE_AGAIN;
     *line = once_line(c->block.at, &c->shape, key);
     if (bytes <= LINES_INLINE) {
@@ -111,13 +67,8 @@ static enum wire_result room_once(struct lines_channel *c, wire_key key, size_t 
     BASE_ASSERT(bytes <= c->face.caps.once_max);
     if (!c->once && !make_places(c, LINES_REGION_ONCE))
         return WIRE_FAILED;
-    if (brief) {
-        *place = c->once + brief_offset(shape, key);
-        return WIRE_DONE;
-    }
-    size_t index = (size_t)(seq & shape->once_mask) * shape->once_edges + wire_key_edge(key);
-    *place = c->once + index * shape->once_stride + part_offset(&shape->once_parts, seq, parts);
-    take_part(&taken[parts], seq);
+    size_t index = (size_t)(wire_key_seq(key) & mask) * shape->once_edges + wire_key_edge(key);
+    *place = c->once + (brief ? brief_offset(shape, key) : index * shape->once_stride);
     return WIRE_DONE;
 }
 
@@ -126,21 +77,16 @@ static enum wire_result room_each(struct lines_channel *c, const struct wire_exp
                                   char **place)
 {
     const struct lines_each *each = &c->shape.each;
-    const struct lines_parts *all = &c->shape.each_parts;
-    uint32_t seq = wire_key_seq(e->key), parts = parts_for(all, bytes);
-    if (!all_retired(c, bytes <= LINES_INLINE ? seq - (each->line_mask + 1) : met_by(all, c->each_taken, seq, parts)))
+    uint32_t mask = bytes <= LINES_INLINE ? each->line_mask : each->place_mask;
+    if (!all_retired(c, wire_key_seq(e->key) - (mask + 1)))
         return WIRE_AGAIN;
-    BASE_ASSERT(bytes <= all->bytes && e->npeers == 1);
+    BASE_ASSERT(bytes <= WIRE_EACH_BYTES && e->npeers == 1);
     if (BASE_UNLIKELY(!c->each) && !make_places(c, LINES_REGION_EACH))
         return WIRE_FAILED;
     uint32_t reader = e->peers[0];
+    size_t stride = WIRE_EACH_BYTES + sizeof **line, row = (wire_key_seq(e->key) & mask) * each->place_step;
     *line = each_line(c->each, &c->shape, e->key, reader, c->rank);
-    *place = NULL;
-    if (bytes <= LINES_INLINE)
-        return WIRE_DONE;
-    size_t row = (seq & each->place_mask) * each->place_step, stride = all->bytes + sizeof **line;
-    *place = c->each + each->place + row + index_of(reader, c->rank) * stride + part_offset(all, seq, parts);
-    take_part(&c->each_taken[parts], seq);
+    *place = bytes <= LINES_INLINE ? NULL : c->each + each->place + row + index_of(reader, c->rank) * stride;
     return WIRE_DONE;
 }
 

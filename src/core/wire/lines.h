@@ -24,8 +24,6 @@
 enum {
     LINES_INLINE = 48,
     LINES_ONCE_PLACES = 8,
-    LINES_ONCE_SIZES = 3,     /* of them: whole, halves, quarters */
-    LINES_EACH_SIZES = 5,     /* of those of single readers: down to WIRE_EACH_BYTES_MIN */
     LINES_WINDOWS = 2,        /* of lines that an edge has .. */
     LINES_BRIEF_PLACES = 64,  /* .. and places for few bytes */
     LINES_AHEAD_WINDOWS = 8,  /* the same of the first edge where ranks share CPUs: a rank goes ahead of others that have none yet, .. */
@@ -144,12 +142,6 @@ struct lines_edge {
     size_t line, line_step, brief, brief_step;
 };
 
-/* Long places, and how far they are cut. */
-struct lines_parts {
-    size_t bytes;
-    uint32_t shift, most; /* logarithms: of how many places there are, of how many parts one has at the most */
-};
-
 /* What an exposer has for single readers: a row of lines, and one of places, for an operation. */
 struct lines_each {
     uint32_t line_mask, place_mask;
@@ -161,9 +153,7 @@ struct lines_shape {
     struct lines_edge edge[WIRE_ONCE_EDGES_MAX];
     struct lines_each each;
     uint32_t size, window, once_edges;
-    uint32_t once_mask;
-    struct lines_parts once_parts, each_parts;
-    uint32_t area_mask, credit_mask, credit_shift;
+    uint32_t once_mask, area_mask, credit_mask, credit_shift;
     uint32_t rendezvous, copies;
     size_t inbox, calls, acks, pairs, chunks, inlets, bytes;      /* of the block */
     size_t landings;                                              /* of two members alone; 0: there are none */
@@ -299,8 +289,6 @@ struct lines_channel {
     bool messages_left; /* the last advance could not finish with them */
     uint32_t waiting, waiting_max, unresolved, epoch;
     uint32_t showing;
-    /* The latest operation that took a whole place, a half, .. */
-    uint32_t once_taken[WIRE_ONCE_EDGES_MAX][LINES_ONCE_SIZES], each_taken[LINES_EACH_SIZES];
     uint32_t told; /* slots of landings whose bytes have not come, a bit each */
     struct lines_shown shown[LINES_SHOWN];
     char *once, *stream, *each; /* my places, when taken */

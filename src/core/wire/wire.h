@@ -39,24 +39,9 @@ static inline uint32_t wire_key_edge(wire_key key)
 
 /* The kind of an edge, equal on every rank, decides where its exposures lie. Both bits clear: a private stream. */
 enum wire_edge { WIRE_ONCE = 1 /* one round */, WIRE_TO_ALL = 2 /* one place that every peer of the exposure reads */ };
-/* ONCE | TO_ALL is a line. ONCE alone (private, one round) is a line for each reader, for wire_each_bytes at most. An operation has one
+/* ONCE | TO_ALL is a line. ONCE alone (private, one round) is a line for each reader, for WIRE_EACH_BYTES at most. An operation has one
  * such edge, whichever its number, so that wires keep places for one alone: levels have a ONCE | TO_ALL edge each. */
-enum { WIRE_STREAM_EDGES = 4 /* edge numbers 0..3 may be streams */, WIRE_ONCE_EDGES_MAX = 16 };
-enum {
-    WIRE_EACH_BYTES_MIN = 4096,
-    WIRE_EACH_BYTES_MAX = 65536,
-    WIRE_EACH_TOGETHER = 1 << 20 /* of one operation's readers, but for the min */
-};
-
-/* In a team of so many: a power of two. */
-static inline uint32_t wire_each_bytes(uint32_t size)
-{
-    uint32_t bytes = WIRE_EACH_BYTES_MAX;
-
-    while (bytes > WIRE_EACH_BYTES_MIN && (uint64_t)bytes * (size - 1) > WIRE_EACH_TOGETHER)
-        bytes /= 2;
-    return bytes;
-}
+enum { WIRE_STREAM_EDGES = 4 /* edge numbers 0..3 may be streams */, WIRE_ONCE_EDGES_MAX = 16, WIRE_EACH_BYTES = 4096 };
 
 enum wire_flag {
     WIRE_WORK = 0,    /* the kind: an exposure of a collective's program ... */
