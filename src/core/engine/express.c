@@ -22,6 +22,7 @@ static bool conflicts(struct body *b, const struct engine_call *call)
     struct timeline *line = &b->line;
     bool found = line->fences || call->collective == COLLECTIVE_BARRIER;
 
+    timeline_join(line);
     if (!found && timeline_beside(line, &call->read, &call->write))
         return false;
     for (uint64_t t = line->done + 1; !found && t < line->next; t++)
