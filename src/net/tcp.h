@@ -227,6 +227,7 @@ struct tcp_link {
     bool goodbye, down, warned, here;  /* here: connected */
     bool wanted, wants_base;           /* it is being made; as one of the base graph */
     bool neighbour;                    /* it is one of that graph */
+    bool sure;                         /* its small connection stands for the other end, too, which will say goodbye there */
     bool nudge;                        /* the other end's watcher is to look, when what was said has left */
     int64_t wanted_ns, again_ns;       /* since when; when it is to be dialed again */
     struct wire_event told;            /* what others say of its end ... */

@@ -18,7 +18,7 @@
 
 enum { REFUSALS_LOGGED_NS = 1000000000, ACCEPTS_A_TURN = 16 };
 
-/* Of a lower rank that has not come, or a higher one that asks to be dialed; with our word. */
+/* A lower rank, or a higher one that asks to be dialed; with our word. */
 static bool is_ours(const struct mesh *m, const struct greeting *g)
 {
     unsigned char differs = 0;
@@ -26,11 +26,17 @@ static bool is_ours(const struct mesh *m, const struct greeting *g)
     for (int i = 0; i < MESH_WORD; i++)
         differs |= (unsigned char)(g->word[i] ^ m->mine.word[i]);
     if (differs || g->magic != MESH_MAGIC || g->version != FRAME_VERSION || g->to != (uint32_t)m->w->rank ||
-        g->from >= (uint32_t)m->w->ranks || m->w->links[g->from].down)
+        g->from >= (uint32_t)m->w->ranks)
         return false;
-    if (g->lane >= TCP_SOCKETS)
-        return m->w->door && g->from > g->to && g->lane < MESH_LANES;
-    return g->from < g->to && m->w->links[g->from].lane[g->lane].fd < 0;
+    return g->lane < TCP_SOCKETS ? g->from < g->to : m->w->door && g->from > g->to && g->lane < MESH_LANES;
+}
+
+/* It has not come yet, nor ended: who closes may still have been dialing. */
+static bool is_awaited(const struct mesh *m, const struct greeting *g)
+{
+    const struct tcp_link *link = &m->w->links[g->from];
+
+    return !link->down && (g->lane >= TCP_SOCKETS || link->lane[g->lane].fd < 0);
 }
 
 static bool is_whole(int fd)
@@ -102,7 +108,7 @@ static bool let_in(struct mesh *m, const struct greeting *g, struct stranger *s)
         epoll_ctl(m->outside, EPOLL_CTL_DEL, s->fd, NULL); /* what comes on it from here on is not the door's */
         base_lock(&m->w->lock, m->w->env);
     }
-    bool in = is_ours(m, g) && take_in(m, g, s);
+    bool in = is_awaited(m, g) && take_in(m, g, s);
     if (m->steady)
         base_unlock(&m->w->lock, m->w->env);
     if (in)
@@ -120,8 +126,12 @@ void mesh_hear_one(struct mesh *m, uint32_t at, short seen)
 
     if (heard == STRANGER_LATER)
         return;
-    if (heard == STRANGER_DONE && let_in(m, &g, s)) {
+    bool ours = heard == STRANGER_DONE && is_ours(m, &g);
+    if (ours && let_in(m, &g, s)) {
         m->missing -= m->missing != 0;
+    } else if (ours && m->steady) {
+        base_log(m->w->log, LOG_DEBUG, "tcp: rank %u came for socket %u too late, or twice", g.from, g.lane);
+        close(s->fd);
     } else {
         turn_away(m, s->fd, why);
     }

@@ -349,18 +349,20 @@ bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link, int64_t now)
     return !connected;
 }
 
-/* One that carried nothing may have been closed by a peer for which it did not stand yet: that one's goodbye goes by others. */
-static bool has_spoken(const struct tcp_link *link)
+/* Whoever closes says goodbye on the small connection, where that stands for him. He may dial, be let in, and close before he hears so:
+ * then his goodbye goes by others. A heartbeat comes when all connections stand. */
+static bool stood_for_both(const struct tcp_link *link)
 {
-    return link->lane[TCP_LANE_SMALL].in_number || link->lane[TCP_LANE_BULK].in_number;
+    return link->sure || link->lane[TCP_LANE_SMALL].in_number || link->beat;
 }
 
 /* What it said to all comes by its neighbours, and so does what they say of its end, behind that: it is waited for, but not for ever. */
 bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
 {
-    int64_t late = link->goodbye || !has_spoken(link) ? GOODBYE_LATE_NS : DEATH_LATE_NS;
+    bool stood = stood_for_both(link);
+    int64_t late = link->goodbye || !stood ? GOODBYE_LATE_NS : DEATH_LATE_NS;
 
-    return !w->door || is_neighbour(link) || is_heard(w, link, now) || now - link->ended_ns > late;
+    return !w->door || (stood && is_neighbour(link)) || is_heard(w, link, now) || now - link->ended_ns > late;
 }
 
 void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link)

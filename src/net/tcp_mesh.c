@@ -58,6 +58,7 @@ bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const stru
         !tcp_seal_start(lane, m->w->sealed ? keys : NULL)) /* beats say nothing */
         return false;
     lane->fd = fd;
+    lane->link->sure |= which == TCP_LANE_SMALL && (!m->steady || m->w->rank < peer); /* who dials hears that he was let in */
     if (m->steady)
         tcp_lane_up(lane);
     return true;

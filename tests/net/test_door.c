@@ -168,29 +168,48 @@ static struct tcp_link link_that_ended(void)
 static void an_end_before_the_first_word_is_no_death_yet(void **state)
 {
     struct tcp_link mute = link_that_ended(), small = link_that_ended(), bulk = link_that_ended(), polite = link_that_ended();
+    struct tcp_link sure = link_that_ended();
     (void)state;
 
+    sure.sure = true; /* the other end has it, too */
     small.lane[TCP_LANE_SMALL].in_number = 1;
     bulk.lane[TCP_LANE_BULK].in_number = 1;
     polite.goodbye = true;
     polite.lane[TCP_LANE_SMALL].in_number = 1;
     assert_int_equal(grace_ms(&mute), 5000);
     assert_int_equal(grace_ms(&small), 300);
-    assert_int_equal(grace_ms(&bulk), 300);
+    assert_int_equal(grace_ms(&bulk), 5000); /* a goodbye comes by the small one */
+    assert_int_equal(grace_ms(&sure), 300);
     assert_int_equal(grace_ms(&polite), 5000);
+}
+
+/* It dialed, to mend the circle, and closed before it heard that it was let in. */
+static void nor_is_it_of_a_neighbour(void **state)
+{
+    struct tcp_link mute = link_that_ended(), sure = link_that_ended(), small = link_that_ended(), beats = link_that_ended();
+    struct tcp_link *all[] = {&mute, &sure, &small, &beats};
+    (void)state;
+
+    for (int i = 0; i < 4; i++)
+        all[i]->lane[TCP_BEAT].fd = 102;
+    sure.sure = true;
+    small.lane[TCP_LANE_SMALL].in_number = 1;
+    beats.beat = 1;
+    assert_int_equal(grace_ms(&mute), 5000);
+    assert_int_equal(grace_ms(&sure), 0);
+    assert_int_equal(grace_ms(&small), 0);
+    assert_int_equal(grace_ms(&beats), 0);
 }
 
 /* Whoever knows better ends the grace. */
 static void what_others_say_of_it_is_believed_at_once(void **state)
 {
-    struct tcp_link dead = link_that_ended(), neighbour = link_that_ended();
+    struct tcp_link dead = link_that_ended();
     struct tcp_wire all = {.door = NULL};
     (void)state;
 
     dead.told = (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = COMM_ERR_PEER};
     assert_int_equal(grace_ms(&dead), 0);
-    neighbour.lane[TCP_BEAT].fd = 102;
-    assert_int_equal(grace_ms(&neighbour), 0);
     struct tcp_link any = link_that_ended();
     assert_true(tcp_has_said_all(&all, &any, ended + 1));
 }
@@ -204,6 +223,7 @@ int main(void)
         cmocka_unit_test(a_recording_is_answered_once),
         cmocka_unit_test(a_wrong_hello_is_not_remembered),
         cmocka_unit_test(an_end_before_the_first_word_is_no_death_yet),
+        cmocka_unit_test(nor_is_it_of_a_neighbour),
         cmocka_unit_test(what_others_say_of_it_is_believed_at_once),
     };
 
