@@ -44,7 +44,7 @@ void rig_not_over(const char *backend, const char *why);
 _Noreturn void rig_die(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void rig_is(enum comm_result got, enum comm_result want, const char *what, const char *file, int line);
 void rig_equal(long long a, long long b, const char *what, const char *file, int line);
-/* What to print in front of a failure: the seed, the case. */
+/* What to print in front of a failure: the seed, the case. Its time begins anew: a case hangs, a long test on a busy machine does not. */
 void rig_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 bool rig_quick(void);    /* COMM_TEST_QUICK: the short selection, for builds that are slow */

@@ -56,7 +56,7 @@ struct wire_channel *rank_join(struct rank *r, uint64_t id, const struct wire_li
 bool rank_pass(struct rank *r);
 /* Passes until the event with this cookie came; its result. */
 int32_t rank_await(struct rank *r, uint64_t cookie);
-/* Passes until a message or note came; false after ten seconds. */
+/* Passes until a message or note came; false after a minute. */
 bool rank_announced(struct rank *r, uint32_t kind, struct wire_event *event);
 int32_t rank_expose(struct rank *r, const struct wire_expose *e); /* repeats AGAIN, awaits PENDING */
 int32_t rank_look(struct rank *r, const struct wire_look *l);     /* repeats AGAIN, awaits PENDING */
