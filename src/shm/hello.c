@@ -28,9 +28,10 @@ void shm_hello_fill(struct shm_hello *hello, const struct comm_env *env, size_t 
                                 .call_bytes = sizeof(struct wire_call),
                                 .note_bytes = sizeof(struct lines_note),
                                 .inlet_bytes = sizeof(struct lines_inlet)};
-    const uint32_t limits[] = {LINES_INLINE,  LINES_ONCE_PLACES, LINES_BRIEF_PLACES, LINES_BRIEF_BYTES,   LINES_AREAS,
-                               LINES_CREDITS, LINES_PLACE_BYTES, LINES_WINDOW,       LINES_EAGER_SLOTS,   LINES_EAGER_BYTES,
-                               LINES_CHUNKS,  LINES_GRANTS,      LINES_WINDOWS,      LINES_AHEAD_WINDOWS, LINES_AHEAD_PLACES};
+    const uint32_t limits[] = {LINES_INLINE,        LINES_ONCE_PLACES,   LINES_BRIEF_PLACES, LINES_BRIEF_BYTES, LINES_AREAS,
+                               LINES_CREDITS,       LINES_CREDITS_LEAST, LINES_EDGE_BYTES,   LINES_PLACE_BYTES, LINES_WINDOW,
+                               LINES_EAGER_SLOTS,   LINES_EAGER_BYTES,   LINES_CHUNKS,       LINES_GRANTS,      LINES_WINDOWS,
+                               LINES_AHEAD_WINDOWS, LINES_AHEAD_PLACES};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         hello->limits = base_hash(hello->limits, limits[i]);
 }

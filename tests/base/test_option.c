@@ -75,6 +75,14 @@ static void environment_wins_over_program(void **state)
     assert_string_equal(options.backend, "shm");
     assert_true(READ("", "COBRE_COMM_BACKEND", "shm", "COMM_BACKEND", "local"));
     assert_string_equal(options.backend, "local");
+    assert_true(READ("open_timeout=5", "COBRE_TCP_TIMEOUT_SECS", "90", "COBRE_TCP_CONNECT_TIMEOUT_MS", "30000"));
+    assert_int_equal(options.operation_timeout_ns, INT64_C(90000000000));
+    assert_int_equal(options.open_timeout_ns, INT64_C(30000000000)); /* its unit is in its name */
+    assert_true(READ("", "COBRE_TCP_CONNECT_TIMEOUT_MS", "1.5", "COBRE_TCP_TIMEOUT_SECS", "2m"));
+    assert_int_equal(options.open_timeout_ns, 1500000);
+    assert_int_equal(options.operation_timeout_ns, INT64_C(120000000000));
+    assert_true(READ("", "COBRE_TCP_CONNECT_TIMEOUT_MS", "30000", "COMM_OPEN_TIMEOUT", "7"));
+    assert_int_equal(options.open_timeout_ns, INT64_C(7000000000));
 }
 
 static void every_type_is_read(void **state)
@@ -148,6 +156,10 @@ static void each_refusal_says_what_was_expected(void **state)
             "COMM_SPIN=1 us in the environment: expected a time from 0 to 1s (units: ns us ms s m h; none: seconds)");
     refused(NULL, "COBRE_COMM_BACKEND", "sixteen-and-more",
             "COBRE_COMM_BACKEND=sixteen-and-more in the environment: expected at most 15 characters");
+    refused(NULL, "COBRE_TCP_CONNECT_TIMEOUT_MS", "0",
+            "COBRE_TCP_CONNECT_TIMEOUT_MS=0ms in the environment: expected a time from 1ms to 24h (units: ns us ms s m h; none: seconds)");
+    refused(NULL, "COBRE_TCP_TIMEOUT_SECS", "never",
+            "COBRE_TCP_TIMEOUT_SECS=never in the environment: expected a time from 1ms to 8760h (units: ns us ms s m h; none: seconds)");
     refused("module_path=/x", NULL, NULL, "module_path=/x in the options string: only the environment can set it, as COMM_MODULE_PATH");
     refused("window", NULL, NULL, "\"window\" in the options string: expected key=value,...");
     refused("Window=8", NULL, NULL, "\"Window=8\" in the options string: expected key=value,...");

@@ -187,7 +187,7 @@ static const char *const launchers[][8] = {
     {"leader-worker", "LWS_WORKER_INDEX=%r", "LWS_GROUP_SIZE=3", "LWS_LEADER_ADDRESS=localhost", "COMM_JOB=%p"},
     {"kubernetes", "JOB_COMPLETION_INDEX=%r", "COMM_RANKS=3", "COMM_ADDRESS=localhost:%p"},
     {"cobre", "COBRE_TCP_RANK=%r", "COBRE_TCP_SIZE=3", "COBRE_TCP_PORT=%p", "COBRE_TCP_COORDINATOR=127.0.0.1",
-     "COBRE_TCP_BIND_ADDR=127.0.0.1", "COBRE_COMM_BACKEND=tcp"},
+     "COBRE_TCP_BIND_ADDR=127.0.0.1", "COBRE_COMM_BACKEND=tcp", "COBRE_TCP_CONNECT_TIMEOUT_MS=20000"},
     {"cobre-shm", "COBRE_SHM_NAME=/ways-%p", "COBRE_SHM_RANK=%r", "COBRE_SHM_SIZE=3"},
     {"open-mpi", "OMPI_COMM_WORLD_RANK=%r", "OMPI_COMM_WORLD_SIZE=3", "OMPI_COMM_WORLD_LOCAL_RANK=0", "OMPI_COMM_WORLD_LOCAL_SIZE=1",
      "PMIX_NAMESPACE=%p", "COMM_ADDRESS=127.0.0.1:%p"},

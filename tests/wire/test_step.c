@@ -76,9 +76,9 @@ static enum wire_result expose_to(struct rank *r, uint16_t peer, wire_key key, u
     return r->ch->class->expose(r->ch, &e);
 }
 
-static void retire(struct rank *ranks, uint32_t seq)
+static void retire(struct rank *ranks, int32_t count, uint32_t seq)
 {
-    for (int32_t i = 0; i < 2; i++)
+    for (int32_t i = 0; i < count; i++)
         ranks[i].wire_class->release(ranks[i].ch, seq, NULL);
 }
 
@@ -91,8 +91,28 @@ static uint32_t no_places_on(struct rank *ranks, uint32_t seq, uint16_t edge, ui
     seq += places + 1;
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 1), edge, 0, bytes), WIRE_AGAIN);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 1), edge, 0, 48), WIRE_DONE); /* a line is there */
-    retire(ranks, seq);
+    retire(ranks, 2, seq);
     return seq;
+}
+
+/* A stream has room for so many chunks in each of two areas. */
+static void no_credit_on(struct rank *ranks, int32_t count, uint32_t seq, uint8_t edge, uint32_t credits, size_t bytes)
+{
+    struct rank *a = &ranks[0], *b = &ranks[1];
+    struct wire_view view;
+    struct wire_look l = {.key = wire_key_of(seq, 0, 0), .edge = edge, .fingerprint = 1, .peer = 0, .bytes = bytes, .view = &view};
+
+    for (uint32_t round = 0; round < credits; round++)
+        assert_int_equal(expose_to(a, 1, wire_key_of(seq, round, 0), edge, 0, bytes), WIRE_DONE);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, credits, 0), edge, 0, bytes), WIRE_AGAIN);
+    assert_int_equal(b->ch->class->view(b->ch, &l), WIRE_DONE);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, credits, 0), edge, 0, bytes), WIRE_AGAIN); /* seen is not released */
+    b->ch->class->release(b->ch, seq, &view);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, credits, 0), edge, 0, bytes), WIRE_DONE);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 1, 0, 0), edge, 0, bytes), WIRE_DONE); /* the second area */
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 2, 0, 0), edge, 0, bytes), WIRE_AGAIN);
+    retire(ranks, count, seq);
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 2, 0, 0), edge, 0, bytes), WIRE_DONE);
 }
 
 static void no_room_on(struct rank *ranks, int32_t count)
@@ -107,29 +127,27 @@ static void no_room_on(struct rank *ranks, int32_t count)
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_AGAIN); /* the reader has not */
     b->ch->class->release(b->ch, 1, NULL);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
-    retire(ranks, seq);
+    retire(ranks, 2, seq);
     seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 64, 100);
     seq = no_places_on(ranks, seq, WIRE_ONCE | WIRE_TO_ALL, 8, 2049);
     seq = no_places_on(ranks, seq, WIRE_ONCE, 64, WIRE_EACH_BYTES);
-    seq++;
-    for (uint32_t round = 0; round < 4; round++) /* four credits */
-        assert_int_equal(expose_to(a, 1, wire_key_of(seq, round, 0), 0, 0, 1000), WIRE_DONE);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 4, 0), 0, 0, 1000), WIRE_AGAIN);
-    struct wire_view view;
-    struct wire_look l = {.key = wire_key_of(seq, 0, 0), .fingerprint = 1, .peer = 0, .bytes = 1000, .view = &view};
-    assert_int_equal(b->ch->class->view(b->ch, &l), WIRE_DONE);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 4, 0), 0, 0, 1000), WIRE_AGAIN); /* seen is not released */
-    b->ch->class->release(b->ch, seq, &view);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 4, 0), 0, 0, 1000), WIRE_DONE);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 1, 0, 0), 0, 0, 1000), WIRE_DONE); /* the second area */
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 2, 0, 0), 0, 0, 1000), WIRE_AGAIN);
-    retire(ranks, seq);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq + 2, 0, 0), 0, 0, 1000), WIRE_DONE);
+    no_credit_on(ranks, count, seq + 1, 0, 16, 1000);
 }
+
+/* Three have as many chunks of one that is shown to all, and half of those that are each one's own. */
+static void no_room_of_three_on(struct rank *ranks, int32_t count)
+{
+    assert_int_equal(count, 3);
+    no_credit_on(ranks, count, 1, 0, 8, 1000);
+    retire(ranks, count, 3);
+    no_credit_on(ranks, count, 4, WIRE_TO_ALL, 16, 1000);
+}
+
 static void no_room(void **state)
 {
     (void)state;
     on_each(2, NULL, MEMORY_WIRES, no_room_on);
+    on_each(3, NULL, MEMORY_WIRES, no_room_of_three_on);
 }
 
 /* Younger operations never take the last places of the table of pending views. */

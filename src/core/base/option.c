@@ -263,14 +263,25 @@ static void read_program(struct reader *reader, const char *at)
     }
 }
 
+/* A variable whose name says its unit, COBRE_TCP_CONNECT_TIMEOUT_MS. What does not fit is no number either. */
+static const char *with_unit(const struct base_option *row, const char *value, char *text, size_t room)
+{
+    size_t length = value && row->also_unit ? strlen(value) : 0;
+
+    if (!length || !is_digit(value[length - 1]) || base_format(text, room, "%s%s", value, row->also_unit) >= room)
+        return value;
+    return text;
+}
+
 /* An empty variable counts as not set, as shells and job files leave them. */
 static void read_environment(struct reader *reader, const struct comm_env *env, const struct base_option *row)
 {
     const char *name = row->environment, *value = env->lookup(env, name);
+    char united[VALUE_BYTES];
 
     if ((!value || !*value) && row->also) {
         name = row->also;
-        value = env->lookup(env, name);
+        value = with_unit(row, env->lookup(env, name), united, sizeof united);
     }
     if (value && *value)
         take_value(reader, row, name, value, OPTION_FROM_ENVIRONMENT);

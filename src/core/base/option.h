@@ -46,7 +46,8 @@ enum option_flag {
 
 struct base_option {
     const char *key, *environment;
-    const char *also; /* another environment variable that people already have, or NULL; the first one wins */
+    const char *also;      /* another environment variable that people already have, or NULL; the first one wins */
+    const char *also_unit; /* of a bare number there, or NULL: as in the first */
     enum option_type type;
     uint32_t flags;
     uint32_t offset, room; /* in struct base_options; of a text, with its end; room 0: checked, and kept nowhere */

@@ -102,17 +102,26 @@ static void shape_each(struct lines_shape *s, const struct wire_limits *limits)
                                   .bytes = lines * readers * line + places * readers * place};
 }
 
-static void shape_places(struct lines_shape *s, const struct wire_limits *limits, struct wire_caps *caps)
+/* Chunks of each reader that has its own; shown to all, they are all readers'. */
+static struct lines_credits credits(const struct wire_limits *limits, size_t readers, size_t chunk)
 {
     uint32_t credits = limits->minimal ? 1 : LINES_CREDITS;
+
+    while (credits > LINES_CREDITS_LEAST && credits * readers * chunk > LINES_EDGE_BYTES)
+        credits /= 2;
     while (limits->credits && credits > limits->credits)
         credits /= 2;
-    s->credit_mask = credits - 1;
-    s->credit_shift = (uint32_t)__builtin_ctz(credits);
+    return (struct lines_credits){credits - 1, (uint32_t)__builtin_ctz(credits)};
+}
+
+static void shape_places(struct lines_shape *s, const struct wire_limits *limits, struct wire_caps *caps)
+{
     s->area_mask = limits->minimal ? 0 : LINES_AREAS - 1;
     s->once_mask = limits->minimal ? 0 : LINES_ONCE_PLACES - 1;
     caps->chunk_all = limits->chunk ? limits->chunk : LINES_PLACE_BYTES;
     caps->chunk_private = limits->chunk ? limits->chunk : limits->chunk_private ? limits->chunk_private : private_chunk(s->size);
+    s->all = credits(limits, 1, caps->chunk_all);
+    s->private = credits(limits, s->size - 1, caps->chunk_private);
     caps->once_max = LINES_PLACE_BYTES;
     s->once_stride = LINES_PLACE_BYTES + LINES_PLACE_SKEW;
     s->once_bytes = (size_t)(s->once_mask + 1) * s->once_edges * s->once_stride;
@@ -121,7 +130,7 @@ static void shape_places(struct lines_shape *s, const struct wire_limits *limits
     s->all_stride = sizeof(struct lines_line) + ((caps->chunk_all + 63) & ~(uint64_t)63);
     s->private_stride = sizeof(struct lines_line) + ((caps->chunk_private + 63) & ~(uint64_t)63);
     /* One edge's memory, laid out either way. */
-    size_t all = credits * s->all_stride, each = (size_t)(s->size - 1) * credits * s->private_stride;
+    size_t all = (s->all.mask + 1) * s->all_stride, each = (size_t)(s->size - 1) * (s->private.mask + 1) * s->private_stride;
     s->edge_stride = all > each ? all : each;
     s->stream_bytes = (size_t)(s->area_mask + 1) * WIRE_STREAM_EDGES * s->edge_stride;
     s->pair_bytes = sizeof(struct lines_pair) + s->window * sizeof(struct lines_line) + LINES_EAGER_SLOTS * LINES_EAGER_BYTES;
@@ -152,6 +161,7 @@ static bool shape_of(struct lines_shape *s, uint32_t size, const struct wire_lim
     s->pairs = carve(&at, size * sizeof(uint64_t));
     s->chunks = carve(&at, size * sizeof(uint64_t));
     s->inlets = carve(&at, size * sizeof(struct lines_inlet));
+    BASE_ASSERT(size != 2 || s->all.mask == s->private.mask); /* a landing's slot is found without the edge's kind */
     if (size == 2)
         s->landings = carve(&at, lines_landing_slots(s) * sizeof(struct lines_landing));
     s->bytes = at;
@@ -442,7 +452,8 @@ void lines_leave(struct wire_channel *channel, enum wire_leave how)
     for (uint32_t i = 0; i < c->waiting; i++)
         if (c->wait[i].told)
             lines_replace(c->host, c->wait[i].land, c->wait[i].bytes);
-    c->waiting = c->unresolved = c->showing = c->told = 0;
+    c->waiting = c->unresolved = c->showing = 0;
+    memset(c->told, 0, sizeof c->told);
     c->aborted = true;
     lines_message_forget(c);
 }

@@ -97,7 +97,7 @@ static enum wire_result room_stream(struct lines_channel *c, const struct wire_e
     BASE_ASSERT(bytes <= (e->edge & WIRE_TO_ALL ? c->face.caps.chunk_all : c->face.caps.chunk_private));
     if (!c->stream && !make_places(c, LINES_REGION_STREAM))
         return WIRE_FAILED;
-    uint32_t credits = c->shape.credit_mask + 1;
+    uint32_t credits = credits_of(&c->shape, e->edge)->mask + 1;
     if (wire_key_round(e->key) < credits)
         return WIRE_DONE;
     wire_key before = e->key - ((uint64_t)credits << 8);

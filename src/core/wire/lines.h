@@ -33,7 +33,9 @@ enum {
     LINES_EACH_BYTES = 1 << 21,       /* .. are, the fewer operations has it room for */
     LINES_EACH_LEAST = 2,
     LINES_AREAS = 2,
-    LINES_CREDITS = 4,
+    LINES_CREDITS = 16,      /* chunks of a stream that its readers may be behind, where there is room for so many; .. */
+    LINES_CREDITS_LEAST = 4, /* .. many readers with chunks of their own have fewer */
+    LINES_EDGE_BYTES = 1 << 20,
     LINES_PLACE_BYTES = 65536,
     LINES_PLACE_SKEW = 8192 + 64, /* places a power of two apart would share the same few sets of every cache */
     LINES_CHUNK_PRIVATE_MIN = 8192,
@@ -115,6 +117,11 @@ struct lines_acks {
     _Alignas(128) _Atomic uint64_t key[WIRE_STREAM_EDGES][LINES_CREDITS];
 };
 
+/* How many chunks of a stream edge are there: a power of two. */
+struct lines_credits {
+    uint32_t mask, shift;
+};
+
 /* Where a reader wants the bytes of this key. Writer: the reader; the rest is published by the key. */
 struct lines_landing {
     _Alignas(32) _Atomic uint64_t key;
@@ -153,7 +160,8 @@ struct lines_shape {
     struct lines_edge edge[WIRE_ONCE_EDGES_MAX];
     struct lines_each each;
     uint32_t size, window, once_edges;
-    uint32_t once_mask, area_mask, credit_mask, credit_shift;
+    uint32_t once_mask, area_mask;
+    struct lines_credits all, private;
     uint32_t rendezvous, copies;
     size_t inbox, calls, acks, pairs, chunks, inlets, bytes;      /* of the block */
     size_t landings;                                              /* of two members alone; 0: there are none */
@@ -162,10 +170,11 @@ struct lines_shape {
     size_t pair_bytes, chunk_stride, chunk_bytes;                 /* of a pair's regions */
 };
 
-/* A bit of a word each: lines_channel.told. */
+/* A bit each: lines_channel.told. Of two members alone, where a stream has the same credits either way. */
+enum { LINES_LANDING_SLOTS = LINES_AREAS * WIRE_STREAM_EDGES * LINES_CREDITS };
 static inline size_t lines_landing_slots(const struct lines_shape *shape)
 {
-    return (size_t)(shape->area_mask + 1) * WIRE_STREAM_EDGES * (shape->credit_mask + 1);
+    return (size_t)(shape->area_mask + 1) * WIRE_STREAM_EDGES * (shape->all.mask + 1);
 }
 
 struct lines_block {
@@ -289,7 +298,7 @@ struct lines_channel {
     bool messages_left; /* the last advance could not finish with them */
     uint32_t waiting, waiting_max, unresolved, epoch;
     uint32_t showing;
-    uint32_t told; /* slots of landings whose bytes have not come, a bit each */
+    uint64_t told[LINES_LANDING_SLOTS / 64]; /* slots of landings whose bytes have not come, a bit each */
     struct lines_shown shown[LINES_SHOWN];
     char *once, *stream, *each; /* my places, when taken */
     uint64_t once_where, stream_where, each_where;

@@ -33,21 +33,28 @@ static inline struct lines_line *each_line(char *each, const struct lines_shape 
     return (struct lines_line *)(void *)(each + row) + index_of(reader, owner);
 }
 
+static inline const struct lines_credits *credits_of(const struct lines_shape *shape, uint32_t edge)
+{
+    return edge & WIRE_TO_ALL ? &shape->all : &shape->private;
+}
+
 static inline size_t stream_offset(const struct lines_shape *shape, wire_key key, uint32_t edge, uint32_t reader, uint32_t owner)
 {
     BASE_ASSERT(wire_key_edge(key) < WIRE_STREAM_EDGES);
     size_t area = (size_t)(wire_key_seq(key) & shape->area_mask) * WIRE_STREAM_EDGES + wire_key_edge(key);
-    size_t at = area * shape->edge_stride, credit = wire_key_round(key) & shape->credit_mask;
+    const struct lines_credits *credits = credits_of(shape, edge);
+    size_t at = area * shape->edge_stride, credit = wire_key_round(key) & credits->mask;
     if (edge & WIRE_TO_ALL)
         return at + credit * shape->all_stride;
-    return at + ((index_of(reader, owner) << shape->credit_shift) + credit) * shape->private_stride;
+    return at + ((index_of(reader, owner) << credits->shift) + credit) * shape->private_stride;
 }
 
+/* By the number that a stream has at the most, whichever its edge has. */
 static inline _Atomic uint64_t *ack_of(char *block, const struct lines_shape *shape, wire_key key, uint32_t source)
 {
     struct lines_acks *acks = (struct lines_acks *)(void *)(block + shape->acks);
     size_t area = wire_key_seq(key) & shape->area_mask;
-    return &acks[area * shape->size + source].key[wire_key_edge(key)][wire_key_round(key) & shape->credit_mask];
+    return &acks[area * shape->size + source].key[wire_key_edge(key)][wire_key_round(key) & shape->all.mask];
 }
 
 /* Where among a rank's once places few bytes stand. */
@@ -60,8 +67,8 @@ static inline size_t brief_offset(const struct lines_shape *shape, wire_key key)
 /* Of one edge and credit; shared by operations that share an area. */
 static inline uint32_t landing_slot(const struct lines_shape *shape, wire_key key)
 {
-    uint32_t area = wire_key_seq(key) & shape->area_mask, credit = wire_key_round(key) & shape->credit_mask;
-    return ((area * WIRE_STREAM_EDGES + wire_key_edge(key)) << shape->credit_shift) + credit;
+    uint32_t area = wire_key_seq(key) & shape->area_mask, credit = wire_key_round(key) & shape->all.mask;
+    return ((area * WIRE_STREAM_EDGES + wire_key_edge(key)) << shape->all.shift) + credit;
 }
 
 static inline struct lines_landing *landing_of(char *block, const struct lines_shape *shape, wire_key key)

@@ -13,17 +13,17 @@ enum { FETCH_BYTES = 512 /* more come one behind the other anyway, and too many 
 /* Tells the peer where these bytes shall land, when the slot is free. */
 static void tell_landing(struct lines_channel *c, struct lines_wait *w, wire_key key)
 {
-    uint32_t bit = UINT32_C(1) << landing_slot(&c->shape, key);
-    uint64_t where;
+    uint32_t slot = landing_slot(&c->shape, key);
+    uint64_t where, bit = UINT64_C(1) << slot % 64, *told = &c->told[slot / 64];
 
-    if (c->told & bit || !lines_where_to_land(c->host, w->land, w->bytes, &where))
+    if (*told & bit || !lines_where_to_land(c->host, w->land, w->bytes, &where))
         return;
     struct lines_landing *l = landing_of(c->block.at, &c->shape, key);
     l->where = where;
     l->bytes = w->bytes;
     l->fingerprint = w->fingerprint;
     atomic_store_explicit(&l->key, key, memory_order_release);
-    c->told |= bit;
+    *told |= bit;
     w->told = 1;
 }
 
@@ -32,7 +32,7 @@ static __attribute__((noinline)) void tell_next(struct lines_channel *c, wire_ke
 {
     uint32_t slot = landing_slot(&c->shape, key), next = c->waiting;
 
-    c->told &= ~(UINT32_C(1) << slot);
+    c->told[slot / 64] &= ~(UINT64_C(1) << slot % 64);
     for (uint32_t i = 0; i < c->waiting; i++) {
         const struct lines_wait *w = &c->wait[i];
         if (!w->land || !w->ack || w->told || landing_slot(&c->shape, c->watch[i].key) != slot)
