@@ -35,6 +35,7 @@ struct tcp_door {
     uint32_t steps, wanting, bases;
     int32_t step[TCP_BASE_MOST];
     bool repair;
+    int64_t turned_ns;      /* the last turn */
     int rest;               /* a timer: the door is looked at again */
     int32_t *want;          /* ranks to which a link is being made */
     struct tcp_link **base; /* neighbours */
@@ -291,15 +292,25 @@ void tcp_door_hear(struct tcp_wire *w)
     watch_door(w, EPOLL_CTL_MOD, !rest);
 }
 
+/* For how long this process stood still since the last turn, beyond a tick or two: in that time no link could be made here. */
+static int64_t stood_still(const struct tcp_wire *w, int64_t now)
+{
+    int64_t since = w->door->turned_ns ? now - w->door->turned_ns : 0;
+
+    return since > 2 * w->tick_ns ? since - w->tick_ns : 0;
+}
+
 void tcp_door_turn(struct tcp_wire *w, bool tick)
 {
     struct tcp_door *d = w->door;
-    int64_t now = w->env->now(w->env);
+    int64_t now = w->env->now(w->env), still = stood_still(w, now);
 
+    d->turned_ns = now;
     if (tick && d->repair)
         repair(w);
     for (uint32_t i = d->wanting; i-- > 0;) {
         struct tcp_link *link = &w->links[d->want[i]];
+        link->wanted_ns = link->wanted_ns + still < now ? link->wanted_ns + still : now;
         int64_t waited = now - link->wanted_ns;
         bool over = !link->down && !stands(link) && waited >= MAKE_NS;
         if (over)

@@ -7,7 +7,7 @@
 extern const struct model_case litmus_cases[];
 extern const size_t litmus_count;
 
-extern const struct model_case case_lock_three, case_lock_twice;
+extern const struct model_case case_lock_three, case_lock_twice, case_lock_claimed, case_lock_claimed_three;
 extern const struct model_case case_home, case_home_try, case_home_leaving, case_home_unclaimed, case_home_no_barrier;
 extern const struct model_case case_line, case_line_pending, case_line_again, case_exchange, case_place, case_place_first;
 extern const struct model_case case_each, case_each_first;

@@ -56,6 +56,11 @@ static void once_each_of_three(void)
     check_count(3);
 }
 
+static void one_each_of_two(void)
+{
+    check_count(2);
+}
+
 static void twice_each_of_two(void)
 {
     check_count(4);
@@ -80,6 +85,49 @@ const struct model_case case_lock_twice = {.name = "lock, twice each",
                                            .finish = twice_each_of_two,
                                            .deadlines = true,
                                            .faults = lock_faults};
+
+/* Whoever waits goes to sleep at once, and has waited too long by then: so it is claimed, and kept. */
+static int64_t late[MODEL_THREADS];
+
+static int64_t later(const struct comm_env *env)
+{
+    return late[env->self(env) - 1] += 2000000;
+}
+
+static struct comm_env hasty_env;
+
+static void hasty_setup(void)
+{
+    setup();
+    hasty_env = model_env;
+    hasty_env.now = later;
+    for (uint32_t t = 0; t < MODEL_THREADS; t++)
+        late[t] = 1;
+}
+
+static void locks_hastily(uint32_t thread)
+{
+    if (!base_trylock(&g->lock))
+        base_lock_park(&g->lock, &hasty_env, 0);
+    inside(thread);
+    base_unlock(&g->lock, &hasty_env);
+}
+
+const struct model_case case_lock_claimed = {.name = "lock, two who claim it",
+                                             .threads = 2,
+                                             .setup = hasty_setup,
+                                             .run = locks_hastily,
+                                             .finish = one_each_of_two,
+                                             .deadlines = true,
+                                             .faults = lock_faults};
+const struct model_case case_lock_claimed_three = {.name = "lock, three who claim it",
+                                                   .threads = 3,
+                                                   .setup = hasty_setup,
+                                                   .run = locks_hastily,
+                                                   .finish = once_each_of_three,
+                                                   .deadlines = true,
+                                                   .most = 60000,
+                                                   .faults = lock_faults};
 
 /* ------------------------------------------------------------------------------------------------------------ base_home_lock */
 /* Thread 0 lives there. */
@@ -147,11 +195,6 @@ static void two_and_one(void)
 static void both_claim(uint32_t thread)
 {
     comes_home(thread);
-}
-
-static void one_each_of_two(void)
-{
-    check_count(2);
 }
 
 static const struct model_fault home_faults[] = {

@@ -18,6 +18,8 @@ enum { RUNS_MOST = 5000000 };
 static const struct model_case *const cases[] = {
     &case_lock_three,
     &case_lock_twice,
+    &case_lock_claimed,
+    &case_lock_claimed_three,
     &case_home,
     &case_home_try,
     &case_home_leaving,

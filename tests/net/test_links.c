@@ -317,12 +317,43 @@ RIG_TEST(links_of_who_closes_while_it_dials)
     proc_finish(&proc, -1, 2 * RIG_PATIENCE);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ standing still */
+/* The maker of a link stands still for longer than a link may take, while its peer cannot come either: that is nobody's end. */
+enum { MAKER = 0, LATE = 3, STILL_S = 11 };
+
+static void link_late(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    links_phase(proc, rank, 1);
+    if (rank == MAKER || rank == LATE)
+        links_exchange(world, MAKER + LATE - rank);
+    links_phase(proc, rank, 2);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+RIG_TEST(links_whose_maker_stands_still)
+{
+    struct proc proc = {.enter = links_needed};
+    proc_start(&proc, CIRCLE, link_late);
+    for (int32_t r = 0; r < CIRCLE; r++)
+        proc_await(&proc, r, 1);
+    tell(&proc, LATE, SIGSTOP);
+    atomic_store(proc.go, 1);
+    rig_nap(RIG_S / 2); /* it is needed */
+    tell(&proc, MAKER, SIGSTOP);
+    rig_nap(STILL_S * RIG_S);
+    tell(&proc, MAKER, SIGCONT);
+    rig_nap(RIG_S / 2);
+    tell(&proc, LATE, SIGCONT);
+    links_run_phases(&proc, 2, 2);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(links_are_made_when_needed),         cmocka_unit_test(links_a_death_is_told_to_all),
         cmocka_unit_test(links_whose_neighbours_have_left),   cmocka_unit_test(links_whose_first_word_is_goodbye),
-        cmocka_unit_test(links_of_who_closes_while_it_dials),
+        cmocka_unit_test(links_of_who_closes_while_it_dials), cmocka_unit_test(links_whose_maker_stands_still),
     };
     return cmocka_run_group_tests_name("net_links", tests, NULL, NULL);
 }

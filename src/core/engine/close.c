@@ -43,7 +43,8 @@ static struct body *begin(struct comm_communicator *c, enum comm_result *r)
         *r = COMM_ERR_STATE;
         return NULL;
     }
-    b->closing = true; /* new calls are refused from here */
+    (void)body_step(b); /* a receive whose message has come is none that nobody sends for */
+    b->closing = true;  /* new calls are refused from here */
     atomic_store_explicit(&c->closing, 1, memory_order_seq_cst);
     if (!b->failed) {
         message_cancel_all(b->messages);
