@@ -174,6 +174,9 @@ RIG_TEST(contract_8_1_every_call_is_issued_inside_it)
     EQUAL(info.device_buffers, 1);
     EQUAL(info.stream_wait, 1);
     CHECK(strcmp(info.backend, "nccl") == 0);
+    struct comm_backend_info row = {.size = sizeof row};
+    for (size_t i = 0; comm_describe_backend(i, &row) == COMM_OK; i++, row = (struct comm_backend_info){.size = sizeof row})
+        EQUAL(row.device_buffers, strcmp(row.name, "nccl") == 0);
     played_run(false); /* the devices stand: whatever happens now is put on streams by the calls themselves */
     for (int r = 0; r < RANKS; r++)
         bench_fill(&set.side[r].bench, set.side[r].compute, set.side[r].in, (uint32_t)r + 1, WORDS);
