@@ -96,6 +96,17 @@ RIG_TEST(contract_1_8_a_refusal_names_its_call)
     names(c, comm_probe(c, 9, 0, 0, NULL), "probe");
     names(c, comm_op_create(c, NULL, NULL, NULL, &op), "op_create");
     names(c, comm_subset(c, NULL, 1, 0, &part, &q), "subset");
+    names(c, comm_shrink(c, NULL, &q), "shrink");
+    char text[64];
+    names(c, comm_explain(c, &(struct comm_call){.size = sizeof(struct comm_call), .collective = "alreduce"}, text, sizeof text),
+          "explain");
+    struct comm_communicator *other;
+    struct comm_event *event;
+    MUST(comm_open_local(NULL, 1, NULL, &other));
+    MUST(comm_event_create(other, &event));
+    names(c, comm_queue_wait_event(c, event), "queue_wait_event");
+    comm_event_destroy(event);
+    MUST(comm_close(other, RIG_PATIENCE));
     names(c, comm_mem_alloc(c, 0, &address), "mem_alloc");
     names(c, comm_mem_register(c, &x, 0), "mem_register");
     struct comm_error error = {.size = sizeof error};

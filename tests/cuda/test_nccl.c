@@ -221,6 +221,9 @@ RIG_TEST(host_memory_is_refused)
     struct comm_communicator *c = set.rig.world[0];
     IS(comm_send(c, set.side[0].in, WORDS, COMM_U32, 0, 1, NULL), COMM_ERR_UNSUPPORTED);
     CHECK(strstr(detail(c), "buf is device memory; expected the host's: messages"));
+    struct comm_error refusal = {.size = sizeof refusal};
+    MUST(comm_error_detail(c, &refusal));
+    CHECK(strcmp(refusal.operation, "send") == 0);
     IS(comm_allreduce(c, host, set.side[0].out, WORDS, COMM_U32, COMM_SUM, NULL), COMM_ERR_ARGUMENT);
     CHECK(strstr(detail(c), "in is host memory; expected the device's"));
     IS(comm_broadcast(c, host, WORDS, COMM_U32, 0, NULL), COMM_ERR_ARGUMENT);
