@@ -350,10 +350,10 @@ bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link, int64_t now)
 }
 
 /* Whoever closes says goodbye on the small connection, where that stands for him. He may dial, be let in, and close before he hears so:
- * then his goodbye goes by others. A heartbeat comes when all connections stand. */
+ * then his goodbye goes by others. */
 static bool stood_for_both(const struct tcp_link *link)
 {
-    return link->sure || link->lane[TCP_LANE_SMALL].in_number || link->beat;
+    return link->sure || link->lane[TCP_LANE_SMALL].in_number;
 }
 
 /* What it said to all comes by its neighbours, and so does what they say of its end, behind that: it is waited for, but not for ever. */

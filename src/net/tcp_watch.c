@@ -32,6 +32,7 @@ static void beat(struct tcp_link *link)
         tcp_lane_end(lane, "the connection of its heartbeats broke");
     ssize_t n = lane->ended ? -1 : recv(lane->fd, bytes, sizeof bytes, MSG_DONTWAIT);
     link->beat += n > 0;
+    link->sure |= n > 0; /* it comes when all connections stand */
     if (n == 0)
         tcp_lane_end(lane, "the other end closed");
 }

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/child.h"
 #include "net/posix.h"
 
 #include <fcntl.h>
@@ -15,18 +16,9 @@
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 static const struct comm_env *const env = &env_posix;
-
-static int child_status(pid_t child)
-{
-    int status = 0;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_true(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
 
 static void cpus_follow_affinity(void **state)
 {

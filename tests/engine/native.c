@@ -3,7 +3,7 @@
  * call, buffers held after them, children, and calls that differ.
  */
 #define _GNU_SOURCE
-#include "engine/native_fake.h"
+#include "engine/native_calls.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,27 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conform/rig.h"
 #include "engine/memory_env.h"
 #include "wire/native.h"
-
-enum { RANKS = 3 };
-
-static void issue_sums(struct comm_communicator *const *c, int32_t *in, int32_t *out, struct comm_request *q)
-{
-    for (int32_t r = 0; r < RANKS; r++) {
-        in[r] = r + 1;
-        out[r] = -1;
-        MUST(comm_allreduce(c[r], &in[r], &out[r], 1, COMM_I32, COMM_SUM, &q[r]));
-    }
-}
-
-static struct comm_error detail_of(struct comm_communicator *c)
-{
-    struct comm_error error = {.size = sizeof error};
-    MUST(comm_error_detail(c, &error));
-    return error;
-}
 
 /* ------------------------------------------------------------------------------------------------------------ who serves what */
 static void algorithm_of(struct comm_request q, const char *want)

@@ -1,6 +1,6 @@
 /* Waits between the timelines of natives (native_fake) and others, and sleeping while a native has something pending. */
 #define _GNU_SOURCE
-#include "engine/native_fake.h"
+#include "engine/native_calls.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,27 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conform/rig.h"
 #include "engine/memory_env.h"
 #include "wire/native.h"
-
-enum { RANKS = 3 };
-
-static void issue_sums(struct comm_communicator *const *c, int32_t *in, int32_t *out, struct comm_request *q)
-{
-    for (int32_t r = 0; r < RANKS; r++) {
-        in[r] = r + 1;
-        out[r] = -1;
-        MUST(comm_allreduce(c[r], &in[r], &out[r], 1, COMM_I32, COMM_SUM, &q[r]));
-    }
-}
-
-static struct comm_error detail_of(struct comm_communicator *c)
-{
-    struct comm_error error = {.size = sizeof error};
-    MUST(comm_error_detail(c, &error));
-    return error;
-}
 
 /* ------------------------------------------------------------------------------------------------------------ timelines */
 /* Work on two communicators, joined by an event, over and over: what the second reads is what the first wrote. */
