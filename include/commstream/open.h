@@ -201,10 +201,13 @@ COMM_MUST int32_t comm_size(const struct comm_communicator *c);
  */
 COMM_MUST int32_t comm_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other);
 
+/* node and local_rank count the hosts and this host's ranks of c alone. */
 struct comm_info {
     size_t size; /* sizeof(struct comm_info) */
-    char backend[16], launcher[16], host[64], name[32], library[96], slurm_job[32];
-    int32_t rank, ranks, node, nodes, local_rank, local_ranks, cpus, homogeneous;
+    char backend[16], launcher[16], host[64], name[32], library[96];
+    char slurm_job[32]; /* SLURM's number of the job that this process is in, whoever launched it; empty outside of one */
+    int32_t rank, ranks, node, nodes, local_rank, local_ranks, cpus;
+    int32_t homogeneous;                                              /* 1: every host has as many ranks of c */
     uint32_t device_buffers, stream_wait, graph_capture, fixed_order; /* what it can */
     uint32_t device_order, reserved;                        /* device_order 1: the weaker rules of nccl, part 8 of docs/contract.md */
     uint64_t queue_max, window, inline_bytes, memory_bytes; /* the last: of its queue and records, without the wire's */

@@ -130,6 +130,8 @@ static int tell_limits(struct comm_communicator *world)
     }
     printf("\nthis world\n");
     printf("  library       %s\n  backend       %s\n  launcher      %s\n", info.library, info.backend, or_dash(info.launcher));
+    if (info.slurm_job[0])
+        printf("  slurm job     %s\n", info.slurm_job);
     printf("  rank          %d of %d, %d of %d on node %d of %d (%s)\n", info.rank, info.ranks, info.local_rank, info.local_ranks,
            info.node, info.nodes, info.host);
     printf("  usable cpus   %d\n", info.cpus);

@@ -33,6 +33,7 @@ static void as_snprintf(void **state)
     SAME("%u %lu %llu %zu", UINT_MAX, ULONG_MAX, ULLONG_MAX, SIZE_MAX);
     SAME("%zd", (ptrdiff_t)-3);
     SAME("%x %lx %llx %zx", 0xdeadbeefu, 0x1ul, ULLONG_MAX, (size_t)16);
+    SAME("%p and %d", (void *)theirs, 7);
     SAME("[%5d][%5u][%5x][%1d]", 42, 42u, 0x42u, 12345);
     SAME("[%05d][%08x][%03u][%016lx]", 42, 0xbeefu, 7u, 0x123ul);
     SAME("[%05d][%08ld][%5d][%01d]", -42, LONG_MIN, -42, -7);

@@ -218,6 +218,34 @@ RIG_TEST(hosts_uneven)
     over(&(struct places){"a,b,b,b,c", 5, 3, false});
 }
 
+/* Every rank is told where it is among the hosts, and whether all of them have as many. */
+static void told(const struct places *p, bool homogeneous)
+{
+    struct rig rig;
+
+    setenv("COMM_BACKEND", "shm+tcp", 1);
+    setenv("COMM_HOST", p->list, 1);
+    rig_open(&rig, p->ranks, NULL);
+    for (int32_t r = 0; r < p->ranks; r++) {
+        struct comm_info info = {.size = sizeof info};
+        MUST(comm_describe(rig.world[r], &info));
+        EQUAL(info.nodes, p->hosts);
+        EQUAL(info.node, host_of(p, r));
+        EQUAL(info.local_ranks, ranks_of(p, info.node));
+        EQUAL(info.homogeneous, homogeneous);
+    }
+    rig_close(&rig);
+}
+
+RIG_TEST(hosts_are_told)
+{
+    told(&(struct places){"a,a,b,b", 4, 2, true}, true);
+    told(&(struct places){"a,b,c,b,c,a", 6, 3, false}, true);
+    told(&(struct places){"a,b,b,b,c", 5, 3, false}, false);
+    told(&(struct places){"a,a,b", 3, 2, false}, false);
+    told(&(struct places){"a,a", 2, 1, true}, true);
+}
+
 /* What is small: of each host's ranks, one line to each other host. */
 RIG_TEST(hosts_of_the_small)
 {
@@ -248,6 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hosts_two_of_two), cmocka_unit_test(hosts_four_of_two), cmocka_unit_test(hosts_two_of_four),
         cmocka_unit_test(hosts_in_turns),   cmocka_unit_test(hosts_uneven),      cmocka_unit_test(hosts_of_the_small),
+        cmocka_unit_test(hosts_are_told),
     };
     return cmocka_run_group_tests_name("hosts", tests, NULL, NULL);
 }

@@ -62,6 +62,63 @@ RIG_TEST(contract_1_8_refused_by_all_goes_on)
     rig_close(&rig);
 }
 
+/* Whatever refuses says which call it was, in the detail's text and in a field of its own. */
+static void names(struct comm_communicator *c, enum comm_result told, const char *call)
+{
+    struct comm_error error = {.size = sizeof error};
+    char head[64];
+
+    CHECK(told < 0);
+    MUST(comm_error_detail(c, &error));
+    IS(error.result, told);
+    snprintf(head, sizeof head, "%s: ", call);
+    const char *text = strncmp(error.text, "comm_", 5) == 0 ? error.text + 5 : error.text;
+    if (strncmp(text, head, strlen(head)) != 0 || strcmp(error.operation, call) != 0)
+        rig_die(__FILE__, __LINE__, "expected %s, got operation=%s text=%s", call, error.operation, error.text);
+}
+
+RIG_TEST(contract_1_8_a_refusal_names_its_call)
+{
+    struct rig rig;
+    struct comm_window *w = NULL;
+    struct comm_request q;
+    comm_op op;
+    double x = 0;
+    void *address;
+    rig_open(&rig, 1, NULL);
+    struct comm_communicator *c = rig.world[0], *part = NULL;
+    MUST(comm_window_create(c, 64, NULL, &w, NULL));
+    names(c, comm_broadcast(c, &x, 1, COMM_F64, 7, &q), "broadcast");
+    names(c, comm_send(c, &x, 1, COMM_F64, 9, 0, &q), "send");
+    names(c, comm_send(c, &x, 1, COMM_F64, 0, COMM_ANY_TAG, &q), "send");
+    names(c, comm_recv(c, &x, 1, (enum comm_type)99, 0, 0, NULL, &q), "recv");
+    names(c, comm_recv(c, NULL, 1, COMM_F64, 0, 0, NULL, &q), "recv");
+    names(c, comm_probe(c, 9, 0, 0, NULL), "probe");
+    names(c, comm_op_create(c, NULL, NULL, NULL, &op), "op_create");
+    names(c, comm_subset(c, NULL, 1, 0, &part, &q), "subset");
+    names(c, comm_shrink(c, NULL, &q), "shrink");
+    char text[64];
+    names(c, comm_explain(c, &(struct comm_call){.size = sizeof(struct comm_call), .collective = "alreduce"}, text, sizeof text),
+          "explain");
+    struct comm_communicator *other;
+    struct comm_event *event;
+    MUST(comm_open_local(NULL, 1, NULL, &other));
+    MUST(comm_event_create(other, &event));
+    names(c, comm_queue_wait_event(c, event), "queue_wait_event");
+    comm_event_destroy(event);
+    MUST(comm_close(other, RIG_PATIENCE));
+    names(c, comm_mem_alloc(c, 0, &address), "mem_alloc");
+    names(c, comm_mem_register(c, &x, 0), "mem_register");
+    struct comm_error error = {.size = sizeof error};
+    MUST(comm_error_detail(c, &error));
+    CHECK(strstr(error.text, "ptr=0x") && strstr(error.text, " bytes=0;"));
+    names(c, comm_window_pointer(w, 9, &address, NULL), "window_pointer");
+    names(c, comm_put(w, &x, 1, COMM_F64, 0, 4711, &q), "put");
+    IS(comm_test(q), COMM_ERR_ARGUMENT);
+    (void)comm_window_free(w);
+    rig_close(&rig);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ 1.9 */
 RIG_TEST(contract_1_9_a_call_never_blocks_for_room)
 {
@@ -123,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contract_1_8_a_refused_call_keeps_ranks_in_step),
         cmocka_unit_test(contract_1_8_refused_by_all_goes_on),
+        cmocka_unit_test(contract_1_8_a_refusal_names_its_call),
         cmocka_unit_test(contract_1_9_a_call_never_blocks_for_room),
         cmocka_unit_test(contract_1_9_full_takes_nothing),
     };

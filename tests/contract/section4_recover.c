@@ -277,8 +277,13 @@ RIG_TEST(contract_4_6_one_at_a_time_and_arguments)
     IS(comm_shrink(rig.world[0], NULL, NULL), COMM_ERR_ARGUMENT);
     IS(comm_agree(NULL, &flags), COMM_ERR_ARGUMENT);
     MUST(comm_shrink(rig.world[0], &out[0], &request[0]));
+    struct comm_error refusal = {.size = sizeof refusal};
     IS(comm_agree(rig.world[0], &flags), COMM_ERR_STATE);
+    MUST(comm_error_detail(rig.world[0], &refusal));
+    CHECK(strcmp(refusal.operation, "agree") == 0);
     IS(comm_shrink(rig.world[0], &more, NULL), COMM_ERR_STATE);
+    MUST(comm_error_detail(rig.world[0], &refusal));
+    CHECK(strcmp(refusal.operation, "shrink") == 0);
     MUST(comm_shrink(rig.world[1], &out[1], &request[1]));
     rig_wait_all(request, 2);
     close_all(out, 2);

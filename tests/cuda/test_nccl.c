@@ -174,6 +174,9 @@ RIG_TEST(contract_8_1_every_call_is_issued_inside_it)
     EQUAL(info.device_buffers, 1);
     EQUAL(info.stream_wait, 1);
     CHECK(strcmp(info.backend, "nccl") == 0);
+    struct comm_backend_info row = {.size = sizeof row};
+    for (size_t i = 0; comm_describe_backend(i, &row) == COMM_OK; i++, row = (struct comm_backend_info){.size = sizeof row})
+        EQUAL(row.device_buffers, strcmp(row.name, "nccl") == 0);
     played_run(false); /* the devices stand: whatever happens now is put on streams by the calls themselves */
     for (int r = 0; r < RANKS; r++)
         bench_fill(&set.side[r].bench, set.side[r].compute, set.side[r].in, (uint32_t)r + 1, WORDS);
@@ -218,6 +221,9 @@ RIG_TEST(host_memory_is_refused)
     struct comm_communicator *c = set.rig.world[0];
     IS(comm_send(c, set.side[0].in, WORDS, COMM_U32, 0, 1, NULL), COMM_ERR_UNSUPPORTED);
     CHECK(strstr(detail(c), "buf is device memory; expected the host's: messages"));
+    struct comm_error refusal = {.size = sizeof refusal};
+    MUST(comm_error_detail(c, &refusal));
+    CHECK(strcmp(refusal.operation, "send") == 0);
     IS(comm_allreduce(c, host, set.side[0].out, WORDS, COMM_U32, COMM_SUM, NULL), COMM_ERR_ARGUMENT);
     CHECK(strstr(detail(c), "in is host memory; expected the device's"));
     IS(comm_broadcast(c, host, WORDS, COMM_U32, 0, NULL), COMM_ERR_ARGUMENT);

@@ -53,6 +53,8 @@ static void use(enum comm_result r, const char *text, struct comm_communicator *
     bool shared = launcher && strcmp(launcher, "cobre-shm") == 0; /* on one host by its name */
     CHECK(strstr(info.backend, shared ? "shm" : "tcp") != NULL);  /* or shared memory inside hosts beside it */
     CHECK(!launcher || strcmp(info.launcher, launcher) == 0);
+    const char *job = getenv("SLURM_JOB_ID");
+    CHECK(strcmp(info.slurm_job, job ? job : "") == 0);
     for (int i = 0; i < 20; i++) {
         struct comm_request q;
         int32_t in = rank + i, out = -1;

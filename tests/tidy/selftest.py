@@ -23,6 +23,9 @@ CLEAN = {
     "tests/contract/CMakeLists.txt": "comm_test(contract lines.c)\n",
     "tests/contract/lines.c": "static void contract_1_1(void **state)\n{\n    (void)state;\n}\n",
     "CMakeLists.txt": "target_include_directories(a PUBLIC include)\n",
+    "docs/from-mpi.md": "MPI_X is `comm_x`, and so are all of `comm_*`; `COMM_ERR_PEER` is an error, `COMM_LOG` an option.\n",
+    "include/commstream/result.h": '#define COMM_RESULTS(X) \\\n    X(ERR_PEER, -10, "died")\n',
+    "src/core/base/option.h": '#define LOG "COMM_LOG"\nint comm_inside(void);\n',
 }
 
 
@@ -59,6 +62,10 @@ OFFENCES = [
     ("listed", "examples/hell.c", "int x;\n"),
     ("contract", "docs/contract.md", "| 1.1 | Work is ordered. | `contract_1_1` |\n| 1.2 | So are others. | `contract_1_2` |\n"),
     ("contract", "docs/contract.md", "| 1.1 | Work is ordered. | some day |\n"),
+    ("names", "docs/page.md", "Call `comm_y`.\n"),
+    ("names", "docs/page.md", "Call `comm_y_*`.\n"),
+    ("names", "docs/page.md", "That is `COMM_ERR_PEERS`.\n"),
+    ("names", "docs/from-mpi.md", "MPI_X is `comm_inside`.\n"),
     ("include-path", "CMakeLists.txt", "target_include_directories(a PUBLIC include/commstream)\n"),
     ("include-path", "cmake/x.pc.in", "Cflags: -I${prefix}/include/commstream\n"),
 ]

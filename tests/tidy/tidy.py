@@ -255,10 +255,37 @@ def check_contract(tree):
                 yield "docs/contract.md", line_of(page, found.start()), f"no test is called {name}"
 
 
+def names_of(tree, where):
+    """What begins with comm_ or COMM_ in these files, and the results that an X-macro makes of its rows."""
+    names = set()
+    for path, text in tree.items():
+        if where(path):
+            names.update(re.findall(r"\b(?:comm|COMM)_\w+", text))
+            names.update("COMM_" + name for name in re.findall(r"^\s*X\((\w+), *-?\d+,", text, re.M))
+    return names
+
+
+def check_names(tree):
+    """Pages name what is there: in a page for those who come from another library, what the public headers have. `comm_wait_*` is a few."""
+    code = names_of(tree, lambda path: not path.endswith(".md"))
+    public = names_of(tree, lambda path: path.startswith("include/commstream/"))
+    options = set(re.findall(r'"(COMM_\w+)"', "".join(text for path, text in tree.items() if path.startswith("src/"))))
+    for path, text in tree.items():
+        if not path.endswith(".md"):
+            continue
+        known = public | options if path.startswith("docs/from-") else code
+        for found in re.finditer(r"\b((?:comm|COMM)_\w+)(\*?)", text):
+            name = found.group(1)
+            if name in known or ((found.group(2) or name.endswith("_")) and any(other.startswith(name) for other in known)):
+                continue
+            yield path, line_of(text, found.start()), f"nothing is called {name}"
+
+
 RULES = {
     "includes": check_includes, "cycles": check_cycles, "function-length": check_function_length, "file-length": check_file_length,
     "banned": check_banned, "columns": check_columns, "documented": check_documented, "unfinished": check_unfinished,
     "blanks": check_blanks, "tabs": check_tabs, "listed": check_listed, "include-path": check_include_path, "contract": check_contract,
+    "names": check_names,
 }
 
 

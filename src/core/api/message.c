@@ -1,8 +1,8 @@
 /* Messages. */
 #include "api/api.h"
 
-static enum comm_result check(struct comm_communicator *c, const void *buf, size_t n, enum comm_type type, bool peer_ok, bool tag_ok,
-                              int32_t peer, uint32_t tag, size_t *bytes, struct comm_request *req)
+static enum comm_result check(struct comm_communicator *c, const char *call, const void *buf, size_t n, enum comm_type type, bool peer_ok,
+                              bool tag_ok, int32_t peer, uint32_t tag, size_t *bytes, struct comm_request *req)
 {
     enum comm_result r = engine_alive(c);
 
@@ -12,15 +12,17 @@ static enum comm_result check(struct comm_communicator *c, const void *buf, size
         return r;
     }
     if (!data_type_bytes(type))
-        return engine_decline(c, COMM_ERR_ARGUMENT, req, "type=%d; expected an enum comm_type", (int)type);
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: type=%d; expected an enum comm_type", call, (int)type);
     if (__builtin_mul_overflow(n, data_type_bytes(type), bytes) || *bytes > SIZE_MAX / 8)
-        return engine_decline(c, COMM_ERR_ARGUMENT, req, "n=%zu; expected a length that fits the address space", n);
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: n=%zu; expected a length that fits the address space", call, n);
     if (!peer_ok)
-        return engine_decline(c, COMM_ERR_ARGUMENT, req, "peer=%d; expected a rank of the communicator, 0 to %d", peer, engine_size(c) - 1);
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: peer=%d; expected a rank of the communicator, 0 to %d", call, peer,
+                              engine_size(c) - 1);
     if (!tag_ok)
-        return engine_decline(c, COMM_ERR_ARGUMENT, req, "tag=%u; expected 0 to UINT32_MAX - 1", tag);
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: tag=%u; expected 0 to UINT32_MAX - 1", call, tag);
     if (*bytes && (!buf || buf == COMM_IN_PLACE))
-        return engine_decline(c, COMM_ERR_ARGUMENT, req, "buf=%s; expected a buffer of %zu bytes", buf ? "COMM_IN_PLACE" : "NULL", *bytes);
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: buf=%s; expected a buffer of %zu bytes", call, buf ? "COMM_IN_PLACE" : "NULL",
+                              *bytes);
     return COMM_OK;
 }
 
@@ -28,7 +30,7 @@ enum comm_result comm_send(struct comm_communicator *c, const void *buf, size_t 
                            struct comm_request *req)
 {
     size_t bytes = 0;
-    enum comm_result r = check(c, buf, n, type, peer >= 0 && peer < engine_size(c), tag != COMM_ANY_TAG, peer, tag, &bytes, req);
+    enum comm_result r = check(c, "send", buf, n, type, peer >= 0 && peer < engine_size(c), tag != COMM_ANY_TAG, peer, tag, &bytes, req);
 
     return r == COMM_OK ? engine_message(c, true, (void *)(uintptr_t)buf, bytes, peer, tag, NULL, req) : r;
 }
@@ -37,7 +39,7 @@ enum comm_result comm_recv(struct comm_communicator *c, void *buf, size_t n, enu
                            struct comm_status *status, struct comm_request *req)
 {
     size_t bytes = 0;
-    enum comm_result r = check(c, buf, n, type, peer >= COMM_ANY_PEER && peer < engine_size(c), true, peer, tag, &bytes, req);
+    enum comm_result r = check(c, "recv", buf, n, type, peer >= COMM_ANY_PEER && peer < engine_size(c), true, peer, tag, &bytes, req);
 
     return r == COMM_OK ? engine_message(c, false, buf, bytes, peer, tag, status, req) : r;
 }

@@ -113,6 +113,11 @@ size_t base_format_list(char *to, size_t room, const char *format, va_list given
         case 'x':
             put_unsigned(&t, &d, 16, &list);
             break;
+        case 'p':
+            put(&t, '0');
+            put(&t, 'x');
+            put_number(&t, (uintptr_t)va_arg(list, const void *), 16, false, 0, ' ');
+            break;
         default:
             put(&t, *at);
         }

@@ -1,4 +1,4 @@
-/* Text without stdio. Knows %s %.*s %c %d %i %u %x %% with l, ll and z; a width and zero padding for numbers; nothing else. Always ends
+/* Text without stdio. Knows %s %.*s %c %p %d %i %u %x %% with l, ll and z; a width and zero padding for numbers; nothing else. Always ends
  * with a zero byte when room > 0; returns the length the whole text would have, as snprintf does. */
 #ifndef BASE_FORMAT_H
 #define BASE_FORMAT_H

@@ -53,6 +53,7 @@ enum comm_result engine_describe_backend(size_t index, struct comm_backend_info 
     if (b->native)
         made.available = ask_native(b->native, &made);
     made.fixed_order = b->fixed_order && !b->native; /* a native asked for by name keeps its own, unless fixed is asked for too */
+    made.device_buffers = b->device_buffers;
     give(info, info->size, &made, sizeof made);
     return COMM_OK;
 }
@@ -122,7 +123,7 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
                              .rank = b->team.rank,
                              .ranks = b->team.size,
                              .cpus = (int32_t)e->cpus,
-                             .homogeneous = 1,
+                             .homogeneous = b->hosts.count <= 1 || b->hosts.longest * b->hosts.count == b->team.size,
                              .fixed_order = b->world->backend->fixed_order && !b->free_order && (!b->native || b->fixed_order),
                              .device_buffers = (b->native_flags & NATIVE_STREAM) != 0,
                              .stream_wait = (b->native_flags & NATIVE_STREAM) != 0,
@@ -135,6 +136,7 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
     made.memory_bytes = b->line.capacity * (uint64_t)b->line.entry_bytes + b->record_room * sizeof *b->records;
     base_copy_text(made.backend, sizeof made.backend, b->world->backend->name);
     base_copy_text(made.launcher, sizeof made.launcher, b->world->launcher);
+    base_copy_text(made.slurm_job, sizeof made.slurm_job, b->world->slurm_job);
     base_copy_text(made.host, sizeof made.host, e->identity.host);
     base_copy_text(made.name, sizeof made.name, b->name);
     base_format(made.library, sizeof made.library, "commstream %u.%u.%u, kernels %s", BASE_VERSION >> 16, BASE_VERSION >> 8 & 255,

@@ -175,8 +175,9 @@ enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct com
     if (!e)
         return r;
     if (e != event->engine)
-        return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL,
-                              "event belongs to another engine; expected one made for this world (engine_of joins worlds)");
+        return engine_decline(
+            c, COMM_ERR_UNSUPPORTED, NULL,
+            "queue_wait_event: event belongs to another engine; expected one made for this world (engine_of joins worlds)");
     r = plan_record_wait(c, event, NULL);
     if (r != COMM_PENDING)
         return r;
@@ -198,7 +199,7 @@ enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct c
     struct engine *other = request.comm ? engine_of(request.comm, &r) : e;
     if (other && other != e)
         return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL,
-                              "request belongs to another engine; expected one of this world (engine_of joins worlds)");
+                              "queue_wait_request: request belongs to another engine; expected one of this world (engine_of joins worlds)");
     struct timeline_point point = {.kind = POINT_REQUEST, .request = request};
     r = plan_record_wait(c, NULL, &point);
     if (r != COMM_PENDING)

@@ -150,9 +150,9 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
         return r;
     if (!collective_parse(call->collective) || b->recording) {
         body_unlock(b);
-        return b->recording
-                   ? COMM_ERR_STATE
-                   : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "call.collective=%s; expected allreduce, broadcast, ...", call->collective);
+        return b->recording ? COMM_ERR_STATE
+                            : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "explain: call.collective=%s; expected allreduce, broadcast, ...",
+                                             call->collective);
     }
     if (explain_native(b, call, text, bytes)) {
         body_unlock(b);

@@ -338,14 +338,28 @@ enum comm_result engine_issue_from(struct comm_communicator *c, const struct eng
     return refused_request(req, r);
 }
 
+/* What is no collective says its name at the beginning of the text: "window_flush: peer=7; expected ...". */
+static void take_name(char *name, size_t room, const char *text)
+{
+    size_t length = 0;
+
+    text += strncmp(text, "comm_", 5) == 0 ? 5 : 0;
+    while ((text[length] >= 'a' && text[length] <= 'z') || text[length] == '_')
+        length++;
+    base_format(name, room, "%.*s", text[length] == ':' ? (int)length : 0, text);
+}
+
 static void keep_detail(struct body *b, enum comm_result reason, uint32_t collective, const char *format, va_list list)
 {
     struct comm_error *d = &b->last_refused;
 
     *d = (struct comm_error){.size = sizeof *d, .result = reason, .rank = b->team.rank, .peer = -1, .sequence = b->sequence};
-    base_copy_text(d->operation, sizeof d->operation, collective ? collective_name(collective) : "");
     base_copy_text(d->cause, sizeof d->cause, "refused at the call");
     base_format_list(d->text, sizeof d->text, format, list);
+    if (collective)
+        base_copy_text(d->operation, sizeof d->operation, collective_name(collective));
+    else
+        take_name(d->operation, sizeof d->operation, d->text);
 }
 
 enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,

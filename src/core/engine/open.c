@@ -342,6 +342,7 @@ static enum comm_result make_world(struct opening *o)
     w->rank = o->launch.rank;
     w->ranks = o->launch.ranks;
     base_copy_text(w->launcher, sizeof w->launcher, o->launch.launcher);
+    base_copy_text(w->slurm_job, sizeof w->slurm_job, team_slurm_job(o->env));
     atomic_store_explicit(&w->references, 1, memory_order_relaxed);
     w->down = o->env->take(o->env, (size_t)w->ranks * sizeof *w->down, 64);
     if (!w->down)

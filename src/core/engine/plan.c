@@ -276,7 +276,7 @@ enum comm_result plan_start(struct body *b, struct comm_plan *plan, struct comm_
     uint32_t marker = TALK_NONE, work = plan->count - plan->messages + plan->doubles;
 
     if (has_device_message(b, plan))
-        return talk_refuse_device(b);
+        return talk_refuse_device(b, "plan_start");
     if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !talk_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
     if (plan->messages || (plan->group && plan->doubles))

@@ -407,11 +407,12 @@ void recovery_check(struct body *b, int64_t now)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the calls */
-static enum comm_result refuse(struct body *b, enum comm_result result, const char *text)
+static enum comm_result refuse(struct body *b, const char *call, enum comm_result result, const char *text)
 {
     struct comm_error *error = b->recovery ? &b->recovery->error : &b->last_refused;
 
     *error = (struct comm_error){.size = sizeof *error, .result = result, .rank = b->team.rank, .peer = -1};
+    base_copy_text(error->operation, sizeof error->operation, call);
     base_copy_text(error->text, sizeof error->text, text);
     return result;
 }
@@ -426,20 +427,21 @@ static void keep_last(struct body *b)
         timeline_except(b->face, ticket, result);
 }
 
-static enum comm_result begin(struct body *b, struct comm_request *req)
+static enum comm_result begin(struct body *b, const char *call, struct comm_request *req)
 {
     struct recovery *v = b->recovery;
 
     if (b->recording)
         return COMM_ERR_STATE;
     if (!v)
-        return refuse(b, COMM_ERR_UNSUPPORTED, "agree, shrink: more than 1024 ranks; expected fewer, since a note holds no more");
+        return refuse(b, call, COMM_ERR_UNSUPPORTED, "agree, shrink: more than 1024 ranks; expected fewer, since a note holds no more");
     if (v->stage != RECOVERY_IDLE)
-        return refuse(b, COMM_ERR_STATE, "agree, shrink: another one of this communicator is under way; expected one after the other");
+        return refuse(b, call, COMM_ERR_STATE,
+                      "agree, shrink: another one of this communicator is under way; expected one after the other");
     if (v->over != COMM_OK)
         return v->over;
     if (body_is_aborted(b))
-        return refuse(b, COMM_ERR_ABORTED, "agree, shrink: the world was aborted; expected comm_revoke where ranks are to go on");
+        return refuse(b, call, COMM_ERR_ABORTED, "agree, shrink: the world was aborted; expected comm_revoke where ranks are to go on");
     memset(&v->error, 0, sizeof v->error);
     keep_last(b);
     enum comm_result r = talk_begin_recovery(b, &v->talk, req);
@@ -477,7 +479,7 @@ enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags)
 
     if (!b)
         return r;
-    r = engine_in_callback(b->engine) ? COMM_ERR_STATE : begin(b, &own);
+    r = engine_in_callback(b->engine) ? COMM_ERR_STATE : begin(b, "agree", &own);
     if (r == COMM_OK) {
         b->recovery->flags = flags;
         go(b, RECOVERY_AGREE, *flags);
@@ -497,7 +499,7 @@ enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communic
     struct body *b = body_lock(c, &r);
 
     if (b) {
-        r = !req && engine_in_callback(b->engine) ? COMM_ERR_STATE : begin(b, &own);
+        r = !req && engine_in_callback(b->engine) ? COMM_ERR_STATE : begin(b, "shrink", &own);
         if (r == COMM_OK) {
             b->recovery->shrinking.out = survivors;
             go(b, RECOVERY_SET, UINT64_MAX);

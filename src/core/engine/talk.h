@@ -32,7 +32,7 @@ bool talk_take_finished(struct body *b);
 const char *talk_name(const struct talk *t);
 
 /* talk_call.c: and what a program calls */
-enum comm_result talk_refuse_device(struct body *b);
+enum comm_result talk_refuse_device(struct body *b, const char *call);
 
 /* talk_window.c */
 /* COMM_OK: ended if *req is COMM_REQUEST_NONE, otherwise under way. */

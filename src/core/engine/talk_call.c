@@ -7,9 +7,10 @@
 #include "base/format.h"
 
 /* Messages go over the wire, which is the host's. */
-enum comm_result talk_refuse_device(struct body *b)
+enum comm_result talk_refuse_device(struct body *b, const char *call)
 {
     b->last_refused = (struct comm_error){.size = sizeof b->last_refused, .result = COMM_ERR_UNSUPPORTED, .rank = b->team.rank, .peer = -1};
+    base_copy_text(b->last_refused.operation, sizeof b->last_refused.operation, call);
     base_copy_text(b->last_refused.text, sizeof b->last_refused.text,
                    "buf is device memory; expected the host's: messages go over the wire");
     return COMM_ERR_UNSUPPORTED;
@@ -25,7 +26,7 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
 
     if (b) {
         if (b->native_flags && native_is_device_memory(b, buf))
-            r = talk_refuse_device(b);
+            r = talk_refuse_device(b, is_send ? "send" : "recv");
         else if (b->recording)
             r = plan_record_message(b, &call);
         else

@@ -55,7 +55,7 @@ struct world {
     uint32_t check;      /* CHECK_*, rank 0's */
     int32_t order_block; /* rank 0's; 0 where it is T's order anyway */
     bool crowded;        /* all ranks are on one host, and more than its CPUs; equal on all of them */
-    char launcher[16];
+    char launcher[16], slurm_job[32];
     _Atomic uint8_t *down; /* [ranks], for ever: its wire said that it is gone */
 };
 static inline bool world_down(const struct world *w, int32_t rank)

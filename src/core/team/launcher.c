@@ -389,6 +389,14 @@ enum comm_result team_launch_find(const struct comm_env *env, struct team_launch
     return COMM_OK;
 }
 
+const char *team_slurm_job(const struct comm_env *env)
+{
+    const char *job = value_of(env, "SLURM_JOB_ID");
+
+    job = job ? job : value_of(env, "SLURM_JOBID");
+    return job ? job : "";
+}
+
 bool team_launch_one_host(const struct team_launch *launch, char *text, size_t text_bytes)
 {
     if (launch->ranks == launch->local_ranks)

@@ -45,6 +45,8 @@ struct team_launch {
 };
 /* CONFIG: variables that contradict each other or are out of range; every offender is in text. */
 enum comm_result team_launch_find(const struct comm_env *env, struct team_launch *launch, char *text, size_t text_bytes);
+/* The job of SLURM's in which this process runs, whoever launched it; "" outside of one. */
+const char *team_slurm_job(const struct comm_env *env);
 /* False: it spans several, and text says what that needs. */
 bool team_launch_one_host(const struct team_launch *launch, char *text, size_t text_bytes);
 

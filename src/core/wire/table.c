@@ -19,7 +19,7 @@ const struct wire_backend wire_backends[] = {
     {.name = "tcp", .wire = &wire_tcp, .boot = &boot_tcp, .fixed_order = 1, .network = 1},
     {.name = "shm+tcp", .wire = &wire_mixed, .boot = &boot_tcp, .fixed_order = 1, .network = 1, .near = "shm", .far = "tcp"},
     {.name = "mpi", .wire = &wire_shm, .boot = &boot_unix, .native = &native_mpi, .fixed_order = 1},
-    {.name = "nccl", .wire = &wire_shm, .boot = &boot_unix, .native = &native_nccl_module},
+    {.name = "nccl", .wire = &wire_shm, .boot = &boot_unix, .native = &native_nccl_module, .device_buffers = 1},
 };
 const uint32_t wire_backend_count = sizeof wire_backends / sizeof *wire_backends;
 

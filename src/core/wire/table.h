@@ -16,6 +16,7 @@ struct wire_backend {
     const char *missing;               /* why it cannot be had, and what to do; NULL: it is here */
     int32_t fixed_order;               /* evaluates the canonical order */
     int32_t network;                   /* its ranks may run on several hosts */
+    int32_t device_buffers, reserved;  /* it takes buffers of a device */
     const char *near, *far;            /* of which it is made: for ranks of one host, and of different ones; NULL: of itself */
 };
 
