@@ -62,12 +62,13 @@ static void take_cpu(int32_t rank)
     }
 }
 
+/* Seldom gives its CPU away, which is not the other's: beside other work both would be there at the same time less often still. */
 static int32_t await_turn(const _Atomic int32_t *turn, int32_t wanted)
 {
     int32_t there;
 
     for (uint32_t i = 1; (there = atomic_load_explicit(turn, memory_order_acquire)) < wanted; i++)
-        if (i % 1000 == 0)
+        if (i % 1000000 == 0)
             sched_yield();
     return there;
 }

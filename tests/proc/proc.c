@@ -118,9 +118,19 @@ static int32_t still_running(const struct proc *proc)
     return count;
 }
 
+/* A nap, and how much longer it took than busy CPUs explain. */
+static int64_t nap_of(int64_t ns)
+{
+    int64_t before = rig_now();
+    rig_nap(ns);
+    int64_t over = rig_now() - before - ns - 100 * RIG_MS;
+    return over > 0 ? over : 0;
+}
+
 void proc_finish(struct proc *proc, int32_t except, int64_t patience)
 {
-    for (int64_t end = rig_now() + patience; still_running(proc) && rig_now() < end; rig_nap(RIG_MS)) {
+    proc->stood_ns = 0;
+    for (int64_t end = rig_now() + patience; still_running(proc) && rig_now() < end + proc->stood_ns; proc->stood_ns += nap_of(RIG_MS)) {
         for (int32_t r = 0; r < proc->ranks; r++)
             reap(proc, r, except);
     }

@@ -35,6 +35,7 @@ struct proc {
     bool raw;                                       /* main opens the world itself: it is called with NULL */
     void (*enter)(struct proc *proc, int32_t rank); /* in the rank's process, after it was told who it is; NULL: nothing */
     void *place;                                    /* enter's own */
+    int64_t stood_ns; /* for so long of proc_finish the machine stood still: what is told late by as much is not the library's doing */
     char job[64];
 };
 

@@ -23,6 +23,8 @@ static void on_each(int32_t count, const struct wire_limits *limits, enum which 
         struct shared *shared = world_shared();
         struct rank *ranks = calloc((size_t)count, sizeof *ranks);
         world_open(ranks, wire_backends[i].name, count, limits, shared);
+        for (int32_t r = 0; r < count; r++)
+            ranks[r].by_hand = true;
         fn(ranks, count);
         world_close(ranks, count);
         munmap(shared, sizeof *shared);

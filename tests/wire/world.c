@@ -82,7 +82,7 @@ bool rank_pass(struct rank *r)
     uint32_t n = room ? r->ch->class->advance(r->ch, r->event + r->events, room) : 0;
     r->events += n;
     r->ch->class->flush(r->ch);
-    if (!n)
+    if (!n && !r->by_hand)
         wire_default_env()->relax(wire_default_env(), true);
     return n > 0;
 }

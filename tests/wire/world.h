@@ -36,6 +36,7 @@ struct rank {
     uint64_t seed;
     struct shared *shared; /* of all ranks, also of forked ones */
     int32_t variant;
+    bool by_hand;  /* one thread moves all ranks: there is nobody to leave the CPU to, but whoever else keeps it busy */
     bool attended; /* polled while it waits for the others outside the wire */
 };
 /* How ranks meet outside the wire under test: a mapping that children inherit. */
