@@ -57,7 +57,9 @@ static void thresholds(void **state)
     assert_string_equal(chosen(COLLECTIVE_EXSCAN, 1000, 1 << 20, NULL), "pipeline");
     assert_string_equal(chosen(COLLECTIVE_SCATTER, 2, 8, NULL), "pairs");
     assert_string_equal(chosen(COLLECTIVE_SCATTER, 2, 65537, NULL), "throttled");
-    assert_string_equal(chosen(COLLECTIVE_SCATTER, 4, 256, NULL), "direct");
+    assert_string_equal(chosen(COLLECTIVE_SCATTER, 4, 512, NULL), "direct");
+    assert_string_equal(chosen(COLLECTIVE_SCATTER, 4, 513, NULL), "pairs");
+    assert_string_equal(chosen(COLLECTIVE_SCATTER, 3, 512, NULL), "direct");
     assert_string_equal(chosen(COLLECTIVE_SCATTER, 4, 65536, NULL), "pairs");
     assert_string_equal(chosen(COLLECTIVE_SCATTER, 5, 4096, NULL), "direct"); /* too many for an edge each */
     assert_string_equal(chosen(COLLECTIVE_ALLTOALL, 2, 257, NULL), "pairs");
@@ -81,6 +83,16 @@ static void short_pieces_that_cost(void **state)
 }
 
 /* Ranks that share CPUs, but few of them, or on a wire where a rank had to send to half of all. */
+static void scatters_of_few(void **state)
+{
+    struct algo_query query = {.collective = COLLECTIVE_SCATTER, .size = 4, .once_max = ONCE_MAX, .block_bytes = 512};
+
+    (void)state;
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "direct");
+    query.chunk_least = 131072; /* each would be sent what is the others' */
+    assert_string_equal(algo_select(&query, NULL, 0)->name, "pairs");
+}
+
 static void crowded_scans(void **state)
 {
     struct algo_query query = {.collective = COLLECTIVE_SCAN, .size = 5, .once_max = ONCE_MAX, .block_bytes = 8, .crowded = true};
@@ -200,6 +212,7 @@ static void no_room_for_words(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(thresholds),
+                                       cmocka_unit_test(scatters_of_few),
                                        cmocka_unit_test(crowded_scans),
                                        cmocka_unit_test(short_pieces_that_cost),
                                        cmocka_unit_test(two_ranks_where_pieces_cost),

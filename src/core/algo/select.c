@@ -96,6 +96,12 @@ static const struct preference of_two[] = {
     {COLLECTIVE_SCATTER, "pairs", SELECT_ONCE_BYTES_MAX},
 };
 
+/* Three or four read their blocks out of one exposure that all of them share sooner than the root makes one for each. */
+enum { SELECT_SHARE_BYTES_MAX = 512 };
+static const struct preference of_few[] = {
+    {COLLECTIVE_SCATTER, "direct", SELECT_SHARE_BYTES_MAX},
+};
+
 static const struct preference preferences[] = {
     {COLLECTIVE_BARRIER, "read_all", UINT64_MAX},
     {COLLECTIVE_BARRIER, "doubling", UINT64_MAX},
@@ -397,6 +403,7 @@ static const struct algo_row *select_preferred(const struct algo_query *query, c
         {by_all, sizeof by_all / sizeof *by_all, !query->hosts && !query->chunk_least},
         {between_two, sizeof between_two / sizeof *between_two, !query->hosts && query->chunk_least && query->size == 2},
         {of_two, sizeof of_two / sizeof *of_two, query->size == 2},
+        {of_few, sizeof of_few / sizeof *of_few, query->size > 2 && query->size <= SELECT_FEW_RANKS && !query->chunk_least},
         {preferences, sizeof preferences / sizeof *preferences, true},
     };
     const struct algo_row *row = NULL;
