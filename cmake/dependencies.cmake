@@ -6,7 +6,8 @@
 #   COMM_WITH_PMIX     OpenPMIx's headers: ranks of Open MPI's mpirun, PRRTE or SLURM meet by its store
 #   COMM_WITH_BLAS     cblas, matrix products of the examples:      target comm_blas  (COMM_HAVE_BLAS is defined with it)
 #   COMM_WITH_MPI      MPI libraries: each of Open MPI and MPICH that is found gets a module for the backend mpi (COMM_MPI_FAMILIES); the
-#                      one that CMake itself prefers is also what tests/perf compares with: target comm_mpi
+#                      one that CMake itself prefers is also what tests/perf compares with: target comm_mpi. COMM_REQUIRE_MPI names
+#                      families whose absence is an error: "openmpi;mpich"
 #   COMM_WITH_UV       libuv, and
 #   COMM_WITH_EVENT    libevent: an example each; both found by pkg-config
 find_package(Threads REQUIRED)
@@ -60,7 +61,7 @@ if(comm_look)
     set(COMM_FOUND_URING TRUE)
   endif()
 endif()
-comm_dependency_tell(URING "liburing" "liburing-dev" "network poller; without it epoll alone")
+comm_dependency_tell(URING "liburing" "liburing-dev" "a network poller, without it epoll alone")
 
 comm_dependency(OPENSSL)
 if(comm_look)
@@ -69,7 +70,7 @@ if(comm_look)
     set(COMM_FOUND_OPENSSL TRUE)
   endif()
 endif()
-comm_dependency_tell(OPENSSL "OpenSSL" "libssl-dev" "handshake of tcp ranks that share a secret; without it loopback alone")
+comm_dependency_tell(OPENSSL "OpenSSL" "libssl-dev" "secrets of tcp ranks, without it loopback alone")
 
 comm_dependency(PMIX)
 if(comm_look)
@@ -143,6 +144,7 @@ function(comm_look_for_mpi wrapper)
 endfunction()
 
 comm_dependency(MPI)
+set(COMM_REQUIRE_MPI "" CACHE STRING "openmpi, mpich, or both: MPI libraries whose absence is an error")
 set(COMM_MPI_FAMILIES "")
 if(comm_look)
   foreach(wrapper mpicc.openmpi mpicc.mpich mpicc)
@@ -155,6 +157,12 @@ if(comm_look)
     target_link_libraries(comm_mpi INTERFACE MPI::MPI_C)
   endif()
 endif()
+foreach(family ${COMM_REQUIRE_MPI})
+  if(NOT family IN_LIST COMM_MPI_FAMILIES)
+    message(FATAL_ERROR "${family} was asked for (COMM_REQUIRE_MPI) and not found among: ${COMM_MPI_FAMILIES}; on Debian and Ubuntu: "
+      "apt-get install libopenmpi-dev openmpi-bin mpich libmpich-dev")
+  endif()
+endforeach()
 string(REPLACE ";" ", " comm_mpi_text "${COMM_MPI_FAMILIES}")
 comm_dependency_tell(MPI "MPI" "libopenmpi-dev openmpi-bin" "modules of the backend mpi: ${comm_mpi_text}")
 

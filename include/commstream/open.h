@@ -27,7 +27,10 @@ struct comm_id {
 /* Every rank gives `in`; `out` (ranks x bytes) has all of them, by rank, on return. 0 is success. For hosts with a store or MPI of their
  * own. */
 typedef int comm_exchange_fn(void *arg, const void *in, size_t bytes, void *out);
-/* level: 1 error, 2 warning, 3 info, 4 debug, 5 trace. line has no newline and lives until the function returns. Called from any thread. */
+/* level: 1 error, 2 warning, 3 info, 4 debug, 5 trace. line has no newline and lives until the function returns. Called by a thread of the
+ * library's that does nothing else, one line after the other, so it may block or wait for a lock of the program: nothing else waits for it.
+ * Lines that do not fit meanwhile (256) are dropped, and a line says how many. Not called any more once the last comm_close of the world,
+ * or a failed comm_open, has returned; only a call that takes longer than 0.2 s may then still be under way. */
 typedef void comm_log_fn(void *arg, int level, const char *line);
 
 /* AUTO: a helper thread moves work while no caller is inside the library, when usable CPUs exceed local ranks; else callers alone. */
@@ -65,7 +68,7 @@ struct comm_config {
     int32_t log_level;                             /* 1 .. 5 as in comm_log_fn */
     int64_t open_timeout_ns, operation_timeout_ns; /* 60 s; 1,800 s */
     const char *options;                           /* "key=value,..." over the option table: everything that is not above */
-    comm_log_fn *log;                              /* NULL: standard error */
+    comm_log_fn *log;                              /* NULL: standard error, likewise */
     void *log_arg;
     char *error_text; /* where a failed open says why */
     size_t error_text_bytes;

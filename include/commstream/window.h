@@ -5,7 +5,11 @@
  * order of its calls. Any thread may call; creating, fencing and freeing are collective. docs/memory.md has the whole.
  *
  * Where ranks share no memory (tcp, several hosts, the caller's own memory on its heap) the same calls are done by a part's owner: by its
- * library, in any call, by its helper thread or its watcher, not by its program. comm_window_pointer then is UNSUPPORTED for others' parts.
+ * library, not by its program. One rule for all wires and for progress=caller, thread and auto: what is asked of a part is served within a
+ * millisecond by any call of its owner that starts, tests or waits for something on any window or communicator of that world, also one that
+ * completes at once; and within ten milliseconds by the owner's watcher, which peers wake, if the owner makes no call at all. On a machine
+ * with fewer CPUs than busy threads, the time until one of these threads gets a CPU comes on top. A rank that is asked for nothing pays
+ * nothing for it. comm_window_pointer then is UNSUPPORTED for others' parts.
  */
 #ifndef COMMSTREAM_WINDOW_H
 #define COMMSTREAM_WINDOW_H

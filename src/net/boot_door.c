@@ -7,6 +7,7 @@
 
 #include "base/format.h"
 #include "net/files.h"
+#include "net/secret.h"
 #include "net/stranger.h"
 
 #include <errno.h>
@@ -106,7 +107,7 @@ static enum greeted greet(struct boot_star *b, int fd)
 
 static enum greeted hear_hello(struct boot_star *b, struct stranger *s, bool last)
 {
-    const struct stranger_door door = {b->config.env, b->key, HANDSHAKE_MEETING, 0, BOOT_MAGIC, NULL};
+    const struct stranger_door door = {b->config.env, b->keys->job, HANDSHAKE_MEETING, 0, BOOT_MAGIC, NULL, NULL, 0};
     char why[STRANGER_WHY];
 
     switch (stranger_hello(&door, s, last, why)) {
@@ -169,15 +170,17 @@ static enum comm_result make_room(const struct boot_star *b, struct strangers *s
                      b->config.ranks, limit);
 }
 
-static enum comm_result let_in(struct boot_star *b, struct strangers *s)
+static enum comm_result let_in(struct boot_star *b, struct strangers *s, int listener)
 {
-    int fd = files_accept(b->listener, b->config.log, (uint32_t)b->config.ranks);
+    char why[USER_WHY], text[BOOT_TEXT];
+    int fd = files_accept(listener, b->config.log, (uint32_t)b->config.ranks);
     if (fd < 0 && files_are_short(errno))
         return make_room(b, s);
     if (fd < 0) /* who waits outside stays there, so without memory this would be tried for ever */
         return boot_again() || errno == ECONNABORTED ? COMM_OK : star_fail_errno(b, "accept");
-    if (b->kind->may_enter && !b->kind->may_enter(fd)) {
-        close(fd);
+    if (listener == b->by_name && !user_is_ours(fd, why)) {
+        base_format(text, sizeof text, "whoever came is not rank 0's user: %s", why);
+        refuse_plainly(b, fd, text);
         return COMM_OK;
     }
     stranger_add(s, fd, b->config.env->now(b->config.env));
@@ -191,6 +194,7 @@ static enum comm_result gather_once(struct boot_star *b, struct strangers *s, in
 {
     nfds_t n = 0;
     b->wait[n++] = (struct pollfd){.fd = b->listener, .events = POLLIN};
+    b->wait[n++] = (struct pollfd){.fd = b->by_name, .events = POLLIN};
     for (uint32_t i = 0; i < s->count; i++)
         b->wait[n++] = (struct pollfd){.fd = s->one[i].fd, .events = POLLIN | POLLRDHUP};
     nfds_t known = n; /* no more than there are: the kernel polls no more than may be open */
@@ -210,28 +214,67 @@ static enum comm_result gather_once(struct boot_star *b, struct strangers *s, in
             return star_dead_rank(b, i);
     int64_t now = b->config.env->now(b->config.env);
     for (uint32_t i = s->count; i-- > 0;) {
-        enum greeted greeted = hear(b, &s->one[i], b->wait[1 + i].revents, now);
+        enum greeted greeted = hear(b, &s->one[i], b->wait[BOOT_LISTENERS + i].revents, now);
         if (greeted == GREETED_LATER)
             continue;
         *here += greeted == GREETED_IN;
         stranger_forget(s, i);
     }
-    return b->wait[0].revents ? let_in(b, s) : COMM_OK;
+    enum comm_result result = b->wait[0].revents ? let_in(b, s, b->listener) : COMM_OK;
+    return b->wait[1].revents && result == COMM_OK ? let_in(b, s, b->by_name) : result;
+}
+
+/* Who has not said enough to be judged. */
+static void tell_that_all_are_there(struct boot_star *b, struct stranger *s)
+{
+    char text[BOOT_TEXT];
+
+    base_format(text, sizeof text, "all %d ranks of rank 0's world are there: two processes have the same rank, or two jobs the same name",
+                b->config.ranks);
+    if (b->sealed && !s->answered)
+        stranger_refuse(s->fd, HANDSHAKE_ANOTHER_RANK);
+    else
+        star_send_refusal(s->fd, b->sealed ? &s->shake.seal : NULL, COMM_ERR_AUTH, text);
+    turn_away(b, s->fd, text);
+}
+
+/* All ranks are there, so whoever else has come is told that there is no place for him. If his connection only ended he would take that for
+ * rank 0's death. */
+static void turn_away_the_rest(struct boot_star *b, struct strangers *s)
+{
+    const int listeners[BOOT_LISTENERS] = {b->listener, b->by_name};
+
+    for (int i = 0; i < BOOT_LISTENERS; i++) {
+        struct pollfd more = {.fd = listeners[i], .events = POLLIN};
+        for (int k = 0; k < STRANGERS_MAX && poll(&more, 1, 0) > 0 && let_in(b, s, listeners[i]) == COMM_OK; k++)
+            ;
+    }
+    for (uint32_t i = s->count; i-- > 0; stranger_forget(s, i)) {
+        s->one[i].until = INT64_MAX;
+        if (hear(b, &s->one[i], POLLIN, 0) == GREETED_LATER)
+            tell_that_all_are_there(b, &s->one[i]);
+    }
 }
 
 enum comm_result door_listen_for_all(struct boot_star *b)
 {
-    struct strangers strangers;
+    struct strangers *strangers = secret_take(sizeof *strangers);
     int32_t here = 1;
-    enum comm_result result = b->kind->listen(b);
 
-    strangers.count = 0;
+    if (!strangers)
+        return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory to meet %d ranks", b->config.ranks);
+    enum comm_result result = b->kind->listen(b);
     while (here < b->config.ranks && result == COMM_OK)
-        result = gather_once(b, &strangers, &here);
-    stranger_close_all(&strangers);
+        result = gather_once(b, strangers, &here);
+    if (result == COMM_OK && b->config.ranks > 1)
+        turn_away_the_rest(b, strangers);
+    stranger_close_all(strangers);
+    secret_give(strangers, sizeof *strangers);
     if (b->listener >= 0)
         close(b->listener);
-    b->listener = -1;
+    if (b->by_name >= 0)
+        close(b->by_name);
+    b->listener = b->by_name = -1;
     for (int32_t i = 1; i < b->config.ranks && result == COMM_OK; i++)
         if (star_send_frame(b, i, FRAME_WELCOME, NULL, 0) != IO_OK)
             result = star_dead_rank(b, i);
@@ -246,14 +289,13 @@ static enum comm_result unproved(const struct boot_star *b, enum handshake_fault
 }
 
 /* *again: the connection ended before rank 0 said a word: it had no place, or is only just coming. */
-static enum comm_result prove(struct boot_star *b, bool *again)
+static enum comm_result prove_by(struct boot_star *b, struct handshake *shake, bool *again)
 {
-    const struct handshake_names names = {HANDSHAKE_MEETING, (uint32_t)b->config.rank, 0, 0};
+    const struct handshake_names names = {HANDSHAKE_MEETING, (uint32_t)b->config.rank, 0, 0, 0};
     unsigned char hello[HANDSHAKE_HELLO], answer[HANDSHAKE_ANSWER];
-    struct handshake shake;
     uint32_t magic;
 
-    if (!handshake_hello(&shake, b->config.env, b->key, &names, hello))
+    if (!handshake_hello(shake, b->config.env, b->keys->job, &names, hello))
         return boot_fail(&b->config, COMM_ERR_SYSTEM, "no memory or randomness for the handshake");
     enum io io = boot_send_all(&b->config, b->root, hello, sizeof hello);
     if (io == IO_OK)
@@ -267,12 +309,20 @@ static enum comm_result prove(struct boot_star *b, bool *again)
         io = boot_receive_all(&b->config, b->root, answer + HANDSHAKE_HEAD, sizeof answer - HANDSHAKE_HEAD);
         if (io != IO_OK)
             return star_root_lost(b, io);
-        fault = handshake_finish(&shake, answer);
+        fault = handshake_finish(shake, answer);
     }
     if (!fault)
-        b->seal[0] = shake.seal;
-    crypto_wipe(&shake, sizeof shake);
+        b->seal[0] = shake->seal;
     return fault ? unproved(b, fault) : COMM_OK;
+}
+
+/* However it ends, nothing of it is left. */
+static enum comm_result prove(struct boot_star *b, bool *again)
+{
+    enum comm_result result = prove_by(b, &b->keys->shake, again);
+
+    crypto_wipe(&b->keys->shake, sizeof b->keys->shake);
+    return result;
 }
 
 static enum comm_result dial_and_prove(struct boot_star *b)
@@ -301,5 +351,5 @@ enum comm_result door_connect_to_root(struct boot_star *b)
     if (b->sealed && !seal_write(&b->seal[0], &g, sizeof g, sealed))
         return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for the handshake");
     enum io io = b->sealed ? boot_send_all(&b->config, b->root, sealed, sizeof sealed) : boot_send_all(&b->config, b->root, &g, sizeof g);
-    return io == IO_OK ? star_expect(b, FRAME_WELCOME, 0) : star_root_lost(b, io);
+    return io == IO_LATE ? star_root_lost(b, io) : star_expect(b, FRAME_WELCOME, 0); /* gone: it may have said why */
 }

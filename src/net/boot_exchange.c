@@ -27,7 +27,7 @@ struct card {
 struct boot_exchange {
     struct wire_boot boot;
     struct boot_config config;
-    unsigned char key[CRYPTO_KEY];
+    unsigned char *key; /* of secret_take */
 };
 
 static enum comm_result exchange_allgather(struct wire_boot *boot, const void *in, size_t bytes, void *out)
@@ -90,7 +90,7 @@ static enum comm_result meet(struct boot_exchange *b, bool keyed)
     if (!interface_address(c->env, mine.address, why, sizeof why))
         return boot_fail(c, COMM_ERR_CONFIG, "%s", why);
     size_t bytes = (size_t)c->ranks * sizeof mine;
-    struct card *all = c->env->take(c->env, bytes, 64);
+    struct card *all = secret_take(bytes); /* one rank's word becomes the secret */
     if (!all)
         return boot_fail(c, COMM_ERR_MEMORY, "no memory to meet %d ranks", c->ranks);
     enum comm_result result = exchange_allgather(&b->boot, &mine, sizeof mine, all);
@@ -99,8 +99,7 @@ static enum comm_result meet(struct boot_exchange *b, bool keyed)
     if (result == COMM_OK && b->boot.address[0])
         base_log(c->log, LOG_INFO, "tcp: reached at %s (%s)", b->boot.address, why);
     crypto_wipe(&mine, sizeof mine);
-    crypto_wipe(all, bytes);
-    c->env->give(c->env, all, bytes);
+    secret_give(all, bytes);
     return result;
 }
 
@@ -117,7 +116,7 @@ static void exchange_close(struct wire_boot *boot)
     struct boot_exchange *b = (struct boot_exchange *)boot;
     const struct comm_env *env = b->config.env;
 
-    crypto_wipe(b, sizeof *b);
+    secret_give(b->key, CRYPTO_KEY);
     env->give(env, b, sizeof *b);
 }
 
@@ -132,8 +131,13 @@ enum comm_result boot_exchange_open(const struct boot_config *config, const unsi
         return boot_fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
     b->boot.class = &boot_exchange;
     b->config = *config;
+    b->key = secret_take(CRYPTO_KEY);
+    if (!b->key) {
+        exchange_close(&b->boot);
+        return boot_fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
+    }
     if (key)
-        memcpy(b->key, key, sizeof b->key);
+        memcpy(b->key, key, CRYPTO_KEY);
     enum comm_result result = meet(b, key != NULL);
     if (result == COMM_OK)
         *boot = &b->boot;

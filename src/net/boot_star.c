@@ -9,6 +9,7 @@
 
 #include "base/format.h"
 #include "base/hash.h"
+#include "net/secret.h"
 
 #include <errno.h>
 #include <string.h>
@@ -134,8 +135,13 @@ enum comm_result star_expect(const struct boot_star *b, uint32_t kind, uint64_t 
 /* ------------------------------------------------------------------------------------------------------------ opening */
 static size_t memory_bytes(int32_t ranks)
 {
-    return sizeof(struct boot_star) + (size_t)ranks * (sizeof(struct seal) + sizeof(int)) +
-           ((size_t)ranks + 1 + BOOT_STRANGERS_MAX) * sizeof(struct pollfd);
+    return sizeof(struct boot_star) + (size_t)ranks * sizeof(int) +
+           ((size_t)ranks + BOOT_LISTENERS + BOOT_STRANGERS_MAX) * sizeof(struct pollfd);
+}
+
+static size_t keys_bytes(int32_t ranks)
+{
+    return sizeof(struct star_keys) + (size_t)ranks * sizeof(struct seal);
 }
 
 void star_close(struct wire_boot *boot)
@@ -144,21 +150,22 @@ void star_close(struct wire_boot *boot)
 
     if (b->listener >= 0)
         close(b->listener);
+    if (b->by_name >= 0)
+        close(b->by_name);
     if (b->root >= 0)
         close(b->root);
     for (int32_t i = 0; i < b->config.ranks; i++)
         if (b->peer[i] >= 0)
             close(b->peer[i]);
     const struct comm_env *env = b->config.env;
-    size_t bytes = memory_bytes(b->config.ranks);
-    crypto_wipe(b, bytes);
-    env->give(env, b, bytes);
+    secret_give(b->keys, keys_bytes(b->config.ranks));
+    env->give(env, b, memory_bytes(b->config.ranks));
 }
 
 void star_use_key(struct boot_star *b, const unsigned char key[CRYPTO_KEY], bool sealed)
 {
-    memcpy(b->key, key, sizeof b->key);
-    b->boot.key = b->key;
+    memcpy(b->keys->job, key, sizeof b->keys->job);
+    b->boot.key = b->keys->job;
     b->sealed = sealed;
 }
 
@@ -166,15 +173,20 @@ struct boot_star *star_make(const struct boot_config *config, const struct boot_
 {
     const struct comm_env *env = config->env;
     struct boot_star *b = env->take(env, memory_bytes(config->ranks), 64);
+    struct star_keys *keys = secret_take(keys_bytes(config->ranks));
 
-    if (!b) {
+    if (!b || !keys) {
+        secret_give(keys, keys_bytes(config->ranks));
+        if (b)
+            env->give(env, b, memory_bytes(config->ranks));
         base_format(config->error_text, config->error_text_bytes, "no memory to meet %d ranks", config->ranks);
         return NULL;
     }
-    *b = (struct boot_star){.boot = {.class = class}, .kind = kind, .config = *config, .listener = -1, .root = -1};
-    b->seal = (struct seal *)(void *)(b + 1);
-    b->wait = (struct pollfd *)(void *)(b->seal + config->ranks);
-    b->peer = (int *)(void *)(b->wait + config->ranks + 1 + BOOT_STRANGERS_MAX);
+    *b = (struct boot_star){.boot = {.class = class}, .kind = kind, .config = *config, .listener = -1, .by_name = -1, .root = -1};
+    b->keys = keys;
+    b->seal = keys->seal;
+    b->wait = (struct pollfd *)(void *)(b + 1);
+    b->peer = (int *)(void *)(b->wait + config->ranks + BOOT_LISTENERS + BOOT_STRANGERS_MAX);
     for (int32_t i = 0; i < config->ranks; i++)
         b->peer[i] = -1;
     for (const char *at = config->job; *at; at++)
@@ -268,4 +280,24 @@ enum comm_result star_allgather(struct wire_boot *boot, const void *in, size_t b
     uint64_t all = (uint64_t)b->config.ranks * bytes;
     enum comm_result result = star_expect(b, FRAME_DATA, all);
     return result == COMM_OK ? receive_bytes(b, out, all) : result;
+}
+
+/* Ranks say nothing between two exchanges but what the next one begins with, and rank 0 answers that when it has it of all: what comes from
+ * there before is a refusal, or its end. */
+bool star_is_over(struct wire_boot *boot)
+{
+    struct boot_star *b = (struct boot_star *)boot;
+    int32_t count = b->config.rank ? 1 : b->config.ranks - 1;
+    bool over = false;
+
+    for (int32_t i = 0; i < count; i++)
+        b->wait[i] = (struct pollfd){.fd = b->config.rank ? b->root : b->peer[i + 1], .events = POLLIN};
+    if (count == 0 || poll(b->wait, (nfds_t)count, 0) <= 0)
+        return false;
+    for (int32_t i = 0; i < count && !over; i++) {
+        char byte;
+        ssize_t n = b->wait[i].revents ? recv(b->wait[i].fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) : 1;
+        over = b->config.rank != 0 || !n || (n < 0 && !boot_again());
+    }
+    return over;
 }

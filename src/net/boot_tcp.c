@@ -3,7 +3,7 @@
  * since it may start later than they, and its name may not resolve yet. The address may also be a medium that all of them have, a file or
  * their launcher's store, in which rank 0 says it. Without an address they meet by the program's exchange, or can only be on one host, and
  * meet there as boot_unix does. Where the job has a secret, ranks prove it before anything else is said; without one, addresses beyond
- * loopback need to be allowed.
+ * loopback need to be allowed, and at loopback itself ranks meet by a name, as boot_unix's do, where the kernel says whose process each is.
  */
 #define _GNU_SOURCE
 #include "net/boot_star.h"
@@ -38,6 +38,8 @@ struct place {
     const struct meeting_medium *medium; /* where rank 0 says the rest; NULL: it was said */
     const char *name;                    /* of the place in it */
     char world[16];                      /* that name, of a medium of one job */
+    char what[64];                       /* where ranks of one user meet, for texts */
+    int held;                            /* a socket that has rank 0's port where nobody listens there; -1: none */
     struct meeting meeting;
 };
 
@@ -57,15 +59,6 @@ static bool read_place(const char *address, struct place *p)
     base_format(p->host, sizeof p->host, "%.*s", (int)(to - from), from);
     base_format(p->port, sizeof p->port, "%u", (unsigned)port);
     return true;
-}
-
-static bool is_loopback(const struct sockaddr *address)
-{
-    if (address->sa_family == AF_INET6) {
-        const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
-        return IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127);
-    }
-    return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
 }
 
 static void name_numeric(const struct sockaddr *address, char *text, size_t bytes)
@@ -88,13 +81,36 @@ static void note_own_address(struct boot_star *b, int fd)
         return;
     name_numeric((const struct sockaddr *)&own, b->boot.address, sizeof b->boot.address);
     char why[200], address[INTERFACE_ADDRESS];
-    bool named = interface_named(b->config.env) && !is_loopback((const struct sockaddr *)&own);
+    bool named = interface_named(b->config.env) && !interface_is_loopback((const struct sockaddr *)&own);
     if (named && interface_address(b->config.env, address, why, sizeof why))
         base_copy_text(b->boot.address, sizeof b->boot.address, address);
     base_log(b->config.log, LOG_INFO, "tcp: reached at %s (%s)", b->boot.address,
              named            ? why
              : b->config.rank ? "by which it reaches rank 0"
                               : "where rank 0 listens");
+}
+
+/* Over loopback TCP the kernel does not say whose process is at the other end, and without a secret nothing else does. So where there is
+ * none ranks of a loopback address meet at an abstract socket of that address's name: there it does, and both sides ask. */
+static bool meets_by_user(const struct boot_star *b, const struct sockaddr *address)
+{
+    return !b->boot.key && interface_is_loopback(address);
+}
+
+static uint16_t port_of(const struct sockaddr *address)
+{
+    return ntohs(address->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)(const void *)address)->sin6_port
+                                                : ((const struct sockaddr_in *)(const void *)address)->sin_port);
+}
+
+static void name_by_address(const struct sockaddr *address, struct star_name *name, struct place *p)
+{
+    char host[INET6_ADDRSTRLEN], text[sizeof name->address.sun_path];
+
+    name_numeric(address, host, sizeof host);
+    base_format(text, sizeof text, "commstream/tcp/%s/%u", host, port_of(address));
+    base_format(p->what, sizeof p->what, "%s port %u", host, port_of(address));
+    star_name(name, text);
 }
 
 static enum comm_result not_allowed(struct boot_star *b, const struct sockaddr *address)
@@ -115,7 +131,7 @@ static enum comm_result not_allowed(struct boot_star *b, const struct sockaddr *
 }
 
 /* ------------------------------------------------------------------------------------------------------------ rank 0 */
-static enum comm_result listen_at(struct boot_star *b, const struct addrinfo *at)
+static enum comm_result bind_at(struct boot_star *b, const struct addrinfo *at)
 {
     const struct place *p = b->place;
     int one = 1;
@@ -125,7 +141,8 @@ static enum comm_result listen_at(struct boot_star *b, const struct addrinfo *at
         return star_fail_errno(b, "socket");
     if (setsockopt(b->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0) /* an earlier job's last packets may still hold it */
         return star_fail_errno(b, "SO_REUSEADDR");
-    if (bind(b->listener, at->ai_addr, at->ai_addrlen) < 0 || listen(b->listener, b->config.ranks + BOOT_STRANGERS_MAX) < 0) {
+    if (bind(b->listener, at->ai_addr, at->ai_addrlen) < 0 ||
+        (!meets_by_user(b, at->ai_addr) && listen(b->listener, b->config.ranks + BOOT_STRANGERS_MAX) < 0)) {
         if (errno == EADDRINUSE)
             return boot_fail(&b->config, COMM_ERR_CONFIG,
                              "port %s of %s is taken: another job or program listens there; give COMM_ADDRESS another", p->port, p->host);
@@ -138,6 +155,35 @@ static enum comm_result listen_at(struct boot_star *b, const struct addrinfo *at
     return COMM_OK;
 }
 
+/* Where a secret is proved this is only for those who have none, to tell them so; what keeps it from being made is then no error. */
+static enum comm_result listen_by_name(struct boot_star *b)
+{
+    struct place *p = b->place;
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+    struct star_name name;
+
+    if (getsockname(b->listener, (struct sockaddr *)&own, &length) < 0)
+        return star_fail_errno(b, "getsockname");
+    name_by_address((const struct sockaddr *)&own, &name, p);
+    enum comm_result result = star_listen_at(b, &name, p->what);
+    if (b->boot.key && result != COMM_OK) {
+        base_log(b->config.log, LOG_INFO, "open: %s", b->config.error_text);
+        boot_fail(&b->config, COMM_OK, "%s", "");
+        return COMM_OK;
+    }
+    p->held = b->boot.key ? -1 : b->listener; /* the port stays ours */
+    b->listener = b->boot.key ? b->listener : -1;
+    return result;
+}
+
+static enum comm_result listen_at(struct boot_star *b, const struct addrinfo *at)
+{
+    enum comm_result result = bind_at(b, at);
+
+    return result == COMM_OK && interface_is_loopback(at->ai_addr) ? listen_by_name(b) : result;
+}
+
 /* The others find it, and what they must know, in the medium. */
 static enum comm_result write_meeting(struct boot_star *b)
 {
@@ -145,10 +191,9 @@ static enum comm_result write_meeting(struct boot_star *b)
     struct sockaddr_storage own;
     socklen_t length = sizeof own;
 
-    if (getsockname(b->listener, (struct sockaddr *)&own, &length) < 0)
+    if (getsockname(p->held >= 0 ? p->held : b->listener, (struct sockaddr *)&own, &length) < 0)
         return star_fail_errno(b, "getsockname");
-    p->meeting.port = ntohs(own.ss_family == AF_INET6 ? ((const struct sockaddr_in6 *)(const void *)&own)->sin6_port
-                                                      : ((const struct sockaddr_in *)(const void *)&own)->sin_port);
+    p->meeting.port = port_of((const struct sockaddr *)&own);
     p->meeting.job = b->job;
     p->meeting.ranks = b->config.ranks;
     base_copy_text(p->meeting.host, sizeof p->meeting.host, p->host);
@@ -196,7 +241,7 @@ static enum comm_result tcp_listen(struct boot_star *b)
     }
     if (error)
         return boot_fail(&b->config, COMM_ERR_CONFIG, "COMM_ADDRESS: %s: %s", p->host, gai_strerror(error));
-    result = p->open || is_loopback(list->ai_addr) ? listen_at(b, list) : not_allowed(b, list->ai_addr);
+    result = p->open || interface_is_loopback(list->ai_addr) ? listen_at(b, list) : not_allowed(b, list->ai_addr);
     freeaddrinfo(list);
     return result == COMM_OK && p->medium ? write_meeting(b) : result;
 }
@@ -231,6 +276,26 @@ static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
     return DIAL_LATER;
 }
 
+static enum dialed dial_by_name(struct boot_star *b, const struct sockaddr *address, enum comm_result *result)
+{
+    struct place *p = b->place;
+    struct star_name name;
+
+    name_by_address(address, &name, p);
+    enum comm_result failed = COMM_OK;
+    enum star_dialed dialed = star_dial_at(b, &name, p->what, &failed);
+    if (dialed == STAR_DIALED) {
+        name_numeric(address, b->boot.address, sizeof b->boot.address);
+        base_log(b->config.log, LOG_INFO, "tcp: reached at %s (by which it reaches rank 0)", b->boot.address);
+        return DIAL_THERE;
+    }
+    if (b->boot.key) /* rank 0 may still come, and prove it */
+        return DIAL_LATER;
+    *result = failed;
+    base_copy_text(p->why, sizeof p->why, "nobody listens there for ranks of this host");
+    return dialed == STAR_FAILED ? DIAL_NEVER : DIAL_LATER;
+}
+
 /* Every address that the name has, in turn. */
 static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
 {
@@ -244,13 +309,17 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
         return DIAL_LATER;
     }
     for (const struct addrinfo *at = list; at && dialed == DIAL_LATER; at = at->ai_next) {
-        if (!p->open && !is_loopback(at->ai_addr)) {
+        if (!p->open && !interface_is_loopback(at->ai_addr)) {
             *result = not_allowed(b, at->ai_addr);
             dialed = DIAL_NEVER;
+        } else if (meets_by_user(b, at->ai_addr)) {
+            dialed = dial_by_name(b, at->ai_addr, result);
         } else {
             dialed = dial_one(b, at);
             if (dialed == DIAL_NEVER)
                 *result = star_fail_errno(b, "socket");
+            if (dialed == DIAL_LATER && interface_is_loopback(at->ai_addr)) /* a rank 0 without a secret says there that it has none */
+                dialed = dial_by_name(b, at->ai_addr, result);
         }
     }
     freeaddrinfo(list);
@@ -364,26 +433,26 @@ static enum comm_result read_settings(const struct boot_config *config, struct p
     return COMM_OK;
 }
 
-static enum comm_result open_at(const struct boot_config *config, const unsigned char *key, struct wire_boot **boot)
+static enum comm_result open_with(const struct boot_config *config, const unsigned char *key, struct place *place, struct wire_boot **boot)
 {
-    struct place place = {.open = false};
-    enum comm_result result = read_settings(config, &place);
+    enum comm_result result = read_settings(config, place);
 
     if (result != COMM_OK)
         return result;
     struct boot_star *b = star_make(config, &boot_tcp, &kind);
     if (!b)
         return COMM_ERR_MEMORY;
-    place.given = key != NULL;
-    place.open |= place.given;
+    place->given = key != NULL;
+    place->open |= place->given;
     if (key)
         star_use_key(b, key, true);
-    b->place = &place;
+    b->place = place;
     result = star_meet(b);
     b->place = NULL;
-    if (place.medium && place.medium->remove && config->rank == 0 && place.meeting.run)
-        place.medium->remove(place.name, place.meeting.run);
-    crypto_wipe(&place, sizeof place);
+    if (place->held >= 0)
+        close(place->held);
+    if (place->medium && place->medium->remove && config->rank == 0 && place->meeting.run)
+        place->medium->remove(place->name, place->meeting.run);
     if (result != COMM_OK) {
         star_close(&b->boot);
         return result;
@@ -392,19 +461,29 @@ static enum comm_result open_at(const struct boot_config *config, const unsigned
     return COMM_OK;
 }
 
+/* What has a key in it while ranks meet. */
+struct meeting_secrets {
+    unsigned char key[CRYPTO_KEY];
+    struct place place; /* a medium may say one */
+};
+
 static enum comm_result tcp_boot_open(const struct boot_config *config, struct wire_boot **boot)
 {
-    unsigned char key[CRYPTO_KEY];
+    struct meeting_secrets *s = secret_take(sizeof *s);
     bool there = false, far = config->address && config->address[0];
-    enum comm_result result = secret_find(config, key, &there);
 
+    if (!s)
+        return boot_fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
+    unsigned char *key = s->key;
+    enum comm_result result = secret_find(config, key, &there);
+    s->place.held = -1;
     if (result == COMM_OK && far)
-        result = open_at(config, there ? key : NULL, boot);
+        result = open_with(config, there ? key : NULL, &s->place, boot);
     else if (result == COMM_OK && config->exchange)
         result = boot_exchange_open(config, there ? key : NULL, boot);
     else if (result == COMM_OK)
         result = open_here(config, there ? key : NULL, boot);
-    crypto_wipe(key, sizeof key);
+    secret_give(s, sizeof *s);
     return result;
 }
 
@@ -441,5 +520,6 @@ const struct boot_class boot_tcp = {.name = "tcp",
                                     .allgather = star_allgather,
                                     .pass = tcp_pass,
                                     .close = star_close,
+                                    .is_over = star_is_over,
                                     .proof = crypto_name,
                                     .offer = tcp_offer};

@@ -11,84 +11,126 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 extern const struct boot_class boot_unix;
 
-struct place {
-    struct sockaddr_un address;
-    socklen_t length;
-};
-
-/* ------------------------------------------------------------------------------------------------------------ meeting */
-static socklen_t name_socket(const struct boot_star *b, const unsigned char *token, size_t token_bytes, struct sockaddr_un *address)
+/* ------------------------------------------------------------------------------------------------------------ at a name */
+void star_name(struct star_name *name, const char *text)
 {
-    struct env_identity who;
-    memset(address, 0, sizeof *address);
-    address->sun_family = AF_UNIX;
-    b->config.env->identity(b->config.env, &who);
-    size_t room = sizeof address->sun_path - 1, at = 0;
-    char *path = address->sun_path + 1; /* a leading zero: abstract */
-    base_append(path, room, &at, "commstream.%u.", who.uid);
-    if (token) {
-        for (size_t i = 0; i < token_bytes; i++)
-            base_append(path, room, &at, "%02x", token[i]);
-    } else if (strlen(b->config.job) < 64) {
-        base_append(path, room, &at, "%s", b->config.job);
-    } else {
-        base_append(path, room, &at, "%.*s.%016llx", 32, b->config.job, (unsigned long long)b->job);
-    }
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(path));
+    char *path = name->address.sun_path + 1; /* a leading zero: abstract */
+
+    memset(name, 0, sizeof *name);
+    name->address.sun_family = AF_UNIX;
+    base_copy_text(path, sizeof name->address.sun_path - 1, text);
+    name->length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(path));
 }
 
-static bool same_user(int fd)
+/* Somebody has the name: one of ours, who is about to meet there too; or another user, so that nobody else can. */
+static enum comm_result name_taken(struct boot_star *b, const struct star_name *name, const char *what)
 {
-    struct ucred peer;
-    socklen_t length = sizeof peer;
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+    char why[USER_WHY];
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool there = fd >= 0 && connect(fd, (const struct sockaddr *)&name->address, name->length) == 0;
+    bool ours = !there || user_is_ours(fd, why);
+
+    if (fd >= 0)
+        close(fd);
+    return ours ? boot_fail(&b->config, COMM_ERR_CONFIG, "a rank 0 is opening %s on this host already: another job or an earlier run", what)
+                : boot_fail(&b->config, COMM_ERR_AUTH, "what listens for %s on this host is not this rank 0's user's: %s", what, why);
+}
+
+enum comm_result star_listen_at(struct boot_star *b, const struct star_name *name, const char *what)
+{
+    enum comm_result result = COMM_OK;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return star_fail_errno(b, "socket");
+    if (bind(fd, (const struct sockaddr *)&name->address, name->length) < 0)
+        result = errno == EADDRINUSE ? name_taken(b, name, what) : star_fail_errno(b, "bind");
+    else if (listen(fd, b->config.ranks + BOOT_STRANGERS_MAX) < 0)
+        result = star_fail_errno(b, "listen");
+    if (result == COMM_OK)
+        b->by_name = fd;
+    else
+        close(fd);
+    return result;
+}
+
+enum star_dialed star_dial_at(struct boot_star *b, const struct star_name *name, const char *what, enum comm_result *result)
+{
+    char why[USER_WHY];
+    enum star_dialed dialed = STAR_FAILED;
+
+    b->root = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (b->root < 0)
+        *result = star_fail_errno(b, "socket");
+    else if (connect(b->root, (const struct sockaddr *)&name->address, name->length) == 0)
+        dialed = STAR_DIALED;
+    else if (errno == ECONNREFUSED || errno == ENOENT || boot_again())
+        dialed = STAR_NOT_YET;
+    else
+        *result = star_fail_errno(b, "connect");
+    if (dialed == STAR_DIALED && !user_is_ours(b->root, why)) { /* before he hears a word of ours */
+        *result = boot_fail(&b->config, COMM_ERR_AUTH, "what listens for %s on this host is not this rank's user's: %s", what, why);
+        dialed = STAR_FAILED;
+    }
+    if (dialed != STAR_DIALED && b->root >= 0) {
+        close(b->root);
+        b->root = -1;
+    }
+    return dialed;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ by a job's name */
+struct place {
+    struct star_name name;
+    char what[96];
+};
+
+static void name_job(const struct boot_star *b, const unsigned char *token, size_t token_bytes, struct place *place)
+{
+    char text[sizeof place->name.address.sun_path];
+    struct env_identity who;
+    size_t at = 0;
+
+    b->config.env->identity(b->config.env, &who);
+    base_append(text, sizeof text, &at, "commstream.%u.", who.uid);
+    if (token) {
+        for (size_t i = 0; i < token_bytes; i++)
+            base_append(text, sizeof text, &at, "%02x", token[i]);
+    } else if (strlen(b->config.job) < 64) {
+        base_append(text, sizeof text, &at, "%s", b->config.job);
+    } else {
+        base_append(text, sizeof text, &at, "%.*s.%016llx", 32, b->config.job, (unsigned long long)b->job);
+    }
+    star_name(&place->name, text);
+    base_format(place->what, sizeof place->what, "job %s", b->config.job);
 }
 
 static enum comm_result unix_listen(struct boot_star *b)
 {
     const struct place *place = b->place;
 
-    b->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (b->listener < 0)
-        return star_fail_errno(b, "socket");
-    if (bind(b->listener, (const struct sockaddr *)&place->address, place->length) < 0)
-        return errno == EADDRINUSE
-                   ? boot_fail(&b->config, COMM_ERR_CONFIG, "a rank 0 of a job named %s is opening on this host already", b->config.job)
-                   : star_fail_errno(b, "bind");
-    if (listen(b->listener, b->config.ranks + BOOT_STRANGERS_MAX) < 0)
-        return star_fail_errno(b, "listen");
-    return COMM_OK;
+    return star_listen_at(b, &place->name, place->what);
 }
 
 static enum comm_result unix_dial(struct boot_star *b)
 {
     const struct place *place = b->place;
+    enum comm_result result = COMM_OK;
+    enum star_dialed dialed;
 
-    for (;;) {
-        b->root = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (b->root < 0)
-            return star_fail_errno(b, "socket");
-        if (connect(b->root, (const struct sockaddr *)&place->address, place->length) == 0)
-            break;
-        if (errno != ECONNREFUSED && errno != ENOENT && !boot_again())
-            return star_fail_errno(b, "connect");
-        close(b->root);
-        b->root = -1;
+    while ((dialed = star_dial_at(b, &place->name, place->what, &result)) == STAR_NOT_YET) {
         if (!boot_remaining_ms(&b->config))
             return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time: nothing listens for job %s", b->config.job);
         poll(NULL, 0, BOOT_RETRY_MS);
     }
-    if (!same_user(b->root))
-        return boot_fail(&b->config, COMM_ERR_AUTH, "what listens for job %s belongs to another user", b->config.job);
-    return COMM_OK;
+    return result;
 }
 
-static const struct star_kind kind = {.listen = unix_listen, .dial = unix_dial, .may_enter = same_user};
+static const struct star_kind kind = {.listen = unix_listen, .dial = unix_dial};
 
 /* ------------------------------------------------------------------------------------------------------------ the class */
 /* The host's own exchange spreads a name that nobody else can guess. */
@@ -118,7 +160,7 @@ static enum comm_result unix_open(const struct boot_config *config, struct wire_
     if (!b)
         return COMM_ERR_MEMORY;
     enum comm_result result = config->exchange ? agree_on_token(b, token, sizeof token) : COMM_OK;
-    place.length = name_socket(b, config->exchange ? token : NULL, sizeof token, &place.address);
+    name_job(b, config->exchange ? token : NULL, sizeof token, &place);
     b->place = &place;
     if (result == COMM_OK)
         result = star_meet(b);
@@ -202,4 +244,4 @@ static enum comm_result unix_pass(struct wire_boot *boot, const int *given, uint
 }
 
 const struct boot_class boot_unix = {
-    .name = "unix", .open = unix_open, .allgather = star_allgather, .pass = unix_pass, .close = star_close};
+    .name = "unix", .open = unix_open, .allgather = star_allgather, .pass = unix_pass, .close = star_close, .is_over = star_is_over};

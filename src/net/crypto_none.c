@@ -38,10 +38,21 @@ bool crypto_agree(const unsigned char private_key[CRYPTO_KEY], const unsigned ch
     return false;
 }
 
-struct crypto_cipher *crypto_cipher_make(const unsigned char key[CRYPTO_KEY])
+bool crypto_has_aes(void)
 {
-    (void)key;
+    return false;
+}
+
+struct crypto_cipher *crypto_cipher_make(enum crypto_kind kind, const unsigned char key[CRYPTO_KEY])
+{
+    (void)kind, (void)key;
     return NULL;
+}
+
+bool crypto_cipher_rekey(struct crypto_cipher *cipher)
+{
+    (void)cipher;
+    return false;
 }
 
 void crypto_cipher_end(struct crypto_cipher *cipher)

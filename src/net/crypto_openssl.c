@@ -6,6 +6,10 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <string.h>
+#ifdef __aarch64__
+#    include <asm/hwcap.h>
+#    include <sys/auxv.h>
+#endif
 
 enum { NONCE = 12 };
 
@@ -66,20 +70,48 @@ bool crypto_agree(const unsigned char private_key[CRYPTO_KEY], const unsigned ch
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ciphers */
+bool crypto_has_aes(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    bool fast = __builtin_cpu_supports("aes") && __builtin_cpu_supports("pclmul");
+#elif defined(__aarch64__)
+    bool fast = (getauxval(AT_HWCAP) & (HWCAP_AES | HWCAP_PMULL)) == (HWCAP_AES | HWCAP_PMULL);
+#else
+    bool fast = false;
+#endif
+    EVP_CIPHER *cipher = fast ? EVP_CIPHER_fetch(NULL, "AES-256-GCM", NULL) : NULL;
+    bool here = cipher != NULL;
+
+    EVP_CIPHER_free(cipher);
+    return here;
+}
+
 /* It is one of libcrypto's contexts: its key stays set, each call gives another nonce. */
 static EVP_CIPHER_CTX *context_of(struct crypto_cipher *cipher)
 {
     return (EVP_CIPHER_CTX *)(void *)cipher;
 }
 
-struct crypto_cipher *crypto_cipher_make(const unsigned char key[CRYPTO_KEY])
+struct crypto_cipher *crypto_cipher_make(enum crypto_kind kind, const unsigned char key[CRYPTO_KEY])
 {
     EVP_CIPHER_CTX *c = EVP_CIPHER_CTX_new();
+    const EVP_CIPHER *cipher = kind == CRYPTO_AES ? EVP_aes_256_gcm() : EVP_chacha20_poly1305();
 
-    if (c && EVP_CipherInit_ex(c, EVP_chacha20_poly1305(), NULL, key, NULL, 1) == 1)
+    if (c && EVP_CipherInit_ex(c, cipher, NULL, key, NULL, 1) == 1)
         return (struct crypto_cipher *)(void *)c;
     EVP_CIPHER_CTX_free(c);
     return NULL;
+}
+
+bool crypto_cipher_rekey(struct crypto_cipher *cipher)
+{
+    unsigned char key[CRYPTO_KEY] = {0}, tag[CRYPTO_TAG];
+    bool done = crypto_seal(cipher, CRYPTO_LAST_NONCE, NULL, 0, key, sizeof key, key, tag) &&
+                EVP_CipherInit_ex(context_of(cipher), NULL, NULL, key, NULL, -1) == 1;
+
+    crypto_wipe(key, sizeof key);
+    crypto_wipe(tag, sizeof tag);
+    return done;
 }
 
 void crypto_cipher_end(struct crypto_cipher *cipher)
@@ -87,14 +119,15 @@ void crypto_cipher_end(struct crypto_cipher *cipher)
     EVP_CIPHER_CTX_free(context_of(cipher)); /* which wipes the key */
 }
 
-/* Noise's: four zero bytes, then the number in little-endian order. */
+/* Noise's: four zero bytes, then the number, in little-endian order for ChaCha20 and in big-endian order for AES-GCM. */
 static bool begin(EVP_CIPHER_CTX *c, uint64_t nonce, int seal, const void *about, size_t about_bytes)
 {
+    bool aes = EVP_CIPHER_CTX_get_mode(c) == EVP_CIPH_GCM_MODE;
     unsigned char iv[NONCE] = {0};
     int done;
 
     for (int i = 0; i < 8; i++)
-        iv[4 + i] = (unsigned char)(nonce >> 8 * i);
+        iv[aes ? NONCE - 1 - i : 4 + i] = (unsigned char)(nonce >> 8 * i);
     return EVP_CipherInit_ex(c, NULL, NULL, NULL, iv, seal) == 1 &&
            (!about_bytes || EVP_CipherUpdate(c, NULL, &done, about, (int)about_bytes) == 1);
 }

@@ -6,6 +6,8 @@
 #include "net/posix.h"
 
 #include "base/check.h"
+#include "base/edge.h"
+#include "base/format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,11 +23,10 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { NS_PER_SECOND = 1000000000, NS_PER_MS = 1000000, PAGE_BYTES = 4096, MAP_FROM_BYTES = 256 * 1024 };
+enum { NS_PER_SECOND = 1000000000, NS_PER_MS = 1000000, PAGE_BYTES = 4096 };
 
 /* ------------------------------------------------------------------------------------------------------------ the fork word */
 /* A page of its own, since the kernel wipes whole pages in a forked child. */
@@ -67,6 +68,8 @@ static int start(const struct comm_env *env)
         seen = 0;
     }
     int error = guard_fork_word();
+    if (error == 0)
+        error = posix_fork_start();
     if (error == 0) {
         posix_clock_start();
         register_barrier();
@@ -81,19 +84,33 @@ static int start(const struct comm_env *env)
  * it, there is none. */
 static _Atomic uint32_t barrier_registered;
 
+/* Registered only where a first barrier works too: from then on locks and sleepers rely on it. */
 static void register_barrier(void)
 {
 #if !defined(__SANITIZE_THREAD__)
-    if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0)
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 &&
+        syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0)
         atomic_store_explicit(&barrier_registered, 1, memory_order_release);
 #endif
 }
 
+/* The kernel's own barrier cannot fail once it has worked, so a failure is a filter that came later. The other side of each handshake goes
+ * without a fence because of this one: there is nothing to fall back on, and two threads inside one lock would be worse than no process. */
 static bool barrier(const struct comm_env *env)
 {
-    (void)env;
-    return atomic_load_explicit(&barrier_registered, memory_order_relaxed) &&
-           syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0;
+    char text[256];
+
+    if (!atomic_load_explicit(&barrier_registered, memory_order_relaxed))
+        return false;
+    if (BASE_LIKELY(syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0))
+        return true;
+    base_format(
+        text, sizeof text,
+        "commstream: membarrier(2) fails with errno %d though it worked when the library was started: a seccomp filter was installed "
+        "since. Allow membarrier in it, or install it before the first world is opened.",
+        errno);
+    posix_panic(env, text);
+    return false;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ waiting */
@@ -171,7 +188,7 @@ static void bell_ring(const struct comm_env *env, struct env_bell *bell)
     uint64_t one = 1;
 
     (void)env;
-    while (write(bell->ring_fd, &one, sizeof one) < 0 && errno == EINTR)
+    while (posix_write_bytes(bell->ring_fd, &one, sizeof one) < 0 && errno == EINTR)
         ;
 }
 
@@ -182,7 +199,7 @@ static bool bell_clear(const struct comm_env *env, struct env_bell *bell)
 
     (void)env;
     do
-        got = read(bell->ring_fd, &rung, sizeof rung);
+        got = posix_read_bytes(bell->ring_fd, &rung, sizeof rung);
     while (got < 0 && errno == EINTR);
     return got > 0;
 }
@@ -198,7 +215,7 @@ static void wait_coarse(int set, int64_t left)
 {
     struct epoll_event event;
     int64_t ms = left < 0 ? -1 : left / NS_PER_MS + (left % NS_PER_MS != 0);
-    epoll_wait(set, &event, 1, ms > INT32_MAX ? INT32_MAX : (int)ms);
+    (void)posix_epoll_wait(set, &event, 1, ms > INT32_MAX ? INT32_MAX : (int)ms);
 }
 
 static void bell_wait(const struct comm_env *env, struct env_bell *bell, int64_t deadline)
@@ -220,54 +237,6 @@ static void bell_wait(const struct comm_env *env, struct env_bell *bell, int64_t
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
-static size_t mapped_bytes(size_t bytes)
-{
-    return (bytes + PAGE_BYTES - 1) & ~(size_t)(PAGE_BYTES - 1);
-}
-
-/* Fresh pages are zero already and cost nothing until touched. */
-static void *take_mapped(size_t bytes, size_t align)
-{
-    size_t extra = align > PAGE_BYTES ? align : 0, wanted = mapped_bytes(bytes);
-
-    if (wanted < bytes || wanted + extra < wanted)
-        return NULL;
-    char *at = mmap(NULL, wanted + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED)
-        return NULL;
-    if (extra) {
-        char *first = (char *)(((uintptr_t)at + align - 1) & ~(uintptr_t)(align - 1));
-        if (first > at)
-            munmap(at, (size_t)(first - at));
-        if (first + wanted < at + wanted + extra)
-            munmap(first + wanted, (size_t)(at + wanted + extra - (first + wanted)));
-        at = first;
-    }
-    return at;
-}
-
-static void *take(const struct comm_env *env, size_t bytes, size_t align)
-{
-    void *memory = NULL;
-
-    (void)env;
-    BASE_ASSERT(align != 0 && (align & (align - 1)) == 0);
-    if (bytes >= MAP_FROM_BYTES)
-        return take_mapped(bytes, align);
-    if (posix_memalign(&memory, align < sizeof(void *) ? sizeof(void *) : align, bytes ? bytes : 1) != 0)
-        return NULL;
-    return memset(memory, 0, bytes);
-}
-
-static void give(const struct comm_env *env, void *memory, size_t bytes)
-{
-    (void)env;
-    if (memory && bytes >= MAP_FROM_BYTES)
-        munmap(memory, mapped_bytes(bytes));
-    else
-        free(memory);
-}
-
 static int fill_random(const struct comm_env *env, void *memory, size_t bytes)
 {
     char *at = memory;
@@ -337,6 +306,15 @@ static bool join(const struct comm_env *env, struct env_thread *thread, int64_t 
     return pthread_join((pthread_t)thread->handle, NULL) == 0;
 }
 
+static int cancel(const struct comm_env *env, int state)
+{
+    int was = PTHREAD_CANCEL_ENABLE;
+
+    (void)env;
+    pthread_setcancelstate(state == ENV_CANCEL_ON ? PTHREAD_CANCEL_ENABLE : PTHREAD_CANCEL_DISABLE, &was);
+    return was == PTHREAD_CANCEL_ENABLE ? ENV_CANCEL_ON : ENV_CANCEL_OFF;
+}
+
 /* The address of something that each thread has of its own: never 0, and no call. */
 static uint64_t self(const struct comm_env *env)
 {
@@ -399,23 +377,6 @@ static int64_t file_read(const struct comm_env *env, const char *path, void *to,
     return failed ? -failed : (int64_t)at;
 }
 
-/* One system call a line, so that lines of several ranks do not mix. */
-static void write_line(const struct comm_env *env, int level, const char *line)
-{
-    struct iovec parts[2] = {{.iov_base = (void *)(uintptr_t)line, .iov_len = strlen(line)}, {.iov_base = "\n", .iov_len = 1}};
-
-    (void)env;
-    (void)level;
-    while (writev(STDERR_FILENO, parts, 2) < 0 && errno == EINTR)
-        ;
-}
-
-static void panic(const struct comm_env *env, const char *text)
-{
-    write_line(env, 1, text);
-    abort();
-}
-
 static void charge(const struct comm_env *env, int64_t ns)
 {
     (void)env;
@@ -436,13 +397,20 @@ const struct comm_env env_posix = {
     .bell_watch = bell_watch,
     .bell_wait = bell_wait,
     .bell_close = bell_close,
-    .take = take,
-    .give = give,
+    .take = posix_take,
+    .give = posix_give,
     .random = fill_random,
     .spawn = spawn,
     .join = join,
     .self = self,
+    .cancel = cancel,
     .barrier = barrier,
+    .devices = &posix_devices,
+    .find_devices = posix_find_devices,
+    .on_device = posix_on_device,
+    .own = posix_own,
+    .farewell_add = posix_farewell_add,
+    .farewell_drop = posix_farewell_drop,
     .lookup = lookup,
     .cpus = posix_cpus,
     .identity = posix_identity,
@@ -451,7 +419,11 @@ const struct comm_env env_posix = {
     .file_write = file_write,
     .file_close = file_close,
     .file_read = file_read,
-    .write = write_line,
-    .panic = panic,
+    .log_start = posix_log_start,
+    .log_stop = posix_log_stop,
+    .write = posix_write,
+    .drain = posix_drain,
+    .forget = posix_forget,
+    .panic = posix_panic,
     .charge = charge,
 };

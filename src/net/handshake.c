@@ -33,7 +33,7 @@ static bool begin(struct handshake *h, const struct comm_env *env, bool initiato
 bool handshake_hello(struct handshake *h, const struct comm_env *env, const unsigned char key[CRYPTO_KEY],
                      const struct handshake_names *names, unsigned char hello[HANDSHAKE_HELLO])
 {
-    const uint32_t words[] = {HANDSHAKE_MAGIC, HANDSHAKE_VERSION, names->kind, names->from, names->to, names->lane};
+    const uint32_t words[] = {HANDSHAKE_MAGIC, HANDSHAKE_VERSION, names->kind, names->from, names->to, names->lane | names->how << 16};
 
     memset(h, 0, sizeof *h);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
@@ -44,7 +44,8 @@ bool handshake_hello(struct handshake *h, const struct comm_env *env, const unsi
 
 bool handshake_read_names(const unsigned char hello[HANDSHAKE_NAMES], struct handshake_names *names)
 {
-    *names = (struct handshake_names){get32(hello + 8), get32(hello + 12), get32(hello + 16), get32(hello + 20)};
+    *names = (struct handshake_names){get32(hello + 8), get32(hello + 12), get32(hello + 16), get32(hello + 20) & 0xffff,
+                                      get32(hello + 20) >> 16};
     return get32(hello) == HANDSHAKE_MAGIC;
 }
 
@@ -113,6 +114,7 @@ const char *handshake_fault_text(enum handshake_fault fault)
         [HANDSHAKE_ANOTHER_VERSION] = "it speaks another version of the handshake",
         [HANDSHAKE_ANOTHER_SECRET] = "it has another secret: COMM_SECRET_FILE or COMM_SECRET must be the same on every rank of the job",
         [HANDSHAKE_ANOTHER_RANK] = "it is another rank than the one that was dialed, or that rank is connected already",
+        [HANDSHAKE_ANOTHER_WAY] = "it is to be sealed by another cipher than both agreed on when they met, or not at all",
         [HANDSHAKE_BROKEN] = "what listens there speaks another language, or has no memory left",
     };
     return texts[fault];
@@ -121,7 +123,7 @@ const char *handshake_fault_text(enum handshake_fault fault)
 /* ------------------------------------------------------------------------------------------------------------ sealed bytes */
 bool seal_write(struct seal *s, const void *in, size_t count, void *sealed)
 {
-    struct crypto_cipher *cipher = crypto_cipher_make(s->key[0]);
+    struct crypto_cipher *cipher = crypto_cipher_make(CRYPTO_CHACHA, s->key[0]);
     const unsigned char *from = in;
     unsigned char *to = sealed;
     bool done = cipher != NULL;
@@ -139,7 +141,7 @@ bool seal_write(struct seal *s, const void *in, size_t count, void *sealed)
 
 bool seal_read(struct seal *s, const void *sealed, void *out, size_t count)
 {
-    struct crypto_cipher *cipher = crypto_cipher_make(s->key[1]);
+    struct crypto_cipher *cipher = crypto_cipher_make(CRYPTO_CHACHA, s->key[1]);
     const unsigned char *from = sealed;
     unsigned char *to = out;
     bool done = cipher != NULL;

@@ -13,7 +13,7 @@
 
 enum {
     HANDSHAKE_MAGIC = 0x70737663, /* unlike the plain greetings' */
-    HANDSHAKE_VERSION = 1,
+    HANDSHAKE_VERSION = 2,
     HANDSHAKE_NAMES = 24, /* bytes in plain */
     HANDSHAKE_HELLO = HANDSHAKE_NAMES + NOISE_OVERHEAD,
     HANDSHAKE_HEAD = 8, /* of an answer: all of a refusal */
@@ -29,12 +29,15 @@ enum handshake_fault {
     HANDSHAKE_ANOTHER_VERSION,
     HANDSHAKE_ANOTHER_SECRET,
     HANDSHAKE_ANOTHER_RANK, /* dialed for another rank, or by one that this rank is not dialed by */
+    HANDSHAKE_ANOTHER_WAY,  /* what is to follow is sealed otherwise than this rank agreed to */
     HANDSHAKE_BROKEN,       /* not of this protocol; or no memory, no randomness */
     HANDSHAKE_FAULTS
 };
 
 struct handshake_names {
     uint32_t kind, from, to, lane;
+    uint32_t how; /* enum crypto_kind: by what all that follows on the connection is sealed; nothing: in plain. Of a meeting it is nothing,
+                     and it is sealed by the handshake's own cipher all the same */
 };
 
 /* Keys of one connection: what leaves and what comes, each with its own count. */

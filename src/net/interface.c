@@ -166,3 +166,12 @@ bool interface_address(const struct comm_env *env, char address[INTERFACE_ADDRES
         freeifaddrs(list);
     return found;
 }
+
+bool interface_is_loopback(const struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET6) {
+        const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr;
+        return IN6_IS_ADDR_LOOPBACK(six) || (IN6_IS_ADDR_V4MAPPED(six) && six->s6_addr[12] == 127);
+    }
+    return ntohl(((const struct sockaddr_in *)(const void *)address)->sin_addr.s_addr) >> 24 == 127;
+}

@@ -15,6 +15,9 @@ bool interface_named(const struct comm_env *env);
  * lists what there is.
  */
 bool interface_address(const struct comm_env *env, char address[INTERFACE_ADDRESS], char *why, size_t why_bytes);
+/* 127.0.0.0/8, also as an IPv6 address, or ::1: only processes of this machine reach it. Pure. */
+struct sockaddr;
+bool interface_is_loopback(const struct sockaddr *address);
 /* Whether a name and address are meant by such a text. Pure. */
 bool interface_matches(const char *wanted, const char *name, const char *address);
 

@@ -62,7 +62,7 @@ static bool mix_key_and_hash(struct noise *n, const void *input, size_t bytes)
 
 static bool encrypt_and_hash(struct noise *n, const void *plain, size_t bytes, unsigned char *out)
 {
-    struct crypto_cipher *cipher = crypto_cipher_make(n->key);
+    struct crypto_cipher *cipher = crypto_cipher_make(CRYPTO_CHACHA, n->key);
     bool done = cipher && crypto_seal(cipher, n->nonce++, n->hash, sizeof n->hash, plain, bytes, out, out + bytes);
 
     crypto_cipher_end(cipher);
@@ -71,7 +71,7 @@ static bool encrypt_and_hash(struct noise *n, const void *plain, size_t bytes, u
 
 static bool decrypt_and_hash(struct noise *n, const unsigned char *in, size_t bytes, void *plain)
 {
-    struct crypto_cipher *cipher = crypto_cipher_make(n->key);
+    struct crypto_cipher *cipher = crypto_cipher_make(CRYPTO_CHACHA, n->key);
     unsigned char hash[CRYPTO_HASH] = {0};
     bool done = cipher && crypto_hash(n->hash, sizeof n->hash, in, bytes, hash) /* plain may be in */
                 && crypto_open(cipher, n->nonce++, n->hash, sizeof n->hash, in, bytes - CRYPTO_TAG, plain, in + bytes - CRYPTO_TAG);

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "net/poller.h"
+#include "net/posix.h"
 
 #include <errno.h>
 #include <string.h>
@@ -60,8 +61,10 @@ static void epoll_close_poller(struct poller *poller)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
 
-    if (p->poller.fd >= 0)
+    if (p->poller.fd >= 0) {
+        p->env->own(p->env, p->poller.fd, false);
         close(p->poller.fd);
+    }
     p->env->give(p->env, p, bytes_of(p->sockets));
 }
 
@@ -78,6 +81,8 @@ static int epoll_open_poller(const struct poller_config *config, struct poller *
     for (uint32_t i = 0; i < config->sockets; i++)
         p->socket[i].fd = -1;
     p->poller.fd = epoll_create1(EPOLL_CLOEXEC);
+    if (p->poller.fd >= 0)
+        p->env->own(p->env, p->poller.fd, true);
     if (p->poller.fd < 0) {
         int error = errno;
         epoll_close_poller(&p->poller);
@@ -226,7 +231,7 @@ static void epoll_remove(struct poller *poller, uint32_t socket)
 static void look(struct epoll_poller *p)
 {
     struct epoll_event ready[EPOLL_EVENTS];
-    int n = epoll_wait(p->poller.fd, ready, EPOLL_EVENTS, 0);
+    int n = posix_epoll_wait(p->poller.fd, ready, EPOLL_EVENTS, 0);
 
     for (int i = 0; i < n; i++) {
         uint32_t socket = ready[i].data.u32, seen = ready[i].events;

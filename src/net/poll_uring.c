@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include "net/poller.h"
+#include "net/posix.h"
 
 #include <errno.h>
 #include <liburing.h>
@@ -56,8 +57,10 @@ static void uring_close_poller(struct poller *poller)
 {
     struct uring_poller *p = (struct uring_poller *)poller;
 
-    if (p->made)
+    if (p->made) {
+        p->env->own(p->env, p->ring.ring_fd, false);
         io_uring_queue_exit(&p->ring);
+    }
     if (p->poller.fd >= 0)
         close(p->poller.fd);
     p->env->give(p->env, p, bytes_of(p->sockets));
@@ -77,6 +80,7 @@ static int make_ring(struct uring_poller *p)
         return error;
     p->made = true;
     io_uring_ring_dontfork(&p->ring);
+    p->env->own(p->env, p->ring.ring_fd, true); /* while anybody has it, it has its sockets */
     if (!(params.features & IORING_FEAT_FAST_POLL) || !(params.features & IORING_FEAT_NODROP))
         return -EOPNOTSUPP; /* a receive that is not ready would hold a thread of the kernel's */
     return 0;
@@ -291,20 +295,22 @@ static int64_t uring_attempt(struct poller *poller, uint32_t socket)
     return poller_transfer(s->fd, POLLER_RECEIVE, w->message.msg_iov, (uint32_t)w->message.msg_iovlen);
 }
 
-/* Waits for the end of one transfer, leaving all other completions where they are. */
+/* Waits for the end of one transfer, leaving all other completions where they are: for one more than it has looked at, not than there are
+ * by then, since what has come meanwhile may be the last. */
 static int64_t await(struct uring_poller *p, uint32_t socket, enum poller_way way)
 {
     for (;;) {
         struct io_uring_cqe *cqe;
-        uint32_t head;
+        uint32_t head, seen = 0;
         io_uring_for_each_cqe(&p->ring, head, cqe)
         {
+            seen++;
             if (cqe->user_data != name_of(p, socket, (uint32_t)way) || !p->socket[socket].way[way].queued)
                 continue;
             p->socket[socket].way[way].under_way = p->socket[socket].way[way].queued = false; /* met again it is nobody's */
             return cqe->res;
         }
-        io_uring_submit_and_wait(&p->ring, io_uring_cq_ready(&p->ring) + 1);
+        io_uring_submit_and_wait(&p->ring, seen + 1);
     }
 }
 
@@ -343,7 +349,7 @@ static void uring_arm(struct poller *poller, bool on)
 
     p->armed = on;
     io_uring_cq_eventfd_toggle(&p->ring, on);
-    while (read(p->poller.fd, &rung, sizeof rung) < 0 && errno == EINTR)
+    while (posix_read_bytes(p->poller.fd, &rung, sizeof rung) < 0 && errno == EINTR)
         ;
 }
 

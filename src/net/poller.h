@@ -10,8 +10,8 @@
 #define NET_POLLER_H
 
 #include "base/env.h"
-#include "base/log.h"
 
+#include <commstream/result.h>
 #include <errno.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -62,9 +62,7 @@ struct poller {
 };
 
 extern const struct poller_class poller_epoll;
-#ifdef COMM_HAVE_URING
-extern const struct poller_class poller_uring;
-#endif
+extern const struct poller_class poller_uring; /* where the library was built with liburing */
 
 /*
  * One attempt that does not wait, here where it is made: each return behind a system call is guessed wrongly, since the kernel leaves no
@@ -101,7 +99,10 @@ int64_t poller_transfer_piece(int fd, enum poller_way way, void *at, size_t byte
 int64_t poller_transfer(int fd, enum poller_way way, const struct iovec *vector, uint32_t count);
 
 enum poller_kind { POLLER_AUTO = 0, POLLER_EPOLL = 1, POLLER_URING = 2 };
-/* Opens the wanted kind; io_uring that this kernel or container refuses is told in one line, and epoll takes its place. 0, or -errno. */
-int poller_open(enum poller_kind kind, const struct poller_config *config, const struct base_log *log, struct poller **poller);
+/*
+ * Opens the wanted kind, never another: AUTO is epoll, which nothing refuses. Otherwise text says why, and which setting may be behind it:
+ * UNSUPPORTED, where no ring is to be had; MEMORY; SYSTEM, where descriptors are used up.
+ */
+enum comm_result poller_open(enum poller_kind kind, const struct poller_config *config, char *text, size_t bytes, struct poller **poller);
 
 #endif

@@ -8,8 +8,30 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* What this kernel does not know is done without: dumps and children would then have what they always had. */
+void *secret_take(size_t bytes)
+{
+    void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (memory == MAP_FAILED)
+        return NULL;
+    (void)madvise(memory, bytes, MADV_DONTDUMP);
+    (void)madvise(memory, bytes, MADV_WIPEONFORK);
+    (void)mlock(memory, bytes);
+    return memory;
+}
+
+void secret_give(void *memory, size_t bytes)
+{
+    if (!memory)
+        return;
+    crypto_wipe(memory, bytes);
+    munmap(memory, bytes); /* which unlocks it */
+}
 
 bool secret_key(const void *secret, size_t bytes, unsigned char key[CRYPTO_KEY])
 {

@@ -29,6 +29,7 @@ void stranger_forget(struct strangers *s, uint32_t at)
 {
     crypto_wipe(&s->one[at].shake, sizeof s->one[at].shake);
     memmove(s->one + at, s->one + at + 1, (--s->count - at) * sizeof *s->one);
+    crypto_wipe(&s->one[s->count], sizeof s->one[s->count]); /* it was moved, and must not be found twice */
 }
 
 void stranger_close_all(struct strangers *s)
@@ -125,7 +126,10 @@ static enum stranger_heard answer(const struct stranger_door *door, struct stran
         return out(why, "he speaks another language");
     if (door->answered && was_answered(door->answered, mark_of(hello)))
         return out(why, "he repeats a hello that was answered before");
-    if (s->names.kind == door->kind && s->names.to == door->rank)
+    bool known = !door->how || s->names.from < door->ranks;
+    if (s->names.kind == door->kind && s->names.to == door->rank && known)
+        fault = s->names.how == (door->how ? door->how[s->names.from] : 0) ? HANDSHAKE_OK : HANDSHAKE_ANOTHER_WAY;
+    if (!fault)
         fault = handshake_answer(&s->shake, door->env, door->key, hello, answer);
     if (fault) {
         base_format(why, STRANGER_WHY, "who says he is rank %u: %s", s->names.from, handshake_fault_text(fault));

@@ -37,6 +37,8 @@ struct stranger_door {
     uint32_t kind, rank;      /* of the handshakes that are for him */
     uint32_t plain;           /* first word of the greetings of those who have no secret */
     struct hellos *answered;  /* NULL: recordings are answered like others */
+    const unsigned char *how; /* by rank: as in the names, what was agreed on with each; NULL: nothing, with anybody */
+    uint32_t ranks;
 };
 enum stranger_heard { STRANGER_LATER, STRANGER_DONE, STRANGER_PLAIN, STRANGER_OUT };
 

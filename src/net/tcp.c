@@ -20,8 +20,6 @@ static const struct wire_class tcp_of_two;
 #define OFFER_MAGIC UINT64_C(0x3170637463636f6d)
 #define PEER_TIMEOUT_NS INT64_C(30000000000)
 #define LINK_TIMEOUT_NS INT64_C(3000000000)
-#define GOODBYE_NS INT64_C(1000000000)
-#define LINKS_NS INT64_C(5000000000)
 #define NOTE_LEAD_NS INT64_C(2000000000)
 
 /* ------------------------------------------------------------------------------------------------------------ open, close */
@@ -37,8 +35,10 @@ static void close_sockets(struct tcp_wire *w)
             struct tcp_lane *lane = &w->links[i].lane[k];
             if (lane->fd >= 0 && w->poller && !lane->ended)
                 w->poller->class->remove(w->poller, lane->socket);
-            if (lane->fd >= 0)
+            if (lane->fd >= 0) {
+                w->env->own(w->env, lane->fd, false);
                 close(lane->fd);
+            }
             for (struct tcp_block *b = lane->out, *next; b; b = next) {
                 next = b->next;
                 tcp_block_give(w, b);
@@ -48,7 +48,7 @@ static void close_sockets(struct tcp_wire *w)
         }
 }
 
-static void destroy(struct tcp_wire *w)
+void tcp_destroy(struct tcp_wire *w)
 {
     const struct comm_env *env = w->env;
 
@@ -58,6 +58,8 @@ static void destroy(struct tcp_wire *w)
         w->poller->class->close(w->poller);
     if (w->timer >= 0)
         close(w->timer);
+    if (w->heed >= 0)
+        close(w->heed);
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
         tcp_seal_end(&w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS]);
     if (w->deaths >= 0)
@@ -65,15 +67,26 @@ static void destroy(struct tcp_wire *w)
     for (uint32_t order = TCP_ORDER_LEAST; order <= TCP_ORDER_MOST; order++)
         for (struct tcp_block *b = w->free_block[order], *next; b; b = next) {
             next = b->next;
-            env->give(env, b, sizeof *b + ((size_t)1 << order));
+            tcp_block_bound(b, tcp_block_room(b));
+            env->give(env, b, sizeof *b + tcp_block_room(b));
         }
+    if (w->stages)
+        edge_open(w->stages, w->stage_bytes);
     env->give(env, w->stages, w->stage_bytes);
     env->give(env, w->zeros, FRAME_PAYLOAD_MAX);
     env->give(env, w->sink, FRAME_PAYLOAD_MAX);
     env->give(env, w->alone, TCP_ALONE_BYTES);
     if (w->channel)
         env->give(env, w->channel, w->channels_room * sizeof *w->channel);
+    edge_open(w, w->bytes);
     env->give(env, w, w->bytes);
+}
+
+/* Where the next part of one allocation begins, whose last part ends at `end`. */
+static void *behind(void *end)
+{
+    edge_close(end, EDGE_BYTES);
+    return (char *)end + EDGE_BYTES;
 }
 
 static void lay_out(struct tcp_wire *w, char *memory)
@@ -82,8 +95,8 @@ static void lay_out(struct tcp_wire *w, char *memory)
     char *stage = w->stages;
 
     w->port = (struct tcp_port *)(void *)memory;
-    w->links = (struct tcp_link *)(void *)(w->port + w->ports);
-    w->hot = (uint32_t *)(void *)(w->links + links);
+    w->links = (struct tcp_link *)behind(w->port + w->ports);
+    w->hot = (uint32_t *)behind(w->links + links);
     for (size_t i = 0; i < links; i++) {
         struct tcp_link *link = &w->links[i];
         link->peer = (int32_t)(i % (size_t)w->ranks);
@@ -98,6 +111,8 @@ static void lay_out(struct tcp_wire *w, char *memory)
             lane->stage = stage;
             lane->stage_bytes = k == TCP_BEAT ? 0 : k == TCP_LANE_SMALL ? TCP_STAGE_SMALL : TCP_STAGE_BULK;
             stage += lane->stage_bytes;
+            if (w->stages && lane->stage_bytes)
+                stage = behind(stage);
         }
     }
     for (int32_t i = 0; i < w->ports; i++)
@@ -109,13 +124,14 @@ static struct tcp_wire *create(const struct wire_config *config)
     const struct comm_env *env = config->env;
     int32_t ports = config->rank < 0 ? config->ranks : 1;
     size_t links = (size_t)ports * (size_t)config->ranks, head = (sizeof(struct tcp_wire) + 63) & ~(size_t)63;
-    size_t bytes = head + (size_t)ports * sizeof(struct tcp_port) + links * (sizeof(struct tcp_link) + TCP_SOCKETS * sizeof(uint32_t));
+    size_t bytes = head + (size_t)ports * sizeof(struct tcp_port) + links * (sizeof(struct tcp_link) + TCP_SOCKETS * sizeof(uint32_t)) +
+                   2 * EDGE_BYTES;
     char *memory = env->take(env, bytes, 64);
 
     if (!memory)
         return NULL;
     struct tcp_wire *w = (struct tcp_wire *)(void *)memory;
-    *w = (struct tcp_wire){.wire = {&wire_tcp},
+    *w = (struct tcp_wire){.wire = {.class = &wire_tcp},
                            .env = env,
                            .log = config->log,
                            .bell = config->bell,
@@ -125,8 +141,9 @@ static struct tcp_wire *create(const struct wire_config *config)
                            .ports = ports,
                            .deaths = -1,
                            .timer = -1,
+                           .heed = -1,
                            .bytes = bytes,
-                           .stage_bytes = links * (TCP_STAGE_SMALL + TCP_STAGE_BULK)};
+                           .stage_bytes = links * (TCP_STAGE_SMALL + TCP_STAGE_BULK + 2 * EDGE_BYTES)};
     w->stages = env->take(env, w->stage_bytes, 64);
     w->zeros = env->take(env, FRAME_PAYLOAD_MAX, 64);
     w->sink = env->take(env, FRAME_PAYLOAD_MAX, 64);
@@ -142,7 +159,7 @@ static struct tcp_wire *create(const struct wire_config *config)
         w->tick_ns = w->link_timeout_ns / WIRE_LINK_TICKS;
     if (w->stages && w->zeros && w->sink && w->alone)
         return w;
-    destroy(w);
+    tcp_destroy(w);
     return NULL;
 }
 
@@ -161,9 +178,9 @@ static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_confi
         base_format(config->error_text, config->error_text_bytes, "COMM_TCP_POLLER is not one of auto, epoll, io_uring");
         return COMM_ERR_CONFIG;
     }
-    int error = poller_open((enum poller_kind)kind, &poller, config->log, &w->poller);
-    if (error)
-        return broken(config, "no poller for the network", -error);
+    enum comm_result result = poller_open((enum poller_kind)kind, &poller, config->error_text, config->error_text_bytes, &w->poller);
+    if (result != COMM_OK)
+        return result;
     w->deaths = epoll_create1(EPOLL_CLOEXEC);
     if (w->deaths < 0)
         return broken(config, "epoll_create1", errno);
@@ -171,7 +188,8 @@ static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_confi
     w->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
     if (w->timer < 0 || epoll_ctl(w->deaths, EPOLL_CTL_ADD, w->timer, &event) < 0)
         return broken(config, "a timer", errno);
-    return COMM_OK;
+    int error = tcp_heed_open(w);
+    return error ? broken(config, "waking the watcher", error) : COMM_OK;
 }
 
 int tcp_lane_start(struct tcp_lane *lane)
@@ -220,26 +238,24 @@ static enum comm_result start_links(struct tcp_wire *w, const struct wire_config
     return COMM_OK;
 }
 
-/* Ranks of one process send nothing that others could see. */
-static enum comm_result wants_seal(struct tcp_wire *w, const struct wire_config *config)
+/* What they come to is agreed on when they meet (tcp_mesh.c). Ranks of one process send nothing that others could see. */
+enum { CIPHER_AUTO, CIPHER_AES, CIPHER_CHACHA };
+static enum comm_result read_choices(struct tcp_wire *w, const struct wire_config *config)
 {
-    int64_t seal = 0, check = 0;
-    const char *bad = !base_option_lookup(w->env, "tcp_seal", &seal)   ? "COMM_TCP_SEAL"
-                      : !base_option_lookup(w->env, "tcp_crc", &check) ? "COMM_TCP_CRC"
-                                                                       : NULL;
+    int64_t seal = 0, check = 0, cipher = CIPHER_AUTO;
+    const char *bad = !base_option_lookup(w->env, "tcp_seal", &seal)       ? "COMM_TCP_SEAL is not one of auto, yes, no"
+                      : !base_option_lookup(w->env, "tcp_cipher", &cipher) ? "COMM_TCP_CIPHER is not one of auto, aes, chacha"
+                      : !base_option_lookup(w->env, "tcp_crc", &check)     ? "COMM_TCP_CRC is not yes or no"
+                                                                           : NULL;
 
     if (bad) {
-        base_format(config->error_text, config->error_text_bytes, "%s is not yes or no", bad);
+        base_format(config->error_text, config->error_text_bytes, "%s", bad);
         return COMM_ERR_CONFIG;
     }
-    w->sealed = seal && config->rank >= 0;
-    w->checked = check && !seal && config->rank >= 0; /* a seal finds more */
-    if (!w->sealed || config->boot->key)
-        return COMM_OK;
-    base_format(config->error_text, config->error_text_bytes,
-                "COMM_TCP_SEAL=yes, and this job has no secret to make keys of: give every rank the same COMM_SECRET_FILE or COMM_SECRET; "
-                "`comm-info --new-secret` makes one");
-    return COMM_ERR_CONFIG;
+    w->seal_choice = (uint8_t)seal;
+    w->aes = cipher == CIPHER_AUTO ? crypto_has_aes() : cipher == CIPHER_AES;
+    w->checked = check && config->rank >= 0;
+    return COMM_OK;
 }
 
 static enum comm_result tcp_open(const struct wire_config *config, struct wire **wire)
@@ -256,7 +272,7 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
     }
     enum comm_result result = open_pollers(w, config);
     if (result == COMM_OK)
-        result = wants_seal(w, config);
+        result = read_choices(w, config);
     if (result == COMM_OK)
         result = tcp_door_make(w, config);
     if (result == COMM_OK)
@@ -264,74 +280,18 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
     if (result == COMM_OK)
         result = start_links(w, config);
     if (result != COMM_OK) {
-        destroy(w);
+        tcp_destroy(w);
         return result;
     }
     bool proved = config->boot && config->boot->key;
     const char *address = config->boot && config->boot->address[0] ? config->boot->address : "this host alone";
     base_log(w->log, LOG_INFO, "tcp: ranks=%d links=%s poller=%s address=%s secret=%s seal=%s crc=%s", w->ranks, w->door ? "needed" : "all",
              w->poller->class->name, address, proved ? "proved" : "none", w->sealed ? "yes" : "no", w->checked ? "yes" : "no");
+    w->farewell.say = tcp_farewell;
+    if (w->rank >= 0 && w->env->farewell_add)
+        w->env->farewell_add(w->env, &w->farewell);
     *wire = &w->wire;
     return COMM_OK;
-}
-
-/* True: something of it has not reached the other end's kernel yet. */
-static bool unsent(struct tcp_wire *w)
-{
-    if (tcp_door_busy(w))
-        return true;
-    for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++) {
-        struct tcp_lane *lane = &w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS];
-        int bytes = 0;
-        if (!w->links[i / TCP_SOCKETS].here || lane->ended || lane->deaf || lane->lane == TCP_BEAT) /* heartbeats say nothing */
-            continue;
-        if (lane->out || tcp_seal_pending(lane) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0))
-            return true;
-    }
-    return false;
-}
-
-static void wait_while(struct tcp_wire *w, bool (*waits)(struct tcp_wire *w), int64_t until)
-{
-    while (w->rank >= 0 && waits(w) && w->env->now(w->env) < until) {
-        base_unlock(&w->lock, w->env);
-        poll(NULL, 0, 1);
-        tcp_door_hear(w);
-        base_lock(&w->lock, w->env);
-        if (w->door)
-            tcp_door_turn(w, true);
-        tcp_pump(w, NULL, 0);
-    }
-}
-
-/* Who hears a goodbye that was passed on, and has no connection to this rank, looks for nothing more from it: so first every link on which
- * something is to leave must stand, or its peer be known to be gone. */
-static void pass_goodbye(struct tcp_wire *w)
-{
-    tcp_send_dirty(w);
-    wait_while(w, tcp_door_busy, w->env->now(w->env) + LINKS_NS);
-    tcp_pass_goodbye(w);
-}
-
-/* Everything that was promised leaves, then the goodbye: so that who comes to the end of the stream knows that it was no death. A peer that
- * stands still holds us up for a second and no more. */
-static void tcp_close(struct wire *wire)
-{
-    struct tcp_wire *w = tcp_wire_of(wire);
-
-    base_lock(&w->lock, w->env);
-    w->armed = false;
-    if (w->door)
-        pass_goodbye(w);
-    int64_t until = w->env->now(w->env) + GOODBYE_NS;
-    for (size_t i = 0; i < links_of(w); i++)
-        if (w->links[i].lane[TCP_LANE_SMALL].fd >= 0)
-            tcp_post_goodbye(&w->links[i].lane[TCP_LANE_SMALL]);
-    tcp_send_dirty(w);
-    tcp_pump(w, NULL, 0);
-    wait_while(w, unsent, until);
-    base_unlock(&w->lock, w->env);
-    destroy(w);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ join */
@@ -388,7 +348,7 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
     size_t credits = limits->minimal ? 1 : limits->credits ? limits->credits : TCP_CREDITS;
     size_t head = (sizeof(struct tcp_channel) + 63) & ~(size_t)63, acks = size * areas * WIRE_STREAM_EDGES * credits;
     size_t bytes = head + size * sizeof(struct tcp_member) + acks * sizeof(uint64_t) + (size + 1) * calls_each * sizeof(struct wire_call) +
-                   size * sizeof(struct wire_call *);
+                   size * sizeof(struct wire_call *) + 4 * EDGE_BYTES;
     char *memory = env->take(env, bytes, 64);
 
     if (!memory)
@@ -406,10 +366,10 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
     c->sent_last = &c->sent;
     c->arrived_last = &c->arrived;
     c->member = (struct tcp_member *)(void *)(memory + head);
-    c->face.calls = (struct wire_call *)(void *)(c->member + size);
-    c->mirror = c->face.calls + calls_each;
-    c->acked = (uint64_t *)(void *)(c->mirror + size * calls_each);
-    struct wire_call **calls = (struct wire_call **)(void *)(c->acked + acks);
+    c->face.calls = (struct wire_call *)behind(c->member + size);
+    c->mirror = (struct wire_call *)behind(c->face.calls + calls_each);
+    c->acked = (uint64_t *)behind(c->mirror + size * calls_each);
+    struct wire_call **calls = (struct wire_call **)behind(c->acked + acks);
     for (size_t i = 0; i < size; i++)
         calls[i] = (int32_t)i == team->rank ? c->face.calls : c->mirror + i * calls_each;
     c->face.peer_calls = calls;
@@ -460,6 +420,7 @@ static void tcp_leave(struct wire_channel *channel, enum wire_leave how)
     if (how != WIRE_CLOSE)
         return;
     tcp_memory_end(c);
+    edge_open(c, c->bytes);
     env->give(env, c, c->bytes);
 }
 
@@ -503,6 +464,7 @@ static enum comm_result tcp_join(struct wire *wire, const struct wire_team *team
     bool entered = enter(w, c);
     base_unlock(&w->lock, env);
     if (!entered) {
+        edge_open(c, c->bytes);
         env->give(env, c, c->bytes);
         return COMM_ERR_MEMORY;
     }
@@ -566,13 +528,13 @@ static void tcp_arm(struct wire *wire, bool on, int64_t *deadline)
     (void)deadline;
     base_lock(&w->lock, w->env);
     w->armed = w->rung = false;
-    w->poller->class->arm(w->poller, on);
+    w->poller->class->arm(w->poller, on || w->heeds);
     for (uint32_t i = 0; on && i < w->channels; i++)
         if (w->channel[i] && !w->channel[i]->aborted)
             tcp_tell_acks(w->channel[i]);
     if (on && w->dirty)
         tcp_send_dirty(w);
-    if (on)
+    if (on || w->heeds) /* the marks of what has come were taken away */
         tcp_pump(w, NULL, 0);
     w->armed = on;
     base_unlock(&w->lock, w->env);
@@ -589,7 +551,7 @@ static void tcp_describe(struct wire_channel *channel, int32_t peer, char *addre
 #define TCP_CLASS                                                                                                                          \
     .name = "tcp", .open = tcp_open, .close = tcp_close, .join = tcp_join, .leave = tcp_leave, .reserve = tcp_reserve,                     \
     .expose = tcp_expose, .view = tcp_view, .release = tcp_release, .advance = tcp_advance, .flush = tcp_flush, .poll = tcp_poll,          \
-    .arm = tcp_arm, .describe = tcp_describe
+    .arm = tcp_arm, .describe = tcp_describe, .heed = tcp_heed
 
 const struct wire_class wire_tcp = {TCP_CLASS};
 static const struct wire_class tcp_of_two = {TCP_CLASS, .show = tcp_show, .see = tcp_see, .fetch = tcp_fetch};

@@ -11,7 +11,9 @@
 #define NET_TCP_H
 
 #include "base/check.h"
+#include "base/edge.h"
 #include "base/lock.h"
+#include "net/crypto.h"
 #include "net/frame.h"
 #include "net/late.h"
 #include "net/poller.h"
@@ -26,6 +28,7 @@ enum {
     TCP_LANE_BULK = 1,
     TCP_BEAT = 2, /* a third connection, of the watcher alone: so that no heartbeat wakes who waits for something else */
     TCP_SOCKETS = 3,
+    TCP_BEAT_GOODBYE = 1,    /* among heartbeats, which are 0 */
     TCP_SMALL_BYTES = 16384, /* an exposure up to here goes over the small lane, and is copied there */
     TCP_WINDOW = 64,
     TCP_WINDOW_MIN = 4,
@@ -69,6 +72,7 @@ enum {
     TCP_DIALS = 128,     /* under way at once, where links are made when they are needed */
 };
 
+enum tcp_seal_choice { TCP_SEAL_AUTO, TCP_SEAL_YES, TCP_SEAL_NO };
 enum tcp_links { TCP_LINKS_AUTO, TCP_LINKS_ALL, TCP_LINKS_NEEDED };
 
 struct tcp_wire;
@@ -106,7 +110,6 @@ struct tcp_slot {
     uint32_t rounds;                   /* as in the look at it */
     struct tcp_block *block;           /* NULL: nothing came, or it goes straight to where it is wanted */
     bool begun, whole, asked, differs; /* differs: its look waits for the peer's calls, to be told MISMATCH */
-    uint8_t edge;
     struct wire_look look;
 };
 
@@ -115,7 +118,7 @@ struct tcp_message {
     struct tcp_message *next;
     wire_key key;
     uint32_t peer, tag;
-    uint64_t bytes, take, done; /* to move, moved */
+    uint64_t bytes, take, begun; /* to move; of that received or being received */
     uint64_t cookie;
     struct tcp_block *block; /* an eager one's bytes */
     char *at;                /* the user's */
@@ -132,17 +135,19 @@ struct tcp_note {
 
 /* What this rank knows of a member. */
 struct tcp_member {
-    struct tcp_lane *lane;                                /* its two; NULL: this rank itself, or another wire's */
-    uint32_t channel;                                     /* its name of this channel */
-    uint32_t retired;                                     /* by it */
-    uint32_t retired_told;                                /* of mine, to it */
-    uint32_t sent, consumed, eager_sent, eager_taken;     /* messages to it */
-    uint32_t arrived, seen, seen_told, taken, taken_told; /* messages from it: announced here, handed over, of that told */
-    uint32_t looks[TCP_LANES];                            /* waiting for a frame, by lane */
-    wire_key ack[TCP_ACKS];                               /* of its exposures, not told yet */
+    struct tcp_lane *lane;                                       /* its two; NULL: this rank itself, or another wire's */
+    uint32_t channel;                                            /* its name of this channel */
+    uint32_t retired;                                            /* by it */
+    uint32_t retired_told;                                       /* of mine, to it */
+    uint32_t sent, consumed, eager_sent, eager_taken;            /* messages to it */
+    uint32_t arrived, seen, seen_told, slots, taken, taken_told; /* messages from it: announced here, handed over, of that told; eager
+                                                                    ones that count: here, taken, of that told */
+    uint32_t looks[TCP_LANES];                                   /* waiting for a frame, by lane */
+    wire_key ack[TCP_ACKS];                                      /* of its exposures, not told yet */
     uint32_t acks;
     uint8_t fresh, unsent;                 /* a bit per sort of notes: arrived; to be sent */
     bool asking, calls_here;               /* for its published calls; they have come */
+    bool asked;                            /* for mine; they have not been posted yet */
     bool lost;                             /* it is gone, and the engine knows that something of it is missed */
     struct tcp_note note[WIRE_NOTE_SORTS]; /* from it */
 };
@@ -256,6 +261,8 @@ struct tcp_wire {
     struct tcp_port *port;
     int32_t ports, ranks, rank;
     bool armed, rung, sealed, checked;
+    uint8_t seal_choice;         /* enum tcp_seal_choice: what this rank was told */
+    bool aes;                    /* would be sealed by AES */
     bool held;                   /* what was sent in a row waits for company, and the timer runs */
     uint32_t row;                /* how often something left since the last pump, or gap */
     int64_t row_ns;              /* when something was last to leave */
@@ -266,6 +273,8 @@ struct tcp_wire {
     uint32_t rows_long, waits;   /* those of them that were long; what waits in this one */
     int64_t guard_ns;            /* when a timer ends that is not set for each row */
     int deaths;                  /* an epoll of the watcher's: ends of connections */
+    bool heeds, came;            /* the watcher is to be woken by what comes (tcp_heed.c); something has since it was up last */
+    int heed;                    /* an eventfd among `deaths`: what another thread has read */
     struct tcp_lane *dirty;
     uint32_t *hot, hots; /* sockets on which somebody waits for a frame */
     struct tcp_channel **channel;
@@ -280,6 +289,9 @@ struct tcp_wire {
     bool nudges;
     struct tcp_link *links;
     char *stages;
+    struct env_farewell farewell;
+    bool leaves; /* its process ends, and the watcher is still there */
+    bool dry;    /* the last pump left nothing to be read */
     size_t bytes, stage_bytes;
 };
 
@@ -321,6 +333,15 @@ static inline uint64_t *tcp_ack_of(struct tcp_channel *c, uint32_t peer, wire_ke
 /* tcp_memory.c: all under the wire's lock; NULL: no memory */
 struct tcp_block *tcp_block_take(struct tcp_wire *w, size_t bytes);
 void tcp_block_give(struct tcp_wire *w, struct tcp_block *block);
+static inline size_t tcp_block_room(const struct tcp_block *block)
+{
+    return (size_t)1 << block->order;
+}
+/* No more of it than that may be touched. */
+static inline void tcp_block_bound(const struct tcp_block *block, size_t bytes)
+{
+    edge_set(block->data, bytes, tcp_block_room(block));
+}
 struct tcp_slot *tcp_slot_find(struct tcp_channel *c, uint32_t peer, wire_key key);
 struct tcp_slot *tcp_slot_make(struct tcp_channel *c, uint32_t peer, wire_key key);
 void tcp_slot_drop(struct tcp_channel *c, struct tcp_slot *slot);
@@ -365,7 +386,11 @@ void tcp_digest(struct tcp_lane *lane); /* what stands in its stage */
 void tcp_received(struct tcp_lane *lane, int64_t result);
 void tcp_lane_end(struct tcp_lane *lane, const char *why);
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* how many transfers ended */
-void tcp_hear(struct tcp_channel *c, uint32_t peer);                       /* reads what a peer has said: that there is room, perhaps */
+/* tcp_heed.c: under the wire's lock, but for tcp_heed */
+int tcp_heed_open(struct tcp_wire *w);  /* 0, or an errno */
+void tcp_heed_came(struct tcp_wire *w); /* a pump has read something */
+bool tcp_heed(struct wire *wire, bool on);
+void tcp_hear(struct tcp_channel *c, uint32_t peer); /* reads what a peer has said: that there is room, perhaps */
 void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t lane, bool on);
 void tcp_forget_receives(struct tcp_channel *c);
 
@@ -393,6 +418,7 @@ void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e);
 uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32_t max);
 void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked);
 void tcp_calls_show(struct tcp_channel *c);
+void tcp_calls_asked(struct tcp_channel *c, uint32_t peer);
 void tcp_calls_tell(struct tcp_channel *c);
 const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
 
@@ -401,7 +427,8 @@ void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes);
 
 /* tcp_seal.c: what a sealed lane's bytes are on their way */
 struct seal;
-bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys); /* keys NULL: only checked. False: no memory */
+/* keys: of the connection's handshake. kind CRYPTO_NONE: it is only checked, without keys. False: no memory */
+bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys, enum crypto_kind kind);
 void tcp_seal_end(struct tcp_lane *lane);
 bool tcp_seal_pending(const struct tcp_lane *lane); /* something sealed is not sent yet; never without a seal */
 /* When nothing is pending: seals the next bytes, and says how many; they are the caller's again. */
@@ -411,6 +438,18 @@ void tcp_seal_sent(struct tcp_lane *lane, size_t bytes);
 struct iovec tcp_seal_room(struct tcp_lane *lane);
 /* So much came into the room. NULL, or why the connection must end. */
 const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes);
+/*
+ * The connection of the heartbeats, sealed or not, which no poller has: sends one beat, word 0, or a goodbye; and how many words have come,
+ * 0 at the end of what the other one says. Otherwise -errno, of which -EAGAIN and -EINTR are none; -EBADMSG, changed on its way, has a
+ * text.
+ */
+int64_t tcp_seal_beat(struct tcp_lane *lane, unsigned char word);
+int64_t tcp_seal_heard(struct tcp_lane *lane, bool *goodbye, const char **why);
+
+/* tcp_close.c: goodbyes */
+void tcp_close(struct wire *wire);
+void tcp_farewell(struct env_farewell *farewell); /* the process ends, and the wire is open */
+void tcp_destroy(struct tcp_wire *w);             /* tcp.c */
 
 /* tcp_watch.c */
 uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max);
@@ -428,7 +467,7 @@ void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link); /* a link
 /* tcp_note.c */
 const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload, uint32_t number);
 const char *tcp_note_fault(const struct frame *f); /* whether it can be one, of any rank; NULL: it can */
-const char *tcp_calls_fault(const struct frame *f);
+const char *tcp_calls_fault(const struct frame *f, const unsigned char *payload);
 
 /*
  * tcp_links.c: where not all links are made when a world opens. `link` as below is usable at any time: what is sent on it waits until it

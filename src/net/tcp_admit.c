@@ -21,11 +21,7 @@ enum { REFUSALS_LOGGED_NS = 1000000000, ACCEPTS_A_TURN = 16 };
 /* A lower rank, or a higher one that asks to be dialed; with our word. */
 static bool is_ours(const struct mesh *m, const struct greeting *g)
 {
-    unsigned char differs = 0;
-
-    for (int i = 0; i < MESH_WORD; i++)
-        differs |= (unsigned char)(g->word[i] ^ m->mine.word[i]);
-    if (differs || g->magic != MESH_MAGIC || g->version != FRAME_VERSION || g->to != (uint32_t)m->w->rank ||
+    if (!mesh_same_word(g->word, m->mine.word) || g->magic != MESH_MAGIC || g->version != FRAME_VERSION || g->to != (uint32_t)m->w->rank ||
         g->from >= (uint32_t)m->w->ranks)
         return false;
     return g->lane < TCP_SOCKETS ? g->from < g->to : m->w->door && g->from > g->to && g->lane < MESH_LANES;
@@ -58,7 +54,8 @@ static enum stranger_heard hear_plain(int fd, struct greeting *g, short seen, bo
 
 static enum stranger_heard hear_proof(struct mesh *m, struct stranger *s, struct greeting *g, bool last, char why[STRANGER_WHY])
 {
-    const struct stranger_door door = {m->w->env, m->key, HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, MESH_MAGIC, &m->hellos};
+    const struct stranger_door door = {m->w->env,  m->key, HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, MESH_MAGIC,
+                                       &m->hellos, m->how, (uint32_t)m->w->ranks};
     enum stranger_heard heard;
 
     if (s->answered) {
@@ -91,12 +88,15 @@ static void turn_away(struct mesh *m, int fd, const char *why)
 /* Who dialed hears that he was let in: else he would send to somebody who had no place for him. */
 static bool take_in(struct mesh *m, const struct greeting *g, struct stranger *s)
 {
+    struct welcome w = {.magic = MESH_MAGIC};
+
     if (g->lane >= TCP_SOCKETS) {
         close(s->fd);
         tcp_want(&m->w->links[g->from], g->lane == MESH_CALL_BASE);
         return true;
     }
-    if (mesh_send_now(s->fd, &g->magic, sizeof g->magic))
+    memcpy(w.word, m->cards[g->from].word, MESH_WORD);
+    if (mesh_send_now(s->fd, &w, sizeof w))
         return false;
     return mesh_keep(m, g->from, g->lane, s->fd, &s->shake.seal);
 }

@@ -150,7 +150,8 @@ static bool is_between(const struct tcp_lane *lane)
 /* It is what this look is for, and all of it is here. */
 static bool is_it(const struct tcp_channel *c, const struct wire_look *l, const struct frame *f, size_t here)
 {
-    bool same = f->kind == FRAME_EXPOSE && f->key == l->key && f->from == l->peer && f->channel == c->name && (f->edge & WIRE_ONCE);
+    bool same =
+        f->kind == FRAME_EXPOSE && f->key == l->key && f->from == l->peer && f->channel == c->name && (f->edge & l->edge & WIRE_ONCE);
 
     return same && f->tag == l->fingerprint && f->bytes == l->bytes && frame_span(f->bytes) <= here;
 }
@@ -169,7 +170,6 @@ static bool take_it(struct tcp_channel *c, const struct wire_look *l, struct tcp
     s->begun = s->whole = true;
     s->total = f->bytes;
     s->tag = f->tag;
-    s->edge = f->edge;
     s->block = block;
     memcpy(block->data, lane->stage + frame_payload_at(f->bytes), f->bytes);
     lane->begin = frame_span(f->bytes);

@@ -13,6 +13,7 @@
 
 #include "base/format.h"
 #include "base/option.h"
+#include "net/secret.h"
 
 #include <errno.h>
 #include <string.h>
@@ -29,8 +30,8 @@
 struct tcp_door {
     struct mesh *mesh; /* NULL until the world is open */
     struct wire_config config;
-    unsigned char key[CRYPTO_KEY];
-    char text[256]; /* why the last dial failed */
+    unsigned char *key; /* of secret_take; NULL: the job has none */
+    char text[256];     /* why the last dial failed */
     struct tcp_pass *pass;
     uint32_t steps, wanting, bases;
     int32_t step[TCP_BASE_MOST];
@@ -150,7 +151,10 @@ bool tcp_door_open(struct tcp_wire *w, struct mesh *m)
     d->config.error_text_bytes = sizeof d->text;
     m->config = &d->config;
     if (m->key) {
-        memcpy(d->key, m->key, sizeof d->key);
+        d->key = secret_take(CRYPTO_KEY);
+        if (!d->key)
+            return false;
+        memcpy(d->key, m->key, CRYPTO_KEY);
         m->key = d->key;
     }
     m->steady = true;
@@ -177,7 +181,7 @@ void tcp_door_close(struct tcp_wire *w)
         close(d->rest);
     if (d->pass)
         tcp_pass_give(w, d->pass);
-    crypto_wipe(d->key, sizeof d->key);
+    secret_give(d->key, CRYPTO_KEY);
     w->env->give(w->env, d, d->bytes);
     w->door = NULL;
 }
@@ -230,7 +234,7 @@ void tcp_lane_up(struct tcp_lane *lane)
     }
     if (lane->lane != TCP_BEAT)
         tcp_receive_start(lane);
-    if (lane->lane == TCP_LANE_SMALL && tcp_pass_said_goodbye(w)) /* this rank is closing: else its end would be taken for a death */
+    if (lane->lane != TCP_BEAT && tcp_pass_said_goodbye(w)) /* this rank is closing: else its end would be taken for a death */
         tcp_post_goodbye(lane);
     if (link->lane[TCP_LANE_SMALL].fd >= 0 && link->lane[TCP_LANE_BULK].fd >= 0 && !link->here) {
         link->here = true;

@@ -29,11 +29,13 @@ struct tcp_block *tcp_block_take(struct tcp_wire *w, size_t bytes)
     b->user_bytes = 0;
     b->bytes = 0;
     b->order = order;
+    tcp_block_bound(b, bytes);
     return b;
 }
 
 void tcp_block_give(struct tcp_wire *w, struct tcp_block *block)
 {
+    tcp_block_bound(block, 0);
     block->next = w->free_block[block->order];
     w->free_block[block->order] = block;
 }
@@ -74,7 +76,6 @@ struct tcp_slot *tcp_slot_make(struct tcp_channel *c, uint32_t peer, wire_key ke
     s->total = 0;
     s->block = NULL;
     s->begun = s->whole = s->asked = s->differs = false;
-    s->edge = 0;
     *bucket = s;
     c->filled |= UINT64_C(1) << (bucket - c->bucket);
     c->live++;

@@ -10,6 +10,8 @@
 #include "base/format.h"
 #include "data/data.h"
 #include "net/files.h"
+#include "net/interface.h"
+#include "net/secret.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -21,7 +23,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { TURN_MS = 100, TELL_NS = 1000000000 };
+enum { TURN_MS = 100, TELL_NS = 1000000000, LOOK_NS = 50000000 };
 
 enum comm_result mesh_fail(const struct mesh *m, enum comm_result result, const char *format, ...)
 {
@@ -42,6 +44,16 @@ int mesh_send_now(int fd, const void *bytes, size_t count)
     return n == (ssize_t)count ? 0 : n < 0 ? errno : EIO;
 }
 
+/* In a time that does not say where they differ. */
+bool mesh_same_word(const unsigned char a[MESH_WORD], const unsigned char b[MESH_WORD])
+{
+    unsigned char differs = 0;
+
+    for (int i = 0; i < MESH_WORD; i++)
+        differs |= (unsigned char)(a[i] ^ b[i]);
+    return !differs;
+}
+
 /* keys: of its handshake, or NULL. False: no memory. */
 bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys)
 {
@@ -54,10 +66,11 @@ bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const stru
     if (!m->steady && getpeername(fd, (struct sockaddr *)&other, &length) == 0) /* later somebody may be reading it */
         mesh_name_address(&other, lane->link->address, sizeof lane->link->address);
     mesh_set_options(m->w, fd, m->cards[peer].host == m->mine.host);
-    if ((m->w->sealed || m->w->checked) && lane->lane != TCP_BEAT &&
-        !tcp_seal_start(lane, m->w->sealed ? keys : NULL)) /* beats say nothing */
+    if ((m->w->sealed || (m->w->checked && lane->lane != TCP_BEAT)) && /* a beat that was changed says the same */
+        !tcp_seal_start(lane, keys, m->w->sealed ? (enum crypto_kind)m->how[peer] : CRYPTO_NONE))
         return false;
     lane->fd = fd;
+    m->w->env->own(m->w->env, fd, true);
     lane->link->sure |= which == TCP_LANE_SMALL && (!m->steady || m->w->rank < peer); /* who dials hears that he was let in */
     if (m->steady)
         tcp_lane_up(lane);
@@ -140,6 +153,7 @@ static struct greeting greeting_for(const struct mesh *m, const struct dialing *
 static void greeted(struct dialing *d, bool *done)
 {
     d->stage = DIAL_GREETED;
+    stranger_wait_for(d->fd, sizeof(struct welcome));
     *done = d->lane >= TCP_SOCKETS;
     if (*done)
         close(d->fd);
@@ -148,7 +162,7 @@ static void greeted(struct dialing *d, bool *done)
 /* It is connected, or it never will be. */
 static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
 {
-    const struct handshake_names names = {HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, d->peer, d->lane};
+    const struct handshake_names names = {HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, d->peer, d->lane, m->how[d->peer]};
     struct greeting g = greeting_for(m, d);
     unsigned char hello[HANDSHAKE_HELLO];
     int error = 0;
@@ -202,7 +216,6 @@ static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
     int error = mesh_send_now(d->fd, sealed, sizeof sealed);
     if (error)
         return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
-    stranger_wait_for(d->fd, 1);
     greeted(d, done);
     return COMM_OK;
 }
@@ -210,17 +223,20 @@ static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
 /* The other end has a place for us, or had none. */
 static enum comm_result confirm(struct mesh *m, struct dialing *d, bool *done)
 {
-    uint32_t word = 0;
-    ssize_t n = recv(d->fd, &word, sizeof word, MSG_PEEK | MSG_DONTWAIT);
+    struct welcome w = {.magic = 0};
+    ssize_t n = recv(d->fd, &w, sizeof w, MSG_PEEK | MSG_DONTWAIT);
 
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return COMM_OK;
     if (n <= 0)
         return had_no_place(m, d);
-    if (n < (ssize_t)sizeof word)
+    if (n < (ssize_t)sizeof w.magic || (n < (ssize_t)sizeof w && w.magic == MESH_MAGIC))
         return COMM_OK;
-    if (recv(d->fd, &word, sizeof word, MSG_DONTWAIT) != (ssize_t)sizeof word || word != MESH_MAGIC)
+    if (recv(d->fd, &w, sizeof w, MSG_DONTWAIT) != (ssize_t)sizeof w || w.magic != MESH_MAGIC)
         return fail_peer(m, d->peer, COMM_ERR_AUTH, "it speaks another language");
+    if (!mesh_same_word(w.word, m->mine.word))
+        return fail_peer(m, d->peer, COMM_ERR_AUTH, "what listens there is not that rank: it does not know this rank's word");
+    stranger_wait_for(d->fd, 1);
     if (!mesh_keep(m, d->peer, d->lane, d->fd, m->key ? &d->shake.seal : NULL))
         return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the connection");
     *done = true;
@@ -267,8 +283,8 @@ static enum comm_result end_dial(struct mesh *m, uint32_t at, enum comm_result r
         base_log(m->w->log, LOG_DEBUG, "tcp: %s", m->config->error_text);
     if (result != COMM_OK && d->fd >= 0)
         close(d->fd);
-    crypto_wipe(&d->shake, sizeof d->shake);
     *d = m->dials[--m->dialing];
+    crypto_wipe(&m->dials[m->dialing], sizeof m->dials[m->dialing]);
     return m->steady ? COMM_OK : result;
 }
 
@@ -300,6 +316,28 @@ enum comm_result mesh_turn(struct mesh *m, int wait_ms)
     return result;
 }
 
+/* A rank that is gone is not waited for: who hears so goes on to the exchange, which says it to all. */
+static bool somebody_is_gone(struct mesh *m, int64_t now)
+{
+    struct wire_boot *boot = m->config->boot;
+
+    if (!boot->class->is_over || now - m->looked_ns < LOOK_NS)
+        return false;
+    m->looked_ns = now;
+    return boot->class->is_over(boot);
+}
+
+static enum comm_result connect_more(struct mesh *m)
+{
+    int64_t now = m->w->env->now(m->w->env);
+
+    if (now >= m->until)
+        return late(m);
+    if (somebody_is_gone(m, now))
+        return mesh_fail(m, COMM_ERR_PEER, "somebody was gone before rank %d was connected with all", m->w->rank);
+    return mesh_turn(m, TURN_MS);
+}
+
 static enum comm_result connect_all(struct mesh *m)
 {
     enum comm_result result = COMM_OK;
@@ -313,9 +351,9 @@ static enum comm_result connect_all(struct mesh *m)
         for (uint32_t lane = 0; lane < TCP_SOCKETS && result == COMM_OK && is_wanted(m, peer); lane++)
             result = mesh_dial(m, (uint32_t)peer, lane);
     while (result == COMM_OK && (m->missing || m->dialing))
-        result = m->w->env->now(m->w->env) >= m->until ? late(m) : mesh_turn(m, TURN_MS);
+        result = connect_more(m);
     stranger_close_all(&m->strangers);
-    while (m->dialing)
+    for (; m->dialing; crypto_wipe(&m->dials[m->dialing], sizeof m->dials[m->dialing]))
         close(m->dials[--m->dialing].fd);
     return result;
 }
@@ -335,7 +373,8 @@ static void prepare(struct mesh *m)
     m->mine.float_mode = data_float_mode();
     m->mine.endian = 0x01020304;
     m->mine.proves = m->key != NULL;
-    m->mine.seals = m->w->sealed;
+    m->mine.seal = m->w->seal_choice;
+    m->mine.aes = m->w->aes;
     m->mine.checks = m->w->checked;
     m->mine.links = m->w->door != NULL;
     if (!mesh_read_address(address, &m->mine.address))
@@ -344,6 +383,7 @@ static void prepare(struct mesh *m)
         error = mesh_listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + STRANGERS_MAX, &m->listener);
     if (!error)
         mesh_await_words(m->listener, (int)(STRANGER_NS / 1000000000));
+    env->own(env, m->listener, true);
     if (!error)
         error = env->random(env, m->mine.word, MESH_WORD);
     if (!error)
@@ -364,6 +404,54 @@ static enum comm_result tell_failed(struct mesh *m)
                         : mesh_fail(m, (enum comm_result)m->cards[who].result, "rank %d: %.*s", who, MESH_TEXT, m->cards[who].text);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ sealing */
+/* Anybody but this machine could see what they send. */
+static bool is_far(const struct mesh *m)
+{
+    bool far = false;
+
+    for (int32_t i = 0; i < m->w->ranks; i++)
+        far |= !interface_is_loopback((const struct sockaddr *)&m->cards[i].address);
+    return far;
+}
+
+static bool seals(const struct card *card, bool far)
+{
+    return card->seal == TCP_SEAL_YES || (card->seal == TCP_SEAL_AUTO && card->proves && far);
+}
+
+static const char *seal_text(const struct card *card, bool far)
+{
+    return card->seal == TCP_SEAL_YES  ? "yes"
+           : card->seal == TCP_SEAL_NO ? "no"
+           : seals(card, far)          ? "auto, which is yes here,"
+                                       : "auto, which is no here,";
+}
+
+/* From what all have said over the meeting, which nobody on the way could change where there is a secret; each connection's handshake
+ * proves that its ends came to the same. */
+static enum comm_result agree_on_seal(struct mesh *m)
+{
+    struct tcp_wire *w = m->w;
+    bool far = is_far(m), sealed = seals(&m->cards[0], far);
+
+    for (int32_t i = 0; i < w->ranks; i++) {
+        const struct card *card = &m->cards[i];
+        if (card->seal == TCP_SEAL_YES && !card->proves)
+            return mesh_fail(m, COMM_ERR_CONFIG,
+                             "rank %d has COMM_TCP_SEAL=yes, and this job has no secret to make keys of: give every rank the same "
+                             "COMM_SECRET_FILE or COMM_SECRET; `comm-info --new-secret` makes one",
+                             i);
+        if (seals(card, far) != sealed)
+            return mesh_fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_SEAL=%s and rank 0 has %s: give every rank the same", i,
+                             seal_text(card, far), seal_text(&m->cards[0], far));
+        m->how[i] = !sealed ? CRYPTO_NONE : card->aes && w->aes ? CRYPTO_AES : CRYPTO_CHACHA;
+    }
+    w->sealed = sealed;
+    w->checked = w->checked && !sealed; /* a seal finds more */
+    return COMM_OK;
+}
+
 /* Everybody hears who is of another version or is set otherwise, and who could not. */
 static enum comm_result exchange(struct mesh *m)
 {
@@ -379,9 +467,6 @@ static enum comm_result exchange(struct mesh *m)
         else if (card->proves != m->cards[0].proves)
             result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d has %s job secret and rank 0 has %s: give every rank the same", i,
                                card->proves ? "a" : "no", card->proves ? "none" : "one");
-        else if (card->seals != m->cards[0].seals)
-            result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_SEAL=%s and rank 0 has %s: give every rank the same", i,
-                               card->seals ? "yes" : "no", card->seals ? "no" : "yes");
         else if (card->links != m->cards[0].links)
             result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_LINKS=%s and rank 0 has %s: give every rank the same", i,
                                card->links ? "needed" : "all", card->links ? "all" : "needed");
@@ -389,7 +474,29 @@ static enum comm_result exchange(struct mesh *m)
             result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_CRC=%s and rank 0 has %s: give every rank the same", i,
                                card->checks ? "yes" : "no", card->checks ? "no" : "yes");
     }
-    return result == COMM_OK ? tell_failed(m) : result;
+    if (result == COMM_OK)
+        result = tell_failed(m);
+    return result == COMM_OK ? agree_on_seal(m) : result;
+}
+
+/* Once, by rank 0, where what was chosen is less than what would be without a choice. */
+static void tell_of_seal(const struct mesh *m)
+{
+    if (m->w->rank == 0 && m->key && !m->w->sealed && is_far(m))
+        base_log(m->w->log, LOG_WARNING,
+                 "COMM_TCP_SEAL=no: whoever is on the way between the ranks can read and change what they send each other");
+    for (int32_t i = 0; i < m->w->ranks; i++)
+        if (i != m->w->rank && m->how[i])
+            base_log(m->w->log, LOG_DEBUG, "tcp: rank=%d peer=%d: sealed by %s", m->w->rank, i,
+                     crypto_kind_name((enum crypto_kind)m->how[i]));
+}
+
+static void close_listener(struct mesh *m)
+{
+    m->w->env->own(m->w->env, m->listener, false);
+    if (m->listener >= 0)
+        close(m->listener);
+    m->listener = -1;
 }
 
 static enum comm_result meet(struct mesh *m)
@@ -399,11 +506,10 @@ static enum comm_result meet(struct mesh *m)
 
     if (result != COMM_OK)
         return result;
+    tell_of_seal(m);
     result = connect_all(m);
-    if (!m->w->door) {
-        close(m->listener);
-        m->listener = -1;
-    }
+    if (!m->w->door)
+        close_listener(m);
     m->mine.result = (int32_t)result;
     if (result != COMM_OK)
         base_copy_text(m->mine.text, MESH_TEXT, m->config->error_text);
@@ -412,18 +518,13 @@ static enum comm_result meet(struct mesh *m)
 
 void mesh_close(struct mesh *m)
 {
-    const struct comm_env *env = m->w->env;
-    size_t bytes = m->bytes;
-
     stranger_close_all(&m->strangers);
     while (m->dialing)
         close(m->dials[--m->dialing].fd);
-    if (m->listener >= 0)
-        close(m->listener);
+    close_listener(m);
     if (m->outside >= 0)
         close(m->outside);
-    crypto_wipe(m, bytes);
-    env->give(env, m, bytes);
+    secret_give(m, m->bytes);
 }
 
 static enum comm_result fail_to_watch(const struct wire_config *config)
@@ -436,8 +537,8 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
 {
     size_t ranks = (size_t)config->ranks, dials = w->door ? TCP_DIALS : ranks * TCP_SOCKETS;
     size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (dials + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
-                   dials * sizeof(struct dialing);
-    struct mesh *m = w->env->take(w->env, bytes, 64);
+                   dials * sizeof(struct dialing) + ranks;
+    struct mesh *m = secret_take(bytes); /* its handshakes have keys */
 
     if (!m) {
         base_format(config->error_text, config->error_text_bytes, "no memory to connect %d ranks", config->ranks);
@@ -452,6 +553,7 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
     m->dials_room = (uint32_t)dials;
     m->dials = (struct dialing *)(void *)(m->cards + ranks);
     m->wait = (struct pollfd *)(void *)(m->dials + dials);
+    m->how = (unsigned char *)(m->wait + dials + STRANGERS_MAX + 1);
     enum comm_result result = meet(m);
     if (result != COMM_OK || !w->door)
         mesh_close(m);

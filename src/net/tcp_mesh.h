@@ -20,8 +20,10 @@ enum { MESH_CALL = TCP_SOCKETS, MESH_CALL_BASE, MESH_LANES };
 struct card {
     uint32_t magic, version;
     int32_t result;
-    int16_t proves;        /* has the job's secret */
-    uint8_t seals, checks; /* encrypts all that follows; has a checksum over it */
+    uint8_t proves; /* has the job's secret */
+    uint8_t seal;   /* enum tcp_seal_choice */
+    uint8_t aes;    /* would be sealed by AES */
+    uint8_t checks; /* has a checksum over what is not sealed */
     struct sockaddr_storage address;
     unsigned char word[MESH_WORD];
     uint64_t host;
@@ -34,6 +36,12 @@ struct card {
 struct greeting {
     uint32_t magic, version;
     uint32_t from, to, lane, reserved;
+    unsigned char word[MESH_WORD];
+};
+
+/* The answer to it, from who let him in: the dialer's own word, so that nobody who merely has the listener's port can give it. */
+struct welcome {
+    uint32_t magic;
     unsigned char word[MESH_WORD];
 };
 
@@ -56,6 +64,7 @@ struct mesh {
     int listener;
     struct card mine, *cards;
     const unsigned char *key; /* NULL: the job has no secret */
+    unsigned char *how;       /* by rank, enum crypto_kind: by what connections with it are sealed */
     struct strangers strangers;
     struct hellos hellos;
     struct pace pace; /* of what is done for those who come, once steady */
@@ -66,6 +75,7 @@ struct mesh {
     uint32_t missing; /* greetings of lower ranks that have not come */
     uint32_t refused;
     int64_t now;               /* of the look that is under way */
+    int64_t looked_ns;         /* when it was looked last whether somebody is gone */
     int64_t refused_ns, until; /* until: some time before the world's, in which all can still hear whose fault it is */
     char refusal[STRANGER_WHY];
     bool steady; /* the world is open: what is connected is started, and what fails is tried again */
@@ -92,6 +102,7 @@ void mesh_close(struct mesh *m);
 /* What both sides of a connection need. */
 enum comm_result mesh_fail(const struct mesh *m, enum comm_result result, const char *format, ...) __attribute__((format(printf, 3, 4)));
 int mesh_send_now(int fd, const void *bytes, size_t count); /* 0, or an errno */
+bool mesh_same_word(const unsigned char a[MESH_WORD], const unsigned char b[MESH_WORD]);
 bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys);
 uint32_t mesh_files_for(const struct mesh *m);
 enum comm_result mesh_fail_files(const struct mesh *m);

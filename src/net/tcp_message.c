@@ -97,10 +97,14 @@ static const char *announced(struct tcp_channel *c, uint32_t peer, const struct 
 {
     struct tcp_member *member = &c->member[peer];
     uint32_t next = member->arrived + 1 ? member->arrived + 1 : 1;
-    bool eager = f->kind == FRAME_EAGER;
+    bool eager = f->kind == FRAME_EAGER, slot = eager && f->bytes > TCP_INLINE;
 
     if (wire_key_seq(f->key) != next)
         return "a message out of turn";
+    if (next - member->seen_told > c->face.caps.window || (slot && member->slots - member->taken_told >= TCP_EAGER_SLOTS))
+        return "a message without a credit";
+    if (eager && f->bytes > TCP_EAGER_BYTES)
+        return "a message of a length that must be asked for";
     struct tcp_message *m = tcp_message_make(c, false);
     if (!m)
         return "no memory for a message";
@@ -108,7 +112,7 @@ static const char *announced(struct tcp_channel *c, uint32_t peer, const struct 
     m->peer = peer;
     m->tag = f->tag;
     m->bytes = eager ? f->bytes : frame_get64(payload);
-    m->slot = eager && f->bytes > TCP_INLINE;
+    m->slot = slot;
     if (eager) {
         m->block = tcp_block_take(c->wire, f->bytes ? f->bytes : 1);
         if (!m->block) {
@@ -118,6 +122,7 @@ static const char *announced(struct tcp_channel *c, uint32_t peer, const struct 
         memcpy(m->block->data, payload, f->bytes);
     }
     member->arrived = next;
+    member->slots += slot;
     tcp_tell(
         c,
         &(struct wire_event){

@@ -2,6 +2,8 @@
  * and calls are told at the watcher's tick, or when somebody asks for them because his own differ. */
 #include "net/tcp.h"
 
+#include "wire/collective.h"
+
 enum { CALL_BYTES = 32, CALLS_A_FRAME = 128, TO_ALL = INT32_MAX /* in a rank's place: by being passed on */ };
 _Static_assert(CALL_BYTES *CALLS_A_FRAME + FRAME_PASS_HEAD <= FRAME_CONTROL_MAX, "a frame of calls is a control frame");
 
@@ -180,6 +182,18 @@ void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked)
         say_calls(c, peer, asked, calls, count * CALL_BYTES);
 }
 
+/* All of them, to each who asked and takes what it is sent: to others at the tick. So however often somebody asks, one answer waits. */
+static void answer(struct tcp_channel *c)
+{
+    for (uint32_t i = 0; i < c->size && c->connected; i++) {
+        struct tcp_member *m = &c->member[i];
+        if (!m->asked || tcp_backed_up(&m->lane[TCP_LANE_SMALL]))
+            continue;
+        m->asked = false;
+        tcp_calls_send(c, i, true);
+    }
+}
+
 /* Somebody's calls differ from somebody's: all members will want to say whose, and before they hear of the failure itself. */
 void tcp_calls_show(struct tcp_channel *c)
 {
@@ -196,8 +210,15 @@ void tcp_calls_show(struct tcp_channel *c)
     if (c->wire->door)
         tcp_calls_send(c, TO_ALL, true);
     for (uint32_t i = 0; i < c->size && !c->wire->door; i++)
-        if (c->member[i].lane)
-            tcp_calls_send(c, i, true);
+        c->member[i].asked |= c->member[i].lane != NULL;
+    answer(c);
+}
+
+void tcp_calls_asked(struct tcp_channel *c, uint32_t peer)
+{
+    tcp_calls_show(c);
+    c->member[peer].asked = true;
+    answer(c);
 }
 
 /* Those of mine that were not told yet. */
@@ -231,19 +252,25 @@ static void tell_calls(struct tcp_channel *c)
 /* At the tick. */
 void tcp_calls_tell(struct tcp_channel *c)
 {
+    answer(c);
     send_notes(c);
     tell_calls(c);
 }
 
-const char *tcp_calls_fault(const struct frame *f)
+const char *tcp_calls_fault(const struct frame *f, const unsigned char *payload)
 {
-    return f->bytes % CALL_BYTES ? "calls cut in pieces" : NULL;
+    if (f->bytes % CALL_BYTES)
+        return "calls cut in pieces";
+    for (uint32_t i = 0; i < f->bytes; i += CALL_BYTES)
+        if (payload[i + 8] >= COLLECTIVE_END || (int8_t)payload[i + 11] > 0)
+            return "a call that nobody can have made";
+    return NULL;
 }
 
 const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload)
 {
     uint32_t all = c->face.caps.calls;
-    const char *why = tcp_calls_fault(f);
+    const char *why = tcp_calls_fault(f, payload);
 
     if (why)
         return why;

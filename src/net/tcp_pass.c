@@ -13,6 +13,7 @@
 
 enum { PASS_NOTE = 1, PASS_CALLS, PASS_DOWN, PASS_GOODBYE };
 enum { DOWN_BYTES = 24, SEEN = 64 };
+#define SILENCE_MOST_NS (UINT64_C(1000000) * INT32_MAX) /* a cause says it in milliseconds, in 31 bits */
 
 /* Of one rank: its newest number, and whether each of the 64 before that one was here. */
 struct origin {
@@ -186,11 +187,13 @@ static const char *why_unsound(const struct tcp_wire *w, const struct item *item
     case PASS_NOTE:
         return tcp_note_fault(f);
     case PASS_CALLS:
-        return tcp_calls_fault(f);
+        return tcp_calls_fault(f, bytes);
     case PASS_DOWN: {
         if (f->bytes != DOWN_BYTES || get32(bytes) >= (uint32_t)w->ranks)
             return "the end of no rank";
         int32_t result = (int32_t)get32(bytes + 4);
+        if (get32(bytes + 8) > 1 || frame_get64(bytes + 16) > SILENCE_MOST_NS)
+            return "an end after a silence longer than any";
         return result == COMM_ERR_PEER || result == COMM_ERR_CLOSED ? NULL : "an end of no kind";
     }
     case PASS_GOODBYE:

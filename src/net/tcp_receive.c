@@ -122,7 +122,6 @@ static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, c
     s->begun = true;
     s->total = f->bytes;
     s->tag = f->tag;
-    s->edge = f->edge;
     lane->slot = s;
     if (s->asked && s->look.land && s->look.bytes == s->total && s->look.fingerprint == s->tag) {
         lane->land = s->look.land;
@@ -141,11 +140,29 @@ static const char *open_data(struct tcp_lane *lane, struct tcp_channel *c, const
 {
     struct tcp_message *m = tcp_message_granted(c, f->from, wire_key_seq(f->key));
 
-    if (!m || f->bytes > m->take - m->done)
+    if (!m || f->bytes > m->take - m->begun)
         return "bytes of a message that nobody wanted";
     lane->message = m;
-    lane->land = m->at + m->done;
+    lane->land = m->at + m->begun;
+    m->begun += f->bytes; /* now, so that no other frame can be given the same place */
     return NULL;
+}
+
+/* Which connection carries what: so two frames with a payload for one place never arrive at the same time. Words of room go by either. */
+static bool is_on_its_lane(const struct tcp_lane *lane, const struct frame *f)
+{
+    switch (f->kind) {
+    case FRAME_EXPOSE:
+        return lane->lane == tcp_lane_for(f->bytes);
+    case FRAME_DATA:
+        return lane->lane == TCP_LANE_BULK;
+    case FRAME_ACK:
+    case FRAME_RETIRED:
+    case FRAME_GOODBYE:
+        return true;
+    default:
+        return lane->lane == TCP_LANE_SMALL;
+    }
 }
 
 static const char *open_body(struct tcp_lane *lane)
@@ -184,8 +201,7 @@ static void close_body(struct tcp_lane *lane)
     } else if (c && lane->message) {
         struct tcp_message *m = lane->message;
         lane->message = NULL;
-        m->done += lane->frame.bytes;
-        if (m->done == m->take)
+        if (m->begun == m->take) /* all others had ended before this one began: they come by one connection */
             tcp_message_landed(c, m);
     }
 }
@@ -217,8 +233,7 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
     case FRAME_NOTE:
         return tcp_note_took(c, f->from, f, payload, 0);
     case FRAME_ASK:
-        tcp_calls_show(c);
-        tcp_calls_send(c, f->from, true);
+        tcp_calls_asked(c, f->from);
         return NULL;
     case FRAME_CALLS:
         return tcp_calls_took(c, f->from, f, payload);
@@ -250,6 +265,10 @@ static bool take_frame(struct tcp_lane *lane)
     if (here < (has_body(&lane->frame) ? payload : span))
         return false;
     lane->in_number++;
+    if (!is_on_its_lane(lane, &lane->frame)) {
+        refuse(lane, "it came by the wrong connection");
+        return false;
+    }
     if (has_body(&lane->frame)) {
         lane->begin += payload;
         lane->pad = span - payload - lane->frame.bytes;
@@ -332,10 +351,11 @@ static size_t look_ahead(const struct tcp_lane *lane)
     return whole || room < TCP_LOOK_AHEAD ? room : TCP_LOOK_AHEAD;
 }
 
-/* A header is next to come, and a payload behind it as the last one was, if that lay in a block and nobody has said where he wants one. */
+/* A header is next to come, and a payload behind it as the last one was, if that lay in a block and nobody has said where he wants one. On
+ * the bulk lane alone: should the guess be wrong, header, payload and what is read ahead must have room in the stage. */
 static bool is_next_known(const struct tcp_lane *lane)
 {
-    bool between = !lane->in_body && !lane->end && !lane->pad;
+    bool between = lane->lane == TCP_LANE_BULK && !lane->in_body && !lane->end && !lane->pad;
 
     return between && lane->kept && !lane->looks && lane->body_bytes > TCP_SMALL_BYTES && lane->body_bytes <= TCP_AHEAD_BYTES;
 }
@@ -346,7 +366,7 @@ static uint32_t offer_ahead(struct tcp_lane *lane)
     struct tcp_wire *w = lane->port->wire;
     uint32_t bytes = lane->body_bytes;
 
-    if (lane->ahead && bytes > 1u << lane->ahead->order) {
+    if (lane->ahead && bytes > tcp_block_room(lane->ahead)) {
         tcp_block_give(w, lane->ahead);
         lane->ahead = NULL;
     }
@@ -354,6 +374,7 @@ static uint32_t offer_ahead(struct tcp_lane *lane)
         lane->ahead = tcp_block_take(w, bytes);
     if (!lane->ahead)
         return 0;
+    tcp_block_bound(lane->ahead, bytes);
     lane->ahead_bytes = bytes;
     lane->in_vector[0] = (struct iovec){lane->stage, FRAME_LINE};
     lane->in_vector[1] = (struct iovec){lane->ahead->data, bytes};
@@ -395,6 +416,7 @@ static void account_ahead(struct tcp_lane *lane, size_t bytes)
     const unsigned char *at = (const unsigned char *)lane->stage;
     struct frame f;
 
+    BASE_ASSERT(bytes <= lane->stage_bytes);
     lane->end = (uint32_t)(bytes - got);
     lane->ahead_got = (uint32_t)got;
     if (!got || (!frame_decode(at, lane->in_number, &f) && f.kind == FRAME_EXPOSE && f.bytes == lane->ahead_bytes))
@@ -419,6 +441,7 @@ static void account(struct tcp_lane *lane, size_t bytes)
     lane->left -= direct;
     if (lane->land)
         lane->land += direct;
+    BASE_ASSERT(bytes - direct <= lane->stage_bytes - lane->end);
     lane->end += (uint32_t)(bytes - direct);
     if (lane->in_body && !lane->left)
         close_body(lane);
@@ -496,11 +519,14 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
         if (w->dirty)
             tcp_send_dirty(w);
         all += n;
+        w->dry = !n;
         if (!n || (hot && w->arrivals != arrivals))
             break;
     }
     w->poller->class->submit(w->poller); /* what another thread had made dirty and was sent here: its flush will find nothing more to do */
-    if (all && w->armed && !w->rung) {   /* what was just read here may be what somebody sleeps for: bytes, or only a credit */
+    if (all)
+        tcp_heed_came(w);
+    if (all && w->armed && !w->rung) { /* what was just read here may be what somebody sleeps for: bytes, or only a credit */
         w->rung = true;
         w->env->bell_ring(w->env, w->bell);
     }
@@ -536,6 +562,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
     if (lane->ended)
         return;
     lane->left -= direct;
+    BASE_ASSERT(result <= 0 || (size_t)result - direct <= lane->stage_bytes - lane->end);
     if (result > 0)
         lane->end += (uint32_t)((size_t)result - direct);
     if (lane->in_body && !lane->left)

@@ -1,9 +1,15 @@
 /*
- * Sealed connections (COMM_TCP_SEAL): between a lane's frames and its socket every byte is encrypted, in records of at most 16 KiB: four
- * bytes of length, which are authenticated, the bytes, a tag. Keys are those of the connection's handshake, one for each direction, and the
- * records' numbers are their nonces, so a record that was changed, repeated, left out or moved ends the connection. What leaves is copied
- * into a buffer of ours by sealing it; what comes is opened straight to where it belongs, when all of a record belongs there, and nobody is
- * told of it before its tag was right.
+ * Sealed connections (COMM_TCP_SEAL): between a lane's frames and its socket every byte is encrypted and authenticated, in records: four
+ * bytes of length, which are authenticated, the bytes, a tag. Keys are made of those of the connection's handshake, one for each direction
+ * and cipher, and the records' numbers are their nonces, so a record that was changed, repeated, left out or moved ends the connection.
+ * Heartbeats are sealed like all else: an attacker on the way can neither make one nor keep one alive. What leaves is copied into a buffer
+ * of ours by sealing it; what comes is opened straight to where it belongs, when all of a record belongs there, and nobody is told of it
+ * before its tag was right.
+ *
+ * After every REKEY_RECORDS records of a direction both ends go to the next key (crypto_cipher_rekey), so no nonce is ever used twice with
+ * a key, and a key seals at most 2^20 records, 2^30 blocks of 16 bytes. AES-GCM is held to be sound up to 2^24.5 records of 2^14 bytes,
+ * which are 2^34.5 blocks (RFC 8446, section 5.5), ChaCha20-Poly1305 for longer than numbers last. The first record that cannot be opened
+ * ends a connection, so an attacker has one guess at a tag for each.
  *
  * Checked connections (COMM_TCP_CRC): the same records in plain, whose tag is a CRC-32C of their number, length and bytes. That finds what
  * a broken machine on the way changes and TCP's checksum of 16 bits does not; it keeps nobody from changing bytes on purpose.
@@ -12,35 +18,57 @@
 
 #include "net/handshake.h"
 
-enum { RECORD_HEAD = 4, CHECK_TAG = 4, RECORD_MOST = RECORD_HEAD + SEAL_PIECE + CRYPTO_TAG, RECORDS = 4, ROOM = RECORDS * RECORD_MOST };
+#include <errno.h>
+#include <sys/socket.h>
+
+enum {
+    RECORD_HEAD = 4,
+    CHECK_TAG = 4,
+    RECORD_MOST = RECORD_HEAD + SEAL_PIECE + CRYPTO_TAG,
+    RECORDS = 4,
+    BEATS = 16, /* read at once */
+    REKEY_RECORDS = 1 << 20,
+};
 
 struct tcp_seal {
     struct crypto_cipher *cipher[2]; /* 0 leaves, 1 comes, as in struct seal */
     uint64_t number[2];
     size_t tag;            /* bytes of it */
     size_t begin, end, in; /* of out: what is sealed and not sent; of in: what came and is not opened */
-    unsigned char out_bytes[ROOM], in_bytes[ROOM];
+    size_t room;           /* of each */
+    size_t bytes;          /* of this allocation */
+    unsigned char *out_bytes, *in_bytes;
 };
 
-bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys)
+/* The handshake's keys are its own cipher's. */
+static struct crypto_cipher *make_cipher(enum crypto_kind kind, const unsigned char key[CRYPTO_KEY])
+{
+    const char *label = crypto_kind_name(kind);
+    unsigned char own[CRYPTO_HASH];
+    struct crypto_cipher *cipher = crypto_hmac(key, CRYPTO_KEY, label, strlen(label), own) ? crypto_cipher_make(kind, own) : NULL;
+
+    crypto_wipe(own, sizeof own);
+    return cipher;
+}
+
+bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys, enum crypto_kind kind)
 {
     const struct comm_env *env = lane->port->wire->env;
-    struct tcp_seal *s = env->take(env, sizeof *s, 64);
+    size_t room = lane->lane == TCP_BEAT ? BEATS * (RECORD_HEAD + 1 + CRYPTO_TAG) : RECORDS * RECORD_MOST;
+    size_t bytes = sizeof(struct tcp_seal) + 2 * (room + EDGE_BYTES);
+    struct tcp_seal *s = env->take(env, bytes, 64);
 
     if (!s)
         return false;
+    *s = (struct tcp_seal){.tag = kind ? CRYPTO_TAG : CHECK_TAG, .room = room, .bytes = bytes};
+    s->out_bytes = (unsigned char *)(s + 1);
+    s->in_bytes = s->out_bytes + room + EDGE_BYTES;
+    edge_close(s->out_bytes + room, EDGE_BYTES);
+    edge_close(s->in_bytes + room, EDGE_BYTES);
     lane->seal = s;
-    s->tag = keys ? CRYPTO_TAG : CHECK_TAG;
-    s->number[0] = s->number[1] = 0;
-    s->cipher[0] = s->cipher[1] = NULL;
-    s->begin = s->end = s->in = 0;
-    if (!keys)
-        return true;
-    for (int i = 0; i < 2; i++) {
-        s->cipher[i] = crypto_cipher_make(keys->key[i]);
-        s->number[i] = keys->number[i];
-    }
-    if (s->cipher[0] && s->cipher[1])
+    for (int i = 0; i < 2 && kind; i++)
+        s->cipher[i] = make_cipher(kind, keys->key[i]);
+    if (!kind || (s->cipher[0] && s->cipher[1]))
         return true;
     tcp_seal_end(lane);
     return false;
@@ -49,14 +77,17 @@ bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys)
 void tcp_seal_end(struct tcp_lane *lane)
 {
     const struct comm_env *env = lane->port->wire->env;
+    struct tcp_seal *s = lane->seal;
 
-    if (!lane->seal)
+    if (!s)
         return;
     for (int i = 0; i < 2; i++)
-        if (lane->seal->cipher[i])
-            crypto_cipher_end(lane->seal->cipher[i]);
-    crypto_wipe(lane->seal, sizeof *lane->seal);
-    env->give(env, lane->seal, sizeof *lane->seal);
+        if (s->cipher[i])
+            crypto_cipher_end(s->cipher[i]);
+    size_t bytes = s->bytes;
+    edge_open(s, bytes);
+    crypto_wipe(s, bytes);
+    env->give(env, s, bytes);
     lane->seal = NULL;
 }
 
@@ -80,11 +111,21 @@ static size_t check_of(uint64_t number, const unsigned char head[RECORD_HEAD], c
     return frame_crc32c(frame_crc32c(frame_crc32c(0, text, sizeof text), head, RECORD_HEAD), bytes, count);
 }
 
+/* Which record is next. False: there is no key for it. */
+static bool next_record(struct tcp_seal *s, int way, uint64_t *number)
+{
+    *number = s->number[way]++;
+    return !s->cipher[way] ||
+           ((!*number || *number % REKEY_RECORDS || crypto_cipher_rekey(s->cipher[way])) && *number != CRYPTO_LAST_NONCE);
+}
+
 /* The bytes end at `to`, their tag behind them; from may be to. */
 static bool close_record(struct tcp_seal *s, unsigned char *head, const unsigned char *from, size_t bytes, unsigned char *to)
 {
-    uint64_t number = s->number[0]++;
+    uint64_t number;
 
+    if (!next_record(s, 0, &number))
+        return false;
     if (s->cipher[0])
         return crypto_seal(s->cipher[0], number, head, RECORD_HEAD, from, bytes, to, to + bytes);
     if (from != to)
@@ -96,8 +137,10 @@ static bool close_record(struct tcp_seal *s, unsigned char *head, const unsigned
 /* False: it is not the next one, or was changed. */
 static bool open_record(struct tcp_seal *s, const unsigned char *head, const unsigned char *text, size_t bytes, void *to)
 {
-    uint64_t number = s->number[1]++;
+    uint64_t number;
 
+    if (!next_record(s, 1, &number))
+        return false;
     if (s->cipher[1])
         return crypto_open(s->cipher[1], number, head, RECORD_HEAD, text, bytes, to, text + bytes);
     if (get_length(text + bytes) != check_of(number, head, text, bytes))
@@ -150,7 +193,7 @@ size_t tcp_seal_take(struct tcp_lane *lane, const struct iovec *vector, uint32_t
     size_t taken = 0, n = 1;
 
     s->begin = s->end = 0;
-    for (int i = 0; i < RECORDS && n; i++) {
+    for (int i = 0; i < RECORDS && n && s->end + RECORD_MOST <= s->room; i++) {
         n = seal_record(s, vector, count, taken);
         taken += n;
     }
@@ -170,7 +213,7 @@ void tcp_seal_sent(struct tcp_lane *lane, size_t bytes)
 /* ------------------------------------------------------------------------------------------------------------ what comes */
 struct iovec tcp_seal_room(struct tcp_lane *lane)
 {
-    return (struct iovec){lane->seal->in_bytes + lane->seal->in, ROOM - lane->seal->in};
+    return (struct iovec){lane->seal->in_bytes + lane->seal->in, lane->seal->room - lane->seal->in};
 }
 
 const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes)
@@ -196,4 +239,62 @@ const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes)
     memmove(s->in_bytes, s->in_bytes + at, s->in - at);
     s->in -= at;
     return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ heartbeats */
+/* One more behind what the kernel had no room for. False: there is no room for it here either, or no key. */
+static bool close_beat(struct tcp_seal *s, unsigned char word)
+{
+    if (s->begin == s->end)
+        s->begin = s->end = 0;
+    unsigned char *head = s->out_bytes + s->end;
+    if (s->room - s->end < RECORD_HEAD + 1 + s->tag)
+        return false;
+    head[RECORD_HEAD] = word;
+    put_length(head, 1);
+    if (!close_record(s, head, head + RECORD_HEAD, 1, head + RECORD_HEAD))
+        return false;
+    s->end += RECORD_HEAD + 1 + s->tag;
+    return true;
+}
+
+/* A record of which the kernel took a part goes on first: what stands behind it would not be understood. In its place no beat is needed. */
+int64_t tcp_seal_beat(struct tcp_lane *lane, unsigned char word)
+{
+    struct tcp_seal *s = lane->seal;
+
+    if (!s)
+        return poller_transfer_piece(lane->fd, POLLER_SEND, &word, 1);
+    if ((word || s->begin == s->end) && !close_beat(s, word))
+        return s->begin == s->end ? -EIO : -EAGAIN;
+    int64_t sent = poller_transfer_piece(lane->fd, POLLER_SEND, s->out_bytes + s->begin, s->end - s->begin);
+    s->begin += sent > 0 ? (size_t)sent : 0;
+    return sent;
+}
+
+int64_t tcp_seal_heard(struct tcp_lane *lane, bool *goodbye, const char **why)
+{
+    struct tcp_seal *s = lane->seal;
+    char plain[256];
+    size_t at = 0, span = RECORD_HEAD + 1 + (s ? s->tag : 0);
+    int64_t n = s ? poller_transfer_piece(lane->fd, POLLER_RECEIVE, s->in_bytes + s->in, s->room - s->in)
+                  : poller_transfer_piece(lane->fd, POLLER_RECEIVE, plain, sizeof plain);
+
+    if (!s)
+        *goodbye |= n > 0 && memchr(plain, TCP_BEAT_GOODBYE, (size_t)n);
+    if (!s || n <= 0)
+        return n;
+    int64_t beats = 0;
+    s->in += (size_t)n;
+    for (; s->in - at >= span; at += span, beats++) {
+        unsigned char *head = s->in_bytes + at;
+        if (get_length(head) != 1 || !open_record(s, head, head + RECORD_HEAD, 1, plain)) {
+            *why = "a heartbeat was changed on its way, or is not of this connection";
+            return -EBADMSG;
+        }
+        *goodbye |= plain[0] == TCP_BEAT_GOODBYE;
+    }
+    memmove(s->in_bytes, s->in_bytes + at, s->in - at);
+    s->in -= at;
+    return beats ? beats : -EAGAIN;
 }

@@ -31,7 +31,7 @@ static unsigned char *place_at_end(struct tcp_lane *lane, size_t bytes)
     struct tcp_wire *w = lane->port->wire;
     struct tcp_block *last = lane->out ? (struct tcp_block *)(void *)((char *)lane->out_last - offsetof(struct tcp_block, next)) : NULL;
 
-    if (!last || last->user_bytes || last->bytes + bytes > (size_t)1 << last->order) {
+    if (!last || last->user_bytes || last->bytes + bytes > tcp_block_room(last)) {
         last = tcp_block_take(w, bytes > COLLECT_BYTES ? bytes : COLLECT_BYTES);
         if (!last)
             return NULL;
@@ -40,6 +40,7 @@ static unsigned char *place_at_end(struct tcp_lane *lane, size_t bytes)
     }
     unsigned char *at = (unsigned char *)last->data + last->bytes;
     last->bytes += (uint32_t)bytes;
+    tcp_block_bound(last, last->bytes);
     return at;
 }
 
@@ -176,7 +177,8 @@ void tcp_owed(struct tcp_channel *c)
             tell_retired(c, i, with < TCP_LANES ? with : TCP_LANE_SMALL);
             retired = 0;
         }
-        if ((seen || taken) && (company || seen >= c->face.caps.window / 2 || taken >= TCP_EAGER_SLOTS / 2)) {
+        bool listens = !tcp_backed_up(&m->lane[TCP_LANE_SMALL]); /* who does not take what he is sent is given no more credits */
+        if ((seen || taken) && listens && (company || seen >= c->face.caps.window / 2 || taken >= TCP_EAGER_SLOTS / 2)) {
             m->seen_told = m->seen;
             m->taken_told = m->taken;
             seen = taken = 0;
@@ -466,7 +468,7 @@ static void nudge(struct tcp_wire *w)
             continue;
         const struct tcp_lane *lane = &base[i]->lane[TCP_LANE_SMALL];
         w->nudges |= base[i]->nudge = has_out(lane) && !lane->ended && !lane->deaf;
-        if (!base[i]->nudge && send(base[i]->lane[TCP_BEAT].fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+        if (!base[i]->nudge && tcp_seal_beat(&base[i]->lane[TCP_BEAT], 0) < 0)
             continue; /* full: it will look; broken: the watcher sees it */
     }
 }

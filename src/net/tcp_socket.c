@@ -103,6 +103,16 @@ void mesh_await_words(int listener, int seconds)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ all ranks in this process */
+/* Its other end is `fd`: another process of this host may have connected meanwhile. */
+static bool is_pair(int fd, int other)
+{
+    struct sockaddr_in own, far;
+    socklen_t own_bytes = sizeof own, far_bytes = sizeof far;
+
+    return getsockname(fd, (struct sockaddr *)&own, &own_bytes) == 0 && getpeername(other, (struct sockaddr *)&far, &far_bytes) == 0 &&
+           own.sin_port == far.sin_port && own.sin_addr.s_addr == far.sin_addr.s_addr;
+}
+
 static int pair_here(int listener, const struct sockaddr_storage *address, int fd[2])
 {
     fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -110,7 +120,8 @@ static int pair_here(int listener, const struct sockaddr_storage *address, int f
         return errno;
     if (connect(fd[0], (const struct sockaddr *)address, mesh_length_of(address)) < 0)
         return errno;
-    fd[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    while ((fd[1] = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0 && !is_pair(fd[0], fd[1]))
+        close(fd[1]);
     return fd[1] < 0 ? errno : 0;
 }
 
@@ -129,6 +140,7 @@ enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *con
                 error = pair_here(listener, &address, fd);
                 for (int i = 0; i < 2; i++) {
                     ends[i]->fd = fd[i];
+                    w->env->own(w->env, fd[i], true);
                     if (fd[i] >= 0)
                         mesh_set_options(w, fd[i], true);
                     base_copy_text(ends[i]->link->address, sizeof ends[i]->link->address, "this process");

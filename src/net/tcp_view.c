@@ -148,7 +148,7 @@ static bool calls_known(struct tcp_channel *c, uint32_t peer)
 /* All of it is here, and somebody asks for it. PENDING: it is not what he asks for, and he will be told. */
 static enum wire_result take(struct tcp_channel *c, struct tcp_slot *s, const struct wire_look *l)
 {
-    bool once = s->edge & WIRE_ONCE;
+    bool once = l->edge & WIRE_ONCE; /* what the frame says of its edge decides nothing here */
 
     if (BASE_UNLIKELY(s->total != l->bytes || s->tag != l->fingerprint))
         return calls_known(c, s->peer) ? WIRE_MISMATCH : WIRE_PENDING;
@@ -313,8 +313,10 @@ void tcp_release(struct wire_channel *channel, uint32_t seq, struct wire_view *v
     if (view) {
         struct tcp_slot *s = view->ack;
         view->ack = NULL;
-        tcp_acknowledge(c, s);
-        tcp_slot_drop(c, s);
+        if (!tcp_reached(c->retired, wire_key_seq(view->word))) { /* else its operation has taken it along */
+            tcp_acknowledge(c, s);
+            tcp_slot_drop(c, s);
+        }
     } else {
         c->retired = seq;
         c->retires = true;

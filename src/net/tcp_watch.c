@@ -12,25 +12,38 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-#define LAST_LANE_NS INT64_C(300000000) /* after one connection of a pair ended, how long the other may have something to say */
+#define LAST_LANE_NS INT64_C(300000000)   /* after one connection of a pair ended, how long the other may have something to say */
+#define LAST_WORDS_NS INT64_C(5000000000) /* the same after a goodbye: as long as a link may be down */
 #define SECONDS(ns) (long long)((ns) / 1000000000), (long long)((ns) / 100000000 % 10)
 
-static bool has_ended(const struct tcp_link *link, int64_t now)
+/* Each connection of a pair ends with a goodbye of its own where its rank closed, so whichever end comes first says what it is. The others
+ * may take as long as TCP repeats what was lost: what was said there before the goodbye is still to be heard. */
+static bool has_ended(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
 {
-    return link->ended_ns && ((link->lane[0].ended && link->lane[1].ended) || now - link->ended_ns > LAST_LANE_NS);
+    const struct tcp_lane *small = &link->lane[TCP_LANE_SMALL], *bulk = &link->lane[TCP_LANE_BULK];
+    bool repeats = link->goodbye && small->fd >= 0 && bulk->fd >= 0;
+
+    if (!link->ended_ns || (small->ended && bulk->ended))
+        return link->ended_ns;
+    return w->dry && now - link->ended_ns > (repeats ? LAST_WORDS_NS : LAST_LANE_NS);
 }
 
-/* One byte says that this process lives, and any byte that the other one does. A full buffer says the same as silence. */
+/* One beat says that this process lives, and any that comes says that the other one does. A full buffer says the same as silence. */
 static void beat(struct tcp_link *link)
 {
     struct tcp_lane *lane = &link->lane[TCP_BEAT];
-    char bytes[256] = {0};
+    const char *why = "the connection of its heartbeats broke";
 
     if (lane->fd < 0 || lane->ended)
         return;
-    if (send(lane->fd, bytes, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && errno != EAGAIN && errno != EINTR)
-        tcp_lane_end(lane, "the connection of its heartbeats broke");
-    ssize_t n = lane->ended ? -1 : recv(lane->fd, bytes, sizeof bytes, MSG_DONTWAIT);
+    int64_t n = tcp_seal_beat(lane, 0);
+    if (n < 0 && n != -EAGAIN && n != -EINTR)
+        tcp_lane_end(lane, why);
+    n = lane->ended ? -EAGAIN : tcp_seal_heard(lane, &link->goodbye, &why);
+    if (n == -EBADMSG) {
+        base_log(lane->port->wire->log, LOG_ERROR, "tcp: peer=%d lane=%u: %s; the connection is given up", link->peer, lane->lane, why);
+        tcp_lane_end(lane, NULL);
+    }
     link->beat += n > 0;
     link->sure |= n > 0; /* it comes when all connections stand */
     if (n == 0)
@@ -96,7 +109,7 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
         bool as_told = w->door && !link->down && tcp_ends_as_told(w, link, now);
         if (link->down || (!link->here && !link->ended_ns && !as_told))
             continue;
-        bool ended = (has_ended(link, now) && tcp_has_said_all(w, link, now)) || (as_told && !(link->told.bytes && link->here)),
+        bool ended = (has_ended(w, link, now) && tcp_has_said_all(w, link, now)) || (as_told && !(link->told.bytes && link->here)),
              stands = !ended && !link->ended_ns;
         bool cut = stands && is_cut(w, link, looked), silent = stands && listen_to(w, link, looked);
         if (!ended && !cut && !silent && !as_told)

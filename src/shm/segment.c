@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "shm/segment.h"
 
+#include "base/edge.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -101,8 +103,10 @@ int shm_segment_attach(struct shm_segment *s, int fd, size_t bytes, uint32_t num
 
 void shm_segment_close(struct shm_segment *s)
 {
-    if (s->at)
+    if (s->at) {
+        edge_open(s->at, s->used);
         munmap(s->at, s->bytes);
+    }
     if (s->fd >= 0)
         close(s->fd);
     *s = (struct shm_segment){.fd = -1};
@@ -118,6 +122,10 @@ int shm_segment_take(struct shm_segment *s, size_t bytes, size_t align, size_t *
         return error;
     s->used = start + bytes;
     *offset = start;
+    if (EDGE_BYTES > 0 && s->used + EDGE_BYTES <= s->limit) {
+        edge_close(s->at + s->used, EDGE_BYTES);
+        s->used += EDGE_BYTES;
+    }
     return 0;
 }
 

@@ -19,6 +19,7 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 extern const struct wire_class wire_shm;
@@ -30,11 +31,13 @@ struct shm_head {
     _Alignas(64) _Atomic uint32_t sleepers;
     _Alignas(64) _Atomic uint32_t closed; /* its owner left in good order: its end is no death */
     _Alignas(64) _Atomic uint32_t beat;   /* counted up by its owner's watcher, and by nothing else */
+    _Alignas(64) _Atomic uint32_t asks;   /* enum in wire.h: peers want something done here */
 };
 
 struct shm_peer {
     struct shm_segment segment;
     int bell, death; /* death -1: told down, or this rank itself */
+    int ask;         /* wakes its watcher */
     uint32_t pid;
     uint32_t beat;     /* as last seen */
     int64_t silent_ns; /* how long it stood still while this rank was looking */
@@ -52,9 +55,10 @@ struct shm_wire {
     struct shm_peer *peer;
     uintptr_t *base;
     struct shm_hello *hello;
+    struct env_farewell farewell;
     size_t bytes; /* of this allocation */
 };
-enum { GIVEN_SEGMENT, GIVEN_BELL, GIVEN_DEATH, GIVEN };
+enum { GIVEN_SEGMENT, GIVEN_BELL, GIVEN_DEATH, GIVEN_ASK, GIVEN };
 
 static struct shm_wire *wire_of(struct wire *wire)
 {
@@ -128,21 +132,44 @@ static bool shm_replace(struct lines_host *host, char *at, size_t bytes)
 static void shm_ring(struct lines_host *host, struct lines_channel *channel)
 {
     struct shm_wire *w = (struct shm_wire *)host;
-    const uint64_t one = 1;
     for (uint32_t i = 0; i < channel->size; i++) {
         struct shm_peer *p = &w->peer[channel->world[i]];
         _Atomic uint32_t *sleeping = &head_of(p)->sleeping;
         if (i == channel->rank || !atomic_load_explicit(sleeping, memory_order_relaxed))
             continue;
-        if (atomic_exchange_explicit(sleeping, 0, memory_order_acq_rel) && write(p->bell, &one, sizeof one) < 0)
-            continue; /* the counter is full: it is rung */
+        if (atomic_exchange_explicit(sleeping, 0, memory_order_acq_rel))
+            host->env->bell_ring(host->env, &(struct env_bell){.ring_fd = p->bell, .wait_fd = -1});
     }
+}
+
+static void shm_ask(struct lines_host *host, int32_t rank)
+{
+    struct shm_peer *p = &((struct shm_wire *)host)->peer[rank];
+
+    if (lines_asks(&head_of(p)->asks))
+        host->env->bell_ring(host->env, &(struct env_bell){.ring_fd = p->ask, .wait_fd = -1});
+}
+
+static void clear_ask(const struct shm_wire *w)
+{
+    const struct comm_env *env = w->host.env;
+
+    (void)env->bell_clear(env, &(struct env_bell){.ring_fd = w->peer[w->rank].ask, .wait_fd = -1});
+}
+
+/* Who took RESTS may ring only after we have woken for another reason: then it wakes us once more for nothing. */
+static bool shm_heed(struct wire *wire, bool on)
+{
+    if (!on)
+        clear_ask(wire_of(wire));
+    return lines_heed(wire->asks, on);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ open */
 static void destroy(struct shm_wire *w)
 {
     const struct comm_env *env = w->host.env;
+    env->own(env, w->mine.kept, false);
     shm_death_close(&w->mine);
     for (int32_t i = 0; i < w->ranks; i++) {
         shm_segment_close(&w->peer[i].segment);
@@ -150,6 +177,8 @@ static void destroy(struct shm_wire *w)
             close(w->peer[i].bell);
         if (w->peer[i].death >= 0)
             close(w->peer[i].death);
+        if (w->peer[i].ask >= 0)
+            close(w->peer[i].ask);
     }
     if (w->epoll >= 0)
         close(w->epoll);
@@ -169,13 +198,14 @@ static struct shm_wire *create(const struct wire_config *config)
     w->hello = (struct shm_hello *)(void *)(w->peer + ranks);
     w->base = (uintptr_t *)(void *)(w->hello + ranks);
     for (size_t i = 0; i < ranks; i++)
-        w->peer[i] = (struct shm_peer){.segment = {.fd = -1}, .bell = -1, .death = -1};
+        w->peer[i] = (struct shm_peer){.segment = {.fd = -1}, .bell = -1, .death = -1, .ask = -1};
     lines_host_start(&w->host, config);
     w->host.wire.class = &wire_shm;
     w->host.base = w->base;
     w->host.take = shm_take;
     w->host.give = shm_give;
     w->host.ring = shm_ring;
+    w->host.ask = shm_ask;
     w->host.lend = shm_lend;
     w->host.take_back = shm_take_back;
     w->host.replace = shm_replace;
@@ -183,6 +213,13 @@ static struct shm_wire *create(const struct wire_config *config)
     w->warn_ns = w->timeout_ns / 6;
     w->tick_ns = WIRE_TICK_NS < w->timeout_ns / WIRE_TICKS ? WIRE_TICK_NS : w->timeout_ns / WIRE_TICKS;
     return w;
+}
+
+/* A peer's end, or of this rank itself what its peers wake its watcher by. */
+static int watch(struct shm_wire *w, int32_t rank)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data = {.u32 = (uint32_t)rank}};
+    return epoll_ctl(w->epoll, EPOLL_CTL_ADD, rank == w->rank ? w->peer[rank].ask : w->peer[rank].death, &event) < 0 ? errno : 0;
 }
 
 /* What this rank brings. A failure is told to the others instead of leaving them to wait. */
@@ -206,6 +243,12 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
     if (!error) {
         what = "a descriptor that tells a death";
         error = shm_death_make(&w->mine, death == 1);
+        env->own(env, error ? -1 : w->mine.kept, true);
+    }
+    if (!error) {
+        what = "a descriptor that wakes the watcher";
+        me->ask = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+        error = me->ask < 0 ? errno : watch(w, w->rank);
     }
     if (!error && config->bell->ring_fd < 0) {
         what = "a bell that other processes can ring";
@@ -217,12 +260,6 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
     }
     hello->result = error == ENOMEM || error == ENOSPC ? COMM_ERR_MEMORY : COMM_ERR_SYSTEM;
     base_format(hello->text, sizeof hello->text, "%s: %s (of %zu bytes: COMM_SHM_SEGMENT_BYTES)", what, strerror(error), bytes);
-}
-
-static int watch(struct shm_wire *w, int32_t rank)
-{
-    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data = {.u32 = (uint32_t)rank}};
-    return epoll_ctl(w->epoll, EPOLL_CTL_ADD, w->peer[rank].death, &event) < 0 ? errno : 0;
 }
 
 /* Takes over all descriptors of fd[]. */
@@ -240,6 +277,7 @@ static void attach(struct shm_wire *w, int *fd, struct shm_hello *done)
             continue;
         }
         p->bell = given[GIVEN_BELL];
+        p->ask = given[GIVEN_ASK];
         p->death = given[GIVEN_DEATH];
         error = shm_segment_attach(&p->segment, given[GIVEN_SEGMENT], (size_t)w->hello[i].segment_bytes, (uint32_t)i, &what);
         error = error ? error : watch(w, i);
@@ -270,7 +308,7 @@ static enum comm_result meet(struct shm_wire *w, const struct wire_config *confi
         w->host.light &= w->hello[i].light != 0;
     size_t bytes = (size_t)w->ranks * GIVEN * sizeof(int);
     int *fd = config->env->take(config->env, bytes, 64);
-    int given[GIVEN] = {w->peer[w->rank].segment.fd, config->bell->ring_fd, w->mine.given};
+    int given[GIVEN] = {w->peer[w->rank].segment.fd, config->bell->ring_fd, w->mine.given, w->peer[w->rank].ask};
     if (!fd) {
         base_format(config->error_text, config->error_text_bytes, "no memory for the descriptors of %d ranks", w->ranks);
         return COMM_ERR_MEMORY;
@@ -288,6 +326,17 @@ static enum comm_result meet(struct shm_wire *w, const struct wire_config *confi
         result = COMM_ERR_SYSTEM;
     }
     return result;
+}
+
+/* Its owner's end is no death: also at exit(), where a communicator was left open. */
+static void say_closed(struct shm_wire *w)
+{
+    atomic_store_explicit(&head_of(&w->peer[w->rank])->closed, 1, memory_order_release);
+}
+
+static void say_farewell(struct env_farewell *farewell)
+{
+    say_closed((struct shm_wire *)(void *)((char *)farewell - offsetof(struct shm_wire, farewell)));
 }
 
 static enum comm_result shm_open_wire(const struct wire_config *config, struct wire **wire)
@@ -308,6 +357,10 @@ static enum comm_result shm_open_wire(const struct wire_config *config, struct w
         return result;
     }
     w->host.sleepers = &head_of(&w->peer[0])->sleepers;
+    w->host.wire.asks = &head_of(&w->peer[w->rank])->asks;
+    w->farewell.say = say_farewell;
+    if (config->env->farewell_add)
+        config->env->farewell_add(config->env, &w->farewell);
     *wire = &w->host.wire;
     return COMM_OK;
 }
@@ -316,7 +369,9 @@ static void shm_close(struct wire *wire)
 {
     struct shm_wire *w = wire_of(wire);
     wire->class->arm(wire, false, NULL);
-    atomic_store_explicit(&head_of(&w->peer[w->rank])->closed, 1, memory_order_release);
+    if (w->host.env->farewell_drop)
+        w->host.env->farewell_drop(w->host.env, &w->farewell);
+    say_closed(w);
     lines_host_end(&w->host);
     destroy(w);
 }
@@ -382,9 +437,14 @@ static uint32_t shm_poll(struct wire *wire, struct wire_event *events, uint32_t 
     struct shm_wire *w = wire_of(wire);
     struct epoll_event ready[16];
     int n = max ? epoll_wait(w->epoll, ready, max < 16 ? (int)max : 16, 0) : 0;
-    uint32_t told = n > 0 ? (uint32_t)n : 0;
-    for (uint32_t i = 0; i < told; i++)
-        tell_down(w, (int32_t)ready[i].data.u32, &events[i]);
+    uint32_t told = 0;
+    for (int i = 0; i < n; i++) {
+        int32_t rank = (int32_t)ready[i].data.u32;
+        if (rank == w->rank)
+            clear_ask(w);
+        else
+            tell_down(w, rank, &events[told++]);
+    }
     return told + heartbeats(w, events + told, max - told);
 }
 
@@ -427,4 +487,6 @@ const struct wire_class wire_shm = {
     .arm = shm_arm,
     .describe = shm_describe,
     .memory = &lines_memory_class,
+    .urge = lines_urge,
+    .heed = shm_heed,
 };

@@ -201,6 +201,7 @@ static void make_words(char *text, size_t count)
         run_stop(RUN_STATUS_USAGE, "no random bytes: %s", strerror(errno));
     for (size_t i = 0; i < count; i++)
         snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+    explicit_bzero(bytes, sizeof bytes);
 }
 
 static bool is_set(const char *name)
@@ -208,6 +209,18 @@ static bool is_set(const char *name)
     const char *value = getenv(name);
 
     return value && *value;
+}
+
+/* As the library reads it (base/option.c). */
+static bool is_yes(const char *name)
+{
+    static const char *const words[] = {"yes", "1", "on", "true"};
+    const char *value = getenv(name);
+    bool yes = false;
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        yes |= value && strcmp(value, words[i]) == 0;
+    return yes;
 }
 
 /* So that no pipe of ours becomes standard output. */
@@ -240,7 +253,7 @@ static void prepare(struct job *job)
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
     make_words(job->id, 16);
-    if (is_set("COMM_TCP_SEAL") && !is_set("COMM_SECRET") && !is_set("COMM_SECRET_FILE")) /* keys are made of one */
+    if (is_yes("COMM_TCP_SEAL") && !is_set("COMM_SECRET") && !is_set("COMM_SECRET_FILE")) /* keys are made of one */
         make_words(job->secret, 32);
     job->ranks = calloc((size_t)job->settings->ranks, sizeof *job->ranks);
     job->polls = calloc((size_t)job->settings->ranks * 2 + 5, sizeof *job->polls);
@@ -265,6 +278,7 @@ void run_start(struct job *job)
         make_pipe(ends.in);
     for (int32_t i = 0; i < job->settings->ranks; i++)
         start_rank(job, i, &ends);
+    explicit_bzero(job->secret, sizeof job->secret); /* the ranks have it, and nobody else needs it */
     start_keeper(job);
     for (int32_t i = 0; i < job->settings->ranks; i++)
         if (write(ends.go[1], "g", 1) != 1)

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "group.h"
 #include "base/child.h"
 #include "net/posix.h"
 
@@ -126,20 +127,16 @@ static void cpus_follow_a_groups_quota(void **state)
     int all = few_cpus(&few);
 
     (void)state;
-    if (all < 2) {
-        print_message("skipped: with one CPU a quota changes nothing\n");
-        skip();
-    }
+    if (all < 2)
+        group_skip("with one CPU a quota changes nothing");
     for (size_t i = 0; i < sizeof quotas / sizeof *quotas; i++) {
         const struct quota *q = &quotas[i];
         pid_t child = fork();
         if (child == 0)
             _exit(cpus_with(q, &few));
         int status = child_status(child), want = q->cpus && q->cpus < all ? q->cpus : all;
-        if (status == NO_NAME_SPACE) {
-            print_message("skipped: this process may not make a mount namespace\n");
-            skip();
-        }
+        if (status == NO_NAME_SPACE)
+            group_skip("this process may not make a mount namespace");
         if (status != want)
             fail_msg("%d CPUs for case %zu, expected %d", status, i, want);
     }

@@ -507,7 +507,7 @@ static void lines_and_panic_reach_stderr(void **state)
     pid_t child = fork();
     if (child == 0) {
         dup2(ends[1], STDERR_FILENO);
-        env->write(env, 2, "a line");
+        env->write(env, NULL, NULL, 2, "a line");
         env->panic(env, "the end");
         _exit(0);
     }

@@ -5,10 +5,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/fuzz_option.h"
+#include "fuzz/fuzz.h"
 
 #include "base/format.h"
-#include "base/fuzz_folder.h"
 #include "base/log.h"
 #include "base/option.h"
 
@@ -224,6 +223,26 @@ static void small_buffers_hold(void **state)
     assert_false(base_options_read(&env, "window=3", &options, NULL, 0));
 }
 
+/* A choice that was a switch once is set by a switch's words too; others are not. */
+static void switches_with_a_third_state(void **state)
+{
+    static const struct {
+        const char *word;
+        int64_t choice; /* of auto|yes|no */
+    } cases[] = {{"auto", 0}, {"yes", 1}, {"no", 2}, {"1", 1}, {"on", 1}, {"true", 1}, {"0", 2}, {"off", 2}, {"false", 2}};
+    int64_t value = -1;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        variables = (const char *const[]){"COMM_TCP_SEAL", cases[i].word, NULL};
+        assert_true(base_option_lookup(&env, "tcp_seal", &value));
+        assert_int_equal(value, cases[i].choice);
+    }
+    variables = (const char *const[]){"COMM_TCP_SEAL", "maybe", "COMM_TCP_LINKS", "yes", NULL};
+    assert_false(base_option_lookup(&env, "tcp_seal", &value));
+    assert_false(base_option_lookup(&env, "tcp_links", &value));
+}
+
 static void rows_are_complete(void **state)
 {
     char expected[124];
@@ -268,18 +287,9 @@ static void mutations(void **state)
             seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
             bytes[(seed >> 33) % count] = likely[(seed >> 20) % (sizeof likely - 1)];
         }
-        taken += fuzz_option_one((const unsigned char *)bytes, count);
+        taken += fuzz_option((const unsigned char *)bytes, count);
     }
     assert_in_range(taken, 3000, 60000);
-}
-
-/* What the fuzzer kept of its inputs: one for each way through the code. */
-static void corpus(void **state)
-{
-    int taken = 0, count = fuzz_folder(OPTION_CORPUS, fuzz_option_one, &taken);
-
-    (void)state;
-    assert_true(taken > 0 && taken < count);
 }
 
 int main(void)
@@ -295,9 +305,9 @@ int main(void)
         cmocka_unit_test(fixed_order_is_firm),
         cmocka_unit_test(environment_only_rows_are_checked),
         cmocka_unit_test(small_buffers_hold),
+        cmocka_unit_test(switches_with_a_third_state),
         cmocka_unit_test(rows_are_complete),
         cmocka_unit_test(mutations),
-        cmocka_unit_test(corpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

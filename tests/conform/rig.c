@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "conform/rig.h"
 
+#include "group.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -22,16 +25,28 @@ enum { RIG_SLOWER = 5 };
 #else
 enum { RIG_SLOWER = 1 };
 #endif
-enum { RIG_SECONDS = 100, RIG_SKIP = 77 };
+enum { RIG_SECONDS = 100, RIG_SKIP = 77, RIG_WHY_BYTES = 256 };
 
 static char rig_context[256]; /* written by rig_note before what it describes runs; read when a test ends */
 static unsigned rig_limit;    /* seconds that a case of this child may take; 0 outside */
+static char *rig_why;         /* shared with the child, which writes there why its case is skipped; NULL outside */
 
 int64_t rig_now(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * RIG_S + t.tv_nsec;
+}
+
+int64_t rig_slept(void)
+{
+    unsigned long long computed, waited;
+    FILE *file = fopen("/proc/thread-self/schedstat", "r");
+    if (!file)
+        rig_skip("this kernel does not count how long threads wait for a CPU");
+    CHECK(fscanf(file, "%llu %llu", &computed, &waited) == 2);
+    fclose(file);
+    return rig_now() - (int64_t)computed - (int64_t)waited;
 }
 
 void rig_nap(int64_t ns)
@@ -71,7 +86,10 @@ _Noreturn void rig_die(const char *file, int line, const char *format, ...)
 
 _Noreturn void rig_skip(const char *why)
 {
-    fprintf(stderr, "skipped: %s\n", why);
+    if (rig_why)
+        snprintf(rig_why, RIG_WHY_BYTES, "%s", why);
+    else
+        fprintf(stderr, "skipped: %s\n", why);
     fflush(stderr);
     _exit(RIG_SKIP);
 }
@@ -109,6 +127,9 @@ static void rig_hung(int number)
 
 void rig_isolate(const char *name, void (*body)(void))
 {
+    char why[RIG_WHY_BYTES];
+    rig_why = mmap(NULL, RIG_WHY_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(rig_why != MAP_FAILED);
     fflush(NULL);
     pid_t child = fork();
     assert_true(child >= 0);
@@ -124,8 +145,10 @@ void rig_isolate(const char *name, void (*body)(void))
     int status = 0;
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         continue;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == RIG_SKIP)
-        skip();
+    snprintf(why, sizeof why, "%s", rig_why);
+    munmap(rig_why, RIG_WHY_BYTES);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == RIG_SKIP && *why)
+        group_skip("%s", why);
     if (WIFSIGNALED(status))
         fail_msg("%s ended by signal %d", name, WTERMSIG(status));
     else if (WEXITSTATUS(status))
@@ -140,6 +163,14 @@ unsigned rig_thin(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ worlds */
+/* A world over tcp waits by the poller that was asked for, as the kernel sees it. */
+void rig_poller(const char *backend, int32_t ranks)
+{
+    const char *over = getenv("COMM_BACKEND"), *poller = getenv("COMM_TCP_POLLER");
+    if (ranks > 1 && poller && strcmp(over ? over : backend ? backend : "", "tcp") == 0)
+        EQUAL(group_holds_ring(), strcmp(poller, "io_uring") == 0);
+}
+
 void rig_open(struct rig *rig, int32_t ranks, const struct comm_config *config)
 {
     char text[512] = "";
@@ -152,6 +183,7 @@ void rig_open(struct rig *rig, int32_t ranks, const struct comm_config *config)
     if (result != COMM_OK)
         rig_die(__FILE__, __LINE__, "comm_open_local of %d ranks, options \"%s\": %s: %s", ranks, own.options ? own.options : "",
                 comm_result_name(result), text);
+    rig_poller(own.backend, ranks);
 }
 
 void rig_open_options(struct rig *rig, int32_t ranks, const char *options)

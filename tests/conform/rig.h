@@ -37,8 +37,10 @@ struct rig {
 };
 
 void rig_isolate(const char *name, void (*body)(void));
-/* Ends the child: the reason is printed, and the test does not count as run. */
+/* Ends the child: its case does not count as run, and the reason is printed. An exit of 77 without a reason is a failure. */
 _Noreturn void rig_skip(const char *why);
+/* After a world of tcp opened with COMM_TCP_POLLER set: this process holds a ring where that is io_uring, and none elsewhere. */
+void rig_poller(const char *backend, int32_t ranks);
 /* Skips where COMM_BACKEND names this wire. */
 void rig_not_over(const char *backend, const char *why);
 _Noreturn void rig_die(const char *file, int line, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -50,6 +52,9 @@ void rig_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool rig_quick(void);    /* COMM_TEST_QUICK: the short selection, for builds that are slow */
 unsigned rig_thin(void); /* of a sweep, one in so many is tried: COMM_TEST_THIN, for programs that watch and are slower still */
 int64_t rig_now(void);
+/* For how long this thread slept of its own will between two readings, as the kernel counts it: neither computed nor waited for a CPU that
+   others had. What a busy machine makes late does not count, what a call waits for does. (proc(5), /proc/[pid]/schedstat.) */
+int64_t rig_slept(void);
 void rig_nap(int64_t ns);
 
 /* All ranks in this process. config NULL: defaults, progress by callers, and a deadline of 30 s for every operation. */

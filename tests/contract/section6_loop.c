@@ -139,7 +139,7 @@ static void run_chains(struct proc *proc, int32_t rank, struct comm_communicator
     int64_t turns = 0, many = rig_quick() ? REQUESTS / 10 : REQUESTS;
     (void)world;
     loop_open(&loop, proc, rank);
-    EQUAL(threads_here(), 2); /* this one, and the watcher */
+    EQUAL(threads_here(), 3); /* this one, the watcher, and who writes the log */
     for (int i = 0; i < IN_FLIGHT; i++) {
         chain[i].loop = &loop;
         chain[i].many = many;

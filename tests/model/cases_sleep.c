@@ -2,16 +2,10 @@
  * Sleeping beside publishing, between processes: the shm wire's own bell, arm and flush. Who publishes stores, fences and looks for
  * sleepers; who sleeps says so, fences and looks once more. Where the kernel has the barrier, the sleeper makes it for both.
  */
-#include <sys/types.h>
-#include <unistd.h>
-
 #include "model/cases.h"
 #include "model/members.h"
 
-static ssize_t ring_descriptor(int bell, const void *bytes, size_t count);
-#define write(bell, bytes, count) ring_descriptor(bell, bytes, count)
 #include "shm/shm.c"
-#undef write
 
 static struct sleepers {
     struct shm_wire wire[2];
@@ -21,11 +15,13 @@ static struct sleepers {
     char bell[2];
 } * s;
 
-static ssize_t ring_descriptor(int bell, const void *bytes, size_t count)
+/* A peer's bell is known here by its descriptor alone. */
+static struct comm_env with_descriptors;
+
+static void ring_descriptor(const struct comm_env *env, struct env_bell *bell)
 {
-    (void)bytes;
-    model_ring(&s->bell[bell]);
-    return (ssize_t)count;
+    (void)env;
+    model_ring(&s->bell[bell->ring_fd]);
 }
 
 static bool take_block(struct lines_host *host, size_t bytes, struct lines_block *block)
@@ -38,6 +34,8 @@ static bool take_block(struct lines_host *host, size_t bytes, struct lines_block
 static void setup(bool light)
 {
     static const struct base_log silent = {.env = &model_env, .level = 0, .rank = -1};
+    with_descriptors = model_env;
+    with_descriptors.bell_ring = ring_descriptor;
     model_has_barrier = light;
     s = model_env.take(&model_env, sizeof *s, 128);
     members = model_env.take(&model_env, sizeof *members, 64);
@@ -46,7 +44,7 @@ static void setup(bool light)
         s->peer[r] = (struct shm_peer){.bell = r, .death = -1};
         s->peer[r].segment.at = (char *)&s->head[r];
         *w = (struct shm_wire){.rank = r, .ranks = 2, .epoll = -1, .peer = s->peer, .base = s->base};
-        lines_host_start(&w->host, &(struct wire_config){.env = &model_env, .log = &silent});
+        lines_host_start(&w->host, &(struct wire_config){.env = &with_descriptors, .log = &silent});
         w->host.wire.class = &wire_shm;
         w->host.base = w->base;
         w->host.take = take_block;

@@ -380,11 +380,9 @@ static uint64_t self(const struct comm_env *env)
     return x.exploring ? x.running + 1 : MODEL_THREADS + 1;
 }
 
-static void ignore_line(const struct comm_env *env, int level, const char *line)
+static void ignore_line(const struct comm_env *env, env_sink_fn *sink, void *arg, int level, const char *line)
 {
-    (void)env;
-    (void)level;
-    (void)line;
+    (void)env, (void)sink, (void)arg, (void)level, (void)line;
 }
 
 const struct comm_env model_env = {.name = "model",

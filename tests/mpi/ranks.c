@@ -222,8 +222,7 @@ static void killed(void)
     enum comm_result r = COMM_OK;
     struct comm_request q;
     for (int i = 0; r == COMM_OK; i++) {
-        if (i == 200)
-            start = rig_now();
+        start = rig_now(); /* another may fail in the call before the one that the victim does not come to */
         if (i == 200 && rank == 1)
             kill(getpid(), SIGKILL);
         r = comm_allreduce(world, &in, &out, 1, COMM_I64, COMM_SUM, &q);
@@ -268,7 +267,8 @@ static void leave(void)
     int32_t in = 1, out;
     struct comm_request q;
     MUST(comm_allreduce(world, &in, &out, 1, COMM_I32, COMM_SUM, &q));
-    MUST(comm_wait(q, RIG_PATIENCE));
+    enum comm_result r = comm_wait(q, RIG_PATIENCE);
+    CHECK(r == COMM_OK || r == COMM_ERR_PEER); /* another may have left before this one has looked */
     exit(9);
 }
 

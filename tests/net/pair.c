@@ -1,10 +1,13 @@
 #include "net/pair.h"
 
+#include "group.h"
 #include "wire/table.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const int32_t world[PAIR_RANKS] = {0, 1};
 static uint64_t seed;
@@ -32,6 +35,9 @@ void pair_open(struct pair *p, uint32_t window, void (*hear)(void *arg, int leve
     if (p->class->open(&config, &wire) != COMM_OK)
         fail_msg("%s", text);
     p->wire = tcp_wire_of(wire);
+    const char *poller = getenv("COMM_TCP_POLLER");
+    assert_string_equal(p->wire->poller->class->name, poller ? poller : "epoll");
+    assert_int_equal(group_holds_ring(), poller && strcmp(poller, "io_uring") == 0);
     for (int pass = 0; pass < 2; pass++)
         for (int32_t i = 0; i < PAIR_RANKS; i++) {
             p->team[i] = (struct wire_team){.id = 1, .rank = i, .size = PAIR_RANKS, .world = world};

@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "group.h"
 #include "net/pair.h"
 #include "wire/table.h"
 
@@ -38,11 +39,14 @@ struct rig {
 };
 static unsigned char given[MOST], wanted[MOST];
 
-static void up(struct rig *r, const char *poller)
+/* False: there are no rings here. */
+static bool up(struct rig *r, const char *poller)
 {
-    setenv("COMM_TCP_POLLER", poller, 1);
+    if (!group_poller(poller))
+        return false;
     *r = (struct rig){.seq = 1};
     pair_open(&r->pair, WINDOW, NULL);
+    return true;
 }
 
 static struct tcp_lane *small(const struct rig *r, int32_t rank)
@@ -173,7 +177,7 @@ static void retire_both(struct rig *r)
 /* Rank 1's receive must not stand in a ring, which reads by itself. */
 static void up_unread(struct rig *r)
 {
-    up(r, "epoll");
+    assert_true(up(r, "epoll"));
 }
 
 static void leaves_in_its_call(void **state)
@@ -290,7 +294,8 @@ static void the_bytes_are_the_owners_again(void **state)
         int room = LITTLE;
         size_t bytes = i % 2 ? MOST : MOST - 640;
         bool kept = false;
-        up(&r, pollers[i / 2]);
+        if (!up(&r, pollers[i / 2]))
+            continue;
         assert_int_equal(setsockopt(small(&r, 0)->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
         assert_int_equal(setsockopt(small(&r, 1)->fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);
         for (uint32_t seq = 1; seq <= SHOWN; seq++) {
@@ -316,7 +321,8 @@ static void another_call_is_no_answer(void **state)
         size_t other = i % 2 ? 64 : 72;
         bool simply = i & 4;
         enum wire_result result = WIRE_AGAIN;
-        up(&r, pollers[i / 2 % 2]);
+        if (!up(&r, pollers[i / 2 % 2]))
+            continue;
         assert_int_equal(show(&r, 1, LINE, 64, true), WIRE_DONE);
         for (int late = 0; late < PATIENCE_MS && result == WIRE_AGAIN; late++, usleep(late < 100 ? 0 : 1000)) {
             result = simply ? see_as(&r, 1, LINE, other, i % 2 ? 7 : 1, &at) : look_as(&r, 1, LINE, other, i % 2 ? 7 : 1, &view);
@@ -372,7 +378,8 @@ static void whatever_comes(void **state)
     for (int i = 0; i < 4; i++) {
         static struct rig r;
         int room = LITTLE;
-        up(&r, pollers[i / 2]);
+        if (!up(&r, pollers[i / 2]))
+            continue;
         if (i % 2) {
             assert_int_equal(setsockopt(small(&r, 0)->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
             assert_int_equal(setsockopt(small(&r, 1)->fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);

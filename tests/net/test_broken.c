@@ -2,10 +2,9 @@
  * A machine in the middle that breaks what passes: it changes a byte, loses some, says some twice, cuts, or only delays. With COMM_TCP_CRC
  * all of that but delays ends in one named error on every rank, and no operation that said OK has wrong data. Without it a changed byte of
  * a payload passes, which shows that the middle does what it is told.
- *
- * The middle is a thread of the rank that dials: connect() is this file's, by the linker, and makes a connection to it instead.
  */
 #define _GNU_SOURCE
+#include "net/middle.h"
 #include "proc/proc.h"
 
 #include <setjmp.h>
@@ -13,148 +12,11 @@
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 enum { COUNT = 50000, TURNS = 40, LANES = 3 };
-enum fault { CHANGE, LOSE, REPEAT, CUT, DELAY, FAULTS, SWALLOW = FAULTS };
-static const char *const fault_names[] = {"changes a byte", "loses bytes", "says bytes twice", "cuts", "delays", "swallows all"};
-
-/* Which connection of those that a rank dials, in which direction (0: from the dialer), behind how many bytes. */
-static struct {
-    enum fault fault;
-    int connection, direction;
-    size_t at;
-} plan;
-
-/* ------------------------------------------------------------------------------------------------------------ the middle */
-struct relay {
-    int listener, fd[2];
-    int number;
-    struct sockaddr_storage to;
-    socklen_t to_bytes;
-    size_t passed[2];
-    bool over[2]; /* that side says no more */
-    bool swallows;
-};
-
-int __real_connect(int fd, const struct sockaddr *address, socklen_t bytes);
-int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes);
-
-static bool send_all(int fd, const char *at, size_t bytes)
-{
-    while (bytes) {
-        ssize_t n = send(fd, at, bytes, MSG_NOSIGNAL);
-        if (n <= 0)
-            return false;
-        at += n;
-        bytes -= (size_t)n;
-    }
-    return true;
-}
-
-/* Bytes on their way; `at`: where among them it happens. False: the connection is over. */
-static bool harm(struct relay *r, int way, char *bytes, size_t n, size_t at)
-{
-    size_t rest = n - at < 64 ? n - at : 64;
-    int to = r->fd[!way];
-
-    switch (plan.fault) {
-    case CHANGE:
-        bytes[at] ^= 4;
-        return send_all(to, bytes, n);
-    case LOSE:
-        return send_all(to, bytes, at) && send_all(to, bytes + at + rest, n - at - rest);
-    case REPEAT:
-        return send_all(to, bytes, at + rest) && send_all(to, bytes + at, n - at);
-    case CUT:
-        send_all(to, bytes, at);
-        return false;
-    case SWALLOW: /* but not its end */
-        r->swallows = true;
-        return send_all(to, bytes, at);
-    default:
-        rig_nap(300 * RIG_MS);
-        return send_all(to, bytes, n);
-    }
-}
-
-static bool pass(struct relay *r, int way)
-{
-    char bytes[8192];
-    ssize_t n = recv(r->fd[way], bytes, sizeof bytes, 0);
-    bool planned = r->number == plan.connection && way == plan.direction;
-
-    if (n <= 0) { /* what the other way still has is passed on */
-        r->over[way] = true;
-        shutdown(r->fd[!way], SHUT_WR);
-        return !r->over[!way];
-    }
-    size_t before = r->passed[way];
-    r->passed[way] += (size_t)n;
-    if (planned && plan.at < r->passed[way] && before <= plan.at)
-        return harm(r, way, bytes, (size_t)n, plan.at - before);
-    if (planned && r->swallows)
-        return true;
-    send_all(r->fd[!way], bytes, (size_t)n); /* that side may have gone, and still have said something */
-    return true;
-}
-
-static void *relay_run(void *arg)
-{
-    struct relay *r = arg;
-    bool goes_on;
-
-    r->fd[0] = accept(r->listener, NULL, NULL);
-    close(r->listener);
-    r->fd[1] = socket(r->to.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    goes_on = r->fd[0] >= 0 && r->fd[1] >= 0 && __real_connect(r->fd[1], (struct sockaddr *)&r->to, r->to_bytes) == 0;
-    while (goes_on) {
-        struct pollfd ends[2] = {{.fd = r->over[0] ? -1 : r->fd[0], .events = POLLIN},
-                                 {.fd = r->over[1] ? -1 : r->fd[1], .events = POLLIN}};
-        poll(ends, 2, -1);
-        for (int way = 0; way < 2; way++)
-            if (ends[way].revents)
-                goes_on = goes_on && pass(r, way);
-    }
-    close(r->fd[0]);
-    close(r->fd[1]);
-    free(r);
-    return NULL;
-}
-
-int __wrap_connect(int fd, const struct sockaddr *address, socklen_t bytes)
-{
-    static int dialed;
-    struct sockaddr_in here = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t length = sizeof here;
-    int kind = 0;
-    socklen_t kind_bytes = sizeof kind;
-    pthread_t thread;
-
-    getsockopt(fd, SOL_SOCKET, SO_TYPE, &kind, &kind_bytes);
-    if (address->sa_family != AF_INET || kind != SOCK_STREAM)
-        return __real_connect(fd, address, bytes);
-    struct relay *r = calloc(1, sizeof *r);
-    CHECK(r != NULL);
-    r->number = dialed++;
-    memcpy(&r->to, address, bytes);
-    r->to_bytes = bytes;
-    r->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(r->listener >= 0 && bind(r->listener, (struct sockaddr *)&here, length) == 0 && listen(r->listener, 1) == 0);
-    CHECK(getsockname(r->listener, (struct sockaddr *)&here, &length) == 0);
-    CHECK(pthread_create(&thread, NULL, relay_run, r) == 0 && pthread_detach(thread) == 0);
-    return __real_connect(fd, (struct sockaddr *)&here, length);
-}
-
 /* ------------------------------------------------------------------------------------------------------------ the ranks */
 enum { RESULT_WRONG = 0, RESULT_GOOD = 1 }; /* of page.number: operations that said OK */
 
@@ -201,19 +63,19 @@ static void two_ranks(struct proc *proc, const char *crc)
     proc_finish(proc, -1, 2 * RIG_PATIENCE);
 }
 
-static void broken(enum fault fault, int connection, int direction, size_t at)
+static void broken(enum middle_fault fault, int connection, int direction, size_t at)
 {
     static struct proc proc;
 
-    plan.fault = fault;
-    plan.connection = connection;
-    plan.direction = direction;
-    plan.at = at;
-    rig_note("it %s on connection %d, direction %d, behind %zu bytes", fault_names[fault], connection, direction, at);
+    middle.fault = fault;
+    middle.connection = connection;
+    middle.direction = direction;
+    middle.at = at;
+    rig_note("it %s on connection %d, direction %d, behind %zu bytes", middle_fault_names[fault], connection, direction, at);
     two_ranks(&proc, "yes");
     for (int32_t r = 0; r < 2; r++) {
         EQUAL(proc.page[r].number[RESULT_WRONG], 0);
-        if (fault == DELAY) {
+        if (fault == MIDDLE_DELAY) {
             EQUAL(proc.page[r].result, COMM_OK);
             EQUAL(proc.page[r].number[RESULT_GOOD], TURNS);
         } else if (proc.page[r].result != COMM_ERR_PEER && proc.page[r].result != COMM_ERR_CLOSED) {
@@ -228,7 +90,7 @@ RIG_TEST(with_crc_no_wrong_data)
 {
     static const size_t at[2][3] = {{700, 1501, 3003}, {700, 100001, 654321}};
 
-    for (enum fault fault = CHANGE; fault < FAULTS; fault++)
+    for (enum middle_fault fault = MIDDLE_CHANGE; fault < MIDDLE_FAULTS; fault++)
         for (int connection = 0; connection < 2; connection++)
             for (int i = 0; i < 3; i++)
                 if (!rig_quick() || (i == 1 && connection == (int)fault % 2))
@@ -239,10 +101,10 @@ RIG_TEST(without_crc_a_payload_may_be_changed)
 {
     static struct proc proc;
 
-    plan.fault = CHANGE;
-    plan.connection = 1;
-    plan.direction = 0;
-    plan.at = 100001;
+    middle.fault = MIDDLE_CHANGE;
+    middle.connection = 1;
+    middle.direction = 0;
+    middle.at = 100001;
     two_ranks(&proc, "no");
     CHECK(proc.page[0].number[RESULT_WRONG] + proc.page[1].number[RESULT_WRONG] > 0);
     EQUAL(proc.page[0].result, COMM_OK);
@@ -255,10 +117,10 @@ RIG_TEST(put_out_at_the_door)
     static struct proc proc;
 
     for (int lane = 0; lane < LANES; lane++) {
-        plan.fault = CUT;
-        plan.connection = lane;
-        plan.direction = 0;
-        plan.at = 0;
+        middle.fault = MIDDLE_CUT;
+        middle.connection = lane;
+        middle.direction = 0;
+        middle.at = 0;
         two_ranks(&proc, "no");
         for (int32_t r = 0; r < 2; r++) {
             if (proc.page[r].result != COMM_OK)
@@ -284,7 +146,7 @@ RIG_TEST(all_check_or_none)
 {
     struct proc proc = {.raw = true};
 
-    plan.connection = -1;
+    middle.connection = -1;
     proc_start(&proc, 2, one_checks);
     proc_finish(&proc, -1, RIG_PATIENCE);
 }
@@ -327,10 +189,10 @@ RIG_TEST(what_was_lost_before_a_goodbye_is_not_waited_for)
     static struct proc proc;
 
     for (int word = BROADCAST_SINGLE; word <= MESSAGE; word++) {
-        plan.fault = SWALLOW;
-        plan.connection = 1;
-        plan.direction = 1; /* rank 0 dials */
-        plan.at = 100001;
+        middle.fault = MIDDLE_SWALLOW;
+        middle.connection = 1;
+        middle.direction = 1; /* rank 0 dials */
+        middle.at = 100001;
         setenv("COMM_TCP_CRC", "no", 1);
         proc = (struct proc){.raw = true, .place = &word};
         proc_start(&proc, 2, speak_and_close);
@@ -344,6 +206,65 @@ RIG_TEST(what_was_lost_before_a_goodbye_is_not_waited_for)
     }
 }
 
+/* ------------------------------------------------------------------------------------------------------------ a late goodbye */
+enum { LATE_DEATHS = 0, LATE_BEGAN = 1 };
+static struct proc_page *told_to;
+
+static void hear(void *arg, int level, const char *line)
+{
+    (void)arg, (void)level;
+    if (strstr(line, "died"))
+        atomic_fetch_add(&told_to->number[LATE_DEATHS], 1);
+}
+
+/* Rank 1 closes and ends; of what it says last some is held back, as where TCP has to repeat it, and the ends of its other connections
+ * come before. Rank 0 waits for a message, and then makes a call. */
+static void close_or_wait(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    struct comm_communicator *world = NULL;
+    struct comm_request q;
+    char byte = 0;
+
+    (void)none;
+    told_to = &proc->page[rank];
+    middle.closes = &proc->page[1].number[LATE_BEGAN];
+    MUST(comm_open(COMM_CONFIG(.backend = "tcp", .log = hear, .log_level = 2, .operation_timeout_ns = RIG_PATIENCE), &world));
+    MUST(comm_barrier(world, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    if (rank == 1) {
+        rig_nap(100 * RIG_MS);
+        atomic_store(middle.closes, rig_now());
+        MUST(comm_close(world, 2 * RIG_S));
+        return;
+    }
+    MUST(comm_recv(world, &byte, 1, COMM_U8, 1, 7, NULL, &q));
+    IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_CLOSED);
+    MUST(comm_barrier(world, &q));
+    proc_tell_failure(told_to, world, comm_wait(q, RIG_PATIENCE));
+
+    (void)comm_close(world, RIG_S);
+}
+
+RIG_TEST(a_goodbye_that_comes_late_is_no_death)
+{
+    static const int64_t held[] = {100 * RIG_MS, 600 * RIG_MS, 1500 * RIG_MS, 4 * RIG_S};
+    static struct proc proc;
+
+    setenv("COMM_TCP_CRC", "no", 1);
+    for (int i = 0; i < 4; i++)
+        for (middle.connection = 0; middle.connection < LANES - 1; middle.connection++) {
+            middle.fault = MIDDLE_HOLD;
+            middle.held_ns = held[i];
+            rig_note("%d connections are held for %lld ms", middle.connection + 1, (long long)(held[i] / RIG_MS));
+            proc = (struct proc){.raw = true};
+            proc_start(&proc, 2, close_or_wait);
+            proc_finish(&proc, -1, 2 * RIG_PATIENCE);
+            EQUAL(proc.page[0].number[LATE_DEATHS], 0);
+            EQUAL(proc.page[0].result, COMM_ERR_CLOSED);
+            EQUAL(proc.page[0].rank, 1);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +273,7 @@ int main(void)
         cmocka_unit_test(put_out_at_the_door),
         cmocka_unit_test(all_check_or_none),
         cmocka_unit_test(what_was_lost_before_a_goodbye_is_not_waited_for),
+        cmocka_unit_test(a_goodbye_that_comes_late_is_no_death),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,8 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+
+#include "group.h"
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -96,15 +98,15 @@ static void a_recording_is_answered_once(void **state)
 {
     const struct comm_env *env = wire_default_env();
     const unsigned char key[CRYPTO_KEY] = {7};
-    const struct handshake_names names = {HANDSHAKE_CONNECTION, 0, 1, 0};
+    const struct handshake_names names = {HANDSHAKE_CONNECTION, 0, 1, 0, 0};
     static struct hellos answered;
-    const struct stranger_door door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered};
+    const struct stranger_door door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered, NULL, 0};
     static unsigned char hello[HELLOS_KEPT + 1][HANDSHAKE_HELLO];
     struct handshake h;
     (void)state;
 
     if (!handshake_hello(&h, env, key, &names, hello[0]))
-        skip(); /* built without libcrypto */
+        group_skip("this library was built without libcrypto");
     assert_int_equal(come(&door, hello[0]).heard, STRANGER_DONE);
     for (int i = 1; i <= HELLOS_KEPT; i++) { /* others do not wait for it, and in the end it is forgotten */
         struct visit again = come(&door, hello[0]);
@@ -124,15 +126,15 @@ static void a_wrong_hello_is_not_remembered(void **state)
 {
     const struct comm_env *env = wire_default_env();
     const unsigned char key[CRYPTO_KEY] = {7}, other[CRYPTO_KEY] = {8};
-    const struct handshake_names names = {HANDSHAKE_CONNECTION, 0, 1, 0};
+    const struct handshake_names names = {HANDSHAKE_CONNECTION, 0, 1, 0, 0};
     static struct hellos answered;
-    const struct stranger_door door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered};
+    const struct stranger_door door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered, NULL, 0};
     unsigned char hello[HANDSHAKE_HELLO];
     struct handshake h;
     (void)state;
 
     if (!handshake_hello(&h, env, other, &names, hello))
-        skip();
+        group_skip("this library was built without libcrypto");
     for (int i = 0; i < 3; i++) {
         struct visit v = come(&door, hello);
         assert_int_equal(v.heard, STRANGER_OUT);

@@ -102,10 +102,11 @@ static void one(enum frame_kind kind, uint8_t edge, wire_key key, uint32_t bytes
     struct frame f = frame_of(&r, kind, key, bytes);
     f.edge = edge;
     frame_put64(payload, word);
-    say(&r, 0, &f, payload, bytes < 8192 ? bytes : 8192);
+    uint32_t lane = kind == FRAME_DATA ? TCP_LANE_BULK : kind == FRAME_EXPOSE ? tcp_lane_for(bytes) : TCP_LANE_SMALL;
+    say(&r, lane, &f, payload, bytes < 8192 ? bytes : 8192);
     step(&r);
-    if (has_ended(&r, 0) != (why != NULL) || (why && !strstr(said, why)))
-        fail_msg("kind %d: ended %d, said \"%s\"; expected \"%s\"", (int)kind, has_ended(&r, 0), said, why ? why : "nothing");
+    if (has_ended(&r, lane) != (why != NULL) || (why && !strstr(said, why)))
+        fail_msg("kind %d: ended %d, said \"%s\"; expected \"%s\"", (int)kind, has_ended(&r, lane), said, why ? why : "nothing");
     down(&r);
 }
 
@@ -127,6 +128,36 @@ static void meanings(void **state)
     one(FRAME_EAGER, 0, wire_key_of(1, 0, 0), FRAME_CONTROL_MAX + 1, 0, "its length");
 }
 
+static bool may_come_by(enum frame_kind kind, uint32_t bytes, uint32_t lane)
+{
+    if (kind == FRAME_ACK || kind == FRAME_RETIRED || kind == FRAME_GOODBYE)
+        return true;
+    return lane == (kind == FRAME_DATA || (kind == FRAME_EXPOSE && bytes > TCP_SMALL_BYTES) ? TCP_LANE_BULK : TCP_LANE_SMALL);
+}
+
+/* Of each kind, short and long, by each connection. */
+static void by_the_wrong_connection(void **state)
+{
+    static unsigned char payload[FRAME_PAYLOAD_MAX];
+
+    (void)state;
+    for (int kind = 1; kind < FRAME_KINDS; kind++)
+        for (uint32_t lane = 0; lane < TCP_LANES; lane++)
+            for (uint32_t bytes = 8; bytes <= 65536; bytes *= 8) {
+                struct rig r;
+                up(&r, 1);
+                said[0] = 0;
+                struct frame f = frame_of(&r, (enum frame_kind)kind, wire_key_of(1, 0, 0), bytes);
+                f.edge = WIRE_ONCE;
+                say(&r, lane, &f, payload, bytes);
+                step(&r);
+                bool wrong = strstr(said, "wrong connection") != NULL, no_length = strstr(said, "its length") != NULL;
+                if (wrong == may_come_by((enum frame_kind)kind, bytes, lane) && !no_length)
+                    fail_msg("kind %d, %u bytes, lane %u: \"%s\"", kind, bytes, lane, said);
+                down(&r);
+            }
+}
+
 static void twice(void **state)
 {
     struct rig r;
@@ -140,6 +171,38 @@ static void twice(void **state)
     step(&r);
     assert_true(has_ended(&r, 0) && strstr(said, "here before"));
     down(&r);
+}
+
+/* What the frame says of its edge is not what its reader asked for; and whoever gives a view back after its operation was retired gives
+ * back what is gone: its place may be another's by then. */
+static void a_view_given_back_after_its_operation(void **state)
+{
+    (void)state;
+    for (int told = 0; told <= WIRE_ONCE; told += WIRE_ONCE)
+        for (int asked = 0; asked <= WIRE_ONCE; asked += WIRE_ONCE) {
+            struct rig r;
+            struct wire_view view, next;
+            up(&r, 1);
+            struct tcp_channel *c = tcp_of(r.pair.channel[1]);
+            struct wire_look look = {.key = wire_key_of(1, 0, 0), .edge = (uint16_t)asked, .bytes = 8, .cookie = 1, .view = &view};
+            struct frame f = frame_of(&r, FRAME_EXPOSE, look.key, 8);
+            f.edge = (uint8_t)told;
+            say(&r, 0, &f, "12345678", 8);
+            step(&r);
+            assert_int_equal(r.pair.class->view(r.pair.channel[1], &look), WIRE_DONE);
+            assert_memory_equal(view.at, "12345678", 8);
+            r.pair.class->release(r.pair.channel[1], 1, NULL);
+            assert_int_equal(c->live, 0);
+            look.key = f.key = wire_key_of(2, 0, 0);
+            look.view = &next;
+            say(&r, 0, &f, "abcdefgh", 8); /* it takes the place of the first one */
+            step(&r);
+            assert_int_equal(r.pair.class->view(r.pair.channel[1], &look), WIRE_DONE);
+            r.pair.class->release(r.pair.channel[1], 1, &view);
+            assert_int_equal(c->live, 1);
+            assert_memory_equal(next.at, "abcdefgh", 8);
+            down(&r);
+        }
 }
 
 /* A changed bit in a header, at any place: found at once, and nothing of the frame is taken. */
@@ -229,7 +292,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(meanings),
+        cmocka_unit_test(by_the_wrong_connection),
         cmocka_unit_test(twice),
+        cmocka_unit_test(a_view_given_back_after_its_operation),
         cmocka_unit_test(a_bit_of_a_header),
         cmocka_unit_test(sound_but_senseless),
     };

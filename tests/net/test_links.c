@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "net/links.h"
+#include "net/tcp_mesh.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -263,7 +264,7 @@ ssize_t __wrap_recv(int fd, void *bytes, size_t count, int flags)
 {
     static int known[LANES], knows;
     ssize_t n = __real_recv(fd, bytes, count, flags);
-    if (!atomic_load(&unheard) || n != sizeof(uint32_t) || count != sizeof(uint32_t))
+    if (!atomic_load(&unheard) || n != sizeof(struct welcome) || count != sizeof(struct welcome))
         return n;
     int i = 0;
     while (i < knows && known[i] != fd)

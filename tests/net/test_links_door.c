@@ -110,7 +110,7 @@ enum forgery { ANOTHER_SECRET, RECORDING, ONE_BYTE, RECORDING_AND_MORE, FORGERIE
 /* The hello with which `from` would dial `to`. */
 static void hello_of(const char *proves, uint32_t from, uint32_t to, unsigned char hello[HANDSHAKE_HELLO])
 {
-    const struct handshake_names names = {HANDSHAKE_CONNECTION, from, to, 0};
+    const struct handshake_names names = {HANDSHAKE_CONNECTION, from, to, 0, 0};
     unsigned char key[CRYPTO_KEY];
     struct handshake h;
     CHECK(secret_key(proves, strlen(proves), key) && handshake_hello(&h, wire_default_env(), key, &names, hello));

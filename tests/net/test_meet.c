@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "group.h"
 #include "net/guest.h"
 
 #include "net/boot_star.h"
@@ -48,10 +49,8 @@ static void ipv6(void **state)
     char address[64];
 
     (void)state;
-    if (!guest_free_address(AF_INET6, address)) {
-        print_message("skipped: no IPv6 loopback here\n");
-        skip();
-    }
+    if (!guest_free_address(AF_INET6, address))
+        group_skip("no IPv6 loopback here");
     all_meet(address);
 }
 
@@ -191,20 +190,24 @@ struct knock {
 static void *knock(void *arg)
 {
     const struct knock *k = arg;
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    int n = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "commstream/tcp/127.0.0.1/%s", strchr(k->address, ':') + 1);
+    socklen_t length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
     char garbage[4096];
     int fd[8];
 
-    at.sin_port = htons((uint16_t)strtoul(strchr(k->address, ':') + 1, NULL, 10));
     memset(garbage, 0x5a, sizeof garbage);
     if (k->kind == 2) {
         struct greeting g = {.magic = BOOT_MAGIC, .version = BOOT_VERSION + 1, .rank = 1, .ranks = 2};
         memcpy(garbage, &g, sizeof g);
     }
-    guest_nap(SECOND / 10);
     for (int i = 0; i < 8; i++) {
-        fd[i] = socket(AF_INET, SOCK_STREAM, 0);
-        if (connect(fd[i], (struct sockaddr *)&at, sizeof at) == 0 && k->kind)
+        fd[i] = socket(AF_UNIX, SOCK_STREAM, 0);
+        int tries = 0;
+        while (connect(fd[i], (struct sockaddr *)&at, length) && tries++ < 2000)
+            guest_nap(SECOND / 1000);
+        assert_true(tries < 2000);
+        if (k->kind)
             (void)!send(fd[i], garbage, k->kind == 1 ? sizeof garbage : sizeof(struct greeting), MSG_NOSIGNAL);
     }
     guest_nap(SECOND / 2);

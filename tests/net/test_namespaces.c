@@ -426,6 +426,54 @@ RIG_TEST(link_down_for_a_moment)
     }
 }
 
+/* Rank 1 closes while its link is down, and all that it says last must be repeated; rank 0 waits for it in the library, or computes. */
+static void leave_or_stay(struct proc *proc, int32_t rank, struct comm_communicator *world)
+{
+    struct comm_request q;
+    char byte = 0;
+
+    MUST(comm_barrier(world, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    atomic_store(&proc->page[rank].stage, 1);
+    while (!atomic_load(proc->go))
+        rig_nap(RIG_MS);
+    if (rank == 1) {
+        MUST(comm_close(world, 10 * RIG_S));
+        return;
+    }
+    if (atomic_load(proc->go) % 2)
+        rig_nap(4 * RIG_S);
+    MUST(comm_recv(world, &byte, 1, COMM_U8, 1, 7, NULL, &q));
+    IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_CLOSED);
+    MUST(comm_barrier(world, &q));
+    proc_tell_failure(&proc->page[rank], world, comm_wait(q, RIG_PATIENCE));
+    (void)comm_close(world, RIG_S);
+}
+
+RIG_TEST(closed_while_the_link_is_down_for_a_moment)
+{
+    static const int64_t down[] = {300 * RIG_MS, 700 * RIG_MS, 1500 * RIG_MS, 2200 * RIG_MS};
+
+    for (int i = 0; i < 4; i++) {
+        struct hosts h;
+        struct proc proc = {0};
+        rig_note("down for %lld ms", (long long)(down[i] / RIG_MS));
+        hosts_open(&h, 2, 1);
+        hosts_place(&h, &proc);
+        proc_start(&proc, 2, leave_or_stay);
+        for (int32_t r = 0; r < 2; r++)
+            proc_await(&proc, r, 1);
+        hosts_cable(&h, 1, false);
+        atomic_store(proc.go, 1 + i);
+        rig_nap(down[i]);
+        hosts_cable(&h, 1, true);
+        proc_finish(&proc, -1, 2 * RIG_PATIENCE);
+        EQUAL(proc.page[0].result, COMM_ERR_CLOSED);
+        EQUAL(proc.page[0].rank, 1);
+        hosts_close(&h);
+    }
+}
+
 RIG_TEST(link_lost_in_one_direction)
 {
     static struct cut cuts[2];
@@ -544,6 +592,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(link_down_of_one_of_four_hosts),
         cmocka_unit_test(link_down_at_ones_own_end),
         cmocka_unit_test(link_down_for_a_moment),
+        cmocka_unit_test(closed_while_the_link_is_down_for_a_moment),
         cmocka_unit_test(link_lost_in_one_direction),
         cmocka_unit_test(host_restarts),
         cmocka_unit_test(stopped_is_not_cut_off),

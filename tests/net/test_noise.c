@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/fuzz_handshake.h"
+#include "fuzz/fuzz.h"
 #include "net/handshake.h"
 #include "wire/table.h"
 
@@ -147,7 +147,7 @@ static void known_outcome(void **state)
         assert_false(crypto_agree(own, points[i], shared));
 }
 
-static const struct handshake_names names = {HANDSHAKE_MEETING, 3, 0, 0};
+static const struct handshake_names names = {HANDSHAKE_MEETING, 3, 0, 0, 0};
 
 static enum handshake_fault shake(const unsigned char *one, const unsigned char *other, struct handshake ends[2])
 {
@@ -217,7 +217,7 @@ static void mutations(void **state)
         }
         if (i % 5 == 4)
             count = (size_t)(seed >> 40) % count;
-        right += fuzz_handshake_one(bytes, count);
+        right += fuzz_handshake(bytes, count);
     }
     assert_in_range(right, 600, 900); /* those that were left as they were, and hardly another */
 }

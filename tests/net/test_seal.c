@@ -1,6 +1,7 @@
 /*
  * Sealed lanes: what leaves one end arrives at the other whatever pieces it comes in, small or landing in place; nothing of it can be read
- * on the way; and a changed, repeated, lost or exchanged byte ends the connection before anybody is told of what it was part of.
+ * on the way; and a changed, repeated, lost or exchanged byte ends the connection before anybody is told of what it was part of. With each
+ * cipher, over a change of keys, and for heartbeats.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -9,12 +10,16 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "group.h"
 #include "net/handshake.h"
 #include "net/tcp.h"
 #include "wire/table.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 enum { BYTES = 100000, WAY = 2 * BYTES };
 
@@ -29,25 +34,26 @@ struct end {
 static const struct base_log quiet = {.level = 0, .rank = -1};
 static unsigned char sent[BYTES], landed[BYTES], way[WAY];
 static size_t on_the_way;
-static bool keyed; /* or only checked */
+static enum crypto_kind kind; /* or only checked */
+static uint32_t lane_number = TCP_LANE_BULK;
 
 static void end_up(struct end *e, bool other)
 {
-    struct seal keys = {.key = {{1, 2, 3}, {4, 5, 6}}, .number = {1, 0}};
+    struct seal keys = {.key = {{1, 2, 3}, {4, 5, 6}}};
 
     memset(e, 0, sizeof *e);
     e->wire.env = wire_default_env();
     e->wire.log = &quiet;
     e->port.wire = &e->wire;
-    e->lane = (struct tcp_lane){.fd = -1, .port = &e->port, .link = &e->link, .stage = e->stage, .stage_bytes = sizeof e->stage};
+    e->lane = (struct tcp_lane){
+        .fd = -1, .lane = lane_number, .port = &e->port, .link = &e->link, .stage = e->stage, .stage_bytes = sizeof e->stage};
     if (other) {
         unsigned char key[CRYPTO_KEY];
         memcpy(key, keys.key[0], sizeof key);
         memcpy(keys.key[0], keys.key[1], sizeof key);
         memcpy(keys.key[1], key, sizeof key);
-        keys.number[0] = 0, keys.number[1] = 1;
     }
-    assert_true(tcp_seal_start(&e->lane, keyed ? &keys : NULL));
+    assert_true(tcp_seal_start(&e->lane, &keys, kind));
 }
 
 /* Everything of `sent`, from pieces of odd lengths, into `way`. */
@@ -100,7 +106,6 @@ static const char *open_all(struct end *e, size_t count, size_t piece)
 static int prepare(void **state)
 {
     (void)state;
-    keyed = !crypto_missing();
     for (size_t i = 0; i < BYTES; i++)
         sent[i] = (unsigned char)(i * 31 + i / 251);
     return 0;
@@ -120,7 +125,7 @@ static void arrives(void **state)
         assert_null(open_all(&to, on_the_way, pieces[i]));
         assert_false(to.lane.in_body); /* all of it is here */
         assert_memory_equal(sent, landed, BYTES);
-        for (size_t at = 0; keyed && at + 16 <= on_the_way; at += 997) /* no sixteen bytes of it were in plain */
+        for (size_t at = 0; kind && at + 16 <= on_the_way; at += 997) /* no sixteen bytes of it were in plain */
             assert_null(memmem(way, on_the_way, sent + at % (BYTES - 16), 16));
         tcp_seal_end(&from.lane);
         tcp_seal_end(&to.lane);
@@ -150,7 +155,7 @@ static void changed(void **state)
         refused("a changed bit");
         way[at] ^= (unsigned char)(1 << at % 8);
     }
-    size_t record = 4 + (size_t)way[0] + 256 * (size_t)way[1] + (keyed ? CRYPTO_TAG : 4);
+    size_t record = 4 + (size_t)way[0] + 256 * (size_t)way[1] + (kind ? CRYPTO_TAG : 4);
     memmove(way, way + record, on_the_way - record); /* the first one is left out */
     on_the_way -= record;
     refused("a record left out");
@@ -161,7 +166,27 @@ static void changed(void **state)
     memcpy(way + record, way, record); /* the first one again in the second's place: they may differ in length, never in being refused */
     refused("a record repeated");
     tcp_seal_end(&from.lane);
-    if (!keyed) /* a checksum is the same in both directions */
+    end_up(&from, false);
+    seal_all(&from);
+    size_t second = 4 + (size_t)way[record] + 256 * (size_t)way[record + 1] + (kind ? CRYPTO_TAG : 4);
+    unsigned char *moved = malloc(record);
+    memcpy(moved, way, record);
+    memmove(way, way + record, second);
+    memcpy(way + second, moved, record);
+    free(moved);
+    refused("two records exchanged");
+    tcp_seal_end(&from.lane);
+    end_up(&from, false);
+    seal_all(&from);
+    for (size_t cut = 1; cut < 300; cut += 37) { /* an end before its end: nobody is told of what came of it, and all of it never comes */
+        struct end to;
+        end_up(&to, true);
+        assert_null(open_all(&to, on_the_way - cut, 5000));
+        assert_true(to.lane.in_body);
+        tcp_seal_end(&to.lane);
+    }
+    tcp_seal_end(&from.lane);
+    if (!kind) /* a checksum is the same in both directions */
         return;
     end_up(&from, true); /* our own bytes sent back to us */
     seal_all(&from);
@@ -169,16 +194,235 @@ static void changed(void **state)
     tcp_seal_end(&from.lane);
 }
 
+static void need_ciphers(void)
+{
+    if (crypto_missing())
+        group_skip("%s", crypto_missing());
+}
+
+static void by_each(void **state, void (*test)(void **state))
+{
+    need_ciphers();
+    for (kind = CRYPTO_CHACHA; kind <= CRYPTO_AES; kind++)
+        test(state);
+    kind = CRYPTO_NONE;
+}
+
+static void sealed_arrives(void **state)
+{
+    by_each(state, arrives);
+}
+
+static void sealed_changed(void **state)
+{
+    by_each(state, changed);
+}
+
 static void only_checked(void **state)
 {
-    keyed = false;
+    kind = CRYPTO_NONE;
     arrives(state);
     changed(state);
 }
 
+/* One byte, as the next record. */
+static bool opens(struct end *to, const unsigned char *record, size_t bytes)
+{
+    unsigned char out[64];
+    struct iovec room = tcp_seal_room(&to->lane);
+
+    to->lane.in_body = true;
+    to->lane.left = sizeof out;
+    to->lane.land = (char *)out;
+    memcpy(room.iov_base, record, bytes);
+    return !tcp_seal_came(&to->lane, bytes) && to->lane.left == sizeof out - 1;
+}
+
+/* Across the 2^20th record both have the next key, and neither can do with the old one. */
+static void rekeyed(void **state)
+{
+    enum { RECORDS = (1 << 20) + 3 };
+    static struct end from, to;
+    const struct iovec byte = {(char[]){7}, 1};
+
+    (void)state;
+    end_up(&from, false);
+    end_up(&to, true);
+    for (uint32_t i = 0; i < RECORDS; i++) {
+        assert_int_equal(tcp_seal_take(&from.lane, &byte, 1), 1);
+        struct iovec leaving = tcp_seal_leaving(&from.lane);
+        if (!opens(&to, leaving.iov_base, leaving.iov_len))
+            fail_msg("record %u was not opened", i);
+        tcp_seal_sent(&from.lane, leaving.iov_len);
+    }
+    tcp_seal_end(&from.lane);
+    tcp_seal_end(&to.lane);
+}
+
+static void sealed_rekeyed(void **state)
+{
+    by_each(state, rekeyed);
+}
+
+/* A cipher that was rekeyed opens nothing that was sealed before, and what it seals nobody opens who was not. */
+static void keys_change(void **state)
+{
+    const unsigned char key[CRYPTO_KEY] = {1};
+    unsigned char text[40] = {2}, sealed[2][40], tag[2][CRYPTO_TAG], back[40];
+
+    (void)state;
+    struct crypto_cipher *a = crypto_cipher_make(kind, key), *b = crypto_cipher_make(kind, key);
+    assert_true(a && b && crypto_seal(a, 5, NULL, 0, text, sizeof text, sealed[0], tag[0]));
+    assert_true(crypto_cipher_rekey(a) && crypto_seal(a, 5, NULL, 0, text, sizeof text, sealed[1], tag[1]));
+    assert_memory_not_equal(sealed[0], sealed[1], sizeof text);
+    assert_false(crypto_open(b, 5, NULL, 0, sealed[1], sizeof text, back, tag[1]));
+    assert_true(crypto_open(b, 5, NULL, 0, sealed[0], sizeof text, back, tag[0]));
+    assert_true(crypto_cipher_rekey(b) && crypto_open(b, 5, NULL, 0, sealed[1], sizeof text, back, tag[1]));
+    assert_memory_equal(back, text, sizeof text);
+    assert_false(crypto_open(b, 5, NULL, 0, sealed[0], sizeof text, back, tag[0]));
+    crypto_cipher_end(a);
+    crypto_cipher_end(b);
+}
+
+static void sealed_keys_change(void **state)
+{
+    by_each(state, keys_change);
+}
+
+/* AES-256-GCM of the specification's own example (McGrew and Viega, "The Galois/Counter Mode of Operation", test case 14, whose key and
+ * nonce are zeros). */
+static void known_answer(void **state)
+{
+    static const unsigned char text[16] = {0xce, 0xa7, 0x40, 0x3d, 0x4d, 0x60, 0x6b, 0x6e, 0x07, 0x4e, 0xc5, 0xd3, 0xba, 0xf3, 0x9d, 0x18};
+    static const unsigned char mark[16] = {0xd0, 0xd1, 0xc8, 0xa7, 0x99, 0x99, 0x6b, 0xf0, 0x26, 0x5b, 0x98, 0xb5, 0xd4, 0x8a, 0xb9, 0x19};
+    const unsigned char zeros[CRYPTO_KEY] = {0};
+    unsigned char out[16], tag[CRYPTO_TAG];
+
+    (void)state;
+    need_ciphers();
+    struct crypto_cipher *c = crypto_cipher_make(CRYPTO_AES, zeros);
+    assert_true(c && crypto_seal(c, 0, NULL, 0, zeros, sizeof out, out, tag));
+    assert_memory_equal(out, text, sizeof out);
+    assert_memory_equal(tag, mark, sizeof tag);
+    crypto_cipher_end(c);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ heartbeats */
+static void beats_up(struct end e[2], int fd[2])
+{
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fd), 0);
+    for (int i = 0; i < 2; i++) {
+        memset(&e[i], 0, sizeof e[i]);
+        lane_number = TCP_BEAT;
+        end_up(&e[i], i);
+        lane_number = TCP_LANE_BULK;
+        e[i].lane.fd = fd[i];
+    }
+}
+
+static void beats_down(struct end e[2], const int fd[2])
+{
+    for (int i = 0; i < 2; i++) {
+        tcp_seal_end(&e[i].lane);
+        close(fd[i]);
+    }
+}
+
+/* As many as were sent, whatever a socket takes at once; and what is not one of them, or is one of them again, is refused. */
+static void beats(void **state)
+{
+    static struct end e[2];
+    unsigned char record[64];
+    const char *why = NULL;
+    bool goodbye = false;
+    int64_t came = 0, n = 0;
+    int fd[2];
+
+    (void)state;
+    beats_up(e, fd);
+    for (int i = 0; i < 100; i++)
+        assert_true(tcp_seal_beat(&e[0].lane, 0) > 0);
+    while ((n = tcp_seal_heard(&e[1].lane, &goodbye, &why)) > 0)
+        came += n;
+    assert_true(n == -EAGAIN && came == 100 && !why);
+    for (int fault = 0; fault < 4; fault++) { /* forged, changed, repeated, cut off */
+        assert_true(tcp_seal_beat(&e[0].lane, 0) > 0);
+        ssize_t bytes = recv(fd[1], record, sizeof record, 0);
+        assert_true(bytes > 1 && bytes < 32);
+        if (fault == 0)
+            memset(record + 4, 0, (size_t)bytes - 4);
+        record[bytes - 1] ^= fault == 1;
+        assert_int_equal(send(fd[0], record, (size_t)bytes - (fault == 3), 0), bytes - (fault == 3));
+        if (fault == 2) {
+            assert_int_equal(tcp_seal_heard(&e[1].lane, &goodbye, &why), 1);
+            assert_int_equal(send(fd[0], record, (size_t)bytes, 0), bytes);
+        }
+        assert_int_equal(tcp_seal_heard(&e[1].lane, &goodbye, &why), fault == 3 ? -EAGAIN : -EBADMSG);
+        assert_true((fault == 3) == !why);
+        beats_down(e, fd);
+        beats_up(e, fd);
+        why = NULL;
+    }
+    assert_int_equal(send(fd[0], "", 1, 0), 1); /* a beat in plain is none */
+    assert_int_equal(tcp_seal_heard(&e[1].lane, &goodbye, &why), -EAGAIN);
+    assert_int_equal(shutdown(fd[0], SHUT_WR), 0);
+    assert_int_equal(tcp_seal_heard(&e[1].lane, &goodbye, &why), 0);
+    beats_down(e, fd);
+}
+
+static void sealed_beats(void **state)
+{
+    by_each(state, beats);
+}
+
+/* A socket that takes a part of one: the rest goes first. */
+static void beats_in_parts(void **state)
+{
+    static struct end e[2];
+    char rest[4096];
+    const char *why = NULL;
+    bool goodbye = false;
+    int64_t gone = 0, came = 0, n;
+    int fd[2], small = 1;
+
+    (void)state;
+    beats_up(e, fd);
+    assert_int_equal(setsockopt(fd[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
+    for (int full = 0; full < 3; full++) {
+        while ((n = tcp_seal_beat(&e[0].lane, 0)) > 0)
+            gone += n;
+        assert_int_equal(n, -EAGAIN);
+        while ((n = tcp_seal_heard(&e[1].lane, &goodbye, &why)) > 0)
+            came += n;
+        assert_true(n == -EAGAIN && !why);
+    }
+    assert_false(goodbye);
+    while (tcp_seal_beat(&e[0].lane, 0) > 0)
+        ;
+    assert_int_equal(tcp_seal_beat(&e[0].lane, TCP_BEAT_GOODBYE), -EAGAIN); /* it waits behind what waits */
+    while ((n = tcp_seal_heard(&e[1].lane, &goodbye, &why)) > 0)
+        assert_false(goodbye);
+    assert_true(tcp_seal_beat(&e[0].lane, 0) > 0);
+    while ((n = tcp_seal_heard(&e[1].lane, &goodbye, &why)) > 0)
+        ;
+    assert_true(n == -EAGAIN && !why && goodbye);
+    assert_int_equal(recv(fd[1], rest, sizeof rest, MSG_DONTWAIT), -1);
+    assert_in_range(came, gone / (4 + 1 + CRYPTO_TAG), gone / (4 + 1 + CRYPTO_TAG) + 1);
+    beats_down(e, fd);
+}
+
+static void sealed_beats_in_parts(void **state)
+{
+    by_each(state, beats_in_parts);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(arrives), cmocka_unit_test(changed), cmocka_unit_test(only_checked)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sealed_arrives),     cmocka_unit_test(sealed_changed), cmocka_unit_test(only_checked),
+        cmocka_unit_test(sealed_rekeyed),     cmocka_unit_test(sealed_beats),   cmocka_unit_test(sealed_beats_in_parts),
+        cmocka_unit_test(sealed_keys_change), cmocka_unit_test(known_answer),
+    };
 
     return cmocka_run_group_tests(tests, prepare, NULL);
 }

@@ -165,7 +165,8 @@ static void enter(struct proc *proc, int32_t rank)
     (void)rank;
     setenv("COMM_BACKEND", "tcp", 1);
     setenv("COMM_ADDRESS", address, 1);
-    setenv("COMM_OPEN_TIMEOUT", "90s", 1); /* the crowd takes its time on a loaded machine */
+    setenv("COMM_SECRET", "0123456789abcdef0123456789abcdef", 1); /* without one nobody listens there */
+    setenv("COMM_OPEN_TIMEOUT", "90s", 1);                        /* the crowd takes its time on a loaded machine */
 }
 
 /* A port that nobody has at this moment. */
@@ -276,8 +277,23 @@ RIG_TEST(strangers_while_ranks_meet_and_after)
         CHECK(proc.page[r].number[1] <= GROWN_KIB);
 }
 
+/* Without libcrypto no rank of loopback has a port while they meet. */
+static bool secrets_are_here(void)
+{
+    struct comm_backend_info info = {.size = sizeof info};
+
+    for (size_t i = 0; comm_describe_backend(i, &info) == COMM_OK; i++)
+        if (!strcmp(info.name, "tcp"))
+            return !strstr(info.version, "secrets: none");
+    return false;
+}
+
 int main(void)
 {
+    if (!secrets_are_here()) {
+        printf("skipped: this library was built without OpenSSL 3, so ranks of loopback meet where no stranger comes\n");
+        return 77;
+    }
     const struct CMUnitTest tests[] = {cmocka_unit_test(strangers_while_ranks_meet_and_after)};
     return cmocka_run_group_tests_name("net_strangers", tests, NULL, NULL);
 }

@@ -260,7 +260,7 @@ static void make_hellos(struct crowd *c, uint32_t from, uint32_t to)
 {
     const struct comm_env *env = wire_default_env();
     const struct boot_config config = {.env = env, .secret = secret, .secret_bytes = sizeof secret - 1};
-    const struct handshake_names rank = {HANDSHAKE_CONNECTION, from, to, 0};
+    const struct handshake_names rank = {HANDSHAKE_CONNECTION, from, to, 0, 0};
     unsigned char key[CRYPTO_KEY] = {1};
     struct handshake h;
     bool there = false;

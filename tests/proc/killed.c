@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
+#include "proc/trace.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,11 +22,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#ifndef PTRACE_GET_SYSCALL_INFO
-#    define PTRACE_GET_SYSCALL_INFO 0x420e
-#endif
 enum { RANKS = 3, SETUP_POINTS = 24, STEP_POINTS = 20, EARLY_OPEN_MS = 1500, OPEN_MS = 20000 };
-enum { NUMBER_VICTIM, NUMBER_OPEN_MS, NUMBER_LEFT /* over: descriptors, threads and mappings that a survivor kept */ };
+enum { NUMBER_VICTIM, NUMBER_OPEN_MS };
 struct place {
     int32_t victim;
     bool early; /* nobody will have heard of it: the others wait for as long as their open may take, otherwise the tracer may take its time
@@ -33,24 +31,6 @@ struct place {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ a rank */
-static int64_t lines_with(const char *path, const char *part)
-{
-    char line[512];
-    int64_t count = 0;
-    FILE *file = fopen(path, "r");
-    CHECK(file != NULL);
-    while (fgets(line, sizeof line, file))
-        count += strstr(line, part) != NULL;
-    fclose(file);
-    return count;
-}
-
-static int64_t holdings(void)
-{
-    return proc_entries("/proc/self/fd", NULL) + proc_entries("/proc/self/task", NULL) + lines_with("/proc/self/maps", "commstream") +
-           lines_with("/proc/self/maps", "memfd:");
-}
-
 static enum comm_result sum_until_failure(struct comm_communicator *world)
 {
     static float in[30000], out[30000];
@@ -70,14 +50,13 @@ static void live(struct proc *proc, int32_t rank, struct comm_communicator *none
     struct proc_page *page = &proc->page[rank];
     bool victim = rank == (int32_t)page->number[NUMBER_VICTIM];
     struct comm_communicator *world = NULL;
-    int64_t before = holdings();
+    struct proc_held before = proc_hold();
     char text[512] = "";
 
     (void)none;
     if (victim) {
         atomic_store(&page->stage, 1);
-        CHECK(ptrace(PTRACE_TRACEME, 0, NULL, NULL) == 0);
-        raise(SIGSTOP);
+        trace_me();
     }
     atomic_store(&page->stage, 1);
     enum comm_result r =
@@ -95,18 +74,13 @@ static void live(struct proc *proc, int32_t rank, struct comm_communicator *none
         page->result = r;
         snprintf(page->text, sizeof page->text, "%s", text);
     }
-    for (int i = 0; i < 100 && holdings() != before; i++)
-        rig_nap(10 * RIG_MS); /* a joined thread leaves the list a moment later */
-    page->number[NUMBER_LEFT] = holdings() - before;
+    proc_holds_as(&before);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ its tracer */
 static void go_on(pid_t pid, int how)
 {
-    int status;
-
-    CHECK(ptrace((enum __ptrace_request)how, pid, NULL, NULL) == 0);
-    CHECK(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status));
+    CHECK(trace_on(pid, how));
 }
 
 /* The victim stands before its comm_open. */
@@ -121,7 +95,7 @@ static pid_t start(struct proc *proc, int32_t victim)
         while (!atomic_load(&proc->page[r].stage))
             rig_nap(RIG_MS / 10);
     CHECK(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status));
-    CHECK(ptrace(PTRACE_SETOPTIONS, pid, NULL, PTRACE_O_TRACESYSGOOD | PTRACE_O_EXITKILL) == 0);
+    trace_take(pid);
     return pid;
 }
 
@@ -131,19 +105,6 @@ static void enter(struct proc *proc, int32_t rank)
 
     proc->page[rank].number[NUMBER_VICTIM] = place->victim;
     proc->page[rank].number[NUMBER_OPEN_MS] = place->early ? EARLY_OPEN_MS : OPEN_MS;
-}
-
-/* Which system call it stops at the beginning of; -1: it stops at an end. */
-static long call_at(pid_t pid)
-{
-    struct {
-        uint8_t op, pad[3];
-        uint32_t arch;
-        uint64_t instruction, stack, number, argument[6];
-    } info = {0};
-
-    return ptrace((enum __ptrace_request)PTRACE_GET_SYSCALL_INFO, pid, (void *)sizeof info, &info) > 0 && info.op == 1 ? (long)info.number
-                                                                                                                       : -1;
 }
 
 /* How many stops its opening has, and from which on others know of it: rank 0 listens, another one has said who it is. */
@@ -160,7 +121,7 @@ static void count_stops(int32_t victim, int *known, int *stops)
         CHECK(ptrace(PTRACE_SYSCALL, pid, NULL, NULL) == 0 && waitpid(pid, &status, 0) == pid && WIFSTOPPED(status));
         if (WSTOPSIG(status) == SIGSTOP)
             break;
-        long call = call_at(pid);
+        long call = trace_call(pid);
         (*stops)++;
         dials |= call == SYS_connect;
         bool says = dials && (call == SYS_sendto || call == SYS_sendmsg || call == SYS_write);
@@ -187,9 +148,8 @@ static void check(struct proc *proc, int32_t victim, int64_t since, bool early)
         int64_t took = page->time - since - proc->stood_ns;
         if (took > (early ? EARLY_OPEN_MS * RIG_MS + RIG_S : RIG_S))
             rig_die(__FILE__, __LINE__, "rank %d was told after %lld ms: %s", r, (long long)(took / RIG_MS), page->text);
-        EQUAL(page->number[NUMBER_LEFT], 0);
     }
-    EQUAL(lines_with("/proc/net/unix", proc->job), 0);
+    EQUAL(proc_names(proc), 0);
 }
 
 static void finish(struct proc *proc, int32_t victim, bool early)
@@ -206,13 +166,7 @@ static void needs_ptrace(void)
 #if defined(__SANITIZE_THREAD__)
     rig_skip("ThreadSanitizer's own thread and calls are counted with the library's");
 #endif
-    int status;
-    pid_t pid = fork();
-
-    if (pid == 0)
-        _exit(ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0);
-    CHECK(waitpid(pid, &status, 0) == pid);
-    if (status)
+    if (!trace_may())
         rig_skip("this process may not use ptrace");
 }
 

@@ -45,6 +45,7 @@ struct comm_communicator *proc_open(struct proc *proc, int32_t rank)
         rig_die(__FILE__, __LINE__, "rank %d: comm_open: %s: %s", rank, comm_result_name(result), text);
     EQUAL(comm_rank(world), rank);
     EQUAL(comm_size(world), proc->ranks);
+    rig_poller(config->backend, proc->ranks);
     return world;
 }
 
@@ -180,4 +181,64 @@ int64_t proc_entries(const char *path, const char *part)
         count += !part || strstr(entry->d_name, part);
     closedir(directory);
     return count;
+}
+
+int64_t proc_lines(const char *path, const char *part)
+{
+    char line[512];
+    int64_t count = 0;
+    FILE *file = fopen(path, "r");
+    CHECK(file != NULL);
+    while (fgets(line, sizeof line, file))
+        count += strstr(line, part) != NULL;
+    fclose(file);
+    return count;
+}
+
+struct proc_held proc_hold(void)
+{
+    return (struct proc_held){proc_entries("/proc/self/fd", NULL), proc_entries("/proc/self/task", NULL),
+                              proc_lines("/proc/self/maps", "commstream") + proc_lines("/proc/self/maps", "memfd:")};
+}
+
+int64_t proc_holdings(void)
+{
+    struct proc_held now = proc_hold();
+    return now.descriptors + now.threads + now.mappings;
+}
+
+/* ThreadSanitizer starts a thread of its own with the first of ours. */
+static bool holds(const struct proc_held *before, const struct proc_held *now)
+{
+#if defined(__SANITIZE_THREAD__)
+    bool threads = now->threads <= before->threads + 1;
+#else
+    bool threads = now->threads == before->threads;
+#endif
+    return now->descriptors == before->descriptors && threads && now->mappings == before->mappings;
+}
+
+void proc_holds_as(const struct proc_held *before)
+{
+    struct proc_held now = proc_hold();
+    for (int i = 0; i < 1000 && !holds(before, &now); i++, now = proc_hold())
+        rig_nap(10 * RIG_MS);
+    if (!holds(before, &now))
+        rig_die(__FILE__, __LINE__, "left behind: %lld descriptors, %lld threads, %lld mappings",
+                (long long)(now.descriptors - before->descriptors), (long long)(now.threads - before->threads),
+                (long long)(now.mappings - before->mappings));
+}
+
+void proc_holds_more(const struct proc_held *before)
+{
+    struct proc_held now = proc_hold();
+    CHECK(now.descriptors > before->descriptors);
+    CHECK(now.threads >= before->threads);
+    const char *backend = getenv("COMM_BACKEND"); /* over a network a rank shares memory with nobody, or with those of its host */
+    CHECK(now.mappings > before->mappings || (backend && strstr(backend, "tcp")));
+}
+
+int64_t proc_names(const struct proc *proc)
+{
+    return proc_lines("/proc/net/unix", proc->job);
 }

@@ -52,7 +52,23 @@ void proc_await(struct proc *proc, int32_t rank, int64_t stage);
 /* Writes the sticky cause of c to the rank's page, with the time. */
 void proc_tell_failure(struct proc_page *page, struct comm_communicator *c, enum comm_result result);
 
+/* What a process holds that a world may leave behind: descriptors, threads, and mappings of memory that ranks share. */
+struct proc_held {
+    int64_t descriptors, threads, mappings;
+};
+struct proc_held proc_hold(void);
+/* It holds as much as it did before; a thread that was joined leaves the list a moment later. */
+void proc_holds_as(const struct proc_held *before);
+/* It holds more: what proc_holds_as looks at is something that an open world has. */
+void proc_holds_more(const struct proc_held *before);
+/* Sockets of this host in whose names the job is. */
+int64_t proc_names(const struct proc *proc);
+
 /* How many names this folder has, `.` and `..` too, with `part` in them; NULL: all. */
 int64_t proc_entries(const char *path, const char *part);
+/* How many lines of this file have `part` in them. */
+int64_t proc_lines(const char *path, const char *part);
+/* All of proc_hold together. */
+int64_t proc_holdings(void);
 
 #endif

@@ -20,9 +20,11 @@
 #include <unistd.h>
 
 #if defined(__SANITIZE_THREAD__)
-enum { THREADS_OF_OTHERS = 1 }; /* the sanitizer starts one of its own with the first of ours */
+enum { SLOWER = 10 };
+#elif defined(__SANITIZE_ADDRESS__)
+enum { SLOWER = 5 };
 #else
-enum { THREADS_OF_OTHERS = 0 };
+enum { SLOWER = 1 };
 #endif
 #define TOLD (INT64_C(1) << 40) /* the stage of a rank that told a failure */
 
@@ -294,9 +296,9 @@ static void abort_in_one(struct proc *proc, int32_t rank, struct comm_communicat
     struct comm_request request;
     if (rank == 2) {
         rig_nap(100 * RIG_MS);
-        int64_t start = rig_now();
+        int64_t start = rig_now(), slept = rig_slept();
         (void)comm_abort(world, 5);
-        proc->page[rank].number[0] = rig_now() - start;
+        proc->page[rank].number[0] = rig_slept() - slept;
         atomic_store(&proc->page[rank].time, start);
     } else {
         MUST(comm_barrier(world, &request));
@@ -307,65 +309,63 @@ static void abort_in_one(struct proc *proc, int32_t rank, struct comm_communicat
 
 RIG_TEST(processes_abort)
 {
-    int64_t took = INT64_MAX;
+    enum { TIMES = 5 };
+    int64_t slept = 0;
     proc_needs_shm();
-    for (int i = 0; i < 5 && took > 100 * RIG_MS; i++) { /* a call that does not wait is late only where it gets no CPU: not each time */
+    for (int i = 0; i < TIMES; i++) {
         struct proc proc = {0};
         proc_start(&proc, 3, abort_in_one);
         proc_finish(&proc, -1, RIG_PATIENCE);
         check_survivors(&proc, 2, proc.page[2].time, COMM_ERR_ABORTED);
-        took = proc.page[2].number[0];
+        slept += proc.page[2].number[0];
     }
-    CHECK(took <= 100 * RIG_MS);
+    if (slept > TIMES * 100 * RIG_MS) /* one alone may meet a lock whose holder has no CPU */
+        rig_die(__FILE__, __LINE__, "%d aborts slept for %lld ms", TIMES, (long long)(slept / RIG_MS));
 }
 
 /* ------------------------------------------------------------------------------------------------------------ nothing is left */
-static int64_t shared_maps(void)
-{
-    char line[512];
-    int64_t count = 0;
-    FILE *maps = fopen("/proc/self/maps", "r");
-    CHECK(maps != NULL);
-    while (fgets(line, sizeof line, maps))
-        count += strstr(line, "memfd:") || strstr(line, "/dev/shm/");
-    fclose(maps);
-    return count;
-}
-
 static void open_and_close(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
     (void)none;
-    int64_t fds = proc_entries("/proc/self/fd", NULL), maps = shared_maps(), threads = proc_entries("/proc/self/task", NULL);
+    struct proc_held before = proc_hold();
     struct comm_communicator *world = proc_open(proc, rank), *second = NULL;
     static float in[100000], out[2][100000]; /* two communicators know nothing of each other's buffers */
     MUST(comm_dup(world, NULL, &second, NULL));
     for (int i = 0; i < 5; i++)
         MUST(comm_allreduce(i % 2 ? world : second, in, out[i % 2], 100000, COMM_F32, COMM_SUM, NULL));
     MUST(comm_sync_all(world));
+    proc_holds_more(&before);
     MUST(comm_close(world, RIG_PATIENCE));
     MUST(comm_close(second, RIG_PATIENCE));
-    EQUAL(proc_entries("/proc/self/fd", NULL), fds);
-    EQUAL(shared_maps(), maps);
-    for (int i = 0; i < 100 && proc_entries("/proc/self/task", NULL) != threads; i++)
-        rig_nap(10 * RIG_MS); /* a joined thread leaves the list a moment later */
-    if (!THREADS_OF_OTHERS)
-        EQUAL(proc_entries("/proc/self/task", NULL), threads);
+    proc_holds_as(&before);
 }
 
+/* Its world, with a member killed in the middle, is closed and gone. */
+static void fail_and_close(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    (void)none;
+    struct proc_held before = proc_hold();
+    struct comm_communicator *world = proc_open(proc, rank);
+    proc_holds_more(&before);
+    sum_until_failure(proc, rank, world);
+    proc_holds_as(&before);
+}
+
+/* Survivors hold nothing of it, and its names are gone: with memory that has no name nothing else could outlive its processes. */
 RIG_TEST(processes_leave_nothing_behind)
 {
     proc_needs_shm();
-    int64_t before = proc_entries("/dev/shm", "comm");
-    struct proc proc = {.raw = true}, killed = {0};
+    struct proc_held before = proc_hold();
+    struct proc proc = {.raw = true}, killed = {.raw = true};
     proc_start(&proc, 4, open_and_close);
     proc_finish(&proc, -1, RIG_PATIENCE);
-    proc_start(&killed, 3, sum_until_failure);
+    EQUAL(proc_names(&proc), 0);
+    proc_start(&killed, 3, fail_and_close);
     proc_await(&killed, 0, 20);
     kill(killed.pid[0], SIGKILL);
     proc_finish(&killed, 0, RIG_PATIENCE);
-    for (int i = 0; i < 200 && proc_entries("/dev/shm", "comm") > before; i++)
-        rig_nap(10 * RIG_MS); /* other tests of this machine may be at work */
-    CHECK(proc_entries("/dev/shm", "comm") <= before);
+    EQUAL(proc_names(&killed), 0);
+    proc_holds_as(&before);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ more ranks than processors
@@ -408,12 +408,13 @@ RIG_TEST(processes_more_ranks_than_processors)
     EQUAL(sched_setaffinity(0, sizeof two, &two), 0);
     int64_t used = processor_time();
     proc_start(&proc, 8, many_small);
-    proc_finish(&proc, -1, 60 * RIG_S);
+    proc_finish(&proc, -1, 90 * RIG_S);
     used = processor_time() - used;
     fprintf(stderr, "    8 ranks on %d processors: %.1f us each, %lld ms of processor time\n", CPU_COUNT(&two),
             (double)proc.page[0].time / 1990e3, (long long)(used / RIG_MS));
-    /* Where others compute all the time, who yields waits for their turn; but then these ranks have computed little themselves. */
-    CHECK(proc.page[0].time < 5 * RIG_S || (used < 4 * RIG_S && proc.page[0].time < 40 * RIG_S));
+    /* Who waits gives its CPU away: otherwise each of the turns of a sum takes a slice of the scheduler's, milliseconds, from who could go
+     * on. */
+    CHECK(used < 4 * SLOWER * RIG_S);
 }
 
 int main(void)

@@ -262,13 +262,53 @@ static void env_file_close(const struct comm_env *env, int file)
 }
 
 /* A line of the log is part of the run. */
-static void env_write(const struct comm_env *env, int level, const char *line)
+static void env_write(const struct comm_env *env, env_sink_fn *sink, void *arg, int level, const char *line)
 {
-    (void)level;
     sim_note_bytes(line, strlen(line));
+    if (sink)
+        sink(arg, level, line);
     if (sim.config.trace)
         dprintf(sim.config.trace, "%llu %lld rank %d log: %s\n", (unsigned long long)sim.events, (long long)sim.clock, member_of(env)->rank,
                 line);
+}
+
+static void env_find_devices(const struct comm_env *env)
+{
+    (void)env;
+}
+
+static int env_cancel(const struct comm_env *env, int state)
+{
+    (void)env;
+    (void)state;
+    return ENV_CANCEL_ON;
+}
+
+/* Every line is told where it is written. */
+static int env_log_start(const struct comm_env *env)
+{
+    (void)env;
+    return 0;
+}
+
+static void env_log_stop(const struct comm_env *env)
+{
+    (void)env;
+}
+
+static bool env_drain(const struct comm_env *env, int64_t deadline)
+{
+    (void)env;
+    (void)deadline;
+    return true;
+}
+
+static void env_forget(const struct comm_env *env, env_sink_fn *sink, void *arg, int64_t patience_ns)
+{
+    (void)env;
+    (void)sink;
+    (void)arg;
+    (void)patience_ns;
 }
 
 static void env_panic(const struct comm_env *env, const char *text)
@@ -307,6 +347,8 @@ void sim_env_fill(struct sim_member *m)
         .spawn = env_spawn,
         .join = env_join,
         .self = env_self,
+        .find_devices = env_find_devices,
+        .cancel = env_cancel,
         .lookup = env_lookup,
         .cpus = env_cpus,
         .identity = env_identity,
@@ -314,7 +356,11 @@ void sim_env_fill(struct sim_member *m)
         .file_open = env_file_open,
         .file_write = env_file_write,
         .file_close = env_file_close,
+        .log_start = env_log_start,
+        .log_stop = env_log_stop,
         .write = env_write,
+        .drain = env_drain,
+        .forget = env_forget,
         .panic = env_panic,
         .charge = env_charge,
     };

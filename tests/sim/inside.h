@@ -211,6 +211,7 @@ struct sim_port {
     bool across;
     uint32_t bell, watch;
     bool sleeping, closed, told_again;
+    bool heeding, came; /* what comes wakes the watcher, once; something has, since it was asked last */
     uint32_t beat;
     int64_t polled_ns, timeout_ns;
     struct sim_port **all;
@@ -219,7 +220,8 @@ struct sim_port {
 enum comm_result sim_port_open(const struct wire_config *config, struct sim_port **port);
 void sim_port_close(struct sim_port *port);
 void sim_port_arm(struct sim_port *port, bool on);
-void sim_port_ring(struct sim_port *port); /* if it sleeps */
+void sim_port_ring(struct sim_port *port); /* if it sleeps, and its watcher if it heeds */
+bool sim_port_heed(struct sim_port *port, bool on);
 uint32_t sim_port_poll(struct sim_port *port, struct wire_event *events, uint32_t max);
 void sim_port_notice(int32_t rank, int32_t about, enum comm_result result, int64_t ns); /* tells rank, then */
 void sim_port_rank_gone(int32_t rank);

@@ -85,6 +85,12 @@ MUTANTS = {
     "earlier_connection_believed": [("net/frame.c", "    if (f.number != number)", "    if (f.number > number)")],
     # The memory of a communicator that was left serves the next while others may still use it.
     "grave_robbed": [("wire/channel.c", "        if (all_left(c)) {", "        if (all_left(c) || c->size > 1) {")],
+    # Lines of an earlier channel stand in memory that is used again.
+    "lines_not_cleared": [("wire/channel.c", "    if (spare)\n        clear_region(c, index);\n", "    if (spare && c->size > 1000)\n        clear_region(c, index);\n")],
+    # Who asks something of a window's owner tells it only if it waits.
+    "owner_not_asked": [("wire/pair.c", "    if (BASE_UNLIKELY(c->urges))\n", "    if (BASE_UNLIKELY(c->urges && c->size > 1000))\n")],
+    # The watcher does not look once more at what came before it rests.
+    "rest_unseen": [("engine/watch.c", "    if (!came)\n        env->bell_wait", "    if (!came || alarm > 0)\n        env->bell_wait")],
     # The pages that a peer may still write after a failure stay where they are.
     "landing_not_replaced": [("wire/channel.c", "        if (c->wait[i].told)\n", "        if (c->wait[i].told && c->size > 1000)\n")],
     # Peers are told of pages that they do not see any more.

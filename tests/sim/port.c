@@ -62,8 +62,23 @@ void sim_port_arm(struct sim_port *port, bool on)
     sim_point();
 }
 
+bool sim_port_heed(struct sim_port *port, bool on)
+{
+    bool came = port->came;
+
+    port->came = false;
+    port->heeding = on;
+    sim_point();
+    return came;
+}
+
 void sim_port_ring(struct sim_port *port)
 {
+    port->came = true;
+    if (port->heeding) {
+        port->heeding = false;
+        sim_ring(port->watch);
+    }
     if (!port->sleeping)
         return;
     port->sleeping = false;

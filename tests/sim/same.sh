@@ -6,8 +6,11 @@ seeds=30
 case ${COMM_TEST_QUICK:-0} in 0) ;; *) seeds=15 ;; esac
 COMM_SIM_SHRINK=0
 export COMM_SIM_SHRINK
-one=$("$sim" --seeds "$seeds" --seed 77000 --twice --verbose | grep -v '^sim:')
-two=$(LONG_NAME_THAT_MOVES_THE_STACK=$(head -c 5000 /dev/zero | tr '\0' x) "$sim" --seeds "$seeds" --seed 77000 --verbose | grep -v '^sim:')
+# A run that fails would give the same answer twice as well.
+one=$("$sim" --seeds "$seeds" --seed 77000 --twice --verbose) || { printf '%s\n' "$one"; exit 1; }
+two=$(LONG_NAME_THAT_MOVES_THE_STACK=$(head -c 5000 /dev/zero | tr '\0' x) "$sim" --seeds "$seeds" --seed 77000 --verbose) ||
+    { printf '%s\n' "$two"; exit 1; }
+one=$(printf '%s\n' "$one" | grep -v '^sim:') two=$(printf '%s\n' "$two" | grep -v '^sim:')
 if [ -z "$one" ] || [ "$one" != "$two" ]; then
     echo "the same seeds gave two answers"
     printf '%s\n' "$one" >same.one

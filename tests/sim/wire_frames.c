@@ -569,6 +569,11 @@ static void frames_arm(struct wire *wire, bool on, int64_t *deadline)
     sim_port_arm(((struct frames_wire *)wire)->port, on);
 }
 
+static bool frames_heed(struct wire *wire, bool on)
+{
+    return sim_port_heed(((struct frames_wire *)wire)->port, on);
+}
+
 static void frames_describe(struct wire_channel *channel, int32_t peer, char *address, size_t bytes)
 {
     (void)channel;
@@ -590,4 +595,5 @@ const struct wire_class wire_sim_frames = {
     .poll = frames_poll,
     .arm = frames_arm,
     .describe = frames_describe,
+    .heed = frames_heed,
 };

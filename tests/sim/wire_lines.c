@@ -23,7 +23,7 @@ struct sim_lines {
     _Atomic uint32_t *sleepers; /* rank 0's counts */
     uintptr_t *base;
     struct sim_lines **all;
-    _Atomic uint32_t count;
+    _Atomic uint32_t count, asks;
     bool armed;
     uint32_t replaced;
     struct wire_span gone[REPLACED_MOST]; /* pages that peers do not see any more */
@@ -97,6 +97,24 @@ static void sim_lines_ring(struct lines_host *host, struct lines_channel *channe
     }
 }
 
+static void sim_lines_ask(struct lines_host *host, int32_t rank)
+{
+    struct sim_lines *there = ((struct sim_lines *)host)->all[rank];
+
+    sim_point();
+    if (!lines_asks(&there->asks))
+        return;
+    sim_point(); /* it may have woken for another reason */
+    if (!there->port->closed)
+        sim_ring(there->port->watch);
+}
+
+static bool sim_lines_heed(struct wire *wire, bool on)
+{
+    sim_point();
+    return lines_heed(wire->asks, on);
+}
+
 static enum comm_result sim_lines_open(const struct wire_config *config, struct wire **wire)
 {
     const struct comm_env *env = config->env;
@@ -117,6 +135,8 @@ static enum comm_result sim_lines_open(const struct wire_config *config, struct 
     w->host.take = sim_lines_take;
     w->host.give = sim_lines_give;
     w->host.ring = sim_lines_ring;
+    w->host.ask = sim_lines_ask;
+    w->host.wire.asks = &w->asks;
     w->host.lend = sim_lines_lend;
     w->host.take_back = sim_lines_give;
     w->host.replace = sim_lines_replace;
@@ -235,5 +255,7 @@ const struct wire_class wire_sim_lines = {
     .poll = sim_lines_poll,
     .arm = sim_lines_arm,
     .describe = sim_lines_describe,
+    .urge = lines_urge,
+    .heed = sim_lines_heed,
     .memory = &lines_memory_class,
 };

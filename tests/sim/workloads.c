@@ -6,6 +6,7 @@
 #include "sim/threads.h"
 #include "sim/timing.h"
 #include "sim/windows.h"
+#include "sim/owners.h"
 #include "sim/workload.h"
 
 static const char *const algorithms[] = {
@@ -121,6 +122,7 @@ const struct sim_workload sim_workloads[] = {
     {"threads", "several threads on each rank, a communicator each", run_threads},
     {"dependency", "a queue waits for what fails", run_dependency},
     {"windows", "memory that ranks share, and windows", run_windows},
+    {"owners", "windows whose owners compute, poll memory, or sleep", run_owners},
     {"timing", "what a call takes in virtual time, beside what the cost model says", run_timing},
     {"recovery", "agree and shrink while ranks die, stop, are cut off, or revoke", run_recovery},
     {"random", "correct random programs, under what may delay them", workload_correct},

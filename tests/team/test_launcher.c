@@ -6,8 +6,7 @@
 #include <cmocka.h>
 
 #include "base/format.h"
-#include "base/fuzz_folder.h"
-#include "team/fuzz_launcher.h"
+#include "fuzz/fuzz.h"
 #include "team/team.h"
 
 #include <errno.h>
@@ -333,30 +332,27 @@ static void mutations(void **state)
             seed = seed * UINT64_C(6364136223846793005) + 1442695040888963407u;
             bytes[(seed >> 33) % count] = likely[(seed >> 20) % (sizeof likely - 1)];
         }
-        found += fuzz_launcher_one((const unsigned char *)bytes, count);
+        found += fuzz_launcher((const unsigned char *)bytes, count);
     }
     assert_in_range(found, 15000, 60000); /* at least those that were left as they were */
-}
-
-/* What the fuzzer kept of its inputs: one for each way through the code. */
-static void corpus(void **state)
-{
-    int taken = 0, count = fuzz_folder(LAUNCHER_CORPUS, fuzz_launcher_one, &taken);
-
-    (void)state;
-    assert_true(taken > 0 && taken < count);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_launched), cmocka_unit_test(comm_run),
-        cmocka_unit_test(open_mpi),        cmocka_unit_test(hydra),
-        cmocka_unit_test(torchrun),        cmocka_unit_test(slurm),
-        cmocka_unit_test(kubernetes),      cmocka_unit_test(cobre),
-        cmocka_unit_test(contradictions),  cmocka_unit_test(mutations),
-        cmocka_unit_test(corpus),          cmocka_unit_test(long_jobs_stay_apart),
-        cmocka_unit_test(wrong_variables), cmocka_unit_test(every_offender_is_named),
+        cmocka_unit_test(nobody_launched),
+        cmocka_unit_test(comm_run),
+        cmocka_unit_test(open_mpi),
+        cmocka_unit_test(hydra),
+        cmocka_unit_test(torchrun),
+        cmocka_unit_test(slurm),
+        cmocka_unit_test(kubernetes),
+        cmocka_unit_test(cobre),
+        cmocka_unit_test(contradictions),
+        cmocka_unit_test(mutations),
+        cmocka_unit_test(long_jobs_stay_apart),
+        cmocka_unit_test(wrong_variables),
+        cmocka_unit_test(every_offender_is_named),
         cmocka_unit_test(several_hosts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

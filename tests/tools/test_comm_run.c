@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "group.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -299,10 +301,8 @@ static void a_terminal_is_passed_on(void **state)
 
     (void)state;
     forget(&have);
-    if (missing) {
-        print_message("skipped: no program called script, which makes a terminal\n");
-        skip();
-    }
+    if (missing)
+        group_skip("no program called script, which makes a terminal");
     struct result r = shell("(sleep 0.3; echo typed; sleep 0.3; printf '\\004'; sleep 0.3) | "
                             "timeout 10 script -qec \"$R -n 2 sh -c 'read line; echo got \\$line'\" /dev/null");
     if (!strstr(r.out, "[0] got typed") || !strstr(r.out, "[1] got"))

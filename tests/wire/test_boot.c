@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/hash.h"
+#include "net/boot_star.h"
 #include "wire/world.h"
 
 #include <dirent.h>
@@ -22,6 +24,7 @@ struct guest {
     int64_t patience;
     int mode; /* 0 all, 1 opens and closes at once, 2 opens alone */
     bool exchange;
+    const struct comm_env *env; /* NULL: the host's */
     enum comm_result result, later;
     char text[256];
     uint32_t fds;
@@ -71,7 +74,7 @@ static void *visit(void *arg)
     const struct comm_env *env = wire_default_env();
     struct wire_boot *boot = NULL;
     const struct base_log log = {.env = env, .level = LOG_ERROR, .rank = g->rank};
-    struct boot_config config = {.env = env,
+    struct boot_config config = {.env = g->env ? g->env : env,
                                  .log = &log,
                                  .rank = g->rank,
                                  .ranks = g->ranks,
@@ -187,31 +190,145 @@ static void dead_is_named(void **state)
     }
 }
 
+struct visiting {
+    pthread_t thread;
+    struct guest *guest;
+    _Atomic bool over;
+};
+
+static void *visit_and_say(void *arg)
+{
+    struct visiting *v = arg;
+
+    visit(v->guest);
+    v->over = true;
+    return NULL;
+}
+
+static void begin_visit(struct visiting *v, struct guest *g)
+{
+    v->guest = g;
+    v->over = false;
+    assert_int_equal(pthread_create(&v->thread, NULL, visit_and_say, v), 0);
+}
+
+static void await(const _Atomic bool *what, const struct guest *g)
+{
+    for (int i = 0; !*what; i++, usleep(2000))
+        if (i == 10000)
+            fail_msg("rank %d of %d was told nothing", g->rank, g->ranks);
+}
+
+/* The last rank comes when the others are all judged: so it does not matter how long each of them took to come. */
 static void twins_and_others_are_refused(void **state)
 {
-    (void)state;
+    enum { ROOT, FIRST, LAST, SMALL, TWIN, ALL };
+    struct visiting v[ALL];
+    struct guest g[ALL];
     char job[64];
+
+    (void)state;
     name_job(job, sizeof job, "twins");
-    struct guest g[5];
-    for (int i = 0; i < 5; i++)
-        g[i] = (struct guest){.rank = i < 3 ? i : 1, .ranks = 3, .job = job, .patience = 5 * SECOND, .mode = 1};
-    g[3].ranks = 2; /* a world of another size under the same name */
-    g[2].patience = 10 * SECOND;
-    pthread_t thread[5];
-    int order[] = {0, 1, 4, 3, 2};
-    for (int k = 0; k < 5; k++) { /* rank 2 comes last, so that the others meet rank 0 */
-        assert_int_equal(pthread_create(&thread[order[k]], NULL, visit, &g[order[k]]), 0);
-        usleep(50000);
-    }
-    for (int i = 0; i < 5; i++)
-        pthread_join(thread[i], NULL);
-    assert_int_equal(g[0].result, COMM_OK);
-    assert_int_equal(g[2].result, COMM_OK);
-    assert_int_equal(g[1].result, COMM_OK);
-    assert_int_equal(g[4].result, COMM_ERR_AUTH);
-    assert_non_null(strstr(g[4].text, "rank 1"));
-    assert_int_equal(g[3].result, COMM_ERR_AUTH);
-    assert_non_null(strstr(g[3].text, "world of 2"));
+    for (int i = 0; i < ALL; i++)
+        g[i] = (struct guest){.rank = i < SMALL ? i : 1, .ranks = 3, .job = job, .patience = 20 * SECOND, .mode = 1};
+    g[SMALL].ranks = 2; /* a world of another size under the same name */
+    begin_visit(&v[ROOT], &g[ROOT]);
+    begin_visit(&v[FIRST], &g[FIRST]);
+    begin_visit(&v[TWIN], &g[TWIN]);
+    begin_visit(&v[SMALL], &g[SMALL]);
+    await(&v[SMALL].over, &g[SMALL]);
+    for (int i = 0; !v[FIRST].over && !v[TWIN].over; i++, usleep(2000))
+        assert_true(i < 10000);
+    begin_visit(&v[LAST], &g[LAST]);
+    for (int i = 0; i < ALL; i++)
+        pthread_join(v[i].thread, NULL);
+    const struct guest *refused = g[TWIN].result == COMM_OK ? &g[FIRST] : &g[TWIN]; /* whoever came second */
+    for (int i = 0; i < ALL; i++)
+        if (i != SMALL && &g[i] != refused && g[i].result != COMM_OK)
+            fail_msg("rank %d: %d \"%s\"", g[i].rank, (int)g[i].result, g[i].text);
+    assert_int_equal(refused->result, COMM_ERR_AUTH);
+    assert_non_null(strstr(refused->text, "rank 1"));
+    assert_int_equal(g[SMALL].result, COMM_ERR_AUTH);
+    assert_non_null(strstr(g[SMALL].text, "world of 2"));
+}
+
+/* ------------------------------------------------------------------------------------------------------------ who comes too late */
+static _Atomic bool root_listens, root_may_look;
+
+/* The first time that rank 0 asks for is just before it looks who has come. */
+static int64_t now_when_let(const struct comm_env *env)
+{
+    (void)env;
+    root_listens = true;
+    for (int i = 0; !root_may_look && i < 10000; i++)
+        usleep(2000);
+    return wire_default_env()->now(wire_default_env());
+}
+
+static socklen_t name_of(const char *job, struct sockaddr_un *address)
+{
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    int n = snprintf(address->sun_path + 1, sizeof address->sun_path - 1, "commstream.%u.%s", (unsigned)geteuid(), job);
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n);
+}
+
+/* says false: it connects, and is still to speak when rank 0 looks. */
+static int come_as(int32_t rank, const char *job, bool says)
+{
+    struct greeting g = {.magic = BOOT_MAGIC, .version = BOOT_VERSION, .rank = rank, .ranks = 2};
+    struct timeval patience = {.tv_sec = 20};
+    struct sockaddr_un address;
+    socklen_t length = name_of(job, &address);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    for (const char *at = job; *at; at++)
+        g.job = base_hash(g.job, (unsigned char)*at);
+    assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience), 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&address, length), 0);
+    if (says)
+        assert_int_equal(send(fd, &g, sizeof g, MSG_NOSIGNAL), sizeof g);
+    return fd;
+}
+
+/* Everything that was said to fd: text is what stands behind its first frame. */
+static struct frame told(int fd, char text[BOOT_TEXT])
+{
+    struct frame frame = {.magic = 0};
+
+    memset(text, 0, BOOT_TEXT);
+    if (recv(fd, &frame, sizeof frame, MSG_WAITALL) == (ssize_t)sizeof frame && frame.bytes < BOOT_TEXT)
+        (void)!recv(fd, text, frame.bytes, MSG_WAITALL);
+    close(fd);
+    return frame;
+}
+
+/* All three stand at the door when rank 0 looks, which takes in the first and is complete: the others are not left to think that it died.
+ */
+static void who_comes_too_late_hears_so(void **state)
+{
+    struct comm_env held = *wire_default_env();
+    char job[64], text[BOOT_TEXT];
+    struct visiting root;
+    struct guest g = {.rank = 0, .ranks = 2, .job = job, .patience = 20 * SECOND, .mode = 1, .env = &held};
+
+    (void)state;
+    name_job(job, sizeof job, "late");
+    held.now = now_when_let;
+    begin_visit(&root, &g);
+    await(&root_listens, &g);
+    int first = come_as(1, job, true), twin = come_as(1, job, true), silent = come_as(1, job, false);
+    root_may_look = true;
+    pthread_join(root.thread, NULL);
+    assert_int_equal(g.result, COMM_OK);
+    assert_int_equal(told(first, text).kind, FRAME_WELCOME);
+    struct frame answer = told(twin, text);
+    assert_int_equal(answer.kind, FRAME_REFUSED);
+    assert_int_equal(answer.result, COMM_ERR_AUTH);
+    assert_non_null(strstr(text, "rank 1 is there already"));
+    answer = told(silent, text);
+    assert_int_equal(answer.kind, FRAME_REFUSED);
+    assert_int_equal(answer.result, COMM_ERR_AUTH);
+    assert_non_null(strstr(text, "all 2 ranks of rank 0's world are there"));
 }
 
 /* Who connects and says nothing, or something else, neither enters nor holds anybody up; a second rank 0 is refused. */
@@ -225,14 +342,13 @@ static void strangers(void **state)
                          {.rank = 0, .ranks = 2, .job = job, .patience = SECOND}};
     pthread_t thread;
     assert_int_equal(pthread_create(&thread, NULL, visit, &g[0]), 0);
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int n = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "commstream.%u.%s", (unsigned)geteuid(), job);
+    struct sockaddr_un address;
+    socklen_t length = name_of(job, &address);
     int fd[40];
     for (int i = 0; i < 40; i++) {
         fd[i] = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         int tries = 0;
-        while (connect(fd[i], (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) &&
-               tries++ < 500)
+        while (connect(fd[i], (struct sockaddr *)&address, length) && tries++ < 500)
             usleep(2000);
         assert_true(tries < 500);
         if (i % 2)
@@ -256,6 +372,7 @@ int main(void)
         cmocka_unit_test(missing_are_named),
         cmocka_unit_test(dead_is_named),
         cmocka_unit_test(twins_and_others_are_refused),
+        cmocka_unit_test(who_comes_too_late_hears_so),
         cmocka_unit_test(strangers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -92,6 +92,62 @@ static void killed_by_socket(void **state)
     unsetenv("COMM_SHM_DEATH");
 }
 
+/* A peer whose memory says what it never writes stops its reader there, before that copies anything by it. */
+enum { FORGED_SLOT, FORGED_KIND, FORGED_INLINE, FORGED_EAGER, FORGERIES };
+
+static void forge(struct lines_channel *c, uint32_t seq, int32_t how)
+{
+    struct lines_line *line = (struct lines_line *)(void *)(c->peer[1].out_pair + 1) + (seq & (c->shape.window - 1));
+
+    if (how == FORGED_SLOT)
+        line->slot = UINT8_MAX;
+    if (how == FORGED_KIND)
+        line->kind = LINES_KIND_PLACE;
+    if (how == FORGED_INLINE)
+        line->kind = LINES_KIND_INLINE;
+    if (how == FORGED_EAGER)
+        line->of.message.bytes = LINES_EAGER_BYTES + 1;
+}
+
+static void believes_nothing(struct rank *r)
+{
+    struct wire_channel *ch = r->ch;
+
+    if (r->rank == 0) {
+        static char bytes[1000];
+        uint16_t peer = 1;
+        struct wire_span span = {bytes, sizeof bytes};
+        struct wire_expose e = {
+            .key = wire_key_of(1, 0, 0), .flags = WIRE_MESSAGE, .peers = &peer, .npeers = 1, .nspans = 1, .spans = &span};
+        CHECK(ch->class->expose(ch, &e) == WIRE_DONE);
+        forge(lines_of(ch), 1, r->variant);
+        rank_meet(r);
+        _exit(0);
+    }
+    signal(SIGILL, SIG_DFL); /* not cmocka's, which goes on with the next test */
+    rank_meet(r);
+    struct wire_event event[4];
+    char land[LINES_EAGER_BYTES + 1];
+    struct wire_look look = {.key = wire_key_of(1, 0, 0), .flags = WIRE_MESSAGE, .land = land, .bytes = sizeof land};
+    while (!ch->class->advance(ch, event, 4)) /* it has been sent */
+        ;
+    look.bytes = event[0].bytes < sizeof land ? event[0].bytes : sizeof land;
+    (void)ch->class->view(ch, &look);
+    _exit(0);
+}
+
+static void forged_messages(void **state)
+{
+    (void)state;
+    for (int how = 0; how < FORGERIES; how++) {
+        int status[RANKS_MAX] = {0};
+        world_processes("shm", 2, NULL, how, believes_nothing, status);
+        assert_int_equal(status[0], 0);
+        if (!WIFSIGNALED(status[1]) || (WTERMSIG(status[1]) != SIGILL && WTERMSIG(status[1]) != SIGTRAP))
+            fail_msg("forgery %d: status %x", how, (unsigned)status[1]);
+    }
+}
+
 /* One who closes in good order and ends is not a death. */
 static void closes_first(struct rank *r)
 {
@@ -437,6 +493,7 @@ int main(void)
         cmocka_unit_test(differences_are_named),
         cmocka_unit_test(killed_by_pidfd),
         cmocka_unit_test(killed_by_socket),
+        cmocka_unit_test(forged_messages),
         cmocka_unit_test(closed_is_not_dead),
         cmocka_unit_test(bells),
         cmocka_unit_test(memory_runs_out),

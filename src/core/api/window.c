@@ -42,6 +42,9 @@ enum comm_result comm_window_create(struct comm_communicator *c, size_t bytes, c
              (long long)own.placement, "an enum comm_placement");
     api_need(&check, !own.base || own.placement == COMM_PLACEMENT_DEFAULT, "options.placement", (long long)own.placement,
              "COMM_PLACEMENT_DEFAULT where base is given: your own memory lies where it lies");
+    if (check.result == COMM_OK && own.base && engine_has_devices(c))
+        api_need(&check, engine_need_host(c, "window_create", "options.base", own.base, NULL) == COMM_OK, "options.base",
+                 (long long)(intptr_t)own.base, "memory of the host: that is a device's");
     return check.result == COMM_OK ? engine_window_create(c, bytes, &own, w, req) : check.result;
 }
 
@@ -118,6 +121,8 @@ static enum comm_result check_buffer(const char *call, const char *name, const s
     if (one->n && (!at || at == COMM_IN_PLACE))
         return DECLINE(one->window, COMM_ERR_ARGUMENT, req, "%s: %s=%s; expected a buffer of %zu elements", call, name,
                        at ? "COMM_IN_PLACE" : "NULL", one->n);
+    if (BASE_UNLIKELY(one->n && engine_has_devices(engine_window_comm(one->window))))
+        return refused(engine_need_host(engine_window_comm(one->window), call, name, at, NULL), req);
     return COMM_OK;
 }
 

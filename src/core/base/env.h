@@ -2,7 +2,8 @@
  * env: the core's only door to the machine. Everything that a simulator must control comes in through this table: time, sleeping, memory,
  * randomness, threads, the environment. One table per engine, constant for its life. Sockets, segments and death notices are the wires'.
  *
- * park, bell_wait and join may block and are never called with a lock held; all the rest may be called with one.
+ * park, bell_wait, join, log_start, log_stop, drain, forget and the file functions may block and are never called with a lock held or by
+ * the watcher; all the rest may be.
  */
 #ifndef BASE_ENV_H
 #define BASE_ENV_H
@@ -26,6 +27,8 @@ struct env_thread {
     uint32_t reserved;
 };
 typedef void env_thread_fn(void *arg);
+enum { ENV_CANCEL_OFF = 0, ENV_CANCEL_ON = 1 };
+typedef void env_sink_fn(void *arg, int level, const char *line);
 
 /* What launchers and limits say about this process; asked once, when a world opens. */
 enum { ENV_CPU_WORDS = 16 };
@@ -37,6 +40,12 @@ struct env_identity {
     uint32_t parent;             /* process id of whoever started this process */
     int32_t numa;                /* the NUMA node that all its CPUs are of; -1: they are of several */
     uint64_t cpu[ENV_CPU_WORDS]; /* the first 1,024 CPUs, a bit for each that this process may run on */
+};
+
+/* What is open and would say so before the process ends. Its owner's, from farewell_add to farewell_drop. */
+struct env_farewell {
+    struct env_farewell *next; /* env's own */
+    void (*say)(struct env_farewell *farewell);
 };
 
 struct comm_env {
@@ -57,8 +66,13 @@ struct comm_env {
 
     /* Orders the stores and loads of every running thread of this process, and of others that started the library and share memory with it,
        as if each had executed a full fence now. False: there is no such thing here, and nothing was done. Answers alike for the life of the
-       process. A few microseconds. */
+       process; one that worked before and fails ends the process. A few microseconds. */
     bool (*barrier)(const struct comm_env *env);
+
+    /* Where the process ends by exit() meanwhile, say() is called by the thread that ends it, while others may go on: it takes a second or
+       two at most. Not in a forked child. Both may be NULL: there is no such end. On return from drop it is not called, now or later. */
+    void (*farewell_add)(const struct comm_env *env, struct env_farewell *farewell);
+    void (*farewell_drop)(const struct comm_env *env, struct env_farewell *farewell);
 
     /* 0, or an errno. */
     int (*bell_open)(const struct comm_env *env, struct env_bell *bell);
@@ -80,6 +94,21 @@ struct comm_env {
     int (*spawn)(const struct comm_env *env, env_thread_fn *fn, void *arg, struct env_thread *thread); /* 0, or an errno */
     bool (*join)(const struct comm_env *env, struct env_thread *thread, int64_t deadline);             /* false: still running */
     uint64_t (*self)(const struct comm_env *env);                                                      /* this thread, never 0 */
+    /* Whether the program may cancel this thread from now on (ENV_CANCEL_*), and what was until now. What may make system calls that are
+       cancellation points runs between two of these; where operations are short it makes no such calls. */
+    int (*cancel)(const struct comm_env *env, int state);
+
+    /* Not 0 where this process has a driver whose memory the CPU cannot touch, as of the last find_devices; loaded by every call that is
+       given a buffer. NULL: never. */
+    const _Atomic uint32_t *devices;
+    /* Looks for one that was loaded, and loads none. May wait for whoever is loading a library. */
+    void (*find_devices)(const struct comm_env *env);
+    /* Whether at is such memory; the driver is asked. */
+    bool (*on_device)(const struct comm_env *env, const void *at);
+
+    /* fd is from now on one that a forked child of this process must not keep, since others would not see this process end as long as the
+       child lives: it is closed there. owns false: no longer; said before it is closed. Any thread, no lock. */
+    void (*own)(const struct comm_env *env, int32_t fd, bool owns);
 
     /* An environment variable, or NULL. Only while a world opens. */
     const char *(*lookup)(const struct comm_env *env, const char *name);
@@ -96,8 +125,23 @@ struct comm_env {
     /* The first `room` bytes of a file that is there; how many they are, or -errno. Only while a world opens. */
     int64_t (*file_read)(const struct comm_env *env, const char *path, void *to, size_t room);
 
-    void (*write)(const struct comm_env *env, int level, const char *line); /* the default log sink */
-    void (*panic)(const struct comm_env *env, const char *text);            /* does not return */
+    /* Before anything that logs under a lock or from a watcher, and when that is over; counted. Makes the thread that lines are told by,
+       and ends it when its last line is told or when it is stuck for 200 ms. 0, or an errno. */
+    int (*log_start)(const struct comm_env *env);
+    void (*log_stop)(const struct comm_env *env);
+    /* A line of the log for a function, or where that is NULL for standard error. Never blocks, whatever becomes of the line, and so may be
+       called by the watcher and with locks held. Lines are told in their order, by a thread that holds nothing; those for which there is no
+       room are dropped, counted, and the count is told in their place. The text is copied. While the log is not started it is told at once.
+     */
+    void (*write)(const struct comm_env *env, env_sink_fn *sink, void *arg, int level, const char *line);
+    /* Sleeps until all lines that were written before are told, or the deadline (absolute, ns); not at all where the oldest of them has
+       been waited for in vain already. False: not all are told. */
+    bool (*drain)(const struct comm_env *env, int64_t deadline);
+    /* The same, and then lines for this function that are still not told never will be. Sleeps for twice patience_ns at most; only where a
+       call of the function takes longer than that is it still being called on return. */
+    void (*forget)(const struct comm_env *env, env_sink_fn *sink, void *arg, int64_t patience_ns);
+    /* The last line of a process that cannot go on. Does not return. */
+    void (*panic)(const struct comm_env *env, const char *text);
     /* Computing that took ns of virtual time; nothing outside the simulator. */
     void (*charge)(const struct comm_env *env, int64_t ns);
 };

@@ -1,7 +1,7 @@
 #include "base/log.h"
 #include "base/format.h"
 
-enum { LOG_LINE_BYTES = 768 };
+static const int64_t patience_ns = 200000000;
 
 void base_log(const struct base_log *log, int level, const char *format, ...)
 {
@@ -17,8 +17,15 @@ void base_log(const struct base_log *log, int level, const char *format, ...)
     va_start(list, format);
     base_format_list(line + at, sizeof line - at, format, list);
     va_end(list);
-    if (log->sink)
-        log->sink(log->arg, level, line);
-    else
-        log->env->write(log->env, level, line);
+    log->env->write(log->env, log->sink, log->arg, level, line);
+}
+
+void base_log_drain(const struct comm_env *env)
+{
+    (void)env->drain(env, env->now(env) + patience_ns);
+}
+
+void base_log_end(const struct base_log *log)
+{
+    log->env->forget(log->env, log->sink, log->arg, patience_ns);
 }

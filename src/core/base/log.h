@@ -6,15 +6,19 @@
 #include "base/env.h"
 
 enum log_level { LOG_ERROR = 1, LOG_WARNING = 2, LOG_INFO = 3, LOG_DEBUG = 4, LOG_TRACE = 5 };
-typedef void log_sink_fn(void *arg, int level, const char *line);
+enum { LOG_LINE_BYTES = 768 };
 
 struct base_log {
     const struct comm_env *env;
-    log_sink_fn *sink; /* NULL: env->write */
+    env_sink_fn *sink; /* NULL: standard error */
     void *arg;
     int32_t level, rank; /* rank -1: not known yet */
 };
 
 void base_log(const struct base_log *log, int level, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* Waits a moment until what was logged is told; for callers who bring bad news, after which a program often ends. */
+void base_log_drain(const struct comm_env *env);
+/* Before its sink may be gone: waits likewise, and what is not told by then never is. */
+void base_log_end(const struct base_log *log);
 
 #endif

@@ -88,6 +88,14 @@ static bool parse_choice(const char *text, const char *choices, int64_t *value)
     }
 }
 
+/* What was a switch and has a third state by now is still set by the words of a switch. */
+static bool parse_bool_choice(const char *text, const char *choices, int64_t *value)
+{
+    int64_t yes = 0;
+
+    return parse_bool(text, &yes) && parse_choice(yes ? "yes" : "no", choices, value);
+}
+
 static bool in_range(const struct base_option *row, int64_t value)
 {
     if (value == 0 && row->flags & OPTION_ZERO)
@@ -103,7 +111,7 @@ static bool parse_value(const struct base_option *row, const char *text, int64_t
     case OPTION_BOOL:
         return parse_bool(text, value);
     case OPTION_CHOICE:
-        return parse_choice(text, row->choices, value);
+        return parse_choice(text, row->choices, value) || parse_bool_choice(text, row->choices, value);
     case OPTION_TIME:
         return parse_amount(text, time_units, value) && in_range(row, *value);
     case OPTION_BYTES:

@@ -15,7 +15,7 @@ enum option_order { OPTION_ORDER_DEFAULT, OPTION_ORDER_FIXED, OPTION_ORDER_FREE 
 enum option_isa { OPTION_ISA_AUTO, OPTION_ISA_SCALAR, OPTION_ISA_AVX2, OPTION_ISA_AVX512 };
 
 enum option_source { OPTION_FROM_DEFAULT = 0, OPTION_FROM_PROGRAM = 1, OPTION_FROM_ENVIRONMENT = 2 };
-enum { OPTION_COUNT_MAX = 32 };
+enum { OPTION_COUNT_MAX = 40 };
 
 struct base_options {
     int64_t open_timeout_ns, operation_timeout_ns, peer_timeout_ns, link_timeout_ns;

@@ -25,3 +25,15 @@ const char *base_result_text(enum comm_result result)
         return "no such result";
     }
 }
+
+bool base_result_is_known(enum comm_result result)
+{
+    switch (result) {
+#define RESULT_KNOWN(name, value, text) case COMM_##name:
+        COMM_RESULTS(RESULT_KNOWN)
+#undef RESULT_KNOWN
+        return true;
+    default:
+        return false;
+    }
+}

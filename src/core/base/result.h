@@ -4,9 +4,12 @@
 
 #include <commstream/result.h>
 
+#include <stdbool.h>
+
 #define BASE_VERSION (0u << 16 | 1u << 8 | 0u) /* major, minor, patch */
 
 const char *base_result_name(enum comm_result result); /* "COMM_ERR_PEER"; never NULL */
 const char *base_result_text(enum comm_result result);
+bool base_result_is_known(enum comm_result result); /* one of that list */
 
 #endif

@@ -24,11 +24,21 @@ static bool take_places(struct body *b, uint32_t window)
     return b->places != NULL;
 }
 
-static enum comm_result make_places(struct body *b, const struct wire_limits *limits, struct team_offer *offer)
+static enum comm_result join(struct body *b, const struct wire_limits *limits, const void *offers, void *offer)
 {
     const struct comm_env *env = b->engine->env;
     struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
-    enum comm_result r = b->world->backend->wire->join(b->world->wire, &team, limits, NULL, offer->wire, &b->channel);
+    int before = env->cancel(env, ENV_CANCEL_OFF);
+    enum comm_result r = b->world->backend->wire->join(b->world->wire, &team, limits, offers, offer, &b->channel);
+
+    env->cancel(env, before);
+    return r;
+}
+
+static enum comm_result make_places(struct body *b, const struct wire_limits *limits, struct team_offer *offer)
+{
+    const struct comm_env *env = b->engine->env;
+    enum comm_result r = join(b, limits, NULL, offer->wire);
 
     if (r != COMM_OK)
         return r;
@@ -69,8 +79,10 @@ enum comm_result body_create(struct engine *e, const struct body_config *config,
         return COMM_ERR_MEMORY;
     }
     b->engine = e;
+    b->devices = e->env->devices;
     b->world = config->world;
     b->wire = config->world->backend->wire;
+    b->asks = config->world->asks;
     b->team = config->team;
     b->timeout_ns = config->timeout_ns;
     b->free_order = config->free_order;
@@ -98,12 +110,11 @@ enum comm_result body_create(struct engine *e, const struct body_config *config,
 /* All that this rank needs was taken before its offer went out, so members that meet here do not lack each other. */
 enum comm_result body_connect(struct body *b, const struct team_offer *offers)
 {
-    struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
     unsigned char *packed = b->offers;
 
     for (int32_t r = 0; r < b->team.size; r++)
         memcpy(packed + (size_t)r * WIRE_OFFER_BYTES, offers[r].wire, WIRE_OFFER_BYTES);
-    enum comm_result r = b->world->backend->wire->join(b->world->wire, &team, NULL, packed, NULL, &b->channel);
+    enum comm_result r = join(b, NULL, packed, NULL);
     if (r != COMM_OK) {
         b->channel = NULL; /* an error of join ends the channel */
         return r;
@@ -134,8 +145,10 @@ struct body *body_recorder(struct body *of)
         return NULL;
     }
     b->engine = of->engine;
+    b->devices = of->native && of->native_flags & NATIVE_STREAM ? NULL : of->devices;
     b->world = of->world;
     b->wire = of->wire;
+    b->asks = of->asks;
     b->team = of->team;
     b->team.world = memcpy(world, of->team.world, (size_t)of->team.size * sizeof *world);
     b->unpacked = of->unpacked;
@@ -214,6 +227,7 @@ void body_destroy(struct body *b)
         if (b->is_active)
             engine_activate(e, b->index, false);
         engine_rank_queue(e, b->index, 0);
+        engine_note_apart(e, b->index, false);
         atomic_store_explicit(&e->faces[b->index], NULL, memory_order_release);
     }
     if (b->native_counted)

@@ -66,6 +66,7 @@ struct body {
     const struct program_hosts *several_hosts; /* the same; NULL where there is but one */
     const struct wire_class *wire;
     struct wire_channel *channel;
+    _Atomic uint32_t *asks;        /* its world's */
     struct native_channel *native; /* NULL: none */
     uint64_t native_alone;         /* the operation there that went the short way; 0: none */
     struct call_form native_form;
@@ -142,10 +143,19 @@ struct body {
     struct comm_stats stats; /* bytes: of messages alone; work counts its own */
     size_t *vector_pool;
     char name[32];
-    char forced[256]; /* option algorithm of this communicator; empty: the world's */
+    char forced[256];                /* option algorithm of this communicator; empty: the world's */
+    const _Atomic uint32_t *devices; /* env's */
     /* recording */
     struct comm_plan *recording;
 };
+
+/* Whether this communicator moves the host's memory alone, and at is none of it. One load and one branch where no driver is there. */
+static inline bool body_is_foreign(const struct body *b, const void *at)
+{
+    if (BASE_LIKELY(!b->devices || !atomic_load_explicit(b->devices, memory_order_relaxed)))
+        return false;
+    return !(b->native && b->native_flags & NATIVE_STREAM) && b->engine->env->on_device(b->engine->env, at);
+}
 
 /* body.c */
 struct body_config {
@@ -199,6 +209,18 @@ static inline void body_unlock(struct body *b)
     base_home_unlock(&face->lock, face->env);
 }
 void world_drop(struct world *w);
+
+/* The end of a call: as body_unlock, and what peers ask for meanwhile is done. */
+void body_leave_asked(struct body *b);
+static inline void body_leave(struct body *b)
+{
+    if (BASE_UNLIKELY(atomic_load_explicit(b->asks, memory_order_relaxed) & WIRE_ASKED))
+        body_leave_asked(b);
+    else
+        body_unlock(b);
+}
+/* A call that found all complete, and takes no lock: now and then it looks as the others do. */
+void engine_glance(struct comm_communicator *face);
 
 /* issue.c, step.c */
 enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
@@ -343,6 +365,7 @@ static inline void body_end_nap(struct body *b)
 uint16_t trace_waits_for(const struct body *b, const struct entry *e); /* of an unfinished one; as record.waited */
 void trace_failure(struct body *b, const struct comm_error *error);    /* where option trace_dir names a folder */
 void trace_settle(struct engine *e);                                   /* a wait ends: for a moment, until what failed is written */
+void trace_start(struct engine *e);                                    /* before anything can fail: the thread that will write it */
 bool trace_stop(struct engine *e); /* false: the file system does not answer, and the scribe is left to it */
 
 /* notify.c */

@@ -100,6 +100,12 @@ void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason)
 bool body_knows_refused(const struct body *b, int32_t rank, uint64_t number); /* heard so, and in the order of its calls */
 void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);
 
+/* heard.c: NULL, or what is wrong with it, said behind "rank N sent" */
+const char *heard_note_fault(const struct body *b, const struct wire_event *event);
+const char *heard_message_fault(const struct wire_event *event);
+bool heard_is_error(int32_t result);
+bool heard_is_result(int32_t result); /* or OK */
+
 /* watch.c */
 void body_check(struct body *b, int64_t now);
 void body_lost(struct body *b, const struct wire_event *event);

@@ -122,6 +122,7 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
         return r;
     struct engine *e = b->engine;
     const struct comm_env *env = e->env;
+    int before = env->cancel(env, ENV_CANCEL_OFF);
     int64_t deadline = engine_deadline(e, timeout_ns == COMM_DEFAULT_TIMEOUT ? close_default_ns : timeout_ns);
     struct drain d = {c};
     bool clean = engine_move_until(e, c, drained, &d, deadline);
@@ -141,5 +142,6 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
     } while (notify_due(b));
     body_destroy(b);
     engine_drop(e);
+    env->cancel(env, before);
     return clean ? COMM_OK : COMM_ERR_TIMEOUT;
 }

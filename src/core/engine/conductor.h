@@ -41,6 +41,8 @@ struct engine {
     _Atomic uint32_t ranked;                              /* communicators of another priority than 0 */
     _Atomic uint64_t urgent[ENGINE_COMMUNICATORS / 64];   /* of priority 1 */
     _Atomic uint64_t yielding[ENGINE_COMMUNICATORS / 64]; /* of priority -1 */
+    _Atomic uint64_t apart[ENGINE_COMMUNICATORS / 64];    /* with windows of whose parts peers may ask */
+    _Atomic uint32_t aparts;                              /* how many those are */
     _Atomic uint32_t passes;                              /* counted while there are ranked ones */
     _Atomic(struct world *) worlds[ENGINE_WORLDS];
     _Atomic uint32_t references;
@@ -73,8 +75,8 @@ struct engine {
     struct base_lock park_lock;
     struct engine_park park[ENGINE_PARKS];
     bool scribe_runs;
-    bool watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
-    bool caller_only;                        /* a native may be entered by the program's threads alone */
+    bool logs, watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
+    bool caller_only;                              /* a native may be entered by the program's threads alone */
     enum comm_notify_mode notify;
     enum data_isa isa;
     int64_t spin_ns, yield_ns;
@@ -90,6 +92,7 @@ void engine_drop(struct engine *e);
 enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index);
 void engine_activate(struct engine *e, uint32_t index, bool active);
 void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority); /* 0: as any other */
+void engine_note_apart(struct engine *e, uint32_t index, bool on);
 enum comm_result engine_start_helper(struct engine *e);
 /* For a stream that waits for the host: UNSUPPORTED where only the caller's threads may move work. Any thread. */
 enum comm_result engine_need_helper(struct engine *e);
@@ -121,6 +124,16 @@ void engine_disarm(struct engine *e);
 enum pass engine_arm_bell(struct engine *e);
 bool engine_callback_due(struct engine *e);
 enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *point, int64_t timeout_ns);
+
+/* serve.c: what peers ask of windows, where nobody here waits */
+struct serve_round {
+    int64_t nap_ns; /* until the watcher looks again; 0: until it is rung */
+    uint32_t quiet; /* such looks in a row that found nothing */
+    bool heeds, owed;
+};
+bool engine_heed(struct engine *e, struct serve_round *round); /* before it sleeps; true: it need not */
+bool engine_rise(struct engine *e, struct serve_round *round); /* it is up; true: something was asked */
+void engine_serve_round(struct engine *e, struct serve_round *round, bool came);
 
 /* watch.c */
 void engine_watcher(void *arg);

@@ -95,6 +95,12 @@ static void colors_known(struct body *b, struct creation *n)
         n->mine[1].color = -1;
 }
 
+/* What a member says that came of it there. */
+static enum comm_result result_of(int32_t said)
+{
+    return heard_is_result(said) ? (enum comm_result)said : COMM_ERR_CORRUPT;
+}
+
 /* The members' offers are here: what is missing to connect is known to all ranks alike, but whether each could is not. */
 static enum comm_result connect_child(struct creation *n)
 {
@@ -103,7 +109,7 @@ static enum comm_result connect_child(struct creation *n)
 
     for (int32_t r = 0; r < n->size; r++)
         if (n->all[1][r].result != COMM_OK)
-            worst = (enum comm_result)n->all[1][r].result;
+            worst = result_of(n->all[1][r].result);
     if (worst != COMM_OK || !n->child)
         return worst;
     if (n->connecting)
@@ -131,7 +137,7 @@ enum comm_result creation_agreed(const struct creation *n)
 {
     for (int32_t r = 0; r < n->size; r++)
         if (n->all_ready[r] != COMM_OK)
-            return (enum comm_result)n->all_ready[r];
+            return result_of(n->all_ready[r]);
     return COMM_OK;
 }
 
@@ -328,11 +334,13 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
 enum comm_result engine_split(struct comm_communicator *c, int64_t color, int32_t key, struct comm_communicator **out,
                               struct comm_request *req)
 {
+    c->env->find_devices(c->env);
     return create(c, &(struct creation){.color = color, .key = key}, out, req);
 }
 
 enum comm_result engine_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
                             struct comm_request *req)
 {
+    c->env->find_devices(c->env);
     return create(c, &(struct creation){.dup = 1, .options = *options}, out, req);
 }

@@ -457,7 +457,7 @@ static void fail_all(struct engine *e, const struct knot *k)
         struct body *b = face ? body_lock(face, &r) : NULL;
         if (!b)
             continue;
-        if (b->engine == e && b->team.id == n->note.of && !b->recording) {
+        if (b->engine == e && b->team.id == n->note.of && n->note.rank < b->team.size && !b->recording) {
             b->guest = true; /* the watcher's thread */
             body_propose(b, &(struct cause){.number = n->note.started + 1,
                                             .rank = n->note.rank,

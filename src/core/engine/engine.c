@@ -32,6 +32,9 @@ static void engine_destroy(struct engine *e)
     if (!trace_stop(e))
         return; /* it still reads what is here */
     engine_drop_device(e);
+    base_log_end(&e->log);
+    if (e->logs)
+        env->log_stop(env);
     env->bell_close(env, &e->watch);
     env->bell_close(env, &e->bell);
     if (e->faces)
@@ -81,12 +84,18 @@ enum comm_result engine_create(const struct comm_env *env, const struct base_opt
     env->identity(env, &e->identity);
     e->faces = env->take(env, ENGINE_COMMUNICATORS * sizeof *e->faces, 64);
     e->bell.ring_fd = e->bell.wait_fd = e->watch.ring_fd = e->watch.wait_fd = -1;
-    int failed = env->bell_open(env, &e->bell);
+    const char *what = "no thread for the log";
+    int failed = env->log_start(env);
+    e->logs = !failed;
+    if (!failed) {
+        what = "no descriptor for an engine's bells";
+        failed = env->bell_open(env, &e->bell);
+    }
     if (!failed)
         failed = env->bell_open(env, &e->watch);
     atomic_store_explicit(&e->references, 1, memory_order_relaxed);
     if (!e->faces || failed) {
-        base_format(text, text_bytes, "%s, errno=%d", failed ? "no descriptor for an engine's bells" : "no memory for an engine", failed);
+        base_format(text, text_bytes, "%s, errno=%d", failed ? what : "no memory for an engine", failed);
         engine_drop(e);
         return failed ? COMM_ERR_SYSTEM : COMM_ERR_MEMORY;
     }
@@ -159,6 +168,16 @@ void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority)
     before |= set_bit(e->yielding, index, priority < 0);
     if (before != (priority != 0))
         atomic_fetch_add_explicit(&e->ranked, before ? UINT32_MAX : 1, memory_order_seq_cst);
+}
+
+/* The first one: the watcher is to heed them from now on. */
+void engine_note_apart(struct engine *e, uint32_t index, bool on)
+{
+    if (set_bit(e->apart, index, on) == on)
+        return;
+    uint32_t before = atomic_fetch_add_explicit(&e->aparts, on ? 1 : UINT32_MAX, memory_order_seq_cst);
+    if (on && !before)
+        e->env->bell_ring(e->env, &e->watch);
 }
 
 void engine_activate(struct engine *e, uint32_t index, bool active)

@@ -69,6 +69,13 @@ static inline uint64_t call_where(uint32_t collective, uint32_t flags, int32_t r
 enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
                                const char *format, ...) __attribute__((format(printf, 5, 6)));
 /* A refusal that takes no number (local calls, FULL, STATE): only the detail is kept. */
+/* COMM_OK where at is memory that this communicator can move; for calls that are no collectives. Asked only where engine_has_devices. */
+enum comm_result engine_need_host(struct comm_communicator *c, const char *call, const char *argument, const void *at,
+                                  struct comm_request *req);
+static inline bool engine_has_devices(const struct comm_communicator *c)
+{
+    return c->env->devices && atomic_load_explicit(c->env->devices, memory_order_relaxed);
+}
 enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req,

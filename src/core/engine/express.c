@@ -395,9 +395,11 @@ static inline __attribute__((always_inline)) bool again(struct comm_communicator
         return false;
     struct express_form *f = b->express.form;
     bool same = f && f->call.fits && (f->call.n == n || (v && n == ENGINE_AS_COUNTED)) && f->call.what == what && f->call.where == where;
+    if (BASE_UNLIKELY(body_is_foreign(b, in) || body_is_foreign(b, out)))
+        same = false; /* who can explain it refuses it */
     if (BASE_LIKELY(same && !b->recording && may_go(b) && (!f->has_counts || (v && express_same_layout(b, f, v)))))
         went = (f->straight && go_straight(b, f, (uintptr_t)in, (uintptr_t)out, req)) || repeat(b, f, in, out, req);
-    body_unlock(b);
+    body_leave(b);
     return went;
 }
 

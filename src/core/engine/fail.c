@@ -8,6 +8,7 @@
  */
 #include "engine/recover.h"
 #include "engine/talk.h"
+#include "engine/window_link.h"
 
 #include "base/format.h"
 
@@ -105,7 +106,9 @@ static void end_all(struct body *b, const struct cause *cause)
     memset(b->ready, 0, sizeof b->ready);
     b->any_ready = false;
     b->proposal = (struct cause){0};
+    int before = b->engine->env->cancel(b->engine->env, ENV_CANCEL_OFF);
     b->wire->leave(b->channel, WIRE_ABORT);
+    b->engine->env->cancel(b->engine->env, before);
     native_fail(b);
     message_fail(b->messages, (enum comm_result)cause->result);
     timeline_fail(&b->line, (enum comm_result)cause->result);
@@ -350,7 +353,12 @@ static void heard_refusal(struct body *b, int32_t peer, const struct cause *note
 void body_note(struct body *b, const struct wire_event *event)
 {
     struct cause note;
+    const char *why = heard_note_fault(b, event);
 
+    if (why) {
+        link_broken(b, event->peer, why);
+        return;
+    }
     if (wire_key_edge(event->key) == NOTE_RECOVERY) {
         recovery_heard(b, event);
         return;

@@ -306,6 +306,36 @@ static enum comm_result refused_request(struct comm_request *req, enum comm_resu
     return result;
 }
 
+#define FOREIGN "memory of the host: that is a device's, which the CPU cannot touch. Copy it, or open a world over nccl"
+
+/* Refused before anything looks at it. */
+static __attribute__((noinline)) enum comm_result refuse_foreign(struct body *b, const struct engine_call *call, struct comm_request *req)
+{
+    struct comm_communicator *c = b->face;
+    bool out = call->in == call->out || !body_is_foreign(b, call->in);
+    const char *name = collective_name(call->collective), *argument = out ? "out" : "in";
+
+    body_leave(b);
+    return engine_refuse(c, call->collective, COMM_ERR_ARGUMENT, req, "%s: %s=0x%llx; expected " FOREIGN, name,
+                         call->collective == COLLECTIVE_BROADCAST ? "buf" : argument,
+                         (unsigned long long)(uintptr_t)(out ? call->out : call->in));
+}
+
+enum comm_result engine_need_host(struct comm_communicator *c, const char *call, const char *argument, const void *at,
+                                  struct comm_request *req)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return refused_request(req, r);
+    bool foreign = body_is_foreign(b, at);
+    body_leave(b);
+    return foreign ? engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: %s=0x%llx; expected " FOREIGN, call, argument,
+                                    (unsigned long long)(uintptr_t)at)
+                   : COMM_OK;
+}
+
 enum comm_result engine_issue_from(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req, const void *site)
 {
     enum comm_result r;
@@ -314,6 +344,8 @@ enum comm_result engine_issue_from(struct comm_communicator *c, const struct eng
 
     if (!b)
         return refused_request(req, r);
+    if (BASE_UNLIKELY(body_is_foreign(b, call->in) || body_is_foreign(b, call->out)))
+        return refuse_foreign(b, call, req);
     if (BASE_UNLIKELY(b->world->check & CHECK_CALLS)) {
         with_site = *call;
         with_site.site = check_site(site);
@@ -323,18 +355,18 @@ enum comm_result engine_issue_from(struct comm_communicator *c, const struct eng
         r = plan_record(b, call);
         if (req)
             *req = COMM_REQUEST_NONE;
-        body_unlock(b);
+        body_leave(b);
         return refused_request(req, r);
     }
     if (BASE_LIKELY(express_issue(b, call, req)) || native_issue(b, call, req)) {
-        body_unlock(b);
+        body_leave(b);
         return COMM_OK;
     }
     r = body_ready_for_calls(b);
     if (r == COMM_OK)
         r = body_issue(b, call, NULL, NULL, req);
     body_settle(b);
-    body_unlock(b);
+    body_leave(b);
     return refused_request(req, r);
 }
 
@@ -442,6 +474,6 @@ enum comm_result engine_queue_wait(struct comm_communicator *c, const struct tim
     if (r == COMM_OK)
         r = body_queue_wait(b, point, req);
     body_settle(b);
-    body_unlock(b);
+    body_leave(b);
     return refused_request(req, r);
 }

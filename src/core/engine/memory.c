@@ -83,6 +83,7 @@ static enum comm_result add(struct comm_communicator *c, size_t bytes, void *reg
     if (!b)
         return r;
     const struct comm_env *env = b->engine->env;
+    int before = env->cancel(env, ENV_CANCEL_OFF);
     struct world_memory *m = env->take(env, sizeof *m, 64);
     r = COMM_ERR_MEMORY;
     if (m) {
@@ -96,6 +97,7 @@ static enum comm_result add(struct comm_communicator *c, size_t bytes, void *reg
         else
             env->give(env, m, sizeof *m);
     }
+    env->cancel(env, before);
     body_unlock(b);
     return r;
 }
@@ -118,13 +120,16 @@ enum comm_result engine_memory_give(struct comm_communicator *c, void *at, bool 
     if (!b)
         return r;
     struct world *w = b->world;
-    base_lock(&w->memory_lock, b->engine->env);
+    const struct comm_env *env = b->engine->env;
+    int before = env->cancel(env, ENV_CANCEL_OFF);
+    base_lock(&w->memory_lock, env);
     struct world_memory **link = find(w, at, own), *m = *link;
     if (m)
         *link = m->next;
-    base_unlock(&w->memory_lock, b->engine->env);
+    base_unlock(&w->memory_lock, env);
     if (m)
         give_back(w, m);
+    env->cancel(env, before);
     body_unlock(b);
     return m ? COMM_OK : COMM_ERR_STATE;
 }

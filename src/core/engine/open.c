@@ -95,6 +95,8 @@ static enum comm_result begin(struct opening *o, const struct comm_config *given
     memset(o, 0, sizeof *o);
     o->env = wire_default_env();
     failed = o->env->start(o->env);
+    if (!failed)
+        o->env->find_devices(o->env);
     if (failed) {
         base_format(o->text, sizeof o->text, "the environment cannot start, errno=%d (10: called in a forked child)", failed);
         r = failed == 10 ? COMM_ERR_FORKED : COMM_ERR_SYSTEM;
@@ -324,6 +326,7 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .error_text_bytes = sizeof o->text};
     enum comm_result r = o->backend->wire->open(&config, &w->wire);
 
+    w->asks = r == COMM_OK && w->wire->asks ? w->wire->asks : &w->no_asks;
     engine_note_timeout(o->engine, w->peer_timeout_ns * 4 / WIRE_TICKS);
     engine_note_timeout(o->engine, w->link_timeout_ns * 4 / WIRE_LINK_TICKS);
     return r == COMM_OK ? enlist_world(o->engine, w) : r;
@@ -386,6 +389,7 @@ static enum comm_result start_threads(struct opening *o)
         }
         e->watcher_runs = true;
     }
+    trace_start(e);
     engine_poll(e); /* the first heartbeat, before our caller goes anywhere: silence is counted from then on */
     if (e->caller_only && mode == OPTION_PROGRESS_THREAD) {
         base_format(o->text, sizeof o->text,
@@ -399,16 +403,26 @@ static enum comm_result start_threads(struct opening *o)
     return mode == OPTION_PROGRESS_THREAD || (mode == OPTION_PROGRESS_AUTO && spare) ? engine_start_helper(e) : COMM_OK;
 }
 
-static void end_opening(struct opening *o)
+/* By stores that no compiler leaves out. */
+static void wipe_secret(struct identity *id)
 {
-    for (size_t i = 0; i < sizeof o->identity.secret; i++) /* stores that no compiler leaves out */
-        ((volatile unsigned char *)o->identity.secret)[i] = 0;
+    for (size_t i = 0; i < sizeof id->secret; i++)
+        ((volatile unsigned char *)id->secret)[i] = 0;
+}
+
+static void end_opening(struct opening *o, enum comm_result result)
+{
+    wipe_secret(&o->identity);
     if (o->boot)
         o->boot->class->close(o->boot);
     if (o->world)
         world_drop(o->world);
     if (o->engine)
         engine_drop(o->engine);
+    if (o->log.env && result == COMM_OK)
+        base_log_drain(o->log.env);
+    else if (o->log.env)
+        base_log_end(&o->log);
 }
 
 static enum comm_result prepare(struct opening *o)
@@ -451,6 +465,8 @@ static enum comm_result open_alone(struct opening *o, struct comm_communicator *
 
 enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world)
 {
+    const struct comm_env *env = wire_default_env();
+    int before = env->cancel(env, ENV_CANCEL_OFF);
     struct opening o;
     enum comm_result r = begin(&o, config);
 
@@ -466,7 +482,8 @@ enum comm_result engine_open(const struct comm_config *config, struct comm_commu
         open_tell(&o);
     else
         complain(&o, r);
-    end_opening(&o);
+    end_opening(&o, r);
+    env->cancel(env, before);
     return r;
 }
 
@@ -514,6 +531,8 @@ static enum comm_result find_backend_here(struct opening *o, const char *const *
 enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                    struct comm_communicator **worlds)
 {
+    const struct comm_env *env = wire_default_env();
+    int before = env->cancel(env, ENV_CANCEL_OFF);
     struct opening o;
     enum comm_result r = begin(&o, config);
 
@@ -537,7 +556,8 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
         open_tell(&o);
     else
         complain(&o, r);
-    end_opening(&o);
+    end_opening(&o, r);
+    env->cancel(env, before);
     return r;
 }
 
@@ -576,5 +596,6 @@ enum comm_result engine_id_create(const struct comm_config *config, struct comm_
     enum comm_result r = offer_address(env, config, &made, why);
     if (r == COMM_OK)
         memcpy(id, &made, sizeof *id);
+    wipe_secret(&made);
     return r;
 }

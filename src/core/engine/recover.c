@@ -67,7 +67,7 @@ void recovery_heard(struct body *b, const struct wire_event *event)
 {
     struct recovery *v = b->recovery;
 
-    if (v && event->bytes == v->note_bytes && event->peer != b->team.rank)
+    if (v && event->peer != b->team.rank)
         memcpy(recovery_note(v, event->peer), event->note, v->note_bytes);
 }
 

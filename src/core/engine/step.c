@@ -2,6 +2,7 @@
 #include "engine/pack.h"
 #include "engine/recover.h"
 #include "engine/talk.h"
+#include "engine/window_link.h"
 
 #include <string.h>
 
@@ -331,7 +332,13 @@ static void take_event(struct body *b, const struct wire_event *event)
         body_lost(b, event);
     } else if (event->kind == WIRE_EVENT_ANNOUNCED && event->result == WIRE_NOTE) {
         body_note(b, event);
-    } else if (event->kind == WIRE_EVENT_ANNOUNCED || (index & MESSAGE_COOKIE)) {
+    } else if (event->kind == WIRE_EVENT_ANNOUNCED) {
+        const char *why = heard_message_fault(event);
+        if (BASE_UNLIKELY(why != NULL))
+            link_broken(b, event->peer, why);
+        else
+            message_event(b->messages, event);
+    } else if (index & MESSAGE_COOKIE) {
         message_event(b->messages, event);
     } else if (BASE_UNLIKELY(index == EXPRESS_COOKIE)) {
         express_shown(b, (uint32_t)event->cookie);
@@ -351,14 +358,12 @@ static void step_ready(struct body *b)
     }
 }
 
-bool body_step(struct body *b)
+static bool step(struct body *b)
 {
     struct wire_event events[ENGINE_EVENTS];
     uint64_t done = b->line.done, started = b->line.started;
     bool failed = b->failed;
 
-    if (BASE_UNLIKELY(b->recording != NULL))
-        return false;
     b->gave_way = false;
     uint32_t count = b->wire->advance(b->channel, events, ENGINE_EVENTS);
     for (uint32_t i = 0; i < count; i++)
@@ -383,9 +388,23 @@ bool body_step(struct body *b)
     return count || talked || express || native || b->gave_way || b->line.done != done || b->line.started != started || b->failed != failed;
 }
 
+bool body_step(struct body *b)
+{
+    const struct comm_env *env = b->engine->env;
+
+    if (BASE_UNLIKELY(b->recording != NULL))
+        return false;
+    int before = env->cancel(env, ENV_CANCEL_OFF);
+    bool moved = step(b);
+    env->cancel(env, before);
+    return moved;
+}
+
 void body_settle(struct body *b)
 {
+    const struct comm_env *env = b->engine->env;
     uint64_t done = b->line.done;
+    int before = env->cancel(env, ENV_CANCEL_OFF);
 
     body_run_queue(b);
     if (b->line.done != done)
@@ -399,6 +418,7 @@ void body_settle(struct body *b)
     }
     b->now = 0;
     body_activate(b);
+    env->cancel(env, before);
 }
 
 /* Has this communicator anything that a pass could move? */

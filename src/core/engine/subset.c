@@ -126,8 +126,8 @@ void subset_letter_done(struct body *b, const struct message_finished *done)
     letter->peer = done->peer;
     letter->arrived = true;
     b->letters_sending -= letter->is_send;
-    if (!whole)
-        letter->result = done->result == COMM_OK ? COMM_ERR_CORRUPT : done->result;
+    if (!whole) /* all letters are of one length */
+        letter->result = done->result == COMM_OK || done->result == COMM_ERR_TRUNCATED ? COMM_ERR_CORRUPT : done->result;
     if (letter->is_send && whole)
         drop_letter(b, letter);
 }
@@ -208,7 +208,11 @@ static bool read_letters(struct body *b)
         struct subset *s = letter->is_send ? NULL : b->subsets;
         next = letter->next;
         if (letter->result != COMM_OK) { /* nobody can go on without it */
-            body_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = letter->peer, .result = letter->result});
+            bool theirs = letter->result == COMM_ERR_CORRUPT;
+            body_propose(b, &(struct cause){.number = b->sequence,
+                                            .rank = theirs ? letter->peer : b->team.rank,
+                                            .peer = theirs ? b->team.rank : letter->peer,
+                                            .result = letter->result});
             return true;
         }
         while (s && !belongs(s, letter))
@@ -268,7 +272,7 @@ static bool turn(struct body *b)
     bool moved = take_letters(b) && talk_take_finished(b);
 
     moved |= read_letters(b);
-    if (b->failed)
+    if (b->failed || b->proposal.result) /* which may be chosen by another, in time: until then there is no next letter */
         return false;
     for (struct subset *s = b->subsets, *next; s && !b->failed; s = next) {
         next = s->next;

@@ -35,7 +35,7 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
             *req = COMM_REQUEST_NONE;
         if (!b->recording)
             body_settle(b);
-        body_unlock(b);
+        body_leave(b);
     }
     if (r != COMM_OK && req)
         *req = timeline_refusal(r);

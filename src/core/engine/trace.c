@@ -266,7 +266,9 @@ enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path
     if (t && b->failed)
         cause_describe(b, &b->cause, &t->error);
     body_unlock(b);
+    int before = env->cancel(env, ENV_CANCEL_OFF);
     int64_t failed = t ? write_trace(env, t, path) : 0;
+    env->cancel(env, before);
     if (failed || !t)
         tell_unwritten(c, path, failed);
     if (!t)
@@ -316,12 +318,19 @@ static void scribe(void *arg)
     }
 }
 
+/* A failure is told under locks, where no thread is made. */
+void trace_start(struct engine *e)
+{
+    base_lock(&e->trace_lock, e->env);
+    if (e->options.trace_dir[0] && !e->scribe_runs)
+        e->scribe_runs = e->env->spawn(e->env, scribe, e, &e->scribe) == 0;
+    base_unlock(&e->trace_lock, e->env);
+}
+
 /* False: there is no thread to write it. */
 static bool give_trace(struct engine *e, struct trace *t)
 {
     base_lock(&e->trace_lock, e->env);
-    if (!e->scribe_runs)
-        e->scribe_runs = e->env->spawn(e->env, scribe, e, &e->scribe) == 0;
     bool runs = e->scribe_runs;
     struct trace **last = &e->traces;
     while (*last)

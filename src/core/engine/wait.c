@@ -59,8 +59,10 @@ enum comm_result engine_test(struct comm_request request)
 {
     enum comm_result r = timeline_test(request);
 
-    if (r != COMM_PENDING)
+    if (r != COMM_PENDING) {
+        engine_glance(request.comm);
         return r;
+    }
     struct engine *e = enter(request.comm);
     if (!e)
         return COMM_ERR_CLOSED;
@@ -70,12 +72,22 @@ enum comm_result engine_test(struct comm_request request)
     return timeline_test(request);
 }
 
+/* A program often ends with an error: what was logged about it is given a moment. */
+static enum comm_result with_news(struct comm_request request, enum comm_result result)
+{
+    if (BASE_UNLIKELY(result < 0) && request.comm)
+        base_log_drain(request.comm->env);
+    return result;
+}
+
 /* Apart from what small operations take, so that they save no registers for it. */
 static __attribute__((noinline)) enum comm_result wait_long(struct comm_request request, int64_t timeout_ns, bool inside)
 {
     struct one one = {request, timeline_test(request)};
-    if (one.result != COMM_PENDING && !inside)
-        return one.result;
+    if (one.result != COMM_PENDING && !inside) {
+        engine_glance(request.comm);
+        return with_news(request, one.result);
+    }
     struct engine *e = enter(request.comm);
     if (!e)
         return COMM_ERR_CLOSED;
@@ -87,7 +99,7 @@ static __attribute__((noinline)) enum comm_result wait_long(struct comm_request 
         one.result = COMM_PENDING;
     trace_settle(e);
     leave(request.comm, e);
-    return one.result;
+    return with_news(request, one.result);
 }
 
 static inline bool inside_callback(struct comm_request request)
@@ -192,8 +204,10 @@ static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
     struct comm_communicator *face = NULL;
     struct engine *e = NULL;
 
-    if (many_done(m))
+    if (many_done(m)) {
+        engine_glance(m->count ? m->requests->comm : NULL);
         return many_in_callback(m) ? COMM_ERR_STATE : COMM_OK;
+    }
     for (size_t i = 0; i < m->count && !e; i++) {
         face = m->requests[i].comm;
         e = face && timeline_test(m->requests[i]) == COMM_PENDING ? enter(face) : NULL;
@@ -214,7 +228,7 @@ static enum comm_result final_result(struct comm_request request)
 {
     enum comm_result r = timeline_test(request);
 
-    return r == COMM_PENDING && request.comm && closing(request.comm) ? COMM_ERR_CLOSED : r;
+    return with_news(request, r == COMM_PENDING && request.comm && closing(request.comm) ? COMM_ERR_CLOSED : r);
 }
 
 /* All completed well, and no callback is under way that a wait has no place in. */
@@ -325,7 +339,7 @@ struct comm_request engine_last(struct comm_communicator *c)
         request = timeline_refusal(COMM_ERR_FULL);
     if (!b->recording)
         body_activate(b);
-    body_unlock(b);
+    body_leave(b);
     return request;
 }
 

@@ -1,6 +1,7 @@
 /*
- * The watcher sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program. What
- * it looks for is also looked for by a waiter before it sleeps.
+ * The watcher sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program, but
+ * for communicators whose peers ask something of windows while nobody here waits (serve.c). What it looks for is also looked for by a
+ * waiter before it sleeps.
  */
 #include "engine/recover.h"
 #include "engine/talk.h"
@@ -312,6 +313,8 @@ static void note_down(struct world *w, const struct wire_event *events, uint32_t
 
 void engine_poll(struct engine *e)
 {
+    int before = e->env->cancel(e->env, ENV_CANCEL_OFF);
+
     for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
         struct wire_event events[ENGINE_EVENTS];
         uint32_t count = 0;
@@ -329,6 +332,7 @@ void engine_poll(struct engine *e)
             if (events[k].kind == WIRE_EVENT_DOWN)
                 member_down(e, w, id, &events[k]);
     }
+    e->env->cancel(e->env, before);
 }
 
 /* A caller that makes progress all the time holds the lock nearly all the time too: it is waited for a little. Not for long: whoever has it
@@ -369,28 +373,54 @@ static bool look_around(struct engine *e, int64_t now)
     return fences;
 }
 
+/* Why it woke: peers ask of windows; a wire's descriptor tells something, which may be just that; all else. */
+enum woken { WOKEN_ASKED = 1, WOKEN_BY_WIRE = 2, WOKEN_DUE = 4 };
+
+/* Until it is rung, a wire's descriptor tells something, the tick is over, or asks are to be looked for again. `looked`: when it looked
+ * around last. */
+static uint32_t watcher_sleeps(struct engine *e, struct serve_round *round, bool fences, int64_t looked)
+{
+    const struct comm_env *env = e->env;
+    int64_t now = env->now(env), tick = atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
+    int64_t until = looked + (fences && tick > FENCE_TICK_NS ? FENCE_TICK_NS : tick);
+    bool timer = atomic_load_explicit(&e->armed, memory_order_seq_cst) && atomic_load_explicit(&e->natives, memory_order_relaxed);
+
+    if (timer)
+        native_nap(e, now, &until);
+    int64_t alarm = round->nap_ns && now + round->nap_ns < until ? now + round->nap_ns : until;
+    bool came = engine_heed(e, round);
+    if (!came)
+        env->bell_wait(env, &e->watch, alarm);
+    bool rung = env->bell_clear(env, &e->watch);
+    came |= engine_rise(e, round);
+    now = env->now(env);
+    if (timer && now >= until && atomic_load_explicit(&e->armed, memory_order_seq_cst) &&
+        atomic_load_explicit(&e->natives, memory_order_relaxed))
+        env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor polls natives at their deadlines */
+    bool early = now < alarm, due = rung || now >= until || (early && !came);
+    return (came ? WOKEN_ASKED : 0) | (early ? WOKEN_BY_WIRE : 0) | (due ? WOKEN_DUE : 0);
+}
+
 void engine_watcher(void *arg)
 {
     struct engine *e = arg;
     const struct comm_env *env = e->env;
-
+    struct serve_round round = {0};
+    int64_t looked = env->now(env);
     bool fences = false;
+
     while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
-        int64_t now = env->now(env), tick = atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
-        int64_t until = now + (fences && tick > FENCE_TICK_NS ? FENCE_TICK_NS : tick);
-        bool timer = atomic_load_explicit(&e->armed, memory_order_seq_cst) && atomic_load_explicit(&e->natives, memory_order_relaxed);
-        if (timer)
-            native_nap(e, now, &until);
-        env->bell_wait(env, &e->watch, until);
-        env->bell_clear(env, &e->watch);
-        if (timer && env->now(env) >= until && atomic_load_explicit(&e->armed, memory_order_seq_cst) &&
-            atomic_load_explicit(&e->natives, memory_order_relaxed))
-            env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor polls natives at their deadlines */
-        engine_poll(e);
+        uint32_t why = watcher_sleeps(e, &round, fences, looked);
+        if (why & (WOKEN_DUE | WOKEN_BY_WIRE))
+            engine_poll(e);
         if (atomic_exchange_explicit(&e->heard_abort, 0, memory_order_acq_rel))
             engine_spread_abort(e);
-        fences = look_around(e, env->now(env));
-        if (fences)
-            deadlock_look(e);
+        if (why & WOKEN_DUE) {
+            looked = env->now(env);
+            fences = look_around(e, looked);
+            if (fences)
+                deadlock_look(e);
+        }
+        engine_serve_round(e, &round, why & WOKEN_ASKED);
     }
 }

@@ -141,6 +141,19 @@ static enum comm_result made(struct body *b, struct comm_window *w)
     return COMM_OK;
 }
 
+/* While there are such, peers may ask of them at any time: they are served though nobody here waits (serve.c). */
+static void count_apart(struct body *b, const struct comm_window *w, bool there)
+{
+    uint32_t before = b->windows_apart;
+
+    b->windows_apart += w->apart ? (there ? 1 : UINT32_MAX) : 0;
+    if (!before == !b->windows_apart)
+        return;
+    if (b->wire->urge)
+        b->wire->urge(b->channel, there);
+    engine_note_apart(b->engine, b->index, there);
+}
+
 static enum comm_result made_at(struct body *b, enum entry_phase phase, void *arg)
 {
     struct comm_window *w = arg;
@@ -153,7 +166,7 @@ static enum comm_result made_at(struct body *b, enum entry_phase phase, void *ar
         return COMM_OK;
     }
     w->making = false;
-    b->windows_apart += w->apart;
+    count_apart(b, w, true);
     *w->out = w;
     return COMM_OK;
 }
@@ -208,7 +221,7 @@ enum comm_result engine_window_create(struct comm_communicator *c, size_t bytes,
             r = create(b, bytes, options, w, &own);
         if (!b->recording)
             body_settle(b);
-        body_unlock(b);
+        body_leave(b);
     }
     return engine_answer(r, own, req);
 }
@@ -256,7 +269,7 @@ enum comm_result engine_window_fence(struct comm_window *w, struct comm_request 
     if (b) {
         r = issue_fence(b, w, 0, &own);
         body_settle(b);
-        body_unlock(b);
+        body_leave(b);
     }
     if (req)
         *req = r == COMM_OK ? own : timeline_refusal(r);
@@ -276,7 +289,7 @@ enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided 
         else
             r = b->failed ? (enum comm_result)b->cause.result : talk_one_sided(b, one, &own);
         body_settle(b);
-        body_unlock(b);
+        body_leave(b);
     }
     if (req)
         *req = r == COMM_OK ? own : timeline_refusal(r);
@@ -368,7 +381,7 @@ enum comm_result engine_window_free(struct comm_window *w)
     if (b) {
         talk_forget_window(b, w, r == COMM_OK ? COMM_ERR_CANCELLED : r);
         unlink_from(b, w);
-        b->windows_apart -= w->apart;
+        count_apart(b, w, false);
         drop(b, w, r != COMM_OK);
         body_settle(b);
         body_unlock(b);

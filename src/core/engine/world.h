@@ -35,7 +35,8 @@ struct world {
     struct engine *engine;
     const struct wire_backend *backend;
     struct wire *wire;
-    struct native *native; /* NULL: none */
+    _Atomic uint32_t *asks, no_asks; /* its wire's; the latter, where that has none */
+    struct native *native;           /* NULL: none */
     uint64_t id;
     struct wire_limits limits;   /* agreed: rank 0's */
     char forced[256];            /* option algorithm, rank 0's */

@@ -37,6 +37,9 @@ struct boot_class {
        caller owns what it received. UNSUPPORTED where ranks share no host. */
     enum comm_result (*pass)(struct wire_boot *boot, const int *given, uint32_t count, int *all);
     void (*close)(struct wire_boot *boot);
+    /* Between two exchanges, without waiting: whether a rank is seen to be gone, or others are told why there will be no more. The next
+       allgather then says so on every rank. NULL: nobody hears of that before. */
+    bool (*is_over)(struct wire_boot *boot);
     /* HOST:PORT at which this process could be met; NULL: ranks that meet so are on one host. */
     bool (*offer)(const struct comm_env *env, char *address, size_t bytes);
     const char *(*proof)(void); /* by which library ranks prove a secret, or "none" and why; NULL: they never do */

@@ -196,28 +196,70 @@ static bool take_spare(struct lines_host *host, size_t bytes, bool head, struct 
     return false;
 }
 
-static bool take_memory(struct lines_host *host, size_t bytes, bool head, struct lines_block *block)
+static bool take_memory(struct lines_host *host, size_t bytes, bool head, struct lines_block *block, bool *spare)
 {
     base_lock(&host->lock, host->env);
-    bool spare = take_spare(host, bytes, head, block);
-    bool taken = spare || host->take(host, bytes, block);
+    *spare = take_spare(host, bytes, head, block);
+    bool taken = *spare || host->take(host, bytes, block);
     base_unlock(&host->lock, host->env);
-    if (spare) {
-        struct lines_head *h = (struct lines_head *)(void *)block->at;
-        size_t kept = head ? offsetof(struct lines_head, retired) : 0;
-        if (head) { /* another identity first: who still asks finds that its channel is gone */
-            atomic_store_explicit(&h->id, 0, memory_order_release);
-            atomic_store_explicit(&h->left, 0, memory_order_release);
-        }
-        memset(block->at + kept, 0, block->bytes - kept);
-    }
     return taken;
+}
+
+static bool take_head(struct lines_host *host, size_t bytes, struct lines_block *block)
+{
+    const size_t kept = offsetof(struct lines_head, retired);
+    bool spare;
+
+    if (!take_memory(host, bytes, true, block, &spare))
+        return false;
+    if (spare) { /* another identity first: who still asks finds that its channel is gone */
+        struct lines_head *h = (struct lines_head *)(void *)block->at;
+        atomic_store_explicit(&h->id, 0, memory_order_release);
+        atomic_store_explicit(&h->left, 0, memory_order_release);
+        memset(block->at + kept, 0, bytes - kept);
+    }
+    return true;
+}
+
+/* What an earlier channel left where this one looks for keys, at the beginning of each place. The bytes behind it are looked at only when
+ * their key stands, so they need not be cleared: most of a region is these. */
+static void clear_lines(char *at, size_t stride, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        memset(at + i * stride, 0, sizeof(struct lines_line));
+}
+
+static void clear_region(const struct lines_channel *c, uint32_t index)
+{
+    const struct lines_shape *s = &c->shape;
+    char *at = c->region[index].at;
+
+    if (index == LINES_REGION_ONCE)
+        return; /* its lines are in the head's block */
+    if (index == LINES_REGION_EACH) {
+        memset(at, 0, s->each.place); /* its lines are in front */
+    } else if (index == LINES_REGION_STREAM) {
+        for (size_t edge = 0; edge < (size_t)(s->area_mask + 1) * WIRE_STREAM_EDGES; edge++) { /* laid out either way */
+            clear_lines(at + edge * s->edge_stride, s->all_stride, s->all.mask + 1);
+            clear_lines(at + edge * s->edge_stride, s->private_stride, (size_t)(s->size - 1) * (s->private.mask + 1));
+        }
+    } else if ((index - LINES_REGION_PAIRS) % 2) {
+        clear_lines(at, s->chunk_stride, LINES_CHUNKS);
+    } else {
+        memset(at, 0, sizeof(struct lines_pair) + s->window * sizeof(struct lines_line));
+    }
 }
 
 bool lines_region(struct lines_channel *c, uint32_t index, size_t bytes)
 {
+    bool spare;
+
     BASE_ASSERT(index < c->regions && !c->region[index].at && bytes >= LINES_SPARE_AT + sizeof(struct lines_spare));
-    return take_memory(c->host, bytes, false, &c->region[index]);
+    if (!take_memory(c->host, bytes, false, &c->region[index], &spare))
+        return false;
+    if (spare)
+        clear_region(c, index);
+    return true;
 }
 
 static struct lines_channel *make_private(const struct comm_env *env, const struct wire_team *team, const struct lines_shape *shape)
@@ -364,7 +406,7 @@ static enum comm_result make(struct lines_host *host, const struct wire_team *te
     if (!c)
         return COMM_ERR_MEMORY;
     c->host = host;
-    if (!take_memory(host, shape.bytes, true, &c->block)) {
+    if (!take_head(host, shape.bytes, &c->block)) {
         base_log(host->log, LOG_ERROR, "a communicator of %d ranks needs %zu bytes of shared lines: no memory", team->size, shape.bytes);
         host->env->give(host->env, c, c->bytes);
         return COMM_ERR_MEMORY;

@@ -205,7 +205,6 @@ struct lines_wait {
 struct lines_item {
     uint64_t name;
     uint32_t next;
-    uint16_t inline_bytes;
     uint8_t kind, slot;
     uint64_t bytes, done; /* to move, moved */
     uint64_t cookie;
@@ -269,6 +268,7 @@ struct lines_host {
     bool (*take)(struct lines_host *host, size_t bytes, struct lines_block *block); /* zeroed, whole cache lines */
     void (*give)(struct lines_host *host, const struct lines_block *block);         /* when the host ends */
     void (*ring)(struct lines_host *host, struct lines_channel *channel);           /* wake those of its members that sleep */
+    void (*ask)(struct lines_host *host, int32_t rank);                             /* of the world: sets its ASKED. NULL: nobody urges */
     /* Memory that can be taken back, page-aligned, and its taking back; under `lock`, in which the list of what is lent does not change. */
     bool (*lend)(struct lines_host *host, size_t bytes, enum wire_placement placement, struct lines_block *block);
     void (*take_back)(struct lines_host *host, const struct lines_block *block);
@@ -295,6 +295,7 @@ struct lines_channel {
     uint32_t retired; /* by this rank */
     bool dirty;       /* published since the last flush */
     bool aborted;
+    bool urges;         /* members are asked to look at what goes to them */
     bool messages_left; /* the last advance could not finish with them */
     uint32_t waiting, waiting_max, unresolved, epoch;
     uint32_t showing;
@@ -354,6 +355,17 @@ void lines_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, size
 void lines_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
 uint32_t lines_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max);
 void lines_flush(struct wire_channel *channel);
+void lines_urge(struct wire_channel *channel, bool on);
+/* Sets ASKED behind all that this thread did before. True: the watcher of that rank must be rung. */
+static inline bool lines_asks(_Atomic uint32_t *asks)
+{
+    return atomic_exchange_explicit(asks, WIRE_ASKED, memory_order_acq_rel) & WIRE_RESTS;
+}
+/* What heed does with this rank's own word. */
+static inline bool lines_heed(_Atomic uint32_t *asks, bool on)
+{
+    return atomic_exchange_explicit(asks, on ? WIRE_RESTS : 0, memory_order_acq_rel) & WIRE_ASKED;
+}
 /* Between saying that this rank sleeps and its last look: the other half of lines_flush. */
 static inline void lines_sleep_fence(const struct lines_host *host)
 {

@@ -4,6 +4,8 @@
  */
 #include "wire/lines.h"
 
+#include "base/edge.h"
+
 enum { MEMORY_PAGE = 4096 };
 
 static void insert(struct lines_host *host, struct lines_memory *memory)
@@ -21,7 +23,8 @@ static void *take(struct wire *wire, size_t bytes, enum wire_placement placement
 {
     struct lines_host *host = (struct lines_host *)wire;
     const struct comm_env *env = host->env;
-    size_t whole = bytes > SIZE_MAX - MEMORY_PAGE ? 0 : (bytes + MEMORY_PAGE - 1) & ~(size_t)(MEMORY_PAGE - 1);
+    size_t most = SIZE_MAX - MEMORY_PAGE - EDGE_PAGE_BYTES;
+    size_t whole = bytes > most ? 0 : ((bytes + MEMORY_PAGE - 1) & ~(size_t)(MEMORY_PAGE - 1)) + EDGE_PAGE_BYTES;
     struct lines_memory *memory = whole ? env->take(env, sizeof *memory, 64) : NULL;
 
     if (!memory)
@@ -29,13 +32,21 @@ static void *take(struct wire *wire, size_t bytes, enum wire_placement placement
     *memory = (struct lines_memory){.next = NULL};
     base_lock(&host->lock, env);
     bool lent = host->lend(host, whole, placement, &memory->block);
-    if (lent)
+    if (lent) {
         insert(host, memory);
+        edge_set(memory->block.at, bytes, whole);
+    }
     base_unlock(&host->lock, env);
     if (lent)
         return memory->block.at;
     env->give(env, memory, sizeof *memory);
     return NULL;
+}
+
+static void take_back(struct lines_host *host, const struct lines_block *block)
+{
+    edge_open(block->at, block->bytes);
+    host->take_back(host, block);
 }
 
 static void give(struct wire *wire, void *at, bool keep)
@@ -51,7 +62,7 @@ static void give(struct wire *wire, void *at, bool keep)
     if (!memory->kept) {
         *link = memory->next;
         atomic_fetch_sub_explicit(&host->lent, 1, memory_order_relaxed);
-        host->take_back(host, &memory->block);
+        take_back(host, &memory->block);
     }
     bool kept = memory->kept;
     base_unlock(&host->lock, host->env);
@@ -144,7 +155,7 @@ void lines_memory_end(struct lines_host *host)
 {
     for (struct lines_memory *m = host->memories; m; m = host->memories) {
         host->memories = m->next; /* the host looks at what is still lent */
-        host->take_back(host, &m->block);
+        take_back(host, &m->block);
         host->env->give(host->env, m, sizeof *m);
     }
 }

@@ -44,7 +44,8 @@ static struct mixed_wire *create(const struct wire_config *config)
     if (!memory)
         return NULL;
     struct mixed_wire *w = (struct mixed_wire *)(void *)memory;
-    *w = (struct mixed_wire){.wire = {&wire_mixed}, .env = config->env, .rank = config->rank, .ranks = config->ranks, .bytes = bytes};
+    *w = (struct mixed_wire){
+        .wire = {.class = &wire_mixed}, .env = config->env, .rank = config->rank, .ranks = config->ranks, .bytes = bytes};
     w->host = (int32_t *)(void *)(memory + head);
     w->index = w->host + ranks;
     w->local = w->index + ranks;
@@ -128,6 +129,7 @@ static enum comm_result mixed_open(const struct wire_config *config, struct wire
         destroy(w);
         return result;
     }
+    w->wire.asks = w->near->asks;
     *wire = &w->wire;
     return COMM_OK;
 }
@@ -387,6 +389,26 @@ static void mixed_arm(struct wire *wire, bool on, int64_t *deadline)
     w->far->class->arm(w->far, on, deadline);
 }
 
+static void mixed_urge(struct wire_channel *channel, bool on)
+{
+    struct mixed_channel *c = mixed_of(channel);
+
+    for (int i = 0; i < 2; i++) {
+        struct wire_channel *side = i ? c->far : c->near;
+        if (side->class->urge)
+            side->class->urge(side, on);
+    }
+}
+
+static bool mixed_heed(struct wire *wire, bool on)
+{
+    struct mixed_wire *w = (struct mixed_wire *)wire;
+    bool near = w->near->class->heed && w->near->class->heed(w->near, on);
+    bool far = w->far->class->heed && w->far->class->heed(w->far, on);
+
+    return near || far;
+}
+
 /* ------------------------------------------------------------------------------------------------------------ memory */
 /* Of the world: peers of one host reach it, through communicators of theirs. */
 static void *memory_take(struct wire *wire, size_t bytes, enum wire_placement placement)
@@ -442,4 +464,6 @@ const struct wire_class wire_mixed = {
     .arm = mixed_arm,
     .describe = mixed_describe,
     .memory = &mixed_memory,
+    .urge = mixed_urge,
+    .heed = mixed_heed,
 };

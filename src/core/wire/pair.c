@@ -13,6 +13,9 @@
 
 enum { SIDE_SENT = 1, SIDE_ARRIVED = 2 };
 
+/* Of memory that its writer can change at any time: read once into a local, which is then judged and used. */
+#define READ_ONCE(field) (*(const volatile __typeof__(field) *)&(field))
+
 static inline uint64_t name_of(uint32_t side, uint32_t peer, uint32_t seq)
 {
     return (uint64_t)seq << 32 | side << 16 | peer;
@@ -121,6 +124,8 @@ static void knock(struct lines_channel *c, uint32_t peer)
     _Atomic uint64_t *inbox = (_Atomic uint64_t *)(void *)(c->peer[peer].block + c->shape.inbox);
     atomic_fetch_or_explicit(&inbox[c->rank >> 6], UINT64_C(1) << (c->rank & 63), memory_order_acq_rel);
     c->dirty = true;
+    if (BASE_UNLIKELY(c->urges))
+        c->host->ask(c->host, c->world[peer]);
 }
 
 static bool make_pair(struct lines_channel *c, uint32_t peer, bool chunks)
@@ -221,9 +226,10 @@ static bool pump(struct lines_channel *c, uint32_t peer, struct wire_event *even
             return true;
         uint32_t grant = p->out_served & (LINES_GRANTS - 1);
         if (!p->out_item) {
-            p->out_item = item_find(c, name_of(SIDE_SENT, peer, inlet->grant[grant].seq));
-            BASE_ASSERT(inlet->grant[grant].bytes <= c->item[p->out_item].bytes);
-            c->item[p->out_item].bytes = inlet->grant[grant].bytes;
+            uint64_t wanted = READ_ONCE(inlet->grant[grant].bytes);
+            p->out_item = item_find(c, name_of(SIDE_SENT, peer, READ_ONCE(inlet->grant[grant].seq)));
+            BASE_ASSERT(wanted <= c->item[p->out_item].bytes);
+            c->item[p->out_item].bytes = wanted;
         }
         struct lines_item *item = &c->item[p->out_item];
         while (item->done < item->bytes) {
@@ -245,6 +251,19 @@ static bool pump(struct lines_channel *c, uint32_t peer, struct wire_event *even
 }
 
 /* ------------------------------------------------------------------------------------------------------------ receiving */
+/* What its sender says of an announced message, in a copy of ours. */
+static bool is_sound(const struct lines_item *item)
+{
+    switch (item->kind) {
+    case LINES_KIND_INLINE:
+        return item->bytes <= LINES_MESSAGE_INLINE;
+    case LINES_KIND_EAGER:
+        return item->bytes <= LINES_EAGER_BYTES && item->slot < LINES_EAGER_SLOTS;
+    default:
+        return item->kind == LINES_KIND_ANNOUNCED;
+    }
+}
+
 static bool arrivals(struct lines_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
 {
     struct lines_peer *p = &c->peer[peer];
@@ -263,11 +282,11 @@ static bool arrivals(struct lines_channel *c, uint32_t peer, struct wire_event *
         struct lines_item *item = *n < max ? item_new(c, name_of(SIDE_ARRIVED, peer, seq)) : NULL;
         if (!item)
             return true;
-        item->kind = line->kind;
-        item->slot = line->slot;
-        item->inline_bytes = line->bytes;
-        item->bytes = line->of.message.bytes;
-        if (line->kind == LINES_KIND_INLINE)
+        item->kind = READ_ONCE(line->kind);
+        item->slot = READ_ONCE(line->slot);
+        item->bytes = READ_ONCE(line->of.message.bytes);
+        BASE_ASSERT(is_sound(item));
+        if (item->kind == LINES_KIND_INLINE)
             memcpy(item->data, line->of.message.data, LINES_MESSAGE_INLINE);
         events[(*n)++] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
                                              .result = WIRE_MESSAGE,
@@ -298,10 +317,11 @@ static bool landings(struct lines_channel *c, uint32_t peer, struct wire_event *
             return false;
         uint32_t index = p->landing[p->in_landed & (LINES_LANDINGS - 1)];
         struct lines_item *item = &c->item[index];
-        BASE_ASSERT(line->of.place.bytes <= item->bytes - item->done);
-        memcpy(item->at + item->done, line + 1, line->of.place.bytes);
-        item->done += line->of.place.bytes;
-        *copied += line->of.place.bytes;
+        uint64_t bytes = READ_ONCE(line->of.place.bytes);
+        BASE_ASSERT(bytes <= item->bytes - item->done && bytes <= LINES_PLACE_BYTES);
+        memcpy(item->at + item->done, line + 1, bytes);
+        item->done += bytes;
+        *copied += bytes;
         atomic_store_explicit(&inlet_of(c, c->block.at, peer)->taken, ++p->in_chunk, memory_order_release);
         knock(c, peer);
         if (item->done == item->bytes) {
@@ -380,6 +400,11 @@ uint32_t lines_message_advance(struct lines_channel *c, struct wire_event *event
         }
     }
     return n;
+}
+
+void lines_urge(struct wire_channel *channel, bool on)
+{
+    lines_of(channel)->urges = on;
 }
 
 void lines_message_forget(struct lines_channel *c)

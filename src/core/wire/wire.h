@@ -308,10 +308,23 @@ struct wire_class {
     /* What this channel's wire knows of a member, for comm_describe_peer: host and address text. */
     void (*describe)(struct wire_channel *channel, int32_t peer, char *address, size_t bytes);
     const struct wire_memory_class *memory; /* optional too. NULL: ranks share no memory here */
+    /*
+     * For channels whose peers must be served though nobody here waits; both or none, and none where all ranks are in one process.
+     * urge: so it is with this channel from now on, or no more. What then goes to a member sets WIRE_ASKED in its `asks`.
+     * heed, on: the watcher is about to sleep: what comes for such a channel wakes it, once. off: it is up. Either says whether something
+     * may have come that nobody took since, and takes WIRE_ASKED away. For the watcher alone, which calls off after each on.
+     */
+    void (*urge)(struct wire_channel *channel, bool on);
+    bool (*heed)(struct wire *wire, bool on);
 };
+
+/* Bits of a wire's `asks`. ASKED: set by a peer after what it has for us, taken by who makes a pass then. RESTS: whoever sets ASKED takes
+ * it and rings our watcher. */
+enum { WIRE_ASKED = 1, WIRE_RESTS = 2 };
 
 struct wire {
     const struct wire_class *class;
+    _Atomic uint32_t *asks; /* this rank's; NULL: none can reach it */
 };
 
 #endif

@@ -1,0 +1,37 @@
+/* What must hold for any bytes: a header is refused, or it is one that encodes to the very same bytes and is within every bound. */
+#include "fuzz/fuzz.h"
+
+#include "net/frame.h"
+
+#include <string.h>
+
+enum { CHECKED = 28 }; /* bytes of a header that its checksum is of */
+
+static int decode(const unsigned char head[FRAME_HEAD])
+{
+    unsigned char again[FRAME_HEAD];
+    struct frame f = {.kind = 0xee};
+    enum frame_fault fault = frame_decode(head, 0, &f);
+    if (fault) {
+        HOLD(f.kind == 0xee); /* nothing was written */
+        return 0;
+    }
+    HOLD(f.kind && f.kind < FRAME_KINDS && f.edge <= 3 && f.bytes <= FRAME_PAYLOAD_MAX && f.number == 0);
+    HOLD(f.kind == FRAME_EXPOSE || f.kind == FRAME_DATA || f.bytes <= FRAME_CONTROL_MAX);
+    frame_encode(&f, again);
+    HOLD(!memcmp(head, again, FRAME_HEAD));
+    return 1;
+}
+
+/* As they are, and once more with the checksum made right. */
+int fuzz_frame(const unsigned char *bytes, size_t count)
+{
+    unsigned char head[FRAME_HEAD] = {0};
+
+    memcpy(head, bytes, count < sizeof head ? count : sizeof head);
+    int sound = decode(head);
+    uint32_t crc = frame_crc32c(0, head, CHECKED);
+    for (int i = 0; i < FRAME_HEAD - CHECKED; i++)
+        head[CHECKED + i] = (unsigned char)(crc >> 8 * i);
+    return decode(head) | sound;
+}
