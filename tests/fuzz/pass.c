@@ -7,6 +7,7 @@
  */
 #include "fuzz/fuzz.h"
 
+#include "base/edge.h"
 #include "net/tcp.h"
 #include "wire/table.h"
 
@@ -96,6 +97,7 @@ static void tear_down(struct net *n)
     struct tcp_channel *c = n->channel;
 
     tcp_memory_end(c);
+    edge_open(c, c->bytes);
     env->give(env, c, c->bytes);
     env->give(env, n->w.channel, n->w.channels_room * sizeof *n->w.channel);
     for (uint32_t order = 0; order <= TCP_ORDER_MOST; order++)

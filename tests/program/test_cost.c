@@ -411,6 +411,8 @@ static void a_wrong_file_is_told_by_its_line(void **state)
     spoiled(3, "call 5 ns more", "line 3: call: expected a number, and then its unit: ns");
     spoiled(2, "cpus 0 cpus", "line 2: 0: expected a whole number from 1");
     spoiled(2, "cpus 1.5 cpus", "line 2: 1.5: expected a whole number from 1");
+    spoiled(3, "a.name.that.is.longer.than.any.word.may.be 5 ns",
+            "line 3: a.name.that.is.longer.than.any.: expected a figure that this library knows");
     spoiled(3, "express 5 ns", "line 4: express: expected each figure once");
     snprintf(expected, sizeof expected, "line %u: end of the file: expected also call", cost_figure_count + 1);
     spoiled(3, "# call 5 ns", expected);

@@ -67,6 +67,17 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
     return r == COMM_OK ? native_join(b, offer) : r;
 }
 
+static struct comm_communicator *take_face(const struct body *b)
+{
+    struct comm_communicator *face = timeline_face_take(b->engine->env, NULL);
+
+    if (face) {
+        atomic_store_explicit(&face->rank, b->team.rank, memory_order_relaxed);
+        atomic_store_explicit(&face->size, b->team.size, memory_order_relaxed);
+    }
+    return face;
+}
+
 enum comm_result body_create(struct engine *e, const struct body_config *config, struct team_offer *offer, struct body **body)
 {
     const struct comm_env *env = e->env;
@@ -96,7 +107,7 @@ enum comm_result body_create(struct engine *e, const struct body_config *config,
     b->index = ENGINE_COMMUNICATORS;
     engine_hold(e);
     atomic_fetch_add_explicit(&b->world->references, 1, memory_order_relaxed);
-    b->face = timeline_face_take(env, NULL);
+    b->face = take_face(b);
     if (b->face && body_find_hosts(b))
         r = make_places(b, &b->world->limits, offer);
     if (r != COMM_OK) {
@@ -157,7 +168,7 @@ struct body *body_recorder(struct body *of)
     base_format(b->name, sizeof b->name, "%.*s.recorder", 20, of->name);
     engine_hold(b->engine);
     atomic_fetch_add_explicit(&b->world->references, 1, memory_order_relaxed);
-    b->face = timeline_face_take(env, NULL);
+    b->face = take_face(b);
     if (!b->face) {
         body_destroy(b);
         return NULL;

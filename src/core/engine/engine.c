@@ -226,18 +226,19 @@ void world_drop(struct world *w)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ small answers */
+static bool is_open(const struct comm_communicator *c)
+{
+    return c && atomic_load_explicit(&c->body, memory_order_acquire);
+}
+
 int32_t engine_rank(const struct comm_communicator *c)
 {
-    const struct body *b = c ? atomic_load_explicit(&c->body, memory_order_acquire) : NULL;
-
-    return b ? b->team.rank : -1;
+    return is_open(c) ? atomic_load_explicit(&c->rank, memory_order_relaxed) : -1;
 }
 
 int32_t engine_size(const struct comm_communicator *c)
 {
-    const struct body *b = c ? atomic_load_explicit(&c->body, memory_order_acquire) : NULL;
-
-    return b ? b->team.size : -1;
+    return is_open(c) ? atomic_load_explicit(&c->size, memory_order_relaxed) : -1;
 }
 
 struct body *body_at(struct engine *e, uint32_t index)

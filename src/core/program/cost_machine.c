@@ -113,7 +113,7 @@ static bool parse_thousandths(const char *text, uint64_t *value)
     return !*text && whole <= VALUE_MOST;
 }
 
-/* Cuts a line into words; a fourth one, or one that is too long, makes the count WORDS + 1. */
+/* Cuts a line into words; a fourth one, or one that is too long, makes the count WORDS + 1. The first word is always there to be named. */
 static uint32_t cut(const char *line, size_t length, char word[WORDS][WORD_BYTES])
 {
     uint32_t count = 0;
@@ -125,10 +125,13 @@ static uint32_t cut(const char *line, size_t length, char word[WORDS][WORD_BYTES
             at++;
             continue;
         }
-        if (count == WORDS || end - at >= WORD_BYTES)
+        if (count == WORDS)
             return WORDS + 1;
-        memcpy(word[count], line + at, end - at);
-        word[count++][end - at] = 0;
+        size_t kept = end - at < WORD_BYTES ? end - at : WORD_BYTES - 1;
+        memcpy(word[count], line + at, kept);
+        word[count++][kept] = 0;
+        if (kept < end - at)
+            return WORDS + 1;
         at = end;
     }
     return count;

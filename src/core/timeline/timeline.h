@@ -47,6 +47,7 @@ struct comm_communicator {
     uint64_t first_message; /* message numbers below belong to an earlier life                                               */
     uint64_t next_message;
     struct comm_communicator *link; /* of the free list                                                                              */
+    _Atomic int32_t rank, size;     /* asked by any thread without the lock, also while another closes the body                      */
     _Atomic uint32_t glances;       /* tests and waits that found all complete; some are lost where threads count together           */
 };
 
