@@ -103,7 +103,8 @@ static void tear_down(struct net *n)
     for (uint32_t order = 0; order <= TCP_ORDER_MOST; order++)
         for (struct tcp_block *b = n->w.free_block[order], *next; b; b = next) {
             next = b->next;
-            env->give(env, b, sizeof *b + ((size_t)1 << order));
+            tcp_block_bound(b, tcp_block_room(b));
+            env->give(env, b, sizeof *b + tcp_block_room(b));
         }
     tcp_door_close(&n->w);
 }
