@@ -53,7 +53,7 @@ struct game {
     struct asked asked[REQUESTS];
     uint32_t next, ended;
     struct lie lie;
-    struct wire_class liars; /* the class of the liar's channels */
+    struct wire_class liars[COMMS]; /* the classes of the liar's channels */
     const struct wire_class *real;
     uint64_t memory[RANKS][8]; /* of windows that are made of their program's own */
 };
@@ -152,12 +152,12 @@ static void make_liar(uint32_t which)
 {
     struct body *b = liar(which);
 
-    if (!b || !b->channel || b->channel->class == &game.liars)
+    if (!b || !b->channel || b->channel->class == &game.liars[which])
         return;
-    game.real = b->channel->class;
-    game.liars = *game.real;
-    game.liars.expose = expose;
-    b->channel->class = b->wire = &game.liars;
+    game.real = b->channel->class; /* two ranks have another class than more, with the same expose */
+    game.liars[which] = *game.real;
+    game.liars[which].expose = expose;
+    b->channel->class = b->wire = &game.liars[which];
 }
 
 static void say_note(void)
