@@ -10,6 +10,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#define WAIT_NS INT64_C(1000000000)
+#define LOOK_NS INT64_C(50000000) /* between two looks at the outer meeting */
+
 enum comm_result boot_fail(const struct boot_config *c, enum comm_result result, const char *format, ...)
 {
     va_list list;
@@ -22,13 +25,17 @@ enum comm_result boot_fail(const struct boot_config *c, enum comm_result result,
 
 int boot_remaining_ms(const struct boot_config *c)
 {
-    int64_t deadline = c->deadline;
+    const struct wire_boot *outer = c->outer;
+    int64_t deadline = c->deadline, most = outer ? LOOK_NS : WAIT_NS;
+
+    if (outer && outer->class->is_over && outer->class->is_over(c->outer))
+        return 0;
     if (c->rank && deadline < INT64_MAX - BOOT_GRACE_NS)
         deadline += BOOT_GRACE_NS;
     int64_t left = deadline - c->env->now(c->env);
     if (left <= 0)
         return 0;
-    return left > INT64_C(1000000000) ? 1000 : (int)(left / 1000000) + 1;
+    return left > most ? (int)(most / 1000000) : (int)(left / 1000000) + 1;
 }
 
 enum io boot_wait_for(const struct boot_config *c, int fd, short events)

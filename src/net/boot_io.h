@@ -23,7 +23,7 @@ enum io { IO_OK = 0, IO_LATE, IO_GONE };
 /* Puts the text where the world's opener reads it; returns the result. */
 enum comm_result boot_fail(const struct boot_config *c, enum comm_result result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-int boot_remaining_ms(const struct boot_config *c); /* at most a second; 0: time is up */
+int boot_remaining_ms(const struct boot_config *c); /* until somebody looks again; 0: time is up, or the outer meeting is over */
 bool boot_again(void);                              /* errno says that nothing is wrong */
 enum io boot_wait_for(const struct boot_config *c, int fd, short events);
 enum io boot_send_all(const struct boot_config *c, int fd, const void *bytes, size_t count);

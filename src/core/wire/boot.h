@@ -17,6 +17,7 @@ struct boot_config {
     const char *job;     /* equal on all ranks of one job, unlike any other job's on this host */
     const char *address; /* where rank 0 is met over a network: HOST:PORT; NULL or empty: all ranks are on one host */
     int64_t deadline;
+    struct wire_boot *outer; /* the meeting inside which this one is; what is over there (is_over) is over here at once. NULL: none */
     int (*exchange)(void *arg, const void *in, size_t bytes, void *out); /* the host's own allgather, or NULL */
     void *exchange_arg;
     const void *secret; /* of the job, from the program; NULL: none, or the environment has it */

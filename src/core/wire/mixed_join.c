@@ -1,6 +1,6 @@
 /*
  * The life of the mixed wire and of its channels. The near wire is opened among the ranks of each host, which meet for it under a name that
- * no other world has; the far one among all, told to leave out pairs of one host.
+ * no other world has; the far one among all, told to leave out pairs of one host. Between the two all hear what became of the near ones.
  *
  * A channel's shape has to be equal on all members, however many of them share a host: so what the near wire would make of its own number
  * of members is said to it, from the largest host.
@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#define TELL_NS INT64_C(1000000000)
+
 enum {
     OFFER_PART = WIRE_OFFER_BYTES / 2,
     WINDOW = 64,          /* both wires' own */
@@ -19,8 +21,9 @@ enum {
     PRIVATE_LEAST = 8192,
     PRIVATE_MOST = 65536,
     PRIVATE_TOGETHER = 4 * PRIVATE_MOST, /* of one exposure to each peer of a host */
-    HALVES_LANES = 8,                    /* of an operation, each with one exposure in hand */
-    HALVES_STREAMS = 128,                /* exposures to all that both sides still read: areas x edges x credits of either */
+    NEAR_TEXT = 200,
+    HALVES_LANES = 8,     /* of an operation, each with one exposure in hand */
+    HALVES_STREAMS = 128, /* exposures to all that both sides still read: areas x edges x credits of either */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ open, close */
@@ -75,7 +78,15 @@ static const struct wire_backend *made_of(int32_t rank)
     return rank < 0 ? wire_backend_here(wire_mixed.name) : wire_backend_find(wire_mixed.name);
 }
 
-/* The ranks of one host meet by themselves. */
+/* Before the world's own meeting has no time left: there all hear who did not come. */
+static int64_t near_deadline(const struct wire_config *config)
+{
+    int64_t left = config->deadline - config->env->now(config->env);
+
+    return config->deadline - (left / 8 < TELL_NS ? left / 8 : TELL_NS);
+}
+
+/* The ranks of one host meet by themselves, as long as nobody of the world is gone. */
 static enum comm_result open_near(struct mixed_wire *w, const struct wire_config *config)
 {
     const struct wire_backend *row = wire_backend_find(made_of(w->rank)->near);
@@ -94,7 +105,8 @@ static enum comm_result open_near(struct mixed_wire *w, const struct wire_config
                                .rank = near.rank,
                                .ranks = near.ranks,
                                .job = job,
-                               .deadline = config->deadline,
+                               .deadline = near_deadline(config),
+                               .outer = config->boot,
                                .error_text = config->error_text,
                                .error_text_bytes = config->error_text_bytes};
     enum comm_result result = row->boot->open(&boot, &w->boot);
@@ -104,6 +116,49 @@ static enum comm_result open_near(struct mixed_wire *w, const struct wire_config
     result = row->wire->open(&near, &w->near);
     w->boot->class->close(w->boot);
     w->boot = NULL;
+    return result;
+}
+
+/* What became of a rank's near wire. */
+struct near_card {
+    int32_t result;
+    char text[NEAR_TEXT];
+};
+
+/* Whose own trouble it is says more than who lost another by it. */
+static int32_t rank_that_failed(const struct mixed_wire *w, const struct near_card *cards)
+{
+    int32_t who = -1, lost = -1;
+
+    for (int32_t r = w->ranks - 1; r >= 0; r--) {
+        if (cards[r].result == COMM_ERR_PEER || cards[r].result == COMM_ERR_TIMEOUT)
+            lost = r;
+        else if (cards[r].result != COMM_OK)
+            who = r;
+    }
+    return who < 0 ? lost : who;
+}
+
+/* The far wire opens when all near ones have. A rank that died is told by the world's meeting itself, which knows it by its own number. */
+static enum comm_result near_of_all(const struct mixed_wire *w, const struct wire_config *config, enum comm_result result)
+{
+    size_t bytes = (size_t)w->ranks * sizeof(struct near_card);
+    struct near_card mine = {.result = result}, *cards = w->env->take(w->env, bytes, 64);
+
+    if (!cards) {
+        base_format(config->error_text, config->error_text_bytes, "no memory for the wires of %d ranks", w->ranks);
+        return COMM_ERR_MEMORY;
+    }
+    if (result != COMM_OK)
+        base_copy_text(mine.text, sizeof mine.text, config->error_text);
+    result = config->boot->class->allgather(config->boot, &mine, sizeof mine, cards);
+    int32_t who = result == COMM_OK ? rank_that_failed(w, cards) : -1;
+    if (who >= 0) {
+        result = (enum comm_result)cards[who].result;
+        base_format(config->error_text, config->error_text_bytes, "rank %d, of its host's ranks, which count from 0: %.*s", who, NEAR_TEXT,
+                    cards[who].text);
+    }
+    w->env->give(w->env, cards, bytes);
     return result;
 }
 
@@ -123,6 +178,8 @@ static enum comm_result mixed_open(const struct wire_config *config, struct wire
     }
     across.across = true;
     enum comm_result result = open_near(w, config);
+    if (w->rank >= 0)
+        result = near_of_all(w, config, result);
     if (result == COMM_OK)
         result = far->wire->open(&across, &w->far);
     if (result != COMM_OK) {
