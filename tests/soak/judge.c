@@ -21,9 +21,8 @@
 #include <unistd.h>
 
 #define NEVER INT64_MAX
-/* The contract says 1 s; less, so that a look once a second does not pass for a notice. Over connections it does today, now and then. */
+/* The contract says 1 s; less, so that a look once a second does not pass for a notice. */
 #define TOLD_WITHIN (RIG_S * 4 / 5)
-#define SEEN_WITHIN (RIG_S * 5 / 4)
 
 const char *const soak_verdict_names[SOAK_VERDICTS - SOAK_HANG] = {"hang", "late", "wrong cause", "leftover", "wrong result", "crash"};
 
@@ -347,9 +346,7 @@ static void check_opening(struct run *run, int32_t r)
     }
     if (!right)
         end_with(run, SOAK_WRONG_CAUSE, "rank %d could not open: %s: %s", r, comm_result_name((enum comm_result)page->result), page->text);
-    /* Ranks of one host meet a second time, where nobody sees yet who is gone of those that met before. */
-    bool waits = page->result == COMM_ERR_TIMEOUT || strcmp(run->program->wire->backend, "shm+tcp") == 0;
-    int64_t limit = (waits ? 2 * RIG_S : 0) + RIG_S, took = page->time - first_death(run);
+    int64_t limit = (page->result == COMM_ERR_TIMEOUT ? 2 * RIG_S : 0) + RIG_S, took = page->time - first_death(run);
     if (took > limit + starved_ns(run))
         end_with(run, SOAK_LATE, "rank %d was told after %lld ms while the world opened", r, (long long)(took / RIG_MS));
 }
@@ -368,7 +365,7 @@ static void check_time(struct run *run, int32_t r)
 {
     const struct soak_fault *f = &run->program->fault[0];
     int64_t since = f->kind == FAULT_STOP ? run->stopped : first_death(run);
-    int64_t limit = f->kind == FAULT_STOP ? 4 * RIG_S : strcmp(run->program->wire->backend, "shm") == 0 ? TOLD_WITHIN : SEEN_WITHIN;
+    int64_t limit = f->kind == FAULT_STOP ? 4 * RIG_S : TOLD_WITHIN;
     int64_t took = run->proc.page[r].time - since;
 
     if (since == NEVER || f->kind == FAULT_COMM_ABORT || r == f->victim)

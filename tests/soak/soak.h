@@ -122,7 +122,7 @@ void soak_rank_main(struct proc *proc, int32_t rank, struct comm_communicator *n
 /* One step; what it failed with, or OK and everything was right. */
 enum comm_result soak_step_run(struct soak_rank *r, const struct soak_step *s);
 /* All of count requests end, waited for in a way that chance draws; the first error by index. */
-enum comm_result soak_await(struct comm_request *requests, size_t count, uint64_t *chance);
+enum comm_result soak_await(const struct soak_rank *r, struct comm_request *requests, size_t count, uint64_t *chance);
 /* window.c */
 enum comm_result soak_step_window(struct soak_rank *r, const struct soak_step *s);
 /* How long threads of a process wanted a CPU and had none, since it began. */

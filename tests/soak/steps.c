@@ -52,24 +52,37 @@ static enum comm_result wait_for_any(struct comm_request *requests, size_t count
     }
 }
 
-/* As a program does that sleeps on the engine's descriptor. */
-static enum comm_result loop_on_descriptor(struct comm_request *requests, size_t count)
+/* As a program does that sleeps on the engine's descriptor: what ended before it was armed tells nobody, so it looks once more. most_ms: -1
+ * where it is the engine's only loop, so that an event that does not make the descriptor readable is a hang, and not a second; loops of
+ * ranks that share an engine disarm each other. */
+static void sleep_on_descriptor(struct comm_request request, int fd, int most_ms)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+
+    if (fd < 0)
+        return;
+    enum comm_result armed = comm_arm(request.comm);
+    if (comm_test(request) == COMM_PENDING && armed == COMM_OK)
+        (void)!poll(&p, 1, most_ms);
+    (void)!comm_progress(request.comm);
+}
+
+static enum comm_result loop_on_descriptor(struct comm_request *requests, size_t count, int most_ms)
 {
     enum comm_result first = COMM_OK;
-    struct pollfd p = {.fd = -1, .events = POLLIN};
     for (size_t i = 0; i < count; i++) {
         enum comm_result one;
-        if (comm_fd(requests[i].comm, &p.fd) != COMM_OK) /* complete, or closed: it answers at once */
-            p.fd = -1;
+        int fd = -1;
+        if (comm_fd(requests[i].comm, &fd) != COMM_OK) /* complete, or closed: it answers at once */
+            fd = -1;
         while ((one = comm_test(requests[i])) == COMM_PENDING)
-            if (p.fd >= 0 && comm_arm(requests[i].comm) == COMM_OK && poll(&p, 1, 1000) >= 0)
-                (void)!comm_progress(requests[i].comm);
+            sleep_on_descriptor(requests[i], fd, most_ms);
         first = first_of(first, one);
     }
     return first;
 }
 
-enum comm_result soak_await(struct comm_request *requests, size_t count, uint64_t *chance)
+enum comm_result soak_await(const struct soak_rank *r, struct comm_request *requests, size_t count, uint64_t *chance)
 {
     switch (oracle_random(chance) % 7) {
     case 0:
@@ -79,7 +92,7 @@ enum comm_result soak_await(struct comm_request *requests, size_t count, uint64_
     case 2:
         return wait_for_any(requests, count);
     case 3:
-        return loop_on_descriptor(requests, count);
+        return loop_on_descriptor(requests, count, r->program->local ? 1000 : -1);
     default:
         return comm_wait_all(requests, count, COMM_FOREVER);
     }
@@ -123,7 +136,7 @@ static enum comm_result step_jobs(struct soak_rank *r, const struct soak_step *s
         request[issued] = job[issued].request[at->me];
     }
     chance += (uint64_t)r->rank;
-    result = first_of(result, soak_await(request, issued, &chance));
+    result = first_of(result, soak_await(r, request, issued, &chance));
     for (uint32_t i = 0; i < s->count; i++) {
         if (result == COMM_OK && !r->program->hostile)
             job_verify(&job[i], at->me);
@@ -146,7 +159,7 @@ static enum comm_result step_many(struct soak_rank *r, const struct soak_step *s
         in[issued] = at->me + (int64_t)issued;
         result = comm_allreduce(at->c, &in[issued], &out[issued], 1, COMM_I64, COMM_SUM, &request[issued]);
     }
-    result = first_of(result, soak_await(request, issued, &chance));
+    result = first_of(result, soak_await(r, request, issued, &chance));
     for (int64_t i = 0; i < s->count && result == COMM_OK && !r->program->hostile; i++)
         EQUAL(out[i], at->size * (at->size - 1) / 2 + at->size * i);
     return result;
@@ -226,7 +239,7 @@ static enum comm_result step_ring(struct soak_rank *r, const struct soak_step *s
             result = comm_send(at->c, out[k], s->n, COMM_BYTE, next, tag_of(s, k), &request[issued]);
         issued += result == COMM_OK && issued % 2;
     }
-    result = first_of(result, soak_await(request, issued, &chance));
+    result = first_of(result, soak_await(r, request, issued, &chance));
     for (uint32_t k = 0; k < s->count; k++) {
         if (result == COMM_OK)
             read_letter(r, s, in[k], before, k);
@@ -249,7 +262,7 @@ static enum comm_result send_to(struct soak_rank *r, const struct soak_step *s, 
         out[k] = write_letter(s, at->me, k);
     for (; issued < s->count && result == COMM_OK; issued += result == COMM_OK)
         result = comm_send(at->c, out[issued], s->n, COMM_BYTE, root, tag_of(s, issued), &request[issued]);
-    result = first_of(result, soak_await(request, issued, &chance));
+    result = first_of(result, soak_await(r, request, issued, &chance));
     for (uint32_t k = 0; k < s->count; k++)
         free(out[k]);
     return result;
@@ -412,7 +425,7 @@ static enum comm_result step_queue(struct soak_rank *r, const struct soak_step *
     if (result == COMM_OK)
         result = comm_allreduce(at->c, &sum, &twice, 1, COMM_I32, COMM_SUM, &request[count]);
     count += result == COMM_OK;
-    result = first_of(result, soak_await(request, count, &chance));
+    result = first_of(result, soak_await(r, request, count, &chance));
     if (result == COMM_OK && !r->program->hostile)
         EQUAL(twice, n * (n * (n - 1) / 2));
     return result;
