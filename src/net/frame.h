@@ -18,7 +18,7 @@
 #include <stdint.h>
 
 enum {
-    FRAME_VERSION = 5,
+    FRAME_VERSION = 6,
     FRAME_HEAD = 32,
     FRAME_LINE = 64,
     FRAME_PASS_HEAD = 32,

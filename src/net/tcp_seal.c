@@ -1,10 +1,11 @@
 /*
- * Sealed connections (COMM_TCP_SEAL): between a lane's frames and its socket every byte is encrypted and authenticated, in records: four
- * bytes of length, which are authenticated, the bytes, a tag. Keys are made of those of the connection's handshake, one for each direction
+ * Sealed connections (COMM_TCP_SEAL): between a lane's frames and its socket every byte is encrypted and authenticated, in records: a
+ * line of 64 bytes, with the length and a tag that speaks for all of the record, and the bytes. So records are whole lines, as frames are,
+ * and the kernel copies them as fast (frame.h). Keys are made of those of the connection's handshake, one for each direction
  * and cipher, and the records' numbers are their nonces, so a record that was changed, repeated, left out or moved ends the connection.
- * Heartbeats are sealed like all else: an attacker on the way can neither make one nor keep one alive. What leaves is copied into a buffer
- * of ours by sealing it; what comes is opened straight to where it belongs, when all of a record belongs there, and nobody is told of it
- * before its tag was right.
+ * Heartbeats are sealed like all else: an attacker on the way can neither make one nor keep one alive. What leaves is sealed from where it
+ * lies into a buffer of ours; what comes is opened straight to where it belongs, when all of a record belongs there, as it does of what is
+ * long. Nobody is told of it before its tag was right.
  *
  * After every REKEY_RECORDS records of a direction both ends go to the next key (crypto_cipher_rekey), so no nonce is ever used twice with
  * a key, and a key seals at most 2^20 records, 2^30 blocks of 16 bytes. AES-GCM is held to be sound up to 2^24.5 records of 2^14 bytes,
@@ -22,22 +23,26 @@
 #include <sys/socket.h>
 
 enum {
-    RECORD_HEAD = 4,
+    RECORD_HEAD = FRAME_LINE, /* ends with the tag; what is before that is authenticated: four bytes of length, and zeros */
     CHECK_TAG = 4,
-    RECORD_MOST = RECORD_HEAD + SEAL_PIECE + CRYPTO_TAG,
-    RECORDS = 4,
-    BEATS = 16, /* read at once */
+    RECORD_TEXT = 16384,
+    RECORD_MOST = RECORD_HEAD + RECORD_TEXT,
+    LEAVING_MOST = 8 * RECORD_MOST + 1024, /* sealed at once, and received at once: a chunk of TCP_CHUNK_LEAST and what goes with it */
+    LONG_PIECE = 4096,                     /* which is sealed from where it lies, and opened to where it belongs */
+    BEAT = FRAME_LINE,                     /* the word and zeros */
+    BEATS = 16,                            /* read at once */
     REKEY_RECORDS = 1 << 20,
 };
 
 struct tcp_seal {
     struct crypto_cipher *cipher[2]; /* 0 leaves, 1 comes, as in struct seal */
     uint64_t number[2];
-    size_t tag;            /* bytes of it */
+    size_t about;          /* bytes of a head before its tag */
     size_t begin, end, in; /* of out: what is sealed and not sent; of in: what came and is not opened */
     size_t room;           /* of each */
     size_t bytes;          /* of this allocation */
     unsigned char *out_bytes, *in_bytes;
+    _Alignas(FRAME_LINE) unsigned char memory[];
 };
 
 /* The handshake's keys are its own cipher's. */
@@ -54,14 +59,14 @@ static struct crypto_cipher *make_cipher(enum crypto_kind kind, const unsigned c
 bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys, enum crypto_kind kind)
 {
     const struct comm_env *env = lane->port->wire->env;
-    size_t room = lane->lane == TCP_BEAT ? BEATS * (RECORD_HEAD + 1 + CRYPTO_TAG) : RECORDS * RECORD_MOST;
+    size_t room = lane->lane == TCP_BEAT ? BEATS * (RECORD_HEAD + BEAT) : LEAVING_MOST;
     size_t bytes = sizeof(struct tcp_seal) + 2 * (room + EDGE_BYTES);
     struct tcp_seal *s = env->take(env, bytes, 64);
 
     if (!s)
         return false;
-    *s = (struct tcp_seal){.tag = kind ? CRYPTO_TAG : CHECK_TAG, .room = room, .bytes = bytes};
-    s->out_bytes = (unsigned char *)(s + 1);
+    *s = (struct tcp_seal){.about = RECORD_HEAD - (kind ? CRYPTO_TAG : CHECK_TAG), .room = room, .bytes = bytes};
+    s->out_bytes = s->memory;
     s->in_bytes = s->out_bytes + room + EDGE_BYTES;
     edge_close(s->out_bytes + room, EDGE_BYTES);
     edge_close(s->in_bytes + room, EDGE_BYTES);
@@ -91,24 +96,24 @@ void tcp_seal_end(struct tcp_lane *lane)
     lane->seal = NULL;
 }
 
-static void put_length(unsigned char at[RECORD_HEAD], size_t length)
+static void put_number(unsigned char *at, size_t number)
 {
-    for (int i = 0; i < RECORD_HEAD; i++)
-        at[i] = (unsigned char)(length >> 8 * i);
+    for (int i = 0; i < 4; i++)
+        at[i] = (unsigned char)(number >> 8 * i);
 }
 
-static size_t get_length(const unsigned char at[RECORD_HEAD])
+static size_t get_number(const unsigned char *at)
 {
     return (size_t)at[0] | (size_t)at[1] << 8 | (size_t)at[2] << 16 | (size_t)at[3] << 24;
 }
 
 /* Of record `number`: its head, and bytes that lie anywhere. */
-static size_t check_of(uint64_t number, const unsigned char head[RECORD_HEAD], const void *bytes, size_t count)
+static size_t check_of(const struct tcp_seal *s, uint64_t number, const unsigned char *head, const void *bytes, size_t count)
 {
     unsigned char text[8];
 
     frame_put64(text, number);
-    return frame_crc32c(frame_crc32c(frame_crc32c(0, text, sizeof text), head, RECORD_HEAD), bytes, count);
+    return frame_crc32c(frame_crc32c(frame_crc32c(0, text, sizeof text), head, s->about), bytes, count);
 }
 
 /* Which record is next. False: there is no key for it. */
@@ -119,31 +124,36 @@ static bool next_record(struct tcp_seal *s, int way, uint64_t *number)
            ((!*number || *number % REKEY_RECORDS || crypto_cipher_rekey(s->cipher[way])) && *number != CRYPTO_LAST_NONCE);
 }
 
-/* The bytes end at `to`, their tag behind them; from may be to. */
-static bool close_record(struct tcp_seal *s, unsigned char *head, const unsigned char *from, size_t bytes, unsigned char *to)
+/* Makes the head, and behind it what is sealed; from may be there. */
+static bool close_record(struct tcp_seal *s, unsigned char *head, const unsigned char *from, size_t bytes)
 {
+    unsigned char *to = head + RECORD_HEAD, *tag = head + s->about;
     uint64_t number;
 
+    memset(head, 0, RECORD_HEAD);
+    put_number(head, bytes);
     if (!next_record(s, 0, &number))
         return false;
+    s->end += RECORD_HEAD + bytes;
     if (s->cipher[0])
-        return crypto_seal(s->cipher[0], number, head, RECORD_HEAD, from, bytes, to, to + bytes);
+        return crypto_seal(s->cipher[0], number, head, s->about, from, bytes, to, tag);
     if (from != to)
         memcpy(to, from, bytes);
-    put_length(to + bytes, check_of(number, head, to, bytes));
+    put_number(tag, check_of(s, number, head, to, bytes));
     return true;
 }
 
 /* False: it is not the next one, or was changed. */
-static bool open_record(struct tcp_seal *s, const unsigned char *head, const unsigned char *text, size_t bytes, void *to)
+static bool open_record(struct tcp_seal *s, const unsigned char *head, size_t bytes, void *to)
 {
+    const unsigned char *text = head + RECORD_HEAD, *tag = head + s->about;
     uint64_t number;
 
     if (!next_record(s, 1, &number))
         return false;
     if (s->cipher[1])
-        return crypto_open(s->cipher[1], number, head, RECORD_HEAD, text, bytes, to, text + bytes);
-    if (get_length(text + bytes) != check_of(number, head, text, bytes))
+        return crypto_open(s->cipher[1], number, head, s->about, text, bytes, to, tag);
+    if (get_number(tag) != check_of(s, number, head, text, bytes))
         return false;
     if (to != text)
         memcpy(to, text, bytes);
@@ -156,45 +166,64 @@ bool tcp_seal_pending(const struct tcp_lane *lane)
     return lane->seal && lane->seal->begin < lane->seal->end;
 }
 
-/* The next bytes of the vector as one record; how many. Sealed from where they lie if enough lie together. */
-static size_t seal_record(struct tcp_seal *s, const struct iovec *vector, uint32_t count, size_t skip)
+/* Where in a vector one is. */
+struct cursor {
+    const struct iovec *vector;
+    uint32_t count;
+    size_t skip; /* of its first piece */
+};
+
+static void pass(struct cursor *c, size_t bytes)
+{
+    c->skip += bytes;
+    while (c->count && c->skip >= c->vector->iov_len) {
+        c->skip -= c->vector->iov_len;
+        c->vector++;
+        c->count--;
+    }
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The next bytes of the vector as one record; how many. A long piece has records of its own, in whole lines, so that it is sealed from
+ * where it lies and all of each record belongs to one place at the other end; short ones go together. */
+static size_t seal_record(struct tcp_seal *s, struct cursor *c)
 {
     unsigned char *head = s->out_bytes + s->end, *to = head + RECORD_HEAD;
     const unsigned char *from = to;
-    size_t bytes = 0;
+    size_t bytes = 0, here = c->count ? c->vector->iov_len - c->skip : 0, room = least(s->room - s->end, RECORD_MOST);
 
-    while (count && skip >= vector->iov_len) {
-        skip -= vector->iov_len;
-        vector++;
-        count--;
+    if (room <= RECORD_HEAD || (here >= LONG_PIECE && room < RECORD_MOST))
+        return 0;
+    room -= RECORD_HEAD;
+    if (here >= LONG_PIECE) {
+        from = (const unsigned char *)c->vector->iov_base + c->skip;
+        bytes = least(here / FRAME_LINE * FRAME_LINE, RECORD_TEXT);
+        pass(c, bytes);
     }
-    if (count && vector->iov_len - skip >= SEAL_PIECE) {
-        from = (const unsigned char *)vector->iov_base + skip;
-        bytes = SEAL_PIECE;
-        count = 0;
-    }
-    for (; count && bytes < SEAL_PIECE; vector++, count--, skip = 0) {
-        size_t n = vector->iov_len - skip < SEAL_PIECE - bytes ? vector->iov_len - skip : SEAL_PIECE - bytes;
-        memcpy(to + bytes, (const char *)vector->iov_base + skip, n);
+    while (from == to && here && here < LONG_PIECE && bytes < room) {
+        size_t n = least(here, room - bytes);
+        memcpy(to + bytes, (const char *)c->vector->iov_base + c->skip, n);
         bytes += n;
+        pass(c, n);
+        here = c->count ? c->vector->iov_len - c->skip : 0;
     }
-    if (!bytes)
-        return 0;
-    put_length(head, bytes);
-    if (!close_record(s, head, from, bytes, to))
-        return 0;
-    s->end += RECORD_HEAD + bytes + s->tag;
-    return bytes;
+    return bytes && close_record(s, head, from, bytes) ? bytes : 0;
 }
 
 size_t tcp_seal_take(struct tcp_lane *lane, const struct iovec *vector, uint32_t count)
 {
     struct tcp_seal *s = lane->seal;
+    struct cursor c = {vector, count, 0};
     size_t taken = 0, n = 1;
 
     s->begin = s->end = 0;
-    for (int i = 0; i < RECORDS && n && s->end + RECORD_MOST <= s->room; i++) {
-        n = seal_record(s, vector, count, taken);
+    pass(&c, 0);
+    while (n) {
+        n = seal_record(s, &c);
         taken += n;
     }
     return taken;
@@ -224,17 +253,16 @@ const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes)
     s->in += bytes;
     while (!lane->ended && s->in - at >= RECORD_HEAD) {
         unsigned char *head = s->in_bytes + at, *text = head + RECORD_HEAD;
-        size_t length = get_length(head);
-        if (!length || length > SEAL_PIECE)
+        size_t length = get_number(head);
+        if (!length || length > RECORD_TEXT)
             return s->cipher[1] ? "a sealed record of no such length" : "what came was changed on its way: a record of no such length";
-        if (s->in - at < RECORD_HEAD + length + s->tag)
+        if (s->in - at < RECORD_HEAD + length)
             break;
         bool whole = lane->in_body && lane->land && lane->left >= length;
-        void *to = whole ? (void *)lane->land : text;
-        if (!open_record(s, head, text, length, to))
+        if (!open_record(s, head, length, whole ? (void *)lane->land : text))
             return s->cipher[1] ? "what came was changed on its way, or is not of this connection" : "what came was changed on its way";
         tcp_take_plain(lane, whole ? NULL : text, length);
-        at += RECORD_HEAD + length + s->tag;
+        at += RECORD_HEAD + length;
     }
     memmove(s->in_bytes, s->in_bytes + at, s->in - at);
     s->in -= at;
@@ -245,17 +273,11 @@ const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes)
 /* One more behind what the kernel had no room for. False: there is no room for it here either, or no key. */
 static bool close_beat(struct tcp_seal *s, unsigned char word)
 {
+    const unsigned char text[BEAT] = {word};
+
     if (s->begin == s->end)
         s->begin = s->end = 0;
-    unsigned char *head = s->out_bytes + s->end;
-    if (s->room - s->end < RECORD_HEAD + 1 + s->tag)
-        return false;
-    head[RECORD_HEAD] = word;
-    put_length(head, 1);
-    if (!close_record(s, head, head + RECORD_HEAD, 1, head + RECORD_HEAD))
-        return false;
-    s->end += RECORD_HEAD + 1 + s->tag;
-    return true;
+    return s->room - s->end >= RECORD_HEAD + BEAT && close_record(s, s->out_bytes + s->end, text, BEAT);
 }
 
 /* A record of which the kernel took a part goes on first: what stands behind it would not be understood. In its place no beat is needed. */
@@ -276,7 +298,7 @@ int64_t tcp_seal_heard(struct tcp_lane *lane, bool *goodbye, const char **why)
 {
     struct tcp_seal *s = lane->seal;
     char plain[256];
-    size_t at = 0, span = RECORD_HEAD + 1 + (s ? s->tag : 0);
+    size_t at = 0, span = RECORD_HEAD + BEAT;
     int64_t n = s ? poller_transfer_piece(lane->fd, POLLER_RECEIVE, s->in_bytes + s->in, s->room - s->in)
                   : poller_transfer_piece(lane->fd, POLLER_RECEIVE, plain, sizeof plain);
 
@@ -288,7 +310,7 @@ int64_t tcp_seal_heard(struct tcp_lane *lane, bool *goodbye, const char **why)
     s->in += (size_t)n;
     for (; s->in - at >= span; at += span, beats++) {
         unsigned char *head = s->in_bytes + at;
-        if (get_length(head) != 1 || !open_record(s, head, head + RECORD_HEAD, 1, plain)) {
+        if (get_number(head) != BEAT || !open_record(s, head, BEAT, plain)) {
             *why = "a heartbeat was changed on its way, or is not of this connection";
             return -EBADMSG;
         }

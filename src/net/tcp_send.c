@@ -394,7 +394,7 @@ static void keep_rest(struct tcp_lane *lane, struct tcp_block *lent)
 {
     struct tcp_wire *w = lane->port->wire;
 
-    if (lane->sending) { /* it may be reading them */
+    if (lane->sending && !lane->seal) { /* it may be reading them */
         int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
         if (result == -ECANCELED)
             lane->sending = false;
@@ -449,7 +449,7 @@ bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expo
     if (lane->ended || lane->deaf)
         return true;
     f.edge = (uint8_t)(e->edge & 3);
-    if (!straight || lane->out || lane->sending || lane->seal || lane->fd < 0)
+    if (!straight || has_out(lane) || lane->sending || lane->fd < 0)
         return copy_spans(c, lane, &f, e);
     send_straight(c, peer, lane, &f, e->spans->at);
     return true;

@@ -21,7 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { BYTES = 100000, WAY = 2 * BYTES };
+enum { BYTES = 100000, WAY = 2 * BYTES, RECORD_HEAD = FRAME_LINE, BEAT_RECORD = 2 * FRAME_LINE };
 
 struct end {
     struct tcp_wire wire;
@@ -113,7 +113,7 @@ static int prepare(void **state)
 
 static void arrives(void **state)
 {
-    static const size_t pieces[] = {1, 3, 1000, 16403, 16404, 16405, 60000, WAY};
+    static const size_t pieces[] = {1, 3, 1000, 16447, 16448, 16449, 60000, WAY};
     struct end from, to;
 
     (void)state;
@@ -155,7 +155,7 @@ static void changed(void **state)
         refused("a changed bit");
         way[at] ^= (unsigned char)(1 << at % 8);
     }
-    size_t record = 4 + (size_t)way[0] + 256 * (size_t)way[1] + (kind ? CRYPTO_TAG : 4);
+    size_t record = RECORD_HEAD + (size_t)way[0] + 256 * (size_t)way[1];
     memmove(way, way + record, on_the_way - record); /* the first one is left out */
     on_the_way -= record;
     refused("a record left out");
@@ -168,7 +168,7 @@ static void changed(void **state)
     tcp_seal_end(&from.lane);
     end_up(&from, false);
     seal_all(&from);
-    size_t second = 4 + (size_t)way[record] + 256 * (size_t)way[record + 1] + (kind ? CRYPTO_TAG : 4);
+    size_t second = RECORD_HEAD + (size_t)way[record] + 256 * (size_t)way[record + 1];
     unsigned char *moved = malloc(record);
     memcpy(moved, way, record);
     memmove(way, way + record, second);
@@ -194,6 +194,40 @@ static void changed(void **state)
     tcp_seal_end(&from.lane);
 }
 
+/* A frame of a chunk, with a word behind it, leaves at once and in whole lines, so that the kernel copies from line to line; and its
+ * payload has records of its own, which are opened to where they land and nowhere before. */
+static void whole_lines(void **state)
+{
+    enum { CHUNK = 131072 };
+    static unsigned char chunk[CHUNK], land[CHUNK], line[FRAME_LINE];
+    const struct iovec vector[] = {{line, sizeof line}, {chunk, sizeof chunk}, {line, sizeof line}};
+    struct end from, to;
+
+    (void)state;
+    memset(chunk, 7, sizeof chunk);
+    end_up(&from, false);
+    end_up(&to, true);
+    assert_int_equal(tcp_seal_take(&from.lane, vector, 3), CHUNK + 2 * FRAME_LINE);
+    struct iovec leaving = tcp_seal_leaving(&from.lane), room = tcp_seal_room(&to.lane);
+    assert_int_equal((uintptr_t)leaving.iov_base % FRAME_LINE, 0);
+    assert_int_equal((uintptr_t)room.iov_base % FRAME_LINE, 0);
+    assert_int_equal(leaving.iov_len % FRAME_LINE, 0);
+    size_t header = RECORD_HEAD + FRAME_LINE;
+    memcpy(room.iov_base, leaving.iov_base, header);
+    to.lane.in_body = true; /* of another frame, which ends with the first record */
+    to.lane.left = 2 * FRAME_LINE;
+    assert_null(tcp_seal_came(&to.lane, header));
+    to.lane.left = sizeof land;
+    to.lane.land = (char *)land;
+    memcpy(room.iov_base, (char *)leaving.iov_base + header, leaving.iov_len - 2 * header);
+    assert_null(tcp_seal_came(&to.lane, leaving.iov_len - 2 * header));
+    assert_false(to.lane.in_body);
+    assert_int_equal(to.lane.end, 0);
+    assert_memory_equal(land, chunk, sizeof land);
+    tcp_seal_end(&from.lane);
+    tcp_seal_end(&to.lane);
+}
+
 static void need_ciphers(void)
 {
     if (crypto_missing())
@@ -216,6 +250,11 @@ static void sealed_arrives(void **state)
 static void sealed_changed(void **state)
 {
     by_each(state, changed);
+}
+
+static void sealed_whole_lines(void **state)
+{
+    by_each(state, whole_lines);
 }
 
 static void only_checked(void **state)
@@ -332,7 +371,7 @@ static void beats_down(struct end e[2], const int fd[2])
 static void beats(void **state)
 {
     static struct end e[2];
-    unsigned char record[64];
+    unsigned char record[2 * BEAT_RECORD];
     const char *why = NULL;
     bool goodbye = false;
     int64_t came = 0, n = 0;
@@ -348,7 +387,7 @@ static void beats(void **state)
     for (int fault = 0; fault < 4; fault++) { /* forged, changed, repeated, cut off */
         assert_true(tcp_seal_beat(&e[0].lane, 0) > 0);
         ssize_t bytes = recv(fd[1], record, sizeof record, 0);
-        assert_true(bytes > 1 && bytes < 32);
+        assert_int_equal(bytes, BEAT_RECORD);
         if (fault == 0)
             memset(record + 4, 0, (size_t)bytes - 4);
         record[bytes - 1] ^= fault == 1;
@@ -407,7 +446,7 @@ static void beats_in_parts(void **state)
         ;
     assert_true(n == -EAGAIN && !why && goodbye);
     assert_int_equal(recv(fd[1], rest, sizeof rest, MSG_DONTWAIT), -1);
-    assert_in_range(came, gone / (4 + 1 + CRYPTO_TAG), gone / (4 + 1 + CRYPTO_TAG) + 1);
+    assert_in_range(came, gone / BEAT_RECORD, gone / BEAT_RECORD + 1);
     beats_down(e, fd);
 }
 
@@ -419,9 +458,9 @@ static void sealed_beats_in_parts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sealed_arrives),     cmocka_unit_test(sealed_changed), cmocka_unit_test(only_checked),
-        cmocka_unit_test(sealed_rekeyed),     cmocka_unit_test(sealed_beats),   cmocka_unit_test(sealed_beats_in_parts),
-        cmocka_unit_test(sealed_keys_change), cmocka_unit_test(known_answer),
+        cmocka_unit_test(sealed_arrives),        cmocka_unit_test(sealed_whole_lines), cmocka_unit_test(sealed_changed),
+        cmocka_unit_test(only_checked),          cmocka_unit_test(sealed_rekeyed),     cmocka_unit_test(sealed_beats),
+        cmocka_unit_test(sealed_beats_in_parts), cmocka_unit_test(sealed_keys_change), cmocka_unit_test(known_answer),
     };
 
     return cmocka_run_group_tests(tests, prepare, NULL);
