@@ -8,49 +8,24 @@
 # cell is the median over rounds of medians, in microseconds, each ratio one of such cells. Skipped (77) where namespaces are missing.
 set -eu
 
-root=$(cd "$(dirname "$0")/../.." && pwd)
-build=$root/build hosts=2 each=2 collective=allreduce rate=none min=64K max=4M rounds=3
-
-fail() { echo "hosts.sh: $*" >&2; exit 2; }
-skip() { echo "skipped: $*" >&2; exit 77; }
-
-while [ $# -gt 0 ]; do
-    [ $# -gt 1 ] || fail "$1 lacks its value, or is unknown: --hosts, --each, --collective, --rate, --min, --max, --rounds, --build"
-    case $1 in
-    --hosts) hosts=$2 ;;
-    --each) each=$2 ;;
-    --collective) collective=$2 ;;
-    --rate) rate=$2 ;;
-    --min) min=$2 ;;
-    --max) max=$2 ;;
-    --rounds) rounds=$2 ;;
-    --build) build=$2 ;;
-    *) fail "unknown argument '$1'" ;;
-    esac
-    shift 2
-done
+me=hosts.sh options='hosts each collective rate min max rounds'
+hosts=2 each=2 collective=allreduce rate=none min=64K max=4M rounds=3
+. "$(dirname "$0")/common.sh"
 case $collective in
 allreduce | reduce) flat=slices ;;
 broadcast | allgather) flat=pipeline ;;
 reduce_scatter) flat=direct ;;
 *) fail "--collective $collective; expected allreduce, reduce, broadcast, allgather or reduce_scatter" ;;
 esac
-[ -x "$build/bin/comm-perf" ] || fail "$build/bin/comm-perf is not there; build first"
 command -v ip >/dev/null || skip "iproute2 (ip) is not installed"
 
 # ------------------------------------------------------------------------------------------------ the hosts
-work=$(mktemp -d)
-pids=''
-trap 'kill $pids 2>/dev/null; rm -rf "$work"' EXIT INT TERM
-new_host() { unshare --net --uts sleep 900 & pids="$pids $!"; }
-on() { at=$1; shift; nsenter --target "$at" --net --uts "$@"; }
 pid_of() { echo "$pids" | awk -v n="$1" '{print $(n + 1)}'; }
 
 h=0
 while [ "$h" -le "$hosts" ]; do new_host; h=$((h + 1)); done # one more: the switch, which is the first
-sleep 0.5
 switch=$(pid_of 0)
-[ "$(readlink "/proc/$switch/ns/net" 2>/dev/null)" != "$(readlink /proc/self/ns/net)" ] || skip "namespaces are refused"
+await_host "$switch"
 on "$switch" ip link add name br0 type bridge || skip "no bridges"
 on "$switch" ip link set br0 up
 h=1
@@ -59,13 +34,9 @@ while [ "$h" -le "$hosts" ]; do
     on "$pid" hostname "node$h"
     on "$switch" ip link add "port$h" type veth peer name eth0 netns "$pid" || skip "no veth pairs"
     on "$switch" ip link set "port$h" master br0 up
-    on "$pid" ip addr add "10.79.0.$h/24" dev eth0
-    on "$pid" ip link set eth0 up
-    on "$pid" ip link set lo up
-    if [ "$rate" != none ]; then
-        on "$pid" tc qdisc add dev eth0 root tbf rate "$rate" burst 512kb latency 50ms || skip "tc has no tbf here"
-        on "$switch" tc qdisc add dev "port$h" root tbf rate "$rate" burst 512kb latency 50ms
-    fi
+    address "$pid" "10.79.0.$h"
+    [ "$rate" = none ] || limit "$pid" eth0 "$rate" 512kb
+    [ "$rate" = none ] || limit "$switch" "port$h" "$rate" 512kb
     h=$((h + 1))
 done
 
@@ -131,13 +102,7 @@ done
 # ------------------------------------------------------------------------------------------------ the table
 echo "$collective, f32, $hosts hosts of $each ranks, link $rate; us, medians of $rounds interleaved rounds; $(nproc) CPUs, $(date -u +%Y-%m-%d)"
 echo
-awk -F, '
-function median(list, n, i, j, t, a) {
-    n = split(list, a, " ")
-    for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j] + 0 < a[j - 1] + 0; j--) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
-    return n ? (n % 2 ? a[(n + 1) / 2] : (a[n / 2] + a[n / 2 + 1]) / 2) : ""
-}
-function cell(x) { return x == "" ? "" : sprintf(x < 100 ? "%.1f" : "%.0f", x) }
+awk -F, "$awk_functions"'
 function ratio(a, b) { return a == "" || b == "" ? "" : sprintf("%.2f", a / b) }
 { if (!($6 in seen)) { seen[$6] = 1; order[++rows] = $6 } value[$1, $6] = value[$1, $6] " " $9; if ($1 == "hosts") name[$6] = $12 }
 END {

@@ -8,44 +8,13 @@
 # call alone was not hidden. Skipped (77) where namespaces or tc's tbf are missing.
 set -eu
 
-root=$(cd "$(dirname "$0")/../.." && pwd)
-build=$root/build rate=1gbit bytes=8388608
+me=overlap.sh options='rate bytes'
+rate=1gbit bytes=8388608
+. "$(dirname "$0")/common.sh"
 
-fail() { echo "overlap.sh: $*" >&2; exit 2; }
-skip() { echo "skipped: $*" >&2; exit 77; }
-
-while [ $# -gt 0 ]; do
-    [ $# -gt 1 ] || fail "$1 lacks its value, or is unknown: --rate, --bytes, --build"
-    case $1 in
-    --rate) rate=$2 ;;
-    --bytes) bytes=$2 ;;
-    --build) build=$2 ;;
-    *) fail "unknown argument '$1'" ;;
-    esac
-    shift 2
-done
-[ -x "$build/bin/comm-perf" ] || fail "$build/bin/comm-perf is not there; build first"
-command -v ip >/dev/null && command -v tc >/dev/null || skip "iproute2 (ip, tc) is not installed"
-
-work=$(mktemp -d)
-one='' two=''
-trap 'kill $one $two 2>/dev/null; rm -rf "$work"' EXIT INT TERM
-unshare --net --uts sleep 600 & one=$!
-unshare --net --uts sleep 600 & two=$!
-sleep 0.5
-[ "$(readlink "/proc/$two/ns/net" 2>/dev/null)" != "$(readlink /proc/self/ns/net)" ] || skip "namespaces are refused"
-on() { pid=$1; shift; nsenter --target "$pid" --net --uts "$@"; }
+pair_of_hosts 10.78.0 "$rate" 512kb
 on "$one" hostname node1
 on "$two" hostname node2
-on "$one" ip link add eth0 type veth peer name eth0 netns "$two" || skip "no veth pairs"
-i=0
-for pid in "$one" "$two"; do
-    i=$((i + 1))
-    on "$pid" ip addr add "10.78.0.$i/24" dev eth0
-    on "$pid" ip link set eth0 up
-    on "$pid" ip link set lo up
-    on "$pid" tc qdisc add dev eth0 root tbf rate "$rate" burst 512kb latency 50ms || skip "tc has no tbf here"
-done
 
 ours()
 {

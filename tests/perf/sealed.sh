@@ -9,55 +9,20 @@
 # say little. Skipped (77) where namespaces are missing.
 set -eu
 
-root=$(cd "$(dirname "$0")/../.." && pwd)
-build=$root/build places='loopback 10gbit 1gbit' ciphers='aes chacha' min=8 max=8M rounds=5
-
-fail() { echo "sealed.sh: $*" >&2; exit 2; }
-skip() { echo "skipped: $*" >&2; exit 77; }
-
-while [ $# -gt 0 ]; do
-    [ $# -gt 1 ] || fail "$1 lacks its value, or is unknown: --places, --ciphers, --min, --max, --rounds, --build"
-    case $1 in
-    --places) places=$2 ;;
-    --ciphers) ciphers=$2 ;;
-    --min) min=$2 ;;
-    --max) max=$2 ;;
-    --rounds) rounds=$2 ;;
-    --build) build=$2 ;;
-    *) fail "unknown argument '$1'" ;;
-    esac
-    shift 2
-done
-[ -x "$build/bin/comm-perf" ] || fail "$build/bin/comm-perf is not there; build first"
-work=$(mktemp -d)
-pids=''
-trap 'kill $pids 2>/dev/null || true; rm -rf "$work"' EXIT INT TERM
+me=sealed.sh options='places ciphers min max rounds'
+places='loopback 10gbit 1gbit' ciphers='aes chacha' min=8 max=8M rounds=5
+. "$(dirname "$0")/common.sh"
 "$build/bin/comm-info" --new-secret >"$work/secret" && chmod 600 "$work/secret"
 
 # ------------------------------------------------------------------------------------------------ the places
-on() { at=$1; shift; if [ "$at" = here ]; then "$@"; else nsenter --target "$at" --net "$@"; fi; }
-
-# Sets one, two (where the ranks run) and address.
+# Sets one, two (where the ranks run) and address_of_0.
 make_place()
 {
-    one=here two=here address=127.0.0.1:4714
+    one=here two=here address_of_0=127.0.0.1:4714
     [ "$1" != loopback ] || return 0
-    command -v ip >/dev/null && command -v tc >/dev/null || skip "iproute2 (ip, tc) is not installed"
-    unshare --net sleep 3600 & one=$!
-    unshare --net sleep 3600 & two=$!
-    pids="$pids $one $two" address=10.80.0.1:4714
-    sleep 0.5
-    [ "$(readlink "/proc/$two/ns/net" 2>/dev/null)" != "$(readlink /proc/self/ns/net)" ] || skip "namespaces are refused"
-    on "$one" ip link add eth0 type veth peer name eth0 netns "$two" || skip "no veth pairs"
     case $1 in 10gbit) burst=2mb ;; *) burst=512kb ;; esac
-    i=0
-    for pid in "$one" "$two"; do
-        i=$((i + 1))
-        on "$pid" ip addr add "10.80.0.$i/24" dev eth0
-        on "$pid" ip link set eth0 up
-        on "$pid" ip link set lo up
-        on "$pid" tc qdisc add dev eth0 root tbf rate "$1" burst "$burst" latency 50ms || skip "tc has no tbf here"
-    done
+    pair_of_hosts 10.80.0 "$1" "$burst"
+    address_of_0=10.80.0.1:4714
 }
 
 # ------------------------------------------------------------------------------------------------ the runs
@@ -68,7 +33,7 @@ rank() # NUMBER WHERE KIND
     cipher=$3
     [ "$3" != plain ] || cipher=auto
     on "$2" env COMM_BACKEND=tcp COMM_RANKS=2 COMM_RANK="$1" COMM_LOCAL_RANKS=1 COMM_LOCAL_RANK=0 COMM_JOB=sealed COMM_LOG=error \
-        COMM_ADDRESS="$address" COMM_SECRET_FILE="$work/secret" COMM_TCP_SEAL="$seal" COMM_TCP_CIPHER="$cipher" COMM_CPUS="$share" \
+        COMM_ADDRESS="$address_of_0" COMM_SECRET_FILE="$work/secret" COMM_TCP_SEAL="$seal" COMM_TCP_CIPHER="$cipher" COMM_CPUS="$share" \
         "$build/bin/comm-perf" allreduce --min "$min" --max "$max" --format csv
 }
 
@@ -85,13 +50,7 @@ table()
 {
     echo "| $place | plain us |$(for c in $ciphers; do printf ' %s us | %s / plain |' "$c" "$c"; done)"
     echo "|---|---:|$(for c in $ciphers; do printf -- '---:|---:|'; done)"
-    awk -F, -v ciphers="$ciphers" '
-    function median(list, n, i, j, t, a) {
-        n = split(list, a, " ")
-        for (i = 2; i <= n; i++) for (j = i; j > 1 && a[j] + 0 < a[j - 1] + 0; j--) { t = a[j]; a[j] = a[j - 1]; a[j - 1] = t }
-        return n ? (n % 2 ? a[(n + 1) / 2] : (a[n / 2] + a[n / 2 + 1]) / 2) : ""
-    }
-    function cell(x) { return sprintf(x < 100 ? "%.1f" : "%.0f", x) }
+    awk -F, -v ciphers="$ciphers" "$awk_functions"'
     function size(b) { return b >= 1048576 ? b / 1048576 " MiB" : b >= 1024 ? b / 1024 " KiB" : b " B" }
     { time[$2, $7] = time[$2, $7] " " $10; of[$1, $2, $7] = $10
       if (!($7 in seen)) { seen[$7] = 1; order[++sizes] = $7 }
@@ -120,7 +79,7 @@ for place in $places; do
     round=0
     while [ "$round" -lt "$rounds" ]; do
         round=$((round + 1))
-        echo "sealed.sh: $place, round $round of $rounds" >&2
+        echo "$me: $place, round $round of $rounds" >&2
         run plain
         for cipher in $ciphers; do run "$cipher"; done
     done
