@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
-#include "engine/body.h"
+#include "comm/body.h"
 #include "engine/memory_env.h"
 
 #include <setjmp.h>

@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
-#include "engine/window_link.h"
+#include "rma/window_link.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -54,7 +54,8 @@ RIG_TEST(letters_of_a_wrong_length)
         rig_wait_all(made, RANKS);
         enum comm_result r;
         struct body *b = body_lock(c[1], &r);
-        b->links[VICTIM].serves = b->engine->env->take(b->engine->env, sizeof *b->links[VICTIM].serves, 64); /* it hears of LINK_TOLD */
+        b->links[VICTIM].serves =
+            b->unit.engine->env->take(b->unit.engine->env, sizeof *b->links[VICTIM].serves, 64); /* it hears of LINK_TOLD */
         body_unlock(b);
         MUST(comm_subset(c[VICTIM], members, 2, 5, &out, &request));
         write_letter(c[1], lengths[i]);

@@ -12,8 +12,9 @@
 #include "fuzz/fuzz.h"
 #include "fuzz/threadless.h"
 
-#include "engine/body.h"
-#include "engine/recover.h"
+#include "comm/body.h"
+#include "message/message.h"
+#include "failure/recover.h"
 
 #include <commstream/collective.h>
 #include <commstream/inspect.h>

@@ -1,25 +1,21 @@
 /*
  * Sleeping in one process: who retires tells (engine_told, which makes no fence) beside who sleeps on the bell, with the baton, or parks;
- * the helper that parks while nothing is to do. engine/pass.c and engine.c as they are, over a communicator whose only work is a flag.
+ * the helper that parks while nothing is to do. progress/pass.c and engine.c as they are, over a communicator whose only work is a flag.
  */
 #include "model/cases.h"
 
-#define body_step model_step
-#define body_check model_check
 #define notify_run model_notify
 #define engine_callback_due model_due
-#include "engine/pass.c"
-#undef body_step
-#undef body_check
+#include "progress/pass.c"
 #undef notify_run
 #undef engine_callback_due
 #define engine_callback_due model_due
-#include "engine/engine.c"
+#include "progress/engine.c"
 #undef engine_callback_due
 
 static struct office {
     struct engine engine;
-    struct body body;
+    struct progress_unit unit;
     struct comm_communicator face;
     _Atomic(struct comm_communicator *) faces[64];
     uint32_t posted;       /* under the face's lock */
@@ -28,30 +24,31 @@ static struct office {
 } * o;
 
 /* What is posted is done by the next pass, whoever makes it. */
-bool model_step(struct body *b);
-void model_check(struct body *b, int64_t now);
-void model_notify(struct engine *e, struct comm_communicator *face);
-bool model_due(struct engine *e);
-bool model_step(struct body *b)
+static bool step(struct progress_unit *unit)
 {
     if (!o->posted)
         return false;
     o->posted--;
     atomic_fetch_add_explicit(&o->done, 1, memory_order_release);
-    engine_told(b->engine);
+    engine_told(unit->engine);
     if (!o->posted)
-        engine_activate(b->engine, 0, false);
+        engine_activate(unit->engine, 0, false);
     if (o->last)
-        atomic_store_explicit(&b->engine->stopping, 1, memory_order_relaxed);
+        atomic_store_explicit(&unit->engine->stopping, 1, memory_order_relaxed);
     return true;
 }
 
-void model_check(struct body *b, int64_t now)
+static void check(struct progress_unit *unit, int64_t now)
 {
-    (void)b;
+    (void)unit;
     (void)now;
 }
 
+static const struct progress_class class = {.step = step, .check = check};
+static const struct comm_part *const no_parts[] = {NULL};
+
+void model_notify(struct engine *e, struct comm_communicator *face);
+bool model_due(struct engine *e);
 void model_notify(struct engine *e, struct comm_communicator *face)
 {
     (void)e;
@@ -70,6 +67,8 @@ static void setup(bool barrier_is_there)
     o = model_env.take(&model_env, sizeof *o, 64);
     struct engine *e = &o->engine;
     e->env = &model_env;
+    e->class = &class;
+    e->parts = no_parts;
     e->faces = o->faces;
     e->spin_ns = 1000; /* of a clock that stands: who moves things goes on looking */
     atomic_store(&e->words, 1);
@@ -77,10 +76,10 @@ static void setup(bool barrier_is_there)
     atomic_store(&e->tick_ns, 1000000000);
     atomic_store(&o->faces[0], &o->face);
     o->face.env = &model_env;
-    atomic_store(&o->face.body, &o->body);
+    atomic_store(&o->face.body, &o->unit);
     atomic_store(&o->face.lock.home, barrier_is_there ? 1 : BASE_HOME_NEVER); /* thread 0's, or nobody's */
-    o->body.engine = e;
-    o->body.face = &o->face;
+    o->unit.engine = e;
+    o->unit.face = &o->face;
     model_constant(e->worlds, sizeof e->worlds);
     model_constant(o->faces, sizeof o->faces);
     model_constant(&e->words, sizeof e->words);
@@ -88,7 +87,7 @@ static void setup(bool barrier_is_there)
     model_constant(&e->sleep_until, sizeof e->sleep_until);
     model_constant(&o->face.body, sizeof o->face.body);
     model_constant(&o->face.lock.home, sizeof o->face.lock.home);
-    model_constant(&o->body.notice_count, sizeof o->body.notice_count);
+    model_constant(&o->unit.notice_count, sizeof o->unit.notice_count);
     model_name(&e->asleep, 4, "asleep");
     model_name(&e->parked, 4, "parked");
     model_name(&e->baton, 4, "baton");
@@ -168,7 +167,7 @@ static void one_posts(uint32_t t)
     o->posted++;
     base_home_unlock(&o->face.lock, &model_env);
     base_home_lock(&o->face.lock, &model_env);
-    (void)model_step(&o->body);
+    (void)step(&o->unit);
     base_home_unlock(&o->face.lock, &model_env);
 }
 

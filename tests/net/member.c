@@ -2,7 +2,7 @@
 #include "net/member.h"
 
 #include "conform/rig.h"
-#include "engine/body.h"
+#include "comm/body.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -7,7 +7,7 @@
 #include "net/member.h"
 #include "proc/proc.h"
 
-#include "engine/recover.h"
+#include "failure/recover.h"
 
 #include <commstream/collective.h>
 #include <commstream/inspect.h>

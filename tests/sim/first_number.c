@@ -2,7 +2,7 @@
  * puts this before the engine's own function. */
 #include "sim/inside.h"
 
-#include "engine/body.h"
+#include "comm/body.h"
 
 enum comm_result __real_body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body);
 enum comm_result __wrap_body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body);

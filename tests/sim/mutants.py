@@ -18,25 +18,25 @@ MUTANTS = {
     "wait_no_fence": [("timeline/queue.c", "ticket - line->done > line->ahead || line->fences)", "ticket - line->done > line->ahead)")],
     # Work waits for every message before it, as if they were on one line.
     "message_on_line": [
-        ("engine/talk.c", """    if (!timeline_meet(&b->talk_write, &e->read) && !timeline_meet(&b->talk_write, &e->write) && !timeline_meet(&b->talk_read, &e->write))
+        ("p2p/talk.c", """    if (!timeline_meet(&b->talk_write, &e->read) && !timeline_meet(&b->talk_write, &e->write) && !timeline_meet(&b->talk_read, &e->write))
         return false;
     for""", "    (void)e;\n    for"),
-        ("engine/talk.c", """        if (t->state != TALK_MARKER && t->work <= ticket && timeline_conflict(e, &t->read, &t->write))
+        ("p2p/talk.c", """        if (t->state != TALK_MARKER && t->work <= ticket && timeline_conflict(e, &t->read, &t->write))
             return true;""", "        if (t->state != TALK_MARKER && t->work <= ticket)\n            return true;")],
     # The place of a stream goes to a younger operation while the oldest still needs it.
     "slot_not_kept": [("wire/lines.c", "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))",
                        "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 2)))")],
     # A window's fence does not wait for what its rank did to the window before.
-    "window_fence_early": [("engine/talk_window.c", "t->one.window == w && t->work <= ticket)", "t->one.window == w && t->work > ticket)")],
+    "window_fence_early": [("rma/queue.c", "t->one.window == w && t->work <= ticket)", "t->one.window == w && t->work > ticket)")],
     # A compare_swap puts its value whatever is there.
-    "swap_blind": [("engine/one_sided.c", "data_compare_swap(there, one->expected, one->from,", "data_compare_swap(there, there, one->from,")],
+    "swap_blind": [("rma/one_sided.c", "data_compare_swap(there, one->expected, one->from,", "data_compare_swap(there, there, one->from,")],
     # A gradient that was not ready counts as what lies there.
     "gradient_not_zeroed": [("bucket/bucket.c", "        memset(place, 0, gradient->bytes);", "        (void)place;")],
     # A refused call takes no number.
-    "refusal_no_number": [("engine/issue.c", "    number_call(b, e, true);\n", "    e->seq = (uint32_t)b->sequence + 1;\n    e->chain = b->chain;\n")],
+    "refusal_no_number": [("comm/issue.c", "    number_call(b, e, true);\n", "    e->seq = (uint32_t)b->sequence + 1;\n    e->chain = b->chain;\n")],
     # A queue wait follows its event wherever that is recorded next.
     "event_moves": [
-        ("engine/event.c", "    if (r == COMM_OK)\n        r = engine_queue_wait(c, &point, NULL);\n    timeline_point_drop(&point);\n    return r;",
+        ("event/event.c", "    if (r == COMM_OK)\n        r = engine_queue_wait(c, &point, NULL);\n    timeline_point_drop(&point);\n    return r;",
          "    struct timeline_point live = {.kind = POINT_WORD, .word = (void *)&event->point};\n    if (r == COMM_OK)\n"
          "        r = engine_queue_wait(c, &live, NULL);\n    timeline_point_drop(&point);\n    return r;"),
         ("timeline/point.c", "return atomic_load_explicit(point->word, memory_order_acquire) >= point->value ? COMM_OK : COMM_PENDING;",
@@ -44,20 +44,20 @@ MUTANTS = {
     # What is shown where it lies is taken for read as soon as it is shown.
     "shown_is_read": [("wire/lines_view.c", "        if (s->acked < s->npeers) {", "        if (s->acked > s->npeers) {")],
     # What waits for a failed point goes on.
-    "wait_passes_failure": [("engine/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence, COMM_OK);",
+    "wait_passes_failure": [("comm/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence, COMM_OK);",
                              "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence, COMM_OK);")],
     # Who goes to sleep does not look once more after saying so.
-    "sleeper_looks_once": [("engine/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap",
+    "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap",
                             "    (void)callbacks;\n    if (!fn(arg) && !nap")],
     # Who slept for all leaves without waking the next.
-    "baton_kept": [("engine/pass.c", "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
+    "baton_kept": [("progress/pass.c", "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst)) {",
                     "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst) > 1000) {")],
     # A small exchange that found no room for its bytes ends without having shown them.
-    "exchange_unshown": [("engine/express_end.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
+    "exchange_unshown": [("fastpath/express_end.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
     # A small exchange goes beside others whatever they touch.
-    "exchange_beside_all": [("engine/express.c", "x->last + 1 != ticket || !timeline_beside(line, &read, &write)",
+    "exchange_beside_all": [("fastpath/express.c", "x->last + 1 != ticket || !timeline_beside(line, &read, &write)",
                              "x->last + 1 != ticket || (timeline_beside(line, &read, &write), false)")],
     # A view is never given back.
     "no_release": [("program/run.c", "        if (!(run->view_own >> j & 1))\n            run->channel->class->release(",
@@ -90,22 +90,22 @@ MUTANTS = {
     # Who asks something of a window's owner tells it only if it waits.
     "owner_not_asked": [("wire/pair.c", "    if (BASE_UNLIKELY(c->urges))\n", "    if (BASE_UNLIKELY(c->urges && c->size > 1000))\n")],
     # The watcher does not look once more at what came before it rests.
-    "rest_unseen": [("engine/watch.c", "    if (!came)\n        env->bell_wait", "    if (!came || alarm > 0)\n        env->bell_wait")],
+    "rest_unseen": [("failure/watch.c", "    if (!came)\n        env->bell_wait", "    if (!came || alarm > 0)\n        env->bell_wait")],
     # The pages that a peer may still write after a failure stay where they are.
     "landing_not_replaced": [("wire/channel.c", "        if (c->wait[i].told)\n", "        if (c->wait[i].told && c->size > 1000)\n")],
     # Peers are told of pages that they do not see any more.
     "landing_told_again": [("wire/memory.c", "        m->apart = true;", "        m->apart = false;")],
     # Who takes over from a coordinator that died proposes anew what may have been decided.
-    "successor_proposes_anew": [("engine/recover.c", "    if (before->accepted)\n", "    if (before->accepted > 1000)\n")],
+    "successor_proposes_anew": [("failure/recover.c", "    if (before->accepted)\n", "    if (before->accepted > 1000)\n")],
     # A coordinator decides what it has proposed before all have accepted it.
-    "decides_alone": [("engine/recover.c", "    if (!all_accepted(b))\n", "    if (b->team.size > 1000 && !all_accepted(b))\n")],
+    "decides_alone": [("failure/recover.c", "    if (!all_accepted(b))\n", "    if (b->team.size > 1000 && !all_accepted(b))\n")],
     # A decision is heard from who coordinates alone: what he told before he died is not passed on.
-    "decision_not_passed_on": [("engine/recover.c", "        if (!here && !before)\n",
+    "decision_not_passed_on": [("failure/recover.c", "        if (!here && !before)\n",
                                 "        if ((!here && !before) || r != lowest_alive(b, recovery_set(v, b->team.rank, SET_DEAD)))\n")],
     # A shrunk communicator is handed over whether all others have it or not.
-    "child_not_agreed_on": [("engine/shrink.c", "    if (!lacking && !more && s->out) {", "    if (s->out && s->child) {"),
-                            ("engine/shrink.c", "    if (lacking & (LACKS_MEMORY | COULD_NOT))", "    if (lacking & LACKS_MEMORY)"),
-                            ("engine/shrink.c", "    else if (more)\n        shrink_begin_child(b);\n", "")],
+    "child_not_agreed_on": [("failure/shrink.c", "    if (!lacking && !more && s->out) {", "    if (s->out && s->child) {"),
+                            ("failure/shrink.c", "    if (lacking & (LACKS_MEMORY | COULD_NOT))", "    if (lacking & LACKS_MEMORY)"),
+                            ("failure/shrink.c", "    else if (more)\n        shrink_begin_child(b);\n", "")],
 }
 
 # Results that a peer stores in this rank's memory: what the simulator finds too, and what it cannot see.

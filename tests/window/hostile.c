@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
-#include "engine/window_link.h"
+#include "rma/window_link.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -127,7 +127,8 @@ static void one_round(struct rig *rig, unsigned char *memory)
     rig_wait_all(req, 2);
     enum comm_result r;
     struct body *b = body_lock(c[0], &r);
-    b->links[1].serves = b->engine->env->take(b->engine->env, sizeof *b->links[1].serves, 64); /* so that LINK_TOLD is heard by somebody */
+    b->links[1].serves =
+        b->unit.engine->env->take(b->unit.engine->env, sizeof *b->links[1].serves, 64); /* so that LINK_TOLD is heard by somebody */
     body_unlock(b);
     strike(c[0], 1, w[0]->number);
     for (int i = 0; i < 2; i++) {

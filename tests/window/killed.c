@@ -3,7 +3,7 @@
  * none of them hangs; not even on a lock that the dead one holds.
  */
 #define _GNU_SOURCE
-#include "engine/window.h"
+#include "rma/window.h"
 #include "proc/proc.h"
 
 #include <setjmp.h>

@@ -5,7 +5,17 @@
 
 #include <commstream/comm.h>
 
-#include "engine/engine.h"
+#include "comm/call.h"
+#include "failure/failure.h"
+#include "comm/operator.h"
+#include "event/event.h"
+#include "fastpath/issue.h"
+#include "fastpath/wait.h"
+#include "inspect/inspect.h"
+#include "p2p/p2p.h"
+#include "plan/recorder.h"
+#include "rma/rma.h"
+#include "world/communicators.h"
 
 /* The address range of `bytes` at p; nothing when there is none. */
 static inline struct timeline_hull api_hull(const void *p, size_t bytes)

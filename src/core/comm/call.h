@@ -1,0 +1,90 @@
+/* A call as its caller gave it, and what every call may need: whether its communicator is there, and how a call is refused. */
+#ifndef COMM_CALL_H
+#define COMM_CALL_H
+
+#include <commstream/event.h>
+#include <commstream/inspect.h>
+
+#include "base/check.h"
+#include "data/data.h"
+#include "program/program.h"
+#include "progress/engine.h"
+
+#define OPERATOR_USER UINT32_C(0x80000000) /* in a comm_op: of the caller's own */
+enum { ENGINE_CALL_PLAN = 1 /* started by a plan: plans match plans */, ENGINE_CALL_GROUP = 2 /* a member of a group */ };
+/* A collective as its caller gave it, buffers resolved (in-place forms name real addresses). counts and displs are copied by the call. */
+struct engine_call {
+    uint32_t collective; /* enum comm_collective */
+    enum comm_type type;
+    comm_op op;
+    int32_t root;
+    uint32_t flags; /* ENGINE_CALL_*: part of the fingerprint */
+    uint32_t site;  /* with check=calls: from where in the program */
+    const void *in;
+    void *out;
+    size_t n;                      /* elements of a block; v forms: of the longest */
+    const size_t *counts, *displs; /* NULL but for v forms, which give both */
+    struct timeline_hull read, write;
+    const size_t *in_counts, *in_displs; /* where `in` is laid out unlike `out`; only beside counts */
+};
+
+static inline uint64_t call_what(enum comm_type type, comm_op op)
+{
+    return (uint64_t)op << 32 | (uint32_t)type;
+}
+static inline uint64_t call_where(uint32_t collective, uint32_t flags, int32_t root)
+{
+    return (uint64_t)(flags << 8 | collective) << 32 | (uint32_t)root;
+}
+
+/* What makes two calls alike, in words that are compared whole. */
+struct call_form {
+    uint64_t what;  /* type and operator */
+    uint64_t where; /* collective, flags and root */
+    size_t n;
+    uint32_t fingerprint;
+    bool known, fits; /* fits: it goes the short way */
+};
+static inline bool call_is(const struct call_form *f, const struct engine_call *call)
+{
+    return f->known && f->n == call->n && f->what == call_what(call->type, call->op) &&
+           f->where == call_where(call->collective, call->flags, call->root);
+}
+static inline struct call_form call_form_of(const struct engine_call *call, uint32_t fingerprint)
+{
+    return (struct call_form){.what = call_what(call->type, call->op),
+                              .where = call_where(call->collective, call->flags, call->root),
+                              .n = call->n,
+                              .fingerprint = fingerprint,
+                              .known = true};
+}
+
+/* A request that says why there is none. */
+static inline enum comm_result call_refused(struct comm_request *req, enum comm_result result)
+{
+    if (req && result != COMM_OK)
+        *req = timeline_refusal(result);
+    return result;
+}
+#define CALL_FOREIGN "memory of the host: that is a device's, which the CPU cannot touch. Copy it, or open a world over nccl"
+/* A collective refused at the call: it uses up its number, and the members are told. The text is the detail. */
+enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
+                               const char *format, ...) __attribute__((format(printf, 5, 6)));
+/* A refusal that takes no number (local calls, FULL, STATE): only the detail is kept. */
+/* COMM_OK where at is memory that this communicator can move; for calls that are no collectives. Asked only where engine_has_devices. */
+enum comm_result engine_need_host(struct comm_communicator *c, const char *call, const char *argument, const void *at,
+                                  struct comm_request *req);
+static inline bool engine_has_devices(const struct comm_communicator *c)
+{
+    return c->env->devices && atomic_load_explicit(c->env->devices, memory_order_relaxed);
+}
+enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req,
+                                        const void *site);
+enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req);
+
+enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
+enum comm_result engine_revoke(struct comm_communicator *c);
+
+#endif

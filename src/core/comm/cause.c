@@ -1,0 +1,173 @@
+/* What is said of a failure: the text and the fields of comm_error_detail. */
+#include "comm/body.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+static void describe_call(const struct body *b, int32_t rank, uint64_t seq, char *text, size_t bytes, size_t *at)
+{
+    struct made_call call;
+
+    if (rank < 0 || rank >= b->team.size || !body_read_call(b, rank, (uint32_t)seq, &call)) {
+        /* Over a network it may have been made, and not be here yet. */
+        base_append(text, bytes, at, b->channel->board ? "rank %d has not made call %llu" : "rank %d's call %llu is not known here", rank,
+                    (unsigned long long)seq);
+        return;
+    }
+    base_append(text, bytes, at, "rank %d called %s%s%s n=%llu", rank, call.flags & ENGINE_CALL_PLAN ? "a planned " : "",
+                call.flags & ENGINE_CALL_GROUP && call.collective != COLLECTIVE_GROUP ? "in a group " : "",
+                collective_name(call.collective), (unsigned long long)call.n);
+    if (call.collective == COLLECTIVE_GROUP) { /* its op says what was packed */
+        base_append(text, bytes, at, " bytes of small allreduces");
+        return;
+    }
+    if (call.type)
+        base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call.type));
+    if (call.op)
+        base_append(text, bytes, at, " op=%s", call.op & OPERATOR_USER ? "of its own" : data_op_name(call.op));
+    base_append(text, bytes, at, " root=%d", call.root);
+}
+
+static bool same_call(const struct body *b, int32_t first, int32_t second, uint64_t seq)
+{
+    struct made_call one, other;
+
+    return body_read_call(b, first, (uint32_t)seq, &one) && body_read_call(b, second, (uint32_t)seq, &other) &&
+           one.fingerprint == other.fingerprint;
+}
+
+/* Every rank has the library, so every rank can put its number into words. */
+static void describe_backend_error(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
+{
+    struct native *native = b->world->native;
+    char why[256] = "";
+
+    if (native)
+        native->class->explain(native, c->code, why, sizeof why);
+    base_append(text, bytes, at, "%s on rank %d reported error %d: %s", native ? native->class->name : "the library", c->rank, c->code,
+                why[0] ? why : "it has no text for it");
+}
+
+/* code: the collective at the head there; 0: a queue wait; less: a message with rank -1 - code. */
+static void describe_deadlock(const struct cause *c, char *text, size_t bytes, size_t *at)
+{
+    if (c->code < 0) {
+        base_append(text, bytes, at,
+                    "rank %d waits in its queue for a message from or to rank %d of that communicator, whose queue waits for it in turn",
+                    c->rank, -1 - c->code);
+        return;
+    }
+    base_append(text, bytes, at, "call %llu of rank %d stands behind a queue wait for another communicator, ",
+                (unsigned long long)c->number, c->rank);
+    base_append(text, bytes, at, c->code ? "whose call %d waits for ranks that wait for this one" : "which waits for this one", c->code);
+}
+
+static void describe_silence(const struct cause *c, char *text, size_t bytes, size_t *at)
+{
+    if (c->code < 0)
+        base_append(text, bytes, at, "rank %d cannot be reached: nothing sent to it was acknowledged for %d ms; found by rank %d", c->rank,
+                    -c->code, c->peer);
+    else if (c->code)
+        base_append(text, bytes, at, "rank %d stands still: its process lives without a heartbeat for %d ms; found by rank %d", c->rank,
+                    c->code, c->peer);
+    else
+        base_append(text, bytes, at, "rank %d died; found by rank %d", c->rank, c->peer);
+}
+
+static void describe_closed(const struct cause *c, char *text, size_t bytes, size_t *at)
+{
+    if (c->rank == c->peer)
+        base_append(text, bytes, at, "rank %d closed while its call %llu was unfinished", c->rank, (unsigned long long)c->number);
+    else if (c->point && c->collective)
+        base_append(text, bytes, at, "rank %d closed after its call %d, and something of call %llu was lost on its way to rank %d", c->rank,
+                    c->code, (unsigned long long)c->number, c->peer);
+    else if (c->point)
+        base_append(text, bytes, at, "rank %d closed after its call %d, and a message was lost on its way to rank %d", c->rank, c->code,
+                    c->peer);
+    else if (c->collective)
+        base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
+                    (unsigned long long)c->number);
+    else
+        base_append(text, bytes, at, "rank %d closed after its call %d, and a message of rank %d needs it", c->rank, c->code, c->peer);
+}
+
+static void describe_cause(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
+{
+    switch (c->result) {
+    case COMM_ERR_MISMATCH:
+        if (collective_is_ragged(c->collective) && same_call(b, c->rank, c->peer, c->number)) {
+            base_append(text, bytes, at, "what rank %d gives rank %d, or takes from it, has another length there", c->rank, c->peer);
+            break;
+        }
+        if (!(b->world->check & CHECK_CALLS) && same_call(b, c->rank, c->peer, c->number)) {
+            base_append(text, bytes, at, "ranks %d and %d made different calls before this one, too long ago to say which", c->rank,
+                        c->peer);
+            break;
+        }
+        describe_call(b, c->rank, c->number, text, bytes, at);
+        base_append(text, bytes, at, ", but ");
+        describe_call(b, c->peer, c->number, text, bytes, at);
+        if (b->world->check & CHECK_CALLS)
+            base_append(text, bytes, at, "; check=calls: alike calls come from different places of the program");
+        break;
+    case COMM_ERR_REFUSED:
+        base_append(text, bytes, at, "rank %d refused call %llu (%s): %s", c->rank, (unsigned long long)c->number,
+                    base_result_name((enum comm_result)c->code), base_result_text((enum comm_result)c->code));
+        break;
+    case COMM_ERR_PEER:
+        describe_silence(c, text, bytes, at);
+        break;
+    case COMM_ERR_CLOSED:
+        describe_closed(c, text, bytes, at);
+        break;
+    case COMM_ERR_TIMEOUT:
+        base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);
+        if (c->peer >= 0 && c->peer != c->rank)
+            base_append(text, bytes, at, ", which waited for rank %d", c->peer);
+        break;
+    case COMM_ERR_CORRUPT:
+        base_append(text, bytes, at, "rank %d sent rank %d what no call of the library sends", c->rank, c->peer);
+        break;
+    case COMM_ERR_DEADLOCK:
+        describe_deadlock(c, text, bytes, at);
+        break;
+    case COMM_ERR_ABORTED:
+        if (c->rank < 0)
+            base_append(text, bytes, at, "a rank that is no member called comm_abort with code %d", c->code);
+        else
+            base_append(text, bytes, at, "rank %d called comm_abort with code %d", c->rank, c->code);
+        break;
+    case COMM_ERR_BACKEND:
+    case COMM_ERR_STATE: /* the library cannot be called: its program ended it, or this is the wrong thread */
+        describe_backend_error(b, c, text, bytes, at);
+        break;
+    case COMM_ERR_DEPENDENCY:
+        base_append(text, bytes, at,
+                    c->collective ? "rank %d did not get it, since what it was made from failed: %s"
+                                  : "rank %d waited for a point that failed: %s",
+                    c->rank, base_result_text((enum comm_result)(int32_t)c->point));
+        break;
+    default:
+        base_append(text, bytes, at, "%s on rank %d", base_result_text((enum comm_result)c->result), c->rank);
+    }
+}
+
+void cause_describe(const struct body *b, const struct cause *c, struct comm_error *error)
+{
+    size_t at = 0;
+    const char *operation = c->collective ? collective_name(c->collective) : "";
+
+    *error = (struct comm_error){.size = sizeof *error,
+                                 .result = (enum comm_result)c->result,
+                                 .rank = c->rank,
+                                 .peer = c->peer,
+                                 .system_errno = c->system_errno,
+                                 .sequence = c->number,
+                                 .backend_code = c->result == COMM_ERR_BACKEND ? c->code : 0};
+    base_copy_text(error->operation, sizeof error->operation, operation);
+    base_copy_text(error->cause, sizeof error->cause, base_result_name((enum comm_result)c->result) + strlen("COMM_ERR_"));
+    base_append(error->text, sizeof error->text, &at, "%s rank=%d comm=%s seq=%llu op=%s: ", base_result_name((enum comm_result)c->result),
+                c->rank, b->name, (unsigned long long)c->number, *operation ? operation : "none");
+    describe_cause(b, c, error->text, sizeof error->text, &at);
+}

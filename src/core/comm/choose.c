@@ -1,0 +1,118 @@
+/* Which program a call becomes: chosen by rules or by prices, built once, and kept. */
+#include "comm/body.h"
+
+struct algo_prices body_prices(const struct body *b)
+{
+    return (struct algo_prices){
+        .env = b->unit.engine->env, .machine = &b->world->machine, .caps = &b->channel->caps, .measured = b->world->measured};
+}
+
+void body_release_program(struct body *b, struct comm_program *program)
+{
+    if (--program->references == 0)
+        program_free(b->unit.engine->env, program);
+}
+
+bool body_element(const struct body *b, enum comm_type type, comm_op op, struct run_element *element)
+{
+    *element = (struct run_element){data_type_bytes(type), data_partial_bytes(type), 1, data_reducer(type, op, b->unit.engine->isa), NULL};
+    return element->reduce != NULL;
+}
+
+/* Everything that selection looks at besides the call's own bytes is constant for a communicator, so the row and the root name a program.
+ */
+static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root,
+                                      struct comm_program **program)
+{
+    struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block, b->several_hosts};
+
+    *program = row->build(b->unit.engine->env, &spec);
+    return *program ? COMM_OK : COMM_ERR_MEMORY;
+}
+
+/* The last length that falls to the same row as this one: a quarter of an octave is the most that two of them are apart. */
+static size_t bucket_top(size_t bytes, uint32_t *bucket)
+{
+    if (bytes <= BUCKETS_EACH) {
+        *bucket = (uint32_t)bytes;
+        return bytes;
+    }
+    uint32_t octave = 63u - (uint32_t)__builtin_clzll(bytes - 1), shift = octave - 2;
+    size_t part = (bytes - 1) >> shift; /* 4 .. 7 */
+    *bucket = octave * BUCKETS_EACH + (uint32_t)(part - BUCKETS_EACH);
+    return (part + 1) << shift;
+}
+
+static const struct algo_row *priced_row(struct body *b, struct algo_query *query, enum comm_result *why)
+{
+    struct algo_prices prices = body_prices(b);
+    bool no_memory = false;
+    uint32_t at;
+
+    query->block_bytes = bucket_top(query->block_bytes, &at);
+    uint8_t *cell = &b->bucket[query->collective * BUCKETS + at];
+    if (*cell)
+        return &algo_table[*cell - 1];
+    prices.no_memory = &no_memory;
+    query->prices = &prices;
+    const struct algo_row *row = algo_select(query, NULL, 0);
+    query->prices = NULL;
+    if (row && row - algo_table < UINT8_MAX)
+        *cell = (uint8_t)(row - algo_table + 1); /* a row beyond 254 is priced each time */
+    *why = row ? COMM_OK : no_memory ? COMM_ERR_MEMORY : COMM_ERR_UNSUPPORTED;
+    return row;
+}
+
+const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why)
+{
+    struct algo_query query = {.collective = collective,
+                               .size = b->team.size,
+                               .block_bytes = bytes,
+                               .once_max = b->channel->caps.once_max,
+                               .chunk_least = b->channel->caps.chunk_least,
+                               .forced = body_forced(b),
+                               .order_block = b->world->order_block,
+                               .crowded = b->world->crowded,
+                               .hosts = b->several_hosts,
+                               .host_ranks = body_host_ranks(b)};
+    struct chosen *last = &b->chosen[collective];
+
+    *why = COMM_OK;
+    if (BASE_LIKELY(last->row && last->bytes == bytes))
+        return last->row;
+    if (b->bucket && !query.forced) {
+        last->row = priced_row(b, &query, why);
+    } else {
+        last->row = algo_select(&query, NULL, 0);
+        *why = last->row ? COMM_OK : COMM_ERR_UNSUPPORTED;
+    }
+    last->bytes = bytes;
+    if (*why == COMM_ERR_UNSUPPORTED)
+        (void)algo_select(&query, b->last_refused.text, sizeof b->last_refused.text); /* again, for the text */
+    return last->row;
+}
+
+enum comm_result body_program(struct body *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
+                              struct comm_program **program, const char **algorithm)
+{
+    enum comm_result r;
+    size_t bytes = collective_is_ragged(collective) ? 0 : longest * data_partial_bytes(call->type);
+    const struct algo_row *row = body_choose(b, collective, bytes, &r);
+
+    if (!row)
+        return r;
+    uint64_t key = base_hash((uint64_t)(row - algo_table) << 32 | (uint32_t)root, collective) | 1;
+    struct cached_program *place = &b->cache[key >> 1 & (ENGINE_CACHED_PROGRAMS - 1)];
+    *algorithm = row->name;
+    if (BASE_UNLIKELY(place->key != key)) {
+        r = build_program(b, row, collective, root, program);
+        if (r != COMM_OK)
+            return r;
+        if (place->program)
+            body_release_program(b, place->program);
+        *place = (struct cached_program){key, *program, row->name};
+    }
+    *program = place->program;
+    place->program->references++;
+    return COMM_OK;
+}

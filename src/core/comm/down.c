@@ -1,0 +1,75 @@
+/* Members that have closed or died. */
+#include "comm/body.h"
+
+bool body_has_left(const struct body *b, int32_t rank)
+{
+    int64_t lead = b->channel->caps.note_lead_ns;
+
+    return b->closed_at[rank] && (!lead || b->unit.engine->env->now(b->unit.engine->env) - b->closed_ns >= lead);
+}
+
+/* The newest call that this rank sees of a member: where its goodbye was not heard, its last one. */
+static uint64_t last_call(const struct body *b, int32_t rank)
+{
+    const struct wire_call *ring = b->channel->peer_calls[rank];
+    uint32_t last = 0;
+
+    for (uint32_t i = 0; ring && i <= b->calls_mask; i++) {
+        uint32_t seq = atomic_load_explicit(&ring[i].seq, memory_order_acquire);
+        if (seq && (!last || (int32_t)(seq - last) > 0))
+            last = seq;
+    }
+    return last;
+}
+
+/* Who closed in good order fails nobody: only an operation that needs it does, when it is found (body_check_peers). */
+void body_down(struct body *b, int32_t rank, const struct wire_event *event)
+{
+    const struct entry *oldest = b->line.done < b->line.started ? body_entry(b, b->line.done + 1) : NULL;
+    struct cause cause = {.number = oldest && oldest->seq ? oldest->seq : b->sequence,
+                          .rank = rank,
+                          .peer = b->team.rank,
+                          .result = event->result,
+                          .collective = oldest ? oldest->record.collective : 0,
+                          .code = (event->tag ? -1 : 1) * (int32_t)(event->bytes / 1000000)};
+
+    if (b->closed_at[rank])
+        return;
+    if (event->result != COMM_ERR_CLOSED) {
+        body_propose(b, &cause);
+        return;
+    }
+    b->closed_at[rank] = 1 + last_call(b, rank);
+    b->closed_ns = b->unit.engine->env->now(b->unit.engine->env);
+}
+
+/* Who closed had made its calls, and what it gave for them was lost between here and there, or never taken from it. Who died is told of by
+ * the death itself. */
+void body_lost(struct body *b, const struct wire_event *event)
+{
+    int32_t rank = event->peer;
+    uint32_t seq = wire_key_seq(event->key);
+    uint64_t ticket = b->line.done + 1;
+
+    body_down(b, rank, event);
+    if (!b->closed_at[rank])
+        return;
+    while (seq && ticket < b->line.started && body_entry(b, ticket)->seq != seq)
+        ticket++;
+    body_propose(b, &(struct cause){.number = seq ? seq : b->sequence,
+                                    .rank = rank,
+                                    .peer = b->team.rank,
+                                    .result = COMM_ERR_CLOSED,
+                                    .collective = seq && ticket <= b->line.started ? body_entry(b, ticket)->record.collective : 0,
+                                    .code = (int32_t)(b->closed_at[rank] - 1),
+                                    .point = 1});
+}
+
+void body_hear_down(struct body *b)
+{
+    for (int32_t r = 0; r < b->team.size; r++) {
+        uint8_t how = atomic_load_explicit(&b->world->down[b->team.world[r]], memory_order_acquire);
+        if (how && r != b->team.rank)
+            body_down(b, r, &(struct wire_event){.result = (int8_t)how});
+    }
+}

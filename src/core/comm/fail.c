@@ -1,0 +1,547 @@
+/*
+ * Failure in three steps. Proposed: the cause stands in this rank's note, which all members see. Adopted: one compare-and-swap on the board
+ * chooses whose cause it is. Ended: nothing retires after.
+ *
+ * Across hosts there is no board: there the lowest member that lives chooses the first proposal that it made or heard, and whoever hears
+ * the choice repeats it once, so that all survivors have it though the chooser dies. Who hears no choice for CHOICE_NS times the members
+ * below it chooses itself. A rank that aborts, revokes or closes waits for nobody's choice.
+ */
+#include "comm/parts.h"
+
+#include "message/message.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------------ ended */
+/* Who has not made the call that this rank's operation is part of, or else who died. */
+uint16_t body_waits_for(const struct body *b, const struct entry *e)
+{
+    for (int32_t r = 0; e->seq && b->channel && r < b->team.size; r++) {
+        const struct wire_call *ring = b->channel->peer_calls[r];
+        uint32_t seq = ring ? atomic_load_explicit(&ring[e->seq & b->calls_mask].seq, memory_order_acquire) : e->seq;
+        if (r != b->team.rank && (!seq || (int32_t)(seq - e->seq) < 0))
+            return (uint16_t)(r + 1);
+    }
+    return b->cause.result == COMM_ERR_PEER ? (uint16_t)(b->cause.rank + 1) : 0;
+}
+
+static void drop_entries(struct body *b)
+{
+    int64_t now = b->unit.engine->env->now(b->unit.engine->env);
+
+    for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
+        struct entry *e = body_entry(b, t);
+        if (e->ended)
+            (void)e->ended(b, ENTRY_DROPPED, e->ended_arg);
+        e = body_entry(b, t);
+        e->ended = NULL;
+        e->record.waited = t <= b->line.started ? body_waits_for(b, e) : 0;
+        body_record(b, &e->record, t, now, (enum comm_result)b->cause.result);
+        body_forget_entry(b, e);
+    }
+}
+
+/* The other communicators of the world, also those that the one who called has no part in, are the watcher's to fail: no lock is free here.
+ */
+static void hear_abort(struct body *b, const struct cause *cause)
+{
+    struct world *w = b->world;
+    uint64_t none = 0, who = cause->rank >= 0 ? 1 + (uint64_t)b->team.world[cause->rank] : UINT32_MAX;
+
+    if (!atomic_compare_exchange_strong_explicit(&w->aborted, &none, (uint64_t)(uint32_t)cause->code << 32 | who, memory_order_acq_rel,
+                                                 memory_order_acquire))
+        return;
+    atomic_store_explicit(&b->unit.engine->heard_abort, 1, memory_order_release);
+    b->unit.engine->env->bell_ring(b->unit.engine->env, &b->unit.engine->watch);
+}
+
+/* What members of a failed communicator still agree on ends too, whatever it had failed with. */
+static void end_recovery(struct body *b)
+{
+    PARTS_EACH(part, b->unit.engine)
+    if ((*part)->aborted)
+        (*part)->aborted(b);
+}
+
+bool body_is_aborted(const struct body *b)
+{
+    return atomic_load_explicit(&b->world->aborted, memory_order_acquire) != 0;
+}
+
+void body_hear_abort(struct body *b)
+{
+    uint64_t aborted = atomic_load_explicit(&b->world->aborted, memory_order_acquire);
+    uint32_t who = (uint32_t)aborted;
+    struct cause cause = {.number = b->sequence, .result = COMM_ERR_ABORTED, .code = (int32_t)(aborted >> 32)};
+
+    if (!aborted)
+        return;
+    cause.rank = cause.peer = who == UINT32_MAX ? -1 : team_find(&b->team, (int32_t)who - 1);
+    body_propose(b, &cause);
+    end_recovery(b);
+}
+
+void engine_spread_abort(struct engine *e)
+{
+    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+
+    for (uint32_t i = 0; i < most; i++) {
+        struct body *b = body_at(e, i);
+        if (!b)
+            continue;
+        if (body_is_aborted(b)) {
+            b->guest = true;
+            body_step(b); /* its own last words first */
+            body_hear_abort(b);
+            body_settle(b);
+            b->guest = false;
+        }
+        body_unlock(b);
+    }
+}
+
+static void end_all(struct body *b, const struct cause *cause)
+{
+    atomic_thread_fence(memory_order_seq_cst); /* the cause is on the board before anybody writes what peers may still read: may_be_torn */
+    b->cause = *cause;
+    b->failed = true;
+    if (cause->result == COMM_ERR_ABORTED) {
+        hear_abort(b, cause);
+        end_recovery(b);
+    }
+    b->fence = 0;
+    b->unpublished = 0;
+    body_end_nap(b);
+    body_count_joining(b, -(int32_t)b->joining);
+    memset(b->ready, 0, sizeof b->ready);
+    b->any_ready = false;
+    b->proposal = (struct cause){0};
+    int before = b->unit.engine->env->cancel(b->unit.engine->env, ENV_CANCEL_OFF);
+    b->wire->leave(b->channel, WIRE_ABORT);
+    b->unit.engine->env->cancel(b->unit.engine->env, before);
+    PARTS_EACH(part, b->unit.engine)
+    if ((*part)->failing)
+        (*part)->failing(b, (enum comm_result)cause->result);
+    message_fail(b->messages, (enum comm_result)cause->result);
+    timeline_fail(&b->line, (enum comm_result)cause->result);
+    drop_entries(b);
+    b->line.started = b->line.done;
+    b->line.next = b->line.done + 1;
+    PARTS_EACH(part, b->unit.engine)
+    if ((*part)->ended)
+        (*part)->ended(b, (enum comm_result)cause->result);
+    struct comm_error error = {.size = sizeof error};
+    cause_describe(b, cause, &error);
+    PARTS_EACH(part, b->unit.engine)
+    if ((*part)->failed)
+        (*part)->failed(b, &error);
+    base_log(&b->unit.engine->log, cause->result == COMM_ERR_ABORTED || cause->result == COMM_ERR_REVOKED ? LOG_INFO : LOG_ERROR, "%s",
+             error.text);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ adopted */
+enum { CHOICE_NS = 200000000 };
+enum { ROUND_PROPOSED = 0, ROUND_CHOSEN = 1 }; /* of a note's key */
+
+static void send_cause(struct body *b, const struct cause *cause, uint32_t round)
+{
+    struct wire_span span = {cause, sizeof *cause};
+    struct wire_expose note = {
+        .key = wire_key_of((uint32_t)b->sequence, round, NOTE_FAILED), .flags = WIRE_NOTE, .nspans = 1, .spans = &span};
+
+    if (b->team.size > 1)
+        b->wire->expose(b->channel, &note);
+}
+
+/* How many live members are below this rank: each would choose before it. */
+static int64_t members_below(const struct body *b)
+{
+    const struct cause *p = &b->proposal;
+    int64_t below = 0;
+
+    for (int32_t r = 0; r < b->team.rank; r++)
+        below += !b->closed_at[r] && !(p->rank == r && (p->result == COMM_ERR_PEER || p->result == COMM_ERR_CLOSED));
+    return below;
+}
+
+static bool may_choose(const struct body *b)
+{
+    int32_t result = b->proposal.result;
+    bool mine = b->proposal.rank == b->team.rank;
+
+    if (b->unit.closing || (mine && (result == COMM_ERR_ABORTED || result == COMM_ERR_REVOKED || result == COMM_ERR_CLOSED)))
+        return true;
+    int64_t below = members_below(b);
+    return !below || b->unit.engine->env->now(b->unit.engine->env) - b->proposed_ns >= below * CHOICE_NS;
+}
+
+static void choose(struct body *b, const struct cause *chosen)
+{
+    struct cause cause = *chosen;
+
+    send_cause(b, &cause, ROUND_CHOSEN);
+    end_all(b, &cause);
+}
+
+/* Without a board. */
+static void hear_cause(struct body *b, const struct cause *cause, uint32_t round)
+{
+    if (round == ROUND_CHOSEN) {
+        choose(b, cause);
+        return;
+    }
+    if (!b->proposal.result) {
+        b->proposal = *cause;
+        b->proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
+    }
+    body_attend(b);
+}
+
+void body_attend(struct body *b)
+{
+    struct wire_board *board = b->channel->board;
+    uint64_t chosen = 0;
+
+    if (b->failed)
+        return;
+    if (!board) {
+        if (b->proposal.result && may_choose(b))
+            choose(b, &b->proposal);
+        return;
+    }
+    if (b->proposal.result)
+        atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)b->team.rank + 1, memory_order_acq_rel,
+                                                memory_order_acquire);
+    if (!b->proposal.result)
+        return;
+    /* Another's choice comes as that rank's note, which was written before its compare-and-swap. */
+    if (chosen == 0 || chosen == (uint64_t)b->team.rank + 1) {
+        struct cause cause = b->proposal;
+        end_all(b, &cause);
+    }
+}
+
+void body_send_note(struct body *b, uint32_t sort, const void *bytes, size_t count)
+{
+    struct wire_span span = {bytes, count};
+    struct wire_expose note = {.key = wire_key_of((uint32_t)b->sequence, 0, sort), .flags = WIRE_NOTE, .nspans = 1, .spans = &span};
+
+    if (b->team.size > 1)
+        b->wire->expose(b->channel, &note);
+}
+
+void body_propose(struct body *b, const struct cause *cause)
+{
+    if (b->failed || b->proposal.result)
+        return;
+    b->proposal = *cause;
+    b->proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
+    send_cause(b, cause, ROUND_PROPOSED);
+    if (b->team.size > 1) /* before the choice: who chose and died then must not be waited for */
+        b->wire->flush(b->channel);
+    body_attend(b);
+    if (b->team.size > 1)
+        b->wire->flush(b->channel);
+}
+
+void body_lacks_memory(struct body *b, const struct entry *e)
+{
+    int32_t rank = b->team.rank;
+    struct cause cause = {.number = e->seq, .rank = rank, .peer = rank, .result = COMM_ERR_MEMORY, .collective = e->record.collective};
+
+    body_propose(b, &cause);
+}
+
+/* Call `number` is this rank's newest. */
+void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason)
+{
+    struct refusals *mine = &b->refusals;
+    uint64_t since = mine->last ? number - mine->last : 33;
+
+    mine->before = since > 32 ? 0 : (uint32_t)((uint64_t)mine->before << since) | UINT32_C(1) << (since - 1);
+    mine->last = number;
+    mine->reason = reason;
+    struct cause note = {.number = number, .rank = b->team.rank, .code = reason, .result = COMM_ERR_REFUSED, .point = mine->before};
+
+    body_send_note(b, NOTE_REFUSED, &note, sizeof note);
+}
+
+void body_tell_close(struct body *b)
+{
+    struct cause note = {.number = b->sequence, .rank = b->team.rank, .result = COMM_ERR_CLOSED};
+
+    body_send_note(b, NOTE_CLOSED, &note, sizeof note);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ heard */
+bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct made_call *call)
+{
+    const struct wire_call *ring = b->channel->peer_calls[rank], *from = ring ? &ring[seq & b->calls_mask] : NULL;
+
+    if (!from || atomic_load_explicit(&from->seq, memory_order_acquire) != seq)
+        return false;
+    call->n = atomic_load_explicit(&from->n, memory_order_relaxed);
+    call->fingerprint = atomic_load_explicit(&from->fingerprint, memory_order_relaxed);
+    call->chain = atomic_load_explicit(&from->chain, memory_order_relaxed);
+    call->op = atomic_load_explicit(&from->op, memory_order_relaxed);
+    call->root = atomic_load_explicit(&from->root, memory_order_relaxed);
+    call->refused = atomic_load_explicit(&from->refused, memory_order_relaxed);
+    call->collective = atomic_load_explicit(&from->collective, memory_order_relaxed);
+    call->type = atomic_load_explicit(&from->type, memory_order_relaxed);
+    call->flags = atomic_load_explicit(&from->flags, memory_order_relaxed);
+    /* Its rank may have gone on by two windows meanwhile: a call read half would be told as a mismatch. */
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&from->seq, memory_order_relaxed) == seq;
+}
+
+static bool has_refused(const struct refusals *refusals, uint64_t number)
+{
+    uint64_t since = refusals->last - number;
+
+    return refusals->last >= number && (since == 0 ? number != 0 : since <= 32 && (refusals->before >> (since - 1) & 1));
+}
+
+/* A note ran ahead of the calls that stand before it: when they are published too, they say whether the numbers mean the same on both. */
+static bool not_published_yet(const struct body *b, int32_t rank, uint64_t number)
+{
+    const struct wire_call *ring = b->channel->peer_calls[rank];
+    uint32_t there = ring ? atomic_load_explicit(&ring[(uint32_t)number & b->calls_mask].seq, memory_order_acquire) : 0;
+
+    return ring && (there == 0 || (int32_t)(there - (uint32_t)number) < 0);
+}
+
+bool body_knows_refused(const struct body *b, int32_t rank, uint64_t number)
+{
+    return has_refused(&b->heard[rank], number) && !not_published_yet(b, rank, number);
+}
+
+/* Whether this rank made that call, which a peer refused, and did not refuse it too. What has retired needed nobody. */
+static bool made_well(struct body *b, uint64_t number, uint32_t *collective)
+{
+    for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
+        const struct entry *e = body_entry(b, t);
+        *collective = e->record.collective;
+        if (e->seq && e->seq == (uint32_t)number)
+            return e->head.kind != TIMELINE_REFUSED;
+    }
+    return false;
+}
+
+/* The oldest call that the peer refused and this rank has under way. */
+static bool find_refused(struct body *b, int32_t peer, struct cause *cause)
+{
+    const struct refusals *theirs = &b->heard[peer];
+
+    for (uint64_t number = theirs->last > 32 ? theirs->last - 32 : 1; number <= theirs->last; number++) {
+        if (!body_knows_refused(b, peer, number) || !made_well(b, number, &cause->collective))
+            continue;
+        cause->number = number;
+        cause->rank = peer;
+        cause->result = COMM_ERR_REFUSED;
+        cause->code = theirs->reason;
+        return true;
+    }
+    return false;
+}
+
+/* Every published call that this rank made and the peer refused; then older ones that are still under way. */
+static void heard_refusal(struct body *b, int32_t peer, const struct cause *note)
+{
+    uint64_t last = body_published(b);
+    struct cause cause = {.peer = b->team.rank};
+
+    if (note->number > b->refused_until)
+        b->refused_until = note->number;
+    b->heard[peer] = (struct refusals){note->number, note->point, note->code};
+    for (uint64_t seq = last > b->calls_mask ? last - b->calls_mask : 1; seq <= last; seq++) {
+        struct made_call mine, theirs;
+        if (body_read_call(b, b->team.rank, (uint32_t)seq, &mine) && body_read_call(b, peer, (uint32_t)seq, &theirs) && theirs.refused &&
+            !mine.refused) {
+            body_mismatch(b, (uint32_t)seq, peer); /* an older difference may have moved the numbers apart: that one is the cause */
+            return;
+        }
+    }
+    if (find_refused(b, peer, &cause))
+        body_mismatch(b, (uint32_t)cause.number, peer);
+}
+
+void body_note(struct body *b, const struct wire_event *event)
+{
+    struct cause note;
+    const char *why = heard_note_fault(b, event);
+
+    if (why) {
+        body_peer_is_wrong(b, event->peer, why);
+        return;
+    }
+    if (parts_note(b, event))
+        return;
+    memcpy(&note, event->note, sizeof note);
+    switch (wire_key_edge(event->key)) {
+    case NOTE_FAILED: {
+        uint64_t chosen = 0;
+        struct wire_board *board = b->channel->board;
+        if (b->failed)
+            return;
+        if (!board) {
+            hear_cause(b, &note, wire_key_round(event->key));
+            return;
+        }
+        /* Its proposer may have died before it chose. */
+        atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)event->peer + 1, memory_order_acq_rel,
+                                                memory_order_acquire);
+        if (chosen == 0 || chosen == (uint64_t)event->peer + 1)
+            end_all(b, &note);
+        return;
+    }
+    case NOTE_REFUSED:
+        heard_refusal(b, event->peer, &note);
+        return;
+    case NOTE_CLOSED:
+        b->closed_at[event->peer] = note.number + 1;
+        b->closed_ns = b->unit.engine->env->now(b->unit.engine->env);
+        return;
+    default:
+        return;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ mismatch */
+/* The lowest pair of ranks whose calls differ under this number, the same whoever looks. A refused call is told as that. */
+static bool find_difference(const struct body *b, uint32_t seq, struct cause *cause)
+{
+    struct made_call first, call;
+    int32_t first_rank = -1;
+
+    for (int32_t r = 0; r < b->team.size; r++) {
+        if (!body_read_call(b, r, seq, &call))
+            continue;
+        if (first_rank < 0) {
+            first = call;
+            first_rank = r;
+        } else if (call.refused != first.refused || (!call.refused && call.fingerprint != first.fingerprint)) {
+            const struct made_call *refused = call.refused ? &call : first.refused ? &first : NULL;
+            *cause = (struct cause){.number = seq,
+                                    .rank = refused == &first ? first_rank : r,
+                                    .peer = refused == &first ? r : first_rank,
+                                    .result = refused ? COMM_ERR_REFUSED : COMM_ERR_MISMATCH,
+                                    .collective = refused == &call ? first.collective : call.collective,
+                                    .code = refused ? refused->refused : 0};
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What lines carry is a chain over all calls, so the call that differs may be an earlier one: the oldest difference still published is
+ * named. */
+void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
+{
+    uint32_t from = seq > b->calls_mask ? seq - b->calls_mask : 1;
+    struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
+    struct made_call call;
+
+    cause.collective = body_read_call(b, peer, seq, &call) ? call.collective : 0;
+    bool found = false;
+    for (uint32_t s = from; s <= seq && !found; s++)
+        found = find_difference(b, s, &cause);
+    for (int32_t r = 0; r < b->team.size && !found; r++)
+        found = find_refused(b, r, &cause);
+    body_propose(b, &cause);
+}
+
+/* One-way collectives that differ (another root) may complete on every rank: they are found here. */
+void body_compare(struct body *b)
+{
+    uint64_t last = body_published(b);
+
+    if (b->compared + b->calls_mask < last)
+        b->compared = last - b->calls_mask;
+    for (; b->compared < last && !b->failed && !b->proposal.result; b->compared++) {
+        uint32_t seq = (uint32_t)b->compared + 1;
+        struct made_call mine, call;
+        bool made = body_read_call(b, b->team.rank, seq, &mine);
+        for (int32_t r = 0; r < b->team.size; r++) {
+            if (!body_read_call(b, r, seq, &call))
+                return;
+            if (made && call.chain != mine.chain) {
+                body_mismatch(b, seq, r);
+                return;
+            }
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ abort and revoke */
+static void fail_by_call(struct body *b, const struct cause *how)
+{
+    struct cause cause = *how;
+
+    cause.rank = cause.peer = b->team.rank;
+    cause.number = b->sequence;
+    body_propose(b, &cause);
+    body_settle(b);
+}
+
+enum comm_result engine_revoke(struct comm_communicator *c)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    if (b->recording)
+        r = COMM_ERR_STATE;
+    else
+        fail_by_call(b, &(struct cause){.result = COMM_ERR_REVOKED});
+    body_unlock(b);
+    return r;
+}
+
+/* The world is given up also where nothing of it is left that could fail. */
+static void abort_by_call(struct body *b, int32_t code)
+{
+    struct cause cause = {.rank = b->team.rank, .result = COMM_ERR_ABORTED, .code = code};
+
+    fail_by_call(b, &cause); /* first: ranks of this process that hear of it would choose their own */
+    hear_abort(b, &cause);
+    end_recovery(b);
+}
+
+static struct world *world_of(struct comm_communicator *c, struct engine **e, int32_t *rank, enum comm_result *r)
+{
+    struct body *b = body_lock(c, r);
+    struct world *w = b ? b->world : NULL;
+
+    if (b) {
+        *e = b->unit.engine;
+        *rank = b->team.world ? b->team.world[b->team.rank] : -1;
+        engine_hold(*e);
+        body_unlock(b);
+    }
+    return w;
+}
+
+enum comm_result engine_abort(struct comm_communicator *c, int32_t code)
+{
+    enum comm_result r;
+    struct engine *e = NULL;
+    int32_t rank = -1;
+    struct world *w = world_of(c, &e, &rank, &r);
+
+    if (!w)
+        return r;
+    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    for (uint32_t i = 0; i < most; i++) {
+        struct body *b = body_at(e, i);
+        if (!b)
+            continue;
+        if (b->world == w && b->team.world[b->team.rank] == rank) /* ranks of one process each fail their own */
+            abort_by_call(b, code);
+        body_unlock(b);
+    }
+    engine_drop(e);
+    return COMM_OK;
+}

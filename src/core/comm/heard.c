@@ -1,0 +1,146 @@
+/*
+ * What a peer says is judged here once, when it is heard, whatever wire it came by: behind this, ranks are members, results are known,
+ * numbers are near, and lengths are those of the sort. A library that is sound never says anything else. So whoever does is broken, or not
+ * what it seems, and the communicator fails with CORRUPT, which names it. A note that is not sound has no other effect.
+ */
+#include "message/message.h"
+#include "failure/recover.h"
+
+#include "base/result.h"
+
+#include <string.h>
+
+/* Numbers of calls are compared as 32 bits that wrap, so no sound one is further away than this. */
+#define NUMBERS_AHEAD UINT64_C(0x7fffffff)
+enum { ROUNDS_OF_A_CAUSE = 2 }; /* proposed, chosen */
+
+bool heard_is_result(int32_t result)
+{
+    return result == COMM_OK || heard_is_error(result);
+}
+
+bool heard_is_error(int32_t result)
+{
+    return result < 0 && base_result_is_known((enum comm_result)result);
+}
+
+static bool is_rank(int32_t rank, int32_t size)
+{
+    return rank >= 0 && rank < size;
+}
+
+static bool is_near(const struct body *b, uint64_t number)
+{
+    return number <= b->sequence + NUMBERS_AHEAD;
+}
+
+/* What `code` says depends on the result: milliseconds, of which a negative count is told too, a call's number, a result, or the caller's
+ * own of comm_abort. */
+static bool is_code(const struct cause *c)
+{
+    return c->result == COMM_ERR_REFUSED ? heard_is_error(c->code) : c->result == COMM_ERR_ABORTED || c->code != INT32_MIN;
+}
+
+static const char *fault_of_failure(const struct body *b, const struct cause *c, const struct wire_event *event)
+{
+    if (wire_key_round(event->key) >= ROUNDS_OF_A_CAUSE)
+        return "a failure that is neither proposed nor chosen";
+    if (!heard_is_error(c->result) || !is_code(c))
+        return "a failure with no such result";
+    if (c->rank < -1 || c->rank >= b->team.size || c->peer < -1 || c->peer >= b->team.size)
+        return "a failure of no rank";
+    if (c->collective >= COLLECTIVE_END || (c->result == COMM_ERR_DEPENDENCY && !heard_is_error((int32_t)c->point)))
+        return "a failure of no operation";
+    return is_near(b, c->number) ? NULL : "a failure of a call that nobody can have made";
+}
+
+static const char *fault_of_refusal(const struct body *b, const struct cause *c, int32_t peer)
+{
+    if (c->rank != peer || c->result != COMM_ERR_REFUSED || !heard_is_error(c->code))
+        return "a refusal that is not its own";
+    return c->number && is_near(b, c->number) ? NULL : "a refusal of a call that it cannot have made";
+}
+
+static const char *fault_of_close(const struct body *b, const struct cause *c, int32_t peer)
+{
+    if (c->rank != peer || c->result != COMM_ERR_CLOSED)
+        return "a close that is not its own";
+    return is_near(b, c->number) ? NULL : "a close behind a call that it cannot have made";
+}
+
+static const char *fault_of_recovery(const struct body *b, const struct recovery_note *n, size_t bytes)
+{
+    const struct recovery *v = b->recovery;
+    uint32_t size = (uint32_t)b->team.size, last = size / 64;
+    uint64_t beyond = size % 64 ? UINT64_MAX << size % 64 : 0;
+
+    if (bytes != v->note_bytes)
+        return "a note of recovery that is not as long as those of this communicator";
+    if (n->accepted > size || n->kind > RECOVERY_OFFERS || n->decided > 1)
+        return "a note of recovery of no stage";
+    if (!heard_is_result(n->could) || !heard_is_result(n->left))
+        return "a note of recovery with no such result";
+    for (uint32_t set = 0; beyond && set < RECOVERY_SETS; set++)
+        if (n->set[(size_t)set * v->words + last] & beyond)
+            return "a note of recovery about ranks that are none";
+    return NULL;
+}
+
+/* Its own wait, or, in a communicator of the whole world, one that it has in another communicator of that world. */
+static const char *fault_of_fence(const struct body *b, const struct fence_note *n, int32_t peer)
+{
+    if (n->of == b->team.id ? n->rank != peer : !is_rank(n->rank, b->world->ranks))
+        return "a queue wait of no rank";
+    return n->collective > FENCE_SEND || n->halves > FENCE_HALVES || n->behind > 1 || n->quiet > 1 ? "a queue wait of no kind" : NULL;
+}
+
+static const char *fault_of_cause(const struct body *b, const struct wire_event *event)
+{
+    struct cause cause;
+
+    memcpy(&cause, event->note, sizeof cause);
+    switch (wire_key_edge(event->key)) {
+    case NOTE_FAILED:
+        return fault_of_failure(b, &cause, event);
+    case NOTE_REFUSED:
+        return fault_of_refusal(b, &cause, event->peer);
+    default:
+        return fault_of_close(b, &cause, event->peer);
+    }
+}
+
+const char *heard_note_fault(const struct body *b, const struct wire_event *event)
+{
+    uint32_t sort = wire_key_edge(event->key);
+    _Alignas(uint64_t) unsigned char bytes[WIRE_NOTE_LONG_BYTES];
+
+    if (sort >= WIRE_NOTE_SORTS)
+        return "a note of no sort";
+    if (event->bytes > wire_note_bytes(sort))
+        return "a note that is too long";
+    if (sort == NOTE_RECOVERY && !b->recovery)
+        return NULL; /* of so many ranks that there is no recovery */
+    memcpy(bytes, event->note, event->bytes);
+    if (sort == NOTE_RECOVERY)
+        return fault_of_recovery(b, (const struct recovery_note *)(void *)bytes, event->bytes);
+    if (event->bytes != (sort == NOTE_FENCE ? sizeof(struct fence_note) : sizeof(struct cause)))
+        return "a note that is not as long as its sort's";
+    return sort == NOTE_FENCE ? fault_of_fence(b, (const struct fence_note *)(void *)bytes, event->peer) : fault_of_cause(b, event);
+}
+
+const char *heard_message_fault(const struct wire_event *event)
+{
+    uint32_t kind = wire_key_round(event->key);
+
+    if (kind >= MESSAGE_KINDS || wire_key_edge(event->key))
+        return "a message of no kind";
+    return kind == MESSAGE_PROGRAM && event->tag == COMM_ANY_TAG ? "a message with the tag that stands for any" : NULL;
+}
+
+void body_peer_is_wrong(struct body *b, int32_t peer, const char *what)
+{
+    if (b->failed || b->proposal.result)
+        return;
+    base_log(&b->unit.engine->log, LOG_ERROR, "comm=%s: rank %d sent %s", b->name, peer, what);
+    body_propose(b, &(struct cause){.number = b->sequence, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_CORRUPT});
+}

@@ -1,0 +1,50 @@
+/* Which members of a communicator share a host, for selection and for programs: worked out once, from what all ranks know alike. */
+#include "comm/body.h"
+
+bool body_find_hosts(struct body *b)
+{
+    struct program_hosts *hosts = &b->hosts;
+    int32_t *of = b->unit.engine->env->take(b->unit.engine->env, (size_t)b->team.size * sizeof *of, 64);
+
+    if (!of)
+        return false;
+    hosts->of = of;
+    for (int32_t r = 0; r < b->team.size; r++) {
+        int32_t lower = 0;
+        while (lower < r && body_host(b, lower) != body_host(b, r))
+            lower++;
+        of[r] = lower < r ? of[lower] : hosts->count++;
+    }
+    for (int32_t h = 0; h < hosts->count; h++) {
+        int32_t ranks = 0;
+        for (int32_t r = 0; r < b->team.size; r++)
+            ranks += of[r] == h;
+        hosts->longest = ranks > hosts->longest ? ranks : hosts->longest;
+    }
+    algo_hosts_survey(hosts, b->team.size, b->world->order_block);
+    b->several_hosts = hosts->count > 1 ? hosts : NULL;
+    return true;
+}
+
+void body_free_hosts(struct body *b)
+{
+    if (b->hosts.of)
+        b->unit.engine->env->give(b->unit.engine->env, (void *)(uintptr_t)b->hosts.of, (size_t)b->team.size * sizeof *b->hosts.of);
+}
+
+int32_t body_host_ranks(const struct body *b)
+{
+    return b->hosts.count > 1 ? (b->team.size + b->hosts.count - 1) / b->hosts.count : 0;
+}
+
+void hosts_close(struct world *w)
+{
+    const struct comm_env *env = w->engine->env;
+    size_t ranks = (size_t)w->hosts.ranks;
+
+    if (w->hosts.of)
+        env->give(env, w->hosts.of, ranks * sizeof *w->hosts.of);
+    if (w->hosts.name)
+        env->give(env, w->hosts.name, ranks * sizeof *w->hosts.name);
+    w->hosts = (struct world_hosts){.of = NULL};
+}

@@ -1,0 +1,424 @@
+/* From a call to a place in the queue. */
+#include "comm/pack.h"
+#include "comm/parts.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------------ fingerprints */
+enum { ORDER_VERSION = 1 };
+
+uint32_t body_fingerprint(const struct body *b, const struct engine_call *call)
+{
+    bool ragged = collective_is_ragged(call->collective);
+    comm_op op = BASE_UNLIKELY(call->op & OPERATOR_USER) ? operator_identity(b, call->op) : call->op;
+    uint64_t h = base_hash((uint64_t)call->collective | (uint64_t)call->type << 8 | (uint64_t)ORDER_VERSION << 16 |
+                               (uint64_t)call->flags << 24 | (uint64_t)op << 32,
+                           (uint64_t)(ragged ? 0 : call->n) << 16 ^ (uint64_t)(uint32_t)call->root);
+
+    h = call->site ? base_hash(h, call->site) : h;
+    if (call->counts && !ragged)
+        for (int32_t r = 0; r < b->team.size; r++)
+            h = base_hash(h, call->counts[r]);
+    return (uint32_t)(h ^ h >> 32);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ copies of vectors */
+/* Blocks of BODY_VECTORS vectors of one element per rank, linked through a word in front; taken again and again without allocating. */
+static size_t *take_vectors(struct body *b)
+{
+    size_t *v = b->vector_pool;
+    const struct comm_env *env = b->unit.engine->env;
+
+    if (!v)
+        return env->take(env, BODY_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v, 64);
+    memcpy((void *)&b->vector_pool, (const void *)v, sizeof v);
+    return v;
+}
+
+static void give_vectors(struct body *b, size_t *v)
+{
+    memcpy((void *)v, (const void *)&b->vector_pool, sizeof v);
+    b->vector_pool = v;
+}
+
+enum comm_result body_copy_vectors(struct body *b, const struct engine_call *call, struct entry *e)
+{
+    size_t size = (size_t)b->team.size;
+
+    if (!call->counts)
+        return COMM_OK;
+    e->vectors = take_vectors(b);
+    if (!e->vectors)
+        return COMM_ERR_MEMORY;
+    size_t *counts = e->vectors + 1, *displs = counts + size;
+    memcpy(counts, call->counts, size * sizeof *counts);
+    memcpy(displs, call->displs, size * sizeof *displs);
+    e->call.counts = counts;
+    e->call.displs = displs;
+    if (call->in_counts) {
+        e->call.in_counts = memcpy(displs + size, call->in_counts, size * sizeof *counts);
+        e->call.in_displs = memcpy(displs + 2 * size, call->in_displs, size * sizeof *counts);
+    }
+    return COMM_OK;
+}
+
+void body_forget_entry(struct body *b, struct entry *e)
+{
+    if (e->program)
+        body_release_program(b, e->program);
+    if (e->vectors)
+        give_vectors(b, e->vectors);
+    if (e->pack)
+        pack_drop(e->pack);
+    if (e->user)
+        operator_drop(e->user);
+    timeline_point_drop(&e->point);
+    e->program = NULL;
+    e->vectors = NULL;
+    e->pack = NULL;
+    e->head.part = NULL;
+    e->head.parts = 0;
+    e->user = NULL;
+    e->window = NULL;
+    e->spill = false;
+    e->by = ENTRY_BY_PROGRAM;
+    e->joining = e->parked = false;
+    e->record.flags = 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ issuing */
+/* The next number, and its link in the chain. A refused call's link is the same whatever it was: ranks that all refuse stay alike. */
+static void number_call(struct body *b, struct entry *e, bool refused)
+{
+    if ((uint32_t)++b->sequence == 0) /* no key is 0 */
+        b->sequence++;
+    e->seq = e->record.sequence = (uint32_t)b->sequence;
+    b->chain = body_chain(b->chain, refused ? 0 : e->fingerprint);
+    e->chain = b->chain;
+}
+
+static bool peer_refused(const struct body *b, uint64_t number, int32_t *peer, int32_t *reason)
+{
+    for (int32_t r = 0; r < b->team.size; r++) {
+        struct made_call call;
+        if (r != b->team.rank && body_read_call(b, r, (uint32_t)number, &call)) {
+            *reason = call.refused;
+        } else {
+            *reason = body_knows_refused(b, r, number) ? b->heard[r].reason : 0;
+        }
+        *peer = r;
+        if (*reason)
+            return true;
+    }
+    return false;
+}
+
+/* What body_forget_entry cleared is clear: point, vectors, program, who does it. */
+void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b)
+{
+    bool barrier = call->collective == COLLECTIVE_BARRIER || (call->collective == COLLECTIVE_WINDOW && call->n == 0);
+
+    e->head = (struct timeline_entry){.kind = barrier ? TIMELINE_BARRIER : TIMELINE_WORK, .read = call->read, .write = call->write};
+    e->call = (struct run_call){.in = call->in, .out = call->out, .n = call->n, .type = call->type, .op = call->op};
+    e->ended = NULL;
+    e->root = call->root;
+    e->flags = (uint8_t)call->flags;
+    e->fingerprint = fingerprint;
+    e->seq = e->chain = 0;
+    b->now = b->unit.engine->env->now(b->unit.engine->env);
+    e->record.bytes = call->n * data_type_bytes(call->type);
+    e->record.queued_ns = b->now;
+    e->record.started_ns = 0;
+    e->record.algorithm = "";
+    e->record.collective = (uint16_t)call->collective;
+    e->record.waited = 0;
+    e->record.sequence = 0;
+}
+
+/* A call that stands further back than a window is published when it has come near: else it would write over one that is not finished, and
+ * who waits for that one could not be told that ours is another. */
+static void publish(struct body *b, uint64_t ticket, const struct entry *e, const struct engine_call *call, enum comm_result refused)
+{
+    if (BASE_LIKELY(!b->unpublished && ticket - b->line.done <= b->line.window))
+        body_publish_call(b, e, call, refused);
+    else if (!b->unpublished)
+        b->unpublished = ticket;
+}
+
+void body_publish_more(struct body *b)
+{
+    BASE_ASSERT(b->unpublished > b->line.done);
+    for (; b->unpublished < b->line.next && b->unpublished - b->line.done <= b->line.window; b->unpublished++) {
+        const struct entry *e = body_entry(b, b->unpublished);
+        struct engine_call call = {
+            .collective = e->record.collective, .type = e->call.type, .op = e->call.op, .root = e->root, .flags = e->flags, .n = e->call.n};
+        if (e->seq)
+            body_publish_call(b, e, &call, e->head.kind == TIMELINE_REFUSED ? (enum comm_result)e->head.result : COMM_OK);
+    }
+    if (b->unpublished == b->line.next)
+        b->unpublished = 0;
+}
+
+uint64_t body_published(const struct body *b)
+{
+    for (uint64_t t = b->unpublished; t && t < b->line.next; t++) {
+        const struct entry *e = body_entry(b, t);
+        if (e->seq)
+            return b->sequence - (uint32_t)((uint32_t)b->sequence - e->seq) - 1;
+    }
+    return b->sequence;
+}
+
+enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason)
+{
+    enum comm_result why;
+    struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
+
+    if (!e)
+        return why;
+    body_fill_entry(e, call, body_fingerprint(b, call), b);
+    e->head.kind = TIMELINE_REFUSED;
+    e->head.read = e->head.write = (struct timeline_hull){0, 0};
+    e->head.result = reason;
+    number_call(b, e, true);
+    publish(b, timeline_issue(&b->line), e, call, reason);
+    body_tell_refusal(b, b->sequence, reason);
+    return reason;
+}
+
+/* The text stands there already, but for what needs none. */
+static void tell_refused(struct body *b, uint32_t collective, enum comm_result reason)
+{
+    struct comm_error *d = &b->last_refused;
+
+    d->size = sizeof *d;
+    d->result = reason;
+    d->rank = b->team.rank;
+    d->peer = -1;
+    d->system_errno = 0;
+    d->sequence = b->sequence + 1;
+    base_copy_text(d->operation, sizeof d->operation, collective ? collective_name(collective) : "");
+    base_copy_text(d->cause, sizeof d->cause, "refused at the call");
+    if (reason == COMM_ERR_MEMORY)
+        base_copy_text(d->text, sizeof d->text, base_result_text(reason));
+}
+
+static enum comm_result refuse_told(struct body *b, const struct engine_call *call, enum comm_result reason)
+{
+    tell_refused(b, call->collective, reason);
+    return body_refuse(b, call, reason);
+}
+
+enum comm_result body_refuse_device(struct body *b, const struct engine_call *call)
+{
+    base_format(b->last_refused.text, sizeof b->last_refused.text, "buf is device memory; expected the host's: %s goes over the wire",
+                collective_name(call->collective));
+    return refuse_told(b, call, COMM_ERR_ARGUMENT);
+}
+
+static enum comm_result hold_operator(struct body *b, comm_op op, struct entry *e)
+{
+    e->user = operator_hold(b, op);
+    if (!e->user)
+        base_copy_text(b->last_refused.text, sizeof b->last_refused.text, base_result_text(COMM_ERR_ARGUMENT));
+    return e->user ? COMM_OK : COMM_ERR_ARGUMENT;
+}
+
+/* Who does it, the native or a program. A stream orders by itself: nothing of ours is tracked there, and a barrier holds back nothing. */
+static enum comm_result choose_doer(struct body *b, const struct engine_call *call, struct entry *e)
+{
+    enum comm_result r = b->library ? b->library->takes(b, call) : COMM_ERR_UNSUPPORTED;
+
+    if (b->native_flags & NATIVE_STREAM) {
+        e->head.kind = TIMELINE_WORK;
+        if (r == COMM_OK)
+            e->head.read = e->head.write = (struct timeline_hull){0, 0};
+    }
+    if (r == COMM_OK) {
+        e->by = ENTRY_BY_NATIVE;
+        e->record.algorithm = b->native->native->class->name;
+        return COMM_OK;
+    }
+    if (r != COMM_ERR_UNSUPPORTED)
+        return r;
+    return body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->record.algorithm);
+}
+
+/* What goes into a stream starts inside its call. Programs before it that stand in the queue hold it back: then there is no room. */
+static bool held_back(struct body *b, const struct engine_call *call)
+{
+    if (BASE_LIKELY(!(b->native_flags & NATIVE_STREAM)) || b->line.started + 1 == b->line.next)
+        return false;
+    if (call && b->library->takes(b, call) == COMM_ERR_UNSUPPORTED)
+        return false;
+    body_step(b);
+    return b->line.started + 1 != b->line.next;
+}
+
+/* The number of a call that could not be prepared (no memory, no algorithm) is used up too: all ranks stay in step. */
+enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
+                            struct comm_request *req)
+{
+    enum comm_result r = COMM_ERR_FULL;
+    struct entry *e = held_back(b, call) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
+
+    if (!e)
+        return r;
+    body_fill_entry(e, call, body_fingerprint(b, call), b);
+    r = body_copy_vectors(b, call, e);
+    if (r == COMM_OK && BASE_UNLIKELY(call->op & OPERATOR_USER))
+        r = hold_operator(b, call->op, e);
+    if (r == COMM_OK)
+        r = choose_doer(b, call, e);
+    if (r != COMM_OK) {
+        body_forget_entry(b, e);
+        return refuse_told(b, call, r);
+    }
+    e->ended = ended;
+    e->ended_arg = ended_arg;
+    number_call(b, e, false);
+    uint64_t ticket = timeline_issue(&b->line);
+    publish(b, ticket, e, call, COMM_OK);
+    b->stats.operations++;
+    if (req)
+        *req = (struct comm_request){b->unit.face, ticket};
+    if (BASE_UNLIKELY(b->sequence <= b->refused_until)) {
+        int32_t peer, reason;
+        if (peer_refused(b, b->sequence, &peer, &reason))
+            body_mismatch(b, e->seq, peer);
+    }
+    return COMM_OK;
+}
+
+/* A call on a failed communicator ends with its cause at once. */
+enum comm_result body_ready_for_calls(struct body *b)
+{
+    if (b->channel->board && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed) && !b->failed)
+        body_step(b);
+    return b->failed ? (enum comm_result)b->cause.result : COMM_OK;
+}
+
+enum comm_result engine_need_host(struct comm_communicator *c, const char *call, const char *argument, const void *at,
+                                  struct comm_request *req)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return call_refused(req, r);
+    bool foreign = body_is_foreign(b, at);
+    body_leave(b);
+    return foreign ? engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: %s=0x%llx; expected " CALL_FOREIGN, call, argument,
+                                    (unsigned long long)(uintptr_t)at)
+                   : COMM_OK;
+}
+
+/* What is no collective says its name at the beginning of the text: "window_flush: peer=7; expected ...". */
+static void take_name(char *name, size_t room, const char *text)
+{
+    size_t length = 0;
+
+    text += strncmp(text, "comm_", 5) == 0 ? 5 : 0;
+    while ((text[length] >= 'a' && text[length] <= 'z') || text[length] == '_')
+        length++;
+    base_format(name, room, "%.*s", text[length] == ':' ? (int)length : 0, text);
+}
+
+static void keep_detail(struct body *b, enum comm_result reason, uint32_t collective, const char *format, va_list list)
+{
+    struct comm_error *d = &b->last_refused;
+
+    *d = (struct comm_error){.size = sizeof *d, .result = reason, .rank = b->team.rank, .peer = -1, .sequence = b->sequence};
+    base_copy_text(d->cause, sizeof d->cause, "refused at the call");
+    base_format_list(d->text, sizeof d->text, format, list);
+    if (collective)
+        base_copy_text(d->operation, sizeof d->operation, collective_name(collective));
+    else
+        take_name(d->operation, sizeof d->operation, d->text);
+}
+
+enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
+                               const char *format, ...)
+{
+    struct engine_call call = {.collective = collective};
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+    va_list list;
+
+    if (!b)
+        return call_refused(req, r);
+    r = b->recording ? reason : body_ready_for_calls(b); /* what is only recorded takes no number */
+    if (r == COMM_OK)
+        r = body_refuse(b, &call, reason);
+    if (r == reason) {
+        va_start(list, format);
+        keep_detail(b, reason, collective, format, list);
+        va_end(list);
+    }
+    if (b->recording)
+        b->recorder->refused(b, reason);
+    else
+        body_settle(b);
+    body_unlock(b);
+    return call_refused(req, r);
+}
+
+enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+    va_list list;
+
+    if (!b)
+        return call_refused(req, r);
+    va_start(list, format);
+    keep_detail(b, reason, 0, format, list);
+    va_end(list);
+    body_unlock(b);
+    return call_refused(req, reason);
+}
+
+enum comm_result body_queue_wait(struct body *b, const struct timeline_point *point, struct comm_request *req)
+{
+    enum comm_result r = COMM_ERR_FULL;
+    struct entry *e = held_back(b, NULL) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
+
+    if (!e)
+        return r;
+    body_fill_entry(e, &(struct engine_call){0}, 0, b);
+    e->head.kind = TIMELINE_FENCE;
+    if (b->native_flags & NATIVE_STREAM) {
+        r = b->library->wait(b, e, point);
+        if (r != COMM_OK) {
+            tell_refused(b, 0, r);
+            base_format(
+                b->last_refused.text, sizeof b->last_refused.text,
+                "queue wait: the stream of %s may not park on what only the host reaches (%s); wait on the host first, or use an event "
+                "of a stream",
+                b->native->native->class->name, base_result_name(r));
+            return r;
+        }
+    }
+    e->point = timeline_point_copy(point);
+    uint64_t ticket = timeline_issue(&b->line);
+    if (req)
+        *req = (struct comm_request){b->unit.face, ticket};
+    return COMM_OK;
+}
+
+enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return call_refused(req, r);
+    r = body_ready_for_calls(b);
+    if (r == COMM_OK)
+        r = body_queue_wait(b, point, req);
+    body_settle(b);
+    body_leave(b);
+    return call_refused(req, r);
+}

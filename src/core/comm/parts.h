@@ -1,0 +1,61 @@
+/* Calling the parts of a communicator (progress/part.h): each loop asks one slot of every part. */
+#ifndef COMM_PARTS_H
+#define COMM_PARTS_H
+
+#include "comm/body.h"
+
+/* How progress moves a communicator (step.c). */
+extern const struct progress_class body_progress;
+
+#define PARTS_EACH(part, engine) for (const struct comm_part *const *part = (engine)->parts; *part; part++)
+
+static inline bool parts_step(struct body *b)
+{
+    bool moved = false;
+
+    PARTS_EACH(part, b->unit.engine)
+    if ((*part)->step)
+        moved |= (*part)->step(b);
+    return moved;
+}
+static inline bool parts_step_beside(struct body *b)
+{
+    bool moved = false;
+
+    PARTS_EACH(part, b->unit.engine)
+    if ((*part)->step_beside)
+        moved |= (*part)->step_beside(b);
+    return moved;
+}
+static inline bool parts_step_last(struct body *b)
+{
+    bool moved = false;
+
+    PARTS_EACH(part, b->unit.engine)
+    if ((*part)->step_last)
+        moved |= (*part)->step_last(b);
+    return moved;
+}
+static inline bool parts_block(const struct body *b, uint64_t ticket, const struct timeline_entry *entry)
+{
+    PARTS_EACH(part, b->unit.engine)
+    if ((*part)->blocks && (*part)->blocks(b, ticket, entry))
+        return true;
+    return false;
+}
+static inline bool parts_event(struct body *b, const struct wire_event *event)
+{
+    PARTS_EACH(part, b->unit.engine)
+    if ((*part)->event && (*part)->event(b, event))
+        return true;
+    return false;
+}
+static inline bool parts_note(struct body *b, const struct wire_event *event)
+{
+    PARTS_EACH(part, b->unit.engine)
+    if ((*part)->note && (*part)->note(b, event))
+        return true;
+    return false;
+}
+
+#endif

@@ -1,0 +1,470 @@
+/* One communicator's turn: what its wire brought, the runs that may move, what retires, what may start. */
+#include "comm/pack.h"
+#include "comm/parts.h"
+
+#include "message/message.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------------ places */
+static void set_ready(struct body *b, uint32_t place)
+{
+    b->ready[place / 64] |= UINT64_C(1) << place % 64;
+    b->any_ready = true;
+}
+
+static bool take_ready(struct body *b, uint32_t place)
+{
+    uint64_t bit = UINT64_C(1) << place % 64, held = b->ready[place / 64] & bit;
+
+    b->ready[place / 64] &= ~bit;
+    return held != 0;
+}
+
+static bool room_for_views(struct body *b, struct place *p, uint32_t views)
+{
+    const struct comm_env *env = b->unit.engine->env;
+
+    if (views <= p->views_room)
+        return true;
+    if (p->views)
+        env->give(env, p->views, p->views_room * sizeof *p->views);
+    p->views = env->take(env, views * sizeof *p->views, 64);
+    p->views_room = p->views ? views : 0;
+    return p->views != NULL;
+}
+
+/* What the last operation gave back comes first: it is still in the cache, and mapped. */
+static bool room_for_scratch(struct body *b, struct place *p, size_t bytes)
+{
+    const struct comm_env *env = b->unit.engine->env;
+
+    if (bytes <= p->scratch_room)
+        return true;
+    if (!p->scratch_room && b->spare) {
+        p->run.scratch = (char *)b->spare;
+        p->scratch_room = b->spare->bytes;
+        b->spare = b->spare->next;
+    }
+    if (bytes <= p->scratch_room)
+        return true;
+    bytes = bytes < sizeof *b->spare ? sizeof *b->spare : bytes;
+    if (p->scratch_room)
+        env->give(env, p->run.scratch, p->scratch_room);
+    p->run.scratch = env->take(env, bytes, 64);
+    p->scratch_room = p->run.scratch ? bytes : 0;
+    return p->run.scratch != NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ running */
+/* Whoever was shown bytes in a peer's own memory may have read what that peer wrote there after its failure: the cause stood on the board
+ * before. Pairs with the compare-and-swap in body_attend, before the owner's requests end. */
+static bool may_be_torn(const struct body *b)
+{
+    if (BASE_LIKELY(!b->channel->borrows))
+        return false;
+    atomic_thread_fence(memory_order_acquire);
+    return b->channel->board && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed);
+}
+
+static void end_work(struct body *b, uint64_t ticket, struct entry *e)
+{
+    enum comm_result r = COMM_OK;
+
+    if (BASE_UNLIKELY(may_be_torn(b)))
+        return; /* it ends with the communicator, whose failure is on its way here */
+    if (BASE_UNLIKELY(b->world->check))
+        r = check_thaw(b, e);
+    if (e->ended)
+        r = e->ended(b, ENTRY_ENDED, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
+    if (r == COMM_PENDING) {
+        e = body_entry(b, ticket);
+        if (!e->joining)
+            body_count_joining(b, 1);
+        e->joining = true;
+        return;
+    }
+    if (!b->failed)
+        timeline_end(&b->line, ticket, r);
+}
+
+/* What is packed is taken apart when the operation has ended. */
+static void leave_scratch(struct body *b, struct place *p, const struct entry *e)
+{
+    if (BASE_LIKELY(!p->scratch_room) || (p->scratch_room <= ENGINE_SCRATCH_KEPT && (e->pack || e->ended)))
+        return;
+    if (p->scratch_room <= ENGINE_SCRATCH_KEPT) {
+        struct spare *spare = (struct spare *)(void *)p->run.scratch;
+        *spare = (struct spare){b->spare, p->scratch_room};
+        b->spare = spare;
+    } else {
+        b->unit.engine->env->give(b->unit.engine->env, p->run.scratch, p->scratch_room);
+    }
+    p->run.scratch = NULL;
+    p->scratch_room = 0;
+}
+
+/* Creating calls whose child's native was not connected yet. */
+static void step_joining(struct body *b)
+{
+    for (uint64_t t = b->line.done + 1; t <= b->line.started && b->joining && !b->failed; t++) {
+        struct entry *e = body_entry(b, t);
+        if (!e->joining || e->head.state != TIMELINE_STARTED)
+            continue;
+        end_work(b, t, e);
+        e = body_entry(b, t);
+        if (b->failed || e->head.state == TIMELINE_STARTED)
+            continue;
+        e->joining = false;
+        body_count_joining(b, -1);
+    }
+}
+
+static void step_run(struct body *b, uint64_t ticket)
+{
+    uint32_t place = (uint32_t)ticket & (b->line.window - 1);
+    struct run *run = &b->places[place].run;
+    enum run_result r = run_step(run);
+
+    if (r == RUN_ENDED) {
+        leave_scratch(b, &b->places[place], body_entry(b, ticket));
+        body_entry(b, ticket)->record.waited = run->waited;
+        end_work(b, ticket, body_entry(b, ticket));
+    } else if (r == RUN_MISMATCH)
+        body_mismatch(b, run->seq, run->mismatch_peer);
+    else if (r == RUN_FAILED)
+        body_lacks_memory(b, body_entry(b, ticket));
+    else if (run->again)
+        set_ready(b, place);
+    b->gave_way |= r == RUN_GAVE_WAY;
+}
+
+/* Its inputs are laid side by side now that all before it that writes them has ended: behind the scratch memory. */
+static void start_pack(struct place *p, const struct entry *e, size_t scratch)
+{
+    struct run_element element = pack_element(e->pack);
+
+    p->run.call.in = p->run.call.out = p->run.scratch + scratch;
+    pack_gather(e->pack, p->run.scratch + scratch);
+    run_start_as(&p->run, e->program, &element);
+}
+
+/* An alltoall in place, by a program that writes out while in is still read: from a copy of it. */
+static bool reads_a_copy(const struct entry *e)
+{
+    bool pairs = e->record.collective == COLLECTIVE_ALLTOALL || e->record.collective == COLLECTIVE_ALLTOALL_V;
+
+    return pairs && e->program->ragged && e->call.in == e->call.out;
+}
+
+/* Behind the scratch memory: what the operation reads or writes instead of the caller's buffers. */
+static size_t beside_bytes(const struct entry *e)
+{
+    if (BASE_UNLIKELY(e->pack != NULL))
+        return e->pack->bytes;
+    if (BASE_UNLIKELY(e->spill))
+        return e->call.n * data_type_bytes(e->call.type);
+    return BASE_UNLIKELY(reads_a_copy(e)) ? e->head.write.to - e->head.write.from : 0;
+}
+
+static size_t scratch_bytes(const struct body *b, const struct entry *e)
+{
+    if (BASE_LIKELY(!e->user))
+        return run_scratch_bytes(e->program, &e->call, b->channel, b->team.size);
+    struct run_element element = operator_element(e->user);
+    return run_scratch_bytes_as(e->program, &e->call, b->channel, b->team.size, &element);
+}
+
+static void start_user(struct run *run, const struct entry *e)
+{
+    struct run_element element = operator_element(e->user);
+
+    run_start_as(run, e->program, &element);
+}
+
+static void start_work(struct body *b, uint64_t ticket, struct entry *e)
+{
+    uint32_t index = (uint32_t)ticket & (b->line.window - 1);
+    struct place *p = &b->places[index];
+    struct run *run = &p->run;
+
+    e->record.started_ns = body_now(b);
+    size_t scratch = scratch_bytes(b, e), beside = beside_bytes(e);
+    if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, scratch + beside)) {
+        body_lacks_memory(b, e);
+        return;
+    }
+    if (BASE_UNLIKELY(b->world->check))
+        check_freeze(b, e);
+    run->channel = b->channel;
+    run->call = e->call;
+    run->view = p->views;
+    run->seq = e->seq;
+    run->fingerprint = e->chain;
+    run->index = index;
+    run->isa = b->unit.engine->isa;
+    run->crowded = b->unit.engine->crowded;
+    run->rank = b->team.rank;
+    run->size = b->team.size;
+    if (BASE_UNLIKELY(e->pack != NULL)) {
+        start_pack(p, e, scratch);
+    } else {
+        if (BASE_UNLIKELY(e->spill))
+            run->call.in = run->call.out = run->scratch + scratch;
+        else if (BASE_UNLIKELY(beside))
+            run->call.in = memcpy(run->scratch + scratch, e->call.in, beside);
+        if (BASE_UNLIKELY(e->user != NULL))
+            start_user(run, e);
+        else
+            run_start(run, e->program);
+    }
+    step_run(b, ticket);
+}
+
+static void check_fence(struct body *b)
+{
+    struct entry *e = body_entry(b, b->fence);
+    enum comm_result r = timeline_point_test(&e->point);
+
+    if (r == COMM_PENDING) {
+        if (e->point.kind == POINT_WORD && !b->fence_naps) {
+            b->fence_naps = true;
+            engine_await_word(b->unit.engine, true);
+        }
+        return;
+    }
+    body_end_nap(b);
+    if (r == COMM_OK) {
+        timeline_end(&b->line, b->fence, COMM_OK);
+    } else {
+        enum comm_result cause = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY;
+        body_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = cause, .point = (uint32_t)r});
+    }
+    b->fence = 0;
+}
+
+static void start_entry(struct body *b, uint64_t ticket)
+{
+    struct entry *e = body_entry(b, ticket);
+
+    timeline_start(&b->line, ticket);
+    switch (e->head.kind) {
+    case TIMELINE_REFUSED:
+        timeline_end(&b->line, ticket, (enum comm_result)e->head.result);
+        break;
+    case TIMELINE_FENCE:
+        b->fence = ticket;
+        b->fence_ns = body_now(b);
+        check_fence(b);
+        break;
+    default:
+        if (e->by == ENTRY_BY_PROGRAM)
+            start_work(b, ticket, e);
+        else
+            b->library->start(b, ticket, e);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ retiring */
+bool body_room_for_record(struct body *b)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    uint32_t room = b->record_room ? b->record_room * 2 : 64;
+    struct record *more = env->take(env, room * sizeof *more, 64);
+
+    if (!more)
+        return false;
+    if (b->records) {
+        memcpy(more, b->records, b->record_room * sizeof *more);
+        env->give(env, b->records, b->record_room * sizeof *more);
+    }
+    b->records = more;
+    b->record_room = room;
+    return true;
+}
+
+static bool retire_ended(struct body *b)
+{
+    uint64_t ticket = timeline_retirable(&b->line);
+    uint32_t seq = 0;
+
+    if (!ticket)
+        return false;
+    int64_t now = body_now(b);
+    for (; ticket; ticket = timeline_retirable(&b->line)) {
+        struct entry *e = body_entry(b, ticket);
+        if (BASE_UNLIKELY(b->unpublished == ticket)) /* a native's, of which more than a window end at once: a stream orders them */
+            body_publish_more(b);
+        if (e->seq)
+            seq = e->seq;
+        if (BASE_UNLIKELY(e->ended != NULL))
+            (void)e->ended(b, ENTRY_RETIRED, e->ended_arg);
+        body_record(b, &e->record, ticket, now, (enum comm_result)e->head.result);
+        body_forget_entry(b, e);
+        timeline_retire(&b->line);
+    }
+    if (seq)
+        b->wire->release(b->channel, seq, NULL);
+    return true;
+}
+
+void body_run_queue(struct body *b)
+{
+    for (;;) {
+        if (BASE_UNLIKELY(b->unpublished)) /* here, since nothing starts elsewhere that stood behind others */
+            body_publish_more(b);
+        uint64_t ticket = b->failed ? 0 : timeline_startable(&b->line);
+        if (ticket && b->library && b->library->may_not_start(b, ticket))
+            ticket = 0;
+        if (ticket && !(b->talk_pending && parts_block(b, ticket, timeline_entry(&b->line, ticket))))
+            start_entry(b, ticket);
+        else if (b->failed || !retire_ended(b))
+            break;
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one pass */
+static void take_event(struct body *b, const struct wire_event *event)
+{
+    uint32_t index = (uint32_t)(event->cookie >> 32);
+
+    if (BASE_UNLIKELY(event->kind == WIRE_EVENT_LOST)) {
+        body_lost(b, event);
+    } else if (event->kind == WIRE_EVENT_ANNOUNCED && event->result == WIRE_NOTE) {
+        body_note(b, event);
+    } else if (event->kind == WIRE_EVENT_ANNOUNCED) {
+        const char *why = heard_message_fault(event);
+        if (BASE_UNLIKELY(why != NULL))
+            body_peer_is_wrong(b, event->peer, why);
+        else
+            message_event(b->messages, event);
+    } else if (index & MESSAGE_COOKIE) {
+        message_event(b->messages, event);
+    } else if (BASE_LIKELY(index < b->line.window)) {
+        run_event(&b->places[index].run, event);
+        set_ready(b, index);
+    } else {
+        parts_event(b, event);
+    }
+}
+
+static void step_ready(struct body *b)
+{
+    b->any_ready = false;
+    for (uint64_t t = b->line.done + 1; t <= b->line.started && !b->failed; t++) {
+        const struct timeline_entry *e = timeline_entry(&b->line, t);
+        if (take_ready(b, (uint32_t)t & (b->line.window - 1)) && e->state == TIMELINE_STARTED)
+            step_run(b, t);
+    }
+}
+
+static bool step(struct body *b)
+{
+    struct wire_event events[ENGINE_EVENTS];
+    uint64_t done = b->line.done, started = b->line.started;
+    bool failed = b->failed;
+
+    b->gave_way = false;
+    uint32_t count = b->wire->advance(b->channel, events, ENGINE_EVENTS);
+    for (uint32_t i = 0; i < count; i++)
+        take_event(b, &events[i]);
+    if (b->proposal.result && !b->failed)
+        body_attend(b);
+    if (b->any_ready && !b->failed)
+        step_ready(b);
+    bool parts = parts_step(b);
+    if (b->joining && !b->failed)
+        step_joining(b);
+    if (b->fence && !b->failed)
+        check_fence(b);
+    body_run_queue(b);
+    bool beside = parts_step_beside(b);
+    if (beside)
+        body_run_queue(b); /* a message that ended may have held work back */
+    if (BASE_UNLIKELY(b->recovering))
+        beside |= parts_step_last(b);
+    body_settle(b);
+    return count || beside || parts || b->gave_way || b->line.done != done || b->line.started != started || b->failed != failed;
+}
+
+bool body_step(struct body *b)
+{
+    const struct comm_env *env = b->unit.engine->env;
+
+    if (BASE_UNLIKELY(b->recording != NULL))
+        return false;
+    int before = env->cancel(env, ENV_CANCEL_OFF);
+    bool moved = step(b);
+    env->cancel(env, before);
+    return moved;
+}
+
+void body_settle(struct body *b)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    uint64_t done = b->line.done;
+    int before = env->cancel(env, ENV_CANCEL_OFF);
+
+    body_run_queue(b);
+    if (b->line.done != done)
+        parts_step_beside(b);
+    b->wire->flush(b->channel);
+    if (b->line.done != b->told_done || b->failed != b->told_failed || b->talk_finished) {
+        b->told_done = b->line.done;
+        b->told_failed = b->failed;
+        b->talk_finished = false;
+        engine_told(b->unit.engine);
+    }
+    b->now = 0;
+    body_activate(b);
+    env->cancel(env, before);
+}
+
+/* Has this communicator anything that a pass could move? */
+void body_activate(struct body *b)
+{
+    bool busy = !body_idle(b) || b->windows_apart || atomic_load_explicit(&b->unit.notice_count, memory_order_relaxed);
+
+    PARTS_EACH(part, b->unit.engine)
+    if ((*part)->active)
+        (*part)->active(b, busy);
+    if (busy == b->is_active)
+        return;
+    b->is_active = busy;
+    engine_activate(b->unit.engine, b->index, busy);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ for progress */
+static bool unit_step(struct progress_unit *unit)
+{
+    return body_step((struct body *)(void *)unit);
+}
+
+static void unit_check(struct progress_unit *unit, int64_t now)
+{
+    body_check((struct body *)(void *)unit, now);
+}
+
+/* Only where peers may ask at any time, though nobody here waits. */
+static bool unit_serve(struct progress_unit *unit, bool watcher)
+{
+    struct body *b = (struct body *)(void *)unit;
+    bool more = false;
+
+    if (!b->windows_apart)
+        return false;
+    b->guest = watcher;
+    more = body_step(b);
+    PARTS_EACH(part, unit->engine)
+    if ((*part)->serve)
+        more |= (*part)->serve(b);
+    b->guest = false;
+    return more;
+}
+
+static void unit_activate(struct progress_unit *unit)
+{
+    body_activate((struct body *)(void *)unit);
+}
+
+const struct progress_class body_progress = {.step = unit_step, .check = unit_check, .serve = unit_serve, .activate = unit_activate};

@@ -1,0 +1,61 @@
+/*
+ * A world: the ranks that met, the wire between them, and what they agreed on when they did. Its communicators are bodies (body.h).
+ */
+#ifndef COMM_WORLD_H
+#define COMM_WORLD_H
+
+#include "base/env.h"
+#include "base/lock.h"
+#include "program/cost.h"
+#include "progress/engine.h"
+#include "wire/module.h"
+
+struct engine;
+struct native;
+struct user_op_row;
+struct wire;
+struct wire_backend;
+struct world_memory;
+
+/* Which ranks share a host: equal on all ranks, found when the world opens. */
+struct world_hosts {
+    int32_t *of;      /* by world rank: its host's number, from 0 in the order of their lowest ranks */
+    char (*name)[64]; /* by number */
+    int32_t count, ranks;
+};
+
+struct world {
+    struct progress_wire port; /* first */
+    struct engine *engine;
+    const struct wire_backend *backend;
+    _Atomic uint32_t no_asks; /* where its wire has none */
+    struct native *native;    /* NULL: none */
+    uint64_t id;
+    struct wire_limits limits;   /* agreed: rank 0's */
+    char forced[256];            /* option algorithm, rank 0's */
+    struct cost_machine machine; /* rank 0's: of its file when measured, else built in */
+    bool measured;
+    bool free_order, fixed_order; /* as asked for; neither: fixed, but free for a native */
+    int64_t timeout_ns, peer_timeout_ns, link_timeout_ns;
+    _Atomic uint32_t references; /* its communicators */
+    _Atomic uint64_t aborted;    /* 0, or 1 + the rank that called comm_abort, and its code in the upper half */
+    int32_t rank, ranks;         /* rank -1: all are here */
+    struct world_hosts hosts;
+    struct base_lock operator_lock; /* a leaf: of the next two */
+    struct user_op_row *operators;
+    uint32_t operator_room;
+    struct base_lock memory_lock; /* a leaf: of the next one */
+    struct world_memory *memories;
+    uint32_t check;      /* CHECK_*, rank 0's */
+    int32_t order_block; /* rank 0's; 0 where it is T's order anyway */
+    bool crowded;        /* all ranks are on one host, and more than its CPUs; equal on all of them */
+    char launcher[16], slurm_job[32];
+    _Atomic uint8_t *down; /* [ranks], for ever: its wire said that it is gone */
+};
+void world_drop(struct world *w);
+static inline bool world_down(const struct world *w, int32_t rank)
+{
+    return atomic_load_explicit(&w->down[rank], memory_order_acquire) != 0;
+}
+
+#endif

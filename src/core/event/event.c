@@ -1,0 +1,225 @@
+/* Events: cells that hold one point. */
+#include "event/event.h"
+
+#include "comm/body.h"
+#include "fastpath/wait.h"
+
+struct comm_event {
+    struct engine *engine;
+    struct base_lock lock;
+    struct timeline_point point;
+};
+
+static struct engine *engine_of(struct comm_communicator *c, enum comm_result *r)
+{
+    struct body *b = body_lock(c, r);
+    struct engine *e = b ? b->unit.engine : NULL;
+
+    if (b)
+        body_unlock(b);
+    return e;
+}
+
+static enum comm_result alive(const struct comm_event *event)
+{
+    if (!event)
+        return COMM_ERR_ARGUMENT;
+    return atomic_load_explicit(event->engine->env->alive, memory_order_relaxed) ? COMM_OK : COMM_ERR_FORKED;
+}
+
+enum comm_result engine_event_create(struct comm_communicator *c, struct comm_event **event)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    const struct comm_env *env = b->unit.engine->env;
+    struct comm_event *made = env->take(env, sizeof *made, 64);
+    if (made) {
+        made->engine = b->unit.engine;
+        engine_hold(made->engine);
+        *event = made;
+    }
+    body_unlock(b);
+    return made ? COMM_OK : COMM_ERR_MEMORY;
+}
+
+/* Puts in a new point. A hand-set one that others wait for can no longer be set: they end with ABANDONED. */
+void event_replace(struct comm_event *event, struct timeline_point point)
+{
+    const struct comm_env *env = event->engine->env;
+    int32_t pending = COMM_PENDING;
+
+    base_lock(&event->lock, env);
+    struct timeline_point old = event->point;
+    event->point = point;
+    base_unlock(&event->lock, env);
+    bool abandoned = old.kind == POINT_GATE && atomic_compare_exchange_strong(&old.gate->state, &pending, COMM_ERR_ABANDONED);
+    timeline_point_drop(&old);
+    if (abandoned) {
+        engine_pass(event->engine, false);
+        engine_told_unlocked(event->engine);
+    }
+}
+
+void engine_event_destroy(struct comm_event *event)
+{
+    struct engine *e = event->engine;
+
+    event_replace(event, (struct timeline_point){0});
+    e->env->give(e->env, event, sizeof *event);
+    engine_drop(e);
+}
+
+enum comm_result engine_event_record(struct comm_event *event, struct comm_communicator *c)
+{
+    enum comm_result r = alive(event);
+    struct engine *e = r == COMM_OK ? engine_of(c, &r) : NULL;
+
+    if (!e)
+        return r;
+    if (e != event->engine)
+        return COMM_ERR_UNSUPPORTED;
+    struct comm_request last = engine_last(c);
+    if (!last.comm && (enum comm_result)(int32_t)(int64_t)last.ticket == COMM_ERR_FULL)
+        return COMM_ERR_FULL;
+    struct timeline_point point = {.kind = POINT_REQUEST, .request = last};
+    stream_place(c, &point);
+    event_replace(event, point);
+    return COMM_OK;
+}
+
+enum comm_result engine_event_reset(struct comm_event *event)
+{
+    enum comm_result r = alive(event);
+
+    if (r != COMM_OK)
+        return r;
+    const struct comm_env *env = event->engine->env;
+    struct timeline_gate *gate = timeline_gate_make(env);
+    if (!gate)
+        return COMM_ERR_MEMORY;
+    base_lock(&event->lock, env);
+    bool already = event->point.kind == POINT_GATE && atomic_load(&event->point.gate->state) == COMM_PENDING;
+    struct timeline_point old = event->point;
+    if (!already)
+        event->point = (struct timeline_point){.kind = POINT_GATE, .gate = gate};
+    base_unlock(&event->lock, env);
+    if (already)
+        old = (struct timeline_point){.kind = POINT_GATE, .gate = gate};
+    timeline_point_drop(&old);
+    return already ? COMM_ERR_STATE : COMM_OK;
+}
+
+enum comm_result engine_event_set(struct comm_event *event)
+{
+    enum comm_result r = alive(event);
+    int32_t pending = COMM_PENDING;
+
+    if (r != COMM_OK)
+        return r;
+    base_lock(&event->lock, event->engine->env);
+    bool set = event->point.kind == POINT_GATE && atomic_compare_exchange_strong(&event->point.gate->state, &pending, COMM_OK);
+    base_unlock(&event->lock, event->engine->env);
+    if (!set)
+        return COMM_ERR_STATE;
+    engine_pass(event->engine, false); /* what it releases starts here */
+    engine_told_unlocked(event->engine);
+    return COMM_OK;
+}
+
+struct engine *event_engine(const struct comm_event *event)
+{
+    return event->engine;
+}
+
+struct timeline_point event_point(struct comm_event *event)
+{
+    base_lock(&event->lock, event->engine->env);
+    struct timeline_point point = timeline_point_copy(&event->point);
+    base_unlock(&event->lock, event->engine->env);
+    return point;
+}
+
+enum comm_result engine_event_query(struct comm_event *event)
+{
+    return engine_event_sync(event, 0);
+}
+
+enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns)
+{
+    enum comm_result r = alive(event);
+
+    if (r != COMM_OK)
+        return r;
+    struct timeline_point point = event_point(event);
+    struct engine *e = event->engine;
+    engine_hold(e);
+    if (timeout_ns == 0) {
+        r = timeline_point_test(&point);
+        if (r == COMM_PENDING && !engine_in_callback(e)) {
+            engine_pass(e, e->notify == COMM_NOTIFY_ANY);
+            r = timeline_point_test(&point);
+        }
+    } else {
+        r = engine_wait_on(e, &point, timeout_ns);
+    }
+    timeline_point_drop(&point);
+    engine_drop(e);
+    return r;
+}
+
+/* PENDING: c is no recorder. event NULL: the point. */
+static enum comm_result record_wait(struct comm_communicator *c, struct comm_event *event, const struct timeline_point *point)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    r = b->recording ? b->recorder->wait(b, event, point) : COMM_PENDING;
+    body_unlock(b);
+    return r;
+}
+
+enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct comm_event *event)
+{
+    enum comm_result r = alive(event);
+    struct engine *e = r == COMM_OK ? engine_of(c, &r) : NULL;
+
+    if (!e)
+        return r;
+    if (e != event->engine)
+        return engine_decline(
+            c, COMM_ERR_UNSUPPORTED, NULL,
+            "queue_wait_event: event belongs to another engine; expected one made for this world (engine_of joins worlds)");
+    r = record_wait(c, event, NULL);
+    if (r != COMM_PENDING)
+        return r;
+    struct timeline_point point = event_point(event);
+    r = stream_join(c, &point);
+    if (r == COMM_OK)
+        r = engine_queue_wait(c, &point, NULL);
+    timeline_point_drop(&point);
+    return r;
+}
+
+enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct comm_request request)
+{
+    enum comm_result r;
+    struct engine *e = engine_of(c, &r);
+
+    if (!e)
+        return r;
+    struct engine *other = request.comm ? engine_of(request.comm, &r) : e;
+    if (other && other != e)
+        return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL,
+                              "queue_wait_request: request belongs to another engine; expected one of this world (engine_of joins worlds)");
+    struct timeline_point point = {.kind = POINT_REQUEST, .request = request};
+    r = record_wait(c, NULL, &point);
+    if (r != COMM_PENDING)
+        return r;
+    r = stream_join(c, &point);
+    return r == COMM_OK ? engine_queue_wait(c, &point, NULL) : r;
+}

@@ -1,0 +1,37 @@
+/* Events, and the streams of a device. */
+#ifndef EVENT_EVENT_H
+#define EVENT_EVENT_H
+
+#include "comm/call.h"
+
+enum comm_result engine_event_create(struct comm_communicator *c, struct comm_event **event);
+void engine_event_destroy(struct comm_event *event);
+enum comm_result engine_event_record(struct comm_event *event, struct comm_communicator *c);
+enum comm_result engine_event_reset(struct comm_event *event);
+enum comm_result engine_event_set(struct comm_event *event);
+enum comm_result engine_event_query(struct comm_event *event);
+enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns);
+enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct comm_event *event);
+enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct comm_request request);
+
+enum comm_result engine_event_record_stream(struct comm_event *event, struct CUstream_st *stream);
+enum comm_result engine_queue_wait_stream(struct comm_communicator *c, struct CUstream_st *stream);
+enum comm_result engine_stream_wait_event(struct CUstream_st *stream, struct comm_event *event);
+enum comm_result engine_stream_wait_request(struct CUstream_st *stream, struct comm_request request);
+enum comm_result engine_stream_of(struct comm_communicator *c, struct CUstream_st **stream);
+enum comm_result engine_stream_sync(struct comm_communicator *c, int64_t timeout_ns);
+
+/* Which piece of hardware this rank's device is, as device.h's where; otherwise what is missing, in text. */
+enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware, char *text, size_t bytes);
+/* Between event.c and stream.c. */
+struct engine *event_engine(const struct comm_event *event);
+void event_replace(struct comm_event *event, struct timeline_point point);
+struct timeline_point event_point(struct comm_event *event); /* a copy of the one it holds now */
+/* What a recorded event of a communicator with a stream holds beside its marker. */
+void stream_place(struct comm_communicator *c, struct timeline_point *point);
+/* For a queue wait of `c`: puts it on c's stream here and now where the point is an operation of another stream; *point says so then. */
+enum comm_result stream_join(struct comm_communicator *c, struct timeline_point *point);
+
+extern const struct comm_part stream_part;
+
+#endif

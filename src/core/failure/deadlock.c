@@ -1,0 +1,496 @@
+/*
+ * Deadlocks: queue waits, operations and messages that wait for one another in a circle, over several communicators and ranks.
+ *
+ * A queue wait that is open holds back everything behind it, and it waits for a request here, mostly of another communicator, which ends
+ * only after the oldest unfinished entry of that one. That is either a queue wait again, of this rank, or a collective that needs members
+ * who have not started it, because they stand at queue waits of their own. So all that must be known is, of every open queue wait: whose it
+ * is, what it waits for, what stands at the head there, and how far its own communicator had started. Each rank tells that in a note, once
+ * a look, while it stays as it is.
+ *
+ * Or it waits for a message whose other half is another rank's to give, who stands at a queue wait of that communicator and has nothing
+ * else on its way there: whatever it sends or receives from now on comes behind that wait. A receive from anybody is left to its deadline.
+ *
+ * The waits that hold one another are the greatest set in which each waits for one of the set. It is believed when every member of it has
+ * said so again, unchanged, after it was first seen: then all stood so at the same moment, and nothing but a failure can move them.
+ *
+ * The members of its communicator hear of a wait at every look. So do all ranks of the world, of one of the teller's waits a look in turn:
+ * perhaps nobody is a member of all the communicators of a circle. What is heard that way counts for a while only, since its end is not
+ * told; it counts for less than what a member hears.
+ */
+#include "failure/failure.h"
+#include "p2p/talk.h"
+#include "comm/body.h"
+
+#include <string.h>
+
+enum {
+    FAR_NS = 1500000000,
+    SEND_NS = 500000000, /* a send that was announced before its rank told of its wait has come so long after it */
+};
+
+static bool is_message(const struct fence_note *note)
+{
+    return note->collective >= FENCE_RECEIVE;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ this rank's waits */
+/* What the head of the other communicator is; false: it moves, or nothing certain can be said. */
+static bool describe_head(const struct body *y, struct fence_note *note)
+{
+    const struct entry *head = body_entry(y, y->line.done + 1);
+
+    if (y->failed || y->line.done + 1 == y->line.next || head->head.state != TIMELINE_STARTED)
+        return false;
+    note->waits_for = y->team.id;
+    note->head = head->head.kind == TIMELINE_FENCE ? 0 : head->seq;
+    note->collective = (uint8_t)head->record.collective;
+    note->root = head->root;
+    return head->head.kind == TIMELINE_FENCE || head->call.n || head->head.kind == TIMELINE_BARRIER;
+}
+
+static uint32_t started_before(const struct body *b, uint64_t fence)
+{
+    for (uint64_t t = fence + 1; t < b->line.next; t++)
+        if (body_entry(b, t)->seq)
+            return body_entry(b, t)->seq - 1;
+    return (uint32_t)b->sequence;
+}
+
+static bool add_half(struct fence_note *note, int32_t peer)
+{
+    for (uint32_t i = 0; i < note->halves; i++)
+        if (note->half[i] == peer)
+            return true;
+    if (note->halves == FENCE_HALVES || peer > UINT16_MAX)
+        return false;
+    note->half[note->halves++] = (uint16_t)peer;
+    return true;
+}
+
+/* Whether that message waits for its other half, or for a queue wait of its own communicator. A receive is told of when its peer has told
+ * of its wait a second time: what it sent before was seen here then. */
+static bool describe_message(const struct body *y, const struct talk *t, struct fence_note *note)
+{
+    const struct fence_watch *w = &y->fence_watch;
+    int32_t peer = t->call.peer;
+    bool held = t->state == TALK_HELD;
+
+    if (held ? !y->fence || y->fence >= t->work
+             : t->state != TALK_POSTED || peer == COMM_ANY_PEER || !message_waits(y->messages, t->call.slot))
+        return false;
+    if (note->collective != FENCE_SEND)
+        note->collective = t->is_send ? FENCE_SEND : FENCE_RECEIVE;
+    if (!held && !t->is_send && peer != y->team.rank && (!w->theirs || w->theirs[peer].round < 2))
+        return true;
+    if (!held && !add_half(note, peer))
+        return true;
+    note->behind |= held;
+    note->head |= !held;
+    note->waits_for = y->team.id;
+    return true;
+}
+
+/* The same of a request of the message line: a group's waits for its members, of which one that never ends is enough. */
+static bool describe_talk(const struct body *y, uint64_t ticket, struct fence_note *note)
+{
+    uint32_t group = timeline_slot_index(ticket);
+    bool waits = false;
+
+    for (uint32_t i = y->failed ? TALK_NONE : y->talk_first; i != TALK_NONE; i = y->talks[i].after)
+        if (y->talks[i].ticket == ticket || (y->talks[i].member_of == group && y->talks[group].ticket == ticket))
+            waits |= describe_message(y, &y->talks[i], note);
+    return waits;
+}
+
+/* Whatever b's peers get of it from now on comes behind its open queue wait. */
+static bool is_quiet(const struct body *b)
+{
+    bool quiet = message_is_quiet(b->messages);
+
+    for (uint32_t i = b->talk_first; i != TALK_NONE && quiet; i = b->talks[i].after)
+        quiet = b->talks[i].state != TALK_HELD || b->fence < b->talks[i].work;
+    return quiet;
+}
+
+/* done: how far the other one is. */
+enum fence { FENCE_NONE, FENCE_OPEN, FENCE_UNSEEN };
+static enum fence describe_fence(const struct body *b, struct fence_note *note, uint64_t *done)
+{
+    if (!b->fence || b->failed)
+        return FENCE_NONE;
+    const struct timeline_point *point = &body_entry(b, b->fence)->point;
+    struct comm_communicator *face = point->kind == POINT_REQUEST ? point->request.comm : NULL;
+    bool message = (point->request.ticket & TIMELINE_MESSAGE) != 0, other = face != b->unit.face;
+    if (!face || (!other && !message) || timeline_point_test(point) != COMM_PENDING)
+        return FENCE_NONE;
+    if (other && !base_home_trylock(&face->lock, face->env)) /* by try: of two communicators' locks neither comes first */
+        return FENCE_UNSEEN;
+    const struct body *y = other ? atomic_load_explicit(&face->body, memory_order_relaxed) : b;
+    bool certain = y && y->unit.engine == b->unit.engine && !y->recording &&
+                   (message ? describe_talk(y, point->request.ticket, note) : describe_head(y, note));
+    *done = certain && !message ? y->line.done : 0;
+    if (other)
+        base_home_unlock(&face->lock, face->env);
+    note->started = started_before(b, b->fence);
+    note->quiet = is_quiet(b);
+    note->which = (uint32_t)base_hash(base_hash(base_hash(1, b->fence), *done), b->record_count);
+    return certain ? FENCE_OPEN : FENCE_NONE;
+}
+
+static void tell(struct body *b, const struct fence_note *note)
+{
+    body_send_note(b, NOTE_FENCE, note, sizeof *note);
+    if (b->team.size > 1)
+        b->wire->flush(b->channel);
+}
+
+/* Under b's lock, once a look. True: a queue wait is open that may be part of a circle. */
+bool deadlock_tell(struct body *b)
+{
+    struct fence_note note = {0};
+    struct fence_watch *w = &b->fence_watch;
+    uint64_t done = 0;
+    enum fence fence = describe_fence(b, &note, &done);
+    bool open = fence == FENCE_OPEN;
+
+    if (fence == FENCE_UNSEEN)
+        return true;
+    if (open && w->ticket == b->fence && w->done == done) {
+        note.of = b->team.id;
+        note.rank = b->team.rank;
+        note.round = w->mine.round + 1;
+        w->mine = note;
+        tell(b, &note);
+        return true;
+    }
+    if (w->mine.round && !b->failed) {
+        note = (struct fence_note){.of = b->team.id, .rank = b->team.rank};
+        tell(b, &note);
+    }
+    w->ticket = open ? b->fence : 0;
+    w->done = done;
+    w->mine = (struct fence_note){0};
+    return open;
+}
+
+/* Of a communicator that this one's world has beside it. Too many: the oldest is forgotten. */
+static void heard_far(struct body *b, int32_t peer, const struct fence_note *note)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    struct fence_watch *w = &b->fence_watch;
+    uint32_t at = 0;
+
+    if (!w->far)
+        w->far = env->take(env, DEADLOCK_WAITS * sizeof *w->far, 64);
+    if (!w->far)
+        return;
+    while (at < DEADLOCK_WAITS && !(w->far[at].note.of == note->of && w->far[at].peer == peer))
+        at++;
+    if (at == DEADLOCK_WAITS)
+        at = w->next_far++ % DEADLOCK_WAITS;
+    w->far[at] = (struct far_wait){.note = *note, .heard_ns = env->now(env), .peer = peer};
+}
+
+/* Without memory a circle may be found by another rank, or by the deadline. */
+static void heard(struct body *b, int32_t peer, const void *bytes)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    struct fence_watch *w = &b->fence_watch;
+    struct fence_note note;
+
+    memcpy(&note, bytes, sizeof note);
+    if (note.of != b->team.id) {
+        heard_far(b, peer, &note);
+        return;
+    }
+    if (!w->theirs)
+        w->theirs = env->take(env, (size_t)b->team.size * sizeof *w->theirs, 64);
+    if (w->theirs)
+        w->theirs[peer] = note;
+}
+
+static void forget(struct body *b)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    struct fence_watch *w = &b->fence_watch;
+
+    if (w->theirs)
+        env->give(env, w->theirs, (size_t)b->team.size * sizeof *w->theirs);
+    if (w->far)
+        env->give(env, w->far, DEADLOCK_WAITS * sizeof *w->far);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ all that is known */
+struct known {
+    struct fence_note note;
+    const struct world *at;
+    int32_t world;  /* whose it is: a rank of that world */
+    int64_t lead;   /* by which notes come too early there */
+    uint32_t index; /* of the communicator here that knows it */
+    bool held, own;
+};
+struct knot {
+    struct known of[DEADLOCK_WAITS];
+    uint32_t count;
+};
+
+static void add(struct knot *k, const struct body *b, int32_t rank, const struct fence_note *note)
+{
+    struct known known = {.note = *note,
+                          .at = b->world,
+                          .world = b->team.world[rank],
+                          .lead = b->channel->caps.note_lead_ns,
+                          .index = b->index,
+                          .held = true,
+                          .own = rank == b->team.rank};
+    uint32_t at = 0;
+
+    if (!note->round)
+        return;
+    while (at < k->count && !(k->of[at].note.of == note->of && k->of[at].world == known.world))
+        at++;
+    if (at == DEADLOCK_WAITS || (at < k->count && (note->of != b->team.id || k->of[at].own)))
+        return; /* ranks of one process: each of their bodies tells it; and what a member hears is newer */
+    k->of[at] = known;
+    k->count += at == k->count;
+}
+
+static void gather(struct engine *e, struct knot *k)
+{
+    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    int64_t since = e->env->now(e->env) - FAR_NS;
+
+    k->count = 0;
+    for (uint32_t i = 0; i < most; i++) {
+        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
+        if (!face)
+            continue;
+        base_home_visit(&face->lock, face->env);
+        const struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+        if (b && b->unit.engine == e && !b->failed && !b->recording) {
+            const struct fence_watch *w = &b->fence_watch;
+            add(k, b, b->team.rank, &w->mine);
+            for (int32_t r = 0; w->theirs && r < b->team.size; r++)
+                if (r != b->team.rank)
+                    add(k, b, r, &w->theirs[r]);
+            for (uint32_t f = 0; w->far && f < DEADLOCK_WAITS; f++)
+                if (w->far[f].heard_ns > since)
+                    add(k, b, w->far[f].peer, &w->far[f].note);
+        }
+        base_home_unlock(&face->lock, face->env);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the world */
+/* One of this rank's waits in that world, another one each time. */
+static const struct known *own_wait(const struct knot *k, const struct world *w, uint32_t turn)
+{
+    uint32_t count = 0, seen = 0;
+
+    for (uint32_t i = 0; i < k->count; i++)
+        count += k->of[i].own && k->of[i].at == w;
+    for (uint32_t i = 0; i < k->count; i++)
+        if (k->of[i].own && k->of[i].at == w && seen++ == turn % count)
+            return &k->of[i];
+    return NULL;
+}
+
+/* Of two ranks, or where all ranks are here, a member knows all. */
+static bool is_whole(const struct body *b)
+{
+    return b->world->rank >= 0 && b->team.size > 2 && b->team.size == b->world->ranks && !b->failed && !b->unit.closing && !b->recording;
+}
+
+/* By the first communicator of each world that is of all its ranks; perhaps nobody else looks at it, so its notes are heard here too. */
+static void talk_to_worlds(struct engine *e, const struct knot *k)
+{
+    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    const struct world *told = NULL;
+
+    for (uint32_t i = 0; i < most; i++) {
+        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
+        if (!face || !base_home_trylock(&face->lock, face->env))
+            continue;
+        struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+        if (b && b->unit.engine == e && is_whole(b) && b->world != told) {
+            const struct known *wait = own_wait(k, b->world, b->fence_watch.turn++);
+            told = b->world;
+            b->guest = true; /* the watcher's thread */
+            if (wait)
+                tell(b, &wait->note);
+            body_step(b);
+            b->guest = false;
+        }
+        base_home_unlock(&face->lock, face->env);
+    }
+}
+
+/* That member's half of a message comes behind its wait. */
+static bool lacks_half(const struct known *member, int32_t half)
+{
+    return member->note.rank == half && member->note.quiet;
+}
+
+/* Whether a rank's part of a collective cannot end before that member has started it, or its messages without what comes from there. */
+static bool needs(const struct known *n, const struct known *member)
+{
+    if (is_message(&n->note)) {
+        for (uint32_t i = 0; i < n->note.halves && i < FENCE_HALVES; i++)
+            if (lacks_half(member, n->note.half[i]))
+                return true;
+        return n->note.behind && member->world == n->world;
+    }
+    if (member->world == n->world || (int32_t)(n->note.head - member->note.started) <= 0)
+        return false;
+    switch (n->note.collective) {
+    case COLLECTIVE_ALLREDUCE:
+    case COLLECTIVE_REDUCE_SCATTER:
+    case COLLECTIVE_ALLGATHER:
+    case COLLECTIVE_BARRIER:
+    case COLLECTIVE_SPLIT:
+    case COLLECTIVE_DUP:
+    case COLLECTIVE_WINDOW:
+        return true;
+    case COLLECTIVE_BROADCAST:
+        return member->note.rank == n->note.root;
+    default:
+        return false;
+    }
+}
+
+static bool is_held(const struct knot *k, const struct known *n)
+{
+    for (uint32_t i = 0; i < k->count; i++) {
+        const struct known *other = &k->of[i];
+        if (!other->held || other->note.of != n->note.waits_for)
+            continue;
+        if (n->note.head || is_message(&n->note) ? needs(n, other) : other->world == n->world)
+            return true;
+    }
+    return false;
+}
+
+/* The greatest set whose members all wait for members. True: there is one. */
+static bool find_knot(struct knot *k)
+{
+    bool changed = true, any = false;
+
+    while (changed) {
+        changed = any = false;
+        for (uint32_t i = 0; i < k->count; i++) {
+            if (!k->of[i].held)
+                continue;
+            any = k->of[i].held = is_held(k, &k->of[i]);
+            changed |= !any;
+        }
+    }
+    for (uint32_t i = 0; i < k->count && !any; i++)
+        any = k->of[i].held;
+    return any;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ believed, and told */
+static uint64_t signature_of(const struct knot *k)
+{
+    uint64_t hash = 1;
+
+    for (uint32_t i = 0; i < k->count; i++) {
+        const struct known *n = &k->of[i];
+        if (!n->held)
+            continue;
+        hash = base_hash(base_hash(hash, n->note.of), (uint64_t)(uint32_t)n->world);
+        hash = base_hash(base_hash(hash, n->note.waits_for), (uint64_t)n->note.started << 32 | n->note.head);
+        hash = base_hash(hash, n->note.which);
+        hash = base_hash(hash, (uint64_t)n->note.collective << 16 | (uint64_t)n->note.halves << 8 | n->note.behind);
+        for (uint32_t h = 0; h < FENCE_HALVES; h++)
+            hash = base_hash(hash, n->note.half[h]);
+    }
+    return hash;
+}
+
+/* What was on its way when this set was first seen has come since. */
+static bool has_settled(const struct engine *e, const struct knot *k)
+{
+    int64_t wait = 0;
+
+    for (uint32_t i = 0; i < k->count; i++) {
+        int64_t late = k->of[i].note.collective == FENCE_SEND ? SEND_NS + k->of[i].lead : k->of[i].lead;
+        if (k->of[i].held && is_message(&k->of[i].note) && late > wait)
+            wait = late;
+    }
+    return e->env->now(e->env) - e->knot_ns >= wait;
+}
+
+/* Everyone has said the same again since this set was first seen. */
+static bool is_proven(struct engine *e, const struct knot *k)
+{
+    uint64_t signature = signature_of(k);
+    bool same = e->knot_signature == signature, settled = same && has_settled(e, k), proven = settled;
+
+    for (uint32_t i = 0; i < k->count; i++) {
+        proven &= !k->of[i].held || k->of[i].note.round > e->knot_round[i];
+        if (!settled)
+            e->knot_round[i] = k->of[i].note.round;
+    }
+    if (!same)
+        e->knot_ns = e->env->now(e->env);
+    e->knot_signature = signature;
+    return proven;
+}
+
+/* What a wait of the set waits for: a collective's number, -1 - the rank that has the other half of a message, 0: a queue wait. */
+static int32_t stuck_on(const struct knot *k, const struct known *n)
+{
+    if (!is_message(&n->note))
+        return (int32_t)n->note.head;
+    for (uint32_t h = 0; h < n->note.halves && h < FENCE_HALVES; h++)
+        for (uint32_t i = 0; i < k->count; i++)
+            if (k->of[i].held && k->of[i].note.of == n->note.waits_for && lacks_half(&k->of[i], n->note.half[h]))
+                return -1 - (int32_t)n->note.half[h];
+    return 0;
+}
+
+static void fail_all(struct engine *e, const struct knot *k)
+{
+    for (uint32_t i = 0; i < k->count; i++) {
+        const struct known *n = &k->of[i];
+        enum comm_result r;
+        struct comm_communicator *face = n->held ? atomic_load_explicit(&e->faces[n->index], memory_order_acquire) : NULL;
+        struct body *b = face ? body_lock(face, &r) : NULL;
+        if (!b)
+            continue;
+        if (b->unit.engine == e && b->team.id == n->note.of && n->note.rank < b->team.size && !b->recording) {
+            b->guest = true; /* the watcher's thread */
+            body_propose(b, &(struct cause){.number = n->note.started + 1,
+                                            .rank = n->note.rank,
+                                            .peer = b->team.rank,
+                                            .result = COMM_ERR_DEADLOCK,
+                                            .code = stuck_on(k, n)});
+            body_settle(b);
+            b->guest = false;
+        }
+        body_unlock(b);
+    }
+}
+
+void deadlock_look(struct engine *e)
+{
+    struct knot knot;
+
+    gather(e, &knot);
+    talk_to_worlds(e, &knot);
+    if (!find_knot(&knot))
+        e->knot_signature = 0;
+    else if (is_proven(e, &knot))
+        fail_all(e, &knot);
+}
+
+static bool hear_note(struct body *b, const struct wire_event *event)
+{
+    if (wire_key_edge(event->key) != NOTE_FENCE)
+        return false;
+    heard(b, event->peer, event->note);
+    return true;
+}
+
+const struct comm_part deadlock_part = {.name = "deadlock", .close = forget, .note = hear_note};

@@ -1,0 +1,534 @@
+/*
+ * Agreement among the members that live, on a word and on who is dead, whatever has become of the communicator. The lowest rank that lives
+ * coordinates: it proposes when all who live have entered, and decides when all of them have accepted. When it dies the next one takes
+ * over, and proposes what the highest coordinator before it had somebody accept, for that may have been decided. That a rank takes others
+ * for dead is its promise to accept nothing from them any more; it is told in its note and believed by all who do not take the teller for
+ * dead. Whoever finds itself among the dead, because it stood still or was cut off, leaves with PEER. docs/recovery.md has the proof.
+ */
+#include "fastpath/wait.h"
+#include "failure/recover.h"
+#include "p2p/talk.h"
+
+#include "base/format.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+enum { LATE_STEPS = 3, LIST_BYTES = 200 };
+static const int64_t late_ns[LATE_STEPS] = {5000000000, 10000000000, 60000000000};
+
+static size_t recovery_bytes(const struct recovery *v, int32_t size)
+{
+    return sizeof *v + (size_t)size * v->note_bytes;
+}
+
+static enum comm_result open(struct body *b, struct team_offer *offer)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    struct recovery made = {.words = ((uint32_t)b->team.size + 63) / 64};
+
+    (void)offer;
+    if (b->team.size > RECOVERY_RANKS)
+        return COMM_OK;
+    made.note_bytes = sizeof(struct recovery_note) + sizeof(uint64_t) * RECOVERY_SETS * made.words;
+    b->recovery = env->take(env, recovery_bytes(&made, b->team.size), 64);
+    if (b->recovery)
+        memcpy(b->recovery, &made, sizeof made);
+    return b->recovery ? COMM_OK : COMM_ERR_MEMORY;
+}
+
+static void leave(struct body *b)
+{
+    const struct comm_env *env = b->unit.engine->env;
+
+    if (!b->recovery)
+        return;
+    shrink_drop(b);
+    env->give(env, b->recovery, recovery_bytes(b->recovery, b->team.size));
+    b->recovery = NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ notes */
+static struct recovery_note *my_note(struct body *b)
+{
+    return recovery_note(b->recovery, b->team.rank);
+}
+
+static void tell(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    struct wire_span span = {my_note(b), v->note_bytes};
+    struct wire_expose note = {.key = wire_key_of(++v->told, 0, NOTE_RECOVERY), .flags = WIRE_NOTE, .nspans = 1, .spans = &span};
+
+    if (v->changed && b->team.size > 1)
+        b->wire->expose(b->channel, &note);
+    v->changed = false;
+}
+
+static bool hear_note(struct body *b, const struct wire_event *event)
+{
+    struct recovery *v = b->recovery;
+
+    if (wire_key_edge(event->key) != NOTE_RECOVERY)
+        return false;
+    if (v && event->peer != b->team.rank)
+        memcpy(recovery_note(v, event->peer), event->note, v->note_bytes);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ ending */
+void recovery_finish(struct body *b, enum comm_result result)
+{
+    struct recovery *v = b->recovery;
+
+    v->stage = RECOVERY_IDLE;
+    b->recovering = false;
+    v->flags = NULL;
+    v->shrinking.out = NULL;
+    talk_end_recovery(b, v->talk, result);
+}
+
+/* For good: this rank's part in it cannot be trusted any more, or it has none. */
+static __attribute__((format(printf, 3, 4))) void give_up(struct body *b, enum comm_result result, const char *format, ...)
+{
+    struct recovery *v = b->recovery;
+    va_list arguments;
+
+    if (!v || v->stage == RECOVERY_IDLE)
+        return;
+    v->error = (struct comm_error){.size = sizeof v->error, .result = result, .rank = b->team.rank, .peer = -1};
+    va_start(arguments, format);
+    base_format_list(v->error.text, sizeof v->error.text, format, arguments);
+    va_end(arguments);
+    base_copy_text(v->error.cause, sizeof v->error.cause, base_result_name(result) + strlen("COMM_ERR_"));
+    base_log(&b->unit.engine->log, LOG_WARNING, "comm=%s %s", b->name, v->error.text);
+    my_note(b)->left = (int32_t)result;
+    v->over = result;
+    v->changed = true;
+    tell(b);
+    shrink_abandon(b);
+    recovery_finish(b, result);
+}
+
+void recovery_leave(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    bool used = b->failed;
+
+    if (!v || v->over != COMM_OK)
+        return;
+    give_up(b, COMM_ERR_CLOSED, "the communicator was closed while its agree or shrink was under way");
+    for (int32_t r = 0; r < b->team.size; r++)
+        used |= recovery_note(v, r)->instance != 0;
+    if (v->over != COMM_OK || !used)
+        return;
+    my_note(b)->left = COMM_ERR_CLOSED;
+    v->over = COMM_ERR_CLOSED;
+    v->changed = true;
+    tell(b);
+    b->wire->flush(b->channel);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ who lives */
+static bool is_gone(struct body *b, int32_t rank)
+{
+    bool named = b->failed && b->cause.result == COMM_ERR_PEER && b->cause.rank == rank;
+
+    return named || b->closed_at[rank] || recovery_note(b->recovery, rank)->left || world_down(b->world, b->team.world[rank]);
+}
+
+/* What those say whom this rank takes for dead counts no more: of two ranks that take each other for dead one is believed. */
+static bool hear_deaths(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    int32_t me = b->team.rank;
+    uint64_t *dead = recovery_set(v, me, SET_DEAD);
+    bool more = false;
+
+    if (is_gone(b, me)) {
+        give_up(b, COMM_ERR_PEER, "this rank (%d) was given up by the others, who go on without it", me);
+        return true;
+    }
+    for (int32_t r = 0; r < b->team.size; r++)
+        more |= r != me && !recovery_has(dead, r) && is_gone(b, r) && recovery_add(dead, r);
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const uint64_t *theirs = recovery_set(v, r, SET_DEAD);
+        if (r == me || recovery_has(dead, r))
+            continue;
+        if (recovery_has(theirs, me)) {
+            give_up(b, COMM_ERR_PEER, "this rank (%d) was given up by rank %d and goes on with nobody", me, r);
+            return true;
+        }
+        for (uint32_t w = 0; w < v->words; w++) {
+            more |= (theirs[w] & ~dead[w]) != 0;
+            dead[w] |= theirs[w];
+        }
+    }
+    v->changed |= more;
+    return more;
+}
+
+static int32_t lowest_alive(const struct body *b, const uint64_t *dead)
+{
+    int32_t r = 0;
+
+    while (r < b->team.size && recovery_has(dead, r))
+        r++;
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one agreement */
+void recovery_enter(struct body *b, enum recovery_stage kind, uint64_t flags)
+{
+    struct recovery *v = b->recovery;
+    struct recovery_note *mine = my_note(b);
+    size_t bytes = v->words * sizeof(uint64_t);
+
+    mine->last = mine->value;
+    memcpy(recovery_set(v, b->team.rank, SET_LAST), recovery_set(v, b->team.rank, SET_VALUE), bytes);
+    memset(recovery_set(v, b->team.rank, SET_VALUE), 0, bytes);
+    mine->instance++;
+    mine->kind = kind;
+    mine->flags = flags;
+    mine->value = 0;
+    mine->accepted = mine->decided = 0;
+    v->stage = kind;
+    v->changed = true;
+}
+
+static void accept(struct body *b, uint32_t ballot, uint64_t value, const uint64_t *set)
+{
+    struct recovery *v = b->recovery;
+    struct recovery_note *mine = my_note(b);
+
+    mine->accepted = ballot;
+    mine->value = value;
+    memmove(recovery_set(v, b->team.rank, SET_VALUE), set, v->words * sizeof *set);
+    v->changed = true;
+}
+
+static void decide(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    const uint64_t *set = recovery_set(v, b->team.rank, SET_VALUE);
+    uint64_t *dead = recovery_set(v, b->team.rank, SET_DEAD);
+
+    for (uint32_t w = 0; w < v->words; w++)
+        dead[w] |= set[w];
+    my_note(b)->decided = 1;
+    v->changed = true;
+}
+
+/* Anybody's word for it will do, also of one who has died since or is an agreement further. */
+static bool take_decision(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    uint32_t instance = my_note(b)->instance;
+
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct recovery_note *n = recovery_note(v, r);
+        bool here = n->instance == instance && n->decided, before = n->instance == instance + 1;
+        const uint64_t *set = recovery_set(v, r, here ? SET_VALUE : SET_LAST);
+        if (!here && !before)
+            continue;
+        if (recovery_has(set, b->team.rank)) {
+            give_up(b, COMM_ERR_PEER, "this rank (%d) was given up by the others, who have decided without it", b->team.rank);
+            return true;
+        }
+        accept(b, here ? n->accepted : 0, here ? n->value : n->last, set);
+        decide(b);
+        return true;
+    }
+    return false;
+}
+
+static bool differs(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    const struct recovery_note *mine = my_note(b);
+
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct recovery_note *n = recovery_note(v, r);
+        if (n->instance != mine->instance || (n->kind == mine->kind && n->left != COMM_ERR_MISMATCH))
+            continue;
+        give_up(b, COMM_ERR_MISMATCH, "rank %d called %s, but rank %d something else: expected one order of agree and shrink on all",
+                b->team.rank, mine->kind == RECOVERY_AGREE ? "agree" : "shrink", r);
+        return true;
+    }
+    return false;
+}
+
+/* False: somebody who lives has not entered, or not heard yet who is dead. */
+static bool propose(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    int32_t me = b->team.rank, from = me;
+    const struct recovery_note *mine = my_note(b);
+    const uint64_t *dead = recovery_set(v, me, SET_DEAD);
+    uint64_t flags = mine->flags;
+
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct recovery_note *n = recovery_note(v, r);
+        if (r == me || recovery_has(dead, r))
+            continue;
+        if (n->instance != mine->instance || lowest_alive(b, recovery_set(v, r, SET_DEAD)) != me)
+            return false;
+        flags &= n->flags;
+        if (n->accepted > recovery_note(v, from)->accepted)
+            from = r;
+    }
+    const struct recovery_note *before = recovery_note(v, from);
+    if (before->accepted)
+        accept(b, 1 + (uint32_t)me, before->value, recovery_set(v, from, SET_VALUE));
+    else
+        accept(b, 1 + (uint32_t)me, flags, dead);
+    return true;
+}
+
+static bool all_accepted(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    const uint64_t *dead = recovery_set(v, b->team.rank, SET_DEAD);
+    const struct recovery_note *mine = my_note(b);
+
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct recovery_note *n = recovery_note(v, r);
+        if (r != b->team.rank && !recovery_has(dead, r) && (n->instance != mine->instance || n->accepted != mine->accepted))
+            return false;
+    }
+    return true;
+}
+
+static bool step_agreement(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    const struct recovery_note *mine = my_note(b);
+    int32_t me = b->team.rank, coordinator = lowest_alive(b, recovery_set(v, me, SET_DEAD));
+    const struct recovery_note *n = recovery_note(v, coordinator);
+
+    if (take_decision(b) || differs(b))
+        return true;
+    if (coordinator != me) {
+        if (n->instance != mine->instance || n->accepted != 1 + (uint32_t)coordinator || mine->accepted >= n->accepted)
+            return false;
+        accept(b, n->accepted, n->value, recovery_set(v, coordinator, SET_VALUE));
+        return true;
+    }
+    if (mine->accepted != 1 + (uint32_t)me)
+        return propose(b);
+    if (!all_accepted(b))
+        return false;
+    decide(b);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ stages */
+/* Others are told before the caller is. */
+static void conclude(struct body *b)
+{
+    struct recovery *v = b->recovery;
+
+    tell(b);
+    switch (v->stage) {
+    case RECOVERY_AGREE:
+        if (v->flags)
+            *v->flags = my_note(b)->value;
+        recovery_finish(b, COMM_OK);
+        break;
+    case RECOVERY_SET:
+        memcpy(v->shrinking.base, recovery_set(v, b->team.rank, SET_VALUE), v->words * sizeof(uint64_t));
+        shrink_begin_child(b);
+        break;
+    default:
+        shrink_conclude(b);
+    }
+}
+
+static bool turn(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    bool moved = hear_deaths(b);
+
+    if (v->stage == RECOVERY_OFFERS)
+        moved |= shrink_take_offers(b);
+    else if (v->stage != RECOVERY_IDLE && step_agreement(b)) {
+        moved = true;
+        if (v->stage != RECOVERY_IDLE && my_note(b)->decided)
+            conclude(b);
+    }
+    tell(b);
+    return moved;
+}
+
+static bool step(struct body *b)
+{
+    bool moved = false;
+
+    while (b->recovery && b->recovery->stage != RECOVERY_IDLE && turn(b))
+        moved = true;
+    return moved;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ when somebody does not come
+ */
+static void list_awaited(struct body *b, char *text, size_t bytes)
+{
+    struct recovery *v = b->recovery;
+    const struct recovery_note *mine = my_note(b);
+    size_t at = 0;
+
+    text[0] = 0;
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct recovery_note *n = recovery_note(v, r);
+        bool here = v->stage == RECOVERY_OFFERS ? n->offered == mine->offered : n->instance >= mine->instance;
+        if (r != b->team.rank && !here && !recovery_has(recovery_set(v, b->team.rank, SET_DEAD), r))
+            base_append(text, bytes, &at, " %d", r);
+    }
+    if (!at)
+        base_append(text, bytes, &at, " none: they have not answered");
+}
+
+static void check(struct body *b, int64_t now)
+{
+    struct recovery *v = b->recovery;
+    char awaited[LIST_BYTES];
+
+    if (!v || v->stage == RECOVERY_IDLE)
+        return;
+    const char *what = my_note(b)->kind == RECOVERY_AGREE ? "agree" : "shrink";
+    int64_t waited = now - v->since_ns;
+    list_awaited(b, awaited, sizeof awaited);
+    if (waited >= b->timeout_ns) {
+        give_up(b, COMM_ERR_TIMEOUT, "%s: the deadline of %lld ms passed on rank %d; not called yet by ranks:%s", what,
+                (long long)(b->timeout_ns / 1000000), b->team.rank, awaited);
+        return;
+    }
+    if (v->late_step >= LATE_STEPS || waited < late_ns[v->late_step])
+        return;
+    while (v->late_step < LATE_STEPS && waited >= late_ns[v->late_step])
+        v->late_step++;
+    base_log(&b->unit.engine->log, LOG_WARNING, "comm=%s %s is late: waiting for %lld s; not called yet by ranks:%s", b->name, what,
+             (long long)(waited / 1000000000), awaited);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the calls */
+static enum comm_result refuse(struct body *b, const char *call, enum comm_result result, const char *text)
+{
+    struct comm_error *error = b->recovery ? &b->recovery->error : &b->last_refused;
+
+    *error = (struct comm_error){.size = sizeof *error, .result = result, .rank = b->team.rank, .peer = -1};
+    base_copy_text(error->operation, sizeof error->operation, call);
+    base_copy_text(error->text, sizeof error->text, text);
+    return result;
+}
+
+/* The call takes a place on the message line. What the failure ended there is told by the place alone: now it is told by its number. */
+static void keep_last(struct body *b)
+{
+    enum comm_result result;
+    uint64_t ticket = b->failed && b->talk_free != TALK_NONE ? timeline_slot_error(b->unit.face, b->talk_free, &result) : 0;
+
+    if (ticket)
+        timeline_except(b->unit.face, ticket, result);
+}
+
+static enum comm_result begin(struct body *b, const char *call, struct comm_request *req)
+{
+    struct recovery *v = b->recovery;
+
+    if (b->recording)
+        return COMM_ERR_STATE;
+    if (!v)
+        return refuse(b, call, COMM_ERR_UNSUPPORTED, "agree, shrink: more than 1024 ranks; expected fewer, since a note holds no more");
+    if (v->stage != RECOVERY_IDLE)
+        return refuse(b, call, COMM_ERR_STATE,
+                      "agree, shrink: another one of this communicator is under way; expected one after the other");
+    if (v->over != COMM_OK)
+        return v->over;
+    if (body_is_aborted(b))
+        return refuse(b, call, COMM_ERR_ABORTED, "agree, shrink: the world was aborted; expected comm_revoke where ranks are to go on");
+    memset(&v->error, 0, sizeof v->error);
+    keep_last(b);
+    enum comm_result r = talk_begin_recovery(b, &v->talk, req);
+    v->since_ns = b->unit.engine->env->now(b->unit.engine->env);
+    v->late_step = 0;
+    return r;
+}
+
+static void go(struct body *b, enum recovery_stage kind, uint64_t flags)
+{
+    b->recovering = true;
+    recovery_enter(b, kind, flags);
+    body_activate(b);
+    (void)body_step(b); /* what others have said may be all that is needed */
+}
+
+/* A wait that another thread's close cut short: its caller's memory is written no more. */
+static void withdraw(struct comm_communicator *c, struct comm_request own)
+{
+    base_home_lock(&c->lock, c->env);
+    struct body *b = atomic_load_explicit(&c->body, memory_order_relaxed);
+    struct recovery *v = b ? b->recovery : NULL;
+    if (v && v->stage != RECOVERY_IDLE && b->talks[v->talk].ticket == own.ticket) {
+        v->flags = NULL;
+        v->shrinking.out = NULL;
+    }
+    base_home_unlock(&c->lock, c->env);
+}
+
+enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    r = engine_in_callback(b->unit.engine) ? COMM_ERR_STATE : begin(b, "agree", &own);
+    if (r == COMM_OK) {
+        b->recovery->flags = flags;
+        go(b, RECOVERY_AGREE, *flags);
+    }
+    body_unlock(b);
+    bool issued = r == COMM_OK;
+    r = engine_answer(r, own, NULL);
+    if (issued && r != COMM_OK)
+        withdraw(c, own);
+    return r;
+}
+
+enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct body *b = body_lock(c, &r);
+
+    if (b) {
+        r = !req && engine_in_callback(b->unit.engine) ? COMM_ERR_STATE : begin(b, "shrink", &own);
+        if (r == COMM_OK) {
+            b->recovery->shrinking.out = survivors;
+            go(b, RECOVERY_SET, UINT64_MAX);
+        }
+        body_unlock(b);
+    }
+    bool issued = r == COMM_OK;
+    r = engine_answer(r, own, req);
+    if (issued && !req && r != COMM_OK)
+        withdraw(c, own);
+    return r;
+}
+
+static void aborted(struct body *b)
+{
+    give_up(b, COMM_ERR_ABORTED, "agree, shrink: the world was aborted meanwhile");
+}
+
+const struct comm_part recovery_part = {
+    .name = "recovery",
+    .open = open,
+    .leave = leave,
+    .note = hear_note,
+    .step_last = step,
+    .check_always = check,
+    .aborted = aborted,
+};

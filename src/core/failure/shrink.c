@@ -1,0 +1,184 @@
+/*
+ * comm_shrink: an agreement on who is dead, a communicator of the others, and an agreement on whether all of them have it. If one died
+ * meanwhile, all drop what they have made and begin again without it; if one could not make its part, all end with its error.
+ */
+#include "failure/recover.h"
+
+#include "base/format.h"
+#include "base/hash.h"
+
+#include <string.h>
+
+/* Bits that a rank clears of what it says is ready. */
+enum { LACKS_MEMORY = 1, HEARD_DEATH = 2, COULD_NOT = 4 };
+
+static struct recovery_note *my_note(struct body *b)
+{
+    return recovery_note(b->recovery, b->team.rank);
+}
+
+static size_t lists_bytes(int32_t count)
+{
+    return (size_t)count * (sizeof(struct team_offer) + sizeof(int32_t));
+}
+
+void shrink_drop(struct body *b)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    struct shrinking *s = &b->recovery->shrinking;
+
+    if (s->child)
+        body_destroy(s->child);
+    if (s->offers)
+        env->give(env, s->offers, lists_bytes(s->count));
+    s->child = NULL;
+    s->connected = false;
+    s->offers = NULL;
+    s->members = NULL;
+    s->count = 0;
+}
+
+void shrink_abandon(struct body *b)
+{
+    struct shrinking *s = &b->recovery->shrinking;
+    struct body *child = s->child;
+
+    if (child && s->connected) {
+        struct cause cause = {.rank = child->team.rank, .peer = child->team.rank, .result = COMM_ERR_CLOSED};
+        base_home_visit(&child->unit.face->lock, child->unit.face->env);
+        child->unit.closing = true; /* it waits for nobody's choice */
+        body_hear_abort(child);     /* then it is no matter of this rank's */
+        body_propose(child, &cause);
+        base_home_unlock(&child->unit.face->lock, child->unit.face->env);
+    }
+    shrink_drop(b);
+}
+
+static bool list_members(struct body *b, struct shrinking *s)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    int32_t count = 0;
+
+    for (int32_t r = 0; r < b->team.size; r++)
+        count += !recovery_has(s->base, r);
+    s->offers = env->take(env, lists_bytes(count), 64);
+    if (!s->offers)
+        return false;
+    s->members = (int32_t *)(void *)(s->offers + count);
+    for (int32_t r = 0; r < b->team.size; r++)
+        if (!recovery_has(s->base, r))
+            s->members[s->count++] = r;
+    return true;
+}
+
+/* No native: it may stand still with the dead, and has no way to leave them out. Programs go over the wire. */
+static enum comm_result make_child(struct body *b, struct shrinking *s, struct team_offer *offer)
+{
+    uint64_t identity = base_hash(0, (uint64_t)s->count);
+    char name[sizeof b->name];
+    struct body_config config = {.world = b->world,
+                                 .timeout_ns = b->timeout_ns,
+                                 .name = name,
+                                 .forced = b->forced,
+                                 .priority = b->priority,
+                                 .free_order = b->free_order,
+                                 .fixed_order = b->fixed_order,
+                                 .programs_only = true};
+
+    if (!list_members(b, s))
+        return COMM_ERR_MEMORY;
+    for (int32_t i = 0; i < s->count; i++)
+        identity = base_hash(identity, (uint64_t)s->members[i]);
+    base_format(name, sizeof name, "%.*s/shrunk.%u", 14, b->name, my_note(b)->instance);
+    enum comm_result r = team_subset(b->unit.engine->env, &b->team, my_note(b)->instance, identity, s->members, s->count, &config.team);
+    return r == COMM_OK ? body_create(b->unit.engine, &config, offer, &s->child) : r;
+}
+
+void shrink_begin_child(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    struct recovery_note *mine = my_note(b);
+    struct team_offer offer = {0};
+
+    mine->could = (int32_t)make_child(b, &v->shrinking, &offer);
+    if (mine->could != COMM_OK)
+        shrink_drop(b);
+    memcpy(mine->offer, offer.wire, sizeof mine->offer);
+    mine->offered = mine->instance;
+    v->stage = RECOVERY_OFFERS;
+    v->changed = true;
+}
+
+static uint64_t lacks(enum comm_result result)
+{
+    return result == COMM_OK ? 0 : result == COMM_ERR_MEMORY ? LACKS_MEMORY : COULD_NOT;
+}
+
+/* True: all have offered. */
+static bool all_offered(struct body *b, uint64_t *lacking)
+{
+    struct recovery *v = b->recovery;
+    const struct recovery_note *mine = my_note(b);
+    bool all = true;
+
+    *lacking = lacks((enum comm_result)mine->could);
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct recovery_note *n = recovery_note(v, r);
+        if (recovery_has(v->shrinking.base, r))
+            continue;
+        if (recovery_has(recovery_set(v, b->team.rank, SET_DEAD), r))
+            *lacking |= HEARD_DEATH;
+        else if (n->offered != mine->offered)
+            all = false;
+        else
+            *lacking |= lacks((enum comm_result)n->could);
+    }
+    return all;
+}
+
+bool shrink_take_offers(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    struct shrinking *s = &v->shrinking;
+    uint64_t lacking;
+    bool all = all_offered(b, &lacking);
+
+    if (!all && !lacking)
+        return false;
+    for (int32_t i = 0; i < s->count && !lacking; i++)
+        memcpy(s->offers[i].wire, recovery_note(v, s->members[i])->offer, WIRE_OFFER_BYTES);
+    if (!lacking) {
+        lacking = lacks(body_connect(s->child, s->offers));
+        s->connected = !lacking;
+    }
+    recovery_enter(b, RECOVERY_READY, ~lacking);
+    return true;
+}
+
+void shrink_conclude(struct body *b)
+{
+    struct recovery *v = b->recovery;
+    struct shrinking *s = &v->shrinking;
+    const uint64_t *dead = recovery_set(v, b->team.rank, SET_VALUE);
+    uint64_t lacking = ~my_note(b)->value;
+    bool more = (lacking & HEARD_DEATH) != 0;
+
+    for (uint32_t w = 0; w < v->words; w++) {
+        more |= (dead[w] & ~s->base[w]) != 0;
+        s->base[w] |= dead[w];
+    }
+    if (!lacking && !more && s->out) {
+        *s->out = s->child->unit.face;
+        s->child = NULL;
+    }
+    if (lacking || more)
+        shrink_drop(b);
+    else
+        shrink_abandon(b);
+    if (lacking & (LACKS_MEMORY | COULD_NOT))
+        recovery_finish(b, lacking & LACKS_MEMORY ? COMM_ERR_MEMORY : COMM_ERR_SYSTEM);
+    else if (more)
+        shrink_begin_child(b);
+    else
+        recovery_finish(b, COMM_OK);
+}

@@ -1,0 +1,156 @@
+/*
+ * The watcher sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program, but
+ * for communicators whose peers ask something of windows while nobody here waits (serve.c). What it looks for is also looked for by a
+ * waiter before it sleeps.
+ */
+#include "failure/failure.h"
+
+#include "comm/body.h"
+
+enum {
+    FENCE_TICK_NS = 200000000, /* while a queue wait is open or a choice is waited for, seldom for long */
+    COME_BY_TURNS = 16,
+};
+
+/* The world may be gone by now, and another where it lay. */
+static void member_down(struct engine *e, const struct world *w, uint64_t id, const struct wire_event *event)
+{
+    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+
+    for (uint32_t i = 0; i < most; i++) {
+        struct body *b = body_at(e, i);
+        if (!b)
+            continue;
+        int32_t rank = b->world == w && b->world->id == id ? team_find(&b->team, event->peer) : -1;
+        if (rank >= 0 && rank != b->team.rank) {
+            b->guest = true;
+            body_step(b); /* its last words first: it may have closed, or failed for another cause */
+            body_down(b, rank, event);
+            body_settle(b);
+            b->guest = false;
+        }
+        body_unlock(b);
+    }
+}
+
+/* Before the first communicator hears it, and while the world is sure to be there. */
+static void note_down(struct world *w, const struct wire_event *events, uint32_t count)
+{
+    for (uint32_t k = 0; k < count; k++)
+        if (events[k].kind == WIRE_EVENT_DOWN)
+            atomic_store_explicit(&w->down[events[k].peer], (uint8_t)events[k].result, memory_order_release);
+}
+
+void engine_poll(struct engine *e)
+{
+    int before = e->env->cancel(e->env, ENV_CANCEL_OFF);
+
+    for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
+        struct wire_event events[ENGINE_EVENTS];
+        uint32_t count = 0;
+        uint64_t id = 0;
+
+        base_lock(&e->poll_lock, e->env);
+        struct world *w = (struct world *)(void *)atomic_load_explicit(&e->worlds[i], memory_order_acquire);
+        if (w) {
+            id = w->id;
+            count = w->backend->wire->poll(w->port.wire, events, ENGINE_EVENTS);
+            note_down(w, events, count);
+        }
+        base_unlock(&e->poll_lock, e->env);
+        for (uint32_t k = 0; k < count; k++)
+            if (events[k].kind == WIRE_EVENT_DOWN)
+                member_down(e, w, id, &events[k]);
+    }
+    e->env->cancel(e->env, before);
+}
+
+/* A caller that makes progress all the time holds the lock nearly all the time too: it is waited for a little. Not for long: whoever has it
+ * looks around himself before he sleeps. */
+static bool come_by(struct comm_communicator *face)
+{
+    for (int turn = 0; turn < COME_BY_TURNS; turn++) {
+        if (base_home_trylock(&face->lock, face->env))
+            return true;
+        face->env->relax(face->env, true);
+    }
+    return false;
+}
+
+/* Every communicator, idle ones too: an abort or a close that nobody here waits for must be heard. */
+static bool look_around(struct engine *e, int64_t now)
+{
+    bool fences = false;
+    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+
+    for (uint32_t i = 0; i < most; i++) {
+        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
+        if (!face || !come_by(face))
+            continue;
+        struct body *b = body_of(face);
+        if (b && b->unit.engine == e) {
+            b->guest = true;
+            const struct wire_board *board = b->channel ? b->channel->board : NULL;
+            if (b->channel && !b->failed && (!board || atomic_load_explicit(&board->cause, memory_order_relaxed)))
+                body_step(b); /* without a board what others have to say is heard in their notes alone */
+            body_check(b, now);
+            fences |= !b->recording && deadlock_tell(b);
+            fences |= b->proposal.result && !b->failed; /* another's choice is waited for, and not for long */
+            b->guest = false;
+        }
+        base_home_unlock(&face->lock, face->env);
+    }
+    return fences;
+}
+
+/* Why it woke: peers ask of windows; a wire's descriptor tells something, which may be just that; all else. */
+enum woken { WOKEN_ASKED = 1, WOKEN_BY_WIRE = 2, WOKEN_DUE = 4 };
+
+/* Until it is rung, a wire's descriptor tells something, the tick is over, or asks are to be looked for again. `looked`: when it looked
+ * around last. */
+static uint32_t watcher_sleeps(struct engine *e, struct serve_round *round, bool fences, int64_t looked)
+{
+    const struct comm_env *env = e->env;
+    int64_t now = env->now(env), tick = atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
+    int64_t until = looked + (fences && tick > FENCE_TICK_NS ? FENCE_TICK_NS : tick);
+    bool timer = atomic_load_explicit(&e->armed, memory_order_seq_cst) && atomic_load_explicit(&e->natives, memory_order_relaxed);
+
+    if (timer)
+        engine_nap_until(e, now, &until);
+    int64_t alarm = round->nap_ns && now + round->nap_ns < until ? now + round->nap_ns : until;
+    bool came = engine_heed(e, round);
+    if (!came)
+        env->bell_wait(env, &e->watch, alarm);
+    bool rung = env->bell_clear(env, &e->watch);
+    came |= engine_rise(e, round);
+    now = env->now(env);
+    if (timer && now >= until && atomic_load_explicit(&e->armed, memory_order_seq_cst) &&
+        atomic_load_explicit(&e->natives, memory_order_relaxed))
+        env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor polls natives at their deadlines */
+    bool early = now < alarm, due = rung || now >= until || (early && !came);
+    return (came ? WOKEN_ASKED : 0) | (early ? WOKEN_BY_WIRE : 0) | (due ? WOKEN_DUE : 0);
+}
+
+void engine_watcher(void *arg)
+{
+    struct engine *e = arg;
+    const struct comm_env *env = e->env;
+    struct serve_round round = {0};
+    int64_t looked = env->now(env);
+    bool fences = false;
+
+    while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
+        uint32_t why = watcher_sleeps(e, &round, fences, looked);
+        if (why & (WOKEN_DUE | WOKEN_BY_WIRE))
+            engine_poll(e);
+        if (atomic_exchange_explicit(&e->heard_abort, 0, memory_order_acq_rel))
+            engine_spread_abort(e);
+        if (why & WOKEN_DUE) {
+            looked = env->now(env);
+            fences = look_around(e, looked);
+            if (fences)
+                deadlock_look(e);
+        }
+        engine_serve_round(e, &round, why & WOKEN_ASKED);
+    }
+}

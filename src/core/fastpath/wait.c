@@ -1,0 +1,434 @@
+/* Blocking calls, each bounded: the caller's time, or the operations' own deadlines. */
+#include "fastpath/wait.h"
+
+#include "comm/parts.h"
+#include "fastpath/express.h"
+#include "p2p/talk.h"
+
+/* The engine of a request's communicator, held so that it outlives the wait; NULL: closed (or no communicator). */
+static struct engine *enter(struct comm_communicator *face)
+{
+    struct engine *e = NULL;
+
+    BASE_ASSERT(face); /* a request of none is never pending */
+    atomic_fetch_add_explicit(&face->inside, 1, memory_order_seq_cst);
+    base_home_lock(&face->lock, face->env);
+    struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+    if (b) {
+        e = b->unit.engine;
+        engine_hold(e);
+    }
+    base_home_unlock(&face->lock, face->env);
+    if (!e)
+        atomic_fetch_sub_explicit(&face->inside, 1, memory_order_seq_cst);
+    return e;
+}
+
+static void leave(struct comm_communicator *face, struct engine *e)
+{
+    atomic_fetch_sub_explicit(&face->inside, 1, memory_order_seq_cst);
+    engine_drop(e);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one */
+struct one {
+    struct comm_request request;
+    enum comm_result result;
+};
+
+/* A close in another thread ends the wait too. */
+static bool closing(const struct comm_communicator *face)
+{
+    return atomic_load_explicit(&face->closing, memory_order_relaxed) != 0;
+}
+
+static bool one_done(void *arg)
+{
+    struct one *one = arg;
+
+    one->result = timeline_test(one->request);
+    if (one->result == COMM_PENDING && closing(one->request.comm))
+        one->result = COMM_ERR_CLOSED;
+    return one->result != COMM_PENDING;
+}
+
+enum comm_result engine_test(struct comm_request request)
+{
+    enum comm_result r = timeline_test(request);
+
+    if (r != COMM_PENDING) {
+        engine_glance(request.comm);
+        return r;
+    }
+    struct engine *e = enter(request.comm);
+    if (!e)
+        return COMM_ERR_CLOSED;
+    if (!engine_in_callback(e))
+        engine_pass(e, e->notify == COMM_NOTIFY_ANY);
+    leave(request.comm, e);
+    return timeline_test(request);
+}
+
+static void wait_ended(struct engine *e)
+{
+    PARTS_EACH(part, e)
+    if ((*part)->wait_ended)
+        (*part)->wait_ended(e);
+}
+
+/* A program often ends with an error: what was logged about it is given a moment. */
+static enum comm_result with_news(struct comm_request request, enum comm_result result)
+{
+    if (BASE_UNLIKELY(result < 0) && request.comm)
+        base_log_drain(request.comm->env);
+    return result;
+}
+
+/* Apart from what small operations take, so that they save no registers for it. */
+static __attribute__((noinline)) enum comm_result wait_long(struct comm_request request, int64_t timeout_ns, bool inside)
+{
+    struct one one = {request, timeline_test(request)};
+    if (one.result != COMM_PENDING && !inside) {
+        engine_glance(request.comm);
+        return with_news(request, one.result);
+    }
+    struct engine *e = enter(request.comm);
+    if (!e)
+        return COMM_ERR_CLOSED;
+    if (engine_in_callback(e))
+        one.result = COMM_ERR_STATE;
+    else if (e->crowded && timeout_ns > 0 && express_wait_in_turn(e, request))
+        one.result = timeline_test(request);
+    else if (one.result == COMM_PENDING && !engine_move_until(e, request.comm, one_done, &one, engine_deadline(e, timeout_ns)))
+        one.result = COMM_PENDING;
+    wait_ended(e);
+    leave(request.comm, e);
+    return with_news(request, one.result);
+}
+
+static inline bool inside_callback(struct comm_request request)
+{
+    return request.comm && atomic_load_explicit(&request.comm->notifying, memory_order_relaxed);
+}
+
+/* The same for what a library does. */
+static bool wait_on_library(struct comm_request request)
+{
+    struct comm_communicator *face = request.comm;
+
+    if (request.ticket <= atomic_load_explicit(&face->done, memory_order_acquire) || !base_home_trylock(&face->lock, face->env))
+        return false;
+    struct body *b = body_of(face);
+    bool ended = b && b->library && b->library->wait_short(b, request.ticket);
+    base_home_unlock(&face->lock, face->env);
+    return ended;
+}
+
+/* A wait of a moment, for operations that take no longer. True: it is complete. */
+static inline bool wait_short(struct comm_request request, bool inside)
+{
+    bool ours = engine_alive(request.comm) == COMM_OK; /* a forked child must not even look: it would take what is its parent's */
+
+    return ours && !inside && request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
+           (express_wait(request) || wait_on_library(request));
+}
+
+enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
+{
+    bool inside = inside_callback(request);
+
+    if (wait_short(request, inside))
+        return timeline_test(request);
+    return wait_long(request, timeout_ns, inside);
+}
+
+enum comm_result engine_answer(enum comm_result issued, struct comm_request own, struct comm_request *req)
+{
+    if (req)
+        *req = issued == COMM_OK ? own : timeline_refusal(issued);
+    return req || issued != COMM_OK ? issued : engine_wait(own, COMM_FOREVER);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ many */
+struct many {
+    const struct comm_request *requests;
+    size_t count, want; /* how many must be complete */
+    size_t first;       /* all before are complete: not looked at again while waiting for all */
+};
+
+static bool complete(struct comm_request request)
+{
+    return timeline_test(request) != COMM_PENDING || (request.comm && closing(request.comm));
+}
+
+static bool many_done(void *arg)
+{
+    struct many *m = arg;
+    size_t found = 0;
+
+    if (m->want == m->count) {
+        while (m->first < m->count && complete(m->requests[m->first]))
+            m->first++;
+        return m->first == m->count;
+    }
+    for (size_t i = 0; i < m->count && found < m->want; i++)
+        found += (m->requests[i].comm || m->requests[i].ticket) && complete(m->requests[i]);
+    return found >= m->want;
+}
+
+static bool one_engine(const struct comm_request *requests, size_t count, struct engine *e)
+{
+    for (size_t i = 0; i < count; i++) {
+        const struct body *b = requests[i].comm ? atomic_load_explicit(&requests[i].comm->body, memory_order_acquire) : NULL;
+        if (b && b->unit.engine != e)
+            return false;
+    }
+    return true;
+}
+
+/* Requests of several engines: each is moved in turn, by short waits. */
+static bool move_many(struct engine *e, struct many *m, int64_t deadline)
+{
+    enum { TURN_NS = 100000 };
+
+    if (one_engine(m->requests, m->count, e))
+        return engine_move_until(e, NULL, many_done, m, deadline);
+    while (!many_done(m)) {
+        int64_t now = e->env->now(e->env);
+        if (now >= deadline)
+            return false;
+        for (size_t i = 0; i < m->count && !many_done(m); i++)
+            if (timeline_test(m->requests[i]) == COMM_PENDING)
+                (void)!engine_wait(m->requests[i], now + TURN_NS < deadline ? TURN_NS : deadline - now);
+    }
+    return true;
+}
+
+/* Complete or not, a wait has no place inside a callback. */
+static bool many_in_callback(const struct many *m)
+{
+    for (size_t i = 0; i < m->count; i++) {
+        struct comm_communicator *face = m->requests[i].comm;
+        if (face && atomic_load_explicit(&face->notifying, memory_order_relaxed) == face->env->self(face->env))
+            return true;
+    }
+    return false;
+}
+
+/* COMM_OK: as many as wanted are complete. PENDING: time is up. STATE: in a callback. */
+static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
+{
+    struct comm_communicator *face = NULL;
+    struct engine *e = NULL;
+
+    if (many_done(m)) {
+        engine_glance(m->count ? m->requests->comm : NULL);
+        return many_in_callback(m) ? COMM_ERR_STATE : COMM_OK;
+    }
+    for (size_t i = 0; i < m->count && !e; i++) {
+        face = m->requests[i].comm;
+        e = face && timeline_test(m->requests[i]) == COMM_PENDING ? enter(face) : NULL;
+    }
+    if (!e)
+        return many_done(m) ? COMM_OK : COMM_ERR_CLOSED;
+    enum comm_result r = COMM_OK;
+    if (engine_in_callback(e))
+        r = COMM_ERR_STATE;
+    else if (!move_many(e, m, engine_deadline(e, timeout_ns)))
+        r = COMM_PENDING;
+    wait_ended(e);
+    leave(face, e);
+    return r;
+}
+
+static enum comm_result final_result(struct comm_request request)
+{
+    enum comm_result r = timeline_test(request);
+
+    return with_news(request, r == COMM_PENDING && request.comm && closing(request.comm) ? COMM_ERR_CLOSED : r);
+}
+
+/* All completed well, and no callback is under way that a wait has no place in. */
+static bool all_well(const struct comm_request *requests, size_t count)
+{
+    bool well = true;
+
+    for (size_t i = 0; i < count && well; i++)
+        well = timeline_test(requests[i]) == COMM_OK && !inside_callback(requests[i]);
+    return well;
+}
+
+enum comm_result engine_wait_all(const struct comm_request *requests, size_t count, int64_t timeout_ns)
+{
+    /* The last one is mostly the newest, with which all before it are complete. */
+    if (count && wait_short(requests[count - 1], inside_callback(requests[count - 1])) && all_well(requests, count))
+        return COMM_OK;
+    struct many m = {requests, count, count, 0};
+    enum comm_result first = COMM_OK, r = wait_many(&m, timeout_ns);
+
+    for (size_t i = 0; r == COMM_OK && i < count; i++) {
+        enum comm_result one = final_result(requests[i]);
+        first = first == COMM_OK ? one : first;
+    }
+    return r == COMM_OK ? first : r;
+}
+
+static size_t count_live(const struct comm_request *requests, size_t count)
+{
+    size_t live = 0;
+
+    for (size_t i = 0; i < count; i++)
+        live += requests[i].comm || requests[i].ticket;
+    return live;
+}
+
+/* Takes up to `most` complete ones out of the caller's array. */
+enum comm_result engine_wait_some(struct comm_request *requests, size_t count, int64_t timeout_ns, size_t most, size_t *indices,
+                                  enum comm_result *results, size_t *done)
+{
+    struct many m = {requests, count, 1, 0};
+    enum comm_result first = COMM_OK;
+
+    *done = 0;
+    if (count_live(requests, count) == 0)
+        return COMM_OK;
+    if (count == 1)
+        m.want = 1;
+    enum comm_result r = wait_many(&m, timeout_ns);
+    if (r != COMM_OK)
+        return r;
+    for (size_t i = 0; i < count && *done < most; i++) {
+        if ((!requests[i].comm && !requests[i].ticket) || (r = final_result(requests[i])) == COMM_PENDING)
+            continue;
+        if (results)
+            results[*done] = r;
+        indices[(*done)++] = i;
+        requests[i] = COMM_REQUEST_NONE;
+        first = first == COMM_OK ? r : first;
+    }
+    return first;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ points, markers, sync */
+struct point_wait {
+    const struct timeline_point *point;
+    enum comm_result result;
+};
+
+static bool point_done(void *arg)
+{
+    struct point_wait *w = arg;
+
+    w->result = timeline_point_test(w->point);
+    return w->result != COMM_PENDING;
+}
+
+enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *point, int64_t timeout_ns)
+{
+    struct point_wait w = {point, COMM_PENDING};
+
+    if (point_done(&w))
+        return w.result;
+    if (engine_in_callback(e))
+        return COMM_ERR_STATE;
+    if (point->kind == POINT_WORD)
+        engine_await_word(e, true);
+    bool reached = engine_move_until(e, NULL, point_done, &w, engine_deadline(e, timeout_ns));
+    if (point->kind == POINT_WORD)
+        engine_await_word(e, false);
+    return reached ? w.result : COMM_PENDING;
+}
+
+struct comm_request engine_last(struct comm_communicator *c)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return timeline_refusal(r);
+    uint64_t ticket = b->failed || b->recording ? 0 : talk_mark(b);
+    struct comm_request request = {ticket ? c : NULL, ticket};
+    if (b->recording)
+        request = timeline_refusal(COMM_ERR_STATE);
+    else if (b->failed)
+        request = timeline_refusal((enum comm_result)b->cause.result);
+    else if (ticket == UINT64_MAX)
+        request = timeline_refusal(COMM_ERR_FULL);
+    if (!b->recording)
+        body_activate(b);
+    body_leave(b);
+    return request;
+}
+
+enum comm_result engine_sync(struct comm_communicator *c)
+{
+    enum comm_result r = engine_alive(c), untold;
+
+    if (r != COMM_OK)
+        return r;
+    r = engine_wait(engine_last(c), COMM_FOREVER);
+    if (r == COMM_ERR_STATE || r == COMM_ERR_CLOSED)
+        return r;
+    untold = timeline_untold(c);
+    return r != COMM_OK ? r : untold;
+}
+
+enum comm_result engine_sync_all(struct comm_communicator *c)
+{
+    enum comm_result first = COMM_OK, r;
+    struct engine *e = engine_alive(c) == COMM_OK ? enter(c) : NULL;
+
+    if (!e)
+        return engine_alive(c) == COMM_OK ? COMM_ERR_CLOSED : engine_alive(c);
+    for (uint32_t i = 0; i < atomic_load_explicit(&e->words, memory_order_acquire) * 64; i++) {
+        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
+        r = face ? engine_sync(face) : COMM_OK;
+        if (face != c && r == COMM_ERR_CLOSED)
+            r = COMM_OK; /* closed meanwhile */
+        first = first == COMM_OK ? r : first;
+    }
+    leave(c, e);
+    return first;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ loops of the caller */
+enum comm_result engine_progress(struct comm_communicator *c)
+{
+    struct engine *e = engine_alive(c) == COMM_OK ? enter(c) : NULL;
+
+    if (!e)
+        return engine_alive(c) == COMM_OK ? COMM_ERR_CLOSED : engine_alive(c);
+    enum pass moved = PASS_MOVED;
+    if (!engine_in_callback(e)) {
+        if (atomic_exchange_explicit(&e->armed, 0, memory_order_seq_cst))
+            engine_disarm(e);
+        moved = engine_step(e, c) | engine_pass(e, true); /* c too when it is idle: its peers may have failed it */
+    }
+    leave(c, e);
+    return moved == PASS_IDLE ? COMM_OK : COMM_PENDING;
+}
+
+enum comm_result engine_arm(struct comm_communicator *c)
+{
+    struct engine *e = engine_alive(c) == COMM_OK ? enter(c) : NULL;
+
+    if (!e)
+        return engine_alive(c) == COMM_OK ? COMM_ERR_CLOSED : engine_alive(c);
+    enum pass moved = PASS_MOVED;
+    if (!engine_in_callback(e))
+        moved = engine_arm_bell(e);
+    leave(c, e);
+    return moved == PASS_IDLE ? COMM_OK : COMM_PENDING;
+}
+
+enum comm_result engine_fd(struct comm_communicator *c, int *fd)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    *fd = b->unit.engine->bell.wait_fd;
+    body_unlock(b);
+    return *fd >= 0 ? COMM_OK : COMM_ERR_UNSUPPORTED;
+}

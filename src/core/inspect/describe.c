@@ -1,0 +1,337 @@
+/* What the library tells about itself: sized structs, filled as far as the caller knows them. */
+#include "fastpath/express.h"
+#include "inspect/inspect.h"
+#include "failure/recover.h"
+#include "p2p/talk.h"
+
+#include "base/format.h"
+#include "base/heap.h"
+
+#include <string.h>
+
+/* Writes min(size, ours) bytes of `ours` and zeroes the rest, keeping the caller's size. */
+static void give(void *to, size_t theirs, const void *ours, size_t bytes)
+{
+    memset(to, 0, theirs);
+    memcpy(to, ours, theirs < bytes ? theirs : bytes);
+    memcpy(to, &theirs, sizeof theirs < theirs ? sizeof theirs : theirs);
+}
+
+/* The library may be there or not: it is asked, as this process's launcher would have it. */
+static bool ask_native(const struct native_class *native, struct comm_backend_info *made)
+{
+    const struct comm_env *env = wire_default_env();
+    struct team_launch launch;
+    char why[256], version[NATIVE_VERSION_BYTES] = "";
+
+    if (env->start(env) != 0)
+        return false;
+    bool launched = team_launch_find(env, &launch, why, sizeof why) == COMM_OK;
+    struct native_config config = {.env = env,
+                                   .launcher = launched ? launch.launcher : "none",
+                                   .ranks = 1,
+                                   .error_text = made->missing,
+                                   .error_text_bytes = sizeof made->missing};
+    if (native->probe(&config, version) != COMM_OK)
+        return false;
+    base_copy_text(made->version, sizeof made->version, version);
+    return true;
+}
+
+enum comm_result engine_describe_backend(size_t index, struct comm_backend_info *info)
+{
+    struct comm_backend_info made = {.size = sizeof made, .threads = 1};
+
+    if (index >= wire_backend_count)
+        return COMM_ERR_ARGUMENT;
+    const struct wire_backend *b = &wire_backends[index];
+    base_copy_text(made.name, sizeof made.name, b->name);
+    base_copy_text(made.missing, sizeof made.missing, b->missing);
+    base_format(made.version, sizeof made.version, "%u.%u.%u", BASE_VERSION >> 16, BASE_VERSION >> 8 & 255, BASE_VERSION & 255);
+    size_t at = strlen(made.version);
+    if (b->boot && b->boot->proof)
+        base_append(made.version, sizeof made.version, &at, ", secrets: %s", b->boot->proof());
+    made.available = b->wire != NULL;
+    if (b->native)
+        made.available = ask_native(b->native, &made);
+    made.fixed_order = b->fixed_order && !b->native; /* a native asked for by name keeps its own, unless fixed is asked for too */
+    made.device_buffers = b->device_buffers;
+    give(info, info->size, &made, sizeof made);
+    return COMM_OK;
+}
+
+enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_error *error)
+{
+    enum comm_result r;
+    struct comm_error made = {.size = sizeof made, .rank = -1, .peer = -1};
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    bool aborted = b->failed && b->cause.result == COMM_ERR_ABORTED; /* by whom, with which code: says more than what it refuses since */
+
+    if (b->recovery && b->recovery->error.size && !aborted)
+        made = b->recovery->error;
+    else if (b->failed)
+        cause_describe(b, &b->cause, &made);
+    else if (b->last_refused.size)
+        made = b->last_refused;
+    body_unlock(b);
+    give(error, error->size, &made, sizeof made);
+    return COMM_OK;
+}
+
+/* Hosts of a communicator's members are numbered in the order of their lowest ranks there. */
+static bool is_lowest(const struct body *b, int32_t rank)
+{
+    for (int32_t r = 0; r < rank; r++)
+        if (body_host(b, r) == body_host(b, rank))
+            return false;
+    return true;
+}
+
+static int32_t body_node(const struct body *b, int32_t rank)
+{
+    int32_t node = -1;
+
+    for (int32_t r = 0; r < b->team.size; r++) {
+        node += is_lowest(b, r);
+        if (body_host(b, r) == body_host(b, rank))
+            break;
+    }
+    return node;
+}
+
+static void describe_hosts(const struct body *b, struct comm_info *info)
+{
+    info->node = body_node(b, b->team.rank);
+    for (int32_t r = 0; r < b->team.size; r++) {
+        bool here = body_host(b, r) == body_host(b, b->team.rank);
+        info->nodes += is_lowest(b, r);
+        info->local_rank += here && r < b->team.rank;
+        info->local_ranks += here;
+    }
+}
+
+enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *info)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    struct engine *e = b->unit.engine;
+    struct comm_info made = {.size = sizeof made,
+                             .rank = b->team.rank,
+                             .ranks = b->team.size,
+                             .cpus = (int32_t)e->cpus,
+                             .homogeneous = b->hosts.count <= 1 || b->hosts.longest * b->hosts.count == b->team.size,
+                             .fixed_order = b->world->backend->fixed_order && !b->free_order && (!b->native || b->fixed_order),
+                             .device_buffers = (b->native_flags & NATIVE_STREAM) != 0,
+                             .stream_wait = (b->native_flags & NATIVE_STREAM) != 0,
+                             .device_order = (b->native_flags & NATIVE_STREAM) != 0,
+                             .queue_max = b->line.capacity_max,
+                             .window = b->line.window};
+    describe_hosts(b, &made);
+    if (b->channel)
+        made.inline_bytes = b->channel->caps.inline_max;
+    made.memory_bytes = b->line.capacity * (uint64_t)b->line.entry_bytes + b->record_room * sizeof *b->records;
+    base_copy_text(made.backend, sizeof made.backend, b->world->backend->name);
+    base_copy_text(made.launcher, sizeof made.launcher, b->world->launcher);
+    base_copy_text(made.slurm_job, sizeof made.slurm_job, b->world->slurm_job);
+    base_copy_text(made.host, sizeof made.host, e->identity.host);
+    base_copy_text(made.name, sizeof made.name, b->name);
+    base_format(made.library, sizeof made.library, "commstream %u.%u.%u, kernels %s", BASE_VERSION >> 16, BASE_VERSION >> 8 & 255,
+                BASE_VERSION & 255, data_isa_name(e->isa));
+    body_unlock(b);
+    give(info, info->size, &made, sizeof made);
+    return COMM_OK;
+}
+
+enum comm_result engine_describe_peer(struct comm_communicator *c, int32_t peer, struct comm_peer_info *info)
+{
+    enum comm_result r;
+    struct comm_peer_info made = {.size = sizeof made};
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    if (b->recording) {
+        body_unlock(b);
+        return COMM_ERR_STATE;
+    }
+    if (peer < 0 || peer >= b->team.size) {
+        r = COMM_ERR_ARGUMENT;
+    } else {
+        const struct wire_backend *row = b->world->backend;
+        made.local = body_host(b, peer) == body_host(b, b->team.rank);
+        made.node = body_node(b, peer);
+        base_copy_text(made.host, sizeof made.host, b->world->hosts.name[body_host(b, peer)]);
+        base_copy_text(made.wire, sizeof made.wire, row->far && b->wire == row->wire ? (made.local ? row->near : row->far) : b->wire->name);
+        b->wire->describe(b->channel, peer, made.address, sizeof made.address);
+    }
+    body_unlock(b);
+    if (r == COMM_OK)
+        give(info, info->size, &made, sizeof made);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ requests */
+static const struct record *find_record(const struct body *b, uint64_t ticket)
+{
+    uint64_t oldest = b->record_count > b->record_room ? b->record_count - b->record_room : 0;
+
+    for (uint64_t i = b->record_count; i-- > oldest;)
+        if (b->records[i & (b->record_room - 1)].ticket == ticket)
+            return &b->records[i & (b->record_room - 1)];
+    return NULL;
+}
+
+static bool describe_pending(const struct body *b, uint64_t ticket, struct comm_request_info *made)
+{
+    if (!(ticket & TIMELINE_MESSAGE) && ticket > b->line.done && ticket < b->line.next) {
+        const struct entry *e = body_entry(b, ticket);
+        made->sequence = e->seq;
+        made->bytes = e->record.bytes;
+        made->queued_ns = (uint64_t)e->record.queued_ns;
+        made->started_ns = (uint64_t)e->record.started_ns;
+        made->waited_for = ticket <= b->line.started ? (int32_t)body_waits_for(b, e) - 1 : -1;
+        base_copy_text(made->algorithm, sizeof made->algorithm, e->record.algorithm);
+        return true;
+    }
+    uint32_t i = timeline_slot_index(ticket);
+    if (!(ticket & TIMELINE_MESSAGE) || i >= b->talk_room || b->talks[i].ticket != ticket || b->talks[i].state == TALK_FREE)
+        return false;
+    made->bytes = b->talks[i].call.bytes;
+    made->queued_ns = made->started_ns = (uint64_t)b->talks[i].queued_ns;
+    base_copy_text(made->algorithm, sizeof made->algorithm, talk_name(&b->talks[i]));
+    return true;
+}
+
+enum comm_result engine_describe_request(struct comm_request request, struct comm_request_info *info)
+{
+    enum comm_result r = timeline_test(request), why;
+    struct comm_request_info made = {.size = sizeof made, .result = r, .waited_for = -1};
+
+    if (!request.comm) {
+        give(info, info->size, &made, sizeof made);
+        return COMM_OK;
+    }
+    struct body *b = body_lock(request.comm, &why);
+    if (!b)
+        return why;
+    const struct record *known = find_record(b, request.ticket);
+    if (known) {
+        made = (struct comm_request_info){sizeof made,
+                                          (enum comm_result)known->result,
+                                          known->flags,
+                                          known->sequence,
+                                          known->bytes,
+                                          (uint64_t)known->queued_ns,
+                                          (uint64_t)known->started_ns,
+                                          (uint64_t)known->completed_ns,
+                                          "",
+                                          (int32_t)known->waited - 1,
+                                          0};
+        base_copy_text(made.algorithm, sizeof made.algorithm, known->algorithm);
+    }
+    bool found = known || describe_pending(b, request.ticket, &made);
+    body_unlock(b);
+    if (!found)
+        return r == COMM_ERR_ARGUMENT ? COMM_ERR_ARGUMENT : COMM_ERR_CLOSED;
+    give(info, info->size, &made, sizeof made);
+    return COMM_OK;
+}
+
+/* Small exchanges and programs each count in the place that they have at hand anyway. */
+static void add_bytes_of_work(const struct body *b, struct comm_stats *stats)
+{
+    if (b->express) { /* a recorder has none */
+        stats->bytes_out += b->express->bytes_out;
+        stats->bytes_in += b->express->bytes_in;
+    }
+    for (uint32_t i = 0; i < b->line.window && b->places; i++) {
+        stats->bytes_out += b->places[i].run.bytes_out;
+        stats->bytes_in += b->places[i].run.bytes_in;
+    }
+}
+
+enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stats *stats)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    struct comm_stats made = b->stats;
+    made.size = sizeof made;
+    made.queue_high_water = b->line.high_water;
+    add_bytes_of_work(b, &made);
+    if (b->channel && b->channel->traffic) {
+        made.network_out = atomic_load_explicit(&b->channel->traffic->out, memory_order_relaxed);
+        made.network_in = atomic_load_explicit(&b->channel->traffic->in, memory_order_relaxed);
+    }
+    body_unlock(b);
+    give(stats, stats->size, &made, sizeof made);
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ other ranks' numbers */
+int32_t engine_node(const struct comm_communicator *c)
+{
+    const struct body *b = atomic_load_explicit(&c->body, memory_order_acquire);
+
+    return b ? body_host(b, b->team.rank) : 0;
+}
+
+int32_t engine_numa(const struct comm_communicator *c)
+{
+    struct env_identity identity;
+
+    c->env->identity(c->env, &identity); /* now: a program may bind itself late */
+    return identity.numa;
+}
+
+int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)
+{
+    const struct body *from = c ? atomic_load_explicit(&c->body, memory_order_acquire) : NULL;
+    const struct body *to = other ? atomic_load_explicit(&other->body, memory_order_acquire) : NULL;
+
+    if (!from || !to || from->world != to->world || rank < 0 || rank >= from->team.size)
+        return -1;
+    return team_find(&to->team, from->team.world[rank]);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ memory for rooms above */
+/* The engine stands in front of the memory, since the communicator may be closed when it is given back. */
+struct heap_block {
+    _Alignas(64) struct engine *engine;
+};
+
+void *base_heap_take(struct comm_communicator *c, size_t bytes)
+{
+    enum comm_result r;
+    struct body *b = bytes ? body_lock(c, &r) : NULL;
+
+    if (!b)
+        return NULL;
+    struct heap_block *block = b->unit.engine->env->take(b->unit.engine->env, bytes + sizeof *block, 64);
+    if (block) {
+        block->engine = b->unit.engine;
+        engine_hold(block->engine);
+    }
+    body_unlock(b);
+    return block ? block + 1 : NULL;
+}
+
+void base_heap_give(struct comm_communicator *c, void *memory, size_t bytes)
+{
+    struct heap_block *block = memory ? (struct heap_block *)memory - 1 : NULL;
+
+    (void)c;
+    if (!block)
+        return;
+    struct engine *e = block->engine;
+    e->env->give(e->env, block, bytes + sizeof *block);
+    engine_drop(e);
+}

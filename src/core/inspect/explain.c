@@ -1,0 +1,220 @@
+/* What would be chosen and what it would take: the machine's figures that a world has agreed on, prices, and why. Nothing is run. */
+#include "inspect/inspect.h"
+#include "comm/body.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum { EXACT_RANKS = 64 /* up to which all ranks are played through in explain and predict */ };
+
+/* ------------------------------------------------------------------------------------------------------------ the figures */
+void machine_read(const struct comm_env *env, const char *path, struct machine_given *given)
+{
+    char text[160];
+    char *file = env->take(env, COST_MACHINE_BYTES_MAX, 64);
+    int64_t bytes = !env->file_read ? -1 : file ? env->file_read(env, path, file, COST_MACHINE_BYTES_MAX) : 0;
+
+    if (!file)
+        base_format(given->error, sizeof given->error, "machine=%s: no memory to read it", path);
+    else if (bytes < 0)
+        base_format(given->error, sizeof given->error, "machine=%s cannot be read by rank 0, errno=%d", path, (int)-bytes);
+    else if (bytes == COST_MACHINE_BYTES_MAX)
+        base_format(given->error, sizeof given->error, "machine=%s is no machine file: longer than %d bytes", path, COST_MACHINE_BYTES_MAX);
+    else if (!cost_machine_parse(file, (size_t)bytes, &given->figures, text, sizeof text))
+        base_format(given->error, sizeof given->error, "machine=%s, %s", path, text);
+    else
+        given->measured = 1;
+    given->failed = !given->measured;
+    if (file)
+        env->give(env, file, COST_MACHINE_BYTES_MAX);
+}
+
+enum comm_result engine_describe_machine(struct comm_communicator *c, char *text, size_t bytes)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    cost_machine_print(&b->world->machine, text, bytes);
+    body_unlock(b);
+    return COMM_OK;
+}
+
+enum comm_result engine_describe_algorithm(size_t index, struct comm_algorithm_info *info)
+{
+    if (index >= algo_count)
+        return COMM_ERR_ARGUMENT;
+    const struct algo_row *row = &algo_table[index];
+    size_t size = info->size;
+    struct comm_algorithm_info made = {.size = size,
+                                       .ranks_min = row->ranks_min,
+                                       .ranks_max = row->ranks_max,
+                                       .bounded = row->once_bytes != 0,
+                                       .over_hosts = row->over_hosts};
+
+    base_copy_text(made.collective, sizeof made.collective, collective_name(row->collective));
+    base_copy_text(made.name, sizeof made.name, row->name);
+    base_copy_text(made.help, sizeof made.help, row->help);
+    memset(info, 0, size);
+    memcpy(info, &made, size < sizeof made ? size : sizeof made);
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ prices */
+
+static struct algo_query query_of(const struct body *b, const struct comm_call *call, const struct algo_prices *prices)
+{
+    enum comm_type type = call->type ? call->type : COMM_BYTE;
+    uint32_t collective = collective_parse(call->collective);
+    bool elsewhere = call->ranks && call->ranks != b->team.size;
+
+    return (struct algo_query){.collective = collective,
+                               .size = call->ranks ? call->ranks : b->team.size,
+                               .block_bytes = collective == COLLECTIVE_BARRIER ? 0 : call->n * data_partial_bytes(type),
+                               .once_max = b->channel->caps.once_max,
+                               .chunk_least = b->channel->caps.chunk_least,
+                               .forced = body_forced(b),
+                               .order_block = b->world->order_block,
+                               .crowded = elsewhere ? (uint32_t)call->ranks > b->unit.engine->cpus : b->world->crowded,
+                               .hosts = elsewhere ? NULL : b->several_hosts,
+                               .host_ranks = elsewhere ? 0 : body_host_ranks(b),
+                               .prices = prices};
+}
+
+static enum comm_result price(const struct algo_row *row, const struct algo_query *query, uint64_t *ps)
+{
+    struct cost_case what = algo_case(row, query);
+    struct cost_result result;
+    enum comm_result r = COMM_ERR_UNSUPPORTED;
+
+    if (query->size <= EXACT_RANKS) {
+        r = cost_run(query->prices->env, &what, &result);
+        *ps = result.each;
+    }
+    return r == COMM_ERR_UNSUPPORTED ? cost_estimate_all(query->prices->env, &what, ps) : r;
+}
+
+static void append_price(const struct algo_row *row, const struct algo_query *query, const char *before, char *text, size_t bytes,
+                         size_t *at)
+{
+    uint64_t ps;
+
+    if (price(row, query, &ps) == COMM_OK)
+        base_append(text, bytes, at, "%s%s %llu.%02u us", before, row->name, (unsigned long long)(ps / 1000000),
+                    (unsigned)(ps / 10000 % 100));
+}
+
+static void append_prices(const struct body *b, const struct algo_row *row, const struct algo_query *query, char *text, size_t bytes,
+                          size_t *at)
+{
+    const char *before = "; the others: ";
+
+    append_price(row, query, "\n    predicted: ", text, bytes, at);
+    for (uint32_t i = 0; i < algo_count; i++) {
+        if (algo_table[i].collective != query->collective || &algo_table[i] == row || !algo_considers(&algo_table[i], query))
+            continue;
+        append_price(&algo_table[i], query, before, text, bytes, at);
+        before = ", ";
+    }
+    base_append(text, bytes, at, " (%s)", b->world->measured ? "figures of option machine" : "built-in figures, not measured here");
+}
+
+/* Its native does it, whatever our programs would cost. */
+static bool explain_native(struct body *b, const struct comm_call *call, char *text, size_t bytes)
+{
+    enum comm_type type = call->type ? call->type : COMM_BYTE;
+    struct engine_call asked = {
+        .collective = collective_parse(call->collective), .type = type, .op = call->op, .root = call->root, .n = call->n};
+
+    if ((call->ranks && call->ranks != b->team.size) || !b->library || b->library->takes(b, &asked) != COMM_OK)
+        return false;
+    base_format(text, bytes, "%s n=%zu type=%s ranks=%d: %s itself", call->collective, call->n, data_type_name(type), b->team.size,
+                b->native->native->class->name);
+    return true;
+}
+
+enum comm_result engine_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes)
+{
+    enum comm_result r;
+    char why[256] = "";
+    size_t at = 0;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    if (!collective_parse(call->collective) || b->recording) {
+        body_unlock(b);
+        return b->recording ? COMM_ERR_STATE
+                            : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "explain: call.collective=%s; expected allreduce, broadcast, ...",
+                                             call->collective);
+    }
+    if (explain_native(b, call, text, bytes)) {
+        body_unlock(b);
+        return COMM_OK;
+    }
+    struct algo_prices prices = body_prices(b);
+    struct algo_query query = query_of(b, call, &prices);
+    const struct algo_row *row = algo_select(&query, why, sizeof why);
+    text[0] = 0;
+    base_append(text, bytes, &at, "%s n=%zu type=%s ranks=%d over %s: %s (%s)%s%s", call->collective, call->n,
+                data_type_name(call->type ? call->type : COMM_BYTE), query.size, b->wire->name, row ? row->name : "none",
+                row ? row->help : "no algorithm serves this", why[0] ? "; " : "", why);
+    if (row)
+        append_prices(b, row, &query, text, bytes, &at);
+    body_unlock(b);
+    return row ? COMM_OK : COMM_ERR_UNSUPPORTED;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ predict */
+static const struct algo_row *row_named(const struct algo_query *query, const char *name)
+{
+    for (uint32_t i = 0; i < algo_count; i++)
+        if (algo_table[i].collective == query->collective && base_equal(algo_table[i].name, name))
+            return &algo_table[i];
+    return NULL;
+}
+
+static enum comm_result predict(struct body *b, const struct comm_call *call, const char *algorithm, const char *machine, double *ns,
+                                char *text, size_t text_bytes)
+{
+    struct cost_machine figures = b->world->machine;
+    struct algo_prices prices = body_prices(b);
+    uint64_t ps;
+
+    if (machine && !cost_machine_parse(machine, strlen(machine), &figures, text, text_bytes))
+        return COMM_ERR_CONFIG;
+    prices.machine = &figures;
+    prices.measured |= machine != NULL;
+    struct algo_query query = query_of(b, call, &prices);
+    const struct algo_row *row = algorithm ? row_named(&query, algorithm) : algo_select(&query, text, text_bytes);
+    if (algorithm && (!row || !algo_serves(row, &query))) {
+        base_format(text, text_bytes, "%s %s %s of %zu bytes over %d ranks", algorithm, row ? "cannot serve" : "does not exist for",
+                    call->collective, query.block_bytes, query.size);
+        return COMM_ERR_UNSUPPORTED;
+    }
+    enum comm_result r = row ? price(row, &query, &ps) : COMM_ERR_UNSUPPORTED;
+    if (r == COMM_OK)
+        *ns = (double)ps / 1000;
+    return r;
+}
+
+enum comm_result engine_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm, const char *machine,
+                                double *ns)
+{
+    enum comm_result r;
+    char text[256] = "";
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    if (b->recording)
+        r = COMM_ERR_STATE;
+    else if (!collective_parse(call->collective))
+        r = COMM_ERR_ARGUMENT;
+    else
+        r = predict(b, call, algorithm, machine, ns, text, sizeof text);
+    body_unlock(b);
+    return r == COMM_OK ? r : engine_decline(c, r, NULL, "predict: %s", text[0] ? text : base_result_text(r));
+}

@@ -1,0 +1,485 @@
+/*
+ * The engine's side of natives: which calls a library takes, how they start, what ended, and what remains when a communicator fails. A
+ * native's operation is an entry of the queue like any other; it has no place, no run and no lines, but it has a number, and its call is
+ * published like all, so that ranks which differ are told apart before anything is started.
+ */
+#include "native/native.h"
+
+#include "comm/body.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum { NAP_MOST_NS = 1000000, COPYING_NS = 2000, AGREE_BYTES = 4096, SHORT_TURNS = 400 };
+
+static bool may_enter(const struct body *b)
+{
+    return !b->guest || !(b->native_flags & NATIVE_CALLER);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ joining */
+static const struct collective_library library;
+
+static enum comm_result open(struct body *b, struct team_offer *offer)
+{
+    struct native *native = b->world->native;
+    struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
+
+    offer->has_native = 0;
+    if (!native || b->programs_only)
+        return COMM_OK;
+    enum comm_result r = native->class->join(native, &team, NULL, offer->native, &b->native);
+    if (r == COMM_OK) {
+        offer->has_native = 1;
+        b->library = &library;
+        b->native_flags = native->flags;
+        if (b->stream && (native->flags & NATIVE_STREAM) && native->class->stream)
+            native->class->stream(b->native, b->stream, &b->stream);
+    } else {
+        b->native = NULL;
+    }
+    return r == COMM_ERR_UNSUPPORTED ? COMM_OK : r;
+}
+
+/* The members' parts go into b->offers, one behind the other, as body_connect did with the wires'. */
+static enum comm_result connect(struct body *b, const struct team_offer *offers)
+{
+    struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
+    unsigned char *packed = b->offers;
+    bool all = b->native != NULL;
+
+    for (int32_t r = 0; r < b->team.size; r++)
+        all &= offers[r].has_native != 0;
+    if (!b->native)
+        return COMM_OK;
+    if (!all) { /* some member's has none for this communicator: then nobody uses one */
+        b->native->native->class->leave(b->native, WIRE_CLOSE);
+        b->native = NULL;
+        b->library = NULL;
+        b->native_flags = 0;
+        return COMM_OK;
+    }
+    for (int32_t r = 0; r < b->team.size; r++)
+        memcpy(packed + (size_t)r * NATIVE_OFFER_BYTES, offers[r].native, NATIVE_OFFER_BYTES);
+    enum comm_result result = b->native->native->class->join(b->world->native, &team, packed, NULL, &b->native);
+    if (result != COMM_OK) {
+        b->native = NULL;
+        b->library = NULL;
+    } else if (b->native_flags & NATIVE_STREAM) {
+        b->line.ahead = b->line.capacity_max; /* what it started has no place of ours */
+        b->unpacked = true;
+    }
+    return result;
+}
+
+static enum comm_result joined(struct body *b)
+{
+    return b->native ? b->native->native->class->joined(b->native) : COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ which calls */
+static bool reduces(uint32_t collective)
+{
+    return collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_REDUCE_SCATTER;
+}
+
+/* Integers wrap and bits are bits: any order gives the same. */
+static bool order_matters(enum comm_type type)
+{
+    return type >= COMM_F8E4M3 && type != COMM_I32_INDEX && type != COMM_I64_INDEX;
+}
+
+static struct native_call call_of(const struct engine_call *call)
+{
+    return (struct native_call){.collective = call->collective,
+                                .type = call->type,
+                                .op = call->op,
+                                .root = call->root,
+                                .in = call->in,
+                                .out = call->out,
+                                .n = call->n,
+                                .element_bytes = data_type_bytes(call->type),
+                                .counts = call->counts,
+                                .displs = call->displs};
+}
+
+static bool is_device_memory(struct body *b, const void *memory)
+{
+    struct CUstream_st *stream;
+    struct device *d = b->native->native->class->stream ? b->native->native->class->stream(b->native, NULL, &stream) : NULL;
+
+    return d && memory && d->class->kind(d, memory) != DEVICE_HOST;
+}
+
+/* UNSUPPORTED, and a program does it; but no program of ours reads a device's memory. */
+static enum comm_result leave_to_program(struct body *b, const struct engine_call *call, const char *why)
+{
+    if (!is_device_memory(b, call->in) && !is_device_memory(b, call->out))
+        return COMM_ERR_UNSUPPORTED;
+    base_format(b->last_refused.text, sizeof b->last_refused.text, "the buffers are a device's: %s", why);
+    return COMM_ERR_ARGUMENT;
+}
+
+static enum comm_result takes(struct body *b, const struct engine_call *call)
+{
+    if (call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP || call->collective == COLLECTIVE_WINDOW)
+        return COMM_ERR_UNSUPPORTED;
+    if ((b->fixed_order || b->world->order_block) && reduces(call->collective) && order_matters(call->type)) /* never silently relaxed */
+        return leave_to_program(b, call, "fixed order was asked for, and only programs on host memory have that");
+    if (call->collective == COLLECTIVE_GROUP || call->collective == COLLECTIVE_BROADCAST_BYTES)
+        return COMM_ERR_UNSUPPORTED; /* ours: what they take is in our memory, or was looked at before */
+    if (BASE_UNLIKELY(call->op & OPERATOR_USER) && reduces(call->collective))
+        return leave_to_program(b, call, "an operator of the program's own works on host memory");
+    if (body_forced(b) && algo_is_forced(body_forced(b), call->collective))
+        return leave_to_program(b, call, "option algorithm asks for a program, which works on host memory");
+    struct native_call native = call_of(call);
+    char why[256];
+    enum comm_result r = b->native->native->class->accept(b->native, &native, why, sizeof why);
+    if (BASE_UNLIKELY(r != COMM_OK && r != COMM_ERR_UNSUPPORTED))
+        base_copy_text(b->last_refused.text, sizeof b->last_refused.text, why);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ starting */
+/* With `active`: counted once something is pending, and no more when a pass found the communicator idle. */
+static void count(struct body *b, bool pending)
+{
+    struct engine *e = b->unit.engine;
+
+    b->native_counted = pending;
+    if (!pending) {
+        atomic_fetch_sub_explicit(&e->natives, 1, memory_order_relaxed);
+        return;
+    }
+    atomic_fetch_add_explicit(&e->natives, 1, memory_order_relaxed);
+    engine_told(e); /* who sleeps without a poll deadline must take one */
+}
+
+static void start_pending(struct body *b)
+{
+    b->native_pending++;
+    atomic_store_explicit(&b->unit.engine->nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
+}
+
+static void propose(struct body *b, const struct entry *e, enum comm_result result, int32_t code)
+{
+    body_propose(b, &(struct cause){.number = e->seq,
+                                    .rank = b->team.rank,
+                                    .peer = b->team.rank,
+                                    .result = result,
+                                    .collective = e->record.collective,
+                                    .code = code});
+}
+
+/* Whoever of two ranks makes its call second sees the first one's, and starts nothing when they differ. Reading what another CPU has just
+   written takes as long as half a small exchange: calls of few bytes are compared by whoever has to wait for theirs, and at the tick. */
+static bool calls_agree(struct body *b, const struct entry *e)
+{
+    uint32_t at = e->seq & b->calls_mask;
+
+    atomic_thread_fence(memory_order_seq_cst);
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct wire_call *ring = r == b->team.rank ? NULL : b->channel->peer_calls[r];
+        if (!ring || atomic_load_explicit(&ring[at].seq, memory_order_acquire) != e->seq)
+            continue;
+        if (atomic_load_explicit(&ring[at].chain, memory_order_relaxed) != e->chain ||
+            atomic_load_explicit(&ring[at].refused, memory_order_relaxed))
+            return body_check_peers(b, e);
+    }
+    return true;
+}
+
+/* Its thread is none of the program's; or a program, behind many entries of a stream, has no place in the window yet. */
+static bool may_not_start(const struct body *b, uint64_t ticket)
+{
+    const struct entry *e = body_entry(b, ticket);
+
+    if (e->by != ENTRY_BY_PROGRAM)
+        return !may_enter(b);
+    return (e->head.kind == TIMELINE_WORK || e->head.kind == TIMELINE_BARRIER) && ticket - b->line.done > b->line.window;
+}
+
+static void start(struct body *b, uint64_t ticket, struct entry *e)
+{
+    const struct native_class *class = b->native->native->class;
+    struct native_call call = {.collective = e->record.collective,
+                               .type = e->call.type,
+                               .op = e->call.op,
+                               .root = e->root,
+                               .in = e->call.in,
+                               .out = e->call.out,
+                               .n = e->call.n,
+                               .element_bytes = data_type_bytes(e->call.type),
+                               .counts = e->call.counts,
+                               .displs = e->call.displs,
+                               .cookie = ticket};
+    int32_t code = 0;
+
+    e->record.started_ns = body_now(b);
+    if (e->by == ENTRY_BY_STREAM) { /* it was handed over at the call */
+        start_pending(b);
+        return;
+    }
+    if (call.n * call.element_bytes >= AGREE_BYTES && !calls_agree(b, e))
+        return;
+    if (BASE_UNLIKELY(b->world->check) && !(b->native_flags & NATIVE_STREAM)) /* a device's memory cannot be looked at */
+        check_freeze(b, e);
+    enum comm_result r = class->start(b->native, &call, &code);
+    if (r == COMM_OK)
+        start_pending(b);
+    else
+        propose(b, e, r, code);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ waits of a stream */
+/* Before its entry is issued under the coming ticket. UNSUPPORTED: the stream may not wait for such a point. */
+static enum comm_result stream_wait(struct body *b, struct entry *e, const struct timeline_point *point)
+{
+    struct native_point given = {point->word, point->value};
+    enum comm_result r;
+
+    if (timeline_point_test(point) != COMM_PENDING)
+        return COMM_OK; /* an ordinary fence, which ends where it starts */
+    if (!given.word && (r = engine_need_helper(b->unit.engine)) != COMM_OK)
+        return r;
+    r = b->native->native->class->wait(b->native, &given, b->line.next);
+    if (r != COMM_OK)
+        return r;
+    e->head.kind = TIMELINE_WORK; /* later calls go into the stream behind it, so nothing of the queue waits here */
+    e->by = ENTRY_BY_STREAM;
+    e->parked = point->kind != POINT_WORD; /* what the device waits for by itself may fail too */
+    b->native_parked += e->parked;
+    return COMM_OK;
+}
+
+static bool release_parked(struct body *b)
+{
+    bool moved = false;
+
+    for (uint64_t t = b->line.done + 1; t <= b->line.started && b->native_parked && !b->failed; t++) {
+        struct entry *e = body_entry(b, t);
+        enum comm_result r = e->by == ENTRY_BY_STREAM && e->parked ? timeline_point_test(&e->point) : COMM_PENDING;
+        if (r == COMM_PENDING)
+            continue;
+        e->parked = false;
+        b->native_parked--;
+        moved = true;
+        if (r == COMM_OK)
+            b->native->native->class->reach(b->native, t);
+        else
+            body_propose(b, &(struct cause){.rank = b->team.rank,
+                                            .peer = b->team.rank,
+                                            .result = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY,
+                                            .point = (uint32_t)r});
+    }
+    return moved;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ ending */
+/* The oldest, which went the short way, ended well. */
+static void retire_short(struct body *b, struct entry *e)
+{
+    uint64_t ticket = b->native_alone;
+
+    b->native_alone = 0;
+    body_record(b, &e->record, ticket, b->unit.engine->env->now(b->unit.engine->env), COMM_OK);
+    uint32_t seq = e->seq;
+    body_forget_entry(b, e);
+    timeline_retire_oldest(&b->line, &e->head);
+    b->told_done = ticket;
+    b->wire->release(b->channel, seq, NULL);
+    b->wire->flush(b->channel); /* left for later it would ring an armed loop that has nothing to do */
+    engine_told(b->unit.engine);
+}
+
+/* A library tells of calls that differ in its own way, if at all: ours is better, where the peers' calls can be read. */
+static void take_ended(struct body *b, const struct native_event *event)
+{
+    struct entry *e = body_entry(b, event->cookie);
+
+    BASE_ASSERT(event->cookie > b->line.done && event->cookie <= b->line.started && e->by != ENTRY_BY_PROGRAM);
+    b->native_pending--;
+    if (event->result == COMM_OK && event->cookie == b->native_alone)
+        retire_short(b, e);
+    else if (event->result == COMM_OK)
+        timeline_end(&b->line, event->cookie,
+                     BASE_UNLIKELY(b->world->check) && e->by == ENTRY_BY_NATIVE && !(b->native_flags & NATIVE_STREAM) ? check_thaw(b, e)
+                                                                                                                      : COMM_OK);
+    else if (!e->seq || body_check_peers(b, e))
+        propose(b, e, (enum comm_result)event->result, event->code);
+}
+
+static bool look(struct body *b)
+{
+    struct native_event events[ENGINE_EVENTS];
+
+    if (!b->native_pending || b->failed || !may_enter(b))
+        return false;
+    uint32_t count = b->native->native->class->advance(b->native, events, ENGINE_EVENTS);
+    for (uint32_t i = 0; i < count && !b->failed; i++)
+        take_ended(b, &events[i]);
+    return count != 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the short way */
+/* A collective on an idle communicator, without the queue's turns, which take longer than what MPI does for a few bytes. Everything about
+   it is an entry's all the same: whoever fails, closes, lists or waits for it knows nothing of this. */
+static bool takes_form(struct body *b, const struct engine_call *call)
+{
+    struct call_form *f = &b->native_form;
+
+    if (BASE_LIKELY(call_is(f, call)))
+        return f->fits;
+    *f = call_form_of(call, body_fingerprint(b, call));
+    f->known = !call->counts; /* what counts say is looked at in each call */
+    f->fits = takes(b, call) == COMM_OK;
+    return f->fits;
+}
+
+static bool may_go(const struct body *b)
+{
+    const struct wire_board *board = b->channel->board;
+
+    if (b->line.done + 1 != b->line.next || b->talk_first != TALK_NONE || b->failed || b->proposal.result ||
+        b->sequence < b->refused_until || (uint32_t)(b->sequence + 1) == 0 || (b->native_flags & NATIVE_STREAM) || b->world->check)
+        return false;
+    return !board || !atomic_load_explicit(&board->cause, memory_order_relaxed);
+}
+
+static bool issue(struct body *b, const struct engine_call *call, struct comm_request *req)
+{
+    enum comm_result why;
+
+    if (!may_go(b) || !takes_form(b, call))
+        return false;
+    struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
+    if (!e)
+        return false; /* the long way says why */
+    body_fill_entry(e, call, b->native_form.fingerprint, b);
+    if (call->counts && body_copy_vectors(b, call, e) != COMM_OK)
+        return false;
+    e->by = ENTRY_BY_NATIVE;
+    e->seq = e->record.sequence = (uint32_t)++b->sequence;
+    e->chain = b->chain = body_chain(b->chain, b->native_form.fingerprint);
+    e->record.algorithm = b->native->native->class->name;
+    uint64_t ticket = b->native_alone = timeline_issue_alone(&b->line, &e->head);
+    body_publish_call(b, e, call, COMM_OK);
+    b->stats.operations++;
+    if (req)
+        *req = (struct comm_request){b->unit.face, ticket};
+    start(b, ticket, e);
+    look(b);
+    b->now = 0;
+    if (BASE_UNLIKELY(b->native_alone && (!b->is_active || !b->native_counted)))
+        body_activate(b);
+    return true;
+}
+
+/* Looks at it for as long as a peer that called at the same time takes. */
+static bool wait_short(struct body *b, uint64_t ticket)
+{
+    if (!b->native_alone || b->native_alone != ticket || b->unit.engine->crowded)
+        return false;
+    for (int turn = 0; turn < SHORT_TURNS && b->native_alone; turn++)
+        look(b);
+    bool ended = b->line.done >= ticket;
+    if (ended && b->line.done + 1 != b->line.next)
+        body_settle(b); /* what stood behind it may start */
+    return ended;
+}
+
+/* A library that copies inside its poll (MPI does) tells nobody so; but such a look takes long, and whoever waits must not go to sleep
+   between two of them. */
+static bool step(struct body *b)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    bool moved = b->native_parked && release_parked(b);
+
+    if (!b->native_pending)
+        return moved;
+    int64_t before = env->now(env);
+    moved |= look(b);
+    if (moved || env->now(env) - before > COPYING_NS)
+        atomic_store_explicit(&b->unit.engine->nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
+    return moved || env->now(env) - before > COPYING_NS;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ failing and leaving */
+static void failing(struct body *b, enum comm_result result)
+{
+    (void)result;
+    if (!b->native)
+        return;
+    uint32_t pending = b->native_pending;
+    b->native_pending = b->native_parked = 0;
+    b->native_alone = 0;
+    b->held = may_enter(b) ? b->native->native->class->leave(b->native, WIRE_ABORT) : pending;
+    for (uint64_t t = b->line.done + 1; b->held && t <= b->line.started; t++) {
+        struct entry *e = body_entry(b, t);
+        if (e->by == ENTRY_BY_NATIVE && e->head.state == TIMELINE_STARTED)
+            e->record.flags |= COMM_INFO_BUFFERS_HELD;
+    }
+}
+
+bool native_holds(struct body *b)
+{
+    if (b->held && may_enter(b))
+        b->held = b->native->native->class->leave(b->native, WIRE_ABORT);
+    return b->held != 0;
+}
+
+static void leave(struct body *b)
+{
+    if (b->native_counted)
+        count(b, false);
+    if (!b->native)
+        return;
+    uint32_t left = b->native->native->class->leave(b->native, WIRE_CLOSE);
+    b->native = NULL;
+    b->library = NULL;
+    if (left)
+        base_log(&b->unit.engine->log, LOG_WARNING, "comm=%s closed while %s may still use the buffers of %u operations: kept on purpose",
+                 b->name, b->world->native->class->name, left);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sleeping */
+static void nap(struct engine *e, int64_t now, int64_t *until)
+{
+    int64_t most = atomic_load_explicit(&e->nap_ns, memory_order_relaxed);
+
+    if (!atomic_load_explicit(&e->natives, memory_order_relaxed))
+        return;
+    if (now + most < *until)
+        *until = now + most;
+    atomic_store_explicit(&e->nap_ns, most * 2 < NAP_MOST_NS ? most * 2 : NAP_MOST_NS, memory_order_relaxed);
+}
+
+/* Counted among those that wake nobody while something is pending and a pass could end it. */
+static void active(struct body *b, bool is_active)
+{
+    if (BASE_UNLIKELY(b->native_counted != (is_active && (b->native_counted || b->native_pending))))
+        count(b, !b->native_counted);
+}
+
+static const struct collective_library library = {
+    .takes = takes,
+    .issue = issue,
+    .wait_short = wait_short,
+    .may_not_start = may_not_start,
+    .start = start,
+    .wait = stream_wait,
+    .is_device_memory = is_device_memory,
+    .joined = joined,
+};
+
+const struct comm_part native_part = {
+    .name = "native",
+    .nap = nap,
+    .open = open,
+    .connect = connect,
+    .leave = leave,
+    .step = step,
+    .active = active,
+    .failing = failing,
+};

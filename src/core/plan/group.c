@@ -1,0 +1,192 @@
+/*
+ * Groups: recorded like plans, started once. Its members have no order among themselves, so two that conflict are refused, waits come
+ * first, and small allreduces are packed into one exchange. A group with a refused call is refused whole, under one number: what its other
+ * members would have been need not be equal on the ranks that refuse.
+ */
+#include "plan/recorder.h"
+#include "comm/pack.h"
+#include "plan/plan.h"
+
+/* ------------------------------------------------------------------------------------------------------------ conflicts */
+struct hulls {
+    struct timeline_hull read, write;
+};
+
+static struct hulls hulls_of(const struct plan_step *step)
+{
+    struct hulls hulls = {{0, 0}, {0, 0}};
+
+    if (step->kind == STEP_CALL)
+        hulls = (struct hulls){step->call.read, step->call.write};
+    else if (step->kind == STEP_TALK)
+        *(step->message.is_send ? &hulls.read : &hulls.write) =
+            (struct timeline_hull){(uintptr_t)step->message.buf, (uintptr_t)step->message.buf + step->message.bytes};
+    return hulls;
+}
+
+static bool meet(const struct hulls *a, const struct hulls *b)
+{
+    return timeline_meet(&a->write, &b->read) || timeline_meet(&a->write, &b->write) || timeline_meet(&a->read, &b->write);
+}
+
+/* Whether two members conflict. What all before one touch answers first. */
+static bool members_conflict(const struct comm_plan *plan)
+{
+    struct hulls before = {{0, 0}, {0, 0}};
+
+    for (uint32_t i = 0; i < plan->count; i++) {
+        struct hulls one = hulls_of(&plan->step[i]);
+        for (uint32_t k = 0; meet(&before, &one) && k < i; k++) {
+            struct hulls other = hulls_of(&plan->step[k]);
+            if (meet(&other, &one))
+                return true;
+        }
+        timeline_widen(&before.read, &one.read);
+        timeline_widen(&before.write, &one.write);
+    }
+    return false;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sealing */
+/* The calls that go into one pack: the first of those that fit, as far as the block has room. */
+static uint32_t pick_small(struct body *b, const struct comm_plan *plan, const struct engine_call **small, uint32_t *from)
+{
+    uint32_t count = 0;
+    size_t bytes = 0, one;
+
+    for (uint32_t i = 0; i < plan->count && count < PACK_PARTS_MAX; i++) {
+        if (plan->step[i].kind != STEP_CALL || !pack_fits(b, &plan->step[i].call, &one) || bytes + one > PACK_BYTES_MAX)
+            continue;
+        small[count] = &plan->step[i].call;
+        from[count++] = i;
+        bytes += one;
+    }
+    return count;
+}
+
+/* The packed calls make room for the one that stands for them, at the place of the first. */
+static enum comm_result pack_small(struct body *b, struct comm_plan *plan)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    size_t bytes = plan->count * (sizeof(struct engine_call *) + sizeof(uint32_t));
+    const struct engine_call **small = plan->count > 1 ? env->take(env, bytes, 64) : NULL;
+    enum comm_result r = COMM_OK;
+
+    if (!small)
+        return plan->count > 1 ? COMM_ERR_MEMORY : COMM_OK;
+    uint32_t *from = (uint32_t *)(void *)(small + plan->count), count = pick_small(b, plan, small, from);
+    if (count > 1) {
+        struct pack *pack = pack_make(b, small, count);
+        uint32_t kept = from[0] + 1, next = 1;
+        r = pack ? COMM_OK : COMM_ERR_MEMORY;
+        if (pack)
+            plan->step[from[0]] = (struct plan_step){.kind = STEP_CALL, .call = pack_call(pack, ENGINE_CALL_GROUP), .pack = pack};
+        for (uint32_t i = kept; pack && i < plan->count; i++) {
+            if (next < count && i == from[next])
+                next++;
+            else
+                plan->step[kept++] = plan->step[i];
+        }
+        if (pack)
+            plan->count = kept;
+    }
+    env->give(env, small, bytes);
+    return r;
+}
+
+static void waits_first(struct comm_plan *plan)
+{
+    uint32_t first = 0;
+
+    for (uint32_t i = 0; i < plan->count; i++) {
+        if (plan->step[i].kind != STEP_WAIT)
+            continue;
+        struct plan_step wait = plan->step[i];
+        for (uint32_t k = i; k > first; k--)
+            plan->step[k] = plan->step[k - 1];
+        plan->step[first++] = wait;
+    }
+}
+
+static enum comm_result seal(struct body *b, struct comm_plan *plan)
+{
+    if (plan->refused != COMM_OK)
+        return plan->refused;
+    if (members_conflict(plan))
+        return COMM_ERR_ARGUMENT;
+    waits_first(plan);
+    return pack_small(b, plan);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ ending */
+static enum comm_result into_plan(struct comm_plan *plan, struct comm_plan *group)
+{
+    enum comm_result r = COMM_OK;
+
+    for (uint32_t i = 0; i < group->count && r == COMM_OK; i++) {
+        struct plan_step *step = &group->step[i];
+        struct engine_call call = plan_call(group, i);
+        if (step->kind == STEP_CALL && !step->pack) {
+            r = plan_add_call(plan, &call, ENGINE_CALL_PLAN);
+            continue;
+        }
+        step->call.flags |= ENGINE_CALL_PLAN;
+        r = plan_add(plan, step);
+        if (r == COMM_OK)
+            step->pack = NULL;
+    }
+    return r;
+}
+
+static enum comm_result end_locked(struct body *b, struct comm_plan *group, struct comm_request *req)
+{
+    bool in_plan = b->recording && !b->recording->group;
+
+    if (b->failed || (b->recording && !in_plan))
+        return b->failed ? (enum comm_result)b->cause.result : COMM_ERR_STATE;
+    enum comm_result r = seal(b, group);
+    if (in_plan)
+        return r == COMM_OK ? into_plan(b->recording, group) : r;
+    return r == COMM_OK ? plan_start(b, group, req)
+                        : body_refuse(b, &(struct engine_call){.collective = COLLECTIVE_GROUP, .flags = ENGINE_CALL_GROUP}, r);
+}
+
+static void explain(struct comm_communicator *c, const struct comm_plan *group, enum comm_result r)
+{
+    if (r == COMM_ERR_ARGUMENT && group->refused == COMM_OK)
+        (void)engine_decline(c, r, NULL,
+                             "group: of %u members two use the same memory, and one of them writes it; expected members in any order",
+                             group->count);
+}
+
+enum comm_result engine_group_begin(struct comm_communicator *c, struct comm_communicator **recorder)
+{
+    return plan_begin(c, true, recorder);
+}
+
+enum comm_result engine_group_end(struct comm_communicator *recorder, struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_plan *group = plan_take(recorder, true, &r);
+    struct body *b = group ? body_lock(group->target, &r) : NULL;
+
+    if (b && atomic_load_explicit(&b->unit.face->first, memory_order_relaxed) != group->target_life) {
+        body_unlock(b);
+        b = NULL;
+        r = COMM_ERR_CLOSED;
+    }
+    if (req)
+        *req = COMM_REQUEST_NONE;
+    if (b) {
+        r = end_locked(b, group, req);
+        if (!b->recording)
+            body_settle(b);
+        body_unlock(b);
+        explain(group->target, group, r);
+    }
+    if (group)
+        plan_drop(group);
+    if (r != COMM_OK && req)
+        *req = timeline_refusal(r);
+    return r;
+}

@@ -1,0 +1,341 @@
+/* Plans: recorded collectives, messages and queue waits, started many times. A recorder is a face whose body only records. Groups are made
+ * of the same list. */
+#include "fastpath/express.h"
+#include "event/event.h"
+#include "plan/recorder.h"
+#include "comm/pack.h"
+#include "p2p/talk.h"
+#include "plan/plan.h"
+
+#include <string.h>
+
+enum { FIRST_STEPS = 8 };
+
+void plan_drop(struct comm_plan *plan)
+{
+    const struct comm_env *env = plan->engine->env;
+    struct engine *e = plan->engine;
+
+    if (atomic_fetch_sub_explicit(&plan->references, 1, memory_order_acq_rel) != 1)
+        return;
+    for (uint32_t i = 0; i < plan->count; i++)
+        if (plan->step[i].pack)
+            pack_drop(plan->step[i].pack);
+    if (plan->step)
+        env->give(env, plan->step, plan->room * sizeof *plan->step);
+    if (plan->vectors)
+        env->give(env, plan->vectors, plan->vector_room * BODY_VECTORS * (size_t)plan->size * sizeof *plan->vectors);
+    env->give(env, plan, sizeof *plan);
+    engine_drop(e);
+}
+
+/* Twice the room for `count` items; NULL: no memory, and nothing changed. */
+static void *grow(const struct comm_env *env, void *old, uint32_t count, uint32_t *room, size_t item)
+{
+    uint32_t more = *room ? *room * 2 : FIRST_STEPS;
+    void *bigger = env->take(env, more * item, 64);
+
+    if (bigger && old) {
+        memcpy(bigger, old, count * item);
+        env->give(env, old, *room * item);
+    }
+    if (bigger)
+        *room = more;
+    return bigger;
+}
+
+enum comm_result plan_add(struct comm_plan *plan, const struct plan_step *step)
+{
+    if (plan->count == plan->room) {
+        struct plan_step *bigger = grow(plan->engine->env, plan->step, plan->count, &plan->room, sizeof *plan->step);
+        if (!bigger)
+            return COMM_ERR_MEMORY;
+        plan->step = bigger;
+    }
+    plan->step[plan->count++] = *step;
+    plan->messages += step->kind == STEP_TALK;
+    plan->doubles += step->kind == STEP_CALL && step->call.collective == COLLECTIVE_BROADCAST_BYTES;
+    return COMM_OK;
+}
+
+static void copy_vector(size_t *to, const size_t *from, size_t size)
+{
+    if (from)
+        memcpy(to, from, size * sizeof *to);
+}
+
+enum comm_result plan_add_call(struct comm_plan *plan, const struct engine_call *call, uint32_t flags)
+{
+    struct plan_step step = {.kind = STEP_CALL, .vectors = plan->vector_count, .call = *call};
+    size_t size = plan->size, block = BODY_VECTORS * size;
+
+    step.call.flags |= flags;
+    if (call->counts) {
+        if (plan->vector_count == plan->vector_room) {
+            size_t *bigger = grow(plan->engine->env, plan->vectors, plan->vector_count, &plan->vector_room, block * sizeof *plan->vectors);
+            if (!bigger)
+                return COMM_ERR_MEMORY;
+            plan->vectors = bigger;
+        }
+        size_t *vectors = plan->vectors + plan->vector_count++ * block;
+        copy_vector(vectors, call->counts, size);
+        copy_vector(vectors + size, call->displs, size);
+        copy_vector(vectors + 2 * size, call->in_counts, size);
+        copy_vector(vectors + 3 * size, call->in_displs, size);
+    }
+    return plan_add(plan, &step);
+}
+
+struct engine_call plan_call(const struct comm_plan *plan, uint32_t i)
+{
+    struct engine_call call = plan->step[i].call;
+    size_t size = plan->size;
+
+    if (call.counts) {
+        call.counts = plan->vectors + plan->step[i].vectors * BODY_VECTORS * size;
+        call.displs = call.counts + size;
+    }
+    if (call.in_counts) {
+        call.in_counts = call.counts + 2 * size;
+        call.in_displs = call.counts + 3 * size;
+    }
+    return call;
+}
+
+static enum comm_result record_call(struct body *recorder, const struct engine_call *call)
+{
+    struct comm_plan *plan = recorder->recording;
+
+    return plan_add_call(plan, call, plan->group ? ENGINE_CALL_GROUP : ENGINE_CALL_PLAN);
+}
+
+static void record_refusal(struct body *recorder, enum comm_result reason)
+{
+    if (recorder->recording->refused == COMM_OK)
+        recorder->recording->refused = reason;
+}
+
+static enum comm_result record_message(struct body *recorder, const struct message_call *message)
+{
+    return plan_add(recorder->recording, &(struct plan_step){.kind = STEP_TALK, .message = *message});
+}
+
+static enum comm_result record_wait(struct body *recorder, struct comm_event *event, const struct timeline_point *point)
+{
+    struct plan_step step = {.kind = STEP_WAIT, .event = event};
+
+    if (!event)
+        step.point = *point;
+    return plan_add(recorder->recording, &step);
+}
+
+static const struct call_recorder recorder_calls = {
+    .call = record_call, .message = record_message, .wait = record_wait, .refused = record_refusal};
+
+/* ------------------------------------------------------------------------------------------------------------ recording */
+static struct comm_plan *plan_make(struct body *b, bool group)
+{
+    struct comm_plan *plan = b->unit.engine->env->take(b->unit.engine->env, sizeof *plan, 64);
+
+    if (!plan)
+        return NULL;
+    plan->engine = b->unit.engine;
+    plan->target = b->unit.face;
+    plan->target_life = atomic_load_explicit(&b->unit.face->first, memory_order_relaxed);
+    plan->size = (uint32_t)b->team.size;
+    plan->group = group;
+    atomic_store_explicit(&plan->references, 1, memory_order_relaxed);
+    engine_hold(plan->engine);
+    return plan;
+}
+
+enum comm_result plan_begin(struct comm_communicator *c, bool group, struct comm_communicator **recorder)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r), *made;
+
+    if (!b)
+        return r;
+    bool nested = b->recording && !(group && !b->recording->group); /* of these only a group in a plan has a meaning */
+    if (nested || b->failed) {
+        r = nested ? COMM_ERR_STATE : (enum comm_result)b->cause.result;
+        body_unlock(b);
+        return r;
+    }
+    made = body_recorder(b);
+    if (made)
+        made->recorder = &recorder_calls;
+    if (made && !(made->recording = plan_make(b, group))) {
+        body_destroy(made);
+        made = NULL;
+    }
+    body_unlock(b);
+    if (!made)
+        return COMM_ERR_MEMORY;
+    atomic_store_explicit(&made->unit.face->body, made, memory_order_release);
+    *recorder = made->unit.face;
+    return COMM_OK;
+}
+
+static struct call_form alone(const struct comm_plan *plan)
+{
+    bool alone = plan->count == 1 && !plan->messages && !plan->group && !plan->doubles && plan->step[0].kind == STEP_CALL;
+
+    return alone ? call_form_of(&plan->step[0].call, 0) : (struct call_form){.known = false};
+}
+
+struct comm_plan *plan_take(struct comm_communicator *recorder, bool group, enum comm_result *r)
+{
+    struct body *b = body_lock(recorder, r);
+
+    if (!b)
+        return NULL;
+    struct comm_plan *plan = b->recording && b->recording->group == group ? b->recording : NULL;
+    if (plan) {
+        b->recording = NULL;
+        plan->alone = alone(plan);
+        atomic_store_explicit(&recorder->body, NULL, memory_order_release);
+    }
+    body_unlock(b);
+    if (plan)
+        body_destroy(b);
+    else
+        *r = COMM_ERR_STATE;
+    return plan;
+}
+
+enum comm_result engine_plan_begin(struct comm_communicator *c, struct comm_communicator **recorder)
+{
+    return plan_begin(c, false, recorder);
+}
+
+enum comm_result engine_plan_end(struct comm_communicator *recorder, struct comm_plan **plan)
+{
+    enum comm_result r;
+    struct comm_plan *made = plan_take(recorder, false, &r);
+
+    if (!made)
+        return r;
+    *plan = made;
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ starting */
+static enum comm_result start_call(struct body *b, const struct comm_plan *plan, uint32_t i, struct comm_request *req)
+{
+    struct engine_call call = plan_call(plan, i);
+    struct pack *pack = plan->step[i].pack;
+
+    if (call.collective == COLLECTIVE_BROADCAST_BYTES)
+        return bytes_issue(b, &call, req);
+    if (express_issue(b, &call, req) || (b->library && b->library->issue(b, &call, req)))
+        return COMM_OK;
+    enum comm_result r = body_issue(b, &call, NULL, NULL, req);
+    if (r == COMM_OK && pack && !b->failed)
+        pack_stand(body_entry(b, b->line.next - 1), pack);
+    return r;
+}
+
+static enum comm_result start_wait(struct body *b, const struct plan_step *step, struct comm_request *req)
+{
+    struct timeline_point point = step->event ? event_point(step->event) : step->point;
+    enum comm_result r = body_queue_wait(b, &point, req);
+
+    timeline_point_drop(&point);
+    return r;
+}
+
+static enum comm_result start_step(struct body *b, const struct comm_plan *plan, uint32_t i, uint32_t marker, struct comm_request *req)
+{
+    switch (plan->step[i].kind) {
+    case STEP_TALK:
+        return talk_post(b, &plan->step[i].message, marker, NULL);
+    case STEP_WAIT:
+        return start_wait(b, &plan->step[i], req);
+    case STEP_CALL:
+        break;
+    }
+    return start_call(b, plan, i, req);
+}
+
+/* Whose memory a message has only the target can say, not its recorder. */
+static bool has_device_message(struct body *b, const struct comm_plan *plan)
+{
+    for (uint32_t i = 0; b->native_flags && plan->messages && i < plan->count; i++)
+        if (plan->step[i].kind == STEP_TALK && body_is_device_memory(b, plan->step[i].message.buf))
+            return true;
+    return false;
+}
+
+/* With messages the request is a marker behind all members; otherwise it is the last of the work. A member that cannot be queued ends with
+ * its error, which is then the request's, too: it stands behind the others all the same. */
+enum comm_result plan_start(struct body *b, struct comm_plan *plan, struct comm_request *req)
+{
+    enum comm_result r = COMM_OK;
+    uint32_t marker = TALK_NONE, work = plan->count - plan->messages + plan->doubles;
+
+    if (has_device_message(b, plan))
+        return talk_refuse_device(b, "plan_start");
+    if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !talk_reserve(b, plan->messages)))
+        return COMM_ERR_FULL;
+    if (plan->messages || (plan->group && plan->doubles))
+        r = talk_open_marker(b, plan->group, &marker);
+    for (uint32_t i = 0; i < plan->count && (r == COMM_OK || i > 0); i++) {
+        enum comm_result one = start_step(b, plan, i, marker, req);
+        r = r == COMM_OK ? one : r;
+        if (b->failed) /* by what a peer said of this very call: nothing is queued after that */
+            return (enum comm_result)b->cause.result;
+    }
+    if (r != COMM_OK && plan->group && plan->count > 1 && marker == TALK_NONE)
+        (void)talk_open_marker(b, true, &marker);
+    if (marker == TALK_NONE)
+        return r;
+    talk_close_marker(b, marker, r, req);
+    return plan->group ? COMM_OK : r;
+}
+
+/* One small exchange and nothing else; false: nothing happened. */
+static inline bool start_alone(struct body *b, const struct comm_plan *plan, struct comm_request *req)
+{
+    const struct engine_call *as = &plan->step[0].call;
+
+    if (!plan->alone.known)
+        return false;
+    if (BASE_LIKELY(express_again(b, &plan->alone, as->in, as->out, req)))
+        return true;
+    struct engine_call call = plan_call(plan, 0);
+    return express_issue(b, &call, req);
+}
+
+enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *req)
+{
+    enum comm_result r;
+    struct body *b = plan ? body_lock(plan->target, &r) : NULL;
+
+    if (!plan)
+        r = COMM_ERR_ARGUMENT;
+    if (b && atomic_load_explicit(&b->unit.face->first, memory_order_relaxed) != plan->target_life) {
+        body_unlock(b);
+        b = NULL;
+        r = COMM_ERR_CLOSED;
+    }
+    if (req)
+        *req = COMM_REQUEST_NONE;
+    if (b && start_alone(b, plan, req)) {
+        body_unlock(b);
+        return COMM_OK;
+    }
+    if (b) {
+        r = b->failed ? (enum comm_result)b->cause.result : plan_start(b, plan, req);
+        body_settle(b);
+        body_unlock(b);
+    }
+    if (r != COMM_OK && req)
+        *req = timeline_refusal(r);
+    return r;
+}
+
+void engine_plan_free(struct comm_plan *plan)
+{
+    plan_drop(plan);
+}

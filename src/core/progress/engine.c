@@ -1,0 +1,241 @@
+/* The engine's life and its tables. It is held by worlds, communicators, events and plans, in any order of closing. */
+#include "progress/engine.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum { TICK_NS = 1000000000, TICK_LEAST_NS = 1000000 };
+
+static void stop_thread(struct engine *e, struct env_thread *thread)
+{
+    e->env->join(e->env, thread, ENV_FOREVER);
+}
+
+static void engine_destroy(struct engine *e)
+{
+    const struct comm_env *env = e->env;
+
+    atomic_store_explicit(&e->stopping, 1, memory_order_seq_cst);
+    if (e->watcher_runs) {
+        env->bell_ring(env, &e->watch);
+        stop_thread(e, &e->watcher);
+    }
+    if (e->helper_runs) {
+        atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
+        atomic_fetch_add_explicit(&e->epoch, 1, memory_order_seq_cst);
+        env->wake(env, &e->work, UINT32_MAX);
+        env->wake(env, &e->epoch, UINT32_MAX);
+        env->bell_ring(env, &e->bell);
+        stop_thread(e, &e->helper);
+    }
+    for (const struct comm_part *const *part = e->parts; *part; part++)
+        if ((*part)->engine_close && !(*part)->engine_close(e))
+            return;
+    base_log_end(&e->log);
+    if (e->logs)
+        env->log_stop(env);
+    env->bell_close(env, &e->watch);
+    env->bell_close(env, &e->bell);
+    if (e->faces)
+        env->give(env, e->faces, ENGINE_COMMUNICATORS * sizeof *e->faces);
+    env->give(env, e, sizeof *e);
+}
+
+void engine_hold(struct engine *e)
+{
+    atomic_fetch_add_explicit(&e->references, 1, memory_order_relaxed);
+}
+
+void engine_drop(struct engine *e)
+{
+    if (atomic_fetch_sub_explicit(&e->references, 1, memory_order_acq_rel) == 1)
+        engine_destroy(e);
+}
+
+static enum data_isa isa_of(const struct base_options *options)
+{
+    enum data_isa best = data_isa_best();
+
+    return options->isa == OPTION_ISA_AUTO || (enum data_isa)(options->isa - OPTION_ISA_SCALAR) > best
+               ? best
+               : (enum data_isa)(options->isa - OPTION_ISA_SCALAR);
+}
+
+enum comm_result engine_create(const struct engine_config *config, char *text, size_t text_bytes, struct engine **engine)
+{
+    const struct comm_env *env = config->env;
+    const struct base_options *options = config->options;
+    struct engine *e = env->take(env, sizeof *e, 64);
+
+    if (!e) {
+        base_format(text, text_bytes, "no memory for %zu bytes of an engine", sizeof *e);
+        return COMM_ERR_MEMORY;
+    }
+    e->env = env;
+    e->class = config->class;
+    e->parts = config->parts;
+    e->options = *options;
+    e->log = *config->log;
+    e->notify = config->notify == COMM_NOTIFY_DEFAULT ? COMM_NOTIFY_ANY : config->notify;
+    e->isa = isa_of(options);
+    e->spin_ns = options->spin_ns;
+    e->yield_ns = options->yield_ns;
+    e->cpus = options->cpus ? (uint32_t)options->cpus : env->cpus(env);
+    atomic_store_explicit(&e->tick_ns, TICK_NS, memory_order_relaxed);
+    atomic_store_explicit(&e->nap_ns, TICK_LEAST_NS, memory_order_relaxed);
+    env->identity(env, &e->identity);
+    e->faces = env->take(env, ENGINE_COMMUNICATORS * sizeof *e->faces, 64);
+    e->bell.ring_fd = e->bell.wait_fd = e->watch.ring_fd = e->watch.wait_fd = -1;
+    const char *what = "no thread for the log";
+    int failed = env->log_start(env);
+    e->logs = !failed;
+    if (!failed) {
+        what = "no descriptor for an engine's bells";
+        failed = env->bell_open(env, &e->bell);
+    }
+    if (!failed)
+        failed = env->bell_open(env, &e->watch);
+    atomic_store_explicit(&e->references, 1, memory_order_relaxed);
+    if (!e->faces || failed) {
+        base_format(text, text_bytes, "%s, errno=%d", failed ? what : "no memory for an engine", failed);
+        engine_drop(e);
+        return failed ? COMM_ERR_SYSTEM : COMM_ERR_MEMORY;
+    }
+    *engine = e;
+    return COMM_OK;
+}
+
+void engine_await_word(struct engine *e, bool on)
+{
+    if (!on) {
+        atomic_fetch_sub_explicit(&e->natives, 1, memory_order_relaxed);
+        return;
+    }
+    atomic_fetch_add_explicit(&e->natives, 1, memory_order_relaxed);
+    atomic_store_explicit(&e->nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
+    engine_told_unlocked(e); /* who sleeps without a poll deadline must take one */
+}
+
+/* The watcher looks often enough for the shortest deadline. */
+void engine_note_timeout(struct engine *e, int64_t timeout_ns)
+{
+    int64_t tick = timeout_ns / 4 < TICK_LEAST_NS ? TICK_LEAST_NS : timeout_ns / 4;
+
+    if (tick < atomic_load_explicit(&e->tick_ns, memory_order_relaxed)) {
+        atomic_store_explicit(&e->tick_ns, tick, memory_order_relaxed);
+        e->env->bell_ring(e->env, &e->watch);
+    }
+}
+
+enum comm_result engine_start_helper(struct engine *e)
+{
+    if (e->helper_runs)
+        return COMM_OK;
+    int failed = e->env->spawn(e->env, engine_helper, e, &e->helper);
+    e->helper_runs = !failed;
+    return failed ? COMM_ERR_SYSTEM : COMM_OK;
+}
+
+enum comm_result engine_need_helper(struct engine *e)
+{
+    if (e->caller_only)
+        return COMM_ERR_UNSUPPORTED;
+    base_lock(&e->table_lock, e->env);
+    enum comm_result r = engine_start_helper(e);
+    base_unlock(&e->table_lock, e->env);
+    return r;
+}
+
+enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index)
+{
+    enum comm_result r = COMM_ERR_FULL;
+
+    base_lock(&e->table_lock, e->env);
+    for (uint32_t i = 0; i < ENGINE_COMMUNICATORS; i++) {
+        if (atomic_load_explicit(&e->faces[i], memory_order_relaxed))
+            continue;
+        atomic_store_explicit(&e->faces[i], face, memory_order_release);
+        if (i / 64 >= atomic_load_explicit(&e->words, memory_order_relaxed))
+            atomic_store_explicit(&e->words, i / 64 + 1, memory_order_release);
+        *index = i;
+        r = COMM_OK;
+        break;
+    }
+    base_unlock(&e->table_lock, e->env);
+    return r;
+}
+
+static bool set_bit(_Atomic uint64_t *words, uint32_t index, bool on)
+{
+    uint64_t bit = UINT64_C(1) << index % 64;
+    uint64_t before = on ? atomic_fetch_or_explicit(&words[index / 64], bit, memory_order_seq_cst)
+                         : atomic_fetch_and_explicit(&words[index / 64], ~bit, memory_order_seq_cst);
+
+    return (before & bit) != 0;
+}
+
+void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority)
+{
+    bool before = set_bit(e->urgent, index, priority > 0);
+
+    before |= set_bit(e->yielding, index, priority < 0);
+    if (before != (priority != 0))
+        atomic_fetch_add_explicit(&e->ranked, before ? UINT32_MAX : 1, memory_order_seq_cst);
+}
+
+/* The first one: the watcher is to heed them from now on. */
+void engine_note_apart(struct engine *e, uint32_t index, bool on)
+{
+    if (set_bit(e->apart, index, on) == on)
+        return;
+    uint32_t before = atomic_fetch_add_explicit(&e->aparts, on ? 1 : UINT32_MAX, memory_order_seq_cst);
+    if (on && !before)
+        e->env->bell_ring(e->env, &e->watch);
+}
+
+void engine_activate(struct engine *e, uint32_t index, bool active)
+{
+    uint64_t bit = UINT64_C(1) << index % 64;
+
+    if (active)
+        atomic_fetch_or_explicit(&e->active[index / 64], bit, memory_order_seq_cst);
+    else
+        atomic_fetch_and_explicit(&e->active[index / 64], ~bit, memory_order_seq_cst);
+    if (!active)
+        return;
+    if (atomic_load_explicit(&e->helper_parked, memory_order_seq_cst)) {
+        atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
+        e->env->wake(e->env, &e->work, 1);
+    }
+    /* Whoever lay down before has not looked here, and what this one waits for may have been read by somebody already. */
+    if (atomic_load_explicit(&e->asleep, memory_order_seq_cst) | atomic_load_explicit(&e->armed, memory_order_seq_cst))
+        e->env->bell_ring(e->env, &e->bell);
+}
+
+void engine_forget_wire(struct engine *e, struct progress_wire *wire)
+{
+    for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
+        struct progress_wire *mine = wire;
+        if (atomic_compare_exchange_strong(&e->worlds[i], &mine, NULL))
+            break;
+    }
+    base_lock(&e->poll_lock, e->env);
+    base_unlock(&e->poll_lock, e->env);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ small answers */
+static bool is_open(const struct comm_communicator *c)
+{
+    return c && atomic_load_explicit(&c->body, memory_order_acquire);
+}
+
+int32_t engine_rank(const struct comm_communicator *c)
+{
+    return is_open(c) ? atomic_load_explicit(&c->rank, memory_order_relaxed) : -1;
+}
+
+int32_t engine_size(const struct comm_communicator *c)
+{
+    return is_open(c) ? atomic_load_explicit(&c->size, memory_order_relaxed) : -1;
+}

@@ -1,0 +1,63 @@
+/*
+ * Parts: what the rooms above `comm` add to a communicator. Each room gives one row of slots (NULL: nothing to do), world/parts.c lists the
+ * rows, and the engine keeps that list: so `comm` and `progress` call what they must not know by name. Slots are called in the order of the
+ * list. Unless said otherwise the communicator's lock is held.
+ */
+#ifndef PROGRESS_PART_H
+#define PROGRESS_PART_H
+
+#include <commstream/inspect.h>
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct body;
+struct cause;
+struct engine;
+struct message_finished;
+struct team_offer;
+struct timeline_entry;
+struct wire_event;
+struct world;
+
+struct comm_part {
+    const char *name;
+
+    /* The engine; no lock is held. */
+    void (*nap)(struct engine *e, int64_t now, int64_t *until); /* a thread is about to sleep: lowers `until` where nobody would wake it */
+    void (*progressed)(struct engine *e);                       /* something ended, failed or was set; called while e->parks is not 0 */
+    bool (*engine_close)(struct engine *e);                     /* false: a thread still uses the engine, which must not be freed */
+
+    void (*wait_ended)(struct engine *e); /* a blocking call returns */
+
+    /* A world; no lock is held. */
+    void (*world_close)(struct world *w); /* before its wire closes */
+
+    /* The life of a communicator: `open` takes memory and what this rank offers its peers, `connect` has the offers of all. `close` comes
+     * after the wire has left, and also where `open` was not reached. */
+    enum comm_result (*open)(struct body *b, struct team_offer *offer);
+    enum comm_result (*connect)(struct body *b, const struct team_offer *offers);
+    void (*leave)(struct body *b); /* before the wire leaves */
+    void (*close)(struct body *b);
+
+    /* A pass. true: something moved. */
+    bool (*event)(struct body *b, const struct wire_event *event);        /* true: it was this part's, and none of comm's */
+    bool (*note)(struct body *b, const struct wire_event *event);         /* a sound note; true: it was this part's */
+    bool (*message)(struct body *b, const struct message_finished *done); /* a message of the library's own; true: it was this part's */
+    bool (*step)(struct body *b);                                         /* before the queue: operations that are not programs */
+    bool (*step_beside)(struct body *b);                                  /* after the queue: what waits beside it */
+    bool (*step_last)(struct body *b);
+    bool (*blocks)(const struct body *b, uint64_t ticket, const struct timeline_entry *entry); /* must this entry not start yet? */
+    bool (*serve)(struct body *b);               /* what peers ask of this rank; true: more may be asked without a word about it */
+    void (*active)(struct body *b, bool active); /* it has, or no longer has, something that a pass could move */
+
+    /* Failure. */
+    void (*check)(struct body *b, int64_t now);                     /* deadlines, and members that are gone */
+    void (*check_always)(struct body *b, int64_t now);              /* the same, of failed communicators too */
+    void (*failing)(struct body *b, enum comm_result result);       /* the queue is still there */
+    void (*ended)(struct body *b, enum comm_result result);         /* the queue has ended with that result */
+    void (*failed)(struct body *b, const struct comm_error *error); /* all has ended, and this is why */
+    void (*aborted)(struct body *b);                                /* the world was: what outlives a failure ends too */
+};
+
+#endif

@@ -1,0 +1,470 @@
+/*
+ * Moving and waiting. Whoever waits moves every communicator of the engine; one thread at a time, the holder of the baton, sleeps on the
+ * bell, the others park; whoever leaves wakes the others, so that somebody always looks.
+ *
+ * Lost wake-ups: publish, seq_cst fence, then look for sleepers (engine_told and the wires' flush), against publish that one sleeps, fence,
+ * look at everything once more, then sleep.
+ */
+#include "progress/engine.h"
+
+enum { SLEEP_SHORT_NS = 1000000, PATIENCE_MOST = 20, YIELD_LONG_NS = 300000, YIELD_AVOID_NS = 50000000, SPIN_LONGER = 4, RISE_TURNS = 64 };
+enum { YIELD_CROWDED_NS = 1000000, YIELD_EACH_NS = 250000, YIELD_WINDOW_NS = 20000000, YIELD_CROWDED_AVOID_NS = 100000000 };
+enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000, PASSES_OF_ALL = 16 };
+
+/* ------------------------------------------------------------------------------------------------------------ one pass */
+static enum pass step_face(struct engine *e, struct comm_communicator *face, bool callbacks)
+{
+    bool moved = false, due = false;
+
+    if (!base_home_trylock(&face->lock, face->env))
+        return PASS_BUSY;
+    struct progress_unit *unit = unit_of(e, face);
+    if (unit) {
+        due = atomic_load_explicit(&unit->notice_count, memory_order_relaxed) != 0;
+        moved = e->class->step(unit);
+    }
+    base_home_unlock(&face->lock, face->env);
+    if (due && callbacks)
+        notify_run(e, face);
+    return moved ? PASS_MOVED : PASS_IDLE;
+}
+
+enum pass engine_step(struct engine *e, struct comm_communicator *face)
+{
+    return step_face(e, face, false);
+}
+
+/* The active ones of a word that are urgent (1), yield (-1) or neither. */
+static uint64_t of_rank(const struct engine *e, uint32_t word, int32_t priority)
+{
+    uint64_t urgent = atomic_load_explicit(&e->urgent[word], memory_order_relaxed);
+    uint64_t yielding = atomic_load_explicit(&e->yielding[word], memory_order_relaxed);
+    uint64_t which = priority > 0 ? urgent : priority < 0 ? yielding : ~(urgent | yielding);
+
+    return atomic_load_explicit(&e->active[word], memory_order_acquire) & which;
+}
+
+/* then_urgent: after each of them, those that are. */
+static enum pass pass_of_rank(struct engine *e, int32_t priority, bool then_urgent, bool callbacks)
+{
+    enum pass all = PASS_IDLE;
+    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+
+    for (uint32_t w = 0; w < words; w++) {
+        for (uint64_t bits = of_rank(e, w, priority); bits; bits &= bits - 1) {
+            struct comm_communicator *face =
+                atomic_load_explicit(&e->faces[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
+            if (!face)
+                continue;
+            all |= step_face(e, face, callbacks);
+            for (uint32_t u = 0; then_urgent && u < words; u++)
+                for (uint64_t more = of_rank(e, u, 1); more; more &= more - 1) {
+                    struct comm_communicator *urgent =
+                        atomic_load_explicit(&e->faces[u * 64 + (uint32_t)__builtin_ctzll(more)], memory_order_acquire);
+                    if (urgent)
+                        all |= step_face(e, urgent, callbacks);
+                }
+        }
+    }
+    return all;
+}
+
+/* Urgent ones first and after each other one, so that they wait for one step of bulk and no more; yielding ones when nothing else moved,
+ * and now and then all the same, so that they come forward at all. */
+static enum pass ranked_pass(struct engine *e, bool callbacks)
+{
+    bool all_ranks = atomic_fetch_add_explicit(&e->passes, 1, memory_order_relaxed) % PASSES_OF_ALL == 0;
+    enum pass all = pass_of_rank(e, 1, false, callbacks);
+
+    all |= pass_of_rank(e, 0, true, callbacks);
+    if (!(all & PASS_MOVED) || all_ranks)
+        all |= pass_of_rank(e, -1, true, callbacks);
+    return all;
+}
+
+enum pass engine_pass(struct engine *e, bool callbacks)
+{
+    enum pass all = PASS_IDLE;
+    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+
+    if (BASE_UNLIKELY(atomic_load_explicit(&e->ranked, memory_order_relaxed)))
+        return ranked_pass(e, callbacks);
+
+    for (uint32_t w = 0; w < words; w++) {
+        for (uint64_t bits = atomic_load_explicit(&e->active[w], memory_order_acquire); bits; bits &= bits - 1) {
+            uint32_t index = w * 64 + (uint32_t)__builtin_ctzll(bits);
+            struct comm_communicator *face = atomic_load_explicit(&e->faces[index], memory_order_acquire);
+            if (face)
+                all |= step_face(e, face, callbacks);
+        }
+    }
+    struct device *device = atomic_load_explicit(&e->device, memory_order_acquire);
+    if (BASE_UNLIKELY(device && device->polled))
+        device->class->poll(device);
+    return all;
+}
+
+/* Called under a communicator's lock, and needs no fence: whoever is about to sleep publishes that and then takes every active
+ * communicator's lock once more (engine_pass). Either that came before ours, and we see him; or after, and he sees what we did. */
+void engine_told(struct engine *e)
+{
+    const struct comm_env *env = e->env;
+
+    if (BASE_UNLIKELY(atomic_load_explicit(&e->parks, memory_order_relaxed)))
+        for (const struct comm_part *const *part = e->parts; *part; part++)
+            if ((*part)->progressed)
+                (*part)->progressed(e);
+    if (atomic_load_explicit(&e->asleep, memory_order_relaxed) | atomic_load_explicit(&e->armed, memory_order_relaxed))
+        env->bell_ring(env, &e->bell);
+    if (atomic_load_explicit(&e->parked, memory_order_relaxed)) {
+        atomic_fetch_add_explicit(&e->epoch, 1, memory_order_seq_cst);
+        env->wake(env, &e->epoch, UINT32_MAX);
+    }
+}
+
+void engine_told_unlocked(struct engine *e)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    engine_told(e);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sleeping */
+static void arm_wires(struct engine *e, bool on, int64_t *deadline)
+{
+    for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
+        if (!atomic_load_explicit(&e->worlds[i], memory_order_relaxed))
+            continue;
+        base_lock(&e->poll_lock, e->env); /* another thread may be closing that world */
+        struct progress_wire *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
+        if (w)
+            w->class->arm(w->wire, on, deadline);
+        base_unlock(&e->poll_lock, e->env);
+    }
+}
+
+static void check_active(struct engine *e, int64_t now)
+{
+    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+
+    for (uint32_t i = 0; i < words * 64; i++) {
+        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
+        if (!face || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1) ||
+            !base_home_trylock(&face->lock, face->env))
+            continue;
+        struct progress_unit *unit = unit_of(e, face);
+        if (unit)
+            e->class->check(unit, now);
+        base_home_unlock(&face->lock, face->env);
+    }
+}
+
+/* A sleep shorter than its own wake-up was a mistake, and two ranks can make it in turn for ever: each sleeps before the other is awake. So
+ * after a short sleep the next one is put off for longer, and after long ones for less. */
+static void learn_patience(struct engine *e, int64_t slept_ns)
+{
+    uint32_t patience = atomic_load_explicit(&e->patience, memory_order_relaxed);
+
+    if (slept_ns < SLEEP_SHORT_NS)
+        patience = patience * 2 < PATIENCE_MOST ? patience * 2 + 1 : PATIENCE_MOST;
+    else
+        patience /= 2;
+    atomic_store_explicit(&e->patience, patience, memory_order_relaxed);
+}
+
+/* A loop has armed the engine and was rung: the bell is its descriptor, and stays readable until it comes, if ever it does. Until then it
+ * wakes nobody else, who would look around without a rest: so he takes short naps. They are not on the bell, so that the loop, when it
+ * comes, finds nobody who needs it rung, and may clear it (engine_disarm): otherwise it would be called again for as long as he naps. */
+static bool nap_beside_loop(struct engine *e, uint32_t seen, int64_t until)
+{
+    const struct comm_env *env = e->env;
+    int64_t now = env->now(env);
+
+    if (!e->loud || !atomic_load_explicit(&e->armed, memory_order_seq_cst))
+        return false;
+    e->loud = false; /* next time the bell is tried */
+    atomic_fetch_sub_explicit(&e->asleep, 1, memory_order_seq_cst);
+    env->park(env, &e->epoch, seen, until < now + SLEEP_SHORT_NS ? until : now + SLEEP_SHORT_NS);
+    atomic_fetch_add_explicit(&e->asleep, 1, memory_order_seq_cst);
+    return true;
+}
+
+/* The bell has two users, the loop that armed it and the one who sleeps on it. Who leaves last clears it; when the other came back
+ * meanwhile, he may have been rung already, and is rung again. */
+static void clear_bell(struct engine *e, const _Atomic uint32_t *other)
+{
+    int64_t ignored = ENGINE_NEVER;
+
+    if (atomic_load_explicit(other, memory_order_seq_cst))
+        return;
+    arm_wires(e, false, &ignored);
+    e->env->bell_clear(e->env, &e->bell);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(other, memory_order_seq_cst)) {
+        arm_wires(e, true, &ignored);
+        e->env->bell_ring(e->env, &e->bell);
+    }
+}
+
+void engine_nap_until(struct engine *e, int64_t now, int64_t *until)
+{
+    for (const struct comm_part *const *part = e->parts; *part; part++)
+        if ((*part)->nap)
+            (*part)->nap(e, now, until);
+}
+
+static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
+{
+    const struct comm_env *env = e->env;
+    int64_t now = env->now(env), until = now + atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
+    uint32_t seen = atomic_load_explicit(&e->epoch, memory_order_seq_cst);
+
+    if (until > deadline)
+        until = deadline;
+    check_active(e, now);
+    atomic_fetch_add_explicit(&e->asleep, 1, memory_order_seq_cst);
+    bool naps = e->loud;
+    atomic_fetch_add_explicit(&e->parked, naps, memory_order_seq_cst);
+    arm_wires(e, true, &until);
+    engine_nap_until(e, now, &until);
+    atomic_thread_fence(memory_order_seq_cst);
+    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap_beside_loop(e, seen, until)) {
+        now = env->now(env);
+        env->bell_wait(env, &e->bell, until);
+        e->loud = atomic_load_explicit(&e->armed, memory_order_seq_cst) && env->now(env) < until;
+        if (!atomic_load_explicit(&e->natives, memory_order_relaxed)) /* its naps are short by design */
+            learn_patience(e, env->now(env) - now);
+    }
+    atomic_fetch_sub_explicit(&e->parked, naps, memory_order_seq_cst);
+    atomic_fetch_sub_explicit(&e->asleep, 1, memory_order_seq_cst);
+    clear_bell(e, &e->armed);
+    atomic_fetch_add_explicit(&e->risen, 1, memory_order_seq_cst);
+}
+
+static void park(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline)
+{
+    const struct comm_env *env = e->env;
+    int64_t until = env->now(env) + SLEEP_MOST_NS;
+    uint32_t seen = atomic_load_explicit(&e->epoch, memory_order_seq_cst);
+
+    atomic_fetch_add_explicit(&e->parked, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&e->baton, memory_order_seq_cst) && engine_pass(e, false) == PASS_IDLE && !fn(arg))
+        env->park(env, &e->epoch, seen, until < deadline ? until : deadline);
+    atomic_fetch_sub_explicit(&e->parked, 1, memory_order_seq_cst);
+}
+
+static void engine_sleep(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
+{
+    uint32_t free = 0;
+
+    if (!atomic_compare_exchange_strong_explicit(&e->baton, &free, 1, memory_order_seq_cst, memory_order_seq_cst)) {
+        park(e, fn, arg, deadline);
+        return;
+    }
+    sleep_on_bell(e, fn, arg, deadline, callbacks);
+    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);
+    if (atomic_load_explicit(&e->parked, memory_order_seq_cst)) {
+        atomic_fetch_add_explicit(&e->epoch, 1, memory_order_seq_cst);
+        e->env->wake(e->env, &e->epoch, UINT32_MAX);
+    }
+}
+
+int64_t engine_deadline(const struct engine *e, int64_t timeout_ns)
+{
+    int64_t now = e->env->now(e->env);
+
+    return timeout_ns >= ENGINE_NEVER - now ? ENGINE_NEVER : now + timeout_ns;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the ladder */
+struct ladder {
+    uint32_t turns;
+    int64_t idle_since; /* 0: not idle yet */
+    int64_t now;
+};
+
+/* Was that yield longer than one that met only ranks? Where several share a CPU each may have something to do; taken for a stranger, they
+ * all sleep, and then an operation takes longer by a wake-up for each of them. So it is one only where such yields were half of the last
+ * 20 ms: a CPU that is itself taken away for a moment looks like a stranger, and so does one who is seldom there. */
+static bool met_stranger(struct engine *e, int64_t took, int64_t now)
+{
+    int64_t all = YIELD_EACH_NS * (int64_t)e->local_ranks / (int64_t)(e->cpus ? e->cpus : 1), begin = now - took;
+
+    if (!e->crowded)
+        return true;
+    if (took <= (all > YIELD_CROWDED_NS ? all : YIELD_CROWDED_NS))
+        return false;
+    int64_t last = atomic_exchange_explicit(&e->yielded_long, now, memory_order_relaxed);
+    begin = last > begin ? last : begin; /* threads whose yields overlap met him together */
+    if (now - atomic_load_explicit(&e->long_since, memory_order_relaxed) > YIELD_WINDOW_NS) {
+        atomic_store_explicit(&e->long_since, begin, memory_order_relaxed);
+        atomic_store_explicit(&e->long_ns, 0, memory_order_relaxed);
+    }
+    return atomic_fetch_add_explicit(&e->long_ns, now - begin, memory_order_relaxed) + now - begin > YIELD_WINDOW_NS / 2;
+}
+
+/* Until when nobody here yields. Crowded ranks go back to it all at the same moment: who yields among sleepers waits for each of them,
+ * takes that for a stranger, and sleeps when the others do not any more. */
+static int64_t avoid_until(const struct engine *e, int64_t now)
+{
+    return e->crowded ? (now / YIELD_CROWDED_AVOID_NS + 1) * YIELD_CROWDED_AVOID_NS : now + YIELD_AVOID_NS;
+}
+
+/* Gives the CPU away, and watches what that costs: a stranger that computes takes a whole slice of milliseconds, where another rank would
+ * have given it back in microseconds. Then sleeping is better: a sleeper that is rung comes back at once. For a while nobody here yields.
+ */
+bool engine_yield(struct engine *e, int64_t *now)
+{
+    int64_t before = *now ? *now : e->env->now(e->env);
+
+    if (before < atomic_load_explicit(&e->sleep_until, memory_order_relaxed))
+        return false;
+    e->env->relax(e->env, true);
+    *now = e->env->now(e->env);
+    if (BASE_UNLIKELY(*now - before > YIELD_LONG_NS) && met_stranger(e, *now - before, *now))
+        atomic_store_explicit(&e->sleep_until, avoid_until(e, *now), memory_order_relaxed);
+    return true;
+}
+
+/* One turn with nothing to do: spin, then yield, then sleep; where ranks outnumber CPUs yield at once. */
+static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
+{
+    int64_t spin = e->crowded ? 0 : e->spin_ns, yield = e->crowded ? CROWDED_YIELD_NS : e->yield_ns;
+
+    if (l->turns++ % TURNS_PER_CLOCK == 0)
+        l->now = e->env->now(e->env);
+    if (!l->idle_since)
+        l->idle_since = l->now;
+    if (l->now < atomic_load_explicit(&e->sleep_until, memory_order_relaxed)) {
+        yield = 0;
+        spin *= SPIN_LONGER; /* past a wake-up: two ranks that are both awake then stay so */
+    } else {
+        yield *= 1 + atomic_load_explicit(&e->patience, memory_order_relaxed);
+    }
+    int64_t idle = l->now - l->idle_since;
+    if (idle < spin)
+        e->env->relax(e->env, false);
+    else if (idle < spin + yield && engine_yield(e, &l->now))
+        return;
+    else
+        engine_sleep(e, fn, arg, deadline, callbacks);
+}
+
+static bool nothing_active(const struct engine *e);
+
+bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_until_fn *fn, void *arg, int64_t deadline)
+{
+    struct ladder l = {0};
+    bool callbacks = e->notify == COMM_NOTIFY_ANY, reached;
+
+    atomic_fetch_add_explicit(&e->waiters, 1, memory_order_relaxed);
+    for (uint32_t turn = 0;; turn++) {
+        enum pass moved = own && turn % OWN_TURNS ? step_face(e, own, false) : engine_pass(e, callbacks);
+        reached = fn(arg);
+        if (reached)
+            break;
+        if (moved & PASS_MOVED) {
+            l = (struct ladder){0};
+            continue;
+        }
+        climb(e, &l, fn, arg, deadline, callbacks);
+        if (l.now >= deadline && e->env->now(e->env) >= deadline)
+            break;
+    }
+    if (atomic_fetch_sub_explicit(&e->waiters, 1, memory_order_seq_cst) == 1 && !nothing_active(e) &&
+        atomic_load_explicit(&e->helper_parked, memory_order_seq_cst)) {
+        atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
+        e->env->wake(e->env, &e->work, 1);
+    }
+    return reached;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the helper thread */
+static bool nothing_active(const struct engine *e)
+{
+    for (uint32_t w = 0; w < atomic_load_explicit(&e->words, memory_order_acquire); w++)
+        if (atomic_load_explicit(&e->active[w], memory_order_seq_cst))
+            return false;
+    return true;
+}
+
+static bool helper_rests(void *arg)
+{
+    struct engine *e = arg;
+
+    return atomic_load_explicit(&e->stopping, memory_order_relaxed) || nothing_active(e) ||
+           atomic_load_explicit(&e->waiters, memory_order_relaxed) > 1; /* itself is one */
+}
+
+/* While callers wait, who move everything. The last one to leave wakes it where there is something to do, and so does whatever comes later
+ * (engine_activate). */
+static void park_helper(struct engine *e, uint32_t seen)
+{
+    atomic_store_explicit(&e->helper_parked, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&e->waiters, memory_order_seq_cst) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
+        e->env->park(e->env, &e->work, seen, e->env->now(e->env) + SLEEP_MOST_NS);
+    atomic_store_explicit(&e->helper_parked, 0, memory_order_seq_cst);
+}
+
+/* Moves work while no caller is inside the library. */
+void engine_helper(void *arg)
+{
+    struct engine *e = arg;
+    const struct comm_env *env = e->env;
+
+    while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
+        uint32_t seen = atomic_load_explicit(&e->work, memory_order_seq_cst);
+        atomic_store_explicit(&e->helper_parked, 1, memory_order_seq_cst);
+        if (nothing_active(e) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
+            env->park(env, &e->work, seen, ENV_FOREVER);
+        atomic_store_explicit(&e->helper_parked, 0, memory_order_seq_cst);
+        if (atomic_load_explicit(&e->waiters, memory_order_seq_cst))
+            park_helper(e, seen); /* a caller moves everything; the last one to leave wakes us */
+        else
+            engine_move_until(e, NULL, helper_rests, e, ENGINE_NEVER);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ loops of the caller */
+void engine_disarm(struct engine *e)
+{
+    clear_bell(e, &e->asleep);
+}
+
+/* Who sleeps on the bell may have been rung with the loop and not be up yet. Then the loop could not clear it (engine_disarm), since that
+ * would not wake him, and it would be called at once again, and again until he has found a CPU, which he may be waiting for us to leave. So
+ * we do, a little, when all that the loop came for is done. */
+static void let_him_rise(struct engine *e)
+{
+    uint32_t risen = atomic_load_explicit(&e->risen, memory_order_seq_cst);
+
+    if (atomic_load_explicit(&e->armed, memory_order_seq_cst) || !atomic_load_explicit(&e->asleep, memory_order_seq_cst) ||
+        !e->env->bell_clear(e->env, &e->bell))
+        return;
+    e->env->bell_ring(e->env, &e->bell);
+    int64_t until = e->env->now(e->env) + SLEEP_SHORT_NS; /* a stranger who computes takes a whole slice at each turn */
+    for (uint32_t turn = 0; turn < RISE_TURNS && atomic_load_explicit(&e->risen, memory_order_seq_cst) == risen; turn++) {
+        e->env->relax(e->env, true);
+        if (e->env->now(e->env) > until)
+            break;
+    }
+}
+
+/* IDLE: armed, sleeping on the descriptor is safe. */
+enum pass engine_arm_bell(struct engine *e)
+{
+    int64_t ignored = ENGINE_NEVER;
+    enum pass moved;
+
+    let_him_rise(e);
+    atomic_store_explicit(&e->armed, 1, memory_order_seq_cst);
+    arm_wires(e, true, &ignored);
+    atomic_thread_fence(memory_order_seq_cst);
+    moved = engine_pass(e, false);
+    if (engine_callback_due(e))
+        moved |= PASS_MOVED;
+    if (moved != PASS_IDLE && atomic_exchange_explicit(&e->armed, 0, memory_order_seq_cst))
+        engine_disarm(e);
+    else if (moved == PASS_IDLE && atomic_load_explicit(&e->natives, memory_order_relaxed))
+        e->env->bell_ring(e->env, &e->watch); /* the watcher becomes their timer */
+    return moved;
+}

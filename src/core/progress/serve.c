@@ -1,0 +1,140 @@
+/*
+ * Serving: what peers ask of windows' parts that only their owner reaches is done soon, though the owner's program waits for nothing.
+ * Whoever waits or makes progress does it in his passes anyway. Otherwise it is any call that starts or tests something, when it leaves
+ * (unit_leave), by a word that peers set; and the watcher, whom they ring. It naps for a millisecond while asks come, and then rests until
+ * it is rung again: so who is asked for nothing wakes up for its ticks alone, and asks in a row do not ring each.
+ */
+#include "progress/engine.h"
+
+enum {
+    SERVE_NAP_NS = 1000000,
+    SERVE_BESIDE_NS = 4000000, /* others make passes: they have served what came */
+    SERVE_QUIET = 4,
+    SERVE_TURNS = 8, /* in a row, as long as something moves: long pieces come by chunks */
+    GLANCES = 32,    /* one in so many calls that take no lock looks */
+};
+
+/* ------------------------------------------------------------------------------------------------------------ one pass */
+/* MOVED also where something is left that nobody will tell of again: who makes room for a message wakes only who waits. */
+static enum pass serve_face(struct engine *e, struct comm_communicator *face, bool guest)
+{
+    enum pass moved = PASS_IDLE;
+
+    if (!base_home_trylock(&face->lock, face->env))
+        return PASS_BUSY;
+    struct progress_unit *unit = unit_of(e, face);
+    if (unit && e->class->serve(unit, guest))
+        moved = PASS_MOVED;
+    base_home_unlock(&face->lock, face->env);
+    return moved;
+}
+
+static enum pass serve(struct engine *e, bool guest)
+{
+    enum pass all = PASS_IDLE;
+
+    for (uint32_t w = 0; w < atomic_load_explicit(&e->words, memory_order_acquire); w++)
+        for (uint64_t bits = atomic_load_explicit(&e->apart[w], memory_order_acquire); bits; bits &= bits - 1) {
+            struct comm_communicator *face =
+                atomic_load_explicit(&e->faces[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
+            if (face)
+                all |= serve_face(e, face, guest);
+        }
+    return all;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ by calls */
+/* Under the lock, which is given back; nobody closes it meanwhile. What is not sure to be done is the next call's, or the watcher's. */
+void unit_leave_asked(struct progress_unit *unit)
+{
+    struct comm_communicator *face = unit->face;
+    struct engine *e = unit->engine;
+    _Atomic uint32_t *asks = unit->asks;
+
+    if (engine_in_callback(e)) {
+        unit_unlock(unit);
+        return;
+    }
+    atomic_fetch_and_explicit(asks, ~(uint32_t)WIRE_ASKED, memory_order_acq_rel);
+    atomic_fetch_add_explicit(&face->inside, 1, memory_order_seq_cst);
+    unit_unlock(unit);
+    if (serve(e, false) != PASS_IDLE)
+        atomic_fetch_or_explicit(asks, WIRE_ASKED, memory_order_acq_rel);
+    atomic_fetch_sub_explicit(&face->inside, 1, memory_order_seq_cst);
+}
+
+void engine_glance(struct comm_communicator *face)
+{
+    enum comm_result r;
+
+    if (!face)
+        return;
+    uint32_t glances = atomic_load_explicit(&face->glances, memory_order_relaxed);
+    atomic_store_explicit(&face->glances, glances + 1, memory_order_relaxed);
+    struct progress_unit *unit = glances % GLANCES == GLANCES - 1 ? unit_lock(face, &r) : NULL;
+    if (unit)
+        unit_leave(unit);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ by the watcher */
+static bool heed_wires(struct engine *e, bool on)
+{
+    bool came = false;
+
+    for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
+        if (!atomic_load_explicit(&e->worlds[i], memory_order_relaxed))
+            continue;
+        base_lock(&e->poll_lock, e->env);
+        struct progress_wire *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
+        if (w && w->class->heed)
+            came |= w->class->heed(w->wire, on);
+        base_unlock(&e->poll_lock, e->env);
+    }
+    return came;
+}
+
+/* Somebody of this rank has the lock all the time, as it seems: his next call looks. */
+static void leave_to_calls(struct engine *e)
+{
+    base_lock(&e->poll_lock, e->env);
+    for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
+        struct progress_wire *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
+        if (w)
+            atomic_fetch_or_explicit(w->asks, WIRE_ASKED, memory_order_acq_rel);
+    }
+    base_unlock(&e->poll_lock, e->env);
+}
+
+bool engine_heed(struct engine *e, struct serve_round *round)
+{
+    round->heeds = !round->nap_ns && atomic_load_explicit(&e->aparts, memory_order_seq_cst);
+    return round->heeds && heed_wires(e, true);
+}
+
+bool engine_rise(struct engine *e, struct serve_round *round)
+{
+    return (round->heeds || round->nap_ns) && heed_wires(e, false);
+}
+
+/* Who waits makes passes himself, but may leave before he has seen what came: it is looked for once more then. */
+void engine_serve_round(struct engine *e, struct serve_round *round, bool came)
+{
+    bool waiters = atomic_load_explicit(&e->waiters, memory_order_seq_cst) != 0;
+
+    round->quiet = came ? 0 : round->quiet + 1;
+    if ((came || round->owed) && !waiters) {
+        enum pass pass = serve(e, true);
+        for (int turn = 1; turn < SERVE_TURNS && pass == PASS_MOVED && serve(e, true) & PASS_MOVED; turn++)
+            ;
+        if (pass & PASS_BUSY)
+            leave_to_calls(e);
+        round->owed = pass != PASS_IDLE;
+        round->nap_ns = pass != PASS_IDLE ? SERVE_NAP_NS : SERVE_BESIDE_NS;
+    } else if (came) {
+        round->owed = true;
+        round->nap_ns = SERVE_BESIDE_NS;
+    } else {
+        round->owed = false;
+        round->nap_ns = round->nap_ns == SERVE_NAP_NS && round->quiet < SERVE_QUIET ? SERVE_NAP_NS : 0;
+    }
+}

@@ -1,0 +1,135 @@
+/*
+ * Memory of a world that callers ask for by comm_mem_alloc, and what they have registered. Where the wire has memory that peers reach it is
+ * that, else the heap's: then nothing is gained and nothing is lost. All of it ends with the world at the latest.
+ */
+#include "rma/queue.h"
+
+enum { PAGE = 4096 };
+enum kind { KIND_REACHED, KIND_HEAP, KIND_REGISTERED };
+struct world_memory {
+    struct world_memory *next;
+    void *at;
+    size_t bytes;
+    enum kind kind;
+};
+
+static const struct wire_memory_class *class_of(const struct world *w)
+{
+    return w->backend->wire->memory;
+}
+
+static void give_back(struct world *w, struct world_memory *m)
+{
+    const struct comm_env *env = w->engine->env;
+
+    if (m->kind == KIND_REACHED)
+        class_of(w)->give(w->port.wire, m->at, false);
+    if (m->kind == KIND_HEAP)
+        env->give(env, m->at, m->bytes);
+    env->give(env, m, sizeof *m);
+}
+
+void memory_close(struct world *w)
+{
+    for (struct world_memory *m = w->memories, *next; m; m = next) {
+        next = m->next;
+        give_back(w, m);
+    }
+    w->memories = NULL;
+}
+
+static struct world_memory **find(struct world *w, const void *at, bool own)
+{
+    struct world_memory **link = &w->memories;
+
+    while (*link && ((*link)->at != at || ((*link)->kind != KIND_REGISTERED) != own))
+        link = &(*link)->next;
+    return link;
+}
+
+static void take(const struct world *w, struct world_memory *m)
+{
+    const struct comm_env *env = w->engine->env;
+
+    if (class_of(w)) {
+        m->kind = KIND_REACHED;
+        m->at = class_of(w)->take(w->port.wire, m->bytes, WIRE_PLACE_DEFAULT);
+    } else {
+        m->kind = KIND_HEAP;
+        m->at = env->take(env, m->bytes, PAGE);
+    }
+}
+
+/* Into the list, unless it is there already. */
+static enum comm_result enlist(struct world *w, struct world_memory *m)
+{
+    const struct comm_env *env = w->engine->env;
+
+    base_lock(&w->memory_lock, env);
+    bool there = m->kind == KIND_REGISTERED && *find(w, m->at, false);
+    if (!there) {
+        m->next = w->memories;
+        w->memories = m;
+    }
+    base_unlock(&w->memory_lock, env);
+    return there ? COMM_ERR_STATE : COMM_OK;
+}
+
+static enum comm_result add(struct comm_communicator *c, size_t bytes, void *registered, void **at)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    const struct comm_env *env = b->unit.engine->env;
+    int before = env->cancel(env, ENV_CANCEL_OFF);
+    struct world_memory *m = env->take(env, sizeof *m, 64);
+    r = COMM_ERR_MEMORY;
+    if (m) {
+        *m = (struct world_memory){.at = registered, .bytes = bytes, .kind = KIND_REGISTERED};
+        if (!registered)
+            take(b->world, m);
+        if (m->at)
+            r = enlist(b->world, m);
+        if (r == COMM_OK)
+            *at = m->at;
+        else
+            env->give(env, m, sizeof *m);
+    }
+    env->cancel(env, before);
+    body_unlock(b);
+    return r;
+}
+
+enum comm_result engine_memory_take(struct comm_communicator *c, size_t bytes, void **at)
+{
+    return add(c, bytes, NULL, at);
+}
+
+enum comm_result engine_memory_register(struct comm_communicator *c, void *at, size_t bytes)
+{
+    return add(c, bytes, at, &at);
+}
+
+enum comm_result engine_memory_give(struct comm_communicator *c, void *at, bool own)
+{
+    enum comm_result r;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    struct world *w = b->world;
+    const struct comm_env *env = b->unit.engine->env;
+    int before = env->cancel(env, ENV_CANCEL_OFF);
+    base_lock(&w->memory_lock, env);
+    struct world_memory **link = find(w, at, own), *m = *link;
+    if (m)
+        *link = m->next;
+    base_unlock(&w->memory_lock, env);
+    if (m)
+        give_back(w, m);
+    env->cancel(env, before);
+    body_unlock(b);
+    return m ? COMM_OK : COMM_ERR_STATE;
+}

@@ -1,0 +1,405 @@
+/*
+ * The life of a window. Made by one exchange of tickets that is an operation of the queue: where each rank's part lies and whether it could
+ * be made, so that all ranks get the window or none does. A fence, and the end, are exchanges of nothing that carry the window's number.
+ */
+
+#include "fastpath/wait.h"
+#include "rma/queue.h"
+#include "base/format.h"
+
+#include <string.h>
+
+enum { PAGE = 4096, WINDOW_FREES = 1 /* part of a fence's fingerprint, beside the number */ };
+
+static const struct wire_memory_class *class_of(const struct body *b)
+{
+    return b->channel->memory;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ memory */
+static size_t window_bytes(int32_t size)
+{
+    return sizeof(struct comm_window) + (size_t)size * (sizeof(struct window_ticket) + sizeof(struct window_part));
+}
+
+/* keep: peers may not have heard that it is over. b is not looked at where the memory is of the heap. */
+static void give(struct body *b, const struct comm_window *w, void *at, size_t bytes, bool keep)
+{
+    if (at && w->heap)
+        w->env->give(w->env, at, bytes);
+    else if (at)
+        class_of(b)->give(b->channel->wire, at, keep);
+}
+
+static void drop_memory(struct body *b, struct comm_window *w, bool keep)
+{
+    give(b, w, w->memory, w->memory_bytes, keep);
+    give(b, w, w->control, w->control_bytes, keep);
+    w->memory = w->control = NULL;
+}
+
+static void drop(struct body *b, struct comm_window *w, bool keep)
+{
+    drop_memory(b, w, keep);
+    w->env->give(w->env, w, window_bytes(w->size));
+}
+
+static void unlink_from(struct body *b, const struct comm_window *w)
+{
+    struct comm_window **link = &b->windows;
+
+    while (*link != w)
+        link = &(*link)->next;
+    *link = w->next;
+}
+
+static void *take(struct body *b, const struct comm_window *w, size_t bytes, enum comm_placement placement)
+{
+    if (!w->heap)
+        return class_of(b)->take(b->channel->wire, bytes, (enum wire_placement)placement);
+    return b->unit.engine->env->take(b->unit.engine->env, bytes, PAGE);
+}
+
+/* Where it lies, for peers, of whom one rank alone has none. */
+static uint64_t where_is(struct body *b, const void *at, size_t bytes)
+{
+    uint64_t where = (uint64_t)(uintptr_t)at;
+
+    if (!bytes || b->team.size == 1)
+        return where;
+    if (class_of(b) && b->world->rank < 0)
+        return where; /* ranks of one process reach everything, but not where they play several hosts */
+    return class_of(b) && class_of(b)->where(b->channel->wire, at, bytes, &where) ? where : WINDOW_NOWHERE;
+}
+
+static enum comm_result make_part(struct body *b, struct comm_window *w, size_t bytes, const struct comm_window_options *options)
+{
+    struct window_ticket *mine = &w->mine;
+
+    *mine = (struct window_ticket){.bytes = bytes, .signals = options->signals};
+    w->heap = !class_of(b);
+    w->own = options->base;
+    w->control_bytes = sizeof(struct window_control) + options->signals * sizeof(uint64_t);
+    w->control = take(b, w, w->control_bytes, COMM_PLACEMENT_DEFAULT);
+    if (w->control && bytes && !w->own) {
+        w->memory_bytes = bytes;
+        w->own = w->memory = take(b, w, bytes, options->placement);
+    }
+    if (!w->control || (bytes && !w->own) || (b->team.size > 1 && !links_open(b)))
+        return COMM_ERR_MEMORY;
+    mine->control = where_is(b, w->control, w->control_bytes);
+    mine->part = where_is(b, w->own, bytes);
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ made */
+static void *reach(struct body *b, int32_t rank, uint64_t where)
+{
+    if (b->world->rank < 0)
+        return (void *)(uintptr_t)where;
+    return class_of(b)->reach(b->channel, rank, where);
+}
+
+static struct window_part part_of(struct body *b, const struct comm_window *w, int32_t rank)
+{
+    const struct window_ticket *t = &w->all[rank];
+    struct window_part part = {.bytes = t->bytes, .signals = t->signals, .first = TALK_NONE, .last = TALK_NONE};
+
+    if (rank == b->team.rank) {
+        part.at = t->bytes ? w->own : NULL;
+        part.control = w->control;
+    } else if (t->part != WINDOW_NOWHERE && t->control != WINDOW_NOWHERE) {
+        part.at = t->bytes ? reach(b, rank, t->part) : NULL;
+        part.control = reach(b, rank, t->control);
+    }
+    part.apart = !part.control;
+    return part;
+}
+
+/* Why there is no window: the same on every rank. */
+static void tell(struct body *b, int32_t rank, enum comm_result result)
+{
+    struct comm_error *d = &b->last_refused;
+
+    *d = (struct comm_error){.size = sizeof *d, .result = result, .rank = rank, .peer = -1, .sequence = b->sequence};
+    base_copy_text(d->operation, sizeof d->operation, collective_name(COLLECTIVE_WINDOW));
+    base_copy_text(d->cause, sizeof d->cause, "a rank has no part to give");
+    base_format(d->text, sizeof d->text, "comm_window_create: rank %d: %s", rank, base_result_text(result));
+}
+
+static enum comm_result made(struct body *b, struct comm_window *w)
+{
+    for (int32_t r = 0; r < w->size; r++) {
+        const struct window_ticket *t = &w->all[r];
+        if (t->result != COMM_OK) {
+            tell(b, r, (enum comm_result)t->result);
+            return (enum comm_result)t->result;
+        }
+        w->part[r] = part_of(b, w, r);
+        w->apart |= w->part[r].apart || t->part == WINDOW_NOWHERE || t->control == WINDOW_NOWHERE;
+    }
+    w->apart &= w->size > 1;
+    return COMM_OK;
+}
+
+/* While there are such, peers may ask of them at any time: they are served though nobody here waits (serve.c). */
+static void count_apart(struct body *b, const struct comm_window *w, bool there)
+{
+    uint32_t before = b->windows_apart;
+
+    b->windows_apart += w->apart ? (there ? 1 : UINT32_MAX) : 0;
+    if (!before == !b->windows_apart)
+        return;
+    if (b->wire->urge)
+        b->wire->urge(b->channel, there);
+    engine_note_apart(b->unit.engine, b->index, there);
+}
+
+static enum comm_result made_at(struct body *b, enum entry_phase phase, void *arg)
+{
+    struct comm_window *w = arg;
+
+    if (phase == ENTRY_ENDED)
+        return (enum comm_result)(w->mine.result = made(b, w));
+    if (phase == ENTRY_DROPPED || w->mine.result != COMM_OK) {
+        unlink_from(b, w);
+        drop(b, w, phase == ENTRY_DROPPED);
+        return COMM_OK;
+    }
+    w->making = false;
+    count_apart(b, w, true);
+    *w->out = w;
+    return COMM_OK;
+}
+
+static struct comm_window *make(struct body *b, struct comm_window **out)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    struct comm_window *w = env->take(env, window_bytes(b->team.size), 64);
+
+    if (!w)
+        return NULL;
+    *w =
+        (struct comm_window){.comm = b->unit.face, .env = env, .size = b->team.size, .number = b->sequence + 1, .making = true, .out = out};
+    atomic_store_explicit(&w->body, b, memory_order_relaxed);
+    w->part = (struct window_part *)(void *)(w + 1);
+    w->all = (struct window_ticket *)(void *)(w->part + w->size);
+    return w;
+}
+
+static enum comm_result create(struct body *b, size_t bytes, const struct comm_window_options *options, struct comm_window **out,
+                               struct comm_request *req)
+{
+    struct engine_call call = {.collective = COLLECTIVE_WINDOW, .type = COMM_BYTE, .root = -1, .n = sizeof(struct window_ticket)};
+    struct comm_window *w = make(b, out);
+
+    if (!w)
+        return body_refuse(b, &call, COMM_ERR_MEMORY);
+    w->mine.result = (int32_t)make_part(b, w, bytes, options);
+    call.in = &w->mine;
+    call.out = w->all;
+    call.read = (struct timeline_hull){(uintptr_t)&w->mine, (uintptr_t)(&w->mine + 1)};
+    call.write = (struct timeline_hull){(uintptr_t)w->all, (uintptr_t)(w->all + w->size)};
+    w->next = b->windows; /* peers that have it before us may ask of it already */
+    b->windows = w;
+    enum comm_result r = body_issue(b, &call, made_at, w, req);
+    if (r != COMM_OK) {
+        unlink_from(b, w);
+        drop(b, w, false);
+    }
+    return r;
+}
+
+enum comm_result engine_window_create(struct comm_communicator *c, size_t bytes, const struct comm_window_options *options,
+                                      struct comm_window **w, struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct body *b = body_lock(c, &r);
+
+    if (b) {
+        r = b->recording ? COMM_ERR_STATE : body_ready_for_calls(b);
+        if (r == COMM_OK)
+            r = create(b, bytes, options, w, &own);
+        if (!b->recording)
+            body_settle(b);
+        body_leave(b);
+    }
+    return engine_answer(r, own, req);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ in use */
+/* The communicator's lock, if the window still has one: a face that was closed may be another communicator's by now. */
+static struct body *lock(struct comm_window *w, enum comm_result *why)
+{
+    struct body *mine = atomic_load_explicit(&w->body, memory_order_acquire), *b;
+
+    *why = COMM_ERR_CLOSED;
+    if (!mine)
+        return NULL;
+    b = body_lock(w->comm, why);
+    if (b && b != mine) {
+        body_unlock(b);
+        *why = COMM_ERR_CLOSED;
+        return NULL;
+    }
+    return b;
+}
+
+static enum comm_result issue_fence(struct body *b, struct comm_window *w, uint32_t flags, struct comm_request *req)
+{
+    /* No byte of them, but what lands nowhere would be a view. */
+    struct engine_call call = {
+        .collective = COLLECTIVE_WINDOW, .type = COMM_BYTE, .in = &w->mine, .out = w->all, .root = (int32_t)w->number, .site = flags};
+    enum comm_result r = body_ready_for_calls(b);
+
+    if (r == COMM_OK)
+        r = body_issue(b, &call, NULL, NULL, req);
+    if (r != COMM_OK)
+        return r;
+    w->fence = b->line.next - 1;
+    body_entry(b, w->fence)->window = w;
+    return COMM_OK;
+}
+
+enum comm_result engine_window_fence(struct comm_window *w, struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct body *b = lock(w, &r);
+
+    if (b) {
+        r = issue_fence(b, w, 0, &own);
+        body_settle(b);
+        body_leave(b);
+    }
+    if (req)
+        *req = r == COMM_OK ? own : timeline_refusal(r);
+    return r;
+}
+
+enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided *one, struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct body *b = lock(w, &r);
+
+    if (b) {
+        bool device = b->native_flags && (body_is_device_memory(b, one->from) || body_is_device_memory(b, one->to));
+        if (device)
+            r = COMM_ERR_UNSUPPORTED; /* windows are the host's, and so is what goes into them */
+        else
+            r = b->failed ? (enum comm_result)b->cause.result : talk_one_sided(b, one, &own);
+        body_settle(b);
+        body_leave(b);
+    }
+    if (req)
+        *req = r == COMM_OK ? own : timeline_refusal(r);
+    return r;
+}
+
+struct comm_communicator *engine_window_comm(const struct comm_window *w)
+{
+    return atomic_load_explicit(&w->body, memory_order_acquire) ? w->comm : NULL;
+}
+
+int32_t engine_window_size(const struct comm_window *w)
+{
+    return w->size;
+}
+
+int32_t engine_window_rank(const struct comm_window *w)
+{
+    const struct body *b = atomic_load_explicit(&w->body, memory_order_acquire);
+
+    return b ? b->team.rank : 0;
+}
+
+void *engine_window_part(const struct comm_window *w, int32_t peer, size_t *bytes, uint32_t *signals)
+{
+    *bytes = w->part[peer].bytes;
+    *signals = w->part[peer].signals;
+    return w->part[peer].at;
+}
+
+bool engine_window_apart(const struct comm_window *w, int32_t peer)
+{
+    return w->part[peer].apart;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the end */
+/* Once more when there was no room: what stands in the queue makes it. */
+static enum comm_result last_fence(struct comm_window *w, struct comm_request *req)
+{
+    enum comm_result r;
+
+    for (int tries = 0; tries < 2; tries++) {
+        struct body *b = lock(w, &r);
+        if (!b)
+            return r;
+        r = issue_fence(b, w, WINDOW_FREES, req);
+        body_settle(b);
+        body_unlock(b);
+        if (r != COMM_ERR_FULL)
+            return r;
+        (void)engine_sync(w->comm);
+    }
+    return r;
+}
+
+/* Neither this rank's calls nor what it does for its peers touches memory any more. */
+static bool rests(void *arg)
+{
+    struct comm_window *w = arg;
+    enum comm_result r;
+    struct body *b = lock(w, &r);
+    bool rests = !b || b->failed || (links_rest(b, w) && !talk_holds_window(b, w, UINT64_MAX));
+
+    if (b)
+        body_unlock(b);
+    return rests;
+}
+
+enum comm_result engine_window_free(struct comm_window *w)
+{
+    struct comm_request last = COMM_REQUEST_NONE;
+    enum comm_result r, locked;
+    struct body *b = lock(w, &r);
+
+    if (b) {
+        struct engine *e = b->unit.engine;
+        bool callback = engine_in_callback(e);
+        engine_hold(e);
+        body_unlock(b);
+        r = callback ? COMM_ERR_STATE : last_fence(w, &last);
+        r = r == COMM_OK ? engine_wait(last, COMM_FOREVER) : r;
+        if (w->apart && !callback)
+            (void)engine_move_until(e, NULL, rests, w, ENGINE_NEVER); /* bounded by the calls' own deadline */
+        engine_drop(e);
+        if (callback)
+            return COMM_ERR_STATE;
+    }
+    b = lock(w, &locked);
+    if (b) {
+        talk_forget_window(b, w, r == COMM_OK ? COMM_ERR_CANCELLED : r);
+        unlink_from(b, w);
+        count_apart(b, w, false);
+        drop(b, w, r != COMM_OK);
+        body_settle(b);
+        body_unlock(b);
+    } else {
+        drop(NULL, w, true);
+    }
+    return r;
+}
+
+void windows_close(struct body *b)
+{
+    for (struct comm_window *w = b->windows, *next; w; w = next) {
+        next = w->next;
+        if (!w->heap)
+            drop_memory(b, w, true);
+        atomic_store_explicit(&w->body, NULL, memory_order_release);
+    }
+    b->windows = NULL;
+}

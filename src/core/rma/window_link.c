@@ -1,0 +1,127 @@
+/* What both ends of a link share: its messages, its room, and what it does in a pass. */
+#include "rma/window_link.h"
+
+#include "base/format.h"
+
+enum { SLOT_CODE_BITS = 8 };
+_Static_assert(LINK_SHOWN < 1 << SLOT_CODE_BITS, "a slot holds a code");
+
+/* ------------------------------------------------------------------------------------------------------------ pieces */
+size_t link_most(const struct one_sided *one)
+{
+    if (one->kind == ONE_PUT || one->kind == ONE_GET)
+        return LINK_PIECE;
+    return one->kind == ONE_UPDATE ? LINK_STAGED / one->element : 1;
+}
+
+size_t link_takes(const struct one_sided *one, size_t n)
+{
+    switch (one->kind) {
+    case ONE_PUT:
+        return n;
+    case ONE_UPDATE:
+        return one->op == COMM_NOOP ? 0 : n * one->element;
+    case ONE_SWAP:
+        return 2 * one->element;
+    default:
+        return 0;
+    }
+}
+
+size_t link_brings(const struct one_sided *one, size_t n)
+{
+    if (one->kind == ONE_GET)
+        return n;
+    return (one->kind == ONE_UPDATE || one->kind == ONE_SWAP) && one->to ? n * one->element : 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ messages */
+enum comm_result link_post(struct body *b, enum message_kind kind, bool is_send, int32_t peer, void *at, size_t bytes, uint32_t code)
+{
+    return message_post(b->messages, &(struct message_call){.buf = at,
+                                                            .bytes = bytes,
+                                                            .peer = peer,
+                                                            .slot = LINK_SLOT | (uint32_t)peer << SLOT_CODE_BITS | code,
+                                                            .is_send = is_send,
+                                                            .kind = (uint8_t)kind});
+}
+
+void link_no_memory(struct body *b)
+{
+    if (!b->failed && !b->proposal.result)
+        body_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY});
+}
+
+bool links_message(struct body *b, const struct message_finished *done)
+{
+    int32_t peer = (int32_t)((done->slot & (LINK_SLOT - 1)) >> SLOT_CODE_BITS);
+    uint32_t code = done->slot & ((1u << SLOT_CODE_BITS) - 1);
+
+    if (!(done->slot & LINK_SLOT))
+        return false;
+    if (b->failed)
+        return true;
+    if (done->result == COMM_ERR_TRUNCATED)
+        body_peer_is_wrong(b, peer, "more to a window than there may be in one message");
+    else if (done->result != COMM_OK)
+        body_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = peer, .result = done->result});
+    else if (code <= LINK_HEARD)
+        link_ask_done(b, peer, code, done->bytes);
+    else
+        link_serve_done(b, peer, code, done->bytes);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ life */
+bool links_open(struct body *b)
+{
+    if (!b->links)
+        b->links = b->unit.engine->env->take(b->unit.engine->env, (size_t)b->team.size * sizeof *b->links, 64);
+    return b->links != NULL;
+}
+
+void links_close(struct body *b)
+{
+    const struct comm_env *env = b->unit.engine->env;
+
+    for (int32_t r = 0; b->links && r < b->team.size; r++) {
+        struct window_link *l = &b->links[r];
+        if (l->asking)
+            env->give(env, l->asking, sizeof *l->asking);
+        if (l->serves && l->serves->staged)
+            env->give(env, l->serves->staged, 2 * LINK_STAGED);
+        if (l->serves)
+            env->give(env, l->serves, sizeof *l->serves);
+    }
+    if (b->links)
+        env->give(env, b->links, (size_t)b->team.size * sizeof *b->links);
+    b->links = NULL;
+}
+
+/* A peer whose link has nothing in hand and of whom nothing came costs two loads. */
+bool links_step(struct body *b)
+{
+    bool moved = false;
+
+    if (!message_came(b->messages) && !b->links_busy)
+        return false;
+    b->links_busy = false;
+    for (int32_t r = 0; r < b->team.size && !b->failed && !b->proposal.result; r++) {
+        if (r == b->team.rank)
+            continue;
+        moved |= link_hear(b, r);
+        moved |= link_ask_waiting(b, r);
+        moved |= link_serve(b, r);
+    }
+    return moved;
+}
+
+bool links_rest(const struct body *b, const struct comm_window *w)
+{
+    for (int32_t r = 0; b->links && !b->failed && r < b->team.size; r++) {
+        const struct link_serves *s = b->links[r].serves;
+        if (s && s->serving > SERVES_READ && s->doing.window == w)
+            return false;
+    }
+    return true;
+}

@@ -1,0 +1,21 @@
+/* Calls that make and end communicators. */
+#ifndef WORLD_COMMUNICATORS_H
+#define WORLD_COMMUNICATORS_H
+
+#include <commstream/open.h>
+
+#include "comm/call.h"
+
+enum comm_result engine_id_create(const struct comm_config *config, struct comm_id *id, const char **why); /* why: of an error */
+enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world);
+enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
+                                   struct comm_communicator **worlds);
+enum comm_result engine_split(struct comm_communicator *c, int64_t color, int32_t key, struct comm_communicator **out,
+                              struct comm_request *req);
+enum comm_result engine_subset(struct comm_communicator *c, const int32_t *ranks, int32_t count, uint32_t tag,
+                               struct comm_communicator **out, struct comm_request *req);
+enum comm_result engine_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
+                            struct comm_request *req);
+enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns);
+
+#endif

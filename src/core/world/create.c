@@ -1,0 +1,348 @@
+/*
+ * Creating calls: operations of the parent's queue, in stages that are issued together under numbers of their own. Each reads what the one
+ * before wrote when it ended, so the queue itself keeps them in order:
+ *
+ *   colors   (split alone) who belongs together: how much memory a channel needs follows from how many its members are
+ *   offers   everybody's offer for the new channel; then each connects
+ *   ready    whether everybody could connect: all succeed, or all end with the same error
+ *
+ * So whoever leaves the last stage with a child knows that all its members have connected. Should the parent fail in just that moment,
+ * one member may have the child and another not; that other one is connected, and fails the child with the parent's cause before it drops
+ * it, so that nobody waits there for who will never come.
+ */
+#include "fastpath/wait.h"
+#include "world/communicators.h"
+#include "world/create.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum { STAGE_COLORS, STAGE_OFFERS, STAGE_READY };
+
+#define CREATION_OPTION "algorithm="
+
+static size_t creation_bytes(int32_t size)
+{
+    return sizeof(struct creation) + (size_t)size * (2 * sizeof(struct team_ticket) + sizeof(struct team_offer) + 2 * sizeof(int32_t));
+}
+
+void creation_drop(struct creation *n)
+{
+    if (--n->references)
+        return;
+    if (n->child)
+        body_destroy(n->child);
+    n->env->give(n->env, n, creation_bytes(n->size));
+}
+
+struct creation *creation_make(struct body *b, struct comm_communicator **out)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    struct creation *n = env->take(env, creation_bytes(b->team.size), 64);
+
+    if (!n)
+        return NULL;
+    n->env = env;
+    n->size = b->team.size;
+    n->out = out;
+    n->all[0] = (struct team_ticket *)(void *)(n + 1);
+    n->all[1] = n->all[0] + n->size;
+    n->offers = (struct team_offer *)(void *)(n->all[1] + n->size);
+    n->members = (int32_t *)(void *)(n->offers + n->size);
+    n->all_ready = n->members + n->size;
+    n->references = 1;
+    n->number = b->sequence + 1;
+    return n;
+}
+
+static int32_t everybody(struct creation *n)
+{
+    for (int32_t r = 0; r < n->size; r++)
+        n->members[r] = r;
+    return n->size;
+}
+
+void creation_offer(struct body *parent, struct creation *n, int32_t count)
+{
+    struct body_config config = {.world = parent->world,
+                                 .timeout_ns = parent->timeout_ns,
+                                 .name = n->name,
+                                 .forced = n->forced[0] ? n->forced : parent->forced,
+                                 .priority = n->dup ? n->options.priority : parent->priority,
+                                 .free_order = parent->free_order,
+                                 .fixed_order = parent->fixed_order,
+                                 .programs_only = parent->programs_only,
+                                 .stream = n->options.stream ? n->options.stream : parent->stream};
+    struct team_ticket *mine = &n->mine[1];
+
+    if (n->options.operation_timeout_ns)
+        config.timeout_ns = n->options.operation_timeout_ns;
+    if (n->options.order != COMM_ORDER_DEFAULT) {
+        config.free_order = n->options.order == COMM_ORDER_FREE;
+        config.fixed_order = n->options.order == COMM_ORDER_FIXED;
+    }
+    mine->color = n->color;
+    mine->result = team_subset(parent->unit.engine->env, &parent->team, n->number, n->identity, n->members, count, &config.team);
+    if (mine->result == COMM_OK)
+        mine->result = body_create(parent->unit.engine, &config, &mine->offer, &n->child);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the stages' ends */
+static void colors_known(struct body *b, struct creation *n)
+{
+    if (n->color >= 0)
+        creation_offer(b, n, team_pick(n->all[0], n->size, b->team.rank, n->members));
+    else
+        n->mine[1].color = -1;
+}
+
+/* What a member says that came of it there. */
+static enum comm_result result_of(int32_t said)
+{
+    return heard_is_result(said) ? (enum comm_result)said : COMM_ERR_CORRUPT;
+}
+
+/* The members' offers are here: what is missing to connect is known to all ranks alike, but whether each could is not. */
+static enum comm_result connect_child(struct creation *n)
+{
+    enum comm_result worst = COMM_OK;
+    int32_t count = n->child ? n->child->team.size : 0;
+
+    for (int32_t r = 0; r < n->size; r++)
+        if (n->all[1][r].result != COMM_OK)
+            worst = result_of(n->all[1][r].result);
+    if (worst != COMM_OK || !n->child)
+        return worst;
+    if (n->connecting)
+        return body_library_joined(n->child);
+    for (int32_t i = 0; i < count; i++)
+        n->offers[i] = n->all[1][n->members[i]].offer;
+    worst = body_connect(n->child, n->offers);
+    n->connecting = worst == COMM_OK;
+    return worst == COMM_OK ? body_library_joined(n->child) : worst;
+}
+
+/* Before it is OK here nobody has the child, since nobody heard from us that we are ready. */
+enum comm_result creation_connect(struct creation *n)
+{
+    enum comm_result r = connect_child(n);
+
+    if (r == COMM_PENDING)
+        return r;
+    n->connected = n->child && r == COMM_OK;
+    n->ready = (int32_t)r;
+    return COMM_OK;
+}
+
+enum comm_result creation_agreed(const struct creation *n)
+{
+    for (int32_t r = 0; r < n->size; r++)
+        if (n->all_ready[r] != COMM_OK)
+            return result_of(n->all_ready[r]);
+    return COMM_OK;
+}
+
+/* A rank of the parent as a rank of the child; -1: it is not in there. */
+static int32_t rank_in_child(const struct body *parent, const struct body *child, int32_t rank)
+{
+    return rank < 0 ? -1 : team_find(&child->team, parent->team.world[rank]);
+}
+
+/* A culprit that is no member of the child has no name there. */
+void creation_fail(const struct body *parent, struct creation *n)
+{
+    struct body *child = n->child;
+    struct cause cause = parent->cause;
+
+    if (!n->connected)
+        return;
+    n->connected = 0;
+    cause.rank = rank_in_child(parent, child, cause.rank);
+    cause.peer = rank_in_child(parent, child, cause.peer);
+    if (cause.peer < 0)
+        cause.peer = child->team.rank;
+    if (cause.rank < 0)
+        cause = (struct cause){.rank = child->team.rank,
+                               .peer = child->team.rank,
+                               .result = COMM_ERR_DEPENDENCY,
+                               .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT,
+                               .point = (uint32_t)parent->cause.result};
+    base_home_visit(&child->unit.face->lock, child->unit.face->env);
+    child->unit.closing = true; /* it will not be here to hear of another's choice */
+    body_hear_abort(child);
+    body_propose(child, &cause);
+    base_home_unlock(&child->unit.face->lock, child->unit.face->env);
+}
+
+void creation_hand_over(struct creation *n)
+{
+    *n->out = n->child ? n->child->unit.face : NULL;
+    n->child = NULL;
+}
+
+static enum comm_result stage_ended(struct body *b, struct creation *n, int stage)
+{
+    if (n->abandoned)
+        return COMM_OK;
+    if (stage == STAGE_READY)
+        return n->result = creation_agreed(n);
+    if (stage == STAGE_COLORS)
+        colors_known(b, n);
+    else
+        return creation_connect(n);
+    return COMM_OK;
+}
+
+static enum comm_result stage_at(struct body *b, enum entry_phase phase, struct creation *n, int stage)
+{
+    if (phase == ENTRY_ENDED)
+        return stage_ended(b, n, stage);
+    if (phase == ENTRY_DROPPED)
+        creation_fail(b, n);
+    if (phase == ENTRY_RETIRED && stage == STAGE_READY && n->result == COMM_OK)
+        creation_hand_over(n);
+    creation_drop(n);
+    return COMM_OK;
+}
+
+static enum comm_result colors_at(struct body *b, enum entry_phase phase, void *arg)
+{
+    return stage_at(b, phase, arg, STAGE_COLORS);
+}
+
+static enum comm_result offers_at(struct body *b, enum entry_phase phase, void *arg)
+{
+    return stage_at(b, phase, arg, STAGE_OFFERS);
+}
+
+static enum comm_result ready_at(struct body *b, enum entry_phase phase, void *arg)
+{
+    return stage_at(b, phase, arg, STAGE_READY);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the stages */
+static struct timeline_hull hull_of(const void *at, size_t bytes)
+{
+    return (struct timeline_hull){(uintptr_t)at, (uintptr_t)at + bytes};
+}
+
+/* Ranks must choose the same algorithms: part of what they compare. 0: no options. */
+static comm_op options_hash(const struct creation *n)
+{
+    uint64_t hash = 0;
+
+    for (const char *at = n->forced; *at; at++)
+        hash = base_hash(hash, (unsigned char)*at);
+    return (comm_op)hash & ~OPERATOR_USER;
+}
+
+static enum comm_result issue_stage(struct body *b, struct creation *n, int stage, struct comm_request *req)
+{
+    static entry_ended_fn *const at[] = {colors_at, offers_at, ready_at};
+    const void *in = stage == STAGE_READY ? (const void *)&n->ready : &n->mine[stage];
+    void *out = stage == STAGE_READY ? (void *)n->all_ready : n->all[stage];
+    size_t bytes = stage == STAGE_READY ? sizeof n->ready : sizeof n->mine[stage];
+    struct engine_call call = {
+        .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT, .type = COMM_BYTE, .in = in, .out = out, .n = bytes, .root = -1};
+
+    call.op = options_hash(n);
+    call.read = hull_of(in, bytes);
+    call.write = hull_of(out, (size_t)n->size * bytes);
+    struct timeline_hull sent_next = hull_of(&n->mine[1], sizeof n->mine[1]);
+    if (stage == STAGE_OFFERS)
+        sent_next = hull_of(&n->ready, sizeof n->ready);
+    if (stage != STAGE_READY) /* its end writes what the next one sends */
+        timeline_widen(&call.write, &sent_next);
+    n->references++;
+    enum comm_result r = body_issue(b, &call, at[stage], n, req);
+    if (r != COMM_OK)
+        n->references--;
+    return r;
+}
+
+/* The stages before this one are on their way, and the other ranks cannot go on without us. */
+static void abandon(struct body *b, struct creation *n, enum comm_result why)
+{
+    struct cause cause = {.number = b->sequence,
+                          .rank = b->team.rank,
+                          .peer = b->team.rank,
+                          .result = why,
+                          .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT};
+
+    n->abandoned = 1;
+    body_propose(b, &cause);
+}
+
+static enum comm_result create_locked(struct body *b, struct creation *n, struct comm_request *req)
+{
+    enum comm_result r = COMM_OK;
+    int first = n->dup ? STAGE_OFFERS : STAGE_COLORS;
+
+    if (!timeline_reserve(&b->line, (uint64_t)(STAGE_READY - first + 1))) { /* all of it or nothing: FULL may be tried again */
+        creation_drop(n);
+        return COMM_ERR_FULL;
+    }
+    if (n->dup)
+        creation_offer(b, n, everybody(n));
+    else
+        n->mine[0] = (struct team_ticket){.color = n->color, .key = n->key};
+    for (int stage = first; stage <= STAGE_READY && r == COMM_OK; stage++) {
+        r = issue_stage(b, n, stage, stage == STAGE_READY ? req : NULL);
+        if (r != COMM_OK && stage != first)
+            abandon(b, n, r);
+        else if (r == COMM_OK && b->failed &&
+                 stage != STAGE_READY) /* by what a peer said of this very call: all stages so far have ended */
+            r = (enum comm_result)b->cause.result;
+    }
+    creation_drop(n);
+    return r;
+}
+
+static enum comm_result create(struct comm_communicator *c, const struct creation *how, struct comm_communicator **out,
+                               struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct body *b = body_lock(c, &r);
+
+    if (!b)
+        return r;
+    struct creation *n = b->failed || b->recording ? NULL : creation_make(b, out);
+    if (b->recording)
+        r = COMM_ERR_STATE;
+    else if (b->failed)
+        r = (enum comm_result)b->cause.result;
+    else if (!n) /* its number is used up all the same */
+        r = body_refuse(b, &(struct engine_call){.collective = how->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT}, COMM_ERR_MEMORY);
+    if (n) {
+        n->dup = how->dup;
+        n->color = how->color;
+        n->identity = how->dup ? UINT64_C(1) << 32 : (uint64_t)how->color;
+        n->key = how->key;
+        n->options = how->options;
+        base_copy_text(n->name, sizeof n->name, how->options.name);
+        base_copy_text(n->forced, sizeof n->forced, how->options.options ? how->options.options + strlen(CREATION_OPTION) : NULL);
+        if (!n->name[0])
+            base_format(n->name, sizeof n->name, "%.*s/%llu", 20, b->name, (unsigned long long)n->number);
+        r = create_locked(b, n, &own);
+    }
+    if (!b->recording)
+        body_settle(b);
+    body_unlock(b);
+    return engine_answer(r, own, req);
+}
+
+enum comm_result engine_split(struct comm_communicator *c, int64_t color, int32_t key, struct comm_communicator **out,
+                              struct comm_request *req)
+{
+    c->env->find_devices(c->env);
+    return create(c, &(struct creation){.color = color, .key = key}, out, req);
+}
+
+enum comm_result engine_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
+                            struct comm_request *req)
+{
+    c->env->find_devices(c->env);
+    return create(c, &(struct creation){.dup = 1, .options = *options}, out, req);
+}

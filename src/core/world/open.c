@@ -1,0 +1,613 @@
+/* How a world opens: who we are, what the options say, which backend, then meet the others. Blocking, with a deadline, and the only place
+ * that is. */
+#include "comm/parts.h"
+#include "inspect/trace.h"
+#include "failure/failure.h"
+#include "world/communicators.h"
+#include "world/parts.h"
+#include "world/open.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+/* ------------------------------------------------------------------------------------------------------------ what was asked */
+static enum comm_result complain(struct opening *o, enum comm_result result)
+{
+    if (!o->text[0])
+        base_copy_text(o->text, sizeof o->text, base_result_text(result));
+    if (o->config.error_text && o->config.error_text_bytes)
+        base_copy_text(o->config.error_text, o->config.error_text_bytes, o->text);
+    if (o->log.env)
+        base_log(&o->log, LOG_ERROR, "open: %s: %s", base_result_name(result), o->text);
+    return result;
+}
+
+static bool tail_is_zero(const void *from, size_t ours, size_t theirs)
+{
+    for (size_t i = ours; i < theirs; i++)
+        if (((const unsigned char *)from)[i])
+            return false;
+    return true;
+}
+
+static enum comm_result copy_config(struct opening *o, const struct comm_config *given)
+{
+    size_t size = given ? given->size : 0;
+
+    if (!given)
+        return COMM_OK;
+    if (size < sizeof(size_t)) {
+        base_format(o->text, sizeof o->text, "config.size is %zu; expected sizeof(struct comm_config): use COMM_CONFIG()", size);
+        return COMM_ERR_ARGUMENT;
+    }
+    memcpy(&o->config, given, size < sizeof o->config ? size : sizeof o->config);
+    if (!tail_is_zero(given, sizeof o->config, size)) {
+        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", BASE_VERSION);
+        return COMM_ERR_UNSUPPORTED;
+    }
+    return COMM_OK;
+}
+
+static bool program_decides(struct opening *o, const char *key, bool given)
+{
+    if (!given || open_by_environment(o, key))
+        return false;
+    o->options.from[base_option_find(key) - base_option_table] = OPTION_FROM_PROGRAM;
+    return true;
+}
+
+static enum comm_result merge_options(struct opening *o)
+{
+    struct comm_config *c = &o->config;
+    struct base_options *p = &o->options;
+
+    if (!base_options_read(o->env, c->options, p, o->text, sizeof o->text))
+        return COMM_ERR_CONFIG;
+    if (!check_parse(p->check, &o->check)) {
+        base_format(o->text, sizeof o->text, "check: \"%s\"; expected calls, buffers or rendezvous, several with commas", p->check);
+        return COMM_ERR_CONFIG;
+    }
+    if (c->order == COMM_ORDER_FIXED && open_by_environment(o, "order") && p->order == OPTION_ORDER_FREE) {
+        base_format(o->text, sizeof o->text, "COMM_ORDER=free contradicts the program, which asks for order fixed; unset it");
+        return COMM_ERR_CONFIG;
+    }
+    if (program_decides(o, "backend", c->backend != NULL))
+        base_copy_text(p->backend, sizeof p->backend, c->backend);
+    if (program_decides(o, "progress", c->progress != 0))
+        p->progress = (int32_t)c->progress;
+    if (program_decides(o, "order", c->order != 0))
+        p->order = (int32_t)c->order;
+    if (program_decides(o, "log", c->log_level != 0))
+        p->log = c->log_level;
+    if (program_decides(o, "open_timeout", c->open_timeout_ns != 0))
+        p->open_timeout_ns = c->open_timeout_ns;
+    if (program_decides(o, "operation_timeout", c->operation_timeout_ns != 0))
+        p->operation_timeout_ns = c->operation_timeout_ns;
+    if (p->open_timeout_ns <= 0 || p->operation_timeout_ns <= 0) {
+        base_format(o->text, sizeof o->text, "open_timeout_ns=%lld operation_timeout_ns=%lld; expected more than 0",
+                    (long long)p->open_timeout_ns, (long long)p->operation_timeout_ns);
+        return COMM_ERR_CONFIG;
+    }
+    return COMM_OK;
+}
+
+static enum comm_result begin(struct opening *o, const struct comm_config *given)
+{
+    enum comm_result r;
+    int failed;
+
+    memset(o, 0, sizeof *o);
+    o->env = wire_default_env();
+    failed = o->env->start(o->env);
+    if (!failed)
+        o->env->find_devices(o->env);
+    if (failed) {
+        base_format(o->text, sizeof o->text, "the environment cannot start, errno=%d (10: called in a forked child)", failed);
+        r = failed == 10 ? COMM_ERR_FORKED : COMM_ERR_SYSTEM;
+        return copy_config(o, given) == COMM_OK ? r : COMM_ERR_ARGUMENT;
+    }
+    r = copy_config(o, given);
+    if (r == COMM_OK)
+        r = merge_options(o);
+    o->log = (struct base_log){o->env, o->config.log, o->config.log_arg, o->options.log, -1};
+    o->deadline = o->env->now(o->env) + o->options.open_timeout_ns;
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ who we are */
+static void hex(char *to, const unsigned char *bytes, size_t count)
+{
+    size_t at = 0;
+
+    for (size_t i = 0; i < count; i++)
+        base_append(to, 2 * count + 1, &at, "%02x", bytes[i]);
+}
+
+static enum comm_result find_meeting(struct opening *o)
+{
+    const struct comm_config *c = &o->config;
+    const char *job = o->env->lookup(o->env, "COMM_JOB");
+
+    if (c->id)
+        hex(o->launch.job, ((const struct identity *)(const void *)c->id)->job, sizeof((struct identity *)0)->job);
+    else if (c->address)
+        base_copy_text(o->launch.job, sizeof o->launch.job, c->address);
+    else if (job && *job)
+        base_copy_text(o->launch.job, sizeof o->launch.job, job);
+    else if (!c->exchange && c->ranks > 1) {
+        base_format(o->text, sizeof o->text, "config.ranks=%d but nowhere to meet; expected .id, .exchange, .address or COMM_JOB",
+                    c->ranks);
+        return COMM_ERR_CONFIG;
+    }
+    return COMM_OK;
+}
+
+static enum comm_result find_identity(struct opening *o)
+{
+    const struct comm_config *c = &o->config;
+    const char *address = o->env->lookup(o->env, "COMM_ADDRESS");
+
+    o->address = c->address ? c->address : address;
+    o->met = c->address ? "the program" : "COMM_ADDRESS";
+    if (c->id && !c->address) {
+        memcpy(&o->identity, c->id, sizeof o->identity);
+        o->identity.address[sizeof o->identity.address - 1] = 0;
+    }
+    if (o->identity.address[0]) {
+        o->address = o->identity.address;
+        o->met = "config.id";
+    }
+    if (c->ranks < 0 || (c->ranks > 0 && (c->rank < 0 || c->rank >= c->ranks))) {
+        base_format(o->text, sizeof o->text, "config.rank=%d config.ranks=%d; expected 0 <= rank < ranks", c->rank, c->ranks);
+        return COMM_ERR_CONFIG;
+    }
+    if (c->ranks == 0) {
+        enum comm_result r = team_launch_find(o->env, &o->launch, o->text, sizeof o->text);
+        if ((!o->address || !o->address[0]) && o->launch.ranks != o->launch.local_ranks && o->launch.address[0]) {
+            o->address = o->launch.address;
+            o->met = o->launch.launcher;
+        }
+        return r;
+    }
+    o->launch = (struct team_launch){
+        .launcher = "program", .why = "config.ranks", .rank = c->rank, .ranks = c->ranks, .local_rank = c->rank, .local_ranks = c->ranks};
+    return find_meeting(o);
+}
+
+static enum comm_result find_backend(struct opening *o)
+{
+    const char *name = o->options.backend;
+
+    bool met = o->address && o->address[0]; /* over a network */
+
+    if (!name[0] || base_equal(name, "auto"))
+        name = o->launch.ranks == 1 ? "local" : open_several_hosts(o) ? "shm+tcp" : "shm";
+    o->backend = wire_backend_find(name);
+    if (!o->backend) {
+        base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi or nccl", name);
+        return COMM_ERR_CONFIG;
+    }
+    if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(o->backend->network && met))
+        return COMM_ERR_CONFIG;
+    o->text[0] = 0;
+    if (!o->backend->wire) {
+        base_format(o->text, sizeof o->text, "%s", o->backend->missing);
+        return COMM_ERR_UNSUPPORTED;
+    }
+    if (o->launch.ranks == 1 && wire_backend_here(name))
+        o->backend = wire_backend_here(name);
+    if (!o->backend->boot && o->launch.ranks > 1) {
+        base_format(o->text, sizeof o->text, "backend=local but %d ranks; expected one, or comm_open_local for ranks inside this process",
+                    o->launch.ranks);
+        return COMM_ERR_CONFIG;
+    }
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the world */
+static enum comm_result find_engine(struct opening *o)
+{
+    enum comm_result r;
+
+    if (!o->config.engine_of)
+        return engine_create(&(struct engine_config){.env = o->env,
+                                                     .options = &o->options,
+                                                     .log = &o->log,
+                                                     .class = &body_progress,
+                                                     .parts = world_parts,
+                                                     .notify = o->config.notify},
+                             o->text, sizeof o->text, &o->engine);
+    struct body *b = body_lock(o->config.engine_of, &r);
+    if (!b) {
+        base_format(o->text, sizeof o->text, "config.engine_of is no open communicator");
+        return r;
+    }
+    o->engine = b->unit.engine;
+    engine_hold(o->engine);
+    body_unlock(b);
+    return COMM_OK;
+}
+
+static enum comm_result enlist_world(struct engine *e, struct world *w)
+{
+    for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
+        struct progress_wire *none = NULL;
+        if (atomic_compare_exchange_strong(&e->worlds[i], &none, &w->port))
+            return COMM_OK;
+    }
+    return COMM_ERR_FULL;
+}
+
+static enum comm_result meet(struct opening *o)
+{
+    struct boot_config boot = {.env = o->env,
+                               .log = &o->log,
+                               .rank = o->launch.rank,
+                               .ranks = o->launch.ranks,
+                               .job = o->launch.job,
+                               .address = o->address,
+                               .deadline = o->deadline,
+                               .exchange = o->config.exchange,
+                               .exchange_arg = o->config.exchange_arg,
+                               .secret = o->config.secret ? o->config.secret
+                                         : o->config.id   ? o->identity.secret
+                                                          : NULL,
+                               .secret_bytes = o->config.secret ? o->config.secret_bytes : sizeof o->identity.secret,
+                               .secret_implied = !o->config.secret,
+                               .error_text = o->text,
+                               .error_text_bytes = sizeof o->text};
+
+    return o->backend->boot ? o->backend->boot->open(&boot, &o->boot) : COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the native */
+static struct native_config native_config_of(struct opening *o)
+{
+    return (struct native_config){.env = o->env,
+                                  .log = o->engine ? &o->engine->log : &o->log,
+                                  .launcher = o->launch.launcher,
+                                  .device = o->config.device,
+                                  .devices = o->devices,
+                                  .rank = o->backend->boot ? o->launch.rank : -1,
+                                  .ranks = o->launch.ranks,
+                                  .local_rank = o->launch.local_rank,
+                                  .threads = o->options.progress == OPTION_PROGRESS_THREAD || (o->engine && o->engine->helper_runs),
+                                  .deadline = o->deadline,
+                                  .error_text = o->text,
+                                  .error_text_bytes = sizeof o->text};
+}
+
+/* A rank that lacks it still meets the others, so that all of them hear why the world does not open. */
+static enum comm_result probe_native(struct opening *o)
+{
+    struct native_config config = native_config_of(o);
+
+    if (!o->backend->native)
+        return COMM_OK;
+    o->probed = o->backend->native->probe(&config, o->version);
+    return o->launch.ranks == 1 || !o->backend->boot ? o->probed : COMM_OK;
+}
+
+static enum comm_result open_native(struct opening *o, struct world *w)
+{
+    struct native_config config = native_config_of(o);
+
+    if (!o->backend->native)
+        return COMM_OK;
+    enum comm_result r = o->backend->native->open(&config, &w->native);
+    if (r == COMM_OK && (w->native->flags & NATIVE_CALLER))
+        o->engine->caller_only = true;
+    return r;
+}
+
+/* Connecting is the library's; while the world opens it is waited for here. */
+static enum comm_result await_native(struct opening *o, struct body *b)
+{
+    enum comm_result r = body_library_joined(b);
+
+    while (r == COMM_PENDING && o->env->now(o->env) < o->deadline) {
+        o->env->relax(o->env, true);
+        r = body_library_joined(b);
+    }
+    if (r == COMM_PENDING) {
+        base_format(o->text, sizeof o->text, "%s has not connected the ranks in time; open_timeout is %lld ms",
+                    b->world->native->class->name, (long long)(o->options.open_timeout_ns / 1000000));
+        r = COMM_ERR_TIMEOUT;
+    }
+    return r;
+}
+
+static enum comm_result open_wire(struct opening *o, struct world *w)
+{
+    struct wire_config config = {.env = o->env,
+                                 .log = &o->engine->log,
+                                 .bell = &o->engine->bell,
+                                 .watch = &o->engine->watch,
+                                 .boot = o->boot,
+                                 .rank = o->boot ? o->launch.rank : -1,
+                                 .ranks = o->launch.ranks,
+                                 .crowded = (uint32_t)o->neighbours > o->engine->cpus,
+                                 .world = w->id,
+                                 .host = w->hosts.of,
+                                 .deadline = o->deadline,
+                                 .peer_timeout_ns = w->peer_timeout_ns,
+                                 .link_timeout_ns = w->link_timeout_ns,
+                                 .error_text = o->text,
+                                 .error_text_bytes = sizeof o->text};
+    enum comm_result r = o->backend->wire->open(&config, &w->port.wire);
+
+    w->port.class = o->backend->wire;
+    w->port.asks = r == COMM_OK && w->port.wire->asks ? w->port.wire->asks : &w->no_asks;
+    engine_note_timeout(o->engine, w->peer_timeout_ns * 4 / WIRE_TICKS);
+    engine_note_timeout(o->engine, w->link_timeout_ns * 4 / WIRE_LINK_TICKS);
+    return r == COMM_OK ? enlist_world(o->engine, w) : r;
+}
+
+static enum comm_result make_world(struct opening *o)
+{
+    struct world *w = o->env->take(o->env, sizeof *w, 64);
+
+    if (!w)
+        return COMM_ERR_MEMORY;
+    o->world = w;
+    w->engine = o->engine;
+    engine_hold(o->engine);
+    w->backend = o->backend;
+    w->rank = o->launch.rank;
+    w->ranks = o->launch.ranks;
+    base_copy_text(w->launcher, sizeof w->launcher, o->launch.launcher);
+    base_copy_text(w->slurm_job, sizeof w->slurm_job, team_slurm_job(o->env));
+    atomic_store_explicit(&w->references, 1, memory_order_relaxed);
+    w->down = o->env->take(o->env, (size_t)w->ranks * sizeof *w->down, 64);
+    if (!w->down)
+        return COMM_ERR_MEMORY;
+    enum comm_result r = meet(o);
+    if (r == COMM_OK)
+        r = open_terms(o, w);
+    if (r == COMM_OK)
+        r = open_wire(o, w);
+    return r == COMM_OK ? open_native(o, w) : r;
+}
+
+static enum comm_result make_body(struct opening *o, int32_t rank, const char *name, struct team_offer *offer, struct body **body)
+{
+    struct body_config config = {.world = o->world,
+                                 .timeout_ns = o->world->timeout_ns,
+                                 .name = name,
+                                 .free_order = o->world->free_order,
+                                 .fixed_order = o->world->fixed_order};
+    enum comm_result r = team_world(o->env, o->world->id, rank, o->launch.ranks, &config.team);
+
+    return r == COMM_OK ? body_create(o->engine, &config, offer, body) : r;
+}
+
+static enum comm_result start_threads(struct opening *o)
+{
+    struct engine *e = o->engine;
+    int32_t mode = o->options.progress;
+
+    if ((uint32_t)o->neighbours > e->local_ranks)
+        e->local_ranks = (uint32_t)o->neighbours;
+    e->crowded = e->local_ranks > e->cpus;
+    e->local_rank = o->launch.local_rank;
+    if (o->config.device)
+        base_copy_text(e->device_name, sizeof e->device_name, o->config.device);
+    if (!e->watcher_runs) {
+        int failed = e->env->spawn(e->env, engine_watcher, e, &e->watcher);
+        if (failed) {
+            base_format(o->text, sizeof o->text, "no thread for the watcher, errno=%d", failed);
+            return COMM_ERR_SYSTEM;
+        }
+        e->watcher_runs = true;
+    }
+    trace_start(e);
+    engine_poll(e); /* the first heartbeat, before our caller goes anywhere: silence is counted from then on */
+    if (e->caller_only && mode == OPTION_PROGRESS_THREAD) {
+        base_format(o->text, sizeof o->text,
+                    "progress=thread, but a library under this engine may be called by the program's own threads alone (MPI below "
+                    "MPI_THREAD_MULTIPLE); expected progress=caller or auto");
+        return COMM_ERR_CONFIG;
+    }
+    if (e->caller_only)
+        return COMM_OK;
+    bool spare = o->launch.ranks > 1 && e->cpus > e->local_ranks;
+    return mode == OPTION_PROGRESS_THREAD || (mode == OPTION_PROGRESS_AUTO && spare) ? engine_start_helper(e) : COMM_OK;
+}
+
+/* By stores that no compiler leaves out. */
+static void wipe_secret(struct identity *id)
+{
+    for (size_t i = 0; i < sizeof id->secret; i++)
+        ((volatile unsigned char *)id->secret)[i] = 0;
+}
+
+static void end_opening(struct opening *o, enum comm_result result)
+{
+    wipe_secret(&o->identity);
+    if (o->boot)
+        o->boot->class->close(o->boot);
+    if (o->world)
+        world_drop(o->world);
+    if (o->engine)
+        engine_drop(o->engine);
+    if (o->log.env && result == COMM_OK)
+        base_log_drain(o->log.env);
+    else if (o->log.env)
+        base_log_end(&o->log);
+}
+
+static enum comm_result prepare(struct opening *o)
+{
+    enum comm_result r = find_backend(o);
+
+    if (r == COMM_OK)
+        r = probe_native(o);
+    if (r == COMM_OK)
+        r = find_engine(o);
+    if (r == COMM_OK)
+        r = make_world(o);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ comm_open */
+static enum comm_result open_alone(struct opening *o, struct comm_communicator **world)
+{
+    struct team_offer offer = {0};
+    struct body *b = NULL;
+    struct team_offer *offers = o->env->take(o->env, (size_t)o->launch.ranks * sizeof offer, 64);
+    enum comm_result r = offers ? make_body(o, o->launch.rank, "world", &offer, &b) : COMM_ERR_MEMORY;
+
+    if (r == COMM_OK)
+        r = open_gather(o, &offer, sizeof offer, offers);
+    if (r == COMM_OK)
+        r = body_connect(b, offers);
+    if (r == COMM_OK)
+        r = await_native(o, b);
+    if (offers)
+        o->env->give(o->env, offers, (size_t)o->launch.ranks * sizeof offer);
+    if (r == COMM_OK)
+        r = start_threads(o);
+    if (r == COMM_OK)
+        *world = b->unit.face;
+    else if (b)
+        body_destroy(b);
+    return r;
+}
+
+enum comm_result engine_open(const struct comm_config *config, struct comm_communicator **world)
+{
+    const struct comm_env *env = wire_default_env();
+    int before = env->cancel(env, ENV_CANCEL_OFF);
+    struct opening o;
+    enum comm_result r = begin(&o, config);
+
+    if (r == COMM_OK)
+        r = find_identity(&o);
+    if (r == COMM_OK) {
+        o.log.rank = o.launch.rank;
+        r = prepare(&o);
+    }
+    if (r == COMM_OK)
+        r = open_alone(&o, world);
+    if (r == COMM_OK)
+        open_tell(&o);
+    else
+        complain(&o, r);
+    end_opening(&o, r);
+    env->cancel(env, before);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ comm_open_local */
+static enum comm_result connect_all(struct opening *o, struct body **bodies, struct team_offer *offers, struct comm_communicator **worlds)
+{
+    int32_t ranks = o->launch.ranks, made = 0;
+    enum comm_result r = COMM_OK;
+    char name[16];
+
+    for (; r == COMM_OK && made < ranks; made += r == COMM_OK) {
+        base_format(name, sizeof name, "world.%d", made);
+        r = make_body(o, made, name, &offers[made], &bodies[made]);
+    }
+    for (int32_t i = 0; r == COMM_OK && i < ranks; i++)
+        r = body_connect(bodies[i], offers);
+    for (int32_t i = 0; r == COMM_OK && i < ranks; i++)
+        r = await_native(o, bodies[i]);
+    if (r == COMM_OK)
+        r = start_threads(o);
+    for (int32_t i = 0; i < made; i++) {
+        if (r == COMM_OK)
+            worlds[i] = bodies[i]->unit.face;
+        else
+            body_destroy(bodies[i]);
+    }
+    return r;
+}
+
+/* Which backend has all ranks here. */
+static enum comm_result find_backend_here(struct opening *o, const char *const *devices)
+{
+    o->backend = wire_backend_here(o->options.backend);
+    if (!o->backend)
+        o->backend = wire_backend_find("local");
+    base_copy_text(o->options.backend, sizeof o->options.backend, o->backend->name);
+    o->devices = devices;
+    if (devices && !o->backend->native) {
+        base_format(o->text, sizeof o->text, "open_local: devices are named; expected backend=nccl, or NULL for each rank");
+        return COMM_ERR_UNSUPPORTED;
+    }
+    return probe_native(o);
+}
+
+enum comm_result engine_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
+                                   struct comm_communicator **worlds)
+{
+    const struct comm_env *env = wire_default_env();
+    int before = env->cancel(env, ENV_CANCEL_OFF);
+    struct opening o;
+    enum comm_result r = begin(&o, config);
+
+    o.launch = (struct team_launch){.launcher = "local", .why = "comm_open_local", .rank = 0, .ranks = ranks, .local_ranks = ranks};
+    o.config.exchange = NULL;
+    if (r == COMM_OK)
+        r = find_backend_here(&o, devices);
+    if (r == COMM_OK)
+        r = find_engine(&o);
+    if (r == COMM_OK)
+        r = make_world(&o);
+    size_t bytes = (size_t)ranks * (sizeof(struct team_offer) + sizeof(struct body *));
+    struct team_offer *memory = r == COMM_OK ? o.env->take(o.env, bytes, 64) : NULL;
+    if (memory)
+        r = connect_all(&o, (struct body **)(void *)(memory + ranks), memory, worlds);
+    else if (r == COMM_OK)
+        r = COMM_ERR_MEMORY;
+    if (memory)
+        o.env->give(o.env, memory, bytes);
+    if (r == COMM_OK)
+        open_tell(&o);
+    else
+        complain(&o, r);
+    end_opening(&o, r);
+    env->cancel(env, before);
+    return r;
+}
+
+/* An address that was given, or, for a world over a network, one of this process. */
+static enum comm_result offer_address(const struct comm_env *env, const struct comm_config *config, struct identity *id, const char **why)
+{
+    const char *address = config && config->address ? config->address : env->lookup(env, "COMM_ADDRESS");
+    const char *backend = config && config->backend ? config->backend : env->lookup(env, "COMM_BACKEND");
+    const struct wire_backend *b = backend ? wire_backend_find(backend) : NULL;
+
+    if (address && strlen(address) >= sizeof id->address) {
+        *why = "id_create: the address is longer than 63 characters, and an id has no place for it";
+        return COMM_ERR_CONFIG;
+    }
+    if (address && *address) {
+        base_copy_text(id->address, sizeof id->address, address);
+    } else if (b && b->boot && b->boot->offer && !b->boot->offer(env, id->address, sizeof id->address)) {
+        *why = "id_create: no address of this host was found";
+        return COMM_ERR_SYSTEM;
+    }
+    return COMM_OK;
+}
+
+enum comm_result engine_id_create(const struct comm_config *config, struct comm_id *id, const char **why)
+{
+    const struct comm_env *env = wire_default_env();
+    struct identity made = {.address = ""};
+
+    *why = "id_create: called in a forked child";
+    if (env->start(env))
+        return COMM_ERR_FORKED;
+    *why = "id_create: no random bytes";
+    memset(id, 0, sizeof *id);
+    if (env->random(env, made.job, sizeof made.job) || env->random(env, made.secret, sizeof made.secret))
+        return COMM_ERR_SYSTEM;
+    enum comm_result r = offer_address(env, config, &made, why);
+    if (r == COMM_OK)
+        memcpy(id, &made, sizeof *id);
+    wipe_secret(&made);
+    return r;
+}

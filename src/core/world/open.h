@@ -1,0 +1,45 @@
+/* open: a world that is being opened. Private to the files that do it: open.c (the steps), open_terms.c (what all ranks must hold alike)
+ * and open_tell.c (what was chosen, and why). */
+#ifndef WORLD_OPEN_H
+#define WORLD_OPEN_H
+
+#include "inspect/inspect.h"
+#include "comm/body.h"
+
+enum { OPEN_TEXT_BYTES = 1024 };
+
+/* What a comm_id is made of. */
+struct identity {
+    unsigned char job[32], secret[32];
+    char address[64]; /* where rank 0 listens; empty: its ranks are on one host */
+};
+_Static_assert(sizeof(struct identity) == sizeof(struct comm_id), "an identity fills a comm_id");
+
+struct opening {
+    const struct comm_env *env;
+    struct comm_config config;
+    struct base_options options;
+    struct base_log log;
+    struct team_launch launch;
+    const struct wire_backend *backend;
+    struct engine *engine;
+    struct world *world;
+    struct wire_boot *boot;
+    struct identity identity;   /* of config.id */
+    const char *address, *met;  /* HOST:PORT of rank 0, and who gave it; NULL: nobody did */
+    const char *const *devices; /* of comm_open_local */
+    int64_t deadline;
+    uint32_t check;          /* CHECK_* */
+    int32_t neighbours;      /* ranks of this world that run on this machine, this one too */
+    enum comm_result probed; /* of the backend's native: what this rank found */
+    char version[NATIVE_VERSION_BYTES];
+    char text[OPEN_TEXT_BYTES];
+};
+
+bool open_by_environment(const struct opening *o, const char *key); /* tuning in the environment wins over the program */
+enum comm_result open_gather(struct opening *o, const void *in, size_t bytes, void *out);
+bool open_several_hosts(const struct opening *o); /* as far as this rank has been told */
+enum comm_result open_terms(struct opening *o, struct world *w);
+void open_tell(const struct opening *o);
+
+#endif

@@ -1,0 +1,221 @@
+/* What all ranks must hold alike when a world opens: options that rank 0 decides, libraries, CPUs, and which ranks share a host. */
+#include "inspect/inspect.h"
+#include "world/open.h"
+
+#include "base/format.h"
+#include "base/hash.h"
+
+#include <string.h>
+
+enum { AGREEMENT_MAGIC = 0x6d6d6f63 };
+
+/* Where a rank's peers need no network, or what COMM_HOST says. */
+struct host_place {
+    uint64_t host;
+    char name[64];
+};
+
+/* What all ranks must hold alike; rank 0's counts. */
+struct agreement {
+    uint64_t id;
+    uint64_t chunk;
+    int64_t timeout_ns, peer_timeout_ns, link_timeout_ns;
+    uint32_t window, minimal, free_order, fixed_order, magic, native; /* native: what its probe said */
+    char version[NATIVE_VERSION_BYTES];
+    uint64_t cpu[ENV_CPU_WORDS];
+    uint64_t kernel;
+    struct host_place place;
+    uint32_t order_block, told_cpus; /* told_cpus: option cpus */
+    uint32_t cpus, check;            /* that this rank may use, its quota too; CHECK_* */
+    char forced[256];
+    struct machine_given machine;
+};
+
+enum comm_result open_gather(struct opening *o, const void *in, size_t bytes, void *out)
+{
+    if (o->boot)
+        return o->boot->class->allgather(o->boot, in, bytes, out);
+    memcpy(out, in, bytes); /* alone, or all here: one says it for all */
+    return COMM_OK;
+}
+
+/* The lowest rank that lacks it, or whose library is another than rank 0's, is what all ranks are told of; it itself knows more. */
+static enum comm_result compare_natives(struct opening *o, const struct agreement *all, size_t ranks)
+{
+    if (o->probed != COMM_OK)
+        return o->probed;
+    for (size_t r = 0; r < ranks; r++) {
+        if (all[r].native != COMM_OK) {
+            base_format(o->text, sizeof o->text, "backend=%s: rank %zu cannot have it (%s); its own error says what is missing there",
+                        o->backend->name, r, base_result_name((enum comm_result)(int32_t)all[r].native));
+            return COMM_ERR_CONFIG;
+        }
+        if (!base_equal(all[r].version, all[0].version)) {
+            base_format(o->text, sizeof o->text, "backend=%s: rank 0 has %.60s, rank %zu has %.60s; expected the same library on all ranks",
+                        o->backend->name, all[0].version, r, all[r].version);
+            return COMM_ERR_CONFIG;
+        }
+    }
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ hosts */
+bool open_several_hosts(const struct opening *o)
+{
+    const char *host = o->env->lookup(o->env, "COMM_HOST");
+
+    return o->launch.ranks != o->launch.local_ranks || (host && *host);
+}
+
+/* COMM_HOST names this rank's host in place of what the kernel says: one name, or a list with commas, of which rank r takes the r-th, from
+ * the beginning again where it ends. So one machine can play several. */
+static struct host_place place_of(const struct opening *o, int32_t rank)
+{
+    const char *list = o->env->lookup(o->env, "COMM_HOST");
+    size_t names = 1, at = 0, length = 0;
+    struct host_place place = {.host = 0};
+
+    if (!list || !*list) {
+        place.host = o->engine->identity.place_id;
+        base_copy_text(place.name, sizeof place.name, o->engine->identity.host);
+        return place;
+    }
+    for (const char *c = list; *c; c++)
+        names += *c == ',';
+    for (size_t skip = (size_t)rank % names; skip; skip -= list[at++] == ',')
+        continue;
+    while (list[at + length] && list[at + length] != ',')
+        length++;
+    base_format(place.name, sizeof place.name, "%.*s", (int)length, list + at);
+    for (const char *c = place.name; *c; c++)
+        place.host = base_hash(place.host, (unsigned char)*c);
+    return place;
+}
+
+/* By number, in the order of their lowest ranks. Ranks of this process have no agreement of their own. */
+static enum comm_result find_hosts(struct opening *o, struct world *w, const struct agreement *all)
+{
+    struct world_hosts *hosts = &w->hosts;
+    size_t ranks = (size_t)w->ranks;
+    uint64_t *seen = o->env->take(o->env, ranks * sizeof *seen, 64);
+
+    hosts->ranks = w->ranks;
+    hosts->of = o->env->take(o->env, ranks * sizeof *hosts->of, 64);
+    hosts->name = o->env->take(o->env, ranks * sizeof *hosts->name, 64);
+    for (int32_t r = 0; seen && hosts->of && hosts->name && r < w->ranks; r++) {
+        int32_t number = 0;
+        struct host_place place = o->boot ? all[r].place : place_of(o, r);
+        while (number < hosts->count && seen[number] != place.host)
+            number++;
+        if (number == hosts->count)
+            base_copy_text(hosts->name[hosts->count++], sizeof *hosts->name, place.name);
+        seen[number] = place.host;
+        hosts->of[r] = number;
+        o->neighbours += !o->boot || all[r].kernel == all[w->rank].kernel;
+    }
+    if (seen)
+        o->env->give(o->env, seen, ranks * sizeof *seen);
+    return seen && hosts->of && hosts->name ? COMM_OK : COMM_ERR_MEMORY;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ terms */
+/* Ranks bound to a CPU each have as many as they are: what counts is what all may use together. A quota below its mask is all ranks' own.
+ */
+static uint32_t usable_cpus(const struct agreement *all, size_t ranks, uint64_t kernel)
+{
+    uint64_t together[ENV_CPU_WORDS] = {0};
+    uint32_t usable = 0, quota = UINT32_MAX;
+
+    for (size_t r = 0; r < ranks; r++) {
+        uint32_t mine = 0;
+        if (all[r].kernel != kernel)
+            continue;
+        for (int w = 0; w < ENV_CPU_WORDS; w++) {
+            together[w] |= all[r].cpu[w];
+            mine += (uint32_t)__builtin_popcountll(all[r].cpu[w]);
+        }
+        if (all[r].cpus < mine && all[r].cpus < quota)
+            quota = all[r].cpus;
+    }
+    for (int w = 0; w < ENV_CPU_WORDS; w++)
+        usable += (uint32_t)__builtin_popcountll(together[w]);
+    usable = usable < quota ? usable : quota;
+    return usable ? usable : 1;
+}
+
+/* By what rank 0 was told, and otherwise by what all of them can count. */
+static bool is_crowded(const struct opening *o, const struct agreement *all, size_t ranks)
+{
+    uint32_t cpus = all->told_cpus ? all->told_cpus : usable_cpus(all, ranks, all->kernel);
+
+    return o->neighbours == o->launch.ranks && (uint32_t)o->launch.ranks > cpus;
+}
+
+enum comm_result open_terms(struct opening *o, struct world *w)
+{
+    struct agreement mine = {.magic = AGREEMENT_MAGIC,
+                             .window = o->options.window,
+                             .chunk = o->options.chunk,
+                             .minimal = (uint32_t)o->options.minimal,
+                             .check = o->check,
+                             .order_block = o->options.order_block,
+                             .told_cpus = (uint32_t)o->options.cpus,
+                             .free_order = o->options.order == OPTION_ORDER_FREE,
+                             .fixed_order = o->options.order == OPTION_ORDER_FIXED,
+                             .timeout_ns = o->options.operation_timeout_ns,
+                             .peer_timeout_ns = o->options.peer_timeout_ns,
+                             .link_timeout_ns = o->options.link_timeout_ns};
+    size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
+
+    base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
+    mine.machine.figures = cost_machine_default;
+    if (o->launch.rank <= 0 && o->options.machine[0])
+        machine_read(o->env, o->options.machine, &mine.machine);
+    base_copy_text(mine.version, sizeof mine.version, o->version);
+    mine.native = (uint32_t)o->probed;
+    mine.kernel = o->engine->identity.host_id;
+    mine.place = place_of(o, o->launch.rank);
+    memcpy(mine.cpu, o->engine->identity.cpu, sizeof mine.cpu);
+    mine.cpus = o->env->cpus(o->env);
+    if (o->env->random(o->env, &mine.id, sizeof mine.id))
+        return COMM_ERR_SYSTEM;
+    struct agreement *all = o->env->take(o->env, ranks * sizeof *all, 64);
+    if (!all)
+        return COMM_ERR_MEMORY;
+    enum comm_result r = open_gather(o, &mine, sizeof mine, all);
+    if (r == COMM_OK && all->magic != AGREEMENT_MAGIC) {
+        base_format(o->text, sizeof o->text, "rank 0 speaks another version of this library");
+        r = COMM_ERR_CONFIG;
+    }
+    if (r == COMM_OK && all->machine.failed) { /* rank 0's file, so nobody opens */
+        base_copy_text(o->text, sizeof o->text, all->machine.error);
+        r = COMM_ERR_CONFIG;
+    }
+    if (r == COMM_OK)
+        r = compare_natives(o, all, ranks);
+    if (r == COMM_OK)
+        r = find_hosts(o, w, all);
+    if (r == COMM_OK && !o->options.cpus)
+        o->engine->cpus = usable_cpus(all, ranks, mine.kernel);
+    w->crowded = r == COMM_OK && is_crowded(o, all, ranks);
+    w->id = all->id;
+    w->limits = (struct wire_limits){.window = all->window,
+                                     .minimal = all->minimal,
+                                     .chunk = all->chunk,
+                                     .rendezvous = all->check & CHECK_RENDEZVOUS,
+                                     .ahead = w->crowded};
+    w->check = all->check;
+    w->order_block = all->order_block & (all->order_block - 1) ? (int32_t)all->order_block : 0; /* blocks of 2^m are subtrees of T */
+    w->free_order = all->free_order != 0;
+    w->fixed_order = all->fixed_order != 0;
+    w->timeout_ns = mine.timeout_ns;
+    w->peer_timeout_ns = all->peer_timeout_ns;
+    w->link_timeout_ns = all->link_timeout_ns;
+    memcpy(w->forced, all->forced, sizeof w->forced);
+    w->measured = all->machine.measured != 0;
+    w->machine = all->machine.figures;
+    if (!w->measured)
+        w->machine.cpus = o->engine->cpus;
+    o->env->give(o->env, all, ranks * sizeof *all);
+    return r;
+}

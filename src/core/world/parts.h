@@ -1,0 +1,10 @@
+/* The table of all parts, and the part of this room. */
+#ifndef WORLD_PARTS_H
+#define WORLD_PARTS_H
+
+#include "progress/part.h"
+
+extern const struct comm_part subset_part;
+extern const struct comm_part *const world_parts[]; /* up to a NULL */
+
+#endif
