@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define SECOND INT64_C(1000000000)
-#define CHOICE_NS INT64_C(200000000) /* as engine/fail.c has it */
+#define CHOICE_NS INT64_C(200000000) /* as comm/fail.c has it */
 #define MINUTE (60 * SECOND)
 
 void deeds_sample(struct deeds *d, uint64_t seed, int32_t ranks, uint32_t count, size_t largest, enum deed_kind kinds)

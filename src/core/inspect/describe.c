@@ -304,34 +304,3 @@ int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const 
 
 /* ------------------------------------------------------------------------------------------------------------ memory for rooms above */
 /* The engine stands in front of the memory, since the communicator may be closed when it is given back. */
-struct heap_block {
-    _Alignas(64) struct engine *engine;
-};
-
-void *base_heap_take(struct comm_communicator *c, size_t bytes)
-{
-    enum comm_result r;
-    struct body *b = bytes ? body_lock(c, &r) : NULL;
-
-    if (!b)
-        return NULL;
-    struct heap_block *block = b->unit.engine->env->take(b->unit.engine->env, bytes + sizeof *block, 64);
-    if (block) {
-        block->engine = b->unit.engine;
-        engine_hold(block->engine);
-    }
-    body_unlock(b);
-    return block ? block + 1 : NULL;
-}
-
-void base_heap_give(struct comm_communicator *c, void *memory, size_t bytes)
-{
-    struct heap_block *block = memory ? (struct heap_block *)memory - 1 : NULL;
-
-    (void)c;
-    if (!block)
-        return;
-    struct engine *e = block->engine;
-    e->env->give(e->env, block, bytes + sizeof *block);
-    engine_drop(e);
-}

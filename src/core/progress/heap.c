@@ -1,0 +1,36 @@
+/* Memory for rooms that are written on the public calls (base/heap.h): of the engine's env, and it keeps the engine. */
+#include "base/heap.h"
+
+#include "progress/engine.h"
+
+struct heap_block {
+    _Alignas(64) struct engine *engine;
+};
+
+void *base_heap_take(struct comm_communicator *c, size_t bytes)
+{
+    enum comm_result r;
+    struct progress_unit *unit = bytes ? unit_lock(c, &r) : NULL;
+
+    if (!unit)
+        return NULL;
+    struct heap_block *block = unit->engine->env->take(unit->engine->env, bytes + sizeof *block, 64);
+    if (block) {
+        block->engine = unit->engine;
+        engine_hold(block->engine);
+    }
+    unit_unlock(unit);
+    return block ? block + 1 : NULL;
+}
+
+void base_heap_give(struct comm_communicator *c, void *memory, size_t bytes)
+{
+    struct heap_block *block = memory ? (struct heap_block *)memory - 1 : NULL;
+
+    (void)c;
+    if (!block)
+        return;
+    struct engine *e = block->engine;
+    e->env->give(e->env, block, bytes + sizeof *block);
+    engine_drop(e);
+}

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""The link law: `rooms.py NM OBJECT...` reads what each object of the library defines and needs, and fails where a room calls one that
+tidy.py's LAW does not let it use. The public functions may be called by bucket alone; wire/table.c names the backends, and nobody else does.
+"""
+import re
+import subprocess
+import sys
+
+import tidy
+
+ROOM = re.compile(r"/src/(?:core/)?([a-z0-9]+)/(?:[a-z0-9_]+/)*[a-z0-9_]+\.c\.o$")
+BACKENDS = {"net", "shm", "cuda"}
+
+
+def room_of(path):
+    found = ROOM.search(path)
+    return found.group(1) if found else None
+
+
+def symbols(nm, path):
+    """(defined, needed) names of one object."""
+    defined, needed = set(), set()
+    for line in subprocess.run([nm, path], check=True, capture_output=True, text=True).stdout.splitlines():
+        kind, name = line.split()[-2:]
+        if kind == "U":
+            needed.add(name)
+        elif kind in "TDBRVWC":
+            defined.add(name)
+    return defined, needed
+
+
+def offences(objects):
+    """objects: path -> (defined, needed). Yields (caller's path, callee's room, name)."""
+    home = {name: room_of(path) for path, (defined, _) in objects.items() for name in defined}
+    for path, (_, needed) in sorted(objects.items()):
+        room = room_of(path)
+        for name in sorted(needed & home.keys()):
+            other = home[name]
+            backend = other in BACKENDS and path.endswith("/wire/table.c.o")
+            public = room == "bucket" and name.startswith("comm_")
+            heap = name.startswith("base_heap_")  # declared by base, and needs the engine
+            if other not in (room, "base") and other not in tidy.LAW[room] and not (backend or public or heap):
+                yield path, other, name
+
+
+def selftest():
+    law = {"/src/core/comm/a.c.o": ({"low"}, {"high"}), "/src/core/world/b.c.o": ({"high"}, {"low"})}
+    found = list(offences(law))
+    return found == [("/src/core/comm/a.c.o", "world", "high")]
+
+
+def main():
+    nm, *paths = sys.argv[1:]
+    if not selftest():
+        print("rooms: the self-test found a wrong offence, or none")
+        return 1
+    objects = {path: symbols(nm, path) for path in paths if room_of(path)}
+    if len({room_of(path) for path in objects}) < len(tidy.LAW) - 2:  # cuda and tools are built apart
+        print(f"rooms: objects of {len({room_of(p) for p in objects})} rooms were given, expected those of the whole library")
+        return 1
+    bad = list(offences(objects))
+    for path, other, name in bad:
+        print(f"{ROOM.search(path).group(0)[1:-2]}: {room_of(path)} may not use {other}: {name}")
+    print(f"rooms: {len(objects)} objects, {len(bad)} calls against the law")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
