@@ -4,6 +4,7 @@
  * what it seems, and the communicator fails with CORRUPT, which names it. A note that is not sound has no other effect.
  */
 #include "message/message.h"
+#include "comm/body.h"
 #include "comm/recovery_note.h"
 
 #include "base/result.h"
