@@ -71,18 +71,17 @@ static const char *fault_of_close(const struct body *b, const struct cause *c, i
 
 static const char *fault_of_recovery(const struct body *b, const struct recovery_note *n, size_t bytes)
 {
-    const struct recovery *v = b->recovery;
     uint32_t size = (uint32_t)b->team.size, last = size / 64;
     uint64_t beyond = size % 64 ? UINT64_MAX << size % 64 : 0;
 
-    if (bytes != v->note_bytes)
+    if (bytes != recovery_note_bytes(b->team.size))
         return "a note of recovery that is not as long as those of this communicator";
     if (n->accepted > size || n->kind > RECOVERY_OFFERS || n->decided > 1)
         return "a note of recovery of no stage";
     if (!heard_is_result(n->could) || !heard_is_result(n->left))
         return "a note of recovery with no such result";
     for (uint32_t set = 0; beyond && set < RECOVERY_SETS; set++)
-        if (n->set[(size_t)set * v->words + last] & beyond)
+        if (n->set[(size_t)set * recovery_words(b->team.size) + last] & beyond)
             return "a note of recovery about ranks that are none";
     return NULL;
 }

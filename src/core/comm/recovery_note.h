@@ -26,4 +26,13 @@ _Static_assert(sizeof(struct recovery_note) + sizeof(uint64_t) * RECOVERY_SETS *
 
 enum recovery_stage { RECOVERY_IDLE, RECOVERY_AGREE, RECOVERY_SET, RECOVERY_READY, RECOVERY_OFFERS };
 
+static inline uint32_t recovery_words(int32_t size)
+{
+    return ((uint32_t)size + 63) / 64;
+}
+static inline size_t recovery_note_bytes(int32_t size)
+{
+    return sizeof(struct recovery_note) + sizeof(uint64_t) * RECOVERY_SETS * recovery_words(size);
+}
+
 #endif

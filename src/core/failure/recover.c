@@ -25,12 +25,12 @@ static size_t recovery_bytes(const struct recovery *v, int32_t size)
 static enum comm_result open(struct body *b, struct team_offer *offer)
 {
     const struct comm_env *env = b->unit.engine->env;
-    struct recovery made = {.words = ((uint32_t)b->team.size + 63) / 64};
+    struct recovery made = {.words = recovery_words(b->team.size)};
 
     (void)offer;
     if (b->team.size > RECOVERY_RANKS)
         return COMM_OK;
-    made.note_bytes = sizeof(struct recovery_note) + sizeof(uint64_t) * RECOVERY_SETS * made.words;
+    made.note_bytes = recovery_note_bytes(b->team.size);
     b->recovery = env->take(env, recovery_bytes(&made, b->team.size), 64);
     if (b->recovery)
         memcpy(b->recovery, &made, sizeof made);
