@@ -1,10 +1,8 @@
 /* The body of a communicator: its memory, its channel, its programs. */
-
 #include "comm/parts.h"
 
-#include "message/message.h"
-
 #include "base/format.h"
+#include "message/message.h"
 
 #include <string.h>
 

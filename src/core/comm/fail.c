@@ -8,9 +8,8 @@
  */
 #include "comm/parts.h"
 
-#include "message/message.h"
-
 #include "base/format.h"
+#include "message/message.h"
 
 #include <string.h>
 

@@ -3,11 +3,11 @@
  * numbers are near, and lengths are those of the sort. A library that is sound never says anything else. So whoever does is broken, or not
  * what it seems, and the communicator fails with CORRUPT, which names it. A note that is not sound has no other effect.
  */
-#include "message/message.h"
 #include "comm/body.h"
 #include "comm/recovery_note.h"
 
 #include "base/result.h"
+#include "message/message.h"
 
 #include <string.h>
 

@@ -4,13 +4,12 @@
  *
  * Numbers are this rank's own; what ranks compare is the operator's name, element size and order.
  */
-#include "comm/operator.h"
 #include "comm/body.h"
+#include "comm/operator.h"
 
 #include "base/hash.h"
 
 #include <commstream/collective.h>
-
 #include <string.h>
 
 enum { ROWS_FIRST = 16, ROW_BITS = 20, USE_BITS = 11 };

@@ -4,11 +4,11 @@
  * whichever thread made it so, and so a helper thread is started first. An operation of a communicator with a stream of its own is waited
  * for on the device alone.
  */
-#include "fastpath/wait.h"
 #include "event/event.h"
-#include "comm/body.h"
 
 #include "base/format.h"
+#include "comm/body.h"
+#include "fastpath/wait.h"
 #include "wire/module.h"
 
 static _Atomic uint64_t passed; /* what a point that the stream has already got behind it points at: 0 >= 0 */

@@ -18,8 +18,9 @@
  * told; it counts for less than what a member hears.
  */
 #include "failure/failure.h"
-#include "p2p/talk.h"
+
 #include "comm/body.h"
+#include "p2p/talk.h"
 
 #include <string.h>
 

@@ -5,11 +5,11 @@
  * for dead is its promise to accept nothing from them any more; it is told in its note and believed by all who do not take the teller for
  * dead. Whoever finds itself among the dead, because it stood still or was cut off, leaves with PEER. docs/recovery.md has the proof.
  */
-#include "fastpath/wait.h"
 #include "failure/recover.h"
-#include "p2p/talk.h"
 
 #include "base/format.h"
+#include "fastpath/wait.h"
+#include "p2p/talk.h"
 
 #include <stdarg.h>
 #include <string.h>

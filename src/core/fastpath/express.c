@@ -7,10 +7,10 @@
  * The operation is an entry of the queue like any other: what fails, closes, lists or waits for it knows nothing of this file.
  */
 #include "fastpath/express.h"
+
 #include "comm/body.h"
 
 #include <commstream/collective.h>
-
 #include <string.h>
 
 enum { FETCH_EARLY = 3, FETCH_SOON_BYTES = 256 /* what a peer that came at the same time has written by then; of more, later */ };

@@ -3,9 +3,9 @@
  * where ranks have a CPU each.
  */
 #include "fastpath/express.h"
-#include "comm/body.h"
 
 #include "base/fetch.h"
+#include "comm/body.h"
 
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* Which calls are small exchanges, and what such a call is for this rank: from its program's exchange as data, its counts, and the team. */
 #include "fastpath/express.h"
+
 #include "comm/body.h"
 
 #include <string.h>

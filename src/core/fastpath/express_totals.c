@@ -3,6 +3,7 @@
  * the order of that program, two at a time: the left block's total goes on the left of what there is, from the lowest bit of the rank up.
  */
 #include "fastpath/express.h"
+
 #include "comm/body.h"
 
 /* What there is, in the accumulator or not yet. */

@@ -1,7 +1,6 @@
 /* The way into the queue of every collective: the fast path first, then the general one. */
-#include "fastpath/issue.h"
-
 #include "fastpath/express.h"
+#include "fastpath/issue.h"
 
 /* Refused before anything looks at it. */
 static __attribute__((noinline)) enum comm_result refuse_foreign(struct body *b, const struct engine_call *call, struct comm_request *req)

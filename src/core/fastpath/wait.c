@@ -1,8 +1,8 @@
 /* Blocking calls, each bounded: the caller's time, or the operations' own deadlines. */
+#include "fastpath/express.h"
 #include "fastpath/wait.h"
 
 #include "comm/parts.h"
-#include "fastpath/express.h"
 #include "p2p/talk.h"
 
 /* The engine of a request's communicator, held so that it outlives the wait; NULL: closed (or no communicator). */

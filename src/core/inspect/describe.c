@@ -1,11 +1,11 @@
 /* What the library tells about itself: sized structs, filled as far as the caller knows them. */
-#include "fastpath/express.h"
 #include "inspect/inspect.h"
-#include "failure/recover.h"
-#include "p2p/talk.h"
 
 #include "base/format.h"
 #include "base/heap.h"
+#include "failure/recover.h"
+#include "fastpath/express.h"
+#include "p2p/talk.h"
 
 #include <string.h>
 

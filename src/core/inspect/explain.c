@@ -1,8 +1,8 @@
 /* What would be chosen and what it would take: the machine's figures that a world has agreed on, prices, and why. Nothing is run. */
 #include "inspect/inspect.h"
-#include "comm/body.h"
 
 #include "base/format.h"
+#include "comm/body.h"
 
 #include <string.h>
 

@@ -6,12 +6,12 @@
  * thread of the engine's own writes, begun with the first failure, so that a file system that hangs holds up nobody who must hear of it:
  * waits that end meanwhile give it TRACE_PATIENCE_NS, since programs often end with the error.
  */
-#include "inspect/trace.h"
 #include "inspect/inspect.h"
-#include "failure/recover.h"
-#include "p2p/talk.h"
+#include "inspect/trace.h"
 
 #include "base/format.h"
+#include "failure/recover.h"
+#include "p2p/talk.h"
 
 #include <string.h>
 

@@ -5,9 +5,8 @@
  */
 #include "native/native.h"
 
-#include "comm/body.h"
-
 #include "base/format.h"
+#include "comm/body.h"
 
 #include <string.h>
 

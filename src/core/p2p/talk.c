@@ -2,7 +2,6 @@
  * The second line: messages, which start at the call and end one by one, and markers, which stand behind everything issued so far. A
  * message is held back by an unfinished fence or conflicting entry before it; held, it holds back later ones of its pair and direction.
  */
-
 #include "p2p/talk.h"
 
 #include "comm/parts.h"

@@ -3,9 +3,10 @@
  * first, and small allreduces are packed into one exchange. A group with a refused call is refused whole, under one number: what its other
  * members would have been need not be equal on the ranks that refuse.
  */
-#include "plan/recorder.h"
-#include "comm/pack.h"
 #include "plan/plan.h"
+#include "plan/recorder.h"
+
+#include "comm/pack.h"
 
 /* ------------------------------------------------------------------------------------------------------------ conflicts */
 struct hulls {

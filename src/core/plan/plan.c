@@ -1,11 +1,12 @@
 /* Plans: recorded collectives, messages and queue waits, started many times. A recorder is a face whose body only records. Groups are made
  * of the same list. */
-#include "fastpath/express.h"
-#include "event/event.h"
-#include "plan/recorder.h"
-#include "comm/pack.h"
-#include "p2p/talk.h"
 #include "plan/plan.h"
+#include "plan/recorder.h"
+
+#include "comm/pack.h"
+#include "event/event.h"
+#include "fastpath/express.h"
+#include "p2p/talk.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* Memory for rooms that are written on the public calls (base/heap.h): of the engine's env, and it keeps the engine. */
-#include "base/heap.h"
-
 #include "progress/engine.h"
+
+#include "base/heap.h"
 
 struct heap_block {
     _Alignas(64) struct engine *engine;

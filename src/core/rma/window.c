@@ -2,10 +2,10 @@
  * The life of a window. Made by one exchange of tickets that is an operation of the queue: where each rank's part lies and whether it could
  * be made, so that all ranks get the window or none does. A fence, and the end, are exchanges of nothing that carry the window's number.
  */
-
-#include "fastpath/wait.h"
 #include "rma/queue.h"
+
 #include "base/format.h"
+#include "fastpath/wait.h"
 
 #include <string.h>
 

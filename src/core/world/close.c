@@ -1,12 +1,12 @@
 /* comm_close: local, bounded, consumes the communicator unless it may not be called here. */
-#include "failure/failure.h"
-#include "rma/queue.h"
-#include "native/native.h"
 #include "world/communicators.h"
-#include "failure/recover.h"
-#include "p2p/talk.h"
 
 #include "base/format.h"
+#include "failure/failure.h"
+#include "failure/recover.h"
+#include "native/native.h"
+#include "p2p/talk.h"
+#include "rma/queue.h"
 
 static const int64_t close_default_ns = 5000000000;
 

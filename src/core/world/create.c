@@ -10,11 +10,11 @@
  * one member may have the child and another not; that other one is connected, and fails the child with the parent's cause before it drops
  * it, so that nobody waits there for who will never come.
  */
-#include "fastpath/wait.h"
 #include "world/communicators.h"
 #include "world/create.h"
 
 #include "base/format.h"
+#include "fastpath/wait.h"
 
 #include <string.h>
 

@@ -15,6 +15,8 @@ struct identity {
 };
 _Static_assert(sizeof(struct identity) == sizeof(struct comm_id), "an identity fills a comm_id");
 
+void identity_wipe(struct identity *id); /* its secret */
+
 struct opening {
     const struct comm_env *env;
     struct comm_config config;

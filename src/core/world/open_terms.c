@@ -1,9 +1,9 @@
 /* What all ranks must hold alike when a world opens: options that rank 0 decides, libraries, CPUs, and which ranks share a host. */
-#include "inspect/inspect.h"
 #include "world/open.h"
 
 #include "base/format.h"
 #include "base/hash.h"
+#include "inspect/inspect.h"
 
 #include <string.h>
 

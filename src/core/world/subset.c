@@ -10,14 +10,14 @@
  * A letter belongs to the subset of its list and tag, and from the second round on of its number. Several of the same list and tag are
  * met in the order of their calls, which is that of the letters between any two.
  */
-#include "fastpath/wait.h"
-#include "world/parts.h"
 #include "world/communicators.h"
 #include "world/create.h"
-#include "p2p/talk.h"
+#include "world/parts.h"
 
 #include "base/format.h"
 #include "base/hash.h"
+#include "fastpath/wait.h"
+#include "p2p/talk.h"
 
 #include <string.h>
 

@@ -1,0 +1,54 @@
+/* What a comm_id is made of: a job, a secret, and where the ranks meet. */
+#include "world/communicators.h"
+#include "world/open.h"
+
+#include "base/format.h"
+#include "wire/table.h"
+
+#include <string.h>
+
+/* By stores that no compiler leaves out. */
+void identity_wipe(struct identity *id)
+{
+    for (size_t i = 0; i < sizeof id->secret; i++)
+        ((volatile unsigned char *)id->secret)[i] = 0;
+}
+
+/* An address that was given, or, for a world over a network, one of this process. */
+static enum comm_result offer_address(const struct comm_env *env, const struct comm_config *config, struct identity *id, const char **why)
+{
+    const char *address = config && config->address ? config->address : env->lookup(env, "COMM_ADDRESS");
+    const char *backend = config && config->backend ? config->backend : env->lookup(env, "COMM_BACKEND");
+    const struct wire_backend *b = backend ? wire_backend_find(backend) : NULL;
+
+    if (address && strlen(address) >= sizeof id->address) {
+        *why = "id_create: the address is longer than 63 characters, and an id has no place for it";
+        return COMM_ERR_CONFIG;
+    }
+    if (address && *address) {
+        base_copy_text(id->address, sizeof id->address, address);
+    } else if (b && b->boot && b->boot->offer && !b->boot->offer(env, id->address, sizeof id->address)) {
+        *why = "id_create: no address of this host was found";
+        return COMM_ERR_SYSTEM;
+    }
+    return COMM_OK;
+}
+
+enum comm_result engine_id_create(const struct comm_config *config, struct comm_id *id, const char **why)
+{
+    const struct comm_env *env = wire_default_env();
+    struct identity made = {.address = ""};
+
+    *why = "id_create: called in a forked child";
+    if (env->start(env))
+        return COMM_ERR_FORKED;
+    *why = "id_create: no random bytes";
+    memset(id, 0, sizeof *id);
+    if (env->random(env, made.job, sizeof made.job) || env->random(env, made.secret, sizeof made.secret))
+        return COMM_ERR_SYSTEM;
+    enum comm_result r = offer_address(env, config, &made, why);
+    if (r == COMM_OK)
+        memcpy(id, &made, sizeof *id);
+    identity_wipe(&made);
+    return r;
+}
