@@ -62,9 +62,9 @@ static enum comm_result make_places(struct body *b, const struct wire_limits *li
         r = engine_enlist(b->unit.engine, b->unit.face, &b->index);
     if (r == COMM_OK)
         engine_rank_queue(b->unit.engine, b->index, b->priority);
-    PARTS_EACH(part, b->unit.engine)
-    if (r == COMM_OK && (*part)->open)
-        r = (*part)->open(b, offer);
+    PARTS_EACH (part, b->unit.engine)
+        if (r == COMM_OK && (*part)->open)
+            r = (*part)->open(b, offer);
     return r;
 }
 
@@ -131,9 +131,9 @@ enum comm_result body_connect(struct body *b, const struct team_offer *offers)
         b->channel = NULL; /* an error of join ends the channel */
         return r;
     }
-    PARTS_EACH(part, b->unit.engine)
-    if (r == COMM_OK && (*part)->connect)
-        r = (*part)->connect(b, offers);
+    PARTS_EACH (part, b->unit.engine)
+        if (r == COMM_OK && (*part)->connect)
+            r = (*part)->connect(b, offers);
     b->unit.engine->env->give(b->unit.engine->env, b->offers, offers_bytes(b));
     b->offers = NULL;
     if (r != COMM_OK)
@@ -238,16 +238,16 @@ void body_destroy(struct body *b)
         engine_note_apart(e, b->index, false);
         atomic_store_explicit(&e->faces[b->index], NULL, memory_order_release);
     }
-    PARTS_EACH(part, e)
-    if ((*part)->leave)
-        (*part)->leave(b);
+    PARTS_EACH (part, e)
+        if ((*part)->leave)
+            (*part)->leave(b);
     if (b->messages)
         message_close(b->messages);
     if (b->channel)
         b->wire->leave(b->channel, WIRE_CLOSE);
-    PARTS_EACH(part, e)
-    if ((*part)->close)
-        (*part)->close(b);
+    PARTS_EACH (part, e)
+        if ((*part)->close)
+            (*part)->close(b);
     for (uint32_t i = 0; i < ENGINE_CACHED_PROGRAMS; i++)
         if (b->cache[i].program)
             body_release_program(b, b->cache[i].program);

@@ -82,9 +82,9 @@ static bool check_deadline(struct body *b, uint64_t ticket, const struct entry *
 void body_check(struct body *b, int64_t now)
 {
     if (b->recovering) {
-        PARTS_EACH(part, b->unit.engine)
-        if ((*part)->check_always)
-            (*part)->check_always(b, now);
+        PARTS_EACH (part, b->unit.engine)
+            if ((*part)->check_always)
+                (*part)->check_always(b, now);
         body_settle(b);
     }
     if (b->recording || b->failed)
@@ -100,8 +100,8 @@ void body_check(struct body *b, int64_t now)
     }
     if (!b->failed)
         body_compare(b);
-    PARTS_EACH(part, b->unit.engine)
-    if (b->talk_pending && !b->failed && (*part)->check)
-        (*part)->check(b, now);
+    PARTS_EACH (part, b->unit.engine)
+        if (b->talk_pending && !b->failed && (*part)->check)
+            (*part)->check(b, now);
     body_settle(b);
 }

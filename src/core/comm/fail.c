@@ -59,9 +59,9 @@ static void hear_abort(struct body *b, const struct cause *cause)
 /* What members of a failed communicator still agree on ends too, whatever it had failed with. */
 static void end_recovery(struct body *b)
 {
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->aborted)
-        (*part)->aborted(b);
+    PARTS_EACH (part, b->unit.engine)
+        if ((*part)->aborted)
+            (*part)->aborted(b);
 }
 
 bool body_is_aborted(const struct body *b)
@@ -120,22 +120,22 @@ static void end_all(struct body *b, const struct cause *cause)
     int before = b->unit.engine->env->cancel(b->unit.engine->env, ENV_CANCEL_OFF);
     b->wire->leave(b->channel, WIRE_ABORT);
     b->unit.engine->env->cancel(b->unit.engine->env, before);
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->failing)
-        (*part)->failing(b, (enum comm_result)cause->result);
+    PARTS_EACH (part, b->unit.engine)
+        if ((*part)->failing)
+            (*part)->failing(b, (enum comm_result)cause->result);
     message_fail(b->messages, (enum comm_result)cause->result);
     timeline_fail(&b->line, (enum comm_result)cause->result);
     drop_entries(b);
     b->line.started = b->line.done;
     b->line.next = b->line.done + 1;
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->ended)
-        (*part)->ended(b, (enum comm_result)cause->result);
+    PARTS_EACH (part, b->unit.engine)
+        if ((*part)->ended)
+            (*part)->ended(b, (enum comm_result)cause->result);
     struct comm_error error = {.size = sizeof error};
     cause_describe(b, cause, &error);
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->failed)
-        (*part)->failed(b, &error);
+    PARTS_EACH (part, b->unit.engine)
+        if ((*part)->failed)
+            (*part)->failed(b, &error);
     base_log(&b->unit.engine->log, cause->result == COMM_ERR_ABORTED || cause->result == COMM_ERR_REVOKED ? LOG_INFO : LOG_ERROR, "%s",
              error.text);
 }

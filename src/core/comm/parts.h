@@ -13,48 +13,46 @@ static inline bool parts_step(struct body *b)
 {
     bool moved = false;
 
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->step)
-        moved |= (*part)->step(b);
+    for (bool (*const *step)(struct body *) = b->unit.engine->calls.step; *step; step++)
+        moved |= (*step)(b);
     return moved;
 }
 static inline bool parts_step_beside(struct body *b)
 {
     bool moved = false;
 
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->step_beside)
-        moved |= (*part)->step_beside(b);
+    for (bool (*const *step)(struct body *) = b->unit.engine->calls.step_beside; *step; step++)
+        moved |= (*step)(b);
     return moved;
 }
 static inline bool parts_step_last(struct body *b)
 {
     bool moved = false;
 
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->step_last)
-        moved |= (*part)->step_last(b);
+    PARTS_EACH (part, b->unit.engine)
+        if ((*part)->step_last)
+            moved |= (*part)->step_last(b);
     return moved;
 }
 static inline bool parts_block(const struct body *b, uint64_t ticket, const struct timeline_entry *entry)
 {
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->blocks && (*part)->blocks(b, ticket, entry))
-        return true;
+    PARTS_EACH (part, b->unit.engine)
+        if ((*part)->blocks && (*part)->blocks(b, ticket, entry))
+            return true;
     return false;
 }
 static inline bool parts_event(struct body *b, const struct wire_event *event)
 {
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->event && (*part)->event(b, event))
-        return true;
+    PARTS_EACH (part, b->unit.engine)
+        if ((*part)->event && (*part)->event(b, event))
+            return true;
     return false;
 }
 static inline bool parts_note(struct body *b, const struct wire_event *event)
 {
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->note && (*part)->note(b, event))
-        return true;
+    PARTS_EACH (part, b->unit.engine)
+        if ((*part)->note && (*part)->note(b, event))
+            return true;
     return false;
 }
 

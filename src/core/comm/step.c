@@ -425,9 +425,8 @@ void body_activate(struct body *b)
 {
     bool busy = !body_idle(b) || b->windows_apart || atomic_load_explicit(&b->unit.notice_count, memory_order_relaxed);
 
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->active)
-        (*part)->active(b, busy);
+    for (void (*const *active)(struct body *, bool) = b->unit.engine->calls.active; *active; active++)
+        (*active)(b, busy);
     if (busy == b->is_active)
         return;
     b->is_active = busy;
@@ -455,9 +454,9 @@ static bool unit_serve(struct progress_unit *unit, bool watcher)
         return false;
     b->guest = watcher;
     more = body_step(b);
-    PARTS_EACH(part, unit->engine)
-    if ((*part)->serve)
-        more |= (*part)->serve(b);
+    PARTS_EACH (part, unit->engine)
+        if ((*part)->serve)
+            more |= (*part)->serve(b);
     b->guest = false;
     return more;
 }

@@ -10,9 +10,9 @@ void world_drop(struct world *w)
     engine_forget_wire(e, &w->port);
     if (w->native)
         w->native->class->close(w->native);
-    PARTS_EACH(part, e)
-    if ((*part)->world_close)
-        (*part)->world_close(w);
+    PARTS_EACH (part, e)
+        if ((*part)->world_close)
+            (*part)->world_close(w);
     if (w->port.wire)
         w->backend->wire->close(w->port.wire);
     operators_close(w, e->env);

@@ -71,9 +71,9 @@ enum comm_result engine_test(struct comm_request request)
 
 static void wait_ended(struct engine *e)
 {
-    PARTS_EACH(part, e)
-    if ((*part)->wait_ended)
-        (*part)->wait_ended(e);
+    PARTS_EACH (part, e)
+        if ((*part)->wait_ended)
+            (*part)->wait_ended(e);
 }
 
 /* A program often ends with an error: what was logged about it is given a moment. */

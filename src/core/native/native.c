@@ -395,7 +395,7 @@ static bool step(struct body *b)
     const struct comm_env *env = b->unit.engine->env;
     bool moved = b->native_parked && release_parked(b);
 
-    if (!b->native_pending)
+    if (BASE_LIKELY(!b->native_pending))
         return moved;
     int64_t before = env->now(env);
     moved |= look(b);

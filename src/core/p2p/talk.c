@@ -172,9 +172,9 @@ static bool finish_markers(struct body *b)
 
 static void give_to_part(struct body *b, const struct message_finished *done)
 {
-    PARTS_EACH(part, b->unit.engine)
-    if ((*part)->message && (*part)->message(b, done))
-        return;
+    PARTS_EACH (part, b->unit.engine)
+        if ((*part)->message && (*part)->message(b, done))
+            return;
 }
 
 bool talk_take_finished(struct body *b)

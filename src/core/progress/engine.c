@@ -62,6 +62,23 @@ static enum data_isa isa_of(const struct base_options *options)
                : (enum data_isa)(options->isa - OPTION_ISA_SCALAR);
 }
 
+static void list_calls(struct comm_part_calls *calls, const struct comm_part *const *parts)
+{
+    uint32_t step = 0, beside = 0, active = 0;
+
+    for (uint32_t i = 0; parts[i]; i++) {
+        BASE_ASSERT(i < PARTS_MOST);
+        calls->step[step] = parts[i]->step;
+        calls->step_beside[beside] = parts[i]->step_beside;
+        calls->active[active] = parts[i]->active;
+        step += parts[i]->step != NULL;
+        beside += parts[i]->step_beside != NULL;
+        active += parts[i]->active != NULL;
+    }
+    calls->step[step] = calls->step_beside[beside] = NULL;
+    calls->active[active] = NULL;
+}
+
 enum comm_result engine_create(const struct engine_config *config, char *text, size_t text_bytes, struct engine **engine)
 {
     const struct comm_env *env = config->env;
@@ -75,6 +92,7 @@ enum comm_result engine_create(const struct engine_config *config, char *text, s
     e->env = env;
     e->class = config->class;
     e->parts = config->parts;
+    list_calls(&e->calls, e->parts);
     e->options = *options;
     e->log = *config->log;
     e->notify = config->notify == COMM_NOTIFY_DEFAULT ? COMM_NOTIFY_ANY : config->notify;

@@ -71,6 +71,7 @@ struct engine {
     const struct comm_env *env;
     const struct progress_class *class;
     const struct comm_part *const *parts; /* up to a NULL */
+    struct comm_part_calls calls;
     struct base_log log;
     struct base_options options;
     struct env_bell bell;                                 /* sleepers and the caller's loop */

@@ -60,4 +60,12 @@ struct comm_part {
     void (*aborted)(struct body *b);                                /* the world was: what outlives a failure ends too */
 };
 
+/* The slots that every pass asks, without the parts that have none: each list up to a NULL. */
+enum { PARTS_MOST = 15 };
+struct comm_part_calls {
+    bool (*step[PARTS_MOST + 1])(struct body *b);
+    bool (*step_beside[PARTS_MOST + 1])(struct body *b);
+    void (*active[PARTS_MOST + 1])(struct body *b, bool active);
+};
+
 #endif
