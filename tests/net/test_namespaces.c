@@ -109,6 +109,20 @@ static void recover(struct proc_page *page, struct comm_communicator *world)
     MUST(comm_close(next, RIG_PATIENCE));
 }
 
+/* Both sides of a cut give each other up by themselves, at about the same time; where the cut is in one direction, a side that closed at
+ * once would tell the other so before it has come that far. */
+static void await_others(const struct proc *proc)
+{
+    for (int turn = 0; turn < 100; turn++) {
+        bool all = true;
+        for (int32_t r = 0; r < proc->ranks; r++)
+            all &= atomic_load(&proc->page[r].stage) >= TOLD;
+        if (all)
+            return;
+        rig_nap(10 * RIG_MS);
+    }
+}
+
 /* Until *go says how many turns, or something fails. */
 static void go_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
@@ -119,6 +133,7 @@ static void go_on(struct proc *proc, int32_t rank, struct comm_communicator *wor
             proc_tell_failure(page, world, result);
             if (recovers)
                 recover(page, world);
+            await_others(proc);
             break;
         }
         atomic_store(&page->stage, i + 1);
