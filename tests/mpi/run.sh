@@ -115,7 +115,8 @@ judge()
 # When a rank dies or leaves without MPI_Finalize a launcher kills the others, within a millisecond in half of hydra's runs, told not to or not, or
 # hydra's proxy ends itself while one of them asks it something. Such a run shows nothing of those ranks, so there is another; what it does show
 # is judged all the same. Ranks write to the file themselves: what the proxy had not yet passed on would be lost with it.
-out=$(mktemp) && ends=$(mktemp) && trap 'rm -f "$out" "$ends"' EXIT
+out=$(mktemp) && ends=$(mktemp) && AGENT_FOLDER=$(mktemp -d) && trap 'rm -rf "$out" "$ends" "$AGENT_FOLDER"' EXIT
+export AGENT_FOLDER # agent.sh's
 turn=0 missing=all
 while [ -n "$missing" ] && [ $turn -lt 25 ]; do
     turn=$((turn + 1))
