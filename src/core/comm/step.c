@@ -358,6 +358,12 @@ static void step_ready(struct body *b)
     }
 }
 
+/* Whether anything waits beside the queue: so that a pass over collectives alone asks no part for it. */
+static inline bool has_beside(const struct body *b)
+{
+    return b->talk_first != TALK_NONE || b->letters_sending || b->windows_apart || message_wants_step(b->messages);
+}
+
 static bool step(struct body *b)
 {
     struct wire_event events[ENGINE_EVENTS];
@@ -378,7 +384,7 @@ static bool step(struct body *b)
     if (b->fence && !b->failed)
         check_fence(b);
     body_run_queue(b);
-    bool beside = parts_step_beside(b);
+    bool beside = has_beside(b) && parts_step_beside(b);
     if (beside)
         body_run_queue(b); /* a message that ended may have held work back */
     if (BASE_UNLIKELY(b->recovering))
@@ -406,7 +412,7 @@ void body_settle(struct body *b)
     int before = env->cancel(env, ENV_CANCEL_OFF);
 
     body_run_queue(b);
-    if (b->line.done != done)
+    if (b->line.done != done && has_beside(b))
         parts_step_beside(b);
     b->wire->flush(b->channel);
     if (b->line.done != b->told_done || b->failed != b->told_failed || b->talk_finished) {

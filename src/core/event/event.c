@@ -10,7 +10,7 @@ struct comm_event {
     struct timeline_point point;
 };
 
-static struct engine *engine_of(struct comm_communicator *c, enum comm_result *r)
+struct engine *event_engine_of(struct comm_communicator *c, enum comm_result *r)
 {
     struct body *b = body_lock(c, r);
     struct engine *e = b ? b->unit.engine : NULL;
@@ -75,7 +75,7 @@ void engine_event_destroy(struct comm_event *event)
 enum comm_result engine_event_record(struct comm_event *event, struct comm_communicator *c)
 {
     enum comm_result r = alive(event);
-    struct engine *e = r == COMM_OK ? engine_of(c, &r) : NULL;
+    struct engine *e = r == COMM_OK ? event_engine_of(c, &r) : NULL;
 
     if (!e)
         return r;
@@ -186,7 +186,7 @@ static enum comm_result record_wait(struct comm_communicator *c, struct comm_eve
 enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct comm_event *event)
 {
     enum comm_result r = alive(event);
-    struct engine *e = r == COMM_OK ? engine_of(c, &r) : NULL;
+    struct engine *e = r == COMM_OK ? event_engine_of(c, &r) : NULL;
 
     if (!e)
         return r;
@@ -208,11 +208,11 @@ enum comm_result engine_queue_wait_event(struct comm_communicator *c, struct com
 enum comm_result engine_queue_wait_request(struct comm_communicator *c, struct comm_request request)
 {
     enum comm_result r;
-    struct engine *e = engine_of(c, &r);
+    struct engine *e = event_engine_of(c, &r);
 
     if (!e)
         return r;
-    struct engine *other = request.comm ? engine_of(request.comm, &r) : e;
+    struct engine *other = request.comm ? event_engine_of(request.comm, &r) : e;
     if (other && other != e)
         return engine_decline(c, COMM_ERR_UNSUPPORTED, NULL,
                               "queue_wait_request: request belongs to another engine; expected one of this world (engine_of joins worlds)");

@@ -24,6 +24,7 @@ enum comm_result engine_stream_sync(struct comm_communicator *c, int64_t timeout
 /* Which piece of hardware this rank's device is, as device.h's where; otherwise what is missing, in text. */
 enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware, char *text, size_t bytes);
 /* Between event.c and stream.c. */
+struct engine *event_engine_of(struct comm_communicator *c, enum comm_result *r); /* NULL: closed, *r says why */
 struct engine *event_engine(const struct comm_event *event);
 void event_replace(struct comm_event *event, struct timeline_point point);
 struct timeline_point event_point(struct comm_event *event); /* a copy of the one it holds now */

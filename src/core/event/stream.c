@@ -114,21 +114,11 @@ enum comm_result engine_event_record_stream(struct comm_event *event, struct CUs
     return r;
 }
 
-static struct engine *engine_of(struct comm_communicator *c, enum comm_result *r)
-{
-    struct body *b = body_lock(c, r);
-    struct engine *e = b ? b->unit.engine : NULL;
-
-    if (b)
-        body_unlock(b);
-    return e;
-}
-
 enum comm_result engine_queue_wait_stream(struct comm_communicator *c, struct CUstream_st *stream)
 {
     struct timeline_point point;
     enum comm_result r;
-    struct engine *e = engine_of(c, &r);
+    struct engine *e = event_engine_of(c, &r);
     char text[256] = "";
 
     if (!e)
@@ -333,7 +323,7 @@ enum comm_result engine_stream_wait_request(struct CUstream_st *stream, struct c
 {
     struct timeline_point point = {.kind = POINT_REQUEST, .request = request};
     enum comm_result r = timeline_test(request);
-    struct engine *e = r == COMM_PENDING ? engine_of(request.comm, &r) : NULL;
+    struct engine *e = r == COMM_PENDING ? event_engine_of(request.comm, &r) : NULL;
 
     return e ? stream_wait(e, stream, &point) : r;
 }

@@ -417,6 +417,10 @@ static enum comm_result start_threads(struct opening *o)
 
 static void end_opening(struct opening *o, enum comm_result result)
 {
+    if (result == COMM_OK)
+        open_tell(o);
+    else
+        complain(o, result);
     identity_wipe(&o->identity);
     if (o->boot)
         o->boot->class->close(o->boot);
@@ -483,10 +487,6 @@ enum comm_result engine_open(const struct comm_config *config, struct comm_commu
     }
     if (r == COMM_OK)
         r = open_alone(&o, world);
-    if (r == COMM_OK)
-        open_tell(&o);
-    else
-        complain(&o, r);
     end_opening(&o, r);
     env->cancel(env, before);
     return r;
@@ -557,10 +557,6 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
         r = COMM_ERR_MEMORY;
     if (memory)
         o.env->give(o.env, memory, bytes);
-    if (r == COMM_OK)
-        open_tell(&o);
-    else
-        complain(&o, r);
     end_opening(&o, r);
     env->cancel(env, before);
     return r;
