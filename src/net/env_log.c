@@ -65,39 +65,66 @@ static uint64_t turn_full(uint64_t at)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ where lines go */
-/* One system call a line, so that lines of several ranks do not mix. May block, so it is for the thread alone; what nobody can ever read
- * (no such descriptor, no reader) is left. */
-static void write_standard_error(const char *line)
+/* One system call a line, so that lines of several ranks do not mix. Writes from *at on and moves it; the status is 0 or an errno. */
+static int write_rest(const char *line, size_t *at, int flags)
 {
     struct iovec parts[2] = {{.iov_base = (void *)(uintptr_t)line, .iov_len = strlen(line)}, {.iov_base = "\n", .iov_len = 1}};
-    size_t at = 0, end = parts[0].iov_len + 1;
+    int first = *at < parts[0].iov_len ? 0 : 1;
 
-    while (at < end) {
-        size_t first = at < end - 1 ? 0 : 1;
-        struct iovec rest[2] = {parts[0], parts[1]};
-        rest[0].iov_base = (char *)rest[0].iov_base + (first ? 0 : at);
-        rest[0].iov_len -= first ? 0 : at;
-        ssize_t wrote = writev(STDERR_FILENO, rest + first, (int)(2 - first));
-        if (wrote > 0)
-            at += (size_t)wrote;
-        else if (wrote < 0 && errno == EAGAIN)
+    if (first == 0) {
+        parts[0].iov_base = (char *)parts[0].iov_base + *at;
+        parts[0].iov_len -= *at;
+    }
+    ssize_t wrote = flags ? pwritev2(STDERR_FILENO, parts + first, 2 - first, -1, flags) : writev(STDERR_FILENO, parts + first, 2 - first);
+    if (wrote < 0)
+        return errno;
+    *at += (size_t)wrote;
+    return wrote ? 0 : EIO;
+}
+
+/* May block, so it is for the thread alone. What nobody can ever read (no such descriptor, no reader) is left. */
+static void write_standard_error(const char *line)
+{
+    for (size_t at = 0, end = strlen(line) + 1; at < end;) {
+        int error = write_rest(line, &at, 0);
+        if (error == EAGAIN)
             (void)poll(&(struct pollfd){.fd = STDERR_FILENO, .events = POLLOUT}, 1, -1); /* somebody made it non-blocking */
-        else if (wrote == 0 || errno != EINTR)
+        else if (error && error != EINTR)
             return;
     }
 }
 
-/* For whoever is no such thread: only where it is taken within so many milliseconds. */
-static void write_if_taken(const char *line, int ms)
+static bool await_room(const struct comm_env *env, int64_t deadline)
 {
     struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
     int ready;
 
-    do
-        ready = poll(&out, 1, ms);
-    while (ready < 0 && errno == EINTR);
-    if (ready == 1 && out.revents & POLLOUT)
-        write_standard_error(line);
+    do {
+        int64_t left = deadline - env->now(env);
+        ready = poll(&out, 1, left > 0 ? (int)(left / NS_PER_MS) : 0);
+    } while (ready < 0 && errno == EINTR);
+    return ready == 1 && out.revents & POLLOUT;
+}
+
+/*
+ * For whoever is no such thread: only where it is taken within so many milliseconds. Another process may take the room that poll found,
+ * so the write asks not to wait either (RWF_NOWAIT, pwritev2(2)). A file that does not know how is written to as poll said.
+ */
+static void write_if_taken(const struct comm_env *env, const char *line, int ms)
+{
+    int64_t deadline = env->now(env) + (int64_t)ms * NS_PER_MS;
+    int flags = RWF_NOWAIT;
+
+    for (size_t at = 0, end = strlen(line) + 1; at < end && await_room(env, deadline);) {
+        int error = write_rest(line, &at, flags);
+        if (error == EAGAIN && env->now(env) >= deadline)
+            return;
+        if (!error || error == EAGAIN || error == EINTR)
+            continue;
+        if (!flags)
+            return;
+        flags = 0;
+    }
 }
 
 /* The place of a line that was handed on, or taken back by posix_forget. */
@@ -278,7 +305,7 @@ void posix_write(const struct comm_env *env, env_sink_fn *sink, void *arg, int l
         if (sink)
             sink(arg, level, line);
         else
-            write_if_taken(line, EXIT_MS);
+            write_if_taken(env, line, EXIT_MS);
         return;
     }
     struct slot *slot = claim(&at);
@@ -392,6 +419,6 @@ void posix_panic(const struct comm_env *env, const char *text)
 {
     if (runs_here())
         (void)posix_drain(env, posix_now(env) + (int64_t)PANIC_MS * NS_PER_MS);
-    write_if_taken(text, PANIC_MS);
+    write_if_taken(env, text, PANIC_MS);
     abort();
 }
