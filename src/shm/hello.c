@@ -4,7 +4,7 @@
 #include "base/format.h"
 #include "base/hash.h"
 #include "data/data.h"
-#include "wire/lines.h"
+#include "channel/lines.h"
 
 #include <string.h>
 #include <unistd.h>

@@ -6,7 +6,7 @@
  * more stands still as a whole, since no application code runs in that thread; late and stopped are told apart by it.
  */
 #define _GNU_SOURCE
-#include "wire/lines.h"
+#include "channel/lines.h"
 
 #include "base/format.h"
 #include "base/log.h"

@@ -9,7 +9,7 @@
 
 #include "group.h"
 #include "base/child.h"
-#include "net/posix.h"
+#include "net/posix/posix.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/child.h"
-#include "net/posix.h"
+#include "net/posix/posix.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -7,7 +7,7 @@
 
 #include "base/format.h"
 #include "base/log.h"
-#include "net/posix.h"
+#include "net/posix/posix.h"
 
 #include <limits.h>
 #include <stdio.h>

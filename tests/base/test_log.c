@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "base/log.h"
-#include "net/posix.h"
+#include "net/posix/posix.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,7 +4,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "net/handshake.h"
+#include "net/auth/handshake.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "program/cost.h"
+#include "model/cost.h"
 
 #include <string.h>
 

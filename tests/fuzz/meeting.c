@@ -4,7 +4,7 @@
  */
 #include "fuzz/fuzz.h"
 
-#include "net/meeting.h"
+#include "net/boot/meeting.h"
 
 #include <string.h>
 

@@ -9,8 +9,8 @@
 #define TESTS_FUZZ_PLAYED_H
 
 #include "fuzz/hold.h"
-#include "net/handshake.h"
-#include "net/tcp.h"
+#include "net/auth/handshake.h"
+#include "net/tcp/tcp.h"
 
 enum played_wire { PLAYED_PLAIN, PLAYED_CHECKED, PLAYED_SEALED };
 

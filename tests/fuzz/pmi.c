@@ -8,8 +8,8 @@
 #define _GNU_SOURCE
 #include "fuzz/fuzz.h"
 
-#include "net/boot_io.h"
-#include "net/meeting.h"
+#include "net/boot/io.h"
+#include "net/boot/meeting.h"
 
 #include <pthread.h>
 #include <sys/socket.h>
@@ -24,7 +24,7 @@ static ssize_t play_send(int fd, const void *bytes, size_t count, int flags);
 #define send(fd, bytes, count, flags) play_send(fd, bytes, count, flags)
 #define atexit(fn) ((void)(fn))
 #define boot_wait_for(config, fd, events) ((void)(config), IO_OK)
-#include "net/meeting_pmi.c"
+#include "net/boot/meeting_pmi.c"
 #undef read
 #undef send
 #undef atexit

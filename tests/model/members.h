@@ -3,7 +3,7 @@
 #define MODEL_MEMBERS_H
 
 #include "model/explore.h"
-#include "wire/lines.h"
+#include "channel/lines.h"
 
 struct members {
     struct lines_host *host[2];

@@ -2,9 +2,9 @@
  * What holds strangers at the door of an open world to their part: how often it is looked at, and that a recording is answered once. And
  * how long the end of a link that was made later is believed to be no death.
  */
-#include "net/pace.h"
-#include "net/stranger.h"
-#include "net/tcp.h"
+#include "net/auth/pace.h"
+#include "net/auth/stranger.h"
+#include "net/tcp/tcp.h"
 #include "wire/table.h"
 
 #include <setjmp.h>

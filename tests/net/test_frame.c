@@ -5,9 +5,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/frame.h"
+#include "net/tcp/frame.h"
 #include "fuzz/fuzz.h"
-#include "net/late.h"
+#include "net/tcp/late.h"
 
 #include <stdbool.h>
 #include <stdio.h>

@@ -12,7 +12,7 @@
 
 #include "net/guest.h"
 
-#include "net/tcp_mesh.h"
+#include "net/tcp/mesh.h"
 #include "wire/table.h"
 
 #include <netinet/in.h>

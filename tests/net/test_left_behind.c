@@ -7,7 +7,7 @@
 #define _GNU_SOURCE
 #include "proc/proc.h"
 
-#include "net/secret.h"
+#include "net/auth/secret.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

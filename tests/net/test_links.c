@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "net/links.h"
-#include "net/tcp_mesh.h"
+#include "net/tcp/mesh.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,10 +3,10 @@
  * them; and links are many where descriptors are few. Ranks are processes.
  */
 #define _GNU_SOURCE
-#include "net/crypto.h"
-#include "net/handshake.h"
+#include "net/auth/crypto.h"
+#include "net/auth/handshake.h"
 #include "net/links.h"
-#include "net/secret.h"
+#include "net/auth/secret.h"
 #include "wire/table.h"
 
 #include <setjmp.h>

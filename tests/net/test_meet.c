@@ -9,7 +9,7 @@
 #include "group.h"
 #include "net/guest.h"
 
-#include "net/boot_star.h"
+#include "net/boot/star.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "fuzz/fuzz.h"
-#include "net/handshake.h"
+#include "net/auth/handshake.h"
 #include "wire/table.h"
 
 #include <stdio.h>

@@ -14,8 +14,8 @@
 #include "net/guest.h"
 
 #include "base/hash.h"
-#include "net/boot_star.h"
-#include "net/user.h"
+#include "net/boot/star.h"
+#include "net/posix/user.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/frame.h"
+#include "net/tcp/frame.h"
 #include "fuzz/fuzz.h"
 
 #include <commstream/result.h>

@@ -9,9 +9,9 @@
 #include "net/guest.h"
 
 #include "base/hash.h"
-#include "net/boot_exchange.h"
-#include "net/interface.h"
-#include "net/meeting.h"
+#include "net/boot/exchange.h"
+#include "net/posix/interface.h"
+#include "net/boot/meeting.h"
 #include "wire/table.h"
 
 #include <arpa/inet.h>

@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "group.h"
-#include "net/poller.h"
+#include "net/poll/poller.h"
 #include "wire/table.h"
 
 #include <errno.h>

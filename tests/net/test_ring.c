@@ -35,7 +35,7 @@ static int wait_late(struct io_uring *ring, unsigned count)
 
 #define io_uring_cq_ready ready_late
 #define io_uring_submit_and_wait wait_late
-#include "net/poll_uring.c"
+#include "net/poll/uring.c"
 
 enum { TURNS = 5, PATIENCE_S = 60 };
 

@@ -11,8 +11,8 @@
 #include <cmocka.h>
 
 #include "group.h"
-#include "net/handshake.h"
-#include "net/tcp.h"
+#include "net/auth/handshake.h"
+#include "net/tcp/tcp.h"
 #include "wire/table.h"
 
 #include <errno.h>

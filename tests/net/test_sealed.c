@@ -8,7 +8,7 @@
 #include "net/middle.h"
 #include "proc/proc.h"
 
-#include "net/crypto.h"
+#include "net/auth/crypto.h"
 #include "wire/table.h"
 
 #include <setjmp.h>

@@ -12,9 +12,9 @@
 #include "group.h"
 #include "net/guest.h"
 
-#include "net/boot_star.h"
-#include "net/secret.h"
-#include "net/stranger.h"
+#include "net/boot/star.h"
+#include "net/boot/secret_find.h"
+#include "net/auth/stranger.h"
 #include "wire/table.h"
 
 #include <arpa/inet.h>

@@ -8,8 +8,8 @@
 #define _GNU_SOURCE
 #include <commstream/comm.h>
 
-#include "net/handshake.h"
-#include "net/secret.h"
+#include "net/auth/handshake.h"
+#include "net/boot/secret_find.h"
 #include "wire/boot.h"
 #include "wire/table.h"
 

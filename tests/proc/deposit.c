@@ -8,7 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
-#include "wire/lines.h"
+#include "channel/lines.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "data/data.h"
 #include "proc/proc.h"
-#include "wire/lines.h"
+#include "channel/lines.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

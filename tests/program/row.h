@@ -2,7 +2,7 @@
 #ifndef TESTS_PROGRAM_ROW_H
 #define TESTS_PROGRAM_ROW_H
 
-#include "algo/algo.h"
+#include "select/select.h"
 
 #include <string.h>
 

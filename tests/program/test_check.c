@@ -7,7 +7,9 @@
 
 #include <cmocka.h>
 
-#include "algo/algo.h"
+#include "program/verify.h"
+#include "algo/algorithms.h"
+#include "select/select.h"
 #include "program/test_env.h"
 
 #include <malloc.h>

@@ -8,9 +8,9 @@
 
 #include <cmocka.h>
 
-#include "algo/algo.h"
+#include "select/select.h"
 #include "program/build.h"
-#include "program/cost.h"
+#include "model/cost.h"
 #include "program/test_env.h"
 
 #include <stdio.h>

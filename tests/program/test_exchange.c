@@ -1,4 +1,4 @@
-/* What algo/exchange.c says of a program, against the program itself: who shows what to whom, who looks, and what comes of it. */
+/* What select/exchange.c says of a program, against the program itself: who shows what to whom, who looks, and what comes of it. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "algo/algo.h"
+#include "select/select.h"
 #include "program/test_env.h"
 
 #include <stdbool.h>

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "algo/algo.h"
+#include "select/select.h"
 #include "program/build.h"
 #include "program/row.h"
 #include "program/test_env.h"

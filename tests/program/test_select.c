@@ -6,7 +6,8 @@
 
 #include <cmocka.h>
 
-#include "algo/algo.h"
+#include "algo/algorithms.h"
+#include "select/select.h"
 
 #include <string.h>
 

@@ -8,8 +8,8 @@
  *   --machine FILE            the figures of another machine (comm-perf --fit writes them); else the library's own
  */
 #define _GNU_SOURCE
-#include "algo/algo.h"
-#include "program/cost.h"
+#include "select/select.h"
+#include "model/cost.h"
 
 #include <malloc.h>
 #include <stdio.h>

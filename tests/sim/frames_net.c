@@ -1,7 +1,7 @@
 /* The streams between ranks: when a frame arrives, in which pieces, and what befalls it. */
 #include "sim/frames.h"
 
-#include "net/late.h"
+#include "net/tcp/late.h"
 
 #include <string.h>
 
@@ -162,7 +162,7 @@ static void deliver_timer(void *arg, uint64_t what)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sending */
-/* Metered: as program/cost_place.c has it. The card of the sender's host takes one message after the other, and so does the reader's, from
+/* Metered: as model/cost_place.c has it. The card of the sender's host takes one message after the other, and so does the reader's, from
  * when it begins to come. Acknowledgements are too short to count. */
 static void comes_in(void *arg, uint64_t card)
 {

@@ -6,7 +6,7 @@
  */
 #include "sim/frames.h"
 
-#include "net/late.h"
+#include "net/tcp/late.h"
 
 #include <string.h>
 

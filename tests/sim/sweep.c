@@ -7,7 +7,7 @@
  * A failing case is printed with its numbers; what makes it is all in the config, so it fails again.
  */
 #define _GNU_SOURCE
-#include "algo/algo.h"
+#include "select/select.h"
 #include "sim/inside.h"
 #include "sim/orders.h"
 #include "sim/sweep.h"

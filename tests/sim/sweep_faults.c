@@ -13,7 +13,7 @@
  */
 #include "sim/sweep.h"
 
-#include "algo/algo.h"
+#include "select/select.h"
 #include "sim/inside.h"
 
 #include <stdio.h>

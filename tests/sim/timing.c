@@ -6,10 +6,11 @@
  */
 #include "sim/timing.h"
 
-#include "algo/algo.h"
+#include "algo/algorithms.h"
+#include "select/select.h"
 #include "base/env.h"
 #include "data/data.h"
-#include "program/cost.h"
+#include "model/cost.h"
 #include "sim/collectives.h"
 #include "sim/inside.h"
 

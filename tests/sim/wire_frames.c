@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
-#include "net/late.h"
+#include "net/tcp/late.h"
 
 #include <string.h>
 

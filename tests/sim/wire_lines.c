@@ -10,7 +10,7 @@
 #include "sim/inside.h"
 
 #include "base/format.h"
-#include "wire/lines.h"
+#include "channel/lines.h"
 
 #include <string.h>
 

@@ -33,6 +33,10 @@ def body(lines):
     return "int f(void)\n{\n" + "    g();\n" * (lines - 3) + "}\n"
 
 
+def design(law):
+    return "".join(f"| {room} | what it is | {', '.join(sorted(law[room])) or 'base'} |\n" for room in law)
+
+
 C = "src/core/api/call.c"
 # rule, path, text that offends
 OFFENCES = [
@@ -66,12 +70,15 @@ OFFENCES = [
     ("names", "docs/page.md", "Call `comm_y_*`.\n"),
     ("names", "docs/page.md", "That is `COMM_ERR_PEERS`.\n"),
     ("names", "docs/from-mpi.md", "MPI_X is `comm_inside`.\n"),
+    ("design", "docs/design.md", design({room: tidy.LAW[room] for room in tidy.LAW if room != "wire"})),
+    ("design", "docs/design.md", design({**tidy.LAW, "wire": {"data", "team"}})),
     ("include-path", "CMakeLists.txt", "target_include_directories(a PUBLIC include/commstream)\n"),
     ("include-path", "cmake/x.pc.in", "Cflags: -I${prefix}/include/commstream\n"),
 ]
 OFFENCES += [("banned", C, f"int f(void)\n{{\n    {name}(a);\n}}\n") for name in tidy.BANNED]
 OFFENCES += [("unfinished", C, f"/* {word}: later */\n") for word in tidy.UNFINISHED]
 FINE = [
+    ("docs/design.md", design(tidy.LAW)),
     ("src/tools/CMakeLists.txt", "foreach(name comm_run other)\n"),
     ("docs/contract.md", "| 1.1 | Work is ordered. | `contract_1_1` |\n| 1.2 | Not these. | not built yet |\n"),
     (C, body(70)),

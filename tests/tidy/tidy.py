@@ -17,27 +17,36 @@ DOC_WORDS = 6
 # above comm is called back through the slots of its part (src/core/progress/part.h).
 LAW = {
     "api": {"world", "inspect", "failure", "plan", "event", "rma", "fastpath", "p2p", "comm", "progress", "timeline", "program", "data"},
-    "world": {"inspect", "failure", "event", "rma", "native", "fastpath", "p2p", "comm", "progress", "timeline", "message", "program", "team",
-              "wire"},
-    "inspect": {"failure", "fastpath", "p2p", "comm", "progress", "timeline", "algo", "program", "team", "wire", "data"},
+    "world": {"inspect", "failure", "event", "rma", "native", "fastpath", "p2p", "comm", "progress", "timeline", "message", "model",
+              "program", "team", "wire"},
+    "inspect": {"failure", "fastpath", "p2p", "comm", "progress", "timeline", "select", "model", "program", "team", "wire", "data"},
     "failure": {"fastpath", "p2p", "comm", "progress", "timeline", "message", "team"},
     "plan": {"event", "fastpath", "p2p", "comm", "progress", "timeline", "message"},
     "event": {"fastpath", "comm", "progress", "timeline", "wire"},
     "rma": {"fastpath", "p2p", "comm", "progress", "timeline", "message", "program", "data"},
-    "fastpath": {"p2p", "comm", "progress", "timeline", "algo", "program", "data"},
+    "fastpath": {"p2p", "comm", "progress", "timeline", "select", "program", "data"},
     "p2p": {"comm", "progress", "timeline", "message"},
-    "native": {"comm", "progress", "timeline", "algo", "data"},
-    "comm": {"progress", "timeline", "message", "algo", "program", "team", "wire", "data"},
+    "native": {"comm", "progress", "timeline", "select", "data"},
+    "comm": {"progress", "timeline", "message", "select", "model", "algo", "program", "team", "wire", "data"},
     "progress": {"timeline", "wire", "data"},
+    "select": {"algo", "model", "program", "data"},
     "algo": {"program", "data"},
+    "model": {"program", "data"},
     "program": {"data", "wire"},
     "message": {"wire", "data"},
     "timeline": set(),
     "team": {"wire"},
+    "hybrid": {"wire", "data"},
+    "channel": {"wire", "data"},
     "wire": {"data"},
     "data": set(),
-    "net": {"wire", "data"},
-    "shm": {"wire", "data"},
+    "net/mpi": {"wire", "data"},
+    "net/tcp": {"net/auth", "net/poll", "net/posix", "wire", "data"},
+    "net/boot": {"net/auth", "net/posix", "wire"},
+    "net/auth": {"net/posix", "wire"},
+    "net/poll": {"net/posix", "wire"},
+    "net/posix": {"wire"},
+    "shm": {"channel", "wire", "data"},
     "cuda": {"wire", "data"},
     "bucket": set(),
     "tools": set(),
@@ -72,7 +81,12 @@ def room_of(path):
     parts = path.split("/")
     if parts[0] != "src" or len(parts) < 3:
         return None
-    return parts[2] if parts[1] == "core" and len(parts) > 3 else parts[1]
+    return named_room(parts[2:] if parts[1] == "core" else parts[1:])
+
+
+def named_room(parts):
+    """The room that a path from src or src/core names: net has rooms of its own."""
+    return "/".join(parts[:2 if parts[0] == "net" and len(parts) > 2 else 1])
 
 
 def check_includes(tree):
@@ -83,14 +97,14 @@ def check_includes(tree):
         if room is None:
             if path.startswith("examples/"):
                 for found in INCLUDE.finditer(text):
-                    if found.group(1).split("/")[0] in LAW:
+                    if named_room(found.group(1).split("/")) in LAW:
                         yield path, line_of(text, found.start()), f"an example includes the room of {found.group(1)}"
             continue
         if room not in LAW:
             yield path, 1, f"room '{room}' is not in the include law"
             continue
         for found in INCLUDE.finditer(text):
-            other = found.group(1).split("/")[0]
+            other = named_room(found.group(1).split("/"))
             line = line_of(text, found.start())
             if room == "tools" and "/" not in found.group(1):
                 continue
@@ -293,11 +307,31 @@ def check_names(tree):
             yield path, line_of(text, found.start()), f"nothing is called {name}"
 
 
+ROW = re.compile(r"^\| ([a-z0-9/, ]+) \| [^|]+ \| ([^|]+) \|$", re.M)
+
+
+def check_design(tree):
+    """The table of rooms in the design is the law."""
+    page = tree.get("docs/design.md")
+    if page is None:
+        return
+    told = {}
+    for row in ROW.finditer(page):
+        for room in row.group(1).split(", "):
+            if room in LAW:
+                told[room] = row.start(), {other for other in row.group(2).split(", ") if other in LAW} - {"base"}
+    for room in sorted(LAW):
+        if room not in told:
+            yield "docs/design.md", 1, f"the table of rooms lacks {room}"
+        elif told[room][1] != LAW[room]:
+            yield "docs/design.md", line_of(page, told[room][0]), f"{room} may use {', '.join(sorted(LAW[room])) or 'base'}"
+
+
 RULES = {
     "includes": check_includes, "cycles": check_cycles, "function-length": check_function_length, "file-length": check_file_length,
     "banned": check_banned, "columns": check_columns, "documented": check_documented, "unfinished": check_unfinished,
     "blanks": check_blanks, "tabs": check_tabs, "listed": check_listed, "include-path": check_include_path, "contract": check_contract,
-    "names": check_names,
+    "names": check_names, "design": check_design,
 }
 
 

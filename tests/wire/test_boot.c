@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "base/hash.h"
-#include "net/boot_star.h"
+#include "net/boot/star.h"
 #include "wire/world.h"
 
 #include <dirent.h>

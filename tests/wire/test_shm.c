@@ -8,7 +8,7 @@
 
 #include "shm/hello.h"
 #include "shm/segment.h"
-#include "wire/lines.h"
+#include "channel/lines.h"
 #include "wire/scenarios.h"
 
 #include <dirent.h>

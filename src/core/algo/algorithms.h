@@ -71,4 +71,7 @@ static inline int32_t algo_wrap(const struct build *b, int32_t rank)
     return ((rank % b->spec.size) + b->spec.size) % b->spec.size;
 }
 
+/* Fills in what such hosts are for reductions (hosts.c). */
+void algo_hosts_survey(struct program_hosts *hosts, int32_t size, int32_t order_block);
+
 #endif

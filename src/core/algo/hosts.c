@@ -1,8 +1,6 @@
 /* Where ranks lie on hosts, and which subtrees of T share one. Everything follows from what is equal on every rank. */
 #include "algo/hosts.h"
 
-#include "algo/algo.h"
-
 /* ------------------------------------------------------------------------------------------------------------ hosts and subtrees */
 /* Not said: blocks of a power of two, about as many as each has ranks, so that programs are right there too. */
 static int32_t assumed_block(int32_t size)

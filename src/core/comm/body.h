@@ -11,7 +11,7 @@
 #include "comm/library.h"
 #include "comm/world.h"
 
-#include "algo/algo.h"
+#include "select/select.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/option.h"

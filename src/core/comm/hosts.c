@@ -1,6 +1,8 @@
 /* Which members of a communicator share a host, for selection and for programs: worked out once, from what all ranks know alike. */
 #include "comm/body.h"
 
+#include "algo/algorithms.h"
+
 bool body_find_hosts(struct body *b)
 {
     struct program_hosts *hosts = &b->hosts;

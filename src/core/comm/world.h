@@ -6,7 +6,7 @@
 
 #include "base/env.h"
 #include "base/lock.h"
-#include "program/cost.h"
+#include "model/cost.h"
 #include "progress/engine.h"
 #include "wire/module.h"
 

@@ -1,6 +1,6 @@
 /*
  * The small exchange: a collective of few bytes on a communicator where nothing else goes on, written by hand. It is a program that is one
- * exchange (algo/exchange.c): the same bytes in the same lines, so that ranks which take the program meet it; but no program is
+ * exchange (select/exchange.c): the same bytes in the same lines, so that ranks which take the program meet it; but no program is
  * interpreted and no run is set up, which is more than the whole exchange takes otherwise.
  *
  * What stands between a call and the first store that peers wait for comes first, what only we need later, while the peers' lines travel.

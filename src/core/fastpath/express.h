@@ -8,7 +8,7 @@
 #include "comm/body.h"
 #include "fastpath/issue.h"
 
-#include "algo/algo.h"
+#include "select/select.h"
 
 enum { EXPRESS_RANKS = ALGO_EXPRESS_RANKS, EXPRESS_FORMS = 4, EXPRESS_TOTAL_BYTES = ALGO_EXPRESS_TOTAL_BYTES };
 enum { EXPRESS_COOKIE = 0x40000000 /* in place of a window's place: above every one, below MESSAGE_COOKIE */ };

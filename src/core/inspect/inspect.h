@@ -5,7 +5,7 @@
 #include <commstream/inspect.h>
 
 #include "comm/call.h"
-#include "program/cost.h"
+#include "model/cost.h"
 
 /* What rank 0 found under option machine; sent to all when they meet. */
 struct machine_given {

@@ -1,6 +1,6 @@
 /*
  * program: a collective as data. Per rank an immutable, relocatable table of steps in a few in-order lanes over symbolic buffers; one small
- * interpreter (run) runs it over any wire; one verifier (check) proves it for every team size before it meets one.
+ * interpreter (run) runs it over any wire; the verifier of the tests proves it for every team size before it meets one.
  *
  *   EXPOSE VIEW RELEASE COPY REDUCE LOOP END
  *
@@ -243,15 +243,7 @@ enum run_result run_step(struct run *run);
 /* A DONE event whose cookie's upper half is run->index. Sets again; a MISMATCH result makes the next run_step return RUN_MISMATCH. */
 void run_event(struct run *run, const struct wire_event *event);
 
-/* ------------------------------------------------------------------------------------------------------------ check */
-/* A builder to prove: all ranks' programs of one collective, run in the small with ONE place per edge and ONE credit. */
+/* An algorithm: what makes the programs of one collective (build.h). */
 typedef struct comm_program *program_build_fn(const struct comm_env *env, const struct program_spec *spec);
-/* COMM_OK, or ERR_CORRUPT with the rank, step and rule in text: each expose has its view and back; no cyclic wait; each output element
- * holds each contribution once, in the order of T; nothing outside the outputs is written. */
-enum comm_result program_check(const struct comm_env *env, program_build_fn *build, uint32_t collective, int32_t size, int32_t root,
-                               size_t elements, char *text, size_t text_bytes);
-/* The same of ranks that lie so. */
-enum comm_result program_check_hosts(const struct comm_env *env, program_build_fn *build, uint32_t collective, int32_t size, int32_t root,
-                                     size_t elements, const struct program_hosts *hosts, char *text, size_t text_bytes);
 
 #endif

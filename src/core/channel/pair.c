@@ -1,0 +1,422 @@
+/*
+ * Messages of the memory wires. Per ordered pair the sender has a ring of announcement lines, a few eager slots and, once a large message
+ * came, a stream of chunks; the receiver has counters and a ring of grants. An announcement leaves the ring as soon as it is read (what it
+ * said is kept here, privately), so that unmatched messages never stand in the way of others. A large message waits at its sender until the
+ * receiver grants it; the granted ones of a pair are served one after another in the order of their grants, each step by whoever comes by:
+ * nothing waits for anything but the other side's next pass.
+ *
+ * `inbox` has a bit per peer: whoever did something for me to look at sets his. Set after what it tells of; taken before looking.
+ */
+#include "channel/lines.h"
+
+#include <string.h>
+
+enum { SIDE_SENT = 1, SIDE_ARRIVED = 2 };
+
+/* Of memory that its writer can change at any time: read once into a local, which is then judged and used. */
+#define READ_ONCE(field) (*(const volatile __typeof__(field) *)&(field))
+
+static inline uint64_t name_of(uint32_t side, uint32_t peer, uint32_t seq)
+{
+    return (uint64_t)seq << 32 | side << 16 | peer;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ items */
+static inline uint32_t bucket_of(const struct lines_channel *c, uint64_t name)
+{
+    uint64_t mixed = (name ^ name >> 32) * UINT64_C(0x9e3779b97f4a7c15);
+    return (uint32_t)(mixed >> 32) & (c->items - 1);
+}
+
+/* Twice the table; taken only when more messages stand between announcement and taking than ever before. */
+static bool grow_items(struct lines_channel *c)
+{
+    const struct comm_env *env = c->host->env;
+    uint32_t old = c->items, more = old ? 2 * old : 64;
+    struct lines_item *item = env->take(env, more * sizeof *item, 64);
+    uint32_t *bucket = env->take(env, more * sizeof *bucket, 64);
+    if (!item || !bucket) {
+        if (item)
+            env->give(env, item, more * sizeof *item);
+        if (bucket)
+            env->give(env, bucket, more * sizeof *bucket);
+        return false;
+    }
+    if (old) {
+        memcpy(item, c->item, old * sizeof *item);
+        env->give(env, c->item, old * sizeof *item);
+        env->give(env, c->bucket, old * sizeof *bucket);
+    }
+    c->items = more;
+    c->item = item;
+    c->bucket = bucket;
+    for (uint32_t i = 1; i < old; i++) {
+        uint32_t *head = &bucket[bucket_of(c, item[i].name)];
+        item[i].next = *head;
+        *head = i;
+    }
+    c->item_free = 0;
+    for (uint32_t i = more - 1; i >= (old ? old : 1); i--) {
+        item[i].next = c->item_free;
+        c->item_free = i;
+    }
+    return true;
+}
+
+static struct lines_item *item_new(struct lines_channel *c, uint64_t name)
+{
+    if (!c->item_free && !grow_items(c))
+        return NULL;
+    uint32_t i = c->item_free;
+    struct lines_item *item = &c->item[i];
+    c->item_free = item->next;
+    uint32_t *head = &c->bucket[bucket_of(c, name)];
+    item->name = name;
+    item->done = 0;
+    item->next = *head;
+    *head = i;
+    return item;
+}
+
+static uint32_t item_find(const struct lines_channel *c, uint64_t name)
+{
+    uint32_t i = c->items ? c->bucket[bucket_of(c, name)] : 0;
+    while (i && c->item[i].name != name)
+        i = c->item[i].next;
+    BASE_ASSERT(i);
+    return i;
+}
+
+static void item_drop(struct lines_channel *c, uint32_t index)
+{
+    uint32_t *link = &c->bucket[bucket_of(c, c->item[index].name)];
+    while (*link != index)
+        link = &c->item[*link].next;
+    *link = c->item[index].next;
+    c->item[index].next = c->item_free;
+    c->item_free = index;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ places of a pair */
+static inline struct lines_inlet *inlet_of(const struct lines_channel *c, char *block, uint32_t sender)
+{
+    return (struct lines_inlet *)(void *)(block + c->shape.inlets) + sender;
+}
+static inline struct lines_line *pair_line(const struct lines_channel *c, struct lines_pair *pair, uint32_t seq)
+{
+    return (struct lines_line *)(void *)(pair + 1) + (seq & (c->shape.window - 1));
+}
+static inline char *pair_eager(const struct lines_channel *c, struct lines_pair *pair, uint32_t slot)
+{
+    return (char *)((struct lines_line *)(void *)(pair + 1) + c->shape.window) + (size_t)slot * LINES_EAGER_BYTES;
+}
+static inline struct lines_line *chunk_line(const struct lines_channel *c, char *chunks, uint64_t number)
+{
+    return (struct lines_line *)(void *)(chunks + (size_t)(number & (LINES_CHUNKS - 1)) * c->shape.chunk_stride);
+}
+static inline _Atomic uint64_t *published(char *block, size_t table, uint32_t index)
+{
+    return (_Atomic uint64_t *)(void *)(block + table) + index;
+}
+
+static void knock(struct lines_channel *c, uint32_t peer)
+{
+    _Atomic uint64_t *inbox = (_Atomic uint64_t *)(void *)(c->peer[peer].block + c->shape.inbox);
+    atomic_fetch_or_explicit(&inbox[c->rank >> 6], UINT64_C(1) << (c->rank & 63), memory_order_acq_rel);
+    c->dirty = true;
+    if (BASE_UNLIKELY(c->urges))
+        c->host->ask(c->host, c->world[peer]);
+}
+
+static bool make_pair(struct lines_channel *c, uint32_t peer, bool chunks)
+{
+    struct lines_peer *p = &c->peer[peer];
+    if (chunks ? p->out_chunks != NULL : p->out_pair != NULL)
+        return true;
+    uint32_t index = LINES_REGION_PAIRS + 2 * peer + chunks;
+    if (!lines_region(c, index, chunks ? c->shape.chunk_bytes : c->shape.pair_bytes))
+        return false;
+    const struct lines_block *made = &c->region[index];
+    if (chunks)
+        p->out_chunks = made->at;
+    else
+        p->out_pair = (struct lines_pair *)(void *)made->at;
+    atomic_store_explicit(published(c->block.at, chunks ? c->shape.chunks : c->shape.pairs, peer), made->where, memory_order_release);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sending */
+static int32_t free_slot(struct lines_channel *c, uint32_t peer, uint32_t seq)
+{
+    struct lines_peer *p = &c->peer[peer];
+    struct lines_inlet *inlet = inlet_of(c, p->block, c->rank);
+    for (uint32_t i = 0; i < LINES_EAGER_SLOTS; i++) {
+        uint32_t slot = (seq + i) & (LINES_EAGER_SLOTS - 1);
+        if (atomic_load_explicit(&inlet->eager_done[slot], memory_order_acquire) == p->eager[slot])
+            return (int32_t)slot;
+    }
+    return -1;
+}
+
+/* Where its bytes go: the line, an eager slot, or nowhere yet. */
+static enum wire_result fill_line(struct lines_channel *c, const struct wire_expose *e, struct lines_line *line,
+                                  const struct wire_span *span)
+{
+    uint32_t peer = e->peers[0], seq = wire_key_seq(e->key);
+    struct lines_peer *p = &c->peer[peer];
+    bool early = !c->shape.rendezvous;
+    if (early && span->bytes <= LINES_MESSAGE_INLINE) {
+        if (span->bytes)
+            memcpy(line->of.message.data, span->at, span->bytes);
+        line->kind = LINES_KIND_INLINE;
+        return WIRE_DONE;
+    }
+    int32_t slot = early && span->bytes <= LINES_EAGER_BYTES ? free_slot(c, peer, seq) : -1;
+    if (slot >= 0) {
+        memcpy(pair_eager(c, p->out_pair, (uint32_t)slot), span->at, span->bytes);
+        p->eager[slot] = seq;
+        line->kind = LINES_KIND_EAGER;
+        line->slot = (uint8_t)slot;
+        return WIRE_DONE;
+    }
+    struct lines_item *item = make_pair(c, peer, true) ? item_new(c, name_of(SIDE_SENT, peer, seq)) : NULL;
+    if (!item)
+        return WIRE_FAILED;
+    item->at = (char *)(uintptr_t)span->at;
+    item->bytes = span->bytes;
+    item->cookie = e->cookie;
+    line->kind = LINES_KIND_ANNOUNCED;
+    return WIRE_PENDING;
+}
+
+enum wire_result lines_message_expose(struct lines_channel *c, const struct wire_expose *e)
+{
+    BASE_ASSERT(!c->aborted && e->npeers == 1 && e->nspans <= 1 && e->peers[0] < c->size && e->peers[0] != c->rank);
+    uint32_t peer = e->peers[0], seq = wire_key_seq(e->key);
+    struct lines_peer *p = &c->peer[peer];
+    BASE_ASSERT(seq == p->out_last + 1);
+    if (!make_pair(c, peer, false))
+        return WIRE_FAILED;
+    uint32_t consumed = atomic_load_explicit(&inlet_of(c, p->block, c->rank)->consumed, memory_order_acquire);
+    if (seq - consumed > c->shape.window)
+        return WIRE_AGAIN;
+    struct wire_span span = e->nspans ? e->spans[0] : (struct wire_span){NULL, 0};
+    struct lines_line *line = pair_line(c, p->out_pair, seq);
+    enum wire_result result = fill_line(c, e, line, &span);
+    if (result == WIRE_FAILED)
+        return result;
+    line->fingerprint = e->fingerprint;
+    line->bytes = (uint16_t)(span.bytes <= LINES_MESSAGE_INLINE ? span.bytes : 0);
+    line->of.message.bytes = span.bytes;
+    atomic_store_explicit(&line->key, e->key, memory_order_release);
+    p->out_last = seq;
+    knock(c, peer);
+    return result;
+}
+
+/* Serves the grants of one receiver as far as chunks are free. Returns whether it must be looked at again without being told to. */
+static bool pump(struct lines_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
+{
+    struct lines_peer *p = &c->peer[peer];
+    struct lines_inlet *inlet = inlet_of(c, p->block, c->rank);
+    for (;;) {
+        if (!p->out_item && p->out_served == atomic_load_explicit(&inlet->granted, memory_order_acquire))
+            return false;
+        if (*n == max)
+            return true;
+        uint32_t grant = p->out_served & (LINES_GRANTS - 1);
+        if (!p->out_item) {
+            uint64_t wanted = READ_ONCE(inlet->grant[grant].bytes);
+            p->out_item = item_find(c, name_of(SIDE_SENT, peer, READ_ONCE(inlet->grant[grant].seq)));
+            BASE_ASSERT(wanted <= c->item[p->out_item].bytes);
+            c->item[p->out_item].bytes = wanted;
+        }
+        struct lines_item *item = &c->item[p->out_item];
+        while (item->done < item->bytes) {
+            if (p->out_chunk - atomic_load_explicit(&inlet->taken, memory_order_acquire) >= LINES_CHUNKS)
+                return false; /* he knocks when he took one */
+            struct lines_line *line = chunk_line(c, p->out_chunks, p->out_chunk);
+            uint64_t left = item->bytes - item->done, bytes = left < LINES_PLACE_BYTES ? left : LINES_PLACE_BYTES;
+            memcpy(line + 1, item->at + item->done, bytes);
+            line->of.place.bytes = bytes;
+            item->done += bytes;
+            atomic_store_explicit(&line->key, ++p->out_chunk, memory_order_release);
+            knock(c, peer);
+        }
+        events[(*n)++] = (struct wire_event){.kind = WIRE_EVENT_DONE, .result = WIRE_DONE, .cookie = item->cookie, .peer = (int32_t)peer};
+        item_drop(c, p->out_item);
+        p->out_item = 0;
+        atomic_store_explicit(&p->out_pair->served, ++p->out_served, memory_order_release);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ receiving */
+/* What its sender says of an announced message, in a copy of ours. */
+static bool is_sound(const struct lines_item *item)
+{
+    switch (item->kind) {
+    case LINES_KIND_INLINE:
+        return item->bytes <= LINES_MESSAGE_INLINE;
+    case LINES_KIND_EAGER:
+        return item->bytes <= LINES_EAGER_BYTES && item->slot < LINES_EAGER_SLOTS;
+    default:
+        return item->kind == LINES_KIND_ANNOUNCED;
+    }
+}
+
+static bool arrivals(struct lines_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
+{
+    struct lines_peer *p = &c->peer[peer];
+    if (!p->in_pair) {
+        uint64_t where = atomic_load_explicit(published(p->block, c->shape.pairs, c->rank), memory_order_acquire);
+        if (!where)
+            return false;
+        p->in_pair = (struct lines_pair *)(p->base + where);
+    }
+    for (;;) {
+        uint32_t seq = p->in_consumed + 1;
+        struct lines_line *line = pair_line(c, p->in_pair, seq);
+        wire_key key = atomic_load_explicit(&line->key, memory_order_acquire);
+        if (wire_key_seq(key) != seq)
+            return false;
+        struct lines_item *item = *n < max ? item_new(c, name_of(SIDE_ARRIVED, peer, seq)) : NULL;
+        if (!item)
+            return true;
+        item->kind = READ_ONCE(line->kind);
+        item->slot = READ_ONCE(line->slot);
+        item->bytes = READ_ONCE(line->of.message.bytes);
+        BASE_ASSERT(is_sound(item));
+        if (item->kind == LINES_KIND_INLINE)
+            memcpy(item->data, line->of.message.data, LINES_MESSAGE_INLINE);
+        events[(*n)++] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
+                                             .result = WIRE_MESSAGE,
+                                             .key = key,
+                                             .peer = (int32_t)peer,
+                                             .tag = line->fingerprint,
+                                             .bytes = item->bytes};
+        p->in_consumed = seq;
+        atomic_store_explicit(&inlet_of(c, c->block.at, peer)->consumed, seq, memory_order_release);
+        c->dirty = true;
+    }
+}
+
+static bool landings(struct lines_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n, size_t *copied)
+{
+    struct lines_peer *p = &c->peer[peer];
+    while (p->in_landed != p->in_landings) {
+        if (*n == max || *copied >= LINES_PASS_BYTES)
+            return true;
+        if (!p->in_chunks) {
+            uint64_t where = atomic_load_explicit(published(p->block, c->shape.chunks, c->rank), memory_order_acquire);
+            if (!where)
+                return false;
+            p->in_chunks = (char *)(p->base + where);
+        }
+        const struct lines_line *line = chunk_line(c, p->in_chunks, p->in_chunk);
+        if (atomic_load_explicit(&line->key, memory_order_acquire) != p->in_chunk + 1)
+            return false;
+        uint32_t index = p->landing[p->in_landed & (LINES_LANDINGS - 1)];
+        struct lines_item *item = &c->item[index];
+        uint64_t bytes = READ_ONCE(line->of.place.bytes);
+        BASE_ASSERT(bytes <= item->bytes - item->done && bytes <= LINES_PLACE_BYTES);
+        memcpy(item->at + item->done, line + 1, bytes);
+        item->done += bytes;
+        *copied += bytes;
+        atomic_store_explicit(&inlet_of(c, c->block.at, peer)->taken, ++p->in_chunk, memory_order_release);
+        knock(c, peer);
+        if (item->done == item->bytes) {
+            events[(*n)++] = (struct wire_event){
+                .kind = WIRE_EVENT_DONE, .result = WIRE_DONE, .cookie = item->cookie, .peer = (int32_t)peer, .bytes = item->bytes};
+            item_drop(c, index);
+            p->in_landed++;
+        }
+    }
+    return false;
+}
+
+/* Publishes a grant for an announced message: the sender pumps `bytes` of it, none to discard it. */
+static enum wire_result grant(struct lines_channel *c, const struct wire_look *l, uint32_t index, uint64_t bytes)
+{
+    struct lines_peer *p = &c->peer[l->peer];
+    if (p->in_granted - atomic_load_explicit(&p->in_pair->served, memory_order_acquire) >= LINES_GRANTS)
+        return WIRE_AGAIN;
+    struct lines_inlet *inlet = inlet_of(c, c->block.at, l->peer);
+    uint32_t at = p->in_granted & (LINES_GRANTS - 1);
+    inlet->grant[at].seq = wire_key_seq(l->key);
+    inlet->grant[at].bytes = bytes;
+    atomic_store_explicit(&inlet->granted, ++p->in_granted, memory_order_release);
+    knock(c, l->peer);
+    if (!bytes) {
+        item_drop(c, index);
+        return WIRE_DONE;
+    }
+    struct lines_item *item = &c->item[index];
+    item->at = l->land;
+    item->bytes = bytes;
+    item->cookie = l->cookie;
+    p->landing[p->in_landings++ & (LINES_LANDINGS - 1)] = index;
+    BASE_ASSERT(p->in_landings - p->in_landed <= LINES_LANDINGS);
+    return WIRE_PENDING;
+}
+
+enum wire_result lines_message_view(struct lines_channel *c, const struct wire_look *l)
+{
+    BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
+    struct lines_peer *p = &c->peer[l->peer];
+    uint32_t index = item_find(c, name_of(SIDE_ARRIVED, l->peer, wire_key_seq(l->key)));
+    struct lines_item *item = &c->item[index];
+    uint64_t bytes = l->flags & WIRE_DISCARD ? 0 : l->bytes;
+    BASE_ASSERT(bytes <= item->bytes && (l->land || !bytes));
+    if (item->kind == LINES_KIND_ANNOUNCED)
+        return grant(c, l, index, bytes);
+    if (item->kind == LINES_KIND_INLINE && bytes)
+        memcpy(l->land, item->data, bytes);
+    if (item->kind == LINES_KIND_EAGER) {
+        if (bytes)
+            memcpy(l->land, pair_eager(c, p->in_pair, item->slot), bytes);
+        atomic_store_explicit(&inlet_of(c, c->block.at, l->peer)->eager_done[item->slot], wire_key_seq(l->key), memory_order_release);
+        c->dirty = true;
+    }
+    item_drop(c, index);
+    return WIRE_DONE;
+}
+
+uint32_t lines_message_advance(struct lines_channel *c, struct wire_event *events, uint32_t max)
+{
+    uint32_t n = 0;
+    size_t copied = 0;
+    c->messages_left = false;
+    for (uint32_t word = 0; word < c->todo_words; word++) {
+        if (atomic_load_explicit(&c->inbox[word], memory_order_relaxed))
+            c->todo[word] |= atomic_exchange_explicit(&c->inbox[word], 0, memory_order_acq_rel);
+        for (uint64_t bits = c->todo[word]; bits; bits &= bits - 1) {
+            uint32_t bit = (uint32_t)__builtin_ctzll(bits), peer = word * 64 + bit;
+            bool left = landings(c, peer, events, max, &n, &copied);
+            left |= pump(c, peer, events, max, &n);
+            left |= arrivals(c, peer, events, max, &n);
+            if (!left)
+                c->todo[word] &= ~(UINT64_C(1) << bit);
+            c->messages_left |= left;
+        }
+    }
+    return n;
+}
+
+void lines_urge(struct wire_channel *channel, bool on)
+{
+    lines_of(channel)->urges = on;
+}
+
+void lines_message_forget(struct lines_channel *c)
+{
+    for (uint32_t i = 0; i < c->size; i++) {
+        c->peer[i].out_item = 0;
+        c->peer[i].in_landed = c->peer[i].in_landings;
+    }
+    c->messages_left = false;
+    if (!c->items)
+        return;
+    c->host->env->give(c->host->env, c->item, c->items * sizeof *c->item);
+    c->host->env->give(c->host->env, c->bucket, c->items * sizeof *c->bucket);
+    c->items = c->item_free = 0;
+}

@@ -1,0 +1,147 @@
+/*
+ * exchange: ranks that meet by the program's own exchange (a store, MPI, a job service): everything that a world needs while it opens
+ * goes through it, so there is no listener of ours and no address to be told. Each rank says by which address it is reached; rank 0's
+ * random word becomes the job's secret, since only the ranks of this job are in the exchange. On one host loopback is enough.
+ */
+#define _GNU_SOURCE
+#include "net/boot/exchange.h"
+
+#include "base/format.h"
+#include "base/option.h"
+#include "net/boot/io.h"
+#include "net/posix/interface.h"
+#include "net/auth/secret.h"
+
+#include <string.h>
+
+enum { CARD_MAGIC = 0x65786361, CARD_VERSION = 1 };
+
+struct card {
+    uint32_t magic, version;
+    int32_t rank, ranks;
+    uint64_t host;
+    unsigned char word[CRYPTO_KEY];
+    char address[INTERFACE_ADDRESS];
+};
+
+struct boot_exchange {
+    struct wire_boot boot;
+    struct boot_config config;
+    unsigned char *key; /* of secret_take */
+};
+
+static enum comm_result exchange_allgather(struct wire_boot *boot, const void *in, size_t bytes, void *out)
+{
+    const struct boot_config *c = &((struct boot_exchange *)boot)->config;
+
+    return c->exchange(c->exchange_arg, in, bytes, out) ? boot_fail(c, COMM_ERR_BACKEND, "the program's exchange failed") : COMM_OK;
+}
+
+static enum comm_result check_card(const struct boot_config *c, const struct card *card, int32_t rank)
+{
+    if (card->magic != CARD_MAGIC || card->version != CARD_VERSION)
+        return boot_fail(c, COMM_ERR_CONFIG, "what the program's exchange gave as rank %d's is of another version, or was never written",
+                         rank);
+    if (card->rank != rank)
+        return boot_fail(c, COMM_ERR_CONFIG, "the program's exchange gave rank %d's bytes in rank %d's place", card->rank, rank);
+    if (card->ranks != c->ranks)
+        return boot_fail(c, COMM_ERR_CONFIG, "rank %d opens a world of %d ranks, rank %d one of %d", rank, card->ranks, c->rank, c->ranks);
+    return COMM_OK;
+}
+
+/* All cards: whether there are several hosts, and what the key is. */
+static enum comm_result use_cards(struct boot_exchange *b, const struct card *all, bool keyed)
+{
+    const struct boot_config *c = &b->config;
+    enum comm_result result = COMM_OK;
+    bool several = false;
+    int64_t insecure = 0;
+
+    for (int32_t i = 0; i < c->ranks && result == COMM_OK; i++) {
+        result = check_card(c, &all[i], i);
+        several |= all[i].host != all[0].host;
+    }
+    if (result != COMM_OK)
+        return result;
+    if (!keyed && !crypto_missing())
+        keyed = secret_key(all[0].word, sizeof all[0].word, b->key);
+    if (!base_option_lookup(c->env, "tcp_insecure", &insecure))
+        return boot_fail(c, COMM_ERR_CONFIG, "COMM_TCP_INSECURE is not yes or no");
+    if (several && !keyed && !insecure)
+        return boot_fail(c, COMM_ERR_CONFIG, "the ranks are on several hosts, and %s; set COMM_TCP_INSECURE=1 on every rank to do without",
+                         crypto_missing() ? crypto_missing() : "no memory is left for a secret");
+    b->boot.key = keyed ? b->key : NULL;
+    if (several)
+        base_copy_text(b->boot.address, sizeof b->boot.address, all[c->rank].address);
+    return COMM_OK;
+}
+
+static enum comm_result meet(struct boot_exchange *b, bool keyed)
+{
+    const struct boot_config *c = &b->config;
+    struct card mine = {.magic = CARD_MAGIC, .version = CARD_VERSION, .rank = c->rank, .ranks = c->ranks};
+    struct env_identity who;
+    char why[200];
+
+    c->env->identity(c->env, &who);
+    mine.host = who.host_id;
+    if (c->env->random(c->env, mine.word, sizeof mine.word))
+        return boot_fail(c, COMM_ERR_SYSTEM, "no randomness for the meeting");
+    if (!interface_address(c->env, mine.address, why, sizeof why))
+        return boot_fail(c, COMM_ERR_CONFIG, "%s", why);
+    size_t bytes = (size_t)c->ranks * sizeof mine;
+    struct card *all = secret_take(bytes); /* one rank's word becomes the secret */
+    if (!all)
+        return boot_fail(c, COMM_ERR_MEMORY, "no memory to meet %d ranks", c->ranks);
+    enum comm_result result = exchange_allgather(&b->boot, &mine, sizeof mine, all);
+    if (result == COMM_OK)
+        result = use_cards(b, all, keyed);
+    if (result == COMM_OK && b->boot.address[0])
+        base_log(c->log, LOG_INFO, "tcp: reached at %s (%s)", b->boot.address, why);
+    crypto_wipe(&mine, sizeof mine);
+    secret_give(all, bytes);
+    return result;
+}
+
+static enum comm_result exchange_pass(struct wire_boot *boot, const int *given, uint32_t count, int *all)
+{
+    (void)given;
+    (void)count;
+    (void)all;
+    return boot_fail(&((struct boot_exchange *)boot)->config, COMM_ERR_UNSUPPORTED, "ranks that meet over a network pass no descriptors");
+}
+
+static void exchange_close(struct wire_boot *boot)
+{
+    struct boot_exchange *b = (struct boot_exchange *)boot;
+    const struct comm_env *env = b->config.env;
+
+    secret_give(b->key, CRYPTO_KEY);
+    env->give(env, b, sizeof *b);
+}
+
+static const struct boot_class boot_exchange = {
+    .name = "exchange", .allgather = exchange_allgather, .pass = exchange_pass, .close = exchange_close};
+
+enum comm_result boot_exchange_open(const struct boot_config *config, const unsigned char *key, struct wire_boot **boot)
+{
+    struct boot_exchange *b = config->env->take(config->env, sizeof *b, 64);
+
+    if (!b)
+        return boot_fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
+    b->boot.class = &boot_exchange;
+    b->config = *config;
+    b->key = secret_take(CRYPTO_KEY);
+    if (!b->key) {
+        exchange_close(&b->boot);
+        return boot_fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
+    }
+    if (key)
+        memcpy(b->key, key, CRYPTO_KEY);
+    enum comm_result result = meet(b, key != NULL);
+    if (result == COMM_OK)
+        *boot = &b->boot;
+    else
+        exchange_close(&b->boot);
+    return result;
+}

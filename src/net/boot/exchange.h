@@ -1,0 +1,11 @@
+/* Meeting by the program's own exchange. */
+#ifndef NET_BOOT_EXCHANGE_H
+#define NET_BOOT_EXCHANGE_H
+
+#include "net/auth/crypto.h"
+#include "wire/boot.h"
+
+/* config->exchange is there. key: of a secret that was given, or NULL. */
+enum comm_result boot_exchange_open(const struct boot_config *config, const unsigned char *key, struct wire_boot **boot);
+
+#endif

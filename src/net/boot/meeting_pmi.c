@@ -1,0 +1,262 @@
+/*
+ * The medium store:pmi: the store of hydra (MPICH, Intel MPI) and of whoever else speaks version 1 of PMI's simple wire protocol (Balaji et
+ * al., "PMI: A Scalable Parallel Process-Management Interface for Extreme-Scale Systems", 2010; mpich/src/pmi): one line and one answer at
+ * a time over the descriptor PMI_FD. What one rank puts the others see after a barrier of all.
+ *
+ * The process shares it with MPI, should it use that too, before or afterwards: either may say init, and after finalize nobody is heard any
+ * more. Who spoke and ends without finalize has crashed, in hydra's eyes, and the other ranks are killed. So it is said when the process
+ * ends.
+ */
+#define _GNU_SOURCE
+#include "net/boot/meeting.h"
+
+#include "base/check.h"
+#include "base/format.h"
+#include "net/boot/io.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LINE = 1100, NAME = 280, GOODBYE_MS = 500 }; /* values have at most 1,024 bytes, names of stores 256 */
+
+/* Of the process, as the descriptor is. */
+static struct {
+    pthread_mutex_t lock;
+    int fd;          /* -1: not looked for yet */
+    pid_t process;   /* whose it is: a forked child says nothing */
+    ino_t socket;    /* MPI closes it at its own end, and the number may then be another file's */
+    char name[NAME]; /* of the store */
+    bool lost;       /* an answer did not come, or was none: from then on nothing can be told apart */
+} pmi = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
+
+struct talk {
+    const struct boot_config *config;
+    char *why;
+    size_t why_bytes;
+    char answer[LINE];
+};
+
+static enum comm_result give_up(struct talk *t, const char *what, const char *detail)
+{
+    pmi.lost = true;
+    base_format(t->why, t->why_bytes, "%s%s", what, detail);
+    return COMM_ERR_SYSTEM;
+}
+
+/* A whole line. MSG_NOSIGNAL where it is a socket, as it is with every launcher that was tried. */
+static bool say(struct talk *t, const char *line, size_t bytes)
+{
+    for (size_t at = 0; at < bytes;) {
+        ssize_t sent = send(pmi.fd, line + at, bytes - at, MSG_NOSIGNAL);
+        if (sent < 0 && errno == ENOTSOCK)
+            sent = write(pmi.fd, line + at, bytes - at);
+        if (sent >= 0)
+            at += (size_t)sent;
+        else if (!boot_again() || boot_wait_for(t->config, pmi.fd, POLLOUT) != IO_OK)
+            return false;
+    }
+    return true;
+}
+
+static enum comm_result hear(struct talk *t, const char *expected)
+{
+    size_t at = 0;
+
+    for (;;) {
+        enum io io = boot_wait_for(t->config, pmi.fd, POLLIN);
+        if (io == IO_LATE) {
+            give_up(t, "not all ranks came to the barrier of its store in time", "");
+            return COMM_ERR_TIMEOUT;
+        }
+        ssize_t got = io == IO_OK ? read(pmi.fd, t->answer + at, sizeof t->answer - 1 - at) : 0;
+        if (got < 0 && boot_again())
+            continue;
+        if (got <= 0)
+            return give_up(t, "the launcher hung up", "");
+        at += (size_t)got;
+        t->answer[at] = 0;
+        if (t->answer[at - 1] == '\n')
+            break;
+        if (at == sizeof t->answer - 1)
+            return give_up(t, "the launcher's answer is too long", "");
+    }
+    t->answer[at - 1] = 0;
+    size_t length = strlen(expected);
+    if (strlen(t->answer) != at - 1 || strncmp(t->answer, "cmd=", 4) || strncmp(t->answer + 4, expected, length) ||
+        (t->answer[4 + length] && t->answer[4 + length] != ' '))
+        return give_up(t, "another answer of the launcher was expected than ", t->answer);
+    return COMM_OK;
+}
+
+/* " NAME=value" up to a blank; NULL: it says none. */
+static const char *value_in(const char *answer, const char *name, size_t *length)
+{
+    size_t n = strlen(name);
+
+    for (const char *at = strchr(answer, ' '); at; at = strchr(at + 1, ' ')) {
+        if (strncmp(at + 1, name, n) || at[1 + n] != '=')
+            continue;
+        const char *value = at + n + 2;
+        *length = strcspn(value, " ");
+        return value;
+    }
+    return NULL;
+}
+
+static enum comm_result ask(struct talk *t, const char *line, size_t bytes, const char *expected)
+{
+    size_t length;
+
+    if (bytes >= LINE)
+        return give_up(t, "a line to the launcher is too long", "");
+    if (!say(t, line, bytes))
+        return give_up(t, "the launcher takes nothing", "");
+    enum comm_result result = hear(t, expected);
+    const char *rc = result == COMM_OK ? value_in(t->answer, "rc", &length) : NULL;
+    if (!rc || (length == 1 && *rc == '0'))
+        return result;
+    base_format(t->why, t->why_bytes, "the launcher answers %s", t->answer);
+    return COMM_ERR_SYSTEM;
+}
+
+static ino_t socket_of(int fd)
+{
+    struct stat about;
+
+    return fstat(fd, &about) == 0 ? about.st_ino : 0;
+}
+
+static void say_goodbye(void)
+{
+    static const char line[] = "cmd=finalize\n";
+    struct pollfd answer = {.fd = pmi.fd, .events = POLLIN};
+
+    if (pmi.process == getpid() && socket_of(pmi.fd) == pmi.socket && send(pmi.fd, line, sizeof line - 1, MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
+        poll(&answer, 1, GOODBYE_MS);
+}
+
+/* Once for the process: MPI may have said init already; it is answered again. */
+static enum comm_result begin(struct talk *t)
+{
+    static const char init[] = "cmd=init pmi_version=1 pmi_subversion=1\n", name[] = "cmd=get_my_kvsname\n";
+    const char *set = t->config->env->lookup(t->config->env, "PMI_FD");
+    uint64_t fd;
+    size_t length;
+
+    if (pmi.lost)
+        return give_up(t, "an earlier world of this process lost the launcher", "");
+    if (pmi.name[0])
+        return COMM_OK;
+    if (!set || !base_parse_u64(set, &fd) || fd > INT32_MAX) {
+        base_format(t->why, t->why_bytes,
+                    "PMI_FD is %s: no launcher that speaks version 1 of PMI started this rank; give COMM_ADDRESS=HOST:PORT",
+                    set ? "no descriptor" : "not set");
+        return COMM_ERR_CONFIG;
+    }
+    pmi.fd = (int)fd;
+    if (!pmi.process)
+        atexit(say_goodbye);
+    pmi.process = getpid();
+    pmi.socket = socket_of(pmi.fd);
+    enum comm_result result = ask(t, init, sizeof init - 1, "response_to_init");
+    if (result == COMM_OK)
+        result = ask(t, name, sizeof name - 1, "my_kvsname");
+    if (result != COMM_OK)
+        return result;
+    const char *value = value_in(t->answer, "kvsname", &length);
+    if (!value || !length || length >= sizeof pmi.name)
+        return give_up(t, "the launcher's store has no name: ", t->answer);
+    base_format(pmi.name, sizeof pmi.name, "%.*s", (int)length, value);
+    return COMM_OK;
+}
+
+static enum comm_result barrier(struct talk *t)
+{
+    static const char line[] = "cmd=barrier_in\n";
+
+    return ask(t, line, sizeof line - 1, "barrier_out");
+}
+
+/* Values have no blanks and no ends of lines. */
+static void swap(char *text, size_t bytes, const char from[2], const char to[2])
+{
+    for (size_t i = 0; i < bytes; i++)
+        for (int j = 0; j < 2; j++)
+            if (text[i] == from[j]) {
+                text[i] = to[j];
+                break;
+            }
+}
+
+static enum comm_result put(struct talk *t, const char *world, const struct meeting *m)
+{
+    char text[MEETING_BYTES], line[LINE];
+    size_t bytes = meeting_format(m, text);
+
+    swap(text, bytes, " \n", "+;");
+    bytes = base_format(line, sizeof line, "cmd=put kvsname=%s key=commstream.%s value=%.*s\n", pmi.name, world, (int)bytes, text);
+    enum comm_result result = ask(t, line, bytes, "put_result");
+    crypto_wipe(text, sizeof text);
+    crypto_wipe(line, sizeof line);
+    return result;
+}
+
+static enum comm_result get(struct talk *t, const char *world, struct meeting *m)
+{
+    char line[NAME + 64], text[MEETING_BYTES];
+    size_t length;
+    size_t bytes = base_format(line, sizeof line, "cmd=get kvsname=%s key=commstream.%s\n", pmi.name, world);
+    enum comm_result result = ask(t, line, bytes, "get_result");
+
+    if (result != COMM_OK)
+        return result;
+    const char *value = value_in(t->answer, "value", &length);
+    bool right = value && length < sizeof text;
+    if (right) {
+        memcpy(text, value, length);
+        swap(text, length, "+;", " \n");
+        right = meeting_parse(text, length, m);
+    }
+    crypto_wipe(text, sizeof text);
+    crypto_wipe(t->answer, sizeof t->answer);
+    if (!right)
+        base_format(t->why, t->why_bytes, "what rank 0 has in the launcher's store is of another version");
+    return right ? COMM_OK : COMM_ERR_AUTH;
+}
+
+static enum comm_result pmi_write(const struct boot_config *config, const char *place, const struct meeting *m, char *why, size_t why_bytes)
+{
+    struct talk t = {.config = config, .why = why, .why_bytes = why_bytes};
+
+    pthread_mutex_lock(&pmi.lock);
+    enum comm_result result = begin(&t);
+    if (result == COMM_OK)
+        result = put(&t, place, m);
+    if (result == COMM_OK)
+        result = barrier(&t);
+    pthread_mutex_unlock(&pmi.lock);
+    return result;
+}
+
+static enum comm_result pmi_read(const struct boot_config *config, const char *place, struct meeting *m, char *why, size_t why_bytes)
+{
+    struct talk t = {.config = config, .why = why, .why_bytes = why_bytes};
+
+    pthread_mutex_lock(&pmi.lock);
+    enum comm_result result = begin(&t);
+    if (result == COMM_OK)
+        result = barrier(&t);
+    if (result == COMM_OK)
+        result = get(&t, place, m);
+    pthread_mutex_unlock(&pmi.lock);
+    return result;
+}
+
+const struct meeting_medium meeting_pmi = {
+    .prefix = "store:pmi", .noun = "the launcher's store, world ", .of_one_job = true, .write = pmi_write, .read = pmi_read};

@@ -1,0 +1,525 @@
+/*
+ * tcp: how ranks of several hosts meet: rank 0 listens at the address that all were given, the others dial it until their time is up,
+ * since it may start later than they, and its name may not resolve yet. The address may also be a medium that all of them have, a file or
+ * their launcher's store, in which rank 0 says it. Without an address they meet by the program's exchange, or can only be on one host, and
+ * meet there as boot_unix does. Where the job has a secret, ranks prove it before anything else is said; without one, addresses beyond
+ * loopback need to be allowed, and at loopback itself ranks meet by a name, as boot_unix's do, where the kernel says whose process each is.
+ */
+#define _GNU_SOURCE
+#include "net/boot/star.h"
+
+#include "base/format.h"
+#include "base/option.h"
+#include "net/boot/exchange.h"
+#include "net/posix/interface.h"
+#include "net/boot/meeting.h"
+#include "net/boot/secret_find.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+extern const struct boot_class boot_tcp;
+extern const struct boot_class boot_unix;
+
+enum { HOST_BYTES = 256, RETRY_MOST_MS = 200, DIAL_MOST_MS = 3000 };
+struct place {
+    char host[HOST_BYTES], port[8];
+    char why[MEETING_WHY];               /* why the last attempt came to nothing */
+    bool open;                           /* addresses beyond loopback are: there is a secret, or it was allowed without */
+    bool given;                          /* a secret was, and not by the medium */
+    bool known;                          /* what rank 0 says there was read, and will not change */
+    const struct meeting_medium *medium; /* where rank 0 says the rest; NULL: it was said */
+    const char *name;                    /* of the place in it */
+    char world[16];                      /* that name, of a medium of one job */
+    char what[64];                       /* where ranks of one user meet, for texts */
+    int held;                            /* a socket that has rank 0's port where nobody listens there; -1: none */
+    struct meeting meeting;
+};
+
+/* "host:port", "[v6]:port". */
+static bool read_place(const char *address, struct place *p)
+{
+    const char *colon = strrchr(address, ':');
+    uint64_t port;
+
+    if (!colon || colon == address || !base_parse_u64(colon + 1, &port) || port < 1 || port > 65535)
+        return false;
+    bool bracketed = address[0] == '[';
+    const char *from = address + bracketed, *to = bracketed ? colon - 1 : colon;
+    if ((bracketed && (*to != ']' || to <= from)) || (!bracketed && memchr(from, ':', (size_t)(to - from))) ||
+        (size_t)(to - from) >= sizeof p->host)
+        return false;
+    base_format(p->host, sizeof p->host, "%.*s", (int)(to - from), from);
+    base_format(p->port, sizeof p->port, "%u", (unsigned)port);
+    return true;
+}
+
+static void name_numeric(const struct sockaddr *address, char *text, size_t bytes)
+{
+    const void *at = address->sa_family == AF_INET6 ? (const void *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr
+                                                    : (const void *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
+
+    if (!inet_ntop(address->sa_family, at, text, (socklen_t)bytes))
+        base_copy_text(text, bytes, "?");
+}
+
+/* By which address of its own this rank is reached: the one that leads to rank 0, unless the user named interfaces. */
+static void note_own_address(struct boot_star *b, int fd)
+{
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+
+    memset(&own, 0, sizeof own);
+    if (getsockname(fd, (struct sockaddr *)&own, &length) < 0)
+        return;
+    name_numeric((const struct sockaddr *)&own, b->boot.address, sizeof b->boot.address);
+    char why[200], address[INTERFACE_ADDRESS];
+    bool named = interface_named(b->config.env) && !interface_is_loopback((const struct sockaddr *)&own);
+    if (named && interface_address(b->config.env, address, why, sizeof why))
+        base_copy_text(b->boot.address, sizeof b->boot.address, address);
+    base_log(b->config.log, LOG_INFO, "tcp: reached at %s (%s)", b->boot.address,
+             named            ? why
+             : b->config.rank ? "by which it reaches rank 0"
+                              : "where rank 0 listens");
+}
+
+/* Over loopback TCP the kernel does not say whose process is at the other end, and without a secret nothing else does. So where there is
+ * none ranks of a loopback address meet at an abstract socket of that address's name: there it does, and both sides ask. */
+static bool meets_by_user(const struct boot_star *b, const struct sockaddr *address)
+{
+    return !b->boot.key && interface_is_loopback(address);
+}
+
+static uint16_t port_of(const struct sockaddr *address)
+{
+    return ntohs(address->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)(const void *)address)->sin6_port
+                                                : ((const struct sockaddr_in *)(const void *)address)->sin_port);
+}
+
+static void name_by_address(const struct sockaddr *address, struct star_name *name, struct place *p)
+{
+    char host[INET6_ADDRSTRLEN], text[sizeof name->address.sun_path];
+
+    name_numeric(address, host, sizeof host);
+    base_format(text, sizeof text, "commstream/tcp/%s/%u", host, port_of(address));
+    base_format(p->what, sizeof p->what, "%s port %u", host, port_of(address));
+    star_name(name, text);
+}
+
+static enum comm_result not_allowed(struct boot_star *b, const struct sockaddr *address)
+{
+    char text[INET6_ADDRSTRLEN];
+
+    name_numeric(address, text, sizeof text);
+    if (crypto_missing())
+        return boot_fail(&b->config, COMM_ERR_CONFIG,
+                         "%s can be reached from other machines, and %s. Use a loopback address or a library with it, or set "
+                         "COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
+                         text, crypto_missing());
+    return boot_fail(&b->config, COMM_ERR_CONFIG,
+                     "%s can be reached from other machines, and this job has no secret by which its ranks know each other. Make one with "
+                     "`comm-info --new-secret` and give it to every rank as COMM_SECRET, or in a file of mode 600 that COMM_SECRET_FILE "
+                     "names; or set COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
+                     text);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ rank 0 */
+static enum comm_result bind_at(struct boot_star *b, const struct addrinfo *at)
+{
+    const struct place *p = b->place;
+    int one = 1;
+
+    b->listener = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (b->listener < 0)
+        return star_fail_errno(b, "socket");
+    if (setsockopt(b->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0) /* an earlier job's last packets may still hold it */
+        return star_fail_errno(b, "SO_REUSEADDR");
+    if (bind(b->listener, at->ai_addr, at->ai_addrlen) < 0 ||
+        (!meets_by_user(b, at->ai_addr) && listen(b->listener, b->config.ranks + BOOT_STRANGERS_MAX) < 0)) {
+        if (errno == EADDRINUSE)
+            return boot_fail(&b->config, COMM_ERR_CONFIG,
+                             "port %s of %s is taken: another job or program listens there; give COMM_ADDRESS another", p->port, p->host);
+        if (errno == EADDRNOTAVAIL)
+            return boot_fail(&b->config, COMM_ERR_CONFIG,
+                             "%s is no address of this host, where rank 0 runs: COMM_ADDRESS must be rank 0's own", p->host);
+        return star_fail_errno(b, "listening at COMM_ADDRESS");
+    }
+    note_own_address(b, b->listener);
+    return COMM_OK;
+}
+
+/* Where a secret is proved this is only for those who have none, to tell them so; what keeps it from being made is then no error. */
+static enum comm_result listen_by_name(struct boot_star *b)
+{
+    struct place *p = b->place;
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+    struct star_name name;
+
+    if (getsockname(b->listener, (struct sockaddr *)&own, &length) < 0)
+        return star_fail_errno(b, "getsockname");
+    name_by_address((const struct sockaddr *)&own, &name, p);
+    enum comm_result result = star_listen_at(b, &name, p->what);
+    if (b->boot.key && result != COMM_OK) {
+        base_log(b->config.log, LOG_INFO, "open: %s", b->config.error_text);
+        boot_fail(&b->config, COMM_OK, "%s", "");
+        return COMM_OK;
+    }
+    p->held = b->boot.key ? -1 : b->listener; /* the port stays ours */
+    b->listener = b->boot.key ? b->listener : -1;
+    return result;
+}
+
+static enum comm_result listen_at(struct boot_star *b, const struct addrinfo *at)
+{
+    enum comm_result result = bind_at(b, at);
+
+    return result == COMM_OK && interface_is_loopback(at->ai_addr) ? listen_by_name(b) : result;
+}
+
+/* The others find it, and what they must know, in the medium. */
+static enum comm_result write_meeting(struct boot_star *b)
+{
+    struct place *p = b->place;
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+
+    if (getsockname(p->held >= 0 ? p->held : b->listener, (struct sockaddr *)&own, &length) < 0)
+        return star_fail_errno(b, "getsockname");
+    p->meeting.port = port_of((const struct sockaddr *)&own);
+    p->meeting.job = b->job;
+    p->meeting.ranks = b->config.ranks;
+    base_copy_text(p->meeting.host, sizeof p->meeting.host, p->host);
+    if (b->config.env->random(b->config.env, &p->meeting.run, sizeof p->meeting.run))
+        return boot_fail(&b->config, COMM_ERR_SYSTEM, "no randomness to know this run's meeting by");
+    enum comm_result result = p->medium->write(&b->config, p->name, &p->meeting, p->why, sizeof p->why);
+    return result == COMM_OK ? result : boot_fail(&b->config, result, "COMM_ADDRESS=%s: %s", b->config.address, p->why);
+}
+
+/* An address of this host, a port that the kernel chooses, and, where no secret was given, one that only readers of the medium know. */
+static enum comm_result prepare_meeting(struct boot_star *b)
+{
+    struct place *p = b->place;
+    char why[200];
+
+    if (!interface_address(b->config.env, p->host, why, sizeof why))
+        return boot_fail(&b->config, COMM_ERR_CONFIG, "%s", why);
+    if (!p->medium)
+        return COMM_OK;
+    base_copy_text(p->port, sizeof p->port, "0");
+    if (b->boot.key || crypto_missing())
+        return COMM_OK;
+    if (b->config.env->random(b->config.env, p->meeting.key, sizeof p->meeting.key))
+        return boot_fail(&b->config, COMM_ERR_SYSTEM, "no randomness for a secret");
+    p->meeting.keyed = p->open = true;
+    star_use_key(b, p->meeting.key, true);
+    return COMM_OK;
+}
+
+static enum comm_result tcp_listen(struct boot_star *b)
+{
+    struct place *p = b->place;
+    bool any = base_equal(p->host, "0.0.0.0") || base_equal(p->host, "::");
+    enum comm_result result = p->medium || any ? prepare_meeting(b) : COMM_OK;
+
+    if (result != COMM_OK)
+        return result;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
+    int error;
+
+    while ((error = getaddrinfo(p->host, p->port, &hints, &list)) == EAI_AGAIN || error == EAI_NONAME) { /* it may get its name later */
+        if (!boot_remaining_ms(&b->config))
+            break;
+        poll(NULL, 0, RETRY_MOST_MS);
+    }
+    if (error)
+        return boot_fail(&b->config, COMM_ERR_CONFIG, "COMM_ADDRESS: %s: %s", p->host, gai_strerror(error));
+    result = p->open || interface_is_loopback(list->ai_addr) ? listen_at(b, list) : not_allowed(b, list->ai_addr);
+    freeaddrinfo(list);
+    return result == COMM_OK && p->medium ? write_meeting(b) : result;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the others */
+enum dialed { DIAL_THERE, DIAL_LATER, DIAL_NEVER };
+
+static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
+{
+    struct place *p = b->place;
+    int error = 0, fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), one = 1;
+    socklen_t length = sizeof error;
+
+    if (fd < 0)
+        return DIAL_NEVER;
+    if (connect(fd, at->ai_addr, at->ai_addrlen) < 0)
+        error = errno;
+    if (error == EINPROGRESS) {
+        struct pollfd there = {.fd = fd, .events = POLLOUT}; /* not for ever: what was said may be old, or the next address better */
+        int ms = boot_remaining_ms(&b->config) < DIAL_MOST_MS ? boot_remaining_ms(&b->config) : DIAL_MOST_MS;
+        error = poll(&there, 1, ms) > 0 ? 0 : ETIMEDOUT;
+        if (!error && getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
+            error = errno;
+    }
+    if (!error && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0) {
+        note_own_address(b, fd);
+        b->root = fd;
+        return DIAL_THERE;
+    }
+    close(fd);
+    base_format(p->why, sizeof p->why, "%s", strerror(error));
+    return DIAL_LATER;
+}
+
+static enum dialed dial_by_name(struct boot_star *b, const struct sockaddr *address, enum comm_result *result)
+{
+    struct place *p = b->place;
+    struct star_name name;
+
+    name_by_address(address, &name, p);
+    enum comm_result failed = COMM_OK;
+    enum star_dialed dialed = star_dial_at(b, &name, p->what, &failed);
+    if (dialed == STAR_DIALED) {
+        name_numeric(address, b->boot.address, sizeof b->boot.address);
+        base_log(b->config.log, LOG_INFO, "tcp: reached at %s (by which it reaches rank 0)", b->boot.address);
+        return DIAL_THERE;
+    }
+    if (b->boot.key) /* rank 0 may still come, and prove it */
+        return DIAL_LATER;
+    *result = failed;
+    base_copy_text(p->why, sizeof p->why, "nobody listens there for ranks of this host");
+    return dialed == STAR_FAILED ? DIAL_NEVER : DIAL_LATER;
+}
+
+/* Every address that the name has, in turn. */
+static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
+{
+    struct place *p = b->place;
+    struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *list = NULL;
+    enum dialed dialed = DIAL_LATER;
+    int error = getaddrinfo(p->host, p->port, &hints, &list);
+
+    if (error) { /* pods and hosts get their names when they start */
+        base_format(p->why, sizeof p->why, "its name: %s", gai_strerror(error));
+        return DIAL_LATER;
+    }
+    for (const struct addrinfo *at = list; at && dialed == DIAL_LATER; at = at->ai_next) {
+        if (!p->open && !interface_is_loopback(at->ai_addr)) {
+            *result = not_allowed(b, at->ai_addr);
+            dialed = DIAL_NEVER;
+        } else if (meets_by_user(b, at->ai_addr)) {
+            dialed = dial_by_name(b, at->ai_addr, result);
+        } else {
+            dialed = dial_one(b, at);
+            if (dialed == DIAL_NEVER)
+                *result = star_fail_errno(b, "socket");
+            if (dialed == DIAL_LATER && interface_is_loopback(at->ai_addr)) /* a rank 0 without a secret says there that it has none */
+                dialed = dial_by_name(b, at->ai_addr, result);
+        }
+    }
+    freeaddrinfo(list);
+    return dialed;
+}
+
+/* What rank 0 has said by now. A file that an earlier run left is passed over until rank 0 replaces it; a job's own store has the job's
+   name from rank 0 too, since launchers that have one need not name their jobs. */
+static enum dialed read_meeting(struct boot_star *b, enum comm_result *result)
+{
+    struct place *p = b->place;
+    struct meeting *m = &p->meeting;
+    enum comm_result read = p->medium->read(&b->config, p->name, m, p->why, sizeof p->why);
+
+    if (read == COMM_ERR_TIMEOUT)
+        return DIAL_LATER;
+    if (read != COMM_OK) {
+        *result = boot_fail(&b->config, read, "COMM_ADDRESS=%s: %s", b->config.address, p->why);
+        return DIAL_NEVER;
+    }
+    if (m->job != b->job && !p->medium->of_one_job) {
+        base_format(p->why, sizeof p->why, "it is another job's, or an earlier run's");
+        return DIAL_LATER;
+    }
+    if (m->ranks != b->config.ranks) {
+        base_format(p->why, sizeof p->why, "it is of a world of %d ranks, and this rank is of one of %d", m->ranks, b->config.ranks);
+        return DIAL_LATER;
+    }
+    if (m->keyed && p->given) {
+        *result = boot_fail(&b->config, COMM_ERR_AUTH, "rank 0 came without the secret that rank %d was given", b->config.rank);
+        return DIAL_NEVER;
+    }
+    b->job = m->job;
+    if (m->keyed)
+        star_use_key(b, m->key, true);
+    p->open |= m->keyed;
+    base_copy_text(p->host, sizeof p->host, m->host);
+    base_format(p->port, sizeof p->port, "%u", m->port);
+    p->known = p->medium->of_one_job;
+    return DIAL_THERE;
+}
+
+static enum dialed dial(struct boot_star *b, enum comm_result *result)
+{
+    struct place *p = b->place;
+    enum dialed known = p->medium && !p->known ? read_meeting(b, result) : DIAL_THERE;
+
+    return known == DIAL_THERE ? dial_all(b, result) : known;
+}
+
+static enum comm_result tcp_dial(struct boot_star *b)
+{
+    const struct place *p = b->place;
+    enum comm_result result = COMM_OK;
+    int nap = BOOT_RETRY_MS;
+    enum dialed dialed;
+
+    while ((dialed = dial(b, &result)) == DIAL_LATER) {
+        if (!boot_remaining_ms(&b->config) && p->medium)
+            return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time by %s%s: %s", p->medium->noun, p->name, p->why);
+        if (!boot_remaining_ms(&b->config))
+            return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time at %s port %s: %s", p->host, p->port, p->why);
+        poll(NULL, 0, nap);
+        nap = nap * 2 < RETRY_MOST_MS ? nap * 2 : RETRY_MOST_MS - b->config.rank % 64; /* not all at one moment */
+    }
+    return result;
+}
+
+static const struct star_kind kind = {.listen = tcp_listen, .dial = tcp_dial};
+
+/* ------------------------------------------------------------------------------------------------------------ the class */
+/* On one host the kernel says that they are one user's; the key is for the wire. */
+static enum comm_result open_here(const struct boot_config *config, const unsigned char *key, struct wire_boot **boot)
+{
+    enum comm_result result = boot_unix.open(config, boot);
+
+    if (result == COMM_OK && key)
+        star_use_key((struct boot_star *)*boot, key, false);
+    return result;
+}
+
+static enum comm_result refuse(const struct boot_config *config, const char *format, const char *text)
+{
+    base_format(config->error_text, config->error_text_bytes, format, text);
+    return COMM_ERR_CONFIG;
+}
+
+/* That this process opened, or tried to: the same on every rank. */
+static atomic_uint worlds_by_store;
+
+static enum comm_result read_settings(const struct boot_config *config, struct place *p)
+{
+    char why[200], address[INTERFACE_ADDRESS];
+    int64_t insecure = 0;
+
+    p->medium = meeting_find(config->address, &p->name);
+    if (p->medium && p->medium->of_one_job) {
+        base_format(p->world, sizeof p->world, "%u", atomic_fetch_add(&worlds_by_store, 1) + 1);
+        p->name = p->world;
+    }
+    if (p->medium ? !p->name[0] : !read_place(config->address, p))
+        return refuse(config,
+                      "COMM_ADDRESS=%s: expected HOST:PORT, a port from 1 to 65535, an IPv6 address in brackets; or file:PATH, a file in a "
+                      "folder that all hosts see; or store:pmi or store:pmix, the store of the launcher",
+                      config->address);
+    if (!base_option_lookup(config->env, "tcp_insecure", &insecure))
+        return refuse(config, "COMM_TCP_INSECURE is not %s", "yes or no");
+    if (interface_named(config->env) && !interface_address(config->env, address, why, sizeof why))
+        return refuse(config, "%s", why);
+    p->open = insecure != 0;
+    return COMM_OK;
+}
+
+static enum comm_result open_with(const struct boot_config *config, const unsigned char *key, struct place *place, struct wire_boot **boot)
+{
+    enum comm_result result = read_settings(config, place);
+
+    if (result != COMM_OK)
+        return result;
+    struct boot_star *b = star_make(config, &boot_tcp, &kind);
+    if (!b)
+        return COMM_ERR_MEMORY;
+    place->given = key != NULL;
+    place->open |= place->given;
+    if (key)
+        star_use_key(b, key, true);
+    b->place = place;
+    result = star_meet(b);
+    b->place = NULL;
+    if (place->held >= 0)
+        close(place->held);
+    if (place->medium && place->medium->remove && config->rank == 0 && place->meeting.run)
+        place->medium->remove(place->name, place->meeting.run);
+    if (result != COMM_OK) {
+        star_close(&b->boot);
+        return result;
+    }
+    *boot = &b->boot;
+    return COMM_OK;
+}
+
+/* What has a key in it while ranks meet. */
+struct meeting_secrets {
+    unsigned char key[CRYPTO_KEY];
+    struct place place; /* a medium may say one */
+};
+
+static enum comm_result tcp_boot_open(const struct boot_config *config, struct wire_boot **boot)
+{
+    struct meeting_secrets *s = secret_take(sizeof *s);
+    bool there = false, far = config->address && config->address[0];
+
+    if (!s)
+        return boot_fail(config, COMM_ERR_MEMORY, "no memory to meet %d ranks", config->ranks);
+    unsigned char *key = s->key;
+    enum comm_result result = secret_find(config, key, &there);
+    s->place.held = -1;
+    if (result == COMM_OK && far)
+        result = open_with(config, there ? key : NULL, &s->place, boot);
+    else if (result == COMM_OK && config->exchange)
+        result = boot_exchange_open(config, there ? key : NULL, boot);
+    else if (result == COMM_OK)
+        result = open_here(config, there ? key : NULL, boot);
+    secret_give(s, sizeof *s);
+    return result;
+}
+
+/* Free now, and this host's: what a world may be told before any of its ranks listens. Another process may take it meanwhile. */
+static bool tcp_offer(const struct comm_env *env, char *address, size_t bytes)
+{
+    struct addrinfo hints = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM}, *at = NULL;
+    char host[INTERFACE_ADDRESS], port[NI_MAXSERV] = "", why[200];
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+
+    if (!interface_address(env, host, why, sizeof why) || getaddrinfo(host, "0", &hints, &at))
+        return false;
+    int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    bool done = fd >= 0 && bind(fd, at->ai_addr, at->ai_addrlen) == 0 && getsockname(fd, (struct sockaddr *)&own, &length) == 0 &&
+                getnameinfo((struct sockaddr *)&own, length, NULL, 0, port, sizeof port, NI_NUMERICSERV) == 0;
+    const char *format = at->ai_family == AF_INET6 ? "[%s]:%s" : "%s:%s";
+    if (fd >= 0)
+        close(fd);
+    freeaddrinfo(at);
+    return done && base_format(address, bytes, format, host, port) < bytes;
+}
+
+static enum comm_result tcp_pass(struct wire_boot *boot, const int *given, uint32_t count, int *all)
+{
+    (void)given;
+    (void)count;
+    (void)all;
+    return boot_fail(&((struct boot_star *)boot)->config, COMM_ERR_UNSUPPORTED, "ranks that meet over a network pass no descriptors");
+}
+
+const struct boot_class boot_tcp = {.name = "tcp",
+                                    .open = tcp_boot_open,
+                                    .allgather = star_allgather,
+                                    .pass = tcp_pass,
+                                    .close = star_close,
+                                    .is_over = star_is_over,
+                                    .proof = crypto_name,
+                                    .offer = tcp_offer};

@@ -1,0 +1,247 @@
+/*
+ * unix: how the processes of one host meet, over an abstract socket: nothing in the file system, gone with its last process. Only
+ * processes of the same user are let in. The exchanges are boot_star's; descriptors are passed here.
+ */
+#define _GNU_SOURCE
+#include "net/boot/star.h"
+
+#include "base/format.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+extern const struct boot_class boot_unix;
+
+/* ------------------------------------------------------------------------------------------------------------ at a name */
+void star_name(struct star_name *name, const char *text)
+{
+    char *path = name->address.sun_path + 1; /* a leading zero: abstract */
+
+    memset(name, 0, sizeof *name);
+    name->address.sun_family = AF_UNIX;
+    base_copy_text(path, sizeof name->address.sun_path - 1, text);
+    name->length = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(path));
+}
+
+/* Somebody has the name: one of ours, who is about to meet there too; or another user, so that nobody else can. */
+static enum comm_result name_taken(struct boot_star *b, const struct star_name *name, const char *what)
+{
+    char why[USER_WHY];
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    bool there = fd >= 0 && connect(fd, (const struct sockaddr *)&name->address, name->length) == 0;
+    bool ours = !there || user_is_ours(fd, why);
+
+    if (fd >= 0)
+        close(fd);
+    return ours ? boot_fail(&b->config, COMM_ERR_CONFIG, "a rank 0 is opening %s on this host already: another job or an earlier run", what)
+                : boot_fail(&b->config, COMM_ERR_AUTH, "what listens for %s on this host is not this rank 0's user's: %s", what, why);
+}
+
+enum comm_result star_listen_at(struct boot_star *b, const struct star_name *name, const char *what)
+{
+    enum comm_result result = COMM_OK;
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+    if (fd < 0)
+        return star_fail_errno(b, "socket");
+    if (bind(fd, (const struct sockaddr *)&name->address, name->length) < 0)
+        result = errno == EADDRINUSE ? name_taken(b, name, what) : star_fail_errno(b, "bind");
+    else if (listen(fd, b->config.ranks + BOOT_STRANGERS_MAX) < 0)
+        result = star_fail_errno(b, "listen");
+    if (result == COMM_OK)
+        b->by_name = fd;
+    else
+        close(fd);
+    return result;
+}
+
+enum star_dialed star_dial_at(struct boot_star *b, const struct star_name *name, const char *what, enum comm_result *result)
+{
+    char why[USER_WHY];
+    enum star_dialed dialed = STAR_FAILED;
+
+    b->root = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (b->root < 0)
+        *result = star_fail_errno(b, "socket");
+    else if (connect(b->root, (const struct sockaddr *)&name->address, name->length) == 0)
+        dialed = STAR_DIALED;
+    else if (errno == ECONNREFUSED || errno == ENOENT || boot_again())
+        dialed = STAR_NOT_YET;
+    else
+        *result = star_fail_errno(b, "connect");
+    if (dialed == STAR_DIALED && !user_is_ours(b->root, why)) { /* before he hears a word of ours */
+        *result = boot_fail(&b->config, COMM_ERR_AUTH, "what listens for %s on this host is not this rank's user's: %s", what, why);
+        dialed = STAR_FAILED;
+    }
+    if (dialed != STAR_DIALED && b->root >= 0) {
+        close(b->root);
+        b->root = -1;
+    }
+    return dialed;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ by a job's name */
+struct place {
+    struct star_name name;
+    char what[96];
+};
+
+static void name_job(const struct boot_star *b, const unsigned char *token, size_t token_bytes, struct place *place)
+{
+    char text[sizeof place->name.address.sun_path];
+    struct env_identity who;
+    size_t at = 0;
+
+    b->config.env->identity(b->config.env, &who);
+    base_append(text, sizeof text, &at, "commstream.%u.", who.uid);
+    if (token) {
+        for (size_t i = 0; i < token_bytes; i++)
+            base_append(text, sizeof text, &at, "%02x", token[i]);
+    } else if (strlen(b->config.job) < 64) {
+        base_append(text, sizeof text, &at, "%s", b->config.job);
+    } else {
+        base_append(text, sizeof text, &at, "%.*s.%016llx", 32, b->config.job, (unsigned long long)b->job);
+    }
+    star_name(&place->name, text);
+    base_format(place->what, sizeof place->what, "job %s", b->config.job);
+}
+
+static enum comm_result unix_listen(struct boot_star *b)
+{
+    const struct place *place = b->place;
+
+    return star_listen_at(b, &place->name, place->what);
+}
+
+static enum comm_result unix_dial(struct boot_star *b)
+{
+    const struct place *place = b->place;
+    enum comm_result result = COMM_OK;
+    enum star_dialed dialed;
+
+    while ((dialed = star_dial_at(b, &place->name, place->what, &result)) == STAR_NOT_YET) {
+        if (!boot_remaining_ms(&b->config))
+            return boot_fail(&b->config, COMM_ERR_TIMEOUT, "rank 0 did not come in time: nothing listens for job %s", b->config.job);
+        poll(NULL, 0, BOOT_RETRY_MS);
+    }
+    return result;
+}
+
+static const struct star_kind kind = {.listen = unix_listen, .dial = unix_dial};
+
+/* ------------------------------------------------------------------------------------------------------------ the class */
+/* The host's own exchange spreads a name that nobody else can guess. */
+static enum comm_result agree_on_token(struct boot_star *b, unsigned char *token, size_t bytes)
+{
+    const struct comm_env *env = b->config.env;
+    size_t all_bytes = (size_t)b->config.ranks * bytes;
+    unsigned char *all = env->take(env, all_bytes, 64);
+    if (!all)
+        return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for %zu bytes of the exchange", all_bytes);
+    enum comm_result result = COMM_OK;
+    if (b->config.rank == 0 && env->random(env, token, bytes))
+        result = boot_fail(&b->config, COMM_ERR_SYSTEM, "no randomness for the name of the meeting");
+    else if (b->config.exchange(b->config.exchange_arg, token, bytes, all))
+        result = boot_fail(&b->config, COMM_ERR_BACKEND, "the program's exchange failed");
+    memcpy(token, all, bytes);
+    env->give(env, all, all_bytes);
+    return result;
+}
+
+static enum comm_result unix_open(const struct boot_config *config, struct wire_boot **boot)
+{
+    unsigned char token[16] = {0};
+    struct place place;
+    struct boot_star *b = star_make(config, &boot_unix, &kind);
+
+    if (!b)
+        return COMM_ERR_MEMORY;
+    enum comm_result result = config->exchange ? agree_on_token(b, token, sizeof token) : COMM_OK;
+    name_job(b, config->exchange ? token : NULL, sizeof token, &place);
+    b->place = &place;
+    if (result == COMM_OK)
+        result = star_meet(b);
+    b->place = NULL;
+    if (result != COMM_OK) {
+        star_close(&b->boot);
+        return result;
+    }
+    *boot = &b->boot;
+    return COMM_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ descriptors */
+static enum comm_result pass_as_root(struct boot_star *b, uint32_t count, int *all)
+{
+    uint32_t total = (uint32_t)b->config.ranks * count;
+    for (int32_t i = 1; i < b->config.ranks; i++) {
+        struct frame frame;
+        enum io io = boot_receive_fds(&b->config, b->peer[i], &frame, all + (size_t)i * count, count);
+        if (io != IO_OK)
+            return star_tell_all(b, boot_fail(&b->config, io == IO_LATE ? COMM_ERR_TIMEOUT : COMM_ERR_PEER,
+                                              "the descriptors of rank %d did not come: it died, or a limit on open files was met", i));
+    }
+    for (int32_t i = 1; i < b->config.ranks; i++) {
+        for (uint32_t at = 0; at < total; at += BOOT_FDS_PACKET) { /* each acknowledged: descriptors in flight are limited per user */
+            struct frame ack = {.magic = 0};
+            uint32_t n = total - at < BOOT_FDS_PACKET ? total - at : BOOT_FDS_PACKET;
+            enum io io = boot_send_fds(&b->config, b->peer[i], all + at, n);
+            io = io == IO_OK ? boot_receive_all(&b->config, b->peer[i], &ack, sizeof ack) : io;
+            if (io != IO_OK || ack.kind != FRAME_ACK)
+                return star_tell_all(b,
+                                     boot_fail(&b->config, COMM_ERR_PEER,
+                                               "rank %d did not take the others' descriptors: it died, or met its limit on open files", i));
+        }
+    }
+    return COMM_OK;
+}
+
+static enum comm_result pass_as_other(struct boot_star *b, const int *given, uint32_t count, int *all)
+{
+    uint32_t total = (uint32_t)b->config.ranks * count;
+    enum io io = boot_send_fds(&b->config, b->root, given, count);
+    for (uint32_t at = 0; at < total && io == IO_OK; at += BOOT_FDS_PACKET) {
+        struct frame frame, peek = {.magic = 0};
+        uint32_t n = total - at < BOOT_FDS_PACKET ? total - at : BOOT_FDS_PACKET;
+        io = boot_wait_for(&b->config, b->root, POLLIN);
+        if (io == IO_OK && recv(b->root, &peek, sizeof peek, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof peek && peek.kind == FRAME_REFUSED)
+            return star_expect(b, FRAME_FDS, 0);
+        io = io == IO_OK ? boot_receive_fds(&b->config, b->root, &frame, all + at, n) : io;
+        if (io == IO_OK)
+            io = boot_send_frame(&b->config, b->root, FRAME_ACK, NULL, 0);
+    }
+    return io == IO_OK ? COMM_OK : star_root_lost(b, io);
+}
+
+static enum comm_result unix_pass(struct wire_boot *boot, const int *given, uint32_t count, int *all)
+{
+    struct boot_star *b = (struct boot_star *)boot;
+    uint32_t total = (uint32_t)b->config.ranks * count;
+    enum comm_result result = COMM_OK;
+    if (!count || count > BOOT_DESCRIPTORS_MAX)
+        return boot_fail(&b->config, COMM_ERR_ARGUMENT, "%u descriptors to pass, at most %d", count, BOOT_DESCRIPTORS_MAX);
+    for (uint32_t i = 0; i < total; i++)
+        all[i] = -1;
+    if (b->config.rank) {
+        result = pass_as_other(b, given, count, all);
+    } else {
+        for (uint32_t i = 0; i < count && result == COMM_OK; i++) {
+            all[i] = fcntl(given[i], F_DUPFD_CLOEXEC, 0);
+            if (all[i] < 0)
+                result = star_tell_all(b, star_fail_errno(b, "dup of a descriptor"));
+        }
+        result = result == COMM_OK ? pass_as_root(b, count, all) : result;
+    }
+    for (uint32_t i = 0; i < total && result != COMM_OK; i++) {
+        if (all[i] >= 0)
+            close(all[i]);
+        all[i] = -1;
+    }
+    return result;
+}
+
+const struct boot_class boot_unix = {
+    .name = "unix", .open = unix_open, .allgather = star_allgather, .pass = unix_pass, .close = star_close, .is_over = star_is_over};

@@ -1,0 +1,350 @@
+/*
+ * The poller on epoll. Sockets are watched edge-triggered from add on, so no call is needed to start or end waiting: an edge only sets a
+ * mark, and a mark stays until the socket has said EAGAIN. A receive is tried at once, then whenever its mark is set.
+ *
+ * A watched socket costs its sender: each segment that arrives tells the epoll, and that one whoever watches the poller's descriptor, which
+ * is a tenth of a small exchange. So a socket whose bytes were found by trying it, many times in a row, is watched no more. From then on
+ * every look tries it, until it finds nothing too often, or its send must wait for room, or somebody is about to sleep on the descriptor.
+ */
+#define _GNU_SOURCE
+#include "net/poll/poller.h"
+#include "net/posix/posix.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum {
+    EPOLL_EVENTS = 64,
+    EPOLL_HOT_MOST = 3,
+    EPOLL_LOOK_AT_ALL = 64,
+    EPOLL_UNWATCHED = 4,
+    EPOLL_FOUND = 32,         /* receives in a row until a socket is watched no more; after that twice as many ... */
+    EPOLL_FOUND_MOST = 32768, /* ... each time, up to so many, unless it paid: ... */
+    EPOLL_PAID = 256,         /* ... so many were found while it was not watched */
+    EPOLL_MISSED = 64,        /* looks in a row that found nothing, until it is watched again */
+};
+
+struct epoll_way {
+    const struct iovec *vector; /* under way; NULL: nothing is */
+    uint32_t count;
+    bool ready; /* no EAGAIN since the last edge */
+    bool listed;
+};
+struct epoll_socket {
+    int fd; /* -1: not added */
+    bool watched;
+    uint16_t found, enough, missed;
+    struct epoll_way way[POLLER_WAYS];
+};
+
+struct epoll_poller {
+    struct poller poller;
+    const struct comm_env *env;
+    uint32_t sockets, turn;
+    uint32_t blocked; /* sends that wait for room */
+    uint32_t listed;  /* marks that are set and whose transfer is under way: [socket * 2 + way] */
+    uint32_t *list;
+    bool armed;
+    uint32_t unwatched[EPOLL_UNWATCHED], unwatcheds;
+    struct epoll_socket socket[];
+};
+
+static size_t bytes_of(uint32_t sockets)
+{
+    return sizeof(struct epoll_poller) + sockets * (sizeof(struct epoll_socket) + POLLER_WAYS * sizeof(uint32_t));
+}
+
+static void epoll_close_poller(struct poller *poller)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+
+    if (p->poller.fd >= 0) {
+        p->env->own(p->env, p->poller.fd, false);
+        close(p->poller.fd);
+    }
+    p->env->give(p->env, p, bytes_of(p->sockets));
+}
+
+static int epoll_open_poller(const struct poller_config *config, struct poller **poller)
+{
+    struct epoll_poller *p = config->env->take(config->env, bytes_of(config->sockets), 64);
+
+    if (!p)
+        return -ENOMEM;
+    p->poller.class = &poller_epoll;
+    p->env = config->env;
+    p->sockets = config->sockets;
+    p->list = (uint32_t *)(void *)(p->socket + config->sockets);
+    for (uint32_t i = 0; i < config->sockets; i++)
+        p->socket[i].fd = -1;
+    p->poller.fd = epoll_create1(EPOLL_CLOEXEC);
+    if (p->poller.fd >= 0)
+        p->env->own(p->env, p->poller.fd, true);
+    if (p->poller.fd < 0) {
+        int error = errno;
+        epoll_close_poller(&p->poller);
+        return -error;
+    }
+    *poller = &p->poller;
+    return 0;
+}
+
+static int watch(const struct epoll_poller *p, uint32_t socket, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u32 = socket};
+
+    return epoll_ctl(p->poller.fd, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static int epoll_add(struct poller *poller, uint32_t socket, int fd)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+    int error = watch(p, socket, fd);
+
+    if (error)
+        return error;
+    p->socket[socket] = (struct epoll_socket){.fd = fd, .watched = true, .enough = EPOLL_FOUND};
+    p->socket[socket].way[POLLER_RECEIVE].ready = p->socket[socket].way[POLLER_SEND].ready = true;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ watched or tried */
+static void unwatch(struct epoll_poller *p, uint32_t socket)
+{
+    struct epoll_socket *s = &p->socket[socket];
+
+    s->found = 0;
+    if (!s->way[POLLER_SEND].ready || epoll_ctl(p->poller.fd, EPOLL_CTL_DEL, s->fd, NULL) < 0)
+        return;
+    s->watched = false;
+    s->missed = 0;
+    p->unwatched[p->unwatcheds++] = socket;
+}
+
+static void forget_unwatched(struct epoll_poller *p, uint32_t socket)
+{
+    for (uint32_t i = 0; i < p->unwatcheds; i++)
+        if (p->unwatched[i] == socket)
+            p->unwatched[i--] = p->unwatched[--p->unwatcheds];
+}
+
+/* What has come or got room meanwhile is an edge at once. Where the kernel has no memory for it the socket goes on to be tried. */
+static void watch_again(struct epoll_poller *p, uint32_t socket)
+{
+    struct epoll_socket *s = &p->socket[socket];
+
+    s->missed = 0;
+    if (watch(p, socket, s->fd) < 0)
+        return;
+    s->watched = true;
+    if (s->found >= EPOLL_PAID)
+        s->enough = EPOLL_FOUND;
+    else if (s->enough < EPOLL_FOUND_MOST)
+        s->enough *= 2;
+    s->found = 0;
+    forget_unwatched(p, socket);
+}
+
+static void found(struct epoll_poller *p, uint32_t socket)
+{
+    struct epoll_socket *s = &p->socket[socket];
+
+    s->missed = 0;
+    s->found = s->found < UINT16_MAX ? (uint16_t)(s->found + 1) : s->found;
+    if (s->watched && s->found >= s->enough && !p->armed && p->unwatcheds < EPOLL_UNWATCHED)
+        unwatch(p, socket);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ transfers */
+static void enlist(struct epoll_poller *p, uint32_t socket, enum poller_way way)
+{
+    struct epoll_way *w = &p->socket[socket].way[way];
+
+    if (!w->listed && w->ready && w->vector)
+        p->list[p->listed++] = socket * POLLER_WAYS + (uint32_t)way;
+    w->listed |= w->ready && w->vector;
+}
+
+/* False: not yet. */
+static bool try_way(struct epoll_poller *p, uint32_t socket, enum poller_way way, int64_t *result)
+{
+    struct epoll_way *w = &p->socket[socket].way[way];
+    int64_t n = poller_transfer(p->socket[socket].fd, way, w->vector, w->count);
+
+    if (n == -EAGAIN || n == -EWOULDBLOCK) {
+        p->blocked += w->ready && way == POLLER_SEND;
+        w->ready = false;
+        if (!p->socket[socket].watched && way == POLLER_SEND)
+            watch_again(p, socket);
+        return false;
+    }
+    *result = n;
+    w->vector = NULL;
+    return true;
+}
+
+/* A receive is not tried here: who has just been told all there was would only hear EAGAIN. */
+static int64_t epoll_start(struct poller *poller, uint32_t socket, enum poller_way way, const struct iovec *vector, uint32_t count)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+    struct epoll_way *w = &p->socket[socket].way[way];
+    int64_t result;
+
+    w->vector = vector;
+    w->count = count;
+    if (way == POLLER_SEND && w->ready && try_way(p, socket, way, &result))
+        return result;
+    enlist(p, socket, way);
+    return -EINPROGRESS;
+}
+
+static int64_t epoll_cancel(struct poller *poller, uint32_t socket, enum poller_way way)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+
+    p->socket[socket].way[way].vector = NULL;
+    return -ECANCELED;
+}
+
+static void epoll_remove(struct poller *poller, uint32_t socket)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+    struct epoll_socket *s = &p->socket[socket];
+
+    if (s->fd < 0)
+        return;
+    if (s->watched)
+        epoll_ctl(p->poller.fd, EPOLL_CTL_DEL, s->fd, NULL);
+    else
+        forget_unwatched(p, socket);
+    s->fd = -1;
+    p->blocked -= !s->way[POLLER_SEND].ready;
+    for (int way = 0; way < POLLER_WAYS; way++) {
+        s->way[way].vector = NULL;
+        s->way[way].ready = false;
+    }
+}
+
+static void look(struct epoll_poller *p)
+{
+    struct epoll_event ready[EPOLL_EVENTS];
+    int n = posix_epoll_wait(p->poller.fd, ready, EPOLL_EVENTS, 0);
+
+    for (int i = 0; i < n; i++) {
+        uint32_t socket = ready[i].data.u32, seen = ready[i].events;
+        struct epoll_socket *s = &p->socket[socket];
+        if (s->fd < 0)
+            continue;
+        if (seen & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR))
+            s->way[POLLER_RECEIVE].ready = true;
+        if (seen & (EPOLLOUT | EPOLLHUP | EPOLLERR)) {
+            p->blocked -= !s->way[POLLER_SEND].ready;
+            s->way[POLLER_SEND].ready = true;
+        }
+        enlist(p, socket, POLLER_RECEIVE);
+        enlist(p, socket, POLLER_SEND);
+    }
+    for (uint32_t i = 0; i < p->unwatcheds; i++) {
+        p->socket[p->unwatched[i]].way[POLLER_RECEIVE].ready = true;
+        enlist(p, p->unwatched[i], POLLER_RECEIVE);
+    }
+}
+
+static uint32_t try_listed(struct epoll_poller *p, struct poller_event *events, uint32_t max)
+{
+    uint32_t told = 0, kept = 0;
+
+    for (uint32_t i = 0; i < p->listed; i++) {
+        uint32_t socket = p->list[i] / POLLER_WAYS, way = p->list[i] % POLLER_WAYS;
+        struct epoll_way *w = &p->socket[socket].way[way];
+        int64_t result;
+        if (told == max) {
+            p->list[kept++] = p->list[i];
+            continue;
+        }
+        w->listed = false;
+        if (!w->vector || !w->ready)
+            continue;
+        if (try_way(p, socket, (enum poller_way)way, &result)) {
+            p->socket[socket].missed = 0;
+            events[told++] = (struct poller_event){socket, way, result};
+        } else if (!p->socket[socket].watched && ++p->socket[socket].missed >= EPOLL_MISSED) {
+            watch_again(p, socket);
+        }
+    }
+    p->listed = kept;
+    return told;
+}
+
+/* Few that are waited for: a receive costs no more than asking whether one is due. */
+static uint32_t epoll_reap(struct poller *poller, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+    uint32_t told = 0;
+
+    if (!hot || !hots || hots > EPOLL_HOT_MOST || p->blocked || p->turn++ % EPOLL_LOOK_AT_ALL == 0) {
+        look(p);
+        return try_listed(p, events, max);
+    }
+    for (uint32_t i = 0; i < hots && told < max; i++) {
+        struct epoll_socket *s = &p->socket[hot[i]];
+        int64_t result;
+        if (s->fd >= 0 && s->way[POLLER_RECEIVE].vector && try_way(p, hot[i], POLLER_RECEIVE, &result)) {
+            s->way[POLLER_RECEIVE].ready = true;
+            found(p, hot[i]);
+            events[told++] = (struct poller_event){hot[i], POLLER_RECEIVE, result};
+        }
+    }
+    return p->listed ? told + try_listed(p, events + told, max - told) : told;
+}
+
+static int64_t epoll_attempt(struct poller *poller, uint32_t socket)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+    struct epoll_way *w = &p->socket[socket].way[POLLER_RECEIVE];
+
+    if (!w->vector || p->blocked || p->turn % EPOLL_LOOK_AT_ALL == 0) /* reap counts that turn, and looks at all */
+        return -EBUSY;
+    p->turn++;
+    int64_t n = w->count == 1 ? poller_transfer_piece(p->socket[socket].fd, POLLER_RECEIVE, w->vector->iov_base, w->vector->iov_len)
+                              : poller_transfer(p->socket[socket].fd, POLLER_RECEIVE, w->vector, w->count);
+    if (n == -EINTR)
+        return -EAGAIN;
+    w->ready = n != -EAGAIN;
+    if (w->ready) {
+        found(p, socket);
+        enlist(p, socket, POLLER_RECEIVE);
+    }
+    return n;
+}
+
+static void epoll_submit(struct poller *poller)
+{
+    (void)poller;
+}
+
+static void epoll_arm(struct poller *poller, bool on)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+
+    p->armed = on;
+    for (uint32_t i = p->unwatcheds; on && i-- > 0;)
+        watch_again(p, p->unwatched[i]);
+}
+
+const struct poller_class poller_epoll = {
+    .name = "epoll",
+    .open = epoll_open_poller,
+    .close = epoll_close_poller,
+    .add = epoll_add,
+    .remove = epoll_remove,
+    .start = epoll_start,
+    .cancel = epoll_cancel,
+    .attempt = epoll_attempt,
+    .reap = epoll_reap,
+    .submit = epoll_submit,
+    .arm = epoll_arm,
+};

@@ -1,0 +1,64 @@
+/*
+ * device: whether an address is memory of a device, which the CPU cannot touch. Only the driver knows, and only a process that has
+ * loaded it has such memory: so it is never loaded here, but found where it is (dlopen(3), RTLD_NOLOAD), and then kept. Memory that the
+ * driver moves by itself (managed) is the CPU's too.
+ */
+#define _GNU_SOURCE
+#include "net/posix/posix.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <string.h>
+
+/* Of the driver's interface, which is frozen (cuda.h: CUresult, CUpointer_attribute, CUmemorytype). */
+enum { CUDA_SUCCESS = 0, MEMORY_TYPE = 2, IS_MANAGED = 8, TYPE_DEVICE = 2 };
+typedef unsigned ask_fn(void *data, unsigned attribute, uintptr_t pointer);
+
+static _Atomic(ask_fn *) ask;
+_Atomic uint32_t posix_devices;
+static _Atomic uint64_t looked; /* 1 + how many objects had been loaded then */
+
+static int count_loads(struct dl_phdr_info *info, size_t bytes, void *loads)
+{
+    (void)bytes;
+    *(uint64_t *)loads = info->dlpi_adds;
+    return 1;
+}
+
+/* Each communicator that is made asks, and looking goes through the folders of libraries: so only when something was loaded since
+ * (dl_iterate_phdr(3)). */
+void posix_find_devices(const struct comm_env *env)
+{
+    ask_fn *found;
+    uint64_t loads = 0;
+
+    (void)env;
+    if (atomic_load_explicit(&posix_devices, memory_order_acquire))
+        return;
+    dl_iterate_phdr(count_loads, &loads);
+    if (atomic_exchange_explicit(&looked, loads + 1, memory_order_relaxed) == loads + 1)
+        return;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD),
+         *symbol = driver ? dlsym(driver, "cuPointerGetAttribute") : NULL;
+    if (!symbol) {
+        if (driver)
+            dlclose(driver);
+        return;
+    }
+    memcpy(&found, &symbol, sizeof found);
+    atomic_store_explicit(&ask, found, memory_order_relaxed);
+    atomic_store_explicit(&posix_devices, 1, memory_order_release);
+}
+
+bool posix_on_device(const struct comm_env *env, const void *at)
+{
+    unsigned type = 0, managed = 0;
+
+    (void)env;
+    if (!at || !atomic_load_explicit(&posix_devices, memory_order_acquire))
+        return false;
+    ask_fn *asked = atomic_load_explicit(&ask, memory_order_relaxed);
+    if (asked(&type, MEMORY_TYPE, (uintptr_t)at) != CUDA_SUCCESS || type != TYPE_DEVICE)
+        return false;
+    return asked(&managed, IS_MANAGED, (uintptr_t)at) != CUDA_SUCCESS || !managed;
+}

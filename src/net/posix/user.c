@@ -1,0 +1,81 @@
+/*
+ * The kernel's word on who is at the other end (SO_PEERCRED, unix(7)). It is a number of this process's user namespace, and a user without
+ * one is shown as the overflow number, 65534, which is also nobody's: so two processes that run as 65534 may be of different users
+ * (user_namespaces(7)), and are told apart from equal ones only where the namespace has a number for everybody, as the first one has.
+ */
+#define _GNU_SOURCE
+#include "net/posix/user.h"
+
+#include "base/format.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { OVERFLOW_USER = 65534 /* DEFAULT_OVERFLOWUID */ };
+
+/* The words of a short file with one blank between them; empty: it cannot be read, or is longer. */
+static void read_words(const char *path, char words[64])
+{
+    char text[128];
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, text, sizeof text) : -1;
+    size_t at = 0;
+
+    if (fd >= 0)
+        close(fd);
+    words[0] = 0;
+    if (n >= (ssize_t)sizeof text)
+        return;
+    for (ssize_t i = 0; i < n && at < 63; i++) {
+        bool blank = text[i] == ' ' || text[i] == '\n' || text[i] == '\t';
+        if (!blank || (at && words[at - 1] != ' '))
+            words[at++] = blank ? ' ' : text[i];
+    }
+    while (at && words[at - 1] == ' ')
+        at--;
+    words[at] = 0;
+}
+
+static uint32_t overflow_user(void)
+{
+    char words[64];
+    uint64_t number;
+
+    read_words("/proc/sys/kernel/overflowuid", words);
+    return base_parse_u64(words, &number) && number <= UINT32_MAX ? (uint32_t)number : OVERFLOW_USER;
+}
+
+static bool has_all_users(void)
+{
+    char words[64];
+
+    read_words("/proc/self/uid_map", words);
+    return base_equal(words, "0 0 4294967295");
+}
+
+bool user_is_same(uint32_t seen, uint32_t expected, uint32_t overflow, bool complete, char why[USER_WHY])
+{
+    why[0] = 0;
+    if (seen != expected)
+        base_format(why, USER_WHY, "it is uid %u's; expected uid %u", seen, expected);
+    else if (seen == overflow && !complete)
+        base_format(why, USER_WHY,
+                    "it is shown as uid %u, as every user is who has no number in this user namespace; expected one that has, or a secret",
+                    seen);
+    return !why[0];
+}
+
+bool user_is_ours(int fd, char why[USER_WHY])
+{
+    struct ucred peer;
+    socklen_t length = sizeof peer;
+
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0) {
+        base_format(why, USER_WHY, "whose it is cannot be known; expected uid %u", (unsigned)geteuid());
+        return false;
+    }
+    uint32_t overflow = overflow_user();
+    return user_is_same(peer.uid, geteuid(), overflow, peer.uid != overflow || has_all_users(), why);
+}

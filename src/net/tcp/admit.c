@@ -1,0 +1,227 @@
+/*
+ * Who has come: the listener's side of connecting. Whoever dials is a stranger until he has said the listener's random word, or proved the
+ * job's secret: he is heard for two seconds, for exactly as many bytes as a greeting has, and nothing is allocated for him. While a world
+ * opens that is a part of mesh_turn; in an open one, where links are made when they are needed, it is mesh_hear, at a pace.
+ */
+#define _GNU_SOURCE
+#include "net/tcp/mesh.h"
+
+#include "base/format.h"
+#include "net/posix/files.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { REFUSALS_LOGGED_NS = 1000000000, ACCEPTS_A_TURN = 16 };
+
+/* A lower rank, or a higher one that asks to be dialed; with our word. */
+static bool is_ours(const struct mesh *m, const struct greeting *g)
+{
+    if (!mesh_same_word(g->word, m->mine.word) || g->magic != MESH_MAGIC || g->version != FRAME_VERSION || g->to != (uint32_t)m->w->rank ||
+        g->from >= (uint32_t)m->w->ranks)
+        return false;
+    return g->lane < TCP_SOCKETS ? g->from < g->to : m->w->door && g->from > g->to && g->lane < MESH_LANES;
+}
+
+/* It has not come yet, nor ended: who closes may still have been dialing. */
+static bool is_awaited(const struct mesh *m, const struct greeting *g)
+{
+    const struct tcp_link *link = &m->w->links[g->from];
+
+    return !link->down && (g->lane >= TCP_SOCKETS || link->lane[g->lane].fd < 0);
+}
+
+static bool is_whole(int fd)
+{
+    struct greeting g;
+
+    return recv(fd, &g, sizeof g, MSG_PEEK | MSG_DONTWAIT) == (ssize_t)sizeof g;
+}
+
+/* Exactly one greeting. */
+static enum stranger_heard hear_plain(int fd, struct greeting *g, short seen, bool last)
+{
+    char byte;
+
+    if (!last && !is_whole(fd) && (!seen || recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0))
+        return STRANGER_LATER;
+    return recv(fd, g, sizeof *g, MSG_DONTWAIT) == (ssize_t)sizeof *g ? STRANGER_DONE : STRANGER_OUT;
+}
+
+static enum stranger_heard hear_proof(struct mesh *m, struct stranger *s, struct greeting *g, bool last, char why[STRANGER_WHY])
+{
+    const struct stranger_door door = {m->w->env,  m->key, HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, MESH_MAGIC,
+                                       &m->hellos, m->how, (uint32_t)m->w->ranks};
+    enum stranger_heard heard;
+
+    if (s->answered) {
+        heard = stranger_greeting(s, g, sizeof *g, last);
+        return heard == STRANGER_DONE && (g->from != s->names.from || g->lane != s->names.lane) ? STRANGER_OUT : heard;
+    }
+    heard = stranger_hello(&door, s, last, why);
+    if (s->answered)
+        pace_charge(&m->pace, m->now, PACE_ANSWER_NS);
+    return heard == STRANGER_DONE ? STRANGER_LATER : heard == STRANGER_PLAIN ? STRANGER_OUT : heard;
+}
+
+static void turn_away(struct mesh *m, int fd, const char *why)
+{
+    char address[INET6_ADDRSTRLEN];
+    bool tells = !m->refused++ || m->now - m->refused_ns >= REFUSALS_LOGGED_NS;
+
+    if (tells || !m->steady) {
+        stranger_name(fd, address, sizeof address);
+        base_format(m->refusal, sizeof m->refusal, "from %s: %s", address, why);
+    }
+    if (tells) {
+        m->refused_ns = m->now;
+        base_log(m->w->log, LOG_WARNING, "tcp: somebody was turned away %s (%u so far)", m->refusal, m->refused);
+    }
+    stranger_drain(fd);
+    close(fd);
+}
+
+/* Who dialed hears that he was let in: else he would send to somebody who had no place for him. */
+static bool take_in(struct mesh *m, const struct greeting *g, struct stranger *s)
+{
+    struct welcome w = {.magic = MESH_MAGIC};
+
+    if (g->lane >= TCP_SOCKETS) {
+        close(s->fd);
+        tcp_want(&m->w->links[g->from], g->lane == MESH_CALL_BASE);
+        return true;
+    }
+    memcpy(w.word, m->cards[g->from].word, MESH_WORD);
+    if (mesh_send_now(s->fd, &w, sizeof w))
+        return false;
+    return mesh_keep(m, g->from, g->lane, s->fd, &s->shake.seal);
+}
+
+/* Once steady he is heard without the wire's lock, and has a place of his own under it. */
+static bool let_in(struct mesh *m, const struct greeting *g, struct stranger *s)
+{
+    if (m->steady) {
+        epoll_ctl(m->outside, EPOLL_CTL_DEL, s->fd, NULL); /* what comes on it from here on is not the door's */
+        base_lock(&m->w->lock, m->w->env);
+    }
+    bool in = is_awaited(m, g) && take_in(m, g, s);
+    if (m->steady)
+        base_unlock(&m->w->lock, m->w->env);
+    if (in)
+        pace_give_back(&m->pace, PACE_ACCEPT_NS + (s->answered ? PACE_ANSWER_NS : 0) + 2 * PACE_LOOK_NS);
+    return in;
+}
+
+void mesh_hear_one(struct mesh *m, uint32_t at, short seen)
+{
+    struct stranger *s = &m->strangers.one[at];
+    bool last = m->now >= s->until || (seen & (POLLERR | POLLHUP | POLLRDHUP));
+    char why[STRANGER_WHY] = "he does not know what a rank of this job says";
+    struct greeting g = {.magic = 0};
+    enum stranger_heard heard = m->key ? hear_proof(m, s, &g, last, why) : hear_plain(s->fd, &g, seen, last);
+
+    if (heard == STRANGER_LATER)
+        return;
+    bool ours = heard == STRANGER_DONE && is_ours(m, &g);
+    if (ours && let_in(m, &g, s)) {
+        m->missing -= m->missing != 0;
+    } else if (ours && m->steady) {
+        base_log(m->w->log, LOG_DEBUG, "tcp: rank %u came for socket %u too late, or twice", g.from, g.lane);
+        close(s->fd);
+    } else {
+        turn_away(m, s->fd, why);
+    }
+    stranger_forget(&m->strangers, at);
+}
+
+/* Without descriptors. Strangers give way first: who is no stranger comes again. In a world that is open a link fails then, in time. */
+static enum comm_result make_room(struct mesh *m)
+{
+    if (m->strangers.count) {
+        stranger_drop_eldest(&m->strangers);
+        return COMM_OK;
+    }
+    enum comm_result result = mesh_fail_files(m);
+    if (!m->steady)
+        return result;
+    if (m->now - m->refused_ns >= REFUSALS_LOGGED_NS) {
+        m->refused_ns = m->now;
+        base_log(m->w->log, LOG_WARNING, "tcp: somebody cannot be let in: %s", m->config->error_text);
+    }
+    return COMM_OK;
+}
+
+/* It may be known already: then it is looked at again. */
+void mesh_watch_outside(struct mesh *m, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLET};
+
+    if (epoll_ctl(m->outside, EPOLL_CTL_ADD, fd, &event) < 0 && errno == EEXIST)
+        epoll_ctl(m->outside, EPOLL_CTL_MOD, fd, &event);
+}
+
+/* How many came, at most so many. */
+uint32_t mesh_receive_strangers(struct mesh *m, uint32_t most, enum comm_result *result)
+{
+    uint32_t came = 0;
+
+    while (came < most) {
+        int fd = files_accept(m->listener, m->w->log, mesh_files_for(m));
+        if (fd < 0 && files_are_short(errno))
+            *result = make_room(m);
+        if (fd < 0)
+            break;
+        stranger_add(&m->strangers, fd, m->now);
+        pace_charge(&m->pace, m->now, PACE_ACCEPT_NS);
+        came++;
+    }
+    return came;
+}
+
+/* The newest of them, what each has said. */
+static void hear_newest(struct mesh *m, uint32_t many)
+{
+    uint32_t first = m->strangers.count - many;
+
+    for (uint32_t i = 0; i < many; i++)
+        m->wait[i] = (struct pollfd){.fd = m->strangers.one[first + i].fd, .events = POLLIN | POLLRDHUP};
+    poll(m->wait, many, 0);
+    for (uint32_t i = many; i-- > 0;)
+        mesh_hear_one(m, first + i, m->wait[i].revents);
+}
+
+/* Most are known at once; who is not is watched. */
+static uint32_t hear_newcomers(struct mesh *m)
+{
+    enum comm_result ignored = COMM_OK;
+    uint32_t came = mesh_receive_strangers(m, ACCEPTS_A_TURN, &ignored);
+    uint32_t here = came < m->strangers.count ? came : m->strangers.count; /* without descriptors the newest may be the eldest */
+    uint32_t first = m->strangers.count - here;
+
+    hear_newest(m, here);
+    for (uint32_t i = first; i < m->strangers.count; i++)
+        mesh_watch_outside(m, m->strangers.one[i].fd);
+    return came;
+}
+
+int64_t mesh_hear(struct mesh *m)
+{
+    struct epoll_event seen[STRANGERS_MAX + 1];
+    uint32_t came = 0;
+
+    do {
+        m->now = m->w->env->now(m->w->env);
+        int told = epoll_wait(m->outside, seen, STRANGERS_MAX + 1, 0);
+        hear_newest(m, m->strangers.count);
+        came = hear_newcomers(m);
+        if (told > 0 || came)
+            pace_charge(&m->pace, m->now, PACE_LOOK_NS);
+    } while (came == ACCEPTS_A_TURN && !pace_rest(&m->pace, m->now));
+    if (came == ACCEPTS_A_TURN) /* there may be more */
+        mesh_watch_outside(m, m->listener);
+    return pace_rest(&m->pace, m->now);
+}

@@ -1,0 +1,132 @@
+/*
+ * How a rank leaves in good order, so that no peer takes its end for a death. On each connection a goodbye is the last thing said, and all
+ * stay open until the peers' kernels have acknowledged it: then no end of a connection can be seen before the word that explains it, also
+ * where TCP had to repeat that word for seconds. Who cannot be waited for so long still finds the goodbye on whichever connection ends
+ * first.
+ */
+#include "net/tcp/tcp.h"
+
+#include <linux/sockios.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#define GOODBYE_NS INT64_C(1000000000) /* for a peer that stands still, and takes nothing */
+#define LINKS_NS INT64_C(5000000000)
+
+/* Something of it has not reached the other end's kernel yet. */
+static bool is_unsent(const struct tcp_lane *lane)
+{
+    int bytes = 0;
+
+    if (!lane->link->here || lane->ended || lane->deaf || lane->lane == TCP_BEAT) /* heartbeats say nothing that the others do not */
+        return false;
+    return lane->out || tcp_seal_pending(lane) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0);
+}
+
+/* Its kernel has not answered what was sent again and again: the link loses, or is down. One that answers, but has no room, stands still
+ * (tcp(7), TCP_INFO). */
+static bool is_repeated(const struct tcp_lane *lane)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+
+    return !lane->link->down && getsockopt(lane->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) == 0 && info.tcpi_unacked &&
+           info.tcpi_retransmits;
+}
+
+/* patient: only for what is being repeated. */
+static bool has_unsent(struct tcp_wire *w, bool patient)
+{
+    for (size_t i = 0; i < (size_t)w->ports * (size_t)w->ranks * TCP_SOCKETS; i++) {
+        const struct tcp_lane *lane = &w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS];
+        if (is_unsent(lane) && (!patient || is_repeated(lane)))
+            return true;
+    }
+    return tcp_door_busy(w) && !patient;
+}
+
+static bool waits_at_all(struct tcp_wire *w)
+{
+    return has_unsent(w, false);
+}
+
+static bool waits_for_repeats(struct tcp_wire *w)
+{
+    return has_unsent(w, true);
+}
+
+static void wait_while(struct tcp_wire *w, bool (*waits)(struct tcp_wire *w), int64_t until)
+{
+    while (w->rank >= 0 && waits(w) && w->env->now(w->env) < until) {
+        base_unlock(&w->lock, w->env);
+        poll(NULL, 0, 1);
+        if (!w->leaves)
+            tcp_door_hear(w); /* else its watcher does */
+        base_lock(&w->lock, w->env);
+        if (w->door)
+            tcp_door_turn(w, true);
+        tcp_pump(w, NULL, 0);
+    }
+}
+
+/* Who hears a goodbye that was passed on, and has no connection to this rank, looks for nothing more from it: so first every link on which
+ * something is to leave must stand, or its peer be known to be gone. */
+static void pass_goodbye(struct tcp_wire *w)
+{
+    tcp_send_dirty(w);
+    wait_while(w, tcp_door_busy, w->env->now(w->env) + LINKS_NS);
+    tcp_pass_goodbye(w);
+}
+
+static void say_on(struct tcp_link *link)
+{
+    for (uint32_t k = 0; k < TCP_LANES; k++)
+        if (link->lane[k].fd >= 0)
+            tcp_post_goodbye(&link->lane[k]);
+    if (link->lane[TCP_BEAT].fd >= 0 && !link->lane[TCP_BEAT].ended)
+        (void)tcp_seal_beat(&link->lane[TCP_BEAT], TCP_BEAT_GOODBYE); /* full: he will find the others */
+}
+
+/* Everything that was promised leaves, then the goodbye. A peer that stands still holds us up for a second and no more; one that its link
+ * keeps from hearing for as long as a link may be down, and then its own watcher has said so. */
+static void say_goodbye(struct tcp_wire *w)
+{
+    int64_t now;
+
+    if (w->door && !tcp_pass_said_goodbye(w))
+        pass_goodbye(w);
+    now = w->env->now(w->env);
+    for (size_t i = 0; i < (size_t)w->ports * (size_t)w->ranks; i++)
+        say_on(&w->links[i]);
+    tcp_send_dirty(w);
+    tcp_pump(w, NULL, 0);
+    wait_while(w, waits_at_all, now + GOODBYE_NS);
+    wait_while(w, waits_for_repeats, now + w->link_timeout_ns + 2 * GOODBYE_NS);
+}
+
+void tcp_close(struct wire *wire)
+{
+    struct tcp_wire *w = tcp_wire_of(wire);
+
+    if (w->farewell.say && w->rank >= 0 && w->env->farewell_drop)
+        w->env->farewell_drop(w->env, &w->farewell);
+    base_lock(&w->lock, w->env);
+    w->armed = false;
+    say_goodbye(w);
+    base_unlock(&w->lock, w->env);
+    tcp_destroy(w);
+}
+
+void tcp_farewell(struct env_farewell *farewell)
+{
+    struct tcp_wire *w = (struct tcp_wire *)(void *)((char *)farewell - offsetof(struct tcp_wire, farewell));
+
+    base_lock(&w->lock, w->env);
+    w->leaves = true;
+    say_goodbye(w);
+    w->leaves = false;
+    base_unlock(&w->lock, w->env);
+}

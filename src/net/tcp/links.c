@@ -1,0 +1,392 @@
+/*
+ * Links that are made when they are needed (COMM_TCP_LINKS). When a world opens each rank is connected to its neighbours in a base graph:
+ * those 1, 2, 4, 16, 64 ... ranks further and back, so there are about log2 p of them. They watch each other, and pass on what is said to
+ * all (pass.c). Any other link is made when the first frame is to go over it, which waits in its lane until then: the lower rank of the
+ * pair dials, the higher one asks it to, by a connection that says no more than that. So both may need it at once, and it is one link. The
+ * watcher does all of this, by the same steps as while a world opens (mesh.c), and the listener stays, behind the same gate. Those who
+ * come there wake the watcher only as often as their pace allows (pace.h): after a look the door is left alone until then.
+ *
+ * When a rank is gone, whoever had it as neighbour is connected to the next one that lives, so the graph of the living stays connected.
+ */
+#define _GNU_SOURCE
+#include "net/tcp/mesh.h"
+
+#include "base/format.h"
+#include "base/option.h"
+#include "net/auth/secret.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/timerfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#define MAKE_NS INT64_C(10000000000) /* a link that does not stand by then never will */
+#define AGAIN_NS INT64_C(300000000)
+#define GOODBYE_LATE_NS INT64_C(5000000000)
+#define DEATH_LATE_NS INT64_C(300000000)
+
+struct tcp_door {
+    struct mesh *mesh; /* NULL until the world is open */
+    struct wire_config config;
+    unsigned char *key; /* of secret_take; NULL: the job has none */
+    char text[256];     /* why the last dial failed */
+    struct tcp_pass *pass;
+    uint32_t steps, wanting, bases;
+    int32_t step[TCP_BASE_MOST];
+    bool repair;
+    int64_t turned_ns;      /* the last turn */
+    int rest;               /* a timer: the door is looked at again */
+    int32_t *want;          /* ranks to which a link is being made */
+    struct tcp_link **base; /* neighbours */
+    size_t bytes;
+};
+
+static struct tcp_wire *wire_of(const struct tcp_link *link)
+{
+    return link->lane[0].port->wire;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the base graph */
+bool tcp_is_base(const struct tcp_wire *w, int32_t peer)
+{
+    const struct tcp_door *d = w->door;
+    bool is = false;
+
+    for (uint32_t i = 0; i < d->steps; i++)
+        is |= (w->rank + d->step[i]) % w->ranks == peer || (peer + d->step[i]) % w->ranks == w->rank;
+    return is && peer != w->rank;
+}
+
+struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count)
+{
+    struct tcp_door *d = w->door;
+
+    for (uint32_t i = d->bases; i-- > 0;)
+        if (d->base[i]->lane[TCP_BEAT].ended || d->base[i]->lane[TCP_LANE_SMALL].ended)
+            d->base[i] = d->base[--d->bases];
+    *count = d->bases;
+    return d->base;
+}
+
+struct tcp_pass *tcp_pass_of(const struct tcp_wire *w)
+{
+    return w->door ? w->door->pass : NULL;
+}
+
+static bool is_neighbour(const struct tcp_link *link)
+{
+    return link->lane[TCP_BEAT].fd >= 0 && link->lane[TCP_LANE_SMALL].fd >= 0;
+}
+
+/* For each step the next rank that lives. */
+static void repair(struct tcp_wire *w)
+{
+    struct tcp_door *d = w->door;
+
+    d->repair = false;
+    for (uint32_t i = 0; i < d->steps; i++) {
+        int32_t peer = (w->rank + d->step[i]) % w->ranks;
+        while (peer != w->rank && (w->links[peer].down || w->links[peer].told.kind))
+            peer = (peer + 1) % w->ranks;
+        if (peer != w->rank && !is_neighbour(&w->links[peer]))
+            tcp_want(&w->links[peer], true);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ opening */
+enum comm_result tcp_door_make(struct tcp_wire *w, const struct wire_config *config)
+{
+    int64_t links = TCP_LINKS_AUTO;
+    size_t ranks = (size_t)w->ranks, bytes = sizeof(struct tcp_door) + ranks * (sizeof(struct tcp_link *) + sizeof(int32_t));
+
+    if (!base_option_lookup(w->env, "tcp_links", &links)) {
+        base_format(config->error_text, config->error_text_bytes, "COMM_TCP_LINKS is not one of auto, all, needed");
+        return COMM_ERR_CONFIG;
+    }
+    if (links == TCP_LINKS_AUTO)
+        links = w->ranks > TCP_LINKS_MANY ? TCP_LINKS_NEEDED : TCP_LINKS_ALL;
+    if (links == TCP_LINKS_ALL || w->rank < 0) /* ranks of one process are all here */
+        return COMM_OK;
+    struct tcp_door *d = w->env->take(w->env, bytes, 64);
+    if (d) {
+        w->door = d;
+        d->bytes = bytes;
+        d->rest = -1;
+        d->base = (struct tcp_link **)(void *)(d + 1);
+        d->want = (int32_t *)(void *)(d->base + ranks);
+        for (int64_t step = 1; step < w->ranks && d->steps < TCP_BASE_MOST; step *= step < 4 ? 2 : 4)
+            d->step[d->steps++] = (int32_t)step;
+        d->pass = tcp_pass_make(w);
+    }
+    if (d && d->pass)
+        return COMM_OK;
+    base_format(config->error_text, config->error_text_bytes, "no memory for the links of %d ranks", w->ranks);
+    return COMM_ERR_MEMORY;
+}
+
+/* on: it wakes the watcher once more. */
+static void watch_door(struct tcp_wire *w, int how, bool on)
+{
+    struct epoll_event event = {.events = on ? EPOLLIN | EPOLLONESHOT : 0, .data.u32 = UINT32_MAX};
+
+    epoll_ctl(w->deaths, how, w->door->mesh->outside, &event);
+}
+
+static bool open_outside(struct tcp_wire *w, struct mesh *m)
+{
+    m->outside = epoll_create1(EPOLL_CLOEXEC);
+    w->door->rest = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    return m->outside >= 0 && w->door->rest >= 0;
+}
+
+bool tcp_door_open(struct tcp_wire *w, struct mesh *m)
+{
+    struct tcp_door *d = w->door;
+
+    d->mesh = m;
+    d->config = *m->config;
+    d->config.error_text = d->text;
+    d->config.error_text_bytes = sizeof d->text;
+    m->config = &d->config;
+    if (m->key) {
+        d->key = secret_take(CRYPTO_KEY);
+        if (!d->key)
+            return false;
+        memcpy(d->key, m->key, CRYPTO_KEY);
+        m->key = d->key;
+    }
+    m->steady = true;
+    m->pace = (struct pace){0};
+    for (int32_t i = 0; i < w->ranks; i++)
+        mesh_name_address(&m->cards[i].address, w->links[i].address, sizeof w->links[i].address);
+    if (!open_outside(w, m))
+        return false;
+    mesh_watch_outside(m, m->listener);
+    watch_door(w, EPOLL_CTL_ADD, true);
+    tcp_watch_for(w, d->rest);
+    return true;
+}
+
+void tcp_door_close(struct tcp_wire *w)
+{
+    struct tcp_door *d = w->door;
+
+    if (!d)
+        return;
+    if (d->mesh)
+        mesh_close(d->mesh);
+    if (d->rest >= 0)
+        close(d->rest);
+    if (d->pass)
+        tcp_pass_give(w, d->pass);
+    secret_give(d->key, CRYPTO_KEY);
+    w->env->give(w->env, d, d->bytes);
+    w->door = NULL;
+}
+
+/* It may be known already: then it is looked at again. */
+void tcp_watch_for(struct tcp_wire *w, int fd)
+{
+    struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u32 = UINT32_MAX};
+
+    if (epoll_ctl(w->deaths, EPOLL_CTL_ADD, fd, &event) < 0 && errno == EEXIST)
+        epoll_ctl(w->deaths, EPOLL_CTL_MOD, fd, &event);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ making one */
+static bool stands(const struct tcp_link *link)
+{
+    return link->lane[TCP_LANE_SMALL].fd >= 0 && link->lane[TCP_LANE_BULK].fd >= 0 && (!link->wants_base || link->lane[TCP_BEAT].fd >= 0);
+}
+
+void tcp_want(struct tcp_link *link, bool base)
+{
+    struct tcp_wire *w = wire_of(link);
+    struct tcp_door *d = w->door;
+
+    if (!d || link->down || (link->wanted && (!base || link->wants_base)))
+        return;
+    link->wants_base |= base;
+    if (stands(link))
+        return;
+    link->again_ns = 0;
+    if (!link->wanted) {
+        link->wanted = true;
+        link->wanted_ns = w->env->now(w->env);
+        d->want[d->wanting++] = link->peer;
+    }
+    w->env->bell_ring(w->env, w->watch);
+}
+
+/* Both of its ends come here, each by itself. */
+void tcp_lane_up(struct tcp_lane *lane)
+{
+    struct tcp_link *link = lane->link;
+    struct tcp_wire *w = lane->port->wire;
+    int error = tcp_lane_start(lane);
+
+    if (error) {
+        base_log(w->log, LOG_WARNING, "tcp: peer=%d lane=%u: %s", link->peer, lane->lane, strerror(error));
+        tcp_lane_down(lane);
+        return;
+    }
+    if (lane->lane != TCP_BEAT)
+        tcp_receive_start(lane);
+    if (lane->lane != TCP_BEAT && tcp_pass_said_goodbye(w)) /* this rank is closing: else its end would be taken for a death */
+        tcp_post_goodbye(lane);
+    if (link->lane[TCP_LANE_SMALL].fd >= 0 && link->lane[TCP_LANE_BULK].fd >= 0 && !link->here) {
+        link->here = true;
+        base_log(w->log, LOG_DEBUG, "tcp: rank=%d peer=%d: linked, %lld us after it was needed", w->rank, link->peer,
+                 (long long)(link->wanted ? (w->env->now(w->env) - link->wanted_ns) / 1000 : 0));
+        for (uint32_t i = 0; i < w->channels; i++)
+            if (w->channel[i] && !w->channel[i]->aborted)
+                tcp_tell_new(w->channel[i], link);
+    }
+    tcp_lane_opened(lane);
+    if (w->armed && !w->rung) {
+        w->rung = true;
+        w->env->bell_ring(w->env, w->bell);
+    }
+}
+
+/* A link that is new is one of the base graph from its third connection on. */
+void tcp_add_neighbour(struct tcp_link *link)
+{
+    struct tcp_door *d = wire_of(link)->door;
+
+    if (!d || link->neighbour || !is_neighbour(link))
+        return;
+    link->neighbour = true;
+    d->base[d->bases++] = link;
+}
+
+static void give_up(struct tcp_wire *w, struct tcp_link *link, int64_t waited)
+{
+    base_log(w->log, LOG_WARNING, "tcp: no connection with rank %d for %lld s; %s", link->peer, (long long)(waited / 1000000000),
+             w->door->text[0] ? w->door->text : "is a firewall between them?");
+    link->told =
+        (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = COMM_ERR_PEER, .peer = link->peer, .tag = 1, .bytes = (uint64_t)waited};
+}
+
+static void dial_link(struct mesh *m, struct tcp_link *link)
+{
+    uint32_t peer = (uint32_t)link->peer, first = TCP_LANE_SMALL, last = link->wants_base ? TCP_BEAT : TCP_LANE_BULK;
+    bool asks = m->w->rank > link->peer;
+
+    if (asks)
+        first = last = link->wants_base ? MESH_CALL_BASE : MESH_CALL;
+    for (uint32_t lane = first; lane <= last; lane++)
+        if ((asks || link->lane[lane].fd < 0) && !mesh_is_dialing(m, peer, lane) && mesh_dial(m, peer, lane) != COMM_OK)
+            base_log(m->w->log, LOG_DEBUG, "tcp: %s", m->config->error_text);
+}
+
+void tcp_door_hear(struct tcp_wire *w)
+{
+    struct tcp_door *d = w->door;
+
+    if (!d || pace_rest(&d->mesh->pace, w->env->now(w->env)))
+        return;
+    int64_t rest = mesh_hear(d->mesh);
+    struct itimerspec timer = {.it_value = {.tv_sec = (time_t)(rest / 1000000000), .tv_nsec = (long)(rest % 1000000000)}};
+
+    if (rest)
+        timerfd_settime(d->rest, 0, &timer, NULL);
+    watch_door(w, EPOLL_CTL_MOD, !rest);
+}
+
+/* For how long this process stood still since the last turn, beyond a tick or two: in that time no link could be made here. */
+static int64_t stood_still(const struct tcp_wire *w, int64_t now)
+{
+    int64_t since = w->door->turned_ns ? now - w->door->turned_ns : 0;
+
+    return since > 2 * w->tick_ns ? since - w->tick_ns : 0;
+}
+
+void tcp_door_turn(struct tcp_wire *w, bool tick)
+{
+    struct tcp_door *d = w->door;
+    int64_t now = w->env->now(w->env), still = stood_still(w, now);
+
+    d->turned_ns = now;
+    if (tick && d->repair)
+        repair(w);
+    for (uint32_t i = d->wanting; i-- > 0;) {
+        struct tcp_link *link = &w->links[d->want[i]];
+        link->wanted_ns = link->wanted_ns + still < now ? link->wanted_ns + still : now;
+        int64_t waited = now - link->wanted_ns;
+        bool over = !link->down && !stands(link) && waited >= MAKE_NS;
+        if (over)
+            give_up(w, link, waited);
+        if (over || link->down || stands(link)) {
+            link->wanted = false;
+            d->want[i] = d->want[--d->wanting];
+        } else if (now >= link->again_ns && !link->told.kind && d->mesh->dialing + TCP_SOCKETS <= d->mesh->dials_room) {
+            link->again_ns = now + AGAIN_NS;
+            dial_link(d->mesh, link);
+        }
+    }
+    mesh_turn(d->mesh, 0);
+}
+
+bool tcp_door_busy(struct tcp_wire *w)
+{
+    const struct tcp_door *d = w->door;
+    bool busy = false;
+
+    for (uint32_t i = 0; d && i < d->wanting; i++) {
+        const struct tcp_link *link = &w->links[d->want[i]];
+        busy |= !link->down && (link->lane[TCP_LANE_SMALL].out || link->lane[TCP_LANE_BULK].out);
+    }
+    return busy;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ ends */
+/* What it has said to all before its goodbye is here, or will never be. */
+static bool is_heard(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
+{
+    return link->told.kind &&
+           (link->told.result != COMM_ERR_CLOSED || tcp_pass_is_whole(w, link->peer) || now - link->told_ns > GOODBYE_LATE_NS);
+}
+
+/* A connection of our own says by itself when its process has ended. Whether that one stands still is told by its neighbours alone. */
+bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link, int64_t now)
+{
+    bool connected = false;
+
+    if (!is_heard(w, link, now))
+        return false;
+    if (link->told.bytes)
+        return !is_neighbour(link);
+    for (uint32_t k = 0; k < TCP_SOCKETS; k++)
+        connected |= link->lane[k].fd >= 0 || mesh_is_dialing(w->door->mesh, (uint32_t)link->peer, k);
+    return !connected;
+}
+
+/* Whoever closes says goodbye on the small connection, where that stands for him. He may dial, be let in, and close before he hears so:
+ * then his goodbye goes by others. */
+static bool stood_for_both(const struct tcp_link *link)
+{
+    return link->sure || link->lane[TCP_LANE_SMALL].in_number;
+}
+
+/* What it said to all comes by its neighbours, and so does what they say of its end, behind that: it is waited for, but not for ever. */
+bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
+{
+    bool stood = stood_for_both(link);
+    int64_t late = link->goodbye || !stood ? GOODBYE_LATE_NS : DEATH_LATE_NS;
+
+    return !w->door || (stood && is_neighbour(link)) || is_heard(w, link, now) || now - link->ended_ns > late;
+}
+
+void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link)
+{
+    bool dead = link->gone.result != COMM_ERR_CLOSED;
+
+    if (is_neighbour(link) && dead && !link->told.kind)
+        tcp_pass_down(w, &link->gone);
+    w->door->repair = true; /* of those who close there are many at once: at the next tick will do */
+    if (dead)
+        repair(w);
+}

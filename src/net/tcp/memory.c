@@ -1,0 +1,225 @@
+/* Memory of the tcp wire: blocks from pools by size, and the small records. It only grows until a channel or the wire ends, so that after
+ * the first operations nothing is allocated. */
+#include "net/tcp/tcp.h"
+
+/* ------------------------------------------------------------------------------------------------------------ blocks */
+static size_t block_bytes(uint32_t order)
+{
+    return sizeof(struct tcp_block) + ((size_t)1 << order);
+}
+
+struct tcp_block *tcp_block_take(struct tcp_wire *w, size_t bytes)
+{
+    uint32_t order = TCP_ORDER_LEAST;
+
+    while (((size_t)1 << order) < bytes)
+        order++;
+    BASE_ASSERT(order <= TCP_ORDER_MOST);
+    struct tcp_block *b = w->free_block[order];
+    if (b)
+        w->free_block[order] = b->next;
+    else
+        b = w->env->take(w->env, block_bytes(order), 64);
+    if (!b)
+        return NULL;
+    b->next = NULL;
+    b->channel = NULL;
+    b->hold = NULL;
+    b->user = NULL;
+    b->user_bytes = 0;
+    b->bytes = 0;
+    b->order = order;
+    tcp_block_bound(b, bytes);
+    return b;
+}
+
+void tcp_block_give(struct tcp_wire *w, struct tcp_block *block)
+{
+    tcp_block_bound(block, 0);
+    block->next = w->free_block[block->order];
+    w->free_block[block->order] = block;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ slots */
+static struct tcp_slot **bucket_of(struct tcp_channel *c, uint32_t peer, wire_key key)
+{
+    uint64_t h = (key ^ (uint64_t)peer << 20) * UINT64_C(0x9e3779b97f4a7c15);
+
+    return &c->bucket[h >> 58];
+}
+_Static_assert(TCP_BUCKETS == 1 << (64 - 58), "the hash names a bucket, and a word has a bit for each");
+
+struct tcp_slot *tcp_slot_find(struct tcp_channel *c, uint32_t peer, wire_key key)
+{
+    struct tcp_slot *s = *bucket_of(c, peer, key);
+
+    while (s && (s->key != key || s->peer != peer))
+        s = s->next;
+    return s;
+}
+
+struct tcp_slot *tcp_slot_make(struct tcp_channel *c, uint32_t peer, wire_key key)
+{
+    const struct comm_env *env = c->wire->env;
+    struct tcp_slot **bucket = bucket_of(c, peer, key), *s = c->free_slot;
+
+    if (s)
+        c->free_slot = s->next;
+    else
+        s = env->take(env, sizeof *s, 64);
+    if (!s)
+        return NULL;
+    s->next = *bucket;
+    s->key = key;
+    s->peer = peer;
+    s->tag = 0;
+    s->total = 0;
+    s->block = NULL;
+    s->begun = s->whole = s->asked = s->differs = false;
+    *bucket = s;
+    c->filled |= UINT64_C(1) << (bucket - c->bucket);
+    c->live++;
+    return s;
+}
+
+static void give_slot(struct tcp_channel *c, struct tcp_slot *s)
+{
+    if (s->asked)
+        tcp_await(c, s->peer, tcp_lane_for(s->look.bytes), false);
+    if (s->block)
+        tcp_block_give(c->wire, s->block);
+    s->next = c->free_slot;
+    c->free_slot = s;
+    c->live--;
+}
+
+void tcp_slot_drop(struct tcp_channel *c, struct tcp_slot *slot)
+{
+    struct tcp_slot **at = bucket_of(c, slot->peer, slot->key);
+
+    while (*at != slot)
+        at = &(*at)->next;
+    *at = slot->next;
+    give_slot(c, slot);
+}
+
+void tcp_slots_retire(struct tcp_channel *c, uint32_t seq)
+{
+    for (uint64_t filled = c->filled; filled; filled &= filled - 1) {
+        uint32_t i = (uint32_t)__builtin_ctzll(filled);
+        struct tcp_slot **at = &c->bucket[i];
+        while (*at) {
+            struct tcp_slot *s = *at;
+            if (!tcp_reached(seq, wire_key_seq(s->key)) || (s->begun && !s->whole)) { /* half of it is here: later */
+                at = &s->next;
+                continue;
+            }
+            *at = s->next;
+            give_slot(c, s);
+        }
+        if (!c->bucket[i])
+            c->filled &= ~(UINT64_C(1) << i);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ messages and holds */
+struct tcp_message *tcp_message_make(struct tcp_channel *c, bool sent)
+{
+    const struct comm_env *env = c->wire->env;
+    struct tcp_message *m = c->free_message, ***last = sent ? &c->sent_last : &c->arrived_last;
+
+    if (m)
+        c->free_message = m->next;
+    else
+        m = env->take(env, sizeof *m, 64);
+    if (!m)
+        return NULL;
+    *m = (struct tcp_message){.next = NULL};
+    **last = m;
+    *last = &m->next;
+    return m;
+}
+
+void tcp_message_drop(struct tcp_channel *c, bool sent, struct tcp_message *m)
+{
+    struct tcp_message **at = sent ? &c->sent : &c->arrived, ***last = sent ? &c->sent_last : &c->arrived_last;
+
+    while (*at != m)
+        at = &(*at)->next;
+    *at = m->next;
+    if (*last == &m->next)
+        *last = at;
+    if (m->block)
+        tcp_block_give(c->wire, m->block);
+    m->next = c->free_message;
+    c->free_message = m;
+}
+
+struct tcp_hold *tcp_hold_make(struct tcp_channel *c)
+{
+    const struct comm_env *env = c->wire->env;
+    struct tcp_hold *h = c->free_hold;
+
+    if (h)
+        c->free_hold = h->next;
+    else
+        h = env->take(env, sizeof *h, 64);
+    return h;
+}
+
+void tcp_hold_drop(struct tcp_channel *c, struct tcp_hold *hold)
+{
+    hold->next = c->free_hold;
+    c->free_hold = hold;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ events */
+/* A second list of the size of the first must be had before the first is full, or nothing is told any more: so it is ended there. */
+static bool grow(struct tcp_channel *c)
+{
+    const struct comm_env *env = c->wire->env;
+    uint32_t room = c->events_room ? 2 * c->events_room : 64;
+    struct wire_event *more = env->take(env, room * sizeof *more, 64);
+
+    if (!more)
+        return false;
+    for (uint32_t i = 0; i < c->events; i++)
+        more[i] = c->event[(c->events_first + i) % c->events_room];
+    if (c->event)
+        env->give(env, c->event, c->events_room * sizeof *more);
+    c->event = more;
+    c->events_first = 0;
+    c->events_room = room;
+    return true;
+}
+
+void tcp_tell(struct tcp_channel *c, const struct wire_event *event)
+{
+    struct tcp_wire *w = c->wire;
+
+    if (c->events == c->events_room && !grow(c)) {
+        base_log(w->log, LOG_ERROR, "no memory for %u events of the network", 2 * c->events_room);
+        w->env->panic(w->env, "tcp: an event is lost");
+    }
+    c->event[(c->events_first + c->events++) % c->events_room] = *event;
+}
+
+void tcp_memory_end(struct tcp_channel *c)
+{
+    const struct comm_env *env = c->wire->env;
+
+    for (struct tcp_slot *s = c->free_slot, *next; s; s = next) {
+        next = s->next;
+        env->give(env, s, sizeof *s);
+    }
+    for (struct tcp_message *m = c->free_message, *next; m; m = next) {
+        next = m->next;
+        env->give(env, m, sizeof *m);
+    }
+    for (struct tcp_hold *h = c->free_hold, *next; h; h = next) {
+        next = h->next;
+        env->give(env, h, sizeof *h);
+    }
+    if (c->event)
+        env->give(env, c->event, c->events_room * sizeof *c->event);
+}

@@ -1,0 +1,563 @@
+/*
+ * Connecting, while a world opens: every rank listens on one address of its own, at a port that the kernel chooses; ports and a random word
+ * of each listener are exchanged over the boot; the lower rank of each pair dials, and greets with that word. Where the job has a secret,
+ * it is proved on each connection before the greeting, which is then sealed. When every peer is there, the listener is closed for good.
+ * What a listener makes of who comes is admit.c's.
+ */
+#define _GNU_SOURCE
+#include "net/tcp/mesh.h"
+
+#include "base/format.h"
+#include "data/data.h"
+#include "net/posix/files.h"
+#include "net/posix/interface.h"
+#include "net/auth/secret.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { TURN_MS = 100, TELL_NS = 1000000000, LOOK_NS = 50000000 };
+
+enum comm_result mesh_fail(const struct mesh *m, enum comm_result result, const char *format, ...)
+{
+    va_list list;
+
+    va_start(list, format);
+    base_format_list(m->config->error_text, m->config->error_text_bytes, format, list);
+    va_end(list);
+    return result;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ greeting */
+/* What a new connection takes without waiting. */
+int mesh_send_now(int fd, const void *bytes, size_t count)
+{
+    ssize_t n = send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+    return n == (ssize_t)count ? 0 : n < 0 ? errno : EIO;
+}
+
+/* In a time that does not say where they differ. */
+bool mesh_same_word(const unsigned char a[MESH_WORD], const unsigned char b[MESH_WORD])
+{
+    unsigned char differs = 0;
+
+    for (int i = 0; i < MESH_WORD; i++)
+        differs |= (unsigned char)(a[i] ^ b[i]);
+    return !differs;
+}
+
+/* keys: of its handshake, or NULL. False: no memory. */
+bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys)
+{
+    struct tcp_lane *lane = &m->w->links[rank].lane[which];
+    struct sockaddr_storage other;
+    socklen_t length = sizeof other;
+    int32_t peer = lane->link->peer;
+
+    memset(&other, 0, sizeof other);
+    if (!m->steady && getpeername(fd, (struct sockaddr *)&other, &length) == 0) /* later somebody may be reading it */
+        mesh_name_address(&other, lane->link->address, sizeof lane->link->address);
+    mesh_set_options(m->w, fd, m->cards[peer].host == m->mine.host);
+    if ((m->w->sealed || (m->w->checked && lane->lane != TCP_BEAT)) && /* a beat that was changed says the same */
+        !tcp_seal_start(lane, keys, m->w->sealed ? (enum crypto_kind)m->how[peer] : CRYPTO_NONE))
+        return false;
+    lane->fd = fd;
+    m->w->env->own(m->w->env, fd, true);
+    lane->link->sure |= which == TCP_LANE_SMALL && (!m->steady || m->w->rank < peer); /* who dials hears that he was let in */
+    if (m->steady)
+        tcp_lane_up(lane);
+    return true;
+}
+
+/* How many descriptors a rank needs while it connects: of all its connections, or of neighbours. */
+uint32_t mesh_files_for(const struct mesh *m)
+{
+    uint32_t others = m->w->door ? 2 * TCP_BASE_MOST : (uint32_t)m->w->ranks - 1;
+
+    return others * TCP_SOCKETS + FILES_OF_A_WORLD;
+}
+
+enum comm_result mesh_fail_files(const struct mesh *m)
+{
+    char limit[160];
+
+    files_name_limit(limit, sizeof limit, mesh_files_for(m));
+    return mesh_fail(m, COMM_ERR_SYSTEM, "rank %d of %d ranks: %s", m->w->rank, m->w->ranks, limit);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ dialing */
+static enum comm_result fail_peer(const struct mesh *m, uint32_t peer, enum comm_result result, const char *why)
+{
+    char text[80];
+
+    mesh_name_address(&m->cards[peer].address, text, sizeof text);
+    return mesh_fail(m, result, "connecting to rank %u at %s: %s", peer, text, why);
+}
+
+static enum comm_result begin_dial(struct mesh *m, struct dialing *d)
+{
+    const struct card *card = &m->cards[d->peer];
+
+    d->stage = DIAL_CONNECTING;
+    d->fd = files_socket(card->address.ss_family, m->w->log, mesh_files_for(m));
+    if (d->fd < 0 && files_are_short(errno))
+        return mesh_fail_files(m);
+    if (d->fd < 0)
+        return mesh_fail(m, COMM_ERR_SYSTEM, "socket: %s", strerror(errno));
+    if (m->steady)
+        tcp_watch_for(m->w, d->fd);
+    if (connect(d->fd, (const struct sockaddr *)&card->address, mesh_length_of(&card->address)) == 0 || errno == EINPROGRESS)
+        return COMM_OK;
+    return fail_peer(m, d->peer, COMM_ERR_SYSTEM, strerror(errno));
+}
+
+enum comm_result mesh_dial(struct mesh *m, uint32_t peer, uint32_t lane)
+{
+    struct dialing *d = &m->dials[m->dialing];
+
+    *d = (struct dialing){.peer = peer, .lane = lane, .fd = -1};
+    enum comm_result result = begin_dial(m, d);
+    if (result == COMM_OK)
+        m->dialing++;
+    else if (d->fd >= 0)
+        close(d->fd);
+    return result;
+}
+
+bool mesh_is_dialing(const struct mesh *m, uint32_t peer, uint32_t lane)
+{
+    uint32_t i = 0;
+
+    while (i < m->dialing && (m->dials[i].peer != peer || m->dials[i].lane != lane))
+        i++;
+    return i < m->dialing;
+}
+
+static struct greeting greeting_for(const struct mesh *m, const struct dialing *d)
+{
+    struct greeting g = {MESH_MAGIC, FRAME_VERSION, (uint32_t)m->w->rank, d->peer, d->lane, 0, {0}};
+
+    memcpy(g.word, m->cards[d->peer].word, MESH_WORD);
+    return g;
+}
+
+/* The greeting has left. Who only asked to be dialed is done; else the other end says that it has a place. */
+static void greeted(struct dialing *d, bool *done)
+{
+    d->stage = DIAL_GREETED;
+    stranger_wait_for(d->fd, sizeof(struct welcome));
+    *done = d->lane >= TCP_SOCKETS;
+    if (*done)
+        close(d->fd);
+}
+
+/* It is connected, or it never will be. */
+static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
+{
+    const struct handshake_names names = {HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, d->peer, d->lane, m->how[d->peer]};
+    struct greeting g = greeting_for(m, d);
+    unsigned char hello[HANDSHAKE_HELLO];
+    int error = 0;
+    socklen_t length = sizeof error;
+
+    if (getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
+        error = errno;
+    if (!error && m->key && !handshake_hello(&d->shake, m->w->env, m->key, &names, hello))
+        error = ENOMEM;
+    if (!error)
+        error = m->key ? mesh_send_now(d->fd, hello, sizeof hello) : mesh_send_now(d->fd, &g, sizeof g);
+    if (error)
+        return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
+    d->stage = DIAL_ASKED;
+    if (!m->key)
+        greeted(d, done);
+    return COMM_OK;
+}
+
+/* It is asked again while there is time; in a world that is open not at once, so that who will never have one costs little. */
+static enum comm_result had_no_place(struct mesh *m, struct dialing *d)
+{
+    if (m->steady)
+        return fail_peer(m, d->peer, COMM_ERR_PEER, "it took the connection and gave it up");
+    close(d->fd);
+    return begin_dial(m, d);
+}
+
+/* The answer to the hello; or the other end had no place for us. */
+static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
+{
+    unsigned char answer[HANDSHAKE_ANSWER], sealed[sizeof(struct greeting) + CRYPTO_TAG];
+    struct greeting g = greeting_for(m, d);
+    ssize_t n = recv(d->fd, answer, sizeof answer, MSG_PEEK | MSG_DONTWAIT);
+    enum handshake_fault fault = n >= HANDSHAKE_HEAD ? handshake_read_head(answer) : HANDSHAKE_OK;
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return COMM_OK;
+    if (n <= 0)
+        return had_no_place(m, d);
+    if (!fault && n < HANDSHAKE_ANSWER) {
+        stranger_wait_for(d->fd, HANDSHAKE_ANSWER);
+        return COMM_OK;
+    }
+    if (!fault && recv(d->fd, answer, sizeof answer, MSG_DONTWAIT) == (ssize_t)sizeof answer)
+        fault = handshake_finish(&d->shake, answer);
+    if (fault)
+        return fail_peer(m, d->peer, COMM_ERR_AUTH, handshake_fault_text(fault));
+    if (!seal_write(&d->shake.seal, &g, sizeof g, sealed))
+        return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the handshake");
+    int error = mesh_send_now(d->fd, sealed, sizeof sealed);
+    if (error)
+        return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
+    greeted(d, done);
+    return COMM_OK;
+}
+
+/* The other end has a place for us, or had none. */
+static enum comm_result confirm(struct mesh *m, struct dialing *d, bool *done)
+{
+    struct welcome w = {.magic = 0};
+    ssize_t n = recv(d->fd, &w, sizeof w, MSG_PEEK | MSG_DONTWAIT);
+
+    if (n < 0 && (errno == EAGAIN || errno == EINTR))
+        return COMM_OK;
+    if (n <= 0)
+        return had_no_place(m, d);
+    if (n < (ssize_t)sizeof w.magic || (n < (ssize_t)sizeof w && w.magic == MESH_MAGIC))
+        return COMM_OK;
+    if (recv(d->fd, &w, sizeof w, MSG_DONTWAIT) != (ssize_t)sizeof w || w.magic != MESH_MAGIC)
+        return fail_peer(m, d->peer, COMM_ERR_AUTH, "it speaks another language");
+    if (!mesh_same_word(w.word, m->mine.word))
+        return fail_peer(m, d->peer, COMM_ERR_AUTH, "what listens there is not that rank: it does not know this rank's word");
+    stranger_wait_for(d->fd, 1);
+    if (!mesh_keep(m, d->peer, d->lane, d->fd, m->key ? &d->shake.seal : NULL))
+        return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the connection");
+    *done = true;
+    return COMM_OK;
+}
+
+static enum comm_result go_on(struct mesh *m, struct dialing *d, bool *done)
+{
+    return d->stage == DIAL_CONNECTING ? greet(m, d, done) : d->stage == DIAL_ASKED ? finish(m, d, done) : confirm(m, d, done);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the loop */
+/* Connected while the world opens. */
+static bool is_wanted(const struct mesh *m, int32_t peer)
+{
+    return m->w->door ? tcp_is_base(m->w, peer) : wire_joins(m->config, m->w->rank, peer);
+}
+
+static enum comm_result late(const struct mesh *m)
+{
+    char text[512];
+    size_t at = 0, named = 0;
+
+    text[0] = 0;
+    for (int32_t i = 0; i < m->w->ranks && named < 16; i++) {
+        bool there = true;
+        for (int k = 0; k < TCP_SOCKETS; k++)
+            there &= !is_wanted(m, i) || m->w->links[i].lane[k].fd >= 0;
+        if (!there && ++named)
+            base_append(text, sizeof text, &at, " %d", i);
+    }
+    if (m->refused)
+        base_append(text, sizeof text, &at, " (%u were turned away, the last one %s)", m->refused, m->refusal);
+    return mesh_fail(m, COMM_ERR_TIMEOUT, "rank %d could not be connected in time with ranks:%s; is a firewall between them?", m->w->rank,
+                     text);
+}
+
+/* Once steady, what cannot be connected is dialed again by who needs it (links.c), as long as there is time. */
+static enum comm_result end_dial(struct mesh *m, uint32_t at, enum comm_result result)
+{
+    struct dialing *d = &m->dials[at];
+
+    if (result != COMM_OK && m->steady)
+        base_log(m->w->log, LOG_DEBUG, "tcp: %s", m->config->error_text);
+    if (result != COMM_OK && d->fd >= 0)
+        close(d->fd);
+    *d = m->dials[--m->dialing];
+    crypto_wipe(&m->dials[m->dialing], sizeof m->dials[m->dialing]);
+    return m->steady ? COMM_OK : result;
+}
+
+enum comm_result mesh_turn(struct mesh *m, int wait_ms)
+{
+    enum comm_result result = COMM_OK;
+    uint32_t strangers = m->steady ? 0 : m->strangers.count;
+    nfds_t n = 0;
+
+    m->wait[n++] = (struct pollfd){.fd = m->missing && !m->steady ? m->listener : -1, .events = POLLIN};
+    for (uint32_t i = 0; i < strangers; i++)
+        m->wait[n++] = (struct pollfd){.fd = m->strangers.one[i].fd, .events = POLLIN | POLLRDHUP};
+    for (uint32_t i = 0; i < m->dialing; i++)
+        m->wait[n++] = (struct pollfd){.fd = m->dials[i].fd, .events = m->dials[i].stage == DIAL_CONNECTING ? POLLOUT : POLLIN};
+    poll(m->wait, n, wait_ms);
+    m->now = m->w->env->now(m->w->env);
+    for (uint32_t i = m->dialing; i-- > 0 && result == COMM_OK;) {
+        bool done = false;
+        if (!m->wait[1 + strangers + i].revents)
+            continue;
+        result = go_on(m, &m->dials[i], &done);
+        if (done || result != COMM_OK)
+            result = end_dial(m, i, result);
+    }
+    for (uint32_t i = strangers; i-- > 0;)
+        mesh_hear_one(m, i, m->wait[1 + i].revents);
+    if (m->wait[0].revents && result == COMM_OK)
+        mesh_receive_strangers(m, 1, &result);
+    return result;
+}
+
+/* A rank that is gone is not waited for: who hears so goes on to the exchange, which says it to all. */
+static bool somebody_is_gone(struct mesh *m, int64_t now)
+{
+    struct wire_boot *boot = m->config->boot;
+
+    if (!boot->class->is_over || now - m->looked_ns < LOOK_NS)
+        return false;
+    m->looked_ns = now;
+    return boot->class->is_over(boot);
+}
+
+static enum comm_result connect_more(struct mesh *m)
+{
+    int64_t now = m->w->env->now(m->w->env);
+
+    if (now >= m->until)
+        return late(m);
+    if (somebody_is_gone(m, now))
+        return mesh_fail(m, COMM_ERR_PEER, "somebody was gone before rank %d was connected with all", m->w->rank);
+    return mesh_turn(m, TURN_MS);
+}
+
+static enum comm_result connect_all(struct mesh *m)
+{
+    enum comm_result result = COMM_OK;
+    int32_t mine = m->w->rank;
+    int64_t left = m->config->deadline - m->w->env->now(m->w->env);
+
+    m->until = m->config->deadline - (left / 8 < TELL_NS ? left / 8 : TELL_NS);
+    for (int32_t peer = 0; peer < mine; peer++)
+        m->missing += is_wanted(m, peer) ? TCP_SOCKETS : 0;
+    for (int32_t peer = mine + 1; peer < m->w->ranks; peer++)
+        for (uint32_t lane = 0; lane < TCP_SOCKETS && result == COMM_OK && is_wanted(m, peer); lane++)
+            result = mesh_dial(m, (uint32_t)peer, lane);
+    while (result == COMM_OK && (m->missing || m->dialing))
+        result = connect_more(m);
+    stranger_close_all(&m->strangers);
+    for (; m->dialing; crypto_wipe(&m->dials[m->dialing], sizeof m->dials[m->dialing]))
+        close(m->dials[--m->dialing].fd);
+    return result;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ meeting */
+static void prepare(struct mesh *m)
+{
+    const struct comm_env *env = m->w->env;
+    const char *address = m->config->boot->address[0] ? m->config->boot->address : "127.0.0.1";
+    struct env_identity who;
+    int error = 0;
+
+    env->identity(env, &who);
+    m->mine.magic = MESH_MAGIC;
+    m->mine.version = FRAME_VERSION;
+    m->mine.host = who.host_id;
+    m->mine.float_mode = data_float_mode();
+    m->mine.endian = 0x01020304;
+    m->mine.proves = m->key != NULL;
+    m->mine.seal = m->w->seal_choice;
+    m->mine.aes = m->w->aes;
+    m->mine.checks = m->w->checked;
+    m->mine.links = m->w->door != NULL;
+    if (!mesh_read_address(address, &m->mine.address))
+        error = EAFNOSUPPORT;
+    if (!error)
+        error = mesh_listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + STRANGERS_MAX, &m->listener);
+    if (!error)
+        mesh_await_words(m->listener, (int)(STRANGER_NS / 1000000000));
+    env->own(env, m->listener, true);
+    if (!error)
+        error = env->random(env, m->mine.word, MESH_WORD);
+    if (!error)
+        return;
+    m->mine.result = COMM_ERR_SYSTEM;
+    base_format(m->mine.text, MESH_TEXT, "listening on %s: %s", address, strerror(error));
+}
+
+/* Who could not connect is told by the lowest rank; but a connection that broke may have been given up by another, who then knows why. */
+static enum comm_result tell_failed(struct mesh *m)
+{
+    int32_t ranks = m->w->ranks, who = ranks;
+
+    for (int32_t i = ranks - 1; i >= 0; i--)
+        if (m->cards[i].result != COMM_OK && (who == ranks || m->cards[i].result != COMM_ERR_PEER || m->cards[who].result == COMM_ERR_PEER))
+            who = i;
+    return who == ranks ? COMM_OK
+                        : mesh_fail(m, (enum comm_result)m->cards[who].result, "rank %d: %.*s", who, MESH_TEXT, m->cards[who].text);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sealing */
+/* Anybody but this machine could see what they send. */
+static bool is_far(const struct mesh *m)
+{
+    bool far = false;
+
+    for (int32_t i = 0; i < m->w->ranks; i++)
+        far |= !interface_is_loopback((const struct sockaddr *)&m->cards[i].address);
+    return far;
+}
+
+static bool seals(const struct card *card, bool far)
+{
+    return card->seal == TCP_SEAL_YES || (card->seal == TCP_SEAL_AUTO && card->proves && far);
+}
+
+static const char *seal_text(const struct card *card, bool far)
+{
+    return card->seal == TCP_SEAL_YES  ? "yes"
+           : card->seal == TCP_SEAL_NO ? "no"
+           : seals(card, far)          ? "auto, which is yes here,"
+                                       : "auto, which is no here,";
+}
+
+/* From what all have said over the meeting, which nobody on the way could change where there is a secret; each connection's handshake
+ * proves that its ends came to the same. */
+static enum comm_result agree_on_seal(struct mesh *m)
+{
+    struct tcp_wire *w = m->w;
+    bool far = is_far(m), sealed = seals(&m->cards[0], far);
+
+    for (int32_t i = 0; i < w->ranks; i++) {
+        const struct card *card = &m->cards[i];
+        if (card->seal == TCP_SEAL_YES && !card->proves)
+            return mesh_fail(m, COMM_ERR_CONFIG,
+                             "rank %d has COMM_TCP_SEAL=yes, and this job has no secret to make keys of: give every rank the same "
+                             "COMM_SECRET_FILE or COMM_SECRET; `comm-info --new-secret` makes one",
+                             i);
+        if (seals(card, far) != sealed)
+            return mesh_fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_SEAL=%s and rank 0 has %s: give every rank the same", i,
+                             seal_text(card, far), seal_text(&m->cards[0], far));
+        m->how[i] = !sealed ? CRYPTO_NONE : card->aes && w->aes ? CRYPTO_AES : CRYPTO_CHACHA;
+    }
+    w->sealed = sealed;
+    w->checked = w->checked && !sealed; /* a seal finds more */
+    return COMM_OK;
+}
+
+/* Everybody hears who is of another version or is set otherwise, and who could not. */
+static enum comm_result exchange(struct mesh *m)
+{
+    enum comm_result result = m->config->boot->class->allgather(m->config->boot, &m->mine, sizeof m->mine, m->cards);
+
+    for (int32_t i = 0; i < m->w->ranks && result == COMM_OK; i++) {
+        const struct card *card = &m->cards[i];
+        if (card->magic != MESH_MAGIC || card->version != FRAME_VERSION)
+            result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d speaks another version of the network protocol than %d", i, FRAME_VERSION);
+        else if (card->float_mode != m->cards[0].float_mode || card->endian != m->cards[0].endian)
+            result = mesh_fail(m, COMM_ERR_CONFIG,
+                               "rank %d has another byte order or floating-point mode (rounding, flush to zero) than rank 0", i);
+        else if (card->proves != m->cards[0].proves)
+            result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d has %s job secret and rank 0 has %s: give every rank the same", i,
+                               card->proves ? "a" : "no", card->proves ? "none" : "one");
+        else if (card->links != m->cards[0].links)
+            result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_LINKS=%s and rank 0 has %s: give every rank the same", i,
+                               card->links ? "needed" : "all", card->links ? "all" : "needed");
+        else if (card->checks != m->cards[0].checks)
+            result = mesh_fail(m, COMM_ERR_CONFIG, "rank %d has COMM_TCP_CRC=%s and rank 0 has %s: give every rank the same", i,
+                               card->checks ? "yes" : "no", card->checks ? "no" : "yes");
+    }
+    if (result == COMM_OK)
+        result = tell_failed(m);
+    return result == COMM_OK ? agree_on_seal(m) : result;
+}
+
+/* Once, by rank 0, where what was chosen is less than what would be without a choice. */
+static void tell_of_seal(const struct mesh *m)
+{
+    if (m->w->rank == 0 && m->key && !m->w->sealed && is_far(m))
+        base_log(m->w->log, LOG_WARNING,
+                 "COMM_TCP_SEAL=no: whoever is on the way between the ranks can read and change what they send each other");
+    for (int32_t i = 0; i < m->w->ranks; i++)
+        if (i != m->w->rank && m->how[i])
+            base_log(m->w->log, LOG_DEBUG, "tcp: rank=%d peer=%d: sealed by %s", m->w->rank, i,
+                     crypto_kind_name((enum crypto_kind)m->how[i]));
+}
+
+static void close_listener(struct mesh *m)
+{
+    m->w->env->own(m->w->env, m->listener, false);
+    if (m->listener >= 0)
+        close(m->listener);
+    m->listener = -1;
+}
+
+static enum comm_result meet(struct mesh *m)
+{
+    prepare(m);
+    enum comm_result result = exchange(m);
+
+    if (result != COMM_OK)
+        return result;
+    tell_of_seal(m);
+    result = connect_all(m);
+    if (!m->w->door)
+        close_listener(m);
+    m->mine.result = (int32_t)result;
+    if (result != COMM_OK)
+        base_copy_text(m->mine.text, MESH_TEXT, m->config->error_text);
+    return exchange(m); /* nobody goes on before everybody is connected */
+}
+
+void mesh_close(struct mesh *m)
+{
+    stranger_close_all(&m->strangers);
+    while (m->dialing)
+        close(m->dials[--m->dialing].fd);
+    close_listener(m);
+    if (m->outside >= 0)
+        close(m->outside);
+    secret_give(m, m->bytes);
+}
+
+static enum comm_result fail_to_watch(const struct wire_config *config)
+{
+    base_format(config->error_text, config->error_text_bytes, "the listener cannot be watched: %s", strerror(errno));
+    return COMM_ERR_SYSTEM;
+}
+
+enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
+{
+    size_t ranks = (size_t)config->ranks, dials = w->door ? TCP_DIALS : ranks * TCP_SOCKETS;
+    size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (dials + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
+                   dials * sizeof(struct dialing) + ranks;
+    struct mesh *m = secret_take(bytes); /* its handshakes have keys */
+
+    if (!m) {
+        base_format(config->error_text, config->error_text_bytes, "no memory to connect %d ranks", config->ranks);
+        return COMM_ERR_MEMORY;
+    }
+    m->w = w;
+    m->bytes = bytes;
+    m->config = config;
+    m->listener = m->outside = -1;
+    m->key = config->boot->key;
+    m->cards = (struct card *)(void *)(m + 1);
+    m->dials_room = (uint32_t)dials;
+    m->dials = (struct dialing *)(void *)(m->cards + ranks);
+    m->wait = (struct pollfd *)(void *)(m->dials + dials);
+    m->how = (unsigned char *)(m->wait + dials + STRANGERS_MAX + 1);
+    enum comm_result result = meet(m);
+    if (result != COMM_OK || !w->door)
+        mesh_close(m);
+    else if (!tcp_door_open(w, m))
+        result = fail_to_watch(config);
+    return result;
+}

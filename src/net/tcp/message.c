@@ -1,0 +1,202 @@
+/*
+ * Messages. Short ones travel at once, as long as their receiver has room for one more that nobody has taken; longer ones are announced,
+ * and their bytes go from the sender's buffer to the receiver's when it has granted them. Announcements themselves are bounded by what the
+ * receiver's engine has taken notice of.
+ */
+#include "net/tcp/tcp.h"
+
+static struct tcp_message *find(struct tcp_channel *c, bool sent, uint32_t peer, uint32_t number)
+{
+    struct tcp_message *m = sent ? c->sent : c->arrived;
+
+    while (m && (m->peer != peer || wire_key_seq(m->key) != number))
+        m = m->next;
+    return m;
+}
+
+void tcp_messages_forget(struct tcp_channel *c)
+{
+    while (c->sent)
+        tcp_message_drop(c, true, c->sent);
+    while (c->arrived) {
+        if (c->arrived->granted)
+            tcp_await(c, c->arrived->peer, TCP_LANE_BULK, false);
+        tcp_message_drop(c, false, c->arrived);
+    }
+}
+
+static void tell_done(struct tcp_channel *c, const struct tcp_message *m)
+{
+    tcp_tell(c, &(struct wire_event){
+                    .kind = WIRE_EVENT_DONE, .result = WIRE_DONE, .cookie = m->cookie, .peer = (int32_t)m->peer, .bytes = m->take});
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sending */
+enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_expose *e)
+{
+    uint32_t peer = e->peers[0], number = wire_key_seq(e->key);
+    struct tcp_member *m = &c->member[peer];
+    struct wire_span span = e->nspans ? e->spans[0] : (struct wire_span){NULL, 0};
+    bool slot = span.bytes > TCP_INLINE, may = span.bytes <= TCP_EAGER_BYTES && !c->rendezvous;
+    unsigned char length[8];
+
+    BASE_ASSERT(!c->aborted);
+    if (number - m->consumed > c->face.caps.window) {
+        tcp_hear(c, peer);
+        if (number - m->consumed > c->face.caps.window)
+            return WIRE_AGAIN;
+    }
+    if (may && (!slot || m->eager_sent - m->eager_taken < TCP_EAGER_SLOTS)) {
+        m->sent = number;
+        m->eager_sent += slot;
+        tcp_post(c, peer, FRAME_EAGER, e->key, e->fingerprint, span.at, span.bytes);
+        c->wire->messages = true;
+        return WIRE_DONE;
+    }
+    struct tcp_message *message = tcp_message_make(c, true);
+    if (!message)
+        return WIRE_AGAIN;
+    m->sent = number;
+    message->key = e->key;
+    message->peer = peer;
+    message->bytes = span.bytes;
+    message->cookie = e->cookie;
+    message->at = (char *)(uintptr_t)span.at;
+    frame_put64(length, span.bytes);
+    tcp_post(c, peer, FRAME_ANNOUNCE, e->key, e->fingerprint, length, sizeof length);
+    return WIRE_PENDING;
+}
+
+static const char *granted(struct tcp_channel *c, uint32_t peer, const struct frame *grant, uint64_t take)
+{
+    struct tcp_message *m = find(c, true, peer, wire_key_seq(grant->key));
+    struct frame f = {.kind = FRAME_DATA, .key = grant->key};
+
+    if (!m || take > m->bytes)
+        return "a grant of what was never announced";
+    struct tcp_hold *hold = take ? tcp_hold_make(c) : NULL;
+    if (take && !hold)
+        return "no memory for a message";
+    m->take = take;
+    if (hold)
+        *hold = (struct tcp_hold){.pieces = 1, .cookie = m->cookie, .peer = peer};
+    for (uint64_t at = 0; at < take; at += f.bytes) {
+        f.bytes = (uint32_t)(take - at < TCP_DATA_BYTES ? take - at : TCP_DATA_BYTES);
+        hold->pieces += tcp_post_user(c, peer, &f, m->at + at, hold);
+    }
+    if (!take)
+        tell_done(c, m);
+    else if (!--hold->pieces)
+        tcp_hold_drop(c, hold); /* its connection has ended */
+    tcp_message_drop(c, true, m);
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ receiving */
+static const char *announced(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload)
+{
+    struct tcp_member *member = &c->member[peer];
+    uint32_t next = member->arrived + 1 ? member->arrived + 1 : 1;
+    bool eager = f->kind == FRAME_EAGER, slot = eager && f->bytes > TCP_INLINE;
+
+    if (wire_key_seq(f->key) != next)
+        return "a message out of turn";
+    if (next - member->seen_told > c->face.caps.window || (slot && member->slots - member->taken_told >= TCP_EAGER_SLOTS))
+        return "a message without a credit";
+    if (eager && f->bytes > TCP_EAGER_BYTES)
+        return "a message of a length that must be asked for";
+    struct tcp_message *m = tcp_message_make(c, false);
+    if (!m)
+        return "no memory for a message";
+    m->key = f->key;
+    m->peer = peer;
+    m->tag = f->tag;
+    m->bytes = eager ? f->bytes : frame_get64(payload);
+    m->slot = slot;
+    if (eager) {
+        m->block = tcp_block_take(c->wire, f->bytes ? f->bytes : 1);
+        if (!m->block) {
+            tcp_message_drop(c, false, m);
+            return "no memory for a message";
+        }
+        memcpy(m->block->data, payload, f->bytes);
+    }
+    member->arrived = next;
+    member->slots += slot;
+    tcp_tell(
+        c,
+        &(struct wire_event){
+            .kind = WIRE_EVENT_ANNOUNCED, .result = WIRE_MESSAGE, .key = f->key, .peer = (int32_t)peer, .tag = f->tag, .bytes = m->bytes});
+    return NULL;
+}
+
+const char *tcp_message_came(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload)
+{
+    struct tcp_member *m = &c->member[peer];
+
+    switch (f->kind) {
+    case FRAME_EAGER:
+    case FRAME_ANNOUNCE:
+        return announced(c, peer, f, payload);
+    case FRAME_GRANT:
+        return granted(c, peer, f, frame_get64(payload));
+    default:
+        if (wire_key_seq(f->key) - m->consumed > m->sent - m->consumed || f->tag - m->eager_taken > m->eager_sent - m->eager_taken)
+            return "more messages taken than were sent";
+        m->consumed = wire_key_seq(f->key);
+        m->eager_taken = f->tag;
+        return NULL;
+    }
+}
+
+static enum wire_result take_eager(struct tcp_channel *c, struct tcp_message *m, const struct wire_look *l, uint64_t take)
+{
+    struct tcp_member *member = &c->member[m->peer];
+
+    if (take)
+        memcpy(l->land, m->block->data, take);
+    member->taken += m->slot;
+    c->owes |= m->slot;
+    tcp_message_drop(c, false, m);
+    return WIRE_DONE;
+}
+
+enum wire_result tcp_message_view(struct tcp_channel *c, const struct wire_look *l)
+{
+    struct tcp_message *m = find(c, false, l->peer, wire_key_seq(l->key));
+    uint64_t take = l->flags & WIRE_DISCARD ? 0 : l->bytes;
+    unsigned char length[8];
+
+    BASE_ASSERT(!c->aborted && m && !m->granted && take <= m->bytes);
+    if (m->block)
+        return take_eager(c, m, l, take);
+    frame_put64(length, take);
+    tcp_post(c, l->peer, FRAME_GRANT, l->key, 0, length, sizeof length);
+    m->granted = true;
+    m->take = take;
+    m->at = l->land;
+    m->cookie = l->cookie;
+    if (!take) {
+        tcp_message_drop(c, false, m);
+        return WIRE_DONE;
+    }
+    tcp_await(c, l->peer, TCP_LANE_BULK, true);
+    if (BASE_UNLIKELY(c->port->link[c->world[l->peer]].down))
+        tcp_miss(c, l->peer, 0);
+    return WIRE_PENDING;
+}
+
+/* NULL: no such one. */
+struct tcp_message *tcp_message_granted(struct tcp_channel *c, uint32_t peer, uint32_t number)
+{
+    struct tcp_message *m = find(c, false, peer, number);
+
+    return m && m->granted ? m : NULL;
+}
+
+void tcp_message_landed(struct tcp_channel *c, struct tcp_message *m)
+{
+    tcp_await(c, m->peer, TCP_LANE_BULK, false);
+    tell_done(c, m);
+    tcp_message_drop(c, false, m);
+}

@@ -1,0 +1,322 @@
+/*
+ * Sealed connections (COMM_TCP_SEAL): between a lane's frames and its socket every byte is encrypted and authenticated, in records: a
+ * line of 64 bytes, with the length and a tag that speaks for all of the record, and the bytes. So records are whole lines, as frames are,
+ * and the kernel copies them as fast (frame.h). Keys are made of those of the connection's handshake, one for each direction
+ * and cipher, and the records' numbers are their nonces, so a record that was changed, repeated, left out or moved ends the connection.
+ * Heartbeats are sealed like all else: an attacker on the way can neither make one nor keep one alive. What leaves is sealed from where it
+ * lies into a buffer of ours; what comes is opened straight to where it belongs, when all of a record belongs there, as it does of what is
+ * long. Nobody is told of it before its tag was right.
+ *
+ * After every REKEY_RECORDS records of a direction both ends go to the next key (crypto_cipher_rekey), so no nonce is ever used twice with
+ * a key, and a key seals at most 2^20 records, 2^30 blocks of 16 bytes. AES-GCM is held to be sound up to 2^24.5 records of 2^14 bytes,
+ * which are 2^34.5 blocks (RFC 8446, section 5.5), ChaCha20-Poly1305 for longer than numbers last. The first record that cannot be opened
+ * ends a connection, so an attacker has one guess at a tag for each.
+ *
+ * Checked connections (COMM_TCP_CRC): the same records in plain, whose tag is a CRC-32C of their number, length and bytes. That finds what
+ * a broken machine on the way changes and TCP's checksum of 16 bits does not; it keeps nobody from changing bytes on purpose.
+ */
+#include "net/tcp/tcp.h"
+
+#include "net/auth/handshake.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+
+enum {
+    RECORD_HEAD = FRAME_LINE, /* ends with the tag; what is before that is authenticated: four bytes of length, and zeros */
+    CHECK_TAG = 4,
+    RECORD_TEXT = 16384,
+    RECORD_MOST = RECORD_HEAD + RECORD_TEXT,
+    LEAVING_MOST = 8 * RECORD_MOST + 1024, /* sealed at once, and received at once: a chunk of TCP_CHUNK_LEAST and what goes with it */
+    LONG_PIECE = 4096,                     /* which is sealed from where it lies, and opened to where it belongs */
+    BEAT = FRAME_LINE,                     /* the word and zeros */
+    BEATS = 16,                            /* read at once */
+    REKEY_RECORDS = 1 << 20,
+};
+
+struct tcp_seal {
+    struct crypto_cipher *cipher[2]; /* 0 leaves, 1 comes, as in struct seal */
+    uint64_t number[2];
+    size_t about;          /* bytes of a head before its tag */
+    size_t begin, end, in; /* of out: what is sealed and not sent; of in: what came and is not opened */
+    size_t room;           /* of each */
+    size_t bytes;          /* of this allocation */
+    unsigned char *out_bytes, *in_bytes;
+    _Alignas(FRAME_LINE) unsigned char memory[];
+};
+
+/* The handshake's keys are its own cipher's. */
+static struct crypto_cipher *make_cipher(enum crypto_kind kind, const unsigned char key[CRYPTO_KEY])
+{
+    const char *label = crypto_kind_name(kind);
+    unsigned char own[CRYPTO_HASH];
+    struct crypto_cipher *cipher = crypto_hmac(key, CRYPTO_KEY, label, strlen(label), own) ? crypto_cipher_make(kind, own) : NULL;
+
+    crypto_wipe(own, sizeof own);
+    return cipher;
+}
+
+bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys, enum crypto_kind kind)
+{
+    const struct comm_env *env = lane->port->wire->env;
+    size_t room = lane->lane == TCP_BEAT ? BEATS * (RECORD_HEAD + BEAT) : LEAVING_MOST;
+    size_t bytes = sizeof(struct tcp_seal) + 2 * (room + EDGE_BYTES);
+    struct tcp_seal *s = env->take(env, bytes, 64);
+
+    if (!s)
+        return false;
+    *s = (struct tcp_seal){.about = RECORD_HEAD - (kind ? CRYPTO_TAG : CHECK_TAG), .room = room, .bytes = bytes};
+    s->out_bytes = s->memory;
+    s->in_bytes = s->out_bytes + room + EDGE_BYTES;
+    edge_close(s->out_bytes + room, EDGE_BYTES);
+    edge_close(s->in_bytes + room, EDGE_BYTES);
+    lane->seal = s;
+    for (int i = 0; i < 2 && kind; i++)
+        s->cipher[i] = make_cipher(kind, keys->key[i]);
+    if (!kind || (s->cipher[0] && s->cipher[1]))
+        return true;
+    tcp_seal_end(lane);
+    return false;
+}
+
+void tcp_seal_end(struct tcp_lane *lane)
+{
+    const struct comm_env *env = lane->port->wire->env;
+    struct tcp_seal *s = lane->seal;
+
+    if (!s)
+        return;
+    for (int i = 0; i < 2; i++)
+        if (s->cipher[i])
+            crypto_cipher_end(s->cipher[i]);
+    size_t bytes = s->bytes;
+    edge_open(s, bytes);
+    crypto_wipe(s, bytes);
+    env->give(env, s, bytes);
+    lane->seal = NULL;
+}
+
+static void put_number(unsigned char *at, size_t number)
+{
+    for (int i = 0; i < 4; i++)
+        at[i] = (unsigned char)(number >> 8 * i);
+}
+
+static size_t get_number(const unsigned char *at)
+{
+    return (size_t)at[0] | (size_t)at[1] << 8 | (size_t)at[2] << 16 | (size_t)at[3] << 24;
+}
+
+/* Of record `number`: its head, and bytes that lie anywhere. */
+static size_t check_of(const struct tcp_seal *s, uint64_t number, const unsigned char *head, const void *bytes, size_t count)
+{
+    unsigned char text[8];
+
+    frame_put64(text, number);
+    return frame_crc32c(frame_crc32c(frame_crc32c(0, text, sizeof text), head, s->about), bytes, count);
+}
+
+/* Which record is next. False: there is no key for it. */
+static bool next_record(struct tcp_seal *s, int way, uint64_t *number)
+{
+    *number = s->number[way]++;
+    return !s->cipher[way] ||
+           ((!*number || *number % REKEY_RECORDS || crypto_cipher_rekey(s->cipher[way])) && *number != CRYPTO_LAST_NONCE);
+}
+
+/* Makes the head, and behind it what is sealed; from may be there. */
+static bool close_record(struct tcp_seal *s, unsigned char *head, const unsigned char *from, size_t bytes)
+{
+    unsigned char *to = head + RECORD_HEAD, *tag = head + s->about;
+    uint64_t number;
+
+    memset(head, 0, RECORD_HEAD);
+    put_number(head, bytes);
+    if (!next_record(s, 0, &number))
+        return false;
+    s->end += RECORD_HEAD + bytes;
+    if (s->cipher[0])
+        return crypto_seal(s->cipher[0], number, head, s->about, from, bytes, to, tag);
+    if (from != to)
+        memcpy(to, from, bytes);
+    put_number(tag, check_of(s, number, head, to, bytes));
+    return true;
+}
+
+/* False: it is not the next one, or was changed. */
+static bool open_record(struct tcp_seal *s, const unsigned char *head, size_t bytes, void *to)
+{
+    const unsigned char *text = head + RECORD_HEAD, *tag = head + s->about;
+    uint64_t number;
+
+    if (!next_record(s, 1, &number))
+        return false;
+    if (s->cipher[1])
+        return crypto_open(s->cipher[1], number, head, s->about, text, bytes, to, tag);
+    if (get_number(tag) != check_of(s, number, head, text, bytes))
+        return false;
+    if (to != text)
+        memcpy(to, text, bytes);
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what leaves */
+bool tcp_seal_pending(const struct tcp_lane *lane)
+{
+    return lane->seal && lane->seal->begin < lane->seal->end;
+}
+
+/* Where in a vector one is. */
+struct cursor {
+    const struct iovec *vector;
+    uint32_t count;
+    size_t skip; /* of its first piece */
+};
+
+static void pass(struct cursor *c, size_t bytes)
+{
+    c->skip += bytes;
+    while (c->count && c->skip >= c->vector->iov_len) {
+        c->skip -= c->vector->iov_len;
+        c->vector++;
+        c->count--;
+    }
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+/* The next bytes of the vector as one record; how many. A long piece has records of its own, in whole lines, so that it is sealed from
+ * where it lies and all of each record belongs to one place at the other end; short ones go together. */
+static size_t seal_record(struct tcp_seal *s, struct cursor *c)
+{
+    unsigned char *head = s->out_bytes + s->end, *to = head + RECORD_HEAD;
+    const unsigned char *from = to;
+    size_t bytes = 0, here = c->count ? c->vector->iov_len - c->skip : 0, room = least(s->room - s->end, RECORD_MOST);
+
+    if (room <= RECORD_HEAD || (here >= LONG_PIECE && room < RECORD_MOST))
+        return 0;
+    room -= RECORD_HEAD;
+    if (here >= LONG_PIECE) {
+        from = (const unsigned char *)c->vector->iov_base + c->skip;
+        bytes = least(here / FRAME_LINE * FRAME_LINE, RECORD_TEXT);
+        pass(c, bytes);
+    }
+    while (from == to && here && here < LONG_PIECE && bytes < room) {
+        size_t n = least(here, room - bytes);
+        memcpy(to + bytes, (const char *)c->vector->iov_base + c->skip, n);
+        bytes += n;
+        pass(c, n);
+        here = c->count ? c->vector->iov_len - c->skip : 0;
+    }
+    return bytes && close_record(s, head, from, bytes) ? bytes : 0;
+}
+
+size_t tcp_seal_take(struct tcp_lane *lane, const struct iovec *vector, uint32_t count)
+{
+    struct tcp_seal *s = lane->seal;
+    struct cursor c = {vector, count, 0};
+    size_t taken = 0, n = 1;
+
+    s->begin = s->end = 0;
+    pass(&c, 0);
+    while (n) {
+        n = seal_record(s, &c);
+        taken += n;
+    }
+    return taken;
+}
+
+struct iovec tcp_seal_leaving(struct tcp_lane *lane)
+{
+    return (struct iovec){lane->seal->out_bytes + lane->seal->begin, lane->seal->end - lane->seal->begin};
+}
+
+void tcp_seal_sent(struct tcp_lane *lane, size_t bytes)
+{
+    lane->seal->begin += bytes;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what comes */
+struct iovec tcp_seal_room(struct tcp_lane *lane)
+{
+    return (struct iovec){lane->seal->in_bytes + lane->seal->in, lane->seal->room - lane->seal->in};
+}
+
+const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes)
+{
+    struct tcp_seal *s = lane->seal;
+    size_t at = 0;
+
+    s->in += bytes;
+    while (!lane->ended && s->in - at >= RECORD_HEAD) {
+        unsigned char *head = s->in_bytes + at, *text = head + RECORD_HEAD;
+        size_t length = get_number(head);
+        if (!length || length > RECORD_TEXT)
+            return s->cipher[1] ? "a sealed record of no such length" : "what came was changed on its way: a record of no such length";
+        if (s->in - at < RECORD_HEAD + length)
+            break;
+        bool whole = lane->in_body && lane->land && lane->left >= length;
+        if (!open_record(s, head, length, whole ? (void *)lane->land : text))
+            return s->cipher[1] ? "what came was changed on its way, or is not of this connection" : "what came was changed on its way";
+        tcp_take_plain(lane, whole ? NULL : text, length);
+        at += RECORD_HEAD + length;
+    }
+    memmove(s->in_bytes, s->in_bytes + at, s->in - at);
+    s->in -= at;
+    return NULL;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ heartbeats */
+/* One more behind what the kernel had no room for. False: there is no room for it here either, or no key. */
+static bool close_beat(struct tcp_seal *s, unsigned char word)
+{
+    const unsigned char text[BEAT] = {word};
+
+    if (s->begin == s->end)
+        s->begin = s->end = 0;
+    return s->room - s->end >= RECORD_HEAD + BEAT && close_record(s, s->out_bytes + s->end, text, BEAT);
+}
+
+/* A record of which the kernel took a part goes on first: what stands behind it would not be understood. In its place no beat is needed. */
+int64_t tcp_seal_beat(struct tcp_lane *lane, unsigned char word)
+{
+    struct tcp_seal *s = lane->seal;
+
+    if (!s)
+        return poller_transfer_piece(lane->fd, POLLER_SEND, &word, 1);
+    if ((word || s->begin == s->end) && !close_beat(s, word))
+        return s->begin == s->end ? -EIO : -EAGAIN;
+    int64_t sent = poller_transfer_piece(lane->fd, POLLER_SEND, s->out_bytes + s->begin, s->end - s->begin);
+    s->begin += sent > 0 ? (size_t)sent : 0;
+    return sent;
+}
+
+int64_t tcp_seal_heard(struct tcp_lane *lane, bool *goodbye, const char **why)
+{
+    struct tcp_seal *s = lane->seal;
+    char plain[256];
+    size_t at = 0, span = RECORD_HEAD + BEAT;
+    int64_t n = s ? poller_transfer_piece(lane->fd, POLLER_RECEIVE, s->in_bytes + s->in, s->room - s->in)
+                  : poller_transfer_piece(lane->fd, POLLER_RECEIVE, plain, sizeof plain);
+
+    if (!s)
+        *goodbye |= n > 0 && memchr(plain, TCP_BEAT_GOODBYE, (size_t)n);
+    if (!s || n <= 0)
+        return n;
+    int64_t beats = 0;
+    s->in += (size_t)n;
+    for (; s->in - at >= span; at += span, beats++) {
+        unsigned char *head = s->in_bytes + at;
+        if (get_number(head) != BEAT || !open_record(s, head, BEAT, plain)) {
+            *why = "a heartbeat was changed on its way, or is not of this connection";
+            return -EBADMSG;
+        }
+        *goodbye |= plain[0] == TCP_BEAT_GOODBYE;
+    }
+    memmove(s->in_bytes, s->in_bytes + at, s->in - at);
+    s->in -= at;
+    return beats ? beats : -EAGAIN;
+}

@@ -1,0 +1,596 @@
+/*
+ * What leaves. Each lane has one queue of blocks: own bytes (headers, copied payloads), and behind them perhaps bytes of the user's. A
+ * frame is numbered when it enters the queue and never leaves it again but by being sent: where its channel is left meanwhile, zeros are
+ * sent in the place of the user's bytes.
+ *
+ * Most frames make their lane dirty, and flush sends. Acknowledgements and retirements may wait for company: peers can do without the
+ * newest few, since a sender has more places than one.
+ */
+#include "net/tcp/tcp.h"
+
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/timerfd.h>
+
+enum { COLLECT_BYTES = 4096, SEND_TURNS = 16 };
+
+static void make_dirty(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    if (lane->dirty)
+        return;
+    lane->dirty = true;
+    lane->next_dirty = w->dirty;
+    w->dirty = lane;
+}
+
+/* A place for `bytes` at the end of the queue, in one block. */
+static unsigned char *place_at_end(struct tcp_lane *lane, size_t bytes)
+{
+    struct tcp_wire *w = lane->port->wire;
+    struct tcp_block *last = lane->out ? (struct tcp_block *)(void *)((char *)lane->out_last - offsetof(struct tcp_block, next)) : NULL;
+
+    if (!last || last->user_bytes || last->bytes + bytes > tcp_block_room(last)) {
+        last = tcp_block_take(w, bytes > COLLECT_BYTES ? bytes : COLLECT_BYTES);
+        if (!last)
+            return NULL;
+        *lane->out_last = last;
+        lane->out_last = &last->next;
+    }
+    unsigned char *at = (unsigned char *)last->data + last->bytes;
+    last->bytes += (uint32_t)bytes;
+    tcp_block_bound(last, last->bytes);
+    return at;
+}
+
+static struct tcp_block *last_block(struct tcp_lane *lane)
+{
+    return (struct tcp_block *)(void *)((char *)lane->out_last - offsetof(struct tcp_block, next));
+}
+
+/* What stands before and behind a payload is zeros. `lent`: the payload is elsewhere, and so is what stands behind it. */
+static unsigned char *begin_frame(struct tcp_lane *lane, struct frame *f, bool lent)
+{
+    uint32_t at_payload = frame_payload_at(f->bytes), end = lent ? at_payload : frame_span(f->bytes);
+    unsigned char *at = place_at_end(lane, end);
+
+    if (!at)
+        return NULL;
+    f->number = lane->out_number++;
+    frame_encode(f, at);
+    memset(at + FRAME_HEAD, 0, at_payload - FRAME_HEAD);
+    if (!lent)
+        memset(at + at_payload + f->bytes, 0, end - at_payload - f->bytes);
+    return at + at_payload;
+}
+
+static struct frame frame_for(const struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, size_t bytes)
+{
+    return (struct frame){.kind = (uint8_t)kind,
+                          .from = (uint16_t)c->rank,
+                          .channel = c->member[peer].channel,
+                          .key = key,
+                          .tag = tag,
+                          .bytes = (uint32_t)bytes};
+}
+
+static bool post_on(struct tcp_channel *c, uint32_t peer, uint32_t which, enum frame_kind kind, wire_key key, uint32_t tag,
+                    const void *bytes, size_t count)
+{
+    struct tcp_lane *lane = &c->member[peer].lane[which];
+    struct frame f = frame_for(c, peer, kind, key, tag, count);
+
+    if (lane->ended || lane->deaf)
+        return true;
+    unsigned char *at = begin_frame(lane, &f, false);
+    if (!at) {
+        tcp_lane_end(lane, "no memory for what is to be sent");
+        return false;
+    }
+    tcp_count(&c->traffic.out, &f);
+    if (count)
+        memcpy(at, bytes, count);
+    make_dirty(lane);
+    return true;
+}
+
+bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes, size_t count)
+{
+    return post_on(c, peer, TCP_LANE_SMALL, kind, key, tag, bytes, count);
+}
+
+void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes)
+{
+    unsigned char *at = lane->ended || lane->deaf ? NULL : begin_frame(lane, f, false);
+
+    if (!at)
+        return;
+    if (f->bytes)
+        memcpy(at, bytes, f->bytes);
+    make_dirty(lane);
+}
+
+void tcp_post_goodbye(struct tcp_lane *lane)
+{
+    tcp_post_plain(lane, &(struct frame){.kind = FRAME_GOODBYE}, "");
+}
+
+/* Nobody waits for an acknowledgement of what has been retired here: that is told, too. */
+static void tell_acks(struct tcp_channel *c, uint32_t peer, uint32_t which)
+{
+    struct tcp_member *m = &c->member[peer];
+
+    for (uint32_t i = 0; i < m->acks; i++)
+        if (!tcp_reached(c->retired, wire_key_seq(m->ack[i])))
+            post_on(c, peer, which, FRAME_ACK, m->ack[i], 0, NULL, 0);
+    m->acks = 0;
+}
+
+static void tell_retired(struct tcp_channel *c, uint32_t peer, uint32_t which)
+{
+    struct tcp_member *m = &c->member[peer];
+
+    if (m->retired_told == c->retired)
+        return;
+    m->retired_told = c->retired;
+    post_on(c, peer, which, FRAME_RETIRED, wire_key_of(c->retired, 0, 0), 0, NULL, 0);
+}
+
+/* A sender needs to hear of a chunk only when it has one more than it has credits: pieces shorter than the longest are seldom so many. */
+void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s)
+{
+    struct tcp_member *m = &c->member[s->peer];
+    uint32_t half = c->credits > 1 ? c->credits / 2 : 1, round = wire_key_round(s->key) + 1;
+
+    if (s->rounds && s->rounds <= c->credits)
+        return;
+    m->ack[m->acks++] = s->key;
+    c->owes = true;
+    if (m->acks == TCP_ACKS || (round % half == 0 && (round >= c->credits || s->total == c->face.caps.chunk_all)))
+        tell_acks(c, s->peer, TCP_LANE_SMALL);
+}
+
+/* By which connection something leaves for it now; TCP_LANES: by none. */
+static uint32_t company_of(const struct tcp_member *m)
+{
+    uint32_t which = TCP_LANE_SMALL;
+
+    while (which < TCP_LANES && (!m->lane[which].dirty || m->lane[which].sending))
+        which++;
+    return which;
+}
+
+/* What peers are owed is told when it is much, or when something goes to them anyway: behind it, in the same packet. */
+void tcp_owed(struct tcp_channel *c)
+{
+    bool owes = false, retires = false;
+
+    for (uint32_t i = 0; i < c->size; i++) {
+        struct tcp_member *m = &c->member[i];
+        if (!m->lane || m->lane[TCP_LANE_SMALL].fd < 0) /* who has no link with us needs to know nothing of us */
+            continue;
+        uint32_t with = company_of(m);
+        bool company = m->lane[TCP_LANE_SMALL].dirty;
+        uint32_t retired = c->retired - m->retired_told, seen = m->seen - m->seen_told, taken = m->taken - m->taken_told;
+        if (retired && (with < TCP_LANES || retired >= c->lag)) {
+            tell_retired(c, i, with < TCP_LANES ? with : TCP_LANE_SMALL);
+            retired = 0;
+        }
+        bool listens = !tcp_backed_up(&m->lane[TCP_LANE_SMALL]); /* who does not take what he is sent is given no more credits */
+        if ((seen || taken) && listens && (company || seen >= c->face.caps.window / 2 || taken >= TCP_EAGER_SLOTS / 2)) {
+            m->seen_told = m->seen;
+            m->taken_told = m->taken;
+            seen = taken = 0;
+            tcp_post(c, i, FRAME_CONSUMED, wire_key_of(m->seen, 0, 0), m->taken, NULL, 0);
+        }
+        if (with < TCP_LANES)
+            tell_acks(c, i, with);
+        owes |= seen || taken || m->acks;
+        retires |= retired != 0;
+    }
+    c->owes = owes;
+    c->retires = retires;
+}
+
+/* Somebody lies down here, so nothing moves: it may be for what a peer cannot send. */
+void tcp_tell_acks(struct tcp_channel *c)
+{
+    for (uint32_t i = 0; i < c->size && c->owes; i++)
+        if (c->member[i].acks)
+            tell_acks(c, i, TCP_LANE_SMALL);
+}
+
+void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link)
+{
+    uint32_t peer = 0;
+
+    while (peer < c->size && c->member[peer].lane != link->lane)
+        peer++;
+    if (peer < c->size && c->connected)
+        tell_retired(c, peer, TCP_LANE_SMALL);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ payloads */
+static bool copy_spans(struct tcp_channel *c, struct tcp_lane *lane, struct frame *f, const struct wire_expose *e)
+{
+    unsigned char *at = begin_frame(lane, f, false);
+
+    if (!at)
+        return false;
+    tcp_count(&c->traffic.out, f);
+    for (uint32_t i = 0; i < e->nspans; at += e->spans[i].bytes, i++)
+        if (e->spans[i].bytes)
+            memcpy(at, e->spans[i].at, e->spans[i].bytes);
+    make_dirty(lane);
+    return true;
+}
+
+/* The bytes stay the user's. NULL: the lane has ended. */
+static struct tcp_block *lend(struct tcp_channel *c, struct tcp_lane *lane, struct frame *f, const void *user)
+{
+    struct tcp_block *b = begin_frame(lane, f, true) ? last_block(lane) : NULL;
+    uint32_t pad = frame_span(f->bytes) - frame_payload_at(f->bytes) - f->bytes;
+    unsigned char *behind = NULL;
+
+    if (b) {
+        b->user = user;
+        b->user_bytes = f->bytes;
+        behind = pad ? place_at_end(lane, pad) : NULL;
+    }
+    if (!b || (pad && !behind)) {
+        tcp_lane_end(lane, "no memory for what is to be sent");
+        return NULL;
+    }
+    if (pad)
+        memset(behind, 0, pad);
+    tcp_count(&c->traffic.out, f);
+    make_dirty(lane);
+    return b;
+}
+
+/* The bytes stay the user's until they are sent. */
+bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *frame, const void *user, struct tcp_hold *hold)
+{
+    struct tcp_lane *lane = &c->member[peer].lane[TCP_LANE_BULK];
+    struct frame f = *frame;
+
+    if (lane->ended || lane->deaf)
+        return false;
+    f.from = (uint16_t)c->rank;
+    f.channel = c->member[peer].channel;
+    struct tcp_block *b = lend(c, lane, &f, user);
+    if (!b)
+        return false;
+    b->channel = c;
+    b->hold = hold;
+    return true;
+}
+
+void tcp_drop_out(struct tcp_lane *lane)
+{
+    for (struct tcp_block *b = lane->out, *next; b; b = next) {
+        next = b->next;
+        tcp_piece_lost(b);
+        tcp_block_give(lane->port->wire, b);
+    }
+    lane->out = NULL;
+    lane->sent = 0;
+    lane->out_last = &lane->out;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sending */
+static uint32_t fill_vector(struct tcp_lane *lane)
+{
+    uint32_t n = 0;
+    size_t skip = lane->sent;
+
+    for (struct tcp_block *b = lane->out; b && n + 2 <= TCP_VECTORS; b = b->next) {
+        size_t own = skip < b->bytes ? skip : b->bytes, theirs = skip - own;
+        if (own < b->bytes)
+            lane->out_vector[n++] = (struct iovec){b->data + own, b->bytes - own};
+        if (theirs < b->user_bytes)
+            lane->out_vector[n++] = (struct iovec){(char *)(uintptr_t)b->user + theirs, b->user_bytes - theirs};
+        skip = 0;
+    }
+    return n;
+}
+
+static void piece_sent(struct tcp_channel *c, struct tcp_hold *hold)
+{
+    if (--hold->pieces)
+        return;
+    tcp_tell(c, &(struct wire_event){.kind = WIRE_EVENT_DONE, .result = WIRE_DONE, .cookie = hold->cookie, .peer = (int32_t)hold->peer});
+    tcp_hold_drop(c, hold);
+}
+
+/* It will not be sent, or not to somebody who reads it: no event. */
+void tcp_piece_lost(struct tcp_block *b)
+{
+    if (b->hold && !--b->hold->pieces)
+        tcp_hold_drop(b->channel, b->hold);
+    b->channel = NULL;
+    b->hold = NULL;
+}
+
+static void consume(struct tcp_lane *lane, size_t bytes)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    lane->sent += bytes;
+    while (lane->out && lane->sent >= lane->out->bytes + lane->out->user_bytes) {
+        struct tcp_block *b = lane->out;
+        lane->sent -= b->bytes + b->user_bytes;
+        lane->out = b->next;
+        if (!lane->out)
+            lane->out_last = &lane->out;
+        if (b->hold)
+            piece_sent(b->channel, b->hold);
+        tcp_block_give(w, b);
+    }
+}
+
+static bool has_out(const struct tcp_lane *lane)
+{
+    return lane->out || tcp_seal_pending(lane);
+}
+
+/* What is sealed is copied, so its blocks go at once; the vector is then the sealed bytes. */
+static uint32_t fill_sealed(struct tcp_lane *lane)
+{
+    if (!tcp_seal_pending(lane))
+        consume(lane, tcp_seal_take(lane, lane->out_vector, fill_vector(lane)));
+    lane->out_vector[0] = tcp_seal_leaving(lane);
+    return lane->out_vector[0].iov_len ? 1 : 0;
+}
+
+static void send_lane(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    if (lane->fd < 0 && !lane->ended) { /* it all waits until there is a link */
+        tcp_want(lane->link, false);
+        return;
+    }
+    for (int turn = 0; has_out(lane) && !lane->sending && !lane->ended && !lane->deaf && turn < SEND_TURNS; turn++) {
+        uint32_t count = lane->seal ? fill_sealed(lane) : fill_vector(lane);
+        if (!count) {
+            tcp_lane_end(lane, "what is to be sent cannot be sealed");
+            return;
+        }
+        lane->sending = true;
+        int64_t result = w->poller->class->start(w->poller, lane->socket, POLLER_SEND, lane->out_vector, count);
+        if (result != -EINPROGRESS)
+            tcp_sent(lane, result);
+    }
+    if (has_out(lane) && !lane->sending && !lane->ended && !lane->deaf)
+        make_dirty(lane);
+}
+
+void tcp_sent(struct tcp_lane *lane, int64_t result)
+{
+    lane->sending = false;
+    if (result < 0) { /* it may have closed after its last words, which are read first: then comes the end */
+        lane->deaf = true;
+        tcp_drop_out(lane);
+        return;
+    }
+    if (lane->seal)
+        tcp_seal_sent(lane, (size_t)result);
+    else
+        consume(lane, (size_t)result);
+    if (has_out(lane))
+        make_dirty(lane);
+}
+
+void tcp_send_waiting(struct tcp_lane *lane)
+{
+    if (has_out(lane))
+        make_dirty(lane);
+}
+
+/* What the kernel had no room for is copied, and stands first in its lane's queue as before. */
+static void keep_rest(struct tcp_lane *lane, struct tcp_block *lent)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    if (lane->sending && !lane->seal) { /* it may be reading them */
+        int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
+        if (result == -ECANCELED)
+            lane->sending = false;
+        else
+            tcp_sent(lane, result);
+    }
+    if (lane->out != lent)
+        return;
+    struct tcp_block *b = tcp_block_take(w, lent->bytes + lent->user_bytes);
+    if (!b) {
+        tcp_lane_end(lane, "no memory for what is to be sent");
+        return;
+    }
+    memcpy(b->data, lent->data, lent->bytes);
+    memcpy(b->data + lent->bytes, lent->user, lent->user_bytes);
+    b->bytes = lent->bytes + (uint32_t)lent->user_bytes;
+    b->next = lent->next;
+    lane->out = b;
+    if (lane->out_last == &lent->next)
+        lane->out_last = &b->next;
+    tcp_block_give(w, lent);
+    make_dirty(lane);
+}
+
+/* It need not wait for the flush, at which the bytes would have to be the library's. */
+static void send_straight(struct tcp_channel *c, uint32_t peer, struct tcp_lane *lane, struct frame *f, const void *user)
+{
+    struct tcp_wire *w = lane->port->wire;
+    struct tcp_block *lent = lend(c, lane, f, user);
+
+    if (!lent)
+        return;
+    if (c->owes || c->retires) {
+        tell_retired(c, peer, lane->lane);
+        tell_acks(c, peer, lane->lane);
+    }
+    if (w->dirty == lane) { /* nothing is left for the flush */
+        w->dirty = lane->next_dirty;
+        lane->dirty = false;
+    }
+    send_lane(lane);
+    if (lane->out)
+        keep_rest(lane, lent);
+}
+
+/* On return the bytes are the user's again. `straight`: they are one span, and may leave before the flush. */
+bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes, bool straight)
+{
+    struct tcp_lane *lane = &c->member[peer].lane[tcp_lane_for(bytes)];
+    struct frame f = frame_for(c, peer, FRAME_EXPOSE, e->key, e->fingerprint, bytes);
+
+    if (lane->ended || lane->deaf)
+        return true;
+    f.edge = (uint8_t)(e->edge & 3);
+    if (!straight || has_out(lane) || lane->sending || lane->fd < 0)
+        return copy_spans(c, lane, &f, e);
+    send_straight(c, peer, lane, &f, e->spans->at);
+    return true;
+}
+
+/* Their callers may compute, and their watchers sleep: one byte on the connection of the heartbeats wakes those. It is no harm if it comes
+ * before what it is for, but for the time until the next tick. */
+static void nudge(struct tcp_wire *w)
+{
+    uint32_t count = 0;
+    struct tcp_link *const *base = tcp_base_links(w, &count);
+
+    w->nudges = false;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!base[i]->nudge)
+            continue;
+        const struct tcp_lane *lane = &base[i]->lane[TCP_LANE_SMALL];
+        w->nudges |= base[i]->nudge = has_out(lane) && !lane->ended && !lane->deaf;
+        if (!base[i]->nudge && tcp_seal_beat(&base[i]->lane[TCP_BEAT], 0) < 0)
+            continue; /* full: it will look; broken: the watcher sees it */
+    }
+}
+
+void tcp_send_dirty(struct tcp_wire *w)
+{
+    struct tcp_lane *lane = w->dirty;
+
+    w->dirty = NULL;
+    while (lane) {
+        struct tcp_lane *next = lane->next_dirty;
+        lane->dirty = false;
+        send_lane(lane);
+        lane = next;
+    }
+    if (BASE_UNLIKELY(w->nudges))
+        nudge(w);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ together */
+static void set_timer(const struct tcp_wire *w, long ns)
+{
+    struct itimerspec until = {.it_value = {.tv_nsec = ns}};
+
+    timerfd_settime(w->timer, 0, &until, NULL);
+}
+
+/* Something is held. To set a timer and take it back costs as much as three packets where a hypervisor has the clock. So a caller who ends
+ * row after row by himself has one that is far away, and that moves when it comes near. */
+static void guard(struct tcp_wire *w, int64_t now)
+{
+    if (w->rows_ended < TCP_ROWS_ENDED) {
+        w->guard_ns = 0;
+        set_timer(w, TCP_HOLD_NS);
+    } else if (w->guard_ns - now < TCP_GUARD_NS / 2) {
+        w->guard_ns = now + TCP_GUARD_NS;
+        set_timer(w, TCP_GUARD_NS);
+    }
+}
+
+/* Or it was over, and with it the habit. */
+void tcp_row_goes_on(struct tcp_wire *w)
+{
+    int64_t now = w->env->now(w->env);
+
+    if (now - w->row_ns > TCP_ROW_GAP_NS) {
+        w->row = 0;
+        w->rows_long = w->held ? 0 : w->rows_long;
+    }
+    if (now - w->row_ns > TCP_ROWS_GAP_NS)
+        w->rows_ended = w->rows_long = 0;
+    w->row_ns = now;
+}
+
+/* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
+ * first few leave at once and the rest together: when somebody looks, or lies down, or when the watcher's timer ends, whichever is first.
+ * Two in a row are no row yet: who waits for each operation has them too, when a peer was ahead, and the timer costs more than a packet.
+ * Nor is what has time between it: who sends now and then and never looks, as who answers a sleeping loop, is not held up. After many long
+ * rows, each ended at once by its caller, the next is one from its first on; a short one is the last that waits so. */
+void tcp_hold_or_send(struct tcp_wire *w)
+{
+    tcp_row_goes_on(w);
+    bool hold = (w->row >= (w->messages ? TCP_ROW_MESSAGES : TCP_ROW) || w->rows_long == TCP_ROWS_ENDED) && !w->armed;
+
+    for (const struct tcp_lane *lane = w->dirty; lane && hold; lane = lane->next_dirty)
+        hold = lane->lane == TCP_LANE_SMALL && !tcp_backed_up(lane);
+    if (hold) {
+        if (!w->held)
+            guard(w, w->row_ns);
+        w->waits++;
+        w->held = true;
+        return;
+    }
+    w->row++;
+    w->messages = false;
+    tcp_send_dirty(w);
+    w->poller->class->submit(w->poller);
+}
+
+void tcp_unhold(struct tcp_wire *w)
+{
+    w->row = 0;
+    w->messages = false;
+    if (!w->held)
+        return;
+    w->held = false;
+    w->rows_long = w->waits < TCP_ROW_LONG ? 0 : w->rows_long < TCP_ROWS_ENDED ? w->rows_long + 1 : TCP_ROWS_ENDED;
+    w->waits = 0;
+    if (w->rows_ended < TCP_ROWS_ENDED) {
+        w->rows_ended++;
+        set_timer(w, 0);
+    }
+    tcp_send_dirty(w);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ forgetting */
+static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
+{
+    struct tcp_wire *w = lane->port->wire;
+    bool here = false;
+
+    for (struct tcp_block *b = lane->out; b; b = b->next)
+        here |= b->channel == c;
+    if (!here)
+        return;
+    if (lane->sending && !lane->seal) { /* the kernel may be reading them */
+        int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
+        lane->sending = false;
+        if (result > 0)
+            consume(lane, (size_t)result);
+    }
+    for (struct tcp_block *b = lane->out; b; b = b->next)
+        if (b->channel == c) {
+            tcp_piece_lost(b);
+            b->user = w->zeros;
+        }
+    make_dirty(lane);
+}
+
+void tcp_forget_sends(struct tcp_channel *c)
+{
+    for (uint32_t i = 0; i < c->size; i++)
+        for (uint32_t lane = 0; c->member[i].lane && lane < TCP_LANES; lane++)
+            forget_lane(&c->member[i].lane[lane], c);
+}

@@ -1,0 +1,513 @@
+/*
+ * tcp: the wire between processes that share no memory, also on one host. Two connections run between each pair of ranks: what is small
+ * goes over one, bulk over the other, so that nobody's bytes stand before anybody's small ones. Bytes of an exposure either land where a
+ * posted view wants them, or in a block of memory for which its sender had a credit of that very communicator. docs/network.md has the
+ * protocol and why it is so.
+ *
+ * One lock for the whole wire: whoever reads a socket may find frames of any channel there. It is taken inside a communicator's lock, and
+ * inside it only the poller and memory are called.
+ */
+#ifndef NET_TCP_TCP_H
+#define NET_TCP_TCP_H
+
+#include "base/check.h"
+#include "base/edge.h"
+#include "base/lock.h"
+#include "net/auth/crypto.h"
+#include "net/tcp/frame.h"
+#include "net/tcp/late.h"
+#include "net/poll/poller.h"
+#include "wire/boot.h"
+#include "wire/wire.h"
+
+#include <string.h>
+
+enum {
+    TCP_LANES = 2,
+    TCP_LANE_SMALL = 0,
+    TCP_LANE_BULK = 1,
+    TCP_BEAT = 2, /* a third connection, of the watcher alone: so that no heartbeat wakes who waits for something else */
+    TCP_SOCKETS = 3,
+    TCP_BEAT_GOODBYE = 1,    /* among heartbeats, which are 0 */
+    TCP_SMALL_BYTES = 16384, /* an exposure up to here goes over the small lane, and is copied there */
+    TCP_WINDOW = 64,
+    TCP_WINDOW_MIN = 4,
+    TCP_WINDOW_MAX = 1024,
+    TCP_INLINE = 240,      /* an exposure up to here has room in two windows of operations */
+    TCP_ONCE_MAX = 524288, /* two ranks show so much at once; among more it is seldom over an eighth of that */
+    TCP_ONCE_PLACES = 8,
+    TCP_AREAS = 4,
+    TCP_CREDITS = 4,
+    TCP_CHUNK = 262144,
+    TCP_CHUNK_LEAST = 131072,
+    TCP_EAGER_BYTES = 4096,
+    TCP_EAGER_SLOTS = 16,    /* eager messages above TCP_INLINE of an ordered pair that nobody has taken yet */
+    TCP_DATA_BYTES = 262144, /* of a granted message in one frame */
+    TCP_STAGE_SMALL = 32768,
+    TCP_AHEAD_BYTES = 65536, /* of a payload that is received in its block before its header was read */
+    TCP_LOOK_AHEAD = 8192,
+    TCP_STAGE_BULK = 64 + TCP_AHEAD_BYTES + TCP_LOOK_AHEAD,
+    TCP_READ_WHOLE = 36864, /* bytes of a frame that is read with its header */
+    TCP_BUCKETS = 64,
+    TCP_ORDER_LEAST = 8,
+    TCP_ORDER_MOST = 20, /* of a block: 2^order bytes */
+    TCP_NOTES_PASS = 16,
+    TCP_CHANNELS_MAX = 65535,
+    TCP_ALONE_BYTES = FRAME_LINE + TCP_SMALL_BYTES + FRAME_LINE,
+    TCP_VECTORS = 32,
+    TCP_ROUNDS = 32,          /* of the poller in one pump, which ends earlier ... */
+    TCP_PUMP_BYTES = 1 << 20, /* ... when it has received so much */
+    TCP_ACKS = 16,            /* owed to a member at most */
+    TCP_FEW = 3,
+    TCP_ROW = 3,            /* what is sent after so many times without a pump between them waits for company ... */
+    TCP_ROW_MESSAGES = 1,   /* ... where messages are in it: who has one to send has often more ... */
+    TCP_ROW_GAP_NS = 10000, /* ... and with less than this between them ... */
+    TCP_HOLD_NS = 100000,   /* ... for so long at most; but where so many rows, ... */
+    TCP_ROWS_ENDED = 16,
+    TCP_ROWS_GAP_NS = 1000000, /* ... with less than this between them, were all ended by their caller, ... */
+    TCP_GUARD_NS = 2000000,    /* ... for so long, and where so much waited in each of them, what is first waits too */
+    TCP_ROW_LONG = 4,
+    TCP_LINKS_MANY = 32, /* ranks: of more, each connects to those that it needs */
+    TCP_BASE_MOST = 8,   /* steps of the base graph: 1, 2, 4, 16, 64 ... */
+    TCP_DIALS = 128,     /* under way at once, where links are made when they are needed */
+};
+
+enum tcp_seal_choice { TCP_SEAL_AUTO, TCP_SEAL_YES, TCP_SEAL_NO };
+enum tcp_links { TCP_LINKS_AUTO, TCP_LINKS_ALL, TCP_LINKS_NEEDED };
+
+struct tcp_wire;
+struct tcp_channel;
+struct tcp_lane;
+struct tcp_door; /* links.c: where links are made when they are needed */
+
+/* ------------------------------------------------------------------------------------------------------------ memory */
+/* Bytes that arrived and wait to be looked at; or bytes to be sent, and then perhaps bytes of the user's behind them. */
+struct tcp_block {
+    struct tcp_block *next;
+    struct tcp_channel *channel; /* whose user's bytes these are; NULL: nobody's */
+    struct tcp_hold *hold;
+    const char *user;
+    size_t user_bytes;
+    uint32_t bytes; /* of data */
+    uint32_t order;
+    _Alignas(64) char data[];
+};
+
+/* An exposure or message whose bytes the user still lends. */
+struct tcp_hold {
+    struct tcp_hold *next;
+    uint64_t cookie;
+    uint32_t pieces; /* to be sent, over all peers */
+    uint32_t peer;
+};
+
+/* What is known of one key of one peer: what came of it, and who asks for it. */
+struct tcp_slot {
+    struct tcp_slot *next;
+    wire_key key;
+    uint32_t peer, tag;
+    uint64_t total;
+    uint32_t rounds;                   /* as in the look at it */
+    struct tcp_block *block;           /* NULL: nothing came, or it goes straight to where it is wanted */
+    bool begun, whole, asked, differs; /* differs: its look waits for the peer's calls, to be told MISMATCH */
+    struct wire_look look;
+};
+
+/* A message that was sent and is not granted, or has arrived and is not taken. */
+struct tcp_message {
+    struct tcp_message *next;
+    wire_key key;
+    uint32_t peer, tag;
+    uint64_t bytes, take, begun; /* to move; of that received or being received */
+    uint64_t cookie;
+    struct tcp_block *block; /* an eager one's bytes */
+    char *at;                /* the user's */
+    bool granted, slot;      /* slot: an eager one's that counts */
+};
+
+/* ------------------------------------------------------------------------------------------------------------ channels */
+struct tcp_note {
+    wire_key key;
+    uint32_t tag, bytes;
+    uint32_t number; /* of what its rank has passed on: an older one may come later */
+    unsigned char data[WIRE_NOTE_LONG_BYTES];
+};
+
+/* What this rank knows of a member. */
+struct tcp_member {
+    struct tcp_lane *lane;                                       /* its two; NULL: this rank itself, or another wire's */
+    uint32_t channel;                                            /* its name of this channel */
+    uint32_t retired;                                            /* by it */
+    uint32_t retired_told;                                       /* of mine, to it */
+    uint32_t sent, consumed, eager_sent, eager_taken;            /* messages to it */
+    uint32_t arrived, seen, seen_told, slots, taken, taken_told; /* messages from it: announced here, handed over, of that told; eager
+                                                                    ones that count: here, taken, of that told */
+    uint32_t looks[TCP_LANES];                                   /* waiting for a frame, by lane */
+    wire_key ack[TCP_ACKS];                                      /* of its exposures, not told yet */
+    uint32_t acks;
+    uint8_t fresh, unsent;                 /* a bit per sort of notes: arrived; to be sent */
+    bool asking, calls_here;               /* for its published calls; they have come */
+    bool asked;                            /* for mine; they have not been posted yet */
+    bool lost;                             /* it is gone, and the engine knows that something of it is missed */
+    struct tcp_note note[WIRE_NOTE_SORTS]; /* from it */
+};
+
+struct tcp_channel {
+    struct wire_channel face;
+    struct wire_traffic traffic; /* written under the wire's lock */
+    struct tcp_wire *wire;
+    struct tcp_port *port;
+    uint64_t id;
+    uint32_t name, rank, size;
+    uint32_t areas, credits, once_places, lag; /* lag: how many retirements a peer may not know of yet */
+    uint32_t rendezvous;
+    uint16_t other;         /* of two */
+    struct tcp_block *seen; /* what was last seen alone: it is there until its operation is retired. NULL: nothing yet */
+    wire_key seen_key;
+    bool connected, aborted;
+    bool owes, retires; /* peers are owed a word; of retirements alone */
+    uint32_t retired;
+    struct tcp_member *member;
+    uint64_t *acked; /* [member][area][edge][credit]: key last acknowledged */
+    struct tcp_slot *bucket[TCP_BUCKETS];
+    uint64_t filled; /* buckets that may hold some, a bit each */
+    struct tcp_slot *free_slot;
+    uint32_t live, live_most; /* slots in use; a bound on them that no honest team comes near */
+    struct tcp_message *sent, *arrived, *free_message;
+    struct tcp_hold *free_hold;
+    struct tcp_message **sent_last, **arrived_last;
+    struct wire_event *event;
+    uint32_t events, events_first, events_room;
+    struct tcp_note note[WIRE_NOTE_SORTS]; /* mine */
+    uint32_t notes_fresh;                  /* of all members */
+    unsigned char given[TCP_NOTES_PASS][WIRE_NOTE_LONG_BYTES];
+    uint32_t calls_told, calls_shown; /* published calls that all members have heard of; that were shown to all for a difference */
+    struct wire_call *mirror;
+    const int32_t *world;
+    size_t bytes; /* of this allocation */
+};
+
+/* ------------------------------------------------------------------------------------------------------------ connections */
+struct tcp_lane {
+    int fd;
+    uint32_t socket; /* of the poller */
+    struct tcp_port *port;
+    struct tcp_link *link;
+    uint32_t lane;
+    bool ended, dirty, urgent;
+    bool deaf; /* the other end takes nothing more, and what it had said before may still be here to be read */
+    /* out */
+    bool sending;
+    uint32_t out_number, out_count;
+    uint32_t delivered; /* segments that had arrived at the last look */
+    struct tcp_block *out, **out_last;
+    size_t sent;           /* of the first block and what is behind it */
+    struct tcp_seal *seal; /* NULL: in plain */
+    struct iovec out_vector[TCP_VECTORS];
+    struct tcp_lane *next_dirty;
+    /* in */
+    uint32_t in_number, begin, end, stage_bytes; /* of the stage */
+    struct iovec in_vector[3];
+    struct frame frame; /* whose payload is arriving */
+    bool in_body;
+    size_t left;
+    uint32_t body_bytes; /* of the last frame that had a payload to land */
+    bool kept;           /* that payload, in a block */
+    struct tcp_block *ahead;
+    uint32_t ahead_bytes, ahead_got; /* of it offered to the receive that is under way, and come; the latter is of the frame in the stage */
+    uint32_t pad;                    /* behind the last frame, to be passed over */
+    char *land;
+    struct tcp_channel *channel; /* whose; NULL: nobody's any more */
+    struct tcp_slot *slot;
+    struct tcp_message *message;
+    uint32_t looks, hot; /* waiting for a frame on it; 1 + its place in the wire's list of those */
+    char *stage;
+};
+
+/* A peer, as one port sees it. */
+struct tcp_link {
+    struct tcp_lane lane[TCP_SOCKETS]; /* of the last one only its socket is used */
+    int32_t peer;                      /* of the world */
+    bool ours;                         /* this wire carries what goes to that rank: it is neither this rank itself nor another wire's */
+    bool goodbye, down, warned, here;  /* here: connected */
+    bool wanted, wants_base;           /* it is being made; as one of the base graph */
+    bool neighbour;                    /* it is one of that graph */
+    bool sure;                         /* its small connection stands for the other end, too, which will say goodbye there */
+    bool nudge;                        /* the other end's watcher is to look, when what was said has left */
+    int64_t wanted_ns, again_ns;       /* since when; when it is to be dialed again */
+    struct wire_event told;            /* what others say of its end ... */
+    int64_t told_ns;                   /* ... since when */
+    struct wire_event gone;            /* once it is down: as it was told */
+    int64_t ended_ns;                  /* since when one of them has ended */
+    uint32_t beat, beat_seen;
+    int64_t silent_ns, unheard_ns; /* without a byte from it; while nothing sent to it was acknowledged */
+    char address[64];
+};
+
+/* A rank that lives in this process: one, or all of them. */
+struct tcp_port {
+    struct tcp_wire *wire;
+    int32_t rank;
+    struct tcp_link *link; /* by world rank */
+};
+
+struct tcp_wire {
+    struct wire wire;
+    const struct comm_env *env;
+    const struct base_log *log;
+    struct env_bell *bell, *watch;
+    struct base_lock lock;
+    struct poller *poller;
+    struct tcp_port *port;
+    int32_t ports, ranks, rank;
+    bool armed, rung, sealed, checked;
+    uint8_t seal_choice;         /* enum tcp_seal_choice: what this rank was told */
+    bool aes;                    /* would be sealed by AES */
+    bool held;                   /* what was sent in a row waits for company, and the timer runs */
+    uint32_t row;                /* how often something left since the last pump, or gap */
+    int64_t row_ns;              /* when something was last to leave */
+    bool messages;               /* some are in what is to leave */
+    uint32_t few[TCP_FEW], fews; /* all small lanes, where they are few: tried while nobody waits for a frame of his own */
+    int timer;                   /* the watcher wakes when it ends */
+    uint32_t rows_ended;         /* one soon after the other, by their caller */
+    uint32_t rows_long, waits;   /* those of them that were long; what waits in this one */
+    int64_t guard_ns;            /* when a timer ends that is not set for each row */
+    int deaths;                  /* an epoll of the watcher's: ends of connections */
+    bool heeds, came;            /* the watcher is to be woken by what comes (heed.c); something has since it was up last */
+    int heed;                    /* an eventfd among `deaths`: what another thread has read */
+    struct tcp_lane *dirty;
+    uint32_t *hot, hots; /* sockets on which somebody waits for a frame */
+    struct tcp_channel **channel;
+    uint32_t channels, channels_room, generation;
+    struct tcp_block *free_block[TCP_ORDER_MOST + 1];
+    unsigned char *alone; /* where an exposure is made that leaves alone (alone.c) */
+    size_t pumped;        /* bytes received in the pump that is going on */
+    uint32_t arrivals;    /* exposures that are here, but for pieces of long ones; counts on */
+    char *zeros, *sink;   /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
+    int64_t timeout_ns, link_timeout_ns, warn_ns, tick_ns, polled_ns;
+    struct tcp_door *door; /* NULL: all links were made when the world opened */
+    bool nudges;
+    struct tcp_link *links;
+    char *stages;
+    struct env_farewell farewell;
+    bool leaves; /* its process ends, and the watcher is still there */
+    bool dry;    /* the last pump left nothing to be read */
+    size_t bytes, stage_bytes;
+};
+
+static inline struct tcp_wire *tcp_wire_of(struct wire *wire)
+{
+    return (struct tcp_wire *)wire;
+}
+static inline struct tcp_channel *tcp_of(struct wire_channel *channel)
+{
+    return (struct tcp_channel *)channel;
+}
+static inline void tcp_count(_Atomic uint64_t *traffic, const struct frame *f)
+{
+    uint64_t before = atomic_load_explicit(traffic, memory_order_relaxed);
+
+    atomic_store_explicit(traffic, before + frame_span(f->bytes), memory_order_relaxed);
+}
+/* Numbers wrap: their difference counts. There is no number 0. */
+static inline bool tcp_reached(uint32_t at, uint32_t wanted)
+{
+    return (int32_t)(at - wanted) >= 0;
+}
+static inline uint32_t tcp_lane_for(uint64_t bytes)
+{
+    return bytes > TCP_SMALL_BYTES ? TCP_LANE_BULK : TCP_LANE_SMALL;
+}
+/* More waits to leave than one send takes: what can be said later is. */
+static inline bool tcp_backed_up(const struct tcp_lane *lane)
+{
+    return lane->out && lane->out->next;
+}
+static inline uint64_t *tcp_ack_of(struct tcp_channel *c, uint32_t peer, wire_key key)
+{
+    size_t place = (size_t)peer * c->areas + wire_key_seq(key) % c->areas;
+
+    return &c->acked[(place * WIRE_STREAM_EDGES + wire_key_edge(key) % WIRE_STREAM_EDGES) * c->credits + wire_key_round(key) % c->credits];
+}
+
+/* memory.c: all under the wire's lock; NULL: no memory */
+struct tcp_block *tcp_block_take(struct tcp_wire *w, size_t bytes);
+void tcp_block_give(struct tcp_wire *w, struct tcp_block *block);
+static inline size_t tcp_block_room(const struct tcp_block *block)
+{
+    return (size_t)1 << block->order;
+}
+/* No more of it than that may be touched. */
+static inline void tcp_block_bound(const struct tcp_block *block, size_t bytes)
+{
+    edge_set(block->data, bytes, tcp_block_room(block));
+}
+struct tcp_slot *tcp_slot_find(struct tcp_channel *c, uint32_t peer, wire_key key);
+struct tcp_slot *tcp_slot_make(struct tcp_channel *c, uint32_t peer, wire_key key);
+void tcp_slot_drop(struct tcp_channel *c, struct tcp_slot *slot);
+void tcp_slots_retire(struct tcp_channel *c, uint32_t seq);
+struct tcp_message *tcp_message_make(struct tcp_channel *c, bool sent);
+void tcp_message_drop(struct tcp_channel *c, bool sent, struct tcp_message *m);
+struct tcp_hold *tcp_hold_make(struct tcp_channel *c);
+void tcp_hold_drop(struct tcp_channel *c, struct tcp_hold *hold);
+void tcp_tell(struct tcp_channel *c, const struct wire_event *event);
+void tcp_memory_end(struct tcp_channel *c);
+
+/* send.c */
+bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes, size_t count);
+void tcp_post_goodbye(struct tcp_lane *lane);
+bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes, bool straight);
+bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *frame, const void *user, struct tcp_hold *hold);
+void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s);
+void tcp_send_dirty(struct tcp_wire *w);
+void tcp_sent(struct tcp_lane *lane, int64_t result);
+void tcp_piece_lost(struct tcp_block *block);
+void tcp_forget_sends(struct tcp_channel *c);
+void tcp_owed(struct tcp_channel *c);
+void tcp_tell_acks(struct tcp_channel *c);
+void tcp_hold_or_send(struct tcp_wire *w); /* what is dirty leaves now, or soon */
+void tcp_unhold(struct tcp_wire *w);       /* a pump begins: it sends all that is dirty */
+
+void tcp_row_goes_on(struct tcp_wire *w); /* something leaves: is it of a row? */
+
+/* alone.c */
+bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, size_t bytes);
+void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t bytes); /* if it may */
+/* A glance at what has not come yet. DONE; AGAIN; NONE: it must look the common way, at what came or for what it could not. */
+enum wire_result tcp_look_alone(struct tcp_channel *c, const struct wire_look *l);
+/* Of a channel of two. */
+enum wire_result tcp_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
+enum wire_result tcp_see(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes, const void **at);
+void tcp_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes);
+
+/* receive.c */
+void tcp_receive_start(struct tcp_lane *lane);
+void tcp_digest(struct tcp_lane *lane); /* what stands in its stage */
+void tcp_received(struct tcp_lane *lane, int64_t result);
+void tcp_lane_end(struct tcp_lane *lane, const char *why);
+uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* how many transfers ended */
+/* heed.c: under the wire's lock, but for tcp_heed */
+int tcp_heed_open(struct tcp_wire *w);  /* 0, or an errno */
+void tcp_heed_came(struct tcp_wire *w); /* a pump has read something */
+bool tcp_heed(struct wire *wire, bool on);
+void tcp_hear(struct tcp_channel *c, uint32_t peer); /* reads what a peer has said: that there is room, perhaps */
+void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t lane, bool on);
+void tcp_forget_receives(struct tcp_channel *c);
+
+/* view.c: exposures and views */
+enum wire_result tcp_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
+enum wire_result tcp_expose(struct wire_channel *channel, const struct wire_expose *e);
+bool tcp_has_once_room(const struct tcp_channel *c, uint32_t peer, wire_key key, size_t bytes); /* for an exposure on a once-edge */
+enum wire_result tcp_view(struct wire_channel *channel, const struct wire_look *look);
+void tcp_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
+void tcp_slot_whole(struct tcp_channel *c, struct tcp_slot *slot);
+void tcp_calls_came(struct tcp_channel *c, uint32_t peer);
+void tcp_miss(struct tcp_channel *c, uint32_t peer, wire_key key); /* asked for, and its peer is down: it will never be here */
+void tcp_missed(struct tcp_channel *c, const struct tcp_link *link);
+
+/* message.c */
+enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_expose *e);
+enum wire_result tcp_message_view(struct tcp_channel *c, const struct wire_look *look);
+const char *tcp_message_came(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
+struct tcp_message *tcp_message_granted(struct tcp_channel *c, uint32_t peer, uint32_t number);
+void tcp_message_landed(struct tcp_channel *c, struct tcp_message *m);
+void tcp_messages_forget(struct tcp_channel *c);
+
+/* note.c: notes and published calls */
+void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e);
+uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32_t max);
+void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked);
+void tcp_calls_show(struct tcp_channel *c);
+void tcp_calls_asked(struct tcp_channel *c, uint32_t peer);
+void tcp_calls_tell(struct tcp_channel *c);
+const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
+
+/* Bytes of a sealed lane, opened; plain NULL: they lie where they were to land. */
+void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes);
+
+/* seal.c: what a sealed lane's bytes are on their way */
+struct seal;
+/* keys: of the connection's handshake. kind CRYPTO_NONE: it is only checked, without keys. False: no memory */
+bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys, enum crypto_kind kind);
+void tcp_seal_end(struct tcp_lane *lane);
+bool tcp_seal_pending(const struct tcp_lane *lane); /* something sealed is not sent yet; never without a seal */
+/* When nothing is pending: seals the next bytes, and says how many; they are the caller's again. */
+size_t tcp_seal_take(struct tcp_lane *lane, const struct iovec *vector, uint32_t count);
+struct iovec tcp_seal_leaving(struct tcp_lane *lane);
+void tcp_seal_sent(struct tcp_lane *lane, size_t bytes);
+struct iovec tcp_seal_room(struct tcp_lane *lane);
+/* So much came into the room. NULL, or why the connection must end. */
+const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes);
+/*
+ * The connection of the heartbeats, sealed or not, which no poller has: sends one beat, word 0, or a goodbye; and how many words have come,
+ * 0 at the end of what the other one says. Otherwise -errno, of which -EAGAIN and -EINTR are none; -EBADMSG, changed on its way, has a
+ * text.
+ */
+int64_t tcp_seal_beat(struct tcp_lane *lane, unsigned char word);
+int64_t tcp_seal_heard(struct tcp_lane *lane, bool *goodbye, const char **why);
+
+/* close.c: goodbyes */
+void tcp_close(struct wire *wire);
+void tcp_farewell(struct env_farewell *farewell); /* the process ends, and the wire is open */
+void tcp_destroy(struct tcp_wire *w);             /* tcp.c */
+
+/* watch.c */
+uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max);
+
+/* tcp.c: a socket is connected, and from now on the poller's. 0, or an errno */
+int tcp_lane_start(struct tcp_lane *lane);
+/* receive.c: an end without a word in the log */
+void tcp_lane_down(struct tcp_lane *lane);
+/* send.c: what was to be sent is forgotten */
+void tcp_drop_out(struct tcp_lane *lane);
+/* send.c: of the process, and of nobody's channel */
+void tcp_send_waiting(struct tcp_lane *lane);
+void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes);
+void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link); /* a link is new: what its peer is owed */
+/* note.c */
+const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload, uint32_t number);
+const char *tcp_note_fault(const struct frame *f); /* whether it can be one, of any rank; NULL: it can */
+const char *tcp_calls_fault(const struct frame *f, const unsigned char *payload);
+
+/*
+ * links.c: where not all links are made when a world opens. `link` as below is usable at any time: what is sent on it waits until it
+ * stands. All under the wire's lock.
+ */
+enum comm_result tcp_door_make(struct tcp_wire *w, const struct wire_config *config); /* before the mesh, if such links are wanted */
+struct mesh;
+bool tcp_door_open(struct tcp_wire *w, struct mesh *m); /* it keeps m. False: an errno says why */
+void tcp_door_close(struct tcp_wire *w);
+bool tcp_is_base(const struct tcp_wire *w, int32_t peer); /* when nobody is down */
+void tcp_want(struct tcp_link *link, bool base);          /* it is needed: the watcher makes it */
+void tcp_door_turn(struct tcp_wire *w, bool tick);        /* the watcher's */
+void tcp_door_hear(struct tcp_wire *w);                   /* his too, without the lock */
+void tcp_lane_up(struct tcp_lane *lane);                  /* connected while the world is open */
+void tcp_lane_opened(struct tcp_lane *lane);              /* receive.c: what waited for it */
+void tcp_add_neighbour(struct tcp_link *link);
+struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count);
+void tcp_watch_for(struct tcp_wire *w, int fd); /* the watcher wakes for it */
+bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link,
+                      int64_t now); /* others have told its end, and nothing of our own says otherwise */
+bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int64_t now); /* whose connection has ended */
+void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link);                             /* it has just gone down */
+bool tcp_door_busy(struct tcp_wire *w);                                                    /* something that was sent waits for its link */
+
+/* pass.c: what is said to all, passed on along the base graph */
+struct tcp_pass;
+struct tcp_pass *tcp_pass_of(const struct tcp_wire *w);
+struct tcp_pass *tcp_pass_make(const struct tcp_wire *w);
+void tcp_pass_give(struct tcp_wire *w, struct tcp_pass *p);
+void tcp_pass_note(struct tcp_channel *c, const struct tcp_note *n);
+void tcp_pass_calls(struct tcp_channel *c, const void *calls, size_t bytes);
+void tcp_pass_down(struct tcp_wire *w, const struct wire_event *gone);
+void tcp_pass_goodbye(struct tcp_wire *w);
+bool tcp_pass_said_goodbye(const struct tcp_wire *w);
+bool tcp_pass_is_whole(const struct tcp_wire *w, int32_t rank);
+const char *tcp_pass_came(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload);
+
+/* mesh.c: connections while a world opens. COMM_OK, or an error whose text stands in config->error_text */
+enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config);
+/* socket.c: the same where all ranks are in this process */
+enum comm_result tcp_mesh_here(struct tcp_wire *w, const struct wire_config *config);
+
+#endif

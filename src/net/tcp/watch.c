@@ -1,0 +1,189 @@
+/*
+ * Watching over peers, in the watcher's thread: connections that ended, heartbeats, published calls. A process that dies closes its
+ * connections, and its kernel says so at once; one that stands still keeps them, and is found by what it does not say. Its kernel goes on
+ * to acknowledge what is sent; where even that stops, the link is cut or the host gone, and waiting for long is of no use. Who says goodbye
+ * first is no death.
+ */
+#include "net/tcp/tcp.h"
+
+#include <errno.h>
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#define LAST_LANE_NS INT64_C(300000000)   /* after one connection of a pair ended, how long the other may have something to say */
+#define LAST_WORDS_NS INT64_C(5000000000) /* the same after a goodbye: as long as a link may be down */
+#define SECONDS(ns) (long long)((ns) / 1000000000), (long long)((ns) / 100000000 % 10)
+
+/* Each connection of a pair ends with a goodbye of its own where its rank closed, so whichever end comes first says what it is. The others
+ * may take as long as TCP repeats what was lost: what was said there before the goodbye is still to be heard. */
+static bool has_ended(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
+{
+    const struct tcp_lane *small = &link->lane[TCP_LANE_SMALL], *bulk = &link->lane[TCP_LANE_BULK];
+    bool repeats = link->goodbye && small->fd >= 0 && bulk->fd >= 0;
+
+    if (!link->ended_ns || (small->ended && bulk->ended))
+        return link->ended_ns;
+    return w->dry && now - link->ended_ns > (repeats ? LAST_WORDS_NS : LAST_LANE_NS);
+}
+
+/* One beat says that this process lives, and any that comes says that the other one does. A full buffer says the same as silence. */
+static void beat(struct tcp_link *link)
+{
+    struct tcp_lane *lane = &link->lane[TCP_BEAT];
+    const char *why = "the connection of its heartbeats broke";
+
+    if (lane->fd < 0 || lane->ended)
+        return;
+    int64_t n = tcp_seal_beat(lane, 0);
+    if (n < 0 && n != -EAGAIN && n != -EINTR)
+        tcp_lane_end(lane, why);
+    n = lane->ended ? -EAGAIN : tcp_seal_heard(lane, &link->goodbye, &why);
+    if (n == -EBADMSG) {
+        base_log(lane->port->wire->log, LOG_ERROR, "tcp: peer=%d lane=%u: %s; the connection is given up", link->peer, lane->lane, why);
+        tcp_lane_end(lane, NULL);
+    }
+    link->beat += n > 0;
+    link->sure |= n > 0; /* it comes when all connections stand */
+    if (n == 0)
+        tcp_lane_end(lane, "the other end closed");
+}
+
+/* Something was sent, and sent again, and nothing of it has arrived since the last look, though perhaps the other direction lives. A full
+ * window is probed at ever longer intervals, but each probe is answered: only those that are not count. */
+static bool is_unheard(struct tcp_lane *lane)
+{
+    struct tcp_info info = {0};
+    socklen_t bytes = sizeof info;
+
+    if (lane->fd < 0 || lane->ended || getsockopt(lane->fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) < 0)
+        return false;
+    bool before = info.tcpi_delivered == lane->delivered;
+    lane->delivered = info.tcpi_delivered;
+    return before && (info.tcpi_probes || (info.tcpi_unacked && info.tcpi_retransmits));
+}
+
+/* True when its host has acknowledged nothing for too long. */
+static bool is_cut(const struct tcp_wire *w, struct tcp_link *link, int64_t looked)
+{
+    if (!looked)
+        return false;
+    bool unheard = false;
+    for (int k = 0; k < TCP_SOCKETS; k++)
+        unheard |= is_unheard(&link->lane[k]);
+    link->unheard_ns = unheard ? link->unheard_ns + looked : 0;
+    return link->unheard_ns >= w->link_timeout_ns;
+}
+
+/* True when it has been silent for too long. */
+static bool listen_to(struct tcp_wire *w, struct tcp_link *link, int64_t looked)
+{
+    if (link->beat != link->beat_seen) {
+        if (link->warned)
+            base_log(w->log, LOG_WARNING, "rank %d is back after %lld.%lld s without a heartbeat", link->peer, SECONDS(link->silent_ns));
+        link->beat_seen = link->beat;
+        link->silent_ns = 0;
+        link->warned = false;
+        return false;
+    }
+    if (link->lane[TCP_BEAT].fd < 0) /* its neighbours watch it */
+        return false;
+    link->silent_ns += looked;
+    if (link->silent_ns < w->warn_ns || link->goodbye)
+        return false;
+    if (!link->warned)
+        base_log(w->log, LOG_WARNING,
+                 "rank %d is stopped or starved: no heartbeat for %lld.%lld s; its host acknowledges what is sent: its process is alive",
+                 link->peer, SECONDS(link->silent_ns));
+    link->warned = true;
+    return link->silent_ns >= w->timeout_ns;
+}
+
+static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wire_event *events, uint32_t max)
+{
+    uint32_t told = 0;
+
+    for (int32_t i = 0; i < w->ranks && told < max; i++) {
+        struct tcp_link *link = &w->links[i];
+        bool as_told = w->door && !link->down && tcp_ends_as_told(w, link, now);
+        if (link->down || (!link->here && !link->ended_ns && !as_told))
+            continue;
+        bool ended = (has_ended(w, link, now) && tcp_has_said_all(w, link, now)) || (as_told && !(link->told.bytes && link->here)),
+             stands = !ended && !link->ended_ns;
+        bool cut = stands && is_cut(w, link, looked), silent = stands && listen_to(w, link, looked);
+        if (!ended && !cut && !silent && !as_told)
+            continue;
+        bool closed = link->goodbye || (link->told.kind && link->told.result == COMM_ERR_CLOSED);
+        link->down = true;
+        link->gone = (struct wire_event){.kind = WIRE_EVENT_DOWN,
+                                         .result = closed ? COMM_ERR_CLOSED : COMM_ERR_PEER,
+                                         .peer = i,
+                                         .tag = cut,
+                                         .bytes = (uint64_t)(cut      ? link->unheard_ns
+                                                             : silent ? link->silent_ns
+                                                                      : 0)};
+        if (as_told)
+            link->gone = link->told;
+        if (link->ours)
+            events[told++] = link->gone;
+        for (int k = 0; k < TCP_SOCKETS && ended; k++) /* one that stands still hears, should it come back, why it was given up */
+            tcp_lane_end(&link->lane[k], "given up");
+        for (uint32_t k = 0; k < w->channels; k++)
+            if (w->channel[k])
+                tcp_missed(w->channel[k], link);
+        if (w->door)
+            tcp_link_lost(w, link);
+    }
+    return told;
+}
+
+/* The connection of the heartbeats has ended, so the process has; the ends of its others may still be on their way, and each is to be told.
+ */
+static void watch_ends(struct tcp_wire *w, const struct epoll_event *end)
+{
+    uint32_t size = (uint32_t)w->ranks * TCP_SOCKETS, socket = end->data.u32;
+
+    if (w->door || !(end->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) || socket % TCP_SOCKETS != TCP_BEAT)
+        return;
+    struct tcp_link *link = &w->port[socket / size].link[socket % size / TCP_SOCKETS];
+    for (uint32_t k = 0; k < TCP_LANES; k++) {
+        struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u32 = link->lane[k].socket};
+        if (!link->lane[k].ended)
+            epoll_ctl(w->deaths, EPOLL_CTL_ADD, link->lane[k].fd, &event);
+    }
+}
+
+uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
+{
+    struct tcp_wire *w = tcp_wire_of(wire);
+    struct epoll_event ends[16];
+    uint32_t told = 0;
+
+    base_lock(&w->lock, w->env);
+    for (int n; (n = epoll_wait(w->deaths, ends, 16, 0)) > 0;)
+        for (int i = 0; i < n; i++)
+            watch_ends(w, &ends[i]); /* reading to the end says more */
+    int64_t now = w->env->now(w->env), looked = w->polled_ns ? now - w->polled_ns : 0;
+    bool tick = !w->polled_ns || looked >= w->tick_ns / 2;
+    for (size_t i = 0; tick && w->rank >= 0 && i < (size_t)w->ranks; i++)
+        if (w->links[i].here)
+            beat(&w->links[i]);
+    for (uint32_t i = 0; tick && i < w->channels; i++)
+        if (w->channel[i])
+            tcp_calls_tell(w->channel[i]);
+    if (w->door)
+        tcp_door_turn(w, tick);
+    if (w->held) /* its caller did not come back in time */
+        w->rows_ended = w->rows_long = 0;
+    if (w->dirty)
+        tcp_send_dirty(w);
+    tcp_pump(w, NULL, 0);
+    if (w->rank >= 0) /* ranks of one process die together */
+        told = look(w, now, tick ? (looked < w->tick_ns ? looked : w->tick_ns) : 0, events, max);
+    if (tick)
+        w->polled_ns = now;
+    base_unlock(&w->lock, w->env);
+    tcp_door_hear(w); /* behind the look at what woke us: what comes from here on wakes us again */
+    return told;
+}
