@@ -13,12 +13,13 @@ endif()
 # The shared library: comm_* alone leaves it, under a version that is ours.
 add_library(commstream SHARED $<TARGET_OBJECTS:commstream_objects>)
 target_link_libraries(commstream PRIVATE commstream_flags Threads::Threads ${CMAKE_DL_LIBS} ${comm_uring_link} ${comm_crypto_link})
+add_library(commstream::commstream ALIAS commstream)
 target_include_directories(commstream INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_options(commstream PRIVATE
   -Wl,-Bsymbolic-functions -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/commstream.map)
 set_target_properties(commstream PROPERTIES
-  VERSION ${PROJECT_VERSION} SOVERSION 0 EXPORT_NAME commstream
+  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} EXPORT_NAME commstream
   LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/commstream.map)
 
 # The static library: one relocatable object in which every hidden symbol has become local, so that a program that links it sees
@@ -34,6 +35,7 @@ add_custom_command(
 set_source_files_properties(${commstream_one_object} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
 add_library(commstream_static STATIC ${commstream_one_object})
 target_link_libraries(commstream_static INTERFACE Threads::Threads ${CMAKE_DL_LIBS} ${comm_uring_link} ${comm_crypto_link})
+add_library(commstream::commstream_static ALIAS commstream_static)
 target_include_directories(commstream_static INTERFACE
   $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 set_target_properties(commstream_static PROPERTIES LINKER_LANGUAGE C OUTPUT_NAME commstream)

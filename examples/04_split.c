@@ -8,8 +8,9 @@ int main(void)
     must(comm_open(NULL, &world), "open");
     int32_t rank = comm_rank(world), ranks = comm_size(world);
 
-    must(comm_split(world, rank % 2, rank, &half, NULL), "split"); /* no request: the call waits itself */
+    must(comm_split(world, rank % 2, rank, &half, NULL), "split"); /* no request is wanted: comm_sync waits for both */
     must(comm_dup(world, NULL, &stream, NULL), "dup");
+    must(comm_sync(world, COMM_FOREVER), "sync");
 
     /* Two communicators are two queues: neither of these waits for the other. */
     int32_t of_half = 0, of_all = 0;

@@ -32,7 +32,7 @@ int main(void)
         expect(report == status.peer * status.peer, "the status tells whose report it is");
         sum += report;
     }
-    must(comm_sync(world), "sync");
+    must(comm_sync(world, COMM_FOREVER), "sync");
     if (rank == 0)
         printf("messages: ranks=%d sum=%d\n", ranks, sum);
     must(comm_close(world, COMM_DEFAULT_TIMEOUT), "close");

@@ -14,7 +14,8 @@ int main(void)
     int32_t rank = comm_rank(world), ranks = comm_size(world);
 
     /* Rank 0 has the memory, the others bring none. */
-    must(comm_window_create(world, rank == 0 ? BINS * sizeof(int64_t) : 0, NULL, &counts, NULL), "window_create");
+    must(comm_window_create(world, rank == 0 ? BINS * sizeof(int64_t) : 0, NULL, &counts, &request), "window_create");
+    must(comm_wait(request, COMM_FOREVER), "window_create");
     const int64_t one = 1;
     uint32_t random = (uint32_t)rank + 1;
     for (int i = 0; i < SAMPLES; i++) {
@@ -33,8 +34,9 @@ int main(void)
     must(comm_window_create(
              world, rank == 0 ? TABLE * sizeof(double) : 0,
              &(struct comm_window_options){.size = sizeof(struct comm_window_options), .placement = COMM_PLACEMENT_INTERLEAVE}, &table,
-             NULL),
+             &request),
          "window_create");
+    must(comm_wait(request, COMM_FOREVER), "window_create");
     must(comm_window_pointer(table, 0, &at, NULL), "window_pointer");
     double *value = at;
     for (int i = 0; rank == 0 && i < TABLE; i++)

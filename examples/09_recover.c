@@ -43,7 +43,9 @@ static int went_well(struct comm_communicator *c, enum comm_result result)
 static struct comm_communicator *without_the_dead(struct comm_communicator *c)
 {
     struct comm_communicator *survivors = NULL;
-    must(comm_shrink(c, &survivors, NULL), "shrink");
+    struct comm_request request;
+    must(comm_shrink(c, &survivors, &request), "shrink");
+    must(comm_wait(request, COMM_FOREVER), "shrink");
     must(comm_close(c, COMM_DEFAULT_TIMEOUT), "close");
     return survivors;
 }

@@ -1,10 +1,15 @@
-/*
- * CUDA streams and the library's timelines wait for each other, in a world of any backend. Always exported; COMM_ERR_UNSUPPORTED where
- * there is no CUDA driver or device, with the missing piece in the log, and for a stream that is being captured.
+/**
+ * @file cuda.h
+ * @brief CUDA streams and communicators wait for each other.
  *
- * A stream belongs to the caller, to the primary context of a device that this process's ranks use, and outlives what was queued on it;
- * stream NULL is the legacy default stream. Any thread may call, with the device of c current or not. COMM_ERR_FULL: too many places
- * (1,024 a device) or waits for the host (4) are not reached yet; nothing was queued. Device buffers: backend nccl. May change until 0.1.
+ * These functions work in a world of any backend. They are always exported, and return COMM_ERR_UNSUPPORTED if there is no CUDA driver or
+ * device (the log names what is missing) and for a stream that is being captured.
+ *
+ * A stream belongs to the caller and to the primary context of a device that this process's ranks use. It must outlive the work queued on
+ * it. NULL is the legacy default stream. The device of c need not be current. Device buffers need backend nccl.
+ *
+ * All functions return COMM_ERR_FULL if too many points of a device (1,024) or too many waits for the host (4) are outstanding; nothing was
+ * queued then. Any thread may call.
  */
 #ifndef COMMSTREAM_CUDA_H
 #define COMMSTREAM_CUDA_H
@@ -18,41 +23,79 @@
 extern "C" {
 #endif
 
-/*
- * Puts into the event the point behind everything on `stream` so far. Queues may then wait for device work. cudaEventRecord.
+/**
+ * Stores the point after everything on the stream so far. Queues can then wait for work of the device. Like cudaEventRecord.
+ *
+ * @param event   an event of comm_event_create()
+ * @param stream  the stream
+ * @return COMM_OK, COMM_ERR_UNSUPPORTED, COMM_ERR_FULL, COMM_ERR_ARGUMENT, or COMM_ERR_BACKEND
  */
 COMM_MUST enum comm_result comm_event_record_stream(struct comm_event *event, struct CUstream_st *stream);
-/*
- * Work issued on c afterwards starts after everything on `stream` so far: an event recorded on it and comm_queue_wait_event, in one.
+
+/**
+ * Makes the queue of c wait: work issued on c afterwards starts after everything on the stream so far.
+ *
+ * @param c       communicator
+ * @param stream  the stream
+ * @return COMM_OK, COMM_ERR_UNSUPPORTED, COMM_ERR_FULL, COMM_ERR_CLOSED, COMM_ERR_BACKEND, or what c failed with
  */
 COMM_MUST enum comm_result comm_queue_wait_stream(struct comm_communicator *c, struct CUstream_st *stream);
-/*
- * What is put on `stream` afterwards starts after the event's present point; the host goes on. The progress thread is started if none runs.
- * A point that failed is its error here; one that fails later
- * releases the stream, and what it reads then is no result. UNSUPPORTED where the device cannot park. cudaStreamWaitEvent.
+
+/**
+ * Makes a stream wait: work put on the stream afterwards starts after the event's point. The host goes on. Like cudaStreamWaitEvent.
+ *
+ * The progress thread is started if it is not running. If the point fails later, the stream goes on, and its work reads no valid result.
+ *
+ * @param stream  the stream
+ * @param event   the event
+ * @return COMM_OK; the error of a point that has failed; COMM_ERR_UNSUPPORTED if the device cannot wait for a word of host memory;
+ *         COMM_ERR_FULL, COMM_ERR_ARGUMENT, or COMM_ERR_BACKEND
  */
 COMM_MUST enum comm_result comm_stream_wait_event(struct CUstream_st *stream, struct comm_event *event);
-/*
- * As comm_stream_wait_event, for the point that a request is: the consumer of a result on the device needs no host in between.
+
+/**
+ * As comm_stream_wait_event(), for the completion of an operation: the device uses a result without the host in between.
+ *
+ * @param stream   the stream
+ * @param request  the operation
+ * @return as comm_stream_wait_event()
  */
 COMM_MUST enum comm_result comm_stream_wait_request(struct CUstream_st *stream, struct comm_request request);
-/*
- * The stream on which c's device work runs, to order other work behind it. It stays the library's: do not synchronise or destroy it.
+
+/**
+ * Gets the stream on which the device work of c runs, to order other work behind it.
+ *
+ * @param c       communicator
+ * @param stream  receives the stream; it belongs to the library: do not synchronise or destroy it
+ * @return COMM_OK, COMM_ERR_UNSUPPORTED, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_stream_of(struct comm_communicator *c, struct CUstream_st **stream);
-/*
- * The host waits, at most timeout_ns, for everything issued on c so far; PENDING when it takes longer. STATE inside a callback.
- * cudaStreamSynchronize.
+
+/**
+ * Waits in the calling thread until everything issued on c so far is complete, on the device too. Like cudaStreamSynchronize.
+ *
+ * @param c           communicator
+ * @param timeout_ns  how long to wait, as in comm_wait()
+ * @return COMM_OK; COMM_PENDING if timeout_ns passed first; COMM_ERR_STATE inside a callback; the first error of the operations
  */
 COMM_MUST enum comm_result comm_stream_sync(struct comm_communicator *c, int64_t timeout_ns);
-/*
- * comm_buckets_ready for a gradient that is written once everything on `stream` so far is done. Any thread. Not built yet:
- * COMM_ERR_UNSUPPORTED.
+
+/**
+ * As comm_buckets_ready(), for a gradient that is written when everything on the stream so far is done. Not built yet.
+ *
+ * @param b       the buckets
+ * @param i       index of the gradient
+ * @param stream  the stream
+ * @return COMM_ERR_UNSUPPORTED
  */
 COMM_MUST enum comm_result comm_buckets_ready_stream(struct comm_buckets *b, size_t i, struct CUstream_st *stream);
-/*
- * comm_buckets_wait for a consumer on `stream`: what is put there afterwards starts when all gradients are reduced; the host goes on.
- * Not built yet: COMM_ERR_UNSUPPORTED.
+
+/**
+ * As comm_buckets_wait(), for a stream: work put there afterwards starts when all gradients are reduced. Not built yet.
+ *
+ * @param b       the buckets
+ * @param stream  the stream
+ * @return COMM_ERR_UNSUPPORTED
  */
 COMM_MUST enum comm_result comm_buckets_wait_stream(struct comm_buckets *b, struct CUstream_st *stream);
 

@@ -1,18 +1,24 @@
-/*
- * Events join timelines: queues of communicators, CUDA streams, and the host itself wait for each other without blocking a CPU.
+/**
+ * @file event.h
+ * @brief Events: queues of communicators, CUDA streams and the host wait for each other without blocking a CPU.
  *
- * An event is a cell that holds one point, and a point never changes: a wait, query or sync copies the point held at that moment; later
- * record, reset or destroy does not touch it. One exception: a hand-set point can no longer be set once its event is destroyed or recorded
- * anew, so its waiters end with COMM_ERR_ABANDONED. A new event holds a point already reached (as in CUDA). record puts in a new point;
- * reset puts in one that only comm_event_set reaches: the host's own gate. Usable with every communicator of c's engine, and every stream
- * of its device.
+ * An event holds a *point*: a place in a queue or a stream that is reached when all work before it is complete. A wait, query or sync uses
+ * the point that the event holds when it is called; a later record, reset or destroy does not change that. A new event holds a point that
+ * is already reached, as in CUDA. comm_event_record() stores a new point. comm_event_reset() stores a point that only comm_event_set()
+ * reaches, and that gives the host a gate of its own. If such a point can no longer be set, because its event was destroyed or recorded
+ * again, its waiters end with COMM_ERR_ABANDONED.
  *
- * Who waits comes first in the name:
- *   the host blocks in           comm_wait*, comm_sync*, comm_event_sync
- *   a queue waits, no CPU does   comm_queue_wait_*: work issued on c afterwards starts after the point
- *   a CUDA stream waits          comm_stream_wait_* (cuda.h)
+ * An event works with every communicator of its engine, and with every stream of its device.
  *
- * Any thread may call. May change until 0.1.
+ * The first word of a function says who waits:
+ *
+ * | function | who waits |
+ * |---|---|
+ * | comm_wait(), comm_sync(), comm_event_sync() | the calling thread |
+ * | comm_queue_wait_event(), comm_queue_wait_request() | the queue: work issued on c afterwards starts after the point |
+ * | comm_stream_wait_event(), comm_stream_wait_request() (cuda.h) | the CUDA stream |
+ *
+ * Any thread may call.
  */
 #ifndef COMMSTREAM_EVENT_H
 #define COMMSTREAM_EVENT_H
@@ -26,46 +32,85 @@
 extern "C" {
 #endif
 
-/*
- * Makes an event on c's engine that holds a point already reached. The caller's until comm_event_destroy. Local. cudaEventCreate.
+/**
+ * Makes an event whose point is already reached. Local. Like cudaEventCreate.
+ *
+ * @param c      a communicator of the engine that uses the event
+ * @param event  receives the event; free it with comm_event_destroy()
+ * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_event_create(struct comm_communicator *c, struct comm_event **event);
-/*
- * Gives the event back; queues that wait for its point keep that, and fail with ABANDONED where it was a hand-set one that is not set. No
- * other call on the event may be under way. NULL is fine.
- * cudaEventDestroy.
+
+/**
+ * Destroys an event. No other call on it may be running. Like cudaEventDestroy.
+ *
+ * Queues that wait for its point go on waiting for it; if it is a point of comm_event_reset() that was not set, they fail with
+ * COMM_ERR_ABANDONED.
+ *
+ * @param event  the event; NULL is ignored
  */
 COMM_API void comm_event_destroy(struct comm_event *event);
-/*
- * Puts in the point behind everything issued on c so far, messages too; holds back nothing. c of another engine: UNSUPPORTED.
- * cudaEventRecord.
+
+/**
+ * Stores the point after everything issued on c so far, messages included. It holds nothing back. Like cudaEventRecord.
+ *
+ * @param event  the event
+ * @param c      a communicator of the event's engine
+ * @return COMM_OK; COMM_ERR_UNSUPPORTED if c belongs to another engine; COMM_ERR_ARGUMENT or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_event_record(struct comm_event *event, struct comm_communicator *c);
-/*
- * Puts in a point that only comm_event_set reaches. A second reset before the set is STATE.
+
+/**
+ * Stores a point that only comm_event_set() reaches.
+ *
+ * @param event  the event
+ * @return COMM_OK; COMM_ERR_STATE if the last such point is not set yet; COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_event_reset(struct comm_event *event);
-/*
- * Reaches the point of the last reset; starts in this thread what it releases, and wakes sleepers. Without a reset before: STATE. Runs no
- * callbacks.
+
+/**
+ * Reaches the point of the last comm_event_reset(), and starts in this thread the work that waited for it. It runs no callbacks.
+ *
+ * @param event  the event
+ * @return COMM_OK; COMM_ERR_STATE without a reset before; COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_event_set(struct comm_event *event);
-/*
- * OK when the point held now is reached, PENDING when not, or the error that it failed with. Does not block. cudaEventQuery.
+
+/**
+ * Asks whether the event's point is reached. Does not block. Like cudaEventQuery.
+ *
+ * @param event  the event
+ * @return COMM_OK if it is reached, COMM_PENDING if not, or the error that it failed with
  */
 COMM_MUST enum comm_result comm_event_query(struct comm_event *event);
-/*
- * Blocks until the point held now is reached, at most timeout_ns; PENDING then. STATE inside a callback. cudaEventSynchronize.
+
+/**
+ * Waits until the event's point is reached. Like cudaEventSynchronize.
+ *
+ * @param event       the event
+ * @param timeout_ns  how long to wait, as in comm_wait()
+ * @return COMM_OK; COMM_PENDING if timeout_ns passed first; the error that the point failed with; COMM_ERR_STATE inside a callback
  */
 COMM_MUST enum comm_result comm_event_sync(struct comm_event *event, int64_t timeout_ns);
-/*
- * Everything issued on c afterwards, messages too, starts after the event's present point; nothing earlier waits. A local decision: other
- * ranks need not do it. A failed point fails c with DEPENDENCY and the first cause; one never reached, with TIMEOUT at the deadline. Events
- * of another engine: UNSUPPORTED. cudaStreamWaitEvent.
+
+/**
+ * Makes the queue of c wait: everything issued on c afterwards, messages included, starts after the event's point.
+ *
+ * The wait is local: other ranks need not make it. If the point fails, c fails with COMM_ERR_DEPENDENCY and the first cause. If it is not
+ * reached before the operation timeout, c fails with COMM_ERR_TIMEOUT. Like cudaStreamWaitEvent.
+ *
+ * @param c      communicator
+ * @param event  an event of the same engine
+ * @return COMM_OK; COMM_ERR_UNSUPPORTED if the event belongs to another engine; COMM_ERR_FULL, COMM_ERR_CLOSED, or what c failed with
  */
 COMM_MUST enum comm_result comm_queue_wait_event(struct comm_communicator *c, struct comm_event *event);
-/*
- * As comm_queue_wait_event, for the point that a request is: work of c goes on behind an operation of another communicator of its engine.
+
+/**
+ * As comm_queue_wait_event(), for the completion of an operation of another communicator.
+ *
+ * @param c        communicator
+ * @param request  a request of a communicator of the same engine
+ * @return as comm_queue_wait_event()
  */
 COMM_MUST enum comm_result comm_queue_wait_request(struct comm_communicator *c, struct comm_request request);
 

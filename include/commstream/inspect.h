@@ -1,7 +1,8 @@
-/*
- * Looking at the library: version, results as text, the cause of an error, what is built in, what is running and why. Everything here is
- * local, changes nothing, and may be called from any thread, inside callbacks too; texts that are returned live for ever. May change until
- * 0.1.
+/**
+ * @file inspect.h
+ * @brief Versions, error details, options, statistics, traces, and predictions.
+ *
+ * All functions here are local and change nothing. Any thread may call, inside callbacks too. Returned strings are never freed.
  */
 #ifndef COMMSTREAM_INSPECT_H
 #define COMMSTREAM_INSPECT_H
@@ -15,119 +16,205 @@
 extern "C" {
 #endif
 
-/*
- * major << 16 | minor << 8 | patch of the library that is running, which may be newer than the headers. MPI_Get_library_version,
- * ncclGetVersion.
+/**
+ * Returns the version of the library that is running. Like MPI_Get_library_version and ncclGetVersion.
+ *
+ * It may be newer than the headers; compare with COMM_VERSION.
+ *
+ * @return major << 16 | minor << 8 | patch
  */
 COMM_MUST uint32_t comm_version(void);
-/*
- * The name of a result as it stands in the code, "COMM_ERR_PEER"; never NULL, also for numbers that are none.
+
+/**
+ * Returns the name of a result, such as "COMM_ERR_PEER".
+ *
+ * @param result  any number
+ * @return a name; never NULL
  */
 COMM_MUST const char *comm_result_name(enum comm_result result);
-/*
- * A result in a few words; never NULL, also for numbers that are none. MPI_Error_string, ncclGetErrorString.
+
+/**
+ * Describes a result in a few words. Like MPI_Error_string and ncclGetErrorString.
+ *
+ * @param result  any number
+ * @return a text; never NULL
  */
 COMM_MUST const char *comm_result_text(enum comm_result result);
 
+/** What comm_error_detail() tells of an error. */
 struct comm_error {
-    size_t size; /* sizeof(struct comm_error) */
-    enum comm_result result;
-    int32_t rank, peer; /* who failed, who found out; -1: unknown */
-    int32_t system_errno;
-    uint64_t sequence;
-    int32_t backend_code, reserved;
-    char operation[24], cause[24], text[512];
+    size_t size;             /**< sizeof(struct comm_error) */
+    enum comm_result result; /**< COMM_OK: there is nothing to tell */
+    int32_t rank;            /**< the rank that failed; -1: unknown */
+    int32_t peer;            /**< the rank that noticed; -1: unknown */
+    int32_t system_errno;    /**< errno of a system call; 0: none */
+    uint64_t sequence;       /**< sequence number of the operation; 0: none */
+    int32_t backend_code;    /**< error code of MPI, NCCL or CUDA */
+    int32_t reserved;        /**< 0 */
+    char operation[24];      /**< name of the operation */
+    char cause[24];          /**< kind of the cause, in a word or two */
+    char text[512];          /**< what happened and what was expected */
 };
-/*
- * The one cause for which c failed, or else its last refused call; behind an agree or shrink that ended with an error (but ABORTED), why it
- * did: rank, operation, number, and a text that says what happened and what was expected. The caller sets error->size; everything is
- * copied. With nothing to tell, error->result is COMM_OK. After comm_close: CLOSED. ncclGetLastError.
+
+/**
+ * Tells what caused an error: the one cause for which c failed, or otherwise its last refused call. Like ncclGetLastError.
+ *
+ * After an agree or shrink that ended with an error (except COMM_ERR_ABORTED), it tells why that did. If several threads make calls that
+ * are refused, it tells of the last one.
+ *
+ * @param c      communicator
+ * @param error  receives the detail; the caller sets error->size
+ * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_error_detail(struct comm_communicator *c, struct comm_error *error);
 
+/** What comm_describe_backend() tells of a backend. */
 struct comm_backend_info {
-    size_t size; /* sizeof(struct comm_backend_info) */
-    char name[16], version[64], missing[160];
-    int32_t available, threads, fixed_order, device_buffers;
+    size_t size;            /**< sizeof(struct comm_backend_info) */
+    char name[16];          /**< its name */
+    char version[64];       /**< version of its library; empty: none */
+    char missing[160];      /**< why it is not available */
+    int32_t available;      /**< 1: it can be used */
+    int32_t threads;        /**< 1: any thread may call */
+    int32_t fixed_order;    /**< 1: reductions have a fixed order of operands */
+    int32_t device_buffers; /**< 1: buffers may be device memory */
 };
-/*
- * Backend number `index`, from 0: its name, and where it cannot be had what is missing. The caller sets info->size. Past the end: ARGUMENT.
+
+/**
+ * Describes a backend by its number.
+ *
+ * @param index  0, 1, ...
+ * @param info   receives the description; the caller sets info->size
+ * @return COMM_OK; COMM_ERR_ARGUMENT past the last backend
  */
 COMM_MUST enum comm_result comm_describe_backend(size_t index, struct comm_backend_info *info);
 
+/** What comm_describe_option() tells of an option. */
 struct comm_option_info {
-    size_t size; /* sizeof(struct comm_option_info) */
-    const char *key, *environment, *type, *default_text, *unit, *help;
-    const char *also;         /* another environment variable that is read, or NULL */
-    int32_t environment_only; /* a program cannot set it */
-    char values[124];         /* what a value must be: "a power of two from 4 to 1024" */
+    size_t size;              /**< sizeof(struct comm_option_info) */
+    const char *key;          /**< key in config.options */
+    const char *environment;  /**< environment variable */
+    const char *type;         /**< type of the value */
+    const char *default_text; /**< default value */
+    const char *unit;         /**< unit of the value */
+    const char *help;         /**< one line */
+    const char *also;         /**< another environment variable that is read; NULL: none */
+    int32_t environment_only; /**< 1: a program cannot set it */
+    char values[124];         /**< which values are allowed, such as "a power of two from 4 to 1024" */
 };
-/*
- * Row number `index`, from 0, of the option table: key for config.options, environment variable, type, default, unit, help, and what a
- * value must be. The caller sets info->size. Past the end: ARGUMENT. MPI_T cvars are the relative.
+
+/**
+ * Describes an option by its number. Similar to the control variables of MPI_T.
+ *
+ * @param index  0, 1, ...
+ * @param info   receives the description; the caller sets info->size
+ * @return COMM_OK; COMM_ERR_ARGUMENT past the last option
  */
 COMM_MUST enum comm_result comm_describe_option(size_t index, struct comm_option_info *info);
 
+/** Counters of a communicator since it was made. Bytes are counted as they are sent (sums of half-precision types in 32 bits). */
 struct comm_stats {
-    size_t size; /* sizeof(struct comm_stats) */
-    uint64_t operations, messages, bytes_out, bytes_in, waits_ns, progress_calls, wakeups, queue_high_water;
-    uint64_t network_out, network_in;
+    size_t size;               /**< sizeof(struct comm_stats) */
+    uint64_t operations;       /**< collectives */
+    uint64_t messages;         /**< sends and receives */
+    uint64_t bytes_out;        /**< bytes published or sent, counted once for any number of readers */
+    uint64_t bytes_in;         /**< bytes read or received */
+    uint64_t waits_ns;         /**< not counted: 0 */
+    uint64_t progress_calls;   /**< not counted: 0 */
+    uint64_t wakeups;          /**< not counted: 0 */
+    uint64_t queue_high_water; /**< the most operations that were in the queue */
+    uint64_t network_out;      /**< bytes sent on connections, with headers; 0 where ranks share memory */
+    uint64_t network_in;       /**< bytes received on connections, with headers; 0 where ranks share memory */
 };
-/*
- * Counters of c since it was made. The caller sets stats->size. bytes_out: what this rank showed or sent to others, counted once however
- * many of them read it; bytes_in: what it read or received of others; in bytes as they travel (sums of half-precision types in 32 bits), in
- * operations under way as far as they came. network_out, network_in: what of it this rank sent over connections and received from them, for
- * each peer, with everything that stands beside it in its frames; 0 where ranks share memory. Counted today: operations, messages,
- * bytes_out, bytes_in, queue_high_water, network_out, network_in; the others stay 0.
+
+/**
+ * Reads the counters of a communicator. Operations that are running count as far as they got.
+ *
+ * @param c      communicator
+ * @param stats  receives the counters; the caller sets stats->size
+ * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_statistics(struct comm_communicator *c, struct comm_stats *stats);
-/*
- * Writes what is remembered of c's last 2,000 operations and messages, and all that are under way, to `path`, as JSON that chrome://tracing
- * and Perfetto read: a bar from start to end, and with it when the operation was queued, started and done (microseconds of
- * CLOCK_MONOTONIC), its bytes, algorithm, result, and `waited_for`: the rank whose part came last of what was not there when this rank
- * looked for it; of an operation under way, the lowest rank that has not made the call. A failed communicator's cause stands in it too.
- * With option trace_dir (COMM_TRACE_DIR) every rank writes such a file by itself when a communicator fails. Blocks as long as the file
- * system does; SYSTEM when it cannot be written, MEMORY where there is none for a copy.
+
+/**
+ * Writes the last 2,000 operations of c, and all that are running, to a file that chrome://tracing and Perfetto read.
+ *
+ * Each operation is a bar with the times when it was queued, started and done (in microseconds of CLOCK_MONOTONIC), its bytes, algorithm
+ * and result, and `waited_for`: the last rank that it had to wait for, or, while it runs, the lowest rank that has not made the call. The
+ * cause of a failed communicator is included. With option trace_dir (COMM_TRACE_DIR), every rank writes such a file when a communicator
+ * fails. It blocks as long as the file system does.
+ *
+ * @param c     communicator
+ * @param path  the file to write
+ * @return COMM_OK; COMM_ERR_SYSTEM if it cannot be written; COMM_ERR_MEMORY, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_trace_dump(struct comm_communicator *c, const char *path);
 
+/** What comm_describe_algorithm() tells of an algorithm. */
 struct comm_algorithm_info {
-    size_t size; /* sizeof(struct comm_algorithm_info) */
-    int32_t ranks_min, ranks_max;
-    int32_t bounded;    /* it serves blocks up to a length that the backend sets */
-    int32_t over_hosts; /* it is made of the ranks of several hosts, and on one is taken only where it is named */
-    char collective[24], name[24], help[128];
+    size_t size;         /**< sizeof(struct comm_algorithm_info) */
+    int32_t ranks_min;   /**< the smallest communicator it serves */
+    int32_t ranks_max;   /**< the largest communicator it serves */
+    int32_t bounded;     /**< 1: it serves blocks up to a length that the backend sets */
+    int32_t over_hosts;  /**< 1: it is for several hosts; on one host it is used only if named */
+    char collective[24]; /**< the collective it serves */
+    char name[24];       /**< its name in option `algorithm` */
+    char help[128];      /**< one line */
 };
-/*
- * Row number `index`, from 0, of the table of algorithms: what option algorithm may name. The caller sets info->size. Past the end:
- * ARGUMENT.
+
+/**
+ * Describes an algorithm by its number.
+ *
+ * @param index  0, 1, ...
+ * @param info   receives the description; the caller sets info->size
+ * @return COMM_OK; COMM_ERR_ARGUMENT past the last algorithm
  */
 COMM_MUST enum comm_result comm_describe_algorithm(size_t index, struct comm_algorithm_info *info);
-/*
- * The figures of the machine that c's world has agreed on, as text of a machine file into text[0 .. bytes), cut to fit and always ended:
- * those of option machine, else built-in ones. 16 KiB hold it.
+
+/**
+ * Writes the machine figures that the world of c uses for predictions, as the text of a machine file.
+ *
+ * They come from option machine, or else are built in.
+ *
+ * @param c      communicator
+ * @param text   receives the text, truncated to fit and always terminated
+ * @param bytes  its size; 16 KiB is enough
+ * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_describe_machine(struct comm_communicator *c, char *text, size_t bytes);
 
-/* A call that one might make. */
+/** A collective call that a program might make. */
 struct comm_call {
-    size_t size;            /* sizeof(struct comm_call) */
-    const char *collective; /* "allreduce" */
-    size_t n;
-    enum comm_type type;
-    comm_op op;
-    int32_t root, ranks; /* ranks 0: those of c */
+    size_t size;            /**< sizeof(struct comm_call) */
+    const char *collective; /**< its name, such as "allreduce" */
+    size_t n;               /**< number of elements */
+    enum comm_type type;    /**< element type */
+    comm_op op;             /**< operator */
+    int32_t root;           /**< root */
+    int32_t ranks;          /**< number of ranks; 0: those of c */
 };
-/*
- * Which algorithm that call would take, why, and what time is predicted for it and for the others, as text of several lines into
- * text[0 .. bytes), cut to fit and always ended. Runs nothing.
+
+/**
+ * Explains which algorithm a call would use, why, and how long it and the other algorithms are predicted to take. Runs nothing.
+ *
+ * @param c      communicator
+ * @param call   the call
+ * @param text   receives several lines of text, truncated to fit and always terminated
+ * @param bytes  its size
+ * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_UNSUPPORTED, COMM_ERR_MEMORY, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_explain(struct comm_communicator *c, const struct comm_call *call, char *text, size_t bytes);
-/*
- * How many nanoseconds such a call takes, predicted, where all ranks make it one time behind the other: by `algorithm`, or NULL, the one
- * that would be chosen; on the machine whose file has the text `machine`, or NULL, the one that c's world has agreed on. Runs nothing, and
- * takes memory. A machine text that is wrong: CONFIG, comm_error_detail names its line. An algorithm that cannot serve the call:
- * UNSUPPORTED.
+
+/**
+ * Predicts how long a call takes when all ranks make it repeatedly, one after another. Runs nothing.
+ *
+ * @param c          communicator
+ * @param call       the call
+ * @param algorithm  name of the algorithm; NULL: the one that would be chosen
+ * @param machine    text of a machine file; NULL: the figures that the world of c uses
+ * @param ns         receives the predicted time in nanoseconds
+ * @return COMM_OK; COMM_ERR_CONFIG for a wrong machine text (the detail names the line); COMM_ERR_UNSUPPORTED if the algorithm cannot serve
+ *         the call; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm,
                                         const char *machine, double *ns);

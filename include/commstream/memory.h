@@ -1,7 +1,10 @@
-/*
- * Memory that the library can move with fewer copies. Nothing needs it: every call takes any buffer. All calls are local and may be made
- * from any thread. What is allocated or registered belongs to the world of c: through any communicator of that world it can be given back,
- * and with the last of them it ends. docs/memory.md tells what becomes of it.
+/**
+ * @file memory.h
+ * @brief Memory that the library can move with fewer copies.
+ *
+ * It is optional: every call takes any buffer. Allocated and registered memory belongs to the world of `c`: it can be given back through
+ * any communicator of that world, and is given back when the last of them is closed. docs/memory.md describes it. All functions here are
+ * local and may be called from any thread.
  */
 #ifndef COMMSTREAM_MEMORY_H
 #define COMMSTREAM_MEMORY_H
@@ -15,24 +18,47 @@
 extern "C" {
 #endif
 
-/*
- * `bytes` of zeroed, page-aligned memory that peers on this host can read without a copy. The caller's until comm_mem_free. MEMORY when
- * there is none (on shm it comes out of COMM_SHM_SEGMENT_BYTES), ARGUMENT for 0. Peers may still read, never write, what an operation that
- * failed was given. MPI_Alloc_mem, ncclMemAlloc.
+/**
+ * Allocates zeroed, page-aligned memory that other ranks of this host can read without a copy.
+ *
+ * Other ranks never write it. After an operation fails, they may still read what it was given. Like MPI_Alloc_mem and ncclMemAlloc.
+ *
+ * @param c      a communicator of the world that uses the memory
+ * @param bytes  number of bytes, at least 1
+ * @param ptr    receives the address; free it with comm_mem_free()
+ * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_MEMORY (on shm the memory comes out of COMM_SHM_SEGMENT_BYTES)
  */
 COMM_MUST enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t bytes, void **ptr);
-/*
- * Gives back memory of comm_mem_alloc; no operation may still use it. NULL is fine; any other address changes nothing and is told by
- * comm_error_detail. MPI_Free_mem, ncclMemFree.
+
+/**
+ * Frees memory of comm_mem_alloc(). No operation may still use it.
+ *
+ * An address that comm_mem_alloc() did not return changes nothing and is reported by comm_error_detail(). Like MPI_Free_mem and
+ * ncclMemFree.
+ *
+ * @param c    a communicator of the world that it was allocated for
+ * @param ptr  the address; NULL is ignored
  */
 COMM_API void comm_mem_free(struct comm_communicator *c, void *ptr);
-/*
- * Announces the caller's own memory to the wires, so that operations on it need not. It stays the caller's and stays mapped until
- * comm_mem_unregister. STATE: it is registered already. On shared memory nothing is gained by it. ncclCommRegister, ibv_reg_mr.
+
+/**
+ * Registers the caller's own memory, so that each operation on it need not.
+ *
+ * The memory stays the caller's and must stay mapped until comm_mem_unregister(). No backend of today gains from it: the call records
+ * the memory, and nothing else. Like ncclCommRegister and ibv_reg_mr.
+ *
+ * @param c      a communicator of the world that uses the memory
+ * @param ptr    start of the memory
+ * @param bytes  its length
+ * @return COMM_OK; COMM_ERR_STATE if it is registered already; COMM_ERR_ARGUMENT or COMM_ERR_MEMORY
  */
 COMM_MUST enum comm_result comm_mem_register(struct comm_communicator *c, void *ptr, size_t bytes);
-/*
- * Takes back comm_mem_register of this address; no operation may still use the memory. NULL is fine. ncclCommDeregister.
+
+/**
+ * Undoes comm_mem_register(). No operation may still use the memory. Like ncclCommDeregister.
+ *
+ * @param c    a communicator of the world that it was registered for
+ * @param ptr  start of the memory; NULL is ignored
  */
 COMM_API void comm_mem_unregister(struct comm_communicator *c, void *ptr);
 

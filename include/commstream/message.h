@@ -1,8 +1,16 @@
-/*
- * Messages between two ranks. They stand beside the queue of collectives: each starts at once, is matched in order per (peer, tag), and
- * completes on its own, so that an unanswered receive holds back nothing but what would use its memory. What is held back, by that or by a
- * queue wait, holds back later messages of its pair and direction. Any thread may call; where several send to one peer with one tag, their
- * order is the order of their calls. A rank may send to itself. May change until 0.1.
+/**
+ * @file message.h
+ * @brief Point-to-point messages: send, receive, probe.
+ *
+ * Messages are not part of the queue of collectives. Each one starts at once and completes on its own. Messages are matched in order for
+ * each pair of ranks and tag. A receive without a matching send holds back nothing except operations that use the same memory. A queue
+ * wait (comm_queue_wait_event()) holds back the messages issued after it.
+ *
+ * Any thread may call. If several threads send to the same rank with the same tag, the order of their calls is the order of the messages.
+ * A rank may send to itself.
+ *
+ * **Errors.** COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_FULL (nothing was queued: make progress and call again), COMM_ERR_CLOSED,
+ * COMM_ERR_FORKED, or the error that the communicator failed with.
  */
 #ifndef COMMSTREAM_MESSAGE_H
 #define COMMSTREAM_MESSAGE_H
@@ -16,27 +24,60 @@
 extern "C" {
 #endif
 
+/** Matches a message from any rank. */
 #define COMM_ANY_PEER (-1)
-/* Tags are 0 .. UINT32_MAX - 1. */
+/** Matches a message with any tag. Tags of messages are 0 to UINT32_MAX - 1. */
 #define COMM_ANY_TAG UINT32_MAX
-/*
- * Sends n elements of buf to rank `peer` of c under `tag`. Complete when buf may be reused, which says nothing of the receiver. buf is read
- * by the library until then. A send that is still not taken at its deadline fails c with TIMEOUT. ARGUMENT: no such rank, or COMM_ANY_TAG.
- * MPI_Isend, ncclSend.
+
+/**
+ * Sends n elements to another rank.
+ *
+ * The request completes when `buf` may be reused; this does not mean that the message was received. A send that is not received before
+ * its deadline fails the communicator with COMM_ERR_TIMEOUT. Like MPI_Isend and ncclSend.
+ *
+ * @param c     communicator
+ * @param buf   n elements; the library reads them until the request completes
+ * @param n     number of elements
+ * @param type  element type
+ * @param peer  receiving rank, 0 to comm_size(c) - 1
+ * @param tag   0 to UINT32_MAX - 1
+ * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return COMM_OK if the send was started; otherwise an error, listed in message.h(3)
  */
 COMM_MUST enum comm_result comm_send(struct comm_communicator *c, const void *buf, size_t n, enum comm_type type, int32_t peer,
                                      uint32_t tag, struct comm_request *req);
-/*
- * Receives up to n elements into buf from `peer` (or COMM_ANY_PEER) under `tag` (or COMM_ANY_TAG). buf and *status, which may be NULL, are
- * the library's until complete; status then says who sent and how many bytes came. A longer message ends this receive alone with TRUNCATED;
- * one that matches nothing ends by comm_cancel, comm_close, or its deadline. MPI_Irecv, ncclRecv.
+
+/**
+ * Receives a message of up to n elements.
+ *
+ * If the message is longer, this receive alone ends with COMM_ERR_TRUNCATED. A receive that matches nothing ends by comm_cancel(),
+ * comm_close(), or its deadline. Like MPI_Irecv and ncclRecv.
+ *
+ * @param c       communicator
+ * @param buf     room for n elements; the library's until the request completes
+ * @param n       largest number of elements
+ * @param type    element type
+ * @param peer    sending rank, or COMM_ANY_PEER
+ * @param tag     tag of the message, or COMM_ANY_TAG
+ * @param status  receives the sender, tag and length; the library's until the request completes; NULL: not wanted
+ * @param req     receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return COMM_OK if the receive was started; otherwise an error, listed in message.h(3)
  */
 COMM_MUST enum comm_result comm_recv(struct comm_communicator *c, void *buf, size_t n, enum comm_type type, int32_t peer, uint32_t tag,
                                      struct comm_status *status, struct comm_request *req);
-/*
- * Waits at most timeout_ns for a message that such a receive would match: OK and *status when there is one, which it leaves where it is,
- * else PENDING, at the latest after the operation timeout. timeout 0 looks once; another one is STATE inside a callback. With several
- * receiving threads another may take it first: use comm_recv there. MPI_Probe, MPI_Iprobe.
+
+/**
+ * Waits for a message that a receive with this peer and tag would match, and leaves it in place.
+ *
+ * If several threads receive, another one may take the message first; use comm_recv() there. Like MPI_Probe and MPI_Iprobe.
+ *
+ * @param c           communicator
+ * @param peer        sending rank, or COMM_ANY_PEER
+ * @param tag         tag of the message, or COMM_ANY_TAG
+ * @param timeout_ns  how long to wait, at most the operation timeout; 0: look once
+ * @param status      receives the sender, tag and length
+ * @return COMM_OK if there is a message; COMM_PENDING if there was none in time; COMM_ERR_STATE inside a callback unless timeout_ns is 0;
+ *         otherwise an error, listed in message.h(3)
  */
 COMM_MUST enum comm_result comm_probe(struct comm_communicator *c, int32_t peer, uint32_t tag, int64_t timeout_ns,
                                       struct comm_status *status);

@@ -1,10 +1,14 @@
-/*
- * Worlds and communicators: opening, splitting, ending. A world is all ranks of one comm_open; a communicator is some of them and a work
- * queue of its own. Every communicator made here is the caller's until comm_close. All calls may be made from any thread; those that block
- * are COMM_ERR_STATE inside a callback.
+/**
+ * @file open.h
+ * @brief Worlds and communicators: open, split, duplicate, close, recover.
  *
- * Sized structs begin with their size, have no padding, and zero means default everywhere; a newer field than the library knows must be
- * zero (COMM_ERR_UNSUPPORTED otherwise). May change until 0.1.
+ * A *world* is all ranks of one comm_open(). A *communicator* is some ranks of a world, with a work queue of their own. The communicators
+ * of one world, and of worlds that joined it (config.engine_of), share one *engine*, which moves their work.
+ *
+ * Structs that begin with `size` can grow in later versions. They have no padding, and zero means default in every field. A field that the
+ * library does not know must be zero (otherwise COMM_ERR_UNSUPPORTED).
+ *
+ * Any thread may call. Functions that block return COMM_ERR_STATE inside a callback.
  */
 #ifndef COMMSTREAM_OPEN_H
 #define COMMSTREAM_OPEN_H
@@ -18,216 +22,382 @@
 extern "C" {
 #endif
 
-/* Names one world, so that its ranks find each other and nobody else; it also holds a secret, and where rank 0 listens if that was said or
- * backend tcp was asked for. Hand it out by private means. ncclUniqueId. */
+/**
+ * Identifies one world, so that its ranks find each other. It contains a secret, so hand it out by private means. Like ncclUniqueId.
+ *
+ * For backend tcp, or with an address given, it also contains the address at which rank 0 listens.
+ */
 struct comm_id {
-    unsigned char bytes[128];
+    unsigned char bytes[128]; /**< opaque */
 };
 
-/* Every rank gives `in`; `out` (ranks x bytes) has all of them, by rank, on return. 0 is success. For hosts with a store or MPI of their
- * own. */
+/**
+ * Exchanges data between the ranks of a world that is opening, for programs that have a store or MPI of their own.
+ *
+ * Every rank passes `bytes` bytes and gets those of all ranks, as an allgather. comm_open() calls it on the thread that opens, several
+ * times, and the same number of times on every rank. It may block; the library cannot interrupt it.
+ *
+ * @param arg    config.exchange_arg
+ * @param in     this rank's data
+ * @param bytes  its length, the same on all ranks
+ * @param out    room for ranks * bytes; receives the data of all ranks in rank order
+ * @return 0, or another number if the exchange failed
+ */
 typedef int comm_exchange_fn(void *arg, const void *in, size_t bytes, void *out);
-/* level: 1 error, 2 warning, 3 info, 4 debug, 5 trace. line has no newline and lives until the function returns. Called by a thread of the
- * library's that does nothing else, one line after the other, so it may block or wait for a lock of the program: nothing else waits for it.
- * Lines that do not fit meanwhile (256) are dropped, and a line says how many. Not called any more once the last comm_close of the world,
- * or a failed comm_open, has returned; only a call that takes longer than 0.2 s may then still be under way. */
+
+/**
+ * Receives lines of the log.
+ *
+ * A thread of the library that does nothing else calls it, one line after the other, so it may block or lock. While it does, 256 more lines
+ * are kept; further ones are dropped, and a line reports how many. It is not called after the last comm_close() of the world, or a
+ * comm_open() that failed, has returned. A call that takes longer than 0.2 s may still be running then.
+ *
+ * @param arg    config.log_arg
+ * @param level  1 error, 2 warning, 3 info, 4 debug, 5 trace
+ * @param line   text without a newline, valid until the function returns
+ */
 typedef void comm_log_fn(void *arg, int level, const char *line);
 
-/* AUTO: a helper thread moves work while no caller is inside the library, when usable CPUs exceed local ranks; else callers alone. */
-enum comm_progress_mode { COMM_PROGRESS_AUTO = 0, COMM_PROGRESS_CALLER = 1, COMM_PROGRESS_THREAD = 2 };
-
-enum comm_notify_mode {
-    COMM_NOTIFY_DEFAULT = 0, /* = ANY */
-    COMM_NOTIFY_ANY = 1,     /* callbacks run on whichever thread makes progress: a wait, a test, the helper thread */
-    COMM_NOTIFY_PROGRESS = 2 /* only inside comm_progress: for event loops, whose libraries are not thread safe */
+/** Who moves work while no thread of the program is inside the library. */
+enum comm_progress_mode {
+    COMM_PROGRESS_AUTO = 0,   /**< a progress thread, if the host has more usable CPUs than ranks; otherwise nobody */
+    COMM_PROGRESS_CALLER = 1, /**< nobody: work moves inside calls */
+    COMM_PROGRESS_THREAD = 2  /**< a progress thread */
 };
 
-/* FIXED: the same call gives the same bits on every wire. FREE: whatever order is fastest. */
-enum comm_order { COMM_ORDER_DEFAULT = 0, COMM_ORDER_FIXED = 1, COMM_ORDER_FREE = 2 };
+/** Where callbacks run. */
+enum comm_notify_mode {
+    COMM_NOTIFY_DEFAULT = 0, /**< as COMM_NOTIFY_ANY */
+    COMM_NOTIFY_ANY = 1,     /**< on any thread that makes progress: in a wait or test, or on the progress thread */
+    COMM_NOTIFY_PROGRESS = 2 /**< only inside comm_progress(): for event loops that are not thread-safe */
+};
 
-/*
- * What the program sets here wins over the environment for identity (who, how many, where to meet, secret); for tuning the environment wins
- * over `options`, so that an operator can change a program that he cannot rebuild. Everything pointed at is copied, except where a function
- * and its argument are kept: those live as long as the world.
+/** The order of operands in reductions. */
+enum comm_order {
+    COMM_ORDER_DEFAULT = 0, /**< fixed; for backends mpi and nccl named by the user: free */
+    COMM_ORDER_FIXED = 1,   /**< the same call gives the same bits with every backend */
+    COMM_ORDER_FREE = 2     /**< the order of the backend's library */
+};
+
+/**
+ * How to open a world.
+ *
+ * For identity (rank, ranks, address, secret) these fields win over the environment. For tuning the environment wins over `options`, so
+ * that an operator can change a program without building it again. Strings and arrays are copied; a function and its argument must stay
+ * valid as long as the world.
  */
 struct comm_config {
-    size_t size;                /* sizeof(struct comm_config); COMM_CONFIG fills it */
-    int32_t rank, ranks;        /* ranks 0: from the launcher; none found: a world of one */
-    const char *backend;        /* auto local shm tcp shm+tcp mpi nccl */
-    const char *device;         /* "cuda:0"; NULL: the device of the launcher's local rank. For nccl, and for streams */
-    const char *address;        /* HOST:PORT of rank 0, or file:PATH, for tcp; otherwise a name under which ranks of one host meet */
-    const struct comm_id *id;   /* instead of address and secret */
-    comm_exchange_fn *exchange; /* instead of both */
-    void *exchange_arg;
-    struct comm_communicator *engine_of; /* a further world of this rank on that one's engine: any wait moves both, events join them */
-    const void *secret;                  /* of the job, at least 16 bytes: ranks of a network prove to each other that they have it */
-    size_t secret_bytes;
-    enum comm_progress_mode progress;
-    enum comm_notify_mode notify;
-    enum comm_order order;                         /* DEFAULT: fixed, but free for a native (mpi, nccl) that was asked for by name */
-    int32_t log_level;                             /* 1 .. 5 as in comm_log_fn */
-    int64_t open_timeout_ns, operation_timeout_ns; /* 60 s; 1,800 s */
-    const char *options;                           /* "key=value,..." over the option table: everything that is not above */
-    comm_log_fn *log;                              /* NULL: standard error, likewise */
-    void *log_arg;
-    char *error_text; /* where a failed open says why */
-    size_t error_text_bytes;
+    size_t size;                         /**< sizeof(struct comm_config); COMM_CONFIG sets it */
+    int32_t rank;                        /**< this rank, 0 to ranks - 1 */
+    int32_t ranks;                       /**< number of ranks; 0: from the launcher, or else 1 */
+    const char *backend;                 /**< auto, local, shm, tcp, shm+tcp, mpi or nccl; NULL: auto */
+    const char *device;                  /**< "cuda:0"; NULL: the device of the launcher's local rank. For nccl, and for streams */
+    const char *address;                 /**< for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet */
+    const struct comm_id *id;            /**< instead of address and secret */
+    comm_exchange_fn *exchange;          /**< instead of address */
+    void *exchange_arg;                  /**< passed to exchange */
+    struct comm_communicator *engine_of; /**< join the engine of this communicator: one wait moves both worlds, events work in both */
+    const void *secret;                  /**< the secret of the job, at least 16 bytes: ranks prove to each other that they have it */
+    size_t secret_bytes;                 /**< its length */
+    enum comm_progress_mode progress;    /**< who moves work */
+    enum comm_notify_mode notify;        /**< where callbacks run */
+    enum comm_order order;               /**< the order of operands */
+    int32_t log_level;                   /**< 1 to 5, as in comm_log_fn; 0: warnings */
+    int64_t open_timeout_ns;             /**< how long comm_open() waits for the other ranks; 0: 60 s */
+    int64_t operation_timeout_ns;        /**< the deadline of each operation; 0: 1,800 s */
+    const char *options;                 /**< "key=value,...", keys of docs/options.md */
+    comm_log_fn *log;                    /**< receives the log; NULL: standard error, written by the same thread */
+    void *log_arg;                       /**< passed to log */
+    char *error_text;                    /**< room for the reason why comm_open() failed; NULL: not wanted */
+    size_t error_text_bytes;             /**< its size */
 };
-/* COMM_CONFIG(.ranks = 4, .rank = r) is a pointer to a config, in C. In C++ set size and the fields. */
+
+/** A pointer to a config, in C: COMM_CONFIG(.ranks = 4, .rank = r). In C++ set size and the fields. */
 #define COMM_CONFIG(...) (&(struct comm_config){.size = sizeof(struct comm_config), __VA_ARGS__})
 
-/*
- * Opens the world of this job and gives this rank's communicator of it. Collective; blocks until all ranks met, at most open_timeout_ns.
- * config NULL takes everything from the environment; without a launcher it is a world of one. On an error *world is NULL, nothing is left
- * behind, and config->error_text says why: CONFIG names every offender, TIMEOUT the ranks that did not come, UNSUPPORTED what is missing.
- * Built today: backend local (a world of one), shm, mpi and nccl (ranks of one host), tcp (of many); auto takes one of local, shm and tcp.
- * MPI_Init with MPI_COMM_WORLD, ncclCommInitRank.
+/**
+ * Opens the world of this job, and returns this rank's communicator of all ranks.
+ *
+ * Collective. It blocks until all ranks have come, at most open_timeout_ns. Like MPI_Init with MPI_COMM_WORLD, and ncclCommInitRank.
+ *
+ * @param config  NULL: everything from the environment; without a launcher a world of one rank
+ * @param world   receives the communicator; NULL on an error. Close it with comm_close().
+ * @return COMM_OK; COMM_ERR_CONFIG (error_text names every wrong value); COMM_ERR_TIMEOUT (error_text names the ranks that are missing);
+ *         COMM_ERR_UNSUPPORTED (error_text names what is missing); COMM_ERR_AUTH, COMM_ERR_MEMORY, COMM_ERR_SYSTEM. Nothing is left behind.
  */
 COMM_MUST enum comm_result comm_open(const struct comm_config *config, struct comm_communicator **world);
-/*
- * Opens a world whose `ranks` ranks are all in this process, one communicator each in worlds[0 .. ranks), on one engine: threads, tests
- * without a launcher, one process with many devices (that of rank r is devices[r]; NULL: host memory). One thread may drive all of them.
- * devices may be NULL; named ones are for backend nccl, UNSUPPORTED otherwise. Errors leave worlds untouched. ncclCommInitAll.
+
+/**
+ * Opens a world whose ranks are all in this process, on one engine: for threads, for tests, and for one process with several devices.
+ *
+ * One thread may drive all ranks. Like ncclCommInitAll.
+ *
+ * @param config   as for comm_open(); rank and ranks are ignored
+ * @param ranks    number of ranks
+ * @param devices  devices[r] is the device of rank r, NULL: host memory; or NULL for no devices. Only backend nccl has devices.
+ * @param worlds   receives `ranks` communicators; not changed on an error
+ * @return as comm_open()
  */
 COMM_MUST enum comm_result comm_open_local(const struct comm_config *config, int32_t ranks, const char *const *devices,
                                            struct comm_communicator **worlds);
-/*
- * Rank 0 makes an identity for a world and hands it to the others by private means; all then open with config.id. It is used once and not
- * logged. Where config.backend or the environment says tcp, it holds an address of this host and a port that is free now, unless
- * config.address or COMM_ADDRESS says another: then rank 0 is to open soon, and on this host. Local. CONFIG: an address of more than 63
- * characters; config->error_text says so. ncclGetUniqueId.
+
+/**
+ * Makes the identity of a world on rank 0, which hands it to the other ranks by private means; all then open with config.id.
+ *
+ * It can be used once. If config.backend or the environment names tcp, it contains an address of this host and a free port, unless
+ * config.address or COMM_ADDRESS gives an address: rank 0 must then open soon, and on this host. Local. Like ncclGetUniqueId.
+ *
+ * @param config  backend, address and error_text are used; NULL: from the environment
+ * @param id      receives the identity
+ * @return COMM_OK; COMM_ERR_CONFIG for an address of more than 63 characters; COMM_ERR_ARGUMENT or COMM_ERR_SYSTEM
  */
 COMM_MUST enum comm_result comm_id_create(const struct comm_config *config, struct comm_id *id);
-/*
- * Ends c, and c alone: local, not collective. Cancels receives that matched nothing, drains what was issued for at most timeout_ns
- * (COMM_DEFAULT_TIMEOUT: 5 s), lets waiters in other threads return with CLOSED, runs due callbacks, and consumes c, but for STATE (inside
- * a callback, or c records a plan). TIMEOUT: something was left unfinished; it ended with CLOSED, here and on every rank that still needed
- * it, and on these wires its buffers are the caller's again. Children of c go on. NULL is fine. MPI_Comm_free, MPI_Finalize,
- * ncclCommDestroy.
+
+/**
+ * Closes a communicator. Local, not collective; communicators made from it stay open.
+ *
+ * It cancels receives that matched nothing, waits for issued work, lets waits in other threads return with COMM_ERR_CLOSED, and runs due
+ * callbacks. Like MPI_Comm_free, MPI_Finalize, and ncclCommDestroy.
+ *
+ * @param c           communicator, freed unless the result is COMM_ERR_STATE; NULL is ignored
+ * @param timeout_ns  how long to wait for issued work; COMM_DEFAULT_TIMEOUT: 5 s
+ * @return COMM_OK; COMM_ERR_TIMEOUT if work was left unfinished: it ended with COMM_ERR_CLOSED, here and on every rank that still needed
+ *         it; COMM_ERR_STATE inside a callback or while a plan is recorded; COMM_ERR_ARGUMENT
  */
 COMM_API enum comm_result comm_close(struct comm_communicator *c, int64_t timeout_ns);
-/*
- * Fails every communicator of c's world with ABORTED, here within 100 ms, then on every rank that has one open together with a rank that
- * knows; the process goes on and still closes what it opened. code is the caller's and is found in the error detail. Never blocks.
- * MPI_Abort (which ends the process), ncclCommAbort.
+
+/**
+ * Fails every communicator of the world of c with COMM_ERR_ABORTED: on this rank within 100 ms, and on every other rank that shares an open
+ * communicator with a rank that knows. Never blocks. The process goes on, and still closes what it opened.
+ *
+ * Like ncclCommAbort; MPI_Abort ends the process instead.
+ *
+ * @param c     any communicator of the world
+ * @param code  a number of the caller's, found in the error detail of all ranks
+ * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_API enum comm_result comm_abort(struct comm_communicator *c, int32_t code);
-/*
- * Fails c on every rank with REVOKED, so that ranks blocked in it come out and can close it. Local and at once here; other ranks hear of it
- * while they wait, or within a second.
- * MPIX_Comm_revoke (ULFM).
+
+/**
+ * Fails c on every rank with COMM_ERR_REVOKED, so that ranks that wait in it return and can recover.
+ *
+ * It takes effect at once on this rank, and on others while they wait, or within a second. Like MPIX_Comm_revoke of ULFM.
+ *
+ * @param c  communicator
+ * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
-/*
- * Makes a communicator of the ranks of c that live, after a failure, a revoke or none; collective over the survivors, outside the queue of
- * c. Ranks that died, stood still for too long or closed c are left out, the others keep their order. *survivors is usable when req is
- * complete with OK, the same on all; it stays the library's until then. With req NULL the call waits. Errors: MEMORY (may be called again),
- * PEER (this rank was given up by the others), TIMEOUT (c's operation timeout passed: the detail names who did not call), MISMATCH (another
- * rank called comm_agree), STATE (an agree or shrink of c is under way), ABORTED, UNSUPPORTED (more than 1,024 ranks). The new communicator
- * works by programs over the wire, also where c had a library of its own. docs/recovery.md; MPIX_Comm_shrink, ncclCommShrink.
+
+/**
+ * Makes a communicator of the surviving ranks of c. Works on a failed or revoked communicator.
+ *
+ * Collective over the survivors, outside the queue of c. Ranks that died, stopped for too long or closed c are left out; the others keep
+ * their order. All survivors get the same ranks. The new communicator runs on the library's own algorithms, also if c used MPI or NCCL.
+ * docs/recovery.md describes the protocol. Like MPIX_Comm_shrink and ncclCommShrink.
+ *
+ * @param c          communicator, at most 1,024 ranks
+ * @param survivors  receives the communicator when the request completes with COMM_OK; must stay valid until then
+ * @param req        receives the request; not NULL, since comm_sync() cannot wait on a failed communicator
+ * @return COMM_OK if it was started. The request, or the call, ends with COMM_ERR_MEMORY (may be called again); COMM_ERR_PEER if the others
+ *         gave this rank up; COMM_ERR_TIMEOUT after the operation timeout (the detail names who did not call); COMM_ERR_MISMATCH if another
+ *         rank called comm_agree(); COMM_ERR_STATE if an agree or shrink of c is running; COMM_ERR_ABORTED; COMM_ERR_UNSUPPORTED for more
+ *         ranks; COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
-/*
- * ANDs *flags over the survivors of c and gives all of them the same word, also when ranks die meanwhile; works on a failed or revoked
- * communicator as on any, outside its queue. Blocks until all who live have called. On an error *flags is as it was; errors are those of
- * comm_shrink. The way of it is Paxos with the lowest rank that lives as proposer: docs/recovery.md. MPIX_Comm_agree.
+
+/**
+ * Computes the bitwise AND of the flags of all surviving ranks, and gives all of them the same result, also if ranks die meanwhile.
+ *
+ * Works on a failed or revoked communicator, outside its queue. It blocks until all survivors have called, at most the operation timeout.
+ * The method is Paxos with the lowest surviving rank as proposer (docs/recovery.md). Like MPIX_Comm_agree.
+ *
+ * @param c      communicator, at most 1,024 ranks
+ * @param flags  this rank's flags; receives the result, and is not changed on an error
+ * @return as comm_shrink()
  */
 COMM_MUST enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags);
 
+/** The color of a rank that takes part in comm_split() and gets no communicator. */
 #define COMM_NO_COLOR (-1)
-enum comm_place { COMM_PLACE_NODE = 1, COMM_PLACE_NUMA = 2, COMM_PLACE_DEVICE = 3 };
 
-/* Of dup; split and subset inherit. */
-struct comm_options {
-    size_t size;      /* sizeof(struct comm_options) */
-    const char *name; /* in traces and errors */
-    int32_t priority; /* 0 normal; 1: moved first and after each step of another; -1: moved when nothing else moves. This rank's own */
-    enum comm_order order;
-    int64_t operation_timeout_ns;
-    struct CUstream_st *stream; /* nccl: device work goes into the caller's stream, which outlives the communicator; NULL: one of its own */
-    const char *options;        /* "algorithm=allreduce:slices,...", the same on all ranks (MISMATCH); no other key */
+/** What comm_split_place() brings together. */
+enum comm_place {
+    COMM_PLACE_NODE = 1,  /**< ranks of one host */
+    COMM_PLACE_NUMA = 2,  /**< ranks of one NUMA node */
+    COMM_PLACE_DEVICE = 3 /**< ranks of one device */
 };
 
-/*
- * Splits c by color: ranks of one color form a new communicator, ordered by key, then by rank in c. COMM_NO_COLOR takes part and gets NULL.
+/** Options of comm_dup(). Communicators made by split and subset inherit them. */
+struct comm_options {
+    size_t size;                  /**< sizeof(struct comm_options) */
+    const char *name;             /**< used in traces and errors */
+    int32_t priority;             /**< 1: moved before others; 0: normal; -1: moved when nothing else moves. Local to this rank */
+    enum comm_order order;        /**< the order of operands */
+    int64_t operation_timeout_ns; /**< the deadline of each operation; 0: as the parent */
+    struct CUstream_st *stream;   /**< for nccl: the stream of device work, which must outlive the communicator; NULL: one of its own */
+    const char *options;          /**< "algorithm=allreduce:slices,...": the same on all ranks; no other key */
+};
+
+/**
+ * Splits c: the ranks of each color form a communicator, ordered by key, then by rank in c.
  *
- * This and the next four are operations of the parent's queue: they take their place in line and drain nothing. The outputs are written
- * before req completes and stay in place until then; with req NULL the call waits, moving the whole engine, at most the operation timeout
- * (STATE inside a callback, though the call has been issued: pass a req there). Collective over c, issued in the same order on all ranks.
- * MPI_Comm_split, ncclCommSplit.
+ * Collective: an operation of the queue of c, which is not drained. Like MPI_Comm_split and ncclCommSplit.
+ *
+ * @param c      communicator
+ * @param color  0 or greater; COMM_NO_COLOR: this rank gets NULL
+ * @param key    decides the order of ranks
+ * @param out    receives the communicator before the request completes; must stay valid until then
+ * @param req    receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return COMM_OK if the operation was queued; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, COMM_ERR_FULL, COMM_ERR_CLOSED, or what c failed with
  */
 COMM_MUST enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,
                                       struct comm_request *req);
-/*
- * Splits c by where ranks run: those of one host, of one NUMA node, or of one device come together, in the order of c. Collective, as
- * comm_split. MPI_Comm_split_type. For COMM_PLACE_NUMA the calling thread must be bound to CPUs of one NUMA node: UNSUPPORTED otherwise.
- * For COMM_PLACE_DEVICE each rank needs a device, config.device or by its local rank: UNSUPPORTED otherwise, with what is missing in
- * comm_error_detail. It is told by its host and its place on the bus, so whatever CUDA_VISIBLE_DEVICES calls it; parts of one GPU come
- * together.
+
+/**
+ * Splits c by where ranks run: ranks of one host, NUMA node or device form a communicator, in the order of c.
+ *
+ * Collective, as comm_split(). For COMM_PLACE_NUMA the calling thread must be bound to the CPUs of one NUMA node. For COMM_PLACE_DEVICE
+ * each rank needs a device (config.device, or by its local rank), which is identified by its host and its place on the bus, whatever
+ * CUDA_VISIBLE_DEVICES says; parts of one GPU come together. Like MPI_Comm_split_type.
+ *
+ * @param c      communicator
+ * @param place  what brings ranks together
+ * @param out    receives the communicator before the request completes; must stay valid until then
+ * @param req    receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return as comm_split(); COMM_ERR_UNSUPPORTED if the place of a rank cannot be known (comm_error_detail() tells why)
  */
 COMM_MUST enum comm_result comm_split_place(struct comm_communicator *c, enum comm_place place, struct comm_communicator **out,
                                             struct comm_request *req);
-/*
- * Makes a communicator of ranks[0 .. count) of c, in that order, called by its members alone, all with the same list and tag; the tag tells
- * apart two that are made at once. The other ranks of c do not notice. The list is copied. A request of the message line: it holds back no
- * collective and none holds it back. A member that does not call fails c with TIMEOUT at the deadline. ARGUMENT: a rank that is out of
- * range, named twice, or not this one's. MPI_Comm_create_group.
+
+/**
+ * Makes a communicator of some ranks of c. Only those ranks call it, all with the same list and tag.
+ *
+ * It is not part of the queue of collectives. A rank of the list that does not call fails c with COMM_ERR_TIMEOUT at the deadline. Like
+ * MPI_Comm_create_group.
+ *
+ * @param c      communicator
+ * @param ranks  ranks of c, in the order of the new communicator, each once, this rank among them; copied
+ * @param count  their number
+ * @param tag    tells subsets apart that are made at the same time
+ * @param out    receives the communicator before the request completes; must stay valid until then
+ * @param req    receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return as comm_split()
  */
 COMM_MUST enum comm_result comm_subset(struct comm_communicator *c, const int32_t *ranks, size_t count, uint32_t tag,
                                        struct comm_communicator **out, struct comm_request *req);
-/*
- * Sees c as a mesh of shape[0] x shape[1] x ... whose product is its size, the last axis fastest, and gives axis[i]: the ranks that differ
- * from this one in coordinate i alone, in its order. At most 16 axes; those of size one work. Collective, as comm_split, of which it is one
- * for each axis: where the error of one is not that of req, comm_sync tells it and its axis[i] is NULL. Data, tensor and pipeline groups;
- * MPI_Cart_sub.
+
+/**
+ * Views c as a mesh and makes a communicator for each axis: the ranks that differ from this one in that coordinate only.
+ *
+ * The product of the shape is the size of c, and the last axis changes fastest. Collective, as comm_split(), which is done once for each
+ * axis. For groups of data, tensor and pipeline parallelism. Like MPI_Cart_sub.
+ *
+ * @param c      communicator
+ * @param shape  length of each axis, at least 1; copied
+ * @param axes   number of axes, 1 to 16
+ * @param axis   receives a communicator for each axis before the request completes; must stay valid until then. If one axis alone fails,
+ *               it is NULL and comm_sync() reports the error.
+ * @param req    receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return as comm_split()
  */
 COMM_MUST enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,
                                            struct comm_request *req);
-/*
- * The same ranks with another queue: independent of c in order, matching and failure of calls. options may be NULL (options.stream is
- * for backend nccl, UNSUPPORTED otherwise). Collective, as comm_split. MPI_Comm_dup; a second CUDA stream is its relative.
+
+/**
+ * Makes a communicator of the same ranks with a queue of its own. Collective, as comm_split().
+ *
+ * It is independent of c in order, matching, and failure of calls. Like MPI_Comm_dup; similar to a second CUDA stream.
+ *
+ * @param c        communicator
+ * @param options  NULL: all as c; copied. options.stream needs backend nccl (otherwise COMM_ERR_UNSUPPORTED).
+ * @param out      receives the communicator before the request completes; must stay valid until then
+ * @param req      receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return as comm_split()
  */
 COMM_MUST enum comm_result comm_dup(struct comm_communicator *c, const struct comm_options *options, struct comm_communicator **out,
                                     struct comm_request *req);
 
-/*
- * This rank in c, 0 .. comm_size(c) - 1; -1 where c is NULL or closed. Any thread, inside callbacks too. MPI_Comm_rank, ncclCommUserRank.
+/**
+ * Returns the rank of this process in c. Like MPI_Comm_rank and ncclCommUserRank.
+ *
+ * @param c  communicator
+ * @return 0 to comm_size(c) - 1; -1 if c is NULL or closed
  */
 COMM_MUST int32_t comm_rank(const struct comm_communicator *c);
-/*
- * How many ranks c has; -1 where c is NULL or closed. Any thread, inside callbacks too. MPI_Comm_size, ncclCommCount.
+
+/**
+ * Returns the number of ranks of c. Like MPI_Comm_size and ncclCommCount.
+ *
+ * @param c  communicator
+ * @return 1 or greater; -1 if c is NULL or closed
  */
 COMM_MUST int32_t comm_size(const struct comm_communicator *c);
-/*
- * The rank in `other` of c's rank `rank`, -1 where it is not a member or the two are of different worlds. Any thread.
- * MPI_Group_translate_ranks.
+
+/**
+ * Translates a rank of c to the rank of the same process in another communicator. Like MPI_Group_translate_ranks.
+ *
+ * @param c      communicator
+ * @param rank   rank of c
+ * @param other  another communicator of the same world
+ * @return the rank in `other`; -1 if it is not a member, or if the communicators belong to different worlds
  */
 COMM_MUST int32_t comm_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other);
 
-/* node and local_rank count the hosts and this host's ranks of c alone. */
+/** What comm_describe() tells of a communicator. Hosts and local ranks are counted among the ranks of c only. */
 struct comm_info {
-    size_t size; /* sizeof(struct comm_info) */
-    char backend[16], launcher[16], host[64], name[32], library[96];
-    char slurm_job[32]; /* SLURM's number of the job that this process is in, whoever launched it; empty outside of one */
-    int32_t rank, ranks, node, nodes, local_rank, local_ranks, cpus;
-    int32_t homogeneous;                                              /* 1: every host has as many ranks of c */
-    uint32_t device_buffers, stream_wait, graph_capture, fixed_order; /* what it can */
-    uint32_t device_order, reserved;                        /* device_order 1: the weaker rules of nccl, part 8 of docs/contract.md */
-    uint64_t queue_max, window, inline_bytes, memory_bytes; /* the last: of its queue and records, without the wire's */
+    size_t size;             /**< sizeof(struct comm_info) */
+    char backend[16];        /**< name of the backend */
+    char launcher[16];       /**< what started the ranks */
+    char host[64];           /**< name of this host */
+    char name[32];           /**< options.name */
+    char library[96];        /**< the MPI or NCCL library in use; empty: none */
+    char slurm_job[32];      /**< the SLURM job of this process; empty: none */
+    int32_t rank;            /**< comm_rank() */
+    int32_t ranks;           /**< comm_size() */
+    int32_t node;            /**< number of this host */
+    int32_t nodes;           /**< number of hosts */
+    int32_t local_rank;      /**< rank on this host */
+    int32_t local_ranks;     /**< ranks of this host */
+    int32_t cpus;            /**< CPUs that this process may use */
+    int32_t homogeneous;     /**< 1: every host has the same number of ranks */
+    uint32_t device_buffers; /**< 1: buffers may be device memory */
+    uint32_t stream_wait;    /**< 1: CUDA streams can wait for it */
+    uint32_t graph_capture;  /**< 1: its work can be captured in a CUDA graph */
+    uint32_t fixed_order;    /**< 1: reductions have a fixed order of operands */
+    uint32_t device_order;   /**< 1: the weaker ordering rules of nccl hold, part 8 of docs/contract.md */
+    uint32_t reserved;       /**< 0 */
+    uint64_t queue_max;      /**< operations that the queue can hold */
+    uint64_t window;         /**< operations that can run at the same time */
+    uint64_t inline_bytes;   /**< longest message without a handshake */
+    uint64_t memory_bytes;   /**< memory of its queue and records, without the backend's */
 };
-/*
- * What this communicator is and can: backend, launcher, host, place, limits. The caller sets info->size; everything is copied into *info.
- * Works on a failed communicator. Any thread, inside callbacks too.
+
+/**
+ * Describes a communicator: backend, launcher, host, place, limits. Works on a failed communicator, and inside callbacks.
+ *
+ * @param c     communicator
+ * @param info  receives the description; the caller sets info->size
+ * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_describe(struct comm_communicator *c, struct comm_info *info);
 
+/** What comm_describe_peer() tells of a rank. */
 struct comm_peer_info {
-    size_t size; /* sizeof(struct comm_peer_info) */
-    int32_t node, local;
-    char host[64], wire[16], address[64];
+    size_t size;      /**< sizeof(struct comm_peer_info) */
+    int32_t node;     /**< number of its host */
+    int32_t local;    /**< 1: it runs on this host */
+    char host[64];    /**< name of its host */
+    char wire[16];    /**< the backend that reaches it */
+    char address[64]; /**< its address, if the backend has one */
 };
-/*
- * Where rank `peer` of c runs and which wire leads there. The caller sets info->size. ARGUMENT where there is no such rank. Any thread.
+
+/**
+ * Describes where a rank of c runs, and which backend reaches it.
+ *
+ * @param c     communicator
+ * @param peer  rank, 0 to comm_size(c) - 1
+ * @param info  receives the description; the caller sets info->size
+ * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_describe_peer(struct comm_communicator *c, int32_t peer, struct comm_peer_info *info);
 

@@ -1,19 +1,22 @@
-/*
- * Groups and plans: several calls recorded and started as one. begin gives a recorder, a communicator on which its holder makes the usual
- * calls with req NULL; c itself goes on as usual for everybody. Recording is local and runs nothing; wait, sync, split and close on a
- * recorder are COMM_ERR_STATE. end consumes it. Collectives, sends, receives and queue waits can be recorded.
+/**
+ * @file plan.h
+ * @brief Groups and plans: several operations recorded and started as one.
  *
- * A plan keeps its buffers' addresses. Starting it puts its collectives into the queue in one go, in the order in which they were recorded
- * and each with a ticket and number of its own; those that do not conflict run together. A start while the last one runs queues behind it.
- * Plans match plans and groups match groups, not plain calls: all ranks record the same collectives. Messages of a plan are messages like
- * any other. A queue wait copies its event's point at each start, so the event must live as long as the plan.
+ * The begin functions return a *recorder*: a communicator on which the program makes the usual calls with `req` NULL. Recording is local
+ * and runs nothing. Collectives, sends, receives and queue waits can be recorded; wait, sync, split and close on a recorder return
+ * COMM_ERR_STATE. The end functions consume the recorder. The communicator itself can be used as usual meanwhile.
  *
- * A group is one batch: its members start together, without an order among themselves (conflicting ones are refused at end), and queue
- * waits stand before all of them; small allreduces, together up to 4 KiB, are packed into one exchange under one number; matched send and
- * recv inside cannot deadlock. A call that is refused while a group is recorded refuses the whole group at its end. A group may be made on
- * the recorder of a plan, whose starts then start it; no plan or group is made on the recorder of a group.
+ * **A plan** is started many times. It keeps the addresses of its buffers. A start puts its collectives into the queue at once, in the
+ * order of recording, each with a sequence number of its own. A start while the last one runs queues behind it. Plans match plans and
+ * groups match groups, not single calls: all ranks record the same collectives. A queue wait copies its event's point at each start, so the
+ * event must outlive the plan.
  *
- * Any thread may call; a recorder is used by one thread at a time. May change until 0.1.
+ * **A group** is one batch that runs once. Its operations start together, without an order between them; if two of them conflict, the group
+ * is refused. Small allreduces, together up to 4 KiB, are packed into one exchange under one sequence number. Sends and receives that match
+ * inside a group cannot deadlock. If one call is refused while recording, the whole group is refused at its end. A group may be recorded
+ * inside a plan; neither can be recorded inside a group.
+ *
+ * Any thread may call; one thread at a time uses a recorder.
  */
 #ifndef COMMSTREAM_PLAN_H
 #define COMMSTREAM_PLAN_H
@@ -27,35 +30,66 @@
 extern "C" {
 #endif
 
-/*
- * Begins a group: *recorder takes calls until comm_group_end, which must come. Buffers named on it are the library's only from the end on.
- * ncclGroupStart.
+/**
+ * Begins a group. comm_group_end() must follow. The buffers belong to the library from that end on. Like ncclGroupStart.
+ *
+ * @param c         communicator
+ * @param recorder  receives the recorder
+ * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_STATE, COMM_ERR_MEMORY, COMM_ERR_CLOSED, or what the communicator failed with
  */
 COMM_MUST enum comm_result comm_group_begin(struct comm_communicator *c, struct comm_communicator **recorder);
-/*
- * Starts what was recorded as one batch in the queue, and consumes the recorder in every case. req stands for all of it: complete, with the
- * first error, when every member is; inside a plan it is COMM_REQUEST_NONE. ARGUMENT: two members conflict, or one was refused so; the
- * refused group uses up one number. FULL: nothing was queued. ncclGroupEnd.
+
+/**
+ * Starts the recorded group and consumes the recorder, also on an error. Like ncclGroupEnd.
+ *
+ * The request completes when all operations of the group are complete, with the first error among them. Inside a plan it is
+ * COMM_REQUEST_NONE.
+ *
+ * @param recorder  from comm_group_begin()
+ * @param req       receives the request; NULL: none is returned, and comm_sync() waits for the group
+ * @return COMM_OK; COMM_ERR_ARGUMENT if two operations conflict or one was refused (the group uses one sequence number); COMM_ERR_FULL if
+ *         nothing was queued; COMM_ERR_MEMORY, COMM_ERR_CLOSED, or what the communicator failed with
  */
 COMM_MUST enum comm_result comm_group_end(struct comm_communicator *recorder, struct comm_request *req);
-/*
- * Begins a plan: *recorder takes calls until comm_plan_end, which must come. Nothing runs. MPI_Allreduce_init and its kind.
+
+/**
+ * Begins a plan. comm_plan_end() must follow. Like MPI_Allreduce_init and the other persistent operations of MPI.
+ *
+ * @param c         communicator
+ * @param recorder  receives the recorder
+ * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_STATE, COMM_ERR_MEMORY, COMM_ERR_CLOSED, or what the communicator failed with
  */
 COMM_MUST enum comm_result comm_plan_begin(struct comm_communicator *c, struct comm_communicator **recorder);
-/*
- * Makes a plan of what was recorded and consumes the recorder in every case. Recorded calls keep their order. The plan is the caller's
- * until comm_plan_free; the buffers' addresses are kept, their contents are read at each start.
+
+/**
+ * Makes a plan of the recorded calls and consumes the recorder, also on an error.
+ *
+ * The plan keeps the addresses of the buffers; their contents are read at each start.
+ *
+ * @param recorder  from comm_plan_begin()
+ * @param plan      receives the plan; free it with comm_plan_free()
+ * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, or the error of a call that was refused while recording
  */
 COMM_MUST enum comm_result comm_plan_end(struct comm_communicator *recorder, struct comm_plan **plan);
-/*
- * Puts the plan's work into its communicator's queue and starts its messages, all of it or (FULL) none; all ranks do, in the same order
- * among their collectives. req is complete when all of it is, and stands at once for an empty plan. The error of a recorded message
- * (TRUNCATED, TIMEOUT) is told by comm_sync. The plan's buffers are the library's until then.
- * A start while the last one runs queues behind it. After warm-up it allocates nothing. CLOSED once its communicator was closed. MPI_Start.
+
+/**
+ * Starts a plan: puts its collectives into the queue and starts its messages, either all or (COMM_ERR_FULL) none.
+ *
+ * All ranks start the same plans in the same order among their collectives. The buffers belong to the library until the request completes.
+ * After the first starts it allocates no memory. The error of a recorded message (COMM_ERR_TRUNCATED, COMM_ERR_TIMEOUT) is reported by
+ * comm_sync(). Like MPI_Start.
+ *
+ * @param plan  the plan
+ * @param req   receives the request, which completes when all operations of this start are complete; NULL: none is returned, and
+ *              comm_sync() waits for them
+ * @return COMM_OK, COMM_ERR_FULL, COMM_ERR_MEMORY, COMM_ERR_CLOSED if its communicator was closed, or what the communicator failed with
  */
 COMM_MUST enum comm_result comm_plan_start(struct comm_plan *plan, struct comm_request *req);
-/*
- * Gives the plan back; a start in flight still finishes, and keeps its buffers until then. Local. NULL is fine. MPI_Request_free.
+
+/**
+ * Frees a plan. A start that is running finishes first, and keeps its buffers until then. Local. Like MPI_Request_free.
+ *
+ * @param plan  the plan; NULL is ignored
  */
 COMM_API void comm_plan_free(struct comm_plan *plan);
 

@@ -1,10 +1,14 @@
-/*
- * Moving work, for programs that do not simply wait: synchronising a whole communicator, bounded progress, and one descriptor for an event
- * loop. In the default mode a helper thread moves work while no caller is inside, where there are CPUs to spare; these calls are then only
- * needed to learn, not to move. Any thread may call. comm_sync and comm_sync_all block, and are COMM_ERR_STATE inside a callback.
+/**
+ * @file progress.h
+ * @brief Synchronisation of a whole communicator, and progress for event loops.
  *
- * An event loop: comm_progress until it says OK, comm_arm, test your own requests once more, and sleep on comm_fd only if comm_arm said OK.
- * May change until 0.1.
+ * In the default mode (COMM_PROGRESS_AUTO) a progress thread moves work while no caller is inside the library, if the host has CPUs to
+ * spare. Programs then need these functions only to learn what completed.
+ *
+ * **Event loops.** Call comm_progress() until it returns COMM_OK, call comm_arm(), test your own requests once more, and sleep on comm_fd()
+ * only if comm_arm() returned COMM_OK.
+ *
+ * Any thread may call. comm_sync() and comm_sync_all() block, and return COMM_ERR_STATE inside a callback.
  */
 #ifndef COMMSTREAM_PROGRESS_H
 #define COMMSTREAM_PROGRESS_H
@@ -18,28 +22,57 @@
 extern "C" {
 #endif
 
-/*
- * Blocks until everything issued on c before this call is complete, messages too, and returns the first error among it, also of requests
- * that nobody kept; each of those is told once. Bounded by the operations' own deadlines. Local. cudaStreamSynchronize is its relative.
+/**
+ * Waits until everything issued on c before this call is complete, messages included.
+ *
+ * It also waits for operations whose request was not wanted (req NULL), and reports the error of each of them once. Local: other ranks
+ * need not call it. Like cudaStreamSynchronize.
+ *
+ * @param c           communicator
+ * @param timeout_ns  how long to wait; COMM_FOREVER: until the operations complete or reach their own deadlines; 0: look once
+ * @return COMM_OK; COMM_PENDING if timeout_ns passed first; otherwise the first error of the operations, COMM_ERR_STATE, COMM_ERR_CLOSED
+ *         or COMM_ERR_ARGUMENT
  */
-COMM_MUST enum comm_result comm_sync(struct comm_communicator *c);
-/*
- * comm_sync for every communicator of any's engine, children and further worlds too. Local. cudaDeviceSynchronize is its relative.
+COMM_MUST enum comm_result comm_sync(struct comm_communicator *c, int64_t timeout_ns);
+
+/**
+ * Calls comm_sync() for every communicator of an engine: those of the same world, and of worlds that joined it (config.engine_of).
+ *
+ * Like cudaDeviceSynchronize.
+ *
+ * @param any         any communicator of the engine
+ * @param timeout_ns  how long to wait for all of them together, as in comm_sync()
+ * @return as comm_sync(): the first error; otherwise COMM_PENDING if any of them was not done in time
  */
-COMM_MUST enum comm_result comm_sync_all(struct comm_communicator *any);
-/*
- * One bounded pass of work for the whole engine that any belongs to; never blocks; runs callbacks. PENDING: there is more to do now, call
- * again. OK: idle, nothing retired, was released, called back or became due. Inside a callback it does nothing and says PENDING.
+COMM_MUST enum comm_result comm_sync_all(struct comm_communicator *any, int64_t timeout_ns);
+
+/**
+ * Does a bounded amount of work for the whole engine, and runs callbacks. Never blocks.
+ *
+ * @param any  any communicator of the engine
+ * @return COMM_PENDING if there is more to do now: call again; COMM_OK if the engine is idle. Inside a callback it does nothing and
+ *         returns COMM_PENDING.
  */
 COMM_MUST enum comm_result comm_progress(struct comm_communicator *any);
-/*
- * One descriptor per engine, the same for every communicator of it, for poll, select or epoll: readable when comm_progress has work, the
- * library's own timers included. Level triggered; comm_progress takes the readiness away. It stays the library's: do not read or close it.
+
+/**
+ * Gets a file descriptor for poll, select or epoll that becomes readable when comm_progress() has work, timers included.
+ *
+ * There is one per engine. It is level-triggered; comm_progress() makes it unreadable again. It belongs to the library: do not read or
+ * close it.
+ *
+ * @param any  any communicator of the engine
+ * @param fd   receives the descriptor
+ * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_SYSTEM, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_fd(struct comm_communicator *any, int *fd);
-/*
- * To be called before sleeping on the descriptor. OK: asleep is safe, the next event makes it readable. PENDING: do not sleep, make
- * progress first. Armed until the next comm_progress.
+
+/**
+ * Prepares the descriptor of comm_fd() for sleep. Call it before every sleep; it holds until the next comm_progress().
+ *
+ * @param any  any communicator of the engine
+ * @return COMM_OK if it is safe to sleep: the next event makes the descriptor readable; COMM_PENDING if there is work: call
+ *         comm_progress() first
  */
 COMM_MUST enum comm_result comm_arm(struct comm_communicator *any);
 

@@ -1,13 +1,20 @@
-/*
- * A request is a point on the work queue of its communicator, as a value of sixteen bytes: copied freely, stored anywhere, waited on by any
- * thread, any number of times; never freed and never leaked. Testing one is a load and a compare.
+/**
+ * @file request.h
+ * @brief Requests: test, wait, notify, cancel.
  *
- * {NULL, 0} (COMM_REQUEST_NONE) is complete. {NULL, e} is the error e of a refused call. Any other names a ticket that is unique in the
- * life of the process: after comm_close it still answers, with its result or COMM_ERR_CLOSED, and never touches freed memory.
+ * A request is a value of 16 bytes that names one operation of a communicator. It can be copied, stored anywhere, and waited for by any
+ * thread, any number of times. It is never freed. Testing a complete one costs a load and a compare.
  *
- * All calls here may be made from any thread. Those that block (wait, wait_all, wait_any, wait_some) are COMM_ERR_STATE inside a callback,
- * and not to be relied on there even for what is complete already: comm_test is for that.
- * May change until 0.1.
+ * {NULL, 0} (COMM_REQUEST_NONE) is complete. {NULL, e} is the error e of a refused call. Any other value names a ticket that is unique
+ * in the process: after comm_close() it still returns its result or COMM_ERR_CLOSED, and never touches freed memory.
+ *
+ * **req NULL** has one meaning for all calls: the operation is started, no request is returned, and comm_sync() waits for it and reports
+ * its error.
+ *
+ * **Lifetimes.** Buffers, `status`, `*bytes` and the outputs of creating calls must stay valid until the request completes.
+ *
+ * Any thread may call. The functions that block (comm_wait(), comm_wait_all(), comm_wait_any(), comm_wait_some()) may return
+ * COMM_ERR_STATE inside a callback; use comm_test() there.
  */
 #ifndef COMMSTREAM_REQUEST_H
 #define COMMSTREAM_REQUEST_H
@@ -19,93 +26,158 @@
 extern "C" {
 #endif
 
+/** An operation of a communicator, or an error. Treat both fields as private. */
 struct comm_request {
-    struct comm_communicator *comm;
-    uint64_t ticket;
+    struct comm_communicator *comm; /**< NULL: complete, or an error */
+    uint64_t ticket;                /**< the operation; with comm NULL an enum comm_result */
 };
 #ifdef __cplusplus
 #    define COMM_REQUEST_NONE (comm_request{nullptr, 0})
 #else
+/** A request that is complete. */
 #    define COMM_REQUEST_NONE ((struct comm_request){NULL, 0})
 #endif
+/** The index that comm_wait_any() reports when no request is left. */
 #define COMM_NO_INDEX ((size_t)-1)
 
-/* What a receive got. Written before its request completes; the caller keeps it in place until then. */
+/** What a receive got. It is written before the request completes, and must stay valid until then. */
 struct comm_status {
-    int32_t peer;
-    uint32_t tag;
-    uint64_t bytes;
+    int32_t peer;   /**< sending rank */
+    uint32_t tag;   /**< tag of the message */
+    uint64_t bytes; /**< length of the message */
 };
 
-/* Failed on a native that cannot cancel: keep the buffers until comm_close returned COMM_OK. */
+/** A flag of struct comm_request_info: the operation failed in a library that cannot cancel; keep its buffers until comm_close() returned
+ * COMM_OK. */
 #define COMM_INFO_BUFFERS_HELD 1u
 
+/** What comm_describe_request() tells of an operation. */
 struct comm_request_info {
-    size_t size; /* sizeof(struct comm_request_info) */
-    enum comm_result result;
-    uint32_t flags;                               /* COMM_INFO_* */
-    uint64_t sequence, bytes;                     /* collective sequence number; bytes this rank contributed */
-    uint64_t queued_ns, started_ns, completed_ns; /* CLOCK_MONOTONIC; 0: not yet */
-    char algorithm[32];
-    int32_t waited_for; /* the rank whose part came last of what was not there when it was looked for; -1: nobody's, not known */
-    int32_t reserved;
+    size_t size;             /**< sizeof(struct comm_request_info) */
+    enum comm_result result; /**< as comm_test() */
+    uint32_t flags;          /**< COMM_INFO_BUFFERS_HELD, or 0 */
+    uint64_t sequence;       /**< sequence number among the collectives; 0: a message */
+    uint64_t bytes;          /**< bytes that this rank contributed */
+    uint64_t queued_ns;      /**< when it was queued, in ns of CLOCK_MONOTONIC */
+    uint64_t started_ns;     /**< when it started; 0: not yet */
+    uint64_t completed_ns;   /**< when it completed; 0: not yet */
+    char algorithm[32];      /**< the algorithm that ran */
+    int32_t waited_for;      /**< the last rank that it had to wait for; -1: none or unknown */
+    int32_t reserved;        /**< 0 */
 };
 
-/*
- * COMM_OK, COMM_PENDING, or the request's error. Makes progress when it is pending, so polling in a loop is enough; inside a callback it
- * only looks. Once it said anything but PENDING the buffers are the caller's again. Any thread. MPI_Test.
+/**
+ * Tests whether an operation is complete, and makes progress if it is not.
+ *
+ * Polling in a loop is therefore enough to complete an operation. Inside a callback it makes no progress. Like MPI_Test.
+ *
+ * @param request  the request
+ * @return COMM_PENDING if it is not complete; otherwise COMM_OK or the operation's error, and the buffers are the caller's again
  */
 COMM_MUST enum comm_result comm_test(struct comm_request request);
-/*
- * Blocks until the request is complete, at most timeout_ns (0 polls once), moving all communicators of its engine meanwhile. PENDING means
- * that the caller's time is up and the operation goes on; TIMEOUT that the operation's own deadline passed. Any thread, several at once.
- * MPI_Wait.
+
+/**
+ * Waits until an operation is complete. Meanwhile it makes progress on all communicators of the engine. Like MPI_Wait.
+ *
+ * @param request     the request
+ * @param timeout_ns  how long to wait; COMM_FOREVER: until the operation completes or reaches its own deadline; 0: test once
+ * @return COMM_OK or the operation's error; COMM_PENDING if timeout_ns passed first (the operation goes on); COMM_ERR_TIMEOUT if the
+ *         operation's own deadline passed; COMM_ERR_STATE inside a callback
  */
 COMM_MUST enum comm_result comm_wait(struct comm_request request, int64_t timeout_ns);
-/*
- * Waits until all `count` requests are complete: OK, or the first error by index, told after all of them ended. PENDING when timeout_ns
- * passed first; timeout 0 tests them all. The array is not changed and may mix communicators and engines. Any thread. MPI_Waitall,
- * MPI_Testall.
+
+/**
+ * Waits until all requests are complete. They may belong to different communicators and engines. Like MPI_Waitall and MPI_Testall.
+ *
+ * @param requests    the requests; not changed
+ * @param count       their number
+ * @param timeout_ns  how long to wait, as in comm_wait()
+ * @return COMM_OK; the first error by index, once all are complete; COMM_PENDING if timeout_ns passed first
  */
 COMM_MUST enum comm_result comm_wait_all(const struct comm_request *requests, size_t count, int64_t timeout_ns);
-/*
- * Waits for one of `count` requests: its index, its result, and its slot is set to COMM_REQUEST_NONE, so that the next call finds another.
- * Nothing left: *index is COMM_NO_INDEX and the answer COMM_OK. PENDING when timeout_ns passed first; timeout 0 tests. Any thread, each on
- * an array of its own. MPI_Waitany, MPI_Testany.
+
+/**
+ * Waits until one of the requests is complete, and sets it to COMM_REQUEST_NONE so that the next call finds another one.
+ *
+ * Like MPI_Waitany and MPI_Testany. Several threads may call, each with an array of its own.
+ *
+ * @param requests    the requests
+ * @param count       their number
+ * @param timeout_ns  how long to wait, as in comm_wait()
+ * @param index       receives the index of the complete request; COMM_NO_INDEX: all are COMM_REQUEST_NONE, and the result is COMM_OK
+ * @return the result of that request; COMM_PENDING if timeout_ns passed first
  */
 COMM_MUST enum comm_result comm_wait_any(struct comm_request *requests, size_t count, int64_t timeout_ns, size_t *index);
-/*
- * Waits until at least one of `count` requests is complete and takes all that are: indices[0 .. *done) name them, their slots are set to
- * COMM_REQUEST_NONE, and results[i], where results is not NULL, belongs to indices[i]. Both arrays have room for `count`. The answer is OK
- * or the first error among them; PENDING when timeout_ns passed first, with *done 0. Any thread, each on an array of its own. MPI_Waitsome.
+
+/**
+ * Waits until at least one of the requests is complete, and takes all that are: each is set to COMM_REQUEST_NONE.
+ *
+ * Like MPI_Waitsome. Several threads may call, each with arrays of its own.
+ *
+ * @param requests    the requests
+ * @param count       their number
+ * @param timeout_ns  how long to wait, as in comm_wait()
+ * @param indices     room for `count` indices; receives those of the complete requests
+ * @param results     room for `count` results; results[i] belongs to indices[i]; NULL: not wanted
+ * @param done        receives how many are complete
+ * @return COMM_OK or the first error among them; COMM_PENDING if timeout_ns passed first, and *done is 0
  */
 COMM_MUST enum comm_result comm_wait_some(struct comm_request *requests, size_t count, int64_t timeout_ns, size_t *indices,
                                           enum comm_result *results, size_t *done);
-/*
- * The point behind everything issued on c so far, messages too; it holds nothing back. comm_sync(c) is comm_wait(comm_last(c)) and the
- * errors of requests that nobody kept. With nothing outstanding it is complete at once. Any thread. cudaEventRecord on a stream is its
- * relative.
+
+/**
+ * Returns a request that completes when everything issued on c so far is complete, messages included.
+ *
+ * It holds nothing back. If nothing is outstanding, it is complete at once. Similar to cudaEventRecord on a stream.
+ *
+ * @param c  communicator
+ * @return the request
  */
 COMM_MUST struct comm_request comm_last(struct comm_communicator *c);
 
+/**
+ * A callback of comm_notify(). It may start operations, and must not wait.
+ *
+ * @param request  the request that completed
+ * @param result   its result
+ * @param arg      the argument of comm_notify()
+ */
 typedef void comm_notify_fn(struct comm_request request, enum comm_result result, void *arg);
-/*
- * Has fn called once when the request ends, with its result, also when it ended before this call. fn runs from a later progress (test,
- * wait, sync, progress, close, the helper thread; with COMM_NOTIFY_PROGRESS inside comm_progress and comm_close alone), never from inside
- * this call; those of one communicator run one at a time, of its work in the order of tickets, of its messages as they end. It may issue,
- * not wait. Several per request are fine. ARGUMENT: fn is NULL, or request is {NULL, ...}, which belongs to no communicator; CLOSED: its
- * communicator was closed. Any thread. MPIX_Continue, aio callbacks.
+
+/**
+ * Has a function called once when a request completes, also if it is complete already.
+ *
+ * The function is called by a later call that makes progress (test, wait, sync, progress, close) or by the progress thread, never by this
+ * call. With COMM_NOTIFY_PROGRESS it is called only inside comm_progress() and comm_close(). Callbacks of one communicator run one at a
+ * time: those of collectives in queue order, those of messages as they complete. Several callbacks for one request are allowed. Similar to
+ * MPIX_Continue.
+ *
+ * @param request  the request
+ * @param fn       the function
+ * @param arg      passed to it
+ * @return COMM_OK; COMM_ERR_ARGUMENT if fn is NULL or the request is {NULL, ...}; COMM_ERR_CLOSED if its communicator was closed;
+ *         COMM_ERR_MEMORY
  */
 COMM_MUST enum comm_result comm_notify(struct comm_request request, comm_notify_fn *fn, void *arg);
-/*
- * Ends a receive that has matched nothing: it completes with COMM_ERR_CANCELLED and its buffer is the caller's once that is seen. Anything
- * else (matched, complete, a send, a collective) is COMM_ERR_STATE and goes on undisturbed. Any thread. MPI_Cancel.
+
+/**
+ * Cancels a receive, or a wait for a signal, that has not matched yet. Like MPI_Cancel.
+ *
+ * The request then completes with COMM_ERR_CANCELLED, and the buffer is the caller's once that is seen.
+ *
+ * @param request  the request
+ * @return COMM_OK; COMM_ERR_STATE for anything else (matched or complete, a send, a collective), which goes on undisturbed
  */
 COMM_MUST enum comm_result comm_cancel(struct comm_request request);
-/*
- * What became of an operation: result, sequence number, bytes, times and the algorithm that ran. Kept for the last 2,000 operations of each
- * communicator, messages among them; of older ones, and after comm_close, the answer is COMM_ERR_CLOSED. The caller sets info->size. Any
- * thread.
+
+/**
+ * Describes an operation: result, sequence number, bytes, times and the algorithm that ran.
+ *
+ * The last 2,000 operations of each communicator are remembered, messages among them.
+ *
+ * @param request  the request
+ * @param info     receives the description; the caller sets info->size
+ * @return COMM_OK; COMM_ERR_CLOSED for an older operation or after comm_close(); COMM_ERR_ARGUMENT
  */
 COMM_MUST enum comm_result comm_describe_request(struct comm_request request, struct comm_request_info *info);
 

@@ -1,7 +1,10 @@
-/*
- * What calls and requests answer. Zero is success, positive is not finished, negative is an error. The numbers are ABI: they never change,
- * new ones are added at the end. Names and texts come from comm_result_name and comm_result_text (inspect.h), the story behind an error
- * from comm_error_detail. May change until 0.1.
+/**
+ * @file result.h
+ * @brief Result codes of calls and requests.
+ *
+ * Zero is success, positive means not finished yet, negative is an error. The numbers are part of the ABI: an existing number never
+ * changes its meaning, and new ones are added at the end. comm_result_name() and comm_result_text() turn a result into text;
+ * comm_error_detail() tells what caused an error.
  */
 #ifndef COMMSTREAM_RESULT_H
 #define COMMSTREAM_RESULT_H
@@ -12,7 +15,7 @@
 extern "C" {
 #endif
 
-/* X(name, number, text) of every result: for tables of the caller's own. */
+/** The list of all results, as X(name, number, text): for tables in a program of your own. */
 #define COMM_RESULTS(X)                                                                                                                    \
     X(OK, 0, "ok")                                                                                                                         \
     X(PENDING, 1, "not complete yet")                                                                                                      \
@@ -40,6 +43,7 @@ extern "C" {
     X(ERR_DEADLOCK, -22, "a cycle of operations and points waits for itself; the cycle is named")                                          \
     X(ERR_ABANDONED, -23, "an event was destroyed or recorded anew while work waited for its hand-set point")
 
+/** What a call returns and a request ends with. */
 enum comm_result {
 #define COMM_RESULT_ENUM(name, value, text) COMM_##name = value,
     COMM_RESULTS(COMM_RESULT_ENUM)
@@ -47,9 +51,9 @@ enum comm_result {
         COMM_RESULT_INT = 0x7fffffff /* keeps the enum an int under -fshort-enums */
 };
 
-/* Times are int64_t nanoseconds. FOREVER leaves it to the operation's own deadline, which always exists; DEFAULT_TIMEOUT is legal only
- * where a call names it (comm_close). Any other negative time is COMM_ERR_ARGUMENT. */
+/** A timeout without a bound of its own: the wait ends when the operation completes or reaches its own deadline, which always exists. */
 #define COMM_FOREVER INT64_MAX
+/** The default timeout of comm_close(), 5 s. Any other negative timeout, and this one anywhere else, is COMM_ERR_ARGUMENT. */
 #define COMM_DEFAULT_TIMEOUT ((int64_t)-1)
 
 #ifdef __cplusplus

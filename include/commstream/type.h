@@ -1,12 +1,22 @@
-/*
- * Element types and operators. Both are numbers that travel between ranks and are ABI; there is no datatype engine (copy a strided layout
- * into a dense buffer). A reduction of floating type gives the same bits on every rank, backend and run, unless order=free was chosen:
- * half-precision types are summed in f32, integers wrap, NaN wins in min and max, and -0 is less than +0.
+/**
+ * @file type.h
+ * @brief Element types and reduction operators.
  *
- * Every type can be moved. Reductions know: F32, F64, F16, BF16, F8E4M3 and F8E5M2 with SUM, PROD, MIN, MAX and AVG; C64 and C128 with SUM,
- * PROD and AVG; I8 to I64 and U8 to U64 with SUM, PROD, MIN, MAX, the bit and the logical operators; BYTE with the bit, BOOL with the
- * logical operators; the INDEX types with MINLOC and MAXLOC. Other pairs have no meaning and are COMM_ERR_UNSUPPORTED. F8E4M3 has no
- * infinities: what is past 448 becomes not a number. May change until 0.1.
+ * Types and operators are numbers, and part of the ABI. There are no derived datatypes: copy a strided layout into a dense buffer.
+ * Every type can be moved. These pairs can be reduced; any other pair is COMM_ERR_UNSUPPORTED:
+ *
+ * | types | operators |
+ * |---|---|
+ * | F32, F64, F16, BF16, F8E4M3, F8E5M2 | SUM, PROD, MIN, MAX, AVG |
+ * | C64, C128 | SUM, PROD, AVG |
+ * | I8 to I64, U8 to U64 | SUM, PROD, MIN, MAX, BAND, BOR, BXOR, LAND, LOR, LXOR |
+ * | BYTE | BAND, BOR, BXOR |
+ * | BOOL | LAND, LOR, LXOR |
+ * | the INDEX types | MINLOC, MAXLOC |
+ *
+ * A reduction of a floating type gives the same bits on every rank and in every run; docs/contract.md says for which backends. 16-bit
+ * and 8-bit floating types are summed in f32 and rounded once. Integers wrap. In MIN and MAX a NaN wins, and -0 is less than +0.
+ * F8E4M3 has no infinity: values above 448 become NaN.
  */
 #ifndef COMMSTREAM_TYPE_H
 #define COMMSTREAM_TYPE_H
@@ -18,10 +28,11 @@
 extern "C" {
 #endif
 
-/*
- * MPI_FLOAT and ncclFloat32 are COMM_F32, MPI_DOUBLE is COMM_F64, MPI_BYTE is COMM_BYTE, and so on.
- * COMM_BOOL is one byte, zero or not zero, for the logical operators alone. The INDEX types are packed pairs {value, index} for MINLOC and
- * MAXLOC: f32 and i32 with an int32_t index, f64 and i64 with an int64_t index.
+/**
+ * The type of an element: MPI_FLOAT and ncclFloat32 are COMM_F32, MPI_DOUBLE is COMM_F64, MPI_BYTE is COMM_BYTE, and so on.
+ *
+ * COMM_BOOL is one byte, zero or not zero. The INDEX types are packed pairs {value, index}, such as struct comm_f32_index; f32 and i32
+ * have an int32_t index, f64 and i64 an int64_t index.
  */
 enum comm_type {
     COMM_BYTE = 1,
@@ -49,20 +60,22 @@ enum comm_type {
     COMM_TYPE_INT = 0x7fffffff /* keeps the enum an int under -fshort-enums */
 };
 
+/** One element of COMM_F32_INDEX. */
 struct comm_f32_index {
-    float value;
-    int32_t index;
+    float value;   /**< what is compared */
+    int32_t index; /**< what comes with it */
 };
 
+/** One element of COMM_F64_INDEX. */
 struct comm_f64_index {
-    double value;
-    int64_t index;
+    double value;  /**< what is compared */
+    int64_t index; /**< what comes with it */
 };
 
-/* Operators are numbers too, so that the caller's own ones pass through the same argument. 0 is never valid. */
+/** A reduction operator: a built-in number, or one that comm_op_create() made. 0 is never valid. */
 typedef uint32_t comm_op;
 
-/* AVG is for floating and complex types; REPLACE and NOOP are for windows alone. Ties of MINLOC and MAXLOC go to the lower index. */
+/** The built-in operators. COMM_REPLACE and COMM_NOOP are for windows only. Ties of MINLOC and MAXLOC go to the lower index. */
 enum {
     COMM_SUM = 1,
     COMM_PROD = 2,
@@ -81,30 +94,51 @@ enum {
     COMM_NOOP = 15
 };
 
-/* inout = in (op) inout, element by element; in comes from the lower ranks. Runs on whichever thread makes progress, on several at once
- * where several reductions run; may not call the library. */
+/**
+ * A user-defined operator: inout[i] = in[i] op inout[i] for each element; `in` comes from lower ranks.
+ *
+ * It runs on whichever thread makes progress, and on several threads at once if several reductions run. It must not call the library.
+ *
+ * @param inout     right operand, and the result
+ * @param in        left operand
+ * @param elements  number of elements
+ * @param arg       the argument of comm_op_create()
+ */
 typedef void comm_op_fn(void *inout, const void *in, size_t elements, void *arg);
 
+/** What comm_op_create() needs to know of an operator. */
 struct comm_op_options {
-    size_t size;      /* sizeof(struct comm_op_options) */
-    const char *name; /* part of what ranks compare: the same on all of them */
-    size_t
-        element_bytes; /* one element of fn, 1 to 4096, e.g. 32 for a 2x2 matrix of f64: never split; buffers are COMM_BYTE, n in bytes */
-    int32_t ordered;   /* 1: associative but not commutative */
-    int32_t reserved;
+    size_t size;          /**< sizeof(struct comm_op_options) */
+    const char *name;     /**< identifies the operator: the same on all ranks */
+    size_t element_bytes; /**< size of an element, 1 to 4096, such as 32 for a 2x2 matrix of f64. Buffers are COMM_BYTE, n in bytes. */
+    int32_t ordered;      /**< 1: associative but not commutative */
+    int32_t reserved;     /**< 0 */
 };
 
-/*
- * Makes an operator of the caller's own; its number is used wherever a comm_op is. Local; every rank that reduces with it makes one of the
- * same name, element size and order. Lives as long as the world that c belongs to, or until freed; there is no limit on how many.
- * fn is used along the same order as any other operator's, so it need only be associative. Errors: ARGUMENT, MEMORY. Any thread.
- * MPI_Op_create, ncclRedOpCreatePreMulSum.
+/**
+ * Makes a user-defined reduction operator.
+ *
+ * Local. Each rank that reduces with it makes an operator of the same name, element size and order. It lives until comm_op_free() or
+ * until the last communicator of its world is closed. Any number may exist. `fn` is applied in rank order, so it need only be
+ * associative. Like MPI_Op_create and ncclRedOpCreatePreMulSum. Any thread may call.
+ *
+ * @param c        a communicator of the world that uses the operator
+ * @param fn       the operation
+ * @param arg      passed to `fn`
+ * @param options  name, element size and order; copied
+ * @param op       receives the operator
+ * @return COMM_OK, COMM_ERR_ARGUMENT, or COMM_ERR_MEMORY
  */
 COMM_MUST enum comm_result comm_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options,
                                           comm_op *op);
-/*
- * Gives an operator back; operations in flight that use it still finish with it. Built-in operators are left alone. Any thread.
- * MPI_Op_free.
+
+/**
+ * Frees a user-defined operator.
+ *
+ * Operations that use it and are still running finish with it. A built-in operator is ignored. Like MPI_Op_free. Any thread may call.
+ *
+ * @param c   a communicator of the world that it was made for
+ * @param op  the operator
  */
 COMM_API void comm_op_free(struct comm_communicator *c, comm_op op);
 

@@ -1,15 +1,21 @@
-/*
- * Windows: memory of all ranks that each of them can read, write and update without the owner taking part. Always open, there are no lock
- * epochs: order and visibility come from flush, fence and signals. Put, get and the atomics are messages: they stand beside the queue and
- * complete on their own: a call whose work is done when it returns gives COMM_REQUEST_NONE. What one rank does to one part is done in the
- * order of its calls. Any thread may call; creating, fencing and freeing are collective. docs/memory.md has the whole.
+/**
+ * @file window.h
+ * @brief Windows: one-sided communication. Each rank can read, write and update memory of the others.
  *
- * Where ranks share no memory (tcp, several hosts, the caller's own memory on its heap) the same calls are done by a part's owner: by its
- * library, not by its program. One rule for all wires and for progress=caller, thread and auto: what is asked of a part is served within a
- * millisecond by any call of its owner that starts, tests or waits for something on any window or communicator of that world, also one that
- * completes at once; and within ten milliseconds by the owner's watcher, which peers wake, if the owner makes no call at all. On a machine
- * with fewer CPUs than busy threads, the time until one of these threads gets a CPU comes on top. A rank that is asked for nothing pays
- * nothing for it. comm_window_pointer then is UNSUPPORTED for others' parts.
+ * A window is always open; there are no lock epochs. Flush, fence and signals give order and visibility. Put, get and the atomics are
+ * not part of the queue of collectives: each completes on its own. If the work is done when the call returns, the request is
+ * COMM_REQUEST_NONE. What one rank does to one part is done in the order of its calls. docs/memory.md has all rules.
+ *
+ * **Progress.** If ranks share no memory (tcp, several hosts, memory of the caller's heap), the owner of a part carries out the operations:
+ * its library does, not its program. This holds for all backends and progress modes: an operation is served within 1 ms by any call of the
+ * owner that starts, tests or waits for something on any window or communicator of that world; and within 10 ms by a thread of the
+ * owner's library if the owner makes no call at all. If more threads are busy than the host has CPUs, the time until a thread gets a CPU is
+ * added.
+ *
+ * **Errors.** COMM_ERR_ARGUMENT (also for an access outside of a part), COMM_ERR_MEMORY, COMM_ERR_FULL (nothing was started: make progress
+ * and call again), COMM_ERR_CLOSED, COMM_ERR_FORKED, or the error that the communicator failed with.
+ *
+ * Any thread may call. Creating, fencing and freeing are collective.
  */
 #ifndef COMMSTREAM_WINDOW_H
 #define COMMSTREAM_WINDOW_H
@@ -23,83 +29,191 @@
 extern "C" {
 #endif
 
-enum comm_placement { COMM_PLACEMENT_DEFAULT = 0, COMM_PLACEMENT_FIRST_TOUCH = 1, COMM_PLACEMENT_INTERLEAVE = 2 };
-
-struct comm_window_options {
-    size_t size; /* sizeof(struct comm_window_options) */
-    void *base;  /* the caller's own memory instead of ours; of comm_mem_alloc it is reached directly by peers of this host */
-    enum comm_placement placement;
-    uint32_t signals; /* signal counters per rank; 0: none */
+/** On which NUMA nodes the pages of a window are. */
+enum comm_placement {
+    COMM_PLACEMENT_DEFAULT = 0,
+    COMM_PLACEMENT_FIRST_TOUCH = 1, /**< where they are first written */
+    COMM_PLACEMENT_INTERLEAVE = 2   /**< on all nodes in turn */
 };
 
-/*
- * Makes a window in which this rank has `bytes` of zeroed memory; bytes may differ by rank (0 on all but one per host: one copy per host).
- * Collective, an operation of c's queue; *w is usable when req is complete, with req NULL the call waits. All ranks get it or none does:
- * MEMORY. options NULL: all default.
- * MPI_Win_allocate_shared, ncclCommWindowRegister.
+/** Options of comm_window_create(). */
+struct comm_window_options {
+    size_t size;                   /**< sizeof(struct comm_window_options) */
+    void *base;                    /**< the caller's memory to use; NULL: the library allocates. Ranks of this host reach memory of
+                                        comm_mem_alloc() directly. */
+    enum comm_placement placement; /**< of memory that the library allocates */
+    uint32_t signals;              /**< number of signal counters of each rank */
+};
+
+/**
+ * Creates a window in which this rank has `bytes` bytes of memory, zeroed unless it is the caller's.
+ *
+ * Collective: an operation of the queue of c. `bytes` may differ between ranks: for one copy per host, all ranks but one of each host pass
+ * 0. Either all ranks get the window or none does. Like MPI_Win_allocate_shared and ncclCommWindowRegister.
+ *
+ * @param c        communicator
+ * @param bytes    size of this rank's part
+ * @param options  NULL: all default; copied
+ * @param w        receives the window when the request completes; must stay valid until then
+ * @param req      receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return COMM_OK if the operation was queued; otherwise an error, listed in window.h(3)
  */
 COMM_MUST enum comm_result comm_window_create(struct comm_communicator *c, size_t bytes, const struct comm_window_options *options,
                                               struct comm_window **w, struct comm_request *req);
-/*
- * The address and length of peer's part, to be read and written directly; NULL where it has 0 bytes. Valid until the window is freed.
- * bytes NULL: not wanted. UNSUPPORTED where this rank shares no memory with that part: get, put and the atomics reach it. Local.
- * MPI_Win_shared_query.
+
+/**
+ * Gets the address of a rank's part, for direct loads and stores. Local. Like MPI_Win_shared_query.
+ *
+ * @param w      the window
+ * @param peer   rank, 0 to comm_size(c) - 1
+ * @param ptr    receives the address, valid until the window is freed; NULL if the part has 0 bytes
+ * @param bytes  receives the length; NULL: not wanted
+ * @return COMM_OK; COMM_ERR_UNSUPPORTED if this rank shares no memory with that part (use comm_get() and comm_put()); otherwise an error,
+ *         listed in window.h(3)
  */
 COMM_MUST enum comm_result comm_window_pointer(struct comm_window *w, int32_t peer, void **ptr, size_t *bytes);
-/*
- * Collective: everything done to the window before, by every rank, is visible to all after. Direct stores through comm_window_pointer
- * count. MPI_Win_fence.
+
+/**
+ * Makes everything that any rank did to the window before visible to all ranks after, direct stores included.
+ *
+ * Collective. Like MPI_Win_fence.
+ *
+ * @param w    the window
+ * @param req  receives the request; NULL: none is returned, and comm_sync() waits for the operation. The call itself never waits.
+ * @return COMM_OK if the operation was queued; otherwise an error, listed in window.h(3)
  */
 COMM_MUST enum comm_result comm_window_fence(struct comm_window *w, struct comm_request *req);
-/*
- * Complete when all that this rank did to the window at `peer` (COMM_ANY_PEER: anywhere) is done there. Local. MPI_Win_flush.
+
+/**
+ * Completes when everything that this rank did to a part is done there. Local. Like MPI_Win_flush.
+ *
+ * @param w     the window
+ * @param peer  rank of the part; COMM_ANY_PEER: all parts
+ * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation. The call itself never waits.
+ * @return COMM_OK if the operation was started; otherwise an error, listed in window.h(3)
  */
 COMM_MUST enum comm_result comm_window_flush(struct comm_window *w, int32_t peer, struct comm_request *req);
-/*
- * Writes n elements of `from` at `offset` bytes of peer's part. Complete when `from` may be reused; done at the peer after flush, fence or
- * signal. ARGUMENT past the end. MPI_Rput, shmem_put_nbi.
+
+/**
+ * Writes n elements to a rank's part.
+ *
+ * The request completes when `from` may be reused. The data is in the part after a flush, fence or signal. Like MPI_Rput and
+ * shmem_put_nbi.
+ *
+ * @param w       the window
+ * @param from    n elements; the library's until the request completes
+ * @param n       number of elements
+ * @param type    element type
+ * @param peer    rank of the part
+ * @param offset  offset in the part, in bytes
+ * @param req     receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return COMM_OK if the operation was started; otherwise an error, listed in window.h(3)
  */
 COMM_MUST enum comm_result comm_put(struct comm_window *w, const void *from, size_t n, enum comm_type type, int32_t peer, size_t offset,
                                     struct comm_request *req);
-/*
- * Reads n elements at `offset` bytes of peer's part into `to`, which is the library's until complete. MPI_Rget, shmem_get_nbi.
+
+/**
+ * Reads n elements of a rank's part. Like MPI_Rget and shmem_get_nbi.
+ *
+ * @param w       the window
+ * @param to      room for n elements; the library's until the request completes
+ * @param n       number of elements
+ * @param type    element type
+ * @param peer    rank of the part
+ * @param offset  offset in the part, in bytes
+ * @param req     receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return COMM_OK if the operation was started; otherwise an error, listed in window.h(3)
  */
 COMM_MUST enum comm_result comm_get(struct comm_window *w, void *to, size_t n, enum comm_type type, int32_t peer, size_t offset,
                                     struct comm_request *req);
-/*
- * Combines n elements of `from` by op into peer's part at `offset` bytes, atomically for each element against other such calls of the same
- * type there. `from` is the library's until complete. UNSUPPORTED: COMM_AVG, an operator of the caller's own, or a pair without meaning.
- * MPI_Raccumulate.
+
+/**
+ * Combines n elements with those of a rank's part, and stores the result there. Like MPI_Raccumulate.
+ *
+ * Each element is updated atomically with respect to other accumulate, fetch_op and compare_swap calls of the same type.
+ *
+ * @param w       the window
+ * @param from    n elements; the library's until the request completes
+ * @param n       number of elements
+ * @param type    element type
+ * @param op      built-in operator; COMM_AVG and user-defined operators are COMM_ERR_UNSUPPORTED
+ * @param peer    rank of the part
+ * @param offset  offset in the part, in bytes
+ * @param req     receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return COMM_OK if the operation was started; otherwise an error, listed in window.h(3)
  */
 COMM_MUST enum comm_result comm_accumulate(struct comm_window *w, const void *from, size_t n, enum comm_type type, comm_op op, int32_t peer,
                                            size_t offset, struct comm_request *req);
-/*
- * As comm_accumulate, and what was there before comes into `old`. COMM_REPLACE swaps, COMM_NOOP reads atomically. Both buffers are the
- * library's until complete. MPI_Fetch_and_op, MPI_Rget_accumulate.
+
+/**
+ * As comm_accumulate(), and fetches the elements that were in the part before. Like MPI_Fetch_and_op and MPI_Rget_accumulate.
+ *
+ * @param w       the window
+ * @param from    n elements; the library's until the request completes
+ * @param old     room for n elements; the library's until the request completes
+ * @param n       number of elements
+ * @param type    element type
+ * @param op      as in comm_accumulate(); COMM_REPLACE swaps, COMM_NOOP only reads
+ * @param peer    rank of the part
+ * @param offset  offset in the part, in bytes
+ * @param req     receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return COMM_OK if the operation was started; otherwise an error, listed in window.h(3)
  */
 COMM_MUST enum comm_result comm_fetch_op(struct comm_window *w, const void *from, void *old, size_t n, enum comm_type type, comm_op op,
                                          int32_t peer, size_t offset, struct comm_request *req);
-/*
- * Puts *desired at `offset` bytes of peer's part if *expected is there, atomically, and gives what was there in *old. One element of an
- * integer type; the three are the library's until complete. MPI_Compare_and_swap.
+
+/**
+ * Replaces one element of a rank's part if it has the expected value, atomically. Like MPI_Compare_and_swap.
+ *
+ * @param w         the window
+ * @param expected  one element: the value to compare with; the library's until the request completes
+ * @param desired   one element: the new value; the library's until the request completes
+ * @param old       receives the value before; the library's until the request completes
+ * @param type      an integer type
+ * @param peer      rank of the part
+ * @param offset    offset in the part, in bytes
+ * @param req       receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return COMM_OK if the operation was started; otherwise an error, listed in window.h(3)
  */
 COMM_MUST enum comm_result comm_compare_swap(struct comm_window *w, const void *expected, const void *desired, void *old,
                                              enum comm_type type, int32_t peer, size_t offset, struct comm_request *req);
-/*
- * Adds to counter `slot` of peer's part after all that this rank put there before is done. ARGUMENT: no such slot (options.signals).
- * shmem_put_signal, gasnet and NVSHMEM signals.
+
+/**
+ * Adds to a signal counter of another rank, after everything that this rank put there before is done.
+ *
+ * Like shmem_put_signal and the signals of NVSHMEM and GASNet.
+ *
+ * @param w     the window
+ * @param peer  rank whose counter it is
+ * @param slot  number of the counter, 0 to options.signals - 1
+ * @param add   what is added
+ * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return COMM_OK if the operation was started; otherwise an error, listed in window.h(3)
  */
 COMM_MUST enum comm_result comm_window_signal(struct comm_window *w, int32_t peer, uint32_t slot, uint64_t add, struct comm_request *req);
-/*
- * Complete when this rank's own counter `slot` is at least `at_least`; what was put before those signals is visible then. Past the
- * deadline of operations it ends alone with TIMEOUT, with CLOSED when all others have closed; comm_cancel ends it.
- * shmem_signal_wait_until.
+
+/**
+ * Completes when a signal counter of this rank has reached a value. What was put before those signals is visible then.
+ *
+ * The request ends with COMM_ERR_TIMEOUT at the operation's deadline, with COMM_ERR_CLOSED when all other ranks have closed, and by
+ * comm_cancel(); none of these fails the communicator. Like shmem_signal_wait_until.
+ *
+ * @param w         the window
+ * @param slot      number of the counter, 0 to options.signals - 1
+ * @param at_least  the value
+ * @param req       receives the request; NULL: none is returned, and comm_sync() waits for the operation
+ * @return COMM_OK if the wait was started; otherwise an error, listed in window.h(3)
  */
 COMM_MUST enum comm_result comm_window_wait_signal(struct comm_window *w, uint32_t slot, uint64_t at_least, struct comm_request *req);
-/*
- * Ends the window. Collective, and bounded by the deadline of operations; consumes w in every case but STATE; pointers into it end with it,
- * unfinished waits for signals are cancelled, the caller's own memory stays his. What the communicator failed with, or CLOSED, when that
- * came first. Blocks: STATE inside a callback. NULL is fine. MPI_Win_free.
+
+/**
+ * Frees a window. Collective. It blocks, at most the operation timeout. Like MPI_Win_free.
+ *
+ * Pointers into the window become invalid, waits for signals are cancelled, and memory of the caller's stays the caller's. The window is
+ * freed also if an error is returned, except COMM_ERR_STATE.
+ *
+ * @param w  the window; NULL is ignored
+ * @return COMM_OK; COMM_ERR_STATE inside a callback; COMM_ERR_CLOSED, or what the communicator failed with
  */
 COMM_API enum comm_result comm_window_free(struct comm_window *w);
 

@@ -93,7 +93,7 @@ static enum comm_result run_action(struct stage *stage, struct make_action *a)
     case MAKE_TEST:
         return test_action(p, a);
     case MAKE_SYNC:
-        return comm_sync(c);
+        return comm_sync(c, COMM_FOREVER);
     default:
         return run_collective(stage, c, a, &a->request);
     }
@@ -116,7 +116,7 @@ static void sync_rank(struct stage *stage, int32_t rank)
 {
     for (int32_t c = 0; c < MAKE_COMMS; c++) {
         if (stage->comm[c][rank])
-            MUST(comm_sync(stage->comm[c][rank]));
+            MUST(comm_sync(stage->comm[c][rank], COMM_FOREVER));
     }
 }
 

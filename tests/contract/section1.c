@@ -386,8 +386,8 @@ RIG_TEST(contract_1_6_markers_cover_both_lines_and_hold_nothing)
     rig_wait_all((struct comm_request[]){last, receive, sent}, 3);
     MUST(comm_event_sync(event, RIG_PATIENCE));
     EQUAL(got, 4);
-    MUST(comm_sync(rig.world[0]));
-    MUST(comm_sync(rig.world[1]));
+    MUST(comm_sync(rig.world[0], COMM_FOREVER));
+    MUST(comm_sync(rig.world[1], COMM_FOREVER));
     MUST(comm_wait(comm_last(rig.world[1]), 0));
     comm_event_destroy(event);
     rig_close(&rig);

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "conform/oracle.h"
 #include "conform/rig.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -330,11 +331,11 @@ RIG_TEST(contract_1_1_a_groups_request_carries_the_first_error)
         if (kept)
             IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_TRUNCATED);
         else
-            IS(comm_sync(rig.world[0]), COMM_ERR_TRUNCATED);
+            IS(comm_sync(rig.world[0], COMM_FOREVER), COMM_ERR_TRUNCATED);
         EQUAL(out[0], 11);
         out[0] = 0;
-        MUST(comm_sync(rig.world[0]));
-        MUST(comm_sync(rig.world[1]));
+        MUST(comm_sync(rig.world[0], COMM_FOREVER));
+        MUST(comm_sync(rig.world[1], COMM_FOREVER));
     }
     rig_proves_alive(rig.world, 2);
     rig_close(&rig);
@@ -386,7 +387,7 @@ RIG_TEST(contract_1_1_empty_and_wrong_groups)
     MUST(comm_group_begin(rig.world[0], &recorder));
     IS(comm_plan_end(recorder, &plan), COMM_ERR_STATE);
     IS(comm_close(recorder, 0), COMM_ERR_STATE);
-    IS(comm_split(recorder, 0, 0, &other, NULL), COMM_ERR_STATE);
+    IS(NOW(comm_split, recorder, 0, 0, &other), COMM_ERR_STATE);
     MUST(comm_group_end(recorder, NULL));
     rig_close(&rig);
 }

@@ -1,6 +1,7 @@
 /* Contract 1.8 and 1.9: calls that are refused, and a queue that is full. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,7 +88,7 @@ RIG_TEST(contract_1_8_a_refusal_names_its_call)
     void *address;
     rig_open(&rig, 1, NULL);
     struct comm_communicator *c = rig.world[0], *part = NULL;
-    MUST(comm_window_create(c, 64, NULL, &w, NULL));
+    MUST(NOW(comm_window_create, c, 64, NULL, &w));
     names(c, comm_broadcast(c, &x, 1, COMM_F64, 7, &q), "broadcast");
     names(c, comm_send(c, &x, 1, COMM_F64, 9, 0, &q), "send");
     names(c, comm_send(c, &x, 1, COMM_F64, 0, COMM_ANY_TAG, &q), "send");
@@ -169,8 +170,8 @@ RIG_TEST(contract_1_9_full_takes_nothing)
             MUST(result);
         }
     }
-    MUST(comm_sync(rig.world[0]));
-    MUST(comm_sync(rig.world[1]));
+    MUST(comm_sync(rig.world[0], COMM_FOREVER));
+    MUST(comm_sync(rig.world[1], COMM_FOREVER));
     rig_proves_alive(rig.world, 2); /* what was refused as FULL took no number */
     rig_close(&rig);
 }

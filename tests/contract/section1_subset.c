@@ -1,6 +1,7 @@
 /* comm_subset: communicators that their members make among themselves. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +47,7 @@ RIG_TEST(contract_1_7_a_subset_is_made_by_its_members_alone)
     close_all(made, 3);
     for (int32_t r = 0; r < RANKS; r++) {
         struct comm_communicator *alone;
-        MUST(comm_subset(rig.world[r], &r, 1, 0, &alone, NULL));
+        MUST(NOW(comm_subset, rig.world[r], &r, 1, 0, &alone));
         EQUAL(comm_size(alone), 1);
         rig_proves_alive(&alone, 1);
         MUST(comm_close(alone, RIG_PATIENCE));
@@ -114,7 +115,7 @@ RIG_TEST(contract_1_7_sync_and_last_stand_behind_a_subset)
     MUST(comm_subset(rig.world[1], list, 2, 0, &made[1], &q[1]));
     MUST(comm_wait(last, RIG_PATIENCE));
     MUST(comm_test(q[0]));
-    MUST(comm_sync(rig.world[1]));
+    MUST(comm_sync(rig.world[1], COMM_FOREVER));
     MUST(comm_test(q[1]));
     close_all(made, 2);
     rig_close(&rig);

@@ -233,15 +233,74 @@ RIG_TEST(contract_2_4_sync_tells_unkept_errors_once)
     rig_open(&rig, 2, NULL);
     MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, NULL));
     MUST(comm_send(rig.world[1], words, 2, COMM_I32, 0, 0, NULL));
-    IS(comm_sync(rig.world[0]), COMM_ERR_TRUNCATED);
-    MUST(comm_sync(rig.world[0]));
-    MUST(comm_sync(rig.world[1]));
+    IS(comm_sync(rig.world[0], COMM_FOREVER), COMM_ERR_TRUNCATED);
+    MUST(comm_sync(rig.world[0], COMM_FOREVER));
+    MUST(comm_sync(rig.world[1], COMM_FOREVER));
     struct comm_request kept, sent;
     MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, &kept));
     MUST(comm_send(rig.world[1], words, 2, COMM_I32, 0, 0, &sent));
     IS(comm_wait(kept, RIG_PATIENCE), COMM_ERR_TRUNCATED);
-    MUST(comm_sync(rig.world[0])); /* somebody kept that one */
-    MUST(comm_sync_all(rig.world[0]));
+    MUST(comm_sync(rig.world[0], COMM_FOREVER)); /* somebody kept that one */
+    MUST(comm_sync_all(rig.world[0], COMM_FOREVER));
+    rig_close(&rig);
+}
+
+RIG_TEST(contract_2_4_sync_ends_at_its_timeout)
+{
+    struct rig rig;
+    int32_t word = 7, got = 0;
+    struct comm_communicator *second;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, NULL));
+    IS(comm_sync(rig.world[0], 0), COMM_PENDING);
+    IS(comm_sync_all(rig.world[0], 0), COMM_PENDING);
+    int64_t start = rig_now();
+    IS(comm_sync(rig.world[0], 20 * RIG_MS), COMM_PENDING);
+    IS(comm_sync_all(rig.world[0], 20 * RIG_MS), COMM_PENDING);
+    CHECK(rig_now() - start >= 40 * RIG_MS);
+    IS(comm_sync(rig.world[0], COMM_DEFAULT_TIMEOUT), COMM_ERR_ARGUMENT);
+    IS(comm_sync_all(rig.world[0], -5), COMM_ERR_ARGUMENT);
+    MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 0, NULL));
+    MUST(comm_sync(rig.world[0], COMM_FOREVER));
+    CHECK(got == 7);
+    /* Another communicator's error is not lost behind one that is not done. */
+    MUST(comm_subset(rig.world[0], (int32_t[]){0}, 1, 0, &second, NULL));
+    MUST(comm_sync(rig.world[0], COMM_FOREVER));
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, NULL));
+    MUST(comm_send(second, (int32_t[]){1, 2}, 2, COMM_I32, 0, 0, NULL));
+    MUST(comm_recv(second, &got, 1, COMM_I32, 0, 0, NULL, NULL));
+    IS(comm_sync_all(rig.world[0], 20 * RIG_MS), COMM_ERR_TRUNCATED);
+    IS(comm_sync_all(rig.world[0], 20 * RIG_MS), COMM_PENDING);
+    MUST(comm_send(rig.world[1], &word, 1, COMM_I32, 0, 0, NULL));
+    MUST(comm_close(second, COMM_DEFAULT_TIMEOUT));
+    rig_close(&rig);
+}
+
+/* One thread drives both ranks: a call that waited for the other rank would never return. */
+RIG_TEST(contract_2_4_no_request_means_that_nobody_waits)
+{
+    struct rig rig;
+    struct comm_communicator *half[2] = {0}, *copy[2] = {0}, *axis[2] = {0}, *some[2] = {0};
+    struct comm_window *window[2] = {0};
+    rig_open(&rig, 2, NULL);
+    for (int r = 0; r < 2; r++) {
+        MUST(comm_split(rig.world[r], 0, 0, &half[r], NULL));
+        MUST(comm_dup(rig.world[r], NULL, &copy[r], NULL));
+        MUST(comm_split_mesh(rig.world[r], (int32_t[]){2}, 1, &axis[r], NULL));
+        MUST(comm_subset(rig.world[r], (int32_t[]){0, 1}, 2, 0, &some[r], NULL));
+        MUST(comm_window_create(rig.world[r], 64, NULL, &window[r], NULL));
+    }
+    for (int r = 0; r < 2; r++) {
+        MUST(comm_sync(rig.world[r], COMM_FOREVER));
+        CHECK(comm_size(half[r]) == 2 && comm_size(copy[r]) == 2 && comm_size(axis[r]) == 2 && comm_size(some[r]) == 2 && window[r]);
+    }
+    for (int r = 0; r < 2; r++) {
+        MUST(comm_window_fence(window[r], NULL));
+        MUST(comm_close(half[r], RIG_PATIENCE));
+        MUST(comm_close(copy[r], RIG_PATIENCE));
+        MUST(comm_close(axis[r], RIG_PATIENCE));
+        MUST(comm_close(some[r], RIG_PATIENCE));
+    }
     rig_close(&rig);
 }
 
@@ -306,6 +365,8 @@ int main(void)
         cmocka_unit_test(contract_2_3_an_unmatched_receive_ends_alone),
         cmocka_unit_test(contract_2_3_an_unanswered_send_ends),
         cmocka_unit_test(contract_2_4_sync_tells_unkept_errors_once),
+        cmocka_unit_test(contract_2_4_sync_ends_at_its_timeout),
+        cmocka_unit_test(contract_2_4_no_request_means_that_nobody_waits),
         cmocka_unit_test(contract_2_5_results_stay_exact),
         cmocka_unit_test(contract_2_5_the_last_two_thousand),
     };

@@ -1,6 +1,7 @@
 /* Failure: one cause on all ranks, in time; what is sticky and what is not; mismatches; revoke, abort and close. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -39,7 +40,7 @@ RIG_TEST(contract_4_1_one_cause_on_all)
         enum comm_result result = comm_barrier(rig.world[r], &later);
         CHECK(result == COMM_OK || result == COMM_ERR_REVOKED);
         IS(comm_wait(later, RIG_PATIENCE), COMM_ERR_REVOKED);
-        IS(comm_sync(rig.world[r]), COMM_ERR_REVOKED);
+        IS(comm_sync(rig.world[r], COMM_FOREVER), COMM_ERR_REVOKED);
     }
     MUST(comm_test(before)); /* what had finished stays finished */
     rig_close(&rig);
@@ -131,8 +132,8 @@ RIG_TEST(contract_4_4_calls_on_a_failed_communicator)
     MUST(comm_revoke(rig.world[0]));
     for (int32_t r = 0; r < 2; r++) {
         rig_fails_within(rig.world[r], COMM_ERR_REVOKED, RIG_S, &error);
-        IS(comm_dup(rig.world[r], NULL, &child, NULL), COMM_ERR_REVOKED);
-        IS(comm_split(rig.world[r], 0, 0, &child, NULL), COMM_ERR_REVOKED);
+        IS(NOW(comm_dup, rig.world[r], NULL, &child), COMM_ERR_REVOKED);
+        IS(NOW(comm_split, rig.world[r], 0, 0, &child), COMM_ERR_REVOKED);
         CHECK(child == NULL);
         MUST(comm_describe(rig.world[r], &info));
         EQUAL(info.rank, r);

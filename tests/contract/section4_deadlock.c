@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "proc/proc.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -93,8 +94,8 @@ static void cross_as_process(struct proc *proc, int32_t rank, struct comm_commun
     struct crossed d = {.in = 1};
     struct comm_request q;
     (void)proc;
-    MUST(comm_dup(world, NULL, &d.x[rank], NULL));
-    MUST(comm_dup(world, NULL, &d.y[rank], NULL));
+    MUST(NOW(comm_dup, world, NULL, &d.x[rank]));
+    MUST(NOW(comm_dup, world, NULL, &d.y[rank]));
     cross(&d, rank);
     MUST(comm_barrier(world, &q));
     MUST(comm_wait(q, RIG_PATIENCE));
@@ -121,7 +122,7 @@ static void ring_as_process(struct proc *proc, int32_t rank, struct comm_communi
     for (int32_t r = 0; r < RANKS; r++) {
         const int32_t pair[] = {r, (r + 1) % RANKS};
         if (rank == pair[0] || rank == pair[1])
-            MUST(comm_subset(world, pair, 2, (uint32_t)r, rank == r ? &after : &before, NULL));
+            MUST(NOW(comm_subset, world, pair, 2, (uint32_t)r, rank == r ? &after : &before));
     }
     int64_t since = rig_now();
     MUST(comm_allreduce(before, &in, &out[0], 1, COMM_I64, COMM_SUM, &first));
@@ -269,8 +270,8 @@ static void messages_as_process(struct proc *proc, int32_t rank, struct comm_com
     (void)proc;
     for (int i = 0; i < 2; i++) {
         struct crossed d = {.in = 1};
-        MUST(comm_dup(world, NULL, &d.x[rank], NULL));
-        MUST(comm_dup(world, NULL, &d.y[rank], NULL));
+        MUST(NOW(comm_dup, world, NULL, &d.x[rank]));
+        MUST(NOW(comm_dup, world, NULL, &d.y[rank]));
         body[i](&d, rank);
         MUST(comm_barrier(world, &q));
         MUST(comm_wait(q, RIG_PATIENCE));

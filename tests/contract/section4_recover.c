@@ -1,6 +1,7 @@
 /* Going on after a failure: agree and shrink, on communicators that live, were revoked, or lost ranks that closed. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,7 +88,7 @@ RIG_TEST(contract_4_6_what_failed_stays_failed_after_an_agreement)
     for (int32_t rounds = 0; rounds < 2 * MESSAGES; rounds++) {
         uint64_t flags = 1;
         MUST(comm_agree(rig.world[0], &flags));
-        MUST(comm_shrink(rig.world[0], &next, NULL));
+        MUST(NOW(comm_shrink, rig.world[0], &next));
         MUST(comm_close(next, RIG_PATIENCE));
         for (int32_t i = 0; i < MESSAGES; i++)
             IS(comm_test(request[i]), COMM_ERR_REVOKED);
@@ -239,7 +240,7 @@ RIG_TEST(contract_4_6_who_does_not_call_ends_it_with_the_deadline)
     shrink(rig.world, 2, 3, out);
     MUST(comm_close(out[0], RIG_PATIENCE));
     rig_proves_alive(rig.world, 3);
-    IS(comm_shrink(rig.world[0], &out[0], NULL), COMM_ERR_TIMEOUT);
+    IS(NOW(comm_shrink, rig.world[0], &out[0]), COMM_ERR_TIMEOUT);
     rig_close(&rig);
 }
 
@@ -248,7 +249,7 @@ static void differ(void *arg, int32_t rank)
     struct agreeing *a = arg;
     struct comm_communicator *out = NULL;
     if (rank == 1)
-        a->result[rank] = comm_shrink(a->rig->world[rank], &out, NULL);
+        a->result[rank] = NOW(comm_shrink, a->rig->world[rank], &out);
     else
         a->result[rank] = comm_agree(a->rig->world[rank], &a->got[rank]);
     CHECK(!out);
@@ -274,14 +275,15 @@ RIG_TEST(contract_4_6_one_at_a_time_and_arguments)
     uint64_t flags = 1;
     rig_open(&rig, 2, NULL);
     IS(comm_agree(rig.world[0], NULL), COMM_ERR_ARGUMENT);
-    IS(comm_shrink(rig.world[0], NULL, NULL), COMM_ERR_ARGUMENT);
+    IS(NOW(comm_shrink, rig.world[0], NULL), COMM_ERR_ARGUMENT);
+    IS(comm_shrink(rig.world[0], &out[0], NULL), COMM_ERR_ARGUMENT);
     IS(comm_agree(NULL, &flags), COMM_ERR_ARGUMENT);
     MUST(comm_shrink(rig.world[0], &out[0], &request[0]));
     struct comm_error refusal = {.size = sizeof refusal};
     IS(comm_agree(rig.world[0], &flags), COMM_ERR_STATE);
     MUST(comm_error_detail(rig.world[0], &refusal));
     CHECK(strcmp(refusal.operation, "agree") == 0);
-    IS(comm_shrink(rig.world[0], &more, NULL), COMM_ERR_STATE);
+    IS(NOW(comm_shrink, rig.world[0], &more), COMM_ERR_STATE);
     MUST(comm_error_detail(rig.world[0], &refusal));
     CHECK(strcmp(refusal.operation, "shrink") == 0);
     MUST(comm_shrink(rig.world[1], &out[1], &request[1]));
@@ -331,7 +333,7 @@ RIG_TEST(contract_4_6_nothing_is_made_in_an_aborted_world)
     (void)comm_abort(rig.world[1], 3);
     IS(comm_wait(request, 2 * RIG_S), COMM_ERR_ABORTED);
     for (int32_t r = 0; r < 2; r++) {
-        IS(comm_shrink(second[r], &out[r], NULL), COMM_ERR_ABORTED);
+        IS(NOW(comm_shrink, second[r], &out[r]), COMM_ERR_ABORTED);
         IS(comm_agree(second[r], &flags), COMM_ERR_ABORTED);
         CHECK(!out[r]);
         MUST(comm_close(second[r], RIG_PATIENCE));
@@ -352,7 +354,7 @@ RIG_TEST(contract_4_6_abort_of_what_was_revoked)
     MUST(comm_shrink(rig.world[0], &out[0], &request));
     (void)comm_abort(rig.world[0], 3);
     IS(comm_wait(request, 2 * RIG_S), COMM_ERR_ABORTED);
-    IS(comm_shrink(rig.world[0], &out[0], NULL), COMM_ERR_ABORTED);
+    IS(NOW(comm_shrink, rig.world[0], &out[0]), COMM_ERR_ABORTED);
     CHECK(!out[0]);
     rig_close(&rig);
 }

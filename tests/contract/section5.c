@@ -154,7 +154,7 @@ RIG_TEST(contract_5_1_bulk_of_another_communicator)
         MUST(comm_recv(second[1], out, LONG, COMM_F32, 0, 0, NULL, NULL));
     rig_wait_all(stuck, 20);
     for (int32_t r = 0; r < 2; r++) {
-        MUST(comm_sync(second[r]));
+        MUST(comm_sync(second[r], COMM_FOREVER));
         MUST(comm_close(second[r], RIG_PATIENCE));
     }
     CHECK(out[LONG - 1] == 1);

@@ -268,7 +268,7 @@ static void try_forbidden(struct comm_request request, enum comm_result result, 
     told.waited = comm_wait(request, 0);
     told.progressed = comm_progress(told.c);
     told.closed = comm_close(told.c, 0);
-    told.synced = comm_sync(told.c);
+    told.synced = comm_sync(told.c, COMM_FOREVER);
 }
 
 /* Never inside a call that issues, notifies or sets; inside progress, in the order of the tickets, each once. */
@@ -357,7 +357,7 @@ RIG_TEST(contract_6_6_notify_progress)
     MUST(comm_notify(request, count_call, NULL));
     MUST(comm_wait(request, RIG_PATIENCE));
     MUST(comm_test(request));
-    MUST(comm_sync(rig.world[0]));
+    MUST(comm_sync(rig.world[0], COMM_FOREVER));
     EQUAL(told.calls, 0);
     rig_progress_for(rig.world[0], 10 * RIG_MS);
     EQUAL(told.calls, 1);
@@ -391,7 +391,7 @@ static int forked_child(struct comm_communicator *c, struct comm_request request
         comm_test(request),
         comm_wait(request, RIG_S),
         comm_barrier(c, &mine),
-        comm_sync(c),
+        comm_sync(c, COMM_FOREVER),
         comm_progress(c),
         comm_event_query(event),
         comm_queue_wait_event(c, event),

@@ -148,7 +148,7 @@ RIG_TEST(contract_6_2_a_held_communicator_stops_no_other)
         rig_proves_alive(rig.world, 2);
     IS(comm_progress(rig.world[0]), COMM_PENDING); /* one is busy: not idle */
     IS(comm_arm(rig.world[0]), COMM_PENDING);
-    MUST(comm_sync(rig.world[0]));
+    MUST(comm_sync(rig.world[0], COMM_FOREVER));
     CHECK(rig_now() - start < 5 * RIG_S);
     CHECK(atomic_load(&let_go) == 0);
     atomic_store(&let_go, 1);

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -91,7 +92,7 @@ static void windows(struct comm_communicator *const *c)
 
     for (int32_t r = 0; r < RANKS; r++) {
         struct comm_error error = {.size = sizeof error};
-        IS(comm_window_create(c[r], BYTES, &options, &w[r], NULL), COMM_ERR_ARGUMENT);
+        IS(NOW(comm_window_create, c[r], BYTES, &options, &w[r]), COMM_ERR_ARGUMENT);
         IS(comm_error_detail(c[r], &error), COMM_OK);
         CHECK(strstr(error.text, "options.base="));
     }

@@ -171,7 +171,7 @@ static bool play(struct set *set, enum way way, uint64_t seed, uint64_t drop)
     }
     played_drain();
     for (int r = 0; r < RANKS; r++)
-        MUST(comm_sync(c[r]));
+        MUST(comm_sync(c[r], COMM_FOREVER));
     return good;
 }
 

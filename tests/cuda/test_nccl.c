@@ -5,6 +5,7 @@
 #include "../conform/rig.h"
 #include "bench.h"
 #include "played.h"
+#include "now.h"
 
 #include <commstream/cuda.h>
 
@@ -237,7 +238,7 @@ RIG_TEST(host_memory_is_refused)
     IS(comm_plan_start(plan, NULL), COMM_ERR_UNSUPPORTED);
     comm_plan_free(plan);
     MUST(comm_allreduce(c, host, host, 0, COMM_U32, COMM_SUM, NULL));
-    (void)!comm_sync(c); /* tells what was refused, once */
+    (void)!comm_sync(c, COMM_FOREVER); /* tells what was refused, once */
     every_collective(&set);
     close_set(&set);
 }
@@ -255,7 +256,7 @@ RIG_TEST(fixed_order_is_refused_on_a_device)
     MUST(comm_allreduce(c, host, host + 1, 1, COMM_F32, COMM_SUM, &q)); /* a program does that */
     MUST(comm_wait(q, RIG_PATIENCE));
     CHECK(host[1] == 1);
-    (void)!comm_sync(c);
+    (void)!comm_sync(c, COMM_FOREVER);
     close_set(&set);
 }
 
@@ -266,7 +267,7 @@ RIG_TEST(a_captured_stream_is_refused)
     struct comm_event *event;
     open_set(&set, 1, &(struct played_options){.seed = 1}, NULL);
     struct side *s = &set.side[0];
-    MUST(comm_dup(set.rig.world[0], &(struct comm_options){.size = sizeof(struct comm_options), .stream = s->compute}, &c, NULL));
+    MUST(NOW(comm_dup, set.rig.world[0], &(struct comm_options){.size = sizeof(struct comm_options), .stream = s->compute}, &c));
     MUST(comm_event_create(c, &event));
     played_capture(s->compute, true);
     IS(comm_allreduce(c, s->in, s->out, WORDS, COMM_U32, COMM_SUM, NULL), COMM_ERR_STATE);
@@ -274,7 +275,7 @@ RIG_TEST(a_captured_stream_is_refused)
     IS(comm_event_record_stream(event, s->compute), COMM_ERR_UNSUPPORTED);
     played_capture(s->compute, false);
     MUST(comm_event_record_stream(event, s->compute));
-    (void)!comm_sync(c);
+    (void)!comm_sync(c, COMM_FOREVER);
     comm_event_destroy(event);
     MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
     close_set(&set);

@@ -1,6 +1,7 @@
 /* comm_split_place by device: who has the same piece of hardware comes together, whatever each calls it, on the played driver. */
 #include "../proc/proc.h"
 #include "played.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -47,7 +48,7 @@ static void share(struct proc *proc, int32_t rank, struct comm_communicator *non
     MUST(comm_open(COMM_CONFIG(.backend = "shm", .device = ranks[rank].device, .open_timeout_ns = 20 * RIG_S, .error_text = text,
                                .error_text_bytes = sizeof text),
                    &world));
-    MUST(comm_split_place(world, COMM_PLACE_DEVICE, &own, NULL));
+    MUST(NOW(comm_split_place, world, COMM_PLACE_DEVICE, &own));
     EQUAL(comm_size(own), ranks[rank].together);
     EQUAL(comm_rank(own), rank >= 2);
     EQUAL(comm_translate(own, 1 - comm_rank(own), world), RANKS - 1 - rank);

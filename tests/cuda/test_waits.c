@@ -2,6 +2,7 @@
 #include "../conform/rig.h"
 #include "bench.h"
 #include "played.h"
+#include "now.h"
 
 #include <commstream/cuda.h>
 
@@ -268,12 +269,12 @@ RIG_TEST(a_communicators_stream_is_told_and_waited_for)
     MUST(comm_stream_of(bed.nccl, &stream));
     CHECK(stream && stream != bed.compute);
     IS(comm_stream_of(bed.host[0], &stream), COMM_ERR_UNSUPPORTED);
-    MUST(comm_dup(bed.nccl, &(struct comm_options){.size = sizeof(struct comm_options), .stream = bed.compute}, &c, NULL));
+    MUST(NOW(comm_dup, bed.nccl, &(struct comm_options){.size = sizeof(struct comm_options), .stream = bed.compute}, &c));
     MUST(comm_stream_of(c, &stream));
     CHECK(stream == bed.compute);
-    IS(comm_dup(bed.host[0], &(struct comm_options){.size = sizeof(struct comm_options), .stream = bed.compute}, &c, NULL),
+    IS(NOW(comm_dup, bed.host[0], &(struct comm_options){.size = sizeof(struct comm_options), .stream = bed.compute}, &c),
        COMM_ERR_UNSUPPORTED);
-    (void)!comm_sync(bed.host[0]);
+    (void)!comm_sync(bed.host[0], COMM_FOREVER);
     played_run(false);
     MUST(comm_allreduce(c, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, NULL));
     IS(comm_stream_sync(c, 10 * RIG_MS), COMM_PENDING);

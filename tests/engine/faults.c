@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "conform/rig.h"
 #include "engine/memory_env.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -175,7 +176,7 @@ static void children(struct party *p, struct comm_communicator *c, int32_t rank)
     child = NULL;
     if (rank != 1) { /* one that cannot begin is never there for the other */
         static const int32_t pair[] = {2, 0};
-        r = comm_subset(c, pair, 2, 11, &child, NULL);
+        r = NOW(comm_subset, c, pair, 2, 11, &child);
         expect(r, "subset", __LINE__);
         CHECK((r == COMM_OK) == (child != NULL));
         if (r != COMM_OK && comm_test(comm_last(c)) != r)
@@ -186,7 +187,7 @@ static void children(struct party *p, struct comm_communicator *c, int32_t rank)
         }
     }
     child = NULL;
-    r = comm_split(c, rank == 2 ? COMM_NO_COLOR : 4, -rank, &child, NULL);
+    r = NOW(comm_split, c, rank == 2 ? COMM_NO_COLOR : 4, -rank, &child);
     expect(r, "split", __LINE__);
     CHECK((r == COMM_OK && rank != 2) == (child != NULL));
     if (child) {
@@ -302,7 +303,7 @@ static void windows(struct comm_communicator *c, int32_t rank)
         struct comm_window *w = NULL;
         struct comm_request q = COMM_REQUEST_NONE;
         int64_t value = rank, old = -1;
-        enum comm_result r = comm_window_create(c, 8192, &options, &w, NULL);
+        enum comm_result r = NOW(comm_window_create, c, 8192, &options, &w);
         expect(r, "window_create", __LINE__);
         CHECK((r == COMM_OK) == (w != NULL));
         if (!w)
@@ -339,7 +340,7 @@ static void everything(void *arg, int32_t rank)
     last = comm_last(c);
     (void)WELL(last);
     (void)!comm_describe_request(last, &info);
-    EXPECT(comm_sync(c));
+    EXPECT(comm_sync(c, COMM_FOREVER));
     EXPECT(comm_close(c, PATIENCE));
 }
 

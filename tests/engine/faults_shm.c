@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "engine/memory_env.h"
 #include "proc/proc.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -77,7 +78,7 @@ static void recover(struct comm_communicator *c)
     EQUAL(flags, 6);
     r = r == COMM_OK ? COMM_ERR_MEMORY : r;
     for (int i = 0; i < 4 && r == COMM_ERR_MEMORY; i++)
-        r = comm_shrink(c, &child, NULL);
+        r = NOW(comm_shrink, c, &child);
     CHECK(r == COMM_OK || r == COMM_ERR_ABORTED);
     CHECK((r == COMM_OK) == (child != NULL));
     if (child && comm_size(child) == 2)

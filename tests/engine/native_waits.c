@@ -47,7 +47,7 @@ static void chain_of_events(uint32_t flags)
         MUST(comm_test(q[0]));
     }
     for (int32_t r = 0; r < RANKS; r++) {
-        MUST(comm_sync(rig.world[r]));
+        MUST(comm_sync(rig.world[r], COMM_FOREVER));
         MUST(comm_close(other[r], RIG_S));
         comm_event_destroy(event[r]);
     }

@@ -95,7 +95,7 @@ static void mixtures(struct bench *b)
     }
     both(b, last, RANKS);
     for (int32_t r = 0; r < RANKS; r++)
-        MUST(comm_sync(b->rig.world[r]));
+        MUST(comm_sync(b->rig.world[r], COMM_FOREVER));
 }
 
 static void record_plan(struct bench *b, int32_t r)

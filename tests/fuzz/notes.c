@@ -364,7 +364,7 @@ static void end_comm(void)
         any_answer(comm_agree(c, &flags));
         return;
     case 4:
-        any_answer(comm_sync(c));
+        any_answer(comm_sync(c, COMM_FOREVER));
         return;
     default:
         for (uint32_t i = 0; i < game.windows; i++) /* no window outlives its communicator */

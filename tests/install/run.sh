@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the built tree into a folder of its own, moves that folder, and builds program.c against it as a stranger would.
-# run.sh tree BUILD WORK | pkgconfig WORK SOURCE CC VERSION | package WORK SOURCE CC CMAKE VERSION
+# run.sh reference BUILD SYMBOLS DOXYGEN2MAN | tree BUILD WORK | pkgconfig WORK SOURCE CC VERSION | package WORK SOURCE CC CMAKE VERSION
 set -eu
 what=$1
 shift
@@ -13,6 +13,17 @@ says() {
 }
 
 case $what in
+reference)
+    build=$1 list=$2 tool=$3
+    command -v doxygen >/dev/null && [ -x "$tool" ] || { echo "skipped: doxygen and doxygen2man are not both here"; exit 77; }
+    "${CMAKE:-cmake}" --build "$build" --target docs >"$build/docs.log" 2>&1 || { cat "$build/docs.log"; exit 1; }
+    man=$build/docs/reference/man/man3
+    while read -r name; do
+        grep -q "^\.SH SYNOPSIS" "$man/$name.3" || { echo "$name has no man page"; exit 1; }
+    done <"$list"
+    ! grep -l COPYRIGHT "$man"/*.3 || { echo "these claim a copyright that is not ours"; exit 1; }
+    grep -q 'Every rank gets the same bits' "$man/comm_allreduce.3" && [ -s "$build/docs/reference/html/index.html" ]
+    ;;
 tree)
     build=$1 work=$2
     rm -rf "$work"
@@ -24,6 +35,7 @@ tree)
     for file in comm.h libcommstream.so libcommstream.a commstream.pc commstreamConfig.cmake commstreamConfigVersion.cmake; do
         [ -n "$(find "$work/moved" -name "$file")" ] || { echo "$file is not there"; exit 1; }
     done
+    [ ! -d "$build/docs/reference/man" ] || [ -s "$work/moved/share/man/man3/comm_allreduce.3" ] || { echo "the man pages are not there"; exit 1; }
     ;;
 pkgconfig)
     work=$1 source=$2 cc=$3 version=$4

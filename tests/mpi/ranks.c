@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "conform/job.h"
+#include "now.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -143,8 +144,8 @@ static void the_rest(struct comm_communicator *c)
     MUST(comm_recv(c, &in, 1, COMM_I32, COMM_ANY_PEER, 7, NULL, &q[1]));
     MUST(comm_wait_all(q, 2, RIG_PATIENCE));
     EQUAL(in, 100 + (rank + ranks - 1) % ranks);
-    MUST(comm_split(c, rank % 2, rank, &half, NULL));
-    MUST(comm_dup(c, NULL, &copy, NULL));
+    MUST(NOW(comm_split, c, rank % 2, rank, &half));
+    MUST(NOW(comm_dup, c, NULL, &copy));
     for (int i = 0; i < 20; i++) {
         int32_t mine = rank, sum = -1, want = 0;
         for (int32_t r = rank % 2; r < ranks; r += 2)
@@ -173,7 +174,7 @@ static void suite(const char *options, bool fixed)
     sweep(world, 1, rig_quick() ? 10 : 60, fixed);
     plans(world);
     the_rest(world);
-    MUST(comm_sync(world));
+    MUST(comm_sync(world, COMM_FOREVER));
     MUST(comm_close(world, RIG_PATIENCE));
     world = open_world(options); /* MPI is there already: its second world */
     sweep(world, 2, 3, fixed);
@@ -247,7 +248,7 @@ static void idle(void)
     sweep(world, 5, 1, false);
     MUST(comm_event_create(world, &gate));
     MUST(comm_event_reset(gate));
-    MUST(comm_sync(world));
+    MUST(comm_sync(world, COMM_FOREVER));
     getrusage(RUSAGE_SELF, &before);
     IS(comm_event_sync(gate, RIG_S), COMM_PENDING);
     getrusage(RUSAGE_SELF, &after);

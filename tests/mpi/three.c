@@ -84,18 +84,18 @@ static void in_a_ring(int round, struct comm_event *event)
     MUST(comm_allreduce(mpi, &d[PLAYED - 1], &e, 1, COMM_I64, COMM_SUM, NULL));
     switch (round % 3) {
     case 0:
-        MUST(comm_sync(mpi));
+        MUST(comm_sync(mpi, COMM_FOREVER));
         break;
     case 1:
-        MUST(comm_sync(shm));
+        MUST(comm_sync(shm, COMM_FOREVER));
         break;
     default:
-        MUST(comm_sync(played[1]));
+        MUST(comm_sync(played[1], COMM_FOREVER));
     }
-    MUST(comm_sync(played[0]));
-    MUST(comm_sync(played[1]));
-    MUST(comm_sync(shm));
-    MUST(comm_sync(mpi));
+    MUST(comm_sync(played[0], COMM_FOREVER));
+    MUST(comm_sync(played[1], COMM_FOREVER));
+    MUST(comm_sync(shm, COMM_FOREVER));
+    MUST(comm_sync(mpi, COMM_FOREVER));
     EQUAL(b, want);
     EQUAL(c, want);
     EQUAL(d[0], PLAYED * want);

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "net/links.h"
 #include "net/tcp/mesh.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,7 +90,7 @@ static void hear_and_go_on(struct proc *proc, int32_t rank, struct comm_communic
     uint64_t flags = ~(UINT64_C(1) << rank);
     MUST(comm_agree(world, &flags));
     EQUAL(flags & 0xffffff, UINT64_C(1) << VICTIM);
-    MUST(comm_shrink(world, &next, NULL));
+    MUST(NOW(comm_shrink, world, &next));
     EQUAL(comm_size(next), RANKS - 1);
     links_sum(next);
     links_exchange(next, (2 * (RANKS - 1) - 1 - comm_rank(next)) % (RANKS - 1) == comm_rank(next)

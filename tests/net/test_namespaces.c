@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "net/hosts.h"
 #include "proc/bits.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,7 +103,7 @@ static bool recovers;
 static void recover(struct proc_page *page, struct comm_communicator *world)
 {
     struct comm_communicator *next = NULL;
-    MUST(comm_shrink(world, &next, NULL));
+    MUST(NOW(comm_shrink, world, &next));
     page->number[0] = comm_size(next);
     for (int64_t i = 0; i < 10; i++)
         MUST(sum(next, i, i % 2 ? LENGTH : 5));

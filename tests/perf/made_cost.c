@@ -7,6 +7,8 @@
 #define _GNU_SOURCE
 #include <commstream/comm.h>
 
+#include "now.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,11 +45,11 @@ static struct comm_communicator *make(struct comm_communicator *world, const cha
     for (int32_t r = 0; r < RANKS_MOST; r++)
         ranks[r] = r;
     if (strcmp(kind, "split") == 0)
-        must(comm_split(world, 0, 0, &made, NULL), "comm_split");
+        must(NOW(comm_split, world, 0, 0, &made), "comm_split");
     else if (strcmp(kind, "subset") == 0)
-        must(comm_subset(world, ranks, (size_t)comm_size(world), 1, &made, NULL), "comm_subset");
+        must(NOW(comm_subset, world, ranks, (size_t)comm_size(world), 1, &made), "comm_subset");
     else
-        must(comm_dup(world, NULL, &made, NULL), "comm_dup");
+        must(NOW(comm_dup, world, NULL, &made), "comm_dup");
     return made;
 }
 

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -43,19 +44,19 @@ static void use(struct comm_communicator *c, int32_t rank, int32_t ranks)
         for (size_t i = 0; i < n; i++)
             in[i] = (float)(rank + 1);
         MUST(comm_allreduce(c, in, out, n, COMM_F32, COMM_SUM, NULL));
-        MUST(comm_sync(c));
+        MUST(comm_sync(c, COMM_FOREVER));
         CHECK(out[0] == (float)(ranks * (ranks + 1) / 2) && out[n - 1] == out[0]);
     }
     MUST(comm_send(c, &word, 1, COMM_I32, next, 1, &request[0]));
     MUST(comm_recv(c, &got, 1, COMM_I32, last, 1, NULL, &request[1]));
     MUST(comm_wait_all(request, 2, RIG_PATIENCE));
     EQUAL(got, last);
-    MUST(comm_window_create(c, 4096, NULL, &w, NULL));
+    MUST(NOW(comm_window_create, c, 4096, NULL, &w));
     MUST(comm_put(w, &word, 1, COMM_I32, next, 0, NULL));
     MUST(comm_window_fence(w, NULL));
-    MUST(comm_sync(c));
+    MUST(comm_sync(c, COMM_FOREVER));
     MUST(comm_get(w, &got, 1, COMM_I32, rank, 0, NULL));
-    MUST(comm_sync(c));
+    MUST(comm_sync(c, COMM_FOREVER));
     EQUAL(got, last);
     MUST(comm_window_free(w));
     comm_mem_free(c, in);

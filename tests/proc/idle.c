@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -127,7 +128,7 @@ static void idle_owner(struct proc *proc, int32_t rank, struct comm_communicator
     struct comm_request request;
 
     meet(world);
-    MUST(comm_window_create(world, sizeof part, &options, &w, NULL));
+    MUST(NOW(comm_window_create, world, sizeof part, &options, &w));
     for (int64_t i = 0; i < 100 && rank == 1; i++) {
         MUST(comm_put(w, &i, 1, COMM_I64, 0, 0, &request));
         MUST(comm_wait(request, RIG_PATIENCE));

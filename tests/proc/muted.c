@@ -44,7 +44,7 @@ static void sum(struct comm_communicator *world)
     int64_t in = 1, out = 0;
 
     MUST(comm_allreduce(world, &in, &out, 1, COMM_I64, COMM_SUM, NULL));
-    MUST(comm_sync(world));
+    MUST(comm_sync(world, COMM_FOREVER));
     EQUAL(out, RANKS);
 }
 

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "proc/bits.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -330,10 +331,10 @@ static void open_and_close(struct proc *proc, int32_t rank, struct comm_communic
     struct proc_held before = proc_hold();
     struct comm_communicator *world = proc_open(proc, rank), *second = NULL;
     static float in[100000], out[2][100000]; /* two communicators know nothing of each other's buffers */
-    MUST(comm_dup(world, NULL, &second, NULL));
+    MUST(NOW(comm_dup, world, NULL, &second));
     for (int i = 0; i < 5; i++)
         MUST(comm_allreduce(i % 2 ? world : second, in, out[i % 2], 100000, COMM_F32, COMM_SUM, NULL));
-    MUST(comm_sync_all(world));
+    MUST(comm_sync_all(world, COMM_FOREVER));
     proc_holds_more(&before);
     MUST(comm_close(world, RIG_PATIENCE));
     MUST(comm_close(second, RIG_PATIENCE));

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -92,7 +93,7 @@ static struct comm_communicator *recover(struct proc *proc, struct comm_communic
 {
     for (;;) {
         struct comm_communicator *next = NULL;
-        MUST(comm_shrink(c, &next, NULL));
+        MUST(NOW(comm_shrink, c, &next));
         CHECK(next != NULL);
         MUST(comm_close(c, RIG_PATIENCE));
         c = next;
@@ -282,7 +283,7 @@ static void stand_still(struct proc *proc, int32_t rank, struct comm_communicato
     }
     /* It comes back, and the world has gone on without it. */
     IS(result, COMM_ERR_PEER);
-    result = comm_shrink(world, &next, NULL);
+    result = NOW(comm_shrink, world, &next);
     IS(result, COMM_ERR_PEER);
     CHECK(!next);
     struct comm_error error = {.size = sizeof error};

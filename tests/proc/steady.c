@@ -109,7 +109,7 @@ static void one_round(int i)
         MUST(comm_barrier(steady.c[r], NULL));
     }
     for (int32_t r = 0; r < steady.ranks; r++)
-        MUST(comm_sync(steady.c[r]));
+        MUST(comm_sync(steady.c[r], COMM_FOREVER));
 }
 
 /* All ranks in one thread: nobody ever has to wait, so there is no call at all. */

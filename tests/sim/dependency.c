@@ -3,6 +3,7 @@
 #include "sim/dependency.h"
 
 #include "sim/inside.h"
+#include "now.h"
 
 #define MINUTE INT64_C(60000000000)
 
@@ -41,7 +42,7 @@ static void dependency_main(int32_t rank, void *arg)
 
     sim_doing("open", 0);
     must(sim_open(NULL, &world), COMM_OK, "open");
-    enum comm_result r = comm_dup(world, &(struct comm_options){.size = sizeof(struct comm_options)}, &other, NULL);
+    enum comm_result r = NOW(comm_dup, world, &(struct comm_options){.size = sizeof(struct comm_options)}, &other);
     for (uint64_t i = sim_below(&s, 4); i && r == COMM_OK; i--)
         r = comm_barrier(world, NULL);
     if (r != COMM_OK) { /* the others were quicker: what they came to ends what stands here */

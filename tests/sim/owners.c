@@ -7,6 +7,7 @@
 #include "sim/owners.h"
 
 #include "sim/inside.h"
+#include "now.h"
 
 #include <commstream/window.h>
 
@@ -87,8 +88,8 @@ static void owners_main(int32_t rank, void *arg)
 
     sim_doing("open", 0);
     must(sim_open(NULL, &o.world), "open");
-    must(comm_window_create(o.world, PART + 8 * WORDS, &options, &o.asked, NULL), "window_create");
-    must(comm_window_create(o.world, 64, NULL, &o.own, NULL), "window_create");
+    must(NOW(comm_window_create, o.world, PART + 8 * WORDS, &options, &o.asked), "window_create");
+    must(NOW(comm_window_create, o.world, 64, NULL, &o.own), "window_create");
     must(comm_barrier(o.world, &o.complete), "barrier");
     must(comm_wait(o.complete, MINUTE), "barrier");
     for (int64_t i = 0; i < asks; i++) {

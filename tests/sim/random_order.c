@@ -22,7 +22,7 @@ static void settle_rank(struct random_run *run, int32_t rank)
     if (run->strict)
         return;
     for (int32_t c = 0; c < RANDOM_COMMS; c++) {
-        if (run->comm[c][rank] && comm_sync(run->comm[c][rank]) == COMM_PENDING)
+        if (run->comm[c][rank] && comm_sync(run->comm[c][rank], COMM_FOREVER) == COMM_PENDING)
             run->told_wrongly = true;
     }
     if (run->stage->now() - start > RANDOM_S)

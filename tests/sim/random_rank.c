@@ -139,7 +139,7 @@ static void host_action(struct random_run *run, int32_t index)
         run->waited[index] = comm_wait(comm_last(c), random_patience(run));
         return;
     case RANDOM_SYNC:
-        run->waited[index] = (a->flags & RANDOM_ALL) && run->stage->poll ? comm_sync_all(c) : comm_sync(c);
+        run->waited[index] = (a->flags & RANDOM_ALL) && run->stage->poll ? comm_sync_all(c, COMM_FOREVER) : comm_sync(c, COMM_FOREVER);
         return;
     case RANDOM_PROBE:
         run->waited[index] = probe(run, index);
@@ -162,7 +162,7 @@ static void host_action(struct random_run *run, int32_t index)
         run->stage->spend((int64_t)a->n * 3000);
         return;
     case RANDOM_CLOSE: /* it says OK also where the communicator had failed, and nothing was waited for */
-        run->waited[index] = run->strict ? COMM_OK : comm_sync(c);
+        run->waited[index] = run->strict ? COMM_OK : comm_sync(c, COMM_FOREVER);
         if (close_comm(run, a->comm, a->rank, random_patience(run)) != COMM_OK)
             run->waited[index] = run->closed[a->comm][a->rank];
         return;
@@ -274,7 +274,7 @@ static void sync_all(struct random_run *run, int32_t rank)
 {
     for (int32_t c = 0; c < RANDOM_COMMS; c++) {
         struct comm_communicator *open = open_one(run, c, rank);
-        enum comm_result result = open ? comm_sync(open) : COMM_OK;
+        enum comm_result result = open ? comm_sync(open, COMM_FOREVER) : COMM_OK;
         bool own = result == COMM_ERR_TRUNCATED || result == COMM_ERR_CANCELLED || result == COMM_ERR_ARGUMENT ||
                    result == COMM_ERR_CLOSED; /* of single requests */
         if (run->strict && result != COMM_OK && !own) {

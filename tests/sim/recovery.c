@@ -9,6 +9,7 @@
 
 #include "sim/inside.h"
 #include "sim/threads.h"
+#include "now.h"
 
 #include <string.h>
 
@@ -94,7 +95,7 @@ static bool subset(struct comm_communicator *c, const struct step *step)
     if (!(step->subset >> me & 1))
         return true;
     sim_doing("subset", step->subset);
-    enum comm_result r = comm_subset(c, ranks, count, step->tag, &some, NULL);
+    enum comm_result r = NOW(comm_subset, c, ranks, count, step->tag, &some);
     SIM_CHECK((r == COMM_OK) == (some != NULL), "subset said %s, and %s communicator", comm_result_name(r), some ? "gave a" : "no");
     if (r == COMM_OK) {
         SIM_CHECK(comm_size(some) == (int32_t)count, "a subset of %zu ranks has %d", count, comm_size(some));

@@ -3,6 +3,7 @@
 #include "sim/threads.h"
 
 #include "sim/inside.h"
+#include "now.h"
 
 #include <stdio.h>
 
@@ -59,7 +60,7 @@ static void threads_main(int32_t rank, void *arg)
     check(sim_open(NULL, &world), "open");
     for (int32_t i = 0; i < lines; i++) {
         line[i] = (struct line){.rank = rank, .number = i, .calls = 1 + (uint32_t)sim_below(&s, CALLS), .seed = sim_draw(&s)};
-        check(comm_dup(world, &(struct comm_options){.size = sizeof(struct comm_options)}, &line[i].c, NULL), "dup");
+        check(NOW(comm_dup, world, &(struct comm_options){.size = sizeof(struct comm_options)}, &line[i].c), "dup");
     }
     for (int32_t i = 1; i < lines; i++)
         thread[i] = sim_spawn(run_line, &line[i]);

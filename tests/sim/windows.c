@@ -7,6 +7,7 @@
 #include "sim/windows.h"
 
 #include "sim/inside.h"
+#include "now.h"
 
 #include <commstream/memory.h>
 #include <commstream/window.h>
@@ -155,7 +156,7 @@ static void windows_main(int32_t rank, void *arg)
     side.in = memory;
     side.out = more;
     SIM_CHECK(comm_dup(side.world, NULL, &side.other, &request) == COMM_OK && comm_wait(request, MINUTE) == COMM_OK, "dup");
-    (void)well(&side, comm_window_create(side.world, 32, &options, &side.window, NULL), "window_create");
+    (void)well(&side, NOW(comm_window_create, side.world, 32, &options, &side.window), "window_create");
     rounds(&side, &s);
     sim_doing("window_free", 0);
     (void)!well(&side, comm_window_free(side.window), "window_free");

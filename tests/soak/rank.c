@@ -8,6 +8,7 @@
 
 #include "conform/oracle.h"
 #include "proc/trace.h"
+#include "now.h"
 
 #include <dirent.h>
 #include <execinfo.h>
@@ -232,7 +233,7 @@ static struct comm_communicator *recover(struct soak_rank *r, struct comm_commun
         if (well)
             give_back(r, true); /* another failed */
         struct comm_communicator *next = NULL;
-        if (left_out(r, comm_shrink(c, &next, NULL), "comm_shrink"))
+        if (left_out(r, NOW(comm_shrink, c, &next), "comm_shrink"))
             return c;
         must_be(r, comm_close(c, RIG_PATIENCE), "comm_close of what failed");
         r->slot[0].c = c = next;

@@ -6,6 +6,7 @@
 #include "soak/soak.h"
 
 #include "conform/job.h"
+#include "now.h"
 
 #include <poll.h>
 #include <sched.h>
@@ -306,11 +307,11 @@ static enum comm_result step_create(struct soak_rank *r, const struct soak_step 
         if (s->members >> i & 1)
             ranks[count++] = i;
     if (s->kind == STEP_DUP)
-        result = comm_dup(c, NULL, &made, NULL);
+        result = NOW(comm_dup, c, NULL, &made);
     else if (s->kind == STEP_SPLIT)
-        result = comm_split(c, !color && s->count == 1 ? COMM_NO_COLOR : color, s->count == 2 ? -r->rank : r->rank, &made, NULL);
+        result = NOW(comm_split, c, !color && s->count == 1 ? COMM_NO_COLOR : color, s->count == 2 ? -r->rank : r->rank, &made);
     else if (color)
-        result = comm_subset(c, ranks, (size_t)count, 5, &made, NULL);
+        result = NOW(comm_subset, c, ranks, (size_t)count, 5, &made);
     if (result == COMM_OK && made)
         *to = (struct soak_slot){.c = made, .size = comm_size(made), .me = comm_rank(made)};
     return result;

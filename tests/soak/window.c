@@ -3,6 +3,7 @@
  * counter of rank 0's, draw numbers from it, and signal; between fences everything that is there is known.
  */
 #include "soak/soak.h"
+#include "now.h"
 
 #include <string.h>
 
@@ -85,7 +86,7 @@ enum comm_result soak_step_window(struct soak_rank *r, const struct soak_step *s
 
     if (!at->window) {
         at->added = at->signals = 0;
-        result = comm_window_create(at->c, PART, &options, &at->window, NULL);
+        result = NOW(comm_window_create, at->c, PART, &options, &at->window);
     }
     if (result == COMM_OK)
         result = put_block(at, s);

@@ -3,6 +3,7 @@
 #define TESTS_WINDOW_CASES_H
 
 #include "conform/rig.h"
+#include "now.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,8 +87,8 @@ static inline void poke(struct comm_window *w, int32_t rank, size_t offset, cons
 static inline struct comm_window *make(struct comm_communicator *c, size_t bytes, uint32_t signals)
 {
     struct comm_window *w = NULL;
-    MUST(comm_window_create(c, bytes, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .signals = signals}, &w,
-                            NULL));
+    MUST(NOW(comm_window_create, c, bytes, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .signals = signals},
+             &w));
     return w;
 }
 

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "rma/window.h"
 #include "proc/proc.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -50,7 +51,7 @@ static enum comm_result survive(struct comm_communicator *c, struct comm_window 
         IS(comm_test(req), COMM_PENDING);
         break;
     case IN_CREATE:
-        return comm_window_create(c, 64, NULL, &other, NULL);
+        return NOW(comm_window_create, c, 64, NULL, &other);
     default:
         while (r == COMM_OK) { /* into the dead one's memory too, which is there as long as we map it */
             r = comm_put(w, block, BLOCK, COMM_BYTE, VICTIM, 0, &req);
@@ -67,8 +68,8 @@ static void killed_main(struct proc *proc, int32_t rank, struct comm_communicato
     enum moment moment = now_killed;
     struct comm_window *w = NULL;
     struct comm_request req;
-    MUST(comm_window_create(world, BLOCK, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .signals = 1}, &w,
-                            NULL));
+    MUST(
+        NOW(comm_window_create, world, BLOCK, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .signals = 1}, &w));
     MUST(comm_window_fence(w, &req));
     MUST(comm_wait(req, RIG_PATIENCE));
     if (rank == VICTIM) {

@@ -5,6 +5,7 @@
  * take seconds: an owner that does not serve takes half a second over tcp, and for ever over shared memory. What is printed is the measure.
  */
 #include "proc/proc.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,9 +42,9 @@ static void set_up(struct own *own, struct comm_communicator *world, int32_t ran
     own->part = calloc(LONG, sizeof *own->part);
     CHECK(own->part != NULL);
     options.base = own->part;
-    MUST(comm_window_create(world, LONG * sizeof *own->part, &options, &own->asked, NULL));
-    MUST(comm_window_create(world, 64, NULL, &own->other, NULL));
-    MUST(comm_split(world, rank, 0, &own->self, NULL));
+    MUST(NOW(comm_window_create, world, LONG * sizeof *own->part, &options, &own->asked));
+    MUST(NOW(comm_window_create, world, 64, NULL, &own->other));
+    MUST(NOW(comm_split, world, rank, 0, &own->self));
     MUST(comm_barrier(own->self, &own->complete));
     done(own->complete);
 }

@@ -1,6 +1,7 @@
 /* What holds of calls on windows: their order beside each other and beside work, the caller's own memory, what is refused. */
 #define _GNU_SOURCE
 #include "window/cases.h"
+#include "now.h"
 
 /* ------------------------------------------------------------------------------------------------------------ order */
 /* Behind a queue wait a put is held, and so are a signal and a flush behind it, and a fence behind them; nothing of another part is. */
@@ -86,8 +87,8 @@ void window_own_memory(struct comm_communicator *c, int32_t rank, int32_t ranks)
     void *base;
     struct comm_window *w;
     MUST(comm_mem_alloc(c, 8192, &base));
-    MUST(comm_window_create(c, 4096, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .base = (char *)base + 4096},
-                            &w, NULL));
+    MUST(NOW(comm_window_create, c, 4096,
+             &(struct comm_window_options){.size = sizeof(struct comm_window_options), .base = (char *)base + 4096}, &w));
     CHECK(part_of(w, rank, 4096) == (char *)base + 4096);
     poke(w, (rank + 1) % ranks, 0, &rank, sizeof rank);
     fence(w);
@@ -107,8 +108,8 @@ void window_heap_memory(struct comm_communicator *c, int32_t rank, int32_t ranks
     struct comm_request req;
     struct comm_window *w = NULL;
     void *at;
-    MUST(comm_window_create(c, 512, &(struct comm_window_options){.size = sizeof(struct comm_window_options), .base = own, .signals = 1},
-                            &w, NULL));
+    MUST(NOW(comm_window_create, c, 512,
+             &(struct comm_window_options){.size = sizeof(struct comm_window_options), .base = own, .signals = 1}, &w));
     if (rank == 1)
         CHECK(part_of(w, 1, 512) == own);
     else if (comm_window_pointer(w, 1, &at, NULL) != COMM_OK)
@@ -255,7 +256,7 @@ void window_closed_first(struct comm_communicator *c, int32_t rank, int32_t rank
     int x = 0;
     (void)rank;
     (void)ranks;
-    MUST(comm_dup(c, NULL, &other, NULL));
+    MUST(NOW(comm_dup, c, NULL, &other));
     w = make(other, 64, 0);
     fence(w);
     MUST(comm_close(other, COMM_DEFAULT_TIMEOUT));

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "proc/proc.h"
 #include "window/cases.h"
+#include "now.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -144,7 +145,7 @@ static void apart_of(void *arg, int32_t rank)
     done(req);
     EQUAL(((unsigned char *)memory)[99999], comm_size(c) - 1);
     comm_mem_free(c, memory);
-    MUST(comm_split(c, rank, 0, &alone, NULL));
+    MUST(NOW(comm_split, c, rank, 0, &alone));
     window_refusals(alone, 0, 1);
     window_tickets(alone, 0, 1);
     MUST(comm_close(alone, COMM_DEFAULT_TIMEOUT));

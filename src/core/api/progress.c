@@ -1,14 +1,17 @@
 /* Progress, events, plans. */
 #include "api/api.h"
 
-enum comm_result comm_sync(struct comm_communicator *c)
+enum comm_result comm_sync(struct comm_communicator *c, int64_t timeout_ns)
 {
-    return engine_sync(c);
+    return timeout_ns < 0 ? engine_decline(c, COMM_ERR_ARGUMENT, NULL, "sync: timeout_ns=%lld; expected 0 or more", (long long)timeout_ns)
+                          : engine_sync(c, timeout_ns);
 }
 
-enum comm_result comm_sync_all(struct comm_communicator *any)
+enum comm_result comm_sync_all(struct comm_communicator *any, int64_t timeout_ns)
 {
-    return engine_sync_all(any);
+    return timeout_ns < 0
+               ? engine_decline(any, COMM_ERR_ARGUMENT, NULL, "sync_all: timeout_ns=%lld; expected 0 or more", (long long)timeout_ns)
+               : engine_sync_all(any, timeout_ns);
 }
 
 enum comm_result comm_progress(struct comm_communicator *any)

@@ -66,6 +66,8 @@ enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicat
 
     if (r == COMM_OK && !survivors)
         return engine_decline(c, COMM_ERR_ARGUMENT, req, "shrink: survivors=NULL; expected room for a communicator");
+    if (r == COMM_OK && !req)
+        return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "shrink: req=NULL; expected room for a request");
     if (r != COMM_OK && req)
         *req = timeline_refusal(r);
     return r == COMM_OK ? engine_shrink(c, survivors, req) : r;
@@ -193,7 +195,7 @@ static enum comm_result split_axes(struct comm_communicator *c, const int32_t *s
     }
     if (req)
         *req = each[0];
-    return req ? COMM_OK : engine_wait_all(each, axes, COMM_FOREVER);
+    return COMM_OK;
 }
 
 enum comm_result comm_split_mesh(struct comm_communicator *c, const int32_t *shape, size_t axes, struct comm_communicator **axis,

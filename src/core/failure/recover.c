@@ -490,9 +490,10 @@ enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags)
         go(b, RECOVERY_AGREE, *flags);
     }
     body_unlock(b);
-    bool issued = r == COMM_OK;
-    r = engine_answer(r, own, NULL);
-    if (issued && r != COMM_OK)
+    if (r != COMM_OK)
+        return r;
+    r = engine_wait(own, COMM_FOREVER);
+    if (r != COMM_OK)
         withdraw(c, own);
     return r;
 }
@@ -504,18 +505,14 @@ enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communic
     struct body *b = body_lock(c, &r);
 
     if (b) {
-        r = !req && engine_in_callback(b->unit.engine) ? COMM_ERR_STATE : begin(b, "shrink", &own);
+        r = begin(b, "shrink", &own);
         if (r == COMM_OK) {
             b->recovery->shrinking.out = survivors;
             go(b, RECOVERY_SET, UINT64_MAX);
         }
         body_unlock(b);
     }
-    bool issued = r == COMM_OK;
-    r = engine_answer(r, own, req);
-    if (issued && !req && r != COMM_OK)
-        withdraw(c, own);
-    return r;
+    return engine_answer(r, own, req);
 }
 
 static void aborted(struct body *b)

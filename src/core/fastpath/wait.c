@@ -146,7 +146,7 @@ enum comm_result engine_answer(enum comm_result issued, struct comm_request own,
 {
     if (req)
         *req = issued == COMM_OK ? own : timeline_refusal(issued);
-    return req || issued != COMM_OK ? issued : engine_wait(own, COMM_FOREVER);
+    return issued;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ many */
@@ -360,35 +360,46 @@ struct comm_request engine_last(struct comm_communicator *c)
     return request;
 }
 
-enum comm_result engine_sync(struct comm_communicator *c)
+enum comm_result engine_sync(struct comm_communicator *c, int64_t timeout_ns)
 {
     enum comm_result r = engine_alive(c), untold;
 
     if (r != COMM_OK)
         return r;
-    r = engine_wait(engine_last(c), COMM_FOREVER);
-    if (r == COMM_ERR_STATE || r == COMM_ERR_CLOSED)
+    r = engine_wait(engine_last(c), timeout_ns);
+    if (r == COMM_PENDING || r == COMM_ERR_STATE || r == COMM_ERR_CLOSED)
         return r;
     untold = timeline_untold(c);
     return r != COMM_OK ? r : untold;
 }
 
-enum comm_result engine_sync_all(struct comm_communicator *c)
+/* What is left of a timeout that began at `since`. */
+static int64_t time_left(const struct comm_env *env, int64_t since, int64_t timeout_ns)
+{
+    int64_t spent = timeout_ns == COMM_FOREVER ? 0 : env->now(env) - since;
+
+    return spent < timeout_ns ? timeout_ns - spent : 0;
+}
+
+enum comm_result engine_sync_all(struct comm_communicator *c, int64_t timeout_ns)
 {
     enum comm_result first = COMM_OK, r;
+    bool pending = false;
     struct engine *e = engine_alive(c) == COMM_OK ? enter(c) : NULL;
 
     if (!e)
         return engine_alive(c) == COMM_OK ? COMM_ERR_CLOSED : engine_alive(c);
+    int64_t since = e->env->now(e->env);
     for (uint32_t i = 0; i < atomic_load_explicit(&e->words, memory_order_acquire) * 64; i++) {
         struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        r = face ? engine_sync(face) : COMM_OK;
-        if (face != c && r == COMM_ERR_CLOSED)
-            r = COMM_OK; /* closed meanwhile */
+        r = face ? engine_sync(face, time_left(e->env, since, timeout_ns)) : COMM_OK;
+        pending |= r == COMM_PENDING;
+        if (r == COMM_PENDING || (face != c && r == COMM_ERR_CLOSED))
+            continue; /* closed meanwhile */
         first = first == COMM_OK ? r : first;
     }
     leave(c, e);
-    return first;
+    return first == COMM_OK && pending ? COMM_PENDING : first;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ loops of the caller */

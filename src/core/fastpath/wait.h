@@ -9,13 +9,13 @@ enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns);
 enum comm_result engine_wait_all(const struct comm_request *requests, size_t count, int64_t timeout_ns);
 enum comm_result engine_wait_some(struct comm_request *requests, size_t count, int64_t timeout_ns, size_t most, size_t *indices,
                                   enum comm_result *results, size_t *done);
-/* The end of a call that makes something: with a request it says how it was issued, without one it waits. */
+/* The end of a call that was issued as `own`: what it returns is in its request too. */
 enum comm_result engine_answer(enum comm_result issued, struct comm_request own, struct comm_request *req);
 /* As event_sync: until the point is reached. */
 enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *point, int64_t timeout_ns);
 struct comm_request engine_last(struct comm_communicator *c);
-enum comm_result engine_sync(struct comm_communicator *c);
-enum comm_result engine_sync_all(struct comm_communicator *c);
+enum comm_result engine_sync(struct comm_communicator *c, int64_t timeout_ns);
+enum comm_result engine_sync_all(struct comm_communicator *c, int64_t timeout_ns);
 enum comm_result engine_progress(struct comm_communicator *c);
 enum comm_result engine_arm(struct comm_communicator *c);
 enum comm_result engine_fd(struct comm_communicator *c, int *fd);

@@ -273,9 +273,7 @@ enum comm_result engine_window_fence(struct comm_window *w, struct comm_request 
         body_settle(b);
         body_leave(b);
     }
-    if (req)
-        *req = r == COMM_OK ? own : timeline_refusal(r);
-    return r;
+    return engine_answer(r, own, req);
 }
 
 enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided *one, struct comm_request *req)
@@ -293,9 +291,7 @@ enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided 
         body_settle(b);
         body_leave(b);
     }
-    if (req)
-        *req = r == COMM_OK ? own : timeline_refusal(r);
-    return r;
+    return engine_answer(r, own, req);
 }
 
 struct comm_communicator *engine_window_comm(const struct comm_window *w)
@@ -342,7 +338,7 @@ static enum comm_result last_fence(struct comm_window *w, struct comm_request *r
         body_unlock(b);
         if (r != COMM_ERR_FULL)
             return r;
-        (void)engine_sync(w->comm);
+        (void)engine_sync(w->comm, COMM_FOREVER);
     }
     return r;
 }

@@ -1,6 +1,7 @@
 /* The checks. Work that must come first is made slow, so that an edge that is missing shows. */
 #define _GNU_SOURCE
 #include "suite.h"
+#include "now.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,7 +115,7 @@ static void events_join_streams(struct suite *s)
         if (round % 5 == 0)
             expect(s, s->consume, s->kept, round);
     }
-    OK(comm_sync(s->world));
+    OK(comm_sync(s->world, COMM_FOREVER));
     comm_event_destroy(ready);
     comm_event_destroy(reduced);
 }
@@ -142,7 +143,7 @@ static void in_the_callers_stream(struct suite *s)
     struct comm_communicator *c;
     struct comm_request q;
 
-    OK(comm_dup(s->world, &(struct comm_options){.size = sizeof(struct comm_options), .stream = s->compute}, &c, NULL));
+    OK(NOW(comm_dup, s->world, &(struct comm_options){.size = sizeof(struct comm_options), .stream = s->compute}, &c));
     for (uint32_t round = 1; round <= 20; round++) {
         delay(s, s->compute);
         bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
@@ -261,7 +262,7 @@ static double edge_cost(struct suite *s)
     for (int i = 0; i < MANY / 10; i++)
         OK(comm_queue_wait_stream(s->world, s->compute));
     double cost = (suite_now_us() - start) / (MANY / 10);
-    OK(comm_sync(s->world));
+    OK(comm_sync(s->world, COMM_FOREVER));
     return cost;
 }
 
