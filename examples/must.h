@@ -2,7 +2,7 @@
 #ifndef EXAMPLES_MUST_H
 #define EXAMPLES_MUST_H
 
-#include <commstream/comm.h>
+#include <commstream/commstream.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
  *     comm-run -n 4 train [--epochs N] [--data FILE]
  */
 #define _GNU_SOURCE
-#include <commstream/comm.h>
+#include <commstream/commstream.h>
 
 #include <math.h>
 #include <stdio.h>

@@ -53,10 +53,21 @@ typedef int comm_exchange_fn(void *arg, const void *in, size_t bytes, void *out)
  * comm_open() that failed, has returned. A call that takes longer than 0.2 s may still be running then.
  *
  * @param arg    config.log_arg
- * @param level  1 error, 2 warning, 3 info, 4 debug, 5 trace
+ * @param level  COMM_LOG_ERROR to COMM_LOG_TRACE
  * @param line   text without a newline, valid until the function returns
  */
 typedef void comm_log_fn(void *arg, int level, const char *line);
+
+/** How much is logged. A program's choice gives way to COMM_LOG in the environment. */
+enum comm_log_level {
+    COMM_LOG_OFF = -1,    /**< nothing */
+    COMM_LOG_DEFAULT = 0, /**< errors and warnings */
+    COMM_LOG_ERROR = 1,   /**< errors */
+    COMM_LOG_WARNING = 2, /**< and warnings */
+    COMM_LOG_INFO = 3,    /**< and, once, what was chosen and why */
+    COMM_LOG_DEBUG = 4,   /**< and connections, progress and the like */
+    COMM_LOG_TRACE = 5    /**< and each operation */
+};
 
 /** Who moves work while no thread of the program is inside the library. */
 enum comm_progress_mode {
@@ -102,7 +113,7 @@ struct comm_config {
     enum comm_progress_mode progress;    /**< who moves work */
     enum comm_notify_mode notify;        /**< where callbacks run */
     enum comm_order order;               /**< the order of operands */
-    int32_t log_level;                   /**< 1 to 5, as in comm_log_fn; 0: warnings */
+    int32_t log_level;                   /**< enum comm_log_level */
     int64_t open_timeout_ns;             /**< how long comm_open() waits for the other ranks; 0: 60 s */
     int64_t operation_timeout_ns;        /**< the deadline of each operation; 0: 1,800 s */
     const char *options;                 /**< "key=value,...", keys of docs/options.md */
@@ -350,7 +361,7 @@ struct comm_info {
     char launcher[16];       /**< what started the ranks */
     char host[64];           /**< name of this host */
     char name[32];           /**< options.name */
-    char library[96];        /**< the MPI or NCCL library in use; empty: none */
+    char library[96];        /**< version of the library, and its kernels */
     char slurm_job[32];      /**< the SLURM job of this process; empty: none */
     int32_t rank;            /**< comm_rank() */
     int32_t ranks;           /**< comm_size() */
@@ -362,13 +373,13 @@ struct comm_info {
     int32_t homogeneous;     /**< 1: every host has the same number of ranks */
     uint32_t device_buffers; /**< 1: buffers may be device memory */
     uint32_t stream_wait;    /**< 1: CUDA streams can wait for it */
-    uint32_t graph_capture;  /**< 1: its work can be captured in a CUDA graph */
+    uint32_t graph_capture;  /**< 0: its work cannot be captured in a CUDA graph */
     uint32_t fixed_order;    /**< 1: reductions have a fixed order of operands */
     uint32_t device_order;   /**< 1: the weaker ordering rules of nccl hold, part 8 of docs/contract.md */
     uint32_t reserved;       /**< 0 */
     uint64_t queue_max;      /**< operations that the queue can hold */
     uint64_t window;         /**< operations that can run at the same time */
-    uint64_t inline_bytes;   /**< longest message without a handshake */
+    uint64_t inline_bytes;   /**< longest piece that the backend sends inline */
     uint64_t memory_bytes;   /**< memory of its queue and records, without the backend's */
 };
 

@@ -10,7 +10,7 @@ const struct module_face *comm_module_entry(const struct module_core *core)
 {
     static const struct module_face face = {.abi = MODULE_ABI,
                                             .size = sizeof face,
-                                            .version = BASE_VERSION,
+                                            .version = COMM_VERSION,
                                             .name = "cuda",
                                             .library = "CUDA driver 12.0 or newer, NCCL 2.18 or newer, both looked for when asked for",
                                             .native = &native_nccl,

@@ -10,7 +10,7 @@
  * Backends that cannot be had are told with the reason. Alone it opens a world of one; under a launcher it opens the launcher's world, and
  * rank 0 tells.
  */
-#include <commstream/comm.h>
+#include <commstream/commstream.h>
 
 #include <stdbool.h>
 #include <stdio.h>

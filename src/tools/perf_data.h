@@ -5,7 +5,7 @@
 #ifndef TOOLS_PERF_DATA_H
 #define TOOLS_PERF_DATA_H
 
-#include <commstream/comm.h>
+#include <commstream/commstream.h>
 
 #include <stdbool.h>
 

@@ -475,6 +475,12 @@ RIG_TEST(contract_6_10_wrong_configuration_is_named)
     IS(comm_open(COMM_CONFIG(.ranks = 1, .error_text = text, .error_text_bytes = sizeof text), &world), COMM_ERR_CONFIG);
     CHECK(strstr(text, "COMM_WINDOW") != NULL);
     unsetenv("COMM_WINDOW");
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .progress = (enum comm_progress_mode)3, .error_text = text, .error_text_bytes = sizeof text),
+                 &world),
+       COMM_ERR_CONFIG);
+    CHECK(strstr(text, "config.progress=3; expected 0 to 2"));
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .log_level = 6, .error_text = text, .error_text_bytes = sizeof text), &world), COMM_ERR_CONFIG);
+    CHECK(strstr(text, "config.log_level=6; expected -1 to 5"));
     IS(comm_open(COMM_CONFIG(.ranks = 1, .backend = "carrier-pigeon", .error_text = text, .error_text_bytes = sizeof text), &world),
        COMM_ERR_CONFIG);
     CHECK(strstr(text, "carrier-pigeon") != NULL);

@@ -1,5 +1,5 @@
 /* Somebody else's program: it knows the installed headers and the library, and nothing of this tree. */
-#include <commstream/comm.h>
+#include <commstream/commstream.h>
 #include <stdio.h>
 #include <string.h>
 

@@ -157,7 +157,7 @@ RIG_TEST(a_module_of_another_version)
     says("module \"mpi_openmpi\" is of another version");
     EQUAL(seen->abi, MODULE_ABI);
     EQUAL(seen->size, sizeof *seen);
-    face = (struct module_face){.abi = MODULE_ABI, .size = sizeof face, .version = BASE_VERSION, .name = "mpi_openmpi"};
+    face = (struct module_face){.abi = MODULE_ABI, .size = sizeof face, .version = COMM_VERSION, .name = "mpi_openmpi"};
     CHECK(module_load(&env, "mpi_openmpi", text, sizeof text) == &face);
     face.version++;
     CHECK(!module_load(&env, "mpi_openmpi", text, sizeof text));

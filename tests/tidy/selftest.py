@@ -17,7 +17,7 @@ CLEAN = {
                            'int operand(int x);\n\nint f(int x)\n{\n    return operand(x) + (int)strlen("strcpy(");\n}\n',
     "include/commstream/x.h": f"{DOC}COMM_MUST int comm_x(void);\n",
     "examples/CMakeLists.txt": "add_executable(hello hello.c)\n",
-    "examples/hello.c": "#include <commstream/comm.h>\n\nint main(void)\n{\n    return 0;\n}\n",
+    "examples/hello.c": "#include <commstream/commstream.h>\n\nint main(void)\n{\n    return 0;\n}\n",
     "src/tools/CMakeLists.txt": "add_executable(comm-run comm_run.c)\n",
     "src/tools/comm_run.c": '#include "comm_run.h"\n',
     "tests/contract/CMakeLists.txt": "comm_test(contract lines.c)\n",

@@ -3,7 +3,7 @@
 #ifndef API_API_H
 #define API_API_H
 
-#include <commstream/comm.h>
+#include <commstream/commstream.h>
 
 #include "comm/call.h"
 #include "failure/failure.h"

@@ -9,7 +9,7 @@
 
 uint32_t comm_version(void)
 {
-    return BASE_VERSION;
+    return COMM_VERSION;
 }
 
 const char *comm_result_name(enum comm_result result)

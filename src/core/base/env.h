@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #define ENV_FOREVER INT64_MAX
+enum { ENV_FORKED = 10 }; /* of start: called in a forked child (Linux calls it ECHILD) */
 
 /* Something that sleepers of any kind can see: threads of this process, peers, a caller's event loop. Filled by bell_open. */
 struct env_bell {
@@ -53,7 +54,7 @@ struct comm_env {
     /* 1 in the process that opened the library, 0 in a forked child: a word on a wipe-on-fork page. Loaded by every public call. */
     const _Atomic uint32_t *alive;
     /* Called first by everything that opens a world or an engine: makes *alive 1 and the clock ready. Idempotent, any thread. 0, or an
-       errno: ECHILD in a forked child of a process that had called it. */
+       errno: ENV_FORKED in a forked child of a process that had called it. */
     int (*start)(const struct comm_env *env);
     /* Nanoseconds, monotonic in each thread; what two threads read may disagree by up to a microsecond, or 6 while
        the kernel slews its clock. */

@@ -3,10 +3,9 @@
 #define BASE_RESULT_H
 
 #include <commstream/result.h>
+#include <commstream/version.h>
 
 #include <stdbool.h>
-
-#define BASE_VERSION (0u << 16 | 1u << 8 | 0u) /* major, minor, patch */
 
 const char *base_result_name(enum comm_result result); /* "COMM_ERR_PEER"; never NULL */
 const char *base_result_text(enum comm_result result);

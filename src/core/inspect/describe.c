@@ -47,7 +47,7 @@ enum comm_result engine_describe_backend(size_t index, struct comm_backend_info 
     const struct wire_backend *b = &wire_backends[index];
     base_copy_text(made.name, sizeof made.name, b->name);
     base_copy_text(made.missing, sizeof made.missing, b->missing);
-    base_format(made.version, sizeof made.version, "%u.%u.%u", BASE_VERSION >> 16, BASE_VERSION >> 8 & 255, BASE_VERSION & 255);
+    base_format(made.version, sizeof made.version, "%u.%u.%u", COMM_VERSION >> 16, COMM_VERSION >> 8 & 255, COMM_VERSION & 255);
     size_t at = strlen(made.version);
     if (b->boot && b->boot->proof)
         base_append(made.version, sizeof made.version, &at, ", secrets: %s", b->boot->proof());
@@ -141,8 +141,8 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
     base_copy_text(made.slurm_job, sizeof made.slurm_job, b->world->slurm_job);
     base_copy_text(made.host, sizeof made.host, e->identity.host);
     base_copy_text(made.name, sizeof made.name, b->name);
-    base_format(made.library, sizeof made.library, "commstream %u.%u.%u, kernels %s", BASE_VERSION >> 16, BASE_VERSION >> 8 & 255,
-                BASE_VERSION & 255, data_isa_name(e->isa));
+    base_format(made.library, sizeof made.library, "commstream %u.%u.%u, kernels %s", COMM_VERSION >> 16, COMM_VERSION >> 8 & 255,
+                COMM_VERSION & 255, data_isa_name(e->isa));
     body_unlock(b);
     give(info, info->size, &made, sizeof made);
     return COMM_OK;

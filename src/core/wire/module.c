@@ -12,7 +12,7 @@ static void module_log(const struct base_log *log, int level, const char *line)
 
 const struct module_face *module_load(const struct comm_env *env, const char *name, char *why, size_t why_bytes)
 {
-    static const struct module_core core = {.abi = MODULE_ABI, .size = sizeof core, .version = BASE_VERSION, .log = module_log};
+    static const struct module_core core = {.abi = MODULE_ABI, .size = sizeof core, .version = COMM_VERSION, .log = module_log};
     module_entry_fn *entry;
     void *found = env->module(env, name, why, why_bytes);
 
@@ -20,9 +20,9 @@ const struct module_face *module_load(const struct comm_env *env, const char *na
         return NULL;
     __builtin_memcpy(&entry, &found, sizeof entry); /* an object pointer that names a function, as the loader gives it */
     const struct module_face *face = entry(&core);
-    if (face && face->abi == MODULE_ABI && face->size == sizeof *face && face->version == BASE_VERSION)
+    if (face && face->abi == MODULE_ABI && face->size == sizeof *face && face->version == COMM_VERSION)
         return face;
     base_format(why, why_bytes, "module \"%s\" is of another version (%x) than this library (%x): install the one that belongs to it", name,
-                face ? face->version : 0, BASE_VERSION);
+                face ? face->version : 0, COMM_VERSION);
     return NULL;
 }

@@ -43,7 +43,7 @@ static enum comm_result copy_config(struct opening *o, const struct comm_config 
     }
     memcpy(&o->config, given, size < sizeof o->config ? size : sizeof o->config);
     if (!tail_is_zero(given, sizeof o->config, size)) {
-        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", BASE_VERSION);
+        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", COMM_VERSION);
         return COMM_ERR_UNSUPPORTED;
     }
     return COMM_OK;
@@ -54,6 +54,29 @@ static bool program_decides(struct opening *o, const char *key, bool given)
     if (!given || open_by_environment(o, key))
         return false;
     o->options.from[base_option_find(key) - base_option_table] = OPTION_FROM_PROGRAM;
+    return true;
+}
+
+/* What the program chose of a few. */
+static bool check_choices(struct opening *o)
+{
+    const struct comm_config *c = &o->config;
+    const struct {
+        const char *name;
+        int32_t value, low, high;
+    } choice[] = {
+        {"progress", (int32_t)c->progress, COMM_PROGRESS_AUTO, COMM_PROGRESS_THREAD},
+        {"notify", (int32_t)c->notify, COMM_NOTIFY_DEFAULT, COMM_NOTIFY_PROGRESS},
+        {"order", (int32_t)c->order, COMM_ORDER_DEFAULT, COMM_ORDER_FREE},
+        {"log_level", c->log_level, COMM_LOG_OFF, COMM_LOG_TRACE},
+    };
+
+    for (size_t i = 0; i < sizeof choice / sizeof *choice; i++)
+        if (choice[i].value < choice[i].low || choice[i].value > choice[i].high) {
+            base_format(o->text, sizeof o->text, "config.%s=%d; expected %d to %d", choice[i].name, choice[i].value, choice[i].low,
+                        choice[i].high);
+            return false;
+        }
     return true;
 }
 
@@ -68,6 +91,8 @@ static enum comm_result merge_options(struct opening *o)
         base_format(o->text, sizeof o->text, "check: \"%s\"; expected calls, buffers or rendezvous, several with commas", p->check);
         return COMM_ERR_CONFIG;
     }
+    if (!check_choices(o))
+        return COMM_ERR_CONFIG;
     if (c->order == COMM_ORDER_FIXED && open_by_environment(o, "order") && p->order == OPTION_ORDER_FREE) {
         base_format(o->text, sizeof o->text, "COMM_ORDER=free contradicts the program, which asks for order fixed; unset it");
         return COMM_ERR_CONFIG;
@@ -79,7 +104,7 @@ static enum comm_result merge_options(struct opening *o)
     if (program_decides(o, "order", c->order != 0))
         p->order = (int32_t)c->order;
     if (program_decides(o, "log", c->log_level != 0))
-        p->log = c->log_level;
+        p->log = c->log_level == COMM_LOG_OFF ? 0 : c->log_level;
     if (program_decides(o, "open_timeout", c->open_timeout_ns != 0))
         p->open_timeout_ns = c->open_timeout_ns;
     if (program_decides(o, "operation_timeout", c->operation_timeout_ns != 0))
@@ -103,8 +128,9 @@ static enum comm_result begin(struct opening *o, const struct comm_config *given
     if (!failed)
         o->env->find_devices(o->env);
     if (failed) {
-        base_format(o->text, sizeof o->text, "the environment cannot start, errno=%d (10: called in a forked child)", failed);
-        r = failed == 10 ? COMM_ERR_FORKED : COMM_ERR_SYSTEM;
+        base_format(o->text, sizeof o->text, "the environment cannot start, errno=%d%s", failed,
+                    failed == ENV_FORKED ? ": called in a forked child" : "");
+        r = failed == ENV_FORKED ? COMM_ERR_FORKED : COMM_ERR_SYSTEM;
         return copy_config(o, given) == COMM_OK ? r : COMM_ERR_ARGUMENT;
     }
     r = copy_config(o, given);

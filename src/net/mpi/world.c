@@ -281,7 +281,7 @@ static const struct native_class native_of_mpi = {
 
 static const struct module_face face = {.abi = MODULE_ABI,
                                         .size = sizeof face,
-                                        .version = BASE_VERSION,
+                                        .version = COMM_VERSION,
                                         .name = MODULE_NAME,
                                         .library = MODULE_LIBRARY,
                                         .native = &native_of_mpi};
@@ -289,5 +289,5 @@ static const struct module_face face = {.abi = MODULE_ABI,
 __attribute__((visibility("default"))) const struct module_face *comm_module_entry(const struct module_core *core);
 const struct module_face *comm_module_entry(const struct module_core *core)
 {
-    return core->abi == MODULE_ABI && core->size == sizeof *core && core->version == BASE_VERSION ? &face : NULL;
+    return core->abi == MODULE_ABI && core->size == sizeof *core && core->version == COMM_VERSION ? &face : NULL;
 }

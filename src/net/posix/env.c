@@ -61,9 +61,9 @@ static int start(const struct comm_env *env)
     (void)env;
     while (!atomic_compare_exchange_strong_explicit(&start_state, &seen, pid, memory_order_acq_rel, memory_order_acquire)) {
         if (seen == STARTED)
-            return atomic_load_explicit(&fork_page.word, memory_order_acquire) ? 0 : ECHILD;
+            return atomic_load_explicit(&fork_page.word, memory_order_acquire) ? 0 : ENV_FORKED;
         if (seen != pid)
-            return ECHILD; /* forked while another thread of the parent was just here */
+            return ENV_FORKED; /* forked while another thread of the parent was just here */
         sched_yield();
         seen = 0;
     }
