@@ -2,7 +2,7 @@
  * @file commstream.h
  * @brief The whole public interface of commstream: this header includes all others.
  *
- * These rules hold for all calls; docs/contract.md has them in full.
+ * These rules hold for all calls; docs/reference/contract.md has them in full.
  *
  * **Returning.** COMM_OK from a call that starts an operation means that the operation has its place in the queue. If the call returns an
  * error, its request has that error too. A collective that is refused still uses its sequence number, so that ranks stay in step.

@@ -116,7 +116,7 @@ struct comm_config {
     int32_t log_level;                   /**< enum comm_log_level */
     int64_t open_timeout_ns;             /**< how long comm_open() waits for the other ranks; 0: 60 s */
     int64_t operation_timeout_ns;        /**< the deadline of each operation; 0: 1,800 s */
-    const char *options;                 /**< "key=value,...", keys of docs/options.md */
+    const char *options;                 /**< "key=value,...", keys of docs/reference/options.md */
     comm_log_fn *log;                    /**< receives the log; NULL: standard error, written by the same thread */
     void *log_arg;                       /**< passed to log */
     char *error_text;                    /**< room for the reason why comm_open() failed; NULL: not wanted */
@@ -204,7 +204,7 @@ COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
  *
  * Collective over the survivors, outside the queue of c. Ranks that died, stopped for too long or closed c are left out; the others keep
  * their order. All survivors get the same ranks. The new communicator runs on the library's own algorithms, also if c used MPI or NCCL.
- * docs/recovery.md describes the protocol. Like MPIX_Comm_shrink and ncclCommShrink.
+ * docs/guide/recovery.md describes the protocol. Like MPIX_Comm_shrink and ncclCommShrink.
  *
  * @param c          communicator, at most 1,024 ranks
  * @param survivors  receives the communicator when the request completes with COMM_OK; must stay valid until then
@@ -220,7 +220,7 @@ COMM_MUST enum comm_result comm_shrink(struct comm_communicator *c, struct comm_
  * Computes the bitwise AND of the flags of all surviving ranks, and gives all of them the same result, also if ranks die meanwhile.
  *
  * Works on a failed or revoked communicator, outside its queue. It blocks until all survivors have called, at most the operation timeout.
- * The method is Paxos with the lowest surviving rank as proposer (docs/recovery.md). Like MPIX_Comm_agree.
+ * The method is Paxos with the lowest surviving rank as proposer (docs/guide/recovery.md). Like MPIX_Comm_agree.
  *
  * @param c      communicator, at most 1,024 ranks
  * @param flags  this rank's flags; receives the result, and is not changed on an error
@@ -375,7 +375,7 @@ struct comm_info {
     uint32_t stream_wait;    /**< 1: CUDA streams can wait for it */
     uint32_t graph_capture;  /**< 0: its work cannot be captured in a CUDA graph */
     uint32_t fixed_order;    /**< 1: reductions have a fixed order of operands */
-    uint32_t device_order;   /**< 1: the weaker ordering rules of nccl hold, part 8 of docs/contract.md */
+    uint32_t device_order;   /**< 1: the weaker ordering rules of nccl hold, part 8 of docs/reference/contract.md */
     uint32_t reserved;       /**< 0 */
     uint64_t queue_max;      /**< operations that the queue can hold */
     uint64_t window;         /**< operations that can run at the same time */

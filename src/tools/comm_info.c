@@ -4,7 +4,7 @@
  *   comm-info                         everything below, one part after another
  *   comm-info version|backends|options|limits|algorithms
  *   comm-info explain COLLECTIVE [-n RANKS] [--bytes SIZE]      which algorithm, why, and at what predicted cost
- *   comm-info --options-markdown      the page docs/options.md, from the same table
+ *   comm-info --options-markdown      the page docs/reference/options.md, from the same table
  *   comm-info --new-secret            a job secret, for COMM_SECRET or the file that COMM_SECRET_FILE names
  *
  * Backends that cannot be had are told with the reason. Alone it opens a world of one; under a launcher it opens the launcher's world, and

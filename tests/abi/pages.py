@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The programs in docs/from-*.md, as a reader would try them: each compiles as it stands there, and prints what stands below it.
+"""The programs in docs/migrate/from-*.md, as a reader would try them: each compiles as it stands there, and prints what stands below it.
 
 `pages.py ROOT CC LIBDIR COMM_RUN` prints what is wrong and exits 1; `pages.py selftest ...` with the same three behind a ROOT plants one page
 for each way to be wrong. A page has a ```c block with a main, then ```sh with `comm-run -n N ./name` or `./name`, then ```text with the lines
@@ -121,7 +121,7 @@ def selftest(build):
 def main():
     if sys.argv[1] == "selftest":
         return selftest(Build(*sys.argv[2:]))
-    build, count, programs, folder = Build(*sys.argv[1:]), 0, 0, os.path.join(sys.argv[1], "docs")
+    build, count, programs, folder = Build(*sys.argv[1:]), 0, 0, os.path.join(sys.argv[1], "docs", "migrate")
     pages = sorted(name for name in os.listdir(folder) if re.fullmatch(r"from-.*\.md", name))
     for name in pages:
         with open(os.path.join(folder, name), encoding="utf-8") as file:
@@ -130,7 +130,7 @@ def main():
             if line is None:
                 programs += what
             else:
-                print(f"docs/{name}:{line}: {what}")
+                print(f"docs/migrate/{name}:{line}: {what}")
                 count += 1
     print(f"pages: {len(pages)} pages, {programs} programs, {count} wrong")
     return 1 if count or not pages else 0

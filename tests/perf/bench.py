@@ -3,7 +3,7 @@
 
 The programs of a table run in turn, round after round, so that a noisy neighbour meets all of them; each cell is the median over rounds, each ratio
 the median of the rounds' ratios. comm-perf and MPI measure MODE; MPI also its blocking calls, which are an implementation of their own there. The
-floor is an allreduce of two ranks, and stands only beside that. --page measures every collective, and writes docs/performance.md.
+floor is an allreduce of two ranks, and stands only beside that. --page measures every collective, and writes docs/performance/results.md.
 
 Consistency is another table: there one comm-perf has both sides of a rule in turn, a millisecond each, so that both meet the same state of
 the machine; what is kept is the ratio. --consistency measures that table alone.
@@ -21,7 +21,7 @@ import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "docs"))
+sys.path.insert(0, os.path.join(ROOT, "docs", "performance"))
 from plot import Plot  # noqa: E402
 
 COLLECTIVES = ("allreduce reduce broadcast allgather allgather_v reduce_scatter reduce_scatter_v scan exscan gather gather_v scatter "
@@ -354,7 +354,7 @@ The floor is a bare loop over shared memory that knows nothing but this one case
 
 {allreduce}
 
-![allreduce of two ranks over the bytes](performance/allreduce_2.svg)
+![allreduce of two ranks over the bytes](allreduce_2.svg)
 
 {sections}
 
@@ -372,7 +372,7 @@ SECTION = """## {title}
 
 {matrix}
 
-![{title}](performance/{picture})
+![{title}]({picture})
 """
 
 
@@ -412,17 +412,17 @@ def page(bench, tables, collectives):
             draw_ratios(bench, [c for c in shown if c not in ("barrier", "sendrecv")], ranks, mode, os.path.join(folder, picture))
             sections.append(SECTION.format(title=f"Every collective, {ranks} ranks: {titles[mode]}", picture=picture,
                                            summary=summary(bench, shown, ranks, mode), matrix=matrix(bench, shown, ranks, mode)))
-    with open(os.path.join(ROOT, "docs", "performance.md"), "w", encoding="utf-8") as file:
+    with open(os.path.join(ROOT, "docs", "performance", "results.md"), "w", encoding="utf-8") as file:
         file.write(PAGE.format(where=where(), rounds=bench.args.rounds, peers=", ".join(f.name for f in bench.peers) or "no MPI",
                                allreduce=table(bench, "allreduce", 2, "request"), sections="\n".join(sections), guidelines=len(GUIDELINES),
                                consistency="\n\n".join(consistency(bench, r) for r in dict.fromkeys(r for _, r, m in tables if m == "request"))).rstrip() + "\n")
-    say(f"docs/performance.md and {folder} are written")
+    say(f"docs/performance/results.md and {folder} are written")
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("collective", nargs="*", metavar="COLLECTIVE", help=f"{' '.join(COLLECTIVES)} (allreduce; of --page: all)")
-    parser.add_argument("--page", action="store_true", help="every collective at 2 and 4 ranks, and docs/performance.md of it (half an hour)")
+    parser.add_argument("--page", action="store_true", help="every collective at 2 and 4 ranks, and docs/performance/results.md of it (half an hour)")
     parser.add_argument("--consistency", action="store_true", help="each collective beside others that do the same (a minute a round)")
     parser.add_argument("--quick", action="store_true", help="3 rounds up to 128 KiB")
     parser.add_argument("--ranks", type=int, default=0, help="2; of --page 2 and then 4")

@@ -93,7 +93,7 @@ static void measure_kernel(int64_t *took)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ours */
-/* As docs/network.md and examples/06_epoll.c have it: progress until idle, arm, look once more, sleep. */
+/* As docs/internals/network.md and examples/06_epoll.c have it: progress until idle, arm, look once more, sleep. */
 static void loop_until(struct comm_communicator *world, int fd, struct comm_request request)
 {
     while (comm_test(request) == COMM_PENDING) {

@@ -1,6 +1,6 @@
 /*
  * Whether zero copy, registered buffers or registered files would pay in the tcp wire: a message by each kind of send to that by a plain
- * one. It stands beside the library and uses nothing of it. docs/network.md has what came of it.
+ * one. It stands beside the library and uses nothing of it. docs/performance/network.md has what came of it.
  *
  *   zero_copy --listen ADDRESS      the receiver, which answers each message with a byte; ends with the connection
  *   zero_copy ADDRESS               the sender: a table for one message at a time, and one for 8 in flight

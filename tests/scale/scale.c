@@ -3,7 +3,7 @@
  * by the cost model. What it prints is the model's word and no measurement, but for the speed of the model itself.
  *
  *   sim_scale                 the prediction table, in Markdown
- *   sim_scale --csv           every cell, for the plots of docs/scale.md
+ *   sim_scale --csv           every cell, for the plots of docs/performance/scale.md
  *   sim_scale --speed         how fast the model itself runs, and its memory
  *   --machine FILE            the figures of another machine (comm-perf --fit writes them); else the library's own
  */

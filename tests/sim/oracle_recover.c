@@ -1,6 +1,6 @@
 /*
  * Agreements and shrunk communicators of a run: whoever was told the same thing was told it alike, what each gave is in it, nobody is left
- * out for nothing, and those who are left have a communicator on which everything succeeds. docs/recovery.md has the rules.
+ * out for nothing, and those who are left have a communicator on which everything succeeds. docs/guide/recovery.md has the rules.
  */
 #include "sim/oracle_check.h"
 

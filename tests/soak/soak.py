@@ -210,7 +210,7 @@ def write_totals(path, state, core):
     rows = [row for row in read_totals(path) if (row["core"], row["state"]) != (core, mine["state"])] + [mine]
     others = sorted({name for row in rows for name in row if name not in COLUMNS})
     with open(path + ".new", "w", newline="") as file:
-        file.write("# What ./dev soak ran, a row for each revision of src/core (its tree) and state folder; docs/soak.md says more.\n")
+        file.write("# What ./dev soak ran, a row for each revision of src/core (its tree) and state folder; docs/internals/soak.md says more.\n")
         writer = csv.DictWriter(file, COLUMNS + others, restval=0, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)

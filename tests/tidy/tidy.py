@@ -264,8 +264,8 @@ def check_include_path(tree):
 
 
 def check_contract(tree):
-    """Each test that docs/contract.md names for a rule is there, as a word in a file of tests/."""
-    page = tree.get("docs/contract.md", "")
+    """Each test that docs/reference/contract.md names for a rule is there, as a word in a file of tests/."""
+    page = tree.get("docs/reference/contract.md", "")
     words = set()
     for path, text in tree.items():
         if path.startswith("tests/") and (path.endswith(".c") or path.endswith("CMakeLists.txt")):
@@ -275,10 +275,10 @@ def check_contract(tree):
     for found in re.finditer(r"^\| *(\d+\.\d+) .*\| *([^|]*?) *\|$", page, re.M):
         names = re.findall(r"`(\w+)`", found.group(2))
         if not names and found.group(2) not in ("not built yet", "built, not under test"):
-            yield "docs/contract.md", line_of(page, found.start()), f"rule {found.group(1)} names neither a test nor 'not built yet'"
+            yield "docs/reference/contract.md", line_of(page, found.start()), f"rule {found.group(1)} names neither a test nor 'not built yet'"
         for name in names:
             if not any(word == name or word.startswith(name + "_") for word in words):
-                yield "docs/contract.md", line_of(page, found.start()), f"no test is called {name}"
+                yield "docs/reference/contract.md", line_of(page, found.start()), f"no test is called {name}"
 
 
 def names_of(tree, where):
@@ -299,7 +299,7 @@ def check_names(tree):
     for path, text in tree.items():
         if not path.endswith(".md"):
             continue
-        known = public | options if path.startswith("docs/from-") else code
+        known = public | options if path.startswith("docs/migrate/from-") else code
         for found in re.finditer(r"\b((?:comm|COMM)_\w+)(\*?)", text):
             name = found.group(1)
             if name in known or ((found.group(2) or name.endswith("_")) and any(other.startswith(name) for other in known)):
@@ -312,7 +312,7 @@ ROW = re.compile(r"^\| ([a-z0-9/, ]+) \| [^|]+ \| ([^|]+) \|$", re.M)
 
 def check_design(tree):
     """The table of rooms in the design is the law."""
-    page = tree.get("docs/design.md")
+    page = tree.get("docs/internals/design.md")
     if page is None:
         return
     told = {}
@@ -322,9 +322,9 @@ def check_design(tree):
                 told[room] = row.start(), {other for other in row.group(2).split(", ") if other in LAW} - {"base"}
     for room in sorted(LAW):
         if room not in told:
-            yield "docs/design.md", 1, f"the table of rooms lacks {room}"
+            yield "docs/internals/design.md", 1, f"the table of rooms lacks {room}"
         elif told[room][1] != LAW[room]:
-            yield "docs/design.md", line_of(page, told[room][0]), f"{room} may use {', '.join(sorted(LAW[room])) or 'base'}"
+            yield "docs/internals/design.md", line_of(page, told[room][0]), f"{room} may use {', '.join(sorted(LAW[room])) or 'base'}"
 
 
 RULES = {

@@ -2,5 +2,5 @@
 if "$1" --options-markdown | diff -u "$2" -; then
     exit 0
 fi
-echo "the page is not what the table says: comm-info --options-markdown > docs/options.md"
+echo "the page is not what the table says: comm-info --options-markdown > docs/reference/options.md"
 exit 1

@@ -3,7 +3,7 @@
  * coordinates: it proposes when all who live have entered, and decides when all of them have accepted. When it dies the next one takes
  * over, and proposes what the highest coordinator before it had somebody accept, for that may have been decided. That a rank takes others
  * for dead is its promise to accept nothing from them any more; it is told in its note and believed by all who do not take the teller for
- * dead. Whoever finds itself among the dead, because it stood still or was cut off, leaves with PEER. docs/recovery.md has the proof.
+ * dead. Whoever finds itself among the dead, because it stood still or was cut off, leaves with PEER. docs/guide/recovery.md has the proof.
  */
 #include "failure/recover.h"
 

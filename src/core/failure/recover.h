@@ -1,6 +1,6 @@
 /*
- * What members of a communicator still agree on when it has failed: comm_agree and comm_shrink (docs/recovery.md). All of it goes by one
- * long note per member, which its rank alone writes, which replaces the one before, and which says everything that the others need: so
+ * What members of a communicator still agree on when it has failed: comm_agree and comm_shrink (docs/guide/recovery.md). All of it goes by
+ * one long note per member, which its rank alone writes, which replaces the one before, and which says everything that the others need: so
  * nothing is ever sent again, and a note that was overtaken is not missed. The communicator's lock is held in every call.
  */
 #ifndef FAILURE_RECOVER_H

@@ -27,7 +27,7 @@
 #    define MODULE_STARTER "mpiexec.hydra of MPICH"
 #    define MODULE_LIBRARY "MPICH " MPICH_VERSION
 #else
-#    error "an MPI that is neither Open MPI nor of MPICH's family: docs/mpi.md"
+#    error "an MPI that is neither Open MPI nor of MPICH's family: docs/guide/mpi.md"
 #endif
 
 static struct {

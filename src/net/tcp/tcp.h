@@ -1,8 +1,8 @@
 /*
  * tcp: the wire between processes that share no memory, also on one host. Two connections run between each pair of ranks: what is small
  * goes over one, bulk over the other, so that nobody's bytes stand before anybody's small ones. Bytes of an exposure either land where a
- * posted view wants them, or in a block of memory for which its sender had a credit of that very communicator. docs/network.md has the
- * protocol and why it is so.
+ * posted view wants them, or in a block of memory for which its sender had a credit of that very communicator. docs/internals/network.md
+ * has the protocol and why it is so.
  *
  * One lock for the whole wire: whoever reads a socket may find frames of any channel there. It is taken inside a communicator's lock, and
  * inside it only the poller and memory are called.

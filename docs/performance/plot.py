@@ -1,4 +1,4 @@
-"""Line plots with two logarithmic axes, as SVG, for docs/scale/plot.py and tests/perf/bench.py. Needs nothing but Python."""
+"""Line plots with two logarithmic axes, as SVG, for docs/performance/scale/plot.py and tests/perf/bench.py. Needs nothing but Python."""
 import math
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 720, 420, 70, 190, 36, 48

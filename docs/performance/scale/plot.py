@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The pictures of docs/scale.md, as SVG, from scale.csv (build/bin/sim_scale --csv) and cells.csv (comm-perf --fit-try). Needs nothing but
-Python: `docs/scale/plot.py` writes them beside itself."""
+"""The pictures of docs/performance/scale.md, as SVG, from scale.csv (build/bin/sim_scale --csv) and cells.csv (comm-perf --fit-try). Needs nothing but
+Python: `docs/performance/scale/plot.py` writes them beside itself."""
 import csv
 import os
 import sys
