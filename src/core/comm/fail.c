@@ -290,6 +290,11 @@ bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct mad
     call->collective = atomic_load_explicit(&from->collective, memory_order_relaxed);
     call->type = atomic_load_explicit(&from->type, memory_order_relaxed);
     call->flags = atomic_load_explicit(&from->flags, memory_order_relaxed);
+    /* A peer wrote that: a cause that is made of it must make sense to all others. */
+    if (call->collective >= COLLECTIVE_END)
+        call->collective = 0; /* "none" */
+    if (call->refused && !heard_is_error(call->refused))
+        call->refused = COMM_ERR_CORRUPT;
     /* Its rank may have gone on by two windows meanwhile: a call read half would be told as a mismatch. */
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&from->seq, memory_order_relaxed) == seq;
@@ -366,6 +371,17 @@ static void heard_refusal(struct body *b, int32_t peer, const struct cause *note
         body_mismatch(b, (uint32_t)cause.number, peer);
 }
 
+/* On a board the one that chose says nothing but its note: where that makes no sense, nobody would ever hear a cause. */
+static void end_without_choice(struct body *b, int32_t peer)
+{
+    struct wire_board *board = b->channel->board;
+
+    if (b->failed || !board || atomic_load_explicit(&board->cause, memory_order_acquire) != (uint64_t)peer + 1)
+        return;
+    struct cause cause = {.number = b->sequence, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_CORRUPT};
+    end_all(b, &cause);
+}
+
 void body_note(struct body *b, const struct wire_event *event)
 {
     struct cause note;
@@ -373,6 +389,7 @@ void body_note(struct body *b, const struct wire_event *event)
 
     if (why) {
         body_peer_is_wrong(b, event->peer, why);
+        end_without_choice(b, event->peer);
         return;
     }
     if (parts_note(b, event))
