@@ -277,10 +277,14 @@ static void make_extra(struct random_run *run, struct comm_communicator *c, int3
     run->extra_made = result == COMM_OK;
 }
 
-static enum comm_result call_once(struct random_run *run, struct comm_communicator *c, int32_t index)
+static bool creates(uint32_t verb)
+{
+    return verb == RANDOM_SPLIT || verb == RANDOM_DUP || verb == RANDOM_SUBSET || verb == RANDOM_SHRINK || verb == RANDOM_WINDOW;
+}
+
+static enum comm_result call_with(struct random_run *run, struct comm_communicator *c, int32_t index, struct comm_request *req)
 {
     const struct random_action *a = &run->p->action[index];
-    struct comm_request *req = a->flags & RANDOM_NO_REQUEST ? NULL : &run->request[index];
     if (a->verb == RANDOM_GROUP)
         return call_group(run, c, index, req);
     if (a->plan >= RANDOM_GROUPS)
@@ -311,6 +315,17 @@ static enum comm_result call_once(struct random_run *run, struct comm_communicat
     default:
         return call_event(run, c, index);
     }
+}
+
+/* What is created is used by the next statement: without a request of its own the program waits for it here. */
+static enum comm_result call_once(struct random_run *run, struct comm_communicator *c, int32_t index)
+{
+    const struct random_action *a = &run->p->action[index];
+    bool apart = !(a->flags & RANDOM_NO_REQUEST), waits = !apart && a->plan < 0 && creates((uint32_t)a->verb);
+    struct comm_request own = COMM_REQUEST_NONE;
+    enum comm_result result = call_with(run, c, index, apart ? &run->request[index] : waits ? &own : NULL);
+
+    return waits && result == COMM_OK ? comm_wait(own, COMM_FOREVER) : result;
 }
 
 /* Makes the call until there is room for it. */

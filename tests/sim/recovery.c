@@ -114,12 +114,12 @@ static enum comm_result shrink(struct comm_communicator *c, struct comm_communic
     enum comm_result r = COMM_ERR_MEMORY;
 
     for (int32_t tries = 0; r == COMM_ERR_MEMORY && tries < TRIES; tries++) {
-        r = comm_shrink(c, next, apart ? &request : NULL);
+        r = comm_shrink(c, next, &request);
         for (int i = 0; apart && r == COMM_OK && i < 3; i++) {
             SIM_CHECK(comm_progress(c) != COMM_ERR_STATE, "no progress");
             sim_spend(20000);
         }
-        if (apart && r == COMM_OK)
+        if (r == COMM_OK)
             r = comm_wait(request, COMM_FOREVER);
     }
     SIM_CHECK((r == COMM_OK) == (*next != NULL), "shrink said %s, and %s communicator", comm_result_name(r), *next ? "gave a" : "no");
