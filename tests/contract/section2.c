@@ -302,6 +302,8 @@ RIG_TEST(contract_2_4_no_request_means_that_nobody_waits)
         MUST(comm_close(some[r], RIG_PATIENCE));
     }
     rig_close(&rig);
+    for (int r = 0; r < 2; r++) /* while a communicator is open it waits for the other rank */
+        IS(comm_window_free(window[r]), COMM_ERR_CLOSED);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ 2.5 */

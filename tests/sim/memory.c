@@ -4,6 +4,7 @@
  * touched. Given memory is poisoned and used again by size.
  */
 #define _GNU_SOURCE
+#include "base/edge.h"
 #include "sim/inside.h"
 
 #include <stdlib.h>
@@ -88,6 +89,7 @@ void *sim_memory_take(size_t bytes, size_t align)
     if (at + rounded > a->bytes)
         return NULL;
     a->used = at + rounded;
+    edge_open(a->at + at, rounded); /* what a run closed there and did not open: its ranks were killed */
     if (at < a->dirty)
         memset(a->at + at, 0, rounded);
     return a->at + at;
@@ -100,6 +102,7 @@ void sim_memory_give(void *memory, size_t bytes, bool poison)
     bytes = bytes < 64 ? 64 : (bytes + 63) & ~(size_t)63;
     struct arena *a = &arena[bytes >= LARGE];
     size_t class = class_of(bytes, &rounded);
+    edge_open(memory, bytes);
     if (poison)
         memset(memory, POISON, bytes < POISON_MOST ? bytes : POISON_MOST);
     struct spare *spare = memory;

@@ -116,7 +116,7 @@ static void lay_out(struct tcp_wire *w, char *memory)
         }
     }
     for (int32_t i = 0; i < w->ports; i++)
-        w->port[i] = (struct tcp_port){.wire = w, .rank = w->ports == 1 ? w->rank : i, .link = w->links + (size_t)i * (size_t)w->ranks};
+        w->port[i] = (struct tcp_port){.wire = w, .rank = w->rank < 0 ? i : w->rank, .link = w->links + (size_t)i * (size_t)w->ranks};
 }
 
 static struct tcp_wire *create(const struct wire_config *config)
