@@ -3,7 +3,7 @@
  * @brief Memory that the library can move with fewer copies.
  *
  * It is optional: every call takes any buffer. Allocated and registered memory belongs to the world of `c`: it can be given back through
- * any communicator of that world, and is given back when the last of them is closed. docs/guide/memory.md describes it. All functions
+ * any communicator of that world, and is given back when the last of them is closed. docs/guide/windows.md describes it. All functions
  * here are local and may be called from any thread.
  */
 #ifndef COMMSTREAM_MEMORY_H

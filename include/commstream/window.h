@@ -4,7 +4,7 @@
  *
  * A window is always open; there are no lock epochs. Flush, fence and signals give order and visibility. Put, get and the atomics are
  * not part of the queue of collectives: each completes on its own. If the work is done when the call returns, the request is
- * COMM_REQUEST_NONE. What one rank does to one part is done in the order of its calls. docs/guide/memory.md has all rules.
+ * COMM_REQUEST_NONE. What one rank does to one part is done in the order of its calls. docs/guide/windows.md has all rules.
  *
  * **Progress.** If ranks share no memory (tcp, several hosts, memory of the caller's heap), the owner of a part carries out the operations:
  * its library does, not its program. This holds for all backends and progress modes: an operation is served within 1 ms by any call of the
