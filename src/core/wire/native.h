@@ -3,7 +3,7 @@
  * of the timeline like any other: numbered, published, started in ticket order, retired in order; only what runs between start and end is
  * the library's. All else (other collectives, messages, creating calls, notes, deaths) goes over the wire, which is always there.
  *
- * What MPI and NCCL both must carry shaped it; docs/internals/design.md says why. Two kinds of native:
+ * What MPI and NCCL both must carry shaped it; docs/internals/engine.md says why. Two kinds of native:
  *   - ordinary (MPI): the engine starts an operation when the timeline lets it, on whichever thread moves the communicator, and polls.
  *   - NATIVE_STREAM (NCCL): its own queue orders what is started. Each call is started inside the issuing call; a queue wait is handed to
  *     the stream (wait, reach); nothing is tracked for conflicts. Completion is a word that the stream writes, so polling is a load.
