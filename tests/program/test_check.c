@@ -62,7 +62,7 @@ static void every_row_is_right_for_every_team(void **state)
         struct timespec from, to;
         clock_gettime(CLOCK_MONOTONIC, &from);
         /* Rows over hosts have teams of every size where there are several, below; on one they are for who asks by name. */
-        int32_t most = row->over_hosts ? 17 : RANKS_MOST;
+        int32_t most = row->flags & ALGO_OVER_HOSTS ? 17 : RANKS_MOST;
         for (int32_t size = row->ranks_min; size <= most && size <= row->ranks_max; size++)
             if (!leave_out(size))
                 prove_row(row, size);
@@ -138,12 +138,12 @@ static void hosts_of_every_sort_are_right(void **state)
     int32_t proved[PLACEMENTS] = {0};
     (void)state;
     for (uint32_t i = 0; i < algo_count; i++)
-        for (int32_t size = 2; algo_table[i].over_hosts && size <= RANKS_MOST; size += size < 18 ? 1 : 7)
+        for (int32_t size = 2; (algo_table[i].flags & ALGO_OVER_HOSTS) && size <= RANKS_MOST; size += size < 18 ? 1 : 7)
             for (size_t c = 0; !leave_out(size) && c < sizeof counts / sizeof *counts && counts[c] <= size; c++)
                 for (enum placement how = BLOCKS; how < PLACEMENTS && (size < 18 || size % 4 == (int32_t)c); how++)
                     proved[how] += prove_hosts(&algo_table[i], how, counts[c], size);
     for (uint32_t i = 0; i < algo_count; i++) /* more things land than there are counters */
-        if (algo_table[i].over_hosts)
+        if (algo_table[i].flags & ALGO_OVER_HOSTS)
             assert_true(prove_hosts(&algo_table[i], BLOCKS, 20, 20));
     for (enum placement how = BLOCKS; how < PLACEMENTS; how++) {
         print_message("placement %d: %d proofs\n", (int)how, proved[how]);

@@ -226,7 +226,7 @@ static bool ends_together(uint32_t collective)
 enum { TEAM_MOST = 24 };
 static void place_on_two(struct cost_case *what, const struct algo_row *row, struct program_hosts *hosts, int32_t of[TEAM_MOST])
 {
-    if (!row->over_hosts)
+    if (!(row->flags & ALGO_OVER_HOSTS))
         return;
     for (int32_t r = 0; r < what->size; r++)
         of[r] = r / (what->size / 2);

@@ -184,7 +184,7 @@ bool run_timing(uint64_t seed, const struct sim_options *options, struct sim_res
     memset(&run, 0, sizeof run);
     run.row = draw_row(&s, config.ranks);
     draw_meter(&s, &config);
-    run.overhosts = run.row->over_hosts;
+    run.overhosts = (run.row->flags & ALGO_OVER_HOSTS) != 0;
     run.hosts = (struct program_hosts){run.host, config.hosts, config.ranks / config.hosts, false, false};
     for (int32_t r = 0; r < config.ranks; r++)
         run.host[r] = r / run.hosts.longest;

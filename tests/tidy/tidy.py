@@ -240,7 +240,8 @@ def check_tabs(tree):
 
 
 def check_listed(tree):
-    """Every source is named, by its path from there, in a CMakeLists.txt of its folder or of one above; a list may leave out the suffix."""
+    """Every source is named, by its path from there, in a CMakeLists.txt of its folder or of one above, or all of the folder are; a list
+    may leave out the suffix."""
     for path in tree:
         if not path.endswith((".c", ".cpp")):
             continue
@@ -248,6 +249,8 @@ def check_listed(tree):
         for depth in range(len(parts)):
             listing = tree.get("/".join(parts[:depth] + ["CMakeLists.txt"]), "")
             name, suffix = "/".join(parts[depth:]).rsplit(".", 1)
+            if "/" not in name and f"CURRENT_SOURCE_DIR}}/*.{suffix}" in listing:
+                break
             if re.search(rf"(?<![\w.-]){re.escape(name)}(?:\.{suffix}(?![\w.])|[\s)])", listing):
                 break
         else:

@@ -18,17 +18,10 @@ enum {
     ALGO_EACH_RANKS = 1024     /* of a line for each reader, which only who shows has */
 };
 
-program_build_fn allreduce_read_all, allreduce_doubling, allreduce_slices, allreduce_tree, allreduce_hosts, allreduce_hosts_few,
-    allreduce_hosts_each, hosts_once;
-program_build_fn broadcast_direct, broadcast_pipeline, broadcast_tree, broadcast_hosts;
-program_build_fn reduce_read_all, reduce_slices, reduce_hosts;
-program_build_fn allgather_direct, allgather_pipeline, allgather_hosts;
-program_build_fn reduce_scatter_direct, reduce_scatter_read_all, reduce_scatter_hosts;
-program_build_fn scan_blocks, scan_doubling, scan_pipeline, scan_read_all, scan_slices;
-program_build_fn exscan_blocks, exscan_doubling, exscan_pipeline, exscan_read_all, exscan_slices;
-program_build_fn gather_direct, gather_throttled;
-program_build_fn scatter_direct, scatter_pairs, scatter_throttled;
-program_build_fn alltoall_direct, alltoall_pairs, alltoall_throttled;
+/* Every builder that has a row. */
+#define ROW(collective, name, ranks_min, ranks_max, bound, build, flags, help) program_build_fn build;
+#include "algo/rows.def"
+#undef ROW
 
 /* VIEW what every rank contributes and REDUCE it in T's order, FINAL: at once up to ALGO_GROUP ranks, above in aligned groups whose partial
  * results lie in the first scratch items. Needs tree_scratch items; leaves nothing viewed when `release`. */

@@ -52,7 +52,7 @@ enum comm_result engine_describe_algorithm(size_t index, struct comm_algorithm_i
                                        .ranks_min = row->ranks_min,
                                        .ranks_max = row->ranks_max,
                                        .bounded = row->once_bytes != 0,
-                                       .over_hosts = row->over_hosts};
+                                       .over_hosts = (row->flags & ALGO_OVER_HOSTS) != 0};
 
     base_copy_text(made.collective, sizeof made.collective, collective_name(row->collective));
     base_copy_text(made.name, sizeof made.name, row->name);

@@ -1,151 +1,179 @@
 /*
  * Which algorithm serves a call, decided from what is equal on every rank and from nothing else. With the figures of a measured machine,
- * which all ranks have from rank 0, the least predicted time decides. Without them, preferences: per collective they stand in order, and
- * the first whose row serves this team and length is taken. Thresholds are bytes of the accumulator: T travels in it.
+ * which all ranks have from rank 0, the least predicted time decides. Without them, a list of preferences: the first whose condition holds,
+ * whose bound is kept and whose row serves is taken.
  */
 #include "select/select.h"
-
-#include "algo/algorithms.h"
 
 #include "base/format.h"
 
 #include <string.h>
 
-struct preference {
-    uint32_t collective;
-    const char *name;
-    uint64_t bytes_max; /* of the longest block; UINT64_MAX: any that the row serves */
+enum {
+    SELECT_TOGETHER_BYTES_MAX = 256, /* a small team's whole buffer is a few lines: one exposure is cheaper than one for each */
+    SELECT_SHARE_BYTES_MAX = 512,
+    SELECT_WHOLE_BYTES_MAX = 4096,
+    SELECT_SPREAD_BYTES_MIN = 4096,
+    SELECT_BELOW_BYTES_MAX = 8192,
+    SELECT_NEAR_BYTES_MAX = 16384,
+    SELECT_ONCE_BYTES_MAX = 65536,
+    SELECT_HOST_BYTES_MAX = 131072,
+    SELECT_SHARED_BYTES_MIN = 131072,
+    SELECT_EACH_BYTES_MAX = 524288,
+    SELECT_PAIR_BYTES_MAX = 524288,
+    SELECT_FEW_RANKS = 4
 };
 
-/* 64 KiB is where one exposure per rank stops being cheaper than slices in chunks. Of a whole buffer in one exposure most is read by nobody
- * but one: only what is small pays. So is it where the last of a scan reads everybody. */
-enum { SELECT_ONCE_BYTES_MAX = 65536, SELECT_WHOLE_BYTES_MAX = 4096, SELECT_BELOW_BYTES_MAX = 8192 };
+/* ------------------------------------------------------------------------------------------------------------ when */
+static bool always(const struct algo_query *query)
+{
+    (void)query;
+    return true;
+}
 
-/* Up to there a small team's whole buffer is a few lines, and one exposure is cheaper than one for each. */
-enum { SELECT_TOGETHER_BYTES_MAX = 256 };
+/* That each of two alike hosts finishes everything sends no more, and saves a way across. Above its bound the sums, which both work out,
+ * are felt. */
+static bool two_even_hosts(const struct algo_query *query)
+{
+    return query->hosts && query->hosts->count == 2 && query->hosts->even;
+}
 
-/* On several hosts these are asked first, as far as their rows serve the placement. */
-enum { SELECT_NEAR_BYTES_MAX = 16384, SELECT_SPREAD_BYTES_MIN = 4096, SELECT_HOST_BYTES_MAX = 131072 };
-static const struct preference over_hosts[] = {
-    {COLLECTIVE_BARRIER, "hosts_once", UINT64_MAX},
-    {COLLECTIVE_BROADCAST, "direct", SELECT_SPREAD_BYTES_MIN},
-    {COLLECTIVE_BROADCAST, "hosts", UINT64_MAX},
-    {COLLECTIVE_REDUCE, "read_all", SELECT_SPREAD_BYTES_MIN},
-    {COLLECTIVE_REDUCE, "hosts", UINT64_MAX},
-    {COLLECTIVE_ALLREDUCE, "hosts_once", SELECT_NEAR_BYTES_MAX},
-    {COLLECTIVE_ALLREDUCE, "hosts_few", SELECT_HOST_BYTES_MAX},
-    {COLLECTIVE_ALLREDUCE, "hosts", UINT64_MAX},
-    {COLLECTIVE_GROUP, "hosts_once", SELECT_NEAR_BYTES_MAX},
-    {COLLECTIVE_ALLGATHER, "direct", SELECT_SPREAD_BYTES_MIN},
-    {COLLECTIVE_ALLGATHER, "hosts", UINT64_MAX},
-    {COLLECTIVE_ALLGATHER_V, "direct", SELECT_SPREAD_BYTES_MIN},
-    {COLLECTIVE_ALLGATHER_V, "hosts", UINT64_MAX},
-    {COLLECTIVE_REDUCE_SCATTER, "read_all", SELECT_WHOLE_BYTES_MAX / 4},
-    {COLLECTIVE_REDUCE_SCATTER, "hosts", UINT64_MAX},
-    {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX / 4},
-    {COLLECTIVE_REDUCE_SCATTER_V, "hosts", UINT64_MAX},
-    {COLLECTIVE_SCAN, "read_all", SELECT_BELOW_BYTES_MAX},
-    {COLLECTIVE_SCAN, "doubling", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_SCAN, "slices", UINT64_MAX},
-    {COLLECTIVE_EXSCAN, "read_all", SELECT_BELOW_BYTES_MAX},
-    {COLLECTIVE_EXSCAN, "doubling", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_EXSCAN, "slices", UINT64_MAX},
-};
+static bool several_hosts(const struct algo_query *query)
+{
+    return query->hosts != NULL;
+}
 
-/* Of two alike, that each finishes everything sends no more, and saves a way across. Behind that the sums, which both work out, are felt.
- */
-enum { SELECT_EACH_BYTES_MAX = 524288 };
-static const struct preference between_two_hosts[] = {
-    {COLLECTIVE_ALLREDUCE, "hosts_once", SELECT_NEAR_BYTES_MAX},
-    {COLLECTIVE_ALLREDUCE, "hosts_each", SELECT_EACH_BYTES_MAX},
-};
-
-/* Among few ranks of one host these are: to read what is below costs each of them less than to pass it on. */
-enum { SELECT_FEW_RANKS = 4 };
-static const struct preference among_few[] = {
-    {COLLECTIVE_SCAN, "read_all", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_EXSCAN, "read_all", SELECT_ONCE_BYTES_MAX},
-};
+/* Among few ranks, to read what is below costs each of them less than to pass it on. */
+static bool few_on_one_host(const struct algo_query *query)
+{
+    return !query->hosts && query->size <= SELECT_FEW_RANKS;
+}
 
 /* Where ranks share CPUs the work of all of them counts, not how many wait for one another: along the tree each shows one thing and takes
  * as many as its number has bits. */
-static const struct preference where_crowded[] = {
-    {COLLECTIVE_SCAN, "blocks", SELECT_BELOW_BYTES_MAX},
-    {COLLECTIVE_EXSCAN, "blocks", SELECT_BELOW_BYTES_MAX},
-};
+static bool crowded(const struct algo_query *query)
+{
+    return query->crowded && !query->chunk_least;
+}
 
-/* Where short pieces cost little, on one host, to share the work pays the sooner the more ranks there are: that each reads all is p times
- * the bytes on p ranks. These bounds are of all blocks together. */
-enum { SELECT_SHARED_BYTES_MIN = 131072 };
-static const struct preference by_all[] = {
-    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_SHARED_BYTES_MIN},
-    {COLLECTIVE_ALLREDUCE, "doubling", SELECT_SHARED_BYTES_MIN},
-    {COLLECTIVE_ALLREDUCE, "slices", UINT64_MAX},
-};
+/* Where short pieces cost little, to share the work pays the sooner the more ranks there are: that each reads all is p times the bytes on p
+ * ranks. So these bounds are of all blocks together. */
+static bool short_pieces_are_cheap(const struct algo_query *query)
+{
+    return !query->hosts && !query->chunk_least;
+}
 
 /* Between two ranks the same bytes go either way, in one exchange or in two. Where short pieces cost much, as over a network, so does the
  * second one: more than to do the other's half of the work as well. */
-enum { SELECT_PAIR_BYTES_MAX = 524288 };
-static const struct preference between_two[] = {
-    {COLLECTIVE_REDUCE, "read_all", SELECT_PAIR_BYTES_MAX},
-    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_PAIR_BYTES_MAX},
-};
+static bool two_over_a_network(const struct algo_query *query)
+{
+    return !query->hosts && query->chunk_least && query->size == 2;
+}
 
 /* A root of two shows something to one other: that one's block alone, where its whole buffer would be no fewer lines. */
-static const struct preference of_two[] = {
-    {COLLECTIVE_SCATTER, "pairs", SELECT_ONCE_BYTES_MAX},
-};
+static bool two_ranks(const struct algo_query *query)
+{
+    return query->size == 2;
+}
 
 /* Three or four read their blocks out of one exposure that all of them share sooner than the root makes one for each. */
-enum { SELECT_SHARE_BYTES_MAX = 512 };
-static const struct preference of_few[] = {
-    {COLLECTIVE_SCATTER, "direct", SELECT_SHARE_BYTES_MAX},
-};
+static bool three_or_four(const struct algo_query *query)
+{
+    return query->size > 2 && query->size <= SELECT_FEW_RANKS && !query->chunk_least;
+}
 
-static const struct preference preferences[] = {
-    {COLLECTIVE_BARRIER, "read_all", UINT64_MAX},
-    {COLLECTIVE_BARRIER, "doubling", UINT64_MAX},
-    {COLLECTIVE_BROADCAST, "direct", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_BROADCAST, "pipeline", UINT64_MAX},
-    {COLLECTIVE_REDUCE, "read_all", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_REDUCE, "slices", UINT64_MAX},
-    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_ALLREDUCE, "slices", UINT64_MAX},
-    {COLLECTIVE_ALLREDUCE, "tree", UINT64_MAX},
-    {COLLECTIVE_GROUP, "read_all", UINT64_MAX},
-    {COLLECTIVE_GROUP, "doubling", UINT64_MAX},
-    {COLLECTIVE_ALLGATHER, "direct", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_ALLGATHER, "pipeline", UINT64_MAX},
-    {COLLECTIVE_ALLGATHER_V, "direct", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_ALLGATHER_V, "pipeline", UINT64_MAX},
-    {COLLECTIVE_REDUCE_SCATTER, "read_all", SELECT_WHOLE_BYTES_MAX},
-    {COLLECTIVE_REDUCE_SCATTER, "direct", UINT64_MAX},
-    {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX},
-    {COLLECTIVE_REDUCE_SCATTER_V, "direct", UINT64_MAX},
-    {COLLECTIVE_SCAN, "read_all", SELECT_BELOW_BYTES_MAX},
-    {COLLECTIVE_SCAN, "blocks", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_SCAN, "pipeline", UINT64_MAX},
-    {COLLECTIVE_EXSCAN, "read_all", SELECT_BELOW_BYTES_MAX},
-    {COLLECTIVE_EXSCAN, "blocks", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_EXSCAN, "pipeline", UINT64_MAX},
-    {COLLECTIVE_GATHER, "direct", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_GATHER, "throttled", UINT64_MAX},
-    {COLLECTIVE_GATHER_V, "throttled", UINT64_MAX},
-    {COLLECTIVE_SCATTER, "direct", SELECT_TOGETHER_BYTES_MAX},
-    {COLLECTIVE_SCATTER, "pairs", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_SCATTER, "direct", SELECT_WHOLE_BYTES_MAX},
-    {COLLECTIVE_SCATTER, "throttled", UINT64_MAX},
-    {COLLECTIVE_SCATTER_V, "throttled", UINT64_MAX},
-    {COLLECTIVE_ALLTOALL, "direct", SELECT_TOGETHER_BYTES_MAX},
-    {COLLECTIVE_ALLTOALL, "pairs", SELECT_ONCE_BYTES_MAX},
-    {COLLECTIVE_ALLTOALL, "direct", SELECT_WHOLE_BYTES_MAX},
-    {COLLECTIVE_ALLTOALL, "throttled", UINT64_MAX},
-    {COLLECTIVE_ALLTOALL_V, "throttled", UINT64_MAX},
-    {COLLECTIVE_BROADCAST_BYTES, "direct", UINT64_MAX},
-    {COLLECTIVE_SPLIT, "direct", UINT64_MAX},
-    {COLLECTIVE_DUP, "direct", UINT64_MAX},
-    {COLLECTIVE_WINDOW, "direct", UINT64_MAX},
+/* ------------------------------------------------------------------------------------------------------------ the list */
+/* Bytes of the accumulator, of the longest block or of all blocks together (ALL). 64 KiB is where one exposure per rank stops being cheaper
+ * than slices in chunks. Of a whole buffer in one exposure most is read by nobody but one: only what is small pays. So is it where the last
+ * of a scan reads everybody. */
+#define ANY UINT64_MAX
+enum unit { BLOCK, ALL };
+static const struct preference {
+    uint32_t collective;
+    const char *name;
+    uint64_t bytes_max;
+    enum unit unit;
+    bool (*when)(const struct algo_query *query);
+} preferences[] = {
+    {COLLECTIVE_BARRIER, "hosts_once", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_BARRIER, "read_all", ANY, BLOCK, always},
+    {COLLECTIVE_BARRIER, "doubling", ANY, BLOCK, always},
+    {COLLECTIVE_BROADCAST, "direct", SELECT_SPREAD_BYTES_MIN, BLOCK, several_hosts},
+    {COLLECTIVE_BROADCAST, "hosts", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_BROADCAST, "direct", SELECT_ONCE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_BROADCAST, "pipeline", ANY, BLOCK, always},
+    {COLLECTIVE_REDUCE, "read_all", SELECT_SPREAD_BYTES_MIN, BLOCK, several_hosts},
+    {COLLECTIVE_REDUCE, "hosts", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_REDUCE, "read_all", SELECT_PAIR_BYTES_MAX, BLOCK, two_over_a_network},
+    {COLLECTIVE_REDUCE, "read_all", SELECT_ONCE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_REDUCE, "slices", ANY, BLOCK, always},
+    {COLLECTIVE_ALLREDUCE, "hosts_once", SELECT_NEAR_BYTES_MAX, BLOCK, two_even_hosts},
+    {COLLECTIVE_ALLREDUCE, "hosts_each", SELECT_EACH_BYTES_MAX, BLOCK, two_even_hosts},
+    {COLLECTIVE_ALLREDUCE, "hosts_once", SELECT_NEAR_BYTES_MAX, BLOCK, several_hosts},
+    {COLLECTIVE_ALLREDUCE, "hosts_few", SELECT_HOST_BYTES_MAX, BLOCK, several_hosts},
+    {COLLECTIVE_ALLREDUCE, "hosts", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_SHARED_BYTES_MIN, ALL, short_pieces_are_cheap},
+    {COLLECTIVE_ALLREDUCE, "doubling", SELECT_SHARED_BYTES_MIN, ALL, short_pieces_are_cheap},
+    {COLLECTIVE_ALLREDUCE, "slices", ANY, ALL, short_pieces_are_cheap},
+    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_PAIR_BYTES_MAX, BLOCK, two_over_a_network},
+    {COLLECTIVE_ALLREDUCE, "read_all", SELECT_ONCE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_ALLREDUCE, "doubling", SELECT_ONCE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_ALLREDUCE, "slices", ANY, BLOCK, always},
+    {COLLECTIVE_ALLREDUCE, "tree", ANY, BLOCK, always},
+    {COLLECTIVE_GROUP, "hosts_once", SELECT_NEAR_BYTES_MAX, BLOCK, several_hosts},
+    {COLLECTIVE_GROUP, "read_all", ANY, BLOCK, always},
+    {COLLECTIVE_GROUP, "doubling", ANY, BLOCK, always},
+    {COLLECTIVE_ALLGATHER, "direct", SELECT_SPREAD_BYTES_MIN, BLOCK, several_hosts},
+    {COLLECTIVE_ALLGATHER, "hosts", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_ALLGATHER, "direct", SELECT_ONCE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_ALLGATHER, "pipeline", ANY, BLOCK, always},
+    {COLLECTIVE_ALLGATHER_V, "direct", SELECT_SPREAD_BYTES_MIN, BLOCK, several_hosts},
+    {COLLECTIVE_ALLGATHER_V, "hosts", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_ALLGATHER_V, "direct", SELECT_ONCE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_ALLGATHER_V, "pipeline", ANY, BLOCK, always},
+    {COLLECTIVE_REDUCE_SCATTER, "read_all", SELECT_WHOLE_BYTES_MAX / 4, BLOCK, several_hosts},
+    {COLLECTIVE_REDUCE_SCATTER, "hosts", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_REDUCE_SCATTER, "read_all", SELECT_WHOLE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_REDUCE_SCATTER, "direct", ANY, BLOCK, always},
+    {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX / 4, BLOCK, several_hosts},
+    {COLLECTIVE_REDUCE_SCATTER_V, "hosts", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_REDUCE_SCATTER_V, "read_all", SELECT_WHOLE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_REDUCE_SCATTER_V, "direct", ANY, BLOCK, always},
+    {COLLECTIVE_SCAN, "read_all", SELECT_BELOW_BYTES_MAX, BLOCK, several_hosts},
+    {COLLECTIVE_SCAN, "doubling", SELECT_ONCE_BYTES_MAX, BLOCK, several_hosts},
+    {COLLECTIVE_SCAN, "slices", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_SCAN, "read_all", SELECT_ONCE_BYTES_MAX, BLOCK, few_on_one_host},
+    {COLLECTIVE_SCAN, "blocks", SELECT_BELOW_BYTES_MAX, BLOCK, crowded},
+    {COLLECTIVE_SCAN, "read_all", SELECT_BELOW_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_SCAN, "blocks", SELECT_ONCE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_SCAN, "pipeline", ANY, BLOCK, always},
+    {COLLECTIVE_EXSCAN, "read_all", SELECT_BELOW_BYTES_MAX, BLOCK, several_hosts},
+    {COLLECTIVE_EXSCAN, "doubling", SELECT_ONCE_BYTES_MAX, BLOCK, several_hosts},
+    {COLLECTIVE_EXSCAN, "slices", ANY, BLOCK, several_hosts},
+    {COLLECTIVE_EXSCAN, "read_all", SELECT_ONCE_BYTES_MAX, BLOCK, few_on_one_host},
+    {COLLECTIVE_EXSCAN, "blocks", SELECT_BELOW_BYTES_MAX, BLOCK, crowded},
+    {COLLECTIVE_EXSCAN, "read_all", SELECT_BELOW_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_EXSCAN, "blocks", SELECT_ONCE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_EXSCAN, "pipeline", ANY, BLOCK, always},
+    {COLLECTIVE_GATHER, "direct", SELECT_ONCE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_GATHER, "throttled", ANY, BLOCK, always},
+    {COLLECTIVE_GATHER_V, "throttled", ANY, BLOCK, always},
+    {COLLECTIVE_SCATTER, "pairs", SELECT_ONCE_BYTES_MAX, BLOCK, two_ranks},
+    {COLLECTIVE_SCATTER, "direct", SELECT_SHARE_BYTES_MAX, BLOCK, three_or_four},
+    {COLLECTIVE_SCATTER, "direct", SELECT_TOGETHER_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_SCATTER, "pairs", SELECT_ONCE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_SCATTER, "direct", SELECT_WHOLE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_SCATTER, "throttled", ANY, BLOCK, always},
+    {COLLECTIVE_SCATTER_V, "throttled", ANY, BLOCK, always},
+    {COLLECTIVE_ALLTOALL, "direct", SELECT_TOGETHER_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_ALLTOALL, "pairs", SELECT_ONCE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_ALLTOALL, "direct", SELECT_WHOLE_BYTES_MAX, BLOCK, always},
+    {COLLECTIVE_ALLTOALL, "throttled", ANY, BLOCK, always},
+    {COLLECTIVE_ALLTOALL_V, "throttled", ANY, BLOCK, always},
+    {COLLECTIVE_BROADCAST_BYTES, "direct", ANY, BLOCK, always},
+    {COLLECTIVE_SPLIT, "direct", ANY, BLOCK, always},
+    {COLLECTIVE_DUP, "direct", ANY, BLOCK, always},
+    {COLLECTIVE_WINDOW, "direct", ANY, BLOCK, always},
 };
 
 static const struct algo_row *find_row(uint32_t collective, const char *name, size_t length)
@@ -188,16 +216,11 @@ static bool serves_hosts(const struct algo_row *row, const struct algo_query *qu
     return !is_reduction(row->collective) || hosts->reduces;
 }
 
-/* T over blocks: moves have no order, and of the reductions these know how, with as many blocks as there are view slots for. */
+/* T over blocks: moves have no order, and reductions need as many view slots as there are blocks. */
 static bool serves_blocks(const struct algo_row *row, const struct algo_query *query)
 {
-    static program_build_fn *const by_blocks[] = {allreduce_read_all, allreduce_slices, reduce_read_all, reduce_slices,
-                                                  reduce_scatter_direct};
-    bool reduces = is_reduction(row->collective), knows = false;
-
-    for (size_t i = 0; i < sizeof by_blocks / sizeof *by_blocks; i++)
-        knows |= row->build == by_blocks[i];
-    return row->over_hosts || !reduces || (knows && query->size <= ALGO_BLOCKS_MAX * query->order_block);
+    return row->flags & ALGO_OVER_HOSTS || !is_reduction(row->collective) ||
+           (row->flags & ALGO_ORDER_BLOCKS && query->size <= ALGO_BLOCKS_MAX * query->order_block);
 }
 
 bool algo_serves(const struct algo_row *row, const struct algo_query *query)
@@ -206,7 +229,7 @@ bool algo_serves(const struct algo_row *row, const struct algo_query *query)
 
     if (query->order_block && !serves_blocks(row, query))
         return false;
-    if (row->over_hosts && !serves_hosts(row, query))
+    if (row->flags & ALGO_OVER_HOSTS && !serves_hosts(row, query))
         return false;
     return query->size >= row->ranks_min && query->size <= row->ranks_max &&
            (!row->once_bytes || bytes_of(query) <= query->once_max / ranks);
@@ -214,7 +237,7 @@ bool algo_serves(const struct algo_row *row, const struct algo_query *query)
 
 bool algo_considers(const struct algo_row *row, const struct algo_query *query)
 {
-    return algo_serves(row, query) && (query->hosts || !row->over_hosts);
+    return algo_serves(row, query) && (query->hosts || !(row->flags & ALGO_OVER_HOSTS));
 }
 
 /* Everything there is for a collective, with the bounds of each. */
@@ -335,7 +358,7 @@ struct cost_case algo_case(const struct algo_row *row, const struct algo_query *
                               .raw = 1,
                               .partial = 1,
                               .calls = row->once_bytes ? 26 : 8, /* twice what one rank may be ahead, and the beginning */
-                              .climbs = row->build == allreduce_tree,
+                              .climbs = (row->flags & ALGO_CLIMBS) != 0,
                               .express = goes_by_hand(row, query)};
 }
 
@@ -366,52 +389,24 @@ static const struct algo_row *select_priced(const struct algo_query *query, char
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by threshold */
-/* The first of a list that serves and is preferred for so many bytes, of a block or of all of them. */
-static const struct algo_row *first_of(const struct preference *list, size_t count, const struct algo_query *query, char *why,
-                                       size_t why_bytes, size_t *at)
+/* The first of the list whose time it is, and whose row serves. */
+static const struct algo_row *select_preferred(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
 {
-    uint64_t blocks = list == by_all ? (uint64_t)query->size : 1;
-
-    for (size_t i = 0; i < count; i++) {
-        const struct preference *choice = &list[i];
-        if (choice->collective != query->collective)
+    for (size_t i = 0; i < sizeof preferences / sizeof *preferences; i++) {
+        const struct preference *choice = &preferences[i];
+        if (choice->collective != query->collective || !choice->when(query))
             continue;
+        uint64_t bytes_max = choice->unit == ALL ? choice->bytes_max / (uint64_t)query->size : choice->bytes_max;
         const struct algo_row *row = find_row(choice->collective, choice->name, strlen(choice->name));
-        if (!row || bytes_of(query) > choice->bytes_max / blocks || !algo_serves(row, query))
+        if (!row || bytes_of(query) > bytes_max || !algo_serves(row, query))
             continue;
         base_append(why, why_bytes, at, ": %s (%d to %d ranks", row->name, row->ranks_min, row->ranks_max);
-        if (choice->bytes_max != UINT64_MAX)
-            base_append(why, why_bytes, at, ", preferred up to %llu bytes", (unsigned long long)(choice->bytes_max / blocks));
+        if (choice->bytes_max != ANY)
+            base_append(why, why_bytes, at, ", preferred up to %llu bytes", (unsigned long long)bytes_max);
         base_append(why, why_bytes, at, ")");
         return row;
     }
     return NULL;
-}
-
-static const struct algo_row *select_preferred(const struct algo_query *query, char *why, size_t why_bytes, size_t *at)
-{
-    const struct {
-        const struct preference *list;
-        size_t count;
-        bool asked;
-    } lists[] = {
-        {between_two_hosts, sizeof between_two_hosts / sizeof *between_two_hosts,
-         query->hosts && query->hosts->count == 2 && query->hosts->even},
-        {over_hosts, sizeof over_hosts / sizeof *over_hosts, query->hosts},
-        {among_few, sizeof among_few / sizeof *among_few, !query->hosts && query->size <= SELECT_FEW_RANKS},
-        {where_crowded, sizeof where_crowded / sizeof *where_crowded, query->crowded && !query->chunk_least},
-        {by_all, sizeof by_all / sizeof *by_all, !query->hosts && !query->chunk_least},
-        {between_two, sizeof between_two / sizeof *between_two, !query->hosts && query->chunk_least && query->size == 2},
-        {of_two, sizeof of_two / sizeof *of_two, query->size == 2},
-        {of_few, sizeof of_few / sizeof *of_few, query->size > 2 && query->size <= SELECT_FEW_RANKS && !query->chunk_least},
-        {preferences, sizeof preferences / sizeof *preferences, true},
-    };
-    const struct algo_row *row = NULL;
-
-    for (size_t i = 0; !row && i < sizeof lists / sizeof *lists; i++)
-        if (lists[i].asked)
-            row = first_of(lists[i].list, lists[i].count, query, why, why_bytes, at);
-    return row;
 }
 
 const struct algo_row *algo_select(const struct algo_query *query, char *why, size_t why_bytes)

@@ -7,7 +7,13 @@
 
 #include "model/cost.h"
 
-enum { ALGO_ONCE = 1, ALGO_WHOLE = 2, ALGO_BLOCKS_MAX = 48 /* of order_block: as many as there are view slots beside those of one */ };
+enum { ALGO_ONCE = 1, ALGO_WHOLE = 2 };
+enum algo_flags {
+    ALGO_OVER_HOSTS = 1,   /* made of the ranks of several hosts; on one it serves who asks for it by name */
+    ALGO_ORDER_BLOCKS = 2, /* a reduction that knows option order_block */
+    ALGO_CLIMBS = 4        /* up a tree and down again, which the cost model must know */
+};
+enum { ALGO_BLOCKS_MAX = 48 /* of order_block: as many as there are view slots beside those of one */ };
 struct algo_row {
     uint32_t collective;
     const char *name; /* the user's name for it, in option `algorithm` and in every trace */
@@ -16,7 +22,7 @@ struct algo_row {
                             all blocks of a rank are; 0: it streams */
     program_build_fn *build;
     const char *help; /* one line */
-    bool over_hosts;  /* made of the ranks of several hosts; on one it serves who asks for it by name */
+    uint32_t flags;   /* enum algo_flags */
 };
 extern const struct algo_row algo_table[];
 extern const uint32_t algo_count;
