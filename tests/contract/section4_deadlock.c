@@ -362,9 +362,42 @@ RIG_TEST(contract_4_5_late_is_no_deadlock)
     with_two(late);
 }
 
+/* All ranks' waits are known in one process, so there no rank tells what another one waits for. The world of all ranks is the
+ * communicator that would carry it, and here it is the one with the wait as well. */
+static void late_behind_the_world(void *arg, int32_t rank)
+{
+    struct crossed *d = arg;
+    if (rank == 2) {
+        sum(d->y[2], d, 2, 1);
+        behind(d->x[2], d, 2, 1);
+        sum(d->x[2], d, 2, 0);
+    } else {
+        sum(d->x[rank], d, rank, 0);
+        rig_nap(2 * RIG_S);
+        sum(d->y[rank], d, rank, 1);
+    }
+    MUST(ends(d, rank, 0));
+    MUST(ends(d, rank, 1));
+    EQUAL(d->out[rank][0], RANKS);
+}
+
+RIG_TEST(contract_4_5_late_behind_the_world_is_no_deadlock)
+{
+    struct crossed d = {.in = 1};
+    struct rig rig;
+    rig_open(&rig, RANKS, NULL);
+    memcpy(d.x, rig.world, sizeof d.x);
+    rig_dup(rig.world, RANKS, d.y);
+    rig_threads(RANKS, late_behind_the_world, &d);
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_close(d.y[r], RIG_PATIENCE));
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(contract_4_5_deadlock),
+                                       cmocka_unit_test(contract_4_5_late_behind_the_world_is_no_deadlock),
                                        cmocka_unit_test(contract_4_5_deadlock_of_processes),
                                        cmocka_unit_test(contract_4_5_deadlock_of_pairs),
                                        cmocka_unit_test(contract_4_5_late_is_no_deadlock),

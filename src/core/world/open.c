@@ -351,8 +351,8 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .bell = &o->engine->bell,
                                  .watch = &o->engine->watch,
                                  .boot = o->boot,
-                                 .rank = o->boot ? o->launch.rank : -1,
-                                 .ranks = o->launch.ranks,
+                                 .rank = w->rank,
+                                 .ranks = w->ranks,
                                  .crowded = (uint32_t)o->neighbours > o->engine->cpus,
                                  .world = w->id,
                                  .host = w->hosts.of,
@@ -380,7 +380,6 @@ static enum comm_result make_world(struct opening *o)
     w->engine = o->engine;
     engine_hold(o->engine);
     w->backend = o->backend;
-    w->rank = o->launch.rank;
     w->ranks = o->launch.ranks;
     base_copy_text(w->launcher, sizeof w->launcher, o->launch.launcher);
     base_copy_text(w->slurm_job, sizeof w->slurm_job, team_slurm_job(o->env));
@@ -389,6 +388,7 @@ static enum comm_result make_world(struct opening *o)
     if (!w->down)
         return COMM_ERR_MEMORY;
     enum comm_result r = meet(o);
+    w->rank = o->boot ? o->launch.rank : -1;
     if (r == COMM_OK)
         r = open_terms(o, w);
     if (r == COMM_OK)
