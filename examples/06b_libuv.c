@@ -1,5 +1,5 @@
 /* Inside libuv's loop: a poll handle on the library's descriptor, and a prepare handle that makes the loop's sleep safe. No thread but the
- * library's watcher, and nobody asks in circles. */
+ * library's monitor, and nobody asks in circles. */
 #define _GNU_SOURCE
 #include "must.h"
 

@@ -1,8 +1,8 @@
 /*
  * Data-parallel training: every rank holds the whole network, works on its share of each batch, and the ranks average their gradients. The
  * same training runs four times from one seed, epoch by epoch in turn so that all meet the same machine: without reducing at all (the price
- * of computing), reducing when the backward pass is over, and reducing while it still computes, moved by the callers or by a helper thread.
- * The last three must end with the same bits on every rank.
+ * of computing), reducing when the backward pass is over, and reducing while it still computes, moved by the callers or by a progress
+ * thread. The last three must end with the same bits on every rank.
  *
  *     comm-run -n 4 train [--epochs N] [--data FILE]
  */

@@ -4,17 +4,18 @@
 #include "base/result.h"
 #include "wire/module.h"
 
-__attribute__((visibility("default"))) const struct module_face *comm_module_entry(const struct module_core *core);
+__attribute__((visibility("default"))) const struct module_interface *comm_module_entry(const struct module_core *core);
 
-const struct module_face *comm_module_entry(const struct module_core *core)
+const struct module_interface *comm_module_entry(const struct module_core *core)
 {
-    static const struct module_face face = {.abi = MODULE_ABI,
-                                            .size = sizeof face,
-                                            .version = COMM_VERSION,
-                                            .name = "cuda",
-                                            .library = "CUDA driver 12.0 or newer, NCCL 2.18 or newer, both looked for when asked for",
-                                            .native = &native_nccl,
-                                            .device = &device_cuda};
+    static const struct module_interface interface = {.abi = MODULE_ABI,
+                                                      .size = sizeof interface,
+                                                      .version = COMM_VERSION,
+                                                      .name = "cuda",
+                                                      .library =
+                                                          "CUDA driver 12.0 or newer, NCCL 2.18 or newer, both looked for when asked for",
+                                                      .native = &native_nccl,
+                                                      .device = &device_cuda};
 
-    return core && core->abi == MODULE_ABI ? &face : NULL;
+    return core && core->abi == MODULE_ABI ? &interface : NULL;
 }

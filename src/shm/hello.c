@@ -4,7 +4,7 @@
 #include "base/format.h"
 #include "base/hash.h"
 #include "data/data.h"
-#include "channel/lines.h"
+#include "channel/shmchan.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -23,15 +23,15 @@ void shm_hello_fill(struct shm_hello *hello, const struct comm_env *env, size_t 
                                 .float_mode = data_float_mode(),
                                 .page = (uint32_t)sysconf(_SC_PAGESIZE),
                                 .pid = (uint32_t)getpid(),
-                                .line_bytes = sizeof(struct lines_line),
-                                .head_bytes = sizeof(struct lines_head),
+                                .line_bytes = sizeof(struct shmchan_line),
+                                .head_bytes = sizeof(struct shmchan_head),
                                 .call_bytes = sizeof(struct wire_call),
-                                .note_bytes = sizeof(struct lines_note),
-                                .inlet_bytes = sizeof(struct lines_inlet)};
-    const uint32_t limits[] = {LINES_INLINE,        LINES_ONCE_PLACES,   LINES_BRIEF_PLACES, LINES_BRIEF_BYTES, LINES_AREAS,
-                               LINES_CREDITS,       LINES_CREDITS_LEAST, LINES_EDGE_BYTES,   LINES_PLACE_BYTES, LINES_WINDOW,
-                               LINES_EAGER_SLOTS,   LINES_EAGER_BYTES,   LINES_CHUNKS,       LINES_GRANTS,      LINES_WINDOWS,
-                               LINES_AHEAD_WINDOWS, LINES_AHEAD_PLACES};
+                                .note_bytes = sizeof(struct shmchan_note),
+                                .inlet_bytes = sizeof(struct shmchan_inlet)};
+    const uint32_t limits[] = {SHMCHAN_INLINE,        SHMCHAN_ONCE_PLACES,   SHMCHAN_BRIEF_PLACES, SHMCHAN_BRIEF_BYTES, SHMCHAN_AREAS,
+                               SHMCHAN_CREDITS,       SHMCHAN_CREDITS_LEAST, SHMCHAN_EDGE_BYTES,   SHMCHAN_PLACE_BYTES, SHMCHAN_WINDOW,
+                               SHMCHAN_EAGER_SLOTS,   SHMCHAN_EAGER_BYTES,   SHMCHAN_CHUNKS,       SHMCHAN_GRANTS,      SHMCHAN_WINDOWS,
+                               SHMCHAN_AHEAD_WINDOWS, SHMCHAN_AHEAD_PLACES};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
         hello->limits = base_hash(hello->limits, limits[i]);
 }

@@ -2,11 +2,11 @@
  * shm: the wire between the processes of one host. The protocol is wire/lines; here are the segments under it, the bells that wake
  * sleepers, and the descriptors that tell a death. It must not know operations, programs or communicators.
  *
- * poll costs a system call: it is for the watcher, never for every pass. It is also the heartbeat: a rank whose watcher does not poll any
+ * poll costs a system call: it is for the monitor, never for every pass. It is also the heartbeat: a rank whose monitor does not poll any
  * more stands still as a whole, since no application code runs in that thread; late and stopped are told apart by it.
  */
 #define _GNU_SOURCE
-#include "channel/lines.h"
+#include "channel/shmchan.h"
 
 #include "base/format.h"
 #include "base/log.h"
@@ -30,14 +30,14 @@ struct shm_head {
     _Alignas(64) _Atomic uint32_t sleeping;
     _Alignas(64) _Atomic uint32_t sleepers;
     _Alignas(64) _Atomic uint32_t closed; /* its owner left in good order: its end is no death */
-    _Alignas(64) _Atomic uint32_t beat;   /* counted up by its owner's watcher, and by nothing else */
+    _Alignas(64) _Atomic uint32_t beat;   /* counted up by its owner's monitor, and by nothing else */
     _Alignas(64) _Atomic uint32_t asks;   /* enum in wire.h: peers want something done here */
 };
 
 struct shm_peer {
     struct shm_segment segment;
     int bell, death; /* death -1: told down, or this rank itself */
-    int ask;         /* wakes its watcher */
+    int ask;         /* wakes its monitor */
     uint32_t pid;
     uint32_t beat;     /* as last seen */
     int64_t silent_ns; /* how long it stood still while this rank was looking */
@@ -45,7 +45,7 @@ struct shm_peer {
 };
 
 struct shm_wire {
-    struct lines_host host;
+    struct shmchan_host host;
     int32_t rank, ranks;
     int epoll;
     bool armed;
@@ -70,7 +70,7 @@ static struct shm_head *head_of(const struct shm_peer *peer)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ what lines asks for */
-static bool shm_take(struct lines_host *host, size_t bytes, struct lines_block *block)
+static bool shm_take(struct shmchan_host *host, size_t bytes, struct shmchan_block *block)
 {
     struct shm_wire *w = (struct shm_wire *)host;
     struct shm_segment *s = &w->peer[w->rank].segment;
@@ -80,23 +80,23 @@ static bool shm_take(struct lines_host *host, size_t bytes, struct lines_block *
         base_log(host->log, LOG_ERROR, "%zu bytes of shared memory are needed beside %zu in use: %s", bytes, s->used, strerror(error));
         return false;
     }
-    *block = (struct lines_block){s->at + offset, offset, bytes};
+    *block = (struct shmchan_block){s->at + offset, offset, bytes};
     return true;
 }
 
-static void shm_give(struct lines_host *host, const struct lines_block *block)
+static void shm_give(struct shmchan_host *host, const struct shmchan_block *block)
 {
     (void)host; /* goes with its segment */
     (void)block;
 }
 
 /* From the segment's end downwards, in the first gap that is wide enough: what the wire itself takes grows from its beginning. */
-static bool shm_lend(struct lines_host *host, size_t bytes, enum wire_placement placement, struct lines_block *block)
+static bool shm_lend(struct shmchan_host *host, size_t bytes, enum wire_placement placement, struct shmchan_block *block)
 {
     struct shm_wire *w = (struct shm_wire *)host;
     struct shm_segment *s = &w->peer[w->rank].segment;
     size_t top = s->bytes;
-    const struct lines_memory *m = host->memories;
+    const struct shmchan_memory *m = host->memories;
     for (; m && top - (m->block.where + m->block.bytes) < bytes; m = m->next)
         top = m->block.where;
     size_t bottom = m ? m->block.where + m->block.bytes : (s->committed + 4095) & ~(size_t)4095;
@@ -108,28 +108,28 @@ static bool shm_lend(struct lines_host *host, size_t bytes, enum wire_placement 
                  bytes, strerror(error), s->bytes);
         return false;
     }
-    *block = (struct lines_block){s->at + top - bytes, top - bytes, bytes};
+    *block = (struct shmchan_block){s->at + top - bytes, top - bytes, bytes};
     s->limit = s->limit < top - bytes ? s->limit : top - bytes;
     return true;
 }
 
-static void shm_take_back(struct lines_host *host, const struct lines_block *block)
+static void shm_take_back(struct shmchan_host *host, const struct shmchan_block *block)
 {
     struct shm_wire *w = (struct shm_wire *)host;
     struct shm_segment *s = &w->peer[w->rank].segment;
     shm_segment_put_back(s, block->where, block->bytes);
     s->limit = s->bytes;
-    for (const struct lines_memory *m = host->memories; m; m = m->next)
+    for (const struct shmchan_memory *m = host->memories; m; m = m->next)
         s->limit = m->block.where;
 }
 
-static bool shm_replace(struct lines_host *host, char *at, size_t bytes)
+static bool shm_replace(struct shmchan_host *host, char *at, size_t bytes)
 {
     (void)host;
     return shm_segment_replace(at, bytes);
 }
 
-static void shm_ring(struct lines_host *host, struct lines_channel *channel)
+static void shm_ring(struct shmchan_host *host, struct shmchan_channel *channel)
 {
     struct shm_wire *w = (struct shm_wire *)host;
     for (uint32_t i = 0; i < channel->size; i++) {
@@ -142,11 +142,11 @@ static void shm_ring(struct lines_host *host, struct lines_channel *channel)
     }
 }
 
-static void shm_ask(struct lines_host *host, int32_t rank)
+static void shm_ask(struct shmchan_host *host, int32_t rank)
 {
     struct shm_peer *p = &((struct shm_wire *)host)->peer[rank];
 
-    if (lines_asks(&head_of(p)->asks))
+    if (shmchan_asks(&head_of(p)->asks))
         host->env->bell_ring(host->env, &(struct env_bell){.ring_fd = p->ask, .wait_fd = -1});
 }
 
@@ -162,7 +162,7 @@ static bool shm_heed(struct wire *wire, bool on)
 {
     if (!on)
         clear_ask(wire_of(wire));
-    return lines_heed(wire->asks, on);
+    return shmchan_heed(wire->asks, on);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ open */
@@ -199,7 +199,7 @@ static struct shm_wire *create(const struct wire_config *config)
     w->base = (uintptr_t *)(void *)(w->hello + ranks);
     for (size_t i = 0; i < ranks; i++)
         w->peer[i] = (struct shm_peer){.segment = {.fd = -1}, .bell = -1, .death = -1, .ask = -1};
-    lines_host_start(&w->host, config);
+    shmchan_host_start(&w->host, config);
     w->host.wire.class = &wire_shm;
     w->host.base = w->base;
     w->host.take = shm_take;
@@ -215,7 +215,7 @@ static struct shm_wire *create(const struct wire_config *config)
     return w;
 }
 
-/* A peer's end, or of this rank itself what its peers wake its watcher by. */
+/* A peer's end, or of this rank itself what its peers wake its monitor by. */
 static int watch(struct shm_wire *w, int32_t rank)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data = {.u32 = (uint32_t)rank}};
@@ -237,7 +237,7 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
     }
     size_t bytes = (size_t)amount;
     shm_hello_fill(hello, env, bytes);
-    hello->light = !config->crowded && env->barrier(env);
+    hello->light = !config->oversubscribed && env->barrier(env);
     w->epoll = epoll_create1(EPOLL_CLOEXEC);
     int error = w->epoll < 0 ? errno : shm_segment_create(&me->segment, bytes, (uint32_t)w->rank, &what);
     if (!error) {
@@ -372,7 +372,7 @@ static void shm_close(struct wire *wire)
     if (w->host.env->farewell_drop)
         w->host.env->farewell_drop(w->host.env, &w->farewell);
     say_closed(w);
-    lines_host_end(&w->host);
+    shmchan_host_end(&w->host);
     destroy(w);
 }
 
@@ -391,7 +391,7 @@ static void tell_down(struct shm_wire *w, int32_t rank, struct wire_event *event
 #define SECONDS(ns) (long long)((ns) / 1000000000), (long long)((ns) / 100000000 % 10)
 
 /* True when it has been silent for too long. One that closed has nothing to say any more. One that never beat stands between the wire's
- * opening and its watcher's first look, where nothing but the library runs: its silence counts as any other. */
+ * opening and its monitor's first look, where nothing but the library runs: its silence counts as any other. */
 static bool listen_to(struct shm_wire *w, int32_t rank, int64_t looked)
 {
     struct shm_peer *p = &w->peer[rank];
@@ -458,12 +458,12 @@ static void shm_arm(struct wire *wire, bool on, int64_t *deadline)
     w->armed = on;
     atomic_store_explicit(sleeping, on, memory_order_relaxed);
     if (on)
-        lines_sleep_fence(&w->host);
+        shmchan_sleep_fence(&w->host);
 }
 
 static void shm_describe(struct wire_channel *channel, int32_t peer, char *address, size_t bytes)
 {
-    struct lines_channel *c = lines_of(channel);
+    struct shmchan_channel *c = shmchan_of(channel);
     struct shm_wire *w = (struct shm_wire *)c->host;
     base_format(address, bytes, "process %u of this host", w->peer[c->world[peer]].pid);
 }
@@ -472,21 +472,21 @@ const struct wire_class wire_shm = {
     .name = "shm",
     .open = shm_open_wire,
     .close = shm_close,
-    .join = lines_join,
-    .leave = lines_leave,
-    .reserve = lines_reserve,
-    .expose = lines_expose,
-    .view = lines_view,
-    .show = lines_show,
-    .see = lines_see,
-    .fetch = lines_fetch,
-    .release = lines_release,
-    .advance = lines_advance,
-    .flush = lines_flush,
+    .join = shmchan_join,
+    .leave = shmchan_leave,
+    .reserve = shmchan_reserve,
+    .expose = shmchan_expose,
+    .view = shmchan_view,
+    .show = shmchan_publish_inline,
+    .see = shmchan_poll_inline,
+    .fetch = shmchan_fetch,
+    .release = shmchan_release,
+    .advance = shmchan_advance,
+    .flush = shmchan_flush,
     .poll = shm_poll,
     .arm = shm_arm,
     .describe = shm_describe,
-    .memory = &lines_memory_class,
-    .urge = lines_urge,
+    .memory = &shmchan_memory_class,
+    .urge = shmchan_urge,
     .heed = shm_heed,
 };

@@ -1,4 +1,4 @@
-/* The public face beside foreign names, in C: a struct comm, the usual variables, and MPI where it is here (-DWITH_MPI). */
+/* The public handle beside foreign names, in C: a struct comm, the usual variables, and MPI where it is here (-DWITH_MPI). */
 #include "foreign.h"
 #ifdef WITH_MPI
 #    include <mpi.h>

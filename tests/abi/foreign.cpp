@@ -1,4 +1,4 @@
-// The public face inside and beside a foreign namespace comm, in C++.
+// The public handle inside and beside a foreign namespace comm, in C++.
 #include "foreign.h"
 namespace comm
 {

@@ -194,7 +194,7 @@ static int ending(void (*deed)(void), char *text, size_t room)
     return status;
 }
 
-/* A seccomp filter that is installed after the start takes the barrier away, on which the home thread's fence-free door relies. */
+/* A seccomp filter that is installed after the start takes the barrier away, on which the home thread's fence-free acceptor relies. */
 static void barrier_that_fails_ends_the_process(void **state)
 {
     static void (*const deeds[])(void) = {visit_beside_home, ask_for_a_barrier};

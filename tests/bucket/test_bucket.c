@@ -1,4 +1,4 @@
-/* The bucket room against played public calls: a world of two ranks whose other rank gives zeros, so COMM_AVG halves. */
+/* The bucket room against mock public calls: a world of two ranks whose other rank gives zeros, so COMM_AVG halves. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -25,7 +25,7 @@ struct call {
     comm_op op;
 };
 
-/* What the played library saw, and how it is to behave. */
+/* What the mock library saw, and how it is to behave. */
 static struct {
     struct call calls[CALLS_MAX];
     _Atomic size_t count;
@@ -38,16 +38,16 @@ static struct {
     size_t progress_left;    /* so many calls of progress until a full queue has room */
     size_t lasts;            /* calls of comm_last */
     long taken;
-} played;
+} mock;
 
-static struct comm_communicator *const world = (struct comm_communicator *)&played;
+static struct comm_communicator *const world = (struct comm_communicator *)&mock;
 
 void *base_heap_take(struct comm_communicator *c, size_t bytes)
 {
     assert_ptr_equal(c, world);
     void *memory = aligned_alloc(64, (bytes + 63) & ~(size_t)63);
     memset(memory, 0, bytes);
-    played.taken++;
+    mock.taken++;
     return memory;
 }
 
@@ -56,48 +56,48 @@ void base_heap_give(struct comm_communicator *c, void *memory, size_t bytes)
     assert_ptr_equal(c, world);
     memset(memory, 0xee, bytes);
     free(memory);
-    played.taken--;
+    mock.taken--;
 }
 
 enum comm_result comm_allreduce(struct comm_communicator *c, const void *in, void *out, size_t n, enum comm_type type, comm_op op,
                                 struct comm_request *req)
 {
-    assert_int_equal(atomic_fetch_add(&played.inside, 1), 0);
-    size_t at = atomic_load(&played.count);
+    assert_int_equal(atomic_fetch_add(&mock.inside, 1), 0);
+    size_t at = atomic_load(&mock.count);
     enum comm_result result = COMM_OK;
     assert_ptr_equal(c, world);
     assert_ptr_equal(in, COMM_IN_PLACE);
     assert_true(at < CALLS_MAX);
-    if (at == played.full_after) {
+    if (at == mock.full_after) {
         result = COMM_ERR_FULL;
     } else {
-        played.calls[at] = (struct call){out, n, type, op};
-        atomic_store(&played.count, at + 1);
-        if (at + 1 == played.refuse_at)
+        mock.calls[at] = (struct call){out, n, type, op};
+        atomic_store(&mock.count, at + 1);
+        if (at + 1 == mock.refuse_at)
             result = COMM_ERR_UNSUPPORTED;
         else if (type == COMM_F32)
             for (size_t i = 0; i < n; i++)
                 ((float *)out)[i] /= 2;
         *req = (struct comm_request){c, at + 1};
     }
-    atomic_fetch_sub(&played.inside, 1);
+    atomic_fetch_sub(&mock.inside, 1);
     return result;
 }
 
 enum comm_result comm_test(struct comm_request request)
 {
-    return request.comm != NULL && played.late ? COMM_PENDING : COMM_OK;
+    return request.comm != NULL && mock.late ? COMM_PENDING : COMM_OK;
 }
 
 enum comm_result comm_wait(struct comm_request request, int64_t timeout_ns)
 {
     if (request.comm == NULL)
         return (enum comm_result)(int32_t)request.ticket;
-    if (played.in_callback && comm_test(request) == COMM_PENDING)
+    if (mock.in_callback && comm_test(request) == COMM_PENDING)
         return COMM_ERR_STATE;
     if (timeout_ns == COMM_FOREVER)
-        played.late = false;
-    played.full_after = SIZE_MAX;
+        mock.late = false;
+    mock.full_after = SIZE_MAX;
     return comm_test(request);
 }
 
@@ -111,32 +111,32 @@ enum comm_result comm_wait_all(const struct comm_request *requests, size_t count
 
 struct comm_request comm_last(struct comm_communicator *c)
 {
-    assert_true(++played.lasts < 100000); /* or somebody spins */
-    if (played.no_marker)
+    assert_true(++mock.lasts < 100000); /* or somebody spins */
+    if (mock.no_marker)
         return (struct comm_request){NULL, (uint64_t)COMM_ERR_FULL};
-    return (struct comm_request){c, atomic_load(&played.count)};
+    return (struct comm_request){c, atomic_load(&mock.count)};
 }
 
 enum comm_result comm_progress(struct comm_communicator *any)
 {
     assert_ptr_equal(any, world);
-    if (played.progress_left != 0 && --played.progress_left == 0)
-        played.full_after = SIZE_MAX;
+    if (mock.progress_left != 0 && --mock.progress_left == 0)
+        mock.full_after = SIZE_MAX;
     return COMM_OK;
 }
 
 static int begin(void **state)
 {
     (void)state;
-    memset(&played, 0, sizeof played);
-    played.full_after = SIZE_MAX;
+    memset(&mock, 0, sizeof mock);
+    mock.full_after = SIZE_MAX;
     return 0;
 }
 
 static int end(void **state)
 {
     (void)state;
-    return played.taken != 0;
+    return mock.taken != 0;
 }
 
 enum { SIZE = 4 };
@@ -187,13 +187,13 @@ static void test_split_by_size_from_the_last(void **state)
         ready(&m, i);
     /* {5,4} fill the small first bucket exactly; {3,2} the next; 1 is larger than a bucket; 0 is left. */
     size_t expected[] = {10, 25, 64, 10};
-    assert_int_equal(played.count, 4);
+    assert_int_equal(mock.count, 4);
     for (size_t j = 0; j < 4; j++) {
-        assert_int_equal(played.calls[j].n, expected[j]);
-        assert_int_equal(played.calls[j].op, COMM_AVG);
+        assert_int_equal(mock.calls[j].n, expected[j]);
+        assert_int_equal(mock.calls[j].op, COMM_AVG);
     }
-    assert_ptr_equal(played.calls[2].at, m.data[1]); /* alone: reduced where it lies */
-    assert_ptr_equal(played.calls[3].at, m.data[0]);
+    assert_ptr_equal(mock.calls[2].at, m.data[1]); /* alone: reduced where it lies */
+    assert_ptr_equal(mock.calls[3].at, m.data[0]);
     assert_int_equal(comm_buckets_wait(m.buckets, COMM_FOREVER), COMM_OK);
     model_expect(&m, SIZE_MAX);
     comm_buckets_free(m.buckets);
@@ -206,12 +206,12 @@ static void test_order_is_the_models_not_the_callers(void **state)
     for (size_t o = 0; o < 3; o++) {
         struct model m;
         model_make(&m, (size_t[]){11, 12, 13, 14}, 4, SIZE, SIZE);
-        atomic_store(&played.count, 0);
+        atomic_store(&mock.count, 0);
         for (size_t i = 0; i < 4; i++)
             ready(&m, orders[o][i]);
-        assert_int_equal(played.count, 4);
+        assert_int_equal(mock.count, 4);
         for (size_t j = 0; j < 4; j++)
-            assert_int_equal(played.calls[j].n, 14 - j);
+            assert_int_equal(mock.calls[j].n, 14 - j);
         comm_buckets_free(m.buckets);
     }
 }
@@ -228,11 +228,11 @@ static void test_types_have_buckets_of_their_own(void **state)
     for (size_t i = 0; i < 5; i++)
         assert_int_equal(comm_buckets_ready(b, i), COMM_OK);
     /* The f32 bucket opened first, but the f64 one has its last member earlier in the backward pass. */
-    assert_int_equal(played.count, 2);
-    assert_int_equal(played.calls[0].type, COMM_F64);
-    assert_int_equal(played.calls[0].n, 2);
-    assert_int_equal(played.calls[1].type, COMM_F32);
-    assert_int_equal(played.calls[1].n, 3);
+    assert_int_equal(mock.count, 2);
+    assert_int_equal(mock.calls[0].type, COMM_F64);
+    assert_int_equal(mock.calls[0].n, 2);
+    assert_int_equal(mock.calls[1].type, COMM_F32);
+    assert_int_equal(mock.calls[1].n, 3);
     assert_int_equal(comm_buckets_wait(b, 0), COMM_OK);
     assert_true(f[0] == 1 && f[1] == 2 && f[2] == 1 && f[3] == 1);
     comm_buckets_free(b);
@@ -275,17 +275,17 @@ static void test_a_late_wait_goes_on(void **state)
     (void)state;
     struct model m;
     model_make(&m, (size_t[]){3, 4}, 2, 100 * SIZE, 100 * SIZE);
-    played.late = true;
+    mock.late = true;
     ready(&m, 1);
     assert_int_equal(comm_buckets_wait(m.buckets, 1000), COMM_PENDING);
     assert_int_equal(comm_buckets_ready(m.buckets, 0), COMM_ERR_STATE); /* its zeros are on their way */
     assert_int_equal(comm_buckets_wait(m.buckets, 0), COMM_PENDING);
-    played.in_callback = true;
+    mock.in_callback = true;
     assert_int_equal(comm_buckets_wait(m.buckets, 1000), COMM_ERR_STATE);
-    played.in_callback = false;
+    mock.in_callback = false;
     assert_int_equal(comm_buckets_wait(m.buckets, COMM_FOREVER), COMM_OK);
     model_expect(&m, 0);
-    assert_int_equal(played.count, 1);
+    assert_int_equal(mock.count, 1);
     comm_buckets_free(m.buckets);
 }
 
@@ -294,13 +294,13 @@ static void test_a_full_queue_is_tried_again(void **state)
     (void)state;
     struct model m;
     model_make(&m, (size_t[]){1, 2, 3}, 3, SIZE, SIZE);
-    played.full_after = 1;
+    mock.full_after = 1;
     for (size_t i = 3; i-- > 0;)
         ready(&m, i);
-    assert_int_equal(played.count, 1);
+    assert_int_equal(mock.count, 1);
     assert_int_equal(comm_buckets_wait(m.buckets, 0), COMM_PENDING);
     assert_int_equal(comm_buckets_wait(m.buckets, COMM_FOREVER), COMM_OK);
-    assert_int_equal(played.count, 3);
+    assert_int_equal(mock.count, 3);
     model_expect(&m, SIZE_MAX);
     comm_buckets_free(m.buckets);
 }
@@ -311,16 +311,16 @@ static void test_a_full_queue_without_a_marker_is_no_endless_loop(void **state)
     (void)state;
     struct model m;
     model_make(&m, (size_t[]){1, 2, 3}, 3, SIZE, SIZE);
-    played.full_after = 1;
-    played.no_marker = true;
+    mock.full_after = 1;
+    mock.no_marker = true;
     for (size_t i = 3; i-- > 0;)
         ready(&m, i);
     assert_int_equal(comm_buckets_wait(m.buckets, 0), COMM_PENDING);
     assert_int_equal(comm_buckets_wait(m.buckets, 1000), COMM_ERR_FULL);
     assert_int_equal(comm_buckets_ready(m.buckets, 0), COMM_ERR_STATE); /* the step is still under way */
-    played.progress_left = 10;
+    mock.progress_left = 10;
     assert_int_equal(comm_buckets_wait(m.buckets, COMM_FOREVER), COMM_OK);
-    assert_int_equal(played.count, 3);
+    assert_int_equal(mock.count, 3);
     model_expect(&m, SIZE_MAX);
     comm_buckets_free(m.buckets);
 }
@@ -330,13 +330,13 @@ static void test_a_refusal_is_the_result_of_wait(void **state)
     (void)state;
     struct model m;
     model_make(&m, (size_t[]){1, 2, 3}, 3, SIZE, SIZE);
-    played.refuse_at = 2;
+    mock.refuse_at = 2;
     for (size_t i = 3; i-- > 0;)
         ready(&m, i);
-    assert_int_equal(played.count, 3); /* the order goes on behind it, as on the other ranks */
+    assert_int_equal(mock.count, 3); /* the order goes on behind it, as on the other ranks */
     assert_int_equal(comm_buckets_wait(m.buckets, COMM_FOREVER), COMM_ERR_UNSUPPORTED);
     model_fill(&m);
-    played.refuse_at = 0;
+    mock.refuse_at = 0;
     assert_int_equal(comm_buckets_wait(m.buckets, COMM_FOREVER), COMM_OK); /* the next step is a clean one */
     comm_buckets_free(m.buckets);
 }
@@ -405,15 +405,15 @@ static void test_adopted_gradients_live_in_the_buckets(void **state)
     }
     assert_null(at[2]);
     for (int step = 1; step < 4; step++) {
-        atomic_store(&played.count, 0);
+        atomic_store(&mock.count, 0);
         for (size_t i = 0; i < 4; i++)
             for (size_t k = 0; k < gradients[i].count; k++)
                 at[i][k] = (float)(step * 8 + (int)i);
         assert_int_equal(comm_buckets_ready(b, 3), COMM_OK);
         assert_int_equal(comm_buckets_ready(b, 0), COMM_OK);
         assert_int_equal(comm_buckets_wait(b, COMM_FOREVER), COMM_OK);
-        assert_int_equal(played.count, 2);
-        assert_ptr_equal(played.calls[0].at, at[3]);
+        assert_int_equal(mock.count, 2);
+        assert_ptr_equal(mock.calls[0].at, at[3]);
         for (size_t k = 0; k < 3; k++)
             assert_true(at[0][k] == (float)(step * 8) / 2 && at[1][k] == 0.0f);
         assert_true(at[3][63] == (float)(step * 8 + 3) / 2);
@@ -434,7 +434,7 @@ static void test_held_steps_accumulate(void **state)
         assert_int_equal(comm_buckets_ready(m.buckets, 0), COMM_ERR_STATE);
         assert_int_equal(comm_buckets_hold(m.buckets, 0), COMM_ERR_STATE); /* in the middle of a step */
         assert_int_equal(comm_buckets_wait(m.buckets, 0), COMM_OK);
-        assert_int_equal(played.count, 0);
+        assert_int_equal(mock.count, 0);
         for (size_t i = 0; i < 4; i++)
             assert_true(m.data[i][0] == (float)(i + 1));
     }
@@ -456,10 +456,10 @@ static void test_free_waits_for_a_step_under_way(void **state)
     (void)state;
     struct model m;
     model_make(&m, (size_t[]){3, 4}, 2, SIZE, SIZE);
-    played.late = true;
+    mock.late = true;
     ready(&m, 1);
     comm_buckets_free(m.buckets);
-    assert_false(played.late);
+    assert_false(mock.late);
 }
 
 enum { THREADS = 4, MANY = 256, STEPS = 200 };
@@ -488,8 +488,8 @@ static void *crowd_run(void *arg)
         }
         pthread_barrier_wait(&crowd->barrier);
         if (me->number == 0) {
-            atomic_store(&played.count, 0);
-            if (comm_buckets_wait(crowd->buckets, COMM_FOREVER) != COMM_OK || played.count != 0)
+            atomic_store(&mock.count, 0);
+            if (comm_buckets_wait(crowd->buckets, COMM_FOREVER) != COMM_OK || mock.count != 0)
                 crowd->failures++;
             for (size_t i = 0; i < MANY; i++)
                 crowd->failures += crowd->data[i] != (float)(i + 1) / 2;

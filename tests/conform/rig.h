@@ -16,7 +16,7 @@ enum { RIG_RANKS_MAX = 17 };
 #define RIG_S INT64_C(1000000000)
 #define RIG_PATIENCE (20 * RIG_S) /* no wait of a healthy test takes as long */
 
-/* A test: RIG_TEST(name) { body } makes a cmocka test function that runs the body in a child. */
+/* A test: RIG_TEST(name) { state } makes a cmocka test function that runs the state in a child. */
 #define RIG_TEST(name)                                                                                                                     \
     static void name##_body(void);                                                                                                         \
     static void name(void **state)                                                                                                         \

@@ -75,7 +75,7 @@ static int32_t on_host(int32_t r, int32_t ranks)
     for (const char *c = list ? list : ""; *c; c++)
         names += *c == ',';
     for (int32_t other = 0; other < ranks; other++)
-        count += !list || list[other % names * 2] == list[r % names * 2]; /* names of one letter */
+        count += !list || list[other % names * 2] == list[r % names * 2]; /* names of one setup message */
     return count;
 }
 

@@ -1,4 +1,4 @@
-/* Engine, threads and wake-up: the baton, the descriptor, callbacks, fork, and who wins between environment and program. */
+/* Engine, threads and wake-up: the poll ownership, the descriptor, callbacks, fork, and who wins between environment and program. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 

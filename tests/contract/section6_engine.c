@@ -277,8 +277,8 @@ RIG_TEST(contract_6_5_a_wait_sleeps_though_a_loop_stays_armed)
     rig_close(&rig);
 }
 
-/* A loop beside the helper thread: what rings for one thing and is done with wakes the loop once or a few times, not for as long as the
- * helper rests, or takes to wake up. */
+/* A loop beside the progress thread: what rings for one thing and is done with wakes the loop once or a few times, not for as long as the
+ * progress thread rests, or takes to wake up. */
 enum { RINGS = 20 };
 
 static void *ring_now_and_then(void *arg)

@@ -1,7 +1,7 @@
 /*
  * Ranks that live in an event loop of the program's own: ten thousand requests that all end by their callbacks, a loop that has nothing to
- * do and is left alone by the library, messages that leave though nobody calls again, and a helper thread that moves work while the program
- * computes and calls nothing.
+ * do and is left alone by the library, messages that leave though nobody calls again, and a progress thread that moves work while the
+ * program computes and calls nothing.
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
@@ -139,7 +139,7 @@ static void run_chains(struct proc *proc, int32_t rank, struct comm_communicator
     int64_t turns = 0, many = rig_quick() ? REQUESTS / 10 : REQUESTS;
     (void)world;
     loop_open(&loop, proc, rank);
-    EQUAL(threads_here(), 3); /* this one, the watcher, and who writes the log */
+    EQUAL(threads_here(), 3); /* this one, the monitor, and who writes the log */
     for (int i = 0; i < IN_FLIGHT; i++) {
         chain[i].loop = &loop;
         chain[i].many = many;
@@ -203,7 +203,7 @@ static void leave_alone(struct proc *proc, int32_t rank, struct comm_communicato
     loop_close(&loop);
 }
 
-/* Neither with a receive that waits nor with nothing at all; heartbeats are the watcher's affair. */
+/* Neither with a receive that waits nor with nothing at all; heartbeats are the monitor's affair. */
 RIG_TEST(contract_6_5_a_loop_is_left_alone)
 {
     struct proc proc = {.options = "progress=caller", .raw = true};
@@ -212,7 +212,7 @@ RIG_TEST(contract_6_5_a_loop_is_left_alone)
     proc_finish(&proc, -1, 60 * RIG_S);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the helper thread */
+/* ------------------------------------------------------------------------------------------------------------ the progress thread */
 static _Atomic int ends;
 
 static void count_end(struct comm_request request, enum comm_result result, void *arg)

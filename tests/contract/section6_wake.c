@@ -96,7 +96,7 @@ RIG_TEST(contract_6_2_threads_that_cross)
 
 /* ------------------------------------------------------------------------------------------------------------ 6.4 */
 /* Naps of every length around the times at which a waiter stops spinning, yielding, and goes to sleep. A wake-up that is lost costs a whole
- * look of the watcher, far more than any of these rounds. */
+ * look of the monitor, far more than any of these rounds. */
 static void nap_and_meet(void *arg, int32_t rank)
 {
     struct rig *rig = arg;

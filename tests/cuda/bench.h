@@ -1,5 +1,5 @@
 /* What the program of a test has on a device: streams, memory, kernels, all through the module's table of the driver's calls, so that it
- * runs on the played driver and on a real one. Each thing belongs to the device's primary context, as cudart's do. */
+ * runs on the mock driver and on a real one. Each thing belongs to the device's primary context, as cudart's do. */
 #ifndef BENCH_H
 #define BENCH_H
 
@@ -25,7 +25,7 @@ void bench_fill(struct bench *b, struct CUstream_st *stream, uint32_t *to, uint3
 void bench_copy(struct bench *b, struct CUstream_st *stream, void *to, const void *from, size_t bytes);
 /* Waits for the stream; in the end, the memory's first words are in `to`. */
 void bench_read(struct bench *b, struct CUstream_st *stream, uint32_t *to, const uint32_t *from, size_t words);
-/* Lets the device go on: the played one by a step. */
+/* Lets the device go on: the mock one by a step. */
 void bench_turn(void);
 extern void (*bench_inside)(bool on); /* NULL, or told around the program's own calls of the driver */
 extern void (*bench_step)(void);      /* NULL: the device runs by itself */

@@ -1,6 +1,6 @@
 /*
  * A pointer to a device's memory given to a communicator that moves the host's is an error that names it, never a fault. The driver is
- * played: memory of its device is mapped without any access, so that whoever touches it ends the test.
+ * mock: memory of its device is mapped without any access, so that whoever touches it ends the test.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -24,9 +24,9 @@ static double *device, *managed;
 static void load_driver(void)
 {
     void (*ranges)(void *, size_t, void *, size_t);
-    void *driver = dlopen(PLAYED_DRIVER, RTLD_NOW | RTLD_LOCAL);
+    void *driver = dlopen(MOCK_DRIVER, RTLD_NOW | RTLD_LOCAL);
     CHECK(driver != NULL);
-    void *symbol = dlsym(driver, "played_ranges");
+    void *symbol = dlsym(driver, "mock_ranges");
     CHECK(symbol != NULL);
     memcpy(&ranges, &symbol, sizeof ranges);
     device = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

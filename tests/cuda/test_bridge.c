@@ -1,10 +1,10 @@
 /*
- * Streams, queues and the host wait for each other: the edges between a program's streams and the communicators', on the played devices,
+ * Streams, queues and the host wait for each other: the edges between a program's streams and the communicators', on the mock devices,
  * which run in an order drawn from seeds. An edge that is lost is seen as wrong data.
  */
 #include "../conform/rig.h"
 #include "bench.h"
-#include "played.h"
+#include "mock.h"
 
 #include <commstream/cuda.h>
 
@@ -31,15 +31,15 @@ struct set {
 
 static void step(void)
 {
-    played_step();
+    mock_step();
 }
 
-static void open_set(struct set *set, const struct played_options *options, bool in_stream)
+static void open_set(struct set *set, const struct mock_options *options, bool in_stream)
 {
     struct comm_request q[RANKS];
 
-    played_reset(options);
-    played_run(true);
+    mock_reset(options);
+    mock_run(true);
     MUST(comm_open_local(COMM_CONFIG(.backend = "nccl", .progress = COMM_PROGRESS_CALLER), RANKS, NULL, set->world));
     for (int r = 0; r < RANKS; r++) {
         struct side *s = &set->side[r];
@@ -61,14 +61,14 @@ static void open_set(struct set *set, const struct played_options *options, bool
     if (in_stream)
         rig_wait_all(q, RANKS);
     CHECK(rig_now() - start < 500 * RIG_MS); /* a sleeper looks whether a child has joined: nobody rings for that */
-    played_run(false);
+    mock_run(false);
     bench_step = step;
 }
 
 static void close_set(struct set *set)
 {
     bench_step = NULL;
-    played_run(true);
+    mock_run(true);
     for (int r = 0; r < RANKS; r++) {
         struct side *s = &set->side[r];
         comm_event_destroy(s->ready);
@@ -84,10 +84,10 @@ static void close_set(struct set *set)
         bench_drop_stream(&s->bench, s->consume);
         bench_close(&s->bench);
     }
-    played_run(false);
-    if (played_live())
-        played_list_live();
-    EQUAL(played_live(), 0);
+    mock_run(false);
+    if (mock_live())
+        mock_list_live();
+    EQUAL(mock_live(), 0);
 }
 
 static uint32_t value_of(int rank, int round)
@@ -145,18 +145,18 @@ static bool play(struct set *set, enum way way, uint64_t seed, uint64_t drop)
     struct comm_communicator *c[RANKS];
     bool good = true;
 
-    played_seed(seed);
-    played_drop_wait(drop);
+    mock_seed(seed);
+    mock_drop_wait(drop);
     for (int r = 0; r < RANKS; r++)
         c[r] = way == IN_STREAM ? set->side[r].dup : set->world[r];
     for (int round = 0; round < ROUNDS; round++)
         for (int r = 0; r < RANKS; r++) {
             put_round(&set->side[r], c[r], way, round, r);
             for (uint64_t turns = seed % 7; turns; turns--)
-                played_step();
+                mock_step();
         }
-    played_drain();
-    CHECK(played_idle()); /* whatever was put there ran: nothing waits for the host */
+    mock_drain();
+    CHECK(mock_idle()); /* whatever was put there ran: nothing waits for the host */
     for (int r = 0; r < RANKS; r++) {
         uint32_t got[WORDS];
         struct side *s = &set->side[r];
@@ -169,7 +169,7 @@ static bool play(struct set *set, enum way way, uint64_t seed, uint64_t drop)
         bench_fill(&s->bench, s->compute, s->out, 0, WORDS);
         bench_fill(&s->bench, s->compute, s->in, 0, WORDS);
     }
-    played_drain();
+    mock_drain();
     for (int r = 0; r < RANKS; r++)
         MUST(comm_sync(c[r], COMM_FOREVER));
     return good;
@@ -181,7 +181,7 @@ RIG_TEST(streams_and_queues_in_every_order)
 {
     struct set set;
     for (int k = 0; k < 6; k++) {
-        open_set(&set, &(struct played_options){.seed = (uint64_t)k, .queues = queues_of[k % 3], .no_memops = k >= 3}, true);
+        open_set(&set, &(struct mock_options){.seed = (uint64_t)k, .queues = queues_of[k % 3], .no_memops = k >= 3}, true);
         for (uint64_t seed = 1; seed <= (rig_quick() ? 40u : 300u); seed++) {
             enum way way = (enum way)(seed % WAYS);
             rig_note("setting %d seed %llu", k, (unsigned long long)seed);
@@ -197,11 +197,11 @@ RIG_TEST(streams_and_queues_in_every_order)
 RIG_TEST(every_missing_edge_is_found)
 {
     struct set set;
-    open_set(&set, &(struct played_options){.seed = 1, .queues = 32}, true); /* two streams of one queue are ordered anyway */
+    open_set(&set, &(struct mock_options){.seed = 1, .queues = 32}, true); /* two streams of one queue are ordered anyway */
     for (enum way way = 0; way < WAYS; way++) {
-        uint64_t before = played_waits();
+        uint64_t before = mock_waits();
         CHECK(play(&set, way, 1, 0));
-        uint64_t edges = played_waits() - before, most = 0;
+        uint64_t edges = mock_waits() - before, most = 0;
         CHECK(edges >= RANKS * ROUNDS);
         for (uint64_t edge = 1; edge <= edges; edge++) {
             uint64_t seed = 1;

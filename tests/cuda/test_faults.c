@@ -2,7 +2,7 @@
  * what is told as well is right. */
 #include "../conform/rig.h"
 #include "bench.h"
-#include "played.h"
+#include "mock.h"
 
 #include <commstream/cuda.h>
 
@@ -23,7 +23,7 @@ static struct side sides[RANKS];
 
 static void make_sides(void)
 {
-    bench_inside = played_exempt;
+    bench_inside = mock_exempt;
     for (int r = 0; r < RANKS; r++) {
         bench_open(&sides[r].bench, r);
         sides[r].stream = bench_stream(&sides[r].bench);
@@ -124,10 +124,10 @@ static bool run_with(uint64_t n, bool sticky, bool memops)
     struct comm_communicator *world[RANKS];
     int64_t start = rig_now();
 
-    played_reset(&(struct played_options){.seed = n, .queues = 4, .no_memops = !memops});
+    mock_reset(&(struct mock_options){.seed = n, .queues = 4, .no_memops = !memops});
     make_sides();
-    int before = played_live();
-    played_fail(n, sticky);
+    int before = mock_live();
+    mock_fail(n, sticky);
     enum comm_result r = comm_open_local(COMM_CONFIG(.backend = "nccl", .open_timeout_ns = 300 * RIG_MS,
                                                      .operation_timeout_ns = 300 * RIG_MS, .progress = COMM_PROGRESS_CALLER, .log = hush),
                                          RANKS, NULL, world);
@@ -136,21 +136,21 @@ static bool run_with(uint64_t n, bool sticky, bool memops)
         for (int i = 0; i < RANKS; i++)
             (void)!comm_close(world[i], 3 * RIG_S);
     }
-    const char *failed = played_failed();
-    played_fail(0, false);
+    const char *failed = mock_failed();
+    mock_fail(0, false);
     int64_t took = rig_now() - start;
-    while (!played_idle() && rig_now() - start < 10 * RIG_S)
+    while (!mock_idle() && rig_now() - start < 10 * RIG_S)
         rig_nap(RIG_MS);
     rig_note("call %llu (%s) fails%s", (unsigned long long)n, failed ? failed : "none", sticky ? " and all after" : "");
-    if (!played_idle()) /* something stands on a stream */
-        played_list_live();
+    if (!mock_idle()) /* something stands on a stream */
+        mock_list_live();
     fflush(stdout);
-    CHECK(played_idle());
+    CHECK(mock_idle());
     CHECK(took < 9 * RIG_S);
-    if (!sticky && (!failed || !loses(failed)) && played_live() > before) {
-        played_list_live();
+    if (!sticky && (!failed || !loses(failed)) && mock_live() > before) {
+        mock_list_live();
         fflush(stdout);
-        rig_die(__FILE__, __LINE__, "%d things are left", played_live() - before);
+        rig_die(__FILE__, __LINE__, "%d things are left", mock_live() - before);
     }
     drop_sides();
     return failed != NULL || !well; /* a slow machine may miss a deadline without a fault */
@@ -160,13 +160,13 @@ static void every_call(bool sticky, bool memops)
 {
     uint64_t n = 1, tried = 0, stride = rig_quick() ? 7 : 1;
 
-    played_reset(&(struct played_options){.seed = 1});
-    played_run(true);
+    mock_reset(&(struct mock_options){.seed = 1});
+    mock_run(true);
     for (; run_with(n, sticky, memops); n += stride) {
         tried++;
         CHECK(n < 5000); /* a run makes some hundred calls: then nothing fails any more */
     }
-    played_run(false);
+    mock_run(false);
     printf("%llu faults, one at a time\n", (unsigned long long)tried);
     CHECK(tried * stride > 100);
 }

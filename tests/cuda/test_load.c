@@ -1,7 +1,7 @@
 /* The loader: what is missing is said, each piece with a text of its own. The libraries are this test's: it hides a file, a symbol, or
- * makes the played driver answer as a broken one would. */
+ * makes the mock driver answer as a broken one would. */
 #include "cuda/load.h"
-#include "played.h"
+#include "mock.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -39,7 +39,7 @@ static void test_close(void *library)
 static const struct cuda_source source = {test_open, test_symbol, test_close};
 
 /* The text of a failed loading; empty: it went well. */
-static const char *load(bool nccl, const char *hide, const struct played_options *options)
+static const char *load(bool nccl, const char *hide, const struct mock_options *options)
 {
     static char why[512];
     struct cuda_calls cuda;
@@ -49,7 +49,7 @@ static const char *load(bool nccl, const char *hide, const struct played_options
     why[0] = 0;
     hidden = hide;
     opened = 0;
-    played_reset(options ? options : &(struct played_options){.seed = 1});
+    mock_reset(options ? options : &(struct mock_options){.seed = 1});
     enum comm_result r = cuda_load_driver(&source, &cuda, &devices, why, sizeof why);
     if (r == COMM_OK && nccl)
         r = cuda_load_nccl(&source, &calls, &version, why, sizeof why);
@@ -79,21 +79,21 @@ static void the_driver_is_too_old(void **state)
 {
     (void)state;
     SAYS(load(true, "cuStreamWriteValue64_v2", NULL), "driver is too old: it has no cuStreamWriteValue64_v2; expected one for CUDA 12.0");
-    SAYS(load(true, NULL, &(struct played_options){.driver = 11080}), "driver is too old: it is for CUDA 11.8; expected one for CUDA 12.0");
+    SAYS(load(true, NULL, &(struct mock_options){.driver = 11080}), "driver is too old: it is for CUDA 11.8; expected one for CUDA 12.0");
 }
 
 static void the_driver_does_not_start(void **state)
 {
     (void)state;
-    SAYS(load(true, NULL, &(struct played_options){.init_result = CUDA_STUB_LIBRARY}), "libcuda.so.1 is the toolkit's stub");
-    SAYS(load(true, NULL, &(struct played_options){.init_result = CUDA_UNKNOWN}), "does not start: cuInit says PLAYED_ERROR_999 (999)");
+    SAYS(load(true, NULL, &(struct mock_options){.init_result = CUDA_STUB_LIBRARY}), "libcuda.so.1 is the toolkit's stub");
+    SAYS(load(true, NULL, &(struct mock_options){.init_result = CUDA_UNKNOWN}), "does not start: cuInit says MOCK_ERROR_999 (999)");
 }
 
 static void no_device_is_here(void **state)
 {
     (void)state;
-    SAYS(load(true, NULL, &(struct played_options){.init_result = CUDA_NO_DEVICE}), "no NVIDIA device");
-    SAYS(load(true, NULL, &(struct played_options){.devices = -1}), "no NVIDIA device: the driver counts 0");
+    SAYS(load(true, NULL, &(struct mock_options){.init_result = CUDA_NO_DEVICE}), "no NVIDIA device");
+    SAYS(load(true, NULL, &(struct mock_options){.devices = -1}), "no NVIDIA device: the driver counts 0");
 }
 
 static void nccl_is_not_here(void **state)
@@ -106,7 +106,7 @@ static void nccl_is_too_old(void **state)
 {
     (void)state;
     SAYS(load(true, "ncclCommSplit", NULL), "NCCL is too old: libnccl.so.2 has no ncclCommSplit; expected 2.18 or newer");
-    SAYS(load(true, NULL, &(struct played_options){.nccl = 21704}), "NCCL 2.17.4 is too old; expected 2.18 or newer");
+    SAYS(load(true, NULL, &(struct mock_options){.nccl = 21704}), "NCCL 2.17.4 is too old; expected 2.18 or newer");
 }
 
 int main(void)

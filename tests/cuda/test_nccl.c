@@ -1,10 +1,10 @@
 /*
- * Backend nccl through the public face, on the played driver and NCCL. Ranks are all here, each with a device of its own; a thread steps
+ * Backend nccl through the public handle, on the mock driver and NCCL. Ranks are all here, each with a device of its own; a thread steps
  * the devices, or the test does, in orders drawn from seeds.
  */
 #include "../conform/rig.h"
 #include "bench.h"
-#include "played.h"
+#include "mock.h"
 #include "now.h"
 
 #include <commstream/cuda.h>
@@ -31,13 +31,13 @@ struct set {
 
 static void step(void)
 {
-    played_step();
+    mock_step();
 }
 
-static void open_set(struct set *set, int ranks, const struct played_options *options, const struct comm_config *config)
+static void open_set(struct set *set, int ranks, const struct mock_options *options, const struct comm_config *config)
 {
-    played_reset(options);
-    played_run(true);
+    mock_reset(options);
+    mock_run(true);
     set->ranks = ranks;
     rig_open(&set->rig, ranks, config ? config : COMM_CONFIG(.backend = "nccl", .progress = COMM_PROGRESS_CALLER));
     for (int r = 0; r < ranks; r++) {
@@ -62,15 +62,15 @@ static void free_sides(struct set *set)
         bench_drop_stream(&s->bench, s->consume);
         bench_close(&s->bench);
     }
-    played_run(false);
-    if (played_live())
-        played_list_live();
-    EQUAL(played_live(), 0);
+    mock_run(false);
+    if (mock_live())
+        mock_list_live();
+    EQUAL(mock_live(), 0);
 }
 
 static void close_set(struct set *set)
 {
-    played_run(true);
+    mock_run(true);
     rig_close(&set->rig);
     free_sides(set);
 }
@@ -126,7 +126,7 @@ RIG_TEST(collectives_on_device_buffers)
     struct set set;
     for (int kind = 0; kind < 8; kind++) {
         rig_note("kind %d", kind);
-        open_set(&set, kind % 4 + 1, &(struct played_options){.seed = (uint64_t)kind, .queues = kind & 1 ? 1 : 8, .no_memops = kind >= 4},
+        open_set(&set, kind % 4 + 1, &(struct mock_options){.seed = (uint64_t)kind, .queues = kind & 1 ? 1 : 8, .no_memops = kind >= 4},
                  NULL);
         every_collective(&set);
         close_set(&set);
@@ -138,7 +138,7 @@ RIG_TEST(the_other_collectives_of_nccl)
     struct set set;
     struct comm_request q[RANKS];
     uint32_t *big[RANKS];
-    open_set(&set, RANKS, &(struct played_options){.seed = 1}, NULL);
+    open_set(&set, RANKS, &(struct mock_options){.seed = 1}, NULL);
     for (int r = 0; r < RANKS; r++) {
         big[r] = bench_memory(&set.side[r].bench, RANKS * WORDS);
         bench_fill(&set.side[r].bench, set.side[r].compute, set.side[r].in, (uint32_t)r + 1, WORDS);
@@ -169,7 +169,7 @@ RIG_TEST(contract_8_1_every_call_is_issued_inside_it)
     struct set set;
     struct comm_request q[RANKS];
     struct comm_info info = {.size = sizeof info};
-    open_set(&set, RANKS, &(struct played_options){.seed = 1}, NULL);
+    open_set(&set, RANKS, &(struct mock_options){.seed = 1}, NULL);
     MUST(comm_describe(set.rig.world[0], &info));
     EQUAL(info.device_order, 1);
     EQUAL(info.device_buffers, 1);
@@ -178,25 +178,25 @@ RIG_TEST(contract_8_1_every_call_is_issued_inside_it)
     struct comm_backend_info row = {.size = sizeof row};
     for (size_t i = 0; comm_describe_backend(i, &row) == COMM_OK; i++, row = (struct comm_backend_info){.size = sizeof row})
         EQUAL(row.device_buffers, strcmp(row.name, "nccl") == 0);
-    played_run(false); /* the devices stand: whatever happens now is put on streams by the calls themselves */
+    mock_run(false); /* the devices stand: whatever happens now is put on streams by the calls themselves */
     for (int r = 0; r < RANKS; r++)
         bench_fill(&set.side[r].bench, set.side[r].compute, set.side[r].in, (uint32_t)r + 1, WORDS);
-    played_drain();
-    int live = played_live();
+    mock_drain();
+    int live = mock_live();
     for (int i = 0; i < CALLS; i++)
         for (int r = 0; r < RANKS; r++) { /* the same buffers: no conflict is tracked */
-            uint64_t before = played_calls();
+            uint64_t before = mock_calls();
             MUST(comm_allreduce(set.rig.world[r], set.side[r].in, set.side[r].out, WORDS, COMM_U32, COMM_SUM, &q[r]));
-            CHECK(played_calls() > before && played_calls() - before <= 14);
+            CHECK(mock_calls() > before && mock_calls() - before <= 14);
         }
-    EQUAL(played_live(), live); /* nothing is made for an operation */
+    EQUAL(mock_live(), live); /* nothing is made for an operation */
     for (int r = 0; r < RANKS; r++)
         IS(comm_test(q[r]), COMM_PENDING);
-    uint64_t before = played_calls();
-    played_drain();
+    uint64_t before = mock_calls();
+    mock_drain();
     for (int r = 0; r < RANKS; r++)
         MUST(comm_wait(q[r], RIG_PATIENCE));
-    CHECK(played_calls() - before < 10); /* completion is a word: nobody asks CUDA (NCCL is asked for errors now and then) */
+    CHECK(mock_calls() - before < 10); /* completion is a word: nobody asks CUDA (NCCL is asked for errors now and then) */
     bench_step = step;
     for (int r = 0; r < RANKS; r++)
         expect(&set.side[r], set.side[r].consume, set.side[r].out, WORDS, sum_of(RANKS, 0));
@@ -218,7 +218,7 @@ RIG_TEST(host_memory_is_refused)
 {
     struct set set;
     uint32_t host[WORDS] = {0};
-    open_set(&set, 1, &(struct played_options){.seed = 1}, NULL);
+    open_set(&set, 1, &(struct mock_options){.seed = 1}, NULL);
     struct comm_communicator *c = set.rig.world[0];
     IS(comm_send(c, set.side[0].in, WORDS, COMM_U32, 0, 1, NULL), COMM_ERR_UNSUPPORTED);
     CHECK(strstr(detail(c), "buf is device memory; expected the host's: messages"));
@@ -247,7 +247,7 @@ RIG_TEST(fixed_order_is_refused_on_a_device)
 {
     struct set set;
     float host[2] = {1, 2};
-    open_set(&set, 1, &(struct played_options){.seed = 1},
+    open_set(&set, 1, &(struct mock_options){.seed = 1},
              COMM_CONFIG(.backend = "nccl", .order = COMM_ORDER_FIXED, .progress = COMM_PROGRESS_CALLER));
     struct comm_communicator *c = set.rig.world[0];
     IS(comm_allreduce(c, set.side[0].in, set.side[0].out, WORDS, COMM_F32, COMM_SUM, NULL), COMM_ERR_ARGUMENT);
@@ -265,15 +265,15 @@ RIG_TEST(a_captured_stream_is_refused)
     struct set set;
     struct comm_communicator *c;
     struct comm_event *event;
-    open_set(&set, 1, &(struct played_options){.seed = 1}, NULL);
+    open_set(&set, 1, &(struct mock_options){.seed = 1}, NULL);
     struct side *s = &set.side[0];
     MUST(NOW(comm_dup, set.rig.world[0], &(struct comm_options){.size = sizeof(struct comm_options), .stream = s->compute}, &c));
     MUST(comm_event_create(c, &event));
-    played_capture(s->compute, true);
+    mock_capture(s->compute, true);
     IS(comm_allreduce(c, s->in, s->out, WORDS, COMM_U32, COMM_SUM, NULL), COMM_ERR_STATE);
     CHECK(strstr(detail(c), "is being captured"));
     IS(comm_event_record_stream(event, s->compute), COMM_ERR_UNSUPPORTED);
-    played_capture(s->compute, false);
+    mock_capture(s->compute, false);
     MUST(comm_event_record_stream(event, s->compute));
     (void)!comm_sync(c, COMM_FOREVER);
     comm_event_destroy(event);
@@ -282,7 +282,7 @@ RIG_TEST(a_captured_stream_is_refused)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ opening and its errors */
-static void open_fails(const struct played_options *options, const struct comm_config *base, enum comm_result want, const char *says)
+static void open_fails(const struct mock_options *options, const struct comm_config *base, enum comm_result want, const char *says)
 {
     struct comm_communicator *worlds[RANKS];
     char text[512] = "";
@@ -290,41 +290,41 @@ static void open_fails(const struct played_options *options, const struct comm_c
 
     config.error_text = text;
     config.error_text_bytes = sizeof text;
-    played_reset(options);
-    played_run(true);
+    mock_reset(options);
+    mock_run(true);
     int64_t start = rig_now();
     IS(comm_open_local(&config, RANKS, NULL, worlds), want);
     CHECK(rig_now() - start < 10 * RIG_S);
     if (!strstr(text, says))
         rig_die(__FILE__, __LINE__, "'%s' does not say '%s'", text, says);
-    played_run(false);
+    mock_run(false);
 }
 
 RIG_TEST(what_is_missing_is_said)
 {
     const struct comm_config *config = COMM_CONFIG(.backend = "nccl");
-    open_fails(&(struct played_options){.init_result = 100}, config, COMM_ERR_UNSUPPORTED, "no NVIDIA device");
-    open_fails(&(struct played_options){.driver = 11040}, config, COMM_ERR_UNSUPPORTED, "driver is too old: it is for CUDA 11.4");
-    open_fails(&(struct played_options){.nccl = 21600}, config, COMM_ERR_UNSUPPORTED, "NCCL 2.16.0 is too old");
-    EQUAL(played_live(), 0);
+    open_fails(&(struct mock_options){.init_result = 100}, config, COMM_ERR_UNSUPPORTED, "no NVIDIA device");
+    open_fails(&(struct mock_options){.driver = 11040}, config, COMM_ERR_UNSUPPORTED, "driver is too old: it is for CUDA 11.4");
+    open_fails(&(struct mock_options){.nccl = 21600}, config, COMM_ERR_UNSUPPORTED, "NCCL 2.16.0 is too old");
+    EQUAL(mock_live(), 0);
 }
 
 RIG_TEST(joining_has_a_deadline)
 {
-    open_fails(&(struct played_options){.seed = 1, .slow_join = -1}, COMM_CONFIG(.backend = "nccl", .open_timeout_ns = 1100 * RIG_MS),
+    open_fails(&(struct mock_options){.seed = 1, .slow_join = -1}, COMM_CONFIG(.backend = "nccl", .open_timeout_ns = 1100 * RIG_MS),
                COMM_ERR_TIMEOUT, "");
-    EQUAL(played_live(), 0);
+    EQUAL(mock_live(), 0);
 }
 
 RIG_TEST(two_ranks_on_one_device_are_an_error)
 {
     struct comm_communicator *worlds[2];
     const char *devices[2] = {"cuda:1", "cuda:1"};
-    played_reset(&(struct played_options){.seed = 1});
-    played_run(true);
+    mock_reset(&(struct mock_options){.seed = 1});
+    mock_run(true);
     IS(comm_open_local(COMM_CONFIG(.backend = "nccl"), 2, devices, worlds), COMM_ERR_CONFIG);
-    played_run(false);
-    EQUAL(played_live(), 0);
+    mock_run(false);
+    EQUAL(mock_live(), 0);
 }
 
 RIG_TEST(ranks_have_the_devices_that_are_named)
@@ -332,8 +332,8 @@ RIG_TEST(ranks_have_the_devices_that_are_named)
     struct comm_communicator *worlds[2];
     struct CUstream_st *stream;
     const char *devices[2] = {"cuda:5", "cuda:2"};
-    played_reset(&(struct played_options){.seed = 1});
-    played_run(true);
+    mock_reset(&(struct mock_options){.seed = 1});
+    mock_run(true);
     MUST(comm_open_local(COMM_CONFIG(.backend = "nccl"), 2, devices, worlds));
     for (int r = 0; r < 2; r++) {
         struct bench b;
@@ -346,8 +346,8 @@ RIG_TEST(ranks_have_the_devices_that_are_named)
     }
     for (int r = 0; r < 2; r++)
         MUST(comm_close(worlds[r], COMM_DEFAULT_TIMEOUT));
-    played_run(false);
-    EQUAL(played_live(), 0);
+    mock_run(false);
+    EQUAL(mock_live(), 0);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ failure */
@@ -356,10 +356,10 @@ RIG_TEST(an_error_of_nccl_fails_the_communicator)
     struct set set;
     struct comm_request q;
     struct comm_error error = {.size = sizeof error};
-    open_set(&set, RANKS, &(struct played_options){.seed = 1}, NULL);
+    open_set(&set, RANKS, &(struct mock_options){.seed = 1}, NULL);
     MUST(comm_allreduce(set.rig.world[0], set.side[0].in, set.side[0].out, WORDS, COMM_U32, COMM_SUM, &q)); /* the others never call */
     IS(comm_wait(q, 20 * RIG_MS), COMM_PENDING);
-    played_async_error(6);
+    mock_async_error(6);
     int64_t start = rig_now();
     IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_BACKEND);
     CHECK(rig_now() - start < 5 * RIG_S);
@@ -376,7 +376,7 @@ RIG_TEST(contract_2_3_an_operation_of_nccl_has_a_deadline)
 {
     struct set set;
     struct comm_request q;
-    open_set(&set, RANKS, &(struct played_options){.seed = 1},
+    open_set(&set, RANKS, &(struct mock_options){.seed = 1},
              COMM_CONFIG(.backend = "nccl", .operation_timeout_ns = 200 * RIG_MS, .progress = COMM_PROGRESS_CALLER));
     MUST(comm_allreduce(set.rig.world[1], set.side[1].in, set.side[1].out, WORDS, COMM_U32, COMM_SUM, &q));
     int64_t start = rig_now();
@@ -393,8 +393,8 @@ RIG_TEST(contract_4_3_an_abort_that_hangs)
     struct set set;
     struct comm_request q;
     struct comm_request_info info = {.size = sizeof info};
-    open_set(&set, 1, &(struct played_options){.seed = 1, .abort_hangs = 1}, NULL);
-    played_run(false);
+    open_set(&set, 1, &(struct mock_options){.seed = 1, .abort_hangs = 1}, NULL);
+    mock_run(false);
     MUST(comm_allreduce(set.rig.world[0], set.side[0].in, set.side[0].out, WORDS, COMM_U32, COMM_SUM, &q));
     int64_t start = rig_now();
     MUST(comm_abort(set.rig.world[0], 3));
@@ -404,9 +404,9 @@ RIG_TEST(contract_4_3_an_abort_that_hangs)
     CHECK(info.flags & COMM_INFO_BUFFERS_HELD);
     IS(comm_close(set.rig.world[0], 300 * RIG_MS), COMM_ERR_TIMEOUT);
     CHECK(rig_now() - start < 12 * RIG_S);
-    played_free_abort(); /* it comes back after all: the next world gives back what was left behind */
+    mock_free_abort(); /* it comes back after all: the next world gives back what was left behind */
     rig_nap(50 * RIG_MS);
-    played_run(true);
+    mock_run(true);
     MUST(comm_open_local(COMM_CONFIG(.backend = "nccl"), 1, NULL, &set.rig.world[0]));
     MUST(comm_close(set.rig.world[0], COMM_DEFAULT_TIMEOUT));
     free_sides(&set);

@@ -1,7 +1,7 @@
-/* Places on streams, waits and parks, on the played driver, stepped by hand in orders drawn from seeds. */
+/* Places on streams, waits and parks, on the mock driver, stepped by hand in orders drawn from seeds. */
 #include "bench.h"
 #include "cuda/device.h"
-#include "played.h"
+#include "mock.h"
 #include "wire/table.h"
 
 #include <setjmp.h>
@@ -21,7 +21,7 @@ struct bed {
 
 static void step(void)
 {
-    played_step();
+    mock_step();
 }
 
 static enum comm_result open_device(struct device **device, char why[200])
@@ -32,12 +32,12 @@ static enum comm_result open_device(struct device **device, char why[200])
     return device_cuda.open(&config, device);
 }
 
-static void make_bed(struct bed *bed, const struct played_options *options)
+static void make_bed(struct bed *bed, const struct mock_options *options)
 {
     char why[200] = "";
 
     bench_step = step;
-    played_reset(options);
+    mock_reset(options);
     assert_int_equal(open_device(&bed->device, why), COMM_OK);
     bench_open(&bed->bench, 0);
     for (int i = 0; i < STREAMS; i++)
@@ -46,15 +46,15 @@ static void make_bed(struct bed *bed, const struct played_options *options)
 
 static void drop_bed(struct bed *bed)
 {
-    played_drain();
-    assert_true(played_idle());
+    mock_drain();
+    assert_true(mock_idle());
     for (int i = 0; i < STREAMS; i++)
         bench_drop_stream(&bed->bench, bed->stream[i]);
     bench_close(&bed->bench);
     device_cuda.close(bed->device);
-    if (played_live())
-        played_list_live();
-    assert_int_equal(played_live(), 0);
+    if (mock_live())
+        mock_list_live();
+    assert_int_equal(mock_live(), 0);
 }
 
 static bool reached(const struct device_place *place)
@@ -75,12 +75,12 @@ static void a_place_is_reached_behind_the_work_before_it(void **state)
     int flag = 0;
 
     (void)state;
-    make_bed(&bed, &(struct played_options){.seed = 1});
-    played_kernel(bed.stream[0], set_flag, &flag);
+    make_bed(&bed, &(struct mock_options){.seed = 1});
+    mock_kernel(bed.stream[0], set_flag, &flag);
     assert_int_equal(device_cuda.record(bed.device, bed.stream[0], &place), COMM_OK);
     assert_false(reached(&place));
     while (!reached(&place)) {
-        assert_true(played_step());
+        assert_true(mock_step());
         device_cuda.poll(bed.device);
     }
     assert_int_equal(flag, 1);
@@ -94,13 +94,13 @@ static void a_place_stays_reached(void **state)
     struct device_place first, more;
 
     (void)state;
-    make_bed(&bed, &(struct played_options){.seed = 1});
+    make_bed(&bed, &(struct mock_options){.seed = 1});
     assert_int_equal(device_cuda.record(bed.device, bed.stream[0], &first), COMM_OK);
-    played_drain();
+    mock_drain();
     for (int i = 0; i < 3 * CUDA_SLOTS; i++) {
         assert_int_equal(device_cuda.record(bed.device, bed.stream[i % STREAMS], &more), COMM_OK);
         assert_true(reached(&first));
-        played_drain();
+        mock_drain();
         assert_true(reached(&more));
     }
     drop_bed(&bed);
@@ -112,11 +112,11 @@ static void too_many_places_are_full(void **state)
     struct device_place place;
 
     (void)state;
-    make_bed(&bed, &(struct played_options){.seed = 1});
+    make_bed(&bed, &(struct mock_options){.seed = 1});
     for (int i = 0; i < CUDA_SLOTS; i++)
         assert_int_equal(device_cuda.record(bed.device, bed.stream[0], &place), COMM_OK);
     assert_int_equal(device_cuda.record(bed.device, bed.stream[0], &place), COMM_ERR_FULL);
-    played_drain();
+    mock_drain();
     assert_int_equal(device_cuda.record(bed.device, bed.stream[0], &place), COMM_OK);
     drop_bed(&bed);
 }
@@ -129,18 +129,18 @@ static void a_parked_stream_goes_on_by_one_store(void **state)
     for (uint64_t seed = 1; seed < 50; seed++) {
         struct device_place gate;
         int flag = 0, other = 0;
-        make_bed(&bed, &(struct played_options){.seed = seed, .queues = 8});
-        played_kernel(bed.stream[1], set_flag, &other);
+        make_bed(&bed, &(struct mock_options){.seed = seed, .queues = 8});
+        mock_kernel(bed.stream[1], set_flag, &other);
         assert_int_equal(device_cuda.park(bed.device, bed.stream[0], &gate), COMM_OK);
-        played_kernel(bed.stream[0], set_flag, &flag);
-        played_drain();
+        mock_kernel(bed.stream[0], set_flag, &flag);
+        mock_drain();
         assert_int_equal(flag, 0);
         assert_int_equal(other, 1);
-        uint64_t calls = played_calls();
+        uint64_t calls = mock_calls();
         atomic_store(gate.word, gate.value);
-        played_drain();
+        mock_drain();
         assert_int_equal(flag, 1);
-        assert_true(played_calls() == calls);
+        assert_true(mock_calls() == calls);
         drop_bed(&bed);
     }
 }
@@ -151,15 +151,15 @@ static void parks_are_bounded_and_come_back(void **state)
     struct device_place gate[CUDA_PARKS], more;
 
     (void)state;
-    make_bed(&bed, &(struct played_options){.seed = 3, .queues = 1});
+    make_bed(&bed, &(struct mock_options){.seed = 3, .queues = 1});
     for (int round = 0; round < 3; round++) {
         for (int i = 0; i < CUDA_PARKS; i++)
             assert_int_equal(device_cuda.park(bed.device, bed.stream[i % STREAMS], &gate[i]), COMM_OK);
         assert_int_equal(device_cuda.park(bed.device, bed.stream[0], &more), COMM_ERR_FULL);
         for (int i = CUDA_PARKS; i-- > 0;) /* with one hardware queue the last one stands behind the first */
             atomic_store(gate[i].word, gate[i].value);
-        played_drain();
-        assert_true(played_idle());
+        mock_drain();
+        assert_true(mock_idle());
     }
     drop_bed(&bed);
 }
@@ -171,13 +171,13 @@ static void without_memory_operations(void **state)
     int flag = 0;
 
     (void)state;
-    make_bed(&bed, &(struct played_options){.seed = 1, .no_memops = 1});
-    played_kernel(bed.stream[0], set_flag, &flag);
+    make_bed(&bed, &(struct mock_options){.seed = 1, .no_memops = 1});
+    mock_kernel(bed.stream[0], set_flag, &flag);
     assert_int_equal(device_cuda.record(bed.device, bed.stream[0], &place), COMM_OK);
     assert_int_equal(device_cuda.wait(bed.device, bed.stream[1], &place), COMM_OK);
     assert_true(device_cuda.poll(bed.device));
     assert_false(reached(&place));
-    played_drain();
+    mock_drain();
     assert_false(device_cuda.poll(bed.device));
     assert_true(reached(&place));
     assert_int_equal(device_cuda.park(bed.device, bed.stream[0], &gate), COMM_ERR_UNSUPPORTED);
@@ -190,7 +190,7 @@ static void memory_is_told_apart(void **state)
     int mine[64] = {0};
 
     (void)state;
-    make_bed(&bed, &(struct played_options){.seed = 1});
+    make_bed(&bed, &(struct mock_options){.seed = 1});
     uint32_t *there = bench_memory(&bed.bench, 64);
     for (int again = 0; again < 2; again++) {
         assert_int_equal(device_cuda.kind(bed.device, there), DEVICE_CUDA);
@@ -203,9 +203,9 @@ static void memory_is_told_apart(void **state)
     mine[3] = 77;
     assert_int_equal(device_cuda.copy(bed.device, bed.stream[0], there, mine, sizeof mine), COMM_OK);
     mine[3] = 0;
-    played_drain();
+    mock_drain();
     assert_int_equal(device_cuda.copy(bed.device, bed.stream[0], mine, there, sizeof mine), COMM_OK);
-    played_drain();
+    mock_drain();
     assert_int_equal(mine[3], 0);
     device_cuda.unpin(bed.device, mine);
     bench_free(&bed.bench, there);
@@ -220,7 +220,7 @@ static void devices_have_names(void **state)
     static const char *const wrong[] = {"cuda:8", "cuda:", "cuda:x", "hip:0", "cuda:-1"};
 
     (void)state;
-    played_reset(&(struct played_options){.seed = 1});
+    mock_reset(&(struct mock_options){.seed = 1});
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         config.device = wrong[i];
         assert_int_equal(device_cuda.open(&config, &device), COMM_ERR_CONFIG);
@@ -232,7 +232,7 @@ static void devices_have_names(void **state)
     assert_int_equal(device_cuda.open(&config, &device), COMM_OK);
     assert_int_equal(((struct cuda_device *)(void *)device)->ordinal, 3);
     device_cuda.close(device);
-    assert_int_equal(played_live(), 0);
+    assert_int_equal(mock_live(), 0);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ at random */
@@ -257,7 +257,7 @@ static int write_note(struct story *story, struct CUstream_st *stream)
     struct note *note = &story->note[story->notes];
 
     *note = (struct note){.clock = &story->clock};
-    played_kernel(stream, tick, note);
+    mock_kernel(stream, tick, note);
     return story->notes++;
 }
 
@@ -282,9 +282,9 @@ static bool tell_story(uint64_t seed, int queues, bool memops, uint64_t drop)
     int places = 0, edges = 0, last[STREAMS] = {-1, -1, -1, -1};
     bool good = true;
 
-    make_bed(&bed, &(struct played_options){.seed = seed, .queues = queues, .no_memops = !memops});
+    make_bed(&bed, &(struct mock_options){.seed = seed, .queues = queues, .no_memops = !memops});
     story.clock = story.notes = 0;
-    played_drop_wait(drop);
+    mock_drop_wait(drop);
     uint64_t draw = seed;
     for (int i = 0; i < 100; i++) {
         int s = (int)(draw_next(&draw) % STREAMS);
@@ -301,13 +301,13 @@ static bool tell_story(uint64_t seed, int queues, bool memops, uint64_t drop)
             edge[edges].before = placed[p].before;
             edge[edges++].after = last[s];
         } else {
-            played_step();
+            mock_step();
             device_cuda.poll(bed.device);
         }
         for (int p = 0; p < places; p++)
             good &= !reached(&placed[p].place) || story.note[placed[p].before].at != 0;
     }
-    played_drain();
+    mock_drain();
     device_cuda.poll(bed.device);
     for (int p = 0; p < places; p++)
         good &= reached(&placed[p].place);
@@ -351,10 +351,10 @@ static void a_fault_at_every_call(void **state)
 
     (void)state;
     for (uint64_t n = 1; n < 1000; n++, tried++) {
-        int before = played_live();
-        make_bed(&bed, &(struct played_options){.seed = n, .queues = 2});
+        int before = mock_live();
+        make_bed(&bed, &(struct mock_options){.seed = n, .queues = 2});
         device_cuda.close(bed.device);
-        played_fail(n, false);
+        mock_fail(n, false);
         enum comm_result r = open_device(&bed.device, why);
         if (r == COMM_OK) {
             if (device_cuda.record(bed.device, bed.stream[0], &place) == COMM_OK)
@@ -362,25 +362,25 @@ static void a_fault_at_every_call(void **state)
             if (device_cuda.park(bed.device, bed.stream[2], &gate) == COMM_OK)
                 atomic_store(gate.word, gate.value);
             (void)device_cuda.kind(bed.device, &mine);
-            played_drain();
-            assert_true(played_idle());
-            played_run(true); /* what failed may be put on a stream again */
+            mock_drain();
+            assert_true(mock_idle());
+            mock_run(true); /* what failed may be put on a stream again */
             device_cuda.close(bed.device);
-            played_run(false);
+            mock_run(false);
         } else {
             assert_true(r == COMM_ERR_BACKEND || r == COMM_ERR_MEMORY);
         }
-        const char *failed = played_failed();
-        played_fail(0, false);
+        const char *failed = mock_failed();
+        mock_fail(0, false);
         for (int i = 0; i < STREAMS; i++)
             bench_drop_stream(&bed.bench, bed.stream[i]);
         bench_close(&bed.bench);
         if (!failed)
             break;
         if (!strstr(failed, "Destroy") && !strstr(failed, "Free") && !strstr(failed, "Release") && !strstr(failed, "PushCurrent") &&
-            played_live() > before) {
-            played_list_live();
-            fail_msg("call %llu, %s, failed: %d things are left", (unsigned long long)n, failed, played_live() - before);
+            mock_live() > before) {
+            mock_list_live();
+            fail_msg("call %llu, %s, failed: %d things are left", (unsigned long long)n, failed, mock_live() - before);
         }
     }
     printf("%llu calls failed, one at a time\n", (unsigned long long)tried);

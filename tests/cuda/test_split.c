@@ -1,6 +1,6 @@
-/* comm_split_place by device: who has the same piece of hardware comes together, whatever each calls it, on the played driver. */
+/* comm_split_place by device: who has the same piece of hardware comes together, whatever each calls it, on the mock driver. */
 #include "../proc/proc.h"
-#include "played.h"
+#include "mock.h"
 #include "now.h"
 
 #include <setjmp.h>
@@ -18,8 +18,8 @@ RIG_TEST(ranks_of_one_process_have_their_own)
     struct comm_communicator *world[RANKS], *own[RANKS];
     struct comm_request q[RANKS];
 
-    played_reset(&(struct played_options){.seed = 1});
-    played_run(true);
+    mock_reset(&(struct mock_options){.seed = 1});
+    mock_run(true);
     MUST(comm_open_local(COMM_CONFIG(.backend = "nccl", .progress = COMM_PROGRESS_CALLER), RANKS, NULL, world));
     for (int r = 0; r < RANKS; r++)
         MUST(comm_split_place(world[r], COMM_PLACE_DEVICE, &own[r], &q[r]));
@@ -29,7 +29,7 @@ RIG_TEST(ranks_of_one_process_have_their_own)
         MUST(comm_close(own[r], RIG_PATIENCE));
         MUST(comm_close(world[r], RIG_PATIENCE));
     }
-    played_run(false);
+    mock_run(false);
 }
 
 /* Two devices of one host, which half of the ranks see in the other order. */
@@ -44,7 +44,7 @@ static void share(struct proc *proc, int32_t rank, struct comm_communicator *non
 
     (void)proc;
     (void)none;
-    played_reset(&(struct played_options){.seed = 1, .backwards = ranks[rank].backwards});
+    mock_reset(&(struct mock_options){.seed = 1, .backwards = ranks[rank].backwards});
     MUST(comm_open(COMM_CONFIG(.backend = "shm", .device = ranks[rank].device, .open_timeout_ns = 20 * RIG_S, .error_text = text,
                                .error_text_bytes = sizeof text),
                    &world));
@@ -71,7 +71,7 @@ RIG_TEST(without_a_device)
     struct comm_communicator *world[RANKS], *own;
     struct comm_error error = {.size = sizeof error};
 
-    played_reset(&(struct played_options){.seed = 1, .devices = -1});
+    mock_reset(&(struct mock_options){.seed = 1, .devices = -1});
     MUST(comm_open_local(COMM_CONFIG(.backend = "local", .progress = COMM_PROGRESS_CALLER), RANKS, NULL, world));
     for (int r = 0; r < RANKS; r++) {
         struct comm_request q;

@@ -1,7 +1,7 @@
 /* Streams that wait for the host, and the host that waits for streams: parks, gates, sleepers, and what happens when a point fails. */
 #include "../conform/rig.h"
 #include "bench.h"
-#include "played.h"
+#include "mock.h"
 #include "now.h"
 
 #include <commstream/cuda.h>
@@ -25,10 +25,10 @@ struct bed {
 };
 
 /* One rank on a device, and two of the host on the same engine. */
-static void make_bed(struct bed *bed, const struct played_options *options)
+static void make_bed(struct bed *bed, const struct mock_options *options)
 {
-    played_reset(options);
-    played_run(true);
+    mock_reset(options);
+    mock_run(true);
     *bed = (struct bed){0};
     MUST(comm_open_local(COMM_CONFIG(.backend = "nccl", .progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 30 * RIG_S), 1, NULL,
                          &bed->nccl));
@@ -47,17 +47,17 @@ static void drop_bed(struct bed *bed)
     for (int r = 0; r < 2; r++)
         MUST(comm_close(bed->host[r], COMM_DEFAULT_TIMEOUT));
     MUST(comm_close(bed->nccl, COMM_DEFAULT_TIMEOUT));
-    while (!played_idle())
+    while (!mock_idle())
         rig_nap(RIG_MS);
     bench_free(&bed->bench, bed->in);
     bench_free(&bed->bench, bed->out);
     bench_drop_stream(&bed->bench, bed->compute);
     bench_drop_stream(&bed->bench, bed->other);
     bench_close(&bed->bench);
-    played_run(false);
-    if (played_live())
-        played_list_live();
-    EQUAL(played_live(), 0);
+    mock_run(false);
+    if (mock_live())
+        mock_list_live();
+    EQUAL(mock_live(), 0);
 }
 
 static void set_flag(void *arg)
@@ -90,7 +90,7 @@ static int threads(void)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ streams wait for the host */
-static const struct played_options settings[] = {{.seed = 1, .queues = 1}, {.seed = 2, .queues = 32}, {.seed = 3, .queues = 2}};
+static const struct mock_options settings[] = {{.seed = 1, .queues = 1}, {.seed = 2, .queues = 32}, {.seed = 3, .queues = 2}};
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
 RIG_TEST(contract_6_7_a_stream_stands_until_the_host_goes_on)
@@ -103,18 +103,18 @@ RIG_TEST(contract_6_7_a_stream_stands_until_the_host_goes_on)
         MUST(comm_event_reset(bed.event));
         MUST(comm_stream_wait_event(bed.compute, bed.event));
         EQUAL(threads(), before + 1); /* who moves what it waits for */
-        played_kernel(bed.compute, set_flag, &ran);
+        mock_kernel(bed.compute, set_flag, &ran);
         rig_nap(10 * RIG_MS);
         EQUAL(atomic_load(&ran), 0);
-        uint64_t calls = played_calls();
+        uint64_t calls = mock_calls();
         MUST(comm_event_set(bed.event));
         CHECK(comes(&ran));
-        EQUAL(played_calls(), calls); /* one store, no call */
+        EQUAL(mock_calls(), calls); /* one store, no call */
         drop_bed(&bed);
     }
 }
 
-/* The caller never enters the library again: the helper moves the operation, and with it the stream. */
+/* The caller never enters the library again: the progress thread moves the operation, and with it the stream. */
 RIG_TEST(a_stream_waits_for_an_operation_of_the_host)
 {
     struct bed bed;
@@ -125,7 +125,7 @@ RIG_TEST(a_stream_waits_for_an_operation_of_the_host)
         make_bed(&bed, &settings[k]);
         MUST(comm_allreduce(bed.host[0], &in[0], &out[0], 1, COMM_I32, COMM_SUM, &q[0]));
         MUST(comm_stream_wait_request(bed.compute, q[0]));
-        played_kernel(bed.compute, set_flag, &ran);
+        mock_kernel(bed.compute, set_flag, &ran);
         rig_nap(5 * RIG_MS);
         EQUAL(atomic_load(&ran), 0);
         MUST(comm_allreduce(bed.host[1], &in[1], &out[1], 1, COMM_I32, COMM_SUM, &q[1]));
@@ -145,15 +145,15 @@ RIG_TEST(many_calls_in_a_stream_end_at_once)
     for (int k = 0; k < SETTINGS; k++) {
         struct comm_request last;
         make_bed(&bed, &settings[k]);
-        played_run(false);
+        mock_run(false);
         for (int i = 0; i < CALLS; i++) {
             MUST(comm_queue_wait_event(bed.nccl, bed.event)); /* has passed: it ends at once, before the calls that it stands between */
             MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &last));
         }
         IS(comm_test(last), COMM_PENDING);
-        played_drain();
+        mock_drain();
         MUST(comm_wait(last, RIG_PATIENCE));
-        played_run(true);
+        mock_run(true);
         drop_bed(&bed);
     }
 }
@@ -204,11 +204,11 @@ RIG_TEST(without_memory_operations_nothing_parks)
 {
     struct bed bed;
     _Atomic int ran = 0;
-    make_bed(&bed, &(struct played_options){.seed = 1, .no_memops = 1});
+    make_bed(&bed, &(struct mock_options){.seed = 1, .no_memops = 1});
     MUST(comm_event_reset(bed.event));
     IS(comm_stream_wait_event(bed.compute, bed.event), COMM_ERR_UNSUPPORTED);
     IS(comm_queue_wait_event(bed.nccl, bed.event), COMM_ERR_UNSUPPORTED);
-    played_kernel(bed.compute, set_flag, &ran);
+    mock_kernel(bed.compute, set_flag, &ran);
     CHECK(comes(&ran));
     MUST(comm_event_set(bed.event));
     drop_bed(&bed);
@@ -221,13 +221,13 @@ RIG_TEST(contract_3_5_events_hold_places_on_streams)
     struct bed bed;
     for (int memops = 0; memops < 2; memops++) {
         _Atomic int ran = 0;
-        make_bed(&bed, &(struct played_options){.seed = 1, .no_memops = !memops});
-        played_run(false);
-        played_kernel(bed.compute, set_flag, &ran);
+        make_bed(&bed, &(struct mock_options){.seed = 1, .no_memops = !memops});
+        mock_run(false);
+        mock_kernel(bed.compute, set_flag, &ran);
         MUST(comm_event_record_stream(bed.event, bed.compute));
         IS(comm_event_query(bed.event), COMM_PENDING);
         IS(comm_event_sync(bed.event, 20 * RIG_MS), COMM_PENDING);
-        played_run(true);
+        mock_run(true);
         int64_t start = rig_now();
         MUST(comm_event_sync(bed.event, RIG_PATIENCE));
         CHECK(rig_now() - start < 500 * RIG_MS); /* a sleeper looks: the device rings no bell */
@@ -243,15 +243,15 @@ RIG_TEST(a_queue_of_the_host_waits_for_a_stream)
     struct comm_request q[2];
     for (int memops = 0; memops < 2; memops++) {
         _Atomic int ran = 0;
-        make_bed(&bed, &(struct played_options){.seed = 1, .no_memops = !memops});
-        played_run(false);
-        played_kernel(bed.compute, set_flag, &ran);
+        make_bed(&bed, &(struct mock_options){.seed = 1, .no_memops = !memops});
+        mock_run(false);
+        mock_kernel(bed.compute, set_flag, &ran);
         for (int r = 0; r < 2; r++) {
             MUST(comm_queue_wait_stream(bed.host[r], bed.compute));
             MUST(comm_allreduce(bed.host[r], &in[r], &out[r], 1, COMM_I32, COMM_SUM, &q[r]));
         }
         IS(comm_wait(q[0], 20 * RIG_MS), COMM_PENDING);
-        played_run(true);
+        mock_run(true);
         int64_t start = rig_now();
         rig_wait_all(q, 2);
         CHECK(rig_now() - start < 500 * RIG_MS);
@@ -275,10 +275,10 @@ RIG_TEST(a_communicators_stream_is_told_and_waited_for)
     IS(NOW(comm_dup, bed.host[0], &(struct comm_options){.size = sizeof(struct comm_options), .stream = bed.compute}, &c),
        COMM_ERR_UNSUPPORTED);
     (void)!comm_sync(bed.host[0], COMM_FOREVER);
-    played_run(false);
+    mock_run(false);
     MUST(comm_allreduce(c, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, NULL));
     IS(comm_stream_sync(c, 10 * RIG_MS), COMM_PENDING);
-    played_run(true);
+    mock_run(true);
     MUST(comm_stream_sync(c, RIG_PATIENCE));
     MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
     for (int r = 0; r < 2; r++)
@@ -299,7 +299,7 @@ RIG_TEST(contract_3_3_a_device_that_waits_for_a_failed_point)
     MUST(comm_allreduce(bed.host[0], &in, &out, 1, COMM_I32, COMM_SUM, &host)); /* its peer never calls */
     MUST(comm_queue_wait_request(bed.nccl, host));
     MUST(comm_stream_wait_request(bed.compute, host));
-    played_kernel(bed.compute, set_flag, &ran);
+    mock_kernel(bed.compute, set_flag, &ran);
     MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &q));
     IS(comm_wait(q, 10 * RIG_MS), COMM_PENDING);
     MUST(comm_revoke(bed.host[0]));
@@ -321,7 +321,7 @@ RIG_TEST(contract_3_1_an_abandoned_gate_frees_the_streams)
     MUST(comm_queue_wait_event(bed.nccl, bed.event));
     MUST(comm_stream_wait_event(bed.compute, bed.event));
     MUST(comm_allreduce(bed.nccl, bed.in, bed.out, WORDS, COMM_U32, COMM_SUM, &q));
-    played_kernel(bed.compute, set_flag, &ran);
+    mock_kernel(bed.compute, set_flag, &ran);
     MUST(comm_event_record(bed.event, bed.host[0]));
     IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_ABANDONED);
     CHECK(comes(&ran));
@@ -353,7 +353,7 @@ RIG_TEST(without_a_device_streams_are_unsupported)
     struct comm_communicator *c;
     struct comm_event *event;
     struct comm_error error = {.size = sizeof error};
-    played_reset(&(struct played_options){.init_result = 100});
+    mock_reset(&(struct mock_options){.init_result = 100});
     MUST(comm_open_local(NULL, 1, NULL, &c));
     MUST(comm_event_create(c, &event));
     IS(comm_event_record_stream(event, NULL), COMM_ERR_UNSUPPORTED);

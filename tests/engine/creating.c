@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
-#include "comm/body.h"
+#include "comm/state.h"
 #include "engine/memory_env.h"
 
 #include <setjmp.h>
@@ -20,10 +20,10 @@ enum { RANKS = 3, STEPS_MOST = 60 };
 static bool step(struct rig *rig, int32_t rank)
 {
     enum comm_result why;
-    struct body *b = body_lock(rig->world[rank], &why);
+    struct comm_state *b = state_lock(rig->world[rank], &why);
     MUST(why);
-    bool moved = body_step(b);
-    body_unlock(b);
+    bool moved = state_step(b);
+    state_unlock(b);
     return moved;
 }
 

@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
-#include "comm/body.h"
+#include "comm/state.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,10 +17,10 @@ enum { RANKS = 3, CHOSEN = 2, WAITS = 1 };
 static void choose(struct rig *rig, int32_t rank)
 {
     enum comm_result why;
-    struct body *b = body_lock(rig->world[rank], &why);
+    struct comm_state *b = state_lock(rig->world[rank], &why);
     MUST(why);
     atomic_store(&b->channel->board->cause, (uint64_t)rank + 1);
-    body_unlock(b);
+    state_unlock(b);
 }
 
 static void sends_no_more(enum comm_result (*gives_up)(struct comm_communicator *c), enum comm_result cause)

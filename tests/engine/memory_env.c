@@ -13,7 +13,7 @@ _Atomic int64_t memory_held, memory_held_bytes;
 static struct comm_env counting;
 static const struct comm_env *machine;
 static _Atomic int ready; /* 0, 1: being made, 2 */
-static _Thread_local int in_face;
+static _Thread_local int in_handle;
 
 /* What is held, for the message of a test that failed. */
 enum { LIVE_MOST = 8192 };
@@ -67,7 +67,7 @@ static void *count_take(const struct comm_env *env, size_t bytes, size_t align)
         return NULL;
     }
     void *memory = machine->take(machine, bytes, align);
-    if (memory && !in_face) {
+    if (memory && !in_handle) {
         atomic_fetch_add(&memory_held, 1);
         atomic_fetch_add(&memory_held_bytes, (int64_t)bytes);
         remember(memory, bytes, number);
@@ -106,31 +106,31 @@ const struct comm_env *__wrap_wire_default_env(void)
     return &counting;
 }
 
-struct comm_communicator *__real_timeline_face_take(const struct comm_env *env, void *body);
-struct comm_communicator *__wrap_timeline_face_take(const struct comm_env *env, void *body);
-struct comm_communicator *__wrap_timeline_face_take(const struct comm_env *env, void *body)
+struct comm_communicator *__real_timeline_handle_take(const struct comm_env *env, void *body);
+struct comm_communicator *__wrap_timeline_handle_take(const struct comm_env *env, void *body);
+struct comm_communicator *__wrap_timeline_handle_take(const struct comm_env *env, void *body)
 {
-    in_face++;
-    struct comm_communicator *face = __real_timeline_face_take(env, body);
-    in_face--;
-    return face;
+    in_handle++;
+    struct comm_communicator *handle = __real_timeline_handle_take(env, body);
+    in_handle--;
+    return handle;
 }
 
-uint64_t __real_timeline_slot_open(struct comm_communicator *face, uint32_t index);
-uint64_t __wrap_timeline_slot_open(struct comm_communicator *face, uint32_t index);
-uint64_t __wrap_timeline_slot_open(struct comm_communicator *face, uint32_t index)
+uint64_t __real_timeline_slot_open(struct comm_communicator *handle, uint32_t index);
+uint64_t __wrap_timeline_slot_open(struct comm_communicator *handle, uint32_t index);
+uint64_t __wrap_timeline_slot_open(struct comm_communicator *handle, uint32_t index)
 {
-    in_face++;
-    uint64_t ticket = __real_timeline_slot_open(face, index);
-    in_face--;
+    in_handle++;
+    uint64_t ticket = __real_timeline_slot_open(handle, index);
+    in_handle--;
     return ticket;
 }
 
-void __real_timeline_except(struct comm_communicator *face, uint64_t ticket, enum comm_result result);
-void __wrap_timeline_except(struct comm_communicator *face, uint64_t ticket, enum comm_result result);
-void __wrap_timeline_except(struct comm_communicator *face, uint64_t ticket, enum comm_result result)
+void __real_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
+void __wrap_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
+void __wrap_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result)
 {
-    in_face++;
-    __real_timeline_except(face, ticket, result);
-    in_face--;
+    in_handle++;
+    __real_timeline_except(handle, ticket, result);
+    in_handle--;
 }

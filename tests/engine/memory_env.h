@@ -8,9 +8,9 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-extern _Atomic uint64_t memory_takes;     /* since the start, faces' too */
+extern _Atomic uint64_t memory_takes;     /* since the start, handles' too */
 extern _Atomic uint64_t memory_gives;     /* since the start */
-extern _Atomic int64_t memory_held;       /* blocks taken and not given, without the faces' */
+extern _Atomic int64_t memory_held;       /* blocks taken and not given, without the handles' */
 extern _Atomic int64_t memory_held_bytes; /* of them: who gives another size than he took is found here */
 extern _Atomic uint64_t memory_fail_at;   /* the take with this number has none; 0: all have */
 extern _Atomic uint64_t memory_fail_more; /* and so many after it */

@@ -35,7 +35,7 @@ struct group {
     struct op *op[OPS];
 };
 struct channel {
-    struct native_channel face;
+    struct native_channel handle;
     struct group *group;
     int32_t rank, size;
     uint32_t next_op, first, count;
@@ -240,7 +240,7 @@ static enum comm_result fake_join(struct native *native, const struct wire_team 
         return r;
     struct channel *c = calloc(1, sizeof *c);
     pthread_mutex_lock(&lock);
-    c->face.native = native;
+    c->handle.native = native;
     c->group = group_of(team->id, team->size);
     c->group->members++;
     c->rank = team->rank;
@@ -248,7 +248,7 @@ static enum comm_result fake_join(struct native *native, const struct wire_team 
     c->connects = fake.connects;
     c->chance = fake.seed ^ team->id ^ (uint64_t)team->rank;
     *(unsigned char *)offer = (unsigned char)(team->rank + 1);
-    *channel = &c->face;
+    *channel = &c->handle;
     atomic_fetch_add(&fake.channels, 1);
     pthread_mutex_unlock(&lock);
     return COMM_OK;

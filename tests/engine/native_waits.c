@@ -198,7 +198,7 @@ RIG_TEST(contract_6_5_a_loop_hears_of_natives)
     rig_close(&rig);
 }
 
-/* NATIVE_CALLER: the watcher keeps out of it, and there is no helper thread. */
+/* NATIVE_CALLER: the monitor keeps out of it, and there is no progress thread. */
 RIG_TEST(only_the_programs_threads_enter)
 {
     struct rig rig;
@@ -210,7 +210,7 @@ RIG_TEST(only_the_programs_threads_enter)
     rig_open(&rig, RANKS, COMM_CONFIG(.options = "cpus=8", .operation_timeout_ns = 40 * RIG_MS));
     for (int i = 0; i < 2; i++) {
         issue_sums(rig.world, in, out, q);
-        rig_nap(20 * RIG_MS); /* the watcher looks several times */
+        rig_nap(20 * RIG_MS); /* the monitor looks several times */
         fake.stalls = i == 1;
         if (i == 0) {
             rig_wait_all(q, RANKS);

@@ -118,7 +118,7 @@ RIG_TEST(explain_tells_all_prices)
     call.n = 1 << 20;
     MUST(comm_explain(rig.world[0], &call, text, sizeof text));
     CHECK(strstr(text, "predicted: slices ") && strstr(text, "the others: tree ") && !strstr(text, "hosts") && !strstr(text, "read_all"));
-    call.ranks = 100000; /* more than can be played through */
+    call.ranks = 100000; /* more than can be mock through */
     call.n = 2;
     MUST(comm_explain(rig.world[0], &call, text, sizeof text));
     CHECK(strstr(text, "ranks=100000") && strstr(text, "predicted: doubling "));

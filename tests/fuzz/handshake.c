@@ -1,6 +1,6 @@
 /*
  * What must hold for any bytes: who listens lets in exactly the hello that was made with its key, and who dials believes no answer but one
- * made for him. Randomness is played, so that an input always does the same.
+ * made for him. Randomness is mocked, so that an input always does the same.
  */
 #include "fuzz/fuzz.h"
 
@@ -16,14 +16,14 @@ static int play(const struct comm_env *env, void *memory, size_t bytes)
     memset(memory, 7, bytes);
     return 0;
 }
-static const struct comm_env played = {.random = play};
+static const struct comm_env mock = {.random = play};
 
 size_t fuzz_handshake_right(unsigned char *bytes)
 {
     const struct handshake_names names = {HANDSHAKE_CONNECTION, 1, 2, 1, 0};
     struct handshake h;
 
-    HOLD(handshake_hello(&h, &played, key, &names, bytes));
+    HOLD(handshake_hello(&h, &mock, key, &names, bytes));
     return HANDSHAKE_HELLO;
 }
 
@@ -35,15 +35,15 @@ int fuzz_handshake(const unsigned char *bytes, size_t count)
 
     fuzz_handshake_right(right);
     memcpy(hello, bytes, count < sizeof hello ? count : sizeof hello);
-    enum handshake_fault fault = handshake_answer(&h, &played, key, hello, answer);
+    enum handshake_fault fault = handshake_answer(&h, &mock, key, hello, answer);
     HOLD((fault == HANDSHAKE_OK) == !memcmp(hello, right, sizeof hello));
     HOLD(handshake_read_head(answer) == fault && *handshake_fault_text(fault) == (fault ? *handshake_fault_text(fault) : 0));
     if (fault == HANDSHAKE_OK) { /* and the other way round: the answer passes, and no other */
-        HOLD(handshake_hello(&dialer, &played, key, &names, right) && handshake_finish(&dialer, answer) == HANDSHAKE_OK);
+        HOLD(handshake_hello(&dialer, &mock, key, &names, right) && handshake_finish(&dialer, answer) == HANDSHAKE_OK);
         HOLD(!memcmp(dialer.seal.key[0], h.seal.key[1], CRYPTO_KEY) && !memcmp(dialer.seal.key[1], h.seal.key[0], CRYPTO_KEY));
     }
     memcpy(said, bytes, count < sizeof said ? count : sizeof said);
     handshake_refuse(HANDSHAKE_OK, said);
-    HOLD(handshake_hello(&dialer, &played, key, &names, right) && handshake_finish(&dialer, said) == HANDSHAKE_ANOTHER_SECRET);
+    HOLD(handshake_hello(&dialer, &mock, key, &names, right) && handshake_finish(&dialer, said) == HANDSHAKE_ANOTHER_SECRET);
     return fault == HANDSHAKE_OK;
 }

@@ -141,20 +141,20 @@ static void join(struct honest_side *s)
     HOLD(h->class->join(&h->wire->wire, &s->team, &limits, offers, offers[0], &s->channel) == COMM_OK);
 }
 
-void honest_open(struct honest *h, enum played_wire how)
+void honest_open(struct honest *h, enum mock_wire how)
 {
     static const int32_t world[HONEST_RANKS] = {0, 1, 2};
     static const unsigned char key[CRYPTO_KEY];
     char text[256] = "";
     struct wire *wire = NULL;
 
-    played_begin(&h->played);
-    h->played.how = how;
-    h->played.far = h->far[0];
-    h->log = (struct base_log){.env = &h->played.env, .sink = hear_log, .arg = h, .level = LOG_INFO};
-    h->boot.key = how == PLAYED_SEALED ? key : NULL;
+    mock_begin(&h->mock);
+    h->mock.how = how;
+    h->mock.far = h->far[0];
+    h->log = (struct base_log){.env = &h->mock.env, .sink = hear_log, .arg = h, .level = LOG_INFO};
+    h->boot.key = how == MOCK_SEALED ? key : NULL;
     h->class = wire_backend_find("tcp")->wire;
-    const struct wire_config config = {.env = &h->played.env,
+    const struct wire_config config = {.env = &h->mock.env,
                                        .log = &h->log,
                                        .bell = &h->bell,
                                        .watch = &h->bell,
@@ -211,7 +211,7 @@ void honest_close(struct honest *h)
             if (i != h->wire->rank)
                 tcp_seal_end(&h->far[i][k]);
     h->class->close(&h->wire->wire);
-    played_end(&h->played);
+    mock_end(&h->mock);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ hearing */
@@ -267,7 +267,7 @@ void honest_watch(struct honest *h, int64_t ns)
 {
     struct wire_event events[HONEST_RANKS];
 
-    h->played.now += ns;
+    h->mock.now += ns;
     uint32_t n = h->class->poll(&h->wire->wire, events, HONEST_RANKS);
     for (uint32_t i = 0; i < n; i++) {
         HOLD(events[i].kind == WIRE_EVENT_DOWN && events[i].peer > 0 && events[i].peer < HONEST_RANKS && !h->down[events[i].peer]);
@@ -302,7 +302,7 @@ static void check_messages(const struct tcp_channel *c)
         slots[m->peer] += m->slot;
     }
     for (uint32_t i = 1; i < c->size; i++) { /* what a sender has credit for, and no more */
-        HOLD(c->member[i].arrived - c->member[i].seen_told <= c->face.caps.window);
+        HOLD(c->member[i].arrived - c->member[i].seen_told <= c->handle.caps.window);
         HOLD(slots[i] <= TCP_EAGER_SLOTS);
     }
 }

@@ -6,7 +6,7 @@
 #ifndef TESTS_FUZZ_HONEST_H
 #define TESTS_FUZZ_HONEST_H
 
-#include "fuzz/played.h"
+#include "fuzz/mock.h"
 
 enum { HONEST_RANKS = 3, HONEST_SIDES = 2, HONEST_WINDOW = 4, HONEST_REQUESTS = 40, HONEST_ANNOUNCED = 32, HONEST_CALLS = 16 };
 
@@ -44,7 +44,7 @@ struct honest_side {
 };
 
 struct honest {
-    struct played played;
+    struct mock mock;
     struct tcp_lane far[HONEST_RANKS][TCP_SOCKETS];
     struct env_bell bell;
     struct base_log log;
@@ -60,14 +60,14 @@ struct honest {
     bool down[HONEST_RANKS];
 };
 
-void honest_open(struct honest *h, enum played_wire how);
+void honest_open(struct honest *h, enum mock_wire how);
 /* Everything is ended, and given back; what does not hold then ends the process. */
 void honest_close(struct honest *h);
 
 void honest_progress(struct honest *h);
-void honest_watch(struct honest *h, int64_t ns); /* the watcher's look, so much later */
+void honest_watch(struct honest *h, int64_t ns); /* the monitor's look, so much later */
 void honest_arm(struct honest *h, bool on);
-void honest_heed(struct honest *h, bool on); /* the watcher is woken by what comes, or no more */
+void honest_heed(struct honest *h, bool on); /* the monitor is woken by what comes, or no more */
 void honest_check(struct honest *h);         /* what must hold at any moment */
 
 /* Each does nothing where an engine may not. size: what it is about, cut to what is allowed. */

@@ -1,7 +1,8 @@
 /*
  * What a member says to an engine beside its exposures: notes of all sorts, published calls, and messages of the library's own (asks and
- * answers of windows, letters), with any contents, at every state of the engine. Three ranks of one process on a played machine make real
- * calls; of what the last of them says a part is the fuzzer's. Over the wire local there is a board, over tcp (connected by played.h) none.
+ * answers of windows, setup messages), with any contents, at every state of the engine. Three ranks of one process on a mock machine make
+ * real calls; of what the last of them says a part is the fuzzer's. Over the wire local there is a board, over tcp (connected by mock.h)
+ * none.
  *
  * What must hold: no call hangs, everything ends when it is closed and all memory comes back; a failure has a cause whose ranks are members
  * and a text; what a request of the honest ranks wrote stays as it was when it had ended.
@@ -12,7 +13,7 @@
 #include "fuzz/fuzz.h"
 #include "fuzz/threadless.h"
 
-#include "comm/body.h"
+#include "comm/state.h"
 #include "message/message.h"
 #include "failure/recover.h"
 
@@ -46,7 +47,7 @@ struct lie {
 };
 
 struct game {
-    struct played played;
+    struct mock mock;
     const unsigned char *at, *end;
     struct comm_communicator *comm[RANKS][COMMS];
     struct comm_window *window[RANKS][WINDOWS];
@@ -122,11 +123,11 @@ static void begun(struct asked *a, enum comm_result result)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ lies */
-static struct body *liar(uint32_t which)
+static struct comm_state *liar(uint32_t which)
 {
     struct comm_communicator *c = game.comm[LIAR][which];
 
-    return c ? atomic_load(&c->body) : NULL;
+    return c ? atomic_load(&c->state) : NULL;
 }
 
 static enum wire_result expose(struct wire_channel *channel, const struct wire_expose *e)
@@ -151,7 +152,7 @@ static enum wire_result expose(struct wire_channel *channel, const struct wire_e
 
 static void make_liar(uint32_t which)
 {
-    struct body *b = liar(which);
+    struct comm_state *b = liar(which);
 
     if (!b || !b->channel || b->channel->class == &game.liars[which])
         return;
@@ -163,7 +164,7 @@ static void make_liar(uint32_t which)
 
 static void say_note(void)
 {
-    struct body *b = liar(next() % COMMS);
+    struct comm_state *b = liar(next() % COMMS);
     uint32_t sort = next() % WIRE_NOTE_SORTS, how = next(), seq = word(), words = next();
     uint32_t text[WIRE_NOTE_LONG_BYTES / 4] = {0};
     size_t most = wire_note_bytes(sort), count = how & 0x80 ? words * 8 : most;
@@ -182,7 +183,7 @@ static void say_note(void)
 
 static void say_call(void)
 {
-    struct body *b = liar(next() % COMMS);
+    struct comm_state *b = liar(next() % COMMS);
     uint32_t seq = word();
 
     if (!b || !b->channel)
@@ -422,7 +423,7 @@ static void say_nothing(void *arg, int level, const char *line)
     HOLD(level > 0 && line[0]);
 }
 
-/* FUZZ_LOG: an input is played again, and its lines are wanted. */
+/* FUZZ_LOG: an input is mocked again, and its lines are wanted. */
 static void open_all(uint32_t how)
 {
     struct comm_communicator *world[RANKS] = {NULL};
@@ -470,7 +471,7 @@ int fuzz_notes(const unsigned char *bytes, size_t count)
     memset(&game, 0, sizeof game);
     game.at = bytes;
     game.end = bytes + count;
-    threadless_begin(&game.played);
+    threadless_begin(&game.mock);
     open_all(next());
     while (game.at < game.end)
         step();

@@ -75,7 +75,7 @@ static void set_up(struct net *n, struct comm_env *env)
     n->w.port = &n->port;
     n->w.links = n->link;
     n->port = (struct tcp_port){.wire = &n->w, .rank = ME, .link = n->link};
-    HOLD(tcp_door_make(&n->w, &config) == COMM_OK);
+    HOLD(tcp_acceptor_make(&n->w, &config) == COMM_OK);
     for (int32_t i = 0; i < RANKS; i++) {
         struct tcp_link *link = &n->link[i];
         link->peer = i;
@@ -106,7 +106,7 @@ static void tear_down(struct net *n)
             tcp_block_bound(b, tcp_block_room(b));
             env->give(env, b, sizeof *b + tcp_block_room(b));
         }
-    tcp_door_close(&n->w);
+    tcp_acceptor_close(&n->w);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the model */
@@ -182,7 +182,7 @@ static int say(struct net *n, struct tcp_link *via, const struct frame *f, const
     uint32_t who = word(payload + 8), number = word(payload + 12), others = 0;
     struct origin *o = who < RANKS && who != ME ? &n->origin[who] : NULL;
     bool newer = o && (int32_t)(number - o->newest) > 0, before = o && was_here(o, number);
-    const char *why = tcp_pass_came(&via->lane[TCP_LANE_SMALL], f, payload);
+    const char *why = tcp_relay_came(&via->lane[TCP_LANE_SMALL], f, payload);
 
     for (int32_t i = 0; i < RANKS; i++) {
         uint32_t count = given(&n->link[i], f, payload);
@@ -195,7 +195,7 @@ static int say(struct net *n, struct tcp_link *via, const struct frame *f, const
     notes_are_sound(n->channel);
     if (others) {
         remember(o, number, newer);
-        HOLD(tcp_pass_is_whole(&n->w, (int32_t)who) == is_whole(o));
+        HOLD(tcp_relay_is_whole(&n->w, (int32_t)who) == is_whole(o));
     }
     for (int32_t i = 0; i < RANKS; i++)
         HOLD(!n->link[i].told.kind || (i != ME && n->link[i].told.peer == i &&

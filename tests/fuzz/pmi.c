@@ -1,7 +1,7 @@
 /*
  * What must hold for any answers of a launcher that speaks PMI's simple wire protocol: rank 0's words are read whole, or there is an error
  * with a text; after an answer that was none nothing is asked any more. The medium's own source is part of this file, since its state is
- * the process's, and each input begins with none; its reads and writes are played.
+ * the process's, and each input begins with none; its reads and writes are mocked.
  *
  * An input is what the launcher answers, and each question is answered by the next line of it, in reads of up to 100 bytes.
  */

@@ -198,8 +198,8 @@ static void say_frame(struct game *g, struct word *w, uint32_t behind)
         g->announced[w->side][w->peer] = wire_key_seq(f.key);
     if (w->of)
         w->of->said += f.bytes;
-    played_release(&g->honest.played, socket);
-    played_say(&g->honest.played, w->peer, w->lane, socket, all, span, behind);
+    mock_release(&g->honest.mock, socket);
+    mock_say(&g->honest.mock, w->peer, w->lane, socket, all, span, behind);
 }
 
 static void say(struct game *g, enum frame_kind kind)
@@ -240,17 +240,17 @@ static void say_bytes(struct game *g)
         bytes[i] ^= bytes[i] == 0xa5;
     }
     g->raw[peer][lane] = true;
-    played_release(&g->honest.played, socket);
+    mock_release(&g->honest.mock, socket);
     if (where & 4)
-        played_arrive(&g->honest.played, socket, bytes, count, 0);
+        mock_arrive(&g->honest.mock, socket, bytes, count, 0);
     else
-        played_say(&g->honest.played, peer, lane, socket, bytes, count, 0);
+        mock_say(&g->honest.mock, peer, lane, socket, bytes, count, 0);
 }
 
 static void release_all(struct game *g)
 {
-    for (uint32_t i = 0; i < g->honest.played.sockets; i++)
-        played_release(&g->honest.played, i);
+    for (uint32_t i = 0; i < g->honest.mock.sockets; i++)
+        mock_release(&g->honest.mock, i);
 }
 
 static void hang_up(struct game *g)
@@ -258,17 +258,17 @@ static void hang_up(struct game *g)
     uint32_t where = next(g), peer = 1 + (where >> 1 & 1);
 
     g->hung[peer] = true;
-    played_hang_up(&g->honest.played, g->honest.wire->links[peer].lane[where & 1].socket, where & 4);
+    mock_hang_up(&g->honest.mock, g->honest.wire->links[peer].lane[where & 1].socket, where & 4);
 }
 
 static void take_bytes(struct game *g)
 {
     uint32_t where = next(g), size = next(g);
 
-    played_room(&g->honest.played, g->honest.wire->links[1 + (where >> 1 & 1)].lane[where & 1].socket,
-                size        ? size_of(size)
-                : where & 4 ? SIZE_MAX
-                            : 0);
+    mock_room(&g->honest.mock, g->honest.wire->links[1 + (where >> 1 & 1)].lane[where & 1].socket,
+              size        ? size_of(size)
+              : where & 4 ? SIZE_MAX
+                          : 0);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ what the honest side does */
@@ -355,7 +355,7 @@ static void step(struct game *g)
     if (!(what & QUIET))
         honest_progress(&g->honest);
     honest_check(&g->honest);
-    HOLD(g->honest.played.held_bytes <= MEMORY_LEAST + 4 * (g->said + g->honest.told));
+    HOLD(g->honest.mock.held_bytes <= MEMORY_LEAST + 4 * (g->said + g->honest.told));
 }
 
 /* ------------------------------------------------------------------------------------------------------------ how it ends */
@@ -370,8 +370,8 @@ static void drain(struct game *g)
         honest_watch(h, 0);
         honest_progress(h);
         waiting = 0;
-        for (uint32_t i = 0; i < h->played.sockets; i++)
-            waiting += played_waiting(&h->played, i);
+        for (uint32_t i = 0; i < h->mock.sockets; i++)
+            waiting += mock_waiting(&h->mock, i);
     }
 }
 
@@ -403,9 +403,9 @@ static void finish(struct game *g)
     struct honest *h = &g->honest;
 
     release_all(g);
-    h->played.piece = 0;
-    for (uint32_t i = 0; i < h->played.sockets; i++)
-        played_room(&h->played, i, SIZE_MAX);
+    h->mock.piece = 0;
+    for (uint32_t i = 0; i < h->mock.sockets; i++)
+        mock_room(&h->mock, i, SIZE_MAX);
     drain(g);
     for (int i = 0; i < LOOKS; i++)
         honest_watch(h, 1000000000);
@@ -424,9 +424,9 @@ int fuzz_receive(const unsigned char *bytes, size_t count)
     g.at = bytes;
     g.end = bytes + count;
     uint32_t how = next(&g);
-    honest_open(&g.honest, (how & 3) == 3 && !crypto_missing() ? PLAYED_SEALED : (how & 3) == 2 ? PLAYED_CHECKED : PLAYED_PLAIN);
-    g.honest.played.late = how & 4;
-    g.honest.played.piece = pieces[how >> 3 & 7];
+    honest_open(&g.honest, (how & 3) == 3 && !crypto_missing() ? MOCK_SEALED : (how & 3) == 2 ? MOCK_CHECKED : MOCK_PLAIN);
+    g.honest.mock.late = how & 4;
+    g.honest.mock.piece = pieces[how >> 3 & 7];
     while (g.at < g.end)
         step(&g);
     finish(&g);

@@ -9,8 +9,8 @@
 enum { SHORT_NS = 100000, LONG_NS = 10000000 };
 
 static struct comm_env env;
-static struct played *played;
-static env_thread_fn *watcher;
+static struct mock *mock;
+static env_thread_fn *monitor;
 static void *watched;
 static jmp_buf turn_is_over;
 static int watching; /* 0: nobody; 1: before its look; 2: behind it */
@@ -30,7 +30,7 @@ static int start_nothing(const struct comm_env *of)
 static void relax(const struct comm_env *of, bool yield)
 {
     (void)of;
-    played->now += yield ? 1000000 : 10000;
+    mock->now += yield ? 1000000 : 10000;
 }
 
 static void park(const struct comm_env *of, _Atomic uint32_t *at, uint32_t seen, int64_t deadline)
@@ -38,8 +38,8 @@ static void park(const struct comm_env *of, _Atomic uint32_t *at, uint32_t seen,
     (void)of;
     (void)at;
     (void)seen;
-    int64_t left = deadline - played->now;
-    played->now += left < SHORT_NS ? SHORT_NS : left < LONG_NS ? left : LONG_NS;
+    int64_t left = deadline - mock->now;
+    mock->now += left < SHORT_NS ? SHORT_NS : left < LONG_NS ? left : LONG_NS;
 }
 
 static bool no_barrier(const struct comm_env *of)
@@ -68,7 +68,7 @@ static void bell_close(const struct comm_env *of, struct env_bell *bell)
     (void)bell;
 }
 
-/* The watcher's thread is a function that is called for one look and left when it lies down again: it holds no lock then. */
+/* The monitor thread is a function that is called for one look and left when it lies down again: it holds no lock then. */
 static void bell_wait(const struct comm_env *of, struct env_bell *bell, int64_t deadline)
 {
     if (watching == 2)
@@ -84,7 +84,7 @@ static int spawn(const struct comm_env *of, env_thread_fn *fn, void *arg, struct
 {
     (void)of;
     (void)thread;
-    watcher = fn;
+    monitor = fn;
     watched = arg;
     return 0;
 }
@@ -94,7 +94,7 @@ static bool join(const struct comm_env *of, struct env_thread *thread, int64_t d
     (void)of;
     (void)thread;
     (void)deadline;
-    watcher = NULL;
+    monitor = NULL;
     return true;
 }
 
@@ -113,7 +113,7 @@ static uint32_t cpus(const struct comm_env *of)
 static void identify(const struct comm_env *of, struct env_identity *to)
 {
     (void)of;
-    *to = (struct env_identity){.host = "played", .host_id = 1, .place_id = 1, .pid = 7};
+    *to = (struct env_identity){.host = "mock", .host_id = 1, .place_id = 1, .pid = 7};
 }
 
 static void *no_module(const struct comm_env *of, const char *name, char *why, size_t why_bytes)
@@ -132,13 +132,13 @@ static const char *no_variable(const struct comm_env *of, const char *name)
     return NULL;
 }
 
-void threadless_begin(struct played *p)
+void threadless_begin(struct mock *p)
 {
     static _Atomic uint32_t alive = 1;
 
-    played = p;
-    played_begin(played);
-    env = played->env;
+    mock = p;
+    mock_begin(mock);
+    env = mock->env;
     env.alive = &alive;
     env.start = start_nothing;
     env.relax = relax;
@@ -160,44 +160,44 @@ void threadless_begin(struct played *p)
 
 void threadless_end(void)
 {
-    played_end(played);
+    mock_end(mock);
     env.name = NULL; /* the next one plays upon the real one */
 }
 
 void threadless_watch(int64_t ns)
 {
-    played->now += ns;
-    if (!watcher)
+    mock->now += ns;
+    if (!monitor)
         return;
     watching = 1;
     if (!setjmp(turn_is_over))
-        watcher(watched);
+        monitor(watched);
     watching = 0;
 }
 
 /* Faces and what they hold are the process's, for ever: they are counted apart. */
-__typeof__(timeline_face_take) __real_timeline_face_take, __wrap_timeline_face_take;
-struct comm_communicator *__wrap_timeline_face_take(const struct comm_env *of, void *body)
+__typeof__(timeline_handle_take) __real_timeline_handle_take, __wrap_timeline_handle_take;
+struct comm_communicator *__wrap_timeline_handle_take(const struct comm_env *of, void *body)
 {
-    played_keep(true);
-    struct comm_communicator *face = __real_timeline_face_take(of, body);
-    played_keep(false);
-    return face;
+    mock_keep(true);
+    struct comm_communicator *handle = __real_timeline_handle_take(of, body);
+    mock_keep(false);
+    return handle;
 }
 
 __typeof__(timeline_slot_open) __real_timeline_slot_open, __wrap_timeline_slot_open;
-uint64_t __wrap_timeline_slot_open(struct comm_communicator *face, uint32_t index)
+uint64_t __wrap_timeline_slot_open(struct comm_communicator *handle, uint32_t index)
 {
-    played_keep(true);
-    uint64_t ticket = __real_timeline_slot_open(face, index);
-    played_keep(false);
+    mock_keep(true);
+    uint64_t ticket = __real_timeline_slot_open(handle, index);
+    mock_keep(false);
     return ticket;
 }
 
 __typeof__(timeline_except) __real_timeline_except, __wrap_timeline_except;
-void __wrap_timeline_except(struct comm_communicator *face, uint64_t ticket, enum comm_result result)
+void __wrap_timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result)
 {
-    played_keep(true);
-    __real_timeline_except(face, ticket, result);
-    played_keep(false);
+    mock_keep(true);
+    __real_timeline_except(handle, ticket, result);
+    mock_keep(false);
 }

@@ -21,25 +21,25 @@ static void make_another(uint32_t rank)
     struct wire_team team = {.id = 78, .rank = (int32_t)rank, .size = 2, .world = world};
     char offer[WIRE_OFFER_BYTES];
     struct wire_channel *channel;
-    MODEL_CHECK(lines_join(&members->host[rank]->wire, &team, &limits, NULL, offer, &channel) == COMM_OK);
+    MODEL_CHECK(shmchan_join(&members->host[rank]->wire, &team, &limits, NULL, offer, &channel) == COMM_OK);
 }
 
 static void leave_and_make(uint32_t t)
 {
     if (t == 0) {
-        lines_leave(members->channel[0], WIRE_CLOSE);
+        shmchan_leave(members->channel[0], WIRE_CLOSE);
         make_another(0);
         return;
     }
     MODEL_CHECK(member_view(1, wire_key_of(1, 0, 0), ONCE, WIRE_WORK | WIRE_GLANCE, 8, &members->view[1]) == WIRE_DONE);
     MODEL_CHECK(*(const unsigned char *)members->view[1].at == 1);
-    lines_leave(members->channel[1], WIRE_CLOSE);
+    shmchan_leave(members->channel[1], WIRE_CLOSE);
 }
 
 /* Both make another one: each sweeps while the other leaves, sweeps, or has reused its memory already. */
 static void both_make(uint32_t t)
 {
-    lines_leave(members->channel[t], WIRE_CLOSE);
+    shmchan_leave(members->channel[t], WIRE_CLOSE);
     make_another(t);
 }
 

@@ -1,6 +1,7 @@
 /*
- * Sleeping in one process: who retires tells (engine_told, which makes no fence) beside who sleeps on the bell, with the baton, or parks;
- * the helper that parks while nothing is to do. progress/pass.c and engine.c as they are, over a communicator whose only work is a flag.
+ * Sleeping in one process: who retires tells (engine_told, which makes no fence) beside who sleeps on the bell, with the poll ownership, or
+ * parks; the progress thread that parks while nothing is to do. progress/pass.c and engine.c as they are, over a communicator whose only
+ * work is a flag.
  */
 #include "model/cases.h"
 
@@ -16,11 +17,11 @@
 static struct office {
     struct engine engine;
     struct progress_unit unit;
-    struct comm_communicator face;
-    _Atomic(struct comm_communicator *) faces[64];
-    uint32_t posted;       /* under the face's lock */
+    struct comm_communicator handle;
+    _Atomic(struct comm_communicator *) handles[64];
+    uint32_t posted;       /* under the handle's lock */
     bool last;             /* the engine ends with what is posted */
-    _Atomic uint32_t done; /* as the face's word: moved under the lock, read by anybody */
+    _Atomic uint32_t done; /* as the handle's word: moved under the lock, read by anybody */
 } * o;
 
 /* What is posted is done by the next pass, whoever makes it. */
@@ -47,12 +48,12 @@ static void check(struct progress_unit *unit, int64_t now)
 static const struct progress_class class = {.step = step, .check = check};
 static const struct comm_part *const no_parts[] = {NULL};
 
-void model_notify(struct engine *e, struct comm_communicator *face);
+void model_notify(struct engine *e, struct comm_communicator *handle);
 bool model_due(struct engine *e);
-void model_notify(struct engine *e, struct comm_communicator *face)
+void model_notify(struct engine *e, struct comm_communicator *handle)
 {
     (void)e;
-    (void)face;
+    (void)handle;
 }
 
 bool model_due(struct engine *e)
@@ -69,24 +70,24 @@ static void setup(bool barrier_is_there)
     e->env = &model_env;
     e->class = &class;
     e->parts = no_parts;
-    e->faces = o->faces;
+    e->handles = o->handles;
     e->spin_ns = 1000; /* of a clock that stands: who moves things goes on looking */
     atomic_store(&e->words, 1);
     atomic_store(&e->active[0], 1);
     atomic_store(&e->tick_ns, 1000000000);
-    atomic_store(&o->faces[0], &o->face);
-    o->face.env = &model_env;
-    atomic_store(&o->face.body, &o->unit);
-    atomic_store(&o->face.lock.home, barrier_is_there ? 1 : BASE_HOME_NEVER); /* thread 0's, or nobody's */
+    atomic_store(&o->handles[0], &o->handle);
+    o->handle.env = &model_env;
+    atomic_store(&o->handle.state, &o->unit);
+    atomic_store(&o->handle.lock.home, barrier_is_there ? 1 : BASE_HOME_NEVER); /* thread 0's, or nobody's */
     o->unit.engine = e;
-    o->unit.face = &o->face;
+    o->unit.handle = &o->handle;
     model_constant(e->worlds, sizeof e->worlds);
-    model_constant(o->faces, sizeof o->faces);
+    model_constant(o->handles, sizeof o->handles);
     model_constant(&e->words, sizeof e->words);
     model_constant(&e->tick_ns, sizeof e->tick_ns);
     model_constant(&e->sleep_until, sizeof e->sleep_until);
-    model_constant(&o->face.body, sizeof o->face.body);
-    model_constant(&o->face.lock.home, sizeof o->face.lock.home);
+    model_constant(&o->handle.state, sizeof o->handle.state);
+    model_constant(&o->handle.lock.home, sizeof o->handle.lock.home);
     model_constant(&o->unit.notice_count, sizeof o->unit.notice_count);
     model_name(&e->asleep, 4, "asleep");
     model_name(&e->parked, 4, "parked");
@@ -94,12 +95,12 @@ static void setup(bool barrier_is_there)
     model_name(&e->epoch, 4, "epoch");
     model_name(&e->active, 8, "active");
     model_name(&e->work, 4, "work");
-    model_name(&e->helper_parked, 4, "helper parked");
+    model_name(&e->progress_thread_parked, 4, "helper parked");
     model_name(&e->waiters, 4, "waiters");
     model_name(&e->stopping, 4, "stopping");
     model_name(&o->done, 4, "done");
-    model_name(&o->face.lock.inside, 4, "inside");
-    model_name(&o->face.lock.guests, 4, "guests");
+    model_name(&o->handle.lock.inside, 4, "inside");
+    model_name(&o->handle.lock.guests, 4, "guests");
 }
 
 static void home_setup(void)
@@ -121,11 +122,11 @@ static bool is_done(void *arg)
 /* As a wire's event does: the operation ends in the publisher's own pass, and it leaves nothing to do. */
 static void retire(void)
 {
-    base_home_lock(&o->face.lock, &model_env);
+    base_home_lock(&o->handle.lock, &model_env);
     atomic_fetch_add_explicit(&o->done, 1, memory_order_release);
     engine_told(&o->engine);
     engine_activate(&o->engine, 0, false);
-    base_home_unlock(&o->face.lock, &model_env);
+    base_home_unlock(&o->handle.lock, &model_env);
 }
 
 static void sleep_until_done(void)
@@ -163,12 +164,12 @@ static void one_posts(uint32_t t)
         sleep_until_done();
         return;
     }
-    base_home_lock(&o->face.lock, &model_env);
+    base_home_lock(&o->handle.lock, &model_env);
     o->posted++;
-    base_home_unlock(&o->face.lock, &model_env);
-    base_home_lock(&o->face.lock, &model_env);
+    base_home_unlock(&o->handle.lock, &model_env);
+    base_home_lock(&o->handle.lock, &model_env);
     (void)step(&o->unit);
-    base_home_unlock(&o->face.lock, &model_env);
+    base_home_unlock(&o->handle.lock, &model_env);
 }
 
 static const struct model_fault home_faults[] = {
@@ -201,7 +202,7 @@ static void two_sleep(uint32_t t)
 const struct model_case case_told_two = {
     .name = "told, a sleeper and one who parks", .threads = 3, .setup = ordinary_setup, .run = two_sleep, .most = 60000};
 
-/* ------------------------------------------------------------------------------------------------------------ the helper */
+/* ------------------------------------------------------------------------------------------------------------ the progress thread */
 static void helper_setup(void)
 {
     setup(false);
@@ -209,17 +210,17 @@ static void helper_setup(void)
     o->last = true;
 }
 
-/* Work comes while the helper parks, or is about to, and is done without anybody waiting for it. */
+/* Work comes while the progress thread parks, or is about to, and is done without anybody waiting for it. */
 static void helper(uint32_t t)
 {
     if (t) {
-        engine_helper(&o->engine);
+        engine_progress_thread(&o->engine);
         return;
     }
-    base_home_lock(&o->face.lock, &model_env);
+    base_home_lock(&o->handle.lock, &model_env);
     o->posted++;
     engine_activate(&o->engine, 0, true);
-    base_home_unlock(&o->face.lock, &model_env);
+    base_home_unlock(&o->handle.lock, &model_env);
 }
 
 static const struct model_fault helper_faults[] = {

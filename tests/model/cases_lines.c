@@ -45,7 +45,7 @@ static void advance_until(uint32_t rank, uint32_t want)
 {
     while (want) {
         struct wire_event event[4];
-        uint32_t n = lines_advance(members->channel[rank], event, want < 4 ? want : 4);
+        uint32_t n = shmchan_advance(members->channel[rank], event, want < 4 ? want : 4);
         for (uint32_t i = 0; i < n; i++)
             MODEL_CHECK(event[i].kind == WIRE_EVENT_DONE && event[i].result == WIRE_DONE);
         want -= n;
@@ -61,7 +61,7 @@ static wire_key first_of(uint32_t seq)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ a line */
-static void lines_setup(void)
+static void shmchan_setup(void)
 {
     members_make((struct wire_limits){.window = 4, .minimal = 1, .chunk = 64});
 }
@@ -88,10 +88,10 @@ static void line_pending(uint32_t t)
 /* Eight operations lie behind; the reader is at the first one, and the writer wants its line for the ninth. */
 static void again_setup(void)
 {
-    lines_setup();
+    shmchan_setup();
     for (uint32_t seq = 1; seq <= 8; seq++) {
         expose_until(0, first_of(seq), ONCE, WORD);
-        lines_release(members->channel[0], seq, NULL);
+        shmchan_release(members->channel[0], seq, NULL);
     }
 }
 
@@ -102,19 +102,19 @@ static void line_again(uint32_t t)
         return;
     }
     view_until(1, first_of(1), ONCE, WIRE_WORK | WIRE_GLANCE, WORD);
-    lines_release(members->channel[1], 1, NULL);
+    shmchan_release(members->channel[1], 1, NULL);
     view_until(1, first_of(9), ONCE, WIRE_WORK | WIRE_GLANCE, WORD);
 }
 
 /* Both ways, as in an allreduce: each shows, sees the other's, and retires, twice over the same two lines. */
 static void exchange_setup(void)
 {
-    lines_setup();
+    shmchan_setup();
     for (uint32_t seq = 1; seq <= 7; seq++) {
         for (uint32_t rank = 0; rank < 2; rank++)
             expose_until(rank, first_of(seq), ONCE, WORD);
         for (uint32_t rank = 0; rank < 2; rank++)
-            lines_release(members->channel[rank], seq, NULL);
+            shmchan_release(members->channel[rank], seq, NULL);
     }
 }
 
@@ -123,7 +123,7 @@ static void exchange(uint32_t t)
     for (uint32_t seq = 8; seq <= 9; seq++) {
         expose_until(t, first_of(seq), ONCE, WORD);
         view_until(t, first_of(seq), ONCE, WIRE_WORK | WIRE_GLANCE, WORD);
-        lines_release(members->channel[t], seq, NULL);
+        shmchan_release(members->channel[t], seq, NULL);
     }
 }
 
@@ -138,9 +138,9 @@ static const struct model_fault again_faults[] = {
     {.what = "a retirement is read without acquire", .kind = MODEL_LOAD, .name = "retired", .thread = 0},
     {.what = NULL},
 };
-const struct model_case case_line = {.name = "line, glance", .threads = 2, .setup = lines_setup, .run = line_once, .faults = line_faults};
+const struct model_case case_line = {.name = "line, glance", .threads = 2, .setup = shmchan_setup, .run = line_once, .faults = line_faults};
 const struct model_case case_line_pending = {
-    .name = "line, pending view", .threads = 2, .setup = lines_setup, .run = line_pending, .faults = line_faults};
+    .name = "line, pending view", .threads = 2, .setup = shmchan_setup, .run = line_pending, .faults = line_faults};
 const struct model_case case_line_again = {
     .name = "line, written again", .threads = 2, .setup = again_setup, .run = line_again, .faults = again_faults};
 const struct model_case case_exchange = {
@@ -150,9 +150,9 @@ const struct model_case case_exchange = {
 /* One operation was made with more bytes than a line holds, so its places are there. */
 static void place_setup(void)
 {
-    lines_setup();
+    shmchan_setup();
     expose_until(0, first_of(1), ONCE, LONG);
-    lines_release(members->channel[0], 1, NULL);
+    shmchan_release(members->channel[0], 1, NULL);
 }
 
 static void place_again(uint32_t t)
@@ -162,7 +162,7 @@ static void place_again(uint32_t t)
         return;
     }
     view_until(1, first_of(1), ONCE, WIRE_WORK | WIRE_GLANCE, LONG);
-    lines_release(members->channel[1], 1, NULL);
+    shmchan_release(members->channel[1], 1, NULL);
     view_until(1, first_of(2), ONCE, WIRE_WORK | WIRE_GLANCE, LONG);
 }
 
@@ -176,15 +176,15 @@ static void place_first(uint32_t t)
 const struct model_case case_place = {
     .name = "place, written again", .threads = 2, .setup = place_setup, .run = place_again, .faults = again_faults};
 const struct model_case case_place_first = {
-    .name = "place, made at the first use", .threads = 2, .setup = lines_setup, .run = place_first, .faults = line_faults};
+    .name = "place, made at the first use", .threads = 2, .setup = shmchan_setup, .run = place_first, .faults = line_faults};
 
 /* ------------------------------------------------------------------------------------------------------------ a reader's own line */
 static void each_setup(void)
 {
-    lines_setup();
+    shmchan_setup();
     expose_until(0, first_of(1), WIRE_ONCE, LONG);
-    lines_release(members->channel[0], 1, NULL);
-    struct lines_channel *c = lines_of(members->channel[0]);
+    shmchan_release(members->channel[0], 1, NULL);
+    struct shmchan_channel *c = shmchan_of(members->channel[0]);
     model_name(c->each, c->shape.each.place, "line key");
 }
 
@@ -195,7 +195,7 @@ static void each_again(uint32_t t)
         return;
     }
     view_until(1, first_of(1), WIRE_ONCE, WIRE_WORK | WIRE_GLANCE, LONG);
-    lines_release(members->channel[1], 1, NULL);
+    shmchan_release(members->channel[1], 1, NULL);
     view_until(1, first_of(2), WIRE_ONCE, WIRE_WORK | WIRE_GLANCE, LONG);
 }
 
@@ -213,15 +213,15 @@ static void each_first(uint32_t t)
 const struct model_case case_each = {
     .name = "a reader's own place, written again", .threads = 2, .setup = each_setup, .run = each_again, .faults = again_faults};
 const struct model_case case_each_first = {
-    .name = "a reader's own line, made at the first use", .threads = 2, .setup = lines_setup, .run = each_first};
+    .name = "a reader's own line, made at the first use", .threads = 2, .setup = shmchan_setup, .run = each_first};
 
 /* ------------------------------------------------------------------------------------------------------------ a stream */
 enum { CHUNK = 60 };
 static void stream_setup(void)
 {
-    lines_setup();
+    shmchan_setup();
     expose_until(0, wire_key_of(1, 0, 0), 0, CHUNK);
-    struct lines_channel *c = lines_of(members->channel[0]);
+    struct shmchan_channel *c = shmchan_of(members->channel[0]);
     model_name(c->stream, c->shape.stream_bytes, "stream key");
 }
 
@@ -237,7 +237,7 @@ static void stream(uint32_t t)
         if (member_view(1, wire_key_of(1, round, 0), 0, WIRE_WORK, CHUNK, view) == WIRE_PENDING)
             advance_until(1, 1);
         check_bytes(view->at, CHUNK, 1 + round);
-        lines_release(members->channel[1], 1, view);
+        shmchan_release(members->channel[1], 1, view);
     }
 }
 
@@ -258,7 +258,7 @@ static void stream_landing(uint32_t t)
 static void stream_next(uint32_t t)
 {
     if (t == 0) {
-        lines_release(members->channel[0], 1, NULL);
+        shmchan_release(members->channel[0], 1, NULL);
         expose_until(0, wire_key_of(2, 0, 0), 0, CHUNK);
         return;
     }
@@ -267,8 +267,8 @@ static void stream_next(uint32_t t)
         if (member_view(1, wire_key_of(seq, 0, 0), 0, WIRE_WORK, CHUNK, view) == WIRE_PENDING)
             advance_until(1, 1);
         check_bytes(view->at, CHUNK, seq);
-        lines_release(members->channel[1], seq, view);
-        lines_release(members->channel[1], seq, NULL);
+        shmchan_release(members->channel[1], seq, view);
+        shmchan_release(members->channel[1], seq, NULL);
     }
 }
 
@@ -292,17 +292,17 @@ const struct model_case case_stream_next = {
     .name = "stream, the next operation", .threads = 2, .setup = stream_setup, .run = stream_next, .faults = next_faults};
 
 /* ------------------------------------------------------------------------------------------------------------ stored where it lands */
-enum { PAGE = LINES_LANDING_PAGE };
+enum { PAGE = SHMCHAN_LANDING_PAGE };
 static void stored_setup(void)
 {
     members_make((struct wire_limits){.window = 4, .minimal = 1, .chunk = PAGE});
     expose_until(0, wire_key_of(1, 0, 0), 0, CHUNK); /* the places are there */
-    struct lines_channel *c = lines_of(members->channel[0]);
+    struct shmchan_channel *c = shmchan_of(members->channel[0]);
     model_name(c->stream, c->shape.stream_bytes, "stream key");
     MODEL_CHECK(member_land(1, wire_key_of(1, 0, 0), 0, CHUNK, members->landed) == WIRE_DONE);
     for (uint32_t rank = 0; rank < 2; rank++)
-        lines_release(members->channel[rank], 1, NULL);
-    members->lent = lines_memory_class.take(&members->host[1]->wire, 2 * PAGE, WIRE_PLACE_DEFAULT);
+        shmchan_release(members->channel[rank], 1, NULL);
+    members->lent = shmchan_memory_class.take(&members->host[1]->wire, 2 * PAGE, WIRE_PLACE_DEFAULT);
     MODEL_CHECK(members->lent);
 }
 
@@ -341,12 +341,12 @@ static void note_of(uint32_t rank, uint32_t seq, uint64_t value)
         words[i] = value;
     struct wire_span span = {words, sizeof words};
     struct wire_expose e = {.key = wire_key_of(seq, 0, 1), .flags = WIRE_NOTE, .nspans = 1, .spans = &span};
-    MODEL_CHECK(lines_expose(members->channel[rank], &e) == WIRE_DONE);
+    MODEL_CHECK(shmchan_expose(members->channel[rank], &e) == WIRE_DONE);
 }
 
 static void notes_setup(void)
 {
-    lines_setup();
+    shmchan_setup();
     note_of(0, 1, 11);
 }
 
@@ -359,7 +359,7 @@ static void notes(uint32_t t)
     }
     for (uint64_t last = 0; last != 22;) {
         struct wire_event event[2];
-        uint32_t n = lines_advance(members->channel[1], event, 2);
+        uint32_t n = shmchan_advance(members->channel[1], event, 2);
         for (uint32_t i = 0; i < n; i++) {
             uint64_t words[WIRE_NOTE_BYTES / 8];
             memcpy(words, event[i].note, sizeof words);

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-enum { WINDOW = 4, SHORT = 16, EAGER = 200, LARGE = LINES_EAGER_BYTES + 4 };
+enum { WINDOW = 4, SHORT = 16, EAGER = 200, LARGE = SHMCHAN_EAGER_BYTES + 4 };
 
 static enum wire_result send(uint32_t seq, size_t bytes)
 {
@@ -21,7 +21,7 @@ static enum wire_result send(uint32_t seq, size_t bytes)
                             .nspans = 1,
                             .spans = &span,
                             .cookie = seq};
-    return lines_expose(members->channel[0], &e);
+    return shmchan_expose(members->channel[0], &e);
 }
 
 /* Its first and last byte say which it is. */
@@ -39,7 +39,7 @@ static enum wire_result take_message(uint32_t seq, size_t bytes)
                              .land = members->landed,
                              .bytes = bytes,
                              .cookie = seq};
-    return lines_view(members->channel[1], &look);
+    return shmchan_view(members->channel[1], &look);
 }
 
 static void check_message(uint32_t seq, size_t bytes)
@@ -52,7 +52,7 @@ static void pass_until(uint32_t rank, uint32_t kind, uint32_t want)
 {
     while (want) {
         struct wire_event event[WINDOW];
-        uint32_t n = lines_advance(members->channel[rank], event, WINDOW);
+        uint32_t n = shmchan_advance(members->channel[rank], event, WINDOW);
         for (uint32_t i = 0; i < n; i++) {
             MODEL_CHECK(event[i].kind == kind);
             want--;
@@ -87,15 +87,16 @@ static void make_pair(size_t bytes)
         receive(1, bytes);
     } else {
         struct wire_event event[2];
-        MODEL_CHECK(lines_advance(members->channel[1], event, 2) == 1 && take_message(1, bytes) == WIRE_PENDING);
-        MODEL_CHECK(lines_advance(members->channel[0], event, 2) == 1 && lines_advance(members->channel[1], event, 2) == 1);
-        lines_advance(members->channel[0], event, 2);
+        MODEL_CHECK(shmchan_advance(members->channel[1], event, 2) == 1 && take_message(1, bytes) == WIRE_PENDING);
+        MODEL_CHECK(shmchan_advance(members->channel[0], event, 2) == 1 && shmchan_advance(members->channel[1], event, 2) == 1);
+        shmchan_advance(members->channel[0], event, 2);
     }
-    struct lines_channel *c = lines_of(members->channel[0]);
+    struct shmchan_channel *c = shmchan_of(members->channel[0]);
     char *pair = (char *)c->peer[1].out_pair;
     model_name(&c->peer[1].out_pair->served, sizeof(uint32_t), "served");
-    model_name(pair + sizeof(struct lines_pair), WINDOW * sizeof(struct lines_line), "announcement");
-    model_name(pair + sizeof(struct lines_pair) + WINDOW * sizeof(struct lines_line), LINES_EAGER_SLOTS * LINES_EAGER_BYTES, "eager slot");
+    model_name(pair + sizeof(struct shmchan_pair), WINDOW * sizeof(struct shmchan_line), "announcement");
+    model_name(pair + sizeof(struct shmchan_pair) + WINDOW * sizeof(struct shmchan_line), SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES,
+               "eager slot");
     if (c->peer[1].out_chunks)
         model_name(c->peer[1].out_chunks, c->shape.chunk_bytes, "chunk");
 }
@@ -134,7 +135,7 @@ static void full_ring(uint32_t t)
             model_env.relax(&model_env, false);
         return;
     }
-    lines_of(members->channel[1])->messages_left = true;
+    shmchan_of(members->channel[1])->messages_left = true;
     pass_until(1, WIRE_EVENT_ANNOUNCED, 5);
     for (uint32_t seq = 2; seq <= 6; seq++) {
         MODEL_CHECK(take_message(seq, SHORT) == WIRE_DONE);
@@ -220,7 +221,7 @@ static void large(uint32_t t)
 }
 
 /* More chunks than there are: the first four stand, the receiver makes room for the fifth. */
-enum { FIVE = LINES_CHUNKS * LINES_PLACE_BYTES + 8 };
+enum { FIVE = SHMCHAN_CHUNKS * SHMCHAN_PLACE_BYTES + 8 };
 static void chunks_setup(size_t bytes)
 {
     setup_channel();
@@ -230,7 +231,7 @@ static void chunks_setup(size_t bytes)
     pass_until(1, WIRE_EVENT_ANNOUNCED, 1);
     MODEL_CHECK(take_message(2, bytes) == WIRE_PENDING);
     struct wire_event event[2];
-    MODEL_CHECK(lines_advance(members->channel[0], event, 2) == 0);
+    MODEL_CHECK(shmchan_advance(members->channel[0], event, 2) == 0);
 }
 
 static void five_setup(void)
@@ -242,8 +243,8 @@ static void five_setup(void)
 static void room_setup(void)
 {
     chunks_setup(FIVE);
-    lines_of(members->channel[0])->todo[0] |= 2;
-    lines_of(members->channel[0])->messages_left = true;
+    shmchan_of(members->channel[0])->todo[0] |= 2;
+    shmchan_of(members->channel[0])->messages_left = true;
 }
 
 static void room(uint32_t t)
@@ -252,7 +253,7 @@ static void room(uint32_t t)
     if (t == 0)
         pass_until(0, WIRE_EVENT_DONE, 1);
     else
-        (void)lines_advance(members->channel[1], event, 2);
+        (void)shmchan_advance(members->channel[1], event, 2);
 }
 
 static void chunks(uint32_t t)

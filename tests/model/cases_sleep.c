@@ -24,10 +24,10 @@ static void ring_descriptor(const struct comm_env *env, struct env_bell *bell)
     model_ring(&s->bell[bell->ring_fd]);
 }
 
-static bool take_block(struct lines_host *host, size_t bytes, struct lines_block *block)
+static bool take_block(struct shmchan_host *host, size_t bytes, struct shmchan_block *block)
 {
     char *at = host->env->take(host->env, bytes, 128);
-    *block = (struct lines_block){at, (uint64_t)(uintptr_t)at, bytes};
+    *block = (struct shmchan_block){at, (uint64_t)(uintptr_t)at, bytes};
     return at != NULL;
 }
 
@@ -44,7 +44,7 @@ static void setup(bool light)
         s->peer[r] = (struct shm_peer){.bell = r, .death = -1};
         s->peer[r].segment.at = (char *)&s->head[r];
         *w = (struct shm_wire){.rank = r, .ranks = 2, .epoll = -1, .peer = s->peer, .base = s->base};
-        lines_host_start(&w->host, &(struct wire_config){.env = &with_descriptors, .log = &silent});
+        shmchan_host_start(&w->host, &(struct wire_config){.env = &with_descriptors, .log = &silent});
         w->host.wire.class = &wire_shm;
         w->host.base = w->base;
         w->host.take = take_block;
@@ -94,7 +94,7 @@ static void sleep_until_there(uint32_t rank, uint32_t seq)
 static void publish(uint32_t rank, uint32_t seq)
 {
     MODEL_CHECK(member_expose(rank, wire_key_of(seq, 0, 0), ONCE, 8) == WIRE_DONE);
-    lines_flush(members->channel[rank]);
+    shmchan_flush(members->channel[rank]);
 }
 
 static void one_publishes(uint32_t t)

@@ -549,7 +549,7 @@ static void explore_all(uint64_t most)
         report->runs += run_once();
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the face */
+/* ------------------------------------------------------------------------------------------------------------ the handle */
 static uintptr_t *shared_sites;
 
 void model_explore(const struct model_case *c, const struct model_fault *fault, uint64_t most, struct model_report *report)

@@ -7,33 +7,33 @@
 struct members *members;
 static const int32_t world[2] = {0, 1};
 
-static bool take(struct lines_host *host, size_t bytes, struct lines_block *block)
+static bool take(struct shmchan_host *host, size_t bytes, struct shmchan_block *block)
 {
     char *at = host->env->take(host->env, bytes, 128);
-    *block = (struct lines_block){at, (uint64_t)(uintptr_t)at, bytes};
+    *block = (struct shmchan_block){at, (uint64_t)(uintptr_t)at, bytes};
     return at != NULL;
 }
 
-static void give(struct lines_host *host, const struct lines_block *block)
+static void give(struct shmchan_host *host, const struct shmchan_block *block)
 {
     host->env->give(host->env, block->at, block->bytes);
 }
 
-static void ring(struct lines_host *host, struct lines_channel *channel)
+static void ring(struct shmchan_host *host, struct shmchan_channel *channel)
 {
     (void)host;
     (void)channel;
 }
 
-static bool lend(struct lines_host *host, size_t bytes, enum wire_placement placement, struct lines_block *block)
+static bool lend(struct shmchan_host *host, size_t bytes, enum wire_placement placement, struct shmchan_block *block)
 {
-    char *at = host->env->take(host->env, bytes, LINES_LANDING_PAGE);
+    char *at = host->env->take(host->env, bytes, SHMCHAN_LANDING_PAGE);
     (void)placement;
-    *block = (struct lines_block){at, (uint64_t)(uintptr_t)at, bytes};
+    *block = (struct shmchan_block){at, (uint64_t)(uintptr_t)at, bytes};
     return at != NULL;
 }
 
-static bool replace(struct lines_host *host, char *at, size_t bytes)
+static bool replace(struct shmchan_host *host, char *at, size_t bytes)
 {
     (void)host;
     (void)at;
@@ -41,14 +41,14 @@ static bool replace(struct lines_host *host, char *at, size_t bytes)
     return true;
 }
 
-static void name_all(struct lines_channel *c)
+static void name_all(struct shmchan_channel *c)
 {
-    const struct lines_shape *s = &c->shape;
+    const struct shmchan_shape *s = &c->shape;
     char *block = c->block.at;
     for (uint32_t sort = 0; sort < WIRE_NOTE_SORTS; sort++) {
-        struct lines_note *note = &c->head->note[sort];
+        struct shmchan_note *note = &c->head->note[sort];
         model_name(&note->version, sizeof note->version, "note version");
-        model_name(&note->tag, sizeof *note - offsetof(struct lines_note, tag), "note word");
+        model_name(&note->tag, sizeof *note - offsetof(struct shmchan_note, tag), "note word");
     }
     model_name(c->head->long_word, sizeof c->head->long_word, "note word");
     model_name(&c->head->retired, sizeof c->head->retired, "retired");
@@ -61,31 +61,31 @@ static void name_all(struct lines_channel *c)
     model_name(block + s->pairs, s->inlets - s->pairs, "where pairs are");
     model_name(block + s->inlets, s->landings - s->inlets, "inlet");
     model_name(block + s->edge[0].line, s->acks - s->edge[0].line, "line key"); /* its only atomic */
-    model_name(block + s->landings, lines_landing_slots(s) * sizeof(struct lines_landing), "landing key");
+    model_name(block + s->landings, shmchan_landing_slots(s) * sizeof(struct shmchan_landing), "landing key");
 }
 
-void members_join(struct lines_host *first, struct lines_host *second, struct wire_limits limits)
+void members_join(struct shmchan_host *first, struct shmchan_host *second, struct wire_limits limits)
 {
     char offers[2][WIRE_OFFER_BYTES];
-    struct lines_host *const host[2] = {first, second};
+    struct shmchan_host *const host[2] = {first, second};
     for (int32_t r = 0; r < 2; r++) {
         struct wire_team team = {.id = 77, .rank = r, .size = 2, .world = world};
         members->host[r] = host[r];
-        MODEL_CHECK(lines_join(&host[r]->wire, &team, &limits, NULL, offers[r], &members->channel[r]) == COMM_OK);
+        MODEL_CHECK(shmchan_join(&host[r]->wire, &team, &limits, NULL, offers[r], &members->channel[r]) == COMM_OK);
     }
     for (int32_t r = 0; r < 2; r++) {
         struct wire_team team = {.id = 77, .rank = r, .size = 2, .world = world};
-        MODEL_CHECK(lines_join(&host[r]->wire, &team, NULL, offers, NULL, &members->channel[r]) == COMM_OK);
-        name_all(lines_of(members->channel[r]));
+        MODEL_CHECK(shmchan_join(&host[r]->wire, &team, NULL, offers, NULL, &members->channel[r]) == COMM_OK);
+        name_all(shmchan_of(members->channel[r]));
     }
 }
 
-static struct lines_host *make_host(void)
+static struct shmchan_host *make_host(void)
 {
     static const struct base_log silent = {.env = &model_env, .level = 0, .rank = -1};
     static _Atomic uint32_t nobody;
-    struct lines_host *host = model_env.take(&model_env, sizeof *host, 64);
-    lines_host_start(host, &(struct wire_config){.env = &model_env, .log = &silent});
+    struct shmchan_host *host = model_env.take(&model_env, sizeof *host, 64);
+    shmchan_host_start(host, &(struct wire_config){.env = &model_env, .log = &silent});
     host->take = take;
     host->give = give;
     host->ring = ring;
@@ -110,7 +110,7 @@ enum wire_result member_expose(uint32_t rank, wire_key key, uint16_t edge, size_
     struct wire_expose e = {
         .key = key, .fingerprint = 5, .edge = edge, .flags = WIRE_WORK, .peers = &other, .npeers = 1, .nspans = 1, .spans = &span};
     memset(data, (int)(wire_key_seq(key) + wire_key_round(key)), sizeof data);
-    return lines_expose(members->channel[rank], &e);
+    return shmchan_expose(members->channel[rank], &e);
 }
 
 enum wire_result member_store(uint32_t rank, wire_key key, size_t bytes)
@@ -120,21 +120,21 @@ enum wire_result member_store(uint32_t rank, wire_key key, size_t bytes)
     struct wire_expose e = {.key = key, .fingerprint = 5, .flags = WIRE_WORK, .peers = &other, .npeers = 1, .nspans = 1, .spans = &span};
     uint64_t word = (wire_key_seq(key) + wire_key_round(key)) * UINT64_C(0x0101010101010101);
     void *pad = NULL;
-    enum wire_result result = lines_reserve(members->channel[rank], &e, bytes, &pad);
+    enum wire_result result = shmchan_reserve(members->channel[rank], &e, bytes, &pad);
     if (result != WIRE_DONE && result != WIRE_LANDING)
         return result;
     memcpy(pad, &word, sizeof word);
     memcpy((char *)pad + bytes - sizeof word, &word, sizeof word);
     span.at = pad;
     e.flags |= result == WIRE_LANDING ? WIRE_BUILT | WIRE_DEPOSIT : WIRE_BUILT;
-    return lines_expose(members->channel[rank], &e);
+    return shmchan_expose(members->channel[rank], &e);
 }
 
 static enum wire_result look(uint32_t rank, wire_key key, uint16_t edge, uint16_t flags, size_t bytes, struct wire_view *view, void *land)
 {
     struct wire_look l = {
         .key = key, .fingerprint = 5, .edge = edge, .flags = flags, .peer = 1 - rank, .land = land, .bytes = bytes, .view = view};
-    return lines_view(members->channel[rank], &l);
+    return shmchan_view(members->channel[rank], &l);
 }
 
 enum wire_result member_view(uint32_t rank, wire_key key, uint16_t edge, uint16_t flags, size_t bytes, struct wire_view *view)

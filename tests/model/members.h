@@ -3,20 +3,20 @@
 #define MODEL_MEMBERS_H
 
 #include "model/explore.h"
-#include "channel/lines.h"
+#include "channel/shmchan.h"
 
 struct members {
-    struct lines_host *host[2];
+    struct shmchan_host *host[2];
     struct wire_channel *channel[2];
     struct wire_view view[2];
     char *lent; /* a page for each of two rounds, of the second member's, that the first one reaches */
-    unsigned char landed[4 * LINES_PLACE_BYTES + 256], sent[4 * LINES_PLACE_BYTES + 256];
+    unsigned char landed[4 * SHMCHAN_PLACE_BYTES + 256], sent[4 * SHMCHAN_PLACE_BYTES + 256];
 };
 extern struct members *members;
 
 void members_make(struct wire_limits limits);
 /* The same over hosts of the case's own, whose take, ring and sleepers are set. */
-void members_join(struct lines_host *first, struct lines_host *second, struct wire_limits limits);
+void members_join(struct shmchan_host *first, struct shmchan_host *second, struct wire_limits limits);
 /* Bytes that all say seq + round. */
 enum wire_result member_expose(uint32_t rank, wire_key key, uint16_t edge, size_t bytes);
 enum wire_result member_view(uint32_t rank, wire_key key, uint16_t edge, uint16_t flags, size_t bytes, struct wire_view *view);

@@ -1,7 +1,7 @@
 /*
  * A program that uses MPI itself, beside this library over MPI: started before us at each thread level, started by us, ended too early.
  *
- *   app single|funneled|serialized|multiple | later | early | again | helper | stranger
+ *   app single|funneled|serialized|multiple | later | early | again | progress thread | pending peer
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"

@@ -131,12 +131,12 @@ RIG_TEST(no_launcher_of_mpi)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ modules that do not fit */
-static struct module_face face;
+static struct module_interface handle;
 static const struct module_core *seen;
-static const struct module_face *entry(const struct module_core *core)
+static const struct module_interface *entry(const struct module_core *core)
 {
     seen = core;
-    return face.size ? &face : NULL;
+    return handle.size ? &handle : NULL;
 }
 
 static void *give_entry(const struct comm_env *env, const char *name, char *why, size_t bytes)
@@ -157,12 +157,12 @@ RIG_TEST(a_module_of_another_version)
     says("module \"mpi_openmpi\" is of another version");
     EQUAL(seen->abi, MODULE_ABI);
     EQUAL(seen->size, sizeof *seen);
-    face = (struct module_face){.abi = MODULE_ABI, .size = sizeof face, .version = COMM_VERSION, .name = "mpi_openmpi"};
-    CHECK(module_load(&env, "mpi_openmpi", text, sizeof text) == &face);
-    face.version++;
+    handle = (struct module_interface){.abi = MODULE_ABI, .size = sizeof handle, .version = COMM_VERSION, .name = "mpi_openmpi"};
+    CHECK(module_load(&env, "mpi_openmpi", text, sizeof text) == &handle);
+    handle.version++;
     CHECK(!module_load(&env, "mpi_openmpi", text, sizeof text));
-    face.version--;
-    face.size++;
+    handle.version--;
+    handle.size++;
     CHECK(!module_load(&env, "mpi_openmpi", text, sizeof text));
 }
 

@@ -1,6 +1,6 @@
 /*
  * One process, one engine, three carriers at once: a world over MPI, one over shared memory, and two ranks of a native that is a stream, as
- * a device's is (played). Work pends on all of them, is joined by events, and a wait on any moves all.
+ * a device's is (mock). Work pends on all of them, is joined by events, and a wait on any moves all.
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
@@ -15,7 +15,7 @@
 
 enum { PLAYED = 2, ROUNDS = 300 };
 
-static struct comm_communicator *mpi, *shm, *played[PLAYED];
+static struct comm_communicator *mpi, *shm, *mock[PLAYED];
 static int32_t rank, ranks;
 
 static struct comm_communicator *open_one(const char *backend, struct comm_communicator *engine_of)
@@ -38,13 +38,13 @@ static void open_all(void)
     shm = open_one("shm", mpi);
     fake.flags = NATIVE_STREAM;
     fake.delay = 5;
-    MUST(comm_open_local(COMM_CONFIG(.engine_of = mpi, .operation_timeout_ns = 20 * RIG_S), PLAYED, NULL, played));
+    MUST(comm_open_local(COMM_CONFIG(.engine_of = mpi, .operation_timeout_ns = 20 * RIG_S), PLAYED, NULL, mock));
     MUST(comm_fd(mpi, &fd[0]));
     MUST(comm_fd(shm, &fd[1]));
-    MUST(comm_fd(played[0], &fd[2]));
+    MUST(comm_fd(mock[0], &fd[2]));
     EQUAL(fd[0], fd[1]);
     EQUAL(fd[0], fd[2]);
-    MUST(comm_describe(played[0], &info));
+    MUST(comm_describe(mock[0], &info));
     EQUAL(info.device_order, 1);
     rank = comm_rank(mpi);
     ranks = comm_size(mpi);
@@ -65,7 +65,7 @@ static void stream_waits(struct comm_communicator *stream, struct comm_request q
     }
 }
 
-/* mpi -> shm -> played -> mpi, by events and requests; one comm_sync each. */
+/* mpi -> shm -> mock -> mpi, by events and requests; one comm_sync each. */
 static void in_a_ring(int round, struct comm_event *event)
 {
     int64_t a = rank + round, b = 0, c = 0, d[PLAYED] = {0}, e = 0, want = (int64_t)ranks * (ranks - 1) / 2 + (int64_t)round * ranks;
@@ -77,8 +77,8 @@ static void in_a_ring(int round, struct comm_event *event)
     MUST(comm_queue_wait_event(shm, event));
     MUST(comm_allreduce(shm, &b, &c, 1, COMM_I64, COMM_MAX, &q[1]));
     for (int i = 0; i < PLAYED; i++) {
-        stream_waits(played[i], q[1]);
-        MUST(comm_allreduce(played[i], &c, &d[i], 1, COMM_I64, COMM_SUM, &q[2]));
+        stream_waits(mock[i], q[1]);
+        MUST(comm_allreduce(mock[i], &c, &d[i], 1, COMM_I64, COMM_SUM, &q[2]));
     }
     MUST(comm_queue_wait_request(mpi, q[2]));
     MUST(comm_allreduce(mpi, &d[PLAYED - 1], &e, 1, COMM_I64, COMM_SUM, NULL));
@@ -90,10 +90,10 @@ static void in_a_ring(int round, struct comm_event *event)
         MUST(comm_sync(shm, COMM_FOREVER));
         break;
     default:
-        MUST(comm_sync(played[1], COMM_FOREVER));
+        MUST(comm_sync(mock[1], COMM_FOREVER));
     }
-    MUST(comm_sync(played[0], COMM_FOREVER));
-    MUST(comm_sync(played[1], COMM_FOREVER));
+    MUST(comm_sync(mock[0], COMM_FOREVER));
+    MUST(comm_sync(mock[1], COMM_FOREVER));
     MUST(comm_sync(shm, COMM_FOREVER));
     MUST(comm_sync(mpi, COMM_FOREVER));
     EQUAL(b, want);
@@ -112,8 +112,8 @@ static void nothing_starves(int round)
         in[0][i] = in[1][i] = in[2][i] = rank + i;
         MUST(comm_allreduce(mpi, &in[0][i], &out[0][i], 1, COMM_I64, COMM_SUM, &q[0][i]));
         MUST(comm_allreduce(shm, &in[1][i], &out[1][i], 1, COMM_I64, COMM_SUM, &q[1][i]));
-        MUST(comm_allreduce(played[0], &in[2][i], &out[2][i], 1, COMM_I64, COMM_SUM, &q[2][i]));
-        MUST(comm_allreduce(played[1], &in[2][i], &other[i], 1, COMM_I64, COMM_SUM, &q[3][i]));
+        MUST(comm_allreduce(mock[0], &in[2][i], &out[2][i], 1, COMM_I64, COMM_SUM, &q[2][i]));
+        MUST(comm_allreduce(mock[1], &in[2][i], &other[i], 1, COMM_I64, COMM_SUM, &q[3][i]));
     }
     MUST(comm_wait(q[round % 4][MANY - 1], RIG_PATIENCE));
     for (int64_t end = rig_now() + 5 * RIG_S;;) { /* the rest by progress through any one of them */
@@ -142,7 +142,7 @@ int main(void)
     }
     comm_event_destroy(event);
     for (int i = 0; i < PLAYED; i++)
-        MUST(comm_close(played[i], RIG_PATIENCE));
+        MUST(comm_close(mock[i], RIG_PATIENCE));
     MUST(comm_close(shm, RIG_PATIENCE));
     MUST(comm_close(mpi, RIG_PATIENCE));
     return 0;

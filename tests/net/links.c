@@ -58,19 +58,19 @@ void links_await(int want)
         rig_nap(RIG_MS);
         count = links_connected();
     }
-    EQUAL(count, want); /* counted once: a stranger may still come and go */
+    EQUAL(count, want); /* counted once: a pending peer may still come and go */
 }
 
 void links_check_watchers(void)
 {
-    int watchers[FILES] = {0}, watched = 0;
+    int monitors[FILES] = {0}, watched = 0;
     for (int fd = 0; fd < FILES; fd++) {
         char path[64], line[128];
         snprintf(path, sizeof path, "/proc/self/fdinfo/%d", fd);
         FILE *info = fopen(path, "re");
         while (info && fgets(line, sizeof line, info))
             if (sscanf(line, "tfd: %d", &watched) == 1 && watched >= 0 && watched < FILES)
-                watchers[watched]++;
+                monitors[watched]++;
         if (info)
             fclose(info);
     }
@@ -78,7 +78,7 @@ void links_check_watchers(void)
         struct sockaddr_storage other;
         socklen_t length = sizeof other;
         if (getpeername(fd, (struct sockaddr *)&other, &length) == 0 && other.ss_family == AF_INET)
-            CHECK(watchers[fd] <= 2);
+            CHECK(monitors[fd] <= 2);
     }
 }
 

@@ -2,7 +2,7 @@
 #include "net/member.h"
 
 #include "conform/rig.h"
-#include "comm/body.h"
+#include "comm/state.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -13,7 +13,7 @@ enum { PATIENCE_MS = 10000 };
 
 void member_take(struct member *m, struct comm_communicator *world, int32_t victim)
 {
-    struct body *b = atomic_load_explicit(&world->body, memory_order_relaxed);
+    struct comm_state *b = atomic_load_explicit(&world->state, memory_order_relaxed);
 
     *m = (struct member){.c = tcp_of(b->channel), .victim = (uint32_t)victim};
     m->lane = m->c->member[victim].lane;

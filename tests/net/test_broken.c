@@ -111,7 +111,7 @@ RIG_TEST(without_crc_a_payload_may_be_changed)
     EQUAL(proc.page[1].result, COMM_OK);
 }
 
-/* As where too many stand at the door: who was put out before he was heard comes again. */
+/* As where too many stand at the acceptor: who was put out before he was heard comes again. */
 RIG_TEST(put_out_at_the_door)
 {
     static struct proc proc;

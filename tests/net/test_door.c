@@ -1,9 +1,9 @@
 /*
- * What holds strangers at the door of an open world to their part: how often it is looked at, and that a recording is answered once. And
- * how long the end of a link that was made later is believed to be no death.
+ * What holds pending peers at the acceptor of an open world to their part: how often it is looked at, and that a recording is answered
+ * once. And how long the end of a link that was made later is believed to be no death.
  */
-#include "net/auth/pace.h"
-#include "net/auth/stranger.h"
+#include "net/auth/accept_limiter.h"
+#include "net/auth/pending.h"
 #include "net/tcp/tcp.h"
 #include "wire/table.h"
 
@@ -23,17 +23,17 @@
 /* Somebody comes each 10 us, as long as there is time, and is accepted at the next look, with whoever came since, 16 at most. */
 static void strangers_are_looked_at_so_often_and_no_more(void **state)
 {
-    struct pace pace = {0};
+    struct accept_limiter pace = {0};
     int64_t begin = 100 * SECOND_NS, looks = 0, accepted = 0, waited = 0;
     (void)state;
 
     for (int64_t now = begin; now < begin + 10 * SECOND_NS; now += 10000) {
         waited++;
-        if (pace_rest(&pace, now))
+        if (accept_limiter_rest(&pace, now))
             continue;
         int64_t batch = waited < 16 ? waited : 16;
         waited -= batch;
-        pace_charge(&pace, now, PACE_LOOK_NS + batch * PACE_ACCEPT_NS);
+        accept_limiter_charge(&pace, now, PACE_LOOK_NS + batch * PACE_ACCEPT_NS);
         looks++;
         accepted += batch;
     }
@@ -45,49 +45,49 @@ static void strangers_are_looked_at_so_often_and_no_more(void **state)
 /* Each look finds an honest one, who is accepted, answered, and let in at the next. */
 static void honest_ones_are_never_made_to_wait(void **state)
 {
-    struct pace pace = {0};
+    struct accept_limiter pace = {0};
     int64_t now = 100 * SECOND_NS;
     (void)state;
 
     for (int i = 0; i < 1000; i++) {
-        pace_charge(&pace, now, PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
-        assert_int_equal(pace_rest(&pace, now), 0);
-        pace_charge(&pace, now, PACE_LOOK_NS);
-        pace_give_back(&pace, 2 * PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
-        assert_int_equal(pace_rest(&pace, now), 0);
+        accept_limiter_charge(&pace, now, PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
+        assert_int_equal(accept_limiter_rest(&pace, now), 0);
+        accept_limiter_charge(&pace, now, PACE_LOOK_NS);
+        accept_limiter_give_back(&pace, 2 * PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
+        assert_int_equal(accept_limiter_rest(&pace, now), 0);
     }
 }
 
 static void what_is_saved_has_a_bound(void **state)
 {
-    struct pace pace = {0};
+    struct accept_limiter pace = {0};
     int64_t now = 100000 * SECOND_NS, done = 0;
     (void)state;
 
-    pace_give_back(&pace, 1000 * SECOND_NS);
-    for (; !pace_rest(&pace, now); done++)
-        pace_charge(&pace, now, PACE_LOOK_NS);
+    accept_limiter_give_back(&pace, 1000 * SECOND_NS);
+    for (; !accept_limiter_rest(&pace, now); done++)
+        accept_limiter_charge(&pace, now, PACE_LOOK_NS);
     assert_int_equal(done, PACE_SAVED_NS / PACE_LOOK_NS + 1);
-    assert_int_equal(pace_rest(&pace, now + PACE_LOOK_NS), 0);
+    assert_int_equal(accept_limiter_rest(&pace, now + PACE_LOOK_NS), 0);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ recordings */
 struct visit {
-    enum stranger_heard heard;
+    enum pending_heard heard;
     ssize_t answer; /* bytes */
 };
 
-static struct visit come(const struct stranger_door *door, const unsigned char hello[HANDSHAKE_HELLO])
+static struct visit come(const struct pending_acceptor *door, const unsigned char hello[HANDSHAKE_HELLO])
 {
-    struct stranger s = {.until = INT64_MAX};
+    struct pending_peer s = {.until = INT64_MAX};
     unsigned char answer[HANDSHAKE_ANSWER];
-    char why[STRANGER_WHY] = "";
+    char why[PENDING_WHY] = "";
     int ends[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     assert_int_equal(send(ends[0], hello, HANDSHAKE_HELLO, MSG_NOSIGNAL), HANDSHAKE_HELLO);
     s.fd = ends[1];
-    struct visit v = {stranger_hello(door, &s, false, why), 0};
+    struct visit v = {pending_hello(door, &s, false, why), 0};
     v.answer = recv(ends[0], answer, sizeof answer, MSG_DONTWAIT);
     close(ends[0]);
     close(ends[1]);
@@ -100,35 +100,35 @@ static void a_recording_is_answered_once(void **state)
     const unsigned char key[CRYPTO_KEY] = {7};
     const struct handshake_names names = {HANDSHAKE_CONNECTION, 0, 1, 0, 0};
     static struct hellos answered;
-    const struct stranger_door door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered, NULL, 0};
+    const struct pending_acceptor door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered, NULL, 0};
     static unsigned char hello[HELLOS_KEPT + 1][HANDSHAKE_HELLO];
     struct handshake h;
     (void)state;
 
     if (!handshake_hello(&h, env, key, &names, hello[0]))
         group_skip("this library was built without libcrypto");
-    assert_int_equal(come(&door, hello[0]).heard, STRANGER_DONE);
+    assert_int_equal(come(&door, hello[0]).heard, PENDING_DONE);
     for (int i = 1; i <= HELLOS_KEPT; i++) { /* others do not wait for it, and in the end it is forgotten */
         struct visit again = come(&door, hello[0]);
-        assert_int_equal(again.heard, STRANGER_OUT);
+        assert_int_equal(again.heard, PENDING_OUT);
         assert_true(again.answer <= 0);
         assert_true(handshake_hello(&h, env, key, &names, hello[i]));
         struct visit first = come(&door, hello[i]);
-        assert_int_equal(first.heard, STRANGER_DONE);
+        assert_int_equal(first.heard, PENDING_DONE);
         assert_int_equal(first.answer, HANDSHAKE_ANSWER);
     }
-    assert_int_equal(come(&door, hello[1]).heard, STRANGER_OUT);
-    assert_int_equal(come(&door, hello[0]).heard, STRANGER_DONE);
+    assert_int_equal(come(&door, hello[1]).heard, PENDING_OUT);
+    assert_int_equal(come(&door, hello[0]).heard, PENDING_DONE);
 }
 
-/* Who has no secret cannot make the door forget those who have. */
+/* Who has no secret cannot make the acceptor forget those who have. */
 static void a_wrong_hello_is_not_remembered(void **state)
 {
     const struct comm_env *env = wire_default_env();
     const unsigned char key[CRYPTO_KEY] = {7}, other[CRYPTO_KEY] = {8};
     const struct handshake_names names = {HANDSHAKE_CONNECTION, 0, 1, 0, 0};
     static struct hellos answered;
-    const struct stranger_door door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered, NULL, 0};
+    const struct pending_acceptor door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered, NULL, 0};
     unsigned char hello[HANDSHAKE_HELLO];
     struct handshake h;
     (void)state;
@@ -137,7 +137,7 @@ static void a_wrong_hello_is_not_remembered(void **state)
         group_skip("this library was built without libcrypto");
     for (int i = 0; i < 3; i++) {
         struct visit v = come(&door, hello);
-        assert_int_equal(v.heard, STRANGER_OUT);
+        assert_int_equal(v.heard, PENDING_OUT);
         assert_int_equal(v.answer, HANDSHAKE_HEAD);
     }
     assert_int_equal(answered.count, 0);
@@ -150,7 +150,7 @@ static const int64_t ended = 100 * SECOND_NS;
 static int64_t grace_ms(const struct tcp_link *link)
 {
     static char there;
-    struct tcp_wire w = {.door = (struct tcp_door *)(void *)&there}; /* where links are made when they are needed */
+    struct tcp_wire w = {.acceptor = (struct tcp_acceptor *)(void *)&there}; /* where links are made when they are needed */
 
     for (int64_t ms = 0; ms <= 60000; ms += 10)
         if (tcp_has_said_all(&w, link, ended + ms * 1000000 + 1))
@@ -208,7 +208,7 @@ static void nor_is_it_of_a_neighbour(void **state)
 static void what_others_say_of_it_is_believed_at_once(void **state)
 {
     struct tcp_link dead = link_that_ended();
-    struct tcp_wire all = {.door = NULL};
+    struct tcp_wire all = {.acceptor = NULL};
     (void)state;
 
     dead.told = (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = COMM_ERR_PEER};

@@ -7,7 +7,7 @@
 
 #include "net/tcp/frame.h"
 #include "fuzz/fuzz.h"
-#include "net/tcp/late.h"
+#include "net/tcp/stale.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -144,13 +144,13 @@ static void mutations(void **state)
 static void another_has_its_place(void **state)
 {
     const int32_t world[] = {4, 7, 9};
-    uint32_t old = late_name(3, 5), now = late_name(4, 5);
+    uint32_t old = stale_name(3, 5), now = stale_name(4, 5);
 
     (void)state;
-    assert_int_equal(late_place(old), 5);
-    assert_int_equal(late_place(now), 5);
-    assert_true(late_is_for(now, now) && !late_is_for(old, now));
-    assert_true(late_is_member(1, 3, world, 7) && !late_is_member(1, 3, world, 4) && !late_is_member(3, 3, world, 9));
+    assert_int_equal(stale_place(old), 5);
+    assert_int_equal(stale_place(now), 5);
+    assert_true(stale_is_for(now, now) && !stale_is_for(old, now));
+    assert_true(stale_is_member(1, 3, world, 7) && !stale_is_member(1, 3, world, 4) && !stale_is_member(3, 3, world, 9));
 }
 
 /* What was said of room may come after what was said later; numbers wrap. */
@@ -159,16 +159,16 @@ static void an_older_word(void **state)
     wire_key second = wire_key_of(9, 2, 1), third = wire_key_of(9, 3, 1);
 
     (void)state;
-    assert_int_equal(late_retired(7, 9), 9);
-    assert_int_equal(late_retired(9, 7), 9);
-    assert_int_equal(late_retired(UINT32_MAX, 2), 2);
-    assert_int_equal(late_retired(2, UINT32_MAX), 2);
-    assert_int_equal(late_ack(second, 8, third), third);
-    assert_int_equal(late_ack(third, 8, second), third);
-    assert_int_equal(late_ack(third, 8, third), third);
-    assert_int_equal(late_ack(0, 9, third), 0); /* that operation is retired there */
-    assert_int_equal(late_ack(third, 9, wire_key_of(13, 0, 1)), wire_key_of(13, 0, 1));
-    assert_true(late_is_done(9, third) && !late_is_done(8, third) && late_is_done(1, wire_key_of(UINT32_MAX, 0, 0)));
+    assert_int_equal(stale_retired(7, 9), 9);
+    assert_int_equal(stale_retired(9, 7), 9);
+    assert_int_equal(stale_retired(UINT32_MAX, 2), 2);
+    assert_int_equal(stale_retired(2, UINT32_MAX), 2);
+    assert_int_equal(stale_ack(second, 8, third), third);
+    assert_int_equal(stale_ack(third, 8, second), third);
+    assert_int_equal(stale_ack(third, 8, third), third);
+    assert_int_equal(stale_ack(0, 9, third), 0); /* that operation is retired there */
+    assert_int_equal(stale_ack(third, 9, wire_key_of(13, 0, 1)), wire_key_of(13, 0, 1));
+    assert_true(stale_is_done(9, third) && !stale_is_done(8, third) && stale_is_done(1, wire_key_of(UINT32_MAX, 0, 0)));
 }
 
 /* Whole lines, and a long payload begins at one. */

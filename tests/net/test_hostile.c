@@ -1,7 +1,7 @@
 /*
- * A peer that is no stranger and yet says what it must not: broken headers, and headers that are sound but mean nothing that was allowed.
- * From a seed, so that a failure comes again. Whatever it says, this rank goes on, forgets nothing of its own memory's bounds, and ends the
- * connection at the first word that cannot be.
+ * A peer that is no pending peer and yet says what it must not: broken headers, and headers that are sound but mean nothing that was
+ * allowed. From a seed, so that a failure comes again. Whatever it says, this rank goes on, forgets nothing of its own memory's bounds, and
+ * ends the connection at the first word that cannot be.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>

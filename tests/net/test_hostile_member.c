@@ -147,7 +147,7 @@ static void waits_in_a_barrier(struct proc *proc, struct comm_communicator *worl
     reach(proc, VICTIM, STAGE_LOOKED);
 }
 
-/* It is in no call meanwhile: what comes is read by its watcher. */
+/* It is in no call meanwhile: what comes is read by its monitor. */
 static void sleeps(struct proc *proc, struct comm_communicator *world)
 {
     (void)world;

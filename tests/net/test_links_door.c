@@ -1,6 +1,6 @@
 /*
- * Links that are made when they are needed have a door that stays open: strangers and forgers stand there, and nobody is kept waiting for
- * them; and links are many where descriptors are few. Ranks are processes.
+ * Links that are made when they are needed have a acceptor that stays open: pending peers and forgers stand there, and nobody is kept
+ * waiting for them; and links are many where descriptors are few. Ranks are processes.
  */
 #define _GNU_SOURCE
 #include "net/auth/crypto.h"
@@ -23,14 +23,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* ------------------------------------------------------------------------------------------------------------ strangers */
+/* ------------------------------------------------------------------------------------------------------------ pending peers */
 enum { GUESTS = 8, CALLERS = 300 };
 
 static void live_with_strangers(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     atomic_store(&proc->page[rank].number[0], links_port());
     links_phase(proc, rank, 1);
-    links_exchange(world, rank ^ 5); /* while they still stand at the door */
+    links_exchange(world, rank ^ 5); /* while they still stand at the acceptor */
     links_phase(proc, rank, 2);
     links_await(5 * 3 + 2); /* neighbours 1, 2 and 4 away, and this one */
     links_phase(proc, rank, 3);
@@ -93,7 +93,7 @@ static void needs_crypto(void)
         rig_skip(crypto_missing());
 }
 
-/* Whoever must say more than his first word is watched as a stranger before he is let in. */
+/* Whoever must say more than his first word is watched as a pending peer before he is let in. */
 RIG_TEST(links_with_a_secret)
 {
     struct proc proc = {.enter = needed_with_secret};
@@ -129,7 +129,7 @@ static int forge(uint16_t port, enum forgery how, const unsigned char *right, co
     return fd;
 }
 
-/* At the doors of an open world: new links are made all the same, and nobody of them is let in or leaves anything behind. */
+/* At the acceptors of an open world: new links are made all the same, and nobody of them is let in or leaves anything behind. */
 RIG_TEST(links_with_forgers_at_the_door)
 {
     static int fds[CALLERS];
@@ -200,7 +200,7 @@ static void too_few_descriptors(struct proc *proc, int32_t rank)
     limit_files(rank ? DESCRIPTORS : TOO_FEW, rank ? DESCRIPTORS : TOO_FEW);
 }
 
-/* Who has been let in hears of it; who was at the door that rank 0 is gone; who comes later finds nobody. */
+/* Who has been let in hears of it; who was at the acceptor that rank 0 is gone; who comes later finds nobody. */
 static void hear_of_the_limit(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     char text[512] = "";

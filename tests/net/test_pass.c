@@ -1,4 +1,4 @@
-/* What neighbours pass on: the fuzzer's model over played rows of it, in which most makes sense. */
+/* What neighbours pass on: the fuzzer's model over mock rows of it, in which most makes sense. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
 /* When what is sent leaves: what stands in a row waits for company, what has time between it does not; and who only ever sends still hears
- * what his peers have taken. Two ranks of one process, without an engine: nobody looks but who is told to here. The clock is played. */
+ * what his peers have taken. Two ranks of one process, without an engine: nobody looks but who is told to here. The clock is mocked. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,15 +32,15 @@ static int64_t tell_moment(const struct comm_env *env)
 
 static int up_with(void **state, uint32_t window)
 {
-    static struct comm_env played;
+    static struct comm_env mock;
     static struct rig rig;
     const struct comm_env *env = wire_default_env();
 
     rig.sent = 0;
     pair_open(&rig.pair, window, NULL);
-    played = *env;
-    played.now = tell_moment;
-    rig.pair.wire->env = &played;
+    mock = *env;
+    mock.now = tell_moment;
+    rig.pair.wire->env = &mock;
     moment = env->now(env);
     *state = &rig;
     return 0;
@@ -139,7 +139,7 @@ static void rows(void **state)
     await_seen(r);
 }
 
-/* In how long the watcher's timer ends; 0: it is not set. */
+/* In how long the monitor's timer ends; 0: it is not set. */
 static int64_t timer_of(const struct rig *r)
 {
     struct itimerspec left;
@@ -159,7 +159,7 @@ static void one_row(struct rig *r)
     assert_false(r->pair.wire->held);
 }
 
-/* The clock that is played runs beside the kernel's: of a timer only whether it is set is looked at. */
+/* The clock that is mocked runs beside the kernel's: of a timer only whether it is set is looked at. */
 static void many_rows(void **state)
 {
     struct rig *r = *state;
@@ -190,7 +190,7 @@ static void many_rows(void **state)
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     assert_true(r->pair.wire->held);
-    r->pair.class->poll(&r->pair.wire->wire, events, 8); /* the watcher ends it: so do not rely on the caller */
+    r->pair.class->poll(&r->pair.wire->wire, events, 8); /* the monitor ends it: so do not rely on the caller */
     assert_false(r->pair.wire->held);
     await_seen(r);
     one_row(r);

@@ -82,7 +82,7 @@ static void seal_all(struct end *e)
     }
 }
 
-/* The whole of it as the body of one frame. */
+/* The whole of it as the state of one frame. */
 static const char *open_all(struct end *e, size_t count, size_t piece)
 {
     const char *why = NULL;

@@ -14,7 +14,7 @@
 
 #include "net/boot/star.h"
 #include "net/boot/secret_find.h"
-#include "net/auth/stranger.h"
+#include "net/auth/pending.h"
 #include "wire/table.h"
 
 #include <arpa/inet.h>
@@ -155,7 +155,7 @@ static void wrong_size_and_job(void **state)
     guest_expect(g[1].result == COMM_ERR_AUTH ? &g[1] : &g[2], COMM_ERR_AUTH, "rank 1 is there already");
 }
 
-/* ------------------------------------------------------------------------------------------------------------ strangers */
+/* ------------------------------------------------------------------------------------------------------------ pending peers */
 enum knocking { SILENCE, SLOW, GARBAGE, HALF, RECORDING, REPEATING, FLOOD, KNOCKINGS };
 struct knock {
     const char *address;
@@ -276,7 +276,7 @@ static void *impostor(void *arg)
     return NULL;
 }
 
-static void played_root(void **state)
+static void mock_root(void **state)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof at;
@@ -490,7 +490,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_prove_it), cmocka_unit_test(beyond_loopback),    cmocka_unit_test(another_secret),
         cmocka_unit_test(one_without),  cmocka_unit_test(wrong_size_and_job), cmocka_unit_test(strangers),
-        cmocka_unit_test(played_root),  cmocka_unit_test(connections),        cmocka_unit_test(another_version),
+        cmocka_unit_test(mock_root),    cmocka_unit_test(connections),        cmocka_unit_test(another_version),
         cmocka_unit_test(sources),
     };
 

@@ -1,5 +1,5 @@
 /*
- * Ranks that meet by their launcher's store: a played hydra, which speaks PMI's wire protocol over a socket to each rank, well and in each
+ * Ranks that meet by their launcher's store: a mock hydra, which speaks PMI's wire protocol over a socket to each rank, well and in each
  * wrong way. Real launchers are in tests/mpi.
  */
 #define _GNU_SOURCE

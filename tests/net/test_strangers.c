@@ -1,5 +1,5 @@
 /*
- * Strangers who dial: port scanners, rubbish, thousands who connect and say nothing, and those who say it a byte at a time. While ranks
+ * Pending peers who dial: port scanners, rubbish, thousands who connect and say nothing, and those who say it a byte at a time. While ranks
  * meet they are turned away without costing anything; once all are connected there is nothing left to dial.
  */
 #define _GNU_SOURCE
@@ -71,7 +71,7 @@ static int ports_of(const struct proc *proc, uint16_t ports[PORTS_MAX])
     return count;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the strangers */
+/* ------------------------------------------------------------------------------------------------------------ the pending peers */
 struct crowd {
     const struct proc *proc;
     pthread_t thread;

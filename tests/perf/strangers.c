@@ -1,9 +1,9 @@
 /*
- * What strangers cost two ranks that are at work, and whose listeners are open since links are made when they are needed: small allreduces
- * in a row, while nobody knocks, while strangers knock at another process's door (which costs CPU and kernel as well), and while they knock
- * at the ranks'. `strangers [rounds] [how many come in 10 ms]`, on an idle machine; each kind of stranger in turn, in windows of 0.2 s.
- * Beside the time of a call stands what the ranks' watchers took for it, which differs less from run to run: their share of a CPU, and how
- * often they woke in a second.
+ * What pending peers cost two ranks that are at work, and whose listeners are open since links are made when they are needed: small
+ * allreduces in a row, while nobody knocks, while pending peers knock at another process's acceptor (which costs CPU and kernel as well),
+ * and while they knock at the ranks'. `pending peers [rounds] [how many come in 10 ms]`, on an idle machine; each kind of pending peer in
+ * turn, in windows of 0.2 s. Beside the time of a call stands what the ranks' monitors took for it, which differs less from run to run:
+ * their share of a CPU, and how often they woke in a second.
  */
 #define _GNU_SOURCE
 #include <commstream/comm.h>
@@ -131,7 +131,7 @@ static void be_elsewhere(int listener)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ strangers */
+/* ------------------------------------------------------------------------------------------------------------ pending peers */
 static int dial(int port)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -177,12 +177,12 @@ static void turn(struct crowd *c, enum kind kind, const int ports[RANKS])
 }
 
 /* What all threads of the ranks but those that call have taken of the CPUs, and how often they fell asleep. */
-struct watchers {
+struct monitors {
     double us;
     long naps;
 };
 
-static void add_thread(struct watchers *w, pid_t process, const char *thread)
+static void add_thread(struct monitors *w, pid_t process, const char *thread)
 {
     char path[300], line[256];
     unsigned long long ran = 0;
@@ -203,9 +203,9 @@ static void add_thread(struct watchers *w, pid_t process, const char *thread)
     w->naps += naps;
 }
 
-static struct watchers watchers_now(void)
+static struct monitors watchers_now(void)
 {
-    struct watchers w = {0, 0};
+    struct monitors w = {0, 0};
 
     for (int r = 0; r < RANKS; r++) {
         char path[64];
@@ -231,9 +231,9 @@ static void go(struct crowd *c)
 }
 
 /* How many allreduces a second while they knock. */
-static double rate(struct crowd *c, enum kind kind, enum where where, const int ports[RANKS], struct watchers *took)
+static double rate(struct crowd *c, enum kind kind, enum where where, const int ports[RANKS], struct monitors *took)
 {
-    struct watchers first = watchers_now();
+    struct monitors first = watchers_now();
 
     if (where != NOBODY && kind == HALF_OPEN)
         for (int i = 0; i < HELD - 1000; i++)
@@ -248,7 +248,7 @@ static double rate(struct crowd *c, enum kind kind, enum where where, const int 
             usleep((useconds_t)(next + TURN_US - now_us()));
     }
     double result = (double)(atomic_load(&shared->done) - before) * 1e6 / (double)(now_us() - began);
-    struct watchers last = watchers_now();
+    struct monitors last = watchers_now();
     took->us += last.us - first.us;
     took->naps += last.naps - first.naps;
     go(c);
@@ -309,7 +309,7 @@ static void stock(const char *when)
 static void run(struct crowd *c, int rounds, int elsewhere)
 {
     static double quiet[KINDS][ROUNDS_MAX], other[KINDS][ROUNDS_MAX];
-    struct watchers took[KINDS] = {{0, 0}};
+    struct monitors took[KINDS] = {{0, 0}};
     int ours[RANKS], theirs[RANKS] = {elsewhere, elsewhere};
 
     for (int r = 0; r < RANKS; r++)
@@ -317,7 +317,7 @@ static void run(struct crowd *c, int rounds, int elsewhere)
             usleep(1000);
     for (int round = -1; round < rounds; round++) { /* the first is to warm up */
         for (int kind = 0; kind < KINDS; kind++) {
-            struct watchers aside = {0, 0}, *ours_took = round >= 0 ? &took[kind] : &aside;
+            struct monitors aside = {0, 0}, *ours_took = round >= 0 ? &took[kind] : &aside;
             double nobody = rate(c, (enum kind)kind, NOBODY, ours, &aside);
             double there = rate(c, (enum kind)kind, ELSEWHERE, theirs, &aside), here = rate(c, (enum kind)kind, HERE, ours, ours_took);
             if (round >= 0) {
@@ -333,7 +333,7 @@ static void run(struct crowd *c, int rounds, int elsewhere)
     for (int kind = 0; kind < KINDS; kind++)
         printf("%-18s %-18.3f %-20.3f %-20.2f %.0f\n", names[kind], median(quiet[kind], rounds), median(other[kind], rounds),
                took[kind].us * 100 / ((double)rounds * WINDOW_US), (double)took[kind].naps * 1e6 / ((double)rounds * WINDOW_US));
-    sleep(3); /* until the door has forgotten the last */
+    sleep(3); /* until the acceptor has forgotten the last */
     stock("after");
 }
 

@@ -8,7 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "proc/proc.h"
-#include "channel/lines.h"
+#include "channel/shmchan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,10 +41,10 @@ static struct proc_page *own_page; /* of the victim, once it shall stand */
 static int64_t stores;             /* whose place was told */
 static void *closed_page;
 
-enum wire_result __real_lines_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
-enum wire_result __wrap_lines_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
-enum wire_result __real_lines_expose(struct wire_channel *channel, const struct wire_expose *e);
-enum wire_result __wrap_lines_expose(struct wire_channel *channel, const struct wire_expose *e);
+enum wire_result __real_shmchan_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
+enum wire_result __wrap_shmchan_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
+enum wire_result __real_shmchan_expose(struct wire_channel *channel, const struct wire_expose *e);
+enum wire_result __wrap_shmchan_expose(struct wire_channel *channel, const struct wire_expose *e);
 
 static void stand(void)
 {
@@ -72,9 +72,9 @@ static bool reached(enum moment moment)
     return own_page && now.moment == moment && stores > now.nth;
 }
 
-enum wire_result __wrap_lines_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
+enum wire_result __wrap_shmchan_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
 {
-    enum wire_result r = __real_lines_reserve(channel, e, bytes, pad);
+    enum wire_result r = __real_shmchan_reserve(channel, e, bytes, pad);
 
     if (r != WIRE_LANDING)
         return r;
@@ -88,13 +88,13 @@ enum wire_result __wrap_lines_reserve(struct wire_channel *channel, const struct
     return r;
 }
 
-enum wire_result __wrap_lines_expose(struct wire_channel *channel, const struct wire_expose *e)
+enum wire_result __wrap_shmchan_expose(struct wire_channel *channel, const struct wire_expose *e)
 {
     bool stored = (e->flags & WIRE_DEPOSIT) != 0;
 
     if (stored && reached(MOMENT_STORED))
         stand();
-    enum wire_result r = __real_lines_expose(channel, e);
+    enum wire_result r = __real_shmchan_expose(channel, e);
     if (stored && reached(MOMENT_SHOWN))
         stand();
     return r;

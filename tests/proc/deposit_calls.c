@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "data/data.h"
 #include "proc/proc.h"
-#include "channel/lines.h"
+#include "channel/shmchan.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,12 +20,12 @@ enum { PAGE = 4096, RANKS = 2, WORDS = 1 << 19, PATTERN = 0x5a };
 
 static int64_t stores; /* whose place was told */
 
-enum wire_result __real_lines_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
-enum wire_result __wrap_lines_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
+enum wire_result __real_shmchan_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
+enum wire_result __wrap_shmchan_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
 
-enum wire_result __wrap_lines_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
+enum wire_result __wrap_shmchan_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
 {
-    enum wire_result r = __real_lines_reserve(channel, e, bytes, pad);
+    enum wire_result r = __real_shmchan_reserve(channel, e, bytes, pad);
 
     stores += r == WIRE_LANDING;
     return r;

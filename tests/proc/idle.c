@@ -1,6 +1,6 @@
 /*
  * What waiting and idling cost, whoever makes the progress: a rank that waits for a late peer sleeps, and a library that has nothing to do
- * wakes up for its watcher's look once a second and for nothing else. Counted by the kernel, so that other load on the machine does not
+ * wakes up for its monitor's look once a second and for nothing else. Counted by the kernel, so that other load on the machine does not
  * matter.
  */
 #define _GNU_SOURCE
@@ -75,7 +75,7 @@ static void meet(struct comm_communicator *world)
     }
 }
 
-/* number[3]: threads beside the watcher that have a tick of their own. */
+/* number[3]: threads beside the monitor that have a tick of their own. */
 static bool is_quiet(const struct proc_page *page)
 {
     int64_t most = (1 + page->number[3]) * (page->number[2] / RIG_S + 1); /* one may be near each end */
@@ -118,7 +118,7 @@ static void idle(struct proc *proc, int32_t rank, struct comm_communicator *worl
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
-/* A part of a window that others may ask for at any time, and did: when nobody does, it costs nothing but the helper thread's own tick,
+/* A part of a window that others may ask for at any time, and did: when nobody does, it costs nothing but the progress thread's own tick,
  * where there is one: it sleeps on the bell then. */
 static void idle_owner(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {

@@ -1,6 +1,6 @@
 /*
  * A rank whose standard error is blocked is alive. Rank 1 writes to a pipe that is full and that nobody reads, for longer than the time
- * after which a silent rank counts as dead; its watcher has something to say meanwhile, and so have its calls. Its peer sees it alive and
+ * after which a silent rank counts as dead; its monitor has something to say meanwhile, and so have its calls. Its peer sees it alive and
  * sums go on. In the end the pipe is read: every line is there, or was counted.
  */
 #define _GNU_SOURCE
@@ -18,7 +18,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RANKS = 2, REFUSALS = 600, SUMS = 50, LATE_S = 5 /* then the watcher warns */, PEER_TIMEOUT_S = 3 };
+enum { RANKS = 2, REFUSALS = 600, SUMS = 50, LATE_S = 5 /* then the monitor warns */, PEER_TIMEOUT_S = 3 };
 enum { MUTED = 1, READ_LATER = 0, SPEAK = 1 /* of page.number: the pipe's other end, and standard error as it was */ };
 
 static void mute(struct proc *proc, int32_t rank)
@@ -105,14 +105,14 @@ static void live(struct proc *proc, int32_t rank, struct comm_communicator *worl
     if (rank == MUTED)
         be_refused(REFUSALS);
     else
-        rig_nap((LATE_S + 2 * PEER_TIMEOUT_S) * RIG_S); /* alive, but late: the other's watcher has something to say, and then is silent */
+        rig_nap((LATE_S + 2 * PEER_TIMEOUT_S) * RIG_S); /* alive, but late: the other's monitor has something to say, and then is silent */
     for (int i = 0; i < SUMS; i++)
         sum(world);
     if (rank == MUTED) {
         struct said said = listen((int)proc->page[rank].number[READ_LATER]);
         EQUAL(dup2((int)proc->page[rank].number[SPEAK], STDERR_FILENO), STDERR_FILENO);
         CHECK(said.dropped > 0);
-        CHECK(said.late > 0 || said.refusals + said.dropped > REFUSALS); /* the watcher's line was told, or is counted among them */
+        CHECK(said.late > 0 || said.refusals + said.dropped > REFUSALS); /* the monitor's line was told, or is counted among them */
     }
     MUST(comm_close(world, RIG_PATIENCE));
 }

@@ -157,7 +157,7 @@ RIG_TEST(stopped_for_good)
         judge_stop(&stops[i]);
 }
 
-/* Before its watcher looked around for the first time. */
+/* Before its monitor looked around for the first time. */
 static void stop_oneself(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     if (rank == 1)

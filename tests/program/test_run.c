@@ -231,8 +231,8 @@ static void start_rank(struct op *op, struct test_wire *wire, int32_t r)
     if (op->row->collective == COLLECTIVE_BARRIER || (op->row->collective == COLLECTIVE_REDUCE && r != op->root))
         run->call.out = NULL;
     run->isa = data_isa_best();
-    run->crowded = r & 1;
-    run->ways = NULL;
+    run->oversubscribed = r & 1;
+    run->store_policy = NULL;
     run->scratch = malloc(run_scratch_bytes(op->program[r], &run->call, run->channel, op->size) + 1);
     run->view = op->view[r];
     run->seq = op->seq;

@@ -96,13 +96,13 @@ static void scatters_of_few(void **state)
 
 static void crowded_scans(void **state)
 {
-    struct algo_query query = {.collective = COLLECTIVE_SCAN, .size = 5, .once_max = ONCE_MAX, .block_bytes = 8, .crowded = true};
+    struct algo_query query = {.collective = COLLECTIVE_SCAN, .size = 5, .once_max = ONCE_MAX, .block_bytes = 8, .oversubscribed = true};
 
     (void)state;
     assert_string_equal(algo_select(&query, NULL, 0)->name, "blocks");
-    query.crowded = false;
+    query.oversubscribed = false;
     assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
-    query.crowded = true;
+    query.oversubscribed = true;
     query.chunk_least = 131072;
     assert_string_equal(algo_select(&query, NULL, 0)->name, "read_all");
     query.chunk_least = 0;

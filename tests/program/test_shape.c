@@ -73,10 +73,11 @@ static void cut(int32_t size, size_t n, enum comm_type type, size_t cap, size_t 
 }
 
 /* Of so many ranks that take turns, or do not. */
-static bool goes_past_the_cache(uint32_t collective, const char *name, int32_t size, size_t bytes, bool crowded)
+static bool goes_past_the_cache(uint32_t collective, const char *name, int32_t size, size_t bytes, bool oversubscribed)
 {
     struct wire_channel channel = {.caps = {.once_max = 64, .chunk_all = 65536, .chunk_private = 65536}};
-    struct run run = {.channel = &channel, .call = {NULL, NULL, bytes, COMM_U8, COMM_SUM, NULL, NULL}, .size = size, .crowded = crowded};
+    struct run run = {
+        .channel = &channel, .call = {NULL, NULL, bytes, COMM_U8, COMM_SUM, NULL, NULL}, .size = size, .oversubscribed = oversubscribed};
     struct program_spec spec = {.collective = collective, .size = size};
     struct comm_program *program = row_named(collective, name)->build(&test_env, &spec);
     assert_non_null(program);

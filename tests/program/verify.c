@@ -225,7 +225,7 @@ static size_t own_count(const struct check *check, int32_t rank)
     return gives ? pair_count(check, rank, check->root) : takes ? pair_count(check, check->root, rank) : check->elements;
 }
 
-/* guard, in, guard, out, guard: kept to the letter; then scratch and a guard after it. */
+/* guard, in, guard, out, guard: kept to the setup message; then scratch and a guard after it. */
 static bool open_memory(struct check_rank *rank, bool in_place)
 {
     struct check *check = rank->check;

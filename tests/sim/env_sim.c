@@ -138,7 +138,7 @@ static void *env_take(const struct comm_env *env, size_t bytes, size_t align)
     if (sim_denied_memory(m))
         return NULL;
     void *memory = sim_memory_take(bytes, align);
-    if (memory && !sim.current->in_face) {
+    if (memory && !sim.current->in_handle) {
         m->held += (int64_t)bytes;
         m->held_blocks++;
     }

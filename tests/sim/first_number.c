@@ -2,13 +2,13 @@
  * puts this before the engine's own function. */
 #include "sim/inside.h"
 
-#include "comm/body.h"
+#include "comm/state.h"
 
-enum comm_result __real_body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body);
-enum comm_result __wrap_body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body);
-enum comm_result __wrap_body_create(struct engine *e, const struct body_config *config, void *offer, struct body **body)
+enum comm_result __real_state_create(struct engine *e, const struct state_config *config, void *offer, struct comm_state **body);
+enum comm_result __wrap_state_create(struct engine *e, const struct state_config *config, void *offer, struct comm_state **body);
+enum comm_result __wrap_state_create(struct engine *e, const struct state_config *config, void *offer, struct comm_state **body)
 {
-    enum comm_result r = __real_body_create(e, config, offer, body);
+    enum comm_result r = __real_state_create(e, config, offer, body);
 
     if (r == COMM_OK && sim.config.first_number)
         (*body)->sequence = (*body)->compared = sim.config.first_number - 1;

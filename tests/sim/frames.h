@@ -103,7 +103,7 @@ struct frames_peer {
 };
 
 struct frames_channel {
-    struct wire_channel face;
+    struct wire_channel handle;
     struct frames_wire *wire;
     uint64_t id;
     uint32_t name, rank, size;

@@ -51,7 +51,7 @@ enum wire_result frames_message_expose(struct frames_channel *c, const struct wi
     bool eager = span.bytes <= FRAMES_INLINE || (span.bytes <= FRAMES_EAGER && sim_below(&sim.network, 4));
 
     BASE_ASSERT(!c->aborted && number == p->sent + 1);
-    if (number - p->consumed > c->face.caps.window)
+    if (number - p->consumed > c->handle.caps.window)
         return WIRE_AGAIN;
     p->sent = number;
     struct frame *f = frame_make(c, peer, eager ? FRAME_EAGER : FRAME_ANNOUNCE, e->key, span.at, eager ? span.bytes : 0);

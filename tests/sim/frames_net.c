@@ -1,7 +1,7 @@
 /* The streams between ranks: when a frame arrives, in which pieces, and what befalls it. */
 #include "sim/frames.h"
 
-#include "net/tcp/late.h"
+#include "net/tcp/stale.h"
 
 #include <string.h>
 
@@ -126,7 +126,7 @@ static struct frames_channel *open_frame(struct frame *f, int32_t a, int32_t b)
     struct frames_channel *to = frames_find(w, said.channel, said.from, a);
     if (!to && f->again) {
         SIM_PROBE("frames: what is late finds its communicator gone");
-        if (w->channel[late_place(said.channel)])
+        if (w->channel[stale_place(said.channel)])
             SIM_PROBE("frames: what is late finds another communicator in the place of its own");
     }
     return to;

@@ -6,7 +6,7 @@
  */
 #include "sim/frames.h"
 
-#include "net/tcp/late.h"
+#include "net/tcp/stale.h"
 
 #include <string.h>
 
@@ -80,7 +80,7 @@ static bool may_come(const struct frame *f, const struct sim_fault *fault, enum 
         return b == fault->peer && sim_host_of(a) != sim_host_of(b);
     if (choice == ANY)
         return b == fault->peer && has_had_its_time(f);
-    return to->closed && (choice == GONE || to->wire->channel[late_place(to->name)]);
+    return to->closed && (choice == GONE || to->wire->channel[stale_place(to->name)]);
 }
 
 /* The `which`-th of those that may; NULL: there are not so many, but *which less. */

@@ -53,7 +53,7 @@ struct sim_thread {
     enum sim_state state;
     uint32_t ready_at; /* place among the ready ones */
     uint32_t priority;
-    bool application, in_face;
+    bool application, in_handle;
     const void *waits_for; /* a word, a bell, a thread, or NULL: time alone */
     const char *place;     /* what it is in, for people */
     int64_t until;         /* deadline of the wait */
@@ -110,7 +110,7 @@ struct sim_member {
     uint64_t entropy;
     struct sim_thread *threads;
     struct sim_port *port[SIM_PORTS_MAX];
-    int64_t held, held_blocks; /* memory, without the faces' */
+    int64_t held, held_blocks; /* memory, without the handles' */
 };
 
 struct sim_bell {
@@ -187,8 +187,8 @@ void sim_ring(uint32_t bell);
 const char *sim_option_value(const char *name);
 int32_t sim_host_of(int32_t rank);
 
-/* face_sim.c */
-void sim_forget_faces(void);
+/* handle_sim.c */
+void sim_forget_handles(void);
 
 /* faults.c */
 void sim_faults_plan(void);
@@ -211,7 +211,7 @@ struct sim_port {
     bool across;
     uint32_t bell, watch;
     bool sleeping, closed, told_again;
-    bool heeding, came; /* what comes wakes the watcher, once; something has, since it was asked last */
+    bool heeding, came; /* what comes wakes the monitor, once; something has, since it was asked last */
     uint32_t beat;
     int64_t polled_ns, timeout_ns;
     struct sim_port **all;
@@ -220,7 +220,7 @@ struct sim_port {
 enum comm_result sim_port_open(const struct wire_config *config, struct sim_port **port);
 void sim_port_close(struct sim_port *port);
 void sim_port_arm(struct sim_port *port, bool on);
-void sim_port_ring(struct sim_port *port); /* if it sleeps, and its watcher if it heeds */
+void sim_port_ring(struct sim_port *port); /* if it sleeps, and its monitor if it heeds */
 bool sim_port_heed(struct sim_port *port, bool on);
 uint32_t sim_port_poll(struct sim_port *port, struct wire_event *events, uint32_t max);
 void sim_port_notice(int32_t rank, int32_t about, enum comm_result result, int64_t ns); /* tells rank, then */

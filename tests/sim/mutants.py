@@ -18,13 +18,13 @@ MUTANTS = {
     "wait_no_fence": [("timeline/queue.c", "ticket - line->done > line->ahead || line->fences)", "ticket - line->done > line->ahead)")],
     # Work waits for every message before it, as if they were on one line.
     "message_on_line": [
-        ("p2p/talk.c", """    if (!timeline_meet(&b->talk_write, &e->read) && !timeline_meet(&b->talk_write, &e->write) && !timeline_meet(&b->talk_read, &e->write))
+        ("p2p/op.c", """    if (!timeline_meet(&b->p2p_write, &e->read) && !timeline_meet(&b->p2p_write, &e->write) && !timeline_meet(&b->p2p_read, &e->write))
         return false;
     for""", "    (void)e;\n    for"),
-        ("p2p/talk.c", """        if (t->state != TALK_MARKER && t->work <= ticket && timeline_conflict(e, &t->read, &t->write))
-            return true;""", "        if (t->state != TALK_MARKER && t->work <= ticket)\n            return true;")],
+        ("p2p/op.c", """        if (t->state != P2P_MARKER && t->work <= ticket && timeline_conflict(e, &t->read, &t->write))
+            return true;""", "        if (t->state != P2P_MARKER && t->work <= ticket)\n            return true;")],
     # The place of a stream goes to a younger operation while the oldest still needs it.
-    "slot_not_kept": [("channel/lines.c", "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))",
+    "slot_not_kept": [("channel/shmchan.c", "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))",
                        "    if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 2)))")],
     # A window's fence does not wait for what its rank did to the window before.
     "window_fence_early": [("rma/queue.c", "t->one.window == w && t->work <= ticket)", "t->one.window == w && t->work > ticket)")],
@@ -42,7 +42,7 @@ MUTANTS = {
         ("timeline/point.c", "return atomic_load_explicit(point->word, memory_order_acquire) >= point->value ? COMM_OK : COMM_PENDING;",
          "return timeline_point_test((const struct timeline_point *)(const void *)point->word);")],
     # What is shown where it lies is taken for read as soon as it is shown.
-    "shown_is_read": [("channel/lines_view.c", "        if (s->acked < s->npeers) {", "        if (s->acked > s->npeers) {")],
+    "shown_is_read": [("channel/shmchan_view.c", "        if (s->acked < s->npeers) {", "        if (s->acked > s->npeers) {")],
     # What waits for a failed point goes on.
     "wait_passes_failure": [("comm/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence, COMM_OK);",
                              "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence, COMM_OK);")],
@@ -55,9 +55,9 @@ MUTANTS = {
                     "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst) > 1000) {")],
     # A small exchange that found no room for its bytes ends without having shown them.
-    "exchange_unshown": [("fastpath/express_end.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
+    "exchange_unshown": [("fastpath/finish.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
     # A small exchange goes beside others whatever they touch.
-    "exchange_beside_all": [("fastpath/express.c", "x->last + 1 != ticket || !timeline_beside(line, &read, &write)",
+    "exchange_beside_all": [("fastpath/fastpath.c", "x->last + 1 != ticket || !timeline_beside(line, &read, &write)",
                              "x->last + 1 != ticket || (timeline_beside(line, &read, &write), false)")],
     # A view is never given back.
     "no_release": [("program/run.c", "        if (!(run->view_own >> j & 1))\n            run->channel->class->release(",
@@ -68,28 +68,28 @@ MUTANTS = {
     "swapped_operands": [("program/run.c", "            from[j] = view_at(run, &s->src, slot + j);",
                           "            from[j] = view_at(run, &s->src, slot + (ways > 2 && (j == 1 || j == 2) ? 3 - j : j));")],
     # Bytes are taken whatever call they belong to.
-    "unchecked_fingerprint": [("channel/lines_view.c", "bytes != w->bytes || line->fingerprint != w->fingerprint", "bytes != w->bytes"),
-                              ("channel/lines_view.c", "bytes != l->bytes || line->fingerprint != l->fingerprint", "bytes != l->bytes"),
-                              ("channel/lines_view.c", "there != bytes || line->fingerprint != fingerprint", "there != bytes || fingerprint != fingerprint")],
+    "unchecked_fingerprint": [("channel/shmchan_view.c", "bytes != w->bytes || line->fingerprint != w->fingerprint", "bytes != w->bytes"),
+                              ("channel/shmchan_view.c", "bytes != l->bytes || line->fingerprint != l->fingerprint", "bytes != l->bytes"),
+                              ("channel/shmchan_view.c", "there != bytes || line->fingerprint != fingerprint", "there != bytes || fingerprint != fingerprint")],
     # Numbers are compared with their sign, as if they never passed 2^31.
-    "counter_wraps": [("channel/lines.c", "    return lines_reached(c->oldest, seq - (seq == 0));",
+    "counter_wraps": [("channel/shmchan.c", "    return shmchan_reached(c->oldest, seq - (seq == 0));",
                        "    return (int32_t)c->oldest >= (int32_t)(seq - (seq == 0));"),
-                      ("channel/lines.c", "        if (!lines_reached(there, min))", "        if ((int32_t)there < (int32_t)min)")],
+                      ("channel/shmchan.c", "        if (!shmchan_reached(there, min))", "        if ((int32_t)there < (int32_t)min)")],
     # A frame is believed to be of the communicator that has its place now, whichever it was sent for.
-    "late_frame_believed": [("net/tcp/late.c", "    return said == name;", "    return late_place(said) == late_place(name);")],
+    "late_frame_believed": [("net/tcp/stale.c", "    return said == name;", "    return stale_place(said) == stale_place(name);")],
     # What a peer said of room is believed in the order in which it comes.
-    "old_word_believed": [("net/tcp/late.c", "    return reached(told, known) ? told : known;", "    return reached(told, known) ? told : told;"),
-                          ("net/tcp/late.c", "    if (reached(retired, seq) ||", "    if (reached(retired, seq + UINT32_MAX / 4) ||"),
-                          ("net/tcp/late.c", "wire_key_round(known) > wire_key_round(told)))", "wire_key_round(known) > wire_key_round(told) + UINT32_MAX / 4))")],
+    "old_word_believed": [("net/tcp/stale.c", "    return reached(told, known) ? told : known;", "    return reached(told, known) ? told : told;"),
+                          ("net/tcp/stale.c", "    if (reached(retired, seq) ||", "    if (reached(retired, seq + UINT32_MAX / 4) ||"),
+                          ("net/tcp/stale.c", "wire_key_round(known) > wire_key_round(told)))", "wire_key_round(known) > wire_key_round(told) + UINT32_MAX / 4))")],
     # Bytes are believed whatever their number, as if they could be of no earlier connection.
     "earlier_connection_believed": [("net/tcp/frame.c", "    if (f.number != number)", "    if (f.number > number)")],
     # The memory of a communicator that was left serves the next while others may still use it.
     "grave_robbed": [("channel/channel.c", "        if (all_left(c)) {", "        if (all_left(c) || c->size > 1) {")],
     # Lines of an earlier channel stand in memory that is used again.
-    "lines_not_cleared": [("channel/channel.c", "    if (spare)\n        clear_region(c, index);\n", "    if (spare && c->size > 1000)\n        clear_region(c, index);\n")],
+    "shmchan_not_cleared": [("channel/channel.c", "    if (spare)\n        clear_region(c, index);\n", "    if (spare && c->size > 1000)\n        clear_region(c, index);\n")],
     # Who asks something of a window's owner tells it only if it waits.
     "owner_not_asked": [("channel/pair.c", "    if (BASE_UNLIKELY(c->urges))\n", "    if (BASE_UNLIKELY(c->urges && c->size > 1000))\n")],
-    # The watcher does not look once more at what came before it rests.
+    # The monitor does not look once more at what came before it rests.
     "rest_unseen": [("failure/watch.c", "    if (!came)\n        env->bell_wait", "    if (!came || alarm > 0)\n        env->bell_wait")],
     # The pages that a peer may still write after a failure stay where they are.
     "landing_not_replaced": [("channel/channel.c", "        if (c->wait[i].told)\n", "        if (c->wait[i].told && c->size > 1000)\n")],
@@ -112,7 +112,7 @@ MUTANTS = {
 PROCESSES = {
     **{name: MUTANTS[name] for name in ("landing_not_replaced", "landing_told_again")},
     # Another call's place is taken for this one's.
-    "landing_of_any_call": [("channel/lines.c", " || l->fingerprint != e->fingerprint)\n        return NULL;", ")\n        return NULL;")],
+    "landing_of_any_call": [("channel/shmchan.c", " || l->fingerprint != e->fingerprint)\n        return NULL;", ")\n        return NULL;")],
     # The line says that they are there, and they are on their way.
     "stores_not_drained": [("data/reduce_body.h", "        vector_fence();", "        (void)stream;")],
 }

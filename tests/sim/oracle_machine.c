@@ -1,4 +1,4 @@
-/* The two lines of every communicator, to the letter of the contract and no faster than it says. */
+/* The two lines of every communicator, to the setup message of the contract and no faster than it says. */
 #include "sim/oracle_machine.h"
 #include "sim/oracle_race.h"
 

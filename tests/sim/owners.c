@@ -15,7 +15,7 @@
 
 enum { RANKS_MOST = 4, PART = 80000, ASKS_MOST = 8, WORDS = 4, SLEEP_NS = 20000000 };
 #define MINUTE INT64_C(60000000000)
-#define SOON INT64_C(200000000) /* less than the watcher's tick, which would find all of it without being rung */
+#define SOON INT64_C(200000000) /* less than the monitor's tick, which would find all of it without being rung */
 enum pastime { COMPUTES, SWAPS, GETS, TESTS, SLEEPS, PASTIMES };
 
 struct shared {
@@ -57,7 +57,7 @@ static void pass_time(struct owner *o, enum pastime pastime)
     }
 }
 
-/* By any call of an owner that makes some: it was not late for want of the watcher. */
+/* By any call of an owner that makes some: it was not late for want of the monitor. */
 static void ask(struct owner *o, int32_t peer)
 {
     struct comm_request request = {NULL, 0};

@@ -1,6 +1,6 @@
 /*
  * The simulator: all ranks of a world in this process, in virtual time, under one seeded scheduler. What runs is the production library:
- * api, timeline, programs, engine, watcher; only env, wire and boot are others. A run is a pure function of its config and the build.
+ * api, timeline, programs, engine, monitor; only env, wire and boot are others. A run is a pure function of its config and the build.
  *
  * A test gives what one rank does, a function that calls comm_* as any program would, from comm_open (sim_open says with what) to
  * comm_close. It must use no clock, randomness, thread or lock of the machine; sim_* has one of each. Memory: sim_take, or the stack; what

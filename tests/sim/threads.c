@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-enum { LINES_MOST = 4, CALLS = 12 };
+enum { SHMCHAN_MOST = 4, CALLS = 12 };
 #define MINUTE INT64_C(60000000000)
 /* What stood goes on within 20 s (heal_ns), and then the longest bound of a call is that of opening and of our closing: a minute. */
 #define END_NS (MINUTE + INT64_C(30000000000))
@@ -52,9 +52,9 @@ static void threads_main(int32_t rank, void *arg)
     const uint64_t *seed = arg;
     uint64_t s = *seed;
     struct comm_communicator *world = NULL;
-    struct line line[LINES_MOST];
-    struct sim_thread *thread[LINES_MOST];
-    int32_t lines = 2 + (int32_t)sim_below(&s, LINES_MOST - 1);
+    struct line line[SHMCHAN_MOST];
+    struct sim_thread *thread[SHMCHAN_MOST];
+    int32_t lines = 2 + (int32_t)sim_below(&s, SHMCHAN_MOST - 1);
 
     sim_doing("open", 0);
     check(sim_open(NULL, &world), "open");

@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
-#include "net/tcp/late.h"
+#include "net/tcp/stale.h"
 
 #include <string.h>
 
@@ -104,7 +104,7 @@ static bool has_room(struct frames_channel *c, uint32_t peer, const struct wire_
     uint32_t seq = wire_key_seq(e->key), round = wire_key_round(e->key);
 
     if (e->edge & WIRE_ONCE)
-        return reached(p->retired, seq - (bytes <= FRAMES_INLINE ? 2 * c->face.caps.window : c->once_places));
+        return reached(p->retired, seq - (bytes <= FRAMES_INLINE ? 2 * c->handle.caps.window : c->once_places));
     if (!reached(p->retired, seq - c->areas))
         return false;
     wire_key before = e->key - ((uint64_t)c->credits << 8);
@@ -234,7 +234,7 @@ static enum wire_result take(struct frames_channel *c, struct slot *s, const str
     if (s->total != l->bytes || s->tag != l->fingerprint)
         return WIRE_MISMATCH;
     if (!l->land) {
-        *l->view = (struct wire_view){s->data, s->total, l->edge & WIRE_ONCE ? NULL : (void *)s, s->key, &c->face};
+        *l->view = (struct wire_view){s->data, s->total, l->edge & WIRE_ONCE ? NULL : (void *)s, s->key, &c->handle};
         s->viewed = true;
         return WIRE_DONE;
     }
@@ -356,14 +356,14 @@ void frames_arrive(struct frames_channel *c, struct frame *f)
         note_arrives(c, peer, f);
         break;
     case FRAME_BYTES:
-        if (!c->aborted && !late_is_done(c->retired, f->key))
+        if (!c->aborted && !stale_is_done(c->retired, f->key))
             bytes_arrive(c, peer, f);
         break;
     case FRAME_ACK:
-        *ack_of(c, p, f->key) = late_ack(*ack_of(c, p, f->key), p->retired, f->key);
+        *ack_of(c, p, f->key) = stale_ack(*ack_of(c, p, f->key), p->retired, f->key);
         break;
     case FRAME_RETIRED:
-        p->retired = late_retired(p->retired, (uint32_t)f->key);
+        p->retired = stale_retired(p->retired, (uint32_t)f->key);
         break;
     default:
         frames_message_arrive(c, peer, f);
@@ -425,17 +425,17 @@ static void enter(struct frames_wire *w, struct frames_channel *c)
         place++;
     BASE_ASSERT(place < FRAMES_CHANNELS);
     w->channel[place] = c;
-    c->name = late_name(++w->count, place);
+    c->name = stale_name(++w->count, place);
     c->before = w->newest;
     w->newest = c;
 }
 
 struct frames_channel *frames_find(struct frames_wire *w, uint32_t name, uint32_t from, int32_t peer)
 {
-    uint32_t place = late_place(name);
+    uint32_t place = stale_place(name);
     struct frames_channel *c = place < FRAMES_CHANNELS ? w->channel[place] : NULL;
 
-    return c && late_is_for(name, c->name) && late_is_member(from, c->size, c->world, peer) ? c : NULL;
+    return c && stale_is_for(name, c->name) && stale_is_member(from, c->size, c->world, peer) ? c : NULL;
 }
 
 static enum comm_result make(struct frames_wire *w, const struct wire_team *team, const struct wire_limits *limits, void *offer,
@@ -446,13 +446,13 @@ static enum comm_result make(struct frames_wire *w, const struct wire_team *team
 
     if (!c)
         return COMM_ERR_MEMORY;
-    c->face.class = &wire_sim_frames;
-    c->face.caps = (struct wire_caps){.inline_max = FRAMES_INLINE,
-                                      .window = limits->window ? limits->window : FRAMES_WINDOW,
-                                      .calls = 4 * (limits->window ? limits->window : FRAMES_WINDOW),
-                                      .once_max = FRAMES_ONCE_MAX,
-                                      .chunk_all = limits->chunk ? limits->chunk : FRAMES_CHUNK,
-                                      .chunk_private = limits->chunk ? limits->chunk : FRAMES_CHUNK};
+    c->handle.class = &wire_sim_frames;
+    c->handle.caps = (struct wire_caps){.inline_max = FRAMES_INLINE,
+                                        .window = limits->window ? limits->window : FRAMES_WINDOW,
+                                        .calls = 4 * (limits->window ? limits->window : FRAMES_WINDOW),
+                                        .once_max = FRAMES_ONCE_MAX,
+                                        .chunk_all = limits->chunk ? limits->chunk : FRAMES_CHUNK,
+                                        .chunk_private = limits->chunk ? limits->chunk : FRAMES_CHUNK};
     c->wire = w;
     c->id = team->id;
     c->rank = (uint32_t)team->rank;
@@ -461,42 +461,42 @@ static enum comm_result make(struct frames_wire *w, const struct wire_team *team
     c->credits = limits->minimal ? 1 : FRAMES_CREDITS;
     c->once_places = limits->minimal ? 1 : FRAMES_ONCE_PLACES;
     c->peer = sim_memory_take(size * sizeof *c->peer, 64);
-    c->face.peer_calls = sim_memory_take(size * sizeof *c->face.peer_calls, 64);
-    c->face.calls = sim_memory_take(c->face.caps.calls * sizeof *c->face.calls, 64);
-    BASE_ASSERT(c->peer && c->face.peer_calls && c->face.calls);
+    c->handle.peer_calls = sim_memory_take(size * sizeof *c->handle.peer_calls, 64);
+    c->handle.calls = sim_memory_take(c->handle.caps.calls * sizeof *c->handle.calls, 64);
+    BASE_ASSERT(c->peer && c->handle.peer_calls && c->handle.calls);
     c->out_last = &c->out;
     for (size_t i = 0; i < size && sim.config.first_number; i++)
         c->peer[i].retired = c->retired = sim.config.first_number - 1;
     c->world = team->world;
     enter(w, c);
-    struct offer mine = {OFFER_MAGIC, c->name, c->face.caps.window, c->face.caps.chunk_all, c};
+    struct offer mine = {OFFER_MAGIC, c->name, c->handle.caps.window, c->handle.caps.chunk_all, c};
     memset(offer, 0, WIRE_OFFER_BYTES);
     memcpy(offer, &mine, sizeof mine);
-    *channel = &c->face;
+    *channel = &c->handle;
     return COMM_OK;
 }
 
 static enum comm_result connect(struct frames_channel *c, const struct wire_team *team, const char *offers)
 {
-    struct wire_call **calls = (struct wire_call **)(uintptr_t)c->face.peer_calls;
+    struct wire_call **calls = (struct wire_call **)(uintptr_t)c->handle.peer_calls;
     struct frames_channel *first = NULL;
     bool one_host = true;
 
     for (uint32_t i = 0; i < c->size; i++) {
         struct offer o;
         memcpy(&o, offers + (size_t)i * WIRE_OFFER_BYTES, sizeof o);
-        if (o.magic != OFFER_MAGIC || o.window != c->face.caps.window || o.chunk != c->face.caps.chunk_all)
+        if (o.magic != OFFER_MAGIC || o.window != c->handle.caps.window || o.chunk != c->handle.caps.chunk_all)
             return COMM_ERR_CONFIG;
         c->peer[i].channel = o.channel;
         c->peer[i].name = o.name;
         first = i ? first : o.channel;
         bool near = sim_host_of(team->world[i]) == sim_host_of(team->world[c->rank]);
-        calls[i] = near ? o.channel->face.calls : NULL;
+        calls[i] = near ? o.channel->handle.calls : NULL;
         one_host &= near;
         c->peer[i].elsewhere = c->wire->across && near;
     }
     c->world = team->world;
-    c->face.board = one_host ? &first->board : NULL;
+    c->handle.board = one_host ? &first->board : NULL;
     return COMM_OK;
 }
 
@@ -519,7 +519,7 @@ static void frames_leave(struct wire_channel *channel, enum wire_leave how)
     c->aborted = true;
     forget(c);
     if (how == WIRE_CLOSE && !c->closed)
-        c->wire->channel[late_place(c->name)] = NULL;
+        c->wire->channel[stale_place(c->name)] = NULL;
     c->closed = c->closed || how == WIRE_CLOSE;
 }
 

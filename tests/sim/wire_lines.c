@@ -1,6 +1,6 @@
 /*
  * The wire of shared memory, simulated: the production lines (src/core/wire) on segments of the simulated memory, one per rank. What is
- * played is what is not theirs: bells, sleepers, deaths. Since each atomic operation in the lines is a point of the scheduler, a rank can
+ * mock is what is not theirs: bells, sleepers, deaths. Since each atomic operation in the lines is a point of the scheduler, a rank can
  * end or be overtaken between any two of its stores.
  *
  * Pages that are replaced after a failure stay where they are here, since all ranks see the same ones. Instead they are remembered, and who
@@ -10,7 +10,7 @@
 #include "sim/inside.h"
 
 #include "base/format.h"
-#include "channel/lines.h"
+#include "channel/shmchan.h"
 
 #include <string.h>
 
@@ -18,7 +18,7 @@ enum { REPLACED_MOST = 512, PAGE = 4096, STORES_A_HALT = 32, HALT_NS = 1000000 }
 #define SEGMENT_BYTES (UINT64_C(1) << 40) /* apart, as numbers: a rank's offsets name nothing in another's */
 
 struct sim_lines {
-    struct lines_host host;
+    struct shmchan_host host;
     struct sim_port *port;
     _Atomic uint32_t *sleepers; /* rank 0's counts */
     uintptr_t *base;
@@ -32,7 +32,7 @@ struct sim_lines {
 
 extern const struct wire_class wire_sim_lines;
 
-static bool take_aligned(struct lines_host *host, size_t bytes, size_t align, struct lines_block *block)
+static bool take_aligned(struct shmchan_host *host, size_t bytes, size_t align, struct shmchan_block *block)
 {
     struct sim_lines *w = (struct sim_lines *)host;
 
@@ -42,28 +42,28 @@ static bool take_aligned(struct lines_host *host, size_t bytes, size_t align, st
     }
     char *at = sim_memory_take(bytes, align);
     if (at)
-        *block = (struct lines_block){at, (uint64_t)((uintptr_t)at - w->base[w->port->rank]), bytes};
+        *block = (struct shmchan_block){at, (uint64_t)((uintptr_t)at - w->base[w->port->rank]), bytes};
     return at != NULL;
 }
 
-static bool sim_lines_take(struct lines_host *host, size_t bytes, struct lines_block *block)
+static bool sim_lines_take(struct shmchan_host *host, size_t bytes, struct shmchan_block *block)
 {
     return take_aligned(host, bytes, 128, block);
 }
 
-static void sim_lines_give(struct lines_host *host, const struct lines_block *block)
+static void sim_lines_give(struct shmchan_host *host, const struct shmchan_block *block)
 {
     (void)host; /* others may still read it: it goes with the run */
     (void)block;
 }
 
-static bool sim_lines_lend(struct lines_host *host, size_t bytes, enum wire_placement placement, struct lines_block *block)
+static bool sim_lines_lend(struct shmchan_host *host, size_t bytes, enum wire_placement placement, struct shmchan_block *block)
 {
     (void)placement;
     return take_aligned(host, bytes, PAGE, block);
 }
 
-static bool sim_lines_replace(struct lines_host *host, char *at, size_t bytes)
+static bool sim_lines_replace(struct shmchan_host *host, char *at, size_t bytes)
 {
     struct sim_lines *w = (struct sim_lines *)host;
 
@@ -76,7 +76,7 @@ static bool sim_lines_replace(struct lines_host *host, char *at, size_t bytes)
 /* Where what is stored at `at` goes. */
 static void *where_stored(const struct sim_lines *owner, char *at)
 {
-    static _Alignas(64) char nowhere[LINES_PLACE_BYTES];
+    static _Alignas(64) char nowhere[SHMCHAN_PLACE_BYTES];
 
     for (uint32_t i = 0; i < owner->replaced; i++)
         if ((uintptr_t)at - (uintptr_t)owner->gone[i].at < owner->gone[i].bytes) {
@@ -86,7 +86,7 @@ static void *where_stored(const struct sim_lines *owner, char *at)
     return at;
 }
 
-static void sim_lines_ring(struct lines_host *host, struct lines_channel *channel)
+static void sim_lines_ring(struct shmchan_host *host, struct shmchan_channel *channel)
 {
     struct sim_lines *w = (struct sim_lines *)host;
 
@@ -97,12 +97,12 @@ static void sim_lines_ring(struct lines_host *host, struct lines_channel *channe
     }
 }
 
-static void sim_lines_ask(struct lines_host *host, int32_t rank)
+static void sim_lines_ask(struct shmchan_host *host, int32_t rank)
 {
     struct sim_lines *there = ((struct sim_lines *)host)->all[rank];
 
     sim_point();
-    if (!lines_asks(&there->asks))
+    if (!shmchan_asks(&there->asks))
         return;
     sim_point(); /* it may have woken for another reason */
     if (!there->port->closed)
@@ -112,7 +112,7 @@ static void sim_lines_ask(struct lines_host *host, int32_t rank)
 static bool sim_lines_heed(struct wire *wire, bool on)
 {
     sim_point();
-    return lines_heed(wire->asks, on);
+    return shmchan_heed(wire->asks, on);
 }
 
 static enum comm_result sim_lines_open(const struct wire_config *config, struct wire **wire)
@@ -125,7 +125,7 @@ static enum comm_result sim_lines_open(const struct wire_config *config, struct 
         base_format(config->error_text, config->error_text_bytes, "no memory for the simulated lines");
         return COMM_ERR_MEMORY;
     }
-    lines_host_start(&w->host, config);
+    shmchan_host_start(&w->host, config);
     w->host.wire.class = &wire_sim_lines;
     w->base = (uintptr_t *)(void *)(w + 1);
     w->all = (struct sim_lines **)(void *)(w->base + config->ranks);
@@ -140,7 +140,7 @@ static enum comm_result sim_lines_open(const struct wire_config *config, struct 
     w->host.lend = sim_lines_lend;
     w->host.take_back = sim_lines_give;
     w->host.replace = sim_lines_replace;
-    w->host.light = !config->crowded && env->barrier(env);
+    w->host.light = !config->oversubscribed && env->barrier(env);
     w->bytes = bytes;
     enum comm_result r = sim_port_open(config, &w->port);
     if (r == COMM_OK)
@@ -171,13 +171,13 @@ static void sim_lines_close(struct wire *wire)
 
     sim_lines_arm(wire, false, NULL);
     sim_port_close(w->port);
-    lines_host_end(&w->host);
+    shmchan_host_end(&w->host);
 }
 
 static enum wire_result sim_lines_reserve(struct wire_channel *channel, const struct wire_expose *expose, size_t bytes, void **pad)
 {
-    struct lines_channel *c = lines_of(channel);
-    enum wire_result r = sim_denied_room() ? WIRE_AGAIN : lines_reserve(channel, expose, bytes, pad);
+    struct shmchan_channel *c = shmchan_of(channel);
+    enum wire_result r = sim_denied_room() ? WIRE_AGAIN : shmchan_reserve(channel, expose, bytes, pad);
 
     if (r == WIRE_LANDING) {
         SIM_PROBE("lines: a result stored where it lands");
@@ -193,33 +193,33 @@ static enum wire_result sim_lines_expose(struct wire_channel *channel, const str
 {
     bool note = (expose->flags & WIRE_KIND) == WIRE_NOTE;
 
-    return !note && sim_denied_room() ? WIRE_AGAIN : lines_expose(channel, expose);
+    return !note && sim_denied_room() ? WIRE_AGAIN : shmchan_expose(channel, expose);
 }
 
 static enum wire_result sim_lines_view(struct wire_channel *channel, const struct wire_look *look)
 {
-    return sim_denied_room() ? WIRE_AGAIN : lines_view(channel, look);
+    return sim_denied_room() ? WIRE_AGAIN : shmchan_view(channel, look);
 }
 
 static enum wire_result sim_lines_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
 {
-    return sim_denied_room() ? WIRE_AGAIN : lines_show(channel, key, fingerprint, from, bytes);
+    return sim_denied_room() ? WIRE_AGAIN : shmchan_publish_inline(channel, key, fingerprint, from, bytes);
 }
 
 static enum wire_result sim_lines_see(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes,
                                       const void **at)
 {
-    return sim_denied_room() ? WIRE_AGAIN : lines_see(channel, key, fingerprint, peer, bytes, at);
+    return sim_denied_room() ? WIRE_AGAIN : shmchan_poll_inline(channel, key, fingerprint, peer, bytes, at);
 }
 
 /* A channel that has lived for long, when its communicator has. */
 static enum comm_result sim_lines_join(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits,
                                        const void *offers, void *offer, struct wire_channel **channel)
 {
-    enum comm_result r = lines_join(wire, team, limits, offers, offer, channel);
+    enum comm_result r = shmchan_join(wire, team, limits, offers, offer, channel);
 
     if (r == COMM_OK && !offers && sim.config.first_number) {
-        struct lines_channel *c = lines_of(*channel);
+        struct shmchan_channel *c = shmchan_of(*channel);
         c->retired = c->oldest = sim.config.first_number - 1;
         atomic_store(&c->head->retired, c->retired);
     }
@@ -242,20 +242,20 @@ const struct wire_class wire_sim_lines = {
     .open = sim_lines_open,
     .close = sim_lines_close,
     .join = sim_lines_join,
-    .leave = lines_leave,
+    .leave = shmchan_leave,
     .reserve = sim_lines_reserve,
     .expose = sim_lines_expose,
     .view = sim_lines_view,
     .show = sim_lines_show,
     .see = sim_lines_see,
-    .fetch = lines_fetch,
-    .release = lines_release,
-    .advance = lines_advance,
-    .flush = lines_flush,
+    .fetch = shmchan_fetch,
+    .release = shmchan_release,
+    .advance = shmchan_advance,
+    .flush = shmchan_flush,
     .poll = sim_lines_poll,
     .arm = sim_lines_arm,
     .describe = sim_lines_describe,
-    .urge = lines_urge,
+    .urge = shmchan_urge,
     .heed = sim_lines_heed,
-    .memory = &lines_memory_class,
+    .memory = &shmchan_memory_class,
 };

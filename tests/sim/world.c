@@ -172,7 +172,7 @@ static void prepare(const struct sim_config *config, struct sim_result *result)
     sim.limit_events = config->limit_events ? config->limit_events : 50000000;
     sim.heal_ns = config->heal_ns ? config->heal_ns : 20 * S;
     sim_memory_reset();
-    sim_forget_faces();
+    sim_forget_handles();
     sim_boot_reset();
     frames_net_reset();
     sim_schedule_reset();

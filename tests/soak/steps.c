@@ -210,7 +210,7 @@ static unsigned char *write_letter(const struct soak_step *s, int32_t from, uint
     return at;
 }
 
-static void read_letter(const struct soak_rank *r, const struct soak_step *s, const unsigned char *at, int32_t from, uint32_t number)
+static void read_setup_message(const struct soak_rank *r, const struct soak_step *s, const unsigned char *at, int32_t from, uint32_t number)
 {
     for (size_t i = 0; i < s->n && !r->program->hostile; i++)
         if (at[i] != letter(s, from, number, i))
@@ -243,7 +243,7 @@ static enum comm_result step_ring(struct soak_rank *r, const struct soak_step *s
     result = first_of(result, soak_await(r, request, issued, &chance));
     for (uint32_t k = 0; k < s->count; k++) {
         if (result == COMM_OK)
-            read_letter(r, s, in[k], before, k);
+            read_setup_message(r, s, in[k], before, k);
         free(out[k]);
         free(in[k]);
     }
@@ -287,7 +287,7 @@ static enum comm_result step_crowd(struct soak_rank *r, const struct soak_step *
             if (result != COMM_OK || r->program->hostile)
                 continue;
             CHECK(status.bytes == s->n && status.tag == tag_of(s, k) && status.peer != root);
-            read_letter(r, s, in, status.peer, k);
+            read_setup_message(r, s, in, status.peer, k);
         }
     }
     free(in);
@@ -361,7 +361,7 @@ static void check_recorded(const struct soak_rank *r, const struct soak_slot *at
 {
     for (int i = 0; i < 2 && !r->program->hostile; i++)
         EQUAL(d->out[i], at->size * (at->size - 1) / 2 + 10 * i * at->size);
-    read_letter(r, s, d->got, (at->me + at->size - 1) % at->size, 0);
+    read_setup_message(r, s, d->got, (at->me + at->size - 1) % at->size, 0);
 }
 
 static enum comm_result run_group(struct soak_slot *at, const struct soak_step *s, struct recorded *d)

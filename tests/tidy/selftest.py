@@ -45,7 +45,7 @@ OFFENCES = [
     ("includes", C, '#include "call.h"\n'),
     ("includes", "src/core/base/log.h", '#include "data/data.h"\n'),
     ("includes", "src/core/timeline/queue.h", '#include "data/data.h"\n'),
-    ("includes", "src/shm/segment.h", '#include "comm/body.h"\n'),
+    ("includes", "src/shm/segment.h", '#include "comm/state.h"\n'),
     ("includes", "src/core/bucket/bucket.h", '#include "api/api.h"\n'),
     ("includes", "src/core/attic/old.h", "int x;\n"),
     ("includes", "examples/hello.c", '#include "data/data.h"\n'),

@@ -18,20 +18,20 @@ struct item {
 
 struct fixture {
     struct timeline line;
-    struct comm_communicator *face;
+    struct comm_communicator *handle;
 };
 
 static void open_line(struct fixture *f, uint32_t window, uint32_t capacity)
 {
-    f->face = timeline_face_take(&fake_env, f);
-    assert_non_null(f->face);
-    assert_int_equal(timeline_open(&f->line, &fake_env, f->face, sizeof(struct item), window, capacity), COMM_OK);
+    f->handle = timeline_handle_take(&fake_env, f);
+    assert_non_null(f->handle);
+    assert_int_equal(timeline_open(&f->line, &fake_env, f->handle, sizeof(struct item), window, capacity), COMM_OK);
 }
 
 static void close_line(struct fixture *f)
 {
     timeline_close(&f->line);
-    timeline_face_give(f->face);
+    timeline_handle_give(f->handle);
 }
 
 static struct item *item_of(struct timeline *line, uint64_t ticket)
@@ -39,7 +39,7 @@ static struct item *item_of(struct timeline *line, uint64_t ticket)
     return (struct item *)(void *)timeline_entry(line, ticket);
 }
 
-static struct timeline_entry *fill(struct timeline *line, enum timeline_kind kind, struct timeline_hull read, struct timeline_hull write)
+static struct timeline_entry *fill(struct timeline *line, enum timeline_kind kind, struct timeline_range read, struct timeline_range write)
 {
     enum comm_result why;
     struct item *item = (struct item *)(void *)timeline_room(line, &why);
@@ -50,7 +50,7 @@ static struct timeline_entry *fill(struct timeline *line, enum timeline_kind kin
     return &item->head;
 }
 
-static uint64_t issue(struct timeline *line, enum timeline_kind kind, struct timeline_hull read, struct timeline_hull write)
+static uint64_t issue(struct timeline *line, enum timeline_kind kind, struct timeline_range read, struct timeline_range write)
 {
     fill(line, kind, read, write);
     return timeline_issue(line);
@@ -58,7 +58,7 @@ static uint64_t issue(struct timeline *line, enum timeline_kind kind, struct tim
 
 static uint64_t issue_free(struct timeline *line)
 {
-    return issue(line, TIMELINE_WORK, (struct timeline_hull){0, 0}, (struct timeline_hull){0, 0});
+    return issue(line, TIMELINE_WORK, (struct timeline_range){0, 0}, (struct timeline_range){0, 0});
 }
 
 static uint64_t start_next(struct timeline *line)
@@ -81,7 +81,7 @@ static void retire_all(struct timeline *line)
 
 static enum comm_result test_ticket(struct fixture *f, uint64_t ticket)
 {
-    return timeline_test((struct comm_request){f->face, ticket});
+    return timeline_test((struct comm_request){f->handle, ticket});
 }
 
 /* ------------------------------------------------------------------------------------------------------------ order */
@@ -160,7 +160,7 @@ static void growth_to_the_bound(void **state)
     assert_int_equal(f.line.done, first + BOUND);
     assert_non_null(timeline_room(&f.line, &why));
     close_line(&f);
-    assert_true(fake_held <= before + 1); /* a face may be new, and is kept */
+    assert_true(fake_held <= before + 1); /* a handle may be new, and is kept */
 }
 
 static void no_memory_to_grow(void **state)
@@ -184,11 +184,11 @@ static void no_memory_to_grow(void **state)
     }
     assert_int_equal(f.line.done, first + 64);
     close_line(&f);
-    fake_left = 1; /* the face is a used one, or takes the last memory there is */
-    f.face = timeline_face_take(&fake_env, NULL);
-    assert_non_null(f.face);
+    fake_left = 1; /* the handle is a used one, or takes the last memory there is */
+    f.handle = timeline_handle_take(&fake_env, NULL);
+    assert_non_null(f.handle);
     fake_left = 0;
-    assert_int_equal(timeline_open(&f.line, &fake_env, f.face, sizeof(struct item), 4, 64), COMM_ERR_MEMORY);
+    assert_int_equal(timeline_open(&f.line, &fake_env, f.handle, sizeof(struct item), 4, 64), COMM_ERR_MEMORY);
     fake_left = -1;
     close_line(&f);
 }
@@ -229,7 +229,7 @@ enum { MODEL_MOST = 96, MODEL_BYTES = 24 };
 struct model_entry {
     uint64_t ticket;
     enum timeline_kind kind;
-    struct timeline_hull read, write;
+    struct timeline_range read, write;
     bool started, ended;
 };
 struct model {
@@ -245,7 +245,7 @@ static uint32_t random_below(uint32_t n)
     return (uint32_t)(random_state >> 33) % n;
 }
 
-static bool bytes_meet(struct timeline_hull a, struct timeline_hull b)
+static bool bytes_meet(struct timeline_range a, struct timeline_range b)
 {
     for (uintptr_t i = a.from; i < a.to; i++)
         if (i >= b.from && i < b.to)
@@ -253,7 +253,7 @@ static bool bytes_meet(struct timeline_hull a, struct timeline_hull b)
     return false;
 }
 
-static bool hulls_conflict(const struct model_entry *old, struct timeline_hull read, struct timeline_hull write)
+static bool hulls_conflict(const struct model_entry *old, struct timeline_range read, struct timeline_range write)
 {
     return bytes_meet(old->write, read) || bytes_meet(old->write, write) || bytes_meet(old->read, write);
 }
@@ -293,7 +293,7 @@ static bool model_goes_beside(const struct model *m, const struct model_entry *e
 }
 
 /* A message of this moment: only fences and conflicting work hold it, barriers do not. */
-static bool model_holds(const struct model *m, uint64_t before, struct timeline_hull read, struct timeline_hull write)
+static bool model_holds(const struct model *m, uint64_t before, struct timeline_range read, struct timeline_range write)
 {
     for (int i = 0; i < m->count; i++) {
         const struct model_entry *old = &m->entry[i];
@@ -303,11 +303,11 @@ static bool model_holds(const struct model *m, uint64_t before, struct timeline_
     return false;
 }
 
-static struct timeline_hull random_hull(bool any)
+static struct timeline_range random_range(bool any)
 {
     uint32_t from = random_below(MODEL_BYTES), length = any ? random_below(5) : 0;
 
-    return (struct timeline_hull){1000 + from, 1000 + from + length}; /* of no length too, amid others' bytes */
+    return (struct timeline_range){1000 + from, 1000 + from + length}; /* of no length too, amid others' bytes */
 }
 
 /* Issued and retired in one step, where it stands alone or is the oldest. */
@@ -330,8 +330,8 @@ static void model_issue(struct model *m, struct timeline *line)
     else if (dice == 2)
         e.kind = TIMELINE_REFUSED;
     if (e.kind == TIMELINE_WORK) {
-        e.read = random_hull(dice & 1);
-        e.write = random_hull(dice & 2);
+        e.read = random_range(dice & 1);
+        e.write = random_range(dice & 2);
     }
     if (m->count == 0 && goes_short(&e) && random_below(2)) {
         e.ticket = timeline_issue_alone(line, fill(line, e.kind, e.read, e.write));
@@ -392,7 +392,7 @@ static void model_end_one(struct model *m, struct timeline *line)
 static void model_message(const struct model *m, const struct timeline *line)
 {
     uint64_t before = line->next - random_below((uint32_t)(line->next - line->done));
-    struct timeline_hull read = random_hull(random_below(2)), write = random_hull(random_below(2));
+    struct timeline_range read = random_range(random_below(2)), write = random_range(random_below(2));
 
     assert_int_equal(timeline_holds(line, before, &read, &write), model_holds(m, before, read, write));
 }
@@ -435,7 +435,7 @@ static void the_sticky_end(void **state)
     assert_int_equal(test_ticket(&f, first), COMM_OK); /* success is local and stays */
     for (uint64_t i = 1; i < 5; i++)
         assert_int_equal(test_ticket(&f, first + i), COMM_ERR_PEER);
-    assert_int_equal(atomic_load(&f.face->failed), first + 1);
+    assert_int_equal(atomic_load(&f.handle->failed), first + 1);
     close_line(&f);
     assert_int_equal(test_ticket(&f, first), COMM_ERR_CLOSED);
     assert_int_equal(test_ticket(&f, first + 1), COMM_ERR_CLOSED);

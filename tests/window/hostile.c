@@ -69,13 +69,13 @@ static union {
     char more[1 << 21];
 } parcels[2 * PARCELS + 2];
 
-static void post(struct body *b, int32_t victim, enum message_kind kind, uint32_t *at, size_t bytes)
+static void post(struct comm_state *b, int32_t victim, enum message_kind kind, uint32_t *at, size_t bytes)
 {
     (void)link_post(b, kind, true, victim, &parcels[(*at)++], bytes, LINK_TOLD); /* of no link here: nobody hears of its end */
 }
 
 /* As long as such an ask should be, or any length. */
-static void post_ask(struct body *b, int32_t victim, uint32_t *at)
+static void post_ask(struct comm_state *b, int32_t victim, uint32_t *at)
 {
     const struct link_ask *a = &parcels[*at].parcel.head.ask;
     struct one_sided one = {.kind = (uint8_t)a->kind, .op = a->op, .element = a->kind < ONE_UPDATE ? 1 : 8};
@@ -93,7 +93,7 @@ static void strike(struct comm_communicator *c, int32_t victim, uint64_t number)
 {
     enum comm_result r;
     uint32_t at = 0;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
     MUST(r);
     for (size_t i = 0; i < sizeof parcels / sizeof *parcels; i++)
         memset(&parcels[i].parcel, 0x55, sizeof parcels[i].parcel);
@@ -107,8 +107,8 @@ static void strike(struct comm_communicator *c, int32_t victim, uint64_t number)
     }
     parcels[at].parcel.head.ask = (struct link_ask){.window = number + 77};
     post(b, victim, MESSAGE_ASK, &at, sizeof(union link_head));
-    body_settle(b);
-    body_unlock(b);
+    state_settle(b);
+    state_unlock(b);
 }
 
 static void one_round(struct rig *rig, unsigned char *memory)
@@ -126,10 +126,10 @@ static void one_round(struct rig *rig, unsigned char *memory)
             &w[i], &req[i]));
     rig_wait_all(req, 2);
     enum comm_result r;
-    struct body *b = body_lock(c[0], &r);
+    struct comm_state *b = state_lock(c[0], &r);
     b->links[1].serves =
         b->unit.engine->env->take(b->unit.engine->env, sizeof *b->links[1].serves, 64); /* so that LINK_TOLD is heard by somebody */
-    body_unlock(b);
+    state_unlock(b);
     strike(c[0], 1, w[0]->number);
     for (int i = 0; i < 2; i++) {
         rig_fails_within(c[i], COMM_ERR_CORRUPT, 5 * RIG_S, &error);

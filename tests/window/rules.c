@@ -176,7 +176,7 @@ void window_crowds(struct comm_communicator *c, int32_t rank, int32_t ranks)
     MUST(comm_window_free(w));
 }
 
-/* Nobody at the owner calls the library: its helper does what is asked, where there is one. */
+/* Nobody at the owner calls the library: its progress thread does what is asked, where there is one. */
 void window_left_alone(struct comm_communicator *c, int32_t rank, int32_t ranks)
 {
     struct comm_window *w = make(c, 64, 0);

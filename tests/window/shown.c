@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "conform/rig.h"
-#include "comm/body.h"
+#include "comm/state.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -46,7 +46,7 @@ static void reduce_of(void *arg, int32_t rank)
 
 static bool borrows(const struct rig *rig, int32_t rank)
 {
-    struct body *b = atomic_load(&rig->world[rank]->body);
+    struct comm_state *b = atomic_load(&rig->world[rank]->state);
     return b->channel->borrows;
 }
 
@@ -85,7 +85,7 @@ RIG_TEST(contract_4_2_what_was_shown_does_not_end_well_beside_a_failure)
         out[r] = calloc(LONG, sizeof(float));
         MUST(comm_allreduce(s.rig.world[r], in[r], out[r], LONG, COMM_F32, COMM_SUM, &req[r]));
     }
-    struct body *b = atomic_load(&s.rig.world[0]->body);
+    struct comm_state *b = atomic_load(&s.rig.world[0]->state);
     atomic_store(&b->channel->board->cause, 2); /* rank 1's choice, its note not yet written */
     rig_progress_for(s.rig.world[0], 50 * RIG_MS);
     EQUAL(comm_test(req[0]), COMM_PENDING);

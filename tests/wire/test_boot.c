@@ -302,7 +302,8 @@ static struct frame told(int fd, char text[BOOT_TEXT])
     return frame;
 }
 
-/* All three stand at the door when rank 0 looks, which takes in the first and is complete: the others are not left to think that it died.
+/* All three stand at the acceptor when rank 0 looks, which takes in the first and is complete: the others are not left to think that it
+ * died.
  */
 static void who_comes_too_late_hears_so(void **state)
 {

@@ -8,7 +8,7 @@
 
 #include "shm/hello.h"
 #include "shm/segment.h"
-#include "channel/lines.h"
+#include "channel/shmchan.h"
 #include "wire/scenarios.h"
 
 #include <dirent.h>
@@ -95,18 +95,18 @@ static void killed_by_socket(void **state)
 /* A peer whose memory says what it never writes stops its reader there, before that copies anything by it. */
 enum { FORGED_SLOT, FORGED_KIND, FORGED_INLINE, FORGED_EAGER, FORGERIES };
 
-static void forge(struct lines_channel *c, uint32_t seq, int32_t how)
+static void forge(struct shmchan_channel *c, uint32_t seq, int32_t how)
 {
-    struct lines_line *line = (struct lines_line *)(void *)(c->peer[1].out_pair + 1) + (seq & (c->shape.window - 1));
+    struct shmchan_line *line = (struct shmchan_line *)(void *)(c->peer[1].out_pair + 1) + (seq & (c->shape.window - 1));
 
     if (how == FORGED_SLOT)
         line->slot = UINT8_MAX;
     if (how == FORGED_KIND)
-        line->kind = LINES_KIND_PLACE;
+        line->kind = SHMCHAN_KIND_PLACE;
     if (how == FORGED_INLINE)
-        line->kind = LINES_KIND_INLINE;
+        line->kind = SHMCHAN_KIND_INLINE;
     if (how == FORGED_EAGER)
-        line->of.message.bytes = LINES_EAGER_BYTES + 1;
+        line->of.message.bytes = SHMCHAN_EAGER_BYTES + 1;
 }
 
 static void believes_nothing(struct rank *r)
@@ -120,14 +120,14 @@ static void believes_nothing(struct rank *r)
         struct wire_expose e = {
             .key = wire_key_of(1, 0, 0), .flags = WIRE_MESSAGE, .peers = &peer, .npeers = 1, .nspans = 1, .spans = &span};
         CHECK(ch->class->expose(ch, &e) == WIRE_DONE);
-        forge(lines_of(ch), 1, r->variant);
+        forge(shmchan_of(ch), 1, r->variant);
         rank_meet(r);
         _exit(0);
     }
     signal(SIGILL, SIG_DFL); /* not cmocka's, which goes on with the next test */
     rank_meet(r);
     struct wire_event event[4];
-    char land[LINES_EAGER_BYTES + 1];
+    char land[SHMCHAN_EAGER_BYTES + 1];
     struct wire_look look = {.key = wire_key_of(1, 0, 0), .flags = WIRE_MESSAGE, .land = land, .bytes = sizeof land};
     while (!ch->class->advance(ch, event, 4)) /* it has been sent */
         ;

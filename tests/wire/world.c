@@ -56,7 +56,7 @@ void rank_meet(struct rank *r)
     while (atomic_load(&r->shared->generation) == generation) {
         struct wire_event event[4];
         CHECK(env->now(env) < end);
-        if (r->attended && r->wire) /* somebody may need an answer of this rank's: in the library its watcher gives it */
+        if (r->attended && r->wire) /* somebody may need an answer of this rank's: in the library its monitor gives it */
             CHECK(r->wire_class->poll(r->wire, event, 4) == 0 || /* who met us may have closed before we looked */
                   atomic_load(&r->shared->generation) != generation);
         env->relax(env, true);

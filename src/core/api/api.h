@@ -18,9 +18,9 @@
 #include "world/communicators.h"
 
 /* The address range of `bytes` at p; nothing when there is none. */
-static inline struct timeline_hull api_hull(const void *p, size_t bytes)
+static inline struct timeline_range api_range(const void *p, size_t bytes)
 {
-    return bytes ? (struct timeline_hull){(uintptr_t)p, (uintptr_t)p + bytes} : (struct timeline_hull){0, 0};
+    return bytes ? (struct timeline_range){(uintptr_t)p, (uintptr_t)p + bytes} : (struct timeline_range){0, 0};
 }
 
 /* A collective being checked: the first failed check refuses it, the rest are passed over. */

@@ -25,8 +25,8 @@ enum comm_result comm_gather(struct comm_communicator *c, const void *in, void *
     struct engine_call call = {.collective = COLLECTIVE_GATHER, .type = type, .root = root, .in = in, .out = am_root ? out : NULL, .n = n};
     if (in_place)
         call.in = block ? (char *)out + rank * block : out;
-    call.read = api_hull(call.in, block);
-    call.write = api_hull(call.out, am_root ? all : 0);
+    call.read = api_range(call.in, block);
+    call.write = api_range(call.out, am_root ? all : 0);
     return engine_issue(c, &call, req);
 }
 
@@ -52,8 +52,8 @@ enum comm_result comm_scatter(struct comm_communicator *c, const void *in, void 
     if (check.result != COMM_OK)
         return check.result;
     struct engine_call call = {.collective = COLLECTIVE_SCATTER, .type = type, .root = root, .in = am_root ? in : NULL, .out = out, .n = n};
-    call.read = api_hull(call.in, am_root ? all : 0);
-    call.write = api_hull(out, in_place ? 0 : block);
+    call.read = api_range(call.in, am_root ? all : 0);
+    call.write = api_range(out, in_place ? 0 : block);
     if (in_place) /* its own block stays where it is */
         call.out = block ? (char *)(uintptr_t)in + rank * block : NULL;
     return engine_issue(c, &call, req);
@@ -78,8 +78,8 @@ enum comm_result comm_alltoall(struct comm_communicator *c, const void *in, void
     if (check.result != COMM_OK)
         return check.result;
     struct engine_call call = {.collective = COLLECTIVE_ALLTOALL, .type = type, .in = in_place ? out : in, .out = out, .n = n};
-    call.read = api_hull(call.in, all);
-    call.write = api_hull(out, all);
+    call.read = api_range(call.in, all);
+    call.write = api_range(out, all);
     return engine_issue(c, &call, req);
 }
 

@@ -61,7 +61,7 @@ void api_need_buffer(struct api_check *check, const char *argument, const void *
 
 void api_need_apart(struct api_check *check, const void *in, size_t in_bytes, const void *out, size_t out_bytes)
 {
-    struct timeline_hull a = api_hull(in, in_bytes), b = api_hull(out, out_bytes);
+    struct timeline_range a = api_range(in, in_bytes), b = api_range(out, out_bytes);
 
     api_need(check, !timeline_meet(&a, &b), "in", (long long)(intptr_t)in, "no overlap with out (COMM_IN_PLACE says the same memory)");
 }

@@ -41,7 +41,7 @@ enum comm_result comm_broadcast(struct comm_communicator *c, void *buf, size_t n
     if (check.result != COMM_OK)
         return check.result;
     struct engine_call call = {.collective = COLLECTIVE_BROADCAST, .type = type, .root = root, .in = buf, .out = buf, .n = n};
-    *(engine_rank(c) == root ? &call.read : &call.write) = api_hull(buf, bytes);
+    *(engine_rank(c) == root ? &call.read : &call.write) = api_range(buf, bytes);
     return engine_issue(c, &call, req);
 }
 
@@ -72,8 +72,8 @@ enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *
                                .in = in_place ? out : in,
                                .out = am_root ? out : NULL,
                                .n = n};
-    call.read = api_hull(call.in, bytes);
-    call.write = api_hull(call.out, am_root ? bytes : 0);
+    call.read = api_range(call.in, bytes);
+    call.write = api_range(call.out, am_root ? bytes : 0);
     return engine_issue(c, &call, req);
 }
 
@@ -88,8 +88,8 @@ static __attribute__((noinline)) enum comm_result allreduce(struct comm_communic
     if (BASE_LIKELY(sound)) {
         struct engine_call call = {
             .collective = COLLECTIVE_ALLREDUCE, .type = type, .op = op, .in = in_place ? out : in, .out = out, .n = n};
-        call.read = (struct timeline_hull){(uintptr_t)call.in, (uintptr_t)call.in + sound};
-        call.write = (struct timeline_hull){(uintptr_t)out, (uintptr_t)out + sound};
+        call.read = (struct timeline_range){(uintptr_t)call.in, (uintptr_t)call.in + sound};
+        call.write = (struct timeline_range){(uintptr_t)out, (uintptr_t)out + sound};
         return engine_issue_from(c, &call, req, site);
     }
     if (api_begin(&check, c, COLLECTIVE_ALLREDUCE, req) != COMM_OK)
@@ -103,8 +103,8 @@ static __attribute__((noinline)) enum comm_result allreduce(struct comm_communic
     if (check.result != COMM_OK)
         return check.result;
     struct engine_call call = {.collective = COLLECTIVE_ALLREDUCE, .type = type, .op = op, .in = in_place ? out : in, .out = out, .n = n};
-    call.read = api_hull(call.in, bytes);
-    call.write = api_hull(out, bytes);
+    call.read = api_range(call.in, bytes);
+    call.write = api_range(out, bytes);
     return engine_issue_from(c, &call, req, site);
 }
 
@@ -141,8 +141,8 @@ enum comm_result comm_reduce_scatter(struct comm_communicator *c, const void *in
                                .in = in_place ? out : in,
                                .out = in_place && block ? (char *)out + rank * block : out,
                                .n = n};
-    call.read = api_hull(call.in, all);
-    call.write = api_hull(call.out, block);
+    call.read = api_range(call.in, all);
+    call.write = api_range(call.out, block);
     return engine_issue(c, &call, req);
 }
 
@@ -167,7 +167,7 @@ enum comm_result comm_allgather(struct comm_communicator *c, const void *in, voi
         return check.result;
     struct engine_call call = {.collective = COLLECTIVE_ALLGATHER, .type = type, .out = out, .n = n};
     call.in = in_place && block ? (char *)out + rank * block : in_place ? out : in;
-    call.read = api_hull(call.in, block);
-    call.write = api_hull(out, all);
+    call.read = api_range(call.in, block);
+    call.write = api_range(out, all);
     return engine_issue(c, &call, req);
 }

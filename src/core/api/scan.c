@@ -25,8 +25,8 @@ static inline __attribute__((always_inline)) enum comm_result scan(struct comm_c
     if (check.result != COMM_OK)
         return check.result;
     struct engine_call call = {.collective = collective, .type = type, .op = op, .in = in_place ? out : in, .out = out, .n = n};
-    call.read = api_hull(call.in, bytes);
-    call.write = api_hull(out, gets ? bytes : 0);
+    call.read = api_range(call.in, bytes);
+    call.write = api_range(out, gets ? bytes : 0);
     return engine_issue(c, &call, req);
 }
 

@@ -1,4 +1,4 @@
-/* The part of the face that is not built yet: each call says so with COMM_ERR_UNSUPPORTED and a text. A refused collective uses up no
+/* The part of the handle that is not built yet: each call says so with COMM_ERR_UNSUPPORTED and a text. A refused collective uses up no
  * number here, since every rank refuses it alike. */
 #include "api/api.h"
 

@@ -88,8 +88,8 @@ enum comm_result comm_allgather_v(struct comm_communicator *c, const void *in, v
     struct engine_call call = {
         .collective = COLLECTIVE_ALLGATHER_V, .type = type, .out = out, .n = l.longest, .counts = l.counts, .displs = l.displs};
     call.in = in_place && own ? (char *)out + l.displs[rank] * data_type_bytes(type) : in_place ? out : in;
-    call.read = api_hull(call.in, own);
-    call.write = api_hull(out, all);
+    call.read = api_range(call.in, own);
+    call.write = api_range(out, all);
     return close_dense(&check, &dense, engine_issue(c, &call, req));
 }
 
@@ -126,8 +126,8 @@ enum comm_result comm_reduce_scatter_v(struct comm_communicator *c, const void *
                                .n = l.longest,
                                .counts = l.counts,
                                .displs = l.displs};
-    call.read = api_hull(call.in, all);
-    call.write = api_hull(call.out, own);
+    call.read = api_range(call.in, all);
+    call.write = api_range(call.out, own);
     return close_dense(&check, &dense, engine_issue(c, &call, req));
 }
 
@@ -160,8 +160,8 @@ static inline __attribute__((always_inline)) enum comm_result gather_v_at_root(s
                                .counts = l.counts,
                                .displs = l.displs};
     call.in = in_place && own ? (char *)out + l.displs[rank] * data_type_bytes(type) : in_place ? out : in;
-    call.read = api_hull(call.in, own);
-    call.write = api_hull(out, all);
+    call.read = api_range(call.in, own);
+    call.write = api_range(out, all);
     return close_dense(check, &dense, engine_issue(check->c, &call, check->req));
 }
 
@@ -184,10 +184,10 @@ enum comm_result comm_gather_v(struct comm_communicator *c, const void *in, size
     api_need_buffer(&check, "in", in, bytes);
     if (check.result != COMM_OK)
         return check.result;
-    return engine_issue(
-        c,
-        &(struct engine_call){.collective = COLLECTIVE_GATHER_V, .type = type, .root = root, .in = in, .n = n, .read = api_hull(in, bytes)},
-        req);
+    return engine_issue(c,
+                        &(struct engine_call){
+                            .collective = COLLECTIVE_GATHER_V, .type = type, .root = root, .in = in, .n = n, .read = api_range(in, bytes)},
+                        req);
 }
 
 static inline __attribute__((always_inline)) enum comm_result scatter_v_at_root(struct api_check *check, const void *in,
@@ -218,8 +218,8 @@ static inline __attribute__((always_inline)) enum comm_result scatter_v_at_root(
                                .n = counts[rank],
                                .counts = l.counts,
                                .displs = l.displs,
-                               .read = api_hull(in, all),
-                               .write = api_hull(out, in_place ? 0 : own)};
+                               .read = api_range(in, all),
+                               .write = api_range(out, in_place ? 0 : own)};
     if (in_place) /* its own block stays where it is */
         call.out = own ? (char *)(uintptr_t)in + l.displs[rank] * data_type_bytes(type) : NULL;
     return close_dense(check, &dense, engine_issue(check->c, &call, check->req));
@@ -247,7 +247,7 @@ enum comm_result comm_scatter_v(struct comm_communicator *c, const void *in, con
     return engine_issue(
         c,
         &(struct engine_call){
-            .collective = COLLECTIVE_SCATTER_V, .type = type, .root = root, .out = out, .n = n, .write = api_hull(out, bytes)},
+            .collective = COLLECTIVE_SCATTER_V, .type = type, .root = root, .out = out, .n = n, .write = api_range(out, bytes)},
         req);
 }
 
@@ -291,7 +291,7 @@ enum comm_result comm_alltoall_v(struct comm_communicator *c, const void *in, co
                                .displs = to.displs,
                                .in_counts = in_place ? NULL : from.counts,
                                .in_displs = in_place ? NULL : from.displs};
-    call.read = api_hull(call.in, in_bytes);
-    call.write = api_hull(out, out_bytes);
+    call.read = api_range(call.in, in_bytes);
+    call.write = api_range(out, out_bytes);
     return close_dense(&check, &dense, engine_issue(c, &call, req));
 }

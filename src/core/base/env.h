@@ -1,9 +1,10 @@
 /*
- * env: the core's only door to the machine. Everything that a simulator must control comes in through this table: time, sleeping, memory,
- * randomness, threads, the environment. One table per engine, constant for its life. Sockets, segments and death notices are the wires'.
+ * env: the core's only acceptor to the machine. Everything that a simulator must control comes in through this table: time, sleeping,
+ * memory, randomness, threads, the environment. One table per engine, constant for its life. Sockets, segments and death notices are the
+ * wires'.
  *
  * park, bell_wait, join, log_start, log_stop, drain, forget and the file functions may block and are never called with a lock held or by
- * the watcher; all the rest may be.
+ * the monitor; all the rest may be.
  */
 #ifndef BASE_ENV_H
 #define BASE_ENV_H
@@ -126,12 +127,12 @@ struct comm_env {
     /* The first `room` bytes of a file that is there; how many they are, or -errno. Only while a world opens. */
     int64_t (*file_read)(const struct comm_env *env, const char *path, void *to, size_t room);
 
-    /* Before anything that logs under a lock or from a watcher, and when that is over; counted. Makes the thread that lines are told by,
+    /* Before anything that logs under a lock or from a monitor, and when that is over; counted. Makes the thread that lines are told by,
        and ends it when its last line is told or when it is stuck for 200 ms. 0, or an errno. */
     int (*log_start)(const struct comm_env *env);
     void (*log_stop)(const struct comm_env *env);
     /* A line of the log for a function, or where that is NULL for standard error. Never blocks, whatever becomes of the line, and so may be
-       called by the watcher and with locks held. Lines are told in their order, by a thread that holds nothing; those for which there is no
+       called by the monitor and with locks held. Lines are told in their order, by a thread that holds nothing; those for which there is no
        room are dropped, counted, and the count is told in their place. The text is copied. While the log is not started it is told at once.
      */
     void (*write)(const struct comm_env *env, env_sink_fn *sink, void *arg, int level, const char *line);

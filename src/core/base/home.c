@@ -23,7 +23,7 @@ static void count_visit(struct base_home_lock *lock, const struct comm_env *env,
     lock->visits += VISIT_WEIGHT;
     if (lock->visits > VISITS_MOST) {
         atomic_store_explicit(&lock->home, BASE_HOME_NEVER, memory_order_relaxed);
-        (void)env->barrier(env); /* the former home thread, if it is just at its door, sees guests or this */
+        (void)env->barrier(env); /* the former home thread, if it is just at its acceptor, sees guests or this */
     }
 }
 

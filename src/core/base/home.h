@@ -18,10 +18,10 @@
 
 struct base_home_lock {
     _Atomic uint64_t home;   /* the thread; NONE: nobody yet; NEVER: an ordinary lock. Written under `lock` */
-    _Atomic uint32_t inside; /* the home thread is inside by its own door; written by it alone */
+    _Atomic uint32_t inside; /* the home thread is inside by its own acceptor; written by it alone */
     _Atomic uint32_t guests; /* threads inside, or about to be, by the other one */
-    uint32_t visits;         /* of guests, against the home thread's; under the lock, whichever door */
-    uint32_t guest;          /* who is inside came by the other door; written by whoever is inside alone */
+    uint32_t visits;         /* of guests, against the home thread's; under the lock, whichever acceptor */
+    uint32_t guest;          /* who is inside came by the other acceptor; written by whoever is inside alone */
     struct base_lock lock;   /* among guests */
 };
 
@@ -72,7 +72,7 @@ static inline void base_home_visit(struct base_home_lock *lock, const struct com
 
 static inline void base_home_unlock(struct base_home_lock *lock, const struct comm_env *env)
 {
-    /* Not by `inside`: the home thread says so for a moment at its door, while a guest who is leaving looks. */
+    /* Not by `inside`: the home thread says so for a moment at its acceptor, while a guest who is leaving looks. */
     if (!lock->guest) {
         atomic_store_explicit(&lock->inside, 0, memory_order_release);
     } else {

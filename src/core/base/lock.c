@@ -46,7 +46,7 @@ void base_lock_slow(struct base_lock *lock, const struct comm_env *env)
             continue;
         int64_t now = env->now(env);
         since = since ? since : now;
-        if (now - since > LOCK_YIELD_NS) /* among strangers who compute */
+        if (now - since > LOCK_YIELD_NS) /* among pending peers who compute */
             break;
     }
     base_lock_park(lock, env, since);

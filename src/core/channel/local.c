@@ -2,42 +2,42 @@
  * The in-process wire: all ranks in this process, their lines on the heap, offsets are addresses. It runs the very protocol of the shared
  * memory wire, so that what a race detector proves for threads here holds there too. All ranks share one engine and its bell.
  */
-#include "channel/lines.h"
+#include "channel/shmchan.h"
 
 #include "base/format.h"
 
 struct local_wire {
-    struct lines_host host;
+    struct shmchan_host host;
     struct env_bell *bell;
     _Alignas(64) _Atomic uint32_t sleepers;
 };
 
-static bool local_take(struct lines_host *host, size_t bytes, struct lines_block *block)
+static bool local_take(struct shmchan_host *host, size_t bytes, struct shmchan_block *block)
 {
     void *at = host->env->take(host->env, bytes, 128);
     if (at)
-        *block = (struct lines_block){at, (uint64_t)(uintptr_t)at, bytes};
+        *block = (struct shmchan_block){at, (uint64_t)(uintptr_t)at, bytes};
     return at != NULL;
 }
 
-static void local_give(struct lines_host *host, const struct lines_block *block)
+static void local_give(struct shmchan_host *host, const struct shmchan_block *block)
 {
     host->env->give(host->env, block->at, block->bytes);
 }
 
-static void local_ring(struct lines_host *host, struct lines_channel *channel)
+static void local_ring(struct shmchan_host *host, struct shmchan_channel *channel)
 {
     (void)channel;
     struct local_wire *w = (struct local_wire *)host;
     host->env->bell_ring(host->env, w->bell);
 }
 
-static bool local_lend(struct lines_host *host, size_t bytes, enum wire_placement placement, struct lines_block *block)
+static bool local_lend(struct shmchan_host *host, size_t bytes, enum wire_placement placement, struct shmchan_block *block)
 {
     void *at = host->env->take(host->env, bytes, 4096);
     (void)placement; /* whoever touches it first decides */
     if (at)
-        *block = (struct lines_block){at, (uint64_t)(uintptr_t)at, bytes};
+        *block = (struct shmchan_block){at, (uint64_t)(uintptr_t)at, bytes};
     return at != NULL;
 }
 
@@ -55,10 +55,10 @@ static enum comm_result local_open(const struct wire_config *config, struct wire
         base_format(config->error_text, config->error_text_bytes, "no memory for the local wire");
         return COMM_ERR_MEMORY;
     }
-    lines_host_start(&w->host, config);
+    shmchan_host_start(&w->host, config);
     w->host.wire.class = &wire_local;
     w->host.take = local_take;
-    w->host.light = !config->crowded && config->env->barrier(config->env);
+    w->host.light = !config->oversubscribed && config->env->barrier(config->env);
     w->host.give = local_give;
     w->host.ring = local_ring;
     w->host.lend = local_lend;
@@ -73,7 +73,7 @@ static void local_close(struct wire *wire)
 {
     struct local_wire *w = (struct local_wire *)wire;
     const struct comm_env *env = w->host.env;
-    lines_host_end(&w->host);
+    shmchan_host_end(&w->host);
     env->give(env, w, sizeof *w);
 }
 
@@ -91,7 +91,7 @@ static void local_arm(struct wire *wire, bool on, int64_t *deadline)
     (void)deadline;
     atomic_store_explicit(&w->sleepers, on, memory_order_relaxed);
     if (on)
-        lines_sleep_fence(&w->host);
+        shmchan_sleep_fence(&w->host);
 }
 
 static void local_describe(struct wire_channel *channel, int32_t peer, char *address, size_t bytes)
@@ -104,19 +104,19 @@ const struct wire_class wire_local = {
     .name = "local",
     .open = local_open,
     .close = local_close,
-    .join = lines_join,
-    .leave = lines_leave,
-    .reserve = lines_reserve,
-    .expose = lines_expose,
-    .view = lines_view,
-    .show = lines_show,
-    .see = lines_see,
-    .fetch = lines_fetch,
-    .release = lines_release,
-    .advance = lines_advance,
-    .flush = lines_flush,
+    .join = shmchan_join,
+    .leave = shmchan_leave,
+    .reserve = shmchan_reserve,
+    .expose = shmchan_expose,
+    .view = shmchan_view,
+    .show = shmchan_publish_inline,
+    .see = shmchan_poll_inline,
+    .fetch = shmchan_fetch,
+    .release = shmchan_release,
+    .advance = shmchan_advance,
+    .flush = shmchan_flush,
     .poll = local_poll,
     .arm = local_arm,
     .describe = local_describe,
-    .memory = &lines_memory_class,
+    .memory = &shmchan_memory_class,
 };

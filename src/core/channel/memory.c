@@ -2,15 +2,15 @@
  * Memory that a rank's peers reach: what is lent to callers and to windows, where it lies, and who may have it back. Not on the path of
  * small operations; a large exposure looks here once a chunk.
  */
-#include "channel/lines.h"
+#include "channel/shmchan.h"
 
 #include "base/edge.h"
 
 enum { MEMORY_PAGE = 4096 };
 
-static void insert(struct lines_host *host, struct lines_memory *memory)
+static void insert(struct shmchan_host *host, struct shmchan_memory *memory)
 {
-    struct lines_memory **at = &host->memories;
+    struct shmchan_memory **at = &host->memories;
 
     while (*at && (*at)->block.where > memory->block.where)
         at = &(*at)->next;
@@ -21,15 +21,15 @@ static void insert(struct lines_host *host, struct lines_memory *memory)
 
 static void *take(struct wire *wire, size_t bytes, enum wire_placement placement)
 {
-    struct lines_host *host = (struct lines_host *)wire;
+    struct shmchan_host *host = (struct shmchan_host *)wire;
     const struct comm_env *env = host->env;
     size_t most = SIZE_MAX - MEMORY_PAGE - EDGE_PAGE_BYTES;
     size_t whole = bytes > most ? 0 : ((bytes + MEMORY_PAGE - 1) & ~(size_t)(MEMORY_PAGE - 1)) + EDGE_PAGE_BYTES;
-    struct lines_memory *memory = whole ? env->take(env, sizeof *memory, 64) : NULL;
+    struct shmchan_memory *memory = whole ? env->take(env, sizeof *memory, 64) : NULL;
 
     if (!memory)
         return NULL;
-    *memory = (struct lines_memory){.next = NULL};
+    *memory = (struct shmchan_memory){.next = NULL};
     base_lock(&host->lock, env);
     bool lent = host->lend(host, whole, placement, &memory->block);
     if (lent) {
@@ -43,7 +43,7 @@ static void *take(struct wire *wire, size_t bytes, enum wire_placement placement
     return NULL;
 }
 
-static void take_back(struct lines_host *host, const struct lines_block *block)
+static void take_back(struct shmchan_host *host, const struct shmchan_block *block)
 {
     edge_open(block->at, block->bytes);
     host->take_back(host, block);
@@ -51,8 +51,8 @@ static void take_back(struct lines_host *host, const struct lines_block *block)
 
 static void give(struct wire *wire, void *at, bool keep)
 {
-    struct lines_host *host = (struct lines_host *)wire;
-    struct lines_memory **link = &host->memories, *memory;
+    struct shmchan_host *host = (struct shmchan_host *)wire;
+    struct shmchan_memory **link = &host->memories, *memory;
 
     base_lock(&host->lock, host->env);
     while ((memory = *link) && memory->block.at != at)
@@ -71,11 +71,11 @@ static void give(struct wire *wire, void *at, bool keep)
 }
 
 /* Under the lock. The piece that all of it lies in. */
-static struct lines_memory *find(const struct lines_host *host, const void *at, size_t bytes)
+static struct shmchan_memory *find(const struct shmchan_host *host, const void *at, size_t bytes)
 {
     uintptr_t from = (uintptr_t)at;
 
-    for (struct lines_memory *m = host->memories; m; m = m->next) {
+    for (struct shmchan_memory *m = host->memories; m; m = m->next) {
         uintptr_t start = (uintptr_t)m->block.at;
         if (!m->kept && from >= start && from - start <= m->block.bytes && bytes <= m->block.bytes - (from - start))
             return m;
@@ -83,15 +83,15 @@ static struct lines_memory *find(const struct lines_host *host, const void *at, 
     return NULL;
 }
 
-static uint64_t place_in(const struct lines_memory *memory, const void *at)
+static uint64_t place_in(const struct shmchan_memory *memory, const void *at)
 {
     return memory->block.where + ((uintptr_t)at - (uintptr_t)memory->block.at);
 }
 
-bool lines_where(struct lines_host *host, const void *at, size_t bytes, uint64_t *where)
+bool shmchan_where(struct shmchan_host *host, const void *at, size_t bytes, uint64_t *where)
 {
     base_lock(&host->lock, host->env);
-    const struct lines_memory *m = find(host, at, bytes);
+    const struct shmchan_memory *m = find(host, at, bytes);
     bool reached = m && !m->apart;
     if (reached)
         *where = place_in(m, at);
@@ -99,12 +99,12 @@ bool lines_where(struct lines_host *host, const void *at, size_t bytes, uint64_t
     return reached;
 }
 
-bool lines_where_to_land(struct lines_host *host, const void *at, size_t bytes, uint64_t *where)
+bool shmchan_where_to_land(struct shmchan_host *host, const void *at, size_t bytes, uint64_t *where)
 {
-    if (((uintptr_t)at | bytes) % LINES_LANDING_PAGE || !bytes)
+    if (((uintptr_t)at | bytes) % SHMCHAN_LANDING_PAGE || !bytes)
         return false;
     base_lock(&host->lock, host->env);
-    const struct lines_memory *m = find(host, at, bytes);
+    const struct shmchan_memory *m = find(host, at, bytes);
     bool may = m && !m->apart && !m->named;
     if (may)
         *where = place_in(m, at);
@@ -113,10 +113,10 @@ bool lines_where_to_land(struct lines_host *host, const void *at, size_t bytes, 
 }
 
 /* What was named since stays where peers find it: a window's owner is told that a write may be under way there after a failure. */
-void lines_replace(struct lines_host *host, void *at, size_t bytes)
+void shmchan_replace(struct shmchan_host *host, void *at, size_t bytes)
 {
     base_lock(&host->lock, host->env);
-    struct lines_memory *m = find(host, at, bytes);
+    struct shmchan_memory *m = find(host, at, bytes);
     bool replaced = !m || m->named || host->replace(host, at, bytes);
     if (m && !m->named)
         m->apart = true;
@@ -128,10 +128,10 @@ void lines_replace(struct lines_host *host, void *at, size_t bytes)
 
 static bool where_of(struct wire *wire, const void *at, size_t bytes, uint64_t *where)
 {
-    struct lines_host *host = (struct lines_host *)wire;
+    struct shmchan_host *host = (struct shmchan_host *)wire;
 
     base_lock(&host->lock, host->env);
-    struct lines_memory *m = find(host, at, bytes);
+    struct shmchan_memory *m = find(host, at, bytes);
     bool reached = m && !m->apart;
     if (reached) {
         m->named = true;
@@ -143,21 +143,21 @@ static bool where_of(struct wire *wire, const void *at, size_t bytes, uint64_t *
 
 static void *reach(struct wire_channel *channel, int32_t peer, uint64_t where)
 {
-    return (void *)(lines_of(channel)->peer[peer].base + (uintptr_t)where);
+    return (void *)(shmchan_of(channel)->peer[peer].base + (uintptr_t)where);
 }
 
 static void wrote(struct wire_channel *channel)
 {
-    lines_of(channel)->dirty = true;
+    shmchan_of(channel)->dirty = true;
 }
 
-void lines_memory_end(struct lines_host *host)
+void shmchan_memory_end(struct shmchan_host *host)
 {
-    for (struct lines_memory *m = host->memories; m; m = host->memories) {
+    for (struct shmchan_memory *m = host->memories; m; m = host->memories) {
         host->memories = m->next; /* the host looks at what is still lent */
         take_back(host, &m->block);
         host->env->give(host->env, m, sizeof *m);
     }
 }
 
-const struct wire_memory_class lines_memory_class = {.take = take, .give = give, .where = where_of, .reach = reach, .wrote = wrote};
+const struct wire_memory_class shmchan_memory_class = {.take = take, .give = give, .where = where_of, .reach = reach, .wrote = wrote};

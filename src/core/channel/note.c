@@ -2,21 +2,21 @@
  * Notes: the newest of each sort per rank, in a cell that its writer may overwrite at any time and that readers check before and after. One
  * counter of the whole channel says that some note is new. A note never waits for room and is still heard after an abort.
  */
-#include "channel/lines.h"
+#include "channel/shmchan.h"
 
 #include <string.h>
 
-static _Atomic uint64_t *words_of(struct lines_head *head, uint32_t sort)
+static _Atomic uint64_t *words_of(struct shmchan_head *head, uint32_t sort)
 {
     return sort == WIRE_NOTE_LONG ? head->long_word : head->note[sort].word;
 }
 
-enum wire_result lines_note_expose(struct lines_channel *c, const struct wire_expose *e)
+enum wire_result shmchan_note_expose(struct shmchan_channel *c, const struct wire_expose *e)
 {
     size_t bytes = e->nspans ? e->spans[0].bytes : 0;
     uint32_t sort = wire_key_edge(e->key);
     BASE_ASSERT(sort < WIRE_NOTE_SORTS && bytes <= wire_note_bytes(sort) && e->nspans <= 1);
-    struct lines_note *note = &c->head->note[sort];
+    struct shmchan_note *note = &c->head->note[sort];
     _Atomic uint64_t *to = words_of(c->head, sort);
     bool is_long = sort == WIRE_NOTE_LONG;
     uint32_t words = is_long ? (uint32_t)bytes / 8 : WIRE_NOTE_BYTES / 8;
@@ -38,9 +38,9 @@ enum wire_result lines_note_expose(struct lines_channel *c, const struct wire_ex
 }
 
 /* False: unchanged, or being written; in the latter case the counter moves again when it stands. */
-static bool read_note(struct lines_channel *c, struct lines_peer *p, uint32_t sort, uint64_t *word, struct wire_event *event)
+static bool read_note(struct shmchan_channel *c, struct shmchan_peer *p, uint32_t sort, uint64_t *word, struct wire_event *event)
 {
-    struct lines_note *note = &p->head->note[sort];
+    struct shmchan_note *note = &p->head->note[sort];
     uint32_t version = atomic_load_explicit(&note->version, memory_order_acquire);
     if (version == p->seen[sort] || version & 1)
         return false;
@@ -65,10 +65,10 @@ static bool read_note(struct lines_channel *c, struct lines_peer *p, uint32_t so
     return true;
 }
 
-uint32_t lines_note_advance(struct lines_channel *c, struct wire_event *events, uint32_t max)
+uint32_t shmchan_note_advance(struct shmchan_channel *c, struct wire_event *events, uint32_t max)
 {
     uint32_t epoch = atomic_load_explicit(c->shared_epoch, memory_order_acquire), n = 0;
-    max = max < LINES_NOTES_PASS ? max : LINES_NOTES_PASS;
+    max = max < SHMCHAN_NOTES_PASS ? max : SHMCHAN_NOTES_PASS;
     for (uint32_t i = 0; i < c->size; i++) {
         for (uint32_t sort = 0; sort < WIRE_NOTE_SORTS && i != c->rank; sort++) {
             if (n == max)

@@ -7,7 +7,7 @@
  *
  * `inbox` has a bit per peer: whoever did something for me to look at sets his. Set after what it tells of; taken before looking.
  */
-#include "channel/lines.h"
+#include "channel/shmchan.h"
 
 #include <string.h>
 
@@ -22,18 +22,18 @@ static inline uint64_t name_of(uint32_t side, uint32_t peer, uint32_t seq)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ items */
-static inline uint32_t bucket_of(const struct lines_channel *c, uint64_t name)
+static inline uint32_t bucket_of(const struct shmchan_channel *c, uint64_t name)
 {
     uint64_t mixed = (name ^ name >> 32) * UINT64_C(0x9e3779b97f4a7c15);
     return (uint32_t)(mixed >> 32) & (c->items - 1);
 }
 
 /* Twice the table; taken only when more messages stand between announcement and taking than ever before. */
-static bool grow_items(struct lines_channel *c)
+static bool grow_items(struct shmchan_channel *c)
 {
     const struct comm_env *env = c->host->env;
     uint32_t old = c->items, more = old ? 2 * old : 64;
-    struct lines_item *item = env->take(env, more * sizeof *item, 64);
+    struct shmchan_item *item = env->take(env, more * sizeof *item, 64);
     uint32_t *bucket = env->take(env, more * sizeof *bucket, 64);
     if (!item || !bucket) {
         if (item)
@@ -63,12 +63,12 @@ static bool grow_items(struct lines_channel *c)
     return true;
 }
 
-static struct lines_item *item_new(struct lines_channel *c, uint64_t name)
+static struct shmchan_item *item_new(struct shmchan_channel *c, uint64_t name)
 {
     if (!c->item_free && !grow_items(c))
         return NULL;
     uint32_t i = c->item_free;
-    struct lines_item *item = &c->item[i];
+    struct shmchan_item *item = &c->item[i];
     c->item_free = item->next;
     uint32_t *head = &c->bucket[bucket_of(c, name)];
     item->name = name;
@@ -78,7 +78,7 @@ static struct lines_item *item_new(struct lines_channel *c, uint64_t name)
     return item;
 }
 
-static uint32_t item_find(const struct lines_channel *c, uint64_t name)
+static uint32_t item_find(const struct shmchan_channel *c, uint64_t name)
 {
     uint32_t i = c->items ? c->bucket[bucket_of(c, name)] : 0;
     while (i && c->item[i].name != name)
@@ -87,7 +87,7 @@ static uint32_t item_find(const struct lines_channel *c, uint64_t name)
     return i;
 }
 
-static void item_drop(struct lines_channel *c, uint32_t index)
+static void item_drop(struct shmchan_channel *c, uint32_t index)
 {
     uint32_t *link = &c->bucket[bucket_of(c, c->item[index].name)];
     while (*link != index)
@@ -98,28 +98,28 @@ static void item_drop(struct lines_channel *c, uint32_t index)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ places of a pair */
-static inline struct lines_inlet *inlet_of(const struct lines_channel *c, char *block, uint32_t sender)
+static inline struct shmchan_inlet *inlet_of(const struct shmchan_channel *c, char *block, uint32_t sender)
 {
-    return (struct lines_inlet *)(void *)(block + c->shape.inlets) + sender;
+    return (struct shmchan_inlet *)(void *)(block + c->shape.inlets) + sender;
 }
-static inline struct lines_line *pair_line(const struct lines_channel *c, struct lines_pair *pair, uint32_t seq)
+static inline struct shmchan_line *pair_line(const struct shmchan_channel *c, struct shmchan_pair *pair, uint32_t seq)
 {
-    return (struct lines_line *)(void *)(pair + 1) + (seq & (c->shape.window - 1));
+    return (struct shmchan_line *)(void *)(pair + 1) + (seq & (c->shape.window - 1));
 }
-static inline char *pair_eager(const struct lines_channel *c, struct lines_pair *pair, uint32_t slot)
+static inline char *pair_eager(const struct shmchan_channel *c, struct shmchan_pair *pair, uint32_t slot)
 {
-    return (char *)((struct lines_line *)(void *)(pair + 1) + c->shape.window) + (size_t)slot * LINES_EAGER_BYTES;
+    return (char *)((struct shmchan_line *)(void *)(pair + 1) + c->shape.window) + (size_t)slot * SHMCHAN_EAGER_BYTES;
 }
-static inline struct lines_line *chunk_line(const struct lines_channel *c, char *chunks, uint64_t number)
+static inline struct shmchan_line *chunk_line(const struct shmchan_channel *c, char *chunks, uint64_t number)
 {
-    return (struct lines_line *)(void *)(chunks + (size_t)(number & (LINES_CHUNKS - 1)) * c->shape.chunk_stride);
+    return (struct shmchan_line *)(void *)(chunks + (size_t)(number & (SHMCHAN_CHUNKS - 1)) * c->shape.chunk_stride);
 }
 static inline _Atomic uint64_t *published(char *block, size_t table, uint32_t index)
 {
     return (_Atomic uint64_t *)(void *)(block + table) + index;
 }
 
-static void knock(struct lines_channel *c, uint32_t peer)
+static void knock(struct shmchan_channel *c, uint32_t peer)
 {
     _Atomic uint64_t *inbox = (_Atomic uint64_t *)(void *)(c->peer[peer].block + c->shape.inbox);
     atomic_fetch_or_explicit(&inbox[c->rank >> 6], UINT64_C(1) << (c->rank & 63), memory_order_acq_rel);
@@ -128,30 +128,30 @@ static void knock(struct lines_channel *c, uint32_t peer)
         c->host->ask(c->host, c->world[peer]);
 }
 
-static bool make_pair(struct lines_channel *c, uint32_t peer, bool chunks)
+static bool make_pair(struct shmchan_channel *c, uint32_t peer, bool chunks)
 {
-    struct lines_peer *p = &c->peer[peer];
+    struct shmchan_peer *p = &c->peer[peer];
     if (chunks ? p->out_chunks != NULL : p->out_pair != NULL)
         return true;
-    uint32_t index = LINES_REGION_PAIRS + 2 * peer + chunks;
-    if (!lines_region(c, index, chunks ? c->shape.chunk_bytes : c->shape.pair_bytes))
+    uint32_t index = SHMCHAN_REGION_PAIRS + 2 * peer + chunks;
+    if (!shmchan_region(c, index, chunks ? c->shape.chunk_bytes : c->shape.pair_bytes))
         return false;
-    const struct lines_block *made = &c->region[index];
+    const struct shmchan_block *made = &c->region[index];
     if (chunks)
         p->out_chunks = made->at;
     else
-        p->out_pair = (struct lines_pair *)(void *)made->at;
+        p->out_pair = (struct shmchan_pair *)(void *)made->at;
     atomic_store_explicit(published(c->block.at, chunks ? c->shape.chunks : c->shape.pairs, peer), made->where, memory_order_release);
     return true;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sending */
-static int32_t free_slot(struct lines_channel *c, uint32_t peer, uint32_t seq)
+static int32_t free_slot(struct shmchan_channel *c, uint32_t peer, uint32_t seq)
 {
-    struct lines_peer *p = &c->peer[peer];
-    struct lines_inlet *inlet = inlet_of(c, p->block, c->rank);
-    for (uint32_t i = 0; i < LINES_EAGER_SLOTS; i++) {
-        uint32_t slot = (seq + i) & (LINES_EAGER_SLOTS - 1);
+    struct shmchan_peer *p = &c->peer[peer];
+    struct shmchan_inlet *inlet = inlet_of(c, p->block, c->rank);
+    for (uint32_t i = 0; i < SHMCHAN_EAGER_SLOTS; i++) {
+        uint32_t slot = (seq + i) & (SHMCHAN_EAGER_SLOTS - 1);
         if (atomic_load_explicit(&inlet->eager_done[slot], memory_order_acquire) == p->eager[slot])
             return (int32_t)slot;
     }
@@ -159,41 +159,41 @@ static int32_t free_slot(struct lines_channel *c, uint32_t peer, uint32_t seq)
 }
 
 /* Where its bytes go: the line, an eager slot, or nowhere yet. */
-static enum wire_result fill_line(struct lines_channel *c, const struct wire_expose *e, struct lines_line *line,
+static enum wire_result fill_line(struct shmchan_channel *c, const struct wire_expose *e, struct shmchan_line *line,
                                   const struct wire_span *span)
 {
     uint32_t peer = e->peers[0], seq = wire_key_seq(e->key);
-    struct lines_peer *p = &c->peer[peer];
+    struct shmchan_peer *p = &c->peer[peer];
     bool early = !c->shape.rendezvous;
-    if (early && span->bytes <= LINES_MESSAGE_INLINE) {
+    if (early && span->bytes <= SHMCHAN_MESSAGE_INLINE) {
         if (span->bytes)
             memcpy(line->of.message.data, span->at, span->bytes);
-        line->kind = LINES_KIND_INLINE;
+        line->kind = SHMCHAN_KIND_INLINE;
         return WIRE_DONE;
     }
-    int32_t slot = early && span->bytes <= LINES_EAGER_BYTES ? free_slot(c, peer, seq) : -1;
+    int32_t slot = early && span->bytes <= SHMCHAN_EAGER_BYTES ? free_slot(c, peer, seq) : -1;
     if (slot >= 0) {
         memcpy(pair_eager(c, p->out_pair, (uint32_t)slot), span->at, span->bytes);
         p->eager[slot] = seq;
-        line->kind = LINES_KIND_EAGER;
+        line->kind = SHMCHAN_KIND_EAGER;
         line->slot = (uint8_t)slot;
         return WIRE_DONE;
     }
-    struct lines_item *item = make_pair(c, peer, true) ? item_new(c, name_of(SIDE_SENT, peer, seq)) : NULL;
+    struct shmchan_item *item = make_pair(c, peer, true) ? item_new(c, name_of(SIDE_SENT, peer, seq)) : NULL;
     if (!item)
         return WIRE_FAILED;
     item->at = (char *)(uintptr_t)span->at;
     item->bytes = span->bytes;
     item->cookie = e->cookie;
-    line->kind = LINES_KIND_ANNOUNCED;
+    line->kind = SHMCHAN_KIND_ANNOUNCED;
     return WIRE_PENDING;
 }
 
-enum wire_result lines_message_expose(struct lines_channel *c, const struct wire_expose *e)
+enum wire_result shmchan_message_expose(struct shmchan_channel *c, const struct wire_expose *e)
 {
     BASE_ASSERT(!c->aborted && e->npeers == 1 && e->nspans <= 1 && e->peers[0] < c->size && e->peers[0] != c->rank);
     uint32_t peer = e->peers[0], seq = wire_key_seq(e->key);
-    struct lines_peer *p = &c->peer[peer];
+    struct shmchan_peer *p = &c->peer[peer];
     BASE_ASSERT(seq == p->out_last + 1);
     if (!make_pair(c, peer, false))
         return WIRE_FAILED;
@@ -201,12 +201,12 @@ enum wire_result lines_message_expose(struct lines_channel *c, const struct wire
     if (seq - consumed > c->shape.window)
         return WIRE_AGAIN;
     struct wire_span span = e->nspans ? e->spans[0] : (struct wire_span){NULL, 0};
-    struct lines_line *line = pair_line(c, p->out_pair, seq);
+    struct shmchan_line *line = pair_line(c, p->out_pair, seq);
     enum wire_result result = fill_line(c, e, line, &span);
     if (result == WIRE_FAILED)
         return result;
     line->fingerprint = e->fingerprint;
-    line->bytes = (uint16_t)(span.bytes <= LINES_MESSAGE_INLINE ? span.bytes : 0);
+    line->bytes = (uint16_t)(span.bytes <= SHMCHAN_MESSAGE_INLINE ? span.bytes : 0);
     line->of.message.bytes = span.bytes;
     atomic_store_explicit(&line->key, e->key, memory_order_release);
     p->out_last = seq;
@@ -215,28 +215,28 @@ enum wire_result lines_message_expose(struct lines_channel *c, const struct wire
 }
 
 /* Serves the grants of one receiver as far as chunks are free. Returns whether it must be looked at again without being told to. */
-static bool pump(struct lines_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
+static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
 {
-    struct lines_peer *p = &c->peer[peer];
-    struct lines_inlet *inlet = inlet_of(c, p->block, c->rank);
+    struct shmchan_peer *p = &c->peer[peer];
+    struct shmchan_inlet *inlet = inlet_of(c, p->block, c->rank);
     for (;;) {
         if (!p->out_item && p->out_served == atomic_load_explicit(&inlet->granted, memory_order_acquire))
             return false;
         if (*n == max)
             return true;
-        uint32_t grant = p->out_served & (LINES_GRANTS - 1);
+        uint32_t grant = p->out_served & (SHMCHAN_GRANTS - 1);
         if (!p->out_item) {
             uint64_t wanted = READ_ONCE(inlet->grant[grant].bytes);
             p->out_item = item_find(c, name_of(SIDE_SENT, peer, READ_ONCE(inlet->grant[grant].seq)));
             BASE_ASSERT(wanted <= c->item[p->out_item].bytes);
             c->item[p->out_item].bytes = wanted;
         }
-        struct lines_item *item = &c->item[p->out_item];
+        struct shmchan_item *item = &c->item[p->out_item];
         while (item->done < item->bytes) {
-            if (p->out_chunk - atomic_load_explicit(&inlet->taken, memory_order_acquire) >= LINES_CHUNKS)
+            if (p->out_chunk - atomic_load_explicit(&inlet->taken, memory_order_acquire) >= SHMCHAN_CHUNKS)
                 return false; /* he knocks when he took one */
-            struct lines_line *line = chunk_line(c, p->out_chunks, p->out_chunk);
-            uint64_t left = item->bytes - item->done, bytes = left < LINES_PLACE_BYTES ? left : LINES_PLACE_BYTES;
+            struct shmchan_line *line = chunk_line(c, p->out_chunks, p->out_chunk);
+            uint64_t left = item->bytes - item->done, bytes = left < SHMCHAN_PLACE_BYTES ? left : SHMCHAN_PLACE_BYTES;
             memcpy(line + 1, item->at + item->done, bytes);
             line->of.place.bytes = bytes;
             item->done += bytes;
@@ -252,42 +252,42 @@ static bool pump(struct lines_channel *c, uint32_t peer, struct wire_event *even
 
 /* ------------------------------------------------------------------------------------------------------------ receiving */
 /* What its sender says of an announced message, in a copy of ours. */
-static bool is_sound(const struct lines_item *item)
+static bool is_sound(const struct shmchan_item *item)
 {
     switch (item->kind) {
-    case LINES_KIND_INLINE:
-        return item->bytes <= LINES_MESSAGE_INLINE;
-    case LINES_KIND_EAGER:
-        return item->bytes <= LINES_EAGER_BYTES && item->slot < LINES_EAGER_SLOTS;
+    case SHMCHAN_KIND_INLINE:
+        return item->bytes <= SHMCHAN_MESSAGE_INLINE;
+    case SHMCHAN_KIND_EAGER:
+        return item->bytes <= SHMCHAN_EAGER_BYTES && item->slot < SHMCHAN_EAGER_SLOTS;
     default:
-        return item->kind == LINES_KIND_ANNOUNCED;
+        return item->kind == SHMCHAN_KIND_ANNOUNCED;
     }
 }
 
-static bool arrivals(struct lines_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
+static bool arrivals(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n)
 {
-    struct lines_peer *p = &c->peer[peer];
+    struct shmchan_peer *p = &c->peer[peer];
     if (!p->in_pair) {
         uint64_t where = atomic_load_explicit(published(p->block, c->shape.pairs, c->rank), memory_order_acquire);
         if (!where)
             return false;
-        p->in_pair = (struct lines_pair *)(p->base + where);
+        p->in_pair = (struct shmchan_pair *)(p->base + where);
     }
     for (;;) {
         uint32_t seq = p->in_consumed + 1;
-        struct lines_line *line = pair_line(c, p->in_pair, seq);
+        struct shmchan_line *line = pair_line(c, p->in_pair, seq);
         wire_key key = atomic_load_explicit(&line->key, memory_order_acquire);
         if (wire_key_seq(key) != seq)
             return false;
-        struct lines_item *item = *n < max ? item_new(c, name_of(SIDE_ARRIVED, peer, seq)) : NULL;
+        struct shmchan_item *item = *n < max ? item_new(c, name_of(SIDE_ARRIVED, peer, seq)) : NULL;
         if (!item)
             return true;
         item->kind = READ_ONCE(line->kind);
         item->slot = READ_ONCE(line->slot);
         item->bytes = READ_ONCE(line->of.message.bytes);
         BASE_ASSERT(is_sound(item));
-        if (item->kind == LINES_KIND_INLINE)
-            memcpy(item->data, line->of.message.data, LINES_MESSAGE_INLINE);
+        if (item->kind == SHMCHAN_KIND_INLINE)
+            memcpy(item->data, line->of.message.data, SHMCHAN_MESSAGE_INLINE);
         events[(*n)++] = (struct wire_event){.kind = WIRE_EVENT_ANNOUNCED,
                                              .result = WIRE_MESSAGE,
                                              .key = key,
@@ -300,11 +300,11 @@ static bool arrivals(struct lines_channel *c, uint32_t peer, struct wire_event *
     }
 }
 
-static bool landings(struct lines_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n, size_t *copied)
+static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event *events, uint32_t max, uint32_t *n, size_t *copied)
 {
-    struct lines_peer *p = &c->peer[peer];
+    struct shmchan_peer *p = &c->peer[peer];
     while (p->in_landed != p->in_landings) {
-        if (*n == max || *copied >= LINES_PASS_BYTES)
+        if (*n == max || *copied >= SHMCHAN_PASS_BYTES)
             return true;
         if (!p->in_chunks) {
             uint64_t where = atomic_load_explicit(published(p->block, c->shape.chunks, c->rank), memory_order_acquire);
@@ -312,13 +312,13 @@ static bool landings(struct lines_channel *c, uint32_t peer, struct wire_event *
                 return false;
             p->in_chunks = (char *)(p->base + where);
         }
-        const struct lines_line *line = chunk_line(c, p->in_chunks, p->in_chunk);
+        const struct shmchan_line *line = chunk_line(c, p->in_chunks, p->in_chunk);
         if (atomic_load_explicit(&line->key, memory_order_acquire) != p->in_chunk + 1)
             return false;
-        uint32_t index = p->landing[p->in_landed & (LINES_LANDINGS - 1)];
-        struct lines_item *item = &c->item[index];
+        uint32_t index = p->landing[p->in_landed & (SHMCHAN_LANDINGS - 1)];
+        struct shmchan_item *item = &c->item[index];
         uint64_t bytes = READ_ONCE(line->of.place.bytes);
-        BASE_ASSERT(bytes <= item->bytes - item->done && bytes <= LINES_PLACE_BYTES);
+        BASE_ASSERT(bytes <= item->bytes - item->done && bytes <= SHMCHAN_PLACE_BYTES);
         memcpy(item->at + item->done, line + 1, bytes);
         item->done += bytes;
         *copied += bytes;
@@ -335,13 +335,13 @@ static bool landings(struct lines_channel *c, uint32_t peer, struct wire_event *
 }
 
 /* Publishes a grant for an announced message: the sender pumps `bytes` of it, none to discard it. */
-static enum wire_result grant(struct lines_channel *c, const struct wire_look *l, uint32_t index, uint64_t bytes)
+static enum wire_result grant(struct shmchan_channel *c, const struct wire_look *l, uint32_t index, uint64_t bytes)
 {
-    struct lines_peer *p = &c->peer[l->peer];
-    if (p->in_granted - atomic_load_explicit(&p->in_pair->served, memory_order_acquire) >= LINES_GRANTS)
+    struct shmchan_peer *p = &c->peer[l->peer];
+    if (p->in_granted - atomic_load_explicit(&p->in_pair->served, memory_order_acquire) >= SHMCHAN_GRANTS)
         return WIRE_AGAIN;
-    struct lines_inlet *inlet = inlet_of(c, c->block.at, l->peer);
-    uint32_t at = p->in_granted & (LINES_GRANTS - 1);
+    struct shmchan_inlet *inlet = inlet_of(c, c->block.at, l->peer);
+    uint32_t at = p->in_granted & (SHMCHAN_GRANTS - 1);
     inlet->grant[at].seq = wire_key_seq(l->key);
     inlet->grant[at].bytes = bytes;
     atomic_store_explicit(&inlet->granted, ++p->in_granted, memory_order_release);
@@ -350,28 +350,28 @@ static enum wire_result grant(struct lines_channel *c, const struct wire_look *l
         item_drop(c, index);
         return WIRE_DONE;
     }
-    struct lines_item *item = &c->item[index];
+    struct shmchan_item *item = &c->item[index];
     item->at = l->land;
     item->bytes = bytes;
     item->cookie = l->cookie;
-    p->landing[p->in_landings++ & (LINES_LANDINGS - 1)] = index;
-    BASE_ASSERT(p->in_landings - p->in_landed <= LINES_LANDINGS);
+    p->landing[p->in_landings++ & (SHMCHAN_LANDINGS - 1)] = index;
+    BASE_ASSERT(p->in_landings - p->in_landed <= SHMCHAN_LANDINGS);
     return WIRE_PENDING;
 }
 
-enum wire_result lines_message_view(struct lines_channel *c, const struct wire_look *l)
+enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wire_look *l)
 {
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
-    struct lines_peer *p = &c->peer[l->peer];
+    struct shmchan_peer *p = &c->peer[l->peer];
     uint32_t index = item_find(c, name_of(SIDE_ARRIVED, l->peer, wire_key_seq(l->key)));
-    struct lines_item *item = &c->item[index];
+    struct shmchan_item *item = &c->item[index];
     uint64_t bytes = l->flags & WIRE_DISCARD ? 0 : l->bytes;
     BASE_ASSERT(bytes <= item->bytes && (l->land || !bytes));
-    if (item->kind == LINES_KIND_ANNOUNCED)
+    if (item->kind == SHMCHAN_KIND_ANNOUNCED)
         return grant(c, l, index, bytes);
-    if (item->kind == LINES_KIND_INLINE && bytes)
+    if (item->kind == SHMCHAN_KIND_INLINE && bytes)
         memcpy(l->land, item->data, bytes);
-    if (item->kind == LINES_KIND_EAGER) {
+    if (item->kind == SHMCHAN_KIND_EAGER) {
         if (bytes)
             memcpy(l->land, pair_eager(c, p->in_pair, item->slot), bytes);
         atomic_store_explicit(&inlet_of(c, c->block.at, l->peer)->eager_done[item->slot], wire_key_seq(l->key), memory_order_release);
@@ -381,7 +381,7 @@ enum wire_result lines_message_view(struct lines_channel *c, const struct wire_l
     return WIRE_DONE;
 }
 
-uint32_t lines_message_advance(struct lines_channel *c, struct wire_event *events, uint32_t max)
+uint32_t shmchan_message_advance(struct shmchan_channel *c, struct wire_event *events, uint32_t max)
 {
     uint32_t n = 0;
     size_t copied = 0;
@@ -402,12 +402,12 @@ uint32_t lines_message_advance(struct lines_channel *c, struct wire_event *event
     return n;
 }
 
-void lines_urge(struct wire_channel *channel, bool on)
+void shmchan_urge(struct wire_channel *channel, bool on)
 {
-    lines_of(channel)->urges = on;
+    shmchan_of(channel)->urges = on;
 }
 
-void lines_message_forget(struct lines_channel *c)
+void shmchan_message_forget(struct shmchan_channel *c)
 {
     for (uint32_t i = 0; i < c->size; i++) {
         c->peer[i].out_item = 0;

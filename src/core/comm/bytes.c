@@ -3,7 +3,7 @@
  * its program, which only then can be known. What does not fit is taken into memory of ours and thrown away, so that the others never wait
  * for a rank whose buffer is too short.
  */
-#include "comm/body.h"
+#include "comm/state.h"
 #include "comm/call.h"
 
 #include <commstream/collective.h>
@@ -24,20 +24,20 @@ static void bytes_free(struct bytes_call *n)
 }
 
 /* The second entry stands behind the first and has not started, since they share the length. */
-static enum comm_result set_length(struct body *b, struct bytes_call *n)
+static enum comm_result set_length(struct comm_state *b, struct bytes_call *n)
 {
-    struct entry *e = body_entry(b, n->second);
+    struct entry *e = state_entry(b, n->second);
     struct comm_program *program;
     size_t length = n->length == COMM_ROOT_FAILED ? 0 : (size_t)n->length;
-    enum comm_result r = body_program(b, &e->call, COLLECTIVE_BROADCAST, e->root, length, &program, &e->record.algorithm);
+    enum comm_result r = state_program(b, &e->call, COLLECTIVE_BROADCAST, e->root, length, &program, &e->record.algorithm);
 
     if (r != COMM_OK) {
-        body_propose(
+        state_propose(
             b, &(struct cause){
                    .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = r, .collective = COLLECTIVE_BROADCAST_BYTES});
         return r;
     }
-    body_release_program(b, e->program);
+    state_release_program(b, e->program);
     e->program = program;
     e->call.n = length;
     e->record.bytes = length;
@@ -48,7 +48,7 @@ static enum comm_result set_length(struct body *b, struct bytes_call *n)
     return COMM_OK;
 }
 
-static enum comm_result length_known(struct body *b, enum entry_phase phase, void *arg)
+static enum comm_result length_known(struct comm_state *b, enum entry_phase phase, void *arg)
 {
     struct bytes_call *n = arg;
 
@@ -59,7 +59,7 @@ static enum comm_result length_known(struct body *b, enum entry_phase phase, voi
     return COMM_OK;
 }
 
-static enum comm_result bytes_came(struct body *b, enum entry_phase phase, void *arg)
+static enum comm_result bytes_came(struct comm_state *b, enum entry_phase phase, void *arg)
 {
     struct bytes_call *n = arg;
 
@@ -70,12 +70,12 @@ static enum comm_result bytes_came(struct body *b, enum entry_phase phase, void 
     return COMM_OK;
 }
 
-static struct timeline_hull hull_of(const void *at, size_t bytes)
+static struct timeline_range range_of(const void *at, size_t bytes)
 {
-    return (struct timeline_hull){(uintptr_t)at, (uintptr_t)at + bytes};
+    return (struct timeline_range){(uintptr_t)at, (uintptr_t)at + bytes};
 }
 
-static enum comm_result issue_both(struct body *b, const struct engine_call *how, struct bytes_call *n, struct comm_request *req)
+static enum comm_result issue_both(struct comm_state *b, const struct engine_call *how, struct bytes_call *n, struct comm_request *req)
 {
     struct engine_call length = {.collective = COLLECTIVE_BROADCAST_BYTES,
                                  .type = COMM_BYTE,
@@ -92,21 +92,21 @@ static enum comm_result issue_both(struct body *b, const struct engine_call *how
                                 .site = how->site,
                                 .in = how->out,
                                 .out = how->out};
-    struct timeline_hull own = hull_of(&n->length, sizeof n->length), buf = hull_of(how->out, n->capacity);
+    struct timeline_range own = range_of(&n->length, sizeof n->length), buf = range_of(how->out, n->capacity);
 
     *(n->root ? &length.read : &length.write) = own;
     *(n->root ? &bytes.write : &bytes.read) = own;
     *(n->root ? &bytes.read : &bytes.write) = buf;
-    enum comm_result r = body_issue(b, &length, length_known, n, NULL);
+    enum comm_result r = state_issue(b, &length, length_known, n, NULL);
     if (r != COMM_OK || b->failed) { /* failed by what a peer said of this very call: the first has ended, nothing is queued after it */
         bytes_free(n);
         return r != COMM_OK ? r : (enum comm_result)b->cause.result;
     }
-    r = body_issue(b, &bytes, bytes_came, n, req);
+    r = state_issue(b, &bytes, bytes_came, n, req);
     n->second = b->line.next - 1;
     if (r != COMM_OK) { /* the first is on its way and writes into n: the other ranks cannot go on without us */
         n->orphan = true;
-        body_propose(
+        state_propose(
             b,
             &(struct cause){
                 .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = r, .collective = COLLECTIVE_BROADCAST_BYTES});
@@ -114,22 +114,22 @@ static enum comm_result issue_both(struct body *b, const struct engine_call *how
     return r;
 }
 
-enum comm_result bytes_issue(struct body *b, const struct engine_call *call, struct comm_request *req)
+enum comm_result bytes_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req)
 {
     const struct comm_env *env = b->unit.engine->env;
     size_t *bytes = (size_t *)(uintptr_t)call->in;
     struct bytes_call *n = env->take(env, sizeof *n, 64);
 
     if (!n)
-        return body_refuse(b, call, COMM_ERR_MEMORY);
+        return state_refuse(b, call, COMM_ERR_MEMORY);
     n->env = env;
     if (!timeline_reserve(&b->line, 2)) {
         bytes_free(n);
         return COMM_ERR_FULL;
     }
-    if (body_is_device_memory(b, call->out)) {
+    if (state_is_device_memory(b, call->out)) {
         bytes_free(n);
-        return body_refuse_device(b, call);
+        return state_refuse_device(b, call);
     }
     *n = (struct bytes_call){.env = env, .bytes = bytes, .root = b->team.rank == call->root, .capacity = *bytes};
     if (n->root)
@@ -144,7 +144,7 @@ enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, 
 {
     struct engine_call call = {.collective = COLLECTIVE_BROADCAST_BYTES, .type = COMM_BYTE, .root = root, .in = bytes, .out = buf};
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (req)
         *req = COMM_REQUEST_NONE;
@@ -152,13 +152,13 @@ enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, 
         call.site = check_site(site);
     if (b && b->recording) {
         r = b->recorder->call(b, &call);
-        body_unlock(b);
+        state_unlock(b);
     } else if (b) {
-        r = body_ready_for_calls(b);
+        r = state_ready_for_calls(b);
         if (r == COMM_OK)
             r = bytes_issue(b, &call, req);
-        body_settle(b);
-        body_unlock(b);
+        state_settle(b);
+        state_unlock(b);
     }
     if (r != COMM_OK && req)
         *req = timeline_refusal(r);

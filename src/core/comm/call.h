@@ -24,7 +24,7 @@ struct engine_call {
     void *out;
     size_t n;                      /* elements of a block; v forms: of the longest */
     const size_t *counts, *displs; /* NULL but for v forms, which give both */
-    struct timeline_hull read, write;
+    struct timeline_range read, write;
     const size_t *in_counts, *in_displs; /* where `in` is laid out unlike `out`; only beside counts */
 };
 
@@ -38,25 +38,25 @@ static inline uint64_t call_where(uint32_t collective, uint32_t flags, int32_t r
 }
 
 /* What makes two calls alike, in words that are compared whole. */
-struct call_form {
+struct call_shape {
     uint64_t what;  /* type and operator */
     uint64_t where; /* collective, flags and root */
     size_t n;
     uint32_t fingerprint;
     bool known, fits; /* fits: it goes the short way */
 };
-static inline bool call_is(const struct call_form *f, const struct engine_call *call)
+static inline bool call_is(const struct call_shape *f, const struct engine_call *call)
 {
     return f->known && f->n == call->n && f->what == call_what(call->type, call->op) &&
            f->where == call_where(call->collective, call->flags, call->root);
 }
-static inline struct call_form call_form_of(const struct engine_call *call, uint32_t fingerprint)
+static inline struct call_shape call_shape_of(const struct engine_call *call, uint32_t fingerprint)
 {
-    return (struct call_form){.what = call_what(call->type, call->op),
-                              .where = call_where(call->collective, call->flags, call->root),
-                              .n = call->n,
-                              .fingerprint = fingerprint,
-                              .known = true};
+    return (struct call_shape){.what = call_what(call->type, call->op),
+                               .where = call_where(call->collective, call->flags, call->root),
+                               .n = call->n,
+                               .fingerprint = fingerprint,
+                               .known = true};
 }
 
 /* A request that says why there is none. */

@@ -1,15 +1,15 @@
 /* What is said of a failure: the text and the fields of comm_error_detail. */
-#include "comm/body.h"
+#include "comm/state.h"
 
 #include "base/format.h"
 
 #include <string.h>
 
-static void describe_call(const struct body *b, int32_t rank, uint64_t seq, char *text, size_t bytes, size_t *at)
+static void describe_call(const struct comm_state *b, int32_t rank, uint64_t seq, char *text, size_t bytes, size_t *at)
 {
     struct made_call call;
 
-    if (rank < 0 || rank >= b->team.size || !body_read_call(b, rank, (uint32_t)seq, &call)) {
+    if (rank < 0 || rank >= b->team.size || !state_read_call(b, rank, (uint32_t)seq, &call)) {
         /* Over a network it may have been made, and not be here yet. */
         base_append(text, bytes, at, b->channel->board ? "rank %d has not made call %llu" : "rank %d's call %llu is not known here", rank,
                     (unsigned long long)seq);
@@ -29,16 +29,16 @@ static void describe_call(const struct body *b, int32_t rank, uint64_t seq, char
     base_append(text, bytes, at, " root=%d", call.root);
 }
 
-static bool same_call(const struct body *b, int32_t first, int32_t second, uint64_t seq)
+static bool same_call(const struct comm_state *b, int32_t first, int32_t second, uint64_t seq)
 {
     struct made_call one, other;
 
-    return body_read_call(b, first, (uint32_t)seq, &one) && body_read_call(b, second, (uint32_t)seq, &other) &&
+    return state_read_call(b, first, (uint32_t)seq, &one) && state_read_call(b, second, (uint32_t)seq, &other) &&
            one.fingerprint == other.fingerprint;
 }
 
 /* Every rank has the library, so every rank can put its number into words. */
-static void describe_backend_error(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
+static void describe_backend_error(const struct comm_state *b, const struct cause *c, char *text, size_t bytes, size_t *at)
 {
     struct native *native = b->world->native;
     char why[256] = "";
@@ -92,7 +92,7 @@ static void describe_closed(const struct cause *c, char *text, size_t bytes, siz
         base_append(text, bytes, at, "rank %d closed after its call %d, and a message of rank %d needs it", c->rank, c->code, c->peer);
 }
 
-static void describe_cause(const struct body *b, const struct cause *c, char *text, size_t bytes, size_t *at)
+static void describe_cause(const struct comm_state *b, const struct cause *c, char *text, size_t bytes, size_t *at)
 {
     switch (c->result) {
     case COMM_ERR_MISMATCH:
@@ -153,7 +153,7 @@ static void describe_cause(const struct body *b, const struct cause *c, char *te
     }
 }
 
-void cause_describe(const struct body *b, const struct cause *c, struct comm_error *error)
+void cause_describe(const struct comm_state *b, const struct cause *c, struct comm_error *error)
 {
     size_t at = 0;
     const char *operation = c->collective ? collective_name(c->collective) : "";

@@ -9,7 +9,7 @@
 #include "program/program.h"
 #include "wire/wire.h"
 
-struct body;
+struct comm_state;
 struct engine;
 
 enum {
@@ -86,37 +86,38 @@ struct made_call {
 };
 
 /* fail.c */
-bool body_check_peers(struct body *b, const struct entry *e);                                  /* false: it proposed a failure */
-bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct made_call *call); /* false: not made, not seen, or long ago */
-void body_propose(struct body *b, const struct cause *cause);
-void body_lacks_memory(struct body *b, const struct entry *e); /* that this rank needs for its call: proposes so */
-void body_attend(struct body *b);                              /* adopts what the board says, if it is known here */
-void body_note(struct body *b, const struct wire_event *event);
-void body_mismatch(struct body *b, uint32_t seq, int32_t peer);
-void body_compare(struct body *b); /* the members' published calls with ours, as far as all have made them */
-void body_send_note(struct body *b, uint32_t sort, const void *bytes, size_t count);
-uint16_t body_waits_for(const struct body *b, const struct entry *e); /* of an unfinished one; as record.waited */
-void body_tell_close(struct body *b);
-void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason);
-bool body_knows_refused(const struct body *b, int32_t rank, uint64_t number); /* heard so, and in the order of its calls */
-void cause_describe(const struct body *b, const struct cause *cause, struct comm_error *error);
+bool state_check_peers(struct comm_state *b, const struct entry *e); /* false: it proposed a failure */
+bool state_read_call(const struct comm_state *b, int32_t rank, uint32_t seq,
+                     struct made_call *call); /* false: not made, not seen, or long ago */
+void state_propose(struct comm_state *b, const struct cause *cause);
+void state_lacks_memory(struct comm_state *b, const struct entry *e); /* that this rank needs for its call: proposes so */
+void state_attend(struct comm_state *b);                              /* adopts what the board says, if it is known here */
+void state_note(struct comm_state *b, const struct wire_event *event);
+void state_mismatch(struct comm_state *b, uint32_t seq, int32_t peer);
+void state_compare(struct comm_state *b); /* the members' published calls with ours, as far as all have made them */
+void state_send_note(struct comm_state *b, uint32_t sort, const void *bytes, size_t count);
+uint16_t state_waits_for(const struct comm_state *b, const struct entry *e); /* of an unfinished one; as record.waited */
+void state_tell_close(struct comm_state *b);
+void state_tell_refusal(struct comm_state *b, uint64_t number, enum comm_result reason);
+bool state_knows_refused(const struct comm_state *b, int32_t rank, uint64_t number); /* heard so, and in the order of its calls */
+void cause_describe(const struct comm_state *b, const struct cause *cause, struct comm_error *error);
 
 /* heard.c: NULL, or what is wrong with it, said behind "rank N sent" */
-const char *heard_note_fault(const struct body *b, const struct wire_event *event);
+const char *heard_note_fault(const struct comm_state *b, const struct wire_event *event);
 const char *heard_message_fault(const struct wire_event *event);
 /* It sent what it could not have sent: the communicator fails with CORRUPT. */
-void body_peer_is_wrong(struct body *b, int32_t peer, const char *what);
+void state_peer_is_wrong(struct comm_state *b, int32_t peer, const char *what);
 bool heard_is_error(int32_t result);
 bool heard_is_result(int32_t result); /* or OK */
 
 /* deadline.c */
-void body_check(struct body *b, int64_t now);
+void state_check(struct comm_state *b, int64_t now);
 
 /* down.c */
-void body_down(struct body *b, int32_t rank, const struct wire_event *event); /* its wire said that this member is gone */
-void body_lost(struct body *b, const struct wire_event *event);
+void state_down(struct comm_state *b, int32_t rank, const struct wire_event *event); /* its wire said that this member is gone */
+void state_lost(struct comm_state *b, const struct wire_event *event);
 /* It has closed, and no message of it is still to come. */
-bool body_has_left(const struct body *b, int32_t rank);
-void body_hear_down(struct body *b); /* of members that went while it was made */
+bool state_has_left(const struct comm_state *b, int32_t rank);
+void state_hear_down(struct comm_state *b); /* of members that went while it was made */
 
 #endif

@@ -1,6 +1,6 @@
 /* COMM_CHECK: what can be looked at of wrong programs for a price. Agreed at opening; the small exchange stands back while anything is on.
  */
-#include "comm/body.h"
+#include "comm/state.h"
 
 #include <string.h>
 
@@ -54,21 +54,21 @@ uint64_t check_sum(const void *at, size_t bytes)
 }
 
 /* What an operation only reads; blocks with holes between them are not looked at, since the holes are the caller's. */
-static bool frozen(const struct body *b, const struct entry *e)
+static bool frozen(const struct comm_state *b, const struct entry *e)
 {
-    const struct timeline_hull *read = &e->head.read;
+    const struct timeline_range *read = &e->head.read;
 
     return b->world->check & CHECK_BUFFERS && !e->call.counts && !e->ended && read->from != read->to &&
            !timeline_meet(read, &e->head.write);
 }
 
-void check_freeze(struct body *b, struct entry *e)
+void check_freeze(struct comm_state *b, struct entry *e)
 {
     if (frozen(b, e))
         e->sum = check_sum((const void *)e->head.read.from, e->head.read.to - e->head.read.from);
 }
 
-enum comm_result check_thaw(struct body *b, const struct entry *e)
+enum comm_result check_thaw(struct comm_state *b, const struct entry *e)
 {
     if (!frozen(b, e) || e->sum == check_sum((const void *)e->head.read.from, e->head.read.to - e->head.read.from))
         return COMM_OK;

@@ -1,19 +1,19 @@
 /* Which program a call becomes: chosen by rules or by prices, built once, and kept. */
-#include "comm/body.h"
+#include "comm/state.h"
 
-struct algo_prices body_prices(const struct body *b)
+struct algo_prices state_prices(const struct comm_state *b)
 {
     return (struct algo_prices){
         .env = b->unit.engine->env, .machine = &b->world->machine, .caps = &b->channel->caps, .measured = b->world->measured};
 }
 
-void body_release_program(struct body *b, struct comm_program *program)
+void state_release_program(struct comm_state *b, struct comm_program *program)
 {
     if (--program->references == 0)
         program_free(b->unit.engine->env, program);
 }
 
-bool body_element(const struct body *b, enum comm_type type, comm_op op, struct run_element *element)
+bool state_element(const struct comm_state *b, enum comm_type type, comm_op op, struct run_element *element)
 {
     *element = (struct run_element){data_type_bytes(type), data_partial_bytes(type), 1, data_reducer(type, op, b->unit.engine->isa), NULL};
     return element->reduce != NULL;
@@ -21,7 +21,7 @@ bool body_element(const struct body *b, enum comm_type type, comm_op op, struct 
 
 /* Everything that selection looks at besides the call's own bytes is constant for a communicator, so the row and the root name a program.
  */
-static enum comm_result build_program(struct body *b, const struct algo_row *row, uint32_t collective, int32_t root,
+static enum comm_result build_program(struct comm_state *b, const struct algo_row *row, uint32_t collective, int32_t root,
                                       struct comm_program **program)
 {
     struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block, b->several_hosts};
@@ -43,9 +43,9 @@ static size_t bucket_top(size_t bytes, uint32_t *bucket)
     return (part + 1) << shift;
 }
 
-static const struct algo_row *priced_row(struct body *b, struct algo_query *query, enum comm_result *why)
+static const struct algo_row *priced_row(struct comm_state *b, struct algo_query *query, enum comm_result *why)
 {
-    struct algo_prices prices = body_prices(b);
+    struct algo_prices prices = state_prices(b);
     bool no_memory = false;
     uint32_t at;
 
@@ -63,18 +63,18 @@ static const struct algo_row *priced_row(struct body *b, struct algo_query *quer
     return row;
 }
 
-const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t bytes, enum comm_result *why)
+const struct algo_row *state_choose(struct comm_state *b, uint32_t collective, size_t bytes, enum comm_result *why)
 {
     struct algo_query query = {.collective = collective,
                                .size = b->team.size,
                                .block_bytes = bytes,
                                .once_max = b->channel->caps.once_max,
                                .chunk_least = b->channel->caps.chunk_least,
-                               .forced = body_forced(b),
+                               .forced = state_forced(b),
                                .order_block = b->world->order_block,
-                               .crowded = b->world->crowded,
+                               .oversubscribed = b->world->oversubscribed,
                                .hosts = b->several_hosts,
-                               .host_ranks = body_host_ranks(b)};
+                               .host_ranks = state_host_ranks(b)};
     struct chosen *last = &b->chosen[collective];
 
     *why = COMM_OK;
@@ -92,12 +92,12 @@ const struct algo_row *body_choose(struct body *b, uint32_t collective, size_t b
     return last->row;
 }
 
-enum comm_result body_program(struct body *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
-                              struct comm_program **program, const char **algorithm)
+enum comm_result state_program(struct comm_state *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
+                               struct comm_program **program, const char **algorithm)
 {
     enum comm_result r;
     size_t bytes = collective_is_ragged(collective) ? 0 : longest * data_partial_bytes(call->type);
-    const struct algo_row *row = body_choose(b, collective, bytes, &r);
+    const struct algo_row *row = state_choose(b, collective, bytes, &r);
 
     if (!row)
         return r;
@@ -109,7 +109,7 @@ enum comm_result body_program(struct body *b, const struct run_call *call, uint3
         if (r != COMM_OK)
             return r;
         if (place->program)
-            body_release_program(b, place->program);
+            state_release_program(b, place->program);
         *place = (struct cached_program){key, *program, row->name};
     }
     *program = place->program;

@@ -6,7 +6,7 @@
 enum { LATE_STEPS = 3 };
 static const int64_t late_ns[LATE_STEPS] = {5000000000, 10000000000, 60000000000};
 
-static const struct wire_call *peer_call(const struct body *b, int32_t rank, uint32_t seq)
+static const struct wire_call *peer_call(const struct comm_state *b, int32_t rank, uint32_t seq)
 {
     const struct wire_call *call = b->channel->peer_calls[rank];
 
@@ -14,27 +14,27 @@ static const struct wire_call *peer_call(const struct body *b, int32_t rank, uin
 }
 
 /* Another call under our number, a refused one, or a member that closed before it. */
-bool body_check_peers(struct body *b, const struct entry *e)
+bool state_check_peers(struct comm_state *b, const struct entry *e)
 {
     for (int32_t r = 0; r < b->team.size; r++) {
         struct made_call call;
-        bool made = r != b->team.rank && body_read_call(b, r, e->seq, &call);
+        bool made = r != b->team.rank && state_read_call(b, r, e->seq, &call);
         struct cause cause = {.number = e->seq, .rank = r, .peer = b->team.rank, .collective = e->record.collective};
         if (made && (call.refused || call.chain != e->chain)) {
-            body_mismatch(b, e->seq, r);
+            state_mismatch(b, e->seq, r);
             return false;
         }
         if (!made && b->closed_at[r] && b->closed_at[r] - 1 < e->seq && r != b->team.rank) {
             cause.result = COMM_ERR_CLOSED;
             cause.code = (int32_t)(b->closed_at[r] - 1);
-            body_propose(b, &cause);
+            state_propose(b, &cause);
             return false;
         }
     }
     return true;
 }
 
-static void list_absent(const struct body *b, const struct entry *e, char *text, size_t bytes)
+static void list_absent(const struct comm_state *b, const struct entry *e, char *text, size_t bytes)
 {
     size_t at = 0;
 
@@ -46,7 +46,7 @@ static void list_absent(const struct body *b, const struct entry *e, char *text,
     }
 }
 
-static void warn_late(struct body *b, uint64_t ticket, const struct entry *e, int64_t waited)
+static void warn_late(struct comm_state *b, uint64_t ticket, const struct entry *e, int64_t waited)
 {
     char absent[256];
 
@@ -64,7 +64,7 @@ static void warn_late(struct body *b, uint64_t ticket, const struct entry *e, in
              absent[0] ? absent : " none");
 }
 
-static bool check_deadline(struct body *b, uint64_t ticket, const struct entry *e, int64_t now)
+static bool check_deadline(struct comm_state *b, uint64_t ticket, const struct entry *e, int64_t now)
 {
     int64_t since = e->head.kind == TIMELINE_FENCE ? b->fence_ns : e->record.started_ns;
 
@@ -72,36 +72,36 @@ static bool check_deadline(struct body *b, uint64_t ticket, const struct entry *
         warn_late(b, ticket, e, now - since);
     if (now - since < b->timeout_ns)
         return true;
-    body_propose(
+    state_propose(
         b,
         &(struct cause){
             .number = e->seq, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT, .collective = e->record.collective});
     return false;
 }
 
-void body_check(struct body *b, int64_t now)
+void state_check(struct comm_state *b, int64_t now)
 {
     if (b->recovering) {
         PARTS_EACH (part, b->unit.engine)
             if ((*part)->check_always)
                 (*part)->check_always(b, now);
-        body_settle(b);
+        state_settle(b);
     }
     if (b->recording || b->failed)
         return;
     for (uint64_t t = b->line.done + 1; t <= b->line.started && !b->failed && !b->proposal.result; t++) {
-        const struct entry *e = body_entry(b, t);
+        const struct entry *e = state_entry(b, t);
         if (e->head.state != TIMELINE_STARTED)
             continue;
-        if (e->seq && !body_check_peers(b, e))
+        if (e->seq && !state_check_peers(b, e))
             break;
         if (!check_deadline(b, t, e, now))
             break;
     }
     if (!b->failed)
-        body_compare(b);
+        state_compare(b);
     PARTS_EACH (part, b->unit.engine)
-        if (b->talk_pending && !b->failed && (*part)->check)
+        if (b->p2p_pending && !b->failed && (*part)->check)
             (*part)->check(b, now);
-    body_settle(b);
+    state_settle(b);
 }

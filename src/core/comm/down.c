@@ -1,7 +1,7 @@
 /* Members that have closed or died. */
-#include "comm/body.h"
+#include "comm/state.h"
 
-bool body_has_left(const struct body *b, int32_t rank)
+bool state_has_left(const struct comm_state *b, int32_t rank)
 {
     int64_t lead = b->channel->caps.note_lead_ns;
 
@@ -9,7 +9,7 @@ bool body_has_left(const struct body *b, int32_t rank)
 }
 
 /* The newest call that this rank sees of a member: where its goodbye was not heard, its last one. */
-static uint64_t last_call(const struct body *b, int32_t rank)
+static uint64_t last_call(const struct comm_state *b, int32_t rank)
 {
     const struct wire_call *ring = b->channel->peer_calls[rank];
     uint32_t last = 0;
@@ -22,10 +22,10 @@ static uint64_t last_call(const struct body *b, int32_t rank)
     return last;
 }
 
-/* Who closed in good order fails nobody: only an operation that needs it does, when it is found (body_check_peers). */
-void body_down(struct body *b, int32_t rank, const struct wire_event *event)
+/* Who closed in good order fails nobody: only an operation that needs it does, when it is found (state_check_peers). */
+void state_down(struct comm_state *b, int32_t rank, const struct wire_event *event)
 {
-    const struct entry *oldest = b->line.done < b->line.started ? body_entry(b, b->line.done + 1) : NULL;
+    const struct entry *oldest = b->line.done < b->line.started ? state_entry(b, b->line.done + 1) : NULL;
     struct cause cause = {.number = oldest && oldest->seq ? oldest->seq : b->sequence,
                           .rank = rank,
                           .peer = b->team.rank,
@@ -36,7 +36,7 @@ void body_down(struct body *b, int32_t rank, const struct wire_event *event)
     if (b->closed_at[rank])
         return;
     if (event->result != COMM_ERR_CLOSED) {
-        body_propose(b, &cause);
+        state_propose(b, &cause);
         return;
     }
     b->closed_at[rank] = 1 + last_call(b, rank);
@@ -45,31 +45,31 @@ void body_down(struct body *b, int32_t rank, const struct wire_event *event)
 
 /* Who closed had made its calls, and what it gave for them was lost between here and there, or never taken from it. Who died is told of by
  * the death itself. */
-void body_lost(struct body *b, const struct wire_event *event)
+void state_lost(struct comm_state *b, const struct wire_event *event)
 {
     int32_t rank = event->peer;
     uint32_t seq = wire_key_seq(event->key);
     uint64_t ticket = b->line.done + 1;
 
-    body_down(b, rank, event);
+    state_down(b, rank, event);
     if (!b->closed_at[rank])
         return;
-    while (seq && ticket < b->line.started && body_entry(b, ticket)->seq != seq)
+    while (seq && ticket < b->line.started && state_entry(b, ticket)->seq != seq)
         ticket++;
-    body_propose(b, &(struct cause){.number = seq ? seq : b->sequence,
-                                    .rank = rank,
-                                    .peer = b->team.rank,
-                                    .result = COMM_ERR_CLOSED,
-                                    .collective = seq && ticket <= b->line.started ? body_entry(b, ticket)->record.collective : 0,
-                                    .code = (int32_t)(b->closed_at[rank] - 1),
-                                    .point = 1});
+    state_propose(b, &(struct cause){.number = seq ? seq : b->sequence,
+                                     .rank = rank,
+                                     .peer = b->team.rank,
+                                     .result = COMM_ERR_CLOSED,
+                                     .collective = seq && ticket <= b->line.started ? state_entry(b, ticket)->record.collective : 0,
+                                     .code = (int32_t)(b->closed_at[rank] - 1),
+                                     .point = 1});
 }
 
-void body_hear_down(struct body *b)
+void state_hear_down(struct comm_state *b)
 {
     for (int32_t r = 0; r < b->team.size; r++) {
         uint8_t how = atomic_load_explicit(&b->world->down[b->team.world[r]], memory_order_acquire);
         if (how && r != b->team.rank)
-            body_down(b, r, &(struct wire_event){.result = (int8_t)how});
+            state_down(b, r, &(struct wire_event){.result = (int8_t)how});
     }
 }

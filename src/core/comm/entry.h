@@ -8,15 +8,15 @@
 #include "comm/call.h"
 #include "program/program.h"
 
-struct body;
-struct express_form;
+struct comm_state;
+struct call_template;
 struct pack;
 struct user_op;
 
 /* ENDED: its work is done, and what is returned is its result; then RETIRED, just before its request says so. Either may be DROPPED
  * instead, and nothing comes after that: the communicator failed. */
 enum entry_phase { ENTRY_ENDED, ENTRY_RETIRED, ENTRY_DROPPED };
-typedef enum comm_result entry_ended_fn(struct body *body, enum entry_phase phase, void *arg);
+typedef enum comm_result entry_ended_fn(struct comm_state *state, enum entry_phase phase, void *arg);
 
 /* What describe_request and traces tell of an operation. One cache line, so that keeping it is one copy. */
 struct record {
@@ -38,14 +38,14 @@ struct entry {
     struct timeline_entry head;
     struct run_call call;
     struct comm_program *program; /* a reference */
-    size_t *vectors;              /* copied counts and displs, of the body's pool; NULL: none */
+    size_t *vectors;              /* copied counts and displs, of the state's pool; NULL: none */
     entry_ended_fn *ended;        /* a creating call's next stage */
     void *ended_arg;
-    struct timeline_point point; /* of a fence */
-    struct user_op *user;        /* of the caller's own: a reference */
-    struct pack *pack;           /* a group's small members as one: a reference */
-    struct comm_window *window;  /* a fence of it */
-    struct express_form *form;   /* the small exchange's */
+    struct timeline_point point;    /* of a fence */
+    struct user_op *user;           /* of the caller's own: a reference */
+    struct pack *pack;              /* a group's small members as one: a reference */
+    struct comm_window *window;     /* a fence of it */
+    struct call_template *template; /* the small exchange's */
     uint32_t seq;
     uint8_t unshown, unread;     /* the small exchange's: spans not shown yet, and such that the wire has not read yet */
     bool spill;                  /* what comes does not fit: it is taken into memory of ours and thrown away */

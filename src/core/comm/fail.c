@@ -15,7 +15,7 @@
 
 /* ------------------------------------------------------------------------------------------------------------ ended */
 /* Who has not made the call that this rank's operation is part of, or else who died. */
-uint16_t body_waits_for(const struct body *b, const struct entry *e)
+uint16_t state_waits_for(const struct comm_state *b, const struct entry *e)
 {
     for (int32_t r = 0; e->seq && b->channel && r < b->team.size; r++) {
         const struct wire_call *ring = b->channel->peer_calls[r];
@@ -26,25 +26,25 @@ uint16_t body_waits_for(const struct body *b, const struct entry *e)
     return b->cause.result == COMM_ERR_PEER ? (uint16_t)(b->cause.rank + 1) : 0;
 }
 
-static void drop_entries(struct body *b)
+static void drop_entries(struct comm_state *b)
 {
     int64_t now = b->unit.engine->env->now(b->unit.engine->env);
 
     for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
-        struct entry *e = body_entry(b, t);
+        struct entry *e = state_entry(b, t);
         if (e->ended)
             (void)e->ended(b, ENTRY_DROPPED, e->ended_arg);
-        e = body_entry(b, t);
+        e = state_entry(b, t);
         e->ended = NULL;
-        e->record.waited = t <= b->line.started ? body_waits_for(b, e) : 0;
-        body_record(b, &e->record, t, now, (enum comm_result)b->cause.result);
-        body_forget_entry(b, e);
+        e->record.waited = t <= b->line.started ? state_waits_for(b, e) : 0;
+        state_record(b, &e->record, t, now, (enum comm_result)b->cause.result);
+        state_forget_entry(b, e);
     }
 }
 
-/* The other communicators of the world, also those that the one who called has no part in, are the watcher's to fail: no lock is free here.
+/* The other communicators of the world, also those that the one who called has no part in, are the monitor's to fail: no lock is free here.
  */
-static void hear_abort(struct body *b, const struct cause *cause)
+static void hear_abort(struct comm_state *b, const struct cause *cause)
 {
     struct world *w = b->world;
     uint64_t none = 0, who = cause->rank >= 0 ? 1 + (uint64_t)b->team.world[cause->rank] : UINT32_MAX;
@@ -57,19 +57,19 @@ static void hear_abort(struct body *b, const struct cause *cause)
 }
 
 /* What members of a failed communicator still agree on ends too, whatever it had failed with. */
-static void end_recovery(struct body *b)
+static void end_recovery(struct comm_state *b)
 {
     PARTS_EACH (part, b->unit.engine)
         if ((*part)->aborted)
             (*part)->aborted(b);
 }
 
-bool body_is_aborted(const struct body *b)
+bool state_is_aborted(const struct comm_state *b)
 {
     return atomic_load_explicit(&b->world->aborted, memory_order_acquire) != 0;
 }
 
-void body_hear_abort(struct body *b)
+void state_hear_abort(struct comm_state *b)
 {
     uint64_t aborted = atomic_load_explicit(&b->world->aborted, memory_order_acquire);
     uint32_t who = (uint32_t)aborted;
@@ -78,7 +78,7 @@ void body_hear_abort(struct body *b)
     if (!aborted)
         return;
     cause.rank = cause.peer = who == UINT32_MAX ? -1 : team_find(&b->team, (int32_t)who - 1);
-    body_propose(b, &cause);
+    state_propose(b, &cause);
     end_recovery(b);
 }
 
@@ -87,21 +87,21 @@ void engine_spread_abort(struct engine *e)
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
 
     for (uint32_t i = 0; i < most; i++) {
-        struct body *b = body_at(e, i);
+        struct comm_state *b = state_at(e, i);
         if (!b)
             continue;
-        if (body_is_aborted(b)) {
+        if (state_is_aborted(b)) {
             b->guest = true;
-            body_step(b); /* its own last words first */
-            body_hear_abort(b);
-            body_settle(b);
+            state_step(b); /* its own last words first */
+            state_hear_abort(b);
+            state_settle(b);
             b->guest = false;
         }
-        body_unlock(b);
+        state_unlock(b);
     }
 }
 
-static void end_all(struct body *b, const struct cause *cause)
+static void end_all(struct comm_state *b, const struct cause *cause)
 {
     atomic_thread_fence(memory_order_seq_cst); /* the cause is on the board before anybody writes what peers may still read: may_be_torn */
     b->cause = *cause;
@@ -112,8 +112,8 @@ static void end_all(struct body *b, const struct cause *cause)
     }
     b->fence = 0;
     b->unpublished = 0;
-    body_end_nap(b);
-    body_count_joining(b, -(int32_t)b->joining);
+    state_end_nap(b);
+    state_count_joining(b, -(int32_t)b->joining);
     memset(b->ready, 0, sizeof b->ready);
     b->any_ready = false;
     b->proposal = (struct cause){0};
@@ -144,7 +144,7 @@ static void end_all(struct body *b, const struct cause *cause)
 enum { CHOICE_NS = 200000000 };
 enum { ROUND_PROPOSED = 0, ROUND_CHOSEN = 1 }; /* of a note's key */
 
-static void send_cause(struct body *b, const struct cause *cause, uint32_t round)
+static void send_cause(struct comm_state *b, const struct cause *cause, uint32_t round)
 {
     struct wire_span span = {cause, sizeof *cause};
     struct wire_expose note = {
@@ -155,7 +155,7 @@ static void send_cause(struct body *b, const struct cause *cause, uint32_t round
 }
 
 /* How many live members are below this rank: each would choose before it. */
-static int64_t members_below(const struct body *b)
+static int64_t members_below(const struct comm_state *b)
 {
     const struct cause *p = &b->proposal;
     int64_t below = 0;
@@ -165,7 +165,7 @@ static int64_t members_below(const struct body *b)
     return below;
 }
 
-static bool may_choose(const struct body *b)
+static bool may_choose(const struct comm_state *b)
 {
     int32_t result = b->proposal.result;
     bool mine = b->proposal.rank == b->team.rank;
@@ -176,7 +176,7 @@ static bool may_choose(const struct body *b)
     return !below || b->unit.engine->env->now(b->unit.engine->env) - b->proposed_ns >= below * CHOICE_NS;
 }
 
-static void choose(struct body *b, const struct cause *chosen)
+static void choose(struct comm_state *b, const struct cause *chosen)
 {
     struct cause cause = *chosen;
 
@@ -185,7 +185,7 @@ static void choose(struct body *b, const struct cause *chosen)
 }
 
 /* Without a board. */
-static void hear_cause(struct body *b, const struct cause *cause, uint32_t round)
+static void hear_cause(struct comm_state *b, const struct cause *cause, uint32_t round)
 {
     if (round == ROUND_CHOSEN) {
         choose(b, cause);
@@ -195,10 +195,10 @@ static void hear_cause(struct body *b, const struct cause *cause, uint32_t round
         b->proposal = *cause;
         b->proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
     }
-    body_attend(b);
+    state_attend(b);
 }
 
-void body_attend(struct body *b)
+void state_attend(struct comm_state *b)
 {
     struct wire_board *board = b->channel->board;
     uint64_t chosen = 0;
@@ -222,7 +222,7 @@ void body_attend(struct body *b)
     }
 }
 
-void body_send_note(struct body *b, uint32_t sort, const void *bytes, size_t count)
+void state_send_note(struct comm_state *b, uint32_t sort, const void *bytes, size_t count)
 {
     struct wire_span span = {bytes, count};
     struct wire_expose note = {.key = wire_key_of((uint32_t)b->sequence, 0, sort), .flags = WIRE_NOTE, .nspans = 1, .spans = &span};
@@ -231,7 +231,7 @@ void body_send_note(struct body *b, uint32_t sort, const void *bytes, size_t cou
         b->wire->expose(b->channel, &note);
 }
 
-void body_propose(struct body *b, const struct cause *cause)
+void state_propose(struct comm_state *b, const struct cause *cause)
 {
     if (b->failed || b->proposal.result)
         return;
@@ -240,21 +240,21 @@ void body_propose(struct body *b, const struct cause *cause)
     send_cause(b, cause, ROUND_PROPOSED);
     if (b->team.size > 1) /* before the choice: who chose and died then must not be waited for */
         b->wire->flush(b->channel);
-    body_attend(b);
+    state_attend(b);
     if (b->team.size > 1)
         b->wire->flush(b->channel);
 }
 
-void body_lacks_memory(struct body *b, const struct entry *e)
+void state_lacks_memory(struct comm_state *b, const struct entry *e)
 {
     int32_t rank = b->team.rank;
     struct cause cause = {.number = e->seq, .rank = rank, .peer = rank, .result = COMM_ERR_MEMORY, .collective = e->record.collective};
 
-    body_propose(b, &cause);
+    state_propose(b, &cause);
 }
 
 /* Call `number` is this rank's newest. */
-void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason)
+void state_tell_refusal(struct comm_state *b, uint64_t number, enum comm_result reason)
 {
     struct refusals *mine = &b->refusals;
     uint64_t since = mine->last ? number - mine->last : 33;
@@ -264,18 +264,18 @@ void body_tell_refusal(struct body *b, uint64_t number, enum comm_result reason)
     mine->reason = reason;
     struct cause note = {.number = number, .rank = b->team.rank, .code = reason, .result = COMM_ERR_REFUSED, .point = mine->before};
 
-    body_send_note(b, NOTE_REFUSED, &note, sizeof note);
+    state_send_note(b, NOTE_REFUSED, &note, sizeof note);
 }
 
-void body_tell_close(struct body *b)
+void state_tell_close(struct comm_state *b)
 {
     struct cause note = {.number = b->sequence, .rank = b->team.rank, .result = COMM_ERR_CLOSED};
 
-    body_send_note(b, NOTE_CLOSED, &note, sizeof note);
+    state_send_note(b, NOTE_CLOSED, &note, sizeof note);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ heard */
-bool body_read_call(const struct body *b, int32_t rank, uint32_t seq, struct made_call *call)
+bool state_read_call(const struct comm_state *b, int32_t rank, uint32_t seq, struct made_call *call)
 {
     const struct wire_call *ring = b->channel->peer_calls[rank], *from = ring ? &ring[seq & b->calls_mask] : NULL;
 
@@ -308,7 +308,7 @@ static bool has_refused(const struct refusals *refusals, uint64_t number)
 }
 
 /* A note ran ahead of the calls that stand before it: when they are published too, they say whether the numbers mean the same on both. */
-static bool not_published_yet(const struct body *b, int32_t rank, uint64_t number)
+static bool not_published_yet(const struct comm_state *b, int32_t rank, uint64_t number)
 {
     const struct wire_call *ring = b->channel->peer_calls[rank];
     uint32_t there = ring ? atomic_load_explicit(&ring[(uint32_t)number & b->calls_mask].seq, memory_order_acquire) : 0;
@@ -316,16 +316,16 @@ static bool not_published_yet(const struct body *b, int32_t rank, uint64_t numbe
     return ring && (there == 0 || (int32_t)(there - (uint32_t)number) < 0);
 }
 
-bool body_knows_refused(const struct body *b, int32_t rank, uint64_t number)
+bool state_knows_refused(const struct comm_state *b, int32_t rank, uint64_t number)
 {
     return has_refused(&b->heard[rank], number) && !not_published_yet(b, rank, number);
 }
 
 /* Whether this rank made that call, which a peer refused, and did not refuse it too. What has retired needed nobody. */
-static bool made_well(struct body *b, uint64_t number, uint32_t *collective)
+static bool made_well(struct comm_state *b, uint64_t number, uint32_t *collective)
 {
     for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
-        const struct entry *e = body_entry(b, t);
+        const struct entry *e = state_entry(b, t);
         *collective = e->record.collective;
         if (e->seq && e->seq == (uint32_t)number)
             return e->head.kind != TIMELINE_REFUSED;
@@ -334,12 +334,12 @@ static bool made_well(struct body *b, uint64_t number, uint32_t *collective)
 }
 
 /* The oldest call that the peer refused and this rank has under way. */
-static bool find_refused(struct body *b, int32_t peer, struct cause *cause)
+static bool find_refused(struct comm_state *b, int32_t peer, struct cause *cause)
 {
     const struct refusals *theirs = &b->heard[peer];
 
     for (uint64_t number = theirs->last > 32 ? theirs->last - 32 : 1; number <= theirs->last; number++) {
-        if (!body_knows_refused(b, peer, number) || !made_well(b, number, &cause->collective))
+        if (!state_knows_refused(b, peer, number) || !made_well(b, number, &cause->collective))
             continue;
         cause->number = number;
         cause->rank = peer;
@@ -351,9 +351,9 @@ static bool find_refused(struct body *b, int32_t peer, struct cause *cause)
 }
 
 /* Every published call that this rank made and the peer refused; then older ones that are still under way. */
-static void heard_refusal(struct body *b, int32_t peer, const struct cause *note)
+static void heard_refusal(struct comm_state *b, int32_t peer, const struct cause *note)
 {
-    uint64_t last = body_published(b);
+    uint64_t last = state_published(b);
     struct cause cause = {.peer = b->team.rank};
 
     if (note->number > b->refused_until)
@@ -361,18 +361,18 @@ static void heard_refusal(struct body *b, int32_t peer, const struct cause *note
     b->heard[peer] = (struct refusals){note->number, note->point, note->code};
     for (uint64_t seq = last > b->calls_mask ? last - b->calls_mask : 1; seq <= last; seq++) {
         struct made_call mine, theirs;
-        if (body_read_call(b, b->team.rank, (uint32_t)seq, &mine) && body_read_call(b, peer, (uint32_t)seq, &theirs) && theirs.refused &&
+        if (state_read_call(b, b->team.rank, (uint32_t)seq, &mine) && state_read_call(b, peer, (uint32_t)seq, &theirs) && theirs.refused &&
             !mine.refused) {
-            body_mismatch(b, (uint32_t)seq, peer); /* an older difference may have moved the numbers apart: that one is the cause */
+            state_mismatch(b, (uint32_t)seq, peer); /* an older difference may have moved the numbers apart: that one is the cause */
             return;
         }
     }
     if (find_refused(b, peer, &cause))
-        body_mismatch(b, (uint32_t)cause.number, peer);
+        state_mismatch(b, (uint32_t)cause.number, peer);
 }
 
 /* On a board the one that chose says nothing but its note: where that makes no sense, nobody would ever hear a cause. */
-static void end_without_choice(struct body *b, int32_t peer)
+static void end_without_choice(struct comm_state *b, int32_t peer)
 {
     struct wire_board *board = b->channel->board;
 
@@ -382,13 +382,13 @@ static void end_without_choice(struct body *b, int32_t peer)
     end_all(b, &cause);
 }
 
-void body_note(struct body *b, const struct wire_event *event)
+void state_note(struct comm_state *b, const struct wire_event *event)
 {
     struct cause note;
     const char *why = heard_note_fault(b, event);
 
     if (why) {
-        body_peer_is_wrong(b, event->peer, why);
+        state_peer_is_wrong(b, event->peer, why);
         end_without_choice(b, event->peer);
         return;
     }
@@ -426,13 +426,13 @@ void body_note(struct body *b, const struct wire_event *event)
 
 /* ------------------------------------------------------------------------------------------------------------ mismatch */
 /* The lowest pair of ranks whose calls differ under this number, the same whoever looks. A refused call is told as that. */
-static bool find_difference(const struct body *b, uint32_t seq, struct cause *cause)
+static bool find_difference(const struct comm_state *b, uint32_t seq, struct cause *cause)
 {
     struct made_call first, call;
     int32_t first_rank = -1;
 
     for (int32_t r = 0; r < b->team.size; r++) {
-        if (!body_read_call(b, r, seq, &call))
+        if (!state_read_call(b, r, seq, &call))
             continue;
         if (first_rank < 0) {
             first = call;
@@ -453,37 +453,37 @@ static bool find_difference(const struct body *b, uint32_t seq, struct cause *ca
 
 /* What lines carry is a chain over all calls, so the call that differs may be an earlier one: the oldest difference still published is
  * named. */
-void body_mismatch(struct body *b, uint32_t seq, int32_t peer)
+void state_mismatch(struct comm_state *b, uint32_t seq, int32_t peer)
 {
     uint32_t from = seq > b->calls_mask ? seq - b->calls_mask : 1;
     struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
     struct made_call call;
 
-    cause.collective = body_read_call(b, peer, seq, &call) ? call.collective : 0;
+    cause.collective = state_read_call(b, peer, seq, &call) ? call.collective : 0;
     bool found = false;
     for (uint32_t s = from; s <= seq && !found; s++)
         found = find_difference(b, s, &cause);
     for (int32_t r = 0; r < b->team.size && !found; r++)
         found = find_refused(b, r, &cause);
-    body_propose(b, &cause);
+    state_propose(b, &cause);
 }
 
 /* One-way collectives that differ (another root) may complete on every rank: they are found here. */
-void body_compare(struct body *b)
+void state_compare(struct comm_state *b)
 {
-    uint64_t last = body_published(b);
+    uint64_t last = state_published(b);
 
     if (b->compared + b->calls_mask < last)
         b->compared = last - b->calls_mask;
     for (; b->compared < last && !b->failed && !b->proposal.result; b->compared++) {
         uint32_t seq = (uint32_t)b->compared + 1;
         struct made_call mine, call;
-        bool made = body_read_call(b, b->team.rank, seq, &mine);
+        bool made = state_read_call(b, b->team.rank, seq, &mine);
         for (int32_t r = 0; r < b->team.size; r++) {
-            if (!body_read_call(b, r, seq, &call))
+            if (!state_read_call(b, r, seq, &call))
                 return;
             if (made && call.chain != mine.chain) {
-                body_mismatch(b, seq, r);
+                state_mismatch(b, seq, r);
                 return;
             }
         }
@@ -491,20 +491,20 @@ void body_compare(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ abort and revoke */
-static void fail_by_call(struct body *b, const struct cause *how)
+static void fail_by_call(struct comm_state *b, const struct cause *how)
 {
     struct cause cause = *how;
 
     cause.rank = cause.peer = b->team.rank;
     cause.number = b->sequence;
-    body_propose(b, &cause);
-    body_settle(b);
+    state_propose(b, &cause);
+    state_settle(b);
 }
 
 enum comm_result engine_revoke(struct comm_communicator *c)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -512,12 +512,12 @@ enum comm_result engine_revoke(struct comm_communicator *c)
         r = COMM_ERR_STATE;
     else
         fail_by_call(b, &(struct cause){.result = COMM_ERR_REVOKED});
-    body_unlock(b);
+    state_unlock(b);
     return r;
 }
 
 /* The world is given up also where nothing of it is left that could fail. */
-static void abort_by_call(struct body *b, int32_t code)
+static void abort_by_call(struct comm_state *b, int32_t code)
 {
     struct cause cause = {.rank = b->team.rank, .result = COMM_ERR_ABORTED, .code = code};
 
@@ -528,14 +528,14 @@ static void abort_by_call(struct body *b, int32_t code)
 
 static struct world *world_of(struct comm_communicator *c, struct engine **e, int32_t *rank, enum comm_result *r)
 {
-    struct body *b = body_lock(c, r);
+    struct comm_state *b = state_lock(c, r);
     struct world *w = b ? b->world : NULL;
 
     if (b) {
         *e = b->unit.engine;
         *rank = b->team.world ? b->team.world[b->team.rank] : -1;
         engine_hold(*e);
-        body_unlock(b);
+        state_unlock(b);
     }
     return w;
 }
@@ -551,12 +551,12 @@ enum comm_result engine_abort(struct comm_communicator *c, int32_t code)
         return r;
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
     for (uint32_t i = 0; i < most; i++) {
-        struct body *b = body_at(e, i);
+        struct comm_state *b = state_at(e, i);
         if (!b)
             continue;
         if (b->world == w && b->team.world[b->team.rank] == rank) /* ranks of one process each fail their own */
             abort_by_call(b, code);
-        body_unlock(b);
+        state_unlock(b);
     }
     engine_drop(e);
     return COMM_OK;

@@ -3,7 +3,7 @@
  * numbers are near, and lengths are those of the sort. A library that is sound never says anything else. So whoever does is broken, or not
  * what it seems, and the communicator fails with CORRUPT, which names it. A note that is not sound has no other effect.
  */
-#include "comm/body.h"
+#include "comm/state.h"
 #include "comm/recovery_note.h"
 
 #include "base/result.h"
@@ -30,7 +30,7 @@ static bool is_rank(int32_t rank, int32_t size)
     return rank >= 0 && rank < size;
 }
 
-static bool is_near(const struct body *b, uint64_t number)
+static bool is_near(const struct comm_state *b, uint64_t number)
 {
     return number <= b->sequence + NUMBERS_AHEAD;
 }
@@ -42,7 +42,7 @@ static bool is_code(const struct cause *c)
     return c->result == COMM_ERR_REFUSED ? heard_is_error(c->code) : c->result == COMM_ERR_ABORTED || c->code != INT32_MIN;
 }
 
-static const char *fault_of_failure(const struct body *b, const struct cause *c, const struct wire_event *event)
+static const char *fault_of_failure(const struct comm_state *b, const struct cause *c, const struct wire_event *event)
 {
     if (wire_key_round(event->key) >= ROUNDS_OF_A_CAUSE)
         return "a failure that is neither proposed nor chosen";
@@ -55,21 +55,21 @@ static const char *fault_of_failure(const struct body *b, const struct cause *c,
     return is_near(b, c->number) ? NULL : "a failure of a call that nobody can have made";
 }
 
-static const char *fault_of_refusal(const struct body *b, const struct cause *c, int32_t peer)
+static const char *fault_of_refusal(const struct comm_state *b, const struct cause *c, int32_t peer)
 {
     if (c->rank != peer || c->result != COMM_ERR_REFUSED || !heard_is_error(c->code))
         return "a refusal that is not its own";
     return c->number && is_near(b, c->number) ? NULL : "a refusal of a call that it cannot have made";
 }
 
-static const char *fault_of_close(const struct body *b, const struct cause *c, int32_t peer)
+static const char *fault_of_close(const struct comm_state *b, const struct cause *c, int32_t peer)
 {
     if (c->rank != peer || c->result != COMM_ERR_CLOSED)
         return "a close that is not its own";
     return is_near(b, c->number) ? NULL : "a close behind a call that it cannot have made";
 }
 
-static const char *fault_of_recovery(const struct body *b, const struct recovery_note *n, size_t bytes)
+static const char *fault_of_recovery(const struct comm_state *b, const struct recovery_note *n, size_t bytes)
 {
     uint32_t size = (uint32_t)b->team.size, last = size / 64;
     uint64_t beyond = size % 64 ? UINT64_MAX << size % 64 : 0;
@@ -87,14 +87,14 @@ static const char *fault_of_recovery(const struct body *b, const struct recovery
 }
 
 /* Its own wait, or, in a communicator of the whole world, one that it has in another communicator of that world. */
-static const char *fault_of_fence(const struct body *b, const struct fence_note *n, int32_t peer)
+static const char *fault_of_fence(const struct comm_state *b, const struct fence_note *n, int32_t peer)
 {
     if (n->of == b->team.id ? n->rank != peer : !is_rank(n->rank, b->world->ranks))
         return "a queue wait of no rank";
     return n->collective > FENCE_SEND || n->halves > FENCE_HALVES || n->behind > 1 || n->quiet > 1 ? "a queue wait of no kind" : NULL;
 }
 
-static const char *fault_of_cause(const struct body *b, const struct wire_event *event)
+static const char *fault_of_cause(const struct comm_state *b, const struct wire_event *event)
 {
     struct cause cause;
 
@@ -109,7 +109,7 @@ static const char *fault_of_cause(const struct body *b, const struct wire_event 
     }
 }
 
-const char *heard_note_fault(const struct body *b, const struct wire_event *event)
+const char *heard_note_fault(const struct comm_state *b, const struct wire_event *event)
 {
     uint32_t sort = wire_key_edge(event->key);
     _Alignas(uint64_t) unsigned char bytes[WIRE_NOTE_LONG_BYTES];
@@ -137,10 +137,10 @@ const char *heard_message_fault(const struct wire_event *event)
     return kind == MESSAGE_PROGRAM && event->tag == COMM_ANY_TAG ? "a message with the tag that stands for any" : NULL;
 }
 
-void body_peer_is_wrong(struct body *b, int32_t peer, const char *what)
+void state_peer_is_wrong(struct comm_state *b, int32_t peer, const char *what)
 {
     if (b->failed || b->proposal.result)
         return;
     base_log(&b->unit.engine->log, LOG_ERROR, "comm=%s: rank %d sent %s", b->name, peer, what);
-    body_propose(b, &(struct cause){.number = b->sequence, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_CORRUPT});
+    state_propose(b, &(struct cause){.number = b->sequence, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_CORRUPT});
 }

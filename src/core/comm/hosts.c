@@ -1,9 +1,9 @@
 /* Which members of a communicator share a host, for selection and for programs: worked out once, from what all ranks know alike. */
-#include "comm/body.h"
+#include "comm/state.h"
 
 #include "algo/algorithms.h"
 
-bool body_find_hosts(struct body *b)
+bool state_find_hosts(struct comm_state *b)
 {
     struct program_hosts *hosts = &b->hosts;
     int32_t *of = b->unit.engine->env->take(b->unit.engine->env, (size_t)b->team.size * sizeof *of, 64);
@@ -13,7 +13,7 @@ bool body_find_hosts(struct body *b)
     hosts->of = of;
     for (int32_t r = 0; r < b->team.size; r++) {
         int32_t lower = 0;
-        while (lower < r && body_host(b, lower) != body_host(b, r))
+        while (lower < r && state_host(b, lower) != state_host(b, r))
             lower++;
         of[r] = lower < r ? of[lower] : hosts->count++;
     }
@@ -28,13 +28,13 @@ bool body_find_hosts(struct body *b)
     return true;
 }
 
-void body_free_hosts(struct body *b)
+void state_free_hosts(struct comm_state *b)
 {
     if (b->hosts.of)
         b->unit.engine->env->give(b->unit.engine->env, (void *)(uintptr_t)b->hosts.of, (size_t)b->team.size * sizeof *b->hosts.of);
 }
 
-int32_t body_host_ranks(const struct body *b)
+int32_t state_host_ranks(const struct comm_state *b)
 {
     return b->hosts.count > 1 ? (b->team.size + b->hosts.count - 1) / b->hosts.count : 0;
 }

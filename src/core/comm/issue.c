@@ -9,7 +9,7 @@
 /* ------------------------------------------------------------------------------------------------------------ fingerprints */
 enum { ORDER_VERSION = 1 };
 
-uint32_t body_fingerprint(const struct body *b, const struct engine_call *call)
+uint32_t state_fingerprint(const struct comm_state *b, const struct engine_call *call)
 {
     bool ragged = collective_is_ragged(call->collective);
     comm_op op = BASE_UNLIKELY(call->op & OPERATOR_USER) ? operator_identity(b, call->op) : call->op;
@@ -26,7 +26,7 @@ uint32_t body_fingerprint(const struct body *b, const struct engine_call *call)
 
 /* ------------------------------------------------------------------------------------------------------------ copies of vectors */
 /* Blocks of BODY_VECTORS vectors of one element per rank, linked through a word in front; taken again and again without allocating. */
-static size_t *take_vectors(struct body *b)
+static size_t *take_vectors(struct comm_state *b)
 {
     size_t *v = b->vector_pool;
     const struct comm_env *env = b->unit.engine->env;
@@ -37,13 +37,13 @@ static size_t *take_vectors(struct body *b)
     return v;
 }
 
-static void give_vectors(struct body *b, size_t *v)
+static void give_vectors(struct comm_state *b, size_t *v)
 {
     memcpy((void *)v, (const void *)&b->vector_pool, sizeof v);
     b->vector_pool = v;
 }
 
-enum comm_result body_copy_vectors(struct body *b, const struct engine_call *call, struct entry *e)
+enum comm_result state_copy_vectors(struct comm_state *b, const struct engine_call *call, struct entry *e)
 {
     size_t size = (size_t)b->team.size;
 
@@ -64,10 +64,10 @@ enum comm_result body_copy_vectors(struct body *b, const struct engine_call *cal
     return COMM_OK;
 }
 
-void body_forget_entry(struct body *b, struct entry *e)
+void state_forget_entry(struct comm_state *b, struct entry *e)
 {
     if (e->program)
-        body_release_program(b, e->program);
+        state_release_program(b, e->program);
     if (e->vectors)
         give_vectors(b, e->vectors);
     if (e->pack)
@@ -90,23 +90,23 @@ void body_forget_entry(struct body *b, struct entry *e)
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
 /* The next number, and its link in the chain. A refused call's link is the same whatever it was: ranks that all refuse stay alike. */
-static void number_call(struct body *b, struct entry *e, bool refused)
+static void number_call(struct comm_state *b, struct entry *e, bool refused)
 {
     if ((uint32_t)++b->sequence == 0) /* no key is 0 */
         b->sequence++;
     e->seq = e->record.sequence = (uint32_t)b->sequence;
-    b->chain = body_chain(b->chain, refused ? 0 : e->fingerprint);
+    b->chain = state_chain(b->chain, refused ? 0 : e->fingerprint);
     e->chain = b->chain;
 }
 
-static bool peer_refused(const struct body *b, uint64_t number, int32_t *peer, int32_t *reason)
+static bool peer_refused(const struct comm_state *b, uint64_t number, int32_t *peer, int32_t *reason)
 {
     for (int32_t r = 0; r < b->team.size; r++) {
         struct made_call call;
-        if (r != b->team.rank && body_read_call(b, r, (uint32_t)number, &call)) {
+        if (r != b->team.rank && state_read_call(b, r, (uint32_t)number, &call)) {
             *reason = call.refused;
         } else {
-            *reason = body_knows_refused(b, r, number) ? b->heard[r].reason : 0;
+            *reason = state_knows_refused(b, r, number) ? b->heard[r].reason : 0;
         }
         *peer = r;
         if (*reason)
@@ -115,8 +115,8 @@ static bool peer_refused(const struct body *b, uint64_t number, int32_t *peer, i
     return false;
 }
 
-/* What body_forget_entry cleared is clear: point, vectors, program, who does it. */
-void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct body *b)
+/* What state_forget_entry cleared is clear: point, vectors, program, who does it. */
+void state_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct comm_state *b)
 {
     bool barrier = call->collective == COLLECTIVE_BARRIER || (call->collective == COLLECTIVE_WINDOW && call->n == 0);
 
@@ -139,57 +139,57 @@ void body_fill_entry(struct entry *e, const struct engine_call *call, uint32_t f
 
 /* A call that stands further back than a window is published when it has come near: else it would write over one that is not finished, and
  * who waits for that one could not be told that ours is another. */
-static void publish(struct body *b, uint64_t ticket, const struct entry *e, const struct engine_call *call, enum comm_result refused)
+static void publish(struct comm_state *b, uint64_t ticket, const struct entry *e, const struct engine_call *call, enum comm_result refused)
 {
     if (BASE_LIKELY(!b->unpublished && ticket - b->line.done <= b->line.window))
-        body_publish_call(b, e, call, refused);
+        state_publish_call(b, e, call, refused);
     else if (!b->unpublished)
         b->unpublished = ticket;
 }
 
-void body_publish_more(struct body *b)
+void state_publish_more(struct comm_state *b)
 {
     BASE_ASSERT(b->unpublished > b->line.done);
     for (; b->unpublished < b->line.next && b->unpublished - b->line.done <= b->line.window; b->unpublished++) {
-        const struct entry *e = body_entry(b, b->unpublished);
+        const struct entry *e = state_entry(b, b->unpublished);
         struct engine_call call = {
             .collective = e->record.collective, .type = e->call.type, .op = e->call.op, .root = e->root, .flags = e->flags, .n = e->call.n};
         if (e->seq)
-            body_publish_call(b, e, &call, e->head.kind == TIMELINE_REFUSED ? (enum comm_result)e->head.result : COMM_OK);
+            state_publish_call(b, e, &call, e->head.kind == TIMELINE_REFUSED ? (enum comm_result)e->head.result : COMM_OK);
     }
     if (b->unpublished == b->line.next)
         b->unpublished = 0;
 }
 
-uint64_t body_published(const struct body *b)
+uint64_t state_published(const struct comm_state *b)
 {
     for (uint64_t t = b->unpublished; t && t < b->line.next; t++) {
-        const struct entry *e = body_entry(b, t);
+        const struct entry *e = state_entry(b, t);
         if (e->seq)
             return b->sequence - (uint32_t)((uint32_t)b->sequence - e->seq) - 1;
     }
     return b->sequence;
 }
 
-enum comm_result body_refuse(struct body *b, const struct engine_call *call, enum comm_result reason)
+enum comm_result state_refuse(struct comm_state *b, const struct engine_call *call, enum comm_result reason)
 {
     enum comm_result why;
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
 
     if (!e)
         return why;
-    body_fill_entry(e, call, body_fingerprint(b, call), b);
+    state_fill_entry(e, call, state_fingerprint(b, call), b);
     e->head.kind = TIMELINE_REFUSED;
-    e->head.read = e->head.write = (struct timeline_hull){0, 0};
+    e->head.read = e->head.write = (struct timeline_range){0, 0};
     e->head.result = reason;
     number_call(b, e, true);
     publish(b, timeline_issue(&b->line), e, call, reason);
-    body_tell_refusal(b, b->sequence, reason);
+    state_tell_refusal(b, b->sequence, reason);
     return reason;
 }
 
 /* The text stands there already, but for what needs none. */
-static void tell_refused(struct body *b, uint32_t collective, enum comm_result reason)
+static void tell_refused(struct comm_state *b, uint32_t collective, enum comm_result reason)
 {
     struct comm_error *d = &b->last_refused;
 
@@ -205,20 +205,20 @@ static void tell_refused(struct body *b, uint32_t collective, enum comm_result r
         base_copy_text(d->text, sizeof d->text, base_result_text(reason));
 }
 
-static enum comm_result refuse_told(struct body *b, const struct engine_call *call, enum comm_result reason)
+static enum comm_result refuse_told(struct comm_state *b, const struct engine_call *call, enum comm_result reason)
 {
     tell_refused(b, call->collective, reason);
-    return body_refuse(b, call, reason);
+    return state_refuse(b, call, reason);
 }
 
-enum comm_result body_refuse_device(struct body *b, const struct engine_call *call)
+enum comm_result state_refuse_device(struct comm_state *b, const struct engine_call *call)
 {
     base_format(b->last_refused.text, sizeof b->last_refused.text, "buf is device memory; expected the host's: %s goes over the wire",
                 collective_name(call->collective));
     return refuse_told(b, call, COMM_ERR_ARGUMENT);
 }
 
-static enum comm_result hold_operator(struct body *b, comm_op op, struct entry *e)
+static enum comm_result hold_operator(struct comm_state *b, comm_op op, struct entry *e)
 {
     e->user = operator_hold(b, op);
     if (!e->user)
@@ -227,14 +227,14 @@ static enum comm_result hold_operator(struct body *b, comm_op op, struct entry *
 }
 
 /* Who does it, the native or a program. A stream orders by itself: nothing of ours is tracked there, and a barrier holds back nothing. */
-static enum comm_result choose_doer(struct body *b, const struct engine_call *call, struct entry *e)
+static enum comm_result choose_doer(struct comm_state *b, const struct engine_call *call, struct entry *e)
 {
     enum comm_result r = b->library ? b->library->takes(b, call) : COMM_ERR_UNSUPPORTED;
 
     if (b->native_flags & NATIVE_STREAM) {
         e->head.kind = TIMELINE_WORK;
         if (r == COMM_OK)
-            e->head.read = e->head.write = (struct timeline_hull){0, 0};
+            e->head.read = e->head.write = (struct timeline_range){0, 0};
     }
     if (r == COMM_OK) {
         e->by = ENTRY_BY_NATIVE;
@@ -243,37 +243,37 @@ static enum comm_result choose_doer(struct body *b, const struct engine_call *ca
     }
     if (r != COMM_ERR_UNSUPPORTED)
         return r;
-    return body_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->record.algorithm);
+    return state_program(b, &e->call, call->collective, call->root, call->n, &e->program, &e->record.algorithm);
 }
 
 /* What goes into a stream starts inside its call. Programs before it that stand in the queue hold it back: then there is no room. */
-static bool held_back(struct body *b, const struct engine_call *call)
+static bool held_back(struct comm_state *b, const struct engine_call *call)
 {
     if (BASE_LIKELY(!(b->native_flags & NATIVE_STREAM)) || b->line.started + 1 == b->line.next)
         return false;
     if (call && b->library->takes(b, call) == COMM_ERR_UNSUPPORTED)
         return false;
-    body_step(b);
+    state_step(b);
     return b->line.started + 1 != b->line.next;
 }
 
 /* The number of a call that could not be prepared (no memory, no algorithm) is used up too: all ranks stay in step. */
-enum comm_result body_issue(struct body *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
-                            struct comm_request *req)
+enum comm_result state_issue(struct comm_state *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
+                             struct comm_request *req)
 {
     enum comm_result r = COMM_ERR_FULL;
     struct entry *e = held_back(b, call) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
 
     if (!e)
         return r;
-    body_fill_entry(e, call, body_fingerprint(b, call), b);
-    r = body_copy_vectors(b, call, e);
+    state_fill_entry(e, call, state_fingerprint(b, call), b);
+    r = state_copy_vectors(b, call, e);
     if (r == COMM_OK && BASE_UNLIKELY(call->op & OPERATOR_USER))
         r = hold_operator(b, call->op, e);
     if (r == COMM_OK)
         r = choose_doer(b, call, e);
     if (r != COMM_OK) {
-        body_forget_entry(b, e);
+        state_forget_entry(b, e);
         return refuse_told(b, call, r);
     }
     e->ended = ended;
@@ -283,20 +283,20 @@ enum comm_result body_issue(struct body *b, const struct engine_call *call, entr
     publish(b, ticket, e, call, COMM_OK);
     b->stats.operations++;
     if (req)
-        *req = (struct comm_request){b->unit.face, ticket};
+        *req = (struct comm_request){b->unit.handle, ticket};
     if (BASE_UNLIKELY(b->sequence <= b->refused_until)) {
         int32_t peer, reason;
         if (peer_refused(b, b->sequence, &peer, &reason))
-            body_mismatch(b, e->seq, peer);
+            state_mismatch(b, e->seq, peer);
     }
     return COMM_OK;
 }
 
 /* A call on a failed communicator ends with its cause at once. */
-enum comm_result body_ready_for_calls(struct body *b)
+enum comm_result state_ready_for_calls(struct comm_state *b)
 {
     if (b->channel->board && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed) && !b->failed)
-        body_step(b);
+        state_step(b);
     return b->failed ? (enum comm_result)b->cause.result : COMM_OK;
 }
 
@@ -304,12 +304,12 @@ enum comm_result engine_need_host(struct comm_communicator *c, const char *call,
                                   struct comm_request *req)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return call_refused(req, r);
-    bool foreign = body_is_foreign(b, at);
-    body_leave(b);
+    bool foreign = state_is_foreign(b, at);
+    state_leave(b);
     return foreign ? engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: %s=0x%llx; expected " CALL_FOREIGN, call, argument,
                                     (unsigned long long)(uintptr_t)at)
                    : COMM_OK;
@@ -326,7 +326,7 @@ static void take_name(char *name, size_t room, const char *text)
     base_format(name, room, "%.*s", text[length] == ':' ? (int)length : 0, text);
 }
 
-static void keep_detail(struct body *b, enum comm_result reason, uint32_t collective, const char *format, va_list list)
+static void keep_detail(struct comm_state *b, enum comm_result reason, uint32_t collective, const char *format, va_list list)
 {
     struct comm_error *d = &b->last_refused;
 
@@ -344,14 +344,14 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
 {
     struct engine_call call = {.collective = collective};
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
     va_list list;
 
     if (!b)
         return call_refused(req, r);
-    r = b->recording ? reason : body_ready_for_calls(b); /* what is only recorded takes no number */
+    r = b->recording ? reason : state_ready_for_calls(b); /* what is only recorded takes no number */
     if (r == COMM_OK)
-        r = body_refuse(b, &call, reason);
+        r = state_refuse(b, &call, reason);
     if (r == reason) {
         va_start(list, format);
         keep_detail(b, reason, collective, format, list);
@@ -360,15 +360,15 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
     if (b->recording)
         b->recorder->refused(b, reason);
     else
-        body_settle(b);
-    body_unlock(b);
+        state_settle(b);
+    state_unlock(b);
     return call_refused(req, r);
 }
 
 enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
     va_list list;
 
     if (!b)
@@ -376,18 +376,18 @@ enum comm_result engine_decline(struct comm_communicator *c, enum comm_result re
     va_start(list, format);
     keep_detail(b, reason, 0, format, list);
     va_end(list);
-    body_unlock(b);
+    state_unlock(b);
     return call_refused(req, reason);
 }
 
-enum comm_result body_queue_wait(struct body *b, const struct timeline_point *point, struct comm_request *req)
+enum comm_result state_queue_wait(struct comm_state *b, const struct timeline_point *point, struct comm_request *req)
 {
     enum comm_result r = COMM_ERR_FULL;
     struct entry *e = held_back(b, NULL) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
 
     if (!e)
         return r;
-    body_fill_entry(e, &(struct engine_call){0}, 0, b);
+    state_fill_entry(e, &(struct engine_call){0}, 0, b);
     e->head.kind = TIMELINE_FENCE;
     if (b->native_flags & NATIVE_STREAM) {
         r = b->library->wait(b, e, point);
@@ -404,21 +404,21 @@ enum comm_result body_queue_wait(struct body *b, const struct timeline_point *po
     e->point = timeline_point_copy(point);
     uint64_t ticket = timeline_issue(&b->line);
     if (req)
-        *req = (struct comm_request){b->unit.face, ticket};
+        *req = (struct comm_request){b->unit.handle, ticket};
     return COMM_OK;
 }
 
 enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return call_refused(req, r);
-    r = body_ready_for_calls(b);
+    r = state_ready_for_calls(b);
     if (r == COMM_OK)
-        r = body_queue_wait(b, point, req);
-    body_settle(b);
-    body_leave(b);
+        r = state_queue_wait(b, point, req);
+    state_settle(b);
+    state_leave(b);
     return call_refused(req, r);
 }

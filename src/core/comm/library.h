@@ -9,23 +9,23 @@
 
 struct collective_library {
     /* OK: the library does it. UNSUPPORTED: a program does. Anything else refuses the call; the text is in last_refused. */
-    enum comm_result (*takes)(struct body *b, const struct engine_call *call);
-    bool (*issue)(struct body *b, const struct engine_call *call, struct comm_request *req); /* the short way; false: not taken */
-    bool (*wait_short)(struct body *b, uint64_t ticket);                                     /* looks for a moment; true: it ended */
-    bool (*may_not_start)(const struct body *b, uint64_t ticket);
-    void (*start)(struct body *b, uint64_t ticket, struct entry *e);
-    enum comm_result (*wait)(struct body *b, struct entry *e, const struct timeline_point *point); /* a queue wait, by its stream */
-    bool (*is_device_memory)(struct body *b, const void *memory);
-    enum comm_result (*joined)(struct body *b); /* PENDING: its other members have not met yet */
+    enum comm_result (*takes)(struct comm_state *b, const struct engine_call *call);
+    bool (*issue)(struct comm_state *b, const struct engine_call *call, struct comm_request *req); /* the short way; false: not taken */
+    bool (*wait_short)(struct comm_state *b, uint64_t ticket);                                     /* looks for a moment; true: it ended */
+    bool (*may_not_start)(const struct comm_state *b, uint64_t ticket);
+    void (*start)(struct comm_state *b, uint64_t ticket, struct entry *e);
+    enum comm_result (*wait)(struct comm_state *b, struct entry *e, const struct timeline_point *point); /* a queue wait, by its stream */
+    bool (*is_device_memory)(struct comm_state *b, const void *memory);
+    enum comm_result (*joined)(struct comm_state *b); /* PENDING: its other members have not met yet */
 };
 
 /* What is called on a recorder is kept in a plan (plan/), not done. */
 struct message_call;
 struct call_recorder {
-    enum comm_result (*call)(struct body *recorder, const struct engine_call *call);
-    enum comm_result (*message)(struct body *recorder, const struct message_call *message);
-    enum comm_result (*wait)(struct body *recorder, struct comm_event *event, const struct timeline_point *point);
-    void (*refused)(struct body *recorder, enum comm_result reason); /* a call on it was */
+    enum comm_result (*call)(struct comm_state *recorder, const struct engine_call *call);
+    enum comm_result (*message)(struct comm_state *recorder, const struct message_call *message);
+    enum comm_result (*wait)(struct comm_state *recorder, struct comm_event *event, const struct timeline_point *point);
+    void (*refused)(struct comm_state *recorder, enum comm_result reason); /* a call on it was */
 };
 
 #endif

@@ -4,7 +4,7 @@
  *
  * Numbers are this rank's own; what ranks compare is the operator's name, element size and order.
  */
-#include "comm/body.h"
+#include "comm/state.h"
 #include "comm/operator.h"
 
 #include "base/hash.h"
@@ -52,7 +52,7 @@ static struct user_op_row *find(const struct world *w, comm_op op)
     return (w->operators[row].uses & ((1u << USE_BITS) - 1)) == use ? &w->operators[row] : NULL;
 }
 
-struct user_op *operator_hold(const struct body *b, comm_op op)
+struct user_op *operator_hold(const struct comm_state *b, comm_op op)
 {
     struct world *w = b->world;
 
@@ -76,7 +76,7 @@ struct run_element operator_element(const struct user_op *own)
         .raw = 1, .partial = 1, .grain = own->user.element_bytes, .reduce = data_reduce_user, .context = &own->user};
 }
 
-uint32_t operator_identity(const struct body *b, comm_op op)
+uint32_t operator_identity(const struct comm_state *b, comm_op op)
 {
     struct user_op *own = operator_hold(b, op);
     uint32_t identity = own ? own->identity | OPERATOR_USER : op;
@@ -110,7 +110,7 @@ enum comm_result engine_op_create(struct comm_communicator *c, comm_op_fn *fn, v
                                   comm_op *op)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -132,14 +132,14 @@ enum comm_result engine_op_create(struct comm_communicator *c, comm_op_fn *fn, v
             drop(own);
         r = row ? COMM_OK : COMM_ERR_MEMORY;
     }
-    body_unlock(b);
+    state_unlock(b);
     return own ? r : COMM_ERR_MEMORY;
 }
 
 void engine_op_free(struct comm_communicator *c, comm_op op)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return;
@@ -151,20 +151,20 @@ void engine_op_free(struct comm_communicator *c, comm_op op)
     base_unlock(&b->world->operator_lock, b->unit.engine->env);
     if (gone)
         drop(gone);
-    body_unlock(b);
+    state_unlock(b);
 }
 
 size_t engine_op_bytes(struct comm_communicator *c, comm_op op)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
     struct user_op *own = b ? operator_hold(b, op) : NULL;
     size_t bytes = own ? own->user.element_bytes : 0;
 
     if (own)
         drop(own);
     if (b)
-        body_unlock(b);
+        state_unlock(b);
     return bytes;
 }
 

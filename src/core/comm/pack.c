@@ -1,12 +1,12 @@
 /* Packs: the inputs of several small allreduces as one block, and the kernel that reduces such a block part by part. */
 #include "comm/pack.h"
 
-bool pack_fits(const struct body *b, const struct engine_call *call, size_t *bytes)
+bool pack_fits(const struct comm_state *b, const struct engine_call *call, size_t *bytes)
 {
     struct run_element element;
 
     if (b->unpacked || call->collective != COLLECTIVE_ALLREDUCE || call->n > PACK_BYTES_MAX ||
-        !body_element(b, call->type, call->op, &element))
+        !state_element(b, call->type, call->op, &element))
         return false;
     *bytes = (call->n * element.partial + PACK_ALIGN - 1) & ~(size_t)(PACK_ALIGN - 1);
     return true;
@@ -43,7 +43,7 @@ static size_t pack_bytes(uint32_t parts)
     return sizeof(struct pack) + parts * (sizeof(struct pack_part) + sizeof(struct timeline_part));
 }
 
-struct pack *pack_make(struct body *b, const struct engine_call *const *calls, uint32_t count)
+struct pack *pack_make(struct comm_state *b, const struct engine_call *const *calls, uint32_t count)
 {
     const struct comm_env *env = b->unit.engine->env;
     struct pack *pack = env->take(env, pack_bytes(count), 64);
@@ -53,18 +53,18 @@ struct pack *pack_make(struct body *b, const struct engine_call *const *calls, u
         return NULL;
     pack->env = env;
     pack->parts = count;
-    pack->hull = (struct timeline_part *)(void *)(pack->part + count);
+    pack->range = (struct timeline_part *)(void *)(pack->part + count);
     atomic_store_explicit(&pack->references, 1, memory_order_relaxed);
     for (uint32_t i = 0; i < count; i++) {
         struct pack_part *part = &pack->part[i];
         size_t bytes = 0;
-        bool fits = pack_fits(b, calls[i], &bytes) && body_element(b, calls[i]->type, calls[i]->op, &part->element);
+        bool fits = pack_fits(b, calls[i], &bytes) && state_element(b, calls[i]->type, calls[i]->op, &part->element);
         BASE_ASSERT(fits);
         part->call = *calls[i];
         part->at = pack->bytes;
         pack->bytes += bytes;
-        hash = base_hash(hash, body_fingerprint(b, calls[i]));
-        pack->hull[i] = (struct timeline_part){calls[i]->read, calls[i]->write};
+        hash = base_hash(hash, state_fingerprint(b, calls[i]));
+        pack->range[i] = (struct timeline_part){calls[i]->read, calls[i]->write};
         timeline_widen(&pack->read, &calls[i]->read);
         timeline_widen(&pack->write, &calls[i]->write);
     }
@@ -87,7 +87,7 @@ void pack_drop(struct pack *pack)
 void pack_stand(struct entry *entry, struct pack *pack)
 {
     entry->pack = pack_hold(pack);
-    entry->head.part = pack->hull;
+    entry->head.part = pack->range;
     entry->head.parts = (uint16_t)pack->parts;
 }
 

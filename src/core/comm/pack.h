@@ -6,7 +6,7 @@
 #ifndef COMM_PACK_H
 #define COMM_PACK_H
 
-#include "comm/body.h"
+#include "comm/state.h"
 
 enum { PACK_BYTES_MAX = 4096, PACK_ALIGN = 16, PACK_PARTS_MAX = 256 };
 
@@ -20,14 +20,14 @@ struct pack {
     _Atomic uint32_t references;
     uint32_t parts, fingerprint;
     size_t bytes; /* of the block */
-    struct timeline_hull read, write;
-    struct timeline_part *hull; /* of each part */
+    struct timeline_range read, write;
+    struct timeline_part *range; /* of each part */
     struct pack_part part[];
 };
 
 /* Whether a call may be part of one, from facts that are equal on every rank; *bytes is what it takes of the block. */
-bool pack_fits(const struct body *b, const struct engine_call *call, size_t *bytes);
-struct pack *pack_make(struct body *b, const struct engine_call *const *calls, uint32_t count); /* one reference; NULL: no memory */
+bool pack_fits(const struct comm_state *b, const struct engine_call *call, size_t *bytes);
+struct pack *pack_make(struct comm_state *b, const struct engine_call *const *calls, uint32_t count); /* one reference; NULL: no memory */
 struct pack *pack_hold(struct pack *pack);
 /* This entry stands for the pack: it holds a reference, and conflicts as the parts do. */
 void pack_stand(struct entry *entry, struct pack *pack);

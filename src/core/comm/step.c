@@ -7,13 +7,13 @@
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------------------------ places */
-static void set_ready(struct body *b, uint32_t place)
+static void set_ready(struct comm_state *b, uint32_t place)
 {
     b->ready[place / 64] |= UINT64_C(1) << place % 64;
     b->any_ready = true;
 }
 
-static bool take_ready(struct body *b, uint32_t place)
+static bool take_ready(struct comm_state *b, uint32_t place)
 {
     uint64_t bit = UINT64_C(1) << place % 64, held = b->ready[place / 64] & bit;
 
@@ -21,7 +21,7 @@ static bool take_ready(struct body *b, uint32_t place)
     return held != 0;
 }
 
-static bool room_for_views(struct body *b, struct place *p, uint32_t views)
+static bool room_for_views(struct comm_state *b, struct place *p, uint32_t views)
 {
     const struct comm_env *env = b->unit.engine->env;
 
@@ -35,7 +35,7 @@ static bool room_for_views(struct body *b, struct place *p, uint32_t views)
 }
 
 /* What the last operation gave back comes first: it is still in the cache, and mapped. */
-static bool room_for_scratch(struct body *b, struct place *p, size_t bytes)
+static bool room_for_scratch(struct comm_state *b, struct place *p, size_t bytes)
 {
     const struct comm_env *env = b->unit.engine->env;
 
@@ -58,8 +58,8 @@ static bool room_for_scratch(struct body *b, struct place *p, size_t bytes)
 
 /* ------------------------------------------------------------------------------------------------------------ running */
 /* Whoever was shown bytes in a peer's own memory may have read what that peer wrote there after its failure: the cause stood on the board
- * before. Pairs with the compare-and-swap in body_attend, before the owner's requests end. */
-static bool may_be_torn(const struct body *b)
+ * before. Pairs with the compare-and-swap in state_attend, before the owner's requests end. */
+static bool may_be_torn(const struct comm_state *b)
 {
     if (BASE_LIKELY(!b->channel->borrows))
         return false;
@@ -67,7 +67,7 @@ static bool may_be_torn(const struct body *b)
     return b->channel->board && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed);
 }
 
-static void end_work(struct body *b, uint64_t ticket, struct entry *e)
+static void end_work(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     enum comm_result r = COMM_OK;
 
@@ -78,9 +78,9 @@ static void end_work(struct body *b, uint64_t ticket, struct entry *e)
     if (e->ended)
         r = e->ended(b, ENTRY_ENDED, e->ended_arg); /* it may have issued, and so moved the entries: e is not read again */
     if (r == COMM_PENDING) {
-        e = body_entry(b, ticket);
+        e = state_entry(b, ticket);
         if (!e->joining)
-            body_count_joining(b, 1);
+            state_count_joining(b, 1);
         e->joining = true;
         return;
     }
@@ -89,7 +89,7 @@ static void end_work(struct body *b, uint64_t ticket, struct entry *e)
 }
 
 /* What is packed is taken apart when the operation has ended. */
-static void leave_scratch(struct body *b, struct place *p, const struct entry *e)
+static void leave_scratch(struct comm_state *b, struct place *p, const struct entry *e)
 {
     if (BASE_LIKELY(!p->scratch_room) || (p->scratch_room <= ENGINE_SCRATCH_KEPT && (e->pack || e->ended)))
         return;
@@ -105,35 +105,35 @@ static void leave_scratch(struct body *b, struct place *p, const struct entry *e
 }
 
 /* Creating calls whose child's native was not connected yet. */
-static void step_joining(struct body *b)
+static void step_joining(struct comm_state *b)
 {
     for (uint64_t t = b->line.done + 1; t <= b->line.started && b->joining && !b->failed; t++) {
-        struct entry *e = body_entry(b, t);
+        struct entry *e = state_entry(b, t);
         if (!e->joining || e->head.state != TIMELINE_STARTED)
             continue;
         end_work(b, t, e);
-        e = body_entry(b, t);
+        e = state_entry(b, t);
         if (b->failed || e->head.state == TIMELINE_STARTED)
             continue;
         e->joining = false;
-        body_count_joining(b, -1);
+        state_count_joining(b, -1);
     }
 }
 
-static void step_run(struct body *b, uint64_t ticket)
+static void step_run(struct comm_state *b, uint64_t ticket)
 {
     uint32_t place = (uint32_t)ticket & (b->line.window - 1);
     struct run *run = &b->places[place].run;
     enum run_result r = run_step(run);
 
     if (r == RUN_ENDED) {
-        leave_scratch(b, &b->places[place], body_entry(b, ticket));
-        body_entry(b, ticket)->record.waited = run->waited;
-        end_work(b, ticket, body_entry(b, ticket));
+        leave_scratch(b, &b->places[place], state_entry(b, ticket));
+        state_entry(b, ticket)->record.waited = run->waited;
+        end_work(b, ticket, state_entry(b, ticket));
     } else if (r == RUN_MISMATCH)
-        body_mismatch(b, run->seq, run->mismatch_peer);
+        state_mismatch(b, run->seq, run->mismatch_peer);
     else if (r == RUN_FAILED)
-        body_lacks_memory(b, body_entry(b, ticket));
+        state_lacks_memory(b, state_entry(b, ticket));
     else if (run->again)
         set_ready(b, place);
     b->gave_way |= r == RUN_GAVE_WAY;
@@ -167,7 +167,7 @@ static size_t beside_bytes(const struct entry *e)
     return BASE_UNLIKELY(reads_a_copy(e)) ? e->head.write.to - e->head.write.from : 0;
 }
 
-static size_t scratch_bytes(const struct body *b, const struct entry *e)
+static size_t scratch_bytes(const struct comm_state *b, const struct entry *e)
 {
     if (BASE_LIKELY(!e->user))
         return run_scratch_bytes(e->program, &e->call, b->channel, b->team.size);
@@ -182,16 +182,16 @@ static void start_user(struct run *run, const struct entry *e)
     run_start_as(run, e->program, &element);
 }
 
-static void start_work(struct body *b, uint64_t ticket, struct entry *e)
+static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     uint32_t index = (uint32_t)ticket & (b->line.window - 1);
     struct place *p = &b->places[index];
     struct run *run = &p->run;
 
-    e->record.started_ns = body_now(b);
+    e->record.started_ns = state_now(b);
     size_t scratch = scratch_bytes(b, e), beside = beside_bytes(e);
     if (!room_for_views(b, p, e->program->views) || !room_for_scratch(b, p, scratch + beside)) {
-        body_lacks_memory(b, e);
+        state_lacks_memory(b, e);
         return;
     }
     if (BASE_UNLIKELY(b->world->check))
@@ -203,7 +203,7 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     run->fingerprint = e->chain;
     run->index = index;
     run->isa = b->unit.engine->isa;
-    run->crowded = b->unit.engine->crowded;
+    run->oversubscribed = b->unit.engine->oversubscribed;
     run->rank = b->team.rank;
     run->size = b->team.size;
     if (BASE_UNLIKELY(e->pack != NULL)) {
@@ -221,9 +221,9 @@ static void start_work(struct body *b, uint64_t ticket, struct entry *e)
     step_run(b, ticket);
 }
 
-static void check_fence(struct body *b)
+static void check_fence(struct comm_state *b)
 {
-    struct entry *e = body_entry(b, b->fence);
+    struct entry *e = state_entry(b, b->fence);
     enum comm_result r = timeline_point_test(&e->point);
 
     if (r == COMM_PENDING) {
@@ -233,19 +233,19 @@ static void check_fence(struct body *b)
         }
         return;
     }
-    body_end_nap(b);
+    state_end_nap(b);
     if (r == COMM_OK) {
         timeline_end(&b->line, b->fence, COMM_OK);
     } else {
         enum comm_result cause = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY;
-        body_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = cause, .point = (uint32_t)r});
+        state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = cause, .point = (uint32_t)r});
     }
     b->fence = 0;
 }
 
-static void start_entry(struct body *b, uint64_t ticket)
+static void start_entry(struct comm_state *b, uint64_t ticket)
 {
-    struct entry *e = body_entry(b, ticket);
+    struct entry *e = state_entry(b, ticket);
 
     timeline_start(&b->line, ticket);
     switch (e->head.kind) {
@@ -254,7 +254,7 @@ static void start_entry(struct body *b, uint64_t ticket)
         break;
     case TIMELINE_FENCE:
         b->fence = ticket;
-        b->fence_ns = body_now(b);
+        b->fence_ns = state_now(b);
         check_fence(b);
         break;
     default:
@@ -266,7 +266,7 @@ static void start_entry(struct body *b, uint64_t ticket)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ retiring */
-bool body_room_for_record(struct body *b)
+bool state_room_for_record(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
     uint32_t room = b->record_room ? b->record_room * 2 : 64;
@@ -283,24 +283,24 @@ bool body_room_for_record(struct body *b)
     return true;
 }
 
-static bool retire_ended(struct body *b)
+static bool retire_ended(struct comm_state *b)
 {
     uint64_t ticket = timeline_retirable(&b->line);
     uint32_t seq = 0;
 
     if (!ticket)
         return false;
-    int64_t now = body_now(b);
+    int64_t now = state_now(b);
     for (; ticket; ticket = timeline_retirable(&b->line)) {
-        struct entry *e = body_entry(b, ticket);
+        struct entry *e = state_entry(b, ticket);
         if (BASE_UNLIKELY(b->unpublished == ticket)) /* a native's, of which more than a window end at once: a stream orders them */
-            body_publish_more(b);
+            state_publish_more(b);
         if (e->seq)
             seq = e->seq;
         if (BASE_UNLIKELY(e->ended != NULL))
             (void)e->ended(b, ENTRY_RETIRED, e->ended_arg);
-        body_record(b, &e->record, ticket, now, (enum comm_result)e->head.result);
-        body_forget_entry(b, e);
+        state_record(b, &e->record, ticket, now, (enum comm_result)e->head.result);
+        state_forget_entry(b, e);
         timeline_retire(&b->line);
     }
     if (seq)
@@ -308,15 +308,15 @@ static bool retire_ended(struct body *b)
     return true;
 }
 
-void body_run_queue(struct body *b)
+void state_run_queue(struct comm_state *b)
 {
     for (;;) {
         if (BASE_UNLIKELY(b->unpublished)) /* here, since nothing starts elsewhere that stood behind others */
-            body_publish_more(b);
+            state_publish_more(b);
         uint64_t ticket = b->failed ? 0 : timeline_startable(&b->line);
         if (ticket && b->library && b->library->may_not_start(b, ticket))
             ticket = 0;
-        if (ticket && !(b->talk_pending && parts_block(b, ticket, timeline_entry(&b->line, ticket))))
+        if (ticket && !(b->p2p_pending && parts_block(b, ticket, timeline_entry(&b->line, ticket))))
             start_entry(b, ticket);
         else if (b->failed || !retire_ended(b))
             break;
@@ -324,18 +324,18 @@ void body_run_queue(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
-static void take_event(struct body *b, const struct wire_event *event)
+static void take_event(struct comm_state *b, const struct wire_event *event)
 {
     uint32_t index = (uint32_t)(event->cookie >> 32);
 
     if (BASE_UNLIKELY(event->kind == WIRE_EVENT_LOST)) {
-        body_lost(b, event);
+        state_lost(b, event);
     } else if (event->kind == WIRE_EVENT_ANNOUNCED && event->result == WIRE_NOTE) {
-        body_note(b, event);
+        state_note(b, event);
     } else if (event->kind == WIRE_EVENT_ANNOUNCED) {
         const char *why = heard_message_fault(event);
         if (BASE_UNLIKELY(why != NULL))
-            body_peer_is_wrong(b, event->peer, why);
+            state_peer_is_wrong(b, event->peer, why);
         else
             message_event(b->messages, event);
     } else if (index & MESSAGE_COOKIE) {
@@ -348,7 +348,7 @@ static void take_event(struct body *b, const struct wire_event *event)
     }
 }
 
-static void step_ready(struct body *b)
+static void step_ready(struct comm_state *b)
 {
     b->any_ready = false;
     for (uint64_t t = b->line.done + 1; t <= b->line.started && !b->failed; t++) {
@@ -359,12 +359,12 @@ static void step_ready(struct body *b)
 }
 
 /* Whether anything waits beside the queue: so that a pass over collectives alone asks no part for it. */
-static inline bool has_beside(const struct body *b)
+static inline bool has_beside(const struct comm_state *b)
 {
-    return b->talk_first != TALK_NONE || b->letters_sending || b->windows_apart || message_wants_step(b->messages);
+    return b->p2p_first != P2P_NONE || b->setup_messages_sending || b->windows_apart || message_wants_step(b->messages);
 }
 
-static bool step(struct body *b)
+static bool step(struct comm_state *b)
 {
     struct wire_event events[ENGINE_EVENTS];
     uint64_t done = b->line.done, started = b->line.started;
@@ -375,7 +375,7 @@ static bool step(struct body *b)
     for (uint32_t i = 0; i < count; i++)
         take_event(b, &events[i]);
     if (b->proposal.result && !b->failed)
-        body_attend(b);
+        state_attend(b);
     if (b->any_ready && !b->failed)
         step_ready(b);
     bool parts = parts_step(b);
@@ -383,17 +383,17 @@ static bool step(struct body *b)
         step_joining(b);
     if (b->fence && !b->failed)
         check_fence(b);
-    body_run_queue(b);
+    state_run_queue(b);
     bool beside = has_beside(b) && parts_step_beside(b);
     if (beside)
-        body_run_queue(b); /* a message that ended may have held work back */
+        state_run_queue(b); /* a message that ended may have held work back */
     if (BASE_UNLIKELY(b->recovering))
         beside |= parts_step_last(b);
-    body_settle(b);
+    state_settle(b);
     return count || beside || parts || b->gave_way || b->line.done != done || b->line.started != started || b->failed != failed;
 }
 
-bool body_step(struct body *b)
+bool state_step(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
 
@@ -405,33 +405,33 @@ bool body_step(struct body *b)
     return moved;
 }
 
-void body_settle(struct body *b)
+void state_settle(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
     uint64_t done = b->line.done;
     int before = env->cancel(env, ENV_CANCEL_OFF);
 
-    body_run_queue(b);
+    state_run_queue(b);
     if (b->line.done != done && has_beside(b))
         parts_step_beside(b);
     b->wire->flush(b->channel);
-    if (b->line.done != b->told_done || b->failed != b->told_failed || b->talk_finished) {
+    if (b->line.done != b->told_done || b->failed != b->told_failed || b->p2p_finished) {
         b->told_done = b->line.done;
         b->told_failed = b->failed;
-        b->talk_finished = false;
+        b->p2p_finished = false;
         engine_told(b->unit.engine);
     }
     b->now = 0;
-    body_activate(b);
+    state_activate(b);
     env->cancel(env, before);
 }
 
 /* Has this communicator anything that a pass could move? */
-void body_activate(struct body *b)
+void state_activate(struct comm_state *b)
 {
-    bool busy = !body_idle(b) || b->windows_apart || atomic_load_explicit(&b->unit.notice_count, memory_order_relaxed);
+    bool busy = !state_idle(b) || b->windows_apart || atomic_load_explicit(&b->unit.notice_count, memory_order_relaxed);
 
-    for (void (*const *active)(struct body *, bool) = b->unit.engine->calls.active; *active; active++)
+    for (void (*const *active)(struct comm_state *, bool) = b->unit.engine->calls.active; *active; active++)
         (*active)(b, busy);
     if (busy == b->is_active)
         return;
@@ -442,24 +442,24 @@ void body_activate(struct body *b)
 /* ------------------------------------------------------------------------------------------------------------ for progress */
 static bool unit_step(struct progress_unit *unit)
 {
-    return body_step((struct body *)(void *)unit);
+    return state_step((struct comm_state *)(void *)unit);
 }
 
 static void unit_check(struct progress_unit *unit, int64_t now)
 {
-    body_check((struct body *)(void *)unit, now);
+    state_check((struct comm_state *)(void *)unit, now);
 }
 
 /* Only where peers may ask at any time, though nobody here waits. */
-static bool unit_serve(struct progress_unit *unit, bool watcher)
+static bool unit_serve(struct progress_unit *unit, bool monitor)
 {
-    struct body *b = (struct body *)(void *)unit;
+    struct comm_state *b = (struct comm_state *)(void *)unit;
     bool more = false;
 
     if (!b->windows_apart)
         return false;
-    b->guest = watcher;
-    more = body_step(b);
+    b->guest = monitor;
+    more = state_step(b);
     PARTS_EACH (part, unit->engine)
         if ((*part)->serve)
             more |= (*part)->serve(b);
@@ -469,7 +469,7 @@ static bool unit_serve(struct progress_unit *unit, bool watcher)
 
 static void unit_activate(struct progress_unit *unit)
 {
-    body_activate((struct body *)(void *)unit);
+    state_activate((struct comm_state *)(void *)unit);
 }
 
-const struct progress_class body_progress = {.step = unit_step, .check = unit_check, .serve = unit_serve, .activate = unit_activate};
+const struct progress_class state_progress = {.step = unit_step, .check = unit_check, .serve = unit_serve, .activate = unit_activate};

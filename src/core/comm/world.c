@@ -23,14 +23,14 @@ void world_drop(struct world *w)
     engine_drop(e);
 }
 
-struct body *body_at(struct engine *e, uint32_t index)
+struct comm_state *state_at(struct engine *e, uint32_t index)
 {
     enum comm_result r;
-    struct comm_communicator *face = atomic_load_explicit(&e->faces[index], memory_order_acquire);
-    struct body *b = face ? body_lock(face, &r) : NULL;
+    struct comm_communicator *handle = atomic_load_explicit(&e->handles[index], memory_order_acquire);
+    struct comm_state *b = handle ? state_lock(handle, &r) : NULL;
 
     if (!b || b->unit.engine == e)
         return b;
-    body_unlock(b);
+    state_unlock(b);
     return NULL;
 }

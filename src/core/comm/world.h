@@ -1,5 +1,5 @@
 /*
- * A world: the ranks that met, the wire between them, and what they agreed on when they did. Its communicators are bodies (body.h).
+ * A world: the ranks that met, the wire between them, and what they agreed on when they did. Its communicators are states (state.h).
  */
 #ifndef COMM_WORLD_H
 #define COMM_WORLD_H
@@ -48,7 +48,7 @@ struct world {
     struct world_memory *memories;
     uint32_t check;      /* CHECK_*, rank 0's */
     int32_t order_block; /* rank 0's; 0 where it is T's order anyway */
-    bool crowded;        /* all ranks are on one host, and more than its CPUs; equal on all of them */
+    bool oversubscribed; /* all ranks are on one host, and more than its CPUs; equal on all of them */
     char launcher[16], slurm_job[32];
     _Atomic uint8_t *down; /* [ranks], for ever: its wire said that it is gone */
 };

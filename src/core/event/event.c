@@ -1,7 +1,7 @@
 /* Events: cells that hold one point. */
 #include "event/event.h"
 
-#include "comm/body.h"
+#include "comm/state.h"
 #include "fastpath/wait.h"
 
 struct comm_event {
@@ -12,11 +12,11 @@ struct comm_event {
 
 struct engine *event_engine_of(struct comm_communicator *c, enum comm_result *r)
 {
-    struct body *b = body_lock(c, r);
+    struct comm_state *b = state_lock(c, r);
     struct engine *e = b ? b->unit.engine : NULL;
 
     if (b)
-        body_unlock(b);
+        state_unlock(b);
     return e;
 }
 
@@ -30,7 +30,7 @@ static enum comm_result alive(const struct comm_event *event)
 enum comm_result engine_event_create(struct comm_communicator *c, struct comm_event **event)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -41,7 +41,7 @@ enum comm_result engine_event_create(struct comm_communicator *c, struct comm_ev
         engine_hold(made->engine);
         *event = made;
     }
-    body_unlock(b);
+    state_unlock(b);
     return made ? COMM_OK : COMM_ERR_MEMORY;
 }
 
@@ -174,12 +174,12 @@ enum comm_result engine_event_sync(struct comm_event *event, int64_t timeout_ns)
 static enum comm_result record_wait(struct comm_communicator *c, struct comm_event *event, const struct timeline_point *point)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
     r = b->recording ? b->recorder->wait(b, event, point) : COMM_PENDING;
-    body_unlock(b);
+    state_unlock(b);
     return r;
 }
 

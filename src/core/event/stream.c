@@ -1,13 +1,13 @@
 /*
  * Streams of a device and the engine's timelines wait for each other. A queue that waits for a stream waits for a word, which the stream
  * writes. A stream that waits for a queue of the host's stands on a stream of the library's own until the point is reached: one store, by
- * whichever thread made it so, and so a helper thread is started first. An operation of a communicator with a stream of its own is waited
+ * whichever thread made it so, and so a progress thread is started first. An operation of a communicator with a stream of its own is waited
  * for on the device alone.
  */
 #include "event/event.h"
 
 #include "base/format.h"
-#include "comm/body.h"
+#include "comm/state.h"
 #include "fastpath/wait.h"
 #include "wire/module.h"
 
@@ -16,7 +16,7 @@ static _Atomic uint64_t passed; /* what a point that the stream has already got 
 /* ------------------------------------------------------------------------------------------------------------ the engine's device */
 static struct device *open_device(struct engine *e, enum comm_result *why, char *text, size_t bytes)
 {
-    const struct module_face *face = module_load(e->env, "cuda", text, bytes);
+    const struct module_interface *handle = module_load(e->env, "cuda", text, bytes);
     struct device_config config = {.env = e->env,
                                    .log = &e->log,
                                    .device = e->device_name[0] ? e->device_name : NULL,
@@ -25,7 +25,7 @@ static struct device *open_device(struct engine *e, enum comm_result *why, char 
                                    .error_text_bytes = bytes};
     struct device *made = NULL, *none = NULL;
 
-    *why = face && face->device ? face->device->open(&config, &made) : COMM_ERR_UNSUPPORTED;
+    *why = handle && handle->device ? handle->device->open(&config, &made) : COMM_ERR_UNSUPPORTED;
     if (*why != COMM_OK)
         return NULL;
     if (atomic_compare_exchange_strong(&e->device, &none, made))
@@ -53,7 +53,7 @@ enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware
     enum comm_result r;
     struct CUstream_st *stream = NULL;
     struct device *d = NULL;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     text[0] = 0;
     if (!b)
@@ -62,7 +62,7 @@ enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware
     if (b->native && b->native_flags & NATIVE_STREAM) /* ranks of one process have each their own */
         d = b->native->native->class->stream(b->native, NULL, &stream);
     engine_hold(e);
-    body_unlock(b);
+    state_unlock(b);
     if (!d)
         d = atomic_load_explicit(&e->device, memory_order_acquire);
     if (!d)
@@ -135,14 +135,14 @@ enum comm_result engine_queue_wait_stream(struct comm_communicator *c, struct CU
 
 /* ------------------------------------------------------------------------------------------------------------ communicators' streams */
 /* The channel of c's native, with c locked; NULL: it has no stream. */
-static struct body *lock_stream(struct comm_communicator *c, enum comm_result *r)
+static struct comm_state *lock_stream(struct comm_communicator *c, enum comm_result *r)
 {
-    struct body *b = body_lock(c, r);
+    struct comm_state *b = state_lock(c, r);
 
     if (b && b->native && (b->native_flags & NATIVE_STREAM) && b->native->native->class->stream)
         return b;
     if (b) {
-        body_unlock(b);
+        state_unlock(b);
         *r = COMM_ERR_UNSUPPORTED;
     }
     return NULL;
@@ -151,14 +151,14 @@ static struct body *lock_stream(struct comm_communicator *c, enum comm_result *r
 enum comm_result engine_stream_of(struct comm_communicator *c, struct CUstream_st **stream)
 {
     enum comm_result r;
-    struct body *b = lock_stream(c, &r);
+    struct comm_state *b = lock_stream(c, &r);
 
     if (!b)
         return r == COMM_ERR_UNSUPPORTED
                    ? engine_decline(c, r, NULL, "stream_of: the communicator has no stream; expected one of backend nccl")
                    : r;
     b->native->native->class->stream(b->native, NULL, stream);
-    body_unlock(b);
+    state_unlock(b);
     return COMM_OK;
 }
 
@@ -173,7 +173,7 @@ enum comm_result engine_stream_sync(struct comm_communicator *c, int64_t timeout
 void stream_place(struct comm_communicator *c, struct timeline_point *point)
 {
     enum comm_result r;
-    struct body *b = point->request.comm ? lock_stream(c, &r) : NULL;
+    struct comm_state *b = point->request.comm ? lock_stream(c, &r) : NULL;
     struct CUstream_st *stream;
     struct device_place place;
 
@@ -184,14 +184,14 @@ void stream_place(struct comm_communicator *c, struct timeline_point *point)
         point->word = place.word;
         point->value = place.value;
     }
-    body_unlock(b);
+    state_unlock(b);
 }
 
 /* What is put on `stream` from now on runs after that operation. UNSUPPORTED: it is none of a stream's. */
 static enum comm_result await_operation(struct CUstream_st *stream, struct comm_request request)
 {
     enum comm_result r;
-    struct body *b = request.ticket & TIMELINE_MESSAGE ? NULL : lock_stream(request.comm, &r);
+    struct comm_state *b = request.ticket & TIMELINE_MESSAGE ? NULL : lock_stream(request.comm, &r);
 
     if (!b)
         return COMM_ERR_UNSUPPORTED;
@@ -200,9 +200,9 @@ static enum comm_result await_operation(struct CUstream_st *stream, struct comm_
         r = (enum comm_result)b->cause.result;
     else if (request.ticket <= b->line.done)
         r = COMM_OK;
-    else if (request.ticket <= b->line.started && body_entry(b, request.ticket)->by != ENTRY_BY_PROGRAM)
+    else if (request.ticket <= b->line.started && state_entry(b, request.ticket)->by != ENTRY_BY_PROGRAM)
         r = b->native->native->class->await(b->native, request.ticket, stream);
-    body_unlock(b);
+    state_unlock(b);
     return r;
 }
 
@@ -210,13 +210,13 @@ enum comm_result stream_join(struct comm_communicator *c, struct timeline_point 
 {
     struct CUstream_st *stream;
     enum comm_result r;
-    struct body *b =
+    struct comm_state *b =
         point->kind == POINT_REQUEST && !point->word && point->request.comm && point->request.comm != c ? lock_stream(c, &r) : NULL;
 
     if (!b)
         return COMM_OK;
     b->native->native->class->stream(b->native, NULL, &stream);
-    body_unlock(b);
+    state_unlock(b);
     r = await_operation(stream, point->request);
     if (r == COMM_OK) {
         point->word = &passed;
@@ -265,10 +265,10 @@ static enum comm_result keep_park(struct engine *e, const struct timeline_point 
 static void look_again(struct engine *e, const struct timeline_point *point)
 {
     enum comm_result r;
-    struct body *b = point->kind == POINT_REQUEST && point->request.comm ? body_lock(point->request.comm, &r) : NULL;
+    struct comm_state *b = point->kind == POINT_REQUEST && point->request.comm ? state_lock(point->request.comm, &r) : NULL;
 
     if (b)
-        body_unlock(b);
+        state_unlock(b);
     atomic_thread_fence(memory_order_seq_cst);
     release_parks(e);
 }
@@ -276,7 +276,7 @@ static void look_again(struct engine *e, const struct timeline_point *point)
 static enum comm_result park(struct engine *e, struct device *d, struct CUstream_st *stream, const struct timeline_point *point)
 {
     struct device_place place;
-    enum comm_result r = engine_need_helper(e);
+    enum comm_result r = engine_need_progress_thread(e);
 
     if (r == COMM_OK)
         r = d->class->park(d, stream, &place);

@@ -19,8 +19,8 @@
  */
 #include "failure/failure.h"
 
-#include "comm/body.h"
-#include "p2p/talk.h"
+#include "comm/state.h"
+#include "p2p/op.h"
 
 #include <string.h>
 
@@ -36,9 +36,9 @@ static bool is_message(const struct fence_note *note)
 
 /* ------------------------------------------------------------------------------------------------------------ this rank's waits */
 /* What the head of the other communicator is; false: it moves, or nothing certain can be said. */
-static bool describe_head(const struct body *y, struct fence_note *note)
+static bool describe_head(const struct comm_state *y, struct fence_note *note)
 {
-    const struct entry *head = body_entry(y, y->line.done + 1);
+    const struct entry *head = state_entry(y, y->line.done + 1);
 
     if (y->failed || y->line.done + 1 == y->line.next || head->head.state != TIMELINE_STARTED)
         return false;
@@ -49,11 +49,11 @@ static bool describe_head(const struct body *y, struct fence_note *note)
     return head->head.kind == TIMELINE_FENCE || head->call.n || head->head.kind == TIMELINE_BARRIER;
 }
 
-static uint32_t started_before(const struct body *b, uint64_t fence)
+static uint32_t started_before(const struct comm_state *b, uint64_t fence)
 {
     for (uint64_t t = fence + 1; t < b->line.next; t++)
-        if (body_entry(b, t)->seq)
-            return body_entry(b, t)->seq - 1;
+        if (state_entry(b, t)->seq)
+            return state_entry(b, t)->seq - 1;
     return (uint32_t)b->sequence;
 }
 
@@ -70,14 +70,14 @@ static bool add_half(struct fence_note *note, int32_t peer)
 
 /* Whether that message waits for its other half, or for a queue wait of its own communicator. A receive is told of when its peer has told
  * of its wait a second time: what it sent before was seen here then. */
-static bool describe_message(const struct body *y, const struct talk *t, struct fence_note *note)
+static bool describe_message(const struct comm_state *y, const struct p2p_op *t, struct fence_note *note)
 {
     const struct fence_watch *w = &y->fence_watch;
     int32_t peer = t->call.peer;
-    bool held = t->state == TALK_HELD;
+    bool held = t->state == P2P_HELD;
 
     if (held ? !y->fence || y->fence >= t->work
-             : t->state != TALK_POSTED || peer == COMM_ANY_PEER || !message_waits(y->messages, t->call.slot))
+             : t->state != P2P_POSTED || peer == COMM_ANY_PEER || !message_waits(y->messages, t->call.slot))
         return false;
     if (note->collective != FENCE_SEND)
         note->collective = t->is_send ? FENCE_SEND : FENCE_RECEIVE;
@@ -92,61 +92,61 @@ static bool describe_message(const struct body *y, const struct talk *t, struct 
 }
 
 /* The same of a request of the message line: a group's waits for its members, of which one that never ends is enough. */
-static bool describe_talk(const struct body *y, uint64_t ticket, struct fence_note *note)
+static bool describe_p2p(const struct comm_state *y, uint64_t ticket, struct fence_note *note)
 {
     uint32_t group = timeline_slot_index(ticket);
     bool waits = false;
 
-    for (uint32_t i = y->failed ? TALK_NONE : y->talk_first; i != TALK_NONE; i = y->talks[i].after)
-        if (y->talks[i].ticket == ticket || (y->talks[i].member_of == group && y->talks[group].ticket == ticket))
-            waits |= describe_message(y, &y->talks[i], note);
+    for (uint32_t i = y->failed ? P2P_NONE : y->p2p_first; i != P2P_NONE; i = y->p2p_ops[i].after)
+        if (y->p2p_ops[i].ticket == ticket || (y->p2p_ops[i].member_of == group && y->p2p_ops[group].ticket == ticket))
+            waits |= describe_message(y, &y->p2p_ops[i], note);
     return waits;
 }
 
 /* Whatever b's peers get of it from now on comes behind its open queue wait. */
-static bool is_quiet(const struct body *b)
+static bool is_quiet(const struct comm_state *b)
 {
     bool quiet = message_is_quiet(b->messages);
 
-    for (uint32_t i = b->talk_first; i != TALK_NONE && quiet; i = b->talks[i].after)
-        quiet = b->talks[i].state != TALK_HELD || b->fence < b->talks[i].work;
+    for (uint32_t i = b->p2p_first; i != P2P_NONE && quiet; i = b->p2p_ops[i].after)
+        quiet = b->p2p_ops[i].state != P2P_HELD || b->fence < b->p2p_ops[i].work;
     return quiet;
 }
 
 /* done: how far the other one is. */
 enum fence { FENCE_NONE, FENCE_OPEN, FENCE_UNSEEN };
-static enum fence describe_fence(const struct body *b, struct fence_note *note, uint64_t *done)
+static enum fence describe_fence(const struct comm_state *b, struct fence_note *note, uint64_t *done)
 {
     if (!b->fence || b->failed)
         return FENCE_NONE;
-    const struct timeline_point *point = &body_entry(b, b->fence)->point;
-    struct comm_communicator *face = point->kind == POINT_REQUEST ? point->request.comm : NULL;
-    bool message = (point->request.ticket & TIMELINE_MESSAGE) != 0, other = face != b->unit.face;
-    if (!face || (!other && !message) || timeline_point_test(point) != COMM_PENDING)
+    const struct timeline_point *point = &state_entry(b, b->fence)->point;
+    struct comm_communicator *handle = point->kind == POINT_REQUEST ? point->request.comm : NULL;
+    bool message = (point->request.ticket & TIMELINE_MESSAGE) != 0, other = handle != b->unit.handle;
+    if (!handle || (!other && !message) || timeline_point_test(point) != COMM_PENDING)
         return FENCE_NONE;
-    if (other && !base_home_trylock(&face->lock, face->env)) /* by try: of two communicators' locks neither comes first */
+    if (other && !base_home_trylock(&handle->lock, handle->env)) /* by try: of two communicators' locks neither comes first */
         return FENCE_UNSEEN;
-    const struct body *y = other ? atomic_load_explicit(&face->body, memory_order_relaxed) : b;
+    const struct comm_state *y = other ? atomic_load_explicit(&handle->state, memory_order_relaxed) : b;
     bool certain = y && y->unit.engine == b->unit.engine && !y->recording &&
-                   (message ? describe_talk(y, point->request.ticket, note) : describe_head(y, note));
+                   (message ? describe_p2p(y, point->request.ticket, note) : describe_head(y, note));
     *done = certain && !message ? y->line.done : 0;
     if (other)
-        base_home_unlock(&face->lock, face->env);
+        base_home_unlock(&handle->lock, handle->env);
     note->started = started_before(b, b->fence);
     note->quiet = is_quiet(b);
     note->which = (uint32_t)base_hash(base_hash(base_hash(1, b->fence), *done), b->record_count);
     return certain ? FENCE_OPEN : FENCE_NONE;
 }
 
-static void tell(struct body *b, const struct fence_note *note)
+static void tell(struct comm_state *b, const struct fence_note *note)
 {
-    body_send_note(b, NOTE_FENCE, note, sizeof *note);
+    state_send_note(b, NOTE_FENCE, note, sizeof *note);
     if (b->team.size > 1)
         b->wire->flush(b->channel);
 }
 
 /* Under b's lock, once a look. True: a queue wait is open that may be part of a circle. */
-bool deadlock_tell(struct body *b)
+bool deadlock_tell(struct comm_state *b)
 {
     struct fence_note note = {0};
     struct fence_watch *w = &b->fence_watch;
@@ -175,7 +175,7 @@ bool deadlock_tell(struct body *b)
 }
 
 /* Of a communicator that this one's world has beside it. Too many: the oldest is forgotten. */
-static void heard_far(struct body *b, int32_t peer, const struct fence_note *note)
+static void heard_far(struct comm_state *b, int32_t peer, const struct fence_note *note)
 {
     const struct comm_env *env = b->unit.engine->env;
     struct fence_watch *w = &b->fence_watch;
@@ -193,7 +193,7 @@ static void heard_far(struct body *b, int32_t peer, const struct fence_note *not
 }
 
 /* Without memory a circle may be found by another rank, or by the deadline. */
-static void heard(struct body *b, int32_t peer, const void *bytes)
+static void heard(struct comm_state *b, int32_t peer, const void *bytes)
 {
     const struct comm_env *env = b->unit.engine->env;
     struct fence_watch *w = &b->fence_watch;
@@ -210,7 +210,7 @@ static void heard(struct body *b, int32_t peer, const void *bytes)
         w->theirs[peer] = note;
 }
 
-static void forget(struct body *b)
+static void forget(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
     struct fence_watch *w = &b->fence_watch;
@@ -230,12 +230,12 @@ struct known {
     uint32_t index; /* of the communicator here that knows it */
     bool held, own;
 };
-struct knot {
+struct wait_cycle {
     struct known of[DEADLOCK_WAITS];
     uint32_t count;
 };
 
-static void add(struct knot *k, const struct body *b, int32_t rank, const struct fence_note *note)
+static void add(struct wait_cycle *k, const struct comm_state *b, int32_t rank, const struct fence_note *note)
 {
     struct known known = {.note = *note,
                           .at = b->world,
@@ -251,23 +251,23 @@ static void add(struct knot *k, const struct body *b, int32_t rank, const struct
     while (at < k->count && !(k->of[at].note.of == note->of && k->of[at].world == known.world))
         at++;
     if (at == DEADLOCK_WAITS || (at < k->count && (note->of != b->team.id || k->of[at].own)))
-        return; /* ranks of one process: each of their bodies tells it; and what a member hears is newer */
+        return; /* ranks of one process: each of their states tells it; and what a member hears is newer */
     k->of[at] = known;
     k->count += at == k->count;
 }
 
-static void gather(struct engine *e, struct knot *k)
+static void gather(struct engine *e, struct wait_cycle *k)
 {
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
     int64_t since = e->env->now(e->env) - FAR_NS;
 
     k->count = 0;
     for (uint32_t i = 0; i < most; i++) {
-        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        if (!face)
+        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        if (!handle)
             continue;
-        base_home_visit(&face->lock, face->env);
-        const struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+        base_home_visit(&handle->lock, handle->env);
+        const struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
         if (b && b->unit.engine == e && !b->failed && !b->recording) {
             const struct fence_watch *w = &b->fence_watch;
             add(k, b, b->team.rank, &w->mine);
@@ -278,13 +278,13 @@ static void gather(struct engine *e, struct knot *k)
                 if (w->far[f].heard_ns > since)
                     add(k, b, w->far[f].peer, &w->far[f].note);
         }
-        base_home_unlock(&face->lock, face->env);
+        base_home_unlock(&handle->lock, handle->env);
     }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the world */
 /* One of this rank's waits in that world, another one each time. */
-static const struct known *own_wait(const struct knot *k, const struct world *w, uint32_t turn)
+static const struct known *own_wait(const struct wait_cycle *k, const struct world *w, uint32_t turn)
 {
     uint32_t count = 0, seen = 0;
 
@@ -297,32 +297,32 @@ static const struct known *own_wait(const struct knot *k, const struct world *w,
 }
 
 /* Of two ranks, or where all ranks are here, a member knows all. */
-static bool is_whole(const struct body *b)
+static bool is_whole(const struct comm_state *b)
 {
     return b->world->rank >= 0 && b->team.size > 2 && b->team.size == b->world->ranks && !b->failed && !b->unit.closing && !b->recording;
 }
 
 /* By the first communicator of each world that is of all its ranks; perhaps nobody else looks at it, so its notes are heard here too. */
-static void talk_to_worlds(struct engine *e, const struct knot *k)
+static void tell_worlds(struct engine *e, const struct wait_cycle *k)
 {
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
     const struct world *told = NULL;
 
     for (uint32_t i = 0; i < most; i++) {
-        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        if (!face || !base_home_trylock(&face->lock, face->env))
+        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        if (!handle || !base_home_trylock(&handle->lock, handle->env))
             continue;
-        struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+        struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
         if (b && b->unit.engine == e && is_whole(b) && b->world != told) {
             const struct known *wait = own_wait(k, b->world, b->fence_watch.turn++);
             told = b->world;
-            b->guest = true; /* the watcher's thread */
+            b->guest = true; /* the monitor thread */
             if (wait)
                 tell(b, &wait->note);
-            body_step(b);
+            state_step(b);
             b->guest = false;
         }
-        base_home_unlock(&face->lock, face->env);
+        base_home_unlock(&handle->lock, handle->env);
     }
 }
 
@@ -359,7 +359,7 @@ static bool needs(const struct known *n, const struct known *member)
     }
 }
 
-static bool is_held(const struct knot *k, const struct known *n)
+static bool is_held(const struct wait_cycle *k, const struct known *n)
 {
     for (uint32_t i = 0; i < k->count; i++) {
         const struct known *other = &k->of[i];
@@ -372,7 +372,7 @@ static bool is_held(const struct knot *k, const struct known *n)
 }
 
 /* The greatest set whose members all wait for members. True: there is one. */
-static bool find_knot(struct knot *k)
+static bool find_wait_cycle(struct wait_cycle *k)
 {
     bool changed = true, any = false;
 
@@ -391,7 +391,7 @@ static bool find_knot(struct knot *k)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ believed, and told */
-static uint64_t signature_of(const struct knot *k)
+static uint64_t signature_of(const struct wait_cycle *k)
 {
     uint64_t hash = 1;
 
@@ -410,7 +410,7 @@ static uint64_t signature_of(const struct knot *k)
 }
 
 /* What was on its way when this set was first seen has come since. */
-static bool has_settled(const struct engine *e, const struct knot *k)
+static bool has_settled(const struct engine *e, const struct wait_cycle *k)
 {
     int64_t wait = 0;
 
@@ -419,28 +419,28 @@ static bool has_settled(const struct engine *e, const struct knot *k)
         if (k->of[i].held && is_message(&k->of[i].note) && late > wait)
             wait = late;
     }
-    return e->env->now(e->env) - e->knot_ns >= wait;
+    return e->env->now(e->env) - e->cycle_ns >= wait;
 }
 
 /* Everyone has said the same again since this set was first seen. */
-static bool is_proven(struct engine *e, const struct knot *k)
+static bool is_proven(struct engine *e, const struct wait_cycle *k)
 {
     uint64_t signature = signature_of(k);
-    bool same = e->knot_signature == signature, settled = same && has_settled(e, k), proven = settled;
+    bool same = e->cycle_signature == signature, settled = same && has_settled(e, k), proven = settled;
 
     for (uint32_t i = 0; i < k->count; i++) {
-        proven &= !k->of[i].held || k->of[i].note.round > e->knot_round[i];
+        proven &= !k->of[i].held || k->of[i].note.round > e->cycle_round[i];
         if (!settled)
-            e->knot_round[i] = k->of[i].note.round;
+            e->cycle_round[i] = k->of[i].note.round;
     }
     if (!same)
-        e->knot_ns = e->env->now(e->env);
-    e->knot_signature = signature;
+        e->cycle_ns = e->env->now(e->env);
+    e->cycle_signature = signature;
     return proven;
 }
 
 /* What a wait of the set waits for: a collective's number, -1 - the rank that has the other half of a message, 0: a queue wait. */
-static int32_t stuck_on(const struct knot *k, const struct known *n)
+static int32_t stuck_on(const struct wait_cycle *k, const struct known *n)
 {
     if (!is_message(&n->note))
         return (int32_t)n->note.head;
@@ -451,42 +451,42 @@ static int32_t stuck_on(const struct knot *k, const struct known *n)
     return 0;
 }
 
-static void fail_all(struct engine *e, const struct knot *k)
+static void fail_all(struct engine *e, const struct wait_cycle *k)
 {
     for (uint32_t i = 0; i < k->count; i++) {
         const struct known *n = &k->of[i];
         enum comm_result r;
-        struct comm_communicator *face = n->held ? atomic_load_explicit(&e->faces[n->index], memory_order_acquire) : NULL;
-        struct body *b = face ? body_lock(face, &r) : NULL;
+        struct comm_communicator *handle = n->held ? atomic_load_explicit(&e->handles[n->index], memory_order_acquire) : NULL;
+        struct comm_state *b = handle ? state_lock(handle, &r) : NULL;
         if (!b)
             continue;
         if (b->unit.engine == e && b->team.id == n->note.of && n->note.rank < b->team.size && !b->recording) {
-            b->guest = true; /* the watcher's thread */
-            body_propose(b, &(struct cause){.number = n->note.started + 1,
-                                            .rank = n->note.rank,
-                                            .peer = b->team.rank,
-                                            .result = COMM_ERR_DEADLOCK,
-                                            .code = stuck_on(k, n)});
-            body_settle(b);
+            b->guest = true; /* the monitor thread */
+            state_propose(b, &(struct cause){.number = n->note.started + 1,
+                                             .rank = n->note.rank,
+                                             .peer = b->team.rank,
+                                             .result = COMM_ERR_DEADLOCK,
+                                             .code = stuck_on(k, n)});
+            state_settle(b);
             b->guest = false;
         }
-        body_unlock(b);
+        state_unlock(b);
     }
 }
 
 void deadlock_look(struct engine *e)
 {
-    struct knot knot;
+    struct wait_cycle cycle;
 
-    gather(e, &knot);
-    talk_to_worlds(e, &knot);
-    if (!find_knot(&knot))
-        e->knot_signature = 0;
-    else if (is_proven(e, &knot))
-        fail_all(e, &knot);
+    gather(e, &cycle);
+    tell_worlds(e, &cycle);
+    if (!find_wait_cycle(&cycle))
+        e->cycle_signature = 0;
+    else if (is_proven(e, &cycle))
+        fail_all(e, &cycle);
 }
 
-static bool hear_note(struct body *b, const struct wire_event *event)
+static bool hear_note(struct comm_state *b, const struct wire_event *event)
 {
     if (wire_key_edge(event->key) != NOTE_FENCE)
         return false;

@@ -1,4 +1,4 @@
-/* What notices failures and what members of a failed communicator can still do: the watcher, circles of waits, agree and shrink. */
+/* What notices failures and what members of a failed communicator can still do: the monitor, circles of waits, agree and shrink. */
 #ifndef FAILURE_FAILURE_H
 #define FAILURE_FAILURE_H
 
@@ -8,11 +8,11 @@
 enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags);
 enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
 
-void engine_watcher(void *arg); /* its thread; arg: the engine */
+void engine_monitor(void *arg); /* its thread; arg: the engine */
 void engine_poll(struct engine *e);
-void recovery_leave(struct body *b); /* the communicator closes: nobody waits for this rank any more */
+void recovery_leave(struct comm_state *b); /* the communicator closes: nobody waits for this rank any more */
 /* deadlock.c */
-bool deadlock_tell(struct body *b);
+bool deadlock_tell(struct comm_state *b);
 void deadlock_look(struct engine *e);
 
 extern const struct comm_part recovery_part, deadlock_part;

@@ -9,7 +9,7 @@
 
 #include "base/format.h"
 #include "fastpath/wait.h"
-#include "p2p/talk.h"
+#include "p2p/op.h"
 
 #include <stdarg.h>
 #include <string.h>
@@ -22,7 +22,7 @@ static size_t recovery_bytes(const struct recovery *v, int32_t size)
     return sizeof *v + (size_t)size * v->note_bytes;
 }
 
-static enum comm_result open(struct body *b, struct team_offer *offer)
+static enum comm_result open(struct comm_state *b, struct team_offer *offer)
 {
     const struct comm_env *env = b->unit.engine->env;
     struct recovery made = {.words = recovery_words(b->team.size)};
@@ -37,7 +37,7 @@ static enum comm_result open(struct body *b, struct team_offer *offer)
     return b->recovery ? COMM_OK : COMM_ERR_MEMORY;
 }
 
-static void leave(struct body *b)
+static void leave(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
 
@@ -49,12 +49,12 @@ static void leave(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ notes */
-static struct recovery_note *my_note(struct body *b)
+static struct recovery_note *my_note(struct comm_state *b)
 {
     return recovery_note(b->recovery, b->team.rank);
 }
 
-static void tell(struct body *b)
+static void tell(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     struct wire_span span = {my_note(b), v->note_bytes};
@@ -65,7 +65,7 @@ static void tell(struct body *b)
     v->changed = false;
 }
 
-static bool hear_note(struct body *b, const struct wire_event *event)
+static bool hear_note(struct comm_state *b, const struct wire_event *event)
 {
     struct recovery *v = b->recovery;
 
@@ -77,7 +77,7 @@ static bool hear_note(struct body *b, const struct wire_event *event)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
-void recovery_finish(struct body *b, enum comm_result result)
+void recovery_finish(struct comm_state *b, enum comm_result result)
 {
     struct recovery *v = b->recovery;
 
@@ -85,11 +85,11 @@ void recovery_finish(struct body *b, enum comm_result result)
     b->recovering = false;
     v->flags = NULL;
     v->shrinking.out = NULL;
-    talk_end_recovery(b, v->talk, result);
+    p2p_end_recovery(b, v->op, result);
 }
 
 /* For good: this rank's part in it cannot be trusted any more, or it has none. */
-static __attribute__((format(printf, 3, 4))) void give_up(struct body *b, enum comm_result result, const char *format, ...)
+static __attribute__((format(printf, 3, 4))) void give_up(struct comm_state *b, enum comm_result result, const char *format, ...)
 {
     struct recovery *v = b->recovery;
     va_list arguments;
@@ -110,7 +110,7 @@ static __attribute__((format(printf, 3, 4))) void give_up(struct body *b, enum c
     recovery_finish(b, result);
 }
 
-void recovery_leave(struct body *b)
+void recovery_leave(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     bool used = b->failed;
@@ -130,7 +130,7 @@ void recovery_leave(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ who lives */
-static bool is_gone(struct body *b, int32_t rank)
+static bool is_gone(struct comm_state *b, int32_t rank)
 {
     bool named = b->failed && b->cause.result == COMM_ERR_PEER && b->cause.rank == rank;
 
@@ -138,7 +138,7 @@ static bool is_gone(struct body *b, int32_t rank)
 }
 
 /* What those say whom this rank takes for dead counts no more: of two ranks that take each other for dead one is believed. */
-static bool hear_deaths(struct body *b)
+static bool hear_deaths(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     int32_t me = b->team.rank;
@@ -168,7 +168,7 @@ static bool hear_deaths(struct body *b)
     return more;
 }
 
-static int32_t lowest_alive(const struct body *b, const uint64_t *dead)
+static int32_t lowest_alive(const struct comm_state *b, const uint64_t *dead)
 {
     int32_t r = 0;
 
@@ -178,7 +178,7 @@ static int32_t lowest_alive(const struct body *b, const uint64_t *dead)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ one agreement */
-void recovery_enter(struct body *b, enum recovery_stage kind, uint64_t flags)
+void recovery_enter(struct comm_state *b, enum recovery_stage kind, uint64_t flags)
 {
     struct recovery *v = b->recovery;
     struct recovery_note *mine = my_note(b);
@@ -196,7 +196,7 @@ void recovery_enter(struct body *b, enum recovery_stage kind, uint64_t flags)
     v->changed = true;
 }
 
-static void accept(struct body *b, uint32_t ballot, uint64_t value, const uint64_t *set)
+static void accept(struct comm_state *b, uint32_t ballot, uint64_t value, const uint64_t *set)
 {
     struct recovery *v = b->recovery;
     struct recovery_note *mine = my_note(b);
@@ -207,7 +207,7 @@ static void accept(struct body *b, uint32_t ballot, uint64_t value, const uint64
     v->changed = true;
 }
 
-static void decide(struct body *b)
+static void decide(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     const uint64_t *set = recovery_set(v, b->team.rank, SET_VALUE);
@@ -220,7 +220,7 @@ static void decide(struct body *b)
 }
 
 /* Anybody's word for it will do, also of one who has died since or is an agreement further. */
-static bool take_decision(struct body *b)
+static bool take_decision(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     uint32_t instance = my_note(b)->instance;
@@ -242,7 +242,7 @@ static bool take_decision(struct body *b)
     return false;
 }
 
-static bool differs(struct body *b)
+static bool differs(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     const struct recovery_note *mine = my_note(b);
@@ -259,7 +259,7 @@ static bool differs(struct body *b)
 }
 
 /* False: somebody who lives has not entered, or not heard yet who is dead. */
-static bool propose(struct body *b)
+static bool propose(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     int32_t me = b->team.rank, from = me;
@@ -285,7 +285,7 @@ static bool propose(struct body *b)
     return true;
 }
 
-static bool all_accepted(struct body *b)
+static bool all_accepted(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     const uint64_t *dead = recovery_set(v, b->team.rank, SET_DEAD);
@@ -299,7 +299,7 @@ static bool all_accepted(struct body *b)
     return true;
 }
 
-static bool step_agreement(struct body *b)
+static bool step_agreement(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     const struct recovery_note *mine = my_note(b);
@@ -324,7 +324,7 @@ static bool step_agreement(struct body *b)
 
 /* ------------------------------------------------------------------------------------------------------------ stages */
 /* Others are told before the caller is. */
-static void conclude(struct body *b)
+static void conclude(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
 
@@ -344,7 +344,7 @@ static void conclude(struct body *b)
     }
 }
 
-static bool turn(struct body *b)
+static bool turn(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     bool moved = hear_deaths(b);
@@ -360,7 +360,7 @@ static bool turn(struct body *b)
     return moved;
 }
 
-static bool step(struct body *b)
+static bool step(struct comm_state *b)
 {
     bool moved = false;
 
@@ -371,7 +371,7 @@ static bool step(struct body *b)
 
 /* ------------------------------------------------------------------------------------------------------------ when somebody does not come
  */
-static void list_awaited(struct body *b, char *text, size_t bytes)
+static void list_awaited(struct comm_state *b, char *text, size_t bytes)
 {
     struct recovery *v = b->recovery;
     const struct recovery_note *mine = my_note(b);
@@ -388,7 +388,7 @@ static void list_awaited(struct body *b, char *text, size_t bytes)
         base_append(text, bytes, &at, " none: they have not answered");
 }
 
-static void check(struct body *b, int64_t now)
+static void check(struct comm_state *b, int64_t now)
 {
     struct recovery *v = b->recovery;
     char awaited[LIST_BYTES];
@@ -412,7 +412,7 @@ static void check(struct body *b, int64_t now)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the calls */
-static enum comm_result refuse(struct body *b, const char *call, enum comm_result result, const char *text)
+static enum comm_result refuse(struct comm_state *b, const char *call, enum comm_result result, const char *text)
 {
     struct comm_error *error = b->recovery ? &b->recovery->error : &b->last_refused;
 
@@ -423,16 +423,16 @@ static enum comm_result refuse(struct body *b, const char *call, enum comm_resul
 }
 
 /* The call takes a place on the message line. What the failure ended there is told by the place alone: now it is told by its number. */
-static void keep_last(struct body *b)
+static void keep_last(struct comm_state *b)
 {
     enum comm_result result;
-    uint64_t ticket = b->failed && b->talk_free != TALK_NONE ? timeline_slot_error(b->unit.face, b->talk_free, &result) : 0;
+    uint64_t ticket = b->failed && b->p2p_free != P2P_NONE ? timeline_slot_error(b->unit.handle, b->p2p_free, &result) : 0;
 
     if (ticket)
-        timeline_except(b->unit.face, ticket, result);
+        timeline_except(b->unit.handle, ticket, result);
 }
 
-static enum comm_result begin(struct body *b, const char *call, struct comm_request *req)
+static enum comm_result begin(struct comm_state *b, const char *call, struct comm_request *req)
 {
     struct recovery *v = b->recovery;
 
@@ -445,31 +445,31 @@ static enum comm_result begin(struct body *b, const char *call, struct comm_requ
                       "agree, shrink: another one of this communicator is under way; expected one after the other");
     if (v->over != COMM_OK)
         return v->over;
-    if (body_is_aborted(b))
+    if (state_is_aborted(b))
         return refuse(b, call, COMM_ERR_ABORTED, "agree, shrink: the world was aborted; expected comm_revoke where ranks are to go on");
     memset(&v->error, 0, sizeof v->error);
     keep_last(b);
-    enum comm_result r = talk_begin_recovery(b, &v->talk, req);
+    enum comm_result r = p2p_begin_recovery(b, &v->op, req);
     v->since_ns = b->unit.engine->env->now(b->unit.engine->env);
     v->late_step = 0;
     return r;
 }
 
-static void go(struct body *b, enum recovery_stage kind, uint64_t flags)
+static void go(struct comm_state *b, enum recovery_stage kind, uint64_t flags)
 {
     b->recovering = true;
     recovery_enter(b, kind, flags);
-    body_activate(b);
-    (void)body_step(b); /* what others have said may be all that is needed */
+    state_activate(b);
+    (void)state_step(b); /* what others have said may be all that is needed */
 }
 
 /* A wait that another thread's close cut short: its caller's memory is written no more. */
 static void withdraw(struct comm_communicator *c, struct comm_request own)
 {
     base_home_lock(&c->lock, c->env);
-    struct body *b = atomic_load_explicit(&c->body, memory_order_relaxed);
+    struct comm_state *b = atomic_load_explicit(&c->state, memory_order_relaxed);
     struct recovery *v = b ? b->recovery : NULL;
-    if (v && v->stage != RECOVERY_IDLE && b->talks[v->talk].ticket == own.ticket) {
+    if (v && v->stage != RECOVERY_IDLE && b->p2p_ops[v->op].ticket == own.ticket) {
         v->flags = NULL;
         v->shrinking.out = NULL;
     }
@@ -480,7 +480,7 @@ enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags)
 {
     enum comm_result r;
     struct comm_request own = COMM_REQUEST_NONE;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -489,7 +489,7 @@ enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags)
         b->recovery->flags = flags;
         go(b, RECOVERY_AGREE, *flags);
     }
-    body_unlock(b);
+    state_unlock(b);
     if (r != COMM_OK)
         return r;
     r = engine_wait(own, COMM_FOREVER);
@@ -502,7 +502,7 @@ enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communic
 {
     enum comm_result r;
     struct comm_request own = COMM_REQUEST_NONE;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (b) {
         r = begin(b, "shrink", &own);
@@ -510,12 +510,12 @@ enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communic
             b->recovery->shrinking.out = survivors;
             go(b, RECOVERY_SET, UINT64_MAX);
         }
-        body_unlock(b);
+        state_unlock(b);
     }
     return engine_answer(r, own, req);
 }
 
-static void aborted(struct body *b)
+static void aborted(struct comm_state *b)
 {
     give_up(b, COMM_ERR_ABORTED, "agree, shrink: the world was aborted meanwhile");
 }

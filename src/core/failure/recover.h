@@ -6,14 +6,14 @@
 #ifndef FAILURE_RECOVER_H
 #define FAILURE_RECOVER_H
 
-#include "comm/body.h"
+#include "comm/state.h"
 #include "comm/recovery_note.h"
 #include "failure/failure.h"
 
 /* The child in the making. */
 struct shrinking {
     struct comm_communicator **out;
-    struct body *child;
+    struct comm_state *child;
     bool connected;
     uint64_t base[RECOVERY_SET_WORDS]; /* who is left out */
     int32_t count;
@@ -27,7 +27,7 @@ struct recovery {
     size_t note_bytes;
     bool changed;          /* this rank's note, since it was told */
     enum comm_result over; /* with what this rank left; OK: it has not */
-    uint32_t talk;         /* the call's request */
+    uint32_t op;           /* the call's request */
     int64_t since_ns;
     uint32_t late_step;
     uint64_t *flags; /* agree: the caller's */
@@ -37,15 +37,15 @@ struct recovery {
 };
 
 /* recover.c */
-void recovery_finish(struct body *b, enum comm_result result);
-void recovery_enter(struct body *b, enum recovery_stage kind, uint64_t flags);
+void recovery_finish(struct comm_state *b, enum comm_result result);
+void recovery_enter(struct comm_state *b, enum recovery_stage kind, uint64_t flags);
 
 /* shrink.c */
-void shrink_begin_child(struct body *b);
-bool shrink_take_offers(struct body *b); /* true: it went on */
-void shrink_conclude(struct body *b);    /* the agreement on whether everybody is ready has been decided */
-void shrink_drop(struct body *b);
-void shrink_abandon(struct body *b); /* others may have the child: they learn that this rank has not */
+void shrink_begin_child(struct comm_state *b);
+bool shrink_take_offers(struct comm_state *b); /* true: it went on */
+void shrink_conclude(struct comm_state *b);    /* the agreement on whether everybody is ready has been decided */
+void shrink_drop(struct comm_state *b);
+void shrink_abandon(struct comm_state *b); /* others may have the child: they learn that this rank has not */
 
 static inline struct recovery_note *recovery_note(struct recovery *v, int32_t rank)
 {

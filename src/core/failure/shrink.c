@@ -12,7 +12,7 @@
 /* Bits that a rank clears of what it says is ready. */
 enum { LACKS_MEMORY = 1, HEARD_DEATH = 2, COULD_NOT = 4 };
 
-static struct recovery_note *my_note(struct body *b)
+static struct recovery_note *my_note(struct comm_state *b)
 {
     return recovery_note(b->recovery, b->team.rank);
 }
@@ -22,13 +22,13 @@ static size_t lists_bytes(int32_t count)
     return (size_t)count * (sizeof(struct team_offer) + sizeof(int32_t));
 }
 
-void shrink_drop(struct body *b)
+void shrink_drop(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
     struct shrinking *s = &b->recovery->shrinking;
 
     if (s->child)
-        body_destroy(s->child);
+        state_destroy(s->child);
     if (s->offers)
         env->give(env, s->offers, lists_bytes(s->count));
     s->child = NULL;
@@ -38,23 +38,23 @@ void shrink_drop(struct body *b)
     s->count = 0;
 }
 
-void shrink_abandon(struct body *b)
+void shrink_abandon(struct comm_state *b)
 {
     struct shrinking *s = &b->recovery->shrinking;
-    struct body *child = s->child;
+    struct comm_state *child = s->child;
 
     if (child && s->connected) {
         struct cause cause = {.rank = child->team.rank, .peer = child->team.rank, .result = COMM_ERR_CLOSED};
-        base_home_visit(&child->unit.face->lock, child->unit.face->env);
+        base_home_visit(&child->unit.handle->lock, child->unit.handle->env);
         child->unit.closing = true; /* it waits for nobody's choice */
-        body_hear_abort(child);     /* then it is no matter of this rank's */
-        body_propose(child, &cause);
-        base_home_unlock(&child->unit.face->lock, child->unit.face->env);
+        state_hear_abort(child);    /* then it is no matter of this rank's */
+        state_propose(child, &cause);
+        base_home_unlock(&child->unit.handle->lock, child->unit.handle->env);
     }
     shrink_drop(b);
 }
 
-static bool list_members(struct body *b, struct shrinking *s)
+static bool list_members(struct comm_state *b, struct shrinking *s)
 {
     const struct comm_env *env = b->unit.engine->env;
     int32_t count = 0;
@@ -72,18 +72,18 @@ static bool list_members(struct body *b, struct shrinking *s)
 }
 
 /* No native: it may stand still with the dead, and has no way to leave them out. Programs go over the wire. */
-static enum comm_result make_child(struct body *b, struct shrinking *s, struct team_offer *offer)
+static enum comm_result make_child(struct comm_state *b, struct shrinking *s, struct team_offer *offer)
 {
     uint64_t identity = base_hash(0, (uint64_t)s->count);
     char name[sizeof b->name];
-    struct body_config config = {.world = b->world,
-                                 .timeout_ns = b->timeout_ns,
-                                 .name = name,
-                                 .forced = b->forced,
-                                 .priority = b->priority,
-                                 .free_order = b->free_order,
-                                 .fixed_order = b->fixed_order,
-                                 .programs_only = true};
+    struct state_config config = {.world = b->world,
+                                  .timeout_ns = b->timeout_ns,
+                                  .name = name,
+                                  .forced = b->forced,
+                                  .priority = b->priority,
+                                  .free_order = b->free_order,
+                                  .fixed_order = b->fixed_order,
+                                  .programs_only = true};
 
     if (!list_members(b, s))
         return COMM_ERR_MEMORY;
@@ -91,10 +91,10 @@ static enum comm_result make_child(struct body *b, struct shrinking *s, struct t
         identity = base_hash(identity, (uint64_t)s->members[i]);
     base_format(name, sizeof name, "%.*s/shrunk.%u", 14, b->name, my_note(b)->instance);
     enum comm_result r = team_subset(b->unit.engine->env, &b->team, my_note(b)->instance, identity, s->members, s->count, &config.team);
-    return r == COMM_OK ? body_create(b->unit.engine, &config, offer, &s->child) : r;
+    return r == COMM_OK ? state_create(b->unit.engine, &config, offer, &s->child) : r;
 }
 
-void shrink_begin_child(struct body *b)
+void shrink_begin_child(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     struct recovery_note *mine = my_note(b);
@@ -115,7 +115,7 @@ static uint64_t lacks(enum comm_result result)
 }
 
 /* True: all have offered. */
-static bool all_offered(struct body *b, uint64_t *lacking)
+static bool all_offered(struct comm_state *b, uint64_t *lacking)
 {
     struct recovery *v = b->recovery;
     const struct recovery_note *mine = my_note(b);
@@ -136,7 +136,7 @@ static bool all_offered(struct body *b, uint64_t *lacking)
     return all;
 }
 
-bool shrink_take_offers(struct body *b)
+bool shrink_take_offers(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     struct shrinking *s = &v->shrinking;
@@ -148,14 +148,14 @@ bool shrink_take_offers(struct body *b)
     for (int32_t i = 0; i < s->count && !lacking; i++)
         memcpy(s->offers[i].wire, recovery_note(v, s->members[i])->offer, WIRE_OFFER_BYTES);
     if (!lacking) {
-        lacking = lacks(body_connect(s->child, s->offers));
+        lacking = lacks(state_connect(s->child, s->offers));
         s->connected = !lacking;
     }
     recovery_enter(b, RECOVERY_READY, ~lacking);
     return true;
 }
 
-void shrink_conclude(struct body *b)
+void shrink_conclude(struct comm_state *b)
 {
     struct recovery *v = b->recovery;
     struct shrinking *s = &v->shrinking;
@@ -168,7 +168,7 @@ void shrink_conclude(struct body *b)
         s->base[w] |= dead[w];
     }
     if (!lacking && !more && s->out) {
-        *s->out = s->child->unit.face;
+        *s->out = s->child->unit.handle;
         s->child = NULL;
     }
     if (lacking || more)

@@ -1,11 +1,11 @@
 /*
- * The watcher sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program, but
+ * The monitor sleeps on death notices and looks around once a tick: it proposes failures and warns of late ranks; it runs no program, but
  * for communicators whose peers ask something of windows while nobody here waits (serve.c). What it looks for is also looked for by a
  * waiter before it sleeps.
  */
 #include "failure/failure.h"
 
-#include "comm/body.h"
+#include "comm/state.h"
 
 enum {
     FENCE_TICK_NS = 200000000, /* while a queue wait is open or a choice is waited for, seldom for long */
@@ -18,18 +18,18 @@ static void member_down(struct engine *e, const struct world *w, uint64_t id, co
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
 
     for (uint32_t i = 0; i < most; i++) {
-        struct body *b = body_at(e, i);
+        struct comm_state *b = state_at(e, i);
         if (!b)
             continue;
         int32_t rank = b->world == w && b->world->id == id ? team_find(&b->team, event->peer) : -1;
         if (rank >= 0 && rank != b->team.rank) {
             b->guest = true;
-            body_step(b); /* its last words first: it may have closed, or failed for another cause */
-            body_down(b, rank, event);
-            body_settle(b);
+            state_step(b); /* its last words first: it may have closed, or failed for another cause */
+            state_down(b, rank, event);
+            state_settle(b);
             b->guest = false;
         }
-        body_unlock(b);
+        state_unlock(b);
     }
 }
 
@@ -67,12 +67,12 @@ void engine_poll(struct engine *e)
 
 /* A caller that makes progress all the time holds the lock nearly all the time too: it is waited for a little. Not for long: whoever has it
  * looks around himself before he sleeps. */
-static bool come_by(struct comm_communicator *face)
+static bool come_by(struct comm_communicator *handle)
 {
     for (int turn = 0; turn < COME_BY_TURNS; turn++) {
-        if (base_home_trylock(&face->lock, face->env))
+        if (base_home_trylock(&handle->lock, handle->env))
             return true;
-        face->env->relax(face->env, true);
+        handle->env->relax(handle->env, true);
     }
     return false;
 }
@@ -84,21 +84,21 @@ static bool look_around(struct engine *e, int64_t now)
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
 
     for (uint32_t i = 0; i < most; i++) {
-        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        if (!face || !come_by(face))
+        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        if (!handle || !come_by(handle))
             continue;
-        struct body *b = body_of(face);
+        struct comm_state *b = state_of(handle);
         if (b && b->unit.engine == e) {
             b->guest = true;
             const struct wire_board *board = b->channel ? b->channel->board : NULL;
             if (b->channel && !b->failed && (!board || atomic_load_explicit(&board->cause, memory_order_relaxed)))
-                body_step(b); /* without a board what others have to say is heard in their notes alone */
-            body_check(b, now);
+                state_step(b); /* without a board what others have to say is heard in their notes alone */
+            state_check(b, now);
             fences |= !b->recording && deadlock_tell(b);
             fences |= b->proposal.result && !b->failed; /* another's choice is waited for, and not for long */
             b->guest = false;
         }
-        base_home_unlock(&face->lock, face->env);
+        base_home_unlock(&handle->lock, handle->env);
     }
     return fences;
 }
@@ -108,7 +108,7 @@ enum woken { WOKEN_ASKED = 1, WOKEN_BY_WIRE = 2, WOKEN_DUE = 4 };
 
 /* Until it is rung, a wire's descriptor tells something, the tick is over, or asks are to be looked for again. `looked`: when it looked
  * around last. */
-static uint32_t watcher_sleeps(struct engine *e, struct serve_round *round, bool fences, int64_t looked)
+static uint32_t monitor_sleeps(struct engine *e, struct serve_round *round, bool fences, int64_t looked)
 {
     const struct comm_env *env = e->env;
     int64_t now = env->now(env), tick = atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
@@ -131,7 +131,7 @@ static uint32_t watcher_sleeps(struct engine *e, struct serve_round *round, bool
     return (came ? WOKEN_ASKED : 0) | (early ? WOKEN_BY_WIRE : 0) | (due ? WOKEN_DUE : 0);
 }
 
-void engine_watcher(void *arg)
+void engine_monitor(void *arg)
 {
     struct engine *e = arg;
     const struct comm_env *env = e->env;
@@ -140,7 +140,7 @@ void engine_watcher(void *arg)
     bool fences = false;
 
     while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
-        uint32_t why = watcher_sleeps(e, &round, fences, looked);
+        uint32_t why = monitor_sleeps(e, &round, fences, looked);
         if (why & (WOKEN_DUE | WOKEN_BY_WIRE))
             engine_poll(e);
         if (atomic_exchange_explicit(&e->heard_abort, 0, memory_order_acq_rel))

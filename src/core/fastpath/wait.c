@@ -1,32 +1,32 @@
 /* Blocking calls, each bounded: the caller's time, or the operations' own deadlines. */
-#include "fastpath/express.h"
+#include "fastpath/fastpath.h"
 #include "fastpath/wait.h"
 
 #include "comm/parts.h"
-#include "p2p/talk.h"
+#include "p2p/op.h"
 
 /* The engine of a request's communicator, held so that it outlives the wait; NULL: closed (or no communicator). */
-static struct engine *enter(struct comm_communicator *face)
+static struct engine *enter(struct comm_communicator *handle)
 {
     struct engine *e = NULL;
 
-    BASE_ASSERT(face); /* a request of none is never pending */
-    atomic_fetch_add_explicit(&face->inside, 1, memory_order_seq_cst);
-    base_home_lock(&face->lock, face->env);
-    struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+    BASE_ASSERT(handle); /* a request of none is never pending */
+    atomic_fetch_add_explicit(&handle->inside, 1, memory_order_seq_cst);
+    base_home_lock(&handle->lock, handle->env);
+    struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
     if (b) {
         e = b->unit.engine;
         engine_hold(e);
     }
-    base_home_unlock(&face->lock, face->env);
+    base_home_unlock(&handle->lock, handle->env);
     if (!e)
-        atomic_fetch_sub_explicit(&face->inside, 1, memory_order_seq_cst);
+        atomic_fetch_sub_explicit(&handle->inside, 1, memory_order_seq_cst);
     return e;
 }
 
-static void leave(struct comm_communicator *face, struct engine *e)
+static void leave(struct comm_communicator *handle, struct engine *e)
 {
-    atomic_fetch_sub_explicit(&face->inside, 1, memory_order_seq_cst);
+    atomic_fetch_sub_explicit(&handle->inside, 1, memory_order_seq_cst);
     engine_drop(e);
 }
 
@@ -37,9 +37,9 @@ struct one {
 };
 
 /* A close in another thread ends the wait too. */
-static bool closing(const struct comm_communicator *face)
+static bool closing(const struct comm_communicator *handle)
 {
-    return atomic_load_explicit(&face->closing, memory_order_relaxed) != 0;
+    return atomic_load_explicit(&handle->closing, memory_order_relaxed) != 0;
 }
 
 static bool one_done(void *arg)
@@ -97,7 +97,7 @@ static __attribute__((noinline)) enum comm_result wait_long(struct comm_request 
         return COMM_ERR_CLOSED;
     if (engine_in_callback(e))
         one.result = COMM_ERR_STATE;
-    else if (e->crowded && timeout_ns > 0 && express_wait_in_turn(e, request))
+    else if (e->oversubscribed && timeout_ns > 0 && fastpath_wait_in_turn(e, request))
         one.result = timeline_test(request);
     else if (one.result == COMM_PENDING && !engine_move_until(e, request.comm, one_done, &one, engine_deadline(e, timeout_ns)))
         one.result = COMM_PENDING;
@@ -114,13 +114,13 @@ static inline bool inside_callback(struct comm_request request)
 /* The same for what a library does. */
 static bool wait_on_library(struct comm_request request)
 {
-    struct comm_communicator *face = request.comm;
+    struct comm_communicator *handle = request.comm;
 
-    if (request.ticket <= atomic_load_explicit(&face->done, memory_order_acquire) || !base_home_trylock(&face->lock, face->env))
+    if (request.ticket <= atomic_load_explicit(&handle->done, memory_order_acquire) || !base_home_trylock(&handle->lock, handle->env))
         return false;
-    struct body *b = body_of(face);
+    struct comm_state *b = state_of(handle);
     bool ended = b && b->library && b->library->wait_short(b, request.ticket);
-    base_home_unlock(&face->lock, face->env);
+    base_home_unlock(&handle->lock, handle->env);
     return ended;
 }
 
@@ -130,7 +130,7 @@ static inline bool wait_short(struct comm_request request, bool inside)
     bool ours = engine_alive(request.comm) == COMM_OK; /* a forked child must not even look: it would take what is its parent's */
 
     return ours && !inside && request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
-           (express_wait(request) || wait_on_library(request));
+           (fastpath_wait(request) || wait_on_library(request));
 }
 
 enum comm_result engine_wait(struct comm_request request, int64_t timeout_ns)
@@ -179,7 +179,7 @@ static bool many_done(void *arg)
 static bool one_engine(const struct comm_request *requests, size_t count, struct engine *e)
 {
     for (size_t i = 0; i < count; i++) {
-        const struct body *b = requests[i].comm ? atomic_load_explicit(&requests[i].comm->body, memory_order_acquire) : NULL;
+        const struct comm_state *b = requests[i].comm ? atomic_load_explicit(&requests[i].comm->state, memory_order_acquire) : NULL;
         if (b && b->unit.engine != e)
             return false;
     }
@@ -208,8 +208,8 @@ static bool move_many(struct engine *e, struct many *m, int64_t deadline)
 static bool many_in_callback(const struct many *m)
 {
     for (size_t i = 0; i < m->count; i++) {
-        struct comm_communicator *face = m->requests[i].comm;
-        if (face && atomic_load_explicit(&face->notifying, memory_order_relaxed) == face->env->self(face->env))
+        struct comm_communicator *handle = m->requests[i].comm;
+        if (handle && atomic_load_explicit(&handle->notifying, memory_order_relaxed) == handle->env->self(handle->env))
             return true;
     }
     return false;
@@ -218,7 +218,7 @@ static bool many_in_callback(const struct many *m)
 /* COMM_OK: as many as wanted are complete. PENDING: time is up. STATE: in a callback. */
 static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
 {
-    struct comm_communicator *face = NULL;
+    struct comm_communicator *handle = NULL;
     struct engine *e = NULL;
 
     if (many_done(m)) {
@@ -226,8 +226,8 @@ static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
         return many_in_callback(m) ? COMM_ERR_STATE : COMM_OK;
     }
     for (size_t i = 0; i < m->count && !e; i++) {
-        face = m->requests[i].comm;
-        e = face && timeline_test(m->requests[i]) == COMM_PENDING ? enter(face) : NULL;
+        handle = m->requests[i].comm;
+        e = handle && timeline_test(m->requests[i]) == COMM_PENDING ? enter(handle) : NULL;
     }
     if (!e)
         return many_done(m) ? COMM_OK : COMM_ERR_CLOSED;
@@ -237,7 +237,7 @@ static enum comm_result wait_many(struct many *m, int64_t timeout_ns)
     else if (!move_many(e, m, engine_deadline(e, timeout_ns)))
         r = COMM_PENDING;
     wait_ended(e);
-    leave(face, e);
+    leave(handle, e);
     return r;
 }
 
@@ -342,11 +342,11 @@ enum comm_result engine_wait_on(struct engine *e, const struct timeline_point *p
 struct comm_request engine_last(struct comm_communicator *c)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return timeline_refusal(r);
-    uint64_t ticket = b->failed || b->recording ? 0 : talk_mark(b);
+    uint64_t ticket = b->failed || b->recording ? 0 : p2p_mark(b);
     struct comm_request request = {ticket ? c : NULL, ticket};
     if (b->recording)
         request = timeline_refusal(COMM_ERR_STATE);
@@ -355,8 +355,8 @@ struct comm_request engine_last(struct comm_communicator *c)
     else if (ticket == UINT64_MAX)
         request = timeline_refusal(COMM_ERR_FULL);
     if (!b->recording)
-        body_activate(b);
-    body_leave(b);
+        state_activate(b);
+    state_leave(b);
     return request;
 }
 
@@ -391,10 +391,10 @@ enum comm_result engine_sync_all(struct comm_communicator *c, int64_t timeout_ns
         return engine_alive(c) == COMM_OK ? COMM_ERR_CLOSED : engine_alive(c);
     int64_t since = e->env->now(e->env);
     for (uint32_t i = 0; i < atomic_load_explicit(&e->words, memory_order_acquire) * 64; i++) {
-        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        r = face ? engine_sync(face, time_left(e->env, since, timeout_ns)) : COMM_OK;
+        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        r = handle ? engine_sync(handle, time_left(e->env, since, timeout_ns)) : COMM_OK;
         pending |= r == COMM_PENDING;
-        if (r == COMM_PENDING || (face != c && r == COMM_ERR_CLOSED))
+        if (r == COMM_PENDING || (handle != c && r == COMM_ERR_CLOSED))
             continue; /* closed meanwhile */
         first = first == COMM_OK ? r : first;
     }
@@ -435,11 +435,11 @@ enum comm_result engine_arm(struct comm_communicator *c)
 enum comm_result engine_fd(struct comm_communicator *c, int *fd)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
     *fd = b->unit.engine->bell.wait_fd;
-    body_unlock(b);
+    state_unlock(b);
     return *fd >= 0 ? COMM_OK : COMM_ERR_UNSUPPORTED;
 }

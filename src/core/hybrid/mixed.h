@@ -41,7 +41,7 @@ struct mixed_half {
 };
 
 struct mixed_channel {
-    struct wire_channel face;
+    struct wire_channel handle;
     struct mixed_wire *w;
     struct wire_channel *near, *far;
     uint32_t rank, size, nears;

@@ -267,8 +267,8 @@ static struct mixed_channel *make(struct mixed_wire *w, const struct wire_team *
         return NULL;
     struct mixed_channel *c = (struct mixed_channel *)(void *)memory;
     *c = (struct mixed_channel){.w = w, .rank = (uint32_t)team->rank, .size = (uint32_t)size, .halves = (uint32_t)halves, .bytes = at};
-    c->face.class = &wire_mixed;
-    c->face.wire = &w->wire;
+    c->handle.class = &wire_mixed;
+    c->handle.wire = &w->wire;
     c->near_world = (int32_t *)(void *)(memory + names);
     c->near_member = c->near_world + size;
     c->to_near = (uint16_t *)(void *)(memory + peers);
@@ -322,16 +322,16 @@ static enum comm_result offer_both(struct mixed_channel *c, const struct wire_te
     const struct wire_caps *a = &c->near->caps, *b = &c->far->caps;
     if (a->calls != b->calls || a->window != b->window)
         return COMM_ERR_CONFIG;
-    c->face.caps = (struct wire_caps){.inline_max = (uint32_t)lesser(a->inline_max, b->inline_max),
-                                      .window = a->window,
-                                      .calls = a->calls,
-                                      .once_max = lesser(a->once_max, b->once_max),
-                                      .chunk_all = lesser(a->chunk_all, b->chunk_all),
-                                      .chunk_private = lesser(a->chunk_private, b->chunk_private),
-                                      .chunk_least = b->chunk_least,
-                                      .note_lead_ns = b->note_lead_ns};
-    c->face.traffic = c->far->traffic;
-    c->face.calls = c->far->calls = c->near->calls;
+    c->handle.caps = (struct wire_caps){.inline_max = (uint32_t)lesser(a->inline_max, b->inline_max),
+                                        .window = a->window,
+                                        .calls = a->calls,
+                                        .once_max = lesser(a->once_max, b->once_max),
+                                        .chunk_all = lesser(a->chunk_all, b->chunk_all),
+                                        .chunk_private = lesser(a->chunk_private, b->chunk_private),
+                                        .chunk_least = b->chunk_least,
+                                        .note_lead_ns = b->note_lead_ns};
+    c->handle.traffic = c->far->traffic;
+    c->handle.calls = c->far->calls = c->near->calls;
     pack(near_offer, far_offer, offer);
     return COMM_OK;
 }
@@ -371,7 +371,7 @@ static enum comm_result connect_both(struct mixed_channel *c, const struct wire_
         return result;
     for (uint32_t i = 0; i < c->size; i++)
         c->calls[i] = c->is_near[i] ? c->near->peer_calls[c->to_near[i]] : c->far->peer_calls[i];
-    c->face.peer_calls = c->calls;
+    c->handle.peer_calls = c->calls;
     return COMM_OK;
 }
 
@@ -380,7 +380,7 @@ static enum comm_result join_near(struct mixed_wire *w, const struct wire_team *
                                   void *offer, struct wire_channel **channel)
 {
     size_t bytes = (size_t)team->size * sizeof(int32_t);
-    int32_t *names = w->env->take(w->env, bytes, 64); /* copied by the near wire: see lines_channel.world */
+    int32_t *names = w->env->take(w->env, bytes, 64); /* copied by the near wire: see shmchan_channel.world */
 
     if (!names)
         return COMM_ERR_MEMORY;
@@ -405,7 +405,7 @@ enum comm_result mixed_join(struct wire *wire, const struct wire_team *team, con
         return COMM_ERR_MEMORY;
     result = offers ? connect_both(c, team, offers) : offer_both(c, team, limits, offer);
     if (result == COMM_OK) {
-        *channel = &c->face;
+        *channel = &c->handle;
         return COMM_OK;
     }
     drop(c);

@@ -4,8 +4,8 @@
 #include "base/format.h"
 #include "base/heap.h"
 #include "failure/recover.h"
-#include "fastpath/express.h"
-#include "p2p/talk.h"
+#include "fastpath/fastpath.h"
+#include "p2p/op.h"
 
 #include <string.h>
 
@@ -64,7 +64,7 @@ enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_er
 {
     enum comm_result r;
     struct comm_error made = {.size = sizeof made, .rank = -1, .peer = -1};
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -76,37 +76,37 @@ enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_er
         cause_describe(b, &b->cause, &made);
     else if (b->last_refused.size)
         made = b->last_refused;
-    body_unlock(b);
+    state_unlock(b);
     give(error, error->size, &made, sizeof made);
     return COMM_OK;
 }
 
 /* Hosts of a communicator's members are numbered in the order of their lowest ranks there. */
-static bool is_lowest(const struct body *b, int32_t rank)
+static bool is_lowest(const struct comm_state *b, int32_t rank)
 {
     for (int32_t r = 0; r < rank; r++)
-        if (body_host(b, r) == body_host(b, rank))
+        if (state_host(b, r) == state_host(b, rank))
             return false;
     return true;
 }
 
-static int32_t body_node(const struct body *b, int32_t rank)
+static int32_t state_node(const struct comm_state *b, int32_t rank)
 {
     int32_t node = -1;
 
     for (int32_t r = 0; r < b->team.size; r++) {
         node += is_lowest(b, r);
-        if (body_host(b, r) == body_host(b, rank))
+        if (state_host(b, r) == state_host(b, rank))
             break;
     }
     return node;
 }
 
-static void describe_hosts(const struct body *b, struct comm_info *info)
+static void describe_hosts(const struct comm_state *b, struct comm_info *info)
 {
-    info->node = body_node(b, b->team.rank);
+    info->node = state_node(b, b->team.rank);
     for (int32_t r = 0; r < b->team.size; r++) {
-        bool here = body_host(b, r) == body_host(b, b->team.rank);
+        bool here = state_host(b, r) == state_host(b, b->team.rank);
         info->nodes += is_lowest(b, r);
         info->local_rank += here && r < b->team.rank;
         info->local_ranks += here;
@@ -116,7 +116,7 @@ static void describe_hosts(const struct body *b, struct comm_info *info)
 enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *info)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -143,7 +143,7 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
     base_copy_text(made.name, sizeof made.name, b->name);
     base_format(made.library, sizeof made.library, "commstream %u.%u.%u, kernels %s", COMM_VERSION >> 16, COMM_VERSION >> 8 & 255,
                 COMM_VERSION & 255, data_isa_name(e->isa));
-    body_unlock(b);
+    state_unlock(b);
     give(info, info->size, &made, sizeof made);
     return COMM_OK;
 }
@@ -152,32 +152,32 @@ enum comm_result engine_describe_peer(struct comm_communicator *c, int32_t peer,
 {
     enum comm_result r;
     struct comm_peer_info made = {.size = sizeof made};
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
     if (b->recording) {
-        body_unlock(b);
+        state_unlock(b);
         return COMM_ERR_STATE;
     }
     if (peer < 0 || peer >= b->team.size) {
         r = COMM_ERR_ARGUMENT;
     } else {
         const struct wire_backend *row = b->world->backend;
-        made.local = body_host(b, peer) == body_host(b, b->team.rank);
-        made.node = body_node(b, peer);
-        base_copy_text(made.host, sizeof made.host, b->world->hosts.name[body_host(b, peer)]);
+        made.local = state_host(b, peer) == state_host(b, b->team.rank);
+        made.node = state_node(b, peer);
+        base_copy_text(made.host, sizeof made.host, b->world->hosts.name[state_host(b, peer)]);
         base_copy_text(made.wire, sizeof made.wire, row->far && b->wire == row->wire ? (made.local ? row->near : row->far) : b->wire->name);
         b->wire->describe(b->channel, peer, made.address, sizeof made.address);
     }
-    body_unlock(b);
+    state_unlock(b);
     if (r == COMM_OK)
         give(info, info->size, &made, sizeof made);
     return r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ requests */
-static const struct record *find_record(const struct body *b, uint64_t ticket)
+static const struct record *find_record(const struct comm_state *b, uint64_t ticket)
 {
     uint64_t oldest = b->record_count > b->record_room ? b->record_count - b->record_room : 0;
 
@@ -187,24 +187,24 @@ static const struct record *find_record(const struct body *b, uint64_t ticket)
     return NULL;
 }
 
-static bool describe_pending(const struct body *b, uint64_t ticket, struct comm_request_info *made)
+static bool describe_pending(const struct comm_state *b, uint64_t ticket, struct comm_request_info *made)
 {
     if (!(ticket & TIMELINE_MESSAGE) && ticket > b->line.done && ticket < b->line.next) {
-        const struct entry *e = body_entry(b, ticket);
+        const struct entry *e = state_entry(b, ticket);
         made->sequence = e->seq;
         made->bytes = e->record.bytes;
         made->queued_ns = (uint64_t)e->record.queued_ns;
         made->started_ns = (uint64_t)e->record.started_ns;
-        made->waited_for = ticket <= b->line.started ? (int32_t)body_waits_for(b, e) - 1 : -1;
+        made->waited_for = ticket <= b->line.started ? (int32_t)state_waits_for(b, e) - 1 : -1;
         base_copy_text(made->algorithm, sizeof made->algorithm, e->record.algorithm);
         return true;
     }
     uint32_t i = timeline_slot_index(ticket);
-    if (!(ticket & TIMELINE_MESSAGE) || i >= b->talk_room || b->talks[i].ticket != ticket || b->talks[i].state == TALK_FREE)
+    if (!(ticket & TIMELINE_MESSAGE) || i >= b->p2p_room || b->p2p_ops[i].ticket != ticket || b->p2p_ops[i].state == P2P_FREE)
         return false;
-    made->bytes = b->talks[i].call.bytes;
-    made->queued_ns = made->started_ns = (uint64_t)b->talks[i].queued_ns;
-    base_copy_text(made->algorithm, sizeof made->algorithm, talk_name(&b->talks[i]));
+    made->bytes = b->p2p_ops[i].call.bytes;
+    made->queued_ns = made->started_ns = (uint64_t)b->p2p_ops[i].queued_ns;
+    base_copy_text(made->algorithm, sizeof made->algorithm, p2p_name(&b->p2p_ops[i]));
     return true;
 }
 
@@ -217,7 +217,7 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
         give(info, info->size, &made, sizeof made);
         return COMM_OK;
     }
-    struct body *b = body_lock(request.comm, &why);
+    struct comm_state *b = state_lock(request.comm, &why);
     if (!b)
         return why;
     const struct record *known = find_record(b, request.ticket);
@@ -236,7 +236,7 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
         base_copy_text(made.algorithm, sizeof made.algorithm, known->algorithm);
     }
     bool found = known || describe_pending(b, request.ticket, &made);
-    body_unlock(b);
+    state_unlock(b);
     if (!found)
         return r == COMM_ERR_ARGUMENT ? COMM_ERR_ARGUMENT : COMM_ERR_CLOSED;
     give(info, info->size, &made, sizeof made);
@@ -244,11 +244,11 @@ enum comm_result engine_describe_request(struct comm_request request, struct com
 }
 
 /* Small exchanges and programs each count in the place that they have at hand anyway. */
-static void add_bytes_of_work(const struct body *b, struct comm_stats *stats)
+static void add_bytes_of_work(const struct comm_state *b, struct comm_stats *stats)
 {
-    if (b->express) { /* a recorder has none */
-        stats->bytes_out += b->express->bytes_out;
-        stats->bytes_in += b->express->bytes_in;
+    if (b->fastpath) { /* a recorder has none */
+        stats->bytes_out += b->fastpath->bytes_out;
+        stats->bytes_in += b->fastpath->bytes_in;
     }
     for (uint32_t i = 0; i < b->line.window && b->places; i++) {
         stats->bytes_out += b->places[i].run.bytes_out;
@@ -259,7 +259,7 @@ static void add_bytes_of_work(const struct body *b, struct comm_stats *stats)
 enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stats *stats)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -271,7 +271,7 @@ enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stat
         made.network_out = atomic_load_explicit(&b->channel->traffic->out, memory_order_relaxed);
         made.network_in = atomic_load_explicit(&b->channel->traffic->in, memory_order_relaxed);
     }
-    body_unlock(b);
+    state_unlock(b);
     give(stats, stats->size, &made, sizeof made);
     return COMM_OK;
 }
@@ -279,9 +279,9 @@ enum comm_result engine_statistics(struct comm_communicator *c, struct comm_stat
 /* ------------------------------------------------------------------------------------------------------------ other ranks' numbers */
 int32_t engine_node(const struct comm_communicator *c)
 {
-    const struct body *b = atomic_load_explicit(&c->body, memory_order_acquire);
+    const struct comm_state *b = atomic_load_explicit(&c->state, memory_order_acquire);
 
-    return b ? body_host(b, b->team.rank) : 0;
+    return b ? state_host(b, b->team.rank) : 0;
 }
 
 int32_t engine_numa(const struct comm_communicator *c)
@@ -294,8 +294,8 @@ int32_t engine_numa(const struct comm_communicator *c)
 
 int32_t engine_translate(const struct comm_communicator *c, int32_t rank, const struct comm_communicator *other)
 {
-    const struct body *from = c ? atomic_load_explicit(&c->body, memory_order_acquire) : NULL;
-    const struct body *to = other ? atomic_load_explicit(&other->body, memory_order_acquire) : NULL;
+    const struct comm_state *from = c ? atomic_load_explicit(&c->state, memory_order_acquire) : NULL;
+    const struct comm_state *to = other ? atomic_load_explicit(&other->state, memory_order_acquire) : NULL;
 
     if (!from || !to || from->world != to->world || rank < 0 || rank >= from->team.size)
         return -1;

@@ -2,11 +2,11 @@
 #include "inspect/inspect.h"
 
 #include "base/format.h"
-#include "comm/body.h"
+#include "comm/state.h"
 
 #include <string.h>
 
-enum { EXACT_RANKS = 64 /* up to which all ranks are played through in explain and predict */ };
+enum { EXACT_RANKS = 64 /* up to which all ranks are mocked through in explain and predict */ };
 
 /* ------------------------------------------------------------------------------------------------------------ the figures */
 void machine_read(const struct comm_env *env, const char *path, struct machine_given *given)
@@ -33,12 +33,12 @@ void machine_read(const struct comm_env *env, const char *path, struct machine_g
 enum comm_result engine_describe_machine(struct comm_communicator *c, char *text, size_t bytes)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
     cost_machine_print(&b->world->machine, text, bytes);
-    body_unlock(b);
+    state_unlock(b);
     return COMM_OK;
 }
 
@@ -64,7 +64,7 @@ enum comm_result engine_describe_algorithm(size_t index, struct comm_algorithm_i
 
 /* ------------------------------------------------------------------------------------------------------------ prices */
 
-static struct algo_query query_of(const struct body *b, const struct comm_call *call, const struct algo_prices *prices)
+static struct algo_query query_of(const struct comm_state *b, const struct comm_call *call, const struct algo_prices *prices)
 {
     enum comm_type type = call->type ? call->type : COMM_BYTE;
     uint32_t collective = collective_parse(call->collective);
@@ -75,11 +75,11 @@ static struct algo_query query_of(const struct body *b, const struct comm_call *
                                .block_bytes = collective == COLLECTIVE_BARRIER ? 0 : call->n * data_partial_bytes(type),
                                .once_max = b->channel->caps.once_max,
                                .chunk_least = b->channel->caps.chunk_least,
-                               .forced = body_forced(b),
+                               .forced = state_forced(b),
                                .order_block = b->world->order_block,
-                               .crowded = elsewhere ? (uint32_t)call->ranks > b->unit.engine->cpus : b->world->crowded,
+                               .oversubscribed = elsewhere ? (uint32_t)call->ranks > b->unit.engine->cpus : b->world->oversubscribed,
                                .hosts = elsewhere ? NULL : b->several_hosts,
-                               .host_ranks = elsewhere ? 0 : body_host_ranks(b),
+                               .host_ranks = elsewhere ? 0 : state_host_ranks(b),
                                .prices = prices};
 }
 
@@ -106,7 +106,7 @@ static void append_price(const struct algo_row *row, const struct algo_query *qu
                     (unsigned)(ps / 10000 % 100));
 }
 
-static void append_prices(const struct body *b, const struct algo_row *row, const struct algo_query *query, char *text, size_t bytes,
+static void append_prices(const struct comm_state *b, const struct algo_row *row, const struct algo_query *query, char *text, size_t bytes,
                           size_t *at)
 {
     const char *before = "; the others: ";
@@ -122,7 +122,7 @@ static void append_prices(const struct body *b, const struct algo_row *row, cons
 }
 
 /* Its native does it, whatever our programs would cost. */
-static bool explain_native(struct body *b, const struct comm_call *call, char *text, size_t bytes)
+static bool explain_native(struct comm_state *b, const struct comm_call *call, char *text, size_t bytes)
 {
     enum comm_type type = call->type ? call->type : COMM_BYTE;
     struct engine_call asked = {
@@ -140,21 +140,21 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
     enum comm_result r;
     char why[256] = "";
     size_t at = 0;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
     if (!collective_parse(call->collective) || b->recording) {
-        body_unlock(b);
+        state_unlock(b);
         return b->recording ? COMM_ERR_STATE
                             : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "explain: call.collective=%s; expected allreduce, broadcast, ...",
                                              call->collective);
     }
     if (explain_native(b, call, text, bytes)) {
-        body_unlock(b);
+        state_unlock(b);
         return COMM_OK;
     }
-    struct algo_prices prices = body_prices(b);
+    struct algo_prices prices = state_prices(b);
     struct algo_query query = query_of(b, call, &prices);
     const struct algo_row *row = algo_select(&query, why, sizeof why);
     text[0] = 0;
@@ -163,7 +163,7 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
                 row ? row->help : "no algorithm serves this", why[0] ? "; " : "", why);
     if (row)
         append_prices(b, row, &query, text, bytes, &at);
-    body_unlock(b);
+    state_unlock(b);
     return row ? COMM_OK : COMM_ERR_UNSUPPORTED;
 }
 
@@ -176,11 +176,11 @@ static const struct algo_row *row_named(const struct algo_query *query, const ch
     return NULL;
 }
 
-static enum comm_result predict(struct body *b, const struct comm_call *call, const char *algorithm, const char *machine, double *ns,
+static enum comm_result predict(struct comm_state *b, const struct comm_call *call, const char *algorithm, const char *machine, double *ns,
                                 char *text, size_t text_bytes)
 {
     struct cost_machine figures = b->world->machine;
-    struct algo_prices prices = body_prices(b);
+    struct algo_prices prices = state_prices(b);
     uint64_t ps;
 
     if (machine && !cost_machine_parse(machine, strlen(machine), &figures, text, text_bytes))
@@ -205,7 +205,7 @@ enum comm_result engine_predict(struct comm_communicator *c, const struct comm_c
 {
     enum comm_result r;
     char text[256] = "";
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -215,6 +215,6 @@ enum comm_result engine_predict(struct comm_communicator *c, const struct comm_c
         r = COMM_ERR_ARGUMENT;
     else
         r = predict(b, call, algorithm, machine, ns, text, sizeof text);
-    body_unlock(b);
+    state_unlock(b);
     return r == COMM_OK ? r : engine_decline(c, r, NULL, "predict: %s", text[0] ? text : base_result_text(r));
 }

@@ -11,7 +11,7 @@
 
 #include "base/format.h"
 #include "failure/recover.h"
-#include "p2p/talk.h"
+#include "p2p/op.h"
 
 #include <string.h>
 
@@ -30,39 +30,39 @@ struct trace {
 };
 
 /* ------------------------------------------------------------------------------------------------------------ taking */
-static void take_unfinished(const struct body *b, struct trace *t, uint64_t last)
+static void take_unfinished(const struct comm_state *b, struct trace *t, uint64_t last)
 {
     for (uint64_t ticket = b->line.done + 1; ticket <= last; ticket++) {
         struct record *record = &t->record[t->count++];
-        const struct entry *e = body_entry(b, ticket);
+        const struct entry *e = state_entry(b, ticket);
         *record = e->record;
         record->ticket = ticket;
         record->completed_ns = t->taken_ns;
         record->result = COMM_PENDING;
-        record->waited = ticket <= b->line.started ? body_waits_for(b, e) : 0;
+        record->waited = ticket <= b->line.started ? state_waits_for(b, e) : 0;
     }
-    for (uint32_t i = b->talk_first; i != TALK_NONE; i = b->talks[i].after) {
-        const struct talk *talk = &b->talks[i];
-        if (talk->state != TALK_MARKER)
-            t->record[t->count++] = (struct record){.ticket = talk->ticket,
-                                                    .bytes = talk->call.bytes,
-                                                    .queued_ns = talk->queued_ns,
-                                                    .started_ns = talk->queued_ns,
+    for (uint32_t i = b->p2p_first; i != P2P_NONE; i = b->p2p_ops[i].after) {
+        const struct p2p_op *op = &b->p2p_ops[i];
+        if (op->state != P2P_MARKER)
+            t->record[t->count++] = (struct record){.ticket = op->ticket,
+                                                    .bytes = op->call.bytes,
+                                                    .queued_ns = op->queued_ns,
+                                                    .started_ns = op->queued_ns,
                                                     .completed_ns = t->taken_ns,
-                                                    .algorithm = talk_name(talk),
+                                                    .algorithm = p2p_name(op),
                                                     .result = COMM_PENDING,
-                                                    .waited = (uint16_t)(talk->call.peer + 1)};
+                                                    .waited = (uint16_t)(op->call.peer + 1)};
     }
 }
 
 /* NULL: no memory. */
-static struct trace *take_trace(const struct body *b, const struct comm_error *error)
+static struct trace *take_trace(const struct comm_state *b, const struct comm_error *error)
 {
     const struct comm_env *env = b->unit.engine->env;
     uint64_t first = b->record_count > b->record_room ? b->record_count - b->record_room : 0;
     uint64_t last = b->line.next - 1 - b->line.done > ENGINE_RECORDS ? b->line.done + ENGINE_RECORDS : b->line.next - 1;
     size_t bytes = sizeof(struct trace) +
-                   (size_t)(b->record_count - first + (last - b->line.done) + b->talk_pending + b->talk_markers) * sizeof(struct record);
+                   (size_t)(b->record_count - first + (last - b->line.done) + b->p2p_pending + b->p2p_markers) * sizeof(struct record);
     struct trace *t = env->take(env, bytes, 64);
 
     if (!t)
@@ -227,7 +227,7 @@ static int64_t write_trace(const struct comm_env *env, const struct trace *t, co
 static void tell_unwritten(struct comm_communicator *c, const char *path, int64_t failed)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return;
@@ -241,13 +241,13 @@ static void tell_unwritten(struct comm_communicator *c, const char *path, int64_
         base_format(b->last_refused.text, sizeof b->last_refused.text, "path=%s cannot be written, errno=%d", path, (int)-failed);
     else
         base_format(b->last_refused.text, sizeof b->last_refused.text, "no memory for a copy of what is remembered");
-    body_unlock(b);
+    state_unlock(b);
 }
 
 enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -255,7 +255,7 @@ enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path
     struct trace *t = take_trace(b, NULL);
     if (t && b->failed)
         cause_describe(b, &b->cause, &t->error);
-    body_unlock(b);
+    state_unlock(b);
     int before = env->cancel(env, ENV_CANCEL_OFF);
     int64_t failed = t ? write_trace(env, t, path) : 0;
     env->cancel(env, before);
@@ -283,7 +283,7 @@ static bool stopping(const struct engine *e)
     return atomic_load_explicit(&e->stopping, memory_order_acquire) != 0;
 }
 
-static void scribe(void *arg)
+static void trace_writer(void *arg)
 {
     struct engine *e = arg;
     const struct comm_env *env = e->env;
@@ -312,8 +312,8 @@ static void scribe(void *arg)
 void trace_start(struct engine *e)
 {
     base_lock(&e->trace_lock, e->env);
-    if (e->options.trace_dir[0] && !e->scribe_runs)
-        e->scribe_runs = e->env->spawn(e->env, scribe, e, &e->scribe) == 0;
+    if (e->options.trace_dir[0] && !e->trace_writer_runs)
+        e->trace_writer_runs = e->env->spawn(e->env, trace_writer, e, &e->trace_writer) == 0;
     base_unlock(&e->trace_lock, e->env);
 }
 
@@ -321,7 +321,7 @@ void trace_start(struct engine *e)
 static bool give_trace(struct engine *e, struct trace *t)
 {
     base_lock(&e->trace_lock, e->env);
-    bool runs = e->scribe_runs;
+    bool runs = e->trace_writer_runs;
     struct trace **last = &e->traces;
     while (*last)
         last = &(*last)->next;
@@ -334,7 +334,7 @@ static bool give_trace(struct engine *e, struct trace *t)
     return runs;
 }
 
-static void failed(struct body *b, const struct comm_error *error)
+static void failed(struct comm_state *b, const struct comm_error *error)
 {
     struct engine *e = b->unit.engine;
     const char *folder = e->options.trace_dir;
@@ -370,11 +370,11 @@ static void wait_ended(struct engine *e)
 
 static bool stop(struct engine *e)
 {
-    if (!e->scribe_runs)
+    if (!e->trace_writer_runs)
         return true;
     atomic_fetch_add_explicit(&e->traces_given, 1, memory_order_seq_cst);
     e->env->wake(e->env, &e->traces_given, 1);
-    return e->env->join(e->env, &e->scribe, e->env->now(e->env) + TRACE_STOP_NS);
+    return e->env->join(e->env, &e->trace_writer, e->env->now(e->env) + TRACE_STOP_NS);
 }
 
 const struct comm_part trace_part = {.name = "trace", .engine_close = stop, .wait_ended = wait_ended, .failed = failed};

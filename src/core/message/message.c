@@ -37,8 +37,8 @@ struct message_room {
     enum comm_result refused;     /* not OK: what every post is answered */
     struct message_queue untaken; /* matched receives for which the wire had no room */
     struct message_queue finished;
-    struct message_queue letters; /* not taken yet */
-    uint32_t came;                /* in all peers' queues of the library's own */
+    struct message_queue setup_messages; /* not taken yet */
+    uint32_t came;                       /* in all peers' queues of the library's own */
     struct message_pool pool;
     struct message_match match;
     struct message_peer peer[];
@@ -232,7 +232,7 @@ static void post_send(struct message_room *room, struct message_node *node)
 /* Where arrivals of that kind wait. */
 static struct message_queue *queue_of(struct message_room *room, uint32_t kind, int32_t peer)
 {
-    return kind == MESSAGE_LETTER ? &room->letters : &room->peer[peer].came[kind == MESSAGE_ANSWER];
+    return kind == MESSAGE_SETUP ? &room->setup_messages : &room->peer[peer].came[kind == MESSAGE_ANSWER];
 }
 
 /* The oldest of its kind: there is one. */
@@ -241,14 +241,14 @@ static void take_own(struct message_room *room, struct message_node *node)
     struct message_node *arrival = queue_pop(queue_of(room, node->kind, node->peer));
     struct wire_event message = {.key = arrival->key, .peer = arrival->peer, .tag = arrival->tag, .bytes = arrival->bytes};
 
-    room->came -= node->kind != MESSAGE_LETTER;
+    room->came -= node->kind != MESSAGE_SETUP;
     message_pool_give(&room->pool, arrival);
     take_wired(room, node, &message);
 }
 
-bool message_letter(const struct message_room *room)
+bool message_setup(const struct message_room *room)
 {
-    return room->letters.first != NULL;
+    return room->setup_messages.first != NULL;
 }
 
 uint32_t message_came(const struct message_room *room)
@@ -382,7 +382,7 @@ static void announced(struct message_room *room, const struct wire_event *event)
     arrival->tag = event->tag;
     arrival->key = event->key;
     arrival->bytes = event->bytes;
-    room->came += own && kind != MESSAGE_LETTER;
+    room->came += own && kind != MESSAGE_SETUP;
     if (own)
         queue_push(queue_of(room, kind, event->peer), arrival);
     else
@@ -512,7 +512,7 @@ void message_fail(struct message_room *room, enum comm_result result)
         else if (node->state != MESSAGE_FREE && node->state != MESSAGE_FINISHED)
             finish(room, node, result);
     }
-    room->untaken.first = room->letters.first = NULL;
+    room->untaken.first = room->setup_messages.first = NULL;
     room->stalled_peers = room->came = 0;
     for (int32_t rank = 0; rank < room->size; rank++)
         room->peer[rank].unsent.first = room->peer[rank].came[0].first = room->peer[rank].came[1].first = NULL;

@@ -16,8 +16,8 @@
 struct message_room; /* opaque; one per communicator */
 
 /* Whose a message is: the program's, or the library's own, which no program sends or receives. It travels as the round of the key. A
- * receive of the library's takes the oldest that came: a letter whoever sent it, the others of one peer. */
-enum message_kind { MESSAGE_PROGRAM = 0, MESSAGE_LETTER, MESSAGE_ASK, MESSAGE_ANSWER, MESSAGE_KINDS };
+ * receive of the library's takes the oldest that came: a setup message whoever sent it, the others of one peer. */
+enum message_kind { MESSAGE_PROGRAM = 0, MESSAGE_SETUP, MESSAGE_ASK, MESSAGE_ANSWER, MESSAGE_KINDS };
 
 /* A send or a receive as its caller gave it. */
 struct message_call {
@@ -49,7 +49,7 @@ enum comm_result message_refused(const struct message_room *room);
    library's own are few, and not refused for the depth.) There was no memory for an arrival: its order would be lost, so all unmatched
    receives end with MEMORY and every later post is answered so. */
 enum comm_result message_post(struct message_room *room, const struct message_call *call);
-bool message_letter(const struct message_room *room);   /* whether one came and was not taken */
+bool message_setup(const struct message_room *room);    /* whether one came and was not taken */
 uint32_t message_came(const struct message_room *room); /* how many asks and answers came, of all peers, and were not taken */
 /* Whether one of kind (MESSAGE_ASK or MESSAGE_ANSWER) came from peer and was not taken, and how long the oldest is. */
 bool message_came_from(const struct message_room *room, enum message_kind kind, int32_t peer, size_t *bytes);

@@ -22,7 +22,7 @@ enum { COST_KNOTS = 4, COST_KNOT_FIRST = 32768, COST_KNOT_FACTOR = 8 };
 /* Times in ps, times per byte in fs; a file writes them in ns and ps (machine.c has the names and what they mean). */
 struct cost_machine {
     uint64_t cpus; /* of a host */
-    uint64_t call, express, step, wake, turn, crowd;
+    uint64_t call, fastpath, step, wake, turn, crowd;
     uint64_t reduce_call, fold;
     uint64_t shm_latency, shm_expose, shm_view, shm_place;
     uint64_t net_latency, net_overhead, net_gap, net_byte;
@@ -57,7 +57,7 @@ struct cost_case {
     int32_t host_ranks;                /* ranks of a host, in rank order; 0: all are on one */
     const struct program_hosts *hosts; /* for the builder; NULL: not said */
     uint32_t calls;                    /* one behind the other, each as soon as the rank's last ended; 0: one */
-    bool express;                      /* served by hand, not by the interpreter */
+    bool fastpath;                     /* served by hand, not by the interpreter */
     bool climbs;                       /* up a binomial tree and down again: a depth that no rank's own program shows */
 };
 

@@ -19,7 +19,7 @@
 const struct cost_figure cost_figures[] = {
     {"cpus", "cpus", FIGURE(cpus), "of a host; more ranks than that take turns"},
     {"call", "ns", FIGURE(call), "a call through the queue and the interpreter, without its steps"},
-    {"express", "ns", FIGURE(express), "a call that is served by hand"},
+    {"express", "ns", FIGURE(fastpath), "a call that is served by hand"},
     {"step", "ns", FIGURE(step), "a step of a lane"},
     {"wake", "ns", FIGURE(wake), "going on with lanes that stood"},
     {"turn", "ns", FIGURE(turn), "getting a CPU, where ranks take turns"},
@@ -44,7 +44,7 @@ static const char magic[] = "commstream-machine";
 const struct cost_machine cost_machine_default = {
     .cpus = 2,
     .call = 150000,
-    .express = 90000,
+    .fastpath = 90000,
     .step = 5000,
     .wake = 30000,
     .turn = 900000,
@@ -227,15 +227,15 @@ static uint64_t log_of(uint64_t value)
     return (uint64_t)bits * 256 + mantissa - 256;
 }
 
-static uint64_t rate_at(const uint64_t *knot, uint64_t footprint)
+static uint64_t rate_at(const uint64_t *cycle, uint64_t footprint)
 {
     uint64_t at = log_of(footprint), first = log_of(COST_KNOT_FIRST), each = log_of(COST_KNOT_FACTOR);
     if (at <= first)
-        return knot[0];
+        return cycle[0];
     uint64_t k = (at - first) / each, part = (at - first) % each;
     if (k >= COST_KNOTS - 1)
-        return knot[COST_KNOTS - 1];
-    return (knot[k] * (each - part) + knot[k + 1] * part) / each;
+        return cycle[COST_KNOTS - 1];
+    return (cycle[k] * (each - part) + cycle[k + 1] * part) / each;
 }
 
 /* Bytes that the buffers of one rank have together. */
@@ -279,5 +279,5 @@ void cost_rate_of(struct cost_rate *rate, const struct cost_case *what, const st
         .hosts = what->hosts,
     };
     rate->turns = turns;
-    rate->call = (what->express ? m->express : m->call) + (turns > 1 ? m->crowd : 0);
+    rate->call = (what->fastpath ? m->fastpath : m->call) + (turns > 1 ? m->crowd : 0);
 }

@@ -6,13 +6,13 @@
 #include "native/native.h"
 
 #include "base/format.h"
-#include "comm/body.h"
+#include "comm/state.h"
 
 #include <string.h>
 
 enum { NAP_MOST_NS = 1000000, COPYING_NS = 2000, AGREE_BYTES = 4096, SHORT_TURNS = 400 };
 
-static bool may_enter(const struct body *b)
+static bool may_enter(const struct comm_state *b)
 {
     return !b->guest || !(b->native_flags & NATIVE_CALLER);
 }
@@ -20,7 +20,7 @@ static bool may_enter(const struct body *b)
 /* ------------------------------------------------------------------------------------------------------------ joining */
 static const struct collective_library library;
 
-static enum comm_result open(struct body *b, struct team_offer *offer)
+static enum comm_result open(struct comm_state *b, struct team_offer *offer)
 {
     struct native *native = b->world->native;
     struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
@@ -41,8 +41,8 @@ static enum comm_result open(struct body *b, struct team_offer *offer)
     return r == COMM_ERR_UNSUPPORTED ? COMM_OK : r;
 }
 
-/* The members' parts go into b->offers, one behind the other, as body_connect did with the wires'. */
-static enum comm_result connect(struct body *b, const struct team_offer *offers)
+/* The members' parts go into b->offers, one behind the other, as state_connect did with the wires'. */
+static enum comm_result connect(struct comm_state *b, const struct team_offer *offers)
 {
     struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
     unsigned char *packed = b->offers;
@@ -72,7 +72,7 @@ static enum comm_result connect(struct body *b, const struct team_offer *offers)
     return result;
 }
 
-static enum comm_result joined(struct body *b)
+static enum comm_result joined(struct comm_state *b)
 {
     return b->native ? b->native->native->class->joined(b->native) : COMM_OK;
 }
@@ -103,7 +103,7 @@ static struct native_call call_of(const struct engine_call *call)
                                 .displs = call->displs};
 }
 
-static bool is_device_memory(struct body *b, const void *memory)
+static bool is_device_memory(struct comm_state *b, const void *memory)
 {
     struct CUstream_st *stream;
     struct device *d = b->native->native->class->stream ? b->native->native->class->stream(b->native, NULL, &stream) : NULL;
@@ -112,7 +112,7 @@ static bool is_device_memory(struct body *b, const void *memory)
 }
 
 /* UNSUPPORTED, and a program does it; but no program of ours reads a device's memory. */
-static enum comm_result leave_to_program(struct body *b, const struct engine_call *call, const char *why)
+static enum comm_result leave_to_program(struct comm_state *b, const struct engine_call *call, const char *why)
 {
     if (!is_device_memory(b, call->in) && !is_device_memory(b, call->out))
         return COMM_ERR_UNSUPPORTED;
@@ -120,7 +120,7 @@ static enum comm_result leave_to_program(struct body *b, const struct engine_cal
     return COMM_ERR_ARGUMENT;
 }
 
-static enum comm_result takes(struct body *b, const struct engine_call *call)
+static enum comm_result takes(struct comm_state *b, const struct engine_call *call)
 {
     if (call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP || call->collective == COLLECTIVE_WINDOW)
         return COMM_ERR_UNSUPPORTED;
@@ -130,7 +130,7 @@ static enum comm_result takes(struct body *b, const struct engine_call *call)
         return COMM_ERR_UNSUPPORTED; /* ours: what they take is in our memory, or was looked at before */
     if (BASE_UNLIKELY(call->op & OPERATOR_USER) && reduces(call->collective))
         return leave_to_program(b, call, "an operator of the program's own works on host memory");
-    if (body_forced(b) && algo_is_forced(body_forced(b), call->collective))
+    if (state_forced(b) && algo_is_forced(state_forced(b), call->collective))
         return leave_to_program(b, call, "option algorithm asks for a program, which works on host memory");
     struct native_call native = call_of(call);
     char why[256];
@@ -142,7 +142,7 @@ static enum comm_result takes(struct body *b, const struct engine_call *call)
 
 /* ------------------------------------------------------------------------------------------------------------ starting */
 /* With `active`: counted once something is pending, and no more when a pass found the communicator idle. */
-static void count(struct body *b, bool pending)
+static void count(struct comm_state *b, bool pending)
 {
     struct engine *e = b->unit.engine;
 
@@ -155,25 +155,25 @@ static void count(struct body *b, bool pending)
     engine_told(e); /* who sleeps without a poll deadline must take one */
 }
 
-static void start_pending(struct body *b)
+static void start_pending(struct comm_state *b)
 {
     b->native_pending++;
     atomic_store_explicit(&b->unit.engine->nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
 }
 
-static void propose(struct body *b, const struct entry *e, enum comm_result result, int32_t code)
+static void propose(struct comm_state *b, const struct entry *e, enum comm_result result, int32_t code)
 {
-    body_propose(b, &(struct cause){.number = e->seq,
-                                    .rank = b->team.rank,
-                                    .peer = b->team.rank,
-                                    .result = result,
-                                    .collective = e->record.collective,
-                                    .code = code});
+    state_propose(b, &(struct cause){.number = e->seq,
+                                     .rank = b->team.rank,
+                                     .peer = b->team.rank,
+                                     .result = result,
+                                     .collective = e->record.collective,
+                                     .code = code});
 }
 
 /* Whoever of two ranks makes its call second sees the first one's, and starts nothing when they differ. Reading what another CPU has just
    written takes as long as half a small exchange: calls of few bytes are compared by whoever has to wait for theirs, and at the tick. */
-static bool calls_agree(struct body *b, const struct entry *e)
+static bool calls_agree(struct comm_state *b, const struct entry *e)
 {
     uint32_t at = e->seq & b->calls_mask;
 
@@ -184,22 +184,22 @@ static bool calls_agree(struct body *b, const struct entry *e)
             continue;
         if (atomic_load_explicit(&ring[at].chain, memory_order_relaxed) != e->chain ||
             atomic_load_explicit(&ring[at].refused, memory_order_relaxed))
-            return body_check_peers(b, e);
+            return state_check_peers(b, e);
     }
     return true;
 }
 
 /* Its thread is none of the program's; or a program, behind many entries of a stream, has no place in the window yet. */
-static bool may_not_start(const struct body *b, uint64_t ticket)
+static bool may_not_start(const struct comm_state *b, uint64_t ticket)
 {
-    const struct entry *e = body_entry(b, ticket);
+    const struct entry *e = state_entry(b, ticket);
 
     if (e->by != ENTRY_BY_PROGRAM)
         return !may_enter(b);
     return (e->head.kind == TIMELINE_WORK || e->head.kind == TIMELINE_BARRIER) && ticket - b->line.done > b->line.window;
 }
 
-static void start(struct body *b, uint64_t ticket, struct entry *e)
+static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     const struct native_class *class = b->native->native->class;
     struct native_call call = {.collective = e->record.collective,
@@ -215,7 +215,7 @@ static void start(struct body *b, uint64_t ticket, struct entry *e)
                                .cookie = ticket};
     int32_t code = 0;
 
-    e->record.started_ns = body_now(b);
+    e->record.started_ns = state_now(b);
     if (e->by == ENTRY_BY_STREAM) { /* it was handed over at the call */
         start_pending(b);
         return;
@@ -233,14 +233,14 @@ static void start(struct body *b, uint64_t ticket, struct entry *e)
 
 /* ------------------------------------------------------------------------------------------------------------ waits of a stream */
 /* Before its entry is issued under the coming ticket. UNSUPPORTED: the stream may not wait for such a point. */
-static enum comm_result stream_wait(struct body *b, struct entry *e, const struct timeline_point *point)
+static enum comm_result stream_wait(struct comm_state *b, struct entry *e, const struct timeline_point *point)
 {
     struct native_point given = {point->word, point->value};
     enum comm_result r;
 
     if (timeline_point_test(point) != COMM_PENDING)
         return COMM_OK; /* an ordinary fence, which ends where it starts */
-    if (!given.word && (r = engine_need_helper(b->unit.engine)) != COMM_OK)
+    if (!given.word && (r = engine_need_progress_thread(b->unit.engine)) != COMM_OK)
         return r;
     r = b->native->native->class->wait(b->native, &given, b->line.next);
     if (r != COMM_OK)
@@ -252,12 +252,12 @@ static enum comm_result stream_wait(struct body *b, struct entry *e, const struc
     return COMM_OK;
 }
 
-static bool release_parked(struct body *b)
+static bool release_parked(struct comm_state *b)
 {
     bool moved = false;
 
     for (uint64_t t = b->line.done + 1; t <= b->line.started && b->native_parked && !b->failed; t++) {
-        struct entry *e = body_entry(b, t);
+        struct entry *e = state_entry(b, t);
         enum comm_result r = e->by == ENTRY_BY_STREAM && e->parked ? timeline_point_test(&e->point) : COMM_PENDING;
         if (r == COMM_PENDING)
             continue;
@@ -267,24 +267,24 @@ static bool release_parked(struct body *b)
         if (r == COMM_OK)
             b->native->native->class->reach(b->native, t);
         else
-            body_propose(b, &(struct cause){.rank = b->team.rank,
-                                            .peer = b->team.rank,
-                                            .result = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY,
-                                            .point = (uint32_t)r});
+            state_propose(b, &(struct cause){.rank = b->team.rank,
+                                             .peer = b->team.rank,
+                                             .result = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY,
+                                             .point = (uint32_t)r});
     }
     return moved;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
 /* The oldest, which went the short way, ended well. */
-static void retire_short(struct body *b, struct entry *e)
+static void retire_short(struct comm_state *b, struct entry *e)
 {
     uint64_t ticket = b->native_alone;
 
     b->native_alone = 0;
-    body_record(b, &e->record, ticket, b->unit.engine->env->now(b->unit.engine->env), COMM_OK);
+    state_record(b, &e->record, ticket, b->unit.engine->env->now(b->unit.engine->env), COMM_OK);
     uint32_t seq = e->seq;
-    body_forget_entry(b, e);
+    state_forget_entry(b, e);
     timeline_retire_oldest(&b->line, &e->head);
     b->told_done = ticket;
     b->wire->release(b->channel, seq, NULL);
@@ -293,9 +293,9 @@ static void retire_short(struct body *b, struct entry *e)
 }
 
 /* A library tells of calls that differ in its own way, if at all: ours is better, where the peers' calls can be read. */
-static void take_ended(struct body *b, const struct native_event *event)
+static void take_ended(struct comm_state *b, const struct native_event *event)
 {
-    struct entry *e = body_entry(b, event->cookie);
+    struct entry *e = state_entry(b, event->cookie);
 
     BASE_ASSERT(event->cookie > b->line.done && event->cookie <= b->line.started && e->by != ENTRY_BY_PROGRAM);
     b->native_pending--;
@@ -305,11 +305,11 @@ static void take_ended(struct body *b, const struct native_event *event)
         timeline_end(&b->line, event->cookie,
                      BASE_UNLIKELY(b->world->check) && e->by == ENTRY_BY_NATIVE && !(b->native_flags & NATIVE_STREAM) ? check_thaw(b, e)
                                                                                                                       : COMM_OK);
-    else if (!e->seq || body_check_peers(b, e))
+    else if (!e->seq || state_check_peers(b, e))
         propose(b, e, (enum comm_result)event->result, event->code);
 }
 
-static bool look(struct body *b)
+static bool look(struct comm_state *b)
 {
     struct native_event events[ENGINE_EVENTS];
 
@@ -324,29 +324,29 @@ static bool look(struct body *b)
 /* ------------------------------------------------------------------------------------------------------------ the short way */
 /* A collective on an idle communicator, without the queue's turns, which take longer than what MPI does for a few bytes. Everything about
    it is an entry's all the same: whoever fails, closes, lists or waits for it knows nothing of this. */
-static bool takes_form(struct body *b, const struct engine_call *call)
+static bool takes_form(struct comm_state *b, const struct engine_call *call)
 {
-    struct call_form *f = &b->native_form;
+    struct call_shape *f = &b->native_form;
 
     if (BASE_LIKELY(call_is(f, call)))
         return f->fits;
-    *f = call_form_of(call, body_fingerprint(b, call));
+    *f = call_shape_of(call, state_fingerprint(b, call));
     f->known = !call->counts; /* what counts say is looked at in each call */
     f->fits = takes(b, call) == COMM_OK;
     return f->fits;
 }
 
-static bool may_go(const struct body *b)
+static bool may_go(const struct comm_state *b)
 {
     const struct wire_board *board = b->channel->board;
 
-    if (b->line.done + 1 != b->line.next || b->talk_first != TALK_NONE || b->failed || b->proposal.result ||
-        b->sequence < b->refused_until || (uint32_t)(b->sequence + 1) == 0 || (b->native_flags & NATIVE_STREAM) || b->world->check)
+    if (b->line.done + 1 != b->line.next || b->p2p_first != P2P_NONE || b->failed || b->proposal.result || b->sequence < b->refused_until ||
+        (uint32_t)(b->sequence + 1) == 0 || (b->native_flags & NATIVE_STREAM) || b->world->check)
         return false;
     return !board || !atomic_load_explicit(&board->cause, memory_order_relaxed);
 }
 
-static bool issue(struct body *b, const struct engine_call *call, struct comm_request *req)
+static bool issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req)
 {
     enum comm_result why;
 
@@ -355,42 +355,42 @@ static bool issue(struct body *b, const struct engine_call *call, struct comm_re
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
     if (!e)
         return false; /* the long way says why */
-    body_fill_entry(e, call, b->native_form.fingerprint, b);
-    if (call->counts && body_copy_vectors(b, call, e) != COMM_OK)
+    state_fill_entry(e, call, b->native_form.fingerprint, b);
+    if (call->counts && state_copy_vectors(b, call, e) != COMM_OK)
         return false;
     e->by = ENTRY_BY_NATIVE;
     e->seq = e->record.sequence = (uint32_t)++b->sequence;
-    e->chain = b->chain = body_chain(b->chain, b->native_form.fingerprint);
+    e->chain = b->chain = state_chain(b->chain, b->native_form.fingerprint);
     e->record.algorithm = b->native->native->class->name;
     uint64_t ticket = b->native_alone = timeline_issue_alone(&b->line, &e->head);
-    body_publish_call(b, e, call, COMM_OK);
+    state_publish_call(b, e, call, COMM_OK);
     b->stats.operations++;
     if (req)
-        *req = (struct comm_request){b->unit.face, ticket};
+        *req = (struct comm_request){b->unit.handle, ticket};
     start(b, ticket, e);
     look(b);
     b->now = 0;
     if (BASE_UNLIKELY(b->native_alone && (!b->is_active || !b->native_counted)))
-        body_activate(b);
+        state_activate(b);
     return true;
 }
 
 /* Looks at it for as long as a peer that called at the same time takes. */
-static bool wait_short(struct body *b, uint64_t ticket)
+static bool wait_short(struct comm_state *b, uint64_t ticket)
 {
-    if (!b->native_alone || b->native_alone != ticket || b->unit.engine->crowded)
+    if (!b->native_alone || b->native_alone != ticket || b->unit.engine->oversubscribed)
         return false;
     for (int turn = 0; turn < SHORT_TURNS && b->native_alone; turn++)
         look(b);
     bool ended = b->line.done >= ticket;
     if (ended && b->line.done + 1 != b->line.next)
-        body_settle(b); /* what stood behind it may start */
+        state_settle(b); /* what stood behind it may start */
     return ended;
 }
 
 /* A library that copies inside its poll (MPI does) tells nobody so; but such a look takes long, and whoever waits must not go to sleep
    between two of them. */
-static bool step(struct body *b)
+static bool step(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
     bool moved = b->native_parked && release_parked(b);
@@ -405,7 +405,7 @@ static bool step(struct body *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ failing and leaving */
-static void failing(struct body *b, enum comm_result result)
+static void failing(struct comm_state *b, enum comm_result result)
 {
     (void)result;
     if (!b->native)
@@ -415,20 +415,20 @@ static void failing(struct body *b, enum comm_result result)
     b->native_alone = 0;
     b->held = may_enter(b) ? b->native->native->class->leave(b->native, WIRE_ABORT) : pending;
     for (uint64_t t = b->line.done + 1; b->held && t <= b->line.started; t++) {
-        struct entry *e = body_entry(b, t);
+        struct entry *e = state_entry(b, t);
         if (e->by == ENTRY_BY_NATIVE && e->head.state == TIMELINE_STARTED)
             e->record.flags |= COMM_INFO_BUFFERS_HELD;
     }
 }
 
-bool native_holds(struct body *b)
+bool native_holds(struct comm_state *b)
 {
     if (b->held && may_enter(b))
         b->held = b->native->native->class->leave(b->native, WIRE_ABORT);
     return b->held != 0;
 }
 
-static void leave(struct body *b)
+static void leave(struct comm_state *b)
 {
     if (b->native_counted)
         count(b, false);
@@ -455,7 +455,7 @@ static void nap(struct engine *e, int64_t now, int64_t *until)
 }
 
 /* Counted among those that wake nobody while something is pending and a pass could end it. */
-static void active(struct body *b, bool is_active)
+static void active(struct comm_state *b, bool is_active)
 {
     if (BASE_UNLIKELY(b->native_counted != (is_active && (b->native_counted || b->native_pending))))
         count(b, !b->native_counted);

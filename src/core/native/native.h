@@ -5,7 +5,7 @@
 #include "progress/part.h"
 
 /* Of a failed communicator: the library may still use the buffers of its operations. */
-bool native_holds(struct body *b);
+bool native_holds(struct comm_state *b);
 
 extern const struct comm_part native_part;
 

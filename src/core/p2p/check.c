@@ -1,81 +1,81 @@
 /* Messages that wait for somebody who has closed, or for too long. */
-#include "p2p/talk.h"
+#include "p2p/op.h"
 
 /* What this rank has sent itself may be what a general receive waits for. */
-static bool sends_itself(const struct body *b)
+static bool sends_itself(const struct comm_state *b)
 {
-    for (uint32_t i = b->talk_first; i != TALK_NONE; i = b->talks[i].after)
-        if (b->talks[i].is_send && b->talks[i].state != TALK_MARKER && b->talks[i].call.peer == b->team.rank)
+    for (uint32_t i = b->p2p_first; i != P2P_NONE; i = b->p2p_ops[i].after)
+        if (b->p2p_ops[i].is_send && b->p2p_ops[i].state != P2P_MARKER && b->p2p_ops[i].call.peer == b->team.rank)
             return true;
     return false;
 }
 
 /* Whether a message waits for somebody who closed: its peer, or with an open peer all of them. */
-bool talk_peer_left(const struct body *b, int32_t peer, int32_t *rank)
+bool p2p_peer_left(const struct comm_state *b, int32_t peer, int32_t *rank)
 {
     *rank = peer;
     if (peer >= 0)
-        return body_has_left(b, peer);
+        return state_has_left(b, peer);
     for (int32_t r = 0; r < b->team.size; r++) {
         if (r == b->team.rank)
             continue;
         *rank = r;
-        if (!body_has_left(b, r))
+        if (!state_has_left(b, r))
             return false;
     }
     return b->team.size > 1 && !sends_itself(b);
 }
 
 /* A receive ends alone. A send cannot be taken back, and whether it was received is not known: the communicator fails. */
-static void end_gone(struct body *b, uint32_t index, int32_t rank)
+static void end_gone(struct comm_state *b, uint32_t index, int32_t rank)
 {
-    const struct talk *t = &b->talks[index];
+    const struct p2p_op *t = &b->p2p_ops[index];
     int32_t last = (int32_t)(b->closed_at[rank] - 1);
 
     if (t->is_send)
-        body_propose(b,
-                     &(struct cause){.number = b->sequence, .rank = rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = last});
+        state_propose(b,
+                      &(struct cause){.number = b->sequence, .rank = rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = last});
     else if (message_cancel(b->messages, index, COMM_ERR_CLOSED) == COMM_OK)
         base_log(&b->unit.engine->log, LOG_INFO, "comm=%s a receive ends: rank %d closed after its call %d", b->name, rank, last);
 }
 
-static bool awaits_gone(const struct body *b, const struct talk *t, int32_t *rank)
+static bool awaits_gone(const struct comm_state *b, const struct p2p_op *t, int32_t *rank)
 {
-    return (t->state == TALK_POSTED || t->state == TALK_ASKED) && talk_peer_left(b, t->call.peer, rank);
+    return (t->state == P2P_POSTED || t->state == P2P_ASKED) && p2p_peer_left(b, t->call.peer, rank);
 }
 
 /* Only when a step finds nothing more: what the closed rank had sent is taken first. */
-static void check_gone(struct body *b)
+static void check_gone(struct comm_state *b)
 {
     int32_t rank;
-    uint32_t i = b->talk_first;
+    uint32_t i = b->p2p_first;
 
-    while (i != TALK_NONE && !awaits_gone(b, &b->talks[i], &rank))
-        i = b->talks[i].after;
-    if (i == TALK_NONE || body_step(b))
+    while (i != P2P_NONE && !awaits_gone(b, &b->p2p_ops[i], &rank))
+        i = b->p2p_ops[i].after;
+    if (i == P2P_NONE || state_step(b))
         return;
-    for (uint32_t next; i != TALK_NONE && !b->failed; i = next) {
-        next = b->talks[i].after;
-        if (awaits_gone(b, &b->talks[i], &rank))
+    for (uint32_t next; i != P2P_NONE && !b->failed; i = next) {
+        next = b->p2p_ops[i].after;
+        if (awaits_gone(b, &b->p2p_ops[i], &rank))
             end_gone(b, i, rank);
     }
 }
 
 /* A receive that nothing matched ends alone; anything else past its deadline may still be read or written by its peer: the communicator
  * fails. */
-void talk_check(struct body *b, int64_t now)
+void p2p_check(struct comm_state *b, int64_t now)
 {
-    for (uint32_t i = b->talk_first, next; i != TALK_NONE && !b->failed; i = next) {
-        struct talk *t = &b->talks[i];
+    for (uint32_t i = b->p2p_first, next; i != P2P_NONE && !b->failed; i = next) {
+        struct p2p_op *t = &b->p2p_ops[i];
         next = t->after;
         if (t->class) {
             t->class->check(b, t, now);
             continue;
         }
-        if (t->state != TALK_POSTED || now - t->queued_ns < b->timeout_ns)
+        if (t->state != P2P_POSTED || now - t->queued_ns < b->timeout_ns)
             continue;
         if (t->is_send || message_cancel(b->messages, i, COMM_ERR_TIMEOUT) != COMM_OK)
-            body_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
+            state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
     }
     if (!b->failed)
         check_gone(b);

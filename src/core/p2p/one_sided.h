@@ -1,4 +1,4 @@
-/* A one-sided call as it is queued beside messages (p2p/talk.h); what it does is the rma room's. */
+/* A one-sided call as it is queued beside messages (p2p/op.h); what it does is the rma room's. */
 #ifndef P2P_ONE_SIDED_H
 #define P2P_ONE_SIDED_H
 

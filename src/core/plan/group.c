@@ -9,23 +9,23 @@
 #include "comm/pack.h"
 
 /* ------------------------------------------------------------------------------------------------------------ conflicts */
-struct hulls {
-    struct timeline_hull read, write;
+struct ranges {
+    struct timeline_range read, write;
 };
 
-static struct hulls hulls_of(const struct plan_step *step)
+static struct ranges ranges_of(const struct plan_step *step)
 {
-    struct hulls hulls = {{0, 0}, {0, 0}};
+    struct ranges ranges = {{0, 0}, {0, 0}};
 
     if (step->kind == STEP_CALL)
-        hulls = (struct hulls){step->call.read, step->call.write};
-    else if (step->kind == STEP_TALK)
-        *(step->message.is_send ? &hulls.read : &hulls.write) =
-            (struct timeline_hull){(uintptr_t)step->message.buf, (uintptr_t)step->message.buf + step->message.bytes};
-    return hulls;
+        ranges = (struct ranges){step->call.read, step->call.write};
+    else if (step->kind == STEP_P2P)
+        *(step->message.is_send ? &ranges.read : &ranges.write) =
+            (struct timeline_range){(uintptr_t)step->message.buf, (uintptr_t)step->message.buf + step->message.bytes};
+    return ranges;
 }
 
-static bool meet(const struct hulls *a, const struct hulls *b)
+static bool meet(const struct ranges *a, const struct ranges *b)
 {
     return timeline_meet(&a->write, &b->read) || timeline_meet(&a->write, &b->write) || timeline_meet(&a->read, &b->write);
 }
@@ -33,12 +33,12 @@ static bool meet(const struct hulls *a, const struct hulls *b)
 /* Whether two members conflict. What all before one touch answers first. */
 static bool members_conflict(const struct comm_plan *plan)
 {
-    struct hulls before = {{0, 0}, {0, 0}};
+    struct ranges before = {{0, 0}, {0, 0}};
 
     for (uint32_t i = 0; i < plan->count; i++) {
-        struct hulls one = hulls_of(&plan->step[i]);
+        struct ranges one = ranges_of(&plan->step[i]);
         for (uint32_t k = 0; meet(&before, &one) && k < i; k++) {
-            struct hulls other = hulls_of(&plan->step[k]);
+            struct ranges other = ranges_of(&plan->step[k]);
             if (meet(&other, &one))
                 return true;
         }
@@ -50,7 +50,7 @@ static bool members_conflict(const struct comm_plan *plan)
 
 /* ------------------------------------------------------------------------------------------------------------ sealing */
 /* The calls that go into one pack: the first of those that fit, as far as the block has room. */
-static uint32_t pick_small(struct body *b, const struct comm_plan *plan, const struct engine_call **small, uint32_t *from)
+static uint32_t pick_small(struct comm_state *b, const struct comm_plan *plan, const struct engine_call **small, uint32_t *from)
 {
     uint32_t count = 0;
     size_t bytes = 0, one;
@@ -66,7 +66,7 @@ static uint32_t pick_small(struct body *b, const struct comm_plan *plan, const s
 }
 
 /* The packed calls make room for the one that stands for them, at the place of the first. */
-static enum comm_result pack_small(struct body *b, struct comm_plan *plan)
+static enum comm_result pack_small(struct comm_state *b, struct comm_plan *plan)
 {
     const struct comm_env *env = b->unit.engine->env;
     size_t bytes = plan->count * (sizeof(struct engine_call *) + sizeof(uint32_t));
@@ -109,7 +109,7 @@ static void waits_first(struct comm_plan *plan)
     }
 }
 
-static enum comm_result seal(struct body *b, struct comm_plan *plan)
+static enum comm_result seal(struct comm_state *b, struct comm_plan *plan)
 {
     if (plan->refused != COMM_OK)
         return plan->refused;
@@ -139,7 +139,7 @@ static enum comm_result into_plan(struct comm_plan *plan, struct comm_plan *grou
     return r;
 }
 
-static enum comm_result end_locked(struct body *b, struct comm_plan *group, struct comm_request *req)
+static enum comm_result end_locked(struct comm_state *b, struct comm_plan *group, struct comm_request *req)
 {
     bool in_plan = b->recording && !b->recording->group;
 
@@ -149,7 +149,7 @@ static enum comm_result end_locked(struct body *b, struct comm_plan *group, stru
     if (in_plan)
         return r == COMM_OK ? into_plan(b->recording, group) : r;
     return r == COMM_OK ? plan_start(b, group, req)
-                        : body_refuse(b, &(struct engine_call){.collective = COLLECTIVE_GROUP, .flags = ENGINE_CALL_GROUP}, r);
+                        : state_refuse(b, &(struct engine_call){.collective = COLLECTIVE_GROUP, .flags = ENGINE_CALL_GROUP}, r);
 }
 
 static void explain(struct comm_communicator *c, const struct comm_plan *group, enum comm_result r)
@@ -169,10 +169,10 @@ enum comm_result engine_group_end(struct comm_communicator *recorder, struct com
 {
     enum comm_result r;
     struct comm_plan *group = plan_take(recorder, true, &r);
-    struct body *b = group ? body_lock(group->target, &r) : NULL;
+    struct comm_state *b = group ? state_lock(group->target, &r) : NULL;
 
-    if (b && atomic_load_explicit(&b->unit.face->first, memory_order_relaxed) != group->target_life) {
-        body_unlock(b);
+    if (b && atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed) != group->target_life) {
+        state_unlock(b);
         b = NULL;
         r = COMM_ERR_CLOSED;
     }
@@ -181,8 +181,8 @@ enum comm_result engine_group_end(struct comm_communicator *recorder, struct com
     if (b) {
         r = end_locked(b, group, req);
         if (!b->recording)
-            body_settle(b);
-        body_unlock(b);
+            state_settle(b);
+        state_unlock(b);
         explain(group->target, group, r);
     }
     if (group)

@@ -1,12 +1,12 @@
-/* Plans: recorded collectives, messages and queue waits, started many times. A recorder is a face whose body only records. Groups are made
- * of the same list. */
+/* Plans: recorded collectives, messages and queue waits, started many times. A recorder is a handle whose state only records. Groups are
+ * made of the same list. */
 #include "plan/plan.h"
 #include "plan/recorder.h"
 
 #include "comm/pack.h"
 #include "event/event.h"
-#include "fastpath/express.h"
-#include "p2p/talk.h"
+#include "fastpath/fastpath.h"
+#include "p2p/op.h"
 
 #include <string.h>
 
@@ -54,7 +54,7 @@ enum comm_result plan_add(struct comm_plan *plan, const struct plan_step *step)
         plan->step = bigger;
     }
     plan->step[plan->count++] = *step;
-    plan->messages += step->kind == STEP_TALK;
+    plan->messages += step->kind == STEP_P2P;
     plan->doubles += step->kind == STEP_CALL && step->call.collective == COLLECTIVE_BROADCAST_BYTES;
     return COMM_OK;
 }
@@ -103,25 +103,25 @@ struct engine_call plan_call(const struct comm_plan *plan, uint32_t i)
     return call;
 }
 
-static enum comm_result record_call(struct body *recorder, const struct engine_call *call)
+static enum comm_result record_call(struct comm_state *recorder, const struct engine_call *call)
 {
     struct comm_plan *plan = recorder->recording;
 
     return plan_add_call(plan, call, plan->group ? ENGINE_CALL_GROUP : ENGINE_CALL_PLAN);
 }
 
-static void record_refusal(struct body *recorder, enum comm_result reason)
+static void record_refusal(struct comm_state *recorder, enum comm_result reason)
 {
     if (recorder->recording->refused == COMM_OK)
         recorder->recording->refused = reason;
 }
 
-static enum comm_result record_message(struct body *recorder, const struct message_call *message)
+static enum comm_result record_message(struct comm_state *recorder, const struct message_call *message)
 {
-    return plan_add(recorder->recording, &(struct plan_step){.kind = STEP_TALK, .message = *message});
+    return plan_add(recorder->recording, &(struct plan_step){.kind = STEP_P2P, .message = *message});
 }
 
-static enum comm_result record_wait(struct body *recorder, struct comm_event *event, const struct timeline_point *point)
+static enum comm_result record_wait(struct comm_state *recorder, struct comm_event *event, const struct timeline_point *point)
 {
     struct plan_step step = {.kind = STEP_WAIT, .event = event};
 
@@ -134,15 +134,15 @@ static const struct call_recorder recorder_calls = {
     .call = record_call, .message = record_message, .wait = record_wait, .refused = record_refusal};
 
 /* ------------------------------------------------------------------------------------------------------------ recording */
-static struct comm_plan *plan_make(struct body *b, bool group)
+static struct comm_plan *plan_make(struct comm_state *b, bool group)
 {
     struct comm_plan *plan = b->unit.engine->env->take(b->unit.engine->env, sizeof *plan, 64);
 
     if (!plan)
         return NULL;
     plan->engine = b->unit.engine;
-    plan->target = b->unit.face;
-    plan->target_life = atomic_load_explicit(&b->unit.face->first, memory_order_relaxed);
+    plan->target = b->unit.handle;
+    plan->target_life = atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed);
     plan->size = (uint32_t)b->team.size;
     plan->group = group;
     atomic_store_explicit(&plan->references, 1, memory_order_relaxed);
@@ -153,41 +153,41 @@ static struct comm_plan *plan_make(struct body *b, bool group)
 enum comm_result plan_begin(struct comm_communicator *c, bool group, struct comm_communicator **recorder)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r), *made;
+    struct comm_state *b = state_lock(c, &r), *made;
 
     if (!b)
         return r;
     bool nested = b->recording && !(group && !b->recording->group); /* of these only a group in a plan has a meaning */
     if (nested || b->failed) {
         r = nested ? COMM_ERR_STATE : (enum comm_result)b->cause.result;
-        body_unlock(b);
+        state_unlock(b);
         return r;
     }
-    made = body_recorder(b);
+    made = state_recorder(b);
     if (made)
         made->recorder = &recorder_calls;
     if (made && !(made->recording = plan_make(b, group))) {
-        body_destroy(made);
+        state_destroy(made);
         made = NULL;
     }
-    body_unlock(b);
+    state_unlock(b);
     if (!made)
         return COMM_ERR_MEMORY;
-    atomic_store_explicit(&made->unit.face->body, made, memory_order_release);
-    *recorder = made->unit.face;
+    atomic_store_explicit(&made->unit.handle->state, made, memory_order_release);
+    *recorder = made->unit.handle;
     return COMM_OK;
 }
 
-static struct call_form alone(const struct comm_plan *plan)
+static struct call_shape alone(const struct comm_plan *plan)
 {
     bool alone = plan->count == 1 && !plan->messages && !plan->group && !plan->doubles && plan->step[0].kind == STEP_CALL;
 
-    return alone ? call_form_of(&plan->step[0].call, 0) : (struct call_form){.known = false};
+    return alone ? call_shape_of(&plan->step[0].call, 0) : (struct call_shape){.known = false};
 }
 
 struct comm_plan *plan_take(struct comm_communicator *recorder, bool group, enum comm_result *r)
 {
-    struct body *b = body_lock(recorder, r);
+    struct comm_state *b = state_lock(recorder, r);
 
     if (!b)
         return NULL;
@@ -195,11 +195,11 @@ struct comm_plan *plan_take(struct comm_communicator *recorder, bool group, enum
     if (plan) {
         b->recording = NULL;
         plan->alone = alone(plan);
-        atomic_store_explicit(&recorder->body, NULL, memory_order_release);
+        atomic_store_explicit(&recorder->state, NULL, memory_order_release);
     }
-    body_unlock(b);
+    state_unlock(b);
     if (plan)
-        body_destroy(b);
+        state_destroy(b);
     else
         *r = COMM_ERR_STATE;
     return plan;
@@ -222,35 +222,36 @@ enum comm_result engine_plan_end(struct comm_communicator *recorder, struct comm
 }
 
 /* ------------------------------------------------------------------------------------------------------------ starting */
-static enum comm_result start_call(struct body *b, const struct comm_plan *plan, uint32_t i, struct comm_request *req)
+static enum comm_result start_call(struct comm_state *b, const struct comm_plan *plan, uint32_t i, struct comm_request *req)
 {
     struct engine_call call = plan_call(plan, i);
     struct pack *pack = plan->step[i].pack;
 
     if (call.collective == COLLECTIVE_BROADCAST_BYTES)
         return bytes_issue(b, &call, req);
-    if (express_issue(b, &call, req) || (b->library && b->library->issue(b, &call, req)))
+    if (fastpath_issue(b, &call, req) || (b->library && b->library->issue(b, &call, req)))
         return COMM_OK;
-    enum comm_result r = body_issue(b, &call, NULL, NULL, req);
+    enum comm_result r = state_issue(b, &call, NULL, NULL, req);
     if (r == COMM_OK && pack && !b->failed)
-        pack_stand(body_entry(b, b->line.next - 1), pack);
+        pack_stand(state_entry(b, b->line.next - 1), pack);
     return r;
 }
 
-static enum comm_result start_wait(struct body *b, const struct plan_step *step, struct comm_request *req)
+static enum comm_result start_wait(struct comm_state *b, const struct plan_step *step, struct comm_request *req)
 {
     struct timeline_point point = step->event ? event_point(step->event) : step->point;
-    enum comm_result r = body_queue_wait(b, &point, req);
+    enum comm_result r = state_queue_wait(b, &point, req);
 
     timeline_point_drop(&point);
     return r;
 }
 
-static enum comm_result start_step(struct body *b, const struct comm_plan *plan, uint32_t i, uint32_t marker, struct comm_request *req)
+static enum comm_result start_step(struct comm_state *b, const struct comm_plan *plan, uint32_t i, uint32_t marker,
+                                   struct comm_request *req)
 {
     switch (plan->step[i].kind) {
-    case STEP_TALK:
-        return talk_post(b, &plan->step[i].message, marker, NULL);
+    case STEP_P2P:
+        return p2p_post(b, &plan->step[i].message, marker, NULL);
     case STEP_WAIT:
         return start_wait(b, &plan->step[i], req);
     case STEP_CALL:
@@ -260,76 +261,76 @@ static enum comm_result start_step(struct body *b, const struct comm_plan *plan,
 }
 
 /* Whose memory a message has only the target can say, not its recorder. */
-static bool has_device_message(struct body *b, const struct comm_plan *plan)
+static bool has_device_message(struct comm_state *b, const struct comm_plan *plan)
 {
     for (uint32_t i = 0; b->native_flags && plan->messages && i < plan->count; i++)
-        if (plan->step[i].kind == STEP_TALK && body_is_device_memory(b, plan->step[i].message.buf))
+        if (plan->step[i].kind == STEP_P2P && state_is_device_memory(b, plan->step[i].message.buf))
             return true;
     return false;
 }
 
 /* With messages the request is a marker behind all members; otherwise it is the last of the work. A member that cannot be queued ends with
  * its error, which is then the request's, too: it stands behind the others all the same. */
-enum comm_result plan_start(struct body *b, struct comm_plan *plan, struct comm_request *req)
+enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req)
 {
     enum comm_result r = COMM_OK;
-    uint32_t marker = TALK_NONE, work = plan->count - plan->messages + plan->doubles;
+    uint32_t marker = P2P_NONE, work = plan->count - plan->messages + plan->doubles;
 
     if (has_device_message(b, plan))
-        return talk_refuse_device(b, "plan_start");
-    if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !talk_reserve(b, plan->messages)))
+        return p2p_refuse_device(b, "plan_start");
+    if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
     if (plan->messages || (plan->group && plan->doubles))
-        r = talk_open_marker(b, plan->group, &marker);
+        r = p2p_open_marker(b, plan->group, &marker);
     for (uint32_t i = 0; i < plan->count && (r == COMM_OK || i > 0); i++) {
         enum comm_result one = start_step(b, plan, i, marker, req);
         r = r == COMM_OK ? one : r;
         if (b->failed) /* by what a peer said of this very call: nothing is queued after that */
             return (enum comm_result)b->cause.result;
     }
-    if (r != COMM_OK && plan->group && plan->count > 1 && marker == TALK_NONE)
-        (void)talk_open_marker(b, true, &marker);
-    if (marker == TALK_NONE)
+    if (r != COMM_OK && plan->group && plan->count > 1 && marker == P2P_NONE)
+        (void)p2p_open_marker(b, true, &marker);
+    if (marker == P2P_NONE)
         return r;
-    talk_close_marker(b, marker, r, req);
+    p2p_close_marker(b, marker, r, req);
     return plan->group ? COMM_OK : r;
 }
 
 /* One small exchange and nothing else; false: nothing happened. */
-static inline bool start_alone(struct body *b, const struct comm_plan *plan, struct comm_request *req)
+static inline bool start_alone(struct comm_state *b, const struct comm_plan *plan, struct comm_request *req)
 {
     const struct engine_call *as = &plan->step[0].call;
 
     if (!plan->alone.known)
         return false;
-    if (BASE_LIKELY(express_again(b, &plan->alone, as->in, as->out, req)))
+    if (BASE_LIKELY(fastpath_again(b, &plan->alone, as->in, as->out, req)))
         return true;
     struct engine_call call = plan_call(plan, 0);
-    return express_issue(b, &call, req);
+    return fastpath_issue(b, &call, req);
 }
 
 enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *req)
 {
     enum comm_result r;
-    struct body *b = plan ? body_lock(plan->target, &r) : NULL;
+    struct comm_state *b = plan ? state_lock(plan->target, &r) : NULL;
 
     if (!plan)
         r = COMM_ERR_ARGUMENT;
-    if (b && atomic_load_explicit(&b->unit.face->first, memory_order_relaxed) != plan->target_life) {
-        body_unlock(b);
+    if (b && atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed) != plan->target_life) {
+        state_unlock(b);
         b = NULL;
         r = COMM_ERR_CLOSED;
     }
     if (req)
         *req = COMM_REQUEST_NONE;
     if (b && start_alone(b, plan, req)) {
-        body_unlock(b);
+        state_unlock(b);
         return COMM_OK;
     }
     if (b) {
         r = b->failed ? (enum comm_result)b->cause.result : plan_start(b, plan, req);
-        body_settle(b);
-        body_unlock(b);
+        state_settle(b);
+        state_unlock(b);
     }
     if (r != COMM_OK && req)
         *req = timeline_refusal(r);

@@ -6,9 +6,9 @@
 #define PLAN_PLAN_H
 
 #include "message/message.h"
-#include "comm/body.h"
+#include "comm/state.h"
 
-enum plan_step_kind { STEP_CALL, STEP_TALK, STEP_WAIT };
+enum plan_step_kind { STEP_CALL, STEP_P2P, STEP_WAIT };
 struct plan_step {
     enum plan_step_kind kind;
     uint32_t vectors; /* of a v form: which block of them */
@@ -22,13 +22,13 @@ struct plan_step {
 struct comm_plan {
     struct engine *engine;
     struct comm_communicator *target;
-    uint64_t target_life; /* the target's `first` when recording began: a reused face is another communicator */
+    uint64_t target_life; /* the target's `first` when recording began: a reused handle is another communicator */
     struct plan_step *step;
     size_t *vectors; /* blocks of BODY_VECTORS * size */
     uint32_t count, room, vector_count, vector_room, size, messages;
     uint32_t doubles;         /* calls that are two entries and may end alone with an error */
     bool group;               /* of comm_group_begin */
-    struct call_form alone;   /* known: one call and nothing else, with no counts, which may be a small exchange */
+    struct call_shape alone;  /* known: one call and nothing else, with no counts, which may be a small exchange */
     enum comm_result refused; /* a group's: the first call that was refused */
     _Atomic uint32_t references;
 };
@@ -42,7 +42,7 @@ enum comm_result plan_add_call(struct comm_plan *plan, const struct engine_call 
 /* The call with its vectors. */
 struct engine_call plan_call(const struct comm_plan *plan, uint32_t i);
 /* All of it or nothing, as far as room goes. */
-enum comm_result plan_start(struct body *b, struct comm_plan *plan, struct comm_request *req);
+enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req);
 void plan_drop(struct comm_plan *plan);
 
 #endif

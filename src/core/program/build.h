@@ -1,5 +1,5 @@
 /*
- * build: the face by which an algorithm emits its program. Every call appends; what does not fit or does not make sense is remembered and
+ * build: the handle by which an algorithm emits its program. Every call appends; what does not fit or does not make sense is remembered and
  * told by build_end alone, so that a builder reads as the list of steps it is.
  *
  * An algorithm sets the program's shape directly (slices, chunk_unit, depth, scratch, own_in, wide) and everything else through these

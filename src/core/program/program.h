@@ -148,7 +148,7 @@ struct build *build_begin(const struct comm_env *env, const char *algorithm, con
 /* The program (references 1), or NULL: no memory, or a bound was passed. Consumes the builder. */
 struct comm_program *build_end(struct build *b);
 void program_free(const struct comm_env *env, struct comm_program *program);
-/* The rest of the builder's face is in program/build.h: algorithms include that. */
+/* The rest of the builder's handle is in program/build.h: algorithms include that. */
 
 /* ------------------------------------------------------------------------------------------------------------ run */
 /* One operation, as its caller gave it. Pointers in it are kept for the operation's life by the engine. */
@@ -177,9 +177,9 @@ enum run_result {
     RUN_FAILED = 3,   /* no memory for the wire's places */
     RUN_GAVE_WAY = 4, /* it could go on at once, but the wire wants to be looked at in between */
 };
-/* How a result goes into a peer's memory, and what is known of either way: for all operations of a communicator (ways.c). */
-enum run_way { RUN_WAY_PAST = 0 /* the cache */, RUN_WAY_NEAR = 1, RUN_WAYS, RUN_WAY_UNDECIDED = RUN_WAYS };
-struct run_ways {
+/* How a result goes into a peer's memory, and what is known of either way: for all operations of a communicator (store_policy.c). */
+enum store_way { RUN_WAY_PAST = 0 /* the cache */, RUN_WAY_NEAR = 1, RUN_WAYS, RUN_WAY_UNDECIDED = RUN_WAYS };
+struct store_policy {
     const struct comm_env *env; /* its clock */
     uint32_t turn;
     uint32_t cost[RUN_WAYS]; /* time by length; 0: not known */
@@ -208,10 +208,10 @@ struct run {
     uint16_t waited;                          /* 1 + the peer whose event came last: it was waited for; 0: nobody */
     bool again;                               /* something may move: an event came, or the wire had no room */
     bool bumped, nontemporal;
-    bool crowded;                             /* ranks take turns on CPUs, and in their caches */
+    bool oversubscribed;                      /* ranks take turns on CPUs, and in their caches */
     bool gave_way;                            /* in this round a lane had more to do, which is another round's */
     uint32_t turn;                            /* of the lanes, from 1 */
-    struct run_ways *ways;                    /* the engine's; NULL: always past the cache */
+    struct store_policy *store_policy;        /* the engine's; NULL: always past the cache */
     uint8_t way;                              /* enum run_way, of this operation's results */
     bool timed;                               /* the next of them tells what it took */
     size_t deposited;                         /* bytes stored in a peer's memory by this run_step */
@@ -232,8 +232,8 @@ struct run_cut {
 };
 struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, int32_t size, size_t n, size_t raw,
                           size_t partial);
-/* channel, call, isa, crowded, ways, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the rest is filled here.
- * Issues nothing. */
+/* channel, call, isa, oversubscribed, store_policy, scratch, view, seq, fingerprint, index, rank and size are set by the caller; the
+ * rest is filled here. Issues nothing. */
 void run_start(struct run *run, const struct comm_program *program);
 /* The same for an element of the caller's own. */
 size_t run_scratch_bytes_as(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel,

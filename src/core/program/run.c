@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/env.h"
-#include "program/ways.h"
+#include "program/store_policy.h"
 
 #include <string.h>
 
@@ -301,20 +301,20 @@ static bool reserve_pad(struct run *run, struct run_lane *lane, const struct com
 /* Whether what is stored in a peer's memory goes past the cache. */
 static bool goes_past(struct run *run)
 {
-    if (!run->ways || run->slice * run->raw > WAYS_SLICE_BYTES)
+    if (!run->store_policy || run->slice * run->raw > WAYS_SLICE_BYTES)
         return true;
     if (run->way == RUN_WAY_UNDECIDED)
-        run->way = (uint8_t)ways_choose(run->ways, &run->timed);
+        run->way = (uint8_t)store_policy_choose(run->store_policy, &run->timed);
     return run->way == RUN_WAY_PAST;
 }
 
 static void reduce_timed(struct run *run, const struct data_reduce *reduce, size_t bytes)
 {
-    const struct comm_env *env = run->ways->env;
+    const struct comm_env *env = run->store_policy->env;
     int64_t since = env->now(env);
 
     run->reduce(reduce);
-    ways_tell(run->ways, (enum run_way)run->way, env->now(env) - since, bytes);
+    store_policy_tell(run->store_policy, (enum store_way)run->way, env->now(env) - since, bytes);
     run->timed = false;
 }
 
@@ -424,7 +424,7 @@ static enum verdict run_lane(struct run *run, struct run_lane *lane)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the face */
+/* ------------------------------------------------------------------------------------------------------------ the handle */
 size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel, int32_t size)
 {
     struct run_element element = {.raw = data_type_bytes(call->type), .partial = data_partial_bytes(call->type)};
@@ -447,7 +447,7 @@ static bool is_long(const struct run *run, const struct comm_program *program, s
     size_t size = (size_t)run->size;
 
     return bytes * (program->own_in ? size : 1) >= RUN_NONTEMPORAL_BYTES ||
-           (run->crowded && bytes * size >= RUN_NONTEMPORAL_TOGETHER_BYTES);
+           (run->oversubscribed && bytes * size >= RUN_NONTEMPORAL_TOGETHER_BYTES);
 }
 
 void run_start_as(struct run *run, const struct comm_program *program, const struct run_element *element)

@@ -17,17 +17,17 @@ static void engine_destroy(struct engine *e)
     const struct comm_env *env = e->env;
 
     atomic_store_explicit(&e->stopping, 1, memory_order_seq_cst);
-    if (e->watcher_runs) {
+    if (e->monitor_runs) {
         env->bell_ring(env, &e->watch);
-        stop_thread(e, &e->watcher);
+        stop_thread(e, &e->monitor);
     }
-    if (e->helper_runs) {
+    if (e->progress_thread_runs) {
         atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
         atomic_fetch_add_explicit(&e->epoch, 1, memory_order_seq_cst);
         env->wake(env, &e->work, UINT32_MAX);
         env->wake(env, &e->epoch, UINT32_MAX);
         env->bell_ring(env, &e->bell);
-        stop_thread(e, &e->helper);
+        stop_thread(e, &e->progress_thread);
     }
     for (const struct comm_part *const *part = e->parts; *part; part++)
         if ((*part)->engine_close && !(*part)->engine_close(e))
@@ -37,8 +37,8 @@ static void engine_destroy(struct engine *e)
         env->log_stop(env);
     env->bell_close(env, &e->watch);
     env->bell_close(env, &e->bell);
-    if (e->faces)
-        env->give(env, e->faces, ENGINE_COMMUNICATORS * sizeof *e->faces);
+    if (e->handles)
+        env->give(env, e->handles, ENGINE_COMMUNICATORS * sizeof *e->handles);
     env->give(env, e, sizeof *e);
 }
 
@@ -103,7 +103,7 @@ enum comm_result engine_create(const struct engine_config *config, char *text, s
     atomic_store_explicit(&e->tick_ns, TICK_NS, memory_order_relaxed);
     atomic_store_explicit(&e->nap_ns, TICK_LEAST_NS, memory_order_relaxed);
     env->identity(env, &e->identity);
-    e->faces = env->take(env, ENGINE_COMMUNICATORS * sizeof *e->faces, 64);
+    e->handles = env->take(env, ENGINE_COMMUNICATORS * sizeof *e->handles, 64);
     e->bell.ring_fd = e->bell.wait_fd = e->watch.ring_fd = e->watch.wait_fd = -1;
     const char *what = "no thread for the log";
     int failed = env->log_start(env);
@@ -115,7 +115,7 @@ enum comm_result engine_create(const struct engine_config *config, char *text, s
     if (!failed)
         failed = env->bell_open(env, &e->watch);
     atomic_store_explicit(&e->references, 1, memory_order_relaxed);
-    if (!e->faces || failed) {
+    if (!e->handles || failed) {
         base_format(text, text_bytes, "%s, errno=%d", failed ? what : "no memory for an engine", failed);
         engine_drop(e);
         return failed ? COMM_ERR_SYSTEM : COMM_ERR_MEMORY;
@@ -135,7 +135,7 @@ void engine_await_word(struct engine *e, bool on)
     engine_told_unlocked(e); /* who sleeps without a poll deadline must take one */
 }
 
-/* The watcher looks often enough for the shortest deadline. */
+/* The monitor looks often enough for the shortest deadline. */
 void engine_note_timeout(struct engine *e, int64_t timeout_ns)
 {
     int64_t tick = timeout_ns / 4 < TICK_LEAST_NS ? TICK_LEAST_NS : timeout_ns / 4;
@@ -146,34 +146,34 @@ void engine_note_timeout(struct engine *e, int64_t timeout_ns)
     }
 }
 
-enum comm_result engine_start_helper(struct engine *e)
+enum comm_result engine_start_progress_thread(struct engine *e)
 {
-    if (e->helper_runs)
+    if (e->progress_thread_runs)
         return COMM_OK;
-    int failed = e->env->spawn(e->env, engine_helper, e, &e->helper);
-    e->helper_runs = !failed;
+    int failed = e->env->spawn(e->env, engine_progress_thread, e, &e->progress_thread);
+    e->progress_thread_runs = !failed;
     return failed ? COMM_ERR_SYSTEM : COMM_OK;
 }
 
-enum comm_result engine_need_helper(struct engine *e)
+enum comm_result engine_need_progress_thread(struct engine *e)
 {
     if (e->caller_only)
         return COMM_ERR_UNSUPPORTED;
     base_lock(&e->table_lock, e->env);
-    enum comm_result r = engine_start_helper(e);
+    enum comm_result r = engine_start_progress_thread(e);
     base_unlock(&e->table_lock, e->env);
     return r;
 }
 
-enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index)
+enum comm_result engine_enlist(struct engine *e, struct comm_communicator *handle, uint32_t *index)
 {
     enum comm_result r = COMM_ERR_FULL;
 
     base_lock(&e->table_lock, e->env);
     for (uint32_t i = 0; i < ENGINE_COMMUNICATORS; i++) {
-        if (atomic_load_explicit(&e->faces[i], memory_order_relaxed))
+        if (atomic_load_explicit(&e->handles[i], memory_order_relaxed))
             continue;
-        atomic_store_explicit(&e->faces[i], face, memory_order_release);
+        atomic_store_explicit(&e->handles[i], handle, memory_order_release);
         if (i / 64 >= atomic_load_explicit(&e->words, memory_order_relaxed))
             atomic_store_explicit(&e->words, i / 64 + 1, memory_order_release);
         *index = i;
@@ -202,7 +202,7 @@ void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority)
         atomic_fetch_add_explicit(&e->ranked, before ? UINT32_MAX : 1, memory_order_seq_cst);
 }
 
-/* The first one: the watcher is to heed them from now on. */
+/* The first one: the monitor is to heed them from now on. */
 void engine_note_apart(struct engine *e, uint32_t index, bool on)
 {
     if (set_bit(e->apart, index, on) == on)
@@ -222,7 +222,7 @@ void engine_activate(struct engine *e, uint32_t index, bool active)
         atomic_fetch_and_explicit(&e->active[index / 64], ~bit, memory_order_seq_cst);
     if (!active)
         return;
-    if (atomic_load_explicit(&e->helper_parked, memory_order_seq_cst)) {
+    if (atomic_load_explicit(&e->progress_thread_parked, memory_order_seq_cst)) {
         atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
         e->env->wake(e->env, &e->work, 1);
     }
@@ -245,7 +245,7 @@ void engine_forget_wire(struct engine *e, struct progress_wire *wire)
 /* ------------------------------------------------------------------------------------------------------------ small answers */
 static bool is_open(const struct comm_communicator *c)
 {
-    return c && atomic_load_explicit(&c->body, memory_order_acquire);
+    return c && atomic_load_explicit(&c->state, memory_order_acquire);
 }
 
 int32_t engine_rank(const struct comm_communicator *c)

@@ -1,7 +1,7 @@
 /*
- * progress: who moves work, who sleeps, and who is woken. The engine's tables, passes over its communicators, the helper thread, callbacks.
- * Of a communicator it knows a unit, and how to step it (struct progress_class); of a world its wire. Tables are atomics or under the lock
- * named beside them.
+ * progress: who moves work, who sleeps, and who is woken. The engine's tables, passes over its communicators, the progress thread,
+ * callbacks. Of a communicator it knows a unit, and how to step it (struct progress_class); of a world its wire. Tables are atomics or
+ * under the lock named beside them.
  */
 #ifndef PROGRESS_CONDUCTOR_H
 #define PROGRESS_CONDUCTOR_H
@@ -37,10 +37,10 @@ struct notice {
     void *arg;
 };
 
-/* A communicator as progress knows it: the first member of its state (comm/body.h), under its handle's lock. */
+/* A communicator as progress knows it: the first member of its state (comm/state.h), under its handle's lock. */
 struct progress_unit {
     struct engine *engine;
-    struct comm_communicator *face;
+    struct comm_communicator *handle;
     _Atomic uint32_t *asks;                /* its wire's: WIRE_ASKED, a peer asks for something */
     bool closing;                          /* new calls are refused */
     struct notice *notices, *notices_free; /* callbacks, sorted by ticket */
@@ -49,7 +49,7 @@ struct progress_unit {
 struct progress_class {
     bool (*step)(struct progress_unit *unit);                /* one bounded pass; true: something moved */
     void (*check)(struct progress_unit *unit, int64_t now);  /* deadlines */
-    bool (*serve)(struct progress_unit *unit, bool watcher); /* what peers ask of it; true: there may be more */
+    bool (*serve)(struct progress_unit *unit, bool monitor); /* what peers ask of it; true: there may be more */
     void (*activate)(struct progress_unit *unit);            /* it may have got, or lost, what a pass could move */
 };
 
@@ -75,10 +75,10 @@ struct engine {
     struct base_log log;
     struct base_options options;
     struct env_bell bell;                                 /* sleepers and the caller's loop */
-    struct env_bell watch;                                /* the watcher's: death notices */
+    struct env_bell watch;                                /* the monitor's: death notices */
     struct base_lock table_lock;                          /* of the three tables' changes */
     struct base_lock poll_lock;                           /* of the wires' poll and arm: a world is not closed meanwhile */
-    _Atomic(struct comm_communicator *) *faces;           /* ENGINE_COMMUNICATORS of them */
+    _Atomic(struct comm_communicator *) *handles;         /* ENGINE_COMMUNICATORS of them */
     _Atomic uint64_t active[ENGINE_COMMUNICATORS / 64];   /* communicators with something unfinished */
     _Atomic uint32_t words;                               /* of `active` in use */
     _Atomic uint32_t ranked;                              /* communicators of another priority than 0 */
@@ -93,33 +93,33 @@ struct engine {
     bool loud;              /* his: the bell woke him, and stays rung until the loop comes that armed it */
     _Atomic uint32_t risen; /* how often one has left it: a loop may wait for that */
     _Atomic uint32_t epoch; /* the others park on it */
-    _Atomic uint32_t parked, waiters, asleep, armed, stopping, helper_parked, callbacks;
-    _Atomic uint32_t work;        /* the helper parks on it while nothing is to do */
+    _Atomic uint32_t parked, waiters, asleep, armed, stopping, progress_thread_parked, callbacks;
+    _Atomic uint32_t work;        /* the progress thread parks on it while nothing is to do */
     _Atomic uint32_t patience;    /* how much longer to yield before sleeping: learned from sleeps that were too short */
     _Atomic int64_t sleep_until;  /* yielding was seen to cost a slice: sleep instead until then */
     _Atomic int64_t yielded_long; /* when one did last */
     _Atomic int64_t long_since;   /* since when long yields are summed up, .. */
     _Atomic int64_t long_ns;      /* .. to this */
-    _Atomic int64_t tick_ns;      /* the watcher's */
-    uint64_t knot_signature;      /* the watcher's: what waits for itself, as last seen, and in which round each of it was then */
-    uint32_t knot_round[ENGINE_DEADLOCK_WAITS];
-    int64_t knot_ns;          /* since when it is as it is */
+    _Atomic int64_t tick_ns;      /* the monitor's */
+    uint64_t cycle_signature;     /* the monitor's: what waits for itself, as last seen, and in which round each of it was then */
+    uint32_t cycle_round[ENGINE_DEADLOCK_WAITS];
+    int64_t cycle_ns;         /* since when it is as it is */
     _Atomic uint32_t natives; /* communicators with something in a native, which wakes nobody: sleepers look every nap_ns */
     _Atomic int64_t nap_ns;
-    struct env_thread watcher, helper, scribe;
-    struct base_lock trace_lock; /* a leaf: of the list of traces that the scribe has to write */
+    struct env_thread monitor, progress_thread, trace_writer;
+    struct base_lock trace_lock; /* a leaf: of the list of traces that the trace writer has to write */
     struct trace *traces;
-    _Atomic uint32_t traces_given, traces_written; /* counted; the scribe parks on the first, who waits for a file on the second */
+    _Atomic uint32_t traces_given, traces_written; /* counted; the trace writer parks on the first, who waits for a file on the second */
     _Atomic(struct device *) device;               /* opened when a stream is first named; NULL: not yet */
     char device_name[32];                          /* as the program named it; empty: by local_rank */
     int32_t local_rank;
     _Atomic uint32_t parks;       /* of park[] that are taken */
-    _Atomic uint32_t heard_abort; /* the watcher carries it to the other communicators */
+    _Atomic uint32_t heard_abort; /* the monitor carries it to the other communicators */
     struct base_lock park_lock;
     struct engine_park park[ENGINE_PARKS];
-    bool scribe_runs;
-    bool logs, watcher_runs, helper_runs, crowded; /* crowded: more ranks than CPUs */
-    bool caller_only;                              /* a native may be entered by the program's threads alone */
+    bool trace_writer_runs;
+    bool logs, monitor_runs, progress_thread_runs, oversubscribed; /* oversubscribed: more ranks than CPUs */
+    bool caller_only;                                              /* a native may be entered by the program's threads alone */
     enum comm_notify_mode notify;
     enum data_isa isa;
     int64_t spin_ns, yield_ns;
@@ -139,29 +139,29 @@ struct engine_config {
 enum comm_result engine_create(const struct engine_config *config, char *text, size_t text_bytes, struct engine **engine);
 void engine_hold(struct engine *e);
 void engine_drop(struct engine *e);
-enum comm_result engine_enlist(struct engine *e, struct comm_communicator *face, uint32_t *index);
+enum comm_result engine_enlist(struct engine *e, struct comm_communicator *handle, uint32_t *index);
 void engine_activate(struct engine *e, uint32_t index, bool active);
 void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority); /* 0: as any other */
 void engine_note_apart(struct engine *e, uint32_t index, bool on);
-enum comm_result engine_start_helper(struct engine *e);
+enum comm_result engine_start_progress_thread(struct engine *e);
 /* For a stream that waits for the host: UNSUPPORTED where only the caller's threads may move work. Any thread. */
-enum comm_result engine_need_helper(struct engine *e);
+enum comm_result engine_need_progress_thread(struct engine *e);
 void engine_note_timeout(struct engine *e, int64_t timeout_ns);
 void engine_forget_wire(struct engine *e, struct progress_wire *wire); /* when it returns no thread polls that wire, nor will */
 /* Something that nobody is woken for is, or is no longer, waited for: sleepers look from time to time. Any thread. */
 void engine_await_word(struct engine *e, bool on);
 
 /* What this handle holds of that engine; NULL: nothing, or another engine's. Its lock is held. */
-static inline struct progress_unit *unit_of(const struct engine *e, const struct comm_communicator *face)
+static inline struct progress_unit *unit_of(const struct engine *e, const struct comm_communicator *handle)
 {
-    struct progress_unit *unit = atomic_load_explicit(&face->body, memory_order_relaxed);
+    struct progress_unit *unit = atomic_load_explicit(&handle->state, memory_order_relaxed);
 
     return unit && unit->engine == e ? unit : NULL;
 }
 
 /* pass.c: moving and sleeping */
 enum pass { PASS_IDLE = 0, PASS_MOVED = 1, PASS_BUSY = 2 /* somebody else holds a communicator that may have work */ };
-enum pass engine_step(struct engine *e, struct comm_communicator *face);
+enum pass engine_step(struct engine *e, struct comm_communicator *handle);
 enum pass engine_pass(struct engine *e, bool callbacks);
 typedef bool engine_until_fn(void *arg);
 /* Moves the engine until fn says true (true) or deadline (false). own: the communicator most likely to matter, or NULL. */
@@ -180,7 +180,7 @@ static inline void engine_tell(struct engine *e)
 bool engine_yield(struct engine *e, int64_t *now);
 int64_t engine_deadline(const struct engine *e, int64_t timeout_ns);
 bool engine_in_callback(struct engine *e);
-void engine_helper(void *arg);
+void engine_progress_thread(void *arg);
 void engine_disarm(struct engine *e);
 void engine_nap_until(struct engine *e, int64_t now, int64_t *until); /* lowers `until` to when a sleeper must look without being woken */
 enum pass engine_arm_bell(struct engine *e);
@@ -188,7 +188,7 @@ bool engine_callback_due(struct engine *e);
 
 /* serve.c: what peers ask of windows, where nobody here waits */
 struct serve_round {
-    int64_t nap_ns; /* until the watcher looks again; 0: until it is rung */
+    int64_t nap_ns; /* until the monitor looks again; 0: until it is rung */
     uint32_t quiet; /* such looks in a row that found nothing */
     bool heeds, owed;
 };
@@ -198,7 +198,7 @@ void engine_serve_round(struct engine *e, struct serve_round *round, bool came);
 
 /* notify.c: callbacks */
 enum comm_result engine_notify(struct comm_request request, comm_notify_fn *fn, void *arg);
-void notify_run(struct engine *e, struct comm_communicator *face);
+void notify_run(struct engine *e, struct comm_communicator *handle);
 bool notify_due(struct progress_unit *unit);
 void notify_free(struct progress_unit *unit);
 
@@ -217,7 +217,7 @@ static inline struct progress_unit *unit_lock(struct comm_communicator *c, enum 
     if (*why != COMM_OK)
         return NULL;
     base_home_lock(&c->lock, c->env);
-    struct progress_unit *unit = atomic_load_explicit(&c->body, memory_order_relaxed);
+    struct progress_unit *unit = atomic_load_explicit(&c->state, memory_order_relaxed);
     if (unit && !unit->closing)
         return unit;
     base_home_unlock(&c->lock, c->env);
@@ -226,8 +226,8 @@ static inline struct progress_unit *unit_lock(struct comm_communicator *c, enum 
 }
 static inline void unit_unlock(struct progress_unit *unit)
 {
-    struct comm_communicator *face = unit->face;
-    base_home_unlock(&face->lock, face->env);
+    struct comm_communicator *handle = unit->handle;
+    base_home_unlock(&handle->lock, handle->env);
 }
 /* The end of a call: as unit_unlock, and what peers ask for meanwhile is done. */
 void unit_leave_asked(struct progress_unit *unit);
@@ -239,7 +239,7 @@ static inline void unit_leave(struct progress_unit *unit)
         unit_unlock(unit);
 }
 /* A call that found all complete, and takes no lock: now and then it looks as the others do. */
-void engine_glance(struct comm_communicator *face);
+void engine_glance(struct comm_communicator *handle);
 int32_t engine_rank(const struct comm_communicator *c); /* -1: closed */
 int32_t engine_size(const struct comm_communicator *c);
 

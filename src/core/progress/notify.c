@@ -8,8 +8,8 @@ bool engine_in_callback(struct engine *e)
     uint64_t self = e->env->self(e->env);
     uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
     for (uint32_t i = 0; i < most; i++) {
-        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        if (face && atomic_load_explicit(&face->notifying, memory_order_relaxed) == self)
+        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        if (handle && atomic_load_explicit(&handle->notifying, memory_order_relaxed) == self)
             return true;
     }
     return false;
@@ -83,40 +83,40 @@ static struct notice *take_due(struct progress_unit *unit, enum comm_result *res
     return NULL;
 }
 
-static bool run_one(struct engine *e, struct comm_communicator *face)
+static bool run_one(struct engine *e, struct comm_communicator *handle)
 {
     enum comm_result result;
     struct notice *n = NULL;
 
-    base_home_visit(&face->lock, face->env);
-    struct progress_unit *unit = unit_of(e, face);
+    base_home_visit(&handle->lock, handle->env);
+    struct progress_unit *unit = unit_of(e, handle);
     if (unit)
         n = take_due(unit, &result);
-    base_home_unlock(&face->lock, face->env);
+    base_home_unlock(&handle->lock, handle->env);
     if (!n)
         return false;
     n->fn(n->request, result, n->arg);
-    base_home_visit(&face->lock, face->env);
-    atomic_fetch_sub_explicit(&unit->notice_count, 1, memory_order_relaxed); /* the body waits for `notifying` before it goes */
+    base_home_visit(&handle->lock, handle->env);
+    atomic_fetch_sub_explicit(&unit->notice_count, 1, memory_order_relaxed); /* the state waits for `notifying` before it goes */
     n->next = unit->notices_free;
     unit->notices_free = n;
     unit->engine->class->activate(unit);
-    base_home_unlock(&face->lock, face->env);
+    base_home_unlock(&handle->lock, handle->env);
     return true;
 }
 
-void notify_run(struct engine *e, struct comm_communicator *face)
+void notify_run(struct engine *e, struct comm_communicator *handle)
 {
     uint64_t nobody = 0;
 
-    if (!atomic_compare_exchange_strong_explicit(&face->notifying, &nobody, e->env->self(e->env), memory_order_acquire,
+    if (!atomic_compare_exchange_strong_explicit(&handle->notifying, &nobody, e->env->self(e->env), memory_order_acquire,
                                                  memory_order_relaxed))
         return;
     atomic_fetch_add_explicit(&e->callbacks, 1, memory_order_relaxed);
-    while (run_one(e, face))
+    while (run_one(e, handle))
         ;
     atomic_fetch_sub_explicit(&e->callbacks, 1, memory_order_relaxed);
-    atomic_store_explicit(&face->notifying, 0, memory_order_release);
+    atomic_store_explicit(&handle->notifying, 0, memory_order_release);
 }
 
 static bool any_due(const struct progress_unit *unit)
@@ -129,9 +129,9 @@ static bool any_due(const struct progress_unit *unit)
 
 bool notify_due(struct progress_unit *unit)
 {
-    base_home_visit(&unit->face->lock, unit->face->env);
+    base_home_visit(&unit->handle->lock, unit->handle->env);
     bool due = any_due(unit);
-    base_home_unlock(&unit->face->lock, unit->face->env);
+    base_home_unlock(&unit->handle->lock, unit->handle->env);
     return due;
 }
 
@@ -142,16 +142,16 @@ bool engine_callback_due(struct engine *e)
     bool due = false;
 
     for (uint32_t i = 0; i < most && !due; i++) {
-        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        if (!face || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1))
+        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        if (!handle || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1))
             continue;
-        if (!base_home_trylock(&face->lock, face->env)) {
+        if (!base_home_trylock(&handle->lock, handle->env)) {
             due = true; /* whoever holds it may make one due, or keep it for long: look again later, without waiting for him */
             break;
         }
-        struct progress_unit *unit = unit_of(e, face);
+        struct progress_unit *unit = unit_of(e, handle);
         due = unit && any_due(unit);
-        base_home_unlock(&face->lock, face->env);
+        base_home_unlock(&handle->lock, handle->env);
     }
     return due;
 }

@@ -11,7 +11,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct body;
+struct comm_state;
 struct cause;
 struct engine;
 struct message_finished;
@@ -35,37 +35,38 @@ struct comm_part {
 
     /* The life of a communicator: `open` takes memory and what this rank offers its peers, `connect` has the offers of all. `close` comes
      * after the wire has left, and also where `open` was not reached. */
-    enum comm_result (*open)(struct body *b, struct team_offer *offer);
-    enum comm_result (*connect)(struct body *b, const struct team_offer *offers);
-    void (*leave)(struct body *b); /* before the wire leaves */
-    void (*close)(struct body *b);
+    enum comm_result (*open)(struct comm_state *b, struct team_offer *offer);
+    enum comm_result (*connect)(struct comm_state *b, const struct team_offer *offers);
+    void (*leave)(struct comm_state *b); /* before the wire leaves */
+    void (*close)(struct comm_state *b);
 
     /* A pass. true: something moved. */
-    bool (*event)(struct body *b, const struct wire_event *event);        /* true: it was this part's, and none of comm's */
-    bool (*note)(struct body *b, const struct wire_event *event);         /* a sound note; true: it was this part's */
-    bool (*message)(struct body *b, const struct message_finished *done); /* a message of the library's own; true: it was this part's */
-    bool (*step)(struct body *b);                                         /* before the queue: operations that are not programs */
-    bool (*step_beside)(struct body *b);                                  /* after the queue: what waits beside it */
-    bool (*step_last)(struct body *b);
-    bool (*blocks)(const struct body *b, uint64_t ticket, const struct timeline_entry *entry); /* must this entry not start yet? */
-    bool (*serve)(struct body *b);               /* what peers ask of this rank; true: more may be asked without a word about it */
-    void (*active)(struct body *b, bool active); /* it has, or no longer has, something that a pass could move */
+    bool (*event)(struct comm_state *b, const struct wire_event *event); /* true: it was this part's, and none of comm's */
+    bool (*note)(struct comm_state *b, const struct wire_event *event);  /* a sound note; true: it was this part's */
+    bool (*message)(struct comm_state *b,
+                    const struct message_finished *done); /* a message of the library's own; true: it was this part's */
+    bool (*step)(struct comm_state *b);                   /* before the queue: operations that are not programs */
+    bool (*step_beside)(struct comm_state *b);            /* after the queue: what waits beside it */
+    bool (*step_last)(struct comm_state *b);
+    bool (*blocks)(const struct comm_state *b, uint64_t ticket, const struct timeline_entry *entry); /* must this entry not start yet? */
+    bool (*serve)(struct comm_state *b);               /* what peers ask of this rank; true: more may be asked without a word about it */
+    void (*active)(struct comm_state *b, bool active); /* it has, or no longer has, something that a pass could move */
 
     /* Failure. */
-    void (*check)(struct body *b, int64_t now);                     /* deadlines, and members that are gone */
-    void (*check_always)(struct body *b, int64_t now);              /* the same, of failed communicators too */
-    void (*failing)(struct body *b, enum comm_result result);       /* the queue is still there */
-    void (*ended)(struct body *b, enum comm_result result);         /* the queue has ended with that result */
-    void (*failed)(struct body *b, const struct comm_error *error); /* all has ended, and this is why */
-    void (*aborted)(struct body *b);                                /* the world was: what outlives a failure ends too */
+    void (*check)(struct comm_state *b, int64_t now);                     /* deadlines, and members that are gone */
+    void (*check_always)(struct comm_state *b, int64_t now);              /* the same, of failed communicators too */
+    void (*failing)(struct comm_state *b, enum comm_result result);       /* the queue is still there */
+    void (*ended)(struct comm_state *b, enum comm_result result);         /* the queue has ended with that result */
+    void (*failed)(struct comm_state *b, const struct comm_error *error); /* all has ended, and this is why */
+    void (*aborted)(struct comm_state *b);                                /* the world was: what outlives a failure ends too */
 };
 
 /* The slots that every pass asks, without the parts that have none: each list up to a NULL. */
 enum { PARTS_MOST = 15 };
 struct comm_part_calls {
-    bool (*step[PARTS_MOST + 1])(struct body *b);
-    bool (*step_beside[PARTS_MOST + 1])(struct body *b);
-    void (*active[PARTS_MOST + 1])(struct body *b, bool active);
+    bool (*step[PARTS_MOST + 1])(struct comm_state *b);
+    bool (*step_beside[PARTS_MOST + 1])(struct comm_state *b);
+    void (*active[PARTS_MOST + 1])(struct comm_state *b, bool active);
 };
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Moving and waiting. Whoever waits moves every communicator of the engine; one thread at a time, the holder of the baton, sleeps on the
- * bell, the others park; whoever leaves wakes the others, so that somebody always looks.
+ * Moving and waiting. Whoever waits moves every communicator of the engine; one thread at a time, the holder of the poll ownership, sleeps
+ * on the bell, the others park; whoever leaves wakes the others, so that somebody always looks.
  *
  * Lost wake-ups: publish, seq_cst fence, then look for sleepers (engine_told and the wires' flush), against publish that one sleeps, fence,
  * look at everything once more, then sleep.
@@ -12,26 +12,26 @@ enum { YIELD_CROWDED_NS = 1000000, YIELD_EACH_NS = 250000, YIELD_WINDOW_NS = 200
 enum { TURNS_PER_CLOCK = 32, OWN_TURNS = 8, SLEEP_MOST_NS = 1000000000, CROWDED_YIELD_NS = 1000000, PASSES_OF_ALL = 16 };
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
-static enum pass step_face(struct engine *e, struct comm_communicator *face, bool callbacks)
+static enum pass step_handle(struct engine *e, struct comm_communicator *handle, bool callbacks)
 {
     bool moved = false, due = false;
 
-    if (!base_home_trylock(&face->lock, face->env))
+    if (!base_home_trylock(&handle->lock, handle->env))
         return PASS_BUSY;
-    struct progress_unit *unit = unit_of(e, face);
+    struct progress_unit *unit = unit_of(e, handle);
     if (unit) {
         due = atomic_load_explicit(&unit->notice_count, memory_order_relaxed) != 0;
         moved = e->class->step(unit);
     }
-    base_home_unlock(&face->lock, face->env);
+    base_home_unlock(&handle->lock, handle->env);
     if (due && callbacks)
-        notify_run(e, face);
+        notify_run(e, handle);
     return moved ? PASS_MOVED : PASS_IDLE;
 }
 
-enum pass engine_step(struct engine *e, struct comm_communicator *face)
+enum pass engine_step(struct engine *e, struct comm_communicator *handle)
 {
-    return step_face(e, face, false);
+    return step_handle(e, handle, false);
 }
 
 /* The active ones of a word that are urgent (1), yield (-1) or neither. */
@@ -52,17 +52,17 @@ static enum pass pass_of_rank(struct engine *e, int32_t priority, bool then_urge
 
     for (uint32_t w = 0; w < words; w++) {
         for (uint64_t bits = of_rank(e, w, priority); bits; bits &= bits - 1) {
-            struct comm_communicator *face =
-                atomic_load_explicit(&e->faces[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
-            if (!face)
+            struct comm_communicator *handle =
+                atomic_load_explicit(&e->handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
+            if (!handle)
                 continue;
-            all |= step_face(e, face, callbacks);
+            all |= step_handle(e, handle, callbacks);
             for (uint32_t u = 0; then_urgent && u < words; u++)
                 for (uint64_t more = of_rank(e, u, 1); more; more &= more - 1) {
                     struct comm_communicator *urgent =
-                        atomic_load_explicit(&e->faces[u * 64 + (uint32_t)__builtin_ctzll(more)], memory_order_acquire);
+                        atomic_load_explicit(&e->handles[u * 64 + (uint32_t)__builtin_ctzll(more)], memory_order_acquire);
                     if (urgent)
-                        all |= step_face(e, urgent, callbacks);
+                        all |= step_handle(e, urgent, callbacks);
                 }
         }
     }
@@ -93,9 +93,9 @@ enum pass engine_pass(struct engine *e, bool callbacks)
     for (uint32_t w = 0; w < words; w++) {
         for (uint64_t bits = atomic_load_explicit(&e->active[w], memory_order_acquire); bits; bits &= bits - 1) {
             uint32_t index = w * 64 + (uint32_t)__builtin_ctzll(bits);
-            struct comm_communicator *face = atomic_load_explicit(&e->faces[index], memory_order_acquire);
-            if (face)
-                all |= step_face(e, face, callbacks);
+            struct comm_communicator *handle = atomic_load_explicit(&e->handles[index], memory_order_acquire);
+            if (handle)
+                all |= step_handle(e, handle, callbacks);
         }
     }
     struct device *device = atomic_load_explicit(&e->device, memory_order_acquire);
@@ -147,14 +147,14 @@ static void check_active(struct engine *e, int64_t now)
     uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
 
     for (uint32_t i = 0; i < words * 64; i++) {
-        struct comm_communicator *face = atomic_load_explicit(&e->faces[i], memory_order_acquire);
-        if (!face || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1) ||
-            !base_home_trylock(&face->lock, face->env))
+        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        if (!handle || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1) ||
+            !base_home_trylock(&handle->lock, handle->env))
             continue;
-        struct progress_unit *unit = unit_of(e, face);
+        struct progress_unit *unit = unit_of(e, handle);
         if (unit)
             e->class->check(unit, now);
-        base_home_unlock(&face->lock, face->env);
+        base_home_unlock(&handle->lock, handle->env);
     }
 }
 
@@ -282,14 +282,14 @@ struct ladder {
     int64_t now;
 };
 
-/* Was that yield longer than one that met only ranks? Where several share a CPU each may have something to do; taken for a stranger, they
- * all sleep, and then an operation takes longer by a wake-up for each of them. So it is one only where such yields were half of the last
- * 20 ms: a CPU that is itself taken away for a moment looks like a stranger, and so does one who is seldom there. */
+/* Was that yield longer than one that met only ranks? Where several share a CPU each may have something to do; taken for a pending peer,
+ * they all sleep, and then an operation takes longer by a wake-up for each of them. So it is one only where such yields were half of the
+ * last 20 ms: a CPU that is itself taken away for a moment looks like a pending peer, and so does one who is seldom there. */
 static bool met_stranger(struct engine *e, int64_t took, int64_t now)
 {
     int64_t all = YIELD_EACH_NS * (int64_t)e->local_ranks / (int64_t)(e->cpus ? e->cpus : 1), begin = now - took;
 
-    if (!e->crowded)
+    if (!e->oversubscribed)
         return true;
     if (took <= (all > YIELD_CROWDED_NS ? all : YIELD_CROWDED_NS))
         return false;
@@ -302,15 +302,16 @@ static bool met_stranger(struct engine *e, int64_t took, int64_t now)
     return atomic_fetch_add_explicit(&e->long_ns, now - begin, memory_order_relaxed) + now - begin > YIELD_WINDOW_NS / 2;
 }
 
-/* Until when nobody here yields. Crowded ranks go back to it all at the same moment: who yields among sleepers waits for each of them,
- * takes that for a stranger, and sleeps when the others do not any more. */
+/* Until when nobody here yields. Oversubscribed ranks go back to it all at the same moment: who yields among sleepers waits for each of
+ * them, takes that for a pending peer, and sleeps when the others do not any more. */
 static int64_t avoid_until(const struct engine *e, int64_t now)
 {
-    return e->crowded ? (now / YIELD_CROWDED_AVOID_NS + 1) * YIELD_CROWDED_AVOID_NS : now + YIELD_AVOID_NS;
+    return e->oversubscribed ? (now / YIELD_CROWDED_AVOID_NS + 1) * YIELD_CROWDED_AVOID_NS : now + YIELD_AVOID_NS;
 }
 
-/* Gives the CPU away, and watches what that costs: a stranger that computes takes a whole slice of milliseconds, where another rank would
- * have given it back in microseconds. Then sleeping is better: a sleeper that is rung comes back at once. For a while nobody here yields.
+/* Gives the CPU away, and watches what that costs: a pending peer that computes takes a whole slice of milliseconds, where another rank
+ * would have given it back in microseconds. Then sleeping is better: a sleeper that is rung comes back at once. For a while nobody here
+ * yields.
  */
 bool engine_yield(struct engine *e, int64_t *now)
 {
@@ -328,7 +329,7 @@ bool engine_yield(struct engine *e, int64_t *now)
 /* One turn with nothing to do: spin, then yield, then sleep; where ranks outnumber CPUs yield at once. */
 static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
-    int64_t spin = e->crowded ? 0 : e->spin_ns, yield = e->crowded ? CROWDED_YIELD_NS : e->yield_ns;
+    int64_t spin = e->oversubscribed ? 0 : e->spin_ns, yield = e->oversubscribed ? CROWDED_YIELD_NS : e->yield_ns;
 
     if (l->turns++ % TURNS_PER_CLOCK == 0)
         l->now = e->env->now(e->env);
@@ -358,7 +359,7 @@ bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_u
 
     atomic_fetch_add_explicit(&e->waiters, 1, memory_order_relaxed);
     for (uint32_t turn = 0;; turn++) {
-        enum pass moved = own && turn % OWN_TURNS ? step_face(e, own, false) : engine_pass(e, callbacks);
+        enum pass moved = own && turn % OWN_TURNS ? step_handle(e, own, false) : engine_pass(e, callbacks);
         reached = fn(arg);
         if (reached)
             break;
@@ -371,14 +372,14 @@ bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_u
             break;
     }
     if (atomic_fetch_sub_explicit(&e->waiters, 1, memory_order_seq_cst) == 1 && !nothing_active(e) &&
-        atomic_load_explicit(&e->helper_parked, memory_order_seq_cst)) {
+        atomic_load_explicit(&e->progress_thread_parked, memory_order_seq_cst)) {
         atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
         e->env->wake(e->env, &e->work, 1);
     }
     return reached;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ the helper thread */
+/* ------------------------------------------------------------------------------------------------------------ the progress thread */
 static bool nothing_active(const struct engine *e)
 {
     for (uint32_t w = 0; w < atomic_load_explicit(&e->words, memory_order_acquire); w++)
@@ -387,7 +388,7 @@ static bool nothing_active(const struct engine *e)
     return true;
 }
 
-static bool helper_rests(void *arg)
+static bool progress_thread_rests(void *arg)
 {
     struct engine *e = arg;
 
@@ -397,30 +398,30 @@ static bool helper_rests(void *arg)
 
 /* While callers wait, who move everything. The last one to leave wakes it where there is something to do, and so does whatever comes later
  * (engine_activate). */
-static void park_helper(struct engine *e, uint32_t seen)
+static void park_progress_thread(struct engine *e, uint32_t seen)
 {
-    atomic_store_explicit(&e->helper_parked, 1, memory_order_seq_cst);
+    atomic_store_explicit(&e->progress_thread_parked, 1, memory_order_seq_cst);
     if (atomic_load_explicit(&e->waiters, memory_order_seq_cst) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
         e->env->park(e->env, &e->work, seen, e->env->now(e->env) + SLEEP_MOST_NS);
-    atomic_store_explicit(&e->helper_parked, 0, memory_order_seq_cst);
+    atomic_store_explicit(&e->progress_thread_parked, 0, memory_order_seq_cst);
 }
 
 /* Moves work while no caller is inside the library. */
-void engine_helper(void *arg)
+void engine_progress_thread(void *arg)
 {
     struct engine *e = arg;
     const struct comm_env *env = e->env;
 
     while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
         uint32_t seen = atomic_load_explicit(&e->work, memory_order_seq_cst);
-        atomic_store_explicit(&e->helper_parked, 1, memory_order_seq_cst);
+        atomic_store_explicit(&e->progress_thread_parked, 1, memory_order_seq_cst);
         if (nothing_active(e) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
             env->park(env, &e->work, seen, ENV_FOREVER);
-        atomic_store_explicit(&e->helper_parked, 0, memory_order_seq_cst);
+        atomic_store_explicit(&e->progress_thread_parked, 0, memory_order_seq_cst);
         if (atomic_load_explicit(&e->waiters, memory_order_seq_cst))
-            park_helper(e, seen); /* a caller moves everything; the last one to leave wakes us */
+            park_progress_thread(e, seen); /* a caller moves everything; the last one to leave wakes us */
         else
-            engine_move_until(e, NULL, helper_rests, e, ENGINE_NEVER);
+            engine_move_until(e, NULL, progress_thread_rests, e, ENGINE_NEVER);
     }
 }
 
@@ -441,7 +442,7 @@ static void let_him_rise(struct engine *e)
         !e->env->bell_clear(e->env, &e->bell))
         return;
     e->env->bell_ring(e->env, &e->bell);
-    int64_t until = e->env->now(e->env) + SLEEP_SHORT_NS; /* a stranger who computes takes a whole slice at each turn */
+    int64_t until = e->env->now(e->env) + SLEEP_SHORT_NS; /* a pending peer who computes takes a whole slice at each turn */
     for (uint32_t turn = 0; turn < RISE_TURNS && atomic_load_explicit(&e->risen, memory_order_seq_cst) == risen; turn++) {
         e->env->relax(e->env, true);
         if (e->env->now(e->env) > until)
@@ -465,6 +466,6 @@ enum pass engine_arm_bell(struct engine *e)
     if (moved != PASS_IDLE && atomic_exchange_explicit(&e->armed, 0, memory_order_seq_cst))
         engine_disarm(e);
     else if (moved == PASS_IDLE && atomic_load_explicit(&e->natives, memory_order_relaxed))
-        e->env->bell_ring(e->env, &e->watch); /* the watcher becomes their timer */
+        e->env->bell_ring(e->env, &e->watch); /* the monitor becomes their timer */
     return moved;
 }

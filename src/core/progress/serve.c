@@ -1,7 +1,7 @@
 /*
  * Serving: what peers ask of windows' parts that only their owner reaches is done soon, though the owner's program waits for nothing.
  * Whoever waits or makes progress does it in his passes anyway. Otherwise it is any call that starts or tests something, when it leaves
- * (unit_leave), by a word that peers set; and the watcher, whom they ring. It naps for a millisecond while asks come, and then rests until
+ * (unit_leave), by a word that peers set; and the monitor, whom they ring. It naps for a millisecond while asks come, and then rests until
  * it is rung again: so who is asked for nothing wakes up for its ticks alone, and asks in a row do not ring each.
  */
 #include "progress/engine.h"
@@ -16,16 +16,16 @@ enum {
 
 /* ------------------------------------------------------------------------------------------------------------ one pass */
 /* MOVED also where something is left that nobody will tell of again: who makes room for a message wakes only who waits. */
-static enum pass serve_face(struct engine *e, struct comm_communicator *face, bool guest)
+static enum pass serve_handle(struct engine *e, struct comm_communicator *handle, bool guest)
 {
     enum pass moved = PASS_IDLE;
 
-    if (!base_home_trylock(&face->lock, face->env))
+    if (!base_home_trylock(&handle->lock, handle->env))
         return PASS_BUSY;
-    struct progress_unit *unit = unit_of(e, face);
+    struct progress_unit *unit = unit_of(e, handle);
     if (unit && e->class->serve(unit, guest))
         moved = PASS_MOVED;
-    base_home_unlock(&face->lock, face->env);
+    base_home_unlock(&handle->lock, handle->env);
     return moved;
 }
 
@@ -35,19 +35,19 @@ static enum pass serve(struct engine *e, bool guest)
 
     for (uint32_t w = 0; w < atomic_load_explicit(&e->words, memory_order_acquire); w++)
         for (uint64_t bits = atomic_load_explicit(&e->apart[w], memory_order_acquire); bits; bits &= bits - 1) {
-            struct comm_communicator *face =
-                atomic_load_explicit(&e->faces[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
-            if (face)
-                all |= serve_face(e, face, guest);
+            struct comm_communicator *handle =
+                atomic_load_explicit(&e->handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
+            if (handle)
+                all |= serve_handle(e, handle, guest);
         }
     return all;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ by calls */
-/* Under the lock, which is given back; nobody closes it meanwhile. What is not sure to be done is the next call's, or the watcher's. */
+/* Under the lock, which is given back; nobody closes it meanwhile. What is not sure to be done is the next call's, or the monitor's. */
 void unit_leave_asked(struct progress_unit *unit)
 {
-    struct comm_communicator *face = unit->face;
+    struct comm_communicator *handle = unit->handle;
     struct engine *e = unit->engine;
     _Atomic uint32_t *asks = unit->asks;
 
@@ -56,27 +56,27 @@ void unit_leave_asked(struct progress_unit *unit)
         return;
     }
     atomic_fetch_and_explicit(asks, ~(uint32_t)WIRE_ASKED, memory_order_acq_rel);
-    atomic_fetch_add_explicit(&face->inside, 1, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&handle->inside, 1, memory_order_seq_cst);
     unit_unlock(unit);
     if (serve(e, false) != PASS_IDLE)
         atomic_fetch_or_explicit(asks, WIRE_ASKED, memory_order_acq_rel);
-    atomic_fetch_sub_explicit(&face->inside, 1, memory_order_seq_cst);
+    atomic_fetch_sub_explicit(&handle->inside, 1, memory_order_seq_cst);
 }
 
-void engine_glance(struct comm_communicator *face)
+void engine_glance(struct comm_communicator *handle)
 {
     enum comm_result r;
 
-    if (!face)
+    if (!handle)
         return;
-    uint32_t glances = atomic_load_explicit(&face->glances, memory_order_relaxed);
-    atomic_store_explicit(&face->glances, glances + 1, memory_order_relaxed);
-    struct progress_unit *unit = glances % GLANCES == GLANCES - 1 ? unit_lock(face, &r) : NULL;
+    uint32_t glances = atomic_load_explicit(&handle->glances, memory_order_relaxed);
+    atomic_store_explicit(&handle->glances, glances + 1, memory_order_relaxed);
+    struct progress_unit *unit = glances % GLANCES == GLANCES - 1 ? unit_lock(handle, &r) : NULL;
     if (unit)
         unit_leave(unit);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ by the watcher */
+/* ------------------------------------------------------------------------------------------------------------ by the monitor */
 static bool heed_wires(struct engine *e, bool on)
 {
     bool came = false;

@@ -78,7 +78,7 @@ static enum comm_result enlist(struct world *w, struct world_memory *m)
 static enum comm_result add(struct comm_communicator *c, size_t bytes, void *registered, void **at)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -98,7 +98,7 @@ static enum comm_result add(struct comm_communicator *c, size_t bytes, void *reg
             env->give(env, m, sizeof *m);
     }
     env->cancel(env, before);
-    body_unlock(b);
+    state_unlock(b);
     return r;
 }
 
@@ -115,7 +115,7 @@ enum comm_result engine_memory_register(struct comm_communicator *c, void *at, s
 enum comm_result engine_memory_give(struct comm_communicator *c, void *at, bool own)
 {
     enum comm_result r;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -130,6 +130,6 @@ enum comm_result engine_memory_give(struct comm_communicator *c, void *at, bool 
     if (m)
         give_back(w, m);
     env->cancel(env, before);
-    body_unlock(b);
+    state_unlock(b);
     return m ? COMM_OK : COMM_ERR_STATE;
 }

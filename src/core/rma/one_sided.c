@@ -28,8 +28,8 @@ static enum comm_result move(struct one_sided *one, const struct window_part *pa
 }
 
 /* Taken and given back within one step, so whoever finds it taken need not wait long, unless its holder was stopped or killed: then the
- * watcher says so. */
-static bool try_lock(const struct body *b, struct window_control *control)
+ * monitor says so. */
+static bool try_lock(const struct comm_state *b, struct window_control *control)
 {
     uint64_t nobody = 0;
 
@@ -42,7 +42,7 @@ static void unlock(struct window_control *control)
     atomic_store_explicit(&control->lock, 0, memory_order_release);
 }
 
-static enum comm_result update(const struct body *b, struct one_sided *one, const struct window_part *part)
+static enum comm_result update(const struct comm_state *b, struct one_sided *one, const struct window_part *part)
 {
     size_t skip = one->done * one->element;
     char *there = part->at + one->offset + skip;
@@ -65,7 +65,7 @@ static enum comm_result update(const struct body *b, struct one_sided *one, cons
     return one->done == one->n ? COMM_OK : COMM_PENDING;
 }
 
-static enum comm_result swap(const struct body *b, struct one_sided *one, const struct window_part *part)
+static enum comm_result swap(const struct comm_state *b, struct one_sided *one, const struct window_part *part)
 {
     char *there = part->at + one->offset;
     bool locked = !data_update_is_atomic(there, one->element);
@@ -78,7 +78,7 @@ static enum comm_result swap(const struct body *b, struct one_sided *one, const 
     return COMM_OK;
 }
 
-enum comm_result one_sided_step(struct body *b, struct one_sided *one)
+enum comm_result one_sided_step(struct comm_state *b, struct one_sided *one)
 {
     const struct window_part *part = one->peer >= 0 ? &one->window->part[one->peer] : NULL;
 

@@ -5,14 +5,14 @@
 
 /* Calls of one rank to one part are done in order; signals are counters, and who waits for one holds nobody back. What is asked of a part's
  * owner keeps its order by being asked for in turn. */
-static bool behind_one(const struct body *b, uint32_t i)
+static bool behind_one(const struct comm_state *b, uint32_t i)
 {
-    const struct one_sided *one = &b->talks[i].one;
+    const struct one_sided *one = &b->p2p_ops[i].one;
 
     if (one->kind == ONE_WAIT || one->window->held < 2)
         return false;
-    for (uint32_t k = b->talk_first; k != i; k = b->talks[k].after) {
-        const struct one_sided *old = &b->talks[k].one;
+    for (uint32_t k = b->p2p_first; k != i; k = b->p2p_ops[k].after) {
+        const struct one_sided *old = &b->p2p_ops[k].one;
         if (old->kind && old->kind != ONE_WAIT && old->window == one->window &&
             (old->peer == one->peer || one->peer == COMM_ANY_PEER || old->peer == COMM_ANY_PEER))
             return true;
@@ -20,72 +20,72 @@ static bool behind_one(const struct body *b, uint32_t i)
     return false;
 }
 
-static bool one_may_start(const struct body *b, uint32_t i)
+static bool one_may_start(const struct comm_state *b, uint32_t i)
 {
-    const struct talk *t = &b->talks[i];
+    const struct p2p_op *t = &b->p2p_ops[i];
 
     if (t->fence > b->line.done || (t->one.apart ? !link_in_turn(b, i) : behind_one(b, i)))
         return false;
-    return !timeline_holds(&b->line, t->work, &t->read, &t->write) && !talk_meets_earlier(b, i);
+    return !timeline_holds(&b->line, t->work, &t->read, &t->write) && !p2p_meets_earlier(b, i);
 }
 
-bool talk_may_ask(struct body *b, uint32_t i)
+bool p2p_may_ask(struct comm_state *b, uint32_t i)
 {
-    struct talk *t = &b->talks[i];
+    struct p2p_op *t = &b->p2p_ops[i];
     bool may = one_may_start(b, i);
 
-    b->talk_held -= t->state == TALK_HELD;
-    t->state = may ? TALK_ASKED : link_in_turn(b, i) ? TALK_HELD : TALK_BEHIND;
-    b->talk_held += t->state == TALK_HELD;
+    b->p2p_held -= t->state == P2P_HELD;
+    t->state = may ? P2P_ASKED : link_in_turn(b, i) ? P2P_HELD : P2P_BEHIND;
+    b->p2p_held += t->state == P2P_HELD;
     return may;
 }
 
 /* Moves one that is under way or may be: OK, it has ended. */
-enum comm_result talk_start_one(struct body *b, uint32_t i)
+enum comm_result p2p_start_one(struct comm_state *b, uint32_t i)
 {
-    struct talk *t = &b->talks[i];
+    struct p2p_op *t = &b->p2p_ops[i];
 
     if (t->one.apart) {
-        if (talk_may_ask(b, i))
+        if (p2p_may_ask(b, i))
             link_ask(b, i);
         return COMM_PENDING;
     }
-    if (t->state != TALK_ONE) {
+    if (t->state != P2P_ONE) {
         if (!one_may_start(b, i)) {
-            b->talk_held += t->state != TALK_HELD;
-            t->state = TALK_HELD;
+            b->p2p_held += t->state != P2P_HELD;
+            t->state = P2P_HELD;
             return COMM_PENDING;
         }
-        b->talk_held -= t->state == TALK_HELD;
-        b->talk_ones++;
-        t->state = TALK_ONE;
+        b->p2p_held -= t->state == P2P_HELD;
+        b->p2p_ones++;
+        t->state = P2P_ONE;
     }
     return one_sided_step(b, &t->one);
 }
 
-static bool step_ones(struct body *b)
+static bool step_ones(struct comm_state *b)
 {
     bool moved = false;
 
-    for (uint32_t i = b->talk_first, next; i != TALK_NONE; i = next) {
-        next = b->talks[i].after;
-        if (b->talks[i].state != TALK_ONE)
+    for (uint32_t i = b->p2p_first, next; i != P2P_NONE; i = next) {
+        next = b->p2p_ops[i].after;
+        if (b->p2p_ops[i].state != P2P_ONE)
             continue;
-        size_t done = b->talks[i].one.done;
-        if (one_sided_step(b, &b->talks[i].one) == COMM_OK) {
-            talk_end(b, &b->talks[i], COMM_OK);
+        size_t done = b->p2p_ops[i].one.done;
+        if (one_sided_step(b, &b->p2p_ops[i].one) == COMM_OK) {
+            p2p_end(b, &b->p2p_ops[i], COMM_OK);
             moved = true;
         } else {
-            moved |= b->talks[i].one.done != done;
+            moved |= b->p2p_ops[i].one.done != done;
         }
     }
     return moved;
 }
 
-bool talk_holds_window(const struct body *b, const struct comm_window *w, uint64_t ticket)
+bool p2p_holds_window(const struct comm_state *b, const struct comm_window *w, uint64_t ticket)
 {
-    for (uint32_t i = w->held ? b->talk_first : TALK_NONE; i != TALK_NONE; i = b->talks[i].after) {
-        const struct talk *t = &b->talks[i];
+    for (uint32_t i = w->held ? b->p2p_first : P2P_NONE; i != P2P_NONE; i = b->p2p_ops[i].after) {
+        const struct p2p_op *t = &b->p2p_ops[i];
         if (t->one.kind && t->one.kind != ONE_WAIT && t->one.window == w && t->work <= ticket)
             return true;
     }
@@ -93,35 +93,35 @@ bool talk_holds_window(const struct body *b, const struct comm_window *w, uint64
 }
 
 /* w NULL: those that wait for signals, of all windows. */
-void talk_forget_window(struct body *b, const struct comm_window *w, enum comm_result result)
+void p2p_forget_window(struct comm_state *b, const struct comm_window *w, enum comm_result result)
 {
-    for (uint32_t i = b->talk_pending ? b->talk_first : TALK_NONE, next; i != TALK_NONE; i = next) {
-        const struct one_sided *one = &b->talks[i].one;
-        next = b->talks[i].after;
+    for (uint32_t i = b->p2p_pending ? b->p2p_first : P2P_NONE, next; i != P2P_NONE; i = next) {
+        const struct one_sided *one = &b->p2p_ops[i].one;
+        next = b->p2p_ops[i].after;
         if (one->kind && (w ? one->window == w : one->kind == ONE_WAIT))
-            talk_end(b, &b->talks[i], result);
+            p2p_end(b, &b->p2p_ops[i], result);
     }
 }
 
 /* What it touches of this rank's own. */
-static void one_hulls(const struct one_sided *one, struct talk *t)
+static void one_ranges(const struct one_sided *one, struct p2p_op *t)
 {
     size_t bytes = one->n * (one->element ? one->element : 1);
 
     if (one->from)
-        t->read = (struct timeline_hull){(uintptr_t)one->from, (uintptr_t)one->from + bytes};
+        t->read = (struct timeline_range){(uintptr_t)one->from, (uintptr_t)one->from + bytes};
     if (one->expected) {
-        struct timeline_hull also = {(uintptr_t)one->expected, (uintptr_t)one->expected + one->element};
+        struct timeline_range also = {(uintptr_t)one->expected, (uintptr_t)one->expected + one->element};
         timeline_widen(&t->read, &also);
     }
     if (one->to)
-        t->write = (struct timeline_hull){(uintptr_t)one->to, (uintptr_t)one->to + bytes};
+        t->write = (struct timeline_range){(uintptr_t)one->to, (uintptr_t)one->to + bytes};
     t->call.bytes = bytes;
     t->call.peer = one->peer;
     t->is_send = one->kind != ONE_WAIT;
 }
 
-static const char *one_name(const struct talk *t)
+static const char *one_name(const struct p2p_op *t)
 {
     static const char *const names[] = {
         [ONE_PUT] = "put",       [ONE_GET] = "get",   [ONE_UPDATE] = "update", [ONE_SWAP] = "swap",
@@ -132,87 +132,87 @@ static const char *one_name(const struct talk *t)
 }
 
 /* Who waits for a signal ends alone, when all who could give one have closed too. */
-static void check_one(struct body *b, const struct talk *t, int64_t now)
+static void check_one(struct comm_state *b, const struct p2p_op *t, int64_t now)
 {
     int32_t rank;
     bool late = now - t->queued_ns >= b->timeout_ns;
 
     if (t->one.kind != ONE_WAIT) {
-        if (late && (t->state == TALK_ONE ||
-                     t->state == TALK_ASKED)) /* its lock is held by a rank that stands still, or its owner does not answer */
-            body_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
+        if (late &&
+            (t->state == P2P_ONE || t->state == P2P_ASKED)) /* its lock is held by a rank that stands still, or its owner does not answer */
+            state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_TIMEOUT});
         return;
     }
-    if (late || (b->team.size > 1 && talk_peer_left(b, COMM_ANY_PEER, &rank)))
-        talk_end(b, t, late ? COMM_ERR_TIMEOUT : COMM_ERR_CLOSED);
+    if (late || (b->team.size > 1 && p2p_peer_left(b, COMM_ANY_PEER, &rank)))
+        p2p_end(b, t, late ? COMM_ERR_TIMEOUT : COMM_ERR_CLOSED);
 }
 
-static void one_ended(struct talk *t)
+static void one_ended(struct p2p_op *t)
 {
     t->one.window->held--;
 }
 
-static const struct talk_class one_class = {.name = one_name, .start = talk_start_one, .check = check_one, .ended = one_ended};
+static const struct p2p_class one_class = {.name = one_name, .start = p2p_start_one, .check = check_one, .ended = one_ended};
 
-enum comm_result talk_one_sided(struct body *b, const struct one_sided *one, struct comm_request *req)
+enum comm_result p2p_one_sided(struct comm_state *b, const struct one_sided *one, struct comm_request *req)
 {
     uint32_t i;
-    struct talk alone = {.one = *one, .work = b->line.next, .fence = one->window->fence};
+    struct p2p_op alone = {.one = *one, .work = b->line.next, .fence = one->window->fence};
 
     *req = COMM_REQUEST_NONE;
     alone.one.apart = (one->n || one->kind == ONE_SIGNAL) && one->window->part[one->peer].apart;
-    one_hulls(one, &alone);
+    one_ranges(one, &alone);
     b->stats.messages++;
     if (one->peer != b->team.rank) {
         b->stats.bytes_out += one->from ? alone.call.bytes : 0;
         b->stats.bytes_in += one->to ? alone.call.bytes : 0;
     }
-    if (BASE_LIKELY(!b->talk_pending && alone.fence <= b->line.done && !alone.one.apart) &&
+    if (BASE_LIKELY(!b->p2p_pending && alone.fence <= b->line.done && !alone.one.apart) &&
         !timeline_holds(&b->line, alone.work, &alone.read, &alone.write) && one_sided_step(b, &alone.one) == COMM_OK)
         return COMM_OK;
     enum comm_result r = alone.one.apart ? link_ready(b, one->peer) : COMM_OK;
-    r = r == COMM_OK ? talk_take_slot(b, &i) : r;
+    r = r == COMM_OK ? p2p_take_slot(b, &i) : r;
     if (r != COMM_OK)
         return r;
-    struct talk *t = &b->talks[i];
+    struct p2p_op *t = &b->p2p_ops[i];
     alone.ticket = t->ticket;
     alone.before = t->before;
     alone.after = t->after;
-    alone.member_of = TALK_NONE;
+    alone.member_of = P2P_NONE;
     alone.call.slot = i;
     alone.queued_ns = b->unit.engine->env->now(b->unit.engine->env);
     *t = alone;
     t->class = &one_class;
-    b->talk_pending++;
+    b->p2p_pending++;
     one->window->held++;
     if (t->one.apart)
         link_stand(b, i);
-    timeline_widen(&b->talk_read, &t->read);
-    timeline_widen(&b->talk_write, &t->write);
-    *req = (struct comm_request){b->unit.face, t->ticket};
-    if (talk_start_one(b, i) == COMM_OK)
-        talk_end(b, &b->talks[i], COMM_OK);
+    timeline_widen(&b->p2p_read, &t->read);
+    timeline_widen(&b->p2p_write, &t->write);
+    *req = (struct comm_request){b->unit.handle, t->ticket};
+    if (p2p_start_one(b, i) == COMM_OK)
+        p2p_end(b, &b->p2p_ops[i], COMM_OK);
     return COMM_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the part */
-static bool step(struct body *b)
+static bool step(struct comm_state *b)
 {
-    bool moved = !b->failed && b->talk_ones && step_ones(b);
+    bool moved = !b->failed && b->p2p_ones && step_ones(b);
 
     if (!b->failed && b->windows_apart)
         moved |= links_step(b);
     return moved;
 }
 
-static bool blocks(const struct body *b, uint64_t ticket, const struct timeline_entry *e)
+static bool blocks(const struct comm_state *b, uint64_t ticket, const struct timeline_entry *e)
 {
     const struct comm_window *w = ((const struct entry *)(const void *)e)->window;
 
-    return w && talk_holds_window(b, w, ticket);
+    return w && p2p_holds_window(b, w, ticket);
 }
 
-static bool serve(struct body *b)
+static bool serve(struct comm_state *b)
 {
     return b->links_busy || message_wants_step(b->messages);
 }

@@ -11,7 +11,7 @@
 
 enum { PAGE = 4096, WINDOW_FREES = 1 /* part of a fence's fingerprint, beside the number */ };
 
-static const struct wire_memory_class *class_of(const struct body *b)
+static const struct wire_memory_class *class_of(const struct comm_state *b)
 {
     return b->channel->memory;
 }
@@ -23,7 +23,7 @@ static size_t window_bytes(int32_t size)
 }
 
 /* keep: peers may not have heard that it is over. b is not looked at where the memory is of the heap. */
-static void give(struct body *b, const struct comm_window *w, void *at, size_t bytes, bool keep)
+static void give(struct comm_state *b, const struct comm_window *w, void *at, size_t bytes, bool keep)
 {
     if (at && w->heap)
         w->env->give(w->env, at, bytes);
@@ -31,20 +31,20 @@ static void give(struct body *b, const struct comm_window *w, void *at, size_t b
         class_of(b)->give(b->channel->wire, at, keep);
 }
 
-static void drop_memory(struct body *b, struct comm_window *w, bool keep)
+static void drop_memory(struct comm_state *b, struct comm_window *w, bool keep)
 {
     give(b, w, w->memory, w->memory_bytes, keep);
     give(b, w, w->control, w->control_bytes, keep);
     w->memory = w->control = NULL;
 }
 
-static void drop(struct body *b, struct comm_window *w, bool keep)
+static void drop(struct comm_state *b, struct comm_window *w, bool keep)
 {
     drop_memory(b, w, keep);
     w->env->give(w->env, w, window_bytes(w->size));
 }
 
-static void unlink_from(struct body *b, const struct comm_window *w)
+static void unlink_from(struct comm_state *b, const struct comm_window *w)
 {
     struct comm_window **link = &b->windows;
 
@@ -53,7 +53,7 @@ static void unlink_from(struct body *b, const struct comm_window *w)
     *link = w->next;
 }
 
-static void *take(struct body *b, const struct comm_window *w, size_t bytes, enum comm_placement placement)
+static void *take(struct comm_state *b, const struct comm_window *w, size_t bytes, enum comm_placement placement)
 {
     if (!w->heap)
         return class_of(b)->take(b->channel->wire, bytes, (enum wire_placement)placement);
@@ -61,7 +61,7 @@ static void *take(struct body *b, const struct comm_window *w, size_t bytes, enu
 }
 
 /* Where it lies, for peers, of whom one rank alone has none. */
-static uint64_t where_is(struct body *b, const void *at, size_t bytes)
+static uint64_t where_is(struct comm_state *b, const void *at, size_t bytes)
 {
     uint64_t where = (uint64_t)(uintptr_t)at;
 
@@ -72,7 +72,7 @@ static uint64_t where_is(struct body *b, const void *at, size_t bytes)
     return class_of(b) && class_of(b)->where(b->channel->wire, at, bytes, &where) ? where : WINDOW_NOWHERE;
 }
 
-static enum comm_result make_part(struct body *b, struct comm_window *w, size_t bytes, const struct comm_window_options *options)
+static enum comm_result make_part(struct comm_state *b, struct comm_window *w, size_t bytes, const struct comm_window_options *options)
 {
     struct window_ticket *mine = &w->mine;
 
@@ -93,17 +93,17 @@ static enum comm_result make_part(struct body *b, struct comm_window *w, size_t 
 }
 
 /* ------------------------------------------------------------------------------------------------------------ made */
-static void *reach(struct body *b, int32_t rank, uint64_t where)
+static void *reach(struct comm_state *b, int32_t rank, uint64_t where)
 {
     if (b->world->rank < 0)
         return (void *)(uintptr_t)where;
     return class_of(b)->reach(b->channel, rank, where);
 }
 
-static struct window_part part_of(struct body *b, const struct comm_window *w, int32_t rank)
+static struct window_part part_of(struct comm_state *b, const struct comm_window *w, int32_t rank)
 {
     const struct window_ticket *t = &w->all[rank];
-    struct window_part part = {.bytes = t->bytes, .signals = t->signals, .first = TALK_NONE, .last = TALK_NONE};
+    struct window_part part = {.bytes = t->bytes, .signals = t->signals, .first = P2P_NONE, .last = P2P_NONE};
 
     if (rank == b->team.rank) {
         part.at = t->bytes ? w->own : NULL;
@@ -117,7 +117,7 @@ static struct window_part part_of(struct body *b, const struct comm_window *w, i
 }
 
 /* Why there is no window: the same on every rank. */
-static void tell(struct body *b, int32_t rank, enum comm_result result)
+static void tell(struct comm_state *b, int32_t rank, enum comm_result result)
 {
     struct comm_error *d = &b->last_refused;
 
@@ -127,7 +127,7 @@ static void tell(struct body *b, int32_t rank, enum comm_result result)
     base_format(d->text, sizeof d->text, "comm_window_create: rank %d: %s", rank, base_result_text(result));
 }
 
-static enum comm_result made(struct body *b, struct comm_window *w)
+static enum comm_result made(struct comm_state *b, struct comm_window *w)
 {
     for (int32_t r = 0; r < w->size; r++) {
         const struct window_ticket *t = &w->all[r];
@@ -143,7 +143,7 @@ static enum comm_result made(struct body *b, struct comm_window *w)
 }
 
 /* While there are such, peers may ask of them at any time: they are served though nobody here waits (serve.c). */
-static void count_apart(struct body *b, const struct comm_window *w, bool there)
+static void count_apart(struct comm_state *b, const struct comm_window *w, bool there)
 {
     uint32_t before = b->windows_apart;
 
@@ -155,7 +155,7 @@ static void count_apart(struct body *b, const struct comm_window *w, bool there)
     engine_note_apart(b->unit.engine, b->index, there);
 }
 
-static enum comm_result made_at(struct body *b, enum entry_phase phase, void *arg)
+static enum comm_result made_at(struct comm_state *b, enum entry_phase phase, void *arg)
 {
     struct comm_window *w = arg;
 
@@ -172,37 +172,37 @@ static enum comm_result made_at(struct body *b, enum entry_phase phase, void *ar
     return COMM_OK;
 }
 
-static struct comm_window *make(struct body *b, struct comm_window **out)
+static struct comm_window *make(struct comm_state *b, struct comm_window **out)
 {
     const struct comm_env *env = b->unit.engine->env;
     struct comm_window *w = env->take(env, window_bytes(b->team.size), 64);
 
     if (!w)
         return NULL;
-    *w =
-        (struct comm_window){.comm = b->unit.face, .env = env, .size = b->team.size, .number = b->sequence + 1, .making = true, .out = out};
-    atomic_store_explicit(&w->body, b, memory_order_relaxed);
+    *w = (struct comm_window){
+        .comm = b->unit.handle, .env = env, .size = b->team.size, .number = b->sequence + 1, .making = true, .out = out};
+    atomic_store_explicit(&w->state, b, memory_order_relaxed);
     w->part = (struct window_part *)(void *)(w + 1);
     w->all = (struct window_ticket *)(void *)(w->part + w->size);
     return w;
 }
 
-static enum comm_result create(struct body *b, size_t bytes, const struct comm_window_options *options, struct comm_window **out,
+static enum comm_result create(struct comm_state *b, size_t bytes, const struct comm_window_options *options, struct comm_window **out,
                                struct comm_request *req)
 {
     struct engine_call call = {.collective = COLLECTIVE_WINDOW, .type = COMM_BYTE, .root = -1, .n = sizeof(struct window_ticket)};
     struct comm_window *w = make(b, out);
 
     if (!w)
-        return body_refuse(b, &call, COMM_ERR_MEMORY);
+        return state_refuse(b, &call, COMM_ERR_MEMORY);
     w->mine.result = (int32_t)make_part(b, w, bytes, options);
     call.in = &w->mine;
     call.out = w->all;
-    call.read = (struct timeline_hull){(uintptr_t)&w->mine, (uintptr_t)(&w->mine + 1)};
-    call.write = (struct timeline_hull){(uintptr_t)w->all, (uintptr_t)(w->all + w->size)};
+    call.read = (struct timeline_range){(uintptr_t)&w->mine, (uintptr_t)(&w->mine + 1)};
+    call.write = (struct timeline_range){(uintptr_t)w->all, (uintptr_t)(w->all + w->size)};
     w->next = b->windows; /* peers that have it before us may ask of it already */
     b->windows = w;
-    enum comm_result r = body_issue(b, &call, made_at, w, req);
+    enum comm_result r = state_issue(b, &call, made_at, w, req);
     if (r != COMM_OK) {
         unlink_from(b, w);
         drop(b, w, false);
@@ -215,50 +215,50 @@ enum comm_result engine_window_create(struct comm_communicator *c, size_t bytes,
 {
     enum comm_result r;
     struct comm_request own = COMM_REQUEST_NONE;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (b) {
-        r = b->recording ? COMM_ERR_STATE : body_ready_for_calls(b);
+        r = b->recording ? COMM_ERR_STATE : state_ready_for_calls(b);
         if (r == COMM_OK)
             r = create(b, bytes, options, w, &own);
         if (!b->recording)
-            body_settle(b);
-        body_leave(b);
+            state_settle(b);
+        state_leave(b);
     }
     return engine_answer(r, own, req);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ in use */
-/* The communicator's lock, if the window still has one: a face that was closed may be another communicator's by now. */
-static struct body *lock(struct comm_window *w, enum comm_result *why)
+/* The communicator's lock, if the window still has one: a handle that was closed may be another communicator's by now. */
+static struct comm_state *lock(struct comm_window *w, enum comm_result *why)
 {
-    struct body *mine = atomic_load_explicit(&w->body, memory_order_acquire), *b;
+    struct comm_state *mine = atomic_load_explicit(&w->state, memory_order_acquire), *b;
 
     *why = COMM_ERR_CLOSED;
     if (!mine)
         return NULL;
-    b = body_lock(w->comm, why);
+    b = state_lock(w->comm, why);
     if (b && b != mine) {
-        body_unlock(b);
+        state_unlock(b);
         *why = COMM_ERR_CLOSED;
         return NULL;
     }
     return b;
 }
 
-static enum comm_result issue_fence(struct body *b, struct comm_window *w, uint32_t flags, struct comm_request *req)
+static enum comm_result issue_fence(struct comm_state *b, struct comm_window *w, uint32_t flags, struct comm_request *req)
 {
     /* No byte of them, but what lands nowhere would be a view. */
     struct engine_call call = {
         .collective = COLLECTIVE_WINDOW, .type = COMM_BYTE, .in = &w->mine, .out = w->all, .root = (int32_t)w->number, .site = flags};
-    enum comm_result r = body_ready_for_calls(b);
+    enum comm_result r = state_ready_for_calls(b);
 
     if (r == COMM_OK)
-        r = body_issue(b, &call, NULL, NULL, req);
+        r = state_issue(b, &call, NULL, NULL, req);
     if (r != COMM_OK)
         return r;
     w->fence = b->line.next - 1;
-    body_entry(b, w->fence)->window = w;
+    state_entry(b, w->fence)->window = w;
     return COMM_OK;
 }
 
@@ -266,12 +266,12 @@ enum comm_result engine_window_fence(struct comm_window *w, struct comm_request 
 {
     enum comm_result r;
     struct comm_request own = COMM_REQUEST_NONE;
-    struct body *b = lock(w, &r);
+    struct comm_state *b = lock(w, &r);
 
     if (b) {
         r = issue_fence(b, w, 0, &own);
-        body_settle(b);
-        body_leave(b);
+        state_settle(b);
+        state_leave(b);
     }
     return engine_answer(r, own, req);
 }
@@ -280,23 +280,23 @@ enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided 
 {
     enum comm_result r;
     struct comm_request own = COMM_REQUEST_NONE;
-    struct body *b = lock(w, &r);
+    struct comm_state *b = lock(w, &r);
 
     if (b) {
-        bool device = b->native_flags && (body_is_device_memory(b, one->from) || body_is_device_memory(b, one->to));
+        bool device = b->native_flags && (state_is_device_memory(b, one->from) || state_is_device_memory(b, one->to));
         if (device)
             r = COMM_ERR_UNSUPPORTED; /* windows are the host's, and so is what goes into them */
         else
-            r = b->failed ? (enum comm_result)b->cause.result : talk_one_sided(b, one, &own);
-        body_settle(b);
-        body_leave(b);
+            r = b->failed ? (enum comm_result)b->cause.result : p2p_one_sided(b, one, &own);
+        state_settle(b);
+        state_leave(b);
     }
     return engine_answer(r, own, req);
 }
 
 struct comm_communicator *engine_window_comm(const struct comm_window *w)
 {
-    return atomic_load_explicit(&w->body, memory_order_acquire) ? w->comm : NULL;
+    return atomic_load_explicit(&w->state, memory_order_acquire) ? w->comm : NULL;
 }
 
 int32_t engine_window_size(const struct comm_window *w)
@@ -306,7 +306,7 @@ int32_t engine_window_size(const struct comm_window *w)
 
 int32_t engine_window_rank(const struct comm_window *w)
 {
-    const struct body *b = atomic_load_explicit(&w->body, memory_order_acquire);
+    const struct comm_state *b = atomic_load_explicit(&w->state, memory_order_acquire);
 
     return b ? b->team.rank : 0;
 }
@@ -330,12 +330,12 @@ static enum comm_result last_fence(struct comm_window *w, struct comm_request *r
     enum comm_result r;
 
     for (int tries = 0; tries < 2; tries++) {
-        struct body *b = lock(w, &r);
+        struct comm_state *b = lock(w, &r);
         if (!b)
             return r;
         r = issue_fence(b, w, WINDOW_FREES, req);
-        body_settle(b);
-        body_unlock(b);
+        state_settle(b);
+        state_unlock(b);
         if (r != COMM_ERR_FULL)
             return r;
         (void)engine_sync(w->comm, COMM_FOREVER);
@@ -348,11 +348,11 @@ static bool rests(void *arg)
 {
     struct comm_window *w = arg;
     enum comm_result r;
-    struct body *b = lock(w, &r);
-    bool rests = !b || b->failed || (links_rest(b, w) && !talk_holds_window(b, w, UINT64_MAX));
+    struct comm_state *b = lock(w, &r);
+    bool rests = !b || b->failed || (links_rest(b, w) && !p2p_holds_window(b, w, UINT64_MAX));
 
     if (b)
-        body_unlock(b);
+        state_unlock(b);
     return rests;
 }
 
@@ -360,13 +360,13 @@ enum comm_result engine_window_free(struct comm_window *w)
 {
     struct comm_request last = COMM_REQUEST_NONE;
     enum comm_result r, locked;
-    struct body *b = lock(w, &r);
+    struct comm_state *b = lock(w, &r);
 
     if (b) {
         struct engine *e = b->unit.engine;
         bool callback = engine_in_callback(e);
         engine_hold(e);
-        body_unlock(b);
+        state_unlock(b);
         r = callback ? COMM_ERR_STATE : last_fence(w, &last);
         r = r == COMM_OK ? engine_wait(last, COMM_FOREVER) : r;
         if (w->apart && !callback)
@@ -377,25 +377,25 @@ enum comm_result engine_window_free(struct comm_window *w)
     }
     b = lock(w, &locked);
     if (b) {
-        talk_forget_window(b, w, r == COMM_OK ? COMM_ERR_CANCELLED : r);
+        p2p_forget_window(b, w, r == COMM_OK ? COMM_ERR_CANCELLED : r);
         unlink_from(b, w);
         count_apart(b, w, false);
         drop(b, w, r != COMM_OK);
-        body_settle(b);
-        body_unlock(b);
+        state_settle(b);
+        state_unlock(b);
     } else {
         drop(NULL, w, true);
     }
     return r;
 }
 
-void windows_close(struct body *b)
+void windows_close(struct comm_state *b)
 {
     for (struct comm_window *w = b->windows, *next; w; w = next) {
         next = w->next;
         if (!w->heap)
             drop_memory(b, w, true);
-        atomic_store_explicit(&w->body, NULL, memory_order_release);
+        atomic_store_explicit(&w->state, NULL, memory_order_release);
     }
     b->windows = NULL;
 }

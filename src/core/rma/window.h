@@ -3,7 +3,7 @@
 #ifndef RMA_WINDOW_H
 #define RMA_WINDOW_H
 
-#include "comm/body.h"
+#include "comm/state.h"
 #include "message/message.h"
 #include "rma/rma.h"
 
@@ -18,7 +18,7 @@ struct window_part {
     struct window_control *control;
     uint32_t signals;
     bool apart;           /* no memory here: its owner does what is asked of it (window_link.h) */
-    uint32_t first, last; /* this rank's calls to it that were not all asked for, in order; TALK_NONE */
+    uint32_t first, last; /* this rank's calls to it that were not all asked for, in order; P2P_NONE */
 };
 #define WINDOW_NOWHERE UINT64_MAX /* of a ticket's part: its owner alone reaches it */
 
@@ -32,7 +32,7 @@ struct window_ticket {
 struct comm_window {
     struct comm_communicator *comm;
     const struct comm_env *env;
-    _Atomic(struct body *) body; /* NULL: the communicator was closed */
+    _Atomic(struct comm_state *) state; /* NULL: the communicator was closed */
     struct comm_window *next;
     void *memory, *control; /* of ours, or NULL */
     void *own;              /* this rank's part, whoever's memory it is */
@@ -50,20 +50,20 @@ struct comm_window {
 };
 
 /* One bounded step: OK: done; PENDING: not yet. Its window is whole, and its arguments are sound. */
-enum comm_result one_sided_step(struct body *b, struct one_sided *one);
+enum comm_result one_sided_step(struct comm_state *b, struct one_sided *one);
 /* The communicator is closed: its windows lose their memory and stay as handles; what is of the heap ends with the handle. */
-void windows_close(struct body *b);
+void windows_close(struct comm_state *b);
 
 /* window_link.c: parts that are no memory here */
-bool links_open(struct body *b);                                         /* for the first such window; false: no memory */
-void links_close(struct body *b);                                        /* when the wire has left */
-bool links_step(struct body *b);                                         /* hears answers, does what peers ask; true: something moved */
-bool links_message(struct body *b, const struct message_finished *done); /* true: it was theirs */
-bool links_rest(const struct body *b, const struct comm_window *w);      /* nothing of it is being done for a peer */
+bool links_open(struct comm_state *b);  /* for the first such window; false: no memory */
+void links_close(struct comm_state *b); /* when the wire has left */
+bool links_step(struct comm_state *b);  /* hears answers, does what peers ask; true: something moved */
+bool links_message(struct comm_state *b, const struct message_finished *done); /* true: it was theirs */
+bool links_rest(const struct comm_state *b, const struct comm_window *w);      /* nothing of it is being done for a peer */
 /* window_ask.c */
-enum comm_result link_ready(struct body *b, int32_t peer); /* room to ask that peer is there: OK, or MEMORY */
-void link_ask(struct body *b, uint32_t talk);              /* it is in turn: asks for it, now or when there is room */
-void link_stand(struct body *b, uint32_t talk);            /* it is made: behind the others to that part */
-bool link_in_turn(const struct body *b, uint32_t talk);    /* all before it to that part were asked for */
+enum comm_result link_ready(struct comm_state *b, int32_t peer); /* room to ask that peer is there: OK, or MEMORY */
+void link_ask(struct comm_state *b, uint32_t op);                /* it is in turn: asks for it, now or when there is room */
+void link_stand(struct comm_state *b, uint32_t op);              /* it is made: behind the others to that part */
+bool link_in_turn(const struct comm_state *b, uint32_t op);      /* all before it to that part were asked for */
 
 #endif

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* ------------------------------------------------------------------------------------------------------------ what is asked */
-static struct comm_window *find_window(const struct body *b, uint64_t number)
+static struct comm_window *find_window(const struct comm_state *b, uint64_t number)
 {
     struct comm_window *w = b->windows;
 
@@ -59,7 +59,7 @@ static bool sound(const struct comm_window *w, const struct window_part *part, c
     return beside == (takes <= LINK_INLINE ? takes : 0);
 }
 
-static bool need_stage(struct body *b, struct link_serves *s)
+static bool need_stage(struct comm_state *b, struct link_serves *s)
 {
     if (!s->staged)
         s->staged = b->unit.engine->env->take(b->unit.engine->env, (size_t)2 * LINK_STAGED, 64);
@@ -69,7 +69,7 @@ static bool need_stage(struct body *b, struct link_serves *s)
 }
 
 /* Where its data lie, and where what was there before is put: beside the ask, in the stage, or in the window itself. */
-static bool place(struct body *b, struct link_serves *s, char *there)
+static bool place(struct comm_state *b, struct link_serves *s, char *there)
 {
     struct one_sided *one = &s->doing;
     bool moves = one->kind == ONE_PUT || one->kind == ONE_GET;
@@ -88,7 +88,7 @@ static bool place(struct body *b, struct link_serves *s, char *there)
     return true;
 }
 
-static bool read_ask(struct body *b, int32_t peer, struct link_serves *s)
+static bool read_ask(struct comm_state *b, int32_t peer, struct link_serves *s)
 {
     const struct link_ask *a = &s->in.head.ask;
     struct comm_window *w = s->came >= sizeof s->in.head ? find_window(b, a->window) : NULL;
@@ -100,7 +100,7 @@ static bool read_ask(struct body *b, int32_t peer, struct link_serves *s)
         return false;
     }
     if (!w || !sound(w, part, a, s->came - sizeof s->in.head, one)) {
-        body_peer_is_wrong(b, peer, "an ask that no call on a window makes");
+        state_peer_is_wrong(b, peer, "an ask that no call on a window makes");
         return false;
     }
     one->window = w;
@@ -119,7 +119,7 @@ static bool read_ask(struct body *b, int32_t peer, struct link_serves *s)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ doing it */
-static bool take(struct body *b, int32_t peer, struct link_serves *s)
+static bool take(struct comm_state *b, int32_t peer, struct link_serves *s)
 {
     bool head = s->serving == SERVES_NOTHING;
     void *land = &s->in;
@@ -128,7 +128,7 @@ static bool take(struct body *b, int32_t peer, struct link_serves *s)
     if (!message_came_from(b->messages, MESSAGE_ASK, peer, &bytes))
         return false;
     if (head ? bytes > sizeof s->in : bytes != s->takes) {
-        body_peer_is_wrong(b, peer, "an ask of another length than any call on a window makes");
+        state_peer_is_wrong(b, peer, "an ask of another length than any call on a window makes");
         return false;
     }
     if (!head && s->doing.kind == ONE_PUT)
@@ -140,7 +140,7 @@ static bool take(struct body *b, int32_t peer, struct link_serves *s)
         return false;
     }
     s->serving = head ? SERVES_HEAD : SERVES_LANDING;
-    talk_take_finished(b);
+    p2p_take_finished(b);
     return true;
 }
 
@@ -150,7 +150,7 @@ static void finished(struct link_serves *s)
     s->serving = s->brings ? SERVES_DONE : SERVES_NOTHING;
 }
 
-static void do_it(struct body *b, struct link_serves *s)
+static void do_it(struct comm_state *b, struct link_serves *s)
 {
     if (s->doing.kind == ONE_GET || one_sided_step(b, &s->doing) == COMM_OK)
         finished(s);
@@ -158,7 +158,7 @@ static void do_it(struct body *b, struct link_serves *s)
         b->links_busy = true;
 }
 
-static bool tell(struct body *b, int32_t peer, struct link_serves *s, size_t brings)
+static bool tell(struct comm_state *b, int32_t peer, struct link_serves *s, size_t brings)
 {
     bool more = brings > LINK_INLINE;
 
@@ -174,11 +174,11 @@ static bool tell(struct body *b, int32_t peer, struct link_serves *s, size_t bri
         s->serving = more ? SERVES_SHOWING : SERVES_NOTHING;
     if (r != COMM_OK)
         link_no_memory(b);
-    talk_take_finished(b);
+    p2p_take_finished(b);
     return r == COMM_OK;
 }
 
-static bool serve_more(struct body *b, int32_t peer, struct link_serves *s)
+static bool serve_more(struct comm_state *b, int32_t peer, struct link_serves *s)
 {
     switch (s->serving) {
     case SERVES_NOTHING:
@@ -197,7 +197,7 @@ static bool serve_more(struct body *b, int32_t peer, struct link_serves *s)
 }
 
 /* What brings nothing is told together: when nothing more is there to do, and before the peer stands still for want of it. */
-static bool is_due(const struct body *b, int32_t peer, const struct link_serves *s)
+static bool is_due(const struct comm_state *b, int32_t peer, const struct link_serves *s)
 {
     size_t bytes;
 
@@ -206,7 +206,7 @@ static bool is_due(const struct body *b, int32_t peer, const struct link_serves 
     return s->done - s->told >= LINK_DEPTH / 2 || !message_came_from(b->messages, MESSAGE_ASK, peer, &bytes);
 }
 
-static struct link_serves *serves_of(struct body *b, int32_t peer)
+static struct link_serves *serves_of(struct comm_state *b, int32_t peer)
 {
     struct window_link *l = &b->links[peer];
     size_t bytes;
@@ -219,7 +219,7 @@ static struct link_serves *serves_of(struct body *b, int32_t peer)
     return l->serves;
 }
 
-bool link_serve(struct body *b, int32_t peer)
+bool link_serve(struct comm_state *b, int32_t peer)
 {
     struct link_serves *s = serves_of(b, peer);
     bool moved = false;
@@ -233,7 +233,7 @@ bool link_serve(struct body *b, int32_t peer)
     return moved;
 }
 
-void link_serve_done(struct body *b, int32_t peer, uint32_t code, size_t bytes)
+void link_serve_done(struct comm_state *b, int32_t peer, uint32_t code, size_t bytes)
 {
     struct link_serves *s = b->links[peer].serves;
 

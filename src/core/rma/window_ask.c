@@ -3,12 +3,12 @@
 
 #include <string.h>
 
-static struct link_asking *asking_of(const struct body *b, int32_t peer)
+static struct link_asking *asking_of(const struct comm_state *b, int32_t peer)
 {
     return b->links[peer].asking;
 }
 
-enum comm_result link_ready(struct body *b, int32_t peer)
+enum comm_result link_ready(struct comm_state *b, int32_t peer)
 {
     struct window_link *l = &b->links[peer];
 
@@ -17,29 +17,29 @@ enum comm_result link_ready(struct body *b, int32_t peer)
     l->asking = b->unit.engine->env->take(b->unit.engine->env, sizeof *l->asking, 64);
     if (!l->asking)
         return COMM_ERR_MEMORY;
-    l->asking->first = l->asking->last = TALK_NONE;
+    l->asking->first = l->asking->last = P2P_NONE;
     return COMM_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ in turn */
-void link_stand(struct body *b, uint32_t talk)
+void link_stand(struct comm_state *b, uint32_t op)
 {
-    struct one_sided *one = &b->talks[talk].one;
+    struct one_sided *one = &b->p2p_ops[op].one;
     struct window_part *part = &one->window->part[one->peer];
 
-    one->behind = TALK_NONE;
-    if (part->last != TALK_NONE)
-        b->talks[part->last].one.behind = talk;
+    one->behind = P2P_NONE;
+    if (part->last != P2P_NONE)
+        b->p2p_ops[part->last].one.behind = op;
     else
-        part->first = talk;
-    part->last = talk;
+        part->first = op;
+    part->last = op;
 }
 
-bool link_in_turn(const struct body *b, uint32_t talk)
+bool link_in_turn(const struct comm_state *b, uint32_t op)
 {
-    const struct one_sided *one = &b->talks[talk].one;
+    const struct one_sided *one = &b->p2p_ops[op].one;
 
-    return one->window->part[one->peer].first == talk;
+    return one->window->part[one->peer].first == op;
 }
 
 static void leave_turn(const struct one_sided *one)
@@ -47,8 +47,8 @@ static void leave_turn(const struct one_sided *one)
     struct window_part *part = &one->window->part[one->peer];
 
     part->first = one->behind;
-    if (part->first == TALK_NONE)
-        part->last = TALK_NONE;
+    if (part->first == P2P_NONE)
+        part->last = P2P_NONE;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ asking */
@@ -76,7 +76,7 @@ static void fill_data(const struct one_sided *one, struct link_order *o, size_t 
 }
 
 /* False: there was no memory, and the communicator fails. */
-static bool send_order(struct body *b, const struct one_sided *one, struct link_order *o, uint32_t code)
+static bool send_order(struct comm_state *b, const struct one_sided *one, struct link_order *o, uint32_t code)
 {
     size_t takes = link_takes(one, o->n);
     bool more = takes > LINK_INLINE;
@@ -97,9 +97,9 @@ static bool send_order(struct body *b, const struct one_sided *one, struct link_
     return true;
 }
 
-static bool ask_piece(struct body *b, uint32_t talk)
+static bool ask_piece(struct comm_state *b, uint32_t op)
 {
-    struct talk *t = &b->talks[talk];
+    struct p2p_op *t = &b->p2p_ops[op];
     struct one_sided *one = &t->one;
     struct link_asking *a = asking_of(b, one->peer);
     struct link_order *o = free_order(a);
@@ -109,7 +109,7 @@ static bool ask_piece(struct body *b, uint32_t talk)
         return false;
     a->issued++;
     o->ticket = t->ticket;
-    o->talk = talk;
+    o->op = op;
     o->at = one->asked;
     o->n = left < most ? left : most;
     o->brings = link_brings(one, o->n);
@@ -129,72 +129,72 @@ static bool ask_piece(struct body *b, uint32_t talk)
 }
 
 /* As much of it as there is room for; true: that was all. */
-static bool ask_rest(struct body *b, uint32_t talk)
+static bool ask_rest(struct comm_state *b, uint32_t op)
 {
-    const struct one_sided *one = &b->talks[talk].one;
+    const struct one_sided *one = &b->p2p_ops[op].one;
 
-    while (one->asked < elements(one) && !b->failed && !b->proposal.result && ask_piece(b, talk))
+    while (one->asked < elements(one) && !b->failed && !b->proposal.result && ask_piece(b, op))
         ;
     return one->asked == elements(one);
 }
 
-static void wait_for_room(struct body *b, uint32_t talk)
+static void wait_for_room(struct comm_state *b, uint32_t op)
 {
-    struct one_sided *one = &b->talks[talk].one;
+    struct one_sided *one = &b->p2p_ops[op].one;
     struct link_asking *a = asking_of(b, one->peer);
 
-    one->waits = TALK_NONE;
-    if (a->last != TALK_NONE)
-        b->talks[a->last].one.waits = talk;
+    one->waits = P2P_NONE;
+    if (a->last != P2P_NONE)
+        b->p2p_ops[a->last].one.waits = op;
     else
-        a->first = talk;
-    a->last = talk;
+        a->first = op;
+    a->last = op;
 }
 
 /* It, and when all of it was asked for, those behind it to that part, as far as they may and there is room. */
-void link_ask(struct body *b, uint32_t talk)
+void link_ask(struct comm_state *b, uint32_t op)
 {
     do {
-        if (!ask_rest(b, talk)) {
-            wait_for_room(b, talk);
+        if (!ask_rest(b, op)) {
+            wait_for_room(b, op);
             return;
         }
-        leave_turn(&b->talks[talk].one);
-        talk = b->talks[talk].one.behind;
-    } while (talk != TALK_NONE && talk_may_ask(b, talk));
+        leave_turn(&b->p2p_ops[op].one);
+        op = b->p2p_ops[op].one.behind;
+    } while (op != P2P_NONE && p2p_may_ask(b, op));
 }
 
-bool link_ask_waiting(struct body *b, int32_t peer)
+bool link_ask_waiting(struct comm_state *b, int32_t peer)
 {
     struct link_asking *a = asking_of(b, peer);
     uint64_t before = a ? a->issued : 0;
 
-    while (a && a->first != TALK_NONE && ask_rest(b, a->first)) {
-        uint32_t talk = a->first;
-        a->first = b->talks[talk].one.waits;
-        if (a->first == TALK_NONE)
-            a->last = TALK_NONE;
-        link_ask(b, talk);
+    while (a && a->first != P2P_NONE && ask_rest(b, a->first)) {
+        uint32_t op = a->first;
+        a->first = b->p2p_ops[op].one.waits;
+        if (a->first == P2P_NONE)
+            a->last = P2P_NONE;
+        link_ask(b, op);
     }
     return a && a->issued != before;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ answers */
 /* What was asked for is done, and nobody reads what the caller gave for it. */
-static void close_order(struct body *b, struct link_order *o)
+static void close_order(struct comm_state *b, struct link_order *o)
 {
     if (!o->answered || o->unsent)
         return;
-    struct talk *t = &b->talks[o->talk];
+    struct p2p_op *t = &b->p2p_ops[o->op];
     o->open = false;
     if (t->ticket != o->ticket || !t->one.kind)
         return;
     t->one.done += o->n;
     if (t->one.done == elements(&t->one))
-        talk_end(b, t, COMM_OK);
+        p2p_end(b, t, COMM_OK);
 }
 
-static void answer_order(struct body *b, struct link_asking *a)
+static void answer_order(struct comm_state *b, struct link_asking *a)
 {
     struct link_order *o = &a->order[++a->answered % LINK_DEPTH];
 
@@ -202,9 +202,9 @@ static void answer_order(struct body *b, struct link_asking *a)
     close_order(b, o);
 }
 
-static char *lands_at(const struct body *b, const struct link_order *o)
+static char *lands_at(const struct comm_state *b, const struct link_order *o)
 {
-    const struct one_sided *one = &b->talks[o->talk].one;
+    const struct one_sided *one = &b->p2p_ops[o->op].one;
 
     return (char *)one->to + o->at * one->element;
 }
@@ -222,12 +222,12 @@ static bool sound(const struct link_asking *a, const struct link_answer *answer)
     return answer->bytes == brings && beside == (brings <= LINK_INLINE ? brings : 0);
 }
 
-static void read_answer(struct body *b, int32_t peer, struct link_asking *a)
+static void read_answer(struct comm_state *b, int32_t peer, struct link_asking *a)
 {
     const struct link_answer *answer = &a->in.head.answer;
 
     if (a->came < sizeof a->in.head || !sound(a, answer)) {
-        body_peer_is_wrong(b, peer, "an answer to what was not asked of its window");
+        state_peer_is_wrong(b, peer, "an answer to what was not asked of its window");
         return;
     }
     while (a->answered + 1 < answer->done)
@@ -244,7 +244,7 @@ static void read_answer(struct body *b, int32_t peer, struct link_asking *a)
 }
 
 /* Takes a message, if one is there. */
-static bool take(struct body *b, int32_t peer, struct link_asking *a)
+static bool take(struct comm_state *b, int32_t peer, struct link_asking *a)
 {
     const struct link_order *o = &a->order[(a->answered + 1) % LINK_DEPTH];
     bool head = a->hearing == HEARS_NOTHING;
@@ -253,7 +253,7 @@ static bool take(struct body *b, int32_t peer, struct link_asking *a)
     if (!message_came_from(b->messages, MESSAGE_ANSWER, peer, &bytes))
         return false;
     if (head ? bytes > sizeof a->in : bytes != o->brings) {
-        body_peer_is_wrong(b, peer, "an answer of another length than what was asked of its window");
+        state_peer_is_wrong(b, peer, "an answer of another length than what was asked of its window");
         return false;
     }
     void *land = head ? (void *)&a->in : lands_at(b, o);
@@ -262,11 +262,11 @@ static bool take(struct body *b, int32_t peer, struct link_asking *a)
         return false;
     }
     a->hearing = head ? HEARS_HEAD : HEARS_LANDING;
-    talk_take_finished(b);
+    p2p_take_finished(b);
     return true;
 }
 
-bool link_hear(struct body *b, int32_t peer)
+bool link_hear(struct comm_state *b, int32_t peer)
 {
     struct link_asking *a = b->links[peer].asking;
     bool moved = false;
@@ -274,7 +274,7 @@ bool link_hear(struct body *b, int32_t peer)
 
     if (!a) {
         if (message_came_from(b->messages, MESSAGE_ANSWER, peer, &bytes))
-            body_peer_is_wrong(b, peer, "an answer to what was not asked of its window");
+            state_peer_is_wrong(b, peer, "an answer to what was not asked of its window");
         return false;
     }
     while (!b->failed && !b->proposal.result) {
@@ -287,7 +287,7 @@ bool link_hear(struct body *b, int32_t peer)
     return moved;
 }
 
-void link_ask_done(struct body *b, int32_t peer, uint32_t code, size_t bytes)
+void link_ask_done(struct comm_state *b, int32_t peer, uint32_t code, size_t bytes)
 {
     struct link_asking *a = asking_of(b, peer);
 

@@ -36,7 +36,7 @@ size_t link_brings(const struct one_sided *one, size_t n)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ messages */
-enum comm_result link_post(struct body *b, enum message_kind kind, bool is_send, int32_t peer, void *at, size_t bytes, uint32_t code)
+enum comm_result link_post(struct comm_state *b, enum message_kind kind, bool is_send, int32_t peer, void *at, size_t bytes, uint32_t code)
 {
     return message_post(b->messages, &(struct message_call){.buf = at,
                                                             .bytes = bytes,
@@ -46,13 +46,13 @@ enum comm_result link_post(struct body *b, enum message_kind kind, bool is_send,
                                                             .kind = (uint8_t)kind});
 }
 
-void link_no_memory(struct body *b)
+void link_no_memory(struct comm_state *b)
 {
     if (!b->failed && !b->proposal.result)
-        body_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY});
+        state_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY});
 }
 
-bool links_message(struct body *b, const struct message_finished *done)
+bool links_message(struct comm_state *b, const struct message_finished *done)
 {
     int32_t peer = (int32_t)((done->slot & (LINK_SLOT - 1)) >> SLOT_CODE_BITS);
     uint32_t code = done->slot & ((1u << SLOT_CODE_BITS) - 1);
@@ -62,9 +62,9 @@ bool links_message(struct body *b, const struct message_finished *done)
     if (b->failed)
         return true;
     if (done->result == COMM_ERR_TRUNCATED)
-        body_peer_is_wrong(b, peer, "more to a window than there may be in one message");
+        state_peer_is_wrong(b, peer, "more to a window than there may be in one message");
     else if (done->result != COMM_OK)
-        body_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = peer, .result = done->result});
+        state_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = peer, .result = done->result});
     else if (code <= LINK_HEARD)
         link_ask_done(b, peer, code, done->bytes);
     else
@@ -73,14 +73,14 @@ bool links_message(struct body *b, const struct message_finished *done)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ life */
-bool links_open(struct body *b)
+bool links_open(struct comm_state *b)
 {
     if (!b->links)
         b->links = b->unit.engine->env->take(b->unit.engine->env, (size_t)b->team.size * sizeof *b->links, 64);
     return b->links != NULL;
 }
 
-void links_close(struct body *b)
+void links_close(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
 
@@ -99,7 +99,7 @@ void links_close(struct body *b)
 }
 
 /* A peer whose link has nothing in hand and of whom nothing came costs two loads. */
-bool links_step(struct body *b)
+bool links_step(struct comm_state *b)
 {
     bool moved = false;
 
@@ -116,7 +116,7 @@ bool links_step(struct body *b)
     return moved;
 }
 
-bool links_rest(const struct body *b, const struct comm_window *w)
+bool links_rest(const struct comm_state *b, const struct comm_window *w)
 {
     for (int32_t r = 0; b->links && !b->failed && r < b->team.size; r++) {
         const struct link_serves *s = b->links[r].serves;

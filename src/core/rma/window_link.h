@@ -47,9 +47,9 @@ _Static_assert(sizeof(struct link_parcel) == 4096, "the longest message that tra
 /* A piece of a call of this rank. Its room is free again when it was answered and the wire has read all of it. */
 struct link_order {
     uint64_t ticket;
-    uint32_t talk, unsent; /* unsent: messages that the wire may still read */
-    size_t at, n;          /* which elements of the call */
-    size_t brings;         /* bytes that the answer must bring */
+    uint32_t op, unsent; /* unsent: messages that the wire may still read */
+    size_t at, n;        /* which elements of the call */
+    size_t brings;       /* bytes that the answer must bring */
     bool answered, open;
     struct link_parcel parcel;
 };
@@ -61,7 +61,7 @@ enum link_serving { SERVES_NOTHING, SERVES_HEAD, SERVES_READ, SERVES_MORE, SERVE
  * communicator. */
 struct link_asking {
     uint64_t issued, answered;
-    uint32_t first, last; /* calls that wait for room to ask for the rest; TALK_NONE */
+    uint32_t first, last; /* calls that wait for room to ask for the rest; P2P_NONE */
     enum link_hearing hearing;
     size_t came; /* bytes of the answer in hand */
     struct link_parcel in;
@@ -84,22 +84,22 @@ struct window_link {
     struct link_serves *serves;
 };
 
-/* The names under which the message room tells of these messages: unlike any talk's slot, and without a letter's bit. */
-#define LINK_SLOT TALK_LINK
+/* The names under which the message room tells of these messages: unlike any talk's slot, and without a setup message's bit. */
+#define LINK_SLOT P2P_LINK
 enum link_code { LINK_SENT_ORDER = 0 /* + its place */, LINK_HEARD = LINK_DEPTH, LINK_ASKED, LINK_TOLD, LINK_SHOWN };
 
-enum comm_result link_post(struct body *b, enum message_kind kind, bool is_send, int32_t peer, void *at, size_t bytes, uint32_t code);
-void link_no_memory(struct body *b);
+enum comm_result link_post(struct comm_state *b, enum message_kind kind, bool is_send, int32_t peer, void *at, size_t bytes, uint32_t code);
+void link_no_memory(struct comm_state *b);
 size_t link_brings(const struct one_sided *one, size_t n); /* bytes that the answer to n elements brings */
 size_t link_takes(const struct one_sided *one, size_t n);  /* and that the ask carries */
 size_t link_most(const struct one_sided *one);             /* elements of one piece */
 
 /* window_ask.c */
-bool link_hear(struct body *b, int32_t peer);
-bool link_ask_waiting(struct body *b, int32_t peer); /* those that waited for room */
-void link_ask_done(struct body *b, int32_t peer, uint32_t code, size_t bytes);
+bool link_hear(struct comm_state *b, int32_t peer);
+bool link_ask_waiting(struct comm_state *b, int32_t peer); /* those that waited for room */
+void link_ask_done(struct comm_state *b, int32_t peer, uint32_t code, size_t bytes);
 /* window_answer.c */
-bool link_serve(struct body *b, int32_t peer);
-void link_serve_done(struct body *b, int32_t peer, uint32_t code, size_t bytes);
+bool link_serve(struct comm_state *b, int32_t peer);
+void link_serve_done(struct comm_state *b, int32_t peer, uint32_t code, size_t bytes);
 
 #endif

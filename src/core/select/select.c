@@ -51,9 +51,9 @@ static bool few_on_one_host(const struct algo_query *query)
 
 /* Where ranks share CPUs the work of all of them counts, not how many wait for one another: along the tree each shows one thing and takes
  * as many as its number has bits. */
-static bool crowded(const struct algo_query *query)
+static bool oversubscribed(const struct algo_query *query)
 {
-    return query->crowded && !query->chunk_least;
+    return query->oversubscribed && !query->chunk_least;
 }
 
 /* Where short pieces cost little, to share the work pays the sooner the more ranks there are: that each reads all is p times the bytes on p
@@ -143,7 +143,7 @@ static const struct preference {
     {COLLECTIVE_SCAN, "doubling", SELECT_ONCE_BYTES_MAX, BLOCK, several_hosts},
     {COLLECTIVE_SCAN, "slices", ANY, BLOCK, several_hosts},
     {COLLECTIVE_SCAN, "read_all", SELECT_ONCE_BYTES_MAX, BLOCK, few_on_one_host},
-    {COLLECTIVE_SCAN, "blocks", SELECT_BELOW_BYTES_MAX, BLOCK, crowded},
+    {COLLECTIVE_SCAN, "blocks", SELECT_BELOW_BYTES_MAX, BLOCK, oversubscribed},
     {COLLECTIVE_SCAN, "read_all", SELECT_BELOW_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_SCAN, "blocks", SELECT_ONCE_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_SCAN, "pipeline", ANY, BLOCK, always},
@@ -151,7 +151,7 @@ static const struct preference {
     {COLLECTIVE_EXSCAN, "doubling", SELECT_ONCE_BYTES_MAX, BLOCK, several_hosts},
     {COLLECTIVE_EXSCAN, "slices", ANY, BLOCK, several_hosts},
     {COLLECTIVE_EXSCAN, "read_all", SELECT_ONCE_BYTES_MAX, BLOCK, few_on_one_host},
-    {COLLECTIVE_EXSCAN, "blocks", SELECT_BELOW_BYTES_MAX, BLOCK, crowded},
+    {COLLECTIVE_EXSCAN, "blocks", SELECT_BELOW_BYTES_MAX, BLOCK, oversubscribed},
     {COLLECTIVE_EXSCAN, "read_all", SELECT_BELOW_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_EXSCAN, "blocks", SELECT_ONCE_BYTES_MAX, BLOCK, always},
     {COLLECTIVE_EXSCAN, "pipeline", ANY, BLOCK, always},
@@ -359,7 +359,7 @@ struct cost_case algo_case(const struct algo_row *row, const struct algo_query *
                               .partial = 1,
                               .calls = row->once_bytes ? 26 : 8, /* twice what one rank may be ahead, and the beginning */
                               .climbs = (row->flags & ALGO_CLIMBS) != 0,
-                              .express = goes_by_hand(row, query)};
+                              .fastpath = goes_by_hand(row, query)};
 }
 
 /* The quick form: it is asked while an operation is issued. Want of memory is this rank's own, so it must not make another row the best:

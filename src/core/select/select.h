@@ -78,7 +78,7 @@ struct algo_query {
     const struct algo_prices *prices; /* NULL: the built-in thresholds decide, and nothing is said of time */
     int32_t root;
     int32_t order_block;               /* 0: T over all ranks */
-    bool crowded;                      /* all of the world's ranks are on one host and share its CPUs */
+    bool oversubscribed;               /* all of the world's ranks are on one host and share its CPUs */
     const struct program_hosts *hosts; /* NULL: one, or not known */
     int32_t host_ranks;                /* for prices: ranks of a host, where they are on several */
 };

@@ -5,16 +5,16 @@
 
 enum { FIRST_CAPACITY = 64 };
 
-enum comm_result timeline_open(struct timeline *line, const struct comm_env *env, struct comm_communicator *face, uint32_t entry_bytes,
+enum comm_result timeline_open(struct timeline *line, const struct comm_env *env, struct comm_communicator *handle, uint32_t entry_bytes,
                                uint32_t window, uint32_t capacity_max)
 {
     uint32_t capacity = capacity_max < FIRST_CAPACITY ? capacity_max : FIRST_CAPACITY;
 
     *line = (struct timeline){
-        .env = env, .face = face, .entry_bytes = entry_bytes, .window = window, .ahead = window, .capacity_max = capacity_max};
+        .env = env, .handle = handle, .entry_bytes = entry_bytes, .window = window, .ahead = window, .capacity_max = capacity_max};
     line->capacity = 1u << (31 - (uint32_t)__builtin_clz(capacity));
-    line->next = face->first;
-    line->started = line->done = face->first - 1;
+    line->next = handle->first;
+    line->started = line->done = handle->first - 1;
     line->entries = env->take(env, (size_t)line->capacity * entry_bytes, 64);
     return line->entries ? COMM_OK : COMM_ERR_MEMORY;
 }
@@ -46,13 +46,13 @@ bool timeline_reserve(struct timeline *line, uint64_t count)
     return true;
 }
 
-static bool conflict(const struct timeline_hull *old_read, const struct timeline_hull *old_write, const struct timeline_hull *read,
-                     const struct timeline_hull *write)
+static bool conflict(const struct timeline_range *old_read, const struct timeline_range *old_write, const struct timeline_range *read,
+                     const struct timeline_range *write)
 {
     return timeline_meet(old_write, read) || timeline_meet(old_write, write) || timeline_meet(old_read, write);
 }
 
-bool timeline_conflict(const struct timeline_entry *entry, const struct timeline_hull *read, const struct timeline_hull *write)
+bool timeline_conflict(const struct timeline_entry *entry, const struct timeline_range *read, const struct timeline_range *write)
 {
     bool meets = conflict(&entry->read, &entry->write, read, write), one = !entry->parts;
 
@@ -98,18 +98,18 @@ uint64_t timeline_startable(const struct timeline *line)
 
 void timeline_fail(struct timeline *line, enum comm_result cause)
 {
-    struct comm_communicator *face = line->face;
+    struct comm_communicator *handle = line->handle;
 
-    BASE_ASSERT(atomic_load_explicit(&face->failed, memory_order_relaxed) == UINT64_MAX);
-    atomic_store_explicit(&face->result, cause, memory_order_relaxed);
-    atomic_store_explicit(&face->failed, line->done + 1, memory_order_release);
+    BASE_ASSERT(atomic_load_explicit(&handle->failed, memory_order_relaxed) == UINT64_MAX);
+    atomic_store_explicit(&handle->result, cause, memory_order_relaxed);
+    atomic_store_explicit(&handle->failed, line->done + 1, memory_order_release);
     line->fences = line->fences_issued = 0;
     line->alone = 0;
-    line->queued_read = line->queued_write = (struct timeline_hull){0, 0};
-    line->started_read = line->started_write = (struct timeline_hull){0, 0};
+    line->queued_read = line->queued_write = (struct timeline_range){0, 0};
+    line->started_read = line->started_write = (struct timeline_range){0, 0};
 }
 
-bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_hull *read, const struct timeline_hull *write)
+bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_range *read, const struct timeline_range *write)
 {
     if (!line->fences_issued && !line->alone && !conflict(&line->queued_read, &line->queued_write, read, write) &&
         !conflict(&line->started_read, &line->started_write, read, write))

@@ -3,8 +3,8 @@
  * not conflict, and retires in order, so that one word, `done`, answers every request. Messages are a second line whose slots complete one
  * by one.
  *
- * This room knows no ranks, programs or wires: an entry is two address hulls and a kind; what it means is its owner's. All calls but
- * timeline_test are made under the face's lock.
+ * This room knows no ranks, programs or wires: an entry is two address address ranges and a kind; what it means is its owner's. All calls
+ * but timeline_test are made under the handle's lock.
  */
 #ifndef TIMELINE_TIMELINE_H
 #define TIMELINE_TIMELINE_H
@@ -14,7 +14,7 @@
 #include "base/check.h"
 #include "base/home.h"
 
-/* ------------------------------------------------------------------------------------------------------------ faces */
+/* ------------------------------------------------------------------------------------------------------------ handles */
 enum { TIMELINE_SLOT_CHUNKS = 16, TIMELINE_SLOTS_FIRST = 64, TIMELINE_EXCEPTIONS = 2000 };
 
 struct timeline_exception {
@@ -28,17 +28,17 @@ struct timeline_exception {
 struct comm_communicator {
     _Alignas(64) _Atomic uint64_t done; /* highest retired ticket; written under the lock, read by anyone                                */
     _Atomic uint64_t failed;            /* first ticket that ended with the sticky cause; UINT64_MAX: none. Written after `result`       */
-    _Atomic uint64_t first;             /* tickets below belong to an earlier life of this face                                          */
-    _Atomic uint64_t next;              /* the next ticket to be given                                                                   */
-    _Atomic uint32_t exceptions;        /* requests of this life that ended alone with an error: when 0, done alone answers              */
-    _Atomic int32_t result;             /* the sticky cause                                                                              */
-    const _Atomic uint32_t *alive;      /* the fork word of its env                                                                      */
+    _Atomic uint64_t first;        /* tickets below belong to an earlier life of this handle                                          */
+    _Atomic uint64_t next;         /* the next ticket to be given                                                                   */
+    _Atomic uint32_t exceptions;   /* requests of this life that ended alone with an error: when 0, done alone answers              */
+    _Atomic int32_t result;        /* the sticky cause                                                                              */
+    const _Atomic uint32_t *alive; /* the fork word of its env                                                                      */
     const struct comm_env *env;
     struct base_home_lock lock; /* of the communicator: timeline, messages, channel, runs                                        */
-    _Atomic uint32_t inside;    /* threads in a wait: close lets them out before it takes the body                               */
+    _Atomic uint32_t inside;    /* threads in a wait: close lets them out before it takes the state                               */
     _Atomic uint32_t closing;   /* comm_close began: waiters leave                                                               */
     _Atomic uint64_t notifying; /* the thread inside this communicator's callbacks; 0: none                                      */
-    _Atomic(void *) body;       /* the engine's; NULL: closed. Read and written under the lock                                   */
+    _Atomic(void *) state;      /* the engine's; NULL: closed. Read and written under the lock                                   */
     _Atomic(_Atomic uint64_t *) slots[TIMELINE_SLOT_CHUNKS]; /* of messages and markers: chunk i has TIMELINE_SLOTS_FIRST << i; kept      */
     struct base_lock exception_lock; /* a leaf: of the next four                                                                      */
     struct timeline_exception *exception; /* a ring of TIMELINE_EXCEPTIONS; NULL until the first; kept */
@@ -47,14 +47,14 @@ struct comm_communicator {
     uint64_t first_message; /* message numbers below belong to an earlier life                                               */
     uint64_t next_message;
     struct comm_communicator *link; /* of the free list                                                                              */
-    _Atomic int32_t rank, size;     /* asked by any thread without the lock, also while another closes the body                      */
+    _Atomic int32_t rank, size;     /* asked by any thread without the lock, also while another closes the state                      */
     _Atomic uint32_t glances;       /* tests and waits that found all complete; some are lost where threads count together           */
 };
 
 /* NULL: no memory. Its env must outlive the process's use of the library. */
-struct comm_communicator *timeline_face_take(const struct comm_env *env, void *body);
-/* All its requests answer CLOSED from now on. The body is the caller's again. */
-void timeline_face_give(struct comm_communicator *face);
+struct comm_communicator *timeline_handle_take(const struct comm_env *env, void *state);
+/* All its requests answer CLOSED from now on. The state is the caller's again. */
+void timeline_handle_give(struct comm_communicator *handle);
 
 /* ------------------------------------------------------------------------------------------------------------ requests */
 #define TIMELINE_MESSAGE (UINT64_C(1) << 63)
@@ -69,11 +69,11 @@ enum comm_result timeline_test_slow(struct comm_request request);
 /* OK, PENDING or the error; makes no progress. Any thread, no lock: two loads and two compares when it is complete. */
 static inline enum comm_result timeline_test(struct comm_request request)
 {
-    struct comm_communicator *face = request.comm;
+    struct comm_communicator *handle = request.comm;
 
-    if (BASE_LIKELY(face && request.ticket <= atomic_load_explicit(&face->done, memory_order_acquire) &&
-                    request.ticket >= atomic_load_explicit(&face->first, memory_order_relaxed) &&
-                    atomic_load_explicit(&face->exceptions, memory_order_relaxed) == 0))
+    if (BASE_LIKELY(handle && request.ticket <= atomic_load_explicit(&handle->done, memory_order_acquire) &&
+                    request.ticket >= atomic_load_explicit(&handle->first, memory_order_relaxed) &&
+                    atomic_load_explicit(&handle->exceptions, memory_order_relaxed) == 0))
         return COMM_OK;
     return timeline_test_slow(request);
 }
@@ -101,46 +101,46 @@ void timeline_point_drop(struct timeline_point *point);
 enum comm_result timeline_point_test(const struct timeline_point *point);
 
 /* ------------------------------------------------------------------------------------------------------------ the queue */
-struct timeline_hull {
+struct timeline_range {
     uintptr_t from, to; /* from == to: nothing */
 };
 enum timeline_kind {
-    TIMELINE_WORK,    /* conflicts by its hulls                                                  */
+    TIMELINE_WORK,    /* conflicts by its address ranges                                                  */
     TIMELINE_FENCE,   /* a queue wait: everything later waits for it, it waits for nothing       */
     TIMELINE_BARRIER, /* a fence for work, both ways                                             */
     TIMELINE_REFUSED, /* ends at once with an error of its own                                   */
 };
 enum timeline_state { TIMELINE_QUEUED, TIMELINE_STARTED, TIMELINE_ENDED };
-/* Of an entry that stands for several operations: what one of them touches. One hull over all would hold back what none of them touches,
- * and who waits for just that would wait for ever. */
+/* Of an entry that stands for several operations: what one of them touches. One address range over all would hold back what none of them
+ * touches, and who waits for just that would wait for ever. */
 struct timeline_part {
-    struct timeline_hull read, write;
+    struct timeline_range read, write;
 };
 /* The head of the owner's entry. */
 struct timeline_entry {
     uint8_t kind, state;
-    uint16_t parts; /* 0: the hulls are exact */
+    uint16_t parts; /* 0: the address ranges are exact */
     int32_t result; /* of a request that ends alone */
-    struct timeline_hull read, write;
+    struct timeline_range read, write;
     const struct timeline_part *part; /* the owner's, while the entry is unfinished */
 };
 
 struct timeline {
     const struct comm_env *env;
-    struct comm_communicator *face;
+    struct comm_communicator *handle;
     unsigned char *entries; /* a ring of capacity * entry_bytes, by ticket */
     uint32_t capacity, capacity_max, entry_bytes, window;
     uint32_t ahead, reserved; /* how many may be started and not retired: window, but where its owner says another number */
     uint64_t next, started, done;
-    uint64_t alone;         /* the only unfinished entry, which is started, and in none of the hulls yet; 0: there is none such */
+    uint64_t alone;         /* the only unfinished entry, which is started, and in none of the address ranges yet; 0: there is none such */
     uint32_t fences;        /* started fences and barriers that have not ended */
     uint32_t fences_issued; /* fences (not barriers) that have not ended, queued ones too */
-    struct timeline_hull queued_read, queued_write;   /* of what waits to be started, and maybe of more */
-    struct timeline_hull started_read, started_write; /* of what is started and unfinished, and maybe of more */
+    struct timeline_range queued_read, queued_write;   /* of what waits to be started, and maybe of more */
+    struct timeline_range started_read, started_write; /* of what is started and unfinished, and maybe of more */
     uint32_t high_water, unused;
 };
 
-enum comm_result timeline_open(struct timeline *line, const struct comm_env *env, struct comm_communicator *face, uint32_t entry_bytes,
+enum comm_result timeline_open(struct timeline *line, const struct comm_env *env, struct comm_communicator *handle, uint32_t entry_bytes,
                                uint32_t window, uint32_t capacity_max);
 void timeline_close(struct timeline *line);
 
@@ -170,34 +170,34 @@ static inline uint64_t timeline_retirable(const struct timeline *line)
 }
 /* The sticky end: nothing retires after. `failed` is fixed once. */
 void timeline_fail(struct timeline *line, enum comm_result cause);
-/* Does an unfinished entry before `ticket` hold back a message with these hulls? */
-bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_hull *read, const struct timeline_hull *write);
+/* Does an unfinished entry before `ticket` hold back a message with these address ranges? */
+bool timeline_holds(const struct timeline *line, uint64_t ticket, const struct timeline_range *read, const struct timeline_range *write);
 
 /* A request (work or message) that ended alone with an error. */
-void timeline_except(struct comm_communicator *face, uint64_t ticket, enum comm_result result);
+void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
 /* The first error nobody was told of, each once; COMM_OK: none. */
-enum comm_result timeline_untold(struct comm_communicator *face);
+enum comm_result timeline_untold(struct comm_communicator *handle);
 
 /* Does an entry conflict with what reads and writes so? */
-bool timeline_conflict(const struct timeline_entry *entry, const struct timeline_hull *read, const struct timeline_hull *write);
+bool timeline_conflict(const struct timeline_entry *entry, const struct timeline_range *read, const struct timeline_range *write);
 
-/* A hull of no bytes meets nothing, wherever it stands. */
-static inline bool timeline_meet(const struct timeline_hull *a, const struct timeline_hull *b)
+/* A address range of no bytes meets nothing, wherever it stands. */
+static inline bool timeline_meet(const struct timeline_range *a, const struct timeline_range *b)
 {
     uintptr_t from = a->from > b->from ? a->from : b->from, to = a->to < b->to ? a->to : b->to;
 
     return from < to;
 }
-static inline void timeline_widen(struct timeline_hull *hull, const struct timeline_hull *by)
+static inline void timeline_widen(struct timeline_range *range, const struct timeline_range *by)
 {
     if (by->from == by->to)
         return;
-    if (hull->from == hull->to) {
-        *hull = *by;
+    if (range->from == range->to) {
+        *range = *by;
         return;
     }
-    hull->from = by->from < hull->from ? by->from : hull->from;
-    hull->to = by->to > hull->to ? by->to : hull->to;
+    range->from = by->from < range->from ? by->from : range->from;
+    range->to = by->to > range->to ? by->to : range->to;
 }
 
 /* Something comes beside the one that stood alone. */
@@ -226,7 +226,7 @@ static inline uint64_t timeline_issue(struct timeline *line)
     timeline_widen(&line->queued_write, &e->write);
     if (held > line->high_water)
         line->high_water = held;
-    atomic_store_explicit(&line->face->next, line->next, memory_order_release);
+    atomic_store_explicit(&line->handle->next, line->next, memory_order_release);
     return ticket;
 }
 
@@ -241,7 +241,7 @@ static inline void timeline_start(struct timeline *line, uint64_t ticket)
     timeline_widen(&line->started_read, &e->read);
     timeline_widen(&line->started_write, &e->write);
     if (ticket + 1 == line->next)
-        line->queued_read = line->queued_write = (struct timeline_hull){0, 0};
+        line->queued_read = line->queued_write = (struct timeline_range){0, 0};
 }
 
 static inline void timeline_end(struct timeline *line, uint64_t ticket, enum comm_result result)
@@ -261,8 +261,8 @@ static inline void timeline_done(struct timeline *line, uint64_t ticket)
     if (line->alone)
         line->alone = 0;
     else if (ticket == line->started)
-        line->started_read = line->started_write = (struct timeline_hull){0, 0};
-    atomic_store_explicit(&line->face->done, ticket, memory_order_release);
+        line->started_read = line->started_write = (struct timeline_range){0, 0};
+    atomic_store_explicit(&line->handle->done, ticket, memory_order_release);
 }
 
 static inline void timeline_retire(struct timeline *line)
@@ -272,7 +272,7 @@ static inline void timeline_retire(struct timeline *line)
 
     BASE_ASSERT(e->state == TIMELINE_ENDED);
     if (e->result != COMM_OK)
-        timeline_except(line->face, ticket, (enum comm_result)e->result);
+        timeline_except(line->handle, ticket, (enum comm_result)e->result);
     timeline_done(line, ticket);
 }
 
@@ -289,7 +289,7 @@ static inline uint64_t timeline_issue_alone(struct timeline *line, struct timeli
     line->fences = e->kind == TIMELINE_BARRIER;
     line->alone = ticket;
     line->high_water += line->high_water == 0;
-    atomic_store_explicit(&line->face->next, line->next, memory_order_release);
+    atomic_store_explicit(&line->handle->next, line->next, memory_order_release);
     return ticket;
 }
 
@@ -301,14 +301,14 @@ static inline uint64_t timeline_pass(struct timeline *line)
     BASE_DEBUG_ASSERT(line->done + 1 == ticket && !line->fences && !line->fences_issued);
     line->started = line->done = ticket;
     line->high_water += line->high_water == 0;
-    atomic_store_explicit(&line->face->next, line->next, memory_order_release);
-    atomic_store_explicit(&line->face->done, ticket, memory_order_release);
+    atomic_store_explicit(&line->handle->next, line->next, memory_order_release);
+    atomic_store_explicit(&line->handle->done, ticket, memory_order_release);
     return ticket;
 }
 
-/* May what reads and writes so be issued and started beside what is unfinished, all of which is started? By the hull over all of that:
- * true is sure, false may be wrong. */
-static inline bool timeline_beside(struct timeline *line, const struct timeline_hull *read, const struct timeline_hull *write)
+/* May what reads and writes so be issued and started beside what is unfinished, all of which is started? By the address range over all of
+ * that: true is sure, false may be wrong. */
+static inline bool timeline_beside(struct timeline *line, const struct timeline_range *read, const struct timeline_range *write)
 {
     uint64_t held = line->next - line->done;
 
@@ -334,7 +334,7 @@ static inline uint64_t timeline_issue_beside(struct timeline *line, struct timel
     timeline_widen(&line->started_write, &e->write);
     if (held > line->high_water)
         line->high_water = held;
-    atomic_store_explicit(&line->face->next, line->next, memory_order_release);
+    atomic_store_explicit(&line->handle->next, line->next, memory_order_release);
     return ticket;
 }
 
@@ -354,10 +354,10 @@ static inline void timeline_retire_oldest(struct timeline *line, struct timeline
 /* ------------------------------------------------------------------------------------------------------------ slots of messages */
 /* A word per slot: number << 8 | state (1 pending, 0 ok, else an error as int8). A slot is reused under a new number. */
 /* Makes slot `index` pending under the next message number; its ticket, or 0: no memory for the slots. */
-uint64_t timeline_slot_open(struct comm_communicator *face, uint32_t index);
-void timeline_slot_finish(struct comm_communicator *face, uint64_t ticket, enum comm_result result);
+uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index);
+void timeline_slot_finish(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
 /* The ticket of the slot's last message where that ended with an error that is not kept by its number; 0: there is none. */
-uint64_t timeline_slot_error(struct comm_communicator *face, uint32_t index, enum comm_result *result);
+uint64_t timeline_slot_error(struct comm_communicator *handle, uint32_t index, enum comm_result *result);
 static inline uint32_t timeline_slot_index(uint64_t ticket)
 {
     return (uint32_t)(ticket & ((1u << TIMELINE_INDEX_BITS) - 1));

@@ -10,7 +10,7 @@ static void module_log(const struct base_log *log, int level, const char *line)
         base_log(log, level, "%s", line);
 }
 
-const struct module_face *module_load(const struct comm_env *env, const char *name, char *why, size_t why_bytes)
+const struct module_interface *module_load(const struct comm_env *env, const char *name, char *why, size_t why_bytes)
 {
     static const struct module_core core = {.abi = MODULE_ABI, .size = sizeof core, .version = COMM_VERSION, .log = module_log};
     module_entry_fn *entry;
@@ -19,10 +19,10 @@ const struct module_face *module_load(const struct comm_env *env, const char *na
     if (!found)
         return NULL;
     __builtin_memcpy(&entry, &found, sizeof entry); /* an object pointer that names a function, as the loader gives it */
-    const struct module_face *face = entry(&core);
-    if (face && face->abi == MODULE_ABI && face->size == sizeof *face && face->version == COMM_VERSION)
-        return face;
+    const struct module_interface *handle = entry(&core);
+    if (handle && handle->abi == MODULE_ABI && handle->size == sizeof *handle && handle->version == COMM_VERSION)
+        return handle;
     base_format(why, why_bytes, "module \"%s\" is of another version (%x) than this library (%x): install the one that belongs to it", name,
-                face ? face->version : 0, COMM_VERSION);
+                handle ? handle->version : 0, COMM_VERSION);
     return NULL;
 }

@@ -21,7 +21,7 @@ struct module_core {
 };
 
 /* The module's side. Constant; what it has not is NULL. */
-struct module_face {
+struct module_interface {
     uint32_t abi, size, version, reserved;
     const char *name;    /* as it was asked for */
     const char *library; /* what it was built with: "Open MPI 4.1.4" */
@@ -29,9 +29,9 @@ struct module_face {
     const struct device_class *device;
 };
 /* NULL: it does not serve a core like this one. */
-typedef const struct module_face *module_entry_fn(const struct module_core *core);
+typedef const struct module_interface *module_entry_fn(const struct module_core *core);
 
 /* Finds module `name` through env->module and lets both sides say who they are. NULL: not to be had, the reason is in why. */
-const struct module_face *module_load(const struct comm_env *env, const char *name, char *why, size_t why_bytes);
+const struct module_interface *module_load(const struct comm_env *env, const char *name, char *why, size_t why_bytes);
 
 #endif

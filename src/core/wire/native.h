@@ -24,7 +24,7 @@
 
 enum native_flag {
     NATIVE_STREAM = 1, /* its own queue orders what is started */
-    NATIVE_CALLER = 2, /* only threads that are inside a call of the program may enter it: no helper thread, no watcher */
+    NATIVE_CALLER = 2, /* only threads that are inside a call of the program may enter it: no progress thread, no monitor */
 };
 enum { NATIVE_OFFER_BYTES = 192, NATIVE_VERSION_BYTES = 64 };
 
@@ -45,7 +45,7 @@ struct native_config {
     const char *const *devices; /* rank -1: of each rank, or NULL; until open returned */
     int32_t rank, ranks;        /* of the world; rank -1: all of them are in this process */
     int32_t local_rank;
-    int32_t threads; /* a helper thread was asked for */
+    int32_t threads; /* a progress thread was asked for */
     int64_t deadline;
     char *error_text; /* where probe and open say why they failed */
     size_t error_text_bytes;

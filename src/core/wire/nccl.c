@@ -4,9 +4,9 @@
 
 static const struct native_class *load(const struct native_config *config)
 {
-    const struct module_face *face = module_load(config->env, "cuda", config->error_text, config->error_text_bytes);
+    const struct module_interface *handle = module_load(config->env, "cuda", config->error_text, config->error_text_bytes);
 
-    return face ? face->native : NULL;
+    return handle ? handle->native : NULL;
 }
 
 static enum comm_result nccl_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES])

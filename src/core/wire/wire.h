@@ -227,10 +227,10 @@ struct wire_config {
     const struct comm_env *env;
     const struct base_log *log;
     struct env_bell *bell;  /* this engine's; peers' activity rings it while the wire is armed */
-    struct env_bell *watch; /* the watcher's: death notices (descriptors) are watched by this one alone */
+    struct env_bell *watch; /* the monitor's: death notices (descriptors) are watched by this one alone */
     struct wire_boot *boot; /* how the ranks meet; NULL for `local` */
     int32_t rank, ranks;    /* of the world; rank -1: all of them are in this process */
-    int32_t crowded;        /* more ranks than CPUs: they will sleep often, so sleeping must be cheap */
+    int32_t oversubscribed; /* more ranks than CPUs: they will sleep often, so sleeping must be cheap */
     uint64_t world;         /* equal on all ranks, unlike any other world's */
     const int32_t *host;    /* by rank: the number of its host, from 0 in the order of their lowest ranks; NULL: not asked */
     bool across;            /* peers of this rank's own host are another wire's: this one need not reach them */
@@ -300,7 +300,7 @@ struct wire_class {
     /* What was exposed, released or retired since the last flush is made known to members that sleep: one fence for the lot. */
     void (*flush)(struct wire_channel *channel);
     /* Of the whole wire: peers that died or stand still; descriptors' readiness is taken away. May cost a system call, and its being called
-       is what peers see of this rank's life: for the watcher, once in every tick, not for every pass. */
+       is what peers see of this rank's life: for the monitor, once in every tick, not for every pass. */
     uint32_t (*poll)(struct wire *wire, struct wire_event *events, uint32_t max);
     /* on: publish that this engine is about to sleep, with a full fence, so that whoever publishes after rings the bell; the caller looks
        once more before it sleeps. *deadline is lowered when the wire must be polled by then. off: awake again. */
@@ -311,15 +311,15 @@ struct wire_class {
     /*
      * For channels whose peers must be served though nobody here waits; both or none, and none where all ranks are in one process.
      * urge: so it is with this channel from now on, or no more. What then goes to a member sets WIRE_ASKED in its `asks`.
-     * heed, on: the watcher is about to sleep: what comes for such a channel wakes it, once. off: it is up. Either says whether something
-     * may have come that nobody took since, and takes WIRE_ASKED away. For the watcher alone, which calls off after each on.
+     * heed, on: the monitor is about to sleep: what comes for such a channel wakes it, once. off: it is up. Either says whether something
+     * may have come that nobody took since, and takes WIRE_ASKED away. For the monitor alone, which calls off after each on.
      */
     void (*urge)(struct wire_channel *channel, bool on);
     bool (*heed)(struct wire *wire, bool on);
 };
 
 /* Bits of a wire's `asks`. ASKED: set by a peer after what it has for us, taken by who makes a pass then. RESTS: whoever sets ASKED takes
- * it and rings our watcher. */
+ * it and rings our monitor. */
 enum { WIRE_ASKED = 1, WIRE_RESTS = 2 };
 
 struct wire {

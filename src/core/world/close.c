@@ -5,26 +5,26 @@
 #include "failure/failure.h"
 #include "failure/recover.h"
 #include "native/native.h"
-#include "p2p/talk.h"
+#include "p2p/op.h"
 #include "rma/queue.h"
 
 static const int64_t close_default_ns = 5000000000;
 
 struct drain {
-    struct comm_communicator *face;
+    struct comm_communicator *handle;
 };
 
-/* Both lines empty, seen under the lock, which is waited for: the watcher may hold it while nothing is left to do, and nobody would wake
+/* Both lines empty, seen under the lock, which is waited for: the monitor may hold it while nothing is left to do, and nobody would wake
  * whoever then took that for work and slept. */
 static bool drained(void *arg)
 {
     struct drain *d = arg;
     bool idle = false;
 
-    base_home_visit(&d->face->lock, d->face->env);
-    struct body *b = atomic_load_explicit(&d->face->body, memory_order_relaxed);
-    idle = b->failed ? !native_holds(b) && !b->recovering : body_idle(b);
-    base_home_unlock(&d->face->lock, d->face->env);
+    base_home_visit(&d->handle->lock, d->handle->env);
+    struct comm_state *b = atomic_load_explicit(&d->handle->state, memory_order_relaxed);
+    idle = b->failed ? !native_holds(b) && !b->recovering : state_idle(b);
+    base_home_unlock(&d->handle->lock, d->handle->env);
     return idle;
 }
 
@@ -32,65 +32,65 @@ static bool alone(void *arg)
 {
     struct drain *d = arg;
 
-    return atomic_load_explicit(&d->face->inside, memory_order_seq_cst) == 0 &&
-           atomic_load_explicit(&d->face->notifying, memory_order_seq_cst) == 0;
+    return atomic_load_explicit(&d->handle->inside, memory_order_seq_cst) == 0 &&
+           atomic_load_explicit(&d->handle->notifying, memory_order_seq_cst) == 0;
 }
 
-static struct body *begin(struct comm_communicator *c, enum comm_result *r)
+static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r)
 {
-    struct body *b = body_lock(c, r);
+    struct comm_state *b = state_lock(c, r);
 
     if (!b)
         return NULL;
     if (b->recording || engine_in_callback(b->unit.engine)) { /* a recorder is consumed by its end */
-        body_unlock(b);
+        state_unlock(b);
         *r = COMM_ERR_STATE;
         return NULL;
     }
-    (void)body_step(b);     /* a receive whose message has come is none that nobody sends for */
+    (void)state_step(b);    /* a receive whose message has come is none that nobody sends for */
     b->unit.closing = true; /* new calls are refused from here */
     atomic_store_explicit(&c->closing, 1, memory_order_seq_cst);
     if (!b->failed) {
         message_cancel_all(b->messages);
-        talk_cancel_held(b);
-        talk_forget_window(b, NULL, COMM_ERR_CANCELLED); /* waits for signals */
-        body_settle(b);
+        p2p_cancel_held(b);
+        p2p_forget_window(b, NULL, COMM_ERR_CANCELLED); /* waits for signals */
+        state_settle(b);
     }
     engine_hold(b->unit.engine);
     engine_told(b->unit.engine);
-    body_unlock(b);
+    state_unlock(b);
     return b;
 }
 
 /* Members that need more of us must learn that nothing more comes. */
-static void say_goodbye(struct body *b)
+static void say_goodbye(struct comm_state *b)
 {
-    base_home_visit(&b->unit.face->lock, b->unit.face->env);
+    base_home_visit(&b->unit.handle->lock, b->unit.handle->env);
     recovery_leave(b);
     if (!b->failed) {
-        body_tell_close(b);
+        state_tell_close(b);
         b->wire->flush(b->channel);
     }
-    base_home_unlock(&b->unit.face->lock, b->unit.face->env);
+    base_home_unlock(&b->unit.handle->lock, b->unit.handle->env);
 }
 
-static void end_requests(struct body *b)
+static void end_requests(struct comm_state *b)
 {
-    base_home_visit(&b->unit.face->lock, b->unit.face->env);
+    base_home_visit(&b->unit.handle->lock, b->unit.handle->env);
     recovery_leave(b);
-    if (!b->failed && !body_idle(b)) {
+    if (!b->failed && !state_idle(b)) {
         struct cause cause = {
             .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = (int32_t)b->sequence};
-        body_propose(b, &cause);
+        state_propose(b, &cause);
     }
-    base_home_unlock(&b->unit.face->lock, b->unit.face->env);
+    base_home_unlock(&b->unit.handle->lock, b->unit.handle->env);
 }
 
 /* Queue waits of other communicators for points of c: they keep what those came to, for c's requests will say CLOSED. */
-static void settle_points(struct body *b, const struct comm_communicator *c)
+static void settle_points(struct comm_state *b, const struct comm_communicator *c)
 {
     for (uint64_t t = b->line.done + 1; b->line.fences_issued && t < b->line.next; t++) {
-        struct entry *e = body_entry(b, t);
+        struct entry *e = state_entry(b, t);
         if (e->head.kind != TIMELINE_FENCE || e->point.kind != POINT_REQUEST || e->point.request.comm != c)
             continue;
         enum comm_result r = timeline_point_test(&e->point);
@@ -105,15 +105,15 @@ static void settle_waiters(struct engine *e, const struct comm_communicator *c)
 
     for (uint32_t w = 0; w < words; w++) { /* who waits is active */
         for (uint64_t bits = atomic_load_explicit(&e->active[w], memory_order_acquire); bits; bits &= bits - 1) {
-            struct comm_communicator *face =
-                atomic_load_explicit(&e->faces[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
-            if (!face || face == c)
+            struct comm_communicator *handle =
+                atomic_load_explicit(&e->handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
+            if (!handle || handle == c)
                 continue;
-            base_home_visit(&face->lock, face->env);
-            struct body *b = atomic_load_explicit(&face->body, memory_order_relaxed);
+            base_home_visit(&handle->lock, handle->env);
+            struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
             if (b && b->unit.engine == e)
                 settle_points(b, c);
-            base_home_unlock(&face->lock, face->env);
+            base_home_unlock(&handle->lock, handle->env);
         }
     }
 }
@@ -121,7 +121,7 @@ static void settle_waiters(struct engine *e, const struct comm_communicator *c)
 enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
 {
     enum comm_result r;
-    struct body *b = begin(c, &r);
+    struct comm_state *b = begin(c, &r);
 
     if (!b)
         return r;
@@ -145,7 +145,7 @@ enum comm_result engine_close(struct comm_communicator *c, int64_t timeout_ns)
             env->relax(env, true);
         }
     } while (notify_due(&b->unit));
-    body_destroy(b);
+    state_destroy(b);
     engine_drop(e);
     env->cancel(env, before);
     return clean ? COMM_OK : COMM_ERR_TIMEOUT;

@@ -32,11 +32,11 @@ void creation_drop(struct creation *n)
     if (--n->references)
         return;
     if (n->child)
-        body_destroy(n->child);
+        state_destroy(n->child);
     n->env->give(n->env, n, creation_bytes(n->size));
 }
 
-struct creation *creation_make(struct body *b, struct comm_communicator **out)
+struct creation *creation_make(struct comm_state *b, struct comm_communicator **out)
 {
     const struct comm_env *env = b->unit.engine->env;
     struct creation *n = env->take(env, creation_bytes(b->team.size), 64);
@@ -63,17 +63,17 @@ static int32_t everybody(struct creation *n)
     return n->size;
 }
 
-void creation_offer(struct body *parent, struct creation *n, int32_t count)
+void creation_offer(struct comm_state *parent, struct creation *n, int32_t count)
 {
-    struct body_config config = {.world = parent->world,
-                                 .timeout_ns = parent->timeout_ns,
-                                 .name = n->name,
-                                 .forced = n->forced[0] ? n->forced : parent->forced,
-                                 .priority = n->dup ? n->options.priority : parent->priority,
-                                 .free_order = parent->free_order,
-                                 .fixed_order = parent->fixed_order,
-                                 .programs_only = parent->programs_only,
-                                 .stream = n->options.stream ? n->options.stream : parent->stream};
+    struct state_config config = {.world = parent->world,
+                                  .timeout_ns = parent->timeout_ns,
+                                  .name = n->name,
+                                  .forced = n->forced[0] ? n->forced : parent->forced,
+                                  .priority = n->dup ? n->options.priority : parent->priority,
+                                  .free_order = parent->free_order,
+                                  .fixed_order = parent->fixed_order,
+                                  .programs_only = parent->programs_only,
+                                  .stream = n->options.stream ? n->options.stream : parent->stream};
     struct team_ticket *mine = &n->mine[1];
 
     if (n->options.operation_timeout_ns)
@@ -85,11 +85,11 @@ void creation_offer(struct body *parent, struct creation *n, int32_t count)
     mine->color = n->color;
     mine->result = team_subset(parent->unit.engine->env, &parent->team, n->number, n->identity, n->members, count, &config.team);
     if (mine->result == COMM_OK)
-        mine->result = body_create(parent->unit.engine, &config, &mine->offer, &n->child);
+        mine->result = state_create(parent->unit.engine, &config, &mine->offer, &n->child);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the stages' ends */
-static void colors_known(struct body *b, struct creation *n)
+static void colors_known(struct comm_state *b, struct creation *n)
 {
     if (n->color >= 0)
         creation_offer(b, n, team_pick(n->all[0], n->size, b->team.rank, n->members));
@@ -115,12 +115,12 @@ static enum comm_result connect_child(struct creation *n)
     if (worst != COMM_OK || !n->child)
         return worst;
     if (n->connecting)
-        return body_library_joined(n->child);
+        return state_library_joined(n->child);
     for (int32_t i = 0; i < count; i++)
         n->offers[i] = n->all[1][n->members[i]].offer;
-    worst = body_connect(n->child, n->offers);
+    worst = state_connect(n->child, n->offers);
     n->connecting = worst == COMM_OK;
-    return worst == COMM_OK ? body_library_joined(n->child) : worst;
+    return worst == COMM_OK ? state_library_joined(n->child) : worst;
 }
 
 /* Before it is OK here nobody has the child, since nobody heard from us that we are ready. */
@@ -144,15 +144,15 @@ enum comm_result creation_agreed(const struct creation *n)
 }
 
 /* A rank of the parent as a rank of the child; -1: it is not in there. */
-static int32_t rank_in_child(const struct body *parent, const struct body *child, int32_t rank)
+static int32_t rank_in_child(const struct comm_state *parent, const struct comm_state *child, int32_t rank)
 {
     return rank < 0 ? -1 : team_find(&child->team, parent->team.world[rank]);
 }
 
 /* A culprit that is no member of the child has no name there. */
-void creation_fail(const struct body *parent, struct creation *n)
+void creation_fail(const struct comm_state *parent, struct creation *n)
 {
-    struct body *child = n->child;
+    struct comm_state *child = n->child;
     struct cause cause = parent->cause;
 
     if (!n->connected)
@@ -168,20 +168,20 @@ void creation_fail(const struct body *parent, struct creation *n)
                                .result = COMM_ERR_DEPENDENCY,
                                .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT,
                                .point = (uint32_t)parent->cause.result};
-    base_home_visit(&child->unit.face->lock, child->unit.face->env);
+    base_home_visit(&child->unit.handle->lock, child->unit.handle->env);
     child->unit.closing = true; /* it will not be here to hear of another's choice */
-    body_hear_abort(child);
-    body_propose(child, &cause);
-    base_home_unlock(&child->unit.face->lock, child->unit.face->env);
+    state_hear_abort(child);
+    state_propose(child, &cause);
+    base_home_unlock(&child->unit.handle->lock, child->unit.handle->env);
 }
 
 void creation_hand_over(struct creation *n)
 {
-    *n->out = n->child ? n->child->unit.face : NULL;
+    *n->out = n->child ? n->child->unit.handle : NULL;
     n->child = NULL;
 }
 
-static enum comm_result stage_ended(struct body *b, struct creation *n, int stage)
+static enum comm_result stage_ended(struct comm_state *b, struct creation *n, int stage)
 {
     if (n->abandoned)
         return COMM_OK;
@@ -194,7 +194,7 @@ static enum comm_result stage_ended(struct body *b, struct creation *n, int stag
     return COMM_OK;
 }
 
-static enum comm_result stage_at(struct body *b, enum entry_phase phase, struct creation *n, int stage)
+static enum comm_result stage_at(struct comm_state *b, enum entry_phase phase, struct creation *n, int stage)
 {
     if (phase == ENTRY_ENDED)
         return stage_ended(b, n, stage);
@@ -206,25 +206,25 @@ static enum comm_result stage_at(struct body *b, enum entry_phase phase, struct 
     return COMM_OK;
 }
 
-static enum comm_result colors_at(struct body *b, enum entry_phase phase, void *arg)
+static enum comm_result colors_at(struct comm_state *b, enum entry_phase phase, void *arg)
 {
     return stage_at(b, phase, arg, STAGE_COLORS);
 }
 
-static enum comm_result offers_at(struct body *b, enum entry_phase phase, void *arg)
+static enum comm_result offers_at(struct comm_state *b, enum entry_phase phase, void *arg)
 {
     return stage_at(b, phase, arg, STAGE_OFFERS);
 }
 
-static enum comm_result ready_at(struct body *b, enum entry_phase phase, void *arg)
+static enum comm_result ready_at(struct comm_state *b, enum entry_phase phase, void *arg)
 {
     return stage_at(b, phase, arg, STAGE_READY);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the stages */
-static struct timeline_hull hull_of(const void *at, size_t bytes)
+static struct timeline_range range_of(const void *at, size_t bytes)
 {
-    return (struct timeline_hull){(uintptr_t)at, (uintptr_t)at + bytes};
+    return (struct timeline_range){(uintptr_t)at, (uintptr_t)at + bytes};
 }
 
 /* Ranks must choose the same algorithms: part of what they compare. 0: no options. */
@@ -237,7 +237,7 @@ static comm_op options_hash(const struct creation *n)
     return (comm_op)hash & ~OPERATOR_USER;
 }
 
-static enum comm_result issue_stage(struct body *b, struct creation *n, int stage, struct comm_request *req)
+static enum comm_result issue_stage(struct comm_state *b, struct creation *n, int stage, struct comm_request *req)
 {
     static entry_ended_fn *const at[] = {colors_at, offers_at, ready_at};
     const void *in = stage == STAGE_READY ? (const void *)&n->ready : &n->mine[stage];
@@ -247,22 +247,22 @@ static enum comm_result issue_stage(struct body *b, struct creation *n, int stag
         .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT, .type = COMM_BYTE, .in = in, .out = out, .n = bytes, .root = -1};
 
     call.op = options_hash(n);
-    call.read = hull_of(in, bytes);
-    call.write = hull_of(out, (size_t)n->size * bytes);
-    struct timeline_hull sent_next = hull_of(&n->mine[1], sizeof n->mine[1]);
+    call.read = range_of(in, bytes);
+    call.write = range_of(out, (size_t)n->size * bytes);
+    struct timeline_range sent_next = range_of(&n->mine[1], sizeof n->mine[1]);
     if (stage == STAGE_OFFERS)
-        sent_next = hull_of(&n->ready, sizeof n->ready);
+        sent_next = range_of(&n->ready, sizeof n->ready);
     if (stage != STAGE_READY) /* its end writes what the next one sends */
         timeline_widen(&call.write, &sent_next);
     n->references++;
-    enum comm_result r = body_issue(b, &call, at[stage], n, req);
+    enum comm_result r = state_issue(b, &call, at[stage], n, req);
     if (r != COMM_OK)
         n->references--;
     return r;
 }
 
 /* The stages before this one are on their way, and the other ranks cannot go on without us. */
-static void abandon(struct body *b, struct creation *n, enum comm_result why)
+static void abandon(struct comm_state *b, struct creation *n, enum comm_result why)
 {
     struct cause cause = {.number = b->sequence,
                           .rank = b->team.rank,
@@ -271,10 +271,10 @@ static void abandon(struct body *b, struct creation *n, enum comm_result why)
                           .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT};
 
     n->abandoned = 1;
-    body_propose(b, &cause);
+    state_propose(b, &cause);
 }
 
-static enum comm_result create_locked(struct body *b, struct creation *n, struct comm_request *req)
+static enum comm_result create_locked(struct comm_state *b, struct creation *n, struct comm_request *req)
 {
     enum comm_result r = COMM_OK;
     int first = n->dup ? STAGE_OFFERS : STAGE_COLORS;
@@ -304,7 +304,7 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
 {
     enum comm_result r;
     struct comm_request own = COMM_REQUEST_NONE;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (!b)
         return r;
@@ -314,7 +314,7 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
     else if (b->failed)
         r = (enum comm_result)b->cause.result;
     else if (!n) /* its number is used up all the same */
-        r = body_refuse(b, &(struct engine_call){.collective = how->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT}, COMM_ERR_MEMORY);
+        r = state_refuse(b, &(struct engine_call){.collective = how->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT}, COMM_ERR_MEMORY);
     if (n) {
         n->dup = how->dup;
         n->color = how->color;
@@ -328,8 +328,8 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
         r = create_locked(b, n, &own);
     }
     if (!b->recording)
-        body_settle(b);
-    body_unlock(b);
+        state_settle(b);
+    state_unlock(b);
     return engine_answer(r, own, req);
 }
 

@@ -2,12 +2,12 @@
 #ifndef WORLD_CREATE_H
 #define WORLD_CREATE_H
 
-#include "comm/body.h"
+#include "comm/state.h"
 
 struct creation {
     const struct comm_env *env;
     struct comm_communicator **out;
-    struct body *child;            /* made; nobody's but ours until it is handed over */
+    struct comm_state *child;      /* made; nobody's but ours until it is handed over */
     uint32_t references;           /* who may still look at this: the call that issues the stages, and each stage until it ended */
     uint32_t connected, abandoned; /* abandoned: a stage could not be issued, so nothing comes of it */
     int64_t color;
@@ -26,15 +26,15 @@ struct creation {
     bool connecting;           /* the wire is connected, its native not yet */
 };
 
-struct creation *creation_make(struct body *b, struct comm_communicator **out); /* NULL: no memory; one reference */
+struct creation *creation_make(struct comm_state *b, struct comm_communicator **out); /* NULL: no memory; one reference */
 void creation_drop(struct creation *n);
 /* Makes this rank's part of the child of members[0 .. count) and writes its offer, or why it could not, into mine[1]. */
-void creation_offer(struct body *parent, struct creation *n, int32_t count);
+void creation_offer(struct comm_state *parent, struct creation *n, int32_t count);
 /* With everybody's offer in all[1]: connects. PENDING: asked again. Otherwise `ready` says how it went. */
 enum comm_result creation_connect(struct creation *n);
 enum comm_result creation_agreed(const struct creation *n); /* of all_ready: OK, or what one of them could not */
 void creation_hand_over(struct creation *n);                /* *out becomes the child, if this rank has part in it */
 /* The parent failed before this rank had the child, but others may have it: they learn why it is of no use. */
-void creation_fail(const struct body *parent, struct creation *n);
+void creation_fail(const struct comm_state *parent, struct creation *n);
 
 #endif

@@ -240,18 +240,18 @@ static enum comm_result find_engine(struct opening *o)
         return engine_create(&(struct engine_config){.env = o->env,
                                                      .options = &o->options,
                                                      .log = &o->log,
-                                                     .class = &body_progress,
+                                                     .class = &state_progress,
                                                      .parts = world_parts,
                                                      .notify = o->config.notify},
                              o->text, sizeof o->text, &o->engine);
-    struct body *b = body_lock(o->config.engine_of, &r);
+    struct comm_state *b = state_lock(o->config.engine_of, &r);
     if (!b) {
         base_format(o->text, sizeof o->text, "config.engine_of is no open communicator");
         return r;
     }
     o->engine = b->unit.engine;
     engine_hold(o->engine);
-    body_unlock(b);
+    state_unlock(b);
     return COMM_OK;
 }
 
@@ -298,7 +298,8 @@ static struct native_config native_config_of(struct opening *o)
                                   .rank = o->backend->boot ? o->launch.rank : -1,
                                   .ranks = o->launch.ranks,
                                   .local_rank = o->launch.local_rank,
-                                  .threads = o->options.progress == OPTION_PROGRESS_THREAD || (o->engine && o->engine->helper_runs),
+                                  .threads =
+                                      o->options.progress == OPTION_PROGRESS_THREAD || (o->engine && o->engine->progress_thread_runs),
                                   .deadline = o->deadline,
                                   .error_text = o->text,
                                   .error_text_bytes = sizeof o->text};
@@ -328,13 +329,13 @@ static enum comm_result open_native(struct opening *o, struct world *w)
 }
 
 /* Connecting is the library's; while the world opens it is waited for here. */
-static enum comm_result await_native(struct opening *o, struct body *b)
+static enum comm_result await_native(struct opening *o, struct comm_state *b)
 {
-    enum comm_result r = body_library_joined(b);
+    enum comm_result r = state_library_joined(b);
 
     while (r == COMM_PENDING && o->env->now(o->env) < o->deadline) {
         o->env->relax(o->env, true);
-        r = body_library_joined(b);
+        r = state_library_joined(b);
     }
     if (r == COMM_PENDING) {
         base_format(o->text, sizeof o->text, "%s has not connected the ranks in time; open_timeout is %lld ms",
@@ -353,7 +354,7 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .boot = o->boot,
                                  .rank = w->rank,
                                  .ranks = w->ranks,
-                                 .crowded = (uint32_t)o->neighbours > o->engine->cpus,
+                                 .oversubscribed = (uint32_t)o->neighbours > o->engine->cpus,
                                  .world = w->id,
                                  .host = w->hosts.of,
                                  .deadline = o->deadline,
@@ -396,16 +397,16 @@ static enum comm_result make_world(struct opening *o)
     return r == COMM_OK ? open_native(o, w) : r;
 }
 
-static enum comm_result make_body(struct opening *o, int32_t rank, const char *name, struct team_offer *offer, struct body **body)
+static enum comm_result make_body(struct opening *o, int32_t rank, const char *name, struct team_offer *offer, struct comm_state **body)
 {
-    struct body_config config = {.world = o->world,
-                                 .timeout_ns = o->world->timeout_ns,
-                                 .name = name,
-                                 .free_order = o->world->free_order,
-                                 .fixed_order = o->world->fixed_order};
+    struct state_config config = {.world = o->world,
+                                  .timeout_ns = o->world->timeout_ns,
+                                  .name = name,
+                                  .free_order = o->world->free_order,
+                                  .fixed_order = o->world->fixed_order};
     enum comm_result r = team_world(o->env, o->world->id, rank, o->launch.ranks, &config.team);
 
-    return r == COMM_OK ? body_create(o->engine, &config, offer, body) : r;
+    return r == COMM_OK ? state_create(o->engine, &config, offer, body) : r;
 }
 
 static enum comm_result start_threads(struct opening *o)
@@ -415,17 +416,17 @@ static enum comm_result start_threads(struct opening *o)
 
     if ((uint32_t)o->neighbours > e->local_ranks)
         e->local_ranks = (uint32_t)o->neighbours;
-    e->crowded = e->local_ranks > e->cpus;
+    e->oversubscribed = e->local_ranks > e->cpus;
     e->local_rank = o->launch.local_rank;
     if (o->config.device)
         base_copy_text(e->device_name, sizeof e->device_name, o->config.device);
-    if (!e->watcher_runs) {
-        int failed = e->env->spawn(e->env, engine_watcher, e, &e->watcher);
+    if (!e->monitor_runs) {
+        int failed = e->env->spawn(e->env, engine_monitor, e, &e->monitor);
         if (failed) {
             base_format(o->text, sizeof o->text, "no thread for the watcher, errno=%d", failed);
             return COMM_ERR_SYSTEM;
         }
-        e->watcher_runs = true;
+        e->monitor_runs = true;
     }
     trace_start(e);
     engine_poll(e); /* the first heartbeat, before our caller goes anywhere: silence is counted from then on */
@@ -438,7 +439,7 @@ static enum comm_result start_threads(struct opening *o)
     if (e->caller_only)
         return COMM_OK;
     bool spare = o->launch.ranks > 1 && e->cpus > e->local_ranks;
-    return mode == OPTION_PROGRESS_THREAD || (mode == OPTION_PROGRESS_AUTO && spare) ? engine_start_helper(e) : COMM_OK;
+    return mode == OPTION_PROGRESS_THREAD || (mode == OPTION_PROGRESS_AUTO && spare) ? engine_start_progress_thread(e) : COMM_OK;
 }
 
 static void end_opening(struct opening *o, enum comm_result result)
@@ -477,14 +478,14 @@ static enum comm_result prepare(struct opening *o)
 static enum comm_result open_alone(struct opening *o, struct comm_communicator **world)
 {
     struct team_offer offer = {0};
-    struct body *b = NULL;
+    struct comm_state *b = NULL;
     struct team_offer *offers = o->env->take(o->env, (size_t)o->launch.ranks * sizeof offer, 64);
     enum comm_result r = offers ? make_body(o, o->launch.rank, "world", &offer, &b) : COMM_ERR_MEMORY;
 
     if (r == COMM_OK)
         r = open_gather(o, &offer, sizeof offer, offers);
     if (r == COMM_OK)
-        r = body_connect(b, offers);
+        r = state_connect(b, offers);
     if (r == COMM_OK)
         r = await_native(o, b);
     if (offers)
@@ -492,9 +493,9 @@ static enum comm_result open_alone(struct opening *o, struct comm_communicator *
     if (r == COMM_OK)
         r = start_threads(o);
     if (r == COMM_OK)
-        *world = b->unit.face;
+        *world = b->unit.handle;
     else if (b)
-        body_destroy(b);
+        state_destroy(b);
     return r;
 }
 
@@ -519,7 +520,8 @@ enum comm_result engine_open(const struct comm_config *config, struct comm_commu
 }
 
 /* ------------------------------------------------------------------------------------------------------------ comm_open_local */
-static enum comm_result connect_all(struct opening *o, struct body **bodies, struct team_offer *offers, struct comm_communicator **worlds)
+static enum comm_result connect_all(struct opening *o, struct comm_state **bodies, struct team_offer *offers,
+                                    struct comm_communicator **worlds)
 {
     int32_t ranks = o->launch.ranks, made = 0;
     enum comm_result r = COMM_OK;
@@ -530,16 +532,16 @@ static enum comm_result connect_all(struct opening *o, struct body **bodies, str
         r = make_body(o, made, name, &offers[made], &bodies[made]);
     }
     for (int32_t i = 0; r == COMM_OK && i < ranks; i++)
-        r = body_connect(bodies[i], offers);
+        r = state_connect(bodies[i], offers);
     for (int32_t i = 0; r == COMM_OK && i < ranks; i++)
         r = await_native(o, bodies[i]);
     if (r == COMM_OK)
         r = start_threads(o);
     for (int32_t i = 0; i < made; i++) {
         if (r == COMM_OK)
-            worlds[i] = bodies[i]->unit.face;
+            worlds[i] = bodies[i]->unit.handle;
         else
-            body_destroy(bodies[i]);
+            state_destroy(bodies[i]);
     }
     return r;
 }
@@ -575,10 +577,10 @@ enum comm_result engine_open_local(const struct comm_config *config, int32_t ran
         r = find_engine(&o);
     if (r == COMM_OK)
         r = make_world(&o);
-    size_t bytes = (size_t)ranks * (sizeof(struct team_offer) + sizeof(struct body *));
+    size_t bytes = (size_t)ranks * (sizeof(struct team_offer) + sizeof(struct comm_state *));
     struct team_offer *memory = r == COMM_OK ? o.env->take(o.env, bytes, 64) : NULL;
     if (memory)
-        r = connect_all(&o, (struct body **)(void *)(memory + ranks), memory, worlds);
+        r = connect_all(&o, (struct comm_state **)(void *)(memory + ranks), memory, worlds);
     else if (r == COMM_OK)
         r = COMM_ERR_MEMORY;
     if (memory)

@@ -4,7 +4,7 @@
 #define WORLD_OPEN_H
 
 #include "inspect/inspect.h"
-#include "comm/body.h"
+#include "comm/state.h"
 
 enum { OPEN_TEXT_BYTES = 1024 };
 

@@ -144,7 +144,7 @@ static uint32_t usable_cpus(const struct agreement *all, size_t ranks, uint64_t 
 }
 
 /* By what rank 0 was told, and otherwise by what all of them can count. */
-static bool is_crowded(const struct opening *o, const struct agreement *all, size_t ranks)
+static bool is_oversubscribed(const struct opening *o, const struct agreement *all, size_t ranks)
 {
     uint32_t cpus = all->told_cpus ? all->told_cpus : usable_cpus(all, ranks, all->kernel);
 
@@ -197,13 +197,13 @@ enum comm_result open_terms(struct opening *o, struct world *w)
         r = find_hosts(o, w, all);
     if (r == COMM_OK && !o->options.cpus)
         o->engine->cpus = usable_cpus(all, ranks, mine.kernel);
-    w->crowded = r == COMM_OK && is_crowded(o, all, ranks);
+    w->oversubscribed = r == COMM_OK && is_oversubscribed(o, all, ranks);
     w->id = all->id;
     w->limits = (struct wire_limits){.window = all->window,
                                      .minimal = all->minimal,
                                      .chunk = all->chunk,
                                      .rendezvous = all->check & CHECK_RENDEZVOUS,
-                                     .ahead = w->crowded};
+                                     .ahead = w->oversubscribed};
     w->check = all->check;
     w->order_block = all->order_block & (all->order_block - 1) ? (int32_t)all->order_block : 0; /* blocks of 2^m are subtrees of T */
     w->free_order = all->free_order != 0;

@@ -3,10 +3,10 @@
 
 #include "event/event.h"
 #include "failure/failure.h"
-#include "fastpath/express.h"
+#include "fastpath/fastpath.h"
 #include "inspect/trace.h"
 #include "native/native.h"
-#include "p2p/talk.h"
+#include "p2p/op.h"
 #include "rma/queue.h"
 
 const struct comm_part *const world_parts[] = {

@@ -1,14 +1,14 @@
 /*
  * comm_subset: a communicator made by its members alone, while the other ranks go on and notice nothing. So it is no operation of the
- * parent's queue, which all ranks would share, but a request of the message line, and its members meet by letters: messages of the
+ * parent's queue, which all ranks would share, but a request of the message line, and its members meet by setup messages: messages of the
  * library's own, each to each, in three rounds.
  *
  *   hello    how many subsets each has begun: the most of these is the number of this one, the same on all and new on all
  *   offers   as in a split; then each connects
  *   ready    whether everybody could: all succeed, or all end with the same error
  *
- * A letter belongs to the subset of its list and tag, and from the second round on of its number. Several of the same list and tag are
- * met in the order of their calls, which is that of the letters between any two.
+ * A setup message belongs to the subset of its list and tag, and from the second round on of its number. Several of the same list and tag
+ * are met in the order of their calls, which is that of the setup messages between any two.
  */
 #include "world/communicators.h"
 #include "world/create.h"
@@ -17,30 +17,30 @@
 #include "base/format.h"
 #include "base/hash.h"
 #include "fastpath/wait.h"
-#include "p2p/talk.h"
+#include "p2p/op.h"
 
 #include <string.h>
 
 enum { ROUND_HELLO, ROUND_OFFERS, ROUND_READY };
 
-struct letter_text {
+struct setup_text {
     uint64_t key, number;
     int32_t round, ready;
     struct team_ticket ticket;
 };
-struct letter {
-    struct letter *next;
+struct setup_message {
+    struct setup_message *next;
     uint32_t slot;
     int32_t peer;
     bool is_send, arrived;
     enum comm_result result;
-    struct letter_text text;
+    struct setup_text text;
 };
 struct subset {
     struct subset *next;
     struct creation *making;
     uint64_t key, most; /* most: the greatest number heard of in the first round */
-    uint32_t talk;
+    uint32_t op;
     int32_t count, round;
     int32_t sent, heard; /* in this round: to so many of the members, in their order; from so many others */
     bool joining;
@@ -52,14 +52,14 @@ static size_t subset_bytes(int32_t count)
     return sizeof(struct subset) + (size_t)count * sizeof(bool);
 }
 
-static void count_joining(struct body *b, struct subset *s, bool joining)
+static void count_joining(struct comm_state *b, struct subset *s, bool joining)
 {
     if (s->joining != joining)
-        body_count_joining(b, joining ? 1 : -1);
+        state_count_joining(b, joining ? 1 : -1);
     s->joining = joining;
 }
 
-static void drop_subset(struct body *b, struct subset *s)
+static void drop_subset(struct comm_state *b, struct subset *s)
 {
     struct subset **at = &b->subsets;
 
@@ -72,73 +72,73 @@ static void drop_subset(struct body *b, struct subset *s)
     b->unit.engine->env->give(b->unit.engine->env, s, subset_bytes(s->count));
 }
 
-/* ------------------------------------------------------------------------------------------------------------ letters */
-static struct letter *take_letter(struct body *b, int32_t peer, bool is_send)
+/* ------------------------------------------------------------------------------------------------------------ setup messages */
+static struct setup_message *take_setup_message(struct comm_state *b, int32_t peer, bool is_send)
 {
     const struct comm_env *env = b->unit.engine->env;
-    struct letter *made = env->take(env, sizeof *made, _Alignof(struct letter)), **at = &b->letters;
+    struct setup_message *made = env->take(env, sizeof *made, _Alignof(struct setup_message)), **at = &b->setup_messages;
 
     if (!made)
         return NULL;
-    *made = (struct letter){.slot = TALK_LETTER | b->letter_slots++, .peer = peer, .is_send = is_send};
-    b->letters_sending += is_send;
+    *made = (struct setup_message){.slot = P2P_SETUP | b->setup_slots++, .peer = peer, .is_send = is_send};
+    b->setup_messages_sending += is_send;
     while (*at)
         at = &(*at)->next;
     return *at = made;
 }
 
-static void drop_letter(struct body *b, struct letter *letter)
+static void drop_setup_message(struct comm_state *b, struct setup_message *setup_message)
 {
-    struct letter **at = &b->letters;
+    struct setup_message **at = &b->setup_messages;
 
-    while (*at != letter)
+    while (*at != setup_message)
         at = &(*at)->next;
-    *at = letter->next;
-    b->letters_sending -= letter->is_send && !letter->arrived;
-    b->unit.engine->env->give(b->unit.engine->env, letter, sizeof *letter);
+    *at = setup_message->next;
+    b->setup_messages_sending -= setup_message->is_send && !setup_message->arrived;
+    b->unit.engine->env->give(b->unit.engine->env, setup_message, sizeof *setup_message);
 }
 
-static enum comm_result post_letter(struct body *b, struct letter *letter)
+static enum comm_result post_setup_message(struct comm_state *b, struct setup_message *setup_message)
 {
-    struct message_call call = {.buf = &letter->text,
-                                .bytes = sizeof letter->text,
-                                .peer = letter->peer,
-                                .slot = letter->slot,
-                                .is_send = letter->is_send,
-                                .kind = MESSAGE_LETTER};
+    struct message_call call = {.buf = &setup_message->text,
+                                .bytes = sizeof setup_message->text,
+                                .peer = setup_message->peer,
+                                .slot = setup_message->slot,
+                                .is_send = setup_message->is_send,
+                                .kind = MESSAGE_SETUP};
     enum comm_result r = message_post(b->messages, &call);
 
     if (r != COMM_OK)
-        drop_letter(b, letter);
+        drop_setup_message(b, setup_message);
     return r;
 }
 
-static bool letter_done(struct body *b, const struct message_finished *done)
+static bool setup_done(struct comm_state *b, const struct message_finished *done)
 {
-    struct letter *letter = b->letters;
-    bool whole = done->result == COMM_OK && done->bytes == sizeof letter->text;
+    struct setup_message *setup_message = b->setup_messages;
+    bool whole = done->result == COMM_OK && done->bytes == sizeof setup_message->text;
 
-    if (!(done->slot & TALK_LETTER))
+    if (!(done->slot & P2P_SETUP))
         return false;
-    while (letter->slot != done->slot)
-        letter = letter->next;
-    letter->peer = done->peer;
-    letter->arrived = true;
-    b->letters_sending -= letter->is_send;
-    if (!whole) /* all letters are of one length */
-        letter->result = done->result == COMM_OK || done->result == COMM_ERR_TRUNCATED ? COMM_ERR_CORRUPT : done->result;
-    if (letter->is_send && whole)
-        drop_letter(b, letter);
+    while (setup_message->slot != done->slot)
+        setup_message = setup_message->next;
+    setup_message->peer = done->peer;
+    setup_message->arrived = true;
+    b->setup_messages_sending -= setup_message->is_send;
+    if (!whole) /* all setup messages are of one length */
+        setup_message->result = done->result == COMM_OK || done->result == COMM_ERR_TRUNCATED ? COMM_ERR_CORRUPT : done->result;
+    if (setup_message->is_send && whole)
+        drop_setup_message(b, setup_message);
     return true;
 }
 
-static bool take_letters(struct body *b)
+static bool take_setup_messages(struct comm_state *b)
 {
     bool moved = false;
 
-    while (message_letter(b->messages)) {
-        struct letter *letter = take_letter(b, COMM_ANY_PEER, false);
-        if (!letter || post_letter(b, letter) != COMM_OK)
+    while (message_setup(b->messages)) {
+        struct setup_message *setup_message = take_setup_message(b, COMM_ANY_PEER, false);
+        if (!setup_message || post_setup_message(b, setup_message) != COMM_OK)
             break; /* no memory: asked again */
         moved = true;
     }
@@ -146,7 +146,7 @@ static bool take_letters(struct body *b)
 }
 
 /* What this round says to those who were not told yet. */
-static bool send_letters(struct body *b, struct subset *s)
+static bool send_setup_messages(struct comm_state *b, struct subset *s)
 {
     struct creation *n = s->making;
 
@@ -154,11 +154,12 @@ static bool send_letters(struct body *b, struct subset *s)
         int32_t peer = n->members[s->sent];
         if (peer == b->team.rank)
             continue;
-        struct letter *letter = take_letter(b, peer, true);
-        if (!letter)
+        struct setup_message *setup_message = take_setup_message(b, peer, true);
+        if (!setup_message)
             return false;
-        letter->text = (struct letter_text){.key = s->key, .number = n->number, .round = s->round, .ready = n->ready, .ticket = n->mine[1]};
-        if (post_letter(b, letter) != COMM_OK)
+        setup_message->text =
+            (struct setup_text){.key = s->key, .number = n->number, .round = s->round, .ready = n->ready, .ticket = n->mine[1]};
+        if (post_setup_message(b, setup_message) != COMM_OK)
             return false;
     }
     return true;
@@ -174,53 +175,54 @@ static int32_t place_of(const struct subset *s, int32_t rank)
     return i;
 }
 
-static bool belongs(const struct subset *s, const struct letter *letter)
+static bool belongs(const struct subset *s, const struct setup_message *setup_message)
 {
-    const struct letter_text *text = &letter->text;
-    int32_t place = place_of(s, letter->peer);
+    const struct setup_text *text = &setup_message->text;
+    int32_t place = place_of(s, setup_message->peer);
 
     if (s->key != text->key || s->round != text->round || place == s->count || s->heard_from[place])
         return false;
     return s->round == ROUND_HELLO || s->making->number == text->number;
 }
 
-static void hear(struct subset *s, const struct letter *letter)
+static void hear(struct subset *s, const struct setup_message *setup_message)
 {
-    const struct letter_text *text = &letter->text;
+    const struct setup_text *text = &setup_message->text;
     struct creation *n = s->making;
 
-    s->heard_from[place_of(s, letter->peer)] = true;
+    s->heard_from[place_of(s, setup_message->peer)] = true;
     s->heard++;
     if (s->round == ROUND_HELLO)
         s->most = text->number > s->most ? text->number : s->most;
     else if (s->round == ROUND_OFFERS)
-        n->all[1][letter->peer] = text->ticket;
+        n->all[1][setup_message->peer] = text->ticket;
     else
-        n->all_ready[letter->peer] = text->ready;
+        n->all_ready[setup_message->peer] = text->ready;
 }
 
 /* In the order in which they came: one that is still on its way holds back the later ones, which may be of the same pair. */
-static bool read_letters(struct body *b)
+static bool read_setup_messages(struct comm_state *b)
 {
     bool moved = false;
 
-    for (struct letter *letter = b->letters, *next; letter && (letter->arrived || letter->is_send); letter = next) {
-        struct subset *s = letter->is_send ? NULL : b->subsets;
-        next = letter->next;
-        if (letter->result != COMM_OK) { /* nobody can go on without it */
-            bool theirs = letter->result == COMM_ERR_CORRUPT;
-            body_propose(b, &(struct cause){.number = b->sequence,
-                                            .rank = theirs ? letter->peer : b->team.rank,
-                                            .peer = theirs ? b->team.rank : letter->peer,
-                                            .result = letter->result});
+    for (struct setup_message *setup_message = b->setup_messages, *next;
+         setup_message && (setup_message->arrived || setup_message->is_send); setup_message = next) {
+        struct subset *s = setup_message->is_send ? NULL : b->subsets;
+        next = setup_message->next;
+        if (setup_message->result != COMM_OK) { /* nobody can go on without it */
+            bool theirs = setup_message->result == COMM_ERR_CORRUPT;
+            state_propose(b, &(struct cause){.number = b->sequence,
+                                             .rank = theirs ? setup_message->peer : b->team.rank,
+                                             .peer = theirs ? b->team.rank : setup_message->peer,
+                                             .result = setup_message->result});
             return true;
         }
-        while (s && !belongs(s, letter))
+        while (s && !belongs(s, setup_message))
             s = s->next;
         if (!s)
             continue;
-        hear(s, letter);
-        drop_letter(b, letter);
+        hear(s, setup_message);
+        drop_setup_message(b, setup_message);
         moved = true;
     }
     return moved;
@@ -234,7 +236,7 @@ static void next_round(struct subset *s)
 }
 
 /* All have been told and heard of in this round. False: asked again. */
-static bool end_round(struct body *b, struct subset *s)
+static bool end_round(struct comm_state *b, struct subset *s)
 {
     struct creation *n = s->making;
 
@@ -253,7 +255,7 @@ static bool end_round(struct body *b, struct subset *s)
         n->result = creation_agreed(n);
         if (n->result == COMM_OK)
             creation_hand_over(n);
-        talk_end(b, &b->talks[s->talk], n->result);
+        p2p_end(b, &b->p2p_ops[s->op], n->result);
         drop_subset(b, s);
         return true;
     }
@@ -261,28 +263,28 @@ static bool end_round(struct body *b, struct subset *s)
     return true;
 }
 
-static bool turn(struct body *b)
+static bool turn(struct comm_state *b)
 {
     enum comm_result refused = message_refused(b->messages);
 
-    if (refused != COMM_OK && !b->failed) { /* a letter may have been lost, and no other can be sent: nobody can go on */
-        body_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = refused});
+    if (refused != COMM_OK && !b->failed) { /* a setup message may have been lost, and no other can be sent: nobody can go on */
+        state_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = refused});
         return false;
     }
-    bool moved = take_letters(b) && talk_take_finished(b);
+    bool moved = take_setup_messages(b) && p2p_take_finished(b);
 
-    moved |= read_letters(b);
-    if (b->failed || b->proposal.result) /* which may be chosen by another, in time: until then there is no next letter */
+    moved |= read_setup_messages(b);
+    if (b->failed || b->proposal.result) /* which may be chosen by another, in time: until then there is no next setup message */
         return false;
     for (struct subset *s = b->subsets, *next; s && !b->failed; s = next) {
         next = s->next;
-        if (send_letters(b, s) && s->heard == s->count - 1)
+        if (send_setup_messages(b, s) && s->heard == s->count - 1)
             moved |= end_round(b, s);
     }
     return moved && !b->failed;
 }
 
-static bool step(struct body *b)
+static bool step(struct comm_state *b)
 {
     bool moved = false;
 
@@ -293,26 +295,26 @@ static bool step(struct body *b)
 
 /* ------------------------------------------------------------------------------------------------------------ when it does not come */
 /* Something of that member has come or may be coming, and is read in its turn. */
-static bool letter_comes(const struct body *b, const struct subset *s, int32_t rank)
+static bool setup_comes(const struct comm_state *b, const struct subset *s, int32_t rank)
 {
-    if (message_letter(b->messages)) /* not taken yet, for want of memory */
+    if (message_setup(b->messages)) /* not taken yet, for want of memory */
         return true;
-    for (const struct letter *letter = b->letters; letter; letter = letter->next)
-        if (!letter->is_send && (!letter->arrived || (letter->peer == rank && belongs(s, letter))))
+    for (const struct setup_message *setup_message = b->setup_messages; setup_message; setup_message = setup_message->next)
+        if (!setup_message->is_send && (!setup_message->arrived || (setup_message->peer == rank && belongs(s, setup_message))))
             return true;
     return false;
 }
 
 /* The subset and its member that is awaited and closed, or is awaited for too long. */
-static const struct subset *awaits_gone(const struct body *b, int64_t now, int32_t *rank)
+static const struct subset *awaits_gone(const struct comm_state *b, int64_t now, int32_t *rank)
 {
     for (const struct subset *s = b->subsets; s; s = s->next) {
-        bool late = now - b->talks[s->talk].queued_ns >= b->timeout_ns;
+        bool late = now - b->p2p_ops[s->op].queued_ns >= b->timeout_ns;
         for (int32_t i = 0; i < s->count; i++) {
             *rank = s->making->members[i];
             if (*rank == b->team.rank || s->heard_from[i])
                 continue;
-            if (late || (body_has_left(b, *rank) && !letter_comes(b, s, *rank)))
+            if (late || (state_has_left(b, *rank) && !setup_comes(b, s, *rank)))
                 return s;
         }
     }
@@ -321,23 +323,23 @@ static const struct subset *awaits_gone(const struct body *b, int64_t now, int32
 
 /* Others may be further and use the child already, so the parent fails, as with a split. But only when a step finds nothing more: whoever
  * was the last to be awaited may have closed when it had said all. */
-static void check(struct body *b, int64_t now)
+static void check(struct comm_state *b, int64_t now)
 {
     int32_t rank;
 
     if (!b->subsets || b->failed || b->proposal.result || !awaits_gone(b, now, &rank))
         return;
-    if (body_step(b) || b->failed || !awaits_gone(b, now, &rank))
+    if (state_step(b) || b->failed || !awaits_gone(b, now, &rank))
         return;
     bool closed = b->closed_at[rank] != 0;
-    body_propose(b, &(struct cause){.number = b->sequence,
-                                    .rank = closed ? rank : b->team.rank,
-                                    .peer = closed ? b->team.rank : rank,
-                                    .result = closed ? COMM_ERR_CLOSED : COMM_ERR_TIMEOUT,
-                                    .code = closed ? (int32_t)(b->closed_at[rank] - 1) : 0});
+    state_propose(b, &(struct cause){.number = b->sequence,
+                                     .rank = closed ? rank : b->team.rank,
+                                     .peer = closed ? b->team.rank : rank,
+                                     .result = closed ? COMM_ERR_CLOSED : COMM_ERR_TIMEOUT,
+                                     .code = closed ? (int32_t)(b->closed_at[rank] - 1) : 0});
 }
 
-static void end_all(struct body *b, enum comm_result result)
+static void end_all(struct comm_state *b, enum comm_result result)
 {
     (void)result;
     while (b->subsets) {
@@ -346,16 +348,16 @@ static void end_all(struct body *b, enum comm_result result)
     }
 }
 
-static void leave(struct body *b)
+static void leave(struct comm_state *b)
 {
     while (b->subsets)
         drop_subset(b, b->subsets);
-    while (b->letters)
-        drop_letter(b, b->letters);
+    while (b->setup_messages)
+        drop_setup_message(b, b->setup_messages);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the call */
-static struct subset *make_subset(struct body *b, const int32_t *ranks, int32_t count, uint32_t tag, struct comm_communicator **out)
+static struct subset *make_subset(struct comm_state *b, const int32_t *ranks, int32_t count, uint32_t tag, struct comm_communicator **out)
 {
     const struct comm_env *env = b->unit.engine->env;
     struct subset *s = env->take(env, subset_bytes(count), _Alignof(struct subset)), **at = &b->subsets;
@@ -381,7 +383,7 @@ static struct subset *make_subset(struct body *b, const int32_t *ranks, int32_t 
     return s;
 }
 
-static enum comm_result begin(struct body *b, const int32_t *ranks, int32_t count, uint32_t tag, struct comm_communicator **out,
+static enum comm_result begin(struct comm_state *b, const int32_t *ranks, int32_t count, uint32_t tag, struct comm_communicator **out,
                               struct comm_request *req)
 {
     struct subset *s = b->recording || b->failed ? NULL : make_subset(b, ranks, count, tag, out);
@@ -390,13 +392,13 @@ static enum comm_result begin(struct body *b, const int32_t *ranks, int32_t coun
         return COMM_ERR_STATE;
     if (!s)
         return b->failed ? (enum comm_result)b->cause.result : COMM_ERR_MEMORY;
-    enum comm_result r = talk_begin(b, &s->talk, req);
+    enum comm_result r = p2p_begin(b, &s->op, req);
     if (r != COMM_OK) {
         drop_subset(b, s);
         return r;
     }
     s->making->number = s->most = ++b->subsets_begun;
-    body_activate(b);
+    state_activate(b);
     return COMM_OK;
 }
 
@@ -405,16 +407,16 @@ enum comm_result engine_subset(struct comm_communicator *c, const int32_t *ranks
 {
     enum comm_result r;
     struct comm_request own = COMM_REQUEST_NONE;
-    struct body *b = body_lock(c, &r);
+    struct comm_state *b = state_lock(c, &r);
 
     if (b) {
         r = begin(b, ranks, count, tag, out, &own);
         if (!b->recording)
-            body_settle(b);
-        body_unlock(b);
+            state_settle(b);
+        state_unlock(b);
     }
     return engine_answer(r, own, req);
 }
 
 const struct comm_part subset_part = {
-    .name = "subset", .leave = leave, .message = letter_done, .step_beside = step, .check = check, .ended = end_all};
+    .name = "subset", .leave = leave, .message = setup_done, .step_beside = step, .check = check, .ended = end_all};

@@ -120,7 +120,7 @@ bool noise_write(struct noise *n, const void *payload, size_t bytes, unsigned ch
 {
     if (n->failed || n->step != (n->initiator ? 0 : 1))
         return give_up(n);
-    /* Only now: a stranger's first message fails before anything costs as much as this. */
+    /* Only now: a pending peer's first message fails before anything costs as much as this. */
     bool done = crypto_public(n->own, message) && mix_tokens(n, message) && encrypt_and_hash(n, payload, bytes, message + CRYPTO_KEY);
     n->step++;
     return done || give_up(n);

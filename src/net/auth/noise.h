@@ -1,7 +1,8 @@
 /*
- * noise: the handshake Noise_NNpsk0_25519_ChaChaPoly_SHA256 to the letter of the Noise Protocol Framework, revision 34 (noiseprotocol.org):
- * two parties that hold the same 32 bytes prove it to each other, and get keys that nobody learns who later steals those bytes. Pure: bytes
- * in, bytes out; the caller has the sockets and the randomness. An error ends a handshake: its state is wiped and every later step fails.
+ * noise: the handshake Noise_NNpsk0_25519_ChaChaPoly_SHA256 to the setup message of the Noise Protocol Framework, revision 34
+ * (noiseprotocol.org): two parties that hold the same 32 bytes prove it to each other, and get keys that nobody learns who later steals
+ * those bytes. Pure: bytes in, bytes out; the caller has the sockets and the randomness. An error ends a handshake: its state is wiped and
+ * every later step fails.
  *
  *   -> psk, e      noise_write by the initiator, noise_read by the responder
  *   <- e, ee       the other way round; then noise_split on both sides

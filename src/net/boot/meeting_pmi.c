@@ -35,14 +35,14 @@ static struct {
     bool lost;       /* an answer did not come, or was none: from then on nothing can be told apart */
 } pmi = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1};
 
-struct talk {
+struct p2p_op {
     const struct boot_config *config;
     char *why;
     size_t why_bytes;
     char answer[LINE];
 };
 
-static enum comm_result give_up(struct talk *t, const char *what, const char *detail)
+static enum comm_result give_up(struct p2p_op *t, const char *what, const char *detail)
 {
     pmi.lost = true;
     base_format(t->why, t->why_bytes, "%s%s", what, detail);
@@ -50,7 +50,7 @@ static enum comm_result give_up(struct talk *t, const char *what, const char *de
 }
 
 /* A whole line. MSG_NOSIGNAL where it is a socket, as it is with every launcher that was tried. */
-static bool say(struct talk *t, const char *line, size_t bytes)
+static bool say(struct p2p_op *t, const char *line, size_t bytes)
 {
     for (size_t at = 0; at < bytes;) {
         ssize_t sent = send(pmi.fd, line + at, bytes - at, MSG_NOSIGNAL);
@@ -64,7 +64,7 @@ static bool say(struct talk *t, const char *line, size_t bytes)
     return true;
 }
 
-static enum comm_result hear(struct talk *t, const char *expected)
+static enum comm_result hear(struct p2p_op *t, const char *expected)
 {
     size_t at = 0;
 
@@ -109,7 +109,7 @@ static const char *value_in(const char *answer, const char *name, size_t *length
     return NULL;
 }
 
-static enum comm_result ask(struct talk *t, const char *line, size_t bytes, const char *expected)
+static enum comm_result ask(struct p2p_op *t, const char *line, size_t bytes, const char *expected)
 {
     size_t length;
 
@@ -142,7 +142,7 @@ static void say_goodbye(void)
 }
 
 /* Once for the process: MPI may have said init already; it is answered again. */
-static enum comm_result begin(struct talk *t)
+static enum comm_result begin(struct p2p_op *t)
 {
     static const char init[] = "cmd=init pmi_version=1 pmi_subversion=1\n", name[] = "cmd=get_my_kvsname\n";
     const char *set = t->config->env->lookup(t->config->env, "PMI_FD");
@@ -176,7 +176,7 @@ static enum comm_result begin(struct talk *t)
     return COMM_OK;
 }
 
-static enum comm_result barrier(struct talk *t)
+static enum comm_result barrier(struct p2p_op *t)
 {
     static const char line[] = "cmd=barrier_in\n";
 
@@ -194,7 +194,7 @@ static void swap(char *text, size_t bytes, const char from[2], const char to[2])
             }
 }
 
-static enum comm_result put(struct talk *t, const char *world, const struct meeting *m)
+static enum comm_result put(struct p2p_op *t, const char *world, const struct meeting *m)
 {
     char text[MEETING_BYTES], line[LINE];
     size_t bytes = meeting_format(m, text);
@@ -207,7 +207,7 @@ static enum comm_result put(struct talk *t, const char *world, const struct meet
     return result;
 }
 
-static enum comm_result get(struct talk *t, const char *world, struct meeting *m)
+static enum comm_result get(struct p2p_op *t, const char *world, struct meeting *m)
 {
     char line[NAME + 64], text[MEETING_BYTES];
     size_t length;
@@ -232,7 +232,7 @@ static enum comm_result get(struct talk *t, const char *world, struct meeting *m
 
 static enum comm_result pmi_write(const struct boot_config *config, const char *place, const struct meeting *m, char *why, size_t why_bytes)
 {
-    struct talk t = {.config = config, .why = why, .why_bytes = why_bytes};
+    struct p2p_op t = {.config = config, .why = why, .why_bytes = why_bytes};
 
     pthread_mutex_lock(&pmi.lock);
     enum comm_result result = begin(&t);
@@ -246,7 +246,7 @@ static enum comm_result pmi_write(const struct boot_config *config, const char *
 
 static enum comm_result pmi_read(const struct boot_config *config, const char *place, struct meeting *m, char *why, size_t why_bytes)
 {
-    struct talk t = {.config = config, .why = why, .why_bytes = why_bytes};
+    struct p2p_op t = {.config = config, .why = why, .why_bytes = why_bytes};
 
     pthread_mutex_lock(&pmi.lock);
     enum comm_result result = begin(&t);

@@ -1,5 +1,5 @@
 /*
- * star: how ranks meet over stream sockets, whatever the sockets are: rank 0 listens, the others connect (door.c); every exchange
+ * star: how ranks meet over stream sockets, whatever the sockets are: rank 0 listens, the others connect (acceptor.c); every exchange
  * is a star over rank 0. All waiting has the world's deadline, and whoever is missing, dead or refused is named. It must not know what the
  * blobs are for. How one listens, dials and lets somebody in is its kind's: boot_unix within one host, boot_tcp between hosts. Where the
  * job has a secret and the sockets leave the host, everything exchanged is sealed with the keys of each connection's handshake.
@@ -198,7 +198,7 @@ enum comm_result star_meet(struct boot_star *b)
 {
     if (b->config.ranks == 1)
         return COMM_OK;
-    return b->config.rank ? door_connect_to_root(b) : door_listen_for_all(b);
+    return b->config.rank ? acceptor_connect_to_root(b) : acceptor_listen_for_all(b);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ exchanging */

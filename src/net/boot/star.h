@@ -47,7 +47,7 @@ struct boot_star {
     uint64_t job;
     void *place;        /* the kind's: where to meet */
     bool sealed;        /* every rank proves the key before it is let in, and what is exchanged is sealed */
-    uint32_t refused;   /* strangers who were turned away, and why the last one was */
+    uint32_t refused;   /* pending peers who were turned away, and why the last one was */
     int64_t refused_ns; /* when that was logged last */
     char refusal[160];
 };
@@ -86,8 +86,8 @@ void star_name(struct star_name *name, const char *text); /* text is cut where t
 enum comm_result star_listen_at(struct boot_star *star, const struct star_name *name, const char *what);
 enum star_dialed star_dial_at(struct boot_star *star, const struct star_name *name, const char *what, enum comm_result *result);
 
-/* door.c: who is let in, and by whom */
-enum comm_result door_listen_for_all(struct boot_star *star);
-enum comm_result door_connect_to_root(struct boot_star *star);
+/* acceptor.c: who is let in, and by whom */
+enum comm_result acceptor_listen_for_all(struct boot_star *star);
+enum comm_result acceptor_connect_to_root(struct boot_star *star);
 
 #endif

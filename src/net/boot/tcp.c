@@ -507,7 +507,7 @@ static bool tcp_offer(const struct comm_env *env, char *address, size_t bytes)
     return done && base_format(address, bytes, format, host, port) < bytes;
 }
 
-static enum comm_result tcp_pass(struct wire_boot *boot, const int *given, uint32_t count, int *all)
+static enum comm_result tcp_relay(struct wire_boot *boot, const int *given, uint32_t count, int *all)
 {
     (void)given;
     (void)count;
@@ -518,7 +518,7 @@ static enum comm_result tcp_pass(struct wire_boot *boot, const int *given, uint3
 const struct boot_class boot_tcp = {.name = "tcp",
                                     .open = tcp_boot_open,
                                     .allgather = star_allgather,
-                                    .pass = tcp_pass,
+                                    .pass = tcp_relay,
                                     .close = star_close,
                                     .is_over = star_is_over,
                                     .proof = crypto_name,

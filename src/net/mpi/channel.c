@@ -47,7 +47,7 @@ static enum comm_result make_channel(struct mpi_world *w, const struct wire_team
     }
     if (!c)
         return COMM_ERR_MEMORY;
-    c->face.native = &w->face;
+    c->handle.native = &w->handle;
     c->world = w;
     c->size = team->size;
     c->rank = team->rank;
@@ -64,7 +64,7 @@ static enum comm_result make_channel(struct mpi_world *w, const struct wire_team
     }
     for (int i = 0; i < team->size; i++)
         c->members[i] = team->world[i];
-    *channel = &c->face;
+    *channel = &c->handle;
     return COMM_OK;
 }
 

@@ -78,17 +78,17 @@ static enum comm_result choose(const struct native_config *config, const struct 
 }
 
 /* ------------------------------------------------------------------------------------------------------------ its module */
-static const struct module_face *load_one(const struct comm_env *env, const struct mpi_family *family, char *why, size_t *at)
+static const struct module_interface *load_one(const struct comm_env *env, const struct mpi_family *family, char *why, size_t *at)
 {
     char reason[WHY_BYTES];
-    const struct module_face *face = module_load(env, family->module, reason, sizeof reason);
+    const struct module_interface *handle = module_load(env, family->module, reason, sizeof reason);
 
-    if (!face)
+    if (!handle)
         base_append(why, WHY_BYTES, at, "%s%s", *at ? "; " : "", reason);
-    return face;
+    return handle;
 }
 
-static enum comm_result find_module(const struct native_config *config, const struct module_face **face)
+static enum comm_result find_module(const struct native_config *config, const struct module_interface **handle)
 {
     const struct mpi_family *must = NULL;
     char why[WHY_BYTES] = "";
@@ -97,10 +97,10 @@ static enum comm_result find_module(const struct native_config *config, const st
 
     if (r != COMM_OK)
         return r;
-    *face = must ? load_one(config->env, must, why, &at) : NULL;
-    for (int i = 0; !must && !*face && i < MPIS; i++)
-        *face = load_one(config->env, &families[i], why, &at);
-    if (*face)
+    *handle = must ? load_one(config->env, must, why, &at) : NULL;
+    for (int i = 0; !must && !*handle && i < MPIS; i++)
+        *handle = load_one(config->env, &families[i], why, &at);
+    if (*handle)
         return COMM_OK;
     if (must)
         return complain(
@@ -117,23 +117,23 @@ static enum comm_result find_module(const struct native_config *config, const st
 
 static enum comm_result probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES])
 {
-    const struct module_face *face = NULL;
-    enum comm_result r = find_module(config, &face);
+    const struct module_interface *handle = NULL;
+    enum comm_result r = find_module(config, &handle);
 
-    return r == COMM_OK ? face->native->probe(config, version) : r;
+    return r == COMM_OK ? handle->native->probe(config, version) : r;
 }
 
 static enum comm_result open_native(const struct native_config *config, struct native **native)
 {
-    const struct module_face *face = NULL;
-    enum comm_result r = find_module(config, &face);
+    const struct module_interface *handle = NULL;
+    enum comm_result r = find_module(config, &handle);
 
     if (r == COMM_OK && config->ranks > 1 && !family_of_launcher(config->launcher) && base_equal(config->launcher, "comm-run"))
         r = complain(
             config, COMM_ERR_CONFIG,
             "comm-run starts ranks that %s knows nothing of: each would be a world of one; start them with its own launcher (mpirun)",
-            face->library);
-    return r == COMM_OK ? face->native->open(config, native) : r;
+            handle->library);
+    return r == COMM_OK ? handle->native->open(config, native) : r;
 }
 
 /* What comes after open is called through the native that open gave, whose table is the module's. */

@@ -14,8 +14,8 @@ enum mpi_join_state { MPI_JOINING = 0, MPI_JOINED = 1, MPI_JOIN_FAILED = 2 };
 
 /* What MPI has once per process. */
 struct mpi_world {
-    struct native face; /* first */
-    MPI_Comm base;      /* a copy of MPI_COMM_WORLD, ranks in our order */
+    struct native handle; /* first */
+    MPI_Comm base;        /* a copy of MPI_COMM_WORLD, ranks in our order */
     int rank, ranks, level;
     bool shared;    /* level is MULTIPLE: any thread of ours may call MPI */
     bool locks;     /* level is SERIALIZED: any thread of the program, one at a time */
@@ -30,7 +30,7 @@ struct mpi_pending {
 
 /* A communicator's. `request` and `pending` are dense and in step. */
 struct mpi_channel {
-    struct native_channel face; /* first */
+    struct native_channel handle; /* first */
     struct mpi_world *world;
     MPI_Comm comm;
     int size, rank;

@@ -214,7 +214,7 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
 
     if (!w)
         return COMM_ERR_MEMORY;
-    w->face.class = &native_of_mpi;
+    w->handle.class = &native_of_mpi;
     pthread_mutex_lock(&process.lock);
     enum comm_result r = find_mpi(config, &w->level);
     if (r == COMM_OK)
@@ -230,8 +230,8 @@ enum comm_result mpi_open(const struct native_config *config, struct native **na
         free(w);
         return r;
     }
-    w->face.flags = w->shared ? 0 : NATIVE_CALLER;
-    *native = &w->face;
+    w->handle.flags = w->shared ? 0 : NATIVE_CALLER;
+    *native = &w->handle;
     return COMM_OK;
 }
 
@@ -279,15 +279,15 @@ static const struct native_class native_of_mpi = {
     .close = mpi_close,
 };
 
-static const struct module_face face = {.abi = MODULE_ABI,
-                                        .size = sizeof face,
-                                        .version = COMM_VERSION,
-                                        .name = MODULE_NAME,
-                                        .library = MODULE_LIBRARY,
-                                        .native = &native_of_mpi};
+static const struct module_interface interface = {.abi = MODULE_ABI,
+                                                  .size = sizeof interface,
+                                                  .version = COMM_VERSION,
+                                                  .name = MODULE_NAME,
+                                                  .library = MODULE_LIBRARY,
+                                                  .native = &native_of_mpi};
 
-__attribute__((visibility("default"))) const struct module_face *comm_module_entry(const struct module_core *core);
-const struct module_face *comm_module_entry(const struct module_core *core)
+__attribute__((visibility("default"))) const struct module_interface *comm_module_entry(const struct module_core *core);
+const struct module_interface *comm_module_entry(const struct module_core *core)
 {
-    return core->abi == MODULE_ABI && core->size == sizeof *core && core->version == COMM_VERSION ? &face : NULL;
+    return core->abi == MODULE_ABI && core->size == sizeof *core && core->version == COMM_VERSION ? &interface : NULL;
 }

@@ -1,6 +1,6 @@
 /*
  * poller: sockets whose bytes are waited for, many at once. One receive and one send may be under way on each; they end at once, or with an
- * event. The bytes of a receive go where its iovecs say and nowhere else. Two kinds with one face: io_uring (uring.c), where the
+ * event. The bytes of a receive go where its iovecs say and nowhere else. Two kinds with one handle: io_uring (uring.c), where the
  * kernel does the transfer, and epoll (epoll.c), where it says when to try. Which one is decided when a world opens.
  *
  * A poller has no lock of its own: calls are serialised by its owner. `fd` is a descriptor that is readable when something may have come,

@@ -1,12 +1,12 @@
 /*
- * log: the lines of the log. Whoever has one to tell may be the watcher, or hold a lock; and standard error may be a pipe that nobody
+ * log: the lines of the log. Whoever has one to tell may be the monitor, or hold a lock; and standard error may be a pipe that nobody
  * reads, a stopped terminal, or a file on a file system that hangs, and the program's own function may wait for a lock of the program. So a
  * line goes into a ring, which never blocks, and one thread that does nothing else hands the lines on, in their order. Where the ring is
  * full a line is dropped and counted, and the count is told before the next line that fits, or after the last one.
  *
  * The ring is a bounded queue of many writers and one reader (Vyukov): a slot's turn says which lap it is free for (even) or holds a line
  * of (odd). Writers and the reader share nothing else but the counts. The thread lives as long as anybody has started the log: an engine
- * each. Without it, as in a forked child, there is no watcher and no lock either, and a line goes straight to where it belongs.
+ * each. Without it, as in a forked child, there is no monitor and no lock either, and a line goes straight to where it belongs.
  */
 #define _GNU_SOURCE
 #include "net/posix/posix.h"

@@ -1,7 +1,7 @@
 /*
- * Who has come: the listener's side of connecting. Whoever dials is a stranger until he has said the listener's random word, or proved the
- * job's secret: he is heard for two seconds, for exactly as many bytes as a greeting has, and nothing is allocated for him. While a world
- * opens that is a part of mesh_turn; in an open one, where links are made when they are needed, it is mesh_hear, at a pace.
+ * Who has come: the listener's side of connecting. Whoever dials is a pending peer until he has said the listener's random word, or proved
+ * the job's secret: he is heard for two seconds, for exactly as many bytes as a greeting has, and nothing is allocated for him. While a
+ * world opens that is a part of mesh_turn; in an open one, where links are made when they are needed, it is mesh_hear, at a pace.
  */
 #define _GNU_SOURCE
 #include "net/tcp/mesh.h"
@@ -24,7 +24,7 @@ static bool is_ours(const struct mesh *m, const struct greeting *g)
     if (!mesh_same_word(g->word, m->mine.word) || g->magic != MESH_MAGIC || g->version != FRAME_VERSION || g->to != (uint32_t)m->w->rank ||
         g->from >= (uint32_t)m->w->ranks)
         return false;
-    return g->lane < TCP_SOCKETS ? g->from < g->to : m->w->door && g->from > g->to && g->lane < MESH_LANES;
+    return g->lane < TCP_SOCKETS ? g->from < g->to : m->w->acceptor && g->from > g->to && g->lane < MESH_LANES;
 }
 
 /* It has not come yet, nor ended: who closes may still have been dialing. */
@@ -43,29 +43,29 @@ static bool is_whole(int fd)
 }
 
 /* Exactly one greeting. */
-static enum stranger_heard hear_plain(int fd, struct greeting *g, short seen, bool last)
+static enum pending_heard hear_plain(int fd, struct greeting *g, short seen, bool last)
 {
     char byte;
 
     if (!last && !is_whole(fd) && (!seen || recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0))
-        return STRANGER_LATER;
-    return recv(fd, g, sizeof *g, MSG_DONTWAIT) == (ssize_t)sizeof *g ? STRANGER_DONE : STRANGER_OUT;
+        return PENDING_LATER;
+    return recv(fd, g, sizeof *g, MSG_DONTWAIT) == (ssize_t)sizeof *g ? PENDING_DONE : PENDING_OUT;
 }
 
-static enum stranger_heard hear_proof(struct mesh *m, struct stranger *s, struct greeting *g, bool last, char why[STRANGER_WHY])
+static enum pending_heard hear_proof(struct mesh *m, struct pending_peer *s, struct greeting *g, bool last, char why[PENDING_WHY])
 {
-    const struct stranger_door door = {m->w->env,  m->key, HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, MESH_MAGIC,
-                                       &m->hellos, m->how, (uint32_t)m->w->ranks};
-    enum stranger_heard heard;
+    const struct pending_acceptor acceptor = {m->w->env,  m->key, HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, MESH_MAGIC,
+                                              &m->hellos, m->how, (uint32_t)m->w->ranks};
+    enum pending_heard heard;
 
     if (s->answered) {
-        heard = stranger_greeting(s, g, sizeof *g, last);
-        return heard == STRANGER_DONE && (g->from != s->names.from || g->lane != s->names.lane) ? STRANGER_OUT : heard;
+        heard = pending_greeting(s, g, sizeof *g, last);
+        return heard == PENDING_DONE && (g->from != s->names.from || g->lane != s->names.lane) ? PENDING_OUT : heard;
     }
-    heard = stranger_hello(&door, s, last, why);
+    heard = pending_hello(&acceptor, s, last, why);
     if (s->answered)
-        pace_charge(&m->pace, m->now, PACE_ANSWER_NS);
-    return heard == STRANGER_DONE ? STRANGER_LATER : heard == STRANGER_PLAIN ? STRANGER_OUT : heard;
+        accept_limiter_charge(&m->accept_limiter, m->now, PACE_ANSWER_NS);
+    return heard == PENDING_DONE ? PENDING_LATER : heard == PENDING_PLAIN ? PENDING_OUT : heard;
 }
 
 static void turn_away(struct mesh *m, int fd, const char *why)
@@ -74,19 +74,19 @@ static void turn_away(struct mesh *m, int fd, const char *why)
     bool tells = !m->refused++ || m->now - m->refused_ns >= REFUSALS_LOGGED_NS;
 
     if (tells || !m->steady) {
-        stranger_name(fd, address, sizeof address);
+        pending_name(fd, address, sizeof address);
         base_format(m->refusal, sizeof m->refusal, "from %s: %s", address, why);
     }
     if (tells) {
         m->refused_ns = m->now;
         base_log(m->w->log, LOG_WARNING, "tcp: somebody was turned away %s (%u so far)", m->refusal, m->refused);
     }
-    stranger_drain(fd);
+    pending_drain(fd);
     close(fd);
 }
 
 /* Who dialed hears that he was let in: else he would send to somebody who had no place for him. */
-static bool take_in(struct mesh *m, const struct greeting *g, struct stranger *s)
+static bool take_in(struct mesh *m, const struct greeting *g, struct pending_peer *s)
 {
     struct welcome w = {.magic = MESH_MAGIC};
 
@@ -102,31 +102,31 @@ static bool take_in(struct mesh *m, const struct greeting *g, struct stranger *s
 }
 
 /* Once steady he is heard without the wire's lock, and has a place of his own under it. */
-static bool let_in(struct mesh *m, const struct greeting *g, struct stranger *s)
+static bool let_in(struct mesh *m, const struct greeting *g, struct pending_peer *s)
 {
     if (m->steady) {
-        epoll_ctl(m->outside, EPOLL_CTL_DEL, s->fd, NULL); /* what comes on it from here on is not the door's */
+        epoll_ctl(m->outside, EPOLL_CTL_DEL, s->fd, NULL); /* what comes on it from here on is not the acceptor's */
         base_lock(&m->w->lock, m->w->env);
     }
     bool in = is_awaited(m, g) && take_in(m, g, s);
     if (m->steady)
         base_unlock(&m->w->lock, m->w->env);
     if (in)
-        pace_give_back(&m->pace, PACE_ACCEPT_NS + (s->answered ? PACE_ANSWER_NS : 0) + 2 * PACE_LOOK_NS);
+        accept_limiter_give_back(&m->accept_limiter, PACE_ACCEPT_NS + (s->answered ? PACE_ANSWER_NS : 0) + 2 * PACE_LOOK_NS);
     return in;
 }
 
 void mesh_hear_one(struct mesh *m, uint32_t at, short seen)
 {
-    struct stranger *s = &m->strangers.one[at];
+    struct pending_peer *s = &m->pending_peers.one[at];
     bool last = m->now >= s->until || (seen & (POLLERR | POLLHUP | POLLRDHUP));
-    char why[STRANGER_WHY] = "he does not know what a rank of this job says";
+    char why[PENDING_WHY] = "he does not know what a rank of this job says";
     struct greeting g = {.magic = 0};
-    enum stranger_heard heard = m->key ? hear_proof(m, s, &g, last, why) : hear_plain(s->fd, &g, seen, last);
+    enum pending_heard heard = m->key ? hear_proof(m, s, &g, last, why) : hear_plain(s->fd, &g, seen, last);
 
-    if (heard == STRANGER_LATER)
+    if (heard == PENDING_LATER)
         return;
-    bool ours = heard == STRANGER_DONE && is_ours(m, &g);
+    bool ours = heard == PENDING_DONE && is_ours(m, &g);
     if (ours && let_in(m, &g, s)) {
         m->missing -= m->missing != 0;
     } else if (ours && m->steady) {
@@ -135,14 +135,15 @@ void mesh_hear_one(struct mesh *m, uint32_t at, short seen)
     } else {
         turn_away(m, s->fd, why);
     }
-    stranger_forget(&m->strangers, at);
+    pending_forget(&m->pending_peers, at);
 }
 
-/* Without descriptors. Strangers give way first: who is no stranger comes again. In a world that is open a link fails then, in time. */
+/* Without descriptors. Pending peers give way first: who is no pending peer comes again. In a world that is open a link fails then, in
+ * time. */
 static enum comm_result make_room(struct mesh *m)
 {
-    if (m->strangers.count) {
-        stranger_drop_eldest(&m->strangers);
+    if (m->pending_peers.count) {
+        pending_drop_eldest(&m->pending_peers);
         return COMM_OK;
     }
     enum comm_result result = mesh_fail_files(m);
@@ -175,8 +176,8 @@ uint32_t mesh_receive_strangers(struct mesh *m, uint32_t most, enum comm_result 
             *result = make_room(m);
         if (fd < 0)
             break;
-        stranger_add(&m->strangers, fd, m->now);
-        pace_charge(&m->pace, m->now, PACE_ACCEPT_NS);
+        pending_add(&m->pending_peers, fd, m->now);
+        accept_limiter_charge(&m->accept_limiter, m->now, PACE_ACCEPT_NS);
         came++;
     }
     return came;
@@ -185,10 +186,10 @@ uint32_t mesh_receive_strangers(struct mesh *m, uint32_t most, enum comm_result 
 /* The newest of them, what each has said. */
 static void hear_newest(struct mesh *m, uint32_t many)
 {
-    uint32_t first = m->strangers.count - many;
+    uint32_t first = m->pending_peers.count - many;
 
     for (uint32_t i = 0; i < many; i++)
-        m->wait[i] = (struct pollfd){.fd = m->strangers.one[first + i].fd, .events = POLLIN | POLLRDHUP};
+        m->wait[i] = (struct pollfd){.fd = m->pending_peers.one[first + i].fd, .events = POLLIN | POLLRDHUP};
     poll(m->wait, many, 0);
     for (uint32_t i = many; i-- > 0;)
         mesh_hear_one(m, first + i, m->wait[i].revents);
@@ -199,12 +200,12 @@ static uint32_t hear_newcomers(struct mesh *m)
 {
     enum comm_result ignored = COMM_OK;
     uint32_t came = mesh_receive_strangers(m, ACCEPTS_A_TURN, &ignored);
-    uint32_t here = came < m->strangers.count ? came : m->strangers.count; /* without descriptors the newest may be the eldest */
-    uint32_t first = m->strangers.count - here;
+    uint32_t here = came < m->pending_peers.count ? came : m->pending_peers.count; /* without descriptors the newest may be the eldest */
+    uint32_t first = m->pending_peers.count - here;
 
     hear_newest(m, here);
-    for (uint32_t i = first; i < m->strangers.count; i++)
-        mesh_watch_outside(m, m->strangers.one[i].fd);
+    for (uint32_t i = first; i < m->pending_peers.count; i++)
+        mesh_watch_outside(m, m->pending_peers.one[i].fd);
     return came;
 }
 
@@ -216,12 +217,12 @@ int64_t mesh_hear(struct mesh *m)
     do {
         m->now = m->w->env->now(m->w->env);
         int told = epoll_wait(m->outside, seen, STRANGERS_MAX + 1, 0);
-        hear_newest(m, m->strangers.count);
+        hear_newest(m, m->pending_peers.count);
         came = hear_newcomers(m);
         if (told > 0 || came)
-            pace_charge(&m->pace, m->now, PACE_LOOK_NS);
-    } while (came == ACCEPTS_A_TURN && !pace_rest(&m->pace, m->now));
+            accept_limiter_charge(&m->accept_limiter, m->now, PACE_LOOK_NS);
+    } while (came == ACCEPTS_A_TURN && !accept_limiter_rest(&m->accept_limiter, m->now));
     if (came == ACCEPTS_A_TURN) /* there may be more */
         mesh_watch_outside(m, m->listener);
-    return pace_rest(&m->pace, m->now);
+    return accept_limiter_rest(&m->accept_limiter, m->now);
 }

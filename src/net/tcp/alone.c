@@ -93,7 +93,7 @@ void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t b
 {
     const struct frame f = {.edge = (uint8_t)(e->edge & 3), .key = e->key, .tag = e->fingerprint, .bytes = (uint32_t)bytes};
 
-    tcp_row_goes_on(c->wire);
+    tcp_burst_goes_on(c->wire);
     c->wire->row++;
     if (e->npeers + 1 == c->size) /* all are told what they are owed; else the flush looks at the others */
         c->retires = false;
@@ -109,7 +109,7 @@ static bool show_alone(struct tcp_channel *c, wire_key key, uint32_t fingerprint
 
     if (!may_begin(c) || !is_free(lane) || !tcp_has_once_room(c, peer, key, bytes))
         return false;
-    tcp_row_goes_on(c->wire);
+    tcp_burst_goes_on(c->wire);
     c->wire->row++;
     c->retires = false;
     send_frame(c, peer, lane, (struct frame){.edge = WIRE_ONCE | WIRE_TO_ALL, .key = key, .tag = fingerprint, .bytes = (uint32_t)bytes},
@@ -117,7 +117,7 @@ static bool show_alone(struct tcp_channel *c, wire_key key, uint32_t fingerprint
     return true;
 }
 
-enum wire_result tcp_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
+enum wire_result tcp_publish_inline(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes)
 {
     struct tcp_channel *c = tcp_of(channel);
     struct tcp_wire *w = c->wire;
@@ -178,7 +178,7 @@ static bool take_it(struct tcp_channel *c, const struct wire_look *l, struct tcp
     lane->in_number++;
     lane->body_bytes = f->bytes;
     lane->kept = true;
-    *l->view = (struct wire_view){block->data, f->bytes, NULL, l->key, &c->face};
+    *l->view = (struct wire_view){block->data, f->bytes, NULL, l->key, &c->handle};
     return true;
 }
 
@@ -272,7 +272,7 @@ static bool take_retired(struct tcp_channel *c, struct tcp_lane *lane, uint32_t 
         return false;
     lane->in_number++;
     tcp_count(&c->traffic.in, &f);
-    c->member[c->other].retired = late_retired(c->member[c->other].retired, wire_key_seq(f.key));
+    c->member[c->other].retired = stale_retired(c->member[c->other].retired, wire_key_seq(f.key));
     return true;
 }
 
@@ -309,7 +309,8 @@ static enum wire_result see_alone(struct tcp_channel *c, wire_key key, uint32_t 
     return n > 0 && came_alone(c, lane, &f, (uint32_t)n) ? WIRE_DONE : WIRE_NONE;
 }
 
-enum wire_result tcp_see(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes, const void **at)
+enum wire_result tcp_poll_inline(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes,
+                                 const void **at)
 {
     struct tcp_channel *c = tcp_of(channel);
     struct tcp_wire *w = c->wire;

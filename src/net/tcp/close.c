@@ -45,7 +45,7 @@ static bool has_unsent(struct tcp_wire *w, bool patient)
         if (is_unsent(lane) && (!patient || is_repeated(lane)))
             return true;
     }
-    return tcp_door_busy(w) && !patient;
+    return tcp_acceptor_busy(w) && !patient;
 }
 
 static bool waits_at_all(struct tcp_wire *w)
@@ -64,10 +64,10 @@ static void wait_while(struct tcp_wire *w, bool (*waits)(struct tcp_wire *w), in
         base_unlock(&w->lock, w->env);
         poll(NULL, 0, 1);
         if (!w->leaves)
-            tcp_door_hear(w); /* else its watcher does */
+            tcp_acceptor_hear(w); /* else its monitor does */
         base_lock(&w->lock, w->env);
-        if (w->door)
-            tcp_door_turn(w, true);
+        if (w->acceptor)
+            tcp_acceptor_turn(w, true);
         tcp_pump(w, NULL, 0);
     }
 }
@@ -77,8 +77,8 @@ static void wait_while(struct tcp_wire *w, bool (*waits)(struct tcp_wire *w), in
 static void pass_goodbye(struct tcp_wire *w)
 {
     tcp_send_dirty(w);
-    wait_while(w, tcp_door_busy, w->env->now(w->env) + LINKS_NS);
-    tcp_pass_goodbye(w);
+    wait_while(w, tcp_acceptor_busy, w->env->now(w->env) + LINKS_NS);
+    tcp_relay_goodbye(w);
 }
 
 static void say_on(struct tcp_link *link)
@@ -91,12 +91,12 @@ static void say_on(struct tcp_link *link)
 }
 
 /* Everything that was promised leaves, then the goodbye. A peer that stands still holds us up for a second and no more; one that its link
- * keeps from hearing for as long as a link may be down, and then its own watcher has said so. */
+ * keeps from hearing for as long as a link may be down, and then its own monitor has said so. */
 static void say_goodbye(struct tcp_wire *w)
 {
     int64_t now;
 
-    if (w->door && !tcp_pass_said_goodbye(w))
+    if (w->acceptor && !tcp_relay_said_goodbye(w))
         pass_goodbye(w);
     now = w->env->now(w->env);
     for (size_t i = 0; i < (size_t)w->ports * (size_t)w->ranks; i++)

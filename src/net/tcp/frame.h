@@ -39,7 +39,7 @@ enum frame_kind {
     FRAME_ASK,        /* for the calls that this rank has published */
     FRAME_CALLS,      /* published calls, 32 bytes each; tag 1: all that were asked for have come */
     FRAME_GOODBYE,    /* of nobody's channel: nothing comes any more, and its end is no death */
-    FRAME_PASS,       /* of nobody's channel: what some rank says to all, on its way; pass.c has what it begins with */
+    FRAME_PASS,       /* of nobody's channel: what some rank says to all, on its way; relay.c has what it begins with */
     FRAME_KINDS,
 };
 

@@ -1,5 +1,5 @@
 /*
- * Waking the watcher by what comes, for peers who ask something of a rank that is not in the library. While it heeds, the poller's
+ * Waking the monitor by what comes, for peers who ask something of a rank that is not in the library. While it heeds, the poller's
  * descriptor is among those that it sleeps on, until that has told it once; and a thread that takes from the sockets what is for somebody
  * else tells it too. It heeds only while it rests: who talks all the time wakes it a few hundred times a second.
  */

@@ -1,10 +1,10 @@
 /*
  * Links that are made when they are needed (COMM_TCP_LINKS). When a world opens each rank is connected to its neighbours in a base graph:
  * those 1, 2, 4, 16, 64 ... ranks further and back, so there are about log2 p of them. They watch each other, and pass on what is said to
- * all (pass.c). Any other link is made when the first frame is to go over it, which waits in its lane until then: the lower rank of the
+ * all (relay.c). Any other link is made when the first frame is to go over it, which waits in its lane until then: the lower rank of the
  * pair dials, the higher one asks it to, by a connection that says no more than that. So both may need it at once, and it is one link. The
- * watcher does all of this, by the same steps as while a world opens (mesh.c), and the listener stays, behind the same gate. Those who
- * come there wake the watcher only as often as their pace allows (pace.h): after a look the door is left alone until then.
+ * monitor does all of this, by the same steps as while a world opens (mesh.c), and the listener stays, behind the same gate. Those who
+ * come there wake the monitor only as often as their pace allows (pace.h): after a look the acceptor is left alone until then.
  *
  * When a rank is gone, whoever had it as neighbour is connected to the next one that lives, so the graph of the living stays connected.
  */
@@ -27,17 +27,17 @@
 #define GOODBYE_LATE_NS INT64_C(5000000000)
 #define DEATH_LATE_NS INT64_C(300000000)
 
-struct tcp_door {
+struct tcp_acceptor {
     struct mesh *mesh; /* NULL until the world is open */
     struct wire_config config;
     unsigned char *key; /* of secret_take; NULL: the job has none */
     char text[256];     /* why the last dial failed */
-    struct tcp_pass *pass;
+    struct tcp_relay *pass;
     uint32_t steps, wanting, bases;
     int32_t step[TCP_BASE_MOST];
     bool repair;
     int64_t turned_ns;      /* the last turn */
-    int rest;               /* a timer: the door is looked at again */
+    int rest;               /* a timer: the acceptor is looked at again */
     int32_t *want;          /* ranks to which a link is being made */
     struct tcp_link **base; /* neighbours */
     size_t bytes;
@@ -51,7 +51,7 @@ static struct tcp_wire *wire_of(const struct tcp_link *link)
 /* ------------------------------------------------------------------------------------------------------------ the base graph */
 bool tcp_is_base(const struct tcp_wire *w, int32_t peer)
 {
-    const struct tcp_door *d = w->door;
+    const struct tcp_acceptor *d = w->acceptor;
     bool is = false;
 
     for (uint32_t i = 0; i < d->steps; i++)
@@ -61,7 +61,7 @@ bool tcp_is_base(const struct tcp_wire *w, int32_t peer)
 
 struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count)
 {
-    struct tcp_door *d = w->door;
+    struct tcp_acceptor *d = w->acceptor;
 
     for (uint32_t i = d->bases; i-- > 0;)
         if (d->base[i]->lane[TCP_BEAT].ended || d->base[i]->lane[TCP_LANE_SMALL].ended)
@@ -70,9 +70,9 @@ struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count)
     return d->base;
 }
 
-struct tcp_pass *tcp_pass_of(const struct tcp_wire *w)
+struct tcp_relay *tcp_relay_of(const struct tcp_wire *w)
 {
-    return w->door ? w->door->pass : NULL;
+    return w->acceptor ? w->acceptor->pass : NULL;
 }
 
 static bool is_neighbour(const struct tcp_link *link)
@@ -83,7 +83,7 @@ static bool is_neighbour(const struct tcp_link *link)
 /* For each step the next rank that lives. */
 static void repair(struct tcp_wire *w)
 {
-    struct tcp_door *d = w->door;
+    struct tcp_acceptor *d = w->acceptor;
 
     d->repair = false;
     for (uint32_t i = 0; i < d->steps; i++) {
@@ -96,10 +96,10 @@ static void repair(struct tcp_wire *w)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ opening */
-enum comm_result tcp_door_make(struct tcp_wire *w, const struct wire_config *config)
+enum comm_result tcp_acceptor_make(struct tcp_wire *w, const struct wire_config *config)
 {
     int64_t links = TCP_LINKS_AUTO;
-    size_t ranks = (size_t)w->ranks, bytes = sizeof(struct tcp_door) + ranks * (sizeof(struct tcp_link *) + sizeof(int32_t));
+    size_t ranks = (size_t)w->ranks, bytes = sizeof(struct tcp_acceptor) + ranks * (sizeof(struct tcp_link *) + sizeof(int32_t));
 
     if (!base_option_lookup(w->env, "tcp_links", &links)) {
         base_format(config->error_text, config->error_text_bytes, "COMM_TCP_LINKS is not one of auto, all, needed");
@@ -109,16 +109,16 @@ enum comm_result tcp_door_make(struct tcp_wire *w, const struct wire_config *con
         links = w->ranks > TCP_LINKS_MANY ? TCP_LINKS_NEEDED : TCP_LINKS_ALL;
     if (links == TCP_LINKS_ALL || w->rank < 0) /* ranks of one process are all here */
         return COMM_OK;
-    struct tcp_door *d = w->env->take(w->env, bytes, 64);
+    struct tcp_acceptor *d = w->env->take(w->env, bytes, 64);
     if (d) {
-        w->door = d;
+        w->acceptor = d;
         d->bytes = bytes;
         d->rest = -1;
         d->base = (struct tcp_link **)(void *)(d + 1);
         d->want = (int32_t *)(void *)(d->base + ranks);
         for (int64_t step = 1; step < w->ranks && d->steps < TCP_BASE_MOST; step *= step < 4 ? 2 : 4)
             d->step[d->steps++] = (int32_t)step;
-        d->pass = tcp_pass_make(w);
+        d->pass = tcp_relay_make(w);
     }
     if (d && d->pass)
         return COMM_OK;
@@ -126,24 +126,24 @@ enum comm_result tcp_door_make(struct tcp_wire *w, const struct wire_config *con
     return COMM_ERR_MEMORY;
 }
 
-/* on: it wakes the watcher once more. */
-static void watch_door(struct tcp_wire *w, int how, bool on)
+/* on: it wakes the monitor once more. */
+static void watch_acceptor(struct tcp_wire *w, int how, bool on)
 {
     struct epoll_event event = {.events = on ? EPOLLIN | EPOLLONESHOT : 0, .data.u32 = UINT32_MAX};
 
-    epoll_ctl(w->deaths, how, w->door->mesh->outside, &event);
+    epoll_ctl(w->deaths, how, w->acceptor->mesh->outside, &event);
 }
 
 static bool open_outside(struct tcp_wire *w, struct mesh *m)
 {
     m->outside = epoll_create1(EPOLL_CLOEXEC);
-    w->door->rest = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    return m->outside >= 0 && w->door->rest >= 0;
+    w->acceptor->rest = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    return m->outside >= 0 && w->acceptor->rest >= 0;
 }
 
-bool tcp_door_open(struct tcp_wire *w, struct mesh *m)
+bool tcp_acceptor_open(struct tcp_wire *w, struct mesh *m)
 {
-    struct tcp_door *d = w->door;
+    struct tcp_acceptor *d = w->acceptor;
 
     d->mesh = m;
     d->config = *m->config;
@@ -158,20 +158,20 @@ bool tcp_door_open(struct tcp_wire *w, struct mesh *m)
         m->key = d->key;
     }
     m->steady = true;
-    m->pace = (struct pace){0};
+    m->accept_limiter = (struct accept_limiter){0};
     for (int32_t i = 0; i < w->ranks; i++)
         mesh_name_address(&m->cards[i].address, w->links[i].address, sizeof w->links[i].address);
     if (!open_outside(w, m))
         return false;
     mesh_watch_outside(m, m->listener);
-    watch_door(w, EPOLL_CTL_ADD, true);
+    watch_acceptor(w, EPOLL_CTL_ADD, true);
     tcp_watch_for(w, d->rest);
     return true;
 }
 
-void tcp_door_close(struct tcp_wire *w)
+void tcp_acceptor_close(struct tcp_wire *w)
 {
-    struct tcp_door *d = w->door;
+    struct tcp_acceptor *d = w->acceptor;
 
     if (!d)
         return;
@@ -180,10 +180,10 @@ void tcp_door_close(struct tcp_wire *w)
     if (d->rest >= 0)
         close(d->rest);
     if (d->pass)
-        tcp_pass_give(w, d->pass);
+        tcp_relay_give(w, d->pass);
     secret_give(d->key, CRYPTO_KEY);
     w->env->give(w->env, d, d->bytes);
-    w->door = NULL;
+    w->acceptor = NULL;
 }
 
 /* It may be known already: then it is looked at again. */
@@ -204,7 +204,7 @@ static bool stands(const struct tcp_link *link)
 void tcp_want(struct tcp_link *link, bool base)
 {
     struct tcp_wire *w = wire_of(link);
-    struct tcp_door *d = w->door;
+    struct tcp_acceptor *d = w->acceptor;
 
     if (!d || link->down || (link->wanted && (!base || link->wants_base)))
         return;
@@ -234,7 +234,7 @@ void tcp_lane_up(struct tcp_lane *lane)
     }
     if (lane->lane != TCP_BEAT)
         tcp_receive_start(lane);
-    if (lane->lane != TCP_BEAT && tcp_pass_said_goodbye(w)) /* this rank is closing: else its end would be taken for a death */
+    if (lane->lane != TCP_BEAT && tcp_relay_said_goodbye(w)) /* this rank is closing: else its end would be taken for a death */
         tcp_post_goodbye(lane);
     if (link->lane[TCP_LANE_SMALL].fd >= 0 && link->lane[TCP_LANE_BULK].fd >= 0 && !link->here) {
         link->here = true;
@@ -254,7 +254,7 @@ void tcp_lane_up(struct tcp_lane *lane)
 /* A link that is new is one of the base graph from its third connection on. */
 void tcp_add_neighbour(struct tcp_link *link)
 {
-    struct tcp_door *d = wire_of(link)->door;
+    struct tcp_acceptor *d = wire_of(link)->acceptor;
 
     if (!d || link->neighbour || !is_neighbour(link))
         return;
@@ -265,7 +265,7 @@ void tcp_add_neighbour(struct tcp_link *link)
 static void give_up(struct tcp_wire *w, struct tcp_link *link, int64_t waited)
 {
     base_log(w->log, LOG_WARNING, "tcp: no connection with rank %d for %lld s; %s", link->peer, (long long)(waited / 1000000000),
-             w->door->text[0] ? w->door->text : "is a firewall between them?");
+             w->acceptor->text[0] ? w->acceptor->text : "is a firewall between them?");
     link->told =
         (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = COMM_ERR_PEER, .peer = link->peer, .tag = 1, .bytes = (uint64_t)waited};
 }
@@ -282,31 +282,31 @@ static void dial_link(struct mesh *m, struct tcp_link *link)
             base_log(m->w->log, LOG_DEBUG, "tcp: %s", m->config->error_text);
 }
 
-void tcp_door_hear(struct tcp_wire *w)
+void tcp_acceptor_hear(struct tcp_wire *w)
 {
-    struct tcp_door *d = w->door;
+    struct tcp_acceptor *d = w->acceptor;
 
-    if (!d || pace_rest(&d->mesh->pace, w->env->now(w->env)))
+    if (!d || accept_limiter_rest(&d->mesh->accept_limiter, w->env->now(w->env)))
         return;
     int64_t rest = mesh_hear(d->mesh);
     struct itimerspec timer = {.it_value = {.tv_sec = (time_t)(rest / 1000000000), .tv_nsec = (long)(rest % 1000000000)}};
 
     if (rest)
         timerfd_settime(d->rest, 0, &timer, NULL);
-    watch_door(w, EPOLL_CTL_MOD, !rest);
+    watch_acceptor(w, EPOLL_CTL_MOD, !rest);
 }
 
 /* For how long this process stood still since the last turn, beyond a tick or two: in that time no link could be made here. */
 static int64_t stood_still(const struct tcp_wire *w, int64_t now)
 {
-    int64_t since = w->door->turned_ns ? now - w->door->turned_ns : 0;
+    int64_t since = w->acceptor->turned_ns ? now - w->acceptor->turned_ns : 0;
 
     return since > 2 * w->tick_ns ? since - w->tick_ns : 0;
 }
 
-void tcp_door_turn(struct tcp_wire *w, bool tick)
+void tcp_acceptor_turn(struct tcp_wire *w, bool tick)
 {
-    struct tcp_door *d = w->door;
+    struct tcp_acceptor *d = w->acceptor;
     int64_t now = w->env->now(w->env), still = stood_still(w, now);
 
     d->turned_ns = now;
@@ -330,9 +330,9 @@ void tcp_door_turn(struct tcp_wire *w, bool tick)
     mesh_turn(d->mesh, 0);
 }
 
-bool tcp_door_busy(struct tcp_wire *w)
+bool tcp_acceptor_busy(struct tcp_wire *w)
 {
-    const struct tcp_door *d = w->door;
+    const struct tcp_acceptor *d = w->acceptor;
     bool busy = false;
 
     for (uint32_t i = 0; d && i < d->wanting; i++) {
@@ -347,7 +347,7 @@ bool tcp_door_busy(struct tcp_wire *w)
 static bool is_heard(const struct tcp_wire *w, const struct tcp_link *link, int64_t now)
 {
     return link->told.kind &&
-           (link->told.result != COMM_ERR_CLOSED || tcp_pass_is_whole(w, link->peer) || now - link->told_ns > GOODBYE_LATE_NS);
+           (link->told.result != COMM_ERR_CLOSED || tcp_relay_is_whole(w, link->peer) || now - link->told_ns > GOODBYE_LATE_NS);
 }
 
 /* A connection of our own says by itself when its process has ended. Whether that one stands still is told by its neighbours alone. */
@@ -360,7 +360,7 @@ bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link, int64_t now)
     if (link->told.bytes)
         return !is_neighbour(link);
     for (uint32_t k = 0; k < TCP_SOCKETS; k++)
-        connected |= link->lane[k].fd >= 0 || mesh_is_dialing(w->door->mesh, (uint32_t)link->peer, k);
+        connected |= link->lane[k].fd >= 0 || mesh_is_dialing(w->acceptor->mesh, (uint32_t)link->peer, k);
     return !connected;
 }
 
@@ -377,7 +377,7 @@ bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int
     bool stood = stood_for_both(link);
     int64_t late = link->goodbye || !stood ? GOODBYE_LATE_NS : DEATH_LATE_NS;
 
-    return !w->door || (stood && is_neighbour(link)) || is_heard(w, link, now) || now - link->ended_ns > late;
+    return !w->acceptor || (stood && is_neighbour(link)) || is_heard(w, link, now) || now - link->ended_ns > late;
 }
 
 void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link)
@@ -385,8 +385,8 @@ void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link)
     bool dead = link->gone.result != COMM_ERR_CLOSED;
 
     if (is_neighbour(link) && dead && !link->told.kind)
-        tcp_pass_down(w, &link->gone);
-    w->door->repair = true; /* of those who close there are many at once: at the next tick will do */
+        tcp_relay_down(w, &link->gone);
+    w->acceptor->repair = true; /* of those who close there are many at once: at the next tick will do */
     if (dead)
         repair(w);
 }

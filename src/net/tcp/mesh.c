@@ -80,7 +80,7 @@ bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const stru
 /* How many descriptors a rank needs while it connects: of all its connections, or of neighbours. */
 uint32_t mesh_files_for(const struct mesh *m)
 {
-    uint32_t others = m->w->door ? 2 * TCP_BASE_MOST : (uint32_t)m->w->ranks - 1;
+    uint32_t others = m->w->acceptor ? 2 * TCP_BASE_MOST : (uint32_t)m->w->ranks - 1;
 
     return others * TCP_SOCKETS + FILES_OF_A_WORLD;
 }
@@ -153,7 +153,7 @@ static struct greeting greeting_for(const struct mesh *m, const struct dialing *
 static void greeted(struct dialing *d, bool *done)
 {
     d->stage = DIAL_GREETED;
-    stranger_wait_for(d->fd, sizeof(struct welcome));
+    pending_wait_for(d->fd, sizeof(struct welcome));
     *done = d->lane >= TCP_SOCKETS;
     if (*done)
         close(d->fd);
@@ -204,7 +204,7 @@ static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
     if (n <= 0)
         return had_no_place(m, d);
     if (!fault && n < HANDSHAKE_ANSWER) {
-        stranger_wait_for(d->fd, HANDSHAKE_ANSWER);
+        pending_wait_for(d->fd, HANDSHAKE_ANSWER);
         return COMM_OK;
     }
     if (!fault && recv(d->fd, answer, sizeof answer, MSG_DONTWAIT) == (ssize_t)sizeof answer)
@@ -236,7 +236,7 @@ static enum comm_result confirm(struct mesh *m, struct dialing *d, bool *done)
         return fail_peer(m, d->peer, COMM_ERR_AUTH, "it speaks another language");
     if (!mesh_same_word(w.word, m->mine.word))
         return fail_peer(m, d->peer, COMM_ERR_AUTH, "what listens there is not that rank: it does not know this rank's word");
-    stranger_wait_for(d->fd, 1);
+    pending_wait_for(d->fd, 1);
     if (!mesh_keep(m, d->peer, d->lane, d->fd, m->key ? &d->shake.seal : NULL))
         return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the connection");
     *done = true;
@@ -252,7 +252,7 @@ static enum comm_result go_on(struct mesh *m, struct dialing *d, bool *done)
 /* Connected while the world opens. */
 static bool is_wanted(const struct mesh *m, int32_t peer)
 {
-    return m->w->door ? tcp_is_base(m->w, peer) : wire_joins(m->config, m->w->rank, peer);
+    return m->w->acceptor ? tcp_is_base(m->w, peer) : wire_joins(m->config, m->w->rank, peer);
 }
 
 static enum comm_result late(const struct mesh *m)
@@ -291,25 +291,25 @@ static enum comm_result end_dial(struct mesh *m, uint32_t at, enum comm_result r
 enum comm_result mesh_turn(struct mesh *m, int wait_ms)
 {
     enum comm_result result = COMM_OK;
-    uint32_t strangers = m->steady ? 0 : m->strangers.count;
+    uint32_t pending_peers = m->steady ? 0 : m->pending_peers.count;
     nfds_t n = 0;
 
     m->wait[n++] = (struct pollfd){.fd = m->missing && !m->steady ? m->listener : -1, .events = POLLIN};
-    for (uint32_t i = 0; i < strangers; i++)
-        m->wait[n++] = (struct pollfd){.fd = m->strangers.one[i].fd, .events = POLLIN | POLLRDHUP};
+    for (uint32_t i = 0; i < pending_peers; i++)
+        m->wait[n++] = (struct pollfd){.fd = m->pending_peers.one[i].fd, .events = POLLIN | POLLRDHUP};
     for (uint32_t i = 0; i < m->dialing; i++)
         m->wait[n++] = (struct pollfd){.fd = m->dials[i].fd, .events = m->dials[i].stage == DIAL_CONNECTING ? POLLOUT : POLLIN};
     poll(m->wait, n, wait_ms);
     m->now = m->w->env->now(m->w->env);
     for (uint32_t i = m->dialing; i-- > 0 && result == COMM_OK;) {
         bool done = false;
-        if (!m->wait[1 + strangers + i].revents)
+        if (!m->wait[1 + pending_peers + i].revents)
             continue;
         result = go_on(m, &m->dials[i], &done);
         if (done || result != COMM_OK)
             result = end_dial(m, i, result);
     }
-    for (uint32_t i = strangers; i-- > 0;)
+    for (uint32_t i = pending_peers; i-- > 0;)
         mesh_hear_one(m, i, m->wait[1 + i].revents);
     if (m->wait[0].revents && result == COMM_OK)
         mesh_receive_strangers(m, 1, &result);
@@ -352,7 +352,7 @@ static enum comm_result connect_all(struct mesh *m)
             result = mesh_dial(m, (uint32_t)peer, lane);
     while (result == COMM_OK && (m->missing || m->dialing))
         result = connect_more(m);
-    stranger_close_all(&m->strangers);
+    pending_close_all(&m->pending_peers);
     for (; m->dialing; crypto_wipe(&m->dials[m->dialing], sizeof m->dials[m->dialing]))
         close(m->dials[--m->dialing].fd);
     return result;
@@ -376,13 +376,13 @@ static void prepare(struct mesh *m)
     m->mine.seal = m->w->seal_choice;
     m->mine.aes = m->w->aes;
     m->mine.checks = m->w->checked;
-    m->mine.links = m->w->door != NULL;
+    m->mine.links = m->w->acceptor != NULL;
     if (!mesh_read_address(address, &m->mine.address))
         error = EAFNOSUPPORT;
     if (!error)
         error = mesh_listen_on(&m->mine.address, m->w->ranks * TCP_SOCKETS + STRANGERS_MAX, &m->listener);
     if (!error)
-        mesh_await_words(m->listener, (int)(STRANGER_NS / 1000000000));
+        mesh_await_words(m->listener, (int)(PENDING_NS / 1000000000));
     env->own(env, m->listener, true);
     if (!error)
         error = env->random(env, m->mine.word, MESH_WORD);
@@ -508,7 +508,7 @@ static enum comm_result meet(struct mesh *m)
         return result;
     tell_of_seal(m);
     result = connect_all(m);
-    if (!m->w->door)
+    if (!m->w->acceptor)
         close_listener(m);
     m->mine.result = (int32_t)result;
     if (result != COMM_OK)
@@ -518,7 +518,7 @@ static enum comm_result meet(struct mesh *m)
 
 void mesh_close(struct mesh *m)
 {
-    stranger_close_all(&m->strangers);
+    pending_close_all(&m->pending_peers);
     while (m->dialing)
         close(m->dials[--m->dialing].fd);
     close_listener(m);
@@ -535,7 +535,7 @@ static enum comm_result fail_to_watch(const struct wire_config *config)
 
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
 {
-    size_t ranks = (size_t)config->ranks, dials = w->door ? TCP_DIALS : ranks * TCP_SOCKETS;
+    size_t ranks = (size_t)config->ranks, dials = w->acceptor ? TCP_DIALS : ranks * TCP_SOCKETS;
     size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (dials + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
                    dials * sizeof(struct dialing) + ranks;
     struct mesh *m = secret_take(bytes); /* its handshakes have keys */
@@ -555,9 +555,9 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
     m->wait = (struct pollfd *)(void *)(m->dials + dials);
     m->how = (unsigned char *)(m->wait + dials + STRANGERS_MAX + 1);
     enum comm_result result = meet(m);
-    if (result != COMM_OK || !w->door)
+    if (result != COMM_OK || !w->acceptor)
         mesh_close(m);
-    else if (!tcp_door_open(w, m))
+    else if (!tcp_acceptor_open(w, m))
         result = fail_to_watch(config);
     return result;
 }

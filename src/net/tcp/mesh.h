@@ -5,8 +5,8 @@
 #ifndef NET_TCP_MESH_H
 #define NET_TCP_MESH_H
 
-#include "net/auth/pace.h"
-#include "net/auth/stranger.h"
+#include "net/auth/accept_limiter.h"
+#include "net/auth/pending.h"
 #include "net/tcp/tcp.h"
 
 #include <netinet/in.h>
@@ -65,10 +65,10 @@ struct mesh {
     struct card mine, *cards;
     const unsigned char *key; /* NULL: the job has no secret */
     unsigned char *how;       /* by rank, enum crypto_kind: by what connections with it are sealed */
-    struct strangers strangers;
+    struct pending_peers pending_peers;
     struct hellos hellos;
-    struct pace pace; /* of what is done for those who come, once steady */
-    int outside;      /* once steady: an epoll of the listener and of strangers */
+    struct accept_limiter accept_limiter; /* of what is done for those who come, once steady */
+    int outside;                          /* once steady: an epoll of the listener and of pending peers */
     struct pollfd *wait;
     struct dialing *dials;
     uint32_t dialing, dials_room;
@@ -77,7 +77,7 @@ struct mesh {
     int64_t now;               /* of the look that is under way */
     int64_t looked_ns;         /* when it was looked last whether somebody is gone */
     int64_t refused_ns, until; /* until: some time before the world's, in which all can still hear whose fault it is */
-    char refusal[STRANGER_WHY];
+    char refusal[PENDING_WHY];
     bool steady; /* the world is open: what is connected is started, and what fails is tried again */
     size_t bytes;
 };
@@ -108,11 +108,11 @@ uint32_t mesh_files_for(const struct mesh *m);
 enum comm_result mesh_fail_files(const struct mesh *m);
 
 /* admit.c */
-/* The other half of mesh_turn, once steady, without the wire's lock: who has come, and what they say. How long the door is to be left alone
- * then. */
+/* The other half of mesh_turn, once steady, without the wire's lock: who has come, and what they say. How long the acceptor is to be left
+ * alone then. */
 int64_t mesh_hear(struct mesh *m);
 void mesh_watch_outside(struct mesh *m, int fd);
 uint32_t mesh_receive_strangers(struct mesh *m, uint32_t most, enum comm_result *result);
-void mesh_hear_one(struct mesh *m, uint32_t at, short seen); /* stranger `at`, of whom poll has seen this */
+void mesh_hear_one(struct mesh *m, uint32_t at, short seen); /* pending peer `at`, of whom poll has seen this */
 
 #endif

@@ -41,9 +41,9 @@ enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_exp
     unsigned char length[8];
 
     BASE_ASSERT(!c->aborted);
-    if (number - m->consumed > c->face.caps.window) {
+    if (number - m->consumed > c->handle.caps.window) {
         tcp_hear(c, peer);
-        if (number - m->consumed > c->face.caps.window)
+        if (number - m->consumed > c->handle.caps.window)
             return WIRE_AGAIN;
     }
     if (may && (!slot || m->eager_sent - m->eager_taken < TCP_EAGER_SLOTS)) {
@@ -101,7 +101,7 @@ static const char *announced(struct tcp_channel *c, uint32_t peer, const struct 
 
     if (wire_key_seq(f->key) != next)
         return "a message out of turn";
-    if (next - member->seen_told > c->face.caps.window || (slot && member->slots - member->taken_told >= TCP_EAGER_SLOTS))
+    if (next - member->seen_told > c->handle.caps.window || (slot && member->slots - member->taken_told >= TCP_EAGER_SLOTS))
         return "a message without a credit";
     if (eager && f->bytes > TCP_EAGER_BYTES)
         return "a message of a length that must be asked for";

@@ -1,5 +1,5 @@
 /* Notes, and the calls that ranks publish. Neither waits for room: a note that could not be sent yet is replaced by the next of its sort,
- * and calls are told at the watcher's tick, or when somebody asks for them because his own differ. */
+ * and calls are told at the monitor's tick, or when somebody asks for them because his own differ. */
 #include "net/tcp/tcp.h"
 
 #include "wire/collective.h"
@@ -36,12 +36,12 @@ void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e)
     BASE_ASSERT(n->bytes <= wire_note_bytes(sort));
     if (n->bytes)
         memcpy(n->data, e->spans[0].at, n->bytes);
-    for (uint32_t i = 0; i < c->size && !c->wire->door; i++)
+    for (uint32_t i = 0; i < c->size && !c->wire->acceptor; i++)
         if (c->member[i].lane)
             c->member[i].unsent |= (uint8_t)(1u << sort);
     tell_calls(c); /* first: a failure's text is made of them */
-    if (c->wire->door)
-        tcp_pass_note(c, n);
+    if (c->wire->acceptor)
+        tcp_relay_note(c, n);
     else
         send_notes(c);
 }
@@ -156,7 +156,7 @@ static void unpack_call(struct wire_call *call, const unsigned char *at)
 static void say_calls(struct tcp_channel *c, uint32_t peer, bool all, const void *calls, size_t bytes)
 {
     if (peer == TO_ALL)
-        tcp_pass_calls(c, calls, bytes);
+        tcp_relay_calls(c, calls, bytes);
     else
         tcp_post(c, peer, FRAME_CALLS, 0, all, calls, bytes);
 }
@@ -165,10 +165,10 @@ static void say_calls(struct tcp_channel *c, uint32_t peer, bool all, const void
 void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked)
 {
     unsigned char calls[CALLS_A_FRAME * CALL_BYTES];
-    uint32_t all = c->face.caps.calls, count = 0;
+    uint32_t all = c->handle.caps.calls, count = 0;
 
     for (uint32_t i = 0; i < all; i++) {
-        const struct wire_call *call = &c->face.calls[i];
+        const struct wire_call *call = &c->handle.calls[i];
         uint32_t seq = atomic_load_explicit(&call->seq, memory_order_relaxed);
         if (!asked && (!seq || tcp_reached(c->calls_told, seq)))
             continue;
@@ -199,17 +199,17 @@ void tcp_calls_show(struct tcp_channel *c)
 {
     uint32_t newest = 0;
 
-    for (uint32_t i = 0; i < c->face.caps.calls; i++) {
-        uint32_t seq = atomic_load_explicit(&c->face.calls[i].seq, memory_order_relaxed);
+    for (uint32_t i = 0; i < c->handle.caps.calls; i++) {
+        uint32_t seq = atomic_load_explicit(&c->handle.calls[i].seq, memory_order_relaxed);
         if (seq && (!newest || !tcp_reached(newest, seq)))
             newest = seq;
     }
     if (newest == c->calls_shown)
         return;
     c->calls_shown = newest;
-    if (c->wire->door)
+    if (c->wire->acceptor)
         tcp_calls_send(c, TO_ALL, true);
-    for (uint32_t i = 0; i < c->size && !c->wire->door; i++)
+    for (uint32_t i = 0; i < c->size && !c->wire->acceptor; i++)
         c->member[i].asked |= c->member[i].lane != NULL;
     answer(c);
 }
@@ -228,17 +228,17 @@ static void tell_calls(struct tcp_channel *c)
 
     if (c->aborted || !c->connected)
         return;
-    for (uint32_t i = 0; i < c->face.caps.calls; i++) {
-        uint32_t seq = atomic_load_explicit(&c->face.calls[i].seq, memory_order_relaxed);
+    for (uint32_t i = 0; i < c->handle.caps.calls; i++) {
+        uint32_t seq = atomic_load_explicit(&c->handle.calls[i].seq, memory_order_relaxed);
         if (seq && !tcp_reached(newest, seq))
             newest = seq;
     }
     if (newest == c->calls_told)
         return;
     bool all = true; /* who was left out hears them at the next tick, and the others once more */
-    if (c->wire->door)
+    if (c->wire->acceptor)
         tcp_calls_send(c, TO_ALL, false);
-    for (uint32_t i = 0; i < c->size && !c->wire->door; i++) {
+    for (uint32_t i = 0; i < c->size && !c->wire->acceptor; i++) {
         const struct tcp_lane *lane = c->member[i].lane;
         if (lane && tcp_backed_up(&lane[TCP_LANE_SMALL]))
             all = false;
@@ -269,7 +269,7 @@ const char *tcp_calls_fault(const struct frame *f, const unsigned char *payload)
 
 const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload)
 {
-    uint32_t all = c->face.caps.calls;
+    uint32_t all = c->handle.caps.calls;
     const char *why = tcp_calls_fault(f, payload);
 
     if (why)
@@ -277,14 +277,14 @@ const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct fr
     bool differs = false;
     for (uint32_t i = 0; i < f->bytes; i += CALL_BYTES) {
         uint32_t seq = get32(payload + i);
-        const struct wire_call *mine = &c->face.calls[seq & (all - 1)];
+        const struct wire_call *mine = &c->handle.calls[seq & (all - 1)];
         unpack_call(&c->mirror[(size_t)peer * all + (seq & (all - 1))], payload + i);
         differs |= atomic_load_explicit(&mine->seq, memory_order_relaxed) == seq &&
                    atomic_load_explicit(&mine->chain, memory_order_relaxed) != get32(payload + i + 20);
     }
     if (f->tag)
         tcp_calls_came(c, peer);
-    if (differs) /* no exchange may ever show it: the watcher compares */
+    if (differs) /* no exchange may ever show it: the monitor compares */
         c->wire->env->bell_ring(c->wire->env, c->wire->watch);
     return NULL;
 }

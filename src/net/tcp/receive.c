@@ -23,7 +23,7 @@ void tcp_lane_down(struct tcp_lane *lane)
     w->poller->class->remove(w->poller, lane->socket);
     lane->sending = false;
     shutdown(lane->fd, SHUT_RDWR);
-    tcp_drop_out(lane); /* nobody reads it; the watcher says why */
+    tcp_drop_out(lane); /* nobody reads it; the monitor says why */
     w->env->bell_ring(w->env, w->watch);
 }
 
@@ -87,10 +87,10 @@ void tcp_lane_opened(struct tcp_lane *lane)
 static struct tcp_channel *channel_of(const struct tcp_lane *lane, const struct frame *f)
 {
     const struct tcp_wire *w = lane->port->wire;
-    uint32_t place = late_place(f->channel);
+    uint32_t place = stale_place(f->channel);
     struct tcp_channel *c = place < w->channels ? w->channel[place] : NULL;
 
-    if (!c || !late_is_for(f->channel, c->name) || c->port != lane->port || !late_is_member(f->from, c->size, c->world, lane->link->peer))
+    if (!c || !stale_is_for(f->channel, c->name) || c->port != lane->port || !stale_is_member(f->from, c->size, c->world, lane->link->peer))
         return NULL; /* left meanwhile, or never there: its bytes are passed over */
     return c;
 }
@@ -98,15 +98,15 @@ static struct tcp_channel *channel_of(const struct tcp_lane *lane, const struct 
 /* Nothing that its sender had a credit for is further away than this. */
 static bool is_near(const struct tcp_channel *c, wire_key key)
 {
-    return tcp_reached(c->retired + 2 * c->face.caps.window + c->lag, wire_key_seq(key));
+    return tcp_reached(c->retired + 2 * c->handle.caps.window + c->lag, wire_key_seq(key));
 }
 
 static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, const struct frame *f)
 {
-    uint64_t most = f->edge & WIRE_ONCE ? c->face.caps.once_max : c->face.caps.chunk_all;
+    uint64_t most = f->edge & WIRE_ONCE ? c->handle.caps.once_max : c->handle.caps.chunk_all;
     struct tcp_slot *s = tcp_slot_find(c, f->from, f->key);
 
-    if (late_is_done(c->retired, f->key)) { /* of a call that this rank refused */
+    if (stale_is_done(c->retired, f->key)) { /* of a call that this rank refused */
         lane->channel = NULL;
         return NULL;
     }
@@ -195,7 +195,7 @@ static void close_body(struct tcp_lane *lane)
         lane->kept = s->block != NULL;
         s->whole = true;
         c->wire->arrivals +=
-            s->total < c->face.caps.chunk_all; /* of what comes in long rows all is read first: that keeps the sockets empty */
+            s->total < c->handle.caps.chunk_all; /* of what comes in long rows all is read first: that keeps the sockets empty */
         if (s->asked)
             tcp_slot_whole(c, s);
     } else if (c && lane->message) {
@@ -216,7 +216,7 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
         return NULL;
     }
     if (f->kind == FRAME_PASS)
-        return tcp_pass_came(lane, f, payload);
+        return tcp_relay_came(lane, f, payload);
     c = channel_of(lane, f);
     if (!c)
         return NULL;
@@ -225,10 +225,10 @@ static const char *control(struct tcp_lane *lane, const struct frame *f, const u
     wire_key *acked = tcp_ack_of(c, f->from, f->key);
     switch (f->kind) {
     case FRAME_ACK:
-        *acked = late_ack(*acked, *retired, f->key);
+        *acked = stale_ack(*acked, *retired, f->key);
         return NULL;
     case FRAME_RETIRED:
-        *retired = late_retired(*retired, wire_key_seq(f->key));
+        *retired = stale_retired(*retired, wire_key_seq(f->key));
         return NULL;
     case FRAME_NOTE:
         return tcp_note_took(c, f->from, f, payload, 0);

@@ -147,12 +147,12 @@ void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s)
         return;
     m->ack[m->acks++] = s->key;
     c->owes = true;
-    if (m->acks == TCP_ACKS || (round % half == 0 && (round >= c->credits || s->total == c->face.caps.chunk_all)))
+    if (m->acks == TCP_ACKS || (round % half == 0 && (round >= c->credits || s->total == c->handle.caps.chunk_all)))
         tell_acks(c, s->peer, TCP_LANE_SMALL);
 }
 
 /* By which connection something leaves for it now; TCP_LANES: by none. */
-static uint32_t company_of(const struct tcp_member *m)
+static uint32_t piggyback_of(const struct tcp_member *m)
 {
     uint32_t which = TCP_LANE_SMALL;
 
@@ -170,15 +170,15 @@ void tcp_owed(struct tcp_channel *c)
         struct tcp_member *m = &c->member[i];
         if (!m->lane || m->lane[TCP_LANE_SMALL].fd < 0) /* who has no link with us needs to know nothing of us */
             continue;
-        uint32_t with = company_of(m);
-        bool company = m->lane[TCP_LANE_SMALL].dirty;
+        uint32_t with = piggyback_of(m);
+        bool piggyback = m->lane[TCP_LANE_SMALL].dirty;
         uint32_t retired = c->retired - m->retired_told, seen = m->seen - m->seen_told, taken = m->taken - m->taken_told;
         if (retired && (with < TCP_LANES || retired >= c->lag)) {
             tell_retired(c, i, with < TCP_LANES ? with : TCP_LANE_SMALL);
             retired = 0;
         }
         bool listens = !tcp_backed_up(&m->lane[TCP_LANE_SMALL]); /* who does not take what he is sent is given no more credits */
-        if ((seen || taken) && listens && (company || seen >= c->face.caps.window / 2 || taken >= TCP_EAGER_SLOTS / 2)) {
+        if ((seen || taken) && listens && (piggyback || seen >= c->handle.caps.window / 2 || taken >= TCP_EAGER_SLOTS / 2)) {
             m->seen_told = m->seen;
             m->taken_told = m->taken;
             seen = taken = 0;
@@ -455,7 +455,7 @@ bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expo
     return true;
 }
 
-/* Their callers may compute, and their watchers sleep: one byte on the connection of the heartbeats wakes those. It is no harm if it comes
+/* Their callers may compute, and their monitors sleep: one byte on the connection of the heartbeats wakes those. It is no harm if it comes
  * before what it is for, but for the time until the next tick. */
 static void nudge(struct tcp_wire *w)
 {
@@ -469,7 +469,7 @@ static void nudge(struct tcp_wire *w)
         const struct tcp_lane *lane = &base[i]->lane[TCP_LANE_SMALL];
         w->nudges |= base[i]->nudge = has_out(lane) && !lane->ended && !lane->deaf;
         if (!base[i]->nudge && tcp_seal_beat(&base[i]->lane[TCP_BEAT], 0) < 0)
-            continue; /* full: it will look; broken: the watcher sees it */
+            continue; /* full: it will look; broken: the monitor sees it */
     }
 }
 
@@ -510,7 +510,7 @@ static void guard(struct tcp_wire *w, int64_t now)
 }
 
 /* Or it was over, and with it the habit. */
-void tcp_row_goes_on(struct tcp_wire *w)
+void tcp_burst_goes_on(struct tcp_wire *w)
 {
     int64_t now = w->env->now(w->env);
 
@@ -524,13 +524,13 @@ void tcp_row_goes_on(struct tcp_wire *w)
 }
 
 /* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
- * first few leave at once and the rest together: when somebody looks, or lies down, or when the watcher's timer ends, whichever is first.
+ * first few leave at once and the rest together: when somebody looks, or lies down, or when the monitor's timer ends, whichever is first.
  * Two in a row are no row yet: who waits for each operation has them too, when a peer was ahead, and the timer costs more than a packet.
  * Nor is what has time between it: who sends now and then and never looks, as who answers a sleeping loop, is not held up. After many long
  * rows, each ended at once by its caller, the next is one from its first on; a short one is the last that waits so. */
 void tcp_hold_or_send(struct tcp_wire *w)
 {
-    tcp_row_goes_on(w);
+    tcp_burst_goes_on(w);
     bool hold = (w->row >= (w->messages ? TCP_ROW_MESSAGES : TCP_ROW) || w->rows_long == TCP_ROWS_ENDED) && !w->armed;
 
     for (const struct tcp_lane *lane = w->dirty; lane && hold; lane = lane->next_dirty)

@@ -95,7 +95,8 @@ int mesh_listen_on(struct sockaddr_storage *address, int backlog, int *listener)
     return 0;
 }
 
-/* Silent strangers then cost a note of the kernel's, and who speaks at once is accepted and heard in one look. Kernels without it do not.
+/* Silent pending peers then cost a note of the kernel's, and who speaks at once is accepted and heard in one look. Kernels without it do
+ * not.
  */
 void mesh_await_words(int listener, int seconds)
 {

@@ -52,7 +52,7 @@ void tcp_destroy(struct tcp_wire *w)
 {
     const struct comm_env *env = w->env;
 
-    tcp_door_close(w);
+    tcp_acceptor_close(w);
     close_sockets(w);
     if (w->poller)
         w->poller->class->close(w->poller);
@@ -195,13 +195,13 @@ static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_confi
 int tcp_lane_start(struct tcp_lane *lane)
 {
     struct tcp_wire *w = lane->port->wire;
-    /* Where notes are passed on a byte beside the heartbeats says that there is one, so the watcher wakes. */
-    uint32_t wakes = lane->lane == TCP_BEAT && w->door ? EPOLLIN : 0;
+    /* Where notes are passed on a byte beside the heartbeats says that there is one, so the monitor wakes. */
+    uint32_t wakes = lane->lane == TCP_BEAT && w->acceptor ? EPOLLIN : 0;
     struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET | wakes, .data.u32 = lane->socket};
     int error = lane->lane == TCP_BEAT ? 0 : -w->poller->class->add(w->poller, lane->socket, lane->fd);
     /* What watches a socket costs each segment that arrives there. Where all links have their heartbeats a death ends those too, and then
      * the others are looked at (tcp_poll). */
-    bool watched = lane->lane == TCP_BEAT || w->door;
+    bool watched = lane->lane == TCP_BEAT || w->acceptor;
 
     if (!error && watched && epoll_ctl(w->deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
         error = errno == EEXIST && epoll_ctl(w->deaths, EPOLL_CTL_MOD, lane->fd, &event) == 0 ? 0 : errno;
@@ -274,7 +274,7 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
     if (result == COMM_OK)
         result = read_choices(w, config);
     if (result == COMM_OK)
-        result = tcp_door_make(w, config);
+        result = tcp_acceptor_make(w, config);
     if (result == COMM_OK)
         result = config->rank < 0 ? tcp_mesh_here(w, config) : tcp_mesh(w, config);
     if (result == COMM_OK)
@@ -285,8 +285,9 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
     }
     bool proved = config->boot && config->boot->key;
     const char *address = config->boot && config->boot->address[0] ? config->boot->address : "this host alone";
-    base_log(w->log, LOG_INFO, "tcp: ranks=%d links=%s poller=%s address=%s secret=%s seal=%s crc=%s", w->ranks, w->door ? "needed" : "all",
-             w->poller->class->name, address, proved ? "proved" : "none", w->sealed ? "yes" : "no", w->checked ? "yes" : "no");
+    base_log(w->log, LOG_INFO, "tcp: ranks=%d links=%s poller=%s address=%s secret=%s seal=%s crc=%s", w->ranks,
+             w->acceptor ? "needed" : "all", w->poller->class->name, address, proved ? "proved" : "none", w->sealed ? "yes" : "no",
+             w->checked ? "yes" : "no");
     w->farewell.say = tcp_farewell;
     if (w->rank >= 0 && w->env->farewell_add)
         w->env->farewell_add(w->env, &w->farewell);
@@ -327,7 +328,7 @@ static bool enter(struct tcp_wire *w, struct tcp_channel *c)
     }
     w->channels += at == w->channels;
     w->channel[at] = c;
-    c->name = late_name(++w->generation, at);
+    c->name = stale_name(++w->generation, at);
     return true;
 }
 
@@ -366,26 +367,26 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
     c->sent_last = &c->sent;
     c->arrived_last = &c->arrived;
     c->member = (struct tcp_member *)(void *)(memory + head);
-    c->face.calls = (struct wire_call *)behind(c->member + size);
-    c->mirror = (struct wire_call *)behind(c->face.calls + calls_each);
+    c->handle.calls = (struct wire_call *)behind(c->member + size);
+    c->mirror = (struct wire_call *)behind(c->handle.calls + calls_each);
     c->acked = (uint64_t *)behind(c->mirror + size * calls_each);
     struct wire_call **calls = (struct wire_call **)behind(c->acked + acks);
     for (size_t i = 0; i < size; i++)
-        calls[i] = (int32_t)i == team->rank ? c->face.calls : c->mirror + i * calls_each;
-    c->face.peer_calls = calls;
+        calls[i] = (int32_t)i == team->rank ? c->handle.calls : c->mirror + i * calls_each;
+    c->handle.peer_calls = calls;
     c->other = c->rank == 0;
-    c->face.class = size == 2 ? &tcp_of_two : &wire_tcp;
-    c->face.wire = &w->wire;
-    c->face.traffic = &c->traffic;
+    c->handle.class = size == 2 ? &tcp_of_two : &wire_tcp;
+    c->handle.wire = &w->wire;
+    c->handle.traffic = &c->traffic;
     uint64_t chunk = limits->chunk ? limits->chunk : TCP_CHUNK;
-    c->face.caps = (struct wire_caps){.inline_max = TCP_INLINE,
-                                      .note_lead_ns = w->door ? NOTE_LEAD_NS : 0,
-                                      .window = (uint32_t)window,
-                                      .calls = (uint32_t)calls_each,
-                                      .once_max = TCP_ONCE_MAX,
-                                      .chunk_all = chunk,
-                                      .chunk_private = chunk,
-                                      .chunk_least = chunk < TCP_CHUNK_LEAST ? chunk : TCP_CHUNK_LEAST};
+    c->handle.caps = (struct wire_caps){.inline_max = TCP_INLINE,
+                                        .note_lead_ns = w->acceptor ? NOTE_LEAD_NS : 0,
+                                        .window = (uint32_t)window,
+                                        .calls = (uint32_t)calls_each,
+                                        .once_max = TCP_ONCE_MAX,
+                                        .chunk_all = chunk,
+                                        .chunk_private = chunk,
+                                        .chunk_least = chunk < TCP_CHUNK_LEAST ? chunk : TCP_CHUNK_LEAST};
     return c;
 }
 
@@ -412,7 +413,7 @@ static void tcp_leave(struct wire_channel *channel, enum wire_leave how)
     tcp_send_dirty(w);
     w->poller->class->submit(w->poller);
     if (how == WIRE_CLOSE) {
-        w->channel[late_place(c->name)] = NULL;
+        w->channel[stale_place(c->name)] = NULL;
         if (c->seen)
             tcp_block_give(w, c->seen);
     }
@@ -429,7 +430,7 @@ static enum comm_result connect_channel(struct tcp_channel *c, const struct wire
     for (uint32_t i = 0; i < c->size; i++) {
         struct offer o;
         memcpy(&o, offers + (size_t)i * WIRE_OFFER_BYTES, sizeof o);
-        if (o.magic != OFFER_MAGIC || o.window != c->face.caps.window || o.chunk != c->face.caps.chunk_all || o.areas != c->areas ||
+        if (o.magic != OFFER_MAGIC || o.window != c->handle.caps.window || o.chunk != c->handle.caps.chunk_all || o.areas != c->areas ||
             o.credits != c->credits || o.once_places != c->once_places)
             return COMM_ERR_CONFIG;
         c->member[i].channel = o.name;
@@ -468,10 +469,11 @@ static enum comm_result tcp_join(struct wire *wire, const struct wire_team *team
         env->give(env, c, c->bytes);
         return COMM_ERR_MEMORY;
     }
-    struct offer mine = {OFFER_MAGIC, c->name, c->face.caps.window, (uint32_t)c->face.caps.chunk_all, c->areas, c->credits, c->once_places};
+    struct offer mine = {OFFER_MAGIC, c->name,    c->handle.caps.window, (uint32_t)c->handle.caps.chunk_all,
+                         c->areas,    c->credits, c->once_places};
     memset(offer, 0, WIRE_OFFER_BYTES);
     memcpy(offer, &mine, sizeof mine);
-    *channel = &c->face;
+    *channel = &c->handle;
     return COMM_OK;
 }
 
@@ -554,4 +556,4 @@ static void tcp_describe(struct wire_channel *channel, int32_t peer, char *addre
     .arm = tcp_arm, .describe = tcp_describe, .heed = tcp_heed
 
 const struct wire_class wire_tcp = {TCP_CLASS};
-static const struct wire_class tcp_of_two = {TCP_CLASS, .show = tcp_show, .see = tcp_see, .fetch = tcp_fetch};
+static const struct wire_class tcp_of_two = {TCP_CLASS, .show = tcp_publish_inline, .see = tcp_poll_inline, .fetch = tcp_fetch};

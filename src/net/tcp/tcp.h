@@ -15,7 +15,7 @@
 #include "base/lock.h"
 #include "net/auth/crypto.h"
 #include "net/tcp/frame.h"
-#include "net/tcp/late.h"
+#include "net/tcp/stale.h"
 #include "net/poll/poller.h"
 #include "wire/boot.h"
 #include "wire/wire.h"
@@ -26,7 +26,7 @@ enum {
     TCP_LANES = 2,
     TCP_LANE_SMALL = 0,
     TCP_LANE_BULK = 1,
-    TCP_BEAT = 2, /* a third connection, of the watcher alone: so that no heartbeat wakes who waits for something else */
+    TCP_BEAT = 2, /* a third connection, of the monitor alone: so that no heartbeat wakes who waits for something else */
     TCP_SOCKETS = 3,
     TCP_BEAT_GOODBYE = 1,    /* among heartbeats, which are 0 */
     TCP_SMALL_BYTES = 16384, /* an exposure up to here goes over the small lane, and is copied there */
@@ -78,7 +78,7 @@ enum tcp_links { TCP_LINKS_AUTO, TCP_LINKS_ALL, TCP_LINKS_NEEDED };
 struct tcp_wire;
 struct tcp_channel;
 struct tcp_lane;
-struct tcp_door; /* links.c: where links are made when they are needed */
+struct tcp_acceptor; /* links.c: where links are made when they are needed */
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
 /* Bytes that arrived and wait to be looked at; or bytes to be sent, and then perhaps bytes of the user's behind them. */
@@ -153,7 +153,7 @@ struct tcp_member {
 };
 
 struct tcp_channel {
-    struct wire_channel face;
+    struct wire_channel handle;
     struct wire_traffic traffic; /* written under the wire's lock */
     struct tcp_wire *wire;
     struct tcp_port *port;
@@ -233,7 +233,7 @@ struct tcp_link {
     bool wanted, wants_base;           /* it is being made; as one of the base graph */
     bool neighbour;                    /* it is one of that graph */
     bool sure;                         /* its small connection stands for the other end, too, which will say goodbye there */
-    bool nudge;                        /* the other end's watcher is to look, when what was said has left */
+    bool nudge;                        /* the other end's monitor is to look, when what was said has left */
     int64_t wanted_ns, again_ns;       /* since when; when it is to be dialed again */
     struct wire_event told;            /* what others say of its end ... */
     int64_t told_ns;                   /* ... since when */
@@ -268,12 +268,12 @@ struct tcp_wire {
     int64_t row_ns;              /* when something was last to leave */
     bool messages;               /* some are in what is to leave */
     uint32_t few[TCP_FEW], fews; /* all small lanes, where they are few: tried while nobody waits for a frame of his own */
-    int timer;                   /* the watcher wakes when it ends */
+    int timer;                   /* the monitor wakes when it ends */
     uint32_t rows_ended;         /* one soon after the other, by their caller */
     uint32_t rows_long, waits;   /* those of them that were long; what waits in this one */
     int64_t guard_ns;            /* when a timer ends that is not set for each row */
-    int deaths;                  /* an epoll of the watcher's: ends of connections */
-    bool heeds, came;            /* the watcher is to be woken by what comes (heed.c); something has since it was up last */
+    int deaths;                  /* an epoll of the monitor's: ends of connections */
+    bool heeds, came;            /* the monitor is to be woken by what comes (heed.c); something has since it was up last */
     int heed;                    /* an eventfd among `deaths`: what another thread has read */
     struct tcp_lane *dirty;
     uint32_t *hot, hots; /* sockets on which somebody waits for a frame */
@@ -285,12 +285,12 @@ struct tcp_wire {
     uint32_t arrivals;    /* exposures that are here, but for pieces of long ones; counts on */
     char *zeros, *sink;   /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
     int64_t timeout_ns, link_timeout_ns, warn_ns, tick_ns, polled_ns;
-    struct tcp_door *door; /* NULL: all links were made when the world opened */
+    struct tcp_acceptor *acceptor; /* NULL: all links were made when the world opened */
     bool nudges;
     struct tcp_link *links;
     char *stages;
     struct env_farewell farewell;
-    bool leaves; /* its process ends, and the watcher is still there */
+    bool leaves; /* its process ends, and the monitor is still there */
     bool dry;    /* the last pump left nothing to be read */
     size_t bytes, stage_bytes;
 };
@@ -368,7 +368,7 @@ void tcp_tell_acks(struct tcp_channel *c);
 void tcp_hold_or_send(struct tcp_wire *w); /* what is dirty leaves now, or soon */
 void tcp_unhold(struct tcp_wire *w);       /* a pump begins: it sends all that is dirty */
 
-void tcp_row_goes_on(struct tcp_wire *w); /* something leaves: is it of a row? */
+void tcp_burst_goes_on(struct tcp_wire *w); /* something leaves: is it of a row? */
 
 /* alone.c */
 bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, size_t bytes);
@@ -376,8 +376,9 @@ void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t b
 /* A glance at what has not come yet. DONE; AGAIN; NONE: it must look the common way, at what came or for what it could not. */
 enum wire_result tcp_look_alone(struct tcp_channel *c, const struct wire_look *l);
 /* Of a channel of two. */
-enum wire_result tcp_show(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
-enum wire_result tcp_see(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes, const void **at);
+enum wire_result tcp_publish_inline(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
+enum wire_result tcp_poll_inline(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes,
+                                 const void **at);
 void tcp_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes);
 
 /* receive.c */
@@ -473,37 +474,37 @@ const char *tcp_calls_fault(const struct frame *f, const unsigned char *payload)
  * links.c: where not all links are made when a world opens. `link` as below is usable at any time: what is sent on it waits until it
  * stands. All under the wire's lock.
  */
-enum comm_result tcp_door_make(struct tcp_wire *w, const struct wire_config *config); /* before the mesh, if such links are wanted */
+enum comm_result tcp_acceptor_make(struct tcp_wire *w, const struct wire_config *config); /* before the mesh, if such links are wanted */
 struct mesh;
-bool tcp_door_open(struct tcp_wire *w, struct mesh *m); /* it keeps m. False: an errno says why */
-void tcp_door_close(struct tcp_wire *w);
+bool tcp_acceptor_open(struct tcp_wire *w, struct mesh *m); /* it keeps m. False: an errno says why */
+void tcp_acceptor_close(struct tcp_wire *w);
 bool tcp_is_base(const struct tcp_wire *w, int32_t peer); /* when nobody is down */
-void tcp_want(struct tcp_link *link, bool base);          /* it is needed: the watcher makes it */
-void tcp_door_turn(struct tcp_wire *w, bool tick);        /* the watcher's */
-void tcp_door_hear(struct tcp_wire *w);                   /* his too, without the lock */
+void tcp_want(struct tcp_link *link, bool base);          /* it is needed: the monitor makes it */
+void tcp_acceptor_turn(struct tcp_wire *w, bool tick);    /* the monitor's */
+void tcp_acceptor_hear(struct tcp_wire *w);               /* his too, without the lock */
 void tcp_lane_up(struct tcp_lane *lane);                  /* connected while the world is open */
 void tcp_lane_opened(struct tcp_lane *lane);              /* receive.c: what waited for it */
 void tcp_add_neighbour(struct tcp_link *link);
 struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count);
-void tcp_watch_for(struct tcp_wire *w, int fd); /* the watcher wakes for it */
+void tcp_watch_for(struct tcp_wire *w, int fd); /* the monitor wakes for it */
 bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link,
                       int64_t now); /* others have told its end, and nothing of our own says otherwise */
 bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int64_t now); /* whose connection has ended */
 void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link);                             /* it has just gone down */
-bool tcp_door_busy(struct tcp_wire *w);                                                    /* something that was sent waits for its link */
+bool tcp_acceptor_busy(struct tcp_wire *w);                                                /* something that was sent waits for its link */
 
-/* pass.c: what is said to all, passed on along the base graph */
-struct tcp_pass;
-struct tcp_pass *tcp_pass_of(const struct tcp_wire *w);
-struct tcp_pass *tcp_pass_make(const struct tcp_wire *w);
-void tcp_pass_give(struct tcp_wire *w, struct tcp_pass *p);
-void tcp_pass_note(struct tcp_channel *c, const struct tcp_note *n);
-void tcp_pass_calls(struct tcp_channel *c, const void *calls, size_t bytes);
-void tcp_pass_down(struct tcp_wire *w, const struct wire_event *gone);
-void tcp_pass_goodbye(struct tcp_wire *w);
-bool tcp_pass_said_goodbye(const struct tcp_wire *w);
-bool tcp_pass_is_whole(const struct tcp_wire *w, int32_t rank);
-const char *tcp_pass_came(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload);
+/* relay.c: what is said to all, passed on along the base graph */
+struct tcp_relay;
+struct tcp_relay *tcp_relay_of(const struct tcp_wire *w);
+struct tcp_relay *tcp_relay_make(const struct tcp_wire *w);
+void tcp_relay_give(struct tcp_wire *w, struct tcp_relay *p);
+void tcp_relay_note(struct tcp_channel *c, const struct tcp_note *n);
+void tcp_relay_calls(struct tcp_channel *c, const void *calls, size_t bytes);
+void tcp_relay_down(struct tcp_wire *w, const struct wire_event *gone);
+void tcp_relay_goodbye(struct tcp_wire *w);
+bool tcp_relay_said_goodbye(const struct tcp_wire *w);
+bool tcp_relay_is_whole(const struct tcp_wire *w, int32_t rank);
+const char *tcp_relay_came(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload);
 
 /* mesh.c: connections while a world opens. COMM_OK, or an error whose text stands in config->error_text */
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config);

@@ -12,7 +12,7 @@
 /* ------------------------------------------------------------------------------------------------------------ room */
 bool tcp_has_once_room(const struct tcp_channel *c, uint32_t peer, wire_key key, size_t bytes)
 {
-    uint32_t behind = wire_key_seq(key) - (bytes <= TCP_INLINE ? 2 * c->face.caps.window : c->once_places);
+    uint32_t behind = wire_key_seq(key) - (bytes <= TCP_INLINE ? 2 * c->handle.caps.window : c->once_places);
 
     return tcp_reached(c->member[peer].retired, behind ? behind : UINT32_MAX);
 }
@@ -154,7 +154,7 @@ static enum wire_result take(struct tcp_channel *c, struct tcp_slot *s, const st
         return calls_known(c, s->peer) ? WIRE_MISMATCH : WIRE_PENDING;
     if (!l->land) {
         s->rounds = l->rounds;
-        *l->view = (struct wire_view){s->block->data, s->total, once ? NULL : (void *)s, s->key, &c->face};
+        *l->view = (struct wire_view){s->block->data, s->total, once ? NULL : (void *)s, s->key, &c->handle};
         return WIRE_DONE;
     }
     if (s->block && s->total)

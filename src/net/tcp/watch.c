@@ -1,5 +1,5 @@
 /*
- * Watching over peers, in the watcher's thread: connections that ended, heartbeats, published calls. A process that dies closes its
+ * Watching over peers, in the monitor thread: connections that ended, heartbeats, published calls. A process that dies closes its
  * connections, and its kernel says so at once; one that stands still keeps them, and is found by what it does not say. Its kernel goes on
  * to acknowledge what is sent; where even that stops, the link is cut or the host gone, and waiting for long is of no use. Who says goodbye
  * first is no death.
@@ -106,7 +106,7 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
 
     for (int32_t i = 0; i < w->ranks && told < max; i++) {
         struct tcp_link *link = &w->links[i];
-        bool as_told = w->door && !link->down && tcp_ends_as_told(w, link, now);
+        bool as_told = w->acceptor && !link->down && tcp_ends_as_told(w, link, now);
         if (link->down || (!link->here && !link->ended_ns && !as_told))
             continue;
         bool ended = (has_ended(w, link, now) && tcp_has_said_all(w, link, now)) || (as_told && !(link->told.bytes && link->here)),
@@ -132,7 +132,7 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
         for (uint32_t k = 0; k < w->channels; k++)
             if (w->channel[k])
                 tcp_missed(w->channel[k], link);
-        if (w->door)
+        if (w->acceptor)
             tcp_link_lost(w, link);
     }
     return told;
@@ -144,7 +144,7 @@ static void watch_ends(struct tcp_wire *w, const struct epoll_event *end)
 {
     uint32_t size = (uint32_t)w->ranks * TCP_SOCKETS, socket = end->data.u32;
 
-    if (w->door || !(end->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) || socket % TCP_SOCKETS != TCP_BEAT)
+    if (w->acceptor || !(end->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) || socket % TCP_SOCKETS != TCP_BEAT)
         return;
     struct tcp_link *link = &w->port[socket / size].link[socket % size / TCP_SOCKETS];
     for (uint32_t k = 0; k < TCP_LANES; k++) {
@@ -172,8 +172,8 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     for (uint32_t i = 0; tick && i < w->channels; i++)
         if (w->channel[i])
             tcp_calls_tell(w->channel[i]);
-    if (w->door)
-        tcp_door_turn(w, tick);
+    if (w->acceptor)
+        tcp_acceptor_turn(w, tick);
     if (w->held) /* its caller did not come back in time */
         w->rows_ended = w->rows_long = 0;
     if (w->dirty)
@@ -184,6 +184,6 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     if (tick)
         w->polled_ns = now;
     base_unlock(&w->lock, w->env);
-    tcp_door_hear(w); /* behind the look at what woke us: what comes from here on wakes us again */
+    tcp_acceptor_hear(w); /* behind the look at what woke us: what comes from here on wakes us again */
     return told;
 }

@@ -8,18 +8,18 @@
 #include <string.h>
 
 #ifdef COMM_PLAYED
-#    include "played.h"
+#    include "mock.h"
 static const size_t slow_words = 1024;
 static void begin(void)
 {
-    played_reset(&(struct played_options){.seed = 1, .queues = 32}); /* each stream its own: one check has a stream go on past another */
-    played_run(true);
+    mock_reset(&(struct mock_options){.seed = 1, .queues = 32}); /* each stream its own: one check has a stream go on past another */
+    mock_run(true);
 }
 static void end(void)
 {
-    played_run(false);
-    if (played_live()) {
-        played_list_live();
+    mock_run(false);
+    if (mock_live()) {
+        mock_list_live();
         exit(1);
     }
 }

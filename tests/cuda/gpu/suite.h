@@ -1,4 +1,4 @@
-/* What backend nccl must do on any device, real or played: one rank, and streams of the program's own. Each check ends the program when it
+/* What backend nccl must do on any device, real or mock: one rank, and streams of the program's own. Each check ends the program when it
  * does not hold. */
 #ifndef SUITE_H
 #define SUITE_H

@@ -1,0 +1,79 @@
+/* Where an exposure lies, by its key: lines, places, acknowledgements and landings within a block or region. For who shows (shmchan.c) and
+ * who looks (shmchan_view.c); nothing here divides or branches much. */
+#ifndef CHANNEL_LINES_AT_H
+#define CHANNEL_LINES_AT_H
+
+#include "channel/shmchan.h"
+
+static inline const struct shmchan_edge *edge_of(const struct shmchan_shape *shape, wire_key key)
+{
+    BASE_DEBUG_ASSERT(wire_key_edge(key) < shape->once_edges);
+    return &shape->edge[wire_key_edge(key)];
+}
+
+static inline struct shmchan_line *line_of(char *block, const struct shmchan_edge *edge, uint32_t seq)
+{
+    return (struct shmchan_line *)(void *)(block + edge->line + (seq & edge->line_mask) * edge->line_step);
+}
+
+static inline struct shmchan_line *once_line(char *block, const struct shmchan_shape *shape, wire_key key)
+{
+    return line_of(block, edge_of(shape, key), wire_key_seq(key));
+}
+
+/* Among an exposer's lines for single readers. */
+static inline size_t index_of(uint32_t reader, uint32_t owner)
+{
+    return reader - (reader > owner);
+}
+
+static inline struct shmchan_line *each_line(char *each, const struct shmchan_shape *shape, wire_key key, uint32_t reader, uint32_t owner)
+{
+    size_t row = (wire_key_seq(key) & shape->each.line_mask) * shape->each.line_step;
+    return (struct shmchan_line *)(void *)(each + row) + index_of(reader, owner);
+}
+
+static inline const struct shmchan_credits *credits_of(const struct shmchan_shape *shape, uint32_t edge)
+{
+    return edge & WIRE_TO_ALL ? &shape->all : &shape->private;
+}
+
+static inline size_t stream_offset(const struct shmchan_shape *shape, wire_key key, uint32_t edge, uint32_t reader, uint32_t owner)
+{
+    BASE_ASSERT(wire_key_edge(key) < WIRE_STREAM_EDGES);
+    size_t area = (size_t)(wire_key_seq(key) & shape->area_mask) * WIRE_STREAM_EDGES + wire_key_edge(key);
+    const struct shmchan_credits *credits = credits_of(shape, edge);
+    size_t at = area * shape->edge_stride, credit = wire_key_round(key) & credits->mask;
+    if (edge & WIRE_TO_ALL)
+        return at + credit * shape->all_stride;
+    return at + ((index_of(reader, owner) << credits->shift) + credit) * shape->private_stride;
+}
+
+/* By the number that a stream has at the most, whichever its edge has. */
+static inline _Atomic uint64_t *ack_of(char *block, const struct shmchan_shape *shape, wire_key key, uint32_t source)
+{
+    struct shmchan_acks *acks = (struct shmchan_acks *)(void *)(block + shape->acks);
+    size_t area = wire_key_seq(key) & shape->area_mask;
+    return &acks[area * shape->size + source].key[wire_key_edge(key)][wire_key_round(key) & shape->all.mask];
+}
+
+/* Where among a rank's once places few bytes stand. */
+static inline size_t brief_offset(const struct shmchan_shape *shape, wire_key key)
+{
+    const struct shmchan_edge *edge = &shape->edge[wire_key_edge(key)];
+    return edge->brief + (wire_key_seq(key) & edge->brief_mask) * edge->brief_step;
+}
+
+/* Of one edge and credit; shared by operations that share an area. */
+static inline uint32_t landing_slot(const struct shmchan_shape *shape, wire_key key)
+{
+    uint32_t area = wire_key_seq(key) & shape->area_mask, credit = wire_key_round(key) & shape->all.mask;
+    return ((area * WIRE_STREAM_EDGES + wire_key_edge(key)) << shape->all.shift) + credit;
+}
+
+static inline struct shmchan_landing *landing_of(char *block, const struct shmchan_shape *shape, wire_key key)
+{
+    return (struct shmchan_landing *)(void *)(block + shape->landings) + landing_slot(shape, key);
+}
+
+#endif

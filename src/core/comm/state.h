@@ -1,0 +1,353 @@
+/*
+ * The state of a communicator, private to this room; it is touched under its handle's lock. Around it: the engine (conductor.h), its world
+ * (world.h), what stands in its queue (entry.h), how it fails (cause.h), the library beside its wire (natives.h).
+ */
+#ifndef COMM_BODY_H
+#define COMM_BODY_H
+
+#include "comm/cause.h"
+#include "progress/engine.h"
+#include "comm/entry.h"
+#include "comm/library.h"
+#include "comm/world.h"
+
+#include "select/select.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/option.h"
+#include "base/result.h"
+#include "program/program.h"
+#include "team/team.h"
+#include "wire/table.h"
+
+enum {
+    ENGINE_EVENTS = 64,          /* taken from a channel in one go: a pass is bounded */
+    ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
+    ENGINE_RECORDS = 2048,       /* operations that describe_request knows: at least 2,000 */
+    ENGINE_READY_WORDS = 1024 / 64,
+    ENGINE_SCRATCH_KEPT = 4 << 20, /* of scratch memory that is kept for a later operation */
+    BODY_VECTORS = 4,              /* of a v form: counts and displs, of both buffers */
+    CHECK_CALLS = 1,               /* option `check` */
+    CHECK_BUFFERS = 2,
+    CHECK_RENDEZVOUS = 4,
+};
+#define P2P_NONE UINT32_MAX
+
+struct comm_window;
+struct fastpath;
+struct p2p_op;
+struct setup_message;
+struct subset;
+struct message_room;
+struct collective_library;
+struct call_recorder;
+struct recovery;
+struct trace;
+struct window_link;
+
+/* The row chosen last for a collective, and the length it was chosen for. */
+struct chosen {
+    const struct algo_row *row;
+    size_t bytes;
+};
+
+/* Rows that prices chose, by lengths up to a quarter of an octave apart: pricing takes longer than a small operation. */
+enum { BUCKETS_EACH = 4, BUCKETS = 64 * BUCKETS_EACH };
+
+struct cached_program {
+    uint64_t key;
+    struct comm_program *program;
+    const char *algorithm;
+};
+
+struct comm_state {
+    struct progress_unit unit; /* first */
+    struct timeline line;
+    struct world *world;
+    struct team team;
+    struct program_hosts hosts;
+    const struct program_hosts *several_hosts; /* the same; NULL where there is but one */
+    const struct wire_class *wire;
+    struct wire_channel *channel;
+    struct native_channel *native;            /* NULL: none */
+    const struct collective_library *library; /* of a native: how it is called; NULL: none */
+    uint64_t native_alone;                    /* the operation there that went the short way; 0: none */
+    struct call_shape native_form;
+    uint32_t native_flags, native_pending, native_parked;
+    uint32_t held;              /* failed: operations whose buffers the native may still touch */
+    uint32_t joining;           /* creating calls whose child's native is not connected yet */
+    bool native_counted;        /* in the engine's `natives` */
+    bool unpacked;              /* a group's calls go into a stream one by one: nobody of ours reads a device's memory */
+    bool fence_naps;            /* the open queue wait is for a device's word */
+    struct CUstream_st *stream; /* in-stream: the caller's own; children inherit it */
+    bool fixed_order, guest;    /* guest: the thread that holds the lock is none of the program's */
+    bool programs_only;         /* no native: a shrunk communicator, and its children */
+    bool recovering;            /* an agree or shrink is under way */
+    struct recovery *recovery;  /* NULL: too many ranks */
+    void *offers;               /* room for connecting, given back then */
+    struct message_room *messages;
+    struct place *places;             /* window of them */
+    struct store_policy store_policy; /* of their runs */
+    struct spare *spare;              /* what was given back last is first */
+    struct cached_program cache[ENGINE_CACHED_PROGRAMS];
+    struct chosen chosen[COLLECTIVE_END];
+    uint8_t *bucket;                    /* [COLLECTIVE_END][BUCKETS] of 1 + a row; NULL where thresholds choose */
+    struct fastpath *fastpath;          /* the fast path's (fastpath/) */
+    uint16_t *others;                   /* the other members, from rank + 1 on */
+    uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move, a bit per place */
+    bool any_ready, failed;
+    bool gave_way; /* a run of this pass could go on at once */
+    bool is_active, told_failed, p2p_finished;
+    bool free_order;
+    struct fence_watch fence_watch;
+    int32_t priority;
+    uint64_t fence;   /* ticket of the open queue wait; 0: none */
+    int64_t fence_ns; /* since when all earlier work has started */
+    uint64_t told_done;
+    uint64_t sequence;                /* collectives issued */
+    uint32_t chain;                   /* of the last call */
+    uint32_t calls_mask;              /* of the channel's rings of calls */
+    uint64_t unpublished;             /* the first ticket that is not in there yet; 0: none */
+    uint64_t compared;                /* up to here this rank's calls were compared with every member's */
+    uint64_t refused_until;           /* a member announced a refusal up to this number */
+    struct refusals refusals, *heard; /* this rank's; per member */
+    struct cause cause, proposal;     /* adopted; ours, not adopted yet (result 0: none) */
+    int64_t proposed_ns;              /* since when there is one; counts without a board alone */
+    uint64_t *closed_at;              /* per member: 0, or 1 + the last number it made before it closed */
+    int64_t closed_ns;                /* when one of them was heard last */
+    struct comm_error last_refused;
+    int64_t timeout_ns;
+    int64_t now;        /* of the call being made, so that it is read once; 0: nobody is in one */
+    uint32_t index;     /* in the engine's table */
+    uint32_t late_step; /* how many warnings the oldest operation has had */
+    uint64_t late_ticket;
+    /* messages */
+    struct p2p_op *p2p_ops;
+    uint32_t p2p_room, p2p_free, p2p_first, p2p_last;      /* list of unfinished messages in order */
+    uint32_t p2p_pending, p2p_markers, p2p_held, p2p_ones; /* ones: of p2p_pending, under way on windows */
+    struct comm_window *windows;                           /* made, and in the making */
+    struct window_link *links;                             /* by rank: windows' parts that are no memory here; NULL: there never was one */
+    uint32_t windows_apart;                                /* of the windows: peers may ask of them at any time */
+    bool links_busy;                                       /* something may move though nothing came */
+    struct timeline_range p2p_read, p2p_write;
+    struct subset *subsets;               /* in the making, in the order of their calls */
+    struct setup_message *setup_messages; /* of theirs: on their way, or not read yet */
+    uint64_t subsets_begun;
+    uint32_t setup_slots, setup_messages_sending; /* sending: not gone yet; whoever they are for needs them, also when we have our subset */
+    /* describing */
+    struct record *records;
+    uint32_t record_room;
+    uint64_t record_count;
+    bool dumped;             /* its records went to option trace_dir: once */
+    struct comm_stats stats; /* bytes: of messages alone; work counts its own */
+    size_t *vector_pool;
+    char name[32];
+    char forced[256];                /* option algorithm of this communicator; empty: the world's */
+    const _Atomic uint32_t *devices; /* env's */
+    /* recording */
+    struct comm_plan *recording;
+    const struct call_recorder *recorder; /* while recording */
+};
+
+/* Whether this communicator moves the host's memory alone, and at is none of it. One load and one branch where no driver is there. */
+static inline bool state_is_foreign(const struct comm_state *b, const void *at)
+{
+    if (BASE_LIKELY(!b->devices || !atomic_load_explicit(b->devices, memory_order_relaxed)))
+        return false;
+    return !(b->native && b->native_flags & NATIVE_STREAM) && b->unit.engine->env->on_device(b->unit.engine->env, at);
+}
+
+/* Memory of the device that the library of this communicator works on. */
+static inline bool state_is_device_memory(struct comm_state *b, const void *memory)
+{
+    return b->library && b->library->is_device_memory(b, memory);
+}
+
+/* PENDING: its library has not met its other members yet; asked again. */
+static inline enum comm_result state_library_joined(struct comm_state *b)
+{
+    return b->library ? b->library->joined(b) : COMM_OK;
+}
+
+/* state.c */
+struct state_config {
+    struct world *world;
+    struct team team; /* taken over */
+    int64_t timeout_ns;
+    const char *name;
+    const char *forced; /* NULL: none but the world's */
+    int32_t priority;
+    bool free_order, fixed_order, programs_only;
+    struct CUstream_st *stream; /* the caller's, for device work; NULL: one of its own */
+};
+enum comm_result state_create(struct engine *e, const struct state_config *config, struct team_offer *offer, struct comm_state **body);
+/* offers: of all members, by rank. With a library: its `joined` is asked until it does not say PENDING. */
+enum comm_result state_connect(struct comm_state *b, const struct team_offer *offers);
+void state_destroy(struct comm_state *b);
+struct comm_state *state_recorder(struct comm_state *of); /* no channel, no queue: only records; NULL: no memory */
+enum comm_result state_program(struct comm_state *b, const struct run_call *call, uint32_t collective, int32_t root, size_t longest,
+                               struct comm_program **program, const char **algorithm);
+/* The row for this length, the same on every rank, or NULL and why: UNSUPPORTED, or MEMORY. */
+const struct algo_row *state_choose(struct comm_state *b, uint32_t collective, size_t bytes, enum comm_result *why);
+/* What prices need, valid while b is. */
+struct algo_prices state_prices(const struct comm_state *b);
+void state_release_program(struct comm_state *b, struct comm_program *program);
+/* What one element of a pair is; false: the pair has no kernel. */
+bool state_element(const struct comm_state *b, enum comm_type type, comm_op op, struct run_element *element);
+/* NULL: not locked, why */
+static inline struct comm_state *state_lock(struct comm_communicator *c, enum comm_result *why)
+{
+    return (struct comm_state *)(void *)unit_lock(c, why);
+}
+static inline void state_unlock(struct comm_state *b)
+{
+    unit_unlock(&b->unit);
+}
+
+/* The end of a call that may have started or found something: what peers ask for meanwhile is done too. */
+static inline void state_leave(struct comm_state *b)
+{
+    unit_leave(&b->unit);
+}
+/* The state of a communicator whose handle's lock is held; NULL: closed. */
+static inline struct comm_state *state_of(const struct comm_communicator *handle)
+{
+    return atomic_load_explicit(&handle->state, memory_order_relaxed);
+}
+
+/* issue.c, step.c */
+enum comm_result state_issue(struct comm_state *b, const struct engine_call *call, entry_ended_fn *ended, void *ended_arg,
+                             struct comm_request *req);
+enum comm_result state_ready_for_calls(struct comm_state *b); /* COMM_OK, or what the communicator failed with */
+enum comm_result state_refuse(struct comm_state *b, const struct engine_call *call, enum comm_result reason);
+enum comm_result state_refuse_device(struct comm_state *b, const struct engine_call *call); /* only the host's memory will do */
+enum comm_result state_queue_wait(struct comm_state *b, const struct timeline_point *point, struct comm_request *req);
+static inline void state_end_nap(struct comm_state *b);
+bool state_step(struct comm_state *b); /* one bounded pass; true: something moved */
+/* Rotate, mix in, multiply: a few cycles, since it stands between an operation and its first store. */
+static inline uint32_t state_chain(uint32_t chain, uint32_t fingerprint)
+{
+    return ((chain << 7 | chain >> 25) ^ fingerprint) * UINT32_C(0x9e3779b1) + 1;
+}
+uint32_t state_fingerprint(const struct comm_state *b, const struct engine_call *call);
+static inline void state_publish(struct comm_state *b, uint32_t seq, uint32_t fingerprint, uint32_t chain, const struct engine_call *call,
+                                 enum comm_result refused)
+{
+    struct wire_call *mine = &b->channel->calls[seq & b->calls_mask];
+
+    atomic_store_explicit(&mine->seq, 0, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+    atomic_store_explicit(&mine->fingerprint, fingerprint, memory_order_relaxed);
+    atomic_store_explicit(&mine->collective, (uint8_t)call->collective, memory_order_relaxed);
+    atomic_store_explicit(&mine->type, (uint8_t)call->type, memory_order_relaxed);
+    atomic_store_explicit(&mine->flags, (uint8_t)call->flags, memory_order_relaxed);
+    atomic_store_explicit(&mine->refused, (int8_t)refused, memory_order_relaxed);
+    atomic_store_explicit(&mine->chain, chain, memory_order_relaxed);
+    atomic_store_explicit(&mine->op, call->op, memory_order_relaxed);
+    atomic_store_explicit(&mine->root, call->root, memory_order_relaxed);
+    atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
+    atomic_store_explicit(&mine->seq, seq, memory_order_release);
+}
+static inline void state_publish_call(struct comm_state *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
+{
+    state_publish(b, e->seq, e->fingerprint, e->chain, call, refused);
+}
+struct comm_state *state_at(struct engine *e, uint32_t index); /* locked; NULL: none, closed, another engine's, or a recorder */
+void engine_spread_abort(struct engine *e);                    /* fails every communicator of a world in which comm_abort was called */
+bool state_is_aborted(const struct comm_state *b);             /* its world is */
+void state_hear_abort(struct comm_state *b);                   /* fails it, if so */
+void state_publish_more(struct comm_state *b);                 /* calls that have come near enough */
+uint64_t state_published(const struct comm_state *b);          /* the number of the newest call that is published */
+void state_fill_entry(struct entry *e, const struct engine_call *call, uint32_t fingerprint, struct comm_state *b);
+void state_run_queue(struct comm_state *b); /* starts and retires what can be */
+void state_settle(struct comm_state *b);    /* after a change made by a call: flush, tell, active or not */
+void state_activate(struct comm_state *b);
+enum comm_result state_copy_vectors(struct comm_state *b, const struct engine_call *call, struct entry *e);
+void state_forget_entry(struct comm_state *b, struct entry *e);
+bool state_room_for_record(struct comm_state *b);
+static inline struct record *state_next_record(struct comm_state *b)
+{
+    if (BASE_UNLIKELY(b->record_count >= b->record_room && b->record_room < ENGINE_RECORDS) && !state_room_for_record(b))
+        return NULL;
+    return &b->records[b->record_count++ & (b->record_room - 1)];
+}
+static inline void state_record(struct comm_state *b, const struct record *made, uint64_t ticket, int64_t now, enum comm_result result)
+{
+    struct record *record = state_next_record(b);
+    if (!record)
+        return;
+    *record = *made;
+    record->ticket = ticket;
+    record->completed_ns = now;
+    record->result = result;
+}
+static inline struct entry *state_entry(const struct comm_state *b, uint64_t ticket)
+{
+    return (struct entry *)(void *)timeline_entry(&b->line, ticket);
+}
+
+/* check.c */
+bool check_parse(const char *text, uint32_t *bits);
+uint32_t check_site(const void *address);
+uint64_t check_sum(const void *at, size_t bytes);
+void check_freeze(struct comm_state *b, struct entry *e);                 /* it starts */
+enum comm_result check_thaw(struct comm_state *b, const struct entry *e); /* it ended: OK, or CORRUPT */
+
+/* operator.c */
+struct user_op *operator_hold(const struct comm_state *b, comm_op op); /* NULL: none of that number */
+void operator_drop(struct user_op *own);
+struct run_element operator_element(const struct user_op *own);
+uint32_t operator_identity(const struct comm_state *b, comm_op op); /* what ranks compare */
+void operators_close(struct world *w, const struct comm_env *env);
+
+/* bytes.c: call->in is where the caller keeps the length, call->out its buffer */
+enum comm_result bytes_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
+
+/* Algorithms by name, or NULL. */
+static inline const char *state_forced(const struct comm_state *b)
+{
+    if (b->forced[0])
+        return b->forced;
+    return b->world->forced[0] ? b->world->forced : NULL;
+}
+
+/* hosts.c */
+void hosts_close(struct world *w);
+bool state_find_hosts(struct comm_state *b); /* false: no memory */
+void state_free_hosts(struct comm_state *b);
+int32_t state_host_ranks(const struct comm_state *b); /* of a host, about; 0: all are on one */
+static inline int32_t state_host(const struct comm_state *b, int32_t rank)
+{
+    return b->world->hosts.of[b->team.world[rank]];
+}
+
+/* Nobody wakes for what joins on a thread of its native's own: sleepers look from time to time. */
+static inline void state_count_joining(struct comm_state *b, int32_t more)
+{
+    b->joining += (uint32_t)more;
+    for (; more > 0; more--)
+        engine_await_word(b->unit.engine, true);
+    for (; more < 0; more++)
+        engine_await_word(b->unit.engine, false);
+}
+
+static inline void state_end_nap(struct comm_state *b)
+{
+    if (b->fence_naps)
+        engine_await_word(b->unit.engine, false);
+    b->fence_naps = false;
+}
+
+static inline int64_t state_now(const struct comm_state *b)
+{
+    return b->now ? b->now : b->unit.engine->env->now(b->unit.engine->env);
+}
+
+static inline bool state_idle(const struct comm_state *b)
+{
+    bool sending = b->setup_messages_sending && !b->failed;
+
+    return b->line.done + 1 == b->line.next && !b->p2p_pending && !b->p2p_markers && !b->proposal.result && !b->recovering && !sending;
+}
+
+#endif

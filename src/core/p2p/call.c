@@ -1,0 +1,121 @@
+/*
+ * What a program calls on the second line: a send or a receive, the end of a receive that nobody answered, and a look at what has come.
+ * What becomes of a message after that is op.c's.
+ */
+#include "p2p/op.h"
+
+#include "base/format.h"
+
+/* Messages go over the wire, which is the host's. */
+enum comm_result p2p_refuse_device(struct comm_state *b, const char *call)
+{
+    b->last_refused = (struct comm_error){.size = sizeof b->last_refused, .result = COMM_ERR_UNSUPPORTED, .rank = b->team.rank, .peer = -1};
+    base_copy_text(b->last_refused.operation, sizeof b->last_refused.operation, call);
+    base_copy_text(b->last_refused.text, sizeof b->last_refused.text,
+                   "buf is device memory; expected the host's: messages go over the wire");
+    return COMM_ERR_UNSUPPORTED;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sending, receiving */
+enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
+                                struct comm_status *status, struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_state *b = state_lock(c, &r);
+    const struct message_call call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send};
+
+    if (b) {
+        if (b->native_flags && state_is_device_memory(b, buf))
+            r = p2p_refuse_device(b, is_send ? "send" : "recv");
+        else if (b->recording)
+            r = b->recorder->message(b, &call);
+        else
+            r = b->failed ? (enum comm_result)b->cause.result : p2p_post(b, &call, P2P_NONE, req);
+        if (b->recording && req)
+            *req = COMM_REQUEST_NONE;
+        if (!b->recording)
+            state_settle(b);
+        state_leave(b);
+    }
+    if (r != COMM_OK && req)
+        *req = timeline_refusal(r);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ cancelling */
+enum comm_result engine_cancel(struct comm_request request)
+{
+    enum comm_result r;
+
+    if (!request.comm)
+        return request.ticket ? timeline_test(request) : COMM_ERR_STATE;
+    struct comm_state *b = state_lock(request.comm, &r);
+    if (!b)
+        return r;
+    r = COMM_ERR_STATE;
+    uint32_t i = timeline_slot_index(request.ticket);
+    if ((request.ticket & TIMELINE_MESSAGE) && i < b->p2p_room && b->p2p_ops[i].ticket == request.ticket && !b->p2p_ops[i].is_send) {
+        if (b->p2p_ops[i].class) {
+            p2p_end(b, &b->p2p_ops[i], COMM_ERR_CANCELLED);
+            r = COMM_OK;
+        } else if (b->p2p_ops[i].state == P2P_POSTED) {
+            r = message_cancel(b->messages, i, COMM_ERR_CANCELLED);
+        } else if (b->p2p_ops[i].state == P2P_HELD) {
+            p2p_end(b, &b->p2p_ops[i], COMM_ERR_CANCELLED);
+            r = COMM_OK;
+        }
+        p2p_step(b);
+        state_settle(b);
+    }
+    state_unlock(b);
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ probing */
+struct probe {
+    struct comm_communicator *c;
+    int32_t peer;
+    uint32_t tag;
+    struct comm_status *status;
+    enum comm_result result;
+};
+
+static bool probe_done(void *arg)
+{
+    struct probe *p = arg;
+    enum comm_result r;
+    struct comm_state *b = state_lock(p->c, &r);
+
+    p->result = r;
+    if (!b)
+        return true;
+    if (b->failed)
+        p->result = (enum comm_result)b->cause.result;
+    else {
+        state_step(b);
+        p->result = message_probe(b->messages, p->peer, p->tag, p->status) ? COMM_OK : COMM_PENDING;
+    }
+    state_unlock(b);
+    return p->result != COMM_PENDING;
+}
+
+enum comm_result engine_probe(struct comm_communicator *c, int32_t peer, uint32_t tag, int64_t timeout_ns, struct comm_status *status)
+{
+    struct probe p = {c, peer, tag, status, COMM_OK};
+    enum comm_result r;
+    struct comm_state *b = state_lock(c, &r);
+
+    if (!b)
+        return r;
+    struct engine *e = b->unit.engine;
+    int64_t most = b->timeout_ns;
+    bool usable = !b->recording && (timeout_ns == 0 || !engine_in_callback(e));
+    engine_hold(e);
+    state_unlock(b);
+    if (!usable)
+        p.result = COMM_ERR_STATE;
+    else if (!probe_done(&p) && timeout_ns != 0)
+        (void)engine_move_until(e, NULL, probe_done, &p, engine_deadline(e, timeout_ns < most ? timeout_ns : most));
+    engine_drop(e);
+    return p.result;
+}

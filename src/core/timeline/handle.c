@@ -1,0 +1,233 @@
+/* Faces: what requests point at. The one list of the process. */
+#include "timeline/timeline.h"
+
+static struct {
+    struct base_lock lock;
+    struct comm_communicator *oldest, *newest; /* given back, reused oldest first */
+} handles;
+
+/* One of the same env: who holds an old request, or a list of handles that is out of date, may look at a handle's env at any time, so it
+ * never changes. */
+static struct comm_communicator *take_used(const struct comm_env *env)
+{
+    struct comm_communicator *handle, *before = NULL;
+
+    base_lock(&handles.lock, env);
+    for (handle = handles.oldest; handle && handle->env != env; handle = handle->link)
+        before = handle;
+    if (handle) {
+        *(before ? &before->link : &handles.oldest) = handle->link;
+        if (!handle->link)
+            handles.newest = before;
+    }
+    base_unlock(&handles.lock, env);
+    return handle;
+}
+
+struct comm_communicator *timeline_handle_take(const struct comm_env *env, void *state)
+{
+    struct comm_communicator *handle = take_used(env);
+
+    if (!handle) {
+        handle = env->take(env, sizeof *handle, 64);
+        if (!handle)
+            return NULL;
+        handle->next = handle->first = 1;
+        handle->next_message = handle->first_message = 1;
+        handle->env = env;
+        handle->alive = env->alive;
+    }
+    handle->link = NULL;
+    atomic_store_explicit(&handle->closing, 0, memory_order_relaxed);
+    atomic_store_explicit(&handle->failed, UINT64_MAX, memory_order_relaxed);
+    atomic_store_explicit(&handle->exceptions, 0, memory_order_relaxed);
+    atomic_store_explicit(&handle->result, COMM_OK, memory_order_relaxed);
+    atomic_store_explicit(&handle->done, handle->first - 1, memory_order_release);
+    atomic_store_explicit(&handle->state, state, memory_order_release);
+    return handle;
+}
+
+void timeline_handle_give(struct comm_communicator *handle)
+{
+    const struct comm_env *env = handle->env;
+
+    atomic_store_explicit(&handle->state, NULL, memory_order_release);
+    atomic_store_explicit(&handle->first, handle->next, memory_order_release);
+    base_lock(&handle->exception_lock, env); /* its old requests may just be asked */
+    handle->first_message = handle->next_message;
+    handle->exception_count = handle->dropped_work = handle->dropped_message = 0;
+    base_unlock(&handle->exception_lock, env);
+    base_lock(&handles.lock, env);
+    if (handles.newest)
+        handles.newest->link = handle;
+    else
+        handles.oldest = handle;
+    handles.newest = handle;
+    base_unlock(&handles.lock, env);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ slots */
+static uint32_t chunk_of(uint32_t index, uint32_t *within)
+{
+    uint32_t scaled = index / TIMELINE_SLOTS_FIRST + 1;
+    uint32_t chunk = 31 - (uint32_t)__builtin_clz(scaled);
+
+    *within = index - TIMELINE_SLOTS_FIRST * ((1u << chunk) - 1);
+    return chunk;
+}
+
+static _Atomic uint64_t *slot_word(struct comm_communicator *handle, uint32_t index)
+{
+    uint32_t within, chunk = chunk_of(index, &within);
+    _Atomic uint64_t *words = chunk < TIMELINE_SLOT_CHUNKS ? atomic_load_explicit(&handle->slots[chunk], memory_order_acquire) : NULL;
+
+    return words ? words + within : NULL;
+}
+
+uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index)
+{
+    uint32_t within, chunk = chunk_of(index, &within);
+    _Atomic uint64_t *word = slot_word(handle, index);
+
+    if (chunk >= TIMELINE_SLOT_CHUNKS)
+        return 0;
+    if (!word) {
+        _Atomic uint64_t *words = handle->env->take(handle->env, ((size_t)TIMELINE_SLOTS_FIRST << chunk) * sizeof *words, 64);
+        if (!words)
+            return 0;
+        atomic_store_explicit(&handle->slots[chunk], words, memory_order_release);
+        word = words + within;
+    }
+    uint64_t number = handle->next_message++;
+    atomic_store_explicit(word, number << 8 | 1, memory_order_release);
+    return TIMELINE_MESSAGE | number << TIMELINE_INDEX_BITS | index;
+}
+
+void timeline_slot_finish(struct comm_communicator *handle, uint64_t ticket, enum comm_result result)
+{
+    _Atomic uint64_t *word = slot_word(handle, timeline_slot_index(ticket));
+
+    BASE_ASSERT(word);
+    atomic_store_explicit(word, timeline_slot_number(ticket) << 8 | (uint8_t)result, memory_order_release);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ testing */
+static enum comm_result exception_of(struct comm_communicator *handle, uint64_t ticket);
+
+static enum comm_result test_message(struct comm_communicator *handle, uint64_t ticket)
+{
+    uint64_t number = timeline_slot_number(ticket);
+    _Atomic uint64_t *word = slot_word(handle, timeline_slot_index(ticket));
+    uint64_t held = word ? atomic_load_explicit(word, memory_order_acquire) : 0;
+
+    if (held >> 8 == number) {
+        uint8_t state = (uint8_t)held;
+        if (state <= 1)
+            return state ? COMM_PENDING : COMM_OK;
+        (void)exception_of(handle, ticket); /* somebody learned it: sync need not tell it again */
+        return (enum comm_result)(int8_t)state;
+    }
+    return held >> 8 > number ? exception_of(handle, ticket) : COMM_ERR_ARGUMENT;
+}
+
+enum comm_result timeline_test_slow(struct comm_request request)
+{
+    struct comm_communicator *handle = request.comm;
+    uint64_t ticket = request.ticket;
+
+    if (!handle)
+        return (enum comm_result)(int32_t)(int64_t)ticket;
+    if (atomic_load_explicit(handle->alive, memory_order_relaxed) == 0)
+        return COMM_ERR_FORKED;
+    if (ticket & TIMELINE_MESSAGE)
+        return test_message(handle, ticket);
+    if (ticket == 0)
+        return COMM_ERR_ARGUMENT;
+    if (ticket < atomic_load_explicit(&handle->first, memory_order_acquire))
+        return COMM_ERR_CLOSED;
+    if (ticket <= atomic_load_explicit(&handle->done, memory_order_acquire))
+        return exception_of(handle, ticket);
+    if (ticket >= atomic_load_explicit(&handle->failed, memory_order_acquire))
+        return (enum comm_result)atomic_load_explicit(&handle->result, memory_order_relaxed);
+    return ticket < atomic_load_explicit(&handle->next, memory_order_acquire) ? COMM_PENDING : COMM_ERR_ARGUMENT;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ errors of single requests */
+static uint64_t oldest_exception(const struct comm_communicator *handle)
+{
+    return handle->exception_count > TIMELINE_EXCEPTIONS ? handle->exception_count - TIMELINE_EXCEPTIONS : 0;
+}
+
+/* A complete request of a life that has exceptions, or whose slot was reused. */
+static enum comm_result exception_of(struct comm_communicator *handle, uint64_t ticket)
+{
+    bool message = (ticket & TIMELINE_MESSAGE) != 0;
+    enum comm_result result = COMM_OK;
+
+    base_lock(&handle->exception_lock, handle->env);
+    if (message ? timeline_slot_number(ticket) < handle->first_message || timeline_slot_number(ticket) <= handle->dropped_message
+                : ticket < atomic_load_explicit(&handle->first, memory_order_relaxed) || ticket <= handle->dropped_work)
+        result = COMM_ERR_CLOSED;
+    for (uint64_t i = handle->exception_count; i-- > oldest_exception(handle);) {
+        struct timeline_exception *x = &handle->exception[i % TIMELINE_EXCEPTIONS];
+        if (x->ticket == ticket) {
+            x->told = 1;
+            result = (enum comm_result)x->result;
+            break;
+        }
+    }
+    base_unlock(&handle->exception_lock, handle->env);
+    return result;
+}
+
+static void drop(struct comm_communicator *handle, uint64_t ticket)
+{
+    if (!(ticket & TIMELINE_MESSAGE))
+        handle->dropped_work = ticket;
+    else if (timeline_slot_number(ticket) > handle->dropped_message)
+        handle->dropped_message = timeline_slot_number(ticket);
+}
+
+uint64_t timeline_slot_error(struct comm_communicator *handle, uint32_t index, enum comm_result *result)
+{
+    _Atomic uint64_t *word = slot_word(handle, index);
+    uint64_t held = word ? atomic_load_explicit(word, memory_order_relaxed) : 0;
+    uint64_t ticket = TIMELINE_MESSAGE | held >> 8 << TIMELINE_INDEX_BITS | index;
+
+    *result = (enum comm_result)(int8_t)(uint8_t)held;
+    return (uint8_t)held > 1 && exception_of(handle, ticket) == COMM_OK ? ticket : 0;
+}
+
+void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result)
+{
+    base_lock(&handle->exception_lock, handle->env);
+    if (!handle->exception)
+        handle->exception = handle->env->take(handle->env, TIMELINE_EXCEPTIONS * sizeof *handle->exception, 64);
+    if (handle->exception) {
+        struct timeline_exception *x = &handle->exception[handle->exception_count % TIMELINE_EXCEPTIONS];
+        if (handle->exception_count >= TIMELINE_EXCEPTIONS)
+            drop(handle, x->ticket);
+        *x = (struct timeline_exception){ticket, result, 0};
+        handle->exception_count++;
+    } else {
+        drop(handle, ticket); /* it cannot be kept: CLOSED rather than a wrong OK */
+    }
+    atomic_fetch_add_explicit(&handle->exceptions, 1, memory_order_release);
+    base_unlock(&handle->exception_lock, handle->env);
+}
+
+enum comm_result timeline_untold(struct comm_communicator *handle)
+{
+    enum comm_result result = COMM_OK;
+
+    base_lock(&handle->exception_lock, handle->env);
+    for (uint64_t i = oldest_exception(handle); i < handle->exception_count && result == COMM_OK; i++) {
+        struct timeline_exception *x = &handle->exception[i % TIMELINE_EXCEPTIONS];
+        if (!x->told) {
+            x->told = 1;
+            result = (enum comm_result)x->result;
+        }
+    }
+    base_unlock(&handle->exception_lock, handle->env);
+    return result;
+}

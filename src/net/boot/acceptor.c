@@ -1,0 +1,355 @@
+/*
+ * The acceptor of a meeting: rank 0 lets in who says the right greeting, and where the job has a secret, who has proved it before. Who is
+ * turned away is told why, and rank 0 remembers the last of them for its own error.
+ */
+#define _GNU_SOURCE
+#include "net/boot/star.h"
+
+#include "base/format.h"
+#include "net/posix/files.h"
+#include "net/auth/secret.h"
+#include "net/auth/pending.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { SEALED_GREETING = sizeof(struct greeting) + CRYPTO_TAG, REFUSALS_LOGGED_NS = 1000000000 };
+
+enum greeted { GREETED_LATER, GREETED_IN, GREETED_OUT };
+
+static void name_missing(const struct boot_star *b)
+{
+    char *text = b->config.error_text;
+    size_t room = b->config.error_text_bytes, at = 0, named = 0, missing = 0;
+    base_append(text, room, &at, "not every rank came in time; missing:");
+    for (int32_t i = 1; i < b->config.ranks; i++) {
+        if (b->peer[i] >= 0)
+            continue;
+        missing++;
+        if (named < 16 && ++named)
+            base_append(text, room, &at, " %d", i);
+    }
+    if (missing > named)
+        base_append(text, room, &at, " and %zu more", missing - named);
+    base_append(text, room, &at, " (of %d)", b->config.ranks);
+    if (b->refused)
+        base_append(text, room, &at, "; %u were turned away, the last one because %s", b->refused, b->refusal);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ turning away */
+static enum greeted turn_away(struct boot_star *b, int fd, const char *why)
+{
+    char address[INET6_ADDRSTRLEN];
+    int64_t now = b->config.env->now(b->config.env);
+
+    pending_name(fd, address, sizeof address);
+    base_format(b->refusal, sizeof b->refusal, "from %s: %s", address, why);
+    if (!b->refused++ || now - b->refused_ns >= REFUSALS_LOGGED_NS) {
+        b->refused_ns = now;
+        base_log(b->config.log, LOG_WARNING, "open: somebody was turned away %s (%u so far)", b->refusal, b->refused);
+    }
+    pending_drain(fd);
+    close(fd);
+    return GREETED_OUT;
+}
+
+/* Without a secret, or before one is proved. */
+static enum greeted refuse_plainly(struct boot_star *b, int fd, const char *text)
+{
+    boot_send_refusal(fd, COMM_ERR_AUTH, text);
+    return turn_away(b, fd, text);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ greetings */
+/* Empty: he is one of us. */
+static void judge(const struct boot_star *b, const struct greeting *g, size_t bytes, char text[BOOT_TEXT])
+{
+    text[0] = 0;
+    if (bytes != sizeof *g || g->magic != BOOT_MAGIC || g->version != BOOT_VERSION)
+        base_format(text, BOOT_TEXT, "rank 0 of this job speaks version %d of another protocol", BOOT_VERSION);
+    else if (g->job != b->job)
+        base_format(text, BOOT_TEXT, "another job meets under this name");
+    else if (g->ranks != b->config.ranks)
+        base_format(text, BOOT_TEXT, "rank %d came for a world of %d ranks, rank 0 opens one of %d", g->rank, g->ranks, b->config.ranks);
+    else if (g->rank <= 0 || g->rank >= b->config.ranks || b->peer[g->rank] >= 0)
+        base_format(text, BOOT_TEXT, "rank %d is there already: two processes have the same rank, or two jobs the same name", g->rank);
+}
+
+static enum greeted greet(struct boot_star *b, int fd)
+{
+    struct greeting g = {.magic = 0};
+    char text[BOOT_TEXT];
+    ssize_t n = recv(fd, &g, sizeof g, MSG_DONTWAIT);
+
+    if (n < 0 && boot_again())
+        return GREETED_LATER;
+    if (n <= 0)
+        return turn_away(b, fd, "it ended before it said who it is");
+    if (n >= HANDSHAKE_NAMES) { /* this rank has no secret, or would not be here */
+        unsigned char names[HANDSHAKE_NAMES];
+        struct handshake_names said;
+        memcpy(names, &g, sizeof names);
+        if (handshake_read_names(names, &said)) {
+            base_format(text, sizeof text, "rank %u has a secret and rank 0 has none", said.from);
+            pending_refuse(fd, HANDSHAKE_NO_SECRET);
+            return turn_away(b, fd, text);
+        }
+    }
+    judge(b, &g, (size_t)n, text);
+    if (text[0])
+        return refuse_plainly(b, fd, text);
+    b->peer[g.rank] = fd;
+    return GREETED_IN;
+}
+
+static enum greeted hear_hello(struct boot_star *b, struct pending_peer *s, bool last)
+{
+    const struct pending_acceptor acceptor = {b->config.env, b->keys->job, HANDSHAKE_MEETING, 0, BOOT_MAGIC, NULL, NULL, 0};
+    char why[PENDING_WHY];
+
+    switch (pending_hello(&acceptor, s, last, why)) {
+    case PENDING_PLAIN:
+        return refuse_plainly(b, s->fd,
+                              "rank 0 has a job secret and this rank came without one: COMM_SECRET_FILE or COMM_SECRET is not set there");
+    case PENDING_OUT:
+        return turn_away(b, s->fd, why);
+    default:
+        return GREETED_LATER;
+    }
+}
+
+/* Sealed with keys of this connection: whoever says it has the secret now, and is not a recording. */
+static enum greeted hear_greeting(struct boot_star *b, struct pending_peer *s, bool last)
+{
+    struct greeting g;
+    char text[BOOT_TEXT];
+    enum pending_heard heard = pending_greeting(s, &g, sizeof g, last);
+
+    if (heard == PENDING_LATER)
+        return GREETED_LATER;
+    if (heard == PENDING_OUT)
+        return turn_away(b, s->fd, "he did not prove the secret: he repeats what another one said, or was cut off");
+    judge(b, &g, sizeof g, text);
+    if (!text[0] && (uint32_t)g.rank != s->names.from)
+        base_format(text, sizeof text, "rank %u says he is rank %d", s->names.from, g.rank);
+    if (text[0]) {
+        star_send_refusal(s->fd, &s->shake.seal, COMM_ERR_AUTH, text);
+        return turn_away(b, s->fd, text);
+    }
+    b->peer[g.rank] = s->fd;
+    b->seal[g.rank] = s->shake.seal;
+    return GREETED_IN;
+}
+
+static enum greeted hear(struct boot_star *b, struct pending_peer *s, short seen, int64_t now)
+{
+    bool last = now >= s->until || (seen & (POLLHUP | POLLERR | POLLRDHUP));
+
+    if (!b->sealed)
+        return seen ? greet(b, s->fd) : GREETED_LATER;
+    if (!seen && !last)
+        return GREETED_LATER;
+    return s->answered ? hear_greeting(b, s, last) : hear_hello(b, s, last);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ rank 0 */
+/* Without descriptors. Pending peers give way first: who is no pending peer comes again. */
+static enum comm_result make_room(const struct boot_star *b, struct pending_peers *s)
+{
+    char limit[160];
+
+    if (s->count) {
+        pending_drop_eldest(s);
+        return COMM_OK;
+    }
+    files_name_limit(limit, sizeof limit, (uint32_t)b->config.ranks + FILES_OF_A_WORLD);
+    return boot_fail(&b->config, COMM_ERR_SYSTEM, "rank 0 of %d ranks, with all of whom it is connected while they meet: %s",
+                     b->config.ranks, limit);
+}
+
+static enum comm_result let_in(struct boot_star *b, struct pending_peers *s, int listener)
+{
+    char why[USER_WHY], text[BOOT_TEXT];
+    int fd = files_accept(listener, b->config.log, (uint32_t)b->config.ranks);
+    if (fd < 0 && files_are_short(errno))
+        return make_room(b, s);
+    if (fd < 0) /* who waits outside stays there, so without memory this would be tried for ever */
+        return boot_again() || errno == ECONNABORTED ? COMM_OK : star_fail_errno(b, "accept");
+    if (listener == b->by_name && !user_is_ours(fd, why)) {
+        base_format(text, sizeof text, "whoever came is not rank 0's user: %s", why);
+        refuse_plainly(b, fd, text);
+        return COMM_OK;
+    }
+    pending_add(s, fd, b->config.env->now(b->config.env));
+    if (b->sealed)
+        pending_wait_for(fd, sizeof(struct greeting)); /* the least that anybody says */
+    return COMM_OK;
+}
+
+/* One wait over the listener, those not yet known and those known; *here grows. */
+static enum comm_result gather_once(struct boot_star *b, struct pending_peers *s, int32_t *here)
+{
+    nfds_t n = 0;
+    b->wait[n++] = (struct pollfd){.fd = b->listener, .events = POLLIN};
+    b->wait[n++] = (struct pollfd){.fd = b->by_name, .events = POLLIN};
+    for (uint32_t i = 0; i < s->count; i++)
+        b->wait[n++] = (struct pollfd){.fd = s->one[i].fd, .events = POLLIN | POLLRDHUP};
+    nfds_t known = n; /* no more than there are: the kernel polls no more than may be open */
+    for (int32_t i = 1; i < b->config.ranks; i++)
+        if (b->peer[i] >= 0)
+            b->wait[n++] = (struct pollfd){.fd = b->peer[i], .events = POLLRDHUP};
+    int ms = boot_remaining_ms(&b->config);
+    int ready = poll(b->wait, n, ms);
+    if (!ms) { /* also when somebody is at the acceptor: he may be for ever */
+        name_missing(b);
+        return COMM_ERR_TIMEOUT;
+    }
+    for (nfds_t i = 0; i < n && ready <= 0; i++)
+        b->wait[i].revents = 0;
+    for (int32_t i = 1; i < b->config.ranks; i++)
+        if (b->peer[i] >= 0 && b->wait[known++].revents)
+            return star_dead_rank(b, i);
+    int64_t now = b->config.env->now(b->config.env);
+    for (uint32_t i = s->count; i-- > 0;) {
+        enum greeted greeted = hear(b, &s->one[i], b->wait[BOOT_LISTENERS + i].revents, now);
+        if (greeted == GREETED_LATER)
+            continue;
+        *here += greeted == GREETED_IN;
+        pending_forget(s, i);
+    }
+    enum comm_result result = b->wait[0].revents ? let_in(b, s, b->listener) : COMM_OK;
+    return b->wait[1].revents && result == COMM_OK ? let_in(b, s, b->by_name) : result;
+}
+
+/* Who has not said enough to be judged. */
+static void tell_that_all_are_there(struct boot_star *b, struct pending_peer *s)
+{
+    char text[BOOT_TEXT];
+
+    base_format(text, sizeof text, "all %d ranks of rank 0's world are there: two processes have the same rank, or two jobs the same name",
+                b->config.ranks);
+    if (b->sealed && !s->answered)
+        pending_refuse(s->fd, HANDSHAKE_ANOTHER_RANK);
+    else
+        star_send_refusal(s->fd, b->sealed ? &s->shake.seal : NULL, COMM_ERR_AUTH, text);
+    turn_away(b, s->fd, text);
+}
+
+/* All ranks are there, so whoever else has come is told that there is no place for him. If his connection only ended he would take that for
+ * rank 0's death. */
+static void turn_away_the_rest(struct boot_star *b, struct pending_peers *s)
+{
+    const int listeners[BOOT_LISTENERS] = {b->listener, b->by_name};
+
+    for (int i = 0; i < BOOT_LISTENERS; i++) {
+        struct pollfd more = {.fd = listeners[i], .events = POLLIN};
+        for (int k = 0; k < STRANGERS_MAX && poll(&more, 1, 0) > 0 && let_in(b, s, listeners[i]) == COMM_OK; k++)
+            ;
+    }
+    for (uint32_t i = s->count; i-- > 0; pending_forget(s, i)) {
+        s->one[i].until = INT64_MAX;
+        if (hear(b, &s->one[i], POLLIN, 0) == GREETED_LATER)
+            tell_that_all_are_there(b, &s->one[i]);
+    }
+}
+
+enum comm_result acceptor_listen_for_all(struct boot_star *b)
+{
+    struct pending_peers *pending_peers = secret_take(sizeof *pending_peers);
+    int32_t here = 1;
+
+    if (!pending_peers)
+        return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory to meet %d ranks", b->config.ranks);
+    enum comm_result result = b->kind->listen(b);
+    while (here < b->config.ranks && result == COMM_OK)
+        result = gather_once(b, pending_peers, &here);
+    if (result == COMM_OK && b->config.ranks > 1)
+        turn_away_the_rest(b, pending_peers);
+    pending_close_all(pending_peers);
+    secret_give(pending_peers, sizeof *pending_peers);
+    if (b->listener >= 0)
+        close(b->listener);
+    if (b->by_name >= 0)
+        close(b->by_name);
+    b->listener = b->by_name = -1;
+    for (int32_t i = 1; i < b->config.ranks && result == COMM_OK; i++)
+        if (star_send_frame(b, i, FRAME_WELCOME, NULL, 0) != IO_OK)
+            result = star_dead_rank(b, i);
+    return result == COMM_OK ? result : star_tell_all(b, result);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the others */
+static enum comm_result unproved(const struct boot_star *b, enum handshake_fault fault)
+{
+    return boot_fail(&b->config, COMM_ERR_AUTH, "rank %d and rank 0 did not prove the job's secret to each other: of rank 0, %s",
+                     b->config.rank, handshake_fault_text(fault));
+}
+
+/* *again: the connection ended before rank 0 said a word: it had no place, or is only just coming. */
+static enum comm_result prove_by(struct boot_star *b, struct handshake *shake, bool *again)
+{
+    const struct handshake_names names = {HANDSHAKE_MEETING, (uint32_t)b->config.rank, 0, 0, 0};
+    unsigned char hello[HANDSHAKE_HELLO], answer[HANDSHAKE_ANSWER];
+    uint32_t magic;
+
+    if (!handshake_hello(shake, b->config.env, b->keys->job, &names, hello))
+        return boot_fail(&b->config, COMM_ERR_SYSTEM, "no memory or randomness for the handshake");
+    enum io io = boot_send_all(&b->config, b->root, hello, sizeof hello);
+    if (io == IO_OK)
+        io = boot_receive_all(&b->config, b->root, answer, HANDSHAKE_HEAD);
+    *again = io == IO_GONE;
+    if (io != IO_OK)
+        return star_root_lost(b, io);
+    memcpy(&magic, answer, sizeof magic);
+    enum handshake_fault fault = magic == BOOT_MAGIC ? HANDSHAKE_NO_SECRET : handshake_read_head(answer);
+    if (!fault) {
+        io = boot_receive_all(&b->config, b->root, answer + HANDSHAKE_HEAD, sizeof answer - HANDSHAKE_HEAD);
+        if (io != IO_OK)
+            return star_root_lost(b, io);
+        fault = handshake_finish(shake, answer);
+    }
+    if (!fault)
+        b->seal[0] = shake->seal;
+    return fault ? unproved(b, fault) : COMM_OK;
+}
+
+/* However it ends, nothing of it is left. */
+static enum comm_result prove(struct boot_star *b, bool *again)
+{
+    enum comm_result result = prove_by(b, &b->keys->shake, again);
+
+    crypto_wipe(&b->keys->shake, sizeof b->keys->shake);
+    return result;
+}
+
+static enum comm_result dial_and_prove(struct boot_star *b)
+{
+    for (;;) {
+        bool again = false;
+        enum comm_result result = b->kind->dial(b);
+        if (result == COMM_OK && b->sealed)
+            result = prove(b, &again);
+        if (!again || !boot_remaining_ms(&b->config))
+            return result;
+        close(b->root);
+        b->root = -1;
+        poll(NULL, 0, BOOT_RETRY_MS);
+    }
+}
+
+enum comm_result acceptor_connect_to_root(struct boot_star *b)
+{
+    unsigned char sealed[SEALED_GREETING];
+    enum comm_result result = dial_and_prove(b);
+
+    if (result != COMM_OK)
+        return result;
+    struct greeting g = {BOOT_MAGIC, BOOT_VERSION, b->config.rank, b->config.ranks, b->job};
+    if (b->sealed && !seal_write(&b->seal[0], &g, sizeof g, sealed))
+        return boot_fail(&b->config, COMM_ERR_MEMORY, "no memory for the handshake");
+    enum io io = b->sealed ? boot_send_all(&b->config, b->root, sealed, sizeof sealed) : boot_send_all(&b->config, b->root, &g, sizeof g);
+    return io == IO_LATE ? star_root_lost(b, io) : star_expect(b, FRAME_WELCOME, 0); /* gone: it may have said why */
+}

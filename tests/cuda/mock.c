@@ -1,0 +1,403 @@
+/* The machine: hardware queues of operations, and which of their heads runs next. */
+#define _GNU_SOURCE
+#include "mock_inside.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct mock_machine mock = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* ------------------------------------------------------------------------------------------------------------ calls */
+static _Thread_local bool exempt;
+
+void mock_exempt(bool on)
+{
+    exempt = on;
+}
+
+bool mock_begin(const char *name)
+{
+    pthread_mutex_lock(&mock.lock);
+    if (exempt)
+        return false;
+    mock.calls++;
+    bool fails = mock.broken;
+    if (mock.fail_at && --mock.fail_at == 0) {
+        fails = true;
+        mock.broken = mock.sticky;
+        mock.failed = name;
+    }
+    if (fails)
+        pthread_mutex_unlock(&mock.lock);
+    return fails;
+}
+
+void mock_end(void)
+{
+    pthread_cond_broadcast(&mock.changed);
+    pthread_mutex_unlock(&mock.lock);
+}
+
+uint64_t mock_draw(uint64_t below)
+{
+    mock.random ^= mock.random << 13;
+    mock.random ^= mock.random >> 7;
+    mock.random ^= mock.random << 17;
+    return mock.random % below;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ what exists */
+void mock_add(enum mock_thing kind, void *at, size_t bytes, int device)
+{
+    for (int i = 0; i < MOCK_THINGS; i++) {
+        if (mock.thing[i].kind)
+            continue;
+        mock.thing[i].kind = kind;
+        mock.thing[i].at = at;
+        mock.thing[i].bytes = bytes;
+        mock.thing[i].device = device;
+        return;
+    }
+    abort();
+}
+
+bool mock_remove(enum mock_thing kind, void *at)
+{
+    for (int i = 0; i < MOCK_THINGS; i++) {
+        if (mock.thing[i].kind == kind && mock.thing[i].at == at) {
+            memset(&mock.thing[i], 0, sizeof mock.thing[i]);
+            return true;
+        }
+    }
+    return false;
+}
+
+enum mock_thing mock_find(const void *at)
+{
+    for (int i = 0; i < MOCK_THINGS; i++) {
+        const char *from = mock.thing[i].at;
+        if (mock.thing[i].kind && (const char *)at >= from && (const char *)at < from + (mock.thing[i].bytes ? mock.thing[i].bytes : 1))
+            return mock.thing[i].kind;
+    }
+    return 0;
+}
+
+static int count_live(bool tell)
+{
+    static const char *const kinds[] = {"copy", "fill", "kernel", "record", "wait for an event", "write", "wait for a word", "collective"};
+    int live = 0;
+
+    pthread_mutex_lock(&mock.lock);
+    for (int d = 0; d < MOCK_DEVICES && tell; d++)
+        for (int q = 0; q < MOCK_QUEUES; q++)
+            for (struct mock_op *op = mock.first[d][q]; op; op = op->next)
+                printf("pending on device %d, queue %d: %s, stream %p, word %p value %llu\n", d, q, kinds[op->kind], (void *)op->stream,
+                       op->to, (unsigned long long)op->value);
+    for (int i = 0; i < MOCK_THINGS; i++) {
+        live += mock.thing[i].kind != 0;
+        if (tell && mock.thing[i].kind)
+            printf("alive: kind %d at %p, %zu bytes\n", (int)mock.thing[i].kind, mock.thing[i].at, mock.thing[i].bytes);
+    }
+    for (int i = 0; i < MOCK_DEVICES; i++) {
+        live += mock.context[i].retained;
+        if (tell && mock.context[i].retained)
+            printf("alive: context of device %d, %d times\n", i, mock.context[i].retained);
+    }
+    pthread_mutex_unlock(&mock.lock);
+    return live;
+}
+
+int mock_live(void)
+{
+    return count_live(false);
+}
+
+void mock_list_live(void)
+{
+    count_live(true);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ operations */
+struct mock_op *mock_push(struct CUstream_st *stream, enum mock_kind kind)
+{
+    struct mock_op *op = calloc(1, sizeof *op), **last = &mock.last[stream->device][stream->queue];
+
+    if (!op)
+        abort();
+    op->kind = kind;
+    op->stream = stream;
+    if (*last)
+        (*last)->next = op;
+    else
+        mock.first[stream->device][stream->queue] = op;
+    *last = op;
+    stream->pending++;
+    mock.pending++;
+    return op;
+}
+
+static bool can_run(struct mock_op *op)
+{
+    switch (op->kind) {
+    case OP_WAIT:
+        return op->mark->done;
+    case OP_STAND:
+        return (int64_t)(atomic_load_explicit((_Atomic uint64_t *)op->to, memory_order_acquire) - op->value) >= 0;
+    case OP_FOREIGN:
+        return op->ready(op);
+    default:
+        return true;
+    }
+}
+
+/* True: it is over. */
+static bool run(struct mock_op *op)
+{
+    switch (op->kind) {
+    case OP_COPY:
+        memmove(op->to, op->from, op->bytes);
+        return true;
+    case OP_FILL:
+        for (size_t i = 0; i < op->bytes; i++)
+            ((uint32_t *)op->to)[i] = (uint32_t)op->value;
+        return true;
+    case OP_KERNEL:
+        op->fn(op->arg);
+        return true;
+    case OP_RECORD:
+        op->mark->done = true;
+        return true;
+    case OP_WRITE:
+        atomic_store_explicit((_Atomic uint64_t *)op->to, op->value, memory_order_release);
+        return true;
+    case OP_FOREIGN:
+        return op->go(op);
+    default:
+        return true;
+    }
+}
+
+static void pop(int device, int queue)
+{
+    struct mock_op *op = mock.first[device][queue];
+
+    mock.first[device][queue] = op->next;
+    if (!op->next)
+        mock.last[device][queue] = NULL;
+    if (op->mark && --op->mark->references == 0)
+        free(op->mark);
+    op->stream->pending--;
+    mock.pending--;
+    free(op);
+}
+
+struct head {
+    int device, queue;
+};
+
+/* Half of the seeds draw each time. The others give queues ranks, and change one now and then: so a queue may stay behind for long, which
+ * uniform draws hardly ever make happen. */
+static uint64_t choose(const struct head *head, uint64_t count)
+{
+    uint64_t best = 0;
+
+    if (!mock.ranked)
+        return mock_draw(count);
+    if (mock_draw(32) == 0)
+        mock.rank[head[mock_draw(count)].device][head[mock_draw(count)].queue] = (uint32_t)mock_draw(1000);
+    for (uint64_t i = 1; i < count; i++)
+        if (mock.rank[head[i].device][head[i].queue] > mock.rank[head[best].device][head[best].queue])
+            best = i;
+    return best;
+}
+
+static void set_seed(uint64_t seed)
+{
+    mock.random = seed * 0x9e3779b97f4a7c15u + 0x2545f4914f6cdd1du;
+    mock.ranked = seed & 1;
+    for (int d = 0; d < MOCK_DEVICES; d++)
+        for (int q = 0; q < MOCK_QUEUES; q++)
+            mock.rank[d][q] = (uint32_t)mock_draw(1000);
+}
+
+static bool step(void)
+{
+    struct head head[MOCK_DEVICES * MOCK_QUEUES];
+    uint64_t count = 0;
+
+    for (int d = 0; d < MOCK_DEVICES; d++)
+        for (int q = 0; q < MOCK_QUEUES; q++)
+            if (mock.first[d][q] && can_run(mock.first[d][q])) {
+                head[count].device = d;
+                head[count++].queue = q;
+            }
+    if (!count)
+        return false;
+    uint64_t chosen = choose(head, count);
+    int device = head[chosen].device, queue = head[chosen].queue;
+    if (run(mock.first[device][queue]))
+        pop(device, queue);
+    pthread_cond_broadcast(&mock.changed);
+    return true;
+}
+
+bool mock_step(void)
+{
+    pthread_mutex_lock(&mock.lock);
+    bool stepped = step();
+    pthread_mutex_unlock(&mock.lock);
+    return stepped;
+}
+
+void mock_drain(void)
+{
+    while (mock_step())
+        ;
+}
+
+bool mock_idle(void)
+{
+    pthread_mutex_lock(&mock.lock);
+    bool idle = mock.pending == 0;
+    pthread_mutex_unlock(&mock.lock);
+    return idle;
+}
+
+static void *runner(void *arg)
+{
+    pthread_mutex_lock(&mock.lock);
+    while (!mock.stop) {
+        struct timespec until;
+        if (step()) {
+            pthread_mutex_unlock(&mock.lock); /* others may come between any two operations */
+            pthread_mutex_lock(&mock.lock);
+            continue;
+        }
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += 50000; /* a word of the host's makes no noise */
+        if (until.tv_nsec >= 1000000000) {
+            until.tv_nsec -= 1000000000;
+            until.tv_sec++;
+        }
+        pthread_cond_timedwait(&mock.changed, &mock.lock, &until);
+    }
+    pthread_mutex_unlock(&mock.lock);
+    return arg;
+}
+
+void mock_run(bool on)
+{
+    if (on == mock.running)
+        return;
+    mock.running = on;
+    pthread_mutex_lock(&mock.lock);
+    mock.stop = !on;
+    pthread_cond_broadcast(&mock.changed);
+    pthread_mutex_unlock(&mock.lock);
+    if (on && pthread_create(&mock.runner, NULL, runner, NULL))
+        abort();
+    if (!on)
+        pthread_join(mock.runner, NULL);
+}
+
+void mock_kernel(struct CUstream_st *stream, void (*fn)(void *arg), void *arg)
+{
+    pthread_mutex_lock(&mock.lock);
+    struct mock_op *op = mock_push(stream, OP_KERNEL);
+    op->fn = fn;
+    op->arg = arg;
+    mock_end();
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the test's hand */
+void mock_reset(const struct mock_options *options)
+{
+    pthread_mutex_lock(&mock.lock);
+    if (mock.pending)
+        abort();
+    mock.options = *options;
+    if (!mock.options.devices)
+        mock.options.devices = MOCK_DEVICES;
+    if (!mock.options.queues)
+        mock.options.queues = 8;
+    set_seed(options->seed);
+    mock.calls = mock.fail_at = mock.waits = mock.drop_at = 0;
+    mock.sticky = mock.broken = false;
+    mock.failed = NULL;
+    mock.async_error = 0;
+    for (int i = 0; i < MOCK_DEVICES; i++)
+        mock.context[i].device = i;
+    pthread_mutex_unlock(&mock.lock);
+}
+
+void mock_seed(uint64_t seed)
+{
+    pthread_mutex_lock(&mock.lock);
+    set_seed(seed);
+    pthread_mutex_unlock(&mock.lock);
+}
+
+void mock_fail(uint64_t n, bool sticky)
+{
+    pthread_mutex_lock(&mock.lock);
+    mock.fail_at = n;
+    mock.sticky = sticky;
+    mock.broken = false;
+    mock.failed = NULL;
+    pthread_mutex_unlock(&mock.lock);
+}
+
+void mock_drop_wait(uint64_t n)
+{
+    pthread_mutex_lock(&mock.lock);
+    mock.drop_at = n;
+    pthread_mutex_unlock(&mock.lock);
+}
+
+uint64_t mock_calls(void)
+{
+    pthread_mutex_lock(&mock.lock);
+    uint64_t calls = mock.calls;
+    pthread_mutex_unlock(&mock.lock);
+    return calls;
+}
+
+uint64_t mock_waits(void)
+{
+    pthread_mutex_lock(&mock.lock);
+    uint64_t waits = mock.waits;
+    pthread_mutex_unlock(&mock.lock);
+    return waits;
+}
+
+const char *mock_failed(void)
+{
+    pthread_mutex_lock(&mock.lock);
+    const char *failed = mock.failed;
+    pthread_mutex_unlock(&mock.lock);
+    return failed;
+}
+
+void mock_free_abort(void)
+{
+    pthread_mutex_lock(&mock.lock);
+    mock.options.abort_hangs = 0;
+    mock_end();
+}
+
+void mock_capture(struct CUstream_st *stream, bool on)
+{
+    pthread_mutex_lock(&mock.lock);
+    stream->capturing = on;
+    pthread_mutex_unlock(&mock.lock);
+}
+
+void mock_async_error(int result)
+{
+    pthread_mutex_lock(&mock.lock);
+    mock.async_error = result;
+    pthread_mutex_unlock(&mock.lock);
+}

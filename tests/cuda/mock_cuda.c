@@ -1,0 +1,391 @@
+/* libcuda.so.1, mock: the driver's entry points on the machine of mock.c. */
+#include "mock_inside.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FAULT CUDA_UNKNOWN
+#define BEGIN                                                                                                                              \
+    if (mock_begin(__func__))                                                                                                              \
+    return FAULT
+#define END(result)                                                                                                                        \
+    do {                                                                                                                                   \
+        unsigned told = (unsigned)(result);                                                                                                \
+        mock_end();                                                                                                                        \
+        return told;                                                                                                                       \
+    } while (0)
+
+/* The declarations of what a library of this name exports, from the list that the module loads by. */
+#define EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
+CUDA_CALLS(EXPORT)
+
+static _Thread_local struct CUctx_st *stack[32];
+static _Thread_local int depth;
+
+int mock_device(void)
+{
+    return depth ? stack[depth - 1]->device : -1;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ the driver, devices */
+unsigned mock_cuInit(unsigned flags)
+{
+    BEGIN;
+    (void)flags;
+    mock.initialised = mock.options.init_result == 0;
+    END(mock.options.init_result);
+}
+
+unsigned mock_cuDriverGetVersion(int *version)
+{
+    BEGIN;
+    *version = mock.options.driver ? mock.options.driver : 13000;
+    END(CUDA_OK);
+}
+
+unsigned mock_cuGetErrorName(unsigned error, const char **text)
+{
+    static _Thread_local char name[32];
+
+    snprintf(name, sizeof name, "MOCK_ERROR_%u", error);
+    *text = name;
+    return CUDA_OK;
+}
+
+unsigned mock_cuDeviceGetCount(int *count)
+{
+    BEGIN;
+    *count = mock.options.devices < 0 ? 0 : mock.options.devices;
+    END(CUDA_OK);
+}
+
+unsigned mock_cuDeviceGet(int *device, int ordinal)
+{
+    BEGIN;
+    *device = ordinal;
+    END(ordinal >= 0 && ordinal < mock.options.devices ? CUDA_OK : CUDA_INVALID_DEVICE);
+}
+
+unsigned mock_cuDeviceGetName(char *name, int bytes, int device)
+{
+    BEGIN;
+    snprintf(name, (size_t)bytes, "Played %d", device);
+    END(CUDA_OK);
+}
+
+unsigned mock_cuDeviceGetAttribute(int *value, unsigned attribute, int device)
+{
+    BEGIN;
+    (void)device;
+    *value = attribute == CUDA_ATTRIBUTE_MEMOPS_64 && !mock.options.no_memops;
+    END(CUDA_OK);
+}
+
+unsigned mock_cuDeviceGetPCIBusId(char *id, int bytes, int device)
+{
+    BEGIN;
+    snprintf(id, (size_t)bytes, "0000:%02X:00.0", 0xe0 + (mock.options.backwards ? 7 - device : device));
+    END(CUDA_OK);
+}
+
+unsigned mock_cuDevicePrimaryCtxRetain(struct CUctx_st **context, int device)
+{
+    BEGIN;
+    mock.context[device].retained++;
+    *context = &mock.context[device];
+    END(CUDA_OK);
+}
+
+unsigned mock_cuDevicePrimaryCtxRelease(int device)
+{
+    BEGIN;
+    mock.context[device].retained--;
+    END(CUDA_OK);
+}
+
+unsigned mock_cuCtxPushCurrent(struct CUctx_st *context)
+{
+    BEGIN;
+    if (depth == 32)
+        abort();
+    stack[depth++] = context;
+    END(CUDA_OK);
+}
+
+/* Always does it: a thread's stack of contexts is the driver's own, which breaks last. */
+unsigned mock_cuCtxPopCurrent(struct CUctx_st **context)
+{
+    if (!depth)
+        abort();
+    *context = stack[--depth];
+    return CUDA_OK;
+}
+
+unsigned mock_cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    BEGIN;
+    *least = 0;
+    *greatest = -5;
+    END(mock_device() < 0 ? CUDA_INVALID_CONTEXT : CUDA_OK);
+}
+
+unsigned mock_cuThreadExchangeStreamCaptureMode(unsigned *mode)
+{
+    static _Thread_local unsigned now = 0;
+    unsigned before = now;
+
+    BEGIN;
+    now = *mode;
+    *mode = before;
+    END(CUDA_OK);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ streams */
+static int queue_for_stream(void)
+{
+    if (mock.options.queues == MOCK_QUEUES)
+        return mock.streams++ % MOCK_QUEUES;
+    return (int)mock_draw((uint64_t)mock.options.queues);
+}
+
+unsigned mock_cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned flags, int priority)
+{
+    BEGIN;
+    (void)priority;
+    if (mock_device() < 0 || flags != CUDA_STREAM_NON_BLOCKING)
+        END(CUDA_INVALID_CONTEXT);
+    *stream = calloc(1, sizeof **stream);
+    (*stream)->device = mock_device();
+    (*stream)->queue = queue_for_stream();
+    mock_add(THING_STREAM, *stream, 0, (*stream)->device);
+    END(CUDA_OK);
+}
+
+/* As the real one: what stands on it still runs. Here that is waited for, or not (a test that steps by hand has drained). */
+unsigned mock_cuStreamDestroy(struct CUstream_st *stream)
+{
+    BEGIN;
+    if (!mock_remove(THING_STREAM, stream))
+        END(CUDA_INVALID_HANDLE);
+    while (stream->pending && mock.running)
+        pthread_cond_wait(&mock.changed, &mock.lock);
+    if (!stream->pending)
+        free(stream);
+    END(CUDA_OK);
+}
+
+unsigned mock_cuStreamGetCtx(struct CUstream_st *stream, struct CUctx_st **context)
+{
+    BEGIN;
+    if (stream ? mock_find(stream) != THING_STREAM : mock_device() < 0)
+        END(CUDA_INVALID_HANDLE);
+    *context = &mock.context[stream ? stream->device : mock_device()];
+    END(CUDA_OK);
+}
+
+unsigned mock_cuStreamIsCapturing(struct CUstream_st *stream, unsigned *status)
+{
+    BEGIN;
+    *status = stream->capturing;
+    END(CUDA_OK);
+}
+
+static bool usable(struct CUstream_st *stream)
+{
+    return mock_device() >= 0 && mock_find(stream) == THING_STREAM;
+}
+
+static struct mock_mark *hold(struct mock_mark *mark)
+{
+    mark->references++;
+    return mark;
+}
+
+static void drop(struct mock_mark *mark)
+{
+    if (mark && --mark->references == 0)
+        free(mark);
+}
+
+unsigned mock_cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event, unsigned flags)
+{
+    BEGIN;
+    (void)flags;
+    if (!usable(stream) || mock_find(event) != THING_EVENT)
+        END(CUDA_INVALID_HANDLE);
+    mock.waits++;
+    if (mock.drop_at && --mock.drop_at == 0)
+        END(CUDA_OK);
+    if (event->mark)
+        mock_push(stream, OP_WAIT)->mark = hold(event->mark);
+    END(CUDA_OK);
+}
+
+static unsigned word_op(struct CUstream_st *stream, cuda_address word, uint64_t value, enum mock_kind kind)
+{
+    enum mock_thing memory = mock_find((void *)(uintptr_t)word);
+
+    if (mock.options.no_memops)
+        return CUDA_NOT_SUPPORTED;
+    if (!usable(stream) || (memory != THING_HOST_MEMORY && memory != THING_REGISTERED && memory != THING_DEVICE_MEMORY) || word % 8)
+        return CUDA_INVALID_VALUE;
+    struct mock_op *op = mock_push(stream, kind);
+    op->to = (void *)(uintptr_t)word;
+    op->value = value;
+    return CUDA_OK;
+}
+
+unsigned mock_cuStreamWriteValue64(struct CUstream_st *stream, cuda_address word, uint64_t value, unsigned flags)
+{
+    BEGIN;
+    (void)flags;
+    END(word_op(stream, word, value, OP_WRITE));
+}
+
+unsigned mock_cuStreamWaitValue64(struct CUstream_st *stream, cuda_address word, uint64_t value, unsigned flags)
+{
+    BEGIN;
+    END(flags == CUDA_WAIT_GEQ ? word_op(stream, word, value, OP_STAND) : (unsigned)CUDA_INVALID_VALUE);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ events */
+unsigned mock_cuEventCreate(struct CUevent_st **event, unsigned flags)
+{
+    BEGIN;
+    if (mock_device() < 0 || flags != CUDA_EVENT_DISABLE_TIMING)
+        END(CUDA_INVALID_CONTEXT);
+    *event = calloc(1, sizeof **event);
+    (*event)->device = mock_device();
+    mock_add(THING_EVENT, *event, 0, mock_device());
+    END(CUDA_OK);
+}
+
+unsigned mock_cuEventRecord(struct CUevent_st *event, struct CUstream_st *stream)
+{
+    BEGIN;
+    if (!usable(stream) || mock_find(event) != THING_EVENT || event->device != stream->device)
+        END(CUDA_INVALID_HANDLE);
+    drop(event->mark);
+    event->mark = calloc(1, sizeof *event->mark);
+    event->mark->references = 1;
+    mock_push(stream, OP_RECORD)->mark = hold(event->mark);
+    END(CUDA_OK);
+}
+
+unsigned mock_cuEventQuery(struct CUevent_st *event)
+{
+    BEGIN;
+    END(!event->mark || event->mark->done ? CUDA_OK : CUDA_NOT_READY);
+}
+
+unsigned mock_cuEventDestroy(struct CUevent_st *event)
+{
+    BEGIN;
+    if (!mock_remove(THING_EVENT, event))
+        END(CUDA_INVALID_HANDLE);
+    drop(event->mark);
+    free(event);
+    END(CUDA_OK);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ memory */
+unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer)
+{
+    BEGIN;
+    enum mock_thing kind = mock_find((void *)(uintptr_t)pointer);
+    unsigned type = kind == THING_DEVICE_MEMORY                             ? CUDA_MEMORY_DEVICE
+                    : kind == THING_HOST_MEMORY || kind == THING_REGISTERED ? CUDA_MEMORY_HOST
+                                                                            : 0;
+    if (attribute == CUDA_POINTER_MEMORY_TYPE && type)
+        *(unsigned *)data = type;
+    END(attribute == CUDA_POINTER_MEMORY_TYPE && type ? CUDA_OK : CUDA_INVALID_VALUE);
+}
+
+static void *take(size_t bytes)
+{
+    return aligned_alloc(256, (bytes + 255) / 256 * 256);
+}
+
+unsigned mock_cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
+{
+    BEGIN;
+    (void)flags;
+    *memory = take(bytes);
+    mock_add(THING_HOST_MEMORY, *memory, bytes, -1);
+    END(mock_device() < 0 ? CUDA_INVALID_CONTEXT : CUDA_OK);
+}
+
+unsigned mock_cuMemFreeHost(void *memory)
+{
+    BEGIN;
+    if (!mock_remove(THING_HOST_MEMORY, memory))
+        END(CUDA_INVALID_VALUE);
+    free(memory);
+    END(CUDA_OK);
+}
+
+unsigned mock_cuMemHostGetDevicePointer(cuda_address *device, void *host, unsigned flags)
+{
+    BEGIN;
+    (void)flags;
+    *device = (uintptr_t)host;
+    END(mock_find(host) ? CUDA_OK : CUDA_INVALID_VALUE);
+}
+
+unsigned mock_cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
+{
+    BEGIN;
+    (void)flags;
+    mock_add(THING_REGISTERED, memory, bytes, -1);
+    END(CUDA_OK);
+}
+
+unsigned mock_cuMemHostUnregister(void *memory)
+{
+    BEGIN;
+    END(mock_remove(THING_REGISTERED, memory) ? CUDA_OK : CUDA_INVALID_VALUE);
+}
+
+unsigned mock_cuMemAlloc(cuda_address *memory, size_t bytes)
+{
+    BEGIN;
+    void *at = take(bytes);
+    memset(at, 0xa5, bytes);
+    mock_add(THING_DEVICE_MEMORY, at, bytes, mock_device());
+    *memory = (uintptr_t)at;
+    END(mock_device() < 0 ? CUDA_INVALID_CONTEXT : CUDA_OK);
+}
+
+unsigned mock_cuMemFree(cuda_address memory)
+{
+    BEGIN;
+    if (!mock_remove(THING_DEVICE_MEMORY, (void *)(uintptr_t)memory))
+        END(CUDA_INVALID_VALUE);
+    free((void *)(uintptr_t)memory);
+    END(CUDA_OK);
+}
+
+unsigned mock_cuMemsetD32Async(cuda_address to, unsigned value, size_t count, struct CUstream_st *stream)
+{
+    BEGIN;
+    if (!usable(stream))
+        END(CUDA_INVALID_HANDLE);
+    struct mock_op *op = mock_push(stream, OP_FILL);
+    op->to = (void *)(uintptr_t)to;
+    op->bytes = count;
+    op->value = value;
+    END(CUDA_OK);
+}
+
+unsigned mock_cuMemcpyAsync(cuda_address to, cuda_address from, size_t bytes, struct CUstream_st *stream)
+{
+    BEGIN;
+    if (!usable(stream))
+        END(CUDA_INVALID_HANDLE);
+    struct mock_op *op = mock_push(stream, OP_COPY);
+    op->to = (void *)(uintptr_t)to;
+    op->from = (void *)(uintptr_t)from;
+    op->bytes = bytes;
+    END(CUDA_OK);
+}

@@ -1,0 +1,81 @@
+/* What the two mock libraries share: the machine under them. Everything is touched under one lock. */
+#ifndef MOCK_INSIDE_H
+#define MOCK_INSIDE_H
+
+#include "cuda/calls.h"
+#include "mock.h"
+
+#include <pthread.h>
+
+enum { MOCK_DEVICES = 8, MOCK_QUEUES = 32, MOCK_THINGS = 8192 };
+enum mock_kind { OP_COPY, OP_FILL, OP_KERNEL, OP_RECORD, OP_WAIT, OP_WRITE, OP_STAND, OP_FOREIGN };
+
+/* What an event was recorded as: streams wait for this, whatever is recorded later. */
+struct mock_mark {
+    int references;
+    bool done;
+};
+struct mock_op {
+    enum mock_kind kind;
+    struct mock_op *next;
+    struct CUstream_st *stream;
+    void *to;
+    const void *from;
+    size_t bytes;
+    uint64_t value;
+    struct mock_mark *mark;
+    void (*fn)(void *arg);
+    void *arg;
+    /* of NCCL: can it go on; one step of it, true when it is over */
+    bool (*ready)(struct mock_op *op);
+    bool (*go)(struct mock_op *op);
+};
+struct CUctx_st {
+    int device, retained;
+};
+struct CUstream_st {
+    int device, queue;
+    bool capturing;
+    uint64_t pending;
+};
+struct CUevent_st {
+    int device;
+    struct mock_mark *mark;
+};
+enum mock_thing { THING_STREAM = 1, THING_EVENT, THING_DEVICE_MEMORY, THING_HOST_MEMORY, THING_REGISTERED, THING_COMM };
+struct mock_machine {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct mock_options options;
+    uint64_t random, calls, fail_at, waits, drop_at;
+    bool sticky, broken;
+    const char *failed;
+    struct CUctx_st context[MOCK_DEVICES];
+    struct mock_op *first[MOCK_DEVICES][MOCK_QUEUES], *last[MOCK_DEVICES][MOCK_QUEUES];
+    uint64_t pending;
+    uint32_t rank[MOCK_DEVICES][MOCK_QUEUES]; /* who goes first, where ranks decide */
+    bool ranked;
+    struct {
+        enum mock_thing kind;
+        void *at;
+        size_t bytes;
+        int device;
+    } thing[MOCK_THINGS];
+    bool initialised, running, stop;
+    int async_error, streams;
+    pthread_t runner;
+};
+MOCK_API extern struct mock_machine mock;
+
+/* Takes the lock, counts the call; true: it is to fail (the lock is released). */
+MOCK_API bool mock_begin(const char *name);
+MOCK_API void mock_end(void);
+MOCK_API uint64_t mock_draw(uint64_t below);
+MOCK_API int mock_device(void); /* of this thread's context; -1: none */
+MOCK_API struct mock_op *mock_push(struct CUstream_st *stream, enum mock_kind kind);
+MOCK_API void mock_add(enum mock_thing kind, void *at, size_t bytes, int device);
+MOCK_API bool mock_remove(enum mock_thing kind, void *at);
+/* Where `at` lies among what there is; 0: nowhere. */
+MOCK_API enum mock_thing mock_find(const void *at);
+
+#endif

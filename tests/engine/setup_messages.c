@@ -1,0 +1,77 @@
+/*
+ * Letters that members of a subset write to each other, one of which is not as setup messages are: whoever gets it ends the communicator
+ * with CORRUPT in the time that a cause takes to be chosen, on whichever rank; it does not wait for ever with the communicator's lock held.
+ */
+#define _GNU_SOURCE
+#include "conform/rig.h"
+#include "rma/window_link.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 3, VICTIM = 2 };
+
+static union {
+    struct link_parcel parcel;
+    char more[256];
+} letter;
+
+/* From rank 1: the victim's proposal is not chosen by itself at once, since it is not the lowest. */
+static void write_letter(struct comm_communicator *c, size_t bytes)
+{
+    enum comm_result r;
+    struct comm_state *b = state_lock(c, &r);
+
+    MUST(r);
+    (void)link_post(b, MESSAGE_SETUP, true, VICTIM, &letter.parcel, bytes, LINK_TOLD); /* of no link here: nobody hears of its end */
+    state_settle(b);
+    state_unlock(b);
+}
+
+RIG_TEST(letters_of_a_wrong_length)
+{
+    static const size_t lengths[] = {0, 8, 200};
+    static const int32_t members[] = {1, VICTIM};
+    struct rig rig;
+
+    setenv("COMM_BACKEND", "tcp", 1); /* where all share a board a cause is chosen at once */
+    setenv("COMM_LOG", "off", 1);
+    rig_open(&rig, RANKS, NULL);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        struct comm_communicator *c[RANKS], *out = NULL;
+        struct comm_window *w[RANKS]; /* with it comes what writes to a peer */
+        struct comm_request request, made[RANKS];
+        struct comm_error error;
+        rig_note("%zu bytes", lengths[i]);
+        rig_dup(rig.world, RANKS, c);
+        for (int32_t rank = 0; rank < RANKS; rank++)
+            MUST(comm_window_create(c[rank], 8, NULL, &w[rank], &made[rank]));
+        rig_wait_all(made, RANKS);
+        enum comm_result r;
+        struct comm_state *b = state_lock(c[1], &r);
+        b->links[VICTIM].serves =
+            b->unit.engine->env->take(b->unit.engine->env, sizeof *b->links[VICTIM].serves, 64); /* it hears of LINK_TOLD */
+        state_unlock(b);
+        MUST(comm_subset(c[VICTIM], members, 2, 5, &out, &request));
+        write_letter(c[1], lengths[i]);
+        for (int32_t rank = 0; rank < RANKS; rank++)
+            rig_fails_within(c[rank], COMM_ERR_CORRUPT, 5 * RIG_S, &error);
+        IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_CORRUPT);
+        for (int32_t rank = 0; rank < RANKS; rank++) {
+            (void)!comm_window_free(w[rank]);
+            (void)!comm_close(c[rank], COMM_DEFAULT_TIMEOUT);
+        }
+    }
+    rig_close(&rig);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(letters_of_a_wrong_length)};
+    return cmocka_run_group_tests_name("letters", tests, NULL, NULL);
+}

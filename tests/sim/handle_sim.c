@@ -1,0 +1,71 @@
+/*
+ * The production handles, in this unit so that a run can begin with none: they are the one list of a process, and here every rank would
+ * share it with all others and with earlier runs. Each rank's are kept by its env; what remains shared is the lock of the list, so no
+ * thread gives way while it holds that. Their memory is counted apart: it is never given back.
+ */
+#define timeline_handle_take plain_handle_take
+#define timeline_handle_give plain_handle_give
+#define timeline_slot_open plain_slot_open
+#define timeline_except plain_except
+#include "timeline/handle.c"
+#undef timeline_handle_take
+#undef timeline_handle_give
+#undef timeline_slot_open
+#undef timeline_except
+
+#include "sim/inside.h"
+
+struct comm_communicator *timeline_handle_take(const struct comm_env *env, void *body);
+void timeline_handle_give(struct comm_communicator *handle);
+uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index);
+void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result);
+
+/* held: of the one lock that all ranks share here. */
+static void enter(bool held)
+{
+    sim.held = held;
+    sim.current->in_handle = true;
+}
+
+static void leave(void)
+{
+    sim.held = false;
+    sim.current->in_handle = false;
+}
+
+void sim_forget_handles(void)
+{
+    handles.oldest = handles.newest = NULL;
+    atomic_store(&handles.lock.word, 0);
+    atomic_store(&handles.lock.waiters, 0);
+}
+
+struct comm_communicator *timeline_handle_take(const struct comm_env *env, void *body)
+{
+    enter(true);
+    struct comm_communicator *handle = plain_handle_take(env, body);
+    leave();
+    return handle;
+}
+
+void timeline_handle_give(struct comm_communicator *handle)
+{
+    enter(true);
+    plain_handle_give(handle);
+    leave();
+}
+
+uint64_t timeline_slot_open(struct comm_communicator *handle, uint32_t index)
+{
+    enter(false);
+    uint64_t ticket = plain_slot_open(handle, index);
+    leave();
+    return ticket;
+}
+
+void timeline_except(struct comm_communicator *handle, uint64_t ticket, enum comm_result result)
+{
+    enter(false);
+    plain_except(handle, ticket, result);
+    leave();
+}
