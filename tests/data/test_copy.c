@@ -2,6 +2,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <cmocka.h>
 
@@ -33,8 +34,32 @@ static void copies(void **state)
     assert_int_equal(from[300], (unsigned char)(300 * 7 + 1));
 }
 
+/* What was there arrives, a byte of each of its lines is written, and nothing outside of it. */
+static void takes(void **state)
+{
+    unsigned char before[ROOM];
+
+    (void)state;
+    for (size_t i = 0; i < ROOM; i++)
+        before[i] = (unsigned char)(1 + i % 251);
+    for (size_t bytes = 0; bytes < 400; bytes++) {
+        for (int stream = 0; stream < 4; stream++) {
+            size_t at = 64, offset = stream / 2 * 5;
+            memcpy(from, before, ROOM);
+            memset(to, GUARD, ROOM);
+            data_take(to + offset, from + at, bytes, stream % 2);
+            assert_memory_equal(to + offset, before + at, bytes);
+            for (size_t i = 0; i < ROOM; i++) {
+                assert_true((i >= offset && i < offset + bytes) || to[i] == GUARD);
+                bool dirty = i >= at && i < at + bytes && i % 64 == 0;
+                assert_int_equal(from[i], dirty ? 0 : before[i]);
+            }
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(copies)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(copies), cmocka_unit_test(takes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,6 +190,21 @@ void *model_memset(void *to, int value, size_t bytes)
     return memset(to, value, bytes);
 }
 
+/* Whoever dirties what it has read writes there: a race with its owner, where nothing is between. */
+void model_dirty(void *at, size_t bytes);
+void model_dirty(void *at, size_t bytes)
+{
+    plain(at, bytes, true);
+    memset(at, 0, bytes);
+}
+void model_take(void *to, void *from, size_t bytes, bool nontemporal);
+void model_take(void *to, void *from, size_t bytes, bool nontemporal)
+{
+    (void)nontemporal;
+    model_memcpy(to, from, bytes);
+    model_dirty(from, bytes);
+}
+
 /* Copies of whole structs, as newer compilers have them called. */
 void *__tsan_memcpy(void *to, const void *from, size_t bytes);
 void *__tsan_memcpy(void *to, const void *from, size_t bytes)

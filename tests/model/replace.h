@@ -4,5 +4,7 @@
 
 #define memcpy model_memcpy
 #define memset model_memset
+#define data_dirty model_dirty
+#define data_take model_take
 
 #endif

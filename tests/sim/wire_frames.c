@@ -234,7 +234,7 @@ static enum wire_result take(struct frames_channel *c, struct slot *s, const str
     if (s->total != l->bytes || s->tag != l->fingerprint)
         return WIRE_MISMATCH;
     if (!l->land) {
-        *l->view = (struct wire_view){s->data, s->total, l->edge & WIRE_ONCE ? NULL : (void *)s, s->key, &c->handle};
+        *l->view = (struct wire_view){s->data, s->total, l->edge & WIRE_ONCE ? NULL : (void *)s, s->key, &c->handle, false};
         s->viewed = true;
         return WIRE_DONE;
     }

@@ -246,7 +246,8 @@ static bool stream_expose(struct stream *s)
         if (got == WIRE_AGAIN)
             return false;
         fill(pad, bytes, r->rank, key);
-        span.at = pad;
+        if (pad != buffer) /* a wire made of two sends from here what it has built there */
+            fill(buffer, bytes, r->rank, key);
         e.flags = got == WIRE_DONE ? WIRE_BUILT : 0;
     } else {
         fill(buffer, bytes, r->rank, key);

@@ -150,7 +150,7 @@ static bool shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_l
                                 .rendezvous = limits->rendezvous,
                                 .copies = limits->copies};
     uint32_t windows = limits->ahead ? SHMCHAN_AHEAD_WINDOWS : SHMCHAN_WINDOWS;
-    *caps = (struct wire_caps){.inline_max = SHMCHAN_INLINE, .window = window, .calls = 2 * windows * window};
+    *caps = (struct wire_caps){.inline_max = SHMCHAN_INLINE, .window = window, .calls = 2 * windows * window, .dirties = size == 2};
     size_t at = 0;
     carve(&at, sizeof(struct shmchan_head));
     s->inbox = carve(&at, (size + 63) / 64 * sizeof(uint64_t));

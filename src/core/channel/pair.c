@@ -9,6 +9,8 @@
  */
 #include "channel/shmchan.h"
 
+#include "data/data.h"
+
 #include <string.h>
 
 enum { SIDE_SENT = 1, SIDE_ARRIVED = 2 };
@@ -319,7 +321,7 @@ static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event
         struct shmchan_item *item = &c->item[index];
         uint64_t bytes = READ_ONCE(line->of.place.bytes);
         BASE_ASSERT(bytes <= item->bytes - item->done && bytes <= SHMCHAN_PLACE_BYTES);
-        memcpy(item->at + item->done, line + 1, bytes);
+        data_take(item->at + item->done, (void *)(uintptr_t)(line + 1), bytes, false);
         item->done += bytes;
         *copied += bytes;
         atomic_store_explicit(&inlet_of(c, c->block.at, peer)->taken, ++p->in_chunk, memory_order_release);
@@ -373,7 +375,7 @@ enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wi
         memcpy(l->land, item->data, bytes);
     if (item->kind == SHMCHAN_KIND_EAGER) {
         if (bytes)
-            memcpy(l->land, pair_eager(c, p->in_pair, item->slot), bytes);
+            data_take(l->land, pair_eager(c, p->in_pair, item->slot), bytes, false);
         atomic_store_explicit(&inlet_of(c, c->block.at, l->peer)->eager_done[item->slot], wire_key_seq(l->key), memory_order_release);
         c->dirty = true;
     }

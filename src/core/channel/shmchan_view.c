@@ -44,6 +44,12 @@ static __attribute__((noinline)) void tell_next(struct shmchan_channel *c, wire_
         tell_landing(c, &c->wait[next], c->watch[next].key);
 }
 
+/* Its bytes are this rank's alone to read, and stand where their owner writes again. */
+static inline bool is_exclusive(const struct shmchan_channel *c, const struct shmchan_line *line, uint32_t edge)
+{
+    return line->kind == SHMCHAN_KIND_PLACE && (c->size == 2 || !(edge & WIRE_TO_ALL));
+}
+
 /* The line carries the key that was looked for. */
 static inline enum wire_result take(struct shmchan_channel *c, const struct shmchan_wait *w, wire_key key)
 {
@@ -56,13 +62,15 @@ static inline enum wire_result take(struct shmchan_channel *c, const struct shmc
     if (line->kind == SHMCHAN_KIND_POINTER)
         c->handle.borrows = true;
     if (!w->land) {
-        *w->view = (struct wire_view){at, bytes, (void *)w->ack, key, &c->handle};
+        *w->view = (struct wire_view){at, bytes, (void *)w->ack, key, &c->handle, is_exclusive(c, line, w->edge)};
         return WIRE_DONE;
     }
     if (BASE_UNLIKELY(w->told))
         tell_next(c, key);
     if (line->kind == SHMCHAN_KIND_LANDED)
         BASE_ASSERT(w->told);
+    else if (is_exclusive(c, line, w->edge))
+        data_take(w->land, (void *)(uintptr_t)at, bytes, w->flags & WIRE_NONTEMPORAL);
     else if ((w->flags & WIRE_NONTEMPORAL) && line->kind != SHMCHAN_KIND_POINTER) /* half the traffic as it is: what lands may stay near */
         data_copy(w->land, at, bytes, true);
     else
@@ -145,6 +153,8 @@ static inline enum wire_result glance(struct shmchan_channel *c, const struct wi
     l->view->at = in_line ? (const char *)line->of.data : (const char *)(p->base + line->of.place.offset);
     l->view->bytes = bytes;
     l->view->ack = NULL;
+    l->view->from = &c->handle;
+    l->view->exclusive = c->handle.caps.dirties && !in_line;
     return WIRE_DONE;
 }
 
@@ -212,7 +222,12 @@ void shmchan_release(struct wire_channel *channel, uint32_t seq, struct wire_vie
         c->retired = seq;
         atomic_store_explicit(&c->head->retired, seq, memory_order_release);
         c->dirty = true;
-    } else if (view->ack) {
+        return;
+    }
+    if (view->exclusive)
+        data_dirty((void *)(uintptr_t)view->at, view->bytes);
+    view->exclusive = false;
+    if (view->ack) {
         atomic_store_explicit((_Atomic uint64_t *)view->ack, view->word, memory_order_release);
         view->ack = NULL;
         c->dirty = true;

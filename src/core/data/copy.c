@@ -3,10 +3,15 @@
 
 #include <string.h>
 
+enum { LINE_BYTES = 64, TAKE_BYTES = 1024 /* copied together: few enough to be in the first-level cache when they are dirtied */ };
+
+static inline void dirty_line(char *line)
+{
+    *(volatile char *)line = 0;
+}
+
 #if DATA_X86
 #    include <emmintrin.h>
-
-enum { LINE_BYTES = 64 };
 
 /* Whole lines to an aligned place; the bytes of a line leave together. */
 static void copy_lines(char *to, const char *from, size_t lines)
@@ -20,6 +25,22 @@ static void copy_lines(char *to, const char *from, size_t lines)
         _mm_stream_si128((__m128i *)(void *)(to + 16), b);
         _mm_stream_si128((__m128i *)(void *)(to + 32), c);
         _mm_stream_si128((__m128i *)(void *)(to + 48), d);
+    }
+    _mm_sfence();
+}
+
+static void take_lines(char *to, char *from, size_t lines)
+{
+    for (; lines; lines--, to += LINE_BYTES, from += LINE_BYTES) {
+        const __m128i a = _mm_load_si128((const __m128i *)(const void *)from);
+        const __m128i b = _mm_load_si128((const __m128i *)(const void *)(from + 16));
+        const __m128i c = _mm_load_si128((const __m128i *)(const void *)(from + 32));
+        const __m128i d = _mm_load_si128((const __m128i *)(const void *)(from + 48));
+        _mm_stream_si128((__m128i *)(void *)to, a);
+        _mm_stream_si128((__m128i *)(void *)(to + 16), b);
+        _mm_stream_si128((__m128i *)(void *)(to + 32), c);
+        _mm_stream_si128((__m128i *)(void *)(to + 48), d);
+        dirty_line(from);
     }
     _mm_sfence();
 }
@@ -51,4 +72,31 @@ void data_copy(void *to, const void *from, size_t bytes, bool nontemporal)
     (void)nontemporal;
 #endif
     memcpy(to, from, bytes);
+}
+
+void data_dirty(void *at, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i += LINE_BYTES)
+        dirty_line((char *)at + i);
+}
+
+void data_take(void *to, void *from, size_t bytes, bool nontemporal)
+{
+    char *out = to, *in = from;
+
+#if DATA_X86
+    if (nontemporal && (uintptr_t)to % LINE_BYTES == 0 && (uintptr_t)from % LINE_BYTES == 0) {
+        const size_t whole = bytes / LINE_BYTES * LINE_BYTES;
+        take_lines(out, in, bytes / LINE_BYTES);
+        out += whole;
+        in += whole;
+        bytes -= whole;
+        nontemporal = false;
+    }
+#endif
+    for (size_t some; bytes; out += some, in += some, bytes -= some) {
+        some = bytes < TAKE_BYTES ? bytes : TAKE_BYTES;
+        data_copy(out, in, some, nontemporal);
+        data_dirty(in, some);
+    }
 }

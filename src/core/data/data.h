@@ -79,6 +79,13 @@ void data_compare_swap(void *at, const void *expected, const void *desired, void
 
 void data_copy(void *to, const void *from, size_t bytes, bool nontemporal);
 
+/* A cache line that several caches have read costs its next writer an upgrade, several times as dear as taking it from the one cache that
+ * modified it. So whoever read bytes in shared memory that nobody else reads, and that their owner writes next, writes one byte of each
+ * line before it gives them back. The bytes are lost. */
+void data_dirty(void *at, size_t bytes);
+/* data_copy and data_dirty of `from`, line by line. `from` begins a line. */
+void data_take(void *to, void *from, size_t bytes, bool nontemporal);
+
 /* The floating-point control word kernels depend on: rounding mode, FTZ, DAZ. Ranks compare it when they meet; pin sets round-to-nearest
  * without flushing and returns the caller's, which unpin puts back. A few nanoseconds; reducers of floating types do it themselves. */
 uint32_t data_float_mode(void);

@@ -38,6 +38,7 @@ struct call_template {
     const struct fastpath_span *only; /* pairs: the one that is shown, where it is one, by the wire's show; NULL: it is not so */
     bool few;                         /* all that is shown and looked at goes by the wire's show and see */
     bool straight;                    /* one span for all; both shown and looked at, read and written */
+    size_t dirties;                   /* bytes of the only peer's that are given back dirty; 0: none */
     bool totals;                      /* fastpath_totals.c */
     bool later;                       /* so: what is shown is made of what comes first */
     uint32_t looked;                  /* ranks whose bytes it needs, a bit each */

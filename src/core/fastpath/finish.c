@@ -44,7 +44,11 @@ static inline enum wire_result land_few(struct comm_state *b, const struct fastp
     const void *at;
     enum wire_result seen = b->wire->see(b->channel, wire_key_of(seq, 0, take->edge), chain ^ take->mark, rank, take->bytes, &at);
 
-    if (seen == WIRE_DONE)
+    if (seen != WIRE_DONE)
+        return seen;
+    if (BASE_UNLIKELY(b->channel->caps.dirties && take->bytes > b->channel->caps.inline_max))
+        data_take((char *)((uintptr_t)out + take->at), (void *)(uintptr_t)at, take->bytes, false);
+    else
         copy_few((char *)((uintptr_t)out + take->at), at, take->bytes);
     return seen;
 }
@@ -129,6 +133,7 @@ enum wire_result fastpath_come(struct comm_state *b, const struct call_template 
 static inline void make_result(struct comm_state *b, struct call_template *f, const void *in, char *out)
 {
     struct fastpath *x = b->fastpath;
+    void *theirs = BASE_UNLIKELY(f->dirties) ? (void *)(uintptr_t)x->from[!b->team.rank] : NULL;
 
     if (BASE_UNLIKELY(f->totals)) {
         fastpath_make_prefix(b, f, in, out);
@@ -146,6 +151,8 @@ static inline void make_result(struct comm_state *b, struct call_template *f, co
         uint32_t r = (uint32_t)__builtin_ctz(parts);
         copy_few((char *)((uintptr_t)out + f->to[r]), (const char *)((uintptr_t)x->from[r] + f->at), f->length[r]);
     }
+    if (BASE_UNLIKELY(f->dirties))
+        data_dirty(theirs, f->dirties);
 }
 
 void fastpath_make_result(struct comm_state *b, struct call_template *f, const void *in, void *out)

@@ -177,6 +177,8 @@ static void fill_common(const struct comm_state *b, const struct engine_call *ca
     f->few = b->wire->show && f->shown <= b->channel->caps.once_max;
     for (int32_t r = 0; r < size; r++)
         f->few &= !(f->looked >> r & 1) || f->came[r] <= b->channel->caps.once_max;
+    if (b->channel->caps.dirties && f->looked && !f->totals && f->came[!rank] > b->channel->caps.inline_max)
+        f->dirties = f->came[!rank];
     f->call.fits &= !f->totals || (f->few && mine * data_partial_bytes(call->type) <= FASTPATH_TOTAL_BYTES);
     f->straight = !f->later && f->npeers && f->looked && f->reads && f->writes && !b->unit.engine->oversubscribed;
 }

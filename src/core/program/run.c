@@ -185,6 +185,7 @@ static enum verdict step_view(struct run *run, struct run_lane *lane, const stru
         }
         look.peer = peer[j];
         look.view = &run->view[slot];
+        look.view->exclusive = false;
         look.cookie = cookie_of(run, RUN_COOKIE_VIEW, s, slot);
         switch (run->channel->class->view(run->channel, &look)) {
         case WIRE_DONE:
@@ -486,6 +487,17 @@ void run_start(struct run *run, const struct comm_program *program)
     run_start_as(run, program, &element);
 }
 
+/* What a program need not release, since its edge asks for no acknowledgement. */
+static void give_back(struct run *run)
+{
+    for (uint64_t left = run->present & ~run->view_own; left; left &= left - 1) {
+        struct wire_view *view = &run->view[__builtin_ctzll(left)];
+        if (view->exclusive)
+            run->channel->class->release(run->channel, run->seq, view);
+    }
+    run->present = 0;
+}
+
 enum run_result run_step(struct run *run)
 {
     run->again = false;
@@ -511,7 +523,10 @@ enum run_result run_step(struct run *run)
         run->again = true;
         return RUN_GAVE_WAY;
     }
-    return !run->open && !run->pending ? RUN_ENDED : RUN_STANDS;
+    if (run->open || run->pending)
+        return RUN_STANDS;
+    give_back(run);
+    return RUN_ENDED;
 }
 
 void run_event(struct run *run, const struct wire_event *event)

@@ -88,6 +88,7 @@ struct wire_view {
     void *ack;
     uint64_t word;
     struct wire_channel *from; /* by which it came: a channel of several wires gives it back there */
+    bool exclusive; /* nobody else reads these bytes: `release` gives them back, also of a ONCE edge. The asker clears it before it asks */
 };
 
 /* ------------------------------------------------------------------------------------------------------------ one exposure, one view */
@@ -173,6 +174,7 @@ struct wire_caps {
     uint64_t chunk_all;     /* longest exposure of a TO_ALL stream */
     uint64_t chunk_private; /* longest exposure of a private stream */
     uint64_t chunk_least;   /* shorter pieces of a stream cost more than they overlap; 0: PROGRAM_CHUNK_MIN_BYTES. Equal on all members */
+    bool dirties;           /* of two members: who read the bytes of a ONCE edge, more than a line has, dirties them (data_dirty) */
     int64_t note_lead_ns;   /* a note may come so much earlier than a message that left before it; 0: never earlier */
 };
 

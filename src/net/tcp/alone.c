@@ -178,7 +178,7 @@ static bool take_it(struct tcp_channel *c, const struct wire_look *l, struct tcp
     lane->in_number++;
     lane->body_bytes = f->bytes;
     lane->kept = true;
-    *l->view = (struct wire_view){block->data, f->bytes, NULL, l->key, &c->handle};
+    *l->view = (struct wire_view){block->data, f->bytes, NULL, l->key, &c->handle, false};
     return true;
 }
 

@@ -154,7 +154,7 @@ static enum wire_result take(struct tcp_channel *c, struct tcp_slot *s, const st
         return calls_known(c, s->peer) ? WIRE_MISMATCH : WIRE_PENDING;
     if (!l->land) {
         s->rounds = l->rounds;
-        *l->view = (struct wire_view){s->block->data, s->total, once ? NULL : (void *)s, s->key, &c->handle};
+        *l->view = (struct wire_view){s->block->data, s->total, once ? NULL : (void *)s, s->key, &c->handle, false};
         return WIRE_DONE;
     }
     if (s->block && s->total)
