@@ -38,15 +38,3 @@ int32_t state_host_ranks(const struct comm_state *b)
 {
     return b->hosts.count > 1 ? (b->team.size + b->hosts.count - 1) / b->hosts.count : 0;
 }
-
-void hosts_close(struct world *w)
-{
-    const struct comm_env *env = w->engine->env;
-    size_t ranks = (size_t)w->hosts.ranks;
-
-    if (w->hosts.of)
-        env->give(env, w->hosts.of, ranks * sizeof *w->hosts.of);
-    if (w->hosts.name)
-        env->give(env, w->hosts.name, ranks * sizeof *w->hosts.name);
-    w->hosts = (struct world_hosts){.of = NULL};
-}

@@ -12,7 +12,7 @@ enum { ORDER_VERSION = 1 };
 uint32_t state_fingerprint(const struct comm_state *b, const struct engine_call *call)
 {
     bool ragged = collective_is_ragged(call->collective);
-    comm_op op = BASE_UNLIKELY(call->op & OPERATOR_USER) ? operator_identity(b, call->op) : call->op;
+    comm_op op = BASE_UNLIKELY(call->op & OPERATOR_USER) ? operator_identity(b->world, call->op) : call->op;
     uint64_t h = base_hash((uint64_t)call->collective | (uint64_t)call->type << 8 | (uint64_t)ORDER_VERSION << 16 |
                                (uint64_t)call->flags << 24 | (uint64_t)op << 32,
                            (uint64_t)(ragged ? 0 : call->n) << 16 ^ (uint64_t)(uint32_t)call->root);
@@ -220,7 +220,7 @@ enum comm_result state_refuse_device(struct comm_state *b, const struct engine_c
 
 static enum comm_result hold_operator(struct comm_state *b, comm_op op, struct entry *e)
 {
-    e->user = operator_hold(b, op);
+    e->user = operator_hold(b->world, op);
     if (!e->user)
         base_copy_text(b->last_refused.text, sizeof b->last_refused.text, base_result_text(COMM_ERR_ARGUMENT));
     return e->user ? COMM_OK : COMM_ERR_ARGUMENT;

@@ -262,3 +262,15 @@ void state_destroy(struct comm_state *b)
     world_drop(world);
     engine_drop(e);
 }
+
+struct comm_state *state_at(struct engine *e, uint32_t index)
+{
+    enum comm_result r;
+    struct comm_communicator *handle = atomic_load_explicit(&e->handles[index], memory_order_acquire);
+    struct comm_state *b = handle ? state_lock(handle, &r) : NULL;
+
+    if (!b || b->unit.engine == e)
+        return b;
+    state_unlock(b);
+    return NULL;
+}

@@ -9,7 +9,9 @@
 #include "progress/engine.h"
 #include "comm/entry.h"
 #include "comm/library.h"
-#include "comm/world.h"
+#include "common/check.h"
+#include "common/operator.h"
+#include "common/world.h"
 
 #include "select/select.h"
 #include "base/hash.h"
@@ -27,9 +29,6 @@ enum {
     ENGINE_READY_WORDS = 1024 / 64,
     ENGINE_SCRATCH_KEPT = 4 << 20, /* of scratch memory that is kept for a later operation */
     BODY_VECTORS = 4,              /* of a v form: counts and displs, of both buffers */
-    CHECK_CALLS = 1,               /* option `check` */
-    CHECK_BUFFERS = 2,
-    CHECK_RENDEZVOUS = 4,
 };
 #define P2P_NONE UINT32_MAX
 
@@ -287,21 +286,8 @@ static inline struct entry *state_entry(const struct comm_state *b, uint64_t tic
 }
 
 /* check.c */
-bool check_parse(const char *text, uint32_t *bits);
-uint32_t check_site(const void *address);
-uint64_t check_sum(const void *at, size_t bytes);
 void check_freeze(struct comm_state *b, struct entry *e);                 /* it starts */
 enum comm_result check_thaw(struct comm_state *b, const struct entry *e); /* it ended: OK, or CORRUPT */
-
-/* operator.c */
-struct user_op *operator_hold(const struct comm_state *b, comm_op op); /* NULL: none of that number */
-void operator_drop(struct user_op *own);
-struct run_element operator_element(const struct user_op *own);
-uint32_t operator_identity(const struct comm_state *b, comm_op op); /* what ranks compare */
-void operators_close(struct world *w, const struct comm_env *env);
-
-/* bytes.c: call->in is where the caller keeps the length, call->out its buffer */
-enum comm_result bytes_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
 
 /* Algorithms by name, or NULL. */
 static inline const char *state_forced(const struct comm_state *b)
@@ -312,7 +298,6 @@ static inline const char *state_forced(const struct comm_state *b)
 }
 
 /* hosts.c */
-void hosts_close(struct world *w);
 bool state_find_hosts(struct comm_state *b); /* false: no memory */
 void state_free_hosts(struct comm_state *b);
 int32_t state_host_ranks(const struct comm_state *b); /* of a host, about; 0: all are on one */

@@ -3,8 +3,8 @@
  * its program, which only then can be known. What does not fit is taken into memory of ours and thrown away, so that the others never wait
  * for a rank whose buffer is too short.
  */
-#include "comm/state.h"
-#include "comm/call.h"
+#include "plan/plan.h"
+#include "plan/recorder.h"
 
 #include <commstream/collective.h>
 
