@@ -18,7 +18,7 @@ MUTANTS = {
     "wait_no_fence": [("timeline/queue.c", "ticket - line->done > line->ahead || line->fences)", "ticket - line->done > line->ahead)")],
     # Work waits for every message before it, as if they were on one line.
     "message_on_line": [
-        ("p2p/op.c", """    if (!timeline_meet(&b->p2p_write, &e->read) && !timeline_meet(&b->p2p_write, &e->write) && !timeline_meet(&b->p2p_read, &e->write))
+        ("p2p/op.c", """    if (!timeline_meet(&b->p2p.write, &e->read) && !timeline_meet(&b->p2p.write, &e->write) && !timeline_meet(&b->p2p.read, &e->write))
         return false;
     for""", "    (void)e;\n    for"),
         ("p2p/op.c", """        if (t->state != P2P_MARKER && t->work <= ticket && timeline_conflict(e, &t->read, &t->write))
@@ -44,8 +44,8 @@ MUTANTS = {
     # What is shown where it lies is taken for read as soon as it is shown.
     "shown_is_read": [("channel/shmchan_view.c", "        if (s->acked < s->npeers) {", "        if (s->acked > s->npeers) {")],
     # What waits for a failed point goes on.
-    "wait_passes_failure": [("comm/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence, COMM_OK);",
-                             "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence, COMM_OK);")],
+    "wait_passes_failure": [("comm/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);",
+                             "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);")],
     # Who goes to sleep does not look once more after saying so.
     "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap",
                             "    (void)callbacks;\n    if (!fn(arg) && !nap")],

@@ -6,7 +6,7 @@
 
 bool state_read_call(const struct comm_state *b, int32_t rank, uint32_t seq, struct made_call *call)
 {
-    const struct wire_call *ring = b->channel->peer_calls[rank], *from = ring ? &ring[seq & b->calls_mask] : NULL;
+    const struct wire_call *ring = b->channel->peer_calls[rank], *from = ring ? &ring[seq & b->calls.mask] : NULL;
 
     if (!from || atomic_load_explicit(&from->seq, memory_order_acquire) != seq)
         return false;
@@ -40,14 +40,14 @@ static bool has_refused(const struct refusals *refusals, uint64_t number)
 static bool not_published_yet(const struct comm_state *b, int32_t rank, uint64_t number)
 {
     const struct wire_call *ring = b->channel->peer_calls[rank];
-    uint32_t there = ring ? atomic_load_explicit(&ring[(uint32_t)number & b->calls_mask].seq, memory_order_acquire) : 0;
+    uint32_t there = ring ? atomic_load_explicit(&ring[(uint32_t)number & b->calls.mask].seq, memory_order_acquire) : 0;
 
     return ring && (there == 0 || (int32_t)(there - (uint32_t)number) < 0);
 }
 
 bool state_knows_refused(const struct comm_state *b, int32_t rank, uint64_t number)
 {
-    return has_refused(&b->heard[rank], number) && !not_published_yet(b, rank, number);
+    return has_refused(&b->failure.heard[rank], number) && !not_published_yet(b, rank, number);
 }
 
 /* Whether this rank made that call, which a peer refused, and did not refuse it too. What has retired needed nobody. */
@@ -65,7 +65,7 @@ static bool made_well(struct comm_state *b, uint64_t number, uint32_t *collectiv
 /* The oldest call that the peer refused and this rank has under way. */
 static bool find_refused(struct comm_state *b, int32_t peer, struct cause *cause)
 {
-    const struct refusals *theirs = &b->heard[peer];
+    const struct refusals *theirs = &b->failure.heard[peer];
 
     for (uint64_t number = theirs->last > 32 ? theirs->last - 32 : 1; number <= theirs->last; number++) {
         if (!state_knows_refused(b, peer, number) || !made_well(b, number, &cause->collective))
@@ -85,10 +85,10 @@ void state_hear_refusal(struct comm_state *b, int32_t peer, const struct cause *
     uint64_t last = state_published(b);
     struct cause cause = {.peer = b->team.rank};
 
-    if (note->number > b->refused_until)
-        b->refused_until = note->number;
-    b->heard[peer] = (struct refusals){note->number, note->point, note->code};
-    for (uint64_t seq = last > b->calls_mask ? last - b->calls_mask : 1; seq <= last; seq++) {
+    if (note->number > b->failure.refused_until)
+        b->failure.refused_until = note->number;
+    b->failure.heard[peer] = (struct refusals){note->number, note->point, note->code};
+    for (uint64_t seq = last > b->calls.mask ? last - b->calls.mask : 1; seq <= last; seq++) {
         struct made_call mine, theirs;
         if (state_read_call(b, b->team.rank, (uint32_t)seq, &mine) && state_read_call(b, peer, (uint32_t)seq, &theirs) && theirs.refused &&
             !mine.refused) {
@@ -130,7 +130,7 @@ static bool find_difference(const struct comm_state *b, uint32_t seq, struct cau
  * named. */
 void state_mismatch(struct comm_state *b, uint32_t seq, int32_t peer)
 {
-    uint32_t from = seq > b->calls_mask ? seq - b->calls_mask : 1;
+    uint32_t from = seq > b->calls.mask ? seq - b->calls.mask : 1;
     struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
     struct made_call call;
 
@@ -148,10 +148,10 @@ void state_compare(struct comm_state *b)
 {
     uint64_t last = state_published(b);
 
-    if (b->compared + b->calls_mask < last)
-        b->compared = last - b->calls_mask;
-    for (; b->compared < last && !b->failed && !b->proposal.result; b->compared++) {
-        uint32_t seq = (uint32_t)b->compared + 1;
+    if (b->calls.compared + b->calls.mask < last)
+        b->calls.compared = last - b->calls.mask;
+    for (; b->calls.compared < last && !b->failed && !b->failure.proposal.result; b->calls.compared++) {
+        uint32_t seq = (uint32_t)b->calls.compared + 1;
         struct made_call mine, call;
         bool made = state_read_call(b, b->team.rank, seq, &mine);
         for (int32_t r = 0; r < b->team.size; r++) {

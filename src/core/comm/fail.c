@@ -19,11 +19,11 @@ uint16_t state_waits_for(const struct comm_state *b, const struct entry *e)
 {
     for (int32_t r = 0; e->seq && b->channel && r < b->team.size; r++) {
         const struct wire_call *ring = b->channel->peer_calls[r];
-        uint32_t seq = ring ? atomic_load_explicit(&ring[e->seq & b->calls_mask].seq, memory_order_acquire) : e->seq;
+        uint32_t seq = ring ? atomic_load_explicit(&ring[e->seq & b->calls.mask].seq, memory_order_acquire) : e->seq;
         if (r != b->team.rank && (!seq || (int32_t)(seq - e->seq) < 0))
             return (uint16_t)(r + 1);
     }
-    return b->cause.result == COMM_ERR_PEER ? (uint16_t)(b->cause.rank + 1) : 0;
+    return b->failure.cause.result == COMM_ERR_PEER ? (uint16_t)(b->failure.cause.rank + 1) : 0;
 }
 
 static void drop_entries(struct comm_state *b)
@@ -37,7 +37,7 @@ static void drop_entries(struct comm_state *b)
         e = state_entry(b, t);
         e->ended = NULL;
         e->record.waited = t <= b->line.started ? state_waits_for(b, e) : 0;
-        state_record(b, &e->record, t, now, (enum comm_result)b->cause.result);
+        state_record(b, &e->record, t, now, (enum comm_result)b->failure.cause.result);
         state_forget_entry(b, e);
     }
 }
@@ -104,19 +104,19 @@ void engine_spread_abort(struct engine *e)
 static void end_all(struct comm_state *b, const struct cause *cause)
 {
     atomic_thread_fence(memory_order_seq_cst); /* the cause is on the board before anybody writes what peers may still read: may_be_torn */
-    b->cause = *cause;
+    b->failure.cause = *cause;
     b->failed = true;
     if (cause->result == COMM_ERR_ABORTED) {
         state_mark_abort(b, cause);
         state_end_recovery(b);
     }
-    b->fence = 0;
-    b->unpublished = 0;
+    b->fence.ticket = 0;
+    b->calls.unpublished = 0;
     state_end_nap(b);
-    state_count_joining(b, -(int32_t)b->joining);
-    memset(b->ready, 0, sizeof b->ready);
-    b->any_ready = false;
-    b->proposal = (struct cause){0};
+    state_count_joining(b, -(int32_t)b->library_work.joining);
+    memset(b->runs.ready, 0, sizeof b->runs.ready);
+    b->runs.any_ready = false;
+    b->failure.proposal = (struct cause){0};
     int before = b->unit.engine->env->cancel(b->unit.engine->env, ENV_CANCEL_OFF);
     b->wire->leave(b->channel, WIRE_ABORT);
     b->unit.engine->env->cancel(b->unit.engine->env, before);
@@ -157,23 +157,23 @@ static void send_cause(struct comm_state *b, const struct cause *cause, uint32_t
 /* How many live members are below this rank: each would choose before it. */
 static int64_t members_below(const struct comm_state *b)
 {
-    const struct cause *p = &b->proposal;
+    const struct cause *p = &b->failure.proposal;
     int64_t below = 0;
 
     for (int32_t r = 0; r < b->team.rank; r++)
-        below += !b->closed_at[r] && !(p->rank == r && (p->result == COMM_ERR_PEER || p->result == COMM_ERR_CLOSED));
+        below += !b->failure.closed_at[r] && !(p->rank == r && (p->result == COMM_ERR_PEER || p->result == COMM_ERR_CLOSED));
     return below;
 }
 
 static bool may_choose(const struct comm_state *b)
 {
-    int32_t result = b->proposal.result;
-    bool mine = b->proposal.rank == b->team.rank;
+    int32_t result = b->failure.proposal.result;
+    bool mine = b->failure.proposal.rank == b->team.rank;
 
     if (b->unit.closing || (mine && (result == COMM_ERR_ABORTED || result == COMM_ERR_REVOKED || result == COMM_ERR_CLOSED)))
         return true;
     int64_t below = members_below(b);
-    return !below || b->unit.engine->env->now(b->unit.engine->env) - b->proposed_ns >= below * CHOICE_NS;
+    return !below || b->unit.engine->env->now(b->unit.engine->env) - b->failure.proposed_ns >= below * CHOICE_NS;
 }
 
 static void choose(struct comm_state *b, const struct cause *chosen)
@@ -191,9 +191,9 @@ static void hear_cause(struct comm_state *b, const struct cause *cause, uint32_t
         choose(b, cause);
         return;
     }
-    if (!b->proposal.result) {
-        b->proposal = *cause;
-        b->proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
+    if (!b->failure.proposal.result) {
+        b->failure.proposal = *cause;
+        b->failure.proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
     }
     state_attend(b);
 }
@@ -206,18 +206,18 @@ void state_attend(struct comm_state *b)
     if (b->failed)
         return;
     if (!board) {
-        if (b->proposal.result && may_choose(b))
-            choose(b, &b->proposal);
+        if (b->failure.proposal.result && may_choose(b))
+            choose(b, &b->failure.proposal);
         return;
     }
-    if (b->proposal.result)
+    if (b->failure.proposal.result)
         atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)b->team.rank + 1, memory_order_acq_rel,
                                                 memory_order_acquire);
-    if (!b->proposal.result)
+    if (!b->failure.proposal.result)
         return;
     /* Another's choice comes as that rank's note, which was written before its compare-and-swap. */
     if (chosen == 0 || chosen == (uint64_t)b->team.rank + 1) {
-        struct cause cause = b->proposal;
+        struct cause cause = b->failure.proposal;
         end_all(b, &cause);
     }
 }
@@ -233,10 +233,10 @@ void state_send_note(struct comm_state *b, uint32_t sort, const void *bytes, siz
 
 void state_propose(struct comm_state *b, const struct cause *cause)
 {
-    if (b->failed || b->proposal.result)
+    if (b->failed || b->failure.proposal.result)
         return;
-    b->proposal = *cause;
-    b->proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
+    b->failure.proposal = *cause;
+    b->failure.proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
     send_cause(b, cause, ROUND_PROPOSED);
     if (b->team.size > 1) /* before the choice: who chose and died then must not be waited for */
         b->wire->flush(b->channel);
@@ -256,7 +256,7 @@ void state_lacks_memory(struct comm_state *b, const struct entry *e)
 /* Call `number` is this rank's newest. */
 void state_tell_refusal(struct comm_state *b, uint64_t number, enum comm_result reason)
 {
-    struct refusals *mine = &b->refusals;
+    struct refusals *mine = &b->failure.refusals;
     uint64_t since = mine->last ? number - mine->last : 33;
 
     mine->before = since > 32 ? 0 : (uint32_t)((uint64_t)mine->before << since) | UINT32_C(1) << (since - 1);
@@ -320,8 +320,8 @@ void state_note(struct comm_state *b, const struct wire_event *event)
         state_hear_refusal(b, event->peer, &note);
         return;
     case NOTE_CLOSED:
-        b->closed_at[event->peer] = note.number + 1;
-        b->closed_ns = b->unit.engine->env->now(b->unit.engine->env);
+        b->failure.closed_at[event->peer] = note.number + 1;
+        b->failure.closed_ns = b->unit.engine->env->now(b->unit.engine->env);
         return;
     default:
         return;

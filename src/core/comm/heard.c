@@ -118,7 +118,7 @@ const char *heard_note_fault(const struct comm_state *b, const struct wire_event
         return "a note of no sort";
     if (event->bytes > wire_note_bytes(sort))
         return "a note that is too long";
-    if (sort == NOTE_RECOVERY && !b->recovery)
+    if (sort == NOTE_RECOVERY && !b->recovery.state)
         return NULL; /* of so many ranks that there is no recovery */
     memcpy(bytes, event->note, event->bytes);
     if (sort == NOTE_RECOVERY)
@@ -139,7 +139,7 @@ const char *heard_message_fault(const struct wire_event *event)
 
 void state_peer_is_wrong(struct comm_state *b, int32_t peer, const char *what)
 {
-    if (b->failed || b->proposal.result)
+    if (b->failed || b->failure.proposal.result)
         return;
     base_log(&b->unit.engine->log, LOG_ERROR, "comm=%s: rank %d sent %s", b->name, peer, what);
     state_propose(b, &(struct cause){.number = b->sequence, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_CORRUPT});

@@ -59,7 +59,7 @@ enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware
     if (!b)
         return r;
     struct engine *e = b->unit.engine;
-    if (b->native && b->native_flags & NATIVE_STREAM) /* ranks of one process have each their own */
+    if (b->native && b->library_work.flags & NATIVE_STREAM) /* ranks of one process have each their own */
         d = b->native->native->class->stream(b->native, NULL, &stream);
     engine_hold(e);
     state_unlock(b);
@@ -139,7 +139,7 @@ static struct comm_state *lock_stream(struct comm_communicator *c, enum comm_res
 {
     struct comm_state *b = state_lock(c, r);
 
-    if (b && b->native && (b->native_flags & NATIVE_STREAM) && b->native->native->class->stream)
+    if (b && b->native && (b->library_work.flags & NATIVE_STREAM) && b->native->native->class->stream)
         return b;
     if (b) {
         state_unlock(b);
@@ -197,7 +197,7 @@ static enum comm_result await_operation(struct CUstream_st *stream, struct comm_
         return COMM_ERR_UNSUPPORTED;
     r = COMM_ERR_UNSUPPORTED;
     if (b->failed)
-        r = (enum comm_result)b->cause.result;
+        r = (enum comm_result)b->failure.cause.result;
     else if (request.ticket <= b->line.done)
         r = COMM_OK;
     else if (request.ticket <= b->line.started && state_entry(b, request.ticket)->by != ENTRY_BY_PROGRAM)

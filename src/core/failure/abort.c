@@ -20,7 +20,7 @@ enum comm_result engine_revoke(struct comm_communicator *c)
 
     if (!b)
         return r;
-    if (b->recording)
+    if (b->recording.plan)
         r = COMM_ERR_STATE;
     else
         fail_by_call(b, &(struct cause){.result = COMM_ERR_REVOKED});

@@ -94,8 +94,8 @@ static bool look_around(struct engine *e, int64_t now)
             if (b->channel && !b->failed && (!board || atomic_load_explicit(&board->cause, memory_order_relaxed)))
                 state_step(b); /* without a board what others have to say is heard in their notes alone */
             state_check(b, now);
-            fences |= !b->recording && deadlock_tell(b);
-            fences |= b->proposal.result && !b->failed; /* another's choice is waited for, and not for long */
+            fences |= !b->recording.plan && deadlock_tell(b);
+            fences |= b->failure.proposal.result && !b->failed; /* another's choice is waited for, and not for long */
             b->guest = false;
         }
         base_home_unlock(&handle->lock, handle->env);

@@ -51,7 +51,8 @@ static inline bool may_go(struct comm_state *b)
 {
     const struct wire_board *board = b->channel->board;
 
-    if (b->p2p_first != P2P_NONE || b->failed || b->proposal.result || b->sequence < b->refused_until || (uint32_t)(b->sequence + 1) == 0)
+    if (b->p2p.first != P2P_NONE || b->failed || b->failure.proposal.result || b->sequence < b->failure.refused_until ||
+        (uint32_t)(b->sequence + 1) == 0)
         return false;
     return !board || !atomic_load_explicit(&board->cause, memory_order_relaxed);
 }
@@ -203,7 +204,7 @@ static inline __attribute__((always_inline)) void pass_through(struct comm_state
         record->flags = 0;
     }
     b->fastpath->seen = 0;
-    b->told_done = b->fastpath->last = f->last = ticket;
+    b->told.done = b->fastpath->last = f->last = ticket;
     if (req)
         *req = (struct comm_request){b->unit.handle, ticket};
     if (b->team.size > 1) {
@@ -398,7 +399,7 @@ static inline __attribute__((always_inline)) bool again(struct comm_communicator
     bool same = f && f->call.fits && (f->call.n == n || (v && n == ENGINE_AS_COUNTED)) && f->call.what == what && f->call.where == where;
     if (BASE_UNLIKELY(state_is_foreign(b, in) || state_is_foreign(b, out)))
         same = false; /* who can explain it refuses it */
-    if (BASE_LIKELY(same && !b->recording && may_go(b) && (!f->has_counts || (v && fastpath_same_layout(b, f, v)))))
+    if (BASE_LIKELY(same && !b->recording.plan && may_go(b) && (!f->has_counts || (v && fastpath_same_layout(b, f, v)))))
         went = (f->straight && go_straight(b, f, (uintptr_t)in, (uintptr_t)out, req)) || repeat(b, f, in, out, req);
     state_leave(b);
     return went;

@@ -31,8 +31,8 @@ enum comm_result engine_issue_from(struct comm_communicator *c, const struct eng
         with_site.site = check_site(site);
         call = &with_site;
     }
-    if (BASE_UNLIKELY(b->recording != NULL)) {
-        r = b->recorder->call(b, call);
+    if (BASE_UNLIKELY(b->recording.plan != NULL)) {
+        r = b->recording.calls->call(b, call);
         if (req)
             *req = COMM_REQUEST_NONE;
         state_leave(b);

@@ -346,15 +346,15 @@ struct comm_request engine_last(struct comm_communicator *c)
 
     if (!b)
         return timeline_refusal(r);
-    uint64_t ticket = b->failed || b->recording ? 0 : p2p_mark(b);
+    uint64_t ticket = b->failed || b->recording.plan ? 0 : p2p_mark(b);
     struct comm_request request = {ticket ? c : NULL, ticket};
-    if (b->recording)
+    if (b->recording.plan)
         request = timeline_refusal(COMM_ERR_STATE);
     else if (b->failed)
-        request = timeline_refusal((enum comm_result)b->cause.result);
+        request = timeline_refusal((enum comm_result)b->failure.cause.result);
     else if (ticket == UINT64_MAX)
         request = timeline_refusal(COMM_ERR_FULL);
-    if (!b->recording)
+    if (!b->recording.plan)
         state_activate(b);
     state_leave(b);
     return request;

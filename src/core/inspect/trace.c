@@ -41,8 +41,8 @@ static void take_unfinished(const struct comm_state *b, struct trace *t, uint64_
         record->result = COMM_PENDING;
         record->waited = ticket <= b->line.started ? state_waits_for(b, e) : 0;
     }
-    for (uint32_t i = b->p2p_first; i != P2P_NONE; i = b->p2p_ops[i].after) {
-        const struct p2p_op *op = &b->p2p_ops[i];
+    for (uint32_t i = b->p2p.first; i != P2P_NONE; i = b->p2p.ops[i].after) {
+        const struct p2p_op *op = &b->p2p.ops[i];
         if (op->state != P2P_MARKER)
             t->record[t->count++] = (struct record){.ticket = op->ticket,
                                                     .bytes = op->call.bytes,
@@ -59,10 +59,10 @@ static void take_unfinished(const struct comm_state *b, struct trace *t, uint64_
 static struct trace *take_trace(const struct comm_state *b, const struct comm_error *error)
 {
     const struct comm_env *env = b->unit.engine->env;
-    uint64_t first = b->record_count > b->record_room ? b->record_count - b->record_room : 0;
+    uint64_t first = b->records.count > b->records.room ? b->records.count - b->records.room : 0;
     uint64_t last = b->line.next - 1 - b->line.done > ENGINE_RECORDS ? b->line.done + ENGINE_RECORDS : b->line.next - 1;
     size_t bytes = sizeof(struct trace) +
-                   (size_t)(b->record_count - first + (last - b->line.done) + b->p2p_pending + b->p2p_markers) * sizeof(struct record);
+                   (size_t)(b->records.count - first + (last - b->line.done) + b->p2p.pending + b->p2p.markers) * sizeof(struct record);
     struct trace *t = env->take(env, bytes, 64);
 
     if (!t)
@@ -77,8 +77,8 @@ static struct trace *take_trace(const struct comm_state *b, const struct comm_er
     base_copy_text(t->host, sizeof t->host, b->unit.engine->identity.host);
     if (error)
         t->error = *error;
-    for (uint64_t i = first; i < b->record_count; i++)
-        t->record[t->count++] = b->records[i & (b->record_room - 1)];
+    for (uint64_t i = first; i < b->records.count; i++)
+        t->record[t->count++] = b->records.at[i & (b->records.room - 1)];
     take_unfinished(b, t, last);
     return t;
 }
@@ -231,16 +231,17 @@ static void tell_unwritten(struct comm_communicator *c, const char *path, int64_
 
     if (!b)
         return;
-    b->last_refused = (struct comm_error){.size = sizeof b->last_refused,
-                                          .result = failed ? COMM_ERR_SYSTEM : COMM_ERR_MEMORY,
-                                          .rank = b->team.rank,
-                                          .peer = -1,
-                                          .system_errno = (int32_t)-failed,
-                                          .operation = "trace_dump"};
+    b->failure.last_refused = (struct comm_error){.size = sizeof b->failure.last_refused,
+                                                  .result = failed ? COMM_ERR_SYSTEM : COMM_ERR_MEMORY,
+                                                  .rank = b->team.rank,
+                                                  .peer = -1,
+                                                  .system_errno = (int32_t)-failed,
+                                                  .operation = "trace_dump"};
     if (failed)
-        base_format(b->last_refused.text, sizeof b->last_refused.text, "path=%s cannot be written, errno=%d", path, (int)-failed);
+        base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text, "path=%s cannot be written, errno=%d", path,
+                    (int)-failed);
     else
-        base_format(b->last_refused.text, sizeof b->last_refused.text, "no memory for a copy of what is remembered");
+        base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text, "no memory for a copy of what is remembered");
     state_unlock(b);
 }
 
@@ -254,7 +255,7 @@ enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path
     const struct comm_env *env = b->unit.engine->env;
     struct trace *t = take_trace(b, NULL);
     if (t && b->failed)
-        cause_describe(b, &b->cause, &t->error);
+        cause_describe(b, &b->failure.cause, &t->error);
     state_unlock(b);
     int before = env->cancel(env, ENV_CANCEL_OFF);
     int64_t failed = t ? write_trace(env, t, path) : 0;
@@ -339,9 +340,9 @@ static void failed(struct comm_state *b, const struct comm_error *error)
     struct engine *e = b->unit.engine;
     const char *folder = e->options.trace_dir;
 
-    if (!folder[0] || b->dumped)
+    if (!folder[0] || b->records.dumped)
         return;
-    b->dumped = true;
+    b->records.dumped = true;
     struct trace *t = take_trace(b, error);
     if (!t) {
         base_log(&e->log, LOG_WARNING, "comm=%s trace_dir: no memory for a copy of what is remembered", b->name);

@@ -23,7 +23,7 @@ static bool drained(void *arg)
 
     base_home_visit(&d->handle->lock, d->handle->env);
     struct comm_state *b = atomic_load_explicit(&d->handle->state, memory_order_relaxed);
-    idle = b->failed ? !native_holds(b) && !b->recovering : state_idle(b);
+    idle = b->failed ? !native_holds(b) && !b->recovery.running : state_idle(b);
     base_home_unlock(&d->handle->lock, d->handle->env);
     return idle;
 }
@@ -42,7 +42,7 @@ static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r
 
     if (!b)
         return NULL;
-    if (b->recording || engine_in_callback(b->unit.engine)) { /* a recorder is consumed by its end */
+    if (b->recording.plan || engine_in_callback(b->unit.engine)) { /* a recorder is consumed by its end */
         state_unlock(b);
         *r = COMM_ERR_STATE;
         return NULL;
