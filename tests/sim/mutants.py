@@ -50,10 +50,10 @@ MUTANTS = {
     "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap",
                             "    (void)callbacks;\n    if (!fn(arg) && !nap")],
     # Who slept for all leaves without waking the next.
-    "baton_kept": [("progress/pass.c", "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
-                    "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst)) {",
-                    "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
-                    "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst) > 1000) {")],
+    "baton_kept": [("progress/pass.c", "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
+                    "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst)) {",
+                    "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
+                    "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst) > 1000) {")],
     # A small exchange that found no room for its bytes ends without having shown them.
     "exchange_unshown": [("fastpath/finish.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
     # A small exchange goes beside others whatever they touch.

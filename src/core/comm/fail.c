@@ -52,8 +52,8 @@ void state_mark_abort(struct comm_state *b, const struct cause *cause)
     if (!atomic_compare_exchange_strong_explicit(&w->aborted, &none, (uint64_t)(uint32_t)cause->code << 32 | who, memory_order_acq_rel,
                                                  memory_order_acquire))
         return;
-    atomic_store_explicit(&b->unit.engine->heard_abort, 1, memory_order_release);
-    b->unit.engine->env->bell_ring(b->unit.engine->env, &b->unit.engine->watch);
+    atomic_store_explicit(&b->unit.engine->monitor.heard_abort, 1, memory_order_release);
+    b->unit.engine->env->bell_ring(b->unit.engine->env, &b->unit.engine->monitor.bell);
 }
 
 /* What members of a failed communicator still agree on ends too, whatever it had failed with. */
@@ -84,7 +84,7 @@ void state_hear_abort(struct comm_state *b)
 
 void engine_spread_abort(struct engine *e)
 {
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
 
     for (uint32_t i = 0; i < most; i++) {
         struct comm_state *b = state_at(e, i);

@@ -236,7 +236,7 @@ void state_destroy(struct comm_state *b)
             engine_activate(e, b->index, false);
         engine_rank_queue(e, b->index, 0);
         engine_note_apart(e, b->index, false);
-        atomic_store_explicit(&e->handles[b->index], NULL, memory_order_release);
+        atomic_store_explicit(&e->table.handles[b->index], NULL, memory_order_release);
     }
     PARTS_EACH (part, e)
         if ((*part)->leave)
@@ -266,7 +266,7 @@ void state_destroy(struct comm_state *b)
 struct comm_state *state_at(struct engine *e, uint32_t index)
 {
     enum comm_result r;
-    struct comm_communicator *handle = atomic_load_explicit(&e->handles[index], memory_order_acquire);
+    struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[index], memory_order_acquire);
     struct comm_state *b = handle ? state_lock(handle, &r) : NULL;
 
     if (!b || b->unit.engine == e)

@@ -61,7 +61,7 @@ enum comm_result engine_abort(struct comm_communicator *c, int32_t code)
 
     if (!w)
         return r;
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
     for (uint32_t i = 0; i < most; i++) {
         struct comm_state *b = state_at(e, i);
         if (!b)

@@ -258,12 +258,12 @@ static void add(struct wait_cycle *k, const struct comm_state *b, int32_t rank, 
 
 static void gather(struct engine *e, struct wait_cycle *k)
 {
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
     int64_t since = e->env->now(e->env) - FAR_NS;
 
     k->count = 0;
     for (uint32_t i = 0; i < most; i++) {
-        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
         if (!handle)
             continue;
         base_home_visit(&handle->lock, handle->env);
@@ -306,11 +306,11 @@ static bool is_whole(const struct comm_state *b)
 /* By the first communicator of each world that is of all its ranks; perhaps nobody else looks at it, so its notes are heard here too. */
 static void tell_worlds(struct engine *e, const struct wait_cycle *k)
 {
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
     const struct world *told = NULL;
 
     for (uint32_t i = 0; i < most; i++) {
-        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
         if (!handle || !base_home_trylock(&handle->lock, handle->env))
             continue;
         struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
@@ -420,23 +420,23 @@ static bool has_settled(const struct engine *e, const struct wait_cycle *k)
         if (k->of[i].held && is_message(&k->of[i].note) && late > wait)
             wait = late;
     }
-    return e->env->now(e->env) - e->cycle_ns >= wait;
+    return e->env->now(e->env) - e->cycle.since_ns >= wait;
 }
 
 /* Everyone has said the same again since this set was first seen. */
 static bool is_proven(struct engine *e, const struct wait_cycle *k)
 {
     uint64_t signature = signature_of(k);
-    bool same = e->cycle_signature == signature, settled = same && has_settled(e, k), proven = settled;
+    bool same = e->cycle.signature == signature, settled = same && has_settled(e, k), proven = settled;
 
     for (uint32_t i = 0; i < k->count; i++) {
-        proven &= !k->of[i].held || k->of[i].note.round > e->cycle_round[i];
+        proven &= !k->of[i].held || k->of[i].note.round > e->cycle.round[i];
         if (!settled)
-            e->cycle_round[i] = k->of[i].note.round;
+            e->cycle.round[i] = k->of[i].note.round;
     }
     if (!same)
-        e->cycle_ns = e->env->now(e->env);
-    e->cycle_signature = signature;
+        e->cycle.since_ns = e->env->now(e->env);
+    e->cycle.signature = signature;
     return proven;
 }
 
@@ -457,7 +457,7 @@ static void fail_all(struct engine *e, const struct wait_cycle *k)
     for (uint32_t i = 0; i < k->count; i++) {
         const struct known *n = &k->of[i];
         enum comm_result r;
-        struct comm_communicator *handle = n->held ? atomic_load_explicit(&e->handles[n->index], memory_order_acquire) : NULL;
+        struct comm_communicator *handle = n->held ? atomic_load_explicit(&e->table.handles[n->index], memory_order_acquire) : NULL;
         struct comm_state *b = handle ? state_lock(handle, &r) : NULL;
         if (!b)
             continue;
@@ -482,7 +482,7 @@ void deadlock_look(struct engine *e)
     gather(e, &cycle);
     tell_worlds(e, &cycle);
     if (!find_wait_cycle(&cycle))
-        e->cycle_signature = 0;
+        e->cycle.signature = 0;
     else if (is_proven(e, &cycle))
         fail_all(e, &cycle);
 }

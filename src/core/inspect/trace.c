@@ -271,11 +271,11 @@ enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path
 /* ------------------------------------------------------------------------------------------------------------ after a failure */
 static struct trace *next_trace(struct engine *e)
 {
-    base_lock(&e->trace_lock, e->env);
-    struct trace *t = e->traces;
+    base_lock(&e->trace.lock, e->env);
+    struct trace *t = e->trace.list;
     if (t)
-        e->traces = t->next;
-    base_unlock(&e->trace_lock, e->env);
+        e->trace.list = t->next;
+    base_unlock(&e->trace.lock, e->env);
     return t;
 }
 
@@ -290,12 +290,12 @@ static void trace_writer(void *arg)
     const struct comm_env *env = e->env;
 
     for (;;) {
-        uint32_t given = atomic_load_explicit(&e->traces_given, memory_order_acquire);
+        uint32_t given = atomic_load_explicit(&e->trace.given, memory_order_acquire);
         struct trace *t = next_trace(e);
         if (!t && stopping(e))
             return;
         if (!t) {
-            env->park(env, &e->traces_given, given, ENV_FOREVER);
+            env->park(env, &e->trace.given, given, ENV_FOREVER);
             continue;
         }
         int64_t failed = write_trace(env, t, t->path);
@@ -304,34 +304,34 @@ static void trace_writer(void *arg)
         else
             base_log(&e->log, LOG_WARNING, "comm=%s its last %llu operations are in %s", t->name, (unsigned long long)t->count, t->path);
         env->give(env, t, t->bytes);
-        atomic_fetch_add_explicit(&e->traces_written, 1, memory_order_release);
-        env->wake(env, &e->traces_written, UINT32_MAX);
+        atomic_fetch_add_explicit(&e->trace.written, 1, memory_order_release);
+        env->wake(env, &e->trace.written, UINT32_MAX);
     }
 }
 
 /* A failure is told under locks, where no thread is made. */
 void trace_start(struct engine *e)
 {
-    base_lock(&e->trace_lock, e->env);
-    if (e->options.trace_dir[0] && !e->trace_writer_runs)
-        e->trace_writer_runs = e->env->spawn(e->env, trace_writer, e, &e->trace_writer) == 0;
-    base_unlock(&e->trace_lock, e->env);
+    base_lock(&e->trace.lock, e->env);
+    if (e->options.trace_dir[0] && !e->trace.writer_runs)
+        e->trace.writer_runs = e->env->spawn(e->env, trace_writer, e, &e->trace.writer) == 0;
+    base_unlock(&e->trace.lock, e->env);
 }
 
 /* False: there is no thread to write it. */
 static bool give_trace(struct engine *e, struct trace *t)
 {
-    base_lock(&e->trace_lock, e->env);
-    bool runs = e->trace_writer_runs;
-    struct trace **last = &e->traces;
+    base_lock(&e->trace.lock, e->env);
+    bool runs = e->trace.writer_runs;
+    struct trace **last = &e->trace.list;
     while (*last)
         last = &(*last)->next;
     if (runs) {
         *last = t;
-        atomic_fetch_add_explicit(&e->traces_given, 1, memory_order_release);
+        atomic_fetch_add_explicit(&e->trace.given, 1, memory_order_release);
     }
-    base_unlock(&e->trace_lock, e->env);
-    e->env->wake(e->env, &e->traces_given, 1);
+    base_unlock(&e->trace.lock, e->env);
+    e->env->wake(e->env, &e->trace.given, 1);
     return runs;
 }
 
@@ -359,23 +359,23 @@ static void failed(struct comm_state *b, const struct comm_error *error)
 
 static void wait_ended(struct engine *e)
 {
-    uint32_t given = atomic_load_explicit(&e->traces_given, memory_order_acquire), written;
+    uint32_t given = atomic_load_explicit(&e->trace.given, memory_order_acquire), written;
 
     if (BASE_LIKELY(!given))
         return;
     int64_t deadline = e->env->now(e->env) + TRACE_PATIENCE_NS;
-    while ((int32_t)(given - (written = atomic_load_explicit(&e->traces_written, memory_order_acquire))) > 0 &&
+    while ((int32_t)(given - (written = atomic_load_explicit(&e->trace.written, memory_order_acquire))) > 0 &&
            e->env->now(e->env) < deadline)
-        e->env->park(e->env, &e->traces_written, written, deadline);
+        e->env->park(e->env, &e->trace.written, written, deadline);
 }
 
 static bool stop(struct engine *e)
 {
-    if (!e->trace_writer_runs)
+    if (!e->trace.writer_runs)
         return true;
-    atomic_fetch_add_explicit(&e->traces_given, 1, memory_order_seq_cst);
-    e->env->wake(e->env, &e->traces_given, 1);
-    return e->env->join(e->env, &e->trace_writer, e->env->now(e->env) + TRACE_STOP_NS);
+    atomic_fetch_add_explicit(&e->trace.given, 1, memory_order_seq_cst);
+    e->env->wake(e->env, &e->trace.given, 1);
+    return e->env->join(e->env, &e->trace.writer, e->env->now(e->env) + TRACE_STOP_NS);
 }
 
 const struct comm_part trace_part = {.name = "trace", .engine_close = stop, .wait_ended = wait_ended, .failed = failed};

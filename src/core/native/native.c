@@ -149,17 +149,17 @@ static void count(struct comm_state *b, bool pending)
 
     b->library_work.counted = pending;
     if (!pending) {
-        atomic_fetch_sub_explicit(&e->natives, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
         return;
     }
-    atomic_fetch_add_explicit(&e->natives, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
     engine_told(e); /* who sleeps without a poll deadline must take one */
 }
 
 static void start_pending(struct comm_state *b)
 {
     b->library_work.pending++;
-    atomic_store_explicit(&b->unit.engine->nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
+    atomic_store_explicit(&b->unit.engine->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
 }
 
 static void propose(struct comm_state *b, const struct entry *e, enum comm_result result, int32_t code)
@@ -403,7 +403,7 @@ static bool step(struct comm_state *b)
     int64_t before = env->now(env);
     moved |= look(b);
     if (moved || env->now(env) - before > COPYING_NS)
-        atomic_store_explicit(&b->unit.engine->nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
+        atomic_store_explicit(&b->unit.engine->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
     return moved || env->now(env) - before > COPYING_NS;
 }
 
@@ -448,13 +448,13 @@ static void leave(struct comm_state *b)
 /* ------------------------------------------------------------------------------------------------------------ sleeping */
 static void nap(struct engine *e, int64_t now, int64_t *until)
 {
-    int64_t most = atomic_load_explicit(&e->nap_ns, memory_order_relaxed);
+    int64_t most = atomic_load_explicit(&e->sleepers.nap_ns, memory_order_relaxed);
 
-    if (!atomic_load_explicit(&e->natives, memory_order_relaxed))
+    if (!atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
         return;
     if (now + most < *until)
         *until = now + most;
-    atomic_store_explicit(&e->nap_ns, most * 2 < NAP_MOST_NS ? most * 2 : NAP_MOST_NS, memory_order_relaxed);
+    atomic_store_explicit(&e->sleepers.nap_ns, most * 2 < NAP_MOST_NS ? most * 2 : NAP_MOST_NS, memory_order_relaxed);
 }
 
 /* Counted among those that wake nobody while something is pending and a pass could end it. */

@@ -101,12 +101,12 @@ static void settle_points(struct comm_state *b, const struct comm_communicator *
 
 static void settle_waiters(struct engine *e, const struct comm_communicator *c)
 {
-    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+    uint32_t words = atomic_load_explicit(&e->table.words, memory_order_acquire);
 
     for (uint32_t w = 0; w < words; w++) { /* who waits is active */
-        for (uint64_t bits = atomic_load_explicit(&e->active[w], memory_order_acquire); bits; bits &= bits - 1) {
+        for (uint64_t bits = atomic_load_explicit(&e->table.active[w], memory_order_acquire); bits; bits &= bits - 1) {
             struct comm_communicator *handle =
-                atomic_load_explicit(&e->handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
+                atomic_load_explicit(&e->table.handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
             if (!handle || handle == c)
                 continue;
             base_home_visit(&handle->lock, handle->env);

@@ -259,7 +259,7 @@ static enum comm_result enlist_world(struct engine *e, struct world *w)
 {
     for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
         struct progress_wire *none = NULL;
-        if (atomic_compare_exchange_strong(&e->worlds[i], &none, &w->port))
+        if (atomic_compare_exchange_strong(&e->table.worlds[i], &none, &w->port))
             return COMM_OK;
     }
     return COMM_ERR_FULL;
@@ -350,7 +350,7 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
     struct wire_config config = {.env = o->env,
                                  .log = &o->engine->log,
                                  .bell = &o->engine->bell,
-                                 .watch = &o->engine->watch,
+                                 .watch = &o->engine->monitor.bell,
                                  .boot = o->boot,
                                  .rank = w->rank,
                                  .ranks = w->ranks,
@@ -417,16 +417,16 @@ static enum comm_result start_threads(struct opening *o)
     if ((uint32_t)o->neighbours > e->local_ranks)
         e->local_ranks = (uint32_t)o->neighbours;
     e->oversubscribed = e->local_ranks > e->cpus;
-    e->local_rank = o->launch.local_rank;
+    e->streams.local_rank = o->launch.local_rank;
     if (o->config.device)
-        base_copy_text(e->device_name, sizeof e->device_name, o->config.device);
-    if (!e->monitor_runs) {
-        int failed = e->env->spawn(e->env, engine_monitor, e, &e->monitor);
+        base_copy_text(e->streams.device_name, sizeof e->streams.device_name, o->config.device);
+    if (!e->monitor.runs) {
+        int failed = e->env->spawn(e->env, engine_monitor, e, &e->monitor.thread);
         if (failed) {
             base_format(o->text, sizeof o->text, "no thread for the watcher, errno=%d", failed);
             return COMM_ERR_SYSTEM;
         }
-        e->monitor_runs = true;
+        e->monitor.runs = true;
     }
     trace_start(e);
     engine_poll(e); /* the first heartbeat, before our caller goes anywhere: silence is counted from then on */
