@@ -57,8 +57,8 @@ MUTANTS = {
     # A small exchange that found no room for its bytes ends without having shown them.
     "exchange_unshown": [("fastpath/finish.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
     # A small exchange goes beside others whatever they touch.
-    "exchange_beside_all": [("fastpath/fastpath.c", "x->last + 1 != ticket || !timeline_beside(line, &read, &write)",
-                             "x->last + 1 != ticket || (timeline_beside(line, &read, &write), false)")],
+    "exchange_beside_all": [("fastpath/fastpath.c", "b->fastpath->last + 1 == b->line.next && timeline_beside(&b->line, read, write)",
+                             "b->fastpath->last + 1 == b->line.next && (timeline_beside(&b->line, read, write), true)")],
     # A view is never given back.
     "no_release": [("program/run.c", "        if (!(run->view_own >> j & 1))\n            run->channel->class->release(",
                     "        if (!(run->view_own >> j & 1) && run->size > 1000)\n            run->channel->class->release(")],
