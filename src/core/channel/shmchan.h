@@ -334,6 +334,9 @@ enum comm_result shmchan_join(struct wire *wire, const struct wire_team *team, c
                               void *offer, struct wire_channel **channel);
 void shmchan_leave(struct wire_channel *channel, enum wire_leave how);
 /* A zeroed region of this channel, published by the caller. Entry `index` of channel->region, which must be empty. */
+/* shmchan_shape.c. false: it does not fit into numbers of a channel */
+bool shmchan_shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_limits *limits, struct wire_caps *caps);
+uint64_t shmchan_shape_hash(const struct shmchan_shape *s, uint64_t team);
 bool shmchan_region(struct shmchan_channel *c, uint32_t index, size_t bytes);
 enum { SHMCHAN_REGION_ONCE = 0, SHMCHAN_REGION_STREAM = 1, SHMCHAN_REGION_EACH = 2, SHMCHAN_REGION_PAIRS = 3 };
 
