@@ -65,7 +65,7 @@ MUTANTS = {
     # The cost model uses a place again before the word of its reader has come: what is predicted is not what happens.
     "model_hears_at_once": [("model/cost_place.c", "now + latency(sim, reader, place->owner)", "now + 0 * (int64_t)reader")],
     # Two operands change places: another tree.
-    "swapped_operands": [("program/run.c", "            from[j] = view_at(run, &s->src, slot + j);",
+    "swapped_operands": [("program/run.c", "        from[j] = view_at(run, &s->src, slot + j);",
                           "            from[j] = view_at(run, &s->src, slot + (ways > 2 && (j == 1 || j == 2) ? 3 - j : j));")],
     # Bytes are taken whatever call they belong to.
     "unchecked_fingerprint": [("channel/shmchan_view.c", "bytes != w->bytes || line->fingerprint != w->fingerprint", "bytes != w->bytes"),

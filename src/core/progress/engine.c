@@ -79,6 +79,25 @@ static void list_calls(struct comm_part_calls *calls, const struct comm_part *co
     calls->active[active] = NULL;
 }
 
+/* The log's thread and the bells: 0, or an errno and what is missing. */
+static int open_bells(struct engine *e, const char **what)
+{
+    const struct comm_env *env = e->env;
+    int failed = env->log_start(env);
+
+    e->logs = !failed;
+    if (failed) {
+        *what = "no thread for the log";
+        return failed;
+    }
+    failed = env->bell_open(env, &e->bell);
+    if (!failed)
+        failed = env->bell_open(env, &e->monitor.bell);
+    if (failed)
+        *what = "no descriptor for an engine's bells";
+    return failed;
+}
+
 enum comm_result engine_create(const struct engine_config *config, char *text, size_t text_bytes, struct engine **engine)
 {
     const struct comm_env *env = config->env;
@@ -105,18 +124,11 @@ enum comm_result engine_create(const struct engine_config *config, char *text, s
     env->identity(env, &e->identity);
     e->table.handles = env->take(env, ENGINE_COMMUNICATORS * sizeof *e->table.handles, 64);
     e->bell.ring_fd = e->bell.wait_fd = e->monitor.bell.ring_fd = e->monitor.bell.wait_fd = -1;
-    const char *what = "no thread for the log";
-    int failed = env->log_start(env);
-    e->logs = !failed;
-    if (!failed) {
-        what = "no descriptor for an engine's bells";
-        failed = env->bell_open(env, &e->bell);
-    }
-    if (!failed)
-        failed = env->bell_open(env, &e->monitor.bell);
+    const char *what = "no memory for an engine";
+    int failed = open_bells(e, &what);
     atomic_store_explicit(&e->references, 1, memory_order_relaxed);
     if (!e->table.handles || failed) {
-        base_format(text, text_bytes, "%s, errno=%d", failed ? what : "no memory for an engine", failed);
+        base_format(text, text_bytes, "%s, errno=%d", what, failed);
         engine_drop(e);
         return failed ? COMM_ERR_SYSTEM : COMM_ERR_MEMORY;
     }
