@@ -5,7 +5,8 @@
  * receiver grants it; the granted ones of a pair are served one after another in the order of their grants, each step by whoever comes by:
  * nothing waits for anything but the other side's next pass.
  *
- * `inbox` has a bit per peer: whoever did something for me to look at sets his. Set after what it tells of; taken before looking.
+ * `inbox` has a bit for each peer, which the peer sets when there is something for this rank to look at. Set after what it tells of; taken
+ * before looking.
  */
 #include "channel/shmchan.h"
 
@@ -234,7 +235,7 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
         struct shmchan_item *item = &c->items.item[p->out_item];
         while (item->done < item->bytes) {
             if (p->out_chunk - atomic_load_explicit(&inlet->taken, memory_order_acquire) >= SHMCHAN_CHUNKS)
-                return false; /* he knocks when he took one */
+                return false; /* the peer sets its bit when it has taken one */
             struct shmchan_line *line = chunk_line(c, p->out_chunks, p->out_chunk);
             uint64_t left = item->bytes - item->done, bytes = left < SHMCHAN_PLACE_BYTES ? left : SHMCHAN_PLACE_BYTES;
             memcpy(line + 1, item->at + item->done, bytes);

@@ -261,7 +261,7 @@ static enum comm_result keep_park(struct engine *e, const struct timeline_point 
 }
 
 /* The point may have been reached before the park stood there: whoever reached it did so under its communicator's lock, or tells with a
- * fence, so after that lock was ours once, either he sees the park or we see the point. */
+ * fence, so after that lock was ours once, either that thread sees the park or this one sees the point. */
 static void look_again(struct engine *e, const struct timeline_point *point)
 {
     enum comm_result r;

@@ -66,7 +66,7 @@ void engine_poll(struct engine *e)
 }
 
 /* A caller that makes progress all the time holds the lock nearly all the time too: it is waited for a little. Not for long: whoever has it
- * looks around himself before he sleeps. */
+ * looks around itself before it sleeps. */
 static bool come_by(struct comm_communicator *handle)
 {
     for (int turn = 0; turn < COME_BY_TURNS; turn++) {

@@ -146,7 +146,7 @@ bool engine_callback_due(struct engine *e)
         if (!handle || !(atomic_load_explicit(&e->table.active[i / 64], memory_order_relaxed) >> i % 64 & 1))
             continue;
         if (!base_home_trylock(&handle->lock, handle->env)) {
-            due = true; /* whoever holds it may make one due, or keep it for long: look again later, without waiting for him */
+            due = true; /* the holder may make one due, or keep the lock for long: look again later, without waiting for it */
             break;
         }
         struct progress_unit *unit = unit_of(e, handle);

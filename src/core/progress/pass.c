@@ -105,7 +105,8 @@ enum pass engine_pass(struct engine *e, bool callbacks)
 }
 
 /* Called under a communicator's lock, and needs no fence: whoever is about to sleep publishes that and then takes every active
- * communicator's lock once more (engine_pass). Either that came before ours, and we see him; or after, and he sees what we did. */
+ * communicator's lock once more (engine_pass). Either it had the lock before this thread, which then sees it; or after, and it sees what
+ * this thread did. */
 void engine_told(struct engine *e)
 {
     const struct comm_env *env = e->env;
@@ -171,9 +172,10 @@ static void learn_patience(struct engine *e, int64_t slept_ns)
     atomic_store_explicit(&e->waiting.patience, patience, memory_order_relaxed);
 }
 
-/* A loop has armed the engine and was rung: the bell is its descriptor, and stays readable until it comes, if ever it does. Until then it
- * wakes nobody else, who would look around without a rest: so he takes short naps. They are not on the bell, so that the loop, when it
- * comes, finds nobody who needs it rung, and may clear it (engine_disarm): otherwise it would be called again for as long as he naps. */
+/* A loop has armed the engine and was rung: the bell is its descriptor, and stays readable until the loop comes, if it ever does. Until
+ * then the bell wakes no other thread, and a thread that waited on it would look around without a rest: so it takes short naps instead.
+ * The naps are not on the bell. So the loop, when it comes, finds no thread that needs the bell rung, and may clear it (engine_disarm);
+ * otherwise the loop would be called again for as long as the thread naps. */
 static bool nap_beside_loop(struct engine *e, uint32_t seen, int64_t until)
 {
     const struct comm_env *env = e->env;
@@ -189,7 +191,7 @@ static bool nap_beside_loop(struct engine *e, uint32_t seen, int64_t until)
 }
 
 /* The bell has two users, the loop that armed it and the one who sleeps on it. Who leaves last clears it; when the other came back
- * meanwhile, he may have been rung already, and is rung again. */
+ * meanwhile, it may have been rung already, and is rung again. */
 static void clear_bell(struct engine *e, const _Atomic uint32_t *other)
 {
     int64_t ignored = ENGINE_NEVER;
@@ -294,7 +296,7 @@ static bool met_stranger(struct engine *e, int64_t took, int64_t now)
     if (took <= (all > YIELD_CROWDED_NS ? all : YIELD_CROWDED_NS))
         return false;
     int64_t last = atomic_exchange_explicit(&e->waiting.yielded_long, now, memory_order_relaxed);
-    begin = last > begin ? last : begin; /* threads whose yields overlap met him together */
+    begin = last > begin ? last : begin; /* threads whose yields overlap hit the same slice */
     if (now - atomic_load_explicit(&e->waiting.long_since, memory_order_relaxed) > YIELD_WINDOW_NS) {
         atomic_store_explicit(&e->waiting.long_since, begin, memory_order_relaxed);
         atomic_store_explicit(&e->waiting.long_ns, 0, memory_order_relaxed);
@@ -431,10 +433,10 @@ void engine_disarm(struct engine *e)
     clear_bell(e, &e->sleepers.asleep);
 }
 
-/* Who sleeps on the bell may have been rung with the loop and not be up yet. Then the loop could not clear it (engine_disarm), since that
- * would not wake him, and it would be called at once again, and again until he has found a CPU, which he may be waiting for us to leave. So
- * we do, a little, when all that the loop came for is done. */
-static void let_him_rise(struct engine *e)
+/* The thread that sleeps on the bell may have been rung together with the loop, and may not be up yet. Then the loop could not clear the
+ * bell (engine_disarm), since that would not wake the sleeper, and the loop would be called again and again until the sleeper has found a
+ * CPU, perhaps the one that this thread uses. So this thread yields a little, when all that the loop came for is done. */
+static void let_sleeper_rise(struct engine *e)
 {
     uint32_t risen = atomic_load_explicit(&e->sleepers.risen, memory_order_seq_cst);
 
@@ -456,7 +458,7 @@ enum pass engine_arm_bell(struct engine *e)
     int64_t ignored = ENGINE_NEVER;
     enum pass moved;
 
-    let_him_rise(e);
+    let_sleeper_rise(e);
     atomic_store_explicit(&e->sleepers.armed, 1, memory_order_seq_cst);
     arm_wires(e, true, &ignored);
     atomic_thread_fence(memory_order_seq_cst);

@@ -1,8 +1,8 @@
 /*
  * Serving: what peers ask of windows' parts that only their owner reaches is done soon, though the owner's program waits for nothing.
- * Whoever waits or makes progress does it in his passes anyway. Otherwise it is any call that starts or tests something, when it leaves
- * (unit_leave), by a word that peers set; and the monitor, whom they ring. It naps for a millisecond while asks come, and then rests until
- * it is rung again: so who is asked for nothing wakes up for its ticks alone, and asks in a row do not ring each.
+ * A thread that waits or makes progress does it in its passes anyway. Otherwise it is any call that starts or tests something, when it
+ * leaves (unit_leave), by a word that peers set; and the monitor, whom they ring. It naps for a millisecond while asks come, and then rests
+ * until it is rung again: so who is asked for nothing wakes up for its ticks alone, and asks in a row do not ring each.
  */
 #include "progress/engine.h"
 
@@ -93,7 +93,7 @@ static bool heed_wires(struct engine *e, bool on)
     return came;
 }
 
-/* Somebody of this rank has the lock all the time, as it seems: his next call looks. */
+/* Another thread of this rank seems to hold the lock all the time: its next call looks. */
 static void leave_to_calls(struct engine *e)
 {
     base_lock(&e->poll_lock, e->env);
@@ -116,7 +116,7 @@ bool engine_rise(struct engine *e, struct serve_round *round)
     return (round->heeds || round->nap_ns) && heed_wires(e, false);
 }
 
-/* Who waits makes passes himself, but may leave before he has seen what came: it is looked for once more then. */
+/* A waiting thread makes passes itself, but may leave before it has seen what came: then the monitor looks once more. */
 void engine_serve_round(struct engine *e, struct serve_round *round, bool came)
 {
     bool waiters = atomic_load_explicit(&e->sleepers.waiters, memory_order_seq_cst) != 0;
