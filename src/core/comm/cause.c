@@ -1,4 +1,4 @@
-/* What is said of a failure: the text and the fields of comm_error_detail. */
+/* Describes a failure: the text and the fields of comm_error_detail. */
 #include "comm/state.h"
 
 #include "base/format.h"
@@ -10,7 +10,7 @@ static void describe_call(const struct comm_state *b, int32_t rank, uint64_t seq
     struct made_call call;
 
     if (rank < 0 || rank >= b->team.size || !state_read_call(b, rank, (uint32_t)seq, &call)) {
-        /* Over a network it may have been made, and not be here yet. */
+        /* Over a network the call may have been made, and its word may not have come yet. */
         base_append(text, bytes, at, b->channel->board ? "rank %d has not made call %llu" : "rank %d's call %llu is not known here", rank,
                     (unsigned long long)seq);
         return;

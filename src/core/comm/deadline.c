@@ -56,7 +56,7 @@ static void warn_late(struct comm_state *b, uint64_t ticket, const struct entry 
     }
     if (b->late.step >= LATE_STEPS || waited < late_ns[b->late.step])
         return;
-    while (b->late.step < LATE_STEPS && waited >= late_ns[b->late.step]) /* who looked away for long tells it once */
+    while (b->late.step < LATE_STEPS && waited >= late_ns[b->late.step]) /* a thread that comes late warns once */
         b->late.step++;
     list_absent(b, e, absent, sizeof absent);
     base_log(&b->unit.engine->log, LOG_WARNING, "comm=%s call=%u op=%s is late: waiting for %lld s; not called yet by ranks:%s", b->name,

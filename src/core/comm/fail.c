@@ -1,10 +1,10 @@
 /*
- * Failure in three steps. Proposed: the cause stands in this rank's note, which all members see. Adopted: one compare-and-swap on the board
- * chooses whose cause it is. Ended: nothing retires after.
+ * Failure in three steps. Proposed: this rank's note holds the cause, and all members see it. Adopted: one compare-and-swap on the board
+ * chooses one member's cause. Ended: nothing retires any more.
  *
  * Across hosts there is no board: there the lowest member that lives chooses the first proposal that it made or heard, and whoever hears
- * the choice repeats it once, so that all survivors have it though the chooser dies. Who hears no choice for CHOICE_NS times the members
- * below it chooses itself. A rank that aborts, revokes or closes waits for nobody's choice.
+ * the choice repeats it once, so that all survivors have it though the chooser dies. A member that hears no choice for CHOICE_NS times the
+ * number of members below it chooses by itself. A rank that aborts, revokes or closes waits for nobody's choice.
  */
 #include "comm/parts.h"
 

@@ -1,7 +1,7 @@
 /*
- * What a peer says is judged here once, when it is heard, whatever wire it came by: behind this, ranks are members, results are known,
- * numbers are near, and lengths are those of the sort. A library that is sound never says anything else. So whoever does is broken, or not
- * what it seems, and the communicator fails with CORRUPT, which names it. A note that is not sound has no other effect.
+ * Checks everything that a peer sends, once, when it comes, whatever wire it came by. After this, ranks are members, results are known,
+ * numbers are near, and lengths fit their sort. A sound library sends nothing else, so a peer that does is broken or hostile: the
+ * communicator fails with CORRUPT, which names the peer. A wrong note has no other effect.
  */
 #include "comm/state.h"
 #include "comm/recovery_note.h"

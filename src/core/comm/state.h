@@ -1,9 +1,10 @@
 /*
- * The state of a communicator, private to this room; it is touched under its handle's lock. Around it: the engine (conductor.h), its world
- * (world.h), what stands in its queue (entry.h), how it fails (cause.h), the library beside its wire (natives.h).
+ * The state of a communicator. Whoever reads or writes it holds the lock of its handle. It is made of parts, each a struct that names the
+ * file or room that uses it. Beside it: the engine (progress/engine.h), its world (common/world.h), the entries of its queue (entry.h),
+ * the causes of failure (cause.h), and the library that may stand beside its wire (library.h).
  */
-#ifndef COMM_BODY_H
-#define COMM_BODY_H
+#ifndef COMM_STATE_H
+#define COMM_STATE_H
 
 #include "comm/cause.h"
 #include "progress/engine.h"
@@ -23,7 +24,7 @@
 #include "wire/table.h"
 
 enum {
-    ENGINE_EVENTS = 64,          /* taken from a channel in one go: a pass is bounded */
+    ENGINE_EVENTS = 64,          /* taken from a channel at once: a pass is bounded */
     ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
     ENGINE_RECORDS = 2048,       /* operations that describe_request knows: at least 2,000 */
     ENGINE_READY_WORDS = 1024 / 64,

@@ -1,10 +1,11 @@
 /*
- * The small exchange: a collective of few bytes on a communicator where nothing else goes on, written by hand. It is a program that is one
- * exchange (select/exchange.c): the same bytes in the same lines, so that ranks which take the program meet it; but no program is
- * interpreted and no run is set up, which is more than the whole exchange takes otherwise.
+ * The fast path: a small collective on a communicator that does nothing else, without the interpreter. It does what a program of one
+ * exchange does (select/exchange.c): the same bytes in the same lines, so a rank on the fast path meets a rank that runs the program. But
+ * it sets up no run, which would take longer than the whole exchange.
  *
- * What stands between a call and the first store that peers wait for comes first, what only we need later, while the peers' lines travel.
- * The operation is an entry of the queue like any other: what fails, closes, lists or waits for it knows nothing of this file.
+ * First comes what stands between the call and the first store that peers wait for. What only this rank needs comes later, while the
+ * peers' lines travel. The operation is an entry of the queue like any other: what fails, closes, lists or waits for it knows nothing of
+ * this file.
  */
 #include "fastpath/fastpath.h"
 
@@ -31,7 +32,7 @@ static bool conflicts(struct comm_state *b, const struct engine_call *call)
     return found;
 }
 
-/* Nothing in the queue but operations of this kind, none of which it conflicts with. */
+/* The queue has nothing but operations of this kind, and the call conflicts with none of them. */
 static inline bool queue_allows(struct comm_state *b, const struct engine_call *call)
 {
     uint64_t pending = b->line.next - 1 - b->line.done;
@@ -46,7 +47,7 @@ static inline bool queue_allows(struct comm_state *b, const struct engine_call *
     return b->line.done + 1 == b->line.next && !b->failed; /* what it saw may have ended the communicator */
 }
 
-/* Nothing to hear of, and nothing but operations of this kind. */
+/* The communicator has not failed, no peer refused a call, and no message is under way. */
 static inline bool may_issue(struct comm_state *b)
 {
     const struct wire_board *board = b->channel->board;
@@ -398,7 +399,7 @@ bool fastpath_again(struct comm_state *b, const struct call_shape *as, const voi
     return same && !f->has_counts && may_issue(b) && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req);
 }
 
-/* Address ranges as long as the form says, for buffers that are there, none of them in place of the other, and apart. */
+/* The call of a template with other buffers: they must be there, as long as the template says, and apart. */
 static inline __attribute__((always_inline)) bool issue_repeated(struct comm_state *b, struct call_template *f, const void *in, void *out,
                                                                  struct comm_request *req)
 {
@@ -430,7 +431,7 @@ static inline __attribute__((always_inline)) bool repeat_last(struct comm_commun
     struct call_template *f = b->fastpath ? b->fastpath->template : NULL; /* a recorder has none */
     bool same = f && f->call.fits && (f->call.n == n || (v && n == ENGINE_AS_COUNTED)) && f->call.what == what && f->call.where == where;
     if (BASE_UNLIKELY(state_is_foreign(b, in) || state_is_foreign(b, out)))
-        same = false; /* who can explain it refuses it */
+        same = false; /* the general way refuses it, with a text */
     if (BASE_LIKELY(same && !b->recording.plan && may_issue(b) && (!f->has_counts || (v && fastpath_same_layout(b, f, v)))))
         went = (f->straight && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req)) || issue_repeated(b, f, in, out, req);
     state_leave(b);

@@ -2,7 +2,7 @@
 #include "fastpath/fastpath.h"
 #include "fastpath/issue.h"
 
-/* Refused before anything looks at it. */
+/* Memory of a device is refused before anything reads it. */
 static __attribute__((noinline)) enum comm_result refuse_foreign(struct comm_state *b, const struct engine_call *call,
                                                                  struct comm_request *req)
 {

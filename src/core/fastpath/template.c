@@ -1,4 +1,5 @@
-/* Which calls are small exchanges, and what such a call is for this rank: from its program's exchange as data, its counts, and the team. */
+/* Which calls can take the fast path, and the template of such a call: made of its exchange (select/exchange.c), its counts, and the team.
+ */
 #include "fastpath/fastpath.h"
 
 #include "comm/state.h"

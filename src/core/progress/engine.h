@@ -1,10 +1,10 @@
 /*
- * progress: who moves work, who sleeps, and who is woken. The engine's tables, passes over its communicators, the progress thread,
- * callbacks. Of a communicator it knows a unit, and how to step it (struct progress_class); of a world its wire. Tables are atomics or
- * under the lock named beside them.
+ * The engine decides which thread moves work, which one sleeps, and which one is woken. It has the tables of communicators and worlds,
+ * makes passes over them, runs the progress thread, and calls callbacks. It knows a communicator as a unit and a way to step it (struct
+ * progress_class), and a world as a wire. Table entries are atomics, or belong to the lock named beside them.
  */
-#ifndef PROGRESS_CONDUCTOR_H
-#define PROGRESS_CONDUCTOR_H
+#ifndef PROGRESS_ENGINE_H
+#define PROGRESS_ENGINE_H
 
 #include "progress/part.h"
 

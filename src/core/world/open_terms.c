@@ -1,4 +1,4 @@
-/* What all ranks must hold alike when a world opens: options that rank 0 decides, libraries, CPUs, and which ranks share a host. */
+/* What all ranks must agree on when a world opens: options that rank 0 decides, libraries, CPUs, and which ranks share a host. */
 #include "world/open.h"
 
 #include "base/format.h"
@@ -15,7 +15,7 @@ struct host_place {
     char name[64];
 };
 
-/* What all ranks must hold alike; rank 0's counts. */
+/* What ranks tell each other when a world opens. Rank 0 decides. */
 struct agreement {
     uint64_t id;
     uint64_t chunk;
@@ -39,7 +39,7 @@ enum comm_result open_gather(struct opening *o, const void *in, size_t bytes, vo
     return COMM_OK;
 }
 
-/* The lowest rank that lacks it, or whose library is another than rank 0's, is what all ranks are told of; it itself knows more. */
+/* All ranks report the lowest rank that lacks the library, or has another version than rank 0. That rank's own error says more. */
 static enum comm_result compare_natives(struct opening *o, const struct agreement *all, size_t ranks)
 {
     if (o->probed != COMM_OK)
