@@ -54,8 +54,8 @@ RIG_TEST(letters_of_a_wrong_length)
         rig_wait_all(made, RANKS);
         enum comm_result r;
         struct comm_state *b = state_lock(c[1], &r);
-        b->links[VICTIM].serves =
-            b->unit.engine->env->take(b->unit.engine->env, sizeof *b->links[VICTIM].serves, 64); /* it hears of LINK_TOLD */
+        b->rma.links[VICTIM].serves =
+            b->unit.engine->env->take(b->unit.engine->env, sizeof *b->rma.links[VICTIM].serves, 64); /* it hears of LINK_TOLD */
         state_unlock(b);
         MUST(comm_subset(c[VICTIM], members, 2, 5, &out, &request));
         write_letter(c[1], lengths[i]);

@@ -188,7 +188,7 @@ static void say_call(void)
 
     if (!b || !b->channel)
         return;
-    struct wire_call *call = &b->channel->calls[seq & b->calls_mask];
+    struct wire_call *call = &b->channel->calls[seq & b->calls.mask];
     atomic_store(&call->fingerprint, word());
     atomic_store(&call->collective, (uint8_t)next());
     atomic_store(&call->type, (uint8_t)next());

@@ -70,33 +70,33 @@ static void setup(bool barrier_is_there)
     e->env = &model_env;
     e->class = &class;
     e->parts = no_parts;
-    e->handles = o->handles;
-    e->spin_ns = 1000; /* of a clock that stands: who moves things goes on looking */
-    atomic_store(&e->words, 1);
-    atomic_store(&e->active[0], 1);
-    atomic_store(&e->tick_ns, 1000000000);
+    e->table.handles = o->handles;
+    e->waiting.spin_ns = 1000; /* of a clock that stands: who moves things goes on looking */
+    atomic_store(&e->table.words, 1);
+    atomic_store(&e->table.active[0], 1);
+    atomic_store(&e->monitor.tick_ns, 1000000000);
     atomic_store(&o->handles[0], &o->handle);
     o->handle.env = &model_env;
     atomic_store(&o->handle.state, &o->unit);
     atomic_store(&o->handle.lock.home, barrier_is_there ? 1 : BASE_HOME_NEVER); /* thread 0's, or nobody's */
     o->unit.engine = e;
     o->unit.handle = &o->handle;
-    model_constant(e->worlds, sizeof e->worlds);
+    model_constant(e->table.worlds, sizeof e->table.worlds);
     model_constant(o->handles, sizeof o->handles);
-    model_constant(&e->words, sizeof e->words);
-    model_constant(&e->tick_ns, sizeof e->tick_ns);
-    model_constant(&e->sleep_until, sizeof e->sleep_until);
+    model_constant(&e->table.words, sizeof e->table.words);
+    model_constant(&e->monitor.tick_ns, sizeof e->monitor.tick_ns);
+    model_constant(&e->waiting.sleep_until, sizeof e->waiting.sleep_until);
     model_constant(&o->handle.state, sizeof o->handle.state);
     model_constant(&o->handle.lock.home, sizeof o->handle.lock.home);
     model_constant(&o->unit.notice_count, sizeof o->unit.notice_count);
-    model_name(&e->asleep, 4, "asleep");
-    model_name(&e->parked, 4, "parked");
-    model_name(&e->baton, 4, "baton");
-    model_name(&e->epoch, 4, "epoch");
-    model_name(&e->active, 8, "active");
-    model_name(&e->work, 4, "work");
-    model_name(&e->progress_thread_parked, 4, "helper parked");
-    model_name(&e->waiters, 4, "waiters");
+    model_name(&e->sleepers.asleep, 4, "asleep");
+    model_name(&e->sleepers.parked, 4, "parked");
+    model_name(&e->sleepers.poll_owner, 4, "baton");
+    model_name(&e->sleepers.epoch, 4, "epoch");
+    model_name(&e->table.active, 8, "active");
+    model_name(&e->sleepers.work, 4, "work");
+    model_name(&e->sleepers.progress_thread_parked, 4, "helper parked");
+    model_name(&e->sleepers.waiters, 4, "waiters");
     model_name(&e->stopping, 4, "stopping");
     model_name(&o->done, 4, "done");
     model_name(&o->handle.lock.inside, 4, "inside");
@@ -206,7 +206,7 @@ const struct model_case case_told_two = {
 static void helper_setup(void)
 {
     setup(false);
-    atomic_store(&o->engine.active[0], 0);
+    atomic_store(&o->engine.table.active[0], 0);
     o->last = true;
 }
 

@@ -185,7 +185,7 @@ static void each_setup(void)
     expose_until(0, first_of(1), WIRE_ONCE, LONG);
     shmchan_release(members->channel[0], 1, NULL);
     struct shmchan_channel *c = shmchan_of(members->channel[0]);
-    model_name(c->each, c->shape.each.place, "line key");
+    model_name(c->own.each, c->shape.each.place, "line key");
 }
 
 static void each_again(uint32_t t)
@@ -222,7 +222,7 @@ static void stream_setup(void)
     shmchan_setup();
     expose_until(0, wire_key_of(1, 0, 0), 0, CHUNK);
     struct shmchan_channel *c = shmchan_of(members->channel[0]);
-    model_name(c->stream, c->shape.stream_bytes, "stream key");
+    model_name(c->own.stream, c->shape.stream_bytes, "stream key");
 }
 
 /* The reader has one round of two to see; the writer writes the second over the first, with one credit. */
@@ -298,7 +298,7 @@ static void stored_setup(void)
     members_make((struct wire_limits){.window = 4, .minimal = 1, .chunk = PAGE});
     expose_until(0, wire_key_of(1, 0, 0), 0, CHUNK); /* the places are there */
     struct shmchan_channel *c = shmchan_of(members->channel[0]);
-    model_name(c->stream, c->shape.stream_bytes, "stream key");
+    model_name(c->own.stream, c->shape.stream_bytes, "stream key");
     MODEL_CHECK(member_land(1, wire_key_of(1, 0, 0), 0, CHUNK, members->landed) == WIRE_DONE);
     for (uint32_t rank = 0; rank < 2; rank++)
         shmchan_release(members->channel[rank], 1, NULL);

@@ -11,6 +11,6 @@ enum comm_result __wrap_state_create(struct engine *e, const struct state_config
     enum comm_result r = __real_state_create(e, config, offer, body);
 
     if (r == COMM_OK && sim.config.first_number)
-        (*body)->sequence = (*body)->compared = sim.config.first_number - 1;
+        (*body)->sequence = (*body)->calls.compared = sim.config.first_number - 1;
     return r;
 }

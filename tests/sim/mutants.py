@@ -18,7 +18,7 @@ MUTANTS = {
     "wait_no_fence": [("timeline/queue.c", "ticket - line->done > line->ahead || line->fences)", "ticket - line->done > line->ahead)")],
     # Work waits for every message before it, as if they were on one line.
     "message_on_line": [
-        ("p2p/op.c", """    if (!timeline_meet(&b->p2p_write, &e->read) && !timeline_meet(&b->p2p_write, &e->write) && !timeline_meet(&b->p2p_read, &e->write))
+        ("p2p/op.c", """    if (!timeline_meet(&b->p2p.write, &e->read) && !timeline_meet(&b->p2p.write, &e->write) && !timeline_meet(&b->p2p.read, &e->write))
         return false;
     for""", "    (void)e;\n    for"),
         ("p2p/op.c", """        if (t->state != P2P_MARKER && t->work <= ticket && timeline_conflict(e, &t->read, &t->write))
@@ -44,28 +44,28 @@ MUTANTS = {
     # What is shown where it lies is taken for read as soon as it is shown.
     "shown_is_read": [("channel/shmchan_view.c", "        if (s->acked < s->npeers) {", "        if (s->acked > s->npeers) {")],
     # What waits for a failed point goes on.
-    "wait_passes_failure": [("comm/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence, COMM_OK);",
-                             "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence, COMM_OK);")],
+    "wait_passes_failure": [("comm/step.c", "    if (r == COMM_OK) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);",
+                             "    if (r != COMM_PENDING) {\n        timeline_end(&b->line, b->fence.ticket, COMM_OK);")],
     # Who goes to sleep does not look once more after saying so.
     "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap",
                             "    (void)callbacks;\n    if (!fn(arg) && !nap")],
     # Who slept for all leaves without waking the next.
-    "baton_kept": [("progress/pass.c", "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
-                    "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst)) {",
-                    "    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);\n"
-                    "    if (atomic_load_explicit(&e->parked, memory_order_seq_cst) > 1000) {")],
+    "baton_kept": [("progress/pass.c", "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
+                    "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst)) {",
+                    "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
+                    "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst) > 1000) {")],
     # A small exchange that found no room for its bytes ends without having shown them.
     "exchange_unshown": [("fastpath/finish.c", "        if (here != WIRE_DONE || e->unshown | e->unread)", "        if (here != WIRE_DONE)")],
     # A small exchange goes beside others whatever they touch.
-    "exchange_beside_all": [("fastpath/fastpath.c", "x->last + 1 != ticket || !timeline_beside(line, &read, &write)",
-                             "x->last + 1 != ticket || (timeline_beside(line, &read, &write), false)")],
+    "exchange_beside_all": [("fastpath/fastpath.c", "b->fastpath->last + 1 == b->line.next && timeline_beside(&b->line, read, write)",
+                             "b->fastpath->last + 1 == b->line.next && (timeline_beside(&b->line, read, write), true)")],
     # A view is never given back.
     "no_release": [("program/run.c", "        if (!(run->view_own >> j & 1))\n            run->channel->class->release(",
                     "        if (!(run->view_own >> j & 1) && run->size > 1000)\n            run->channel->class->release(")],
     # The cost model uses a place again before the word of its reader has come: what is predicted is not what happens.
     "model_hears_at_once": [("model/cost_place.c", "now + latency(sim, reader, place->owner)", "now + 0 * (int64_t)reader")],
     # Two operands change places: another tree.
-    "swapped_operands": [("program/run.c", "            from[j] = view_at(run, &s->src, slot + j);",
+    "swapped_operands": [("program/run.c", "        from[j] = view_at(run, &s->src, slot + j);",
                           "            from[j] = view_at(run, &s->src, slot + (ways > 2 && (j == 1 || j == 2) ? 3 - j : j));")],
     # Bytes are taken whatever call they belong to.
     "unchecked_fingerprint": [("channel/shmchan_view.c", "bytes != w->bytes || line->fingerprint != w->fingerprint", "bytes != w->bytes"),

@@ -127,8 +127,8 @@ static void one_round(struct rig *rig, unsigned char *memory)
     rig_wait_all(req, 2);
     enum comm_result r;
     struct comm_state *b = state_lock(c[0], &r);
-    b->links[1].serves =
-        b->unit.engine->env->take(b->unit.engine->env, sizeof *b->links[1].serves, 64); /* so that LINK_TOLD is heard by somebody */
+    b->rma.links[1].serves =
+        b->unit.engine->env->take(b->unit.engine->env, sizeof *b->rma.links[1].serves, 64); /* so that LINK_TOLD is heard by somebody */
     state_unlock(b);
     strike(c[0], 1, w[0]->number);
     for (int i = 0; i < 2; i++) {

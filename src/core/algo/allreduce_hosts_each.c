@@ -10,8 +10,8 @@
  *                  EXPOSE out[mine].k -> my node #FINISHED
  *   lane 3  for k, for each other rank d of my node that works:  VIEW <- d #FINISHED LAND out[d's].k
  *
- * There are as many slices as the smallest node has ranks; nodes as in hosts_reduce.c. In place: who is alone in his node shows a copy of
- * his slice, since nobody's word says that the others have it.
+ * There are as many slices as the smallest node has ranks; nodes as in hosts_reduce.c. In place: a rank that is alone in its node shows a
+ * copy of its slice, since nobody's word says that the others have it.
  */
 #include "algo/hosts.h"
 
@@ -34,7 +34,7 @@ static bool find(struct build *b, struct each *e)
 {
     if (!places_find(b, &e->p))
         return false;
-    e->p.host = e->p.node; /* whose number somebody has is his slice */
+    e->p.host = e->p.node; /* the number of a rank in its node is that of its slice */
     e->node = e->p.node.of[b->spec.rank];
     e->here = group_ranks(&e->p.node, e->node);
     e->number = e->p.node.number[b->spec.rank];

@@ -17,7 +17,7 @@ static bool claim(struct base_lock *lock)
 }
 
 /* Who leaves a lock and comes back at once finds it free long before a waiter who was woken has found a CPU, so where CPUs are few that may
- * go on for seconds. Who has waited for long has it kept for him. */
+ * go on for seconds. The lock is kept for a thread that has waited for long. */
 void base_lock_park(struct base_lock *lock, const struct comm_env *env, int64_t since)
 {
     int64_t now = env->now(env);

@@ -2,7 +2,8 @@
  * One lock for the whole core, from C11 atomics and env's park. Taking it is one atomic exchange; leaving it is a plain store, so that a
  * call that locks and unlocks pays once. Price: a waiter that parks in the instant between the look at `waiters` and that store is not
  * woken; it parks for LOCK_PARK_NS at most and looks again. Whoever comes takes a lock that is free, also before those who wait; but who
- * has waited for LOCK_STARVED_NS claims it, and then it is kept for him. Every lock, relax and park is a scheduling point of the simulator.
+ * has waited for LOCK_STARVED_NS claims it, and then it is kept for that thread. Every lock, relax and park is a scheduling point of the
+ * simulator.
  *
  * Order of locks: communicator, device or MPI issue lock, engine. Nothing that blocks is called with one held.
  */

@@ -3,7 +3,7 @@
  * comm_describe_option and the documentation all come from it. Adding an option is one field here and one row in option_table.c.
  *
  * The environment wins over the program's "key=value,..." string, which wins over the default: options are tuning, and an operator changes
- * what he cannot rebuild. Who this rank is, is not an option.
+ * what they cannot rebuild. Who this rank is, is not an option.
  */
 #ifndef BASE_OPTION_H
 #define BASE_OPTION_H

@@ -23,158 +23,6 @@ static size_t carve(size_t *at, size_t bytes)
     return here;
 }
 
-static uint32_t lesser(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
-
-static uint32_t once_edges_of(const struct wire_limits *limits, uint32_t size)
-{
-    /* At least one per level of a doubling, which any team may be told to use; in small teams one for each other rank, behind streams'. */
-    uint32_t edges = size == 3 ? 5 : size == 4 ? 6 : 2;
-    if (limits->once_edges)
-        return limits->once_edges < WIRE_ONCE_EDGES_MAX ? limits->once_edges : WIRE_ONCE_EDGES_MAX;
-    while ((UINT32_C(1) << edges) < size)
-        edges++;
-    return edges < WIRE_ONCE_EDGES_MAX ? edges : WIRE_ONCE_EDGES_MAX;
-}
-
-static size_t private_chunk(uint32_t size)
-{
-    size_t share = size > 1 ? ((size_t)4 * SHMCHAN_PLACE_BYTES / (size - 1)) & ~(size_t)4095 : SHMCHAN_PLACE_BYTES;
-    share = share < SHMCHAN_CHUNK_PRIVATE_MIN ? SHMCHAN_CHUNK_PRIVATE_MIN : share;
-    return share < SHMCHAN_PLACE_BYTES ? share : SHMCHAN_PLACE_BYTES;
-}
-
-/* In the order of operations: edges side by side, but the first one by itself where it has more. */
-static void shape_lines(struct shmchan_shape *s, const struct wire_limits *limits, size_t *at)
-{
-    uint32_t apart = limits->ahead ? 1 : 0, together = s->once_edges - apart;
-    size_t line = sizeof(struct shmchan_line), first = carve(at, apart * SHMCHAN_AHEAD_WINDOWS * s->window * line);
-    size_t others = carve(at, SHMCHAN_WINDOWS * (size_t)s->window * together * line);
-
-    for (uint32_t i = 0; i < s->once_edges; i++) {
-        bool alone = i < apart;
-        s->edge[i].line_mask = (alone ? SHMCHAN_AHEAD_WINDOWS : SHMCHAN_WINDOWS) * s->window - 1;
-        s->edge[i].line = alone ? first : others + (i - apart) * line;
-        s->edge[i].line_step = (alone ? 1 : together) * line;
-    }
-}
-
-/* The same, behind the other once places. */
-static void shape_briefs(struct shmchan_shape *s, const struct wire_limits *limits)
-{
-    uint32_t apart = limits->ahead ? 1 : 0, together = s->once_edges - apart;
-    size_t place = SHMCHAN_BRIEF_BYTES + sizeof(struct shmchan_line); /* no power of two either */
-    size_t at = s->once_bytes;
-
-    for (uint32_t i = 0; i < s->once_edges; i++) {
-        struct shmchan_edge *e = &s->edge[i];
-        bool alone = i < apart;
-        e->brief_mask = limits->minimal ? 0 : lesser(e->line_mask, (alone ? SHMCHAN_AHEAD_PLACES : SHMCHAN_BRIEF_PLACES) - 1);
-        e->brief_step = (alone ? 1 : together) * place;
-        e->brief = at;
-        at += alone ? (e->brief_mask + 1) * place : place; /* of those together the first row, here */
-        s->once_bytes += (e->brief_mask + 1) * place;
-    }
-}
-
-/* How many rows, of so many at the most, are within the bytes. */
-static uint32_t rows_within(uint32_t most, size_t row, size_t bytes)
-{
-    while (most > SHMCHAN_EACH_LEAST && most * row > bytes)
-        most /= 2;
-    return most;
-}
-
-static void shape_each(struct shmchan_shape *s, const struct wire_limits *limits)
-{
-    size_t readers = s->size - 1, line = sizeof(struct shmchan_line), place = WIRE_EACH_BYTES + line; /* no power of two */
-    uint32_t windows = limits->ahead ? SHMCHAN_AHEAD_WINDOWS : SHMCHAN_WINDOWS;
-    uint32_t lines = rows_within(windows * s->window, readers * line, SHMCHAN_EACH_LINES_BYTES);
-    uint32_t places = limits->minimal ? 1 : rows_within(lesser(lines, SHMCHAN_BRIEF_PLACES), readers * place, SHMCHAN_EACH_BYTES);
-
-    s->each = (struct shmchan_each){.line_mask = lines - 1,
-                                    .place_mask = places - 1,
-                                    .line_step = readers * line,
-                                    .place = lines * readers * line,
-                                    .place_step = readers * place,
-                                    .bytes = lines * readers * line + places * readers * place};
-}
-
-/* Chunks of each reader that has its own; shown to all, they are all readers'. */
-static struct shmchan_credits credits(const struct wire_limits *limits, size_t readers, size_t chunk)
-{
-    uint32_t credits = limits->minimal ? 1 : SHMCHAN_CREDITS;
-
-    while (credits > SHMCHAN_CREDITS_LEAST && credits * readers * chunk > SHMCHAN_EDGE_BYTES)
-        credits /= 2;
-    while (limits->credits && credits > limits->credits)
-        credits /= 2;
-    return (struct shmchan_credits){credits - 1, (uint32_t)__builtin_ctz(credits)};
-}
-
-static void shape_places(struct shmchan_shape *s, const struct wire_limits *limits, struct wire_caps *caps)
-{
-    s->area_mask = limits->minimal ? 0 : SHMCHAN_AREAS - 1;
-    s->once_mask = limits->minimal ? 0 : SHMCHAN_ONCE_PLACES - 1;
-    caps->chunk_all = limits->chunk ? limits->chunk : SHMCHAN_PLACE_BYTES;
-    caps->chunk_private = limits->chunk ? limits->chunk : limits->chunk_private ? limits->chunk_private : private_chunk(s->size);
-    s->all = credits(limits, 1, caps->chunk_all);
-    s->private = credits(limits, s->size - 1, caps->chunk_private);
-    caps->once_max = SHMCHAN_PLACE_BYTES;
-    s->once_stride = SHMCHAN_PLACE_BYTES + SHMCHAN_PLACE_SKEW;
-    s->once_bytes = (size_t)(s->once_mask + 1) * s->once_edges * s->once_stride;
-    shape_briefs(s, limits);
-    shape_each(s, limits);
-    s->all_stride = sizeof(struct shmchan_line) + ((caps->chunk_all + 63) & ~(uint64_t)63);
-    s->private_stride = sizeof(struct shmchan_line) + ((caps->chunk_private + 63) & ~(uint64_t)63);
-    /* One edge's memory, laid out either way. */
-    size_t all = (s->all.mask + 1) * s->all_stride, each = (size_t)(s->size - 1) * (s->private.mask + 1) * s->private_stride;
-    s->edge_stride = all > each ? all : each;
-    s->stream_bytes = (size_t)(s->area_mask + 1) * WIRE_STREAM_EDGES * s->edge_stride;
-    s->pair_bytes = sizeof(struct shmchan_pair) + s->window * sizeof(struct shmchan_line) + SHMCHAN_EAGER_SLOTS * SHMCHAN_EAGER_BYTES;
-    s->chunk_stride = sizeof(struct shmchan_line) + SHMCHAN_PLACE_BYTES;
-    s->chunk_bytes = SHMCHAN_CHUNKS * s->chunk_stride;
-}
-
-static bool shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_limits *limits, struct wire_caps *caps)
-{
-    uint32_t window = limits->window ? limits->window : SHMCHAN_WINDOW;
-    if (window < SHMCHAN_WINDOW_MIN || window > SHMCHAN_WINDOW_MAX || (window & (window - 1)) || limits->chunk > SHMCHAN_PLACE_BYTES ||
-        limits->chunk_private > SHMCHAN_PLACE_BYTES)
-        return false;
-    *s = (struct shmchan_shape){.size = size,
-                                .window = window,
-                                .once_edges = once_edges_of(limits, size),
-                                .rendezvous = limits->rendezvous,
-                                .copies = limits->copies};
-    uint32_t windows = limits->ahead ? SHMCHAN_AHEAD_WINDOWS : SHMCHAN_WINDOWS;
-    *caps = (struct wire_caps){.inline_max = SHMCHAN_INLINE, .window = window, .calls = 2 * windows * window, .dirties = size == 2};
-    size_t at = 0;
-    carve(&at, sizeof(struct shmchan_head));
-    s->inbox = carve(&at, (size + 63) / 64 * sizeof(uint64_t));
-    s->calls = carve(&at, caps->calls * sizeof(struct wire_call));
-    shape_lines(s, limits, &at);
-    shape_places(s, limits, caps);
-    s->acks = carve(&at, (size_t)SHMCHAN_AREAS * size * sizeof(struct shmchan_acks));
-    s->pairs = carve(&at, size * sizeof(uint64_t));
-    s->chunks = carve(&at, size * sizeof(uint64_t));
-    s->inlets = carve(&at, size * sizeof(struct shmchan_inlet));
-    BASE_ASSERT(size != 2 || s->all.mask == s->private.mask); /* a landing's slot is found without the edge's kind */
-    if (size == 2)
-        s->landings = carve(&at, shmchan_landing_slots(s) * sizeof(struct shmchan_landing));
-    s->bytes = at;
-    return true;
-}
-
-static uint64_t shape_hash(const struct shmchan_shape *s, uint64_t team)
-{
-    uint64_t hash = base_hash(base_hash(team, s->size), s->window);
-    hash = base_hash(base_hash(hash, s->once_edges), s->bytes);
-    return base_hash(base_hash(base_hash(hash, s->stream_bytes), s->once_bytes), s->each.bytes);
-}
-
 /* ------------------------------------------------------------------------------------------------------------ memory */
 static void put_spare(struct shmchan_host *host, const struct shmchan_block *block, bool head)
 {
@@ -396,7 +244,7 @@ static enum comm_result make(struct shmchan_host *host, const struct wire_team *
     struct wire_caps caps;
     if (team->size < 1 || team->size > UINT16_MAX || team->rank < 0 || team->rank >= team->size)
         return COMM_ERR_ARGUMENT;
-    if (!shape_of(&shape, (uint32_t)team->size, limits, &caps))
+    if (!shmchan_shape_of(&shape, (uint32_t)team->size, limits, &caps))
         return COMM_ERR_CONFIG;
     base_lock(&host->lock, host->env);
     sweep(host);
@@ -418,7 +266,7 @@ static enum comm_result make(struct shmchan_host *host, const struct wire_team *
     c->acks = (struct shmchan_acks *)(void *)(c->block.at + shape.acks);
     c->inbox = (_Atomic uint64_t *)(void *)(c->block.at + shape.inbox);
     struct shmchan_offer mine = {SHMCHAN_MAGIC, base_hash(base_hash(team->id, (uint32_t)team->rank), number) | 1, c->block.where,
-                                 shape_hash(&shape, team->id)};
+                                 shmchan_shape_hash(&shape, team->id)};
     atomic_store_explicit(&c->head->id, mine.id, memory_order_release);
     memset(offer, 0, WIRE_OFFER_BYTES);
     memcpy(offer, &mine, sizeof mine);

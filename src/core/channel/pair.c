@@ -5,7 +5,8 @@
  * receiver grants it; the granted ones of a pair are served one after another in the order of their grants, each step by whoever comes by:
  * nothing waits for anything but the other side's next pass.
  *
- * `inbox` has a bit per peer: whoever did something for me to look at sets his. Set after what it tells of; taken before looking.
+ * `inbox` has a bit for each peer, which the peer sets when there is something for this rank to look at. Set after what it tells of; taken
+ * before looking.
  */
 #include "channel/shmchan.h"
 
@@ -27,14 +28,14 @@ static inline uint64_t name_of(uint32_t side, uint32_t peer, uint32_t seq)
 static inline uint32_t bucket_of(const struct shmchan_channel *c, uint64_t name)
 {
     uint64_t mixed = (name ^ name >> 32) * UINT64_C(0x9e3779b97f4a7c15);
-    return (uint32_t)(mixed >> 32) & (c->items - 1);
+    return (uint32_t)(mixed >> 32) & (c->items.room - 1);
 }
 
 /* Twice the table; taken only when more messages stand between announcement and taking than ever before. */
 static bool grow_items(struct shmchan_channel *c)
 {
     const struct comm_env *env = c->host->env;
-    uint32_t old = c->items, more = old ? 2 * old : 64;
+    uint32_t old = c->items.room, more = old ? 2 * old : 64;
     struct shmchan_item *item = env->take(env, more * sizeof *item, 64);
     uint32_t *bucket = env->take(env, more * sizeof *bucket, 64);
     if (!item || !bucket) {
@@ -45,34 +46,34 @@ static bool grow_items(struct shmchan_channel *c)
         return false;
     }
     if (old) {
-        memcpy(item, c->item, old * sizeof *item);
-        env->give(env, c->item, old * sizeof *item);
-        env->give(env, c->bucket, old * sizeof *bucket);
+        memcpy(item, c->items.item, old * sizeof *item);
+        env->give(env, c->items.item, old * sizeof *item);
+        env->give(env, c->items.bucket, old * sizeof *bucket);
     }
-    c->items = more;
-    c->item = item;
-    c->bucket = bucket;
+    c->items.room = more;
+    c->items.item = item;
+    c->items.bucket = bucket;
     for (uint32_t i = 1; i < old; i++) {
         uint32_t *head = &bucket[bucket_of(c, item[i].name)];
         item[i].next = *head;
         *head = i;
     }
-    c->item_free = 0;
+    c->items.free = 0;
     for (uint32_t i = more - 1; i >= (old ? old : 1); i--) {
-        item[i].next = c->item_free;
-        c->item_free = i;
+        item[i].next = c->items.free;
+        c->items.free = i;
     }
     return true;
 }
 
 static struct shmchan_item *item_new(struct shmchan_channel *c, uint64_t name)
 {
-    if (!c->item_free && !grow_items(c))
+    if (!c->items.free && !grow_items(c))
         return NULL;
-    uint32_t i = c->item_free;
-    struct shmchan_item *item = &c->item[i];
-    c->item_free = item->next;
-    uint32_t *head = &c->bucket[bucket_of(c, name)];
+    uint32_t i = c->items.free;
+    struct shmchan_item *item = &c->items.item[i];
+    c->items.free = item->next;
+    uint32_t *head = &c->items.bucket[bucket_of(c, name)];
     item->name = name;
     item->done = 0;
     item->next = *head;
@@ -82,21 +83,21 @@ static struct shmchan_item *item_new(struct shmchan_channel *c, uint64_t name)
 
 static uint32_t item_find(const struct shmchan_channel *c, uint64_t name)
 {
-    uint32_t i = c->items ? c->bucket[bucket_of(c, name)] : 0;
-    while (i && c->item[i].name != name)
-        i = c->item[i].next;
+    uint32_t i = c->items.room ? c->items.bucket[bucket_of(c, name)] : 0;
+    while (i && c->items.item[i].name != name)
+        i = c->items.item[i].next;
     BASE_ASSERT(i);
     return i;
 }
 
 static void item_drop(struct shmchan_channel *c, uint32_t index)
 {
-    uint32_t *link = &c->bucket[bucket_of(c, c->item[index].name)];
+    uint32_t *link = &c->items.bucket[bucket_of(c, c->items.item[index].name)];
     while (*link != index)
-        link = &c->item[*link].next;
-    *link = c->item[index].next;
-    c->item[index].next = c->item_free;
-    c->item_free = index;
+        link = &c->items.item[*link].next;
+    *link = c->items.item[index].next;
+    c->items.item[index].next = c->items.free;
+    c->items.free = index;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ places of a pair */
@@ -230,13 +231,13 @@ static bool pump(struct shmchan_channel *c, uint32_t peer, struct wire_event *ev
         if (!p->out_item) {
             uint64_t wanted = READ_ONCE(inlet->grant[grant].bytes);
             p->out_item = item_find(c, name_of(SIDE_SENT, peer, READ_ONCE(inlet->grant[grant].seq)));
-            BASE_ASSERT(wanted <= c->item[p->out_item].bytes);
-            c->item[p->out_item].bytes = wanted;
+            BASE_ASSERT(wanted <= c->items.item[p->out_item].bytes);
+            c->items.item[p->out_item].bytes = wanted;
         }
-        struct shmchan_item *item = &c->item[p->out_item];
+        struct shmchan_item *item = &c->items.item[p->out_item];
         while (item->done < item->bytes) {
             if (p->out_chunk - atomic_load_explicit(&inlet->taken, memory_order_acquire) >= SHMCHAN_CHUNKS)
-                return false; /* he knocks when he took one */
+                return false; /* the peer sets its bit when it has taken one */
             struct shmchan_line *line = chunk_line(c, p->out_chunks, p->out_chunk);
             uint64_t left = item->bytes - item->done, bytes = left < SHMCHAN_PLACE_BYTES ? left : SHMCHAN_PLACE_BYTES;
             memcpy(line + 1, item->at + item->done, bytes);
@@ -318,7 +319,7 @@ static bool landings(struct shmchan_channel *c, uint32_t peer, struct wire_event
         if (atomic_load_explicit(&line->key, memory_order_acquire) != p->in_chunk + 1)
             return false;
         uint32_t index = p->landing[p->in_landed & (SHMCHAN_LANDINGS - 1)];
-        struct shmchan_item *item = &c->item[index];
+        struct shmchan_item *item = &c->items.item[index];
         uint64_t bytes = READ_ONCE(line->of.place.bytes);
         BASE_ASSERT(bytes <= item->bytes - item->done && bytes <= SHMCHAN_PLACE_BYTES);
         data_take(item->at + item->done, (void *)(uintptr_t)(line + 1), bytes, false);
@@ -352,7 +353,7 @@ static enum wire_result grant(struct shmchan_channel *c, const struct wire_look 
         item_drop(c, index);
         return WIRE_DONE;
     }
-    struct shmchan_item *item = &c->item[index];
+    struct shmchan_item *item = &c->items.item[index];
     item->at = l->land;
     item->bytes = bytes;
     item->cookie = l->cookie;
@@ -366,7 +367,7 @@ enum wire_result shmchan_message_view(struct shmchan_channel *c, const struct wi
     BASE_ASSERT(!c->aborted && l->peer < c->size && l->peer != c->rank);
     struct shmchan_peer *p = &c->peer[l->peer];
     uint32_t index = item_find(c, name_of(SIDE_ARRIVED, l->peer, wire_key_seq(l->key)));
-    struct shmchan_item *item = &c->item[index];
+    struct shmchan_item *item = &c->items.item[index];
     uint64_t bytes = l->flags & WIRE_DISCARD ? 0 : l->bytes;
     BASE_ASSERT(bytes <= item->bytes && (l->land || !bytes));
     if (item->kind == SHMCHAN_KIND_ANNOUNCED)
@@ -416,9 +417,9 @@ void shmchan_message_forget(struct shmchan_channel *c)
         c->peer[i].in_landed = c->peer[i].in_landings;
     }
     c->messages_left = false;
-    if (!c->items)
+    if (!c->items.room)
         return;
-    c->host->env->give(c->host->env, c->item, c->items * sizeof *c->item);
-    c->host->env->give(c->host->env, c->bucket, c->items * sizeof *c->bucket);
-    c->items = c->item_free = 0;
+    c->host->env->give(c->host->env, c->items.item, c->items.room * sizeof *c->items.item);
+    c->host->env->give(c->host->env, c->items.bucket, c->items.room * sizeof *c->items.bucket);
+    c->items.room = c->items.free = 0;
 }

@@ -44,10 +44,10 @@ static bool make_region(struct shmchan_channel *c, uint32_t index, size_t bytes,
 static __attribute__((noinline)) bool make_places(struct shmchan_channel *c, uint32_t index)
 {
     if (index == SHMCHAN_REGION_ONCE)
-        return make_region(c, index, c->shape.once_bytes, &c->once, &c->once_where, &c->head->once);
+        return make_region(c, index, c->shape.once_bytes, &c->own.once, &c->own.once_where, &c->head->once);
     if (index == SHMCHAN_REGION_STREAM)
-        return make_region(c, index, c->shape.stream_bytes, &c->stream, &c->stream_where, &c->head->stream);
-    return make_region(c, index, c->shape.each.bytes, &c->each, &c->each_where, &c->head->each);
+        return make_region(c, index, c->shape.stream_bytes, &c->own.stream, &c->own.stream_where, &c->head->stream);
+    return make_region(c, index, c->shape.each.bytes, &c->own.each, &c->own.each_where, &c->head->each);
 }
 
 /* The room rules. DONE: the line, and the place of the bytes if they are more than a line carries. */
@@ -65,10 +65,10 @@ static enum wire_result room_once(struct shmchan_channel *c, wire_key key, size_
         return WIRE_DONE;
     }
     BASE_ASSERT(bytes <= c->handle.caps.once_max);
-    if (!c->once && !make_places(c, SHMCHAN_REGION_ONCE))
+    if (!c->own.once && !make_places(c, SHMCHAN_REGION_ONCE))
         return WIRE_FAILED;
     size_t index = (size_t)(wire_key_seq(key) & mask) * shape->once_edges + wire_key_edge(key);
-    *place = c->once + (brief ? brief_offset(shape, key) : index * shape->once_stride);
+    *place = c->own.once + (brief ? brief_offset(shape, key) : index * shape->once_stride);
     return WIRE_DONE;
 }
 
@@ -81,12 +81,12 @@ static enum wire_result room_each(struct shmchan_channel *c, const struct wire_e
     if (!all_retired(c, wire_key_seq(e->key) - (mask + 1)))
         return WIRE_AGAIN;
     BASE_ASSERT(bytes <= WIRE_EACH_BYTES && e->npeers == 1);
-    if (BASE_UNLIKELY(!c->each) && !make_places(c, SHMCHAN_REGION_EACH))
+    if (BASE_UNLIKELY(!c->own.each) && !make_places(c, SHMCHAN_REGION_EACH))
         return WIRE_FAILED;
     uint32_t reader = e->peers[0];
     size_t stride = WIRE_EACH_BYTES + sizeof **line, row = (wire_key_seq(e->key) & mask) * each->place_step;
-    *line = each_line(c->each, &c->shape, e->key, reader, c->rank);
-    *place = bytes <= SHMCHAN_INLINE ? NULL : c->each + each->place + row + index_of(reader, c->rank) * stride;
+    *line = each_line(c->own.each, &c->shape, e->key, reader, c->rank);
+    *place = bytes <= SHMCHAN_INLINE ? NULL : c->own.each + each->place + row + index_of(reader, c->rank) * stride;
     return WIRE_DONE;
 }
 
@@ -95,7 +95,7 @@ static enum wire_result room_stream(struct shmchan_channel *c, const struct wire
     if (!all_retired(c, wire_key_seq(e->key) - (c->shape.area_mask + 1)))
         return WIRE_AGAIN;
     BASE_ASSERT(bytes <= (e->edge & WIRE_TO_ALL ? c->handle.caps.chunk_all : c->handle.caps.chunk_private));
-    if (!c->stream && !make_places(c, SHMCHAN_REGION_STREAM))
+    if (!c->own.stream && !make_places(c, SHMCHAN_REGION_STREAM))
         return WIRE_FAILED;
     uint32_t credits = credits_of(&c->shape, e->edge)->mask + 1;
     if (wire_key_round(e->key) < credits)
@@ -111,7 +111,7 @@ static enum wire_result room_stream(struct shmchan_channel *c, const struct wire
 
 static inline struct shmchan_line *stream_line(struct shmchan_channel *c, const struct wire_expose *e, uint32_t reader)
 {
-    return (struct shmchan_line *)(void *)(c->stream + stream_offset(&c->shape, e->key, e->edge, reader, c->rank));
+    return (struct shmchan_line *)(void *)(c->own.stream + stream_offset(&c->shape, e->key, e->edge, reader, c->rank));
 }
 
 /* Where peers find an exposure's bytes if they need not be copied: only the exposer decides, and its line says so. */
@@ -218,7 +218,7 @@ static enum wire_result expose_stream(struct shmchan_channel *c, const struct wi
         else if (e->flags & WIRE_DEPOSIT)
             publish_lying(line, e, SHMCHAN_KIND_LANDED, 0, bytes);
         else
-            publish(line, e, place, c->stream_where + (uint64_t)(place - c->stream), bytes);
+            publish(line, e, place, c->own.stream_where + (uint64_t)(place - c->own.stream), bytes);
     }
     c->dirty = true;
     if (!pointer)
@@ -234,7 +234,7 @@ static enum wire_result expose_each(struct shmchan_channel *c, const struct wire
     enum wire_result result = room_each(c, e, bytes, &line, &place);
     if (result != WIRE_DONE)
         return result;
-    publish(line, e, place, place ? c->each_where + (uint64_t)(place - c->each) : 0, bytes);
+    publish(line, e, place, place ? c->own.each_where + (uint64_t)(place - c->own.each) : 0, bytes);
     c->dirty = true;
     return WIRE_DONE;
 }
@@ -247,7 +247,7 @@ static inline void fetch_to_write(struct shmchan_channel *c, wire_key key, size_
     base_fetch_to_write(once_line(c->block.at, &c->shape, next));
     if (bytes <= SHMCHAN_INLINE || bytes > SHMCHAN_BRIEF_BYTES)
         return;
-    const char *place = c->once + brief_offset(&c->shape, next);
+    const char *place = c->own.once + brief_offset(&c->shape, next);
     for (size_t at = 0; at < bytes; at += sizeof(struct shmchan_line))
         base_fetch_to_write(place + at);
 }
@@ -321,7 +321,7 @@ static __attribute__((noinline)) enum wire_result expose_any(struct shmchan_chan
     enum wire_result result = room_once(c, e->key, bytes, &line, &place);
     if (BASE_UNLIKELY(result != WIRE_DONE))
         return result;
-    publish(line, e, place, place ? c->once_where + (uint64_t)(place - c->once) : 0, bytes);
+    publish(line, e, place, place ? c->own.once_where + (uint64_t)(place - c->own.once) : 0, bytes);
     fetch_to_write(c, e->key, bytes);
     c->dirty = true;
     return WIRE_DONE;

@@ -287,6 +287,19 @@ struct shmchan_host {
     bool torn;             /* a channel failed: somebody may not have heard */
 };
 
+/* This rank's places, when they are taken. */
+struct shmchan_places {
+    char *once, *stream, *each;
+    uint64_t once_where, stream_where, each_where;
+};
+
+/* Views that have come, by key (shmchan_view.c). */
+struct shmchan_items {
+    uint32_t room, free;       /* free: first of a list */
+    struct shmchan_item *item; /* [0] is none */
+    uint32_t *bucket;
+};
+
 struct shmchan_channel {
     struct wire_channel handle;
     struct shmchan_host *host;
@@ -302,8 +315,7 @@ struct shmchan_channel {
     uint32_t showing;
     uint64_t told[SHMCHAN_LANDING_SLOTS / 64]; /* slots of landings whose bytes have not come, a bit each */
     struct shmchan_shown shown[SHMCHAN_SHOWN];
-    char *once, *stream, *each; /* my places, when taken */
-    uint64_t once_where, stream_where, each_where;
+    struct shmchan_places own;
     struct shmchan_head *head;
     _Atomic uint32_t *shared_epoch;
     _Atomic uint64_t *inbox;
@@ -313,9 +325,7 @@ struct shmchan_channel {
     struct shmchan_wait *wait;
     uint64_t *todo; /* peers whose messages want a look, a bit each */
     uint32_t todo_words;
-    uint32_t items, item_free; /* capacity, list */
-    struct shmchan_item *item; /* [0] is none */
-    uint32_t *bucket;
+    struct shmchan_items items;
     struct shmchan_block block;   /* the head and all behind it */
     struct shmchan_block *region; /* once, stream, each, and per member pair and chunks */
     uint32_t regions;
@@ -335,6 +345,9 @@ enum comm_result shmchan_join(struct wire *wire, const struct wire_team *team, c
 void shmchan_leave(struct wire_channel *channel, enum wire_leave how);
 /* A zeroed region of this channel, published by the caller. Entry `index` of channel->region, which must be empty. */
 bool shmchan_region(struct shmchan_channel *c, uint32_t index, size_t bytes);
+/* shmchan_shape.c */
+bool shmchan_shape_of(struct shmchan_shape *s, uint32_t size, const struct wire_limits *limits, struct wire_caps *caps);
+uint64_t shmchan_shape_hash(const struct shmchan_shape *s, uint64_t team);
 enum { SHMCHAN_REGION_ONCE = 0, SHMCHAN_REGION_STREAM = 1, SHMCHAN_REGION_EACH = 2, SHMCHAN_REGION_PAIRS = 3 };
 
 /* ------------------------------------------------------------------------------------------------------------ memory.c */

@@ -6,11 +6,11 @@
 #include <commstream/inspect.h>
 
 #include "base/check.h"
+#include "common/operator.h"
 #include "data/data.h"
 #include "program/program.h"
 #include "progress/engine.h"
 
-#define OPERATOR_USER UINT32_C(0x80000000) /* in a comm_op: of the caller's own */
 enum { ENGINE_CALL_PLAN = 1 /* started by a plan: plans match plans */, ENGINE_CALL_GROUP = 2 /* a member of a group */ };
 /* A collective as its caller gave it, buffers resolved (in-place forms name real addresses). counts and displs are copied by the call. */
 struct engine_call {
@@ -80,11 +80,6 @@ static inline bool engine_has_devices(const struct comm_communicator *c)
 }
 enum comm_result engine_decline(struct comm_communicator *c, enum comm_result reason, struct comm_request *req, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req,
-                                        const void *site);
 enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req);
-
-enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
-enum comm_result engine_revoke(struct comm_communicator *c);
 
 #endif

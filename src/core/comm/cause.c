@@ -1,4 +1,4 @@
-/* What is said of a failure: the text and the fields of comm_error_detail. */
+/* Describes a failure: the text and the fields of comm_error_detail. */
 #include "comm/state.h"
 
 #include "base/format.h"
@@ -10,7 +10,7 @@ static void describe_call(const struct comm_state *b, int32_t rank, uint64_t seq
     struct made_call call;
 
     if (rank < 0 || rank >= b->team.size || !state_read_call(b, rank, (uint32_t)seq, &call)) {
-        /* Over a network it may have been made, and not be here yet. */
+        /* Over a network the call may have been made, and its word may not have come yet. */
         base_append(text, bytes, at, b->channel->board ? "rank %d has not made call %llu" : "rank %d's call %llu is not known here", rank,
                     (unsigned long long)seq);
         return;
@@ -37,125 +37,152 @@ static bool same_call(const struct comm_state *b, int32_t first, int32_t second,
            one.fingerprint == other.fingerprint;
 }
 
+/* A text that grows, up to the room that it has. */
+struct text {
+    char *text;
+    size_t bytes, at;
+};
+#define SAY(to, ...) base_append((to)->text, (to)->bytes, &(to)->at, __VA_ARGS__)
+
+static void describe_mismatch(const struct comm_state *b, const struct cause *c, struct text *to)
+{
+    bool same = same_call(b, c->rank, c->peer, c->number);
+
+    if (same && collective_is_ragged(c->collective)) {
+        SAY(to, "what rank %d gives rank %d, or takes from it, has another length there", c->rank, c->peer);
+        return;
+    }
+    if (same && !(b->world->check & CHECK_CALLS)) {
+        SAY(to, "ranks %d and %d made different calls before this one, too long ago to say which", c->rank, c->peer);
+        return;
+    }
+    describe_call(b, c->rank, c->number, to->text, to->bytes, &to->at);
+    SAY(to, ", but ");
+    describe_call(b, c->peer, c->number, to->text, to->bytes, &to->at);
+    if (b->world->check & CHECK_CALLS)
+        SAY(to, "; check=calls: alike calls come from different places of the program");
+}
+
+static void describe_refusal(const struct comm_state *b, const struct cause *c, struct text *to)
+{
+    (void)b;
+    SAY(to, "rank %d refused call %llu (%s): %s", c->rank, (unsigned long long)c->number, base_result_name((enum comm_result)c->code),
+        base_result_text((enum comm_result)c->code));
+}
+
+static void describe_silence(const struct comm_state *b, const struct cause *c, struct text *to)
+{
+    (void)b;
+    if (c->code < 0)
+        SAY(to, "rank %d cannot be reached: nothing sent to it was acknowledged for %d ms; found by rank %d", c->rank, -c->code, c->peer);
+    else if (c->code)
+        SAY(to, "rank %d stands still: its process lives without a heartbeat for %d ms; found by rank %d", c->rank, c->code, c->peer);
+    else
+        SAY(to, "rank %d died; found by rank %d", c->rank, c->peer);
+}
+
+static void describe_closed(const struct comm_state *b, const struct cause *c, struct text *to)
+{
+    unsigned long long number = c->number;
+
+    (void)b;
+    if (c->rank == c->peer)
+        SAY(to, "rank %d closed while its call %llu was unfinished", c->rank, number);
+    else if (c->point && c->collective)
+        SAY(to, "rank %d closed after its call %d, and something of call %llu was lost on its way to rank %d", c->rank, c->code, number,
+            c->peer);
+    else if (c->point)
+        SAY(to, "rank %d closed after its call %d, and a message was lost on its way to rank %d", c->rank, c->code, c->peer);
+    else if (c->collective)
+        SAY(to, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code, number);
+    else
+        SAY(to, "rank %d closed after its call %d, and a message of rank %d needs it", c->rank, c->code, c->peer);
+}
+
+static void describe_timeout(const struct comm_state *b, const struct cause *c, struct text *to)
+{
+    SAY(to, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);
+    if (c->peer >= 0 && c->peer != c->rank)
+        SAY(to, ", which waited for rank %d", c->peer);
+}
+
+static void describe_corruption(const struct comm_state *b, const struct cause *c, struct text *to)
+{
+    (void)b;
+    SAY(to, "rank %d sent rank %d what no call of the library sends", c->rank, c->peer);
+}
+
+/* code: the collective at the head there; 0: a queue wait; less: a message with rank -1 - code. */
+static void describe_deadlock(const struct comm_state *b, const struct cause *c, struct text *to)
+{
+    (void)b;
+    if (c->code < 0) {
+        SAY(to, "rank %d waits in its queue for a message from or to rank %d of that communicator, whose queue waits for it in turn",
+            c->rank, -1 - c->code);
+        return;
+    }
+    SAY(to, "call %llu of rank %d stands behind a queue wait for another communicator, ", (unsigned long long)c->number, c->rank);
+    SAY(to, c->code ? "whose call %d waits for ranks that wait for this one" : "which waits for this one", c->code);
+}
+
+static void describe_abort(const struct comm_state *b, const struct cause *c, struct text *to)
+{
+    (void)b;
+    if (c->rank < 0)
+        SAY(to, "a rank that is no member called comm_abort with code %d", c->code);
+    else
+        SAY(to, "rank %d called comm_abort with code %d", c->rank, c->code);
+}
+
 /* Every rank has the library, so every rank can put its number into words. */
-static void describe_backend_error(const struct comm_state *b, const struct cause *c, char *text, size_t bytes, size_t *at)
+static void describe_backend_error(const struct comm_state *b, const struct cause *c, struct text *to)
 {
     struct native *native = b->world->native;
     char why[256] = "";
 
     if (native)
         native->class->explain(native, c->code, why, sizeof why);
-    base_append(text, bytes, at, "%s on rank %d reported error %d: %s", native ? native->class->name : "the library", c->rank, c->code,
-                why[0] ? why : "it has no text for it");
+    SAY(to, "%s on rank %d reported error %d: %s", native ? native->class->name : "the library", c->rank, c->code,
+        why[0] ? why : "it has no text for it");
 }
 
-/* code: the collective at the head there; 0: a queue wait; less: a message with rank -1 - code. */
-static void describe_deadlock(const struct cause *c, char *text, size_t bytes, size_t *at)
+static void describe_dependency(const struct comm_state *b, const struct cause *c, struct text *to)
 {
-    if (c->code < 0) {
-        base_append(text, bytes, at,
-                    "rank %d waits in its queue for a message from or to rank %d of that communicator, whose queue waits for it in turn",
-                    c->rank, -1 - c->code);
-        return;
-    }
-    base_append(text, bytes, at, "call %llu of rank %d stands behind a queue wait for another communicator, ",
-                (unsigned long long)c->number, c->rank);
-    base_append(text, bytes, at, c->code ? "whose call %d waits for ranks that wait for this one" : "which waits for this one", c->code);
+    (void)b;
+    SAY(to, c->collective ? "rank %d did not get it, since what it was made from failed: %s" : "rank %d waited for a point that failed: %s",
+        c->rank, base_result_text((enum comm_result)(int32_t)c->point));
 }
 
-static void describe_silence(const struct cause *c, char *text, size_t bytes, size_t *at)
+static void describe_result(const struct comm_state *b, const struct cause *c, struct text *to)
 {
-    if (c->code < 0)
-        base_append(text, bytes, at, "rank %d cannot be reached: nothing sent to it was acknowledged for %d ms; found by rank %d", c->rank,
-                    -c->code, c->peer);
-    else if (c->code)
-        base_append(text, bytes, at, "rank %d stands still: its process lives without a heartbeat for %d ms; found by rank %d", c->rank,
-                    c->code, c->peer);
-    else
-        base_append(text, bytes, at, "rank %d died; found by rank %d", c->rank, c->peer);
+    (void)b;
+    SAY(to, "%s on rank %d", base_result_text((enum comm_result)c->result), c->rank);
 }
 
-static void describe_closed(const struct cause *c, char *text, size_t bytes, size_t *at)
-{
-    if (c->rank == c->peer)
-        base_append(text, bytes, at, "rank %d closed while its call %llu was unfinished", c->rank, (unsigned long long)c->number);
-    else if (c->point && c->collective)
-        base_append(text, bytes, at, "rank %d closed after its call %d, and something of call %llu was lost on its way to rank %d", c->rank,
-                    c->code, (unsigned long long)c->number, c->peer);
-    else if (c->point)
-        base_append(text, bytes, at, "rank %d closed after its call %d, and a message was lost on its way to rank %d", c->rank, c->code,
-                    c->peer);
-    else if (c->collective)
-        base_append(text, bytes, at, "rank %d closed after its call %d, and call %llu needs it", c->rank, c->code,
-                    (unsigned long long)c->number);
-    else
-        base_append(text, bytes, at, "rank %d closed after its call %d, and a message of rank %d needs it", c->rank, c->code, c->peer);
-}
+static const struct describer {
+    enum comm_result result;
+    void (*describe)(const struct comm_state *b, const struct cause *c, struct text *to);
+} describers[] = {
+    {COMM_ERR_MISMATCH, describe_mismatch},     {COMM_ERR_REFUSED, describe_refusal}, {COMM_ERR_PEER, describe_silence},
+    {COMM_ERR_CLOSED, describe_closed},         {COMM_ERR_TIMEOUT, describe_timeout}, {COMM_ERR_CORRUPT, describe_corruption},
+    {COMM_ERR_DEADLOCK, describe_deadlock},     {COMM_ERR_ABORTED, describe_abort},   {COMM_ERR_BACKEND, describe_backend_error},
+    {COMM_ERR_STATE, describe_backend_error}, /* the library cannot be called: its program ended it, or this is the wrong thread */
+    {COMM_ERR_DEPENDENCY, describe_dependency},
+};
 
-static void describe_cause(const struct comm_state *b, const struct cause *c, char *text, size_t bytes, size_t *at)
+static void describe_cause(const struct comm_state *b, const struct cause *c, struct text *to)
 {
-    switch (c->result) {
-    case COMM_ERR_MISMATCH:
-        if (collective_is_ragged(c->collective) && same_call(b, c->rank, c->peer, c->number)) {
-            base_append(text, bytes, at, "what rank %d gives rank %d, or takes from it, has another length there", c->rank, c->peer);
-            break;
+    for (size_t i = 0; i < sizeof describers / sizeof *describers; i++)
+        if (describers[i].result == (enum comm_result)c->result) {
+            describers[i].describe(b, c, to);
+            return;
         }
-        if (!(b->world->check & CHECK_CALLS) && same_call(b, c->rank, c->peer, c->number)) {
-            base_append(text, bytes, at, "ranks %d and %d made different calls before this one, too long ago to say which", c->rank,
-                        c->peer);
-            break;
-        }
-        describe_call(b, c->rank, c->number, text, bytes, at);
-        base_append(text, bytes, at, ", but ");
-        describe_call(b, c->peer, c->number, text, bytes, at);
-        if (b->world->check & CHECK_CALLS)
-            base_append(text, bytes, at, "; check=calls: alike calls come from different places of the program");
-        break;
-    case COMM_ERR_REFUSED:
-        base_append(text, bytes, at, "rank %d refused call %llu (%s): %s", c->rank, (unsigned long long)c->number,
-                    base_result_name((enum comm_result)c->code), base_result_text((enum comm_result)c->code));
-        break;
-    case COMM_ERR_PEER:
-        describe_silence(c, text, bytes, at);
-        break;
-    case COMM_ERR_CLOSED:
-        describe_closed(c, text, bytes, at);
-        break;
-    case COMM_ERR_TIMEOUT:
-        base_append(text, bytes, at, "the deadline of %lld ms passed on rank %d", (long long)(b->timeout_ns / 1000000), c->rank);
-        if (c->peer >= 0 && c->peer != c->rank)
-            base_append(text, bytes, at, ", which waited for rank %d", c->peer);
-        break;
-    case COMM_ERR_CORRUPT:
-        base_append(text, bytes, at, "rank %d sent rank %d what no call of the library sends", c->rank, c->peer);
-        break;
-    case COMM_ERR_DEADLOCK:
-        describe_deadlock(c, text, bytes, at);
-        break;
-    case COMM_ERR_ABORTED:
-        if (c->rank < 0)
-            base_append(text, bytes, at, "a rank that is no member called comm_abort with code %d", c->code);
-        else
-            base_append(text, bytes, at, "rank %d called comm_abort with code %d", c->rank, c->code);
-        break;
-    case COMM_ERR_BACKEND:
-    case COMM_ERR_STATE: /* the library cannot be called: its program ended it, or this is the wrong thread */
-        describe_backend_error(b, c, text, bytes, at);
-        break;
-    case COMM_ERR_DEPENDENCY:
-        base_append(text, bytes, at,
-                    c->collective ? "rank %d did not get it, since what it was made from failed: %s"
-                                  : "rank %d waited for a point that failed: %s",
-                    c->rank, base_result_text((enum comm_result)(int32_t)c->point));
-        break;
-    default:
-        base_append(text, bytes, at, "%s on rank %d", base_result_text((enum comm_result)c->result), c->rank);
-    }
+    describe_result(b, c, to);
 }
 
 void cause_describe(const struct comm_state *b, const struct cause *c, struct comm_error *error)
 {
-    size_t at = 0;
+    struct text to = {error->text, sizeof error->text, 0};
     const char *operation = c->collective ? collective_name(c->collective) : "";
 
     *error = (struct comm_error){.size = sizeof *error,
@@ -167,7 +194,7 @@ void cause_describe(const struct comm_state *b, const struct cause *c, struct co
                                  .backend_code = c->result == COMM_ERR_BACKEND ? c->code : 0};
     base_copy_text(error->operation, sizeof error->operation, operation);
     base_copy_text(error->cause, sizeof error->cause, base_result_name((enum comm_result)c->result) + strlen("COMM_ERR_"));
-    base_append(error->text, sizeof error->text, &at, "%s rank=%d comm=%s seq=%llu op=%s: ", base_result_name((enum comm_result)c->result),
-                c->rank, b->name, (unsigned long long)c->number, *operation ? operation : "none");
-    describe_cause(b, c, error->text, sizeof error->text, &at);
+    SAY(&to, "%s rank=%d comm=%s seq=%llu op=%s: ", base_result_name((enum comm_result)c->result), c->rank, b->name,
+        (unsigned long long)c->number, *operation ? operation : "none");
+    describe_cause(b, c, &to);
 }

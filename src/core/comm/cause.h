@@ -94,6 +94,7 @@ void state_lacks_memory(struct comm_state *b, const struct entry *e); /* that th
 void state_attend(struct comm_state *b);                              /* adopts what the board says, if it is known here */
 void state_note(struct comm_state *b, const struct wire_event *event);
 void state_mismatch(struct comm_state *b, uint32_t seq, int32_t peer);
+void state_hear_refusal(struct comm_state *b, int32_t peer, const struct cause *note);
 void state_compare(struct comm_state *b); /* the members' published calls with ours, as far as all have made them */
 void state_send_note(struct comm_state *b, uint32_t sort, const void *bytes, size_t count);
 uint16_t state_waits_for(const struct comm_state *b, const struct entry *e); /* of an unfinished one; as record.waited */
@@ -101,6 +102,9 @@ void state_tell_close(struct comm_state *b);
 void state_tell_refusal(struct comm_state *b, uint64_t number, enum comm_result reason);
 bool state_knows_refused(const struct comm_state *b, int32_t rank, uint64_t number); /* heard so, and in the order of its calls */
 void cause_describe(const struct comm_state *b, const struct cause *cause, struct comm_error *error);
+
+void state_mark_abort(struct comm_state *b, const struct cause *cause); /* the world: its monitor fails the other communicators */
+void state_end_recovery(struct comm_state *b);                          /* agree and shrink of a failed communicator end too */
 
 /* heard.c: NULL, or what is wrong with it, said behind "rank N sent" */
 const char *heard_note_fault(const struct comm_state *b, const struct wire_event *event);

@@ -24,7 +24,7 @@ bool state_element(const struct comm_state *b, enum comm_type type, comm_op op, 
 static enum comm_result build_program(struct comm_state *b, const struct algo_row *row, uint32_t collective, int32_t root,
                                       struct comm_program **program)
 {
-    struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block, b->several_hosts};
+    struct program_spec spec = {collective, b->team.rank, b->team.size, root, b->world->order_block, b->hosts.several};
 
     *program = row->build(b->unit.engine->env, &spec);
     return *program ? COMM_OK : COMM_ERR_MEMORY;
@@ -50,7 +50,7 @@ static const struct algo_row *priced_row(struct comm_state *b, struct algo_query
     uint32_t at;
 
     query->block_bytes = bucket_top(query->block_bytes, &at);
-    uint8_t *cell = &b->bucket[query->collective * BUCKETS + at];
+    uint8_t *cell = &b->choice.bucket[query->collective * BUCKETS + at];
     if (*cell)
         return &algo_table[*cell - 1];
     prices.no_memory = &no_memory;
@@ -73,14 +73,14 @@ const struct algo_row *state_choose(struct comm_state *b, uint32_t collective, s
                                .forced = state_forced(b),
                                .order_block = b->world->order_block,
                                .oversubscribed = b->world->oversubscribed,
-                               .hosts = b->several_hosts,
+                               .hosts = b->hosts.several,
                                .host_ranks = state_host_ranks(b)};
-    struct chosen *last = &b->chosen[collective];
+    struct chosen *last = &b->choice.chosen[collective];
 
     *why = COMM_OK;
     if (BASE_LIKELY(last->row && last->bytes == bytes))
         return last->row;
-    if (b->bucket && !query.forced) {
+    if (b->choice.bucket && !query.forced) {
         last->row = priced_row(b, &query, why);
     } else {
         last->row = algo_select(&query, NULL, 0);
@@ -88,7 +88,7 @@ const struct algo_row *state_choose(struct comm_state *b, uint32_t collective, s
     }
     last->bytes = bytes;
     if (*why == COMM_ERR_UNSUPPORTED)
-        (void)algo_select(&query, b->last_refused.text, sizeof b->last_refused.text); /* again, for the text */
+        (void)algo_select(&query, b->failure.last_refused.text, sizeof b->failure.last_refused.text); /* again, for the text */
     return last->row;
 }
 
@@ -102,7 +102,7 @@ enum comm_result state_program(struct comm_state *b, const struct run_call *call
     if (!row)
         return r;
     uint64_t key = base_hash((uint64_t)(row - algo_table) << 32 | (uint32_t)root, collective) | 1;
-    struct cached_program *place = &b->cache[key >> 1 & (ENGINE_CACHED_PROGRAMS - 1)];
+    struct cached_program *place = &b->choice.cache[key >> 1 & (ENGINE_CACHED_PROGRAMS - 1)];
     *algorithm = row->name;
     if (BASE_UNLIKELY(place->key != key)) {
         r = build_program(b, row, collective, root, program);

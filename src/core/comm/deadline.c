@@ -10,7 +10,7 @@ static const struct wire_call *peer_call(const struct comm_state *b, int32_t ran
 {
     const struct wire_call *call = b->channel->peer_calls[rank];
 
-    return call ? &call[seq & b->calls_mask] : NULL;
+    return call ? &call[seq & b->calls.mask] : NULL;
 }
 
 /* Another call under our number, a refused one, or a member that closed before it. */
@@ -24,9 +24,9 @@ bool state_check_peers(struct comm_state *b, const struct entry *e)
             state_mismatch(b, e->seq, r);
             return false;
         }
-        if (!made && b->closed_at[r] && b->closed_at[r] - 1 < e->seq && r != b->team.rank) {
+        if (!made && b->failure.closed_at[r] && b->failure.closed_at[r] - 1 < e->seq && r != b->team.rank) {
             cause.result = COMM_ERR_CLOSED;
-            cause.code = (int32_t)(b->closed_at[r] - 1);
+            cause.code = (int32_t)(b->failure.closed_at[r] - 1);
             state_propose(b, &cause);
             return false;
         }
@@ -50,14 +50,14 @@ static void warn_late(struct comm_state *b, uint64_t ticket, const struct entry 
 {
     char absent[256];
 
-    if (b->late_ticket != ticket) {
-        b->late_ticket = ticket;
-        b->late_step = 0;
+    if (b->late.ticket != ticket) {
+        b->late.ticket = ticket;
+        b->late.step = 0;
     }
-    if (b->late_step >= LATE_STEPS || waited < late_ns[b->late_step])
+    if (b->late.step >= LATE_STEPS || waited < late_ns[b->late.step])
         return;
-    while (b->late_step < LATE_STEPS && waited >= late_ns[b->late_step]) /* who looked away for long tells it once */
-        b->late_step++;
+    while (b->late.step < LATE_STEPS && waited >= late_ns[b->late.step]) /* a thread that comes late warns once */
+        b->late.step++;
     list_absent(b, e, absent, sizeof absent);
     base_log(&b->unit.engine->log, LOG_WARNING, "comm=%s call=%u op=%s is late: waiting for %lld s; not called yet by ranks:%s", b->name,
              e->seq, e->seq ? collective_name(e->record.collective) : "wait", (long long)(waited / 1000000000),
@@ -66,7 +66,7 @@ static void warn_late(struct comm_state *b, uint64_t ticket, const struct entry 
 
 static bool check_deadline(struct comm_state *b, uint64_t ticket, const struct entry *e, int64_t now)
 {
-    int64_t since = e->head.kind == TIMELINE_FENCE ? b->fence_ns : e->record.started_ns;
+    int64_t since = e->head.kind == TIMELINE_FENCE ? b->fence.since_ns : e->record.started_ns;
 
     if (ticket == b->line.done + 1)
         warn_late(b, ticket, e, now - since);
@@ -81,15 +81,15 @@ static bool check_deadline(struct comm_state *b, uint64_t ticket, const struct e
 
 void state_check(struct comm_state *b, int64_t now)
 {
-    if (b->recovering) {
+    if (b->recovery.running) {
         PARTS_EACH (part, b->unit.engine)
             if ((*part)->check_always)
                 (*part)->check_always(b, now);
         state_settle(b);
     }
-    if (b->recording || b->failed)
+    if (b->recording.plan || b->failed)
         return;
-    for (uint64_t t = b->line.done + 1; t <= b->line.started && !b->failed && !b->proposal.result; t++) {
+    for (uint64_t t = b->line.done + 1; t <= b->line.started && !b->failed && !b->failure.proposal.result; t++) {
         const struct entry *e = state_entry(b, t);
         if (e->head.state != TIMELINE_STARTED)
             continue;
@@ -101,7 +101,7 @@ void state_check(struct comm_state *b, int64_t now)
     if (!b->failed)
         state_compare(b);
     PARTS_EACH (part, b->unit.engine)
-        if (b->p2p_pending && !b->failed && (*part)->check)
+        if (b->p2p.pending && !b->failed && (*part)->check)
             (*part)->check(b, now);
     state_settle(b);
 }

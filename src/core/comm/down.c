@@ -5,7 +5,7 @@ bool state_has_left(const struct comm_state *b, int32_t rank)
 {
     int64_t lead = b->channel->caps.note_lead_ns;
 
-    return b->closed_at[rank] && (!lead || b->unit.engine->env->now(b->unit.engine->env) - b->closed_ns >= lead);
+    return b->failure.closed_at[rank] && (!lead || b->unit.engine->env->now(b->unit.engine->env) - b->failure.closed_ns >= lead);
 }
 
 /* The newest call that this rank sees of a member: where its goodbye was not heard, its last one. */
@@ -14,7 +14,7 @@ static uint64_t last_call(const struct comm_state *b, int32_t rank)
     const struct wire_call *ring = b->channel->peer_calls[rank];
     uint32_t last = 0;
 
-    for (uint32_t i = 0; ring && i <= b->calls_mask; i++) {
+    for (uint32_t i = 0; ring && i <= b->calls.mask; i++) {
         uint32_t seq = atomic_load_explicit(&ring[i].seq, memory_order_acquire);
         if (seq && (!last || (int32_t)(seq - last) > 0))
             last = seq;
@@ -33,14 +33,14 @@ void state_down(struct comm_state *b, int32_t rank, const struct wire_event *eve
                           .collective = oldest ? oldest->record.collective : 0,
                           .code = (event->tag ? -1 : 1) * (int32_t)(event->bytes / 1000000)};
 
-    if (b->closed_at[rank])
+    if (b->failure.closed_at[rank])
         return;
     if (event->result != COMM_ERR_CLOSED) {
         state_propose(b, &cause);
         return;
     }
-    b->closed_at[rank] = 1 + last_call(b, rank);
-    b->closed_ns = b->unit.engine->env->now(b->unit.engine->env);
+    b->failure.closed_at[rank] = 1 + last_call(b, rank);
+    b->failure.closed_ns = b->unit.engine->env->now(b->unit.engine->env);
 }
 
 /* Who closed had made its calls, and what it gave for them was lost between here and there, or never taken from it. Who died is told of by
@@ -52,7 +52,7 @@ void state_lost(struct comm_state *b, const struct wire_event *event)
     uint64_t ticket = b->line.done + 1;
 
     state_down(b, rank, event);
-    if (!b->closed_at[rank])
+    if (!b->failure.closed_at[rank])
         return;
     while (seq && ticket < b->line.started && state_entry(b, ticket)->seq != seq)
         ticket++;
@@ -61,7 +61,7 @@ void state_lost(struct comm_state *b, const struct wire_event *event)
                                      .peer = b->team.rank,
                                      .result = COMM_ERR_CLOSED,
                                      .collective = seq && ticket <= b->line.started ? state_entry(b, ticket)->record.collective : 0,
-                                     .code = (int32_t)(b->closed_at[rank] - 1),
+                                     .code = (int32_t)(b->failure.closed_at[rank] - 1),
                                      .point = 1});
 }
 

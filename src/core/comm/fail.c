@@ -1,10 +1,10 @@
 /*
- * Failure in three steps. Proposed: the cause stands in this rank's note, which all members see. Adopted: one compare-and-swap on the board
- * chooses whose cause it is. Ended: nothing retires after.
+ * Failure in three steps. Proposed: this rank's note holds the cause, and all members see it. Adopted: one compare-and-swap on the board
+ * chooses one member's cause. Ended: nothing retires any more.
  *
  * Across hosts there is no board: there the lowest member that lives chooses the first proposal that it made or heard, and whoever hears
- * the choice repeats it once, so that all survivors have it though the chooser dies. Who hears no choice for CHOICE_NS times the members
- * below it chooses itself. A rank that aborts, revokes or closes waits for nobody's choice.
+ * the choice repeats it once, so that all survivors have it though the chooser dies. A member that hears no choice for CHOICE_NS times the
+ * number of members below it chooses by itself. A rank that aborts, revokes or closes waits for nobody's choice.
  */
 #include "comm/parts.h"
 
@@ -19,11 +19,11 @@ uint16_t state_waits_for(const struct comm_state *b, const struct entry *e)
 {
     for (int32_t r = 0; e->seq && b->channel && r < b->team.size; r++) {
         const struct wire_call *ring = b->channel->peer_calls[r];
-        uint32_t seq = ring ? atomic_load_explicit(&ring[e->seq & b->calls_mask].seq, memory_order_acquire) : e->seq;
+        uint32_t seq = ring ? atomic_load_explicit(&ring[e->seq & b->calls.mask].seq, memory_order_acquire) : e->seq;
         if (r != b->team.rank && (!seq || (int32_t)(seq - e->seq) < 0))
             return (uint16_t)(r + 1);
     }
-    return b->cause.result == COMM_ERR_PEER ? (uint16_t)(b->cause.rank + 1) : 0;
+    return b->failure.cause.result == COMM_ERR_PEER ? (uint16_t)(b->failure.cause.rank + 1) : 0;
 }
 
 static void drop_entries(struct comm_state *b)
@@ -37,14 +37,14 @@ static void drop_entries(struct comm_state *b)
         e = state_entry(b, t);
         e->ended = NULL;
         e->record.waited = t <= b->line.started ? state_waits_for(b, e) : 0;
-        state_record(b, &e->record, t, now, (enum comm_result)b->cause.result);
+        state_record(b, &e->record, t, now, (enum comm_result)b->failure.cause.result);
         state_forget_entry(b, e);
     }
 }
 
 /* The other communicators of the world, also those that the one who called has no part in, are the monitor's to fail: no lock is free here.
  */
-static void hear_abort(struct comm_state *b, const struct cause *cause)
+void state_mark_abort(struct comm_state *b, const struct cause *cause)
 {
     struct world *w = b->world;
     uint64_t none = 0, who = cause->rank >= 0 ? 1 + (uint64_t)b->team.world[cause->rank] : UINT32_MAX;
@@ -52,12 +52,12 @@ static void hear_abort(struct comm_state *b, const struct cause *cause)
     if (!atomic_compare_exchange_strong_explicit(&w->aborted, &none, (uint64_t)(uint32_t)cause->code << 32 | who, memory_order_acq_rel,
                                                  memory_order_acquire))
         return;
-    atomic_store_explicit(&b->unit.engine->heard_abort, 1, memory_order_release);
-    b->unit.engine->env->bell_ring(b->unit.engine->env, &b->unit.engine->watch);
+    atomic_store_explicit(&b->unit.engine->monitor.heard_abort, 1, memory_order_release);
+    b->unit.engine->env->bell_ring(b->unit.engine->env, &b->unit.engine->monitor.bell);
 }
 
 /* What members of a failed communicator still agree on ends too, whatever it had failed with. */
-static void end_recovery(struct comm_state *b)
+void state_end_recovery(struct comm_state *b)
 {
     PARTS_EACH (part, b->unit.engine)
         if ((*part)->aborted)
@@ -79,12 +79,12 @@ void state_hear_abort(struct comm_state *b)
         return;
     cause.rank = cause.peer = who == UINT32_MAX ? -1 : team_find(&b->team, (int32_t)who - 1);
     state_propose(b, &cause);
-    end_recovery(b);
+    state_end_recovery(b);
 }
 
 void engine_spread_abort(struct engine *e)
 {
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
 
     for (uint32_t i = 0; i < most; i++) {
         struct comm_state *b = state_at(e, i);
@@ -104,19 +104,19 @@ void engine_spread_abort(struct engine *e)
 static void end_all(struct comm_state *b, const struct cause *cause)
 {
     atomic_thread_fence(memory_order_seq_cst); /* the cause is on the board before anybody writes what peers may still read: may_be_torn */
-    b->cause = *cause;
+    b->failure.cause = *cause;
     b->failed = true;
     if (cause->result == COMM_ERR_ABORTED) {
-        hear_abort(b, cause);
-        end_recovery(b);
+        state_mark_abort(b, cause);
+        state_end_recovery(b);
     }
-    b->fence = 0;
-    b->unpublished = 0;
+    b->fence.ticket = 0;
+    b->calls.unpublished = 0;
     state_end_nap(b);
-    state_count_joining(b, -(int32_t)b->joining);
-    memset(b->ready, 0, sizeof b->ready);
-    b->any_ready = false;
-    b->proposal = (struct cause){0};
+    state_count_joining(b, -(int32_t)b->library_work.joining);
+    memset(b->runs.ready, 0, sizeof b->runs.ready);
+    b->runs.any_ready = false;
+    b->failure.proposal = (struct cause){0};
     int before = b->unit.engine->env->cancel(b->unit.engine->env, ENV_CANCEL_OFF);
     b->wire->leave(b->channel, WIRE_ABORT);
     b->unit.engine->env->cancel(b->unit.engine->env, before);
@@ -157,23 +157,23 @@ static void send_cause(struct comm_state *b, const struct cause *cause, uint32_t
 /* How many live members are below this rank: each would choose before it. */
 static int64_t members_below(const struct comm_state *b)
 {
-    const struct cause *p = &b->proposal;
+    const struct cause *p = &b->failure.proposal;
     int64_t below = 0;
 
     for (int32_t r = 0; r < b->team.rank; r++)
-        below += !b->closed_at[r] && !(p->rank == r && (p->result == COMM_ERR_PEER || p->result == COMM_ERR_CLOSED));
+        below += !b->failure.closed_at[r] && !(p->rank == r && (p->result == COMM_ERR_PEER || p->result == COMM_ERR_CLOSED));
     return below;
 }
 
 static bool may_choose(const struct comm_state *b)
 {
-    int32_t result = b->proposal.result;
-    bool mine = b->proposal.rank == b->team.rank;
+    int32_t result = b->failure.proposal.result;
+    bool mine = b->failure.proposal.rank == b->team.rank;
 
     if (b->unit.closing || (mine && (result == COMM_ERR_ABORTED || result == COMM_ERR_REVOKED || result == COMM_ERR_CLOSED)))
         return true;
     int64_t below = members_below(b);
-    return !below || b->unit.engine->env->now(b->unit.engine->env) - b->proposed_ns >= below * CHOICE_NS;
+    return !below || b->unit.engine->env->now(b->unit.engine->env) - b->failure.proposed_ns >= below * CHOICE_NS;
 }
 
 static void choose(struct comm_state *b, const struct cause *chosen)
@@ -191,9 +191,9 @@ static void hear_cause(struct comm_state *b, const struct cause *cause, uint32_t
         choose(b, cause);
         return;
     }
-    if (!b->proposal.result) {
-        b->proposal = *cause;
-        b->proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
+    if (!b->failure.proposal.result) {
+        b->failure.proposal = *cause;
+        b->failure.proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
     }
     state_attend(b);
 }
@@ -206,18 +206,18 @@ void state_attend(struct comm_state *b)
     if (b->failed)
         return;
     if (!board) {
-        if (b->proposal.result && may_choose(b))
-            choose(b, &b->proposal);
+        if (b->failure.proposal.result && may_choose(b))
+            choose(b, &b->failure.proposal);
         return;
     }
-    if (b->proposal.result)
+    if (b->failure.proposal.result)
         atomic_compare_exchange_strong_explicit(&board->cause, &chosen, (uint64_t)b->team.rank + 1, memory_order_acq_rel,
                                                 memory_order_acquire);
-    if (!b->proposal.result)
+    if (!b->failure.proposal.result)
         return;
     /* Another's choice comes as that rank's note, which was written before its compare-and-swap. */
     if (chosen == 0 || chosen == (uint64_t)b->team.rank + 1) {
-        struct cause cause = b->proposal;
+        struct cause cause = b->failure.proposal;
         end_all(b, &cause);
     }
 }
@@ -233,10 +233,10 @@ void state_send_note(struct comm_state *b, uint32_t sort, const void *bytes, siz
 
 void state_propose(struct comm_state *b, const struct cause *cause)
 {
-    if (b->failed || b->proposal.result)
+    if (b->failed || b->failure.proposal.result)
         return;
-    b->proposal = *cause;
-    b->proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
+    b->failure.proposal = *cause;
+    b->failure.proposed_ns = b->unit.engine->env->now(b->unit.engine->env);
     send_cause(b, cause, ROUND_PROPOSED);
     if (b->team.size > 1) /* before the choice: who chose and died then must not be waited for */
         b->wire->flush(b->channel);
@@ -256,7 +256,7 @@ void state_lacks_memory(struct comm_state *b, const struct entry *e)
 /* Call `number` is this rank's newest. */
 void state_tell_refusal(struct comm_state *b, uint64_t number, enum comm_result reason)
 {
-    struct refusals *mine = &b->refusals;
+    struct refusals *mine = &b->failure.refusals;
     uint64_t since = mine->last ? number - mine->last : 33;
 
     mine->before = since > 32 ? 0 : (uint32_t)((uint64_t)mine->before << since) | UINT32_C(1) << (since - 1);
@@ -275,102 +275,6 @@ void state_tell_close(struct comm_state *b)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ heard */
-bool state_read_call(const struct comm_state *b, int32_t rank, uint32_t seq, struct made_call *call)
-{
-    const struct wire_call *ring = b->channel->peer_calls[rank], *from = ring ? &ring[seq & b->calls_mask] : NULL;
-
-    if (!from || atomic_load_explicit(&from->seq, memory_order_acquire) != seq)
-        return false;
-    call->n = atomic_load_explicit(&from->n, memory_order_relaxed);
-    call->fingerprint = atomic_load_explicit(&from->fingerprint, memory_order_relaxed);
-    call->chain = atomic_load_explicit(&from->chain, memory_order_relaxed);
-    call->op = atomic_load_explicit(&from->op, memory_order_relaxed);
-    call->root = atomic_load_explicit(&from->root, memory_order_relaxed);
-    call->refused = atomic_load_explicit(&from->refused, memory_order_relaxed);
-    call->collective = atomic_load_explicit(&from->collective, memory_order_relaxed);
-    call->type = atomic_load_explicit(&from->type, memory_order_relaxed);
-    call->flags = atomic_load_explicit(&from->flags, memory_order_relaxed);
-    /* A peer wrote that: a cause that is made of it must make sense to all others. */
-    if (call->collective >= COLLECTIVE_END)
-        call->collective = 0; /* "none" */
-    if (call->refused && !heard_is_error(call->refused))
-        call->refused = COMM_ERR_CORRUPT;
-    /* Its rank may have gone on by two windows meanwhile: a call read half would be told as a mismatch. */
-    atomic_thread_fence(memory_order_acquire);
-    return atomic_load_explicit(&from->seq, memory_order_relaxed) == seq;
-}
-
-static bool has_refused(const struct refusals *refusals, uint64_t number)
-{
-    uint64_t since = refusals->last - number;
-
-    return refusals->last >= number && (since == 0 ? number != 0 : since <= 32 && (refusals->before >> (since - 1) & 1));
-}
-
-/* A note ran ahead of the calls that stand before it: when they are published too, they say whether the numbers mean the same on both. */
-static bool not_published_yet(const struct comm_state *b, int32_t rank, uint64_t number)
-{
-    const struct wire_call *ring = b->channel->peer_calls[rank];
-    uint32_t there = ring ? atomic_load_explicit(&ring[(uint32_t)number & b->calls_mask].seq, memory_order_acquire) : 0;
-
-    return ring && (there == 0 || (int32_t)(there - (uint32_t)number) < 0);
-}
-
-bool state_knows_refused(const struct comm_state *b, int32_t rank, uint64_t number)
-{
-    return has_refused(&b->heard[rank], number) && !not_published_yet(b, rank, number);
-}
-
-/* Whether this rank made that call, which a peer refused, and did not refuse it too. What has retired needed nobody. */
-static bool made_well(struct comm_state *b, uint64_t number, uint32_t *collective)
-{
-    for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
-        const struct entry *e = state_entry(b, t);
-        *collective = e->record.collective;
-        if (e->seq && e->seq == (uint32_t)number)
-            return e->head.kind != TIMELINE_REFUSED;
-    }
-    return false;
-}
-
-/* The oldest call that the peer refused and this rank has under way. */
-static bool find_refused(struct comm_state *b, int32_t peer, struct cause *cause)
-{
-    const struct refusals *theirs = &b->heard[peer];
-
-    for (uint64_t number = theirs->last > 32 ? theirs->last - 32 : 1; number <= theirs->last; number++) {
-        if (!state_knows_refused(b, peer, number) || !made_well(b, number, &cause->collective))
-            continue;
-        cause->number = number;
-        cause->rank = peer;
-        cause->result = COMM_ERR_REFUSED;
-        cause->code = theirs->reason;
-        return true;
-    }
-    return false;
-}
-
-/* Every published call that this rank made and the peer refused; then older ones that are still under way. */
-static void heard_refusal(struct comm_state *b, int32_t peer, const struct cause *note)
-{
-    uint64_t last = state_published(b);
-    struct cause cause = {.peer = b->team.rank};
-
-    if (note->number > b->refused_until)
-        b->refused_until = note->number;
-    b->heard[peer] = (struct refusals){note->number, note->point, note->code};
-    for (uint64_t seq = last > b->calls_mask ? last - b->calls_mask : 1; seq <= last; seq++) {
-        struct made_call mine, theirs;
-        if (state_read_call(b, b->team.rank, (uint32_t)seq, &mine) && state_read_call(b, peer, (uint32_t)seq, &theirs) && theirs.refused &&
-            !mine.refused) {
-            state_mismatch(b, (uint32_t)seq, peer); /* an older difference may have moved the numbers apart: that one is the cause */
-            return;
-        }
-    }
-    if (find_refused(b, peer, &cause))
-        state_mismatch(b, (uint32_t)cause.number, peer);
-}
-
 /* On a board the one that chose says nothing but its note: where that makes no sense, nobody would ever hear a cause. */
 static void end_without_choice(struct comm_state *b, int32_t peer)
 {
@@ -413,151 +317,13 @@ void state_note(struct comm_state *b, const struct wire_event *event)
         return;
     }
     case NOTE_REFUSED:
-        heard_refusal(b, event->peer, &note);
+        state_hear_refusal(b, event->peer, &note);
         return;
     case NOTE_CLOSED:
-        b->closed_at[event->peer] = note.number + 1;
-        b->closed_ns = b->unit.engine->env->now(b->unit.engine->env);
+        b->failure.closed_at[event->peer] = note.number + 1;
+        b->failure.closed_ns = b->unit.engine->env->now(b->unit.engine->env);
         return;
     default:
         return;
     }
-}
-
-/* ------------------------------------------------------------------------------------------------------------ mismatch */
-/* The lowest pair of ranks whose calls differ under this number, the same whoever looks. A refused call is told as that. */
-static bool find_difference(const struct comm_state *b, uint32_t seq, struct cause *cause)
-{
-    struct made_call first, call;
-    int32_t first_rank = -1;
-
-    for (int32_t r = 0; r < b->team.size; r++) {
-        if (!state_read_call(b, r, seq, &call))
-            continue;
-        if (first_rank < 0) {
-            first = call;
-            first_rank = r;
-        } else if (call.refused != first.refused || (!call.refused && call.fingerprint != first.fingerprint)) {
-            const struct made_call *refused = call.refused ? &call : first.refused ? &first : NULL;
-            *cause = (struct cause){.number = seq,
-                                    .rank = refused == &first ? first_rank : r,
-                                    .peer = refused == &first ? r : first_rank,
-                                    .result = refused ? COMM_ERR_REFUSED : COMM_ERR_MISMATCH,
-                                    .collective = refused == &call ? first.collective : call.collective,
-                                    .code = refused ? refused->refused : 0};
-            return true;
-        }
-    }
-    return false;
-}
-
-/* What lines carry is a chain over all calls, so the call that differs may be an earlier one: the oldest difference still published is
- * named. */
-void state_mismatch(struct comm_state *b, uint32_t seq, int32_t peer)
-{
-    uint32_t from = seq > b->calls_mask ? seq - b->calls_mask : 1;
-    struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
-    struct made_call call;
-
-    cause.collective = state_read_call(b, peer, seq, &call) ? call.collective : 0;
-    bool found = false;
-    for (uint32_t s = from; s <= seq && !found; s++)
-        found = find_difference(b, s, &cause);
-    for (int32_t r = 0; r < b->team.size && !found; r++)
-        found = find_refused(b, r, &cause);
-    state_propose(b, &cause);
-}
-
-/* One-way collectives that differ (another root) may complete on every rank: they are found here. */
-void state_compare(struct comm_state *b)
-{
-    uint64_t last = state_published(b);
-
-    if (b->compared + b->calls_mask < last)
-        b->compared = last - b->calls_mask;
-    for (; b->compared < last && !b->failed && !b->proposal.result; b->compared++) {
-        uint32_t seq = (uint32_t)b->compared + 1;
-        struct made_call mine, call;
-        bool made = state_read_call(b, b->team.rank, seq, &mine);
-        for (int32_t r = 0; r < b->team.size; r++) {
-            if (!state_read_call(b, r, seq, &call))
-                return;
-            if (made && call.chain != mine.chain) {
-                state_mismatch(b, seq, r);
-                return;
-            }
-        }
-    }
-}
-
-/* ------------------------------------------------------------------------------------------------------------ abort and revoke */
-static void fail_by_call(struct comm_state *b, const struct cause *how)
-{
-    struct cause cause = *how;
-
-    cause.rank = cause.peer = b->team.rank;
-    cause.number = b->sequence;
-    state_propose(b, &cause);
-    state_settle(b);
-}
-
-enum comm_result engine_revoke(struct comm_communicator *c)
-{
-    enum comm_result r;
-    struct comm_state *b = state_lock(c, &r);
-
-    if (!b)
-        return r;
-    if (b->recording)
-        r = COMM_ERR_STATE;
-    else
-        fail_by_call(b, &(struct cause){.result = COMM_ERR_REVOKED});
-    state_unlock(b);
-    return r;
-}
-
-/* The world is given up also where nothing of it is left that could fail. */
-static void abort_by_call(struct comm_state *b, int32_t code)
-{
-    struct cause cause = {.rank = b->team.rank, .result = COMM_ERR_ABORTED, .code = code};
-
-    fail_by_call(b, &cause); /* first: ranks of this process that hear of it would choose their own */
-    hear_abort(b, &cause);
-    end_recovery(b);
-}
-
-static struct world *world_of(struct comm_communicator *c, struct engine **e, int32_t *rank, enum comm_result *r)
-{
-    struct comm_state *b = state_lock(c, r);
-    struct world *w = b ? b->world : NULL;
-
-    if (b) {
-        *e = b->unit.engine;
-        *rank = b->team.world ? b->team.world[b->team.rank] : -1;
-        engine_hold(*e);
-        state_unlock(b);
-    }
-    return w;
-}
-
-enum comm_result engine_abort(struct comm_communicator *c, int32_t code)
-{
-    enum comm_result r;
-    struct engine *e = NULL;
-    int32_t rank = -1;
-    struct world *w = world_of(c, &e, &rank, &r);
-
-    if (!w)
-        return r;
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
-    for (uint32_t i = 0; i < most; i++) {
-        struct comm_state *b = state_at(e, i);
-        if (!b)
-            continue;
-        if (b->world == w && b->team.world[b->team.rank] == rank) /* ranks of one process each fail their own */
-            abort_by_call(b, code);
-        state_unlock(b);
-    }
-    engine_drop(e);
-    return COMM_OK;
 }

@@ -1,7 +1,7 @@
 /*
- * What a peer says is judged here once, when it is heard, whatever wire it came by: behind this, ranks are members, results are known,
- * numbers are near, and lengths are those of the sort. A library that is sound never says anything else. So whoever does is broken, or not
- * what it seems, and the communicator fails with CORRUPT, which names it. A note that is not sound has no other effect.
+ * Checks everything that a peer sends, once, when it comes, whatever wire it came by. After this, ranks are members, results are known,
+ * numbers are near, and lengths fit their sort. A sound library sends nothing else, so a peer that does is broken or hostile: the
+ * communicator fails with CORRUPT, which names the peer. A wrong note has no other effect.
  */
 #include "comm/state.h"
 #include "comm/recovery_note.h"
@@ -118,7 +118,7 @@ const char *heard_note_fault(const struct comm_state *b, const struct wire_event
         return "a note of no sort";
     if (event->bytes > wire_note_bytes(sort))
         return "a note that is too long";
-    if (sort == NOTE_RECOVERY && !b->recovery)
+    if (sort == NOTE_RECOVERY && !b->recovery.state)
         return NULL; /* of so many ranks that there is no recovery */
     memcpy(bytes, event->note, event->bytes);
     if (sort == NOTE_RECOVERY)
@@ -139,7 +139,7 @@ const char *heard_message_fault(const struct wire_event *event)
 
 void state_peer_is_wrong(struct comm_state *b, int32_t peer, const char *what)
 {
-    if (b->failed || b->proposal.result)
+    if (b->failed || b->failure.proposal.result)
         return;
     base_log(&b->unit.engine->log, LOG_ERROR, "comm=%s: rank %d sent %s", b->name, peer, what);
     state_propose(b, &(struct cause){.number = b->sequence, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_CORRUPT});

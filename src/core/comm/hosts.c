@@ -5,7 +5,7 @@
 
 bool state_find_hosts(struct comm_state *b)
 {
-    struct program_hosts *hosts = &b->hosts;
+    struct program_hosts *hosts = &b->hosts.all;
     int32_t *of = b->unit.engine->env->take(b->unit.engine->env, (size_t)b->team.size * sizeof *of, 64);
 
     if (!of)
@@ -24,29 +24,17 @@ bool state_find_hosts(struct comm_state *b)
         hosts->longest = ranks > hosts->longest ? ranks : hosts->longest;
     }
     algo_hosts_survey(hosts, b->team.size, b->world->order_block);
-    b->several_hosts = hosts->count > 1 ? hosts : NULL;
+    b->hosts.several = hosts->count > 1 ? hosts : NULL;
     return true;
 }
 
 void state_free_hosts(struct comm_state *b)
 {
-    if (b->hosts.of)
-        b->unit.engine->env->give(b->unit.engine->env, (void *)(uintptr_t)b->hosts.of, (size_t)b->team.size * sizeof *b->hosts.of);
+    if (b->hosts.all.of)
+        b->unit.engine->env->give(b->unit.engine->env, (void *)(uintptr_t)b->hosts.all.of, (size_t)b->team.size * sizeof *b->hosts.all.of);
 }
 
 int32_t state_host_ranks(const struct comm_state *b)
 {
-    return b->hosts.count > 1 ? (b->team.size + b->hosts.count - 1) / b->hosts.count : 0;
-}
-
-void hosts_close(struct world *w)
-{
-    const struct comm_env *env = w->engine->env;
-    size_t ranks = (size_t)w->hosts.ranks;
-
-    if (w->hosts.of)
-        env->give(env, w->hosts.of, ranks * sizeof *w->hosts.of);
-    if (w->hosts.name)
-        env->give(env, w->hosts.name, ranks * sizeof *w->hosts.name);
-    w->hosts = (struct world_hosts){.of = NULL};
+    return b->hosts.all.count > 1 ? (b->team.size + b->hosts.all.count - 1) / b->hosts.all.count : 0;
 }

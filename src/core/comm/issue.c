@@ -12,7 +12,7 @@ enum { ORDER_VERSION = 1 };
 uint32_t state_fingerprint(const struct comm_state *b, const struct engine_call *call)
 {
     bool ragged = collective_is_ragged(call->collective);
-    comm_op op = BASE_UNLIKELY(call->op & OPERATOR_USER) ? operator_identity(b, call->op) : call->op;
+    comm_op op = BASE_UNLIKELY(call->op & OPERATOR_USER) ? operator_identity(b->world, call->op) : call->op;
     uint64_t h = base_hash((uint64_t)call->collective | (uint64_t)call->type << 8 | (uint64_t)ORDER_VERSION << 16 |
                                (uint64_t)call->flags << 24 | (uint64_t)op << 32,
                            (uint64_t)(ragged ? 0 : call->n) << 16 ^ (uint64_t)(uint32_t)call->root);
@@ -106,7 +106,7 @@ static bool peer_refused(const struct comm_state *b, uint64_t number, int32_t *p
         if (r != b->team.rank && state_read_call(b, r, (uint32_t)number, &call)) {
             *reason = call.refused;
         } else {
-            *reason = state_knows_refused(b, r, number) ? b->heard[r].reason : 0;
+            *reason = state_knows_refused(b, r, number) ? b->failure.heard[r].reason : 0;
         }
         *peer = r;
         if (*reason)
@@ -141,29 +141,29 @@ void state_fill_entry(struct entry *e, const struct engine_call *call, uint32_t 
  * who waits for that one could not be told that ours is another. */
 static void publish(struct comm_state *b, uint64_t ticket, const struct entry *e, const struct engine_call *call, enum comm_result refused)
 {
-    if (BASE_LIKELY(!b->unpublished && ticket - b->line.done <= b->line.window))
+    if (BASE_LIKELY(!b->calls.unpublished && ticket - b->line.done <= b->line.window))
         state_publish_call(b, e, call, refused);
-    else if (!b->unpublished)
-        b->unpublished = ticket;
+    else if (!b->calls.unpublished)
+        b->calls.unpublished = ticket;
 }
 
 void state_publish_more(struct comm_state *b)
 {
-    BASE_ASSERT(b->unpublished > b->line.done);
-    for (; b->unpublished < b->line.next && b->unpublished - b->line.done <= b->line.window; b->unpublished++) {
-        const struct entry *e = state_entry(b, b->unpublished);
+    BASE_ASSERT(b->calls.unpublished > b->line.done);
+    for (; b->calls.unpublished < b->line.next && b->calls.unpublished - b->line.done <= b->line.window; b->calls.unpublished++) {
+        const struct entry *e = state_entry(b, b->calls.unpublished);
         struct engine_call call = {
             .collective = e->record.collective, .type = e->call.type, .op = e->call.op, .root = e->root, .flags = e->flags, .n = e->call.n};
         if (e->seq)
             state_publish_call(b, e, &call, e->head.kind == TIMELINE_REFUSED ? (enum comm_result)e->head.result : COMM_OK);
     }
-    if (b->unpublished == b->line.next)
-        b->unpublished = 0;
+    if (b->calls.unpublished == b->line.next)
+        b->calls.unpublished = 0;
 }
 
 uint64_t state_published(const struct comm_state *b)
 {
-    for (uint64_t t = b->unpublished; t && t < b->line.next; t++) {
+    for (uint64_t t = b->calls.unpublished; t && t < b->line.next; t++) {
         const struct entry *e = state_entry(b, t);
         if (e->seq)
             return b->sequence - (uint32_t)((uint32_t)b->sequence - e->seq) - 1;
@@ -191,7 +191,7 @@ enum comm_result state_refuse(struct comm_state *b, const struct engine_call *ca
 /* The text stands there already, but for what needs none. */
 static void tell_refused(struct comm_state *b, uint32_t collective, enum comm_result reason)
 {
-    struct comm_error *d = &b->last_refused;
+    struct comm_error *d = &b->failure.last_refused;
 
     d->size = sizeof *d;
     d->result = reason;
@@ -213,16 +213,16 @@ static enum comm_result refuse_told(struct comm_state *b, const struct engine_ca
 
 enum comm_result state_refuse_device(struct comm_state *b, const struct engine_call *call)
 {
-    base_format(b->last_refused.text, sizeof b->last_refused.text, "buf is device memory; expected the host's: %s goes over the wire",
-                collective_name(call->collective));
+    base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text,
+                "buf is device memory; expected the host's: %s goes over the wire", collective_name(call->collective));
     return refuse_told(b, call, COMM_ERR_ARGUMENT);
 }
 
 static enum comm_result hold_operator(struct comm_state *b, comm_op op, struct entry *e)
 {
-    e->user = operator_hold(b, op);
+    e->user = operator_hold(b->world, op);
     if (!e->user)
-        base_copy_text(b->last_refused.text, sizeof b->last_refused.text, base_result_text(COMM_ERR_ARGUMENT));
+        base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text, base_result_text(COMM_ERR_ARGUMENT));
     return e->user ? COMM_OK : COMM_ERR_ARGUMENT;
 }
 
@@ -231,7 +231,7 @@ static enum comm_result choose_doer(struct comm_state *b, const struct engine_ca
 {
     enum comm_result r = b->library ? b->library->takes(b, call) : COMM_ERR_UNSUPPORTED;
 
-    if (b->native_flags & NATIVE_STREAM) {
+    if (b->library_work.flags & NATIVE_STREAM) {
         e->head.kind = TIMELINE_WORK;
         if (r == COMM_OK)
             e->head.read = e->head.write = (struct timeline_range){0, 0};
@@ -249,7 +249,7 @@ static enum comm_result choose_doer(struct comm_state *b, const struct engine_ca
 /* What goes into a stream starts inside its call. Programs before it that stand in the queue hold it back: then there is no room. */
 static bool held_back(struct comm_state *b, const struct engine_call *call)
 {
-    if (BASE_LIKELY(!(b->native_flags & NATIVE_STREAM)) || b->line.started + 1 == b->line.next)
+    if (BASE_LIKELY(!(b->library_work.flags & NATIVE_STREAM)) || b->line.started + 1 == b->line.next)
         return false;
     if (call && b->library->takes(b, call) == COMM_ERR_UNSUPPORTED)
         return false;
@@ -284,7 +284,7 @@ enum comm_result state_issue(struct comm_state *b, const struct engine_call *cal
     b->stats.operations++;
     if (req)
         *req = (struct comm_request){b->unit.handle, ticket};
-    if (BASE_UNLIKELY(b->sequence <= b->refused_until)) {
+    if (BASE_UNLIKELY(b->sequence <= b->failure.refused_until)) {
         int32_t peer, reason;
         if (peer_refused(b, b->sequence, &peer, &reason))
             state_mismatch(b, e->seq, peer);
@@ -297,7 +297,7 @@ enum comm_result state_ready_for_calls(struct comm_state *b)
 {
     if (b->channel->board && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed) && !b->failed)
         state_step(b);
-    return b->failed ? (enum comm_result)b->cause.result : COMM_OK;
+    return b->failed ? (enum comm_result)b->failure.cause.result : COMM_OK;
 }
 
 enum comm_result engine_need_host(struct comm_communicator *c, const char *call, const char *argument, const void *at,
@@ -328,7 +328,7 @@ static void take_name(char *name, size_t room, const char *text)
 
 static void keep_detail(struct comm_state *b, enum comm_result reason, uint32_t collective, const char *format, va_list list)
 {
-    struct comm_error *d = &b->last_refused;
+    struct comm_error *d = &b->failure.last_refused;
 
     *d = (struct comm_error){.size = sizeof *d, .result = reason, .rank = b->team.rank, .peer = -1, .sequence = b->sequence};
     base_copy_text(d->cause, sizeof d->cause, "refused at the call");
@@ -349,7 +349,7 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
 
     if (!b)
         return call_refused(req, r);
-    r = b->recording ? reason : state_ready_for_calls(b); /* what is only recorded takes no number */
+    r = b->recording.plan ? reason : state_ready_for_calls(b); /* what is only recorded takes no number */
     if (r == COMM_OK)
         r = state_refuse(b, &call, reason);
     if (r == reason) {
@@ -357,8 +357,8 @@ enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective,
         keep_detail(b, reason, collective, format, list);
         va_end(list);
     }
-    if (b->recording)
-        b->recorder->refused(b, reason);
+    if (b->recording.plan)
+        b->recording.calls->refused(b, reason);
     else
         state_settle(b);
     state_unlock(b);
@@ -389,12 +389,12 @@ enum comm_result state_queue_wait(struct comm_state *b, const struct timeline_po
         return r;
     state_fill_entry(e, &(struct engine_call){0}, 0, b);
     e->head.kind = TIMELINE_FENCE;
-    if (b->native_flags & NATIVE_STREAM) {
+    if (b->library_work.flags & NATIVE_STREAM) {
         r = b->library->wait(b, e, point);
         if (r != COMM_OK) {
             tell_refused(b, 0, r);
             base_format(
-                b->last_refused.text, sizeof b->last_refused.text,
+                b->failure.last_refused.text, sizeof b->failure.last_refused.text,
                 "queue wait: the stream of %s may not park on what only the host reaches (%s); wait on the host first, or use an event "
                 "of a stream",
                 b->native->native->class->name, base_result_name(r));

@@ -1,110 +1,6 @@
-/*
- * Operators of the caller's own: a table of each world. A number names a row and how often it was used before, so that one that was freed
- * is told from its successor. An operation holds its operator until it is retired.
- *
- * Numbers are this rank's own; what ranks compare is the operator's name, element size and order.
- */
-#include "comm/state.h"
+/* Operators of the program, by a communicator: each call finds its world under the communicator's lock. */
 #include "comm/operator.h"
-
-#include "base/hash.h"
-
-#include <commstream/collective.h>
-#include <string.h>
-
-enum { ROWS_FIRST = 16, ROW_BITS = 20, USE_BITS = 11 };
-_Static_assert(ROW_BITS + USE_BITS == 31, "what is left of a comm_op beside its top bit");
-
-struct user_op {
-    struct data_user user; /* first: a kernel's context */
-    const struct comm_env *env;
-    _Atomic uint32_t references;
-    uint32_t identity;
-};
-
-struct user_op_row {
-    struct user_op *own; /* NULL: free */
-    uint32_t uses;
-};
-
-static uint32_t identity_of(const struct comm_op_options *options)
-{
-    uint64_t hash = base_hash(options->element_bytes, options->ordered != 0);
-
-    for (const char *at = options->name; at && *at; at++)
-        hash = base_hash(hash, (unsigned char)*at);
-    return (uint32_t)(hash ^ hash >> 32);
-}
-
-static void drop(struct user_op *own)
-{
-    if (atomic_fetch_sub_explicit(&own->references, 1, memory_order_acq_rel) == 1)
-        own->env->give(own->env, own, sizeof *own);
-}
-
-/* Under the world's operator lock. NULL: none of that number. */
-static struct user_op_row *find(const struct world *w, comm_op op)
-{
-    uint32_t row = op & ((1u << ROW_BITS) - 1), use = op >> ROW_BITS & ((1u << USE_BITS) - 1);
-
-    if (!(op & OPERATOR_USER) || row >= w->operator_room || !w->operators[row].own)
-        return NULL;
-    return (w->operators[row].uses & ((1u << USE_BITS) - 1)) == use ? &w->operators[row] : NULL;
-}
-
-struct user_op *operator_hold(const struct comm_state *b, comm_op op)
-{
-    struct world *w = b->world;
-
-    base_lock(&w->operator_lock, b->unit.engine->env);
-    struct user_op_row *row = find(w, op);
-    struct user_op *own = row ? row->own : NULL;
-    if (own)
-        atomic_fetch_add_explicit(&own->references, 1, memory_order_relaxed);
-    base_unlock(&w->operator_lock, b->unit.engine->env);
-    return own;
-}
-
-void operator_drop(struct user_op *own)
-{
-    drop(own);
-}
-
-struct run_element operator_element(const struct user_op *own)
-{
-    return (struct run_element){
-        .raw = 1, .partial = 1, .grain = own->user.element_bytes, .reduce = data_reduce_user, .context = &own->user};
-}
-
-uint32_t operator_identity(const struct comm_state *b, comm_op op)
-{
-    struct user_op *own = operator_hold(b, op);
-    uint32_t identity = own ? own->identity | OPERATOR_USER : op;
-
-    if (own)
-        drop(own);
-    return identity;
-}
-
-/* A free row; NULL: no memory, or as many as a number can name. */
-static struct user_op_row *free_row(struct world *w, const struct comm_env *env)
-{
-    for (uint32_t i = 0; i < w->operator_room; i++)
-        if (!w->operators[i].own)
-            return &w->operators[i];
-    uint32_t room = w->operator_room ? w->operator_room * 2 : ROWS_FIRST;
-    struct user_op_row *more = room <= 1u << ROW_BITS ? env->take(env, room * sizeof *more, 64) : NULL;
-    if (!more)
-        return NULL;
-    if (w->operators) {
-        memcpy(more, w->operators, w->operator_room * sizeof *more);
-        env->give(env, w->operators, w->operator_room * sizeof *more);
-    }
-    struct user_op_row *first = &more[w->operator_room];
-    w->operators = more;
-    w->operator_room = room;
-    return first;
-}
+#include "comm/state.h"
 
 enum comm_result engine_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options,
                                   comm_op *op)
@@ -114,26 +10,9 @@ enum comm_result engine_op_create(struct comm_communicator *c, comm_op_fn *fn, v
 
     if (!b)
         return r;
-    const struct comm_env *env = b->unit.engine->env;
-    struct user_op *own = env->take(env, sizeof *own, 64);
-    struct world *w = b->world;
-    if (own) {
-        *own = (struct user_op){.user = {fn, arg, options->element_bytes}, .env = env, .identity = identity_of(options)};
-        atomic_store_explicit(&own->references, 1, memory_order_relaxed);
-        base_lock(&w->operator_lock, env);
-        struct user_op_row *row = free_row(w, env);
-        if (row) {
-            row->own = own;
-            row->uses++;
-            *op = OPERATOR_USER | (row->uses & ((1u << USE_BITS) - 1)) << ROW_BITS | (uint32_t)(row - w->operators);
-        }
-        base_unlock(&w->operator_lock, env);
-        if (!row)
-            drop(own);
-        r = row ? COMM_OK : COMM_ERR_MEMORY;
-    }
+    r = operator_create(b->world, fn, arg, options, op);
     state_unlock(b);
-    return own ? r : COMM_ERR_MEMORY;
+    return r;
 }
 
 void engine_op_free(struct comm_communicator *c, comm_op op)
@@ -143,14 +22,7 @@ void engine_op_free(struct comm_communicator *c, comm_op op)
 
     if (!b)
         return;
-    base_lock(&b->world->operator_lock, b->unit.engine->env);
-    struct user_op_row *row = find(b->world, op);
-    struct user_op *gone = row ? row->own : NULL;
-    if (row)
-        row->own = NULL;
-    base_unlock(&b->world->operator_lock, b->unit.engine->env);
-    if (gone)
-        drop(gone);
+    operator_free(b->world, op);
     state_unlock(b);
 }
 
@@ -158,21 +30,9 @@ size_t engine_op_bytes(struct comm_communicator *c, comm_op op)
 {
     enum comm_result r;
     struct comm_state *b = state_lock(c, &r);
-    struct user_op *own = b ? operator_hold(b, op) : NULL;
-    size_t bytes = own ? own->user.element_bytes : 0;
+    size_t bytes = b ? operator_bytes(b->world, op) : 0;
 
-    if (own)
-        drop(own);
     if (b)
         state_unlock(b);
     return bytes;
-}
-
-void operators_close(struct world *w, const struct comm_env *env)
-{
-    for (uint32_t i = 0; i < w->operator_room; i++)
-        if (w->operators[i].own)
-            drop(w->operators[i].own);
-    if (w->operators)
-        env->give(env, w->operators, w->operator_room * sizeof *w->operators);
 }

@@ -16,11 +16,11 @@ static bool take_places(struct comm_state *b, uint32_t window)
 {
     const struct comm_env *env = b->unit.engine->env;
 
-    b->places = env->take(env, window * sizeof *b->places, 64);
-    b->store_policy.env = env;
-    for (uint32_t i = 0; b->places && i < window; i++)
-        b->places[i].run.store_policy = &b->store_policy;
-    return b->places != NULL;
+    b->runs.places = env->take(env, window * sizeof *b->runs.places, 64);
+    b->runs.store_policy.env = env;
+    for (uint32_t i = 0; b->runs.places && i < window; i++)
+        b->runs.places[i].run.store_policy = &b->runs.store_policy;
+    return b->runs.places != NULL;
 }
 
 static enum comm_result join(struct comm_state *b, const struct wire_limits *limits, const void *offers, void *offer)
@@ -42,26 +42,26 @@ static enum comm_result make_places(struct comm_state *b, const struct wire_limi
     if (r != COMM_OK)
         return r;
     b->wire = b->channel->class;
-    b->calls_mask = (b->channel->caps.calls ? b->channel->caps.calls : 2 * limits->window) - 1;
+    b->calls.mask = (b->channel->caps.calls ? b->channel->caps.calls : 2 * limits->window) - 1;
     r = timeline_open(&b->line, env, b->unit.handle, sizeof(struct entry), limits->window, (uint32_t)b->unit.engine->options.queue);
     if (r != COMM_OK)
         return r;
     bool places = take_places(b, limits->window);
-    b->closed_at = env->take(env, (size_t)b->team.size * sizeof *b->closed_at, 64);
-    b->heard = env->take(env, (size_t)b->team.size * sizeof *b->heard, 64);
+    b->failure.closed_at = env->take(env, (size_t)b->team.size * sizeof *b->failure.closed_at, 64);
+    b->failure.heard = env->take(env, (size_t)b->team.size * sizeof *b->failure.heard, 64);
     b->others = env->take(env, (size_t)b->team.size * sizeof *b->others, 64);
     b->offers = env->take(env, offers_bytes(b), 64);
     for (int32_t i = 0; b->others && i < b->team.size; i++)
         b->others[i] = (uint16_t)((b->team.rank + 1 + i) % b->team.size);
     if (b->world->measured)
-        b->bucket = env->take(env, COLLECTIVE_END * BUCKETS, 64);
-    if (!places || !b->closed_at || !b->heard || !b->others || !b->offers || (b->world->measured && !b->bucket))
+        b->choice.bucket = env->take(env, COLLECTIVE_END * BUCKETS, 64);
+    if (!places || !b->failure.closed_at || !b->failure.heard || !b->others || !b->offers || (b->world->measured && !b->choice.bucket))
         return COMM_ERR_MEMORY;
     r = message_open(env, b->channel, b->team.rank, b->team.size, (uint32_t)b->unit.engine->options.queue, &b->messages);
     if (r == COMM_OK)
         r = engine_enlist(b->unit.engine, b->unit.handle, &b->index);
     if (r == COMM_OK)
-        engine_rank_queue(b->unit.engine, b->index, b->priority);
+        engine_rank_queue(b->unit.engine, b->index, b->terms.priority);
     PARTS_EACH (part, b->unit.engine)
         if (r == COMM_OK && (*part)->open)
             r = (*part)->open(b, offer);
@@ -97,13 +97,13 @@ enum comm_result state_create(struct engine *e, const struct state_config *confi
     b->unit.asks = config->world->port.asks;
     b->team = config->team;
     b->timeout_ns = config->timeout_ns;
-    b->free_order = config->free_order;
-    b->priority = config->priority;
-    base_copy_text(b->forced, sizeof b->forced, config->forced);
-    b->fixed_order = config->fixed_order;
-    b->programs_only = config->programs_only;
-    b->stream = config->stream;
-    b->p2p_free = b->p2p_first = b->p2p_last = P2P_NONE;
+    b->terms.free_order = config->free_order;
+    b->terms.priority = config->priority;
+    base_copy_text(b->terms.forced, sizeof b->terms.forced, config->forced);
+    b->terms.fixed_order = config->fixed_order;
+    b->terms.programs_only = config->programs_only;
+    b->terms.stream = config->stream;
+    b->p2p.free = b->p2p.first = b->p2p.last = P2P_NONE;
     base_copy_text(b->name, sizeof b->name, config->name);
     b->index = ENGINE_COMMUNICATORS;
     engine_hold(e);
@@ -159,15 +159,15 @@ struct comm_state *state_recorder(struct comm_state *of)
         return NULL;
     }
     b->unit.engine = of->unit.engine;
-    b->devices = of->native && of->native_flags & NATIVE_STREAM ? NULL : of->devices;
+    b->devices = of->native && of->library_work.flags & NATIVE_STREAM ? NULL : of->devices;
     b->world = of->world;
     b->wire = of->wire;
     b->unit.asks = of->unit.asks;
     b->team = of->team;
     b->team.world = memcpy(world, of->team.world, (size_t)of->team.size * sizeof *world);
-    b->unpacked = of->unpacked;
+    b->terms.unpacked = of->terms.unpacked;
     b->index = ENGINE_COMMUNICATORS;
-    b->p2p_free = b->p2p_first = b->p2p_last = P2P_NONE;
+    b->p2p.free = b->p2p.first = b->p2p.last = P2P_NONE;
     base_format(b->name, sizeof b->name, "%.*s.recorder", 20, of->name);
     engine_hold(b->unit.engine);
     atomic_fetch_add_explicit(&b->world->references, 1, memory_order_relaxed);
@@ -183,18 +183,18 @@ static void free_places(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
 
-    for (uint32_t i = 0; b->places && i < b->line.window; i++) {
-        if (b->places[i].views)
-            env->give(env, b->places[i].views, b->places[i].views_room * sizeof *b->places[i].views);
-        if (b->places[i].scratch_room)
-            env->give(env, b->places[i].run.scratch, b->places[i].scratch_room);
+    for (uint32_t i = 0; b->runs.places && i < b->line.window; i++) {
+        if (b->runs.places[i].views)
+            env->give(env, b->runs.places[i].views, b->runs.places[i].views_room * sizeof *b->runs.places[i].views);
+        if (b->runs.places[i].scratch_room)
+            env->give(env, b->runs.places[i].run.scratch, b->runs.places[i].scratch_room);
     }
-    for (struct spare *s = b->spare, *next; s; s = next) {
+    for (struct spare *s = b->runs.spare, *next; s; s = next) {
         next = s->next;
         env->give(env, s, s->bytes);
     }
-    if (b->places)
-        env->give(env, b->places, b->line.window * sizeof *b->places);
+    if (b->runs.places)
+        env->give(env, b->runs.places, b->line.window * sizeof *b->runs.places);
 }
 
 static void free_lists(struct comm_state *b)
@@ -206,18 +206,18 @@ static void free_lists(struct comm_state *b)
         memcpy(&next, v, sizeof next);
         env->give(env, v, BODY_VECTORS * (size_t)b->team.size * sizeof *v + sizeof v);
     }
-    if (b->records)
-        env->give(env, b->records, b->record_room * sizeof *b->records);
+    if (b->records.at)
+        env->give(env, b->records.at, b->records.room * sizeof *b->records.at);
     if (b->offers)
         env->give(env, b->offers, offers_bytes(b));
     if (b->others)
         env->give(env, b->others, (size_t)b->team.size * sizeof *b->others);
-    if (b->bucket)
-        env->give(env, b->bucket, COLLECTIVE_END * BUCKETS);
-    if (b->heard)
-        env->give(env, b->heard, (size_t)b->team.size * sizeof *b->heard);
-    if (b->closed_at)
-        env->give(env, b->closed_at, (size_t)b->team.size * sizeof *b->closed_at);
+    if (b->choice.bucket)
+        env->give(env, b->choice.bucket, COLLECTIVE_END * BUCKETS);
+    if (b->failure.heard)
+        env->give(env, b->failure.heard, (size_t)b->team.size * sizeof *b->failure.heard);
+    if (b->failure.closed_at)
+        env->give(env, b->failure.closed_at, (size_t)b->team.size * sizeof *b->failure.closed_at);
 }
 
 void state_destroy(struct comm_state *b)
@@ -236,7 +236,7 @@ void state_destroy(struct comm_state *b)
             engine_activate(e, b->index, false);
         engine_rank_queue(e, b->index, 0);
         engine_note_apart(e, b->index, false);
-        atomic_store_explicit(&e->handles[b->index], NULL, memory_order_release);
+        atomic_store_explicit(&e->table.handles[b->index], NULL, memory_order_release);
     }
     PARTS_EACH (part, e)
         if ((*part)->leave)
@@ -249,8 +249,8 @@ void state_destroy(struct comm_state *b)
         if ((*part)->close)
             (*part)->close(b);
     for (uint32_t i = 0; i < ENGINE_CACHED_PROGRAMS; i++)
-        if (b->cache[i].program)
-            state_release_program(b, b->cache[i].program);
+        if (b->choice.cache[i].program)
+            state_release_program(b, b->choice.cache[i].program);
     free_places(b);
     free_lists(b);
     state_free_hosts(b);
@@ -261,4 +261,16 @@ void state_destroy(struct comm_state *b)
     env->give(env, b, sizeof *b);
     world_drop(world);
     engine_drop(e);
+}
+
+struct comm_state *state_at(struct engine *e, uint32_t index)
+{
+    enum comm_result r;
+    struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[index], memory_order_acquire);
+    struct comm_state *b = handle ? state_lock(handle, &r) : NULL;
+
+    if (!b || b->unit.engine == e)
+        return b;
+    state_unlock(b);
+    return NULL;
 }

@@ -1,15 +1,18 @@
 /*
- * The state of a communicator, private to this room; it is touched under its handle's lock. Around it: the engine (conductor.h), its world
- * (world.h), what stands in its queue (entry.h), how it fails (cause.h), the library beside its wire (natives.h).
+ * The state of a communicator. Whoever reads or writes it holds the lock of its handle. It is made of parts, each a struct that names the
+ * file or room that uses it. Beside it: the engine (progress/engine.h), its world (common/world.h), the entries of its queue (entry.h),
+ * the causes of failure (cause.h), and the library that may stand beside its wire (library.h).
  */
-#ifndef COMM_BODY_H
-#define COMM_BODY_H
+#ifndef COMM_STATE_H
+#define COMM_STATE_H
 
 #include "comm/cause.h"
 #include "progress/engine.h"
 #include "comm/entry.h"
 #include "comm/library.h"
-#include "comm/world.h"
+#include "common/check.h"
+#include "common/operator.h"
+#include "common/world.h"
 
 #include "select/select.h"
 #include "base/hash.h"
@@ -21,15 +24,12 @@
 #include "wire/table.h"
 
 enum {
-    ENGINE_EVENTS = 64,          /* taken from a channel in one go: a pass is bounded */
+    ENGINE_EVENTS = 64,          /* taken from a channel at once: a pass is bounded */
     ENGINE_CACHED_PROGRAMS = 32, /* per communicator, a power of two */
     ENGINE_RECORDS = 2048,       /* operations that describe_request knows: at least 2,000 */
     ENGINE_READY_WORDS = 1024 / 64,
     ENGINE_SCRATCH_KEPT = 4 << 20, /* of scratch memory that is kept for a later operation */
     BODY_VECTORS = 4,              /* of a v form: counts and displs, of both buffers */
-    CHECK_CALLS = 1,               /* option `check` */
-    CHECK_BUFFERS = 2,
-    CHECK_RENDEZVOUS = 4,
 };
 #define P2P_NONE UINT32_MAX
 
@@ -60,55 +60,77 @@ struct cached_program {
     const char *algorithm;
 };
 
-struct comm_state {
-    struct progress_unit unit; /* first */
-    struct timeline line;
-    struct world *world;
-    struct team team;
-    struct program_hosts hosts;
-    const struct program_hosts *several_hosts; /* the same; NULL where there is but one */
-    const struct wire_class *wire;
-    struct wire_channel *channel;
-    struct native_channel *native;            /* NULL: none */
-    const struct collective_library *library; /* of a native: how it is called; NULL: none */
-    uint64_t native_alone;                    /* the operation there that went the short way; 0: none */
-    struct call_shape native_form;
-    uint32_t native_flags, native_pending, native_parked;
-    uint32_t held;              /* failed: operations whose buffers the native may still touch */
-    uint32_t joining;           /* creating calls whose child's native is not connected yet */
-    bool native_counted;        /* in the engine's `natives` */
-    bool unpacked;              /* a group's calls go into a stream one by one: nobody of ours reads a device's memory */
-    bool fence_naps;            /* the open queue wait is for a device's word */
-    struct CUstream_st *stream; /* in-stream: the caller's own; children inherit it */
-    bool fixed_order, guest;    /* guest: the thread that holds the lock is none of the program's */
-    bool programs_only;         /* no native: a shrunk communicator, and its children */
-    bool recovering;            /* an agree or shrink is under way */
-    struct recovery *recovery;  /* NULL: too many ranks */
-    void *offers;               /* room for connecting, given back then */
-    struct message_room *messages;
-    struct place *places;             /* window of them */
-    struct store_policy store_policy; /* of their runs */
-    struct spare *spare;              /* what was given back last is first */
+/* Which algorithms and programs serve this communicator's calls (choose.c). */
+struct program_choice {
     struct cached_program cache[ENGINE_CACHED_PROGRAMS];
     struct chosen chosen[COLLECTIVE_END];
-    uint8_t *bucket;                    /* [COLLECTIVE_END][BUCKETS] of 1 + a row; NULL where thresholds choose */
-    struct fastpath *fastpath;          /* the fast path's (fastpath/) */
-    uint16_t *others;                   /* the other members, from rank + 1 on */
-    uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move, a bit per place */
-    bool any_ready, failed;
+    uint8_t *bucket; /* [COLLECTIVE_END][BUCKETS] of 1 + a row; NULL where thresholds choose */
+};
+
+/* Operations that run as programs, and the memory that they need (step.c). */
+struct run_places {
+    struct place *places; /* a window of them */
+    struct store_policy store_policy;
+    struct spare *spare;                /* the one given back last comes first */
+    uint64_t ready[ENGINE_READY_WORDS]; /* runs that may move: a bit for each place */
+    bool any_ready;
     bool gave_way; /* a run of this pass could go on at once */
-    bool is_active, told_failed, p2p_finished;
-    bool free_order;
-    struct fence_watch fence_watch;
-    int32_t priority;
-    uint64_t fence;   /* ticket of the open queue wait; 0: none */
-    int64_t fence_ns; /* since when all earlier work has started */
-    uint64_t told_done;
-    uint64_t sequence;                /* collectives issued */
-    uint32_t chain;                   /* of the last call */
-    uint32_t calls_mask;              /* of the channel's rings of calls */
-    uint64_t unpublished;             /* the first ticket that is not in there yet; 0: none */
-    uint64_t compared;                /* up to here this rank's calls were compared with every member's */
+};
+
+/* Operations that the native library does (native/). */
+struct library_work {
+    uint64_t alone; /* the operation that went the short way; 0: none */
+    struct call_shape form;
+    uint32_t flags, pending, parked;
+    uint32_t held;    /* failed: operations whose buffers the library may still touch */
+    uint32_t joining; /* creating calls whose child's native is not connected yet */
+    bool counted;     /* in the engine's `natives` */
+};
+
+/* Messages and markers, which stand beside the queue (p2p/). */
+struct p2p_queue {
+    struct p2p_op *ops;
+    uint32_t room, free, first, last; /* list of unfinished messages in order */
+    uint32_t pending, markers, held;
+    uint32_t ones; /* of `pending`: under way on windows */
+    bool finished;
+    struct timeline_range read, write;
+};
+
+/* Windows (rma/). */
+struct window_list {
+    struct comm_window *windows; /* made, and in the making */
+    struct window_link *links;   /* by rank: windows' parts that are no memory here; NULL: there never was one */
+    uint32_t apart;              /* of the windows: peers may ask of them at any time */
+    bool busy;                   /* something may move though nothing came */
+};
+
+/* Communicators of a part of the members that are being created (world/subset.c). */
+struct subset_list {
+    struct subset *subsets;         /* in the order of their calls */
+    struct setup_message *messages; /* of theirs: on their way, or not read yet */
+    uint64_t begun;
+    uint32_t slots, sending; /* sending: not gone yet; other ranks need them, also when this rank has its subset */
+};
+
+/* The open queue wait (step.c, failure/deadlock.c). */
+struct queue_wait {
+    uint64_t ticket;  /* 0: none */
+    int64_t since_ns; /* since when all earlier work has started */
+    bool naps;        /* it waits for a device's word, for which nobody wakes */
+    struct fence_watch watch;
+};
+
+/* Operations that have finished, for descriptions and traces. */
+struct record_log {
+    struct record *at;
+    uint32_t room;
+    uint64_t count;
+    bool dumped; /* written once for option trace_dir */
+};
+
+/* How this communicator fails, and what peers said of their calls (fail.c, differ.c). */
+struct failure_state {
     uint64_t refused_until;           /* a member announced a refusal up to this number */
     struct refusals refusals, *heard; /* this rank's; per member */
     struct cause cause, proposal;     /* adopted; ours, not adopted yet (result 0: none) */
@@ -116,37 +138,95 @@ struct comm_state {
     uint64_t *closed_at;              /* per member: 0, or 1 + the last number it made before it closed */
     int64_t closed_ns;                /* when one of them was heard last */
     struct comm_error last_refused;
+};
+
+/* What its creator asked for. */
+struct state_terms {
+    int32_t priority;
+    bool free_order, fixed_order;
+    bool programs_only;         /* no native: a shrunk communicator, and its children */
+    bool unpacked;              /* a group's calls go into a stream one by one: the CPU cannot read a device's memory */
+    struct CUstream_st *stream; /* the caller's own; children inherit it */
+    char forced[256];           /* option algorithm of this communicator; empty: the world's */
+};
+
+/* Which members share a host. */
+struct state_hosts {
+    struct program_hosts all;
+    const struct program_hosts *several; /* the same; NULL where there is but one host */
+};
+
+/* This rank's calls as its peers read them. */
+struct published_calls {
+    uint32_t mask;        /* of the channel's rings of calls */
+    uint64_t unpublished; /* the first ticket that is not in there yet; 0: none */
+    uint64_t compared;    /* up to here this rank's calls were compared with every member's */
+};
+
+/* agree and shrink (failure/recover.c). */
+struct recovery_slot {
+    bool running;
+    struct recovery *state; /* NULL: too many ranks */
+};
+
+/* What sleepers were told. */
+struct told {
+    uint64_t done;
+    bool failed;
+};
+
+/* Warnings about the oldest operation (deadline.c). */
+struct late_warning {
+    uint64_t ticket;
+    uint32_t step; /* how many there were */
+};
+
+/* A recorder: its calls become steps of a plan. plan NULL: it is none. */
+struct recording {
+    struct comm_plan *plan;
+    const struct call_recorder *calls;
+};
+
+struct comm_state {
+    struct progress_unit unit; /* first */
+    struct timeline line;
+    struct world *world;
+    struct team team;
+    struct state_hosts hosts;
+    const struct wire_class *wire;
+    struct wire_channel *channel;
+    struct native_channel *native;            /* NULL: none */
+    const struct collective_library *library; /* of a native: how it is called; NULL: none */
+    struct library_work library_work;
+    struct state_terms terms;
+    bool guest; /* the program does not own the thread that holds the lock */
+    struct recovery_slot recovery;
+    void *offers; /* memory for connecting, given back then */
+    struct message_room *messages;
+    struct run_places runs;
+    struct program_choice choice;
+    struct fastpath *fastpath; /* fastpath/ */
+    uint16_t *others;          /* the other members, from rank + 1 on */
+    bool failed, is_active;
+    struct queue_wait fence;
+    struct told told;
+    uint64_t sequence; /* collectives issued */
+    uint32_t chain;    /* of the last call */
+    struct published_calls calls;
+    struct failure_state failure;
     int64_t timeout_ns;
-    int64_t now;        /* of the call being made, so that it is read once; 0: nobody is in one */
-    uint32_t index;     /* in the engine's table */
-    uint32_t late_step; /* how many warnings the oldest operation has had */
-    uint64_t late_ticket;
-    /* messages */
-    struct p2p_op *p2p_ops;
-    uint32_t p2p_room, p2p_free, p2p_first, p2p_last;      /* list of unfinished messages in order */
-    uint32_t p2p_pending, p2p_markers, p2p_held, p2p_ones; /* ones: of p2p_pending, under way on windows */
-    struct comm_window *windows;                           /* made, and in the making */
-    struct window_link *links;                             /* by rank: windows' parts that are no memory here; NULL: there never was one */
-    uint32_t windows_apart;                                /* of the windows: peers may ask of them at any time */
-    bool links_busy;                                       /* something may move though nothing came */
-    struct timeline_range p2p_read, p2p_write;
-    struct subset *subsets;               /* in the making, in the order of their calls */
-    struct setup_message *setup_messages; /* of theirs: on their way, or not read yet */
-    uint64_t subsets_begun;
-    uint32_t setup_slots, setup_messages_sending; /* sending: not gone yet; whoever they are for needs them, also when we have our subset */
-    /* describing */
-    struct record *records;
-    uint32_t record_room;
-    uint64_t record_count;
-    bool dumped;             /* its records went to option trace_dir: once */
+    int64_t now;    /* of the call being made, so that it is read once; 0: nobody is in one */
+    uint32_t index; /* in the engine's table */
+    struct late_warning late;
+    struct p2p_queue p2p;
+    struct window_list rma;
+    struct subset_list setup;
+    struct record_log records;
     struct comm_stats stats; /* bytes: of messages alone; work counts its own */
     size_t *vector_pool;
     char name[32];
-    char forced[256];                /* option algorithm of this communicator; empty: the world's */
     const _Atomic uint32_t *devices; /* env's */
-    /* recording */
-    struct comm_plan *recording;
-    const struct call_recorder *recorder; /* while recording */
+    struct recording recording;
 };
 
 /* Whether this communicator moves the host's memory alone, and at is none of it. One load and one branch where no driver is there. */
@@ -154,7 +234,7 @@ static inline bool state_is_foreign(const struct comm_state *b, const void *at)
 {
     if (BASE_LIKELY(!b->devices || !atomic_load_explicit(b->devices, memory_order_relaxed)))
         return false;
-    return !(b->native && b->native_flags & NATIVE_STREAM) && b->unit.engine->env->on_device(b->unit.engine->env, at);
+    return !(b->native && b->library_work.flags & NATIVE_STREAM) && b->unit.engine->env->on_device(b->unit.engine->env, at);
 }
 
 /* Memory of the device that the library of this communicator works on. */
@@ -233,7 +313,7 @@ uint32_t state_fingerprint(const struct comm_state *b, const struct engine_call 
 static inline void state_publish(struct comm_state *b, uint32_t seq, uint32_t fingerprint, uint32_t chain, const struct engine_call *call,
                                  enum comm_result refused)
 {
-    struct wire_call *mine = &b->channel->calls[seq & b->calls_mask];
+    struct wire_call *mine = &b->channel->calls[seq & b->calls.mask];
 
     atomic_store_explicit(&mine->seq, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
@@ -267,9 +347,9 @@ void state_forget_entry(struct comm_state *b, struct entry *e);
 bool state_room_for_record(struct comm_state *b);
 static inline struct record *state_next_record(struct comm_state *b)
 {
-    if (BASE_UNLIKELY(b->record_count >= b->record_room && b->record_room < ENGINE_RECORDS) && !state_room_for_record(b))
+    if (BASE_UNLIKELY(b->records.count >= b->records.room && b->records.room < ENGINE_RECORDS) && !state_room_for_record(b))
         return NULL;
-    return &b->records[b->record_count++ & (b->record_room - 1)];
+    return &b->records.at[b->records.count++ & (b->records.room - 1)];
 }
 static inline void state_record(struct comm_state *b, const struct record *made, uint64_t ticket, int64_t now, enum comm_result result)
 {
@@ -287,32 +367,18 @@ static inline struct entry *state_entry(const struct comm_state *b, uint64_t tic
 }
 
 /* check.c */
-bool check_parse(const char *text, uint32_t *bits);
-uint32_t check_site(const void *address);
-uint64_t check_sum(const void *at, size_t bytes);
 void check_freeze(struct comm_state *b, struct entry *e);                 /* it starts */
 enum comm_result check_thaw(struct comm_state *b, const struct entry *e); /* it ended: OK, or CORRUPT */
-
-/* operator.c */
-struct user_op *operator_hold(const struct comm_state *b, comm_op op); /* NULL: none of that number */
-void operator_drop(struct user_op *own);
-struct run_element operator_element(const struct user_op *own);
-uint32_t operator_identity(const struct comm_state *b, comm_op op); /* what ranks compare */
-void operators_close(struct world *w, const struct comm_env *env);
-
-/* bytes.c: call->in is where the caller keeps the length, call->out its buffer */
-enum comm_result bytes_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
 
 /* Algorithms by name, or NULL. */
 static inline const char *state_forced(const struct comm_state *b)
 {
-    if (b->forced[0])
-        return b->forced;
+    if (b->terms.forced[0])
+        return b->terms.forced;
     return b->world->forced[0] ? b->world->forced : NULL;
 }
 
 /* hosts.c */
-void hosts_close(struct world *w);
 bool state_find_hosts(struct comm_state *b); /* false: no memory */
 void state_free_hosts(struct comm_state *b);
 int32_t state_host_ranks(const struct comm_state *b); /* of a host, about; 0: all are on one */
@@ -324,7 +390,7 @@ static inline int32_t state_host(const struct comm_state *b, int32_t rank)
 /* Nobody wakes for what joins on a thread of its native's own: sleepers look from time to time. */
 static inline void state_count_joining(struct comm_state *b, int32_t more)
 {
-    b->joining += (uint32_t)more;
+    b->library_work.joining += (uint32_t)more;
     for (; more > 0; more--)
         engine_await_word(b->unit.engine, true);
     for (; more < 0; more++)
@@ -333,9 +399,9 @@ static inline void state_count_joining(struct comm_state *b, int32_t more)
 
 static inline void state_end_nap(struct comm_state *b)
 {
-    if (b->fence_naps)
+    if (b->fence.naps)
         engine_await_word(b->unit.engine, false);
-    b->fence_naps = false;
+    b->fence.naps = false;
 }
 
 static inline int64_t state_now(const struct comm_state *b)
@@ -345,9 +411,10 @@ static inline int64_t state_now(const struct comm_state *b)
 
 static inline bool state_idle(const struct comm_state *b)
 {
-    bool sending = b->setup_messages_sending && !b->failed;
+    bool sending = b->setup.sending && !b->failed;
 
-    return b->line.done + 1 == b->line.next && !b->p2p_pending && !b->p2p_markers && !b->proposal.result && !b->recovering && !sending;
+    return b->line.done + 1 == b->line.next && !b->p2p.pending && !b->p2p.markers && !b->failure.proposal.result && !b->recovery.running &&
+           !sending;
 }
 
 #endif

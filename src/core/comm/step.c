@@ -9,15 +9,15 @@
 /* ------------------------------------------------------------------------------------------------------------ places */
 static void set_ready(struct comm_state *b, uint32_t place)
 {
-    b->ready[place / 64] |= UINT64_C(1) << place % 64;
-    b->any_ready = true;
+    b->runs.ready[place / 64] |= UINT64_C(1) << place % 64;
+    b->runs.any_ready = true;
 }
 
 static bool take_ready(struct comm_state *b, uint32_t place)
 {
-    uint64_t bit = UINT64_C(1) << place % 64, held = b->ready[place / 64] & bit;
+    uint64_t bit = UINT64_C(1) << place % 64, held = b->runs.ready[place / 64] & bit;
 
-    b->ready[place / 64] &= ~bit;
+    b->runs.ready[place / 64] &= ~bit;
     return held != 0;
 }
 
@@ -41,14 +41,14 @@ static bool room_for_scratch(struct comm_state *b, struct place *p, size_t bytes
 
     if (bytes <= p->scratch_room)
         return true;
-    if (!p->scratch_room && b->spare) {
-        p->run.scratch = (char *)b->spare;
-        p->scratch_room = b->spare->bytes;
-        b->spare = b->spare->next;
+    if (!p->scratch_room && b->runs.spare) {
+        p->run.scratch = (char *)b->runs.spare;
+        p->scratch_room = b->runs.spare->bytes;
+        b->runs.spare = b->runs.spare->next;
     }
     if (bytes <= p->scratch_room)
         return true;
-    bytes = bytes < sizeof *b->spare ? sizeof *b->spare : bytes;
+    bytes = bytes < sizeof *b->runs.spare ? sizeof *b->runs.spare : bytes;
     if (p->scratch_room)
         env->give(env, p->run.scratch, p->scratch_room);
     p->run.scratch = env->take(env, bytes, 64);
@@ -95,8 +95,8 @@ static void leave_scratch(struct comm_state *b, struct place *p, const struct en
         return;
     if (p->scratch_room <= ENGINE_SCRATCH_KEPT) {
         struct spare *spare = (struct spare *)(void *)p->run.scratch;
-        *spare = (struct spare){b->spare, p->scratch_room};
-        b->spare = spare;
+        *spare = (struct spare){b->runs.spare, p->scratch_room};
+        b->runs.spare = spare;
     } else {
         b->unit.engine->env->give(b->unit.engine->env, p->run.scratch, p->scratch_room);
     }
@@ -107,7 +107,7 @@ static void leave_scratch(struct comm_state *b, struct place *p, const struct en
 /* Creating calls whose child's native was not connected yet. */
 static void step_joining(struct comm_state *b)
 {
-    for (uint64_t t = b->line.done + 1; t <= b->line.started && b->joining && !b->failed; t++) {
+    for (uint64_t t = b->line.done + 1; t <= b->line.started && b->library_work.joining && !b->failed; t++) {
         struct entry *e = state_entry(b, t);
         if (!e->joining || e->head.state != TIMELINE_STARTED)
             continue;
@@ -123,11 +123,11 @@ static void step_joining(struct comm_state *b)
 static void step_run(struct comm_state *b, uint64_t ticket)
 {
     uint32_t place = (uint32_t)ticket & (b->line.window - 1);
-    struct run *run = &b->places[place].run;
+    struct run *run = &b->runs.places[place].run;
     enum run_result r = run_step(run);
 
     if (r == RUN_ENDED) {
-        leave_scratch(b, &b->places[place], state_entry(b, ticket));
+        leave_scratch(b, &b->runs.places[place], state_entry(b, ticket));
         state_entry(b, ticket)->record.waited = run->waited;
         end_work(b, ticket, state_entry(b, ticket));
     } else if (r == RUN_MISMATCH)
@@ -136,7 +136,7 @@ static void step_run(struct comm_state *b, uint64_t ticket)
         state_lacks_memory(b, state_entry(b, ticket));
     else if (run->again)
         set_ready(b, place);
-    b->gave_way |= r == RUN_GAVE_WAY;
+    b->runs.gave_way |= r == RUN_GAVE_WAY;
 }
 
 /* Its inputs are laid side by side now that all before it that writes them has ended: behind the scratch memory. */
@@ -185,7 +185,7 @@ static void start_user(struct run *run, const struct entry *e)
 static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     uint32_t index = (uint32_t)ticket & (b->line.window - 1);
-    struct place *p = &b->places[index];
+    struct place *p = &b->runs.places[index];
     struct run *run = &p->run;
 
     e->record.started_ns = state_now(b);
@@ -223,24 +223,24 @@ static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
 
 static void check_fence(struct comm_state *b)
 {
-    struct entry *e = state_entry(b, b->fence);
+    struct entry *e = state_entry(b, b->fence.ticket);
     enum comm_result r = timeline_point_test(&e->point);
 
     if (r == COMM_PENDING) {
-        if (e->point.kind == POINT_WORD && !b->fence_naps) {
-            b->fence_naps = true;
+        if (e->point.kind == POINT_WORD && !b->fence.naps) {
+            b->fence.naps = true;
             engine_await_word(b->unit.engine, true);
         }
         return;
     }
     state_end_nap(b);
     if (r == COMM_OK) {
-        timeline_end(&b->line, b->fence, COMM_OK);
+        timeline_end(&b->line, b->fence.ticket, COMM_OK);
     } else {
         enum comm_result cause = r == COMM_ERR_ABANDONED ? COMM_ERR_ABANDONED : COMM_ERR_DEPENDENCY;
         state_propose(b, &(struct cause){.rank = b->team.rank, .peer = b->team.rank, .result = cause, .point = (uint32_t)r});
     }
-    b->fence = 0;
+    b->fence.ticket = 0;
 }
 
 static void start_entry(struct comm_state *b, uint64_t ticket)
@@ -253,8 +253,8 @@ static void start_entry(struct comm_state *b, uint64_t ticket)
         timeline_end(&b->line, ticket, (enum comm_result)e->head.result);
         break;
     case TIMELINE_FENCE:
-        b->fence = ticket;
-        b->fence_ns = state_now(b);
+        b->fence.ticket = ticket;
+        b->fence.since_ns = state_now(b);
         check_fence(b);
         break;
     default:
@@ -269,17 +269,17 @@ static void start_entry(struct comm_state *b, uint64_t ticket)
 bool state_room_for_record(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
-    uint32_t room = b->record_room ? b->record_room * 2 : 64;
+    uint32_t room = b->records.room ? b->records.room * 2 : 64;
     struct record *more = env->take(env, room * sizeof *more, 64);
 
     if (!more)
         return false;
-    if (b->records) {
-        memcpy(more, b->records, b->record_room * sizeof *more);
-        env->give(env, b->records, b->record_room * sizeof *more);
+    if (b->records.at) {
+        memcpy(more, b->records.at, b->records.room * sizeof *more);
+        env->give(env, b->records.at, b->records.room * sizeof *more);
     }
-    b->records = more;
-    b->record_room = room;
+    b->records.at = more;
+    b->records.room = room;
     return true;
 }
 
@@ -293,7 +293,7 @@ static bool retire_ended(struct comm_state *b)
     int64_t now = state_now(b);
     for (; ticket; ticket = timeline_retirable(&b->line)) {
         struct entry *e = state_entry(b, ticket);
-        if (BASE_UNLIKELY(b->unpublished == ticket)) /* a native's, of which more than a window end at once: a stream orders them */
+        if (BASE_UNLIKELY(b->calls.unpublished == ticket)) /* a native's, of which more than a window end at once: a stream orders them */
             state_publish_more(b);
         if (e->seq)
             seq = e->seq;
@@ -311,12 +311,12 @@ static bool retire_ended(struct comm_state *b)
 void state_run_queue(struct comm_state *b)
 {
     for (;;) {
-        if (BASE_UNLIKELY(b->unpublished)) /* here, since nothing starts elsewhere that stood behind others */
+        if (BASE_UNLIKELY(b->calls.unpublished)) /* here, since nothing starts elsewhere that stood behind others */
             state_publish_more(b);
         uint64_t ticket = b->failed ? 0 : timeline_startable(&b->line);
         if (ticket && b->library && b->library->may_not_start(b, ticket))
             ticket = 0;
-        if (ticket && !(b->p2p_pending && parts_block(b, ticket, timeline_entry(&b->line, ticket))))
+        if (ticket && !(b->p2p.pending && parts_block(b, ticket, timeline_entry(&b->line, ticket))))
             start_entry(b, ticket);
         else if (b->failed || !retire_ended(b))
             break;
@@ -341,7 +341,7 @@ static void take_event(struct comm_state *b, const struct wire_event *event)
     } else if (index & MESSAGE_COOKIE) {
         message_event(b->messages, event);
     } else if (BASE_LIKELY(index < b->line.window)) {
-        run_event(&b->places[index].run, event);
+        run_event(&b->runs.places[index].run, event);
         set_ready(b, index);
     } else {
         parts_event(b, event);
@@ -350,7 +350,7 @@ static void take_event(struct comm_state *b, const struct wire_event *event)
 
 static void step_ready(struct comm_state *b)
 {
-    b->any_ready = false;
+    b->runs.any_ready = false;
     for (uint64_t t = b->line.done + 1; t <= b->line.started && !b->failed; t++) {
         const struct timeline_entry *e = timeline_entry(&b->line, t);
         if (take_ready(b, (uint32_t)t & (b->line.window - 1)) && e->state == TIMELINE_STARTED)
@@ -361,7 +361,7 @@ static void step_ready(struct comm_state *b)
 /* Whether anything waits beside the queue: so that a pass over collectives alone asks no part for it. */
 static inline bool has_beside(const struct comm_state *b)
 {
-    return b->p2p_first != P2P_NONE || b->setup_messages_sending || b->windows_apart || message_wants_step(b->messages);
+    return b->p2p.first != P2P_NONE || b->setup.sending || b->rma.apart || message_wants_step(b->messages);
 }
 
 static bool step(struct comm_state *b)
@@ -370,34 +370,34 @@ static bool step(struct comm_state *b)
     uint64_t done = b->line.done, started = b->line.started;
     bool failed = b->failed;
 
-    b->gave_way = false;
+    b->runs.gave_way = false;
     uint32_t count = b->wire->advance(b->channel, events, ENGINE_EVENTS);
     for (uint32_t i = 0; i < count; i++)
         take_event(b, &events[i]);
-    if (b->proposal.result && !b->failed)
+    if (b->failure.proposal.result && !b->failed)
         state_attend(b);
-    if (b->any_ready && !b->failed)
+    if (b->runs.any_ready && !b->failed)
         step_ready(b);
     bool parts = parts_step(b);
-    if (b->joining && !b->failed)
+    if (b->library_work.joining && !b->failed)
         step_joining(b);
-    if (b->fence && !b->failed)
+    if (b->fence.ticket && !b->failed)
         check_fence(b);
     state_run_queue(b);
     bool beside = has_beside(b) && parts_step_beside(b);
     if (beside)
         state_run_queue(b); /* a message that ended may have held work back */
-    if (BASE_UNLIKELY(b->recovering))
+    if (BASE_UNLIKELY(b->recovery.running))
         beside |= parts_step_last(b);
     state_settle(b);
-    return count || beside || parts || b->gave_way || b->line.done != done || b->line.started != started || b->failed != failed;
+    return count || beside || parts || b->runs.gave_way || b->line.done != done || b->line.started != started || b->failed != failed;
 }
 
 bool state_step(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
 
-    if (BASE_UNLIKELY(b->recording != NULL))
+    if (BASE_UNLIKELY(b->recording.plan != NULL))
         return false;
     int before = env->cancel(env, ENV_CANCEL_OFF);
     bool moved = step(b);
@@ -415,10 +415,10 @@ void state_settle(struct comm_state *b)
     if (b->line.done != done && has_beside(b))
         parts_step_beside(b);
     b->wire->flush(b->channel);
-    if (b->line.done != b->told_done || b->failed != b->told_failed || b->p2p_finished) {
-        b->told_done = b->line.done;
-        b->told_failed = b->failed;
-        b->p2p_finished = false;
+    if (b->line.done != b->told.done || b->failed != b->told.failed || b->p2p.finished) {
+        b->told.done = b->line.done;
+        b->told.failed = b->failed;
+        b->p2p.finished = false;
         engine_told(b->unit.engine);
     }
     b->now = 0;
@@ -429,7 +429,7 @@ void state_settle(struct comm_state *b)
 /* Has this communicator anything that a pass could move? */
 void state_activate(struct comm_state *b)
 {
-    bool busy = !state_idle(b) || b->windows_apart || atomic_load_explicit(&b->unit.notice_count, memory_order_relaxed);
+    bool busy = !state_idle(b) || b->rma.apart || atomic_load_explicit(&b->unit.notice_count, memory_order_relaxed);
 
     for (void (*const *active)(struct comm_state *, bool) = b->unit.engine->calls.active; *active; active++)
         (*active)(b, busy);
@@ -456,7 +456,7 @@ static bool unit_serve(struct progress_unit *unit, bool monitor)
     struct comm_state *b = (struct comm_state *)(void *)unit;
     bool more = false;
 
-    if (!b->windows_apart)
+    if (!b->rma.apart)
         return false;
     b->guest = monitor;
     more = state_step(b);

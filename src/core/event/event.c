@@ -178,7 +178,7 @@ static enum comm_result record_wait(struct comm_communicator *c, struct comm_eve
 
     if (!b)
         return r;
-    r = b->recording ? b->recorder->wait(b, event, point) : COMM_PENDING;
+    r = b->recording.plan ? b->recording.calls->wait(b, event, point) : COMM_PENDING;
     state_unlock(b);
     return r;
 }

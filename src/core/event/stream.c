@@ -19,8 +19,8 @@ static struct device *open_device(struct engine *e, enum comm_result *why, char 
     const struct module_interface *handle = module_load(e->env, "cuda", text, bytes);
     struct device_config config = {.env = e->env,
                                    .log = &e->log,
-                                   .device = e->device_name[0] ? e->device_name : NULL,
-                                   .local_rank = e->local_rank,
+                                   .device = e->streams.device_name[0] ? e->streams.device_name : NULL,
+                                   .local_rank = e->streams.local_rank,
                                    .error_text = text,
                                    .error_text_bytes = bytes};
     struct device *made = NULL, *none = NULL;
@@ -28,7 +28,7 @@ static struct device *open_device(struct engine *e, enum comm_result *why, char 
     *why = handle && handle->device ? handle->device->open(&config, &made) : COMM_ERR_UNSUPPORTED;
     if (*why != COMM_OK)
         return NULL;
-    if (atomic_compare_exchange_strong(&e->device, &none, made))
+    if (atomic_compare_exchange_strong(&e->streams.device, &none, made))
         return made;
     made->class->close(made); /* another thread was first; both are the same device */
     return none;
@@ -36,7 +36,7 @@ static struct device *open_device(struct engine *e, enum comm_result *why, char 
 
 static struct device *engine_device(struct engine *e, enum comm_result *why)
 {
-    struct device *d = atomic_load_explicit(&e->device, memory_order_acquire);
+    struct device *d = atomic_load_explicit(&e->streams.device, memory_order_acquire);
     char text[256] = "";
 
     *why = COMM_OK;
@@ -59,12 +59,12 @@ enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware
     if (!b)
         return r;
     struct engine *e = b->unit.engine;
-    if (b->native && b->native_flags & NATIVE_STREAM) /* ranks of one process have each their own */
+    if (b->native && b->library_work.flags & NATIVE_STREAM) /* ranks of one process have each their own */
         d = b->native->native->class->stream(b->native, NULL, &stream);
     engine_hold(e);
     state_unlock(b);
     if (!d)
-        d = atomic_load_explicit(&e->device, memory_order_acquire);
+        d = atomic_load_explicit(&e->streams.device, memory_order_acquire);
     if (!d)
         d = open_device(e, &r, text, bytes);
     if (d)
@@ -77,7 +77,7 @@ enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware
 
 static bool close_device(struct engine *e)
 {
-    struct device *d = atomic_load_explicit(&e->device, memory_order_acquire);
+    struct device *d = atomic_load_explicit(&e->streams.device, memory_order_acquire);
 
     if (d)
         d->class->close(d);
@@ -123,7 +123,7 @@ enum comm_result engine_queue_wait_stream(struct comm_communicator *c, struct CU
 
     if (!e)
         return r;
-    if (!atomic_load_explicit(&e->device, memory_order_acquire) && !open_device(e, &r, text, sizeof text))
+    if (!atomic_load_explicit(&e->streams.device, memory_order_acquire) && !open_device(e, &r, text, sizeof text))
         return engine_decline(c, r, NULL, "queue_wait_stream: %s", text);
     r = record(e, stream, &point);
     if (r == COMM_OK)
@@ -139,7 +139,7 @@ static struct comm_state *lock_stream(struct comm_communicator *c, enum comm_res
 {
     struct comm_state *b = state_lock(c, r);
 
-    if (b && b->native && (b->native_flags & NATIVE_STREAM) && b->native->native->class->stream)
+    if (b && b->native && (b->library_work.flags & NATIVE_STREAM) && b->native->native->class->stream)
         return b;
     if (b) {
         state_unlock(b);
@@ -197,7 +197,7 @@ static enum comm_result await_operation(struct CUstream_st *stream, struct comm_
         return COMM_ERR_UNSUPPORTED;
     r = COMM_ERR_UNSUPPORTED;
     if (b->failed)
-        r = (enum comm_result)b->cause.result;
+        r = (enum comm_result)b->failure.cause.result;
     else if (request.ticket <= b->line.done)
         r = COMM_OK;
     else if (request.ticket <= b->line.started && state_entry(b, request.ticket)->by != ENTRY_BY_PROGRAM)
@@ -228,40 +228,40 @@ enum comm_result stream_join(struct comm_communicator *c, struct timeline_point 
 /* ------------------------------------------------------------------------------------------------------------ streams that wait */
 static void release_parks(struct engine *e)
 {
-    if (!atomic_load_explicit(&e->parks, memory_order_relaxed))
+    if (!atomic_load_explicit(&e->streams.parks, memory_order_relaxed))
         return;
-    base_lock(&e->park_lock, e->env);
+    base_lock(&e->streams.park_lock, e->env);
     for (uint32_t i = 0; i < ENGINE_PARKS; i++) {
-        struct engine_park *p = &e->park[i];
+        struct engine_park *p = &e->streams.park[i];
         if (!p->taken || timeline_point_test(&p->point) == COMM_PENDING)
             continue;
         /* A point that failed frees the stream too: it may not stand for ever, and what it reads then is not a result. */
         atomic_store_explicit(p->place.word, p->place.value, memory_order_release);
         timeline_point_drop(&p->point);
         p->taken = false;
-        atomic_fetch_sub_explicit(&e->parks, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&e->streams.parks, 1, memory_order_relaxed);
     }
-    base_unlock(&e->park_lock, e->env);
+    base_unlock(&e->streams.park_lock, e->env);
 }
 
 static enum comm_result keep_park(struct engine *e, const struct timeline_point *point, struct device_place place)
 {
     enum comm_result r = COMM_ERR_FULL;
 
-    base_lock(&e->park_lock, e->env);
+    base_lock(&e->streams.park_lock, e->env);
     for (uint32_t i = 0; i < ENGINE_PARKS && r != COMM_OK; i++) {
-        if (e->park[i].taken)
+        if (e->streams.park[i].taken)
             continue;
-        e->park[i] = (struct engine_park){timeline_point_copy(point), place, true};
-        atomic_fetch_add_explicit(&e->parks, 1, memory_order_seq_cst);
+        e->streams.park[i] = (struct engine_park){timeline_point_copy(point), place, true};
+        atomic_fetch_add_explicit(&e->streams.parks, 1, memory_order_seq_cst);
         r = COMM_OK;
     }
-    base_unlock(&e->park_lock, e->env);
+    base_unlock(&e->streams.park_lock, e->env);
     return r;
 }
 
 /* The point may have been reached before the park stood there: whoever reached it did so under its communicator's lock, or tells with a
- * fence, so after that lock was ours once, either he sees the park or we see the point. */
+ * fence, so after that lock was ours once, either that thread sees the park or this one sees the point. */
 static void look_again(struct engine *e, const struct timeline_point *point)
 {
     enum comm_result r;

@@ -72,11 +72,11 @@ static bool add_half(struct fence_note *note, int32_t peer)
  * of its wait a second time: what it sent before was seen here then. */
 static bool describe_message(const struct comm_state *y, const struct p2p_op *t, struct fence_note *note)
 {
-    const struct fence_watch *w = &y->fence_watch;
+    const struct fence_watch *w = &y->fence.watch;
     int32_t peer = t->call.peer;
     bool held = t->state == P2P_HELD;
 
-    if (held ? !y->fence || y->fence >= t->work
+    if (held ? !y->fence.ticket || y->fence.ticket >= t->work
              : t->state != P2P_POSTED || peer == COMM_ANY_PEER || !message_waits(y->messages, t->call.slot))
         return false;
     if (note->collective != FENCE_SEND)
@@ -97,9 +97,9 @@ static bool describe_p2p(const struct comm_state *y, uint64_t ticket, struct fen
     uint32_t group = timeline_slot_index(ticket);
     bool waits = false;
 
-    for (uint32_t i = y->failed ? P2P_NONE : y->p2p_first; i != P2P_NONE; i = y->p2p_ops[i].after)
-        if (y->p2p_ops[i].ticket == ticket || (y->p2p_ops[i].member_of == group && y->p2p_ops[group].ticket == ticket))
-            waits |= describe_message(y, &y->p2p_ops[i], note);
+    for (uint32_t i = y->failed ? P2P_NONE : y->p2p.first; i != P2P_NONE; i = y->p2p.ops[i].after)
+        if (y->p2p.ops[i].ticket == ticket || (y->p2p.ops[i].member_of == group && y->p2p.ops[group].ticket == ticket))
+            waits |= describe_message(y, &y->p2p.ops[i], note);
     return waits;
 }
 
@@ -108,8 +108,8 @@ static bool is_quiet(const struct comm_state *b)
 {
     bool quiet = message_is_quiet(b->messages);
 
-    for (uint32_t i = b->p2p_first; i != P2P_NONE && quiet; i = b->p2p_ops[i].after)
-        quiet = b->p2p_ops[i].state != P2P_HELD || b->fence < b->p2p_ops[i].work;
+    for (uint32_t i = b->p2p.first; i != P2P_NONE && quiet; i = b->p2p.ops[i].after)
+        quiet = b->p2p.ops[i].state != P2P_HELD || b->fence.ticket < b->p2p.ops[i].work;
     return quiet;
 }
 
@@ -117,9 +117,9 @@ static bool is_quiet(const struct comm_state *b)
 enum fence { FENCE_NONE, FENCE_OPEN, FENCE_UNSEEN };
 static enum fence describe_fence(const struct comm_state *b, struct fence_note *note, uint64_t *done)
 {
-    if (!b->fence || b->failed)
+    if (!b->fence.ticket || b->failed)
         return FENCE_NONE;
-    const struct timeline_point *point = &state_entry(b, b->fence)->point;
+    const struct timeline_point *point = &state_entry(b, b->fence.ticket)->point;
     struct comm_communicator *handle = point->kind == POINT_REQUEST ? point->request.comm : NULL;
     bool message = (point->request.ticket & TIMELINE_MESSAGE) != 0, other = handle != b->unit.handle;
     if (!handle || (!other && !message) || timeline_point_test(point) != COMM_PENDING)
@@ -127,14 +127,14 @@ static enum fence describe_fence(const struct comm_state *b, struct fence_note *
     if (other && !base_home_trylock(&handle->lock, handle->env)) /* by try: of two communicators' locks neither comes first */
         return FENCE_UNSEEN;
     const struct comm_state *y = other ? atomic_load_explicit(&handle->state, memory_order_relaxed) : b;
-    bool certain = y && y->unit.engine == b->unit.engine && !y->recording &&
+    bool certain = y && y->unit.engine == b->unit.engine && !y->recording.plan &&
                    (message ? describe_p2p(y, point->request.ticket, note) : describe_head(y, note));
     *done = certain && !message ? y->line.done : 0;
     if (other)
         base_home_unlock(&handle->lock, handle->env);
-    note->started = started_before(b, b->fence);
+    note->started = started_before(b, b->fence.ticket);
     note->quiet = is_quiet(b);
-    note->which = (uint32_t)base_hash(base_hash(base_hash(1, b->fence), *done), b->record_count);
+    note->which = (uint32_t)base_hash(base_hash(base_hash(1, b->fence.ticket), *done), b->records.count);
     return certain ? FENCE_OPEN : FENCE_NONE;
 }
 
@@ -149,14 +149,14 @@ static void tell(struct comm_state *b, const struct fence_note *note)
 bool deadlock_tell(struct comm_state *b)
 {
     struct fence_note note = {0};
-    struct fence_watch *w = &b->fence_watch;
+    struct fence_watch *w = &b->fence.watch;
     uint64_t done = 0;
     enum fence fence = describe_fence(b, &note, &done);
     bool open = fence == FENCE_OPEN;
 
     if (fence == FENCE_UNSEEN)
         return true;
-    if (open && w->ticket == b->fence && w->done == done) {
+    if (open && w->ticket == b->fence.ticket && w->done == done) {
         note.of = b->team.id;
         note.rank = b->team.rank;
         note.round = w->mine.round + 1;
@@ -168,7 +168,7 @@ bool deadlock_tell(struct comm_state *b)
         note = (struct fence_note){.of = b->team.id, .rank = b->team.rank};
         tell(b, &note);
     }
-    w->ticket = open ? b->fence : 0;
+    w->ticket = open ? b->fence.ticket : 0;
     w->done = done;
     w->mine = (struct fence_note){0};
     return open;
@@ -178,7 +178,7 @@ bool deadlock_tell(struct comm_state *b)
 static void heard_far(struct comm_state *b, int32_t peer, const struct fence_note *note)
 {
     const struct comm_env *env = b->unit.engine->env;
-    struct fence_watch *w = &b->fence_watch;
+    struct fence_watch *w = &b->fence.watch;
     uint32_t at = 0;
 
     if (!w->far)
@@ -196,7 +196,7 @@ static void heard_far(struct comm_state *b, int32_t peer, const struct fence_not
 static void heard(struct comm_state *b, int32_t peer, const void *bytes)
 {
     const struct comm_env *env = b->unit.engine->env;
-    struct fence_watch *w = &b->fence_watch;
+    struct fence_watch *w = &b->fence.watch;
     struct fence_note note;
 
     memcpy(&note, bytes, sizeof note);
@@ -213,7 +213,7 @@ static void heard(struct comm_state *b, int32_t peer, const void *bytes)
 static void forget(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
-    struct fence_watch *w = &b->fence_watch;
+    struct fence_watch *w = &b->fence.watch;
 
     if (w->theirs)
         env->give(env, w->theirs, (size_t)b->team.size * sizeof *w->theirs);
@@ -258,18 +258,18 @@ static void add(struct wait_cycle *k, const struct comm_state *b, int32_t rank, 
 
 static void gather(struct engine *e, struct wait_cycle *k)
 {
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
     int64_t since = e->env->now(e->env) - FAR_NS;
 
     k->count = 0;
     for (uint32_t i = 0; i < most; i++) {
-        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
         if (!handle)
             continue;
         base_home_visit(&handle->lock, handle->env);
         const struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
-        if (b && b->unit.engine == e && !b->failed && !b->recording) {
-            const struct fence_watch *w = &b->fence_watch;
+        if (b && b->unit.engine == e && !b->failed && !b->recording.plan) {
+            const struct fence_watch *w = &b->fence.watch;
             add(k, b, b->team.rank, &w->mine);
             for (int32_t r = 0; w->theirs && r < b->team.size; r++)
                 if (r != b->team.rank)
@@ -299,22 +299,23 @@ static const struct known *own_wait(const struct wait_cycle *k, const struct wor
 /* Of two ranks, or where all ranks are here, a member knows all. */
 static bool is_whole(const struct comm_state *b)
 {
-    return b->world->rank >= 0 && b->team.size > 2 && b->team.size == b->world->ranks && !b->failed && !b->unit.closing && !b->recording;
+    return b->world->rank >= 0 && b->team.size > 2 && b->team.size == b->world->ranks && !b->failed && !b->unit.closing &&
+           !b->recording.plan;
 }
 
 /* By the first communicator of each world that is of all its ranks; perhaps nobody else looks at it, so its notes are heard here too. */
 static void tell_worlds(struct engine *e, const struct wait_cycle *k)
 {
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
     const struct world *told = NULL;
 
     for (uint32_t i = 0; i < most; i++) {
-        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
         if (!handle || !base_home_trylock(&handle->lock, handle->env))
             continue;
         struct comm_state *b = atomic_load_explicit(&handle->state, memory_order_relaxed);
         if (b && b->unit.engine == e && is_whole(b) && b->world != told) {
-            const struct known *wait = own_wait(k, b->world, b->fence_watch.turn++);
+            const struct known *wait = own_wait(k, b->world, b->fence.watch.turn++);
             told = b->world;
             b->guest = true; /* the monitor thread */
             if (wait)
@@ -419,23 +420,23 @@ static bool has_settled(const struct engine *e, const struct wait_cycle *k)
         if (k->of[i].held && is_message(&k->of[i].note) && late > wait)
             wait = late;
     }
-    return e->env->now(e->env) - e->cycle_ns >= wait;
+    return e->env->now(e->env) - e->cycle.since_ns >= wait;
 }
 
 /* Everyone has said the same again since this set was first seen. */
 static bool is_proven(struct engine *e, const struct wait_cycle *k)
 {
     uint64_t signature = signature_of(k);
-    bool same = e->cycle_signature == signature, settled = same && has_settled(e, k), proven = settled;
+    bool same = e->cycle.signature == signature, settled = same && has_settled(e, k), proven = settled;
 
     for (uint32_t i = 0; i < k->count; i++) {
-        proven &= !k->of[i].held || k->of[i].note.round > e->cycle_round[i];
+        proven &= !k->of[i].held || k->of[i].note.round > e->cycle.round[i];
         if (!settled)
-            e->cycle_round[i] = k->of[i].note.round;
+            e->cycle.round[i] = k->of[i].note.round;
     }
     if (!same)
-        e->cycle_ns = e->env->now(e->env);
-    e->cycle_signature = signature;
+        e->cycle.since_ns = e->env->now(e->env);
+    e->cycle.signature = signature;
     return proven;
 }
 
@@ -456,11 +457,11 @@ static void fail_all(struct engine *e, const struct wait_cycle *k)
     for (uint32_t i = 0; i < k->count; i++) {
         const struct known *n = &k->of[i];
         enum comm_result r;
-        struct comm_communicator *handle = n->held ? atomic_load_explicit(&e->handles[n->index], memory_order_acquire) : NULL;
+        struct comm_communicator *handle = n->held ? atomic_load_explicit(&e->table.handles[n->index], memory_order_acquire) : NULL;
         struct comm_state *b = handle ? state_lock(handle, &r) : NULL;
         if (!b)
             continue;
-        if (b->unit.engine == e && b->team.id == n->note.of && n->note.rank < b->team.size && !b->recording) {
+        if (b->unit.engine == e && b->team.id == n->note.of && n->note.rank < b->team.size && !b->recording.plan) {
             b->guest = true; /* the monitor thread */
             state_propose(b, &(struct cause){.number = n->note.started + 1,
                                              .rank = n->note.rank,
@@ -481,7 +482,7 @@ void deadlock_look(struct engine *e)
     gather(e, &cycle);
     tell_worlds(e, &cycle);
     if (!find_wait_cycle(&cycle))
-        e->cycle_signature = 0;
+        e->cycle.signature = 0;
     else if (is_proven(e, &cycle))
         fail_all(e, &cycle);
 }

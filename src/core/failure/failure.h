@@ -4,7 +4,9 @@
 
 #include "comm/call.h"
 
-/* Call of a program. */
+/* Calls of the program. */
+enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
+enum comm_result engine_revoke(struct comm_communicator *c);
 enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags);
 enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
 

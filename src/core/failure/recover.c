@@ -8,7 +8,6 @@
 #include "failure/recover.h"
 
 #include "base/format.h"
-#include "fastpath/wait.h"
 #include "p2p/op.h"
 
 #include <stdarg.h>
@@ -31,32 +30,32 @@ static enum comm_result open(struct comm_state *b, struct team_offer *offer)
     if (b->team.size > RECOVERY_RANKS)
         return COMM_OK;
     made.note_bytes = recovery_note_bytes(b->team.size);
-    b->recovery = env->take(env, recovery_bytes(&made, b->team.size), 64);
-    if (b->recovery)
-        memcpy(b->recovery, &made, sizeof made);
-    return b->recovery ? COMM_OK : COMM_ERR_MEMORY;
+    b->recovery.state = env->take(env, recovery_bytes(&made, b->team.size), 64);
+    if (b->recovery.state)
+        memcpy(b->recovery.state, &made, sizeof made);
+    return b->recovery.state ? COMM_OK : COMM_ERR_MEMORY;
 }
 
 static void leave(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
 
-    if (!b->recovery)
+    if (!b->recovery.state)
         return;
     shrink_drop(b);
-    env->give(env, b->recovery, recovery_bytes(b->recovery, b->team.size));
-    b->recovery = NULL;
+    env->give(env, b->recovery.state, recovery_bytes(b->recovery.state, b->team.size));
+    b->recovery.state = NULL;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ notes */
 static struct recovery_note *my_note(struct comm_state *b)
 {
-    return recovery_note(b->recovery, b->team.rank);
+    return recovery_note(b->recovery.state, b->team.rank);
 }
 
 static void tell(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     struct wire_span span = {my_note(b), v->note_bytes};
     struct wire_expose note = {.key = wire_key_of(++v->told, 0, NOTE_RECOVERY), .flags = WIRE_NOTE, .nspans = 1, .spans = &span};
 
@@ -67,7 +66,7 @@ static void tell(struct comm_state *b)
 
 static bool hear_note(struct comm_state *b, const struct wire_event *event)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
 
     if (wire_key_edge(event->key) != NOTE_RECOVERY)
         return false;
@@ -79,10 +78,10 @@ static bool hear_note(struct comm_state *b, const struct wire_event *event)
 /* ------------------------------------------------------------------------------------------------------------ ending */
 void recovery_finish(struct comm_state *b, enum comm_result result)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
 
     v->stage = RECOVERY_IDLE;
-    b->recovering = false;
+    b->recovery.running = false;
     v->flags = NULL;
     v->shrinking.out = NULL;
     p2p_end_recovery(b, v->op, result);
@@ -91,7 +90,7 @@ void recovery_finish(struct comm_state *b, enum comm_result result)
 /* For good: this rank's part in it cannot be trusted any more, or it has none. */
 static __attribute__((format(printf, 3, 4))) void give_up(struct comm_state *b, enum comm_result result, const char *format, ...)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     va_list arguments;
 
     if (!v || v->stage == RECOVERY_IDLE)
@@ -112,7 +111,7 @@ static __attribute__((format(printf, 3, 4))) void give_up(struct comm_state *b, 
 
 void recovery_leave(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     bool used = b->failed;
 
     if (!v || v->over != COMM_OK)
@@ -132,15 +131,15 @@ void recovery_leave(struct comm_state *b)
 /* ------------------------------------------------------------------------------------------------------------ who lives */
 static bool is_gone(struct comm_state *b, int32_t rank)
 {
-    bool named = b->failed && b->cause.result == COMM_ERR_PEER && b->cause.rank == rank;
+    bool named = b->failed && b->failure.cause.result == COMM_ERR_PEER && b->failure.cause.rank == rank;
 
-    return named || b->closed_at[rank] || recovery_note(b->recovery, rank)->left || world_down(b->world, b->team.world[rank]);
+    return named || b->failure.closed_at[rank] || recovery_note(b->recovery.state, rank)->left || world_down(b->world, b->team.world[rank]);
 }
 
 /* What those say whom this rank takes for dead counts no more: of two ranks that take each other for dead one is believed. */
 static bool hear_deaths(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     int32_t me = b->team.rank;
     uint64_t *dead = recovery_set(v, me, SET_DEAD);
     bool more = false;
@@ -180,7 +179,7 @@ static int32_t lowest_alive(const struct comm_state *b, const uint64_t *dead)
 /* ------------------------------------------------------------------------------------------------------------ one agreement */
 void recovery_enter(struct comm_state *b, enum recovery_stage kind, uint64_t flags)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     struct recovery_note *mine = my_note(b);
     size_t bytes = v->words * sizeof(uint64_t);
 
@@ -198,7 +197,7 @@ void recovery_enter(struct comm_state *b, enum recovery_stage kind, uint64_t fla
 
 static void accept(struct comm_state *b, uint32_t ballot, uint64_t value, const uint64_t *set)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     struct recovery_note *mine = my_note(b);
 
     mine->accepted = ballot;
@@ -209,7 +208,7 @@ static void accept(struct comm_state *b, uint32_t ballot, uint64_t value, const 
 
 static void decide(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     const uint64_t *set = recovery_set(v, b->team.rank, SET_VALUE);
     uint64_t *dead = recovery_set(v, b->team.rank, SET_DEAD);
 
@@ -222,7 +221,7 @@ static void decide(struct comm_state *b)
 /* Anybody's word for it will do, also of one who has died since or is an agreement further. */
 static bool take_decision(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     uint32_t instance = my_note(b)->instance;
 
     for (int32_t r = 0; r < b->team.size; r++) {
@@ -244,7 +243,7 @@ static bool take_decision(struct comm_state *b)
 
 static bool differs(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     const struct recovery_note *mine = my_note(b);
 
     for (int32_t r = 0; r < b->team.size; r++) {
@@ -261,7 +260,7 @@ static bool differs(struct comm_state *b)
 /* False: somebody who lives has not entered, or not heard yet who is dead. */
 static bool propose(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     int32_t me = b->team.rank, from = me;
     const struct recovery_note *mine = my_note(b);
     const uint64_t *dead = recovery_set(v, me, SET_DEAD);
@@ -287,7 +286,7 @@ static bool propose(struct comm_state *b)
 
 static bool all_accepted(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     const uint64_t *dead = recovery_set(v, b->team.rank, SET_DEAD);
     const struct recovery_note *mine = my_note(b);
 
@@ -301,7 +300,7 @@ static bool all_accepted(struct comm_state *b)
 
 static bool step_agreement(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     const struct recovery_note *mine = my_note(b);
     int32_t me = b->team.rank, coordinator = lowest_alive(b, recovery_set(v, me, SET_DEAD));
     const struct recovery_note *n = recovery_note(v, coordinator);
@@ -326,7 +325,7 @@ static bool step_agreement(struct comm_state *b)
 /* Others are told before the caller is. */
 static void conclude(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
 
     tell(b);
     switch (v->stage) {
@@ -346,7 +345,7 @@ static void conclude(struct comm_state *b)
 
 static bool turn(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     bool moved = hear_deaths(b);
 
     if (v->stage == RECOVERY_OFFERS)
@@ -364,7 +363,7 @@ static bool step(struct comm_state *b)
 {
     bool moved = false;
 
-    while (b->recovery && b->recovery->stage != RECOVERY_IDLE && turn(b))
+    while (b->recovery.state && b->recovery.state->stage != RECOVERY_IDLE && turn(b))
         moved = true;
     return moved;
 }
@@ -373,7 +372,7 @@ static bool step(struct comm_state *b)
  */
 static void list_awaited(struct comm_state *b, char *text, size_t bytes)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     const struct recovery_note *mine = my_note(b);
     size_t at = 0;
 
@@ -390,7 +389,7 @@ static void list_awaited(struct comm_state *b, char *text, size_t bytes)
 
 static void check(struct comm_state *b, int64_t now)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     char awaited[LIST_BYTES];
 
     if (!v || v->stage == RECOVERY_IDLE)
@@ -409,110 +408,6 @@ static void check(struct comm_state *b, int64_t now)
         v->late_step++;
     base_log(&b->unit.engine->log, LOG_WARNING, "comm=%s %s is late: waiting for %lld s; not called yet by ranks:%s", b->name, what,
              (long long)(waited / 1000000000), awaited);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ the calls */
-static enum comm_result refuse(struct comm_state *b, const char *call, enum comm_result result, const char *text)
-{
-    struct comm_error *error = b->recovery ? &b->recovery->error : &b->last_refused;
-
-    *error = (struct comm_error){.size = sizeof *error, .result = result, .rank = b->team.rank, .peer = -1};
-    base_copy_text(error->operation, sizeof error->operation, call);
-    base_copy_text(error->text, sizeof error->text, text);
-    return result;
-}
-
-/* The call takes a place on the message line. What the failure ended there is told by the place alone: now it is told by its number. */
-static void keep_last(struct comm_state *b)
-{
-    enum comm_result result;
-    uint64_t ticket = b->failed && b->p2p_free != P2P_NONE ? timeline_slot_error(b->unit.handle, b->p2p_free, &result) : 0;
-
-    if (ticket)
-        timeline_except(b->unit.handle, ticket, result);
-}
-
-static enum comm_result begin(struct comm_state *b, const char *call, struct comm_request *req)
-{
-    struct recovery *v = b->recovery;
-
-    if (b->recording)
-        return COMM_ERR_STATE;
-    if (!v)
-        return refuse(b, call, COMM_ERR_UNSUPPORTED, "agree, shrink: more than 1024 ranks; expected fewer, since a note holds no more");
-    if (v->stage != RECOVERY_IDLE)
-        return refuse(b, call, COMM_ERR_STATE,
-                      "agree, shrink: another one of this communicator is under way; expected one after the other");
-    if (v->over != COMM_OK)
-        return v->over;
-    if (state_is_aborted(b))
-        return refuse(b, call, COMM_ERR_ABORTED, "agree, shrink: the world was aborted; expected comm_revoke where ranks are to go on");
-    memset(&v->error, 0, sizeof v->error);
-    keep_last(b);
-    enum comm_result r = p2p_begin_recovery(b, &v->op, req);
-    v->since_ns = b->unit.engine->env->now(b->unit.engine->env);
-    v->late_step = 0;
-    return r;
-}
-
-static void go(struct comm_state *b, enum recovery_stage kind, uint64_t flags)
-{
-    b->recovering = true;
-    recovery_enter(b, kind, flags);
-    state_activate(b);
-    (void)state_step(b); /* what others have said may be all that is needed */
-}
-
-/* A wait that another thread's close cut short: its caller's memory is written no more. */
-static void withdraw(struct comm_communicator *c, struct comm_request own)
-{
-    base_home_lock(&c->lock, c->env);
-    struct comm_state *b = atomic_load_explicit(&c->state, memory_order_relaxed);
-    struct recovery *v = b ? b->recovery : NULL;
-    if (v && v->stage != RECOVERY_IDLE && b->p2p_ops[v->op].ticket == own.ticket) {
-        v->flags = NULL;
-        v->shrinking.out = NULL;
-    }
-    base_home_unlock(&c->lock, c->env);
-}
-
-enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags)
-{
-    enum comm_result r;
-    struct comm_request own = COMM_REQUEST_NONE;
-    struct comm_state *b = state_lock(c, &r);
-
-    if (!b)
-        return r;
-    r = engine_in_callback(b->unit.engine) ? COMM_ERR_STATE : begin(b, "agree", &own);
-    if (r == COMM_OK) {
-        b->recovery->flags = flags;
-        go(b, RECOVERY_AGREE, *flags);
-    }
-    state_unlock(b);
-    if (r != COMM_OK)
-        return r;
-    r = engine_wait(own, COMM_FOREVER);
-    if (r != COMM_OK)
-        withdraw(c, own);
-    return r;
-}
-
-enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req)
-{
-    enum comm_result r;
-    struct comm_request own = COMM_REQUEST_NONE;
-    struct comm_state *b = state_lock(c, &r);
-
-    if (b) {
-        r = begin(b, "shrink", &own);
-        if (r == COMM_OK) {
-            b->recovery->shrinking.out = survivors;
-            go(b, RECOVERY_SET, UINT64_MAX);
-        }
-        state_unlock(b);
-    }
-    return engine_answer(r, own, req);
 }
 
 static void aborted(struct comm_state *b)

@@ -14,7 +14,7 @@ enum { LACKS_MEMORY = 1, HEARD_DEATH = 2, COULD_NOT = 4 };
 
 static struct recovery_note *my_note(struct comm_state *b)
 {
-    return recovery_note(b->recovery, b->team.rank);
+    return recovery_note(b->recovery.state, b->team.rank);
 }
 
 static size_t lists_bytes(int32_t count)
@@ -25,7 +25,7 @@ static size_t lists_bytes(int32_t count)
 void shrink_drop(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
-    struct shrinking *s = &b->recovery->shrinking;
+    struct shrinking *s = &b->recovery.state->shrinking;
 
     if (s->child)
         state_destroy(s->child);
@@ -40,7 +40,7 @@ void shrink_drop(struct comm_state *b)
 
 void shrink_abandon(struct comm_state *b)
 {
-    struct shrinking *s = &b->recovery->shrinking;
+    struct shrinking *s = &b->recovery.state->shrinking;
     struct comm_state *child = s->child;
 
     if (child && s->connected) {
@@ -79,10 +79,10 @@ static enum comm_result make_child(struct comm_state *b, struct shrinking *s, st
     struct state_config config = {.world = b->world,
                                   .timeout_ns = b->timeout_ns,
                                   .name = name,
-                                  .forced = b->forced,
-                                  .priority = b->priority,
-                                  .free_order = b->free_order,
-                                  .fixed_order = b->fixed_order,
+                                  .forced = b->terms.forced,
+                                  .priority = b->terms.priority,
+                                  .free_order = b->terms.free_order,
+                                  .fixed_order = b->terms.fixed_order,
                                   .programs_only = true};
 
     if (!list_members(b, s))
@@ -96,7 +96,7 @@ static enum comm_result make_child(struct comm_state *b, struct shrinking *s, st
 
 void shrink_begin_child(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     struct recovery_note *mine = my_note(b);
     struct team_offer offer = {0};
 
@@ -117,7 +117,7 @@ static uint64_t lacks(enum comm_result result)
 /* True: all have offered. */
 static bool all_offered(struct comm_state *b, uint64_t *lacking)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     const struct recovery_note *mine = my_note(b);
     bool all = true;
 
@@ -138,7 +138,7 @@ static bool all_offered(struct comm_state *b, uint64_t *lacking)
 
 bool shrink_take_offers(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     struct shrinking *s = &v->shrinking;
     uint64_t lacking;
     bool all = all_offered(b, &lacking);
@@ -157,7 +157,7 @@ bool shrink_take_offers(struct comm_state *b)
 
 void shrink_conclude(struct comm_state *b)
 {
-    struct recovery *v = b->recovery;
+    struct recovery *v = b->recovery.state;
     struct shrinking *s = &v->shrinking;
     const uint64_t *dead = recovery_set(v, b->team.rank, SET_VALUE);
     uint64_t lacking = ~my_note(b)->value;

@@ -15,7 +15,7 @@ enum {
 /* The world may be gone by now, and another where it lay. */
 static void member_down(struct engine *e, const struct world *w, uint64_t id, const struct wire_event *event)
 {
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
 
     for (uint32_t i = 0; i < most; i++) {
         struct comm_state *b = state_at(e, i);
@@ -51,7 +51,7 @@ void engine_poll(struct engine *e)
         uint64_t id = 0;
 
         base_lock(&e->poll_lock, e->env);
-        struct world *w = (struct world *)(void *)atomic_load_explicit(&e->worlds[i], memory_order_acquire);
+        struct world *w = (struct world *)(void *)atomic_load_explicit(&e->table.worlds[i], memory_order_acquire);
         if (w) {
             id = w->id;
             count = w->backend->wire->poll(w->port.wire, events, ENGINE_EVENTS);
@@ -66,7 +66,7 @@ void engine_poll(struct engine *e)
 }
 
 /* A caller that makes progress all the time holds the lock nearly all the time too: it is waited for a little. Not for long: whoever has it
- * looks around himself before he sleeps. */
+ * looks around itself before it sleeps. */
 static bool come_by(struct comm_communicator *handle)
 {
     for (int turn = 0; turn < COME_BY_TURNS; turn++) {
@@ -81,10 +81,10 @@ static bool come_by(struct comm_communicator *handle)
 static bool look_around(struct engine *e, int64_t now)
 {
     bool fences = false;
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
 
     for (uint32_t i = 0; i < most; i++) {
-        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
         if (!handle || !come_by(handle))
             continue;
         struct comm_state *b = state_of(handle);
@@ -94,8 +94,8 @@ static bool look_around(struct engine *e, int64_t now)
             if (b->channel && !b->failed && (!board || atomic_load_explicit(&board->cause, memory_order_relaxed)))
                 state_step(b); /* without a board what others have to say is heard in their notes alone */
             state_check(b, now);
-            fences |= !b->recording && deadlock_tell(b);
-            fences |= b->proposal.result && !b->failed; /* another's choice is waited for, and not for long */
+            fences |= !b->recording.plan && deadlock_tell(b);
+            fences |= b->failure.proposal.result && !b->failed; /* another's choice is waited for, and not for long */
             b->guest = false;
         }
         base_home_unlock(&handle->lock, handle->env);
@@ -111,21 +111,22 @@ enum woken { WOKEN_ASKED = 1, WOKEN_BY_WIRE = 2, WOKEN_DUE = 4 };
 static uint32_t monitor_sleeps(struct engine *e, struct serve_round *round, bool fences, int64_t looked)
 {
     const struct comm_env *env = e->env;
-    int64_t now = env->now(env), tick = atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
+    int64_t now = env->now(env), tick = atomic_load_explicit(&e->monitor.tick_ns, memory_order_relaxed);
     int64_t until = looked + (fences && tick > FENCE_TICK_NS ? FENCE_TICK_NS : tick);
-    bool timer = atomic_load_explicit(&e->armed, memory_order_seq_cst) && atomic_load_explicit(&e->natives, memory_order_relaxed);
+    bool timer =
+        atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) && atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed);
 
     if (timer)
         engine_nap_until(e, now, &until);
     int64_t alarm = round->nap_ns && now + round->nap_ns < until ? now + round->nap_ns : until;
     bool came = engine_heed(e, round);
     if (!came)
-        env->bell_wait(env, &e->watch, alarm);
-    bool rung = env->bell_clear(env, &e->watch);
+        env->bell_wait(env, &e->monitor.bell, alarm);
+    bool rung = env->bell_clear(env, &e->monitor.bell);
     came |= engine_rise(e, round);
     now = env->now(env);
-    if (timer && now >= until && atomic_load_explicit(&e->armed, memory_order_seq_cst) &&
-        atomic_load_explicit(&e->natives, memory_order_relaxed))
+    if (timer && now >= until && atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) &&
+        atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
         env->bell_ring(env, &e->bell); /* a loop that sleeps on the descriptor polls natives at their deadlines */
     bool early = now < alarm, due = rung || now >= until || (early && !came);
     return (came ? WOKEN_ASKED : 0) | (early ? WOKEN_BY_WIRE : 0) | (due ? WOKEN_DUE : 0);
@@ -143,7 +144,7 @@ void engine_monitor(void *arg)
         uint32_t why = monitor_sleeps(e, &round, fences, looked);
         if (why & (WOKEN_DUE | WOKEN_BY_WIRE))
             engine_poll(e);
-        if (atomic_exchange_explicit(&e->heard_abort, 0, memory_order_acq_rel))
+        if (atomic_exchange_explicit(&e->monitor.heard_abort, 0, memory_order_acq_rel))
             engine_spread_abort(e);
         if (why & WOKEN_DUE) {
             looked = env->now(env);

@@ -1,10 +1,11 @@
 /*
- * The small exchange: a collective of few bytes on a communicator where nothing else goes on, written by hand. It is a program that is one
- * exchange (select/exchange.c): the same bytes in the same lines, so that ranks which take the program meet it; but no program is
- * interpreted and no run is set up, which is more than the whole exchange takes otherwise.
+ * The fast path: a small collective on a communicator that does nothing else, without the interpreter. It does what a program of one
+ * exchange does (select/exchange.c): the same bytes in the same lines, so a rank on the fast path meets a rank that runs the program. But
+ * it sets up no run, which would take longer than the whole exchange.
  *
- * What stands between a call and the first store that peers wait for comes first, what only we need later, while the peers' lines travel.
- * The operation is an entry of the queue like any other: what fails, closes, lists or waits for it knows nothing of this file.
+ * First comes what stands between the call and the first store that peers wait for. What only this rank needs comes later, while the
+ * peers' lines travel. The operation is an entry of the queue like any other: what fails, closes, lists or waits for it knows nothing of
+ * this file.
  */
 #include "fastpath/fastpath.h"
 
@@ -15,7 +16,7 @@
 
 enum { FETCH_EARLY = 3, FETCH_SOON_BYTES = 256 /* what a peer that came at the same time has written by then; of more, later */ };
 
-/* ------------------------------------------------------------------------------------------------------------ may it go this way */
+/* ------------------------------------------------------------------------------------------------------------ may it go this way? */
 /* Does it conflict with what is under way here? A barrier conflicts with everything. The address range over all may meet it where none of
  * them does, by where their buffers happen to lie: then each is asked, so that addresses alone never decide which way a call goes. */
 static bool conflicts(struct comm_state *b, const struct engine_call *call)
@@ -31,8 +32,8 @@ static bool conflicts(struct comm_state *b, const struct engine_call *call)
     return found;
 }
 
-/* Nothing in the queue but operations of this kind, none of which it conflicts with. */
-static inline bool has_way(struct comm_state *b, const struct engine_call *call)
+/* The queue has nothing but operations of this kind, and the call conflicts with none of them. */
+static inline bool queue_allows(struct comm_state *b, const struct engine_call *call)
 {
     uint64_t pending = b->line.next - 1 - b->line.done;
 
@@ -46,12 +47,13 @@ static inline bool has_way(struct comm_state *b, const struct engine_call *call)
     return b->line.done + 1 == b->line.next && !b->failed; /* what it saw may have ended the communicator */
 }
 
-/* Nothing to hear of, and nothing but operations of this kind. */
-static inline bool may_go(struct comm_state *b)
+/* The communicator has not failed, no peer refused a call, and no message is under way. */
+static inline bool may_issue(struct comm_state *b)
 {
     const struct wire_board *board = b->channel->board;
 
-    if (b->p2p_first != P2P_NONE || b->failed || b->proposal.result || b->sequence < b->refused_until || (uint32_t)(b->sequence + 1) == 0)
+    if (b->p2p.first != P2P_NONE || b->failed || b->failure.proposal.result || b->sequence < b->failure.refused_until ||
+        (uint32_t)(b->sequence + 1) == 0)
         return false;
     return !board || !atomic_load_explicit(&board->cause, memory_order_relaxed);
 }
@@ -203,7 +205,7 @@ static inline __attribute__((always_inline)) void pass_through(struct comm_state
         record->flags = 0;
     }
     b->fastpath->seen = 0;
-    b->told_done = b->fastpath->last = f->last = ticket;
+    b->told.done = b->fastpath->last = f->last = ticket;
     if (req)
         *req = (struct comm_request){b->unit.handle, ticket};
     if (b->team.size > 1) {
@@ -223,53 +225,48 @@ static inline void count(struct comm_state *b, struct call_template *f)
     x->bytes_in += f->bytes_in;
 }
 
-/*
- * Once its line stands, nobody needs anything of this rank any more, so the call does not look for the others': a look that comes before
- * a peer's store takes the line away from it, and both then pay for it twice. Who waits looks, some instructions later; the lines are
- * asked for halfway, when a peer that came at the same time has just stored, and travel while the rest of the call is done. But who has
- * nothing to look for is done, and who only looks and was the later one the last time may be again; so may anybody where ranks share CPUs.
- */
-static inline __attribute__((always_inline)) bool go(struct comm_state *b, struct call_template *f, const struct engine_call *call,
-                                                     struct comm_request *req)
+/* Whether the call looks for the bytes of its peers itself. A look that comes before a peer's store takes the line away from the peer, and
+ * both then pay for it twice: so a call leaves that to whoever waits, some instructions later. A call that has nothing to look for is done;
+ * one that only looks, and came later than its peers the last time, may do so again; so may any call where ranks share CPUs. */
+static inline bool looks_in_call(const struct comm_state *b, const struct call_template *f)
+{
+    const struct fastpath *x = b->fastpath;
+
+    return !f->looked || ((!f->npeers || b->unit.engine->oversubscribed) && x->missed != x->last);
+}
+
+/* Ends the operation in its call, where all that it needs is there and nothing is queued. */
+static inline __attribute__((always_inline)) bool end_in_call(struct comm_state *b, struct call_template *f, const struct engine_call *call,
+                                                              struct entry *e, uint32_t chain, struct comm_request *req)
+{
+    uint32_t seq = (uint32_t)b->sequence + 1;
+
+    if (b->line.done + 1 != b->line.next || !looks_in_call(b, f) ||
+        (f->looked && fastpath_come(b, f, e, call->in, call->out, seq, chain) != WIRE_DONE) || e->unshown)
+        return false;
+    if (f->looked)
+        fastpath_fetch(b, f, seq + FETCH_EARLY);
+    if (f->writes)
+        fastpath_make_result(b, f, call->in, call->out);
+    pass_through(b, f, call, chain, req);
+    return true;
+}
+
+/* The operation stands in the queue, and its wait ends it. The lines of the peers are asked for here, halfway: a peer that came at the same
+ * time has just stored, and its line travels while the rest of the call is done. */
+static inline __attribute__((always_inline)) void enqueue(struct comm_state *b, struct call_template *f, const struct engine_call *call,
+                                                          struct entry *e, uint32_t chain, bool unshown, struct comm_request *req)
 {
     struct fastpath *x = b->fastpath;
-    enum wire_result shown = WIRE_DONE;
-    enum comm_result why;
 
-    if (BASE_UNLIKELY(!has_way(b, call)))
-        return false;
-    uint32_t chain = state_chain(b->chain, f->call.fingerprint);
-    struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
-    if (BASE_UNLIKELY(!e))
-        return false; /* the long way says why */
-    e->unshown = f->shows;
-    e->unread = 0;
-    if (f->npeers && !f->later)
-        shown = BASE_UNLIKELY(x->waits) ? WIRE_AGAIN : show(b, f, e, call->in, (uint32_t)b->sequence + 1, chain, b->line.next);
-    if (BASE_UNLIKELY(shown == WIRE_FAILED)) {
-        if (!has_begun(f, e))
-            return false; /* so it does of this */
-        shown = WIRE_AGAIN;
-    }
-    count(b, f);
-    bool eager = !f->looked || ((!f->npeers || b->unit.engine->oversubscribed) && x->missed != x->last);
-    if (shown == WIRE_DONE && b->line.done + 1 == b->line.next && eager &&
-        (!f->looked || fastpath_come(b, f, e, call->in, call->out, (uint32_t)b->sequence + 1, chain) == WIRE_DONE) && !e->unshown) {
-        if (f->looked)
-            fastpath_fetch(b, f, (uint32_t)b->sequence + 1 + FETCH_EARLY);
-        if (f->writes)
-            fastpath_make_result(b, f, call->in, call->out);
-        pass_through(b, f, call, chain, req);
-        return true;
-    }
     enter(b, f, call, e, chain);
-    if (f->npeers && f->looked && b->line.done + 1 == b->line.next)
+    bool alone = b->line.done + 1 == b->line.next;
+    if (f->npeers && f->looked && alone)
         fastpath_fetch(b, f, e->seq);
     state_publish_call(b, e, call, COMM_OK);
-    bool alone = b->line.done + 1 == b->line.next;
     uint64_t ticket = alone ? timeline_issue_alone(&b->line, &e->head) : timeline_issue_beside(&b->line, &e->head);
     x->last = f->last = ticket;
-    if (BASE_UNLIKELY(shown == WIRE_AGAIN && !x->waits))
+    if (BASE_UNLIKELY(unshown && !x->waits))
         x->waits = ticket;
     if (req)
         *req = (struct comm_request){b->unit.handle, ticket};
@@ -277,27 +274,66 @@ static inline __attribute__((always_inline)) bool go(struct comm_state *b, struc
         fastpath_flush(b);
     if (BASE_UNLIKELY(!b->is_active))
         state_activate(b);
+}
+
+/* The general way: any call whose template fits. False: nothing happened; the queue's own way says why, if it cannot go either. */
+static inline __attribute__((always_inline)) bool issue_general(struct comm_state *b, struct call_template *f,
+                                                                const struct engine_call *call, struct comm_request *req)
+{
+    struct fastpath *x = b->fastpath;
+    enum wire_result shown = WIRE_DONE;
+    enum comm_result why;
+
+    if (BASE_UNLIKELY(!queue_allows(b, call)))
+        return false;
+    uint32_t chain = state_chain(b->chain, f->call.fingerprint);
+    struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
+    if (BASE_UNLIKELY(!e))
+        return false;
+    e->unshown = f->shows;
+    e->unread = 0;
+    if (f->npeers && !f->later)
+        shown = BASE_UNLIKELY(x->waits) ? WIRE_AGAIN : show(b, f, e, call->in, (uint32_t)b->sequence + 1, chain, b->line.next);
+    if (BASE_UNLIKELY(shown == WIRE_FAILED)) {
+        if (!has_begun(f, e))
+            return false;
+        shown = WIRE_AGAIN;
+    }
+    count(b, f);
+    if (shown == WIRE_DONE && end_in_call(b, f, call, e, chain, req))
+        return true;
+    enqueue(b, f, call, e, chain, shown == WIRE_AGAIN, req);
     return true;
 }
 
+/* Buffers that are there, apart, and conflict with nothing that is under way. */
+static inline __attribute__((always_inline)) bool buffers_allow(struct comm_state *b, const struct timeline_range *read,
+                                                                const struct timeline_range *write, bool alone)
+{
+    bool apart = read->to <= write->from || write->to <= read->from;
+
+    if (BASE_UNLIKELY(b->fastpath->waits || !read->from || !write->from || !apart || (void *)read->from == COMM_IN_PLACE ||
+                      (void *)write->from == COMM_IN_PLACE))
+        return false;
+    return alone || (b->fastpath->last + 1 == b->line.next && timeline_beside(&b->line, read, write));
+}
+
 /*
- * `go` where every rank both shows and looks, and nothing is unfinished but operations of this kind that it meets nowhere: without a branch
- * that this leaves out, the call as most programs make it, a few bytes and then a wait, or several and then a wait. False: nothing
- * happened, and `go` finds out why.
+ * The straight way: issue_general without a branch that a straight template leaves out. Every rank both shows and looks, and nothing is
+ * unfinished but operations of this kind that it does not conflict with: the call as most programs make it, a few bytes and then a wait, or
+ * several and then a wait. False: nothing happened, and issue_general finds out why.
  */
-static inline __attribute__((always_inline)) bool go_so(struct comm_state *b, struct call_template *f, uintptr_t from, uintptr_t to,
-                                                        bool few, struct comm_request *req)
+static inline __attribute__((always_inline)) bool issue_straight_as(struct comm_state *b, struct call_template *f, uintptr_t from,
+                                                                    uintptr_t to, bool few, struct comm_request *req)
 {
     struct timeline *line = &b->line;
     struct fastpath *x = b->fastpath;
     uint32_t seq = (uint32_t)b->sequence + 1, chain = state_chain(b->chain, f->call.fingerprint);
     uint64_t ticket = line->next;
     const struct timeline_range read = {from, from + f->reads}, write = {to, to + f->writes};
-    bool apart = read.to <= write.from || write.to <= read.from, soon = f->shown <= FETCH_SOON_BYTES, alone = line->done + 1 == ticket;
+    bool soon = f->shown <= FETCH_SOON_BYTES, alone = line->done + 1 == ticket;
 
-    if (BASE_UNLIKELY(x->waits || !from || !to || !apart || (void *)from == COMM_IN_PLACE || (void *)to == COMM_IN_PLACE))
-        return false;
-    if (!alone && (x->last + 1 != ticket || !timeline_beside(line, &read, &write)))
+    if (!buffers_allow(b, &read, &write, alone))
         return false;
     struct entry *e = state_entry(b, ticket);
     e->unread = 0;
@@ -317,10 +353,7 @@ static inline __attribute__((always_inline)) bool go_so(struct comm_state *b, st
         fastpath_fetch(b, f, seq);
     state_publish(b, seq, f->call.fingerprint, chain, &f->as, COMM_OK);
     count(b, f);
-    if (alone)
-        (void)timeline_issue_alone(line, &e->head);
-    else
-        (void)timeline_issue_beside(line, &e->head);
+    (void)(alone ? timeline_issue_alone(line, &e->head) : timeline_issue_beside(line, &e->head));
     x->last = f->last = ticket;
     x->straight = few && alone ? ticket : 0;
     if (req)
@@ -333,29 +366,29 @@ static inline __attribute__((always_inline)) bool go_so(struct comm_state *b, st
     return true;
 }
 
-/* Apart, so that what goes by the wire's show saves no registers for it. */
-static __attribute__((noinline)) bool go_long(struct comm_state *b, struct call_template *f, uintptr_t from, uintptr_t to,
-                                              struct comm_request *req)
+/* A function of its own, so that a call of few bytes saves no registers for it. */
+static __attribute__((noinline)) bool issue_straight_long(struct comm_state *b, struct call_template *f, uintptr_t from, uintptr_t to,
+                                                          struct comm_request *req)
 {
-    return go_so(b, f, from, to, false, req);
+    return issue_straight_as(b, f, from, to, false, req);
 }
 
-static inline __attribute__((always_inline)) bool go_straight(struct comm_state *b, struct call_template *f, uintptr_t from, uintptr_t to,
-                                                              struct comm_request *req)
+static inline __attribute__((always_inline)) bool issue_straight(struct comm_state *b, struct call_template *f, uintptr_t from,
+                                                                 uintptr_t to, struct comm_request *req)
 {
-    return BASE_LIKELY(f->few) ? go_so(b, f, from, to, true, req) : go_long(b, f, from, to, req);
+    return BASE_LIKELY(f->few) ? issue_straight_as(b, f, from, to, true, req) : issue_straight_long(b, f, from, to, req);
 }
 
 bool fastpath_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req)
 {
-    if (!may_go(b) || b->team.size > FASTPATH_RANKS)
+    if (!may_issue(b) || b->team.size > FASTPATH_RANKS)
         return false;
     struct call_template *f = call_template_of(b, call);
     if (f && f->pairs && f->npeers && f->looked && call->in == call->out)
         return false; /* in place: what lands takes the place of what is shown */
     if (!f || !f->call.fits)
         return false;
-    return (f->straight && go_straight(b, f, (uintptr_t)call->in, (uintptr_t)call->out, req)) || go(b, f, call, req);
+    return (f->straight && issue_straight(b, f, (uintptr_t)call->in, (uintptr_t)call->out, req)) || issue_general(b, f, call, req);
 }
 
 bool fastpath_again(struct comm_state *b, const struct call_shape *as, const void *in, void *out, struct comm_request *req)
@@ -363,12 +396,12 @@ bool fastpath_again(struct comm_state *b, const struct call_shape *as, const voi
     struct call_template *f = b->fastpath ? b->fastpath->template : NULL; /* a recorder has none */
     bool same = f && f->straight && f->call.fits && f->call.n == as->n && f->call.what == as->what && f->call.where == as->where;
 
-    return same && !f->has_counts && may_go(b) && go_straight(b, f, (uintptr_t)in, (uintptr_t)out, req);
+    return same && !f->has_counts && may_issue(b) && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req);
 }
 
-/* Address ranges as long as the form says, for buffers that are there, none of them in place of the other, and apart. */
-static inline __attribute__((always_inline)) bool repeat(struct comm_state *b, struct call_template *f, const void *in, void *out,
-                                                         struct comm_request *req)
+/* The call of a template with other buffers: they must be there, as long as the template says, and apart. */
+static inline __attribute__((always_inline)) bool issue_repeated(struct comm_state *b, struct call_template *f, const void *in, void *out,
+                                                                 struct comm_request *req)
 {
     uintptr_t from = f->reads ? (uintptr_t)in : 0, to = f->writes ? (uintptr_t)out : 0, nowhere = (uintptr_t)COMM_IN_PLACE;
 
@@ -382,11 +415,12 @@ static inline __attribute__((always_inline)) bool repeat(struct comm_state *b, s
     call.out = (void *)to;
     call.read = (struct timeline_range){from, from + f->reads};
     call.write = (struct timeline_range){to, to + f->writes};
-    return go(b, f, &call, req);
+    return issue_general(b, f, &call, req);
 }
 
-static inline __attribute__((always_inline)) bool again(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what,
-                                                        uint64_t where, const struct engine_vectors *v, struct comm_request *req)
+static inline __attribute__((always_inline)) bool repeat_last(struct comm_communicator *c, const void *in, void *out, size_t n,
+                                                              uint64_t what, uint64_t where, const struct engine_vectors *v,
+                                                              struct comm_request *req)
 {
     enum comm_result why;
     struct comm_state *b = state_lock(c, &why);
@@ -397,9 +431,9 @@ static inline __attribute__((always_inline)) bool again(struct comm_communicator
     struct call_template *f = b->fastpath ? b->fastpath->template : NULL; /* a recorder has none */
     bool same = f && f->call.fits && (f->call.n == n || (v && n == ENGINE_AS_COUNTED)) && f->call.what == what && f->call.where == where;
     if (BASE_UNLIKELY(state_is_foreign(b, in) || state_is_foreign(b, out)))
-        same = false; /* who can explain it refuses it */
-    if (BASE_LIKELY(same && !b->recording && may_go(b) && (!f->has_counts || (v && fastpath_same_layout(b, f, v)))))
-        went = (f->straight && go_straight(b, f, (uintptr_t)in, (uintptr_t)out, req)) || repeat(b, f, in, out, req);
+        same = false; /* the general way refuses it, with a text */
+    if (BASE_LIKELY(same && !b->recording.plan && may_issue(b) && (!f->has_counts || (v && fastpath_same_layout(b, f, v)))))
+        went = (f->straight && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req)) || issue_repeated(b, f, in, out, req);
     state_leave(b);
     return went;
 }
@@ -407,13 +441,13 @@ static inline __attribute__((always_inline)) bool again(struct comm_communicator
 bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
                    struct comm_request *req)
 {
-    return again(c, in, out, n, what, where, NULL, req);
+    return repeat_last(c, in, out, n, what, where, NULL, req);
 }
 
 bool engine_repeat_v(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
                      const struct engine_vectors *v, struct comm_request *req)
 {
-    return again(c, in, out, n, what, where, v, req);
+    return repeat_last(c, in, out, n, what, where, v, req);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ later */

@@ -1,9 +1,9 @@
 /*
- * The small exchange: what its files share. A form is everything about a call that does not change while only its buffers do, worked
- * out once (call_template.c), and so all that stands between such a call and its bytes in the line.
+ * The fast path: what its files share; docs/internals/fastpath.md shows the way through them. A call template holds all of a call but its
+ * buffers. It is made once (template.c), so that a repeated call only has to look at its buffers before it stores its bytes.
  */
-#ifndef FASTPATH_EXPRESS_H
-#define FASTPATH_EXPRESS_H
+#ifndef FASTPATH_FASTPATH_H
+#define FASTPATH_FASTPATH_H
 
 #include "comm/state.h"
 #include "fastpath/issue.h"
@@ -39,7 +39,7 @@ struct call_template {
     bool few;                         /* all that is shown and looked at goes by the wire's show and see */
     bool straight;                    /* one span for all; both shown and looked at, read and written */
     size_t dirties;                   /* bytes of the only peer's that are given back dirty; 0: none */
-    bool totals;                      /* fastpath_totals.c */
+    bool totals;                      /* totals.c */
     bool later;                       /* so: what is shown is made of what comes first */
     uint32_t looked;                  /* ranks whose bytes it needs, a bit each */
     uint32_t fetched;                 /* of them, those whose lines are asked for ahead */
@@ -75,7 +75,7 @@ struct fastpath {
     uint64_t missed;                /* the last one whose bytes were looked for before they were there */
     uint32_t seen;                  /* members, a bit each; this one: its total is made */
     uint32_t lacks;                 /* whose bytes the last look that failed was for */
-    uint32_t next;                  /* the form that is given up next */
+    uint32_t next;                  /* the template that is replaced next */
     int64_t looked_ns;              /* when a wait under way looked last and found nothing; 0: it did not, or there is none */
     bool is_plain;                  /* in a wait under way: data_float_is_plain */
     bool owes;                      /* something was published and not made known to sleepers */
@@ -96,16 +96,16 @@ static inline void fastpath_flush(struct comm_state *b)
     b->wire->flush(b->channel);
 }
 
-/* The form of such a call; call.fits says whether it goes this way. NULL: all forms are under way. */
+/* The template of such a call; call.fits says whether the call takes the fast path. NULL: all templates are in use. */
 struct call_template *call_template_of(struct comm_state *b, const struct engine_call *call);
 
-/* Would a call with these vectors have the layout of this form, which has counts? */
+/* Whether a call with these vectors has the layout of this template, which has counts. */
 bool fastpath_same_layout(const struct comm_state *b, const struct call_template *f, const struct engine_vectors *v);
 /* Lines that are looked for together travel side by side, not each after the one before. */
 void fastpath_fetch(struct comm_state *b, const struct call_template *f, uint32_t seq);
 
 bool fastpath_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
-/* The same of a call like the one before, if it goes straight. */
+/* The same for a call like the one before, if its template is straight. */
 bool fastpath_again(struct comm_state *b, const struct call_shape *as, const void *in, void *out, struct comm_request *req);
 bool fastpath_poll(struct comm_state *b); /* true: something ended */
 bool fastpath_wait(struct comm_request request);

@@ -174,7 +174,7 @@ static inline void finish(struct comm_state *b, uint64_t ticket, struct entry *e
 
 static inline void release(struct comm_state *b, uint64_t ticket, uint32_t seq)
 {
-    b->told_done = ticket;
+    b->told.done = ticket;
     if (b->team.size > 1)
         b->wire->release(b->channel, seq, NULL);
 }

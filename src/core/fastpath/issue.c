@@ -2,7 +2,7 @@
 #include "fastpath/fastpath.h"
 #include "fastpath/issue.h"
 
-/* Refused before anything looks at it. */
+/* Memory of a device is refused before anything reads it. */
 static __attribute__((noinline)) enum comm_result refuse_foreign(struct comm_state *b, const struct engine_call *call,
                                                                  struct comm_request *req)
 {
@@ -31,8 +31,8 @@ enum comm_result engine_issue_from(struct comm_communicator *c, const struct eng
         with_site.site = check_site(site);
         call = &with_site;
     }
-    if (BASE_UNLIKELY(b->recording != NULL)) {
-        r = b->recorder->call(b, call);
+    if (BASE_UNLIKELY(b->recording.plan != NULL)) {
+        r = b->recording.calls->call(b, call);
         if (req)
             *req = COMM_REQUEST_NONE;
         state_leave(b);

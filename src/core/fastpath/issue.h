@@ -12,8 +12,8 @@ static inline __attribute__((always_inline)) enum comm_result engine_issue(struc
 {
     return engine_issue_from(c, call, req, __builtin_return_address(0));
 }
-/* The call that went before once more, with buffers as they are given to the public call: then what was sound is sound, and it goes the
- * shortest way there is. False: nothing happened. what, where: of call_what and call_where. */
+/* The previous call once more, with the buffers as the program gave them: its other arguments were checked then, and need no check now.
+ * False: nothing happened. what, where: of call_what and call_where. */
 bool engine_repeat(struct comm_communicator *c, const void *in, void *out, size_t n, uint64_t what, uint64_t where,
                    struct comm_request *req);
 /* The same of a v form, with the vectors as they are given: displs may be NULL, and who uses none of them may have any. n: AS_COUNTED where

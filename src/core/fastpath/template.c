@@ -1,4 +1,5 @@
-/* Which calls are small exchanges, and what such a call is for this rank: from its program's exchange as data, its counts, and the team. */
+/* Which calls can take the fast path, and the template of such a call: made of its exchange (select/exchange.c), its counts, and the team.
+ */
 #include "fastpath/fastpath.h"
 
 #include "comm/state.h"
@@ -73,7 +74,7 @@ static const struct algo_exchange *exchange_for(struct comm_state *b, const stru
 
     if (b->world->check || b->world->order_block || call->op & OPERATOR_USER)
         return NULL;
-    if (b->library && ((b->native_flags & NATIVE_STREAM) || b->library->takes(b, call) != COMM_ERR_UNSUPPORTED))
+    if (b->library && ((b->library_work.flags & NATIVE_STREAM) || b->library->takes(b, call) != COMM_ERR_UNSUPPORTED))
         return NULL;
     size_t bytes = collective_is_ragged(call->collective) ? 0 : call->n * data_partial_bytes(call->type);
     const struct algo_row *row = state_choose(b, call->collective, bytes, &why);

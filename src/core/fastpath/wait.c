@@ -346,15 +346,15 @@ struct comm_request engine_last(struct comm_communicator *c)
 
     if (!b)
         return timeline_refusal(r);
-    uint64_t ticket = b->failed || b->recording ? 0 : p2p_mark(b);
+    uint64_t ticket = b->failed || b->recording.plan ? 0 : p2p_mark(b);
     struct comm_request request = {ticket ? c : NULL, ticket};
-    if (b->recording)
+    if (b->recording.plan)
         request = timeline_refusal(COMM_ERR_STATE);
     else if (b->failed)
-        request = timeline_refusal((enum comm_result)b->cause.result);
+        request = timeline_refusal((enum comm_result)b->failure.cause.result);
     else if (ticket == UINT64_MAX)
         request = timeline_refusal(COMM_ERR_FULL);
-    if (!b->recording)
+    if (!b->recording.plan)
         state_activate(b);
     state_leave(b);
     return request;
@@ -390,8 +390,8 @@ enum comm_result engine_sync_all(struct comm_communicator *c, int64_t timeout_ns
     if (!e)
         return engine_alive(c) == COMM_OK ? COMM_ERR_CLOSED : engine_alive(c);
     int64_t since = e->env->now(e->env);
-    for (uint32_t i = 0; i < atomic_load_explicit(&e->words, memory_order_acquire) * 64; i++) {
-        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+    for (uint32_t i = 0; i < atomic_load_explicit(&e->table.words, memory_order_acquire) * 64; i++) {
+        struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
         r = handle ? engine_sync(handle, time_left(e->env, since, timeout_ns)) : COMM_OK;
         pending |= r == COMM_PENDING;
         if (r == COMM_PENDING || (handle != c && r == COMM_ERR_CLOSED))
@@ -411,7 +411,7 @@ enum comm_result engine_progress(struct comm_communicator *c)
         return engine_alive(c) == COMM_OK ? COMM_ERR_CLOSED : engine_alive(c);
     enum pass moved = PASS_MOVED;
     if (!engine_in_callback(e)) {
-        if (atomic_exchange_explicit(&e->armed, 0, memory_order_seq_cst))
+        if (atomic_exchange_explicit(&e->sleepers.armed, 0, memory_order_seq_cst))
             engine_disarm(e);
         moved = engine_step(e, c) | engine_pass(e, true); /* c too when it is idle: its peers may have failed it */
     }

@@ -62,6 +62,8 @@ static inline struct mixed_channel *mixed_of(struct wire_channel *channel)
 }
 
 /* mixed_join.c */
+enum comm_result mixed_open(const struct wire_config *config, struct wire **wire);
+void mixed_close(struct wire *wire);
 enum comm_result mixed_join(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits, const void *offers,
                             void *offer, struct wire_channel **channel);
 void mixed_leave(struct wire_channel *channel, enum wire_leave how);

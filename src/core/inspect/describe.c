@@ -68,14 +68,15 @@ enum comm_result engine_error_detail(struct comm_communicator *c, struct comm_er
 
     if (!b)
         return r;
-    bool aborted = b->failed && b->cause.result == COMM_ERR_ABORTED; /* by whom, with which code: says more than what it refuses since */
+    bool aborted =
+        b->failed && b->failure.cause.result == COMM_ERR_ABORTED; /* by whom, with which code: says more than what it refuses since */
 
-    if (b->recovery && b->recovery->error.size && !aborted)
-        made = b->recovery->error;
+    if (b->recovery.state && b->recovery.state->error.size && !aborted)
+        made = b->recovery.state->error;
     else if (b->failed)
-        cause_describe(b, &b->cause, &made);
-    else if (b->last_refused.size)
-        made = b->last_refused;
+        cause_describe(b, &b->failure.cause, &made);
+    else if (b->failure.last_refused.size)
+        made = b->failure.last_refused;
     state_unlock(b);
     give(error, error->size, &made, sizeof made);
     return COMM_OK;
@@ -125,17 +126,17 @@ enum comm_result engine_describe(struct comm_communicator *c, struct comm_info *
                              .rank = b->team.rank,
                              .ranks = b->team.size,
                              .cpus = (int32_t)e->cpus,
-                             .homogeneous = b->hosts.count <= 1 || b->hosts.longest * b->hosts.count == b->team.size,
-                             .fixed_order = b->world->backend->fixed_order && !b->free_order && (!b->native || b->fixed_order),
-                             .device_buffers = (b->native_flags & NATIVE_STREAM) != 0,
-                             .stream_wait = (b->native_flags & NATIVE_STREAM) != 0,
-                             .device_order = (b->native_flags & NATIVE_STREAM) != 0,
+                             .homogeneous = b->hosts.all.count <= 1 || b->hosts.all.longest * b->hosts.all.count == b->team.size,
+                             .fixed_order = b->world->backend->fixed_order && !b->terms.free_order && (!b->native || b->terms.fixed_order),
+                             .device_buffers = (b->library_work.flags & NATIVE_STREAM) != 0,
+                             .stream_wait = (b->library_work.flags & NATIVE_STREAM) != 0,
+                             .device_order = (b->library_work.flags & NATIVE_STREAM) != 0,
                              .queue_max = b->line.capacity_max,
                              .window = b->line.window};
     describe_hosts(b, &made);
     if (b->channel)
         made.inline_bytes = b->channel->caps.inline_max;
-    made.memory_bytes = b->line.capacity * (uint64_t)b->line.entry_bytes + b->record_room * sizeof *b->records;
+    made.memory_bytes = b->line.capacity * (uint64_t)b->line.entry_bytes + b->records.room * sizeof *b->records.at;
     base_copy_text(made.backend, sizeof made.backend, b->world->backend->name);
     base_copy_text(made.launcher, sizeof made.launcher, b->world->launcher);
     base_copy_text(made.slurm_job, sizeof made.slurm_job, b->world->slurm_job);
@@ -156,7 +157,7 @@ enum comm_result engine_describe_peer(struct comm_communicator *c, int32_t peer,
 
     if (!b)
         return r;
-    if (b->recording) {
+    if (b->recording.plan) {
         state_unlock(b);
         return COMM_ERR_STATE;
     }
@@ -179,11 +180,11 @@ enum comm_result engine_describe_peer(struct comm_communicator *c, int32_t peer,
 /* ------------------------------------------------------------------------------------------------------------ requests */
 static const struct record *find_record(const struct comm_state *b, uint64_t ticket)
 {
-    uint64_t oldest = b->record_count > b->record_room ? b->record_count - b->record_room : 0;
+    uint64_t oldest = b->records.count > b->records.room ? b->records.count - b->records.room : 0;
 
-    for (uint64_t i = b->record_count; i-- > oldest;)
-        if (b->records[i & (b->record_room - 1)].ticket == ticket)
-            return &b->records[i & (b->record_room - 1)];
+    for (uint64_t i = b->records.count; i-- > oldest;)
+        if (b->records.at[i & (b->records.room - 1)].ticket == ticket)
+            return &b->records.at[i & (b->records.room - 1)];
     return NULL;
 }
 
@@ -200,11 +201,11 @@ static bool describe_pending(const struct comm_state *b, uint64_t ticket, struct
         return true;
     }
     uint32_t i = timeline_slot_index(ticket);
-    if (!(ticket & TIMELINE_MESSAGE) || i >= b->p2p_room || b->p2p_ops[i].ticket != ticket || b->p2p_ops[i].state == P2P_FREE)
+    if (!(ticket & TIMELINE_MESSAGE) || i >= b->p2p.room || b->p2p.ops[i].ticket != ticket || b->p2p.ops[i].state == P2P_FREE)
         return false;
-    made->bytes = b->p2p_ops[i].call.bytes;
-    made->queued_ns = made->started_ns = (uint64_t)b->p2p_ops[i].queued_ns;
-    base_copy_text(made->algorithm, sizeof made->algorithm, p2p_name(&b->p2p_ops[i]));
+    made->bytes = b->p2p.ops[i].call.bytes;
+    made->queued_ns = made->started_ns = (uint64_t)b->p2p.ops[i].queued_ns;
+    base_copy_text(made->algorithm, sizeof made->algorithm, p2p_name(&b->p2p.ops[i]));
     return true;
 }
 
@@ -250,9 +251,9 @@ static void add_bytes_of_work(const struct comm_state *b, struct comm_stats *sta
         stats->bytes_out += b->fastpath->bytes_out;
         stats->bytes_in += b->fastpath->bytes_in;
     }
-    for (uint32_t i = 0; i < b->line.window && b->places; i++) {
-        stats->bytes_out += b->places[i].run.bytes_out;
-        stats->bytes_in += b->places[i].run.bytes_in;
+    for (uint32_t i = 0; i < b->line.window && b->runs.places; i++) {
+        stats->bytes_out += b->runs.places[i].run.bytes_out;
+        stats->bytes_in += b->runs.places[i].run.bytes_in;
     }
 }
 

@@ -78,7 +78,7 @@ static struct algo_query query_of(const struct comm_state *b, const struct comm_
                                .forced = state_forced(b),
                                .order_block = b->world->order_block,
                                .oversubscribed = elsewhere ? (uint32_t)call->ranks > b->unit.engine->cpus : b->world->oversubscribed,
-                               .hosts = elsewhere ? NULL : b->several_hosts,
+                               .hosts = elsewhere ? NULL : b->hosts.several,
                                .host_ranks = elsewhere ? 0 : state_host_ranks(b),
                                .prices = prices};
 }
@@ -144,11 +144,11 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
 
     if (!b)
         return r;
-    if (!collective_parse(call->collective) || b->recording) {
+    if (!collective_parse(call->collective) || b->recording.plan) {
         state_unlock(b);
-        return b->recording ? COMM_ERR_STATE
-                            : engine_decline(c, COMM_ERR_ARGUMENT, NULL, "explain: call.collective=%s; expected allreduce, broadcast, ...",
-                                             call->collective);
+        return b->recording.plan ? COMM_ERR_STATE
+                                 : engine_decline(c, COMM_ERR_ARGUMENT, NULL,
+                                                  "explain: call.collective=%s; expected allreduce, broadcast, ...", call->collective);
     }
     if (explain_native(b, call, text, bytes)) {
         state_unlock(b);
@@ -209,7 +209,7 @@ enum comm_result engine_predict(struct comm_communicator *c, const struct comm_c
 
     if (!b)
         return r;
-    if (b->recording)
+    if (b->recording.plan)
         r = COMM_ERR_STATE;
     else if (!collective_parse(call->collective))
         r = COMM_ERR_ARGUMENT;

@@ -41,8 +41,8 @@ static void take_unfinished(const struct comm_state *b, struct trace *t, uint64_
         record->result = COMM_PENDING;
         record->waited = ticket <= b->line.started ? state_waits_for(b, e) : 0;
     }
-    for (uint32_t i = b->p2p_first; i != P2P_NONE; i = b->p2p_ops[i].after) {
-        const struct p2p_op *op = &b->p2p_ops[i];
+    for (uint32_t i = b->p2p.first; i != P2P_NONE; i = b->p2p.ops[i].after) {
+        const struct p2p_op *op = &b->p2p.ops[i];
         if (op->state != P2P_MARKER)
             t->record[t->count++] = (struct record){.ticket = op->ticket,
                                                     .bytes = op->call.bytes,
@@ -59,10 +59,10 @@ static void take_unfinished(const struct comm_state *b, struct trace *t, uint64_
 static struct trace *take_trace(const struct comm_state *b, const struct comm_error *error)
 {
     const struct comm_env *env = b->unit.engine->env;
-    uint64_t first = b->record_count > b->record_room ? b->record_count - b->record_room : 0;
+    uint64_t first = b->records.count > b->records.room ? b->records.count - b->records.room : 0;
     uint64_t last = b->line.next - 1 - b->line.done > ENGINE_RECORDS ? b->line.done + ENGINE_RECORDS : b->line.next - 1;
     size_t bytes = sizeof(struct trace) +
-                   (size_t)(b->record_count - first + (last - b->line.done) + b->p2p_pending + b->p2p_markers) * sizeof(struct record);
+                   (size_t)(b->records.count - first + (last - b->line.done) + b->p2p.pending + b->p2p.markers) * sizeof(struct record);
     struct trace *t = env->take(env, bytes, 64);
 
     if (!t)
@@ -77,8 +77,8 @@ static struct trace *take_trace(const struct comm_state *b, const struct comm_er
     base_copy_text(t->host, sizeof t->host, b->unit.engine->identity.host);
     if (error)
         t->error = *error;
-    for (uint64_t i = first; i < b->record_count; i++)
-        t->record[t->count++] = b->records[i & (b->record_room - 1)];
+    for (uint64_t i = first; i < b->records.count; i++)
+        t->record[t->count++] = b->records.at[i & (b->records.room - 1)];
     take_unfinished(b, t, last);
     return t;
 }
@@ -231,16 +231,17 @@ static void tell_unwritten(struct comm_communicator *c, const char *path, int64_
 
     if (!b)
         return;
-    b->last_refused = (struct comm_error){.size = sizeof b->last_refused,
-                                          .result = failed ? COMM_ERR_SYSTEM : COMM_ERR_MEMORY,
-                                          .rank = b->team.rank,
-                                          .peer = -1,
-                                          .system_errno = (int32_t)-failed,
-                                          .operation = "trace_dump"};
+    b->failure.last_refused = (struct comm_error){.size = sizeof b->failure.last_refused,
+                                                  .result = failed ? COMM_ERR_SYSTEM : COMM_ERR_MEMORY,
+                                                  .rank = b->team.rank,
+                                                  .peer = -1,
+                                                  .system_errno = (int32_t)-failed,
+                                                  .operation = "trace_dump"};
     if (failed)
-        base_format(b->last_refused.text, sizeof b->last_refused.text, "path=%s cannot be written, errno=%d", path, (int)-failed);
+        base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text, "path=%s cannot be written, errno=%d", path,
+                    (int)-failed);
     else
-        base_format(b->last_refused.text, sizeof b->last_refused.text, "no memory for a copy of what is remembered");
+        base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text, "no memory for a copy of what is remembered");
     state_unlock(b);
 }
 
@@ -254,7 +255,7 @@ enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path
     const struct comm_env *env = b->unit.engine->env;
     struct trace *t = take_trace(b, NULL);
     if (t && b->failed)
-        cause_describe(b, &b->cause, &t->error);
+        cause_describe(b, &b->failure.cause, &t->error);
     state_unlock(b);
     int before = env->cancel(env, ENV_CANCEL_OFF);
     int64_t failed = t ? write_trace(env, t, path) : 0;
@@ -270,11 +271,11 @@ enum comm_result engine_trace_dump(struct comm_communicator *c, const char *path
 /* ------------------------------------------------------------------------------------------------------------ after a failure */
 static struct trace *next_trace(struct engine *e)
 {
-    base_lock(&e->trace_lock, e->env);
-    struct trace *t = e->traces;
+    base_lock(&e->trace.lock, e->env);
+    struct trace *t = e->trace.list;
     if (t)
-        e->traces = t->next;
-    base_unlock(&e->trace_lock, e->env);
+        e->trace.list = t->next;
+    base_unlock(&e->trace.lock, e->env);
     return t;
 }
 
@@ -289,12 +290,12 @@ static void trace_writer(void *arg)
     const struct comm_env *env = e->env;
 
     for (;;) {
-        uint32_t given = atomic_load_explicit(&e->traces_given, memory_order_acquire);
+        uint32_t given = atomic_load_explicit(&e->trace.given, memory_order_acquire);
         struct trace *t = next_trace(e);
         if (!t && stopping(e))
             return;
         if (!t) {
-            env->park(env, &e->traces_given, given, ENV_FOREVER);
+            env->park(env, &e->trace.given, given, ENV_FOREVER);
             continue;
         }
         int64_t failed = write_trace(env, t, t->path);
@@ -303,34 +304,34 @@ static void trace_writer(void *arg)
         else
             base_log(&e->log, LOG_WARNING, "comm=%s its last %llu operations are in %s", t->name, (unsigned long long)t->count, t->path);
         env->give(env, t, t->bytes);
-        atomic_fetch_add_explicit(&e->traces_written, 1, memory_order_release);
-        env->wake(env, &e->traces_written, UINT32_MAX);
+        atomic_fetch_add_explicit(&e->trace.written, 1, memory_order_release);
+        env->wake(env, &e->trace.written, UINT32_MAX);
     }
 }
 
 /* A failure is told under locks, where no thread is made. */
 void trace_start(struct engine *e)
 {
-    base_lock(&e->trace_lock, e->env);
-    if (e->options.trace_dir[0] && !e->trace_writer_runs)
-        e->trace_writer_runs = e->env->spawn(e->env, trace_writer, e, &e->trace_writer) == 0;
-    base_unlock(&e->trace_lock, e->env);
+    base_lock(&e->trace.lock, e->env);
+    if (e->options.trace_dir[0] && !e->trace.writer_runs)
+        e->trace.writer_runs = e->env->spawn(e->env, trace_writer, e, &e->trace.writer) == 0;
+    base_unlock(&e->trace.lock, e->env);
 }
 
 /* False: there is no thread to write it. */
 static bool give_trace(struct engine *e, struct trace *t)
 {
-    base_lock(&e->trace_lock, e->env);
-    bool runs = e->trace_writer_runs;
-    struct trace **last = &e->traces;
+    base_lock(&e->trace.lock, e->env);
+    bool runs = e->trace.writer_runs;
+    struct trace **last = &e->trace.list;
     while (*last)
         last = &(*last)->next;
     if (runs) {
         *last = t;
-        atomic_fetch_add_explicit(&e->traces_given, 1, memory_order_release);
+        atomic_fetch_add_explicit(&e->trace.given, 1, memory_order_release);
     }
-    base_unlock(&e->trace_lock, e->env);
-    e->env->wake(e->env, &e->traces_given, 1);
+    base_unlock(&e->trace.lock, e->env);
+    e->env->wake(e->env, &e->trace.given, 1);
     return runs;
 }
 
@@ -339,9 +340,9 @@ static void failed(struct comm_state *b, const struct comm_error *error)
     struct engine *e = b->unit.engine;
     const char *folder = e->options.trace_dir;
 
-    if (!folder[0] || b->dumped)
+    if (!folder[0] || b->records.dumped)
         return;
-    b->dumped = true;
+    b->records.dumped = true;
     struct trace *t = take_trace(b, error);
     if (!t) {
         base_log(&e->log, LOG_WARNING, "comm=%s trace_dir: no memory for a copy of what is remembered", b->name);
@@ -358,23 +359,23 @@ static void failed(struct comm_state *b, const struct comm_error *error)
 
 static void wait_ended(struct engine *e)
 {
-    uint32_t given = atomic_load_explicit(&e->traces_given, memory_order_acquire), written;
+    uint32_t given = atomic_load_explicit(&e->trace.given, memory_order_acquire), written;
 
     if (BASE_LIKELY(!given))
         return;
     int64_t deadline = e->env->now(e->env) + TRACE_PATIENCE_NS;
-    while ((int32_t)(given - (written = atomic_load_explicit(&e->traces_written, memory_order_acquire))) > 0 &&
+    while ((int32_t)(given - (written = atomic_load_explicit(&e->trace.written, memory_order_acquire))) > 0 &&
            e->env->now(e->env) < deadline)
-        e->env->park(e->env, &e->traces_written, written, deadline);
+        e->env->park(e->env, &e->trace.written, written, deadline);
 }
 
 static bool stop(struct engine *e)
 {
-    if (!e->trace_writer_runs)
+    if (!e->trace.writer_runs)
         return true;
-    atomic_fetch_add_explicit(&e->traces_given, 1, memory_order_seq_cst);
-    e->env->wake(e->env, &e->traces_given, 1);
-    return e->env->join(e->env, &e->trace_writer, e->env->now(e->env) + TRACE_STOP_NS);
+    atomic_fetch_add_explicit(&e->trace.given, 1, memory_order_seq_cst);
+    e->env->wake(e->env, &e->trace.given, 1);
+    return e->env->join(e->env, &e->trace.writer, e->env->now(e->env) + TRACE_STOP_NS);
 }
 
 const struct comm_part trace_part = {.name = "trace", .engine_close = stop, .wait_ended = wait_ended, .failed = failed};

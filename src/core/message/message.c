@@ -12,37 +12,7 @@
 #include <string.h>
 
 #include "base/check.h"
-#include "message/match.h"
-#include "message/pool.h"
-
-struct message_queue {
-    struct message_node *first, *last;
-};
-
-struct message_peer {
-    struct message_queue unsent;
-    struct message_queue came[2]; /* asks, answers: not taken yet */
-    uint32_t sent;                /* messages given to the wire; the last one's number */
-    uint32_t next_stalled;        /* 1 + the next peer with unsent messages; 0: none */
-};
-
-struct message_room {
-    const struct comm_env *env;
-    struct wire_channel *channel;
-    int32_t rank, size;
-    uint32_t depth;
-    uint32_t live;                /* posted, result not taken */
-    uint32_t pending;             /* posted, not finished */
-    uint32_t stalled_peers;       /* 1 + the first peer with unsent messages; 0: none */
-    enum comm_result refused;     /* not OK: what every post is answered */
-    struct message_queue untaken; /* matched receives for which the wire had no room */
-    struct message_queue finished;
-    struct message_queue setup_messages; /* not taken yet */
-    uint32_t came;                       /* in all peers' queues of the library's own */
-    struct message_pool pool;
-    struct message_match match;
-    struct message_peer peer[];
-};
+#include "message/room.h"
 
 static void queue_push(struct message_queue *queue, struct message_node *node)
 {
@@ -246,25 +216,6 @@ static void take_own(struct message_room *room, struct message_node *node)
     take_wired(room, node, &message);
 }
 
-bool message_setup(const struct message_room *room)
-{
-    return room->setup_messages.first != NULL;
-}
-
-uint32_t message_came(const struct message_room *room)
-{
-    return room->came;
-}
-
-bool message_came_from(const struct message_room *room, enum message_kind kind, int32_t peer, size_t *bytes)
-{
-    const struct message_node *first = room->peer[peer].came[kind == MESSAGE_ANSWER].first;
-
-    if (first)
-        *bytes = first->bytes;
-    return first != NULL;
-}
-
 enum comm_result message_open(const struct comm_env *env, struct wire_channel *channel, int32_t rank, int32_t size, uint32_t depth,
                               struct message_room **room)
 {
@@ -289,11 +240,6 @@ void message_close(struct message_room *room)
     message_match_close(&room->match);
     message_pool_close(&room->pool);
     room->env->give(room->env, room, room_bytes(room->size));
-}
-
-enum comm_result message_refused(const struct message_room *room)
-{
-    return room->refused;
 }
 
 enum comm_result message_post(struct message_room *room, const struct message_call *call)
@@ -350,14 +296,6 @@ static void end_posted(struct message_room *room, enum comm_result result)
 void message_cancel_all(struct message_room *room)
 {
     end_posted(room, COMM_ERR_CANCELLED);
-}
-
-bool message_probe(const struct message_room *room, int32_t peer, uint32_t tag, struct comm_status *status)
-{
-    const struct message_node *arrival = message_match_arrival(&room->match, peer, tag);
-    if (arrival && status)
-        *status = (struct comm_status){.peer = arrival->peer, .tag = arrival->tag, .bytes = arrival->bytes};
-    return arrival != NULL;
 }
 
 static void announced(struct message_room *room, const struct wire_event *event)
@@ -464,39 +402,6 @@ uint32_t message_take_finished(struct message_room *room, struct message_finishe
         room->live--;
     }
     return count;
-}
-
-uint32_t message_pending(const struct message_room *room)
-{
-    return room->pending;
-}
-
-bool message_wants_step(const struct message_room *room)
-{
-    return room->stalled_peers != 0 || room->untaken.first;
-}
-
-bool message_waits(const struct message_room *room, uint32_t slot)
-{
-    bool waits = false;
-
-    for (uint32_t i = 0; i < room->pool.nodes && !waits; i++) {
-        const struct message_node *node = message_pool_at(&room->pool, i);
-        waits = node->slot == slot &&
-                (node->state == MESSAGE_POSTED || node->state == MESSAGE_SELF || (node->state == MESSAGE_WIRED && node->is_send));
-    }
-    return waits;
-}
-
-bool message_is_quiet(const struct message_room *room)
-{
-    bool quiet = !message_wants_step(room);
-
-    for (uint32_t i = 0; i < room->pool.nodes && quiet; i++) {
-        const struct message_node *node = message_pool_at(&room->pool, i);
-        quiet = node->state != MESSAGE_STALLED && (node->state != MESSAGE_WIRED || node->is_send);
-    }
-    return quiet;
 }
 
 void message_fail(struct message_room *room, enum comm_result result)

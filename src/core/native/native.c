@@ -14,7 +14,7 @@ enum { NAP_MOST_NS = 1000000, COPYING_NS = 2000, AGREE_BYTES = 4096, SHORT_TURNS
 
 static bool may_enter(const struct comm_state *b)
 {
-    return !b->guest || !(b->native_flags & NATIVE_CALLER);
+    return !b->guest || !(b->library_work.flags & NATIVE_CALLER);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ joining */
@@ -26,15 +26,15 @@ static enum comm_result open(struct comm_state *b, struct team_offer *offer)
     struct wire_team team = {b->team.id, b->team.rank, b->team.size, b->team.world};
 
     offer->has_native = 0;
-    if (!native || b->programs_only)
+    if (!native || b->terms.programs_only)
         return COMM_OK;
     enum comm_result r = native->class->join(native, &team, NULL, offer->native, &b->native);
     if (r == COMM_OK) {
         offer->has_native = 1;
         b->library = &library;
-        b->native_flags = native->flags;
-        if (b->stream && (native->flags & NATIVE_STREAM) && native->class->stream)
-            native->class->stream(b->native, b->stream, &b->stream);
+        b->library_work.flags = native->flags;
+        if (b->terms.stream && (native->flags & NATIVE_STREAM) && native->class->stream)
+            native->class->stream(b->native, b->terms.stream, &b->terms.stream);
     } else {
         b->native = NULL;
     }
@@ -56,7 +56,7 @@ static enum comm_result connect(struct comm_state *b, const struct team_offer *o
         b->native->native->class->leave(b->native, WIRE_CLOSE);
         b->native = NULL;
         b->library = NULL;
-        b->native_flags = 0;
+        b->library_work.flags = 0;
         return COMM_OK;
     }
     for (int32_t r = 0; r < b->team.size; r++)
@@ -65,9 +65,9 @@ static enum comm_result connect(struct comm_state *b, const struct team_offer *o
     if (result != COMM_OK) {
         b->native = NULL;
         b->library = NULL;
-    } else if (b->native_flags & NATIVE_STREAM) {
+    } else if (b->library_work.flags & NATIVE_STREAM) {
         b->line.ahead = b->line.capacity_max; /* what it started has no place of ours */
-        b->unpacked = true;
+        b->terms.unpacked = true;
     }
     return result;
 }
@@ -116,7 +116,7 @@ static enum comm_result leave_to_program(struct comm_state *b, const struct engi
 {
     if (!is_device_memory(b, call->in) && !is_device_memory(b, call->out))
         return COMM_ERR_UNSUPPORTED;
-    base_format(b->last_refused.text, sizeof b->last_refused.text, "the buffers are a device's: %s", why);
+    base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text, "the buffers are a device's: %s", why);
     return COMM_ERR_ARGUMENT;
 }
 
@@ -124,7 +124,8 @@ static enum comm_result takes(struct comm_state *b, const struct engine_call *ca
 {
     if (call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP || call->collective == COLLECTIVE_WINDOW)
         return COMM_ERR_UNSUPPORTED;
-    if ((b->fixed_order || b->world->order_block) && reduces(call->collective) && order_matters(call->type)) /* never silently relaxed */
+    if ((b->terms.fixed_order || b->world->order_block) && reduces(call->collective) &&
+        order_matters(call->type)) /* never silently relaxed */
         return leave_to_program(b, call, "fixed order was asked for, and only programs on host memory have that");
     if (call->collective == COLLECTIVE_GROUP || call->collective == COLLECTIVE_BROADCAST_BYTES)
         return COMM_ERR_UNSUPPORTED; /* ours: what they take is in our memory, or was looked at before */
@@ -136,7 +137,7 @@ static enum comm_result takes(struct comm_state *b, const struct engine_call *ca
     char why[256];
     enum comm_result r = b->native->native->class->accept(b->native, &native, why, sizeof why);
     if (BASE_UNLIKELY(r != COMM_OK && r != COMM_ERR_UNSUPPORTED))
-        base_copy_text(b->last_refused.text, sizeof b->last_refused.text, why);
+        base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text, why);
     return r;
 }
 
@@ -146,19 +147,19 @@ static void count(struct comm_state *b, bool pending)
 {
     struct engine *e = b->unit.engine;
 
-    b->native_counted = pending;
+    b->library_work.counted = pending;
     if (!pending) {
-        atomic_fetch_sub_explicit(&e->natives, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
         return;
     }
-    atomic_fetch_add_explicit(&e->natives, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
     engine_told(e); /* who sleeps without a poll deadline must take one */
 }
 
 static void start_pending(struct comm_state *b)
 {
-    b->native_pending++;
-    atomic_store_explicit(&b->unit.engine->nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
+    b->library_work.pending++;
+    atomic_store_explicit(&b->unit.engine->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
 }
 
 static void propose(struct comm_state *b, const struct entry *e, enum comm_result result, int32_t code)
@@ -175,7 +176,7 @@ static void propose(struct comm_state *b, const struct entry *e, enum comm_resul
    written takes as long as half a small exchange: calls of few bytes are compared by whoever has to wait for theirs, and at the tick. */
 static bool calls_agree(struct comm_state *b, const struct entry *e)
 {
-    uint32_t at = e->seq & b->calls_mask;
+    uint32_t at = e->seq & b->calls.mask;
 
     atomic_thread_fence(memory_order_seq_cst);
     for (int32_t r = 0; r < b->team.size; r++) {
@@ -222,7 +223,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     }
     if (call.n * call.element_bytes >= AGREE_BYTES && !calls_agree(b, e))
         return;
-    if (BASE_UNLIKELY(b->world->check) && !(b->native_flags & NATIVE_STREAM)) /* a device's memory cannot be looked at */
+    if (BASE_UNLIKELY(b->world->check) && !(b->library_work.flags & NATIVE_STREAM)) /* a device's memory cannot be looked at */
         check_freeze(b, e);
     enum comm_result r = class->start(b->native, &call, &code);
     if (r == COMM_OK)
@@ -248,7 +249,7 @@ static enum comm_result stream_wait(struct comm_state *b, struct entry *e, const
     e->head.kind = TIMELINE_WORK; /* later calls go into the stream behind it, so nothing of the queue waits here */
     e->by = ENTRY_BY_STREAM;
     e->parked = point->kind != POINT_WORD; /* what the device waits for by itself may fail too */
-    b->native_parked += e->parked;
+    b->library_work.parked += e->parked;
     return COMM_OK;
 }
 
@@ -256,13 +257,13 @@ static bool release_parked(struct comm_state *b)
 {
     bool moved = false;
 
-    for (uint64_t t = b->line.done + 1; t <= b->line.started && b->native_parked && !b->failed; t++) {
+    for (uint64_t t = b->line.done + 1; t <= b->line.started && b->library_work.parked && !b->failed; t++) {
         struct entry *e = state_entry(b, t);
         enum comm_result r = e->by == ENTRY_BY_STREAM && e->parked ? timeline_point_test(&e->point) : COMM_PENDING;
         if (r == COMM_PENDING)
             continue;
         e->parked = false;
-        b->native_parked--;
+        b->library_work.parked--;
         moved = true;
         if (r == COMM_OK)
             b->native->native->class->reach(b->native, t);
@@ -279,14 +280,14 @@ static bool release_parked(struct comm_state *b)
 /* The oldest, which went the short way, ended well. */
 static void retire_short(struct comm_state *b, struct entry *e)
 {
-    uint64_t ticket = b->native_alone;
+    uint64_t ticket = b->library_work.alone;
 
-    b->native_alone = 0;
+    b->library_work.alone = 0;
     state_record(b, &e->record, ticket, b->unit.engine->env->now(b->unit.engine->env), COMM_OK);
     uint32_t seq = e->seq;
     state_forget_entry(b, e);
     timeline_retire_oldest(&b->line, &e->head);
-    b->told_done = ticket;
+    b->told.done = ticket;
     b->wire->release(b->channel, seq, NULL);
     b->wire->flush(b->channel); /* left for later it would ring an armed loop that has nothing to do */
     engine_told(b->unit.engine);
@@ -298,13 +299,14 @@ static void take_ended(struct comm_state *b, const struct native_event *event)
     struct entry *e = state_entry(b, event->cookie);
 
     BASE_ASSERT(event->cookie > b->line.done && event->cookie <= b->line.started && e->by != ENTRY_BY_PROGRAM);
-    b->native_pending--;
-    if (event->result == COMM_OK && event->cookie == b->native_alone)
+    b->library_work.pending--;
+    if (event->result == COMM_OK && event->cookie == b->library_work.alone)
         retire_short(b, e);
     else if (event->result == COMM_OK)
         timeline_end(&b->line, event->cookie,
-                     BASE_UNLIKELY(b->world->check) && e->by == ENTRY_BY_NATIVE && !(b->native_flags & NATIVE_STREAM) ? check_thaw(b, e)
-                                                                                                                      : COMM_OK);
+                     BASE_UNLIKELY(b->world->check) && e->by == ENTRY_BY_NATIVE && !(b->library_work.flags & NATIVE_STREAM)
+                         ? check_thaw(b, e)
+                         : COMM_OK);
     else if (!e->seq || state_check_peers(b, e))
         propose(b, e, (enum comm_result)event->result, event->code);
 }
@@ -313,7 +315,7 @@ static bool look(struct comm_state *b)
 {
     struct native_event events[ENGINE_EVENTS];
 
-    if (!b->native_pending || b->failed || !may_enter(b))
+    if (!b->library_work.pending || b->failed || !may_enter(b))
         return false;
     uint32_t count = b->native->native->class->advance(b->native, events, ENGINE_EVENTS);
     for (uint32_t i = 0; i < count && !b->failed; i++)
@@ -326,7 +328,7 @@ static bool look(struct comm_state *b)
    it is an entry's all the same: whoever fails, closes, lists or waits for it knows nothing of this. */
 static bool takes_form(struct comm_state *b, const struct engine_call *call)
 {
-    struct call_shape *f = &b->native_form;
+    struct call_shape *f = &b->library_work.form;
 
     if (BASE_LIKELY(call_is(f, call)))
         return f->fits;
@@ -340,8 +342,9 @@ static bool may_go(const struct comm_state *b)
 {
     const struct wire_board *board = b->channel->board;
 
-    if (b->line.done + 1 != b->line.next || b->p2p_first != P2P_NONE || b->failed || b->proposal.result || b->sequence < b->refused_until ||
-        (uint32_t)(b->sequence + 1) == 0 || (b->native_flags & NATIVE_STREAM) || b->world->check)
+    if (b->line.done + 1 != b->line.next || b->p2p.first != P2P_NONE || b->failed || b->failure.proposal.result ||
+        b->sequence < b->failure.refused_until || (uint32_t)(b->sequence + 1) == 0 || (b->library_work.flags & NATIVE_STREAM) ||
+        b->world->check)
         return false;
     return !board || !atomic_load_explicit(&board->cause, memory_order_relaxed);
 }
@@ -355,14 +358,14 @@ static bool issue(struct comm_state *b, const struct engine_call *call, struct c
     struct entry *e = (struct entry *)(void *)timeline_room(&b->line, &why);
     if (!e)
         return false; /* the long way says why */
-    state_fill_entry(e, call, b->native_form.fingerprint, b);
+    state_fill_entry(e, call, b->library_work.form.fingerprint, b);
     if (call->counts && state_copy_vectors(b, call, e) != COMM_OK)
         return false;
     e->by = ENTRY_BY_NATIVE;
     e->seq = e->record.sequence = (uint32_t)++b->sequence;
-    e->chain = b->chain = state_chain(b->chain, b->native_form.fingerprint);
+    e->chain = b->chain = state_chain(b->chain, b->library_work.form.fingerprint);
     e->record.algorithm = b->native->native->class->name;
-    uint64_t ticket = b->native_alone = timeline_issue_alone(&b->line, &e->head);
+    uint64_t ticket = b->library_work.alone = timeline_issue_alone(&b->line, &e->head);
     state_publish_call(b, e, call, COMM_OK);
     b->stats.operations++;
     if (req)
@@ -370,7 +373,7 @@ static bool issue(struct comm_state *b, const struct engine_call *call, struct c
     start(b, ticket, e);
     look(b);
     b->now = 0;
-    if (BASE_UNLIKELY(b->native_alone && (!b->is_active || !b->native_counted)))
+    if (BASE_UNLIKELY(b->library_work.alone && (!b->is_active || !b->library_work.counted)))
         state_activate(b);
     return true;
 }
@@ -378,9 +381,9 @@ static bool issue(struct comm_state *b, const struct engine_call *call, struct c
 /* Looks at it for as long as a peer that called at the same time takes. */
 static bool wait_short(struct comm_state *b, uint64_t ticket)
 {
-    if (!b->native_alone || b->native_alone != ticket || b->unit.engine->oversubscribed)
+    if (!b->library_work.alone || b->library_work.alone != ticket || b->unit.engine->oversubscribed)
         return false;
-    for (int turn = 0; turn < SHORT_TURNS && b->native_alone; turn++)
+    for (int turn = 0; turn < SHORT_TURNS && b->library_work.alone; turn++)
         look(b);
     bool ended = b->line.done >= ticket;
     if (ended && b->line.done + 1 != b->line.next)
@@ -393,14 +396,14 @@ static bool wait_short(struct comm_state *b, uint64_t ticket)
 static bool step(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
-    bool moved = b->native_parked && release_parked(b);
+    bool moved = b->library_work.parked && release_parked(b);
 
-    if (BASE_LIKELY(!b->native_pending))
+    if (BASE_LIKELY(!b->library_work.pending))
         return moved;
     int64_t before = env->now(env);
     moved |= look(b);
     if (moved || env->now(env) - before > COPYING_NS)
-        atomic_store_explicit(&b->unit.engine->nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
+        atomic_store_explicit(&b->unit.engine->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
     return moved || env->now(env) - before > COPYING_NS;
 }
 
@@ -410,11 +413,11 @@ static void failing(struct comm_state *b, enum comm_result result)
     (void)result;
     if (!b->native)
         return;
-    uint32_t pending = b->native_pending;
-    b->native_pending = b->native_parked = 0;
-    b->native_alone = 0;
-    b->held = may_enter(b) ? b->native->native->class->leave(b->native, WIRE_ABORT) : pending;
-    for (uint64_t t = b->line.done + 1; b->held && t <= b->line.started; t++) {
+    uint32_t pending = b->library_work.pending;
+    b->library_work.pending = b->library_work.parked = 0;
+    b->library_work.alone = 0;
+    b->library_work.held = may_enter(b) ? b->native->native->class->leave(b->native, WIRE_ABORT) : pending;
+    for (uint64_t t = b->line.done + 1; b->library_work.held && t <= b->line.started; t++) {
         struct entry *e = state_entry(b, t);
         if (e->by == ENTRY_BY_NATIVE && e->head.state == TIMELINE_STARTED)
             e->record.flags |= COMM_INFO_BUFFERS_HELD;
@@ -423,14 +426,14 @@ static void failing(struct comm_state *b, enum comm_result result)
 
 bool native_holds(struct comm_state *b)
 {
-    if (b->held && may_enter(b))
-        b->held = b->native->native->class->leave(b->native, WIRE_ABORT);
-    return b->held != 0;
+    if (b->library_work.held && may_enter(b))
+        b->library_work.held = b->native->native->class->leave(b->native, WIRE_ABORT);
+    return b->library_work.held != 0;
 }
 
 static void leave(struct comm_state *b)
 {
-    if (b->native_counted)
+    if (b->library_work.counted)
         count(b, false);
     if (!b->native)
         return;
@@ -445,20 +448,20 @@ static void leave(struct comm_state *b)
 /* ------------------------------------------------------------------------------------------------------------ sleeping */
 static void nap(struct engine *e, int64_t now, int64_t *until)
 {
-    int64_t most = atomic_load_explicit(&e->nap_ns, memory_order_relaxed);
+    int64_t most = atomic_load_explicit(&e->sleepers.nap_ns, memory_order_relaxed);
 
-    if (!atomic_load_explicit(&e->natives, memory_order_relaxed))
+    if (!atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
         return;
     if (now + most < *until)
         *until = now + most;
-    atomic_store_explicit(&e->nap_ns, most * 2 < NAP_MOST_NS ? most * 2 : NAP_MOST_NS, memory_order_relaxed);
+    atomic_store_explicit(&e->sleepers.nap_ns, most * 2 < NAP_MOST_NS ? most * 2 : NAP_MOST_NS, memory_order_relaxed);
 }
 
 /* Counted among those that wake nobody while something is pending and a pass could end it. */
 static void active(struct comm_state *b, bool is_active)
 {
-    if (BASE_UNLIKELY(b->native_counted != (is_active && (b->native_counted || b->native_pending))))
-        count(b, !b->native_counted);
+    if (BASE_UNLIKELY(b->library_work.counted != (is_active && (b->library_work.counted || b->library_work.pending))))
+        count(b, !b->library_work.counted);
 }
 
 static const struct collective_library library = {

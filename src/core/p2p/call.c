@@ -9,9 +9,10 @@
 /* Messages go over the wire, which is the host's. */
 enum comm_result p2p_refuse_device(struct comm_state *b, const char *call)
 {
-    b->last_refused = (struct comm_error){.size = sizeof b->last_refused, .result = COMM_ERR_UNSUPPORTED, .rank = b->team.rank, .peer = -1};
-    base_copy_text(b->last_refused.operation, sizeof b->last_refused.operation, call);
-    base_copy_text(b->last_refused.text, sizeof b->last_refused.text,
+    b->failure.last_refused =
+        (struct comm_error){.size = sizeof b->failure.last_refused, .result = COMM_ERR_UNSUPPORTED, .rank = b->team.rank, .peer = -1};
+    base_copy_text(b->failure.last_refused.operation, sizeof b->failure.last_refused.operation, call);
+    base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text,
                    "buf is device memory; expected the host's: messages go over the wire");
     return COMM_ERR_UNSUPPORTED;
 }
@@ -25,15 +26,15 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
     const struct message_call call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send};
 
     if (b) {
-        if (b->native_flags && state_is_device_memory(b, buf))
+        if (b->library_work.flags && state_is_device_memory(b, buf))
             r = p2p_refuse_device(b, is_send ? "send" : "recv");
-        else if (b->recording)
-            r = b->recorder->message(b, &call);
+        else if (b->recording.plan)
+            r = b->recording.calls->message(b, &call);
         else
-            r = b->failed ? (enum comm_result)b->cause.result : p2p_post(b, &call, P2P_NONE, req);
-        if (b->recording && req)
+            r = b->failed ? (enum comm_result)b->failure.cause.result : p2p_post(b, &call, P2P_NONE, req);
+        if (b->recording.plan && req)
             *req = COMM_REQUEST_NONE;
-        if (!b->recording)
+        if (!b->recording.plan)
             state_settle(b);
         state_leave(b);
     }
@@ -54,14 +55,14 @@ enum comm_result engine_cancel(struct comm_request request)
         return r;
     r = COMM_ERR_STATE;
     uint32_t i = timeline_slot_index(request.ticket);
-    if ((request.ticket & TIMELINE_MESSAGE) && i < b->p2p_room && b->p2p_ops[i].ticket == request.ticket && !b->p2p_ops[i].is_send) {
-        if (b->p2p_ops[i].class) {
-            p2p_end(b, &b->p2p_ops[i], COMM_ERR_CANCELLED);
+    if ((request.ticket & TIMELINE_MESSAGE) && i < b->p2p.room && b->p2p.ops[i].ticket == request.ticket && !b->p2p.ops[i].is_send) {
+        if (b->p2p.ops[i].class) {
+            p2p_end(b, &b->p2p.ops[i], COMM_ERR_CANCELLED);
             r = COMM_OK;
-        } else if (b->p2p_ops[i].state == P2P_POSTED) {
+        } else if (b->p2p.ops[i].state == P2P_POSTED) {
             r = message_cancel(b->messages, i, COMM_ERR_CANCELLED);
-        } else if (b->p2p_ops[i].state == P2P_HELD) {
-            p2p_end(b, &b->p2p_ops[i], COMM_ERR_CANCELLED);
+        } else if (b->p2p.ops[i].state == P2P_HELD) {
+            p2p_end(b, &b->p2p.ops[i], COMM_ERR_CANCELLED);
             r = COMM_OK;
         }
         p2p_step(b);
@@ -90,7 +91,7 @@ static bool probe_done(void *arg)
     if (!b)
         return true;
     if (b->failed)
-        p->result = (enum comm_result)b->cause.result;
+        p->result = (enum comm_result)b->failure.cause.result;
     else {
         state_step(b);
         p->result = message_probe(b->messages, p->peer, p->tag, p->status) ? COMM_OK : COMM_PENDING;
@@ -109,7 +110,7 @@ enum comm_result engine_probe(struct comm_communicator *c, int32_t peer, uint32_
         return r;
     struct engine *e = b->unit.engine;
     int64_t most = b->timeout_ns;
-    bool usable = !b->recording && (timeout_ns == 0 || !engine_in_callback(e));
+    bool usable = !b->recording.plan && (timeout_ns == 0 || !engine_in_callback(e));
     engine_hold(e);
     state_unlock(b);
     if (!usable)

@@ -4,8 +4,8 @@
 /* What this rank has sent itself may be what a general receive waits for. */
 static bool sends_itself(const struct comm_state *b)
 {
-    for (uint32_t i = b->p2p_first; i != P2P_NONE; i = b->p2p_ops[i].after)
-        if (b->p2p_ops[i].is_send && b->p2p_ops[i].state != P2P_MARKER && b->p2p_ops[i].call.peer == b->team.rank)
+    for (uint32_t i = b->p2p.first; i != P2P_NONE; i = b->p2p.ops[i].after)
+        if (b->p2p.ops[i].is_send && b->p2p.ops[i].state != P2P_MARKER && b->p2p.ops[i].call.peer == b->team.rank)
             return true;
     return false;
 }
@@ -29,8 +29,8 @@ bool p2p_peer_left(const struct comm_state *b, int32_t peer, int32_t *rank)
 /* A receive ends alone. A send cannot be taken back, and whether it was received is not known: the communicator fails. */
 static void end_gone(struct comm_state *b, uint32_t index, int32_t rank)
 {
-    const struct p2p_op *t = &b->p2p_ops[index];
-    int32_t last = (int32_t)(b->closed_at[rank] - 1);
+    const struct p2p_op *t = &b->p2p.ops[index];
+    int32_t last = (int32_t)(b->failure.closed_at[rank] - 1);
 
     if (t->is_send)
         state_propose(b,
@@ -48,15 +48,15 @@ static bool awaits_gone(const struct comm_state *b, const struct p2p_op *t, int3
 static void check_gone(struct comm_state *b)
 {
     int32_t rank;
-    uint32_t i = b->p2p_first;
+    uint32_t i = b->p2p.first;
 
-    while (i != P2P_NONE && !awaits_gone(b, &b->p2p_ops[i], &rank))
-        i = b->p2p_ops[i].after;
+    while (i != P2P_NONE && !awaits_gone(b, &b->p2p.ops[i], &rank))
+        i = b->p2p.ops[i].after;
     if (i == P2P_NONE || state_step(b))
         return;
     for (uint32_t next; i != P2P_NONE && !b->failed; i = next) {
-        next = b->p2p_ops[i].after;
-        if (awaits_gone(b, &b->p2p_ops[i], &rank))
+        next = b->p2p.ops[i].after;
+        if (awaits_gone(b, &b->p2p.ops[i], &rank))
             end_gone(b, i, rank);
     }
 }
@@ -65,8 +65,8 @@ static void check_gone(struct comm_state *b)
  * fails. */
 void p2p_check(struct comm_state *b, int64_t now)
 {
-    for (uint32_t i = b->p2p_first, next; i != P2P_NONE && !b->failed; i = next) {
-        struct p2p_op *t = &b->p2p_ops[i];
+    for (uint32_t i = b->p2p.first, next; i != P2P_NONE && !b->failed; i = next) {
+        struct p2p_op *t = &b->p2p.ops[i];
         next = t->after;
         if (t->class) {
             t->class->check(b, t, now);

@@ -13,82 +13,82 @@ enum { FIRST_OPS = 64, FINISHED_BATCH = 64 };
 static enum comm_result open_p2p_ops(struct comm_state *b, struct team_offer *offer)
 {
     (void)offer;
-    b->p2p_ops = b->unit.engine->env->take(b->unit.engine->env, FIRST_OPS * sizeof *b->p2p_ops, 64);
-    if (!b->p2p_ops)
+    b->p2p.ops = b->unit.engine->env->take(b->unit.engine->env, FIRST_OPS * sizeof *b->p2p.ops, 64);
+    if (!b->p2p.ops)
         return COMM_ERR_MEMORY;
-    b->p2p_room = FIRST_OPS;
+    b->p2p.room = FIRST_OPS;
     for (uint32_t i = FIRST_OPS; i-- > 0;) {
-        b->p2p_ops[i].after = b->p2p_free;
-        b->p2p_free = i;
+        b->p2p.ops[i].after = b->p2p.free;
+        b->p2p.free = i;
     }
     return COMM_OK;
 }
 
 static void close_p2p_ops(struct comm_state *b)
 {
-    if (b->p2p_ops)
-        b->unit.engine->env->give(b->unit.engine->env, b->p2p_ops, b->p2p_room * sizeof *b->p2p_ops);
+    if (b->p2p.ops)
+        b->unit.engine->env->give(b->unit.engine->env, b->p2p.ops, b->p2p.room * sizeof *b->p2p.ops);
 }
 
 static enum comm_result grow(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
-    uint32_t room = b->p2p_room * 2;
+    uint32_t room = b->p2p.room * 2;
 
     if (room > b->unit.engine->options.queue * 2 || room > 1u << TIMELINE_INDEX_BITS)
         return COMM_ERR_FULL;
     struct p2p_op *more = env->take(env, room * sizeof *more, 64);
     if (!more)
         return COMM_ERR_MEMORY;
-    memcpy(more, b->p2p_ops, b->p2p_room * sizeof *more);
-    env->give(env, b->p2p_ops, b->p2p_room * sizeof *more);
-    b->p2p_ops = more;
-    for (uint32_t i = room; i-- > b->p2p_room;) {
-        more[i].after = b->p2p_free;
-        b->p2p_free = i;
+    memcpy(more, b->p2p.ops, b->p2p.room * sizeof *more);
+    env->give(env, b->p2p.ops, b->p2p.room * sizeof *more);
+    b->p2p.ops = more;
+    for (uint32_t i = room; i-- > b->p2p.room;) {
+        more[i].after = b->p2p.free;
+        b->p2p.free = i;
     }
-    b->p2p_room = room;
+    b->p2p.room = room;
     return COMM_OK;
 }
 
 /* A slot at the end of the list of unfinished ones, pending under a new ticket. */
 enum comm_result p2p_take_slot(struct comm_state *b, uint32_t *index)
 {
-    enum comm_result r = b->p2p_free == P2P_NONE ? grow(b) : COMM_OK;
+    enum comm_result r = b->p2p.free == P2P_NONE ? grow(b) : COMM_OK;
 
     if (r != COMM_OK)
         return r;
-    uint32_t i = b->p2p_free;
+    uint32_t i = b->p2p.free;
     uint64_t ticket = timeline_slot_open(b->unit.handle, i);
     if (!ticket)
         return COMM_ERR_MEMORY;
-    struct p2p_op *t = &b->p2p_ops[i];
-    b->p2p_free = t->after;
-    *t = (struct p2p_op){.ticket = ticket, .before = b->p2p_last, .after = P2P_NONE, .member_of = P2P_NONE};
-    if (b->p2p_last != P2P_NONE)
-        b->p2p_ops[b->p2p_last].after = i;
+    struct p2p_op *t = &b->p2p.ops[i];
+    b->p2p.free = t->after;
+    *t = (struct p2p_op){.ticket = ticket, .before = b->p2p.last, .after = P2P_NONE, .member_of = P2P_NONE};
+    if (b->p2p.last != P2P_NONE)
+        b->p2p.ops[b->p2p.last].after = i;
     else
-        b->p2p_first = i;
-    b->p2p_last = i;
+        b->p2p.first = i;
+    b->p2p.last = i;
     *index = i;
     return COMM_OK;
 }
 
 static void give_slot(struct comm_state *b, uint32_t i)
 {
-    struct p2p_op *t = &b->p2p_ops[i];
+    struct p2p_op *t = &b->p2p.ops[i];
 
     if (t->before != P2P_NONE)
-        b->p2p_ops[t->before].after = t->after;
+        b->p2p.ops[t->before].after = t->after;
     else
-        b->p2p_first = t->after;
+        b->p2p.first = t->after;
     if (t->after != P2P_NONE)
-        b->p2p_ops[t->after].before = t->before;
+        b->p2p.ops[t->after].before = t->before;
     else
-        b->p2p_last = t->before;
+        b->p2p.last = t->before;
     t->state = P2P_FREE;
-    t->after = b->p2p_free;
-    b->p2p_free = i;
+    t->after = b->p2p.free;
+    b->p2p.free = i;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
@@ -107,8 +107,8 @@ const char *p2p_name(const struct p2p_op *t)
 
 static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
 {
-    struct p2p_op *t = &b->p2p_ops[i];
-    struct p2p_op *marker = t->member_of != P2P_NONE ? &b->p2p_ops[t->member_of] : NULL;
+    struct p2p_op *t = &b->p2p.ops[i];
+    struct p2p_op *marker = t->member_of != P2P_NONE ? &b->p2p.ops[t->member_of] : NULL;
     bool carried = marker && marker != t && marker->carries;
 
     if (BASE_UNLIKELY(b->world->check & CHECK_BUFFERS) && t->state == P2P_POSTED && t->is_send && result == COMM_OK &&
@@ -119,30 +119,30 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
     if (result != COMM_OK && !b->failed && !carried)
         timeline_except(b->unit.handle, t->ticket, result);
     timeline_slot_finish(b->unit.handle, t->ticket, result);
-    b->p2p_finished = true;
+    b->p2p.finished = true;
     if (t->state == P2P_MARKER) {
-        b->p2p_markers--;
+        b->p2p.markers--;
         give_slot(b, i);
         return;
     }
-    for (uint32_t m = b->p2p_markers ? t->after : P2P_NONE; m != P2P_NONE; m = b->p2p_ops[m].after)
-        if (b->p2p_ops[m].state == P2P_MARKER && b->p2p_ops[m].member_of != m)
-            b->p2p_ops[m].remaining--;
+    for (uint32_t m = b->p2p.markers ? t->after : P2P_NONE; m != P2P_NONE; m = b->p2p.ops[m].after)
+        if (b->p2p.ops[m].state == P2P_MARKER && b->p2p.ops[m].member_of != m)
+            b->p2p.ops[m].remaining--;
     if (t->member_of != P2P_NONE)
-        b->p2p_ops[t->member_of].remaining--;
+        b->p2p.ops[t->member_of].remaining--;
     struct record made = {.bytes = t->call.bytes,
                           .queued_ns = t->queued_ns,
                           .started_ns = t->queued_ns,
                           .algorithm = p2p_name(t),
                           .waited = (uint16_t)(t->call.peer + 1)};
     state_record(b, &made, t->ticket, b->unit.engine->env->now(b->unit.engine->env), result);
-    b->p2p_held -= t->state == P2P_HELD;
-    b->p2p_ones -= t->state == P2P_ONE;
+    b->p2p.held -= t->state == P2P_HELD;
+    b->p2p.ones -= t->state == P2P_ONE;
     if (t->class)
         t->class->ended(t);
     give_slot(b, i);
-    if (--b->p2p_pending == 0)
-        b->p2p_read = b->p2p_write = (struct timeline_range){0, 0};
+    if (--b->p2p.pending == 0)
+        b->p2p.read = b->p2p.write = (struct timeline_range){0, 0};
 }
 
 /* What its messages ended with, or else its work. */
@@ -159,8 +159,8 @@ static bool finish_markers(struct comm_state *b)
 {
     bool moved = false;
 
-    for (uint32_t i = b->p2p_markers ? b->p2p_first : P2P_NONE, next; i != P2P_NONE; i = next) {
-        struct p2p_op *t = &b->p2p_ops[i];
+    for (uint32_t i = b->p2p.markers ? b->p2p.first : P2P_NONE, next; i != P2P_NONE; i = next) {
+        struct p2p_op *t = &b->p2p.ops[i];
         next = t->after;
         if (t->state == P2P_MARKER && !t->remaining && t->work <= b->line.done) {
             finish(b, i, marker_result(b, t));
@@ -190,7 +190,7 @@ bool p2p_take_finished(struct comm_state *b)
                 continue;
             }
             if (done[i].result == COMM_OK && done[i].peer != b->team.rank)
-                *(b->p2p_ops[done[i].slot].is_send ? &b->stats.bytes_out : &b->stats.bytes_in) += done[i].bytes;
+                *(b->p2p.ops[done[i].slot].is_send ? &b->stats.bytes_out : &b->stats.bytes_in) += done[i].bytes;
             finish(b, done[i].slot, done[i].result);
         }
         moved = true;
@@ -201,18 +201,18 @@ bool p2p_take_finished(struct comm_state *b)
 static void end_all(struct comm_state *b, enum comm_result result)
 {
     p2p_take_finished(b);
-    for (uint32_t i = b->p2p_first, next; i != P2P_NONE; i = next) {
-        next = b->p2p_ops[i].after;
-        if (b->p2p_ops[i].state != P2P_RECOVERY)
+    for (uint32_t i = b->p2p.first, next; i != P2P_NONE; i = next) {
+        next = b->p2p.ops[i].after;
+        if (b->p2p.ops[i].state != P2P_RECOVERY)
             finish(b, i, result);
     }
 }
 
 void p2p_cancel_held(struct comm_state *b)
 {
-    for (uint32_t i = b->p2p_held ? b->p2p_first : P2P_NONE, next; i != P2P_NONE; i = next) {
-        next = b->p2p_ops[i].after;
-        if (b->p2p_ops[i].state == P2P_HELD && !b->p2p_ops[i].is_send && !b->p2p_ops[i].class)
+    for (uint32_t i = b->p2p.held ? b->p2p.first : P2P_NONE, next; i != P2P_NONE; i = next) {
+        next = b->p2p.ops[i].after;
+        if (b->p2p.ops[i].state == P2P_HELD && !b->p2p.ops[i].is_send && !b->p2p.ops[i].class)
             finish(b, i, COMM_ERR_CANCELLED);
     }
 }
@@ -229,8 +229,8 @@ static bool same_line(const struct p2p_op *held, const struct p2p_op *later)
 
 static bool behind_held(const struct comm_state *b, uint32_t i)
 {
-    for (uint32_t h = b->p2p_first; h != i; h = b->p2p_ops[h].after)
-        if (b->p2p_ops[h].state == P2P_HELD && same_line(&b->p2p_ops[h], &b->p2p_ops[i]))
+    for (uint32_t h = b->p2p.first; h != i; h = b->p2p.ops[h].after)
+        if (b->p2p.ops[h].state == P2P_HELD && same_line(&b->p2p.ops[h], &b->p2p.ops[i]))
             return true;
     return false;
 }
@@ -238,12 +238,12 @@ static bool behind_held(const struct comm_state *b, uint32_t i)
 /* A receive waits for earlier messages that use its memory, a send for earlier receives into it. */
 bool p2p_meets_earlier(const struct comm_state *b, uint32_t i)
 {
-    const struct p2p_op *t = &b->p2p_ops[i];
+    const struct p2p_op *t = &b->p2p.ops[i];
 
-    if (!timeline_meet(&t->read, &b->p2p_write) && !timeline_meet(&t->write, &b->p2p_read) && !timeline_meet(&t->write, &b->p2p_write))
+    if (!timeline_meet(&t->read, &b->p2p.write) && !timeline_meet(&t->write, &b->p2p.read) && !timeline_meet(&t->write, &b->p2p.write))
         return false;
-    for (uint32_t k = b->p2p_first; k != i; k = b->p2p_ops[k].after) {
-        const struct p2p_op *old = &b->p2p_ops[k];
+    for (uint32_t k = b->p2p.first; k != i; k = b->p2p.ops[k].after) {
+        const struct p2p_op *old = &b->p2p.ops[k];
         if (timeline_meet(&t->read, &old->write) || timeline_meet(&t->write, &old->read) || timeline_meet(&t->write, &old->write))
             return true;
     }
@@ -254,11 +254,11 @@ bool p2p_meets_earlier(const struct comm_state *b, uint32_t i)
  * one for it. */
 static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
 {
-    struct p2p_op *t = &b->p2p_ops[i];
+    struct p2p_op *t = &b->p2p.ops[i];
 
-    if (b->proposal.result || timeline_holds(&b->line, t->work, &t->read, &t->write) || p2p_meets_earlier(b, i) ||
-        (b->p2p_held && behind_held(b, i))) {
-        b->p2p_held += t->state != P2P_HELD;
+    if (b->failure.proposal.result || timeline_holds(&b->line, t->work, &t->read, &t->write) || p2p_meets_earlier(b, i) ||
+        (b->p2p.held && behind_held(b, i))) {
+        b->p2p.held += t->state != P2P_HELD;
         t->state = P2P_HELD;
         return COMM_OK;
     }
@@ -266,7 +266,7 @@ static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
         t->sum = check_sum(t->call.buf, t->call.bytes);
     enum comm_result r = message_post(b->messages, &t->call);
     if (r == COMM_OK) {
-        b->p2p_held -= t->state == P2P_HELD;
+        b->p2p.held -= t->state == P2P_HELD;
         t->state = P2P_POSTED;
     }
     return r;
@@ -276,13 +276,13 @@ static bool post_held(struct comm_state *b)
 {
     bool moved = false;
 
-    for (uint32_t i = b->p2p_held ? b->p2p_first : P2P_NONE, next; i != P2P_NONE; i = next) {
-        next = b->p2p_ops[i].after;
-        if (b->p2p_ops[i].state != P2P_HELD)
+    for (uint32_t i = b->p2p.held ? b->p2p.first : P2P_NONE, next; i != P2P_NONE; i = next) {
+        next = b->p2p.ops[i].after;
+        if (b->p2p.ops[i].state != P2P_HELD)
             continue;
-        if (b->p2p_ops[i].class) {
-            bool ended = b->p2p_ops[i].class->start(b, i) == COMM_OK;
-            moved |= ended || b->p2p_ops[i].state != P2P_HELD;
+        if (b->p2p.ops[i].class) {
+            bool ended = b->p2p.ops[i].class->start(b, i) == COMM_OK;
+            moved |= ended || b->p2p.ops[i].state != P2P_HELD;
             if (ended)
                 finish(b, i, COMM_OK);
             continue;
@@ -290,7 +290,7 @@ static bool post_held(struct comm_state *b)
         enum comm_result r = start_or_hold(b, i);
         if (r != COMM_OK && r != COMM_ERR_FULL)
             finish(b, i, r);
-        moved |= b->p2p_ops[i].state != P2P_HELD;
+        moved |= b->p2p.ops[i].state != P2P_HELD;
     }
     return moved;
 }
@@ -299,9 +299,9 @@ bool p2p_step(struct comm_state *b)
 {
     bool moved = false;
 
-    if (b->failed || (b->p2p_first == P2P_NONE && !b->setup_messages_sending && !message_wants_step(b->messages) && !b->windows_apart))
+    if (b->failed || (b->p2p.first == P2P_NONE && !b->setup.sending && !message_wants_step(b->messages) && !b->rma.apart))
         return false;
-    if (b->p2p_held)
+    if (b->p2p.held)
         moved |= post_held(b);
     moved |= message_step(b->messages);
     moved |= p2p_take_finished(b);
@@ -312,10 +312,10 @@ bool p2p_step(struct comm_state *b)
 /* Does an unfinished message issued before work `ticket` conflict with it? */
 static bool blocks(const struct comm_state *b, uint64_t ticket, const struct timeline_entry *e)
 {
-    if (!timeline_meet(&b->p2p_write, &e->read) && !timeline_meet(&b->p2p_write, &e->write) && !timeline_meet(&b->p2p_read, &e->write))
+    if (!timeline_meet(&b->p2p.write, &e->read) && !timeline_meet(&b->p2p.write, &e->write) && !timeline_meet(&b->p2p.read, &e->write))
         return false;
-    for (uint32_t i = b->p2p_first; i != P2P_NONE; i = b->p2p_ops[i].after) {
-        const struct p2p_op *t = &b->p2p_ops[i];
+    for (uint32_t i = b->p2p.first; i != P2P_NONE; i = b->p2p.ops[i].after) {
+        const struct p2p_op *t = &b->p2p.ops[i];
         if (t->state != P2P_MARKER && t->work <= ticket && timeline_conflict(e, &t->read, &t->write))
             return true;
     }
@@ -339,17 +339,17 @@ uint64_t p2p_mark(struct comm_state *b)
     uint64_t last = b->line.next - 1;
     uint32_t i;
 
-    if (!b->p2p_pending && last < atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed))
+    if (!b->p2p.pending && last < atomic_load_explicit(&b->unit.handle->first, memory_order_relaxed))
         return 0;
-    if (!b->p2p_pending && !may_end_alone(b, last))
+    if (!b->p2p.pending && !may_end_alone(b, last))
         return last;
     if (p2p_take_slot(b, &i) != COMM_OK)
         return UINT64_MAX;
-    struct p2p_op *t = &b->p2p_ops[i];
+    struct p2p_op *t = &b->p2p.ops[i];
     t->state = P2P_MARKER;
     t->work = b->line.next - 1;
-    t->remaining = b->p2p_pending;
-    b->p2p_markers++;
+    t->remaining = b->p2p.pending;
+    b->p2p.markers++;
     return t->ticket;
 }
 
@@ -361,29 +361,29 @@ enum comm_result p2p_post(struct comm_state *b, const struct message_call *call,
 
     if (r != COMM_OK)
         return r;
-    struct p2p_op *t = &b->p2p_ops[i];
+    struct p2p_op *t = &b->p2p.ops[i];
     struct timeline_range range = {(uintptr_t)call->buf, (uintptr_t)call->buf + call->bytes};
     t->is_send = call->is_send;
     t->call = *call;
     t->call.slot = i;
     t->member_of = marker;
     if (marker != P2P_NONE)
-        b->p2p_ops[marker].remaining++;
+        b->p2p.ops[marker].remaining++;
     t->work = b->line.next;
     t->queued_ns = b->unit.engine->env->now(b->unit.engine->env);
     *(t->is_send ? &t->read : &t->write) = range;
     uint64_t ticket = t->ticket;
-    b->p2p_pending++;
+    b->p2p.pending++;
     r = start_or_hold(b, i);
     if (r != COMM_OK) {
         timeline_slot_finish(b->unit.handle, ticket, r);
         if (marker != P2P_NONE)
-            b->p2p_ops[marker].remaining--;
+            b->p2p.ops[marker].remaining--;
         give_slot(b, i);
-        b->p2p_pending--;
+        b->p2p.pending--;
         return r;
     }
-    timeline_widen(t->is_send ? &b->p2p_read : &b->p2p_write, &range);
+    timeline_widen(t->is_send ? &b->p2p.read : &b->p2p.write, &range);
     b->stats.messages++;
     if (req)
         *req = (struct comm_request){b->unit.handle, ticket};
@@ -398,19 +398,19 @@ enum comm_result p2p_begin(struct comm_state *b, uint32_t *index, struct comm_re
 
     if (r != COMM_OK)
         return r;
-    struct p2p_op *t = &b->p2p_ops[*index];
+    struct p2p_op *t = &b->p2p.ops[*index];
     t->state = P2P_MEETING;
     t->work = b->line.next;
     t->call.peer = COMM_ANY_PEER;
     t->queued_ns = b->unit.engine->env->now(b->unit.engine->env);
-    b->p2p_pending++;
+    b->p2p.pending++;
     *req = (struct comm_request){b->unit.handle, t->ticket};
     return COMM_OK;
 }
 
 void p2p_end(struct comm_state *b, const struct p2p_op *t, enum comm_result result)
 {
-    finish(b, (uint32_t)(t - b->p2p_ops), result);
+    finish(b, (uint32_t)(t - b->p2p.ops), result);
 }
 
 enum comm_result p2p_begin_recovery(struct comm_state *b, uint32_t *index, struct comm_request *req)
@@ -419,20 +419,20 @@ enum comm_result p2p_begin_recovery(struct comm_state *b, uint32_t *index, struc
 
     if (r != COMM_OK)
         return r;
-    b->p2p_ops[*index].state = P2P_RECOVERY;
-    b->p2p_ops[*index].call.peer = COMM_ANY_PEER;
-    *req = (struct comm_request){b->unit.handle, b->p2p_ops[*index].ticket};
+    b->p2p.ops[*index].state = P2P_RECOVERY;
+    b->p2p.ops[*index].call.peer = COMM_ANY_PEER;
+    *req = (struct comm_request){b->unit.handle, b->p2p.ops[*index].ticket};
     return COMM_OK;
 }
 
 void p2p_end_recovery(struct comm_state *b, uint32_t index, enum comm_result result)
 {
-    uint64_t ticket = b->p2p_ops[index].ticket;
+    uint64_t ticket = b->p2p.ops[index].ticket;
 
     if (result != COMM_OK)
         timeline_except(b->unit.handle, ticket, result);
     timeline_slot_finish(b->unit.handle, ticket, result);
-    b->p2p_finished = true;
+    b->p2p.finished = true;
     give_slot(b, index);
 }
 
@@ -440,9 +440,9 @@ void p2p_end_recovery(struct comm_state *b, uint32_t index, enum comm_result res
 /* Room for so many messages more and a marker; false: nothing changed. */
 bool p2p_reserve(struct comm_state *b, uint32_t messages)
 {
-    uint32_t used = b->p2p_pending + b->p2p_markers;
+    uint32_t used = b->p2p.pending + b->p2p.markers;
 
-    while (b->p2p_room - used < messages + 1)
+    while (b->p2p.room - used < messages + 1)
         if (grow(b) != COMM_OK)
             return false;
     return message_pending(b->messages) + messages <= b->unit.engine->options.queue;
@@ -455,20 +455,20 @@ enum comm_result p2p_open_marker(struct comm_state *b, bool carries, uint32_t *m
 
     if (r != COMM_OK)
         return r;
-    struct p2p_op *t = &b->p2p_ops[i];
+    struct p2p_op *t = &b->p2p.ops[i];
     t->state = P2P_MARKER;
     t->member_of = i;
     t->remaining = 1; /* until it is closed */
     t->carries = carries;
     t->first_work = b->line.next;
-    b->p2p_markers++;
+    b->p2p.markers++;
     *marker = i;
     return COMM_OK;
 }
 
 void p2p_close_marker(struct comm_state *b, uint32_t marker, enum comm_result error, struct comm_request *req)
 {
-    struct p2p_op *t = &b->p2p_ops[marker];
+    struct p2p_op *t = &b->p2p.ops[marker];
 
     t->work = b->line.next - 1;
     t->error = t->error == COMM_OK && t->carries ? (int32_t)error : t->error;

@@ -141,13 +141,13 @@ static enum comm_result into_plan(struct comm_plan *plan, struct comm_plan *grou
 
 static enum comm_result end_locked(struct comm_state *b, struct comm_plan *group, struct comm_request *req)
 {
-    bool in_plan = b->recording && !b->recording->group;
+    bool in_plan = b->recording.plan && !b->recording.plan->group;
 
-    if (b->failed || (b->recording && !in_plan))
-        return b->failed ? (enum comm_result)b->cause.result : COMM_ERR_STATE;
+    if (b->failed || (b->recording.plan && !in_plan))
+        return b->failed ? (enum comm_result)b->failure.cause.result : COMM_ERR_STATE;
     enum comm_result r = seal(b, group);
     if (in_plan)
-        return r == COMM_OK ? into_plan(b->recording, group) : r;
+        return r == COMM_OK ? into_plan(b->recording.plan, group) : r;
     return r == COMM_OK ? plan_start(b, group, req)
                         : state_refuse(b, &(struct engine_call){.collective = COLLECTIVE_GROUP, .flags = ENGINE_CALL_GROUP}, r);
 }
@@ -180,7 +180,7 @@ enum comm_result engine_group_end(struct comm_communicator *recorder, struct com
         *req = COMM_REQUEST_NONE;
     if (b) {
         r = end_locked(b, group, req);
-        if (!b->recording)
+        if (!b->recording.plan)
             state_settle(b);
         state_unlock(b);
         explain(group->target, group, r);

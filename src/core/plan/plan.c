@@ -105,20 +105,20 @@ struct engine_call plan_call(const struct comm_plan *plan, uint32_t i)
 
 static enum comm_result record_call(struct comm_state *recorder, const struct engine_call *call)
 {
-    struct comm_plan *plan = recorder->recording;
+    struct comm_plan *plan = recorder->recording.plan;
 
     return plan_add_call(plan, call, plan->group ? ENGINE_CALL_GROUP : ENGINE_CALL_PLAN);
 }
 
 static void record_refusal(struct comm_state *recorder, enum comm_result reason)
 {
-    if (recorder->recording->refused == COMM_OK)
-        recorder->recording->refused = reason;
+    if (recorder->recording.plan->refused == COMM_OK)
+        recorder->recording.plan->refused = reason;
 }
 
 static enum comm_result record_message(struct comm_state *recorder, const struct message_call *message)
 {
-    return plan_add(recorder->recording, &(struct plan_step){.kind = STEP_P2P, .message = *message});
+    return plan_add(recorder->recording.plan, &(struct plan_step){.kind = STEP_P2P, .message = *message});
 }
 
 static enum comm_result record_wait(struct comm_state *recorder, struct comm_event *event, const struct timeline_point *point)
@@ -127,7 +127,7 @@ static enum comm_result record_wait(struct comm_state *recorder, struct comm_eve
 
     if (!event)
         step.point = *point;
-    return plan_add(recorder->recording, &step);
+    return plan_add(recorder->recording.plan, &step);
 }
 
 static const struct call_recorder recorder_calls = {
@@ -157,16 +157,16 @@ enum comm_result plan_begin(struct comm_communicator *c, bool group, struct comm
 
     if (!b)
         return r;
-    bool nested = b->recording && !(group && !b->recording->group); /* of these only a group in a plan has a meaning */
+    bool nested = b->recording.plan && !(group && !b->recording.plan->group); /* of these only a group in a plan has a meaning */
     if (nested || b->failed) {
-        r = nested ? COMM_ERR_STATE : (enum comm_result)b->cause.result;
+        r = nested ? COMM_ERR_STATE : (enum comm_result)b->failure.cause.result;
         state_unlock(b);
         return r;
     }
     made = state_recorder(b);
     if (made)
-        made->recorder = &recorder_calls;
-    if (made && !(made->recording = plan_make(b, group))) {
+        made->recording.calls = &recorder_calls;
+    if (made && !(made->recording.plan = plan_make(b, group))) {
         state_destroy(made);
         made = NULL;
     }
@@ -191,9 +191,9 @@ struct comm_plan *plan_take(struct comm_communicator *recorder, bool group, enum
 
     if (!b)
         return NULL;
-    struct comm_plan *plan = b->recording && b->recording->group == group ? b->recording : NULL;
+    struct comm_plan *plan = b->recording.plan && b->recording.plan->group == group ? b->recording.plan : NULL;
     if (plan) {
-        b->recording = NULL;
+        b->recording.plan = NULL;
         plan->alone = alone(plan);
         atomic_store_explicit(&recorder->state, NULL, memory_order_release);
     }
@@ -263,7 +263,7 @@ static enum comm_result start_step(struct comm_state *b, const struct comm_plan 
 /* Whose memory a message has only the target can say, not its recorder. */
 static bool has_device_message(struct comm_state *b, const struct comm_plan *plan)
 {
-    for (uint32_t i = 0; b->native_flags && plan->messages && i < plan->count; i++)
+    for (uint32_t i = 0; b->library_work.flags && plan->messages && i < plan->count; i++)
         if (plan->step[i].kind == STEP_P2P && state_is_device_memory(b, plan->step[i].message.buf))
             return true;
     return false;
@@ -286,7 +286,7 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
         enum comm_result one = start_step(b, plan, i, marker, req);
         r = r == COMM_OK ? one : r;
         if (b->failed) /* by what a peer said of this very call: nothing is queued after that */
-            return (enum comm_result)b->cause.result;
+            return (enum comm_result)b->failure.cause.result;
     }
     if (r != COMM_OK && plan->group && plan->count > 1 && marker == P2P_NONE)
         (void)p2p_open_marker(b, true, &marker);
@@ -328,7 +328,7 @@ enum comm_result engine_plan_start(struct comm_plan *plan, struct comm_request *
         return COMM_OK;
     }
     if (b) {
-        r = b->failed ? (enum comm_result)b->cause.result : plan_start(b, plan, req);
+        r = b->failed ? (enum comm_result)b->failure.cause.result : plan_start(b, plan, req);
         state_settle(b);
         state_unlock(b);
     }

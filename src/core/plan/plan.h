@@ -45,4 +45,7 @@ struct engine_call plan_call(const struct comm_plan *plan, uint32_t i);
 enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct comm_request *req);
 void plan_drop(struct comm_plan *plan);
 
+/* bytes.c: call->in is where the caller keeps the length, call->out its buffer */
+enum comm_result bytes_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
+
 #endif

@@ -14,4 +14,8 @@ void engine_plan_free(struct comm_plan *plan);
 enum comm_result engine_group_begin(struct comm_communicator *c, struct comm_communicator **recorder);
 enum comm_result engine_group_end(struct comm_communicator *recorder, struct comm_request *req);
 
+/* Two entries of the queue issued together; on a recorder, a step of its plan. */
+enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req,
+                                        const void *site);
+
 #endif

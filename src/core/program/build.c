@@ -218,7 +218,7 @@ static bool peers_fit(const struct build *b, const struct comm_step *s)
 static bool step_fits(const struct build *b, const struct comm_step *s)
 {
     bool chunked = s->flags & STEP_CHUNKED;
-    if (s->wait >= PROGRAM_COUNTERS || s->bump >= PROGRAM_COUNTERS || s->flags & STEP_ASYNC)
+    if (s->wait >= PROGRAM_COUNTERS || s->bump >= PROGRAM_COUNTERS)
         return false;
     if (s->flags & STEP_EACH && s->turn >= s->turns)
         return false;

@@ -47,7 +47,6 @@ enum program_flag {
     STEP_TEE = 2,   /* REDUCE: the next EXPOSE of this lane is of this result: reserve its place first, store to both. On that EXPOSE too */
     STEP_CHUNKED = 4, /* refs mean chunk k of what they name; a LOOP or END with it counts k, otherwise i */
     STEP_LAND = 8,    /* VIEW: the bytes must end at dst */
-    STEP_ASYNC = 16,  /* COPY or REDUCE completes by a cookie: devices */
     STEP_EACH = 32,   /* EXPOSE, VIEW: one of several that the exposer makes on this edge in each k: its round is k * turns + turn, not k */
 };
 

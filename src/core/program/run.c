@@ -14,16 +14,11 @@
 
 #include <string.h>
 
-enum { RUN_NONTEMPORAL_BYTES = 1 << 20, RUN_NONTEMPORAL_TOGETHER_BYTES = 1 << 22, RUN_STEP_BYTES = 1 << 16 };
+enum { RUN_STEP_BYTES = 1 << 16 };
 enum run_cookie { RUN_COOKIE_VIEW = 0, RUN_COOKIE_LAND = 1, RUN_COOKIE_EXPOSE = 2 };
 enum verdict { VERDICT_NEXT, VERDICT_STAY /* the pc was moved */, VERDICT_STAND, VERDICT_END, VERDICT_MISMATCH, VERDICT_FAILED };
 
 /* ------------------------------------------------------------------------------------------------------------ views, keys and cookies */
-static inline uint64_t ones(uint32_t count)
-{
-    return count >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;
-}
-
 static inline bool views_present(const struct run *run, uint32_t slot, uint32_t count)
 {
     uint64_t mask = ones(count) << slot;
@@ -158,6 +153,29 @@ static inline void view_own(struct run *run, const struct comm_step *s, uint32_t
     view_is_here(run, s, slot);
 }
 
+/* Asks the wire for the view of one peer. NEXT: it is here, or will be. */
+static inline enum verdict view_peer(struct run *run, const struct comm_step *s, struct wire_look *look, uint16_t peer, uint32_t slot)
+{
+    look->peer = peer;
+    look->view = &run->view[slot];
+    look->view->exclusive = false;
+    look->cookie = cookie_of(run, RUN_COOKIE_VIEW, s, slot);
+    switch (run->channel->class->view(run->channel, look)) {
+    case WIRE_DONE:
+        view_is_here(run, s, slot);
+        break;
+    case WIRE_PENDING:
+        break;
+    case WIRE_MISMATCH:
+        run->mismatch_peer = peer;
+        return VERDICT_MISMATCH;
+    default:
+        return VERDICT_STAND;
+    }
+    run->bytes_in += look->bytes;
+    return VERDICT_NEXT;
+}
+
 static enum verdict step_view(struct run *run, struct run_lane *lane, const struct comm_step *s)
 {
     const uint16_t *peer = peers_of(run, s, lane);
@@ -178,30 +196,18 @@ static enum verdict step_view(struct run *run, struct run_lane *lane, const stru
         run->view_partial = s->src.unit & UNIT_PARTIAL ? run->view_partial | mask : run->view_partial & ~mask;
     }
     for (uint32_t j = lane->asked; j < s->npeers; j++) {
-        uint32_t slot = first + j;
         if (peer[j] == run->rank) {
-            view_own(run, s, slot, &place);
+            view_own(run, s, first + j, &place);
             continue;
         }
-        look.peer = peer[j];
-        look.view = &run->view[slot];
-        look.view->exclusive = false;
-        look.cookie = cookie_of(run, RUN_COOKIE_VIEW, s, slot);
-        switch (run->channel->class->view(run->channel, &look)) {
-        case WIRE_DONE:
-            view_is_here(run, s, slot);
-            break;
-        case WIRE_PENDING:
-            break;
-        case WIRE_MISMATCH:
-            run->mismatch_peer = peer[j];
-            return VERDICT_MISMATCH;
-        default:
+        enum verdict verdict = view_peer(run, s, &look, peer[j], first + j);
+        if (BASE_LIKELY(verdict == VERDICT_NEXT))
+            continue;
+        if (verdict == VERDICT_STAND) { /* the wire had no more room */
             lane->asked = (uint16_t)j;
             run->again = true;
-            return VERDICT_STAND;
         }
-        run->bytes_in += look.bytes;
+        return verdict;
     }
     lane->asked = 0;
     return VERDICT_NEXT;
@@ -319,14 +325,41 @@ static void reduce_timed(struct run *run, const struct data_reduce *reduce, size
     run->timed = false;
 }
 
-static enum verdict step_reduce(struct run *run, struct run_lane *lane, const struct comm_step *s)
+/* One pass of the kernel over all views of the step, into `to`, and into `also` where that is there. */
+static inline void reduce_views(struct run *run, const struct run_lane *lane, const struct comm_step *s, const struct place *to, void *also)
 {
     uint32_t slot = slot_of(run, &s->src, lane), ways = s->src.count;
     const void *from[PROGRAM_VIEWS_MAX];
-    if (!views_present(run, slot, ways))
+    /* Into a peer's memory past the cache, where the peer would have to be asked for its lines first. */
+    bool away = (lane->built & WIRE_DEPOSIT) && goes_past(run);
+
+    for (uint32_t j = 0; j < ways; j++)
+        from[j] = view_at(run, &s->src, slot + j);
+    struct data_reduce reduce = {
+        .from = from,
+        .partial = run->view_partial >> slot & ones(ways),
+        .ways = ways,
+        .divisor = (uint32_t)run->size,
+        .context = run->context,
+        .to = away ? also : to->at,
+        .also = away ? to->at : also,
+        .elements = to->elements,
+        .final = s->flags & STEP_FINAL,
+        /* What peers will read where it lies is not sent to memory first. */
+        .nontemporal = away || (run->nontemporal && s->dst.buf == BUF_OUT && (also || !(s->flags & STEP_TEE))),
+    };
+    if (BASE_UNLIKELY(run->timed) && (lane->built & WIRE_DEPOSIT))
+        reduce_timed(run, &reduce, to->bytes);
+    else
+        run->reduce(&reduce);
+}
+
+static enum verdict step_reduce(struct run *run, struct run_lane *lane, const struct comm_step *s)
+{
+    if (!views_present(run, slot_of(run, &s->src, lane), s->src.count))
         return VERDICT_STAND;
-    /* Whose results land by themselves has nothing to do but for what is shown to him: each lane in turn, or he waits until we are through
-       all that he shows us. A peer that must copy what we show is busy meanwhile, and finds it still in the cache. */
+    /* A rank whose results land by themselves only reads what it is shown: the lanes take turns, or it waits until this rank has finished
+       all of them. A peer that must copy what it is shown is busy meanwhile, and still finds it in the cache. */
     if (BASE_UNLIKELY(lane->turn == run->turn)) {
         run->gave_way = true;
         return VERDICT_STAND;
@@ -335,29 +368,8 @@ static enum verdict step_reduce(struct run *run, struct run_lane *lane, const st
     void *also = NULL;
     if (s->flags & STEP_TEE && !reserve_pad(run, lane, s, &to, &also))
         return VERDICT_STAND;
-    if (to.elements) {
-        /* Into a peer's memory past the cache, where the peer would have to be asked for its lines first. */
-        bool away = (lane->built & WIRE_DEPOSIT) && goes_past(run);
-        for (uint32_t j = 0; j < ways; j++)
-            from[j] = view_at(run, &s->src, slot + j);
-        struct data_reduce reduce = {
-            .from = from,
-            .partial = run->view_partial >> slot & ones(ways),
-            .ways = ways,
-            .divisor = (uint32_t)run->size,
-            .context = run->context,
-            .to = away ? also : to.at,
-            .also = away ? to.at : also,
-            .elements = to.elements,
-            .final = s->flags & STEP_FINAL,
-            /* What peers will read where it lies is not sent to memory first. */
-            .nontemporal = away || (run->nontemporal && s->dst.buf == BUF_OUT && (also || !(s->flags & STEP_TEE))),
-        };
-        if (BASE_UNLIKELY(run->timed) && (lane->built & WIRE_DEPOSIT))
-            reduce_timed(run, &reduce, to.bytes);
-        else
-            run->reduce(&reduce);
-    }
+    if (to.elements)
+        reduce_views(run, lane, s, &to, also);
     if (BASE_UNLIKELY(lane->built & WIRE_DEPOSIT)) {
         lane->turn = run->turn;
         run->deposited += to.bytes;
@@ -426,67 +438,6 @@ static enum verdict run_lane(struct run *run, struct run_lane *lane)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the handle */
-size_t run_scratch_bytes(const struct comm_program *program, const struct run_call *call, const struct wire_channel *channel, int32_t size)
-{
-    struct run_element element = {.raw = data_type_bytes(call->type), .partial = data_partial_bytes(call->type)};
-    return run_scratch_bytes_as(program, call, channel, size, &element);
-}
-
-struct run_cut run_cut_of(const struct comm_program *program, const struct wire_caps *caps, int32_t size, size_t n, size_t raw,
-                          size_t partial)
-{
-    const struct wire_channel channel = {.caps = *caps};
-    const struct run_call call = {.n = n};
-    const struct run_element element = {.raw = raw, .partial = partial};
-    struct shape shape = shape_of(program, &call, &channel, size, &element);
-    return (struct run_cut){shape.longest, shape.slice, shape.chunk, shape.scratch_item, shape.chunks};
-}
-
-/* Too long to be found in a cache again: what this rank writes, or where ranks take turns on a CPU, what all of them do. */
-static bool is_long(const struct run *run, const struct comm_program *program, size_t bytes)
-{
-    size_t size = (size_t)run->size;
-
-    return bytes * (program->own_in ? size : 1) >= RUN_NONTEMPORAL_BYTES ||
-           (run->oversubscribed && bytes * size >= RUN_NONTEMPORAL_TOGETHER_BYTES);
-}
-
-void run_start_as(struct run *run, const struct comm_program *program, const struct run_element *element)
-{
-    BASE_ASSERT((!run->call.counts || run->call.displs) && program->peer);
-    struct shape shape = shape_of(program, &run->call, run->channel, run->size, element);
-    run->program = program;
-    run->reduce = element->reduce;
-    run->context = element->context;
-    run->raw = element->raw;
-    run->partial = element->partial;
-    run->slice = shape.slice;
-    run->chunk = shape.chunk;
-    run->chunks = shape.chunks;
-    run->scratch_item = shape.scratch_item;
-    run->nontemporal = is_long(run, program, shape.longest * element->raw);
-    run->way = RUN_WAY_UNDECIDED;
-    run->timed = false;
-    run->pending = 0;
-    run->mismatch_peer = -1;
-    run->open = (uint16_t)ones(program->lanes);
-    run->waited = 0;
-    run->again = true;
-    run->present = run->view_partial = run->view_own = 0;
-    for (uint32_t l = 0; l < program->lanes; l++)
-        run->lane[l] = (struct run_lane){.pc = program->lane[l]};
-    if (program->counters)
-        memset(run->counter, 0, sizeof run->counter);
-}
-
-void run_start(struct run *run, const struct comm_program *program)
-{
-    struct run_element element = {.raw = data_type_bytes(run->call.type), .partial = data_partial_bytes(run->call.type)};
-    if (run->call.op) /* moves have no operator */
-        element.reduce = data_reducer(run->call.type, run->call.op, run->isa);
-    run_start_as(run, program, &element);
-}
-
 /* What a program need not release, since its edge asks for no acknowledgement. */
 static void give_back(struct run *run)
 {

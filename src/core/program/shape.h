@@ -20,4 +20,10 @@ static inline size_t smaller(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* That many bits. */
+static inline uint64_t ones(uint32_t count)
+{
+    return count >= 64 ? ~UINT64_C(0) : (UINT64_C(1) << count) - 1;
+}
+
 #endif

@@ -5,7 +5,7 @@
  * piece in some operations took tells of the way that they went, and every now and then two operations in a row go the other way, of which
  * the second tells. A time falls at once and rises slowly, since what comes between only ever makes it longer.
  *
- * An ordinary store may take half as long again: what it brings is that the caller finds the results in a cache when he reads them, which
+ * An ordinary store may take half as long again: what it brings is that the caller finds the results in a cache when it reads them, which
  * is not measured. It took 0.8 to 1.3 times as long with a shared cache, and more than twice as long without. Only for results so short
  * that they are still there then: longer ones go past the cache.
  */

@@ -17,15 +17,15 @@ static void engine_destroy(struct engine *e)
     const struct comm_env *env = e->env;
 
     atomic_store_explicit(&e->stopping, 1, memory_order_seq_cst);
-    if (e->monitor_runs) {
-        env->bell_ring(env, &e->watch);
-        stop_thread(e, &e->monitor);
+    if (e->monitor.runs) {
+        env->bell_ring(env, &e->monitor.bell);
+        stop_thread(e, &e->monitor.thread);
     }
     if (e->progress_thread_runs) {
-        atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
-        atomic_fetch_add_explicit(&e->epoch, 1, memory_order_seq_cst);
-        env->wake(env, &e->work, UINT32_MAX);
-        env->wake(env, &e->epoch, UINT32_MAX);
+        atomic_fetch_add_explicit(&e->sleepers.work, 1, memory_order_seq_cst);
+        atomic_fetch_add_explicit(&e->sleepers.epoch, 1, memory_order_seq_cst);
+        env->wake(env, &e->sleepers.work, UINT32_MAX);
+        env->wake(env, &e->sleepers.epoch, UINT32_MAX);
         env->bell_ring(env, &e->bell);
         stop_thread(e, &e->progress_thread);
     }
@@ -35,10 +35,10 @@ static void engine_destroy(struct engine *e)
     base_log_end(&e->log);
     if (e->logs)
         env->log_stop(env);
-    env->bell_close(env, &e->watch);
+    env->bell_close(env, &e->monitor.bell);
     env->bell_close(env, &e->bell);
-    if (e->handles)
-        env->give(env, e->handles, ENGINE_COMMUNICATORS * sizeof *e->handles);
+    if (e->table.handles)
+        env->give(env, e->table.handles, ENGINE_COMMUNICATORS * sizeof *e->table.handles);
     env->give(env, e, sizeof *e);
 }
 
@@ -79,6 +79,25 @@ static void list_calls(struct comm_part_calls *calls, const struct comm_part *co
     calls->active[active] = NULL;
 }
 
+/* The log's thread and the bells: 0, or an errno and what is missing. */
+static int open_bells(struct engine *e, const char **what)
+{
+    const struct comm_env *env = e->env;
+    int failed = env->log_start(env);
+
+    e->logs = !failed;
+    if (failed) {
+        *what = "no thread for the log";
+        return failed;
+    }
+    failed = env->bell_open(env, &e->bell);
+    if (!failed)
+        failed = env->bell_open(env, &e->monitor.bell);
+    if (failed)
+        *what = "no descriptor for an engine's bells";
+    return failed;
+}
+
 enum comm_result engine_create(const struct engine_config *config, char *text, size_t text_bytes, struct engine **engine)
 {
     const struct comm_env *env = config->env;
@@ -97,26 +116,19 @@ enum comm_result engine_create(const struct engine_config *config, char *text, s
     e->log = *config->log;
     e->notify = config->notify == COMM_NOTIFY_DEFAULT ? COMM_NOTIFY_ANY : config->notify;
     e->isa = isa_of(options);
-    e->spin_ns = options->spin_ns;
-    e->yield_ns = options->yield_ns;
+    e->waiting.spin_ns = options->spin_ns;
+    e->waiting.yield_ns = options->yield_ns;
     e->cpus = options->cpus ? (uint32_t)options->cpus : env->cpus(env);
-    atomic_store_explicit(&e->tick_ns, TICK_NS, memory_order_relaxed);
-    atomic_store_explicit(&e->nap_ns, TICK_LEAST_NS, memory_order_relaxed);
+    atomic_store_explicit(&e->monitor.tick_ns, TICK_NS, memory_order_relaxed);
+    atomic_store_explicit(&e->sleepers.nap_ns, TICK_LEAST_NS, memory_order_relaxed);
     env->identity(env, &e->identity);
-    e->handles = env->take(env, ENGINE_COMMUNICATORS * sizeof *e->handles, 64);
-    e->bell.ring_fd = e->bell.wait_fd = e->watch.ring_fd = e->watch.wait_fd = -1;
-    const char *what = "no thread for the log";
-    int failed = env->log_start(env);
-    e->logs = !failed;
-    if (!failed) {
-        what = "no descriptor for an engine's bells";
-        failed = env->bell_open(env, &e->bell);
-    }
-    if (!failed)
-        failed = env->bell_open(env, &e->watch);
+    e->table.handles = env->take(env, ENGINE_COMMUNICATORS * sizeof *e->table.handles, 64);
+    e->bell.ring_fd = e->bell.wait_fd = e->monitor.bell.ring_fd = e->monitor.bell.wait_fd = -1;
+    const char *what = "no memory for an engine";
+    int failed = open_bells(e, &what);
     atomic_store_explicit(&e->references, 1, memory_order_relaxed);
-    if (!e->handles || failed) {
-        base_format(text, text_bytes, "%s, errno=%d", failed ? what : "no memory for an engine", failed);
+    if (!e->table.handles || failed) {
+        base_format(text, text_bytes, "%s, errno=%d", what, failed);
         engine_drop(e);
         return failed ? COMM_ERR_SYSTEM : COMM_ERR_MEMORY;
     }
@@ -127,11 +139,11 @@ enum comm_result engine_create(const struct engine_config *config, char *text, s
 void engine_await_word(struct engine *e, bool on)
 {
     if (!on) {
-        atomic_fetch_sub_explicit(&e->natives, 1, memory_order_relaxed);
+        atomic_fetch_sub_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
         return;
     }
-    atomic_fetch_add_explicit(&e->natives, 1, memory_order_relaxed);
-    atomic_store_explicit(&e->nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->sleepers.natives, 1, memory_order_relaxed);
+    atomic_store_explicit(&e->sleepers.nap_ns, ENGINE_NAP_LEAST_NS, memory_order_relaxed);
     engine_told_unlocked(e); /* who sleeps without a poll deadline must take one */
 }
 
@@ -140,9 +152,9 @@ void engine_note_timeout(struct engine *e, int64_t timeout_ns)
 {
     int64_t tick = timeout_ns / 4 < TICK_LEAST_NS ? TICK_LEAST_NS : timeout_ns / 4;
 
-    if (tick < atomic_load_explicit(&e->tick_ns, memory_order_relaxed)) {
-        atomic_store_explicit(&e->tick_ns, tick, memory_order_relaxed);
-        e->env->bell_ring(e->env, &e->watch);
+    if (tick < atomic_load_explicit(&e->monitor.tick_ns, memory_order_relaxed)) {
+        atomic_store_explicit(&e->monitor.tick_ns, tick, memory_order_relaxed);
+        e->env->bell_ring(e->env, &e->monitor.bell);
     }
 }
 
@@ -159,9 +171,9 @@ enum comm_result engine_need_progress_thread(struct engine *e)
 {
     if (e->caller_only)
         return COMM_ERR_UNSUPPORTED;
-    base_lock(&e->table_lock, e->env);
+    base_lock(&e->table.lock, e->env);
     enum comm_result r = engine_start_progress_thread(e);
-    base_unlock(&e->table_lock, e->env);
+    base_unlock(&e->table.lock, e->env);
     return r;
 }
 
@@ -169,18 +181,18 @@ enum comm_result engine_enlist(struct engine *e, struct comm_communicator *handl
 {
     enum comm_result r = COMM_ERR_FULL;
 
-    base_lock(&e->table_lock, e->env);
+    base_lock(&e->table.lock, e->env);
     for (uint32_t i = 0; i < ENGINE_COMMUNICATORS; i++) {
-        if (atomic_load_explicit(&e->handles[i], memory_order_relaxed))
+        if (atomic_load_explicit(&e->table.handles[i], memory_order_relaxed))
             continue;
-        atomic_store_explicit(&e->handles[i], handle, memory_order_release);
-        if (i / 64 >= atomic_load_explicit(&e->words, memory_order_relaxed))
-            atomic_store_explicit(&e->words, i / 64 + 1, memory_order_release);
+        atomic_store_explicit(&e->table.handles[i], handle, memory_order_release);
+        if (i / 64 >= atomic_load_explicit(&e->table.words, memory_order_relaxed))
+            atomic_store_explicit(&e->table.words, i / 64 + 1, memory_order_release);
         *index = i;
         r = COMM_OK;
         break;
     }
-    base_unlock(&e->table_lock, e->env);
+    base_unlock(&e->table.lock, e->env);
     return r;
 }
 
@@ -195,21 +207,21 @@ static bool set_bit(_Atomic uint64_t *words, uint32_t index, bool on)
 
 void engine_rank_queue(struct engine *e, uint32_t index, int32_t priority)
 {
-    bool before = set_bit(e->urgent, index, priority > 0);
+    bool before = set_bit(e->table.urgent, index, priority > 0);
 
-    before |= set_bit(e->yielding, index, priority < 0);
+    before |= set_bit(e->table.yielding, index, priority < 0);
     if (before != (priority != 0))
-        atomic_fetch_add_explicit(&e->ranked, before ? UINT32_MAX : 1, memory_order_seq_cst);
+        atomic_fetch_add_explicit(&e->table.ranked, before ? UINT32_MAX : 1, memory_order_seq_cst);
 }
 
 /* The first one: the monitor is to heed them from now on. */
 void engine_note_apart(struct engine *e, uint32_t index, bool on)
 {
-    if (set_bit(e->apart, index, on) == on)
+    if (set_bit(e->table.apart, index, on) == on)
         return;
-    uint32_t before = atomic_fetch_add_explicit(&e->aparts, on ? 1 : UINT32_MAX, memory_order_seq_cst);
+    uint32_t before = atomic_fetch_add_explicit(&e->table.aparts, on ? 1 : UINT32_MAX, memory_order_seq_cst);
     if (on && !before)
-        e->env->bell_ring(e->env, &e->watch);
+        e->env->bell_ring(e->env, &e->monitor.bell);
 }
 
 void engine_activate(struct engine *e, uint32_t index, bool active)
@@ -217,17 +229,17 @@ void engine_activate(struct engine *e, uint32_t index, bool active)
     uint64_t bit = UINT64_C(1) << index % 64;
 
     if (active)
-        atomic_fetch_or_explicit(&e->active[index / 64], bit, memory_order_seq_cst);
+        atomic_fetch_or_explicit(&e->table.active[index / 64], bit, memory_order_seq_cst);
     else
-        atomic_fetch_and_explicit(&e->active[index / 64], ~bit, memory_order_seq_cst);
+        atomic_fetch_and_explicit(&e->table.active[index / 64], ~bit, memory_order_seq_cst);
     if (!active)
         return;
-    if (atomic_load_explicit(&e->progress_thread_parked, memory_order_seq_cst)) {
-        atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
-        e->env->wake(e->env, &e->work, 1);
+    if (atomic_load_explicit(&e->sleepers.progress_thread_parked, memory_order_seq_cst)) {
+        atomic_fetch_add_explicit(&e->sleepers.work, 1, memory_order_seq_cst);
+        e->env->wake(e->env, &e->sleepers.work, 1);
     }
     /* Whoever lay down before has not looked here, and what this one waits for may have been read by somebody already. */
-    if (atomic_load_explicit(&e->asleep, memory_order_seq_cst) | atomic_load_explicit(&e->armed, memory_order_seq_cst))
+    if (atomic_load_explicit(&e->sleepers.asleep, memory_order_seq_cst) | atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst))
         e->env->bell_ring(e->env, &e->bell);
 }
 
@@ -235,7 +247,7 @@ void engine_forget_wire(struct engine *e, struct progress_wire *wire)
 {
     for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
         struct progress_wire *mine = wire;
-        if (atomic_compare_exchange_strong(&e->worlds[i], &mine, NULL))
+        if (atomic_compare_exchange_strong(&e->table.worlds[i], &mine, NULL))
             break;
     }
     base_lock(&e->poll_lock, e->env);

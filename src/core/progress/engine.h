@@ -1,10 +1,10 @@
 /*
- * progress: who moves work, who sleeps, and who is woken. The engine's tables, passes over its communicators, the progress thread,
- * callbacks. Of a communicator it knows a unit, and how to step it (struct progress_class); of a world its wire. Tables are atomics or
- * under the lock named beside them.
+ * The engine decides which thread moves work, which one sleeps, and which one is woken. It has the tables of communicators and worlds,
+ * makes passes over them, runs the progress thread, and calls callbacks. It knows a communicator as a unit and a way to step it (struct
+ * progress_class), and a world as a wire. Table entries are atomics, or belong to the lock named beside them.
  */
-#ifndef PROGRESS_CONDUCTOR_H
-#define PROGRESS_CONDUCTOR_H
+#ifndef PROGRESS_ENGINE_H
+#define PROGRESS_ENGINE_H
 
 #include "progress/part.h"
 
@@ -67,19 +67,11 @@ struct engine_park {
     bool taken;
 };
 
-struct engine {
-    const struct comm_env *env;
-    const struct progress_class *class;
-    const struct comm_part *const *parts; /* up to a NULL */
-    struct comm_part_calls calls;
-    struct base_log log;
-    struct base_options options;
-    struct env_bell bell;                                 /* sleepers and the caller's loop */
-    struct env_bell watch;                                /* the monitor's: death notices */
-    struct base_lock table_lock;                          /* of the three tables' changes */
-    struct base_lock poll_lock;                           /* of the wires' poll and arm: a world is not closed meanwhile */
+/* Which communicators and worlds there are. A bit for each communicator, by its index. */
+struct engine_table {
+    struct base_lock lock;                                /* of changes of handles, words and worlds */
     _Atomic(struct comm_communicator *) *handles;         /* ENGINE_COMMUNICATORS of them */
-    _Atomic uint64_t active[ENGINE_COMMUNICATORS / 64];   /* communicators with something unfinished */
+    _Atomic uint64_t active[ENGINE_COMMUNICATORS / 64];   /* with something unfinished */
     _Atomic uint32_t words;                               /* of `active` in use */
     _Atomic uint32_t ranked;                              /* communicators of another priority than 0 */
     _Atomic uint64_t urgent[ENGINE_COMMUNICATORS / 64];   /* of priority 1 */
@@ -88,41 +80,89 @@ struct engine {
     _Atomic uint32_t aparts;                              /* how many those are */
     _Atomic uint32_t passes;                              /* counted while there are ranked ones */
     _Atomic(struct progress_wire *) worlds[ENGINE_WORLDS];
-    _Atomic uint32_t references;
-    _Atomic uint32_t baton; /* held by the one who sleeps on the bell */
-    bool loud;              /* his: the bell woke him, and stays rung until the loop comes that armed it */
-    _Atomic uint32_t risen; /* how often one has left it: a loop may wait for that */
-    _Atomic uint32_t epoch; /* the others park on it */
-    _Atomic uint32_t parked, waiters, asleep, armed, stopping, progress_thread_parked, callbacks;
-    _Atomic uint32_t work;        /* the progress thread parks on it while nothing is to do */
+};
+
+/* Who sleeps, and on what (pass.c). */
+struct engine_sleepers {
+    _Atomic uint32_t poll_owner; /* taken by the thread that sleeps on the bell */
+    bool loud;                   /* the owner's: the bell woke it, and stays rung until the loop comes that armed it */
+    _Atomic uint32_t risen;      /* how often a thread has left the bell: a loop may wait for that */
+    _Atomic uint32_t epoch;      /* the other threads park on it */
+    _Atomic uint32_t parked, waiters, asleep, armed, progress_thread_parked;
+    _Atomic uint32_t work;    /* the progress thread parks on it while nothing is to do */
+    _Atomic uint32_t natives; /* communicators with work in a native, which wakes nobody: sleepers look every nap_ns */
+    _Atomic int64_t nap_ns;
+};
+
+/* How long a waiting thread spins and yields before it sleeps (pass.c). */
+struct engine_waiting {
+    int64_t spin_ns, yield_ns;
     _Atomic uint32_t patience;    /* how much longer to yield before sleeping: learned from sleeps that were too short */
     _Atomic int64_t sleep_until;  /* yielding was seen to cost a slice: sleep instead until then */
     _Atomic int64_t yielded_long; /* when one did last */
     _Atomic int64_t long_since;   /* since when long yields are summed up, .. */
     _Atomic int64_t long_ns;      /* .. to this */
-    _Atomic int64_t tick_ns;      /* the monitor's */
-    uint64_t cycle_signature;     /* the monitor's: what waits for itself, as last seen, and in which round each of it was then */
-    uint32_t cycle_round[ENGINE_DEADLOCK_WAITS];
-    int64_t cycle_ns;         /* since when it is as it is */
-    _Atomic uint32_t natives; /* communicators with something in a native, which wakes nobody: sleepers look every nap_ns */
-    _Atomic int64_t nap_ns;
-    struct env_thread monitor, progress_thread, trace_writer;
-    struct base_lock trace_lock; /* a leaf: of the list of traces that the trace writer has to write */
-    struct trace *traces;
-    _Atomic uint32_t traces_given, traces_written; /* counted; the trace writer parks on the first, who waits for a file on the second */
-    _Atomic(struct device *) device;               /* opened when a stream is first named; NULL: not yet */
-    char device_name[32];                          /* as the program named it; empty: by local_rank */
+};
+
+/* The thread that watches for deaths and deadlines (failure/watch.c). */
+struct engine_monitor {
+    struct env_bell bell; /* death notices */
+    struct env_thread thread;
+    bool runs;
+    _Atomic int64_t tick_ns;
+    _Atomic uint32_t heard_abort; /* it carries an abort to the other communicators */
+};
+
+/* The monitor's: queue waits that wait for each other (failure/deadlock.c). */
+struct seen_cycle {
+    uint64_t signature;                    /* as last seen, .. */
+    uint32_t round[ENGINE_DEADLOCK_WAITS]; /* .. and in which round each wait was then */
+    int64_t since_ns;                      /* since when it is as it is */
+};
+
+/* Traces that failed communicators have to write (inspect/trace.c). */
+struct trace_queue {
+    struct base_lock lock; /* a leaf: of the list */
+    struct trace *list;
+    _Atomic uint32_t given, written; /* counted; the writer parks on the first, a thread that waits for a file on the second */
+    struct env_thread writer;
+    bool writer_runs;
+};
+
+/* Streams of a device (event/stream.c). */
+struct engine_streams {
+    _Atomic(struct device *) device; /* opened when a stream is first named; NULL: not yet */
+    char device_name[32];            /* as the program named it; empty: by local_rank */
     int32_t local_rank;
-    _Atomic uint32_t parks;       /* of park[] that are taken */
-    _Atomic uint32_t heard_abort; /* the monitor carries it to the other communicators */
+    _Atomic uint32_t parks; /* of park[] that are taken */
     struct base_lock park_lock;
     struct engine_park park[ENGINE_PARKS];
-    bool trace_writer_runs;
-    bool logs, monitor_runs, progress_thread_runs, oversubscribed; /* oversubscribed: more ranks than CPUs */
-    bool caller_only;                                              /* a native may be entered by the program's threads alone */
+};
+
+struct engine {
+    const struct comm_env *env;
+    const struct progress_class *class;
+    const struct comm_part *const *parts; /* up to a NULL */
+    struct comm_part_calls calls;
+    struct base_log log;
+    struct base_options options;
+    struct env_bell bell;       /* sleepers and the caller's loop */
+    struct base_lock poll_lock; /* of the wires' poll and arm: a world is not closed meanwhile */
+    struct engine_table table;
+    _Atomic uint32_t references;
+    struct engine_sleepers sleepers;
+    _Atomic uint32_t stopping, callbacks;
+    struct engine_waiting waiting;
+    struct engine_monitor monitor;
+    struct seen_cycle cycle;
+    struct env_thread progress_thread;
+    struct trace_queue trace;
+    struct engine_streams streams;
+    bool logs, progress_thread_runs;
+    bool oversubscribed; /* more ranks than CPUs */
+    bool caller_only;    /* only the program's threads may enter a native */
     enum comm_notify_mode notify;
     enum data_isa isa;
-    int64_t spin_ns, yield_ns;
     uint32_t cpus, local_ranks;
     struct env_identity identity;
 };
@@ -171,8 +211,10 @@ void engine_told(struct engine *e);          /* something retired, failed, was s
 /* The same, where there mostly are none. */
 static inline void engine_tell(struct engine *e)
 {
-    if (BASE_UNLIKELY(atomic_load_explicit(&e->parks, memory_order_relaxed) | atomic_load_explicit(&e->asleep, memory_order_relaxed) |
-                      atomic_load_explicit(&e->armed, memory_order_relaxed) | atomic_load_explicit(&e->parked, memory_order_relaxed)))
+    if (BASE_UNLIKELY(atomic_load_explicit(&e->streams.parks, memory_order_relaxed) |
+                      atomic_load_explicit(&e->sleepers.asleep, memory_order_relaxed) |
+                      atomic_load_explicit(&e->sleepers.armed, memory_order_relaxed) |
+                      atomic_load_explicit(&e->sleepers.parked, memory_order_relaxed)))
         engine_told(e);
 }
 /* Gives the CPU away once; false: yielding is dear now, and nothing was done. now: when the caller last looked (0: it did not), and after.

@@ -6,9 +6,9 @@ bool engine_in_callback(struct engine *e)
     if (BASE_LIKELY(!atomic_load_explicit(&e->callbacks, memory_order_relaxed)))
         return false;
     uint64_t self = e->env->self(e->env);
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
     for (uint32_t i = 0; i < most; i++) {
-        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
+        struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
         if (handle && atomic_load_explicit(&handle->notifying, memory_order_relaxed) == self)
             return true;
     }
@@ -138,15 +138,15 @@ bool notify_due(struct progress_unit *unit)
 /* Has any communicator a callback to run now? An armed loop must not sleep on it. */
 bool engine_callback_due(struct engine *e)
 {
-    uint32_t most = atomic_load_explicit(&e->words, memory_order_acquire) * 64;
+    uint32_t most = atomic_load_explicit(&e->table.words, memory_order_acquire) * 64;
     bool due = false;
 
     for (uint32_t i = 0; i < most && !due; i++) {
-        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
-        if (!handle || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1))
+        struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
+        if (!handle || !(atomic_load_explicit(&e->table.active[i / 64], memory_order_relaxed) >> i % 64 & 1))
             continue;
         if (!base_home_trylock(&handle->lock, handle->env)) {
-            due = true; /* whoever holds it may make one due, or keep it for long: look again later, without waiting for him */
+            due = true; /* the holder may make one due, or keep the lock for long: look again later, without waiting for it */
             break;
         }
         struct progress_unit *unit = unit_of(e, handle);

@@ -25,8 +25,8 @@ struct comm_part {
 
     /* The engine; no lock is held. */
     void (*nap)(struct engine *e, int64_t now, int64_t *until); /* a thread is about to sleep: lowers `until` where nobody would wake it */
-    void (*progressed)(struct engine *e);                       /* something ended, failed or was set; called while e->parks is not 0 */
-    bool (*engine_close)(struct engine *e);                     /* false: a thread still uses the engine, which must not be freed */
+    void (*progressed)(struct engine *e);   /* something ended, failed or was set; called while e->streams.parks is not 0 */
+    bool (*engine_close)(struct engine *e); /* false: a thread still uses the engine, which must not be freed */
 
     void (*wait_ended)(struct engine *e); /* a blocking call returns */
 

@@ -37,30 +37,30 @@ enum pass engine_step(struct engine *e, struct comm_communicator *handle)
 /* The active ones of a word that are urgent (1), yield (-1) or neither. */
 static uint64_t of_rank(const struct engine *e, uint32_t word, int32_t priority)
 {
-    uint64_t urgent = atomic_load_explicit(&e->urgent[word], memory_order_relaxed);
-    uint64_t yielding = atomic_load_explicit(&e->yielding[word], memory_order_relaxed);
+    uint64_t urgent = atomic_load_explicit(&e->table.urgent[word], memory_order_relaxed);
+    uint64_t yielding = atomic_load_explicit(&e->table.yielding[word], memory_order_relaxed);
     uint64_t which = priority > 0 ? urgent : priority < 0 ? yielding : ~(urgent | yielding);
 
-    return atomic_load_explicit(&e->active[word], memory_order_acquire) & which;
+    return atomic_load_explicit(&e->table.active[word], memory_order_acquire) & which;
 }
 
 /* then_urgent: after each of them, those that are. */
 static enum pass pass_of_rank(struct engine *e, int32_t priority, bool then_urgent, bool callbacks)
 {
     enum pass all = PASS_IDLE;
-    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+    uint32_t words = atomic_load_explicit(&e->table.words, memory_order_acquire);
 
     for (uint32_t w = 0; w < words; w++) {
         for (uint64_t bits = of_rank(e, w, priority); bits; bits &= bits - 1) {
             struct comm_communicator *handle =
-                atomic_load_explicit(&e->handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
+                atomic_load_explicit(&e->table.handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
             if (!handle)
                 continue;
             all |= step_handle(e, handle, callbacks);
             for (uint32_t u = 0; then_urgent && u < words; u++)
                 for (uint64_t more = of_rank(e, u, 1); more; more &= more - 1) {
                     struct comm_communicator *urgent =
-                        atomic_load_explicit(&e->handles[u * 64 + (uint32_t)__builtin_ctzll(more)], memory_order_acquire);
+                        atomic_load_explicit(&e->table.handles[u * 64 + (uint32_t)__builtin_ctzll(more)], memory_order_acquire);
                     if (urgent)
                         all |= step_handle(e, urgent, callbacks);
                 }
@@ -73,7 +73,7 @@ static enum pass pass_of_rank(struct engine *e, int32_t priority, bool then_urge
  * and now and then all the same, so that they come forward at all. */
 static enum pass ranked_pass(struct engine *e, bool callbacks)
 {
-    bool all_ranks = atomic_fetch_add_explicit(&e->passes, 1, memory_order_relaxed) % PASSES_OF_ALL == 0;
+    bool all_ranks = atomic_fetch_add_explicit(&e->table.passes, 1, memory_order_relaxed) % PASSES_OF_ALL == 0;
     enum pass all = pass_of_rank(e, 1, false, callbacks);
 
     all |= pass_of_rank(e, 0, true, callbacks);
@@ -85,40 +85,41 @@ static enum pass ranked_pass(struct engine *e, bool callbacks)
 enum pass engine_pass(struct engine *e, bool callbacks)
 {
     enum pass all = PASS_IDLE;
-    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+    uint32_t words = atomic_load_explicit(&e->table.words, memory_order_acquire);
 
-    if (BASE_UNLIKELY(atomic_load_explicit(&e->ranked, memory_order_relaxed)))
+    if (BASE_UNLIKELY(atomic_load_explicit(&e->table.ranked, memory_order_relaxed)))
         return ranked_pass(e, callbacks);
 
     for (uint32_t w = 0; w < words; w++) {
-        for (uint64_t bits = atomic_load_explicit(&e->active[w], memory_order_acquire); bits; bits &= bits - 1) {
+        for (uint64_t bits = atomic_load_explicit(&e->table.active[w], memory_order_acquire); bits; bits &= bits - 1) {
             uint32_t index = w * 64 + (uint32_t)__builtin_ctzll(bits);
-            struct comm_communicator *handle = atomic_load_explicit(&e->handles[index], memory_order_acquire);
+            struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[index], memory_order_acquire);
             if (handle)
                 all |= step_handle(e, handle, callbacks);
         }
     }
-    struct device *device = atomic_load_explicit(&e->device, memory_order_acquire);
+    struct device *device = atomic_load_explicit(&e->streams.device, memory_order_acquire);
     if (BASE_UNLIKELY(device && device->polled))
         device->class->poll(device);
     return all;
 }
 
 /* Called under a communicator's lock, and needs no fence: whoever is about to sleep publishes that and then takes every active
- * communicator's lock once more (engine_pass). Either that came before ours, and we see him; or after, and he sees what we did. */
+ * communicator's lock once more (engine_pass). Either it had the lock before this thread, which then sees it; or after, and it sees what
+ * this thread did. */
 void engine_told(struct engine *e)
 {
     const struct comm_env *env = e->env;
 
-    if (BASE_UNLIKELY(atomic_load_explicit(&e->parks, memory_order_relaxed)))
+    if (BASE_UNLIKELY(atomic_load_explicit(&e->streams.parks, memory_order_relaxed)))
         for (const struct comm_part *const *part = e->parts; *part; part++)
             if ((*part)->progressed)
                 (*part)->progressed(e);
-    if (atomic_load_explicit(&e->asleep, memory_order_relaxed) | atomic_load_explicit(&e->armed, memory_order_relaxed))
+    if (atomic_load_explicit(&e->sleepers.asleep, memory_order_relaxed) | atomic_load_explicit(&e->sleepers.armed, memory_order_relaxed))
         env->bell_ring(env, &e->bell);
-    if (atomic_load_explicit(&e->parked, memory_order_relaxed)) {
-        atomic_fetch_add_explicit(&e->epoch, 1, memory_order_seq_cst);
-        env->wake(env, &e->epoch, UINT32_MAX);
+    if (atomic_load_explicit(&e->sleepers.parked, memory_order_relaxed)) {
+        atomic_fetch_add_explicit(&e->sleepers.epoch, 1, memory_order_seq_cst);
+        env->wake(env, &e->sleepers.epoch, UINT32_MAX);
     }
 }
 
@@ -132,10 +133,10 @@ void engine_told_unlocked(struct engine *e)
 static void arm_wires(struct engine *e, bool on, int64_t *deadline)
 {
     for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
-        if (!atomic_load_explicit(&e->worlds[i], memory_order_relaxed))
+        if (!atomic_load_explicit(&e->table.worlds[i], memory_order_relaxed))
             continue;
         base_lock(&e->poll_lock, e->env); /* another thread may be closing that world */
-        struct progress_wire *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
+        struct progress_wire *w = atomic_load_explicit(&e->table.worlds[i], memory_order_acquire);
         if (w)
             w->class->arm(w->wire, on, deadline);
         base_unlock(&e->poll_lock, e->env);
@@ -144,11 +145,11 @@ static void arm_wires(struct engine *e, bool on, int64_t *deadline)
 
 static void check_active(struct engine *e, int64_t now)
 {
-    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+    uint32_t words = atomic_load_explicit(&e->table.words, memory_order_acquire);
 
     for (uint32_t i = 0; i < words * 64; i++) {
-        struct comm_communicator *handle = atomic_load_explicit(&e->handles[i], memory_order_acquire);
-        if (!handle || !(atomic_load_explicit(&e->active[i / 64], memory_order_relaxed) >> i % 64 & 1) ||
+        struct comm_communicator *handle = atomic_load_explicit(&e->table.handles[i], memory_order_acquire);
+        if (!handle || !(atomic_load_explicit(&e->table.active[i / 64], memory_order_relaxed) >> i % 64 & 1) ||
             !base_home_trylock(&handle->lock, handle->env))
             continue;
         struct progress_unit *unit = unit_of(e, handle);
@@ -162,34 +163,35 @@ static void check_active(struct engine *e, int64_t now)
  * after a short sleep the next one is put off for longer, and after long ones for less. */
 static void learn_patience(struct engine *e, int64_t slept_ns)
 {
-    uint32_t patience = atomic_load_explicit(&e->patience, memory_order_relaxed);
+    uint32_t patience = atomic_load_explicit(&e->waiting.patience, memory_order_relaxed);
 
     if (slept_ns < SLEEP_SHORT_NS)
         patience = patience * 2 < PATIENCE_MOST ? patience * 2 + 1 : PATIENCE_MOST;
     else
         patience /= 2;
-    atomic_store_explicit(&e->patience, patience, memory_order_relaxed);
+    atomic_store_explicit(&e->waiting.patience, patience, memory_order_relaxed);
 }
 
-/* A loop has armed the engine and was rung: the bell is its descriptor, and stays readable until it comes, if ever it does. Until then it
- * wakes nobody else, who would look around without a rest: so he takes short naps. They are not on the bell, so that the loop, when it
- * comes, finds nobody who needs it rung, and may clear it (engine_disarm): otherwise it would be called again for as long as he naps. */
+/* A loop has armed the engine and was rung: the bell is its descriptor, and stays readable until the loop comes, if it ever does. Until
+ * then the bell wakes no other thread, and a thread that waited on it would look around without a rest: so it takes short naps instead.
+ * The naps are not on the bell. So the loop, when it comes, finds no thread that needs the bell rung, and may clear it (engine_disarm);
+ * otherwise the loop would be called again for as long as the thread naps. */
 static bool nap_beside_loop(struct engine *e, uint32_t seen, int64_t until)
 {
     const struct comm_env *env = e->env;
     int64_t now = env->now(env);
 
-    if (!e->loud || !atomic_load_explicit(&e->armed, memory_order_seq_cst))
+    if (!e->sleepers.loud || !atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst))
         return false;
-    e->loud = false; /* next time the bell is tried */
-    atomic_fetch_sub_explicit(&e->asleep, 1, memory_order_seq_cst);
-    env->park(env, &e->epoch, seen, until < now + SLEEP_SHORT_NS ? until : now + SLEEP_SHORT_NS);
-    atomic_fetch_add_explicit(&e->asleep, 1, memory_order_seq_cst);
+    e->sleepers.loud = false; /* next time the bell is tried */
+    atomic_fetch_sub_explicit(&e->sleepers.asleep, 1, memory_order_seq_cst);
+    env->park(env, &e->sleepers.epoch, seen, until < now + SLEEP_SHORT_NS ? until : now + SLEEP_SHORT_NS);
+    atomic_fetch_add_explicit(&e->sleepers.asleep, 1, memory_order_seq_cst);
     return true;
 }
 
 /* The bell has two users, the loop that armed it and the one who sleeps on it. Who leaves last clears it; when the other came back
- * meanwhile, he may have been rung already, and is rung again. */
+ * meanwhile, it may have been rung already, and is rung again. */
 static void clear_bell(struct engine *e, const _Atomic uint32_t *other)
 {
     int64_t ignored = ENGINE_NEVER;
@@ -215,56 +217,56 @@ void engine_nap_until(struct engine *e, int64_t now, int64_t *until)
 static void sleep_on_bell(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
     const struct comm_env *env = e->env;
-    int64_t now = env->now(env), until = now + atomic_load_explicit(&e->tick_ns, memory_order_relaxed);
-    uint32_t seen = atomic_load_explicit(&e->epoch, memory_order_seq_cst);
+    int64_t now = env->now(env), until = now + atomic_load_explicit(&e->monitor.tick_ns, memory_order_relaxed);
+    uint32_t seen = atomic_load_explicit(&e->sleepers.epoch, memory_order_seq_cst);
 
     if (until > deadline)
         until = deadline;
     check_active(e, now);
-    atomic_fetch_add_explicit(&e->asleep, 1, memory_order_seq_cst);
-    bool naps = e->loud;
-    atomic_fetch_add_explicit(&e->parked, naps, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&e->sleepers.asleep, 1, memory_order_seq_cst);
+    bool naps = e->sleepers.loud;
+    atomic_fetch_add_explicit(&e->sleepers.parked, naps, memory_order_seq_cst);
     arm_wires(e, true, &until);
     engine_nap_until(e, now, &until);
     atomic_thread_fence(memory_order_seq_cst);
     if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap_beside_loop(e, seen, until)) {
         now = env->now(env);
         env->bell_wait(env, &e->bell, until);
-        e->loud = atomic_load_explicit(&e->armed, memory_order_seq_cst) && env->now(env) < until;
-        if (!atomic_load_explicit(&e->natives, memory_order_relaxed)) /* its naps are short by design */
+        e->sleepers.loud = atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) && env->now(env) < until;
+        if (!atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed)) /* its naps are short by design */
             learn_patience(e, env->now(env) - now);
     }
-    atomic_fetch_sub_explicit(&e->parked, naps, memory_order_seq_cst);
-    atomic_fetch_sub_explicit(&e->asleep, 1, memory_order_seq_cst);
-    clear_bell(e, &e->armed);
-    atomic_fetch_add_explicit(&e->risen, 1, memory_order_seq_cst);
+    atomic_fetch_sub_explicit(&e->sleepers.parked, naps, memory_order_seq_cst);
+    atomic_fetch_sub_explicit(&e->sleepers.asleep, 1, memory_order_seq_cst);
+    clear_bell(e, &e->sleepers.armed);
+    atomic_fetch_add_explicit(&e->sleepers.risen, 1, memory_order_seq_cst);
 }
 
 static void park(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline)
 {
     const struct comm_env *env = e->env;
     int64_t until = env->now(env) + SLEEP_MOST_NS;
-    uint32_t seen = atomic_load_explicit(&e->epoch, memory_order_seq_cst);
+    uint32_t seen = atomic_load_explicit(&e->sleepers.epoch, memory_order_seq_cst);
 
-    atomic_fetch_add_explicit(&e->parked, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&e->baton, memory_order_seq_cst) && engine_pass(e, false) == PASS_IDLE && !fn(arg))
-        env->park(env, &e->epoch, seen, until < deadline ? until : deadline);
-    atomic_fetch_sub_explicit(&e->parked, 1, memory_order_seq_cst);
+    atomic_fetch_add_explicit(&e->sleepers.parked, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&e->sleepers.poll_owner, memory_order_seq_cst) && engine_pass(e, false) == PASS_IDLE && !fn(arg))
+        env->park(env, &e->sleepers.epoch, seen, until < deadline ? until : deadline);
+    atomic_fetch_sub_explicit(&e->sleepers.parked, 1, memory_order_seq_cst);
 }
 
 static void engine_sleep(struct engine *e, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
     uint32_t free = 0;
 
-    if (!atomic_compare_exchange_strong_explicit(&e->baton, &free, 1, memory_order_seq_cst, memory_order_seq_cst)) {
+    if (!atomic_compare_exchange_strong_explicit(&e->sleepers.poll_owner, &free, 1, memory_order_seq_cst, memory_order_seq_cst)) {
         park(e, fn, arg, deadline);
         return;
     }
     sleep_on_bell(e, fn, arg, deadline, callbacks);
-    atomic_store_explicit(&e->baton, 0, memory_order_seq_cst);
-    if (atomic_load_explicit(&e->parked, memory_order_seq_cst)) {
-        atomic_fetch_add_explicit(&e->epoch, 1, memory_order_seq_cst);
-        e->env->wake(e->env, &e->epoch, UINT32_MAX);
+    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);
+    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst)) {
+        atomic_fetch_add_explicit(&e->sleepers.epoch, 1, memory_order_seq_cst);
+        e->env->wake(e->env, &e->sleepers.epoch, UINT32_MAX);
     }
 }
 
@@ -293,13 +295,13 @@ static bool met_stranger(struct engine *e, int64_t took, int64_t now)
         return true;
     if (took <= (all > YIELD_CROWDED_NS ? all : YIELD_CROWDED_NS))
         return false;
-    int64_t last = atomic_exchange_explicit(&e->yielded_long, now, memory_order_relaxed);
-    begin = last > begin ? last : begin; /* threads whose yields overlap met him together */
-    if (now - atomic_load_explicit(&e->long_since, memory_order_relaxed) > YIELD_WINDOW_NS) {
-        atomic_store_explicit(&e->long_since, begin, memory_order_relaxed);
-        atomic_store_explicit(&e->long_ns, 0, memory_order_relaxed);
+    int64_t last = atomic_exchange_explicit(&e->waiting.yielded_long, now, memory_order_relaxed);
+    begin = last > begin ? last : begin; /* threads whose yields overlap hit the same slice */
+    if (now - atomic_load_explicit(&e->waiting.long_since, memory_order_relaxed) > YIELD_WINDOW_NS) {
+        atomic_store_explicit(&e->waiting.long_since, begin, memory_order_relaxed);
+        atomic_store_explicit(&e->waiting.long_ns, 0, memory_order_relaxed);
     }
-    return atomic_fetch_add_explicit(&e->long_ns, now - begin, memory_order_relaxed) + now - begin > YIELD_WINDOW_NS / 2;
+    return atomic_fetch_add_explicit(&e->waiting.long_ns, now - begin, memory_order_relaxed) + now - begin > YIELD_WINDOW_NS / 2;
 }
 
 /* Until when nobody here yields. Oversubscribed ranks go back to it all at the same moment: who yields among sleepers waits for each of
@@ -317,29 +319,29 @@ bool engine_yield(struct engine *e, int64_t *now)
 {
     int64_t before = *now ? *now : e->env->now(e->env);
 
-    if (before < atomic_load_explicit(&e->sleep_until, memory_order_relaxed))
+    if (before < atomic_load_explicit(&e->waiting.sleep_until, memory_order_relaxed))
         return false;
     e->env->relax(e->env, true);
     *now = e->env->now(e->env);
     if (BASE_UNLIKELY(*now - before > YIELD_LONG_NS) && met_stranger(e, *now - before, *now))
-        atomic_store_explicit(&e->sleep_until, avoid_until(e, *now), memory_order_relaxed);
+        atomic_store_explicit(&e->waiting.sleep_until, avoid_until(e, *now), memory_order_relaxed);
     return true;
 }
 
 /* One turn with nothing to do: spin, then yield, then sleep; where ranks outnumber CPUs yield at once. */
 static void climb(struct engine *e, struct ladder *l, engine_until_fn *fn, void *arg, int64_t deadline, bool callbacks)
 {
-    int64_t spin = e->oversubscribed ? 0 : e->spin_ns, yield = e->oversubscribed ? CROWDED_YIELD_NS : e->yield_ns;
+    int64_t spin = e->oversubscribed ? 0 : e->waiting.spin_ns, yield = e->oversubscribed ? CROWDED_YIELD_NS : e->waiting.yield_ns;
 
     if (l->turns++ % TURNS_PER_CLOCK == 0)
         l->now = e->env->now(e->env);
     if (!l->idle_since)
         l->idle_since = l->now;
-    if (l->now < atomic_load_explicit(&e->sleep_until, memory_order_relaxed)) {
+    if (l->now < atomic_load_explicit(&e->waiting.sleep_until, memory_order_relaxed)) {
         yield = 0;
         spin *= SPIN_LONGER; /* past a wake-up: two ranks that are both awake then stay so */
     } else {
-        yield *= 1 + atomic_load_explicit(&e->patience, memory_order_relaxed);
+        yield *= 1 + atomic_load_explicit(&e->waiting.patience, memory_order_relaxed);
     }
     int64_t idle = l->now - l->idle_since;
     if (idle < spin)
@@ -357,7 +359,7 @@ bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_u
     struct ladder l = {0};
     bool callbacks = e->notify == COMM_NOTIFY_ANY, reached;
 
-    atomic_fetch_add_explicit(&e->waiters, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->sleepers.waiters, 1, memory_order_relaxed);
     for (uint32_t turn = 0;; turn++) {
         enum pass moved = own && turn % OWN_TURNS ? step_handle(e, own, false) : engine_pass(e, callbacks);
         reached = fn(arg);
@@ -371,10 +373,10 @@ bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_u
         if (l.now >= deadline && e->env->now(e->env) >= deadline)
             break;
     }
-    if (atomic_fetch_sub_explicit(&e->waiters, 1, memory_order_seq_cst) == 1 && !nothing_active(e) &&
-        atomic_load_explicit(&e->progress_thread_parked, memory_order_seq_cst)) {
-        atomic_fetch_add_explicit(&e->work, 1, memory_order_seq_cst);
-        e->env->wake(e->env, &e->work, 1);
+    if (atomic_fetch_sub_explicit(&e->sleepers.waiters, 1, memory_order_seq_cst) == 1 && !nothing_active(e) &&
+        atomic_load_explicit(&e->sleepers.progress_thread_parked, memory_order_seq_cst)) {
+        atomic_fetch_add_explicit(&e->sleepers.work, 1, memory_order_seq_cst);
+        e->env->wake(e->env, &e->sleepers.work, 1);
     }
     return reached;
 }
@@ -382,8 +384,8 @@ bool engine_move_until(struct engine *e, struct comm_communicator *own, engine_u
 /* ------------------------------------------------------------------------------------------------------------ the progress thread */
 static bool nothing_active(const struct engine *e)
 {
-    for (uint32_t w = 0; w < atomic_load_explicit(&e->words, memory_order_acquire); w++)
-        if (atomic_load_explicit(&e->active[w], memory_order_seq_cst))
+    for (uint32_t w = 0; w < atomic_load_explicit(&e->table.words, memory_order_acquire); w++)
+        if (atomic_load_explicit(&e->table.active[w], memory_order_seq_cst))
             return false;
     return true;
 }
@@ -393,17 +395,17 @@ static bool progress_thread_rests(void *arg)
     struct engine *e = arg;
 
     return atomic_load_explicit(&e->stopping, memory_order_relaxed) || nothing_active(e) ||
-           atomic_load_explicit(&e->waiters, memory_order_relaxed) > 1; /* itself is one */
+           atomic_load_explicit(&e->sleepers.waiters, memory_order_relaxed) > 1; /* itself is one */
 }
 
 /* While callers wait, who move everything. The last one to leave wakes it where there is something to do, and so does whatever comes later
  * (engine_activate). */
 static void park_progress_thread(struct engine *e, uint32_t seen)
 {
-    atomic_store_explicit(&e->progress_thread_parked, 1, memory_order_seq_cst);
-    if (atomic_load_explicit(&e->waiters, memory_order_seq_cst) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
-        e->env->park(e->env, &e->work, seen, e->env->now(e->env) + SLEEP_MOST_NS);
-    atomic_store_explicit(&e->progress_thread_parked, 0, memory_order_seq_cst);
+    atomic_store_explicit(&e->sleepers.progress_thread_parked, 1, memory_order_seq_cst);
+    if (atomic_load_explicit(&e->sleepers.waiters, memory_order_seq_cst) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
+        e->env->park(e->env, &e->sleepers.work, seen, e->env->now(e->env) + SLEEP_MOST_NS);
+    atomic_store_explicit(&e->sleepers.progress_thread_parked, 0, memory_order_seq_cst);
 }
 
 /* Moves work while no caller is inside the library. */
@@ -413,12 +415,12 @@ void engine_progress_thread(void *arg)
     const struct comm_env *env = e->env;
 
     while (!atomic_load_explicit(&e->stopping, memory_order_acquire)) {
-        uint32_t seen = atomic_load_explicit(&e->work, memory_order_seq_cst);
-        atomic_store_explicit(&e->progress_thread_parked, 1, memory_order_seq_cst);
+        uint32_t seen = atomic_load_explicit(&e->sleepers.work, memory_order_seq_cst);
+        atomic_store_explicit(&e->sleepers.progress_thread_parked, 1, memory_order_seq_cst);
         if (nothing_active(e) && !atomic_load_explicit(&e->stopping, memory_order_seq_cst))
-            env->park(env, &e->work, seen, ENV_FOREVER);
-        atomic_store_explicit(&e->progress_thread_parked, 0, memory_order_seq_cst);
-        if (atomic_load_explicit(&e->waiters, memory_order_seq_cst))
+            env->park(env, &e->sleepers.work, seen, ENV_FOREVER);
+        atomic_store_explicit(&e->sleepers.progress_thread_parked, 0, memory_order_seq_cst);
+        if (atomic_load_explicit(&e->sleepers.waiters, memory_order_seq_cst))
             park_progress_thread(e, seen); /* a caller moves everything; the last one to leave wakes us */
         else
             engine_move_until(e, NULL, progress_thread_rests, e, ENGINE_NEVER);
@@ -428,22 +430,22 @@ void engine_progress_thread(void *arg)
 /* ------------------------------------------------------------------------------------------------------------ loops of the caller */
 void engine_disarm(struct engine *e)
 {
-    clear_bell(e, &e->asleep);
+    clear_bell(e, &e->sleepers.asleep);
 }
 
-/* Who sleeps on the bell may have been rung with the loop and not be up yet. Then the loop could not clear it (engine_disarm), since that
- * would not wake him, and it would be called at once again, and again until he has found a CPU, which he may be waiting for us to leave. So
- * we do, a little, when all that the loop came for is done. */
-static void let_him_rise(struct engine *e)
+/* The thread that sleeps on the bell may have been rung together with the loop, and may not be up yet. Then the loop could not clear the
+ * bell (engine_disarm), since that would not wake the sleeper, and the loop would be called again and again until the sleeper has found a
+ * CPU, perhaps the one that this thread uses. So this thread yields a little, when all that the loop came for is done. */
+static void let_sleeper_rise(struct engine *e)
 {
-    uint32_t risen = atomic_load_explicit(&e->risen, memory_order_seq_cst);
+    uint32_t risen = atomic_load_explicit(&e->sleepers.risen, memory_order_seq_cst);
 
-    if (atomic_load_explicit(&e->armed, memory_order_seq_cst) || !atomic_load_explicit(&e->asleep, memory_order_seq_cst) ||
-        !e->env->bell_clear(e->env, &e->bell))
+    if (atomic_load_explicit(&e->sleepers.armed, memory_order_seq_cst) ||
+        !atomic_load_explicit(&e->sleepers.asleep, memory_order_seq_cst) || !e->env->bell_clear(e->env, &e->bell))
         return;
     e->env->bell_ring(e->env, &e->bell);
     int64_t until = e->env->now(e->env) + SLEEP_SHORT_NS; /* a pending peer who computes takes a whole slice at each turn */
-    for (uint32_t turn = 0; turn < RISE_TURNS && atomic_load_explicit(&e->risen, memory_order_seq_cst) == risen; turn++) {
+    for (uint32_t turn = 0; turn < RISE_TURNS && atomic_load_explicit(&e->sleepers.risen, memory_order_seq_cst) == risen; turn++) {
         e->env->relax(e->env, true);
         if (e->env->now(e->env) > until)
             break;
@@ -456,16 +458,16 @@ enum pass engine_arm_bell(struct engine *e)
     int64_t ignored = ENGINE_NEVER;
     enum pass moved;
 
-    let_him_rise(e);
-    atomic_store_explicit(&e->armed, 1, memory_order_seq_cst);
+    let_sleeper_rise(e);
+    atomic_store_explicit(&e->sleepers.armed, 1, memory_order_seq_cst);
     arm_wires(e, true, &ignored);
     atomic_thread_fence(memory_order_seq_cst);
     moved = engine_pass(e, false);
     if (engine_callback_due(e))
         moved |= PASS_MOVED;
-    if (moved != PASS_IDLE && atomic_exchange_explicit(&e->armed, 0, memory_order_seq_cst))
+    if (moved != PASS_IDLE && atomic_exchange_explicit(&e->sleepers.armed, 0, memory_order_seq_cst))
         engine_disarm(e);
-    else if (moved == PASS_IDLE && atomic_load_explicit(&e->natives, memory_order_relaxed))
-        e->env->bell_ring(e->env, &e->watch); /* the monitor becomes their timer */
+    else if (moved == PASS_IDLE && atomic_load_explicit(&e->sleepers.natives, memory_order_relaxed))
+        e->env->bell_ring(e->env, &e->monitor.bell); /* the monitor becomes their timer */
     return moved;
 }

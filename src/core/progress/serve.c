@@ -1,8 +1,8 @@
 /*
  * Serving: what peers ask of windows' parts that only their owner reaches is done soon, though the owner's program waits for nothing.
- * Whoever waits or makes progress does it in his passes anyway. Otherwise it is any call that starts or tests something, when it leaves
- * (unit_leave), by a word that peers set; and the monitor, whom they ring. It naps for a millisecond while asks come, and then rests until
- * it is rung again: so who is asked for nothing wakes up for its ticks alone, and asks in a row do not ring each.
+ * A thread that waits or makes progress does it in its passes anyway. Otherwise it is any call that starts or tests something, when it
+ * leaves (unit_leave), by a word that peers set; and the monitor, whom they ring. It naps for a millisecond while asks come, and then rests
+ * until it is rung again: so who is asked for nothing wakes up for its ticks alone, and asks in a row do not ring each.
  */
 #include "progress/engine.h"
 
@@ -33,10 +33,10 @@ static enum pass serve(struct engine *e, bool guest)
 {
     enum pass all = PASS_IDLE;
 
-    for (uint32_t w = 0; w < atomic_load_explicit(&e->words, memory_order_acquire); w++)
-        for (uint64_t bits = atomic_load_explicit(&e->apart[w], memory_order_acquire); bits; bits &= bits - 1) {
+    for (uint32_t w = 0; w < atomic_load_explicit(&e->table.words, memory_order_acquire); w++)
+        for (uint64_t bits = atomic_load_explicit(&e->table.apart[w], memory_order_acquire); bits; bits &= bits - 1) {
             struct comm_communicator *handle =
-                atomic_load_explicit(&e->handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
+                atomic_load_explicit(&e->table.handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
             if (handle)
                 all |= serve_handle(e, handle, guest);
         }
@@ -82,10 +82,10 @@ static bool heed_wires(struct engine *e, bool on)
     bool came = false;
 
     for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
-        if (!atomic_load_explicit(&e->worlds[i], memory_order_relaxed))
+        if (!atomic_load_explicit(&e->table.worlds[i], memory_order_relaxed))
             continue;
         base_lock(&e->poll_lock, e->env);
-        struct progress_wire *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
+        struct progress_wire *w = atomic_load_explicit(&e->table.worlds[i], memory_order_acquire);
         if (w && w->class->heed)
             came |= w->class->heed(w->wire, on);
         base_unlock(&e->poll_lock, e->env);
@@ -93,12 +93,12 @@ static bool heed_wires(struct engine *e, bool on)
     return came;
 }
 
-/* Somebody of this rank has the lock all the time, as it seems: his next call looks. */
+/* Another thread of this rank seems to hold the lock all the time: its next call looks. */
 static void leave_to_calls(struct engine *e)
 {
     base_lock(&e->poll_lock, e->env);
     for (uint32_t i = 0; i < ENGINE_WORLDS; i++) {
-        struct progress_wire *w = atomic_load_explicit(&e->worlds[i], memory_order_acquire);
+        struct progress_wire *w = atomic_load_explicit(&e->table.worlds[i], memory_order_acquire);
         if (w)
             atomic_fetch_or_explicit(w->asks, WIRE_ASKED, memory_order_acq_rel);
     }
@@ -107,7 +107,7 @@ static void leave_to_calls(struct engine *e)
 
 bool engine_heed(struct engine *e, struct serve_round *round)
 {
-    round->heeds = !round->nap_ns && atomic_load_explicit(&e->aparts, memory_order_seq_cst);
+    round->heeds = !round->nap_ns && atomic_load_explicit(&e->table.aparts, memory_order_seq_cst);
     return round->heeds && heed_wires(e, true);
 }
 
@@ -116,10 +116,10 @@ bool engine_rise(struct engine *e, struct serve_round *round)
     return (round->heeds || round->nap_ns) && heed_wires(e, false);
 }
 
-/* Who waits makes passes himself, but may leave before he has seen what came: it is looked for once more then. */
+/* A waiting thread makes passes itself, but may leave before it has seen what came: then the monitor looks once more. */
 void engine_serve_round(struct engine *e, struct serve_round *round, bool came)
 {
-    bool waiters = atomic_load_explicit(&e->waiters, memory_order_seq_cst) != 0;
+    bool waiters = atomic_load_explicit(&e->sleepers.waiters, memory_order_seq_cst) != 0;
 
     round->quiet = came ? 0 : round->quiet + 1;
     if ((came || round->owed) && !waiters) {

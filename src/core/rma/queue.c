@@ -7,12 +7,12 @@
  * owner keeps its order by being asked for in turn. */
 static bool behind_one(const struct comm_state *b, uint32_t i)
 {
-    const struct one_sided *one = &b->p2p_ops[i].one;
+    const struct one_sided *one = &b->p2p.ops[i].one;
 
     if (one->kind == ONE_WAIT || one->window->held < 2)
         return false;
-    for (uint32_t k = b->p2p_first; k != i; k = b->p2p_ops[k].after) {
-        const struct one_sided *old = &b->p2p_ops[k].one;
+    for (uint32_t k = b->p2p.first; k != i; k = b->p2p.ops[k].after) {
+        const struct one_sided *old = &b->p2p.ops[k].one;
         if (old->kind && old->kind != ONE_WAIT && old->window == one->window &&
             (old->peer == one->peer || one->peer == COMM_ANY_PEER || old->peer == COMM_ANY_PEER))
             return true;
@@ -22,7 +22,7 @@ static bool behind_one(const struct comm_state *b, uint32_t i)
 
 static bool one_may_start(const struct comm_state *b, uint32_t i)
 {
-    const struct p2p_op *t = &b->p2p_ops[i];
+    const struct p2p_op *t = &b->p2p.ops[i];
 
     if (t->fence > b->line.done || (t->one.apart ? !link_in_turn(b, i) : behind_one(b, i)))
         return false;
@@ -31,19 +31,19 @@ static bool one_may_start(const struct comm_state *b, uint32_t i)
 
 bool p2p_may_ask(struct comm_state *b, uint32_t i)
 {
-    struct p2p_op *t = &b->p2p_ops[i];
+    struct p2p_op *t = &b->p2p.ops[i];
     bool may = one_may_start(b, i);
 
-    b->p2p_held -= t->state == P2P_HELD;
+    b->p2p.held -= t->state == P2P_HELD;
     t->state = may ? P2P_ASKED : link_in_turn(b, i) ? P2P_HELD : P2P_BEHIND;
-    b->p2p_held += t->state == P2P_HELD;
+    b->p2p.held += t->state == P2P_HELD;
     return may;
 }
 
 /* Moves one that is under way or may be: OK, it has ended. */
 enum comm_result p2p_start_one(struct comm_state *b, uint32_t i)
 {
-    struct p2p_op *t = &b->p2p_ops[i];
+    struct p2p_op *t = &b->p2p.ops[i];
 
     if (t->one.apart) {
         if (p2p_may_ask(b, i))
@@ -52,12 +52,12 @@ enum comm_result p2p_start_one(struct comm_state *b, uint32_t i)
     }
     if (t->state != P2P_ONE) {
         if (!one_may_start(b, i)) {
-            b->p2p_held += t->state != P2P_HELD;
+            b->p2p.held += t->state != P2P_HELD;
             t->state = P2P_HELD;
             return COMM_PENDING;
         }
-        b->p2p_held -= t->state == P2P_HELD;
-        b->p2p_ones++;
+        b->p2p.held -= t->state == P2P_HELD;
+        b->p2p.ones++;
         t->state = P2P_ONE;
     }
     return one_sided_step(b, &t->one);
@@ -67,16 +67,16 @@ static bool step_ones(struct comm_state *b)
 {
     bool moved = false;
 
-    for (uint32_t i = b->p2p_first, next; i != P2P_NONE; i = next) {
-        next = b->p2p_ops[i].after;
-        if (b->p2p_ops[i].state != P2P_ONE)
+    for (uint32_t i = b->p2p.first, next; i != P2P_NONE; i = next) {
+        next = b->p2p.ops[i].after;
+        if (b->p2p.ops[i].state != P2P_ONE)
             continue;
-        size_t done = b->p2p_ops[i].one.done;
-        if (one_sided_step(b, &b->p2p_ops[i].one) == COMM_OK) {
-            p2p_end(b, &b->p2p_ops[i], COMM_OK);
+        size_t done = b->p2p.ops[i].one.done;
+        if (one_sided_step(b, &b->p2p.ops[i].one) == COMM_OK) {
+            p2p_end(b, &b->p2p.ops[i], COMM_OK);
             moved = true;
         } else {
-            moved |= b->p2p_ops[i].one.done != done;
+            moved |= b->p2p.ops[i].one.done != done;
         }
     }
     return moved;
@@ -84,8 +84,8 @@ static bool step_ones(struct comm_state *b)
 
 bool p2p_holds_window(const struct comm_state *b, const struct comm_window *w, uint64_t ticket)
 {
-    for (uint32_t i = w->held ? b->p2p_first : P2P_NONE; i != P2P_NONE; i = b->p2p_ops[i].after) {
-        const struct p2p_op *t = &b->p2p_ops[i];
+    for (uint32_t i = w->held ? b->p2p.first : P2P_NONE; i != P2P_NONE; i = b->p2p.ops[i].after) {
+        const struct p2p_op *t = &b->p2p.ops[i];
         if (t->one.kind && t->one.kind != ONE_WAIT && t->one.window == w && t->work <= ticket)
             return true;
     }
@@ -95,11 +95,11 @@ bool p2p_holds_window(const struct comm_state *b, const struct comm_window *w, u
 /* w NULL: those that wait for signals, of all windows. */
 void p2p_forget_window(struct comm_state *b, const struct comm_window *w, enum comm_result result)
 {
-    for (uint32_t i = b->p2p_pending ? b->p2p_first : P2P_NONE, next; i != P2P_NONE; i = next) {
-        const struct one_sided *one = &b->p2p_ops[i].one;
-        next = b->p2p_ops[i].after;
+    for (uint32_t i = b->p2p.pending ? b->p2p.first : P2P_NONE, next; i != P2P_NONE; i = next) {
+        const struct one_sided *one = &b->p2p.ops[i].one;
+        next = b->p2p.ops[i].after;
         if (one->kind && (w ? one->window == w : one->kind == ONE_WAIT))
-            p2p_end(b, &b->p2p_ops[i], result);
+            p2p_end(b, &b->p2p.ops[i], result);
     }
 }
 
@@ -167,14 +167,14 @@ enum comm_result p2p_one_sided(struct comm_state *b, const struct one_sided *one
         b->stats.bytes_out += one->from ? alone.call.bytes : 0;
         b->stats.bytes_in += one->to ? alone.call.bytes : 0;
     }
-    if (BASE_LIKELY(!b->p2p_pending && alone.fence <= b->line.done && !alone.one.apart) &&
+    if (BASE_LIKELY(!b->p2p.pending && alone.fence <= b->line.done && !alone.one.apart) &&
         !timeline_holds(&b->line, alone.work, &alone.read, &alone.write) && one_sided_step(b, &alone.one) == COMM_OK)
         return COMM_OK;
     enum comm_result r = alone.one.apart ? link_ready(b, one->peer) : COMM_OK;
     r = r == COMM_OK ? p2p_take_slot(b, &i) : r;
     if (r != COMM_OK)
         return r;
-    struct p2p_op *t = &b->p2p_ops[i];
+    struct p2p_op *t = &b->p2p.ops[i];
     alone.ticket = t->ticket;
     alone.before = t->before;
     alone.after = t->after;
@@ -183,24 +183,24 @@ enum comm_result p2p_one_sided(struct comm_state *b, const struct one_sided *one
     alone.queued_ns = b->unit.engine->env->now(b->unit.engine->env);
     *t = alone;
     t->class = &one_class;
-    b->p2p_pending++;
+    b->p2p.pending++;
     one->window->held++;
     if (t->one.apart)
         link_stand(b, i);
-    timeline_widen(&b->p2p_read, &t->read);
-    timeline_widen(&b->p2p_write, &t->write);
+    timeline_widen(&b->p2p.read, &t->read);
+    timeline_widen(&b->p2p.write, &t->write);
     *req = (struct comm_request){b->unit.handle, t->ticket};
     if (p2p_start_one(b, i) == COMM_OK)
-        p2p_end(b, &b->p2p_ops[i], COMM_OK);
+        p2p_end(b, &b->p2p.ops[i], COMM_OK);
     return COMM_OK;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the part */
 static bool step(struct comm_state *b)
 {
-    bool moved = !b->failed && b->p2p_ones && step_ones(b);
+    bool moved = !b->failed && b->p2p.ones && step_ones(b);
 
-    if (!b->failed && b->windows_apart)
+    if (!b->failed && b->rma.apart)
         moved |= links_step(b);
     return moved;
 }
@@ -214,7 +214,7 @@ static bool blocks(const struct comm_state *b, uint64_t ticket, const struct tim
 
 static bool serve(struct comm_state *b)
 {
-    return b->links_busy || message_wants_step(b->messages);
+    return b->rma.busy || message_wants_step(b->messages);
 }
 
 const struct comm_part rma_part = {

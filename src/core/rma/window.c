@@ -46,7 +46,7 @@ static void drop(struct comm_state *b, struct comm_window *w, bool keep)
 
 static void unlink_from(struct comm_state *b, const struct comm_window *w)
 {
-    struct comm_window **link = &b->windows;
+    struct comm_window **link = &b->rma.windows;
 
     while (*link != w)
         link = &(*link)->next;
@@ -119,7 +119,7 @@ static struct window_part part_of(struct comm_state *b, const struct comm_window
 /* Why there is no window: the same on every rank. */
 static void tell(struct comm_state *b, int32_t rank, enum comm_result result)
 {
-    struct comm_error *d = &b->last_refused;
+    struct comm_error *d = &b->failure.last_refused;
 
     *d = (struct comm_error){.size = sizeof *d, .result = result, .rank = rank, .peer = -1, .sequence = b->sequence};
     base_copy_text(d->operation, sizeof d->operation, collective_name(COLLECTIVE_WINDOW));
@@ -145,10 +145,10 @@ static enum comm_result made(struct comm_state *b, struct comm_window *w)
 /* While there are such, peers may ask of them at any time: they are served though nobody here waits (serve.c). */
 static void count_apart(struct comm_state *b, const struct comm_window *w, bool there)
 {
-    uint32_t before = b->windows_apart;
+    uint32_t before = b->rma.apart;
 
-    b->windows_apart += w->apart ? (there ? 1 : UINT32_MAX) : 0;
-    if (!before == !b->windows_apart)
+    b->rma.apart += w->apart ? (there ? 1 : UINT32_MAX) : 0;
+    if (!before == !b->rma.apart)
         return;
     if (b->wire->urge)
         b->wire->urge(b->channel, there);
@@ -200,8 +200,8 @@ static enum comm_result create(struct comm_state *b, size_t bytes, const struct 
     call.out = w->all;
     call.read = (struct timeline_range){(uintptr_t)&w->mine, (uintptr_t)(&w->mine + 1)};
     call.write = (struct timeline_range){(uintptr_t)w->all, (uintptr_t)(w->all + w->size)};
-    w->next = b->windows; /* peers that have it before us may ask of it already */
-    b->windows = w;
+    w->next = b->rma.windows; /* peers that have it before us may ask of it already */
+    b->rma.windows = w;
     enum comm_result r = state_issue(b, &call, made_at, w, req);
     if (r != COMM_OK) {
         unlink_from(b, w);
@@ -218,10 +218,10 @@ enum comm_result engine_window_create(struct comm_communicator *c, size_t bytes,
     struct comm_state *b = state_lock(c, &r);
 
     if (b) {
-        r = b->recording ? COMM_ERR_STATE : state_ready_for_calls(b);
+        r = b->recording.plan ? COMM_ERR_STATE : state_ready_for_calls(b);
         if (r == COMM_OK)
             r = create(b, bytes, options, w, &own);
-        if (!b->recording)
+        if (!b->recording.plan)
             state_settle(b);
         state_leave(b);
     }
@@ -283,11 +283,11 @@ enum comm_result engine_one_sided(struct comm_window *w, const struct one_sided 
     struct comm_state *b = lock(w, &r);
 
     if (b) {
-        bool device = b->native_flags && (state_is_device_memory(b, one->from) || state_is_device_memory(b, one->to));
+        bool device = b->library_work.flags && (state_is_device_memory(b, one->from) || state_is_device_memory(b, one->to));
         if (device)
             r = COMM_ERR_UNSUPPORTED; /* windows are the host's, and so is what goes into them */
         else
-            r = b->failed ? (enum comm_result)b->cause.result : p2p_one_sided(b, one, &own);
+            r = b->failed ? (enum comm_result)b->failure.cause.result : p2p_one_sided(b, one, &own);
         state_settle(b);
         state_leave(b);
     }
@@ -391,11 +391,11 @@ enum comm_result engine_window_free(struct comm_window *w)
 
 void windows_close(struct comm_state *b)
 {
-    for (struct comm_window *w = b->windows, *next; w; w = next) {
+    for (struct comm_window *w = b->rma.windows, *next; w; w = next) {
         next = w->next;
         if (!w->heap)
             drop_memory(b, w, true);
         atomic_store_explicit(&w->state, NULL, memory_order_release);
     }
-    b->windows = NULL;
+    b->rma.windows = NULL;
 }

@@ -9,7 +9,7 @@
 /* ------------------------------------------------------------------------------------------------------------ what is asked */
 static struct comm_window *find_window(const struct comm_state *b, uint64_t number)
 {
-    struct comm_window *w = b->windows;
+    struct comm_window *w = b->rma.windows;
 
     while (w && w->number != number)
         w = w->next;
@@ -96,7 +96,7 @@ static bool read_ask(struct comm_state *b, int32_t peer, struct link_serves *s)
     struct one_sided *one = &s->doing;
 
     if (w && w->making) { /* who asks has it already */
-        b->links_busy = true;
+        b->rma.busy = true;
         return false;
     }
     if (!w || !sound(w, part, a, s->came - sizeof s->in.head, one)) {
@@ -155,7 +155,7 @@ static void do_it(struct comm_state *b, struct link_serves *s)
     if (s->doing.kind == ONE_GET || one_sided_step(b, &s->doing) == COMM_OK)
         finished(s);
     else
-        b->links_busy = true;
+        b->rma.busy = true;
 }
 
 static bool tell(struct comm_state *b, int32_t peer, struct link_serves *s, size_t brings)
@@ -208,7 +208,7 @@ static bool is_due(const struct comm_state *b, int32_t peer, const struct link_s
 
 static struct link_serves *serves_of(struct comm_state *b, int32_t peer)
 {
-    struct window_link *l = &b->links[peer];
+    struct window_link *l = &b->rma.links[peer];
     size_t bytes;
 
     if (l->serves || !message_came_from(b->messages, MESSAGE_ASK, peer, &bytes))
@@ -226,18 +226,18 @@ bool link_serve(struct comm_state *b, int32_t peer)
 
     if (!s)
         return false;
-    for (int turn = 0; turn < 4 * LINK_ASKS_A_TURN && !b->failed && !b->proposal.result && serve_more(b, peer, s); turn++)
+    for (int turn = 0; turn < 4 * LINK_ASKS_A_TURN && !b->failed && !b->failure.proposal.result && serve_more(b, peer, s); turn++)
         moved = true;
-    if (!b->failed && !b->proposal.result && is_due(b, peer, s))
+    if (!b->failed && !b->failure.proposal.result && is_due(b, peer, s))
         moved |= tell(b, peer, s, 0);
     return moved;
 }
 
 void link_serve_done(struct comm_state *b, int32_t peer, uint32_t code, size_t bytes)
 {
-    struct link_serves *s = b->links[peer].serves;
+    struct link_serves *s = b->rma.links[peer].serves;
 
-    b->links_busy = true;
+    b->rma.busy = true;
     if (code == LINK_TOLD || code == LINK_SHOWN) {
         s->telling &= code != LINK_TOLD;
         s->serving = code == LINK_SHOWN ? SERVES_NOTHING : s->serving;

@@ -5,12 +5,12 @@
 
 static struct link_asking *asking_of(const struct comm_state *b, int32_t peer)
 {
-    return b->links[peer].asking;
+    return b->rma.links[peer].asking;
 }
 
 enum comm_result link_ready(struct comm_state *b, int32_t peer)
 {
-    struct window_link *l = &b->links[peer];
+    struct window_link *l = &b->rma.links[peer];
 
     if (l->asking)
         return COMM_OK;
@@ -24,12 +24,12 @@ enum comm_result link_ready(struct comm_state *b, int32_t peer)
 /* ------------------------------------------------------------------------------------------------------------ in turn */
 void link_stand(struct comm_state *b, uint32_t op)
 {
-    struct one_sided *one = &b->p2p_ops[op].one;
+    struct one_sided *one = &b->p2p.ops[op].one;
     struct window_part *part = &one->window->part[one->peer];
 
     one->behind = P2P_NONE;
     if (part->last != P2P_NONE)
-        b->p2p_ops[part->last].one.behind = op;
+        b->p2p.ops[part->last].one.behind = op;
     else
         part->first = op;
     part->last = op;
@@ -37,7 +37,7 @@ void link_stand(struct comm_state *b, uint32_t op)
 
 bool link_in_turn(const struct comm_state *b, uint32_t op)
 {
-    const struct one_sided *one = &b->p2p_ops[op].one;
+    const struct one_sided *one = &b->p2p.ops[op].one;
 
     return one->window->part[one->peer].first == op;
 }
@@ -99,7 +99,7 @@ static bool send_order(struct comm_state *b, const struct one_sided *one, struct
 
 static bool ask_piece(struct comm_state *b, uint32_t op)
 {
-    struct p2p_op *t = &b->p2p_ops[op];
+    struct p2p_op *t = &b->p2p.ops[op];
     struct one_sided *one = &t->one;
     struct link_asking *a = asking_of(b, one->peer);
     struct link_order *o = free_order(a);
@@ -131,21 +131,21 @@ static bool ask_piece(struct comm_state *b, uint32_t op)
 /* As much of it as there is room for; true: that was all. */
 static bool ask_rest(struct comm_state *b, uint32_t op)
 {
-    const struct one_sided *one = &b->p2p_ops[op].one;
+    const struct one_sided *one = &b->p2p.ops[op].one;
 
-    while (one->asked < elements(one) && !b->failed && !b->proposal.result && ask_piece(b, op))
+    while (one->asked < elements(one) && !b->failed && !b->failure.proposal.result && ask_piece(b, op))
         ;
     return one->asked == elements(one);
 }
 
 static void wait_for_room(struct comm_state *b, uint32_t op)
 {
-    struct one_sided *one = &b->p2p_ops[op].one;
+    struct one_sided *one = &b->p2p.ops[op].one;
     struct link_asking *a = asking_of(b, one->peer);
 
     one->waits = P2P_NONE;
     if (a->last != P2P_NONE)
-        b->p2p_ops[a->last].one.waits = op;
+        b->p2p.ops[a->last].one.waits = op;
     else
         a->first = op;
     a->last = op;
@@ -159,8 +159,8 @@ void link_ask(struct comm_state *b, uint32_t op)
             wait_for_room(b, op);
             return;
         }
-        leave_turn(&b->p2p_ops[op].one);
-        op = b->p2p_ops[op].one.behind;
+        leave_turn(&b->p2p.ops[op].one);
+        op = b->p2p.ops[op].one.behind;
     } while (op != P2P_NONE && p2p_may_ask(b, op));
 }
 
@@ -171,7 +171,7 @@ bool link_ask_waiting(struct comm_state *b, int32_t peer)
 
     while (a && a->first != P2P_NONE && ask_rest(b, a->first)) {
         uint32_t op = a->first;
-        a->first = b->p2p_ops[op].one.waits;
+        a->first = b->p2p.ops[op].one.waits;
         if (a->first == P2P_NONE)
             a->last = P2P_NONE;
         link_ask(b, op);
@@ -185,7 +185,7 @@ static void close_order(struct comm_state *b, struct link_order *o)
 {
     if (!o->answered || o->unsent)
         return;
-    struct p2p_op *t = &b->p2p_ops[o->op];
+    struct p2p_op *t = &b->p2p.ops[o->op];
     o->open = false;
     if (t->ticket != o->ticket || !t->one.kind)
         return;
@@ -204,7 +204,7 @@ static void answer_order(struct comm_state *b, struct link_asking *a)
 
 static char *lands_at(const struct comm_state *b, const struct link_order *o)
 {
-    const struct one_sided *one = &b->p2p_ops[o->op].one;
+    const struct one_sided *one = &b->p2p.ops[o->op].one;
 
     return (char *)one->to + o->at * one->element;
 }
@@ -268,7 +268,7 @@ static bool take(struct comm_state *b, int32_t peer, struct link_asking *a)
 
 bool link_hear(struct comm_state *b, int32_t peer)
 {
-    struct link_asking *a = b->links[peer].asking;
+    struct link_asking *a = b->rma.links[peer].asking;
     bool moved = false;
     size_t bytes;
 
@@ -277,7 +277,7 @@ bool link_hear(struct comm_state *b, int32_t peer)
             state_peer_is_wrong(b, peer, "an answer to what was not asked of its window");
         return false;
     }
-    while (!b->failed && !b->proposal.result) {
+    while (!b->failed && !b->failure.proposal.result) {
         if (a->hearing == HEARS_READ)
             read_answer(b, peer, a);
         else if (a->hearing == HEARS_HEAD || a->hearing == HEARS_LANDING || !take(b, peer, a))
@@ -297,7 +297,7 @@ void link_ask_done(struct comm_state *b, int32_t peer, uint32_t code, size_t byt
         close_order(b, o);
         return;
     }
-    b->links_busy = true;
+    b->rma.busy = true;
     a->came = bytes;
     if (a->hearing == HEARS_HEAD) {
         a->hearing = HEARS_READ;

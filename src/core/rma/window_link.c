@@ -48,7 +48,7 @@ enum comm_result link_post(struct comm_state *b, enum message_kind kind, bool is
 
 void link_no_memory(struct comm_state *b)
 {
-    if (!b->failed && !b->proposal.result)
+    if (!b->failed && !b->failure.proposal.result)
         state_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_MEMORY});
 }
 
@@ -75,17 +75,17 @@ bool links_message(struct comm_state *b, const struct message_finished *done)
 /* ------------------------------------------------------------------------------------------------------------ life */
 bool links_open(struct comm_state *b)
 {
-    if (!b->links)
-        b->links = b->unit.engine->env->take(b->unit.engine->env, (size_t)b->team.size * sizeof *b->links, 64);
-    return b->links != NULL;
+    if (!b->rma.links)
+        b->rma.links = b->unit.engine->env->take(b->unit.engine->env, (size_t)b->team.size * sizeof *b->rma.links, 64);
+    return b->rma.links != NULL;
 }
 
 void links_close(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
 
-    for (int32_t r = 0; b->links && r < b->team.size; r++) {
-        struct window_link *l = &b->links[r];
+    for (int32_t r = 0; b->rma.links && r < b->team.size; r++) {
+        struct window_link *l = &b->rma.links[r];
         if (l->asking)
             env->give(env, l->asking, sizeof *l->asking);
         if (l->serves && l->serves->staged)
@@ -93,9 +93,9 @@ void links_close(struct comm_state *b)
         if (l->serves)
             env->give(env, l->serves, sizeof *l->serves);
     }
-    if (b->links)
-        env->give(env, b->links, (size_t)b->team.size * sizeof *b->links);
-    b->links = NULL;
+    if (b->rma.links)
+        env->give(env, b->rma.links, (size_t)b->team.size * sizeof *b->rma.links);
+    b->rma.links = NULL;
 }
 
 /* A peer whose link has nothing in hand and of whom nothing came costs two loads. */
@@ -103,10 +103,10 @@ bool links_step(struct comm_state *b)
 {
     bool moved = false;
 
-    if (!message_came(b->messages) && !b->links_busy)
+    if (!message_came(b->messages) && !b->rma.busy)
         return false;
-    b->links_busy = false;
-    for (int32_t r = 0; r < b->team.size && !b->failed && !b->proposal.result; r++) {
+    b->rma.busy = false;
+    for (int32_t r = 0; r < b->team.size && !b->failed && !b->failure.proposal.result; r++) {
         if (r == b->team.rank)
             continue;
         moved |= link_hear(b, r);
@@ -118,8 +118,8 @@ bool links_step(struct comm_state *b)
 
 bool links_rest(const struct comm_state *b, const struct comm_window *w)
 {
-    for (int32_t r = 0; b->links && !b->failed && r < b->team.size; r++) {
-        const struct link_serves *s = b->links[r].serves;
+    for (int32_t r = 0; b->rma.links && !b->failed && r < b->team.size; r++) {
+        const struct link_serves *s = b->rma.links[r].serves;
         if (s && s->serving > SERVES_READ && s->doing.window == w)
             return false;
     }

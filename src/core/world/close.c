@@ -23,7 +23,7 @@ static bool drained(void *arg)
 
     base_home_visit(&d->handle->lock, d->handle->env);
     struct comm_state *b = atomic_load_explicit(&d->handle->state, memory_order_relaxed);
-    idle = b->failed ? !native_holds(b) && !b->recovering : state_idle(b);
+    idle = b->failed ? !native_holds(b) && !b->recovery.running : state_idle(b);
     base_home_unlock(&d->handle->lock, d->handle->env);
     return idle;
 }
@@ -42,7 +42,7 @@ static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r
 
     if (!b)
         return NULL;
-    if (b->recording || engine_in_callback(b->unit.engine)) { /* a recorder is consumed by its end */
+    if (b->recording.plan || engine_in_callback(b->unit.engine)) { /* a recorder is consumed by its end */
         state_unlock(b);
         *r = COMM_ERR_STATE;
         return NULL;
@@ -101,12 +101,12 @@ static void settle_points(struct comm_state *b, const struct comm_communicator *
 
 static void settle_waiters(struct engine *e, const struct comm_communicator *c)
 {
-    uint32_t words = atomic_load_explicit(&e->words, memory_order_acquire);
+    uint32_t words = atomic_load_explicit(&e->table.words, memory_order_acquire);
 
     for (uint32_t w = 0; w < words; w++) { /* who waits is active */
-        for (uint64_t bits = atomic_load_explicit(&e->active[w], memory_order_acquire); bits; bits &= bits - 1) {
+        for (uint64_t bits = atomic_load_explicit(&e->table.active[w], memory_order_acquire); bits; bits &= bits - 1) {
             struct comm_communicator *handle =
-                atomic_load_explicit(&e->handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
+                atomic_load_explicit(&e->table.handles[w * 64 + (uint32_t)__builtin_ctzll(bits)], memory_order_acquire);
             if (!handle || handle == c)
                 continue;
             base_home_visit(&handle->lock, handle->env);

@@ -68,12 +68,12 @@ void creation_offer(struct comm_state *parent, struct creation *n, int32_t count
     struct state_config config = {.world = parent->world,
                                   .timeout_ns = parent->timeout_ns,
                                   .name = n->name,
-                                  .forced = n->forced[0] ? n->forced : parent->forced,
-                                  .priority = n->dup ? n->options.priority : parent->priority,
-                                  .free_order = parent->free_order,
-                                  .fixed_order = parent->fixed_order,
-                                  .programs_only = parent->programs_only,
-                                  .stream = n->options.stream ? n->options.stream : parent->stream};
+                                  .forced = n->forced[0] ? n->forced : parent->terms.forced,
+                                  .priority = n->dup ? n->options.priority : parent->terms.priority,
+                                  .free_order = parent->terms.free_order,
+                                  .fixed_order = parent->terms.fixed_order,
+                                  .programs_only = parent->terms.programs_only,
+                                  .stream = n->options.stream ? n->options.stream : parent->terms.stream};
     struct team_ticket *mine = &n->mine[1];
 
     if (n->options.operation_timeout_ns)
@@ -153,7 +153,7 @@ static int32_t rank_in_child(const struct comm_state *parent, const struct comm_
 void creation_fail(const struct comm_state *parent, struct creation *n)
 {
     struct comm_state *child = n->child;
-    struct cause cause = parent->cause;
+    struct cause cause = parent->failure.cause;
 
     if (!n->connected)
         return;
@@ -167,7 +167,7 @@ void creation_fail(const struct comm_state *parent, struct creation *n)
                                .peer = child->team.rank,
                                .result = COMM_ERR_DEPENDENCY,
                                .collective = n->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT,
-                               .point = (uint32_t)parent->cause.result};
+                               .point = (uint32_t)parent->failure.cause.result};
     base_home_visit(&child->unit.handle->lock, child->unit.handle->env);
     child->unit.closing = true; /* it will not be here to hear of another's choice */
     state_hear_abort(child);
@@ -293,7 +293,7 @@ static enum comm_result create_locked(struct comm_state *b, struct creation *n, 
             abandon(b, n, r);
         else if (r == COMM_OK && b->failed &&
                  stage != STAGE_READY) /* by what a peer said of this very call: all stages so far have ended */
-            r = (enum comm_result)b->cause.result;
+            r = (enum comm_result)b->failure.cause.result;
     }
     creation_drop(n);
     return r;
@@ -308,11 +308,11 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
 
     if (!b)
         return r;
-    struct creation *n = b->failed || b->recording ? NULL : creation_make(b, out);
-    if (b->recording)
+    struct creation *n = b->failed || b->recording.plan ? NULL : creation_make(b, out);
+    if (b->recording.plan)
         r = COMM_ERR_STATE;
     else if (b->failed)
-        r = (enum comm_result)b->cause.result;
+        r = (enum comm_result)b->failure.cause.result;
     else if (!n) /* its number is used up all the same */
         r = state_refuse(b, &(struct engine_call){.collective = how->dup ? COLLECTIVE_DUP : COLLECTIVE_SPLIT}, COMM_ERR_MEMORY);
     if (n) {
@@ -327,7 +327,7 @@ static enum comm_result create(struct comm_communicator *c, const struct creatio
             base_format(n->name, sizeof n->name, "%.*s/%llu", 20, b->name, (unsigned long long)n->number);
         r = create_locked(b, n, &own);
     }
-    if (!b->recording)
+    if (!b->recording.plan)
         state_settle(b);
     state_unlock(b);
     return engine_answer(r, own, req);

@@ -1,5 +1,5 @@
-/* open: a world that is being opened. Private to the files that do it: open.c (the steps), open_terms.c (what all ranks must hold alike)
- * and open_tell.c (what was chosen, and why). */
+/* open: a world that is being opened. Private to the files that do it: open.c (the steps), open_options.c (what was asked), open_terms.c
+ * (what all ranks must hold alike) and open_tell.c (what was chosen, and why). */
 #ifndef WORLD_OPEN_H
 #define WORLD_OPEN_H
 
@@ -37,6 +37,10 @@ struct opening {
     char version[NATIVE_VERSION_BYTES];
     char text[OPEN_TEXT_BYTES];
 };
+
+/* open_options.c */
+enum comm_result open_begin(struct opening *o, const struct comm_config *given);
+enum comm_result open_complain(struct opening *o, enum comm_result result); /* logs why the world does not open; the same result */
 
 bool open_by_environment(const struct opening *o, const char *key); /* tuning in the environment wins over the program */
 enum comm_result open_gather(struct opening *o, const void *in, size_t bytes, void *out);

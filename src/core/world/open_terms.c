@@ -1,4 +1,4 @@
-/* What all ranks must hold alike when a world opens: options that rank 0 decides, libraries, CPUs, and which ranks share a host. */
+/* What all ranks must agree on when a world opens: options that rank 0 decides, libraries, CPUs, and which ranks share a host. */
 #include "world/open.h"
 
 #include "base/format.h"
@@ -15,7 +15,7 @@ struct host_place {
     char name[64];
 };
 
-/* What all ranks must hold alike; rank 0's counts. */
+/* What ranks tell each other when a world opens. Rank 0 decides. */
 struct agreement {
     uint64_t id;
     uint64_t chunk;
@@ -39,7 +39,7 @@ enum comm_result open_gather(struct opening *o, const void *in, size_t bytes, vo
     return COMM_OK;
 }
 
-/* The lowest rank that lacks it, or whose library is another than rank 0's, is what all ranks are told of; it itself knows more. */
+/* All ranks report the lowest rank that lacks the library, or has another version than rank 0. That rank's own error says more. */
 static enum comm_result compare_natives(struct opening *o, const struct agreement *all, size_t ranks)
 {
     if (o->probed != COMM_OK)
@@ -151,71 +151,90 @@ static bool is_oversubscribed(const struct opening *o, const struct agreement *a
     return o->neighbours == o->launch.ranks && (uint32_t)o->launch.ranks > cpus;
 }
 
+/* What this rank brings along. */
+static bool fill_agreement(const struct opening *o, struct agreement *mine)
+{
+    *mine = (struct agreement){.magic = AGREEMENT_MAGIC,
+                               .window = o->options.window,
+                               .chunk = o->options.chunk,
+                               .minimal = (uint32_t)o->options.minimal,
+                               .check = o->check,
+                               .order_block = o->options.order_block,
+                               .told_cpus = (uint32_t)o->options.cpus,
+                               .free_order = o->options.order == OPTION_ORDER_FREE,
+                               .fixed_order = o->options.order == OPTION_ORDER_FIXED,
+                               .timeout_ns = o->options.operation_timeout_ns,
+                               .peer_timeout_ns = o->options.peer_timeout_ns,
+                               .link_timeout_ns = o->options.link_timeout_ns,
+                               .native = (uint32_t)o->probed,
+                               .kernel = o->engine->identity.host_id,
+                               .place = place_of(o, o->launch.rank),
+                               .cpus = o->env->cpus(o->env)};
+    base_copy_text(mine->forced, sizeof mine->forced, o->options.algorithm);
+    base_copy_text(mine->version, sizeof mine->version, o->version);
+    memcpy(mine->cpu, o->engine->identity.cpu, sizeof mine->cpu);
+    mine->machine.figures = cost_machine_default;
+    if (o->launch.rank <= 0 && o->options.machine[0])
+        machine_read(o->env, o->options.machine, &mine->machine);
+    return !o->env->random(o->env, &mine->id, sizeof mine->id);
+}
+
+/* Whether these ranks can open a world together. */
+static enum comm_result check_agreement(struct opening *o, const struct agreement *all, size_t ranks)
+{
+    if (all->magic != AGREEMENT_MAGIC) {
+        base_format(o->text, sizeof o->text, "rank 0 has another version of this library; expected the same version on all ranks");
+        return COMM_ERR_CONFIG;
+    }
+    if (all->machine.failed) { /* rank 0's file, so nobody opens */
+        base_copy_text(o->text, sizeof o->text, all->machine.error);
+        return COMM_ERR_CONFIG;
+    }
+    return compare_natives(o, all, ranks);
+}
+
+/* Rank 0 decides. */
+static void apply_agreement(const struct opening *o, struct world *w, const struct agreement *first)
+{
+    w->id = first->id;
+    w->limits = (struct wire_limits){.window = first->window,
+                                     .minimal = first->minimal,
+                                     .chunk = first->chunk,
+                                     .rendezvous = first->check & CHECK_RENDEZVOUS,
+                                     .ahead = w->oversubscribed};
+    w->check = first->check;
+    w->order_block = first->order_block & (first->order_block - 1) ? (int32_t)first->order_block : 0; /* blocks of 2^m are subtrees of T */
+    w->free_order = first->free_order != 0;
+    w->fixed_order = first->fixed_order != 0;
+    w->timeout_ns = o->options.operation_timeout_ns; /* each rank's own */
+    w->peer_timeout_ns = first->peer_timeout_ns;
+    w->link_timeout_ns = first->link_timeout_ns;
+    memcpy(w->forced, first->forced, sizeof w->forced);
+    w->measured = first->machine.measured != 0;
+    w->machine = first->machine.figures;
+    if (!w->measured)
+        w->machine.cpus = o->engine->cpus;
+}
+
 enum comm_result open_terms(struct opening *o, struct world *w)
 {
-    struct agreement mine = {.magic = AGREEMENT_MAGIC,
-                             .window = o->options.window,
-                             .chunk = o->options.chunk,
-                             .minimal = (uint32_t)o->options.minimal,
-                             .check = o->check,
-                             .order_block = o->options.order_block,
-                             .told_cpus = (uint32_t)o->options.cpus,
-                             .free_order = o->options.order == OPTION_ORDER_FREE,
-                             .fixed_order = o->options.order == OPTION_ORDER_FIXED,
-                             .timeout_ns = o->options.operation_timeout_ns,
-                             .peer_timeout_ns = o->options.peer_timeout_ns,
-                             .link_timeout_ns = o->options.link_timeout_ns};
+    struct agreement mine;
     size_t ranks = o->boot ? (size_t)o->launch.ranks : 1;
 
-    base_copy_text(mine.forced, sizeof mine.forced, o->options.algorithm);
-    mine.machine.figures = cost_machine_default;
-    if (o->launch.rank <= 0 && o->options.machine[0])
-        machine_read(o->env, o->options.machine, &mine.machine);
-    base_copy_text(mine.version, sizeof mine.version, o->version);
-    mine.native = (uint32_t)o->probed;
-    mine.kernel = o->engine->identity.host_id;
-    mine.place = place_of(o, o->launch.rank);
-    memcpy(mine.cpu, o->engine->identity.cpu, sizeof mine.cpu);
-    mine.cpus = o->env->cpus(o->env);
-    if (o->env->random(o->env, &mine.id, sizeof mine.id))
+    if (!fill_agreement(o, &mine))
         return COMM_ERR_SYSTEM;
     struct agreement *all = o->env->take(o->env, ranks * sizeof *all, 64);
     if (!all)
         return COMM_ERR_MEMORY;
     enum comm_result r = open_gather(o, &mine, sizeof mine, all);
-    if (r == COMM_OK && all->magic != AGREEMENT_MAGIC) {
-        base_format(o->text, sizeof o->text, "rank 0 speaks another version of this library");
-        r = COMM_ERR_CONFIG;
-    }
-    if (r == COMM_OK && all->machine.failed) { /* rank 0's file, so nobody opens */
-        base_copy_text(o->text, sizeof o->text, all->machine.error);
-        r = COMM_ERR_CONFIG;
-    }
     if (r == COMM_OK)
-        r = compare_natives(o, all, ranks);
+        r = check_agreement(o, all, ranks);
     if (r == COMM_OK)
         r = find_hosts(o, w, all);
     if (r == COMM_OK && !o->options.cpus)
         o->engine->cpus = usable_cpus(all, ranks, mine.kernel);
     w->oversubscribed = r == COMM_OK && is_oversubscribed(o, all, ranks);
-    w->id = all->id;
-    w->limits = (struct wire_limits){.window = all->window,
-                                     .minimal = all->minimal,
-                                     .chunk = all->chunk,
-                                     .rendezvous = all->check & CHECK_RENDEZVOUS,
-                                     .ahead = w->oversubscribed};
-    w->check = all->check;
-    w->order_block = all->order_block & (all->order_block - 1) ? (int32_t)all->order_block : 0; /* blocks of 2^m are subtrees of T */
-    w->free_order = all->free_order != 0;
-    w->fixed_order = all->fixed_order != 0;
-    w->timeout_ns = mine.timeout_ns;
-    w->peer_timeout_ns = all->peer_timeout_ns;
-    w->link_timeout_ns = all->link_timeout_ns;
-    memcpy(w->forced, all->forced, sizeof w->forced);
-    w->measured = all->machine.measured != 0;
-    w->machine = all->machine.figures;
-    if (!w->measured)
-        w->machine.cpus = o->engine->cpus;
+    apply_agreement(o, w, all);
     o->env->give(o->env, all, ranks * sizeof *all);
     return r;
 }

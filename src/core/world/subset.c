@@ -61,7 +61,7 @@ static void count_joining(struct comm_state *b, struct subset *s, bool joining)
 
 static void drop_subset(struct comm_state *b, struct subset *s)
 {
-    struct subset **at = &b->subsets;
+    struct subset **at = &b->setup.subsets;
 
     while (*at != s)
         at = &(*at)->next;
@@ -76,12 +76,12 @@ static void drop_subset(struct comm_state *b, struct subset *s)
 static struct setup_message *take_setup_message(struct comm_state *b, int32_t peer, bool is_send)
 {
     const struct comm_env *env = b->unit.engine->env;
-    struct setup_message *made = env->take(env, sizeof *made, _Alignof(struct setup_message)), **at = &b->setup_messages;
+    struct setup_message *made = env->take(env, sizeof *made, _Alignof(struct setup_message)), **at = &b->setup.messages;
 
     if (!made)
         return NULL;
-    *made = (struct setup_message){.slot = P2P_SETUP | b->setup_slots++, .peer = peer, .is_send = is_send};
-    b->setup_messages_sending += is_send;
+    *made = (struct setup_message){.slot = P2P_SETUP | b->setup.slots++, .peer = peer, .is_send = is_send};
+    b->setup.sending += is_send;
     while (*at)
         at = &(*at)->next;
     return *at = made;
@@ -89,12 +89,12 @@ static struct setup_message *take_setup_message(struct comm_state *b, int32_t pe
 
 static void drop_setup_message(struct comm_state *b, struct setup_message *setup_message)
 {
-    struct setup_message **at = &b->setup_messages;
+    struct setup_message **at = &b->setup.messages;
 
     while (*at != setup_message)
         at = &(*at)->next;
     *at = setup_message->next;
-    b->setup_messages_sending -= setup_message->is_send && !setup_message->arrived;
+    b->setup.sending -= setup_message->is_send && !setup_message->arrived;
     b->unit.engine->env->give(b->unit.engine->env, setup_message, sizeof *setup_message);
 }
 
@@ -115,7 +115,7 @@ static enum comm_result post_setup_message(struct comm_state *b, struct setup_me
 
 static bool setup_done(struct comm_state *b, const struct message_finished *done)
 {
-    struct setup_message *setup_message = b->setup_messages;
+    struct setup_message *setup_message = b->setup.messages;
     bool whole = done->result == COMM_OK && done->bytes == sizeof setup_message->text;
 
     if (!(done->slot & P2P_SETUP))
@@ -124,7 +124,7 @@ static bool setup_done(struct comm_state *b, const struct message_finished *done
         setup_message = setup_message->next;
     setup_message->peer = done->peer;
     setup_message->arrived = true;
-    b->setup_messages_sending -= setup_message->is_send;
+    b->setup.sending -= setup_message->is_send;
     if (!whole) /* all setup messages are of one length */
         setup_message->result = done->result == COMM_OK || done->result == COMM_ERR_TRUNCATED ? COMM_ERR_CORRUPT : done->result;
     if (setup_message->is_send && whole)
@@ -205,9 +205,9 @@ static bool read_setup_messages(struct comm_state *b)
 {
     bool moved = false;
 
-    for (struct setup_message *setup_message = b->setup_messages, *next;
+    for (struct setup_message *setup_message = b->setup.messages, *next;
          setup_message && (setup_message->arrived || setup_message->is_send); setup_message = next) {
-        struct subset *s = setup_message->is_send ? NULL : b->subsets;
+        struct subset *s = setup_message->is_send ? NULL : b->setup.subsets;
         next = setup_message->next;
         if (setup_message->result != COMM_OK) { /* nobody can go on without it */
             bool theirs = setup_message->result == COMM_ERR_CORRUPT;
@@ -242,7 +242,7 @@ static bool end_round(struct comm_state *b, struct subset *s)
 
     if (s->round == ROUND_HELLO) {
         n->number = s->most;
-        b->subsets_begun = s->most > b->subsets_begun ? s->most : b->subsets_begun;
+        b->setup.begun = s->most > b->setup.begun ? s->most : b->setup.begun;
         creation_offer(b, n, s->count);
         n->all[1][b->team.rank] = n->mine[1];
     } else if (s->round == ROUND_OFFERS) {
@@ -255,7 +255,7 @@ static bool end_round(struct comm_state *b, struct subset *s)
         n->result = creation_agreed(n);
         if (n->result == COMM_OK)
             creation_hand_over(n);
-        p2p_end(b, &b->p2p_ops[s->op], n->result);
+        p2p_end(b, &b->p2p.ops[s->op], n->result);
         drop_subset(b, s);
         return true;
     }
@@ -274,9 +274,9 @@ static bool turn(struct comm_state *b)
     bool moved = take_setup_messages(b) && p2p_take_finished(b);
 
     moved |= read_setup_messages(b);
-    if (b->failed || b->proposal.result) /* which may be chosen by another, in time: until then there is no next setup message */
+    if (b->failed || b->failure.proposal.result) /* which may be chosen by another, in time: until then there is no next setup message */
         return false;
-    for (struct subset *s = b->subsets, *next; s && !b->failed; s = next) {
+    for (struct subset *s = b->setup.subsets, *next; s && !b->failed; s = next) {
         next = s->next;
         if (send_setup_messages(b, s) && s->heard == s->count - 1)
             moved |= end_round(b, s);
@@ -288,7 +288,7 @@ static bool step(struct comm_state *b)
 {
     bool moved = false;
 
-    while (!b->failed && b->subsets && turn(b))
+    while (!b->failed && b->setup.subsets && turn(b))
         moved = true;
     return moved;
 }
@@ -299,7 +299,7 @@ static bool setup_comes(const struct comm_state *b, const struct subset *s, int3
 {
     if (message_setup(b->messages)) /* not taken yet, for want of memory */
         return true;
-    for (const struct setup_message *setup_message = b->setup_messages; setup_message; setup_message = setup_message->next)
+    for (const struct setup_message *setup_message = b->setup.messages; setup_message; setup_message = setup_message->next)
         if (!setup_message->is_send && (!setup_message->arrived || (setup_message->peer == rank && belongs(s, setup_message))))
             return true;
     return false;
@@ -308,8 +308,8 @@ static bool setup_comes(const struct comm_state *b, const struct subset *s, int3
 /* The subset and its member that is awaited and closed, or is awaited for too long. */
 static const struct subset *awaits_gone(const struct comm_state *b, int64_t now, int32_t *rank)
 {
-    for (const struct subset *s = b->subsets; s; s = s->next) {
-        bool late = now - b->p2p_ops[s->op].queued_ns >= b->timeout_ns;
+    for (const struct subset *s = b->setup.subsets; s; s = s->next) {
+        bool late = now - b->p2p.ops[s->op].queued_ns >= b->timeout_ns;
         for (int32_t i = 0; i < s->count; i++) {
             *rank = s->making->members[i];
             if (*rank == b->team.rank || s->heard_from[i])
@@ -327,40 +327,40 @@ static void check(struct comm_state *b, int64_t now)
 {
     int32_t rank;
 
-    if (!b->subsets || b->failed || b->proposal.result || !awaits_gone(b, now, &rank))
+    if (!b->setup.subsets || b->failed || b->failure.proposal.result || !awaits_gone(b, now, &rank))
         return;
     if (state_step(b) || b->failed || !awaits_gone(b, now, &rank))
         return;
-    bool closed = b->closed_at[rank] != 0;
+    bool closed = b->failure.closed_at[rank] != 0;
     state_propose(b, &(struct cause){.number = b->sequence,
                                      .rank = closed ? rank : b->team.rank,
                                      .peer = closed ? b->team.rank : rank,
                                      .result = closed ? COMM_ERR_CLOSED : COMM_ERR_TIMEOUT,
-                                     .code = closed ? (int32_t)(b->closed_at[rank] - 1) : 0});
+                                     .code = closed ? (int32_t)(b->failure.closed_at[rank] - 1) : 0});
 }
 
 static void end_all(struct comm_state *b, enum comm_result result)
 {
     (void)result;
-    while (b->subsets) {
-        creation_fail(b, b->subsets->making);
-        drop_subset(b, b->subsets);
+    while (b->setup.subsets) {
+        creation_fail(b, b->setup.subsets->making);
+        drop_subset(b, b->setup.subsets);
     }
 }
 
 static void leave(struct comm_state *b)
 {
-    while (b->subsets)
-        drop_subset(b, b->subsets);
-    while (b->setup_messages)
-        drop_setup_message(b, b->setup_messages);
+    while (b->setup.subsets)
+        drop_subset(b, b->setup.subsets);
+    while (b->setup.messages)
+        drop_setup_message(b, b->setup.messages);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the call */
 static struct subset *make_subset(struct comm_state *b, const int32_t *ranks, int32_t count, uint32_t tag, struct comm_communicator **out)
 {
     const struct comm_env *env = b->unit.engine->env;
-    struct subset *s = env->take(env, subset_bytes(count), _Alignof(struct subset)), **at = &b->subsets;
+    struct subset *s = env->take(env, subset_bytes(count), _Alignof(struct subset)), **at = &b->setup.subsets;
     struct creation *n = s ? creation_make(b, out) : NULL;
 
     if (!n) {
@@ -386,18 +386,18 @@ static struct subset *make_subset(struct comm_state *b, const int32_t *ranks, in
 static enum comm_result begin(struct comm_state *b, const int32_t *ranks, int32_t count, uint32_t tag, struct comm_communicator **out,
                               struct comm_request *req)
 {
-    struct subset *s = b->recording || b->failed ? NULL : make_subset(b, ranks, count, tag, out);
+    struct subset *s = b->recording.plan || b->failed ? NULL : make_subset(b, ranks, count, tag, out);
 
-    if (b->recording)
+    if (b->recording.plan)
         return COMM_ERR_STATE;
     if (!s)
-        return b->failed ? (enum comm_result)b->cause.result : COMM_ERR_MEMORY;
+        return b->failed ? (enum comm_result)b->failure.cause.result : COMM_ERR_MEMORY;
     enum comm_result r = p2p_begin(b, &s->op, req);
     if (r != COMM_OK) {
         drop_subset(b, s);
         return r;
     }
-    s->making->number = s->most = ++b->subsets_begun;
+    s->making->number = s->most = ++b->setup.begun;
     state_activate(b);
     return COMM_OK;
 }
@@ -411,7 +411,7 @@ enum comm_result engine_subset(struct comm_communicator *c, const int32_t *ranks
 
     if (b) {
         r = begin(b, ranks, count, tag, out, &own);
-        if (!b->recording)
+        if (!b->recording.plan)
             state_settle(b);
         state_unlock(b);
     }

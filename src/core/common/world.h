@@ -1,8 +1,6 @@
-/*
- * A world: the ranks that met, the wire between them, and what they agreed on when they did. Its communicators are states (state.h).
- */
-#ifndef COMM_WORLD_H
-#define COMM_WORLD_H
+/* A world: the ranks that met, the wire between them, and what they agreed on. All its communicators (comm/state.h) use it. */
+#ifndef COMMON_WORLD_H
+#define COMMON_WORLD_H
 
 #include "base/env.h"
 #include "base/lock.h"
@@ -16,6 +14,8 @@ struct user_op_row;
 struct wire;
 struct wire_backend;
 struct world_memory;
+
+enum { CHECK_CALLS = 1, CHECK_BUFFERS = 2, CHECK_RENDEZVOUS = 4 }; /* option `check` */
 
 /* Which ranks share a host: equal on all ranks, found when the world opens. */
 struct world_hosts {
@@ -52,7 +52,7 @@ struct world {
     char launcher[16], slurm_job[32];
     _Atomic uint8_t *down; /* [ranks], for ever: its wire said that it is gone */
 };
-void world_drop(struct world *w);
+void world_drop(struct world *w); /* the last reference closes it */
 static inline bool world_down(const struct world *w, int32_t rank)
 {
     return atomic_load_explicit(&w->down[rank], memory_order_acquire) != 0;

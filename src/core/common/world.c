@@ -1,5 +1,18 @@
 /* A world ends with its last communicator. */
-#include "comm/parts.h"
+#include "common/world.h"
+#include "common/operator.h"
+
+static void hosts_close(struct world *w)
+{
+    const struct comm_env *env = w->engine->env;
+    size_t ranks = (size_t)w->hosts.ranks;
+
+    if (w->hosts.of)
+        env->give(env, w->hosts.of, ranks * sizeof *w->hosts.of);
+    if (w->hosts.name)
+        env->give(env, w->hosts.name, ranks * sizeof *w->hosts.name);
+    w->hosts = (struct world_hosts){.of = NULL};
+}
 
 void world_drop(struct world *w)
 {
@@ -10,27 +23,15 @@ void world_drop(struct world *w)
     engine_forget_wire(e, &w->port);
     if (w->native)
         w->native->class->close(w->native);
-    PARTS_EACH (part, e)
+    for (const struct comm_part *const *part = e->parts; *part; part++)
         if ((*part)->world_close)
             (*part)->world_close(w);
     if (w->port.wire)
         w->backend->wire->close(w->port.wire);
-    operators_close(w, e->env);
+    operators_close(w);
     hosts_close(w);
     if (w->down)
         e->env->give(e->env, w->down, (size_t)w->ranks * sizeof *w->down);
     e->env->give(e->env, w, sizeof *w);
     engine_drop(e);
-}
-
-struct comm_state *state_at(struct engine *e, uint32_t index)
-{
-    enum comm_result r;
-    struct comm_communicator *handle = atomic_load_explicit(&e->handles[index], memory_order_acquire);
-    struct comm_state *b = handle ? state_lock(handle, &r) : NULL;
-
-    if (!b || b->unit.engine == e)
-        return b;
-    state_unlock(b);
-    return NULL;
 }

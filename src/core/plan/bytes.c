@@ -3,8 +3,8 @@
  * its program, which only then can be known. What does not fit is taken into memory of ours and thrown away, so that the others never wait
  * for a rank whose buffer is too short.
  */
-#include "comm/state.h"
-#include "comm/call.h"
+#include "plan/plan.h"
+#include "plan/recorder.h"
 
 #include <commstream/collective.h>
 
@@ -100,7 +100,7 @@ static enum comm_result issue_both(struct comm_state *b, const struct engine_cal
     enum comm_result r = state_issue(b, &length, length_known, n, NULL);
     if (r != COMM_OK || b->failed) { /* failed by what a peer said of this very call: the first has ended, nothing is queued after it */
         bytes_free(n);
-        return r != COMM_OK ? r : (enum comm_result)b->cause.result;
+        return r != COMM_OK ? r : (enum comm_result)b->failure.cause.result;
     }
     r = state_issue(b, &bytes, bytes_came, n, req);
     n->second = b->line.next - 1;
@@ -150,8 +150,8 @@ enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, 
         *req = COMM_REQUEST_NONE;
     if (b && (b->world->check & CHECK_CALLS))
         call.site = check_site(site);
-    if (b && b->recording) {
-        r = b->recorder->call(b, &call);
+    if (b && b->recording.plan) {
+        r = b->recording.calls->call(b, &call);
         state_unlock(b);
     } else if (b) {
         r = state_ready_for_calls(b);

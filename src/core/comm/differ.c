@@ -1,0 +1,166 @@
+/*
+ * Calls of other members: what they published and what they refused, and where that differs from this rank's calls. A difference is
+ * proposed as the cause that the communicator fails with (fail.c).
+ */
+#include "comm/state.h"
+
+bool state_read_call(const struct comm_state *b, int32_t rank, uint32_t seq, struct made_call *call)
+{
+    const struct wire_call *ring = b->channel->peer_calls[rank], *from = ring ? &ring[seq & b->calls.mask] : NULL;
+
+    if (!from || atomic_load_explicit(&from->seq, memory_order_acquire) != seq)
+        return false;
+    call->n = atomic_load_explicit(&from->n, memory_order_relaxed);
+    call->fingerprint = atomic_load_explicit(&from->fingerprint, memory_order_relaxed);
+    call->chain = atomic_load_explicit(&from->chain, memory_order_relaxed);
+    call->op = atomic_load_explicit(&from->op, memory_order_relaxed);
+    call->root = atomic_load_explicit(&from->root, memory_order_relaxed);
+    call->refused = atomic_load_explicit(&from->refused, memory_order_relaxed);
+    call->collective = atomic_load_explicit(&from->collective, memory_order_relaxed);
+    call->type = atomic_load_explicit(&from->type, memory_order_relaxed);
+    call->flags = atomic_load_explicit(&from->flags, memory_order_relaxed);
+    /* A peer wrote that: a cause that is made of it must make sense to all others. */
+    if (call->collective >= COLLECTIVE_END)
+        call->collective = 0; /* "none" */
+    if (call->refused && !heard_is_error(call->refused))
+        call->refused = COMM_ERR_CORRUPT;
+    /* Its rank may have gone on by two windows meanwhile: a call read half would be told as a mismatch. */
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&from->seq, memory_order_relaxed) == seq;
+}
+
+static bool has_refused(const struct refusals *refusals, uint64_t number)
+{
+    uint64_t since = refusals->last - number;
+
+    return refusals->last >= number && (since == 0 ? number != 0 : since <= 32 && (refusals->before >> (since - 1) & 1));
+}
+
+/* A note ran ahead of the calls that stand before it: when they are published too, they say whether the numbers mean the same on both. */
+static bool not_published_yet(const struct comm_state *b, int32_t rank, uint64_t number)
+{
+    const struct wire_call *ring = b->channel->peer_calls[rank];
+    uint32_t there = ring ? atomic_load_explicit(&ring[(uint32_t)number & b->calls.mask].seq, memory_order_acquire) : 0;
+
+    return ring && (there == 0 || (int32_t)(there - (uint32_t)number) < 0);
+}
+
+bool state_knows_refused(const struct comm_state *b, int32_t rank, uint64_t number)
+{
+    return has_refused(&b->failure.heard[rank], number) && !not_published_yet(b, rank, number);
+}
+
+/* Whether this rank made that call, which a peer refused, and did not refuse it too. What has retired needed nobody. */
+static bool made_well(struct comm_state *b, uint64_t number, uint32_t *collective)
+{
+    for (uint64_t t = b->line.done + 1; t < b->line.next; t++) {
+        const struct entry *e = state_entry(b, t);
+        *collective = e->record.collective;
+        if (e->seq && e->seq == (uint32_t)number)
+            return e->head.kind != TIMELINE_REFUSED;
+    }
+    return false;
+}
+
+/* The oldest call that the peer refused and this rank has under way. */
+static bool find_refused(struct comm_state *b, int32_t peer, struct cause *cause)
+{
+    const struct refusals *theirs = &b->failure.heard[peer];
+
+    for (uint64_t number = theirs->last > 32 ? theirs->last - 32 : 1; number <= theirs->last; number++) {
+        if (!state_knows_refused(b, peer, number) || !made_well(b, number, &cause->collective))
+            continue;
+        cause->number = number;
+        cause->rank = peer;
+        cause->result = COMM_ERR_REFUSED;
+        cause->code = theirs->reason;
+        return true;
+    }
+    return false;
+}
+
+/* Every published call that this rank made and the peer refused; then older ones that are still under way. */
+void state_hear_refusal(struct comm_state *b, int32_t peer, const struct cause *note)
+{
+    uint64_t last = state_published(b);
+    struct cause cause = {.peer = b->team.rank};
+
+    if (note->number > b->failure.refused_until)
+        b->failure.refused_until = note->number;
+    b->failure.heard[peer] = (struct refusals){note->number, note->point, note->code};
+    for (uint64_t seq = last > b->calls.mask ? last - b->calls.mask : 1; seq <= last; seq++) {
+        struct made_call mine, theirs;
+        if (state_read_call(b, b->team.rank, (uint32_t)seq, &mine) && state_read_call(b, peer, (uint32_t)seq, &theirs) && theirs.refused &&
+            !mine.refused) {
+            state_mismatch(b, (uint32_t)seq, peer); /* an older difference may have moved the numbers apart: that one is the cause */
+            return;
+        }
+    }
+    if (find_refused(b, peer, &cause))
+        state_mismatch(b, (uint32_t)cause.number, peer);
+}
+
+/* The lowest pair of ranks whose calls differ under this number, the same whoever looks. A refused call is told as that. */
+static bool find_difference(const struct comm_state *b, uint32_t seq, struct cause *cause)
+{
+    struct made_call first, call;
+    int32_t first_rank = -1;
+
+    for (int32_t r = 0; r < b->team.size; r++) {
+        if (!state_read_call(b, r, seq, &call))
+            continue;
+        if (first_rank < 0) {
+            first = call;
+            first_rank = r;
+        } else if (call.refused != first.refused || (!call.refused && call.fingerprint != first.fingerprint)) {
+            const struct made_call *refused = call.refused ? &call : first.refused ? &first : NULL;
+            *cause = (struct cause){.number = seq,
+                                    .rank = refused == &first ? first_rank : r,
+                                    .peer = refused == &first ? r : first_rank,
+                                    .result = refused ? COMM_ERR_REFUSED : COMM_ERR_MISMATCH,
+                                    .collective = refused == &call ? first.collective : call.collective,
+                                    .code = refused ? refused->refused : 0};
+            return true;
+        }
+    }
+    return false;
+}
+
+/* What lines carry is a chain over all calls, so the call that differs may be an earlier one: the oldest difference still published is
+ * named. */
+void state_mismatch(struct comm_state *b, uint32_t seq, int32_t peer)
+{
+    uint32_t from = seq > b->calls.mask ? seq - b->calls.mask : 1;
+    struct cause cause = {.number = seq, .rank = peer, .peer = b->team.rank, .result = COMM_ERR_MISMATCH};
+    struct made_call call;
+
+    cause.collective = state_read_call(b, peer, seq, &call) ? call.collective : 0;
+    bool found = false;
+    for (uint32_t s = from; s <= seq && !found; s++)
+        found = find_difference(b, s, &cause);
+    for (int32_t r = 0; r < b->team.size && !found; r++)
+        found = find_refused(b, r, &cause);
+    state_propose(b, &cause);
+}
+
+/* One-way collectives that differ (another root) may complete on every rank: they are found here. */
+void state_compare(struct comm_state *b)
+{
+    uint64_t last = state_published(b);
+
+    if (b->calls.compared + b->calls.mask < last)
+        b->calls.compared = last - b->calls.mask;
+    for (; b->calls.compared < last && !b->failed && !b->failure.proposal.result; b->calls.compared++) {
+        uint32_t seq = (uint32_t)b->calls.compared + 1;
+        struct made_call mine, call;
+        bool made = state_read_call(b, b->team.rank, seq, &mine);
+        for (int32_t r = 0; r < b->team.size; r++) {
+            if (!state_read_call(b, r, seq, &call))
+                return;
+            if (made && call.chain != mine.chain) {
+                state_mismatch(b, seq, r);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+/* comm_agree and comm_shrink as the program calls them: what they refuse, how they begin, and the wait of agree. */
+#include "failure/recover.h"
+
+#include "base/format.h"
+#include "fastpath/wait.h"
+#include "p2p/op.h"
+
+#include <string.h>
+
+static enum comm_result refuse(struct comm_state *b, const char *call, enum comm_result result, const char *text)
+{
+    struct comm_error *error = b->recovery.state ? &b->recovery.state->error : &b->failure.last_refused;
+
+    *error = (struct comm_error){.size = sizeof *error, .result = result, .rank = b->team.rank, .peer = -1};
+    base_copy_text(error->operation, sizeof error->operation, call);
+    base_copy_text(error->text, sizeof error->text, text);
+    return result;
+}
+
+/* The call takes a place on the message line. What the failure ended there is told by the place alone: now it is told by its number. */
+static void keep_last(struct comm_state *b)
+{
+    enum comm_result result;
+    uint64_t ticket = b->failed && b->p2p.free != P2P_NONE ? timeline_slot_error(b->unit.handle, b->p2p.free, &result) : 0;
+
+    if (ticket)
+        timeline_except(b->unit.handle, ticket, result);
+}
+
+static enum comm_result begin(struct comm_state *b, const char *call, struct comm_request *req)
+{
+    struct recovery *v = b->recovery.state;
+
+    if (b->recording.plan)
+        return COMM_ERR_STATE;
+    if (!v)
+        return refuse(b, call, COMM_ERR_UNSUPPORTED, "agree, shrink: more than 1024 ranks; expected fewer, since a note holds no more");
+    if (v->stage != RECOVERY_IDLE)
+        return refuse(b, call, COMM_ERR_STATE,
+                      "agree, shrink: another one of this communicator is under way; expected one after the other");
+    if (v->over != COMM_OK)
+        return v->over;
+    if (state_is_aborted(b))
+        return refuse(b, call, COMM_ERR_ABORTED, "agree, shrink: the world was aborted; expected comm_revoke where ranks are to go on");
+    memset(&v->error, 0, sizeof v->error);
+    keep_last(b);
+    enum comm_result r = p2p_begin_recovery(b, &v->op, req);
+    v->since_ns = b->unit.engine->env->now(b->unit.engine->env);
+    v->late_step = 0;
+    return r;
+}
+
+static void go(struct comm_state *b, enum recovery_stage kind, uint64_t flags)
+{
+    b->recovery.running = true;
+    recovery_enter(b, kind, flags);
+    state_activate(b);
+    (void)state_step(b); /* what others have said may be all that is needed */
+}
+
+/* A wait that another thread's close cut short: its caller's memory is written no more. */
+static void withdraw(struct comm_communicator *c, struct comm_request own)
+{
+    base_home_lock(&c->lock, c->env);
+    struct comm_state *b = atomic_load_explicit(&c->state, memory_order_relaxed);
+    struct recovery *v = b ? b->recovery.state : NULL;
+    if (v && v->stage != RECOVERY_IDLE && b->p2p.ops[v->op].ticket == own.ticket) {
+        v->flags = NULL;
+        v->shrinking.out = NULL;
+    }
+    base_home_unlock(&c->lock, c->env);
+}
+
+enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct comm_state *b = state_lock(c, &r);
+
+    if (!b)
+        return r;
+    r = engine_in_callback(b->unit.engine) ? COMM_ERR_STATE : begin(b, "agree", &own);
+    if (r == COMM_OK) {
+        b->recovery.state->flags = flags;
+        go(b, RECOVERY_AGREE, *flags);
+    }
+    state_unlock(b);
+    if (r != COMM_OK)
+        return r;
+    r = engine_wait(own, COMM_FOREVER);
+    if (r != COMM_OK)
+        withdraw(c, own);
+    return r;
+}
+
+enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req)
+{
+    enum comm_result r;
+    struct comm_request own = COMM_REQUEST_NONE;
+    struct comm_state *b = state_lock(c, &r);
+
+    if (b) {
+        r = begin(b, "shrink", &own);
+        if (r == COMM_OK) {
+            b->recovery.state->shrinking.out = survivors;
+            go(b, RECOVERY_SET, UINT64_MAX);
+        }
+        state_unlock(b);
+    }
+    return engine_answer(r, own, req);
+}

@@ -1,0 +1,135 @@
+/* What the program and the environment ask for when a world opens: the configuration, and the options that it sets. */
+#include "world/open.h"
+
+#include "base/format.h"
+
+#include <string.h>
+
+enum comm_result open_complain(struct opening *o, enum comm_result result)
+{
+    if (!o->text[0])
+        base_copy_text(o->text, sizeof o->text, base_result_text(result));
+    if (o->config.error_text && o->config.error_text_bytes)
+        base_copy_text(o->config.error_text, o->config.error_text_bytes, o->text);
+    if (o->log.env)
+        base_log(&o->log, LOG_ERROR, "open: %s: %s", base_result_name(result), o->text);
+    return result;
+}
+
+static bool tail_is_zero(const void *from, size_t ours, size_t theirs)
+{
+    for (size_t i = ours; i < theirs; i++)
+        if (((const unsigned char *)from)[i])
+            return false;
+    return true;
+}
+
+static enum comm_result copy_config(struct opening *o, const struct comm_config *given)
+{
+    size_t size = given ? given->size : 0;
+
+    if (!given)
+        return COMM_OK;
+    if (size < sizeof(size_t)) {
+        base_format(o->text, sizeof o->text, "config.size is %zu; expected sizeof(struct comm_config): use COMM_CONFIG()", size);
+        return COMM_ERR_ARGUMENT;
+    }
+    memcpy(&o->config, given, size < sizeof o->config ? size : sizeof o->config);
+    if (!tail_is_zero(given, sizeof o->config, size)) {
+        base_format(o->text, sizeof o->text, "config has fields that this library (version %x) does not know", COMM_VERSION);
+        return COMM_ERR_UNSUPPORTED;
+    }
+    return COMM_OK;
+}
+
+static bool program_decides(struct opening *o, const char *key, bool given)
+{
+    if (!given || open_by_environment(o, key))
+        return false;
+    o->options.from[base_option_find(key) - base_option_table] = OPTION_FROM_PROGRAM;
+    return true;
+}
+
+/* What the program chose of a few. */
+static bool check_choices(struct opening *o)
+{
+    const struct comm_config *c = &o->config;
+    const struct {
+        const char *name;
+        int32_t value, low, high;
+    } choice[] = {
+        {"progress", (int32_t)c->progress, COMM_PROGRESS_AUTO, COMM_PROGRESS_THREAD},
+        {"notify", (int32_t)c->notify, COMM_NOTIFY_DEFAULT, COMM_NOTIFY_PROGRESS},
+        {"order", (int32_t)c->order, COMM_ORDER_DEFAULT, COMM_ORDER_FREE},
+        {"log_level", c->log_level, COMM_LOG_OFF, COMM_LOG_TRACE},
+    };
+
+    for (size_t i = 0; i < sizeof choice / sizeof *choice; i++)
+        if (choice[i].value < choice[i].low || choice[i].value > choice[i].high) {
+            base_format(o->text, sizeof o->text, "config.%s=%d; expected %d to %d", choice[i].name, choice[i].value, choice[i].low,
+                        choice[i].high);
+            return false;
+        }
+    return true;
+}
+
+static enum comm_result merge_options(struct opening *o)
+{
+    struct comm_config *c = &o->config;
+    struct base_options *p = &o->options;
+
+    if (!base_options_read(o->env, c->options, p, o->text, sizeof o->text))
+        return COMM_ERR_CONFIG;
+    if (!check_parse(p->check, &o->check)) {
+        base_format(o->text, sizeof o->text, "check: \"%s\"; expected calls, buffers or rendezvous, several with commas", p->check);
+        return COMM_ERR_CONFIG;
+    }
+    if (!check_choices(o))
+        return COMM_ERR_CONFIG;
+    if (c->order == COMM_ORDER_FIXED && open_by_environment(o, "order") && p->order == OPTION_ORDER_FREE) {
+        base_format(o->text, sizeof o->text, "COMM_ORDER=free contradicts the program, which asks for order fixed; unset it");
+        return COMM_ERR_CONFIG;
+    }
+    if (program_decides(o, "backend", c->backend != NULL))
+        base_copy_text(p->backend, sizeof p->backend, c->backend);
+    if (program_decides(o, "progress", c->progress != 0))
+        p->progress = (int32_t)c->progress;
+    if (program_decides(o, "order", c->order != 0))
+        p->order = (int32_t)c->order;
+    if (program_decides(o, "log", c->log_level != 0))
+        p->log = c->log_level == COMM_LOG_OFF ? 0 : c->log_level;
+    if (program_decides(o, "open_timeout", c->open_timeout_ns != 0))
+        p->open_timeout_ns = c->open_timeout_ns;
+    if (program_decides(o, "operation_timeout", c->operation_timeout_ns != 0))
+        p->operation_timeout_ns = c->operation_timeout_ns;
+    if (p->open_timeout_ns <= 0 || p->operation_timeout_ns <= 0) {
+        base_format(o->text, sizeof o->text, "open_timeout_ns=%lld operation_timeout_ns=%lld; expected more than 0",
+                    (long long)p->open_timeout_ns, (long long)p->operation_timeout_ns);
+        return COMM_ERR_CONFIG;
+    }
+    return COMM_OK;
+}
+
+enum comm_result open_begin(struct opening *o, const struct comm_config *given)
+{
+    enum comm_result r;
+    int failed;
+
+    memset(o, 0, sizeof *o);
+    o->env = wire_default_env();
+    failed = o->env->start(o->env);
+    if (!failed)
+        o->env->find_devices(o->env);
+    if (failed) {
+        base_format(o->text, sizeof o->text, "the environment cannot start, errno=%d%s", failed,
+                    failed == ENV_FORKED ? ": called in a forked child" : "");
+        r = failed == ENV_FORKED ? COMM_ERR_FORKED : COMM_ERR_SYSTEM;
+        return copy_config(o, given) == COMM_OK ? r : COMM_ERR_ARGUMENT;
+    }
+    r = copy_config(o, given);
+    if (r == COMM_OK)
+        r = merge_options(o);
+    o->log = (struct base_log){o->env, o->config.log, o->config.log_arg, o->options.log, -1};
+    o->deadline = o->env->now(o->env) + o->options.open_timeout_ns;
+    return r;
+}
