@@ -4,7 +4,8 @@
 PyTypeObject *buckets_type;
 
 struct buckets {
-    PyObject_HEAD struct comm_buckets *b; /* NULL: freed */
+    PyObject ob_base;
+    struct comm_buckets *b; /* NULL: freed */
     struct communicator *comm;
     struct buffer *gradients;
     Py_ssize_t count;
@@ -140,14 +141,12 @@ static enum comm_result wait_buckets(void *b, int64_t timeout_ns)
     return comm_buckets_wait(b, timeout_ns);
 }
 
-static PyObject *buckets_wait(PyObject *object, PyObject *args)
+static PyObject *buckets_wait(PyObject *object, PyObject *args, PyObject *words)
 {
-    PyObject *timeout = NULL;
     int64_t timeout_ns;
     enum comm_result result;
     struct buckets *self = alive(object);
-    if (!self || !PyArg_ParseTuple(args, "|O:wait", &timeout) || !read_timeout(timeout, &timeout_ns) ||
-        !wait_sliced(wait_buckets, self->b, timeout_ns, &result))
+    if (!self || !parse_timeout(args, words, &timeout_ns) || !wait_sliced(wait_buckets, self->b, timeout_ns, &result))
         return NULL;
     return wait_answer(result, self->comm->c, "wait");
 }
@@ -223,8 +222,8 @@ static void buckets_dealloc(PyObject *object)
 static PyMethodDef methods[] = {
     {"ready", buckets_ready, METH_VARARGS,
      "ready($self, i, /)\n--\n\nReports that gradient `i` of this step is written: comm_buckets_ready."},
-    {"wait", buckets_wait, METH_VARARGS,
-     "wait($self, timeout=None, /)\n--\n\nEnds the step: waits until all gradients are reduced: comm_buckets_wait.\n\nReturns False if "
+    {"wait", METHOD_WORDS(buckets_wait),
+     "wait($self, timeout=None)\n--\n\nEnds the step: waits until all gradients are reduced: comm_buckets_wait.\n\nReturns False if "
      "`timeout` "
      "seconds passed first; the step then goes on."},
     {"hold", buckets_hold, METH_VARARGS,

@@ -67,12 +67,14 @@ static enum comm_result close_now(struct communicator *self, int64_t timeout_ns)
     return result;
 }
 
-static PyObject *communicator_close(PyObject *object, PyObject *args)
+static PyObject *communicator_close(PyObject *object, PyObject *args, PyObject *words)
 {
+    static char word[] = "timeout", *names[] = {word, NULL};
     struct communicator *self = (struct communicator *)object;
     PyObject *timeout = NULL;
     int64_t timeout_ns = COMM_DEFAULT_TIMEOUT;
-    if (!PyArg_ParseTuple(args, "|O:close", &timeout) || (timeout && timeout != Py_None && !read_timeout(timeout, &timeout_ns)))
+    if (!PyArg_ParseTupleAndKeywords(args, words, "|O:close", names, &timeout) ||
+        (timeout && timeout != Py_None && !read_timeout(timeout, &timeout_ns)))
         return NULL;
     if (!self->c)
         Py_RETURN_NONE;
@@ -334,31 +336,30 @@ static enum comm_result wait_stream(void *c, int64_t timeout_ns)
     return comm_stream_sync(c, timeout_ns);
 }
 
-static PyObject *sync_with(wait_fn *fn, const char *operation, PyObject *self, PyObject *args)
+static PyObject *sync_with(wait_fn *fn, const char *operation, PyObject *self, PyObject *args, PyObject *words)
 {
-    PyObject *timeout = NULL;
     int64_t timeout_ns;
     enum comm_result result;
     struct comm_communicator *c = opened(self);
-    if (!c || !PyArg_ParseTuple(args, "|O", &timeout) || !read_timeout(timeout, &timeout_ns) || !wait_sliced(fn, c, timeout_ns, &result))
+    if (!c || !parse_timeout(args, words, &timeout_ns) || !wait_sliced(fn, c, timeout_ns, &result))
         return NULL;
     request_sweep_all();
     return wait_answer(result, ((struct communicator *)self)->c, operation);
 }
 
-static PyObject *communicator_sync(PyObject *self, PyObject *args)
+static PyObject *communicator_sync(PyObject *self, PyObject *args, PyObject *words)
 {
-    return sync_with(wait_sync, "sync", self, args);
+    return sync_with(wait_sync, "sync", self, args, words);
 }
 
-static PyObject *communicator_sync_all(PyObject *self, PyObject *args)
+static PyObject *communicator_sync_all(PyObject *self, PyObject *args, PyObject *words)
 {
-    return sync_with(wait_sync_all, "sync_all", self, args);
+    return sync_with(wait_sync_all, "sync_all", self, args, words);
 }
 
-static PyObject *communicator_stream_sync(PyObject *self, PyObject *args)
+static PyObject *communicator_stream_sync(PyObject *self, PyObject *args, PyObject *words)
 {
-    return sync_with(wait_stream, "stream_sync", self, args);
+    return sync_with(wait_stream, "stream_sync", self, args, words);
 }
 
 static PyObject *communicator_progress(PyObject *self, PyObject *unused)
@@ -472,8 +473,8 @@ static PyObject *get_handle(PyObject *self, void *unused)
 }
 
 static PyMethodDef methods[] = {
-    {"close", communicator_close, METH_VARARGS,
-     "close($self, timeout=None, /)\n--\n\nCloses the communicator: comm_close.\n\nIt waits for issued work, 5 seconds or `timeout`. "
+    {"close", METHOD_WORDS(communicator_close),
+     "close($self, timeout=None)\n--\n\nCloses the communicator: comm_close.\n\nIt waits for issued work, 5 seconds or `timeout`. "
      "Communicators made "
      "from it stay open. A communicator is also closed at the end of its `with`, and when the interpreter exits."},
     {"abort", communicator_abort, METH_VARARGS,
@@ -482,14 +483,14 @@ static PyMethodDef methods[] = {
      "revoke($self)\n--\n\nFails this communicator on every rank with RevokedError, so that all can recover: comm_revoke."},
     {"agree", communicator_agree, METH_VARARGS,
      "agree($self, flags, /)\n--\n\nReturns the bitwise AND of the flags of all surviving ranks, the same on each: comm_agree."},
-    {"sync", communicator_sync, METH_VARARGS,
-     "sync($self, timeout=None, /)\n--\n\nWaits until everything issued so far is complete: comm_sync.\n\nReturns False if `timeout` "
+    {"sync", METHOD_WORDS(communicator_sync),
+     "sync($self, timeout=None)\n--\n\nWaits until everything issued so far is complete: comm_sync.\n\nReturns False if `timeout` "
      "seconds "
      "passed first. Raises the first error of operations whose request was not waited for."},
-    {"sync_all", communicator_sync_all, METH_VARARGS,
-     "sync_all($self, timeout=None, /)\n--\n\nAs sync(), for every communicator of the engine: comm_sync_all."},
-    {"stream_sync", communicator_stream_sync, METH_VARARGS,
-     "stream_sync($self, timeout=None, /)\n--\n\nAs sync(), on the device too: comm_stream_sync."},
+    {"sync_all", METHOD_WORDS(communicator_sync_all),
+     "sync_all($self, timeout=None)\n--\n\nAs sync(), for every communicator of the engine: comm_sync_all."},
+    {"stream_sync", METHOD_WORDS(communicator_stream_sync),
+     "stream_sync($self, timeout=None)\n--\n\nAs sync(), on the device too: comm_stream_sync."},
     {"progress", communicator_progress, METH_NOARGS,
      "progress($self)\n--\n\nDoes a bounded amount of work for the whole engine: comm_progress.\n\nReturns True if the engine is idle, "
      "False "

@@ -29,7 +29,8 @@ struct buffer {
 enum outcome { MAKES_NOTHING, MAKES_STATUS, MAKES_LENGTH, MAKES_COMMUNICATOR, MAKES_MESH, MAKES_WINDOW };
 
 struct communicator {
-    PyObject_HEAD struct comm_communicator *c; /* NULL: closed */
+    PyObject ob_base;
+    struct comm_communicator *c; /* NULL: closed */
     int32_t rank, size;
     int fd;             /* of the engine; -1: not asked for */
     int users;          /* threads inside a call that starts an operation */
@@ -42,21 +43,23 @@ struct communicator {
 enum { RECORDS_NOTHING, RECORDS_GROUP, RECORDS_PLAN };
 
 struct window {
-    PyObject_HEAD struct comm_window *w; /* NULL: freed */
+    PyObject ob_base;
+    struct comm_window *w; /* NULL: freed */
     struct communicator *comm;
     PyObject *base; /* the caller's memory */
     int exports;
 };
 
 struct request {
-    PyObject_HEAD struct comm_request request;
+    PyObject ob_base;
+    struct comm_request request;
     struct request *next, *previous; /* of the list of operations that may be running */
     struct communicator *comm;
     const char *operation;
-    PyObject *keep;  /* operators, plans and the like */
-    PyObject *value; /* what result() returns */
-    PyObject *error; /* what it failed with */
-    bool done, listed;
+    PyObject *keep;          /* operators, plans and the like */
+    PyObject *value;         /* what result() returns */
+    PyObject *error;         /* what it failed with */
+    bool done, listed, busy; /* busy: on its way to done */
     enum outcome outcome;
     union {
         struct comm_status status;
@@ -103,10 +106,12 @@ PyObject *request_started(struct request *r);
 void request_sweep_all(void);
 PyObject *request_finish(struct request *r, enum comm_result result);
 Py_ssize_t request_count(void);
+bool request_completing(void);
 
 /* Waits in slices, so that signals are handled: 0 and an exception if a handler raised one. */
 typedef enum comm_result wait_fn(void *what, int64_t timeout_ns);
 bool wait_sliced(wait_fn *fn, void *what, int64_t timeout_ns, enum comm_result *result);
+bool parse_timeout(PyObject *args, PyObject *words, int64_t *ns);
 PyObject *wait_answer(enum comm_result result, struct comm_communicator *c, const char *operation);
 
 /* notify.c */
@@ -135,6 +140,7 @@ PyObject *queue_wait_request(PyObject *module, PyObject *args);
 PyObject *queue_wait_stream(PyObject *module, PyObject *args);
 PyObject *stream_wait(PyObject *module, PyObject *args);
 PyObject *stream_of_communicator(PyObject *module, PyObject *comm);
+#define METHOD_WORDS(function) (PyCFunction)(void (*)(void)) function, METH_VARARGS | METH_KEYWORDS
 extern PyMethodDef inspect_methods[], open_methods[];
 
 /* The types' specifications, one file each. */

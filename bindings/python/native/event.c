@@ -4,7 +4,9 @@
 PyTypeObject *event_type;
 
 struct event {
-    PyObject_HEAD struct comm_event *event; /* NULL: destroyed */
+    PyObject ob_base;
+    struct comm_event *event;  /* NULL: destroyed */
+    struct communicator *comm; /* knows why a call was refused */
 };
 
 PyObject *event_create(PyObject *module, PyObject *comm)
@@ -19,8 +21,11 @@ PyObject *event_create(PyObject *module, PyObject *comm)
         return raise_result(result, c, "event");
     allocfunc allocate = (allocfunc)PyType_GetSlot(event_type, Py_tp_alloc);
     struct event *self = (struct event *)allocate(event_type, 0);
-    if (self)
-        self->event = made;
+    if (!self)
+        return NULL;
+    self->event = made;
+    self->comm = (struct communicator *)comm;
+    Py_INCREF(comm);
     return (PyObject *)self;
 }
 
@@ -34,6 +39,11 @@ static struct comm_event *event_of(PyObject *object, const char *operation)
     if (!event)
         raise_closed("event");
     return event;
+}
+
+static struct comm_communicator *knower(PyObject *event)
+{
+    return ((struct event *)event)->comm->c;
 }
 
 static struct CUstream_st *stream_of(unsigned long long stream)
@@ -69,7 +79,7 @@ static PyObject *event_record_stream(PyObject *self, PyObject *args)
     if (!event || !PyArg_ParseTuple(args, "K:record_stream", &stream))
         return NULL;
     WITHOUT_GIL(result = comm_event_record_stream(event, stream_of(stream)));
-    return answer(result, NULL, "record_stream");
+    return answer(result, knower(self), "record_stream");
 }
 
 static PyObject *event_reset(PyObject *self, PyObject *unused)
@@ -80,7 +90,7 @@ static PyObject *event_reset(PyObject *self, PyObject *unused)
     if (!event)
         return NULL;
     WITHOUT_GIL(result = comm_event_reset(event));
-    return answer(result, NULL, "reset");
+    return answer(result, knower(self), "reset");
 }
 
 static PyObject *event_set(PyObject *self, PyObject *unused)
@@ -91,7 +101,7 @@ static PyObject *event_set(PyObject *self, PyObject *unused)
     if (!event)
         return NULL;
     WITHOUT_GIL(result = comm_event_set(event));
-    return answer(result, NULL, "set");
+    return answer(result, knower(self), "set");
 }
 
 static PyObject *event_query(PyObject *self, PyObject *unused)
@@ -102,7 +112,7 @@ static PyObject *event_query(PyObject *self, PyObject *unused)
     if (!event)
         return NULL;
     WITHOUT_GIL(result = comm_event_query(event));
-    return wait_answer(result, NULL, "query");
+    return wait_answer(result, knower(self), "query");
 }
 
 static enum comm_result wait_event(void *event, int64_t timeout_ns)
@@ -110,16 +120,14 @@ static enum comm_result wait_event(void *event, int64_t timeout_ns)
     return comm_event_sync(event, timeout_ns);
 }
 
-static PyObject *event_sync(PyObject *self, PyObject *args)
+static PyObject *event_sync(PyObject *self, PyObject *args, PyObject *words)
 {
-    PyObject *timeout = NULL;
     int64_t timeout_ns;
     enum comm_result result;
     struct comm_event *event = event_of(self, "sync");
-    if (!event || !PyArg_ParseTuple(args, "|O:sync", &timeout) || !read_timeout(timeout, &timeout_ns) ||
-        !wait_sliced(wait_event, event, timeout_ns, &result))
+    if (!event || !parse_timeout(args, words, &timeout_ns) || !wait_sliced(wait_event, event, timeout_ns, &result))
         return NULL;
-    return wait_answer(result, NULL, "sync");
+    return wait_answer(result, knower(self), "sync");
 }
 
 static PyObject *event_destroy(PyObject *self, PyObject *unused)
@@ -149,6 +157,7 @@ static void event_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     WITHOUT_GIL(comm_event_destroy(((struct event *)self)->event));
+    Py_CLEAR(((struct event *)self)->comm);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
     Py_DECREF(type);
@@ -163,8 +172,8 @@ static PyMethodDef methods[] = {
     {"reset", event_reset, METH_NOARGS, "reset($self)\n--\n\nStores a point that only set() reaches: comm_event_reset."},
     {"set", event_set, METH_NOARGS, "set($self)\n--\n\nReaches the point of the last reset(): comm_event_set."},
     {"query", event_query, METH_NOARGS, "query($self)\n--\n\nReturns whether the point is reached: comm_event_query."},
-    {"sync", event_sync, METH_VARARGS,
-     "sync($self, timeout=None, /)\n--\n\nWaits until the point is reached: comm_event_sync. Returns False if `timeout` seconds passed "
+    {"sync", METHOD_WORDS(event_sync),
+     "sync($self, timeout=None)\n--\n\nWaits until the point is reached: comm_event_sync. Returns False if `timeout` seconds passed "
      "first."},
     {"destroy", event_destroy, METH_NOARGS, "destroy($self)\n--\n\nDestroys the event: comm_event_destroy."},
     {"__enter__", event_enter, METH_NOARGS, NULL},
@@ -235,13 +244,13 @@ PyObject *stream_wait(PyObject *module, PyObject *args)
         return NULL;
     if (PyObject_TypeCheck(object, request_type)) {
         WITHOUT_GIL(result = comm_stream_wait_request(stream_of(stream), ((struct request *)object)->request));
-        return answer(result, NULL, "stream_wait");
+        return answer(result, ((struct request *)object)->comm ? ((struct request *)object)->comm->c : NULL, "stream_wait");
     }
     struct comm_event *event = event_of(object, "stream_wait");
     if (!event)
         return NULL;
     WITHOUT_GIL(result = comm_stream_wait_event(stream_of(stream), event));
-    return answer(result, NULL, "stream_wait");
+    return answer(result, knower(object), "stream_wait");
 }
 
 PyObject *stream_of_communicator(PyObject *module, PyObject *comm)

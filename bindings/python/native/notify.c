@@ -51,7 +51,7 @@ static void run(struct note *note)
 
 void notify_run(void)
 {
-    if (!atomic_load_explicit(&notes, memory_order_relaxed))
+    if (!atomic_load_explicit(&notes, memory_order_relaxed) || request_completing())
         return;
     struct note *stack = atomic_exchange_explicit(&notes, NULL, memory_order_acquire), *first = NULL;
     PyObject *error, *value, *trace;

@@ -7,7 +7,8 @@ PyTypeObject *operator_type;
 
 struct operator
 {
-    PyObject_HEAD struct communicator *comm;
+    PyObject ob_base;
+    struct communicator *comm;
     PyObject *function, *name, *error;
     comm_op op;
     Py_ssize_t element_bytes;

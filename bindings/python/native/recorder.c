@@ -5,7 +5,8 @@ static PyTypeObject *recorder_type;
 PyTypeObject *plan_type;
 
 struct plan {
-    PyObject_HEAD struct comm_plan *plan; /* NULL: freed */
+    PyObject ob_base;
+    struct comm_plan *plan; /* NULL: freed */
     struct communicator *comm;
     PyObject *recorded; /* what its buffers are kept alive by */
 };

@@ -6,7 +6,7 @@
  */
 #include "core.h"
 
-#include <structmember.h>
+#include <sched.h>
 
 PyTypeObject *request_type;
 static struct request *head, *tail;
@@ -115,10 +115,19 @@ static bool operator_failed(struct request *r)
     return PyErr_Occurred() != NULL;
 }
 
+static int completing;
+
+/* Python's code runs in here: callbacks then wait for its end. */
+bool request_completing(void)
+{
+    return completing > 0;
+}
+
 /* The first time that an operation is seen complete. */
 static void complete(struct request *r, enum comm_result result)
 {
-    r->done = true;
+    r->busy = true;
+    ++completing;
     bool held = result < 0 && r->listed && buffers_held(r);
     if (result < 0)
         raise_result(result, r->comm ? r->comm->c : NULL, r->operation);
@@ -130,6 +139,9 @@ static void complete(struct request *r, enum comm_result result)
         save_error(r);
     if (r->outcome == MAKES_MESH)
         PyMem_Free(r->out.mesh);
+    --completing;
+    r->busy = false;
+    r->done = true;
     if (held)
         return;
     drop_buffers(r);
@@ -140,6 +152,8 @@ static void complete(struct request *r, enum comm_result result)
 /* None or True; or the exception. The caller owns a reference to r. */
 PyObject *request_finish(struct request *r, enum comm_result result)
 {
+    while (r->busy) /* on another thread */
+        WITHOUT_GIL(sched_yield());
     if (!r->done && result != COMM_PENDING)
         complete(r, result);
     notify_run();
@@ -157,9 +171,9 @@ static void sweep(Py_ssize_t count)
         struct request *r = head;
         enum comm_result result = COMM_PENDING;
         Py_INCREF(r);
-        if (Py_REFCNT(r) == 2 && !r->done)
+        if (Py_REFCNT(r) == 2 && !r->done && !r->busy)
             WITHOUT_GIL(result = comm_test(r->request));
-        if (result != COMM_PENDING && !r->done)
+        if (result != COMM_PENDING && !r->done && !r->busy)
             complete(r, result);
         if (r->listed) { /* to the end */
             list_take(r);
@@ -209,6 +223,14 @@ bool wait_sliced(wait_fn *fn, void *what, int64_t timeout_ns, enum comm_result *
         if (timeout_ns != COMM_FOREVER)
             timeout_ns -= slice;
     }
+}
+
+/* The arguments of a method that has `timeout` alone. */
+bool parse_timeout(PyObject *args, PyObject *words, int64_t *ns)
+{
+    static char timeout_word[] = "timeout", *names[] = {timeout_word, NULL};
+    PyObject *timeout = NULL;
+    return PyArg_ParseTupleAndKeywords(args, words, "|O", names, &timeout) && read_timeout(timeout, ns);
 }
 
 PyObject *wait_answer(enum comm_result result, struct comm_communicator *c, const char *operation)

@@ -7,7 +7,8 @@ PyTypeObject *window_type, *memory_type;
 
 /* A rank's part of a window, or memory of comm_mem_alloc(): an exporter of the buffer protocol. */
 struct memory {
-    PyObject_HEAD void *data;
+    PyObject ob_base;
+    void *data;
     Py_ssize_t bytes;
     PyObject *owner; /* the window, or the communicator */
     int *exports;    /* the owner's, which counts the views of all parts */

@@ -30,7 +30,8 @@ class Watcher:
             self.rest()
 
     def rest(self) -> None:
-        if not self.waiting and _watchers.pop((self.loop, self.fd), None):
+        if not self.waiting and (self.loop, self.fd) in _watchers:
+            del _watchers[self.loop, self.fd]
             self.loop.remove_reader(self.fd)
 
     def settle(self) -> None:

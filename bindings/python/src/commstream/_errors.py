@@ -5,6 +5,11 @@ from typing import Any, Dict, Type
 from . import _core
 from ._types import Result
 
+__all__ = ["AbandonedError", "AbortedError", "ArgumentError", "AuthError", "BackendError", "CancelledError", "ClosedError", "ConfigError",
+           "CorruptError", "DeadlockError", "DependencyError", "ERRORS", "Error", "ForkedError", "FullError", "MismatchError", "OutOfMemoryError",
+           "PeerError", "PendingError", "RefusedError", "RevokedError", "StateError", "SystemCallError", "TimeoutError", "TruncatedError",
+           "UnsupportedError"]
+
 
 class Error(Exception):
     """A call or an operation failed. Each result of the library has a subclass.
@@ -34,7 +39,7 @@ class Error(Exception):
     text: str = ""
 
 
-class PendingError(Error, builtins.TimeoutError):
+class PendingError(Error, builtins.TimeoutError):  # type: ignore[misc]
     """The time given to result() passed before the operation was complete; the operation goes on."""
 
 
@@ -70,11 +75,11 @@ class AuthError(Error):
     """A peer did not prove itself: secret, job, version or rank."""
 
 
-class TimeoutError(Error, builtins.TimeoutError):
+class TimeoutError(Error, builtins.TimeoutError):  # type: ignore[misc]
     """The operation's own deadline passed."""
 
 
-class PeerError(Error, ConnectionError):
+class PeerError(Error, ConnectionError):  # type: ignore[misc]
     """A rank died, stopped or cannot be reached."""
 
 

@@ -133,6 +133,46 @@ class LogLevel(IntEnum):
     TRACE = 5
 
 
+# Both by their names in C, as commstream.SUM and commstream.F32.
+SUM = Op.SUM
+PROD = Op.PROD
+MIN = Op.MIN
+MAX = Op.MAX
+AVG = Op.AVG
+BAND = Op.BAND
+BOR = Op.BOR
+BXOR = Op.BXOR
+LAND = Op.LAND
+LOR = Op.LOR
+LXOR = Op.LXOR
+MINLOC = Op.MINLOC
+MAXLOC = Op.MAXLOC
+REPLACE = Op.REPLACE
+NOOP = Op.NOOP
+BYTE = Type.BYTE
+BOOL = Type.BOOL
+I8 = Type.I8
+I16 = Type.I16
+I32 = Type.I32
+I64 = Type.I64
+U8 = Type.U8
+U16 = Type.U16
+U32 = Type.U32
+U64 = Type.U64
+F8E4M3 = Type.F8E4M3
+F8E5M2 = Type.F8E5M2
+F16 = Type.F16
+BF16 = Type.BF16
+F32 = Type.F32
+F64 = Type.F64
+C64 = Type.C64
+C128 = Type.C128
+F32_INDEX = Type.F32_INDEX
+F64_INDEX = Type.F64_INDEX
+I32_INDEX = Type.I32_INDEX
+I64_INDEX = Type.I64_INDEX
+
+
 class InPlace:
     """The class of IN_PLACE."""
 

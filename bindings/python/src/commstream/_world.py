@@ -1,5 +1,6 @@
 """Worlds, communicators, windows: the classes that programs use, over the types of the extension module."""
 import atexit
+import warnings
 import weakref
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Union
 
@@ -33,6 +34,10 @@ class Communicator(_core.Communicator):
 
     def _made(self) -> None:
         _open.add(self)
+
+    def __del__(self) -> None:
+        if not self.closed:
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self)
 
     def __enter__(self) -> "Communicator":
         return self
@@ -207,7 +212,7 @@ class Recorder(Communicator):
     def give_up(self) -> None:
         """Ends the recording without starting anything. The other ranks of a group then get RefusedError."""
         try:
-            self.send(b"", self.size)  # refused, and with it the whole group
+            self.allreduce(bytearray(1), op=0)  # refused, and with it the whole group
         except Error:
             pass
         try:
