@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The Python package as users get it: `package.py ROOT INSTALLED WORK`. It makes the source distribution, sees that this has all of the
 library's sources, builds the wheel from it around the library that is installed in INSTALLED, installs the wheel into a new environment, and
-runs there the page docs/getting-started/python.md and the package's own tests. Exit 77 is a skip; with CI=true a missing tool is none.
+runs there the scripts of the pages below and the package's own tests. Exit 77 is a skip; with CI=true a missing tool is none.
 """
 import os
 import re
@@ -14,6 +14,8 @@ from pathlib import Path
 import tools
 
 PARTS = ["bindings/python", "CMakeLists.txt", "LICENSE", "cmake", "include", "src", "docs/CMakeLists.txt", "docs/reference", "tests/cuda"]
+
+PAGES = ["docs/getting-started/python.md", "docs/migrate/from-mpi4py.md"]
 
 
 def run(*words, stderr=subprocess.STDOUT, **more):
@@ -106,7 +108,8 @@ def main():
     sources = make_sdist(python, work / "tree", work)
     wheel = make_wheel(python, sources, installed, work)
     fresh = make_environment(python, wheel, wheels, work)
-    check_page(fresh, root / "docs/getting-started/python.md", work)
+    for page in PAGES:
+        check_page(fresh, root / page, work)
     run_tests(fresh, root / "bindings/python/tests", work)
 
 

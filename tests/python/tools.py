@@ -13,7 +13,7 @@ import sysconfig
 from pathlib import Path
 
 BUILD = ["pip>=23", "scikit-build-core>=0.10,<2", "cmake>=3.26", "ninja"]
-TEST = ["numpy", "pytest"]
+TEST = ["numpy", "pytest", "distributed"]
 
 
 class Missing(Exception):
@@ -55,7 +55,7 @@ def make():
         if not done.exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", place / "venv"], check=True)
             pip(python, "install", "-q", "--upgrade", *BUILD)
-            pip(python, "download", "-q", "--only-binary=:all:", "-d", wheels, *TEST)
+            pip(python, "download", "-q", "--prefer-binary", "-d", wheels, *TEST)
             done.touch()
     return str(python), str(wheels)
 

@@ -41,7 +41,8 @@ static bool create(struct buckets *self, PyObject *list, struct comm_bucket_opti
     if (!ok)
         PyErr_NoMemory();
     else if ((ok = read_gradients(self, list, gradients))) {
-        enum comm_result result = comm_buckets_create(self->comm->c, gradients, (size_t)self->count, options, &self->b);
+        enum comm_result result;
+        WITHOUT_GIL(result = comm_buckets_create(self->comm->c, gradients, (size_t)self->count, options, &self->b));
         if (result != COMM_OK)
             raise_result(result, self->comm->c, "buckets");
         ok = result == COMM_OK;
@@ -167,7 +168,8 @@ static PyObject *buckets_data(PyObject *object, PyObject *args)
     struct buckets *self = alive(object);
     if (!self || !PyArg_ParseTuple(args, "n:data", &i))
         return NULL;
-    enum comm_result result = comm_buckets_data(self->b, (size_t)i, &data);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_buckets_data(self->b, (size_t)i, &data));
     if (result != COMM_OK)
         return raise_result(result, self->comm->c, "data");
     return memory_part(data, self->gradients[i].bytes, object, &self->exports);

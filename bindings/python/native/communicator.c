@@ -318,7 +318,10 @@ static PyObject *communicator_translate(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "iO:translate", &rank, &object))
         return NULL;
     struct comm_communicator *c = opened(self), *other = c ? communicator_of(object, "translate") : NULL;
-    return other ? PyLong_FromLong(comm_translate(c, rank, other)) : NULL;
+    if (!other)
+        return NULL;
+    WITHOUT_GIL(rank = comm_translate(c, rank, other));
+    return PyLong_FromLong(rank);
 }
 
 static enum comm_result wait_sync(void *c, int64_t timeout_ns)
@@ -390,7 +393,9 @@ static PyObject *communicator_fileno(PyObject *self, PyObject *unused)
     (void)unused;
     if (!opened(self))
         return NULL;
-    enum comm_result result = comm->fd < 0 ? comm_fd(comm->c, &comm->fd) : COMM_OK;
+    enum comm_result result = COMM_OK;
+    if (comm->fd < 0)
+        WITHOUT_GIL(result = comm_fd(comm->c, &comm->fd));
     return result == COMM_OK ? PyLong_FromLong(comm->fd) : raise_result(result, comm->c, "fileno");
 }
 
@@ -440,7 +445,8 @@ static PyObject *communicator_register(PyObject *self, PyObject *args)
     struct comm_communicator *c = opened(self);
     if (!c || !PyArg_ParseTuple(args, "w*:register", &view))
         return NULL;
-    enum comm_result result = comm_mem_register(c, view.buf, (size_t)view.len);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_mem_register(c, view.buf, (size_t)view.len));
     PyObject *address = PyLong_FromVoidPtr(view.buf);
     PyBuffer_Release(&view);
     if (result == COMM_OK)
@@ -456,7 +462,7 @@ static PyObject *communicator_unregister(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "K:unregister", &address))
         return NULL;
     if (comm->c)
-        comm_mem_unregister(comm->c, (void *)(uintptr_t)address);
+        WITHOUT_GIL(comm_mem_unregister(comm->c, (void *)(uintptr_t)address));
     Py_RETURN_NONE;
 }
 
@@ -527,5 +533,5 @@ static PyGetSetDef properties[] = {
 static PyType_Slot slots[] = {
     {Py_tp_dealloc, communicator_dealloc}, {Py_tp_methods, methods}, {Py_tp_members, members}, {Py_tp_getset, properties}, {0, NULL}};
 
-PyType_Spec communicator_spec = {"commstream._core.Communicator", sizeof(struct communicator), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
-                                 slots};
+PyType_Spec communicator_spec = {"commstream._core.Communicator", sizeof(struct communicator), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

@@ -18,7 +18,10 @@ static PyObject *raise(enum comm_result result, PyObject *fields)
 PyObject *error_fields(struct comm_communicator *c)
 {
     struct comm_error e = {.size = sizeof e};
-    if (!c || comm_error_detail(c, &e) != COMM_OK)
+    enum comm_result result = COMM_ERR_CLOSED;
+    if (c)
+        WITHOUT_GIL(result = comm_error_detail(c, &e));
+    if (result != COMM_OK)
         return PyDict_New();
     return Py_BuildValue("{sisisisisKsissssss}", "result", (int)e.result, "rank", (int)e.rank, "peer", (int)e.peer, "errno",
                          (int)e.system_errno, "sequence", (unsigned long long)e.sequence, "backend_code", (int)e.backend_code, "operation",

@@ -16,7 +16,8 @@ PyObject *event_create(PyObject *module, PyObject *comm)
     (void)module;
     if (!c)
         return NULL;
-    enum comm_result result = comm_event_create(c, &made);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_event_create(c, &made));
     if (result != COMM_OK)
         return raise_result(result, c, "event");
     allocfunc allocate = (allocfunc)PyType_GetSlot(event_type, Py_tp_alloc);

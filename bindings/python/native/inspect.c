@@ -51,7 +51,8 @@ static PyObject *describe(PyObject *module, PyObject *comm)
     (void)module;
     if (!c)
         return NULL;
-    enum comm_result result = comm_describe(c, &info);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_describe(c, &info));
     return result == COMM_OK ? record_dict(&info, info_fields) : raise_result(result, c, "describe");
 }
 
@@ -66,7 +67,8 @@ static PyObject *describe_peer(PyObject *module, PyObject *args)
     struct comm_communicator *c = communicator_of(comm, "describe_peer");
     if (!c)
         return NULL;
-    enum comm_result result = comm_describe_peer(c, peer, &info);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_describe_peer(c, peer, &info));
     return result == COMM_OK ? record_dict(&info, peer_fields) : raise_result(result, c, "describe_peer");
 }
 
@@ -78,7 +80,8 @@ static PyObject *describe_request(PyObject *module, PyObject *args)
     if (!PyArg_ParseTuple(args, "O!:describe_request", request_type, &request))
         return NULL;
     struct request *r = (struct request *)request;
-    enum comm_result result = comm_describe_request(r->request, &info);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_describe_request(r->request, &info));
     return result == COMM_OK ? record_dict(&info, request_fields) : raise_result(result, NULL, r->operation);
 }
 
@@ -89,7 +92,8 @@ static PyObject *statistics(PyObject *module, PyObject *comm)
     (void)module;
     if (!c)
         return NULL;
-    enum comm_result result = comm_statistics(c, &stats);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_statistics(c, &stats));
     return result == COMM_OK ? record_dict(&stats, stats_fields) : raise_result(result, c, "statistics");
 }
 
@@ -126,7 +130,8 @@ static PyObject *describe_machine(PyObject *module, PyObject *comm)
     (void)module;
     if (!c)
         return NULL;
-    enum comm_result result = comm_describe_machine(c, text, sizeof text);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_describe_machine(c, text, sizeof text));
     return result == COMM_OK ? PyUnicode_FromString(text) : raise_result(result, c, "describe_machine");
 }
 
@@ -155,7 +160,8 @@ static PyObject *explain(PyObject *module, PyObject *args)
     (void)module;
     if (!read_call(args, "OsniIiizz:explain", &c, &call, &algorithm, &machine))
         return NULL;
-    enum comm_result result = comm_explain(c, &call, text, sizeof text);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_explain(c, &call, text, sizeof text));
     return result == COMM_OK ? PyUnicode_FromString(text) : raise_result(result, c, "explain");
 }
 
@@ -168,7 +174,8 @@ static PyObject *predict(PyObject *module, PyObject *args)
     (void)module;
     if (!read_call(args, "OsniIiizz:predict", &c, &call, &algorithm, &machine))
         return NULL;
-    enum comm_result result = comm_predict(c, &call, algorithm, machine, &ns);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_predict(c, &call, algorithm, machine, &ns));
     return result == COMM_OK ? PyFloat_FromDouble(ns * 1e-9) : raise_result(result, c, "predict");
 }
 

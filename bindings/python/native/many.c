@@ -67,7 +67,10 @@ static PyObject *finish_all(PyObject *list, struct waiting *w, enum comm_result 
         Py_RETURN_FALSE;
     for (size_t i = 0; i < w->count; ++i) {
         struct request *r = request_at(list, i);
-        PyObject *done = r ? request_finish(r, comm_test(r->request)) : Py_NewRef(Py_True);
+        enum comm_result each = COMM_OK;
+        if (r)
+            WITHOUT_GIL(each = comm_test(r->request));
+        PyObject *done = r ? request_finish(r, each) : Py_NewRef(Py_True);
         if (!done && !error[0])
             PyErr_Fetch(&error[0], &error[1], &error[2]);
         PyErr_Clear();

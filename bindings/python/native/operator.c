@@ -86,7 +86,8 @@ PyObject *operator_create(PyObject *module, PyObject *args)
     Py_INCREF(name);
     struct comm_op_options options = {
         .size = sizeof options, .name = PyUnicode_AsUTF8AndSize(name, NULL), .element_bytes = (size_t)bytes, .ordered = ordered};
-    enum comm_result result = comm_op_create(c, call_operator, self, &options, &self->op);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_op_create(c, call_operator, self, &options, &self->op));
     if (result == COMM_OK)
         return (PyObject *)self;
     raise_result(result, c, "operator");

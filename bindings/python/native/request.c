@@ -59,7 +59,9 @@ static void drop_buffers(struct request *r)
 static bool buffers_held(struct request *r)
 {
     struct comm_request_info info = {.size = sizeof info};
-    return comm_describe_request(r->request, &info) == COMM_OK && (info.flags & COMM_INFO_BUFFERS_HELD);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_describe_request(r->request, &info));
+    return result == COMM_OK && (info.flags & COMM_INFO_BUFFERS_HELD);
 }
 
 static PyObject *take_mesh(struct request *r)

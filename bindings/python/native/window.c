@@ -74,7 +74,7 @@ static void memory_give_back(struct memory *m)
     if (!m->allocated)
         return;
     if (m->data && comm->c)
-        comm_mem_free(comm->c, m->data);
+        WITHOUT_GIL(comm_mem_free(comm->c, m->data));
     m->data = NULL;
 }
 
@@ -138,7 +138,9 @@ PyObject *memory_alloc(PyObject *module, PyObject *args)
     struct comm_communicator *c = communicator_of(comm, "mem_alloc");
     if (!c)
         return NULL;
-    enum comm_result result = bytes < 0 ? COMM_ERR_ARGUMENT : comm_mem_alloc(c, (size_t)bytes, &data);
+    enum comm_result result = COMM_ERR_ARGUMENT;
+    if (bytes >= 0)
+        WITHOUT_GIL(result = comm_mem_alloc(c, (size_t)bytes, &data));
     if (result != COMM_OK)
         return raise_result(result, c, "mem_alloc");
     return memory_new(data, (size_t)bytes, comm, &((struct communicator *)comm)->exports, true);
@@ -170,7 +172,8 @@ static PyObject *window_part(PyObject *object, PyObject *args)
         return NULL;
     if (!self->w)
         return raise_closed("window");
-    enum comm_result result = comm_window_pointer(self->w, peer, &data, &bytes);
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_window_pointer(self->w, peer, &data, &bytes));
     return result == COMM_OK ? memory_new(data, bytes, object, &self->exports, false) : raise_result(result, self->comm->c, "part");
 }
 
@@ -237,4 +240,5 @@ static PyType_Slot window_slots[] = {{Py_tp_dealloc, window_dealloc},
                                      {Py_tp_members, window_members},
                                      {0, NULL}};
 
-PyType_Spec window_spec = {"commstream._core.Window", sizeof(struct window), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, window_slots};
+PyType_Spec window_spec = {"commstream._core.Window", sizeof(struct window), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, window_slots};

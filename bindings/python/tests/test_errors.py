@@ -130,3 +130,9 @@ def test_one_engine_for_two_worlds(world):
         assert other.fileno() == world.fileno()
         other.queue_wait(world.barrier())
         other.barrier().wait()
+
+
+@pytest.mark.parametrize("name", ["Communicator", "Recorder", "Window", "Request", "Plan", "Event", "Buckets", "Memory", "Operator"])
+def test_objects_come_from_the_library_alone(name):
+    with pytest.raises(TypeError, match="cannot create"):
+        getattr(cs, name)()

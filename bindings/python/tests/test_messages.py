@@ -226,3 +226,31 @@ def test_the_lock_of_the_interpreter_is_free_in_a_wait(pair):
     for thread in threads:
         thread.join()
     assert before > 1000
+
+
+def test_an_operator_and_calls_on_other_threads():
+    """The library calls the operator on a thread that waits, while others make calls that enter the engine: none waits for the other."""
+    worlds = cs.open_local(2, operation_timeout=60, progress=cs.Progress.THREAD)
+    stop = threading.Event()
+
+    def add(inout, left):
+        a, b = np.frombuffer(inout, "f8"), np.frombuffer(left, "f8")
+        a += b
+
+    def asking():
+        while not stop.is_set():
+            worlds[0].statistics(), worlds[0].describe(), worlds[0].mem_alloc(4096).free()
+            with worlds[0].event() as event:
+                event.record(worlds[0])
+
+    operators = [world.operator(add, element_bytes=8) for world in worlds]
+    thread = threading.Thread(target=asking)
+    thread.start()
+    for _ in range(300):
+        arrays = [np.ones(100), np.ones(100)]
+        assert cs.wait_all([world.allreduce(a, op=o) for world, a, o in zip(worlds, arrays, operators)])
+        assert arrays[0][99] == 2
+    stop.set()
+    thread.join()
+    for world in worlds:
+        world.close()
