@@ -1,6 +1,7 @@
 """Ranks that are processes, started in every way that a program may be."""
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -69,8 +70,7 @@ def test_a_killed_rank_is_an_error_of_the_other_that_names_it():
             with world.shrink() as rest:
                 print("left:", rest.size)
         """, status=128 + signal.SIGKILL)
-    # The death may be noticed before the call is made.
-    assert "lost rank 1 in allreduce number 2" in said or "lost rank 1 in" in said and "number 0" in said, said
+    assert re.search(r"lost rank 1 in \w* number \d", said), said  # the death may be noticed before the call is made
     assert "left: 1" in said
 
 
