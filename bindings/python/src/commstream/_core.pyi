@@ -1,4 +1,6 @@
 """The extension module. Programs use commstream, which has all of it."""
+from __future__ import annotations
+
 from types import TracebackType
 from typing import Any, Callable, Dict, Generator, List, Optional, Sequence, Tuple, Type as Class, Union
 
