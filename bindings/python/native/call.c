@@ -120,6 +120,19 @@ static PyObject *issue(struct call *k)
     return NULL;
 }
 
+/* A collective that is refused here is refused in the library too: so it has its place in the queue, and the other ranks are told. */
+static void refuse(struct call *k)
+{
+    struct comm_request req;
+    PyObject *type, *value, *trace;
+    if (k->row->alone)
+        return;
+    PyErr_Fetch(&type, &value, &trace);
+    struct call wrong = {.row = k->row, .c = k->c, .w = k->w, .r = k->r, .root = -1};
+    WITHOUT_GIL((void)!k->row->issue(&wrong, k->comm->recorded ? NULL : &req));
+    PyErr_Restore(type, value, trace);
+}
+
 PyObject *call_run(const struct row *row, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
 {
     struct call k;
@@ -133,8 +146,10 @@ PyObject *call_run(const struct row *row, PyObject *self, PyObject *const *args,
         return NULL;
     if (read_scalars(&k) && (!row->prepare || row->prepare(&k)))
         answer = issue(&k);
-    else
+    else {
+        refuse(&k);
         Py_DECREF(k.r);
+    }
     for (int i = 0; i < ARRAYS; ++i)
         PyMem_Free(k.arrays[i]);
     return answer;

@@ -58,6 +58,7 @@ struct row {
     enum comm_result (*issue)(const struct call *k, struct comm_request *req);
     int in_blocks, out_blocks; /* BLOCK or BLOCKS: how many blocks each buffer has */
     bool in_on_root_only, out_on_root_only;
+    bool alone; /* one rank's own: no other rank waits for it */
 };
 enum { BLOCK = 1, BLOCKS = 2 };
 

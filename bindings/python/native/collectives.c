@@ -169,18 +169,21 @@ ISSUE_ROOT(scatter)
 ISSUE_PLAIN(allgather)
 ISSUE_PLAIN(alltoall)
 
-static const struct row row_barrier = {"barrier", nothing, 0, NULL, issue_barrier, 0, 0, false, false};
-static const struct row row_broadcast = {"broadcast", of_broadcast, 1, prepare_broadcast, issue_broadcast, BLOCK, BLOCK, false, false};
-static const struct row row_broadcast_bytes = {"broadcast_bytes", of_broadcast, 0, prepare_bytes, issue_bytes, BLOCK, BLOCK, false, false};
-static const struct row row_reduce = {"reduce", with_both, 1, prepare, issue_reduce, BLOCK, BLOCK, false, true};
-static const struct row row_allreduce = {"allreduce", with_op, 1, prepare, issue_allreduce, BLOCK, BLOCK, false, false};
-static const struct row row_scan = {"scan", with_op, 1, prepare, issue_scan, BLOCK, BLOCK, false, false};
-static const struct row row_exscan = {"exscan", with_op, 1, prepare, issue_exscan, BLOCK, BLOCK, false, false};
-static const struct row row_reduce_scatter = {"reduce_scatter", with_op, 1, prepare, issue_reduce_scatter, BLOCKS, BLOCK, false, false};
-static const struct row row_gather = {"gather", with_root, 1, prepare, issue_gather, BLOCK, BLOCKS, false, true};
-static const struct row row_scatter = {"scatter", with_root, 0, prepare, issue_scatter, BLOCKS, BLOCK, true, false};
-static const struct row row_allgather = {"allgather", with_neither, 2, prepare, issue_allgather, BLOCK, BLOCKS, false, false};
-static const struct row row_alltoall = {"alltoall", with_neither, 1, prepare, issue_alltoall, BLOCKS, BLOCKS, false, false};
+static const struct row row_barrier = {"barrier", nothing, 0, NULL, issue_barrier, 0, 0, false, false, false};
+static const struct row row_broadcast = {"broadcast", of_broadcast, 1,    prepare_broadcast, issue_broadcast, BLOCK, BLOCK,
+                                         false,       false,        false};
+static const struct row row_broadcast_bytes = {
+    "broadcast_bytes", of_broadcast, 0, prepare_bytes, issue_bytes, BLOCK, BLOCK, false, false, false};
+static const struct row row_reduce = {"reduce", with_both, 1, prepare, issue_reduce, BLOCK, BLOCK, false, true, false};
+static const struct row row_allreduce = {"allreduce", with_op, 1, prepare, issue_allreduce, BLOCK, BLOCK, false, false, false};
+static const struct row row_scan = {"scan", with_op, 1, prepare, issue_scan, BLOCK, BLOCK, false, false, false};
+static const struct row row_exscan = {"exscan", with_op, 1, prepare, issue_exscan, BLOCK, BLOCK, false, false, false};
+static const struct row row_reduce_scatter = {"reduce_scatter", with_op, 1,     prepare, issue_reduce_scatter,
+                                              BLOCKS,           BLOCK,   false, false,   false};
+static const struct row row_gather = {"gather", with_root, 1, prepare, issue_gather, BLOCK, BLOCKS, false, true, false};
+static const struct row row_scatter = {"scatter", with_root, 0, prepare, issue_scatter, BLOCKS, BLOCK, true, false, false};
+static const struct row row_allgather = {"allgather", with_neither, 2, prepare, issue_allgather, BLOCK, BLOCKS, false, false, false};
+static const struct row row_alltoall = {"alltoall", with_neither, 1, prepare, issue_alltoall, BLOCKS, BLOCKS, false, false, false};
 METHOD(barrier)
 METHOD(broadcast)
 METHOD(broadcast_bytes)

@@ -163,7 +163,7 @@ static enum comm_result issue_alltoall_v(const struct call *k, struct comm_reque
 }
 
 #define ROW(name, parameters, required, prepare)                                                                                           \
-    static const struct row row_##name = {#name, parameters, required, prepare, issue_##name, 0, 0, false, false};                         \
+    static const struct row row_##name = {#name, parameters, required, prepare, issue_##name, 0, 0, false, false, false};                  \
     METHOD(name)
 ROW(reduce_scatter_v, of_reduce_scatter, 3, prepare_reduce_scatter)
 ROW(gather_v, of_root, 1, prepare_gather)

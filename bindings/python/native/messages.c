@@ -141,7 +141,7 @@ static enum comm_result issue_flush(const struct call *k, struct comm_request *r
 }
 
 #define ROW(name, parameters, required, prepare)                                                                                           \
-    static const struct row row_##name = {#name, parameters, required, prepare, issue_##name, 0, 0, false, false};                         \
+    static const struct row row_##name = {#name, parameters, required, prepare, issue_##name, 0, 0, false, false, true};                   \
     METHOD(name)
 ROW(send, of_send, 2, input)
 ROW(recv, of_recv, 1, prepare_recv)

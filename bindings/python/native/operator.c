@@ -109,10 +109,29 @@ static PyObject *operator_free(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
+static int operator_traverse(PyObject *object, visitproc visit, void *arg)
+{
+    struct operator* self =(struct operator*) object;
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(self->comm);
+    Py_VISIT(self->function);
+    Py_VISIT(self->error);
+    return 0;
+}
+
+/* The function stays: operations may run it until the operator is freed. */
+static int operator_clear(PyObject *object)
+{
+    struct operator* self =(struct operator*) object;
+    Py_CLEAR(self->error);
+    return 0;
+}
+
 static void operator_dealloc(PyObject *object)
 {
     struct operator* self =(struct operator*) object;
     PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
     give_back(self);
     Py_CLEAR(self->comm);
     Py_CLEAR(self->function);
@@ -134,10 +153,12 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, operator_dealloc},
+                              {Py_tp_traverse, operator_traverse},
+                              {Py_tp_clear, operator_clear},
                               {Py_tp_methods, methods},
                               {Py_tp_members, members},
                               {Py_tp_doc, "A reduction operator of one's own. Communicator.operator() makes one."},
                               {0, NULL}};
 
 PyType_Spec operator_spec = {"commstream._core.Operator", sizeof(struct operator), 0,
-                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

@@ -11,8 +11,11 @@
     F(library)                                                                                                                             \
     F(slurm_job)                                                                                                                           \
     F(rank)                                                                                                                                \
-    F(ranks) F(node) F(nodes) F(local_rank) F(local_ranks) F(cpus) F(homogeneous) F(device_buffers) F(stream_wait) F(graph_capture)        \
-        F(fixed_order) F(device_order) F(queue_max) F(window) F(inline_bytes) F(memory_bytes)
+    F(ranks)                                                                                                                               \
+    F(node)                                                                                                                                \
+    F(nodes)                                                                                                                               \
+    F(local_rank) F(local_ranks) F(cpus) F(homogeneous) F(device_buffers) F(stream_wait) F(graph_capture) F(fixed_order) F(device_order)   \
+        F(queue_max) F(window) F(inline_bytes) F(memory_bytes)
 
 const struct field info_fields[] = {
 #define F(name) FIELD(struct comm_info, name),

@@ -195,6 +195,7 @@ PyObject *request_started(struct request *r)
 {
     if (r->comm && r->comm->recorded) {
         int failed = PyList_Append(r->comm->recorded, (PyObject *)r);
+        Py_CLEAR(r->comm); /* the recorder owns the request, and not the other way round */
         Py_DECREF(r);
         if (failed)
             return NULL;
@@ -363,10 +364,32 @@ static PyObject *request_await(PyObject *self)
     return iterator;
 }
 
+/* An error that was raised knows the frames that it passed, which know the request. */
+static int request_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    struct request *r = (struct request *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(r->comm);
+    Py_VISIT(r->keep);
+    Py_VISIT(r->value);
+    Py_VISIT(r->error);
+    return 0;
+}
+
+static int request_clear(PyObject *self)
+{
+    struct request *r = (struct request *)self;
+    Py_CLEAR(r->keep);
+    Py_CLEAR(r->value);
+    Py_CLEAR(r->error);
+    return 0;
+}
+
 static void request_dealloc(PyObject *self)
 {
     struct request *r = (struct request *)self;
     PyTypeObject *type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
     drop_buffers(r);
     Py_CLEAR(r->comm);
     Py_CLEAR(r->value);
@@ -406,6 +429,8 @@ static PyGetSetDef members[] = {
     {NULL, NULL, NULL, NULL, NULL}};
 
 static PyType_Slot slots[] = {{Py_tp_dealloc, request_dealloc},
+                              {Py_tp_traverse, request_traverse},
+                              {Py_tp_clear, request_clear},
                               {Py_tp_methods, methods},
                               {Py_tp_getset, members},
                               {Py_am_await, request_await},
@@ -415,5 +440,5 @@ static PyType_Slot slots[] = {{Py_tp_dealloc, request_dealloc},
                                "is forgotten."},
                               {0, NULL}};
 
-PyType_Spec request_spec = {"commstream._core.Request", sizeof(struct request), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
-                            slots};
+PyType_Spec request_spec = {"commstream._core.Request", sizeof(struct request), 0,
+                            Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

@@ -99,8 +99,40 @@ def test_refusals(pair):
         world.allreduce(np.zeros(1), input=np.zeros(1))
     with pytest.raises(TypeError, match="too many"):
         world.barrier(1)
-    # Nothing was issued: the ranks are still in step.
+
+
+COLLECTIVES = {
+    "allreduce": lambda w, b: w.allreduce(b), "broadcast": lambda w, b: w.broadcast(b), "allgather": lambda w, b: w.allgather(b, np.zeros(8)),
+    "reduce": lambda w, b: w.reduce(b, np.zeros(4)), "gather": lambda w, b: w.gather(b, np.zeros(8)),
+    "scatter": lambda w, b: w.scatter(np.zeros(8), b), "broadcast_bytes": lambda w, b: w.broadcast_bytes(b),
+    "reduce_scatter_v": lambda w, b: w.reduce_scatter_v(b, np.zeros(2), [2, 2]), "scan": lambda w, b: w.scan(b),
+    "alltoall_v": lambda w, b: w.alltoall_v(b, np.zeros(4), [2, 2], [2, 2]), "alltoall": lambda w, b: w.alltoall(b),
+}
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_a_collective_that_one_rank_refuses_fails_on_the_others(name):
+    """They are told which rank it was, as in C, and do not wait for a call that never comes."""
+    worlds = cs.open_local(2)
+    refused(lambda: COLLECTIVES[name](worlds[1], np.ones((4, 4))[:, 1]), "dense")
+    with pytest.raises(cs.RefusedError) as caught:
+        COLLECTIVES[name](worlds[0], np.ones(4)).wait(timeout=30)  # a root may be done before it is told
+        worlds[0].barrier().wait(timeout=30)
+    assert caught.value.rank == 1 and caught.value.operation == name
+    for world in worlds:
+        world.close()
+
+
+def test_a_collective_that_all_ranks_refuse_ends_that_call_alone(pair):
+    for call in COLLECTIVES.values():
+        for world in pair:
+            refused(lambda: call(world, np.ones((4, 4))[:, 1]), "dense")
     assert cs.wait_all([w.barrier() for w in pair])
+
+
+def test_a_refused_message_is_nobodys_business(pair):
+    refused(lambda: pair[0].send(np.ones((4, 4))[:, 1], 1), "dense")
+    assert cs.wait_all([pair[0].send(b"x", 1), pair[1].recv(bytearray(1)), *[w.barrier() for w in pair]])
 
 
 def test_a_forgotten_request_keeps_its_buffers(pair):
