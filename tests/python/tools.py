@@ -13,7 +13,7 @@ import sysconfig
 from pathlib import Path
 
 BUILD = ["pip>=23", "scikit-build-core>=0.10,<2", "cmake>=3.26", "ninja"]
-TEST = ["numpy", "pytest", "distributed"]
+TEST = ["numpy", "pytest", "distributed", "ml_dtypes"]
 
 
 class Missing(Exception):

@@ -3,23 +3,12 @@
 
 #include <string.h>
 
-#define INFO_FIELDS(F)                                                                                                                     \
-    F(backend)                                                                                                                             \
-    F(launcher)                                                                                                                            \
-    F(host)                                                                                                                                \
-    F(name)                                                                                                                                \
-    F(library)                                                                                                                             \
-    F(slurm_job)                                                                                                                           \
-    F(rank)                                                                                                                                \
-    F(ranks)                                                                                                                               \
-    F(node)                                                                                                                                \
-    F(nodes)                                                                                                                               \
-    F(local_rank) F(local_ranks) F(cpus) F(homogeneous) F(device_buffers) F(stream_wait) F(graph_capture) F(fixed_order) F(device_order)   \
-        F(queue_max) F(window) F(inline_bytes) F(memory_bytes)
-
 const struct field info_fields[] = {
-#define F(name) FIELD(struct comm_info, name),
-    INFO_FIELDS(F){NULL, 0, FIELD_TEXT}};
+#define INFO(name) FIELD(struct comm_info, name)
+    INFO(backend),      INFO(launcher),    INFO(host),           INFO(name),         INFO(library),       INFO(slurm_job),
+    INFO(rank),         INFO(ranks),       INFO(node),           INFO(nodes),        INFO(local_rank),    INFO(local_ranks),
+    INFO(cpus),         INFO(homogeneous), INFO(device_buffers), INFO(stream_wait),  INFO(graph_capture), INFO(fixed_order),
+    INFO(device_order), INFO(queue_max),   INFO(window),         INFO(inline_bytes), INFO(memory_bytes),  {NULL, 0, FIELD_TEXT}};
 
 const struct field peer_fields[] = {
 #define PEER(name) FIELD(struct comm_peer_info, name)

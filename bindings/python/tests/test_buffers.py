@@ -168,3 +168,26 @@ def test_views_hold_back_the_end():
     with world.mem_register(bytearray(100)):
         pass
     world.close()
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
+def test_types_of_ml_dtypes(pair, name):
+    ml_dtypes = pytest.importorskip("ml_dtypes", reason="ml_dtypes is not installed")
+    arrays = [np.ones(3, getattr(ml_dtypes, name)) for _ in pair]
+    assert cs.wait_all([world.allreduce(array) for world, array in zip(pair, arrays)])
+    assert arrays[0].astype("f4").tolist() == [2, 2, 2]
+    refused(lambda: pair[0].send(np.ones((4, 4), getattr(ml_dtypes, name))[:, 1], 1), "dense in C order")
+
+
+def test_a_full_queue(pair):
+    """Nothing is started by a call that finds no room, and its buffer is free at once."""
+    room, started = bytearray(1), []
+    with pytest.raises(cs.FullError):
+        for _ in range(100 * pair[0].describe().queue_max):
+            started.append(pair[0].barrier())
+    assert len(started) >= 16
+    with pytest.raises(cs.FullError):
+        pair[0].allreduce(room)
+    room.append(2)  # a bytearray with views cannot grow
+    assert cs.wait_all([pair[1].barrier() for _ in started])
+    assert cs.wait_all(started)

@@ -254,3 +254,60 @@ def test_an_operator_and_calls_on_other_threads():
     thread.join()
     for world in worlds:
         world.close()
+
+
+def test_many_threads_wait_for_one_request(pair):
+    wrong = []
+
+    def waiting(request, barrier):
+        barrier.wait()
+        if request.result().bytes != 8:
+            wrong.append(request)
+
+    for _ in range(100):
+        request, barrier = pair[1].recv(np.zeros(1), 0), threading.Barrier(5)
+        threads = [threading.Thread(target=waiting, args=(request, barrier)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        barrier.wait()
+        pair[0].send(np.ones(1), 1)
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def test_threads_with_a_communicator_each(pair):
+    wrong = []
+    copies = [[request.result() for request in [world.dup(async_op=True) for world in pair]] for _ in range(4)]
+
+    def using(worlds):
+        for _ in range(500):
+            arrays = [np.ones(10), np.ones(10)]
+            for request in [world.allreduce(array) for world, array in zip(worlds, arrays)]:
+                request.wait()
+            if arrays[0][0] != 2:
+                wrong.append(arrays)
+    threads = [threading.Thread(target=using, args=(worlds,)) for worlds in copies]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    for world in sum(copies, []):
+        world.close()
+
+
+def test_close_ends_the_wait_of_another_thread(pair):
+    ended = []
+
+    def waiting():
+        try:
+            pair[0].recv(bytearray(1), 1).wait(timeout=60)
+        except cs.Error as error:
+            ended.append(error.result)
+    thread = threading.Thread(target=waiting)
+    thread.start()
+    time.sleep(0.1)
+    pair[0].close()
+    thread.join()
+    assert ended in ([cs.Result.ERR_CANCELLED], [cs.Result.ERR_CLOSED])
