@@ -304,7 +304,7 @@ def check_names(tree):
         if not path.endswith(".md"):
             continue
         known = public | options if path.startswith("docs/migrate/from-") else code
-        for found in re.finditer(r"\b((?:comm|COMM)_\w+)(\*?)", text):
+        for found in re.finditer(r"(?<!MPI\.)\b((?:comm|COMM)_\w+)(\*?)", text):
             name = found.group(1)
             if name in known or ((found.group(2) or name.endswith("_")) and any(other.startswith(name) for other in known)):
                 continue

@@ -1,0 +1,255 @@
+/* Gradient buckets: allreduce of gradients that overlaps with the backward pass. */
+#include "core.h"
+
+PyTypeObject *buckets_type;
+
+struct buckets {
+    PyObject ob_base;
+    struct comm_buckets *b; /* NULL: freed */
+    struct communicator *comm;
+    struct buffer *gradients;
+    Py_ssize_t count;
+    PyObject *op;
+    int32_t adopt;
+    int exports;
+};
+
+static void drop_gradients(struct buckets *self)
+{
+    for (Py_ssize_t i = 0; self->gradients && i < self->count; ++i)
+        buffer_drop(&self->gradients[i]);
+    PyMem_Free(self->gradients);
+    self->gradients = NULL;
+}
+
+static bool read_gradients(struct buckets *self, PyObject *list, struct comm_gradient *gradients)
+{
+    for (Py_ssize_t i = 0; i < self->count; ++i) {
+        struct buffer *b = &self->gradients[i];
+        if (!buffer_get(b, PyList_GetItem(list, i), "buckets", "gradients", true, 0))
+            return false;
+        gradients[i] = (struct comm_gradient){b->data, b->count, b->type, 0};
+    }
+    return true;
+}
+
+static bool create(struct buckets *self, PyObject *list, struct comm_bucket_options *options)
+{
+    struct comm_gradient *gradients = PyMem_Calloc((size_t)self->count + 1, sizeof *gradients);
+    self->gradients = PyMem_Calloc((size_t)self->count + 1, sizeof *self->gradients);
+    bool ok = gradients && self->gradients;
+    if (!ok)
+        PyErr_NoMemory();
+    else if ((ok = read_gradients(self, list, gradients))) {
+        enum comm_result result;
+        WITHOUT_GIL(result = comm_buckets_create(self->comm->c, gradients, (size_t)self->count, options, &self->b));
+        if (result != COMM_OK)
+            raise_result(result, self->comm->c, "buckets");
+        ok = result == COMM_OK;
+    }
+    PyMem_Free(gradients);
+    return ok;
+}
+
+/* buckets_create(communicator, list, bytes, first_bytes, op, adopt) */
+PyObject *buckets_create(PyObject *module, PyObject *args)
+{
+    struct comm_bucket_options options = {.size = sizeof options};
+    PyObject *comm, *list, *op;
+    Py_ssize_t bytes, first_bytes;
+    bool custom;
+    int adopt;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OO!nnOp:buckets", &comm, &PyList_Type, &list, &bytes, &first_bytes, &op, &adopt) ||
+        !communicator_of(comm, "buckets") || !read_operator(op, &options.op, &custom))
+        return NULL;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(buckets_type, Py_tp_alloc);
+    struct buckets *self = (struct buckets *)allocate(buckets_type, 0);
+    if (!self)
+        return NULL;
+    options.bytes = (size_t)bytes;
+    options.first_bytes = (size_t)first_bytes;
+    options.adopt = self->adopt = adopt;
+    self->comm = (struct communicator *)comm;
+    self->op = op;
+    self->count = PyList_Size(list);
+    Py_INCREF(comm);
+    Py_INCREF(op);
+    if (create(self, list, &options))
+        return (PyObject *)self;
+    Py_DECREF(self);
+    return NULL;
+}
+
+bool buckets_alive(PyObject *buckets)
+{
+    return ((struct buckets *)buckets)->b != NULL;
+}
+
+static struct buckets *alive(PyObject *object)
+{
+    struct buckets *self = (struct buckets *)object;
+    if (self->b)
+        return self;
+    raise_closed("bucket list");
+    return NULL;
+}
+
+static PyObject *said(struct buckets *self, enum comm_result result, const char *operation)
+{
+    notify_run();
+    if (result != COMM_OK)
+        return raise_result(result, self->comm->c, operation);
+    Py_RETURN_NONE;
+}
+
+static PyObject *buckets_ready(PyObject *object, PyObject *args)
+{
+    Py_ssize_t i;
+    enum comm_result result;
+    struct buckets *self = alive(object);
+    if (!self || !PyArg_ParseTuple(args, "n:ready", &i))
+        return NULL;
+    WITHOUT_GIL(result = comm_buckets_ready(self->b, (size_t)i));
+    return said(self, result, "ready");
+}
+
+static PyObject *buckets_ready_stream(PyObject *object, PyObject *args)
+{
+    Py_ssize_t i;
+    unsigned long long stream;
+    enum comm_result result;
+    struct buckets *self = alive(object);
+    if (!self || !PyArg_ParseTuple(args, "nK:ready_stream", &i, &stream))
+        return NULL;
+    WITHOUT_GIL(result = comm_buckets_ready_stream(self->b, (size_t)i, (struct CUstream_st *)(uintptr_t)stream));
+    return said(self, result, "ready_stream");
+}
+
+static PyObject *buckets_wait_stream(PyObject *object, PyObject *args)
+{
+    unsigned long long stream;
+    enum comm_result result;
+    struct buckets *self = alive(object);
+    if (!self || !PyArg_ParseTuple(args, "K:wait_stream", &stream))
+        return NULL;
+    WITHOUT_GIL(result = comm_buckets_wait_stream(self->b, (struct CUstream_st *)(uintptr_t)stream));
+    return said(self, result, "wait_stream");
+}
+
+static enum comm_result wait_buckets(void *b, int64_t timeout_ns)
+{
+    return comm_buckets_wait(b, timeout_ns);
+}
+
+static PyObject *buckets_wait(PyObject *object, PyObject *args, PyObject *words)
+{
+    int64_t timeout_ns;
+    enum comm_result result;
+    struct buckets *self = alive(object);
+    if (!self || !parse_timeout(args, words, &timeout_ns) || !wait_sliced(wait_buckets, self->b, timeout_ns, &result))
+        return NULL;
+    return wait_answer(result, self->comm->c, "wait");
+}
+
+static PyObject *buckets_hold(PyObject *object, PyObject *args)
+{
+    int on = 1;
+    struct buckets *self = alive(object);
+    if (!self || !PyArg_ParseTuple(args, "|p:hold", &on))
+        return NULL;
+    return said(self, comm_buckets_hold(self->b, on), "hold");
+}
+
+static PyObject *buckets_data(PyObject *object, PyObject *args)
+{
+    Py_ssize_t i;
+    void *data;
+    struct buckets *self = alive(object);
+    if (!self || !PyArg_ParseTuple(args, "n:data", &i))
+        return NULL;
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_buckets_data(self->b, (size_t)i, &data));
+    if (result != COMM_OK)
+        return raise_result(result, self->comm->c, "data");
+    return memory_part(data, self->gradients[i].bytes, object, &self->exports);
+}
+
+static PyObject *buckets_free(PyObject *object, PyObject *unused)
+{
+    struct buckets *self = (struct buckets *)object;
+    struct comm_buckets *b = self->b;
+    (void)unused;
+    if (self->exports) {
+        PyErr_Format(PyExc_BufferError, "free(): %d views of these buckets exist; drop them first", self->exports);
+        return NULL;
+    }
+    self->b = NULL;
+    WITHOUT_GIL(comm_buckets_free(b));
+    drop_gradients(self);
+    Py_RETURN_NONE;
+}
+
+static PyObject *buckets_enter(PyObject *self, PyObject *unused)
+{
+    (void)unused;
+    Py_INCREF(self);
+    return self;
+}
+
+static PyObject *buckets_exit(PyObject *self, PyObject *args)
+{
+    (void)args;
+    return buckets_free(self, NULL);
+}
+
+static Py_ssize_t buckets_length(PyObject *self)
+{
+    return ((struct buckets *)self)->count;
+}
+
+static void buckets_dealloc(PyObject *object)
+{
+    struct buckets *self = (struct buckets *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    WITHOUT_GIL(comm_buckets_free(self->b));
+    drop_gradients(self);
+    Py_CLEAR(self->comm);
+    Py_CLEAR(self->op);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef methods[] = {
+    {"ready", buckets_ready, METH_VARARGS,
+     "ready($self, i, /)\n--\n\nReports that gradient `i` of this step is written: comm_buckets_ready."},
+    {"wait", METHOD_WORDS(buckets_wait),
+     "wait($self, timeout=None)\n--\n\nEnds the step: waits until all gradients are reduced: comm_buckets_wait.\n\nReturns False if "
+     "`timeout` "
+     "seconds passed first; the step then goes on."},
+    {"hold", buckets_hold, METH_VARARGS,
+     "hold($self, on=True, /)\n--\n\nTurns reduction off or on, for gradient accumulation: comm_buckets_hold."},
+    {"data", buckets_data, METH_VARARGS,
+     "data($self, i, /)\n--\n\nReturns the memory of gradient `i`, with `adopt` inside its bucket: comm_buckets_data."},
+    {"ready_stream", buckets_ready_stream, METH_VARARGS,
+     "ready_stream($self, i, stream, /)\n--\n\nAs ready(), for a gradient that a CUDA stream writes: comm_buckets_ready_stream. The "
+     "library has "
+     "it not yet: UnsupportedError."},
+    {"wait_stream", buckets_wait_stream, METH_VARARGS,
+     "wait_stream($self, stream, /)\n--\n\nAs wait(), for a CUDA stream: comm_buckets_wait_stream. The library has it not yet: "
+     "UnsupportedError."},
+    {"free", buckets_free, METH_NOARGS, "free($self)\n--\n\nFrees the buckets: comm_buckets_free."},
+    {"__enter__", buckets_enter, METH_NOARGS, NULL},
+    {"__exit__", buckets_exit, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL}};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, buckets_dealloc},
+    {Py_tp_methods, methods},
+    {Py_sq_length, buckets_length},
+    {Py_tp_doc, "Gradient buckets: allreduce of gradients that overlaps with the backward pass. Communicator.buckets() makes them."},
+    {0, NULL}};
+
+PyType_Spec buckets_spec = {"commstream._core.Buckets", sizeof(struct buckets), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                            slots};

@@ -1,0 +1,156 @@
+/* How each call that starts an operation runs: arguments, buffers, the library, the request. */
+#include "call.h"
+
+#include <string.h>
+
+static bool read_number(struct call *k, enum slot slot, const char *name, int64_t low, int64_t high, int64_t absent, int64_t *value)
+{
+    *value = absent;
+    return !k->slots[slot] || read_int64(k->slots[slot], k->row->name, name, low, high, value);
+}
+
+static bool read_type(struct call *k)
+{
+    int64_t type;
+    if (!read_number(k, SLOT_TYPE, "type", 0, INT32_MAX, 0, &type))
+        return false;
+    if (type && !type_bytes((int)type)) {
+        raise_argument(k->row->name, "type is %d; expected one of commstream.Type", (int)type);
+        return false;
+    }
+    k->said = (int)type;
+    return true;
+}
+
+/* An operator of one's own is for bytes. */
+static bool read_op(struct call *k)
+{
+    bool custom = false;
+    k->op = COMM_SUM;
+    if (k->slots[SLOT_OP] && !read_operator(k->slots[SLOT_OP], &k->op, &custom))
+        return false;
+    if (!custom)
+        return true;
+    k->said = COMM_BYTE;
+    k->r->keep = k->slots[SLOT_OP];
+    Py_INCREF(k->r->keep);
+    return true;
+}
+
+/* The numbers of every call; those that a row has no parameter for keep their defaults. */
+static bool read_scalars(struct call *k)
+{
+    int64_t root, peer, tag, offset, slot, value;
+    if (!read_number(k, SLOT_ROOT, "root", INT32_MIN, INT32_MAX, 0, &root) ||
+        !read_number(k, SLOT_PEER, "peer", INT32_MIN, INT32_MAX, COMM_ANY_PEER, &peer) ||
+        !read_number(k, SLOT_TAG, "tag", 0, UINT32_MAX, 0, &tag) || !read_number(k, SLOT_OFFSET, "offset", 0, INT64_MAX, 0, &offset) ||
+        !read_number(k, SLOT_SLOT, "slot", 0, UINT32_MAX, 0, &slot) || !read_number(k, SLOT_VALUE, "value", 0, INT64_MAX, 1, &value) ||
+        !read_type(k) || !read_op(k))
+        return false;
+    k->root = (int32_t)root;
+    k->on_root = k->root == k->comm->rank;
+    k->peer = (int32_t)peer;
+    k->tag = (uint32_t)tag;
+    k->offset = (size_t)offset;
+    k->slot = (uint32_t)slot;
+    k->value = (uint64_t)value;
+    return true;
+}
+
+bool call_input(struct call *k, int at, enum slot slot, const char *name)
+{
+    struct buffer *b = &k->r->buffers[at];
+    if (!buffer_get(b, k->slots[slot], k->row->name, name, false, k->said))
+        return false;
+    k->type = b->type;
+    return true;
+}
+
+bool call_output(struct call *k, int at, enum slot slot, const char *name)
+{
+    struct buffer *b = &k->r->buffers[at];
+    if (!buffer_get(b, k->slots[slot], k->row->name, name, true, k->said))
+        return false;
+    k->type = b->type;
+    return true;
+}
+
+bool call_array(struct call *k, int array, enum slot slot, const char *name, size_t expected)
+{
+    return !k->slots[slot] || read_sizes(k->slots[slot], k->row->name, name, expected, &k->arrays[array]);
+}
+
+bool call_same_type(struct call *k, int a, int b)
+{
+    const struct buffer *one = &k->r->buffers[a], *other = &k->r->buffers[b];
+    if (one->type == other->type)
+        return true;
+    raise_argument(k->row->name, "the buffers have elements of type %d and %d; expected the same", (int)one->type, (int)other->type);
+    return false;
+}
+
+static bool find_target(struct call *k, PyObject *self)
+{
+    if (PyObject_TypeCheck(self, window_type)) {
+        k->window = (struct window *)self;
+        k->comm = k->window->comm;
+        k->w = k->window->w;
+        if (!k->w)
+            raise_closed("window");
+        return k->w != NULL;
+    }
+    k->comm = (struct communicator *)self;
+    k->c = k->comm->c;
+    if (!k->c)
+        raise_closed("communicator");
+    return k->c != NULL;
+}
+
+static PyObject *issue(struct call *k)
+{
+    enum comm_result result;
+    struct comm_request *req = k->comm->recorded ? NULL : &k->r->request;
+    ++k->comm->users;
+    WITHOUT_GIL(result = k->row->issue(k, req));
+    --k->comm->users;
+    if (result == COMM_OK)
+        return request_started(k->r);
+    raise_result(result, k->comm->c, k->row->name);
+    Py_DECREF(k->r);
+    return NULL;
+}
+
+/* A collective that is refused here is refused in the library too: so it has its place in the queue, and the other ranks are told. */
+static void refuse(struct call *k)
+{
+    struct comm_request req;
+    PyObject *type, *value, *trace;
+    if (k->row->alone)
+        return;
+    PyErr_Fetch(&type, &value, &trace);
+    struct call wrong = {.row = k->row, .c = k->c, .w = k->w, .r = k->r, .root = -1};
+    WITHOUT_GIL((void)!k->row->issue(&wrong, k->comm->recorded ? NULL : &req));
+    PyErr_Restore(type, value, trace);
+}
+
+PyObject *call_run(const struct row *row, PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    struct call k;
+    PyObject *answer = NULL;
+    memset(&k, 0, sizeof k);
+    k.row = row;
+    if (!find_target(&k, self) || !arguments_parse(row->name, row->parameters, row->required, k.slots, args, count, names))
+        return NULL;
+    k.r = request_new(row->name, k.comm);
+    if (!k.r)
+        return NULL;
+    if (read_scalars(&k) && (!row->prepare || row->prepare(&k)))
+        answer = issue(&k);
+    else {
+        refuse(&k);
+        Py_DECREF(k.r);
+    }
+    for (int i = 0; i < ARRAYS; ++i)
+        PyMem_Free(k.arrays[i]);
+    return answer;
+}

@@ -1,0 +1,537 @@
+/* Communicators: life, place, order. What makes another communicator returns a request; commstream.Communicator gives these calls their
+ * face. */
+#include "core.h"
+
+#include <sched.h>
+#include <string.h>
+#include <structmember.h>
+
+PyTypeObject *communicator_type;
+
+PyObject *communicator_wrap(struct comm_communicator *c, PyObject *hooks)
+{
+    if (!c)
+        Py_RETURN_NONE;
+    allocfunc allocate = (allocfunc)PyType_GetSlot(communicator_type, Py_tp_alloc);
+    struct communicator *self = (struct communicator *)allocate(communicator_type, 0);
+    if (!self)
+        return NULL;
+    self->c = c;
+    self->rank = comm_rank(c);
+    self->size = comm_size(c);
+    self->fd = -1;
+    Py_XINCREF(hooks);
+    self->hooks = hooks;
+    PyObject *said = PyObject_CallMethod((PyObject *)self, "_made", NULL); /* in the list of those that the exit closes */
+    if (!said)
+        Py_CLEAR(self);
+    Py_XDECREF(said);
+    return (PyObject *)self;
+}
+
+/* The open communicator in an argument; NULL and an exception. */
+struct comm_communicator *communicator_of(PyObject *object, const char *operation)
+{
+    if (!PyObject_TypeCheck(object, communicator_type)) {
+        raise_argument(operation, "expected a Communicator, got %R", (PyObject *)Py_TYPE(object));
+        return NULL;
+    }
+    struct communicator *comm = (struct communicator *)object;
+    if (!comm->c)
+        raise_closed("communicator");
+    return comm->c;
+}
+
+static struct comm_communicator *opened(PyObject *self)
+{
+    return communicator_of(self, NULL);
+}
+
+/* -------------------------------------------------------------------------------------------------- its end */
+
+/* Other threads may be between the check of c and the library. */
+static enum comm_result close_now(struct communicator *self, int64_t timeout_ns)
+{
+    struct comm_communicator *c = self->c;
+    enum comm_result result;
+    self->c = NULL;
+    while (self->users)
+        WITHOUT_GIL(sched_yield());
+    WITHOUT_GIL(result = comm_close(c, timeout_ns));
+    if (result == COMM_ERR_STATE)
+        self->c = c;
+    else
+        Py_CLEAR(self->hooks);
+    notify_run();
+    request_sweep_all();
+    return result;
+}
+
+static PyObject *communicator_close(PyObject *object, PyObject *args, PyObject *words)
+{
+    static char word[] = "timeout", *names[] = {word, NULL};
+    struct communicator *self = (struct communicator *)object;
+    PyObject *timeout = NULL;
+    int64_t timeout_ns = COMM_DEFAULT_TIMEOUT;
+    if (!PyArg_ParseTupleAndKeywords(args, words, "|O:close", names, &timeout) ||
+        (timeout && timeout != Py_None && !read_timeout(timeout, &timeout_ns)))
+        return NULL;
+    if (!self->c)
+        Py_RETURN_NONE;
+    if (self->exports) {
+        PyErr_Format(PyExc_BufferError, "close(): %d views of memory of this communicator exist; drop them first", self->exports);
+        return NULL;
+    }
+    enum comm_result result = close_now(self, timeout_ns);
+    if (result != COMM_OK)
+        return raise_result(result, NULL, "close");
+    Py_RETURN_NONE;
+}
+
+static void communicator_dealloc(PyObject *object)
+{
+    struct communicator *self = (struct communicator *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject *error, *value, *trace;
+    PyErr_Fetch(&error, &value, &trace);
+    if (self->c && !self->recorded)
+        (void)close_now(self, COMM_DEFAULT_TIMEOUT);
+    PyErr_Restore(error, value, trace);
+    Py_CLEAR(self->recorded);
+    Py_CLEAR(self->parent);
+    Py_CLEAR(self->hooks);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static PyObject *communicator_abort(PyObject *self, PyObject *args)
+{
+    int code = 1;
+    struct comm_communicator *c = opened(self);
+    if (!c || !PyArg_ParseTuple(args, "|i:abort", &code))
+        return NULL;
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_abort(c, code));
+    if (result != COMM_OK)
+        return raise_result(result, c, "abort");
+    Py_RETURN_NONE;
+}
+
+static PyObject *communicator_revoke(PyObject *self, PyObject *unused)
+{
+    struct comm_communicator *c = opened(self);
+    enum comm_result result;
+    (void)unused;
+    if (!c)
+        return NULL;
+    WITHOUT_GIL(result = comm_revoke(c));
+    if (result != COMM_OK)
+        return raise_result(result, c, "revoke");
+    Py_RETURN_NONE;
+}
+
+static PyObject *communicator_agree(PyObject *self, PyObject *args)
+{
+    unsigned long long given = 0;
+    struct comm_communicator *c = opened(self);
+    if (!c || !PyArg_ParseTuple(args, "K:agree", &given))
+        return NULL;
+    uint64_t flags = given;
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_agree(c, &flags));
+    return result == COMM_OK ? PyLong_FromUnsignedLongLong(flags) : raise_result(result, c, "agree");
+}
+
+/* ------------------------------------------------------------------------------------- what makes another one */
+
+struct making {
+    struct comm_communicator *c;
+    struct request *r;
+};
+
+static bool making_begin(struct making *m, PyObject *self, const char *operation, enum outcome outcome)
+{
+    m->c = opened(self);
+    m->r = m->c ? request_new(operation, (struct communicator *)self) : NULL;
+    if (m->r)
+        m->r->outcome = outcome;
+    return m->r != NULL;
+}
+
+static PyObject *making_end(struct making *m, enum comm_result result)
+{
+    if (result == COMM_OK)
+        return request_started(m->r);
+    raise_result(result, m->c, m->r->operation);
+    PyMem_Free(m->r->outcome == MAKES_MESH ? m->r->out.mesh : NULL);
+    Py_DECREF(m->r);
+    return NULL;
+}
+
+static PyObject *communicator_split(PyObject *self, PyObject *args)
+{
+    int color, key;
+    struct making m;
+    enum comm_result result;
+    if (!PyArg_ParseTuple(args, "ii:split", &color, &key) || !making_begin(&m, self, "split", MAKES_COMMUNICATOR))
+        return NULL;
+    WITHOUT_GIL(result = comm_split(m.c, color, key, &m.r->out.comm, &m.r->request));
+    return making_end(&m, result);
+}
+
+static PyObject *communicator_split_place(PyObject *self, PyObject *args)
+{
+    int place;
+    struct making m;
+    enum comm_result result;
+    if (!PyArg_ParseTuple(args, "i:split_place", &place) || !making_begin(&m, self, "split_place", MAKES_COMMUNICATOR))
+        return NULL;
+    WITHOUT_GIL(result = comm_split_place(m.c, (enum comm_place)place, &m.r->out.comm, &m.r->request));
+    return making_end(&m, result);
+}
+
+/* A sequence as an array of int32_t that the caller frees. */
+static int32_t *read_ranks(PyObject *object, const char *operation, const char *name, size_t *count)
+{
+    PyObject *list = PySequence_List(object);
+    if (!list)
+        return NULL;
+    *count = (size_t)PyList_Size(list);
+    int32_t *ranks = PyMem_Malloc((*count + 1) * sizeof *ranks);
+    for (size_t i = 0; ranks && i < *count; ++i) {
+        int64_t value = 0;
+        bool ok = read_int64(PyList_GetItem(list, (Py_ssize_t)i), operation, name, INT32_MIN, INT32_MAX, &value);
+        ranks[i] = (int32_t)value;
+        if (!ok) {
+            PyMem_Free(ranks);
+            ranks = NULL;
+        }
+    }
+    if (!ranks && !PyErr_Occurred())
+        PyErr_NoMemory();
+    Py_DECREF(list);
+    return ranks;
+}
+
+static PyObject *communicator_subset(PyObject *self, PyObject *args)
+{
+    PyObject *list;
+    unsigned tag;
+    size_t count;
+    struct making m;
+    enum comm_result result;
+    if (!PyArg_ParseTuple(args, "OI:subset", &list, &tag))
+        return NULL;
+    int32_t *ranks = read_ranks(list, "subset", "ranks", &count);
+    if (!ranks || !making_begin(&m, self, "subset", MAKES_COMMUNICATOR)) {
+        PyMem_Free(ranks);
+        return NULL;
+    }
+    WITHOUT_GIL(result = comm_subset(m.c, ranks, count, tag, &m.r->out.comm, &m.r->request));
+    PyMem_Free(ranks);
+    return making_end(&m, result);
+}
+
+static PyObject *communicator_split_mesh(PyObject *self, PyObject *args)
+{
+    PyObject *list;
+    size_t axes;
+    struct making m;
+    enum comm_result result;
+    if (!PyArg_ParseTuple(args, "O:split_mesh", &list))
+        return NULL;
+    int32_t *shape = read_ranks(list, "split_mesh", "shape", &axes);
+    if (!shape || !making_begin(&m, self, "split_mesh", MAKES_MESH)) {
+        PyMem_Free(shape);
+        return NULL;
+    }
+    m.r->axes = (int32_t)axes;
+    m.r->out.mesh = PyMem_Calloc(axes + 1, sizeof *m.r->out.mesh);
+    WITHOUT_GIL(result = m.r->out.mesh ? comm_split_mesh(m.c, shape, axes, m.r->out.mesh, &m.r->request) : COMM_ERR_MEMORY);
+    PyMem_Free(shape);
+    return making_end(&m, result);
+}
+
+static PyObject *communicator_dup(PyObject *self, PyObject *args)
+{
+    struct comm_options o = {.size = sizeof o};
+    int order;
+    long long timeout_ns;
+    unsigned long long stream;
+    struct making m;
+    enum comm_result result;
+    if (!PyArg_ParseTuple(args, "ziiLKz:dup", &o.name, &o.priority, &order, &timeout_ns, &stream, &o.options) ||
+        !making_begin(&m, self, "dup", MAKES_COMMUNICATOR))
+        return NULL;
+    o.order = (enum comm_order)order;
+    o.operation_timeout_ns = timeout_ns;
+    o.stream = (struct CUstream_st *)(uintptr_t)stream;
+    WITHOUT_GIL(result = comm_dup(m.c, &o, &m.r->out.comm, &m.r->request));
+    return making_end(&m, result);
+}
+
+static PyObject *communicator_shrink(PyObject *self, PyObject *unused)
+{
+    struct making m;
+    enum comm_result result;
+    (void)unused;
+    if (!making_begin(&m, self, "shrink", MAKES_COMMUNICATOR))
+        return NULL;
+    WITHOUT_GIL(result = comm_shrink(m.c, &m.r->out.comm, &m.r->request));
+    return making_end(&m, result);
+}
+
+static PyObject *communicator_window(PyObject *self, PyObject *args)
+{
+    struct comm_window_options o = {.size = sizeof o};
+    Py_ssize_t bytes;
+    PyObject *base;
+    int placement;
+    struct making m;
+    enum comm_result result;
+    if (!PyArg_ParseTuple(args, "nOiI:window", &bytes, &base, &placement, &o.signals) || !making_begin(&m, self, "window", MAKES_WINDOW))
+        return NULL;
+    struct buffer *b = &m.r->buffers[0];
+    if (base != Py_None && !buffer_get(b, base, "window", "buffer", true, COMM_BYTE)) {
+        Py_DECREF(m.r);
+        return NULL;
+    }
+    if (base != Py_None) { /* the window keeps the view, so that the memory stays where it is */
+        m.r->keep = b->view.obj ? PyMemoryView_FromObject(base) : base;
+        if (!b->view.obj)
+            Py_INCREF(base);
+        o.base = b->data;
+        bytes = (Py_ssize_t)b->bytes;
+    }
+    o.placement = (enum comm_placement)placement;
+    WITHOUT_GIL(result = comm_window_create(m.c, (size_t)bytes, &o, &m.r->out.window, &m.r->request));
+    return making_end(&m, result);
+}
+
+/* ------------------------------------------------------------------------------------------------- place and order */
+
+static PyObject *communicator_translate(PyObject *self, PyObject *args)
+{
+    int rank;
+    PyObject *object;
+    if (!PyArg_ParseTuple(args, "iO:translate", &rank, &object))
+        return NULL;
+    struct comm_communicator *c = opened(self), *other = c ? communicator_of(object, "translate") : NULL;
+    if (!other)
+        return NULL;
+    WITHOUT_GIL(rank = comm_translate(c, rank, other));
+    return PyLong_FromLong(rank);
+}
+
+static enum comm_result wait_sync(void *c, int64_t timeout_ns)
+{
+    return comm_sync(c, timeout_ns);
+}
+
+static enum comm_result wait_sync_all(void *c, int64_t timeout_ns)
+{
+    return comm_sync_all(c, timeout_ns);
+}
+
+static enum comm_result wait_stream(void *c, int64_t timeout_ns)
+{
+    return comm_stream_sync(c, timeout_ns);
+}
+
+static PyObject *sync_with(wait_fn *fn, const char *operation, PyObject *self, PyObject *args, PyObject *words)
+{
+    int64_t timeout_ns;
+    enum comm_result result;
+    struct comm_communicator *c = opened(self);
+    if (!c || !parse_timeout(args, words, &timeout_ns) || !wait_sliced(fn, c, timeout_ns, &result))
+        return NULL;
+    request_sweep_all();
+    return wait_answer(result, ((struct communicator *)self)->c, operation);
+}
+
+static PyObject *communicator_sync(PyObject *self, PyObject *args, PyObject *words)
+{
+    return sync_with(wait_sync, "sync", self, args, words);
+}
+
+static PyObject *communicator_sync_all(PyObject *self, PyObject *args, PyObject *words)
+{
+    return sync_with(wait_sync_all, "sync_all", self, args, words);
+}
+
+static PyObject *communicator_stream_sync(PyObject *self, PyObject *args, PyObject *words)
+{
+    return sync_with(wait_stream, "stream_sync", self, args, words);
+}
+
+static PyObject *communicator_progress(PyObject *self, PyObject *unused)
+{
+    struct comm_communicator *c = opened(self);
+    enum comm_result result;
+    (void)unused;
+    if (!c)
+        return NULL;
+    WITHOUT_GIL(result = comm_progress(c));
+    return wait_answer(result, c, "progress");
+}
+
+static PyObject *communicator_arm(PyObject *self, PyObject *unused)
+{
+    struct comm_communicator *c = opened(self);
+    enum comm_result result;
+    (void)unused;
+    if (!c)
+        return NULL;
+    WITHOUT_GIL(result = comm_arm(c));
+    return wait_answer(result, c, "arm");
+}
+
+static PyObject *communicator_fileno(PyObject *self, PyObject *unused)
+{
+    struct communicator *comm = (struct communicator *)self;
+    (void)unused;
+    if (!opened(self))
+        return NULL;
+    enum comm_result result = COMM_OK;
+    if (comm->fd < 0)
+        WITHOUT_GIL(result = comm_fd(comm->c, &comm->fd));
+    return result == COMM_OK ? PyLong_FromLong(comm->fd) : raise_result(result, comm->c, "fileno");
+}
+
+static PyObject *communicator_last(PyObject *self, PyObject *unused)
+{
+    struct comm_communicator *c = opened(self);
+    struct request *r = c ? request_new("last", (struct communicator *)self) : NULL;
+    (void)unused;
+    if (!r)
+        return NULL;
+    WITHOUT_GIL(r->request = comm_last(c));
+    return request_started(r);
+}
+
+struct probing {
+    struct comm_communicator *c;
+    int32_t peer;
+    uint32_t tag;
+    struct comm_status status;
+};
+
+static enum comm_result wait_probe(void *what, int64_t timeout_ns)
+{
+    struct probing *p = what;
+    return comm_probe(p->c, p->peer, p->tag, timeout_ns, &p->status);
+}
+
+static PyObject *communicator_probe(PyObject *self, PyObject *args)
+{
+    struct probing p = {.c = opened(self)};
+    PyObject *timeout;
+    int64_t timeout_ns;
+    enum comm_result result;
+    if (!p.c || !PyArg_ParseTuple(args, "iIO:probe", &p.peer, &p.tag, &timeout) || !read_timeout(timeout, &timeout_ns) ||
+        !wait_sliced(wait_probe, &p, timeout_ns, &result))
+        return NULL;
+    if (result == COMM_OK)
+        return Py_BuildValue("iIK", (int)p.status.peer, (unsigned)p.status.tag, (unsigned long long)p.status.bytes);
+    if (result == COMM_PENDING)
+        Py_RETURN_NONE;
+    return raise_result(result, p.c, "probe");
+}
+
+static PyObject *communicator_register(PyObject *self, PyObject *args)
+{
+    Py_buffer view;
+    struct comm_communicator *c = opened(self);
+    if (!c || !PyArg_ParseTuple(args, "w*:register", &view))
+        return NULL;
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_mem_register(c, view.buf, (size_t)view.len));
+    PyObject *address = PyLong_FromVoidPtr(view.buf);
+    PyBuffer_Release(&view);
+    if (result == COMM_OK)
+        return address;
+    Py_XDECREF(address);
+    return raise_result(result, c, "mem_register");
+}
+
+static PyObject *communicator_unregister(PyObject *self, PyObject *args)
+{
+    unsigned long long address;
+    struct communicator *comm = (struct communicator *)self;
+    if (!PyArg_ParseTuple(args, "K:unregister", &address))
+        return NULL;
+    if (comm->c)
+        WITHOUT_GIL(comm_mem_unregister(comm->c, (void *)(uintptr_t)address));
+    Py_RETURN_NONE;
+}
+
+static PyObject *get_closed(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(((struct communicator *)self)->c == NULL);
+}
+
+static PyObject *get_handle(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyLong_FromVoidPtr(((struct communicator *)self)->c);
+}
+
+static PyMethodDef methods[] = {
+    {"close", METHOD_WORDS(communicator_close),
+     "close($self, timeout=None)\n--\n\nCloses the communicator: comm_close.\n\nIt waits for issued work, 5 seconds or `timeout`. "
+     "Communicators made "
+     "from it stay open. A communicator is also closed at the end of its `with`, and when the interpreter exits."},
+    {"abort", communicator_abort, METH_VARARGS,
+     "abort($self, code=1, /)\n--\n\nFails every communicator of the world, on every rank, with AbortedError: comm_abort."},
+    {"revoke", communicator_revoke, METH_NOARGS,
+     "revoke($self)\n--\n\nFails this communicator on every rank with RevokedError, so that all can recover: comm_revoke."},
+    {"agree", communicator_agree, METH_VARARGS,
+     "agree($self, flags, /)\n--\n\nReturns the bitwise AND of the flags of all surviving ranks, the same on each: comm_agree."},
+    {"sync", METHOD_WORDS(communicator_sync),
+     "sync($self, timeout=None)\n--\n\nWaits until everything issued so far is complete: comm_sync.\n\nReturns False if `timeout` "
+     "seconds "
+     "passed first. Raises the first error of operations whose request was not waited for."},
+    {"sync_all", METHOD_WORDS(communicator_sync_all),
+     "sync_all($self, timeout=None)\n--\n\nAs sync(), for every communicator of the engine: comm_sync_all."},
+    {"stream_sync", METHOD_WORDS(communicator_stream_sync),
+     "stream_sync($self, timeout=None)\n--\n\nAs sync(), on the device too: comm_stream_sync."},
+    {"progress", communicator_progress, METH_NOARGS,
+     "progress($self)\n--\n\nDoes a bounded amount of work for the whole engine: comm_progress.\n\nReturns True if the engine is idle, "
+     "False "
+     "if there is more to do now."},
+    {"arm", communicator_arm, METH_NOARGS,
+     "arm($self)\n--\n\nPrepares the descriptor of fileno() for sleep: comm_arm.\n\nReturns True if it is safe to sleep."},
+    {"fileno", communicator_fileno, METH_NOARGS,
+     "fileno($self)\n--\n\nReturns the descriptor that is readable when progress() has work: comm_fd.\n\nThere is one per engine. Do not "
+     "read or close it."},
+    {"last", communicator_last, METH_NOARGS,
+     "last($self)\n--\n\nReturns a request that completes when everything issued so far is complete: comm_last."},
+    {"_split", communicator_split, METH_VARARGS, NULL},
+    {"_split_place", communicator_split_place, METH_VARARGS, NULL},
+    {"_split_mesh", communicator_split_mesh, METH_VARARGS, NULL},
+    {"_subset", communicator_subset, METH_VARARGS, NULL},
+    {"_dup", communicator_dup, METH_VARARGS, NULL},
+    {"_shrink", communicator_shrink, METH_NOARGS, NULL},
+    {"_window", communicator_window, METH_VARARGS, NULL},
+    {"_translate", communicator_translate, METH_VARARGS, NULL},
+    {"_probe", communicator_probe, METH_VARARGS, NULL},
+    {"_register", communicator_register, METH_VARARGS, NULL},
+    {"_unregister", communicator_unregister, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL}};
+
+static PyMemberDef members[] = {{"rank", T_INT, offsetof(struct communicator, rank), READONLY, "The rank of this process: comm_rank."},
+                                {"size", T_INT, offsetof(struct communicator, size), READONLY, "The number of ranks: comm_size."},
+                                {NULL, 0, 0, 0, NULL}};
+
+static PyGetSetDef properties[] = {
+    {"closed", get_closed, NULL, "Whether it is closed.", NULL},
+    {"handle", get_handle, NULL, "The address of the struct comm_communicator, for C code that shares it; 0: closed.", NULL},
+    {NULL, NULL, NULL, NULL, NULL}};
+
+static PyType_Slot slots[] = {
+    {Py_tp_dealloc, communicator_dealloc}, {Py_tp_methods, methods}, {Py_tp_members, members}, {Py_tp_getset, properties}, {0, NULL}};
+
+PyType_Spec communicator_spec = {"commstream._core.Communicator", sizeof(struct communicator), 0,
+                                 Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};

@@ -1,0 +1,58 @@
+/* Results become exceptions. commstream._errors makes them: this file collects what the library knows. */
+#include "core.h"
+
+#include <stdarg.h>
+
+PyObject *make_error;
+
+static PyObject *raise(enum comm_result result, PyObject *fields)
+{
+    PyObject *error = fields ? PyObject_CallFunction(make_error, "iO", (int)result, fields) : NULL;
+    if (error)
+        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_XDECREF(error);
+    Py_XDECREF(fields);
+    return NULL;
+}
+
+PyObject *error_fields(struct comm_communicator *c)
+{
+    struct comm_error e = {.size = sizeof e};
+    enum comm_result result = COMM_ERR_CLOSED;
+    if (c)
+        WITHOUT_GIL(result = comm_error_detail(c, &e));
+    if (result != COMM_OK)
+        return PyDict_New();
+    return Py_BuildValue("{sisisisisKsissssss}", "result", (int)e.result, "rank", (int)e.rank, "peer", (int)e.peer, "errno",
+                         (int)e.system_errno, "sequence", (unsigned long long)e.sequence, "backend_code", (int)e.backend_code, "operation",
+                         e.operation, "cause", e.cause, "text", e.text);
+}
+
+/* The detail may tell of another failure: then only the operation and the result's own words are true. */
+PyObject *raise_result(enum comm_result result, struct comm_communicator *c, const char *operation)
+{
+    PyObject *fields = error_fields(c);
+    if (!fields)
+        return NULL;
+    PyObject *told = PyDict_GetItemString(fields, "result");
+    if (!told || PyLong_AsLong(told) != (long)result) {
+        Py_DECREF(fields);
+        fields = Py_BuildValue("{ss}", "operation", operation ? operation : "");
+    }
+    return raise(result, fields);
+}
+
+PyObject *raise_argument(const char *operation, const char *format, ...)
+{
+    va_list list;
+    va_start(list, format);
+    PyObject *text = PyUnicode_FromFormatV(format, list);
+    va_end(list);
+    return text ? raise(COMM_ERR_ARGUMENT, Py_BuildValue("{sNss}", "text", text, "operation", operation ? operation : "")) : NULL;
+}
+
+PyObject *raise_closed(const char *what)
+{
+    PyObject *text = PyUnicode_FromFormat("the %s is closed", what);
+    return text ? raise(COMM_ERR_CLOSED, Py_BuildValue("{sN}", "text", text)) : NULL;
+}

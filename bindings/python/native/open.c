@@ -1,0 +1,244 @@
+/* Opening worlds. The functions of a config are called without the GIL: they take it. */
+#include "core.h"
+
+#include <string.h>
+
+struct hooks {
+    PyObject *log, *exchange;
+    int32_t ranks;
+    PyObject *error[3]; /* what the exchange raised */
+};
+
+static void call_log(void *arg, int level, const char *line)
+{
+    if (!Py_IsInitialized())
+        return;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *said = PyObject_CallFunction(((struct hooks *)arg)->log, "is", level, line);
+    if (!said)
+        PyErr_WriteUnraisable(((struct hooks *)arg)->log);
+    Py_XDECREF(said);
+    PyGILState_Release(state);
+}
+
+static int copy_out(PyObject *said, void *out, Py_ssize_t expected)
+{
+    char *bytes;
+    Py_ssize_t length;
+    if (!said || PyBytes_AsStringAndSize(said, &bytes, &length))
+        return 1;
+    if (length != expected) {
+        PyErr_Format(PyExc_ValueError, "exchange() returned %zd bytes; expected %zd, those of all ranks", length, expected);
+        return 1;
+    }
+    memcpy(out, bytes, (size_t)length);
+    return 0;
+}
+
+static int call_exchange(void *arg, const void *in, size_t bytes, void *out)
+{
+    struct hooks *h = arg;
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *said = PyObject_CallFunction(h->exchange, "y#", in, (Py_ssize_t)bytes);
+    int failed = copy_out(said, out, (Py_ssize_t)bytes * h->ranks);
+    if (failed)
+        PyErr_Fetch(&h->error[0], &h->error[1], &h->error[2]);
+    Py_XDECREF(said);
+    PyGILState_Release(state);
+    return failed;
+}
+
+static void free_hooks(PyObject *capsule)
+{
+    struct hooks *h = PyCapsule_GetPointer(capsule, NULL);
+    Py_XDECREF(h->log);
+    Py_XDECREF(h->exchange);
+    for (int i = 0; i < 3; ++i)
+        Py_XDECREF(h->error[i]);
+    PyMem_Free(h);
+}
+
+/* What the config's functions are given: lives as long as the world. */
+static PyObject *make_hooks(PyObject *log, PyObject *exchange, int32_t ranks, struct hooks **h)
+{
+    *h = PyMem_Calloc(1, sizeof **h);
+    PyObject *capsule = *h ? PyCapsule_New(*h, NULL, free_hooks) : PyErr_NoMemory();
+    if (!capsule)
+        return NULL;
+    (*h)->ranks = ranks;
+    (*h)->log = log == Py_None ? NULL : log;
+    (*h)->exchange = exchange == Py_None ? NULL : exchange;
+    Py_XINCREF((*h)->log);
+    Py_XINCREF((*h)->exchange);
+    return capsule;
+}
+
+struct opening {
+    struct comm_config config;
+    struct comm_id id;
+    char text[1024];
+    PyObject *capsule;
+    struct hooks *hooks;
+};
+
+static bool read_id(PyObject *object, struct opening *o)
+{
+    char *bytes;
+    Py_ssize_t length;
+    if (object == Py_None)
+        return true;
+    if (PyBytes_AsStringAndSize(object, &bytes, &length))
+        return false;
+    if (length != (Py_ssize_t)sizeof o->id.bytes) {
+        raise_argument("open", "id has %zd bytes; expected %zu, as unique_id() returns", length, sizeof o->id.bytes);
+        return false;
+    }
+    memcpy(o->id.bytes, bytes, sizeof o->id.bytes);
+    o->config.id = &o->id;
+    return true;
+}
+
+/* (rank, ranks, backend, device, address, id, exchange, engine_of, secret, progress, notify, order, log_level, open_timeout_ns,
+ * operation_timeout_ns, options, log) */
+static bool read_config(PyObject *args, struct opening *o)
+{
+    struct comm_config *c = &o->config;
+    PyObject *id, *exchange, *engine, *log;
+    int progress, notify_mode, order;
+    long long open_ns, operation_ns;
+    Py_ssize_t secret_bytes = 0;
+    memset(o, 0, sizeof *o);
+    c->size = sizeof *c;
+    if (!PyArg_ParseTuple(args, "iizzzOOOz#iiiiLLzO:open", &c->rank, &c->ranks, &c->backend, &c->device, &c->address, &id, &exchange,
+                          &engine, &c->secret, &secret_bytes, &progress, &notify_mode, &order, &c->log_level, &open_ns, &operation_ns,
+                          &c->options, &log) ||
+        !read_id(id, o) || (engine != Py_None && !(c->engine_of = communicator_of(engine, "open"))))
+        return false;
+    o->capsule = make_hooks(log, exchange, c->ranks, &o->hooks);
+    c->secret_bytes = (size_t)secret_bytes;
+    c->progress = (enum comm_progress_mode)progress;
+    c->notify = (enum comm_notify_mode)notify_mode;
+    c->order = (enum comm_order)order;
+    c->open_timeout_ns = open_ns;
+    c->operation_timeout_ns = operation_ns;
+    c->log = log == Py_None ? NULL : call_log;
+    c->exchange = exchange == Py_None ? NULL : call_exchange;
+    c->log_arg = c->exchange_arg = o->hooks;
+    c->error_text = o->text;
+    c->error_text_bytes = sizeof o->text;
+    return o->capsule != NULL;
+}
+
+static PyObject *failed(enum comm_result result, struct opening *o, const char *operation)
+{
+    if (o->hooks && o->hooks->error[0]) {
+        PyErr_Restore(o->hooks->error[0], o->hooks->error[1], o->hooks->error[2]);
+        memset(o->hooks->error, 0, sizeof o->hooks->error);
+    } else {
+        PyObject *error = PyObject_CallFunction(make_error, "i{ssss}", (int)result, "text", o->text, "operation", operation);
+        if (error)
+            PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+        Py_XDECREF(error);
+    }
+    Py_XDECREF(o->capsule);
+    return NULL;
+}
+
+static PyObject *open_world(PyObject *module, PyObject *args)
+{
+    struct opening o;
+    struct comm_communicator *world = NULL;
+    enum comm_result result;
+    (void)module;
+    if (!read_config(args, &o)) {
+        Py_XDECREF(o.capsule);
+        return NULL;
+    }
+    WITHOUT_GIL(result = comm_open(&o.config, &world));
+    if (result != COMM_OK)
+        return failed(result, &o, "open");
+    PyObject *self = communicator_wrap(world, o.capsule);
+    Py_DECREF(o.capsule);
+    return self;
+}
+
+/* (ranks, devices or None, config) */
+static PyObject *wrap_all(struct comm_communicator **worlds, int ranks, PyObject *hooks)
+{
+    PyObject *list = PyList_New(ranks);
+    for (int i = 0; list && i < ranks; ++i) {
+        PyObject *world = communicator_wrap(worlds[i], hooks);
+        if (world)
+            PyList_SetItem(list, i, world);
+        else
+            Py_CLEAR(list);
+    }
+    return list;
+}
+
+static bool read_devices(PyObject *list, int ranks, const char **devices)
+{
+    if (PyList_Size(list) != ranks) {
+        raise_argument("open_local", "devices has %zd items; expected %d, one for each rank", PyList_Size(list), ranks);
+        return false;
+    }
+    for (int i = 0; i < ranks; ++i) {
+        PyObject *item = PyList_GetItem(list, i);
+        devices[i] = item == Py_None ? NULL : PyUnicode_AsUTF8AndSize(item, NULL);
+        if (item != Py_None && !devices[i])
+            return false;
+    }
+    return true;
+}
+
+static PyObject *open_local(PyObject *module, PyObject *args)
+{
+    struct opening o;
+    int ranks;
+    PyObject *devices, *config, *self = NULL;
+    enum comm_result result;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "iOO!:open_local", &ranks, &devices, &PyTuple_Type, &config))
+        return NULL;
+    if (!read_config(config, &o)) {
+        Py_XDECREF(o.capsule);
+        return NULL;
+    }
+    size_t room = ranks > 0 ? (size_t)ranks : 1;
+    struct comm_communicator **worlds = PyMem_Calloc(room, sizeof *worlds);
+    const char **names = PyMem_Calloc(room, sizeof *names);
+    if (worlds && names && (devices == Py_None || read_devices(devices, ranks, names))) {
+        WITHOUT_GIL(result = comm_open_local(&o.config, ranks, devices == Py_None ? NULL : names, worlds));
+        if (result != COMM_OK)
+            failed(result, &o, "open_local");
+        else
+            self = wrap_all(worlds, ranks, o.capsule);
+    }
+    if (self || PyErr_Occurred() == NULL)
+        Py_XDECREF(o.capsule);
+    PyMem_Free(worlds);
+    PyMem_Free(names);
+    return self;
+}
+
+static PyObject *unique_id(PyObject *module, PyObject *args)
+{
+    char text[1024] = "";
+    struct comm_config config = {.size = sizeof config, .error_text = text, .error_text_bytes = sizeof text};
+    struct comm_id id;
+    enum comm_result result;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "zz:unique_id", &config.backend, &config.address))
+        return NULL;
+    WITHOUT_GIL(result = comm_id_create(&config, &id));
+    if (result == COMM_OK)
+        return PyBytes_FromStringAndSize((const char *)id.bytes, sizeof id.bytes);
+    struct opening o = {.capsule = NULL};
+    memcpy(o.text, text, sizeof text);
+    return failed(result, &o, "unique_id");
+}
+
+PyMethodDef open_methods[] = {{"open", open_world, METH_VARARGS, NULL},
+                              {"open_local", open_local, METH_VARARGS, NULL},
+                              {"unique_id", unique_id, METH_VARARGS, NULL},
+                              {NULL, NULL, 0, NULL}};

@@ -1,0 +1,244 @@
+/* Windows and memory of the library: both give views, and wait with their end until these are gone. */
+#include "core.h"
+
+#include <structmember.h>
+
+PyTypeObject *window_type, *memory_type;
+
+/* A rank's part of a window, or memory of comm_mem_alloc(): an exporter of the buffer protocol. */
+struct memory {
+    PyObject ob_base;
+    void *data;
+    Py_ssize_t bytes;
+    PyObject *owner; /* the window, or the communicator */
+    int *exports;    /* the owner's, which counts the views of all parts */
+    int views;
+    bool allocated;
+};
+
+static PyObject *memory_new(void *data, size_t bytes, PyObject *owner, int *exports, bool allocated)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(memory_type, Py_tp_alloc);
+    struct memory *m = (struct memory *)allocate(memory_type, 0);
+    if (!m)
+        return NULL;
+    m->data = data;
+    m->bytes = (Py_ssize_t)bytes;
+    m->owner = owner;
+    m->exports = exports;
+    m->allocated = allocated;
+    Py_INCREF(owner);
+    return (PyObject *)m;
+}
+
+PyObject *memory_part(void *data, size_t bytes, PyObject *owner, int *exports)
+{
+    return memory_new(data, bytes, owner, exports, false);
+}
+
+static bool memory_alive(struct memory *m)
+{
+    if (PyObject_TypeCheck(m->owner, window_type))
+        return ((struct window *)m->owner)->w != NULL;
+    if (!m->allocated) /* a gradient's */
+        return buckets_alive(m->owner);
+    return m->data && ((struct communicator *)m->owner)->c != NULL;
+}
+
+static int memory_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+    struct memory *m = (struct memory *)self;
+    if (!memory_alive(m)) {
+        view->obj = NULL;
+        PyErr_SetString(PyExc_BufferError, "this memory is freed");
+        return -1;
+    }
+    if (PyBuffer_FillInfo(view, self, m->data, m->bytes, 0, flags))
+        return -1;
+    ++*m->exports;
+    ++m->views;
+    return 0;
+}
+
+static void memory_releasebuffer(PyObject *self, Py_buffer *view)
+{
+    struct memory *m = (struct memory *)self;
+    (void)view;
+    --*m->exports;
+    --m->views;
+}
+
+static void memory_give_back(struct memory *m)
+{
+    struct communicator *comm = (struct communicator *)m->owner;
+    if (!m->allocated)
+        return;
+    if (m->data && comm->c)
+        WITHOUT_GIL(comm_mem_free(comm->c, m->data));
+    m->data = NULL;
+}
+
+static PyObject *memory_free(PyObject *self, PyObject *unused)
+{
+    struct memory *m = (struct memory *)self;
+    (void)unused;
+    if (m->views) {
+        PyErr_Format(PyExc_BufferError, "free(): %d views of this memory exist; drop them first", m->views);
+        return NULL;
+    }
+    memory_give_back(m);
+    Py_RETURN_NONE;
+}
+
+static void memory_dealloc(PyObject *self)
+{
+    struct memory *m = (struct memory *)self;
+    PyTypeObject *type = Py_TYPE(self);
+    memory_give_back(m);
+    Py_CLEAR(m->owner);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(self);
+    Py_DECREF(type);
+}
+
+static Py_ssize_t memory_length(PyObject *self)
+{
+    return ((struct memory *)self)->bytes;
+}
+
+static PyMethodDef memory_methods[] = {{"free", memory_free, METH_NOARGS,
+                                        "free($self)\n--\n\nGives the memory back: comm_mem_free. Raises BufferError while views of it "
+                                        "exist. A part of a window is freed with "
+                                        "its window: then this does nothing."},
+                                       {NULL, NULL, 0, NULL}};
+
+static PyType_Slot memory_slots[] = {
+    {Py_tp_dealloc, memory_dealloc},
+    {Py_tp_methods, memory_methods},
+    {Py_bf_getbuffer, memory_getbuffer},
+    {Py_bf_releasebuffer, memory_releasebuffer},
+    {Py_sq_length, memory_length},
+    {Py_tp_doc,
+     "Bytes of the library's: numpy.frombuffer(memory, dtype) and memoryview(memory) are views of them. The owner cannot be freed "
+     "or closed while a view exists."},
+    {0, NULL}};
+
+PyType_Spec memory_spec = {"commstream._core.Memory", sizeof(struct memory), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                           memory_slots};
+
+/* memory_alloc(communicator, bytes) */
+PyObject *memory_alloc(PyObject *module, PyObject *args)
+{
+    PyObject *comm;
+    Py_ssize_t bytes;
+    void *data;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "On:mem_alloc", &comm, &bytes))
+        return NULL;
+    struct comm_communicator *c = communicator_of(comm, "mem_alloc");
+    if (!c)
+        return NULL;
+    enum comm_result result = COMM_ERR_ARGUMENT;
+    if (bytes >= 0)
+        WITHOUT_GIL(result = comm_mem_alloc(c, (size_t)bytes, &data));
+    if (result != COMM_OK)
+        return raise_result(result, c, "mem_alloc");
+    return memory_new(data, (size_t)bytes, comm, &((struct communicator *)comm)->exports, true);
+}
+
+/* -------------------------------------------------------------------------------------------------------- windows */
+
+PyObject *window_wrap(struct comm_window *w, struct communicator *comm, PyObject *base)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(window_type, Py_tp_alloc);
+    struct window *self = (struct window *)allocate(window_type, 0);
+    if (!self)
+        return NULL;
+    self->w = w;
+    self->comm = comm;
+    self->base = base;
+    Py_INCREF(comm);
+    Py_XINCREF(base);
+    return (PyObject *)self;
+}
+
+static PyObject *window_part(PyObject *object, PyObject *args)
+{
+    struct window *self = (struct window *)object;
+    int peer = self->comm->rank;
+    void *data;
+    size_t bytes;
+    if (!PyArg_ParseTuple(args, "|i:part", &peer))
+        return NULL;
+    if (!self->w)
+        return raise_closed("window");
+    enum comm_result result;
+    WITHOUT_GIL(result = comm_window_pointer(self->w, peer, &data, &bytes));
+    return result == COMM_OK ? memory_new(data, bytes, object, &self->exports, false) : raise_result(result, self->comm->c, "part");
+}
+
+static PyObject *window_free(PyObject *object, PyObject *unused)
+{
+    struct window *self = (struct window *)object;
+    struct comm_window *w = self->w;
+    enum comm_result result;
+    (void)unused;
+    if (!w)
+        Py_RETURN_NONE;
+    if (self->exports) {
+        PyErr_Format(PyExc_BufferError, "free(): %d views of this window exist; drop them first", self->exports);
+        return NULL;
+    }
+    self->w = NULL;
+    WITHOUT_GIL(result = comm_window_free(w));
+    if (result == COMM_ERR_STATE)
+        self->w = w;
+    else
+        Py_CLEAR(self->base);
+    notify_run();
+    return result == COMM_OK ? PyBool_FromLong(1) : raise_result(result, self->comm->c, "free");
+}
+
+/* Freeing is collective, and no rank knows when another drops its last reference: what is forgotten lives as long as its world. */
+static void window_dealloc(PyObject *object)
+{
+    struct window *self = (struct window *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    if (self->w)
+        Py_XINCREF(self->base);
+    Py_CLEAR(self->base);
+    Py_CLEAR(self->comm);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    release(object);
+    Py_DECREF(type);
+}
+
+static PyObject *window_freed(PyObject *self, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(((struct window *)self)->w == NULL);
+}
+
+static PyMethodDef window_methods[] = {
+    {"part", window_part, METH_VARARGS,
+     "part($self, peer=None, /)\n--\n\nReturns a rank's part, this rank's by default, for direct loads and stores: "
+     "comm_window_pointer.\n\nUse "
+     "numpy.frombuffer() or memoryview() on it. Raises UnsupportedError if this rank shares no memory with that part."},
+    {"free", window_free, METH_NOARGS,
+     "free($self)\n--\n\nFrees the window; collective: comm_window_free.\n\nRaises BufferError while views of its parts exist. A window "
+     "that is "
+     "forgotten without it lives as long as its world."},
+    {NULL, NULL, 0, NULL}};
+
+static PyGetSetDef window_properties[] = {{"freed", window_freed, NULL, "Whether it is freed.", NULL}, {NULL, NULL, NULL, NULL, NULL}};
+static PyMemberDef window_members[] = {
+    {"communicator", T_OBJECT, offsetof(struct window, comm), READONLY, "The communicator that it was made by."}, {NULL, 0, 0, 0, NULL}};
+
+static PyType_Slot window_slots[] = {{Py_tp_dealloc, window_dealloc},
+                                     {Py_tp_methods, window_methods},
+                                     {Py_tp_getset, window_properties},
+                                     {Py_tp_members, window_members},
+                                     {0, NULL}};
+
+PyType_Spec window_spec = {"commstream._core.Window", sizeof(struct window), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_DISALLOW_INSTANTIATION, window_slots};
