@@ -1,0 +1,163 @@
+#include "world.hpp"
+
+#include <cstring>
+
+#include <c10/util/Exception.h>
+
+#include "engine.hpp"
+#include "operation.hpp"
+
+namespace commstream
+{
+
+namespace
+{
+
+/* Allgathers bytes over the keys ROUND/RANK of a store. */
+struct Meeting {
+    c10::intrusive_ptr<c10d::Store> store;
+    int rank, size;
+    uint64_t round = 0;
+    std::string error;
+
+    void exchange(const uint8_t *in, size_t bytes, uint8_t *out)
+    {
+        std::string prefix = "commstream/" + std::to_string(round++) + "/";
+        std::vector<std::string> keys;
+        for (int r = 0; r < size; r++)
+            keys.push_back(prefix + std::to_string(r));
+        store->set(keys[static_cast<size_t>(rank)], std::vector<uint8_t>(in, in + bytes));
+        for (const auto &key : keys) {
+            std::vector<uint8_t> value = store->get(key);
+            TORCH_CHECK(value.size() == bytes, "store key ", key, " has ", value.size(), " bytes; expected ", bytes);
+            memcpy(out, value.data(), bytes);
+            out += bytes;
+        }
+    }
+};
+
+int exchange(void *arg, const void *in, size_t bytes, void *out)
+{
+    auto *meeting = static_cast<Meeting *>(arg);
+    try {
+        meeting->exchange(static_cast<const uint8_t *>(in), bytes, static_cast<uint8_t *>(out));
+        return 0;
+    } catch (const std::exception &e) {
+        meeting->error = e.what();
+        return 1;
+    }
+}
+
+} // namespace
+
+World::World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout)
+    : engine_(Engine::with_room()), size_(size), deadline_(timeout)
+{
+    open(store, rank, timeout);
+    engine_->enlist(communicator_);
+}
+
+World::World(const World &parent, comm_communicator *made)
+    : engine_(parent.engine_), communicator_(made), size_(comm_size(made)), deadline_(parent.deadline_)
+{
+    engine_->enlist(communicator_);
+}
+
+void World::open(const c10::intrusive_ptr<c10d::Store> &store, int rank, std::chrono::milliseconds timeout)
+{
+    char text[1024] = "";
+    Meeting meeting{store, rank, size_, 0, ""};
+    comm_config config{};
+    config.size = sizeof config;
+    config.rank = rank;
+    config.ranks = size_;
+    config.exchange = exchange;
+    config.exchange_arg = &meeting;
+    config.engine_of = engine_->member();
+    config.progress = COMM_PROGRESS_CALLER;
+    config.open_timeout_ns = config.operation_timeout_ns = std::chrono::nanoseconds(timeout).count();
+    config.error_text = text;
+    config.error_text_bytes = sizeof text;
+    comm_result result = comm_open(&config, &communicator_);
+    if (result != COMM_OK)
+        C10_THROW_ERROR(DistBackendError, c10::str("commstream: open of rank ", rank, " of ", size_, ": ", comm_result_name(result), ": ",
+                                                   text, meeting.error.empty() ? "" : "; the store: ", meeting.error));
+}
+
+World::~World()
+{
+    close(COMM_DEFAULT_TIMEOUT);
+}
+
+comm_communicator *World::get() const
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK(communicator_, "commstream: the process group was shut down");
+    return communicator_;
+}
+
+void World::close(int64_t timeout_ns)
+{
+    comm_communicator *c;
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        c = communicator_;
+        communicator_ = nullptr;
+    }
+    if (!c)
+        return;
+    engine_->leave(c);
+    comm_close(c, timeout_ns);
+}
+
+void World::abort(int32_t code)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    if (communicator_)
+        comm_abort(communicator_, code);
+}
+
+bool World::failed(comm_error *detail) const
+{
+    *detail = {};
+    detail->size = sizeof *detail;
+    std::lock_guard<std::mutex> hold(lock_);
+    return communicator_ && comm_error_detail(communicator_, detail) == COMM_OK && detail->result != COMM_OK;
+}
+
+void World::check(comm_result result, const std::string &name) const
+{
+    if (result == COMM_OK)
+        return;
+    comm_error detail;
+    bool told = failed(&detail) && detail.result == result;
+    std::string text = c10::str("commstream: ", name, ": ", comm_result_name(result), ": ", told ? detail.text : comm_result_text(result));
+    if (result == COMM_ERR_ARGUMENT || result == COMM_ERR_UNSUPPORTED || result == COMM_ERR_STATE)
+        TORCH_CHECK(false, text);
+    C10_THROW_ERROR(DistBackendError, text);
+}
+
+void World::late(const Operation &operation, std::chrono::milliseconds limit) const
+{
+    C10_THROW_ERROR(DistBackendError, c10::str("commstream: ", operation.name, " number ", operation.sequence, " is not complete after ",
+                                               limit.count(), " ms; it goes on, and its tensors are in use until it ends"));
+}
+
+void World::on_completion(OnCompletion hook)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    on_completion_ = std::move(hook);
+}
+
+void World::ended(const Operation &operation, bool success) const
+{
+    OnCompletion hook;
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        hook = on_completion_;
+    }
+    if (hook)
+        hook(operation.sequence, success);
+}
+
+} // namespace commstream
