@@ -21,7 +21,8 @@ _extension = build.load()
 
 def _create(options, backend_options=None):
     del backend_options  # the C library reads its own options from the environment
-    return _extension.create(options.store, options.group_rank, options.group_size, options.timeout)
+    create = _extension.create_later if getattr(options, "enable_reconfigure", False) else _extension.create
+    return create(options.store, options.group_rank, options.group_size, options.timeout)
 
 
 dist.Backend.register_backend("commstream", _create, extended_api=True, devices=["cpu"])

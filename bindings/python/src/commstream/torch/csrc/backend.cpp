@@ -1,5 +1,8 @@
 #include "backend.hpp"
 
+#include <cstdio>
+#include <random>
+
 #include "engine.hpp"
 
 namespace commstream
@@ -11,7 +14,7 @@ namespace
 comm_result issue(comm_communicator *c, comm_communicator *engine, comm_request *request, const Call &call)
 {
     comm_result result;
-    while ((result = call(c, request)) == COMM_ERR_FULL)
+    while ((result = call.run(c, request)) == COMM_ERR_FULL)
         (void)!comm_progress(engine);
     return result;
 }
@@ -21,34 +24,45 @@ comm_result issue_group(comm_communicator *c, comm_request *request, const std::
     comm_communicator *recorder;
     comm_result result = comm_group_begin(c, &recorder);
     for (size_t i = 0; result == COMM_OK && i < calls.size(); i++)
-        (void)!calls[i](recorder, nullptr); /* A refused call is told at the end. */
+        (void)!calls[i].run(recorder, nullptr); /* A refused call is told at the end. */
     return result == COMM_OK ? comm_group_end(recorder, request) : result;
+}
+
+/* A name that no other rank has. Names are ordered as their ranks. */
+std::string unique_name(int rank)
+{
+    std::random_device random;
+    char text[64];
+    snprintf(text, sizeof text, "%08d-%08x%08x", rank, random(), random());
+    return text;
 }
 
 } // namespace
 
 Backend::Backend(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout)
-    : Backend(store, std::make_shared<World>(store, rank, size, timeout), timeout)
+    : Backend(store, rank, size, std::make_shared<World>(store, rank, size, timeout), timeout)
 {
 }
 
-Backend::Backend(const StorePtr &store, std::shared_ptr<World> world, std::chrono::milliseconds timeout)
-    : c10d::Backend(comm_rank(world->get()), world->size()), store_(store), world_(std::move(world)), timeout_(timeout)
+Backend::Backend(const StorePtr &store, int rank, int size, std::shared_ptr<World> world, std::chrono::milliseconds timeout)
+    : c10d::Backend(rank, size), store_(store), world_(std::move(world)), timeout_(timeout), handle_(unique_name(rank))
 {
+    if (world_)
+        world_->hooks = hooks_;
     init();
 }
 
 std::shared_ptr<World> Backend::world()
 {
     std::lock_guard<std::mutex> hold(lock_);
-    TORCH_CHECK(world_, "commstream: the process group was shut down");
+    TORCH_CHECK(world_, "commstream: the process group has no world: it was shut down, or reconfigure() comes first");
     return world_;
 }
 
 std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::milliseconds timeout)
 {
     std::lock_guard<std::mutex> hold(lock_);
-    TORCH_CHECK(world_, "commstream: ", name, ": the process group was shut down");
+    TORCH_CHECK(world_, "commstream: ", name, ": the process group has no world: it was shut down, or reconfigure() comes first");
     return std::make_shared<Operation>(world_, name, timeout.count() > 0 ? std::min(timeout, world_->deadline()) : timeout_);
 }
 
@@ -58,6 +72,11 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
     comm_communicator *c = operation->world->get();
     if (!operation->message)
         operation->sequence = ++sequence_;
+    if (estimating_) {
+        estimate(calls, *operation);
+        operation->settle(COMM_OK);
+        return c10::make_intrusive<Work>(operation, rank_, type);
+    }
     if (recorder_)
         return record(type, operation, calls);
     comm_request *request = &operation->request;
@@ -65,10 +84,10 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
     if (calls.size() == 1)
         result = issue(c, c, request, calls.front());
     else if (!calls.empty())
-        result = issue(c, c, request, [&](comm_communicator *group, comm_request *r) { return issue_group(group, r, calls); });
+        result = issue(c, c, request, {[&](comm_communicator *group, comm_request *r) { return issue_group(group, r, calls); }});
     operation->world->check(result, operation->name);
     auto work = c10::make_intrusive<Work>(operation, rank_, type);
-    if (async && !operation->complete())
+    if ((async || hooks_->want_completion()) && !operation->complete())
         operation->adopt();
     return work;
 }
@@ -76,7 +95,7 @@ WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, 
 WorkPtr Backend::record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls)
 {
     for (const Call &call : calls) {
-        comm_result result = call(recorder_, nullptr);
+        comm_result result = call.run(recorder_, nullptr);
         if (result == COMM_OK)
             continue;
         /* The block cannot run any more; without this, later calls would be recorded too. */
@@ -161,20 +180,88 @@ c10d::ErrorType Backend::getError()
 
 void Backend::abort()
 {
+    hooks_->aborting();
     world()->abort(1);
 }
 
 void Backend::shutdown()
 {
-    std::shared_ptr<World> world;
+    replace_world(nullptr);
+}
+
+void Backend::replace_world(std::shared_ptr<World> next)
+{
     {
         std::lock_guard<std::mutex> hold(lock_);
-        world = std::move(world_);
-        world_ = nullptr;
+        world_.swap(next);
+        if (world_)
+            world_->hooks = hooks_;
     }
-    if (world)
-        world->close(COMM_DEFAULT_TIMEOUT);
+    if (next)
+        next->retire();
 }
+
+/* Collectives between start and end are priced and not made: the outputs keep what is in them. */
+void Backend::startTimeEstimate()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK(!estimating_ && !recorder_, "commstream: startTimeEstimate inside of an estimate or a coalescing block");
+    estimating_ = true;
+    estimate_ns_ = 0;
+}
+
+/* In microseconds. */
+float Backend::endTimeEstimate()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK(estimating_, "commstream: endTimeEstimate without startTimeEstimate");
+    estimating_ = false;
+    return static_cast<float>(estimate_ns_ / 1000);
+}
+
+void Backend::estimate(const std::vector<Call> &calls, const Operation &operation)
+{
+    for (const Call &call : calls) {
+        TORCH_CHECK_NOT_IMPLEMENTED(call.collective, "commstream: the time of ", operation.name,
+                                    " with these arguments cannot be estimated");
+        comm_call query{};
+        query.size = sizeof query;
+        query.collective = call.collective;
+        query.n = call.n;
+        query.type = call.type;
+        query.op = call.op;
+        query.root = call.root;
+        double ns;
+        operation.world->check(comm_predict(operation.world->get(), &query, nullptr, nullptr, &ns), operation.name);
+        estimate_ns_ += ns;
+    }
+}
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+void Backend::registerAbortHook(int64_t id, c10d::AbortHook hook)
+{
+    hooks_->add_abort(id, std::move(hook));
+}
+
+void Backend::unregisterAbortHook(int64_t id)
+{
+    hooks_->remove_abort(id);
+}
+
+void Backend::registerCompletionHook(int64_t id, c10d::CompletionHook hook)
+{
+    hooks_->add_completion(id, [hook = std::move(hook)](uint64_t key) {
+        c10d::CompletionHookArgs args;
+        args.completionKey = key;
+        hook(args);
+    });
+}
+
+void Backend::unregisterCompletionHook(int64_t id)
+{
+    hooks_->remove_completion(id);
+}
+#endif
 
 void Backend::check_root(int64_t root, const char *name) const
 {

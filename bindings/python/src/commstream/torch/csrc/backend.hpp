@@ -25,14 +25,22 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
 using OptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
 
-/* A call of the C library. `request` NULL: it is recorded. */
-using Call = std::function<comm_result(comm_communicator *, comm_request *)>;
+/* A call of the C library, and what its time is estimated by. `request` NULL: it is recorded. */
+struct Call {
+    std::function<comm_result(comm_communicator *, comm_request *)> run;
+    const char *collective = nullptr; /* its name; NULL: no time can be told */
+    size_t n = 0;
+    comm_type type = COMM_BYTE;
+    comm_op op = COMM_SUM;
+    int32_t root = 0;
+};
 
 class Backend final : public c10d::Backend
 {
   public:
     Backend(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout);
-    Backend(const StorePtr &store, std::shared_ptr<World> world, std::chrono::milliseconds timeout);
+    /* Of ranks that have met already; without a world: waits for reconfigure(). */
+    Backend(const StorePtr &store, int rank, int size, std::shared_ptr<World> world, std::chrono::milliseconds timeout);
     ~Backend() override = default;
 
     /* collectives.cpp */
@@ -77,9 +85,62 @@ class Backend final : public c10d::Backend
     void abort();
     void shutdown();
 
-    std::shared_ptr<World> world();
+    bool supportsTimeEstimation() const { return true; }
+    void startTimeEstimate();
+    float endTimeEstimate();
+
+    /* recovery.cpp */
+    bool supportsSplitting() const override { return true; }
+    BackendPtr split(const StorePtr &store, const std::vector<int> &ranks, const OptionsPtr &opts);
+    BackendPtr merge(const StorePtr &store, const OptionsPtr &opts, const int &rank, const int &size);
+    bool supportsShrinking() const { return true; }
+    BackendPtr shrink(const std::vector<int64_t> &excluded, int flags, const OptionsPtr &opts);
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+    bool supportsReconfigure() const override
+    {
+        return true;
+    }
+    c10d::ReconfigureHandle get_reconfigure_handle() const override;
+    WorkPtr reconfigure(const c10d::ReconfigureOptions &opts) override;
+#endif
+
+    /* window.cpp */
+    std::shared_ptr<c10::Allocator> getMemAllocator();
+    at::Tensor allocateTensor(long size, at::TensorOptions options);
+    bool supportsTensorAlloc(c10::DeviceIndex)
+    {
+        return true;
+    }
+#ifdef C10D_BACKEND_HAS_WINDOW
+    bool supportsWindow() const override
+    {
+        return true;
+    }
+    c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor> &tensor) override;
+#endif
+
+    /* hooks, in backend.cpp */
+#ifdef C10D_BACKEND_HAS_HOOKS
+    bool supportsAbortHooks() const override
+    {
+        return true;
+    }
+    void registerAbortHook(int64_t id, c10d::AbortHook hook) override;
+    void unregisterAbortHook(int64_t id) override;
+    bool supportsCompletionHooks() const override
+    {
+        return true;
+    }
+    void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override;
+    void unregisterCompletionHook(int64_t id) override;
+#endif
 
   private:
+    std::shared_ptr<World> world();
+    void replace_world(std::shared_ptr<World> next);
+    std::chrono::milliseconds timeout_of(const OptionsPtr &opts);
+    void estimate(const std::vector<Call> &calls, const Operation &operation);
+
     std::shared_ptr<Operation> begin(const char *name, std::chrono::milliseconds timeout);
     /* Starts what is described, in one group if it is several calls. `async`: nobody may be waiting. */
     WorkPtr start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls);
@@ -95,6 +156,11 @@ class Backend final : public c10d::Backend
     comm_communicator *recorder_ = nullptr; /* in a coalescing block */
     std::shared_ptr<Operation> block_;
     uint64_t sequence_ = 0;
+    uint32_t shrinks_ = 0;
+    bool estimating_ = false;
+    double estimate_ns_ = 0;
+    std::string handle_;
+    std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
 };
 
 inline void *begin_of(const at::Tensor &t)

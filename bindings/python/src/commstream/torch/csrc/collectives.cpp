@@ -38,8 +38,13 @@ WorkPtr Backend::broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts)
     at::Tensor buffer = op->in_out(tensors[0]);
     Elements e = elements_of(buffer);
     auto root = static_cast<int32_t>(opts.rootRank);
-    return start(c10d::OpType::BROADCAST, op, is_async(opts, 0),
-                 {[=](comm_communicator *c, comm_request *r) { return comm_broadcast(c, begin_of(buffer), e.n, e.type, root, r); }});
+    Call call{[=](comm_communicator *c, comm_request *r) { return comm_broadcast(c, begin_of(buffer), e.n, e.type, root, r); },
+              "broadcast",
+              e.n,
+              e.type,
+              COMM_SUM,
+              root};
+    return start(c10d::OpType::BROADCAST, op, is_async(opts, 0), {call});
 }
 
 WorkPtr Backend::allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts)
@@ -64,9 +69,11 @@ WorkPtr Backend::allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoal
         Reduction reduction = reduction_of(opts.reduceOp, t.scalar_type());
         at::Tensor buffer = op->in_out(t);
         scale_in_place(buffer, reduction);
-        calls.push_back([buffer, reduction](comm_communicator *c, comm_request *r) {
-            return comm_allreduce(c, COMM_IN_PLACE, begin_of(buffer), static_cast<size_t>(buffer.numel()), reduction.type, reduction.op, r);
-        });
+        calls.push_back({[buffer, reduction](comm_communicator *c, comm_request *r) {
+                             return comm_allreduce(c, COMM_IN_PLACE, begin_of(buffer), static_cast<size_t>(buffer.numel()), reduction.type,
+                                                   reduction.op, r);
+                         },
+                         "allreduce", static_cast<size_t>(buffer.numel()), reduction.type, reduction.op});
     }
     return start(c10d::OpType::ALLREDUCE, op, is_async(opts, 0), calls);
 }
@@ -88,11 +95,17 @@ WorkPtr Backend::reduce(Tensors &tensors, const c10d::ReduceOptions &opts)
         buffer = op->input(scaled(tensors[0], reduction));
         op->outputs.push_back(tensors[0]);
     }
-    return start(c10d::OpType::REDUCE, op, is_async(opts, 0), {[=](comm_communicator *c, comm_request *r) {
-                     void *p = begin_of(buffer);
-                     return comm_reduce(c, here ? COMM_IN_PLACE : p, here ? p : nullptr, static_cast<size_t>(buffer.numel()),
-                                        reduction.type, reduction.op, root, r);
-                 }});
+    Call call{[=](comm_communicator *c, comm_request *r) {
+                  void *p = begin_of(buffer);
+                  return comm_reduce(c, here ? COMM_IN_PLACE : p, here ? p : nullptr, static_cast<size_t>(buffer.numel()), reduction.type,
+                                     reduction.op, root, r);
+              },
+              "reduce",
+              static_cast<size_t>(buffer.numel()),
+              reduction.type,
+              reduction.op,
+              root};
+    return start(c10d::OpType::REDUCE, op, is_async(opts, 0), {call});
 }
 
 WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ReduceScatterOptions &opts)
@@ -116,9 +129,10 @@ WorkPtr Backend::reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, 
     at::AutoDispatchBelowADInplaceOrView plain;
     at::Tensor in = op->input(at::cat(flat)), out = op->output(outputs[0]);
     scale_in_place(in, reduction);
-    return start(c10d::OpType::REDUCE_SCATTER, op, is_async(opts, 0), {[=](comm_communicator *c, comm_request *r) {
-                     return comm_reduce_scatter_v(c, begin_of(in), begin_of(out), counts.data(), reduction.type, reduction.op, r);
-                 }});
+    Call call{[=](comm_communicator *c, comm_request *r) {
+        return comm_reduce_scatter_v(c, begin_of(in), begin_of(out), counts.data(), reduction.type, reduction.op, r);
+    }};
+    return start(c10d::OpType::REDUCE_SCATTER, op, is_async(opts, 0), {call});
 }
 
 WorkPtr Backend::_reduce_scatter_base(at::Tensor &output, at::Tensor &input, const c10d::ReduceScatterOptions &opts)
@@ -143,9 +157,10 @@ WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inpu
         bool shared = inputs[i].is_alias_of(outputs[i]);
         at::Tensor in = op->input(scaled(shared && !reduction.before ? inputs[i].clone() : inputs[i], reduction));
         at::Tensor out = op->output(outputs[i]);
-        calls.push_back([=](comm_communicator *c, comm_request *r) {
-            return comm_reduce_scatter(c, begin_of(in), begin_of(out), n, reduction.type, reduction.op, r);
-        });
+        calls.push_back({[=](comm_communicator *c, comm_request *r) {
+                             return comm_reduce_scatter(c, begin_of(in), begin_of(out), n, reduction.type, reduction.op, r);
+                         },
+                         "reduce_scatter", n, reduction.type, reduction.op});
     }
     return start(c10d::OpType::_REDUCE_SCATTER_BASE, op, is_async(opts, 0), calls);
 }
@@ -153,7 +168,8 @@ WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inpu
 WorkPtr Backend::barrier(const c10d::BarrierOptions &opts)
 {
     auto op = begin("barrier", opts.timeout);
-    return start(c10d::OpType::BARRIER, op, is_async(opts, 0), {[](comm_communicator *c, comm_request *r) { return comm_barrier(c, r); }});
+    Call call{[](comm_communicator *c, comm_request *r) { return comm_barrier(c, r); }, "barrier"};
+    return start(c10d::OpType::BARRIER, op, is_async(opts, 0), {call});
 }
 
 } // namespace commstream

@@ -32,8 +32,8 @@ WorkPtr Backend::send(Tensors &tensors, int peer, int tag)
     op->message = true;
     at::Tensor buffer = op->input(tensors[0]);
     Elements e = elements_of(buffer);
-    return start(c10d::OpType::SEND, op, true,
-                 {[=](comm_communicator *c, comm_request *r) { return comm_send(c, begin_of(buffer), e.n, e.type, peer, t, r); }});
+    Call call{[=](comm_communicator *c, comm_request *r) { return comm_send(c, begin_of(buffer), e.n, e.type, peer, t, r); }};
+    return start(c10d::OpType::SEND, op, true, {call});
 }
 
 WorkPtr Backend::recv(Tensors &tensors, int peer, int tag)
@@ -47,8 +47,8 @@ WorkPtr Backend::recv(Tensors &tensors, int peer, int tag)
     comm_status *status = op->statuses.back().get();
     at::Tensor buffer = op->output(tensors[0]);
     Elements e = elements_of(buffer);
-    return start(c10d::OpType::RECV, op, true,
-                 {[=](comm_communicator *c, comm_request *r) { return comm_recv(c, begin_of(buffer), e.n, e.type, peer, t, status, r); }});
+    Call call{[=](comm_communicator *c, comm_request *r) { return comm_recv(c, begin_of(buffer), e.n, e.type, peer, t, status, r); }};
+    return start(c10d::OpType::RECV, op, true, {call});
 }
 
 WorkPtr Backend::recvAnysource(Tensors &tensors, int tag)
@@ -68,13 +68,12 @@ void Backend::monitor(const std::shared_ptr<Operation> &operation, std::chrono::
     World &world = *operation->world;
     comm_communicator *c = world.get();
     Clock::time_point end = Clock::now() + timeout;
-    char byte = 0;
     comm_request request;
     if (rank_ != 0) {
-        world.check(comm_send(c, &byte, 1, COMM_BYTE, 0, monitor_tag, &request), operation->name);
+        world.check(comm_send(c, nullptr, 0, COMM_BYTE, 0, monitor_tag, &request), operation->name);
         comm_result result = comm_wait(request, left_ns(end));
         if (result == COMM_OK) {
-            world.check(comm_recv(c, &byte, 1, COMM_BYTE, 0, monitor_tag, nullptr, &request), operation->name);
+            world.check(comm_recv(c, nullptr, 0, COMM_BYTE, 0, monitor_tag, nullptr, &request), operation->name);
             result = comm_wait(request, left_ns(end));
         }
         if (result == COMM_PENDING && comm_cancel(request) == COMM_OK)
@@ -86,7 +85,7 @@ void Backend::monitor(const std::shared_ptr<Operation> &operation, std::chrono::
     }
     std::string missing;
     for (int r = 1; r < size_ && (missing.empty() || wait_all); r++) {
-        world.check(comm_recv(c, &byte, 1, COMM_BYTE, r, monitor_tag, nullptr, &request), operation->name);
+        world.check(comm_recv(c, nullptr, 0, COMM_BYTE, r, monitor_tag, nullptr, &request), operation->name);
         comm_result result = comm_wait(request, left_ns(end));
         if (result == COMM_PENDING && comm_cancel(request) == COMM_OK)
             result = comm_wait(request, COMM_FOREVER);
@@ -95,7 +94,7 @@ void Backend::monitor(const std::shared_ptr<Operation> &operation, std::chrono::
     }
     TORCH_CHECK(missing.empty(), "commstream: monitoredBarrier: ranks ", missing, " did not come within ", timeout.count(), " ms");
     for (int r = 1; r < size_; r++) {
-        world.check(comm_send(c, &byte, 1, COMM_BYTE, r, monitor_tag, &request), operation->name);
+        world.check(comm_send(c, nullptr, 0, COMM_BYTE, r, monitor_tag, &request), operation->name);
         world.check(comm_wait(request, COMM_FOREVER), operation->name);
     }
 }

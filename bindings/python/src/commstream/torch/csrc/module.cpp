@@ -17,6 +17,12 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)
         },
         py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), py::call_guard<py::gil_scoped_release>(),
         "Opens the world of a process group, whose ranks meet through the store.");
+    m.def(
+        "create_later",
+        [](const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout) {
+            return commstream::BackendPtr(c10::make_intrusive<commstream::Backend>(store, rank, size, nullptr, timeout));
+        },
+        py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("timeout"), "A process group whose world reconfigure() opens.");
     m.def("stop", &commstream::Engine::stop_all, py::call_guard<py::gil_scoped_release>(),
           "Ends the threads that complete asynchronous work: the interpreter is about to end.");
     m.def(

@@ -146,11 +146,12 @@ WorkPtr Backend::allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inp
         Elements e = elements_of(in);
         if (all_equal(counts))
             calls.push_back(
-                [=](comm_communicator *c, comm_request *r) { return comm_allgather(c, begin_of(in), begin_of(out), e.n, e.type, r); });
+                {[=](comm_communicator *c, comm_request *r) { return comm_allgather(c, begin_of(in), begin_of(out), e.n, e.type, r); },
+                 "allgather", e.n, e.type});
         else
-            calls.push_back([=](comm_communicator *c, comm_request *r) {
+            calls.push_back({[=](comm_communicator *c, comm_request *r) {
                 return comm_allgather_v(c, begin_of(in), begin_of(out), counts.data(), nullptr, e.type, r);
-            });
+            }});
     }
     return start(c10d::OpType::ALLGATHER, op, is_async(opts, 0), calls);
 }
@@ -174,9 +175,10 @@ WorkPtr Backend::allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inpu
         bool in_place = is_block(inputs[i], outputs[i], rank_);
         at::Tensor in = op->input(in_place ? inputs[i] : apart(inputs[i], outputs[i])), out = op->output(outputs[i]);
         Elements e = elements_of(in);
-        calls.push_back([=](comm_communicator *c, comm_request *r) {
-            return comm_allgather(c, in_place ? COMM_IN_PLACE : begin_of(in), begin_of(out), e.n, e.type, r);
-        });
+        calls.push_back({[=](comm_communicator *c, comm_request *r) {
+                             return comm_allgather(c, in_place ? COMM_IN_PLACE : begin_of(in), begin_of(out), e.n, e.type, r);
+                         },
+                         "allgather", e.n, e.type});
     }
     return start(c10d::OpType::_ALLGATHER_BASE, op, is_async(opts, 0), calls);
 }
@@ -200,9 +202,15 @@ WorkPtr Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs, const c1
         check_size(outputs.size(), 0, "gather", "lists of outputs on a rank that is not the root");
     at::Tensor in = op->input(out.defined() ? apart(inputs[0], out) : inputs[0]);
     Elements e = elements_of(in);
-    return start(c10d::OpType::GATHER, op, is_async(opts, 0), {[=](comm_communicator *c, comm_request *r) {
-                     return comm_gather(c, begin_of(in), out.defined() ? begin_of(out) : nullptr, e.n, e.type, root, r);
-                 }});
+    Call call{[=](comm_communicator *c, comm_request *r) {
+                  return comm_gather(c, begin_of(in), out.defined() ? begin_of(out) : nullptr, e.n, e.type, root, r);
+              },
+              "gather",
+              e.n,
+              e.type,
+              COMM_SUM,
+              root};
+    return start(c10d::OpType::GATHER, op, is_async(opts, 0), {call});
 }
 
 WorkPtr Backend::gather_single(at::Tensor &output, at::Tensor &input, const c10d::GatherOptions &opts)
@@ -219,9 +227,15 @@ WorkPtr Backend::gather_single(at::Tensor &output, at::Tensor &input, const c10d
     }
     at::Tensor in = op->input(out.defined() ? apart(input, out) : input);
     Elements e = elements_of(in);
-    return start(c10d::OpType::GATHER, op, is_async(opts, 0), {[=](comm_communicator *c, comm_request *r) {
-                     return comm_gather(c, begin_of(in), out.defined() ? begin_of(out) : nullptr, e.n, e.type, root, r);
-                 }});
+    Call call{[=](comm_communicator *c, comm_request *r) {
+                  return comm_gather(c, begin_of(in), out.defined() ? begin_of(out) : nullptr, e.n, e.type, root, r);
+              },
+              "gather",
+              e.n,
+              e.type,
+              COMM_SUM,
+              root};
+    return start(c10d::OpType::GATHER, op, is_async(opts, 0), {call});
 }
 
 WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts)
@@ -243,9 +257,15 @@ WorkPtr Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c
         check_size(inputs.size(), 0, "scatter", "lists of inputs on a rank that is not the root");
     at::Tensor out = op->output(outputs[0]);
     Elements e = elements_of(out);
-    return start(c10d::OpType::SCATTER, op, is_async(opts, 0), {[=](comm_communicator *c, comm_request *r) {
-                     return comm_scatter(c, in.defined() ? begin_of(in) : nullptr, begin_of(out), e.n, e.type, root, r);
-                 }});
+    Call call{[=](comm_communicator *c, comm_request *r) {
+                  return comm_scatter(c, in.defined() ? begin_of(in) : nullptr, begin_of(out), e.n, e.type, root, r);
+              },
+              "scatter",
+              e.n,
+              e.type,
+              COMM_SUM,
+              root};
+    return start(c10d::OpType::SCATTER, op, is_async(opts, 0), {call});
 }
 
 WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits,
@@ -260,11 +280,12 @@ WorkPtr Backend::alltoall_base(at::Tensor &output, at::Tensor &input, std::vecto
     auto op = begin("alltoall", opts.timeout);
     at::Tensor in = op->input(apart(input, output)), out = op->output(output);
     comm_type type = elements_of(in).type;
-    Call call = [=](comm_communicator *c, comm_request *r) {
+    Call call{[=](comm_communicator *c, comm_request *r) {
         return comm_alltoall_v(c, begin_of(in), in_counts.data(), nullptr, begin_of(out), out_counts.data(), nullptr, type, r);
-    };
+    }};
     if (even)
-        call = [=](comm_communicator *c, comm_request *r) { return comm_alltoall(c, begin_of(in), begin_of(out), in_counts[0], type, r); };
+        call = {[=](comm_communicator *c, comm_request *r) { return comm_alltoall(c, begin_of(in), begin_of(out), in_counts[0], type, r); },
+                "alltoall", in_counts[0], type};
     return start(c10d::OpType::ALLTOALL_BASE, op, is_async(opts, 0), {call});
 }
 
@@ -278,9 +299,10 @@ WorkPtr Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAl
     auto in_counts = counts_of(inputs), out_counts = counts_of(outputs);
     at::Tensor in = input_of_list(*op, inputs), out = output_of_list(*op, outputs);
     comm_type type = elements_of(in).type;
-    return start(c10d::OpType::ALLTOALL, op, is_async(opts, 0), {[=](comm_communicator *c, comm_request *r) {
-                     return comm_alltoall_v(c, begin_of(in), in_counts.data(), nullptr, begin_of(out), out_counts.data(), nullptr, type, r);
-                 }});
+    Call call{[=](comm_communicator *c, comm_request *r) {
+        return comm_alltoall_v(c, begin_of(in), in_counts.data(), nullptr, begin_of(out), out_counts.data(), nullptr, type, r);
+    }};
+    return start(c10d::OpType::ALLTOALL, op, is_async(opts, 0), {call});
 }
 
 } // namespace commstream

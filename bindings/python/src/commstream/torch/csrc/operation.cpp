@@ -22,7 +22,14 @@ int64_t nanoseconds(std::chrono::milliseconds t)
     return t > std::chrono::hours(24 * 365 * 100) ? COMM_FOREVER : std::chrono::nanoseconds(t).count();
 }
 
+std::atomic<uint64_t> keys{0};
+
 } // namespace
+
+Operation::Operation(std::shared_ptr<World> w, const char *n, std::chrono::milliseconds t)
+    : world(std::move(w)), name(n), timeout(t), key(keys.fetch_add(1) + 1)
+{
+}
 
 at::Tensor Operation::input(const at::Tensor &t)
 {

@@ -24,13 +24,14 @@ namespace commstream
 using Clock = std::chrono::steady_clock;
 
 struct Operation : std::enable_shared_from_this<Operation> {
-    Operation(std::shared_ptr<World> w, const char *n, std::chrono::milliseconds t) : world(std::move(w)), name(n), timeout(t) {}
+    Operation(std::shared_ptr<World> w, const char *n, std::chrono::milliseconds t);
 
     /* Filled in before the operation is shared. */
     std::shared_ptr<World> world;
     std::string name;
     std::chrono::milliseconds timeout;
-    uint64_t sequence = 0;
+    uint64_t sequence = 0; /* among the collectives of its group; 0: a message */
+    uint64_t key = 0;      /* unique in the process */
     comm_request request{nullptr, 0};
     bool recorded = false; /* part of a coalescing block that has not ended */
     bool message = false;

@@ -86,17 +86,28 @@ void World::open(const c10::intrusive_ptr<c10d::Store> &store, int rank, std::ch
 
 World::~World()
 {
-    close(COMM_DEFAULT_TIMEOUT);
+    close();
 }
 
 comm_communicator *World::get() const
 {
     std::lock_guard<std::mutex> hold(lock_);
-    TORCH_CHECK(communicator_, "commstream: the process group was shut down");
+    TORCH_CHECK(communicator_ && !retired_, "commstream: the process group was shut down");
     return communicator_;
 }
 
-void World::close(int64_t timeout_ns)
+void World::retire()
+{
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        retired_ = true;
+        if (holds_)
+            return;
+    }
+    close();
+}
+
+void World::close()
 {
     comm_communicator *c;
     {
@@ -107,7 +118,30 @@ void World::close(int64_t timeout_ns)
     if (!c)
         return;
     engine_->leave(c);
-    comm_close(c, timeout_ns);
+    comm_close(c, COMM_DEFAULT_TIMEOUT);
+}
+
+Hold::Hold(std::shared_ptr<World> world) : world_(std::move(world))
+{
+    std::lock_guard<std::mutex> hold(world_->lock_);
+    world_->holds_++;
+}
+
+Hold::~Hold()
+{
+    bool last;
+    {
+        std::lock_guard<std::mutex> hold(world_->lock_);
+        last = --world_->holds_ == 0 && world_->retired_;
+    }
+    if (last)
+        world_->close();
+}
+
+void Hold::keep(const at::Tensor &tensor) const
+{
+    std::lock_guard<std::mutex> hold(world_->lock_);
+    world_->kept_.push_back(tensor);
 }
 
 void World::abort(int32_t code)
@@ -143,21 +177,64 @@ void World::late(const Operation &operation, std::chrono::milliseconds limit) co
                                                limit.count(), " ms; it goes on, and its tensors are in use until it ends"));
 }
 
-void World::on_completion(OnCompletion hook)
-{
-    std::lock_guard<std::mutex> hold(lock_);
-    on_completion_ = std::move(hook);
-}
-
 void World::ended(const Operation &operation, bool success) const
 {
-    OnCompletion hook;
+    if (!hooks)
+        return;
+    comm_error detail;
+    if (success)
+        hooks->completed(operation.key);
+    else if (failed(&detail))
+        hooks->aborting();
+}
+
+void Hooks::add_completion(int64_t id, std::function<void(uint64_t)> hook)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    completion_[id] = std::move(hook);
+}
+
+void Hooks::remove_completion(int64_t id)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    completion_.erase(id);
+}
+
+void Hooks::add_abort(int64_t id, std::function<void()> hook)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    abort_[id] = std::move(hook);
+}
+
+void Hooks::remove_abort(int64_t id)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    abort_.erase(id);
+}
+
+bool Hooks::want_completion() const
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return !completion_.empty();
+}
+
+void Hooks::completed(uint64_t key) const
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    for (const auto &hook : completion_)
+        hook.second(key);
+}
+
+/* A hook may wait for the interpreter, whose holder may be adding one. */
+void Hooks::aborting() const
+{
+    std::map<int64_t, std::function<void()>> copy;
     {
         std::lock_guard<std::mutex> hold(lock_);
-        hook = on_completion_;
+        copy = abort_;
     }
-    if (hook)
-        hook(operation.sequence, success);
+    for (const auto &hook : copy)
+        hook.second();
 }
 
 } // namespace commstream
