@@ -1,9 +1,9 @@
 #include "backend.hpp"
 
 #include <cstdio>
-#include <random>
 
 #include "engine.hpp"
+#include "meeting.hpp"
 
 namespace commstream
 {
@@ -31,10 +31,9 @@ comm_result issue_group(comm_communicator *c, comm_request *request, const std::
 /* A name that no other rank has. Names are ordered as their ranks. */
 std::string unique_name(int rank)
 {
-    std::random_device random;
-    char text[64];
-    snprintf(text, sizeof text, "%08d-%08x%08x", rank, random(), random());
-    return text;
+    char text[16];
+    snprintf(text, sizeof text, "%010d-", rank);
+    return text + random_word();
 }
 
 } // namespace

@@ -1,54 +1,13 @@
 #include "world.hpp"
 
-#include <cstring>
-
 #include <c10/util/Exception.h>
 
 #include "engine.hpp"
+#include "meeting.hpp"
 #include "operation.hpp"
 
 namespace commstream
 {
-
-namespace
-{
-
-/* Allgathers bytes over the keys ROUND/RANK of a store. */
-struct Meeting {
-    c10::intrusive_ptr<c10d::Store> store;
-    int rank, size;
-    uint64_t round = 0;
-    std::string error;
-
-    void exchange(const uint8_t *in, size_t bytes, uint8_t *out)
-    {
-        std::string prefix = "commstream/" + std::to_string(round++) + "/";
-        std::vector<std::string> keys;
-        for (int r = 0; r < size; r++)
-            keys.push_back(prefix + std::to_string(r));
-        store->set(keys[static_cast<size_t>(rank)], std::vector<uint8_t>(in, in + bytes));
-        for (const auto &key : keys) {
-            std::vector<uint8_t> value = store->get(key);
-            TORCH_CHECK(value.size() == bytes, "store key ", key, " has ", value.size(), " bytes; expected ", bytes);
-            memcpy(out, value.data(), bytes);
-            out += bytes;
-        }
-    }
-};
-
-int exchange(void *arg, const void *in, size_t bytes, void *out)
-{
-    auto *meeting = static_cast<Meeting *>(arg);
-    try {
-        meeting->exchange(static_cast<const uint8_t *>(in), bytes, static_cast<uint8_t *>(out));
-        return 0;
-    } catch (const std::exception &e) {
-        meeting->error = e.what();
-        return 1;
-    }
-}
-
-} // namespace
 
 World::World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout)
     : engine_(Engine::with_room()), size_(size), deadline_(timeout)
@@ -66,12 +25,13 @@ World::World(const World &parent, comm_communicator *made)
 void World::open(const c10::intrusive_ptr<c10d::Store> &store, int rank, std::chrono::milliseconds timeout)
 {
     char text[1024] = "";
-    Meeting meeting{store, rank, size_, 0, ""};
+    Meeting meeting(store, rank, size_, timeout);
+    meeting.open();
     comm_config config{};
     config.size = sizeof config;
     config.rank = rank;
     config.ranks = size_;
-    config.exchange = exchange;
+    config.exchange = Meeting::exchange;
     config.exchange_arg = &meeting;
     config.engine_of = engine_->member();
     config.progress = COMM_PROGRESS_CALLER;
@@ -81,7 +41,7 @@ void World::open(const c10::intrusive_ptr<c10d::Store> &store, int rank, std::ch
     comm_result result = comm_open(&config, &communicator_);
     if (result != COMM_OK)
         C10_THROW_ERROR(DistBackendError, c10::str("commstream: open of rank ", rank, " of ", size_, ": ", comm_result_name(result), ": ",
-                                                   text, meeting.error.empty() ? "" : "; the store: ", meeting.error));
+                                                   text, meeting.error().empty() ? "" : "; the store: ", meeting.error()));
 }
 
 World::~World()
