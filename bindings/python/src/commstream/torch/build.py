@@ -27,9 +27,14 @@ class BuildError(ImportError):
 
 
 def _is_home(folder: Path) -> tuple[Path, Path] | None:
+    """Returns the headers' folder and the library of a prefix, of this package, or of a source tree with a build folder."""
+    if not (folder / "include/commstream/commstream.h").exists():
+        return None
     for lib in ("lib", "lib64", f"lib/{sysconfig.get_config_var('MULTIARCH')}", "build/lib"):
-        if (folder / lib / "libcommstream.so").exists() and (folder / "include/commstream/commstream.h").exists():
-            return folder / "include", folder / lib
+        # A wheel has no link without a version.
+        found = sorted((folder / lib).glob("libcommstream.so*"))
+        if found:
+            return folder / "include", found[0]
     return None
 
 
@@ -42,7 +47,7 @@ def _pkg_config() -> list[Path]:
 
 
 def find_library() -> tuple[Path, Path]:
-    """Returns the folders of the C library's headers and of libcommstream.so."""
+    """Returns the folder of the C library's headers, and the library."""
     named = os.environ.get("COMMSTREAM_ROOT")
     if named:
         home = _is_home(Path(named))
@@ -110,7 +115,7 @@ def compile_into(where: Path, name: str, verbose: bool) -> None:
     from torch.utils import cpp_extension
 
     _check_tools()
-    include, lib = find_library()
+    include, library = find_library()
     where.mkdir(parents=True, exist_ok=True)
     with open(where / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -125,7 +130,7 @@ def compile_into(where: Path, name: str, verbose: bool) -> None:
                 sources=[str(s) for s in SOURCES],
                 extra_include_paths=[str(include)],
                 extra_cflags=["-O2", "-fvisibility=hidden"],
-                extra_ldflags=[f"-L{lib}", "-lcommstream", f"-Wl,-rpath,{lib}"],
+                extra_ldflags=[f"-L{library.parent}", f"-l:{library.name}", f"-Wl,-rpath,{library.parent}"],
                 build_directory=str(work),
                 verbose=verbose,
                 is_python_module=False,

@@ -155,25 +155,25 @@ void Backend::setTimeout(std::chrono::milliseconds timeout)
     timeout_ = timeout;
 }
 
-c10d::ErrorType Backend::getError()
+ErrorType Backend::getError()
 {
     comm_error detail;
     if (!world()->failed(&detail))
-        return c10d::ErrorType::SUCCESS;
+        return ErrorType::SUCCESS;
     switch (detail.result) {
     case COMM_ERR_TIMEOUT:
-        return c10d::ErrorType::TIMEOUT;
+        return ErrorType::TIMEOUT;
     case COMM_ERR_PEER:
     case COMM_ERR_ABORTED:
     case COMM_ERR_CLOSED:
-        return c10d::ErrorType::REMOTE_ERROR;
+        return ErrorType::REMOTE_ERROR;
     case COMM_ERR_ARGUMENT:
     case COMM_ERR_UNSUPPORTED:
     case COMM_ERR_STATE:
     case COMM_ERR_FULL:
-        return c10d::ErrorType::SUCCESS; /* a refused call: nothing has failed */
+        return ErrorType::SUCCESS; /* a refused call: nothing has failed */
     default:
-        return c10d::ErrorType::COMM_ERROR;
+        return ErrorType::COMM_ERROR;
     }
 }
 

@@ -10,8 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
+#include "compat.hpp"
 #include "operation.hpp"
 #include "types.hpp"
 #include "world.hpp"
@@ -75,13 +74,13 @@ class Backend final : public c10d::Backend
     /* backend.cpp */
     const std::string getBackendName() const override { return "commstream"; }
     OptionsPtr getBackendOptions();
-    bool supportsCoalescing() const override { return true; }
+    bool supportsCoalescing() const { return true; }
     void startCoalescing() override;
     WorkPtr endCoalescing() override;
     void setSequenceNumberForGroup() override {}
     uint64_t getSequenceNumberForGroup() override;
     void setTimeout(std::chrono::milliseconds timeout);
-    c10d::ErrorType getError();
+    ErrorType getError();
     void abort();
     void shutdown();
 
@@ -90,7 +89,7 @@ class Backend final : public c10d::Backend
     float endTimeEstimate();
 
     /* recovery.cpp */
-    bool supportsSplitting() const override { return true; }
+    bool supportsSplitting() const override { return torch_splits; }
     BackendPtr split(const StorePtr &store, const std::vector<int> &ranks, const OptionsPtr &opts);
     BackendPtr merge(const StorePtr &store, const OptionsPtr &opts, const int &rank, const int &size);
     bool supportsShrinking() const { return true; }

@@ -55,7 +55,7 @@ BackendPtr Backend::shrink(const std::vector<int64_t> &excluded, int flags, cons
     TORCH_CHECK_VALUE(mine != stay.end(), "commstream: shrink: rank ", rank_, " is excluded; expected a call of the other ranks only");
     comm_communicator *made = nullptr;
     comm_request request;
-    if (getError() == c10d::ErrorType::SUCCESS && !(flags & shrink_abort)) {
+    if (getError() == ErrorType::SUCCESS && !(flags & shrink_abort)) {
         old->check(finish(comm_subset(old->get(), stay.data(), stay.size(), shrinks_++, &made, &request), request), "shrink");
     } else {
         old->check(comm_revoke(old->get()), "shrink");
