@@ -165,6 +165,28 @@ def case_timeout():
     assert t == dist.get_world_size()
 
 
+def case_deadline():
+    """The library's deadline ends an operation that a rank does not make."""
+    g = dist.new_group(backend="commstream", timeout=datetime.timedelta(seconds=2))
+    if dist.get_rank() == 1:
+        return
+    try:
+        dist.all_reduce(torch.ones(1), group=g)
+        raise AssertionError("a sum without rank 1 came")
+    except dist.DistBackendError as e:
+        assert "COMM_ERR_TIMEOUT" in str(e) and "deadline of 2000 ms" in str(e), e
+
+
+def case_missing_rank():
+    from commstream.torch import _extension
+
+    try:
+        _extension.create(dist.HashStore(), 0, 3, datetime.timedelta(milliseconds=300))
+        raise AssertionError("a world without ranks 1 and 2 opened")
+    except dist.DistBackendError as e:
+        assert "missing: 1, 2" in str(e), e
+
+
 def case_monitored_barrier():
     rank = dist.get_rank()
     dist.monitored_barrier(timeout=datetime.timedelta(seconds=20))
@@ -293,6 +315,12 @@ class TwoRanks(unittest.TestCase):
 
     def test_timeouts(self):
         self.team.call(case_timeouts_of_groups)
+
+    def test_deadline(self):
+        self.team.call(case_deadline)
+
+    def test_missing_rank(self):
+        self.team.call(case_missing_rank)
 
     def test_mismatch(self):
         self.team.call(case_mismatch)

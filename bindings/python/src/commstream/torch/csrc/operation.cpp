@@ -17,9 +17,10 @@ bool is_dense(const at::Tensor &t)
     return t.is_contiguous() && !t.is_conj() && !t.is_neg();
 }
 
-int64_t nanoseconds(std::chrono::milliseconds t)
+/* The library's own deadline, which names the ranks that are late, comes first where the limit is not shorter. */
+int64_t wait_ns(std::chrono::milliseconds limit, const World &world)
 {
-    return t > std::chrono::hours(24 * 365 * 100) ? COMM_FOREVER : std::chrono::nanoseconds(t).count();
+    return limit.count() > 0 && limit < world.deadline() ? std::chrono::nanoseconds(limit).count() : COMM_FOREVER;
 }
 
 std::atomic<uint64_t> keys{0};
@@ -135,7 +136,7 @@ void Operation::wait(std::chrono::milliseconds limit)
 {
     TORCH_CHECK(!recorded, "commstream: wait for ", name, " inside of a coalescing block; it starts when the block ends");
     if (!settled()) {
-        comm_result result = comm_wait(request, limit.count() > 0 ? nanoseconds(limit) : COMM_FOREVER);
+        comm_result result = comm_wait(request, wait_ns(limit, *world));
         if (result == COMM_PENDING)
             world->late(*this, limit);
         if (result == COMM_ERR_STATE)
