@@ -138,7 +138,8 @@ def compile_into(where: Path, name: str, verbose: bool) -> None:
             )
         except RuntimeError as e:
             raise BuildError(f"commstream.torch: compiling against this torch failed: {e}") from e
-        os.replace(work / f"{name}.so", where / f"{name}.so")
+        # torch adds a number to the name when one process compiles twice.
+        os.replace(next(work.glob(f"{name}*.so")), where / f"{name}.so")
         shutil.rmtree(work, ignore_errors=True)
 
 
