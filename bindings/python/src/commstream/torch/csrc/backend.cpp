@@ -1,0 +1,275 @@
+#include "backend.hpp"
+
+#include <cstdio>
+
+#include "engine.hpp"
+#include "meeting.hpp"
+
+namespace commstream
+{
+
+namespace
+{
+
+comm_result issue(comm_communicator *c, comm_communicator *engine, comm_request *request, const Call &call)
+{
+    comm_result result;
+    while ((result = call.run(c, request)) == COMM_ERR_FULL)
+        (void)!comm_progress(engine);
+    return result;
+}
+
+comm_result issue_group(comm_communicator *c, comm_request *request, const std::vector<Call> &calls)
+{
+    comm_communicator *recorder;
+    comm_result result = comm_group_begin(c, &recorder);
+    for (size_t i = 0; result == COMM_OK && i < calls.size(); i++)
+        (void)!calls[i].run(recorder, nullptr); /* A refused call is told at the end. */
+    return result == COMM_OK ? comm_group_end(recorder, request) : result;
+}
+
+/* A name that no other rank has. Names are ordered as their ranks. */
+std::string unique_name(int rank)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%010d-", rank);
+    return text + random_word();
+}
+
+} // namespace
+
+Backend::Backend(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout)
+    : Backend(store, rank, size, std::make_shared<World>(store, rank, size, timeout), timeout)
+{
+}
+
+Backend::Backend(const StorePtr &store, int rank, int size, std::shared_ptr<World> world, std::chrono::milliseconds timeout)
+    : c10d::Backend(rank, size), store_(store), world_(std::move(world)), timeout_(timeout), handle_(unique_name(rank))
+{
+    if (world_)
+        world_->hooks = hooks_;
+    init();
+}
+
+std::shared_ptr<World> Backend::world()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK(world_, "commstream: the process group has no world: it was shut down, or reconfigure() comes first");
+    return world_;
+}
+
+std::shared_ptr<Operation> Backend::begin(const char *name, std::chrono::milliseconds timeout)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK(world_, "commstream: ", name, ": the process group has no world: it was shut down, or reconfigure() comes first");
+    return std::make_shared<Operation>(world_, name, timeout.count() > 0 ? std::min(timeout, world_->deadline()) : timeout_);
+}
+
+WorkPtr Backend::start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    comm_communicator *c = operation->world->get();
+    if (!operation->message)
+        operation->sequence = ++sequence_;
+    if (estimating_) {
+        estimate(calls, *operation);
+        operation->settle(COMM_OK);
+        return c10::make_intrusive<Work>(operation, rank_, type);
+    }
+    if (recorder_)
+        return record(type, operation, calls);
+    comm_request *request = &operation->request;
+    comm_result result = COMM_OK;
+    if (calls.size() == 1)
+        result = issue(c, c, request, calls.front());
+    else if (!calls.empty())
+        result = issue(c, c, request, {[&](comm_communicator *group, comm_request *r) { return issue_group(group, r, calls); }});
+    operation->world->check(result, operation->name);
+    auto work = c10::make_intrusive<Work>(operation, rank_, type);
+    if ((async || hooks_->want_completion()) && !operation->complete())
+        operation->adopt();
+    return work;
+}
+
+WorkPtr Backend::record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls)
+{
+    for (const Call &call : calls) {
+        comm_result result = call.run(recorder_, nullptr);
+        if (result == COMM_OK)
+            continue;
+        /* The block cannot run any more; without this, later calls would be recorded too. */
+        comm_request none;
+        (void)!comm_group_end(recorder_, &none);
+        recorder_ = nullptr;
+        block_ = nullptr;
+        operation->world->check(result, operation->name);
+    }
+    block_->absorb(*operation);
+    return c10::make_intrusive<Work>(block_, rank_, type);
+}
+
+void Backend::startCoalescing()
+{
+    auto block = begin("coalesced", c10d::kUnsetTimeout);
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK(!recorder_, "commstream: startCoalescing inside of a coalescing block");
+    world_->check(comm_group_begin(world_->get(), &recorder_), "startCoalescing");
+    block_ = block;
+    block_->recorded = true;
+}
+
+WorkPtr Backend::endCoalescing()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK(recorder_, "commstream: endCoalescing without startCoalescing");
+    comm_communicator *recorder = recorder_;
+    auto block = std::move(block_);
+    recorder_ = nullptr;
+    block_ = nullptr;
+    comm_result result = comm_group_end(recorder, &block->request);
+    block->recorded = false;
+    world_->check(result, block->name);
+    auto work = c10::make_intrusive<Work>(block, rank_, c10d::OpType::COALESCED);
+    if (!block->complete())
+        block->adopt();
+    return work;
+}
+
+OptionsPtr Backend::getBackendOptions()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return c10::make_intrusive<Options>("commstream", timeout_);
+}
+
+uint64_t Backend::getSequenceNumberForGroup()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return sequence_;
+}
+
+void Backend::setTimeout(std::chrono::milliseconds timeout)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK_VALUE(timeout.count() > 0 && (!world_ || timeout <= world_->deadline()), "commstream: timeout of ", timeout.count(),
+                      " ms; expected 1 to ", world_ ? world_->deadline().count() : 0, ", the timeout that the process group was made with");
+    timeout_ = timeout;
+}
+
+ErrorType Backend::getError()
+{
+    comm_error detail;
+    if (!world()->failed(&detail))
+        return ErrorType::SUCCESS;
+    switch (detail.result) {
+    case COMM_ERR_TIMEOUT:
+        return ErrorType::TIMEOUT;
+    case COMM_ERR_PEER:
+    case COMM_ERR_ABORTED:
+    case COMM_ERR_CLOSED:
+        return ErrorType::REMOTE_ERROR;
+    case COMM_ERR_ARGUMENT:
+    case COMM_ERR_UNSUPPORTED:
+    case COMM_ERR_STATE:
+    case COMM_ERR_FULL:
+        return ErrorType::SUCCESS; /* a refused call: nothing has failed */
+    default:
+        return ErrorType::COMM_ERROR;
+    }
+}
+
+void Backend::abort()
+{
+    hooks_->aborting();
+    world()->abort(1);
+}
+
+void Backend::shutdown()
+{
+    replace_world(nullptr);
+}
+
+void Backend::replace_world(std::shared_ptr<World> next)
+{
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        world_.swap(next);
+        if (world_)
+            world_->hooks = hooks_;
+    }
+    if (next)
+        next->retire();
+}
+
+/* Collectives between start and end are priced and not made: the outputs keep what is in them. */
+void Backend::startTimeEstimate()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK(!estimating_ && !recorder_, "commstream: startTimeEstimate inside of an estimate or a coalescing block");
+    estimating_ = true;
+    estimate_ns_ = 0;
+}
+
+/* In microseconds. */
+float Backend::endTimeEstimate()
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK(estimating_, "commstream: endTimeEstimate without startTimeEstimate");
+    estimating_ = false;
+    return static_cast<float>(estimate_ns_ / 1000);
+}
+
+void Backend::estimate(const std::vector<Call> &calls, const Operation &operation)
+{
+    for (const Call &call : calls) {
+        TORCH_CHECK_NOT_IMPLEMENTED(call.collective, "commstream: the time of ", operation.name,
+                                    " with these arguments cannot be estimated");
+        comm_call query{};
+        query.size = sizeof query;
+        query.collective = call.collective;
+        query.n = call.n;
+        query.type = call.type;
+        query.op = call.op;
+        query.root = call.root;
+        double ns;
+        operation.world->check(comm_predict(operation.world->get(), &query, nullptr, nullptr, &ns), operation.name);
+        estimate_ns_ += ns;
+    }
+}
+
+#ifdef C10D_BACKEND_HAS_HOOKS
+void Backend::registerAbortHook(int64_t id, c10d::AbortHook hook)
+{
+    hooks_->add_abort(id, std::move(hook));
+}
+
+void Backend::unregisterAbortHook(int64_t id)
+{
+    hooks_->remove_abort(id);
+}
+
+void Backend::registerCompletionHook(int64_t id, c10d::CompletionHook hook)
+{
+    hooks_->add_completion(id, [hook = std::move(hook)](uint64_t key) {
+        c10d::CompletionHookArgs args;
+        args.completionKey = key;
+        hook(args);
+    });
+}
+
+void Backend::unregisterCompletionHook(int64_t id)
+{
+    hooks_->remove_completion(id);
+}
+#endif
+
+void Backend::check_root(int64_t root, const char *name) const
+{
+    TORCH_CHECK_VALUE(root >= 0 && root < size_, "commstream: ", name, ": root ", root, "; expected 0 to ", size_ - 1);
+}
+
+void Backend::check_size(size_t given, size_t expected, const char *name, const char *what) const
+{
+    TORCH_CHECK_VALUE(given == expected, "commstream: ", name, ": ", given, " ", what, "; expected ", expected);
+}
+
+} // namespace commstream

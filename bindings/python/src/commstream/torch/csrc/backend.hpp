@@ -1,0 +1,180 @@
+/*
+ * The c10d::Backend. Methods that only some versions of torch have are declared without `override`, so that one source
+ * serves them all; those whose types are missing there are guarded by torch's own macros.
+ */
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "compat.hpp"
+#include "operation.hpp"
+#include "types.hpp"
+#include "world.hpp"
+
+namespace commstream
+{
+
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+using Tensors = std::vector<at::Tensor>;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+using OptionsPtr = c10::intrusive_ptr<c10d::Backend::Options>;
+
+/* A call of the C library, and what its time is estimated by. `request` NULL: it is recorded. */
+struct Call {
+    std::function<comm_result(comm_communicator *, comm_request *)> run;
+    const char *collective = nullptr; /* its name; NULL: no time can be told */
+    size_t n = 0;
+    comm_type type = COMM_BYTE;
+    comm_op op = COMM_SUM;
+    int32_t root = 0;
+};
+
+class Backend final : public c10d::Backend
+{
+  public:
+    Backend(const StorePtr &store, int rank, int size, std::chrono::milliseconds timeout);
+    /* Of ranks that have met already; without a world: waits for reconfigure(). */
+    Backend(const StorePtr &store, int rank, int size, std::shared_ptr<World> world, std::chrono::milliseconds timeout);
+    ~Backend() override = default;
+
+    /* collectives.cpp */
+    WorkPtr broadcast(Tensors &tensors, const c10d::BroadcastOptions &opts) override;
+    WorkPtr allreduce(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
+    WorkPtr allreduce_sparse(Tensors &tensors, const c10d::AllreduceOptions &opts) override;
+    WorkPtr allreduce_coalesced(Tensors &tensors, const c10d::AllreduceCoalescedOptions &opts) override;
+    WorkPtr reduce(Tensors &tensors, const c10d::ReduceOptions &opts) override;
+    WorkPtr reduce_scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ReduceScatterOptions &opts) override;
+    WorkPtr _reduce_scatter_base(at::Tensor &output, at::Tensor &input, const c10d::ReduceScatterOptions &opts) override;
+    WorkPtr reduce_scatter_tensor_coalesced(Tensors &outputs, Tensors &inputs, const c10d::ReduceScatterOptions &opts) override;
+    WorkPtr barrier(const c10d::BarrierOptions &opts) override;
+
+    /* moves.cpp */
+    WorkPtr allgather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) override;
+    WorkPtr _allgather_base(at::Tensor &output, at::Tensor &input, const c10d::AllgatherOptions &opts) override;
+    WorkPtr allgather_coalesced(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) override;
+    WorkPtr allgather_into_tensor_coalesced(Tensors &outputs, Tensors &inputs, const c10d::AllgatherOptions &opts) override;
+    WorkPtr gather(std::vector<Tensors> &outputs, Tensors &inputs, const c10d::GatherOptions &opts) override;
+    WorkPtr gather_single(at::Tensor &output, at::Tensor &input, const c10d::GatherOptions &opts);
+    WorkPtr scatter(Tensors &outputs, std::vector<Tensors> &inputs, const c10d::ScatterOptions &opts) override;
+    WorkPtr alltoall_base(at::Tensor &output, at::Tensor &input, std::vector<int64_t> &output_splits, std::vector<int64_t> &input_splits,
+                          const c10d::AllToAllOptions &opts) override;
+    WorkPtr alltoall(Tensors &outputs, Tensors &inputs, const c10d::AllToAllOptions &opts) override;
+
+    /* messages.cpp */
+    WorkPtr send(Tensors &tensors, int peer, int tag) override;
+    WorkPtr recv(Tensors &tensors, int peer, int tag) override;
+    WorkPtr recvAnysource(Tensors &tensors, int tag) override;
+    void monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all) override;
+
+    /* backend.cpp */
+    const std::string getBackendName() const override { return "commstream"; }
+    OptionsPtr getBackendOptions();
+    bool supportsCoalescing() const { return true; }
+    void startCoalescing() override;
+    WorkPtr endCoalescing() override;
+    void setSequenceNumberForGroup() override {}
+    uint64_t getSequenceNumberForGroup() override;
+    void setTimeout(std::chrono::milliseconds timeout);
+    ErrorType getError();
+    void abort();
+    void shutdown();
+
+    bool supportsTimeEstimation() const { return true; }
+    void startTimeEstimate();
+    float endTimeEstimate();
+
+    /* recovery.cpp */
+    bool supportsSplitting() const override { return torch_splits; }
+    BackendPtr split(const StorePtr &store, const std::vector<int> &ranks, const OptionsPtr &opts);
+    BackendPtr merge(const StorePtr &store, const OptionsPtr &opts, const int &rank, const int &size);
+    bool supportsShrinking() const { return true; }
+    BackendPtr shrink(const std::vector<int64_t> &excluded, int flags, const OptionsPtr &opts);
+#ifdef C10D_BACKEND_HAS_RECONFIGURE
+    bool supportsReconfigure() const override
+    {
+        return true;
+    }
+    c10d::ReconfigureHandle get_reconfigure_handle() const override;
+    WorkPtr reconfigure(const c10d::ReconfigureOptions &opts) override;
+#endif
+
+    /* window.cpp */
+    std::shared_ptr<c10::Allocator> getMemAllocator();
+    at::Tensor allocateTensor(long size, at::TensorOptions options);
+    bool supportsTensorAlloc(c10::DeviceIndex)
+    {
+        return true;
+    }
+#ifdef C10D_BACKEND_HAS_WINDOW
+    bool supportsWindow() const override
+    {
+        return true;
+    }
+    c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor> &tensor) override;
+#endif
+
+    /* hooks, in backend.cpp */
+#ifdef C10D_BACKEND_HAS_HOOKS
+    bool supportsAbortHooks() const override
+    {
+        return true;
+    }
+    void registerAbortHook(int64_t id, c10d::AbortHook hook) override;
+    void unregisterAbortHook(int64_t id) override;
+    bool supportsCompletionHooks() const override
+    {
+        return true;
+    }
+    void registerCompletionHook(int64_t id, c10d::CompletionHook hook) override;
+    void unregisterCompletionHook(int64_t id) override;
+#endif
+
+  private:
+    std::shared_ptr<World> world();
+    void replace_world(std::shared_ptr<World> next);
+    std::chrono::milliseconds timeout_of(const OptionsPtr &opts);
+    void estimate(const std::vector<Call> &calls, const Operation &operation);
+
+    std::shared_ptr<Operation> begin(const char *name, std::chrono::milliseconds timeout);
+    /* Starts what is described, in one group if it is several calls. `async`: nobody may be waiting. */
+    WorkPtr start(c10d::OpType type, std::shared_ptr<Operation> operation, bool async, const std::vector<Call> &calls);
+    WorkPtr record(c10d::OpType type, const std::shared_ptr<Operation> &operation, const std::vector<Call> &calls);
+    void check_root(int64_t root, const char *name) const;
+    void check_size(size_t given, size_t expected, const char *name, const char *what) const;
+    void monitor(const std::shared_ptr<Operation> &operation, std::chrono::milliseconds timeout, bool wait_all);
+
+    StorePtr store_;
+    std::mutex lock_; /* who issues, and the fields below */
+    std::shared_ptr<World> world_;
+    std::chrono::milliseconds timeout_;
+    comm_communicator *recorder_ = nullptr; /* in a coalescing block */
+    std::shared_ptr<Operation> block_;
+    uint64_t sequence_ = 0;
+    uint32_t shrinks_ = 0;
+    bool estimating_ = false;
+    double estimate_ns_ = 0;
+    std::string handle_;
+    std::shared_ptr<Hooks> hooks_ = std::make_shared<Hooks>();
+};
+
+inline void *begin_of(const at::Tensor &t)
+{
+    return t.numel() ? t.data_ptr() : nullptr;
+}
+
+/* Whether the caller goes on before the work is done, as far as this version of torch says so. */
+template <class Options> auto is_async(const Options &opts, int) -> decltype(opts.asyncOp)
+{
+    return opts.asyncOp;
+}
+template <class Options> bool is_async(const Options &, long)
+{
+    return true;
+}
+
+} // namespace commstream

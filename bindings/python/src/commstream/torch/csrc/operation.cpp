@@ -1,0 +1,248 @@
+#include "operation.hpp"
+
+#include <iterator>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include "engine.hpp"
+
+namespace commstream
+{
+
+namespace
+{
+
+bool is_dense(const at::Tensor &t)
+{
+    return t.is_contiguous() && !t.is_conj() && !t.is_neg();
+}
+
+/* The library's own deadline, which names the ranks that are late, comes first where the limit is not shorter. */
+int64_t wait_ns(std::chrono::milliseconds limit, const World &world)
+{
+    return limit.count() > 0 && limit < world.deadline() ? std::chrono::nanoseconds(limit).count() : COMM_FOREVER;
+}
+
+std::atomic<uint64_t> keys{0};
+
+} // namespace
+
+Operation::Operation(std::shared_ptr<World> w, const char *n, std::chrono::milliseconds t)
+    : world(std::move(w)), name(n), timeout(t), key(keys.fetch_add(1) + 1)
+{
+}
+
+at::Tensor Operation::input(const at::Tensor &t)
+{
+    at::AutoDispatchBelowADInplaceOrView plain;
+    at::Tensor dense = is_dense(t) ? t : t.resolve_conj().resolve_neg().contiguous();
+    keep.push_back(dense);
+    return dense;
+}
+
+at::Tensor Operation::output(const at::Tensor &t)
+{
+    outputs.push_back(t);
+    if (is_dense(t)) {
+        keep.push_back(t);
+        return t;
+    }
+    at::AutoDispatchBelowADInplaceOrView plain;
+    at::Tensor dense = at::empty(t.sizes(), t.options());
+    keep.push_back(dense);
+    after.push_back([t, dense] { t.copy_(dense); });
+    return dense;
+}
+
+at::Tensor Operation::in_out(const at::Tensor &t)
+{
+    at::Tensor dense = output(t);
+    if (!dense.is_same(t)) {
+        at::AutoDispatchBelowADInplaceOrView plain;
+        dense.copy_(t);
+    }
+    return dense;
+}
+
+void Operation::absorb(Operation &part)
+{
+    auto append = [](auto &to, auto &from) {
+        std::move(from.begin(), from.end(), std::back_inserter(to));
+        from.clear();
+    };
+    append(keep, part.keep);
+    append(outputs, part.outputs);
+    append(after, part.after);
+    append(statuses, part.statuses);
+}
+
+void Operation::settle(comm_result result)
+{
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        if (settled())
+            return;
+        try {
+            at::AutoDispatchBelowADInplaceOrView plain;
+            world->check(result, name);
+            for (auto &step : after)
+                step();
+        } catch (...) {
+            error_ = std::current_exception();
+        }
+        after.clear();
+        if (result == COMM_OK)
+            keep.clear();
+        settled_.store(true, std::memory_order_release);
+    }
+    world->ended(*this, error_ == nullptr);
+    finish_future();
+}
+
+void Operation::finish_future()
+{
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        future = future_;
+    }
+    if (!future || future->completed())
+        return;
+    if (error_)
+        future->setError(error_);
+    else
+        future->markCompleted(c10::IValue(outputs));
+}
+
+bool Operation::complete()
+{
+    if (settled())
+        return true;
+    if (recorded)
+        return false;
+    comm_result result = comm_test(request);
+    if (result == COMM_PENDING)
+        return false;
+    settle(result);
+    return true;
+}
+
+std::exception_ptr Operation::error()
+{
+    return settled() ? error_ : nullptr;
+}
+
+void Operation::wait(std::chrono::milliseconds limit)
+{
+    TORCH_CHECK(!recorded, "commstream: wait for ", name, " inside of a coalescing block; it starts when the block ends");
+    if (!settled()) {
+        comm_result result = comm_wait(request, wait_ns(limit, *world));
+        if (result == COMM_PENDING)
+            world->late(*this, limit);
+        if (result == COMM_ERR_STATE)
+            world->check(result, name);
+        settle(result);
+    }
+    if (error_)
+        std::rethrow_exception(error_);
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Operation::future()
+{
+    bool done;
+    c10::intrusive_ptr<c10::ivalue::Future> future;
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        if (!future_)
+            future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+        future = future_;
+        done = settled();
+    }
+    if (done)
+        finish_future();
+    else
+        adopt();
+    return future;
+}
+
+void Operation::adopt()
+{
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        if (adopted_ || settled() || recorded)
+            return;
+        adopted_ = true;
+    }
+    world->engine()->adopt(shared_from_this());
+}
+
+Work::~Work()
+{
+    if (!operation_->settled())
+        operation_->adopt();
+}
+
+bool Work::isCompleted()
+{
+    return operation_->complete();
+}
+
+bool Work::isSuccess() const
+{
+    return operation_->complete() && !operation_->error();
+}
+
+std::exception_ptr Work::exception() const
+{
+    return operation_->complete() ? operation_->error() : nullptr;
+}
+
+int Work::sourceRank() const
+{
+    TORCH_CHECK(operation_->statuses.size() == 1, "commstream: sourceRank of ", operation_->name, "; expected one receive from any rank");
+    TORCH_CHECK(operation_->complete(), "commstream: sourceRank of a receive that is not complete");
+    return operation_->statuses.front()->peer;
+}
+
+std::vector<at::Tensor> Work::result()
+{
+    return operation_->outputs;
+}
+
+void Work::synchronize()
+{
+    wait();
+}
+
+bool Work::wait(std::chrono::milliseconds timeout)
+{
+    operation_->wait(timeout == kNoTimeout ? operation_->timeout : timeout);
+    return true;
+}
+
+/* A receive that matched nothing can be taken back; anything else needs its peers, so it goes on. */
+void Work::abort()
+{
+    comm_result result = comm_cancel(operation_->request);
+    TORCH_CHECK(result == COMM_OK, "commstream: abort of ", operation_->name,
+                "; expected a receive that has not matched. abort() of the process group ends all its work");
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> Work::getFuture()
+{
+    return operation_->future();
+}
+uint64_t Work::getSequencenumber() const
+{
+    return operation_->sequence;
+}
+std::chrono::milliseconds Work::getTimeout() const
+{
+    return operation_->timeout;
+}
+uint64_t Work::getCompletionKey() const
+{
+    return operation_->sequence;
+}
+
+} // namespace commstream

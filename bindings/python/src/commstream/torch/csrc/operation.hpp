@@ -1,0 +1,94 @@
+/*
+ * An operation: a request of the C library, the tensors that it uses, and what is to be done when it has ended. A Work is
+ * a handle to it. Whoever sees first that the request is complete settles the operation: once, outside all locks of the
+ * C library.
+ */
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+
+#include <commstream/commstream.h>
+
+#include "world.hpp"
+
+namespace commstream
+{
+
+using Clock = std::chrono::steady_clock;
+
+struct Operation : std::enable_shared_from_this<Operation> {
+    Operation(std::shared_ptr<World> w, const char *n, std::chrono::milliseconds t);
+
+    /* Filled in before the operation is shared. */
+    std::shared_ptr<World> world;
+    std::string name;
+    std::chrono::milliseconds timeout;
+    uint64_t sequence = 0; /* among the collectives of its group; 0: a message */
+    uint64_t key = 0;      /* unique in the process */
+    comm_request request{nullptr, 0};
+    bool recorded = false; /* part of a coalescing block that has not ended */
+    bool message = false;
+    std::vector<at::Tensor> keep;
+    std::vector<at::Tensor> outputs;
+    std::vector<std::function<void()>> after; /* copies results to where they belong */
+    std::vector<std::unique_ptr<comm_status>> statuses;
+
+    /* What is copied before the call, from a tensor that is not dense. */
+    at::Tensor input(const at::Tensor &t);
+    /* A dense tensor that stands for t, whose elements go to t at the end. */
+    at::Tensor output(const at::Tensor &t);
+    at::Tensor in_out(const at::Tensor &t);
+
+    /* Takes what another operation uses, which is part of this one. */
+    void absorb(Operation &part);
+
+    bool settled() const { return settled_.load(std::memory_order_acquire); }
+    void settle(comm_result result);
+    bool complete();
+    void wait(std::chrono::milliseconds limit);
+    std::exception_ptr error();
+    c10::intrusive_ptr<c10::ivalue::Future> future();
+    void adopt();
+
+  private:
+    void finish_future();
+
+    std::mutex lock_;
+    std::atomic<bool> settled_{false};
+    bool adopted_ = false;
+    std::exception_ptr error_;
+    c10::intrusive_ptr<c10::ivalue::Future> future_;
+};
+
+class Work final : public c10d::Work
+{
+  public:
+    Work(std::shared_ptr<Operation> operation, int rank, c10d::OpType type) : c10d::Work(rank, type), operation_(std::move(operation)) {}
+    ~Work() override;
+
+    bool isCompleted() override;
+    bool isSuccess() const override;
+    std::exception_ptr exception() const override;
+    int sourceRank() const override;
+    std::vector<at::Tensor> result() override;
+    void synchronize() override;
+    bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+    void abort() override;
+    c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+    uint64_t getSequencenumber() const override;
+    /* Not in every torch that this is compiled for, so without `override`. */
+    std::chrono::milliseconds getTimeout() const;
+    uint64_t getCompletionKey() const;
+
+  private:
+    std::shared_ptr<Operation> operation_;
+};
+
+} // namespace commstream

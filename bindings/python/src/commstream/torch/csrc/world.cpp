@@ -1,0 +1,200 @@
+#include "world.hpp"
+
+#include <c10/util/Exception.h>
+
+#include "engine.hpp"
+#include "meeting.hpp"
+#include "operation.hpp"
+
+namespace commstream
+{
+
+World::World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout)
+    : engine_(Engine::with_room()), size_(size), deadline_(timeout)
+{
+    open(store, rank, timeout);
+    engine_->enlist(communicator_);
+}
+
+World::World(const World &parent, comm_communicator *made)
+    : engine_(parent.engine_), communicator_(made), size_(comm_size(made)), deadline_(parent.deadline_)
+{
+    engine_->enlist(communicator_);
+}
+
+void World::open(const c10::intrusive_ptr<c10d::Store> &store, int rank, std::chrono::milliseconds timeout)
+{
+    char text[1024] = "";
+    Meeting meeting(store, rank, size_, timeout);
+    meeting.open();
+    comm_config config{};
+    config.size = sizeof config;
+    config.rank = rank;
+    config.ranks = size_;
+    config.exchange = Meeting::exchange;
+    config.exchange_arg = &meeting;
+    config.engine_of = engine_->member();
+    config.progress = COMM_PROGRESS_CALLER;
+    config.open_timeout_ns = config.operation_timeout_ns = std::chrono::nanoseconds(timeout).count();
+    config.error_text = text;
+    config.error_text_bytes = sizeof text;
+    comm_result result = comm_open(&config, &communicator_);
+    if (result != COMM_OK)
+        C10_THROW_ERROR(DistBackendError, c10::str("commstream: open of rank ", rank, " of ", size_, ": ", comm_result_name(result), ": ",
+                                                   text, meeting.error().empty() ? "" : "; the store: ", meeting.error()));
+}
+
+World::~World()
+{
+    close();
+}
+
+comm_communicator *World::get() const
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    TORCH_CHECK(communicator_ && !retired_, "commstream: the process group was shut down");
+    return communicator_;
+}
+
+void World::retire()
+{
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        retired_ = true;
+        if (holds_)
+            return;
+    }
+    close();
+}
+
+void World::close()
+{
+    comm_communicator *c;
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        c = communicator_;
+        communicator_ = nullptr;
+    }
+    if (!c)
+        return;
+    engine_->leave(c);
+    comm_close(c, COMM_DEFAULT_TIMEOUT);
+}
+
+Hold::Hold(std::shared_ptr<World> world) : world_(std::move(world))
+{
+    std::lock_guard<std::mutex> hold(world_->lock_);
+    world_->holds_++;
+}
+
+Hold::~Hold()
+{
+    bool last;
+    {
+        std::lock_guard<std::mutex> hold(world_->lock_);
+        last = --world_->holds_ == 0 && world_->retired_;
+    }
+    if (last)
+        world_->close();
+}
+
+void Hold::keep(const at::Tensor &tensor) const
+{
+    std::lock_guard<std::mutex> hold(world_->lock_);
+    world_->kept_.push_back(tensor);
+}
+
+void World::abort(int32_t code)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    if (communicator_)
+        comm_abort(communicator_, code);
+}
+
+bool World::failed(comm_error *detail) const
+{
+    *detail = {};
+    detail->size = sizeof *detail;
+    std::lock_guard<std::mutex> hold(lock_);
+    return communicator_ && comm_error_detail(communicator_, detail) == COMM_OK && detail->result != COMM_OK;
+}
+
+void World::check(comm_result result, const std::string &name) const
+{
+    if (result == COMM_OK)
+        return;
+    comm_error detail;
+    bool told = failed(&detail) && detail.result == result;
+    std::string text = c10::str("commstream: ", name, ": ", comm_result_name(result), ": ", told ? detail.text : comm_result_text(result));
+    if (result == COMM_ERR_ARGUMENT || result == COMM_ERR_UNSUPPORTED || result == COMM_ERR_STATE)
+        TORCH_CHECK(false, text);
+    C10_THROW_ERROR(DistBackendError, text);
+}
+
+void World::late(const Operation &operation, std::chrono::milliseconds limit) const
+{
+    C10_THROW_ERROR(DistBackendError, c10::str("commstream: ", operation.name, " number ", operation.sequence, " is not complete after ",
+                                               limit.count(), " ms; it goes on, and its tensors are in use until it ends"));
+}
+
+void World::ended(const Operation &operation, bool success) const
+{
+    if (!hooks)
+        return;
+    comm_error detail;
+    if (success)
+        hooks->completed(operation.key);
+    else if (failed(&detail))
+        hooks->aborting();
+}
+
+void Hooks::add_completion(int64_t id, std::function<void(uint64_t)> hook)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    completion_[id] = std::move(hook);
+}
+
+void Hooks::remove_completion(int64_t id)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    completion_.erase(id);
+}
+
+void Hooks::add_abort(int64_t id, std::function<void()> hook)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    abort_[id] = std::move(hook);
+}
+
+void Hooks::remove_abort(int64_t id)
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    abort_.erase(id);
+}
+
+bool Hooks::want_completion() const
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    return !completion_.empty();
+}
+
+void Hooks::completed(uint64_t key) const
+{
+    std::lock_guard<std::mutex> hold(lock_);
+    for (const auto &hook : completion_)
+        hook.second(key);
+}
+
+/* A hook may wait for the interpreter, whose holder may be adding one. */
+void Hooks::aborting() const
+{
+    std::map<int64_t, std::function<void()>> copy;
+    {
+        std::lock_guard<std::mutex> hold(lock_);
+        copy = abort_;
+    }
+    for (const auto &hook : copy)
+        hook.second();
+}
+
+} // namespace commstream

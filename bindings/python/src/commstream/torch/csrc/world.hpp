@@ -1,0 +1,107 @@
+/*
+ * A world of the C library that meets through a c10d store: opening, closing, and how its errors become exceptions. It
+ * lives as long as somebody uses it: the backend, running operations, memory and windows made from it.
+ */
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+#include <commstream/commstream.h>
+
+namespace commstream
+{
+
+class Engine;
+struct Operation;
+
+class Hooks
+{
+  public:
+    void add_completion(int64_t id, std::function<void(uint64_t)> hook);
+    void remove_completion(int64_t id);
+    void add_abort(int64_t id, std::function<void()> hook);
+    void remove_abort(int64_t id);
+    void completed(uint64_t key) const;
+    void aborting() const;
+    bool want_completion() const;
+
+  private:
+    mutable std::mutex lock_;
+    std::map<int64_t, std::function<void(uint64_t)>> completion_;
+    std::map<int64_t, std::function<void()>> abort_;
+};
+
+class World
+{
+  public:
+    World(const c10::intrusive_ptr<c10d::Store> &store, int rank, int size, std::chrono::milliseconds timeout);
+    /* A communicator that was made from another world's. */
+    World(const World &parent, comm_communicator *made);
+    ~World();
+    World(const World &) = delete;
+    World &operator=(const World &) = delete;
+
+    comm_communicator *get() const;
+    int size() const { return size_; }
+    const std::shared_ptr<Engine> &engine() const { return engine_; }
+    /* The library's deadline of each operation. */
+    std::chrono::milliseconds deadline() const { return deadline_; }
+
+    /* Closes it now, or when nothing holds it any more; get() throws from now on. */
+    void retire();
+    void abort(int32_t code);
+    bool failed(comm_error *detail) const;
+
+    /* Throws what a result says, with the library's text. */
+    void check(comm_result result, const std::string &name) const;
+    [[noreturn]] void late(const Operation &operation, std::chrono::milliseconds limit) const;
+
+    /* What the user of the backend wants to be told: each operation that completed well, by its key, and failures. */
+    std::shared_ptr<Hooks> hooks;
+    void ended(const Operation &operation, bool success) const;
+
+  private:
+    friend class Hold;
+    void close();
+    void open(const c10::intrusive_ptr<c10d::Store> &store, int rank, std::chrono::milliseconds timeout);
+
+    std::shared_ptr<Engine> engine_;
+    comm_communicator *communicator_ = nullptr;
+    bool retired_ = false;
+    int holds_ = 0;
+    std::vector<at::Tensor> kept_;
+    int size_;
+    std::chrono::milliseconds deadline_;
+    mutable std::mutex lock_;
+};
+
+/* Keeps a world open: whoever uses its memory has one. */
+class Hold
+{
+  public:
+    explicit Hold(std::shared_ptr<World> world);
+    ~Hold();
+    Hold(const Hold &) = delete;
+    Hold &operator=(const Hold &) = delete;
+    World &operator*() const { return *world_; }
+    World *operator->() const { return world_.get(); }
+    const std::shared_ptr<World> &world() const { return world_; }
+    /* Also of a world that is retired. */
+    comm_communicator *communicator() const { return world_->communicator_; }
+    /* Keeps a tensor until the world closes. */
+    void keep(const at::Tensor &tensor) const;
+
+  private:
+    std::shared_ptr<World> world_;
+};
+
+} // namespace commstream

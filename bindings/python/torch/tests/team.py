@@ -1,0 +1,90 @@
+"""Ranks for tests: processes that are started once and called many times.
+
+``Team(n).call(f, ...)`` runs ``f(...)`` on every rank and returns the results. Each rank has the default group of the
+backend that the team was started with, GLOO and OURS. What a rank raises fails the test, with that rank's traceback.
+"""
+
+from __future__ import annotations
+
+import datetime
+import multiprocessing
+import os
+import tempfile
+import traceback
+
+SECONDS = 120
+
+
+def _serve(pipe, rank, size, backend, store):
+    import torch
+    import torch.distributed as dist
+
+    import commstream.torch  # noqa: F401
+
+    torch.set_num_threads(1)
+    timeout = datetime.timedelta(seconds=60)
+    dist.init_process_group(backend, store=dist.FileStore(store, size), rank=rank, world_size=size, timeout=timeout)
+    while True:
+        task = pipe.recv()
+        if task is None:
+            break
+        function, args = task
+        try:
+            pipe.send((True, function(*args)))
+        except BaseException:
+            pipe.send((False, f"rank {rank}:\n{traceback.format_exc()}"))
+    dist.destroy_process_group()
+    pipe.send((True, None))
+
+
+class Team:
+    def __init__(self, size: int, backend: str = "commstream"):
+        context = multiprocessing.get_context("spawn")
+        self.folder = tempfile.TemporaryDirectory()
+        store = os.path.join(self.folder.name, "store")
+        self.pipes, self.processes = [], []
+        for rank in range(size):
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_serve, args=(theirs, rank, size, backend, store), daemon=True)
+            process.start()
+            self.pipes.append(ours)
+            self.processes.append(process)
+
+    def _results(self):
+        results = []
+        for rank, pipe in enumerate(self.pipes):
+            if not pipe.poll(SECONDS):
+                raise AssertionError(f"rank {rank} did not answer within {SECONDS} s")
+            results.append(pipe.recv())
+        wrong = [text for good, text in results if not good]
+        if wrong:
+            raise AssertionError("\n".join(wrong))
+        return [value for _, value in results]
+
+    def call(self, function, *args):
+        for pipe in self.pipes:
+            pipe.send((function, args))
+        return self._results()
+
+    def close(self):
+        for pipe in self.pipes:
+            pipe.send(None)
+        self._results()
+        for process in self.processes:
+            process.join(SECONDS)
+        codes = [p.exitcode for p in self.processes]
+        self.folder.cleanup()
+        if any(codes):
+            raise AssertionError(f"exit codes {codes}; expected zeros")
+
+
+_groups = {}
+
+
+def group(backend: str):
+    """Returns this rank's group of all ranks with a backend."""
+    import torch.distributed as dist
+
+    if backend not in _groups:
+        _groups[backend] = dist.new_group(backend=backend)
+    return _groups[backend]

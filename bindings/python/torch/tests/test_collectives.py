@@ -1,0 +1,451 @@
+"""Every collective and message, beside the results of Gloo."""
+
+import functools
+import unittest
+
+import torch
+import torch.distributed as dist
+
+from team import Team, group
+
+FLOATS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
+UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
+FLOAT8 = [torch.float8_e4m3fn, torch.float8_e5m2, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
+COMPLEX = [torch.complex64, torch.complex128]
+ALL = FLOATS + INTEGERS + UNSIGNED + FLOAT8 + COMPLEX + [torch.complex32, torch.bool]
+Op = dist.ReduceOp
+OPS = {"SUM": Op.SUM, "AVG": Op.AVG, "PRODUCT": Op.PRODUCT, "MIN": Op.MIN, "MAX": Op.MAX, "BAND": Op.BAND, "BOR": Op.BOR, "BXOR": Op.BXOR}
+
+
+def sample(dtype, n, rank):
+    """Small values, the same whenever it is called, and others on each rank."""
+    values = (torch.arange(n) * 7 + rank * 5) % 9 + 1
+    if dtype.is_complex:
+        return torch.complex(values.to(torch.float64), (values % 3).to(torch.float64)).to(dtype)
+    if dtype is torch.bool:
+        return values % 2 == 0
+    return values.to(torch.float32).to(dtype)
+
+
+def bits(t):
+    return t.contiguous().view(torch.uint8) if t.dtype in FLOAT8 + UNSIGNED + [torch.complex32] else t
+
+
+def same(a, b, what):
+    a, b = bits(a), bits(b)
+    close = torch.equal(a, b)
+    if not close and (a.dtype.is_floating_point or a.dtype.is_complex):
+        tolerance = 1e-2 if a.dtype in (torch.float16, torch.bfloat16) else 1e-5
+        close = torch.allclose(a.to(torch.complex128), b.to(torch.complex128), rtol=tolerance)
+    assert close, f"{what}: {a}, expected {b}"
+
+
+def refused(call):
+    try:
+        call()
+        return None
+    except (RuntimeError, TypeError, ValueError) as e:
+        return str(e)
+
+
+def reduced_by_hand(dtype, name, n, size):
+    """The result in doubles or 64-bit integers."""
+    wide = torch.complex128 if dtype.is_complex else torch.float64 if dtype.is_floating_point else torch.int64
+    rows = [sample(dtype, n, r).to(wide) for r in range(size)]
+    fold = {
+        "SUM": torch.add,
+        "AVG": torch.add,
+        "PRODUCT": torch.mul,
+        "MIN": torch.minimum,
+        "MAX": torch.maximum,
+        "BAND": torch.bitwise_and,
+        "BOR": torch.bitwise_or,
+        "BXOR": torch.bitwise_xor,
+    }
+    result = functools.reduce(fold[name], rows)
+    return (result / size if name == "AVG" else result).to(dtype).to(wide)
+
+
+# What torch checks in Python before any backend is asked is called here as backends are.
+def raw(backend):
+    return group(backend)._get_backend(torch.device("cpu"))
+
+
+def allreduce(backend, t, op):
+    options = dist.AllreduceOptions()
+    options.reduceOp = op
+    raw(backend).allreduce([t], options).wait()
+    return t
+
+
+def case_reductions(dtype):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    counted = {"both": [], "ours": [], "gloo": [], "none": []}
+    for name, op in OPS.items():
+        for n in (1, 5, 3000):
+            ours, gloo = sample(dtype, n, rank), sample(dtype, n, rank)
+            our_error = refused(lambda: allreduce("commstream", ours, op))
+            gloo_error = refused(lambda: allreduce("gloo", gloo, op))
+            if not our_error and not gloo_error:
+                if dtype is torch.bool:  # in Gloo the sum of two truths is a byte of 2
+                    ours, gloo = ours.view(torch.uint8) != 0, gloo.view(torch.uint8) != 0
+                same(ours, gloo, f"allreduce {dtype} {name} {n}")
+            elif not our_error:
+                expected = reduced_by_hand(dtype, name, n, size)
+                same(ours.to(expected.dtype), expected, f"allreduce {dtype} {name} {n}")
+            elif our_error:
+                assert "commstream" in our_error, our_error
+            kind = "none" if our_error and gloo_error else "gloo" if our_error else "ours" if gloo_error else "both"
+        counted[kind].append(name)
+    return counted
+
+
+def case_reduce_family(dtype):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for name in ("SUM", "MAX"):
+        if dtype.is_complex and name == "MAX":
+            continue
+        expected = sample(dtype, 60 * size, 0)
+        for r in range(1, size):
+            other = sample(dtype, 60 * size, r)
+            expected = expected + other if name == "SUM" else torch.maximum(expected, other)
+        for root in range(size):
+            t = sample(dtype, 60 * size, rank)
+            dist.reduce(t, root, op=OPS[name], group=group("commstream"))
+            if rank == root:
+                same(t, expected, f"reduce {dtype} {name}")
+        mine = expected.chunk(size)[rank]
+        out = torch.empty(60, dtype=dtype)
+        dist.reduce_scatter_tensor(out, sample(dtype, 60 * size, rank), op=OPS[name], group=group("commstream"))
+        same(out, mine, f"reduce_scatter_tensor {dtype} {name}")
+        out = torch.empty(60, dtype=dtype)
+        parts = list(sample(dtype, 60 * size, rank).chunk(size))
+        dist.reduce_scatter(out, parts, op=OPS[name], group=group("commstream"))
+        same(out, mine, f"reduce_scatter {dtype} {name}")
+
+
+def case_moves(dtype):
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ours = group("commstream")
+    everyone = [sample(dtype, 12, r) for r in range(size)]
+    mine = everyone[rank]
+
+    t = mine.clone()
+    dist.broadcast(t, 1, group=ours)
+    same(t, everyone[1], f"broadcast {dtype}")
+
+    out = [torch.empty(12, dtype=dtype) for _ in range(size)]
+    raw("commstream").allgather([out], [mine]).wait()
+    for r in range(size):
+        same(out[r], everyone[r], f"all_gather {dtype}")
+
+    flat = torch.empty(12 * size, dtype=dtype)
+    raw("commstream")._allgather_base(flat, mine).wait()
+    for r in range(size):
+        same(flat[12 * r : 12 * r + 12], everyone[r], f"all_gather_into_tensor {dtype}")
+    flat = torch.empty(12 * size, dtype=dtype)
+    flat[12 * rank : 12 * rank + 12].copy_(mine)
+    raw("commstream")._allgather_base(flat, flat[12 * rank : 12 * rank + 12]).wait()
+    for r in range(size):
+        same(flat[12 * r : 12 * r + 12], everyone[r], f"all_gather_into_tensor in place {dtype}")
+
+    for root in range(size):
+        out = [torch.empty(12, dtype=dtype) for _ in range(size)] if rank == root else []
+        options = dist.GatherOptions()
+        options.rootRank = root
+        raw("commstream").gather([out] if out else [], [mine], options).wait()
+        for r in range(len(out)):
+            same(out[r], everyone[r], f"gather {dtype}")
+        options = dist.ScatterOptions()
+        options.rootRank = root
+        got = torch.empty(12, dtype=dtype)
+        raw("commstream").scatter([got], [everyone] if rank == root else [], options).wait()
+        same(got, mine, f"scatter {dtype}")
+
+    whole = sample(dtype, 6 * size, rank)
+    got = torch.empty(6 * size, dtype=dtype)
+    raw("commstream").alltoall_base(got, whole, [], []).wait()
+    for r in range(size):
+        same(got[6 * r : 6 * r + 6], sample(dtype, 6 * size, r)[6 * rank : 6 * rank + 6], f"all_to_all_single {dtype}")
+
+    # Rank a sends a + b + 1 elements to rank b.
+    sends = [rank + r + 1 for r in range(size)]
+    whole = sample(dtype, sum(sends), rank)
+    got = torch.empty(sum(sends), dtype=dtype)
+    raw("commstream").alltoall_base(got, whole, sends, sends).wait()
+    expected = []
+    for r in range(size):
+        theirs = [r + q + 1 for q in range(size)]
+        expected.append(sample(dtype, sum(theirs), r)[sum(theirs[:rank]) : sum(theirs[: rank + 1])])
+    same(got, torch.cat([bits(e) for e in expected]).view(dtype), f"uneven all_to_all_single {dtype}")
+    got = [torch.empty(n, dtype=dtype) for n in sends]
+    raw("commstream").alltoall(got, list(whole.split(sends))).wait()
+    for r in range(size):
+        same(got[r], expected[r], f"all_to_all {dtype}")
+
+    right, left = (rank + 1) % size, (rank - 1) % size
+    got = torch.empty(12, dtype=dtype)
+    sent = dist.isend(mine, right, group=ours, tag=3)
+    dist.recv(got, left, group=ours, tag=3)
+    sent.wait()
+    same(got, everyone[left], f"send {dtype}")
+
+
+def case_python_calls():
+    """By the names that users call."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    for backend in ("commstream", "gloo"):
+        g = group(backend)
+        t = torch.arange(4.0) + rank
+        out = [torch.empty(4) for _ in range(size)]
+        dist.all_gather(out, t, group=g)
+        assert all(torch.equal(out[r], torch.arange(4.0) + r) for r in range(size))
+        flat = torch.empty(4 * size)
+        dist.all_gather_into_tensor(flat, t, group=g)
+        assert torch.equal(flat, torch.cat(out))
+        dist.gather(t, out if rank == 0 else None, dst=0, group=g)
+        dist.scatter(t, out if rank == 0 else None, src=0, group=g)
+        assert torch.equal(t, torch.arange(4.0) + rank)
+        objects = [None] * size
+        dist.all_gather_object(objects, {"rank": rank}, group=g)
+        assert objects == [{"rank": r} for r in range(size)]
+        one = [{"of": rank}]
+        dist.broadcast_object_list(one, src=1, group=g)
+        assert one == [{"of": 1}]
+        dist.barrier(group=g)
+        dist.monitored_barrier(group=g)
+        assert dist.get_backend(g) == backend
+    z = torch.complex(torch.ones(3), torch.full((3,), float(rank)))
+    dist.all_reduce(z, group=group("commstream"))
+    assert torch.equal(z, torch.complex(torch.full((3,), float(size)), torch.full((3,), float(sum(range(size))))))
+
+
+def case_premul():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    t = torch.full((10,), float(rank + 1))
+    dist.all_reduce(t, op=dist._make_nccl_premul_sum(0.5), group=group("commstream"))
+    assert torch.equal(t, torch.full((10,), 0.5 * sum(range(1, size + 1))))
+    source = torch.full((10 * size,), float(rank + 1))
+    out = torch.empty(10)
+    dist.reduce_scatter_tensor(out, source, op=dist._make_nccl_premul_sum(torch.tensor([2.0])), group=group("commstream"))
+    assert torch.equal(out, torch.full((10,), 2.0 * sum(range(1, size + 1))))
+    assert torch.equal(source, torch.full((10 * size,), float(rank + 1))), "the input was changed"
+
+
+def case_strides():
+    """Tensors that are not contiguous, share memory, or are empty."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ours = group("commstream")
+    base = torch.zeros(6, 8)
+    view = base.t()[::2]
+    view.fill_(rank + 1)
+    raw("commstream").allreduce([view]).wait()
+    total = float(sum(range(1, size + 1)))
+    assert torch.equal(view, torch.full((4, 6), total))
+    assert base.sum() == 24 * total, "elements beside the view were written"
+
+    view = torch.arange(12.0).view(3, 4).t() * (rank + 1)
+    raw("commstream").broadcast([view]).wait()
+    assert torch.equal(view, torch.arange(12.0).view(3, 4).t())
+
+    out = [torch.empty(4, 3).t() for _ in range(size)]
+    raw("commstream").allgather([out], [(torch.ones(4, 3) * rank).t()]).wait()
+    assert all(torch.equal(out[r], torch.full((3, 4), float(r))) for r in range(size))
+
+    channels = torch.full((2, 3, 4, 4), float(rank)).to(memory_format=torch.channels_last)
+    dist.all_reduce(channels, group=ours)
+    assert torch.equal(channels, torch.full((2, 3, 4, 4), float(sum(range(size)))))
+
+    conjugate = torch.complex(torch.ones(4), torch.ones(4)).conj()
+    raw("commstream").allreduce([conjugate]).wait()
+    assert torch.equal(conjugate.resolve_conj(), torch.complex(torch.ones(4), -torch.ones(4)) * size)
+
+    whole = torch.arange(4.0 * size) + 100 * rank
+    dist.all_to_all_single(whole, whole, group=ours)
+    assert torch.equal(whole, torch.cat([torch.arange(4.0 * rank, 4.0 * rank + 4) + 100 * r for r in range(size)]))
+
+    whole = torch.ones(4 * size)
+    dist.reduce_scatter_tensor(whole[4 * rank : 4 * rank + 4], whole, group=ours)
+    assert torch.equal(whole[4 * rank : 4 * rank + 4], torch.full((4,), float(size)))
+
+    nothing = torch.empty(0)
+    dist.all_reduce(nothing, group=ours)
+    dist.broadcast(nothing, 0, group=ours)
+    raw("commstream").allgather([[torch.empty(0) for _ in range(size)]], [nothing]).wait()
+    dist.all_to_all_single(nothing, nothing, group=ours)
+    scalar = torch.tensor(float(rank))
+    dist.all_reduce(scalar, group=ours)
+    assert scalar == sum(range(size))
+
+
+def case_uneven():
+    """List forms whose tensors differ in length, which Gloo does not take."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ours = group("commstream")
+    out = [torch.empty(r + 1) for r in range(size)]
+    dist.all_gather(out, torch.full((rank + 1,), float(rank)), group=ours)
+    assert all(torch.equal(out[r], torch.full((r + 1,), float(r))) for r in range(size))
+    got = torch.empty(rank + 1)
+    dist.reduce_scatter(got, [torch.full((r + 1,), float(r)) for r in range(size)], group=ours)
+    assert torch.equal(got, torch.full((rank + 1,), float(rank * size)))
+
+
+def case_asynchronous():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ours = group("commstream")
+    tensors = [torch.full((n,), float(rank)) for n in (1, 1000, 300000, 7)]
+    works = [dist.all_reduce(t, group=ours, async_op=True) for t in tensors]
+    total = float(sum(range(size)))
+    for work, t in reversed(list(zip(works, tensors))):
+        assert work.wait()
+        assert work.is_completed() and work.is_success()
+        assert torch.equal(t, torch.full_like(t, total))
+    t = torch.full((200000,), float(rank))
+    future = dist.all_reduce(t, group=ours, async_op=True).get_future().then(lambda f: f.value()[0] * 2)
+    assert torch.equal(future.wait(), torch.full_like(t, 2 * total)), "then() of a future"
+    # Nobody holds the work or waits for it: it goes on by itself.
+    t = torch.full((100000,), float(rank))
+    dist.all_reduce(t, group=ours, async_op=True)
+    last = dist.all_reduce(torch.ones(1), group=ours, async_op=True)
+    last.get_future().wait()
+    assert torch.equal(t, torch.full_like(t, total))
+    before = raw("commstream")._get_sequence_number_for_group()
+    dist.all_reduce(t, group=ours)
+    assert raw("commstream")._get_sequence_number_for_group() == before + 1
+
+
+def case_messages():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ours = group("commstream")
+    if rank == 0:
+        seen = set()
+        for _ in range(size - 1):
+            t = torch.empty(3)
+            source = dist.recv(t, group=ours)
+            assert torch.equal(t, torch.full((3,), float(source)))
+            seen.add(source)
+        assert seen == set(range(1, size))
+    else:
+        dist.send(torch.full((3,), float(rank)), 0, group=ours)
+    big = torch.full((500000,), float(rank))
+    got = torch.empty(500000)
+    right, left = (rank + 1) % size, (rank - 1) % size
+    calls = [dist.P2POp(dist.isend, big, right, group=ours), dist.P2POp(dist.irecv, got, left, group=ours)]
+    for work in dist.batch_isend_irecv(calls):
+        work.wait()
+    assert torch.equal(got, torch.full_like(got, float(left)))
+    # By tag, not by order.
+    one, two = torch.ones(2), torch.full((2,), 2.0)
+    works = [dist.isend(one, right, group=ours, tag=1), dist.isend(two, right, group=ours, tag=2)]
+    first, second = torch.empty(2), torch.empty(2)
+    dist.recv(second, left, group=ours, tag=2)
+    dist.recv(first, left, group=ours, tag=1)
+    for work in works:
+        work.wait()
+    assert torch.equal(first, one) and torch.equal(second, two)
+    dist.barrier(group=ours)
+
+
+def case_coalesced():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    ours = group("commstream")
+    total = float(sum(range(size)))
+    tensors = [torch.full((n,), float(rank)) for n in (3, 50, 40000)]
+    with dist._coalescing_manager(group=ours, device=torch.device("cpu"), async_ops=True) as block:
+        for t in tensors:
+            dist.all_reduce(t, group=ours)
+    block.wait()
+    assert all(torch.equal(t, torch.full_like(t, total)) for t in tensors)
+    outs = [torch.empty(4 * size), torch.empty(6 * size)]
+    with dist._coalescing_manager(group=ours, device=torch.device("cpu")):
+        dist.all_gather_into_tensor(outs[0], torch.full((4,), float(rank)), group=ours)
+        dist.all_gather_into_tensor(outs[1], torch.full((6,), float(rank)), group=ours)
+    assert torch.equal(outs[0], torch.arange(float(size)).repeat_interleave(4))
+    assert torch.equal(outs[1], torch.arange(float(size)).repeat_interleave(6))
+    tensors = [torch.full((n,), float(rank)) for n in (3, 50)]
+    dist.all_reduce_coalesced(tensors, group=ours)
+    assert all(torch.equal(t, torch.full_like(t, total)) for t in tensors)
+
+
+def case_refusals():
+    rank = dist.get_rank()
+    backend = raw("commstream")
+    text = refused(lambda: backend.allreduce([torch.ones(2).to_sparse()]))
+    assert "sparse" in text or "layout" in text, text
+    assert "cpu" in refused(lambda: backend.allreduce([torch.ones(2, device="meta")]))
+    assert "expected 0 to" in refused(lambda: backend.broadcast([torch.ones(1)], _rooted(9)))
+    assert "rows" in refused(lambda: backend.alltoall_base(torch.empty(4), torch.empty(4), *[[1] * dist.get_world_size()] * 2))
+    assert "cannot reduce" in refused(lambda: allreduce("commstream", torch.ones(2, dtype=torch.complex32), Op.SUM))
+    # What was refused on all ranks disturbs nothing.
+    t = torch.ones(2)
+    dist.all_reduce(t, group=group("commstream"))
+    assert t[0] == dist.get_world_size(), rank
+
+
+def _rooted(root):
+    options = dist.BroadcastOptions()
+    options.rootRank = root
+    return options
+
+
+class Collectives(unittest.TestCase):
+    ranks = 2
+
+    @classmethod
+    def setUpClass(cls):
+        cls.team = Team(cls.ranks, "gloo")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.team.close()
+
+    def test_reductions(self):
+        for dtype in FLOATS + INTEGERS + UNSIGNED + FLOAT8[:2] + COMPLEX + [torch.bool]:
+            with self.subTest(dtype=dtype):
+                counted = self.team.call(case_reductions, dtype)[0]
+                lost = set(counted["gloo"])
+                self.assertFalse(lost, f"Gloo reduces {dtype} with {lost}")
+                self.assertTrue(counted["both"] + counted["ours"])
+
+    def test_reduce_family(self):
+        for dtype in FLOATS + INTEGERS + COMPLEX:
+            with self.subTest(dtype=dtype):
+                self.team.call(case_reduce_family, dtype)
+
+    def test_moves(self):
+        for dtype in ALL:
+            with self.subTest(dtype=dtype):
+                self.team.call(case_moves, dtype)
+
+    def test_python_calls(self):
+        self.team.call(case_python_calls)
+
+    def test_premul_sum(self):
+        self.team.call(case_premul)
+
+    def test_strides(self):
+        self.team.call(case_strides)
+
+    def test_uneven_lists(self):
+        self.team.call(case_uneven)
+
+    def test_asynchronous(self):
+        self.team.call(case_asynchronous)
+
+    def test_messages(self):
+        self.team.call(case_messages)
+
+    def test_coalesced(self):
+        self.team.call(case_coalesced)
+
+    def test_refusals(self):
+        self.team.call(case_refusals)
+
+
+class CollectivesOfThree(Collectives):
+    ranks = 3
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,402 @@
+"""Groups made from groups, windows, memory, hooks, estimates, and what goes wrong."""
+
+import datetime
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+import unittest
+
+import torch
+import torch.distributed as dist
+
+from team import Team, group
+
+CPU = torch.device("cpu")
+
+
+def backend_of(g=None):
+    return (g or dist.group.WORLD)._get_backend(CPU)
+
+
+def summed(backend, value):
+    t = torch.tensor([float(value)])
+    backend.allreduce([t]).wait()
+    return t.item()
+
+
+
+def case_split():
+    rank = dist.get_rank()
+    half = [0, 1] if rank < 2 else [3, 2]
+    child = dist.group.WORLD.split_group(half, group_name=f"half of {half[0]}")
+    assert child.size() == 2 and child.rank() == half.index(rank)
+    assert summed(backend_of(child), rank) == sum(half)
+
+
+def case_merge(folder):
+    """Two groups of two ranks become one of four."""
+    rank = dist.get_rank()
+    store = dist.FileStore(os.path.join(folder, "merge"), 4)
+    merged = backend_of().merge(store, backend_of().options, rank, 4)
+    assert merged.size() == 4 and summed(merged, 1) == 4
+
+
+def case_shrink():
+    rank = dist.get_rank()
+    g = dist.new_group(backend="commstream")
+    if rank == 2:
+        return
+    child = backend_of(g).shrink([2])
+    assert child.size() == 3 and child.rank() == [0, 1, 3].index(rank)
+    assert summed(child, rank) == 4
+    # That group is still whole: a barrier of all is below.
+
+
+def case_shrink_after_shutdown():
+    rank = dist.get_rank()
+    g = dist.new_group(backend="commstream")
+    if rank == 1:
+        backend_of(g).shutdown()
+        return
+    child = backend_of(g).shrink([1], 1)
+    assert child.size() == 3 and summed(child, rank) == 5
+
+
+def case_reconfigure():
+    rank = dist.get_rank()
+    g = dist.new_group(backend="commstream")
+    backend = backend_of(g)
+    handles = [None] * 4
+    dist.all_gather_object(handles, backend.get_reconfigure_handle())
+    assert len(set(handles)) == 4
+    if rank > 0:
+        options = torch._C._distributed_c10d.ReconfigureOptions()
+        options.uuid, options.handles = 7, handles[1:]
+        options.timeout = datetime.timedelta(seconds=30)
+        backend.reconfigure(options).wait()
+        assert backend.size() == 3 and backend.rank() == rank - 1
+        assert summed(backend, rank) == 6
+
+
+def case_window():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    backend = backend_of()
+    assert backend.supports_window
+    room = backend.allocate_tensor(4 * size, dtype=torch.float32, device=CPU)
+    window = backend.new_window(room.zero_())
+    dist.barrier()
+    for peer in range(size):
+        window.put(torch.full((4,), float(rank + 1)), peer, 4 * rank, False)
+        window.signal(peer, True)
+    for peer in range(size):
+        window.wait_signal(peer, False)
+    expected = torch.arange(1.0, size + 1).repeat_interleave(4)
+    assert torch.equal(room, expected), room
+    dist.barrier()
+    # Memory of the library is mapped by the ranks of a host.
+    right = window.map_remote_tensor((rank + 1) % size)
+    assert torch.equal(right, expected)
+    dist.barrier()
+    room[0] = 100.0 + rank
+    dist.barrier()
+    assert right[0] == 100.0 + (rank + 1) % size
+    try:
+        window.put(torch.ones(4, dtype=torch.float64), 0, 0, False)
+        raise AssertionError("a put of another type was taken")
+    except TypeError as e:
+        assert "expected Float" in str(e), e
+    try:
+        window.put(torch.ones(4), 0, 4 * size, False)
+        raise AssertionError("a put past the end was taken")
+    except RuntimeError as e:
+        assert "commstream" in str(e), e
+    del right
+    window.tensor_deregister()
+
+
+def case_memory():
+    backend = backend_of(dist.new_group(backend="commstream"))
+    assert backend.supports_tensor_alloc(CPU)
+    t = backend.allocate_tensor(100000, dtype=torch.int64, device=CPU)
+    assert t.dtype == torch.int64 and t.shape == (100000,) and not t.any()
+    t.fill_(1)
+    backend.allreduce([t]).wait()
+    assert (t == dist.get_world_size()).all()
+    # The memory outlives the group.
+    backend.shutdown()
+    t += 1
+    assert (t == dist.get_world_size() + 1).all()
+
+
+def case_estimate():
+    backend = backend_of()
+    assert backend._supports_time_estimate
+    t = torch.ones(1000)
+    backend._start_time_estimate()
+    backend.allreduce([t])
+    small = backend._end_time_estimate()
+    backend._start_time_estimate()
+    backend.allreduce([torch.ones(1000000)])
+    large = backend._end_time_estimate()
+    assert 0 < small < large, (small, large)
+    assert torch.equal(t, torch.ones(1000)), "an estimate moved data"
+    assert summed(backend, 1) == dist.get_world_size()
+
+
+def case_timeout():
+    """A wait that is too short says so, and the operation goes on."""
+    rank = dist.get_rank()
+    t = torch.ones(1)
+    if rank == 0:
+        work = dist.all_reduce(t, async_op=True)
+        try:
+            work.wait(datetime.timedelta(milliseconds=50))
+            raise AssertionError("a wait for nobody ended")
+        except dist.DistBackendError as e:
+            assert "allreduce" in str(e) and "50 ms" in str(e), e
+        dist.send(torch.ones(1), 1)
+        work.wait()
+    else:
+        dist.recv(torch.ones(1), 0) if rank == 1 else None
+        dist.all_reduce(t)
+    assert t == dist.get_world_size()
+
+
+def case_deadline():
+    """The library's deadline ends an operation that a rank does not make."""
+    g = dist.new_group(backend="commstream", timeout=datetime.timedelta(seconds=2))
+    if dist.get_rank() == 1:
+        return
+    try:
+        dist.all_reduce(torch.ones(1), group=g)
+        raise AssertionError("a sum without rank 1 came")
+    except dist.DistBackendError as e:
+        assert "COMM_ERR_TIMEOUT" in str(e) and "deadline of 2000 ms" in str(e), e
+
+
+def case_missing_rank():
+    from commstream.torch import _extension
+
+    try:
+        _extension.create(dist.HashStore(), 0, 3, datetime.timedelta(milliseconds=300))
+        raise AssertionError("a world without ranks 1 and 2 opened")
+    except dist.DistBackendError as e:
+        assert "missing: 1, 2" in str(e), e
+
+
+def case_monitored_barrier():
+    rank = dist.get_rank()
+    dist.monitored_barrier(timeout=datetime.timedelta(seconds=20))
+    if rank == 3:
+        return
+    try:
+        dist.monitored_barrier(timeout=datetime.timedelta(milliseconds=300), wait_all_ranks=True)
+        raise AssertionError("a barrier without rank 3 ended")
+    except RuntimeError as e:
+        assert "3" in str(e) if rank == 0 else "rank 0" in str(e), e
+
+
+def case_timeouts_of_groups():
+    backend = backend_of()
+    backend.set_timeout(datetime.timedelta(seconds=30))
+    try:
+        backend.set_timeout(datetime.timedelta(hours=5))
+        raise AssertionError("a timeout beyond the library's was taken")
+    except ValueError as e:
+        assert "expected 1 to" in str(e), e
+    backend.set_timeout(datetime.timedelta(seconds=60))
+
+
+def case_mismatch():
+    """Ranks that make different calls learn both, and the group tells the error."""
+    g = dist.new_group(backend="commstream")
+    backend = backend_of(g)
+    called = []
+    if hasattr(backend, "register_abort_hook"):
+        backend.register_abort_hook(1, lambda: called.append(1))
+    try:
+        if dist.get_rank() == 0:
+            backend.allreduce([torch.ones(3)]).wait()
+        else:
+            backend.allreduce([torch.ones(5)]).wait()
+        raise AssertionError("different lengths were summed")
+    except dist.DistBackendError as e:
+        assert "COMM_ERR_MISMATCH" in str(e) and "allreduce" in str(e), e
+    assert called or not hasattr(backend, "register_abort_hook")
+    if hasattr(backend, "get_error"):
+        assert "COMM_ERROR" in str(backend.get_error()), backend.get_error()
+    future = None
+    try:
+        future = backend.allreduce([torch.ones(3)]).get_future()
+        future.wait()
+        raise AssertionError("a failed group went on")
+    except RuntimeError as e:
+        assert "COMM_ERR_MISMATCH" in str(e), e
+
+
+def case_abort():
+    g = dist.new_group(backend="commstream")
+    backend = backend_of(g)
+    work = backend.allreduce([torch.ones(3)]) if dist.get_rank() else None
+    if not work:
+        time.sleep(0.2)
+        backend.abort()
+    try:
+        (work or backend.allreduce([torch.ones(3)])).wait()
+        raise AssertionError("an aborted group went on")
+    except dist.DistBackendError as e:
+        assert "COMM_ERR_ABORTED" in str(e), e
+
+
+def case_many_groups():
+    """More worlds than an engine takes."""
+    groups = [dist.new_group(backend="commstream") for _ in range(70)]
+    works = [dist.all_reduce(torch.ones(1000), group=g, async_op=True) for g in groups]
+    for work in works:
+        work.get_future().wait()
+    for g in groups:
+        dist.destroy_process_group(g)
+
+
+class FourRanks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.team = Team(4)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.team.close()
+
+    def test_split(self):
+        self.team.call(case_split)
+
+    def test_merge(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.team.call(case_merge, folder)
+
+    def test_shrink(self):
+        self.team.call(case_shrink)
+        self.team.call(dist.barrier)
+
+    def test_shrink_after_shutdown(self):
+        self.team.call(case_shrink_after_shutdown)
+
+    def test_reconfigure(self):
+        self.team.call(case_reconfigure)
+
+    def test_monitored_barrier(self):
+        self.team.call(case_monitored_barrier)
+        self.team.call(dist.barrier)
+
+    def test_timeout(self):
+        self.team.call(case_timeout)
+
+
+class TwoRanks(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.team = Team(2)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.team.close()
+
+    def test_window(self):
+        self.team.call(case_window)
+
+    def test_memory(self):
+        self.team.call(case_memory)
+
+    def test_estimate(self):
+        self.team.call(case_estimate)
+
+    def test_timeouts(self):
+        self.team.call(case_timeouts_of_groups)
+
+    def test_deadline(self):
+        self.team.call(case_deadline)
+
+    def test_missing_rank(self):
+        self.team.call(case_missing_rank)
+
+    def test_mismatch(self):
+        self.team.call(case_mismatch)
+
+    def test_abort(self):
+        self.team.call(case_abort)
+
+    def test_many_groups(self):
+        self.team.call(case_many_groups)
+
+
+KILLED = """
+    import datetime, os, signal, sys, torch, torch.distributed as dist
+    import commstream.torch
+    dist.init_process_group("cpu:commstream", timeout=datetime.timedelta(seconds=60))
+    dist.barrier()
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        dist.all_reduce(torch.ones(100000))
+        sys.exit("the sum of a dead rank came")
+    except dist.DistBackendError as e:
+        print(e, flush=True)
+        os._exit(0)
+"""
+
+ELASTIC = """
+    import os, signal, sys, torch, torch.distributed as dist
+    import commstream.torch
+    dist.init_process_group("commstream")
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    if attempt == 0 and dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.all_reduce(total)
+    print(f"attempt {attempt} rank {dist.get_rank()} total {total.item():.0f}", flush=True)
+    dist.destroy_process_group()
+"""
+
+
+class Launched(unittest.TestCase):
+    def script(self, text):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "script.py")
+        with open(path, "w") as f:
+            f.write(textwrap.dedent(text))
+        return path
+
+    def test_killed_rank(self):
+        path, folder = self.script(KILLED), tempfile.mkdtemp()
+        ranks = []
+        for rank in range(2):
+            env = dict(os.environ, RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="29571")
+            ranks.append(subprocess.Popen([sys.executable, path], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        os.rmdir(folder)
+        out, _ = ranks[0].communicate(timeout=120)
+        ranks[1].wait(timeout=120)
+        self.assertEqual(ranks[0].returncode, 0, out)
+        self.assertIn("COMM_ERR_PEER", out)
+        self.assertIn("rank 1", out)
+
+    def test_torchrun(self):
+        path = self.script(ELASTIC)
+        done = subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1", path],
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+        said = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, said)
+        for rank in range(2):
+            self.assertIn(f"attempt 1 rank {rank} total 4", said)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
