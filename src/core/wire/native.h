@@ -56,11 +56,13 @@ struct native_call {
     enum comm_type type;
     comm_op op;
     int32_t root;
-    const void *in; /* in place: in is out, or this rank's own block in it */
-    void *out;
-    size_t n;                      /* elements of a block */
-    size_t element_bytes;          /* of type */
-    const size_t *counts, *displs; /* v forms, in elements, one per rank; kept in place until the operation ended */
+    const void *in;       /* in place: in is out, or this rank's own block in it, or of scatters out this rank's own block in `in` */
+    void *out;            /* NULL, as in: this rank gets, or gives, nothing */
+    size_t n;             /* elements of a block; v forms: of the longest */
+    size_t element_bytes; /* of type */
+    const size_t *counts, *displs; /* v forms, in elements, one per rank; kept in place until the operation ended. gather_v, scatter_v: at
+                                      the root alone, elsewhere NULL and n is this rank's own count */
+    const size_t *in_counts, *in_displs; /* alltoall_v: of `in`; NULL: in place */
     uint64_t cookie;
 };
 
