@@ -42,6 +42,7 @@ struct native_config {
     const struct base_log *log; /* NULL: say nothing */
     const char *launcher;       /* as team_launch_find names it */
     const char *device;         /* comm_config.device or NULL */
+    const char *library;        /* mpi: the file of a library that the module opens itself, or NULL */
     const char *const *devices; /* rank -1: of each rank, or NULL; until open returned */
     int32_t rank, ranks;        /* of the world; rank -1: all of them are in this process */
     int32_t local_rank;

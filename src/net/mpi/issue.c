@@ -158,15 +158,20 @@ static struct placed place(const struct mpi_channel *c, const struct native_call
 }
 
 /* ------------------------------------------------------------------------------------------------------------ with int, and MPI_Count */
-#define COUNT int
-#define DISPL int
-#define CALL(name) MPI_##name
-#define NAME(name) name##_int
-#include "net/mpi/issue_body.h"
-#undef COUNT
-#undef DISPL
-#undef CALL
-#undef NAME
+#ifndef MPI_ABI_CALLS /* libraries with the standard ABI have all calls with MPI_Count */
+#    define COUNT int
+#    define DISPL int
+#    define CALL(name) MPI_##name
+#    define NAME(name) name##_int
+#    include "net/mpi/issue_body.h"
+#    undef COUNT
+#    undef DISPL
+#    undef CALL
+#    undef NAME
+#else
+#    define fill_int fill_large
+#    define issue_int issue_large
+#endif
 
 #define COUNT MPI_Count
 #define DISPL MPI_Aint

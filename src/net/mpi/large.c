@@ -1,8 +1,8 @@
 /* Which of MPI's calls with MPI_Count the library in this process has. */
-#define _GNU_SOURCE
 #include "net/mpi/large.h"
 
-#include <dlfcn.h>
+#include "net/mpi/library.h"
+
 #include <string.h>
 
 _Static_assert(sizeof(MPI_Count) == sizeof(size_t) && sizeof(MPI_Aint) == sizeof(size_t), "v forms fill one kind of words");
@@ -18,7 +18,7 @@ const struct mpi_large *mpi_large_find(void)
 
     _Static_assert(sizeof found == sizeof names, "one pointer for each name");
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        void *at = dlsym(RTLD_DEFAULT, names[i]); /* of what this module was loaded with, too */
+        void *at = mpi_library_symbol(names[i]);
         if (!at)
             return NULL;
         memcpy((char *)&found + i * sizeof at, &at, sizeof at);

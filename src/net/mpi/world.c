@@ -8,6 +8,7 @@
 #include "net/mpi/mpi_module.h"
 
 #include "base/result.h"
+#include "net/mpi/library.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -15,16 +16,18 @@
 #include <string.h>
 #include <unistd.h>
 
-#if defined(OPEN_MPI)
+#if defined(MPI_ABI_CALLS) /* of our own abi/mpi.h */
+#    define MODULE_NAME "mpi_abi"
+#    define MODULE_STARTER "the launcher of that MPI"
+#    define MODULE_LIBRARY "an MPI with the standard ABI"
+#elif defined(OPEN_MPI)
 #    define MODULE_NAME "mpi_openmpi"
-#    define MODULE_LAUNCHER "open-mpi"
 #    define MODULE_STARTER "mpirun of Open MPI"
 #    define TEXT_OF(x) #    x
 #    define VERSION_TEXT(a, b, c) "Open MPI " TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 #    define MODULE_LIBRARY VERSION_TEXT(OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION)
 #elif defined(MPICH_VERSION)
 #    define MODULE_NAME "mpi_mpich"
-#    define MODULE_LAUNCHER "hydra"
 #    define MODULE_STARTER "mpiexec.hydra of MPICH"
 #    define MODULE_LIBRARY "MPICH " MPICH_VERSION
 #else
@@ -73,9 +76,11 @@ static void library_text(char *text, size_t bytes)
 
 enum comm_result mpi_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES])
 {
-    (void)config;
-    library_text(version, NATIVE_VERSION_BYTES);
-    return COMM_OK;
+    enum comm_result r = mpi_library_open(config);
+
+    if (r == COMM_OK)
+        library_text(version, NATIVE_VERSION_BYTES);
+    return r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the end */
@@ -194,10 +199,10 @@ static int tags_each(const struct mpi_world *w)
     return each > 64 ? 64 : (int)each;
 }
 
-/* MPICH 4.0.2 fails with "Invalid communicator" in MPI_Ibcast of 2 GiB, whether counted with int or with MPI_Count. */
+/* MPICH 4.0.2 and Intel MPI 2021.18 fail with "Invalid communicator" in MPI_Ibcast of 2 GiB, whether counted with int or with MPI_Count. */
 static size_t most_bytes(void)
 {
-    static const char *const fail[] = {"MPICH Version: 4.0"};
+    static const char *const fail[] = {"MPICH Version: 4.0", "Intel(R) MPI"};
     char version[NATIVE_VERSION_BYTES];
 
     library_text(version, sizeof version);
@@ -251,13 +256,14 @@ static const struct native_class native_of_mpi;
 
 enum comm_result mpi_open(const struct native_config *config, struct native **native)
 {
-    struct mpi_world *w = calloc(1, sizeof *w);
+    enum comm_result r = mpi_library_open(config);
+    struct mpi_world *w = r == COMM_OK ? calloc(1, sizeof *w) : NULL;
 
     if (!w)
-        return COMM_ERR_MEMORY;
+        return r == COMM_OK ? COMM_ERR_MEMORY : r;
     w->face.class = &native_of_mpi;
     pthread_mutex_lock(&process.lock);
-    enum comm_result r = find_mpi(config, &w->level);
+    r = find_mpi(config, &w->level);
     if (r == COMM_OK)
         r = check_ranks(config);
     w->shared = w->level == MPI_THREAD_MULTIPLE;
