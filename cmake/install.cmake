@@ -5,7 +5,7 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/commstream DESTINATION ${CMAKE_I
 install(TARGETS commstream commstream_static EXPORT commstreamTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(family ${COMM_MPI_FAMILIES}) # beside the library, where it looks for them
+foreach(family ${COMM_MPI_FAMILIES} abi) # beside the library, where it looks for them
   install(TARGETS commstream_mpi_${family} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 endforeach()
 install(TARGETS commstream_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})

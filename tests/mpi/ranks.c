@@ -2,7 +2,7 @@
  * One rank of a world over MPI, started by MPI's own launcher (run.sh); what it finds wrong it prints, and ends with 1. The program knows
  * nothing of MPI: the library's module brings it.
  *
- *   ranks suite | fixed | mismatch | killed | idle | leave
+ *   ranks suite | fixed | cells | large | short | long | edge | killed | idle | leave
  */
 #define _GNU_SOURCE
 #include "conform/job.h"
@@ -12,19 +12,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 #include <unistd.h>
 
 static int32_t rank, ranks;
+static char library[64]; /* MPI's name and version */
 
 /* Whoever asks what is here must not thereby choose another MPI than the launcher's. */
 static void ask_backends(void)
 {
     struct comm_backend_info b;
     for (size_t i = 0; b = (struct comm_backend_info){.size = sizeof b}, comm_describe_backend(i, &b) == COMM_OK; i++)
-        if (strcmp(b.name, "mpi") == 0)
+        if (strcmp(b.name, "mpi") == 0) {
             CHECK(b.available && strstr(b.version, "MPI"));
+            snprintf(library, sizeof library, "%s", b.version);
+        }
 }
 
 static struct comm_communicator *open_world(const char *options)
@@ -181,6 +185,149 @@ static void suite(const char *options, bool fixed)
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
+/* ------------------------------------------------------------------------------------------------------------ who serves what */
+#define OP(x) (1u << (x))
+#define ARITHMETIC (OP(COMM_SUM) | OP(COMM_PROD) | OP(COMM_MIN) | OP(COMM_MAX))
+#define BITS (OP(COMM_BAND) | OP(COMM_BOR) | OP(COMM_BXOR))
+#define TRUTH (OP(COMM_LAND) | OP(COMM_LOR) | OP(COMM_LXOR))
+#define LOCATED (OP(COMM_MINLOC) | OP(COMM_MAXLOC))
+
+/* Which reductions are MPI's, and where one library differs from the rest. The first row that fits counts; what none names is a program's:
+ * MPI has no such type or operator. */
+static const struct cell_row {
+    const char *library; /* how its version begins; NULL: any */
+    enum comm_type first, last;
+    uint32_t ops;
+    const char *by, *why; /* by: mpi, program, or NULL: either, as the CPU is */
+} cell_rows[] = {
+    {"Open MPI v4", COMM_I8, COMM_I16, OP(COMM_SUM) | OP(COMM_PROD), NULL, "saturates where the CPU has AVX"},
+    {"Open MPI v4", COMM_U8, COMM_U16, OP(COMM_SUM) | OP(COMM_PROD), NULL, "saturates where the CPU has AVX"},
+    {"MPICH Version: 4.0", COMM_U8, COMM_U64, OP(COMM_MIN) | OP(COMM_MAX), "program", "compares as signed"},
+    {NULL, COMM_I8, COMM_U64, ARITHMETIC | BITS | TRUTH, "mpi", ""},
+    {NULL, COMM_BYTE, COMM_BYTE, BITS, "mpi", ""},
+    {NULL, COMM_BOOL, COMM_BOOL, TRUTH, "mpi", ""},
+    {NULL, COMM_F32, COMM_F64, OP(COMM_SUM) | OP(COMM_PROD), "mpi", ""},
+    {NULL, COMM_F32, COMM_F64, OP(COMM_MIN) | OP(COMM_MAX), "program", "a NaN gets lost"},
+    {NULL, COMM_C64, COMM_C128, OP(COMM_SUM), "mpi", ""},
+    {NULL, COMM_C64, COMM_C128, OP(COMM_PROD), "program", "infinities as C has them"},
+    {NULL, COMM_F32_INDEX, COMM_F32_INDEX, LOCATED, "program", "a NaN gets lost"},
+    {NULL, COMM_I32_INDEX, COMM_I32_INDEX, LOCATED, "mpi", ""},
+};
+
+static const struct cell_row *row_of(const struct job_shape *s)
+{
+    static const struct cell_row any = {NULL, COMM_BYTE, COMM_I64_INDEX, ~0u, "mpi", ""}, none = {NULL, 0, 0, 0, "program", "MPI has none"};
+    for (size_t i = 0; job_kind_reduces(s->kind) && i < sizeof cell_rows / sizeof *cell_rows; i++) {
+        const struct cell_row *row = &cell_rows[i];
+        bool here = !row->library || strncmp(library, row->library, strlen(row->library)) == 0;
+        if (here && s->type >= row->first && s->type <= row->last && row->ops & OP(s->op))
+            return row;
+    }
+    return job_kind_reduces(s->kind) ? &none : &any;
+}
+
+/* Where all blocks are empty nothing is MPI's. */
+static void prepare_some(struct job *job, struct job_shape *shape)
+{
+    size_t all = 0;
+    for (;; shape->seed++) {
+        job_prepare(job, shape, ranks);
+        for (int32_t r = 0; r < ranks; r++)
+            all += shape->kind == JOB_ALLGATHER_V ? job->pair[r][0] : job->pair[0][r];
+        if (all || shape->kind == JOB_BARRIER)
+            return;
+        job_free(job);
+    }
+}
+
+static void cell(struct comm_communicator *c, struct job_shape *shape)
+{
+    static struct job job;
+    struct comm_request_info info = {.size = sizeof info};
+    struct comm_call call = {
+        .size = sizeof call, .collective = job_kind_names[shape->kind], .n = shape->n, .type = shape->type, .op = shape->op};
+    char text[160], explained[512];
+    const struct cell_row *row = row_of(shape);
+    prepare_some(&job, shape);
+    MUST(job_issue(&job, rank, c));
+    MUST(comm_wait(job.request[rank], RIG_PATIENCE));
+    if (exact(shape, false))
+        job_verify(&job, rank);
+    MUST(comm_describe_request(job.request[rank], &info));
+    MUST(comm_explain(c, &call, explained, sizeof explained));
+    bool mpi = strcmp(info.algorithm, "mpi") == 0, says = strstr(explained, ": mpi itself") != NULL;
+    if (mpi != says)
+        rig_die(__FILE__, __LINE__, "%s: served by %s, but explained as %s", job_text(&job, text), info.algorithm, explained);
+    if (row->by && mpi != (strcmp(row->by, "mpi") == 0))
+        rig_die(__FILE__, __LINE__, "%s: served by %s, expected %s (%s) of %s", job_text(&job, text), info.algorithm, row->by, row->why,
+                library);
+    job_free(&job);
+}
+
+/* Each collective with each type and operator goes the way that the table says, and explain says the same. */
+static void cells(void)
+{
+    struct comm_communicator *world = open_world(NULL);
+    uint64_t chance = 7;
+    for (int kind = 0; kind < JOB_KINDS; kind++) {
+        for (int t = 0; t < ORACLE_TYPES; t++) {
+            for (int o = 0; o < ORACLE_OPS; o++) {
+                struct job_shape s = {
+                    .kind = (enum job_kind)kind, .type = oracle_types[t], .op = oracle_ops[o], .n = 5, .seed = oracle_random(&chance)};
+                bool scan = s.kind == JOB_SCAN || s.kind == JOB_EXSCAN;
+                if (s.kind == JOB_BARRIER)
+                    s.type = COMM_BYTE;
+                if (job_kind_reduces(s.kind) ? oracle_pair(s.type, s.op) && !(scan && s.op == COMM_AVG) : o == 0)
+                    cell(world, &s);
+            }
+        }
+    }
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+/* More elements than an int counts: MPI's where it has calls for them, a program's elsewhere. */
+static void large(void)
+{
+    enum { STEP = 4093 };
+    struct comm_communicator *world = open_world(NULL);
+    size_t n = ((size_t)1 << 31) + 17;
+    unsigned char *at = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    struct comm_request q;
+    CHECK(at != MAP_FAILED);
+    (void)madvise(at, n, MADV_HUGEPAGE); /* half a million faults else */
+    for (size_t i = 0; i < n; i += STEP)
+        at[i] = rank == 0 ? (unsigned char)(i / STEP) : 0xee;
+    at[n - 1] = rank == 0 ? 77 : 0;
+    MUST(comm_broadcast(world, at, n, COMM_BYTE, 0, &q));
+    MUST(comm_wait(q, 60 * RIG_S));
+    for (size_t i = 0; i + 1 < n; i += STEP)
+        CHECK(at[i] == (unsigned char)(i / STEP));
+    EQUAL(at[n - 1], 77);
+    struct comm_request_info info = {.size = sizeof info};
+    MUST(comm_describe_request(q, &info));
+    bool counts_with_int = strncmp(library, "Open MPI v4", 11) == 0 || strncmp(library, "Open MPI v5.0", 13) == 0;
+    bool fails = strncmp(library, "MPICH Version: 4.0", 18) == 0 ||
+                 strncmp(library, "Intel(R) MPI", 12) == 0; /* from 2 GiB on, however they are counted */
+    EQUAL(strcmp(info.algorithm, "mpi") == 0, !counts_with_int && !fails);
+    munmap(at, n);
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+static void need_memory(size_t mib)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    size_t kib = 0;
+    while (f && !kib && fgets(line, sizeof line, f))
+        (void)!sscanf(line, "MemAvailable: %zu kB", &kib);
+    if (f)
+        fclose(f);
+    if (kib / 1024 < mib) {
+        printf("skipped: less than %zu MiB of memory are free\n", mib);
+        exit(77);
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------------------ what goes wrong */
 static void print_cause(struct comm_communicator *world, enum comm_result r, int64_t since)
 {
@@ -213,6 +360,32 @@ static void differ(size_t n)
     print_cause(world, r, start);
     CHECK(r == COMM_ERR_MISMATCH && rig_now() - start < 3 * RIG_S);
     r = comm_close(world, RIG_S / 5); /* what MPI has taken it keeps */
+    CHECK(r == COMM_OK || r == COMM_ERR_TIMEOUT);
+}
+
+/* Rank 1 gives its root more than the root takes, which no published call shows. MPI tells the root; with option check no MPI is asked. */
+static void edge(void)
+{
+    struct comm_communicator *world = open_world(NULL);
+    bool checks = getenv("COMM_CHECK") != NULL;
+    static int32_t in[40], out[400];
+    size_t counts[RIG_RANKS_MAX];
+    struct comm_request q;
+    int64_t start = rig_now();
+    for (int32_t r = 0; r < ranks; r++)
+        counts[r] = 10;
+    enum comm_result r = comm_gather_v(world, in, rank == 1 ? 40 : 10, out, counts, NULL, COMM_I32, 0, &q);
+    if (r == COMM_OK)
+        r = comm_wait(q, RIG_PATIENCE);
+    for (int64_t end = rig_now() + 3 * RIG_S; r == COMM_OK && rig_now() < end; rig_nap(RIG_MS)) { /* a leaf is done before the root */
+        struct comm_error error = {.size = sizeof error};
+        (void)!comm_progress(world);
+        MUST(comm_error_detail(world, &error));
+        r = error.result;
+    }
+    print_cause(world, r, start);
+    CHECK(r == (checks ? COMM_ERR_MISMATCH : COMM_ERR_BACKEND) && rig_now() - start < 3 * RIG_S);
+    r = comm_close(world, RIG_S / 5);
     CHECK(r == COMM_OK || r == COMM_ERR_TIMEOUT);
 }
 
@@ -283,10 +456,16 @@ int main(int count, char **argument)
         suite(NULL, false);
     else if (strcmp(what, "fixed") == 0)
         suite("order=fixed", true);
+    else if (strcmp(what, "cells") == 0)
+        cells();
+    else if (strcmp(what, "large") == 0)
+        need_memory(8192), large();
     else if (strcmp(what, "short") == 0)
         differ(2);
     else if (strcmp(what, "long") == 0)
         differ(99990);
+    else if (strcmp(what, "edge") == 0)
+        edge();
     else if (strcmp(what, "killed") == 0)
         killed();
     else if (strcmp(what, "idle") == 0)

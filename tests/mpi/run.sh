@@ -1,4 +1,4 @@
-# run.sh open-mpi|hydra ENDED RANKS PROGRAM [ARG...]: under that MPI's launcher; 77 where it is not installed.
+# run.sh open-mpi|hydra|abi ENDED RANKS PROGRAM [ARG...]: under that MPI's launcher; 77 where it is not installed.
 #
 # The launcher's status must be 0, which it is when every rank ended with 0. With WANT, an extended regular expression, the output must hold it.
 # Where ranks end otherwise, FAILS=yes, or the status is the launcher's own affair, FAILS=maybe, each is started by ENDED (ended.c), which
@@ -31,6 +31,11 @@ open-mpi)
 hydra)
     command -v mpiexec.hydra > /dev/null || skip "no mpiexec.hydra is installed (Debian: mpich)"
     launcher="mpiexec.hydra $LAUNCHER_ARGS"
+    ;;
+abi)
+    [ -n "$COMM_TEST_MPI_ABI" ] || skip "COMM_TEST_MPI_ABI names no folder of an MPI with the standard ABI (PyPI: mpich)"
+    [ -x "$COMM_TEST_MPI_ABI/bin/mpiexec.hydra" ] || { echo "COMM_TEST_MPI_ABI=$COMM_TEST_MPI_ABI has no bin/mpiexec.hydra"; exit 1; }
+    launcher="$COMM_TEST_MPI_ABI/bin/mpiexec.hydra $LAUNCHER_ARGS"
     ;;
 esac
 

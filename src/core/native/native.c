@@ -80,7 +80,8 @@ static enum comm_result joined(struct comm_state *b)
 /* ------------------------------------------------------------------------------------------------------------ which calls */
 static bool reduces(uint32_t collective)
 {
-    return collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_REDUCE_SCATTER;
+    return collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_REDUCE_SCATTER ||
+           collective == COLLECTIVE_REDUCE_SCATTER_V || collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
 }
 
 /* Integers wrap and bits are bits: any order gives the same. */
@@ -100,7 +101,9 @@ static struct native_call call_of(const struct engine_call *call)
                                 .n = call->n,
                                 .element_bytes = data_type_bytes(call->type),
                                 .counts = call->counts,
-                                .displs = call->displs};
+                                .displs = call->displs,
+                                .in_counts = call->in_counts,
+                                .in_displs = call->in_displs};
 }
 
 static bool is_device_memory(struct comm_state *b, const void *memory)
@@ -133,6 +136,8 @@ static enum comm_result takes(struct comm_state *b, const struct engine_call *ca
         return leave_to_program(b, call, "an operator of the program's own works on host memory");
     if (state_forced(b) && algo_is_forced(state_forced(b), call->collective))
         return leave_to_program(b, call, "option algorithm asks for a program, which works on host memory");
+    if (BASE_UNLIKELY(b->world->check) && collective_is_ragged(call->collective))
+        return leave_to_program(b, call, "with option check the two ends of each edge compare their counts, on host memory");
     struct native_call native = call_of(call);
     char why[256];
     enum comm_result r = b->native->native->class->accept(b->native, &native, why, sizeof why);
@@ -213,6 +218,8 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
                                .element_bytes = data_type_bytes(e->call.type),
                                .counts = e->call.counts,
                                .displs = e->call.displs,
+                               .in_counts = e->call.in_counts,
+                               .in_displs = e->call.in_displs,
                                .cookie = ticket};
     int32_t code = 0;
 

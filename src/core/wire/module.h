@@ -11,7 +11,7 @@
 #include "wire/device.h"
 #include "wire/native.h"
 
-enum { MODULE_ABI = 1 };
+enum { MODULE_ABI = 2 };
 #define MODULE_ENTRY "comm_module_entry"
 
 /* The core's side. Constant for the life of the process. */

@@ -42,6 +42,7 @@ struct native_config {
     const struct base_log *log; /* NULL: say nothing */
     const char *launcher;       /* as team_launch_find names it */
     const char *device;         /* comm_config.device or NULL */
+    const char *library;        /* mpi: the file of a library that the module opens itself, or NULL */
     const char *const *devices; /* rank -1: of each rank, or NULL; until open returned */
     int32_t rank, ranks;        /* of the world; rank -1: all of them are in this process */
     int32_t local_rank;
@@ -56,11 +57,13 @@ struct native_call {
     enum comm_type type;
     comm_op op;
     int32_t root;
-    const void *in; /* in place: in is out, or this rank's own block in it */
-    void *out;
-    size_t n;                      /* elements of a block */
-    size_t element_bytes;          /* of type */
-    const size_t *counts, *displs; /* v forms, in elements, one per rank; kept in place until the operation ended */
+    const void *in;       /* in place: in is out, or this rank's own block in it, or of scatters out this rank's own block in `in` */
+    void *out;            /* NULL, as in: this rank gets, or gives, nothing */
+    size_t n;             /* elements of a block; v forms: of the longest */
+    size_t element_bytes; /* of type */
+    const size_t *counts, *displs; /* v forms, in elements, one per rank; kept in place until the operation ended. gather_v, scatter_v: at
+                                      the root alone, elsewhere NULL and n is this rank's own count */
+    const size_t *in_counts, *in_displs; /* alltoall_v: of `in`; NULL: in place */
     uint64_t cookie;
 };
 

@@ -1,145 +1,10 @@
-/* Collectives as MPI's nonblocking calls. What MPI would do by other rules than ours (minima of floats with NaN, averages, half precision,
- * more elements than an int counts) is not accepted, and a program of ours serves it over the wire. */
+/* Collectives as MPI's nonblocking calls: what is pending, and what has ended. */
 #include "net/mpi/mpi_module.h"
 
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { ROOM_FIRST = 16 };
-
-/* ------------------------------------------------------------------------------------------------------------ types and operators */
-static MPI_Datatype number_type(enum comm_type type)
-{
-    switch ((int)type) {
-    case COMM_I8:
-        return MPI_INT8_T;
-    case COMM_I16:
-        return MPI_INT16_T;
-    case COMM_I32:
-        return MPI_INT32_T;
-    case COMM_I64:
-        return MPI_INT64_T;
-    case COMM_U8:
-    case COMM_BYTE:
-        return MPI_UINT8_T;
-    case COMM_U16:
-        return MPI_UINT16_T;
-    case COMM_U32:
-        return MPI_UINT32_T;
-    case COMM_U64:
-        return MPI_UINT64_T;
-    case COMM_F32:
-        return MPI_FLOAT;
-    case COMM_F64:
-        return MPI_DOUBLE;
-    default:
-        return MPI_DATATYPE_NULL;
-    }
-}
-
-/* Open MPI 4.1 adds and multiplies short integers with saturation where the CPU has AVX; ours wrap. */
-static bool wraps(enum comm_type type)
-{
-    return type == COMM_I32 || type == COMM_I64 || type == COMM_U32 || type == COMM_U64;
-}
-
-/* MPICH 4.0 compares unsigned numbers as signed ones. */
-static bool is_signed(enum comm_type type)
-{
-    return type >= COMM_I8 && type <= COMM_I64;
-}
-
-static bool is_float(enum comm_type type)
-{
-    return type == COMM_F32 || type == COMM_F64;
-}
-
-static MPI_Op operator_of(enum comm_type type, comm_op op)
-{
-    switch (op) {
-    case COMM_SUM:
-        return wraps(type) || is_float(type) ? MPI_SUM : MPI_OP_NULL;
-    case COMM_PROD:
-        return wraps(type) || is_float(type) ? MPI_PROD : MPI_OP_NULL;
-    case COMM_MIN:
-        return is_signed(type) ? MPI_MIN : MPI_OP_NULL;
-    case COMM_MAX:
-        return is_signed(type) ? MPI_MAX : MPI_OP_NULL;
-    case COMM_BAND:
-        return is_float(type) ? MPI_OP_NULL : MPI_BAND;
-    case COMM_BOR:
-        return is_float(type) ? MPI_OP_NULL : MPI_BOR;
-    case COMM_BXOR:
-        return is_float(type) ? MPI_OP_NULL : MPI_BXOR;
-    default:
-        return MPI_OP_NULL;
-    }
-}
-
-/* Of what is only moved the width alone counts. */
-static MPI_Datatype moved_type(size_t element_bytes)
-{
-    switch (element_bytes) {
-    case 1:
-        return MPI_BYTE;
-    case 2:
-        return MPI_INT16_T;
-    case 4:
-        return MPI_INT32_T;
-    case 8:
-        return MPI_INT64_T;
-    case 16:
-        return MPI_C_DOUBLE_COMPLEX;
-    default:
-        return MPI_DATATYPE_NULL;
-    }
-}
-
-/* ------------------------------------------------------------------------------------------------------------ accept */
-static enum comm_result accept_gather_v(const struct mpi_channel *c, const struct native_call *call, char *why, size_t why_bytes)
-{
-    size_t all = 0;
-
-    if (!call->counts)
-        return COMM_OK; /* somebody only asks */
-    for (int r = 0; r < c->size; r++) {
-        if (call->counts[r] > INT_MAX || all > INT_MAX)
-            return COMM_ERR_UNSUPPORTED;
-        all += call->counts[r];
-    }
-    if (all > INT_MAX || all == 0)
-        return COMM_ERR_UNSUPPORTED;
-    for (int r = 0; r < c->size; r++) { /* this rank's own choice: the others cannot follow it to another way */
-        if (call->displs[r] <= INT_MAX || !call->counts[r])
-            continue;
-        snprintf(why, why_bytes, "allgather_v: displs[%d]=%zu; expected at most %d elements over mpi", r, call->displs[r], INT_MAX);
-        return COMM_ERR_ARGUMENT;
-    }
-    return COMM_OK;
-}
-
-enum comm_result mpi_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
-{
-    if (call->collective == COLLECTIVE_BARRIER)
-        return COMM_OK;
-    if (call->n == 0 || call->n > INT_MAX || moved_type(call->element_bytes) == MPI_DATATYPE_NULL)
-        return COMM_ERR_UNSUPPORTED;
-    switch (call->collective) {
-    case COLLECTIVE_BROADCAST:
-        return COMM_OK;
-    case COLLECTIVE_ALLGATHER:
-        return call->n <= (size_t)INT_MAX / (size_t)mpi_channel_of(channel)->size ? COMM_OK : COMM_ERR_UNSUPPORTED;
-    case COLLECTIVE_ALLGATHER_V:
-        return accept_gather_v(mpi_channel_of(channel), call, why, why_bytes);
-    case COLLECTIVE_ALLREDUCE:
-        return number_type(call->type) != MPI_DATATYPE_NULL && operator_of(call->type, call->op) != MPI_OP_NULL ? COMM_OK
-                                                                                                                : COMM_ERR_UNSUPPORTED;
-    default:
-        return COMM_ERR_UNSUPPORTED;
-    }
-}
 
 /* ------------------------------------------------------------------------------------------------------------ start */
 static bool grow(struct mpi_channel *c)
@@ -161,47 +26,6 @@ static bool grow(struct mpi_channel *c)
     return true;
 }
 
-static bool copy_vectors(struct mpi_channel *c, struct mpi_pending *p, const struct native_call *call)
-{
-    if (!call->counts)
-        return true;
-    if (!p->vectors)
-        p->vectors = malloc(2 * (size_t)c->size * sizeof *p->vectors);
-    if (!p->vectors)
-        return false;
-    for (int r = 0; r < c->size; r++) {
-        p->vectors[r] = (int)call->counts[r];
-        p->vectors[c->size + r] = call->counts[r] ? (int)call->displs[r] : 0;
-    }
-    return true;
-}
-
-static int issue(struct mpi_channel *c, const struct native_call *call, const int *vectors, MPI_Request *request)
-{
-    MPI_Datatype moved = moved_type(call->element_bytes);
-    int n = (int)call->n;
-
-    switch (call->collective) {
-    case COLLECTIVE_BARRIER:
-        return MPI_Ibarrier(c->comm, request);
-    case COLLECTIVE_BROADCAST:
-        return MPI_Ibcast(call->out, n, moved, call->root, c->comm, request);
-    case COLLECTIVE_ALLREDUCE:
-        return MPI_Iallreduce(call->in == call->out ? MPI_IN_PLACE : call->in, call->out, n, number_type(call->type),
-                              operator_of(call->type, call->op), c->comm, request);
-    case COLLECTIVE_ALLGATHER: {
-        const char *own = (const char *)call->out + (size_t)c->rank * call->n * call->element_bytes;
-        return MPI_Iallgather(call->in == own ? MPI_IN_PLACE : call->in, n, moved, call->out, n, moved, c->comm, request);
-    }
-    default: {
-        const char *own = (const char *)call->out + call->displs[c->rank] * call->element_bytes;
-        bool in_place = call->counts[c->rank] && call->in == own;
-        return MPI_Iallgatherv(in_place ? MPI_IN_PLACE : call->in, vectors[c->rank], moved, call->out, vectors, vectors + c->size, moved,
-                               c->comm, request);
-    }
-    }
-}
-
 enum comm_result mpi_start(struct native_channel *channel, const struct native_call *call, int32_t *code)
 {
     struct mpi_channel *c = mpi_channel_of(channel);
@@ -210,12 +34,12 @@ enum comm_result mpi_start(struct native_channel *channel, const struct native_c
         *code = mpi_is_over() ? MPI_OVER : MPI_OTHER_THREAD;
         return COMM_ERR_STATE;
     }
-    if ((c->count == c->room && !grow(c)) || !copy_vectors(c, &c->pending[c->count], call))
+    if ((c->count == c->room && !grow(c)) || !mpi_prepare(c, call, &c->pending[c->count]))
         return COMM_ERR_MEMORY;
     struct mpi_pending *p = &c->pending[c->count];
     p->cookie = call->cookie;
     mpi_enter(c->world);
-    int said = issue(c, call, p->vectors, &c->request[c->count]);
+    int said = mpi_issue_one(c, call, p, &c->request[c->count]);
     mpi_exit(c->world);
     *code = said;
     c->count += said == MPI_SUCCESS;
@@ -223,7 +47,7 @@ enum comm_result mpi_start(struct native_channel *channel, const struct native_c
 }
 
 /* ------------------------------------------------------------------------------------------------------------ advance */
-/* The last one takes its place; vectors are kept for the next. */
+/* The last one takes its place; its memory is kept for the next. */
 static void remove_pending(struct mpi_channel *c, uint32_t i)
 {
     struct mpi_pending gone = c->pending[i];
@@ -236,7 +60,11 @@ static void remove_pending(struct mpi_channel *c, uint32_t i)
 
 static struct native_event ended(const struct mpi_channel *c, uint32_t i, int code)
 {
-    return (struct native_event){c->pending[i].cookie, code == MPI_SUCCESS ? COMM_OK : COMM_ERR_BACKEND, code};
+    const struct mpi_pending *p = &c->pending[i];
+
+    if (code == MPI_SUCCESS && p->to)
+        memcpy(p->to, p->stage, p->to_bytes);
+    return (struct native_event){p->cookie, code == MPI_SUCCESS ? COMM_OK : COMM_ERR_BACKEND, code};
 }
 
 static uint32_t advance_one(struct mpi_channel *c, struct native_event *event)

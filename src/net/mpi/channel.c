@@ -2,6 +2,10 @@
  * A communicator's MPI_Comm. The world's is the copy that opening made. A child's needs MPI_Comm_create_group, which blocks until all
  * members are inside: it runs on a thread of its own, which only MPI_THREAD_MULTIPLE allows; below that a child has no native, and programs
  * serve it.
+ *
+ * Creations that overlap are told apart by their tags alone. So the first member gives each one a tag that no other creation has: each rank
+ * has a range of its own, and a tag is free again when all members have left MPI_Comm_create_group, which a barrier on the new communicator
+ * shows. A rank that has none left gives none, and programs serve that child.
  */
 #define _GNU_SOURCE
 #include "net/mpi/mpi_module.h"
@@ -10,12 +14,40 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TAG_PRIME = 32749 /* MPI promises tags up to 32767 */ };
+/* ------------------------------------------------------------------------------------------------------------ tags */
+static bool take_tag(struct mpi_channel *c)
+{
+    struct mpi_world *w = c->world;
+    uint64_t taken = atomic_load(&w->tags_taken), all = w->tags_each == 64 ? UINT64_MAX : (UINT64_C(1) << w->tags_each) - 1;
 
+    for (;;) {
+        if ((taken & all) == all)
+            return false;
+        int at = __builtin_ctzll(~taken);
+        if (atomic_compare_exchange_weak(&w->tags_taken, &taken, taken | UINT64_C(1) << at)) {
+            c->tag_taken = at;
+            c->tag = w->rank * w->tags_each + at;
+            return true;
+        }
+    }
+}
+
+static void give_tag_back(struct mpi_channel *c)
+{
+    if (c->tag_taken >= 0)
+        atomic_fetch_and(&c->world->tags_taken, ~(UINT64_C(1) << c->tag_taken));
+    c->tag_taken = -1;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ joining */
 static void channel_free(struct mpi_channel *c)
 {
-    for (uint32_t i = 0; i < c->room; i++)
+    if (!c->begun) /* nobody has begun then: some member's had no MPI for it */
+        give_tag_back(c);
+    for (uint32_t i = 0; i < c->room; i++) {
         free(c->pending[i].vectors);
+        free(c->pending[i].stage);
+    }
     free(c->request);
     free(c->pending);
     free(c->index);
@@ -54,7 +86,11 @@ static enum comm_result make_channel(struct mpi_world *w, const struct wire_team
     c->comm = whole ? w->base : MPI_COMM_NULL;
     w->base_taken |= whole;
     c->owns_comm = true;
-    c->tag = (int)(team->id % TAG_PRIME);
+    c->tag = c->tag_taken = -1;
+    if (!whole && team->rank == 0 && !take_tag(c)) {
+        free(c);
+        return COMM_ERR_UNSUPPORTED;
+    }
     atomic_init(&c->state, whole ? MPI_JOINED : MPI_JOINING);
     atomic_init(&c->owners, 1);
     c->members = malloc((size_t)team->size * sizeof *c->members);
@@ -82,8 +118,12 @@ static void *create_group(void *arg)
         }
         MPI_Group_free(&all);
     }
-    if (c->code == MPI_SUCCESS)
+    if (c->code == MPI_SUCCESS) {
         MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN);
+        c->code = MPI_Barrier(c->comm);
+    }
+    if (c->code == MPI_SUCCESS)
+        give_tag_back(c);
     atomic_store_explicit(&c->state, c->code == MPI_SUCCESS ? MPI_JOINED : MPI_JOIN_FAILED, memory_order_release);
     let_go(c);
     return NULL;
@@ -97,6 +137,7 @@ static enum comm_result connect_channel(struct mpi_channel *c)
 
     if (atomic_load(&c->state) != MPI_JOINING)
         return COMM_OK;
+    c->begun = true;
     atomic_fetch_add(&c->owners, 1);
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -114,8 +155,14 @@ static enum comm_result connect_channel(struct mpi_channel *c)
 enum comm_result mpi_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,
                           struct native_channel **channel)
 {
-    (void)offer; /* MPI needs no word of ours */
-    return offers ? connect_channel(mpi_channel_of(*channel)) : make_channel((struct mpi_world *)native, team, channel);
+    if (offers) {
+        memcpy(&mpi_channel_of(*channel)->tag, offers, sizeof(int)); /* the first member's */
+        return connect_channel(mpi_channel_of(*channel));
+    }
+    enum comm_result r = make_channel((struct mpi_world *)native, team, channel);
+    if (r == COMM_OK)
+        memcpy(offer, &mpi_channel_of(*channel)->tag, sizeof(int));
+    return r;
 }
 
 enum comm_result mpi_joined(struct native_channel *channel)

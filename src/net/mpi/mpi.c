@@ -1,55 +1,105 @@
 /*
  * mpi, seen from the library: which MPI, and its module. Several may stand side by side on a machine, and exactly one of them is right for
- * a process: the one that is in it already, else the one whose launcher started it, else the first that is there. From then on the module's
- * table is what the engine calls; this file only finds it.
+ * a process: the one that COMM_MPI_LIBRARY names, else the one that is in it already, else the one whose launcher started it, else the
+ * first that is there. From then on the module's table is what the engine calls; this file only finds it.
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
+#include <limits.h>
 #include <link.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/format.h"
 #include "wire/module.h"
 
-enum { WHY_BYTES = 640, MPIS = 2 };
+enum { WHY_BYTES = 640, MPIS = 3 };
 
 struct mpi_family {
     const char *module, *name, *launcher, *starter, *packages;
     const char *library[3]; /* beginnings of file names, by which a loaded one is known */
 };
+/* In the order in which they are tried; known by the first that a file's name fits, so the standard ABI's library comes before those that
+ * it may be made of. */
 static const struct mpi_family families[MPIS] = {
     {"mpi_openmpi", "Open MPI", "open-mpi", "Open MPI's mpirun", "openmpi-bin libopenmpi-dev", {"libmpi.so.40", "libopen-pal.so", NULL}},
     {"mpi_mpich", "MPICH", "hydra", "MPICH's mpiexec.hydra", "mpich libmpich-dev", {"libmpich.so", "libmpi.so.12", NULL}},
+    {"mpi_abi", "an MPI with the standard ABI", "hydra", "its own launcher", "mpich libmpich-dev", {"libmpi_abi.so", NULL}},
 };
+static const struct mpi_family *const with_abi = &families[MPIS - 1];
+static const char *const abi_names[] = {"libmpi_abi.so.1", "libmpi_abi.so"};
 
 /* ------------------------------------------------------------------------------------------------------------ which one */
+struct loaded {
+    const struct mpi_family *family; /* NULL: none */
+    char path[PATH_MAX];
+};
+
+/* A library with the standard ABI may have loaded another one of its own: then it is the one. */
 static int look_at_library(struct dl_phdr_info *info, size_t bytes, void *arg)
 {
-    const struct mpi_family **found = arg;
+    struct loaded *found = arg;
     const char *slash = info->dlpi_name ? strrchr(info->dlpi_name, '/') : NULL;
 
     (void)bytes;
-    for (int i = 0; slash && i < MPIS && !*found; i++)
+    for (int i = 0; slash && i < MPIS; i++) {
+        bool is = false;
         for (int k = 0; families[i].library[k]; k++)
-            if (strncmp(slash + 1, families[i].library[k], strlen(families[i].library[k])) == 0)
-                *found = &families[i];
-    return *found != NULL;
+            is |= strncmp(slash + 1, families[i].library[k], strlen(families[i].library[k])) == 0;
+        if (!is || (found->family && &families[i] != with_abi))
+            continue;
+        found->family = &families[i];
+        base_copy_text(found->path, sizeof found->path, info->dlpi_name);
+    }
+    return found->family == with_abi;
 }
 
-static const struct mpi_family *family_in_process(void)
+static bool is_started_by(const struct mpi_family *family, const char *launcher)
 {
-    const struct mpi_family *found = NULL;
-
-    dl_iterate_phdr(look_at_library, &found);
-    return found;
+    return base_equal(family->launcher, launcher);
 }
 
 static const struct mpi_family *family_of_launcher(const char *launcher)
 {
     for (int i = 0; i < MPIS; i++)
-        if (base_equal(families[i].launcher, launcher))
+        if (is_started_by(&families[i], launcher))
             return &families[i];
     return NULL;
+}
+
+/* Launcher and library of one MPI are installed together: prefix/bin/hydra_pmi_proxy, which is this process's parent, and prefix/lib. */
+static bool library_beside_launcher(char path[PATH_MAX])
+{
+    char of_parent[64], program[PATH_MAX];
+
+    snprintf(of_parent, sizeof of_parent, "/proc/%d/exe", (int)getppid());
+    ssize_t length = readlink(of_parent, program, sizeof program - 1);
+    program[length > 0 ? length : 0] = 0;
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(program, '/');
+        if (!slash)
+            return false;
+        *slash = 0;
+    }
+    for (size_t i = 0; i < sizeof abi_names / sizeof *abi_names; i++) {
+        int written = snprintf(path, PATH_MAX, "%s/lib/%s", program, abi_names[i]);
+        if (written < PATH_MAX && access(path, R_OK) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Where the loader looks by itself. It stays loaded: whoever asks will take it. */
+static bool library_of_loader(char path[PATH_MAX])
+{
+    for (size_t i = 0; i < sizeof abi_names / sizeof *abi_names; i++) {
+        base_copy_text(path, PATH_MAX, abi_names[i]);
+        if (dlopen(path, RTLD_NOW | RTLD_LOCAL))
+            return true;
+    }
+    return false;
 }
 
 static enum comm_result complain(const struct native_config *config, enum comm_result result, const char *format, ...)
@@ -64,16 +114,40 @@ static enum comm_result complain(const struct native_config *config, enum comm_r
     return result;
 }
 
-/* The one that must be taken, or NULL: any. A launcher of one MPI with the library of another would make N worlds of one. */
-static enum comm_result choose(const struct native_config *config, const struct mpi_family **chosen)
-{
-    const struct mpi_family *here = family_in_process(), *started = family_of_launcher(config->launcher);
+struct chosen {
+    const struct mpi_family *must; /* NULL: any */
+    const char *since;             /* why that one */
+    char library[PATH_MAX];        /* of the standard ABI; "": the loader's */
+};
 
-    if (here && started && here != started)
+/* The one that must be taken. A launcher of one MPI with the library of another would make N worlds of one. */
+static enum comm_result choose(const struct native_config *config, struct chosen *chosen)
+{
+    const char *named = config->env->lookup(config->env, "COMM_MPI_LIBRARY");
+    const struct mpi_family *started = family_of_launcher(config->launcher);
+    struct loaded here = {NULL, ""};
+
+    *chosen = (struct chosen){NULL, "", ""};
+    dl_iterate_phdr(look_at_library, &here);
+    if (here.family && started && !is_started_by(here.family, config->launcher))
         return complain(config, COMM_ERR_CONFIG,
-                        "%s is loaded in this process, but %s (launcher %s) started it; start it with %s, or link it with %s", here->name,
-                        started->starter, config->launcher, here->starter, started->name);
-    *chosen = here ? here : started;
+                        "%s is loaded in this process, but %s (launcher %s) started it; start it with %s, or link it with %s",
+                        here.family->name, started->starter, config->launcher, here.family->starter, started->name);
+    if (named && *named) {
+        if (here.family && here.family != with_abi)
+            return complain(config, COMM_ERR_CONFIG, "COMM_MPI_LIBRARY=%s, but %s is loaded in this process: a process has one MPI", named,
+                            here.family->name);
+        *chosen = (struct chosen){with_abi, "COMM_MPI_LIBRARY names its library", ""};
+        base_copy_text(chosen->library, sizeof chosen->library, named);
+    } else if (here.family) {
+        *chosen = (struct chosen){here.family, "that MPI is loaded in this process", ""};
+        base_copy_text(chosen->library, sizeof chosen->library, here.path);
+    } else if (started && is_started_by(with_abi, config->launcher) && library_beside_launcher(chosen->library)) {
+        chosen->must = with_abi;
+        chosen->since = "its library stands beside the launcher that started this process";
+    } else if (started) {
+        *chosen = (struct chosen){started, "its launcher started this process", ""};
+    }
     return COMM_OK;
 }
 
@@ -88,26 +162,36 @@ static const struct module_interface *load_one(const struct comm_env *env, const
     return handle;
 }
 
-static enum comm_result find_module(const struct native_config *config, const struct module_interface **handle)
+/* Any of them that is there and that the launcher may have started; of libraries with the standard ABI the loader's own. */
+static const struct module_interface *load_any(const struct native_config *config, struct chosen *chosen, char *why, size_t *at)
 {
-    const struct mpi_family *must = NULL;
+    const struct module_interface *handle = NULL;
+
+    for (int i = 0; !handle && i < MPIS; i++) {
+        bool fits = !chosen->must || is_started_by(&families[i], chosen->must->launcher);
+        if (fits && (&families[i] != with_abi || library_of_loader(chosen->library)))
+            handle = load_one(config->env, &families[i], why, at);
+    }
+    return handle;
+}
+
+static enum comm_result find_module(const struct native_config *config, struct chosen *chosen, const struct module_interface **handle)
+{
     char why[WHY_BYTES] = "";
     size_t at = 0;
-    enum comm_result r = choose(config, &must);
+    enum comm_result r = choose(config, chosen);
 
     if (r != COMM_OK)
         return r;
-    *handle = must ? load_one(config->env, must, why, &at) : NULL;
-    for (int i = 0; !must && !*handle && i < MPIS; i++)
-        *handle = load_one(config->env, &families[i], why, &at);
+    bool settled = chosen->library[0] != 0; /* that one and no other */
+    *handle = settled ? load_one(config->env, chosen->must, why, &at) : load_any(config, chosen, why, &at);
     if (*handle)
         return COMM_OK;
-    if (must)
+    if (chosen->must)
         return complain(
             config, COMM_ERR_UNSUPPORTED,
             "backend mpi needs the module for %s, since %s; on Debian and Ubuntu: apt-get install %s, then build commstream again (%s)",
-            must->name, family_in_process() ? "that MPI is loaded in this process" : "its launcher started this process", must->packages,
-            why);
+            chosen->must->name, chosen->since, chosen->must->packages, why);
     return complain(
         config, COMM_ERR_UNSUPPORTED,
         "backend mpi needs an MPI library and the module built for it; on Debian and Ubuntu: apt-get install %s (or %s), then build "
@@ -115,25 +199,40 @@ static enum comm_result find_module(const struct native_config *config, const st
         families[0].packages, families[1].packages, why);
 }
 
+/* The same, with the library that its module is to open. */
+static enum comm_result find(const struct native_config *config, struct native_config *with, struct chosen *chosen,
+                             const struct module_interface **handle)
+{
+    enum comm_result r = find_module(config, chosen, handle);
+
+    *with = *config;
+    with->library = chosen->library[0] ? chosen->library : NULL;
+    return r;
+}
+
 static enum comm_result probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES])
 {
     const struct module_interface *handle = NULL;
-    enum comm_result r = find_module(config, &handle);
+    struct native_config with;
+    struct chosen chosen;
+    enum comm_result r = find(config, &with, &chosen, &handle);
 
-    return r == COMM_OK ? handle->native->probe(config, version) : r;
+    return r == COMM_OK ? handle->native->probe(&with, version) : r;
 }
 
 static enum comm_result open_native(const struct native_config *config, struct native **native)
 {
     const struct module_interface *handle = NULL;
-    enum comm_result r = find_module(config, &handle);
+    struct native_config with;
+    struct chosen chosen;
+    enum comm_result r = find(config, &with, &chosen, &handle);
 
     if (r == COMM_OK && config->ranks > 1 && !family_of_launcher(config->launcher) && base_equal(config->launcher, "comm-run"))
         r = complain(
             config, COMM_ERR_CONFIG,
             "comm-run starts ranks that %s knows nothing of: each would be a world of one; start them with its own launcher (mpirun)",
             handle->library);
-    return r == COMM_OK ? handle->native->open(config, native) : r;
+    return r == COMM_OK ? handle->native->open(&with, native) : r;
 }
 
 /* What comes after open is called through the native that open gave, whose table is the module's. */

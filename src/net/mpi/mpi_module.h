@@ -6,11 +6,13 @@
 #include <mpi.h>
 #include <pthread.h>
 
+#include "net/mpi/large.h"
 #include "wire/module.h"
 
 /* Codes of our own, beside MPI's, which are not negative. */
 enum { MPI_OVER = -1, MPI_OTHER_THREAD = -2 };
 enum mpi_join_state { MPI_JOINING = 0, MPI_JOINED = 1, MPI_JOIN_FAILED = 2 };
+enum { MPI_TYPES = 64 /* above every enum comm_type */ };
 
 /* What MPI has once per process. */
 struct mpi_world {
@@ -21,11 +23,20 @@ struct mpi_world {
     bool locks;     /* level is SERIALIZED: any thread of the program, one at a time */
     pthread_t only; /* below: this one */
     bool base_taken;
+    int tags_each;                 /* tags of MPI_Comm_create_group that each rank may give out at once, at most 64; 0: none */
+    _Atomic uint64_t tags_taken;   /* of this rank's, a bit each */
+    uint32_t rules[MPI_TYPES];     /* by type, a bit per operator: on every rank MPI does it as this library does */
+    const struct mpi_large *large; /* MPI's calls with MPI_Count; NULL: it has only those with int */
+    size_t most, most_bytes;       /* elements that a call can count, and bytes that it can move */
 };
 
 struct mpi_pending {
     uint64_t cookie;
-    int *vectors; /* allgather_v: counts and displacements, in place until it ended; kept for the next */
+    void *vectors; /* v forms: counts and displacements of out, then of in, as MPI counts; in place until it ended; kept for the next */
+    void *stage;   /* memory of ours for a result that MPI cannot put where it belongs; kept for the next */
+    size_t stage_bytes;
+    void *to; /* where that result belongs, or NULL */
+    size_t to_bytes;
 };
 
 /* A communicator's. `request` and `pending` are dense and in step. */
@@ -35,6 +46,7 @@ struct mpi_channel {
     MPI_Comm comm;
     int size, rank;
     bool owns_comm;
+    bool begun; /* creating its MPI_Comm */
     uint32_t count, room;
     MPI_Request *request;
     struct mpi_pending *pending;
@@ -44,7 +56,8 @@ struct mpi_channel {
     _Atomic int state;  /* enum mpi_join_state */
     _Atomic int owners; /* the communicator, and the thread while it runs: the last one frees */
     int *members;
-    int tag, code;
+    int tag, code; /* tag: -1 until it is known */
+    int tag_taken; /* at its first member: which of this rank's, or -1 */
 };
 
 /* The issue lock: around every call of MPI at MPI_THREAD_SERIALIZED. The process's, as MPI is. */
@@ -84,8 +97,21 @@ enum comm_result mpi_join(struct native *native, const struct wire_team *team, c
 enum comm_result mpi_joined(struct native_channel *channel);
 uint32_t mpi_leave(struct native_channel *channel, enum wire_leave how);
 
-/* calls.c */
+/* types.c */
+MPI_Datatype mpi_type_moved(size_t element_bytes); /* MPI_DATATYPE_NULL: there is none of that width */
+MPI_Datatype mpi_type_number(enum comm_type type); /* MPI_DATATYPE_NULL: MPI does not calculate with it */
+MPI_Op mpi_operator(comm_op op);                   /* MPI_OP_NULL: MPI has none like it */
+/* Calculates on this rank with every type and operator that MPI has and compares. */
+void mpi_rules_here(uint32_t rules[MPI_TYPES]);
+
+/* accept.c */
 enum comm_result mpi_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes);
+
+/* issue.c: one call of MPI for an accepted call. False: no memory. */
+bool mpi_prepare(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p);
+int mpi_issue_one(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p, MPI_Request *request);
+
+/* calls.c */
 enum comm_result mpi_start(struct native_channel *channel, const struct native_call *call, int32_t *code);
 uint32_t mpi_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
 

@@ -8,22 +8,26 @@
 #include "net/mpi/mpi_module.h"
 
 #include "base/result.h"
+#include "net/mpi/library.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#if defined(OPEN_MPI)
+#if defined(MPI_ABI_CALLS) /* of our own abi/mpi.h */
+#    define MODULE_NAME "mpi_abi"
+#    define MODULE_STARTER "the launcher of that MPI"
+#    define MODULE_LIBRARY "an MPI with the standard ABI"
+#elif defined(OPEN_MPI)
 #    define MODULE_NAME "mpi_openmpi"
-#    define MODULE_LAUNCHER "open-mpi"
 #    define MODULE_STARTER "mpirun of Open MPI"
 #    define TEXT_OF(x) #    x
 #    define VERSION_TEXT(a, b, c) "Open MPI " TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 #    define MODULE_LIBRARY VERSION_TEXT(OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION)
 #elif defined(MPICH_VERSION)
 #    define MODULE_NAME "mpi_mpich"
-#    define MODULE_LAUNCHER "hydra"
 #    define MODULE_STARTER "mpiexec.hydra of MPICH"
 #    define MODULE_LIBRARY "MPICH " MPICH_VERSION
 #else
@@ -72,9 +76,11 @@ static void library_text(char *text, size_t bytes)
 
 enum comm_result mpi_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES])
 {
-    (void)config;
-    library_text(version, NATIVE_VERSION_BYTES);
-    return COMM_OK;
+    enum comm_result r = mpi_library_open(config);
+
+    if (r == COMM_OK)
+        library_text(version, NATIVE_VERSION_BYTES);
+    return r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the end */
@@ -183,6 +189,44 @@ static enum comm_result check_ranks(const struct native_config *config)
     return complain(config, COMM_ERR_CONFIG, text);
 }
 
+/* Each rank's share of MPI's tags. */
+static int tags_each(const struct mpi_world *w)
+{
+    int *highest = NULL, found = 0;
+
+    MPI_Comm_get_attr(w->base, MPI_TAG_UB, &highest, &found);
+    int64_t each = ((found ? (int64_t)*highest : 32767) + 1) / w->ranks;
+    return each > 64 ? 64 : (int)each;
+}
+
+/* MPICH 4.0.2 and Intel MPI 2021.18 fail with "Invalid communicator" in MPI_Ibcast of 2 GiB, whether counted with int or with MPI_Count. */
+static size_t most_bytes(void)
+{
+    static const char *const fail[] = {"MPICH Version: 4.0", "Intel(R) MPI"};
+    char version[NATIVE_VERSION_BYTES];
+
+    library_text(version, sizeof version);
+    for (size_t i = 0; i < sizeof fail / sizeof *fail; i++)
+        if (strncmp(version, fail[i], strlen(fail[i])) == 0)
+            return INT_MAX;
+    return SIZE_MAX / 2;
+}
+
+/* A rank on another CPU may have other code: what all of them do by our rules. */
+static void agree_on_rules(struct mpi_world *w)
+{
+    mpi_enter(w);
+    mpi_rules_here(w->rules);
+    w->large = mpi_large_find();
+    w->rules[0] = w->large != NULL; /* no type has that number */
+    if (MPI_Allreduce(MPI_IN_PLACE, w->rules, MPI_TYPES, MPI_UINT32_T, MPI_BAND, w->base) != MPI_SUCCESS)
+        memset(w->rules, 0, sizeof w->rules);
+    mpi_exit(w);
+    w->large = w->rules[0] ? w->large : NULL;
+    w->most = w->large ? SIZE_MAX / 2 : INT_MAX;
+    w->most_bytes = most_bytes();
+}
+
 static enum comm_result make_world(const struct native_config *config, struct mpi_world *w)
 {
     char text[MPI_MAX_ERROR_STRING + 64] = "MPI_Comm_split failed: ";
@@ -199,6 +243,8 @@ static enum comm_result make_world(const struct native_config *config, struct mp
     MPI_Comm_set_errhandler(w->base, MPI_ERRORS_RETURN);
     MPI_Comm_rank(w->base, &w->rank);
     MPI_Comm_size(w->base, &w->ranks);
+    agree_on_rules(w);
+    w->tags_each = tags_each(w);
     if (!process.has_keyval && MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, hear_finalize, &process.keyval, NULL) == MPI_SUCCESS) {
         process.has_keyval = true;
         MPI_Comm_set_attr(MPI_COMM_SELF, process.keyval, NULL);
@@ -210,13 +256,14 @@ static const struct native_class native_of_mpi;
 
 enum comm_result mpi_open(const struct native_config *config, struct native **native)
 {
-    struct mpi_world *w = calloc(1, sizeof *w);
+    enum comm_result r = mpi_library_open(config);
+    struct mpi_world *w = r == COMM_OK ? calloc(1, sizeof *w) : NULL;
 
     if (!w)
-        return COMM_ERR_MEMORY;
+        return r == COMM_OK ? COMM_ERR_MEMORY : r;
     w->handle.class = &native_of_mpi;
     pthread_mutex_lock(&process.lock);
-    enum comm_result r = find_mpi(config, &w->level);
+    r = find_mpi(config, &w->level);
     if (r == COMM_OK)
         r = check_ranks(config);
     w->shared = w->level == MPI_THREAD_MULTIPLE;

@@ -1,0 +1,129 @@
+/* Which collectives MPI takes: what it does by other rules than ours, and more elements than it can count, is a program's. Every rank must
+ * come to the same answer, so only what is equal on all of them decides that; what is this rank's own, and too much, is refused. */
+#include "net/mpi/mpi_module.h"
+
+#include <stdio.h>
+
+static bool reduces(uint32_t collective)
+{
+    return collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_REDUCE_SCATTER ||
+           collective == COLLECTIVE_REDUCE_SCATTER_V || collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
+}
+
+/* How many blocks of n there are in the longer buffer. */
+static size_t blocks_of(const struct mpi_channel *c, uint32_t collective)
+{
+    bool whole = collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE ||
+                 collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
+
+    return whole ? 1 : (size_t)c->size;
+}
+
+static size_t most_elements(const struct mpi_channel *c, const struct native_call *call)
+{
+    size_t most = c->world->most_bytes / call->element_bytes;
+
+    return most < c->world->most ? most : c->world->most;
+}
+
+static enum comm_result refuse(const char *what, int rank, size_t value, size_t most, char *why, size_t why_bytes)
+{
+    snprintf(why, why_bytes,
+             "%s[%d]=%zu; expected at most %zu elements in all, which is what this MPI can count: option algorithm lets a program do it",
+             what, rank, value, most);
+    return COMM_ERR_ARGUMENT;
+}
+
+/* UNSUPPORTED: more than MPI counts. `none`: all blocks are empty. */
+static enum comm_result sum_counts(const struct mpi_channel *c, const size_t *counts, size_t most, bool *none)
+{
+    size_t all = 0;
+
+    for (int r = 0; r < c->size; r++) {
+        if (counts[r] > most - all)
+            return COMM_ERR_UNSUPPORTED;
+        all += counts[r];
+    }
+    *none = all == 0;
+    return COMM_OK;
+}
+
+static enum comm_result check_displs(const struct mpi_channel *c, const size_t *counts, const size_t *displs, const char *name, char *why,
+                                     size_t why_bytes)
+{
+    for (int r = 0; r < c->size; r++)
+        if (counts[r] && displs[r] > c->world->most)
+            return refuse(name, r, displs[r], c->world->most, why, why_bytes);
+    return COMM_OK;
+}
+
+/* allgather_v and reduce_scatter_v, whose counts are equal on all ranks; displacements are each rank's own. */
+static enum comm_result accept_counted(const struct mpi_channel *c, const struct native_call *call, char *why, size_t why_bytes)
+{
+    bool none = false;
+
+    if (!call->counts)
+        return COMM_OK; /* somebody only asks */
+    enum comm_result r = sum_counts(c, call->counts, most_elements(c, call), &none);
+    if (r != COMM_OK || none)
+        return COMM_ERR_UNSUPPORTED;
+    return check_displs(c, call->counts, call->displs, "displs", why, why_bytes);
+}
+
+/* gather_v, scatter_v and alltoall_v: a rank knows its own counts alone. */
+static enum comm_result accept_ragged(const struct mpi_channel *c, const struct native_call *call, char *why, size_t why_bytes)
+{
+    const struct {
+        const size_t *counts, *displs;
+        const char *count_name, *displ_name;
+    } sides[] = {{call->counts, call->displs, "counts", "displs"}, {call->in_counts, call->in_displs, "in_counts", "in_displs"}};
+    size_t most = most_elements(c, call);
+    bool none;
+
+    if (call->n > most)
+        return refuse("n of rank ", c->rank, call->n, most, why, why_bytes);
+    for (int i = 0; i < 2; i++) {
+        if (!sides[i].counts)
+            continue;
+        if (sum_counts(c, sides[i].counts, most, &none) != COMM_OK)
+            return refuse(sides[i].count_name, 0, sides[i].counts[0], most, why, why_bytes);
+        enum comm_result r = check_displs(c, sides[i].counts, sides[i].displs, sides[i].displ_name, why, why_bytes);
+        if (r != COMM_OK)
+            return r;
+    }
+    return COMM_OK;
+}
+
+enum comm_result mpi_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
+{
+    const struct mpi_channel *c = mpi_channel_of(channel);
+
+    if (call->collective == COLLECTIVE_BARRIER)
+        return COMM_OK;
+    if (mpi_type_moved(call->element_bytes) == MPI_DATATYPE_NULL)
+        return COMM_ERR_UNSUPPORTED;
+    if (reduces(call->collective) && (call->op > COMM_MAXLOC || !(c->world->rules[call->type] >> call->op & 1)))
+        return COMM_ERR_UNSUPPORTED;
+    switch (call->collective) {
+    case COLLECTIVE_GATHER_V:
+    case COLLECTIVE_SCATTER_V:
+    case COLLECTIVE_ALLTOALL_V:
+        return accept_ragged(c, call, why, why_bytes);
+    case COLLECTIVE_ALLGATHER_V:
+    case COLLECTIVE_REDUCE_SCATTER_V:
+        return accept_counted(c, call, why, why_bytes);
+    case COLLECTIVE_BROADCAST:
+    case COLLECTIVE_REDUCE:
+    case COLLECTIVE_ALLREDUCE:
+    case COLLECTIVE_ALLGATHER:
+    case COLLECTIVE_REDUCE_SCATTER:
+    case COLLECTIVE_SCAN:
+    case COLLECTIVE_EXSCAN:
+    case COLLECTIVE_GATHER:
+    case COLLECTIVE_SCATTER:
+    case COLLECTIVE_ALLTOALL:
+        return call->n > 0 && call->n <= most_elements(c, call) / blocks_of(c, call->collective) ? COMM_OK : COMM_ERR_UNSUPPORTED;
+    default:
+        return COMM_ERR_UNSUPPORTED;
+    }
+}

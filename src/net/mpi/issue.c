@@ -1,0 +1,201 @@
+/* One call of MPI for each accepted call: where its buffers are in MPI's words, its vectors in MPI's counts, and the call itself, with int
+ * or with MPI_Count, whichever the library has. */
+#include "net/mpi/mpi_module.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Buffers as MPI wants them: MPI_IN_PLACE where ours are the same memory, and never NULL, which some libraries refuse also where nothing is
+ * read or written. */
+struct placed {
+    const void *in;
+    void *out;
+};
+
+static char nothing[16];
+
+/* Elements of this rank's own block, and where it begins, in a buffer of all blocks. */
+static size_t own_count(const struct mpi_channel *c, const struct native_call *call)
+{
+    return call->counts ? call->counts[c->rank] : call->n;
+}
+static const char *own_block(const struct mpi_channel *c, const struct native_call *call, const void *all)
+{
+    size_t before = call->displs ? call->displs[c->rank] : (size_t)c->rank * call->n;
+    return (const char *)all + before * call->element_bytes;
+}
+
+static size_t all_count(const struct mpi_channel *c, const size_t *counts)
+{
+    size_t all = 0;
+
+    for (int r = 0; r < c->size; r++)
+        all += counts[r];
+    return all;
+}
+
+/* Memory of ours, where MPI cannot work in the caller's:
+ * STAGE_RESULT: reduce_scatter in place, which MPI leaves at the buffer's beginning and we in this rank's block; and exscan on rank 0,
+ * where MPI calls the result undefined and we leave what was there. STAGE_INPUT: alltoall in place. MPI wants that said by all ranks or
+ * none, and here each says it for itself; and Open MPI 4.1 loses blocks of MPI_Ialltoallv in place. */
+enum stage { STAGE_NONE, STAGE_RESULT, STAGE_INPUT };
+
+static enum stage stage_of(const struct mpi_channel *c, const struct native_call *call)
+{
+    switch (call->collective) {
+    case COLLECTIVE_EXSCAN:
+        return c->rank == 0 ? STAGE_RESULT : STAGE_NONE;
+    case COLLECTIVE_REDUCE_SCATTER:
+    case COLLECTIVE_REDUCE_SCATTER_V:
+        return own_count(c, call) && own_block(c, call, call->in) == (const char *)call->out ? STAGE_RESULT : STAGE_NONE;
+    case COLLECTIVE_ALLTOALL:
+        return call->in == call->out ? STAGE_INPUT : STAGE_NONE;
+    case COLLECTIVE_ALLTOALL_V:
+        return call->in_counts ? STAGE_NONE : STAGE_INPUT;
+    default:
+        return STAGE_NONE;
+    }
+}
+
+/* Elements up to the end of the last block. */
+static size_t end_of(const struct mpi_channel *c, const struct native_call *call)
+{
+    size_t end = call->counts ? 0 : call->n * (size_t)c->size;
+
+    for (int r = 0; call->counts && r < c->size; r++)
+        if (call->counts[r] && call->displs[r] + call->counts[r] > end)
+            end = call->displs[r] + call->counts[r];
+    return end;
+}
+
+static bool prepare_stage(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p)
+{
+    enum stage stage = stage_of(c, call);
+    size_t bytes = (stage == STAGE_INPUT ? end_of(c, call) : own_count(c, call)) * call->element_bytes;
+
+    p->to = NULL;
+    if (stage == STAGE_NONE || !bytes)
+        return true;
+    if (bytes > p->stage_bytes) {
+        free(p->stage);
+        p->stage = malloc(bytes);
+        p->stage_bytes = p->stage ? bytes : 0;
+    }
+    if (!p->stage)
+        return false;
+    if (stage == STAGE_INPUT)
+        memcpy(p->stage, call->in, bytes);
+    else if (call->collective != COLLECTIVE_EXSCAN)
+        p->to = call->out;
+    p->to_bytes = bytes;
+    return true;
+}
+
+static void place_v(const struct mpi_channel *c, const struct native_call *call, struct placed *at)
+{
+    switch (call->collective) {
+    case COLLECTIVE_ALLGATHER_V:
+    case COLLECTIVE_GATHER_V: /* only its root has counts */
+        if (call->counts && call->in == own_block(c, call, call->out))
+            at->in = own_count(c, call) ? MPI_IN_PLACE : nothing;
+        else if (!own_count(c, call))
+            at->in = nothing;
+        return;
+    case COLLECTIVE_SCATTER_V:
+        if (call->counts && call->out == own_block(c, call, call->in))
+            at->out = own_count(c, call) ? MPI_IN_PLACE : nothing;
+        else if (!own_count(c, call))
+            at->out = nothing;
+        return;
+    case COLLECTIVE_ALLTOALL_V:
+        if (all_count(c, call->in_counts ? call->in_counts : call->counts) == 0)
+            at->in = nothing;
+        else if (all_count(c, call->counts) == 0)
+            at->out = nothing;
+        return;
+    default: /* reduce_scatter_v */
+        if (!own_count(c, call))
+            at->out = nothing;
+    }
+}
+
+static struct placed place(const struct mpi_channel *c, const struct native_call *call, const struct mpi_pending *p)
+{
+    struct placed at = {call->in, call->out};
+    enum stage stage = stage_of(c, call);
+
+    switch (call->collective) {
+    case COLLECTIVE_ALLREDUCE:
+    case COLLECTIVE_REDUCE:
+    case COLLECTIVE_SCAN:
+    case COLLECTIVE_EXSCAN:
+        if (at.in == at.out)
+            at.in = MPI_IN_PLACE;
+        break;
+    case COLLECTIVE_ALLGATHER:
+    case COLLECTIVE_GATHER:
+        if (at.out && at.in == own_block(c, call, at.out))
+            at.in = MPI_IN_PLACE;
+        break;
+    case COLLECTIVE_SCATTER:
+        if (at.in && at.out == own_block(c, call, at.in))
+            at.out = MPI_IN_PLACE;
+        break;
+    case COLLECTIVE_REDUCE_SCATTER:
+    case COLLECTIVE_BROADCAST:
+    case COLLECTIVE_ALLTOALL:
+        break;
+    default:
+        place_v(c, call, &at);
+    }
+    if (stage == STAGE_INPUT)
+        at.in = p->stage;
+    if (stage == STAGE_RESULT)
+        at = (struct placed){call->in, p->stage};
+    at.in = at.in ? at.in : nothing;
+    at.out = at.out ? at.out : nothing;
+    return at;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ with int, and MPI_Count */
+#ifndef MPI_ABI_CALLS /* libraries with the standard ABI have all calls with MPI_Count */
+#    define COUNT int
+#    define DISPL int
+#    define CALL(name) MPI_##name
+#    define NAME(name) name##_int
+#    include "net/mpi/issue_body.h"
+#    undef COUNT
+#    undef DISPL
+#    undef CALL
+#    undef NAME
+#else
+#    define fill_int fill_large
+#    define issue_int issue_large
+#endif
+
+#define COUNT MPI_Count
+#define DISPL MPI_Aint
+#define CALL(name) c->world->large->name
+#define NAME(name) name##_large
+#include "net/mpi/issue_body.h"
+
+bool mpi_prepare(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p)
+{
+    if (!prepare_stage(c, call, p))
+        return false;
+    if (!call->counts)
+        return true;
+    if (!p->vectors)
+        p->vectors = malloc(4 * (size_t)c->size * (c->world->large ? sizeof(MPI_Count) : sizeof(int)));
+    if (!p->vectors)
+        return false;
+    c->world->large ? fill_large(c, call, p->vectors) : fill_int(c, call, p->vectors);
+    return true;
+}
+
+int mpi_issue_one(const struct mpi_channel *c, const struct native_call *call, struct mpi_pending *p, MPI_Request *request)
+{
+    struct placed at = place(c, call, p);
+
+    return c->world->large ? issue_large(c, call, &at, p->vectors, request) : issue_int(c, call, &at, p->vectors, request);
+}
