@@ -8,8 +8,10 @@ mkdir -p "$out"
 plain=$(mktemp -d)
 trap 'rm -rf "$plain"' EXIT
 cp "$xml"/*.xml "$plain"
-sed -i '/<para>/s/<ref [^>]*>\([^<]*\)<\/ref>/\1/g' "$plain"/*.xml
+sed -i -E '/<para>/s/<(ref|ulink) [^>]*>([^<]*)<\/(ref|ulink)>/\2/g' "$plain"/*.xml
 sed -i 's/<ref [^>]*>\([^<]*\)<\/ref>/\1/g' "$plain"/struct*.xml
+# Of a member it prints only what is behind the first sentence; so the whole text is put there.
+sed -i -z 's#<briefdescription>#<detaileddescription>#g; s#</briefdescription>\n *<detaileddescription>\n##g' "$plain"/struct*.xml
 for page in "$plain"/*_8h.xml; do
     "$doxygen2man" -m -g -o "$out" -d "$plain" -p commstream -H "commstream $version" -i commstream/ -D "$version" "${page##*/}" >/dev/null
 done

@@ -25,6 +25,7 @@ reference)
     # Where a comment names another function or a struct, the page goes on.
     grep -q 'comm_sync() waits for' "$man/comm_allreduce.3" && grep -q 'const struct comm_id ' "$man/comm_open.3" ||
         { echo "pages end their texts at a link"; exit 1; }
+    grep -q 'receives the log; NULL: standard error' "$man/comm_open.3" || { echo "members of structs are not described"; exit 1; }
     grep -q 'Every rank gets the same bits' "$man/comm_allreduce.3" && [ -s "$build/docs/reference/html/index.html" ]
     ;;
 tree)
