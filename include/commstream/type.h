@@ -62,13 +62,13 @@ enum comm_type {
 
 /** One element of COMM_F32_INDEX. */
 struct comm_f32_index {
-    float value;   /**< what is compared */
+    float value;   /**< the value to compare */
     int32_t index; /**< what comes with it */
 };
 
 /** One element of COMM_F64_INDEX. */
 struct comm_f64_index {
-    double value;  /**< what is compared */
+    double value;  /**< the value to compare */
     int64_t index; /**< what comes with it */
 };
 

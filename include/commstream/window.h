@@ -186,7 +186,7 @@ COMM_MUST enum comm_result comm_compare_swap(struct comm_window *w, const void *
  * @param w     the window
  * @param peer  rank whose counter it is
  * @param slot  number of the counter, 0 to options.signals - 1
- * @param add   what is added
+ * @param add   the number to add
  * @param req   receives the request; NULL: none is returned, and comm_sync() waits for the operation
  * @return COMM_OK if the operation was started; otherwise an error, listed in window.h(3)
  */

@@ -22,6 +22,10 @@ reference)
         grep -q "^\.SH SYNOPSIS" "$man/$name.3" || { echo "$name has no man page"; exit 1; }
     done <"$list"
     ! grep -l COPYRIGHT "$man"/*.3 || { echo "these claim a copyright that is not ours"; exit 1; }
+    # Where a comment names another function or a struct, the page goes on.
+    grep -q 'comm_sync() waits for' "$man/comm_allreduce.3" && grep -q 'const struct comm_id ' "$man/comm_open.3" ||
+        { echo "pages end their texts at a link"; exit 1; }
+    grep -q 'receives the log; NULL: standard error' "$man/comm_open.3" || { echo "members of structs are not described"; exit 1; }
     grep -q 'Every rank gets the same bits' "$man/comm_allreduce.3" && [ -s "$build/docs/reference/html/index.html" ]
     ;;
 tree)

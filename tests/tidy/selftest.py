@@ -9,7 +9,7 @@ import tempfile
 import imports
 import tidy
 
-DOC = "/* Gives the number back to whoever asked for it, from any thread. */\n"
+DOC = "/* Gives the number back to the caller, from any thread. */\n"
 CLEAN = {
     "src/core/CMakeLists.txt": "add_subdirectory(api)\n",
     "src/core/api/CMakeLists.txt": "target_sources(x PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/call.c)\n",
@@ -72,6 +72,13 @@ OFFENCES = [
     ("names", "docs/migrate/from-mpi.md", "MPI_X is `comm_inside`.\n"),
     ("design", "docs/internals/design.md", design({room: tidy.LAW[room] for room in tidy.LAW if room != "wire"})),
     ("design", "docs/internals/design.md", design({**tidy.LAW, "wire": {"data", "team"}})),
+    ("plain", "docs/internals/page.md", "The watcher looks at peers.\n"),
+    ("plain", "docs/internals/page.md", "Tests use a played driver.\n"),
+    ("plain", "docs/guide/page.md", "A death is told within a second.\n"),
+    ("plain", "docs/guide/page.md", "All of it but for one.\n"),
+    ("plain", "docs/how-to/page.md", "The rooms of the library.\n"),
+    ("plain", "README.md", "The peer speaks when he wants.\n"),
+    ("plain", "include/commstream/x.h", DOC + "COMM_MUST int comm_x(void); /* stands for a stream */\n"),
     ("include-path", "CMakeLists.txt", "target_include_directories(a PUBLIC include/commstream)\n"),
     ("include-path", "cmake/x.pc.in", "Cflags: -I${prefix}/include/commstream\n"),
 ]
@@ -82,6 +89,9 @@ FINE = [
     ("docs/internals/design.md", design(tidy.LAW)),
     ("src/tools/CMakeLists.txt", "foreach(name comm_run other)\n"),
     ("docs/reference/contract.md", "| 1.1 | Work is ordered. | `contract_1_1` |\n| 1.2 | Not these. | not built yet |\n"),
+    ("docs/guide/page.md", "There is room for `told`.\n\n```c\nint told; /* beside */\n```\n"),
+    ("docs/internals/page.md", "A death is told, beside other things.\n"),
+    ("include/commstream/x.h", f"{DOC}COMM_MUST int comm_x(void);\nextern int told;\n"),
     (C, body(70)),
     (C, "int x;\n" * 1000),
     (C, "int " + "x" * 135 + ";\n"),
