@@ -44,7 +44,7 @@ static void takes(void **state)
         before[i] = (unsigned char)(1 + i % 251);
     for (size_t bytes = 0; bytes < 400; bytes++) {
         for (int stream = 0; stream < 4; stream++) {
-            size_t at = 64, offset = stream / 2 * 5;
+            size_t at = 64, offset = (size_t)(stream / 2) * 5;
             memcpy(from, before, ROOM);
             memset(to, GUARD, ROOM);
             data_take(to + offset, from + at, bytes, stream % 2);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What building and testing the Python package needs from PyPI, once per machine: `tools.py` makes it and prints the interpreter that has it.
+"""What the tests need from PyPI, once per machine: `tools.py` makes it and prints the interpreter that has it.
 
-It is a virtual environment with the build tools, and a folder of wheels for the environments that tests make. Both are in
+It is a virtual environment with the tools that build the Python package, and an MPI with the standard ABI (MPICH 5); beside it is a
+folder of wheels for the environments that tests make. Both are in
 $XDG_CACHE_HOME/commstream (~/.cache/commstream), under a name made of the list below, so that a change of the list makes a new one.
 """
 import fcntl
@@ -13,6 +14,7 @@ import sysconfig
 from pathlib import Path
 
 BUILD = ["pip>=23", "scikit-build-core>=0.10,<2", "cmake>=3.26", "ninja"]
+MPI = ["mpich>=5,<6"]
 TEST = ["numpy", "pytest", "distributed", "ml_dtypes"]
 
 
@@ -21,7 +23,7 @@ class Missing(Exception):
 
 
 def folder():
-    key = hashlib.sha256(repr((BUILD, TEST, sys.version, sys.prefix)).encode()).hexdigest()[:12]
+    key = hashlib.sha256(repr((BUILD, MPI, TEST, sys.version, sys.prefix)).encode()).hexdigest()[:12]
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(cache) / "commstream" / f"python-{key}"
 
@@ -54,7 +56,7 @@ def make():
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", place / "venv"], check=True)
-            pip(python, "install", "-q", "--upgrade", *BUILD)
+            pip(python, "install", "-q", "--upgrade", *BUILD, *MPI)
             pip(python, "download", "-q", "--prefer-binary", "-d", wheels, *TEST)
             done.touch()
     return str(python), str(wheels)
