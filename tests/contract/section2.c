@@ -208,6 +208,20 @@ RIG_TEST(contract_2_3_an_unmatched_receive_ends_alone)
     rig_close(&rig);
 }
 
+/* The monitor looks again and again at a receive that nobody waits for; it ends once, and the communicator goes on. */
+RIG_TEST(contract_2_3_an_unmatched_receive_that_nobody_collects)
+{
+    struct rig rig;
+    struct comm_request request;
+    int32_t got = 0;
+    open_short(&rig, 2);
+    MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, &request));
+    nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+    IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_TIMEOUT);
+    rig_proves_alive(rig.world, 2);
+    rig_close(&rig);
+}
+
 /* A send that nobody answers is bounded too, and with it comm_sync: to another rank, and to this one. */
 RIG_TEST(contract_2_3_an_unanswered_send_ends)
 {
@@ -365,6 +379,7 @@ int main(void)
         cmocka_unit_test(contract_2_3_a_queue_wait_has_a_deadline),
         cmocka_unit_test(contract_2_3_gated_time_does_not_count),
         cmocka_unit_test(contract_2_3_an_unmatched_receive_ends_alone),
+        cmocka_unit_test(contract_2_3_an_unmatched_receive_that_nobody_collects),
         cmocka_unit_test(contract_2_3_an_unanswered_send_ends),
         cmocka_unit_test(contract_2_4_sync_tells_unkept_errors_once),
         cmocka_unit_test(contract_2_4_sync_ends_at_its_timeout),

@@ -66,23 +66,23 @@ static bool is_overdue(const struct comm_state *b, const struct p2p_op *t, int64
     return !t->class && t->state == P2P_POSTED && now - t->queued_ns >= b->timeout_ns;
 }
 
-/* A message that is over counts as posted until a step has collected it. Two threads may check one after the other without a step between
- * them: the second must not take what the first has ended for a message that its peer still uses. */
-static bool collects_overdue(struct comm_state *b, int64_t now)
+/* A message that is over counts as posted until a step has collected it. Two checks may follow each other without a step between them: the
+ * second must not take what the first has ended for a message that its peer still uses. */
+static void collect_overdue(struct comm_state *b, int64_t now)
 {
     uint32_t i = b->p2p.first;
 
     while (i != P2P_NONE && !is_overdue(b, &b->p2p.ops[i], now))
         i = b->p2p.ops[i].after;
-    return i != P2P_NONE && state_step(b);
+    if (i != P2P_NONE)
+        (void)state_step(b);
 }
 
 /* A receive that nothing matched ends alone; anything else past its deadline may still be read or written by its peer: the communicator
  * fails. */
 void p2p_check(struct comm_state *b, int64_t now)
 {
-    if (collects_overdue(b, now))
-        return; /* the next look judges what is left */
+    collect_overdue(b, now);
     for (uint32_t i = b->p2p.first, next; i != P2P_NONE && !b->failed; i = next) {
         struct p2p_op *t = &b->p2p.ops[i];
         next = t->after;
