@@ -216,7 +216,7 @@ RIG_TEST(contract_2_3_an_unmatched_receive_that_nobody_collects)
     int32_t got = 0;
     open_short(&rig, 2);
     MUST(comm_recv(rig.world[0], &got, 1, COMM_I32, 1, 0, NULL, &request));
-    nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+    rig_nap(2 * RIG_S);
     IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_TIMEOUT);
     rig_proves_alive(rig.world, 2);
     rig_close(&rig);
