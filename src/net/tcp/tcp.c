@@ -551,9 +551,9 @@ static void tcp_describe(struct wire_channel *channel, int32_t peer, char *addre
 
 /* Of all members that an exposure goes to a channel of two has one: so it can be shown without saying to whom. */
 #define TCP_CLASS                                                                                                                          \
-    .name = "tcp", .open = tcp_open, .close = tcp_close, .join = tcp_join, .leave = tcp_leave, .reserve = tcp_reserve,                     \
-    .expose = tcp_expose, .view = tcp_view, .release = tcp_release, .advance = tcp_advance, .flush = tcp_flush, .poll = tcp_poll,          \
-    .arm = tcp_arm, .describe = tcp_describe, .heed = tcp_heed
+    .name = "tcp", .system_calls = true, .open = tcp_open, .close = tcp_close, .join = tcp_join, .leave = tcp_leave,                       \
+    .reserve = tcp_reserve, .expose = tcp_expose, .view = tcp_view, .release = tcp_release, .advance = tcp_advance, .flush = tcp_flush,    \
+    .poll = tcp_poll, .arm = tcp_arm, .describe = tcp_describe, .heed = tcp_heed
 
 const struct wire_class wire_tcp = {TCP_CLASS};
 static const struct wire_class tcp_of_two = {TCP_CLASS, .show = tcp_publish_inline, .see = tcp_poll_inline, .fetch = tcp_fetch};
