@@ -209,7 +209,7 @@ void honest_close(struct honest *h)
     for (int i = 0; i < HONEST_RANKS; i++)
         for (uint32_t k = 0; k < TCP_LANES; k++)
             if (i != h->wire->rank)
-                tcp_seal_end(&h->far[i][k]);
+                record_end(h->far[i][k].records);
     h->class->close(&h->wire->wire);
     mock_end(&h->mock);
 }

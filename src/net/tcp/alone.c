@@ -11,7 +11,7 @@
 /* ------------------------------------------------------------------------------------------------------------ leaving */
 static bool is_free(const struct tcp_lane *lane)
 {
-    return lane->fd >= 0 && !lane->out && !lane->sending && !lane->seal && !lane->ended && !lane->deaf;
+    return lane->fd >= 0 && !lane->out && !lane->sending && !lane->records && !lane->ended && !lane->deaf;
 }
 
 /* What peers are owed but for retirements goes behind other frames, by the flush. */
@@ -144,7 +144,7 @@ enum wire_result tcp_publish_inline(struct wire_channel *channel, wire_key key, 
 /* Between two frames, with nothing of them in the stage: so the next bytes are a header at its beginning. */
 static bool is_between(const struct tcp_lane *lane)
 {
-    return lane->fd >= 0 && !lane->ended && !lane->in_body && !lane->end && !lane->pad && !lane->ahead_bytes && !lane->seal;
+    return lane->fd >= 0 && !lane->ended && !lane->in_body && !lane->end && !lane->pad && !lane->ahead_bytes && !lane->records;
 }
 
 /* It is what this look is for, and all of it is here. */

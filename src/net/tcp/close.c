@@ -23,7 +23,7 @@ static bool is_unsent(const struct tcp_lane *lane)
 
     if (!lane->link->here || lane->ended || lane->deaf || lane->lane == TCP_BEAT) /* heartbeats say nothing that the others do not */
         return false;
-    return lane->out || tcp_seal_pending(lane) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0);
+    return lane->out || record_pending(lane->records) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0);
 }
 
 /* Its kernel has not answered what was sent again and again: the link loses, or is down. One that answers, but has no room, stands still
@@ -87,7 +87,7 @@ static void say_on(struct tcp_link *link)
         if (link->lane[k].fd >= 0)
             tcp_post_goodbye(&link->lane[k]);
     if (link->lane[TCP_BEAT].fd >= 0 && !link->lane[TCP_BEAT].ended)
-        (void)tcp_seal_beat(&link->lane[TCP_BEAT], TCP_BEAT_GOODBYE); /* full: he will find the others */
+        (void)record_beat(link->lane[TCP_BEAT].records, link->lane[TCP_BEAT].fd, RECORD_GOODBYE); /* full: he will find the others */
 }
 
 /* Everything that was promised leaves, then the goodbye. A peer that stands still holds us up for a second and no more; one that its link

@@ -67,7 +67,7 @@ bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const stru
         mesh_name_address(&other, lane->link->address, sizeof lane->link->address);
     mesh_set_options(m->w, fd, m->cards[peer].host == m->mine.host);
     if ((m->w->sealed || (m->w->checked && lane->lane != TCP_BEAT)) && /* a beat that was changed says the same */
-        !tcp_seal_start(lane, keys, m->w->sealed ? (enum crypto_kind)m->how[peer] : CRYPTO_NONE))
+        !tcp_lane_seal(lane, keys, m->w->sealed ? (enum crypto_kind)m->how[peer] : CRYPTO_NONE))
         return false;
     lane->fd = fd;
     m->w->env->own(m->w->env, fd, true);

@@ -389,13 +389,13 @@ static uint32_t fill_room(struct tcp_lane *lane)
     uint32_t n = 0;
 
     lane->ahead_bytes = 0;
-    if (lane->seal)
-        lane->in_vector[n++] = tcp_seal_room(lane);
+    if (lane->records)
+        lane->in_vector[n++] = record_room(lane->records);
     else if (is_next_known(lane))
         n = offer_ahead(lane);
     else if (lane->in_body && lane->left)
         lane->in_vector[n++] = (struct iovec){lane->land ? lane->land : w->sink, lane->left};
-    if (!lane->seal && !lane->ahead_bytes)
+    if (!lane->records && !lane->ahead_bytes)
         lane->in_vector[n++] = (struct iovec){lane->stage + lane->end, look_ahead(lane)};
     return n;
 }
@@ -447,14 +447,16 @@ static void account(struct tcp_lane *lane, size_t bytes)
         close_body(lane);
 }
 
-void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes)
+/* Bytes of records, opened; plain NULL: they lie where they were to land. False: the connection has ended. */
+static bool take_plain(void *owner, const void *plain, size_t bytes)
 {
+    struct tcp_lane *lane = owner;
     const char *from = plain;
 
     if (!plain) {
         account(lane, bytes);
         tcp_digest(lane);
-        return;
+        bytes = 0;
     }
     while (bytes && !lane->ended) {
         size_t direct = !lane->in_body ? 0 : bytes < lane->left ? bytes : lane->left, room = lane->stage_bytes - lane->end;
@@ -464,13 +466,27 @@ void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes)
         memcpy(lane->stage + lane->end, from + direct, rest);
         if (!direct && !rest) {
             refuse(lane, "a frame longer than any");
-            return;
+            return false;
         }
         account(lane, direct + rest);
         tcp_digest(lane);
         from += direct + rest;
         bytes -= direct + rest;
     }
+    return !lane->ended;
+}
+
+/* Where all of a record belongs; NULL: not to one place. */
+static void *place_plain(void *owner, size_t bytes)
+{
+    const struct tcp_lane *lane = owner;
+
+    return lane->in_body && lane->left >= bytes ? lane->land : NULL;
+}
+
+const char *tcp_open_records(struct tcp_lane *lane, size_t bytes)
+{
+    return record_came(lane->records, bytes, &(struct record_target){.owner = lane, .place = place_plain, .take = take_plain});
 }
 
 void tcp_received(struct tcp_lane *lane, int64_t result)
@@ -483,8 +499,8 @@ void tcp_received(struct tcp_lane *lane, int64_t result)
         tcp_lane_end(lane, why);
         return;
     }
-    if (lane->seal) {
-        const char *why = tcp_seal_came(lane, (size_t)result);
+    if (lane->records) {
+        const char *why = tcp_open_records(lane, (size_t)result);
         if (why)
             refuse(lane, why);
     } else {
@@ -545,7 +561,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
 
     if (lane->channel != c)
         return;
-    if (lane->seal) { /* no memory of its users is with the kernel */
+    if (lane->records) { /* no memory of its users is with the kernel */
         lane->channel = NULL;
         lane->slot = NULL;
         lane->message = NULL;

@@ -332,15 +332,15 @@ static void consume(struct tcp_lane *lane, size_t bytes)
 
 static bool has_out(const struct tcp_lane *lane)
 {
-    return lane->out || tcp_seal_pending(lane);
+    return lane->out || record_pending(lane->records);
 }
 
 /* What is sealed is copied, so its blocks go at once; the vector is then the sealed bytes. */
 static uint32_t fill_sealed(struct tcp_lane *lane)
 {
-    if (!tcp_seal_pending(lane))
-        consume(lane, tcp_seal_take(lane, lane->out_vector, fill_vector(lane)));
-    lane->out_vector[0] = tcp_seal_leaving(lane);
+    if (!record_pending(lane->records))
+        consume(lane, record_take(lane->records, lane->out_vector, fill_vector(lane)));
+    lane->out_vector[0] = record_leaving(lane->records);
     return lane->out_vector[0].iov_len ? 1 : 0;
 }
 
@@ -353,7 +353,7 @@ static void send_lane(struct tcp_lane *lane)
         return;
     }
     for (int turn = 0; has_out(lane) && !lane->sending && !lane->ended && !lane->deaf && turn < SEND_TURNS; turn++) {
-        uint32_t count = lane->seal ? fill_sealed(lane) : fill_vector(lane);
+        uint32_t count = lane->records ? fill_sealed(lane) : fill_vector(lane);
         if (!count) {
             tcp_lane_end(lane, "what is to be sent cannot be sealed");
             return;
@@ -375,8 +375,8 @@ void tcp_sent(struct tcp_lane *lane, int64_t result)
         tcp_drop_out(lane);
         return;
     }
-    if (lane->seal)
-        tcp_seal_sent(lane, (size_t)result);
+    if (lane->records)
+        record_sent(lane->records, (size_t)result);
     else
         consume(lane, (size_t)result);
     if (has_out(lane))
@@ -394,7 +394,7 @@ static void keep_rest(struct tcp_lane *lane, struct tcp_block *lent)
 {
     struct tcp_wire *w = lane->port->wire;
 
-    if (lane->sending && !lane->seal) { /* it may be reading them */
+    if (lane->sending && !lane->records) { /* it may be reading them */
         int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
         if (result == -ECANCELED)
             lane->sending = false;
@@ -468,7 +468,7 @@ static void nudge(struct tcp_wire *w)
             continue;
         const struct tcp_lane *lane = &base[i]->lane[TCP_LANE_SMALL];
         w->nudges |= base[i]->nudge = has_out(lane) && !lane->ended && !lane->deaf;
-        if (!base[i]->nudge && tcp_seal_beat(&base[i]->lane[TCP_BEAT], 0) < 0)
+        if (!base[i]->nudge && record_beat(base[i]->lane[TCP_BEAT].records, base[i]->lane[TCP_BEAT].fd, 0) < 0)
             continue; /* full: it will look; broken: the monitor sees it */
     }
 }
@@ -574,7 +574,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
         here |= b->channel == c;
     if (!here)
         return;
-    if (lane->sending && !lane->seal) { /* the kernel may be reading them */
+    if (lane->sending && !lane->records) { /* the kernel may be reading them */
         int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
         lane->sending = false;
         if (result > 0)

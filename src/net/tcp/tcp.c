@@ -61,7 +61,7 @@ void tcp_destroy(struct tcp_wire *w)
     if (w->heed >= 0)
         close(w->heed);
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
-        tcp_seal_end(&w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS]);
+        record_end(w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS].records);
     if (w->deaths >= 0)
         close(w->deaths);
     for (uint32_t order = TCP_ORDER_LEAST; order <= TCP_ORDER_MOST; order++)

@@ -13,9 +13,9 @@
 #include "base/check.h"
 #include "base/edge.h"
 #include "base/lock.h"
-#include "net/auth/crypto.h"
-#include "net/tcp/frame.h"
-#include "net/tcp/stale.h"
+#include "net/frame/frame.h"
+#include "net/frame/stale.h"
+#include "net/record/record.h"
 #include "net/poll/poller.h"
 #include "wire/boot.h"
 #include "wire/wire.h"
@@ -28,7 +28,6 @@ enum {
     TCP_LANE_BULK = 1,
     TCP_BEAT = 2, /* a third connection, of the monitor alone: so that no heartbeat wakes who waits for something else */
     TCP_SOCKETS = 3,
-    TCP_BEAT_GOODBYE = 1,    /* among heartbeats, which are 0 */
     TCP_SMALL_BYTES = 16384, /* an exposure up to here goes over the small lane, and is copied there */
     TCP_WINDOW = 64,
     TCP_WINDOW_MIN = 4,
@@ -201,8 +200,8 @@ struct tcp_lane {
     uint32_t out_number, out_count;
     uint32_t delivered; /* segments that had arrived at the last look */
     struct tcp_block *out, **out_last;
-    size_t sent;           /* of the first block and what is behind it */
-    struct tcp_seal *seal; /* NULL: in plain */
+    size_t sent;                  /* of the first block and what is behind it */
+    struct record_layer *records; /* NULL: in plain, without records */
     struct iovec out_vector[TCP_VECTORS];
     struct tcp_lane *next_dirty;
     /* in */
@@ -423,29 +422,15 @@ void tcp_calls_asked(struct tcp_channel *c, uint32_t peer);
 void tcp_calls_tell(struct tcp_channel *c);
 const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
 
-/* Bytes of a sealed lane, opened; plain NULL: they lie where they were to land. */
-void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes);
+/* So much of a lane's records came. NULL, or why the connection must end. */
+const char *tcp_open_records(struct tcp_lane *lane, size_t bytes);
 
-/* seal.c: what a sealed lane's bytes are on their way */
-struct seal;
-/* keys: of the connection's handshake. kind CRYPTO_NONE: it is only checked, without keys. False: no memory */
-bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys, enum crypto_kind kind);
-void tcp_seal_end(struct tcp_lane *lane);
-bool tcp_seal_pending(const struct tcp_lane *lane); /* something sealed is not sent yet; never without a seal */
-/* When nothing is pending: seals the next bytes, and says how many; they are the caller's again. */
-size_t tcp_seal_take(struct tcp_lane *lane, const struct iovec *vector, uint32_t count);
-struct iovec tcp_seal_leaving(struct tcp_lane *lane);
-void tcp_seal_sent(struct tcp_lane *lane, size_t bytes);
-struct iovec tcp_seal_room(struct tcp_lane *lane);
-/* So much came into the room. NULL, or why the connection must end. */
-const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes);
-/*
- * The connection of the heartbeats, sealed or not, which no poller has: sends one beat, word 0, or a goodbye; and how many words have come,
- * 0 at the end of what the other one says. Otherwise -errno, of which -EAGAIN and -EINTR are none; -EBADMSG, changed on its way, has a
- * text.
- */
-int64_t tcp_seal_beat(struct tcp_lane *lane, unsigned char word);
-int64_t tcp_seal_heard(struct tcp_lane *lane, bool *goodbye, const char **why);
+/* keys: of the connection's handshake. kind CRYPTO_NONE: records are only checked, without keys. False: no memory. */
+static inline bool tcp_lane_seal(struct tcp_lane *lane, const struct seal *keys, enum crypto_kind kind)
+{
+    lane->records = record_start(lane->port->wire->env, keys, kind, lane->lane == TCP_BEAT);
+    return lane->records != NULL;
+}
 
 /* close.c: goodbyes */
 void tcp_close(struct wire *wire);

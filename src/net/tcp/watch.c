@@ -36,10 +36,10 @@ static void beat(struct tcp_link *link)
 
     if (lane->fd < 0 || lane->ended)
         return;
-    int64_t n = tcp_seal_beat(lane, 0);
+    int64_t n = record_beat(lane->records, lane->fd, 0);
     if (n < 0 && n != -EAGAIN && n != -EINTR)
         tcp_lane_end(lane, why);
-    n = lane->ended ? -EAGAIN : tcp_seal_heard(lane, &link->goodbye, &why);
+    n = lane->ended ? -EAGAIN : record_heard(lane->records, lane->fd, &link->goodbye, &why);
     if (n == -EBADMSG) {
         base_log(lane->port->wire->log, LOG_ERROR, "tcp: peer=%d lane=%u: %s; the connection is given up", link->peer, lane->lane, why);
         tcp_lane_end(lane, NULL);
