@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "fuzz/mock.h"
 
+#include "net/mesh/connect.h"
+
 #include "wire/table.h"
 
 #include <errno.h>

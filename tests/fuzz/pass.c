@@ -8,7 +8,8 @@
 #include "fuzz/fuzz.h"
 
 #include "base/edge.h"
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
+#include "net/mesh/connect.h"
 #include "wire/table.h"
 
 enum { RANKS = 8, ME = 3, NEIGHBOURS = 5, MEMBERS = 4, HEAD = 15, SAID = 256, NO_FD = 1 << 20, WINDOW = 4, SEEN = 64 };

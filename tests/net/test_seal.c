@@ -12,7 +12,7 @@
 
 #include "group.h"
 #include "net/auth/handshake.h"
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 #include "wire/table.h"
 
 #include <errno.h>

@@ -66,7 +66,7 @@ static void wait_while(struct tcp_wire *w, bool (*waits)(struct tcp_wire *w), in
         if (!w->leaves)
             tcp_acceptor_hear(w); /* else its monitor does */
         base_lock(&w->lock, w->env);
-        if (w->acceptor)
+        if (w->graph)
             tcp_acceptor_turn(w, true);
         tcp_pump(w, NULL, 0);
     }
@@ -96,7 +96,7 @@ static void say_goodbye(struct tcp_wire *w)
 {
     int64_t now;
 
-    if (w->acceptor && !tcp_relay_said_goodbye(w))
+    if (w->graph && !tcp_relay_said_goodbye(w))
         pass_goodbye(w);
     now = w->env->now(w->env);
     for (size_t i = 0; i < (size_t)w->ports * (size_t)w->ranks; i++)

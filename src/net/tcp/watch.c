@@ -106,7 +106,7 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
 
     for (int32_t i = 0; i < w->ranks && told < max; i++) {
         struct tcp_link *link = &w->links[i];
-        bool as_told = w->acceptor && !link->down && tcp_ends_as_told(w, link, now);
+        bool as_told = w->graph && !link->down && tcp_ends_as_told(w, link, now);
         if (link->down || (!link->here && !link->ended_ns && !as_told))
             continue;
         bool ended = (has_ended(w, link, now) && tcp_has_said_all(w, link, now)) || (as_told && !(link->told.bytes && link->here)),
@@ -132,7 +132,7 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
         for (uint32_t k = 0; k < w->channels; k++)
             if (w->channel[k])
                 tcp_missed(w->channel[k], link);
-        if (w->acceptor)
+        if (w->graph)
             tcp_link_lost(w, link);
     }
     return told;
@@ -144,7 +144,7 @@ static void watch_ends(struct tcp_wire *w, const struct epoll_event *end)
 {
     uint32_t size = (uint32_t)w->ranks * TCP_SOCKETS, socket = end->data.u32;
 
-    if (w->acceptor || !(end->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) || socket % TCP_SOCKETS != TCP_BEAT)
+    if (w->graph || !(end->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) || socket % TCP_SOCKETS != TCP_BEAT)
         return;
     struct tcp_link *link = &w->port[socket / size].link[socket % size / TCP_SOCKETS];
     for (uint32_t k = 0; k < TCP_LANES; k++) {
@@ -172,7 +172,7 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     for (uint32_t i = 0; tick && i < w->channels; i++)
         if (w->channel[i])
             tcp_calls_tell(w->channel[i]);
-    if (w->acceptor)
+    if (w->graph)
         tcp_acceptor_turn(w, tick);
     if (w->held) /* its caller did not come back in time */
         w->rows_ended = w->rows_long = 0;

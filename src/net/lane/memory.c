@@ -1,6 +1,6 @@
 /* Memory of the tcp wire: blocks from pools by size, and the small records. It only grows until a channel or the wire ends, so that after
  * the first operations nothing is allocated. */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 /* ------------------------------------------------------------------------------------------------------------ blocks */
 static size_t block_bytes(uint32_t order)

@@ -3,7 +3,7 @@
  * and their bytes go from the sender's buffer to the receiver's when it has granted them. Announcements themselves are bounded by what the
  * receiver's engine has taken notice of.
  */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 static struct tcp_message *find(struct tcp_channel *c, bool sent, uint32_t peer, uint32_t number)
 {

@@ -1,6 +1,6 @@
 /* Sockets of the tcp wire: their options, their addresses, listening on one, and pairs of them inside a process. */
 #define _GNU_SOURCE
-#include "net/tcp/mesh.h"
+#include "net/mesh/mesh.h"
 
 #include "base/format.h"
 

@@ -5,7 +5,7 @@
  *
  * A mismatch is told when the peer's published calls are here, so that both sides can be named: they are asked for when it is found.
  */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 #include "data/data.h"
 

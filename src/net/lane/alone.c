@@ -4,7 +4,7 @@
  * of its lane's stage, where nothing else stands before it. The common ways (send.c, receive.c) know all that may be otherwise and
  * cost the more for it: most of what a small exchange costs besides the kernel's part is how much code it runs through.
  */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 #include <errno.h>
 

@@ -3,7 +3,7 @@
  * descriptor is among those that it sleeps on, until that has told it once; and a thread that takes from the sockets what is for somebody
  * else tells it too. It heeds only while it rests: who talks all the time wakes it a few hundred times a second.
  */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
