@@ -102,7 +102,7 @@ static void tear_down(struct net *n)
     env->give(env, c, c->bytes);
     env->give(env, n->w.channel, n->w.channels_room * sizeof *n->w.channel);
     for (uint32_t order = 0; order <= TCP_ORDER_MOST; order++)
-        for (struct tcp_block *b = n->w.free_block[order], *next; b; b = next) {
+        for (struct tcp_block *b = n->w.memory.free_block[order], *next; b; b = next) {
             next = b->next;
             tcp_block_bound(b, tcp_block_room(b));
             env->give(env, b, sizeof *b + tcp_block_room(b));

@@ -7,18 +7,18 @@ static void set_timer(const struct tcp_wire *w, long ns)
 {
     struct itimerspec until = {.it_value = {.tv_nsec = ns}};
 
-    timerfd_settime(w->timer, 0, &until, NULL);
+    timerfd_settime(w->burst.timer, 0, &until, NULL);
 }
 
 /* Something is held. To set a timer and take it back costs as much as three packets where a hypervisor has the clock. So a caller who ends
  * row after row by himself has one that is far away, and that moves when it comes near. */
 static void guard(struct tcp_wire *w, int64_t now)
 {
-    if (w->rows_ended < TCP_ROWS_ENDED) {
-        w->guard_ns = 0;
+    if (w->burst.rows_ended < TCP_ROWS_ENDED) {
+        w->burst.guard_ns = 0;
         set_timer(w, TCP_HOLD_NS);
-    } else if (w->guard_ns - now < TCP_GUARD_NS / 2) {
-        w->guard_ns = now + TCP_GUARD_NS;
+    } else if (w->burst.guard_ns - now < TCP_GUARD_NS / 2) {
+        w->burst.guard_ns = now + TCP_GUARD_NS;
         set_timer(w, TCP_GUARD_NS);
     }
 }
@@ -28,13 +28,13 @@ void tcp_burst_goes_on(struct tcp_wire *w)
 {
     int64_t now = w->env->now(w->env);
 
-    if (now - w->row_ns > TCP_ROW_GAP_NS) {
-        w->row = 0;
-        w->rows_long = w->held ? 0 : w->rows_long;
+    if (now - w->burst.row_ns > TCP_ROW_GAP_NS) {
+        w->burst.row = 0;
+        w->burst.rows_long = w->burst.held ? 0 : w->burst.rows_long;
     }
-    if (now - w->row_ns > TCP_ROWS_GAP_NS)
-        w->rows_ended = w->rows_long = 0;
-    w->row_ns = now;
+    if (now - w->burst.row_ns > TCP_ROWS_GAP_NS)
+        w->burst.rows_ended = w->burst.rows_long = 0;
+    w->burst.row_ns = now;
 }
 
 /* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
@@ -45,34 +45,34 @@ void tcp_burst_goes_on(struct tcp_wire *w)
 void tcp_hold_or_send(struct tcp_wire *w)
 {
     tcp_burst_goes_on(w);
-    bool hold = (w->row >= (w->messages ? TCP_ROW_MESSAGES : TCP_ROW) || w->rows_long == TCP_ROWS_ENDED) && !w->armed;
+    bool hold = (w->burst.row >= (w->burst.messages ? TCP_ROW_MESSAGES : TCP_ROW) || w->burst.rows_long == TCP_ROWS_ENDED) && !w->armed;
 
     for (const struct tcp_lane *lane = w->dirty; lane && hold; lane = lane->next_dirty)
         hold = lane->lane == TCP_LANE_SMALL && !tcp_backed_up(lane);
     if (hold) {
-        if (!w->held)
-            guard(w, w->row_ns);
-        w->waits++;
-        w->held = true;
+        if (!w->burst.held)
+            guard(w, w->burst.row_ns);
+        w->burst.waits++;
+        w->burst.held = true;
         return;
     }
-    w->row++;
-    w->messages = false;
+    w->burst.row++;
+    w->burst.messages = false;
     tcp_send_dirty(w);
     w->poller->class->submit(w->poller);
 }
 
 void tcp_unhold(struct tcp_wire *w)
 {
-    w->row = 0;
-    w->messages = false;
-    if (!w->held)
+    w->burst.row = 0;
+    w->burst.messages = false;
+    if (!w->burst.held)
         return;
-    w->held = false;
-    w->rows_long = w->waits < TCP_ROW_LONG ? 0 : w->rows_long < TCP_ROWS_ENDED ? w->rows_long + 1 : TCP_ROWS_ENDED;
-    w->waits = 0;
-    if (w->rows_ended < TCP_ROWS_ENDED) {
-        w->rows_ended++;
+    w->burst.held = false;
+    w->burst.rows_long = w->burst.waits < TCP_ROW_LONG ? 0 : w->burst.rows_long < TCP_ROWS_ENDED ? w->burst.rows_long + 1 : TCP_ROWS_ENDED;
+    w->burst.waits = 0;
+    if (w->burst.rows_ended < TCP_ROWS_ENDED) {
+        w->burst.rows_ended++;
         set_timer(w, 0);
     }
     tcp_send_dirty(w);

@@ -16,8 +16,8 @@ int tcp_lane_start(struct tcp_lane *lane)
      * the others are looked at (tcp_poll). */
     bool watched = lane->lane == TCP_BEAT || w->graph;
 
-    if (!error && watched && epoll_ctl(w->deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
-        error = errno == EEXIST && epoll_ctl(w->deaths, EPOLL_CTL_MOD, lane->fd, &event) == 0 ? 0 : errno;
+    if (!error && watched && epoll_ctl(w->monitor.deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
+        error = errno == EEXIST && epoll_ctl(w->monitor.deaths, EPOLL_CTL_MOD, lane->fd, &event) == 0 ? 0 : errno;
     if (lane->lane == TCP_LANE_SMALL && w->fews++ < TCP_FEW)
         w->few[w->fews - 1] = lane->socket;
     if (lane->lane != TCP_LANE_BULK)

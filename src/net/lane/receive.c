@@ -50,7 +50,7 @@ static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, c
         return "an exposure that was never allowed";
     if (s && s->begun)
         return "an exposure that was here before";
-    if (!s && c->live >= c->live_most)
+    if (!s && c->slots.live >= c->slots.live_most)
         return "more exposures than there are credits";
     s = s ? s : tcp_slot_make(c, f->from, f->key);
     if (!s)
@@ -330,7 +330,7 @@ static uint32_t fill_room(struct tcp_lane *lane)
     else if (is_next_known(lane))
         n = offer_ahead(lane);
     else if (lane->in_body && lane->left)
-        lane->in_vector[n++] = (struct iovec){lane->land ? lane->land : w->sink, lane->left};
+        lane->in_vector[n++] = (struct iovec){lane->land ? lane->land : w->memory.sink, lane->left};
     if (!lane->records && !lane->ahead_bytes)
         lane->in_vector[n++] = (struct iovec){lane->stage + lane->end, look_ahead(lane)};
     return n;

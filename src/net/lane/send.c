@@ -413,7 +413,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
     for (struct tcp_block *b = lane->out; b; b = b->next)
         if (b->channel == c) {
             tcp_piece_lost(b);
-            b->user = w->zeros;
+            b->user = w->memory.zeros;
         }
     make_dirty(lane);
 }

@@ -145,6 +145,24 @@ struct tcp_member {
     struct tcp_note note[WIRE_NOTE_SORTS]; /* from it */
 };
 
+struct tcp_slots {
+    struct tcp_slot *bucket[TCP_BUCKETS];
+    uint64_t filled; /* buckets that may hold some, a bit each */
+    struct tcp_slot *free;
+    uint32_t live, live_most; /* in use; a bound on them that no honest team comes near */
+};
+
+struct tcp_messages {
+    struct tcp_message *sent, *arrived, *free;
+    struct tcp_message **sent_last, **arrived_last;
+};
+
+/* For the engine: a ring. */
+struct tcp_events {
+    struct wire_event *at;
+    uint32_t count, first, room;
+};
+
 struct tcp_channel {
     struct wire_channel handle;
     struct wire_traffic traffic; /* written under the wire's lock */
@@ -162,15 +180,10 @@ struct tcp_channel {
     uint32_t retired;
     struct tcp_member *member;
     uint64_t *acked; /* [member][area][edge][credit]: key last acknowledged */
-    struct tcp_slot *bucket[TCP_BUCKETS];
-    uint64_t filled; /* buckets that may hold some, a bit each */
-    struct tcp_slot *free_slot;
-    uint32_t live, live_most; /* slots in use; a bound on them that no honest team comes near */
-    struct tcp_message *sent, *arrived, *free_message;
+    struct tcp_slots slots;
+    struct tcp_messages messages;
     struct tcp_hold *free_hold;
-    struct tcp_message **sent_last, **arrived_last;
-    struct wire_event *event;
-    uint32_t events, events_first, events_room;
+    struct tcp_events events;
     struct tcp_note note[WIRE_NOTE_SORTS]; /* mine */
     uint32_t notes_fresh;                  /* of all members */
     unsigned char given[TCP_NOTES_PASS][WIRE_NOTE_LONG_BYTES];
@@ -255,6 +268,38 @@ struct tcp_graph {
     struct tcp_link **base;      /* neighbours */
 };
 
+/* What leaves in a row, and waits for company (burst.c). */
+struct tcp_burst {
+    bool held;                 /* something waits for company, and the timer runs */
+    bool messages;             /* some are in what is to leave */
+    int timer;                 /* the monitor wakes when it ends */
+    uint32_t row;              /* how often something left since the last pump, or gap */
+    int64_t row_ns;            /* when something was last to leave */
+    uint32_t rows_ended;       /* one soon after the other, by their caller */
+    uint32_t rows_long, waits; /* those of them that were long; what waits in this one */
+    int64_t guard_ns;          /* when a timer ends that is not set for each row */
+};
+
+/* What wakes the monitor (heed.c, tcp/watch.c). */
+struct tcp_monitor {
+    int deaths;        /* an epoll of its own: ends of connections */
+    int heed;          /* an eventfd among `deaths`: what another thread has read */
+    bool heeds, came;  /* it is to be woken by what comes; something has since it was up last */
+    int64_t polled_ns; /* when it last looked */
+};
+
+struct tcp_times {
+    int64_t timeout_ns, link_timeout_ns, warn_ns, tick_ns;
+};
+
+struct tcp_memory {
+    struct tcp_block *free_block[TCP_ORDER_MOST + 1];
+    unsigned char *alone; /* where an exposure is made that leaves alone (alone.c) */
+    char *zeros, *sink;   /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
+    char *stages;
+    size_t bytes, stage_bytes;
+};
+
 struct tcp_wire {
     struct wire wire;
     const struct comm_env *env;
@@ -263,40 +308,27 @@ struct tcp_wire {
     struct base_lock lock;
     struct poller *poller;
     struct tcp_port *port;
+    struct tcp_link *links;
     int32_t ports, ranks, rank;
     bool armed, rung, sealed, checked;
-    uint8_t seal_choice;         /* enum tcp_seal_choice: what this rank was told */
-    bool aes;                    /* would be sealed by AES */
-    bool held;                   /* what was sent in a row waits for company, and the timer runs */
-    uint32_t row;                /* how often something left since the last pump, or gap */
-    int64_t row_ns;              /* when something was last to leave */
-    bool messages;               /* some are in what is to leave */
-    uint32_t few[TCP_FEW], fews; /* all small lanes, where they are few: tried while nobody waits for a frame of his own */
-    int timer;                   /* the monitor wakes when it ends */
-    uint32_t rows_ended;         /* one soon after the other, by their caller */
-    uint32_t rows_long, waits;   /* those of them that were long; what waits in this one */
-    int64_t guard_ns;            /* when a timer ends that is not set for each row */
-    int deaths;                  /* an epoll of the monitor's: ends of connections */
-    bool heeds, came;            /* the monitor is to be woken by what comes (heed.c); something has since it was up last */
-    int heed;                    /* an eventfd among `deaths`: what another thread has read */
-    struct tcp_lane *dirty;
-    uint32_t *hot, hots; /* sockets on which somebody waits for a frame */
-    struct tcp_channel **channel;
-    uint32_t channels, channels_room, generation;
-    struct tcp_block *free_block[TCP_ORDER_MOST + 1];
-    unsigned char *alone; /* where an exposure is made that leaves alone (alone.c) */
-    size_t pumped;        /* bytes received in the pump that is going on */
-    uint32_t arrivals;    /* exposures that are here, but for pieces of long ones; counts on */
-    char *zeros, *sink;   /* FRAME_PAYLOAD_MAX each: sent, and written over, where a channel was left in the middle of a frame */
-    int64_t timeout_ns, link_timeout_ns, warn_ns, tick_ns, polled_ns;
-    struct tcp_graph *graph; /* NULL: all links were made when the world opened */
+    uint8_t seal_choice; /* enum tcp_seal_choice: what this rank was told */
+    bool aes;            /* would be sealed by AES */
     bool nudges;
-    struct tcp_link *links;
-    char *stages;
-    struct env_farewell farewell;
     bool leaves; /* its process ends, and the monitor is still there */
     bool dry;    /* the last pump left nothing to be read */
-    size_t bytes, stage_bytes;
+    struct tcp_lane *dirty;
+    uint32_t few[TCP_FEW], fews; /* all small lanes, where they are few: tried while nobody waits for a frame of his own */
+    uint32_t *hot, hots;         /* sockets on which somebody waits for a frame */
+    size_t pumped;               /* bytes received in the pump that is going on */
+    uint32_t arrivals;           /* exposures that are here, but for pieces of long ones; counts on */
+    struct tcp_channel **channel;
+    uint32_t channels, channels_room, generation;
+    struct tcp_graph *graph; /* NULL: all links were made when the world opened */
+    struct tcp_burst burst;
+    struct tcp_monitor monitor;
+    struct tcp_times times;
+    struct tcp_memory memory;
+    struct env_farewell farewell;
 };
 
 #endif

@@ -97,7 +97,7 @@ static void watch_acceptor(struct tcp_wire *w, int how, bool on)
 {
     struct epoll_event event = {.events = on ? EPOLLIN | EPOLLONESHOT : 0, .data.u32 = UINT32_MAX};
 
-    epoll_ctl(w->deaths, how, acceptor_of(w)->mesh->outside, &event);
+    epoll_ctl(w->monitor.deaths, how, acceptor_of(w)->mesh->outside, &event);
 }
 
 static bool open_outside(struct tcp_wire *w, struct mesh *m)
@@ -157,8 +157,8 @@ void tcp_watch_for(struct tcp_wire *w, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u32 = UINT32_MAX};
 
-    if (epoll_ctl(w->deaths, EPOLL_CTL_ADD, fd, &event) < 0 && errno == EEXIST)
-        epoll_ctl(w->deaths, EPOLL_CTL_MOD, fd, &event);
+    if (epoll_ctl(w->monitor.deaths, EPOLL_CTL_ADD, fd, &event) < 0 && errno == EEXIST)
+        epoll_ctl(w->monitor.deaths, EPOLL_CTL_MOD, fd, &event);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ making one */
@@ -232,7 +232,7 @@ static int64_t stood_still(const struct tcp_wire *w, int64_t now)
 {
     int64_t since = acceptor_of(w)->turned_ns ? now - acceptor_of(w)->turned_ns : 0;
 
-    return since > 2 * w->tick_ns ? since - w->tick_ns : 0;
+    return since > 2 * w->times.tick_ns ? since - w->times.tick_ns : 0;
 }
 
 void tcp_acceptor_turn(struct tcp_wire *w, bool tick)

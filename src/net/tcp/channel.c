@@ -70,10 +70,10 @@ static struct tcp_channel *make(struct tcp_wire *w, const struct wire_team *team
     c->once_places = limits->minimal ? 1 : TCP_ONCE_PLACES;
     c->lag = limits->minimal ? 1 : TCP_AREAS / 2;
     c->rendezvous = limits->rendezvous;
-    c->live_most = (uint32_t)(size * (2 * window * WIRE_ONCE_EDGES_MAX + areas * WIRE_STREAM_EDGES * credits * 2));
+    c->slots.live_most = (uint32_t)(size * (2 * window * WIRE_ONCE_EDGES_MAX + areas * WIRE_STREAM_EDGES * credits * 2));
     c->world = team->world;
-    c->sent_last = &c->sent;
-    c->arrived_last = &c->arrived;
+    c->messages.sent_last = &c->messages.sent;
+    c->messages.arrived_last = &c->messages.arrived;
     c->member = (struct tcp_member *)(void *)(memory + head);
     c->handle.calls = (struct wire_call *)tcp_behind(c->member + size);
     c->mirror = (struct wire_call *)tcp_behind(c->handle.calls + calls_each);
@@ -104,9 +104,9 @@ static void forget(struct tcp_channel *c)
     tcp_forget_receives(c);
     tcp_messages_forget(c);
     for (uint32_t i = 0; i < TCP_BUCKETS; i++)
-        while (c->bucket[i])
-            tcp_slot_drop(c, c->bucket[i]);
-    c->events = 0;
+        while (c->slots.bucket[i])
+            tcp_slot_drop(c, c->slots.bucket[i]);
+    c->events.count = 0;
 }
 
 void tcp_leave(struct wire_channel *channel, enum wire_leave how)

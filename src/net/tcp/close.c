@@ -104,7 +104,7 @@ static void say_goodbye(struct tcp_wire *w)
     tcp_send_dirty(w);
     tcp_pump(w, NULL, 0);
     wait_while(w, waits_at_all, now + GOODBYE_NS);
-    wait_while(w, waits_for_repeats, now + w->link_timeout_ns + 2 * GOODBYE_NS);
+    wait_while(w, waits_for_repeats, now + w->times.link_timeout_ns + 2 * GOODBYE_NS);
 }
 
 void tcp_close(struct wire *wire)

@@ -52,36 +52,36 @@ void tcp_destroy(struct tcp_wire *w)
     close_sockets(w);
     if (w->poller)
         w->poller->class->close(w->poller);
-    if (w->timer >= 0)
-        close(w->timer);
-    if (w->heed >= 0)
-        close(w->heed);
+    if (w->burst.timer >= 0)
+        close(w->burst.timer);
+    if (w->monitor.heed >= 0)
+        close(w->monitor.heed);
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
         record_end(w->links[i / TCP_SOCKETS].lane[i % TCP_SOCKETS].records);
-    if (w->deaths >= 0)
-        close(w->deaths);
+    if (w->monitor.deaths >= 0)
+        close(w->monitor.deaths);
     for (uint32_t order = TCP_ORDER_LEAST; order <= TCP_ORDER_MOST; order++)
-        for (struct tcp_block *b = w->free_block[order], *next; b; b = next) {
+        for (struct tcp_block *b = w->memory.free_block[order], *next; b; b = next) {
             next = b->next;
             tcp_block_bound(b, tcp_block_room(b));
             env->give(env, b, sizeof *b + tcp_block_room(b));
         }
-    if (w->stages)
-        edge_open(w->stages, w->stage_bytes);
-    env->give(env, w->stages, w->stage_bytes);
-    env->give(env, w->zeros, FRAME_PAYLOAD_MAX);
-    env->give(env, w->sink, FRAME_PAYLOAD_MAX);
-    env->give(env, w->alone, TCP_ALONE_BYTES);
+    if (w->memory.stages)
+        edge_open(w->memory.stages, w->memory.stage_bytes);
+    env->give(env, w->memory.stages, w->memory.stage_bytes);
+    env->give(env, w->memory.zeros, FRAME_PAYLOAD_MAX);
+    env->give(env, w->memory.sink, FRAME_PAYLOAD_MAX);
+    env->give(env, w->memory.alone, TCP_ALONE_BYTES);
     if (w->channel)
         env->give(env, w->channel, w->channels_room * sizeof *w->channel);
-    edge_open(w, w->bytes);
-    env->give(env, w, w->bytes);
+    edge_open(w, w->memory.bytes);
+    env->give(env, w, w->memory.bytes);
 }
 
 static void lay_out(struct tcp_wire *w, char *memory)
 {
     size_t links = links_of(w);
-    char *stage = w->stages;
+    char *stage = w->memory.stages;
 
     w->port = (struct tcp_port *)(void *)memory;
     w->links = (struct tcp_link *)tcp_behind(w->port + w->ports);
@@ -100,7 +100,7 @@ static void lay_out(struct tcp_wire *w, char *memory)
             lane->stage = stage;
             lane->stage_bytes = k == TCP_BEAT ? 0 : k == TCP_LANE_SMALL ? TCP_STAGE_SMALL : TCP_STAGE_BULK;
             stage += lane->stage_bytes;
-            if (w->stages && lane->stage_bytes)
+            if (w->memory.stages && lane->stage_bytes)
                 stage = tcp_behind(stage);
         }
     }
@@ -128,25 +128,25 @@ static struct tcp_wire *create(const struct wire_config *config)
                            .rank = config->rank,
                            .ranks = config->ranks,
                            .ports = ports,
-                           .deaths = -1,
-                           .timer = -1,
-                           .heed = -1,
-                           .bytes = bytes,
-                           .stage_bytes = links * (TCP_STAGE_SMALL + TCP_STAGE_BULK + 2 * EDGE_BYTES)};
-    w->stages = env->take(env, w->stage_bytes, 64);
-    w->zeros = env->take(env, FRAME_PAYLOAD_MAX, 64);
-    w->sink = env->take(env, FRAME_PAYLOAD_MAX, 64);
-    w->alone = env->take(env, TCP_ALONE_BYTES, 64);
+                           .monitor.deaths = -1,
+                           .burst.timer = -1,
+                           .monitor.heed = -1,
+                           .memory.bytes = bytes,
+                           .memory.stage_bytes = links * (TCP_STAGE_SMALL + TCP_STAGE_BULK + 2 * EDGE_BYTES)};
+    w->memory.stages = env->take(env, w->memory.stage_bytes, 64);
+    w->memory.zeros = env->take(env, FRAME_PAYLOAD_MAX, 64);
+    w->memory.sink = env->take(env, FRAME_PAYLOAD_MAX, 64);
+    w->memory.alone = env->take(env, TCP_ALONE_BYTES, 64);
     lay_out(w, memory + head);
-    w->timeout_ns = config->peer_timeout_ns ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
-    w->link_timeout_ns = config->link_timeout_ns ? config->link_timeout_ns : LINK_TIMEOUT_NS;
-    if (w->link_timeout_ns > w->timeout_ns)
-        w->link_timeout_ns = w->timeout_ns;
-    w->warn_ns = w->timeout_ns / 6;
-    w->tick_ns = WIRE_TICK_NS < w->timeout_ns / WIRE_TICKS ? WIRE_TICK_NS : w->timeout_ns / WIRE_TICKS;
-    if (w->tick_ns > w->link_timeout_ns / WIRE_LINK_TICKS)
-        w->tick_ns = w->link_timeout_ns / WIRE_LINK_TICKS;
-    if (w->stages && w->zeros && w->sink && w->alone)
+    w->times.timeout_ns = config->peer_timeout_ns ? config->peer_timeout_ns : PEER_TIMEOUT_NS;
+    w->times.link_timeout_ns = config->link_timeout_ns ? config->link_timeout_ns : LINK_TIMEOUT_NS;
+    if (w->times.link_timeout_ns > w->times.timeout_ns)
+        w->times.link_timeout_ns = w->times.timeout_ns;
+    w->times.warn_ns = w->times.timeout_ns / 6;
+    w->times.tick_ns = WIRE_TICK_NS < w->times.timeout_ns / WIRE_TICKS ? WIRE_TICK_NS : w->times.timeout_ns / WIRE_TICKS;
+    if (w->times.tick_ns > w->times.link_timeout_ns / WIRE_LINK_TICKS)
+        w->times.tick_ns = w->times.link_timeout_ns / WIRE_LINK_TICKS;
+    if (w->memory.stages && w->memory.zeros && w->memory.sink && w->memory.alone)
         return w;
     tcp_destroy(w);
     return NULL;
@@ -170,12 +170,12 @@ static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_confi
     enum comm_result result = poller_open((enum poller_kind)kind, &poller, config->error_text, config->error_text_bytes, &w->poller);
     if (result != COMM_OK)
         return result;
-    w->deaths = epoll_create1(EPOLL_CLOEXEC);
-    if (w->deaths < 0)
+    w->monitor.deaths = epoll_create1(EPOLL_CLOEXEC);
+    if (w->monitor.deaths < 0)
         return broken(config, "epoll_create1", errno);
     struct epoll_event event = {.events = EPOLLIN | EPOLLET};
-    w->timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    if (w->timer < 0 || epoll_ctl(w->deaths, EPOLL_CTL_ADD, w->timer, &event) < 0)
+    w->burst.timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (w->burst.timer < 0 || epoll_ctl(w->monitor.deaths, EPOLL_CTL_ADD, w->burst.timer, &event) < 0)
         return broken(config, "a timer", errno);
     int error = tcp_heed_open(w);
     return error ? broken(config, "waking the watcher", error) : COMM_OK;
@@ -197,7 +197,7 @@ static enum comm_result start_links(struct tcp_wire *w, const struct wire_config
     }
     int error = w->env->bell_watch(w->env, config->bell, w->poller->fd);
     if (!error)
-        error = w->env->bell_watch(w->env, config->watch, w->deaths);
+        error = w->env->bell_watch(w->env, config->watch, w->monitor.deaths);
     if (error)
         return broken(config, "the bells do not watch the network", error);
     for (size_t i = 0; i < links_of(w) * TCP_SOCKETS; i++)
@@ -278,11 +278,11 @@ static uint32_t tcp_advance(struct wire_channel *channel, struct wire_event *eve
         tcp_pump(w, w->hot, w->hots);
     else
         tcp_pump(w, w->fews <= TCP_FEW ? w->few : NULL, w->fews);
-    for (; c->events && n < max; n++, c->events--) {
-        if (c->event[c->events_first].kind == WIRE_EVENT_LOST && c->notes_fresh)
+    for (; c->events.count && n < max; n++, c->events.count--) {
+        if (c->events.at[c->events.first].kind == WIRE_EVENT_LOST && c->notes_fresh)
             break; /* its peer may have said why before it went: that comes first */
-        events[n] = c->event[c->events_first];
-        c->events_first = (c->events_first + 1) % c->events_room;
+        events[n] = c->events.at[c->events.first];
+        c->events.first = (c->events.first + 1) % c->events.room;
         if (events[n].kind != WIRE_EVENT_ANNOUNCED)
             continue;
         c->member[events[n].peer].seen = wire_key_seq(events[n].key);
@@ -317,13 +317,13 @@ static void tcp_arm(struct wire *wire, bool on, int64_t *deadline)
     (void)deadline;
     base_lock(&w->lock, w->env);
     w->armed = w->rung = false;
-    w->poller->class->arm(w->poller, on || w->heeds);
+    w->poller->class->arm(w->poller, on || w->monitor.heeds);
     for (uint32_t i = 0; on && i < w->channels; i++)
         if (w->channel[i] && !w->channel[i]->aborted)
             tcp_tell_acks(w->channel[i]);
     if (on && w->dirty)
         tcp_send_dirty(w);
-    if (on || w->heeds) /* the marks of what has come were taken away */
+    if (on || w->monitor.heeds) /* the marks of what has come were taken away */
         tcp_pump(w, NULL, 0);
     w->armed = on;
     base_unlock(&w->lock, w->env);

@@ -73,7 +73,7 @@ static bool is_cut(const struct tcp_wire *w, struct tcp_link *link, int64_t look
     for (int k = 0; k < TCP_SOCKETS; k++)
         unheard |= is_unheard(&link->lane[k]);
     link->unheard_ns = unheard ? link->unheard_ns + looked : 0;
-    return link->unheard_ns >= w->link_timeout_ns;
+    return link->unheard_ns >= w->times.link_timeout_ns;
 }
 
 /* True when it has been silent for too long. */
@@ -90,14 +90,14 @@ static bool listen_to(struct tcp_wire *w, struct tcp_link *link, int64_t looked)
     if (link->lane[TCP_BEAT].fd < 0) /* its neighbours watch it */
         return false;
     link->silent_ns += looked;
-    if (link->silent_ns < w->warn_ns || link->goodbye)
+    if (link->silent_ns < w->times.warn_ns || link->goodbye)
         return false;
     if (!link->warned)
         base_log(w->log, LOG_WARNING,
                  "rank %d is stopped or starved: no heartbeat for %lld.%lld s; its host acknowledges what is sent: its process is alive",
                  link->peer, SECONDS(link->silent_ns));
     link->warned = true;
-    return link->silent_ns >= w->timeout_ns;
+    return link->silent_ns >= w->times.timeout_ns;
 }
 
 static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wire_event *events, uint32_t max)
@@ -150,7 +150,7 @@ static void watch_ends(struct tcp_wire *w, const struct epoll_event *end)
     for (uint32_t k = 0; k < TCP_LANES; k++) {
         struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u32 = link->lane[k].socket};
         if (!link->lane[k].ended)
-            epoll_ctl(w->deaths, EPOLL_CTL_ADD, link->lane[k].fd, &event);
+            epoll_ctl(w->monitor.deaths, EPOLL_CTL_ADD, link->lane[k].fd, &event);
     }
 }
 
@@ -161,11 +161,11 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     uint32_t told = 0;
 
     base_lock(&w->lock, w->env);
-    for (int n; (n = epoll_wait(w->deaths, ends, 16, 0)) > 0;)
+    for (int n; (n = epoll_wait(w->monitor.deaths, ends, 16, 0)) > 0;)
         for (int i = 0; i < n; i++)
             watch_ends(w, &ends[i]); /* reading to the end says more */
-    int64_t now = w->env->now(w->env), looked = w->polled_ns ? now - w->polled_ns : 0;
-    bool tick = !w->polled_ns || looked >= w->tick_ns / 2;
+    int64_t now = w->env->now(w->env), looked = w->monitor.polled_ns ? now - w->monitor.polled_ns : 0;
+    bool tick = !w->monitor.polled_ns || looked >= w->times.tick_ns / 2;
     for (size_t i = 0; tick && w->rank >= 0 && i < (size_t)w->ranks; i++)
         if (w->links[i].here)
             beat(&w->links[i]);
@@ -174,15 +174,15 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
             tcp_calls_tell(w->channel[i]);
     if (w->graph)
         tcp_acceptor_turn(w, tick);
-    if (w->held) /* its caller did not come back in time */
-        w->rows_ended = w->rows_long = 0;
+    if (w->burst.held) /* its caller did not come back in time */
+        w->burst.rows_ended = w->burst.rows_long = 0;
     if (w->dirty)
         tcp_send_dirty(w);
     tcp_pump(w, NULL, 0);
     if (w->rank >= 0) /* ranks of one process die together */
-        told = look(w, now, tick ? (looked < w->tick_ns ? looked : w->tick_ns) : 0, events, max);
+        told = look(w, now, tick ? (looked < w->times.tick_ns ? looked : w->times.tick_ns) : 0, events, max);
     if (tick)
-        w->polled_ns = now;
+        w->monitor.polled_ns = now;
     base_unlock(&w->lock, w->env);
     tcp_acceptor_hear(w); /* behind the look at what woke us: what comes from here on wakes us again */
     return told;
