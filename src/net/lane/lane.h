@@ -132,11 +132,6 @@ void tcp_forget_receives(struct tcp_channel *c);
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* how many transfers ended */
 void tcp_hear(struct tcp_channel *c, uint32_t peer);                       /* reads what a peer has said: that there is room, perhaps */
 
-/* heed.c: under the wire's lock, but for tcp_heed */
-int tcp_heed_open(struct tcp_wire *w);  /* 0, or an errno */
-void tcp_heed_came(struct tcp_wire *w); /* a pump has read something */
-bool tcp_heed(struct wire *wire, bool on);
-
 /* view.c: exposures and views */
 enum wire_result tcp_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
 enum wire_result tcp_expose(struct wire_channel *channel, const struct wire_expose *e);

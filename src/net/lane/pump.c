@@ -6,6 +6,14 @@ static struct tcp_lane *lane_of(struct tcp_wire *w, uint32_t socket)
     return &w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
 }
 
+/* The monitor is to be woken by what comes (tcp/heed.c). */
+static void wake_monitor(struct tcp_wire *w)
+{
+    if (w->monitor.heeds && !w->monitor.came)
+        w->env->bell_ring(w->env, &(struct env_bell){.ring_fd = w->monitor.heed, .wait_fd = -1});
+    w->monitor.came = true;
+}
+
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
 {
     struct poller_event events[32];
@@ -31,7 +39,7 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
     }
     w->poller->class->submit(w->poller); /* what another thread had made dirty and was sent here: its flush will find nothing more to do */
     if (all)
-        tcp_heed_came(w);
+        wake_monitor(w);
     if (all && w->armed && !w->rung) { /* what was just read here may be what somebody sleeps for: bytes, or only a credit */
         w->rung = true;
         w->env->bell_ring(w->env, w->bell);

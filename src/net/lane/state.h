@@ -280,7 +280,7 @@ struct tcp_burst {
     int64_t guard_ns;          /* when a timer ends that is not set for each row */
 };
 
-/* What wakes the monitor (heed.c, tcp/watch.c). */
+/* What wakes the monitor (tcp/heed.c, tcp/watch.c). */
 struct tcp_monitor {
     int deaths;        /* an epoll of its own: ends of connections */
     int heed;          /* an eventfd among `deaths`: what another thread has read */

@@ -111,8 +111,8 @@ void tcp_close(struct wire *wire)
 {
     struct tcp_wire *w = tcp_wire_of(wire);
 
-    if (w->farewell.say && w->rank >= 0 && w->env->farewell_drop)
-        w->env->farewell_drop(w->env, &w->farewell);
+    if (w->farewell.say && w->rank >= 0 && w->env->farewell.drop)
+        w->env->farewell.drop(w->env, &w->farewell);
     base_lock(&w->lock, w->env);
     w->armed = false;
     say_goodbye(w);

@@ -258,8 +258,8 @@ static enum comm_result tcp_open(const struct wire_config *config, struct wire *
              w->graph ? "needed" : "all", w->poller->class->name, address, proved ? "proved" : "none", w->sealed ? "yes" : "no",
              w->checked ? "yes" : "no");
     w->farewell.say = tcp_farewell;
-    if (w->rank >= 0 && w->env->farewell_add)
-        w->env->farewell_add(w->env, &w->farewell);
+    if (w->rank >= 0 && w->env->farewell.add)
+        w->env->farewell.add(w->env, &w->farewell);
     *wire = &w->wire;
     return COMM_OK;
 }

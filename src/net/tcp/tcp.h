@@ -27,6 +27,10 @@ void tcp_leave(struct wire_channel *channel, enum wire_leave how);
 void tcp_close(struct wire *wire);
 void tcp_farewell(struct env_farewell *farewell); /* the process ends, and the wire is open */
 
+/* heed.c: under the wire's lock, but for tcp_heed */
+int tcp_heed_open(struct tcp_wire *w); /* 0, or an errno */
+bool tcp_heed(struct wire *wire, bool on);
+
 /* watch.c: the monitor's part */
 uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max);
 

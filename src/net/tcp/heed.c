@@ -3,7 +3,7 @@
  * descriptor is among those that it sleeps on, until that has told it once; and a thread that takes from the sockets what is for somebody
  * else tells it too. It heeds only while it rests: who talks all the time wakes it a few hundred times a second.
  */
-#include "net/lane/lane.h"
+#include "net/tcp/tcp.h"
 
 #include <errno.h>
 #include <sys/epoll.h>
@@ -25,13 +25,6 @@ int tcp_heed_open(struct tcp_wire *w)
         return errno;
     int error = listen_to(w, EPOLL_CTL_ADD, w->monitor.heed, EPOLLIN | EPOLLET);
     return error ? error : listen_to(w, EPOLL_CTL_ADD, w->poller->fd, EPOLLONESHOT);
-}
-
-void tcp_heed_came(struct tcp_wire *w)
-{
-    if (w->monitor.heeds && !w->monitor.came)
-        w->env->bell_ring(w->env, &(struct env_bell){.ring_fd = w->monitor.heed, .wait_fd = -1});
-    w->monitor.came = true;
 }
 
 /* What came before is read here, and what comes after is told: the poller is armed in between. A sleeper of the engine's shares it, and its
