@@ -16,7 +16,9 @@ struct collective_library {
     void (*start)(struct comm_state *b, uint64_t ticket, struct entry *e);
     enum comm_result (*wait)(struct comm_state *b, struct entry *e, const struct timeline_point *point); /* a queue wait, by its stream */
     bool (*is_device_memory)(struct comm_state *b, const void *memory);
-    enum comm_result (*joined)(struct comm_state *b); /* PENDING: its other members have not met yet */
+    enum comm_result (*joined)(struct comm_state *b);  /* PENDING: its other members have not met yet */
+    bool (*step)(struct comm_state *b);                /* a pass, before the queue; true: something moved */
+    void (*active)(struct comm_state *b, bool active); /* it has, or no longer has, something that a pass could move */
 };
 
 /* What is called on a recorder is kept in a plan (plan/), not done. */

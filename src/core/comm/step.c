@@ -398,6 +398,8 @@ static bool step(struct comm_state *b)
     if (b->runs.any_ready && !b->failed)
         step_ready(b);
     bool parts = parts_step(b);
+    if (b->library)
+        parts |= b->library->step(b);
     if (b->library_work.joining && !b->failed)
         step_joining(b);
     if (b->fence.ticket && !b->failed)
@@ -451,8 +453,8 @@ void state_activate(struct comm_state *b)
 {
     bool busy = !state_idle(b) || b->rma.apart || atomic_load_explicit(&b->unit.notice_count, memory_order_relaxed);
 
-    for (void (*const *active)(struct comm_state *, bool) = b->unit.engine->calls.active; *active; active++)
-        (*active)(b, busy);
+    if (b->library)
+        b->library->active(b, busy);
     if (busy == b->is_active)
         return;
     b->is_active = busy;

@@ -124,12 +124,13 @@ static bool wait_on_library(struct comm_request request)
     return ended;
 }
 
-/* A wait of a moment, for operations that take no longer. True: it is complete. */
+/* A wait of a moment, for collectives that take no longer. True: it is complete. */
 static inline bool wait_short(struct comm_request request, bool inside)
 {
     bool ours = engine_alive(request.comm) == COMM_OK; /* a forked child must not even look: it would take what is its parent's */
 
-    return ours && !inside && request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
+    return ours && !inside && !(request.ticket & TIMELINE_MESSAGE) &&
+           request.ticket > atomic_load_explicit(&request.comm->done, memory_order_acquire) &&
            (fastpath_wait(request) || wait_on_library(request));
 }
 

@@ -480,6 +480,8 @@ static const struct collective_library library = {
     .wait = stream_wait,
     .is_device_memory = is_device_memory,
     .joined = joined,
+    .step = step,
+    .active = active,
 };
 
 const struct comm_part native_part = {
@@ -488,7 +490,5 @@ const struct comm_part native_part = {
     .open = open,
     .connect = connect,
     .leave = leave,
-    .step = step,
-    .active = active,
     .failing = failing,
 };

@@ -64,19 +64,16 @@ static enum data_isa isa_of(const struct base_options *options)
 
 static void list_calls(struct comm_part_calls *calls, const struct comm_part *const *parts)
 {
-    uint32_t step = 0, beside = 0, active = 0;
+    uint32_t step = 0, beside = 0;
 
     for (uint32_t i = 0; parts[i]; i++) {
         BASE_ASSERT(i < PARTS_MOST);
         calls->step[step] = parts[i]->step;
         calls->step_beside[beside] = parts[i]->step_beside;
-        calls->active[active] = parts[i]->active;
         step += parts[i]->step != NULL;
         beside += parts[i]->step_beside != NULL;
-        active += parts[i]->active != NULL;
     }
     calls->step[step] = calls->step_beside[beside] = NULL;
-    calls->active[active] = NULL;
 }
 
 /* The log's thread and the bells: 0, or an errno and what is missing. */

@@ -49,8 +49,7 @@ struct comm_part {
     bool (*step_beside)(struct comm_state *b);            /* after the queue: what waits beside it */
     bool (*step_last)(struct comm_state *b);
     bool (*blocks)(const struct comm_state *b, uint64_t ticket, const struct timeline_entry *entry); /* must this entry not start yet? */
-    bool (*serve)(struct comm_state *b);               /* what peers ask of this rank; true: more may be asked without a word about it */
-    void (*active)(struct comm_state *b, bool active); /* it has, or no longer has, something that a pass could move */
+    bool (*serve)(struct comm_state *b); /* what peers ask of this rank; true: more may be asked without a word about it */
 
     /* Failure. */
     void (*check)(struct comm_state *b, int64_t now);                     /* deadlines, and members that are gone */
@@ -66,7 +65,6 @@ enum { PARTS_MOST = 15 };
 struct comm_part_calls {
     bool (*step[PARTS_MOST + 1])(struct comm_state *b);
     bool (*step_beside[PARTS_MOST + 1])(struct comm_state *b);
-    void (*active[PARTS_MOST + 1])(struct comm_state *b, bool active);
 };
 
 #endif
