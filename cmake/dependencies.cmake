@@ -32,7 +32,7 @@ endmacro()
 # One row of the table; text says what it is for, package what to install on Debian and Ubuntu.
 function(comm_dependency_tell name label package use)
   if(COMM_WITH_${name} STREQUAL "ON" AND NOT COMM_FOUND_${name})
-    message(FATAL_ERROR "${label} was asked for (COMM_WITH_${name}=ON) and not found; on Debian and Ubuntu: apt-get install ${package}")
+    message(FATAL_ERROR "${label} was requested (COMM_WITH_${name}=ON) and not found; on Debian and Ubuntu: apt-get install ${package}")
   endif()
   if(COMM_FOUND_${name})
     set(state "found")
@@ -159,7 +159,7 @@ if(comm_look)
 endif()
 foreach(family ${COMM_REQUIRE_MPI})
   if(NOT family IN_LIST COMM_MPI_FAMILIES)
-    message(FATAL_ERROR "${family} was asked for (COMM_REQUIRE_MPI) and not found among: ${COMM_MPI_FAMILIES}; on Debian and Ubuntu: "
+    message(FATAL_ERROR "${family} was requested (COMM_REQUIRE_MPI) and not found among: ${COMM_MPI_FAMILIES}; on Debian and Ubuntu: "
       "apt-get install libopenmpi-dev openmpi-bin mpich libmpich-dev")
   endif()
 endforeach()

@@ -5,8 +5,8 @@
  * It takes the place of poller_open and tcp_mesh at link time (WRAP in CMakeLists.txt: MOCK_WRAPS), and of the calls that would reach a
  * descriptor: a mock lane has one that takes no byte, so that whoever would send past the poller is told to go through it.
  */
-#ifndef TESTS_FUZZ_PLAYED_H
-#define TESTS_FUZZ_PLAYED_H
+#ifndef TESTS_FUZZ_MOCK_H
+#define TESTS_FUZZ_MOCK_H
 
 #include "fuzz/hold.h"
 #include "net/auth/handshake.h"

@@ -215,7 +215,7 @@ int fuzz_pass(const unsigned char *bytes, size_t count)
     set_up(&n, &env);
     for (int said = 0; count >= HEAD && said < SAID; said++) {
         size_t length = bytes[1] | (size_t)bytes[2] << 8, left = count - HEAD;
-        struct frame f = {.kind = FRAME_PASS, .key = frame_get64(bytes + 3), .tag = word(bytes + 11)};
+        struct frame f = {.kind = FRAME_PASS, .key = base_get64(bytes + 3), .tag = word(bytes + 11)};
         length = length < FRAME_PASS_HEAD ? FRAME_PASS_HEAD : length > FRAME_CONTROL_MAX ? FRAME_CONTROL_MAX : length;
         f.bytes = (uint32_t)length;
         memset(payload, 0, sizeof payload);

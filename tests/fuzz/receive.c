@@ -191,7 +191,7 @@ static void say_frame(struct game *g, struct word *w, uint32_t behind)
     memset(all, 0, FRAME_LINE);
     memset(all + at, (int)(f.number & 0x7f), span - at);
     if (f.bytes >= 8 && span > at + 8)
-        frame_put64(all + at, w->value);
+        base_put64(all + at, w->value);
     frame_encode(&f, all);
     g->said += span;
     if (f.kind == FRAME_EAGER || f.kind == FRAME_ANNOUNCE)

@@ -101,7 +101,7 @@ static void one(enum frame_kind kind, uint8_t edge, wire_key key, uint32_t bytes
     said[0] = 0;
     struct frame f = frame_of(&r, kind, key, bytes);
     f.edge = edge;
-    frame_put64(payload, word);
+    base_put64(payload, word);
     uint32_t lane = kind == FRAME_DATA ? TCP_LANE_BULK : kind == FRAME_EXPOSE ? tcp_lane_for(bytes) : TCP_LANE_SMALL;
     say(&r, lane, &f, payload, bytes < 8192 ? bytes : 8192);
     step(&r);
@@ -262,7 +262,7 @@ static void anything(struct rig *r)
         f.channel = (uint32_t)next(r);
     if (f.kind == FRAME_ANNOUNCE || f.kind == FRAME_GRANT)
         f.bytes = 8;
-    frame_put64(payload, next(r) % 5 ? next(r) % 100 : next(r));
+    base_put64(payload, next(r) % 5 ? next(r) % 100 : next(r));
     say(r, lane, &f, payload, f.bytes);
 }
 

@@ -114,7 +114,7 @@ static void says_it_twice(struct proc *proc, struct member *m, const void *arg)
     struct frame f = {.kind = FRAME_ANNOUNCE, .key = wire_key_of(1, 0, 0), .tag = TAG, .bytes = sizeof length}, grant;
 
     (void)arg;
-    frame_put64(length, LONG);
+    base_put64(length, LONG);
     CHECK(member_say(m, TCP_LANE_SMALL, f, length));
     CHECK(member_hear(m, TCP_LANE_SMALL, FRAME_GRANT, &grant, NULL, 0));
     f = (struct frame){.kind = FRAME_DATA, .key = f.key, .bytes = LONG};

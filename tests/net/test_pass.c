@@ -31,12 +31,6 @@ static uint32_t dice(uint32_t sides)
     return (uint32_t)(seed % sides);
 }
 
-static void put32(unsigned char *at, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        at[i] = (unsigned char)(value >> 8 * i);
-}
-
 /* One more thing said; payload: of zeros, but for its first three words. */
 static void add(uint32_t via, uint32_t kind, uint32_t origin, uint32_t number, uint32_t sort, uint32_t bytes, uint32_t first,
                 int32_t second)
@@ -51,16 +45,16 @@ static void add(uint32_t via, uint32_t kind, uint32_t origin, uint32_t number, u
     at[0] = (unsigned char)via;
     at[1] = (unsigned char)length;
     at[2] = (unsigned char)(length >> 8);
-    put32(at + 3, sort);
+    base_put32(at + 3, sort);
     payload[0] = 1;
-    put32(payload + 8, origin);
-    put32(payload + 12, number);
-    put32(payload + 16, 1 << 16);
-    put32(payload + 20, kind);
-    put32(payload + 24, member[origin % 8]);
+    base_put32(payload + 8, origin);
+    base_put32(payload + 12, number);
+    base_put32(payload + 16, 1 << 16);
+    base_put32(payload + 20, kind);
+    base_put32(payload + 24, member[origin % 8]);
     if (bytes >= 8) {
-        put32(payload + FRAME_PASS_HEAD, first);
-        put32(payload + FRAME_PASS_HEAD + 4, (uint32_t)second);
+        base_put32(payload + FRAME_PASS_HEAD, first);
+        base_put32(payload + FRAME_PASS_HEAD + 4, (uint32_t)second);
     }
     row.count += HEAD + length;
 }

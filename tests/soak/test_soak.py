@@ -25,10 +25,10 @@ elif name == "sim_sweep":
     what, first, count = "sweep", int(a[3]), 1
 else:
     what, first, count = ("hostile" if "--hostile" in a else "kill"), value("--seed"), value("--runs")
-with open(os.environ["PLAYED_LOG"], "a") as log:
+with open(os.environ["MOCK_LOG"], "a") as log:
     log.write(f"{what} {first} {count}\n")
-time.sleep(float(os.environ.get("PLAYED_S", "0.02")))
-bad = int(what == os.environ.get("PLAYED_FAILS"))
+time.sleep(float(os.environ.get("MOCK_S", "0.02")))
+bad = int(what == os.environ.get("MOCK_FAILS"))
 if name == "sim":
     if bad: print(f"{what}: wrong\nrun it again: ./dev sim --workload {what} --seed {first} --seeds 1 --faults on")
     print(f"sim: seeds={count} failures={bad} events_per_s=1")
@@ -63,7 +63,7 @@ class Soak(unittest.TestCase):
         return subprocess.Popen(
             [sys.executable, os.path.join(HERE, "soak.py"), str(seconds / 3600), "--jobs", "2", "--state", self.state, "--bin", self.bin,
              "--totals", self.totals, "--normal-priority", *more],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "PLAYED_LOG": self.log, **environment})
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "MOCK_LOG": self.log, **environment})
 
     def run_for(self, seconds, *more, **environment):
         process = self.start(seconds, *more, **environment)
@@ -113,7 +113,7 @@ class Soak(unittest.TestCase):
 
     def test_goes_on_where_it_was_stopped(self):
         for number in (signal.SIGTERM, signal.SIGKILL):
-            process = self.start(60, PLAYED_S="10")
+            process = self.start(60, MOCK_S="10")
             before, end = len(self.ran()), time.monotonic() + 60
             while len(self.ran()) < before + 2 and time.monotonic() < end:
                 time.sleep(0.01)
@@ -128,7 +128,7 @@ class Soak(unittest.TestCase):
             self.assertEqual(self.read_state()["pending"], [])
 
     def test_keeps_what_failed(self):
-        code, output = self.run_for(1, "--only", "kill", PLAYED_FAILS="kill")
+        code, output = self.run_for(1, "--only", "kill", MOCK_FAILS="kill")
         self.assertEqual(code, 1)
         self.assertIn("run it again: ./dev soak --kill", output)
         kept = self.read_state()["failures"]
@@ -138,13 +138,13 @@ class Soak(unittest.TestCase):
         self.assertIn(kept[0]["line"], self.run_for(0, "--report")[1])
 
     def test_the_sweep_ends(self):
-        self.run_for(8, "--only", "sweep", PLAYED_S="0")
+        self.run_for(8, "--only", "sweep", MOCK_S="0")
         parts = [first for what, first, _ in self.ran() if what == "sweep"]
         self.assertEqual(len(parts), len(set(parts)))
         self.assertEqual(sorted(parts), list(range(len(parts))))
 
     def test_one_at_a_time(self):
-        process = self.start(20, PLAYED_S="0.3")
+        process = self.start(20, MOCK_S="0.3")
         end = time.monotonic() + 30
         while not self.ran() and time.monotonic() < end:
             time.sleep(0.01)

@@ -1,18 +1,9 @@
 /* The words in plain are in little-endian order, so that ranks of another order are refused by name and not by accident. */
 #include "net/auth/handshake.h"
 
+#include "base/bytes.h"
+
 #include <string.h>
-
-static void put32(unsigned char *at, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        at[i] = (unsigned char)(value >> 8 * i);
-}
-
-static uint32_t get32(const unsigned char *at)
-{
-    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
 
 static bool wipe(struct handshake *h)
 {
@@ -37,22 +28,22 @@ bool handshake_hello(struct handshake *h, const struct comm_env *env, const unsi
 
     memset(h, 0, sizeof *h);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        put32(h->names + 4 * i, words[i]);
+        base_put32(h->names + 4 * i, words[i]);
     memcpy(hello, h->names, sizeof h->names);
     return (begin(h, env, true, key) && noise_write(&h->noise, NULL, 0, hello + HANDSHAKE_NAMES)) || wipe(h);
 }
 
 bool handshake_read_names(const unsigned char hello[HANDSHAKE_NAMES], struct handshake_names *names)
 {
-    *names = (struct handshake_names){get32(hello + 8), get32(hello + 12), get32(hello + 16), get32(hello + 20) & 0xffff,
-                                      get32(hello + 20) >> 16};
-    return get32(hello) == HANDSHAKE_MAGIC;
+    *names = (struct handshake_names){base_get32(hello + 8), base_get32(hello + 12), base_get32(hello + 16),
+                                      base_get32(hello + 20) & 0xffff, base_get32(hello + 20) >> 16};
+    return base_get32(hello) == HANDSHAKE_MAGIC;
 }
 
 void handshake_refuse(enum handshake_fault fault, unsigned char head[HANDSHAKE_HEAD])
 {
-    put32(head, HANDSHAKE_MAGIC);
-    put32(head + 4, (uint32_t)fault);
+    base_put32(head, HANDSHAKE_MAGIC);
+    base_put32(head + 4, (uint32_t)fault);
 }
 
 static bool split(struct handshake *h)
@@ -70,9 +61,9 @@ enum handshake_fault handshake_answer(struct handshake *h, const struct comm_env
 
     memset(h, 0, sizeof *h);
     memcpy(h->names, hello, sizeof h->names);
-    if (get32(hello) != HANDSHAKE_MAGIC)
+    if (base_get32(hello) != HANDSHAKE_MAGIC)
         fault = HANDSHAKE_BROKEN;
-    else if (get32(hello + 4) != HANDSHAKE_VERSION)
+    else if (base_get32(hello + 4) != HANDSHAKE_VERSION)
         fault = HANDSHAKE_ANOTHER_VERSION;
     else if (!begin(h, env, false, key))
         fault = HANDSHAKE_BROKEN;
@@ -88,9 +79,9 @@ enum handshake_fault handshake_answer(struct handshake *h, const struct comm_env
 
 enum handshake_fault handshake_read_head(const unsigned char head[HANDSHAKE_HEAD])
 {
-    uint32_t fault = get32(head + 4);
+    uint32_t fault = base_get32(head + 4);
 
-    return get32(head) == HANDSHAKE_MAGIC && fault < HANDSHAKE_FAULTS ? (enum handshake_fault)fault : HANDSHAKE_BROKEN;
+    return base_get32(head) == HANDSHAKE_MAGIC && fault < HANDSHAKE_FAULTS ? (enum handshake_fault)fault : HANDSHAKE_BROKEN;
 }
 
 enum handshake_fault handshake_finish(struct handshake *h, const unsigned char answer[HANDSHAKE_ANSWER])

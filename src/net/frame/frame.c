@@ -50,29 +50,18 @@ uint32_t frame_crc32c(uint32_t crc, const void *bytes, size_t count)
 #endif
 
 /* ------------------------------------------------------------------------------------------------------------ headers */
-static void put32(unsigned char *at, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        at[i] = (unsigned char)(value >> 8 * i);
-}
-
-static uint32_t get32(const unsigned char *at)
-{
-    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
 void frame_encode(const struct frame *f, unsigned char head[FRAME_HEAD])
 {
     head[0] = f->kind;
     head[1] = f->edge;
     head[2] = (unsigned char)f->from;
     head[3] = (unsigned char)(f->from >> 8);
-    put32(head + 4, f->channel);
-    frame_put64(head + 8, f->key);
-    put32(head + 16, f->tag);
-    put32(head + 20, f->bytes);
-    put32(head + 24, f->number);
-    put32(head + 28, frame_crc32c(0, head, 28));
+    base_put32(head + 4, f->channel);
+    base_put64(head + 8, f->key);
+    base_put32(head + 16, f->tag);
+    base_put32(head + 20, f->bytes);
+    base_put32(head + 24, f->number);
+    base_put32(head + 28, frame_crc32c(0, head, 28));
 }
 
 struct bound {
@@ -99,16 +88,16 @@ enum frame_fault frame_decode(const unsigned char head[FRAME_HEAD], uint32_t num
 {
     struct frame f;
 
-    if (get32(head + 28) != frame_crc32c(0, head, 28))
+    if (base_get32(head + 28) != frame_crc32c(0, head, 28))
         return FRAME_BAD_CRC;
     f.kind = head[0];
     f.edge = head[1];
     f.from = (uint16_t)(head[2] | head[3] << 8);
-    f.channel = get32(head + 4);
-    f.key = frame_get64(head + 8);
-    f.tag = get32(head + 16);
-    f.bytes = get32(head + 20);
-    f.number = get32(head + 24);
+    f.channel = base_get32(head + 4);
+    f.key = base_get64(head + 8);
+    f.tag = base_get32(head + 16);
+    f.bytes = base_get32(head + 20);
+    f.number = base_get32(head + 24);
     if (f.number != number)
         return FRAME_BAD_NUMBER;
     if (!f.kind || f.kind >= FRAME_KINDS)

@@ -10,8 +10,10 @@
  * `number` counts the frames of one connection and direction from 0; crc is CRC-32C of the 28 bytes before it. So a byte that was lost,
  * added or changed in a header is found at the next frame.
  */
-#ifndef NET_TCP_FRAME_H
-#define NET_TCP_FRAME_H
+#ifndef NET_FRAME_FRAME_H
+#define NET_FRAME_FRAME_H
+
+#include "base/bytes.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -71,20 +73,5 @@ const char *frame_fault_text(enum frame_fault fault);
 /* CRC-32C (Castagnoli), as in RFC 3720; crc: of what came before, 0 at first. */
 uint32_t frame_crc32c(uint32_t crc, const void *bytes, size_t count);
 uint32_t frame_crc32c_table(uint32_t crc, const void *bytes, size_t count); /* the same without the instruction */
-
-/* Little-endian numbers at any address. */
-static inline void frame_put64(unsigned char *at, uint64_t value)
-{
-    for (int i = 0; i < 8; i++)
-        at[i] = (unsigned char)(value >> 8 * i);
-}
-static inline uint64_t frame_get64(const unsigned char *at)
-{
-    uint64_t value = 0;
-
-    for (int i = 0; i < 8; i++)
-        value |= (uint64_t)at[i] << 8 * i;
-    return value;
-}
 
 #endif

@@ -62,7 +62,7 @@ enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_exp
     message->bytes = span.bytes;
     message->cookie = e->cookie;
     message->at = (char *)(uintptr_t)span.at;
-    frame_put64(length, span.bytes);
+    base_put64(length, span.bytes);
     tcp_post(c, peer, FRAME_ANNOUNCE, e->key, e->fingerprint, length, sizeof length);
     return WIRE_PENDING;
 }
@@ -111,7 +111,7 @@ static const char *announced(struct tcp_channel *c, uint32_t peer, const struct 
     m->key = f->key;
     m->peer = peer;
     m->tag = f->tag;
-    m->bytes = eager ? f->bytes : frame_get64(payload);
+    m->bytes = eager ? f->bytes : base_get64(payload);
     m->slot = slot;
     if (eager) {
         m->block = tcp_block_take(c->wire, f->bytes ? f->bytes : 1);
@@ -139,7 +139,7 @@ const char *tcp_message_came(struct tcp_channel *c, uint32_t peer, const struct 
     case FRAME_ANNOUNCE:
         return announced(c, peer, f, payload);
     case FRAME_GRANT:
-        return granted(c, peer, f, frame_get64(payload));
+        return granted(c, peer, f, base_get64(payload));
     default:
         if (wire_key_seq(f->key) - m->consumed > m->sent - m->consumed || f->tag - m->eager_taken > m->eager_sent - m->eager_taken)
             return "more messages taken than were sent";
@@ -170,7 +170,7 @@ enum wire_result tcp_message_view(struct tcp_channel *c, const struct wire_look 
     BASE_ASSERT(!c->aborted && m && !m->granted && take <= m->bytes);
     if (m->block)
         return take_eager(c, m, l, take);
-    frame_put64(length, take);
+    base_put64(length, take);
     tcp_post(c, l->peer, FRAME_GRANT, l->key, 0, length, sizeof length);
     m->granted = true;
     m->take = take;

@@ -105,17 +105,6 @@ uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32
 }
 
 /* ------------------------------------------------------------------------------------------------------------ calls */
-static void put32(unsigned char *at, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        at[i] = (unsigned char)(value >> 8 * i);
-}
-
-static uint32_t get32(const unsigned char *at)
-{
-    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
 /* False: it is not there, or was written over meanwhile. */
 static bool pack_call(const struct wire_call *call, unsigned char *at)
 {
@@ -123,16 +112,16 @@ static bool pack_call(const struct wire_call *call, unsigned char *at)
 
     if (!seq)
         return false;
-    put32(at, seq);
-    put32(at + 4, atomic_load_explicit(&call->fingerprint, memory_order_relaxed));
+    base_put32(at, seq);
+    base_put32(at + 4, atomic_load_explicit(&call->fingerprint, memory_order_relaxed));
     at[8] = atomic_load_explicit(&call->collective, memory_order_relaxed);
     at[9] = atomic_load_explicit(&call->type, memory_order_relaxed);
     at[10] = atomic_load_explicit(&call->flags, memory_order_relaxed);
     at[11] = (unsigned char)atomic_load_explicit(&call->refused, memory_order_relaxed);
-    put32(at + 12, atomic_load_explicit(&call->op, memory_order_relaxed));
-    put32(at + 16, (uint32_t)atomic_load_explicit(&call->root, memory_order_relaxed));
-    put32(at + 20, atomic_load_explicit(&call->chain, memory_order_relaxed));
-    frame_put64(at + 24, atomic_load_explicit(&call->n, memory_order_relaxed));
+    base_put32(at + 12, atomic_load_explicit(&call->op, memory_order_relaxed));
+    base_put32(at + 16, (uint32_t)atomic_load_explicit(&call->root, memory_order_relaxed));
+    base_put32(at + 20, atomic_load_explicit(&call->chain, memory_order_relaxed));
+    base_put64(at + 24, atomic_load_explicit(&call->n, memory_order_relaxed));
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&call->seq, memory_order_relaxed) == seq;
 }
@@ -141,16 +130,16 @@ static void unpack_call(struct wire_call *call, const unsigned char *at)
 {
     atomic_store_explicit(&call->seq, 0, memory_order_relaxed);
     atomic_thread_fence(memory_order_release);
-    atomic_store_explicit(&call->fingerprint, get32(at + 4), memory_order_relaxed);
+    atomic_store_explicit(&call->fingerprint, base_get32(at + 4), memory_order_relaxed);
     atomic_store_explicit(&call->collective, at[8], memory_order_relaxed);
     atomic_store_explicit(&call->type, at[9], memory_order_relaxed);
     atomic_store_explicit(&call->flags, at[10], memory_order_relaxed);
     atomic_store_explicit(&call->refused, (int8_t)at[11], memory_order_relaxed);
-    atomic_store_explicit(&call->op, get32(at + 12), memory_order_relaxed);
-    atomic_store_explicit(&call->root, (int32_t)get32(at + 16), memory_order_relaxed);
-    atomic_store_explicit(&call->chain, get32(at + 20), memory_order_relaxed);
-    atomic_store_explicit(&call->n, frame_get64(at + 24), memory_order_relaxed);
-    atomic_store_explicit(&call->seq, get32(at), memory_order_release);
+    atomic_store_explicit(&call->op, base_get32(at + 12), memory_order_relaxed);
+    atomic_store_explicit(&call->root, (int32_t)base_get32(at + 16), memory_order_relaxed);
+    atomic_store_explicit(&call->chain, base_get32(at + 20), memory_order_relaxed);
+    atomic_store_explicit(&call->n, base_get64(at + 24), memory_order_relaxed);
+    atomic_store_explicit(&call->seq, base_get32(at), memory_order_release);
 }
 
 static void say_calls(struct tcp_channel *c, uint32_t peer, bool all, const void *calls, size_t bytes)
@@ -276,11 +265,11 @@ const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct fr
         return why;
     bool differs = false;
     for (uint32_t i = 0; i < f->bytes; i += CALL_BYTES) {
-        uint32_t seq = get32(payload + i);
+        uint32_t seq = base_get32(payload + i);
         const struct wire_call *mine = &c->handle.calls[seq & (all - 1)];
         unpack_call(&c->mirror[(size_t)peer * all + (seq & (all - 1))], payload + i);
         differs |= atomic_load_explicit(&mine->seq, memory_order_relaxed) == seq &&
-                   atomic_load_explicit(&mine->chain, memory_order_relaxed) != get32(payload + i + 20);
+                   atomic_load_explicit(&mine->chain, memory_order_relaxed) != base_get32(payload + i + 20);
     }
     if (f->tag)
         tcp_calls_came(c, peer);

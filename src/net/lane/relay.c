@@ -32,17 +32,6 @@ struct item {
     uint32_t origin, number, name, kind, from;
 };
 
-static void put32(unsigned char *at, uint32_t value)
-{
-    for (int i = 0; i < 4; i++)
-        at[i] = (unsigned char)(value >> 8 * i);
-}
-
-static uint32_t get32(const unsigned char *at)
-{
-    return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
-}
-
 static size_t bytes_for(uint32_t ranks)
 {
     return sizeof(struct tcp_relay) + ranks * sizeof(struct origin);
@@ -84,13 +73,13 @@ static void say(struct tcp_wire *w, struct item item, wire_key key, uint32_t tag
     struct frame f = {.kind = FRAME_PASS, .key = key, .tag = tag, .bytes = (uint32_t)(FRAME_PASS_HEAD + count)};
 
     BASE_ASSERT(f.bytes <= sizeof all);
-    frame_put64(all, item.id);
-    put32(all + 8, (uint32_t)w->rank);
-    put32(all + 12, ++p->number);
-    put32(all + 16, item.name);
-    put32(all + 20, item.kind);
-    put32(all + 24, item.from);
-    put32(all + 28, 0);
+    base_put64(all, item.id);
+    base_put32(all + 8, (uint32_t)w->rank);
+    base_put32(all + 12, ++p->number);
+    base_put32(all + 16, item.name);
+    base_put32(all + 20, item.kind);
+    base_put32(all + 24, item.from);
+    base_put32(all + 28, 0);
     if (count)
         memcpy(all + FRAME_PASS_HEAD, bytes, count);
     pass_on(w, NULL, f, all, item.kind != PASS_CALLS);
@@ -110,11 +99,11 @@ void tcp_relay_down(struct tcp_wire *w, const struct wire_event *gone)
 {
     unsigned char bytes[DOWN_BYTES];
 
-    put32(bytes, (uint32_t)gone->peer);
-    put32(bytes + 4, (uint32_t)gone->result);
-    put32(bytes + 8, gone->tag);
-    put32(bytes + 12, 0);
-    frame_put64(bytes + 16, gone->bytes);
+    base_put32(bytes, (uint32_t)gone->peer);
+    base_put32(bytes + 4, (uint32_t)gone->result);
+    base_put32(bytes + 8, gone->tag);
+    base_put32(bytes + 12, 0);
+    base_put64(bytes + 16, gone->bytes);
     say(w, (struct item){.kind = PASS_DOWN}, 0, 0, bytes, sizeof bytes);
 }
 
@@ -189,10 +178,10 @@ static const char *why_unsound(const struct tcp_wire *w, const struct item *item
     case PASS_CALLS:
         return tcp_calls_fault(f, bytes);
     case PASS_DOWN: {
-        if (f->bytes != DOWN_BYTES || get32(bytes) >= (uint32_t)w->ranks)
+        if (f->bytes != DOWN_BYTES || base_get32(bytes) >= (uint32_t)w->ranks)
             return "the end of no rank";
-        int32_t result = (int32_t)get32(bytes + 4);
-        if (get32(bytes + 8) > 1 || frame_get64(bytes + 16) > SILENCE_MOST_NS)
+        int32_t result = (int32_t)base_get32(bytes + 4);
+        if (base_get32(bytes + 8) > 1 || base_get64(bytes + 16) > SILENCE_MOST_NS)
             return "an end after a silence longer than any";
         return result == COMM_ERR_PEER || result == COMM_ERR_CLOSED ? NULL : "an end of no kind";
     }
@@ -208,7 +197,7 @@ static const char *take(struct tcp_lane *lane, const struct item *item, struct f
     struct tcp_wire *w = lane->port->wire;
 
     if (item->kind == PASS_DOWN)
-        told(w, get32(bytes), (int32_t)get32(bytes + 4), get32(bytes + 8), frame_get64(bytes + 16));
+        told(w, base_get32(bytes), (int32_t)base_get32(bytes + 4), base_get32(bytes + 8), base_get64(bytes + 16));
     if (item->kind == PASS_GOODBYE)
         told(w, item->origin, COMM_ERR_CLOSED, 0, 0);
     struct tcp_channel *c = item->kind == PASS_NOTE || item->kind == PASS_CALLS ? channel_for(lane, item) : NULL;
@@ -222,12 +211,12 @@ const char *tcp_relay_came(struct tcp_lane *lane, const struct frame *frame, con
 {
     struct tcp_wire *w = lane->port->wire;
     struct tcp_relay *p = tcp_relay_of(w);
-    struct item item = {.id = frame_get64(payload),
-                        .origin = get32(payload + 8),
-                        .number = get32(payload + 12),
-                        .name = get32(payload + 16),
-                        .kind = get32(payload + 20),
-                        .from = get32(payload + 24)};
+    struct item item = {.id = base_get64(payload),
+                        .origin = base_get32(payload + 8),
+                        .number = base_get32(payload + 12),
+                        .name = base_get32(payload + 16),
+                        .kind = base_get32(payload + 20),
+                        .from = base_get32(payload + 24)};
     struct frame f = *frame;
 
     if (!p || item.origin >= p->ranks)

@@ -96,23 +96,12 @@ void record_end(struct record_layer *s)
     env->give(env, s, bytes);
 }
 
-static void put_number(unsigned char *at, size_t number)
-{
-    for (int i = 0; i < 4; i++)
-        at[i] = (unsigned char)(number >> 8 * i);
-}
-
-static size_t get_number(const unsigned char *at)
-{
-    return (size_t)at[0] | (size_t)at[1] << 8 | (size_t)at[2] << 16 | (size_t)at[3] << 24;
-}
-
 /* Of record `number`: its head, and bytes that lie anywhere. */
-static size_t check_of(const struct record_layer *s, uint64_t number, const unsigned char *head, const void *bytes, size_t count)
+static uint32_t check_of(const struct record_layer *s, uint64_t number, const unsigned char *head, const void *bytes, size_t count)
 {
     unsigned char text[8];
 
-    frame_put64(text, number);
+    base_put64(text, number);
     return frame_crc32c(frame_crc32c(frame_crc32c(0, text, sizeof text), head, s->about), bytes, count);
 }
 
@@ -131,7 +120,7 @@ static bool close_record(struct record_layer *s, unsigned char *head, const unsi
     uint64_t number;
 
     memset(head, 0, RECORD_HEAD);
-    put_number(head, bytes);
+    base_put32(head, (uint32_t)bytes);
     if (!next_record(s, 0, &number))
         return false;
     s->end += RECORD_HEAD + bytes;
@@ -139,7 +128,7 @@ static bool close_record(struct record_layer *s, unsigned char *head, const unsi
         return crypto_seal(s->cipher[0], number, head, s->about, from, bytes, to, tag);
     if (from != to)
         memcpy(to, from, bytes);
-    put_number(tag, check_of(s, number, head, to, bytes));
+    base_put32(tag, check_of(s, number, head, to, bytes));
     return true;
 }
 
@@ -153,7 +142,7 @@ static bool open_record(struct record_layer *s, const unsigned char *head, size_
         return false;
     if (s->cipher[1])
         return crypto_open(s->cipher[1], number, head, s->about, text, bytes, to, tag);
-    if (get_number(tag) != check_of(s, number, head, text, bytes))
+    if (base_get32(tag) != check_of(s, number, head, text, bytes))
         return false;
     if (to != text)
         memcpy(to, text, bytes);
@@ -252,7 +241,7 @@ const char *record_came(struct record_layer *s, size_t bytes, const struct recor
     s->in += bytes;
     while (takes && s->in - at >= RECORD_HEAD) {
         unsigned char *head = s->in_bytes + at, *text = head + RECORD_HEAD;
-        size_t length = get_number(head);
+        size_t length = base_get32(head);
         if (!length || length > RECORD_TEXT)
             return s->cipher[1] ? "a sealed record of no such length" : "what came was changed on its way: a record of no such length";
         if (s->in - at < RECORD_HEAD + length)
@@ -306,7 +295,7 @@ int64_t record_heard(struct record_layer *s, int fd, bool *goodbye, const char *
     s->in += (size_t)n;
     for (; s->in - at >= span; at += span, beats++) {
         unsigned char *head = s->in_bytes + at;
-        if (get_number(head) != BEAT || !open_record(s, head, BEAT, plain)) {
+        if (base_get32(head) != BEAT || !open_record(s, head, BEAT, plain)) {
             *why = "a heartbeat was changed on its way, or is not of this connection";
             return -EBADMSG;
         }

@@ -178,7 +178,7 @@ static enum comm_result open_pollers(struct tcp_wire *w, const struct wire_confi
     if (w->burst.timer < 0 || epoll_ctl(w->monitor.deaths, EPOLL_CTL_ADD, w->burst.timer, &event) < 0)
         return broken(config, "a timer", errno);
     int error = tcp_heed_open(w);
-    return error ? broken(config, "waking the watcher", error) : COMM_OK;
+    return error ? broken(config, "waking the monitor", error) : COMM_OK;
 }
 
 /* From here on the sockets are the poller's. */
