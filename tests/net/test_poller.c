@@ -276,7 +276,7 @@ static void tried_for_long(const struct poller_class *class)
     assert_int_equal(write(r.fd[4], "x", 1), 1);
     assert_int_equal(await(&r, 5, POLLER_RECEIVE, -EINPROGRESS), 1);
 
-    int64_t sent = start(&r, 5, POLLER_SEND, &big, 1);
+    int64_t sent = await(&r, 5, POLLER_SEND, start(&r, 5, POLLER_SEND, &big, 1));
     assert_true(sent > 0 && sent < BIG);
     sent = start(&r, 5, POLLER_SEND, &big, 1);
     assert_int_equal(sent, -EINPROGRESS);

@@ -19,7 +19,7 @@ static bool may_begin(const struct tcp_channel *c)
 {
     const struct tcp_wire *w = c->wire;
 
-    return !c->owes && !w->dirty && !w->burst.row && !w->burst.held && w->burst.rows_long < TCP_ROWS_ENDED;
+    return !c->owes && !w->dirty && !w->poller->collects && !w->burst.row && !w->burst.held && w->burst.rows_long < TCP_ROWS_ENDED;
 }
 
 bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, size_t bytes)
@@ -230,7 +230,7 @@ enum wire_result tcp_look_alone(struct tcp_channel *c, const struct wire_look *l
     struct tcp_wire *w = c->wire;
     struct tcp_lane *lane = &c->member[l->peer].lane[TCP_LANE_SMALL];
 
-    if (l->bytes > TCP_SMALL_BYTES || l->land || w->burst.held || w->armed || !is_between(lane))
+    if (l->bytes > TCP_SMALL_BYTES || l->land || w->burst.held || w->armed || w->poller->collects || !is_between(lane))
         return WIRE_NONE;
     int64_t n = attempt(w, lane);
     if (n == -EAGAIN)

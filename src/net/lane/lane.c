@@ -18,7 +18,7 @@ int tcp_lane_start(struct tcp_lane *lane)
 
     if (!error && watched && epoll_ctl(w->monitor.deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
         error = errno == EEXIST && epoll_ctl(w->monitor.deaths, EPOLL_CTL_MOD, lane->fd, &event) == 0 ? 0 : errno;
-    if (lane->lane == TCP_LANE_SMALL && w->fews++ < TCP_FEW)
+    if (lane->lane == TCP_LANE_SMALL && w->fews++ < TCP_FEW_BATCH)
         w->few[w->fews - 1] = lane->socket;
     if (lane->lane != TCP_LANE_BULK)
         tcp_add_neighbour(lane->link);

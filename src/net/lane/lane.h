@@ -130,6 +130,7 @@ void tcp_forget_receives(struct tcp_channel *c);
 
 /* pump.c */
 uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* how many transfers ended */
+void tcp_pump_few(struct tcp_wire *w);                                     /* while nobody waits for a frame of a certain peer */
 void tcp_hear(struct tcp_channel *c, uint32_t peer);                       /* reads what a peer has said: that there is room, perhaps */
 
 /* view.c: exposures and views */

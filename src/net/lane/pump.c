@@ -1,7 +1,7 @@
 /* One look at all sockets: what was received is taken, what was sent is let go, and what that made dirty leaves. */
 #include "net/lane/lane.h"
 
-static struct tcp_lane *lane_of(struct tcp_wire *w, uint32_t socket)
+static struct tcp_lane *lane_of(const struct tcp_wire *w, uint32_t socket)
 {
     return &w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
 }
@@ -45,6 +45,29 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
         w->env->bell_ring(w->env, w->bell);
     }
     return all;
+}
+
+/* Whoever has said something is tried again when all have, or when a look at the others found nothing: in most programs each says one
+ * thing in turn. */
+static void pump_missing(struct tcp_wire *w)
+{
+    uint32_t missing[TCP_FEW_BATCH], count = 0;
+
+    for (uint32_t i = 0; i < w->fews; i++)
+        if (lane_of(w, w->few[i])->in_number == w->few_number[i])
+            missing[count++] = w->few[i];
+    if (count && tcp_pump(w, missing, count))
+        return;
+    for (uint32_t i = 0; i < w->fews; i++)
+        w->few_number[i] = lane_of(w, w->few[i])->in_number;
+}
+
+void tcp_pump_few(struct tcp_wire *w)
+{
+    if (w->poller->collects && w->fews <= TCP_FEW_BATCH)
+        pump_missing(w);
+    else
+        tcp_pump(w, w->fews <= TCP_FEW ? w->few : NULL, w->fews);
 }
 
 void tcp_hear(struct tcp_channel *c, uint32_t peer)

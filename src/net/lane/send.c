@@ -342,6 +342,8 @@ static void send_straight(struct tcp_channel *c, uint32_t peer, struct tcp_lane 
         lane->dirty = false;
     }
     send_lane(lane);
+    if (lane->sending)
+        w->poller->class->submit(w->poller); /* not with others: the bytes are lent for this call alone */
     if (lane->out)
         keep_rest(lane, lent);
 }

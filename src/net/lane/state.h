@@ -52,11 +52,12 @@ enum {
     TCP_ROUNDS = 32,          /* of the poller in one pump, which ends earlier ... */
     TCP_PUMP_BYTES = 1 << 20, /* ... when it has received so much */
     TCP_ACKS = 16,            /* owed to a member at most */
-    TCP_FEW = 3,
-    TCP_ROW = 3,            /* what is sent after so many times without a pump between them waits for company ... */
-    TCP_ROW_MESSAGES = 1,   /* ... where messages are in it: who has one to send has often more ... */
-    TCP_ROW_GAP_NS = 10000, /* ... and with less than this between them ... */
-    TCP_HOLD_NS = 100000,   /* ... for so long at most; but where so many rows, ... */
+    TCP_FEW = 3,              /* sockets that are tried without a question, where each attempt is a call; ... */
+    TCP_FEW_BATCH = 32,       /* ... and where all are one */
+    TCP_ROW = 3,              /* what is sent after so many times without a pump between them waits for company ... */
+    TCP_ROW_MESSAGES = 1,     /* ... where messages are in it: who has one to send has often more ... */
+    TCP_ROW_GAP_NS = 10000,   /* ... and with less than this between them ... */
+    TCP_HOLD_NS = 100000,     /* ... for so long at most; but where so many rows, ... */
     TCP_ROWS_ENDED = 16,
     TCP_ROWS_GAP_NS = 1000000, /* ... with less than this between them, were all ended by their caller, ... */
     TCP_GUARD_NS = 2000000,    /* ... for so long, and where so much waited in each of them, what is first waits too */
@@ -317,10 +318,11 @@ struct tcp_wire {
     bool leaves; /* its process ends, and the monitor is still there */
     bool dry;    /* the last pump left nothing to be read */
     struct tcp_lane *dirty;
-    uint32_t few[TCP_FEW], fews; /* all small lanes, where they are few: tried while nobody waits for a frame of his own */
-    uint32_t *hot, hots;         /* sockets on which somebody waits for a frame */
-    size_t pumped;               /* bytes received in the pump that is going on */
-    uint32_t arrivals;           /* exposures that are here, but for pieces of long ones; counts on */
+    uint32_t few[TCP_FEW_BATCH], few_number[TCP_FEW_BATCH],
+        fews;            /* all small lanes, where they are few: tried while nobody waits for a frame of his own */
+    uint32_t *hot, hots; /* sockets on which somebody waits for a frame */
+    size_t pumped;       /* bytes received in the pump that is going on */
+    uint32_t arrivals;   /* exposures that are here, but for pieces of long ones; counts on */
     struct tcp_channel **channel;
     uint32_t channels, channels_room, generation;
     struct tcp_graph *graph; /* NULL: all links were made when the world opened */

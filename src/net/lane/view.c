@@ -257,6 +257,18 @@ static bool is_down(const struct tcp_channel *c, uint32_t peer)
     return c->port->link[c->world[peer]].down;
 }
 
+/* Who waits for one peer now waits for the others next: where that costs no more, all of them are looked at. */
+static void pump_for(struct tcp_channel *c, const struct wire_look *l)
+{
+    const struct tcp_lane *lane = c->member[l->peer].lane;
+    const uint32_t which = tcp_lane_for(l->bytes), sockets[] = {lane[which].socket, lane[TCP_LANE_SMALL].socket};
+
+    if (c->wire->poller->collects && which == TCP_LANE_SMALL)
+        tcp_pump_few(c->wire);
+    else
+        tcp_pump(c->wire, sockets, 1 + which);
+}
+
 static enum wire_result view_work(struct tcp_channel *c, const struct wire_look *l)
 {
     struct tcp_slot *s = tcp_slot_find(c, l->peer, l->key);
@@ -268,9 +280,7 @@ static enum wire_result view_work(struct tcp_channel *c, const struct wire_look 
         enum wire_result alone = tcp_look_alone(c, l);
         if (BASE_LIKELY(alone != WIRE_NONE))
             return alone;
-        const struct tcp_lane *lane = c->member[l->peer].lane;
-        const uint32_t sockets[] = {lane[tcp_lane_for(l->bytes)].socket, lane[TCP_LANE_SMALL].socket};
-        tcp_pump(c->wire, sockets, 1 + tcp_lane_for(l->bytes));
+        pump_for(c, l);
         s = tcp_slot_find(c, l->peer, l->key);
         if (s && s->whole)
             return look_now(c, s, l);

@@ -1,13 +1,18 @@
 /*
- * The poller on epoll. Sockets are watched edge-triggered from add on, so no call is needed to start or end waiting: an edge only sets a
- * mark, and a mark stays until the socket has said EAGAIN. A receive is tried at once, then whenever its mark is set.
+ * Both pollers. Sockets are watched by an epoll, edge-triggered, from add on, so no call is needed to start or end waiting: an edge only
+ * sets a mark, and a mark stays until the socket has said EAGAIN. A receive is tried whenever its mark is set, or when its owner waits for
+ * it. A send is tried at once.
  *
- * A watched socket costs its sender: each segment that arrives tells the epoll, and that one whoever watches the poller's descriptor, which
- * is a tenth of a small exchange. So a socket whose bytes were found by trying it, many times in a row, is watched no more. From then on
- * every look tries it, until it finds nothing too often, or its send must wait for room, or somebody is about to sleep on the descriptor.
+ * The poller io_uring makes these attempts many at a time: what is to be sent is collected until submit, and what one look tries is one
+ * batch (batch.h). Where there are fewer sockets than a batch is worth, both kinds do the same.
+ *
+ * A watched socket costs its sender: each segment that arrives notifies the epoll, and that one whoever watches the poller's descriptor,
+ * which is a tenth of a small exchange. So a socket whose bytes were found by trying it, many times in a row, is watched no more. From then
+ * on every look tries it, until it finds nothing too often, or its send must wait for room, or somebody is about to sleep on the
+ * descriptor.
  */
 #define _GNU_SOURCE
-#include "net/poll/poller.h"
+#include "net/poll/batch.h"
 #include "net/posix/posix.h"
 
 #include <errno.h>
@@ -19,8 +24,11 @@
 enum {
     EPOLL_EVENTS = 64,
     EPOLL_HOT_MOST = 3,
+    EPOLL_HOT_BATCH = 32,
+    EPOLL_SOCKETS_OF_TWO = 9, /* of three ranks of different processes: each has two peers, whose bytes come by one or two sockets */
     EPOLL_LOOK_AT_ALL = 64,
     EPOLL_UNWATCHED = 4,
+    EPOLL_UNWATCHED_BATCH = 32,
     EPOLL_FOUND = 32,         /* receives in a row until a socket is watched no more; after that twice as many ... */
     EPOLL_FOUND_MOST = 32768, /* ... each time, up to so many, unless it paid: ... */
     EPOLL_PAID = 256,         /* ... so many were found while it was not watched */
@@ -32,6 +40,8 @@ struct epoll_way {
     uint32_t count;
     bool ready; /* no EAGAIN since the last edge */
     bool listed;
+    bool ended; /* with `result`, of which no event was made yet */
+    int64_t result;
 };
 struct epoll_socket {
     int fd; /* -1: not added */
@@ -46,21 +56,25 @@ struct epoll_poller {
     uint32_t sockets, turn;
     uint32_t blocked; /* sends that wait for room */
     uint32_t listed;  /* marks that are set and whose transfer is under way: [socket * 2 + way] */
-    uint32_t *list;
+    uint32_t *list, *end;
     bool armed;
-    uint32_t unwatched[EPOLL_UNWATCHED], unwatcheds;
+    struct batch *batch; /* NULL: each attempt is a call */
+    uint32_t ended;      /* sends */
+    uint32_t unwatched[EPOLL_UNWATCHED_BATCH], unwatcheds;
     struct epoll_socket socket[];
 };
 
 static size_t bytes_of(uint32_t sockets)
 {
-    return sizeof(struct epoll_poller) + sockets * (sizeof(struct epoll_socket) + POLLER_WAYS * sizeof(uint32_t));
+    return sizeof(struct epoll_poller) + sockets * (sizeof(struct epoll_socket) + (POLLER_WAYS + 1) * sizeof(uint32_t));
 }
 
 static void epoll_close_poller(struct poller *poller)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
 
+    if (p->batch)
+        batch_close(p->batch);
     if (p->poller.fd >= 0) {
         p->env->own(p->env, p->poller.fd, false);
         close(p->poller.fd);
@@ -78,6 +92,7 @@ static int epoll_open_poller(const struct poller_config *config, struct poller *
     p->env = config->env;
     p->sockets = config->sockets;
     p->list = (uint32_t *)(void *)(p->socket + config->sockets);
+    p->end = p->list + POLLER_WAYS * config->sockets;
     for (uint32_t i = 0; i < config->sockets; i++)
         p->socket[i].fd = -1;
     p->poller.fd = epoll_create1(EPOLL_CLOEXEC);
@@ -154,7 +169,7 @@ static void found(struct epoll_poller *p, uint32_t socket)
 
     s->missed = 0;
     s->found = s->found < UINT16_MAX ? (uint16_t)(s->found + 1) : s->found;
-    if (s->watched && s->found >= s->enough && !p->armed && p->unwatcheds < EPOLL_UNWATCHED)
+    if (s->watched && s->found >= s->enough && !p->armed && p->unwatcheds < (p->poller.collects ? EPOLL_UNWATCHED_BATCH : EPOLL_UNWATCHED))
         unwatch(p, socket);
 }
 
@@ -168,11 +183,10 @@ static void enlist(struct epoll_poller *p, uint32_t socket, enum poller_way way)
     w->listed |= w->ready && w->vector;
 }
 
-/* False: not yet. */
-static bool try_way(struct epoll_poller *p, uint32_t socket, enum poller_way way, int64_t *result)
+/* What came of an attempt. False: not yet. */
+static bool tried(struct epoll_poller *p, uint32_t socket, enum poller_way way, int64_t n)
 {
     struct epoll_way *w = &p->socket[socket].way[way];
-    int64_t n = poller_transfer(p->socket[socket].fd, way, w->vector, w->count);
 
     if (n == -EAGAIN || n == -EWOULDBLOCK) {
         p->blocked += w->ready && way == POLLER_SEND;
@@ -181,9 +195,42 @@ static bool try_way(struct epoll_poller *p, uint32_t socket, enum poller_way way
             watch_again(p, socket);
         return false;
     }
-    *result = n;
     w->vector = NULL;
     return true;
+}
+
+/* False: not yet. */
+static bool try_way(struct epoll_poller *p, uint32_t socket, enum poller_way way, int64_t *result)
+{
+    const struct epoll_way *w = &p->socket[socket].way[way];
+
+    *result = poller_transfer(p->socket[socket].fd, way, w->vector, w->count);
+    return tried(p, socket, way, *result);
+}
+
+/* Attempts of one look, by item: socket * POLLER_WAYS + way. */
+struct attempts {
+    struct batch_transfer one[BATCH_MOST];
+    uint32_t item[BATCH_MOST], count;
+};
+
+static void attempt_later(const struct epoll_poller *p, struct attempts *a, uint32_t item)
+{
+    const struct epoll_socket *s = &p->socket[item / POLLER_WAYS];
+    const struct epoll_way *w = &s->way[item % POLLER_WAYS];
+
+    a->one[a->count] = (struct batch_transfer){s->fd, (enum poller_way)(item % POLLER_WAYS), w->vector, w->count, 0};
+    a->item[a->count++] = item;
+}
+
+static void attempt_all(const struct epoll_poller *p, struct attempts *a)
+{
+    if (p->batch && a->count >= BATCH_LEAST) {
+        batch_run(p->batch, a->one, a->count);
+        return;
+    }
+    for (uint32_t i = 0; i < a->count; i++)
+        a->one[i].result = poller_transfer(a->one[i].fd, a->one[i].way, a->one[i].vector, a->one[i].count);
 }
 
 /* A receive is not tried here: who has just been told all there was would only hear EAGAIN. */
@@ -195,18 +242,62 @@ static int64_t epoll_start(struct poller *poller, uint32_t socket, enum poller_w
 
     w->vector = vector;
     w->count = count;
-    if (way == POLLER_SEND && w->ready && try_way(p, socket, way, &result))
+    if (way == POLLER_SEND && w->ready && !p->poller.collects && try_way(p, socket, way, &result))
         return result;
     enlist(p, socket, way);
     return -EINPROGRESS;
 }
 
+/* Sends that were collected. What ends here is told by reap. */
+static void epoll_submit(struct poller *poller)
+{
+    struct epoll_poller *p = (struct epoll_poller *)poller;
+    struct attempts a = {.count = 0};
+    uint32_t kept = 0;
+
+    if (!p->poller.collects)
+        return;
+    for (uint32_t i = 0; i < p->listed; i++) {
+        uint32_t item = p->list[i];
+        struct epoll_way *w = &p->socket[item / POLLER_WAYS].way[item % POLLER_WAYS];
+        if (item % POLLER_WAYS == POLLER_RECEIVE || a.count == BATCH_MOST) {
+            p->list[kept++] = item;
+            continue;
+        }
+        w->listed = false;
+        if (w->vector && w->ready)
+            attempt_later(p, &a, item);
+    }
+    p->listed = kept;
+    attempt_all(p, &a);
+    for (uint32_t i = 0; i < a.count; i++) {
+        struct epoll_way *w = &p->socket[a.item[i] / POLLER_WAYS].way[POLLER_SEND];
+        if (!tried(p, a.item[i] / POLLER_WAYS, POLLER_SEND, a.one[i].result))
+            continue;
+        w->ended = true;
+        w->result = a.one[i].result;
+        p->end[p->ended++] = a.item[i] / POLLER_WAYS;
+    }
+}
+
+static void forget_end(struct epoll_poller *p, uint32_t socket)
+{
+    p->socket[socket].way[POLLER_SEND].ended = false;
+    for (uint32_t i = 0; i < p->ended; i++)
+        if (p->end[i] == socket)
+            p->end[i--] = p->end[--p->ended];
+}
+
 static int64_t epoll_cancel(struct poller *poller, uint32_t socket, enum poller_way way)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
+    struct epoll_way *w = &p->socket[socket].way[way];
 
-    p->socket[socket].way[way].vector = NULL;
-    return -ECANCELED;
+    w->vector = NULL;
+    if (!w->ended)
+        return -ECANCELED;
+    forget_end(p, socket);
+    return w->result;
 }
 
 static void epoll_remove(struct poller *poller, uint32_t socket)
@@ -222,6 +313,8 @@ static void epoll_remove(struct poller *poller, uint32_t socket)
         forget_unwatched(p, socket);
     s->fd = -1;
     p->blocked -= !s->way[POLLER_SEND].ready;
+    if (s->way[POLLER_SEND].ended)
+        forget_end(p, socket);
     for (int way = 0; way < POLLER_WAYS; way++) {
         s->way[way].vector = NULL;
         s->way[way].ready = false;
@@ -253,51 +346,88 @@ static void look(struct epoll_poller *p)
     }
 }
 
+/* Nothing came to a socket that no edge is told of: seldom enough, and it is watched again. */
+static void missed(struct epoll_poller *p, uint32_t socket)
+{
+    struct epoll_socket *s = &p->socket[socket];
+
+    if (!s->watched && ++s->missed >= EPOLL_MISSED)
+        watch_again(p, socket);
+}
+
 static uint32_t try_listed(struct epoll_poller *p, struct poller_event *events, uint32_t max)
 {
-    uint32_t told = 0, kept = 0;
+    uint32_t told = 0, kept = 0, most = max < BATCH_MOST ? max : BATCH_MOST;
+    struct attempts a = {.count = 0};
 
     for (uint32_t i = 0; i < p->listed; i++) {
-        uint32_t socket = p->list[i] / POLLER_WAYS, way = p->list[i] % POLLER_WAYS;
-        struct epoll_way *w = &p->socket[socket].way[way];
-        int64_t result;
-        if (told == max) {
+        struct epoll_way *w = &p->socket[p->list[i] / POLLER_WAYS].way[p->list[i] % POLLER_WAYS];
+        if (a.count == most) {
             p->list[kept++] = p->list[i];
             continue;
         }
         w->listed = false;
-        if (!w->vector || !w->ready)
-            continue;
-        if (try_way(p, socket, (enum poller_way)way, &result)) {
-            p->socket[socket].missed = 0;
-            events[told++] = (struct poller_event){socket, way, result};
-        } else if (!p->socket[socket].watched && ++p->socket[socket].missed >= EPOLL_MISSED) {
-            watch_again(p, socket);
-        }
+        if (w->vector && w->ready)
+            attempt_later(p, &a, p->list[i]);
     }
     p->listed = kept;
+    attempt_all(p, &a);
+    for (uint32_t i = 0; i < a.count; i++) {
+        uint32_t socket = a.item[i] / POLLER_WAYS;
+        if (tried(p, socket, a.one[i].way, a.one[i].result)) {
+            p->socket[socket].missed = 0;
+            events[told++] = (struct poller_event){socket, a.one[i].way, a.one[i].result};
+        } else {
+            missed(p, socket);
+        }
+    }
     return told;
 }
 
-/* Few that are waited for: a receive costs no more than asking whether one is due. */
+/* Those that are waited for are tried at once: of few that costs no more than asking whether one is due. */
+static uint32_t try_hot(struct epoll_poller *p, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots)
+{
+    struct attempts a = {.count = 0};
+    uint32_t told = 0;
+
+    for (uint32_t i = 0; i < hots && a.count < max; i++)
+        if (p->socket[hot[i]].fd >= 0 && p->socket[hot[i]].way[POLLER_RECEIVE].vector)
+            attempt_later(p, &a, hot[i] * POLLER_WAYS + POLLER_RECEIVE);
+    attempt_all(p, &a);
+    for (uint32_t i = 0; i < a.count; i++) {
+        uint32_t socket = a.item[i] / POLLER_WAYS;
+        if (!tried(p, socket, POLLER_RECEIVE, a.one[i].result))
+            continue;
+        p->socket[socket].way[POLLER_RECEIVE].ready = true;
+        found(p, socket);
+        events[told++] = (struct poller_event){socket, POLLER_RECEIVE, a.one[i].result};
+    }
+    return told;
+}
+
+static uint32_t take_ends(struct epoll_poller *p, struct poller_event *events, uint32_t max)
+{
+    uint32_t told = 0;
+
+    while (p->ended && told < max) {
+        uint32_t socket = p->end[--p->ended];
+        p->socket[socket].way[POLLER_SEND].ended = false;
+        events[told++] = (struct poller_event){socket, POLLER_SEND, p->socket[socket].way[POLLER_SEND].result};
+    }
+    return told;
+}
+
 static uint32_t epoll_reap(struct poller *poller, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
-    uint32_t told = 0;
+    uint32_t few = p->poller.collects ? EPOLL_HOT_BATCH : EPOLL_HOT_MOST;
 
-    if (!hot || !hots || hots > EPOLL_HOT_MOST || p->blocked || p->turn++ % EPOLL_LOOK_AT_ALL == 0) {
+    epoll_submit(poller);
+    uint32_t told = take_ends(p, events, max);
+    if (!hot || !hots || hots > few || p->blocked || p->turn++ % EPOLL_LOOK_AT_ALL == 0)
         look(p);
-        return try_listed(p, events, max);
-    }
-    for (uint32_t i = 0; i < hots && told < max; i++) {
-        struct epoll_socket *s = &p->socket[hot[i]];
-        int64_t result;
-        if (s->fd >= 0 && s->way[POLLER_RECEIVE].vector && try_way(p, hot[i], POLLER_RECEIVE, &result)) {
-            s->way[POLLER_RECEIVE].ready = true;
-            found(p, hot[i]);
-            events[told++] = (struct poller_event){hot[i], POLLER_RECEIVE, result};
-        }
-    }
+    else
+        told += try_hot(p, events + told, max - told, hot, hots);
     return p->listed ? told + try_listed(p, events + told, max - told) : told;
 }
 
@@ -306,7 +436,7 @@ static int64_t epoll_attempt(struct poller *poller, uint32_t socket)
     struct epoll_poller *p = (struct epoll_poller *)poller;
     struct epoll_way *w = &p->socket[socket].way[POLLER_RECEIVE];
 
-    if (!w->vector || p->blocked || p->turn % EPOLL_LOOK_AT_ALL == 0) /* reap counts that turn, and looks at all */
+    if (!w->vector || p->blocked || p->ended || p->turn % EPOLL_LOOK_AT_ALL == 0) /* reap counts that turn, and looks at all */
         return -EBUSY;
     p->turn++;
     int64_t n = w->count == 1 ? poller_transfer_piece(p->socket[socket].fd, POLLER_RECEIVE, w->vector->iov_base, w->vector->iov_len)
@@ -321,11 +451,6 @@ static int64_t epoll_attempt(struct poller *poller, uint32_t socket)
     return n;
 }
 
-static void epoll_submit(struct poller *poller)
-{
-    (void)poller;
-}
-
 static void epoll_arm(struct poller *poller, bool on)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
@@ -335,16 +460,31 @@ static void epoll_arm(struct poller *poller, bool on)
         watch_again(p, p->unwatched[i]);
 }
 
-const struct poller_class poller_epoll = {
-    .name = "epoll",
-    .open = epoll_open_poller,
-    .close = epoll_close_poller,
-    .add = epoll_add,
-    .remove = epoll_remove,
-    .start = epoll_start,
-    .cancel = epoll_cancel,
-    .attempt = epoll_attempt,
-    .reap = epoll_reap,
-    .submit = epoll_submit,
-    .arm = epoll_arm,
-};
+#ifdef COMM_HAVE_URING
+static int uring_open_poller(const struct poller_config *config, struct poller **poller)
+{
+    struct poller *made = NULL;
+    int error = epoll_open_poller(config, &made);
+
+    if (error)
+        return error;
+    struct epoll_poller *p = (struct epoll_poller *)made;
+    made->class = &poller_uring;
+    made->collects = config->sockets > EPOLL_SOCKETS_OF_TWO;
+    error = batch_open(config->env, &p->batch);
+    if (error)
+        epoll_close_poller(made);
+    else
+        *poller = made;
+    return error;
+}
+#endif
+
+#define CLASS                                                                                                                              \
+    .close = epoll_close_poller, .add = epoll_add, .remove = epoll_remove, .start = epoll_start, .cancel = epoll_cancel,                   \
+    .attempt = epoll_attempt, .reap = epoll_reap, .submit = epoll_submit, .arm = epoll_arm
+
+const struct poller_class poller_epoll = {.name = "epoll", .open = epoll_open_poller, CLASS};
+#ifdef COMM_HAVE_URING
+const struct poller_class poller_uring = {.name = "io_uring", .open = uring_open_poller, CLASS};
+#endif

@@ -1,7 +1,7 @@
 /*
  * poller: sockets whose bytes are waited for, many at once. One receive and one send may be under way on each; they end at once, or with an
- * event. The bytes of a receive go where its iovecs say and nowhere else. Two kinds with one handle: io_uring (uring.c), where the
- * kernel does the transfer, and epoll (epoll.c), where it says when to try. Which one is decided when a world opens.
+ * event. The bytes of a receive go where its iovecs say and nowhere else. Two kinds with one interface: epoll makes a system call for each
+ * transfer, io_uring one for all that are due. Which one it is, is decided when a world opens.
  *
  * A poller has no lock of its own: calls are serialised by its owner. `fd` is a descriptor that is readable when something may have come,
  * from arm(true) on; before, that may be missed. Nothing here knows frames or ranks.
@@ -37,7 +37,7 @@ struct poller_class {
     /* 0, or -errno and nothing left behind. */
     int (*open)(const struct poller_config *config, struct poller **poller);
     void (*close)(struct poller *poller);
-    /* The socket stays its owner's, and must not be O_NONBLOCK: that would be an answer to each receive of a ring. 0, or -errno. */
+    /* The socket stays its owner's. 0, or -errno. */
     int (*add)(struct poller *poller, uint32_t socket, int fd);
     /* After it no event names this socket, and nothing touches the iovecs that were under way. */
     void (*remove)(struct poller *poller, uint32_t socket);
@@ -51,7 +51,7 @@ struct poller_class {
     /* What ended since. `hot`: sockets whose receives are waited for most; where that is cheaper only these are looked at, and now and then
        all. hot NULL: all, always. */
     uint32_t (*reap)(struct poller *poller, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots);
-    /* What was started is under way when it returns: a ring collects starts until then. */
+    /* What was started is under way when it returns: sends may be collected until then, or until reap (poller.collects). */
     void (*submit)(struct poller *poller);
     /* on: fd tells from now on, and the caller reaps until nothing comes before it sleeps. */
     void (*arm)(struct poller *poller, bool on);
@@ -59,6 +59,7 @@ struct poller_class {
 struct poller {
     const struct poller_class *class;
     int fd;
+    bool collects; /* sends wait for submit, where they leave together */
 };
 
 extern const struct poller_class poller_epoll;

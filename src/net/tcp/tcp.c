@@ -277,7 +277,7 @@ static uint32_t tcp_advance(struct wire_channel *channel, struct wire_event *eve
     else if (w->hots)
         tcp_pump(w, w->hot, w->hots);
     else
-        tcp_pump(w, w->fews <= TCP_FEW ? w->few : NULL, w->fews);
+        tcp_pump_few(w);
     for (; c->events.count && n < max; n++, c->events.count--) {
         if (c->events.at[c->events.first].kind == WIRE_EVENT_LOST && c->notes_fresh)
             break; /* its peer may have said why before it went: that comes first */
