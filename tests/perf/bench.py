@@ -341,9 +341,11 @@ def where():
 # ------------------------------------------------------------------------------------------------------------ the page
 PAGE = """# Performance
 
-`./dev bench --page` measures everything on this page and writes it. Machine: {where}. Each figure is the
-median of {rounds} interleaved rounds of one run; a ratio is the median of the ratios of neighbouring rounds. Type f32,
-operator sum; each rank is bound to a CPU if there are enough. Below 1, commstream is faster. `bytes` is what each rank
+`./dev bench --page` measures everything on this page and writes it, here on:
+{where}.
+
+Each figure is the median of {rounds} interleaved rounds of one run; a ratio is the median of the ratios of neighbouring rounds.
+Type f32, operator sum; each rank is bound to a CPU if there are enough. Below 1, commstream is faster. `bytes` is what each rank
 contributes (for `scatter`: the root). Compared with: {peers}.
 
 Every commstream call is a request and a wait. MPI has two implementations of each collective: a blocking one, and a
