@@ -359,8 +359,8 @@ static enum comm_result shm_open_wire(const struct wire_config *config, struct w
     w->host.sleepers = &head_of(&w->peer[0])->sleepers;
     w->host.wire.asks = &head_of(&w->peer[w->rank])->asks;
     w->farewell.say = say_farewell;
-    if (config->env->farewell_add)
-        config->env->farewell_add(config->env, &w->farewell);
+    if (config->env->farewell.add)
+        config->env->farewell.add(config->env, &w->farewell);
     *wire = &w->host.wire;
     return COMM_OK;
 }
@@ -369,8 +369,8 @@ static void shm_close(struct wire *wire)
 {
     struct shm_wire *w = wire_of(wire);
     wire->class->arm(wire, false, NULL);
-    if (w->host.env->farewell_drop)
-        w->host.env->farewell_drop(w->host.env, &w->farewell);
+    if (w->host.env->farewell.drop)
+        w->host.env->farewell.drop(w->host.env, &w->farewell);
     say_closed(w);
     shmchan_host_end(&w->host);
     destroy(w);

@@ -55,6 +55,9 @@ struct perf_collective {
 const struct perf_collective *perf_collective_find(const char *name); /* NULL: none */
 const char *perf_collective_names(void);
 
+/* perf_arguments.c: exits where it is not understood. */
+void perf_parse(struct perf *perf, int argc, char **argv);
+
 /* comm_perf.c: what both ways of measuring do. */
 void perf_must(const struct perf *perf, enum comm_result result, const char *what);
 double perf_now(void);

@@ -30,7 +30,7 @@ static int slow_open(const struct comm_env *e, const char *path)
     (void)e;
     while (atomic_load(&hangs))
         rig_nap(RIG_MS);
-    return machine->file_open(machine, path);
+    return machine->file.open(machine, path);
 }
 
 const struct comm_env *__real_wire_default_env(void);
@@ -40,7 +40,7 @@ const struct comm_env *__wrap_wire_default_env(void)
     if (!machine) { /* first called before there are threads */
         machine = __real_wire_default_env();
         env = *machine;
-        env.file_open = slow_open;
+        env.file.open = slow_open;
     }
     return &env;
 }

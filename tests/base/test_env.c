@@ -474,26 +474,26 @@ static void files_are_written(void **state)
     assert_true(made >= 0);
     assert_int_equal(write(made, "longer before", 13), 13);
     close(made);
-    int file = env->file_open(env, path);
+    int file = env->file.open(env, path);
     assert_true(file >= 0 && (fcntl(file, F_GETFD) & FD_CLOEXEC));
-    assert_int_equal(env->file_write(env, file, "four", 4), 4);
-    env->file_close(env, file);
-    assert_int_equal(env->file_write(env, file, "four", 4), -EBADF);
+    assert_int_equal(env->file.write(env, file, "four", 4), 4);
+    env->file.close(env, file);
+    assert_int_equal(env->file.write(env, file, "four", 4), -EBADF);
     file = open(path, O_RDONLY);
     assert_int_equal(read(file, back, sizeof back), 4);
     assert_memory_equal(back, "four", 4);
     close(file);
-    assert_int_equal(env->file_open(env, "/nowhere/at/all"), -ENOENT);
+    assert_int_equal(env->file.open(env, "/nowhere/at/all"), -ENOENT);
     memset(back, 0, sizeof back);
-    assert_int_equal(env->file_read(env, path, back, sizeof back), 4);
+    assert_int_equal(env->file.read(env, path, back, sizeof back), 4);
     assert_memory_equal(back, "four\0\0\0", 8);
-    assert_int_equal(env->file_read(env, path, back, 3), 3);
-    assert_int_equal(env->file_read(env, path, back, 0), 0);
+    assert_int_equal(env->file.read(env, path, back, 3), 3);
+    assert_int_equal(env->file.read(env, path, back, 0), 0);
     unlink(path);
-    assert_int_equal(env->file_read(env, path, back, sizeof back), -ENOENT);
-    assert_int_equal(env->file_read(env, "/", back, sizeof back), -EISDIR);
+    assert_int_equal(env->file.read(env, path, back, sizeof back), -ENOENT);
+    assert_int_equal(env->file.read(env, "/", back, sizeof back), -EISDIR);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_int_equal(env->file_read(env, path, back, sizeof back), 0); /* nobody writes it: not a reason to wait */
+    assert_int_equal(env->file.read(env, path, back, sizeof back), 0); /* nobody writes it: not a reason to wait */
     unlink(path);
 }
 
@@ -507,7 +507,7 @@ static void lines_and_panic_reach_stderr(void **state)
     pid_t child = fork();
     if (child == 0) {
         dup2(ends[1], STDERR_FILENO);
-        env->write(env, NULL, NULL, 2, "a line");
+        env->log.write(env, NULL, NULL, 2, "a line");
         env->panic(env, "the end");
         _exit(0);
     }

@@ -48,7 +48,7 @@ static struct muted start_muted(void (*deed)(int say))
         close(out[0]);
         EQUAL(dup2(out[1], STDERR_FILENO), STDERR_FILENO);
         close(out[1]);
-        CHECK(env->start(env) == 0 && env->log_start(env) == 0);
+        CHECK(env->start(env) == 0 && env->log.start(env) == 0);
         deed(word[1]);
         _exit(0);
     }
@@ -126,7 +126,7 @@ static void flood(int lines)
 
     for (int i = 0; i < lines; i++) {
         snprintf(line, sizeof line, "line %d of the flood", i);
-        env->write(env, NULL, NULL, LOG_WARNING, line);
+        env->log.write(env, NULL, NULL, LOG_WARNING, line);
     }
 }
 
@@ -135,7 +135,7 @@ static void flood_and_say(int word)
 {
     flood(FLOOD);
     say(word);
-    while (!env->drain(env, env->now(env) + RIG_S))
+    while (!env->log.drain(env, env->now(env) + RIG_S))
         rig_nap(RIG_MS);
 }
 
@@ -220,7 +220,7 @@ static void closed(int word)
 {
     close(STDERR_FILENO);
     flood(FLOOD);
-    CHECK(env->drain(env, env->now(env) + RIG_PATIENCE));
+    CHECK(env->log.drain(env, env->now(env) + RIG_PATIENCE));
     say(word);
 }
 
@@ -236,10 +236,10 @@ RIG_TEST(log_without_standard_error_goes_nowhere)
 static void drain_blocked(int word)
 {
     flood(FLOOD);
-    CHECK(!env->drain(env, env->now(env) + 50 * RIG_MS));
+    CHECK(!env->log.drain(env, env->now(env) + 50 * RIG_MS));
     int64_t since = rig_now();
     for (int i = 0; i < 1000; i++)
-        CHECK(!env->drain(env, env->now(env) + RIG_PATIENCE));
+        CHECK(!env->log.drain(env, env->now(env) + RIG_PATIENCE));
     CHECK(rig_now() - since < RIG_PATIENCE);
     say(word);
 }
@@ -271,7 +271,7 @@ static void fork_and_write(int word)
     CHECK(child >= 0);
     if (child == 0) {
         int64_t since = rig_now();
-        env->write(env, NULL, NULL, LOG_WARNING, "of the child");
+        env->log.write(env, NULL, NULL, LOG_WARNING, "of the child");
         CHECK(rig_now() - since < RIG_PATIENCE);
         end_child(3);
     }
@@ -322,7 +322,7 @@ static void write_without_thread(int word)
     CHECK(child >= 0);
     if (child == 0) {
         taken_after_poll = true;
-        env->write(env, NULL, NULL, LOG_WARNING, "of the child");
+        env->log.write(env, NULL, NULL, LOG_WARNING, "of the child");
         _exit(3);
     }
     CHECK(waitpid(child, &status, 0) == child);
@@ -367,7 +367,7 @@ static void *write_many(void *arg)
 
     for (int i = 1; i <= FLOOD; i++) {
         snprintf(line, sizeof line, "%d %d", (int)(intptr_t)arg, i);
-        env->write(env, hear, &heard, LOG_INFO, line);
+        env->log.write(env, hear, &heard, LOG_INFO, line);
     }
     return NULL;
 }
@@ -376,14 +376,14 @@ RIG_TEST(log_lines_of_many_threads_keep_their_order)
 {
     pthread_t threads[4];
 
-    CHECK(env->start(env) == 0 && env->log_start(env) == 0);
+    CHECK(env->start(env) == 0 && env->log.start(env) == 0);
     for (intptr_t i = 0; i < 4; i++)
         EQUAL(pthread_create(&threads[i], NULL, write_many, (void *)i), 0);
     for (int i = 0; i < 4; i++)
         pthread_join(threads[i], NULL);
-    CHECK(env->drain(env, env->now(env) + RIG_PATIENCE));
-    env->write(env, hear, &heard, LOG_INFO, "0 99999"); /* what was dropped at the very last is told with the next one */
-    CHECK(env->drain(env, env->now(env) + RIG_PATIENCE));
+    CHECK(env->log.drain(env, env->now(env) + RIG_PATIENCE));
+    env->log.write(env, hear, &heard, LOG_INFO, "0 99999"); /* what was dropped at the very last is told with the next one */
+    CHECK(env->log.drain(env, env->now(env) + RIG_PATIENCE));
     EQUAL(heard.broken, 0);
     EQUAL(heard.count + heard.dropped, 4 * FLOOD + 1);
 }
@@ -394,7 +394,7 @@ static void stay(void *arg, int level, const char *line)
     (void)line;
     atomic_fetch_add((_Atomic int *)arg, 1);
     atomic_store(&heard.inside, 1);
-    CHECK(!env->drain(env, env->now(env) + RIG_PATIENCE)); /* from here it would wait for itself */
+    CHECK(!env->log.drain(env, env->now(env) + RIG_PATIENCE)); /* from here it would wait for itself */
     for (int64_t end = rig_now() + RIG_PATIENCE; !atomic_load(&heard.let_go) && rig_now() < end;)
         rig_nap(RIG_MS);
 }
@@ -404,19 +404,19 @@ RIG_TEST(log_forgets_a_function_that_does_not_return)
 {
     static _Atomic int mine;
 
-    CHECK(env->start(env) == 0 && env->log_start(env) == 0);
+    CHECK(env->start(env) == 0 && env->log.start(env) == 0);
     for (int i = 0; i < 3; i++)
-        env->write(env, stay, &mine, LOG_INFO, "stays");
+        env->log.write(env, stay, &mine, LOG_INFO, "stays");
     while (!atomic_load(&heard.inside))
         rig_nap(RIG_MS);
     atomic_store(&heard.last[0], 0);
-    env->write(env, hear, &heard, LOG_INFO, "0 1");
+    env->log.write(env, hear, &heard, LOG_INFO, "0 1");
     int64_t since = rig_now();
-    env->forget(env, stay, &mine, 20 * RIG_MS);
+    env->log.forget(env, stay, &mine, 20 * RIG_MS);
     CHECK(rig_now() - since < RIG_PATIENCE / 2);
     EQUAL(mine, 1);
     atomic_store(&heard.let_go, 1);
-    for (int64_t end = rig_now() + RIG_PATIENCE; !env->drain(env, env->now(env) + RIG_S); rig_nap(RIG_MS))
+    for (int64_t end = rig_now() + RIG_PATIENCE; !env->log.drain(env, env->now(env) + RIG_S); rig_nap(RIG_MS))
         CHECK(rig_now() < end); /* nobody waits for what was waited for in vain, until it moves */
     EQUAL(mine, 1);             /* the other two were taken back ... */
     EQUAL(heard.count, 1);      /* ... and what was another's was not */
@@ -424,13 +424,13 @@ RIG_TEST(log_forgets_a_function_that_does_not_return)
 
 RIG_TEST(log_forgets_nothing_that_is_told_in_time)
 {
-    CHECK(env->start(env) == 0 && env->log_start(env) == 0);
+    CHECK(env->start(env) == 0 && env->log.start(env) == 0);
     for (int i = 1; i <= 100; i++) {
         char line[32];
         snprintf(line, sizeof line, "1 %d", i);
-        env->write(env, hear, &heard, LOG_INFO, line);
+        env->log.write(env, hear, &heard, LOG_INFO, line);
     }
-    env->forget(env, hear, &heard, RIG_PATIENCE);
+    env->log.forget(env, hear, &heard, RIG_PATIENCE);
     EQUAL(heard.count, 100);
 }
 
@@ -452,18 +452,18 @@ static void start_again(int word)
     int threads = count_threads() - 1; /* the log's own is among them */
 
     for (int i = 0; i < 20; i++) {
-        env->write(env, NULL, NULL, LOG_WARNING, "line 0 of the flood");
-        CHECK(env->drain(env, env->now(env) + RIG_PATIENCE));
-        env->log_stop(env);
-        CHECK(env->log_start(env) == 0);
+        env->log.write(env, NULL, NULL, LOG_WARNING, "line 0 of the flood");
+        CHECK(env->log.drain(env, env->now(env) + RIG_PATIENCE));
+        env->log.stop(env);
+        CHECK(env->log.start(env) == 0);
     }
     flood(FLOOD);
-    env->log_stop(env); /* it is stuck */
-    CHECK(env->log_start(env) == 0);
+    env->log.stop(env); /* it is stuck */
+    CHECK(env->log.start(env) == 0);
     say(word);
-    while (!env->drain(env, env->now(env) + RIG_S))
+    while (!env->log.drain(env, env->now(env) + RIG_S))
         rig_nap(RIG_MS);
-    env->log_stop(env);
+    env->log.stop(env);
     for (int64_t end = rig_now() + RIG_PATIENCE; count_threads() > threads; rig_nap(RIG_MS))
         CHECK(rig_now() < end);
 }

@@ -144,10 +144,58 @@ RIG_TEST(contract_6_11_a_cancelled_wait_ends_with_its_request)
     rig_close(&rig);
 }
 
+/* A callback that reaches a cancellation point of its own. */
+static void reach_a_cancellation_point(struct comm_request request, enum comm_result result, void *arg)
+{
+    (void)request;
+    (void)result;
+    pthread_testcancel();
+    atomic_fetch_add((_Atomic int *)arg, 1);
+}
+
+struct reduction {
+    struct comm_communicator **c;
+    _Atomic int called;
+    float in[RANKS], out[RANKS];
+};
+
+static void *reduce_with_a_callback(void *arg)
+{
+    struct reduction *x = arg;
+    struct comm_request q[RANKS];
+
+    for (int32_t r = 0; r < RANKS; r++)
+        MUST(comm_allreduce(x->c[r], &x->in[r], &x->out[r], 1, COMM_F32, COMM_SUM, &q[r]));
+    MUST(comm_notify(q[0], reach_a_cancellation_point, &x->called));
+    EQUAL(pthread_cancel(pthread_self()), 0);
+    MUST(comm_wait_all(q, RANKS, RIG_PATIENCE));
+    MUST(comm_sync(x->c[0], RIG_PATIENCE));
+    for (;;)
+        pthread_testcancel();
+    return NULL;
+}
+
+RIG_TEST(contract_6_11_a_callback_is_not_cancelled)
+{
+    struct rig rig;
+    rig_open_options(&rig, RANKS, "progress=caller");
+    struct reduction x = {.c = rig.world};
+    pthread_t thread;
+    void *end;
+
+    EQUAL(pthread_create(&thread, NULL, reduce_with_a_callback, &x), 0);
+    EQUAL(pthread_join(thread, &end), 0);
+    CHECK(end == PTHREAD_CANCELED);
+    EQUAL(x.called, 1);
+    rig_proves_alive(rig.world, RANKS);
+    rig_close(&rig);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(contract_6_11_a_cancelled_thread_leaves_no_lock),
-                                       cmocka_unit_test(contract_6_11_a_cancelled_wait_ends_with_its_request)};
+                                       cmocka_unit_test(contract_6_11_a_cancelled_wait_ends_with_its_request),
+                                       cmocka_unit_test(contract_6_11_a_callback_is_not_cancelled)};
 
     return cmocka_run_group_tests_name("contract_6_cancel", tests, NULL, NULL);
 }

@@ -104,7 +104,7 @@ static void at(int64_t since, int64_t ms, struct comm_request request, int want,
     atomic_fetch_add(&ahead, since + ms * RIG_MS - env.now(&env));
     for (int64_t end = rig_now() + RIG_PATIENCE / 2; count < want || seconds < 0; seconds = 0) {
         IS(comm_wait(request, 60 * RIG_MS), COMM_PENDING); /* past its patience: a oversubscribed waiter yields for up to 21 ms */
-        CHECK(env.drain(&env, env.now(&env) + RIG_PATIENCE) && rig_now() < end);
+        CHECK(env.log.drain(&env, env.now(&env) + RIG_PATIENCE) && rig_now() < end);
         pthread_mutex_lock(&warnings.lock);
         count = warnings.count;
         snprintf(last, sizeof last, "%s", warnings.last);

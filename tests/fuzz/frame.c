@@ -1,7 +1,7 @@
 /* What must hold for any bytes: a header is refused, or it is one that encodes to the very same bytes and is within every bound. */
 #include "fuzz/fuzz.h"
 
-#include "net/tcp/frame.h"
+#include "net/frame/frame.h"
 
 #include <string.h>
 

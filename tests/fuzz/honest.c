@@ -209,7 +209,7 @@ void honest_close(struct honest *h)
     for (int i = 0; i < HONEST_RANKS; i++)
         for (uint32_t k = 0; k < TCP_LANES; k++)
             if (i != h->wire->rank)
-                tcp_seal_end(&h->far[i][k]);
+                record_end(h->far[i][k].records);
     h->class->close(&h->wire->wire);
     mock_end(&h->mock);
 }
@@ -296,7 +296,7 @@ static void check_messages(const struct tcp_channel *c)
 {
     uint32_t count[HONEST_RANKS] = {0}, slots[HONEST_RANKS] = {0}, all = 0;
 
-    for (const struct tcp_message *m = c->arrived; m; m = m->next) {
+    for (const struct tcp_message *m = c->messages.arrived; m; m = m->next) {
         HOLD(m->peer > 0 && m->peer < c->size && m->take <= m->bytes && ++all <= 1u << 16);
         count[m->peer]++;
         slots[m->peer] += m->slot;
@@ -321,7 +321,7 @@ void honest_check(struct honest *h)
 {
     for (int i = 0; i < HONEST_SIDES; i++) {
         const struct tcp_channel *c = tcp_of(h->side[i].channel);
-        HOLD(c->live <= c->live_most);
+        HOLD(c->slots.live <= c->slots.live_most);
         check_messages(c);
     }
     for (uint32_t peer = 1; peer < HONEST_RANKS; peer++)

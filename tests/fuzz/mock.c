@@ -1,6 +1,8 @@
 #define _GNU_SOURCE
 #include "fuzz/mock.h"
 
+#include "net/mesh/connect.h"
+
 #include "wire/table.h"
 
 #include <errno.h>
@@ -405,7 +407,7 @@ static const struct seal *seals(void)
 static void seal_lane(struct tcp_lane *lane, uint32_t side)
 {
     if (here->how != MOCK_PLAIN)
-        HOLD(tcp_seal_start(lane, &seals()[side], here->how == MOCK_SEALED ? CRYPTO_CHACHA : CRYPTO_NONE));
+        HOLD(tcp_lane_seal(lane, &seals()[side], here->how == MOCK_SEALED ? CRYPTO_CHACHA : CRYPTO_NONE));
 }
 
 /* In the place of the real one: every peer is connected, and its ends are the target's. */
@@ -445,16 +447,16 @@ void mock_say(struct mock *p, uint32_t peer, uint32_t lane, uint32_t socket, con
     struct tcp_lane *far = &p->far[peer * TCP_SOCKETS + lane];
     struct iovec vector = {(void *)(uintptr_t)bytes, count};
 
-    if (!far->seal) {
+    if (!far->records) {
         mock_arrive(p, socket, bytes, count, behind);
         return;
     }
     while (vector.iov_len) {
-        size_t n = tcp_seal_take(far, &vector, 1);
-        struct iovec sealed = tcp_seal_leaving(far);
+        size_t n = record_take(far->records, &vector, 1);
+        struct iovec sealed = record_leaving(far->records);
         vector = (struct iovec){(char *)vector.iov_base + n, vector.iov_len - n};
         mock_arrive(p, socket, sealed.iov_base, sealed.iov_len, vector.iov_len ? 0 : behind);
-        tcp_seal_sent(far, sealed.iov_len);
+        record_sent(far->records, sealed.iov_len);
     }
 }
 

@@ -10,7 +10,7 @@
 
 #include "fuzz/hold.h"
 #include "net/auth/handshake.h"
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 enum mock_wire { MOCK_PLAIN, MOCK_CHECKED, MOCK_SEALED };
 

@@ -8,7 +8,8 @@
 #include "fuzz/fuzz.h"
 
 #include "base/edge.h"
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
+#include "net/mesh/connect.h"
 #include "wire/table.h"
 
 enum { RANKS = 8, ME = 3, NEIGHBOURS = 5, MEMBERS = 4, HEAD = 15, SAID = 256, NO_FD = 1 << 20, WINDOW = 4, SEEN = 64 };
@@ -101,7 +102,7 @@ static void tear_down(struct net *n)
     env->give(env, c, c->bytes);
     env->give(env, n->w.channel, n->w.channels_room * sizeof *n->w.channel);
     for (uint32_t order = 0; order <= TCP_ORDER_MOST; order++)
-        for (struct tcp_block *b = n->w.free_block[order], *next; b; b = next) {
+        for (struct tcp_block *b = n->w.memory.free_block[order], *next; b; b = next) {
             next = b->next;
             tcp_block_bound(b, tcp_block_room(b));
             env->give(env, b, sizeof *b + tcp_block_room(b));

@@ -148,8 +148,8 @@ void threadless_begin(struct mock *p)
     env.bell_clear = bell_clear;
     env.bell_close = bell_close;
     env.bell_wait = bell_wait;
-    env.log_start = start_nothing;
-    env.log_stop = stop_nothing;
+    env.log.start = start_nothing;
+    env.log.stop = stop_nothing;
     env.spawn = spawn;
     env.join = join;
     env.cpus = cpus;

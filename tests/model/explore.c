@@ -397,7 +397,7 @@ const struct comm_env model_env = {.name = "model",
                                    .take = take,
                                    .give = give,
                                    .self = self,
-                                   .write = ignore_line};
+                                   .log.write = ignore_line};
 
 /* ------------------------------------------------------------------------------------------------------------ independence */
 static bool of_kernel(const struct op *op)

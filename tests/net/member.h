@@ -5,7 +5,7 @@
 #ifndef TESTS_NET_MEMBER_H
 #define TESTS_NET_MEMBER_H
 
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 #include <commstream/open.h>
 

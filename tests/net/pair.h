@@ -2,7 +2,7 @@
 #ifndef TESTS_NET_PAIR_H
 #define TESTS_NET_PAIR_H
 
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 enum { PAIR_RANKS = 2 };
 

@@ -188,7 +188,7 @@ static void leaves_in_its_call(void **state)
     (void)state;
     up_unread(&r);
     for (size_t bytes = 0; bytes <= MOST; bytes = bytes ? 2 * bytes : 1) {
-        r.pair.wire->row = 0; /* which both ranks have in common here */
+        r.pair.wire->burst.row = 0; /* which both ranks have in common here */
         assert_int_equal(show(&r, r.seq, LINE, bytes, true), WIRE_DONE);
         await_unread(&r, frame_span((uint32_t)bytes));
         assert_true(!r.pair.wire->dirty && !small(&r, 0)->out);
@@ -215,7 +215,7 @@ static void shown_and_seen(void **state)
     (void)state;
     up_unread(&r);
     for (size_t bytes = 0; bytes <= MOST; bytes = bytes ? 2 * bytes : 1, i++) {
-        r.pair.wire->row = 0;
+        r.pair.wire->burst.row = 0;
         uint32_t told = tcp_of(r.pair.channel[0])->member[1].retired_told;
         show_simply(&r, r.seq, LINE, bytes);
         bool tells = tcp_of(r.pair.channel[0])->member[1].retired_told != told;
@@ -226,7 +226,7 @@ static void shown_and_seen(void **state)
         await(&r, r.seq, LINE, bytes, true, &again);
         assert_ptr_equal(view.at, again.at);
         assert_int_equal(tcp_of(r.pair.channel[1])->member[0].retired, tcp_of(r.pair.channel[0])->member[1].retired_told);
-        alone += !tcp_of(r.pair.channel[1])->live; /* now and then it is read with all lanes */
+        alone += !tcp_of(r.pair.channel[1])->slots.live; /* now and then it is read with all lanes */
         retire(&r, 1);
         r.pair.class->flush(r.pair.channel[1]);
         struct wire_event event;
@@ -250,7 +250,7 @@ static void not_in_a_row(void **state)
     assert_int_equal(show(&r, 2, LINE, 100, true), WIRE_DONE);
     assert_true(r.pair.wire->dirty != NULL);
     await_unread(&r, frame_span(100));
-    r.pair.wire->row = 0;
+    r.pair.wire->burst.row = 0;
     assert_int_equal(show(&r, 3, LINE, 100, true), WIRE_DONE);
     assert_int_equal(unread(&r), frame_span(100));
     r.pair.class->flush(r.pair.channel[0]);
@@ -271,7 +271,7 @@ static void tells_what_is_retired(void **state)
     up_unread(&r);
     c = tcp_of(r.pair.channel[1]);
     for (int i = 0; i < 6 * WINDOW; i++) {
-        r.pair.wire->row = 0;
+        r.pair.wire->burst.row = 0;
         assert_int_equal(show(&r, r.seq, LINE, 1000, true), WIRE_DONE);
         await_view(&r, r.seq, LINE, 1000, &view);
         assert_true(c->member[0].retired + TCP_AREAS / 2 >= r.seq - 1);
@@ -299,7 +299,7 @@ static void the_bytes_are_the_owners_again(void **state)
         assert_int_equal(setsockopt(small(&r, 0)->fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof room), 0);
         assert_int_equal(setsockopt(small(&r, 1)->fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof room), 0);
         for (uint32_t seq = 1; seq <= SHOWN; seq++) {
-            r.pair.wire->row = 0;
+            r.pair.wire->burst.row = 0;
             assert_int_equal(show(&r, seq, LINE, bytes, true), WIRE_DONE);
             kept |= small(&r, 0)->out != NULL;
         }
@@ -345,7 +345,7 @@ static void one_of_any(struct rig *r)
     for (uint32_t i = 0; i < count; i++) {
         bytes[i] = lengths[pair_dice(10)];
         if (pair_dice(2))
-            r->pair.wire->row = 0;
+            r->pair.wire->burst.row = 0;
         if (pair_dice(2)) {
             show_simply(r, r->seq, LINE + i, bytes[i]);
             continue;
@@ -387,7 +387,7 @@ static void whatever_comes(void **state)
         for (int k = 0; k < (i % 2 ? FEW : TURNS); k++)
             one_of_any(&r);
         assert_true(!small(&r, 0)->ended && !small(&r, 1)->ended);
-        assert_true(tcp_of(r.pair.channel[1])->live == 0);
+        assert_true(tcp_of(r.pair.channel[1])->slots.live == 0);
         pair_close(&r.pair);
     }
 }

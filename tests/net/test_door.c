@@ -4,7 +4,8 @@
  */
 #include "net/auth/accept_limiter.h"
 #include "net/auth/pending.h"
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
+#include "net/mesh/connect.h"
 #include "wire/table.h"
 
 #include <setjmp.h>
@@ -150,7 +151,7 @@ static const int64_t ended = 100 * SECOND_NS;
 static int64_t grace_ms(const struct tcp_link *link)
 {
     static char there;
-    struct tcp_wire w = {.acceptor = (struct tcp_acceptor *)(void *)&there}; /* where links are made when they are needed */
+    struct tcp_wire w = {.graph = (struct tcp_graph *)(void *)&there}; /* where links are made when they are needed */
 
     for (int64_t ms = 0; ms <= 60000; ms += 10)
         if (tcp_has_said_all(&w, link, ended + ms * 1000000 + 1))
@@ -208,7 +209,7 @@ static void nor_is_it_of_a_neighbour(void **state)
 static void what_others_say_of_it_is_believed_at_once(void **state)
 {
     struct tcp_link dead = link_that_ended();
-    struct tcp_wire all = {.acceptor = NULL};
+    struct tcp_wire all = {.graph = NULL};
     (void)state;
 
     dead.told = (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = COMM_ERR_PEER};

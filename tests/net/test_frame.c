@@ -5,9 +5,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/tcp/frame.h"
+#include "net/frame/frame.h"
 #include "fuzz/fuzz.h"
-#include "net/tcp/stale.h"
+#include "net/frame/stale.h"
 
 #include <stdbool.h>
 #include <stdio.h>

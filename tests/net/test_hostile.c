@@ -192,14 +192,14 @@ static void a_view_given_back_after_its_operation(void **state)
             assert_int_equal(r.pair.class->view(r.pair.channel[1], &look), WIRE_DONE);
             assert_memory_equal(view.at, "12345678", 8);
             r.pair.class->release(r.pair.channel[1], 1, NULL);
-            assert_int_equal(c->live, 0);
+            assert_int_equal(c->slots.live, 0);
             look.key = f.key = wire_key_of(2, 0, 0);
             look.view = &next;
             say(&r, 0, &f, "abcdefgh", 8); /* it takes the place of the first one */
             step(&r);
             assert_int_equal(r.pair.class->view(r.pair.channel[1], &look), WIRE_DONE);
             r.pair.class->release(r.pair.channel[1], 1, &view);
-            assert_int_equal(c->live, 1);
+            assert_int_equal(c->slots.live, 1);
             assert_memory_equal(next.at, "abcdefgh", 8);
             down(&r);
         }

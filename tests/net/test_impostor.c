@@ -12,7 +12,7 @@
 
 #include "net/guest.h"
 
-#include "net/tcp/mesh.h"
+#include "net/mesh/mesh.h"
 #include "wire/table.h"
 
 #include <netinet/in.h>

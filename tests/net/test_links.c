@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "net/links.h"
-#include "net/tcp/mesh.h"
+#include "net/mesh/mesh.h"
 #include "now.h"
 
 #include <setjmp.h>

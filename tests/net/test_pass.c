@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/tcp/frame.h"
+#include "net/frame/frame.h"
 #include "fuzz/fuzz.h"
 
 #include <commstream/result.h>

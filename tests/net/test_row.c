@@ -131,11 +131,11 @@ static void rows(void **state)
     struct rig *r = *state;
 
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
-    assert_false(r->pair.wire->held);
+    assert_false(r->pair.wire->burst.held);
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
-    assert_true(r->pair.wire->held);
+    assert_true(r->pair.wire->burst.held);
     look(r); /* is company */
-    assert_false(r->pair.wire->held);
+    assert_false(r->pair.wire->burst.held);
     await_seen(r);
 }
 
@@ -144,7 +144,7 @@ static int64_t timer_of(const struct rig *r)
 {
     struct itimerspec left;
 
-    assert_int_equal(timerfd_gettime(r->pair.wire->timer, &left), 0);
+    assert_int_equal(timerfd_gettime(r->pair.wire->burst.timer, &left), 0);
     return left.it_value.tv_sec * INT64_C(1000000000) + left.it_value.tv_nsec;
 }
 
@@ -154,9 +154,9 @@ static void one_row(struct rig *r)
     moment += PAUSE_NS;
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
-    assert_true(r->pair.wire->held);
+    assert_true(r->pair.wire->burst.held);
     await_seen(r);
-    assert_false(r->pair.wire->held);
+    assert_false(r->pair.wire->burst.held);
 }
 
 /* The clock that is mocked runs beside the kernel's: of a timer only whether it is set is looked at. */
@@ -168,33 +168,33 @@ static void many_rows(void **state)
     for (int i = 0; i < TCP_ROWS_ENDED; i++) {
         one_row(r);
         assert_int_equal(timer_of(r), 0); /* taken back */
-        assert_int_equal(r->pair.wire->guard_ns, 0);
+        assert_int_equal(r->pair.wire->burst.guard_ns, 0);
     }
     one_row(r);
-    int64_t guard = r->pair.wire->guard_ns;
+    int64_t guard = r->pair.wire->burst.guard_ns;
     assert_int_equal(guard, moment + TCP_GUARD_NS);
     one_row(r);
-    assert_int_equal(r->pair.wire->guard_ns, guard); /* not set again */
+    assert_int_equal(r->pair.wire->burst.guard_ns, guard); /* not set again */
     for (int i = 0; i < TCP_GUARD_NS / PAUSE_NS; i++) {
         one_row(r);
-        assert_true(r->pair.wire->guard_ns - moment >= TCP_GUARD_NS / 2); /* it stays ahead */
+        assert_true(r->pair.wire->burst.guard_ns - moment >= TCP_GUARD_NS / 2); /* it stays ahead */
     }
-    assert_true(r->pair.wire->guard_ns > guard);
+    assert_true(r->pair.wire->burst.guard_ns > guard);
     moment += TCP_ROWS_GAP_NS; /* after that, each by itself again */
     one_row(r);
-    assert_int_equal(r->pair.wire->guard_ns, 0);
+    assert_int_equal(r->pair.wire->burst.guard_ns, 0);
 
     for (int i = 0; i < TCP_ROWS_ENDED; i++)
         one_row(r);
-    assert_true(r->pair.wire->guard_ns > 0);
+    assert_true(r->pair.wire->burst.guard_ns > 0);
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
-    assert_true(r->pair.wire->held);
+    assert_true(r->pair.wire->burst.held);
     r->pair.class->poll(&r->pair.wire->wire, events, 8); /* the monitor ends it: so do not rely on the caller */
-    assert_false(r->pair.wire->held);
+    assert_false(r->pair.wire->burst.held);
     await_seen(r);
     one_row(r);
-    assert_int_equal(r->pair.wire->guard_ns, 0);
+    assert_int_equal(r->pair.wire->burst.guard_ns, 0);
 }
 
 /* Its receiver, who shares the poller here, looks and says nothing: so it is no row of his that is counted. */
@@ -205,7 +205,7 @@ static void end_row(struct rig *r)
     for (int late = 0; late < PATIENCE_MS && tcp_of(r->pair.channel[1])->member[0].seen < r->sent; late++, usleep(late ? 1000 : 0))
         r->pair.class->advance(r->pair.channel[1], events, 2 * WINDOW);
     assert_true(tcp_of(r->pair.channel[1])->member[0].seen == r->sent);
-    assert_false(r->pair.wire->held);
+    assert_false(r->pair.wire->burst.held);
 }
 
 static void a_row_of(struct rig *r, int messages, bool first_waits)
@@ -213,7 +213,7 @@ static void a_row_of(struct rig *r, int messages, bool first_waits)
     moment += PAUSE_NS;
     for (int i = 0; i < messages; i++) {
         assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
-        assert_int_equal(r->pair.wire->held, i || first_waits);
+        assert_int_equal(r->pair.wire->burst.held, i || first_waits);
     }
     end_row(r);
 }
@@ -238,7 +238,7 @@ static void long_rows(void **state)
         a_row_of(r, TCP_ROW_LONG + 1, false);
     moment += PAUSE_NS;
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
-    assert_true(r->pair.wire->held);
+    assert_true(r->pair.wire->burst.held);
     moment += PAUSE_NS; /* one in it: what waits leaves with the next */
     assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
     assert_null(r->pair.wire->port[0].link[1].lane[TCP_LANE_SMALL].out);
@@ -252,7 +252,7 @@ static void pauses(void **state)
     for (int i = 0; i < WINDOW; i++) {
         moment += PAUSE_NS;
         assert_int_equal(give(r, 0, WIRE_MESSAGE), WIRE_DONE);
-        assert_false(r->pair.wire->held);
+        assert_false(r->pair.wire->burst.held);
         await_bytes(r, 1, (i + 1) * BYTES);
     }
 }

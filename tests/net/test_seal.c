@@ -12,7 +12,7 @@
 
 #include "group.h"
 #include "net/auth/handshake.h"
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 #include "wire/table.h"
 
 #include <errno.h>
@@ -53,7 +53,7 @@ static void end_up(struct end *e, bool other)
         memcpy(keys.key[0], keys.key[1], sizeof key);
         memcpy(keys.key[1], key, sizeof key);
     }
-    assert_true(tcp_seal_start(&e->lane, &keys, kind));
+    assert_true(tcp_lane_seal(&e->lane, &keys, kind));
 }
 
 /* Everything of `sent`, from pieces of odd lengths, into `way`. */
@@ -69,14 +69,14 @@ static void seal_all(struct end *e)
             piece = piece < BYTES - at ? piece : BYTES - at;
             vector[n++] = (struct iovec){sent + at, piece};
         }
-        size_t taken = tcp_seal_take(&e->lane, vector, n);
-        assert_true(taken > 0 && tcp_seal_pending(&e->lane));
-        while (tcp_seal_pending(&e->lane)) { /* a socket takes less than it is given */
-            struct iovec leaving = tcp_seal_leaving(&e->lane);
+        size_t taken = record_take(e->lane.records, vector, n);
+        assert_true(taken > 0 && record_pending(e->lane.records));
+        while (record_pending(e->lane.records)) { /* a socket takes less than it is given */
+            struct iovec leaving = record_leaving(e->lane.records);
             size_t some = leaving.iov_len > 1000 ? leaving.iov_len / 2 : leaving.iov_len;
             memcpy(way + on_the_way, leaving.iov_base, some);
             on_the_way += some;
-            tcp_seal_sent(&e->lane, some);
+            record_sent(e->lane.records, some);
         }
         done += taken;
     }
@@ -92,12 +92,12 @@ static const char *open_all(struct end *e, size_t count, size_t piece)
     e->lane.land = (char *)landed;
     memset(landed, 0, sizeof landed);
     for (size_t at = 0; at < count && !why && e->lane.in_body;) {
-        struct iovec room = tcp_seal_room(&e->lane);
+        struct iovec room = record_room(e->lane.records);
         size_t n = piece < room.iov_len ? piece : room.iov_len;
         n = n < count - at ? n : count - at;
         assert_true(n > 0);
         memcpy(room.iov_base, way + at, n);
-        why = tcp_seal_came(&e->lane, n);
+        why = tcp_open_records(&e->lane, n);
         at += n;
     }
     return why;
@@ -127,8 +127,8 @@ static void arrives(void **state)
         assert_memory_equal(sent, landed, BYTES);
         for (size_t at = 0; kind && at + 16 <= on_the_way; at += 997) /* no sixteen bytes of it were in plain */
             assert_null(memmem(way, on_the_way, sent + at % (BYTES - 16), 16));
-        tcp_seal_end(&from.lane);
-        tcp_seal_end(&to.lane);
+        record_end(from.lane.records);
+        record_end(to.lane.records);
     }
 }
 
@@ -140,7 +140,7 @@ static void refused(const char *what)
     const char *why = open_all(&to, on_the_way, 5000);
     if (!why && !to.lane.in_body)
         fail_msg("%s: passed", what);
-    tcp_seal_end(&to.lane);
+    record_end(to.lane.records);
 }
 
 static void changed(void **state)
@@ -159,13 +159,13 @@ static void changed(void **state)
     memmove(way, way + record, on_the_way - record); /* the first one is left out */
     on_the_way -= record;
     refused("a record left out");
-    tcp_seal_end(&from.lane);
+    record_end(from.lane.records);
     end_up(&from, false);
     seal_all(&from);
     assert_true(on_the_way > 2 * record);
     memcpy(way + record, way, record); /* the first one again in the second's place: they may differ in length, never in being refused */
     refused("a record repeated");
-    tcp_seal_end(&from.lane);
+    record_end(from.lane.records);
     end_up(&from, false);
     seal_all(&from);
     size_t second = RECORD_HEAD + (size_t)way[record] + 256 * (size_t)way[record + 1];
@@ -175,7 +175,7 @@ static void changed(void **state)
     memcpy(way + second, moved, record);
     free(moved);
     refused("two records exchanged");
-    tcp_seal_end(&from.lane);
+    record_end(from.lane.records);
     end_up(&from, false);
     seal_all(&from);
     for (size_t cut = 1; cut < 300; cut += 37) { /* an end before its end: nobody is told of what came of it, and all of it never comes */
@@ -183,15 +183,15 @@ static void changed(void **state)
         end_up(&to, true);
         assert_null(open_all(&to, on_the_way - cut, 5000));
         assert_true(to.lane.in_body);
-        tcp_seal_end(&to.lane);
+        record_end(to.lane.records);
     }
-    tcp_seal_end(&from.lane);
+    record_end(from.lane.records);
     if (!kind) /* a checksum is the same in both directions */
         return;
     end_up(&from, true); /* our own bytes sent back to us */
     seal_all(&from);
     refused("bytes of the other direction");
-    tcp_seal_end(&from.lane);
+    record_end(from.lane.records);
 }
 
 /* A frame of a chunk, with a word behind it, leaves at once and in whole lines, so that the kernel copies from line to line; and its
@@ -207,8 +207,8 @@ static void whole_lines(void **state)
     memset(chunk, 7, sizeof chunk);
     end_up(&from, false);
     end_up(&to, true);
-    assert_int_equal(tcp_seal_take(&from.lane, vector, 3), CHUNK + 2 * FRAME_LINE);
-    struct iovec leaving = tcp_seal_leaving(&from.lane), room = tcp_seal_room(&to.lane);
+    assert_int_equal(record_take(from.lane.records, vector, 3), CHUNK + 2 * FRAME_LINE);
+    struct iovec leaving = record_leaving(from.lane.records), room = record_room(to.lane.records);
     assert_int_equal((uintptr_t)leaving.iov_base % FRAME_LINE, 0);
     assert_int_equal((uintptr_t)room.iov_base % FRAME_LINE, 0);
     assert_int_equal(leaving.iov_len % FRAME_LINE, 0);
@@ -216,16 +216,16 @@ static void whole_lines(void **state)
     memcpy(room.iov_base, leaving.iov_base, header);
     to.lane.in_body = true; /* of another frame, which ends with the first record */
     to.lane.left = 2 * FRAME_LINE;
-    assert_null(tcp_seal_came(&to.lane, header));
+    assert_null(tcp_open_records(&to.lane, header));
     to.lane.left = sizeof land;
     to.lane.land = (char *)land;
     memcpy(room.iov_base, (char *)leaving.iov_base + header, leaving.iov_len - 2 * header);
-    assert_null(tcp_seal_came(&to.lane, leaving.iov_len - 2 * header));
+    assert_null(tcp_open_records(&to.lane, leaving.iov_len - 2 * header));
     assert_false(to.lane.in_body);
     assert_int_equal(to.lane.end, 0);
     assert_memory_equal(land, chunk, sizeof land);
-    tcp_seal_end(&from.lane);
-    tcp_seal_end(&to.lane);
+    record_end(from.lane.records);
+    record_end(to.lane.records);
 }
 
 static void need_ciphers(void)
@@ -268,13 +268,13 @@ static void only_checked(void **state)
 static bool opens(struct end *to, const unsigned char *record, size_t bytes)
 {
     unsigned char out[64];
-    struct iovec room = tcp_seal_room(&to->lane);
+    struct iovec room = record_room(to->lane.records);
 
     to->lane.in_body = true;
     to->lane.left = sizeof out;
     to->lane.land = (char *)out;
     memcpy(room.iov_base, record, bytes);
-    return !tcp_seal_came(&to->lane, bytes) && to->lane.left == sizeof out - 1;
+    return !tcp_open_records(&to->lane, bytes) && to->lane.left == sizeof out - 1;
 }
 
 /* Across the 2^20th record both have the next key, and neither can do with the old one. */
@@ -288,14 +288,14 @@ static void rekeyed(void **state)
     end_up(&from, false);
     end_up(&to, true);
     for (uint32_t i = 0; i < RECORDS; i++) {
-        assert_int_equal(tcp_seal_take(&from.lane, &byte, 1), 1);
-        struct iovec leaving = tcp_seal_leaving(&from.lane);
+        assert_int_equal(record_take(from.lane.records, &byte, 1), 1);
+        struct iovec leaving = record_leaving(from.lane.records);
         if (!opens(&to, leaving.iov_base, leaving.iov_len))
             fail_msg("record %u was not opened", i);
-        tcp_seal_sent(&from.lane, leaving.iov_len);
+        record_sent(from.lane.records, leaving.iov_len);
     }
-    tcp_seal_end(&from.lane);
-    tcp_seal_end(&to.lane);
+    record_end(from.lane.records);
+    record_end(to.lane.records);
 }
 
 static void sealed_rekeyed(void **state)
@@ -362,7 +362,7 @@ static void beats_up(struct end e[2], int fd[2])
 static void beats_down(struct end e[2], const int fd[2])
 {
     for (int i = 0; i < 2; i++) {
-        tcp_seal_end(&e[i].lane);
+        record_end(e[i].lane.records);
         close(fd[i]);
     }
 }
@@ -380,12 +380,12 @@ static void beats(void **state)
     (void)state;
     beats_up(e, fd);
     for (int i = 0; i < 100; i++)
-        assert_true(tcp_seal_beat(&e[0].lane, 0) > 0);
-    while ((n = tcp_seal_heard(&e[1].lane, &goodbye, &why)) > 0)
+        assert_true(record_beat(e[0].lane.records, e[0].lane.fd, 0) > 0);
+    while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why)) > 0)
         came += n;
     assert_true(n == -EAGAIN && came == 100 && !why);
     for (int fault = 0; fault < 4; fault++) { /* forged, changed, repeated, cut off */
-        assert_true(tcp_seal_beat(&e[0].lane, 0) > 0);
+        assert_true(record_beat(e[0].lane.records, e[0].lane.fd, 0) > 0);
         ssize_t bytes = recv(fd[1], record, sizeof record, 0);
         assert_int_equal(bytes, BEAT_RECORD);
         if (fault == 0)
@@ -393,19 +393,19 @@ static void beats(void **state)
         record[bytes - 1] ^= fault == 1;
         assert_int_equal(send(fd[0], record, (size_t)bytes - (fault == 3), 0), bytes - (fault == 3));
         if (fault == 2) {
-            assert_int_equal(tcp_seal_heard(&e[1].lane, &goodbye, &why), 1);
+            assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why), 1);
             assert_int_equal(send(fd[0], record, (size_t)bytes, 0), bytes);
         }
-        assert_int_equal(tcp_seal_heard(&e[1].lane, &goodbye, &why), fault == 3 ? -EAGAIN : -EBADMSG);
+        assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why), fault == 3 ? -EAGAIN : -EBADMSG);
         assert_true((fault == 3) == !why);
         beats_down(e, fd);
         beats_up(e, fd);
         why = NULL;
     }
     assert_int_equal(send(fd[0], "", 1, 0), 1); /* a beat in plain is none */
-    assert_int_equal(tcp_seal_heard(&e[1].lane, &goodbye, &why), -EAGAIN);
+    assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why), -EAGAIN);
     assert_int_equal(shutdown(fd[0], SHUT_WR), 0);
-    assert_int_equal(tcp_seal_heard(&e[1].lane, &goodbye, &why), 0);
+    assert_int_equal(record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why), 0);
     beats_down(e, fd);
 }
 
@@ -428,21 +428,21 @@ static void beats_in_parts(void **state)
     beats_up(e, fd);
     assert_int_equal(setsockopt(fd[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small), 0);
     for (int full = 0; full < 3; full++) {
-        while ((n = tcp_seal_beat(&e[0].lane, 0)) > 0)
+        while ((n = record_beat(e[0].lane.records, e[0].lane.fd, 0)) > 0)
             gone += n;
         assert_int_equal(n, -EAGAIN);
-        while ((n = tcp_seal_heard(&e[1].lane, &goodbye, &why)) > 0)
+        while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why)) > 0)
             came += n;
         assert_true(n == -EAGAIN && !why);
     }
     assert_false(goodbye);
-    while (tcp_seal_beat(&e[0].lane, 0) > 0)
+    while (record_beat(e[0].lane.records, e[0].lane.fd, 0) > 0)
         ;
-    assert_int_equal(tcp_seal_beat(&e[0].lane, TCP_BEAT_GOODBYE), -EAGAIN); /* it waits behind what waits */
-    while ((n = tcp_seal_heard(&e[1].lane, &goodbye, &why)) > 0)
+    assert_int_equal(record_beat(e[0].lane.records, e[0].lane.fd, RECORD_GOODBYE), -EAGAIN); /* it waits behind what waits */
+    while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why)) > 0)
         assert_false(goodbye);
-    assert_true(tcp_seal_beat(&e[0].lane, 0) > 0);
-    while ((n = tcp_seal_heard(&e[1].lane, &goodbye, &why)) > 0)
+    assert_true(record_beat(e[0].lane.records, e[0].lane.fd, 0) > 0);
+    while ((n = record_heard(e[1].lane.records, e[1].lane.fd, &goodbye, &why)) > 0)
         ;
     assert_true(n == -EAGAIN && !why && goodbye);
     assert_int_equal(recv(fd[1], rest, sizeof rest, MSG_DONTWAIT), -1);

@@ -51,7 +51,7 @@ static void start_records(struct tcp_lane *lane)
     struct poller *p = lane->port->wire->poller;
 
     assert_int_equal(p->class->cancel(p, lane->socket, POLLER_RECEIVE), -ECANCELED);
-    assert_true(tcp_seal_start(lane, NULL, CRYPTO_NONE));
+    assert_true(tcp_lane_seal(lane, NULL, CRYPTO_NONE));
     tcp_receive_start(lane);
 }
 

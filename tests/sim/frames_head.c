@@ -2,7 +2,7 @@
  * both have a struct frame. */
 #include "sim/frames_head.h"
 
-#include "net/tcp/frame.h"
+#include "net/frame/frame.h"
 
 _Static_assert((int)FRAMES_HEAD == (int)FRAME_HEAD, "the codec's");
 

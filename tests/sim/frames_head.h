@@ -1,4 +1,4 @@
-/* The header of a frame, by the codec of the network backend (src/net/tcp/frame.h). */
+/* The header of a frame, by the codec of the network backend (src/net/frame/frame.h). */
 #ifndef TESTS_SIM_FRAMES_HEAD_H
 #define TESTS_SIM_FRAMES_HEAD_H
 

@@ -1,7 +1,7 @@
 /* The streams between ranks: when a frame arrives, in which pieces, and what befalls it. */
 #include "sim/frames.h"
 
-#include "net/tcp/stale.h"
+#include "net/frame/stale.h"
 
 #include <string.h>
 

@@ -6,7 +6,7 @@
  */
 #include "sim/frames.h"
 
-#include "net/tcp/stale.h"
+#include "net/frame/stale.h"
 
 #include <string.h>
 

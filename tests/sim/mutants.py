@@ -76,13 +76,13 @@ MUTANTS = {
                        "    return (int32_t)c->oldest >= (int32_t)(seq - (seq == 0));"),
                       ("channel/shmchan.c", "        if (!shmchan_reached(there, min))", "        if ((int32_t)there < (int32_t)min)")],
     # A frame is believed to be of the communicator that has its place now, whichever it was sent for.
-    "late_frame_believed": [("net/tcp/stale.c", "    return said == name;", "    return stale_place(said) == stale_place(name);")],
+    "late_frame_believed": [("net/frame/stale.c", "    return said == name;", "    return stale_place(said) == stale_place(name);")],
     # What a peer said of room is believed in the order in which it comes.
-    "old_word_believed": [("net/tcp/stale.c", "    return reached(told, known) ? told : known;", "    return reached(told, known) ? told : told;"),
-                          ("net/tcp/stale.c", "    if (reached(retired, seq) ||", "    if (reached(retired, seq + UINT32_MAX / 4) ||"),
-                          ("net/tcp/stale.c", "wire_key_round(known) > wire_key_round(told)))", "wire_key_round(known) > wire_key_round(told) + UINT32_MAX / 4))")],
+    "old_word_believed": [("net/frame/stale.c", "    return reached(told, known) ? told : known;", "    return reached(told, known) ? told : told;"),
+                          ("net/frame/stale.c", "    if (reached(retired, seq) ||", "    if (reached(retired, seq + UINT32_MAX / 4) ||"),
+                          ("net/frame/stale.c", "wire_key_round(known) > wire_key_round(told)))", "wire_key_round(known) > wire_key_round(told) + UINT32_MAX / 4))")],
     # Bytes are believed whatever their number, as if they could be of no earlier connection.
-    "earlier_connection_believed": [("net/tcp/frame.c", "    if (f.number != number)", "    if (f.number > number)")],
+    "earlier_connection_believed": [("net/frame/frame.c", "    if (f.number != number)", "    if (f.number > number)")],
     # The memory of a communicator that was left serves the next while others may still use it.
     "grave_robbed": [("channel/channel.c", "        if (all_left(c)) {", "        if (all_left(c) || c->size > 1) {")],
     # Lines of an earlier channel stand in memory that is used again.

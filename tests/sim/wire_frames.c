@@ -3,7 +3,7 @@
 
 #include "base/check.h"
 #include "base/format.h"
-#include "net/tcp/stale.h"
+#include "net/frame/stale.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "soak/soak.h"
 
 #include "conform/oracle.h"
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 #include <string.h>
 

@@ -71,10 +71,13 @@ struct comm_env {
        process; one that worked before and fails ends the process. A few microseconds. */
     bool (*barrier)(const struct comm_env *env);
 
-    /* Where the process ends by exit() meanwhile, say() is called by the thread that ends it, while others may go on: it takes a second or
-       two at most. Not in a forked child. Both may be NULL: there is no such end. On return from drop it is not called, now or later. */
-    void (*farewell_add)(const struct comm_env *env, struct env_farewell *farewell);
-    void (*farewell_drop)(const struct comm_env *env, struct env_farewell *farewell);
+    struct {
+        /* Where the process ends by exit() meanwhile, say() is called by the thread that ends it, while others may go on: it takes a second
+           or two at most. Not in a forked child. Both may be NULL: there is no such end. On return from drop it is not called, now or
+           later. */
+        void (*add)(const struct comm_env *env, struct env_farewell *farewell);
+        void (*drop)(const struct comm_env *env, struct env_farewell *farewell);
+    } farewell;
 
     /* 0, or an errno. */
     int (*bell_open)(const struct comm_env *env, struct env_bell *bell);
@@ -120,28 +123,33 @@ struct comm_env {
     /* The entry of an optional module ("mpi", "cuda"), or NULL with the reason in why. */
     void *(*module)(const struct comm_env *env, const char *name, char *why, size_t why_bytes);
 
-    /* A file of ours to write (traces). Descriptor or -errno; bytes written or -errno. */
-    int (*file_open)(const struct comm_env *env, const char *path);
-    int64_t (*file_write)(const struct comm_env *env, int file, const void *bytes, size_t count);
-    void (*file_close)(const struct comm_env *env, int file);
-    /* The first `room` bytes of a file that is there; how many they are, or -errno. Only while a world opens. */
-    int64_t (*file_read)(const struct comm_env *env, const char *path, void *to, size_t room);
+    struct {
+        /* A file of ours to write (traces). Descriptor or -errno; bytes written or -errno. */
+        int (*open)(const struct comm_env *env, const char *path);
+        int64_t (*write)(const struct comm_env *env, int file, const void *bytes, size_t count);
+        void (*close)(const struct comm_env *env, int file);
+        /* The first `room` bytes of a file that is there; how many they are, or -errno. Only while a world opens. */
+        int64_t (*read)(const struct comm_env *env, const char *path, void *to, size_t room);
+    } file;
 
-    /* Before anything that logs under a lock or from a monitor, and when that is over; counted. Makes the thread that lines are told by,
-       and ends it when its last line is told or when it is stuck for 200 ms. 0, or an errno. */
-    int (*log_start)(const struct comm_env *env);
-    void (*log_stop)(const struct comm_env *env);
-    /* A line of the log for a function, or where that is NULL for standard error. Never blocks, whatever becomes of the line, and so may be
-       called by the monitor and with locks held. Lines are told in their order, by a thread that holds nothing; those for which there is no
-       room are dropped, counted, and the count is told in their place. The text is copied. While the log is not started it is told at once.
-     */
-    void (*write)(const struct comm_env *env, env_sink_fn *sink, void *arg, int level, const char *line);
-    /* Sleeps until all lines that were written before are told, or the deadline (absolute, ns); not at all where the oldest of them has
-       been waited for in vain already. False: not all are told. */
-    bool (*drain)(const struct comm_env *env, int64_t deadline);
-    /* The same, and then lines for this function that are still not told never will be. Sleeps for twice patience_ns at most; only where a
-       call of the function takes longer than that is it still being called on return. */
-    void (*forget)(const struct comm_env *env, env_sink_fn *sink, void *arg, int64_t patience_ns);
+    struct {
+        /* Before anything that logs under a lock or from a monitor, and when that is over; counted. Makes the thread that lines are told
+           by, and ends it when its last line is told or when it is stuck for 200 ms. 0, or an errno. */
+        int (*start)(const struct comm_env *env);
+        void (*stop)(const struct comm_env *env);
+        /* A line of the log for a function, or where that is NULL for standard error. Never blocks, whatever becomes of the line, and so
+           may be called by the monitor and with locks held. Lines are told in their order, by a thread that holds nothing; those for which
+           there is no room are dropped, counted, and the count is told in their place. The text is copied. While the log is not started it
+           is told at once.
+         */
+        void (*write)(const struct comm_env *env, env_sink_fn *sink, void *arg, int level, const char *line);
+        /* Sleeps until all lines that were written before are told, or the deadline (absolute, ns); not at all where the oldest of them has
+           been waited for in vain already. False: not all are told. */
+        bool (*drain)(const struct comm_env *env, int64_t deadline);
+        /* The same, and then lines for this function that are still not told never will be. Sleeps for twice patience_ns at most; only
+           where a call of the function takes longer than that is it still being called on return. */
+        void (*forget)(const struct comm_env *env, env_sink_fn *sink, void *arg, int64_t patience_ns);
+    } log;
     /* The last line of a process that cannot go on. Does not return. */
     void (*panic)(const struct comm_env *env, const char *text);
     /* Computing that took ns of virtual time; nothing outside the simulator. */

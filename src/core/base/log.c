@@ -17,15 +17,15 @@ void base_log(const struct base_log *log, int level, const char *format, ...)
     va_start(list, format);
     base_format_list(line + at, sizeof line - at, format, list);
     va_end(list);
-    log->env->write(log->env, log->sink, log->arg, level, line);
+    log->env->log.write(log->env, log->sink, log->arg, level, line);
 }
 
 void base_log_drain(const struct comm_env *env)
 {
-    (void)env->drain(env, env->now(env) + patience_ns);
+    (void)env->log.drain(env, env->now(env) + patience_ns);
 }
 
 void base_log_end(const struct base_log *log)
 {
-    log->env->forget(log->env, log->sink, log->arg, patience_ns);
+    log->env->log.forget(log->env, log->sink, log->arg, patience_ns);
 }

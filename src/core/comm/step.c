@@ -364,6 +364,25 @@ static inline bool has_beside(const struct comm_state *b)
     return b->p2p.first != P2P_NONE || b->setup.sending || b->rma.apart || message_wants_step(b->messages);
 }
 
+/* What a call or a pass left: work that may start, what peers wait for, who waits here. */
+static void settle(struct comm_state *b)
+{
+    uint64_t done = b->line.done;
+
+    state_run_queue(b);
+    if (b->line.done != done && has_beside(b))
+        parts_step_beside(b);
+    b->wire->flush(b->channel);
+    if (b->line.done != b->told.done || b->failed != b->told.failed || b->p2p.finished) {
+        b->told.done = b->line.done;
+        b->told.failed = b->failed;
+        b->p2p.finished = false;
+        engine_told(b->unit.engine);
+    }
+    b->now = 0;
+    state_activate(b);
+}
+
 static bool step(struct comm_state *b)
 {
     struct wire_event events[ENGINE_EVENTS];
@@ -389,8 +408,15 @@ static bool step(struct comm_state *b)
         state_run_queue(b); /* a message that ended may have held work back */
     if (BASE_UNLIKELY(b->recovery.running))
         beside |= parts_step_last(b);
-    state_settle(b);
+    settle(b);
     return count || beside || parts || b->runs.gave_way || b->line.done != done || b->line.started != started || b->failed != failed;
+}
+
+/* Cancellation off around what may make system calls, which many passes of an operation within a host do not: switching costs as much as a
+ * short pass. */
+static inline bool calls_system(const struct comm_state *b)
+{
+    return b->wire->system_calls || b->library || b->recovery.running;
 }
 
 bool state_step(struct comm_state *b)
@@ -399,6 +425,8 @@ bool state_step(struct comm_state *b)
 
     if (BASE_UNLIKELY(b->recording.plan != NULL))
         return false;
+    if (!calls_system(b))
+        return step(b);
     int before = env->cancel(env, ENV_CANCEL_OFF);
     bool moved = step(b);
     env->cancel(env, before);
@@ -408,21 +436,13 @@ bool state_step(struct comm_state *b)
 void state_settle(struct comm_state *b)
 {
     const struct comm_env *env = b->unit.engine->env;
-    uint64_t done = b->line.done;
-    int before = env->cancel(env, ENV_CANCEL_OFF);
 
-    state_run_queue(b);
-    if (b->line.done != done && has_beside(b))
-        parts_step_beside(b);
-    b->wire->flush(b->channel);
-    if (b->line.done != b->told.done || b->failed != b->told.failed || b->p2p.finished) {
-        b->told.done = b->line.done;
-        b->told.failed = b->failed;
-        b->p2p.finished = false;
-        engine_told(b->unit.engine);
+    if (!calls_system(b)) {
+        settle(b);
+        return;
     }
-    b->now = 0;
-    state_activate(b);
+    int before = env->cancel(env, ENV_CANCEL_OFF);
+    settle(b);
     env->cancel(env, before);
 }
 

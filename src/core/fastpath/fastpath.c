@@ -396,7 +396,7 @@ bool fastpath_again(struct comm_state *b, const struct call_shape *as, const voi
     struct call_template *f = b->fastpath ? b->fastpath->template : NULL; /* a recorder has none */
     bool same = f && f->straight && f->call.fits && f->call.n == as->n && f->call.what == as->what && f->call.where == as->where;
 
-    return same && !f->has_counts && may_issue(b) && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req);
+    return same && !f->has_counts[0] && may_issue(b) && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req);
 }
 
 /* The call of a template with other buffers: they must be there, as long as the template says, and apart. */
@@ -432,7 +432,7 @@ static inline __attribute__((always_inline)) bool repeat_last(struct comm_commun
     bool same = f && f->call.fits && (f->call.n == n || (v && n == ENGINE_AS_COUNTED)) && f->call.what == what && f->call.where == where;
     if (BASE_UNLIKELY(state_is_foreign(b, in) || state_is_foreign(b, out)))
         same = false; /* the general way refuses it, with a text */
-    if (BASE_LIKELY(same && !b->recording.plan && may_issue(b) && (!f->has_counts || (v && fastpath_same_layout(b, f, v)))))
+    if (BASE_LIKELY(same && !b->recording.plan && may_issue(b) && (!f->has_counts[0] || (v && fastpath_same_layout(b, f, v)))))
         went = (f->straight && issue_straight(b, f, (uintptr_t)in, (uintptr_t)out, req)) || issue_repeated(b, f, in, out, req);
     state_leave(b);
     return went;
@@ -469,42 +469,3 @@ void fastpath_show_waiting(struct comm_state *b)
     }
     x->waits = 0;
 }
-
-/* ------------------------------------------------------------------------------------------------------------ the part */
-static enum comm_result open(struct comm_state *b, struct team_offer *offer)
-{
-    (void)offer;
-    b->fastpath = b->unit.engine->env->take(b->unit.engine->env, sizeof *b->fastpath, 64);
-    return b->fastpath ? COMM_OK : COMM_ERR_MEMORY;
-}
-
-static void close(struct comm_state *b)
-{
-    if (b->fastpath)
-        b->unit.engine->env->give(b->unit.engine->env, b->fastpath, sizeof *b->fastpath);
-}
-
-/* The wire has read bytes of the operation whose ticket ends in the cookie's lower half. */
-static bool event(struct comm_state *b, const struct wire_event *event)
-{
-    uint64_t oldest = b->line.done + 1;
-
-    if ((uint32_t)(event->cookie >> 32) != FASTPATH_COOKIE)
-        return false;
-    state_entry(b, oldest + (uint32_t)((uint32_t)event->cookie - (uint32_t)oldest))->unread--; /* the pass that brought this looks again */
-    return true;
-}
-
-static bool step(struct comm_state *b)
-{
-    return fastpath_pending(b) && !b->failed && fastpath_poll(b);
-}
-
-static void failing(struct comm_state *b, enum comm_result result)
-{
-    (void)result;
-    b->fastpath->last = b->fastpath->waits = 0;
-    b->fastpath->seen = 0;
-}
-
-const struct comm_part fastpath_part = {.name = "fastpath", .open = open, .close = close, .event = event, .step = step, .failing = failing};

@@ -59,8 +59,8 @@ struct call_template {
     size_t length[FASTPATH_RANKS];                                     /* .. and how long it is */
     struct fastpath_span gives[FASTPATH_RANKS], takes[FASTPATH_RANKS]; /* pairs: by rank */
     size_t vector[FASTPATH_VECTORS][FASTPATH_RANKS];                   /* counts, displs, in_counts, in_displs */
-    bool has_counts, has_in_counts;
-    bool dense[2]; /* displs and in_displs are what they are where none are given */
+    bool has_counts[2];                                                /* counts, in_counts */
+    bool dense[2];                                                     /* displs and in_displs are what they are where none are given */
     bool mutual;   /* everybody waits for everybody: what one publishes at its end, its next call will */
     bool in_place; /* at this rank `in` in place is where `out` begins */
     uint16_t peer[FASTPATH_RANKS];

@@ -80,6 +80,7 @@ static const struct wire_memory_class mixed_memory = {
 
 const struct wire_class wire_mixed = {
     .name = "shm+tcp",
+    .system_calls = true,
     .open = mixed_open,
     .close = mixed_close,
     .join = mixed_join,

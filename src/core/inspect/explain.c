@@ -13,7 +13,7 @@ void machine_read(const struct comm_env *env, const char *path, struct machine_g
 {
     char text[160];
     char *file = env->take(env, COST_MACHINE_BYTES_MAX, 64);
-    int64_t bytes = !env->file_read ? -1 : file ? env->file_read(env, path, file, COST_MACHINE_BYTES_MAX) : 0;
+    int64_t bytes = !env->file.read ? -1 : file ? env->file.read(env, path, file, COST_MACHINE_BYTES_MAX) : 0;
 
     if (!file)
         base_format(given->error, sizeof given->error, "machine=%s: no memory to read it", path);

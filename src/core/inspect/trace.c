@@ -96,7 +96,7 @@ struct sheet {
 static void empty_sheet(struct sheet *s)
 {
     for (size_t gone = 0; gone < s->at && !s->failed;) {
-        int64_t n = s->env->file_write(s->env, s->file, s->text + gone, s->at - gone);
+        int64_t n = s->env->file.write(s->env, s->file, s->text + gone, s->at - gone);
         if (n < 0)
             s->failed = n;
         else
@@ -200,7 +200,7 @@ static void put_error(struct sheet *s, const struct trace *t)
 /* 0, or -errno. */
 static int64_t write_trace(const struct comm_env *env, const struct trace *t, const char *path)
 {
-    struct sheet s = {.env = env, .file = env->file_open(env, path)};
+    struct sheet s = {.env = env, .file = env->file.open(env, path)};
     int64_t busy_until[TRACE_ROWS] = {0};
     uint32_t rows = 0;
 
@@ -219,7 +219,7 @@ static int64_t write_trace(const struct comm_env *env, const struct trace *t, co
         put_error(&s, t);
     base_append(s.text, sizeof s.text, &s.at, "\n]\n");
     empty_sheet(&s);
-    env->file_close(env, s.file);
+    env->file.close(env, s.file);
     return s.failed;
 }
 

@@ -34,7 +34,7 @@ static void engine_destroy(struct engine *e)
             return;
     base_log_end(&e->log);
     if (e->logs)
-        env->log_stop(env);
+        env->log.stop(env);
     env->bell_close(env, &e->monitor.bell);
     env->bell_close(env, &e->bell);
     if (e->table.handles)
@@ -83,7 +83,7 @@ static void list_calls(struct comm_part_calls *calls, const struct comm_part *co
 static int open_bells(struct engine *e, const char **what)
 {
     const struct comm_env *env = e->env;
-    int failed = env->log_start(env);
+    int failed = env->log.start(env);
 
     e->logs = !failed;
     if (failed) {

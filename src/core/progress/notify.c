@@ -112,11 +112,13 @@ void notify_run(struct engine *e, struct comm_communicator *handle)
     if (!atomic_compare_exchange_strong_explicit(&handle->notifying, &nobody, e->env->self(e->env), memory_order_acquire,
                                                  memory_order_relaxed))
         return;
+    int before = e->env->cancel(e->env, ENV_CANCEL_OFF); /* a thread that ended inside one would be `notifying` for ever */
     atomic_fetch_add_explicit(&e->callbacks, 1, memory_order_relaxed);
     while (run_one(e, handle))
         ;
     atomic_fetch_sub_explicit(&e->callbacks, 1, memory_order_relaxed);
     atomic_store_explicit(&handle->notifying, 0, memory_order_release);
+    e->env->cancel(e->env, before);
 }
 
 static bool any_due(const struct progress_unit *unit)

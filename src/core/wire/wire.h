@@ -276,6 +276,7 @@ struct wire_memory_class {
 
 struct wire_class {
     const char *name;
+    bool system_calls; /* a channel's calls may make system calls that are cancellation points (pthreads(7)) */
     /* May block until config->deadline. COMM_OK, or an error with its text in config->error_text and nothing left behind. */
     enum comm_result (*open)(const struct wire_config *config, struct wire **wire);
     void (*close)(struct wire *wire);

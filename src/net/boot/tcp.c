@@ -12,7 +12,7 @@
 #include "base/option.h"
 #include "net/boot/exchange.h"
 #include "net/posix/interface.h"
-#include "net/boot/meeting.h"
+#include "net/boot/place.h"
 #include "net/boot/secret_find.h"
 
 #include <arpa/inet.h>
@@ -28,108 +28,7 @@
 extern const struct boot_class boot_tcp;
 extern const struct boot_class boot_unix;
 
-enum { HOST_BYTES = 256, RETRY_MOST_MS = 200, DIAL_MOST_MS = 3000 };
-struct place {
-    char host[HOST_BYTES], port[8];
-    char why[MEETING_WHY];               /* why the last attempt came to nothing */
-    bool open;                           /* addresses beyond loopback are: there is a secret, or it was allowed without */
-    bool given;                          /* a secret was, and not by the medium */
-    bool known;                          /* what rank 0 says there was read, and will not change */
-    const struct meeting_medium *medium; /* where rank 0 says the rest; NULL: it was said */
-    const char *name;                    /* of the place in it */
-    char world[16];                      /* that name, of a medium of one job */
-    char what[64];                       /* where ranks of one user meet, for texts */
-    int held;                            /* a socket that has rank 0's port where nobody listens there; -1: none */
-    struct meeting meeting;
-};
-
-/* "host:port", "[v6]:port". */
-static bool read_place(const char *address, struct place *p)
-{
-    const char *colon = strrchr(address, ':');
-    uint64_t port;
-
-    if (!colon || colon == address || !base_parse_u64(colon + 1, &port) || port < 1 || port > 65535)
-        return false;
-    bool bracketed = address[0] == '[';
-    const char *from = address + bracketed, *to = bracketed ? colon - 1 : colon;
-    if ((bracketed && (*to != ']' || to <= from)) || (!bracketed && memchr(from, ':', (size_t)(to - from))) ||
-        (size_t)(to - from) >= sizeof p->host)
-        return false;
-    base_format(p->host, sizeof p->host, "%.*s", (int)(to - from), from);
-    base_format(p->port, sizeof p->port, "%u", (unsigned)port);
-    return true;
-}
-
-static void name_numeric(const struct sockaddr *address, char *text, size_t bytes)
-{
-    const void *at = address->sa_family == AF_INET6 ? (const void *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr
-                                                    : (const void *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
-
-    if (!inet_ntop(address->sa_family, at, text, (socklen_t)bytes))
-        base_copy_text(text, bytes, "?");
-}
-
-/* By which address of its own this rank is reached: the one that leads to rank 0, unless the user named interfaces. */
-static void note_own_address(struct boot_star *b, int fd)
-{
-    struct sockaddr_storage own;
-    socklen_t length = sizeof own;
-
-    memset(&own, 0, sizeof own);
-    if (getsockname(fd, (struct sockaddr *)&own, &length) < 0)
-        return;
-    name_numeric((const struct sockaddr *)&own, b->boot.address, sizeof b->boot.address);
-    char why[200], address[INTERFACE_ADDRESS];
-    bool named = interface_named(b->config.env) && !interface_is_loopback((const struct sockaddr *)&own);
-    if (named && interface_address(b->config.env, address, why, sizeof why))
-        base_copy_text(b->boot.address, sizeof b->boot.address, address);
-    base_log(b->config.log, LOG_INFO, "tcp: reached at %s (%s)", b->boot.address,
-             named            ? why
-             : b->config.rank ? "by which it reaches rank 0"
-                              : "where rank 0 listens");
-}
-
-/* Over loopback TCP the kernel does not say whose process is at the other end, and without a secret nothing else does. So where there is
- * none ranks of a loopback address meet at an abstract socket of that address's name: there it does, and both sides ask. */
-static bool meets_by_user(const struct boot_star *b, const struct sockaddr *address)
-{
-    return !b->boot.key && interface_is_loopback(address);
-}
-
-static uint16_t port_of(const struct sockaddr *address)
-{
-    return ntohs(address->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)(const void *)address)->sin6_port
-                                                : ((const struct sockaddr_in *)(const void *)address)->sin_port);
-}
-
-static void name_by_address(const struct sockaddr *address, struct star_name *name, struct place *p)
-{
-    char host[INET6_ADDRSTRLEN], text[sizeof name->address.sun_path];
-
-    name_numeric(address, host, sizeof host);
-    base_format(text, sizeof text, "commstream/tcp/%s/%u", host, port_of(address));
-    base_format(p->what, sizeof p->what, "%s port %u", host, port_of(address));
-    star_name(name, text);
-}
-
-static enum comm_result not_allowed(struct boot_star *b, const struct sockaddr *address)
-{
-    char text[INET6_ADDRSTRLEN];
-
-    name_numeric(address, text, sizeof text);
-    if (crypto_missing())
-        return boot_fail(&b->config, COMM_ERR_CONFIG,
-                         "%s can be reached from other machines, and %s. Use a loopback address or a library with it, or set "
-                         "COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
-                         text, crypto_missing());
-    return boot_fail(&b->config, COMM_ERR_CONFIG,
-                     "%s can be reached from other machines, and this job has no secret by which its ranks know each other. Make one with "
-                     "`comm-info --new-secret` and give it to every rank as COMM_SECRET, or in a file of mode 600 that COMM_SECRET_FILE "
-                     "names; or set COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
-                     text);
-}
-
+enum { RETRY_MOST_MS = 200, DIAL_MOST_MS = 3000 };
 /* ------------------------------------------------------------------------------------------------------------ rank 0 */
 static enum comm_result bind_at(struct boot_star *b, const struct addrinfo *at)
 {
@@ -142,7 +41,7 @@ static enum comm_result bind_at(struct boot_star *b, const struct addrinfo *at)
     if (setsockopt(b->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) < 0) /* an earlier job's last packets may still hold it */
         return star_fail_errno(b, "SO_REUSEADDR");
     if (bind(b->listener, at->ai_addr, at->ai_addrlen) < 0 ||
-        (!meets_by_user(b, at->ai_addr) && listen(b->listener, b->config.ranks + BOOT_STRANGERS_MAX) < 0)) {
+        (!place_is_of_user(b, at->ai_addr) && listen(b->listener, b->config.ranks + BOOT_STRANGERS_MAX) < 0)) {
         if (errno == EADDRINUSE)
             return boot_fail(&b->config, COMM_ERR_CONFIG,
                              "port %s of %s is taken: another job or program listens there; give COMM_ADDRESS another", p->port, p->host);
@@ -151,7 +50,7 @@ static enum comm_result bind_at(struct boot_star *b, const struct addrinfo *at)
                              "%s is no address of this host, where rank 0 runs: COMM_ADDRESS must be rank 0's own", p->host);
         return star_fail_errno(b, "listening at COMM_ADDRESS");
     }
-    note_own_address(b, b->listener);
+    place_note_own(b, b->listener);
     return COMM_OK;
 }
 
@@ -165,7 +64,7 @@ static enum comm_result listen_by_name(struct boot_star *b)
 
     if (getsockname(b->listener, (struct sockaddr *)&own, &length) < 0)
         return star_fail_errno(b, "getsockname");
-    name_by_address((const struct sockaddr *)&own, &name, p);
+    place_name((const struct sockaddr *)&own, &name, p);
     enum comm_result result = star_listen_at(b, &name, p->what);
     if (b->boot.key && result != COMM_OK) {
         base_log(b->config.log, LOG_INFO, "open: %s", b->config.error_text);
@@ -193,7 +92,7 @@ static enum comm_result write_meeting(struct boot_star *b)
 
     if (getsockname(p->held >= 0 ? p->held : b->listener, (struct sockaddr *)&own, &length) < 0)
         return star_fail_errno(b, "getsockname");
-    p->meeting.port = port_of((const struct sockaddr *)&own);
+    p->meeting.port = place_port((const struct sockaddr *)&own);
     p->meeting.job = b->job;
     p->meeting.ranks = b->config.ranks;
     base_copy_text(p->meeting.host, sizeof p->meeting.host, p->host);
@@ -241,7 +140,7 @@ static enum comm_result tcp_listen(struct boot_star *b)
     }
     if (error)
         return boot_fail(&b->config, COMM_ERR_CONFIG, "COMM_ADDRESS: %s: %s", p->host, gai_strerror(error));
-    result = p->open || interface_is_loopback(list->ai_addr) ? listen_at(b, list) : not_allowed(b, list->ai_addr);
+    result = p->open || interface_is_loopback(list->ai_addr) ? listen_at(b, list) : place_not_allowed(b, list->ai_addr);
     freeaddrinfo(list);
     return result == COMM_OK && p->medium ? write_meeting(b) : result;
 }
@@ -267,7 +166,7 @@ static enum dialed dial_one(struct boot_star *b, const struct addrinfo *at)
             error = errno;
     }
     if (!error && setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) == 0) {
-        note_own_address(b, fd);
+        place_note_own(b, fd);
         b->root = fd;
         return DIAL_THERE;
     }
@@ -281,11 +180,11 @@ static enum dialed dial_by_name(struct boot_star *b, const struct sockaddr *addr
     struct place *p = b->place;
     struct star_name name;
 
-    name_by_address(address, &name, p);
+    place_name(address, &name, p);
     enum comm_result failed = COMM_OK;
     enum star_dialed dialed = star_dial_at(b, &name, p->what, &failed);
     if (dialed == STAR_DIALED) {
-        name_numeric(address, b->boot.address, sizeof b->boot.address);
+        place_host(address, b->boot.address, sizeof b->boot.address);
         base_log(b->config.log, LOG_INFO, "tcp: reached at %s (by which it reaches rank 0)", b->boot.address);
         return DIAL_THERE;
     }
@@ -310,9 +209,9 @@ static enum dialed dial_all(struct boot_star *b, enum comm_result *result)
     }
     for (const struct addrinfo *at = list; at && dialed == DIAL_LATER; at = at->ai_next) {
         if (!p->open && !interface_is_loopback(at->ai_addr)) {
-            *result = not_allowed(b, at->ai_addr);
+            *result = place_not_allowed(b, at->ai_addr);
             dialed = DIAL_NEVER;
-        } else if (meets_by_user(b, at->ai_addr)) {
+        } else if (place_is_of_user(b, at->ai_addr)) {
             dialed = dial_by_name(b, at->ai_addr, result);
         } else {
             dialed = dial_one(b, at);
@@ -420,7 +319,7 @@ static enum comm_result read_settings(const struct boot_config *config, struct p
         base_format(p->world, sizeof p->world, "%u", atomic_fetch_add(&worlds_by_store, 1) + 1);
         p->name = p->world;
     }
-    if (p->medium ? !p->name[0] : !read_place(config->address, p))
+    if (p->medium ? !p->name[0] : !place_read(config->address, p))
         return refuse(config,
                       "COMM_ADDRESS=%s: expected HOST:PORT, a port from 1 to 65535, an IPv6 address in brackets; or file:PATH, a file in a "
                       "folder that all hosts see; or store:pmi or store:pmix, the store of the launcher",

@@ -23,7 +23,7 @@ static bool is_unsent(const struct tcp_lane *lane)
 
     if (!lane->link->here || lane->ended || lane->deaf || lane->lane == TCP_BEAT) /* heartbeats say nothing that the others do not */
         return false;
-    return lane->out || tcp_seal_pending(lane) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0);
+    return lane->out || record_pending(lane->records) || (ioctl(lane->fd, SIOCOUTQ, &bytes) == 0 && bytes > 0);
 }
 
 /* Its kernel has not answered what was sent again and again: the link loses, or is down. One that answers, but has no room, stands still
@@ -66,7 +66,7 @@ static void wait_while(struct tcp_wire *w, bool (*waits)(struct tcp_wire *w), in
         if (!w->leaves)
             tcp_acceptor_hear(w); /* else its monitor does */
         base_lock(&w->lock, w->env);
-        if (w->acceptor)
+        if (w->graph)
             tcp_acceptor_turn(w, true);
         tcp_pump(w, NULL, 0);
     }
@@ -87,7 +87,7 @@ static void say_on(struct tcp_link *link)
         if (link->lane[k].fd >= 0)
             tcp_post_goodbye(&link->lane[k]);
     if (link->lane[TCP_BEAT].fd >= 0 && !link->lane[TCP_BEAT].ended)
-        (void)tcp_seal_beat(&link->lane[TCP_BEAT], TCP_BEAT_GOODBYE); /* full: he will find the others */
+        (void)record_beat(link->lane[TCP_BEAT].records, link->lane[TCP_BEAT].fd, RECORD_GOODBYE); /* full: he will find the others */
 }
 
 /* Everything that was promised leaves, then the goodbye. A peer that stands still holds us up for a second and no more; one that its link
@@ -96,7 +96,7 @@ static void say_goodbye(struct tcp_wire *w)
 {
     int64_t now;
 
-    if (w->acceptor && !tcp_relay_said_goodbye(w))
+    if (w->graph && !tcp_relay_said_goodbye(w))
         pass_goodbye(w);
     now = w->env->now(w->env);
     for (size_t i = 0; i < (size_t)w->ports * (size_t)w->ranks; i++)
@@ -104,15 +104,15 @@ static void say_goodbye(struct tcp_wire *w)
     tcp_send_dirty(w);
     tcp_pump(w, NULL, 0);
     wait_while(w, waits_at_all, now + GOODBYE_NS);
-    wait_while(w, waits_for_repeats, now + w->link_timeout_ns + 2 * GOODBYE_NS);
+    wait_while(w, waits_for_repeats, now + w->times.link_timeout_ns + 2 * GOODBYE_NS);
 }
 
 void tcp_close(struct wire *wire)
 {
     struct tcp_wire *w = tcp_wire_of(wire);
 
-    if (w->farewell.say && w->rank >= 0 && w->env->farewell_drop)
-        w->env->farewell_drop(w->env, &w->farewell);
+    if (w->farewell.say && w->rank >= 0 && w->env->farewell.drop)
+        w->env->farewell.drop(w->env, &w->farewell);
     base_lock(&w->lock, w->env);
     w->armed = false;
     say_goodbye(w);

@@ -13,25 +13,18 @@ static int listen_to(const struct tcp_wire *w, int how, int fd, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.u32 = UINT32_MAX};
 
-    return epoll_ctl(w->deaths, how, fd, &event) < 0 ? errno : 0;
+    return epoll_ctl(w->monitor.deaths, how, fd, &event) < 0 ? errno : 0;
 }
 
 int tcp_heed_open(struct tcp_wire *w)
 {
     if (w->rank < 0)
         return 0;
-    w->heed = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (w->heed < 0)
+    w->monitor.heed = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (w->monitor.heed < 0)
         return errno;
-    int error = listen_to(w, EPOLL_CTL_ADD, w->heed, EPOLLIN | EPOLLET);
+    int error = listen_to(w, EPOLL_CTL_ADD, w->monitor.heed, EPOLLIN | EPOLLET);
     return error ? error : listen_to(w, EPOLL_CTL_ADD, w->poller->fd, EPOLLONESHOT);
-}
-
-void tcp_heed_came(struct tcp_wire *w)
-{
-    if (w->heeds && !w->came)
-        w->env->bell_ring(w->env, &(struct env_bell){.ring_fd = w->heed, .wait_fd = -1});
-    w->came = true;
 }
 
 /* What came before is read here, and what comes after is told: the poller is armed in between. A sleeper of the engine's shares it, and its
@@ -43,15 +36,15 @@ bool tcp_heed(struct wire *wire, bool on)
     if (w->rank < 0)
         return false; /* who asks moves everybody here */
     base_lock(&w->lock, w->env);
-    w->heeds = false;
+    w->monitor.heeds = false;
     w->poller->class->arm(w->poller, on || w->armed);
     (void)listen_to(w, EPOLL_CTL_MOD, w->poller->fd, on ? EPOLLIN | EPOLLONESHOT : EPOLLONESHOT);
     if (!on)
-        (void)w->env->bell_clear(w->env, &(struct env_bell){.ring_fd = w->heed, .wait_fd = -1});
+        (void)w->env->bell_clear(w->env, &(struct env_bell){.ring_fd = w->monitor.heed, .wait_fd = -1});
     tcp_pump(w, NULL, 0);
-    bool came = w->came;
-    w->came = false;
-    w->heeds = on;
+    bool came = w->monitor.came;
+    w->monitor.came = false;
+    w->monitor.heeds = on;
     base_unlock(&w->lock, w->env);
     return came;
 }

@@ -36,10 +36,10 @@ static void beat(struct tcp_link *link)
 
     if (lane->fd < 0 || lane->ended)
         return;
-    int64_t n = tcp_seal_beat(lane, 0);
+    int64_t n = record_beat(lane->records, lane->fd, 0);
     if (n < 0 && n != -EAGAIN && n != -EINTR)
         tcp_lane_end(lane, why);
-    n = lane->ended ? -EAGAIN : tcp_seal_heard(lane, &link->goodbye, &why);
+    n = lane->ended ? -EAGAIN : record_heard(lane->records, lane->fd, &link->goodbye, &why);
     if (n == -EBADMSG) {
         base_log(lane->port->wire->log, LOG_ERROR, "tcp: peer=%d lane=%u: %s; the connection is given up", link->peer, lane->lane, why);
         tcp_lane_end(lane, NULL);
@@ -73,7 +73,7 @@ static bool is_cut(const struct tcp_wire *w, struct tcp_link *link, int64_t look
     for (int k = 0; k < TCP_SOCKETS; k++)
         unheard |= is_unheard(&link->lane[k]);
     link->unheard_ns = unheard ? link->unheard_ns + looked : 0;
-    return link->unheard_ns >= w->link_timeout_ns;
+    return link->unheard_ns >= w->times.link_timeout_ns;
 }
 
 /* True when it has been silent for too long. */
@@ -90,14 +90,14 @@ static bool listen_to(struct tcp_wire *w, struct tcp_link *link, int64_t looked)
     if (link->lane[TCP_BEAT].fd < 0) /* its neighbours watch it */
         return false;
     link->silent_ns += looked;
-    if (link->silent_ns < w->warn_ns || link->goodbye)
+    if (link->silent_ns < w->times.warn_ns || link->goodbye)
         return false;
     if (!link->warned)
         base_log(w->log, LOG_WARNING,
                  "rank %d is stopped or starved: no heartbeat for %lld.%lld s; its host acknowledges what is sent: its process is alive",
                  link->peer, SECONDS(link->silent_ns));
     link->warned = true;
-    return link->silent_ns >= w->timeout_ns;
+    return link->silent_ns >= w->times.timeout_ns;
 }
 
 static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wire_event *events, uint32_t max)
@@ -106,7 +106,7 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
 
     for (int32_t i = 0; i < w->ranks && told < max; i++) {
         struct tcp_link *link = &w->links[i];
-        bool as_told = w->acceptor && !link->down && tcp_ends_as_told(w, link, now);
+        bool as_told = w->graph && !link->down && tcp_ends_as_told(w, link, now);
         if (link->down || (!link->here && !link->ended_ns && !as_told))
             continue;
         bool ended = (has_ended(w, link, now) && tcp_has_said_all(w, link, now)) || (as_told && !(link->told.bytes && link->here)),
@@ -132,7 +132,7 @@ static uint32_t look(struct tcp_wire *w, int64_t now, int64_t looked, struct wir
         for (uint32_t k = 0; k < w->channels; k++)
             if (w->channel[k])
                 tcp_missed(w->channel[k], link);
-        if (w->acceptor)
+        if (w->graph)
             tcp_link_lost(w, link);
     }
     return told;
@@ -144,13 +144,13 @@ static void watch_ends(struct tcp_wire *w, const struct epoll_event *end)
 {
     uint32_t size = (uint32_t)w->ranks * TCP_SOCKETS, socket = end->data.u32;
 
-    if (w->acceptor || !(end->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) || socket % TCP_SOCKETS != TCP_BEAT)
+    if (w->graph || !(end->events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) || socket % TCP_SOCKETS != TCP_BEAT)
         return;
     struct tcp_link *link = &w->port[socket / size].link[socket % size / TCP_SOCKETS];
     for (uint32_t k = 0; k < TCP_LANES; k++) {
         struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET, .data.u32 = link->lane[k].socket};
         if (!link->lane[k].ended)
-            epoll_ctl(w->deaths, EPOLL_CTL_ADD, link->lane[k].fd, &event);
+            epoll_ctl(w->monitor.deaths, EPOLL_CTL_ADD, link->lane[k].fd, &event);
     }
 }
 
@@ -161,28 +161,28 @@ uint32_t tcp_poll(struct wire *wire, struct wire_event *events, uint32_t max)
     uint32_t told = 0;
 
     base_lock(&w->lock, w->env);
-    for (int n; (n = epoll_wait(w->deaths, ends, 16, 0)) > 0;)
+    for (int n; (n = epoll_wait(w->monitor.deaths, ends, 16, 0)) > 0;)
         for (int i = 0; i < n; i++)
             watch_ends(w, &ends[i]); /* reading to the end says more */
-    int64_t now = w->env->now(w->env), looked = w->polled_ns ? now - w->polled_ns : 0;
-    bool tick = !w->polled_ns || looked >= w->tick_ns / 2;
+    int64_t now = w->env->now(w->env), looked = w->monitor.polled_ns ? now - w->monitor.polled_ns : 0;
+    bool tick = !w->monitor.polled_ns || looked >= w->times.tick_ns / 2;
     for (size_t i = 0; tick && w->rank >= 0 && i < (size_t)w->ranks; i++)
         if (w->links[i].here)
             beat(&w->links[i]);
     for (uint32_t i = 0; tick && i < w->channels; i++)
         if (w->channel[i])
             tcp_calls_tell(w->channel[i]);
-    if (w->acceptor)
+    if (w->graph)
         tcp_acceptor_turn(w, tick);
-    if (w->held) /* its caller did not come back in time */
-        w->rows_ended = w->rows_long = 0;
+    if (w->burst.held) /* its caller did not come back in time */
+        w->burst.rows_ended = w->burst.rows_long = 0;
     if (w->dirty)
         tcp_send_dirty(w);
     tcp_pump(w, NULL, 0);
     if (w->rank >= 0) /* ranks of one process die together */
-        told = look(w, now, tick ? (looked < w->tick_ns ? looked : w->tick_ns) : 0, events, max);
+        told = look(w, now, tick ? (looked < w->times.tick_ns ? looked : w->times.tick_ns) : 0, events, max);
     if (tick)
-        w->polled_ns = now;
+        w->monitor.polled_ns = now;
     base_unlock(&w->lock, w->env);
     tcp_acceptor_hear(w); /* behind the look at what woke us: what comes from here on wakes us again */
     return told;

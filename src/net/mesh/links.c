@@ -4,12 +4,13 @@
  * all (relay.c). Any other link is made when the first frame is to go over it, which waits in its lane until then: the lower rank of the
  * pair dials, the higher one asks it to, by a connection that says no more than that. So both may need it at once, and it is one link. The
  * monitor does all of this, by the same steps as while a world opens (mesh.c), and the listener stays, behind the same gate. Those who
- * come there wake the monitor only as often as their pace allows (pace.h): after a look the acceptor is left alone until then.
+ * come there wake the monitor only as often as their limit allows (net/auth/accept_limiter.h): after a look the acceptor is left alone
+ * until then.
  *
  * When a rank is gone, whoever had it as neighbour is connected to the next one that lives, so the graph of the living stays connected.
  */
 #define _GNU_SOURCE
-#include "net/tcp/mesh.h"
+#include "net/mesh/mesh.h"
 
 #include "base/format.h"
 #include "base/option.h"
@@ -28,69 +29,34 @@
 #define DEATH_LATE_NS INT64_C(300000000)
 
 struct tcp_acceptor {
-    struct mesh *mesh; /* NULL until the world is open */
+    struct tcp_graph graph; /* first: the wire has that */
+    struct mesh *mesh;      /* NULL until the world is open */
     struct wire_config config;
     unsigned char *key; /* of secret_take; NULL: the job has none */
     char text[256];     /* why the last dial failed */
-    struct tcp_relay *pass;
-    uint32_t steps, wanting, bases;
-    int32_t step[TCP_BASE_MOST];
     bool repair;
-    int64_t turned_ns;      /* the last turn */
-    int rest;               /* a timer: the acceptor is looked at again */
-    int32_t *want;          /* ranks to which a link is being made */
-    struct tcp_link **base; /* neighbours */
+    int64_t turned_ns; /* the last turn */
+    int rest;          /* a timer: the acceptor is looked at again */
     size_t bytes;
 };
 
-static struct tcp_wire *wire_of(const struct tcp_link *link)
+static struct tcp_acceptor *acceptor_of(const struct tcp_wire *w)
 {
-    return link->lane[0].port->wire;
+    return (struct tcp_acceptor *)(void *)w->graph;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the base graph */
-bool tcp_is_base(const struct tcp_wire *w, int32_t peer)
-{
-    const struct tcp_acceptor *d = w->acceptor;
-    bool is = false;
-
-    for (uint32_t i = 0; i < d->steps; i++)
-        is |= (w->rank + d->step[i]) % w->ranks == peer || (peer + d->step[i]) % w->ranks == w->rank;
-    return is && peer != w->rank;
-}
-
-struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count)
-{
-    struct tcp_acceptor *d = w->acceptor;
-
-    for (uint32_t i = d->bases; i-- > 0;)
-        if (d->base[i]->lane[TCP_BEAT].ended || d->base[i]->lane[TCP_LANE_SMALL].ended)
-            d->base[i] = d->base[--d->bases];
-    *count = d->bases;
-    return d->base;
-}
-
-struct tcp_relay *tcp_relay_of(const struct tcp_wire *w)
-{
-    return w->acceptor ? w->acceptor->pass : NULL;
-}
-
-static bool is_neighbour(const struct tcp_link *link)
-{
-    return link->lane[TCP_BEAT].fd >= 0 && link->lane[TCP_LANE_SMALL].fd >= 0;
-}
-
 /* For each step the next rank that lives. */
 static void repair(struct tcp_wire *w)
 {
-    struct tcp_acceptor *d = w->acceptor;
+    struct tcp_acceptor *d = acceptor_of(w);
 
     d->repair = false;
-    for (uint32_t i = 0; i < d->steps; i++) {
-        int32_t peer = (w->rank + d->step[i]) % w->ranks;
+    for (uint32_t i = 0; i < d->graph.steps; i++) {
+        int32_t peer = (w->rank + d->graph.step[i]) % w->ranks;
         while (peer != w->rank && (w->links[peer].down || w->links[peer].told.kind))
             peer = (peer + 1) % w->ranks;
-        if (peer != w->rank && !is_neighbour(&w->links[peer]))
+        if (peer != w->rank && !tcp_is_neighbour(&w->links[peer]))
             tcp_want(&w->links[peer], true);
     }
 }
@@ -111,16 +77,16 @@ enum comm_result tcp_acceptor_make(struct tcp_wire *w, const struct wire_config 
         return COMM_OK;
     struct tcp_acceptor *d = w->env->take(w->env, bytes, 64);
     if (d) {
-        w->acceptor = d;
+        w->graph = &d->graph;
         d->bytes = bytes;
         d->rest = -1;
-        d->base = (struct tcp_link **)(void *)(d + 1);
-        d->want = (int32_t *)(void *)(d->base + ranks);
-        for (int64_t step = 1; step < w->ranks && d->steps < TCP_BASE_MOST; step *= step < 4 ? 2 : 4)
-            d->step[d->steps++] = (int32_t)step;
-        d->pass = tcp_relay_make(w);
+        d->graph.base = (struct tcp_link **)(void *)(d + 1);
+        d->graph.want = (int32_t *)(void *)(d->graph.base + ranks);
+        for (int64_t step = 1; step < w->ranks && d->graph.steps < TCP_BASE_MOST; step *= step < 4 ? 2 : 4)
+            d->graph.step[d->graph.steps++] = (int32_t)step;
+        d->graph.relay = tcp_relay_make(w);
     }
-    if (d && d->pass)
+    if (d && d->graph.relay)
         return COMM_OK;
     base_format(config->error_text, config->error_text_bytes, "no memory for the links of %d ranks", w->ranks);
     return COMM_ERR_MEMORY;
@@ -131,19 +97,19 @@ static void watch_acceptor(struct tcp_wire *w, int how, bool on)
 {
     struct epoll_event event = {.events = on ? EPOLLIN | EPOLLONESHOT : 0, .data.u32 = UINT32_MAX};
 
-    epoll_ctl(w->deaths, how, w->acceptor->mesh->outside, &event);
+    epoll_ctl(w->monitor.deaths, how, acceptor_of(w)->mesh->outside, &event);
 }
 
 static bool open_outside(struct tcp_wire *w, struct mesh *m)
 {
     m->outside = epoll_create1(EPOLL_CLOEXEC);
-    w->acceptor->rest = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
-    return m->outside >= 0 && w->acceptor->rest >= 0;
+    acceptor_of(w)->rest = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+    return m->outside >= 0 && acceptor_of(w)->rest >= 0;
 }
 
 bool tcp_acceptor_open(struct tcp_wire *w, struct mesh *m)
 {
-    struct tcp_acceptor *d = w->acceptor;
+    struct tcp_acceptor *d = acceptor_of(w);
 
     d->mesh = m;
     d->config = *m->config;
@@ -171,7 +137,7 @@ bool tcp_acceptor_open(struct tcp_wire *w, struct mesh *m)
 
 void tcp_acceptor_close(struct tcp_wire *w)
 {
-    struct tcp_acceptor *d = w->acceptor;
+    struct tcp_acceptor *d = acceptor_of(w);
 
     if (!d)
         return;
@@ -179,11 +145,11 @@ void tcp_acceptor_close(struct tcp_wire *w)
         mesh_close(d->mesh);
     if (d->rest >= 0)
         close(d->rest);
-    if (d->pass)
-        tcp_relay_give(w, d->pass);
+    if (d->graph.relay)
+        tcp_relay_give(w, d->graph.relay);
     secret_give(d->key, CRYPTO_KEY);
     w->env->give(w->env, d, d->bytes);
-    w->acceptor = NULL;
+    w->graph = NULL;
 }
 
 /* It may be known already: then it is looked at again. */
@@ -191,35 +157,11 @@ void tcp_watch_for(struct tcp_wire *w, int fd)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u32 = UINT32_MAX};
 
-    if (epoll_ctl(w->deaths, EPOLL_CTL_ADD, fd, &event) < 0 && errno == EEXIST)
-        epoll_ctl(w->deaths, EPOLL_CTL_MOD, fd, &event);
+    if (epoll_ctl(w->monitor.deaths, EPOLL_CTL_ADD, fd, &event) < 0 && errno == EEXIST)
+        epoll_ctl(w->monitor.deaths, EPOLL_CTL_MOD, fd, &event);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ making one */
-static bool stands(const struct tcp_link *link)
-{
-    return link->lane[TCP_LANE_SMALL].fd >= 0 && link->lane[TCP_LANE_BULK].fd >= 0 && (!link->wants_base || link->lane[TCP_BEAT].fd >= 0);
-}
-
-void tcp_want(struct tcp_link *link, bool base)
-{
-    struct tcp_wire *w = wire_of(link);
-    struct tcp_acceptor *d = w->acceptor;
-
-    if (!d || link->down || (link->wanted && (!base || link->wants_base)))
-        return;
-    link->wants_base |= base;
-    if (stands(link))
-        return;
-    link->again_ns = 0;
-    if (!link->wanted) {
-        link->wanted = true;
-        link->wanted_ns = w->env->now(w->env);
-        d->want[d->wanting++] = link->peer;
-    }
-    w->env->bell_ring(w->env, w->watch);
-}
-
 /* Both of its ends come here, each by itself. */
 void tcp_lane_up(struct tcp_lane *lane)
 {
@@ -251,21 +193,10 @@ void tcp_lane_up(struct tcp_lane *lane)
     }
 }
 
-/* A link that is new is one of the base graph from its third connection on. */
-void tcp_add_neighbour(struct tcp_link *link)
-{
-    struct tcp_acceptor *d = wire_of(link)->acceptor;
-
-    if (!d || link->neighbour || !is_neighbour(link))
-        return;
-    link->neighbour = true;
-    d->base[d->bases++] = link;
-}
-
 static void give_up(struct tcp_wire *w, struct tcp_link *link, int64_t waited)
 {
     base_log(w->log, LOG_WARNING, "tcp: no connection with rank %d for %lld s; %s", link->peer, (long long)(waited / 1000000000),
-             w->acceptor->text[0] ? w->acceptor->text : "is a firewall between them?");
+             acceptor_of(w)->text[0] ? acceptor_of(w)->text : "is a firewall between them?");
     link->told =
         (struct wire_event){.kind = WIRE_EVENT_DOWN, .result = COMM_ERR_PEER, .peer = link->peer, .tag = 1, .bytes = (uint64_t)waited};
 }
@@ -284,7 +215,7 @@ static void dial_link(struct mesh *m, struct tcp_link *link)
 
 void tcp_acceptor_hear(struct tcp_wire *w)
 {
-    struct tcp_acceptor *d = w->acceptor;
+    struct tcp_acceptor *d = acceptor_of(w);
 
     if (!d || accept_limiter_rest(&d->mesh->accept_limiter, w->env->now(w->env)))
         return;
@@ -299,29 +230,29 @@ void tcp_acceptor_hear(struct tcp_wire *w)
 /* For how long this process stood still since the last turn, beyond a tick or two: in that time no link could be made here. */
 static int64_t stood_still(const struct tcp_wire *w, int64_t now)
 {
-    int64_t since = w->acceptor->turned_ns ? now - w->acceptor->turned_ns : 0;
+    int64_t since = acceptor_of(w)->turned_ns ? now - acceptor_of(w)->turned_ns : 0;
 
-    return since > 2 * w->tick_ns ? since - w->tick_ns : 0;
+    return since > 2 * w->times.tick_ns ? since - w->times.tick_ns : 0;
 }
 
 void tcp_acceptor_turn(struct tcp_wire *w, bool tick)
 {
-    struct tcp_acceptor *d = w->acceptor;
+    struct tcp_acceptor *d = acceptor_of(w);
     int64_t now = w->env->now(w->env), still = stood_still(w, now);
 
     d->turned_ns = now;
     if (tick && d->repair)
         repair(w);
-    for (uint32_t i = d->wanting; i-- > 0;) {
-        struct tcp_link *link = &w->links[d->want[i]];
+    for (uint32_t i = d->graph.wanting; i-- > 0;) {
+        struct tcp_link *link = &w->links[d->graph.want[i]];
         link->wanted_ns = link->wanted_ns + still < now ? link->wanted_ns + still : now;
         int64_t waited = now - link->wanted_ns;
-        bool over = !link->down && !stands(link) && waited >= MAKE_NS;
+        bool over = !link->down && !tcp_stands(link) && waited >= MAKE_NS;
         if (over)
             give_up(w, link, waited);
-        if (over || link->down || stands(link)) {
+        if (over || link->down || tcp_stands(link)) {
             link->wanted = false;
-            d->want[i] = d->want[--d->wanting];
+            d->graph.want[i] = d->graph.want[--d->graph.wanting];
         } else if (now >= link->again_ns && !link->told.kind && d->mesh->dialing + TCP_SOCKETS <= d->mesh->dials_room) {
             link->again_ns = now + AGAIN_NS;
             dial_link(d->mesh, link);
@@ -332,11 +263,11 @@ void tcp_acceptor_turn(struct tcp_wire *w, bool tick)
 
 bool tcp_acceptor_busy(struct tcp_wire *w)
 {
-    const struct tcp_acceptor *d = w->acceptor;
+    const struct tcp_acceptor *d = acceptor_of(w);
     bool busy = false;
 
-    for (uint32_t i = 0; d && i < d->wanting; i++) {
-        const struct tcp_link *link = &w->links[d->want[i]];
+    for (uint32_t i = 0; d && i < d->graph.wanting; i++) {
+        const struct tcp_link *link = &w->links[d->graph.want[i]];
         busy |= !link->down && (link->lane[TCP_LANE_SMALL].out || link->lane[TCP_LANE_BULK].out);
     }
     return busy;
@@ -358,9 +289,9 @@ bool tcp_ends_as_told(struct tcp_wire *w, struct tcp_link *link, int64_t now)
     if (!is_heard(w, link, now))
         return false;
     if (link->told.bytes)
-        return !is_neighbour(link);
+        return !tcp_is_neighbour(link);
     for (uint32_t k = 0; k < TCP_SOCKETS; k++)
-        connected |= link->lane[k].fd >= 0 || mesh_is_dialing(w->acceptor->mesh, (uint32_t)link->peer, k);
+        connected |= link->lane[k].fd >= 0 || mesh_is_dialing(acceptor_of(w)->mesh, (uint32_t)link->peer, k);
     return !connected;
 }
 
@@ -377,16 +308,16 @@ bool tcp_has_said_all(const struct tcp_wire *w, const struct tcp_link *link, int
     bool stood = stood_for_both(link);
     int64_t late = link->goodbye || !stood ? GOODBYE_LATE_NS : DEATH_LATE_NS;
 
-    return !w->acceptor || (stood && is_neighbour(link)) || is_heard(w, link, now) || now - link->ended_ns > late;
+    return !w->graph || (stood && tcp_is_neighbour(link)) || is_heard(w, link, now) || now - link->ended_ns > late;
 }
 
 void tcp_link_lost(struct tcp_wire *w, struct tcp_link *link)
 {
     bool dead = link->gone.result != COMM_ERR_CLOSED;
 
-    if (is_neighbour(link) && dead && !link->told.kind)
+    if (tcp_is_neighbour(link) && dead && !link->told.kind)
         tcp_relay_down(w, &link->gone);
-    w->acceptor->repair = true; /* of those who close there are many at once: at the next tick will do */
+    acceptor_of(w)->repair = true; /* of those who close there are many at once: at the next tick will do */
     if (dead)
         repair(w);
 }

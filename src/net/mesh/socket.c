@@ -1,6 +1,6 @@
 /* Sockets of the tcp wire: their options, their addresses, listening on one, and pairs of them inside a process. */
 #define _GNU_SOURCE
-#include "net/tcp/mesh.h"
+#include "net/mesh/mesh.h"
 
 #include "base/format.h"
 
@@ -35,7 +35,7 @@ void mesh_set_options(const struct tcp_wire *w, int fd, bool near)
 
     done = done && set(fd, IPPROTO_TCP, TCP_KEEPIDLE, KEEP_IDLE_S) && set(fd, IPPROTO_TCP, TCP_KEEPINTVL, KEEP_BETWEEN_S);
     done = done && set(fd, IPPROTO_TCP, TCP_KEEPCNT, KEEP_COUNT);
-    done = done && set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(w->timeout_ns / 1000000));
+    done = done && set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (int)(w->times.timeout_ns / 1000000));
     if (near) /* a model of a path with queues costs half the rate where there is none */
         done = setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, "cubic", 5) == 0 && done;
     if (!done)

@@ -2,12 +2,13 @@
  * What connecting needs, while a world opens (mesh.c, admit.c) and, where links are made when they are needed, afterwards
  * (links.c). Private to these.
  */
-#ifndef NET_TCP_MESH_H
-#define NET_TCP_MESH_H
+#ifndef NET_MESH_MESH_H
+#define NET_MESH_MESH_H
 
 #include "net/auth/accept_limiter.h"
 #include "net/auth/pending.h"
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
+#include "net/mesh/connect.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -90,7 +91,7 @@ int mesh_listen_on(struct sockaddr_storage *address, int backlog, int *listener)
 void mesh_await_words(int listener, int seconds);                                 /* who says nothing is not shown to us for so long */
 void mesh_name_address(const struct sockaddr_storage *address, char *text, size_t bytes);
 
-/* mesh.c */
+/* dial.c */
 /* Starts to connect: one more of m->dials. COMM_OK, or an error with its text. */
 enum comm_result mesh_dial(struct mesh *m, uint32_t peer, uint32_t lane);
 /* Whether a socket of this number is being dialed. */
@@ -98,6 +99,9 @@ bool mesh_is_dialing(const struct mesh *m, uint32_t peer, uint32_t lane);
 /* What has come since, of those that dial and, while the world opens, are dialed; waits so many milliseconds for it. Once steady no dial's
  * failure is an error. */
 enum comm_result mesh_turn(struct mesh *m, int wait_ms);
+enum comm_result mesh_dial_on(struct mesh *m, uint32_t at); /* its socket has something to say */
+
+/* mesh.c */
 void mesh_close(struct mesh *m);
 /* What both sides of a connection need. */
 enum comm_result mesh_fail(const struct mesh *m, enum comm_result result, const char *format, ...) __attribute__((format(printf, 3, 4)));
@@ -106,6 +110,11 @@ bool mesh_same_word(const unsigned char a[MESH_WORD], const unsigned char b[MESH
 bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const struct seal *keys);
 uint32_t mesh_files_for(const struct mesh *m);
 enum comm_result mesh_fail_files(const struct mesh *m);
+
+/* links.c */
+bool tcp_acceptor_open(struct tcp_wire *w, struct mesh *m); /* it keeps m. False: an errno says why */
+void tcp_lane_up(struct tcp_lane *lane);                    /* connected while the world is open */
+void tcp_watch_for(struct tcp_wire *w, int fd);             /* the monitor wakes for it */
 
 /* admit.c */
 /* The other half of mesh_turn, once steady, without the wire's lock: who has come, and what they say. How long the acceptor is to be left

@@ -1,5 +1,5 @@
 /* What comes late. Pure. */
-#include "net/tcp/stale.h"
+#include "net/frame/stale.h"
 
 /* Numbers wrap: their difference counts. */
 static bool reached(uint32_t at, uint32_t wanted)

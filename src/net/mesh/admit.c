@@ -4,7 +4,7 @@
  * world opens that is a part of mesh_turn; in an open one, where links are made when they are needed, it is mesh_hear, at a pace.
  */
 #define _GNU_SOURCE
-#include "net/tcp/mesh.h"
+#include "net/mesh/mesh.h"
 
 #include "base/format.h"
 #include "net/posix/files.h"
@@ -24,7 +24,7 @@ static bool is_ours(const struct mesh *m, const struct greeting *g)
     if (!mesh_same_word(g->word, m->mine.word) || g->magic != MESH_MAGIC || g->version != FRAME_VERSION || g->to != (uint32_t)m->w->rank ||
         g->from >= (uint32_t)m->w->ranks)
         return false;
-    return g->lane < TCP_SOCKETS ? g->from < g->to : m->w->acceptor && g->from > g->to && g->lane < MESH_LANES;
+    return g->lane < TCP_SOCKETS ? g->from < g->to : m->w->graph && g->from > g->to && g->lane < MESH_LANES;
 }
 
 /* It has not come yet, nor ended: who closes may still have been dialing. */

@@ -6,11 +6,10 @@
  * Most frames make their lane dirty, and flush sends. Acknowledgements and retirements may wait for company: peers can do without the
  * newest few, since a sender has more places than one.
  */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 #include <errno.h>
 #include <sys/socket.h>
-#include <sys/timerfd.h>
 
 enum { COLLECT_BYTES = 4096, SEND_TURNS = 16 };
 
@@ -100,6 +99,11 @@ bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_k
     return post_on(c, peer, TCP_LANE_SMALL, kind, key, tag, bytes, count);
 }
 
+void tcp_post_word(struct tcp_channel *c, uint32_t peer, uint32_t which, enum frame_kind kind, wire_key key)
+{
+    (void)post_on(c, peer, which, kind, key, 0, NULL, 0);
+}
+
 void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes)
 {
     unsigned char *at = lane->ended || lane->deaf ? NULL : begin_frame(lane, f, false);
@@ -114,101 +118,6 @@ void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes)
 void tcp_post_goodbye(struct tcp_lane *lane)
 {
     tcp_post_plain(lane, &(struct frame){.kind = FRAME_GOODBYE}, "");
-}
-
-/* Nobody waits for an acknowledgement of what has been retired here: that is told, too. */
-static void tell_acks(struct tcp_channel *c, uint32_t peer, uint32_t which)
-{
-    struct tcp_member *m = &c->member[peer];
-
-    for (uint32_t i = 0; i < m->acks; i++)
-        if (!tcp_reached(c->retired, wire_key_seq(m->ack[i])))
-            post_on(c, peer, which, FRAME_ACK, m->ack[i], 0, NULL, 0);
-    m->acks = 0;
-}
-
-static void tell_retired(struct tcp_channel *c, uint32_t peer, uint32_t which)
-{
-    struct tcp_member *m = &c->member[peer];
-
-    if (m->retired_told == c->retired)
-        return;
-    m->retired_told = c->retired;
-    post_on(c, peer, which, FRAME_RETIRED, wire_key_of(c->retired, 0, 0), 0, NULL, 0);
-}
-
-/* A sender needs to hear of a chunk only when it has one more than it has credits: pieces shorter than the longest are seldom so many. */
-void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s)
-{
-    struct tcp_member *m = &c->member[s->peer];
-    uint32_t half = c->credits > 1 ? c->credits / 2 : 1, round = wire_key_round(s->key) + 1;
-
-    if (s->rounds && s->rounds <= c->credits)
-        return;
-    m->ack[m->acks++] = s->key;
-    c->owes = true;
-    if (m->acks == TCP_ACKS || (round % half == 0 && (round >= c->credits || s->total == c->handle.caps.chunk_all)))
-        tell_acks(c, s->peer, TCP_LANE_SMALL);
-}
-
-/* By which connection something leaves for it now; TCP_LANES: by none. */
-static uint32_t piggyback_of(const struct tcp_member *m)
-{
-    uint32_t which = TCP_LANE_SMALL;
-
-    while (which < TCP_LANES && (!m->lane[which].dirty || m->lane[which].sending))
-        which++;
-    return which;
-}
-
-/* What peers are owed is told when it is much, or when something goes to them anyway: behind it, in the same packet. */
-void tcp_owed(struct tcp_channel *c)
-{
-    bool owes = false, retires = false;
-
-    for (uint32_t i = 0; i < c->size; i++) {
-        struct tcp_member *m = &c->member[i];
-        if (!m->lane || m->lane[TCP_LANE_SMALL].fd < 0) /* who has no link with us needs to know nothing of us */
-            continue;
-        uint32_t with = piggyback_of(m);
-        bool piggyback = m->lane[TCP_LANE_SMALL].dirty;
-        uint32_t retired = c->retired - m->retired_told, seen = m->seen - m->seen_told, taken = m->taken - m->taken_told;
-        if (retired && (with < TCP_LANES || retired >= c->lag)) {
-            tell_retired(c, i, with < TCP_LANES ? with : TCP_LANE_SMALL);
-            retired = 0;
-        }
-        bool listens = !tcp_backed_up(&m->lane[TCP_LANE_SMALL]); /* who does not take what he is sent is given no more credits */
-        if ((seen || taken) && listens && (piggyback || seen >= c->handle.caps.window / 2 || taken >= TCP_EAGER_SLOTS / 2)) {
-            m->seen_told = m->seen;
-            m->taken_told = m->taken;
-            seen = taken = 0;
-            tcp_post(c, i, FRAME_CONSUMED, wire_key_of(m->seen, 0, 0), m->taken, NULL, 0);
-        }
-        if (with < TCP_LANES)
-            tell_acks(c, i, with);
-        owes |= seen || taken || m->acks;
-        retires |= retired != 0;
-    }
-    c->owes = owes;
-    c->retires = retires;
-}
-
-/* Somebody lies down here, so nothing moves: it may be for what a peer cannot send. */
-void tcp_tell_acks(struct tcp_channel *c)
-{
-    for (uint32_t i = 0; i < c->size && c->owes; i++)
-        if (c->member[i].acks)
-            tell_acks(c, i, TCP_LANE_SMALL);
-}
-
-void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link)
-{
-    uint32_t peer = 0;
-
-    while (peer < c->size && c->member[peer].lane != link->lane)
-        peer++;
-    if (peer < c->size && c->connected)
-        tell_retired(c, peer, TCP_LANE_SMALL);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ payloads */
@@ -332,15 +241,15 @@ static void consume(struct tcp_lane *lane, size_t bytes)
 
 static bool has_out(const struct tcp_lane *lane)
 {
-    return lane->out || tcp_seal_pending(lane);
+    return lane->out || record_pending(lane->records);
 }
 
 /* What is sealed is copied, so its blocks go at once; the vector is then the sealed bytes. */
 static uint32_t fill_sealed(struct tcp_lane *lane)
 {
-    if (!tcp_seal_pending(lane))
-        consume(lane, tcp_seal_take(lane, lane->out_vector, fill_vector(lane)));
-    lane->out_vector[0] = tcp_seal_leaving(lane);
+    if (!record_pending(lane->records))
+        consume(lane, record_take(lane->records, lane->out_vector, fill_vector(lane)));
+    lane->out_vector[0] = record_leaving(lane->records);
     return lane->out_vector[0].iov_len ? 1 : 0;
 }
 
@@ -353,7 +262,7 @@ static void send_lane(struct tcp_lane *lane)
         return;
     }
     for (int turn = 0; has_out(lane) && !lane->sending && !lane->ended && !lane->deaf && turn < SEND_TURNS; turn++) {
-        uint32_t count = lane->seal ? fill_sealed(lane) : fill_vector(lane);
+        uint32_t count = lane->records ? fill_sealed(lane) : fill_vector(lane);
         if (!count) {
             tcp_lane_end(lane, "what is to be sent cannot be sealed");
             return;
@@ -375,8 +284,8 @@ void tcp_sent(struct tcp_lane *lane, int64_t result)
         tcp_drop_out(lane);
         return;
     }
-    if (lane->seal)
-        tcp_seal_sent(lane, (size_t)result);
+    if (lane->records)
+        record_sent(lane->records, (size_t)result);
     else
         consume(lane, (size_t)result);
     if (has_out(lane))
@@ -394,7 +303,7 @@ static void keep_rest(struct tcp_lane *lane, struct tcp_block *lent)
 {
     struct tcp_wire *w = lane->port->wire;
 
-    if (lane->sending && !lane->seal) { /* it may be reading them */
+    if (lane->sending && !lane->records) { /* it may be reading them */
         int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
         if (result == -ECANCELED)
             lane->sending = false;
@@ -427,10 +336,7 @@ static void send_straight(struct tcp_channel *c, uint32_t peer, struct tcp_lane 
 
     if (!lent)
         return;
-    if (c->owes || c->retires) {
-        tell_retired(c, peer, lane->lane);
-        tell_acks(c, peer, lane->lane);
-    }
+    tcp_tell_with(c, peer, lane->lane);
     if (w->dirty == lane) { /* nothing is left for the flush */
         w->dirty = lane->next_dirty;
         lane->dirty = false;
@@ -468,7 +374,7 @@ static void nudge(struct tcp_wire *w)
             continue;
         const struct tcp_lane *lane = &base[i]->lane[TCP_LANE_SMALL];
         w->nudges |= base[i]->nudge = has_out(lane) && !lane->ended && !lane->deaf;
-        if (!base[i]->nudge && tcp_seal_beat(&base[i]->lane[TCP_BEAT], 0) < 0)
+        if (!base[i]->nudge && record_beat(base[i]->lane[TCP_BEAT].records, base[i]->lane[TCP_BEAT].fd, 0) < 0)
             continue; /* full: it will look; broken: the monitor sees it */
     }
 }
@@ -488,82 +394,6 @@ void tcp_send_dirty(struct tcp_wire *w)
         nudge(w);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ together */
-static void set_timer(const struct tcp_wire *w, long ns)
-{
-    struct itimerspec until = {.it_value = {.tv_nsec = ns}};
-
-    timerfd_settime(w->timer, 0, &until, NULL);
-}
-
-/* Something is held. To set a timer and take it back costs as much as three packets where a hypervisor has the clock. So a caller who ends
- * row after row by himself has one that is far away, and that moves when it comes near. */
-static void guard(struct tcp_wire *w, int64_t now)
-{
-    if (w->rows_ended < TCP_ROWS_ENDED) {
-        w->guard_ns = 0;
-        set_timer(w, TCP_HOLD_NS);
-    } else if (w->guard_ns - now < TCP_GUARD_NS / 2) {
-        w->guard_ns = now + TCP_GUARD_NS;
-        set_timer(w, TCP_GUARD_NS);
-    }
-}
-
-/* Or it was over, and with it the habit. */
-void tcp_burst_goes_on(struct tcp_wire *w)
-{
-    int64_t now = w->env->now(w->env);
-
-    if (now - w->row_ns > TCP_ROW_GAP_NS) {
-        w->row = 0;
-        w->rows_long = w->held ? 0 : w->rows_long;
-    }
-    if (now - w->row_ns > TCP_ROWS_GAP_NS)
-        w->rows_ended = w->rows_long = 0;
-    w->row_ns = now;
-}
-
-/* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
- * first few leave at once and the rest together: when somebody looks, or lies down, or when the monitor's timer ends, whichever is first.
- * Two in a row are no row yet: who waits for each operation has them too, when a peer was ahead, and the timer costs more than a packet.
- * Nor is what has time between it: who sends now and then and never looks, as who answers a sleeping loop, is not held up. After many long
- * rows, each ended at once by its caller, the next is one from its first on; a short one is the last that waits so. */
-void tcp_hold_or_send(struct tcp_wire *w)
-{
-    tcp_burst_goes_on(w);
-    bool hold = (w->row >= (w->messages ? TCP_ROW_MESSAGES : TCP_ROW) || w->rows_long == TCP_ROWS_ENDED) && !w->armed;
-
-    for (const struct tcp_lane *lane = w->dirty; lane && hold; lane = lane->next_dirty)
-        hold = lane->lane == TCP_LANE_SMALL && !tcp_backed_up(lane);
-    if (hold) {
-        if (!w->held)
-            guard(w, w->row_ns);
-        w->waits++;
-        w->held = true;
-        return;
-    }
-    w->row++;
-    w->messages = false;
-    tcp_send_dirty(w);
-    w->poller->class->submit(w->poller);
-}
-
-void tcp_unhold(struct tcp_wire *w)
-{
-    w->row = 0;
-    w->messages = false;
-    if (!w->held)
-        return;
-    w->held = false;
-    w->rows_long = w->waits < TCP_ROW_LONG ? 0 : w->rows_long < TCP_ROWS_ENDED ? w->rows_long + 1 : TCP_ROWS_ENDED;
-    w->waits = 0;
-    if (w->rows_ended < TCP_ROWS_ENDED) {
-        w->rows_ended++;
-        set_timer(w, 0);
-    }
-    tcp_send_dirty(w);
-}
-
 /* ------------------------------------------------------------------------------------------------------------ forgetting */
 static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
 {
@@ -574,7 +404,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
         here |= b->channel == c;
     if (!here)
         return;
-    if (lane->sending && !lane->seal) { /* the kernel may be reading them */
+    if (lane->sending && !lane->records) { /* the kernel may be reading them */
         int64_t result = w->poller->class->cancel(w->poller, lane->socket, POLLER_SEND);
         lane->sending = false;
         if (result > 0)
@@ -583,7 +413,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
     for (struct tcp_block *b = lane->out; b; b = b->next)
         if (b->channel == c) {
             tcp_piece_lost(b);
-            b->user = w->zeros;
+            b->user = w->memory.zeros;
         }
     make_dirty(lane);
 }

@@ -4,14 +4,14 @@
  * of its lane's stage, where nothing else stands before it. The common ways (send.c, receive.c) know all that may be otherwise and
  * cost the more for it: most of what a small exchange costs besides the kernel's part is how much code it runs through.
  */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 #include <errno.h>
 
 /* ------------------------------------------------------------------------------------------------------------ leaving */
 static bool is_free(const struct tcp_lane *lane)
 {
-    return lane->fd >= 0 && !lane->out && !lane->sending && !lane->seal && !lane->ended && !lane->deaf;
+    return lane->fd >= 0 && !lane->out && !lane->sending && !lane->records && !lane->ended && !lane->deaf;
 }
 
 /* What peers are owed but for retirements goes behind other frames, by the flush. */
@@ -19,7 +19,7 @@ static bool may_begin(const struct tcp_channel *c)
 {
     const struct tcp_wire *w = c->wire;
 
-    return !c->owes && !w->dirty && !w->row && !w->held && w->rows_long < TCP_ROWS_ENDED;
+    return !c->owes && !w->dirty && !w->burst.row && !w->burst.held && w->burst.rows_long < TCP_ROWS_ENDED;
 }
 
 bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, size_t bytes)
@@ -70,7 +70,7 @@ static void keep_rest(struct tcp_lane *lane, const unsigned char *from, uint32_t
 static void send_frame(struct tcp_channel *c, uint32_t peer, struct tcp_lane *lane, struct frame f, const void *from)
 {
     struct tcp_member *m = &c->member[peer];
-    unsigned char *const at = c->wire->alone;
+    unsigned char *const at = c->wire->memory.alone;
     uint32_t all = frame_span(f.bytes);
 
     f.kind = FRAME_EXPOSE;
@@ -94,7 +94,7 @@ void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t b
     const struct frame f = {.edge = (uint8_t)(e->edge & 3), .key = e->key, .tag = e->fingerprint, .bytes = (uint32_t)bytes};
 
     tcp_burst_goes_on(c->wire);
-    c->wire->row++;
+    c->wire->burst.row++;
     if (e->npeers + 1 == c->size) /* all are told what they are owed; else the flush looks at the others */
         c->retires = false;
     for (uint32_t i = 0; i < e->npeers; i++)
@@ -110,7 +110,7 @@ static bool show_alone(struct tcp_channel *c, wire_key key, uint32_t fingerprint
     if (!may_begin(c) || !is_free(lane) || !tcp_has_once_room(c, peer, key, bytes))
         return false;
     tcp_burst_goes_on(c->wire);
-    c->wire->row++;
+    c->wire->burst.row++;
     c->retires = false;
     send_frame(c, peer, lane, (struct frame){.edge = WIRE_ONCE | WIRE_TO_ALL, .key = key, .tag = fingerprint, .bytes = (uint32_t)bytes},
                from);
@@ -144,7 +144,7 @@ enum wire_result tcp_publish_inline(struct wire_channel *channel, wire_key key, 
 /* Between two frames, with nothing of them in the stage: so the next bytes are a header at its beginning. */
 static bool is_between(const struct tcp_lane *lane)
 {
-    return lane->fd >= 0 && !lane->ended && !lane->in_body && !lane->end && !lane->pad && !lane->ahead_bytes && !lane->seal;
+    return lane->fd >= 0 && !lane->ended && !lane->in_body && !lane->end && !lane->pad && !lane->ahead_bytes && !lane->records;
 }
 
 /* It is what this look is for, and all of it is here. */
@@ -159,7 +159,7 @@ static bool is_it(const struct tcp_channel *c, const struct wire_look *l, const 
 /* What comes first in the stage, in which there are `here` bytes; what is behind it is left there. False: there is no place for it. */
 static bool take_it(struct tcp_channel *c, const struct wire_look *l, struct tcp_lane *lane, const struct frame *f, uint32_t here)
 {
-    struct tcp_block *block = c->live < c->live_most ? tcp_block_take(c->wire, f->bytes) : NULL;
+    struct tcp_block *block = c->slots.live < c->slots.live_most ? tcp_block_take(c->wire, f->bytes) : NULL;
     struct tcp_slot *s = block ? tcp_slot_make(c, l->peer, l->key) : NULL;
 
     if (!s) {
@@ -218,8 +218,8 @@ static int64_t attempt(struct tcp_wire *w, struct tcp_lane *lane)
 
     if (n == -EBUSY)
         return n;
-    w->row = 0; /* as any look, it ends a row */
-    w->messages = false;
+    w->burst.row = 0; /* as any look, it ends a row */
+    w->burst.messages = false;
     if (n <= 0 && n != -EAGAIN)
         tcp_received(lane, n);
     return n;
@@ -230,7 +230,7 @@ enum wire_result tcp_look_alone(struct tcp_channel *c, const struct wire_look *l
     struct tcp_wire *w = c->wire;
     struct tcp_lane *lane = &c->member[l->peer].lane[TCP_LANE_SMALL];
 
-    if (l->bytes > TCP_SMALL_BYTES || l->land || w->held || w->armed || !is_between(lane))
+    if (l->bytes > TCP_SMALL_BYTES || l->land || w->burst.held || w->armed || !is_between(lane))
         return WIRE_NONE;
     int64_t n = attempt(w, lane);
     if (n == -EAGAIN)
@@ -299,7 +299,7 @@ static enum wire_result see_alone(struct tcp_channel *c, wire_key key, uint32_t 
 
     if (BASE_UNLIKELY(!tcp_reached(c->retired, wire_key_seq(c->seen_key))))
         return key == c->seen_key ? WIRE_DONE : WIRE_NONE;
-    if (c->live || w->held || w->armed || !is_between(lane))
+    if (c->slots.live || w->burst.held || w->armed || !is_between(lane))
         return WIRE_NONE;
     if (!c->seen && !(c->seen = tcp_block_take(w, TCP_SMALL_BYTES)))
         return WIRE_NONE;

@@ -3,40 +3,12 @@
  * the same call what stands behind it into the stage. A header is believed once its checksum, number, kind and length are right, and what
  * it names (channel, sender, credit) is so; else the connection ends, and the peer with it.
  */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 #include "base/format.h"
 
 #include <errno.h>
 #include <sys/socket.h>
-
-/* ------------------------------------------------------------------------------------------------------------ ends */
-void tcp_lane_down(struct tcp_lane *lane)
-{
-    struct tcp_wire *w = lane->port->wire;
-
-    if (lane->ended)
-        return;
-    lane->ended = true;
-    if (!lane->link->ended_ns)
-        lane->link->ended_ns = w->env->now(w->env);
-    w->poller->class->remove(w->poller, lane->socket);
-    lane->sending = false;
-    shutdown(lane->fd, SHUT_RDWR);
-    tcp_drop_out(lane); /* nobody reads it; the monitor says why */
-    w->env->bell_ring(w->env, w->watch);
-}
-
-void tcp_lane_end(struct tcp_lane *lane, const char *why)
-{
-    struct tcp_link *link = lane->link;
-
-    if (lane->ended)
-        return;
-    if (why && !link->goodbye)
-        base_log(lane->port->wire->log, LOG_INFO, "tcp: peer=%d lane=%u address=%s: %s", link->peer, lane->lane, link->address, why);
-    tcp_lane_down(lane);
-}
 
 static void refuse(struct tcp_lane *lane, const char *why)
 {
@@ -45,42 +17,6 @@ static void refuse(struct tcp_lane *lane, const char *why)
     base_log(lane->port->wire->log, LOG_ERROR, "tcp: peer=%d lane=%u frame=%u kind=%u bytes=%u: %s; the connection is given up",
              lane->link->peer, lane->lane, lane->in_number, f->kind, f->bytes, why);
     tcp_lane_down(lane);
-}
-
-/* ------------------------------------------------------------------------------------------------------------ who is waited for */
-static void await_on(struct tcp_wire *w, struct tcp_lane *lane, bool on)
-{
-    lane->looks += on ? 1 : UINT32_MAX;
-    if (on && lane->looks == 1 && lane->fd >= 0) {
-        w->hot[w->hots++] = lane->socket;
-        lane->hot = w->hots;
-    } else if (!lane->looks && lane->hot) {
-        uint32_t last = w->hot[--w->hots];
-        w->hot[lane->hot - 1] = last;
-        w->links[last / TCP_SOCKETS].lane[last % TCP_SOCKETS].hot = lane->hot;
-        lane->hot = 0;
-    }
-}
-
-/* Who waits for bulk also waits for what lets him send his own. */
-void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t which, bool on)
-{
-    for (uint32_t lane = 0; lane <= which; lane++)
-        await_on(c->wire, &c->member[peer].lane[lane], on);
-}
-
-/* What waited for it: frames to be sent, and who waits for some to come. */
-void tcp_lane_opened(struct tcp_lane *lane)
-{
-    struct tcp_wire *w = lane->port->wire;
-
-    if (lane->looks && !lane->hot) {
-        w->hot[w->hots++] = lane->socket;
-        lane->hot = w->hots;
-    }
-    tcp_send_waiting(lane);
-    tcp_send_dirty(w);
-    w->poller->class->submit(w->poller);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ payloads */
@@ -114,7 +50,7 @@ static const char *open_exposure(struct tcp_lane *lane, struct tcp_channel *c, c
         return "an exposure that was never allowed";
     if (s && s->begun)
         return "an exposure that was here before";
-    if (!s && c->live >= c->live_most)
+    if (!s && c->slots.live >= c->slots.live_most)
         return "more exposures than there are credits";
     s = s ? s : tcp_slot_make(c, f->from, f->key);
     if (!s)
@@ -389,13 +325,13 @@ static uint32_t fill_room(struct tcp_lane *lane)
     uint32_t n = 0;
 
     lane->ahead_bytes = 0;
-    if (lane->seal)
-        lane->in_vector[n++] = tcp_seal_room(lane);
+    if (lane->records)
+        lane->in_vector[n++] = record_room(lane->records);
     else if (is_next_known(lane))
         n = offer_ahead(lane);
     else if (lane->in_body && lane->left)
-        lane->in_vector[n++] = (struct iovec){lane->land ? lane->land : w->sink, lane->left};
-    if (!lane->seal && !lane->ahead_bytes)
+        lane->in_vector[n++] = (struct iovec){lane->land ? lane->land : w->memory.sink, lane->left};
+    if (!lane->records && !lane->ahead_bytes)
         lane->in_vector[n++] = (struct iovec){lane->stage + lane->end, look_ahead(lane)};
     return n;
 }
@@ -447,14 +383,16 @@ static void account(struct tcp_lane *lane, size_t bytes)
         close_body(lane);
 }
 
-void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes)
+/* Bytes of records, opened; plain NULL: they lie where they were to land. False: the connection has ended. */
+static bool take_plain(void *owner, const void *plain, size_t bytes)
 {
+    struct tcp_lane *lane = owner;
     const char *from = plain;
 
     if (!plain) {
         account(lane, bytes);
         tcp_digest(lane);
-        return;
+        bytes = 0;
     }
     while (bytes && !lane->ended) {
         size_t direct = !lane->in_body ? 0 : bytes < lane->left ? bytes : lane->left, room = lane->stage_bytes - lane->end;
@@ -464,13 +402,27 @@ void tcp_take_plain(struct tcp_lane *lane, const void *plain, size_t bytes)
         memcpy(lane->stage + lane->end, from + direct, rest);
         if (!direct && !rest) {
             refuse(lane, "a frame longer than any");
-            return;
+            return false;
         }
         account(lane, direct + rest);
         tcp_digest(lane);
         from += direct + rest;
         bytes -= direct + rest;
     }
+    return !lane->ended;
+}
+
+/* Where all of a record belongs; NULL: not to one place. */
+static void *place_plain(void *owner, size_t bytes)
+{
+    const struct tcp_lane *lane = owner;
+
+    return lane->in_body && lane->left >= bytes ? lane->land : NULL;
+}
+
+const char *tcp_open_records(struct tcp_lane *lane, size_t bytes)
+{
+    return record_came(lane->records, bytes, &(struct record_target){.owner = lane, .place = place_plain, .take = take_plain});
 }
 
 void tcp_received(struct tcp_lane *lane, int64_t result)
@@ -483,8 +435,8 @@ void tcp_received(struct tcp_lane *lane, int64_t result)
         tcp_lane_end(lane, why);
         return;
     }
-    if (lane->seal) {
-        const char *why = tcp_seal_came(lane, (size_t)result);
+    if (lane->records) {
+        const char *why = tcp_open_records(lane, (size_t)result);
         if (why)
             refuse(lane, why);
     } else {
@@ -495,49 +447,6 @@ void tcp_received(struct tcp_lane *lane, int64_t result)
         tcp_receive_start(lane);
 }
 
-static struct tcp_lane *lane_of(struct tcp_wire *w, uint32_t socket)
-{
-    return &w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
-}
-
-uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
-{
-    struct poller_event events[32];
-    uint32_t all = 0, arrivals = w->arrivals;
-
-    w->pumped = 0;
-    tcp_unhold(w);
-    for (int round = 0; round < TCP_ROUNDS && w->pumped < TCP_PUMP_BYTES; round++) {
-        uint32_t n = w->poller->class->reap(w->poller, events, 32, hot, hots);
-        for (uint32_t i = 0; i < n; i++) {
-            struct tcp_lane *lane = lane_of(w, events[i].socket);
-            if (events[i].way == POLLER_RECEIVE)
-                tcp_received(lane, events[i].result);
-            else
-                tcp_sent(lane, events[i].result);
-        }
-        if (w->dirty)
-            tcp_send_dirty(w);
-        all += n;
-        w->dry = !n;
-        if (!n || (hot && w->arrivals != arrivals))
-            break;
-    }
-    w->poller->class->submit(w->poller); /* what another thread had made dirty and was sent here: its flush will find nothing more to do */
-    if (all)
-        tcp_heed_came(w);
-    if (all && w->armed && !w->rung) { /* what was just read here may be what somebody sleeps for: bytes, or only a credit */
-        w->rung = true;
-        w->env->bell_ring(w->env, w->bell);
-    }
-    return all;
-}
-
-void tcp_hear(struct tcp_channel *c, uint32_t peer)
-{
-    tcp_pump(c->wire, &c->member[peer].lane[TCP_LANE_SMALL].socket, 1);
-}
-
 /* ------------------------------------------------------------------------------------------------------------ forgetting */
 static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
 {
@@ -545,7 +454,7 @@ static void forget_lane(struct tcp_lane *lane, const struct tcp_channel *c)
 
     if (lane->channel != c)
         return;
-    if (lane->seal) { /* no memory of its users is with the kernel */
+    if (lane->records) { /* no memory of its users is with the kernel */
         lane->channel = NULL;
         lane->slot = NULL;
         lane->message = NULL;

@@ -1,5 +1,5 @@
 /* The codec of frames. Pure: no state but a table that is built once at compile time. */
-#include "net/tcp/frame.h"
+#include "net/frame/frame.h"
 
 #include <string.h>
 

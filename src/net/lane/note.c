@@ -1,6 +1,6 @@
 /* Notes, and the calls that ranks publish. Neither waits for room: a note that could not be sent yet is replaced by the next of its sort,
  * and calls are told at the monitor's tick, or when somebody asks for them because his own differ. */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 #include "wire/collective.h"
 
@@ -36,11 +36,11 @@ void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e)
     BASE_ASSERT(n->bytes <= wire_note_bytes(sort));
     if (n->bytes)
         memcpy(n->data, e->spans[0].at, n->bytes);
-    for (uint32_t i = 0; i < c->size && !c->wire->acceptor; i++)
+    for (uint32_t i = 0; i < c->size && !c->wire->graph; i++)
         if (c->member[i].lane)
             c->member[i].unsent |= (uint8_t)(1u << sort);
     tell_calls(c); /* first: a failure's text is made of them */
-    if (c->wire->acceptor)
+    if (c->wire->graph)
         tcp_relay_note(c, n);
     else
         send_notes(c);
@@ -207,9 +207,9 @@ void tcp_calls_show(struct tcp_channel *c)
     if (newest == c->calls_shown)
         return;
     c->calls_shown = newest;
-    if (c->wire->acceptor)
+    if (c->wire->graph)
         tcp_calls_send(c, TO_ALL, true);
-    for (uint32_t i = 0; i < c->size && !c->wire->acceptor; i++)
+    for (uint32_t i = 0; i < c->size && !c->wire->graph; i++)
         c->member[i].asked |= c->member[i].lane != NULL;
     answer(c);
 }
@@ -236,9 +236,9 @@ static void tell_calls(struct tcp_channel *c)
     if (newest == c->calls_told)
         return;
     bool all = true; /* who was left out hears them at the next tick, and the others once more */
-    if (c->wire->acceptor)
+    if (c->wire->graph)
         tcp_calls_send(c, TO_ALL, false);
-    for (uint32_t i = 0; i < c->size && !c->wire->acceptor; i++) {
+    for (uint32_t i = 0; i < c->size && !c->wire->graph; i++) {
         const struct tcp_lane *lane = c->member[i].lane;
         if (lane && tcp_backed_up(&lane[TCP_LANE_SMALL]))
             all = false;

@@ -5,7 +5,7 @@
  * What a listener makes of who comes is admit.c's.
  */
 #define _GNU_SOURCE
-#include "net/tcp/mesh.h"
+#include "net/mesh/mesh.h"
 
 #include "base/format.h"
 #include "data/data.h"
@@ -67,7 +67,7 @@ bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const stru
         mesh_name_address(&other, lane->link->address, sizeof lane->link->address);
     mesh_set_options(m->w, fd, m->cards[peer].host == m->mine.host);
     if ((m->w->sealed || (m->w->checked && lane->lane != TCP_BEAT)) && /* a beat that was changed says the same */
-        !tcp_seal_start(lane, keys, m->w->sealed ? (enum crypto_kind)m->how[peer] : CRYPTO_NONE))
+        !tcp_lane_seal(lane, keys, m->w->sealed ? (enum crypto_kind)m->how[peer] : CRYPTO_NONE))
         return false;
     lane->fd = fd;
     m->w->env->own(m->w->env, fd, true);
@@ -80,7 +80,7 @@ bool mesh_keep(struct mesh *m, uint32_t rank, uint32_t which, int fd, const stru
 /* How many descriptors a rank needs while it connects: of all its connections, or of neighbours. */
 uint32_t mesh_files_for(const struct mesh *m)
 {
-    uint32_t others = m->w->acceptor ? 2 * TCP_BASE_MOST : (uint32_t)m->w->ranks - 1;
+    uint32_t others = m->w->graph ? 2 * TCP_BASE_MOST : (uint32_t)m->w->ranks - 1;
 
     return others * TCP_SOCKETS + FILES_OF_A_WORLD;
 }
@@ -93,166 +93,11 @@ enum comm_result mesh_fail_files(const struct mesh *m)
     return mesh_fail(m, COMM_ERR_SYSTEM, "rank %d of %d ranks: %s", m->w->rank, m->w->ranks, limit);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ dialing */
-static enum comm_result fail_peer(const struct mesh *m, uint32_t peer, enum comm_result result, const char *why)
-{
-    char text[80];
-
-    mesh_name_address(&m->cards[peer].address, text, sizeof text);
-    return mesh_fail(m, result, "connecting to rank %u at %s: %s", peer, text, why);
-}
-
-static enum comm_result begin_dial(struct mesh *m, struct dialing *d)
-{
-    const struct card *card = &m->cards[d->peer];
-
-    d->stage = DIAL_CONNECTING;
-    d->fd = files_socket(card->address.ss_family, m->w->log, mesh_files_for(m));
-    if (d->fd < 0 && files_are_short(errno))
-        return mesh_fail_files(m);
-    if (d->fd < 0)
-        return mesh_fail(m, COMM_ERR_SYSTEM, "socket: %s", strerror(errno));
-    if (m->steady)
-        tcp_watch_for(m->w, d->fd);
-    if (connect(d->fd, (const struct sockaddr *)&card->address, mesh_length_of(&card->address)) == 0 || errno == EINPROGRESS)
-        return COMM_OK;
-    return fail_peer(m, d->peer, COMM_ERR_SYSTEM, strerror(errno));
-}
-
-enum comm_result mesh_dial(struct mesh *m, uint32_t peer, uint32_t lane)
-{
-    struct dialing *d = &m->dials[m->dialing];
-
-    *d = (struct dialing){.peer = peer, .lane = lane, .fd = -1};
-    enum comm_result result = begin_dial(m, d);
-    if (result == COMM_OK)
-        m->dialing++;
-    else if (d->fd >= 0)
-        close(d->fd);
-    return result;
-}
-
-bool mesh_is_dialing(const struct mesh *m, uint32_t peer, uint32_t lane)
-{
-    uint32_t i = 0;
-
-    while (i < m->dialing && (m->dials[i].peer != peer || m->dials[i].lane != lane))
-        i++;
-    return i < m->dialing;
-}
-
-static struct greeting greeting_for(const struct mesh *m, const struct dialing *d)
-{
-    struct greeting g = {MESH_MAGIC, FRAME_VERSION, (uint32_t)m->w->rank, d->peer, d->lane, 0, {0}};
-
-    memcpy(g.word, m->cards[d->peer].word, MESH_WORD);
-    return g;
-}
-
-/* The greeting has left. Who only asked to be dialed is done; else the other end says that it has a place. */
-static void greeted(struct dialing *d, bool *done)
-{
-    d->stage = DIAL_GREETED;
-    pending_wait_for(d->fd, sizeof(struct welcome));
-    *done = d->lane >= TCP_SOCKETS;
-    if (*done)
-        close(d->fd);
-}
-
-/* It is connected, or it never will be. */
-static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
-{
-    const struct handshake_names names = {HANDSHAKE_CONNECTION, (uint32_t)m->w->rank, d->peer, d->lane, m->how[d->peer]};
-    struct greeting g = greeting_for(m, d);
-    unsigned char hello[HANDSHAKE_HELLO];
-    int error = 0;
-    socklen_t length = sizeof error;
-
-    if (getsockopt(d->fd, SOL_SOCKET, SO_ERROR, &error, &length) < 0)
-        error = errno;
-    if (!error && m->key && !handshake_hello(&d->shake, m->w->env, m->key, &names, hello))
-        error = ENOMEM;
-    if (!error)
-        error = m->key ? mesh_send_now(d->fd, hello, sizeof hello) : mesh_send_now(d->fd, &g, sizeof g);
-    if (error)
-        return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
-    d->stage = DIAL_ASKED;
-    if (!m->key)
-        greeted(d, done);
-    return COMM_OK;
-}
-
-/* It is asked again while there is time; in a world that is open not at once, so that who will never have one costs little. */
-static enum comm_result had_no_place(struct mesh *m, struct dialing *d)
-{
-    if (m->steady)
-        return fail_peer(m, d->peer, COMM_ERR_PEER, "it took the connection and gave it up");
-    close(d->fd);
-    return begin_dial(m, d);
-}
-
-/* The answer to the hello; or the other end had no place for us. */
-static enum comm_result finish(struct mesh *m, struct dialing *d, bool *done)
-{
-    unsigned char answer[HANDSHAKE_ANSWER], sealed[sizeof(struct greeting) + CRYPTO_TAG];
-    struct greeting g = greeting_for(m, d);
-    ssize_t n = recv(d->fd, answer, sizeof answer, MSG_PEEK | MSG_DONTWAIT);
-    enum handshake_fault fault = n >= HANDSHAKE_HEAD ? handshake_read_head(answer) : HANDSHAKE_OK;
-
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return COMM_OK;
-    if (n <= 0)
-        return had_no_place(m, d);
-    if (!fault && n < HANDSHAKE_ANSWER) {
-        pending_wait_for(d->fd, HANDSHAKE_ANSWER);
-        return COMM_OK;
-    }
-    if (!fault && recv(d->fd, answer, sizeof answer, MSG_DONTWAIT) == (ssize_t)sizeof answer)
-        fault = handshake_finish(&d->shake, answer);
-    if (fault)
-        return fail_peer(m, d->peer, COMM_ERR_AUTH, handshake_fault_text(fault));
-    if (!seal_write(&d->shake.seal, &g, sizeof g, sealed))
-        return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the handshake");
-    int error = mesh_send_now(d->fd, sealed, sizeof sealed);
-    if (error)
-        return fail_peer(m, d->peer, COMM_ERR_PEER, strerror(error));
-    greeted(d, done);
-    return COMM_OK;
-}
-
-/* The other end has a place for us, or had none. */
-static enum comm_result confirm(struct mesh *m, struct dialing *d, bool *done)
-{
-    struct welcome w = {.magic = 0};
-    ssize_t n = recv(d->fd, &w, sizeof w, MSG_PEEK | MSG_DONTWAIT);
-
-    if (n < 0 && (errno == EAGAIN || errno == EINTR))
-        return COMM_OK;
-    if (n <= 0)
-        return had_no_place(m, d);
-    if (n < (ssize_t)sizeof w.magic || (n < (ssize_t)sizeof w && w.magic == MESH_MAGIC))
-        return COMM_OK;
-    if (recv(d->fd, &w, sizeof w, MSG_DONTWAIT) != (ssize_t)sizeof w || w.magic != MESH_MAGIC)
-        return fail_peer(m, d->peer, COMM_ERR_AUTH, "it speaks another language");
-    if (!mesh_same_word(w.word, m->mine.word))
-        return fail_peer(m, d->peer, COMM_ERR_AUTH, "what listens there is not that rank: it does not know this rank's word");
-    pending_wait_for(d->fd, 1);
-    if (!mesh_keep(m, d->peer, d->lane, d->fd, m->key ? &d->shake.seal : NULL))
-        return fail_peer(m, d->peer, COMM_ERR_MEMORY, "no memory for the connection");
-    *done = true;
-    return COMM_OK;
-}
-
-static enum comm_result go_on(struct mesh *m, struct dialing *d, bool *done)
-{
-    return d->stage == DIAL_CONNECTING ? greet(m, d, done) : d->stage == DIAL_ASKED ? finish(m, d, done) : confirm(m, d, done);
-}
-
 /* ------------------------------------------------------------------------------------------------------------ the loop */
 /* Connected while the world opens. */
 static bool is_wanted(const struct mesh *m, int32_t peer)
 {
-    return m->w->acceptor ? tcp_is_base(m->w, peer) : wire_joins(m->config, m->w->rank, peer);
+    return m->w->graph ? tcp_is_base(m->w, peer) : wire_joins(m->config, m->w->rank, peer);
 }
 
 static enum comm_result late(const struct mesh *m)
@@ -274,20 +119,6 @@ static enum comm_result late(const struct mesh *m)
                      text);
 }
 
-/* Once steady, what cannot be connected is dialed again by who needs it (links.c), as long as there is time. */
-static enum comm_result end_dial(struct mesh *m, uint32_t at, enum comm_result result)
-{
-    struct dialing *d = &m->dials[at];
-
-    if (result != COMM_OK && m->steady)
-        base_log(m->w->log, LOG_DEBUG, "tcp: %s", m->config->error_text);
-    if (result != COMM_OK && d->fd >= 0)
-        close(d->fd);
-    *d = m->dials[--m->dialing];
-    crypto_wipe(&m->dials[m->dialing], sizeof m->dials[m->dialing]);
-    return m->steady ? COMM_OK : result;
-}
-
 enum comm_result mesh_turn(struct mesh *m, int wait_ms)
 {
     enum comm_result result = COMM_OK;
@@ -302,12 +133,8 @@ enum comm_result mesh_turn(struct mesh *m, int wait_ms)
     poll(m->wait, n, wait_ms);
     m->now = m->w->env->now(m->w->env);
     for (uint32_t i = m->dialing; i-- > 0 && result == COMM_OK;) {
-        bool done = false;
-        if (!m->wait[1 + pending_peers + i].revents)
-            continue;
-        result = go_on(m, &m->dials[i], &done);
-        if (done || result != COMM_OK)
-            result = end_dial(m, i, result);
+        if (m->wait[1 + pending_peers + i].revents)
+            result = mesh_dial_on(m, i);
     }
     for (uint32_t i = pending_peers; i-- > 0;)
         mesh_hear_one(m, i, m->wait[1 + i].revents);
@@ -376,7 +203,7 @@ static void prepare(struct mesh *m)
     m->mine.seal = m->w->seal_choice;
     m->mine.aes = m->w->aes;
     m->mine.checks = m->w->checked;
-    m->mine.links = m->w->acceptor != NULL;
+    m->mine.links = m->w->graph != NULL;
     if (!mesh_read_address(address, &m->mine.address))
         error = EAFNOSUPPORT;
     if (!error)
@@ -508,7 +335,7 @@ static enum comm_result meet(struct mesh *m)
         return result;
     tell_of_seal(m);
     result = connect_all(m);
-    if (!m->w->acceptor)
+    if (!m->w->graph)
         close_listener(m);
     m->mine.result = (int32_t)result;
     if (result != COMM_OK)
@@ -535,7 +362,7 @@ static enum comm_result fail_to_watch(const struct wire_config *config)
 
 enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
 {
-    size_t ranks = (size_t)config->ranks, dials = w->acceptor ? TCP_DIALS : ranks * TCP_SOCKETS;
+    size_t ranks = (size_t)config->ranks, dials = w->graph ? TCP_DIALS : ranks * TCP_SOCKETS;
     size_t bytes = sizeof(struct mesh) + ranks * sizeof(struct card) + (dials + STRANGERS_MAX + 1) * sizeof(struct pollfd) +
                    dials * sizeof(struct dialing) + ranks;
     struct mesh *m = secret_take(bytes); /* its handshakes have keys */
@@ -555,7 +382,7 @@ enum comm_result tcp_mesh(struct tcp_wire *w, const struct wire_config *config)
     m->wait = (struct pollfd *)(void *)(m->dials + dials);
     m->how = (unsigned char *)(m->wait + dials + STRANGERS_MAX + 1);
     enum comm_result result = meet(m);
-    if (result != COMM_OK || !w->acceptor)
+    if (result != COMM_OK || !w->graph)
         mesh_close(m);
     else if (!tcp_acceptor_open(w, m))
         result = fail_to_watch(config);

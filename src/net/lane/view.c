@@ -5,7 +5,7 @@
  *
  * A mismatch is told when the peer's published calls are here, so that both sides can be named: they are asked for when it is found.
  */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 #include "data/data.h"
 
@@ -85,9 +85,9 @@ static enum wire_result expose_lent(struct tcp_channel *c, const struct wire_exp
 /* A copy costs more than a call where it is long; and what comes alone has nothing to wait for. */
 static bool leaves_straight(struct tcp_channel *c, const struct wire_expose *e, size_t bytes)
 {
-    bool straight = bytes > TCP_SMALL_BYTES && e->nspans == 1 && (bytes > TCP_AHEAD_BYTES || !c->wire->row);
+    bool straight = bytes > TCP_SMALL_BYTES && e->nspans == 1 && (bytes > TCP_AHEAD_BYTES || !c->wire->burst.row);
 
-    c->wire->row += straight;
+    c->wire->burst.row += straight;
     return straight;
 }
 
@@ -195,7 +195,7 @@ void tcp_calls_came(struct tcp_channel *c, uint32_t peer)
 {
     c->member[peer].calls_here = true;
     for (uint32_t i = 0; i < TCP_BUCKETS; i++)
-        for (struct tcp_slot *s = c->bucket[i]; s; s = s->next)
+        for (struct tcp_slot *s = c->slots.bucket[i]; s; s = s->next)
             if (s->differs && s->peer == peer) {
                 s->differs = false;
                 tell_look(c, s, &s->look, WIRE_MISMATCH);
@@ -227,12 +227,12 @@ void tcp_missed(struct tcp_channel *c, const struct tcp_link *link)
     if (peer == c->size || c->aborted || !c->connected)
         return;
     for (uint32_t i = 0; i < TCP_BUCKETS; i++)
-        for (const struct tcp_slot *s = c->bucket[i]; s; s = s->next)
+        for (const struct tcp_slot *s = c->slots.bucket[i]; s; s = s->next)
             if (s->peer == peer && s->asked && !s->whole && (!oldest || tcp_reached(wire_key_seq(oldest->key), wire_key_seq(s->key))))
                 oldest = s;
     if (oldest)
         tcp_miss(c, peer, oldest->key);
-    for (const struct tcp_message *m = c->arrived; m; m = m->next)
+    for (const struct tcp_message *m = c->messages.arrived; m; m = m->next)
         if (m->granted && m->peer == peer)
             tcp_miss(c, peer, 0);
 }

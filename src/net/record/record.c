@@ -1,7 +1,7 @@
 /*
- * Sealed connections (COMM_TCP_SEAL): between a lane's frames and its socket every byte is encrypted and authenticated, in records: a
- * line of 64 bytes, with the length and a tag that speaks for all of the record, and the bytes. So records are whole lines, as frames are,
- * and the kernel copies them as fast (frame.h). Keys are made of those of the connection's handshake, one for each direction
+ * Sealed connections (COMM_TCP_SEAL): between the frames of a connection and its socket every byte is encrypted and authenticated, in
+ * records: a line of 64 bytes, with the length and a tag that speaks for all of the record, and the bytes. So records are whole lines, as
+ * frames are, and the kernel copies them as fast (frame.h). Keys are made of those of the connection's handshake, one for each direction
  * and cipher, and the records' numbers are their nonces, so a record that was changed, repeated, left out or moved ends the connection.
  * Heartbeats are sealed like all else: an attacker on the way can neither make one nor keep one alive. What leaves is sealed from where it
  * lies into a buffer of ours; what comes is opened straight to where it belongs, when all of a record belongs there, as it does of what is
@@ -15,11 +15,15 @@
  * Checked connections (COMM_TCP_CRC): the same records in plain, whose tag is a CRC-32C of their number, length and bytes. That finds what
  * a broken machine on the way changes and TCP's checksum of 16 bits does not; it keeps nobody from changing bytes on purpose.
  */
-#include "net/tcp/tcp.h"
+#include "net/record/record.h"
 
+#include "base/edge.h"
 #include "net/auth/handshake.h"
+#include "net/frame/frame.h"
+#include "net/poll/poller.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/socket.h>
 
 enum {
@@ -34,7 +38,8 @@ enum {
     REKEY_RECORDS = 1 << 20,
 };
 
-struct tcp_seal {
+struct record_layer {
+    const struct comm_env *env;
     struct crypto_cipher *cipher[2]; /* 0 leaves, 1 comes, as in struct seal */
     uint64_t number[2];
     size_t about;          /* bytes of a head before its tag */
@@ -56,44 +61,39 @@ static struct crypto_cipher *make_cipher(enum crypto_kind kind, const unsigned c
     return cipher;
 }
 
-bool tcp_seal_start(struct tcp_lane *lane, const struct seal *keys, enum crypto_kind kind)
+struct record_layer *record_start(const struct comm_env *env, const struct seal *keys, enum crypto_kind kind, bool beats)
 {
-    const struct comm_env *env = lane->port->wire->env;
-    size_t room = lane->lane == TCP_BEAT ? BEATS * (RECORD_HEAD + BEAT) : LEAVING_MOST;
-    size_t bytes = sizeof(struct tcp_seal) + 2 * (room + EDGE_BYTES);
-    struct tcp_seal *s = env->take(env, bytes, 64);
+    size_t room = beats ? BEATS * (RECORD_HEAD + BEAT) : LEAVING_MOST;
+    size_t bytes = sizeof(struct record_layer) + 2 * (room + EDGE_BYTES);
+    struct record_layer *s = env->take(env, bytes, 64);
 
     if (!s)
-        return false;
-    *s = (struct tcp_seal){.about = RECORD_HEAD - (kind ? CRYPTO_TAG : CHECK_TAG), .room = room, .bytes = bytes};
+        return NULL;
+    *s = (struct record_layer){.env = env, .about = RECORD_HEAD - (kind ? CRYPTO_TAG : CHECK_TAG), .room = room, .bytes = bytes};
     s->out_bytes = s->memory;
     s->in_bytes = s->out_bytes + room + EDGE_BYTES;
     edge_close(s->out_bytes + room, EDGE_BYTES);
     edge_close(s->in_bytes + room, EDGE_BYTES);
-    lane->seal = s;
     for (int i = 0; i < 2 && kind; i++)
         s->cipher[i] = make_cipher(kind, keys->key[i]);
     if (!kind || (s->cipher[0] && s->cipher[1]))
-        return true;
-    tcp_seal_end(lane);
-    return false;
+        return s;
+    record_end(s);
+    return NULL;
 }
 
-void tcp_seal_end(struct tcp_lane *lane)
+void record_end(struct record_layer *s)
 {
-    const struct comm_env *env = lane->port->wire->env;
-    struct tcp_seal *s = lane->seal;
-
     if (!s)
         return;
+    const struct comm_env *env = s->env;
+    size_t bytes = s->bytes;
     for (int i = 0; i < 2; i++)
         if (s->cipher[i])
             crypto_cipher_end(s->cipher[i]);
-    size_t bytes = s->bytes;
     edge_open(s, bytes);
     crypto_wipe(s, bytes);
     env->give(env, s, bytes);
-    lane->seal = NULL;
 }
 
 static void put_number(unsigned char *at, size_t number)
@@ -108,7 +108,7 @@ static size_t get_number(const unsigned char *at)
 }
 
 /* Of record `number`: its head, and bytes that lie anywhere. */
-static size_t check_of(const struct tcp_seal *s, uint64_t number, const unsigned char *head, const void *bytes, size_t count)
+static size_t check_of(const struct record_layer *s, uint64_t number, const unsigned char *head, const void *bytes, size_t count)
 {
     unsigned char text[8];
 
@@ -117,7 +117,7 @@ static size_t check_of(const struct tcp_seal *s, uint64_t number, const unsigned
 }
 
 /* Which record is next. False: there is no key for it. */
-static bool next_record(struct tcp_seal *s, int way, uint64_t *number)
+static bool next_record(struct record_layer *s, int way, uint64_t *number)
 {
     *number = s->number[way]++;
     return !s->cipher[way] ||
@@ -125,7 +125,7 @@ static bool next_record(struct tcp_seal *s, int way, uint64_t *number)
 }
 
 /* Makes the head, and behind it what is sealed; from may be there. */
-static bool close_record(struct tcp_seal *s, unsigned char *head, const unsigned char *from, size_t bytes)
+static bool close_record(struct record_layer *s, unsigned char *head, const unsigned char *from, size_t bytes)
 {
     unsigned char *to = head + RECORD_HEAD, *tag = head + s->about;
     uint64_t number;
@@ -144,7 +144,7 @@ static bool close_record(struct tcp_seal *s, unsigned char *head, const unsigned
 }
 
 /* False: it is not the next one, or was changed. */
-static bool open_record(struct tcp_seal *s, const unsigned char *head, size_t bytes, void *to)
+static bool open_record(struct record_layer *s, const unsigned char *head, size_t bytes, void *to)
 {
     const unsigned char *text = head + RECORD_HEAD, *tag = head + s->about;
     uint64_t number;
@@ -161,9 +161,9 @@ static bool open_record(struct tcp_seal *s, const unsigned char *head, size_t by
 }
 
 /* ------------------------------------------------------------------------------------------------------------ what leaves */
-bool tcp_seal_pending(const struct tcp_lane *lane)
+bool record_pending(const struct record_layer *s)
 {
-    return lane->seal && lane->seal->begin < lane->seal->end;
+    return s && s->begin < s->end;
 }
 
 /* Where in a vector one is. */
@@ -190,7 +190,7 @@ static size_t least(size_t a, size_t b)
 
 /* The next bytes of the vector as one record; how many. A long piece has records of its own, in whole lines, so that it is sealed from
  * where it lies and all of each record belongs to one place at the other end; short ones go together. */
-static size_t seal_record(struct tcp_seal *s, struct cursor *c)
+static size_t seal_record(struct record_layer *s, struct cursor *c)
 {
     unsigned char *head = s->out_bytes + s->end, *to = head + RECORD_HEAD;
     const unsigned char *from = to;
@@ -214,9 +214,8 @@ static size_t seal_record(struct tcp_seal *s, struct cursor *c)
     return bytes && close_record(s, head, from, bytes) ? bytes : 0;
 }
 
-size_t tcp_seal_take(struct tcp_lane *lane, const struct iovec *vector, uint32_t count)
+size_t record_take(struct record_layer *s, const struct iovec *vector, uint32_t count)
 {
-    struct tcp_seal *s = lane->seal;
     struct cursor c = {vector, count, 0};
     size_t taken = 0, n = 1;
 
@@ -229,39 +228,39 @@ size_t tcp_seal_take(struct tcp_lane *lane, const struct iovec *vector, uint32_t
     return taken;
 }
 
-struct iovec tcp_seal_leaving(struct tcp_lane *lane)
+struct iovec record_leaving(struct record_layer *s)
 {
-    return (struct iovec){lane->seal->out_bytes + lane->seal->begin, lane->seal->end - lane->seal->begin};
+    return (struct iovec){s->out_bytes + s->begin, s->end - s->begin};
 }
 
-void tcp_seal_sent(struct tcp_lane *lane, size_t bytes)
+void record_sent(struct record_layer *s, size_t bytes)
 {
-    lane->seal->begin += bytes;
+    s->begin += bytes;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ what comes */
-struct iovec tcp_seal_room(struct tcp_lane *lane)
+struct iovec record_room(struct record_layer *s)
 {
-    return (struct iovec){lane->seal->in_bytes + lane->seal->in, lane->seal->room - lane->seal->in};
+    return (struct iovec){s->in_bytes + s->in, s->room - s->in};
 }
 
-const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes)
+const char *record_came(struct record_layer *s, size_t bytes, const struct record_target *target)
 {
-    struct tcp_seal *s = lane->seal;
+    bool takes = true;
     size_t at = 0;
 
     s->in += bytes;
-    while (!lane->ended && s->in - at >= RECORD_HEAD) {
+    while (takes && s->in - at >= RECORD_HEAD) {
         unsigned char *head = s->in_bytes + at, *text = head + RECORD_HEAD;
         size_t length = get_number(head);
         if (!length || length > RECORD_TEXT)
             return s->cipher[1] ? "a sealed record of no such length" : "what came was changed on its way: a record of no such length";
         if (s->in - at < RECORD_HEAD + length)
             break;
-        bool whole = lane->in_body && lane->land && lane->left >= length;
-        if (!open_record(s, head, length, whole ? (void *)lane->land : text))
+        void *place = target->place(target->owner, length);
+        if (!open_record(s, head, length, place ? place : text))
             return s->cipher[1] ? "what came was changed on its way, or is not of this connection" : "what came was changed on its way";
-        tcp_take_plain(lane, whole ? NULL : text, length);
+        takes = target->take(target->owner, place ? NULL : text, length);
         at += RECORD_HEAD + length;
     }
     memmove(s->in_bytes, s->in_bytes + at, s->in - at);
@@ -271,7 +270,7 @@ const char *tcp_seal_came(struct tcp_lane *lane, size_t bytes)
 
 /* ------------------------------------------------------------------------------------------------------------ heartbeats */
 /* One more behind what the kernel had no room for. False: there is no room for it here either, or no key. */
-static bool close_beat(struct tcp_seal *s, unsigned char word)
+static bool close_beat(struct record_layer *s, unsigned char word)
 {
     const unsigned char text[BEAT] = {word};
 
@@ -281,29 +280,26 @@ static bool close_beat(struct tcp_seal *s, unsigned char word)
 }
 
 /* A record of which the kernel took a part goes on first: what stands behind it would not be understood. In its place no beat is needed. */
-int64_t tcp_seal_beat(struct tcp_lane *lane, unsigned char word)
+int64_t record_beat(struct record_layer *s, int fd, unsigned char word)
 {
-    struct tcp_seal *s = lane->seal;
-
     if (!s)
-        return poller_transfer_piece(lane->fd, POLLER_SEND, &word, 1);
+        return poller_transfer_piece(fd, POLLER_SEND, &word, 1);
     if ((word || s->begin == s->end) && !close_beat(s, word))
         return s->begin == s->end ? -EIO : -EAGAIN;
-    int64_t sent = poller_transfer_piece(lane->fd, POLLER_SEND, s->out_bytes + s->begin, s->end - s->begin);
+    int64_t sent = poller_transfer_piece(fd, POLLER_SEND, s->out_bytes + s->begin, s->end - s->begin);
     s->begin += sent > 0 ? (size_t)sent : 0;
     return sent;
 }
 
-int64_t tcp_seal_heard(struct tcp_lane *lane, bool *goodbye, const char **why)
+int64_t record_heard(struct record_layer *s, int fd, bool *goodbye, const char **why)
 {
-    struct tcp_seal *s = lane->seal;
     char plain[256];
     size_t at = 0, span = RECORD_HEAD + BEAT;
-    int64_t n = s ? poller_transfer_piece(lane->fd, POLLER_RECEIVE, s->in_bytes + s->in, s->room - s->in)
-                  : poller_transfer_piece(lane->fd, POLLER_RECEIVE, plain, sizeof plain);
+    int64_t n = s ? poller_transfer_piece(fd, POLLER_RECEIVE, s->in_bytes + s->in, s->room - s->in)
+                  : poller_transfer_piece(fd, POLLER_RECEIVE, plain, sizeof plain);
 
     if (!s)
-        *goodbye |= n > 0 && memchr(plain, TCP_BEAT_GOODBYE, (size_t)n);
+        *goodbye |= n > 0 && memchr(plain, RECORD_GOODBYE, (size_t)n);
     if (!s || n <= 0)
         return n;
     int64_t beats = 0;
@@ -314,7 +310,7 @@ int64_t tcp_seal_heard(struct tcp_lane *lane, bool *goodbye, const char **why)
             *why = "a heartbeat was changed on its way, or is not of this connection";
             return -EBADMSG;
         }
-        *goodbye |= plain[0] == TCP_BEAT_GOODBYE;
+        *goodbye |= plain[0] == RECORD_GOODBYE;
     }
     memmove(s->in_bytes, s->in_bytes + at, s->in - at);
     s->in -= at;

@@ -9,7 +9,7 @@
  *
  * The frame's key and tag are those of what is passed on. A rank that is no member passes it on as well.
  */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 enum { PASS_NOTE = 1, PASS_CALLS, PASS_DOWN, PASS_GOODBYE };
 enum { DOWN_BYTES = 24, SEEN = 64 };

@@ -3,11 +3,11 @@
  * and their bytes go from the sender's buffer to the receiver's when it has granted them. Announcements themselves are bounded by what the
  * receiver's engine has taken notice of.
  */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 static struct tcp_message *find(struct tcp_channel *c, bool sent, uint32_t peer, uint32_t number)
 {
-    struct tcp_message *m = sent ? c->sent : c->arrived;
+    struct tcp_message *m = sent ? c->messages.sent : c->messages.arrived;
 
     while (m && (m->peer != peer || wire_key_seq(m->key) != number))
         m = m->next;
@@ -16,12 +16,12 @@ static struct tcp_message *find(struct tcp_channel *c, bool sent, uint32_t peer,
 
 void tcp_messages_forget(struct tcp_channel *c)
 {
-    while (c->sent)
-        tcp_message_drop(c, true, c->sent);
-    while (c->arrived) {
-        if (c->arrived->granted)
-            tcp_await(c, c->arrived->peer, TCP_LANE_BULK, false);
-        tcp_message_drop(c, false, c->arrived);
+    while (c->messages.sent)
+        tcp_message_drop(c, true, c->messages.sent);
+    while (c->messages.arrived) {
+        if (c->messages.arrived->granted)
+            tcp_await(c, c->messages.arrived->peer, TCP_LANE_BULK, false);
+        tcp_message_drop(c, false, c->messages.arrived);
     }
 }
 
@@ -50,7 +50,7 @@ enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_exp
         m->sent = number;
         m->eager_sent += slot;
         tcp_post(c, peer, FRAME_EAGER, e->key, e->fingerprint, span.at, span.bytes);
-        c->wire->messages = true;
+        c->wire->burst.messages = true;
         return WIRE_DONE;
     }
     struct tcp_message *message = tcp_message_make(c, true);

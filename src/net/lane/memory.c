@@ -1,6 +1,6 @@
 /* Memory of the tcp wire: blocks from pools by size, and the small records. It only grows until a channel or the wire ends, so that after
  * the first operations nothing is allocated. */
-#include "net/tcp/tcp.h"
+#include "net/lane/lane.h"
 
 /* ------------------------------------------------------------------------------------------------------------ blocks */
 static size_t block_bytes(uint32_t order)
@@ -15,9 +15,9 @@ struct tcp_block *tcp_block_take(struct tcp_wire *w, size_t bytes)
     while (((size_t)1 << order) < bytes)
         order++;
     BASE_ASSERT(order <= TCP_ORDER_MOST);
-    struct tcp_block *b = w->free_block[order];
+    struct tcp_block *b = w->memory.free_block[order];
     if (b)
-        w->free_block[order] = b->next;
+        w->memory.free_block[order] = b->next;
     else
         b = w->env->take(w->env, block_bytes(order), 64);
     if (!b)
@@ -36,8 +36,8 @@ struct tcp_block *tcp_block_take(struct tcp_wire *w, size_t bytes)
 void tcp_block_give(struct tcp_wire *w, struct tcp_block *block)
 {
     tcp_block_bound(block, 0);
-    block->next = w->free_block[block->order];
-    w->free_block[block->order] = block;
+    block->next = w->memory.free_block[block->order];
+    w->memory.free_block[block->order] = block;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ slots */
@@ -45,7 +45,7 @@ static struct tcp_slot **bucket_of(struct tcp_channel *c, uint32_t peer, wire_ke
 {
     uint64_t h = (key ^ (uint64_t)peer << 20) * UINT64_C(0x9e3779b97f4a7c15);
 
-    return &c->bucket[h >> 58];
+    return &c->slots.bucket[h >> 58];
 }
 _Static_assert(TCP_BUCKETS == 1 << (64 - 58), "the hash names a bucket, and a word has a bit for each");
 
@@ -61,10 +61,10 @@ struct tcp_slot *tcp_slot_find(struct tcp_channel *c, uint32_t peer, wire_key ke
 struct tcp_slot *tcp_slot_make(struct tcp_channel *c, uint32_t peer, wire_key key)
 {
     const struct comm_env *env = c->wire->env;
-    struct tcp_slot **bucket = bucket_of(c, peer, key), *s = c->free_slot;
+    struct tcp_slot **bucket = bucket_of(c, peer, key), *s = c->slots.free;
 
     if (s)
-        c->free_slot = s->next;
+        c->slots.free = s->next;
     else
         s = env->take(env, sizeof *s, 64);
     if (!s)
@@ -77,8 +77,8 @@ struct tcp_slot *tcp_slot_make(struct tcp_channel *c, uint32_t peer, wire_key ke
     s->block = NULL;
     s->begun = s->whole = s->asked = s->differs = false;
     *bucket = s;
-    c->filled |= UINT64_C(1) << (bucket - c->bucket);
-    c->live++;
+    c->slots.filled |= UINT64_C(1) << (bucket - c->slots.bucket);
+    c->slots.live++;
     return s;
 }
 
@@ -88,9 +88,9 @@ static void give_slot(struct tcp_channel *c, struct tcp_slot *s)
         tcp_await(c, s->peer, tcp_lane_for(s->look.bytes), false);
     if (s->block)
         tcp_block_give(c->wire, s->block);
-    s->next = c->free_slot;
-    c->free_slot = s;
-    c->live--;
+    s->next = c->slots.free;
+    c->slots.free = s;
+    c->slots.live--;
 }
 
 void tcp_slot_drop(struct tcp_channel *c, struct tcp_slot *slot)
@@ -105,9 +105,9 @@ void tcp_slot_drop(struct tcp_channel *c, struct tcp_slot *slot)
 
 void tcp_slots_retire(struct tcp_channel *c, uint32_t seq)
 {
-    for (uint64_t filled = c->filled; filled; filled &= filled - 1) {
+    for (uint64_t filled = c->slots.filled; filled; filled &= filled - 1) {
         uint32_t i = (uint32_t)__builtin_ctzll(filled);
-        struct tcp_slot **at = &c->bucket[i];
+        struct tcp_slot **at = &c->slots.bucket[i];
         while (*at) {
             struct tcp_slot *s = *at;
             if (!tcp_reached(seq, wire_key_seq(s->key)) || (s->begun && !s->whole)) { /* half of it is here: later */
@@ -117,8 +117,8 @@ void tcp_slots_retire(struct tcp_channel *c, uint32_t seq)
             *at = s->next;
             give_slot(c, s);
         }
-        if (!c->bucket[i])
-            c->filled &= ~(UINT64_C(1) << i);
+        if (!c->slots.bucket[i])
+            c->slots.filled &= ~(UINT64_C(1) << i);
     }
 }
 
@@ -126,10 +126,10 @@ void tcp_slots_retire(struct tcp_channel *c, uint32_t seq)
 struct tcp_message *tcp_message_make(struct tcp_channel *c, bool sent)
 {
     const struct comm_env *env = c->wire->env;
-    struct tcp_message *m = c->free_message, ***last = sent ? &c->sent_last : &c->arrived_last;
+    struct tcp_message *m = c->messages.free, ***last = sent ? &c->messages.sent_last : &c->messages.arrived_last;
 
     if (m)
-        c->free_message = m->next;
+        c->messages.free = m->next;
     else
         m = env->take(env, sizeof *m, 64);
     if (!m)
@@ -142,7 +142,8 @@ struct tcp_message *tcp_message_make(struct tcp_channel *c, bool sent)
 
 void tcp_message_drop(struct tcp_channel *c, bool sent, struct tcp_message *m)
 {
-    struct tcp_message **at = sent ? &c->sent : &c->arrived, ***last = sent ? &c->sent_last : &c->arrived_last;
+    struct tcp_message **at = sent ? &c->messages.sent : &c->messages.arrived,
+                       ***last = sent ? &c->messages.sent_last : &c->messages.arrived_last;
 
     while (*at != m)
         at = &(*at)->next;
@@ -151,8 +152,8 @@ void tcp_message_drop(struct tcp_channel *c, bool sent, struct tcp_message *m)
         *last = at;
     if (m->block)
         tcp_block_give(c->wire, m->block);
-    m->next = c->free_message;
-    c->free_message = m;
+    m->next = c->messages.free;
+    c->messages.free = m;
 }
 
 struct tcp_hold *tcp_hold_make(struct tcp_channel *c)
@@ -178,18 +179,18 @@ void tcp_hold_drop(struct tcp_channel *c, struct tcp_hold *hold)
 static bool grow(struct tcp_channel *c)
 {
     const struct comm_env *env = c->wire->env;
-    uint32_t room = c->events_room ? 2 * c->events_room : 64;
+    uint32_t room = c->events.room ? 2 * c->events.room : 64;
     struct wire_event *more = env->take(env, room * sizeof *more, 64);
 
     if (!more)
         return false;
-    for (uint32_t i = 0; i < c->events; i++)
-        more[i] = c->event[(c->events_first + i) % c->events_room];
-    if (c->event)
-        env->give(env, c->event, c->events_room * sizeof *more);
-    c->event = more;
-    c->events_first = 0;
-    c->events_room = room;
+    for (uint32_t i = 0; i < c->events.count; i++)
+        more[i] = c->events.at[(c->events.first + i) % c->events.room];
+    if (c->events.at)
+        env->give(env, c->events.at, c->events.room * sizeof *more);
+    c->events.at = more;
+    c->events.first = 0;
+    c->events.room = room;
     return true;
 }
 
@@ -197,22 +198,22 @@ void tcp_tell(struct tcp_channel *c, const struct wire_event *event)
 {
     struct tcp_wire *w = c->wire;
 
-    if (c->events == c->events_room && !grow(c)) {
-        base_log(w->log, LOG_ERROR, "no memory for %u events of the network", 2 * c->events_room);
+    if (c->events.count == c->events.room && !grow(c)) {
+        base_log(w->log, LOG_ERROR, "no memory for %u events of the network", 2 * c->events.room);
         w->env->panic(w->env, "tcp: an event is lost");
     }
-    c->event[(c->events_first + c->events++) % c->events_room] = *event;
+    c->events.at[(c->events.first + c->events.count++) % c->events.room] = *event;
 }
 
 void tcp_memory_end(struct tcp_channel *c)
 {
     const struct comm_env *env = c->wire->env;
 
-    for (struct tcp_slot *s = c->free_slot, *next; s; s = next) {
+    for (struct tcp_slot *s = c->slots.free, *next; s; s = next) {
         next = s->next;
         env->give(env, s, sizeof *s);
     }
-    for (struct tcp_message *m = c->free_message, *next; m; m = next) {
+    for (struct tcp_message *m = c->messages.free, *next; m; m = next) {
         next = m->next;
         env->give(env, m, sizeof *m);
     }
@@ -220,6 +221,6 @@ void tcp_memory_end(struct tcp_channel *c)
         next = h->next;
         env->give(env, h, sizeof *h);
     }
-    if (c->event)
-        env->give(env, c->event, c->events_room * sizeof *c->event);
+    if (c->events.at)
+        env->give(env, c->events.at, c->events.room * sizeof *c->events.at);
 }

@@ -1,0 +1,98 @@
+/* Where ranks of several hosts meet: addresses, as they are read, named and allowed. */
+#define _GNU_SOURCE
+#include "net/boot/place.h"
+
+#include "base/format.h"
+#include "net/posix/interface.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+
+/* "host:port", "[v6]:port". */
+bool place_read(const char *address, struct place *p)
+{
+    const char *colon = strrchr(address, ':');
+    uint64_t port;
+
+    if (!colon || colon == address || !base_parse_u64(colon + 1, &port) || port < 1 || port > 65535)
+        return false;
+    bool bracketed = address[0] == '[';
+    const char *from = address + bracketed, *to = bracketed ? colon - 1 : colon;
+    if ((bracketed && (*to != ']' || to <= from)) || (!bracketed && memchr(from, ':', (size_t)(to - from))) ||
+        (size_t)(to - from) >= sizeof p->host)
+        return false;
+    base_format(p->host, sizeof p->host, "%.*s", (int)(to - from), from);
+    base_format(p->port, sizeof p->port, "%u", (unsigned)port);
+    return true;
+}
+
+void place_host(const struct sockaddr *address, char *text, size_t bytes)
+{
+    const void *at = address->sa_family == AF_INET6 ? (const void *)&((const struct sockaddr_in6 *)(const void *)address)->sin6_addr
+                                                    : (const void *)&((const struct sockaddr_in *)(const void *)address)->sin_addr;
+
+    if (!inet_ntop(address->sa_family, at, text, (socklen_t)bytes))
+        base_copy_text(text, bytes, "?");
+}
+
+/* By which address of its own this rank is reached: the one that leads to rank 0, unless the user named interfaces. */
+void place_note_own(struct boot_star *b, int fd)
+{
+    struct sockaddr_storage own;
+    socklen_t length = sizeof own;
+
+    memset(&own, 0, sizeof own);
+    if (getsockname(fd, (struct sockaddr *)&own, &length) < 0)
+        return;
+    place_host((const struct sockaddr *)&own, b->boot.address, sizeof b->boot.address);
+    char why[200], address[INTERFACE_ADDRESS];
+    bool named = interface_named(b->config.env) && !interface_is_loopback((const struct sockaddr *)&own);
+    if (named && interface_address(b->config.env, address, why, sizeof why))
+        base_copy_text(b->boot.address, sizeof b->boot.address, address);
+    base_log(b->config.log, LOG_INFO, "tcp: reached at %s (%s)", b->boot.address,
+             named            ? why
+             : b->config.rank ? "by which it reaches rank 0"
+                              : "where rank 0 listens");
+}
+
+/* Over loopback TCP the kernel does not say whose process is at the other end, and without a secret nothing else does. So where there is
+ * none ranks of a loopback address meet at an abstract socket of that address's name: there it does, and both sides ask. */
+bool place_is_of_user(const struct boot_star *b, const struct sockaddr *address)
+{
+    return !b->boot.key && interface_is_loopback(address);
+}
+
+uint16_t place_port(const struct sockaddr *address)
+{
+    return ntohs(address->sa_family == AF_INET6 ? ((const struct sockaddr_in6 *)(const void *)address)->sin6_port
+                                                : ((const struct sockaddr_in *)(const void *)address)->sin_port);
+}
+
+void place_name(const struct sockaddr *address, struct star_name *name, struct place *p)
+{
+    char host[INET6_ADDRSTRLEN], text[sizeof name->address.sun_path];
+
+    place_host(address, host, sizeof host);
+    base_format(text, sizeof text, "commstream/tcp/%s/%u", host, place_port(address));
+    base_format(p->what, sizeof p->what, "%s port %u", host, place_port(address));
+    star_name(name, text);
+}
+
+enum comm_result place_not_allowed(struct boot_star *b, const struct sockaddr *address)
+{
+    char text[INET6_ADDRSTRLEN];
+
+    place_host(address, text, sizeof text);
+    if (crypto_missing())
+        return boot_fail(&b->config, COMM_ERR_CONFIG,
+                         "%s can be reached from other machines, and %s. Use a loopback address or a library with it, or set "
+                         "COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
+                         text, crypto_missing());
+    return boot_fail(&b->config, COMM_ERR_CONFIG,
+                     "%s can be reached from other machines, and this job has no secret by which its ranks know each other. Make one with "
+                     "`comm-info --new-secret` and give it to every rank as COMM_SECRET, or in a file of mode 600 that COMM_SECRET_FILE "
+                     "names; or set COMM_TCP_INSECURE=1 on every rank if all machines that can reach it are trusted",
+                     text);
+}

@@ -1,0 +1,79 @@
+/* What is sent in a row leaves together: a packet costs as much as a hundred frames in it. */
+#include "net/lane/lane.h"
+
+#include <sys/timerfd.h>
+
+static void set_timer(const struct tcp_wire *w, long ns)
+{
+    struct itimerspec until = {.it_value = {.tv_nsec = ns}};
+
+    timerfd_settime(w->burst.timer, 0, &until, NULL);
+}
+
+/* Something is held. To set a timer and take it back costs as much as three packets where a hypervisor has the clock. So a caller who ends
+ * row after row by himself has one that is far away, and that moves when it comes near. */
+static void guard(struct tcp_wire *w, int64_t now)
+{
+    if (w->burst.rows_ended < TCP_ROWS_ENDED) {
+        w->burst.guard_ns = 0;
+        set_timer(w, TCP_HOLD_NS);
+    } else if (w->burst.guard_ns - now < TCP_GUARD_NS / 2) {
+        w->burst.guard_ns = now + TCP_GUARD_NS;
+        set_timer(w, TCP_GUARD_NS);
+    }
+}
+
+/* Or it was over, and with it the habit. */
+void tcp_burst_goes_on(struct tcp_wire *w)
+{
+    int64_t now = w->env->now(w->env);
+
+    if (now - w->burst.row_ns > TCP_ROW_GAP_NS) {
+        w->burst.row = 0;
+        w->burst.rows_long = w->burst.held ? 0 : w->burst.rows_long;
+    }
+    if (now - w->burst.row_ns > TCP_ROWS_GAP_NS)
+        w->burst.rows_ended = w->burst.rows_long = 0;
+    w->burst.row_ns = now;
+}
+
+/* A packet costs as much as a hundred frames in it. So of what a caller sends in a row, without looking into the library meanwhile, the
+ * first few leave at once and the rest together: when somebody looks, or lies down, or when the monitor's timer ends, whichever is first.
+ * Two in a row are no row yet: who waits for each operation has them too, when a peer was ahead, and the timer costs more than a packet.
+ * Nor is what has time between it: who sends now and then and never looks, as who answers a sleeping loop, is not held up. After many long
+ * rows, each ended at once by its caller, the next is one from its first on; a short one is the last that waits so. */
+void tcp_hold_or_send(struct tcp_wire *w)
+{
+    tcp_burst_goes_on(w);
+    bool hold = (w->burst.row >= (w->burst.messages ? TCP_ROW_MESSAGES : TCP_ROW) || w->burst.rows_long == TCP_ROWS_ENDED) && !w->armed;
+
+    for (const struct tcp_lane *lane = w->dirty; lane && hold; lane = lane->next_dirty)
+        hold = lane->lane == TCP_LANE_SMALL && !tcp_backed_up(lane);
+    if (hold) {
+        if (!w->burst.held)
+            guard(w, w->burst.row_ns);
+        w->burst.waits++;
+        w->burst.held = true;
+        return;
+    }
+    w->burst.row++;
+    w->burst.messages = false;
+    tcp_send_dirty(w);
+    w->poller->class->submit(w->poller);
+}
+
+void tcp_unhold(struct tcp_wire *w)
+{
+    w->burst.row = 0;
+    w->burst.messages = false;
+    if (!w->burst.held)
+        return;
+    w->burst.held = false;
+    w->burst.rows_long = w->burst.waits < TCP_ROW_LONG ? 0 : w->burst.rows_long < TCP_ROWS_ENDED ? w->burst.rows_long + 1 : TCP_ROWS_ENDED;
+    w->burst.waits = 0;
+    if (w->burst.rows_ended < TCP_ROWS_ENDED) {
+        w->burst.rows_ended++;
+        set_timer(w, 0);
+    }
+    tcp_send_dirty(w);
+}

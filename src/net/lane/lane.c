@@ -1,0 +1,90 @@
+/* The life of a connection: it starts, somebody waits for what comes on it, it ends. */
+#include "net/lane/lane.h"
+
+#include <errno.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+int tcp_lane_start(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+    /* Where notes are passed on a byte beside the heartbeats says that there is one, so the monitor wakes. */
+    uint32_t wakes = lane->lane == TCP_BEAT && w->graph ? EPOLLIN : 0;
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET | wakes, .data.u32 = lane->socket};
+    int error = lane->lane == TCP_BEAT ? 0 : -w->poller->class->add(w->poller, lane->socket, lane->fd);
+    /* What watches a socket costs each segment that arrives there. Where all links have their heartbeats a death ends those too, and then
+     * the others are looked at (tcp_poll). */
+    bool watched = lane->lane == TCP_BEAT || w->graph;
+
+    if (!error && watched && epoll_ctl(w->monitor.deaths, EPOLL_CTL_ADD, lane->fd, &event) < 0)
+        error = errno == EEXIST && epoll_ctl(w->monitor.deaths, EPOLL_CTL_MOD, lane->fd, &event) == 0 ? 0 : errno;
+    if (lane->lane == TCP_LANE_SMALL && w->fews++ < TCP_FEW)
+        w->few[w->fews - 1] = lane->socket;
+    if (lane->lane != TCP_LANE_BULK)
+        tcp_add_neighbour(lane->link);
+    return error;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ who is waited for */
+static void await_on(struct tcp_wire *w, struct tcp_lane *lane, bool on)
+{
+    lane->looks += on ? 1 : UINT32_MAX;
+    if (on && lane->looks == 1 && lane->fd >= 0) {
+        w->hot[w->hots++] = lane->socket;
+        lane->hot = w->hots;
+    } else if (!lane->looks && lane->hot) {
+        uint32_t last = w->hot[--w->hots];
+        w->hot[lane->hot - 1] = last;
+        w->links[last / TCP_SOCKETS].lane[last % TCP_SOCKETS].hot = lane->hot;
+        lane->hot = 0;
+    }
+}
+
+/* Who waits for bulk also waits for what lets him send his own. */
+void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t which, bool on)
+{
+    for (uint32_t lane = 0; lane <= which; lane++)
+        await_on(c->wire, &c->member[peer].lane[lane], on);
+}
+
+/* What waited for it: frames to be sent, and who waits for some to come. */
+void tcp_lane_opened(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    if (lane->looks && !lane->hot) {
+        w->hot[w->hots++] = lane->socket;
+        lane->hot = w->hots;
+    }
+    tcp_send_waiting(lane);
+    tcp_send_dirty(w);
+    w->poller->class->submit(w->poller);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ ends */
+void tcp_lane_down(struct tcp_lane *lane)
+{
+    struct tcp_wire *w = lane->port->wire;
+
+    if (lane->ended)
+        return;
+    lane->ended = true;
+    if (!lane->link->ended_ns)
+        lane->link->ended_ns = w->env->now(w->env);
+    w->poller->class->remove(w->poller, lane->socket);
+    lane->sending = false;
+    shutdown(lane->fd, SHUT_RDWR);
+    tcp_drop_out(lane); /* nobody reads it; the monitor says why */
+    w->env->bell_ring(w->env, w->watch);
+}
+
+void tcp_lane_end(struct tcp_lane *lane, const char *why)
+{
+    struct tcp_link *link = lane->link;
+
+    if (lane->ended)
+        return;
+    if (why && !link->goodbye)
+        base_log(lane->port->wire->log, LOG_INFO, "tcp: peer=%d lane=%u address=%s: %s", link->peer, lane->lane, link->address, why);
+    tcp_lane_down(lane);
+}

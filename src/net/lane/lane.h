@@ -1,0 +1,187 @@
+/*
+ * lane: what moves on the connections of the tcp wire. Each pair of ranks has two lanes (state.h); here are their queues, what is read from
+ * them, and what stands on them: exposures and views, messages, notes, and what is passed on where not all ranks are connected. Nothing
+ * here connects or listens.
+ */
+#ifndef NET_LANE_LANE_H
+#define NET_LANE_LANE_H
+
+#include "base/check.h"
+#include "base/edge.h"
+#include "net/frame/stale.h"
+#include "net/lane/state.h"
+
+#include <string.h>
+
+static inline struct tcp_wire *tcp_wire_of(struct wire *wire)
+{
+    return (struct tcp_wire *)wire;
+}
+static inline struct tcp_channel *tcp_of(struct wire_channel *channel)
+{
+    return (struct tcp_channel *)channel;
+}
+static inline void tcp_count(_Atomic uint64_t *traffic, const struct frame *f)
+{
+    uint64_t before = atomic_load_explicit(traffic, memory_order_relaxed);
+
+    atomic_store_explicit(traffic, before + frame_span(f->bytes), memory_order_relaxed);
+}
+/* Numbers wrap: their difference counts. There is no number 0. */
+static inline bool tcp_reached(uint32_t at, uint32_t wanted)
+{
+    return (int32_t)(at - wanted) >= 0;
+}
+static inline uint32_t tcp_lane_for(uint64_t bytes)
+{
+    return bytes > TCP_SMALL_BYTES ? TCP_LANE_BULK : TCP_LANE_SMALL;
+}
+/* More waits to leave than one send takes: what can be said later is. */
+static inline bool tcp_backed_up(const struct tcp_lane *lane)
+{
+    return lane->out && lane->out->next;
+}
+static inline uint64_t *tcp_ack_of(struct tcp_channel *c, uint32_t peer, wire_key key)
+{
+    size_t place = (size_t)peer * c->areas + wire_key_seq(key) % c->areas;
+
+    return &c->acked[(place * WIRE_STREAM_EDGES + wire_key_edge(key) % WIRE_STREAM_EDGES) * c->credits + wire_key_round(key) % c->credits];
+}
+
+/* lane.c: the life of a connection */
+int tcp_lane_start(struct tcp_lane *lane);   /* its socket is connected, and from now on the poller's. 0, or an errno */
+void tcp_lane_opened(struct tcp_lane *lane); /* what waited for it goes on */
+void tcp_lane_end(struct tcp_lane *lane, const char *why);
+void tcp_lane_down(struct tcp_lane *lane); /* the same without a word in the log */
+void tcp_await(struct tcp_channel *c, uint32_t peer, uint32_t lane, bool on);
+/* keys: of the connection's handshake. kind CRYPTO_NONE: records are only checked, without keys. False: no memory. */
+static inline bool tcp_lane_seal(struct tcp_lane *lane, const struct seal *keys, enum crypto_kind kind)
+{
+    lane->records = record_start(lane->port->wire->env, keys, kind, lane->lane == TCP_BEAT);
+    return lane->records != NULL;
+}
+
+/* memory.c: all under the wire's lock; NULL: no memory */
+struct tcp_block *tcp_block_take(struct tcp_wire *w, size_t bytes);
+void tcp_block_give(struct tcp_wire *w, struct tcp_block *block);
+static inline size_t tcp_block_room(const struct tcp_block *block)
+{
+    return (size_t)1 << block->order;
+}
+/* No more of it than that may be touched. */
+static inline void tcp_block_bound(const struct tcp_block *block, size_t bytes)
+{
+    edge_set(block->data, bytes, tcp_block_room(block));
+}
+struct tcp_slot *tcp_slot_find(struct tcp_channel *c, uint32_t peer, wire_key key);
+struct tcp_slot *tcp_slot_make(struct tcp_channel *c, uint32_t peer, wire_key key);
+void tcp_slot_drop(struct tcp_channel *c, struct tcp_slot *slot);
+void tcp_slots_retire(struct tcp_channel *c, uint32_t seq);
+struct tcp_message *tcp_message_make(struct tcp_channel *c, bool sent);
+void tcp_message_drop(struct tcp_channel *c, bool sent, struct tcp_message *m);
+struct tcp_hold *tcp_hold_make(struct tcp_channel *c);
+void tcp_hold_drop(struct tcp_channel *c, struct tcp_hold *hold);
+void tcp_tell(struct tcp_channel *c, const struct wire_event *event);
+void tcp_memory_end(struct tcp_channel *c);
+
+/* send.c */
+bool tcp_post(struct tcp_channel *c, uint32_t peer, enum frame_kind kind, wire_key key, uint32_t tag, const void *bytes, size_t count);
+void tcp_post_goodbye(struct tcp_lane *lane);
+bool tcp_post_spans(struct tcp_channel *c, uint32_t peer, const struct wire_expose *e, size_t bytes, bool straight);
+bool tcp_post_user(struct tcp_channel *c, uint32_t peer, const struct frame *frame, const void *user, struct tcp_hold *hold);
+void tcp_send_dirty(struct tcp_wire *w);
+void tcp_sent(struct tcp_lane *lane, int64_t result);
+void tcp_piece_lost(struct tcp_block *block);
+void tcp_forget_sends(struct tcp_channel *c);
+void tcp_drop_out(struct tcp_lane *lane);                                       /* what was to be sent is forgotten */
+void tcp_send_waiting(struct tcp_lane *lane);                                   /* what stands in its queue leaves with the next send */
+void tcp_post_plain(struct tcp_lane *lane, struct frame *f, const void *bytes); /* of the process, and of nobody's channel */
+void tcp_post_word(struct tcp_channel *c, uint32_t peer, uint32_t which, enum frame_kind kind, wire_key key); /* without a payload */
+
+/* owed.c: what peers are owed: acknowledgements, retirements, credits */
+void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s);
+void tcp_owed(struct tcp_channel *c);
+void tcp_tell_acks(struct tcp_channel *c);
+void tcp_tell_with(struct tcp_channel *c, uint32_t peer, uint32_t which); /* behind what leaves by that lane anyway */
+void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link);    /* a link is new: what its peer is owed */
+
+/* burst.c: what is sent in a row leaves together */
+void tcp_hold_or_send(struct tcp_wire *w);  /* what is dirty leaves now, or soon */
+void tcp_unhold(struct tcp_wire *w);        /* a pump begins: it sends all that is dirty */
+void tcp_burst_goes_on(struct tcp_wire *w); /* something leaves: is it of a row? */
+
+/* alone.c */
+bool tcp_may_go_alone(const struct tcp_channel *c, const struct wire_expose *e, size_t bytes);
+void tcp_send_alone(struct tcp_channel *c, const struct wire_expose *e, size_t bytes); /* if it may */
+/* A glance at what has not come yet. DONE; AGAIN; NONE: it must look the common way, at what came or for what it could not. */
+enum wire_result tcp_look_alone(struct tcp_channel *c, const struct wire_look *l);
+/* Of a channel of two. */
+enum wire_result tcp_publish_inline(struct wire_channel *channel, wire_key key, uint32_t fingerprint, const void *from, size_t bytes);
+enum wire_result tcp_poll_inline(struct wire_channel *channel, wire_key key, uint32_t fingerprint, uint32_t peer, size_t bytes,
+                                 const void **at);
+void tcp_fetch(struct wire_channel *channel, wire_key key, uint32_t peer, size_t bytes);
+
+/* receive.c */
+void tcp_receive_start(struct tcp_lane *lane);
+void tcp_digest(struct tcp_lane *lane); /* what stands in its stage */
+void tcp_received(struct tcp_lane *lane, int64_t result);
+const char *tcp_open_records(struct tcp_lane *lane, size_t bytes); /* so much of its records came. NULL, or why it must end */
+void tcp_forget_receives(struct tcp_channel *c);
+
+/* pump.c */
+uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots); /* how many transfers ended */
+void tcp_hear(struct tcp_channel *c, uint32_t peer);                       /* reads what a peer has said: that there is room, perhaps */
+
+/* view.c: exposures and views */
+enum wire_result tcp_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad);
+enum wire_result tcp_expose(struct wire_channel *channel, const struct wire_expose *e);
+bool tcp_has_once_room(const struct tcp_channel *c, uint32_t peer, wire_key key, size_t bytes); /* for an exposure on a once-edge */
+enum wire_result tcp_view(struct wire_channel *channel, const struct wire_look *look);
+void tcp_release(struct wire_channel *channel, uint32_t seq, struct wire_view *view);
+void tcp_slot_whole(struct tcp_channel *c, struct tcp_slot *slot);
+void tcp_calls_came(struct tcp_channel *c, uint32_t peer);
+void tcp_miss(struct tcp_channel *c, uint32_t peer, wire_key key); /* asked for, and its peer is down: it will never be here */
+void tcp_missed(struct tcp_channel *c, const struct tcp_link *link);
+
+/* message.c */
+enum wire_result tcp_message_expose(struct tcp_channel *c, const struct wire_expose *e);
+enum wire_result tcp_message_view(struct tcp_channel *c, const struct wire_look *look);
+const char *tcp_message_came(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
+struct tcp_message *tcp_message_granted(struct tcp_channel *c, uint32_t peer, uint32_t number);
+void tcp_message_landed(struct tcp_channel *c, struct tcp_message *m);
+void tcp_messages_forget(struct tcp_channel *c);
+
+/* note.c: notes and published calls */
+void tcp_note_expose(struct tcp_channel *c, const struct wire_expose *e);
+uint32_t tcp_notes_take(struct tcp_channel *c, struct wire_event *events, uint32_t max);
+void tcp_calls_send(struct tcp_channel *c, uint32_t peer, bool asked);
+void tcp_calls_show(struct tcp_channel *c);
+void tcp_calls_asked(struct tcp_channel *c, uint32_t peer);
+void tcp_calls_tell(struct tcp_channel *c);
+const char *tcp_note_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload, uint32_t number);
+const char *tcp_note_fault(const struct frame *f); /* whether it can be one, of any rank; NULL: it can */
+const char *tcp_calls_fault(const struct frame *f, const unsigned char *payload);
+const char *tcp_calls_took(struct tcp_channel *c, uint32_t peer, const struct frame *f, const unsigned char *payload);
+
+/* graph.c: links that are made when they are needed, and the base graph. A link is usable at any time: what is sent on it waits until it
+ * stands. */
+void tcp_want(struct tcp_link *link, bool base);          /* it is needed: the monitor makes it */
+bool tcp_stands(const struct tcp_link *link);             /* all of it that is needed */
+bool tcp_is_base(const struct tcp_wire *w, int32_t peer); /* when nobody is down */
+bool tcp_is_neighbour(const struct tcp_link *link);
+void tcp_add_neighbour(struct tcp_link *link); /* one of its lanes is new */
+struct tcp_link *const *tcp_base_links(struct tcp_wire *w, uint32_t *count);
+struct tcp_relay *tcp_relay_of(const struct tcp_wire *w);
+
+/* relay.c: what is said to all, passed on along the base graph */
+struct tcp_relay *tcp_relay_make(const struct tcp_wire *w);
+void tcp_relay_give(struct tcp_wire *w, struct tcp_relay *p);
+void tcp_relay_note(struct tcp_channel *c, const struct tcp_note *n);
+void tcp_relay_calls(struct tcp_channel *c, const void *calls, size_t bytes);
+void tcp_relay_down(struct tcp_wire *w, const struct wire_event *gone);
+void tcp_relay_goodbye(struct tcp_wire *w);
+bool tcp_relay_said_goodbye(const struct tcp_wire *w);
+bool tcp_relay_is_whole(const struct tcp_wire *w, int32_t rank);
+const char *tcp_relay_came(struct tcp_lane *lane, const struct frame *f, const unsigned char *payload);
+
+#endif

@@ -1,0 +1,108 @@
+/*
+ * What peers are owed: acknowledgements of exposures, retirements of operations, credits for messages. It may wait for company, since a
+ * sender has more places than one.
+ */
+#include "net/lane/lane.h"
+
+/* Nobody waits for an acknowledgement of what has been retired here: that is told, too. */
+static void tell_acks(struct tcp_channel *c, uint32_t peer, uint32_t which)
+{
+    struct tcp_member *m = &c->member[peer];
+
+    for (uint32_t i = 0; i < m->acks; i++)
+        if (!tcp_reached(c->retired, wire_key_seq(m->ack[i])))
+            tcp_post_word(c, peer, which, FRAME_ACK, m->ack[i]);
+    m->acks = 0;
+}
+
+static void tell_retired(struct tcp_channel *c, uint32_t peer, uint32_t which)
+{
+    struct tcp_member *m = &c->member[peer];
+
+    if (m->retired_told == c->retired)
+        return;
+    m->retired_told = c->retired;
+    tcp_post_word(c, peer, which, FRAME_RETIRED, wire_key_of(c->retired, 0, 0));
+}
+
+/* A sender needs to hear of a chunk only when it has one more than it has credits: pieces shorter than the longest are seldom so many. */
+void tcp_acknowledge(struct tcp_channel *c, const struct tcp_slot *s)
+{
+    struct tcp_member *m = &c->member[s->peer];
+    uint32_t half = c->credits > 1 ? c->credits / 2 : 1, round = wire_key_round(s->key) + 1;
+
+    if (s->rounds && s->rounds <= c->credits)
+        return;
+    m->ack[m->acks++] = s->key;
+    c->owes = true;
+    if (m->acks == TCP_ACKS || (round % half == 0 && (round >= c->credits || s->total == c->handle.caps.chunk_all)))
+        tell_acks(c, s->peer, TCP_LANE_SMALL);
+}
+
+/* By which connection something leaves for it now; TCP_LANES: by none. */
+static uint32_t piggyback_of(const struct tcp_member *m)
+{
+    uint32_t which = TCP_LANE_SMALL;
+
+    while (which < TCP_LANES && (!m->lane[which].dirty || m->lane[which].sending))
+        which++;
+    return which;
+}
+
+/* What peers are owed is told when it is much, or when something goes to them anyway: behind it, in the same packet. */
+void tcp_owed(struct tcp_channel *c)
+{
+    bool owes = false, retires = false;
+
+    for (uint32_t i = 0; i < c->size; i++) {
+        struct tcp_member *m = &c->member[i];
+        if (!m->lane || m->lane[TCP_LANE_SMALL].fd < 0) /* who has no link with us needs to know nothing of us */
+            continue;
+        uint32_t with = piggyback_of(m);
+        bool piggyback = m->lane[TCP_LANE_SMALL].dirty;
+        uint32_t retired = c->retired - m->retired_told, seen = m->seen - m->seen_told, taken = m->taken - m->taken_told;
+        if (retired && (with < TCP_LANES || retired >= c->lag)) {
+            tell_retired(c, i, with < TCP_LANES ? with : TCP_LANE_SMALL);
+            retired = 0;
+        }
+        bool listens = !tcp_backed_up(&m->lane[TCP_LANE_SMALL]); /* who does not take what he is sent is given no more credits */
+        if ((seen || taken) && listens && (piggyback || seen >= c->handle.caps.window / 2 || taken >= TCP_EAGER_SLOTS / 2)) {
+            m->seen_told = m->seen;
+            m->taken_told = m->taken;
+            seen = taken = 0;
+            tcp_post(c, i, FRAME_CONSUMED, wire_key_of(m->seen, 0, 0), m->taken, NULL, 0);
+        }
+        if (with < TCP_LANES)
+            tell_acks(c, i, with);
+        owes |= seen || taken || m->acks;
+        retires |= retired != 0;
+    }
+    c->owes = owes;
+    c->retires = retires;
+}
+
+/* Somebody lies down here, so nothing moves: it may be for what a peer cannot send. */
+void tcp_tell_acks(struct tcp_channel *c)
+{
+    for (uint32_t i = 0; i < c->size && c->owes; i++)
+        if (c->member[i].acks)
+            tell_acks(c, i, TCP_LANE_SMALL);
+}
+
+void tcp_tell_new(struct tcp_channel *c, const struct tcp_link *link)
+{
+    uint32_t peer = 0;
+
+    while (peer < c->size && c->member[peer].lane != link->lane)
+        peer++;
+    if (peer < c->size && c->connected)
+        tell_retired(c, peer, TCP_LANE_SMALL);
+}
+
+void tcp_tell_with(struct tcp_channel *c, uint32_t peer, uint32_t which)
+{
+    if (!c->owes && !c->retires)
+        return;
+    tell_retired(c, peer, which);
+    tell_acks(c, peer, which);
+}

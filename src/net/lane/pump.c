@@ -1,0 +1,53 @@
+/* One look at all sockets: what was received is taken, what was sent is let go, and what that made dirty leaves. */
+#include "net/lane/lane.h"
+
+static struct tcp_lane *lane_of(struct tcp_wire *w, uint32_t socket)
+{
+    return &w->links[socket / TCP_SOCKETS].lane[socket % TCP_SOCKETS];
+}
+
+/* The monitor is to be woken by what comes (tcp/heed.c). */
+static void wake_monitor(struct tcp_wire *w)
+{
+    if (w->monitor.heeds && !w->monitor.came)
+        w->env->bell_ring(w->env, &(struct env_bell){.ring_fd = w->monitor.heed, .wait_fd = -1});
+    w->monitor.came = true;
+}
+
+uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
+{
+    struct poller_event events[32];
+    uint32_t all = 0, arrivals = w->arrivals;
+
+    w->pumped = 0;
+    tcp_unhold(w);
+    for (int round = 0; round < TCP_ROUNDS && w->pumped < TCP_PUMP_BYTES; round++) {
+        uint32_t n = w->poller->class->reap(w->poller, events, 32, hot, hots);
+        for (uint32_t i = 0; i < n; i++) {
+            struct tcp_lane *lane = lane_of(w, events[i].socket);
+            if (events[i].way == POLLER_RECEIVE)
+                tcp_received(lane, events[i].result);
+            else
+                tcp_sent(lane, events[i].result);
+        }
+        if (w->dirty)
+            tcp_send_dirty(w);
+        all += n;
+        w->dry = !n;
+        if (!n || (hot && w->arrivals != arrivals))
+            break;
+    }
+    w->poller->class->submit(w->poller); /* what another thread had made dirty and was sent here: its flush will find nothing more to do */
+    if (all)
+        wake_monitor(w);
+    if (all && w->armed && !w->rung) { /* what was just read here may be what somebody sleeps for: bytes, or only a credit */
+        w->rung = true;
+        w->env->bell_ring(w->env, w->bell);
+    }
+    return all;
+}
+
+void tcp_hear(struct tcp_channel *c, uint32_t peer)
+{
+    tcp_pump(c->wire, &c->member[peer].lane[TCP_LANE_SMALL].socket, 1);
+}
