@@ -77,7 +77,7 @@ static bool shm_take(struct shmchan_host *host, size_t bytes, struct shmchan_blo
     size_t offset;
     int error = shm_segment_take(s, bytes, bytes >= 65536 ? 4096 : 128, &offset);
     if (error) {
-        base_log(host->log, LOG_ERROR, "%zu bytes of shared memory are needed beside %zu in use: %s", bytes, s->used, strerror(error));
+        base_log(host->log, LOG_ERROR, "%zu more bytes of shared memory are needed, with %zu in use: %s", bytes, s->used, strerror(error));
         return false;
     }
     *block = (struct shmchan_block){s->at + offset, offset, bytes};

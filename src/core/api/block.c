@@ -90,7 +90,7 @@ enum comm_result comm_broadcast_bytes(struct comm_communicator *c, void *buf, si
     if (api_begin(&check, c, COLLECTIVE_BROADCAST_BYTES, req) != COMM_OK)
         return check.result;
     api_need_rank(&check, "root", root);
-    api_need(&check, bytes != NULL, "bytes", 0, "where the length stands");
+    api_need(&check, bytes != NULL, "bytes", 0, "where the length is");
     size_t length = bytes && *bytes != COMM_ROOT_FAILED ? *bytes : 0;
     api_need(&check, length <= SIZE_MAX / 8, "*bytes", (long long)length, "a length that fits the address space, or COMM_ROOT_FAILED");
     api_need_buffer(&check, "buf", buf, length);

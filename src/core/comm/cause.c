@@ -121,7 +121,7 @@ static void describe_deadlock(const struct comm_state *b, const struct cause *c,
             c->rank, -1 - c->code);
         return;
     }
-    SAY(to, "call %llu of rank %d stands behind a queue wait for another communicator, ", (unsigned long long)c->number, c->rank);
+    SAY(to, "call %llu of rank %d is blocked by a queue wait for another communicator, ", (unsigned long long)c->number, c->rank);
     SAY(to, c->code ? "whose call %d waits for ranks that wait for this one" : "which waits for this one", c->code);
 }
 

@@ -155,7 +155,7 @@ static bool hear_deaths(struct comm_state *b)
         if (r == me || recovery_has(dead, r))
             continue;
         if (recovery_has(theirs, me)) {
-            give_up(b, COMM_ERR_PEER, "this rank (%d) was given up by rank %d and goes on with nobody", me, r);
+            give_up(b, COMM_ERR_PEER, "this rank (%d) was given up by rank %d and cannot go on with the others", me, r);
             return true;
         }
         for (uint32_t w = 0; w < v->words; w++) {
