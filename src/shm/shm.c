@@ -232,7 +232,7 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
     if (!base_option_lookup(env, "shm_segment_bytes", &amount) || !base_option_lookup(env, "shm_death", &death)) {
         shm_hello_fill(hello, env, 0);
         hello->result = COMM_ERR_CONFIG;
-        base_copy_text(hello->text, sizeof hello->text, "COMM_SHM_SEGMENT_BYTES or COMM_SHM_DEATH is not what it must be");
+        base_copy_text(hello->text, sizeof hello->text, "COMM_SHM_SEGMENT_BYTES or COMM_SHM_DEATH has an invalid value");
         return;
     }
     size_t bytes = (size_t)amount;
@@ -246,7 +246,7 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
         env->own(env, error ? -1 : w->mine.kept, true);
     }
     if (!error) {
-        what = "a descriptor that wakes the watcher";
+        what = "a descriptor that wakes the monitor";
         me->ask = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
         error = me->ask < 0 ? errno : watch(w, w->rank);
     }

@@ -15,7 +15,7 @@ enum comm_result comm_gather(struct comm_communicator *c, const void *in, void *
     api_need_type(&check, type);
     api_need_rank(&check, "root", root);
     size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
-    api_need(&check, am_root || !in_place, "in", -1, "a buffer: COMM_IN_PLACE is for the root alone");
+    api_need(&check, am_root || !in_place, "in", -1, "a buffer: only the root may pass COMM_IN_PLACE");
     api_need_buffer(&check, "in", in_place ? out : in, block);
     api_need_buffer(&check, "out", out, am_root ? all : 0);
     if (am_root && !in_place)
@@ -44,7 +44,7 @@ enum comm_result comm_scatter(struct comm_communicator *c, const void *in, void 
     api_need_type(&check, type);
     api_need_rank(&check, "root", root);
     size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
-    api_need(&check, am_root || !in_place, "out", -1, "a buffer: COMM_IN_PLACE is for the root alone");
+    api_need(&check, am_root || !in_place, "out", -1, "a buffer: only the root may pass COMM_IN_PLACE");
     api_need_buffer(&check, "in", in, am_root ? all : 0);
     api_need_buffer(&check, "out", in_place ? in : out, block);
     if (am_root && !in_place)

@@ -166,8 +166,7 @@ static enum comm_result make_room(const struct boot_star *b, struct pending_peer
         return COMM_OK;
     }
     files_name_limit(limit, sizeof limit, (uint32_t)b->config.ranks + FILES_OF_A_WORLD);
-    return boot_fail(&b->config, COMM_ERR_SYSTEM, "rank 0 of %d ranks, with all of whom it is connected while they meet: %s",
-                     b->config.ranks, limit);
+    return boot_fail(&b->config, COMM_ERR_SYSTEM, "rank 0, which is connected to all %d ranks while they meet: %s", b->config.ranks, limit);
 }
 
 static enum comm_result let_in(struct boot_star *b, struct pending_peers *s, int listener)
