@@ -41,10 +41,10 @@ COMM_MUST const char *comm_result_name(enum comm_result result);
  */
 COMM_MUST const char *comm_result_text(enum comm_result result);
 
-/** What comm_error_detail() tells of an error. */
+/** What comm_error_detail() returns. */
 struct comm_error {
     size_t size;             /**< sizeof(struct comm_error) */
-    enum comm_result result; /**< COMM_OK: there is nothing to tell */
+    enum comm_result result; /**< COMM_OK: there is no error */
     int32_t rank;            /**< the rank that failed; -1: unknown */
     int32_t peer;            /**< the rank that noticed; -1: unknown */
     int32_t system_errno;    /**< errno of a system call; 0: none */
@@ -57,10 +57,10 @@ struct comm_error {
 };
 
 /**
- * Tells what caused an error: the one cause for which c failed, or otherwise its last refused call. Like ncclGetLastError.
+ * Returns what caused an error: the one cause for which c failed, or otherwise its last refused call. Like ncclGetLastError.
  *
- * After an agree or shrink that ended with an error (except COMM_ERR_ABORTED), it tells why that did. If several threads make calls that
- * are refused, it tells of the last one.
+ * After an agree or shrink that ended with an error (except COMM_ERR_ABORTED), it returns the cause of that. If several threads make calls
+ * that are refused, it returns the last one.
  *
  * @param c      communicator
  * @param error  receives the detail; the caller sets error->size
@@ -68,7 +68,7 @@ struct comm_error {
  */
 COMM_MUST enum comm_result comm_error_detail(struct comm_communicator *c, struct comm_error *error);
 
-/** What comm_describe_backend() tells of a backend. */
+/** What comm_describe_backend() returns. */
 struct comm_backend_info {
     size_t size;            /**< sizeof(struct comm_backend_info) */
     char name[16];          /**< its name */
@@ -89,7 +89,7 @@ struct comm_backend_info {
  */
 COMM_MUST enum comm_result comm_describe_backend(size_t index, struct comm_backend_info *info);
 
-/** What comm_describe_option() tells of an option. */
+/** What comm_describe_option() returns. */
 struct comm_option_info {
     size_t size;              /**< sizeof(struct comm_option_info) */
     const char *key;          /**< key in config.options */
@@ -150,7 +150,7 @@ COMM_MUST enum comm_result comm_statistics(struct comm_communicator *c, struct c
  */
 COMM_MUST enum comm_result comm_trace_dump(struct comm_communicator *c, const char *path);
 
-/** What comm_describe_algorithm() tells of an algorithm. */
+/** What comm_describe_algorithm() returns. */
 struct comm_algorithm_info {
     size_t size;         /**< sizeof(struct comm_algorithm_info) */
     int32_t ranks_min;   /**< the smallest communicator it serves */

@@ -42,10 +42,10 @@ COMM_MUST enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t by
 COMM_API void comm_mem_free(struct comm_communicator *c, void *ptr);
 
 /**
- * Registers the caller's own memory, so that each operation on it need not.
+ * Registers the caller's own memory, to avoid registration in each operation.
  *
- * The memory stays the caller's and must stay mapped until comm_mem_unregister(). No backend of today gains from it: the call records
- * the memory, and nothing else. Like ncclCommRegister and ibv_reg_mr.
+ * The memory stays the caller's and must stay mapped until comm_mem_unregister(). No backend uses this yet: the call only records
+ * the memory. Like ncclCommRegister and ibv_reg_mr.
  *
  * @param c      a communicator of the world that uses the memory
  * @param ptr    start of the memory

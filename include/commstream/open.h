@@ -58,7 +58,7 @@ typedef int comm_exchange_fn(void *arg, const void *in, size_t bytes, void *out)
  */
 typedef void comm_log_fn(void *arg, int level, const char *line);
 
-/** How much is logged. A program's choice gives way to COMM_LOG in the environment. */
+/** How much is logged. COMM_LOG in the environment overrides a program's choice. */
 enum comm_log_level {
     COMM_LOG_OFF = -1,    /**< nothing */
     COMM_LOG_DEFAULT = 0, /**< errors and warnings */
@@ -93,7 +93,7 @@ enum comm_order {
 /**
  * How to open a world.
  *
- * For identity (rank, ranks, address, secret) these fields win over the environment. For tuning the environment wins over `options`, so
+ * For identity (rank, ranks, address, secret) these fields override the environment. For tuning the environment overrides `options`, so
  * that an operator can change a program without building it again. Strings and arrays are copied; a function and its argument must stay
  * valid as long as the world.
  */

@@ -4,7 +4,7 @@
  *
  * Zero is success, positive means not finished yet, negative is an error. The numbers are part of the ABI: an existing number never
  * changes its meaning, and new ones are added at the end. comm_result_name() and comm_result_text() turn a result into text;
- * comm_error_detail() tells what caused an error.
+ * comm_error_detail() returns the cause of an error.
  */
 #ifndef COMMSTREAM_RESULT_H
 #define COMMSTREAM_RESULT_H
@@ -20,13 +20,13 @@ extern "C" {
     X(OK, 0, "ok")                                                                                                                         \
     X(PENDING, 1, "not complete yet")                                                                                                      \
     X(ERR_ARGUMENT, -1, "an argument is wrong; the detail names it, its value and what was expected")                                      \
-    X(ERR_STATE, -2, "not legal now: inside a callback, while recording, or started twice")                                                \
-    X(ERR_UNSUPPORTED, -3, "what all ranks share (build, backend, type and operator, machines) cannot do this")                            \
-    X(ERR_FULL, -4, "queue or table at its bound: nothing queued; make progress and call again")                                           \
+    X(ERR_STATE, -2, "not allowed now: inside a callback, while recording, or started twice")                                              \
+    X(ERR_UNSUPPORTED, -3, "not supported by this build, backend, type and operator, or set of machines")                                  \
+    X(ERR_FULL, -4, "a queue or table is full: nothing was started; make progress and call again")                                         \
     X(ERR_MEMORY, -5, "out of memory")                                                                                                     \
     X(ERR_SYSTEM, -6, "a system call failed; errno is in the detail")                                                                      \
-    X(ERR_CONFIG, -7, "configuration missing or out of range; every offender is named")                                                    \
-    X(ERR_AUTH, -8, "a peer did not prove itself: secret, job, version or rank")                                                           \
+    X(ERR_CONFIG, -7, "the configuration is missing or wrong; the detail names every wrong value")                                         \
+    X(ERR_AUTH, -8, "a peer did not prove its identity: secret, job, version or rank")                                                     \
     X(ERR_TIMEOUT, -9, "the operation's own deadline passed")                                                                              \
     X(ERR_PEER, -10, "a rank died, stopped or cannot be reached")                                                                          \
     X(ERR_MISMATCH, -11, "ranks made different calls; both are named")                                                                     \
@@ -34,14 +34,14 @@ extern "C" {
     X(ERR_CANCELLED, -13, "cancelled before it matched")                                                                                   \
     X(ERR_ABORTED, -14, "comm_abort was called, here or elsewhere, or the root of a broadcast_bytes gave up")                              \
     X(ERR_REVOKED, -15, "the communicator was revoked: agree, shrink or close it")                                                         \
-    X(ERR_DEPENDENCY, -16, "a point this waited for had failed")                                                                           \
+    X(ERR_DEPENDENCY, -16, "something that it waited for had failed")                                                                      \
     X(ERR_BACKEND, -17, "MPI, NCCL or CUDA reported an error; its code and text are in the detail")                                        \
-    X(ERR_CORRUPT, -18, "a checksum did not match")                                                                                        \
+    X(ERR_CORRUPT, -18, "data is corrupt, or a member sent what no member may send")                                                       \
     X(ERR_CLOSED, -19, "closed: here, or by the peer that is named")                                                                       \
     X(ERR_FORKED, -20, "called in a forked child")                                                                                         \
     X(ERR_REFUSED, -21, "another rank refused its own call; it and its reason are named")                                                  \
     X(ERR_DEADLOCK, -22, "a cycle of operations and points waits for itself; the cycle is named")                                          \
-    X(ERR_ABANDONED, -23, "an event was destroyed or recorded anew while work waited for its hand-set point")
+    X(ERR_ABANDONED, -23, "an event was destroyed or recorded again while work waited for comm_event_set")
 
 /** What a call returns and a request ends with. */
 enum comm_result {

@@ -77,7 +77,7 @@ static bool shm_take(struct shmchan_host *host, size_t bytes, struct shmchan_blo
     size_t offset;
     int error = shm_segment_take(s, bytes, bytes >= 65536 ? 4096 : 128, &offset);
     if (error) {
-        base_log(host->log, LOG_ERROR, "%zu bytes of shared memory are needed beside %zu in use: %s", bytes, s->used, strerror(error));
+        base_log(host->log, LOG_ERROR, "%zu more bytes of shared memory are needed, with %zu in use: %s", bytes, s->used, strerror(error));
         return false;
     }
     *block = (struct shmchan_block){s->at + offset, offset, bytes};
@@ -232,7 +232,7 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
     if (!base_option_lookup(env, "shm_segment_bytes", &amount) || !base_option_lookup(env, "shm_death", &death)) {
         shm_hello_fill(hello, env, 0);
         hello->result = COMM_ERR_CONFIG;
-        base_copy_text(hello->text, sizeof hello->text, "COMM_SHM_SEGMENT_BYTES or COMM_SHM_DEATH is not what it must be");
+        base_copy_text(hello->text, sizeof hello->text, "COMM_SHM_SEGMENT_BYTES or COMM_SHM_DEATH has an invalid value");
         return;
     }
     size_t bytes = (size_t)amount;

@@ -99,10 +99,10 @@ static void print_code(const char *text, const char *before, const char *after)
 static int tell_options_page(void)
 {
     printf("# Options\n\n"
-           "Written by `comm-info --options-markdown` from the table that the library reads; a test compares the two.\n\n"
-           "An option is set in the environment, or by the program as `key=value,...` in `comm_config.options`. The environment wins over\n"
-           "the program, which wins over the default. What is not well formed is refused when a world opens, and every offender is named.\n"
-           "Options without a key are read from the environment alone.\n\n"
+           "`comm-info --options-markdown` writes this page from the library's table of options; a test compares the two.\n\n"
+           "Set an option in the environment, or in the program as `key=value,...` in `comm_config.options`. The environment\n"
+           "overrides the program, and the program overrides the default. If a value is wrong, `comm_open` returns\n"
+           "`COMM_ERR_CONFIG` and names every wrong value. Options without a key are read from the environment only.\n\n"
            "| key | environment | default | value | meaning |\n|---|---|---|---|---|\n");
     struct comm_option_info info = {.size = sizeof info};
     for (size_t i = 0; comm_describe_option(i, &info) == COMM_OK; i++) {

@@ -81,7 +81,8 @@ static void run_world(const struct fit *fit, int32_t ranks, const char *cells, d
     while (child > 0 && waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
     if (child < 0 || !WIFEXITED(status) || WEXITSTATUS(status))
-        give_up("a world that measures failed", WIFEXITED(status) && WEXITSTATUS(status) == 127 ? "comm-run is not beside comm-perf" : "");
+        give_up("a world that measures failed",
+                WIFEXITED(status) && WEXITSTATUS(status) == 127 ? "comm-run is not in the folder of comm-perf" : "");
 }
 
 static bool read_cell(FILE *file, struct cell *c)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The programs in docs/migrate/from-*.md, as a reader would try them: each compiles as it stands there, and prints what stands below it.
+"""The C code of pages. A program in docs/migrate/from-*.md compiles, runs, and prints the lines below it. Code in docs/how-to/*.md is an
+excerpt of a file in examples/, line for line.
 
 `pages.py ROOT CC LIBDIR COMM_RUN` prints what is wrong and exits 1; `pages.py selftest ...` with the same three behind a ROOT plants one page
 for each way to be wrong. A page has a ```c block with a main, then ```sh with `comm-run -n N ./name` or `./name`, then ```text with the lines
@@ -90,6 +91,21 @@ def check_page(build, page):
     yield None, programs
 
 
+def check_excerpts(examples, page):
+    """(line, what) of each ```c block that no example contains."""
+    for language, text, line in blocks(page):
+        if language == "c" and not any(text in example for example in examples):
+            yield line, "is in no file of examples/"
+
+
+def read_all(folder, suffix):
+    """(name, text) of each file of a folder whose name ends so."""
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(suffix):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                yield name, file.read()
+
+
 END = f"\n## {LAST}\n"
 GOOD = ("```c\n#include <commstream/comm.h>\n#include <stdio.h>\nint main(void)\n{\n    struct comm_communicator *c;\n"
         "    if (comm_open(NULL, &c) != COMM_OK)\n        return 1;\n    printf(\"%d\\n\", comm_rank(c));\n"
@@ -112,20 +128,23 @@ def selftest(build):
         found = [what for line, what in check_page(build, page) if line is not None]
         if len(found) != 1 or not found[0].startswith(expected):
             wrong.append(f"expected '{expected}', found {found}")
+    excerpt, examples = "```c\nint a;\nint b;\n```\n", ["int z;\nint a;\nint b;\n"]
+    wrong += [f"excerpt: {what}" for _, what in check_excerpts(examples, excerpt)]
+    if not list(check_excerpts(examples, excerpt.replace("int b", "int c"))):
+        wrong.append("an excerpt that is in no example was not found")
     for line in wrong:
         print("pages:", line)
-    print(f"pages: {len(PLANTED)} planted, {len(wrong)} wrong")
+    print(f"pages: {len(PLANTED) + 1} planted, {len(wrong)} wrong")
     return 1 if wrong else 0
 
 
 def main():
     if sys.argv[1] == "selftest":
         return selftest(Build(*sys.argv[2:]))
-    build, count, programs, folder = Build(*sys.argv[1:]), 0, 0, os.path.join(sys.argv[1], "docs", "migrate")
-    pages = sorted(name for name in os.listdir(folder) if re.fullmatch(r"from-.*\.md", name))
-    for name in pages:
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            page = file.read()
+    root = sys.argv[1]
+    build, count, programs = Build(*sys.argv[1:]), 0, 0
+    pages = [(name, text) for name, text in read_all(os.path.join(root, "docs", "migrate"), ".md") if name.startswith("from-")]
+    for name, page in pages:
         if "```python\n" in page:  # its scripts are run with the Python package (tests/python/package.py)
             continue
         for line, what in check_page(build, page):
@@ -134,6 +153,11 @@ def main():
             else:
                 print(f"docs/migrate/{name}:{line}: {what}")
                 count += 1
+    examples = [text for _, text in read_all(os.path.join(root, "examples"), ".c")]
+    for name, page in read_all(os.path.join(root, "docs", "how-to"), ".md"):
+        for line, what in check_excerpts(examples, page):
+            print(f"docs/how-to/{name}:{line}: {what}")
+            count += 1
     print(f"pages: {len(pages)} pages, {programs} programs, {count} wrong")
     return 1 if count or not pages else 0
 

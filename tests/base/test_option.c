@@ -187,7 +187,7 @@ static void fixed_order_is_firm(void **state)
 {
     (void)state;
     refused("order=fixed", "COMM_ORDER", "free",
-            "COMM_ORDER=free in the environment: the program set it otherwise and it cannot be overridden");
+            "COMM_ORDER=free in the environment: the program set another value, which cannot be overridden");
     assert_true(READ("order=fixed", "COMM_ORDER", "fixed"));
     assert_true(READ("order=free", "COMM_ORDER", "fixed"));
     assert_int_equal(options.order, OPTION_ORDER_FIXED);

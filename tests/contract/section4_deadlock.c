@@ -64,7 +64,7 @@ static void cross(void *arg, int32_t rank)
     CHECK(rig_now() - since < FOUND_NS);
     struct comm_error error = {.size = sizeof error};
     MUST(comm_error_detail(x == COMM_ERR_DEADLOCK ? d->x[rank] : d->y[rank], &error));
-    CHECK(strstr(error.text, "stands behind a queue wait for another communicator, whose call 1"));
+    CHECK(strstr(error.text, "is blocked by a queue wait for another communicator, whose call 1"));
 }
 
 /* On each rank, with two communicators; the others go on. */

@@ -119,7 +119,7 @@ static void meanings(void **state)
     one(FRAME_EXPOSE, 0, wire_key_of(1, 0, WIRE_STREAM_EDGES), 100, 0, "never allowed");
     one(FRAME_EXPOSE, WIRE_ONCE | WIRE_TO_ALL, wire_key_of(1000, 0, 0), 100, 0, "never allowed"); /* far beyond two windows */
     one(FRAME_GRANT, 0, wire_key_of(1, 0, 0), 8, 5, "never announced");
-    one(FRAME_DATA, 0, wire_key_of(1, 0, 0), 100, 0, "nobody wanted");
+    one(FRAME_DATA, 0, wire_key_of(1, 0, 0), 100, 0, "was not granted");
     one(FRAME_EAGER, 0, wire_key_of(2, 0, 0), 100, 0, "out of turn");
     one(FRAME_ANNOUNCE, 0, wire_key_of(1, 0, 0), 8, UINT64_MAX, NULL); /* a length alone takes no memory */
     one(FRAME_CONSUMED, 0, wire_key_of(7, 0, 0), 0, 0, "more messages taken than were sent");

@@ -557,7 +557,7 @@ RIG_TEST(stopped_is_not_cut_off)
     int64_t since = rig_now();
     kill(proc.pid[1], SIGSTOP);
     proc_await(&proc, 0, TOLD);
-    all_told(&proc, 0, 1, 1, 2, "stands still", since + 10 * RIG_S);
+    all_told(&proc, 0, 1, 1, 2, "is stopped", since + 10 * RIG_S);
     CHECK(proc.page[0].time - since > 7 * RIG_S);
     kill(proc.pid[1], SIGKILL);
     proc_finish(&proc, 1, RIG_PATIENCE);

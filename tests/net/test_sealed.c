@@ -251,7 +251,7 @@ RIG_TEST(turned_off_it_is_warned_of_once)
     all_is_well(&proc);
     CHECK(middle.seen->marks > TURNS);
     sealed_by(CRYPTO_NONE);
-    EQUAL(logged("COMM_TCP_SEAL=no: whoever is on the way"), 1);
+    EQUAL(logged("COMM_TCP_SEAL=no: a machine on the path"), 1);
 }
 
 RIG_TEST(at_loopback_it_is_not_sealed)

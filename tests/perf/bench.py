@@ -341,16 +341,20 @@ def where():
 # ------------------------------------------------------------------------------------------------------------ the page
 PAGE = """# Performance
 
-Written by `./dev bench --page`, which measures and draws all of it on the machine where it runs; where this one was: {where}. Medians of
-{rounds} interleaved rounds in one run, ratios of neighbours first, f32 and sum, ranks bound to a CPU each where there are enough. Ratios below 1 mean that
-commstream is faster. `bytes` is what each rank gives (of `scatter`: the root). Beside it, where they were found: {peers}.
+`./dev bench --page` measures everything on this page and writes it, here on:
+{where}.
 
-Every commstream call is a request and a wait. MPI has two implementations of each collective, a blocking one and a nonblocking one that
-is mostly slower; the matrices compare with the *fastest* of all of them. [scale.md](scale.md) has what the cost model says of other machines, [network.md](network.md) figures over tcp.
+Each figure is the median of {rounds} interleaved rounds of one run; a ratio is the median of the ratios of neighbouring rounds.
+Type f32, operator sum; each rank is bound to a CPU if there are enough. Below 1, commstream is faster. `bytes` is what each rank
+contributes (for `scatter`: the root). Compared with: {peers}.
+
+Every commstream call is a request and a wait. MPI has two implementations of each collective: a blocking one, and a
+nonblocking one that is mostly slower. The matrices compare with the *fastest* of all of them. [scale.md](scale.md)
+predicts other machines; [network.md](network.md) has TCP.
 
 ## An allreduce of two ranks, in microseconds
 
-The floor is a bare loop over shared memory that knows nothing but this one case (`tests/perf/shm_floor.c`).
+The floor is a hand-written loop over shared memory for this one operation (`tests/perf/shm_floor.c`).
 
 {allreduce}
 
@@ -360,9 +364,10 @@ The floor is a bare loop over shared memory that knows nothing but this one case
 
 ## Consistency
 
-A call should not be slower than others that together do the same (Traeff, Gropp, Thakur, IEEE TPDS 2010): not by more than a tenth in any of
-{guidelines} such rules at every length that was measured. `+`: one behind the other; `*ranks`, `/ranks`: of so many times the bytes, or of one part.
-Both sides take turns in one process, a millisecond each, and a figure is the median of the ratios of neighbours.
+A call should not be slower than other calls that together do the same (Traeff, Gropp, Thakur, IEEE TPDS 2010). Here:
+not by more than a tenth, for {guidelines} such rules and every measured length. `+` means one after the other; `*ranks`
+and `/ranks` mean that many times the bytes, or one part. Both sides alternate in one process, a millisecond each; a
+figure is the median of the ratios of neighbours.
 
 {consistency}
 """
@@ -403,7 +408,7 @@ def page(bench, tables, collectives):
             algorithm = bench.algorithms.get((collective, ranks, mode, size), "") if column == OURS else ""
             file.write(f"{collective},{ranks},{mode},{size},{column},{statistics.median(times):.3f},{algorithm}\n")
     sections = []
-    titles = {"request": "a request and a wait", "pipelined": "16 calls in flight, beside MPI's nonblocking ones"}
+    titles = {"request": "a request and a wait", "pipelined": "16 calls in flight, compared with MPI's nonblocking ones"}
     draw(bench, "allreduce", 2, "request", os.path.join(folder, "allreduce_2.svg"))
     for ranks, mode in dict.fromkeys((r, m) for _, r, m in tables):
         picture = f"ratios_{ranks}_{mode}.svg"

@@ -222,10 +222,10 @@ static void the_choice_is_told(void **state)
         {"COMM_LOG=info $R -n 2 " LIMITS,
          {"open: ranks=2 backend=shm (auto: several ranks of one host) launcher=comm-run ", "progress=", "options: COMM_LOG=info\n"}},
         {"COMM_LOG=info COMM_PROGRESS=caller COMM_WINDOW=8 $R -n 2 --backend shm " LIMITS,
-         {"backend=shm (asked for by the environment)", "progress=caller (asked for by the environment)",
+         {"backend=shm (requested by the environment)", "progress=caller (requested by the environment)",
           "options: COMM_BACKEND=shm COMM_PROGRESS=caller COMM_LOG=info COMM_WINDOW=8\n"}},
         {"COMM_LOG=info COBRE_COMM_BACKEND=local " LIMITS,
-         {"backend=local (asked for by the environment) launcher=none ", "progress=caller (auto: one rank)",
+         {"backend=local (requested by the environment) launcher=none ", "progress=caller (auto: one rank)",
           "options: COBRE_COMM_BACKEND=local COMM_LOG=info\n"}},
     };
 

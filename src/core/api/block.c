@@ -15,7 +15,7 @@ enum comm_result comm_gather(struct comm_communicator *c, const void *in, void *
     api_need_type(&check, type);
     api_need_rank(&check, "root", root);
     size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
-    api_need(&check, am_root || !in_place, "in", -1, "a buffer: COMM_IN_PLACE is for the root alone");
+    api_need(&check, am_root || !in_place, "in", -1, "a buffer: only the root may pass COMM_IN_PLACE");
     api_need_buffer(&check, "in", in_place ? out : in, block);
     api_need_buffer(&check, "out", out, am_root ? all : 0);
     if (am_root && !in_place)
@@ -44,7 +44,7 @@ enum comm_result comm_scatter(struct comm_communicator *c, const void *in, void 
     api_need_type(&check, type);
     api_need_rank(&check, "root", root);
     size_t block = api_bytes(&check, type, n, 1), all = api_bytes(&check, type, n, ranks);
-    api_need(&check, am_root || !in_place, "out", -1, "a buffer: COMM_IN_PLACE is for the root alone");
+    api_need(&check, am_root || !in_place, "out", -1, "a buffer: only the root may pass COMM_IN_PLACE");
     api_need_buffer(&check, "in", in, am_root ? all : 0);
     api_need_buffer(&check, "out", in_place ? in : out, block);
     if (am_root && !in_place)
@@ -90,7 +90,7 @@ enum comm_result comm_broadcast_bytes(struct comm_communicator *c, void *buf, si
     if (api_begin(&check, c, COLLECTIVE_BROADCAST_BYTES, req) != COMM_OK)
         return check.result;
     api_need_rank(&check, "root", root);
-    api_need(&check, bytes != NULL, "bytes", 0, "where the length stands");
+    api_need(&check, bytes != NULL, "bytes", 0, "where the length is");
     size_t length = bytes && *bytes != COMM_ROOT_FAILED ? *bytes : 0;
     api_need(&check, length <= SIZE_MAX / 8, "*bytes", (long long)length, "a length that fits the address space, or COMM_ROOT_FAILED");
     api_need_buffer(&check, "buf", buf, length);

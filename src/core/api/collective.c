@@ -58,7 +58,7 @@ enum comm_result comm_reduce(struct comm_communicator *c, const void *in, void *
     api_need_pair(&check, type, op, n);
     api_need_rank(&check, "root", root);
     size_t bytes = api_bytes(&check, type, n, 1);
-    api_need(&check, am_root || !in_place, "in", -1, "a buffer: COMM_IN_PLACE is for the root alone");
+    api_need(&check, am_root || !in_place, "in", -1, "a buffer: only the root may pass COMM_IN_PLACE");
     api_need_buffer(&check, "in", in_place ? out : in, bytes);
     api_need_buffer(&check, "out", out, am_root ? bytes : 0);
     if (am_root && !in_place)

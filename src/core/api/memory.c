@@ -9,7 +9,7 @@ enum comm_result comm_mem_alloc(struct comm_communicator *c, size_t bytes, void 
     if (r != COMM_OK)
         return r;
     if (!ptr)
-        return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "comm_mem_alloc: ptr=0; expected where to put the address");
+        return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "comm_mem_alloc: ptr=0; expected room for the address");
     if (bytes == 0 || bytes > SIZE_MAX / 8)
         return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "comm_mem_alloc: bytes=%zu; expected 1 or more, within the address space", bytes);
     r = engine_memory_take(c, bytes, &at);

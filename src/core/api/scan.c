@@ -15,8 +15,7 @@ static inline __attribute__((always_inline)) enum comm_result scan(struct comm_c
     api_need_pair(&check, type, op, n);
     if (check.result == COMM_OK && op == COMM_AVG)
         return engine_refuse(c, collective, COMM_ERR_UNSUPPORTED, req,
-                             "%s: op=avg: by how many the ranks so far would be divided is not said; take sum",
-                             collective_name(collective));
+                             "%s: op=avg: not defined for scans; expected another operator, such as sum", collective_name(collective));
     size_t bytes = api_bytes(&check, type, n, 1);
     api_need_buffer(&check, "in", in_place ? out : in, bytes);
     api_need_buffer(&check, "out", out, gets ? bytes : 0);

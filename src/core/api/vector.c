@@ -179,7 +179,7 @@ enum comm_result comm_gather_v(struct comm_communicator *c, const void *in, size
     api_need_rank(&check, "root", root);
     if (check.result == COMM_OK && engine_rank(c) == root)
         return gather_v_at_root(&check, in, n, out, counts, displs, type);
-    api_need(&check, in != COMM_IN_PLACE, "in", -1, "a buffer: COMM_IN_PLACE is for the root alone");
+    api_need(&check, in != COMM_IN_PLACE, "in", -1, "a buffer: only the root may pass COMM_IN_PLACE");
     size_t bytes = api_bytes(&check, type, n, 1);
     api_need_buffer(&check, "in", in, bytes);
     if (check.result != COMM_OK)
@@ -239,7 +239,7 @@ enum comm_result comm_scatter_v(struct comm_communicator *c, const void *in, con
     api_need_rank(&check, "root", root);
     if (check.result == COMM_OK && engine_rank(c) == root)
         return scatter_v_at_root(&check, in, counts, displs, out, n, type);
-    api_need(&check, out != COMM_IN_PLACE, "out", -1, "a buffer: COMM_IN_PLACE is for the root alone");
+    api_need(&check, out != COMM_IN_PLACE, "out", -1, "a buffer: only the root may pass COMM_IN_PLACE");
     size_t bytes = api_bytes(&check, type, n, 1);
     api_need_buffer(&check, "out", out, bytes);
     if (check.result != COMM_OK)

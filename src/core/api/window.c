@@ -41,7 +41,7 @@ enum comm_result comm_window_create(struct comm_communicator *c, size_t bytes, c
     api_need(&check, own.placement >= COMM_PLACEMENT_DEFAULT && own.placement <= COMM_PLACEMENT_INTERLEAVE, "options.placement",
              (long long)own.placement, "an enum comm_placement");
     api_need(&check, !own.base || own.placement == COMM_PLACEMENT_DEFAULT, "options.placement", (long long)own.placement,
-             "COMM_PLACEMENT_DEFAULT where base is given: your own memory lies where it lies");
+             "COMM_PLACEMENT_DEFAULT, because base is given: pages of the caller's memory are not moved");
     if (check.result == COMM_OK && own.base && engine_has_devices(c))
         api_need(&check, engine_need_host(c, "window_create", "options.base", own.base, NULL) == COMM_OK, "options.base",
                  (long long)(intptr_t)own.base, "memory of the host: that is a device's");
@@ -60,7 +60,7 @@ enum comm_result comm_window_pointer(struct comm_window *w, int32_t peer, void *
         return DECLINE(w, COMM_ERR_ARGUMENT, NULL, "comm_window_pointer: peer=%d; expected a rank, 0 to %d", peer,
                        engine_window_size(w) - 1);
     if (!ptr)
-        return DECLINE(w, COMM_ERR_ARGUMENT, NULL, "comm_window_pointer: ptr=0; expected where to put the address");
+        return DECLINE(w, COMM_ERR_ARGUMENT, NULL, "comm_window_pointer: ptr=0; expected room for the address");
     void *at = engine_window_part(w, peer, &length, &signals);
     if (length && engine_window_apart(w, peer))
         return DECLINE(w, COMM_ERR_UNSUPPORTED, NULL,
@@ -166,7 +166,7 @@ static enum comm_result check_operator(const char *call, const struct one_sided 
     if (one->op == COMM_REPLACE || one->op == COMM_NOOP)
         return COMM_OK;
     if (one->op == COMM_AVG)
-        why = "how many values an average is of is not known here";
+        why = "averages are not available here: the number of values is not known";
     else if (!(one->op & OPERATOR_USER))
         r = data_check(one->type, one->op, &why);
     return r == COMM_OK ? r

@@ -200,7 +200,7 @@ static void take_value(struct reader *reader, const struct base_option *row, con
     char expected[EXPECTED_BYTES];
 
     if (from == OPTION_FROM_ENVIRONMENT && overrides_firm(reader, row, value)) {
-        complain(reader, name, value, places[from], "the program set it otherwise and it cannot be overridden", "");
+        complain(reader, name, value, places[from], "the program set another value, which cannot be overridden", "");
         return;
     }
     if (!base_option_set(row, value, &reader->options)) {

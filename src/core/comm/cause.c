@@ -76,7 +76,7 @@ static void describe_silence(const struct comm_state *b, const struct cause *c, 
     if (c->code < 0)
         SAY(to, "rank %d cannot be reached: nothing sent to it was acknowledged for %d ms; found by rank %d", c->rank, -c->code, c->peer);
     else if (c->code)
-        SAY(to, "rank %d stands still: its process lives without a heartbeat for %d ms; found by rank %d", c->rank, c->code, c->peer);
+        SAY(to, "rank %d is stopped: its process lives, but has sent no heartbeat for %d ms; found by rank %d", c->rank, c->code, c->peer);
     else
         SAY(to, "rank %d died; found by rank %d", c->rank, c->peer);
 }
@@ -109,7 +109,7 @@ static void describe_timeout(const struct comm_state *b, const struct cause *c, 
 static void describe_corruption(const struct comm_state *b, const struct cause *c, struct text *to)
 {
     (void)b;
-    SAY(to, "rank %d sent rank %d what no call of the library sends", c->rank, c->peer);
+    SAY(to, "rank %d sent rank %d something that no call of the library sends", c->rank, c->peer);
 }
 
 /* code: the collective at the head there; 0: a queue wait; less: a message with rank -1 - code. */
@@ -121,7 +121,7 @@ static void describe_deadlock(const struct comm_state *b, const struct cause *c,
             c->rank, -1 - c->code);
         return;
     }
-    SAY(to, "call %llu of rank %d stands behind a queue wait for another communicator, ", (unsigned long long)c->number, c->rank);
+    SAY(to, "call %llu of rank %d is blocked by a queue wait for another communicator, ", (unsigned long long)c->number, c->rank);
     SAY(to, c->code ? "whose call %d waits for ranks that wait for this one" : "which waits for this one", c->code);
 }
 
@@ -149,8 +149,8 @@ static void describe_backend_error(const struct comm_state *b, const struct caus
 static void describe_dependency(const struct comm_state *b, const struct cause *c, struct text *to)
 {
     (void)b;
-    SAY(to, c->collective ? "rank %d did not get it, since what it was made from failed: %s" : "rank %d waited for a point that failed: %s",
-        c->rank, base_result_text((enum comm_result)(int32_t)c->point));
+    SAY(to, c->collective ? "rank %d did not get it, because its parent failed: %s" : "rank %d waited for a point that failed: %s", c->rank,
+        base_result_text((enum comm_result)(int32_t)c->point));
 }
 
 static void describe_result(const struct comm_state *b, const struct cause *c, struct text *to)

@@ -52,7 +52,7 @@ static const char *fault_of_failure(const struct comm_state *b, const struct cau
         return "a failure of no rank";
     if (c->collective >= COLLECTIVE_END || (c->result == COMM_ERR_DEPENDENCY && !heard_is_error((int32_t)c->point)))
         return "a failure of no operation";
-    return is_near(b, c->number) ? NULL : "a failure of a call that nobody can have made";
+    return is_near(b, c->number) ? NULL : "a failure of a call that no rank can have made";
 }
 
 static const char *fault_of_refusal(const struct comm_state *b, const struct cause *c, int32_t peer)
@@ -134,7 +134,7 @@ const char *heard_message_fault(const struct wire_event *event)
 
     if (kind >= MESSAGE_KINDS || wire_key_edge(event->key))
         return "a message of no kind";
-    return kind == MESSAGE_PROGRAM && event->tag == COMM_ANY_TAG ? "a message with the tag that stands for any" : NULL;
+    return kind == MESSAGE_PROGRAM && event->tag == COMM_ANY_TAG ? "a message with the tag that means any" : NULL;
 }
 
 void state_peer_is_wrong(struct comm_state *b, int32_t peer, const char *what)

@@ -128,7 +128,7 @@ static const char *why_no_operator(enum comm_type type, comm_op op)
         return "replace and noop are operators of windows, not of reductions";
     if (located && !is_indexed(type))
         return "minloc and maxloc need pairs of value and index, such as f32_index";
-    return !located && is_indexed(type) ? "pairs of value and index know minloc and maxloc alone" : NULL;
+    return !located && is_indexed(type) ? "pairs of value and index support only minloc and maxloc" : NULL;
 }
 
 /* NULL: the pair has kernels. */
@@ -138,15 +138,15 @@ static const char *why_not(enum comm_type type, comm_op op)
     if (why)
         return why;
     if (type == COMM_BYTE && !is_bitwise(op))
-        return "bytes have no value: they know band, bor and bxor alone; name a type, such as u8, for anything else";
+        return "bytes support only band, bor and bxor; use a type such as u8 for other operators";
     if (type == COMM_BOOL && !is_logical(op))
-        return "bool is true or false: it knows land, lor and lxor alone; name a type, such as u8, for anything else";
+        return "bool supports only land, lor and lxor; use a type such as u8 for other operators";
     if ((is_floating(type) || is_complex(type)) && (is_bitwise(op) || is_logical(op)))
-        return "bit and logical operators are for integers; floating types know sum, prod, min, max and avg";
+        return "bit and logical operators are for integers; floating types support sum, prod, min, max and avg";
     if (is_complex(type) && (op == COMM_MIN || op == COMM_MAX))
-        return "complex numbers have no order: they know sum, prod and avg alone";
+        return "complex numbers have no order: they support only sum, prod and avg";
     if (is_integer(type) && op == COMM_AVG)
-        return "an average of integers would have to be rounded; take the sum and divide it as you see fit";
+        return "an average of integers would have to be rounded; use sum and divide the result";
     return NULL;
 }
 
@@ -155,10 +155,10 @@ enum comm_result data_check(enum comm_type type, comm_op op, const char **why)
     const char *text = NULL;
     enum comm_result result = COMM_OK;
     if (!type_find(type)) {
-        text = "there is no element type of this number";
+        text = "no element type has this number";
         result = COMM_ERR_ARGUMENT;
     } else if (op >= OP_END || !op_names[op]) {
-        text = "there is no operator of this number";
+        text = "no operator has this number";
         result = COMM_ERR_ARGUMENT;
     } else {
         text = why_not(type, op);

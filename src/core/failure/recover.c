@@ -145,7 +145,7 @@ static bool hear_deaths(struct comm_state *b)
     bool more = false;
 
     if (is_gone(b, me)) {
-        give_up(b, COMM_ERR_PEER, "this rank (%d) was given up by the others, who go on without it", me);
+        give_up(b, COMM_ERR_PEER, "this rank (%d) was given up by the others, which go on without it", me);
         return true;
     }
     for (int32_t r = 0; r < b->team.size; r++)
@@ -155,7 +155,7 @@ static bool hear_deaths(struct comm_state *b)
         if (r == me || recovery_has(dead, r))
             continue;
         if (recovery_has(theirs, me)) {
-            give_up(b, COMM_ERR_PEER, "this rank (%d) was given up by rank %d and goes on with nobody", me, r);
+            give_up(b, COMM_ERR_PEER, "this rank (%d) was given up by rank %d and cannot go on with the others", me, r);
             return true;
         }
         for (uint32_t w = 0; w < v->words; w++) {
@@ -231,7 +231,7 @@ static bool take_decision(struct comm_state *b)
         if (!here && !before)
             continue;
         if (recovery_has(set, b->team.rank)) {
-            give_up(b, COMM_ERR_PEER, "this rank (%d) was given up by the others, who have decided without it", b->team.rank);
+            give_up(b, COMM_ERR_PEER, "this rank (%d) was given up by the others, which have decided without it", b->team.rank);
             return true;
         }
         accept(b, here ? n->accepted : 0, here ? n->value : n->last, set);

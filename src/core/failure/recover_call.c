@@ -41,7 +41,7 @@ static enum comm_result begin(struct comm_state *b, const char *call, struct com
     if (v->over != COMM_OK)
         return v->over;
     if (state_is_aborted(b))
-        return refuse(b, call, COMM_ERR_ABORTED, "agree, shrink: the world was aborted; expected comm_revoke where ranks are to go on");
+        return refuse(b, call, COMM_ERR_ABORTED, "agree, shrink: the world was aborted; use comm_revoke instead if ranks are to go on");
     memset(&v->error, 0, sizeof v->error);
     keep_last(b);
     enum comm_result r = p2p_begin_recovery(b, &v->op, req);

@@ -135,7 +135,7 @@ static void put_name(struct sheet *s, const char *what, const struct trace *t, u
 
     begin_event(s);
     if (thread)
-        base_format(name, sizeof name, row ? "%s, beside %u others" : "%s", t->name, row);
+        base_format(name, sizeof name, row ? "%s, with %u others" : "%s", t->name, row);
     else
         base_format(name, sizeof name, "rank %d on %s", t->world_rank, t->host);
     base_append(s->text, sizeof s->text, &s->at, "{\"ph\":\"M\",\"name\":\"%s\",\"pid\":%d,\"tid\":%u,\"args\":{\"name\":", what,
@@ -241,7 +241,7 @@ static void tell_unwritten(struct comm_communicator *c, const char *path, int64_
         base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text, "path=%s cannot be written, errno=%d", path,
                     (int)-failed);
     else
-        base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text, "no memory for a copy of what is remembered");
+        base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text, "no memory for a copy of the recorded operations");
     state_unlock(b);
 }
 
@@ -345,7 +345,7 @@ static void failed(struct comm_state *b, const struct comm_error *error)
     b->records.dumped = true;
     struct trace *t = take_trace(b, error);
     if (!t) {
-        base_log(&e->log, LOG_WARNING, "comm=%s trace_dir: no memory for a copy of what is remembered", b->name);
+        base_log(&e->log, LOG_WARNING, "comm=%s trace_dir: no memory for a copy of the recorded operations", b->name);
         return;
     }
     /* Files of one world stand together; a rank may have several communicators, and a process several worlds. */

@@ -16,7 +16,7 @@ static const char *why_backend(const struct opening *o)
         return "comm_open_local";
     if (!asked[0] || base_equal(asked, "auto"))
         return o->launch.ranks == 1 ? "auto: one rank" : open_several_hosts(o) ? "auto: several hosts" : "auto: several ranks of one host";
-    return open_by_environment(o, "backend") ? "asked for by the environment" : "asked for by the program";
+    return open_by_environment(o, "backend") ? "requested by the environment" : "requested by the program";
 }
 
 static const char *why_progress(const struct opening *o)
@@ -26,7 +26,7 @@ static const char *why_progress(const struct opening *o)
                : o->engine->progress_thread_runs ? "auto: more CPUs than ranks"
                : o->config.engine_of != NULL     ? "auto: as its engine was opened"
                                                  : "auto: no CPU to spare";
-    return open_by_environment(o, "progress") ? "asked for by the environment" : "asked for by the program";
+    return open_by_environment(o, "progress") ? "requested by the environment" : "requested by the program";
 }
 
 /* Every option that is not left at its default, as its source wrote it. */

@@ -36,7 +36,7 @@ static void name_missing(const struct boot_star *b)
         base_append(text, room, &at, " and %zu more", missing - named);
     base_append(text, room, &at, " (of %d)", b->config.ranks);
     if (b->refused)
-        base_append(text, room, &at, "; %u were turned away, the last one because %s", b->refused, b->refusal);
+        base_append(text, room, &at, "; connections refused: %u, the last one %s", b->refused, b->refusal);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ turning away */
@@ -49,7 +49,7 @@ static enum greeted turn_away(struct boot_star *b, int fd, const char *why)
     base_format(b->refusal, sizeof b->refusal, "from %s: %s", address, why);
     if (!b->refused++ || now - b->refused_ns >= REFUSALS_LOGGED_NS) {
         b->refused_ns = now;
-        base_log(b->config.log, LOG_WARNING, "open: somebody was turned away %s (%u so far)", b->refusal, b->refused);
+        base_log(b->config.log, LOG_WARNING, "open: a connection was refused %s (%u so far)", b->refusal, b->refused);
     }
     pending_drain(fd);
     close(fd);
@@ -131,10 +131,10 @@ static enum greeted hear_greeting(struct boot_star *b, struct pending_peer *s, b
     if (heard == PENDING_LATER)
         return GREETED_LATER;
     if (heard == PENDING_OUT)
-        return turn_away(b, s->fd, "he did not prove the secret: he repeats what another one said, or was cut off");
+        return turn_away(b, s->fd, "it did not prove the secret: it repeats an earlier connection, or was cut off");
     judge(b, &g, sizeof g, text);
     if (!text[0] && (uint32_t)g.rank != s->names.from)
-        base_format(text, sizeof text, "rank %u says he is rank %d", s->names.from, g.rank);
+        base_format(text, sizeof text, "rank %u claims to be rank %d", s->names.from, g.rank);
     if (text[0]) {
         star_send_refusal(s->fd, &s->shake.seal, COMM_ERR_AUTH, text);
         return turn_away(b, s->fd, text);
@@ -166,8 +166,7 @@ static enum comm_result make_room(const struct boot_star *b, struct pending_peer
         return COMM_OK;
     }
     files_name_limit(limit, sizeof limit, (uint32_t)b->config.ranks + FILES_OF_A_WORLD);
-    return boot_fail(&b->config, COMM_ERR_SYSTEM, "rank 0 of %d ranks, with all of whom it is connected while they meet: %s",
-                     b->config.ranks, limit);
+    return boot_fail(&b->config, COMM_ERR_SYSTEM, "rank 0, which is connected to all %d ranks while they meet: %s", b->config.ranks, limit);
 }
 
 static enum comm_result let_in(struct boot_star *b, struct pending_peers *s, int listener)
@@ -179,7 +178,7 @@ static enum comm_result let_in(struct boot_star *b, struct pending_peers *s, int
     if (fd < 0) /* who waits outside stays there, so without memory this would be tried for ever */
         return boot_again() || errno == ECONNABORTED ? COMM_OK : star_fail_errno(b, "accept");
     if (listener == b->by_name && !user_is_ours(fd, why)) {
-        base_format(text, sizeof text, "whoever came is not rank 0's user: %s", why);
+        base_format(text, sizeof text, "the process that connected does not belong to rank 0's user: %s", why);
         refuse_plainly(b, fd, text);
         return COMM_OK;
     }

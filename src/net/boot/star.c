@@ -93,7 +93,7 @@ void star_send_refusal(int fd, struct seal *seal, enum comm_result result, const
 
 static enum comm_result changed(const struct boot_star *b)
 {
-    return boot_fail(&b->config, COMM_ERR_AUTH, "what came from rank 0 was changed on its way");
+    return boot_fail(&b->config, COMM_ERR_AUTH, "the data from rank 0 was changed on its way");
 }
 
 static enum comm_result receive_bytes(const struct boot_star *b, void *bytes, size_t count)
@@ -128,7 +128,7 @@ enum comm_result star_expect(const struct boot_star *b, uint32_t kind, uint64_t 
         return result == COMM_OK ? boot_fail(&b->config, (enum comm_result)frame.result, "%s", text) : result;
     }
     if (frame.magic != BOOT_MAGIC || frame.kind != kind || frame.bytes != bytes)
-        return boot_fail(&b->config, COMM_ERR_AUTH, "what listens as rank 0 speaks another language");
+        return boot_fail(&b->config, COMM_ERR_AUTH, "the process that listens as rank 0 uses another protocol");
     return COMM_OK;
 }
 
@@ -242,7 +242,7 @@ static enum comm_result take_apart(struct boot_star *b, int32_t i, const char *a
         memcpy(out, at + head, bytes);
     }
     if (!sound)
-        return boot_fail(&b->config, COMM_ERR_AUTH, "what came from rank %d was changed on its way", i);
+        return boot_fail(&b->config, COMM_ERR_AUTH, "the data from rank %d was changed on its way", i);
     if (frame.magic != BOOT_MAGIC || frame.kind != FRAME_DATA || frame.bytes != bytes)
         return boot_fail(&b->config, COMM_ERR_AUTH, "rank %d of another version of the library", i);
     return COMM_OK;

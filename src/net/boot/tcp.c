@@ -191,7 +191,7 @@ static enum dialed dial_by_name(struct boot_star *b, const struct sockaddr *addr
     if (b->boot.key) /* rank 0 may still come, and prove it */
         return DIAL_LATER;
     *result = failed;
-    base_copy_text(p->why, sizeof p->why, "nobody listens there for ranks of this host");
+    base_copy_text(p->why, sizeof p->why, "no process listens there for ranks of this host");
     return dialed == STAR_FAILED ? DIAL_NEVER : DIAL_LATER;
 }
 

@@ -114,7 +114,7 @@ const char *frame_fault_text(enum frame_fault fault)
 {
     static const char *const text[] = {"nothing is wrong with it",       "its checksum is wrong",
                                        "its number is not the next one", "its kind is not known here",
-                                       "its edge is no such thing",      "its length is not one that this kind may have"};
+                                       "its edge is not valid",          "its length is not one that this kind may have"};
 
     return text[fault];
 }

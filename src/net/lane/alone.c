@@ -56,7 +56,7 @@ static void keep_rest(struct tcp_lane *lane, const unsigned char *from, uint32_t
     }
     b = tcp_block_take(lane->port->wire, bytes);
     if (!b) {
-        tcp_lane_end(lane, "no memory for what is to be sent");
+        tcp_lane_end(lane, "no memory for the data to send");
         return;
     }
     memcpy(b->data, from, bytes);

@@ -252,7 +252,7 @@ const char *tcp_calls_fault(const struct frame *f, const unsigned char *payload)
         return "calls cut in pieces";
     for (uint32_t i = 0; i < f->bytes; i += CALL_BYTES)
         if (payload[i + 8] >= COLLECTIVE_END || (int8_t)payload[i + 11] > 0)
-            return "a call that nobody can have made";
+            return "a call that no rank can have made";
     return NULL;
 }
 

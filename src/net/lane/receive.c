@@ -77,7 +77,7 @@ static const char *open_data(struct tcp_lane *lane, struct tcp_channel *c, const
     struct tcp_message *m = tcp_message_granted(c, f->from, wire_key_seq(f->key));
 
     if (!m || f->bytes > m->take - m->begun)
-        return "bytes of a message that nobody wanted";
+        return "bytes of a message that was not granted";
     lane->message = m;
     lane->land = m->at + m->begun;
     m->begun += f->bytes; /* now, so that no other frame can be given the same place */

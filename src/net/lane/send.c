@@ -84,7 +84,7 @@ static bool post_on(struct tcp_channel *c, uint32_t peer, uint32_t which, enum f
         return true;
     unsigned char *at = begin_frame(lane, &f, false);
     if (!at) {
-        tcp_lane_end(lane, "no memory for what is to be sent");
+        tcp_lane_end(lane, "no memory for the data to send");
         return false;
     }
     tcp_count(&c->traffic.out, &f);
@@ -148,7 +148,7 @@ static struct tcp_block *lend(struct tcp_channel *c, struct tcp_lane *lane, stru
         behind = pad ? place_at_end(lane, pad) : NULL;
     }
     if (!b || (pad && !behind)) {
-        tcp_lane_end(lane, "no memory for what is to be sent");
+        tcp_lane_end(lane, "no memory for the data to send");
         return NULL;
     }
     if (pad)
@@ -264,7 +264,7 @@ static void send_lane(struct tcp_lane *lane)
     for (int turn = 0; has_out(lane) && !lane->sending && !lane->ended && !lane->deaf && turn < SEND_TURNS; turn++) {
         uint32_t count = lane->records ? fill_sealed(lane) : fill_vector(lane);
         if (!count) {
-            tcp_lane_end(lane, "what is to be sent cannot be sealed");
+            tcp_lane_end(lane, "the data to send cannot be encrypted");
             return;
         }
         lane->sending = true;
@@ -314,7 +314,7 @@ static void keep_rest(struct tcp_lane *lane, struct tcp_block *lent)
         return;
     struct tcp_block *b = tcp_block_take(w, lent->bytes + lent->user_bytes);
     if (!b) {
-        tcp_lane_end(lane, "no memory for what is to be sent");
+        tcp_lane_end(lane, "no memory for the data to send");
         return;
     }
     memcpy(b->data, lent->data, lent->bytes);

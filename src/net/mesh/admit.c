@@ -79,7 +79,7 @@ static void turn_away(struct mesh *m, int fd, const char *why)
     }
     if (tells) {
         m->refused_ns = m->now;
-        base_log(m->w->log, LOG_WARNING, "tcp: somebody was turned away %s (%u so far)", m->refusal, m->refused);
+        base_log(m->w->log, LOG_WARNING, "tcp: a connection was refused %s (%u so far)", m->refusal, m->refused);
     }
     pending_drain(fd);
     close(fd);
@@ -120,7 +120,7 @@ void mesh_hear_one(struct mesh *m, uint32_t at, short seen)
 {
     struct pending_peer *s = &m->pending_peers.one[at];
     bool last = m->now >= s->until || (seen & (POLLERR | POLLHUP | POLLRDHUP));
-    char why[PENDING_WHY] = "he does not know what a rank of this job says";
+    char why[PENDING_WHY] = "it does not know the word of this job's ranks";
     struct greeting g = {.magic = 0};
     enum pending_heard heard = m->key ? hear_proof(m, s, &g, last, why) : hear_plain(s->fd, &g, seen, last);
 
@@ -151,7 +151,7 @@ static enum comm_result make_room(struct mesh *m)
         return result;
     if (m->now - m->refused_ns >= REFUSALS_LOGGED_NS) {
         m->refused_ns = m->now;
-        base_log(m->w->log, LOG_WARNING, "tcp: somebody cannot be let in: %s", m->config->error_text);
+        base_log(m->w->log, LOG_WARNING, "tcp: a connection cannot be accepted: %s", m->config->error_text);
     }
     return COMM_OK;
 }

@@ -101,7 +101,7 @@ static enum comm_result greet(struct mesh *m, struct dialing *d, bool *done)
 static enum comm_result had_no_place(struct mesh *m, struct dialing *d)
 {
     if (m->steady)
-        return fail_peer(m, d->peer, COMM_ERR_PEER, "it took the connection and gave it up");
+        return fail_peer(m, d->peer, COMM_ERR_PEER, "it accepted the connection and closed it");
     close(d->fd);
     return begin_dial(m, d);
 }

@@ -114,7 +114,7 @@ static enum comm_result late(const struct mesh *m)
             base_append(text, sizeof text, &at, " %d", i);
     }
     if (m->refused)
-        base_append(text, sizeof text, &at, " (%u were turned away, the last one %s)", m->refused, m->refusal);
+        base_append(text, sizeof text, &at, " (connections refused: %u, the last one %s)", m->refused, m->refusal);
     return mesh_fail(m, COMM_ERR_TIMEOUT, "rank %d could not be connected in time with ranks:%s; is a firewall between them?", m->w->rank,
                      text);
 }
@@ -161,7 +161,7 @@ static enum comm_result connect_more(struct mesh *m)
     if (now >= m->until)
         return late(m);
     if (somebody_is_gone(m, now))
-        return mesh_fail(m, COMM_ERR_PEER, "somebody was gone before rank %d was connected with all", m->w->rank);
+        return mesh_fail(m, COMM_ERR_PEER, "a rank was gone before rank %d was connected to all", m->w->rank);
     return mesh_turn(m, TURN_MS);
 }
 
@@ -310,8 +310,7 @@ static enum comm_result exchange(struct mesh *m)
 static void tell_of_seal(const struct mesh *m)
 {
     if (m->w->rank == 0 && m->key && !m->w->sealed && is_far(m))
-        base_log(m->w->log, LOG_WARNING,
-                 "COMM_TCP_SEAL=no: whoever is on the way between the ranks can read and change what they send each other");
+        base_log(m->w->log, LOG_WARNING, "COMM_TCP_SEAL=no: a machine on the path between the ranks can read and change what they send");
     for (int32_t i = 0; i < m->w->ranks; i++)
         if (i != m->w->rank && m->how[i])
             base_log(m->w->log, LOG_DEBUG, "tcp: rank=%d peer=%d: sealed by %s", m->w->rank, i,

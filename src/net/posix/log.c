@@ -149,7 +149,7 @@ static void tell_dropped(env_sink_fn *sink, void *arg, uint32_t dropped)
 
     if (!dropped)
         return;
-    base_format(notice, sizeof notice, "commstream: %u lines dropped here: what reads them did not take them in time", dropped);
+    base_format(notice, sizeof notice, "commstream: %u lines dropped here: the reader did not take them in time", dropped);
     hand_on(sink, arg, LOG_WARNING, notice);
 }
 

@@ -61,9 +61,10 @@ bool user_is_same(uint32_t seen, uint32_t expected, uint32_t overflow, bool comp
     if (seen != expected)
         base_format(why, USER_WHY, "it is uid %u's; expected uid %u", seen, expected);
     else if (seen == overflow && !complete)
-        base_format(why, USER_WHY,
-                    "it is shown as uid %u, as every user is who has no number in this user namespace; expected one that has, or a secret",
-                    seen);
+        base_format(
+            why, USER_WHY,
+            "it is shown as uid %u, like every user without a number in this user namespace; expected a user with a number, or a secret",
+            seen);
     return !why[0];
 }
 
@@ -73,7 +74,7 @@ bool user_is_ours(int fd, char why[USER_WHY])
     socklen_t length = sizeof peer;
 
     if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0) {
-        base_format(why, USER_WHY, "whose it is cannot be known; expected uid %u", (unsigned)geteuid());
+        base_format(why, USER_WHY, "its user cannot be determined; expected uid %u", (unsigned)geteuid());
         return false;
     }
     uint32_t overflow = overflow_user();

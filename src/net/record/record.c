@@ -243,12 +243,14 @@ const char *record_came(struct record_layer *s, size_t bytes, const struct recor
         unsigned char *head = s->in_bytes + at, *text = head + RECORD_HEAD;
         size_t length = base_get32(head);
         if (!length || length > RECORD_TEXT)
-            return s->cipher[1] ? "a sealed record of no such length" : "what came was changed on its way: a record of no such length";
+            return s->cipher[1] ? "a sealed record of no such length"
+                                : "the received data was changed on its way: a record of an invalid length";
         if (s->in - at < RECORD_HEAD + length)
             break;
         void *place = target->place(target->owner, length);
         if (!open_record(s, head, length, place ? place : text))
-            return s->cipher[1] ? "what came was changed on its way, or is not of this connection" : "what came was changed on its way";
+            return s->cipher[1] ? "the received data was changed on its way, or is not of this connection"
+                                : "the received data was changed on its way";
         takes = target->take(target->owner, place ? NULL : text, length);
         at += RECORD_HEAD + length;
     }

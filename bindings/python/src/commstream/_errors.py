@@ -48,15 +48,15 @@ class ArgumentError(Error, ValueError):
 
 
 class StateError(Error, RuntimeError):
-    """The call is not legal now: inside a callback, while recording, or a second time."""
+    """The call is not allowed now: inside a callback, while recording, or a second time."""
 
 
 class UnsupportedError(Error, NotImplementedError):
-    """What all ranks share (build, backend, type and operator, machines) cannot do this."""
+    """Not supported by this build, backend, type and operator, or set of machines."""
 
 
 class FullError(Error):
-    """A queue or table is at its bound. Nothing was queued: wait for something and call again."""
+    """A queue or table is full. Nothing was started: wait for something and call again."""
 
 
 class OutOfMemoryError(Error, MemoryError):
@@ -68,11 +68,11 @@ class SystemCallError(Error):
 
 
 class ConfigError(Error, ValueError):
-    """The configuration is incomplete or out of range; the text names every offender."""
+    """The configuration is missing or wrong; the text names every wrong value."""
 
 
 class AuthError(Error):
-    """A peer did not prove itself: secret, job, version or rank."""
+    """A peer did not prove its identity: secret, job, version or rank."""
 
 
 class TimeoutError(Error, builtins.TimeoutError):  # type: ignore[misc]
@@ -104,7 +104,7 @@ class RevokedError(Error):
 
 
 class DependencyError(Error):
-    """A point that this waited for had failed."""
+    """Something that it waited for had failed."""
 
 
 class BackendError(Error):
@@ -112,7 +112,7 @@ class BackendError(Error):
 
 
 class CorruptError(Error):
-    """A checksum did not match."""
+    """Data is corrupt, or a member sent what no member may send."""
 
 
 class ClosedError(Error):
