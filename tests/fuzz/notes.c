@@ -349,7 +349,7 @@ static void end_comm(void)
 {
     uint32_t which = next() % COMMS, how = next(), rank = how >> 3 & 3;
     struct comm_communicator *c = rank < RANKS ? game.comm[rank][which] : NULL;
-    uint64_t flags = how;
+    struct asked *a;
 
     if (!c)
         return;
@@ -362,7 +362,8 @@ static void end_comm(void)
         comm_abort(c, 3);
         return;
     case 3:
-        any_answer(comm_agree(c, &flags));
+        if ((a = make_asked(rank, sizeof(uint64_t))))
+            begun(a, comm_agree(c, (uint64_t *)(void *)a->memory, &a->request));
         return;
     case 4:
         any_answer(comm_sync(c, COMM_FOREVER));

@@ -436,7 +436,7 @@ static enum comm_result step_queue(struct soak_rank *r, const struct soak_step *
 static enum comm_result step_agree(struct soak_rank *r)
 {
     uint64_t word = 1;
-    enum comm_result result = comm_agree(r->slot[0].c, &word);
+    enum comm_result result = NOW(comm_agree, r->slot[0].c, &word);
 
     if (result == COMM_OK && word == 1)
         return COMM_OK;

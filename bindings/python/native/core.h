@@ -26,7 +26,7 @@ struct buffer {
 };
 
 /* What the operation of a request leaves behind. */
-enum outcome { MAKES_NOTHING, MAKES_STATUS, MAKES_LENGTH, MAKES_COMMUNICATOR, MAKES_MESH, MAKES_WINDOW };
+enum outcome { MAKES_NOTHING, MAKES_STATUS, MAKES_LENGTH, MAKES_FLAGS, MAKES_COMMUNICATOR, MAKES_MESH, MAKES_WINDOW };
 
 struct communicator {
     PyObject ob_base;
@@ -64,6 +64,7 @@ struct request {
     union {
         struct comm_status status;
         size_t length;
+        uint64_t flags;
         struct comm_communicator *comm;
         struct comm_communicator **mesh; /* of the heap */
         struct comm_window *window;

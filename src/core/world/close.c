@@ -48,6 +48,7 @@ static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r
         return NULL;
     }
     (void)state_step(b);    /* a receive whose message has come is none that nobody sends for */
+    recovery_withdraw(b);   /* waits end with CLOSED from here, and their callers' memory may go */
     b->unit.closing = true; /* new calls are refused from here */
     atomic_store_explicit(&c->closing, 1, memory_order_seq_cst);
     if (!b->failed) {

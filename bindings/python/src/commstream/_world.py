@@ -84,6 +84,13 @@ class Communicator(_core.Communicator):
         """Makes a communicator of the surviving ranks of a failed or revoked one: comm_shrink."""
         return _made(self._shrink(), async_op)
 
+    def agree(self, flags: int, *, async_op: bool = False) -> Any:
+        """Returns the bitwise AND of the flags of all surviving ranks, the same on each: comm_agree.
+
+        With async_op it returns a request, whose result() is that.
+        """
+        return _made(self._agree(flags), async_op)
+
     # ------------------------------------------------------------------------------------------------ batches, memory, events
     def group(self) -> "Recorder":
         """Begins a group: operations that start together: comm_group_begin.
