@@ -87,7 +87,6 @@ PyObject *error_fields(struct comm_communicator *c);
 /* buffer.c */
 bool buffer_get(struct buffer *b, PyObject *object, const char *operation, const char *name, bool writable, int type);
 void buffer_drop(struct buffer *b);
-size_t type_bytes(int type);
 
 /* arguments.c */
 struct parameter {

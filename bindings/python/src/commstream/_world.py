@@ -389,6 +389,11 @@ def version() -> tuple:
     return _core.version()
 
 
+def type_size(type: Union[Type, int]) -> int:
+    """Bytes of one element; 0 for a number that is not a type: comm_type_size."""
+    return _core.type_size(type)
+
+
 def result_name(result: int) -> str:
     """The name of a result, such as "COMM_ERR_PEER": comm_result_name."""
     return _core.result_name(result)
