@@ -108,6 +108,20 @@ RIG_TEST(contract_4_6_flags_are_written_after_neither_close_nor_abort)
     rig_close(&rig);
 }
 
+/* Its agreement was all that was unfinished: who needs it later still learns that it has closed. */
+RIG_TEST(contract_4_7_a_call_after_a_peer_closed_in_an_agreement)
+{
+    struct comm_request request;
+    uint64_t flags = 1;
+    struct rig rig;
+    rig_open(&rig, 2, NULL);
+    MUST(comm_agree(rig.world[0], &flags, &request));
+    IS(comm_close(rig.world[0], RIG_MS), COMM_ERR_TIMEOUT);
+    enum comm_result result = comm_barrier(rig.world[1], &request);
+    IS(result == COMM_OK ? comm_wait(request, RIG_PATIENCE) : result, COMM_ERR_CLOSED);
+    MUST(comm_close(rig.world[1], RIG_PATIENCE));
+}
+
 /* ------------------------------------------------------------------------------------------------------------ without blocking */
 RIG_TEST(contract_4_6_agree_is_waited_for_with_a_timeout)
 {
@@ -171,6 +185,7 @@ int main(void)
         cmocka_unit_test(contract_4_6_a_close_in_another_thread_takes_back_the_flags),
         cmocka_unit_test(contract_4_6_a_close_in_another_thread_takes_back_the_survivors),
         cmocka_unit_test(contract_4_6_flags_are_written_after_neither_close_nor_abort),
+        cmocka_unit_test(contract_4_7_a_call_after_a_peer_closed_in_an_agreement),
         cmocka_unit_test(contract_4_6_agree_is_waited_for_with_a_timeout),
         cmocka_unit_test(contract_4_6_agree_starts_in_a_callback),
     };
