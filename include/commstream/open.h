@@ -53,7 +53,7 @@ typedef int comm_exchange_fn(void *arg, const void *in, size_t bytes, void *out)
  * comm_open() that failed, has returned. A call that takes longer than 0.2 s may still be running then.
  *
  * @param arg    config.log_arg
- * @param level  COMM_LOG_ERROR to COMM_LOG_TRACE
+ * @param level  what the line is: COMM_LOG_ERROR to COMM_LOG_TRACE of enum comm_log_level
  * @param line   text without a newline, valid until the function returns
  */
 typedef void comm_log_fn(void *arg, int level, const char *line);
@@ -113,7 +113,7 @@ struct comm_config {
     enum comm_progress_mode progress;    /**< who moves work */
     enum comm_notify_mode notify;        /**< where callbacks run */
     enum comm_order order;               /**< the order of operands */
-    int32_t log_level;                   /**< enum comm_log_level */
+    enum comm_log_level log_level;       /**< how much is logged */
     int64_t open_timeout_ns;             /**< how long comm_open() waits for the other ranks; 0: 60 s */
     int64_t operation_timeout_ns;        /**< the deadline of each operation; 0: 1,800 s */
     const char *options;                 /**< "key=value,...", keys of docs/reference/options.md */

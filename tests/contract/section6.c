@@ -479,7 +479,7 @@ RIG_TEST(contract_6_10_wrong_configuration_is_named)
                  &world),
        COMM_ERR_CONFIG);
     CHECK(strstr(text, "config.progress=3; expected 0 to 2"));
-    IS(comm_open(COMM_CONFIG(.ranks = 1, .log_level = 6, .error_text = text, .error_text_bytes = sizeof text), &world), COMM_ERR_CONFIG);
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .log_level = (enum comm_log_level)6, .error_text = text, .error_text_bytes = sizeof text), &world), COMM_ERR_CONFIG);
     CHECK(strstr(text, "config.log_level=6; expected -1 to 5"));
     IS(comm_open(COMM_CONFIG(.ranks = 1, .backend = "carrier-pigeon", .error_text = text, .error_text_bytes = sizeof text), &world),
        COMM_ERR_CONFIG);

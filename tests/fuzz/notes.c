@@ -433,7 +433,7 @@ static void open_all(uint32_t how)
                                  .progress = COMM_PROGRESS_CALLER,
                                  .operation_timeout_ns = TIMEOUT_NS,
                                  .options = how & 2 ? "window=4,spin=0,yield=0,minimal=yes" : "window=8,spin=0,yield=0",
-                                 .log_level = 4,
+                                 .log_level = COMM_LOG_DEBUG,
                                  .log = getenv("FUZZ_LOG") ? NULL : say_nothing};
 
     HOLD(comm_open_local(&config, RANKS, NULL, world) == COMM_OK);

@@ -228,7 +228,8 @@ static void close_or_wait(struct proc *proc, int32_t rank, struct comm_communica
     (void)none;
     told_to = &proc->page[rank];
     middle.closes = &proc->page[1].number[LATE_BEGAN];
-    MUST(comm_open(COMM_CONFIG(.backend = "tcp", .log = hear, .log_level = 2, .operation_timeout_ns = RIG_PATIENCE), &world));
+    MUST(
+        comm_open(COMM_CONFIG(.backend = "tcp", .log = hear, .log_level = COMM_LOG_WARNING, .operation_timeout_ns = RIG_PATIENCE), &world));
     MUST(comm_barrier(world, &q));
     MUST(comm_wait(q, RIG_PATIENCE));
     if (rank == 1) {
