@@ -246,7 +246,7 @@ static void prepare(struct shm_wire *w, const struct wire_config *config, struct
         env->own(env, error ? -1 : w->mine.kept, true);
     }
     if (!error) {
-        what = "a descriptor that wakes the watcher";
+        what = "a descriptor that wakes the monitor";
         me->ask = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
         error = me->ask < 0 ? errno : watch(w, w->rank);
     }

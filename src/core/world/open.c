@@ -293,7 +293,7 @@ static enum comm_result start_threads(struct opening *o)
     if (!e->monitor.runs) {
         int failed = e->env->spawn(e->env, engine_monitor, e, &e->monitor.thread);
         if (failed) {
-            base_format(o->text, sizeof o->text, "no thread for the watcher, errno=%d", failed);
+            base_format(o->text, sizeof o->text, "no thread for the monitor, errno=%d", failed);
             return COMM_ERR_SYSTEM;
         }
         e->monitor.runs = true;
