@@ -22,7 +22,7 @@ const struct base_option base_option_table[] = {
      AT(progress),
      .choices = "auto|caller|thread",
      .default_text = "auto",
-     .help = "who moves work: callers alone, a helper thread, or the thread where there are CPUs to spare"},
+     .help = "who moves work: callers alone, a progress thread, or the thread where there are CPUs to spare"},
     {.key = "log",
      .environment = "COMM_LOG",
      .type = OPTION_CHOICE,
@@ -272,7 +272,7 @@ const struct base_option base_option_table[] = {
      .flags = OPTION_ENVIRONMENT_ONLY,
      .choices = "multiple|serialized|funneled",
      .default_text = "multiple",
-     .help = "thread level at which this library starts MPI, when the program has not; below multiple no helper thread runs and only "
+     .help = "thread level at which this library starts MPI, when the program has not; below multiple no progress thread runs and only "
              "the world uses MPI"},
 };
 const uint32_t base_option_count = sizeof base_option_table / sizeof *base_option_table;
