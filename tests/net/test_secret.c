@@ -253,7 +253,7 @@ static void pending_peers(void **state)
         pthread_join(thread, NULL);
         for (int i = 0; i < 2; i++) {
             if (g[i].result != COMM_OK)
-                fail_msg("pending_peers of kind %d, rank %d: %s", kind, i, g[i].text);
+                fail_msg("pending peers of kind %d, rank %d: %s", kind, i, g[i].text);
             assert_true(g[i].exchanged && g[i].took < 3 * SECOND);
         }
         before = before ? before : resident_kib();
