@@ -91,7 +91,7 @@ static void setup(bool barrier_is_there)
     model_constant(&o->unit.notice_count, sizeof o->unit.notice_count);
     model_name(&e->sleepers.asleep, 4, "asleep");
     model_name(&e->sleepers.parked, 4, "parked");
-    model_name(&e->sleepers.poll_owner, 4, "baton");
+    model_name(&e->sleepers.poll_owner, 4, "poll owner");
     model_name(&e->sleepers.epoch, 4, "epoch");
     model_name(&e->table.active, 8, "active");
     model_name(&e->sleepers.work, 4, "work");

@@ -50,7 +50,7 @@ MUTANTS = {
     "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap",
                             "    (void)callbacks;\n    if (!fn(arg) && !nap")],
     # Who slept for all leaves without waking the next.
-    "baton_kept": [("progress/pass.c", "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
+    "poll_owner_kept": [("progress/pass.c", "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst)) {",
                     "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst) > 1000) {")],
