@@ -1,5 +1,5 @@
 /*
- * late: what comes after that which it speaks of has gone. Frames are on their way while communicators are left, and their places serve
+ * stale: what comes after that which it speaks of has gone. Frames are on their way while communicators are left, and their places serve
  * the next; what is told of room comes by two connections, so that the older word may be the later one. Each of these is one pure
  * decision, and has no effect: nobody is told, nothing is kept. The simulator's network asks the same functions.
  */
