@@ -1,5 +1,5 @@
 /*
- * The extension module commstream._core: the C face as Python types. Requests own what an operation uses: buffers, operators and outputs
+ * The extension module commstream._core: the C API as Python types. Requests own what an operation uses: buffers, operators and outputs
  * stay alive until the operation is complete, whether or not Python keeps the request. The GIL is released around every call that enters
  * the engine, since an operator or a callback in Python may need it on another thread. Lists and counters of this module are guarded by the
  * GIL.
