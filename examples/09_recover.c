@@ -34,9 +34,11 @@ static enum comm_result add_up(struct comm_communicator *c, const double *mine, 
 static int went_well(struct comm_communicator *c, enum comm_result result)
 {
     uint64_t well = result == COMM_OK;
+    struct comm_request request;
     if (!well)
         must(comm_revoke(c), "revoke"); /* whoever still waits comes out */
-    must(comm_agree(c, &well), "agree");
+    must(comm_agree(c, &well, &request), "agree");
+    must(comm_wait(request, COMM_FOREVER), "agree");
     return well != 0;
 }
 

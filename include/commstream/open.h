@@ -53,7 +53,7 @@ typedef int comm_exchange_fn(void *arg, const void *in, size_t bytes, void *out)
  * comm_open() that failed, has returned. A call that takes longer than 0.2 s may still be running then.
  *
  * @param arg    config.log_arg
- * @param level  COMM_LOG_ERROR to COMM_LOG_TRACE
+ * @param level  what the line is: COMM_LOG_ERROR to COMM_LOG_TRACE of enum comm_log_level
  * @param line   text without a newline, valid until the function returns
  */
 typedef void comm_log_fn(void *arg, int level, const char *line);
@@ -113,7 +113,7 @@ struct comm_config {
     enum comm_progress_mode progress;    /**< who moves work */
     enum comm_notify_mode notify;        /**< where callbacks run */
     enum comm_order order;               /**< the order of operands */
-    int32_t log_level;                   /**< enum comm_log_level */
+    enum comm_log_level log_level;       /**< how much is logged */
     int64_t open_timeout_ns;             /**< how long comm_open() waits for the other ranks; 0: 60 s */
     int64_t operation_timeout_ns;        /**< the deadline of each operation; 0: 1,800 s */
     const char *options;                 /**< "key=value,...", keys of docs/reference/options.md */
@@ -207,7 +207,8 @@ COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
  * docs/guide/recovery.md describes the protocol. Like MPIX_Comm_shrink and ncclCommShrink.
  *
  * @param c          communicator, at most 1,024 ranks
- * @param survivors  receives the communicator when the request completes with COMM_OK; must stay valid until then
+ * @param survivors  receives the communicator when the request completes with COMM_OK, and is not changed otherwise; must stay valid until
+ *                   the request completes or comm_close() of c begins
  * @param req        receives the request; not NULL, since comm_sync() cannot wait on a failed communicator
  * @return COMM_OK if it was started. The request, or the call, ends with COMM_ERR_MEMORY (may be called again); COMM_ERR_PEER if the others
  *         gave this rank up; COMM_ERR_TIMEOUT after the operation timeout (the detail names who did not call); COMM_ERR_MISMATCH if another
@@ -219,14 +220,17 @@ COMM_MUST enum comm_result comm_shrink(struct comm_communicator *c, struct comm_
 /**
  * Computes the bitwise AND of the flags of all surviving ranks, and gives all of them the same result, also if ranks die meanwhile.
  *
- * Works on a failed or revoked communicator, outside its queue. It blocks until all survivors have called, at most the operation timeout.
- * The method is Paxos with the lowest surviving rank as proposer (docs/guide/recovery.md). Like MPIX_Comm_agree.
+ * Collective over the survivors, outside the queue of c. Works on a failed or revoked communicator. The request completes when all
+ * survivors have called, at most after the operation timeout. The method is Paxos with the lowest surviving rank as proposer
+ * (docs/guide/recovery.md). Like MPIX_Comm_iagree.
  *
  * @param c      communicator, at most 1,024 ranks
- * @param flags  this rank's flags; receives the result, and is not changed on an error
- * @return as comm_shrink()
+ * @param flags  this rank's flags, read by the call; receives the result when the request completes with COMM_OK, and is not changed
+ *               otherwise; must stay valid until the request completes or comm_close() of c begins
+ * @param req    receives the request; not NULL, as for comm_shrink()
+ * @return as comm_shrink(); COMM_ERR_MISMATCH if another rank called comm_shrink()
  */
-COMM_MUST enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags);
+COMM_MUST enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags, struct comm_request *req);
 
 /** The color of a rank that takes part in comm_split() and gets no communicator. */
 #define COMM_NO_COLOR (-1)

@@ -60,6 +60,16 @@ enum comm_type {
     COMM_TYPE_INT = 0x7fffffff /* keeps the enum an int under -fshort-enums */
 };
 
+/**
+ * Returns the size of one element of a type. Like MPI_Type_size.
+ *
+ * A buffer of n elements has n * comm_type_size(type) bytes. Local; any thread may call, also before a world is open.
+ *
+ * @param type  any number
+ * @return its size in bytes, 1 to 16; 0 if it is not a type
+ */
+COMM_MUST size_t comm_type_size(enum comm_type type);
+
 /** One element of COMM_F32_INDEX. */
 struct comm_f32_index {
     float value;   /**< the value to compare */

@@ -22,7 +22,7 @@ static struct {
     bool yields_long, holds;
 } play;
 
-static const struct comm_env *played(void);
+static const struct comm_env *mock_env(void);
 
 static int64_t play_now(const struct comm_env *env)
 {
@@ -32,7 +32,7 @@ static int64_t play_now(const struct comm_env *env)
 
 static void again(void)
 {
-    base_unlock(&play.lock, played());
+    base_unlock(&play.lock, mock_env());
     if (play.parks < GIVES_UP && play.holds)
         play.holds = base_trylock(&play.lock);
     play.missed += !play.holds;
@@ -66,7 +66,7 @@ static void play_wake(const struct comm_env *env, _Atomic uint32_t *word, uint32
     (void)count;
 }
 
-static const struct comm_env *played(void)
+static const struct comm_env *mock_env(void)
 {
     static const struct comm_env env = {.now = play_now, .relax = play_relax, .park = play_park, .wake = play_wake};
     return &env;
@@ -80,14 +80,14 @@ static void waits_in_vain_for_a_moment_only(void **state)
     play.parks = play.relaxes = play.missed = 0;
     play.yields_long = false;
     play.holds = true;
-    base_lock(&play.lock, played());
-    base_lock(&play.lock, played()); /* the waiter's; the holder lives in its sleep */
+    base_lock(&play.lock, mock_env());
+    base_lock(&play.lock, mock_env()); /* the waiter's; the holder lives in its sleep */
     assert_int_equal(play.missed, 1);
     assert_in_range(play.parks, 1, 4);
     assert_false(base_trylock(&play.lock));
-    base_unlock(&play.lock, played());
+    base_unlock(&play.lock, mock_env());
     assert_true(base_trylock(&play.lock)); /* free for all again */
-    base_unlock(&play.lock, played());
+    base_unlock(&play.lock, mock_env());
     assert_int_equal(atomic_load(&play.lock.waiters), 0);
 }
 
@@ -100,10 +100,10 @@ static void does_not_yield_to_strangers(void **state)
     play.parks = play.relaxes = play.missed = 0;
     play.yields_long = true;
     play.holds = true;
-    base_lock(&play.lock, played());
-    base_lock(&play.lock, played());
+    base_lock(&play.lock, mock_env());
+    base_lock(&play.lock, mock_env());
     assert_in_range(play.now, 0, 8 * MS);
-    base_unlock(&play.lock, played());
+    base_unlock(&play.lock, mock_env());
 }
 
 /* ------------------------------------------------------------------------------------------------------------ in earnest */

@@ -29,7 +29,7 @@ static void agree(void *arg, int32_t rank)
         rig_nap(50 * RIG_MS);
     for (int32_t i = 0; i < a->rounds; i++) {
         a->got[rank] = a->given[rank] ^ (uint64_t)i << 32;
-        a->result[rank] = comm_agree(a->rig->world[rank], &a->got[rank]);
+        a->result[rank] = NOW(comm_agree, a->rig->world[rank], &a->got[rank]);
         if (a->result[rank] == COMM_OK)
             CHECK((a->got[rank] & 1) == 1);
     }
@@ -87,7 +87,7 @@ RIG_TEST(contract_4_6_what_failed_stays_failed_after_an_agreement)
         IS(comm_wait(request[i], RIG_PATIENCE), COMM_ERR_REVOKED);
     for (int32_t rounds = 0; rounds < 2 * MESSAGES; rounds++) {
         uint64_t flags = 1;
-        MUST(comm_agree(rig.world[0], &flags));
+        MUST(NOW(comm_agree, rig.world[0], &flags));
         MUST(NOW(comm_shrink, rig.world[0], &next));
         MUST(comm_close(next, RIG_PATIENCE));
         for (int32_t i = 0; i < MESSAGES; i++)
@@ -251,7 +251,7 @@ static void differ(void *arg, int32_t rank)
     if (rank == 1)
         a->result[rank] = NOW(comm_shrink, a->rig->world[rank], &out);
     else
-        a->result[rank] = comm_agree(a->rig->world[rank], &a->got[rank]);
+        a->result[rank] = NOW(comm_agree, a->rig->world[rank], &a->got[rank]);
     CHECK(!out);
 }
 
@@ -274,13 +274,15 @@ RIG_TEST(contract_4_6_one_at_a_time_and_arguments)
     struct rig rig;
     uint64_t flags = 1;
     rig_open(&rig, 2, NULL);
-    IS(comm_agree(rig.world[0], NULL), COMM_ERR_ARGUMENT);
+    IS(NOW(comm_agree, rig.world[0], NULL), COMM_ERR_ARGUMENT);
+    IS(comm_agree(rig.world[0], &flags, NULL), COMM_ERR_ARGUMENT);
     IS(NOW(comm_shrink, rig.world[0], NULL), COMM_ERR_ARGUMENT);
     IS(comm_shrink(rig.world[0], &out[0], NULL), COMM_ERR_ARGUMENT);
-    IS(comm_agree(NULL, &flags), COMM_ERR_ARGUMENT);
+    IS(comm_agree(NULL, &flags, &request[0]), COMM_ERR_ARGUMENT);
+    IS(comm_test(request[0]), COMM_ERR_ARGUMENT);
     MUST(comm_shrink(rig.world[0], &out[0], &request[0]));
     struct comm_error refusal = {.size = sizeof refusal};
-    IS(comm_agree(rig.world[0], &flags), COMM_ERR_STATE);
+    IS(NOW(comm_agree, rig.world[0], &flags), COMM_ERR_STATE);
     MUST(comm_error_detail(rig.world[0], &refusal));
     CHECK(strcmp(refusal.operation, "agree") == 0);
     IS(NOW(comm_shrink, rig.world[0], &more), COMM_ERR_STATE);
@@ -307,7 +309,7 @@ RIG_TEST(contract_4_6_abort_and_close_end_a_shrink)
     MUST(comm_shrink(rig.world[1], &out[1], &request));
     (void)comm_abort(rig.world[1], 3);
     IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_ABORTED);
-    IS(comm_agree(rig.world[1], &flags), COMM_ERR_ABORTED);
+    IS(NOW(comm_agree, rig.world[1], &flags), COMM_ERR_ABORTED);
     MUST(comm_error_detail(rig.world[1], &error)); /* of the abort, not of what it refuses */
     IS(error.result, COMM_ERR_ABORTED);
     EQUAL(error.rank, 1);
@@ -334,7 +336,7 @@ RIG_TEST(contract_4_6_nothing_is_made_in_an_aborted_world)
     IS(comm_wait(request, 2 * RIG_S), COMM_ERR_ABORTED);
     for (int32_t r = 0; r < 2; r++) {
         IS(NOW(comm_shrink, second[r], &out[r]), COMM_ERR_ABORTED);
-        IS(comm_agree(second[r], &flags), COMM_ERR_ABORTED);
+        IS(NOW(comm_agree, second[r], &flags), COMM_ERR_ABORTED);
         CHECK(!out[r]);
         MUST(comm_close(second[r], RIG_PATIENCE));
     }

@@ -42,7 +42,7 @@ static void *sleep_on(void *arg)
 }
 
 /* Two sleepers of one engine. What ends the first one's wait must leave somebody who ends the second's. */
-static void baton(bool first_first)
+static void poll_owner(bool first_first)
 {
     struct rig rig;
     struct comm_communicator *second[2];
@@ -70,10 +70,10 @@ static void baton(bool first_first)
     rig_close(&rig);
 }
 
-RIG_TEST(contract_6_3_baton)
+RIG_TEST(contract_6_3_poll_owner)
 {
     for (int i = 0; i < 4; i++)
-        baton(i % 2);
+        poll_owner(i % 2);
 }
 
 /* Many threads, each with a communicator of its own and its own rhythm. */
@@ -479,7 +479,8 @@ RIG_TEST(contract_6_10_wrong_configuration_is_named)
                  &world),
        COMM_ERR_CONFIG);
     CHECK(strstr(text, "config.progress=3; expected 0 to 2"));
-    IS(comm_open(COMM_CONFIG(.ranks = 1, .log_level = 6, .error_text = text, .error_text_bytes = sizeof text), &world), COMM_ERR_CONFIG);
+    IS(comm_open(COMM_CONFIG(.ranks = 1, .log_level = (enum comm_log_level)6, .error_text = text, .error_text_bytes = sizeof text), &world),
+       COMM_ERR_CONFIG);
     CHECK(strstr(text, "config.log_level=6; expected -1 to 5"));
     IS(comm_open(COMM_CONFIG(.ranks = 1, .backend = "carrier-pigeon", .error_text = text, .error_text_bytes = sizeof text), &world),
        COMM_ERR_CONFIG);
@@ -506,7 +507,7 @@ RIG_TEST(contract_6_10_a_longer_struct)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contract_6_3_baton),
+        cmocka_unit_test(contract_6_3_poll_owner),
         cmocka_unit_test(contract_6_3_a_crowd_of_waiters),
         cmocka_unit_test(contract_6_5_a_loop_that_sleeps_on_the_descriptor),
         cmocka_unit_test(contract_6_5_a_set_event_wakes_the_loop),

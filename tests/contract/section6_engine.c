@@ -296,7 +296,7 @@ static void *ring_now_and_then(void *arg)
     return NULL;
 }
 
-RIG_TEST(contract_6_5_a_loop_rests_beside_the_helper)
+RIG_TEST(contract_6_5_a_loop_rests_beside_the_progress_thread)
 {
     struct rig rig;
     struct comm_request last;
@@ -329,7 +329,7 @@ int main(void)
         cmocka_unit_test(contract_6_2_callbacks_run_without_a_lock),
         cmocka_unit_test(contract_6_2_any_call_from_any_thread),
         cmocka_unit_test(contract_6_5_a_wait_sleeps_though_a_loop_stays_armed),
-        cmocka_unit_test(contract_6_5_a_loop_rests_beside_the_helper),
+        cmocka_unit_test(contract_6_5_a_loop_rests_beside_the_progress_thread),
     };
     return cmocka_run_group_tests_name("contract_6_engine", tests, NULL, NULL);
 }

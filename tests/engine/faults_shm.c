@@ -73,7 +73,7 @@ static void recover(struct comm_communicator *c)
     enum comm_result r = COMM_ERR_MEMORY;
     uint64_t flags = 6;
     for (int i = 0; i < 4 && r == COMM_ERR_MEMORY; i++)
-        r = comm_agree(c, &flags);
+        r = NOW(comm_agree, c, &flags);
     CHECK(r == COMM_OK || r == COMM_ERR_ABORTED);
     EQUAL(flags, 6);
     r = r == COMM_OK ? COMM_ERR_MEMORY : r;

@@ -136,9 +136,9 @@ static void opening_fails(enum fake_function function, uint64_t at, bool expecte
     fake.fails = function;
     fake.fails_at = at;
     rig_note("function %d, call %d", (int)function, (int)at);
-    enum comm_result r =
-        comm_open_local(COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .error_text = text, .error_text_bytes = sizeof text, .log_level = 1),
-                        RANKS, NULL, world);
+    enum comm_result r = comm_open_local(
+        COMM_CONFIG(.progress = COMM_PROGRESS_CALLER, .error_text = text, .error_text_bytes = sizeof text, .log_level = COMM_LOG_ERROR),
+        RANKS, NULL, world);
     if (!expected) {
         MUST(r);
         for (int32_t i = 0; i < RANKS; i++)
@@ -171,8 +171,9 @@ RIG_TEST(a_native_that_never_connects)
     char text[256] = "";
     fake.connects = UINT32_MAX;
     int64_t start = rig_now();
-    IS(comm_open_local(COMM_CONFIG(.open_timeout_ns = RIG_S / 5, .log_level = 1, .error_text = text, .error_text_bytes = sizeof text),
-                       RANKS, NULL, world),
+    IS(comm_open_local(
+           COMM_CONFIG(.open_timeout_ns = RIG_S / 5, .log_level = COMM_LOG_ERROR, .error_text = text, .error_text_bytes = sizeof text),
+           RANKS, NULL, world),
        COMM_ERR_TIMEOUT);
     CHECK(rig_now() - start < 2 * RIG_S);
     CHECK(strstr(text, "fake") && strstr(text, "200 ms"));

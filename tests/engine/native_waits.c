@@ -222,8 +222,8 @@ RIG_TEST(only_the_programs_threads_enter)
     EQUAL(fake.strangers, 0);
     char text[256] = "";
     struct comm_communicator *more[1];
-    IS(comm_open_local(COMM_CONFIG(.engine_of = rig.world[1], .progress = COMM_PROGRESS_THREAD, .log_level = 1, .error_text = text,
-                                   .error_text_bytes = sizeof text),
+    IS(comm_open_local(COMM_CONFIG(.engine_of = rig.world[1], .progress = COMM_PROGRESS_THREAD, .log_level = COMM_LOG_ERROR,
+                                   .error_text = text, .error_text_bytes = sizeof text),
                        1, NULL, more),
        COMM_ERR_CONFIG);
     CHECK(strstr(text, "progress=thread, but a library under this engine"));

@@ -129,8 +129,8 @@ static void one_is_missing(struct proc *proc, int32_t rank, struct comm_communic
     if (rank == 2)
         return;
     int64_t start = rig_now();
-    IS(comm_open(COMM_CONFIG(.rank = rank, .ranks = RANKS, .id = &store->id, .backend = "shm", .open_timeout_ns = RIG_S, .log_level = 1,
-                             .error_text = text, .error_text_bytes = sizeof text),
+    IS(comm_open(COMM_CONFIG(.rank = rank, .ranks = RANKS, .id = &store->id, .backend = "shm", .open_timeout_ns = RIG_S,
+                             .log_level = COMM_LOG_ERROR, .error_text = text, .error_text_bytes = sizeof text),
                  &world),
        COMM_ERR_TIMEOUT);
     CHECK(world == NULL && strlen(text) > 0);

@@ -19,21 +19,21 @@ enum { RANKS = 3, VICTIM = 2 };
 static union {
     struct link_parcel parcel;
     char more[256];
-} letter;
+} setup;
 
 /* From rank 1: the victim's proposal is not chosen by itself at once, since it is not the lowest. */
-static void write_letter(struct comm_communicator *c, size_t bytes)
+static void write_setup_message(struct comm_communicator *c, size_t bytes)
 {
     enum comm_result r;
     struct comm_state *b = state_lock(c, &r);
 
     MUST(r);
-    (void)link_post(b, MESSAGE_SETUP, true, VICTIM, &letter.parcel, bytes, LINK_TOLD); /* of no link here: nobody hears of its end */
+    (void)link_post(b, MESSAGE_SETUP, true, VICTIM, &setup.parcel, bytes, LINK_TOLD); /* of no link here: nobody hears of its end */
     state_settle(b);
     state_unlock(b);
 }
 
-RIG_TEST(letters_of_a_wrong_length)
+RIG_TEST(setup_messages_of_a_wrong_length)
 {
     static const size_t lengths[] = {0, 8, 200};
     static const int32_t members[] = {1, VICTIM};
@@ -58,7 +58,7 @@ RIG_TEST(letters_of_a_wrong_length)
             b->unit.engine->env->take(b->unit.engine->env, sizeof *b->rma.links[VICTIM].serves, 64); /* it hears of LINK_TOLD */
         state_unlock(b);
         MUST(comm_subset(c[VICTIM], members, 2, 5, &out, &request));
-        write_letter(c[1], lengths[i]);
+        write_setup_message(c[1], lengths[i]);
         for (int32_t rank = 0; rank < RANKS; rank++)
             rig_fails_within(c[rank], COMM_ERR_CORRUPT, 5 * RIG_S, &error);
         IS(comm_wait(request, RIG_PATIENCE), COMM_ERR_CORRUPT);
@@ -72,6 +72,6 @@ RIG_TEST(letters_of_a_wrong_length)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(letters_of_a_wrong_length)};
-    return cmocka_run_group_tests_name("letters", tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(setup_messages_of_a_wrong_length)};
+    return cmocka_run_group_tests_name("engine_setup_messages", tests, NULL, NULL);
 }

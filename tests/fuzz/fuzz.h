@@ -15,7 +15,7 @@ enum { FUZZ_INPUT_MOST = 4096 };
 
 int fuzz_frame(const unsigned char *bytes, size_t count);     /* a header of a frame */
 int fuzz_handshake(const unsigned char *bytes, size_t count); /* the two messages of a handshake */
-int fuzz_pass(const unsigned char *bytes, size_t count);      /* what neighbours pass on, said by any of them in any order */
+int fuzz_relay(const unsigned char *bytes, size_t count);     /* what neighbours pass on, said by any of them in any order */
 int fuzz_launcher(const unsigned char *bytes, size_t count);  /* lines NAME=VALUE: the environment that a launcher left */
 int fuzz_option(const unsigned char *bytes, size_t count);    /* the program's string, and lines NAME=VALUE behind it */
 int fuzz_machine(const unsigned char *bytes, size_t count);   /* a file with a machine's figures */

@@ -349,7 +349,7 @@ static void end_comm(void)
 {
     uint32_t which = next() % COMMS, how = next(), rank = how >> 3 & 3;
     struct comm_communicator *c = rank < RANKS ? game.comm[rank][which] : NULL;
-    uint64_t flags = how;
+    struct asked *a;
 
     if (!c)
         return;
@@ -362,7 +362,8 @@ static void end_comm(void)
         comm_abort(c, 3);
         return;
     case 3:
-        any_answer(comm_agree(c, &flags));
+        if ((a = make_asked(rank, sizeof(uint64_t))))
+            begun(a, comm_agree(c, (uint64_t *)(void *)a->memory, &a->request));
         return;
     case 4:
         any_answer(comm_sync(c, COMM_FOREVER));
@@ -432,7 +433,7 @@ static void open_all(uint32_t how)
                                  .progress = COMM_PROGRESS_CALLER,
                                  .operation_timeout_ns = TIMEOUT_NS,
                                  .options = how & 2 ? "window=4,spin=0,yield=0,minimal=yes" : "window=8,spin=0,yield=0",
-                                 .log_level = 4,
+                                 .log_level = COMM_LOG_DEBUG,
                                  .log = getenv("FUZZ_LOG") ? NULL : say_nothing};
 
     HOLD(comm_open_local(&config, RANKS, NULL, world) == COMM_OK);

@@ -91,11 +91,11 @@ static void setup(bool barrier_is_there)
     model_constant(&o->unit.notice_count, sizeof o->unit.notice_count);
     model_name(&e->sleepers.asleep, 4, "asleep");
     model_name(&e->sleepers.parked, 4, "parked");
-    model_name(&e->sleepers.poll_owner, 4, "baton");
+    model_name(&e->sleepers.poll_owner, 4, "poll owner");
     model_name(&e->sleepers.epoch, 4, "epoch");
     model_name(&e->table.active, 8, "active");
     model_name(&e->sleepers.work, 4, "work");
-    model_name(&e->sleepers.progress_thread_parked, 4, "helper parked");
+    model_name(&e->sleepers.progress_thread_parked, 4, "progress thread parked");
     model_name(&e->sleepers.waiters, 4, "waiters");
     model_name(&e->stopping, 4, "stopping");
     model_name(&o->done, 4, "done");
@@ -203,7 +203,7 @@ const struct model_case case_told_two = {
     .name = "told, a sleeper and one who parks", .threads = 3, .setup = ordinary_setup, .run = two_sleep, .most = 60000};
 
 /* ------------------------------------------------------------------------------------------------------------ the progress thread */
-static void helper_setup(void)
+static void progress_thread_setup(void)
 {
     setup(false);
     atomic_store(&o->engine.table.active[0], 0);
@@ -211,7 +211,7 @@ static void helper_setup(void)
 }
 
 /* Work comes while the progress thread parks, or is about to, and is done without anybody waiting for it. */
-static void helper(uint32_t t)
+static void progress_thread(uint32_t t)
 {
     if (t) {
         engine_progress_thread(&o->engine);
@@ -223,11 +223,15 @@ static void helper(uint32_t t)
     base_home_unlock(&o->handle.lock, &model_env);
 }
 
-static const struct model_fault helper_faults[] = {
+static const struct model_fault progress_thread_faults[] = {
     {.what = "what is active is set without seq_cst", .kind = MODEL_CHANGE, .name = "active", .thread = 0},
-    {.what = "who looks for a parked helper does so without seq_cst", .kind = MODEL_LOAD, .name = "helper parked", .thread = 0},
-    {.what = "the helper says that it parks without seq_cst", .kind = MODEL_STORE, .name = "helper parked", .thread = 1},
-    {.what = "the helper looks for what is active without seq_cst", .kind = MODEL_LOAD, .name = "active", .thread = 1},
+    {.what = "who looks for a parked progress thread does so without seq_cst",
+     .kind = MODEL_LOAD,
+     .name = "progress thread parked",
+     .thread = 0},
+    {.what = "the progress thread says that it parks without seq_cst", .kind = MODEL_STORE, .name = "progress thread parked", .thread = 1},
+    {.what = "the progress thread looks for what is active without seq_cst", .kind = MODEL_LOAD, .name = "active", .thread = 1},
     {.what = NULL},
 };
-const struct model_case case_helper = {.name = "helper", .threads = 2, .setup = helper_setup, .run = helper, .faults = helper_faults};
+const struct model_case case_progress_thread = {
+    .name = "progress_thread", .threads = 2, .setup = progress_thread_setup, .run = progress_thread, .faults = progress_thread_faults};

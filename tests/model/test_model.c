@@ -54,7 +54,7 @@ static const struct model_case *const cases[] = {
     &case_told_by_hand,
     &case_told_posted,
     &case_told_two,
-    &case_helper,
+    &case_progress_thread,
     &case_leave,
     &case_leave_both,
 };

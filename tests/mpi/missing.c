@@ -23,7 +23,7 @@ static enum comm_result open_mpi(int32_t rank, int32_t ranks)
 {
     struct comm_communicator *world = NULL;
     text[0] = 0;
-    enum comm_result r = comm_open(COMM_CONFIG(.backend = "mpi", .rank = rank, .ranks = ranks, .log_level = 1,
+    enum comm_result r = comm_open(COMM_CONFIG(.backend = "mpi", .rank = rank, .ranks = ranks, .log_level = COMM_LOG_ERROR,
                                                .open_timeout_ns = 20 * RIG_S, .error_text = text, .error_text_bytes = sizeof text),
                                    &world);
     CHECK(r != COMM_OK || world);

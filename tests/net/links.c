@@ -61,7 +61,7 @@ void links_await(int want)
     EQUAL(count, want); /* counted once: a pending peer may still come and go */
 }
 
-void links_check_watchers(void)
+void links_check_monitors(void)
 {
     int monitors[FILES] = {0}, watched = 0;
     for (int fd = 0; fd < FILES; fd++) {

@@ -16,7 +16,7 @@ int links_port(void);
 void links_await(int want);
 /* Each epoll that watches a connection costs every segment that comes on it: the poller's and the one that hears of ends do, no other,
  * however the connection was made. */
-void links_check_watchers(void);
+void links_check_monitors(void);
 
 void links_sum(struct comm_communicator *c);
 /* Both send first, at the same time. */

@@ -112,7 +112,7 @@ RIG_TEST(without_crc_a_payload_may_be_changed)
 }
 
 /* As where too many stand at the acceptor: who was put out before he was heard comes again. */
-RIG_TEST(put_out_at_the_door)
+RIG_TEST(put_out_by_the_acceptor)
 {
     static struct proc proc;
 
@@ -228,7 +228,8 @@ static void close_or_wait(struct proc *proc, int32_t rank, struct comm_communica
     (void)none;
     told_to = &proc->page[rank];
     middle.closes = &proc->page[1].number[LATE_BEGAN];
-    MUST(comm_open(COMM_CONFIG(.backend = "tcp", .log = hear, .log_level = 2, .operation_timeout_ns = RIG_PATIENCE), &world));
+    MUST(
+        comm_open(COMM_CONFIG(.backend = "tcp", .log = hear, .log_level = COMM_LOG_WARNING, .operation_timeout_ns = RIG_PATIENCE), &world));
     MUST(comm_barrier(world, &q));
     MUST(comm_wait(q, RIG_PATIENCE));
     if (rank == 1) {
@@ -270,7 +271,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(with_crc_no_wrong_data),
         cmocka_unit_test(without_crc_a_payload_may_be_changed),
-        cmocka_unit_test(put_out_at_the_door),
+        cmocka_unit_test(put_out_by_the_acceptor),
         cmocka_unit_test(all_check_or_none),
         cmocka_unit_test(what_was_lost_before_a_goodbye_is_not_waited_for),
         cmocka_unit_test(a_goodbye_that_comes_late_is_no_death),

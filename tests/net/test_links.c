@@ -88,7 +88,7 @@ static void hear_and_go_on(struct proc *proc, int32_t rank, struct comm_communic
     atomic_store(&proc->page[rank].time, rig_now());
     EQUAL(error.rank, VICTIM);
     uint64_t flags = ~(UINT64_C(1) << rank);
-    MUST(comm_agree(world, &flags));
+    MUST(NOW(comm_agree, world, &flags));
     EQUAL(flags & 0xffffff, UINT64_C(1) << VICTIM);
     MUST(NOW(comm_shrink, world, &next));
     EQUAL(comm_size(next), RANKS - 1);

@@ -216,7 +216,7 @@ static void *knock(void *arg)
     return NULL;
 }
 
-static void strangers(void **state)
+static void pending_peers(void **state)
 {
     char address[64];
 
@@ -275,7 +275,7 @@ int main(void)
         cmocka_unit_test(stale_run),
         cmocka_unit_test(same_rank_twice),
         cmocka_unit_test(another_version),
-        cmocka_unit_test(strangers),
+        cmocka_unit_test(pending_peers),
         cmocka_unit_test(not_beyond_loopback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

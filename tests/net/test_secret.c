@@ -229,7 +229,7 @@ static long resident_kib(void)
     return use.ru_maxrss;
 }
 
-static void strangers(void **state)
+static void pending_peers(void **state)
 {
     unsigned char key[CRYPTO_KEY];
     const struct handshake_names names = {HANDSHAKE_MEETING, 1, 0, 0, 0};
@@ -253,7 +253,7 @@ static void strangers(void **state)
         pthread_join(thread, NULL);
         for (int i = 0; i < 2; i++) {
             if (g[i].result != COMM_OK)
-                fail_msg("strangers of kind %d, rank %d: %s", kind, i, g[i].text);
+                fail_msg("pending peers of kind %d, rank %d: %s", kind, i, g[i].text);
             assert_true(g[i].exchanged && g[i].took < 3 * SECOND);
         }
         before = before ? before : resident_kib();
@@ -489,7 +489,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_prove_it), cmocka_unit_test(beyond_loopback),    cmocka_unit_test(another_secret),
-        cmocka_unit_test(one_without),  cmocka_unit_test(wrong_size_and_job), cmocka_unit_test(strangers),
+        cmocka_unit_test(one_without),  cmocka_unit_test(wrong_size_and_job), cmocka_unit_test(pending_peers),
         cmocka_unit_test(mock_root),    cmocka_unit_test(connections),        cmocka_unit_test(another_version),
         cmocka_unit_test(sources),
     };

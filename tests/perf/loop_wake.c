@@ -154,10 +154,10 @@ static int connect_bare(struct comm_communicator *world)
     must(comm_broadcast(world, &at.sin_port, sizeof at.sin_port, COMM_U8, 0, &told), "broadcast");
     must(comm_wait(told, COMM_FOREVER), "wait");
     if (comm_rank(world) == 0) {
-        int door = fd;
-        fd = accept(door, NULL, NULL);
+        int listener = fd;
+        fd = accept(listener, NULL, NULL);
         need(fd >= 0, "accept");
-        close(door);
+        close(listener);
     } else {
         need(connect(fd, (struct sockaddr *)&at, length) == 0, "connect");
     }

@@ -40,18 +40,18 @@ static int dial(const char *control, int *other)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof at;
-    int door = socket(AF_INET, SOCK_STREAM, 0), near = socket(AF_INET, SOCK_STREAM, 0), one = 1;
+    int listener = socket(AF_INET, SOCK_STREAM, 0), near = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
-    if (door < 0 || near < 0 || bind(door, (struct sockaddr *)&at, length) || listen(door, 1) ||
-        getsockname(door, (struct sockaddr *)&at, &length) || connect(near, (struct sockaddr *)&at, length))
+    if (listener < 0 || near < 0 || bind(listener, (struct sockaddr *)&at, length) || listen(listener, 1) ||
+        getsockname(listener, (struct sockaddr *)&at, &length) || connect(near, (struct sockaddr *)&at, length))
         stop("connecting");
-    int far = accept(door, NULL, NULL);
+    int far = accept(listener, NULL, NULL);
     const int both[2] = {near, far};
     for (int i = 0; i < 2; i++)
         if (setsockopt(both[i], IPPROTO_TCP, TCP_NODELAY, &one, sizeof one) ||
             setsockopt(both[i], IPPROTO_TCP, TCP_CONGESTION, control, (socklen_t)strlen(control)))
             stop(control);
-    close(door);
+    close(listener);
     *other = far;
     return near;
 }

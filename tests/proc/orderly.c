@@ -75,7 +75,7 @@ static void end(struct proc *proc, int32_t rank, struct comm_communicator *none)
 
     (void)none;
     told_to = &proc->page[rank];
-    MUST(comm_open(COMM_CONFIG(.log = hear, .log_level = 2, .operation_timeout_ns = RIG_PATIENCE), &world));
+    MUST(comm_open(COMM_CONFIG(.log = hear, .log_level = COMM_LOG_WARNING, .operation_timeout_ns = RIG_PATIENCE), &world));
     MUST(comm_dup(world, NULL, &second, &q));
     MUST(comm_wait(q, RIG_PATIENCE));
     struct worker mine = {world, 1, rank, false}, other = {way == ONE_COMMUNICATOR ? world : second, 2, rank, place[1] % 2};

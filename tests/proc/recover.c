@@ -223,7 +223,7 @@ static void agree_on(struct proc *proc, int32_t rank, struct comm_communicator *
     int64_t most;
     for (int64_t i = 0; (most = atomic_load(proc->go)) == 0 || i < most; i++) {
         uint64_t flags = flags_of(rank, i);
-        MUST(comm_agree(world, &flags));
+        MUST(NOW(comm_agree, world, &flags));
         page->hash[i % PROC_HASHES] = flags;
         atomic_store(&page->stage, i + 1);
     }

@@ -94,7 +94,7 @@ static void scatters_of_few(void **state)
     assert_string_equal(algo_select(&query, NULL, 0)->name, "pairs");
 }
 
-static void crowded_scans(void **state)
+static void oversubscribed_scans(void **state)
 {
     struct algo_query query = {.collective = COLLECTIVE_SCAN, .size = 5, .once_max = ONCE_MAX, .block_bytes = 8, .oversubscribed = true};
 
@@ -214,7 +214,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(thresholds),
                                        cmocka_unit_test(scatters_of_few),
-                                       cmocka_unit_test(crowded_scans),
+                                       cmocka_unit_test(oversubscribed_scans),
                                        cmocka_unit_test(short_pieces_that_cost),
                                        cmocka_unit_test(two_ranks_where_pieces_cost),
                                        cmocka_unit_test(scans_over_hosts),

@@ -50,7 +50,7 @@ MUTANTS = {
     "sleeper_looks_once": [("progress/pass.c", "    if (engine_pass(e, callbacks) == PASS_IDLE && !fn(arg) && !nap",
                             "    (void)callbacks;\n    if (!fn(arg) && !nap")],
     # Who slept for all leaves without waking the next.
-    "baton_kept": [("progress/pass.c", "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
+    "poll_owner_kept": [("progress/pass.c", "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst)) {",
                     "    atomic_store_explicit(&e->sleepers.poll_owner, 0, memory_order_seq_cst);\n"
                     "    if (atomic_load_explicit(&e->sleepers.parked, memory_order_seq_cst) > 1000) {")],
@@ -76,7 +76,7 @@ MUTANTS = {
                        "    return (int32_t)c->oldest >= (int32_t)(seq - (seq == 0));"),
                       ("channel/shmchan.c", "        if (!shmchan_reached(there, min))", "        if ((int32_t)there < (int32_t)min)")],
     # A frame is believed to be of the communicator that has its place now, whichever it was sent for.
-    "late_frame_believed": [("net/frame/stale.c", "    return said == name;", "    return stale_place(said) == stale_place(name);")],
+    "stale_frame_believed": [("net/frame/stale.c", "    return said == name;", "    return stale_place(said) == stale_place(name);")],
     # What a peer said of room is believed in the order in which it comes.
     "old_word_believed": [("net/frame/stale.c", "    return reached(told, known) ? told : known;", "    return reached(told, known) ? told : told;"),
                           ("net/frame/stale.c", "    if (reached(retired, seq) ||", "    if (reached(retired, seq + UINT32_MAX / 4) ||"),

@@ -1,6 +1,8 @@
 /* Actions as calls of the library, and wrong use: the same call, made otherwise. */
 #include "sim/random_run.h"
 
+#include "now.h"
+
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -186,7 +188,7 @@ static enum comm_result call_subset(struct random_run *run, struct comm_communic
 static enum comm_result call_agree(struct random_run *run, struct comm_communicator *c, int32_t index)
 {
     run->agreed[index] = random_gives(run->p->action[index].rank);
-    return comm_agree(c, &run->agreed[index]);
+    return NOW(comm_agree, c, &run->agreed[index]);
 }
 
 /* Recorded anew for each try: the end consumes what was recorded. */

@@ -128,10 +128,12 @@ static enum comm_result shrink(struct comm_communicator *c, struct comm_communic
 
 static enum comm_result agree(struct comm_communicator *c, uint64_t *flags)
 {
+    uint64_t given = *flags;
     enum comm_result r = COMM_ERR_MEMORY;
 
     for (int32_t tries = 0; r == COMM_ERR_MEMORY && tries < TRIES; tries++)
-        r = comm_agree(c, flags);
+        r = NOW(comm_agree, c, flags);
+    SIM_CHECK(r == COMM_OK || *flags == given, "agree said %s and changed the flags", comm_result_name(r));
     return r;
 }
 

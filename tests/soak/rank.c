@@ -227,7 +227,7 @@ static struct comm_communicator *recover(struct soak_rank *r, struct comm_commun
 {
     for (;;) {
         uint64_t all_well = well;
-        if (!r->agreed && (left_out(r, comm_agree(c, &all_well), "comm_agree") || all_well))
+        if (!r->agreed && (left_out(r, NOW(comm_agree, c, &all_well), "comm_agree") || all_well))
             return c;
         r->agreed = false;
         if (well)

@@ -196,26 +196,26 @@ static uint32_t tag_of(const struct soak_step *s, uint32_t number)
     return (uint32_t)(s->seed >> 40 << 2) + number;
 }
 
-static unsigned char letter(const struct soak_step *s, int32_t from, uint32_t number, size_t i)
+static unsigned char payload_byte(const struct soak_step *s, int32_t from, uint32_t number, size_t i)
 {
     return (unsigned char)(s->seed + (uint64_t)from * 31 + number * 7 + i * 3);
 }
 
-static unsigned char *write_letter(const struct soak_step *s, int32_t from, uint32_t number)
+static unsigned char *write_payload(const struct soak_step *s, int32_t from, uint32_t number)
 {
     unsigned char *at = malloc(s->n);
     CHECK(at);
     for (size_t i = 0; i < s->n; i++)
-        at[i] = letter(s, from, number, i);
+        at[i] = payload_byte(s, from, number, i);
     return at;
 }
 
 static void read_setup_message(const struct soak_rank *r, const struct soak_step *s, const unsigned char *at, int32_t from, uint32_t number)
 {
     for (size_t i = 0; i < s->n && !r->program->hostile; i++)
-        if (at[i] != letter(s, from, number, i))
+        if (at[i] != payload_byte(s, from, number, i))
             rig_die(__FILE__, __LINE__, "rank %d: message %u from %d: byte %zu of %zu is %d, must be %d", r->rank, number, from, i, s->n,
-                    at[i], letter(s, from, number, i));
+                    at[i], payload_byte(s, from, number, i));
 }
 
 static enum comm_result step_ring(struct soak_rank *r, const struct soak_step *s)
@@ -229,7 +229,7 @@ static enum comm_result step_ring(struct soak_rank *r, const struct soak_step *s
     size_t issued = 0;
 
     for (uint32_t k = 0; k < s->count; k++) {
-        out[k] = write_letter(s, at->me, k);
+        out[k] = write_payload(s, at->me, k);
         in[k] = calloc(1, s->n);
         CHECK(in[k]);
     }
@@ -260,7 +260,7 @@ static enum comm_result send_to(struct soak_rank *r, const struct soak_step *s, 
     uint32_t issued = 0;
 
     for (uint32_t k = 0; k < s->count; k++)
-        out[k] = write_letter(s, at->me, k);
+        out[k] = write_payload(s, at->me, k);
     for (; issued < s->count && result == COMM_OK; issued += result == COMM_OK)
         result = comm_send(at->c, out[issued], s->n, COMM_BYTE, root, tag_of(s, issued), &request[issued]);
     result = first_of(result, soak_await(r, request, issued, &chance));
@@ -399,7 +399,7 @@ static enum comm_result run_plan(struct soak_slot *at, const struct soak_step *s
 static enum comm_result step_recorded(struct soak_rank *r, const struct soak_step *s)
 {
     struct soak_slot *at = &r->slot[s->slot];
-    struct recorded d = {.sent = write_letter(s, at->me, 0), .got = calloc(1, s->n)};
+    struct recorded d = {.sent = write_payload(s, at->me, 0), .got = calloc(1, s->n)};
 
     CHECK(d.got);
     enum comm_result result = s->kind == STEP_PLAN ? run_plan(at, s, &d) : run_group(at, s, &d);
@@ -436,7 +436,7 @@ static enum comm_result step_queue(struct soak_rank *r, const struct soak_step *
 static enum comm_result step_agree(struct soak_rank *r)
 {
     uint64_t word = 1;
-    enum comm_result result = comm_agree(r->slot[0].c, &word);
+    enum comm_result result = NOW(comm_agree, r->slot[0].c, &word);
 
     if (result == COMM_OK && word == 1)
         return COMM_OK;

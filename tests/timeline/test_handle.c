@@ -125,7 +125,7 @@ static void no_memory_for_an_error(void **state)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ handles */
-static void faces_are_reused_oldest_first(void **state)
+static void handles_are_reused_oldest_first(void **state)
 {
     struct comm_communicator *handle[3], *again[3], *used[16];
     uint64_t next[3];
@@ -302,7 +302,7 @@ int main(void)
         cmocka_unit_test(the_last_two_thousand_errors),
         cmocka_unit_test(untold_errors_once),
         cmocka_unit_test(no_memory_for_an_error),
-        cmocka_unit_test(faces_are_reused_oldest_first),
+        cmocka_unit_test(handles_are_reused_oldest_first),
         cmocka_unit_test(no_memory_for_a_handle),
         cmocka_unit_test(slots_and_their_generations),
         cmocka_unit_test(slots_in_every_chunk),
@@ -310,5 +310,5 @@ int main(void)
         cmocka_unit_test(gates_are_shared),
         cmocka_unit_test(words_and_requests_as_points),
     };
-    return cmocka_run_group_tests_name("timeline_face", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("timeline_handle", tests, NULL, NULL);
 }

@@ -253,7 +253,7 @@ static bool bytes_meet(struct timeline_range a, struct timeline_range b)
     return false;
 }
 
-static bool hulls_conflict(const struct model_entry *old, struct timeline_range read, struct timeline_range write)
+static bool ranges_conflict(const struct model_entry *old, struct timeline_range read, struct timeline_range write)
 {
     return bytes_meet(old->write, read) || bytes_meet(old->write, write) || bytes_meet(old->read, write);
 }
@@ -273,7 +273,7 @@ static bool model_may_start(const struct model *m, int at)
             continue;
         if (old->kind == TIMELINE_FENCE || old->kind == TIMELINE_BARRIER || e->kind == TIMELINE_BARRIER)
             return false;
-        if (e->kind == TIMELINE_WORK && old->kind == TIMELINE_WORK && hulls_conflict(old, e->read, e->write))
+        if (e->kind == TIMELINE_WORK && old->kind == TIMELINE_WORK && ranges_conflict(old, e->read, e->write))
             return false;
     }
     return true;
@@ -287,7 +287,7 @@ static bool model_goes_beside(const struct model *m, const struct model_entry *e
     for (int i = 0; i < m->count && free; i++) {
         const struct model_entry *old = &m->entry[i];
         bool barrier = old->kind == TIMELINE_FENCE || old->kind == TIMELINE_BARRIER;
-        free = old->started && (old->ended || !(barrier || hulls_conflict(old, e->read, e->write)));
+        free = old->started && (old->ended || !(barrier || ranges_conflict(old, e->read, e->write)));
     }
     return free;
 }
@@ -297,7 +297,7 @@ static bool model_holds(const struct model *m, uint64_t before, struct timeline_
 {
     for (int i = 0; i < m->count; i++) {
         const struct model_entry *old = &m->entry[i];
-        if (old->ticket < before && !old->ended && (old->kind == TIMELINE_FENCE || hulls_conflict(old, read, write)))
+        if (old->ticket < before && !old->ended && (old->kind == TIMELINE_FENCE || ranges_conflict(old, read, write)))
             return true;
     }
     return false;

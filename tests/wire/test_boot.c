@@ -333,11 +333,11 @@ static void who_comes_too_late_hears_so(void **state)
 }
 
 /* Who connects and says nothing, or something else, neither enters nor holds anybody up; a second rank 0 is refused. */
-static void strangers(void **state)
+static void pending_peers(void **state)
 {
     (void)state;
     char job[64];
-    name_job(job, sizeof job, "strangers");
+    name_job(job, sizeof job, "pending_peers");
     struct guest g[3] = {{.rank = 0, .ranks = 2, .job = job, .patience = 5 * SECOND},
                          {.rank = 1, .ranks = 2, .job = job, .patience = 5 * SECOND},
                          {.rank = 0, .ranks = 2, .job = job, .patience = SECOND}};
@@ -374,7 +374,7 @@ int main(void)
         cmocka_unit_test(dead_is_named),
         cmocka_unit_test(twins_and_others_are_refused),
         cmocka_unit_test(who_comes_too_late_hears_so),
-        cmocka_unit_test(strangers),
+        cmocka_unit_test(pending_peers),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

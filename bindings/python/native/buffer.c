@@ -18,41 +18,6 @@ struct dl_tensor {
 };
 enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };
 
-size_t type_bytes(int type)
-{
-    switch (type) {
-    case COMM_BYTE:
-    case COMM_BOOL:
-    case COMM_I8:
-    case COMM_U8:
-    case COMM_F8E4M3:
-    case COMM_F8E5M2:
-        return 1;
-    case COMM_I16:
-    case COMM_U16:
-    case COMM_F16:
-    case COMM_BF16:
-        return 2;
-    case COMM_I32:
-    case COMM_U32:
-    case COMM_F32:
-        return 4;
-    case COMM_I64:
-    case COMM_U64:
-    case COMM_F64:
-    case COMM_C64:
-    case COMM_F32_INDEX:
-    case COMM_I32_INDEX:
-        return 8;
-    case COMM_C128:
-    case COMM_F64_INDEX:
-    case COMM_I64_INDEX:
-        return 16;
-    default:
-        return 0;
-    }
-}
-
 static int of_width(Py_ssize_t bytes, int one, int two, int four, int eight)
 {
     return bytes == 1 ? one : bytes == 2 ? two : bytes == 4 ? four : bytes == 8 ? eight : 0;
@@ -107,7 +72,7 @@ static bool settle(struct buffer *b, const char *operation, const char *name, in
         raise_argument(operation, "%s: elements of format '%s' have no type here; name one with type=", name, format ? format : "");
         return false;
     }
-    size_t each = type_bytes(type);
+    size_t each = comm_type_size((enum comm_type)type);
     if (b->bytes % each) {
         raise_argument(operation, "%s: %zu bytes are no whole number of elements of %zu bytes", name, b->bytes, each);
         return false;

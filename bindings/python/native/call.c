@@ -14,7 +14,7 @@ static bool read_type(struct call *k)
     int64_t type;
     if (!read_number(k, SLOT_TYPE, "type", 0, INT32_MAX, 0, &type))
         return false;
-    if (type && !type_bytes((int)type)) {
+    if (type && !comm_type_size((enum comm_type)type)) {
         raise_argument(k->row->name, "type is %d; expected one of commstream.Type", (int)type);
         return false;
     }

@@ -131,19 +131,7 @@ static PyObject *communicator_revoke(PyObject *self, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-static PyObject *communicator_agree(PyObject *self, PyObject *args)
-{
-    unsigned long long given = 0;
-    struct comm_communicator *c = opened(self);
-    if (!c || !PyArg_ParseTuple(args, "K:agree", &given))
-        return NULL;
-    uint64_t flags = given;
-    enum comm_result result;
-    WITHOUT_GIL(result = comm_agree(c, &flags));
-    return result == COMM_OK ? PyLong_FromUnsignedLongLong(flags) : raise_result(result, c, "agree");
-}
-
-/* ------------------------------------------------------------------------------------- what makes another one */
+/* ------------------------------------------------------------------------------------- what makes something */
 
 struct making {
     struct comm_communicator *c;
@@ -279,6 +267,18 @@ static PyObject *communicator_shrink(PyObject *self, PyObject *unused)
     if (!making_begin(&m, self, "shrink", MAKES_COMMUNICATOR))
         return NULL;
     WITHOUT_GIL(result = comm_shrink(m.c, &m.r->out.comm, &m.r->request));
+    return making_end(&m, result);
+}
+
+static PyObject *communicator_agree(PyObject *self, PyObject *args)
+{
+    unsigned long long given = 0;
+    struct making m;
+    enum comm_result result;
+    if (!PyArg_ParseTuple(args, "K:agree", &given) || !making_begin(&m, self, "agree", MAKES_FLAGS))
+        return NULL;
+    m.r->out.flags = given;
+    WITHOUT_GIL(result = comm_agree(m.c, &m.r->out.flags, &m.r->request));
     return making_end(&m, result);
 }
 
@@ -487,8 +487,6 @@ static PyMethodDef methods[] = {
      "abort($self, code=1, /)\n--\n\nFails every communicator of the world, on every rank, with AbortedError: comm_abort."},
     {"revoke", communicator_revoke, METH_NOARGS,
      "revoke($self)\n--\n\nFails this communicator on every rank with RevokedError, so that all can recover: comm_revoke."},
-    {"agree", communicator_agree, METH_VARARGS,
-     "agree($self, flags, /)\n--\n\nReturns the bitwise AND of the flags of all surviving ranks, the same on each: comm_agree."},
     {"sync", METHOD_WORDS(communicator_sync),
      "sync($self, timeout=None)\n--\n\nWaits until everything issued so far is complete: comm_sync.\n\nReturns False if `timeout` "
      "seconds "
@@ -513,6 +511,7 @@ static PyMethodDef methods[] = {
     {"_split_mesh", communicator_split_mesh, METH_VARARGS, NULL},
     {"_subset", communicator_subset, METH_VARARGS, NULL},
     {"_dup", communicator_dup, METH_VARARGS, NULL},
+    {"_agree", communicator_agree, METH_VARARGS, NULL},
     {"_shrink", communicator_shrink, METH_NOARGS, NULL},
     {"_window", communicator_window, METH_VARARGS, NULL},
     {"_translate", communicator_translate, METH_VARARGS, NULL},

@@ -1,5 +1,5 @@
 /*
- * The extension module commstream._core: the C face as Python types. Requests own what an operation uses: buffers, operators and outputs
+ * The extension module commstream._core: the C API as Python types. Requests own what an operation uses: buffers, operators and outputs
  * stay alive until the operation is complete, whether or not Python keeps the request. The GIL is released around every call that enters
  * the engine, since an operator or a callback in Python may need it on another thread. Lists and counters of this module are guarded by the
  * GIL.
@@ -26,7 +26,7 @@ struct buffer {
 };
 
 /* What the operation of a request leaves behind. */
-enum outcome { MAKES_NOTHING, MAKES_STATUS, MAKES_LENGTH, MAKES_COMMUNICATOR, MAKES_MESH, MAKES_WINDOW };
+enum outcome { MAKES_NOTHING, MAKES_STATUS, MAKES_LENGTH, MAKES_FLAGS, MAKES_COMMUNICATOR, MAKES_MESH, MAKES_WINDOW };
 
 struct communicator {
     PyObject ob_base;
@@ -64,6 +64,7 @@ struct request {
     union {
         struct comm_status status;
         size_t length;
+        uint64_t flags;
         struct comm_communicator *comm;
         struct comm_communicator **mesh; /* of the heap */
         struct comm_window *window;
@@ -86,7 +87,6 @@ PyObject *error_fields(struct comm_communicator *c);
 /* buffer.c */
 bool buffer_get(struct buffer *b, PyObject *object, const char *operation, const char *name, bool writable, int type);
 void buffer_drop(struct buffer *b);
-size_t type_bytes(int type);
 
 /* arguments.c */
 struct parameter {

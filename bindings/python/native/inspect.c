@@ -24,6 +24,13 @@ static PyObject *result_text(PyObject *module, PyObject *args)
     return PyArg_ParseTuple(args, "i:result_text", &result) ? PyUnicode_FromString(comm_result_text((enum comm_result)result)) : NULL;
 }
 
+static PyObject *type_size(PyObject *module, PyObject *args)
+{
+    int type;
+    (void)module;
+    return PyArg_ParseTuple(args, "i:type_size", &type) ? PyLong_FromSize_t(comm_type_size((enum comm_type)type)) : NULL;
+}
+
 /* A list of dictionaries, one for each index that the library knows. */
 #define DESCRIBE_ALL(name, type, fields)                                                                                                   \
     static PyObject *name(PyObject *module, PyObject *unused)                                                                              \
@@ -181,6 +188,7 @@ static PyObject *predict(PyObject *module, PyObject *args)
 
 PyMethodDef inspect_methods[] = {{"version", version, METH_NOARGS, NULL},
                                  {"result_name", result_name, METH_VARARGS, NULL},
+                                 {"type_size", type_size, METH_VARARGS, NULL},
                                  {"result_text", result_text, METH_VARARGS, NULL},
                                  {"describe_backends", describe_backend, METH_NOARGS, NULL},
                                  {"describe_options", describe_option, METH_NOARGS, NULL},

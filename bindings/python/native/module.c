@@ -84,7 +84,7 @@ static bool fill(PyObject *module)
 }
 
 static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "commstream._core", "The C face. commstream has what programs use.", -1, methods, NULL, NULL, NULL, NULL};
+    PyModuleDef_HEAD_INIT, "commstream._core", "The C API. commstream has what programs use.", -1, methods, NULL, NULL, NULL, NULL};
 
 PyMODINIT_FUNC PyInit__core(void);
 

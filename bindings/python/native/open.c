@@ -104,13 +104,13 @@ static bool read_config(PyObject *args, struct opening *o)
 {
     struct comm_config *c = &o->config;
     PyObject *id, *exchange, *engine, *log;
-    int progress, notify_mode, order;
+    int progress, notify_mode, order, log_level;
     long long open_ns, operation_ns;
     Py_ssize_t secret_bytes = 0;
     memset(o, 0, sizeof *o);
     c->size = sizeof *c;
     if (!PyArg_ParseTuple(args, "iizzzOOOz#iiiiLLzO:open", &c->rank, &c->ranks, &c->backend, &c->device, &c->address, &id, &exchange,
-                          &engine, &c->secret, &secret_bytes, &progress, &notify_mode, &order, &c->log_level, &open_ns, &operation_ns,
+                          &engine, &c->secret, &secret_bytes, &progress, &notify_mode, &order, &log_level, &open_ns, &operation_ns,
                           &c->options, &log) ||
         !read_id(id, o) || (engine != Py_None && !(c->engine_of = communicator_of(engine, "open"))))
         return false;
@@ -119,6 +119,7 @@ static bool read_config(PyObject *args, struct opening *o)
     c->progress = (enum comm_progress_mode)progress;
     c->notify = (enum comm_notify_mode)notify_mode;
     c->order = (enum comm_order)order;
+    c->log_level = (enum comm_log_level)log_level;
     c->open_timeout_ns = open_ns;
     c->operation_timeout_ns = operation_ns;
     c->log = log == Py_None ? NULL : call_log;

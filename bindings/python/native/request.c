@@ -85,6 +85,8 @@ static PyObject *take_outcome(struct request *r)
                                      (unsigned long long)r->out.status.bytes);
     case MAKES_LENGTH:
         return PyLong_FromSize_t(r->out.length);
+    case MAKES_FLAGS:
+        return PyLong_FromUnsignedLongLong(r->out.flags);
     case MAKES_COMMUNICATOR:
         return communicator_wrap(r->out.comm, NULL);
     case MAKES_MESH:

@@ -64,6 +64,9 @@ def test_revoke_agree_shrink():
     for thread in threads:
         thread.join()
     assert agreed == [0b0100] * 2
+    first = worlds[0].agree(2**64 - 1, async_op=True)
+    assert not first.wait(timeout=0.05)
+    assert worlds[1].agree(2**63 + 5, async_op=True).result() == first.result() == 2**63 + 5
     survivors = [request.result() for request in [world.shrink(async_op=True) for world in worlds]]
     assert cs.wait_all([survivor.barrier() for survivor in survivors])
     for c in survivors + worlds:

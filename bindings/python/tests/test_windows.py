@@ -176,6 +176,7 @@ def test_descriptions(pair):
     assert "queue" in " ".join(o.key for o in cs.describe_options()) and all(a.collective for a in cs.describe_algorithms())
     assert "allreduce" in pair[0].explain("allreduce", 100) and pair[0].predict("allreduce", 100) > 0
     assert "=" in pair[0].describe_machine() or pair[0].describe_machine()
+    assert [cs.type_size(kind) for kind in (cs.Type.BOOL, cs.Type.BF16, cs.Type.F64_INDEX, 3)] == [1, 2, 16, 0]
     assert cs.result_name(-10) == "COMM_ERR_PEER" and "rank" in cs.result_text(-10)
     assert ".".join(map(str, cs.version())) == cs.__version__
     assert pair[0].error_detail() is None

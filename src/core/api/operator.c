@@ -1,5 +1,10 @@
-/* Operators of the caller's own. */
+/* Types, and operators of the caller's own. */
 #include "api/api.h"
+
+size_t comm_type_size(enum comm_type type)
+{
+    return data_type_bytes(type);
+}
 
 enum comm_result comm_op_create(struct comm_communicator *c, comm_op_fn *fn, void *arg, const struct comm_op_options *options, comm_op *op)
 {

@@ -73,13 +73,17 @@ enum comm_result comm_shrink(struct comm_communicator *c, struct comm_communicat
     return r == COMM_OK ? engine_shrink(c, survivors, req) : r;
 }
 
-enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags)
+enum comm_result comm_agree(struct comm_communicator *c, uint64_t *flags, struct comm_request *req)
 {
     enum comm_result r = engine_alive(c);
 
     if (r == COMM_OK && !flags)
-        return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "agree: flags=NULL; expected the address of this rank's word");
-    return r == COMM_OK ? engine_agree(c, flags) : r;
+        return engine_decline(c, COMM_ERR_ARGUMENT, req, "agree: flags=NULL; expected the address of this rank's flags");
+    if (r == COMM_OK && !req)
+        return engine_decline(c, COMM_ERR_ARGUMENT, NULL, "agree: req=NULL; expected room for a request");
+    if (r != COMM_OK && req)
+        *req = timeline_refusal(r);
+    return r == COMM_OK ? engine_agree(c, flags, req) : r;
 }
 
 enum comm_result comm_split(struct comm_communicator *c, int32_t color, int32_t key, struct comm_communicator **out,

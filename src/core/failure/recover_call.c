@@ -1,4 +1,5 @@
-/* comm_agree and comm_shrink as the program calls them: what they refuse, how they begin, and the wait of agree. */
+/* comm_agree and comm_shrink as the program calls them: what they refuse, how they begin, and how comm_close() takes back what they write.
+ */
 #include "failure/recover.h"
 
 #include "base/format.h"
@@ -58,54 +59,40 @@ static void go(struct comm_state *b, enum recovery_stage kind, uint64_t flags)
     (void)state_step(b); /* what others have said may be all that is needed */
 }
 
-/* A wait that another thread's close cut short: its caller's memory is written no more. */
-static void withdraw(struct comm_communicator *c, struct comm_request own)
-{
-    base_home_lock(&c->lock, c->env);
-    struct comm_state *b = atomic_load_explicit(&c->state, memory_order_relaxed);
-    struct recovery *v = b ? b->recovery.state : NULL;
-    if (v && v->stage != RECOVERY_IDLE && b->p2p.ops[v->op].ticket == own.ticket) {
-        v->flags = NULL;
-        v->shrinking.out = NULL;
-    }
-    base_home_unlock(&c->lock, c->env);
-}
-
-enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags)
-{
-    enum comm_result r;
-    struct comm_request own = COMM_REQUEST_NONE;
-    struct comm_state *b = state_lock(c, &r);
-
-    if (!b)
-        return r;
-    r = engine_in_callback(b->unit.engine) ? COMM_ERR_STATE : begin(b, "agree", &own);
-    if (r == COMM_OK) {
-        b->recovery.state->flags = flags;
-        go(b, RECOVERY_AGREE, *flags);
-    }
-    state_unlock(b);
-    if (r != COMM_OK)
-        return r;
-    r = engine_wait(own, COMM_FOREVER);
-    if (r != COMM_OK)
-        withdraw(c, own);
-    return r;
-}
-
-enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req)
+static enum comm_result start(struct comm_communicator *c, enum recovery_stage kind, uint64_t *flags, struct comm_communicator **survivors,
+                              struct comm_request *req)
 {
     enum comm_result r;
     struct comm_request own = COMM_REQUEST_NONE;
     struct comm_state *b = state_lock(c, &r);
 
     if (b) {
-        r = begin(b, "shrink", &own);
+        r = begin(b, kind == RECOVERY_AGREE ? "agree" : "shrink", &own);
         if (r == COMM_OK) {
+            b->recovery.state->flags = flags;
             b->recovery.state->shrinking.out = survivors;
-            go(b, RECOVERY_SET, UINT64_MAX);
+            go(b, kind, flags ? *flags : UINT64_MAX);
         }
         state_unlock(b);
     }
     return engine_answer(r, own, req);
+}
+
+enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags, struct comm_request *req)
+{
+    return start(c, RECOVERY_AGREE, flags, NULL, req);
+}
+
+enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req)
+{
+    return start(c, RECOVERY_SET, NULL, survivors, req);
+}
+
+/* Its part in what is under way goes on, for the others. A new communicator that nobody receives is closed. */
+void recovery_withdraw(struct comm_state *b)
+{
+    if (!b->recovery.state)
+        return;
+    b->recovery.state->flags = NULL;
+    b->recovery.state->shrinking.out = NULL;
 }

@@ -1,4 +1,4 @@
-/* ways: which way results go into a peer's memory. Private to this room. */
+/* store_policy: which way results go into a peer's memory. Private to this room. */
 #ifndef PROGRAM_WAYS_H
 #define PROGRAM_WAYS_H
 

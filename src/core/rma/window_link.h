@@ -84,7 +84,7 @@ struct window_link {
     struct link_serves *serves;
 };
 
-/* The names under which the message room tells of these messages: unlike any talk's slot, and without a setup message's bit. */
+/* The names under which the message room tells of these messages: unlike any operation's slot, and without a setup message's bit. */
 #define LINK_SLOT P2P_LINK
 enum link_code { LINK_SENT_ORDER = 0 /* + its place */, LINK_HEARD = LINK_DEPTH, LINK_ASKED, LINK_TOLD, LINK_SHOWN };
 

@@ -48,6 +48,7 @@ static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r
         return NULL;
     }
     (void)state_step(b);    /* a receive whose message has come is none that nobody sends for */
+    recovery_withdraw(b);   /* waits end with CLOSED from here, and their callers' memory may go */
     b->unit.closing = true; /* new calls are refused from here */
     atomic_store_explicit(&c->closing, 1, memory_order_seq_cst);
     if (!b->failed) {
@@ -63,14 +64,19 @@ static struct comm_state *begin(struct comm_communicator *c, enum comm_result *r
 }
 
 /* Members that need more of us must learn that nothing more comes. */
+static void tell_close(struct comm_state *b)
+{
+    if (b->failed)
+        return;
+    state_tell_close(b);
+    b->wire->flush(b->channel);
+}
+
 static void say_goodbye(struct comm_state *b)
 {
     base_home_visit(&b->unit.handle->lock, b->unit.handle->env);
     recovery_leave(b);
-    if (!b->failed) {
-        state_tell_close(b);
-        b->wire->flush(b->channel);
-    }
+    tell_close(b);
     base_home_unlock(&b->unit.handle->lock, b->unit.handle->env);
 }
 
@@ -78,7 +84,9 @@ static void end_requests(struct comm_state *b)
 {
     base_home_visit(&b->unit.handle->lock, b->unit.handle->env);
     recovery_leave(b);
-    if (!b->failed && !state_idle(b)) {
+    if (state_idle(b)) {
+        tell_close(b); /* an agree or shrink was all that was unfinished */
+    } else if (!b->failed) {
         struct cause cause = {
             .number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = COMM_ERR_CLOSED, .code = (int32_t)b->sequence};
         state_propose(b, &cause);

@@ -61,7 +61,7 @@ static bool check_choices(struct opening *o)
         {"progress", (int32_t)c->progress, COMM_PROGRESS_AUTO, COMM_PROGRESS_THREAD},
         {"notify", (int32_t)c->notify, COMM_NOTIFY_DEFAULT, COMM_NOTIFY_PROGRESS},
         {"order", (int32_t)c->order, COMM_ORDER_DEFAULT, COMM_ORDER_FREE},
-        {"log_level", c->log_level, COMM_LOG_OFF, COMM_LOG_TRACE},
+        {"log_level", (int32_t)c->log_level, COMM_LOG_OFF, COMM_LOG_TRACE},
     };
 
     for (size_t i = 0; i < sizeof choice / sizeof *choice; i++)
@@ -97,7 +97,7 @@ static enum comm_result merge_options(struct opening *o)
     if (program_decides(o, "order", c->order != 0))
         p->order = (int32_t)c->order;
     if (program_decides(o, "log", c->log_level != 0))
-        p->log = c->log_level == COMM_LOG_OFF ? 0 : c->log_level;
+        p->log = c->log_level == COMM_LOG_OFF ? 0 : (int32_t)c->log_level;
     if (program_decides(o, "open_timeout", c->open_timeout_ns != 0))
         p->open_timeout_ns = c->open_timeout_ns;
     if (program_decides(o, "operation_timeout", c->operation_timeout_ns != 0))

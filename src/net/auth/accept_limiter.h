@@ -1,11 +1,11 @@
 /*
- * pace: how much of a rank's time those who come to its acceptor may take once the world is open. Whatever is done for them is charged with
- * a stretch of time, at least fifty times what it takes of a CPU (a look of the monitor 60 us, a connection 20 us, an answer to a hello
- * 150 us); while more is charged than has passed, nobody looks. What was not used is saved up, to a bound: so honest ranks, who come
- * in bursts, are not slowed, and what was charged for one who was let in is given back. Pure.
+ * accept_limiter: how much of a rank's time those who come to its acceptor may take once the world is open. Whatever is done for them is
+ * charged with a stretch of time, at least fifty times what it takes of a CPU (a look of the monitor 60 us, a connection 20 us, an answer
+ * to a hello 150 us); while more is charged than has passed, nobody looks. What was not used is saved up, to a bound: so honest ranks, who
+ * come in bursts, are not slowed, and what was charged for one who was let in is given back. Pure.
  */
-#ifndef NET_AUTH_PACE_H
-#define NET_AUTH_PACE_H
+#ifndef NET_AUTH_ACCEPT_LIMITER_H
+#define NET_AUTH_ACCEPT_LIMITER_H
 
 #include <stdint.h>
 

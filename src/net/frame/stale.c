@@ -1,4 +1,4 @@
-/* What comes late. Pure. */
+/* Which frames are stale: they come after that which they speak of has gone. Pure. */
 #include "net/frame/stale.h"
 
 /* Numbers wrap: their difference counts. */

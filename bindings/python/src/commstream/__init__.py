@@ -18,8 +18,8 @@ from ._types import (SUM, PROD, MIN, MAX, AVG, BAND, BOR, BXOR, LAND, LOR, LXOR,
                     I32, I64, U8, U16, U32, U64, F8E4M3, F8E5M2, F16, BF16, F32, F64, C64, C128, F32_INDEX, F64_INDEX, I32_INDEX,
                     I64_INDEX)
 from ._world import (Communicator, Recorder, Registration, Window, describe_algorithms, describe_backends, describe_options,
-                     describe_request, open, open_local, result_name, result_text, stream_wait, unique_id, version, wait_all, wait_any,
-                     wait_some)
+                     describe_request, open, open_local, result_name, result_text, stream_wait, type_size, unique_id, version,
+                     wait_all, wait_any, wait_some)
 
 __version__ = "0.1.0"
 

@@ -1,4 +1,4 @@
-"""Numbers of the C face as enums, and the descriptions that the library fills as records."""
+"""Numbers of the C API as enums, and the descriptions that the library fills as records."""
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple, Optional

@@ -84,6 +84,13 @@ class Communicator(_core.Communicator):
         """Makes a communicator of the surviving ranks of a failed or revoked one: comm_shrink."""
         return _made(self._shrink(), async_op)
 
+    def agree(self, flags: int, *, async_op: bool = False) -> Any:
+        """Returns the bitwise AND of the flags of all surviving ranks, the same on each: comm_agree.
+
+        With async_op it returns a request, whose result() is that.
+        """
+        return _made(self._agree(flags), async_op)
+
     # ------------------------------------------------------------------------------------------------ batches, memory, events
     def group(self) -> "Recorder":
         """Begins a group: operations that start together: comm_group_begin.
@@ -380,6 +387,11 @@ def stream_wait(stream: int, what: Union[_core.Event, Request]) -> None:
 def version() -> tuple:
     """The version of the C library, as (major, minor, patch): comm_version."""
     return _core.version()
+
+
+def type_size(type: Union[Type, int]) -> int:
+    """Bytes of one element; 0 for a number that is not a type: comm_type_size."""
+    return _core.type_size(type)
 
 
 def result_name(result: int) -> str:

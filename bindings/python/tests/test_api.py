@@ -106,6 +106,7 @@ FORMS = {
     "comm_test": "Request.test",
     "comm_trace_dump": "Communicator.trace_dump",
     "comm_translate": "Communicator.translate",
+    "comm_type_size": "type_size",
     "comm_version": "version",
     "comm_wait": "Request.wait",
     "comm_wait_all": "wait_all",

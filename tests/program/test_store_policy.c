@@ -10,17 +10,17 @@
 enum { PIECE = 16384, MANY = 1024 };
 
 /* So many operations, of which each takes as long as its way does; how many of them went near. */
-static uint32_t run_many(struct store_policy *ways, uint32_t count, int64_t past_ns, int64_t near_ns)
+static uint32_t run_many(struct store_policy *policy, uint32_t count, int64_t past_ns, int64_t near_ns)
 {
     uint32_t went_near = 0;
 
     for (uint32_t i = 0; i < count; i++) {
         bool timed;
-        enum store_way way = store_policy_choose(ways, &timed);
+        enum store_way way = store_policy_choose(policy, &timed);
         assert_true(way == RUN_WAY_PAST || way == RUN_WAY_NEAR);
         went_near += way == RUN_WAY_NEAR;
         if (timed)
-            store_policy_tell(ways, way, way == RUN_WAY_NEAR ? near_ns : past_ns, PIECE);
+            store_policy_tell(policy, way, way == RUN_WAY_NEAR ? near_ns : past_ns, PIECE);
     }
     return went_near;
 }
@@ -37,37 +37,37 @@ static void the_better_way_is_found(void **state)
 
 static void it_is_found_again_after_a_change(void **state)
 {
-    struct store_policy ways = {.turn = 0};
+    struct store_policy policy = {.turn = 0};
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        run_many(&ways, MANY, 1400, 3300);
-        assert_true(run_many(&ways, MANY, 1400, 3300) < MANY / 50);
-        run_many(&ways, MANY, 1200, 1000);
-        assert_true(run_many(&ways, MANY, 1200, 1000) > MANY - MANY / 50);
+        run_many(&policy, MANY, 1400, 3300);
+        assert_true(run_many(&policy, MANY, 1400, 3300) < MANY / 50);
+        run_many(&policy, MANY, 1200, 1000);
+        assert_true(run_many(&policy, MANY, 1200, 1000) > MANY - MANY / 50);
     }
 }
 
 /* A piece during which the thread had no CPU. */
 static void one_long_time_changes_nothing(void **state)
 {
-    struct store_policy ways = {.turn = 0};
+    struct store_policy policy = {.turn = 0};
 
     (void)state;
-    run_many(&ways, MANY, 1200, 1100);
-    store_policy_tell(&ways, RUN_WAY_NEAR, INT64_C(4000000000), PIECE);
-    store_policy_tell(&ways, RUN_WAY_PAST, -5, PIECE); /* a clock that was put back */
-    store_policy_tell(&ways, RUN_WAY_PAST, 1200, PIECE);
-    assert_true(run_many(&ways, MANY, 1200, 1100) > MANY - MANY / 20);
+    run_many(&policy, MANY, 1200, 1100);
+    store_policy_tell(&policy, RUN_WAY_NEAR, INT64_C(4000000000), PIECE);
+    store_policy_tell(&policy, RUN_WAY_PAST, -5, PIECE); /* a clock that was put back */
+    store_policy_tell(&policy, RUN_WAY_PAST, 1200, PIECE);
+    assert_true(run_many(&policy, MANY, 1200, 1100) > MANY - MANY / 20);
 }
 
 /* Where time stands still, as in the simulator. */
 static void without_times_results_go_past_the_cache(void **state)
 {
-    struct store_policy ways = {.turn = 0};
+    struct store_policy policy = {.turn = 0};
 
     (void)state;
-    assert_true(run_many(&ways, MANY, 0, 0) < MANY / 50);
+    assert_true(run_many(&policy, MANY, 0, 0) < MANY / 50);
 }
 
 int main(void)

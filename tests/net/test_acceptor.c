@@ -22,19 +22,19 @@
 #define SECOND_NS INT64_C(1000000000)
 
 /* Somebody comes each 10 us, as long as there is time, and is accepted at the next look, with whoever came since, 16 at most. */
-static void strangers_are_looked_at_so_often_and_no_more(void **state)
+static void pending_peers_are_looked_at_so_often_and_no_more(void **state)
 {
-    struct accept_limiter pace = {0};
+    struct accept_limiter limiter = {0};
     int64_t begin = 100 * SECOND_NS, looks = 0, accepted = 0, waited = 0;
     (void)state;
 
     for (int64_t now = begin; now < begin + 10 * SECOND_NS; now += 10000) {
         waited++;
-        if (accept_limiter_rest(&pace, now))
+        if (accept_limiter_rest(&limiter, now))
             continue;
         int64_t batch = waited < 16 ? waited : 16;
         waited -= batch;
-        accept_limiter_charge(&pace, now, PACE_LOOK_NS + batch * PACE_ACCEPT_NS);
+        accept_limiter_charge(&limiter, now, PACE_LOOK_NS + batch * PACE_ACCEPT_NS);
         looks++;
         accepted += batch;
     }
@@ -46,30 +46,30 @@ static void strangers_are_looked_at_so_often_and_no_more(void **state)
 /* Each look finds an honest one, who is accepted, answered, and let in at the next. */
 static void honest_ones_are_never_made_to_wait(void **state)
 {
-    struct accept_limiter pace = {0};
+    struct accept_limiter limiter = {0};
     int64_t now = 100 * SECOND_NS;
     (void)state;
 
     for (int i = 0; i < 1000; i++) {
-        accept_limiter_charge(&pace, now, PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
-        assert_int_equal(accept_limiter_rest(&pace, now), 0);
-        accept_limiter_charge(&pace, now, PACE_LOOK_NS);
-        accept_limiter_give_back(&pace, 2 * PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
-        assert_int_equal(accept_limiter_rest(&pace, now), 0);
+        accept_limiter_charge(&limiter, now, PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
+        assert_int_equal(accept_limiter_rest(&limiter, now), 0);
+        accept_limiter_charge(&limiter, now, PACE_LOOK_NS);
+        accept_limiter_give_back(&limiter, 2 * PACE_LOOK_NS + PACE_ACCEPT_NS + PACE_ANSWER_NS);
+        assert_int_equal(accept_limiter_rest(&limiter, now), 0);
     }
 }
 
 static void what_is_saved_has_a_bound(void **state)
 {
-    struct accept_limiter pace = {0};
+    struct accept_limiter limiter = {0};
     int64_t now = 100000 * SECOND_NS, done = 0;
     (void)state;
 
-    accept_limiter_give_back(&pace, 1000 * SECOND_NS);
-    for (; !accept_limiter_rest(&pace, now); done++)
-        accept_limiter_charge(&pace, now, PACE_LOOK_NS);
+    accept_limiter_give_back(&limiter, 1000 * SECOND_NS);
+    for (; !accept_limiter_rest(&limiter, now); done++)
+        accept_limiter_charge(&limiter, now, PACE_LOOK_NS);
     assert_int_equal(done, PACE_SAVED_NS / PACE_LOOK_NS + 1);
-    assert_int_equal(accept_limiter_rest(&pace, now + PACE_LOOK_NS), 0);
+    assert_int_equal(accept_limiter_rest(&limiter, now + PACE_LOOK_NS), 0);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ recordings */
@@ -78,7 +78,7 @@ struct visit {
     ssize_t answer; /* bytes */
 };
 
-static struct visit come(const struct pending_acceptor *door, const unsigned char hello[HANDSHAKE_HELLO])
+static struct visit come(const struct pending_acceptor *acceptor, const unsigned char hello[HANDSHAKE_HELLO])
 {
     struct pending_peer s = {.until = INT64_MAX};
     unsigned char answer[HANDSHAKE_ANSWER];
@@ -88,7 +88,7 @@ static struct visit come(const struct pending_acceptor *door, const unsigned cha
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
     assert_int_equal(send(ends[0], hello, HANDSHAKE_HELLO, MSG_NOSIGNAL), HANDSHAKE_HELLO);
     s.fd = ends[1];
-    struct visit v = {pending_hello(door, &s, false, why), 0};
+    struct visit v = {pending_hello(acceptor, &s, false, why), 0};
     v.answer = recv(ends[0], answer, sizeof answer, MSG_DONTWAIT);
     close(ends[0]);
     close(ends[1]);
@@ -101,25 +101,25 @@ static void a_recording_is_answered_once(void **state)
     const unsigned char key[CRYPTO_KEY] = {7};
     const struct handshake_names names = {HANDSHAKE_CONNECTION, 0, 1, 0, 0};
     static struct hellos answered;
-    const struct pending_acceptor door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered, NULL, 0};
+    const struct pending_acceptor acceptor = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered, NULL, 0};
     static unsigned char hello[HELLOS_KEPT + 1][HANDSHAKE_HELLO];
     struct handshake h;
     (void)state;
 
     if (!handshake_hello(&h, env, key, &names, hello[0]))
         group_skip("this library was built without libcrypto");
-    assert_int_equal(come(&door, hello[0]).heard, PENDING_DONE);
+    assert_int_equal(come(&acceptor, hello[0]).heard, PENDING_DONE);
     for (int i = 1; i <= HELLOS_KEPT; i++) { /* others do not wait for it, and in the end it is forgotten */
-        struct visit again = come(&door, hello[0]);
+        struct visit again = come(&acceptor, hello[0]);
         assert_int_equal(again.heard, PENDING_OUT);
         assert_true(again.answer <= 0);
         assert_true(handshake_hello(&h, env, key, &names, hello[i]));
-        struct visit first = come(&door, hello[i]);
+        struct visit first = come(&acceptor, hello[i]);
         assert_int_equal(first.heard, PENDING_DONE);
         assert_int_equal(first.answer, HANDSHAKE_ANSWER);
     }
-    assert_int_equal(come(&door, hello[1]).heard, PENDING_OUT);
-    assert_int_equal(come(&door, hello[0]).heard, PENDING_DONE);
+    assert_int_equal(come(&acceptor, hello[1]).heard, PENDING_OUT);
+    assert_int_equal(come(&acceptor, hello[0]).heard, PENDING_DONE);
 }
 
 /* Who has no secret cannot make the acceptor forget those who have. */
@@ -129,7 +129,7 @@ static void a_wrong_hello_is_not_remembered(void **state)
     const unsigned char key[CRYPTO_KEY] = {7}, other[CRYPTO_KEY] = {8};
     const struct handshake_names names = {HANDSHAKE_CONNECTION, 0, 1, 0, 0};
     static struct hellos answered;
-    const struct pending_acceptor door = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered, NULL, 0};
+    const struct pending_acceptor acceptor = {env, key, HANDSHAKE_CONNECTION, 1, 0x1234, &answered, NULL, 0};
     unsigned char hello[HANDSHAKE_HELLO];
     struct handshake h;
     (void)state;
@@ -137,7 +137,7 @@ static void a_wrong_hello_is_not_remembered(void **state)
     if (!handshake_hello(&h, env, other, &names, hello))
         group_skip("this library was built without libcrypto");
     for (int i = 0; i < 3; i++) {
-        struct visit v = come(&door, hello);
+        struct visit v = come(&acceptor, hello);
         assert_int_equal(v.heard, PENDING_OUT);
         assert_int_equal(v.answer, HANDSHAKE_HEAD);
     }
@@ -221,7 +221,7 @@ static void what_others_say_of_it_is_believed_at_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strangers_are_looked_at_so_often_and_no_more),
+        cmocka_unit_test(pending_peers_are_looked_at_so_often_and_no_more),
         cmocka_unit_test(honest_ones_are_never_made_to_wait),
         cmocka_unit_test(what_is_saved_has_a_bound),
         cmocka_unit_test(a_recording_is_answered_once),

@@ -255,7 +255,7 @@ static void raise_limit(void)
         rig_skip("too few open files are allowed: ulimit -n");
 }
 
-RIG_TEST(strangers_while_ranks_meet_and_after)
+RIG_TEST(pending_peers_while_ranks_meet_and_after)
 {
     static struct crowd crowd;
     struct proc proc = {.raw = true, .enter = enter};
@@ -294,6 +294,6 @@ int main(void)
         printf("skipped: this library was built without OpenSSL 3, so ranks of loopback meet where no stranger comes\n");
         return 77;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(strangers_while_ranks_meet_and_after)};
-    return cmocka_run_group_tests_name("net_strangers", tests, NULL, NULL);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(pending_peers_while_ranks_meet_and_after)};
+    return cmocka_run_group_tests_name("net_pending", tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@
 /* ------------------------------------------------------------------------------------------------------------ pending peers */
 enum { GUESTS = 8, CALLERS = 300 };
 
-static void live_with_strangers(struct proc *proc, int32_t rank, struct comm_communicator *world)
+static void live_with_pending_peers(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     atomic_store(&proc->page[rank].number[0], links_port());
     links_phase(proc, rank, 1);
@@ -49,13 +49,13 @@ static void see_them_off(struct proc *proc, const int fds[CALLERS])
     proc_finish(proc, -1, RIG_PATIENCE);
 }
 
-RIG_TEST(links_with_strangers_at_the_door)
+RIG_TEST(links_with_pending_peers)
 {
     static int fds[CALLERS];
     struct proc proc = {.enter = links_needed};
     unsigned char rubbish[256];
     memset(rubbish, 0x5a, sizeof rubbish);
-    proc_start(&proc, GUESTS, live_with_strangers);
+    proc_start(&proc, GUESTS, live_with_pending_peers);
     for (int32_t r = 0; r < GUESTS; r++)
         proc_await(&proc, r, 1);
     for (int i = 0; i < CALLERS; i++) { /* silent, slow, or with rubbish */
@@ -82,7 +82,7 @@ static void link_with_secret(struct proc *proc, int32_t rank, struct comm_commun
 {
     links_exchange(world, rank ^ 5);
     links_await(5 * 3 + 2);
-    links_check_watchers();
+    links_check_monitors();
     links_phase(proc, rank, 1);
     MUST(comm_close(world, RIG_PATIENCE));
 }
@@ -130,7 +130,7 @@ static int forge(uint16_t port, enum forgery how, const unsigned char *right, co
 }
 
 /* At the acceptors of an open world: new links are made all the same, and nobody of them is let in or leaves anything behind. */
-RIG_TEST(links_with_forgers_at_the_door)
+RIG_TEST(links_with_forgers)
 {
     static int fds[CALLERS];
     static unsigned char right[GUESTS][HANDSHAKE_HELLO], wrong[GUESTS][HANDSHAKE_HELLO];
@@ -141,7 +141,7 @@ RIG_TEST(links_with_forgers_at_the_door)
         hello_of(secret, dialer, r, right[r]);
         hello_of("another secret of thirty-two bytes or more", dialer, r, wrong[r]);
     }
-    proc_start(&proc, GUESTS, live_with_strangers);
+    proc_start(&proc, GUESTS, live_with_pending_peers);
     for (int32_t r = 0; r < GUESTS; r++)
         proc_await(&proc, r, 1);
     for (int i = 0; i < CALLERS; i++) {
@@ -225,9 +225,11 @@ RIG_TEST(links_where_even_meeting_takes_too_many)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(links_with_strangers_at_the_door),        cmocka_unit_test(links_with_a_secret),
-        cmocka_unit_test(links_with_forgers_at_the_door),          cmocka_unit_test(links_of_many_ranks_by_themselves),
+        cmocka_unit_test(links_with_pending_peers),
+        cmocka_unit_test(links_with_a_secret),
+        cmocka_unit_test(links_with_forgers),
+        cmocka_unit_test(links_of_many_ranks_by_themselves),
         cmocka_unit_test(links_where_even_meeting_takes_too_many),
     };
-    return cmocka_run_group_tests_name("net_links_door", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("net_links_pending", tests, NULL, NULL);
 }

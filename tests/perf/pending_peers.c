@@ -1,7 +1,7 @@
 /*
  * What pending peers cost two ranks that are at work, and whose listeners are open since links are made when they are needed: small
  * allreduces in a row, while nobody knocks, while pending peers knock at another process's acceptor (which costs CPU and kernel as well),
- * and while they knock at the ranks'. `pending peers [rounds] [how many come in 10 ms]`, on an idle machine; each kind of pending peer in
+ * and while they knock at the ranks'. `pending_peers [rounds] [how many come in 10 ms]`, on an idle machine; each kind of pending peer in
  * turn, in windows of 0.2 s. Beside the time of a call stands what the ranks' monitors took for it, which differs less from run to run:
  * their share of a CPU, and how often they woke in a second.
  */
@@ -203,7 +203,7 @@ static void add_thread(struct monitors *w, pid_t process, const char *thread)
     w->naps += naps;
 }
 
-static struct monitors watchers_now(void)
+static struct monitors monitors_now(void)
 {
     struct monitors w = {0, 0};
 
@@ -233,7 +233,7 @@ static void go(struct crowd *c)
 /* How many allreduces a second while they knock. */
 static double rate(struct crowd *c, enum kind kind, enum where where, const int ports[RANKS], struct monitors *took)
 {
-    struct monitors first = watchers_now();
+    struct monitors first = monitors_now();
 
     if (where != NOBODY && kind == HALF_OPEN)
         for (int i = 0; i < HELD - 1000; i++)
@@ -248,7 +248,7 @@ static double rate(struct crowd *c, enum kind kind, enum where where, const int 
             usleep((useconds_t)(next + TURN_US - now_us()));
     }
     double result = (double)(atomic_load(&shared->done) - before) * 1e6 / (double)(now_us() - began);
-    struct monitors last = watchers_now();
+    struct monitors last = monitors_now();
     took->us += last.us - first.us;
     took->naps += last.naps - first.naps;
     go(c);
@@ -328,7 +328,7 @@ static void run(struct crowd *c, int rounds, int elsewhere)
         if (round == -1)
             stock("before");
     }
-    printf("%-18s %-18s %-20s %-20s %s\n", "time of a call to", "nobody knocking", "knocking elsewhere", "watchers, % of a CPU",
+    printf("%-18s %-18s %-20s %-20s %s\n", "time of a call to", "nobody knocking", "knocking elsewhere", "monitors, % of a CPU",
            "wake-ups a second");
     for (int kind = 0; kind < KINDS; kind++)
         printf("%-18s %-18.3f %-20.3f %-20.2f %.0f\n", names[kind], median(quiet[kind], rounds), median(other[kind], rounds),
@@ -345,7 +345,7 @@ int main(int argc, char **argv)
     char address[64];
 
     a_turn = argc > 2 ? (int)strtol(argv[2], NULL, 10) : a_turn;
-    must(rounds > 0 && rounds <= ROUNDS_MAX && a_turn > 0 && a_turn <= 40, "1 to 64 rounds, 1 to 40 strangers in 10 ms");
+    must(rounds > 0 && rounds <= ROUNDS_MAX && a_turn > 0 && a_turn <= 40, "1 to 64 rounds, 1 to 40 pending peers in 10 ms");
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);

@@ -204,7 +204,7 @@ static int say(struct net *n, struct tcp_link *via, const struct frame *f, const
     return others != 0;
 }
 
-int fuzz_pass(const unsigned char *bytes, size_t count)
+int fuzz_relay(const unsigned char *bytes, size_t count)
 {
     static const int32_t from[NEIGHBOURS] = {1, 2, 4, 5, 7};
     unsigned char payload[FRAME_CONTROL_MAX];
