@@ -22,6 +22,8 @@ uint32_t tcp_pump(struct tcp_wire *w, const uint32_t *hot, uint32_t hots)
     w->pumped = 0;
     tcp_unhold(w);
     for (int round = 0; round < TCP_ROUNDS && w->pumped < TCP_PUMP_BYTES; round++) {
+        if (hot == w->hot) /* who waited for what came does so no more */
+            hots = w->hots;
         uint32_t n = w->poller->class->reap(w->poller, events, 32, hot, hots);
         for (uint32_t i = 0; i < n; i++) {
             struct tcp_lane *lane = lane_of(w, events[i].socket);

@@ -50,6 +50,12 @@ struct epoll_socket {
     struct epoll_way way[POLLER_WAYS];
 };
 
+/* Attempts of one look, by item: socket * POLLER_WAYS + way. */
+struct attempts {
+    struct batch_transfer one[BATCH_MOST];
+    uint32_t item[BATCH_MOST], count;
+};
+
 struct epoll_poller {
     struct poller poller;
     const struct comm_env *env;
@@ -58,8 +64,9 @@ struct epoll_poller {
     uint32_t listed;  /* marks that are set and whose transfer is under way: [socket * 2 + way] */
     uint32_t *list, *end;
     bool armed;
-    struct batch *batch; /* NULL: each attempt is a call */
-    uint32_t ended;      /* sends */
+    struct batch *batch;      /* NULL: each attempt is a call */
+    struct attempts attempts; /* of the look that is under way */
+    uint32_t ended;           /* sends */
     uint32_t unwatched[EPOLL_UNWATCHED_BATCH], unwatcheds;
     struct epoll_socket socket[];
 };
@@ -208,11 +215,11 @@ static bool try_way(struct epoll_poller *p, uint32_t socket, enum poller_way way
     return tried(p, socket, way, *result);
 }
 
-/* Attempts of one look, by item: socket * POLLER_WAYS + way. */
-struct attempts {
-    struct batch_transfer one[BATCH_MOST];
-    uint32_t item[BATCH_MOST], count;
-};
+static struct attempts *begin_attempts(struct epoll_poller *p)
+{
+    p->attempts.count = 0;
+    return &p->attempts;
+}
 
 static void attempt_later(const struct epoll_poller *p, struct attempts *a, uint32_t item)
 {
@@ -252,7 +259,7 @@ static int64_t epoll_start(struct poller *poller, uint32_t socket, enum poller_w
 static void epoll_submit(struct poller *poller)
 {
     struct epoll_poller *p = (struct epoll_poller *)poller;
-    struct attempts a = {.count = 0};
+    struct attempts *a = begin_attempts(p);
     uint32_t kept = 0;
 
     if (!p->poller.collects)
@@ -260,23 +267,23 @@ static void epoll_submit(struct poller *poller)
     for (uint32_t i = 0; i < p->listed; i++) {
         uint32_t item = p->list[i];
         struct epoll_way *w = &p->socket[item / POLLER_WAYS].way[item % POLLER_WAYS];
-        if (item % POLLER_WAYS == POLLER_RECEIVE || a.count == BATCH_MOST) {
+        if (item % POLLER_WAYS == POLLER_RECEIVE || a->count == BATCH_MOST) {
             p->list[kept++] = item;
             continue;
         }
         w->listed = false;
         if (w->vector && w->ready)
-            attempt_later(p, &a, item);
+            attempt_later(p, a, item);
     }
     p->listed = kept;
-    attempt_all(p, &a);
-    for (uint32_t i = 0; i < a.count; i++) {
-        struct epoll_way *w = &p->socket[a.item[i] / POLLER_WAYS].way[POLLER_SEND];
-        if (!tried(p, a.item[i] / POLLER_WAYS, POLLER_SEND, a.one[i].result))
+    attempt_all(p, a);
+    for (uint32_t i = 0; i < a->count; i++) {
+        struct epoll_way *w = &p->socket[a->item[i] / POLLER_WAYS].way[POLLER_SEND];
+        if (!tried(p, a->item[i] / POLLER_WAYS, POLLER_SEND, a->one[i].result))
             continue;
         w->ended = true;
-        w->result = a.one[i].result;
-        p->end[p->ended++] = a.item[i] / POLLER_WAYS;
+        w->result = a->one[i].result;
+        p->end[p->ended++] = a->item[i] / POLLER_WAYS;
     }
 }
 
@@ -358,25 +365,25 @@ static void missed(struct epoll_poller *p, uint32_t socket)
 static uint32_t try_listed(struct epoll_poller *p, struct poller_event *events, uint32_t max)
 {
     uint32_t told = 0, kept = 0, most = max < BATCH_MOST ? max : BATCH_MOST;
-    struct attempts a = {.count = 0};
+    struct attempts *a = begin_attempts(p);
 
     for (uint32_t i = 0; i < p->listed; i++) {
         struct epoll_way *w = &p->socket[p->list[i] / POLLER_WAYS].way[p->list[i] % POLLER_WAYS];
-        if (a.count == most) {
+        if (a->count == most) {
             p->list[kept++] = p->list[i];
             continue;
         }
         w->listed = false;
         if (w->vector && w->ready)
-            attempt_later(p, &a, p->list[i]);
+            attempt_later(p, a, p->list[i]);
     }
     p->listed = kept;
-    attempt_all(p, &a);
-    for (uint32_t i = 0; i < a.count; i++) {
-        uint32_t socket = a.item[i] / POLLER_WAYS;
-        if (tried(p, socket, a.one[i].way, a.one[i].result)) {
+    attempt_all(p, a);
+    for (uint32_t i = 0; i < a->count; i++) {
+        uint32_t socket = a->item[i] / POLLER_WAYS;
+        if (tried(p, socket, a->one[i].way, a->one[i].result)) {
             p->socket[socket].missed = 0;
-            events[told++] = (struct poller_event){socket, a.one[i].way, a.one[i].result};
+            events[told++] = (struct poller_event){socket, a->one[i].way, a->one[i].result};
         } else {
             missed(p, socket);
         }
@@ -387,20 +394,20 @@ static uint32_t try_listed(struct epoll_poller *p, struct poller_event *events, 
 /* Those that are waited for are tried at once: of few that costs no more than asking whether one is due. */
 static uint32_t try_hot(struct epoll_poller *p, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots)
 {
-    struct attempts a = {.count = 0};
+    struct attempts *a = begin_attempts(p);
     uint32_t told = 0;
 
-    for (uint32_t i = 0; i < hots && a.count < max; i++)
+    for (uint32_t i = 0; i < hots && a->count < max; i++)
         if (p->socket[hot[i]].fd >= 0 && p->socket[hot[i]].way[POLLER_RECEIVE].vector)
-            attempt_later(p, &a, hot[i] * POLLER_WAYS + POLLER_RECEIVE);
-    attempt_all(p, &a);
-    for (uint32_t i = 0; i < a.count; i++) {
-        uint32_t socket = a.item[i] / POLLER_WAYS;
-        if (!tried(p, socket, POLLER_RECEIVE, a.one[i].result))
+            attempt_later(p, a, hot[i] * POLLER_WAYS + POLLER_RECEIVE);
+    attempt_all(p, a);
+    for (uint32_t i = 0; i < a->count; i++) {
+        uint32_t socket = a->item[i] / POLLER_WAYS;
+        if (!tried(p, socket, POLLER_RECEIVE, a->one[i].result))
             continue;
         p->socket[socket].way[POLLER_RECEIVE].ready = true;
         found(p, socket);
-        events[told++] = (struct poller_event){socket, POLLER_RECEIVE, a.one[i].result};
+        events[told++] = (struct poller_event){socket, POLLER_RECEIVE, a->one[i].result};
     }
     return told;
 }

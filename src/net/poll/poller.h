@@ -48,8 +48,8 @@ struct poller_class {
     /* The receive that is under way, tried once by who waits for it, and then under way as before: what came is its caller's. Bytes, 0 or
        -errno as in the event; -EAGAIN: nothing yet; -EBUSY: reap is to be asked, as it must be now and then. */
     int64_t (*attempt)(struct poller *poller, uint32_t socket);
-    /* What ended since. `hot`: sockets whose receives are waited for most; where that is cheaper only these are looked at, and now and then
-       all. hot NULL: all, always. */
+    /* What ended since. `hot`: different sockets whose receives are waited for most; where that is cheaper only these are looked at, and
+       now and then all. hot NULL: all, always. */
     uint32_t (*reap)(struct poller *poller, struct poller_event *events, uint32_t max, const uint32_t *hot, uint32_t hots);
     /* What was started is under way when it returns: sends may be collected until then, or until reap (poller.collects). */
     void (*submit)(struct poller *poller);
