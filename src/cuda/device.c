@@ -391,22 +391,33 @@ static enum comm_result class_move(struct device *device, enum device_way way, c
     return r;
 }
 
+/* Where the allocation ends that has this byte; 0: it is in none. */
+static cuda_address end_of_memory(const struct cuda_device *d, cuda_address at)
+{
+    cuda_address start = 0;
+    unsigned type = 0;
+    size_t length = 0;
+
+    if (d->calls->cuPointerGetAttribute(&type, CUDA_POINTER_MEMORY_TYPE, at) != CUDA_OK || type != CUDA_MEMORY_DEVICE ||
+        d->calls->cuPointerGetAttribute(&start, CUDA_POINTER_RANGE_START, at) != CUDA_OK ||
+        d->calls->cuPointerGetAttribute(&length, CUDA_POINTER_RANGE_SIZE, at) != CUDA_OK)
+        return 0;
+    return start + length;
+}
+
 /* Allocation by allocation: memory that was reserved as one address range may be mapped in pieces. */
 static bool class_spans(struct device *device, const void *pointer, size_t bytes)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;
-    cuda_address at = (uintptr_t)pointer, end = at + bytes, start = 0;
-    size_t length = 0;
+    cuda_address at = (uintptr_t)pointer, past = at + bytes;
+    struct cuda_inside inside;
 
-    while (at < end) {
-        unsigned type = 0;
-        if (d->calls->cuPointerGetAttribute(&type, CUDA_POINTER_MEMORY_TYPE, at) != CUDA_OK || type != CUDA_MEMORY_DEVICE ||
-            d->calls->cuPointerGetAttribute(&start, CUDA_POINTER_RANGE_START, at) != CUDA_OK ||
-            d->calls->cuPointerGetAttribute(&length, CUDA_POINTER_RANGE_SIZE, at) != CUDA_OK || start + length <= at)
-            return false;
-        at = start + length;
-    }
-    return true;
+    if (!begin(d, &inside))
+        return false;
+    while (at && at < past)
+        at = end_of_memory(d, at);
+    end(d, &inside);
+    return at >= past;
 }
 
 static enum comm_result class_record(struct device *device, struct CUstream_st *stream, struct device_place *place)

@@ -245,7 +245,7 @@ static size_t part_of(const struct engine_call *call)
                       call->collective == COLLECTIVE_EXSCAN;
     size_t element = data_type_bytes(call->type), bytes = call->n * element;
 
-    if (!by_element || bytes < 2 * STAGED_PART_BYTES || call->op & OPERATOR_USER)
+    if (!call->on_device || !by_element || bytes < 2 * STAGED_PART_BYTES || call->op & OPERATOR_USER)
         return 0;
     size_t part = bytes / STAGED_PARTS_MOST > STAGED_PART_BYTES ? bytes / STAGED_PARTS_MOST : STAGED_PART_BYTES;
     return (part + element - 1) / element;

@@ -26,13 +26,13 @@ static __attribute__((noinline)) enum comm_result stage_message(struct comm_stat
     enum comm_result r = COMM_OK;
     char why[192] = "";
 
-    call->on_device = true;
     b = staged_open(b, &r, why, sizeof why);
     if (!b && r != COMM_ERR_CLOSED && r != COMM_ERR_FORKED)
         r = engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: buf=0x%llx; expected " CALL_FOREIGN "; no device: %s", name,
                            (unsigned long long)(uintptr_t)call->buf, why);
     if (!b)
         return r;
+    call->on_device = staging_is_device(b->unit.engine, call->buf);
     if (b->recording.plan)
         r = b->recording.calls->message(b, call);
     else

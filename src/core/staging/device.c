@@ -26,6 +26,13 @@ struct device *staging_device(struct engine *e, enum comm_result *why, char *tex
     return none;
 }
 
+bool staging_is_device(struct engine *e, const void *at)
+{
+    struct device *d = atomic_load_explicit(&e->streams.device, memory_order_acquire);
+
+    return d && at && d->class->kind(d, at) != DEVICE_HOST;
+}
+
 bool staging_close_device(struct engine *e)
 {
     struct device *d = atomic_load_explicit(&e->streams.device, memory_order_acquire);

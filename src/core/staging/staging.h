@@ -52,6 +52,8 @@ enum comm_result staging_open(struct staging **staging, struct engine *e, char *
 uint32_t staging_close(struct staging *staging);
 bool staging_is_busy(struct staging *staging); /* copies of operations that are over may still touch buffers */
 
+/* Whether it is a device's, as the engine's device says, which is open. */
+bool staging_is_device(struct engine *e, const void *at);
 /* Whether all those bytes are memory of devices. */
 bool staging_spans(const struct staging *staging, const void *at, size_t bytes);
 
