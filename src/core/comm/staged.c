@@ -121,9 +121,14 @@ void staged_note(struct comm_state *b, struct stage *stage)
 /* ------------------------------------------------------------------------------------------------------------ one operation */
 enum step { STEP_FETCH, STEP_RUN, STEP_STORE, STEP_OVER };
 
-void staged_failed(struct comm_state *b, enum comm_result result)
+void staged_failed(struct comm_state *b, const struct entry *e, enum comm_result result)
 {
-    state_propose(b, &(struct cause){.number = b->sequence, .rank = b->team.rank, .peer = b->team.rank, .result = result});
+    state_propose(b, &(struct cause){.number = e ? e->seq : b->sequence,
+                                     .rank = b->team.rank,
+                                     .peer = b->team.rank,
+                                     .result = result,
+                                     .collective = e ? e->record.collective : 0,
+                                     .point = 1});
 }
 
 /* True: something moved. */
@@ -140,7 +145,7 @@ static bool move_on(struct comm_state *b, uint64_t ticket, struct entry *e)
         return false;
     stage->copy = stage->lost ? stage->copy : STAGE_NONE;
     if (r != COMM_OK) {
-        staged_failed(b, r);
+        staged_failed(b, e, r);
         return true;
     }
     stage->cause++;

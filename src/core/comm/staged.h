@@ -18,7 +18,7 @@ bool staged_step(struct comm_state *b); /* true: something moved */
 
 /* For messages too. */
 void staged_note(struct comm_state *b, struct stage *stage); /* a copy was begun: it may have to be looked at */
-void staged_failed(struct comm_state *b, enum comm_result result);
+void staged_failed(struct comm_state *b, const struct entry *e, enum comm_result result); /* e: NULL for a message */
 void staged_give(struct comm_state *b, struct stage *stage);
 uint32_t staged_held(const struct stage *stage); /* COMM_INFO_BUFFERS_HELD while a copy is under way, else 0; NULL: 0 */
 

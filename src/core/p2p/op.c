@@ -317,7 +317,7 @@ static bool finish_stored(struct comm_state *b)
         next = t->after;
         if (t->state != P2P_STORING || !p2p_stored(b, t))
             continue;
-        finish(b, i, t->ended);
+        finish(b, i, COMM_OK);
         moved = true;
     }
     return moved;

@@ -40,7 +40,6 @@ struct p2p_op {
     struct message_call call;
     struct stage *stage;       /* of a device's buffer; NULL: none, or not begun */
     struct timeline_range buf; /* the caller's buffer */
-    enum comm_result ended;    /* STORING: what it ends with */
     int64_t queued_ns;
     uint64_t sum;   /* with check=buffers: of what is sent */
     uint64_t fence; /* of a window: it waits for this ticket */

@@ -46,7 +46,7 @@ static enum comm_result copy(struct comm_state *b, struct p2p_op *t, enum device
     if (t->stage->copy == STAGE_WAITING)
         r = staging_copy(b->staged.pool, t->stage, way, &piece, 1);
     if (r != COMM_OK && r != COMM_ERR_FULL) {
-        staged_failed(b, r);
+        staged_failed(b, NULL, r);
         return r;
     }
     staged_note(b, t->stage);
@@ -62,12 +62,9 @@ enum comm_result p2p_stage(struct comm_state *b, struct p2p_op *t)
 
 bool p2p_store(struct comm_state *b, struct p2p_op *t, const struct message_finished *done)
 {
-    bool came = done->result == COMM_OK || done->result == COMM_ERR_TRUNCATED;
-
-    if (t->is_send || !came || !done->bytes || b->failed)
+    if (t->is_send || done->result != COMM_OK || !done->bytes || b->failed)
         return false;
-    t->call.bytes = done->bytes < t->call.bytes ? done->bytes : t->call.bytes;
-    t->ended = done->result;
+    t->call.bytes = done->bytes;
     t->state = P2P_STORING;
     t->stage->copy = STAGE_WAITING;
     return !p2p_stored(b, t);
