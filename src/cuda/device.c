@@ -365,17 +365,24 @@ static enum comm_result place_copies(struct cuda_device *d, struct cuda_copies *
 static enum comm_result move(struct cuda_device *d, struct cuda_copies *c, const struct device_piece *pieces, uint32_t count,
                              struct device_place *place)
 {
+    static _Atomic uint64_t nothing;
     unsigned result = c->stream ? CUDA_OK : make_copies(d, c);
+    uint32_t begun = 0;
 
+    *place = (struct device_place){&nothing, 0};
     if (result != CUDA_OK)
         return cuda_result(result);
     if (!c->word && !d->free)
         (void)cuda_poll(d);
     if (!c->word && !d->free)
         return COMM_ERR_FULL;
-    for (uint32_t i = 0; i < count && result == CUDA_OK; i++)
-        result = d->calls->cuMemcpyAsync((uintptr_t)pieces[i].to, (uintptr_t)pieces[i].from, pieces[i].bytes, c->stream);
-    return result == CUDA_OK ? place_copies(d, c, place) : cuda_result(result);
+    for (; begun < count && result == CUDA_OK; begun += result == CUDA_OK)
+        result = d->calls->cuMemcpyAsync((uintptr_t)pieces[begun].to, (uintptr_t)pieces[begun].from, pieces[begun].bytes, c->stream);
+    if (!begun)
+        return cuda_result(result);
+    place->word = NULL;
+    enum comm_result placed = place_copies(d, c, place);
+    return result == CUDA_OK ? placed : cuda_result(result);
 }
 
 static enum comm_result class_move(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
@@ -384,8 +391,10 @@ static enum comm_result class_move(struct device *device, enum device_way way, c
     struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda_inside inside;
 
-    if (!begin(d, &inside))
+    if (!begin(d, &inside)) {
+        place->word = NULL;
         return COMM_ERR_BACKEND;
+    }
     enum comm_result r = move(d, &d->copies[way], pieces, count, place);
     end(d, &inside);
     return r;

@@ -143,7 +143,8 @@ static bool move_on(struct comm_state *b, uint64_t ticket, struct entry *e)
     note_copying(b, stage, r == COMM_PENDING);
     if (r == COMM_PENDING)
         return false;
-    stage->copy = stage->lost ? stage->copy : STAGE_NONE;
+    if (r == COMM_OK)
+        stage->copy = STAGE_NONE;
     if (r != COMM_OK) {
         staged_failed(b, e, r);
         return true;
@@ -318,7 +319,7 @@ void staged_give(struct comm_state *b, struct stage *stage)
 
 uint32_t staged_held(const struct stage *stage)
 {
-    return stage && (stage->lost || (stage->copy == STAGE_COPYING && !staging_reached(stage))) ? COMM_INFO_BUFFERS_HELD : 0;
+    return stage && !staging_rests(stage) ? COMM_INFO_BUFFERS_HELD : 0;
 }
 
 bool staged_holds(struct comm_state *b)

@@ -71,16 +71,19 @@ static void keep(struct staging *s, struct stage *stage)
 
 bool staging_is_busy(struct staging *s)
 {
+    bool busy = false;
+
     for (struct stage **at = &s->busy; *at;) {
         struct stage *stage = *at;
-        if (stage->lost || !staging_reached(stage)) {
+        if (!staging_rests(stage)) {
+            busy |= !stage->lost;
             at = &stage->next;
             continue;
         }
         *at = stage->next;
         keep(s, stage);
     }
-    return s->busy != NULL;
+    return busy;
 }
 
 /* One place for both where they meet: an operation in place reads and writes the same bytes. */
@@ -116,6 +119,7 @@ struct stage *staging_take(struct staging *s, const struct stage_side *in, const
     stage->in = a;
     stage->out = b;
     stage->copy = STAGE_NONE;
+    stage->place = (struct device_place){NULL, 0};
     stage->cause = 0;
     stage->noted = false;
     return stage;
@@ -123,7 +127,7 @@ struct stage *staging_take(struct staging *s, const struct stage_side *in, const
 
 void staging_give(struct staging *s, struct stage *stage)
 {
-    if (BASE_LIKELY(!stage->lost && (stage->copy != STAGE_COPYING || staging_reached(stage)))) {
+    if (BASE_LIKELY(staging_rests(stage))) {
         keep(s, stage);
         return;
     }
@@ -157,9 +161,12 @@ bool staging_spans(const struct staging *s, const void *at, size_t bytes)
 enum comm_result staging_copy(struct staging *s, struct stage *stage, enum device_way way, const struct device_piece *pieces,
                               uint32_t count)
 {
-    enum comm_result r = s->device->class->move(s->device, way, pieces, count, &stage->place);
+    struct device_place place;
+    enum comm_result r = s->device->class->move(s->device, way, pieces, count, &place);
 
-    stage->copy = r == COMM_OK ? STAGE_COPYING : STAGE_WAITING;
-    stage->lost = r != COMM_OK && r != COMM_ERR_FULL;
+    if (r != COMM_ERR_FULL)
+        stage->place = place;
+    stage->copy = r == COMM_ERR_FULL ? STAGE_WAITING : STAGE_COPYING;
+    stage->lost = r != COMM_ERR_FULL && !place.word;
     return r;
 }

@@ -50,7 +50,7 @@ bool staging_close_device(struct engine *e);
 enum comm_result staging_open(struct staging **staging, struct engine *e, char *text, size_t bytes);
 /* Returns how many stages were left behind, since the device may still touch them. */
 uint32_t staging_close(struct staging *staging);
-bool staging_is_busy(struct staging *staging); /* copies of operations that are over may still touch buffers */
+bool staging_is_busy(struct staging *staging); /* copies of operations that are over still touch buffers, and will end */
 
 /* Whether it is a device's, as the engine's device says, which is open. */
 bool staging_is_device(struct engine *e, const void *at);
@@ -67,10 +67,16 @@ static inline void *staging_at(const struct stage_side *side, const void *pointe
 /* Begins the copies. FULL: the device takes no more now, nothing happened, ask again; otherwise what the device said. */
 enum comm_result staging_copy(struct staging *staging, struct stage *stage, enum device_way way, const struct device_piece *pieces,
                               uint32_t count);
+/* No copy that was begun is under way. */
+static inline bool staging_rests(const struct stage *stage)
+{
+    const _Atomic uint64_t *word = stage->place.word;
+
+    return !stage->lost && (!word || atomic_load_explicit(word, memory_order_acquire) >= stage->place.value);
+}
 static inline bool staging_reached(const struct stage *stage)
 {
-    return stage->copy == STAGE_NONE ||
-           (stage->copy == STAGE_COPYING && atomic_load_explicit(stage->place.word, memory_order_acquire) >= stage->place.value);
+    return stage->copy == STAGE_NONE || (stage->copy == STAGE_COPYING && staging_rests(stage));
 }
 
 #endif

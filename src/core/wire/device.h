@@ -60,7 +60,8 @@ struct device_class {
     /* Whether all those bytes are memory of devices of this process. */
     bool (*spans)(struct device *device, const void *pointer, size_t bytes);
     /* Copies, on a stream of the library's own for each way, on which nothing ever waits; *place: behind all of them. The streams are made
-       at the first use and kept. FULL: none was begun, and some may be later. Any other error: some may have been begun. */
+       at the first use and kept. FULL: none was begun, and some may be later. Any other error: the place is behind what was begun all the
+       same, or its word is NULL, where nobody will see the end of that. */
     enum comm_result (*move)(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
                              struct device_place *place);
     /* Which stream it is says which of this process's devices is meant, in the next three; UNSUPPORTED: none that is open.
