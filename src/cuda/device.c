@@ -337,12 +337,17 @@ static void class_unpin(struct device *device, void *pointer)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ copies */
-/* Nothing but copies is ever put on these streams, so what is on them ends by itself, and the places on one come in order: a word that
+/* Of a priority between parks', which is the highest, and programs', so that they share no hardware queue with a stream that stands: a copy
+ * may be what that one waits for.
+ * Nothing but copies is ever put on these streams, so what is on them ends by itself, and the places on one come in order: a word that
  * counts serves all of them. */
 static unsigned make_copies(struct cuda_device *d, struct cuda_copies *c)
 {
-    unsigned result = d->calls->cuStreamCreateWithPriority(&c->stream, CUDA_STREAM_NON_BLOCKING, 0);
+    int least = 0, greatest = 0;
+    unsigned result = d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
 
+    if (result == CUDA_OK)
+        result = d->calls->cuStreamCreateWithPriority(&c->stream, CUDA_STREAM_NON_BLOCKING, greatest + 1 < least ? greatest + 1 : least);
     if (result != CUDA_OK) {
         c->stream = NULL;
         return result;
