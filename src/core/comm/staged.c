@@ -85,11 +85,17 @@ static void add_piece(struct copies *c, uintptr_t from, size_t bytes)
 /* PENDING: the copies are under way, or the device takes none now. All of one way go through one stream, so the last one's end is all's. */
 static enum comm_result copy(struct comm_state *b, struct entry *e, enum device_way way)
 {
-    struct copies c = {.b = b, .entry = e, .way = way, .result = COMM_OK};
+    struct copies c; /* its pieces are not cleared, which would take as long as the rest */
     struct timeline_range range = way == DEVICE_IN ? e->head.read : range_written(e);
     struct blocks blocks = way == DEVICE_IN ? blocks_read(e) : blocks_written(e);
     size_t element = data_type_bytes(e->call.type);
 
+    c.b = b;
+    c.entry = e;
+    c.way = way;
+    c.count = 0;
+    c.result = COMM_OK;
+    c.end = 0;
     e->stage->copy = STAGE_NONE;
     for (int32_t r = 0; blocks.counts && r < b->team.size; r++)
         add_piece(&c, range.from + blocks.displs[r] * element, blocks.counts[r] * element);

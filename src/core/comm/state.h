@@ -245,6 +245,18 @@ static inline bool state_is_foreign(const struct comm_state *b, const void *at)
     return !(b->native && b->library_work.flags & NATIVE_STREAM) && b->unit.engine->env->on_device(b->unit.engine->env, at);
 }
 
+/* CALL_*_ON_DEVICE of a call's buffers. */
+static inline uint8_t state_on_device(const struct comm_state *b, const struct engine_call *call)
+{
+    uint8_t in = 0, out = 0;
+
+    if (BASE_LIKELY(!b->devices || !atomic_load_explicit(b->devices, memory_order_relaxed)))
+        return 0;
+    in = state_is_foreign(b, call->in);
+    out = call->out == call->in ? in : state_is_foreign(b, call->out);
+    return (uint8_t)((in ? CALL_IN_ON_DEVICE : 0) | (out ? CALL_OUT_ON_DEVICE : 0));
+}
+
 /* Memory of the device that the library of this communicator works on. */
 static inline bool state_is_device_memory(struct comm_state *b, const void *memory)
 {

@@ -16,7 +16,7 @@ static enum comm_result refuse_foreign(struct comm_communicator *c, const struct
                          (unsigned long long)(uintptr_t)(in ? call->in : call->out), why);
 }
 
-static __attribute__((noinline)) enum comm_result issue_staged(struct comm_state *b, const struct engine_call *call,
+static __attribute__((noinline)) enum comm_result issue_staged(struct comm_state *b, const struct engine_call *call, uint8_t on_device,
                                                                struct comm_request *req, const void *site)
 {
     struct comm_communicator *c = b->unit.handle;
@@ -24,16 +24,15 @@ static __attribute__((noinline)) enum comm_result issue_staged(struct comm_state
     enum comm_result r = COMM_OK;
     char why[192] = "";
 
-    staged.on_device =
-        (uint8_t)((state_is_foreign(b, call->in) ? CALL_IN_ON_DEVICE : 0) | (state_is_foreign(b, call->out) ? CALL_OUT_ON_DEVICE : 0));
+    staged.on_device = on_device;
     if (b->world->check & CHECK_CALLS)
         staged.site = check_site(site);
     b = staged_open(b, &r, why, sizeof why);
     if (!b)
         return r == COMM_ERR_CLOSED || r == COMM_ERR_FORKED ? call_refused(req, r) : refuse_foreign(c, &staged, req, why);
-    if (!staging_is_device(b->unit.engine, call->in))
+    if (on_device & CALL_IN_ON_DEVICE && !staging_is_device(b->unit.engine, call->in))
         staged.on_device &= (uint8_t)~CALL_IN_ON_DEVICE;
-    if (!staging_is_device(b->unit.engine, call->out))
+    if (on_device & CALL_OUT_ON_DEVICE && !staging_is_device(b->unit.engine, call->out))
         staged.on_device &= (uint8_t)~CALL_OUT_ON_DEVICE;
     if (!b->recording.plan)
         r = state_ready_for_calls(b);
@@ -55,8 +54,9 @@ enum comm_result engine_issue_from(struct comm_communicator *c, const struct eng
 
     if (!b)
         return call_refused(req, r);
-    if (BASE_UNLIKELY(state_is_foreign(b, call->in) || state_is_foreign(b, call->out)))
-        return issue_staged(b, call, req, site);
+    uint8_t on_device = state_on_device(b, call);
+    if (BASE_UNLIKELY(on_device))
+        return issue_staged(b, call, on_device, req, site);
     if (BASE_UNLIKELY(b->world->check & CHECK_CALLS)) {
         with_site = *call;
         with_site.site = check_site(site);
