@@ -12,6 +12,7 @@
 
 #include "cuda/calls.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,7 +91,7 @@ __attribute__((constructor)) static void begin(void)
 
 __attribute__((destructor)) static void end(void)
 {
-    if (getpid() != loader || *copied || some)
+    if (getpid() != loader || *copied || some || !dlsym(RTLD_DEFAULT, "comm_open")) /* a launcher has no buffers */
         return;
     fprintf(stderr, "mock_everywhere: nothing was copied: no buffer was staged\n");
     _exit(1);

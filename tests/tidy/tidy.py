@@ -25,7 +25,7 @@ LAW = {
     "event": {"fastpath", "comm", "staging", "progress", "timeline", "wire"},
     "rma": {"fastpath", "p2p", "comm", "progress", "timeline", "message", "program", "data"},
     "fastpath": {"p2p", "comm", "common", "progress", "timeline", "select", "program", "data"},
-    "p2p": {"comm", "common", "progress", "timeline", "message"},
+    "p2p": {"comm", "common", "staging", "progress", "timeline", "message"},
     "native": {"comm", "progress", "timeline", "select", "data"},
     "comm": {"common", "staging", "progress", "timeline", "message", "select", "model", "algo", "program", "team", "wire", "data"},
     "common": {"progress", "timeline", "model", "program", "wire", "data"},

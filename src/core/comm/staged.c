@@ -317,6 +317,11 @@ enum comm_result staged_issue(struct comm_state *b, const struct engine_call *ca
 }
 
 /* ------------------------------------------------------------------------------------------------------------ giving back */
+bool staged_is_device(const struct comm_state *b, const void *at)
+{
+    return staging_is_device(b->unit.engine, at);
+}
+
 void staged_give(struct comm_state *b, struct stage *stage)
 {
     note_copying(b, stage, false);

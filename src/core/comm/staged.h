@@ -7,6 +7,8 @@
 
 /* Opens the device, if it is not open, without the lock, which is taken again. NULL: *r, and the text says why; the lock is not held. */
 struct comm_state *staged_open(struct comm_state *b, enum comm_result *r, char *text, size_t bytes);
+/* With the device open, which knows better than the driver on a thread without a context. */
+bool staged_is_device(const struct comm_state *b, const void *at);
 /* As one call, or as several that run beside each other, each of a part of the elements: then *req is the last one's. */
 enum comm_result staged_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
 /* At the call. OK, or what refuses it; the text is in last_refused. */

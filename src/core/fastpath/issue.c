@@ -30,9 +30,9 @@ static __attribute__((noinline)) enum comm_result issue_staged(struct comm_state
     b = staged_open(b, &r, why, sizeof why);
     if (!b)
         return r == COMM_ERR_CLOSED || r == COMM_ERR_FORKED ? call_refused(req, r) : refuse_foreign(c, &staged, req, why);
-    if (on_device & CALL_IN_ON_DEVICE && !staging_is_device(b->unit.engine, call->in))
+    if (on_device & CALL_IN_ON_DEVICE && !staged_is_device(b, call->in))
         staged.on_device &= (uint8_t)~CALL_IN_ON_DEVICE;
-    if (on_device & CALL_OUT_ON_DEVICE && !staging_is_device(b->unit.engine, call->out))
+    if (on_device & CALL_OUT_ON_DEVICE && !staged_is_device(b, call->out))
         staged.on_device &= (uint8_t)~CALL_OUT_ON_DEVICE;
     if (!b->recording.plan)
         r = state_ready_for_calls(b);

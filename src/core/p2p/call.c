@@ -32,7 +32,7 @@ static __attribute__((noinline)) enum comm_result stage_message(struct comm_stat
                            (unsigned long long)(uintptr_t)call->buf, why);
     if (!b)
         return r;
-    call->on_device = staging_is_device(b->unit.engine, call->buf);
+    call->on_device = staged_is_device(b, call->buf);
     if (b->recording.plan)
         r = b->recording.calls->message(b, call);
     else

@@ -166,7 +166,7 @@ enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, 
         b = staged_open(b, &r, why, sizeof why);
         if (!b)
             return refuse_foreign(c, buf, r, why, req);
-        if (!staging_is_device(b->unit.engine, buf))
+        if (!staged_is_device(b, buf))
             call.on_device = 0;
     }
     if (b && (b->world->check & CHECK_CALLS))
