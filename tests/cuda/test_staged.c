@@ -136,6 +136,26 @@ RIG_TEST(a_long_sum_in_parts_on_a_device_that_is_late)
     sums_are_the_hosts(LONG);
 }
 
+/* However long the operation: its parts are no more than an empty queue has room for. */
+RIG_TEST(a_long_sum_in_the_shortest_queue)
+{
+    struct comm_request q[RANKS];
+    size_t n = (20 << 20) / sizeof(float) + 3;
+
+    take(n);
+    fill(n);
+    rig_open_options(&rig, RANKS, "queue=16");
+    float *want = host_sum(n);
+    for (int r = 0; r < RANKS; r++)
+        MUST(comm_allreduce(rig.world[r], in[r], out[r], n, COMM_F32, COMM_SUM, &q[r]));
+    IS(comm_allreduce(rig.world[0], in[0], out[0], n, COMM_F32, COMM_SUM, NULL), COMM_ERR_FULL); /* and a full one takes none of them */
+    rig_wait_all(q, RANKS);
+    for (int r = 0; r < RANKS; r++)
+        same(out[r], want, n * sizeof(float));
+    free(want);
+    close_all();
+}
+
 RIG_TEST(others_that_are_long)
 {
     struct comm_request q[RANKS];
@@ -525,6 +545,7 @@ int main(int count, char **arguments)
         cmocka_unit_test(a_sum_of_device_buffers_is_the_hosts),
         cmocka_unit_test(a_long_sum_in_parts_is_the_hosts),
         cmocka_unit_test(a_long_sum_in_parts_on_a_device_that_is_late),
+        cmocka_unit_test(a_long_sum_in_the_shortest_queue),
         cmocka_unit_test(others_that_are_long),
         cmocka_unit_test(messages_of_device_buffers),
         cmocka_unit_test(messages_on_a_device_that_is_late),

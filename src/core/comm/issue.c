@@ -74,8 +74,7 @@ void state_forget_entry(struct comm_state *b, struct entry *e)
     if (e->pack)
         pack_drop(e->pack);
     if (BASE_UNLIKELY(e->stage != NULL))
-        staged_give(b, e->stage);
-    e->stage = NULL;
+        staged_forget(b, e);
     e->on_device = 0;
     if (e->user)
         operator_drop(e->user);

@@ -7,7 +7,8 @@
 
 #include "base/format.h"
 
-enum { PIECES = 32, STAGED_PART_BYTES = 1 << 20, STAGED_PARTS_MOST = 64 };
+enum { PIECES = 32, STAGED_PART_BYTES = 1 << 20, STAGED_PARTS_MOST = 16 /* an empty queue of any length has room */ };
+enum { RUNNING_LEAST = 4, RUNNING_BYTES = 32 << 20 }; /* so many run at once, and more while they need no more memory than that */
 
 /* ------------------------------------------------------------------------------------------------------------ which bytes */
 /* Where a buffer's blocks lie; counts NULL: the whole address range is one. */
@@ -163,6 +164,23 @@ static bool move_on(struct comm_state *b, uint64_t ticket, struct entry *e)
     return true;
 }
 
+/* A fetch, an exchange and a store take turns on few: more would only take memory. They end in order, so the oldest waits for none. */
+bool staged_may_not_start(const struct comm_state *b, const struct entry *e)
+{
+    size_t bytes = (e->on_device & CALL_IN_ON_DEVICE ? e->head.read.to - e->head.read.from : 0) +
+                   (e->on_device & CALL_OUT_ON_DEVICE ? e->head.write.to - e->head.write.from : 0);
+
+    return b->staged.running >= RUNNING_LEAST && b->staged.bytes + bytes > RUNNING_BYTES;
+}
+
+void staged_forget(struct comm_state *b, struct entry *e)
+{
+    b->staged.running--;
+    b->staged.bytes -= e->stage->bytes;
+    staged_give(b, e->stage);
+    e->stage = NULL;
+}
+
 void staged_start(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     const struct timeline_range *read = &e->head.read, *write = &e->head.write;
@@ -175,6 +193,8 @@ void staged_start(struct comm_state *b, uint64_t ticket, struct entry *e)
         state_lacks_memory(b, e);
         return;
     }
+    b->staged.running++;
+    b->staged.bytes += e->stage->bytes;
     e->call.in = staging_at(&e->stage->in, e->call.in);
     e->call.out = staging_at(&e->stage->out, e->call.out);
     e->stage->cause = STEP_FETCH;
@@ -259,8 +279,8 @@ static size_t part_of(const struct engine_call *call)
 
     if (!call->on_device || !by_element || bytes < 2 * STAGED_PART_BYTES || call->op & OPERATOR_USER)
         return 0;
-    size_t part = bytes / STAGED_PARTS_MOST > STAGED_PART_BYTES ? bytes / STAGED_PARTS_MOST : STAGED_PART_BYTES;
-    return (part + element - 1) / element;
+    size_t least = (STAGED_PART_BYTES + element - 1) / element, most = (call->n + STAGED_PARTS_MOST - 1) / STAGED_PARTS_MOST;
+    return least > most ? least : most;
 }
 
 static struct timeline_range part_range(const struct timeline_range *whole, size_t from, size_t bytes)

@@ -13,6 +13,9 @@ bool staged_is_device(const struct comm_state *b, const void *at);
 enum comm_result staged_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
 /* At the call. OK, or what refuses it; the text is in last_refused. */
 enum comm_result staged_prepare(struct comm_state *b, const struct engine_call *call, struct entry *e);
+/* Not yet: enough run, which do not wait for it. */
+bool staged_may_not_start(const struct comm_state *b, const struct entry *e);
+void staged_forget(struct comm_state *b, struct entry *e);                 /* it is over, or dropped */
 void staged_start(struct comm_state *b, uint64_t ticket, struct entry *e); /* its turn has come */
 /* It has run. False: its output is on the way, and state_end_work is called when it is there. */
 bool staged_stored(struct comm_state *b, uint64_t ticket, struct entry *e);

@@ -92,6 +92,8 @@ struct library_work {
 struct staged_work {
     struct staging *pool; /* NULL: there was none yet */
     uint32_t copying;     /* operations and messages whose copy is under way */
+    uint32_t running;     /* operations that have a stage, .. */
+    size_t bytes;         /* .. and how much memory that is */
 };
 
 /* Messages and markers, which stand beside the queue (p2p/). */

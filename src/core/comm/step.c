@@ -327,6 +327,8 @@ void state_run_queue(struct comm_state *b)
         uint64_t ticket = b->failed ? 0 : timeline_startable(&b->line);
         if (ticket && b->library && b->library->may_not_start(b, ticket))
             ticket = 0;
+        if (ticket && BASE_UNLIKELY(state_entry(b, ticket)->on_device) && staged_may_not_start(b, state_entry(b, ticket)))
+            ticket = 0;
         if (ticket && !(b->p2p.pending && parts_block(b, ticket, timeline_entry(&b->line, ticket))))
             start_entry(b, ticket);
         else if (b->failed || !retire_ended(b))
