@@ -77,7 +77,7 @@ struct comm_backend_info {
     int32_t available;      /**< 1: it can be used */
     int32_t threads;        /**< 1: any thread may call */
     int32_t fixed_order;    /**< 1: reductions have a fixed order of operands */
-    int32_t device_buffers; /**< 1: buffers may be device memory */
+    int32_t device_buffers; /**< 1: works on device memory in place */
 };
 
 /**

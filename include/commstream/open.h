@@ -102,7 +102,7 @@ struct comm_config {
     int32_t rank;                        /**< this rank, 0 to ranks - 1 */
     int32_t ranks;                       /**< number of ranks; 0: from the launcher, or else 1 */
     const char *backend;                 /**< auto, local, shm, tcp, shm+tcp, mpi or nccl; NULL: auto */
-    const char *device;                  /**< "cuda:0"; NULL: the device of the launcher's local rank. For nccl, and for streams */
+    const char *device;                  /**< "cuda:0"; NULL: the device of the local rank. For nccl, streams, device buffers */
     const char *address;                 /**< for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet */
     const struct comm_id *id;            /**< instead of address and secret */
     comm_exchange_fn *exchange;          /**< instead of address */
@@ -375,7 +375,7 @@ struct comm_info {
     int32_t local_ranks;     /**< ranks of this host */
     int32_t cpus;            /**< CPUs that this process may use */
     int32_t homogeneous;     /**< 1: every host has the same number of ranks */
-    uint32_t device_buffers; /**< 1: buffers may be device memory */
+    uint32_t device_buffers; /**< 1: buffers may be device memory; all except nccl stage them */
     uint32_t stream_wait;    /**< 1: CUDA streams can wait for it */
     uint32_t graph_capture;  /**< 0: its work cannot be captured in a CUDA graph */
     uint32_t fixed_order;    /**< 1: reductions have a fixed order of operands */

@@ -47,15 +47,17 @@ struct comm_status {
     uint64_t bytes; /**< length of the message */
 };
 
-/** A flag of struct comm_request_info: the operation failed in a library that cannot cancel; keep its buffers until comm_close() returned
- * COMM_OK. */
+/** A flag of struct comm_request_info: the operation failed while a library that cannot cancel, or a copy of a device, was at work; keep
+ * its buffers until comm_close() returned COMM_OK. */
 #define COMM_INFO_BUFFERS_HELD 1u
+/** A flag of struct comm_request_info: a buffer was a device's; its bytes went through pinned memory of the host. */
+#define COMM_INFO_STAGED 2u
 
 /** What comm_describe_request() tells of an operation. */
 struct comm_request_info {
     size_t size;             /**< sizeof(struct comm_request_info) */
     enum comm_result result; /**< as comm_test() */
-    uint32_t flags;          /**< COMM_INFO_BUFFERS_HELD, or 0 */
+    uint32_t flags;          /**< COMM_INFO_BUFFERS_HELD and COMM_INFO_STAGED, or 0 */
     uint64_t sequence;       /**< sequence number among the collectives; 0: a message */
     uint64_t bytes;          /**< bytes that this rank contributed */
     uint64_t queued_ns;      /**< when it was queued, in ns of CLOCK_MONOTONIC */

@@ -110,6 +110,9 @@ static bool forget(struct cuda_device *d)
         for (uint32_t i = 0; i < CUDA_PARKS; i++)
             if (d->park[i])
                 calls->cuStreamDestroy(d->park[i]);
+        for (uint32_t i = 0; i < DEVICE_WAYS; i++)
+            if (d->copies[i].stream)
+                calls->cuStreamDestroy(d->copies[i].stream);
         if (d->scratch)
             calls->cuMemFree(d->scratch);
         if (d->words)
@@ -182,6 +185,15 @@ static enum comm_result cuda_open(const struct device_config *config, struct dev
     return r;
 }
 
+/* False: a copy is under way. */
+static bool copies_rest(const struct cuda_device *d)
+{
+    for (uint32_t i = 0; i < DEVICE_WAYS; i++)
+        if (d->copies[i].word && atomic_load_explicit(&d->words[d->copies[i].word], memory_order_acquire) < d->copies[i].begun)
+            return false;
+    return true;
+}
+
 /* Nothing on any stream is going to write to the words. A park that nobody released is, or it would stand for ever. */
 static bool quiet(struct cuda_device *d)
 {
@@ -193,7 +205,7 @@ static bool quiet(struct cuda_device *d)
         if (d->slot[i].host_writes)
             atomic_store_explicit(&d->words[i], d->slot[i].value, memory_order_release);
     if (cuda_enter(d, &inside)) {
-        is_quiet = !cuda_poll(d);
+        is_quiet = !cuda_poll(d) && copies_rest(d);
         cuda_leave(d, &inside);
     }
     base_unlock(&d->lock, d->env);
@@ -324,18 +336,102 @@ static void class_unpin(struct device *device, void *pointer)
     end(d, &inside);
 }
 
-static enum comm_result class_copy(struct device *device, struct CUstream_st *stream, void *to, const void *from, size_t bytes)
+/* ------------------------------------------------------------------------------------------------------------ copies */
+/* Of a priority between parks', which is the highest, and programs', so that they share no hardware queue with a stream that stands: a copy
+ * may be what that one waits for.
+ * Nothing but copies is ever put on these streams, so what is on them ends by itself, and the places on one come in order: a word that
+ * counts serves all of them. */
+static unsigned make_copies(struct cuda_device *d, struct cuda_copies *c)
+{
+    int least = 0, greatest = 0;
+    unsigned result = d->calls->cuCtxGetStreamPriorityRange(&least, &greatest);
+
+    if (result == CUDA_OK)
+        result = d->calls->cuStreamCreateWithPriority(&c->stream, CUDA_STREAM_NON_BLOCKING, greatest + 1 < least ? greatest + 1 : least);
+    if (result != CUDA_OK) {
+        c->stream = NULL;
+        return result;
+    }
+    c->word = d->memops ? cuda_take_word(d) : 0;
+    c->begun = c->word ? atomic_load_explicit(&d->words[c->word], memory_order_relaxed) : 0;
+    return CUDA_OK;
+}
+
+static enum comm_result place_copies(struct cuda_device *d, struct cuda_copies *c, struct device_place *place)
+{
+    if (!c->word)
+        return cuda_place(d, c->stream, place);
+    unsigned result = d->calls->cuStreamWriteValue64(c->stream, cuda_word_there(d, c->word), c->begun + 1, 0);
+    if (result == CUDA_OK)
+        *place = (struct device_place){&d->words[c->word], ++c->begun};
+    return cuda_result(result);
+}
+
+static enum comm_result move(struct cuda_device *d, struct cuda_copies *c, const struct device_piece *pieces, uint32_t count,
+                             struct device_place *place)
+{
+    static _Atomic uint64_t nothing;
+    unsigned result = c->stream ? CUDA_OK : make_copies(d, c);
+    uint32_t begun = 0;
+
+    *place = (struct device_place){&nothing, 0};
+    if (result != CUDA_OK)
+        return cuda_result(result);
+    if (!c->word && !d->free)
+        (void)cuda_poll(d);
+    if (!c->word && !d->free)
+        return COMM_ERR_FULL;
+    for (; begun < count && result == CUDA_OK; begun += result == CUDA_OK)
+        result = d->calls->cuMemcpyAsync((uintptr_t)pieces[begun].to, (uintptr_t)pieces[begun].from, pieces[begun].bytes, c->stream);
+    if (!begun)
+        return cuda_result(result);
+    place->word = NULL;
+    enum comm_result placed = place_copies(d, c, place);
+    return result == CUDA_OK ? placed : cuda_result(result);
+}
+
+static enum comm_result class_move(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
+                                   struct device_place *place)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;
     struct cuda_inside inside;
 
-    if (bytes == 0)
-        return COMM_OK;
-    if (!begin(d, &inside))
+    if (!begin(d, &inside)) {
+        place->word = NULL;
         return COMM_ERR_BACKEND;
-    enum comm_result r = cuda_result(d->calls->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, bytes, stream));
+    }
+    enum comm_result r = move(d, &d->copies[way], pieces, count, place);
     end(d, &inside);
     return r;
+}
+
+/* Where the allocation ends that has this byte; 0: it is in none. */
+static cuda_address end_of_memory(const struct cuda_device *d, cuda_address at)
+{
+    cuda_address start = 0;
+    unsigned type = 0;
+    size_t length = 0;
+
+    if (d->calls->cuPointerGetAttribute(&type, CUDA_POINTER_MEMORY_TYPE, at) != CUDA_OK || type != CUDA_MEMORY_DEVICE ||
+        d->calls->cuPointerGetAttribute(&start, CUDA_POINTER_RANGE_START, at) != CUDA_OK ||
+        d->calls->cuPointerGetAttribute(&length, CUDA_POINTER_RANGE_SIZE, at) != CUDA_OK)
+        return 0;
+    return start + length;
+}
+
+/* Allocation by allocation: memory that was reserved as one address range may be mapped in pieces. */
+static bool class_spans(struct device *device, const void *pointer, size_t bytes)
+{
+    struct cuda_device *d = (struct cuda_device *)(void *)device;
+    cuda_address at = (uintptr_t)pointer, past = at + bytes;
+    struct cuda_inside inside;
+
+    if (!begin(d, &inside))
+        return false;
+    while (at && at < past)
+        at = end_of_memory(d, at);
+    end(d, &inside);
+    return at >= past;
 }
 
 static enum comm_result class_record(struct device *device, struct CUstream_st *stream, struct device_place *place)
@@ -426,7 +522,8 @@ const struct device_class device_cuda = {.name = "cuda",
                                          .kind = class_kind,
                                          .pin = class_pin,
                                          .unpin = class_unpin,
-                                         .copy = class_copy,
+                                         .spans = class_spans,
+                                         .move = class_move,
                                          .record = class_record,
                                          .wait = class_wait,
                                          .park = class_park,

@@ -60,6 +60,11 @@ struct cuda_device {
     struct CUstream_st *park[CUDA_PARKS];
     bool recount[CUDA_PARKS];
     uint64_t parks[CUDA_PARKS]; /* put on each; the stream counts in its word those that it got behind */
+    struct cuda_copies {
+        struct CUstream_st *stream; /* made at the first copy of this way */
+        uint32_t word;              /* in which the stream counts; 0: it cannot, and places are of slots */
+        uint64_t begun;
+    } copies[DEVICE_WAYS];
     struct {
         const void *pointer;
         uint32_t kind;

@@ -103,6 +103,7 @@ FROZEN(COMM_ROOT_FAILED == SIZE_MAX);
 FROZEN(COMM_FOREVER == INT64_MAX);
 FROZEN(COMM_DEFAULT_TIMEOUT == -1);
 FROZEN(COMM_INFO_BUFFERS_HELD == 1);
+FROZEN(COMM_INFO_STAGED == 2);
 
 FROZEN(sizeof(enum comm_result) == sizeof(int));
 FROZEN(sizeof(enum comm_type) == sizeof(int));

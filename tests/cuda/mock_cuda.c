@@ -290,9 +290,27 @@ unsigned mock_cuEventDestroy(struct CUevent_st *event)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ memory */
+/* Where the device's memory begins that has this byte, or how long it is. */
+static unsigned range_of(void *data, unsigned attribute, uintptr_t at)
+{
+    for (int i = 0; i < MOCK_THINGS; i++) {
+        uintptr_t from = (uintptr_t)mock.thing[i].at;
+        if (mock.thing[i].kind != THING_DEVICE_MEMORY || at - from >= mock.thing[i].bytes)
+            continue;
+        if (attribute == CUDA_POINTER_RANGE_START)
+            *(cuda_address *)data = from;
+        else
+            *(size_t *)data = mock.thing[i].bytes;
+        return CUDA_OK;
+    }
+    return CUDA_INVALID_VALUE;
+}
+
 unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer)
 {
     BEGIN;
+    if (attribute == CUDA_POINTER_RANGE_START || attribute == CUDA_POINTER_RANGE_SIZE)
+        END(range_of(data, attribute, (uintptr_t)pointer));
     enum mock_thing kind = mock_find((void *)(uintptr_t)pointer);
     unsigned type = kind == THING_DEVICE_MEMORY                             ? CUDA_MEMORY_DEVICE
                     : kind == THING_HOST_MEMORY || kind == THING_REGISTERED ? CUDA_MEMORY_HOST

@@ -23,8 +23,6 @@ static enum comm_result check(struct comm_communicator *c, const char *call, con
     if (*bytes && (!buf || buf == COMM_IN_PLACE))
         return engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: buf=%s; expected a buffer of %zu bytes", call, buf ? "COMM_IN_PLACE" : "NULL",
                               *bytes);
-    if (BASE_UNLIKELY(*bytes && engine_has_devices(c)))
-        return engine_need_host(c, call, "buf", buf, req);
     return COMM_OK;
 }
 

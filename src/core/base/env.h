@@ -108,7 +108,7 @@ struct comm_env {
     const _Atomic uint32_t *devices;
     /* Looks for one that was loaded, and loads none. May wait for whoever is loading a library. */
     void (*find_devices)(const struct comm_env *env);
-    /* Whether at is such memory; the driver is asked. */
+    /* Whether at is such memory, or may be: the driver is asked, which cannot always tell. */
     bool (*on_device)(const struct comm_env *env, const void *at);
 
     /* fd is from now on one that a forked child of this process must not keep, since others would not see this process end as long as the

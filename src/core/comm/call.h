@@ -11,6 +11,7 @@
 #include "program/program.h"
 #include "progress/engine.h"
 
+enum { CALL_IN_ON_DEVICE = 1, CALL_OUT_ON_DEVICE = 2 }; /* buffers that the CPU cannot touch: the operation is staged */
 enum { ENGINE_CALL_PLAN = 1 /* started by a plan: plans match plans */, ENGINE_CALL_GROUP = 2 /* a member of a group */ };
 /* A collective as its caller gave it, buffers resolved (in-place forms name real addresses). counts and displs are copied by the call. */
 struct engine_call {
@@ -18,8 +19,9 @@ struct engine_call {
     enum comm_type type;
     comm_op op;
     int32_t root;
-    uint32_t flags; /* ENGINE_CALL_*: part of the fingerprint */
-    uint32_t site;  /* with check=calls: from where in the program */
+    uint32_t flags;    /* ENGINE_CALL_*: part of the fingerprint */
+    uint32_t site;     /* with check=calls: from where in the program */
+    uint8_t on_device; /* CALL_*_ON_DEVICE */
     const void *in;
     void *out;
     size_t n;                      /* elements of a block; v forms: of the longest */
@@ -66,7 +68,7 @@ static inline enum comm_result call_refused(struct comm_request *req, enum comm_
         *req = timeline_refusal(result);
     return result;
 }
-#define CALL_FOREIGN "memory of the host: that is a device's, which the CPU cannot touch. Copy it, or open a world over nccl"
+#define CALL_FOREIGN "memory of the host: that is a device's, which the CPU cannot touch"
 /* A collective refused at the call: it uses up its number, and the members are told. The text is the detail. */
 enum comm_result engine_refuse(struct comm_communicator *c, uint32_t collective, enum comm_result reason, struct comm_request *req,
                                const char *format, ...) __attribute__((format(printf, 5, 6)));

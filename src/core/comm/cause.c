@@ -140,6 +140,10 @@ static void describe_backend_error(const struct comm_state *b, const struct caus
     struct native *native = b->world->native;
     char why[256] = "";
 
+    if (c->point) {
+        SAY(to, "rank %d: the device refused a copy between its memory and pinned memory of the host", c->rank);
+        return;
+    }
     if (native)
         native->class->explain(native, c->code, why, sizeof why);
     SAY(to, "%s on rank %d reported error %d: %s", native ? native->class->name : "the library", c->rank, c->code,

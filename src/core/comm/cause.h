@@ -32,7 +32,7 @@ struct cause {
     uint32_t collective; /* of rank's call; 0: none */
     int32_t code;        /* of comm_abort; the reason of a refusal; the last number of a rank that closed; ms of silence, 0: it
                             ended, less: of its host too */
-    uint32_t point;      /* DEPENDENCY: the first cause's result; CLOSED, 1: what it sent was lost */
+    uint32_t point;      /* DEPENDENCY: the first cause's result; CLOSED, 1: what it sent was lost; BACKEND, 1: a device copy was refused */
     uint32_t reserved;
 };
 _Static_assert(sizeof(struct cause) <= WIRE_NOTE_BYTES, "a cause is a note");

@@ -6,7 +6,7 @@ static bool frozen(const struct comm_state *b, const struct entry *e)
 {
     const struct timeline_range *read = &e->head.read;
 
-    return b->world->check & CHECK_BUFFERS && !e->call.counts && !e->ended && read->from != read->to &&
+    return b->world->check & CHECK_BUFFERS && !e->call.counts && !e->ended && !e->stage && read->from != read->to &&
            !timeline_meet(read, &e->head.write);
 }
 

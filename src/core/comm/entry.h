@@ -9,6 +9,7 @@
 #include "program/program.h"
 
 struct comm_state;
+struct stage;
 struct call_template;
 struct pack;
 struct user_op;
@@ -44,6 +45,7 @@ struct entry {
     struct timeline_point point;    /* of a fence */
     struct user_op *user;           /* of the caller's own: a reference */
     struct pack *pack;              /* a group's small members as one: a reference */
+    struct stage *stage;            /* of buffers of a device, once it has started */
     struct comm_window *window;     /* a fence of it */
     struct call_template *template; /* the small exchange's */
     uint32_t seq;
@@ -54,6 +56,7 @@ struct entry {
     uint64_t sum;         /* with check=buffers: of the input, when it started */
     uint8_t by;           /* enum entry_by */
     uint8_t flags;        /* ENGINE_CALL_* */
+    uint8_t on_device;    /* CALL_*_ON_DEVICE */
     bool joining;         /* `ended` said PENDING: it is asked again in each pass */
     bool parked;          /* ENTRY_BY_STREAM: its point has not been reached */
     struct record record; /* as it will be kept; ticket, result and completed_ns at the end */

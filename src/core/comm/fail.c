@@ -7,6 +7,7 @@
  * number of members below it chooses by itself. A rank that aborts, revokes or closes waits for nobody's choice.
  */
 #include "comm/parts.h"
+#include "comm/staged.h"
 
 #include "base/format.h"
 #include "message/message.h"
@@ -26,6 +27,7 @@ uint16_t state_waits_for(const struct comm_state *b, const struct entry *e)
     return b->failure.cause.result == COMM_ERR_PEER ? (uint16_t)(b->failure.cause.rank + 1) : 0;
 }
 
+/* A copy that is under way ends by itself, and until then the device touches the caller's buffers. */
 static void drop_entries(struct comm_state *b)
 {
     int64_t now = b->unit.engine->env->now(b->unit.engine->env);
@@ -36,6 +38,7 @@ static void drop_entries(struct comm_state *b)
             (void)e->ended(b, ENTRY_DROPPED, e->ended_arg);
         e = state_entry(b, t);
         e->ended = NULL;
+        e->record.flags |= staged_held(e->stage);
         e->record.waited = t <= b->line.started ? state_waits_for(b, e) : 0;
         state_record(b, &e->record, t, now, (enum comm_result)b->failure.cause.result);
         state_forget_entry(b, e);

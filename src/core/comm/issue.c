@@ -1,6 +1,7 @@
 /* From a call to a place in the queue. */
 #include "comm/pack.h"
 #include "comm/parts.h"
+#include "comm/staged.h"
 
 #include "base/format.h"
 
@@ -72,6 +73,9 @@ void state_forget_entry(struct comm_state *b, struct entry *e)
         give_vectors(b, e->vectors);
     if (e->pack)
         pack_drop(e->pack);
+    if (BASE_UNLIKELY(e->stage != NULL))
+        staged_forget(b, e);
+    e->on_device = 0;
     if (e->user)
         operator_drop(e->user);
     timeline_point_drop(&e->point);
@@ -270,6 +274,8 @@ enum comm_result state_issue(struct comm_state *b, const struct engine_call *cal
     r = state_copy_vectors(b, call, e);
     if (r == COMM_OK && BASE_UNLIKELY(call->op & OPERATOR_USER))
         r = hold_operator(b, call->op, e);
+    if (r == COMM_OK && BASE_UNLIKELY(call->on_device))
+        r = staged_prepare(b, call, e);
     if (r == COMM_OK)
         r = choose_doer(b, call, e);
     if (r != COMM_OK) {

@@ -5,7 +5,7 @@ bool pack_fits(const struct comm_state *b, const struct engine_call *call, size_
 {
     struct run_element element;
 
-    if (b->terms.unpacked || call->collective != COLLECTIVE_ALLREDUCE || call->n > PACK_BYTES_MAX ||
+    if (b->terms.unpacked || call->on_device || call->collective != COLLECTIVE_ALLREDUCE || call->n > PACK_BYTES_MAX ||
         !state_element(b, call->type, call->op, &element))
         return false;
     *bytes = (call->n * element.partial + PACK_ALIGN - 1) & ~(size_t)(PACK_ALIGN - 1);

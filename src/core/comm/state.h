@@ -34,6 +34,7 @@ enum {
 #define P2P_NONE UINT32_MAX
 
 struct comm_window;
+struct staging;
 struct fastpath;
 struct p2p_op;
 struct setup_message;
@@ -85,6 +86,14 @@ struct library_work {
     uint32_t held;    /* failed: operations whose buffers the library may still touch */
     uint32_t joining; /* creating calls whose child's native is not connected yet */
     bool counted;     /* in the engine's `natives` */
+};
+
+/* Operations on buffers of a device (staged.c). */
+struct staged_work {
+    struct staging *pool; /* NULL: there was none yet */
+    uint32_t copying;     /* operations and messages whose copy is under way */
+    uint32_t running;     /* operations that have a stage, .. */
+    size_t bytes;         /* .. and how much memory that is */
 };
 
 /* Messages and markers, which stand beside the queue (p2p/). */
@@ -218,6 +227,7 @@ struct comm_state {
     int64_t now;    /* of the call being made, so that it is read once; 0: nobody is in one */
     uint32_t index; /* in the engine's table */
     struct late_warning late;
+    struct staged_work staged;
     struct p2p_queue p2p;
     struct window_list rma;
     struct subset_list setup;
@@ -235,6 +245,18 @@ static inline bool state_is_foreign(const struct comm_state *b, const void *at)
     if (BASE_LIKELY(!b->devices || !atomic_load_explicit(b->devices, memory_order_relaxed)))
         return false;
     return !(b->native && b->library_work.flags & NATIVE_STREAM) && b->unit.engine->env->on_device(b->unit.engine->env, at);
+}
+
+/* CALL_*_ON_DEVICE of a call's buffers. */
+static inline uint8_t state_on_device(const struct comm_state *b, const struct engine_call *call)
+{
+    uint8_t in = 0, out = 0;
+
+    if (BASE_LIKELY(!b->devices || !atomic_load_explicit(b->devices, memory_order_relaxed)))
+        return 0;
+    in = state_is_foreign(b, call->in);
+    out = call->out == call->in ? in : state_is_foreign(b, call->out);
+    return (uint8_t)((in ? CALL_IN_ON_DEVICE : 0) | (out ? CALL_OUT_ON_DEVICE : 0));
 }
 
 /* Memory of the device that the library of this communicator works on. */
@@ -303,7 +325,9 @@ enum comm_result state_refuse(struct comm_state *b, const struct engine_call *ca
 enum comm_result state_refuse_device(struct comm_state *b, const struct engine_call *call); /* only the host's memory will do */
 enum comm_result state_queue_wait(struct comm_state *b, const struct timeline_point *point, struct comm_request *req);
 static inline void state_end_nap(struct comm_state *b);
-bool state_step(struct comm_state *b); /* one bounded pass; true: something moved */
+void state_begin_work(struct comm_state *b, uint64_t ticket, struct entry *e); /* its buffers can be read */
+void state_end_work(struct comm_state *b, uint64_t ticket, struct entry *e);   /* its output is where the caller wants it */
+bool state_step(struct comm_state *b);                                         /* one bounded pass; true: something moved */
 /* Rotate, mix in, multiply: a few cycles, since it stands between an operation and its first store. */
 static inline uint32_t state_chain(uint32_t chain, uint32_t fingerprint)
 {

@@ -1,6 +1,7 @@
 /* One communicator's turn: what its wire brought, the runs that may move, what retires, what may start. */
 #include "comm/pack.h"
 #include "comm/parts.h"
+#include "comm/staged.h"
 
 #include "message/message.h"
 
@@ -67,12 +68,14 @@ static bool may_be_torn(const struct comm_state *b)
     return b->channel->board && atomic_load_explicit(&b->channel->board->cause, memory_order_relaxed);
 }
 
-static void end_work(struct comm_state *b, uint64_t ticket, struct entry *e)
+void state_end_work(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     enum comm_result r = COMM_OK;
 
     if (BASE_UNLIKELY(may_be_torn(b)))
         return; /* it ends with the communicator, whose failure is on its way here */
+    if (BASE_UNLIKELY(e->stage != NULL) && !staged_stored(b, ticket, e))
+        return;
     if (BASE_UNLIKELY(b->world->check))
         r = check_thaw(b, e);
     if (e->ended)
@@ -111,7 +114,7 @@ static void step_joining(struct comm_state *b)
         struct entry *e = state_entry(b, t);
         if (!e->joining || e->head.state != TIMELINE_STARTED)
             continue;
-        end_work(b, t, e);
+        state_end_work(b, t, e);
         e = state_entry(b, t);
         if (b->failed || e->head.state == TIMELINE_STARTED)
             continue;
@@ -129,7 +132,7 @@ static void step_run(struct comm_state *b, uint64_t ticket)
     if (r == RUN_ENDED) {
         leave_scratch(b, &b->runs.places[place], state_entry(b, ticket));
         state_entry(b, ticket)->record.waited = run->waited;
-        end_work(b, ticket, state_entry(b, ticket));
+        state_end_work(b, ticket, state_entry(b, ticket));
     } else if (r == RUN_MISMATCH)
         state_mismatch(b, run->seq, run->mismatch_peer);
     else if (r == RUN_FAILED)
@@ -221,6 +224,14 @@ static void start_work(struct comm_state *b, uint64_t ticket, struct entry *e)
     step_run(b, ticket);
 }
 
+void state_begin_work(struct comm_state *b, uint64_t ticket, struct entry *e)
+{
+    if (e->by == ENTRY_BY_PROGRAM)
+        start_work(b, ticket, e);
+    else
+        b->library->start(b, ticket, e);
+}
+
 static void check_fence(struct comm_state *b)
 {
     struct entry *e = state_entry(b, b->fence.ticket);
@@ -258,10 +269,10 @@ static void start_entry(struct comm_state *b, uint64_t ticket)
         check_fence(b);
         break;
     default:
-        if (e->by == ENTRY_BY_PROGRAM)
-            start_work(b, ticket, e);
+        if (BASE_UNLIKELY(e->on_device))
+            staged_start(b, ticket, e);
         else
-            b->library->start(b, ticket, e);
+            state_begin_work(b, ticket, e);
     }
 }
 
@@ -315,6 +326,8 @@ void state_run_queue(struct comm_state *b)
             state_publish_more(b);
         uint64_t ticket = b->failed ? 0 : timeline_startable(&b->line);
         if (ticket && b->library && b->library->may_not_start(b, ticket))
+            ticket = 0;
+        if (ticket && BASE_UNLIKELY(state_entry(b, ticket)->on_device) && staged_may_not_start(b, state_entry(b, ticket)))
             ticket = 0;
         if (ticket && !(b->p2p.pending && parts_block(b, ticket, timeline_entry(&b->line, ticket))))
             start_entry(b, ticket);
@@ -400,6 +413,8 @@ static bool step(struct comm_state *b)
     bool parts = parts_step(b);
     if (b->library)
         parts |= b->library->step(b);
+    if (BASE_UNLIKELY(b->staged.copying))
+        parts |= staged_step(b);
     if (b->library_work.joining && !b->failed)
         step_joining(b);
     if (b->fence.ticket && !b->failed)

@@ -9,40 +9,16 @@
 #include "base/format.h"
 #include "comm/state.h"
 #include "fastpath/wait.h"
-#include "wire/module.h"
+#include "staging/staging.h"
 
 static _Atomic uint64_t passed; /* what a point that the stream has already got behind it points at: 0 >= 0 */
 
 /* ------------------------------------------------------------------------------------------------------------ the engine's device */
-static struct device *open_device(struct engine *e, enum comm_result *why, char *text, size_t bytes)
-{
-    const struct module_interface *handle = module_load(e->env, "cuda", text, bytes);
-    struct device_config config = {.env = e->env,
-                                   .log = &e->log,
-                                   .device = e->streams.device_name[0] ? e->streams.device_name : NULL,
-                                   .local_rank = e->streams.local_rank,
-                                   .error_text = text,
-                                   .error_text_bytes = bytes};
-    struct device *made = NULL, *none = NULL;
-
-    *why = handle && handle->device ? handle->device->open(&config, &made) : COMM_ERR_UNSUPPORTED;
-    if (*why != COMM_OK)
-        return NULL;
-    if (atomic_compare_exchange_strong(&e->streams.device, &none, made))
-        return made;
-    made->class->close(made); /* another thread was first; both are the same device */
-    return none;
-}
-
 static struct device *engine_device(struct engine *e, enum comm_result *why)
 {
-    struct device *d = atomic_load_explicit(&e->streams.device, memory_order_acquire);
     char text[256] = "";
+    struct device *d = staging_device(e, why, text, sizeof text);
 
-    *why = COMM_OK;
-    if (BASE_LIKELY(d != NULL))
-        return d;
-    d = open_device(e, why, text, sizeof text);
     if (!d)
         base_log(&e->log, LOG_ERROR, "device: %s", text);
     return d;
@@ -64,24 +40,13 @@ enum comm_result engine_hardware(struct comm_communicator *c, uint64_t *hardware
     engine_hold(e);
     state_unlock(b);
     if (!d)
-        d = atomic_load_explicit(&e->streams.device, memory_order_acquire);
-    if (!d)
-        d = open_device(e, &r, text, bytes);
+        d = staging_device(e, &r, text, bytes);
     if (d)
         r = d->class->where(d, hardware);
     if (r != COMM_OK && !text[0])
         base_format(text, bytes, "the device does not say where it is");
     engine_drop(e);
     return r;
-}
-
-static bool close_device(struct engine *e)
-{
-    struct device *d = atomic_load_explicit(&e->streams.device, memory_order_acquire);
-
-    if (d)
-        d->class->close(d);
-    return true;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ points of streams */
@@ -123,7 +88,7 @@ enum comm_result engine_queue_wait_stream(struct comm_communicator *c, struct CU
 
     if (!e)
         return r;
-    if (!atomic_load_explicit(&e->streams.device, memory_order_acquire) && !open_device(e, &r, text, sizeof text))
+    if (!staging_device(e, &r, text, sizeof text))
         return engine_decline(c, r, NULL, "queue_wait_stream: %s", text);
     r = record(e, stream, &point);
     if (r == COMM_OK)
@@ -328,4 +293,4 @@ enum comm_result engine_stream_wait_request(struct CUstream_st *stream, struct c
     return e ? stream_wait(e, stream, &point) : r;
 }
 
-const struct comm_part stream_part = {.name = "stream", .progressed = release_parks, .engine_close = close_device};
+const struct comm_part stream_part = {.name = "stream", .progressed = release_parks, .engine_close = staging_close_device};

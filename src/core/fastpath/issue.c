@@ -1,19 +1,49 @@
-/* The way into the queue of every collective: the fast path first, then the general one. */
+/* The way into the queue of every collective: the fast path first, then the general one; and that of device buffers. */
 #include "fastpath/fastpath.h"
 #include "fastpath/issue.h"
 
-/* Memory of a device is refused before anything reads it. */
-static __attribute__((noinline)) enum comm_result refuse_foreign(struct comm_state *b, const struct engine_call *call,
-                                                                 struct comm_request *req)
+#include "comm/staged.h"
+
+/* Where no device can be opened, its memory is refused before anything reads it. */
+static enum comm_result refuse_foreign(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req,
+                                       const char *why)
+{
+    bool in = call->on_device & CALL_IN_ON_DEVICE;
+    const char *name = collective_name(call->collective), *argument = in && call->in != call->out ? "in" : "out";
+
+    return engine_refuse(c, call->collective, COMM_ERR_ARGUMENT, req, "%s: %s=0x%llx; expected " CALL_FOREIGN "; no device: %s", name,
+                         call->collective == COLLECTIVE_BROADCAST ? "buf" : argument,
+                         (unsigned long long)(uintptr_t)(in ? call->in : call->out), why);
+}
+
+static __attribute__((noinline)) enum comm_result issue_staged(struct comm_state *b, const struct engine_call *call, uint8_t on_device,
+                                                               struct comm_request *req, const void *site)
 {
     struct comm_communicator *c = b->unit.handle;
-    bool out = call->in == call->out || !state_is_foreign(b, call->in);
-    const char *name = collective_name(call->collective), *argument = out ? "out" : "in";
+    struct engine_call staged = *call;
+    enum comm_result r = COMM_OK;
+    char why[192] = "";
 
+    staged.on_device = on_device;
+    if (b->world->check & CHECK_CALLS)
+        staged.site = check_site(site);
+    b = staged_open(b, &r, why, sizeof why);
+    if (!b)
+        return r == COMM_ERR_CLOSED || r == COMM_ERR_FORKED ? call_refused(req, r) : refuse_foreign(c, &staged, req, why);
+    if (on_device & CALL_IN_ON_DEVICE && !staged_is_device(b, call->in))
+        staged.on_device &= (uint8_t)~CALL_IN_ON_DEVICE;
+    if (on_device & CALL_OUT_ON_DEVICE && !staged_is_device(b, call->out))
+        staged.on_device &= (uint8_t)~CALL_OUT_ON_DEVICE;
+    if (!b->recording.plan)
+        r = state_ready_for_calls(b);
+    if (r == COMM_OK)
+        r = staged_issue(b, &staged, req);
+    if (b->recording.plan && req)
+        *req = COMM_REQUEST_NONE;
+    if (!b->recording.plan)
+        state_settle(b);
     state_leave(b);
-    return engine_refuse(c, call->collective, COMM_ERR_ARGUMENT, req, "%s: %s=0x%llx; expected " CALL_FOREIGN, name,
-                         call->collective == COLLECTIVE_BROADCAST ? "buf" : argument,
-                         (unsigned long long)(uintptr_t)(out ? call->out : call->in));
+    return call_refused(req, r);
 }
 
 enum comm_result engine_issue_from(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req, const void *site)
@@ -24,8 +54,9 @@ enum comm_result engine_issue_from(struct comm_communicator *c, const struct eng
 
     if (!b)
         return call_refused(req, r);
-    if (BASE_UNLIKELY(state_is_foreign(b, call->in) || state_is_foreign(b, call->out)))
-        return refuse_foreign(b, call, req);
+    uint8_t on_device = state_on_device(b, call);
+    if (BASE_UNLIKELY(on_device))
+        return issue_staged(b, call, on_device, req, site);
     if (BASE_UNLIKELY(b->world->check & CHECK_CALLS)) {
         with_site = *call;
         with_site.site = check_site(site);

@@ -28,7 +28,8 @@ struct message_call {
     struct comm_status *status; /* receives; NULL: not wanted */
     uint32_t slot;              /* the caller's name for it, given back in message_finished */
     bool is_send;
-    uint8_t kind; /* enum message_kind; but for MESSAGE_PROGRAM tag is not looked at */
+    bool on_device; /* buf is a device's, when the caller gives it; not looked at here */
+    uint8_t kind;   /* enum message_kind; but for MESSAGE_PROGRAM tag is not looked at */
 };
 struct message_finished {
     uint32_t slot;

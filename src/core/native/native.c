@@ -230,7 +230,7 @@ static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
     }
     if (call.n * call.element_bytes >= AGREE_BYTES && !calls_agree(b, e))
         return;
-    if (BASE_UNLIKELY(b->world->check) && !(b->library_work.flags & NATIVE_STREAM)) /* a device's memory cannot be looked at */
+    if (BASE_UNLIKELY(b->world->check) && !(b->library_work.flags & NATIVE_STREAM) && !e->stage) /* a device's memory cannot be looked at */
         check_freeze(b, e);
     enum comm_result r = class->start(b->native, &call, &code);
     if (r == COMM_OK)
@@ -309,6 +309,8 @@ static void take_ended(struct comm_state *b, const struct native_event *event)
     b->library_work.pending--;
     if (event->result == COMM_OK && event->cookie == b->library_work.alone)
         retire_short(b, e);
+    else if (event->result == COMM_OK && BASE_UNLIKELY(e->stage != NULL))
+        state_end_work(b, event->cookie, e); /* its output goes to the device first */
     else if (event->result == COMM_OK)
         timeline_end(&b->line, event->cookie,
                      BASE_UNLIKELY(b->world->check) && e->by == ENTRY_BY_NATIVE && !(b->library_work.flags & NATIVE_STREAM)

@@ -18,14 +18,43 @@ enum comm_result p2p_refuse_device(struct comm_state *b, const char *call)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sending, receiving */
+/* A device's buffer: as any other, once the device is open. */
+static __attribute__((noinline)) enum comm_result stage_message(struct comm_state *b, struct comm_communicator *c,
+                                                                struct message_call *call, struct comm_request *req)
+{
+    const char *name = call->is_send ? "send" : "recv";
+    enum comm_result r = COMM_OK;
+    char why[192] = "";
+
+    b = staged_open(b, &r, why, sizeof why);
+    if (!b && r != COMM_ERR_CLOSED && r != COMM_ERR_FORKED)
+        r = engine_decline(c, COMM_ERR_ARGUMENT, req, "%s: buf=0x%llx; expected " CALL_FOREIGN "; no device: %s", name,
+                           (unsigned long long)(uintptr_t)call->buf, why);
+    if (!b)
+        return r;
+    call->on_device = staged_is_device(b, call->buf);
+    if (b->recording.plan)
+        r = b->recording.calls->message(b, call);
+    else
+        r = b->failed ? (enum comm_result)b->failure.cause.result : p2p_post(b, call, P2P_NONE, req);
+    if (b->recording.plan && req)
+        *req = COMM_REQUEST_NONE;
+    if (!b->recording.plan)
+        state_settle(b);
+    state_leave(b);
+    return r;
+}
+
 enum comm_result engine_message(struct comm_communicator *c, bool is_send, void *buf, size_t bytes, int32_t peer, uint32_t tag,
                                 struct comm_status *status, struct comm_request *req)
 {
     enum comm_result r;
     struct comm_state *b = state_lock(c, &r);
-    const struct message_call call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send};
+    struct message_call call = {.buf = buf, .bytes = bytes, .peer = peer, .tag = tag, .status = status, .is_send = is_send};
 
-    if (b) {
+    if (b && BASE_UNLIKELY(bytes && state_is_foreign(b, buf))) {
+        r = stage_message(b, c, &call, req);
+    } else if (b) {
         if (b->library_work.flags && state_is_device_memory(b, buf))
             r = p2p_refuse_device(b, is_send ? "send" : "recv");
         else if (b->recording.plan)

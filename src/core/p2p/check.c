@@ -63,7 +63,9 @@ static void check_gone(struct comm_state *b)
 
 static bool is_overdue(const struct comm_state *b, const struct p2p_op *t, int64_t now)
 {
-    return !t->class && t->state == P2P_POSTED && now - t->queued_ns >= b->timeout_ns;
+    bool under_way = t->state == P2P_POSTED || t->state == P2P_STORING || (t->state == P2P_HELD && t->stage);
+
+    return !t->class && under_way && now - t->queued_ns >= b->timeout_ns;
 }
 
 /* A message that is over counts as posted until a step has collected it. Two checks may follow each other without a step between them: the

@@ -134,12 +134,16 @@ static void finish(struct comm_state *b, uint32_t i, enum comm_result result)
                           .queued_ns = t->queued_ns,
                           .started_ns = t->queued_ns,
                           .algorithm = p2p_name(t),
-                          .waited = (uint16_t)(t->call.peer + 1)};
+                          .waited = (uint16_t)(t->call.peer + 1),
+                          .flags = t->call.on_device ? COMM_INFO_STAGED | staged_held(t->stage) : 0};
     state_record(b, &made, t->ticket, b->unit.engine->env->now(b->unit.engine->env), result);
     b->p2p.held -= t->state == P2P_HELD;
     b->p2p.ones -= t->state == P2P_ONE;
     if (t->class)
         t->class->ended(t);
+    if (BASE_UNLIKELY(t->stage != NULL))
+        staged_give(b, t->stage);
+    t->stage = NULL;
     give_slot(b, i);
     if (--b->p2p.pending == 0)
         b->p2p.read = b->p2p.write = (struct timeline_range){0, 0};
@@ -191,7 +195,9 @@ bool p2p_take_finished(struct comm_state *b)
             }
             if (done[i].result == COMM_OK && done[i].peer != b->team.rank)
                 *(b->p2p.ops[done[i].slot].is_send ? &b->stats.bytes_out : &b->stats.bytes_in) += done[i].bytes;
-            finish(b, done[i].slot, done[i].result);
+            struct p2p_op *t = &b->p2p.ops[done[i].slot];
+            if (BASE_LIKELY(!t->stage) || !p2p_store(b, t, &done[i]))
+                finish(b, done[i].slot, done[i].result);
         }
         moved = true;
     }
@@ -256,8 +262,15 @@ static enum comm_result start_or_hold(struct comm_state *b, uint32_t i)
 {
     struct p2p_op *t = &b->p2p.ops[i];
 
-    if (b->failure.proposal.result || timeline_holds(&b->line, t->work, &t->read, &t->write) || p2p_meets_earlier(b, i) ||
-        (b->p2p.held && behind_held(b, i))) {
+    bool holds = b->failure.proposal.result || timeline_holds(&b->line, t->work, &t->read, &t->write) || p2p_meets_earlier(b, i);
+
+    if (BASE_UNLIKELY(t->call.on_device) && !holds) { /* what is sent is fetched while those before it are */
+        enum comm_result r = p2p_stage(b, t);
+        if (r != COMM_OK && r != COMM_PENDING)
+            return r;
+        holds = r == COMM_PENDING;
+    }
+    if (holds || (b->p2p.held && behind_held(b, i))) {
         b->p2p.held += t->state != P2P_HELD;
         t->state = P2P_HELD;
         return COMM_OK;
@@ -295,6 +308,21 @@ static bool post_held(struct comm_state *b)
     return moved;
 }
 
+static bool finish_stored(struct comm_state *b)
+{
+    bool moved = false;
+
+    for (uint32_t i = b->staged.copying ? b->p2p.first : P2P_NONE, next; i != P2P_NONE && !b->failure.proposal.result; i = next) {
+        struct p2p_op *t = &b->p2p.ops[i];
+        next = t->after;
+        if (t->state != P2P_STORING || !p2p_stored(b, t))
+            continue;
+        finish(b, i, COMM_OK);
+        moved = true;
+    }
+    return moved;
+}
+
 bool p2p_step(struct comm_state *b)
 {
     bool moved = false;
@@ -305,6 +333,7 @@ bool p2p_step(struct comm_state *b)
         moved |= post_held(b);
     moved |= message_step(b->messages);
     moved |= p2p_take_finished(b);
+    moved |= finish_stored(b);
     moved |= finish_markers(b);
     return moved;
 }
@@ -357,14 +386,17 @@ uint64_t p2p_mark(struct comm_state *b)
 enum comm_result p2p_post(struct comm_state *b, const struct message_call *call, uint32_t marker, struct comm_request *req)
 {
     uint32_t i;
-    enum comm_result r = p2p_take_slot(b, &i);
+    enum comm_result r = BASE_UNLIKELY(call->on_device) ? p2p_reach_device(b, call) : COMM_OK;
 
+    if (r == COMM_OK)
+        r = p2p_take_slot(b, &i);
     if (r != COMM_OK)
         return r;
     struct p2p_op *t = &b->p2p.ops[i];
     struct timeline_range range = {(uintptr_t)call->buf, (uintptr_t)call->buf + call->bytes};
     t->is_send = call->is_send;
     t->call = *call;
+    t->buf = range;
     t->call.slot = i;
     t->member_of = marker;
     if (marker != P2P_NONE)
@@ -376,6 +408,9 @@ enum comm_result p2p_post(struct comm_state *b, const struct message_call *call,
     b->p2p.pending++;
     r = start_or_hold(b, i);
     if (r != COMM_OK) {
+        t = &b->p2p.ops[i];
+        if (t->stage)
+            staged_give(b, t->stage);
         timeline_slot_finish(b->unit.handle, ticket, r);
         if (marker != P2P_NONE)
             b->p2p.ops[marker].remaining--;

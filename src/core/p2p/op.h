@@ -2,14 +2,16 @@
 #ifndef P2P_TALK_H
 #define P2P_TALK_H
 
+#include "comm/staged.h"
 #include "comm/state.h"
 #include "message/message.h"
 #include "p2p/one_sided.h"
 #include "p2p/p2p.h"
 
 /* MEETING: a subset in the making. ONE: a call on a window, under way. RECOVERY: agree or shrink, for which neither line waits. Of a part
- * that is apart: BEHIND others to it, whose end starts it; ASKED for, or as much of it as there is room for. */
-enum p2p_state { P2P_FREE, P2P_HELD, P2P_POSTED, P2P_MARKER, P2P_MEETING, P2P_ONE, P2P_RECOVERY, P2P_BEHIND, P2P_ASKED };
+ * that is apart: BEHIND others to it, whose end starts it; ASKED for, or as much of it as there is room for. STORING: it came, and goes to
+ * the device. */
+enum p2p_state { P2P_FREE, P2P_HELD, P2P_POSTED, P2P_MARKER, P2P_MEETING, P2P_ONE, P2P_RECOVERY, P2P_BEHIND, P2P_ASKED, P2P_STORING };
 struct p2p_op;
 /* Requests of another room that stand among the messages (calls on windows). */
 struct p2p_class {
@@ -36,6 +38,8 @@ struct p2p_op {
     uint64_t first_work;    /* a group's marker: of the group */
     struct timeline_range read, write;
     struct message_call call;
+    struct stage *stage;       /* of a device's buffer; NULL: none, or not begun */
+    struct timeline_range buf; /* the caller's buffer */
     int64_t queued_ns;
     uint64_t sum;   /* with check=buffers: of what is sent */
     uint64_t fence; /* of a window: it waits for this ticket */
@@ -66,6 +70,15 @@ const char *p2p_name(const struct p2p_op *t);
 
 /* p2p_call.c: and what a program calls */
 enum comm_result p2p_refuse_device(struct comm_state *b, const char *call);
+
+/* staged.c: messages of a device's memory */
+/* OK: what is sent is in the stage, or what is received may be put there, and call.buf names it. PENDING: not yet. */
+enum comm_result p2p_stage(struct comm_state *b, struct p2p_op *t);
+/* It has come. True: its bytes are on the way to the device, and it ends when they are there. */
+bool p2p_store(struct comm_state *b, struct p2p_op *t, const struct message_finished *done);
+/* Of one that is STORING: true: they are there. */
+bool p2p_stored(struct comm_state *b, struct p2p_op *t);
+enum comm_result p2p_reach_device(struct comm_state *b, const struct message_call *call);
 
 /* check.c */
 void p2p_check(struct comm_state *b, int64_t now);

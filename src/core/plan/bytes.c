@@ -6,6 +6,8 @@
 #include "plan/plan.h"
 #include "plan/recorder.h"
 
+#include "comm/staged.h"
+
 #include <commstream/collective.h>
 
 struct bytes_call {
@@ -90,6 +92,7 @@ static enum comm_result issue_both(struct comm_state *b, const struct engine_cal
                                 .root = how->root,
                                 .flags = how->flags,
                                 .site = how->site,
+                                .on_device = how->on_device,
                                 .in = how->out,
                                 .out = how->out};
     struct timeline_range own = range_of(&n->length, sizeof n->length), buf = range_of(how->out, n->capacity);
@@ -139,15 +142,33 @@ enum comm_result bytes_issue(struct comm_state *b, const struct engine_call *cal
     return issue_both(b, call, n, req);
 }
 
+static enum comm_result refuse_foreign(struct comm_communicator *c, const void *buf, enum comm_result r, const char *why,
+                                       struct comm_request *req)
+{
+    if (r == COMM_ERR_CLOSED || r == COMM_ERR_FORKED)
+        return call_refused(req, r);
+    return engine_refuse(c, COLLECTIVE_BROADCAST_BYTES, COMM_ERR_ARGUMENT, req,
+                         "broadcast_bytes: buf=0x%llx; expected " CALL_FOREIGN "; no device: %s", (unsigned long long)(uintptr_t)buf, why);
+}
+
 enum comm_result engine_broadcast_bytes(struct comm_communicator *c, void *buf, size_t *bytes, int32_t root, struct comm_request *req,
                                         const void *site)
 {
     struct engine_call call = {.collective = COLLECTIVE_BROADCAST_BYTES, .type = COMM_BYTE, .root = root, .in = bytes, .out = buf};
     enum comm_result r;
+    char why[192] = "";
     struct comm_state *b = state_lock(c, &r);
 
     if (req)
         *req = COMM_REQUEST_NONE;
+    if (b && BASE_UNLIKELY(state_is_foreign(b, buf))) {
+        call.on_device = CALL_IN_ON_DEVICE | CALL_OUT_ON_DEVICE;
+        b = staged_open(b, &r, why, sizeof why);
+        if (!b)
+            return refuse_foreign(c, buf, r, why, req);
+        if (!staged_is_device(b, buf))
+            call.on_device = 0;
+    }
     if (b && (b->world->check & CHECK_CALLS))
         call.site = check_site(site);
     if (b && b->recording.plan) {

@@ -180,7 +180,8 @@ enum comm_result plan_begin(struct comm_communicator *c, bool group, struct comm
 
 static struct call_shape alone(const struct comm_plan *plan)
 {
-    bool alone = plan->count == 1 && !plan->messages && !plan->group && !plan->doubles && plan->step[0].kind == STEP_CALL;
+    bool alone = plan->count == 1 && !plan->messages && !plan->group && !plan->doubles && plan->step[0].kind == STEP_CALL &&
+                 !plan->step[0].call.on_device;
 
     return alone ? call_shape_of(&plan->step[0].call, 0) : (struct call_shape){.known = false};
 }
@@ -229,7 +230,7 @@ static enum comm_result start_call(struct comm_state *b, const struct comm_plan 
 
     if (call.collective == COLLECTIVE_BROADCAST_BYTES)
         return bytes_issue(b, &call, req);
-    if (fastpath_issue(b, &call, req) || (b->library && b->library->issue(b, &call, req)))
+    if (!call.on_device && (fastpath_issue(b, &call, req) || (b->library && b->library->issue(b, &call, req))))
         return COMM_OK;
     enum comm_result r = state_issue(b, &call, NULL, NULL, req);
     if (r == COMM_OK && pack && !b->failed)

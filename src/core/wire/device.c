@@ -39,12 +39,20 @@ static void null_unpin(struct device *device, void *pointer)
     (void)pointer;
 }
 
-static enum comm_result null_copy(struct device *device, struct CUstream_st *stream, void *to, const void *from, size_t bytes)
+static bool null_spans(struct device *device, const void *pointer, size_t bytes)
 {
     (void)device;
-    (void)stream;
-    if (bytes)
-        memmove(to, from, bytes);
+    return pointer || !bytes;
+}
+
+static enum comm_result null_move(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
+                                  struct device_place *place)
+{
+    (void)device;
+    (void)way;
+    for (uint32_t i = 0; i < count; i++)
+        memmove(pieces[i].to, pieces[i].from, pieces[i].bytes);
+    *place = (struct device_place){&null_reached, 1};
     return COMM_OK;
 }
 
@@ -90,7 +98,8 @@ const struct device_class device_null = {.name = "null",
                                          .kind = null_kind,
                                          .pin = null_pin,
                                          .unpin = null_unpin,
-                                         .copy = null_copy,
+                                         .spans = null_spans,
+                                         .move = null_move,
                                          .record = null_record,
                                          .wait = null_wait,
                                          .park = null_park,

@@ -22,6 +22,14 @@ struct device_place {
     uint64_t value;
 };
 
+/* A copy between memory of the host that is pinned and a device's: IN comes from the device, OUT goes there. */
+enum device_way { DEVICE_IN = 0, DEVICE_OUT = 1, DEVICE_WAYS };
+struct device_piece {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
 struct device_config {
     const struct comm_env *env;
     const struct base_log *log; /* NULL: say nothing */
@@ -49,8 +57,13 @@ struct device_class {
     /* Memory of the host that the device may read and write while the host goes on. */
     enum comm_result (*pin)(struct device *device, void *pointer, size_t bytes);
     void (*unpin)(struct device *device, void *pointer);
-    /* In the stream's order, between any two kinds of memory; where there are no streams, at once. */
-    enum comm_result (*copy)(struct device *device, struct CUstream_st *stream, void *to, const void *from, size_t bytes);
+    /* Whether all those bytes are memory of devices of this process. */
+    bool (*spans)(struct device *device, const void *pointer, size_t bytes);
+    /* Copies, on a stream of the library's own for each way, on which nothing ever waits; *place: behind all of them. The streams are made
+       at the first use and kept. FULL: none was begun, and some may be later. Any other error: the place is behind what was begun all the
+       same, or its word is NULL, where nobody will see the end of that. */
+    enum comm_result (*move)(struct device *device, enum device_way way, const struct device_piece *pieces, uint32_t count,
+                             struct device_place *place);
     /* Which stream it is says which of this process's devices is meant, in the next three; UNSUPPORTED: none that is open.
        The place behind everything on the stream so far. FULL: too many are not reached yet; nothing happened. */
     enum comm_result (*record)(struct device *device, struct CUstream_st *stream, struct device_place *place);

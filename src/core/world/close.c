@@ -2,6 +2,7 @@
 #include "world/communicators.h"
 
 #include "base/format.h"
+#include "comm/staged.h"
 #include "failure/failure.h"
 #include "failure/recover.h"
 #include "native/native.h"
@@ -23,7 +24,7 @@ static bool drained(void *arg)
 
     base_home_visit(&d->handle->lock, d->handle->env);
     struct comm_state *b = atomic_load_explicit(&d->handle->state, memory_order_relaxed);
-    idle = b->failed ? !native_holds(b) && !b->recovery.running : state_idle(b);
+    idle = b->failed ? !native_holds(b) && !staged_holds(b) && !b->recovery.running : state_idle(b);
     base_home_unlock(&d->handle->lock, d->handle->env);
     return idle;
 }

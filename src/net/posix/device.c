@@ -11,7 +11,7 @@
 #include <string.h>
 
 /* Of the driver's interface, which is frozen (cuda.h: CUresult, CUpointer_attribute, CUmemorytype). */
-enum { CUDA_SUCCESS = 0, MEMORY_TYPE = 2, IS_MANAGED = 8, TYPE_DEVICE = 2 };
+enum { CUDA_SUCCESS = 0, CUDA_INVALID_CONTEXT = 201, MEMORY_TYPE = 2, IS_MANAGED = 8, TYPE_DEVICE = 2 };
 typedef unsigned ask_fn(void *data, unsigned attribute, uintptr_t pointer);
 
 static _Atomic(ask_fn *) ask;
@@ -58,7 +58,10 @@ bool posix_on_device(const struct comm_env *env, const void *at)
     if (!at || !atomic_load_explicit(&posix_devices, memory_order_acquire))
         return false;
     ask_fn *asked = atomic_load_explicit(&ask, memory_order_relaxed);
-    if (asked(&type, MEMORY_TYPE, (uintptr_t)at) != CUDA_SUCCESS || type != TYPE_DEVICE)
+    unsigned result = asked(&type, MEMORY_TYPE, (uintptr_t)at);
+    if (result == CUDA_INVALID_CONTEXT) /* it cannot say so on this thread: who has a device asks that */
+        return true;
+    if (result != CUDA_SUCCESS || type != TYPE_DEVICE)
         return false;
     return asked(&managed, IS_MANAGED, (uintptr_t)at) != CUDA_SUCCESS || !managed;
 }

@@ -1,0 +1,101 @@
+/* Device buffers on a backend of the host, in the order of streams: what a stream writes is what is summed, and what a stream reads behind
+ * the sum is the sum, in orders of the device's work that are drawn from seeds. All ranks are here, on one device, whose streams have a
+ * hardware queue each: where they share one, a stream that stands may hold back the copies that it waits for (docs/guide/cuda.md). */
+#include "../conform/rig.h"
+#include "bench.h"
+#include "mock.h"
+
+#include <commstream/cuda.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { RANKS = 2, WORDS = 64, SEEDS = 40, ROUNDS = 4 };
+struct side {
+    struct bench bench;
+    struct CUstream_st *compute, *consume;
+    uint32_t *in, *out, *copy;
+};
+static struct side sides[RANKS];
+static struct rig rig;
+
+static void make_sides(void)
+{
+    for (int r = 0; r < RANKS; r++) {
+        struct side *s = &sides[r];
+        bench_open(&s->bench, 0);
+        s->compute = bench_stream(&s->bench);
+        s->consume = bench_stream(&s->bench);
+        s->in = bench_memory(&s->bench, WORDS);
+        s->out = bench_memory(&s->bench, WORDS);
+        s->copy = bench_memory(&s->bench, WORDS);
+    }
+}
+
+static void drop_sides(void)
+{
+    for (int r = 0; r < RANKS; r++) {
+        struct side *s = &sides[r];
+        bench_free(&s->bench, s->in);
+        bench_free(&s->bench, s->out);
+        bench_free(&s->bench, s->copy);
+        bench_drop_stream(&s->bench, s->compute);
+        bench_drop_stream(&s->bench, s->consume);
+        bench_close(&s->bench);
+    }
+}
+
+static void one_round(uint32_t round)
+{
+    struct comm_request q[RANKS];
+    uint32_t got[WORDS];
+
+    for (int r = 0; r < RANKS; r++) {
+        struct side *s = &sides[r];
+        bench_fill(&s->bench, s->compute, s->in, 10 * round + (uint32_t)r, WORDS);
+        MUST(comm_queue_wait_stream(rig.world[r], s->compute));
+        MUST(comm_allreduce(rig.world[r], s->in, s->out, WORDS, COMM_U32, COMM_SUM, &q[r]));
+        MUST(comm_stream_wait_request(s->consume, q[r]));
+        bench_copy(&s->bench, s->consume, s->copy, s->out, sizeof got);
+    }
+    rig_wait_all(q, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+        struct comm_request_info info = {.size = sizeof info};
+        MUST(comm_describe_request(q[r], &info));
+        EQUAL(info.flags, COMM_INFO_STAGED);
+        bench_read(&sides[r].bench, sides[r].consume, got, sides[r].copy, WORDS);
+        for (int i = 0; i < WORDS; i++)
+            EQUAL(got[i], 20 * round + 1);
+        /* The next round's fill is not ordered behind this round's sum but by the host, which has waited. */
+    }
+}
+
+RIG_TEST(sums_stand_in_the_order_of_streams)
+{
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        rig_note("seed %llu", (unsigned long long)seed);
+        mock_reset(&(struct mock_options){.seed = seed, .devices = 1, .queues = 32});
+        mock_run(true);
+        make_sides();
+        rig_open(&rig, RANKS, NULL);
+        for (uint32_t round = 1; round <= ROUNDS; round++)
+            one_round(round);
+        rig_close(&rig);
+        drop_sides();
+        mock_run(false);
+        if (mock_live())
+            mock_list_live();
+        EQUAL(mock_live(), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(sums_stand_in_the_order_of_streams)};
+
+    return cmocka_run_group_tests_name("cuda_staged_streams", tests, NULL, NULL);
+}
