@@ -2,7 +2,7 @@
  * One rank of a world over MPI, started by MPI's own launcher (run.sh); what it finds wrong it prints, and ends with 1. The program knows
  * nothing of MPI: the library's module brings it.
  *
- *   ranks suite | fixed | cells | large | short | long | edge | killed | idle | leave
+ *   ranks suite | fixed | cells | large | short | long | edge | killed | cut | idle | leave
  */
 #define _GNU_SOURCE
 #include "conform/job.h"
@@ -36,10 +36,16 @@ static struct comm_communicator *open_world(const char *options)
     struct comm_communicator *world = NULL;
     char text[512] = "";
     struct comm_info info = {.size = sizeof info};
+    struct comm_config config = *COMM_CONFIG(.backend = "mpi", .options = options, .operation_timeout_ns = 20 * RIG_S, .error_text = text,
+                                             .error_text_bytes = sizeof text);
+    const char *address = getenv("OWN_ADDRESS"); /* the program says who it is, and where ranks meet */
+    if (address) {
+        config.rank = (int32_t)strtol(getenv("OMPI_COMM_WORLD_RANK"), NULL, 10);
+        config.ranks = (int32_t)strtol(getenv("OMPI_COMM_WORLD_SIZE"), NULL, 10);
+        config.address = address;
+    }
     ask_backends();
-    enum comm_result r = comm_open(COMM_CONFIG(.backend = "mpi", .options = options, .operation_timeout_ns = 20 * RIG_S, .error_text = text,
-                                               .error_text_bytes = sizeof text),
-                                   &world);
+    enum comm_result r = comm_open(&config, &world);
     if (r != COMM_OK) {
         fprintf(stderr, "open: %s: %s\n", comm_result_name(r), text);
         exit(3);
@@ -48,6 +54,7 @@ static struct comm_communicator *open_world(const char *options)
     ranks = comm_size(world);
     MUST(comm_describe(world, &info));
     CHECK(strcmp(info.backend, "mpi") == 0);
+    EQUAL(info.nodes, getenv("COMM_TEST_HOSTS") ? strtol(getenv("COMM_TEST_HOSTS"), NULL, 10) : 1);
     return world;
 }
 
@@ -282,6 +289,7 @@ static void cells(void)
             }
         }
     }
+    printf("cells of %s\n", library);
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
@@ -412,6 +420,29 @@ static void killed(void)
     fflush(NULL);
 }
 
+/* Rank 0 has the second host's cable pulled (in_hosts.c): each host's ranks are told of the other's. */
+static void cut(void)
+{
+    struct comm_communicator *world = open_world(NULL);
+    int64_t in = 1, out = 0, start = 0;
+    enum comm_result r = COMM_OK;
+    struct comm_request q;
+    for (int i = 0; r == COMM_OK; i++) {
+        start = rig_now();
+        FILE *flag = i == 200 && rank == 0 ? fopen(getenv("CUT"), "w") : NULL;
+        if (flag)
+            CHECK(fputs("now", flag) >= 0 && fclose(flag) == 0);
+        r = comm_allreduce(world, &in, &out, 1, COMM_I64, COMM_SUM, &q);
+        if (r == COMM_OK)
+            r = comm_wait(q, RIG_PATIENCE);
+    }
+    print_cause(world, r, start);
+    CHECK(r == COMM_ERR_PEER && rig_now() - start < 5 * RIG_S);
+    (void)comm_close(world, RIG_S / 5);
+    fflush(NULL);
+    _exit(0); /* and not through what MPI does at exit, which waits for the other host */
+}
+
 /* Nothing pending: nothing is looked at. */
 static void idle(void)
 {
@@ -468,6 +499,8 @@ int main(int count, char **argument)
         edge();
     else if (strcmp(what, "killed") == 0)
         killed();
+    else if (strcmp(what, "cut") == 0)
+        cut();
     else if (strcmp(what, "idle") == 0)
         idle();
     else if (strcmp(what, "leave") == 0)

@@ -77,8 +77,17 @@ struct run_places {
     bool gave_way; /* a run of this pass could go on at once */
 };
 
+/* An operation that the library said has failed, while it is not known yet whether calls differ. */
+struct library_suspect {
+    uint64_t ticket; /* 0: there is none */
+    int64_t until_ns;
+    enum comm_result result;
+    int32_t code;
+};
+
 /* Operations that the native library does (native/). */
 struct library_work {
+    struct library_suspect suspect;
     uint64_t alone; /* the operation that went the short way; 0: none */
     struct call_shape form;
     uint32_t flags, pending, parked;

@@ -38,6 +38,7 @@ static struct {
     pthread_mutex_t lock;
     bool ours;       /* we started it */
     bool unfinished; /* something is kept for ever */
+    bool failed;     /* a communicator over it: other ranks may be gone, or leave without MPI_Finalize */
     int natives;     /* open */
     pid_t pid;
     int keyval;
@@ -91,10 +92,19 @@ void mpi_keep(void)
     pthread_mutex_unlock(&process.lock);
 }
 
-/* MPI_Finalize waits for the other ranks: a rank that ends with something open must not wait for them. */
+void mpi_failed(void)
+{
+    pthread_mutex_lock(&process.lock);
+    process.failed = true;
+    pthread_mutex_unlock(&process.lock);
+}
+
+/* MPI_Finalize waits for the other ranks: a rank that ends with something open, or after a failure, must not wait for them. */
 static void finalize_ours(void)
 {
-    if (process.ours && process.pid == getpid() && process.natives == 0 && !process.unfinished && !mpi_is_over()) {
+    bool unclean = process.natives || process.unfinished || process.failed;
+
+    if (process.ours && process.pid == getpid() && !unclean && !mpi_is_over()) {
         atomic_store(&mpi_over, 1);
         MPI_Finalize();
     }
