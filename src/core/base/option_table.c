@@ -15,7 +15,7 @@ const struct base_option base_option_table[] = {
      .type = OPTION_TEXT,
      AT(backend),
      .default_text = "auto",
-     .help = "what carries the bytes: auto, local, shm, tcp, shm+tcp, mpi, nccl"},
+     .help = "what carries the bytes: auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl"},
     {.key = "progress",
      .environment = "COMM_PROGRESS",
      .type = OPTION_CHOICE,

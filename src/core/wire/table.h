@@ -17,6 +17,7 @@ struct wire_backend {
     int32_t fixed_order;               /* evaluates the canonical order */
     int32_t network;                   /* its ranks may run on several hosts */
     int32_t device_buffers, reserved;  /* it takes buffers of a device */
+    const struct wire_class *far_wire; /* of a wire made of two; NULL: tcp */
     const char *near, *far;            /* of which it is made: for ranks of one host, and of different ones; NULL: of itself */
 };
 

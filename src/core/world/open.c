@@ -81,7 +81,7 @@ static enum comm_result find_backend(struct opening *o)
         name = o->launch.ranks == 1 ? "local" : open_several_hosts(o) ? "shm+tcp" : "shm";
     o->backend = wire_backend_find(name);
     if (!o->backend) {
-        base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi or nccl", name);
+        base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi, shm+mpi or nccl", name);
         return COMM_ERR_CONFIG;
     }
     if ((open_several_hosts(o) || (o->config.ranks && met)) && wire_backend_across(name))
@@ -229,6 +229,8 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .oversubscribed = (uint32_t)o->neighbours > o->engine->cpus,
                                  .world = w->id,
                                  .host = w->hosts.of,
+                                 .far = o->backend->far_wire,
+                                 .launcher = o->launch.launcher,
                                  .deadline = o->deadline,
                                  .peer_timeout_ns = w->peer_timeout_ns,
                                  .link_timeout_ns = w->link_timeout_ns,

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "net/mpi/library.h"
+#include "net/mpi/wire.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -341,7 +342,8 @@ static const struct module_interface interface = {.abi = MODULE_ABI,
                                                   .version = COMM_VERSION,
                                                   .name = MODULE_NAME,
                                                   .library = MODULE_LIBRARY,
-                                                  .native = &native_of_mpi};
+                                                  .native = &native_of_mpi,
+                                                  .wire = &mpiwire_class};
 
 __attribute__((visibility("default"))) const struct module_interface *comm_module_entry(const struct module_core *core);
 const struct module_interface *comm_module_entry(const struct module_core *core)
