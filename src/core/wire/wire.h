@@ -332,6 +332,7 @@ enum { WIRE_ASKED = 1, WIRE_RESTS = 2 };
 struct wire {
     const struct wire_class *class;
     _Atomic uint32_t *asks; /* this rank's; NULL: none can reach it */
+    bool silent;            /* what comes rings nobody: sleepers look at it now and then, and so does the monitor while it serves */
 };
 
 #endif

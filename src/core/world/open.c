@@ -240,6 +240,8 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
 
     w->port.class = o->backend->wire;
     w->port.asks = r == COMM_OK && w->port.wire->asks ? w->port.wire->asks : &w->no_asks;
+    if (r == COMM_OK)
+        engine_note_silent(o->engine, w->port.wire->silent ? 1 : 0);
     engine_note_timeout(o->engine, w->peer_timeout_ns * 4 / WIRE_TICKS);
     engine_note_timeout(o->engine, w->link_timeout_ns * 4 / WIRE_LINK_TICKS);
     return r == COMM_OK ? enlist_world(o->engine, w) : r;

@@ -79,6 +79,7 @@ static enum comm_result mpiwire_open(const struct wire_config *config, struct wi
     if (!w)
         return COMM_ERR_MEMORY;
     w->wire.class = &mpiwire_class;
+    w->wire.silent = true;
     w->guard = config->guard;
     w->env = config->env;
     w->ranks = config->ranks;
@@ -352,11 +353,18 @@ static void mpiwire_describe(struct wire_channel *channel, int32_t peer, char *a
     c->guard->class->describe(c->guard, peer, address, bytes);
 }
 
+/* Whatever came since it was asked last may be for whom nobody waits. */
 static bool mpiwire_heed(struct wire *wire, bool on)
 {
-    struct wire *guard = ((struct mpiwire *)wire)->guard;
+    struct mpiwire *w = (struct mpiwire *)wire;
+    bool came = w->guard->class->heed && w->guard->class->heed(w->guard, on);
 
-    return guard->class->heed && guard->class->heed(guard, on);
+    pthread_mutex_lock(&w->lock);
+    mpiwire_progress(w);
+    came |= w->came;
+    w->came = false;
+    pthread_mutex_unlock(&w->lock);
+    return came;
 }
 
 const struct wire_class mpiwire_class = {

@@ -142,6 +142,7 @@ struct mpiwire {
     uint64_t *behind; /* by world rank: the turn in which an older frame of its was not here yet */
     uint64_t turn;
     uint32_t goners;
+    bool came; /* something, since heed was asked last */
     int64_t nap_ns;
 };
 

@@ -111,6 +111,7 @@ static void took(struct mpiwire *w, struct mpiwire_block *b)
                  head->bytes == b->length - MPIWIRE_HEAD;
 
     w->nap_ns = 0;
+    w->came = true;
     if (!sound) {
         mpiwire_block_give(w, b);
         return;
