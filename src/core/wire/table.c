@@ -25,6 +25,7 @@ const struct wire_backend wire_backends[] = {
      .fixed_order = 1,
      .network = 1,
      .far_wire = &wire_mpi,
+     .library = &native_mpi,
      .near = "shm",
      .far = "mpi"},
     {.name = "mpi", .wire = &wire_shm, .boot = &boot_unix, .native = &native_mpi, .fixed_order = 1},

@@ -84,7 +84,7 @@ static enum comm_result find_backend(struct opening *o)
         base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi, shm+mpi or nccl", name);
         return COMM_ERR_CONFIG;
     }
-    if ((open_several_hosts(o) || (o->config.ranks && met)) && wire_backend_across(name))
+    if ((open_several_hosts(o) || (o->config.ranks && (met || o->config.exchange))) && wire_backend_across(name))
         o->backend = wire_backend_across(name);
     if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(o->backend->network && met))
         return COMM_ERR_CONFIG;
@@ -182,9 +182,9 @@ static enum comm_result probe_native(struct opening *o)
 {
     struct native_config config = native_config_of(o);
 
-    if (!o->backend->native)
+    if (!wire_backend_library(o->backend))
         return COMM_OK;
-    o->probed = o->backend->native->probe(&config, o->version);
+    o->probed = wire_backend_library(o->backend)->probe(&config, o->version);
     return o->launch.ranks == 1 || !o->backend->boot ? o->probed : COMM_OK;
 }
 

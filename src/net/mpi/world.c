@@ -192,6 +192,12 @@ static enum comm_result check_ranks(const struct native_config *config)
     if (size == config->ranks)
         return COMM_OK;
     library_text(library, sizeof library);
+    if (strcmp(config->launcher, "program") == 0 && size > 1) {
+        snprintf(text, sizeof text,
+                 "the program opens a world of %d ranks, but MPI_COMM_WORLD of %s has %d; expected all of them for backend mpi and shm+mpi",
+                 config->ranks, library, size);
+        return complain(config, COMM_ERR_CONFIG, text);
+    }
     snprintf(
         text, sizeof text,
         "launcher %s says %d ranks, but %s in this process sees %d%s; start it with %s, or use the module of the MPI that %s belongs to",
