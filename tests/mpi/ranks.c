@@ -176,6 +176,28 @@ static void the_rest(struct comm_communicator *c)
     MUST(comm_close(copy, RIG_PATIENCE));
 }
 
+/* More calls than a window holds, each with counts: the last ones are published when the first have ended. */
+static void long_queue(struct comm_communicator *c)
+{
+    enum { CALLS = 200 };
+    static int32_t in[CALLS][RIG_RANKS_MAX], out[CALLS][RIG_RANKS_MAX];
+    struct comm_request q[CALLS];
+    size_t ones[RIG_RANKS_MAX];
+    for (int32_t r = 0; r < ranks; r++)
+        ones[r] = 1;
+    if (rank == 0)
+        rig_nap(50 * RIG_MS); /* nothing ends before it comes */
+    for (int i = 0; i < CALLS; i++) {
+        for (int32_t r = 0; r < ranks; r++)
+            in[i][r] = i * 100 + rank * 10 + r;
+        MUST(comm_alltoall_v(c, in[i], ones, NULL, out[i], ones, NULL, COMM_I32, &q[i]));
+    }
+    MUST(comm_wait_all(q, CALLS, RIG_PATIENCE));
+    for (int i = 0; i < CALLS; i++)
+        for (int32_t r = 0; r < ranks; r++)
+            EQUAL(out[i][r], i * 100 + r * 10 + rank);
+}
+
 static void suite(const char *options, bool fixed)
 {
     struct comm_communicator *world = open_world(options);
@@ -188,6 +210,7 @@ static void suite(const char *options, bool fixed)
         served_by(q, fixed ? "read_all" : "mpi");
     sweep(world, 1, rig_quick() ? 10 : 60, fixed);
     plans(world);
+    long_queue(world);
     the_rest(world);
     MUST(comm_sync(world, COMM_FOREVER));
     MUST(comm_close(world, RIG_PATIENCE));
@@ -375,11 +398,11 @@ static void differ(size_t n)
     CHECK(r == COMM_OK || r == COMM_ERR_TIMEOUT);
 }
 
-/* Rank 1 gives its root more than the root takes, which no published call shows. MPI tells the root; with option check no MPI is asked. */
+/* Rank 1 gives its root more than the root takes. MPI may say so to the root, or cut it off; published calls show it to all. With option
+   check, and over a wire, programs compare both ends of the edge. */
 static void edge(void)
 {
     struct comm_communicator *world = open_world(NULL);
-    bool checks = getenv("COMM_CHECK") || programs;
     static int32_t in[40], out[400];
     size_t counts[RIG_RANKS_MAX];
     struct comm_request q;
@@ -396,7 +419,7 @@ static void edge(void)
         r = error.result;
     }
     print_cause(world, r, start);
-    CHECK(r == (checks ? COMM_ERR_MISMATCH : COMM_ERR_BACKEND) && rig_now() - start < 3 * RIG_S);
+    CHECK(r == COMM_ERR_MISMATCH && rig_now() - start < 3 * RIG_S);
     r = comm_close(world, RIG_S / 5);
     CHECK(r == COMM_OK || r == COMM_ERR_TIMEOUT);
 }

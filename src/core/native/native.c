@@ -252,7 +252,7 @@ static bool settle_suspect(struct comm_state *b)
     struct entry *e = state_entry(b, s->ticket);
     int64_t now = b->unit.engine->env->now(b->unit.engine->env);
 
-    if (e->seq && !state_check_peers(b, e))
+    if (e->seq && (!state_check_peers(b, e) || !state_lengths_agree(b, e->seq)))
         return true;
     if (e->seq && !all_have_called(b, e->seq) && now < s->until_ns)
         return false;
