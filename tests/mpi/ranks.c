@@ -285,14 +285,14 @@ static void cell(struct comm_communicator *c, struct job_shape *shape)
     prepare_some(&job, shape);
     MUST(job_issue(&job, rank, c));
     MUST(comm_wait(job.request[rank], RIG_PATIENCE));
-    if (exact(shape, false))
+    if (exact(shape, programs))
         job_verify(&job, rank);
     MUST(comm_describe_request(job.request[rank], &info));
     MUST(comm_explain(c, &call, explained, sizeof explained));
     bool mpi = strcmp(info.algorithm, "mpi") == 0, says = strstr(explained, ": mpi itself") != NULL;
     if (mpi != says)
         rig_die(__FILE__, __LINE__, "%s: served by %s, but explained as %s", job_text(&job, text), info.algorithm, explained);
-    if (row->by && mpi != (strcmp(row->by, "mpi") == 0))
+    if (programs ? mpi : row->by && mpi != (strcmp(row->by, "mpi") == 0))
         rig_die(__FILE__, __LINE__, "%s: served by %s, expected %s (%s) of %s", job_text(&job, text), info.algorithm, row->by, row->why,
                 library);
     job_free(&job);

@@ -151,8 +151,10 @@ static void take_received(struct mpiwire *w)
 
     w->turn++;
     while ((b = *at)) {
-        int here = 0;
-        if (w->behind[b->source] == w->turn || (MPI_Test(&b->request, &here, MPI_STATUS_IGNORE) == MPI_SUCCESS && !here)) {
+        int here = 0, code = MPI_SUCCESS;
+        if (w->behind[b->source] != w->turn)
+            code = MPI_Test(&b->request, &here, MPI_STATUS_IGNORE);
+        if (code == MPI_SUCCESS && !here) {
             w->behind[b->source] = w->turn;
             at = &b->next;
             continue;
@@ -160,7 +162,10 @@ static void take_received(struct mpiwire *w)
         *at = b->next;
         if (!*at)
             w->receiving_last = at;
-        took(w, b);
+        if (code == MPI_SUCCESS)
+            took(w, b);
+        else
+            mpiwire_block_give(w, b); /* it was lost with its rank, of which the guard tells */
     }
 }
 
