@@ -24,13 +24,14 @@
 extern "C" {
 #endif
 
-/** Not for programs: how comm_mpi_open() lets ranks meet. */
+/** @cond */
+/* Not for programs: how comm_mpi_open() lets ranks meet. */
 static inline int comm_mpi_exchange(void *arg, const void *in, size_t bytes, void *out)
 {
     return bytes > 0x7fffffff || MPI_Allgather(in, (int)bytes, MPI_BYTE, out, (int)bytes, MPI_BYTE, *(MPI_Comm *)arg) != MPI_SUCCESS;
 }
 
-/** Not for programs: says why in config's error_text. */
+/* Not for programs: says why in config's error_text. */
 static inline enum comm_result comm_mpi_complain(const struct comm_config *config, enum comm_result result, const char *text)
 {
     if (config->error_text && config->error_text_bytes)
@@ -38,7 +39,7 @@ static inline enum comm_result comm_mpi_complain(const struct comm_config *confi
     return result;
 }
 
-/** Not for programs: 1 where the ranks of mpi share a host, 0 where not, -1 after an error; equal on all ranks. */
+/* Not for programs: 1 where the ranks of mpi share a host, 0 where not, -1 after an error; equal on all ranks. */
 static inline int comm_mpi_one_host(MPI_Comm mpi)
 {
     MPI_Comm host;
@@ -51,6 +52,7 @@ static inline int comm_mpi_one_host(MPI_Comm mpi)
     here = here == all;
     return MPI_Allreduce(&here, &one, 1, MPI_INT, MPI_MIN, mpi) == MPI_SUCCESS ? one : -1;
 }
+/** @endcond */
 
 /**
  * Opens a world of the ranks of an MPI communicator, in its order.

@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 enum { HOSTS = 2, WORDS = 32 };
-#define UNPLUGGED_NS (8 * RIG_S)
+#define UNPLUGGED_NS (6 * RIG_S)
 
 static char cut[] = "/tmp/commstream-cut-XXXXXX";
 
