@@ -108,8 +108,8 @@ static void leave_to_calls(struct engine *e)
 /* Until it is rung; but what comes over a silent wire rings nobody. */
 static int64_t rest_of(struct engine *e)
 {
-    bool silent = atomic_load_explicit(&e->sleepers.silents, memory_order_relaxed) &&
-                  atomic_load_explicit(&e->table.aparts, memory_order_relaxed);
+    bool silent =
+        atomic_load_explicit(&e->sleepers.silents, memory_order_relaxed) && atomic_load_explicit(&e->table.aparts, memory_order_relaxed);
 
     return silent ? SERVE_BESIDE_NS : 0;
 }
