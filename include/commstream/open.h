@@ -101,7 +101,7 @@ struct comm_config {
     size_t size;                         /**< sizeof(struct comm_config); COMM_CONFIG sets it */
     int32_t rank;                        /**< this rank, 0 to ranks - 1 */
     int32_t ranks;                       /**< number of ranks; 0: from the launcher, or else 1 */
-    const char *backend;                 /**< auto, local, shm, tcp, shm+tcp, mpi or nccl; NULL: auto */
+    const char *backend;                 /**< auto, local, shm, tcp, shm+tcp, mpi, shm+mpi or nccl; NULL: auto */
     const char *device;                  /**< "cuda:0"; NULL: the device of the local rank. For nccl, streams, device buffers */
     const char *address;                 /**< for tcp HOST:PORT of rank 0, or file:PATH; otherwise a name where ranks of a host meet */
     const struct comm_id *id;            /**< instead of address and secret */

@@ -40,8 +40,8 @@ static void says(const char *what)
 
 static void forget_launchers(void)
 {
-    static const char *const names[] = {"COMM_RANK", "COMM_RANKS", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                        "PMI_RANK",  "PMI_SIZE",   "COMM_BACKEND",         "COMM_MODULE_PATH"};
+    static const char *const names[] = {"COMM_RANK", "COMM_RANKS",   "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK",
+                                        "PMI_SIZE",  "COMM_BACKEND", "COMM_MODULE_PATH",     "COMM_MPI_LIBRARY"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
 }
@@ -80,6 +80,34 @@ RIG_TEST(a_module_whose_library_is_gone)
     IS(open_mpi(0, 0), COMM_ERR_UNSUPPORTED);
     says("libmpi_gone.so: cannot open shared object file");
     says("apt-get install openmpi-bin");
+}
+
+/* COMM_MPI_LIBRARY is taken at its word: neither the launcher's MPI nor another one stands in for it. */
+RIG_TEST(a_library_that_is_not_there)
+{
+    forget_launchers();
+    setenv("COMM_MODULE_PATH", COMM_TEST_REAL_MODULES, 1);
+    setenv("COMM_MPI_LIBRARY", "/nowhere/libmpi_abi.so.1", 1);
+    IS(open_mpi(0, 0), COMM_ERR_UNSUPPORTED);
+    says("/nowhere/libmpi_abi.so.1");
+}
+
+RIG_TEST(a_library_without_the_standard_abi)
+{
+    forget_launchers();
+    setenv("COMM_MODULE_PATH", COMM_TEST_REAL_MODULES, 1);
+    setenv("COMM_MPI_LIBRARY", "libm.so.6", 1);
+    IS(open_mpi(0, 0), COMM_ERR_UNSUPPORTED);
+    says("libm.so.6");
+}
+
+RIG_TEST(a_library_whose_module_is_not_there)
+{
+    forget_launchers();
+    setenv("COMM_MODULE_PATH", "/nowhere", 1);
+    setenv("COMM_MPI_LIBRARY", "/nowhere/libmpi_abi.so.1", 1);
+    IS(open_mpi(0, 0), COMM_ERR_UNSUPPORTED);
+    says("needs the module for an MPI with the standard ABI, since COMM_MPI_LIBRARY names its library");
 }
 
 /* Every rank hears of it, and none waits for one that is not coming. */
@@ -169,8 +197,15 @@ RIG_TEST(a_module_of_another_version)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(no_module),         cmocka_unit_test(not_the_launchers_module), cmocka_unit_test(a_module_whose_library_is_gone),
-        cmocka_unit_test(a_rank_without_it), cmocka_unit_test(no_launcher_of_mpi),       cmocka_unit_test(a_module_of_another_version),
+        cmocka_unit_test(no_module),
+        cmocka_unit_test(not_the_launchers_module),
+        cmocka_unit_test(a_module_whose_library_is_gone),
+        cmocka_unit_test(a_library_that_is_not_there),
+        cmocka_unit_test(a_library_without_the_standard_abi),
+        cmocka_unit_test(a_library_whose_module_is_not_there),
+        cmocka_unit_test(a_rank_without_it),
+        cmocka_unit_test(no_launcher_of_mpi),
+        cmocka_unit_test(a_module_of_another_version),
     };
     return cmocka_run_group_tests_name("mpi_missing", tests, NULL, NULL);
 }

@@ -2,7 +2,7 @@
  * One rank of a world over MPI, started by MPI's own launcher (run.sh); what it finds wrong it prints, and ends with 1. The program knows
  * nothing of MPI: the library's module brings it.
  *
- *   ranks suite | fixed | cells | large | short | long | edge | killed | idle | leave
+ *   ranks suite | fixed | cells | large | short | long | edge | killed | cut | idle | leave
  */
 #define _GNU_SOURCE
 #include "conform/job.h"
@@ -19,6 +19,7 @@
 
 static int32_t rank, ranks;
 static char library[64]; /* MPI's name and version */
+static bool programs;    /* MPI carries this library's programs instead of its own collectives: backend shm+mpi */
 
 /* Whoever asks what is here must not thereby choose another MPI than the launcher's. */
 static void ask_backends(void)
@@ -36,10 +37,16 @@ static struct comm_communicator *open_world(const char *options)
     struct comm_communicator *world = NULL;
     char text[512] = "";
     struct comm_info info = {.size = sizeof info};
+    struct comm_config config = *COMM_CONFIG(.backend = "mpi", .options = options, .operation_timeout_ns = 20 * RIG_S, .error_text = text,
+                                             .error_text_bytes = sizeof text);
+    const char *address = getenv("OWN_ADDRESS"); /* the program says who it is, and where ranks meet */
+    if (address) {
+        config.rank = (int32_t)strtol(getenv("OMPI_COMM_WORLD_RANK"), NULL, 10);
+        config.ranks = (int32_t)strtol(getenv("OMPI_COMM_WORLD_SIZE"), NULL, 10);
+        config.address = address;
+    }
     ask_backends();
-    enum comm_result r = comm_open(COMM_CONFIG(.backend = "mpi", .options = options, .operation_timeout_ns = 20 * RIG_S, .error_text = text,
-                                               .error_text_bytes = sizeof text),
-                                   &world);
+    enum comm_result r = comm_open(&config, &world);
     if (r != COMM_OK) {
         fprintf(stderr, "open: %s: %s\n", comm_result_name(r), text);
         exit(3);
@@ -47,7 +54,9 @@ static struct comm_communicator *open_world(const char *options)
     rank = comm_rank(world);
     ranks = comm_size(world);
     MUST(comm_describe(world, &info));
-    CHECK(strcmp(info.backend, "mpi") == 0);
+    programs = strcmp(info.backend, "shm+mpi") == 0;
+    CHECK(programs || strcmp(info.backend, "mpi") == 0);
+    EQUAL(info.nodes, getenv("COMM_TEST_HOSTS") ? strtol(getenv("COMM_TEST_HOSTS"), NULL, 10) : 1);
     return world;
 }
 
@@ -160,11 +169,33 @@ static void the_rest(struct comm_communicator *c)
         EQUAL(sum, want);
     }
     const char *threads = getenv("COMM_MPI_THREADS");
-    if (comm_size(half) > 1)
+    if (comm_size(half) > 1 && !programs)
         served_by(q[1], !threads ? "mpi" : ranks > 16 ? "doubling" : "read_all");
-    sweep(copy, 99, 4, false);
+    sweep(copy, 99, 4, programs);
     MUST(comm_close(half, RIG_PATIENCE));
     MUST(comm_close(copy, RIG_PATIENCE));
+}
+
+/* More calls than a window holds, each with counts: the last ones are published when the first have ended. */
+static void long_queue(struct comm_communicator *c)
+{
+    enum { CALLS = 200 };
+    static int32_t in[CALLS][RIG_RANKS_MAX], out[CALLS][RIG_RANKS_MAX];
+    struct comm_request q[CALLS];
+    size_t ones[RIG_RANKS_MAX];
+    for (int32_t r = 0; r < ranks; r++)
+        ones[r] = 1;
+    if (rank == 0)
+        rig_nap(50 * RIG_MS); /* nothing ends before it comes */
+    for (int i = 0; i < CALLS; i++) {
+        for (int32_t r = 0; r < ranks; r++)
+            in[i][r] = i * 100 + rank * 10 + r;
+        MUST(comm_alltoall_v(c, in[i], ones, NULL, out[i], ones, NULL, COMM_I32, &q[i]));
+    }
+    MUST(comm_wait_all(q, CALLS, RIG_PATIENCE));
+    for (int i = 0; i < CALLS; i++)
+        for (int32_t r = 0; r < ranks; r++)
+            EQUAL(out[i][r], i * 100 + r * 10 + rank);
 }
 
 static void suite(const char *options, bool fixed)
@@ -174,9 +205,12 @@ static void suite(const char *options, bool fixed)
     float in = 1, out = 0;
     MUST(comm_allreduce(world, &in, &out, 1, COMM_F32, COMM_SUM, &q));
     MUST(comm_wait(q, RIG_PATIENCE));
-    served_by(q, fixed ? "read_all" : "mpi");
+    fixed |= programs;
+    if (!programs)
+        served_by(q, fixed ? "read_all" : "mpi");
     sweep(world, 1, rig_quick() ? 10 : 60, fixed);
     plans(world);
+    long_queue(world);
     the_rest(world);
     MUST(comm_sync(world, COMM_FOREVER));
     MUST(comm_close(world, RIG_PATIENCE));
@@ -251,14 +285,14 @@ static void cell(struct comm_communicator *c, struct job_shape *shape)
     prepare_some(&job, shape);
     MUST(job_issue(&job, rank, c));
     MUST(comm_wait(job.request[rank], RIG_PATIENCE));
-    if (exact(shape, false))
+    if (exact(shape, programs))
         job_verify(&job, rank);
     MUST(comm_describe_request(job.request[rank], &info));
     MUST(comm_explain(c, &call, explained, sizeof explained));
     bool mpi = strcmp(info.algorithm, "mpi") == 0, says = strstr(explained, ": mpi itself") != NULL;
     if (mpi != says)
         rig_die(__FILE__, __LINE__, "%s: served by %s, but explained as %s", job_text(&job, text), info.algorithm, explained);
-    if (row->by && mpi != (strcmp(row->by, "mpi") == 0))
+    if (programs ? mpi : row->by && mpi != (strcmp(row->by, "mpi") == 0))
         rig_die(__FILE__, __LINE__, "%s: served by %s, expected %s (%s) of %s", job_text(&job, text), info.algorithm, row->by, row->why,
                 library);
     job_free(&job);
@@ -282,6 +316,7 @@ static void cells(void)
             }
         }
     }
+    printf("cells of %s\n", library);
     MUST(comm_close(world, RIG_PATIENCE));
 }
 
@@ -363,11 +398,11 @@ static void differ(size_t n)
     CHECK(r == COMM_OK || r == COMM_ERR_TIMEOUT);
 }
 
-/* Rank 1 gives its root more than the root takes, which no published call shows. MPI tells the root; with option check no MPI is asked. */
+/* Rank 1 gives its root more than the root takes. MPI may say so to the root, or cut it off; published calls show it to all. With option
+   check, and over a wire, programs compare both ends of the edge. */
 static void edge(void)
 {
     struct comm_communicator *world = open_world(NULL);
-    bool checks = getenv("COMM_CHECK") != NULL;
     static int32_t in[40], out[400];
     size_t counts[RIG_RANKS_MAX];
     struct comm_request q;
@@ -384,7 +419,7 @@ static void edge(void)
         r = error.result;
     }
     print_cause(world, r, start);
-    CHECK(r == (checks ? COMM_ERR_MISMATCH : COMM_ERR_BACKEND) && rig_now() - start < 3 * RIG_S);
+    CHECK(r == COMM_ERR_MISMATCH && rig_now() - start < 3 * RIG_S);
     r = comm_close(world, RIG_S / 5);
     CHECK(r == COMM_OK || r == COMM_ERR_TIMEOUT);
 }
@@ -410,6 +445,29 @@ static void killed(void)
     enum comm_result closed = comm_close(world, RIG_S / 5);
     CHECK(closed == ((info.flags & COMM_INFO_BUFFERS_HELD) ? COMM_ERR_TIMEOUT : COMM_OK));
     fflush(NULL);
+}
+
+/* Rank 0 has the second host's cable pulled (in_hosts.c): each host's ranks are told of the other's. */
+static void cut(void)
+{
+    struct comm_communicator *world = open_world(NULL);
+    int64_t in = 1, out = 0, start = 0;
+    enum comm_result r = COMM_OK;
+    struct comm_request q;
+    for (int i = 0; r == COMM_OK; i++) {
+        start = rig_now();
+        FILE *flag = i == 200 && rank == 0 ? fopen(getenv("CUT"), "w") : NULL;
+        if (flag)
+            CHECK(fputs("now", flag) >= 0 && fclose(flag) == 0);
+        r = comm_allreduce(world, &in, &out, 1, COMM_I64, COMM_SUM, &q);
+        if (r == COMM_OK)
+            r = comm_wait(q, RIG_PATIENCE);
+    }
+    print_cause(world, r, start);
+    CHECK(r == COMM_ERR_PEER && rig_now() - start < 5 * RIG_S);
+    (void)comm_close(world, RIG_S / 5);
+    fflush(NULL);
+    _exit(0); /* and not through what MPI does at exit, which waits for the other host */
 }
 
 /* Nothing pending: nothing is looked at. */
@@ -468,6 +526,8 @@ int main(int count, char **argument)
         edge();
     else if (strcmp(what, "killed") == 0)
         killed();
+    else if (strcmp(what, "cut") == 0)
+        cut();
     else if (strcmp(what, "idle") == 0)
         idle();
     else if (strcmp(what, "leave") == 0)

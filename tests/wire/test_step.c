@@ -17,7 +17,7 @@ enum which { ANY_WIRE, MEMORY_WIRES /* whose doings a peer sees at once, and who
 static void on_each(int32_t count, const struct wire_limits *limits, enum which which, step_fn *fn)
 {
     for (uint32_t i = 0; i < wire_backend_count; i++) {
-        if (!wire_backends[i].wire || (which == MEMORY_WIRES && wire_backends[i].network))
+        if (!wire_backends[i].wire || wire_backends[i].far_wire || (which == MEMORY_WIRES && wire_backends[i].network))
             continue;
         print_message("  %s\n", wire_backends[i].name);
         struct shared *shared = world_shared();

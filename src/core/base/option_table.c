@@ -15,7 +15,7 @@ const struct base_option base_option_table[] = {
      .type = OPTION_TEXT,
      AT(backend),
      .default_text = "auto",
-     .help = "the transport: auto, local, shm, tcp, shm+tcp, mpi, nccl"},
+     .help = "the transport: auto, local, shm, tcp, shm+tcp, mpi, shm+mpi, nccl"},
     {.key = "progress",
      .environment = "COMM_PROGRESS",
      .type = OPTION_CHOICE,
@@ -270,6 +270,14 @@ const struct base_option base_option_table[] = {
      .default_text = "multiple",
      .help = "thread level at which the library initializes MPI if the program has not; below multiple there is no progress thread, "
              "and only the world uses MPI"},
+    {.key = "mpi_library",
+     .environment = "COMM_MPI_LIBRARY",
+     .type = OPTION_TEXT,
+     .flags = OPTION_ENVIRONMENT_ONLY,
+     .default_text = "",
+     .help =
+         "the file of an MPI library with the standard ABI (libmpi_abi.so.1), which backend mpi then uses; none: the MPI of this process "
+         "or of its launcher"},
 };
 const uint32_t base_option_count = sizeof base_option_table / sizeof *base_option_table;
 _Static_assert(sizeof base_option_table / sizeof *base_option_table <= OPTION_COUNT_MAX, "base_options.from has a place for every row");

@@ -24,7 +24,7 @@ static void describe_call(const struct comm_state *b, int32_t rank, uint64_t seq
     }
     if (call.type)
         base_append(text, bytes, at, " type=%s", data_type_name((enum comm_type)call.type));
-    if (call.op)
+    if (call.op && !collective_is_ragged(call.collective)) /* there it is a balance */
         base_append(text, bytes, at, " op=%s", call.op & OPERATOR_USER ? "of its own" : data_op_name(call.op));
     base_append(text, bytes, at, " root=%d", call.root);
 }
@@ -48,6 +48,11 @@ static void describe_mismatch(const struct comm_state *b, const struct cause *c,
 {
     bool same = same_call(b, c->rank, c->peer, c->number);
 
+    if (same && collective_is_ragged(c->collective) && c->rank == c->peer) {
+        SAY(to, "what some rank gives another has another length than that one takes; rank %d's call: ", c->rank);
+        describe_call(b, c->rank, c->number, to->text, to->bytes, &to->at);
+        return;
+    }
     if (same && collective_is_ragged(c->collective)) {
         SAY(to, "what rank %d gives rank %d, or takes from it, has another length there", c->rank, c->peer);
         return;

@@ -95,7 +95,8 @@ void state_attend(struct comm_state *b);                              /* adopts 
 void state_note(struct comm_state *b, const struct wire_event *event);
 void state_mismatch(struct comm_state *b, uint32_t seq, int32_t peer);
 void state_hear_refusal(struct comm_state *b, int32_t peer, const struct cause *note);
-void state_compare(struct comm_state *b); /* the members' published calls with ours, as far as all have made them */
+bool state_lengths_agree(struct comm_state *b, uint32_t seq); /* of the edges of a ragged call of the library's; false: proposed */
+void state_compare(struct comm_state *b);                     /* the members' published calls with ours, as far as all have made them */
 void state_send_note(struct comm_state *b, uint32_t sort, const void *bytes, size_t count);
 uint16_t state_waits_for(const struct comm_state *b, const struct entry *e); /* of an unfinished one; as record.waited */
 void state_tell_close(struct comm_state *b);

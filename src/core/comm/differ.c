@@ -2,6 +2,7 @@
  * Calls of other members: what they published and what they refused, and where that differs from this rank's calls. A difference is
  * proposed as the cause that the communicator fails with (fail.c).
  */
+#include "base/hash.h"
 #include "comm/state.h"
 
 bool state_read_call(const struct comm_state *b, int32_t rank, uint32_t seq, struct made_call *call)
@@ -143,6 +144,53 @@ void state_mismatch(struct comm_state *b, uint32_t seq, int32_t peer)
     state_propose(b, &cause);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ lengths */
+static uint64_t edge(int32_t from, int32_t to, size_t n)
+{
+    return base_hash(base_hash((uint64_t)from << 32 | (uint32_t)to, n), 0);
+}
+
+/* To or from all others by the counts of a root, or of a rank in alltoall. */
+static uint64_t edges(const struct comm_state *b, const size_t *counts, bool given)
+{
+    uint64_t sum = 0;
+
+    for (int32_t r = 0; r < b->team.size; r++)
+        if (r != b->team.rank)
+            sum += given ? edge(b->team.rank, r, counts[r]) : edge(r, b->team.rank, counts[r]);
+    return sum;
+}
+
+uint32_t state_balance(const struct comm_state *b, const struct engine_call *call)
+{
+    int32_t rank = b->team.rank;
+
+    if (call->collective == COLLECTIVE_GATHER_V)
+        return (uint32_t)(rank == call->root ? -edges(b, call->counts, false) : edge(rank, call->root, call->n));
+    if (call->collective == COLLECTIVE_SCATTER_V)
+        return (uint32_t)(rank == call->root ? edges(b, call->counts, true) : -edge(call->root, rank, call->n));
+    return (uint32_t)(edges(b, call->in_counts ? call->in_counts : call->counts, true) - edges(b, call->counts, false));
+}
+
+/* False: all have published it, and the lengths of an edge differ; that is proposed. */
+bool state_lengths_agree(struct comm_state *b, uint32_t seq)
+{
+    struct made_call call = {.collective = 0};
+    uint32_t sum = 0;
+
+    for (int32_t r = 0; r < b->team.size; r++) {
+        if (!state_read_call(b, r, seq, &call) || !collective_is_ragged(call.collective))
+            return true;
+        sum += call.op;
+    }
+    if (!sum)
+        return true;
+    int32_t rank = call.collective == COLLECTIVE_ALLTOALL_V ? 0 : call.root;
+    state_propose(b,
+                  &(struct cause){.number = seq, .rank = rank, .peer = rank, .result = COMM_ERR_MISMATCH, .collective = call.collective});
+    return false;
+}
+
 /* One-way collectives that differ (another root) may complete on every rank: they are found here. */
 void state_compare(struct comm_state *b)
 {
@@ -162,5 +210,7 @@ void state_compare(struct comm_state *b)
                 return;
             }
         }
+        if (made && !state_lengths_agree(b, seq))
+            return;
     }
 }

@@ -156,8 +156,14 @@ void state_publish_more(struct comm_state *b)
     BASE_ASSERT(b->calls.unpublished > b->line.done);
     for (; b->calls.unpublished < b->line.next && b->calls.unpublished - b->line.done <= b->line.window; b->calls.unpublished++) {
         const struct entry *e = state_entry(b, b->calls.unpublished);
-        struct engine_call call = {
-            .collective = e->record.collective, .type = e->call.type, .op = e->call.op, .root = e->root, .flags = e->flags, .n = e->call.n};
+        struct engine_call call = {.collective = e->record.collective,
+                                   .type = e->call.type,
+                                   .op = e->call.op,
+                                   .root = e->root,
+                                   .flags = e->flags,
+                                   .n = e->call.n,
+                                   .counts = e->call.counts,
+                                   .in_counts = e->call.in_counts};
         if (e->seq)
             state_publish_call(b, e, &call, e->head.kind == TIMELINE_REFUSED ? (enum comm_result)e->head.result : COMM_OK);
     }

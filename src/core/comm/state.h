@@ -78,8 +78,17 @@ struct run_places {
     bool gave_way; /* a run of this pass could go on at once */
 };
 
+/* An operation that the library said has failed, while it is not known yet whether calls differ. */
+struct library_suspect {
+    uint64_t ticket; /* 0: there is none */
+    int64_t until_ns;
+    enum comm_result result;
+    int32_t code;
+};
+
 /* Operations that the native library does (native/). */
 struct library_work {
+    struct library_suspect suspect;
     uint64_t alone; /* the operation that went the short way; 0: none */
     struct call_shape form;
     uint32_t flags, pending, parked;
@@ -335,7 +344,7 @@ static inline uint32_t state_chain(uint32_t chain, uint32_t fingerprint)
 }
 uint32_t state_fingerprint(const struct comm_state *b, const struct engine_call *call);
 static inline void state_publish(struct comm_state *b, uint32_t seq, uint32_t fingerprint, uint32_t chain, const struct engine_call *call,
-                                 enum comm_result refused)
+                                 uint32_t op, enum comm_result refused)
 {
     struct wire_call *mine = &b->channel->calls[seq & b->calls.mask];
 
@@ -347,14 +356,19 @@ static inline void state_publish(struct comm_state *b, uint32_t seq, uint32_t fi
     atomic_store_explicit(&mine->flags, (uint8_t)call->flags, memory_order_relaxed);
     atomic_store_explicit(&mine->refused, (int8_t)refused, memory_order_relaxed);
     atomic_store_explicit(&mine->chain, chain, memory_order_relaxed);
-    atomic_store_explicit(&mine->op, call->op, memory_order_relaxed);
+    atomic_store_explicit(&mine->op, op, memory_order_relaxed);
     atomic_store_explicit(&mine->root, call->root, memory_order_relaxed);
     atomic_store_explicit(&mine->n, call->n, memory_order_relaxed);
     atomic_store_explicit(&mine->seq, seq, memory_order_release);
 }
+/* What this rank gives others less what it takes from them in a ragged call of the library's, as hashes: over all ranks the sum is 0 where
+   both ends of each edge have the same length. */
+uint32_t state_balance(const struct comm_state *b, const struct engine_call *call);
 static inline void state_publish_call(struct comm_state *b, const struct entry *e, const struct engine_call *call, enum comm_result refused)
 {
-    state_publish(b, e->seq, e->fingerprint, e->chain, call, refused);
+    uint32_t op = BASE_UNLIKELY(collective_is_ragged(call->collective)) ? e->by == ENTRY_BY_NATIVE ? state_balance(b, call) : 0 : call->op;
+
+    state_publish(b, e->seq, e->fingerprint, e->chain, call, op, refused);
 }
 struct comm_state *state_at(struct engine *e, uint32_t index); /* locked; NULL: none, closed, another engine's, or a recorder */
 void engine_spread_abort(struct engine *e);                    /* fails every communicator of a world in which comm_abort was called */

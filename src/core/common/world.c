@@ -27,6 +27,8 @@ void world_drop(struct world *w)
         if ((*part)->world_close)
             (*part)->world_close(w);
     if (w->port.wire)
+        engine_note_silent(e, w->port.wire->silent ? -1 : 0);
+    if (w->port.wire)
         w->backend->wire->close(w->port.wire);
     operators_close(w);
     hosts_close(w);

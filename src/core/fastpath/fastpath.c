@@ -191,7 +191,7 @@ static inline __attribute__((always_inline)) void pass_through(struct comm_state
     int64_t now = b->unit.engine->env->now(b->unit.engine->env);
 
     b->chain = chain;
-    state_publish(b, seq, f->call.fingerprint, chain, call, COMM_OK);
+    state_publish(b, seq, f->call.fingerprint, chain, call, call->op, COMM_OK);
     struct record *record = state_next_record(b);
     if (BASE_LIKELY(record != NULL)) {
         record->ticket = ticket;
@@ -351,7 +351,7 @@ static inline __attribute__((always_inline)) bool issue_straight_as(struct comm_
     fill(b, f, e, (const void *)from, (void *)to, chain);
     if (soon && alone)
         fastpath_fetch(b, f, seq);
-    state_publish(b, seq, f->call.fingerprint, chain, &f->as, COMM_OK);
+    state_publish(b, seq, f->call.fingerprint, chain, &f->as, f->as.op, COMM_OK);
     count(b, f);
     (void)(alone ? timeline_issue_alone(line, &e->head) : timeline_issue_beside(line, &e->head));
     x->last = f->last = ticket;

@@ -164,7 +164,7 @@ static enum comm_result near_of_all(const struct mixed_wire *w, const struct wir
 
 enum comm_result mixed_open(const struct wire_config *config, struct wire **wire)
 {
-    const struct wire_backend *far = wire_backend_find(made_of(config->rank)->far);
+    const struct wire_class *far = config->far ? config->far : wire_backend_find(made_of(config->rank)->far)->wire;
     struct wire_config across = *config;
 
     if (!config->host) {
@@ -181,12 +181,13 @@ enum comm_result mixed_open(const struct wire_config *config, struct wire **wire
     if (w->rank >= 0)
         result = near_of_all(w, config, result);
     if (result == COMM_OK)
-        result = far->wire->open(&across, &w->far);
+        result = far->open(&across, &w->far);
     if (result != COMM_OK) {
         destroy(w);
         return result;
     }
     w->wire.asks = w->near->asks;
+    w->wire.silent = w->near->silent || w->far->silent;
     *wire = &w->wire;
     return COMM_OK;
 }

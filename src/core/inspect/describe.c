@@ -52,8 +52,8 @@ enum comm_result engine_describe_backend(size_t index, struct comm_backend_info 
     if (b->boot && b->boot->proof)
         base_append(made.version, sizeof made.version, &at, ", secrets: %s", b->boot->proof());
     made.available = b->wire != NULL;
-    if (b->native)
-        made.available = ask_native(b->native, &made);
+    if (wire_backend_library(b))
+        made.available = ask_native(wire_backend_library(b), &made);
     made.fixed_order = b->fixed_order && !b->native; /* a native asked for by name keeps its own, unless fixed is asked for too */
     made.device_buffers = b->device_buffers;
     give(info, info->size, &made, sizeof made);

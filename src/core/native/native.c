@@ -4,6 +4,7 @@
  * published like all, so that ranks which differ are told apart before anything is started.
  */
 #include "native/native.h"
+#include "native/takes.h"
 
 #include "base/format.h"
 #include "comm/state.h"
@@ -11,6 +12,7 @@
 #include <string.h>
 
 enum { NAP_MOST_NS = 1000000, COPYING_NS = 2000, AGREE_BYTES = 4096, SHORT_TURNS = 400 };
+#define SUSPECT_NS INT64_C(2000000000) /* for peers' calls to come: two ticks */
 
 static bool may_enter(const struct comm_state *b)
 {
@@ -75,75 +77,6 @@ static enum comm_result connect(struct comm_state *b, const struct team_offer *o
 static enum comm_result joined(struct comm_state *b)
 {
     return b->native ? b->native->native->class->joined(b->native) : COMM_OK;
-}
-
-/* ------------------------------------------------------------------------------------------------------------ which calls */
-static bool reduces(uint32_t collective)
-{
-    return collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_REDUCE_SCATTER ||
-           collective == COLLECTIVE_REDUCE_SCATTER_V || collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
-}
-
-/* Integers wrap and bits are bits: any order gives the same. */
-static bool order_matters(enum comm_type type)
-{
-    return type >= COMM_F8E4M3 && type != COMM_I32_INDEX && type != COMM_I64_INDEX;
-}
-
-static struct native_call call_of(const struct engine_call *call)
-{
-    return (struct native_call){.collective = call->collective,
-                                .type = call->type,
-                                .op = call->op,
-                                .root = call->root,
-                                .in = call->in,
-                                .out = call->out,
-                                .n = call->n,
-                                .element_bytes = data_type_bytes(call->type),
-                                .counts = call->counts,
-                                .displs = call->displs,
-                                .in_counts = call->in_counts,
-                                .in_displs = call->in_displs};
-}
-
-static bool is_device_memory(struct comm_state *b, const void *memory)
-{
-    struct CUstream_st *stream;
-    struct device *d = b->native->native->class->stream ? b->native->native->class->stream(b->native, NULL, &stream) : NULL;
-
-    return d && memory && d->class->kind(d, memory) != DEVICE_HOST;
-}
-
-/* UNSUPPORTED, and a program does it; but no program of ours reads a device's memory. */
-static enum comm_result leave_to_program(struct comm_state *b, const struct engine_call *call, const char *why)
-{
-    if (!is_device_memory(b, call->in) && !is_device_memory(b, call->out))
-        return COMM_ERR_UNSUPPORTED;
-    base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text, "the buffers are a device's: %s", why);
-    return COMM_ERR_ARGUMENT;
-}
-
-static enum comm_result takes(struct comm_state *b, const struct engine_call *call)
-{
-    if (call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP || call->collective == COLLECTIVE_WINDOW)
-        return COMM_ERR_UNSUPPORTED;
-    if ((b->terms.fixed_order || b->world->order_block) && reduces(call->collective) &&
-        order_matters(call->type)) /* never silently relaxed */
-        return leave_to_program(b, call, "fixed order was asked for, and only programs on host memory have that");
-    if (call->collective == COLLECTIVE_GROUP || call->collective == COLLECTIVE_BROADCAST_BYTES)
-        return COMM_ERR_UNSUPPORTED; /* ours: what they take is in our memory, or was looked at before */
-    if (BASE_UNLIKELY(call->op & OPERATOR_USER) && reduces(call->collective))
-        return leave_to_program(b, call, "an operator of the program's own works on host memory");
-    if (state_forced(b) && algo_is_forced(state_forced(b), call->collective))
-        return leave_to_program(b, call, "option algorithm asks for a program, which works on host memory");
-    if (BASE_UNLIKELY(b->world->check) && collective_is_ragged(call->collective))
-        return leave_to_program(b, call, "with option check the two ends of each edge compare their counts, on host memory");
-    struct native_call native = call_of(call);
-    char why[256];
-    enum comm_result r = b->native->native->class->accept(b->native, &native, why, sizeof why);
-    if (BASE_UNLIKELY(r != COMM_OK && r != COMM_ERR_UNSUPPORTED))
-        base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text, why);
-    return r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ starting */
@@ -300,7 +233,55 @@ static void retire_short(struct comm_state *b, struct entry *e)
     engine_told(b->unit.engine);
 }
 
-/* A library tells of calls that differ in its own way, if at all: ours is better, where the peers' calls can be read. */
+/* Whether each peer has published the call of this number, or a later one. Those of other hosts tell it once in a tick. */
+static bool all_have_called(const struct comm_state *b, uint32_t seq)
+{
+    for (int32_t r = 0; r < b->team.size; r++) {
+        const struct wire_call *ring = b->channel->peer_calls[r];
+        uint32_t there = ring ? atomic_load_explicit(&ring[seq & b->calls.mask].seq, memory_order_acquire) : seq;
+        if (there == 0 || (int32_t)(there - seq) < 0)
+            return false;
+    }
+    return true;
+}
+
+/* Calls that differ are a better reason than the library's, which came first: true once that is known, or will not be. */
+static bool settle_suspect(struct comm_state *b)
+{
+    struct library_suspect *s = &b->library_work.suspect;
+    struct entry *e = state_entry(b, s->ticket);
+    int64_t now = b->unit.engine->env->now(b->unit.engine->env);
+
+    if (e->seq && (!state_check_peers(b, e) || !state_lengths_agree(b, e->seq)))
+        return true;
+    if (e->seq && !all_have_called(b, e->seq) && now < s->until_ns)
+        return false;
+    propose(b, e, s->result, s->code);
+    return true;
+}
+
+/* A library tells of calls that differ in its own way, if at all: ours is better, where the peers' calls can be read. Until then the
+   operation counts as pending. */
+static void suspect(struct comm_state *b, const struct native_event *event)
+{
+    int64_t now = b->unit.engine->env->now(b->unit.engine->env);
+
+    if (b->library_work.suspect.ticket)
+        return; /* the first says why */
+    b->library_work.suspect = (struct library_suspect){
+        .ticket = event->cookie, .until_ns = now + SUSPECT_NS, .result = (enum comm_result)event->result, .code = event->code};
+    b->library_work.pending++;
+}
+
+static bool look_at_suspect(struct comm_state *b)
+{
+    if (BASE_LIKELY(!b->library_work.suspect.ticket) || b->failed || !settle_suspect(b))
+        return false;
+    b->library_work.suspect.ticket = 0;
+    b->library_work.pending--;
+    return true;
+}
+
 static void take_ended(struct comm_state *b, const struct native_event *event)
 {
     struct entry *e = state_entry(b, event->cookie);
@@ -316,8 +297,8 @@ static void take_ended(struct comm_state *b, const struct native_event *event)
                      BASE_UNLIKELY(b->world->check) && e->by == ENTRY_BY_NATIVE && !(b->library_work.flags & NATIVE_STREAM)
                          ? check_thaw(b, e)
                          : COMM_OK);
-    else if (!e->seq || state_check_peers(b, e))
-        propose(b, e, (enum comm_result)event->result, event->code);
+    else
+        suspect(b, event);
 }
 
 static bool look(struct comm_state *b)
@@ -329,7 +310,7 @@ static bool look(struct comm_state *b)
     uint32_t count = b->native->native->class->advance(b->native, events, ENGINE_EVENTS);
     for (uint32_t i = 0; i < count && !b->failed; i++)
         take_ended(b, &events[i]);
-    return count != 0;
+    return look_at_suspect(b) || count != 0;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the short way */
@@ -343,7 +324,7 @@ static bool takes_form(struct comm_state *b, const struct engine_call *call)
         return f->fits;
     *f = call_shape_of(call, state_fingerprint(b, call));
     f->known = !call->counts; /* what counts say is looked at in each call */
-    f->fits = takes(b, call) == COMM_OK;
+    f->fits = native_takes(b, call) == COMM_OK;
     return f->fits;
 }
 
@@ -424,6 +405,7 @@ static void failing(struct comm_state *b, enum comm_result result)
         return;
     uint32_t pending = b->library_work.pending;
     b->library_work.pending = b->library_work.parked = 0;
+    b->library_work.suspect.ticket = 0;
     b->library_work.alone = 0;
     b->library_work.held = may_enter(b) ? b->native->native->class->leave(b->native, WIRE_ABORT) : pending;
     for (uint64_t t = b->line.done + 1; b->library_work.held && t <= b->line.started; t++) {
@@ -474,13 +456,13 @@ static void active(struct comm_state *b, bool is_active)
 }
 
 static const struct collective_library library = {
-    .takes = takes,
+    .takes = native_takes,
     .issue = issue,
     .wait_short = wait_short,
     .may_not_start = may_not_start,
     .start = start,
     .wait = stream_wait,
-    .is_device_memory = is_device_memory,
+    .is_device_memory = native_is_device_memory,
     .joined = joined,
     .step = step,
     .active = active,

@@ -144,6 +144,12 @@ void engine_await_word(struct engine *e, bool on)
     engine_told_unlocked(e); /* who sleeps without a poll deadline must take one */
 }
 
+void engine_note_silent(struct engine *e, int32_t change)
+{
+    atomic_fetch_add_explicit(&e->sleepers.silents, (uint32_t)change, memory_order_relaxed);
+    atomic_fetch_add_explicit(&e->sleepers.natives, (uint32_t)change, memory_order_relaxed);
+}
+
 /* The monitor looks often enough for the shortest deadline. */
 void engine_note_timeout(struct engine *e, int64_t timeout_ns)
 {

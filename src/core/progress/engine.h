@@ -92,6 +92,7 @@ struct engine_sleepers {
     _Atomic uint32_t work;    /* the progress thread parks on it while nothing is to do */
     _Atomic uint32_t natives; /* communicators with work in a native, which wakes nobody: sleepers look every nap_ns */
     _Atomic int64_t nap_ns;
+    _Atomic uint32_t silents; /* wires that ring nobody; counted in natives too, for the naps */
 };
 
 /* How long a waiting thread spins and yields before it sleeps (pass.c). */
@@ -186,6 +187,7 @@ void engine_note_apart(struct engine *e, uint32_t index, bool on);
 enum comm_result engine_start_progress_thread(struct engine *e);
 /* For a stream that waits for the host: UNSUPPORTED where only the caller's threads may move work. Any thread. */
 enum comm_result engine_need_progress_thread(struct engine *e);
+void engine_note_silent(struct engine *e, int32_t change); /* a wire that rings nobody opened (1), or closes (-1) */
 void engine_note_timeout(struct engine *e, int64_t timeout_ns);
 void engine_forget_wire(struct engine *e, struct progress_wire *wire); /* when it returns no thread polls that wire, nor will */
 /* Something that nobody is woken for is, or is no longer, waited for: sleepers look from time to time. Any thread. */

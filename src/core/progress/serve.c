@@ -105,6 +105,15 @@ static void leave_to_calls(struct engine *e)
     base_unlock(&e->poll_lock, e->env);
 }
 
+/* Until it is rung; but what comes over a silent wire rings nobody. */
+static int64_t rest_of(struct engine *e)
+{
+    bool silent =
+        atomic_load_explicit(&e->sleepers.silents, memory_order_relaxed) && atomic_load_explicit(&e->table.aparts, memory_order_relaxed);
+
+    return silent ? SERVE_BESIDE_NS : 0;
+}
+
 bool engine_heed(struct engine *e, struct serve_round *round)
 {
     round->heeds = !round->nap_ns && atomic_load_explicit(&e->table.aparts, memory_order_seq_cst);
@@ -135,6 +144,6 @@ void engine_serve_round(struct engine *e, struct serve_round *round, bool came)
         round->nap_ns = SERVE_BESIDE_NS;
     } else {
         round->owed = false;
-        round->nap_ns = round->nap_ns == SERVE_NAP_NS && round->quiet < SERVE_QUIET ? SERVE_NAP_NS : 0;
+        round->nap_ns = round->nap_ns == SERVE_NAP_NS && round->quiet < SERVE_QUIET ? SERVE_NAP_NS : rest_of(e);
     }
 }

@@ -11,7 +11,7 @@
 #include "wire/device.h"
 #include "wire/native.h"
 
-enum { MODULE_ABI = 2 };
+enum { MODULE_ABI = 3 };
 #define MODULE_ENTRY "comm_module_entry"
 
 /* The core's side. Constant for the life of the process. */
@@ -27,6 +27,7 @@ struct module_interface {
     const char *library; /* what it was built with: "Open MPI 4.1.4" */
     const struct native_class *native;
     const struct device_class *device;
+    const struct wire_class *wire;
 };
 /* NULL: it does not serve a core like this one. */
 typedef const struct module_interface *module_entry_fn(const struct module_core *core);

@@ -9,6 +9,7 @@ extern const struct boot_class boot_unix;
 extern const struct native_class native_mpi;
 extern const struct wire_class wire_local;
 extern const struct wire_class wire_mixed;
+extern const struct wire_class wire_mpi;
 extern const struct wire_class wire_shm;
 extern const struct wire_class wire_tcp;
 extern const struct native_class native_nccl_module;
@@ -18,6 +19,15 @@ const struct wire_backend wire_backends[] = {
     {.name = "shm", .wire = &wire_shm, .boot = &boot_unix, .fixed_order = 1},
     {.name = "tcp", .wire = &wire_tcp, .boot = &boot_tcp, .fixed_order = 1, .network = 1},
     {.name = "shm+tcp", .wire = &wire_mixed, .boot = &boot_tcp, .fixed_order = 1, .network = 1, .near = "shm", .far = "tcp"},
+    {.name = "shm+mpi",
+     .wire = &wire_mixed,
+     .boot = &boot_tcp,
+     .fixed_order = 1,
+     .network = 1,
+     .far_wire = &wire_mpi,
+     .library = &native_mpi,
+     .near = "shm",
+     .far = "mpi"},
     {.name = "mpi", .wire = &wire_shm, .boot = &boot_unix, .native = &native_mpi, .fixed_order = 1},
     {.name = "nccl", .wire = &wire_shm, .boot = &boot_unix, .native = &native_nccl_module, .device_buffers = 1},
 };
@@ -42,6 +52,25 @@ const struct wire_backend *wire_backend_here(const char *name)
     for (size_t i = 0; i < sizeof here / sizeof *here; i++)
         if (base_equal(here[i].name, name))
             return &here[i];
+    return NULL;
+}
+
+const struct wire_backend *wire_backend_across(const char *name)
+{
+    static const struct wire_backend across[] = {
+        {.name = "mpi",
+         .wire = &wire_mixed,
+         .boot = &boot_tcp,
+         .native = &native_mpi,
+         .fixed_order = 1,
+         .network = 1,
+         .near = "shm",
+         .far = "tcp"},
+    };
+
+    for (size_t i = 0; i < sizeof across / sizeof *across; i++)
+        if (base_equal(across[i].name, name))
+            return &across[i];
     return NULL;
 }
 

@@ -228,14 +228,19 @@ enum { WIRE_TICK_NS = 1000000000, WIRE_TICKS = 24, WIRE_LINK_TICKS = 4 };
 struct wire_config {
     const struct comm_env *env;
     const struct base_log *log;
-    struct env_bell *bell;  /* this engine's; peers' activity rings it while the wire is armed */
-    struct env_bell *watch; /* the monitor's: death notices (descriptors) are watched by this one alone */
-    struct wire_boot *boot; /* how the ranks meet; NULL for `local` */
-    int32_t rank, ranks;    /* of the world; rank -1: all of them are in this process */
-    int32_t oversubscribed; /* more ranks than CPUs: they will sleep often, so sleeping must be cheap */
-    uint64_t world;         /* equal on all ranks, unlike any other world's */
-    const int32_t *host;    /* by rank: the number of its host, from 0 in the order of their lowest ranks; NULL: not asked */
-    bool across;            /* peers of this rank's own host are another wire's: this one need not reach them */
+    struct env_bell *bell;        /* this engine's; peers' activity rings it while the wire is armed */
+    struct env_bell *watch;       /* the monitor's: death notices (descriptors) are watched by this one alone */
+    struct wire_boot *boot;       /* how the ranks meet; NULL for `local` */
+    int32_t rank, ranks;          /* of the world; rank -1: all of them are in this process */
+    int32_t oversubscribed;       /* more ranks than CPUs: they will sleep often, so sleeping must be cheap */
+    uint64_t world;               /* equal on all ranks, unlike any other world's */
+    const int32_t *host;          /* by rank: the number of its host, from 0 in the order of their lowest ranks; NULL: not asked */
+    bool across;                  /* peers of this rank's own host are another wire's: this one need not reach them */
+    const struct wire_class *far; /* of a wire made of two: the one across hosts; NULL: tcp */
+    const char *launcher;         /* as team_launch_find names it */
+    const char *library;          /* mpi: the file of a library that its module opens itself, or NULL */
+    struct wire *guard;           /* mpi: a wire among the same ranks, open, which tells of deaths, notes and published calls; the new wire
+                                     owns it once it is open */
     int64_t deadline;
     int64_t peer_timeout_ns; /* equal on all ranks: a live process that is silent for so long is told down; 0: 30 s */
     int64_t link_timeout_ns; /* the same of a host that acknowledges nothing; 0: 3 s */
@@ -328,6 +333,7 @@ enum { WIRE_ASKED = 1, WIRE_RESTS = 2 };
 struct wire {
     const struct wire_class *class;
     _Atomic uint32_t *asks; /* this rank's; NULL: none can reach it */
+    bool silent;            /* what comes rings nobody: sleepers look at it now and then, and so does the monitor while it serves */
 };
 
 #endif

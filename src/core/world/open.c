@@ -81,9 +81,11 @@ static enum comm_result find_backend(struct opening *o)
         name = o->launch.ranks == 1 ? "local" : open_several_hosts(o) ? "shm+tcp" : "shm";
     o->backend = wire_backend_find(name);
     if (!o->backend) {
-        base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi or nccl", name);
+        base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi, shm+mpi or nccl", name);
         return COMM_ERR_CONFIG;
     }
+    if ((open_several_hosts(o) || (o->config.ranks && (met || o->config.exchange))) && wire_backend_across(name))
+        o->backend = wire_backend_across(name);
     if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(o->backend->network && met))
         return COMM_ERR_CONFIG;
     o->text[0] = 0;
@@ -180,9 +182,9 @@ static enum comm_result probe_native(struct opening *o)
 {
     struct native_config config = native_config_of(o);
 
-    if (!o->backend->native)
+    if (!wire_backend_library(o->backend))
         return COMM_OK;
-    o->probed = o->backend->native->probe(&config, o->version);
+    o->probed = wire_backend_library(o->backend)->probe(&config, o->version);
     return o->launch.ranks == 1 || !o->backend->boot ? o->probed : COMM_OK;
 }
 
@@ -227,6 +229,8 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
                                  .oversubscribed = (uint32_t)o->neighbours > o->engine->cpus,
                                  .world = w->id,
                                  .host = w->hosts.of,
+                                 .far = o->backend->far_wire,
+                                 .launcher = o->launch.launcher,
                                  .deadline = o->deadline,
                                  .peer_timeout_ns = w->peer_timeout_ns,
                                  .link_timeout_ns = w->link_timeout_ns,
@@ -236,6 +240,8 @@ static enum comm_result open_wire(struct opening *o, struct world *w)
 
     w->port.class = o->backend->wire;
     w->port.asks = r == COMM_OK && w->port.wire->asks ? w->port.wire->asks : &w->no_asks;
+    if (r == COMM_OK)
+        engine_note_silent(o->engine, w->port.wire->silent ? 1 : 0);
     engine_note_timeout(o->engine, w->peer_timeout_ns * 4 / WIRE_TICKS);
     engine_note_timeout(o->engine, w->link_timeout_ns * 4 / WIRE_LINK_TICKS);
     return r == COMM_OK ? enlist_world(o->engine, w) : r;

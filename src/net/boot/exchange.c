@@ -84,7 +84,7 @@ static enum comm_result meet(struct boot_exchange *b, bool keyed)
     char why[200];
 
     c->env->identity(c->env, &who);
-    mine.host = who.host_id;
+    mine.host = who.place_id; /* containers of one machine have a loopback each */
     if (c->env->random(c->env, mine.word, sizeof mine.word))
         return boot_fail(c, COMM_ERR_SYSTEM, "no randomness for the meeting");
     if (!interface_address(c->env, mine.address, why, sizeof why))

@@ -181,8 +181,10 @@ uint32_t mpi_leave(struct native_channel *channel, enum wire_leave how)
 
     while (left && mpi_advance(channel, ignored, sizeof ignored / sizeof *ignored))
         left = c->count;
-    if (how == WIRE_ABORT)
+    if (how == WIRE_ABORT) {
+        mpi_failed();
         return left;
+    }
     if (left || (atomic_load(&c->state) == MPI_JOINING && atomic_load(&c->owners) > 1))
         mpi_keep();
     if (!left)

@@ -14,6 +14,7 @@
 
 #include "base/format.h"
 #include "wire/module.h"
+#include "wire/table.h"
 
 enum { WHY_BYTES = 640, MPIS = 3 };
 
@@ -238,3 +239,37 @@ static enum comm_result open_native(const struct native_config *config, struct n
 /* What comes after open is called through the native that open gave, whose table is the module's. */
 extern const struct native_class native_mpi;
 const struct native_class native_mpi = {.name = "mpi", .probe = probe, .open = open_native};
+
+/* ------------------------------------------------------------------------------------------------------------ the wire */
+/* A rank without a module fails before the others begin to connect. Its guard is tcp, which opens first: it bounds how long ranks wait for
+ * each other, and MPI does not. */
+static enum comm_result open_wire(const struct wire_config *config, struct wire **wire)
+{
+    struct native_config native = {.env = config->env,
+                                   .log = config->log,
+                                   .launcher = config->launcher,
+                                   .rank = config->rank,
+                                   .ranks = config->ranks,
+                                   .error_text = config->error_text,
+                                   .error_text_bytes = config->error_text_bytes};
+    const struct module_interface *handle = NULL;
+    const struct wire_class *tcp = wire_backend_find("tcp")->wire;
+    struct wire_config inner = *config;
+    struct native_config with;
+    struct chosen chosen;
+
+    enum comm_result r = find(&native, &with, &chosen, &handle);
+    if (r == COMM_OK)
+        r = tcp->open(config, &inner.guard);
+    if (r != COMM_OK)
+        return r;
+    inner.library = with.library;
+    r = handle->wire->open(&inner, wire);
+    if (r != COMM_OK)
+        inner.guard->class->close(inner.guard);
+    return r;
+}
+
+/* What comes after open is called through the wire that open gave, whose table is the module's. */
+extern const struct wire_class wire_mpi;
+const struct wire_class wire_mpi = {.name = "mpi", .open = open_wire};

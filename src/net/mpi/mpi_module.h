@@ -89,7 +89,8 @@ static inline bool mpi_is_over(void)
 enum comm_result mpi_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES]);
 enum comm_result mpi_open(const struct native_config *config, struct native **native);
 void mpi_close(struct native *native);
-void mpi_keep(void); /* something unfinished stays: MPI is not finalised by us any more */
+void mpi_keep(void);   /* something unfinished stays: MPI is not finalised by us any more */
+void mpi_failed(void); /* a communicator failed: the same */
 
 /* channel.c */
 enum comm_result mpi_join(struct native *native, const struct wire_team *team, const void *offers, void *offer,

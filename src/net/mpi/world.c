@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "net/mpi/library.h"
+#include "net/mpi/wire.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@ static struct {
     pthread_mutex_t lock;
     bool ours;       /* we started it */
     bool unfinished; /* something is kept for ever */
+    bool failed;     /* a communicator over it: other ranks may be gone, or leave without MPI_Finalize */
     int natives;     /* open */
     pid_t pid;
     int keyval;
@@ -91,10 +93,19 @@ void mpi_keep(void)
     pthread_mutex_unlock(&process.lock);
 }
 
-/* MPI_Finalize waits for the other ranks: a rank that ends with something open must not wait for them. */
+void mpi_failed(void)
+{
+    pthread_mutex_lock(&process.lock);
+    process.failed = true;
+    pthread_mutex_unlock(&process.lock);
+}
+
+/* MPI_Finalize waits for the other ranks: a rank that ends with something open, or after a failure, must not wait for them. */
 static void finalize_ours(void)
 {
-    if (process.ours && process.pid == getpid() && process.natives == 0 && !process.unfinished && !mpi_is_over()) {
+    bool unclean = process.natives || process.unfinished || process.failed;
+
+    if (process.ours && process.pid == getpid() && !unclean && !mpi_is_over()) {
         atomic_store(&mpi_over, 1);
         MPI_Finalize();
     }
@@ -181,6 +192,12 @@ static enum comm_result check_ranks(const struct native_config *config)
     if (size == config->ranks)
         return COMM_OK;
     library_text(library, sizeof library);
+    if (strcmp(config->launcher, "program") == 0 && size > 1) {
+        snprintf(text, sizeof text,
+                 "the program opens a world of %d ranks, but MPI_COMM_WORLD of %s has %d; expected all of them for backend mpi and shm+mpi",
+                 config->ranks, library, size);
+        return complain(config, COMM_ERR_CONFIG, text);
+    }
     snprintf(
         text, sizeof text,
         "launcher %s says %d ranks, but %s in this process sees %d%s; start it with %s, or use the module of the MPI that %s belongs to",
@@ -331,7 +348,8 @@ static const struct module_interface interface = {.abi = MODULE_ABI,
                                                   .version = COMM_VERSION,
                                                   .name = MODULE_NAME,
                                                   .library = MODULE_LIBRARY,
-                                                  .native = &native_of_mpi};
+                                                  .native = &native_of_mpi,
+                                                  .wire = &mpiwire_class};
 
 __attribute__((visibility("default"))) const struct module_interface *comm_module_entry(const struct module_core *core);
 const struct module_interface *comm_module_entry(const struct module_core *core)

@@ -67,6 +67,7 @@ enum {
     MPI_SUCCESS = 0,
     MPI_ERR_IN_STATUS = 19,
     MPI_UNDEFINED = -32766,
+    MPI_ANY_SOURCE = -1,
     MPI_THREAD_SINGLE = 0,
     MPI_THREAD_FUNNELED = 1024,
     MPI_THREAD_SERIALIZED = 2048,
@@ -106,6 +107,10 @@ typedef int MPI_Comm_delete_attr_function(MPI_Comm, int, void *, void *);
     X(Group_incl, (MPI_Group, int, const int *, MPI_Group *))                                                                              \
     X(Group_free, (MPI_Group *))                                                                                                           \
     X(Test, (MPI_Request *, int *, MPI_Status *))                                                                                          \
+    X(Isend, (const void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *))                                                         \
+    X(Irecv, (void *, int, MPI_Datatype, int, int, MPI_Comm, MPI_Request *))                                                               \
+    X(Iprobe, (int, int, MPI_Comm, int *, MPI_Status *))                                                                                   \
+    X(Get_count, (const MPI_Status *, MPI_Datatype, int *))                                                                                \
     X(Testsome, (int, MPI_Request *, int *, int *, MPI_Status *))                                                                          \
     X(Reduce_local, (const void *, void *, int, MPI_Datatype, MPI_Op))                                                                     \
     X(Barrier, (MPI_Comm))                                                                                                                 \
@@ -141,6 +146,10 @@ extern struct mpi_abi mpi_abi;
 #define MPI_Group_incl mpi_abi.Group_incl
 #define MPI_Group_free mpi_abi.Group_free
 #define MPI_Test mpi_abi.Test
+#define MPI_Isend mpi_abi.Isend
+#define MPI_Irecv mpi_abi.Irecv
+#define MPI_Iprobe mpi_abi.Iprobe
+#define MPI_Get_count mpi_abi.Get_count
 #define MPI_Testsome mpi_abi.Testsome
 #define MPI_Reduce_local mpi_abi.Reduce_local
 #define MPI_Barrier mpi_abi.Barrier

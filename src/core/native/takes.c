@@ -1,0 +1,72 @@
+/* Which calls a library takes, and which are left to programs. Every rank must come to the same answer. */
+#include "native/takes.h"
+
+#include "base/format.h"
+
+static bool reduces(uint32_t collective)
+{
+    return collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_REDUCE_SCATTER ||
+           collective == COLLECTIVE_REDUCE_SCATTER_V || collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
+}
+
+/* Integers wrap and bits are bits: any order gives the same. */
+static bool order_matters(enum comm_type type)
+{
+    return type >= COMM_F8E4M3 && type != COMM_I32_INDEX && type != COMM_I64_INDEX;
+}
+
+static struct native_call call_of(const struct engine_call *call)
+{
+    return (struct native_call){.collective = call->collective,
+                                .type = call->type,
+                                .op = call->op,
+                                .root = call->root,
+                                .in = call->in,
+                                .out = call->out,
+                                .n = call->n,
+                                .element_bytes = data_type_bytes(call->type),
+                                .counts = call->counts,
+                                .displs = call->displs,
+                                .in_counts = call->in_counts,
+                                .in_displs = call->in_displs};
+}
+
+bool native_is_device_memory(struct comm_state *b, const void *memory)
+{
+    struct CUstream_st *stream;
+    struct device *d = b->native->native->class->stream ? b->native->native->class->stream(b->native, NULL, &stream) : NULL;
+
+    return d && memory && d->class->kind(d, memory) != DEVICE_HOST;
+}
+
+/* UNSUPPORTED, and a program does it; but no program of ours reads a device's memory. */
+static enum comm_result leave_to_program(struct comm_state *b, const struct engine_call *call, const char *why)
+{
+    if (!native_is_device_memory(b, call->in) && !native_is_device_memory(b, call->out))
+        return COMM_ERR_UNSUPPORTED;
+    base_format(b->failure.last_refused.text, sizeof b->failure.last_refused.text, "the buffers are a device's: %s", why);
+    return COMM_ERR_ARGUMENT;
+}
+
+enum comm_result native_takes(struct comm_state *b, const struct engine_call *call)
+{
+    if (call->collective == COLLECTIVE_SPLIT || call->collective == COLLECTIVE_DUP || call->collective == COLLECTIVE_WINDOW)
+        return COMM_ERR_UNSUPPORTED;
+    if ((b->terms.fixed_order || b->world->order_block) && reduces(call->collective) &&
+        order_matters(call->type)) /* never silently relaxed */
+        return leave_to_program(b, call, "fixed order was asked for, and only programs on host memory have that");
+    if (call->collective == COLLECTIVE_GROUP || call->collective == COLLECTIVE_BROADCAST_BYTES)
+        return COMM_ERR_UNSUPPORTED; /* ours: what they take is in our memory, or was looked at before */
+    if (BASE_UNLIKELY(call->op & OPERATOR_USER) && reduces(call->collective))
+        return leave_to_program(b, call, "an operator of the program's own works on host memory");
+    if (state_forced(b) && algo_is_forced(state_forced(b), call->collective))
+        return leave_to_program(b, call, "option algorithm asks for a program, which works on host memory");
+    if (BASE_UNLIKELY(b->world->check) && collective_is_ragged(call->collective))
+        return leave_to_program(b, call, "with option check the two ends of each edge compare their counts, on host memory");
+    struct native_call native = call_of(call);
+    char why[256];
+    enum comm_result r = b->native->native->class->accept(b->native, &native, why, sizeof why);
+    if (BASE_UNLIKELY(r != COMM_OK && r != COMM_ERR_UNSUPPORTED))
+        base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text, why);
+    return r;
+}

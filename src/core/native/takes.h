@@ -1,0 +1,11 @@
+/* Private to this room: which calls a library takes (takes.c). */
+#ifndef NATIVE_TAKES_H
+#define NATIVE_TAKES_H
+
+#include "comm/state.h"
+
+/* COMM_OK: the library does it. UNSUPPORTED: a program does it. Anything else refuses the call, and last_refused says why. */
+enum comm_result native_takes(struct comm_state *b, const struct engine_call *call);
+bool native_is_device_memory(struct comm_state *b, const void *memory);
+
+#endif

@@ -1,0 +1,386 @@
+/* The wire's life and its channels', and what it hands on to its guard. */
+#include "net/mpi/wire.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAP_LEAST_NS INT64_C(50000)
+#define NAP_MOST_NS INT64_C(1000000)
+/* A message that left before a note over the guard may come so much later. */
+#define NOTE_LEAD_NS INT64_C(500000000)
+/* For peers to take what was said last. */
+#define LAST_SENDS_NS INT64_C(5000000000)
+
+/* ------------------------------------------------------------------------------------------------------------ open, close */
+static enum comm_result complain(const struct wire_config *config, enum comm_result result, const char *text)
+{
+    if (config->error_text && config->error_text_bytes)
+        snprintf(config->error_text, config->error_text_bytes, "%s", text);
+    return result;
+}
+
+static void free_lists(struct mpiwire *w)
+{
+    for (int i = 0; i < MPIWIRE_CLASSES; i++)
+        for (struct mpiwire_block *b; (b = w->spare[i]);) {
+            w->spare[i] = b->next;
+            free(b);
+        }
+    for (struct mpiwire_slot *s; (s = w->spare_slots);) {
+        w->spare_slots = s->next;
+        free(s);
+    }
+    for (struct mpiwire_message *m; (m = w->spare_messages);) {
+        w->spare_messages = m->next;
+        free(m);
+    }
+}
+
+static void destroy(struct mpiwire *w)
+{
+    free_lists(w);
+    free(w->gone);
+    free(w->gone_ns);
+    free(w->behind);
+    free(w);
+}
+
+static enum comm_result start_mpi(const struct wire_config *config, struct mpiwire *w)
+{
+    struct native_config native = {.env = config->env,
+                                   .log = config->log,
+                                   .launcher = config->launcher,
+                                   .library = config->library,
+                                   .rank = config->rank,
+                                   .ranks = config->ranks,
+                                   .deadline = config->deadline,
+                                   .error_text = config->error_text,
+                                   .error_text_bytes = config->error_text_bytes};
+    struct native *opened = NULL;
+    enum comm_result r = mpi_open(&native, &opened);
+
+    if (r != COMM_OK)
+        return r;
+    w->world = (struct mpi_world *)opened;
+    if (w->world->shared)
+        return COMM_OK;
+    mpi_close(opened);
+    return complain(
+        config, COMM_ERR_CONFIG,
+        "backend=shm+mpi needs MPI_THREAD_MULTIPLE, since this library's threads look at MPI too, and MPI was started below it");
+}
+
+static enum comm_result mpiwire_open(const struct wire_config *config, struct wire **wire)
+{
+    struct mpiwire *w = calloc(1, sizeof *w);
+    size_t ranks = (size_t)config->ranks;
+
+    if (!w)
+        return COMM_ERR_MEMORY;
+    w->wire.class = &mpiwire_class;
+    w->wire.silent = true;
+    w->guard = config->guard;
+    w->env = config->env;
+    w->ranks = config->ranks;
+    w->sending_last = &w->sending;
+    w->receiving_last = &w->receiving;
+    w->gone = calloc(ranks, sizeof *w->gone);
+    w->gone_ns = calloc(ranks, sizeof *w->gone_ns);
+    w->behind = calloc(ranks, sizeof *w->behind);
+    enum comm_result r = w->gone && w->gone_ns && w->behind ? start_mpi(config, w) : COMM_ERR_MEMORY;
+    if (r != COMM_OK) {
+        destroy(w);
+        return r;
+    }
+    pthread_mutex_init(&w->lock, NULL);
+    *wire = &w->wire;
+    return COMM_OK;
+}
+
+/* What left for ranks that are gone will never be taken. */
+static bool still_sends(struct mpiwire *w)
+{
+    return w->sending && w->goners + 1 < (uint32_t)w->ranks && !mpi_is_over();
+}
+
+static void mpiwire_close(struct wire *wire)
+{
+    struct mpiwire *w = (struct mpiwire *)wire;
+    int64_t until = w->env->now(w->env) + LAST_SENDS_NS;
+
+    while (still_sends(w) && w->env->now(w->env) < until) {
+        mpiwire_progress(w);
+        w->env->relax(w->env, true);
+    }
+    w->guard->class->close(w->guard);
+    if (w->sending || w->receiving) {
+        mpi_keep(); /* MPI has memory of this wire's, for ever */
+        mpi_close(&w->world->handle);
+        return;
+    }
+    mpi_close(&w->world->handle);
+    pthread_mutex_destroy(&w->lock);
+    destroy(w);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ join, leave */
+static struct mpiwire_channel *make(struct mpiwire *w, const struct wire_team *team, const struct wire_limits *limits)
+{
+    struct mpiwire_channel *c = calloc(1, sizeof *c);
+    size_t size = (size_t)team->size;
+
+    if (!c)
+        return NULL;
+    c->handle.class = &mpiwire_class;
+    c->handle.wire = &w->wire;
+    c->handle.traffic = &c->traffic;
+    c->wire = w;
+    c->id = team->id;
+    c->rank = (uint32_t)team->rank;
+    c->size = (uint32_t)team->size;
+    c->world = team->world;
+    c->areas = limits->minimal ? 1 : MPIWIRE_AREAS;
+    c->credits = limits->minimal ? 1 : limits->credits ? limits->credits : MPIWIRE_CREDITS;
+    c->once_places = limits->minimal ? 1 : MPIWIRE_ONCE_PLACES;
+    c->lag = limits->minimal ? 1 : MPIWIRE_AREAS / 2;
+    c->rendezvous = limits->rendezvous;
+    c->member = calloc(size, sizeof *c->member);
+    c->acked = calloc(size * c->areas * WIRE_STREAM_EDGES * c->credits, sizeof *c->acked);
+    if (c->member && c->acked)
+        return c;
+    free(c->member);
+    free(c->acked);
+    free(c);
+    return NULL;
+}
+
+static void enlist(struct mpiwire_channel *c)
+{
+    pthread_mutex_lock(&c->wire->lock);
+    c->next = c->wire->channels;
+    c->wire->channels = c;
+    pthread_mutex_unlock(&c->wire->lock);
+}
+
+static void delist(struct mpiwire_channel *c)
+{
+    struct mpiwire_channel **at = &c->wire->channels;
+
+    while (*at != c)
+        at = &(*at)->next;
+    *at = c->next;
+}
+
+static void mpiwire_leave(struct wire_channel *channel, enum wire_leave how)
+{
+    struct mpiwire_channel *c = mpiwire_of(channel);
+
+    pthread_mutex_lock(&c->wire->lock);
+    c->aborted = true;
+    c->events = 0;
+    mpiwire_slots_forget(c);
+    mpiwire_messages_forget(c);
+    if (how == WIRE_CLOSE)
+        delist(c);
+    pthread_mutex_unlock(&c->wire->lock);
+    if (how == WIRE_ABORT)
+        mpi_failed();
+    if (c->guard)
+        c->guard->class->leave(c->guard, how);
+    if (how != WIRE_CLOSE)
+        return;
+    free(c->event);
+    free(c->member);
+    free(c->acked);
+    free(c);
+}
+
+/* What all members must have alike is the guard's to compare; a channel's name is its team's. */
+static enum comm_result offer(struct mpiwire *w, const struct wire_team *team, const struct wire_limits *limits, void *mine,
+                              struct wire_channel **channel)
+{
+    struct mpiwire_channel *c = make(w, team, limits);
+
+    if (!c)
+        return COMM_ERR_MEMORY;
+    enum comm_result r = w->guard->class->join(w->guard, team, limits, NULL, mine, &c->guard);
+    if (r != COMM_OK) {
+        free(c->member);
+        free(c->acked);
+        free(c);
+        return r;
+    }
+    c->handle.caps = c->guard->caps;
+    c->handle.caps.note_lead_ns += NOTE_LEAD_NS;
+    c->handle.calls = c->guard->calls;
+    enlist(c);
+    *channel = &c->handle;
+    return COMM_OK;
+}
+
+static enum comm_result mpiwire_join(struct wire *wire, const struct wire_team *team, const struct wire_limits *limits, const void *offers,
+                                     void *mine, struct wire_channel **channel)
+{
+    struct mpiwire *w = (struct mpiwire *)wire;
+
+    if (!offers)
+        return offer(w, team, limits, mine, channel);
+    struct mpiwire_channel *c = mpiwire_of(*channel);
+    c->guard->calls = c->handle.calls; /* they may be published elsewhere by now */
+    c->world = team->world;
+    enum comm_result r = w->guard->class->join(w->guard, team, NULL, offers, NULL, &c->guard);
+    c->handle.peer_calls = c->guard ? c->guard->peer_calls : NULL;
+    if (r != COMM_OK) {
+        mpiwire_leave(&c->handle, WIRE_CLOSE);
+        *channel = NULL;
+    }
+    return r;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ moving */
+static enum wire_result mpiwire_reserve(struct wire_channel *channel, const struct wire_expose *e, size_t bytes, void **pad)
+{
+    (void)channel, (void)e, (void)bytes, (void)pad;
+    return WIRE_NONE;
+}
+
+static enum wire_result mpiwire_expose(struct wire_channel *channel, const struct wire_expose *e)
+{
+    struct mpiwire_channel *c = mpiwire_of(channel);
+
+    if ((e->flags & WIRE_KIND) == WIRE_NOTE)
+        return c->guard->class->expose(c->guard, e);
+    pthread_mutex_lock(&c->wire->lock);
+    enum wire_result r = (e->flags & WIRE_KIND) == WIRE_MESSAGE ? mpiwire_expose_message(c, e) : mpiwire_expose_work(c, e);
+    pthread_mutex_unlock(&c->wire->lock);
+    return r;
+}
+
+static enum wire_result mpiwire_view(struct wire_channel *channel, const struct wire_look *l)
+{
+    struct mpiwire_channel *c = mpiwire_of(channel);
+
+    pthread_mutex_lock(&c->wire->lock);
+    enum wire_result r = (l->flags & WIRE_KIND) == WIRE_MESSAGE ? mpiwire_view_message(c, l) : mpiwire_view_work(c, l);
+    pthread_mutex_unlock(&c->wire->lock);
+    return r;
+}
+
+static uint32_t take_events(struct mpiwire_channel *c, struct wire_event *events, uint32_t max)
+{
+    uint32_t n = 0;
+
+    for (; c->events && n < max; n++, c->events--) {
+        events[n] = c->event[c->events_first];
+        c->events_first = (c->events_first + 1) % c->events_room;
+        if (events[n].kind != WIRE_EVENT_ANNOUNCED)
+            continue;
+        c->member[events[n].peer].seen = wire_key_seq(events[n].key);
+        c->owes = true;
+    }
+    return n;
+}
+
+/* Notes first: what a peer said before it went explains what is missing. */
+static uint32_t mpiwire_advance(struct wire_channel *channel, struct wire_event *events, uint32_t max)
+{
+    struct mpiwire_channel *c = mpiwire_of(channel);
+    uint32_t notes = c->guard->class->advance(c->guard, events, max / 2);
+
+    pthread_mutex_lock(&c->wire->lock);
+    mpiwire_progress(c->wire);
+    if (c->differing)
+        mpiwire_look_at_differing(c);
+    if (c->wire->goners && !c->aborted)
+        mpiwire_lose(c);
+    uint32_t n = take_events(c, events + notes, max - notes);
+    pthread_mutex_unlock(&c->wire->lock);
+    return notes + n;
+}
+
+static void mpiwire_flush(struct wire_channel *channel)
+{
+    struct mpiwire_channel *c = mpiwire_of(channel);
+
+    if ((c->retires || c->owes) && !c->aborted) {
+        pthread_mutex_lock(&c->wire->lock);
+        if (c->retires)
+            mpiwire_tell_retired(c);
+        if (c->owes)
+            mpiwire_tell_consumed(c);
+        pthread_mutex_unlock(&c->wire->lock);
+    }
+    c->guard->class->flush(c->guard);
+}
+
+static uint32_t mpiwire_poll(struct wire *wire, struct wire_event *events, uint32_t max)
+{
+    struct mpiwire *w = (struct mpiwire *)wire;
+    uint32_t n = w->guard->class->poll(w->guard, events, max);
+
+    pthread_mutex_lock(&w->lock);
+    for (uint32_t i = 0; i < n; i++)
+        if (events[i].kind == WIRE_EVENT_DOWN && !w->gone[events[i].peer].kind) {
+            w->gone[events[i].peer] = events[i];
+            w->gone_ns[events[i].peer] = w->env->now(w->env);
+            w->goners++;
+        }
+    mpiwire_progress(w);
+    pthread_mutex_unlock(&w->lock);
+    return n;
+}
+
+/* Nothing of MPI's rings: it is looked at again soon, and ever later while nothing comes. */
+static void mpiwire_arm(struct wire *wire, bool on, int64_t *deadline)
+{
+    struct mpiwire *w = (struct mpiwire *)wire;
+
+    w->guard->class->arm(w->guard, on, deadline);
+    if (!on)
+        return;
+    pthread_mutex_lock(&w->lock);
+    w->nap_ns = w->nap_ns < NAP_LEAST_NS ? NAP_LEAST_NS : w->nap_ns * 2 < NAP_MOST_NS ? w->nap_ns * 2 : NAP_MOST_NS;
+    int64_t until = w->env->now(w->env) + w->nap_ns;
+    pthread_mutex_unlock(&w->lock);
+    *deadline = until < *deadline ? until : *deadline;
+}
+
+static void mpiwire_describe(struct wire_channel *channel, int32_t peer, char *address, size_t bytes)
+{
+    struct mpiwire_channel *c = mpiwire_of(channel);
+
+    c->guard->class->describe(c->guard, peer, address, bytes);
+}
+
+/* Whatever came since it was asked last may be for whom nobody waits. */
+static bool mpiwire_heed(struct wire *wire, bool on)
+{
+    struct mpiwire *w = (struct mpiwire *)wire;
+    bool came = w->guard->class->heed && w->guard->class->heed(w->guard, on);
+
+    pthread_mutex_lock(&w->lock);
+    mpiwire_progress(w);
+    came |= w->came;
+    w->came = false;
+    pthread_mutex_unlock(&w->lock);
+    return came;
+}
+
+const struct wire_class mpiwire_class = {
+    .name = "mpi",
+    .open = mpiwire_open,
+    .close = mpiwire_close,
+    .join = mpiwire_join,
+    .leave = mpiwire_leave,
+    .reserve = mpiwire_reserve,
+    .expose = mpiwire_expose,
+    .view = mpiwire_view,
+    .release = mpiwire_release,
+    .advance = mpiwire_advance,
+    .flush = mpiwire_flush,
+    .poll = mpiwire_poll,
+    .arm = mpiwire_arm,
+    .describe = mpiwire_describe,
+    .heed = mpiwire_heed,
+};

@@ -1,0 +1,250 @@
+/*
+ * Messages. A short one goes at once, as long as its receiver has room for one more that nobody has received; of a longer one its length
+ * goes, and its bytes in pieces when the receiver has granted them. Pieces are copied as they leave and as they come, a few ahead, so that
+ * a failure leaves nothing of a user's with MPI.
+ */
+#include "net/mpi/wire.h"
+
+#include "base/check.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct mpiwire_message *find(struct mpiwire_message *list, uint32_t peer, uint32_t number)
+{
+    while (list && (list->peer != peer || wire_key_seq(list->key) != number))
+        list = list->next;
+    return list;
+}
+
+static struct mpiwire_message *make(struct mpiwire_channel *c, struct mpiwire_message **list)
+{
+    struct mpiwire *w = c->wire;
+    struct mpiwire_message *m = w->spare_messages;
+
+    if (m)
+        w->spare_messages = m->next;
+    else
+        m = malloc(sizeof *m);
+    if (!m)
+        return NULL;
+    *m = (struct mpiwire_message){.next = *list, .channel = c};
+    *list = m;
+    return m;
+}
+
+static void give(struct mpiwire *w, struct mpiwire_message *m)
+{
+    if (m->block)
+        mpiwire_block_give(w, m->block);
+    m->next = w->spare_messages;
+    w->spare_messages = m;
+}
+
+static void drop(struct mpiwire_channel *c, struct mpiwire_message **list, struct mpiwire_message *m)
+{
+    while (*list != m)
+        list = &(*list)->next;
+    *list = m->next;
+    m->channel = NULL;
+    if (!m->ahead) /* else the last piece that has left gives it */
+        give(c->wire, m);
+}
+
+void mpiwire_messages_forget(struct mpiwire_channel *c)
+{
+    while (c->sent)
+        drop(c, &c->sent, c->sent);
+    while (c->arrived)
+        drop(c, &c->arrived, c->arrived);
+}
+
+static void tell_done(struct mpiwire_channel *c, const struct mpiwire_message *m)
+{
+    mpiwire_tell(c, &(struct wire_event){
+                        .kind = WIRE_EVENT_DONE, .result = WIRE_DONE, .cookie = m->cookie, .peer = (int32_t)m->peer, .bytes = m->take});
+}
+
+/* ------------------------------------------------------------------------------------------------------------ sending */
+enum wire_result mpiwire_expose_message(struct mpiwire_channel *c, const struct wire_expose *e)
+{
+    uint32_t peer = e->peers[0], number = wire_key_seq(e->key);
+    struct mpiwire_member *m = &c->member[peer];
+    struct wire_span span = e->nspans ? e->spans[0] : (struct wire_span){NULL, 0};
+    bool slot = span.bytes > MPIWIRE_INLINE;
+    uint64_t bytes = span.bytes;
+
+    if (number - m->consumed > c->handle.caps.window) {
+        mpiwire_progress(c->wire);
+        if (number - m->consumed > c->handle.caps.window)
+            return WIRE_AGAIN;
+    }
+    if (bytes <= MPIWIRE_EAGER && !c->rendezvous && (!slot || m->eager_sent - m->eager_taken < MPIWIRE_EAGER_SLOTS)) {
+        if (!mpiwire_post(c, peer, MPIWIRE_SHORT, e->key, e->fingerprint, span.at, bytes))
+            return WIRE_AGAIN;
+        m->eager_sent += slot;
+        return WIRE_DONE;
+    }
+    struct mpiwire_message *message = make(c, &c->sent);
+    if (!message)
+        return WIRE_AGAIN;
+    if (!mpiwire_post(c, peer, MPIWIRE_ANNOUNCE, e->key, e->fingerprint, &bytes, sizeof bytes)) {
+        drop(c, &c->sent, message);
+        return WIRE_AGAIN;
+    }
+    message->key = e->key;
+    message->peer = peer;
+    message->bytes = bytes;
+    message->cookie = e->cookie;
+    message->at = (char *)(uintptr_t)span.at;
+    return WIRE_PENDING;
+}
+
+/* As many pieces as may be on their way. It is the user's again when the last has been copied. */
+static void send_pieces(struct mpiwire_channel *c, struct mpiwire_message *m)
+{
+    while (m->done < m->take && m->ahead < MPIWIRE_DATA_AHEAD) {
+        uint64_t left = m->take - m->done, bytes = left < MPIWIRE_DATA ? left : MPIWIRE_DATA;
+        struct mpiwire_block *b = mpiwire_block_take(c->wire, bytes);
+        if (!b && m->ahead)
+            return; /* when one has left there is memory */
+        if (!b)
+            abort(); /* its receiver would wait for ever */
+        memcpy(mpiwire_payload(b), m->at + m->done, bytes);
+        m->done += bytes;
+        m->ahead++;
+        b->piece_of = m;
+        mpiwire_send(c, m->peer, b, (struct mpiwire_head){.key = m->key, .kind = MPIWIRE_PIECE, .bytes = bytes});
+    }
+    if (m->done < m->take)
+        return;
+    tell_done(c, m);
+    drop(c, &c->sent, m);
+}
+
+void mpiwire_piece_left(struct mpiwire *w, struct mpiwire_message *m)
+{
+    m->ahead--;
+    if (m->channel)
+        send_pieces(m->channel, m);
+    else if (!m->ahead)
+        give(w, m);
+}
+
+static void granted(struct mpiwire_channel *c, uint32_t peer, const struct mpiwire_head *head, const char *payload)
+{
+    struct mpiwire_message *m = find(c->sent, peer, wire_key_seq(head->key));
+    uint64_t take;
+
+    memcpy(&take, payload, sizeof take);
+    if (!m || m->granted || take > m->bytes)
+        return;
+    m->granted = true;
+    m->take = take;
+    send_pieces(c, m);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ receiving */
+/* False: the block stays the caller's. */
+static bool announced(struct mpiwire_channel *c, uint32_t peer, struct mpiwire_block *b)
+{
+    const struct mpiwire_head *head = mpiwire_head_of(b);
+    bool whole = head->kind == MPIWIRE_SHORT;
+    struct mpiwire_message *m = make(c, &c->arrived);
+
+    if (!m)
+        abort(); /* messages are numbered: without this one none of that rank's could be received */
+    m->key = head->key;
+    m->peer = peer;
+    m->tag = head->tag;
+    m->bytes = head->bytes;
+    m->slot = whole && head->bytes > MPIWIRE_INLINE;
+    m->block = whole ? b : NULL;
+    if (!whole)
+        memcpy(&m->bytes, mpiwire_payload(b), sizeof m->bytes);
+    mpiwire_tell(
+        c,
+        &(struct wire_event){
+            .kind = WIRE_EVENT_ANNOUNCED, .result = WIRE_MESSAGE, .key = m->key, .peer = (int32_t)peer, .tag = m->tag, .bytes = m->bytes});
+    return whole;
+}
+
+static void piece_came(struct mpiwire_channel *c, uint32_t peer, const struct mpiwire_head *head, const char *payload)
+{
+    struct mpiwire_message *m = find(c->arrived, peer, wire_key_seq(head->key));
+
+    if (!m || !m->granted || head->bytes > m->take - m->done)
+        return;
+    memcpy(m->at + m->done, payload, head->bytes);
+    m->done += head->bytes;
+    if (m->done < m->take)
+        return;
+    tell_done(c, m);
+    drop(c, &c->arrived, m);
+}
+
+void mpiwire_message_came(struct mpiwire_channel *c, struct mpiwire_block *b)
+{
+    const struct mpiwire_head *head = mpiwire_head_of(b);
+    struct mpiwire_member *m = &c->member[head->from];
+    bool has_length = head->bytes == sizeof(uint64_t), kept = false;
+
+    if (head->kind == MPIWIRE_SHORT || (head->kind == MPIWIRE_ANNOUNCE && has_length)) {
+        kept = announced(c, head->from, b);
+    } else if (head->kind == MPIWIRE_GRANT && has_length) {
+        granted(c, head->from, head, mpiwire_payload(b));
+    } else if (head->kind == MPIWIRE_PIECE) {
+        piece_came(c, head->from, head, mpiwire_payload(b));
+    } else if (head->kind == MPIWIRE_CONSUMED) {
+        m->consumed = wire_key_seq(head->key);
+        m->eager_taken = head->tag;
+    }
+    if (!kept)
+        mpiwire_block_give(c->wire, b);
+}
+
+enum wire_result mpiwire_view_message(struct mpiwire_channel *c, const struct wire_look *l)
+{
+    struct mpiwire_message *m = find(c->arrived, l->peer, wire_key_seq(l->key));
+    uint64_t take = l->flags & WIRE_DISCARD ? 0 : l->bytes;
+
+    BASE_ASSERT(m && !m->granted && take <= m->bytes);
+    if (m->block) {
+        if (take)
+            memcpy(l->land, mpiwire_payload(m->block), take);
+        c->member[l->peer].slots_taken += m->slot;
+        c->owes = true;
+        drop(c, &c->arrived, m);
+        return WIRE_DONE;
+    }
+    if (!mpiwire_post(c, l->peer, MPIWIRE_GRANT, l->key, 0, &take, sizeof take))
+        return WIRE_AGAIN;
+    if (!take) {
+        drop(c, &c->arrived, m);
+        return WIRE_DONE;
+    }
+    m->granted = true;
+    m->take = take;
+    m->at = l->land;
+    m->cookie = l->cookie;
+    return WIRE_PENDING;
+}
+
+/* Not of every message: a sender has room for more than one. */
+void mpiwire_tell_consumed(struct mpiwire_channel *c)
+{
+    uint32_t some = c->handle.caps.window / 4;
+
+    c->owes = false;
+    for (uint32_t i = 0; i < c->size; i++) {
+        struct mpiwire_member *m = &c->member[i];
+        if (m->seen - m->seen_told < some && m->slots_taken - m->slots_taken_told < MPIWIRE_EAGER_SLOTS / 4)
+            continue;
+        if (!mpiwire_post(c, i, MPIWIRE_CONSUMED, wire_key_of(m->seen, 0, 0), m->slots_taken, NULL, 0)) {
+            c->owes = true;
+            continue;
+        }
+        m->seen_told = m->seen;
+        m->slots_taken_told = m->slots_taken;
+    }
+}

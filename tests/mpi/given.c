@@ -1,0 +1,160 @@
+/*
+ * Communicators of MPI's and of ours, made of each other (commstream/mpi.h):
+ *
+ *   given single|funneled|serialized|multiple BACKEND | halves BACKEND | early | late
+ */
+#include "conform/rig.h"
+#include "now.h"
+
+#include <commstream/mpi.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char text[640];
+
+static enum comm_result open_of(MPI_Comm mpi, const char *backend, struct comm_communicator **world)
+{
+    enum comm_result r = comm_mpi_open(
+        mpi, COMM_CONFIG(.backend = backend, .operation_timeout_ns = 20 * RIG_S, .error_text = text, .error_text_bytes = sizeof text),
+        world);
+    if (r != COMM_OK)
+        fprintf(stderr, "open: %s: %s\n", comm_result_name(r), text);
+    return r;
+}
+
+/* Both have the same ranks in the same order. */
+static void are_alike(struct comm_communicator *c, MPI_Comm mpi)
+{
+    int rank, size;
+    MPI_Comm_rank(mpi, &rank);
+    MPI_Comm_size(mpi, &size);
+    EQUAL(comm_rank(c), rank);
+    EQUAL(comm_size(c), size);
+    for (int32_t i = 0; i < 20; i++) {
+        int32_t mine[2] = {rank + 1, rank * i}, *all = calloc((size_t)size * 2, sizeof *all),
+                *theirs = calloc((size_t)size * 2, sizeof *all);
+        struct comm_request q;
+        MUST(comm_allgather(c, mine, all, 2, COMM_I32, &q));
+        MUST(comm_wait(q, RIG_PATIENCE));
+        MPI_Allgather(mine, 2, MPI_INT32_T, theirs, 2, MPI_INT32_T, mpi);
+        CHECK(memcmp(all, theirs, (size_t)size * 2 * sizeof *all) == 0);
+        free(all);
+        free(theirs);
+    }
+}
+
+static void hosts_are(struct comm_communicator *world)
+{
+    const char *hosts = getenv("COMM_TEST_HOSTS");
+    struct comm_info info = {.size = sizeof info};
+    MUST(comm_describe(world, &info));
+    EQUAL(info.nodes, hosts ? strtol(hosts, NULL, 10) : 1);
+    printf("backend %s\n", info.backend);
+}
+
+/* A world of all ranks backwards, a half of it, and a communicator of MPI's of that half. */
+static void there_and_back(const char *backend)
+{
+    struct comm_communicator *world, *half;
+    MPI_Comm backwards, given;
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, size - rank, &backwards);
+    MUST(open_of(backwards, backend, &world));
+    hosts_are(world);
+    are_alike(world, backwards);
+    MUST(NOW(comm_split, world, rank % 2, rank, &half));
+    MUST(comm_mpi_give(half, world, backwards, 3, &given));
+    are_alike(half, given);
+    MPI_Comm_free(&given);
+    MUST(comm_mpi_give(world, world, backwards, 4, &given));
+    are_alike(world, given);
+    MPI_Comm_free(&given);
+    MPI_Comm_free(&backwards);
+    MUST(comm_close(half, RIG_PATIENCE));
+    MUST(comm_close(world, RIG_PATIENCE));
+}
+
+static void at_level(int level, const char *backend)
+{
+    int provided;
+    MPI_Init_thread(NULL, NULL, level, &provided);
+    if (provided < level) {
+        printf("skipped: MPI provides a lower thread level\n");
+        exit(77);
+    }
+    there_and_back(backend);
+    there_and_back(backend);
+    MPI_Finalize();
+}
+
+/* Two worlds at once, each of a half of the ranks; over MPI itself that is refused on each. */
+static void halves(const char *backend)
+{
+    struct comm_communicator *world = NULL;
+    MPI_Comm half;
+    int rank;
+    MPI_Init(NULL, NULL);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_split(MPI_COMM_WORLD, rank % 2, rank, &half);
+    if (strcmp(backend, "mpi") == 0) {
+        IS(open_of(half, backend, &world), COMM_ERR_CONFIG);
+        printf("%s\n", text);
+    } else {
+        MUST(open_of(half, backend, &world));
+        are_alike(world, half);
+        MUST(comm_close(world, RIG_PATIENCE));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+}
+
+/* Before MPI is initialized, and after it has been finalized. */
+static void out_of_time(bool early)
+{
+    struct comm_communicator *world = NULL;
+    if (early) {
+        IS(open_of(MPI_COMM_WORLD, NULL, &world), COMM_ERR_STATE);
+        CHECK(strstr(text, "call MPI_Init before"));
+    }
+    MPI_Init(NULL, NULL);
+    MUST(open_of(MPI_COMM_WORLD, NULL, &world));
+    MPI_Finalize();
+    struct comm_request q; /* MPI is gone, and the world needs nothing of it */
+    int32_t one = 1, sum = 0;
+    MUST(comm_allreduce(world, &one, &sum, 1, COMM_I32, COMM_SUM, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    EQUAL(sum, comm_size(world));
+    MUST(comm_close(world, RIG_PATIENCE));
+    IS(open_of(MPI_COMM_WORLD, NULL, &world), COMM_ERR_STATE);
+    CHECK(strstr(text, "MPI_Finalize was called"));
+}
+
+int main(int count, char **argument)
+{
+    static const struct {
+        const char *name;
+        int level;
+    } levels[] = {{"single", MPI_THREAD_SINGLE},
+                  {"funneled", MPI_THREAD_FUNNELED},
+                  {"serialized", MPI_THREAD_SERIALIZED},
+                  {"multiple", MPI_THREAD_MULTIPLE}};
+    const char *what = count > 1 ? argument[1] : "", *backend = count > 2 ? argument[2] : NULL;
+    alarm(100);
+    for (size_t i = 0; i < sizeof levels / sizeof *levels; i++)
+        if (strcmp(what, levels[i].name) == 0) {
+            at_level(levels[i].level, backend);
+            return 0;
+        }
+    if (strcmp(what, "halves") == 0)
+        halves(backend);
+    else if (strcmp(what, "early") == 0 || strcmp(what, "late") == 0)
+        out_of_time(strcmp(what, "early") == 0);
+    else
+        return 2;
+    return 0;
+}
