@@ -109,7 +109,7 @@ static void another_secret(void **state)
     guest_meet(g, 2);
     guest_expect(&g[1], COMM_ERR_AUTH, "another secret");
     guest_expect(&g[0], COMM_ERR_TIMEOUT,
-                 "missing: 1 (of 2); 1 were turned away, the last one because from 127.0.0.1: who says he is rank 1");
+                 "missing: 1 (of 2); 1 were turned away, the last one because from 127.0.0.1: the peer says that it is rank 1");
     for (int i = 0; i < 2; i++)
         assert_true(!strstr(g[i].text, ours) && !strstr(g[i].text, theirs));
 }

@@ -123,21 +123,21 @@ static enum pending_heard answer(const struct pending_acceptor *acceptor, struct
     enum handshake_fault fault = HANDSHAKE_ANOTHER_RANK;
 
     if (recv(s->fd, hello, sizeof hello, MSG_DONTWAIT) != (ssize_t)sizeof hello || !handshake_read_names(hello, &s->names))
-        return out(why, "he speaks another language");
+        return out(why, "the peer uses another protocol");
     if (acceptor->answered && was_answered(acceptor->answered, mark_of(hello)))
-        return out(why, "he repeats a hello that was answered before");
+        return out(why, "the peer repeats a hello that was answered before");
     bool known = !acceptor->how || s->names.from < acceptor->ranks;
     if (s->names.kind == acceptor->kind && s->names.to == acceptor->rank && known)
         fault = s->names.how == (acceptor->how ? acceptor->how[s->names.from] : 0) ? HANDSHAKE_OK : HANDSHAKE_ANOTHER_WAY;
     if (!fault)
         fault = handshake_answer(&s->shake, acceptor->env, acceptor->key, hello, answer);
     if (fault) {
-        base_format(why, PENDING_WHY, "who says he is rank %u: %s", s->names.from, handshake_fault_text(fault));
+        base_format(why, PENDING_WHY, "the peer says that it is rank %u: %s", s->names.from, handshake_fault_text(fault));
         pending_refuse(s->fd, fault);
         return PENDING_OUT;
     }
     if (send(s->fd, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof answer)
-        return out(why, "he was gone before he was answered");
+        return out(why, "the peer was gone before it was answered");
     if (acceptor->answered)
         remember(acceptor->answered, mark_of(hello));
     s->answered = true;
@@ -159,11 +159,11 @@ enum pending_heard pending_hello(const struct pending_acceptor *acceptor, struct
     if (n > 0 && word == acceptor->plain)
         return PENDING_PLAIN;
     if (n >= HANDSHAKE_NAMES && !handshake_read_names(hello, &names))
-        return out(why, "he speaks another language");
+        return out(why, "the peer uses another protocol");
     if (n == HANDSHAKE_HELLO)
         return answer(acceptor, s, why);
     if (n <= 0 || last)
-        return out(why, "he said nothing, or not all of it, in time");
+        return out(why, "the peer sent no complete hello in time");
     pending_wait_for(s->fd, HANDSHAKE_HELLO);
     return PENDING_LATER;
 }

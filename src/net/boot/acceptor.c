@@ -64,7 +64,7 @@ static enum greeted refuse_plainly(struct boot_star *b, int fd, const char *text
 }
 
 /* ------------------------------------------------------------------------------------------------------------ greetings */
-/* Empty: he is one of us. */
+/* Empty: it is a rank of this world. */
 static void judge(const struct boot_star *b, const struct greeting *g, size_t bytes, char text[BOOT_TEXT])
 {
     text[0] = 0;
@@ -131,10 +131,10 @@ static enum greeted hear_greeting(struct boot_star *b, struct pending_peer *s, b
     if (heard == PENDING_LATER)
         return GREETED_LATER;
     if (heard == PENDING_OUT)
-        return turn_away(b, s->fd, "he did not prove the secret: he repeats what another one said, or was cut off");
+        return turn_away(b, s->fd, "the peer did not prove the secret: it repeats what another one sent, or was cut off");
     judge(b, &g, sizeof g, text);
     if (!text[0] && (uint32_t)g.rank != s->names.from)
-        base_format(text, sizeof text, "rank %u says he is rank %d", s->names.from, g.rank);
+        base_format(text, sizeof text, "rank %u says that it is rank %d", s->names.from, g.rank);
     if (text[0]) {
         star_send_refusal(s->fd, &s->shake.seal, COMM_ERR_AUTH, text);
         return turn_away(b, s->fd, text);
@@ -203,7 +203,7 @@ static enum comm_result gather_once(struct boot_star *b, struct pending_peers *s
             b->wait[n++] = (struct pollfd){.fd = b->peer[i], .events = POLLRDHUP};
     int ms = boot_remaining_ms(&b->config);
     int ready = poll(b->wait, n, ms);
-    if (!ms) { /* also when somebody is at the acceptor: he may be for ever */
+    if (!ms) { /* also when somebody is at the acceptor: it may be for ever */
         name_missing(b);
         return COMM_ERR_TIMEOUT;
     }
@@ -238,8 +238,8 @@ static void tell_that_all_are_there(struct boot_star *b, struct pending_peer *s)
     turn_away(b, s->fd, text);
 }
 
-/* All ranks are there, so whoever else has come is told that there is no place for him. If his connection only ended he would take that for
- * rank 0's death. */
+/* All ranks are there, so any other peer that has come is told that there is no place for it. If its connection only ended, it would take
+ * that for rank 0's death. */
 static void turn_away_the_rest(struct boot_star *b, struct pending_peers *s)
 {
     const int listeners[BOOT_LISTENERS] = {b->listener, b->by_name};

@@ -128,7 +128,7 @@ enum comm_result star_expect(const struct boot_star *b, uint32_t kind, uint64_t 
         return result == COMM_OK ? boot_fail(&b->config, (enum comm_result)frame.result, "%s", text) : result;
     }
     if (frame.magic != BOOT_MAGIC || frame.kind != kind || frame.bytes != bytes)
-        return boot_fail(&b->config, COMM_ERR_AUTH, "what listens as rank 0 speaks another language");
+        return boot_fail(&b->config, COMM_ERR_AUTH, "what listens as rank 0 uses another protocol");
     return COMM_OK;
 }
 
