@@ -14,7 +14,8 @@
  *
  * **Buffers.** They belong to the library from the call until the request completes, also with an error; after that the library does not
  * touch them. The one exception is reported as COMM_INFO_BUFFERS_HELD. Arrays of counts, displacements and ranks, options and strings are
- * copied by the call. A `status`, a `*bytes` and the outputs of creating calls must stay valid until the request completes.
+ * copied by the call. A `status`, a `*bytes`, and the outputs of creating calls and of comm_agree() must stay valid until the request
+ * completes.
  *
  * **Errors.** The first failure of a communicator is permanent, with one cause on every surviving rank: its operation and all later ones
  * end with it, and calls return it. Three kinds of errors end only one request: a truncated message, a cancelled receive, and a call that

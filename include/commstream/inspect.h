@@ -119,9 +119,6 @@ struct comm_stats {
     uint64_t messages;         /**< sends and receives */
     uint64_t bytes_out;        /**< bytes published or sent, counted once for any number of readers */
     uint64_t bytes_in;         /**< bytes read or received */
-    uint64_t waits_ns;         /**< not counted: 0 */
-    uint64_t progress_calls;   /**< not counted: 0 */
-    uint64_t wakeups;          /**< not counted: 0 */
     uint64_t queue_high_water; /**< the most operations that were in the queue */
     uint64_t network_out;      /**< bytes sent on connections, with headers; 0 where ranks share memory */
     uint64_t network_in;       /**< bytes received on connections, with headers; 0 where ranks share memory */

@@ -283,18 +283,15 @@ AT(comm_option_info, also, 56);
 AT(comm_option_info, environment_only, 64);
 AT(comm_option_info, values, 68);
 
-SIZE(comm_stats, 88);
+SIZE(comm_stats, 64);
 AT(comm_stats, size, 0);
 AT(comm_stats, operations, 8);
 AT(comm_stats, messages, 16);
 AT(comm_stats, bytes_out, 24);
 AT(comm_stats, bytes_in, 32);
-AT(comm_stats, waits_ns, 40);
-AT(comm_stats, progress_calls, 48);
-AT(comm_stats, wakeups, 56);
-AT(comm_stats, queue_high_water, 64);
-AT(comm_stats, network_out, 72);
-AT(comm_stats, network_in, 80);
+AT(comm_stats, queue_high_water, 40);
+AT(comm_stats, network_out, 48);
+AT(comm_stats, network_in, 56);
 
 SIZE(comm_call, 40);
 AT(comm_call, size, 0);

@@ -106,12 +106,12 @@ const struct comm_env *__wrap_wire_default_env(void)
     return &counting;
 }
 
-struct comm_communicator *__real_timeline_handle_take(const struct comm_env *env, void *body);
-struct comm_communicator *__wrap_timeline_handle_take(const struct comm_env *env, void *body);
-struct comm_communicator *__wrap_timeline_handle_take(const struct comm_env *env, void *body)
+struct comm_communicator *__real_timeline_handle_take(const struct comm_env *env, void *state);
+struct comm_communicator *__wrap_timeline_handle_take(const struct comm_env *env, void *state);
+struct comm_communicator *__wrap_timeline_handle_take(const struct comm_env *env, void *state)
 {
     in_handle++;
-    struct comm_communicator *handle = __real_timeline_handle_take(env, body);
+    struct comm_communicator *handle = __real_timeline_handle_take(env, state);
     in_handle--;
     return handle;
 }

@@ -177,10 +177,10 @@ void threadless_watch(int64_t ns)
 
 /* Faces and what they hold are the process's, for ever: they are counted apart. */
 __typeof__(timeline_handle_take) __real_timeline_handle_take, __wrap_timeline_handle_take;
-struct comm_communicator *__wrap_timeline_handle_take(const struct comm_env *of, void *body)
+struct comm_communicator *__wrap_timeline_handle_take(const struct comm_env *of, void *state)
 {
     mock_keep(true);
-    struct comm_communicator *handle = __real_timeline_handle_take(of, body);
+    struct comm_communicator *handle = __real_timeline_handle_take(of, state);
     mock_keep(false);
     return handle;
 }

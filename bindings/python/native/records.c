@@ -44,8 +44,8 @@ const struct field algorithm_fields[] = {
 
 const struct field stats_fields[] = {
 #define STATS(name) FIELD(struct comm_stats, name)
-    STATS(operations), STATS(messages),         STATS(bytes_out),   STATS(bytes_in),   STATS(waits_ns),      STATS(progress_calls),
-    STATS(wakeups),    STATS(queue_high_water), STATS(network_out), STATS(network_in), {NULL, 0, FIELD_TEXT}};
+    STATS(operations),       STATS(messages),    STATS(bytes_out),  STATS(bytes_in),
+    STATS(queue_high_water), STATS(network_out), STATS(network_in), {NULL, 0, FIELD_TEXT}};
 
 static PyObject *read_text(const char *text)
 {

@@ -273,7 +273,7 @@ static enum comm_result make_world(struct opening *o)
     return r == COMM_OK ? open_native(o, w) : r;
 }
 
-static enum comm_result make_body(struct opening *o, int32_t rank, const char *name, struct team_offer *offer, struct comm_state **body)
+static enum comm_result make_state(struct opening *o, int32_t rank, const char *name, struct team_offer *offer, struct comm_state **state)
 {
     struct state_config config = {.world = o->world,
                                   .timeout_ns = o->world->timeout_ns,
@@ -282,7 +282,7 @@ static enum comm_result make_body(struct opening *o, int32_t rank, const char *n
                                   .fixed_order = o->world->fixed_order};
     enum comm_result r = team_world(o->env, o->world->id, rank, o->launch.ranks, &config.team);
 
-    return r == COMM_OK ? state_create(o->engine, &config, offer, body) : r;
+    return r == COMM_OK ? state_create(o->engine, &config, offer, state) : r;
 }
 
 static enum comm_result start_threads(struct opening *o)
@@ -356,7 +356,7 @@ static enum comm_result open_alone(struct opening *o, struct comm_communicator *
     struct team_offer offer = {0};
     struct comm_state *b = NULL;
     struct team_offer *offers = o->env->take(o->env, (size_t)o->launch.ranks * sizeof offer, 64);
-    enum comm_result r = offers ? make_body(o, o->launch.rank, "world", &offer, &b) : COMM_ERR_MEMORY;
+    enum comm_result r = offers ? make_state(o, o->launch.rank, "world", &offer, &b) : COMM_ERR_MEMORY;
 
     if (r == COMM_OK)
         r = open_gather(o, &offer, sizeof offer, offers);
@@ -396,7 +396,7 @@ enum comm_result engine_open(const struct comm_config *config, struct comm_commu
 }
 
 /* ------------------------------------------------------------------------------------------------------------ comm_open_local */
-static enum comm_result connect_all(struct opening *o, struct comm_state **bodies, struct team_offer *offers,
+static enum comm_result connect_all(struct opening *o, struct comm_state **states, struct team_offer *offers,
                                     struct comm_communicator **worlds)
 {
     int32_t ranks = o->launch.ranks, made = 0;
@@ -405,19 +405,19 @@ static enum comm_result connect_all(struct opening *o, struct comm_state **bodie
 
     for (; r == COMM_OK && made < ranks; made += r == COMM_OK) {
         base_format(name, sizeof name, "world.%d", made);
-        r = make_body(o, made, name, &offers[made], &bodies[made]);
+        r = make_state(o, made, name, &offers[made], &states[made]);
     }
     for (int32_t i = 0; r == COMM_OK && i < ranks; i++)
-        r = state_connect(bodies[i], offers);
+        r = state_connect(states[i], offers);
     for (int32_t i = 0; r == COMM_OK && i < ranks; i++)
-        r = await_native(o, bodies[i]);
+        r = await_native(o, states[i]);
     if (r == COMM_OK)
         r = start_threads(o);
     for (int32_t i = 0; i < made; i++) {
         if (r == COMM_OK)
-            worlds[i] = bodies[i]->unit.handle;
+            worlds[i] = states[i]->unit.handle;
         else
-            state_destroy(bodies[i]);
+            state_destroy(states[i]);
     }
     return r;
 }

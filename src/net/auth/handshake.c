@@ -106,7 +106,7 @@ const char *handshake_fault_text(enum handshake_fault fault)
         [HANDSHAKE_ANOTHER_SECRET] = "it has another secret: COMM_SECRET_FILE or COMM_SECRET must be the same on every rank of the job",
         [HANDSHAKE_ANOTHER_RANK] = "it is another rank than the one that was dialed, or that rank is connected already",
         [HANDSHAKE_ANOTHER_WAY] = "it is to be sealed by another cipher than both agreed on when they met, or not at all",
-        [HANDSHAKE_BROKEN] = "what listens there speaks another language, or has no memory left",
+        [HANDSHAKE_BROKEN] = "what listens there uses another protocol, or has no memory left",
     };
     return texts[fault];
 }

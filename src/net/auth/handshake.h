@@ -1,8 +1,8 @@
 /*
  * handshake: how two ranks that a stream socket joins prove to each other that they hold the job's secret, before a byte of either is
  * believed. Three fixed messages: HELLO says in plain who comes and to whom, with the first message of Noise, whose prologue these words
- * are; ANSWER is the second message, or a refusal; then the one who came says, sealed, what he wants (the first `seal_write`), and that is
- * what proves him: a recorded HELLO alone gets an ANSWER of no use to anybody. Pure but for the randomness of `env`: the sockets are
+ * are; ANSWER is the second message, or a refusal; then the one who came says, sealed, what it wants (the first `seal_write`), and that is
+ * what proves it: a recorded HELLO alone gets an ANSWER of no use to anybody. Pure but for the randomness of `env`: the sockets are
  * boot_star's and tcp_mesh's.
  */
 #ifndef NET_AUTH_HANDSHAKE_H
@@ -22,7 +22,7 @@ enum {
 };
 enum handshake_kind { HANDSHAKE_MEETING = 1, HANDSHAKE_CONNECTION = 2 };
 
-/* What is told to a refused one, as a number: he shows a text of his own. */
+/* What is told to a refused peer, as a number: it shows a text of its own. */
 enum handshake_fault {
     HANDSHAKE_OK = 0,
     HANDSHAKE_NO_SECRET, /* who listens has none */
@@ -54,7 +54,7 @@ struct handshake {
 
 bool handshake_hello(struct handshake *h, const struct comm_env *env, const unsigned char key[CRYPTO_KEY],
                      const struct handshake_names *names, unsigned char hello[HANDSHAKE_HELLO]);
-/* Who says he comes, before anything is proved. */
+/* Who the peer says it is, before anything is proved. */
 bool handshake_read_names(const unsigned char hello[HANDSHAKE_NAMES], struct handshake_names *names);
 /* Any bytes may come in. answer: all of it if OK, else its head. The caller has looked at the names, which are proved if it is OK. */
 enum handshake_fault handshake_answer(struct handshake *h, const struct comm_env *env, const unsigned char key[CRYPTO_KEY],

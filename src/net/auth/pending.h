@@ -1,10 +1,10 @@
 /*
  * pending peer: one who has connected and is not known yet, at the acceptor of a meeting (acceptor.c) or of a rank (admit.c). Costs whoever
- * listens a place, two seconds, and one symmetric operation; nothing is allocated for him and no length of his is believed. Nothing here
- * waits.
+ * listens a place, two seconds, and one symmetric operation; nothing is allocated for it and no length that it sends is believed.
+ * Nothing here waits.
  */
-#ifndef NET_AUTH_STRANGER_H
-#define NET_AUTH_STRANGER_H
+#ifndef NET_AUTH_PENDING_H
+#define NET_AUTH_PENDING_H
 
 #include "net/auth/handshake.h"
 
@@ -13,7 +13,7 @@ enum { STRANGERS_MAX = 64, PENDING_WHY = 240, HELLOS_KEPT = 1024 };
 
 struct pending_peer {
     int fd;
-    bool answered; /* he has proved the secret, or repeats one who has: now he has all the time there is */
+    bool answered; /* it has proved the secret, or repeats one that has: now it has all the time there is */
     int64_t until;
     struct handshake_names names;
     struct handshake shake;
@@ -34,7 +34,7 @@ struct hellos {
 struct pending_acceptor {
     const struct comm_env *env;
     const unsigned char *key; /* 32 bytes */
-    uint32_t kind, rank;      /* of the handshakes that are for him */
+    uint32_t kind, rank;      /* of the handshakes that are for it */
     uint32_t plain;           /* first word of the greetings of those who have no secret */
     struct hellos *answered;  /* NULL: recordings are answered like others */
     const unsigned char *how; /* by rank: as in the names, what was agreed on with each; NULL: nothing, with anybody */
@@ -48,11 +48,11 @@ void pending_drop_eldest(struct pending_peers *s); /* it had its time */
 void pending_forget(struct pending_peers *s, uint32_t at);
 void pending_close_all(struct pending_peers *s);
 
-/* His first message: DONE, he has an answer; PLAIN, he has no secret; OUT, and why. last: he has no more time. */
+/* Its first message: DONE, it has an answer; PLAIN, it has no secret; OUT, and why. last: it has no more time. */
 enum pending_heard pending_hello(const struct pending_acceptor *acceptor, struct pending_peer *s, bool last, char why[PENDING_WHY]);
-/* What he says sealed, exactly `bytes`: DONE, or OUT: he did not prove that he has the secret. */
+/* What it says sealed, exactly `bytes`: DONE, or OUT: it did not prove that it has the secret. */
 enum pending_heard pending_greeting(struct pending_peer *s, void *greeting, size_t bytes, bool last);
-/* What he said and nobody read would make the kernel break the connection before he has read why. */
+/* What it sent and nobody read would make the kernel break the connection before it has read why. */
 void pending_drain(int fd);
 /* Its peer's address without the port. */
 void pending_name(int fd, char *text, size_t bytes);

@@ -64,7 +64,7 @@ static enum greeted refuse_plainly(struct boot_star *b, int fd, const char *text
 }
 
 /* ------------------------------------------------------------------------------------------------------------ greetings */
-/* Empty: he is one of us. */
+/* Empty: it is a rank of this world. */
 static void judge(const struct boot_star *b, const struct greeting *g, size_t bytes, char text[BOOT_TEXT])
 {
     text[0] = 0;
@@ -202,7 +202,7 @@ static enum comm_result gather_once(struct boot_star *b, struct pending_peers *s
             b->wait[n++] = (struct pollfd){.fd = b->peer[i], .events = POLLRDHUP};
     int ms = boot_remaining_ms(&b->config);
     int ready = poll(b->wait, n, ms);
-    if (!ms) { /* also when somebody is at the acceptor: he may be for ever */
+    if (!ms) { /* also when somebody is at the acceptor: it may be for ever */
         name_missing(b);
         return COMM_ERR_TIMEOUT;
     }
@@ -237,8 +237,8 @@ static void tell_that_all_are_there(struct boot_star *b, struct pending_peer *s)
     turn_away(b, s->fd, text);
 }
 
-/* All ranks are there, so whoever else has come is told that there is no place for him. If his connection only ended he would take that for
- * rank 0's death. */
+/* All ranks are there, so any other peer that has come is told that there is no place for it. If its connection only ended, it would take
+ * that for rank 0's death. */
 static void turn_away_the_rest(struct boot_star *b, struct pending_peers *s)
 {
     const int listeners[BOOT_LISTENERS] = {b->listener, b->by_name};

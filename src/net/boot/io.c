@@ -98,7 +98,7 @@ enum io boot_send_frame(const struct boot_config *c, int fd, uint32_t kind, cons
     return io == IO_OK ? boot_send_all(c, fd, bytes, count) : io;
 }
 
-/* Never waits: whoever is told that all is over may be stuck himself. */
+/* Never waits: whoever is told that all is over may be stuck itself. */
 void boot_send_refusal(int fd, enum comm_result result, const char *text)
 {
     char packet[sizeof(struct frame) + BOOT_TEXT];

@@ -29,7 +29,7 @@ enum io boot_wait_for(const struct boot_config *c, int fd, short events);
 enum io boot_send_all(const struct boot_config *c, int fd, const void *bytes, size_t count);
 enum io boot_receive_all(const struct boot_config *c, int fd, void *bytes, size_t count);
 enum io boot_send_frame(const struct boot_config *c, int fd, uint32_t kind, const void *bytes, size_t count);
-/* Never waits: whoever is told that all is over may be stuck himself. */
+/* Never waits: whoever is told that all is over may be stuck itself. */
 void boot_send_refusal(int fd, enum comm_result result, const char *text);
 enum io boot_send_fds(const struct boot_config *c, int fd, const int *fds, uint32_t count);
 /* Exactly `count` descriptors behind one frame; otherwise GONE, and whatever came is closed. */

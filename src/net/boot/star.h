@@ -74,8 +74,8 @@ enum comm_result star_fail_errno(const struct boot_star *star, const char *what)
 
 /*
  * unix.c: meeting at an abstract socket, star->by_name. Its name is of this network namespace, gone with its last process, and
- * anybody's who takes it first: so whoever listens or comes there is heard only if he is this process's user. `what`: the meeting, for an
- * error's text.
+ * anybody's who takes it first: so whoever listens or comes there is heard only if it is a process of the same user. `what`: the meeting,
+ * for an error's text.
  */
 struct star_name {
     struct sockaddr_un address;

@@ -72,7 +72,7 @@ enum star_dialed star_dial_at(struct boot_star *b, const struct star_name *name,
         dialed = STAR_NOT_YET;
     else
         *result = star_fail_errno(b, "connect");
-    if (dialed == STAR_DIALED && !user_is_ours(b->root, why)) { /* before he hears a word of ours */
+    if (dialed == STAR_DIALED && !user_is_ours(b->root, why)) { /* before it hears a word of ours */
         *result = boot_fail(&b->config, COMM_ERR_AUTH, "what listens for %s on this host is not this rank's user's: %s", what, why);
         dialed = STAR_FAILED;
     }

@@ -302,9 +302,6 @@ class Statistics:
     messages: int
     bytes_out: int
     bytes_in: int
-    waits_ns: int
-    progress_calls: int
-    wakeups: int
     queue_high_water: int
     network_out: int
     network_in: int
