@@ -200,6 +200,22 @@ static bool quiet(struct cuda_device *d)
     return is_quiet;
 }
 
+/* Out of the table, so that it can be freed with no lock held: freeing memory waits for everything on the device, a program's kernels too.
+ * Less than 0: somebody has opened it again. */
+static int32_t take_off(struct cuda_device *d)
+{
+    struct cuda *p = &cuda_process;
+    int32_t at = CUDA_DEVICES - 1;
+
+    base_lock(&p->lock, d->env);
+    while (at >= 0 && (d->references || atomic_load_explicit(&p->device[at], memory_order_relaxed) != d))
+        at--;
+    if (at >= 0)
+        atomic_store_explicit(&p->device[at], NULL, memory_order_release);
+    base_unlock(&p->lock, d->env);
+    return at;
+}
+
 /* The last owner left. What the streams still have to do is waited for a little; a device that does not come to rest is kept, for its words
  * are written to. */
 static void retire(struct cuda_device *d)
@@ -214,14 +230,12 @@ static void retire(struct cuda_device *d)
         env->park(env, &never, 0, env->now(env) + LOOK_NS);
         rests = quiet(d);
     }
-    base_lock(&p->lock, env);
-    for (uint32_t i = 0; i < CUDA_DEVICES && rests && d->references == 0; i++) {
-        if (atomic_load_explicit(&p->device[i], memory_order_relaxed) != d)
-            continue;
-        if (forget(d)) /* kept otherwise: the next who opens it finds it */
-            atomic_store_explicit(&p->device[i], NULL, memory_order_release);
-        break;
-    }
+    int32_t at = rests ? take_off(d) : -1;
+    if (at < 0 || forget(d))
+        return;
+    base_lock(&p->lock, env); /* the next who opens it finds it, unless somebody has made another meanwhile: then it is left behind */
+    if (!atomic_load_explicit(&p->device[at], memory_order_relaxed))
+        atomic_store_explicit(&p->device[at], d, memory_order_release);
     base_unlock(&p->lock, env);
 }
 
@@ -294,10 +308,12 @@ static struct cuda_device *begin_on(struct device *device, struct CUstream_st *s
 static enum device_kind class_kind(struct device *device, const void *pointer)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_inside inside;
 
-    base_lock(&d->lock, d->env);
+    if (!begin(d, &inside))
+        return DEVICE_CUDA; /* nobody knows */
     enum device_kind kind = cuda_kind(d, pointer);
-    base_unlock(&d->lock, d->env);
+    end(d, &inside);
     return kind;
 }
 

@@ -28,6 +28,8 @@ struct cuda {
     struct nccl_calls nccl;
     bool has_driver, has_nccl;
     int devices, nccl_version;
+    struct nccl_id id; /* of no communicator yet, with has_id */
+    bool has_id;
     struct nccl *left;                                  /* worlds with communicators whose end did not come in time */
     _Atomic(struct cuda_device *) device[CUDA_DEVICES]; /* changed under the lock */
 };
@@ -60,10 +62,7 @@ struct cuda_device {
     struct CUstream_st *park[CUDA_PARKS];
     bool recount[CUDA_PARKS];
     uint64_t parks[CUDA_PARKS]; /* put on each; the stream counts in its word those that it got behind */
-    struct {
-        const void *pointer;
-        uint32_t kind;
-    } known[64]; /* what pointers are: asking the driver is not free */
+    const void *known[64];      /* memory of this device: asking the driver is not free */
 };
 
 extern const struct device_class device_cuda;
@@ -92,6 +91,9 @@ static inline cuda_address cuda_word_there(const struct cuda_device *d, uint32_t
 {
     return d->words_there + word * sizeof *d->words;
 }
+/* Whose memory it is: a device's ordinal, or one of these. With the device entered. */
+enum { CUDA_OWNER_HOST = -1, CUDA_OWNER_UNKNOWN = -2 };
+int32_t cuda_owner(struct cuda_device *d, const void *pointer);
 enum device_kind cuda_kind(struct cuda_device *d, const void *pointer);
 /* Looks at places; true: something on a stream may still touch a word. */
 bool cuda_poll(struct cuda_device *d);

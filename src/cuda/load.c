@@ -1,10 +1,12 @@
 /* The loader. Nothing here is linked: a program on a machine without NVIDIA's libraries starts, and is told what is missing when it asks.
  */
+#define _GNU_SOURCE
 #include "cuda/load.h"
 
 #include "base/format.h"
 
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DRIVER_OLDEST = 12000 /* CUDA 12.0: stream memory operations without switches */ };
@@ -17,6 +19,7 @@ struct symbol {
 #define NCCL_SYMBOL(field, symbol, result, parameters) {symbol, offsetof(struct nccl_calls, field)},
 static const struct symbol driver_symbols[] = {CUDA_CALLS(DRIVER_SYMBOL)};
 static const struct symbol nccl_symbols[] = {NCCL_CALLS(NCCL_SYMBOL)};
+static const struct symbol nccl_newer[] = {NCCL_NEWER_CALLS(NCCL_SYMBOL)};
 
 /* ------------------------------------------------------------------------------------------------------------ the dynamic loader */
 static void *system_open(const char *name, char *why, size_t why_bytes)
@@ -51,6 +54,15 @@ static const char *fill(const struct cuda_source *source, void *library, const s
         memcpy((char *)table + symbols[i].at, &found, sizeof found);
     }
     return NULL;
+}
+
+/* Those that are there, NULL for the rest. */
+static void fill_newer(const struct cuda_source *source, void *library, int version, struct nccl_calls *calls)
+{
+    for (size_t i = 0; i < sizeof nccl_newer / sizeof *nccl_newer; i++) {
+        void *found = version >= NCCL_WITH_REVOKE ? source->symbol(library, nccl_newer[i].name) : NULL;
+        memcpy((char *)calls + nccl_newer[i].at, &found, sizeof found);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the driver */
@@ -110,9 +122,22 @@ enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_
 }
 
 /* ------------------------------------------------------------------------------------------------------------ NCCL */
+/*
+ * What calls of ours rely on. By itself NCCL connects each algorithm inside the first call that takes it, until all ranks have made that
+ * call; and communicators of one device whose kernels do not fit on it at once may each wait for the other. What the program's environment
+ * says about either is left as it is. NCCL reads both once, when its first communicator is made.
+ */
+static void prepare_nccl(void)
+{
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+}
+
 enum comm_result cuda_load_nccl(const struct cuda_source *source, struct nccl_calls *calls, int *version, char *why, size_t why_bytes)
 {
     char text[256] = "";
+
+    prepare_nccl();
     void *library = source->open("libnccl.so.2", text, sizeof text);
 
     *version = 0;
@@ -125,8 +150,10 @@ enum comm_result cuda_load_nccl(const struct cuda_source *source, struct nccl_ca
     }
     const char *missing = fill(source, library, nccl_symbols, sizeof nccl_symbols / sizeof *nccl_symbols, calls);
     unsigned result = missing ? NCCL_INTERNAL_ERROR : calls->ncclGetVersion(version);
-    if (!missing && result == NCCL_OK && *version >= NCCL_OLDEST)
+    if (!missing && result == NCCL_OK && *version >= NCCL_OLDEST) {
+        fill_newer(source, library, *version, calls);
         return COMM_OK;
+    }
     if (missing)
         base_format(why, why_bytes, "NCCL is too old: libnccl.so.2 has no %s; expected 2.18 or newer", missing);
     else if (result != NCCL_OK)

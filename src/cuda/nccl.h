@@ -50,8 +50,11 @@ struct nccl_channel {
     _Atomic uint32_t state;    /* enum nccl_state */
     _Atomic uint32_t aborting; /* the joining thread parks on it */
     int32_t result, code;      /* of the joining: code is NCCL's number, or less than 0: CUDA's */
-    struct env_thread joiner, ender;
-    bool joins, ends, aborted;
+    struct env_thread joiner, warmer, ender;
+    _Atomic uint32_t warmed; /* the warming thread is back */
+    unsigned warm_code;
+    struct device_place warm; /* reached: all of it is done on the device too */
+    bool joins, warms, ends, aborted, has_id;
 };
 
 struct nccl {
@@ -84,6 +87,8 @@ enum comm_result nccl_wait(struct native_channel *channel, const struct native_p
 void nccl_reach(struct native_channel *channel, uint64_t cookie);
 enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);
 uint32_t nccl_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
+/* What a call of NCCL's came to. */
+unsigned nccl_settle(struct nccl_channel *c, unsigned result);
 void nccl_release_all(struct nccl_channel *c);
 /* The next number, told by the stream behind what stands on it. With the device entered and locked. */
 enum comm_result nccl_mark(struct nccl_channel *c, uint64_t cookie);

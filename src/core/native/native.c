@@ -34,7 +34,8 @@ static enum comm_result open(struct comm_state *b, struct team_offer *offer)
         b->library = &library;
         b->library_work.flags = native->flags;
         if (b->terms.stream && (native->flags & NATIVE_STREAM) && native->class->stream)
-            native->class->stream(b->native, b->terms.stream, &b->terms.stream);
+            if (!native->class->stream(b->native, b->terms.stream, &b->terms.stream))
+                return COMM_ERR_ARGUMENT;
     } else {
         b->native = NULL;
     }
