@@ -77,6 +77,10 @@ enum { CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
     X(cuMemAlloc, "cuMemAlloc_v2", unsigned, (cuda_address * memory, size_t bytes))                                                        \
     X(cuMemFree, "cuMemFree_v2", unsigned, (cuda_address memory))                                                                          \
     X(cuMemsetD32Async, "cuMemsetD32Async", unsigned, (cuda_address to, unsigned value, size_t count, struct CUstream_st *stream))         \
+    X(cuMemsetD8Async, "cuMemsetD8Async", unsigned, (cuda_address to, unsigned char value, size_t count, struct CUstream_st *stream))      \
+    X(cuMemsetD16Async, "cuMemsetD16Async", unsigned, (cuda_address to, unsigned short value, size_t count, struct CUstream_st *stream))   \
+    X(cuMemsetD2D32Async, "cuMemsetD2D32Async", unsigned,                                                                                  \
+      (cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, struct CUstream_st *stream))                            \
     X(cuMemcpyAsync, "cuMemcpyAsync", unsigned, (cuda_address to, cuda_address from, size_t bytes, struct CUstream_st * stream))
 
 /* ------------------------------------------------------------------------------------------------------------ NCCL */

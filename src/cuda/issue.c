@@ -69,15 +69,20 @@ static int op_of(comm_op op)
     }
 }
 
-static bool reduces(uint32_t collective)
+unsigned nccl_type(enum comm_type type)
 {
-    return collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_REDUCE_SCATTER;
+    return (unsigned)type_of(type);
 }
 
-static bool knows(uint32_t collective)
+unsigned nccl_op(comm_op op)
 {
-    return collective == COLLECTIVE_BARRIER || collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_ALLGATHER ||
-           reduces(collective);
+    return (unsigned)op_of(op);
+}
+
+static bool reduces(uint32_t collective)
+{
+    return collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_REDUCE_SCATTER ||
+           collective == COLLECTIVE_REDUCE_SCATTER_V || collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
 }
 
 /* Whose the two buffers are; false: the device cannot be asked. */
@@ -119,7 +124,7 @@ static enum comm_result accept_served(struct nccl_channel *c, const struct nativ
 {
     struct owners owners;
 
-    if (call->collective == COLLECTIVE_BARRIER || call->n == 0)
+    if (call->collective == COLLECTIVE_BARRIER || call->n == 0 || (!call->in && !call->out)) /* without buffers it is only asked */
         return COMM_OK;
     if (!ask_owners(c, call, &owners)) {
         base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
@@ -129,7 +134,10 @@ static enum comm_result accept_served(struct nccl_channel *c, const struct nativ
         return refuse_memory(c, "in", owners.in, why, why_bytes);
     if (call->out && owners.out != c->d->ordinal)
         return refuse_memory(c, "out", owners.out, why, why_bytes);
-    return COMM_OK;
+    enum comm_result r = nccl_reserve(c, call);
+    if (r != COMM_OK)
+        base_format(why, why_bytes, "no memory of the device for it: CUDA reports an error");
+    return r;
 }
 
 /* A program does it, which works on host memory. */
@@ -166,8 +174,7 @@ static bool is_captured(struct nccl_channel *c)
 
 static bool serves(const struct native_call *call)
 {
-    return knows(call->collective) &&
-           (!reduces(call->collective) || (type_of(call->type) >= 0 && op_of(call->op) >= 0 && !nan_differs(call->type, call->op)));
+    return !reduces(call->collective) || (type_of(call->type) >= 0 && op_of(call->op) >= 0 && !nan_differs(call->type, call->op));
 }
 
 enum comm_result nccl_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
@@ -238,12 +245,12 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
 {
     const struct nccl_calls *nccl = c->nccl;
     size_t bytes = call->n * call->element_bytes;
-    unsigned type = (unsigned)type_of(call->type), op = (unsigned)op_of(call->op);
+    unsigned type = nccl_type(call->type), op = nccl_op(call->op);
     void *scratch = (void *)(uintptr_t)c->d->scratch;
 
     if (call->collective == COLLECTIVE_BARRIER)
         return nccl->ncclAllReduce(scratch, scratch, 1, NCCL_U8, NCCL_SUM, c->comm, c->stream);
-    if (call->n == 0)
+    if (call->n == 0 && !call->counts)
         return NCCL_OK;
     switch (call->collective) {
     case COLLECTIVE_BROADCAST:
@@ -254,8 +261,10 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
         return nccl->ncclReduce(call->in, call->out, call->n, type, op, call->root, c->comm, c->stream);
     case COLLECTIVE_REDUCE_SCATTER:
         return nccl->ncclReduceScatter(call->in, call->out, call->n, type, op, c->comm, c->stream);
-    default:
+    case COLLECTIVE_ALLREDUCE:
         return nccl->ncclAllReduce(call->in, call->out, call->n, type, op, c->comm, c->stream);
+    default:
+        return nccl_move(c, call);
     }
 }
 

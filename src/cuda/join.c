@@ -221,6 +221,7 @@ static void end_thread(void *arg)
         unsigned result = c->comm ? how(c->comm) : NCCL_OK, more = c->root ? how(c->root) : NCCL_OK;
         if (result != NCCL_OK || more != NCCL_OK)
             say(c, LOG_WARNING, abort ? "ncclCommAbort" : "ncclCommDestroy", result != NCCL_OK ? result : more);
+        nccl_free_spares(c);
         cuda_leave(c->d, &inside);
     }
     atomic_store_explicit(&c->state, NCCL_LEFT, memory_order_release);

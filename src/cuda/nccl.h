@@ -23,6 +23,7 @@ struct nccl_parked {
     bool taken;
 };
 
+enum { NCCL_SPARES = 40, SPARE_LEAST = 65536, SPARE_LINE = 256 };
 enum nccl_state { NCCL_JOINING = 0, NCCL_JOINED, NCCL_FAILED, NCCL_LEFT };
 
 /*
@@ -53,7 +54,10 @@ struct nccl_channel {
     struct env_thread joiner, warmer, ender;
     _Atomic uint32_t warmed; /* the warming thread is back */
     unsigned warm_code;
-    struct device_place warm; /* reached: all of it is done on the device too */
+    struct device_place warm;        /* reached: all of it is done on the device too */
+    cuda_address spare[NCCL_SPARES]; /* the last one is the largest, and in use */
+    size_t spare_bytes;
+    uint32_t spares;
     bool joins, warms, ends, aborted, has_id;
 };
 
@@ -87,6 +91,12 @@ enum comm_result nccl_wait(struct native_channel *channel, const struct native_p
 void nccl_reach(struct native_channel *channel, uint64_t cookie);
 enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);
 uint32_t nccl_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
+unsigned nccl_type(enum comm_type type); /* with those that nccl_accept took */
+unsigned nccl_op(comm_op op);
+/* moves.c: collectives made of parts. Memory for it, before it has a number; then itself: NCCL's result. */
+enum comm_result nccl_reserve(struct nccl_channel *c, const struct native_call *call);
+unsigned nccl_move(struct nccl_channel *c, const struct native_call *call);
+void nccl_free_spares(struct nccl_channel *c);
 /* What a call of NCCL's came to. */
 unsigned nccl_settle(struct nccl_channel *c, unsigned result);
 void nccl_release_all(struct nccl_channel *c);

@@ -18,8 +18,21 @@ void mock_exempt(bool on)
     exempt = on;
 }
 
+static void (*at_call)(void *arg);
+static const char *at_name;
+static void *at_arg;
+
+void mock_at(const char *call, void (*fn)(void *arg), void *arg)
+{
+    at_name = call;
+    at_arg = arg;
+    at_call = fn;
+}
+
 bool mock_begin(const char *name)
 {
+    if (at_call && strcmp(name + strlen("mock_"), at_name) == 0)
+        at_call(at_arg);
     pthread_mutex_lock(&mock.lock);
     if (exempt)
         return false;
@@ -174,7 +187,7 @@ static bool run(struct mock_op *op)
         return true;
     case OP_FILL:
         for (size_t i = 0; i < op->bytes; i++)
-            ((uint32_t *)op->to)[i] = (uint32_t)op->value;
+            memcpy((char *)op->to + i * op->pitch, &op->value, op->width); /* little endian */
         return true;
     case OP_KERNEL:
         op->fn(op->arg);

@@ -47,6 +47,8 @@ MOCK_API void mock_fail(uint64_t n, bool sticky);
 MOCK_API void mock_exempt(bool on);     /* calls of this thread neither count nor fail */
 MOCK_API uint64_t mock_calls(void);     /* since the reset */
 MOCK_API const char *mock_failed(void); /* the call that failed; NULL: none has */
+/* fn runs when a call of this name begins, from now on; NULL: no more. */
+MOCK_API void mock_at(const char *call, void (*fn)(void *arg), void *arg);
 /* The n-th cuStreamWaitEvent from now does nothing; 0: none. */
 MOCK_API void mock_drop_wait(uint64_t n);
 MOCK_API uint64_t mock_waits(void); /* since the reset */

@@ -440,16 +440,41 @@ unsigned mock_cuMemFree(cuda_address memory)
     END(CUDA_OK);
 }
 
-unsigned mock_cuMemsetD32Async(cuda_address to, unsigned value, size_t count, struct CUstream_st *stream)
+static unsigned fill_op(cuda_address to, size_t pitch, unsigned value, size_t width, size_t count, struct CUstream_st *stream)
 {
-    BEGIN_INSIDE;
     if (!usable(stream))
-        END(CUDA_INVALID_HANDLE);
+        return CUDA_INVALID_HANDLE;
     struct mock_op *op = mock_push(mock_stream(stream), OP_FILL);
     op->to = (void *)(uintptr_t)to;
     op->bytes = count;
     op->value = value;
-    END(CUDA_OK);
+    op->width = width;
+    op->pitch = pitch;
+    return CUDA_OK;
+}
+
+unsigned mock_cuMemsetD8Async(cuda_address to, unsigned char value, size_t count, struct CUstream_st *stream)
+{
+    BEGIN_INSIDE;
+    END(fill_op(to, 1, value, 1, count, stream));
+}
+
+unsigned mock_cuMemsetD16Async(cuda_address to, unsigned short value, size_t count, struct CUstream_st *stream)
+{
+    BEGIN_INSIDE;
+    END(fill_op(to, 2, value, 2, count, stream));
+}
+
+unsigned mock_cuMemsetD32Async(cuda_address to, unsigned value, size_t count, struct CUstream_st *stream)
+{
+    BEGIN_INSIDE;
+    END(fill_op(to, 4, value, 4, count, stream));
+}
+
+unsigned mock_cuMemsetD2D32Async(cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, struct CUstream_st *stream)
+{
+    BEGIN_INSIDE;
+    END(width == 1 ? fill_op(to, pitch, value, 4, height, stream) : (unsigned)CUDA_NOT_SUPPORTED);
 }
 
 unsigned mock_cuMemcpyAsync(cuda_address to, cuda_address from, size_t bytes, struct CUstream_st *stream)

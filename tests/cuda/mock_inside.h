@@ -21,7 +21,7 @@ struct mock_op {
     struct CUstream_st *stream;
     void *to;
     const void *from;
-    size_t bytes;
+    size_t bytes, pitch, width; /* fills: elements, and how they lie */
     uint64_t value;
     struct mock_mark *mark;
     void (*fn)(void *arg);

@@ -1,0 +1,230 @@
+/*
+ * A process for each device, over the mock NCCL, whose ranks meet in memory that the processes share: all collectives, and one that is
+ * killed at every stage of its life, of which the others are told within a second.
+ */
+#define _GNU_SOURCE
+#include "../proc/proc.h"
+#include "bench.h"
+#include "mock.h"
+
+#include <commstream/cuda.h>
+
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { RANKS_MOST = 8, WORDS = 64, OPENED = 1, WORKS = 2 };
+static struct rank {
+    struct comm_communicator *world;
+    struct bench bench;
+    struct CUstream_st *stream;
+    uint32_t *in, *out;
+    char text[512];
+} my;
+
+static enum comm_result open_rank(int32_t rank, int32_t ranks, int64_t timeout)
+{
+    mock_reset(&(struct mock_options){.seed = (uint64_t)rank, .queues = 1 + rank % 8});
+    mock_run(true);
+    (void)ranks;
+    return comm_open(COMM_CONFIG(.backend = "nccl", .open_timeout_ns = timeout, .operation_timeout_ns = 30 * RIG_S, .error_text = my.text,
+                                 .error_text_bytes = sizeof my.text),
+                     &my.world);
+}
+
+static void make_buffers(int32_t rank)
+{
+    bench_open(&my.bench, rank);
+    my.stream = bench_stream(&my.bench);
+    my.in = bench_memory(&my.bench, WORDS * RANKS_MOST);
+    my.out = bench_memory(&my.bench, WORDS * RANKS_MOST);
+}
+
+static void drop_buffers(void)
+{
+    bench_free(&my.bench, my.in);
+    bench_free(&my.bench, my.out);
+    bench_drop_stream(&my.bench, my.stream);
+    bench_close(&my.bench);
+    mock_run(false);
+    if (mock_misused())
+        rig_die(__FILE__, __LINE__, "%s", mock_misused());
+    if (mock_live())
+        mock_list_live();
+    EQUAL(mock_live(), 0);
+}
+
+static void expect(struct comm_request q, size_t at, uint32_t want)
+{
+    uint32_t got[WORDS * RANKS_MOST];
+
+    MUST(comm_wait(q, RIG_PATIENCE));
+    bench_read(&my.bench, my.stream, got, my.out, WORDS * RANKS_MOST);
+    for (size_t i = 0; i < WORDS; i++)
+        EQUAL(got[at + i], want);
+}
+
+/* ------------------------------------------------------------------------------------------------------------ all is well */
+static void work(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    uint32_t n = (uint32_t)proc->ranks, me = (uint32_t)rank;
+    struct comm_request q;
+
+    (void)none;
+    if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
+        rig_die(__FILE__, __LINE__, "open: %s", my.text);
+    make_buffers(rank);
+    for (uint32_t round = 0; round < 5; round++) {
+        bench_fill(&my.bench, my.stream, my.in, round + me + 1, WORDS * n);
+        MUST(comm_queue_wait_stream(my.world, my.stream));
+        MUST(comm_allreduce(my.world, my.in, my.out, WORDS, COMM_U32, COMM_SUM, &q));
+        expect(q, 0, n * round + n * (n + 1) / 2);
+        MUST(comm_alltoall(my.world, my.in, my.out, WORDS, COMM_U32, &q));
+        for (uint32_t r = 0; r < n; r++)
+            expect(q, r * WORDS, round + r + 1);
+        MUST(comm_scan(my.world, my.in, my.out, WORDS, COMM_U32, COMM_SUM, &q));
+        expect(q, 0, (me + 1) * round + (me + 1) * (me + 2) / 2);
+        MUST(comm_gather(my.world, my.in, my.out, WORDS, COMM_U32, (int32_t)(round % n), &q));
+        if (me == round % n)
+            expect(q, (n - 1) * WORDS, round + n);
+        MUST(comm_wait(q, RIG_PATIENCE));
+    }
+    MUST(comm_close(my.world, COMM_DEFAULT_TIMEOUT));
+    drop_buffers();
+}
+
+RIG_TEST(a_process_for_each_device)
+{
+    proc_needs_shm();
+    for (int32_t ranks = 1; ranks <= (rig_quick() ? 4 : RANKS_MOST); ranks++) {
+        struct proc proc = {.raw = true};
+        rig_note("%d ranks", ranks);
+        proc_start(&proc, ranks, work);
+        proc_finish(&proc, -1, RIG_PATIENCE);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------------------ one is killed */
+static const struct stage {
+    const char *name, *call; /* NULL: in the middle of an operation */
+    int32_t victim;
+} stages[] = {{"id", "ncclGetUniqueId", 0},
+              {"init", "ncclCommInitRankConfig", 2},
+              {"init", "ncclCommInitRankConfig", 0},
+              {"split", "ncclCommSplit", 1},
+              {"warm-up", "ncclGroupEnd", 3},
+              {"warm-up, at the sum", "ncclAllReduce", 1},
+              {"in the middle of an operation", NULL, 2},
+              {"close", "ncclCommDestroy", 1}};
+enum { STAGES = sizeof stages / sizeof *stages, RANKS = 4 };
+
+static void die(void *page)
+{
+    atomic_store(&((struct proc_page *)page)->time, rig_now());
+    kill(getpid(), SIGKILL);
+}
+
+static void hush(void *arg, int level, const char *line)
+{
+    (void)arg;
+    (void)level;
+    (void)line;
+}
+
+static void end(struct comm_communicator *world)
+{
+    int64_t start = rig_now();
+
+    (void)!comm_close(world, 2 * RIG_S);
+    CHECK(rig_now() - start < 4 * RIG_S);
+}
+
+static void operate(struct proc *proc, int32_t rank, const struct stage *stage)
+{
+    struct proc_page *page = &proc->page[rank];
+    struct comm_request q;
+
+    make_buffers(rank);
+    for (int i = 0; i < 3; i++) {
+        MUST(comm_allreduce(my.world, my.in, my.out, WORDS, COMM_U32, COMM_SUM, &q));
+        MUST(comm_wait(q, RIG_PATIENCE));
+    }
+    if (!stage->call && rank == stage->victim) {
+        rig_nap(50 * RIG_MS); /* the others stand on their streams */
+        die(page);
+    }
+    if (!stage->call) {
+        MUST(comm_allreduce(my.world, my.in, my.out, WORDS, COMM_U32, COMM_SUM, &q));
+        enum comm_result r = comm_wait(q, RIG_PATIENCE);
+        proc_tell_failure(page, my.world, r);
+    }
+    end(my.world);
+    drop_buffers();
+}
+
+static void be_killed(struct proc *proc, int32_t rank, struct comm_communicator *none)
+{
+    const struct stage *stage = proc->place;
+    struct proc_page *page = &proc->page[rank];
+
+    (void)none;
+    if (rank == stage->victim && stage->call)
+        mock_at(stage->call, die, page);
+    mock_reset(&(struct mock_options){.seed = (uint64_t)rank, .queues = 2});
+    mock_run(true);
+    enum comm_result r = comm_open(COMM_CONFIG(.backend = "nccl", .open_timeout_ns = 20 * RIG_S, .operation_timeout_ns = 30 * RIG_S,
+                                               .error_text = my.text, .error_text_bytes = sizeof my.text, .log = hush),
+                                   &my.world);
+    if (r == COMM_OK) {
+        operate(proc, rank, stage);
+        return;
+    }
+    atomic_store(&page->time, rig_now());
+    atomic_store(&page->result, r);
+    mock_run(false);
+    mock_drain();
+    if (mock_live())
+        mock_list_live();
+    EQUAL(mock_live(), 0);
+}
+
+static void check_told(struct proc *proc, const struct stage *stage)
+{
+    for (int32_t r = 0; r < RANKS; r++) {
+        const struct proc_page *page = &proc->page[r];
+        if (r == stage->victim || (stage->call && strcmp(stage->call, "ncclCommDestroy") == 0))
+            continue;
+        if (page->result != COMM_ERR_PEER)
+            rig_die(__FILE__, __LINE__, "rank %d was told %s: %s", r, comm_result_text((enum comm_result)page->result), page->text);
+        int64_t took = page->time - proc->page[stage->victim].time;
+        if (took > RIG_S + proc->stood_ns)
+            rig_die(__FILE__, __LINE__, "rank %d was told after %lld ms", r, (long long)(took / RIG_MS));
+    }
+}
+
+RIG_TEST(contract_4_1_a_process_is_killed_at_every_stage)
+{
+    proc_needs_shm();
+    for (size_t i = 0; i < STAGES; i++) {
+        struct proc proc = {.raw = true, .place = (void *)(uintptr_t)&stages[i]};
+        rig_note("rank %d is killed: %s", stages[i].victim, stages[i].name);
+        proc_start(&proc, RANKS, be_killed);
+        proc_finish(&proc, stages[i].victim, RIG_PATIENCE);
+        check_told(&proc, &stages[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_process_for_each_device),
+        cmocka_unit_test(contract_4_1_a_process_is_killed_at_every_stage),
+    };
+    return cmocka_run_group_tests_name("cuda_process", tests, NULL, NULL);
+}
