@@ -61,8 +61,8 @@ __attribute__((constructor)) static void map(void)
     if (!arena->ready)
         make();
     mock_shared = &arena->shared;
-    if (file >= 0)
-        close(file);
+    if (file >= 0 && (flock(file, LOCK_UN) || close(file))) /* the mapping would keep the lock */
+        abort();
 }
 
 void mock_shared_lock(void)

@@ -14,6 +14,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -220,8 +221,19 @@ RIG_TEST(contract_4_1_a_process_is_killed_at_every_stage)
     }
 }
 
+/* Started by a launcher, it is one rank of the first test. */
+static int by_launcher(void)
+{
+    struct proc proc = {.ranks = (int32_t)strtol(getenv("COMM_RANKS"), NULL, 10)};
+
+    work(&proc, (int32_t)strtol(getenv("COMM_RANK"), NULL, 10), NULL);
+    return 0;
+}
+
 int main(void)
 {
+    if (getenv("COMM_RANK"))
+        return by_launcher();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_for_each_device),
         cmocka_unit_test(contract_4_1_a_process_is_killed_at_every_stage),
