@@ -206,7 +206,7 @@ unsigned nccl_settle(struct nccl_channel *c, unsigned result)
     return result != NCCL_OK ? result : state;
 }
 
-static bool room_for_one(struct nccl_channel *c)
+bool nccl_room(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
     uint32_t room = c->room ? c->room * 2 : ROOM_FIRST;
@@ -269,7 +269,7 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
 }
 
 /* Where the stream writes words, nothing of the device is shared. */
-static enum comm_result mark_alone(struct nccl_channel *c, uint64_t cookie)
+enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie)
 {
     if (c->d->memops)
         return nccl_mark(c, cookie);
@@ -286,14 +286,14 @@ enum comm_result nccl_start(struct native_channel *channel, const struct native_
     enum comm_result r = COMM_ERR_BACKEND;
 
     *code = NCCL_CUDA_ERROR;
-    if (!room_for_one(c))
+    if (!nccl_room(c))
         return COMM_ERR_MEMORY;
     if (!cuda_enter(c->d, &inside))
         return r;
     unsigned result = nccl_settle(c, call_nccl(c, call));
     *code = result == NCCL_OK ? NCCL_CUDA_ERROR : (int32_t)result;
     if (result == NCCL_OK)
-        r = mark_alone(c, call->cookie);
+        r = nccl_mark_alone(c, call->cookie);
     cuda_leave(c->d, &inside);
     return r;
 }
@@ -333,7 +333,7 @@ enum comm_result nccl_wait(struct native_channel *channel, const struct native_p
 
     if (point && !point->word)
         point = NULL;
-    if (!room_for_one(c))
+    if (!nccl_room(c))
         return COMM_ERR_MEMORY;
     base_lock(&c->d->lock, c->d->env);
     if (cuda_enter(c->d, &inside)) {

@@ -7,6 +7,8 @@
  */
 #include "cuda/nccl.h"
 
+#include "base/format.h"
+
 struct moves {
     struct nccl_channel *c;
     const struct native_call *call;
@@ -325,4 +327,58 @@ unsigned nccl_move(struct nccl_channel *c, const struct native_call *call)
     result = one(&m, neutral);
     unsigned ended = c->nccl->ncclGroupEnd();
     return result != NCCL_OK ? result : ended;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ messages */
+static bool check_messages(struct nccl_channel *c, const struct native_message *messages, uint32_t count, char *why, size_t why_bytes)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        base_lock(&c->d->lock, c->d->env);
+        int32_t owner = cuda_owner(c->d, messages[i].at);
+        base_unlock(&c->d->lock, c->d->env);
+        if (owner == c->d->ordinal)
+            continue;
+        base_format(why, why_bytes, "buf is not memory of cuda:%d, the communicator's device", c->d->ordinal);
+        return false;
+    }
+    return true;
+}
+
+static unsigned put_messages(struct nccl_channel *c, const struct native_message *messages, uint32_t count)
+{
+    struct moves m = {.c = c};
+    unsigned result = c->nccl->ncclGroupStart();
+
+    if (result != NCCL_OK)
+        return result;
+    for (uint32_t i = 0; i < count && result == NCCL_OK; i++) {
+        const struct native_message *one = &messages[i];
+        result = one->is_send ? send(&m, one->at, one->bytes, one->peer) : receive(&m, one->at, one->bytes, one->peer);
+    }
+    unsigned ended = c->nccl->ncclGroupEnd();
+    return result != NCCL_OK ? result : nccl_settle(c, ended);
+}
+
+enum comm_result nccl_messages(struct native_channel *channel, const struct native_message *messages, uint32_t count, uint64_t cookie,
+                               int32_t *code, char *why, size_t why_bytes)
+{
+    struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
+    struct cuda_inside inside;
+    enum comm_result r = COMM_ERR_BACKEND;
+
+    *code = NCCL_CUDA_ERROR;
+    if (!nccl_room(c))
+        return COMM_ERR_MEMORY;
+    if (!cuda_enter(c->d, &inside))
+        return r;
+    if (!check_messages(c, messages, count, why, why_bytes)) {
+        r = COMM_ERR_ARGUMENT;
+    } else {
+        unsigned result = put_messages(c, messages, count);
+        *code = result == NCCL_OK ? NCCL_CUDA_ERROR : (int32_t)result;
+        if (result == NCCL_OK)
+            r = nccl_mark_alone(c, cookie);
+    }
+    cuda_leave(c->d, &inside);
+    return r;
 }

@@ -100,6 +100,10 @@ void nccl_free_spares(struct nccl_channel *c);
 /* What a call of NCCL's came to. */
 unsigned nccl_settle(struct nccl_channel *c, unsigned result);
 void nccl_release_all(struct nccl_channel *c);
+enum comm_result nccl_messages(struct native_channel *channel, const struct native_message *messages, uint32_t count, uint64_t cookie,
+                               int32_t *code, char *why, size_t why_bytes);
+bool nccl_room(struct nccl_channel *c);                                    /* for one more that is pending; false: no memory */
+enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie); /* as nccl_mark, without the lock */
 /* The next number, told by the stream behind what stands on it. With the device entered and locked. */
 enum comm_result nccl_mark(struct nccl_channel *c, uint64_t cookie);
 extern const struct native_class native_nccl;

@@ -203,12 +203,14 @@ static void one(struct bed *bed, const struct call *k)
     }
 }
 
+static int64_t patience = 10 * RIG_S;
+
 static void open_bed(struct bed *bed, int ranks, const struct mock_options *options)
 {
     mock_reset(options);
     mock_run(true);
     bed->ranks = ranks;
-    rig_open(&bed->device, ranks, COMM_CONFIG(.backend = "nccl", .progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = 10 * RIG_S));
+    rig_open(&bed->device, ranks, COMM_CONFIG(.backend = "nccl", .progress = COMM_PROGRESS_CALLER, .operation_timeout_ns = patience));
     rig_open(&bed->host, ranks, COMM_CONFIG(.engine_of = bed->device.world[0], .backend = "local"));
     for (int r = 0; r < ranks; r++) {
         struct side *s = &bed->side[r];
@@ -289,11 +291,151 @@ RIG_TEST(one_after_another_in_a_stream)
     close_bed(&bed);
 }
 
+/* ------------------------------------------------------------------------------------------------------------ messages */
+static void expect(struct side *s, const unsigned char *memory, uint32_t value)
+{
+    uint32_t got[WORDS];
+
+    bench_read(&s->bench, s->stream, got, (const uint32_t *)(const void *)memory, WORDS);
+    for (int i = 0; i < WORDS; i++)
+        EQUAL(got[i], value);
+}
+
+static void mark(struct bed *bed, uint32_t round)
+{
+    for (int r = 0; r < bed->ranks; r++) {
+        struct side *s = &bed->side[r];
+        bench_fill(&s->bench, s->stream, (uint32_t *)(void *)s->in, 100 * round + (uint32_t)r, WORDS);
+        MUST(comm_queue_wait_stream(bed->device.world[r], s->stream));
+    }
+}
+
+RIG_TEST(messages_one_by_one)
+{
+    static struct bed bed;
+    struct comm_status status = {0};
+    struct comm_request q[2];
+
+    for (int memops = 0; memops < 2; memops++) {
+        open_bed(&bed, 2, &(struct mock_options){.seed = 1, .no_memops = !memops});
+        for (uint32_t round = 0; round < 10; round++) {
+            int from = (int)round % 2;
+            mark(&bed, round);
+            MUST(comm_send(bed.device.world[from], bed.side[from].in, WORDS, COMM_F32, 1 - from, 0, &q[0]));
+            IS(comm_wait(q[0], RIG_MS), COMM_PENDING); /* until its other end is there */
+            MUST(comm_recv(bed.device.world[1 - from], bed.side[1 - from].out, WORDS, COMM_F32, from, round & 2 ? 0 : COMM_ANY_TAG, &status,
+                           &q[1]));
+            rig_wait_all(q, 2);
+            EQUAL(status.peer, from);
+            EQUAL(status.bytes, BYTES);
+            expect(&bed.side[1 - from], bed.side[1 - from].out, 100 * round + (uint32_t)from);
+        }
+        close_bed(&bed);
+    }
+}
+
+/* All send first: as a group they do not wait for each other. With an allreduce among them, in groups and in plans of groups. */
+RIG_TEST(groups_of_messages)
+{
+    static struct bed bed;
+    struct comm_request q[RANKS_MOST];
+
+    for (int ranks = 1; ranks <= RANKS_MOST; ranks++) {
+        open_bed(&bed, ranks, &(struct mock_options){.seed = (uint64_t)ranks, .queues = ranks});
+        for (uint32_t round = 1; round < 6; round++) {
+            mark(&bed, round);
+            for (int r = 0; r < ranks; r++) {
+                struct comm_communicator *group, *world = bed.device.world[r];
+                MUST(comm_group_begin(world, &group));
+                MUST(comm_send(group, bed.side[r].in, WORDS, COMM_U32, (r + 1) % ranks, 0, NULL));
+                MUST(comm_recv(group, bed.side[r].out, WORDS, COMM_U32, (r + ranks - 1) % ranks, 0, NULL, NULL));
+                MUST(comm_group_end(group, &q[r]));
+            }
+            rig_wait_all(q, (size_t)ranks);
+            for (int r = 0; r < ranks; r++)
+                expect(&bed.side[r], bed.side[r].out, 100 * round + (uint32_t)((r + ranks - 1) % ranks));
+        }
+        close_bed(&bed);
+    }
+}
+
+RIG_TEST(a_plan_of_messages)
+{
+    static struct bed bed;
+    struct comm_plan *plan[2];
+    struct comm_request q[2];
+
+    open_bed(&bed, 2, &(struct mock_options){.seed = 1});
+    for (int r = 0; r < 2; r++) {
+        struct comm_communicator *recorder;
+        MUST(comm_plan_begin(bed.device.world[r], &recorder));
+        if (r == 0)
+            MUST(comm_send(recorder, bed.side[0].in, WORDS, COMM_U32, 1, 0, NULL));
+        MUST(comm_recv(recorder, bed.side[r].out, WORDS, COMM_U32, 1 - r, 0, NULL, NULL));
+        if (r == 1)
+            MUST(comm_send(recorder, bed.side[1].out, WORDS, COMM_U32, 0, 0, NULL)); /* what came, back again */
+        MUST(comm_plan_end(recorder, &plan[r]));
+    }
+    for (uint32_t round = 1; round < 6; round++) {
+        mark(&bed, round);
+        for (int r = 0; r < 2; r++)
+            MUST(comm_plan_start(plan[r], &q[r]));
+        rig_wait_all(q, 2);
+        expect(&bed.side[0], bed.side[0].out, 100 * round);
+    }
+    for (int r = 0; r < 2; r++)
+        comm_plan_free(plan[r]);
+    close_bed(&bed);
+}
+
+RIG_TEST(messages_that_are_refused)
+{
+    static struct bed bed;
+    struct comm_error error = {.size = sizeof error};
+
+    open_bed(&bed, 2, &(struct mock_options){.seed = 1});
+    struct comm_communicator *c = bed.device.world[0];
+    IS(comm_send(c, bed.side[0].in, WORDS, COMM_U32, 1, 7, NULL), COMM_ERR_UNSUPPORTED);
+    MUST(comm_error_detail(c, &error));
+    CHECK(strstr(error.text, "the tag is not 0"));
+    IS(comm_recv(c, bed.side[0].in, WORDS, COMM_U32, COMM_ANY_PEER, 0, NULL, NULL), COMM_ERR_UNSUPPORTED);
+    MUST(comm_error_detail(c, &error));
+    CHECK(strstr(error.text, "COMM_ANY_PEER"));
+    IS(comm_send(c, bed.side[1].in, WORDS, COMM_U32, 1, 0, NULL), COMM_ERR_ARGUMENT);
+    MUST(comm_error_detail(c, &error));
+    CHECK(strstr(error.text, "not memory of cuda:0"));
+    close_bed(&bed);
+}
+
+/* Nobody receives: the deadline ends it, and closing is bounded. */
+RIG_TEST(a_message_without_a_peer_has_a_deadline)
+{
+    static struct bed bed;
+    struct comm_request q;
+
+    patience = 300 * RIG_MS;
+    open_bed(&bed, 2, &(struct mock_options){.seed = 1});
+    MUST(comm_send(bed.device.world[0], bed.side[0].in, WORDS, COMM_U32, 1, 0, &q));
+    int64_t start = rig_now();
+    IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_TIMEOUT);
+    CHECK(rig_now() - start < 3 * RIG_S);
+    for (int r = 0; r < 2; r++) {
+        (void)!comm_close(bed.device.world[r], COMM_DEFAULT_TIMEOUT);
+        (void)!comm_close(bed.host.world[r], COMM_DEFAULT_TIMEOUT);
+    }
+    mock_run(false);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_collective_as_on_the_host),
         cmocka_unit_test(one_after_another_in_a_stream),
+        cmocka_unit_test(messages_one_by_one),
+        cmocka_unit_test(groups_of_messages),
+        cmocka_unit_test(a_plan_of_messages),
+        cmocka_unit_test(messages_that_are_refused),
+        cmocka_unit_test(a_message_without_a_peer_has_a_deadline),
     };
     return cmocka_run_group_tests_name("cuda_moves", tests, NULL, NULL);
 }

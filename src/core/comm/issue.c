@@ -408,6 +408,28 @@ enum comm_result state_queue_wait(struct comm_state *b, const struct timeline_po
     return COMM_OK;
 }
 
+enum comm_result state_stream_messages(struct comm_state *b, const struct native_message *messages, uint32_t count,
+                                       struct comm_request *req)
+{
+    enum comm_result r = COMM_ERR_FULL;
+    struct entry *e = held_back(b, NULL) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
+
+    if (!e)
+        return r;
+    state_fill_entry(e, &(struct engine_call){0}, 0, b);
+    for (uint32_t i = 0; i < count; i++)
+        e->record.bytes += messages[i].bytes;
+    r = b->library->messages(b, e, messages, count);
+    if (r != COMM_OK) {
+        state_forget_entry(b, e);
+        return r;
+    }
+    uint64_t ticket = timeline_issue(&b->line);
+    if (req)
+        *req = (struct comm_request){b->unit.handle, ticket};
+    return COMM_OK;
+}
+
 enum comm_result engine_queue_wait(struct comm_communicator *c, const struct timeline_point *point, struct comm_request *req)
 {
     enum comm_result r;
