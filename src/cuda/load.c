@@ -6,6 +6,7 @@
 #include "base/format.h"
 
 #include <dlfcn.h>
+#include <glob.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,7 +43,47 @@ static void system_close(void *library)
     dlclose(library);
 }
 
-const struct cuda_source cuda_source_system = {system_open, system_symbol, system_close};
+/* Where this file itself lies, if that is a folder of Python packages. */
+static bool beside_us(char *folder, size_t bytes)
+{
+    Dl_info us;
+    const char *path = dladdr(&cuda_source_system, &us) ? us.dli_fname : NULL, *end = path ? strstr(path, "-packages/") : NULL;
+
+    if (!end)
+        return false;
+    base_format(folder, bytes, "%.*s", (int)(end - path) + (int)strlen("-packages"), path);
+    return true;
+}
+
+static bool in_environment(const char *variable, char *folder, size_t bytes)
+{
+    char pattern[512];
+    glob_t found;
+    const char *root = getenv(variable);
+
+    if (!root || !*root)
+        return false;
+    base_format(pattern, sizeof pattern, "%s/lib/python3*/site-packages", root);
+    bool is_there = glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc;
+    if (is_there)
+        base_copy_text(folder, bytes, found.gl_pathv[0]);
+    globfree(&found);
+    return is_there;
+}
+
+static bool system_packages(uint32_t n, char *folder, size_t bytes)
+{
+    static const char *const variables[] = {NULL, "VIRTUAL_ENV", "CONDA_PREFIX"};
+
+    if (n >= sizeof variables / sizeof *variables)
+        return false;
+    bool found = variables[n] ? in_environment(variables[n], folder, bytes) : beside_us(folder, bytes);
+    if (!found)
+        folder[0] = 0;
+    return true;
+}
+
+const struct cuda_source cuda_source_system = {system_open, system_symbol, system_close, system_packages};
 
 /* The first symbol that is not there; NULL: all are, and the table is filled. */
 static const char *fill(const struct cuda_source *source, void *library, const struct symbol *symbols, size_t count, void *table)
@@ -133,18 +174,32 @@ static void prepare_nccl(void)
     setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
 }
 
+/* The loader's own folders first, and what the process has already loaded under that name; then what Python packages bring
+ * (nvidia-nccl-cu12 and its like). */
+static void *open_nccl(const struct cuda_source *source, char *why, size_t why_bytes)
+{
+    char folder[512], path[600], ignored[256];
+    void *library = source->open("libnccl.so.2", why, why_bytes);
+
+    for (uint32_t n = 0; !library && source->packages(n, folder, sizeof folder); n++) {
+        base_format(path, sizeof path, "%s/nvidia/nccl/lib/libnccl.so.2", folder);
+        library = folder[0] ? source->open(path, ignored, sizeof ignored) : NULL;
+    }
+    return library;
+}
+
 enum comm_result cuda_load_nccl(const struct cuda_source *source, struct nccl_calls *calls, int *version, char *why, size_t why_bytes)
 {
     char text[256] = "";
 
     prepare_nccl();
-    void *library = source->open("libnccl.so.2", text, sizeof text);
+    void *library = open_nccl(source, text, sizeof text);
 
     *version = 0;
     if (!library) {
         base_format(why, why_bytes,
                     "no NCCL: libnccl.so.2 cannot be loaded (%s); install it (Debian and Ubuntu: libnccl2 of NVIDIA's "
-                    "repository) or put its folder on LD_LIBRARY_PATH",
+                    "repository; Python: nvidia-nccl-cu12 or -cu13 in the active environment) or put its folder on LD_LIBRARY_PATH",
                     text);
         return COMM_ERR_UNSUPPORTED;
     }
