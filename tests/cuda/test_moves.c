@@ -310,7 +310,7 @@ static void mark(struct bed *bed, uint32_t round)
     }
 }
 
-RIG_TEST(messages_one_by_one)
+RIG_TEST(contract_8_1_messages_are_matched_in_order)
 {
     static struct bed bed;
     struct comm_status status = {0};
@@ -431,7 +431,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_collective_as_on_the_host),
         cmocka_unit_test(one_after_another_in_a_stream),
-        cmocka_unit_test(messages_one_by_one),
+        cmocka_unit_test(contract_8_1_messages_are_matched_in_order),
         cmocka_unit_test(groups_of_messages),
         cmocka_unit_test(a_plan_of_messages),
         cmocka_unit_test(messages_that_are_refused),
