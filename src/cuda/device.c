@@ -216,11 +216,48 @@ static int32_t take_off(struct cuda_device *d)
     return at;
 }
 
+/* Freeing waits for everything on the device without an end: on a thread of its own, which is left behind if that takes long, with the
+ * device and this. */
+struct forgetting {
+    struct cuda_device *d;
+    int32_t at;
+    struct env_thread thread;
+};
+
+static void forget_thread(void *arg)
+{
+    struct forgetting *f = arg;
+    struct cuda *p = &cuda_process;
+
+    if (forget(f->d))
+        return;
+    base_lock(&p->lock, p->env); /* the next who opens it finds it, unless somebody has made another meanwhile: then it is left behind */
+    if (!atomic_load_explicit(&p->device[f->at], memory_order_relaxed))
+        atomic_store_explicit(&p->device[f->at], f->d, memory_order_release);
+    base_unlock(&p->lock, p->env);
+}
+
+static void forget_within(struct cuda_device *d, int32_t at, int64_t ns)
+{
+    const struct comm_env *env = d->env;
+    struct forgetting *f = env->take(env, sizeof *f, 64);
+
+    if (!f)
+        return; /* left behind: no memory to free it by */
+    *f = (struct forgetting){.d = d, .at = at};
+    if (env->spawn(env, forget_thread, f, &f->thread)) {
+        forget_thread(f);
+        env->give(env, f, sizeof *f);
+        return;
+    }
+    if (env->join(env, &f->thread, env->now(env) + ns))
+        env->give(env, f, sizeof *f);
+}
+
 /* The last owner left. What the streams still have to do is waited for a little; a device that does not come to rest is kept, for its words
  * are written to. */
 static void retire(struct cuda_device *d)
 {
-    struct cuda *p = &cuda_process;
     const struct comm_env *env = d->env;
     int64_t until = env->now(env) + REST_NS;
     _Atomic uint32_t never = 0;
@@ -231,12 +268,8 @@ static void retire(struct cuda_device *d)
         rests = quiet(d);
     }
     int32_t at = rests ? take_off(d) : -1;
-    if (at < 0 || forget(d))
-        return;
-    base_lock(&p->lock, env); /* the next who opens it finds it, unless somebody has made another meanwhile: then it is left behind */
-    if (!atomic_load_explicit(&p->device[at], memory_order_relaxed))
-        atomic_store_explicit(&p->device[at], d, memory_order_release);
-    base_unlock(&p->lock, env);
+    if (at >= 0)
+        forget_within(d, at, REST_NS);
 }
 
 static void cuda_close(struct device *device)
