@@ -6,6 +6,7 @@
 #include "../proc/proc.h"
 #include "bench.h"
 #include "mock.h"
+#include "now.h"
 
 #include <commstream/cuda.h>
 
@@ -146,6 +147,27 @@ static void end(struct comm_communicator *world)
     CHECK(rig_now() - start < 4 * RIG_S);
 }
 
+/* Who is left goes on: on a communicator of its own, whose children have NCCL again. */
+static void go_on(const struct proc *proc, int32_t rank, const struct stage *stage)
+{
+    struct comm_communicator *left, *dup;
+    struct comm_request q;
+    uint32_t sum = 0;
+
+    for (int32_t r = 0; r < proc->ranks; r++)
+        sum += r == stage->victim ? 0 : (uint32_t)r + 1;
+    MUST(comm_shrink(my.world, &left, &q));
+    MUST(comm_wait(q, RIG_PATIENCE));
+    EQUAL(comm_size(left), proc->ranks - 1);
+    MUST(NOW(comm_dup, left, NULL, &dup));
+    bench_fill(&my.bench, my.stream, my.in, (uint32_t)rank + 1, WORDS);
+    MUST(comm_queue_wait_stream(dup, my.stream));
+    MUST(comm_allreduce(dup, my.in, my.out, WORDS, COMM_U32, COMM_SUM, &q));
+    expect(q, 0, sum);
+    MUST(comm_close(dup, COMM_DEFAULT_TIMEOUT));
+    MUST(comm_close(left, COMM_DEFAULT_TIMEOUT));
+}
+
 static void operate(struct proc *proc, int32_t rank, const struct stage *stage)
 {
     struct proc_page *page = &proc->page[rank];
@@ -164,6 +186,7 @@ static void operate(struct proc *proc, int32_t rank, const struct stage *stage)
         MUST(comm_allreduce(my.world, my.in, my.out, WORDS, COMM_U32, COMM_SUM, &q));
         enum comm_result r = comm_wait(q, RIG_PATIENCE);
         proc_tell_failure(page, my.world, r);
+        go_on(proc, rank, stage);
     }
     end(my.world);
     drop_buffers();
