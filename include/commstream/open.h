@@ -204,7 +204,7 @@ COMM_MUST enum comm_result comm_revoke(struct comm_communicator *c);
  *
  * Collective over the survivors, outside the queue of c. Ranks that died, stopped for too long or closed c are left out; the others keep
  * their order. All survivors get the same ranks. The new communicator runs on the library's own algorithms, also if c used MPI or NCCL;
- * with NCCL, communicators made from it use NCCL again. docs/guide/recovery.md describes the protocol. Like MPIX_Comm_shrink and ncclCommShrink.
+ * communicators made from it use NCCL again. docs/guide/recovery.md describes the protocol. Like MPIX_Comm_shrink and ncclCommShrink.
  *
  * @param c          communicator, at most 1,024 ranks
  * @param survivors  receives the communicator when the request completes with COMM_OK; must stay valid until then
