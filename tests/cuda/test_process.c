@@ -3,6 +3,7 @@
  * killed at every stage of its life, of which the others are told within a second.
  */
 #define _GNU_SOURCE
+#include "../net/hosts.h"
 #include "../proc/proc.h"
 #include "bench.h"
 #include "mock.h"
@@ -32,11 +33,15 @@ static struct rank {
 
 static enum comm_result open_rank(int32_t rank, int32_t ranks, int64_t timeout)
 {
+    char device[16];
+
     mock_reset(&(struct mock_options){.seed = (uint64_t)rank, .queues = 1 + rank % 8});
     mock_run(true);
     (void)ranks;
-    return comm_open(COMM_CONFIG(.backend = "nccl", .open_timeout_ns = timeout, .operation_timeout_ns = 30 * RIG_S, .error_text = my.text,
-                                 .error_text_bytes = sizeof my.text),
+    snprintf(device, sizeof device, "cuda:%d", rank);
+    setenv("COMM_BACKEND", "nccl", 1); /* hosts_place says tcp */
+    return comm_open(COMM_CONFIG(.backend = "nccl", .device = device, .open_timeout_ns = timeout, .operation_timeout_ns = 30 * RIG_S,
+                                 .error_text = my.text, .error_text_bytes = sizeof my.text),
                      &my.world);
 }
 
@@ -77,10 +82,14 @@ static void work(struct proc *proc, int32_t rank, struct comm_communicator *none
 {
     uint32_t n = (uint32_t)proc->ranks, me = (uint32_t)rank;
     struct comm_request q;
+    struct comm_info info = {.size = sizeof info};
 
     (void)none;
     if (open_rank(rank, proc->ranks, 20 * RIG_S) != COMM_OK)
         rig_die(__FILE__, __LINE__, "open: %s", my.text);
+    MUST(comm_describe(my.world, &info));
+    if (strcmp(info.backend, "nccl") != 0 || !info.device_buffers)
+        rig_die(__FILE__, __LINE__, "the backend is %s", info.backend);
     make_buffers(rank);
     for (uint32_t round = 0; round < 5; round++) {
         bench_fill(&my.bench, my.stream, my.in, round + me + 1, WORDS * n);
@@ -112,6 +121,19 @@ RIG_TEST(a_process_for_each_device)
     }
 }
 
+/* Ids and calls go over TCP between hosts, and NCCL sees one communicator. */
+RIG_TEST(ranks_of_two_hosts)
+{
+    struct proc proc = {.raw = true};
+    struct hosts h;
+
+    hosts_open(&h, 2, 2);
+    hosts_place(&h, &proc);
+    proc_start(&proc, 4, work);
+    proc_finish(&proc, -1, RIG_PATIENCE);
+    hosts_close(&h);
+}
+
 /* ------------------------------------------------------------------------------------------------------------ one is killed */
 static const struct stage {
     const char *name, *call; /* NULL: in the middle of an operation */
@@ -125,6 +147,7 @@ static const struct stage {
               {"in the middle of an operation", NULL, 2},
               {"close", "ncclCommDestroy", 1}};
 enum { STAGES = sizeof stages / sizeof *stages, RANKS = 4 };
+static const struct stage *now; /* set before the ranks are forked */
 
 static void die(void *page)
 {
@@ -194,17 +217,21 @@ static void operate(struct proc *proc, int32_t rank, const struct stage *stage)
 
 static void be_killed(struct proc *proc, int32_t rank, struct comm_communicator *none)
 {
-    const struct stage *stage = proc->place;
+    const struct stage *stage = now;
     struct proc_page *page = &proc->page[rank];
+    char device[16];
 
     (void)none;
     if (rank == stage->victim && stage->call)
         mock_at(stage->call, die, page);
     mock_reset(&(struct mock_options){.seed = (uint64_t)rank, .queues = 2});
     mock_run(true);
-    enum comm_result r = comm_open(COMM_CONFIG(.backend = "nccl", .open_timeout_ns = 20 * RIG_S, .operation_timeout_ns = 30 * RIG_S,
-                                               .error_text = my.text, .error_text_bytes = sizeof my.text, .log = hush),
-                                   &my.world);
+    snprintf(device, sizeof device, "cuda:%d", rank);
+    setenv("COMM_BACKEND", "nccl", 1);
+    enum comm_result r =
+        comm_open(COMM_CONFIG(.backend = "nccl", .device = device, .open_timeout_ns = 20 * RIG_S, .operation_timeout_ns = 30 * RIG_S,
+                              .error_text = my.text, .error_text_bytes = sizeof my.text, .log = hush),
+                  &my.world);
     if (r == COMM_OK) {
         operate(proc, rank, stage);
         return;
@@ -232,16 +259,33 @@ static void check_told(struct proc *proc, const struct stage *stage)
     }
 }
 
+static void kill_at_every_stage(struct hosts *hosts)
+{
+    for (size_t i = 0; i < STAGES; i++) {
+        struct proc proc = {.raw = true};
+        now = &stages[i];
+        rig_note("rank %d is killed: %s", now->victim, now->name);
+        if (hosts)
+            hosts_place(hosts, &proc);
+        proc_start(&proc, RANKS, be_killed);
+        proc_finish(&proc, now->victim, RIG_PATIENCE);
+        check_told(&proc, now);
+    }
+}
+
 RIG_TEST(contract_4_1_a_process_is_killed_at_every_stage)
 {
     proc_needs_shm();
-    for (size_t i = 0; i < STAGES; i++) {
-        struct proc proc = {.raw = true, .place = (void *)(uintptr_t)&stages[i]};
-        rig_note("rank %d is killed: %s", stages[i].victim, stages[i].name);
-        proc_start(&proc, RANKS, be_killed);
-        proc_finish(&proc, stages[i].victim, RIG_PATIENCE);
-        check_told(&proc, &stages[i]);
-    }
+    kill_at_every_stage(NULL);
+}
+
+RIG_TEST(contract_4_1_a_process_of_two_hosts_is_killed)
+{
+    struct hosts h;
+
+    hosts_open(&h, 2, RANKS / 2);
+    kill_at_every_stage(&h);
+    hosts_close(&h);
 }
 
 /* Started by a launcher, it is one rank of the first test. */
@@ -259,7 +303,9 @@ int main(void)
         return by_launcher();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_process_for_each_device),
+        cmocka_unit_test(ranks_of_two_hosts),
         cmocka_unit_test(contract_4_1_a_process_is_killed_at_every_stage),
+        cmocka_unit_test(contract_4_1_a_process_of_two_hosts_is_killed),
     };
     return cmocka_run_group_tests_name("cuda_process", tests, NULL, NULL);
 }

@@ -45,6 +45,25 @@ const struct wire_backend *wire_backend_here(const char *name)
     return NULL;
 }
 
+const struct wire_backend *wire_backend_across(const char *name)
+{
+    static const struct wire_backend across[] = {
+        {.name = "nccl",
+         .wire = &wire_mixed,
+         .boot = &boot_tcp,
+         .native = &native_nccl_module,
+         .device_buffers = 1,
+         .network = 1,
+         .near = "shm",
+         .far = "tcp"},
+    };
+
+    for (size_t i = 0; i < sizeof across / sizeof *across; i++)
+        if (base_equal(across[i].name, name))
+            return &across[i];
+    return NULL;
+}
+
 const struct comm_env *wire_default_env(void)
 {
     return &env_posix;

@@ -24,6 +24,7 @@ extern const struct wire_backend wire_backends[];
 extern const uint32_t wire_backend_count;
 const struct wire_backend *wire_backend_find(const char *name); /* NULL: no such name */
 const struct wire_backend *wire_backend_here(const char *name); /* a form of it that has all ranks in this process; NULL: none of its own */
+const struct wire_backend *wire_backend_across(const char *name); /* a form of it whose ranks run on several hosts; NULL: none of its own */
 const struct comm_env *wire_default_env(void);
 
 #endif

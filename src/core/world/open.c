@@ -86,6 +86,8 @@ static enum comm_result find_backend(struct opening *o)
         base_format(o->text, sizeof o->text, "backend=%s; expected auto, local, shm, tcp, shm+tcp, mpi or nccl", name);
         return COMM_ERR_CONFIG;
     }
+    if ((open_several_hosts(o) || (o->config.ranks && met)) && wire_backend_across(name))
+        o->backend = wire_backend_across(name);
     if (!team_launch_one_host(&o->launch, o->text, sizeof o->text) && !(o->backend->network && met))
         return COMM_ERR_CONFIG;
     o->text[0] = 0;
