@@ -253,6 +253,9 @@ static bool held_back(struct comm_state *b, const struct engine_call *call)
         return false;
     if (call && b->library->takes(b, call) == COMM_ERR_UNSUPPORTED)
         return false;
+    state_run_queue(b); /* what was just put on the stream counts as started before its end can be heard of */
+    if (b->line.started + 1 == b->line.next)
+        return false;
     state_step(b);
     return b->line.started + 1 != b->line.next;
 }
