@@ -203,7 +203,7 @@ static void one(struct bed *bed, const struct call *k)
     }
 }
 
-static int64_t patience = 10 * RIG_S;
+static int64_t patience = 30 * RIG_S;
 
 static void open_bed(struct bed *bed, int ranks, const struct mock_options *options)
 {
