@@ -6,8 +6,9 @@
  * device (the log names what is missing) and for a stream that is being captured.
  *
  * A stream belongs to the caller and to the primary context of a device that this process's ranks use. It must outlive the work queued on
- * it. NULL is the legacy default stream. The device of c need not be current. Backend nccl works on
- * device buffers in place; the other backends stage them, for every collective and message (docs/guide/cuda.md).
+ * it. NULL is the legacy default stream of the current context; 1 and 2 are CUDA's numbers for that one and for the calling thread's own.
+ * The device of c need not be current. Backend nccl works on device buffers in place; the other backends stage them, for every collective
+ * and message (docs/guide/cuda.md).
  *
  * All functions return COMM_ERR_FULL if too many points of a device (1,024) or too many waits for the host (4) are outstanding; nothing was
  * queued then. Any thread may call.

@@ -35,6 +35,9 @@ extern "C" {
  * The request completes when `buf` may be reused; this does not mean that the message was received. A send that is not received before
  * its deadline fails the communicator with COMM_ERR_TIMEOUT. Like MPI_Isend and ncclSend.
  *
+ * On backend nccl `buf` may be device memory. The tag is then 0, the two ranks give the same length, and the message occupies the stream
+ * of c until both ends are there: put sends and receives that wait for each other into one group.
+ *
  * @param c     communicator
  * @param buf   n elements; the library reads them until the request completes
  * @param n     number of elements
@@ -52,6 +55,8 @@ COMM_MUST enum comm_result comm_send(struct comm_communicator *c, const void *bu
  *
  * If the message is longer, this receive alone ends with COMM_ERR_TRUNCATED. A receive that matches nothing ends by comm_cancel(),
  * comm_close(), or its deadline. Like MPI_Irecv and ncclRecv.
+ *
+ * On backend nccl `buf` may be device memory, as in comm_send(). The peer is then a rank, and comm_cancel() returns COMM_ERR_STATE.
  *
  * @param c       communicator
  * @param buf     room for n elements; the library's until the request completes

@@ -34,7 +34,9 @@ enum cuda_result {
 enum { CUDA_STREAM_NON_BLOCKING = 1, CUDA_EVENT_DISABLE_TIMING = 2, CUDA_WAIT_GEQ = 0, CUDA_CAPTURE_NONE = 0, CUDA_CAPTURE_RELAXED = 2 };
 enum { CUDA_HOST_PORTABLE = 1, CUDA_HOST_MAPPED = 2, CUDA_REGISTER_PORTABLE = 1, CUDA_REGISTER_MAPPED = 2 };
 enum { CUDA_POINTER_RANGE_START = 11, CUDA_POINTER_RANGE_SIZE = 12 };
-enum { CUDA_POINTER_MEMORY_TYPE = 2, CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2 };
+enum { CUDA_POINTER_MEMORY_TYPE = 2, CUDA_POINTER_ORDINAL = 9, CUDA_MEMORY_HOST = 1, CUDA_MEMORY_DEVICE = 2 };
+/* Streams that are numbers: 0 and 1 are the legacy default stream of the current context, 2 is the calling thread's own. */
+enum { CUDA_STREAM_LEGACY = 1, CUDA_STREAM_PER_THREAD = 2 };
 enum { CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
 
 /* X(name in the table, symbol, result, parameters) */
@@ -55,6 +57,7 @@ enum { CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
     X(cuThreadExchangeStreamCaptureMode, "cuThreadExchangeStreamCaptureMode", unsigned, (unsigned *mode))                                  \
     X(cuStreamCreateWithPriority, "cuStreamCreateWithPriority", unsigned, (struct CUstream_st * *stream, unsigned flags, int priority))    \
     X(cuStreamDestroy, "cuStreamDestroy_v2", unsigned, (struct CUstream_st * stream))                                                      \
+    X(cuStreamQuery, "cuStreamQuery", unsigned, (struct CUstream_st * stream))                                                             \
     X(cuStreamGetCtx, "cuStreamGetCtx", unsigned, (struct CUstream_st * stream, struct CUctx_st * *context))                               \
     X(cuStreamIsCapturing, "cuStreamIsCapturing", unsigned, (struct CUstream_st * stream, unsigned *status))                               \
     X(cuStreamWaitEvent, "cuStreamWaitEvent", unsigned, (struct CUstream_st * stream, struct CUevent_st * event, unsigned flags))          \
@@ -75,6 +78,10 @@ enum { CUDA_ATTRIBUTE_MEMOPS_64 = 122 };
     X(cuMemAlloc, "cuMemAlloc_v2", unsigned, (cuda_address * memory, size_t bytes))                                                        \
     X(cuMemFree, "cuMemFree_v2", unsigned, (cuda_address memory))                                                                          \
     X(cuMemsetD32Async, "cuMemsetD32Async", unsigned, (cuda_address to, unsigned value, size_t count, struct CUstream_st *stream))         \
+    X(cuMemsetD8Async, "cuMemsetD8Async", unsigned, (cuda_address to, unsigned char value, size_t count, struct CUstream_st *stream))      \
+    X(cuMemsetD16Async, "cuMemsetD16Async", unsigned, (cuda_address to, unsigned short value, size_t count, struct CUstream_st *stream))   \
+    X(cuMemsetD2D32Async, "cuMemsetD2D32Async", unsigned,                                                                                  \
+      (cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, struct CUstream_st *stream))                            \
     X(cuMemcpyAsync, "cuMemcpyAsync", unsigned, (cuda_address to, cuda_address from, size_t bytes, struct CUstream_st * stream))
 
 /* ------------------------------------------------------------------------------------------------------------ NCCL */
@@ -99,9 +106,16 @@ enum {
     NCCL_F16 = 6,
     NCCL_F32 = 7,
     NCCL_F64 = 8,
-    NCCL_BF16 = 9
+    NCCL_BF16 = 9,
+    NCCL_F8E4M3 = 10,
+    NCCL_F8E5M2 = 11
 };
-enum { NCCL_OLDEST = 21800 /* ncclCommSplit, and children with a config of their own */, NCCL_UNSET = INT32_MIN };
+enum {
+    NCCL_OLDEST = 21800 /* ncclCommSplit, and children with a config of their own */,
+    NCCL_WITH_F8 = 22400,
+    NCCL_WITH_REVOKE = 22800,
+    NCCL_UNSET = INT32_MIN
+};
 #define NCCL_MAGIC 0xcafebeefu
 
 struct nccl_id {
@@ -153,6 +167,9 @@ struct nccl_config {
     X(ncclGroupStart, "ncclGroupStart", unsigned, (void))                                                                                  \
     X(ncclGroupEnd, "ncclGroupEnd", unsigned, (void))
 
+/* What is used of libraries from NCCL_WITH_REVOKE on; NULL with older ones. */
+#define NCCL_NEWER_CALLS(X) X(ncclCommRevoke, "ncclCommRevoke", unsigned, (struct ncclComm * comm, int flags)) /* 2.28 */
+
 /* ------------------------------------------------------------------------------------------------------------ the tables */
 #define CUDA_CALLS_FIELD(name, symbol, result, parameters) result(*name) parameters;
 struct cuda_calls {
@@ -160,6 +177,7 @@ struct cuda_calls {
 };
 struct nccl_calls {
     NCCL_CALLS(CUDA_CALLS_FIELD)
+    NCCL_NEWER_CALLS(CUDA_CALLS_FIELD)
 };
 #undef CUDA_CALLS_FIELD
 

@@ -212,11 +212,64 @@ static bool quiet(struct cuda_device *d)
     return is_quiet;
 }
 
+/* Out of the table, so that it can be freed with no lock held: freeing memory waits for everything on the device, a program's kernels too.
+ * Less than 0: somebody has opened it again. */
+static int32_t take_off(struct cuda_device *d)
+{
+    struct cuda *p = &cuda_process;
+    int32_t at = CUDA_DEVICES - 1;
+
+    base_lock(&p->lock, d->env);
+    while (at >= 0 && (d->references || atomic_load_explicit(&p->device[at], memory_order_relaxed) != d))
+        at--;
+    if (at >= 0)
+        atomic_store_explicit(&p->device[at], NULL, memory_order_release);
+    base_unlock(&p->lock, d->env);
+    return at;
+}
+
+/* Freeing waits for everything on the device without an end: on a thread of its own, which is left behind if that takes long, with the
+ * device and this. */
+struct forgetting {
+    struct cuda_device *d;
+    int32_t at;
+    struct env_thread thread;
+};
+
+static void forget_thread(void *arg)
+{
+    struct forgetting *f = arg;
+    struct cuda *p = &cuda_process;
+
+    if (forget(f->d))
+        return;
+    base_lock(&p->lock, p->env); /* the next who opens it finds it, unless somebody has made another meanwhile: then it is left behind */
+    if (!atomic_load_explicit(&p->device[f->at], memory_order_relaxed))
+        atomic_store_explicit(&p->device[f->at], f->d, memory_order_release);
+    base_unlock(&p->lock, p->env);
+}
+
+static void forget_within(struct cuda_device *d, int32_t at, int64_t ns)
+{
+    const struct comm_env *env = d->env;
+    struct forgetting *f = env->take(env, sizeof *f, 64);
+
+    if (!f)
+        return; /* left behind: no memory to free it by */
+    *f = (struct forgetting){.d = d, .at = at};
+    if (env->spawn(env, forget_thread, f, &f->thread)) {
+        forget_thread(f);
+        env->give(env, f, sizeof *f);
+        return;
+    }
+    if (env->join(env, &f->thread, env->now(env) + ns))
+        env->give(env, f, sizeof *f);
+}
+
 /* The last owner left. What the streams still have to do is waited for a little; a device that does not come to rest is kept, for its words
  * are written to. */
 static void retire(struct cuda_device *d)
 {
-    struct cuda *p = &cuda_process;
     const struct comm_env *env = d->env;
     int64_t until = env->now(env) + REST_NS;
     _Atomic uint32_t never = 0;
@@ -226,15 +279,9 @@ static void retire(struct cuda_device *d)
         env->park(env, &never, 0, env->now(env) + LOOK_NS);
         rests = quiet(d);
     }
-    base_lock(&p->lock, env);
-    for (uint32_t i = 0; i < CUDA_DEVICES && rests && d->references == 0; i++) {
-        if (atomic_load_explicit(&p->device[i], memory_order_relaxed) != d)
-            continue;
-        if (forget(d)) /* kept otherwise: the next who opens it finds it */
-            atomic_store_explicit(&p->device[i], NULL, memory_order_release);
-        break;
-    }
-    base_unlock(&p->lock, env);
+    int32_t at = rests ? take_off(d) : -1;
+    if (at >= 0)
+        forget_within(d, at, REST_NS);
 }
 
 static void cuda_close(struct device *device)
@@ -306,10 +353,12 @@ static struct cuda_device *begin_on(struct device *device, struct CUstream_st *s
 static enum device_kind class_kind(struct device *device, const void *pointer)
 {
     struct cuda_device *d = (struct cuda_device *)(void *)device;
+    struct cuda_inside inside;
 
-    base_lock(&d->lock, d->env);
+    if (!begin(d, &inside))
+        return DEVICE_CUDA; /* nobody knows */
     enum device_kind kind = cuda_kind(d, pointer);
-    base_unlock(&d->lock, d->env);
+    end(d, &inside);
     return kind;
 }
 

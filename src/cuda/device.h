@@ -28,6 +28,8 @@ struct cuda {
     struct nccl_calls nccl;
     bool has_driver, has_nccl;
     int devices, nccl_version;
+    struct nccl_id id; /* of no communicator yet, with has_id */
+    bool has_id;
     struct nccl *left;                                  /* worlds with communicators whose end did not come in time */
     _Atomic(struct cuda_device *) device[CUDA_DEVICES]; /* changed under the lock */
 };
@@ -65,10 +67,7 @@ struct cuda_device {
         uint32_t word;              /* in which the stream counts; 0: it cannot, and places are of slots */
         uint64_t begun;
     } copies[DEVICE_WAYS];
-    struct {
-        const void *pointer;
-        uint32_t kind;
-    } known[64]; /* what pointers are: asking the driver is not free */
+    const void *known[64]; /* memory of this device: asking the driver is not free */
 };
 
 extern const struct device_class device_cuda;
@@ -97,6 +96,9 @@ static inline cuda_address cuda_word_there(const struct cuda_device *d, uint32_t
 {
     return d->words_there + word * sizeof *d->words;
 }
+/* Whose memory it is: a device's ordinal, or one of these. With the device entered. */
+enum { CUDA_OWNER_HOST = -1, CUDA_OWNER_UNKNOWN = -2 };
+int32_t cuda_owner(struct cuda_device *d, const void *pointer);
 enum device_kind cuda_kind(struct cuda_device *d, const void *pointer);
 /* Looks at places; true: something on a stream may still touch a word. */
 bool cuda_poll(struct cuda_device *d);

@@ -1,5 +1,9 @@
-/* Putting operations on the stream, and hearing that they are done. Always on the caller's thread, under the device's lock, in the order
- * of the calls: NCCL wants one order per device on all ranks. */
+/*
+ * Putting operations on the stream, and hearing that they are done. Always on the caller's thread, in the order of the calls.
+ *
+ * NCCL is called with no lock of the device's: a call of its own may stand until a peer makes the same one, and communicators beside it
+ * must go on meanwhile. The lock is for what this room shares: places, parks, words.
+ */
 #include "cuda/nccl.h"
 
 #include "base/format.h"
@@ -32,9 +36,19 @@ static int type_of(enum comm_type type)
         return NCCL_F32;
     case COMM_F64:
         return NCCL_F64;
+    case COMM_F8E4M3:
+        return cuda_process.nccl_version >= NCCL_WITH_F8 ? NCCL_F8E4M3 : -1;
+    case COMM_F8E5M2:
+        return cuda_process.nccl_version >= NCCL_WITH_F8 ? NCCL_F8E5M2 : -1;
     default:
         return -1;
     }
+}
+
+/* NCCL's minimum and maximum are fminf and fmaxf: a number wins over a NaN. Here the NaN wins. */
+static bool nan_differs(enum comm_type type, comm_op op)
+{
+    return (op == COMM_MIN || op == COMM_MAX) && type >= COMM_F8E4M3 && type <= COMM_F64;
 }
 
 static int op_of(comm_op op)
@@ -55,68 +69,144 @@ static int op_of(comm_op op)
     }
 }
 
+unsigned nccl_type(enum comm_type type)
+{
+    return (unsigned)type_of(type);
+}
+
+unsigned nccl_op(comm_op op)
+{
+    return (unsigned)op_of(op);
+}
+
 static bool reduces(uint32_t collective)
 {
-    return collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_REDUCE_SCATTER;
+    return collective == COLLECTIVE_REDUCE || collective == COLLECTIVE_ALLREDUCE || collective == COLLECTIVE_REDUCE_SCATTER ||
+           collective == COLLECTIVE_REDUCE_SCATTER_V || collective == COLLECTIVE_SCAN || collective == COLLECTIVE_EXSCAN;
 }
 
-static bool knows(uint32_t collective)
-{
-    return collective == COLLECTIVE_BARRIER || collective == COLLECTIVE_BROADCAST || collective == COLLECTIVE_ALLGATHER ||
-           reduces(collective);
-}
-
-/* Both buffers that this rank has must be the device's. */
-static enum comm_result check_memory(struct nccl_channel *c, const struct native_call *call, const char **which, enum device_kind want)
+/* Whose the two buffers are; false: the device cannot be asked. */
+struct owners {
+    int32_t in, out;
+};
+static bool ask_owners(struct nccl_channel *c, const struct native_call *call, struct owners *owners)
 {
     struct cuda_inside inside;
-    bool in = true, out = true;
 
     base_lock(&c->d->lock, c->d->env);
     bool entered = cuda_enter(c->d, &inside);
     if (entered) {
-        in = !call->in || cuda_kind(c->d, call->in) == want;
-        out = !call->out || cuda_kind(c->d, call->out) == want;
+        owners->in = cuda_owner(c->d, call->in);
+        owners->out = cuda_owner(c->d, call->out);
         cuda_leave(c->d, &inside);
     }
     base_unlock(&c->d->lock, c->d->env);
-    *which = in ? "out" : "in";
-    if (!entered)
+    return entered;
+}
+
+static enum comm_result refuse_memory(const struct nccl_channel *c, const char *which, int32_t owner, char *why, size_t why_bytes)
+{
+    if (owner == CUDA_OWNER_HOST)
+        base_format(why, why_bytes,
+                    "%s is host memory; expected the device's: collectives of backend nccl take no other (a world of another "
+                    "backend on the same engine does, config.engine_of)",
+                    which);
+    else if (owner == CUDA_OWNER_UNKNOWN)
+        base_format(why, why_bytes, "%s: CUDA reports an error instead of whose memory it is; expected memory of cuda:%d", which,
+                    c->d->ordinal);
+    else
+        base_format(why, why_bytes, "%s is memory of cuda:%d; expected memory of cuda:%d, the communicator's device", which, owner,
+                    c->d->ordinal);
+    return owner == CUDA_OWNER_UNKNOWN ? COMM_ERR_BACKEND : COMM_ERR_ARGUMENT;
+}
+
+static enum comm_result accept_served(struct nccl_channel *c, const struct native_call *call, char *why, size_t why_bytes)
+{
+    struct owners owners;
+
+    if (call->collective == COLLECTIVE_BARRIER || call->n == 0 || (!call->in && !call->out)) /* without buffers it is only asked */
+        return COMM_OK;
+    if (!ask_owners(c, call, &owners)) {
+        base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
         return COMM_ERR_BACKEND;
-    return in && out ? COMM_OK : COMM_ERR_ARGUMENT;
+    }
+    if (call->in && owners.in != c->d->ordinal)
+        return refuse_memory(c, "in", owners.in, why, why_bytes);
+    if (call->out && owners.out != c->d->ordinal)
+        return refuse_memory(c, "out", owners.out, why, why_bytes);
+    enum comm_result r = nccl_reserve(c, call);
+    if (r != COMM_OK)
+        base_format(why, why_bytes, "no memory of the device for it: CUDA reports an error");
+    return r;
+}
+
+/* A program does it, which works on host memory. */
+static enum comm_result accept_other(struct nccl_channel *c, const struct native_call *call, char *why, size_t why_bytes)
+{
+    struct owners owners;
+
+    if (call->n == 0)
+        return COMM_ERR_UNSUPPORTED;
+    if (!ask_owners(c, call, &owners)) {
+        base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
+        return COMM_ERR_BACKEND;
+    }
+    if (owners.in == CUDA_OWNER_HOST && owners.out == CUDA_OWNER_HOST)
+        return COMM_ERR_UNSUPPORTED;
+    base_format(why, why_bytes, "%s is device memory; expected the host's: %s", owners.in == CUDA_OWNER_HOST ? "out" : "in",
+                reduces(call->collective) && nan_differs(call->type, call->op) ? "in min and max a NaN wins, and NCCL lets the number win"
+                                                                               : "NCCL has no such collective, type or operator");
+    return COMM_ERR_ARGUMENT;
+}
+
+/* Only a stream of the caller's can be captured. */
+static bool is_captured(struct nccl_channel *c)
+{
+    struct cuda_inside inside;
+    unsigned capture = CUDA_CAPTURE_NONE, result = CUDA_UNKNOWN;
+
+    if (c->stream == c->own || !cuda_enter(c->d, &inside))
+        return false;
+    result = c->d->calls->cuStreamIsCapturing(c->stream, &capture);
+    cuda_leave(c->d, &inside);
+    return result != CUDA_OK || capture != CUDA_CAPTURE_NONE;
+}
+
+static bool serves(const struct native_call *call)
+{
+    return !reduces(call->collective) || (type_of(call->type) >= 0 && op_of(call->op) >= 0 && !nan_differs(call->type, call->op));
 }
 
 enum comm_result nccl_accept(struct native_channel *channel, const struct native_call *call, char *why, size_t why_bytes)
 {
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
-    bool served = knows(call->collective) && (!reduces(call->collective) || (type_of(call->type) >= 0 && op_of(call->op) >= 0));
-    const char *which = "";
-    unsigned capture = CUDA_CAPTURE_NONE;
 
-    if (c->stream != c->own && c->d->calls->cuStreamIsCapturing(c->stream, &capture) == CUDA_OK && capture != CUDA_CAPTURE_NONE) {
+    if (is_captured(c)) {
         base_format(why, why_bytes,
                     "the communicator's stream is being captured; expected calls outside of a capture: that is not built yet");
         return COMM_ERR_STATE;
     }
-    enum comm_result r = call->collective == COLLECTIVE_BARRIER || call->n == 0
-                             ? COMM_OK
-                             : check_memory(c, call, &which, served ? DEVICE_CUDA : DEVICE_HOST);
-    if (r == COMM_OK)
-        return served ? COMM_OK : COMM_ERR_UNSUPPORTED;
-    if (r == COMM_ERR_BACKEND)
-        base_format(why, why_bytes, "the device cannot be used: CUDA reports an error");
-    else if (served)
-        base_format(why, why_bytes,
-                    "%s is host memory; expected the device's: collectives of backend nccl take no other (a world of another "
-                    "backend on the same engine does, config.engine_of)",
-                    which);
-    else
-        base_format(why, why_bytes, "%s is device memory; expected the host's: NCCL has no such collective, type or operator", which);
-    return r;
+    return serves(call) ? accept_served(c, call, why, why_bytes) : accept_other(c, call, why, why_bytes);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ issuing */
-static bool room_for_one(struct nccl_channel *c)
+/* NCCL_COMM_BLOCKING=0 in the environment makes every communicator one that does not block: its call is on the stream when this says so. */
+unsigned nccl_settle(struct nccl_channel *c, unsigned result)
+{
+    const struct comm_env *env = c->owner->env;
+    int64_t until = result == NCCL_IN_PROGRESS ? env->now(env) + c->owner->join_ns : 0;
+    unsigned state = result;
+
+    if (result != NCCL_IN_PROGRESS)
+        return result;
+    for (result = NCCL_OK; result == NCCL_OK && state == NCCL_IN_PROGRESS && env->now(env) < until;) {
+        env->relax(env, true);
+        result = c->nccl->ncclCommGetAsyncError(c->comm, &state);
+    }
+    return result != NCCL_OK ? result : state;
+}
+
+bool nccl_room(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
     uint32_t room = c->room ? c->room * 2 : ROOM_FIRST;
@@ -155,12 +245,12 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
 {
     const struct nccl_calls *nccl = c->nccl;
     size_t bytes = call->n * call->element_bytes;
-    unsigned type = (unsigned)type_of(call->type), op = (unsigned)op_of(call->op);
+    unsigned type = nccl_type(call->type), op = nccl_op(call->op);
     void *scratch = (void *)(uintptr_t)c->d->scratch;
 
     if (call->collective == COLLECTIVE_BARRIER)
         return nccl->ncclAllReduce(scratch, scratch, 1, NCCL_U8, NCCL_SUM, c->comm, c->stream);
-    if (call->n == 0)
+    if (call->n == 0 && !call->counts)
         return NCCL_OK;
     switch (call->collective) {
     case COLLECTIVE_BROADCAST:
@@ -171,9 +261,22 @@ static unsigned call_nccl(struct nccl_channel *c, const struct native_call *call
         return nccl->ncclReduce(call->in, call->out, call->n, type, op, call->root, c->comm, c->stream);
     case COLLECTIVE_REDUCE_SCATTER:
         return nccl->ncclReduceScatter(call->in, call->out, call->n, type, op, c->comm, c->stream);
-    default:
+    case COLLECTIVE_ALLREDUCE:
         return nccl->ncclAllReduce(call->in, call->out, call->n, type, op, c->comm, c->stream);
+    default:
+        return nccl_move(c, call);
     }
+}
+
+/* Where the stream writes words, nothing of the device is shared. */
+enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie)
+{
+    if (c->d->memops)
+        return nccl_mark(c, cookie);
+    base_lock(&c->d->lock, c->d->env);
+    enum comm_result r = nccl_mark(c, cookie);
+    base_unlock(&c->d->lock, c->d->env);
+    return r;
 }
 
 enum comm_result nccl_start(struct native_channel *channel, const struct native_call *call, int32_t *code)
@@ -183,17 +286,15 @@ enum comm_result nccl_start(struct native_channel *channel, const struct native_
     enum comm_result r = COMM_ERR_BACKEND;
 
     *code = NCCL_CUDA_ERROR;
-    if (!room_for_one(c))
+    if (!nccl_room(c))
         return COMM_ERR_MEMORY;
-    base_lock(&c->d->lock, c->d->env);
-    if (cuda_enter(c->d, &inside)) {
-        unsigned result = call_nccl(c, call);
-        *code = result == NCCL_OK ? NCCL_CUDA_ERROR : (int32_t)result;
-        if (result == NCCL_OK)
-            r = nccl_mark(c, call->cookie);
-        cuda_leave(c->d, &inside);
-    }
-    base_unlock(&c->d->lock, c->d->env);
+    if (!cuda_enter(c->d, &inside))
+        return r;
+    unsigned result = nccl_settle(c, call_nccl(c, call));
+    *code = result == NCCL_OK ? NCCL_CUDA_ERROR : (int32_t)result;
+    if (result == NCCL_OK)
+        r = nccl_mark_alone(c, call->cookie);
+    cuda_leave(c->d, &inside);
     return r;
 }
 
@@ -232,7 +333,7 @@ enum comm_result nccl_wait(struct native_channel *channel, const struct native_p
 
     if (point && !point->word)
         point = NULL;
-    if (!room_for_one(c))
+    if (!nccl_room(c))
         return COMM_ERR_MEMORY;
     base_lock(&c->d->lock, c->d->env);
     if (cuda_enter(c->d, &inside)) {
@@ -324,18 +425,31 @@ static uint64_t done_by_events(struct nccl_channel *c)
     return done;
 }
 
-/* A peer's network or process may be known as gone to NCCL alone. */
-static unsigned ask_nccl(struct nccl_channel *c)
+/* A broken kernel stops the streams of its context, and NCCL does not ask CUDA. Our own stream is never captured, so it can be asked. */
+static int32_t ask_cuda(struct nccl_channel *c)
+{
+    struct cuda_inside inside;
+    unsigned result = CUDA_INVALID_CONTEXT;
+
+    if (cuda_enter(c->d, &inside)) {
+        result = c->d->calls->cuStreamQuery(c->own);
+        cuda_leave(c->d, &inside);
+    }
+    return result == CUDA_OK || result == CUDA_NOT_READY ? 0 : -(int32_t)result;
+}
+
+/* A peer's network or process may be known as gone to NCCL alone. 0: all is well. */
+static int32_t ask_health(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
     unsigned state = NCCL_OK, result;
 
     if (++c->looks % CHECK_LOOKS || env->now(env) - c->looked_ns < CHECK_NS)
-        return NCCL_OK;
+        return 0;
     c->looked_ns = env->now(env);
     result = c->nccl->ncclCommGetAsyncError(c->comm, &state);
     result = result != NCCL_OK ? result : state;
-    return result == NCCL_IN_PROGRESS ? NCCL_OK : result;
+    return result == NCCL_OK || result == NCCL_IN_PROGRESS ? ask_cuda(c) : (int32_t)result;
 }
 
 uint32_t nccl_advance(struct native_channel *channel, struct native_event *events, uint32_t max)
@@ -348,10 +462,10 @@ uint32_t nccl_advance(struct native_channel *channel, struct native_event *event
     uint64_t done = c->d->memops ? atomic_load_explicit(&c->d->words[c->word], memory_order_acquire) - c->base : done_by_events(c);
     for (; c->told < done && count < max; c->told++)
         events[count++] = (struct native_event){.cookie = c->pending[c->told & (c->room - 1)].cookie, .result = COMM_OK};
-    unsigned wrong = c->told < c->issued && count < max ? ask_nccl(c) : NCCL_OK;
-    if (wrong != NCCL_OK)
+    int32_t wrong = c->told < c->issued && count < max ? ask_health(c) : 0;
+    if (wrong)
         events[count++] =
-            (struct native_event){.cookie = c->pending[c->told & (c->room - 1)].cookie, .result = COMM_ERR_BACKEND, .code = (int32_t)wrong};
+            (struct native_event){.cookie = c->pending[c->told & (c->room - 1)].cookie, .result = COMM_ERR_BACKEND, .code = wrong};
     return count;
 }
 

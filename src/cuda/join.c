@@ -6,7 +6,7 @@
 
 #include "base/format.h"
 
-enum { LOOK_NS = 500000, LOCK_NS = 1000000000 };
+enum { LOOK_NS = 500000, BACK_NS = 300000000, HEARD_AT = 64 /* in the scratch memory */ };
 
 static void say(const struct nccl_channel *c, int level, const char *what, unsigned result)
 {
@@ -64,34 +64,115 @@ static unsigned make_both(struct nccl_channel *c)
     return result == NCCL_OK && !c->comm ? NCCL_INTERNAL_ERROR : result;
 }
 
-/* The first collective makes connections, which blocks its caller until all ranks came: done here, where that harms nobody. */
-static enum comm_result warm_up(struct nccl_channel *c, unsigned *result)
+/*
+ * The first operation of a kind makes connections, which blocks its caller until all ranks came: done here, where that harms nobody. NCCL
+ * connects collectives while it joins (load.c), and pairs of ranks when they first meet: all of them meet now.
+ */
+static unsigned meet_all(struct nccl_channel *c)
+{
+    const struct nccl_calls *nccl = c->nccl;
+    char *scratch = (char *)(uintptr_t)c->d->scratch;
+    unsigned result = nccl->ncclGroupStart(), ended;
+
+    for (int32_t r = 0; r < c->size && result == NCCL_OK; r++) {
+        if (r == c->rank)
+            continue;
+        result = nccl->ncclSend(scratch, 1, NCCL_U8, r, c->comm, c->own);
+        if (result == NCCL_OK)
+            result = nccl->ncclRecv(scratch + HEARD_AT, 1, NCCL_U8, r, c->comm, c->own);
+    }
+    ended = nccl->ncclGroupEnd();
+    return result != NCCL_OK ? result : nccl_settle(c, ended);
+}
+
+static unsigned warm_up(struct nccl_channel *c)
+{
+    struct cuda_device *d = c->d;
+    void *scratch = (void *)(uintptr_t)d->scratch;
+    unsigned result = c->size > 1 ? meet_all(c) : NCCL_OK;
+
+    if (result == NCCL_OK)
+        result = nccl_settle(c, c->nccl->ncclAllReduce(scratch, scratch, 1, NCCL_U8, NCCL_SUM, c->comm, c->own));
+    if (result != NCCL_OK)
+        return result;
+    base_lock(&d->lock, d->env);
+    enum comm_result r = cuda_place(d, c->own, &c->warm);
+    base_unlock(&d->lock, d->env);
+    return r == COMM_OK ? NCCL_OK : NCCL_CUDA_ERROR;
+}
+
+/* A thread of its own, since nothing but ncclCommRevoke or ncclCommAbort, called from elsewhere, ends what it may stand in. */
+static void warm_thread(void *arg)
+{
+    struct nccl_channel *c = arg;
+    struct cuda_inside inside;
+
+    c->warm_code = NCCL_CUDA_ERROR;
+    if (cuda_enter(c->d, &inside)) {
+        c->warm_code = warm_up(c);
+        cuda_leave(c->d, &inside);
+    }
+    atomic_store_explicit(&c->warmed, 1, memory_order_release);
+}
+
+static bool is_warm(struct nccl_channel *c)
+{
+    struct cuda_device *d = c->d;
+
+    if (!atomic_load_explicit(&c->warmed, memory_order_acquire))
+        return false;
+    if (c->warm_code != NCCL_OK || atomic_load_explicit(c->warm.word, memory_order_acquire) >= c->warm.value)
+        return true;
+    if (!d->memops) {
+        base_lock(&d->lock, d->env);
+        cuda_poll(d);
+        base_unlock(&d->lock, d->env);
+    }
+    return false;
+}
+
+/* IN_PROGRESS: time is up, or nobody wants it any more. */
+static unsigned await_warm(struct nccl_channel *c)
 {
     const struct comm_env *env = c->owner->env;
-    struct cuda_device *d = c->d;
-    struct device_place place;
-    void *scratch = (void *)(uintptr_t)d->scratch;
-    enum comm_result r = COMM_ERR_BACKEND;
 
-    base_lock(&d->lock, env);
-    *result = c->nccl->ncclAllReduce(scratch, scratch, 1, NCCL_U8, NCCL_SUM, c->comm, c->own);
-    if (*result == NCCL_OK)
-        r = cuda_place(d, c->own, &place);
-    if (*result == NCCL_OK && r != COMM_OK)
-        *result = NCCL_CUDA_ERROR;
-    base_unlock(&d->lock, env);
-    while (r == COMM_OK && atomic_load_explicit(place.word, memory_order_acquire) < place.value) {
+    c->warms = env->spawn(env, warm_thread, c, &c->warmer) == 0;
+    if (!c->warms)
+        return NCCL_SYSTEM_ERROR;
+    while (!is_warm(c)) {
         int64_t now = env->now(env);
         if (now >= c->deadline || atomic_load_explicit(&c->aborting, memory_order_acquire))
-            r = COMM_ERR_TIMEOUT;
-        if (!d->memops) {
-            base_lock(&d->lock, env);
-            cuda_poll(d);
-            base_unlock(&d->lock, env);
-        }
+            return NCCL_IN_PROGRESS;
         env->park(env, &c->aborting, 0, now + LOOK_NS);
     }
-    return r;
+    return c->warm_code;
+}
+
+/* The warming thread leaves NCCL, which must be before the communicator is freed; false: it does not come. */
+static bool call_back(struct nccl_channel *c)
+{
+    const struct comm_env *env = c->owner->env;
+
+    if (!c->warms)
+        return true;
+    if (!atomic_load_explicit(&c->warmed, memory_order_acquire) && c->nccl->ncclCommRevoke)
+        c->nccl->ncclCommRevoke(c->comm, 0);
+    c->warms = !env->join(env, &c->warmer, env->now(env) + BACK_NS);
+    return !c->warms;
+}
+
+/* What was made of a join that failed. NCCL before 2.28 has nothing but the abort that ends a call of another thread. */
+static void undo(struct nccl_channel *c)
+{
+    if (!call_back(c) && c->nccl->ncclCommRevoke) {
+        say(c, LOG_ERROR, "a call does not end; its NCCL communicator is left behind", NCCL_INTERNAL_ERROR);
+        return;
+    }
+    if (c->comm)
+        c->nccl->ncclCommAbort(c->comm);
+    if (c->root)
+        c->nccl->ncclCommAbort(c->root);
+    c->comm = c->root = NULL;
 }
 
 static void join_thread(void *arg)
@@ -104,16 +185,11 @@ static void join_thread(void *arg)
     if (cuda_enter(c->d, &inside)) {
         result = make_both(c);
         if (result == NCCL_OK)
-            r = warm_up(c, &result);
-        else if (result == NCCL_IN_PROGRESS)
-            r = COMM_ERR_TIMEOUT;
+            result = await_warm(c);
+        r = result == NCCL_OK ? COMM_OK : result == NCCL_IN_PROGRESS ? COMM_ERR_TIMEOUT : COMM_ERR_BACKEND;
         if (r != COMM_OK) {
             say(c, LOG_ERROR, r == COMM_ERR_TIMEOUT ? "joining took too long" : "cannot join", result);
-            if (c->comm)
-                c->nccl->ncclCommAbort(c->comm);
-            if (c->root)
-                c->nccl->ncclCommAbort(c->root);
-            c->comm = c->root = NULL;
+            undo(c);
         }
         cuda_leave(c->d, &inside);
     }
@@ -132,36 +208,22 @@ enum comm_result nccl_begin_join(struct nccl_channel *c)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ ending */
-/* The device's lock keeps other calls out of NCCL. But its holder may itself stand in NCCL, waiting for the peer for whose loss this one is
- * aborted: then the abort goes past the lock, since nothing else would free him. */
-static bool lock_for(struct cuda_device *d, int64_t ns)
-{
-    int64_t until = d->env->now(d->env) + ns;
-
-    while (!base_trylock(&d->lock)) {
-        if (d->env->now(d->env) >= until)
-            return false;
-        d->env->relax(d->env, true);
-    }
-    return true;
-}
-
+/* No lock is held over either: an abort may hang, and communicators beside this one go on. No call of this communicator is under way, since
+ * its calls are serialised. */
 static void end_thread(void *arg)
 {
     struct nccl_channel *c = arg;
     struct cuda_inside inside;
     bool abort = atomic_load_explicit(&c->aborting, memory_order_acquire) != 0;
     unsigned (*how)(struct ncclComm *) = abort ? c->nccl->ncclCommAbort : c->nccl->ncclCommDestroy;
-    bool locked = abort && lock_for(c->d, LOCK_NS);
 
     if (cuda_enter(c->d, &inside)) {
         unsigned result = c->comm ? how(c->comm) : NCCL_OK, more = c->root ? how(c->root) : NCCL_OK;
         if (result != NCCL_OK || more != NCCL_OK)
             say(c, LOG_WARNING, abort ? "ncclCommAbort" : "ncclCommDestroy", result != NCCL_OK ? result : more);
+        nccl_free_spares(c);
         cuda_leave(c->d, &inside);
     }
-    if (locked)
-        base_unlock(&c->d->lock, c->d->env);
     atomic_store_explicit(&c->state, NCCL_LEFT, memory_order_release);
 }
 
@@ -226,6 +288,9 @@ static bool ended(struct nccl_channel *c, int64_t deadline)
     if (c->joins && !env->join(env, &c->joiner, deadline))
         return false;
     c->joins = false;
+    if (c->warms && !env->join(env, &c->warmer, deadline))
+        return false;
+    c->warms = false;
     if (!c->ends && atomic_load_explicit(&c->state, memory_order_acquire) == NCCL_JOINED)
         nccl_begin_end(c, atomic_load_explicit(&c->aborting, memory_order_relaxed) != 0);
     if (c->ends && !env->join(env, &c->ender, deadline))

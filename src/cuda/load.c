@@ -1,10 +1,13 @@
 /* The loader. Nothing here is linked: a program on a machine without NVIDIA's libraries starts, and is told what is missing when it asks.
  */
+#define _GNU_SOURCE
 #include "cuda/load.h"
 
 #include "base/format.h"
 
 #include <dlfcn.h>
+#include <glob.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DRIVER_OLDEST = 12000 /* CUDA 12.0: stream memory operations without switches */ };
@@ -17,6 +20,7 @@ struct symbol {
 #define NCCL_SYMBOL(field, symbol, result, parameters) {symbol, offsetof(struct nccl_calls, field)},
 static const struct symbol driver_symbols[] = {CUDA_CALLS(DRIVER_SYMBOL)};
 static const struct symbol nccl_symbols[] = {NCCL_CALLS(NCCL_SYMBOL)};
+static const struct symbol nccl_newer[] = {NCCL_NEWER_CALLS(NCCL_SYMBOL)};
 
 /* ------------------------------------------------------------------------------------------------------------ the dynamic loader */
 static void *system_open(const char *name, char *why, size_t why_bytes)
@@ -39,7 +43,47 @@ static void system_close(void *library)
     dlclose(library);
 }
 
-const struct cuda_source cuda_source_system = {system_open, system_symbol, system_close};
+/* Where this file itself lies, if that is a folder of Python packages. */
+static bool beside_us(char *folder, size_t bytes)
+{
+    Dl_info us;
+    const char *path = dladdr(&cuda_source_system, &us) ? us.dli_fname : NULL, *end = path ? strstr(path, "-packages/") : NULL;
+
+    if (!end)
+        return false;
+    base_format(folder, bytes, "%.*s", (int)(end - path) + (int)strlen("-packages"), path);
+    return true;
+}
+
+static bool in_environment(const char *variable, char *folder, size_t bytes)
+{
+    char pattern[512];
+    glob_t found;
+    const char *root = getenv(variable);
+
+    if (!root || !*root)
+        return false;
+    base_format(pattern, sizeof pattern, "%s/lib/python3*/site-packages", root);
+    bool is_there = glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc;
+    if (is_there)
+        base_copy_text(folder, bytes, found.gl_pathv[0]);
+    globfree(&found);
+    return is_there;
+}
+
+static bool system_packages(uint32_t n, char *folder, size_t bytes)
+{
+    static const char *const variables[] = {NULL, "VIRTUAL_ENV", "CONDA_PREFIX"};
+
+    if (n >= sizeof variables / sizeof *variables)
+        return false;
+    bool found = variables[n] ? in_environment(variables[n], folder, bytes) : beside_us(folder, bytes);
+    if (!found)
+        folder[0] = 0;
+    return true;
+}
+
+const struct cuda_source cuda_source_system = {system_open, system_symbol, system_close, system_packages};
 
 /* The first symbol that is not there; NULL: all are, and the table is filled. */
 static const char *fill(const struct cuda_source *source, void *library, const struct symbol *symbols, size_t count, void *table)
@@ -51,6 +95,15 @@ static const char *fill(const struct cuda_source *source, void *library, const s
         memcpy((char *)table + symbols[i].at, &found, sizeof found);
     }
     return NULL;
+}
+
+/* Those that are there, NULL for the rest. */
+static void fill_newer(const struct cuda_source *source, void *library, int version, struct nccl_calls *calls)
+{
+    for (size_t i = 0; i < sizeof nccl_newer / sizeof *nccl_newer; i++) {
+        void *found = version >= NCCL_WITH_REVOKE ? source->symbol(library, nccl_newer[i].name) : NULL;
+        memcpy((char *)calls + nccl_newer[i].at, &found, sizeof found);
+    }
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the driver */
@@ -110,23 +163,52 @@ enum comm_result cuda_load_driver(const struct cuda_source *source, struct cuda_
 }
 
 /* ------------------------------------------------------------------------------------------------------------ NCCL */
+/*
+ * What calls of ours rely on. By itself NCCL connects each algorithm inside the first call that takes it, until all ranks have made that
+ * call; and communicators of one device whose kernels do not fit on it at once may each wait for the other. What the program's environment
+ * says about either is left as it is. NCCL reads both once, when its first communicator is made.
+ */
+static void prepare_nccl(void)
+{
+    setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+}
+
+/* The loader's own folders first, and what the process has already loaded under that name; then what Python packages bring
+ * (nvidia-nccl-cu12 and its like). */
+static void *open_nccl(const struct cuda_source *source, char *why, size_t why_bytes)
+{
+    char folder[512], path[600], ignored[256];
+    void *library = source->open("libnccl.so.2", why, why_bytes);
+
+    for (uint32_t n = 0; !library && source->packages(n, folder, sizeof folder); n++) {
+        base_format(path, sizeof path, "%s/nvidia/nccl/lib/libnccl.so.2", folder);
+        library = folder[0] ? source->open(path, ignored, sizeof ignored) : NULL;
+    }
+    return library;
+}
+
 enum comm_result cuda_load_nccl(const struct cuda_source *source, struct nccl_calls *calls, int *version, char *why, size_t why_bytes)
 {
     char text[256] = "";
-    void *library = source->open("libnccl.so.2", text, sizeof text);
+
+    prepare_nccl();
+    void *library = open_nccl(source, text, sizeof text);
 
     *version = 0;
     if (!library) {
         base_format(why, why_bytes,
                     "no NCCL: libnccl.so.2 cannot be loaded (%s); install it (Debian and Ubuntu: libnccl2 of NVIDIA's "
-                    "repository) or put its folder on LD_LIBRARY_PATH",
+                    "repository; Python: nvidia-nccl-cu12 or -cu13 in the active environment) or put its folder on LD_LIBRARY_PATH",
                     text);
         return COMM_ERR_UNSUPPORTED;
     }
     const char *missing = fill(source, library, nccl_symbols, sizeof nccl_symbols / sizeof *nccl_symbols, calls);
     unsigned result = missing ? NCCL_INTERNAL_ERROR : calls->ncclGetVersion(version);
-    if (!missing && result == NCCL_OK && *version >= NCCL_OLDEST)
+    if (!missing && result == NCCL_OK && *version >= NCCL_OLDEST) {
+        fill_newer(source, library, *version, calls);
         return COMM_OK;
+    }
     if (missing)
         base_format(why, why_bytes, "NCCL is too old: libnccl.so.2 has no %s; expected 2.18 or newer", missing);
     else if (result != NCCL_OK)

@@ -6,11 +6,15 @@
 
 #include "cuda/calls.h"
 
+#include <stdbool.h>
+
 /* Where libraries come from: the dynamic loader, or a test. */
 struct cuda_source {
     void *(*open)(const char *name, char *why, size_t why_bytes); /* NULL: why */
     void *(*symbol)(void *library, const char *name);             /* NULL: not there */
     void (*close)(void *library);
+    /* The n-th folder in which Python packages may be, from 0; empty: not this one; false: there are no more. */
+    bool (*packages)(uint32_t n, char *folder, size_t bytes);
 };
 extern const struct cuda_source cuda_source_system;
 

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { JOIN_LEAST_NS = 100000000 };
+enum { JOIN_LEAST_NS = 100000000, JOIN_OVER_NS = 500000000 };
 static const int64_t end_ns = 5000000000;
 
 static enum comm_result class_probe(const struct native_config *config, char version[NATIVE_VERSION_BYTES])
@@ -139,6 +139,36 @@ static unsigned make_stream(struct nccl_channel *c)
     return result == CUDA_OK && !c->word ? CUDA_OUT_OF_MEMORY : result;
 }
 
+/* ncclGetUniqueId begins to listen, and nothing ends that but ranks that come: an id that no rank will use is kept for the next. */
+static unsigned take_id(struct nccl_channel *c)
+{
+    struct cuda *p = &cuda_process;
+    unsigned result = NCCL_OK;
+
+    base_lock(&p->lock, p->env);
+    bool has = p->has_id;
+    c->id = p->id;
+    p->has_id = false;
+    base_unlock(&p->lock, p->env);
+    if (!has)
+        result = c->nccl->ncclGetUniqueId(&c->id);
+    c->has_id = result == NCCL_OK;
+    return result;
+}
+
+static void give_id(struct nccl_channel *c)
+{
+    struct cuda *p = &cuda_process;
+
+    base_lock(&p->lock, p->env);
+    if (c->has_id && !p->has_id) {
+        p->id = c->id;
+        p->has_id = true;
+    }
+    base_unlock(&p->lock, p->env);
+    c->has_id = false;
+}
+
 static void drop_channel(struct nccl_channel *c)
 {
     struct nccl *n = c->owner;
@@ -198,7 +228,7 @@ static enum comm_result make_channel(struct nccl *n, const struct wire_team *tea
     atomic_store_explicit(&c->state, NCCL_FAILED, memory_order_relaxed); /* until it begins to join */
     c->result = COMM_ERR_BACKEND;
     unsigned result = make_stream(c);
-    unsigned of_id = result == CUDA_OK && c->rank == 0 ? c->nccl->ncclGetUniqueId(&c->id) : NCCL_OK;
+    unsigned of_id = result == CUDA_OK && c->rank == 0 ? take_id(c) : NCCL_OK;
     if (result != CUDA_OK || of_id != NCCL_OK) {
         if (n->log)
             base_log(n->log, LOG_ERROR, "nccl rank=%d: %s failed (%u)", c->rank, of_id ? "ncclGetUniqueId" : "making a stream",
@@ -221,10 +251,12 @@ static enum comm_result class_join(struct native *native, const struct wire_team
         return make_channel(n, team, offer, channel);
     struct nccl_channel *c = (struct nccl_channel *)(void *)*channel;
     memcpy(&c->id, offers, sizeof c->id);
-    if (!devices_differ(c, offers)) {
+    if (!devices_differ(c, offers)) { /* as all members find */
+        give_id(c);
         drop_channel(c);
         return COMM_ERR_CONFIG;
     }
+    c->has_id = false; /* others may use it from now on */
     atomic_store_explicit(&c->state, NCCL_JOINING, memory_order_relaxed);
     enum comm_result r = nccl_begin_join(c);
     if (r != COMM_OK) {
@@ -234,12 +266,14 @@ static enum comm_result class_join(struct native *native, const struct wire_team
     return r;
 }
 
+/* A thread that stands in NCCL longer than its deadline (NCCL_COMM_BLOCKING=1 lets nothing end it) is not waited for. */
 static enum comm_result class_joined(struct native_channel *channel)
 {
     const struct nccl_channel *c = (const struct nccl_channel *)(const void *)channel;
+    const struct comm_env *env = c->owner->env;
 
     if (atomic_load_explicit(&c->state, memory_order_acquire) == NCCL_JOINING)
-        return COMM_PENDING;
+        return env->now(env) < c->deadline + JOIN_OVER_NS ? COMM_PENDING : COMM_ERR_TIMEOUT;
     return (enum comm_result)c->result;
 }
 
@@ -266,9 +300,15 @@ static uint32_t class_leave(struct native_channel *channel, enum wire_leave how)
 
 static void class_explain(struct native *native, int32_t code, char *text, size_t bytes)
 {
-    const char *last = cuda_process.nccl.ncclGetLastError(NULL);
+    const char *last = cuda_process.nccl.ncclGetLastError(NULL), *name = NULL;
 
     (void)native;
+    if (code < 0) {
+        cuda_process.calls.cuGetErrorName((unsigned)-code, &name);
+        base_format(text, bytes, "CUDA: %s (%d): a kernel on the device has failed; this process's context cannot be used any more",
+                    name ? name : "unknown error", -code);
+        return;
+    }
     base_format(text, bytes, "NCCL: %s (%d)%s%s", cuda_process.nccl.ncclGetErrorString((unsigned)code), code, last && *last ? "; " : "",
                 last ? last : "");
 }
@@ -296,10 +336,31 @@ static void class_close(struct native *native)
     reap_left(env);
 }
 
+/* A per-thread default stream is another one on each of our threads. */
+static bool is_of_device(struct nccl_channel *c, struct CUstream_st *stream)
+{
+    struct CUctx_st *context = NULL;
+    struct cuda_inside inside;
+    bool known = false;
+
+    if ((uintptr_t)stream != CUDA_STREAM_PER_THREAD && cuda_enter(c->d, &inside)) {
+        known = c->d->calls->cuStreamGetCtx(stream, &context) == CUDA_OK && context == c->d->context;
+        cuda_leave(c->d, &inside);
+    }
+    if (!known && c->owner->log)
+        base_log(c->owner->log, LOG_ERROR,
+                 "nccl rank=%d: options.stream is %p; expected a stream of cuda:%d, and not the calling thread's default stream "
+                 "(cudaStreamPerThread)",
+                 c->rank, (void *)stream, c->d->ordinal);
+    return known;
+}
+
 static struct device *class_stream(struct native_channel *channel, struct CUstream_st *given, struct CUstream_st **stream)
 {
     struct nccl_channel *c = (struct nccl_channel *)(void *)channel;
 
+    if (given && !is_of_device(c, given))
+        return NULL;
     if (given)
         c->stream = given;
     *stream = c->stream;
@@ -315,6 +376,7 @@ const struct native_class native_nccl = {.name = "nccl",
                                          .start = nccl_start,
                                          .wait = nccl_wait,
                                          .reach = nccl_reach,
+                                         .messages = nccl_messages,
                                          .await = nccl_await,
                                          .stream = class_stream,
                                          .advance = nccl_advance,

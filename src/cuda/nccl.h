@@ -23,6 +23,7 @@ struct nccl_parked {
     bool taken;
 };
 
+enum { NCCL_SPARES = 40, SPARE_LEAST = 65536, SPARE_LINE = 256 };
 enum nccl_state { NCCL_JOINING = 0, NCCL_JOINED, NCCL_FAILED, NCCL_LEFT };
 
 /*
@@ -50,8 +51,14 @@ struct nccl_channel {
     _Atomic uint32_t state;    /* enum nccl_state */
     _Atomic uint32_t aborting; /* the joining thread parks on it */
     int32_t result, code;      /* of the joining: code is NCCL's number, or less than 0: CUDA's */
-    struct env_thread joiner, ender;
-    bool joins, ends, aborted;
+    struct env_thread joiner, warmer, ender;
+    _Atomic uint32_t warmed; /* the warming thread is back */
+    unsigned warm_code;
+    struct device_place warm;        /* reached: all of it is done on the device too */
+    cuda_address spare[NCCL_SPARES]; /* the last one is the largest, and in use */
+    size_t spare_bytes;
+    uint32_t spares;
+    bool joins, warms, ends, aborted, has_id;
 };
 
 struct nccl {
@@ -84,7 +91,19 @@ enum comm_result nccl_wait(struct native_channel *channel, const struct native_p
 void nccl_reach(struct native_channel *channel, uint64_t cookie);
 enum comm_result nccl_await(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);
 uint32_t nccl_advance(struct native_channel *channel, struct native_event *events, uint32_t max);
+unsigned nccl_type(enum comm_type type); /* with those that nccl_accept took */
+unsigned nccl_op(comm_op op);
+/* moves.c: collectives made of parts. Memory for it, before it has a number; then itself: NCCL's result. */
+enum comm_result nccl_reserve(struct nccl_channel *c, const struct native_call *call);
+unsigned nccl_move(struct nccl_channel *c, const struct native_call *call);
+void nccl_free_spares(struct nccl_channel *c);
+/* What a call of NCCL's came to. */
+unsigned nccl_settle(struct nccl_channel *c, unsigned result);
 void nccl_release_all(struct nccl_channel *c);
+enum comm_result nccl_messages(struct native_channel *channel, const struct native_message *messages, uint32_t count, uint64_t cookie,
+                               int32_t *code, char *why, size_t why_bytes);
+bool nccl_room(struct nccl_channel *c);                                    /* for one more that is pending; false: no memory */
+enum comm_result nccl_mark_alone(struct nccl_channel *c, uint64_t cookie); /* as nccl_mark, without the lock */
 /* The next number, told by the stream behind what stands on it. With the device entered and locked. */
 enum comm_result nccl_mark(struct nccl_channel *c, uint64_t cookie);
 extern const struct native_class native_nccl;

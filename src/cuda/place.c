@@ -249,22 +249,37 @@ enum comm_result cuda_give_word_behind(struct cuda_device *d, uint32_t word, str
     return r;
 }
 
-enum device_kind cuda_kind(struct cuda_device *d, const void *pointer)
+/* The driver says INVALID_VALUE of memory that it does not know. With any other error nobody knows whose it is, and no CPU may touch it. */
+static int32_t ask_owner(const struct cuda_device *d, const void *pointer)
+{
+    unsigned type = 0;
+    int ordinal = CUDA_OWNER_UNKNOWN;
+    unsigned result = d->calls->cuPointerGetAttribute(&type, CUDA_POINTER_MEMORY_TYPE, (uintptr_t)pointer);
+
+    if (result == CUDA_INVALID_VALUE || (result == CUDA_OK && type != CUDA_MEMORY_DEVICE))
+        return CUDA_OWNER_HOST;
+    if (result != CUDA_OK || d->calls->cuPointerGetAttribute(&ordinal, CUDA_POINTER_ORDINAL, (uintptr_t)pointer) != CUDA_OK)
+        return CUDA_OWNER_UNKNOWN;
+    return ordinal;
+}
+
+int32_t cuda_owner(struct cuda_device *d, const void *pointer)
 {
     uint32_t at = (uint32_t)((uintptr_t)pointer >> 8 ^ (uintptr_t)pointer >> 20) % (sizeof d->known / sizeof *d->known);
-    unsigned type = 0;
 
     if (!pointer)
-        return DEVICE_HOST;
-    if (d->known[at].pointer == pointer)
-        return (enum device_kind)d->known[at].kind;
-    bool is_device =
-        d->calls->cuPointerGetAttribute(&type, CUDA_POINTER_MEMORY_TYPE, (uintptr_t)pointer) == CUDA_OK && type == CUDA_MEMORY_DEVICE;
-    if (is_device) { /* what is the host's today may be the device's tomorrow; the reverse ends with a freed buffer that is still in use */
-        d->known[at].pointer = pointer;
-        d->known[at].kind = DEVICE_CUDA;
-    }
-    return is_device ? DEVICE_CUDA : DEVICE_HOST;
+        return CUDA_OWNER_HOST;
+    if (d->known[at] == pointer)
+        return d->ordinal;
+    int32_t owner = ask_owner(d, pointer);
+    if (owner == d->ordinal) /* what is another's today may be ours tomorrow; the reverse ends with a freed buffer that is still in use */
+        d->known[at] = pointer;
+    return owner;
+}
+
+enum device_kind cuda_kind(struct cuda_device *d, const void *pointer)
+{
+    return cuda_owner(d, pointer) == CUDA_OWNER_HOST ? DEVICE_HOST : DEVICE_CUDA;
 }
 
 /* Where streams cannot write words, the host asks the events. */

@@ -70,14 +70,19 @@ void bench_open(struct bench *b, int device)
     inside(true);
     *b = (struct bench){.device = device, .calls = &table};
     DO(b->calls->cuDevicePrimaryCtxRetain(&b->context, device));
-    inside(false);
+    enter(b);
+    DO(b->calls->cuMemHostAlloc(&b->pinned, BENCH_READ_BYTES, CUDA_HOST_PORTABLE));
+    DO(b->calls->cuEventCreate(&b->read, CUDA_EVENT_DISABLE_TIMING));
+    leave(b);
 }
 
 void bench_close(struct bench *b)
 {
-    inside(true);
+    enter(b);
+    DO(b->calls->cuEventDestroy(b->read));
+    DO(b->calls->cuMemFreeHost(b->pinned));
     DO(b->calls->cuDevicePrimaryCtxRelease(b->device));
-    inside(false);
+    leave(b);
 }
 
 struct CUstream_st *bench_stream(struct bench *b)
@@ -130,18 +135,13 @@ void bench_copy(struct bench *b, struct CUstream_st *stream, void *to, const voi
 
 void bench_read(struct bench *b, struct CUstream_st *stream, uint32_t *to, const uint32_t *from, size_t words)
 {
-    struct CUevent_st *event = NULL;
-    void *pinned = NULL;
-
+    if (words * sizeof *to > BENCH_READ_BYTES)
+        abort();
     enter(b);
-    DO(b->calls->cuMemHostAlloc(&pinned, words * sizeof *to, CUDA_HOST_PORTABLE));
-    DO(b->calls->cuEventCreate(&event, CUDA_EVENT_DISABLE_TIMING));
-    DO(b->calls->cuMemcpyAsync((uintptr_t)pinned, (uintptr_t)from, words * sizeof *to, stream));
-    DO(b->calls->cuEventRecord(event, stream));
-    while (b->calls->cuEventQuery(event) == CUDA_NOT_READY)
+    DO(b->calls->cuMemcpyAsync((uintptr_t)b->pinned, (uintptr_t)from, words * sizeof *to, stream));
+    DO(b->calls->cuEventRecord(b->read, stream));
+    while (b->calls->cuEventQuery(b->read) == CUDA_NOT_READY)
         bench_turn();
-    memcpy(to, pinned, words * sizeof *to);
-    DO(b->calls->cuEventDestroy(event));
-    DO(b->calls->cuMemFreeHost(pinned));
+    memcpy(to, b->pinned, words * sizeof *to);
     leave(b);
 }

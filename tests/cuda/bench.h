@@ -11,7 +11,10 @@ struct bench {
     int device;
     struct CUctx_st *context;
     const struct cuda_calls *calls;
+    void *pinned; /* what bench_read reads into; made and freed with the rest, since both wait for all streams, and one may stand */
+    struct CUevent_st *read;
 };
+enum { BENCH_READ_BYTES = 1 << 18 }; /* at most */
 
 /* Loads the driver, for all devices; false: there is none, and why is told. */
 bool bench_load(char *why, size_t why_bytes);

@@ -18,6 +18,10 @@
     static_assert(_Generic(&field, result(*) parameters : 1, default : 0), #field " has another type in NVIDIA's header");
 CUDA_CALLS(SAME)
 NCCL_CALLS(SAME)
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 28, 9)
+NCCL_NEWER_CALLS(SAME)
+static_assert((uintptr_t)CUDA_STREAM_LEGACY == 1 && CUDA_STREAM_PER_THREAD == 2, "CU_STREAM_LEGACY and CU_STREAM_PER_THREAD");
+#endif
 
 #define EQUAL(ours, theirs) static_assert((int)(ours) == (int)(theirs), #ours " differs from " #theirs)
 EQUAL(CUDA_OK, CUDA_SUCCESS);
@@ -42,6 +46,7 @@ EQUAL(CUDA_HOST_MAPPED, CU_MEMHOSTALLOC_DEVICEMAP);
 EQUAL(CUDA_REGISTER_PORTABLE, CU_MEMHOSTREGISTER_PORTABLE);
 EQUAL(CUDA_REGISTER_MAPPED, CU_MEMHOSTREGISTER_DEVICEMAP);
 EQUAL(CUDA_POINTER_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+EQUAL(CUDA_POINTER_ORDINAL, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
 EQUAL(CUDA_MEMORY_HOST, CU_MEMORYTYPE_HOST);
 EQUAL(CUDA_MEMORY_DEVICE, CU_MEMORYTYPE_DEVICE);
 #if CUDA_VERSION >= 12000
@@ -70,6 +75,10 @@ EQUAL(NCCL_F16, ncclFloat16);
 EQUAL(NCCL_F32, ncclFloat32);
 EQUAL(NCCL_F64, ncclFloat64);
 EQUAL(NCCL_BF16, ncclBfloat16);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 24, 0)
+EQUAL(NCCL_F8E4M3, ncclFloat8e4m3);
+EQUAL(NCCL_F8E5M2, ncclFloat8e5m2);
+#endif
 EQUAL(NCCL_UNSET, NCCL_CONFIG_UNDEF_INT);
 
 static_assert(sizeof(struct nccl_id) == sizeof(ncclUniqueId) && _Alignof(struct nccl_id) == _Alignof(ncclUniqueId), "the id");

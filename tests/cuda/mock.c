@@ -18,8 +18,21 @@ void mock_exempt(bool on)
     exempt = on;
 }
 
+static void (*at_call)(void *arg);
+static const char *at_name;
+static void *at_arg;
+
+void mock_at(const char *call, void (*fn)(void *arg), void *arg)
+{
+    at_name = call;
+    at_arg = arg;
+    at_call = fn;
+}
+
 bool mock_begin(const char *name)
 {
+    if (at_call && strcmp(name + strlen("mock_"), at_name) == 0)
+        at_call(at_arg);
     pthread_mutex_lock(&mock.lock);
     if (exempt)
         return false;
@@ -85,6 +98,16 @@ enum mock_thing mock_find(const void *at)
     return 0;
 }
 
+int mock_owner(const void *at)
+{
+    for (int i = 0; i < MOCK_THINGS; i++) {
+        const char *from = mock.thing[i].at;
+        if (mock.thing[i].kind == THING_DEVICE_MEMORY && (const char *)at >= from && (const char *)at < from + mock.thing[i].bytes)
+            return mock.thing[i].device;
+    }
+    return -1;
+}
+
 static int count_live(bool tell)
 {
     static const char *const kinds[] = {"copy", "fill", "kernel", "record", "wait for an event", "write", "wait for a word", "collective"};
@@ -141,6 +164,8 @@ struct mock_op *mock_push(struct CUstream_st *stream, enum mock_kind kind)
 
 static bool can_run(struct mock_op *op)
 {
+    if (op->stream->held)
+        return false;
     switch (op->kind) {
     case OP_WAIT:
         return op->mark->done;
@@ -162,7 +187,7 @@ static bool run(struct mock_op *op)
         return true;
     case OP_FILL:
         for (size_t i = 0; i < op->bytes; i++)
-            ((uint32_t *)op->to)[i] = (uint32_t)op->value;
+            memcpy((char *)op->to + i * op->pitch, &op->value, op->width); /* little endian */
         return true;
     case OP_KERNEL:
         op->fn(op->arg);
@@ -229,7 +254,7 @@ static bool step(void)
     uint64_t count = 0;
 
     for (int d = 0; d < MOCK_DEVICES; d++)
-        for (int q = 0; q < MOCK_QUEUES; q++)
+        for (int q = 0; q < MOCK_QUEUES && !mock.fault[d]; q++)
             if (mock.first[d][q] && can_run(mock.first[d][q])) {
                 head[count].device = d;
                 head[count++].queue = q;
@@ -306,7 +331,7 @@ void mock_run(bool on)
 void mock_kernel(struct CUstream_st *stream, void (*fn)(void *arg), void *arg)
 {
     pthread_mutex_lock(&mock.lock);
-    struct mock_op *op = mock_push(stream, OP_KERNEL);
+    struct mock_op *op = mock_push((uintptr_t)stream > CUDA_STREAM_PER_THREAD ? stream : mock_stream(stream), OP_KERNEL);
     op->fn = fn;
     op->arg = arg;
     mock_end();
@@ -328,6 +353,8 @@ void mock_reset(const struct mock_options *options)
     mock.sticky = mock.broken = false;
     mock.failed = NULL;
     mock.async_error = 0;
+    mock.misused = NULL;
+    mock.generation++;
     for (int i = 0; i < MOCK_DEVICES; i++)
         mock.context[i].device = i;
     pthread_mutex_unlock(&mock.lock);
@@ -388,11 +415,33 @@ void mock_free_abort(void)
     mock_end();
 }
 
+void mock_hold(struct CUstream_st *stream, bool on)
+{
+    pthread_mutex_lock(&mock.lock);
+    stream->held = on;
+    mock_end();
+}
+
 void mock_capture(struct CUstream_st *stream, bool on)
 {
     pthread_mutex_lock(&mock.lock);
-    stream->capturing = on;
+    mock_stream(stream)->capturing = on;
     pthread_mutex_unlock(&mock.lock);
+}
+
+void mock_fault(int device, bool on)
+{
+    pthread_mutex_lock(&mock.lock);
+    mock.fault[device] = on;
+    mock_end();
+}
+
+const char *mock_misused(void)
+{
+    pthread_mutex_lock(&mock.lock);
+    const char *misused = mock.misused;
+    pthread_mutex_unlock(&mock.lock);
+    return misused;
 }
 
 void mock_async_error(int result)

@@ -24,8 +24,11 @@ struct mock_options {
     int init_result;  /* of cuInit */
     int driver, nccl; /* versions; 0: recent ones */
     int slow_join;    /* asks after an NCCL communicator before it is ready; -1: it never is */
-    int abort_hangs;  /* ncclCommAbort does not return until mock_free_abort */
-    int backwards;    /* the devices in another order, as CUDA_VISIBLE_DEVICES may say */
+    int abort_hangs;  /* ncclCommAbort of abort_rank does not return until mock_free_abort */
+    int abort_rank;
+    int lost_rank; /* 1 + the rank whose calls of NCCL never come to an end while it warms up; 0: none */
+    int blocks;    /* how many operations of NCCL a device has room for at once; 0: all */
+    int backwards; /* the devices in another order, as CUDA_VISIBLE_DEVICES may say */
 };
 /* Everything from the start; what was made before must be gone. */
 MOCK_API void mock_reset(const struct mock_options *options);
@@ -44,6 +47,8 @@ MOCK_API void mock_fail(uint64_t n, bool sticky);
 MOCK_API void mock_exempt(bool on);     /* calls of this thread neither count nor fail */
 MOCK_API uint64_t mock_calls(void);     /* since the reset */
 MOCK_API const char *mock_failed(void); /* the call that failed; NULL: none has */
+/* fn runs when a call of this name begins, from now on; NULL: no more. */
+MOCK_API void mock_at(const char *call, void (*fn)(void *arg), void *arg);
 /* The n-th cuStreamWaitEvent from now does nothing; 0: none. */
 MOCK_API void mock_drop_wait(uint64_t n);
 MOCK_API uint64_t mock_waits(void); /* since the reset */
@@ -51,9 +56,17 @@ MOCK_API uint64_t mock_waits(void); /* since the reset */
 MOCK_API int mock_live(void);
 MOCK_API void mock_list_live(void);
 MOCK_API void mock_free_abort(void);
+/* on: nothing of this stream runs. */
+MOCK_API void mock_hold(struct CUstream_st *stream, bool on);
 MOCK_API void mock_capture(struct CUstream_st *stream, bool on);
 /* From now on NCCL tells this of every communicator that is asked after. 0: all is well. */
 MOCK_API void mock_async_error(int result);
+/* A kernel has failed: the device's streams stand, and calls in its context say so, until `on` is false. NCCL is not told. */
+MOCK_API void mock_fault(int device, bool on);
+/* What was done that the real libraries do not survive; NULL: nothing since the reset. */
+MOCK_API const char *mock_misused(void);
+/* Ids of communicators at which NCCL still listens, since not all ranks came. */
+MOCK_API uint64_t mock_listeners(void);
 MOCK_API bool mock_idle(void); /* no operation is on any stream */
 
 #endif

@@ -16,6 +16,14 @@
         return told;                                                                                                                       \
     } while (0)
 
+/* Calls that work in a context say what has become of it. */
+#define BEGIN_INSIDE                                                                                                                       \
+    BEGIN;                                                                                                                                 \
+    if (mock_device() < 0)                                                                                                                 \
+        END(CUDA_INVALID_CONTEXT);                                                                                                         \
+    if (mock.fault[mock_device()])                                                                                                         \
+    END(CUDA_LAUNCH_FAILED)
+
 /* The declarations of what a library of this name exports, from the list that the module loads by. */
 #define EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
 CUDA_CALLS(EXPORT)
@@ -26,6 +34,42 @@ static _Thread_local int depth;
 int mock_device(void)
 {
     return depth ? stack[depth - 1]->device : -1;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ default streams */
+enum { THREADS = 512 };
+static struct CUstream_st legacy[MOCK_DEVICES], by_thread[THREADS][MOCK_DEVICES];
+static int threads;
+
+static struct CUstream_st *of_this_thread(int device)
+{
+    static _Thread_local int mine = -1;
+
+    if (mine < 0)
+        mine = threads++;
+    if (mine >= THREADS)
+        abort();
+    return &by_thread[mine][device];
+}
+
+struct CUstream_st *mock_stream(struct CUstream_st *handle)
+{
+    uintptr_t number = (uintptr_t)handle;
+
+    if (number > CUDA_STREAM_PER_THREAD)
+        return mock_find(handle) == THING_STREAM ? handle : NULL;
+    if (mock_device() < 0)
+        return NULL;
+    struct CUstream_st *stream = number == CUDA_STREAM_PER_THREAD ? of_this_thread(mock_device()) : &legacy[mock_device()];
+    stream->device = mock_device();
+    return stream;
+}
+
+bool mock_stream_on(struct CUstream_st *handle, int device)
+{
+    const struct CUstream_st *stream = mock_stream(handle);
+
+    return stream && stream->device == device;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ the driver, devices */
@@ -124,7 +168,7 @@ unsigned mock_cuCtxPopCurrent(struct CUctx_st **context)
 
 unsigned mock_cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     *least = 0;
     *greatest = -5;
     END(mock_device() < 0 ? CUDA_INVALID_CONTEXT : CUDA_OK);
@@ -151,7 +195,7 @@ static int queue_for_stream(void)
 
 unsigned mock_cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned flags, int priority)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     (void)priority;
     if (mock_device() < 0 || flags != CUDA_STREAM_NON_BLOCKING)
         END(CUDA_INVALID_CONTEXT);
@@ -165,7 +209,7 @@ unsigned mock_cuStreamCreateWithPriority(struct CUstream_st **stream, unsigned f
 /* As the real one: what stands on it still runs. Here that is waited for, or not (a test that steps by hand has drained). */
 unsigned mock_cuStreamDestroy(struct CUstream_st *stream)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     if (!mock_remove(THING_STREAM, stream))
         END(CUDA_INVALID_HANDLE);
     while (stream->pending && mock.running)
@@ -178,22 +222,32 @@ unsigned mock_cuStreamDestroy(struct CUstream_st *stream)
 unsigned mock_cuStreamGetCtx(struct CUstream_st *stream, struct CUctx_st **context)
 {
     BEGIN;
-    if (stream ? mock_find(stream) != THING_STREAM : mock_device() < 0)
+    if (!mock_stream(stream))
         END(CUDA_INVALID_HANDLE);
-    *context = &mock.context[stream ? stream->device : mock_device()];
+    *context = &mock.context[mock_stream(stream)->device];
     END(CUDA_OK);
+}
+
+unsigned mock_cuStreamQuery(struct CUstream_st *stream)
+{
+    BEGIN_INSIDE;
+    if (!mock_stream(stream))
+        END(CUDA_INVALID_HANDLE);
+    END(mock_stream(stream)->pending ? CUDA_NOT_READY : CUDA_OK);
 }
 
 unsigned mock_cuStreamIsCapturing(struct CUstream_st *stream, unsigned *status)
 {
-    BEGIN;
-    *status = stream->capturing;
+    BEGIN_INSIDE;
+    if (!mock_stream(stream))
+        END(CUDA_INVALID_HANDLE);
+    *status = mock_stream(stream)->capturing;
     END(CUDA_OK);
 }
 
 static bool usable(struct CUstream_st *stream)
 {
-    return mock_device() >= 0 && mock_find(stream) == THING_STREAM;
+    return mock_device() >= 0 && mock_stream(stream);
 }
 
 static struct mock_mark *hold(struct mock_mark *mark)
@@ -210,7 +264,7 @@ static void drop(struct mock_mark *mark)
 
 unsigned mock_cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *event, unsigned flags)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     (void)flags;
     if (!usable(stream) || mock_find(event) != THING_EVENT)
         END(CUDA_INVALID_HANDLE);
@@ -218,7 +272,7 @@ unsigned mock_cuStreamWaitEvent(struct CUstream_st *stream, struct CUevent_st *e
     if (mock.drop_at && --mock.drop_at == 0)
         END(CUDA_OK);
     if (event->mark)
-        mock_push(stream, OP_WAIT)->mark = hold(event->mark);
+        mock_push(mock_stream(stream), OP_WAIT)->mark = hold(event->mark);
     END(CUDA_OK);
 }
 
@@ -230,7 +284,7 @@ static unsigned word_op(struct CUstream_st *stream, cuda_address word, uint64_t 
         return CUDA_NOT_SUPPORTED;
     if (!usable(stream) || (memory != THING_HOST_MEMORY && memory != THING_REGISTERED && memory != THING_DEVICE_MEMORY) || word % 8)
         return CUDA_INVALID_VALUE;
-    struct mock_op *op = mock_push(stream, kind);
+    struct mock_op *op = mock_push(mock_stream(stream), kind);
     op->to = (void *)(uintptr_t)word;
     op->value = value;
     return CUDA_OK;
@@ -238,21 +292,21 @@ static unsigned word_op(struct CUstream_st *stream, cuda_address word, uint64_t 
 
 unsigned mock_cuStreamWriteValue64(struct CUstream_st *stream, cuda_address word, uint64_t value, unsigned flags)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     (void)flags;
     END(word_op(stream, word, value, OP_WRITE));
 }
 
 unsigned mock_cuStreamWaitValue64(struct CUstream_st *stream, cuda_address word, uint64_t value, unsigned flags)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     END(flags == CUDA_WAIT_GEQ ? word_op(stream, word, value, OP_STAND) : (unsigned)CUDA_INVALID_VALUE);
 }
 
 /* ------------------------------------------------------------------------------------------------------------ events */
 unsigned mock_cuEventCreate(struct CUevent_st **event, unsigned flags)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     if (mock_device() < 0 || flags != CUDA_EVENT_DISABLE_TIMING)
         END(CUDA_INVALID_CONTEXT);
     *event = calloc(1, sizeof **event);
@@ -263,25 +317,25 @@ unsigned mock_cuEventCreate(struct CUevent_st **event, unsigned flags)
 
 unsigned mock_cuEventRecord(struct CUevent_st *event, struct CUstream_st *stream)
 {
-    BEGIN;
-    if (!usable(stream) || mock_find(event) != THING_EVENT || event->device != stream->device)
+    BEGIN_INSIDE;
+    if (!usable(stream) || mock_find(event) != THING_EVENT || event->device != mock_stream(stream)->device)
         END(CUDA_INVALID_HANDLE);
     drop(event->mark);
     event->mark = calloc(1, sizeof *event->mark);
     event->mark->references = 1;
-    mock_push(stream, OP_RECORD)->mark = hold(event->mark);
+    mock_push(mock_stream(stream), OP_RECORD)->mark = hold(event->mark);
     END(CUDA_OK);
 }
 
 unsigned mock_cuEventQuery(struct CUevent_st *event)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     END(!event->mark || event->mark->done ? CUDA_OK : CUDA_NOT_READY);
 }
 
 unsigned mock_cuEventDestroy(struct CUevent_st *event)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     if (!mock_remove(THING_EVENT, event))
         END(CUDA_INVALID_HANDLE);
     drop(event->mark);
@@ -308,16 +362,34 @@ static unsigned range_of(void *data, unsigned attribute, uintptr_t at)
 
 unsigned mock_cuPointerGetAttribute(void *data, unsigned attribute, cuda_address pointer)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     if (attribute == CUDA_POINTER_RANGE_START || attribute == CUDA_POINTER_RANGE_SIZE)
         END(range_of(data, attribute, (uintptr_t)pointer));
     enum mock_thing kind = mock_find((void *)(uintptr_t)pointer);
+    int device = mock_owner((void *)(uintptr_t)pointer);
     unsigned type = kind == THING_DEVICE_MEMORY                             ? CUDA_MEMORY_DEVICE
                     : kind == THING_HOST_MEMORY || kind == THING_REGISTERED ? CUDA_MEMORY_HOST
                                                                             : 0;
     if (attribute == CUDA_POINTER_MEMORY_TYPE && type)
         *(unsigned *)data = type;
-    END(attribute == CUDA_POINTER_MEMORY_TYPE && type ? CUDA_OK : CUDA_INVALID_VALUE);
+    if (attribute == CUDA_POINTER_ORDINAL && type)
+        *(int *)data = device;
+    END((attribute == CUDA_POINTER_MEMORY_TYPE || attribute == CUDA_POINTER_ORDINAL) && type ? CUDA_OK : CUDA_INVALID_VALUE);
+}
+
+/* Freeing waits until the device has nothing to do, if it is at work at all. */
+static bool is_busy(int device)
+{
+    for (int q = 0; q < MOCK_QUEUES; q++)
+        if (mock.first[device][q])
+            return true;
+    return false;
+}
+
+static void wait_for_device(int device)
+{
+    while (mock.running && is_busy(device) && !mock.fault[device])
+        pthread_cond_wait(&mock.changed, &mock.lock);
 }
 
 static void *take(size_t bytes)
@@ -327,7 +399,7 @@ static void *take(size_t bytes)
 
 unsigned mock_cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     (void)flags;
     *memory = take(bytes);
     mock_add(THING_HOST_MEMORY, *memory, bytes, -1);
@@ -336,7 +408,8 @@ unsigned mock_cuMemHostAlloc(void **memory, size_t bytes, unsigned flags)
 
 unsigned mock_cuMemFreeHost(void *memory)
 {
-    BEGIN;
+    BEGIN_INSIDE;
+    wait_for_device(mock_device());
     if (!mock_remove(THING_HOST_MEMORY, memory))
         END(CUDA_INVALID_VALUE);
     free(memory);
@@ -353,7 +426,7 @@ unsigned mock_cuMemHostGetDevicePointer(cuda_address *device, void *host, unsign
 
 unsigned mock_cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     (void)flags;
     mock_add(THING_REGISTERED, memory, bytes, -1);
     END(CUDA_OK);
@@ -361,13 +434,13 @@ unsigned mock_cuMemHostRegister(void *memory, size_t bytes, unsigned flags)
 
 unsigned mock_cuMemHostUnregister(void *memory)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     END(mock_remove(THING_REGISTERED, memory) ? CUDA_OK : CUDA_INVALID_VALUE);
 }
 
 unsigned mock_cuMemAlloc(cuda_address *memory, size_t bytes)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     void *at = take(bytes);
     memset(at, 0xa5, bytes);
     mock_add(THING_DEVICE_MEMORY, at, bytes, mock_device());
@@ -377,31 +450,57 @@ unsigned mock_cuMemAlloc(cuda_address *memory, size_t bytes)
 
 unsigned mock_cuMemFree(cuda_address memory)
 {
-    BEGIN;
+    BEGIN_INSIDE;
+    wait_for_device(mock_device());
     if (!mock_remove(THING_DEVICE_MEMORY, (void *)(uintptr_t)memory))
         END(CUDA_INVALID_VALUE);
     free((void *)(uintptr_t)memory);
     END(CUDA_OK);
 }
 
-unsigned mock_cuMemsetD32Async(cuda_address to, unsigned value, size_t count, struct CUstream_st *stream)
+static unsigned fill_op(cuda_address to, size_t pitch, unsigned value, size_t width, size_t count, struct CUstream_st *stream)
 {
-    BEGIN;
     if (!usable(stream))
-        END(CUDA_INVALID_HANDLE);
-    struct mock_op *op = mock_push(stream, OP_FILL);
+        return CUDA_INVALID_HANDLE;
+    struct mock_op *op = mock_push(mock_stream(stream), OP_FILL);
     op->to = (void *)(uintptr_t)to;
     op->bytes = count;
     op->value = value;
-    END(CUDA_OK);
+    op->width = width;
+    op->pitch = pitch;
+    return CUDA_OK;
+}
+
+unsigned mock_cuMemsetD8Async(cuda_address to, unsigned char value, size_t count, struct CUstream_st *stream)
+{
+    BEGIN_INSIDE;
+    END(fill_op(to, 1, value, 1, count, stream));
+}
+
+unsigned mock_cuMemsetD16Async(cuda_address to, unsigned short value, size_t count, struct CUstream_st *stream)
+{
+    BEGIN_INSIDE;
+    END(fill_op(to, 2, value, 2, count, stream));
+}
+
+unsigned mock_cuMemsetD32Async(cuda_address to, unsigned value, size_t count, struct CUstream_st *stream)
+{
+    BEGIN_INSIDE;
+    END(fill_op(to, 4, value, 4, count, stream));
+}
+
+unsigned mock_cuMemsetD2D32Async(cuda_address to, size_t pitch, unsigned value, size_t width, size_t height, struct CUstream_st *stream)
+{
+    BEGIN_INSIDE;
+    END(width == 1 ? fill_op(to, pitch, value, 4, height, stream) : (unsigned)CUDA_NOT_SUPPORTED);
 }
 
 unsigned mock_cuMemcpyAsync(cuda_address to, cuda_address from, size_t bytes, struct CUstream_st *stream)
 {
-    BEGIN;
+    BEGIN_INSIDE;
     if (!usable(stream))
         END(CUDA_INVALID_HANDLE);
-    struct mock_op *op = mock_push(stream, OP_COPY);
+    struct mock_op *op = mock_push(mock_stream(stream), OP_COPY);
     op->to = (void *)(uintptr_t)to;
     op->from = (void *)(uintptr_t)from;
     op->bytes = bytes;

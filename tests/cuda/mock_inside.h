@@ -21,7 +21,7 @@ struct mock_op {
     struct CUstream_st *stream;
     void *to;
     const void *from;
-    size_t bytes;
+    size_t bytes, pitch, width; /* fills: elements, and how they lie */
     uint64_t value;
     struct mock_mark *mark;
     void (*fn)(void *arg);
@@ -35,7 +35,7 @@ struct CUctx_st {
 };
 struct CUstream_st {
     int device, queue;
-    bool capturing;
+    bool capturing, held;
     uint64_t pending;
 };
 struct CUevent_st {
@@ -61,6 +61,10 @@ struct mock_machine {
         size_t bytes;
         int device;
     } thing[MOCK_THINGS];
+    int resident[MOCK_DEVICES]; /* operations of NCCL that have arrived on the device */
+    bool fault[MOCK_DEVICES], in_order;
+    const char *misused;
+    uint64_t generation; /* counts resets */
     bool initialised, running, stop;
     int async_error, streams;
     pthread_t runner;
@@ -75,6 +79,10 @@ MOCK_API int mock_device(void); /* of this thread's context; -1: none */
 MOCK_API struct mock_op *mock_push(struct CUstream_st *stream, enum mock_kind kind);
 MOCK_API void mock_add(enum mock_thing kind, void *at, size_t bytes, int device);
 MOCK_API bool mock_remove(enum mock_thing kind, void *at);
+/* The stream that a handle names: default streams are numbers. NULL: none. */
+MOCK_API struct CUstream_st *mock_stream(struct CUstream_st *handle);
+MOCK_API bool mock_stream_on(struct CUstream_st *handle, int device);
+MOCK_API int mock_owner(const void *at); /* the device whose memory it is; -1: none's */
 /* Where `at` lies among what there is; 0: nowhere. */
 MOCK_API enum mock_thing mock_find(const void *at);
 

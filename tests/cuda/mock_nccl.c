@@ -1,392 +1,241 @@
 /*
- * libnccl.so.2, mock: communicators whose collectives meet on the streams of the mock machine. A rank's operation arrives when it is
- * the head of its hardware queue, reads its input when all have arrived, and writes its output when all have read, each a step of its own.
+ * libnccl.so.2, mock: the calls. Communicators are as the real ones: made of an id, or split; blocking or not, as their configuration says
+ * and the environment overrides; connected algorithm by algorithm inside the calls that need them, unless NCCL_RUNTIME_CONNECT is 0.
  */
 #define _GNU_SOURCE
-#include "mock_inside.h"
+#include "mock_clique.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+/* Calls return with both locks free. */
 #define BEGIN                                                                                                                              \
     if (mock_begin(__func__))                                                                                                              \
-    return NCCL_INTERNAL_ERROR
+        return NCCL_INTERNAL_ERROR;                                                                                                        \
+    mock_shared_lock()
 #define END(result)                                                                                                                        \
     do {                                                                                                                                   \
         unsigned told = (unsigned)(result);                                                                                                \
+        mock_shared_unlock();                                                                                                              \
         mock_end();                                                                                                                        \
         return told;                                                                                                                       \
     } while (0)
 #define EXPORT(field, symbol, result, parameters) MOCK_API result mock_##field parameters __asm__(symbol);
 NCCL_CALLS(EXPORT)
+NCCL_NEWER_CALLS(EXPORT)
 
-enum { RANKS = 16 };
-enum what { ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER };
-
-/* One collective of a clique: each rank's part of it. */
-struct meeting {
-    struct meeting *next;
-    uint64_t number;
-    enum what what;
-    size_t count;
-    unsigned type, op;
-    int root, arrived, read, left;
-    bool differs;
-    void *input[RANKS];
-};
-struct transfer {
-    struct transfer *next;
-    bool send, posted, done;
-    int peer;
-    void *at;
-    size_t bytes;
-    struct ncclComm *comm;
-    struct CUstream_st *stream;
-};
-struct clique {
-    struct clique *next;
-    struct nccl_id id;
-    int size, joined, left;
-    struct ncclComm *rank[RANKS];
-    struct meeting *meetings;
-    uint64_t split_number[RANKS];
-};
-struct ncclComm {
-    struct clique *clique;
-    int rank, device, blocking, asks, pending;
-    unsigned state;
-    bool aborted, gone;
-    uint64_t issued;
-    /* a split under way */
-    int color, key;
-    struct ncclComm **child;
-    uint64_t splits;
-    int child_blocking;
-};
-/* A rank's operation as it stands on a stream. */
-struct part {
-    struct ncclComm *comm;
-    struct meeting *meeting;
-    const void *in;
-    void *out;
-    int phase;
-    struct transfer *transfers;
-};
-static struct clique *cliques;
-static uint64_t ids;
+enum { TREE_BYTES = 64, UNKNOWN = -1 };
 static _Thread_local int group;
-static _Thread_local struct transfer *grouped;
-static _Thread_local char last_error[128];
+static _Thread_local struct launch *grouped;
+static uint64_t known_at;
+static int runtime_connect, comm_blocking;
 
-static size_t size_of(unsigned type)
+static int setting(const char *name, int otherwise)
 {
-    static const size_t bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+    const char *text = getenv(name);
 
-    return type < sizeof bytes / sizeof *bytes ? bytes[type] : 0;
+    return text ? (int)strtol(text, NULL, 10) : otherwise;
 }
 
-/* ------------------------------------------------------------------------------------------------------------ arithmetic */
-#define FOLD(name, element)                                                                                                                \
-    static void fold_##name(element *to, const element *from, size_t n, unsigned op)                                                       \
-    {                                                                                                                                      \
-        for (size_t i = 0; i < n; i++)                                                                                                     \
-            to[i] = op == NCCL_PROD  ? (element)(to[i] * from[i])                                                                          \
-                    : op == NCCL_MAX ? (to[i] > from[i] ? to[i] : from[i])                                                                 \
-                    : op == NCCL_MIN ? (to[i] < from[i] ? to[i] : from[i])                                                                 \
-                                     : (element)(to[i] + from[i]);                                                                         \
-    }
-FOLD(f32, float)
-FOLD(f64, double)
-FOLD(u8, uint8_t)
-FOLD(i32, int32_t)
-FOLD(u32, uint32_t)
-FOLD(i64, int64_t)
-FOLD(u64, uint64_t)
-
-static void fold(void *to, const void *from, size_t n, unsigned type, unsigned op)
+/* As the real one: read when it is first needed, and never again (here: until the test begins anew). */
+static void read_environment(void)
 {
-    switch (type) {
-    case NCCL_F32:
-        fold_f32(to, from, n, op);
+    if (known_at == mock.generation)
         return;
-    case NCCL_F64:
-        fold_f64(to, from, n, op);
-        return;
-    case NCCL_I32:
-        fold_i32(to, from, n, op);
-        return;
-    case NCCL_U32:
-        fold_u32(to, from, n, op);
-        return;
-    case NCCL_I64:
-        fold_i64(to, from, n, op);
-        return;
-    case NCCL_U64:
-        fold_u64(to, from, n, op);
-        return;
-    default:
-        fold_u8(to, from, n, op);
-    }
+    known_at = mock.generation;
+    runtime_connect = setting("NCCL_RUNTIME_CONNECT", 1);
+    comm_blocking = setting("NCCL_COMM_BLOCKING", UNKNOWN);
+    mock.in_order = setting("NCCL_LAUNCH_ORDER_IMPLICIT", 0) != 0;
 }
 
-static void average(void *to, size_t n, unsigned type, int ranks)
+static void wait_a_little(void)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (type == NCCL_F32)
-            ((float *)to)[i] /= (float)ranks;
-        else if (type == NCCL_F64)
-            ((double *)to)[i] /= ranks;
-    }
+    mock_shared_unlock();
+    mock_wait_a_little();
+    mock_shared_lock();
 }
 
-/* ------------------------------------------------------------------------------------------------------------ collectives on streams */
-static size_t input_count(const struct meeting *m, int size)
+/* ------------------------------------------------------------------------------------------------------------ connecting */
+static unsigned path_of(const struct launch *l)
 {
-    return m->what == REDUCE_SCATTER ? m->count * (size_t)size : m->count;
+    if (l->what == ALL_REDUCE && l->count * mock_type_bytes(l->type) <= TREE_BYTES)
+        return PATH_TREE;
+    return l->what == NOTHING ? 0 : PATH_RING;
 }
 
-static void write_result(const struct meeting *m, const struct part *p)
+static void ask_to_connect(const struct launch *l)
 {
-    size_t bytes = m->count * size_of(m->type), all = input_count(m, p->comm->clique->size);
-    int size = p->comm->clique->size, rank = p->comm->rank;
+    struct member *me = &l->comm->clique->member[l->comm->rank];
 
-    if (m->what == BROADCAST) {
-        memcpy(p->out, m->input[m->root], bytes);
-    } else if (m->what == ALL_GATHER) {
-        for (int r = 0; r < size; r++)
-            memcpy((char *)p->out + (size_t)r * bytes, m->input[r], bytes);
-    } else if (m->what != REDUCE || rank == m->root) {
-        void *sum = malloc(all * size_of(m->type) + 1);
-        memcpy(sum, m->input[0], all * size_of(m->type));
-        for (int r = 1; r < size; r++)
-            fold(sum, m->input[r], all, m->type, m->op);
-        if (m->op == NCCL_AVG)
-            average(sum, all, m->type, size);
-        memcpy(p->out, (char *)sum + (m->what == REDUCE_SCATTER ? (size_t)rank * bytes : 0), bytes);
-        free(sum);
-    }
+    me->paths |= path_of(l);
+    if (l->what == NOTHING)
+        me->peers |= 1u << l->root;
 }
 
-static void leave_meeting(struct clique *q, struct meeting *m)
+static bool is_connected(const struct launch *l)
 {
-    if (++m->left < q->size)
-        return;
-    struct meeting **at = &q->meetings;
-    while (*at != m)
-        at = &(*at)->next;
-    *at = m->next;
-    for (int r = 0; r < RANKS; r++)
-        free(m->input[r]);
-    free(m);
-}
+    const struct clique *q = l->comm->clique;
+    unsigned path = path_of(l);
 
-static void leave_clique(struct ncclComm *c)
-{
-    struct clique *q = c->clique, **at = &cliques;
-
-    if (!c->gone || c->pending)
-        return;
-    int left = ++q->left, size = q->size;
-    free(c);
-    if (left < size)
-        return;
-    while (*at != q)
-        at = &(*at)->next;
-    *at = q->next;
-    while (q->meetings) {
-        struct meeting *m = q->meetings;
-        q->meetings = m->next;
-        for (int r = 0; r < RANKS; r++)
-            free(m->input[r]);
-        free(m);
-    }
-    free(q);
-}
-
-static bool part_ready(struct mock_op *op)
-{
-    const struct part *p = op->arg;
-    const struct meeting *m = p->meeting;
-    int size = p->comm->clique->size;
-
-    if (p->comm->aborted || p->phase == 0)
-        return true;
-    return !m->differs && (p->phase == 1 ? m->arrived == size : m->read == size);
-}
-
-static bool part_go(struct mock_op *op)
-{
-    struct part *p = op->arg;
-    struct meeting *m = p->meeting;
-    struct ncclComm *c = p->comm;
-
-    if (!c->aborted && p->phase == 0) {
-        m->arrived++;
-        p->phase = 1;
-        return false;
-    }
-    if (!c->aborted && p->phase == 1) {
-        size_t bytes = input_count(m, c->clique->size) * size_of(m->type);
-        m->input[c->rank] = malloc(bytes + 1);
-        if (p->in)
-            memcpy(m->input[c->rank], p->in, bytes);
-        m->read++;
-        p->phase = 2;
-        return false;
-    }
-    if (!c->aborted) {
-        write_result(m, p);
-        leave_meeting(c->clique, m);
-    }
-    c->pending--;
-    leave_clique(c);
-    free(p);
+    if (l->what == NOTHING)
+        return q->member[l->root].peers >> l->comm->rank & 1;
+    for (int r = 0; r < q->size; r++)
+        if ((q->member[r].paths & path) != path)
+            return false;
     return true;
 }
 
-static struct meeting *meeting_of(struct clique *q, uint64_t number)
+static unsigned connect_all(struct launch *first)
 {
-    struct meeting *m = q->meetings;
-
-    while (m && m->number != number)
-        m = m->next;
-    if (m)
-        return m;
-    m = calloc(1, sizeof *m);
-    m->number = number;
-    m->what = (enum what) - 1;
-    m->next = q->meetings;
-    q->meetings = m;
-    return m;
-}
-
-static unsigned refuse(unsigned result, const char *text)
-{
-    snprintf(last_error, sizeof last_error, "%s", text);
-    return result;
-}
-
-static unsigned issue(struct ncclComm *c, enum what what, const void *in, void *out, size_t count, unsigned type, unsigned op, int root,
-                      struct CUstream_st *stream)
-{
-    if (!c || c->gone || c->state != NCCL_OK)
-        return refuse(NCCL_INVALID_ARGUMENT, "mock: the communicator is not ready");
-    if (mock_device() != c->device || mock_find(stream) != THING_STREAM || stream->device != c->device || !size_of(type))
-        return refuse(NCCL_INVALID_USAGE, "mock: another device is current, or no such stream or type");
-    if ((in && mock_find(in) != THING_DEVICE_MEMORY) || (out && mock_find(out) != THING_DEVICE_MEMORY))
-        return refuse(NCCL_INVALID_ARGUMENT, "mock: not device memory");
-    if (!c->blocking)
-        return refuse(NCCL_INVALID_USAGE, "mock: a collective on a communicator that does not block stands in no stream yet");
-    struct meeting *m = meeting_of(c->clique, ++c->issued);
-    if (m->what == (enum what) - 1) {
-        m->what = what;
-        m->count = count;
-        m->type = type;
-        m->op = op;
-        m->root = root;
+    for (struct launch *l = first; l; l = l->next)
+        if (l->comm->blocking && l->comm->rank + 1 != mock.options.lost_rank)
+            ask_to_connect(l);
+    for (struct launch *l = first; l; l = l->next) {
+        struct ncclComm *c = l->comm;
+        c->inside++;
+        while (c->blocking && !is_connected(l) && !c->aborted && !c->revoked)
+            wait_a_little();
+        c->inside--;
+        if (c->aborted || c->revoked) {
+            mock_leave_clique(c);
+            return mock_refuse(NCCL_INTERNAL_ERROR, "mock: aborted while it connected");
+        }
     }
-    m->differs |= m->what != what || m->count != count || m->type != type || m->op != op || m->root != root;
-    struct part *p = calloc(1, sizeof *p);
-    *p = (struct part){.comm = c, .meeting = m, .in = in, .out = out};
-    struct mock_op *placed = mock_push(stream, OP_FOREIGN);
-    placed->arg = p;
-    placed->ready = part_ready;
-    placed->go = part_go;
-    c->pending++;
     return NCCL_OK;
 }
 
+/* ------------------------------------------------------------------------------------------------------------ calls and groups */
+static void append(struct launch **list, const struct launch *l)
+{
+    while (*list)
+        list = &(*list)->next;
+    *list = malloc(sizeof **list);
+    **list = *l;
+    (*list)->next = NULL;
+}
+
+static struct launch *last_of(struct launch *list)
+{
+    while (list->next)
+        list = list->next;
+    return list;
+}
+
+static void free_launches(struct launch *l)
+{
+    for (struct launch *next; l; l = next) {
+        next = l->next;
+        free(l);
+    }
+}
+
+/* Those of the first one's communicator leave the list. */
+static struct launch *take_first(struct launch **list)
+{
+    struct ncclComm *c = (*list)->comm;
+    struct launch *taken = NULL, **last = &taken;
+
+    for (struct launch **at = list; *at;) {
+        struct launch *l = *at;
+        if (l->comm != c) {
+            at = &l->next;
+            continue;
+        }
+        *at = l->next;
+        l->next = NULL;
+        *last = l;
+        last = &l->next;
+    }
+    return taken;
+}
+
+static unsigned run_group(struct launch *list)
+{
+    unsigned result = connect_all(list);
+
+    while (list) {
+        struct launch *mine = take_first(&list);
+        struct ncclComm *c = mine->comm;
+        if (result != NCCL_OK && result != NCCL_IN_PROGRESS) {
+            free_launches(mine);
+        } else if (c->blocking) {
+            mock_put(mine);
+            free_launches(mine);
+        } else { /* some thread of NCCL's puts them on their streams, later */
+            c->launches = mine;
+            c->state = result = NCCL_IN_PROGRESS;
+            c->asks = 0;
+        }
+    }
+    return result;
+}
+
+static unsigned issue(const struct launch *l)
+{
+    unsigned result = mock_check(l);
+
+    if (result != NCCL_OK)
+        return result;
+    append(&grouped, l);
+    last_of(grouped)->stream = mock_stream(l->stream);
+    if (group)
+        return NCCL_OK;
+    struct launch *list = grouped;
+    grouped = NULL;
+    return run_group(list);
+}
+
+#define CALL(...)                                                                                                                          \
+    &(struct launch)                                                                                                                       \
+    {                                                                                                                                      \
+        __VA_ARGS__                                                                                                                        \
+    }
 unsigned mock_ncclAllReduce(const void *in, void *out, size_t count, unsigned type, unsigned op, struct ncclComm *comm,
                             struct CUstream_st *stream)
 {
     BEGIN;
-    END(issue(comm, ALL_REDUCE, in, out, count, type, op, 0, stream));
+    END(issue(CALL(.comm = comm, .what = ALL_REDUCE, .in = in, .out = out, .count = count, .type = type, .op = op, .stream = stream)));
 }
 
 unsigned mock_ncclBroadcast(const void *in, void *out, size_t count, unsigned type, int root, struct ncclComm *comm,
                             struct CUstream_st *stream)
 {
     BEGIN;
-    END(issue(comm, BROADCAST, in, out, count, type, 0, root, stream));
+    END(issue(CALL(.comm = comm, .what = BROADCAST, .in = in, .out = out, .count = count, .type = type, .root = root, .stream = stream)));
 }
 
 unsigned mock_ncclReduce(const void *in, void *out, size_t count, unsigned type, unsigned op, int root, struct ncclComm *comm,
                          struct CUstream_st *stream)
 {
     BEGIN;
-    END(issue(comm, REDUCE, in, out, count, type, op, root, stream));
+    END(issue(
+        CALL(.comm = comm, .what = REDUCE, .in = in, .out = out, .count = count, .type = type, .op = op, .root = root, .stream = stream)));
 }
 
 unsigned mock_ncclAllGather(const void *in, void *out, size_t count, unsigned type, struct ncclComm *comm, struct CUstream_st *stream)
 {
     BEGIN;
-    END(issue(comm, ALL_GATHER, in, out, count, type, 0, 0, stream));
+    END(issue(CALL(.comm = comm, .what = ALL_GATHER, .in = in, .out = out, .count = count, .type = type, .stream = stream)));
 }
 
 unsigned mock_ncclReduceScatter(const void *in, void *out, size_t count, unsigned type, unsigned op, struct ncclComm *comm,
                                 struct CUstream_st *stream)
 {
     BEGIN;
-    END(issue(comm, REDUCE_SCATTER, in, out, count, type, op, 0, stream));
-}
-
-/* ------------------------------------------------------------------------------------------------------------ sends and receives */
-/* Only to oneself: what one device can show. All of a group stand on the stream as one. */
-static bool always(struct mock_op *op)
-{
-    (void)op;
-    return true;
-}
-
-static bool group_go(struct mock_op *op)
-{
-    struct part *p = op->arg;
-
-    for (struct transfer *to = p->transfers; to; to = to->next) {
-        struct transfer *from = to->send ? NULL : p->transfers;
-        while (from && (!from->send || from->done))
-            from = from->next;
-        if (!from)
-            continue;
-        memcpy(to->at, from->at, to->bytes < from->bytes ? to->bytes : from->bytes);
-        from->done = true;
-    }
-    for (struct transfer *t = p->transfers, *next; t; t = next) {
-        next = t->next;
-        free(t);
-    }
-    p->comm->pending--;
-    leave_clique(p->comm);
-    free(p);
-    return true;
-}
-
-static unsigned add_transfer(struct ncclComm *c, bool send, void *at, size_t count, unsigned type, int peer, struct CUstream_st *stream)
-{
-    struct transfer **last = &grouped;
-
-    if (!c || c->state != NCCL_OK || !group || peer != c->rank || !size_of(type) || mock_find(at) != THING_DEVICE_MEMORY)
-        return refuse(NCCL_INVALID_USAGE, "mock: only grouped transfers to oneself");
-    while (*last)
-        last = &(*last)->next;
-    *last = calloc(1, sizeof **last);
-    **last = (struct transfer){.send = send, .peer = peer, .at = at, .bytes = count * size_of(type), .comm = c, .stream = stream};
-    return NCCL_OK;
+    END(issue(CALL(.comm = comm, .what = REDUCE_SCATTER, .in = in, .out = out, .count = count, .type = type, .op = op, .stream = stream)));
 }
 
 unsigned mock_ncclSend(const void *in, size_t count, unsigned type, int peer, struct ncclComm *comm, struct CUstream_st *stream)
 {
     BEGIN;
-    END(add_transfer(comm, true, (void *)(uintptr_t)in, count, type, peer, stream));
+    END(issue(CALL(.comm = comm, .in = in, .count = count, .type = type, .root = peer, .stream = stream)));
 }
 
 unsigned mock_ncclRecv(void *out, size_t count, unsigned type, int peer, struct ncclComm *comm, struct CUstream_st *stream)
 {
     BEGIN;
-    END(add_transfer(comm, false, out, count, type, peer, stream));
+    END(issue(CALL(.comm = comm, .out = out, .count = count, .type = type, .root = peer, .stream = stream)));
 }
 
 unsigned mock_ncclGroupStart(void)
@@ -396,20 +245,28 @@ unsigned mock_ncclGroupStart(void)
     END(NCCL_OK);
 }
 
+/* One that fails has ended the group all the same. */
+static unsigned drop_group(void)
+{
+    group = 0;
+    free_launches(grouped);
+    grouped = NULL;
+    return NCCL_INTERNAL_ERROR;
+}
+
 unsigned mock_ncclGroupEnd(void)
 {
-    BEGIN;
-    if (--group == 0 && grouped) {
-        struct part *p = calloc(1, sizeof *p);
-        *p = (struct part){.comm = grouped->comm, .transfers = grouped};
-        struct mock_op *op = mock_push(grouped->stream, OP_FOREIGN);
-        op->arg = p;
-        op->ready = always;
-        op->go = group_go;
-        p->comm->pending++;
+    if (mock_begin(__func__))
+        return drop_group();
+    mock_shared_lock();
+    if (!group)
+        END(mock_refuse(NCCL_INVALID_USAGE, "mock: no group is open"));
+    struct launch *list = NULL;
+    if (--group == 0) {
+        list = grouped;
         grouped = NULL;
     }
-    END(NCCL_OK);
+    END(run_group(list));
 }
 
 /* ------------------------------------------------------------------------------------------------------------ communicators */
@@ -424,8 +281,9 @@ unsigned mock_ncclGetUniqueId(struct nccl_id *id)
 {
     BEGIN;
     memset(id, 0, sizeof *id);
-    ids++;
-    memcpy(id->internal, &ids, sizeof ids);
+    mock_shared->ids++;
+    mock_shared->listeners++;
+    memcpy(id->internal, &mock_shared->ids, sizeof mock_shared->ids);
     END(NCCL_OK);
 }
 
@@ -446,22 +304,30 @@ const char *mock_ncclGetErrorString(unsigned result)
 const char *mock_ncclGetLastError(struct ncclComm *comm)
 {
     (void)comm;
-    return last_error;
+    return mock_last_error();
+}
+
+uint64_t mock_listeners(void)
+{
+    mock_shared_lock();
+    uint64_t listeners = mock_shared->listeners;
+    mock_shared_unlock();
+    return listeners;
 }
 
 static struct clique *clique_of(const struct nccl_id *id, int size)
 {
-    struct clique *q = cliques;
+    struct clique *q = mock_shared->cliques;
 
     while (q && memcmp(&q->id, id, sizeof *id) != 0)
         q = q->next;
     if (q)
         return q;
-    q = calloc(1, sizeof *q);
+    q = mock_shared_take(sizeof *q);
     q->id = *id;
     q->size = size;
-    q->next = cliques;
-    cliques = q;
+    q->next = mock_shared->cliques;
+    mock_shared->cliques = q;
     return q;
 }
 
@@ -472,38 +338,41 @@ static struct ncclComm *enter_clique(struct clique *q, int rank, int blocking)
     c->clique = q;
     c->rank = rank;
     c->device = mock_device();
-    c->blocking = blocking;
+    c->blocking = comm_blocking == UNKNOWN ? blocking : comm_blocking;
     c->state = NCCL_IN_PROGRESS;
-    q->rank[rank] = c;
+    q->member[rank] = (struct member){.in = true, .device = c->device, .paths = runtime_connect ? 0 : PATH_ALL, .peers = 1u << rank};
     q->joined++;
     mock_add(THING_COMM, c, 0, c->device);
     return c;
 }
 
-static void wait_a_little(void)
+/* A device of this process; those of others have numbers of their own. */
+static bool has_device(const struct clique *q, int device)
 {
-    struct timespec until;
-
-    clock_gettime(CLOCK_REALTIME, &until);
-    until.tv_nsec = until.tv_nsec + 1000000 < 1000000000 ? until.tv_nsec + 1000000 : 999999999;
-    pthread_cond_timedwait(&mock.changed, &mock.lock, &until);
+    for (int i = 0; i < MOCK_THINGS; i++) {
+        const struct ncclComm *c = mock.thing[i].kind == THING_COMM ? mock.thing[i].at : NULL;
+        if (c && c->clique == q && c->device == device)
+            return true;
+    }
+    return false;
 }
 
 unsigned mock_ncclCommInitRankConfig(struct ncclComm **comm, int ranks, struct nccl_id id, int rank, struct nccl_config *config)
 {
     BEGIN;
     if (config->magic != NCCL_MAGIC || ranks > RANKS || rank < 0 || rank >= ranks)
-        END(refuse(NCCL_INVALID_ARGUMENT, "mock: ranks, or the magic of the configuration"));
+        END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: ranks, or the magic of the configuration"));
+    read_environment();
     struct clique *q = clique_of(&id, ranks);
-    for (int r = 0; r < ranks; r++)
-        if (q->rank[r] && q->rank[r]->device == mock_device())
-            END(refuse(NCCL_INVALID_USAGE, "mock: Duplicate GPU detected"));
+    if (has_device(q, mock_device()))
+        END(mock_refuse(NCCL_INVALID_USAGE, "mock: Duplicate GPU detected"));
     *comm = enter_clique(q, rank, config->blocking);
-    while (config->blocking && q->joined < q->size)
+    mock_shared->listeners -= q->joined == q->size;
+    while ((*comm)->blocking && q->joined < q->size)
         wait_a_little();
-    if (config->blocking)
+    if ((*comm)->blocking)
         (*comm)->state = NCCL_OK;
-    END(config->blocking ? NCCL_OK : NCCL_IN_PROGRESS);
+    END((*comm)->blocking ? NCCL_OK : NCCL_IN_PROGRESS);
 }
 
 /* The ranks of its clique have all asked for their split of this number: then each is given its child. */
@@ -512,7 +381,7 @@ static bool split_ready(const struct ncclComm *c)
     const struct clique *q = c->clique;
 
     for (int r = 0; r < q->size; r++)
-        if (q->split_number[r] < c->splits)
+        if (q->member[r].splits < c->splits)
             return false;
     return true;
 }
@@ -520,16 +389,17 @@ static bool split_ready(const struct ncclComm *c)
 static void give_child(struct ncclComm *c)
 {
     struct clique *q = c->clique;
+    const struct member *me = &q->member[c->rank];
     struct nccl_id id = q->id;
     int size = 0, rank = 0;
-    uint64_t salt = c->splits << 32 | (uint32_t)c->color;
+    uint64_t salt = c->splits << 32 | (uint32_t)me->color;
 
     for (int r = 0; r < q->size; r++) {
-        const struct ncclComm *other = q->rank[r];
-        if (!other || other->color != c->color)
+        const struct member *other = &q->member[r];
+        if (other->color != me->color)
             continue;
         size++;
-        rank += other->key < c->key || (other->key == c->key && r < c->rank);
+        rank += other->key < me->key || (other->key == me->key && r < c->rank);
     }
     memcpy(id.internal + 64, &salt, sizeof salt);
     *c->child = enter_clique(clique_of(&id, size), rank, c->child_blocking);
@@ -541,26 +411,40 @@ unsigned mock_ncclCommSplit(struct ncclComm *comm, int color, int key, struct nc
 {
     BEGIN;
     if (comm->state != NCCL_OK || !config || config->magic != NCCL_MAGIC)
-        END(refuse(NCCL_INVALID_ARGUMENT, "mock: the parent is not ready, or no configuration"));
+        END(mock_refuse(NCCL_INVALID_ARGUMENT, "mock: the parent is not ready, or no configuration"));
     *child = NULL;
-    comm->color = color;
-    comm->key = key;
     comm->child = child;
     comm->child_blocking = config->blocking;
-    comm->clique->split_number[comm->rank] = ++comm->splits;
-    comm->state = NCCL_IN_PROGRESS;
+    struct member *me = &comm->clique->member[comm->rank];
+    me->color = color;
+    me->key = key;
+    me->splits = ++comm->splits;
     comm->asks = 0;
-    END(NCCL_IN_PROGRESS);
+    while (comm->blocking && !split_ready(comm) && !comm->aborted)
+        wait_a_little();
+    if (comm->blocking)
+        give_child(comm);
+    else
+        comm->state = NCCL_IN_PROGRESS;
+    END(comm->state);
+}
+
+static bool is_over(const struct ncclComm *c)
+{
+    return c->launches || (c->clique->joined >= c->clique->size && (!c->child || split_ready(c)));
 }
 
 unsigned mock_ncclCommGetAsyncError(struct ncclComm *comm, unsigned *result)
 {
     BEGIN;
     int slow = mock.options.slow_join;
-    if (comm->state == NCCL_IN_PROGRESS && slow >= 0 && ++comm->asks > slow && comm->clique->joined == comm->clique->size &&
-        (!comm->child || split_ready(comm))) {
+    if (comm->state == NCCL_IN_PROGRESS && slow >= 0 && ++comm->asks > slow && is_over(comm)) {
         if (comm->child)
             give_child(comm);
+        if (comm->launches)
+            mock_put(comm->launches);
+        free_launches(comm->launches);
+        comm->launches = NULL;
         comm->state = NCCL_OK;
         comm->asks = 0;
     }
@@ -574,24 +458,37 @@ static void end_comm(struct ncclComm *comm, bool aborted)
     mock_remove(THING_COMM, comm);
     comm->aborted = comm->aborted || aborted;
     comm->gone = true;
-    comm->clique->rank[comm->rank] = NULL;
-    leave_clique(comm);
+    free_launches(comm->launches);
+    comm->launches = NULL;
+    mock_leave_clique(comm);
 }
 
 unsigned mock_ncclCommDestroy(struct ncclComm *comm)
 {
     BEGIN;
-    while (comm->pending && mock.running)
+    while (comm->pending && mock.running && !comm->aborted)
         wait_a_little();
     end_comm(comm, false);
     END(NCCL_OK);
 }
 
+/* A thread inside a call of this communicator would go on in memory that is freed. */
 unsigned mock_ncclCommAbort(struct ncclComm *comm)
 {
     BEGIN;
-    while (mock.options.abort_hangs)
+    while (mock.options.abort_hangs && comm->rank == mock.options.abort_rank)
         wait_a_little();
+    if (comm->inside)
+        mock.misused = "ncclCommAbort while another thread is inside a call of the communicator";
     end_comm(comm, true);
+    END(NCCL_OK);
+}
+
+/* Ends what is under way, and frees nothing. */
+unsigned mock_ncclCommRevoke(struct ncclComm *comm, int flags)
+{
+    BEGIN;
+    (void)flags;
+    comm->revoked = true;
     END(NCCL_OK);
 }

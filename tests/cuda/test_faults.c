@@ -67,6 +67,36 @@ static bool sum_up(struct comm_communicator *const *c, const struct comm_event *
     return well;
 }
 
+/* What is made of parts, with memory of its own, and messages in a group. */
+static bool move_about(struct comm_communicator *const *c)
+{
+    struct comm_request q[RANKS], groups[RANKS];
+    bool well = true;
+
+    for (int r = 0; r < RANKS; r++) {
+        struct comm_communicator *group = NULL;
+        bench_fill(&sides[r].bench, sides[r].stream, sides[r].in, (uint32_t)r + 1, WORDS);
+        bench_fill(&sides[r].bench, sides[r].stream, sides[r].out, 0, WORDS);
+        well &= comm_queue_wait_stream(c[r], sides[r].stream) == COMM_OK;
+        well &= comm_alltoall(c[r], COMM_IN_PLACE, sides[r].in, WORDS / 2, COMM_U32, &q[r]) == COMM_OK;
+        well &= comm_scan(c[r], COMM_IN_PLACE, sides[r].in, WORDS, COMM_U32, COMM_SUM, &q[r]) == COMM_OK;
+        if (comm_group_begin(c[r], &group) != COMM_OK)
+            return false;
+        well &= comm_send(group, sides[r].in, WORDS, COMM_U32, 1 - r, 0, NULL) == COMM_OK;
+        well &= comm_recv(group, sides[r].out, WORDS, COMM_U32, 1 - r, 0, NULL, NULL) == COMM_OK;
+        well &= comm_group_end(group, &groups[r]) == COMM_OK;
+    }
+    for (int r = 0; r < RANKS; r++)
+        well &= comm_wait(groups[r], 5 * RIG_S) == COMM_OK;
+    for (int r = 0; r < RANKS && well; r++) { /* after the alltoall both have 1 in the first half and 2 in the second */
+        uint32_t got[WORDS];
+        bench_read(&sides[r].bench, sides[r].stream, got, sides[r].out, WORDS);
+        for (uint32_t i = 0; i < WORDS; i++)
+            EQUAL(got[i], (i < WORDS / 2 ? 1 : 2) * (r ? 1 : 2));
+    }
+    return well;
+}
+
 /* True: nothing failed. */
 static bool use_world(struct comm_communicator **world)
 {
@@ -84,6 +114,7 @@ static bool use_world(struct comm_communicator **world)
     (void)!comm_stream_wait_event(sides[1].stream, gate);
     MUST(comm_event_set(gate));
     well &= sum_up(world, (const struct comm_event *const *)event);
+    well &= move_about(world);
     for (int r = 0; r < RANKS; r++)
         well &= comm_dup(world[r], &(struct comm_options){.size = sizeof(struct comm_options), .stream = sides[r].stream}, &dup[r],
                          &q[r]) == COMM_OK;

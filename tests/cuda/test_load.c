@@ -1,5 +1,6 @@
 /* The loader: what is missing is said, each piece with a text of its own. The libraries are this test's: it hides a file, a symbol, or
  * makes the mock driver answer as a broken one would. */
+#define _GNU_SOURCE
 #include "cuda/load.h"
 #include "mock.h"
 
@@ -7,7 +8,10 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -36,7 +40,15 @@ static void test_close(void *library)
     dlclose(library);
 }
 
-static const struct cuda_source source = {test_open, test_symbol, test_close};
+static bool no_packages(uint32_t n, char *folder, size_t bytes)
+{
+    (void)n;
+    (void)folder;
+    (void)bytes;
+    return false;
+}
+
+static const struct cuda_source source = {test_open, test_symbol, test_close, no_packages};
 
 /* The text of a failed loading; empty: it went well. */
 static const char *load(bool nccl, const char *hide, const struct mock_options *options)
@@ -102,6 +114,49 @@ static void nccl_is_not_here(void **state)
     SAYS(load(true, "libnccl.so.2", NULL), "no NCCL: libnccl.so.2 cannot be loaded (libnccl.so.2: no such file); install it");
 }
 
+static char environment[200], tried[600];
+
+static void *open_in_packages(const char *name, char *why, size_t why_bytes)
+{
+    snprintf(tried, sizeof tried, "%s", name);
+    if (strcmp(name, "libnccl.so.2") == 0) {
+        snprintf(why, why_bytes, "%s: no such file", name);
+        return NULL;
+    }
+    return dlopen(strchr(name, '/') ? "libnccl.so.2" : name, RTLD_NOW);
+}
+
+/* What pip installs: found in the active environment, whichever version of Python that has. */
+static void nccl_is_in_a_python_package(void **state)
+{
+    struct cuda_source system = cuda_source_system;
+    struct nccl_calls calls;
+    char why[512] = "", folder[400];
+    int version;
+
+    (void)state;
+    snprintf(environment, sizeof environment, "/tmp/commstream-load-XXXXXX");
+    assert_non_null(mkdtemp(environment));
+    static const char *const parts[] = {"lib", "lib/python3.99", "lib/python3.99/site-packages"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(folder, sizeof folder, "%s/%s", environment, parts[i]);
+        assert_int_equal(mkdir(folder, 0700), 0);
+    }
+    setenv("VIRTUAL_ENV", environment, 1);
+    mock_reset(&(struct mock_options){.seed = 1});
+    system.open = open_in_packages;
+    enum comm_result r = cuda_load_nccl(&system, &calls, &version, why, sizeof why);
+    unsetenv("VIRTUAL_ENV");
+    for (int i = 3; i-- > 0;) {
+        snprintf(folder, sizeof folder, "%s/%s", environment, parts[i]);
+        rmdir(folder);
+    }
+    rmdir(environment);
+    assert_int_equal(r, COMM_OK);
+    snprintf(folder, sizeof folder, "%s/lib/python3.99/site-packages/nvidia/nccl/lib/libnccl.so.2", environment);
+    assert_string_equal(tried, folder);
+}
+
 static void nccl_is_too_old(void **state)
 {
     (void)state;
@@ -112,9 +167,9 @@ static void nccl_is_too_old(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_is_here),        cmocka_unit_test(the_driver_is_not_here), cmocka_unit_test(the_driver_is_too_old),
-        cmocka_unit_test(the_driver_does_not_start), cmocka_unit_test(no_device_is_here),      cmocka_unit_test(nccl_is_not_here),
-        cmocka_unit_test(nccl_is_too_old),
+        cmocka_unit_test(everything_is_here),        cmocka_unit_test(the_driver_is_not_here),      cmocka_unit_test(the_driver_is_too_old),
+        cmocka_unit_test(the_driver_does_not_start), cmocka_unit_test(no_device_is_here),           cmocka_unit_test(nccl_is_not_here),
+        cmocka_unit_test(nccl_is_too_old),           cmocka_unit_test(nccl_is_in_a_python_package),
     };
     return cmocka_run_group_tests_name("cuda_load", tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* Places on streams, waits and parks, on the mock driver, stepped by hand in orders drawn from seeds. */
 #include "bench.h"
-#include "cuda/device.h"
+#include "cuda/nccl.h"
 #include "mock.h"
 #include "wire/table.h"
 
@@ -396,6 +396,39 @@ static void a_fault_at_every_call(void **state)
     assert_true(tried > 20);
 }
 
+/* Two ranks of one device, which all find out before any of them joins: the id, at which NCCL listens, is the next one's. */
+static void a_join_that_fails_leaves_no_listener(void **state)
+{
+    enum { RANKS = 2 };
+    const struct comm_env *env = wire_default_env();
+    char why[200] = "";
+    uint64_t before;
+    int live;
+
+    (void)state;
+    mock_reset(&(struct mock_options){.seed = 1});
+    before = mock_listeners();
+    live = mock_live();
+    env->start(env);
+    struct native_config config = {
+        .env = env, .device = "cuda:1", .rank = -1, .ranks = RANKS, .error_text = why, .error_text_bytes = sizeof why};
+    struct native *native = NULL;
+    assert_int_equal(native_nccl.open(&config, &native), COMM_OK);
+    for (int i = 0; i < 5; i++) {
+        struct native_channel *channel[RANKS];
+        unsigned char offers[RANKS][NATIVE_OFFER_BYTES];
+        for (int r = 0; r < RANKS; r++)
+            assert_int_equal(native_nccl.join(native, &(struct wire_team){.rank = r, .size = RANKS}, NULL, offers[r], &channel[r]),
+                             COMM_OK);
+        for (int r = 0; r < RANKS; r++)
+            assert_int_equal(native_nccl.join(native, &(struct wire_team){.rank = r, .size = RANKS}, offers, NULL, &channel[r]),
+                             COMM_ERR_CONFIG);
+    }
+    assert_int_equal(mock_listeners() - before, 1);
+    native_nccl.close(native);
+    assert_int_equal(mock_live(), live);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -410,6 +443,7 @@ int main(void)
         cmocka_unit_test(waits_order_streams),
         cmocka_unit_test(a_lost_wait_is_seen),
         cmocka_unit_test(a_fault_at_every_call),
+        cmocka_unit_test(a_join_that_fails_leaves_no_listener),
     };
     return cmocka_run_group_tests_name("cuda_place", tests, NULL, NULL);
 }

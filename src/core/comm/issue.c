@@ -263,6 +263,9 @@ static bool held_back(struct comm_state *b, const struct engine_call *call)
         return false;
     if (call && b->library->takes(b, call) == COMM_ERR_UNSUPPORTED)
         return false;
+    state_run_queue(b); /* what was just put on the stream counts as started before its end can be heard of */
+    if (b->line.started + 1 == b->line.next)
+        return false;
     state_step(b);
     return b->line.started + 1 != b->line.next;
 }
@@ -414,6 +417,28 @@ enum comm_result state_queue_wait(struct comm_state *b, const struct timeline_po
         }
     }
     e->point = timeline_point_copy(point);
+    uint64_t ticket = timeline_issue(&b->line);
+    if (req)
+        *req = (struct comm_request){b->unit.handle, ticket};
+    return COMM_OK;
+}
+
+enum comm_result state_stream_messages(struct comm_state *b, const struct native_message *messages, uint32_t count,
+                                       struct comm_request *req)
+{
+    enum comm_result r = COMM_ERR_FULL;
+    struct entry *e = held_back(b, NULL) ? NULL : (struct entry *)(void *)timeline_room(&b->line, &r);
+
+    if (!e)
+        return r;
+    state_fill_entry(e, &(struct engine_call){0}, 0, b);
+    for (uint32_t i = 0; i < count; i++)
+        e->record.bytes += messages[i].bytes;
+    r = b->library->messages(b, e, messages, count);
+    if (r != COMM_OK) {
+        state_forget_entry(b, e);
+        return r;
+    }
     uint64_t ticket = timeline_issue(&b->line);
     if (req)
         *req = (struct comm_request){b->unit.handle, ticket};

@@ -7,6 +7,7 @@
 
 #include "comm/entry.h"
 
+struct native_message;
 struct collective_library {
     /* OK: the library does it. UNSUPPORTED: a program does. Anything else refuses the call; the text is in last_refused. */
     enum comm_result (*takes)(struct comm_state *b, const struct engine_call *call);
@@ -15,6 +16,7 @@ struct collective_library {
     bool (*may_not_start)(const struct comm_state *b, uint64_t ticket);
     void (*start)(struct comm_state *b, uint64_t ticket, struct entry *e);
     enum comm_result (*wait)(struct comm_state *b, struct entry *e, const struct timeline_point *point); /* a queue wait, by its stream */
+    enum comm_result (*messages)(struct comm_state *b, struct entry *e, const struct native_message *messages, uint32_t count);
     bool (*is_device_memory)(struct comm_state *b, const void *memory);
     enum comm_result (*joined)(struct comm_state *b);  /* PENDING: its other members have not met yet */
     bool (*step)(struct comm_state *b);                /* a pass, before the queue; true: something moved */

@@ -332,6 +332,9 @@ enum comm_result state_issue(struct comm_state *b, const struct engine_call *cal
 enum comm_result state_ready_for_calls(struct comm_state *b); /* COMM_OK, or what the communicator failed with */
 enum comm_result state_refuse(struct comm_state *b, const struct engine_call *call, enum comm_result reason);
 enum comm_result state_refuse_device(struct comm_state *b, const struct engine_call *call); /* only the host's memory will do */
+/* Of device memory, into the stream of its library. */
+enum comm_result state_stream_messages(struct comm_state *b, const struct native_message *messages, uint32_t count,
+                                       struct comm_request *req);
 enum comm_result state_queue_wait(struct comm_state *b, const struct timeline_point *point, struct comm_request *req);
 static inline void state_end_nap(struct comm_state *b);
 void state_begin_work(struct comm_state *b, uint64_t ticket, struct entry *e); /* its buffers can be read */

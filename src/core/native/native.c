@@ -36,7 +36,8 @@ static enum comm_result open(struct comm_state *b, struct team_offer *offer)
         b->library = &library;
         b->library_work.flags = native->flags;
         if (b->terms.stream && (native->flags & NATIVE_STREAM) && native->class->stream)
-            native->class->stream(b->native, b->terms.stream, &b->terms.stream);
+            if (!native->class->stream(b->native, b->terms.stream, &b->terms.stream))
+                return COMM_ERR_ARGUMENT;
     } else {
         b->native = NULL;
     }
@@ -190,6 +191,29 @@ static enum comm_result stream_wait(struct comm_state *b, struct entry *e, const
     e->by = ENTRY_BY_STREAM;
     e->parked = point->kind != POINT_WORD; /* what the device waits for by itself may fail too */
     b->library_work.parked += e->parked;
+    return COMM_OK;
+}
+
+/* Messages between devices: like a wait, an entry of this rank alone. */
+static enum comm_result stream_messages(struct comm_state *b, struct entry *e, const struct native_message *messages, uint32_t count)
+{
+    const struct native_class *class = b->native->native->class;
+    char why[256] = "";
+    int32_t code = 0;
+
+    if (!class->messages)
+        return COMM_ERR_UNSUPPORTED;
+    enum comm_result r = class->messages(b->native, messages, count, b->line.next, &code, why, sizeof why);
+    if (r == COMM_ERR_ARGUMENT)
+        base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text, why);
+    else if (r != COMM_OK)
+        propose(b, e, r, code);
+    if (r != COMM_OK)
+        return r;
+    e->head.kind = TIMELINE_WORK;
+    e->by = ENTRY_BY_STREAM;
+    e->parked = false;
+    e->record.algorithm = class->name;
     return COMM_OK;
 }
 
@@ -462,6 +486,7 @@ static const struct collective_library library = {
     .may_not_start = may_not_start,
     .start = start,
     .wait = stream_wait,
+    .messages = stream_messages,
     .is_device_memory = native_is_device_memory,
     .joined = joined,
     .step = step,

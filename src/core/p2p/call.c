@@ -6,15 +6,36 @@
 
 #include "base/format.h"
 
-/* Messages go over the wire, which is the host's. */
-enum comm_result p2p_refuse_device(struct comm_state *b, const char *call)
+/* ------------------------------------------------------------------------------------------------------------ device memory */
+static enum comm_result refuse_device(struct comm_state *b, const struct message_call *call, const char *what)
 {
-    b->failure.last_refused =
-        (struct comm_error){.size = sizeof b->failure.last_refused, .result = COMM_ERR_UNSUPPORTED, .rank = b->team.rank, .peer = -1};
-    base_copy_text(b->failure.last_refused.operation, sizeof b->failure.last_refused.operation, call);
-    base_copy_text(b->failure.last_refused.text, sizeof b->failure.last_refused.text,
-                   "buf is device memory; expected the host's: messages go over the wire");
+    struct comm_error *d = &b->failure.last_refused;
+
+    *d = (struct comm_error){.size = sizeof *d, .result = COMM_ERR_UNSUPPORTED, .rank = b->team.rank, .peer = -1};
+    base_copy_text(d->operation, sizeof d->operation, call->is_send ? "send" : "recv");
+    base_format(d->text, sizeof d->text, "buf is device memory, whose messages are matched in the order of the calls alone: %s", what);
     return COMM_ERR_UNSUPPORTED;
+}
+
+/* A library of streams sees no tags, and has to know whom it hears. */
+enum comm_result p2p_of_device(struct comm_state *b, const struct message_call *call, struct native_message *message)
+{
+    if (call->tag != 0 && (call->is_send || call->tag != COMM_ANY_TAG))
+        return refuse_device(b, call, "the tag is not 0; expected 0");
+    if (call->peer < 0)
+        return refuse_device(b, call, "peer is COMM_ANY_PEER; expected a rank");
+    *message = (struct native_message){.at = call->buf, .bytes = call->bytes, .peer = call->peer, .is_send = call->is_send};
+    if (call->status)
+        *call->status = (struct comm_status){.peer = call->peer, .tag = 0, .bytes = call->bytes};
+    return COMM_OK;
+}
+
+static enum comm_result post_device(struct comm_state *b, const struct message_call *call, struct comm_request *req)
+{
+    struct native_message message;
+    enum comm_result r = p2p_of_device(b, call, &message);
+
+    return r == COMM_OK ? state_stream_messages(b, &message, 1, req) : r;
 }
 
 /* ------------------------------------------------------------------------------------------------------------ sending, receiving */
@@ -55,10 +76,10 @@ enum comm_result engine_message(struct comm_communicator *c, bool is_send, void 
     if (b && BASE_UNLIKELY(bytes && state_is_foreign(b, buf))) {
         r = stage_message(b, c, &call, req);
     } else if (b) {
-        if (b->library_work.flags && state_is_device_memory(b, buf))
-            r = p2p_refuse_device(b, is_send ? "send" : "recv");
-        else if (b->recording.plan)
+        if (b->recording.plan)
             r = b->recording.calls->message(b, &call);
+        else if (!b->failed && b->library_work.flags && state_is_device_memory(b, buf))
+            r = post_device(b, &call, req);
         else
             r = b->failed ? (enum comm_result)b->failure.cause.result : p2p_post(b, &call, P2P_NONE, req);
         if (b->recording.plan && req)

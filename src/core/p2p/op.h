@@ -69,7 +69,8 @@ bool p2p_take_finished(struct comm_state *b);
 const char *p2p_name(const struct p2p_op *t);
 
 /* p2p_call.c: and what a program calls */
-enum comm_result p2p_refuse_device(struct comm_state *b, const char *call);
+/* A message of device memory as its library takes it; UNSUPPORTED: it is one that no library does. */
+enum comm_result p2p_of_device(struct comm_state *b, const struct message_call *call, struct native_message *message);
 
 /* staged.c: messages of a device's memory */
 /* OK: what is sent is in the stage, or what is received may be put there, and call.buf names it. PENDING: not yet. */

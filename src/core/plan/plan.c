@@ -262,12 +262,47 @@ static enum comm_result start_step(struct comm_state *b, const struct comm_plan 
 }
 
 /* Whose memory a message has only the target can say, not its recorder. */
-static bool has_device_message(struct comm_state *b, const struct comm_plan *plan)
+static bool is_of_device(struct comm_state *b, const struct plan_step *step)
 {
+    return b->library_work.flags && step->kind == STEP_P2P && state_is_device_memory(b, step->message.buf);
+}
+
+static uint32_t device_messages(struct comm_state *b, const struct comm_plan *plan)
+{
+    uint32_t count = 0;
+
     for (uint32_t i = 0; b->library_work.flags && plan->messages && i < plan->count; i++)
-        if (plan->step[i].kind == STEP_P2P && state_is_device_memory(b, plan->step[i].message.buf))
-            return true;
-    return false;
+        count += is_of_device(b, &plan->step[i]);
+    return count;
+}
+
+/* All of a group's go as one, at the place of the first: one by one, each would stand in the stream until its peer's comes, and two ranks
+ * that send first would wait for each other. A plan's go one by one, in its order. */
+static enum comm_result start_device(struct comm_state *b, const struct comm_plan *plan, uint32_t first)
+{
+    const struct comm_env *env = b->unit.engine->env;
+    uint32_t most = plan->group ? plan->count - first : 1, count = 0;
+    struct native_message *messages = env->take(env, most * sizeof *messages, 64);
+    enum comm_result r = messages ? COMM_OK : COMM_ERR_MEMORY;
+
+    for (uint32_t i = first; i < first + most && r == COMM_OK; i++)
+        if (is_of_device(b, &plan->step[i]))
+            r = p2p_of_device(b, &plan->step[i].message, &messages[count++]);
+    if (r == COMM_OK)
+        r = state_stream_messages(b, messages, count, NULL);
+    if (messages)
+        env->give(env, messages, most * sizeof *messages);
+    return r;
+}
+
+/* A group's first took the others with it. */
+static enum comm_result start_member(struct comm_state *b, const struct comm_plan *plan, uint32_t i, uint32_t marker, bool *devices,
+                                     struct comm_request *req)
+{
+    if (!*devices || !is_of_device(b, &plan->step[i]))
+        return plan->group && is_of_device(b, &plan->step[i]) ? COMM_OK : start_step(b, plan, i, marker, req);
+    *devices = !plan->group;
+    return start_device(b, plan, i);
 }
 
 /* With messages the request is a marker behind all members; otherwise it is the last of the work. A member that cannot be queued ends with
@@ -277,14 +312,16 @@ enum comm_result plan_start(struct comm_state *b, struct comm_plan *plan, struct
     enum comm_result r = COMM_OK;
     uint32_t marker = P2P_NONE, work = plan->count - plan->messages + plan->doubles;
 
-    if (has_device_message(b, plan))
-        return p2p_refuse_device(b, "plan_start");
+    uint32_t of_devices = device_messages(b, plan);
+    bool devices = of_devices != 0;
+
+    work += of_devices;
     if (!timeline_reserve(&b->line, work) || ((plan->messages || plan->group) && !p2p_reserve(b, plan->messages)))
         return COMM_ERR_FULL;
     if (plan->messages || (plan->group && plan->doubles))
         r = p2p_open_marker(b, plan->group, &marker);
     for (uint32_t i = 0; i < plan->count && (r == COMM_OK || i > 0); i++) {
-        enum comm_result one = start_step(b, plan, i, marker, req);
+        enum comm_result one = start_member(b, plan, i, marker, &devices, req);
         r = r == COMM_OK ? one : r;
         if (b->failed) /* by what a peer said of this very call: nothing is queued after that */
             return (enum comm_result)b->failure.cause.result;

@@ -67,6 +67,14 @@ struct native_call {
     uint64_t cookie;
 };
 
+/* A message of device memory. */
+struct native_message {
+    void *at; /* a send only reads it */
+    size_t bytes;
+    int32_t peer;
+    int32_t is_send;
+};
+
 /* What a stream is to wait for. A word that somebody writes, reached when *word >= value; or NULL: `reach` will tell. */
 struct native_point {
     const _Atomic uint64_t *word;
@@ -105,6 +113,11 @@ struct native_class {
     enum comm_result (*wait)(struct native_channel *channel, const struct native_point *point, uint64_t cookie);
     /* The point of that wait, which had no word, is reached: one store, no call of the library. */
     void (*reach)(struct native_channel *channel, uint64_t cookie);
+    /* NATIVE_STREAM alone (NULL otherwise): put on its stream as one, which ends when all of them have; matched with the peers' in the
+       order in which each of the two ranks makes them, of the same length on both. ARGUMENT, with the reason in why: nothing happened.
+       Another error fails the communicator. */
+    enum comm_result (*messages)(struct native_channel *channel, const struct native_message *messages, uint32_t count, uint64_t cookie,
+                                 int32_t *code, char *why, size_t why_bytes);
     /* NATIVE_STREAM alone: what is put on a stream of the caller's from now on runs after the operation, or wait, of this cookie, which was
        started; where that has ended, it does nothing. FULL: nothing happened. */
     enum comm_result (*await)(struct native_channel *channel, uint64_t cookie, struct CUstream_st *stream);

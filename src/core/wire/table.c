@@ -66,6 +66,14 @@ const struct wire_backend *wire_backend_across(const char *name)
          .network = 1,
          .near = "shm",
          .far = "tcp"},
+        {.name = "nccl",
+         .wire = &wire_mixed,
+         .boot = &boot_tcp,
+         .native = &native_nccl_module,
+         .device_buffers = 1,
+         .network = 1,
+         .near = "shm",
+         .far = "tcp"},
     };
 
     for (size_t i = 0; i < sizeof across / sizeof *across; i++)

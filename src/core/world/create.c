@@ -63,6 +63,14 @@ static int32_t everybody(struct creation *n)
     return n->size;
 }
 
+/* Of a communicator that shrank, children have a library again where it makes new groups whatever became of the old ones: MPI does not. */
+static bool without_library(const struct comm_state *parent)
+{
+    const struct native *native = parent->world->native;
+
+    return parent->terms.programs_only && !(native && native->flags & NATIVE_STREAM);
+}
+
 void creation_offer(struct comm_state *parent, struct creation *n, int32_t count)
 {
     struct state_config config = {.world = parent->world,
@@ -72,7 +80,7 @@ void creation_offer(struct comm_state *parent, struct creation *n, int32_t count
                                   .priority = n->dup ? n->options.priority : parent->terms.priority,
                                   .free_order = parent->terms.free_order,
                                   .fixed_order = parent->terms.fixed_order,
-                                  .programs_only = parent->terms.programs_only,
+                                  .programs_only = without_library(parent),
                                   .stream = n->options.stream ? n->options.stream : parent->terms.stream};
     struct team_ticket *mine = &n->mine[1];
 

@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+enum { NATIVE_LOOK_NS = 100000 };
+
 /* ------------------------------------------------------------------------------------------------------------ who we are */
 static void hex(char *to, const unsigned char *bytes, size_t count)
 {
@@ -200,14 +202,31 @@ static enum comm_result open_native(struct opening *o, struct world *w)
     return r;
 }
 
+/* A library may wait for a dead rank without an end. */
+static enum comm_result find_lost(struct opening *o, const struct comm_state *b)
+{
+    engine_poll(o->engine);
+    for (int32_t r = 0; r < b->team.size; r++) {
+        int32_t rank = b->team.world[r];
+        if (r == b->team.rank || !world_down(b->world, rank))
+            continue;
+        base_format(o->text, sizeof o->text, "rank %d was lost while %s connected the ranks", rank, b->world->native->class->name);
+        return COMM_ERR_PEER;
+    }
+    return COMM_PENDING;
+}
+
 /* Connecting is the library's; while the world opens it is waited for here. */
 static enum comm_result await_native(struct opening *o, struct comm_state *b)
 {
     enum comm_result r = state_library_joined(b);
+    _Atomic uint32_t never = 0;
 
     while (r == COMM_PENDING && o->env->now(o->env) < o->deadline) {
-        o->env->relax(o->env, true);
+        o->env->park(o->env, &never, 0, o->env->now(o->env) + NATIVE_LOOK_NS);
         r = state_library_joined(b);
+        if (r == COMM_PENDING)
+            r = find_lost(o, b);
     }
     if (r == COMM_PENDING) {
         base_format(o->text, sizeof o->text, "%s has not connected the ranks in time; open_timeout is %lld ms",

@@ -184,13 +184,15 @@ static void streams_wait_for_the_host(struct suite *s)
     comm_event_destroy(done);
 }
 
-/* NCCL itself, as the module uses it: a communicator that does not block, its child that does, a group that sends to itself. One rank alone
- * runs no kernel of NCCL's but for this. */
-static void sends_to_itself(struct suite *s)
-{
+/* NCCL itself, as the module uses it: a communicator that does not block, and its child that does. */
+struct own {
     struct nccl_calls nccl;
+    struct ncclComm *root, *comm;
+};
+
+static void open_own(struct suite *s, struct own *own)
+{
     struct nccl_id id;
-    struct ncclComm *root = NULL, *comm = NULL;
     struct nccl_config patient = {.size = sizeof patient,
                                   .magic = NCCL_MAGIC,
                                   .version = NCCL_OLDEST,
@@ -200,43 +202,84 @@ static void sends_to_itself(struct suite *s)
                                   .split_share = NCCL_UNSET,
                                   .end_of_2_18 = NCCL_UNSET};
     struct nccl_config direct = patient;
-    struct CUctx_st *mine;
     unsigned state = NCCL_IN_PROGRESS;
     char why[256];
     int version;
 
     direct.blocking = 1;
-    OK(cuda_load_nccl(&cuda_source_system, &nccl, &version, why, sizeof why));
+    *own = (struct own){.root = NULL};
+    OK(cuda_load_nccl(&cuda_source_system, &own->nccl, &version, why, sizeof why));
     HOLDS(s->bench.calls->cuCtxPushCurrent(s->bench.context) == CUDA_OK);
-    HOLDS(nccl.ncclGetUniqueId(&id) == NCCL_OK);
-    unsigned r = nccl.ncclCommInitRankConfig(&root, 1, id, 0, &patient);
+    HOLDS(own->nccl.ncclGetUniqueId(&id) == NCCL_OK);
+    unsigned r = own->nccl.ncclCommInitRankConfig(&own->root, 1, id, 0, &patient);
     HOLDS(r == NCCL_OK || r == NCCL_IN_PROGRESS);
     while (state == NCCL_IN_PROGRESS)
-        HOLDS(nccl.ncclCommGetAsyncError(root, &state) == NCCL_OK);
+        HOLDS(own->nccl.ncclCommGetAsyncError(own->root, &state) == NCCL_OK);
     HOLDS(state == NCCL_OK);
-    r = nccl.ncclCommSplit(root, 0, 0, &comm, &direct);
+    r = own->nccl.ncclCommSplit(own->root, 0, 0, &own->comm, &direct);
     HOLDS(r == NCCL_OK || r == NCCL_IN_PROGRESS);
     for (state = NCCL_IN_PROGRESS; state == NCCL_IN_PROGRESS;)
-        HOLDS(nccl.ncclCommGetAsyncError(root, &state) == NCCL_OK);
-    HOLDS(state == NCCL_OK && comm);
-    for (uint32_t round = 1; round <= 20; round++) {
-        delay(s, s->compute);
-        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
-        HOLDS(nccl.ncclGroupStart() == NCCL_OK);
-        HOLDS(nccl.ncclSend(s->in, SUITE_WORDS, NCCL_U32, 0, comm, s->compute) == NCCL_OK);
-        HOLDS(nccl.ncclRecv(s->out, SUITE_WORDS, NCCL_U32, 0, comm, s->compute) == NCCL_OK);
-        HOLDS(nccl.ncclGroupEnd() == NCCL_OK);
-        expect(s, s->compute, s->out, round); /* what stands behind the call stands behind the kernel: the child blocks */
-    }
-    HOLDS(nccl.ncclCommDestroy(comm) == NCCL_OK);
-    HOLDS(nccl.ncclCommDestroy(root) == NCCL_OK);
+        HOLDS(own->nccl.ncclCommGetAsyncError(own->root, &state) == NCCL_OK);
+    HOLDS(state == NCCL_OK && own->comm);
+}
+
+static void close_own(struct suite *s, struct own *own)
+{
+    struct CUctx_st *mine;
+
+    HOLDS(own->nccl.ncclCommDestroy(own->comm) == NCCL_OK);
+    HOLDS(own->nccl.ncclCommDestroy(own->root) == NCCL_OK);
     HOLDS(s->bench.calls->cuCtxPopCurrent(&mine) == CUDA_OK);
 }
 
+/* One rank alone runs no kernel of NCCL's but for this. */
+static void sends_to_itself(struct suite *s)
+{
+    struct own own;
+
+    open_own(s, &own);
+    for (uint32_t round = 1; round <= 20; round++) {
+        delay(s, s->compute);
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        HOLDS(own.nccl.ncclGroupStart() == NCCL_OK);
+        HOLDS(own.nccl.ncclSend(s->in, SUITE_WORDS, NCCL_U32, 0, own.comm, s->compute) == NCCL_OK);
+        HOLDS(own.nccl.ncclRecv(s->out, SUITE_WORDS, NCCL_U32, 0, own.comm, s->compute) == NCCL_OK);
+        HOLDS(own.nccl.ncclGroupEnd() == NCCL_OK);
+        expect(s, s->compute, s->out, round); /* what stands behind the call stands behind the kernel: the child blocks */
+    }
+    close_own(s, &own);
+}
+
+static void moves(struct suite *s)
+{
+    struct comm_communicator *group;
+    struct comm_request q;
+
+    for (uint32_t round = 1; round <= 10; round++) {
+        delay(s, s->compute);
+        bench_fill(&s->bench, s->compute, s->in, round, SUITE_WORDS);
+        OK(comm_queue_wait_stream(s->world, s->compute));
+        OK(comm_alltoall(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, &q));
+        OK(comm_scan(s->world, COMM_IN_PLACE, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
+        OK(comm_wait(q, PATIENCE_NS));
+        expect(s, s->consume, s->out, round);
+        OK(comm_group_begin(s->world, &group));
+        OK(comm_send(group, s->out, SUITE_WORDS, COMM_U32, 0, 0, NULL));
+        OK(comm_recv(group, s->kept, SUITE_WORDS, COMM_U32, 0, 0, NULL, NULL));
+        OK(comm_group_end(group, &q));
+        OK(comm_wait(q, PATIENCE_NS));
+        expect(s, s->consume, s->kept, round);
+    }
+}
+
 const struct suite_check suite_checks[] = {
-    {"sums, averages, broadcasts, barriers", sums},           {"events join streams and queues", events_join_streams},
-    {"requests join streams", requests_join_streams},         {"dup into the caller's stream", in_the_callers_stream},
-    {"streams wait for the host", streams_wait_for_the_host}, {"NCCL: grouped send and receive to itself", sends_to_itself},
+    {"sums, averages, broadcasts, barriers", sums},
+    {"events join streams and queues", events_join_streams},
+    {"requests join streams", requests_join_streams},
+    {"dup into the caller's stream", in_the_callers_stream},
+    {"streams wait for the host", streams_wait_for_the_host},
+    {"NCCL: grouped send and receive to itself", sends_to_itself},
+    {"alltoall, scan, messages to itself", moves},
 };
 const int suite_check_count = sizeof suite_checks / sizeof *suite_checks;
 
@@ -252,6 +295,32 @@ static double call_cost(struct suite *s)
         OK(comm_allreduce(s->world, s->in, s->out, SUITE_WORDS, COMM_U32, COMM_SUM, &q));
     double cost = (suite_now_us() - start) / MANY;
     OK(comm_wait(q, PATIENCE_NS));
+    return cost;
+}
+
+/* The calls of CUDA and NCCL that are in one of ours, and nothing else. */
+static double bare_cost(struct suite *s)
+{
+    const struct cuda_calls *cuda = s->bench.calls;
+    struct own own;
+    struct CUctx_st *mine;
+    cuda_address word = (uintptr_t)s->bench.pinned;
+
+    open_own(s, &own);
+    double start = suite_now_us();
+    for (uint64_t i = 0; i < MANY; i++) {
+        unsigned mode = CUDA_CAPTURE_RELAXED;
+        HOLDS(cuda->cuCtxPushCurrent(s->bench.context) == CUDA_OK);
+        HOLDS(cuda->cuThreadExchangeStreamCaptureMode(&mode) == CUDA_OK);
+        HOLDS(own.nccl.ncclAllReduce(s->in, s->out, SUITE_WORDS, NCCL_U32, NCCL_SUM, own.comm, s->compute) == NCCL_OK);
+        HOLDS(cuda->cuStreamWriteValue64(s->compute, word, i, 0) == CUDA_OK);
+        HOLDS(cuda->cuThreadExchangeStreamCaptureMode(&mode) == CUDA_OK);
+        HOLDS(cuda->cuCtxPopCurrent(&mine) == CUDA_OK);
+    }
+    double cost = (suite_now_us() - start) / MANY;
+    while (cuda->cuStreamQuery(s->compute) == CUDA_NOT_READY)
+        bench_turn();
+    close_own(s, &own);
     return cost;
 }
 
@@ -315,6 +384,7 @@ static double test_cost(struct suite *s)
 
 const struct suite_figure suite_figures[] = {
     {"comm_allreduce, 16 KiB, one rank: the call", "us", call_cost},
+    {"the calls of CUDA and NCCL in it alone", "us", bare_cost},
     {"comm_queue_wait_stream: the call", "us", edge_cost},
     {"comm_allreduce and comm_wait, 16 KiB, one rank", "us", round_trip},
     {"comm_event_set to the stream's word, through a parked stream", "us", release},

@@ -1,0 +1,98 @@
+/*
+ * What the files of the mock NCCL share. A clique is what the ranks of one communicator have in common; it lies in memory that all
+ * processes of a test share (mock_shared.c), under a lock of theirs. A communicator is its own process's.
+ */
+#ifndef MOCK_CLIQUE_H
+#define MOCK_CLIQUE_H
+
+#include "mock_inside.h"
+
+enum { RANKS = 16 };
+enum what { NOTHING, ALL_REDUCE, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER };
+/* Kinds of algorithms, which NCCL connects one by one; a pair of ranks is one for itself. */
+enum path { PATH_TREE = 1, PATH_RING = 2, PATH_ALL = PATH_TREE | PATH_RING };
+
+/* One collective of a clique: each rank's part of it. */
+struct meeting {
+    struct meeting *next;
+    uint64_t number;
+    enum what what;
+    size_t count;
+    unsigned type, op;
+    int root, arrived, read, left;
+    bool differs;
+    void *input[RANKS];
+};
+/* The n-th transfer from one rank to another. */
+struct transfer {
+    struct transfer *next;
+    int from, to;
+    uint64_t number;
+    bool sender, receiver, filled, taken, differs; /* who stands on its stream; where the bytes are */
+    size_t bytes;
+    void *data;
+};
+struct member {
+    bool in;
+    int device, color, key;
+    uint64_t splits;
+    unsigned paths; /* that it asked to be connected */
+    unsigned peers; /* the same of other ranks, by bit */
+    uint64_t sent[RANKS], received[RANKS];
+};
+struct clique {
+    struct clique *next;
+    struct nccl_id id;
+    int size, joined, left;
+    struct member member[RANKS];
+    struct meeting *meetings;
+    struct transfer *transfers;
+};
+struct ncclComm {
+    struct clique *clique;
+    int rank, device, blocking, asks, pending, inside;
+    unsigned state;
+    bool aborted, revoked, gone;
+    uint64_t issued;
+    struct launch *launches; /* of a communicator that does not block: not on their streams yet */
+    /* a split under way */
+    struct ncclComm **child;
+    uint64_t splits;
+    int child_blocking;
+};
+/* A call that a group holds back, or one that a communicator that does not block has taken. */
+struct launch {
+    struct launch *next;
+    struct ncclComm *comm;
+    enum what what; /* NOTHING: a transfer */
+    const void *in;
+    void *out;
+    size_t count;
+    unsigned type, op;
+    int root; /* or the peer */
+    struct CUstream_st *stream;
+};
+
+/* mock_shared.c */
+struct mock_shared {
+    uint64_t ids, listeners; /* listeners: ids whose ranks have not all come */
+    struct clique *cliques;
+};
+extern struct mock_shared *mock_shared;
+void mock_shared_lock(void);
+void mock_shared_unlock(void);
+void *mock_shared_take(size_t bytes); /* zeroed */
+void mock_shared_give(void *memory);
+/* mock_math.c */
+size_t mock_type_bytes(unsigned type); /* 0: no such type */
+void mock_fold(void *to, const void *from, size_t n, unsigned type, unsigned op);
+void mock_scale(void *to, size_t n, unsigned type, double by);
+/* mock_work.c: all with the shared lock held */
+unsigned mock_refuse(unsigned result, const char *text);
+const char *mock_last_error(void);
+unsigned mock_check(const struct launch *l);
+void mock_put(const struct launch *first); /* those of one communicator, on their streams */
+void mock_leave_clique(struct ncclComm *c);
+void mock_wait_a_little(void); /* with no lock of the cliques */
+
+#endif

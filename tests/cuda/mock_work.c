@@ -1,0 +1,415 @@
+/*
+ * What the mock NCCL puts on streams. A rank's part of a collective arrives when it is the head of its hardware queue and its device has
+ * room for its blocks; it reads its input when all have arrived, and writes its output when all have read: each is a step of its own. The
+ * transfers of a group stand on the stream as one, and each goes on once its other end stands on a stream too.
+ */
+#define _GNU_SOURCE
+#include "mock_clique.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DONE = 3 };
+struct hand {
+    struct transfer *transfer;
+    bool sends, done;
+    const void *in;
+    void *out;
+    size_t bytes;
+};
+/* A rank's operation as it stands on a stream. */
+struct part {
+    struct ncclComm *comm;
+    struct meeting *meeting; /* or hands */
+    const void *in;
+    void *out;
+    struct part *next; /* of those of its device that have not arrived */
+    int phase, device;
+    uint32_t hands;
+    struct hand hand[];
+};
+static struct part *coming[MOCK_DEVICES];
+static _Thread_local char last_error[128];
+
+unsigned mock_refuse(unsigned result, const char *text)
+{
+    snprintf(last_error, sizeof last_error, "%s", text);
+    return result;
+}
+
+const char *mock_last_error(void)
+{
+    return last_error;
+}
+
+void mock_wait_a_little(void)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec = until.tv_nsec + 1000000 < 1000000000 ? until.tv_nsec + 1000000 : 999999999;
+    pthread_cond_timedwait(&mock.changed, &mock.lock, &until);
+}
+
+static bool ended(const struct ncclComm *c)
+{
+    return c->aborted || c->revoked;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ meetings */
+static size_t input_count(const struct meeting *m, int size)
+{
+    return m->what == REDUCE_SCATTER ? m->count * (size_t)size : m->count;
+}
+
+static void reduce(const struct meeting *m, const struct part *p)
+{
+    int size = p->comm->clique->size, rank = p->comm->rank;
+    size_t bytes = m->count * mock_type_bytes(m->type), all = input_count(m, size), whole = all * mock_type_bytes(m->type);
+    char *sum = malloc(whole + 1), *one = malloc(whole + 1);
+
+    for (int r = 0; r < size; r++) {
+        char *to = r ? one : sum;
+        memcpy(to, m->input[r], whole);
+        if (m->op == NCCL_AVG)
+            mock_scale(to, all, m->type, 1.0 / size);
+        if (r)
+            mock_fold(sum, one, all, m->type, m->op);
+    }
+    memcpy(p->out, sum + (m->what == REDUCE_SCATTER ? (size_t)rank * bytes : 0), bytes);
+    free(sum);
+    free(one);
+}
+
+static void write_result(const struct meeting *m, const struct part *p)
+{
+    size_t bytes = m->count * mock_type_bytes(m->type);
+
+    if (m->what == BROADCAST) {
+        memcpy(p->out, m->input[m->root], bytes);
+    } else if (m->what == ALL_GATHER) {
+        for (int r = 0; r < p->comm->clique->size; r++)
+            memcpy((char *)p->out + (size_t)r * bytes, m->input[r], bytes);
+    } else if (m->what != REDUCE || p->comm->rank == m->root) {
+        reduce(m, p);
+    }
+}
+
+static void free_meeting(struct meeting *m)
+{
+    for (int r = 0; r < RANKS; r++)
+        mock_shared_give(m->input[r]);
+    mock_shared_give(m);
+}
+
+static void leave_meeting(struct clique *q, struct meeting *m)
+{
+    if (++m->left < q->size)
+        return;
+    struct meeting **at = &q->meetings;
+    while (*at != m)
+        at = &(*at)->next;
+    *at = m->next;
+    free_meeting(m);
+}
+
+void mock_leave_clique(struct ncclComm *c)
+{
+    struct clique *q = c->clique, **at = &mock_shared->cliques;
+
+    if (!c->gone || c->pending || c->inside)
+        return;
+    int left = ++q->left, size = q->size;
+    free(c);
+    if (left < size)
+        return;
+    while (*at != q)
+        at = &(*at)->next;
+    *at = q->next;
+    for (struct meeting *m = q->meetings, *next; m; m = next) {
+        next = m->next;
+        free_meeting(m);
+    }
+    for (struct transfer *t = q->transfers, *next; t; t = next) {
+        next = t->next;
+        mock_shared_give(t->data);
+        mock_shared_give(t);
+    }
+    mock_shared_give(q);
+}
+
+static struct meeting *meeting_of(struct clique *q, const struct launch *l, uint64_t number)
+{
+    struct meeting *m = q->meetings;
+
+    while (m && m->number != number)
+        m = m->next;
+    if (!m) {
+        m = mock_shared_take(sizeof *m);
+        *m = (struct meeting){.number = number, .what = l->what, .count = l->count, .type = l->type, .op = l->op, .root = l->root};
+        m->next = q->meetings;
+        q->meetings = m;
+    }
+    m->differs |= m->what != l->what || m->count != l->count || m->type != l->type || m->op != l->op || m->root != l->root;
+    return m;
+}
+
+static void read_input(struct part *p)
+{
+    struct meeting *m = p->meeting;
+    size_t bytes = input_count(m, p->comm->clique->size) * mock_type_bytes(m->type);
+
+    m->input[p->comm->rank] = mock_shared_take(bytes + 1);
+    if (p->in)
+        memcpy(m->input[p->comm->rank], p->in, bytes);
+    m->read++;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ transfers */
+static struct transfer *transfer_of(struct clique *q, int from, int to, uint64_t number)
+{
+    struct transfer *t = q->transfers;
+
+    while (t && (t->from != from || t->to != to || t->number != number))
+        t = t->next;
+    if (t)
+        return t;
+    t = mock_shared_take(sizeof *t);
+    *t = (struct transfer){.next = q->transfers, .from = from, .to = to, .number = number};
+    q->transfers = t;
+    return t;
+}
+
+static void take_hand(struct part *p, struct hand *h, const struct launch *l)
+{
+    struct clique *q = p->comm->clique;
+    struct member *me = &q->member[p->comm->rank];
+    int rank = p->comm->rank, peer = l->root;
+
+    h->sends = l->out == NULL;
+    h->in = l->in;
+    h->out = l->out;
+    h->bytes = l->count * mock_type_bytes(l->type);
+    h->transfer = h->sends ? transfer_of(q, rank, peer, me->sent[peer]++) : transfer_of(q, peer, rank, me->received[peer]++);
+}
+
+static void stand(struct hand *h)
+{
+    struct transfer *t = h->transfer;
+
+    t->differs |= (h->sends ? t->receiver : t->sender) && t->bytes != h->bytes;
+    t->bytes = h->bytes;
+    *(h->sends ? &t->sender : &t->receiver) = true;
+}
+
+static bool hand_can(const struct hand *h)
+{
+    const struct transfer *t = h->transfer;
+
+    if (h->done || t->differs)
+        return false;
+    return h->sends ? (t->receiver && !t->filled) || t->taken : t->filled;
+}
+
+static void drop_transfer(struct clique *q, struct transfer *t)
+{
+    struct transfer **at = &q->transfers;
+
+    while (*at != t)
+        at = &(*at)->next;
+    *at = t->next;
+    mock_shared_give(t->data);
+    mock_shared_give(t);
+}
+
+static void hand_go(struct clique *q, struct hand *h)
+{
+    struct transfer *t = h->transfer;
+
+    if (!h->sends) {
+        memcpy(h->out, t->data, h->bytes);
+        t->taken = h->done = true;
+    } else if (!t->filled) {
+        t->data = mock_shared_take(h->bytes + 1);
+        memcpy(t->data, h->in, h->bytes);
+        t->filled = true;
+    } else {
+        h->done = true;
+        drop_transfer(q, t);
+    }
+}
+
+static bool all_done(const struct part *p)
+{
+    for (uint32_t i = 0; i < p->hands; i++)
+        if (!p->hand[i].done)
+            return false;
+    return true;
+}
+
+/* ------------------------------------------------------------------------------------------------------------ on the stream */
+static void arrive(struct part *p)
+{
+    struct part **at = &coming[p->device];
+
+    while (*at != p)
+        at = &(*at)->next;
+    *at = p->next;
+    mock.resident[p->device]++;
+    p->phase = 1;
+    for (uint32_t i = 0; i < p->hands && !ended(p->comm); i++)
+        stand(&p->hand[i]);
+    if (p->meeting && !ended(p->comm))
+        p->meeting->arrived++;
+}
+
+static bool may_arrive(const struct part *p)
+{
+    return (!mock.options.blocks || mock.resident[p->device] < mock.options.blocks) && (!mock.in_order || coming[p->device] == p);
+}
+
+static bool part_ready_locked(const struct part *p)
+{
+    int size = p->comm->clique->size;
+
+    if (ended(p->comm))
+        return true;
+    if (p->phase == 0)
+        return may_arrive(p);
+    if (p->meeting)
+        return !p->meeting->differs && (p->phase == 1 ? p->meeting->arrived == size : p->meeting->read == size);
+    for (uint32_t i = 0; i < p->hands; i++)
+        if (hand_can(&p->hand[i]))
+            return true;
+    return false;
+}
+
+static bool part_ready(struct mock_op *op)
+{
+    mock_shared_lock();
+    bool ready = part_ready_locked(op->arg);
+    mock_shared_unlock();
+    return ready;
+}
+
+static void meet(struct part *p)
+{
+    if (p->phase == 1) {
+        read_input(p);
+        p->phase = 2;
+        return;
+    }
+    write_result(p->meeting, p);
+    leave_meeting(p->comm->clique, p->meeting);
+    p->phase = DONE;
+}
+
+static void transfer_one(struct part *p)
+{
+    for (uint32_t i = 0; i < p->hands; i++) {
+        if (!hand_can(&p->hand[i]))
+            continue;
+        hand_go(p->comm->clique, &p->hand[i]);
+        break;
+    }
+    p->phase = all_done(p) ? DONE : 1;
+}
+
+static bool part_go(struct mock_op *op)
+{
+    struct part *p = op->arg;
+
+    mock_shared_lock();
+    if (p->phase == 0)
+        arrive(p);
+    else if (!ended(p->comm) && p->meeting)
+        meet(p);
+    else if (!ended(p->comm))
+        transfer_one(p);
+    bool over = p->phase == DONE || ended(p->comm);
+    if (over) {
+        mock.resident[p->device]--;
+        p->comm->pending--;
+        mock_leave_clique(p->comm);
+        free(p);
+    }
+    mock_shared_unlock();
+    return over;
+}
+
+static void push(struct part *p, struct CUstream_st *stream)
+{
+    struct mock_op *placed = mock_push(stream, OP_FOREIGN);
+    struct part **last = &coming[p->device];
+
+    while (*last)
+        last = &(*last)->next;
+    *last = p;
+    placed->arg = p;
+    placed->ready = part_ready;
+    placed->go = part_go;
+    p->comm->pending++;
+}
+
+static void put_collective(const struct launch *l)
+{
+    struct ncclComm *c = l->comm;
+    struct part *p = calloc(1, sizeof *p);
+
+    *p = (struct part){.comm = c, .device = c->device, .in = l->in, .out = l->out};
+    p->meeting = meeting_of(c->clique, l, ++c->issued);
+    push(p, l->stream);
+}
+
+/* All transfers of a communicator in a group run together, whatever their order. */
+static void put_transfers(const struct launch *first, uint32_t count)
+{
+    struct ncclComm *c = first->comm;
+    struct part *p = calloc(1, sizeof *p + count * sizeof(struct hand));
+
+    *p = (struct part){.comm = c, .device = c->device};
+    struct CUstream_st *stream = NULL;
+    for (const struct launch *l = first; l; l = l->next) {
+        if (l->comm != c || l->what != NOTHING)
+            continue;
+        stream = l->stream;
+        take_hand(p, &p->hand[p->hands++], l);
+    }
+    push(p, stream);
+}
+
+void mock_put(const struct launch *first)
+{
+    uint32_t transfers = 0;
+
+    for (const struct launch *l = first; l; l = l->next) {
+        if (l->comm != first->comm)
+            continue;
+        if (l->what != NOTHING)
+            put_collective(l);
+        else
+            transfers++;
+    }
+    if (transfers)
+        put_transfers(first, transfers);
+}
+
+unsigned mock_check(const struct launch *l)
+{
+    const struct ncclComm *c = l->comm;
+    size_t bytes = l->count * mock_type_bytes(l->type);
+
+    if (!c || c->gone || c->revoked || c->state != NCCL_OK)
+        return mock_refuse(NCCL_INVALID_ARGUMENT, "mock: the communicator is not ready");
+    if (mock_device() < 0 || mock.fault[c->device])
+        return mock_refuse(NCCL_CUDA_ERROR, "mock: CUDA error");
+    if (mock_device() != c->device || !mock_stream_on(l->stream, c->device) || !mock_type_bytes(l->type))
+        return mock_refuse(NCCL_INVALID_USAGE, "mock: another device is current, or no such stream or type");
+    if ((l->in && bytes && mock_owner(l->in) != c->device) || (l->out && bytes && mock_owner(l->out) != c->device))
+        return mock_refuse(NCCL_INVALID_ARGUMENT, "mock: not memory of the communicator's device");
+    if (l->root < 0 || l->root >= c->clique->size)
+        return mock_refuse(NCCL_INVALID_ARGUMENT, "mock: no such rank");
+    return NCCL_OK;
+}
