@@ -285,15 +285,16 @@ static bool settle_suspect(struct comm_state *b)
 }
 
 /* A library tells of calls that differ in its own way, if at all: ours is better, where the peers' calls can be read. Until then the
-   operation counts as pending. */
+   operation counts as pending. A device that is broken is no call that differs: nothing is waited for. */
 static void suspect(struct comm_state *b, const struct native_event *event)
 {
     int64_t now = b->unit.engine->env->now(b->unit.engine->env);
+    int64_t patience = b->library_work.flags & NATIVE_STREAM ? 0 : SUSPECT_NS;
 
     if (b->library_work.suspect.ticket)
         return; /* the first says why */
     b->library_work.suspect = (struct library_suspect){
-        .ticket = event->cookie, .until_ns = now + SUSPECT_NS, .result = (enum comm_result)event->result, .code = event->code};
+        .ticket = event->cookie, .until_ns = now + patience, .result = (enum comm_result)event->result, .code = event->code};
     b->library_work.pending++;
 }
 
@@ -311,6 +312,8 @@ static void take_ended(struct comm_state *b, const struct native_event *event)
     struct entry *e = state_entry(b, event->cookie);
 
     BASE_ASSERT(event->cookie > b->line.done && event->cookie <= b->line.started && e->by != ENTRY_BY_PROGRAM);
+    if (event->result != COMM_OK && event->cookie == b->library_work.suspect.ticket)
+        return; /* told again, and counted already */
     b->library_work.pending--;
     if (event->result == COMM_OK && event->cookie == b->library_work.alone)
         retire_short(b, e);
