@@ -99,10 +99,9 @@ void *mock_shared_take(size_t bytes)
 
 void mock_shared_give(void *memory)
 {
-    struct piece *p = (struct piece *)memory - 1;
-
     if (!memory)
         return;
+    struct piece *p = (struct piece *)memory - 1;
     p->next = arena->free[p->size];
     arena->free[p->size] = p;
 }

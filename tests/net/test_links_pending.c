@@ -205,7 +205,8 @@ static void hear_of_the_limit(struct proc *proc, int32_t rank, struct comm_commu
 {
     char text[512] = "";
     enum comm_result r = comm_open(COMM_CONFIG(.error_text = text, .error_text_bytes = sizeof text, .open_timeout_ns = 3 * RIG_S), &world);
-    bool named = r == COMM_ERR_SYSTEM && strstr(text, "rank 0 of 48 ranks") && strstr(text, "nofile") && strstr(text, "allows 32");
+    bool named =
+        r == COMM_ERR_SYSTEM && strstr(text, "rank 0") && strstr(text, "48 ranks") && strstr(text, "nofile") && strstr(text, "allows 32");
     if (!named && (!rank || (r != COMM_ERR_PEER && r != COMM_ERR_TIMEOUT)))
         rig_die(__FILE__, __LINE__, "rank %d: %s: %s", rank, comm_result_name(r), text);
     atomic_store(&proc->page[rank].number[0], named);

@@ -102,7 +102,6 @@ uint16_t state_waits_for(const struct comm_state *b, const struct entry *e); /* 
 void state_tell_close(struct comm_state *b);
 void state_tell_refusal(struct comm_state *b, uint64_t number, enum comm_result reason);
 bool state_knows_refused(const struct comm_state *b, int32_t rank, uint64_t number); /* heard so, and in the order of its calls */
-void cause_describe(const struct comm_state *b, const struct cause *cause, struct comm_error *error);
 
 void state_mark_abort(struct comm_state *b, const struct cause *cause); /* the world: its monitor fails the other communicators */
 void state_end_recovery(struct comm_state *b);                          /* agree and shrink of a failed communicator end too */

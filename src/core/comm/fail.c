@@ -7,7 +7,6 @@
  * number of members below it chooses by itself. A rank that aborts, revokes or closes waits for nobody's choice.
  */
 #include "comm/parts.h"
-#include "comm/staged.h"
 
 #include "base/format.h"
 #include "message/message.h"
@@ -38,7 +37,8 @@ static void drop_entries(struct comm_state *b)
             (void)e->ended(b, ENTRY_DROPPED, e->ended_arg);
         e = state_entry(b, t);
         e->ended = NULL;
-        e->record.flags |= staged_held(e->stage);
+        if (e->stage)
+            e->record.flags |= b->staged.calls->held(e->stage);
         e->record.waited = t <= b->line.started ? state_waits_for(b, e) : 0;
         state_record(b, &e->record, t, now, (enum comm_result)b->failure.cause.result);
         state_forget_entry(b, e);
@@ -135,7 +135,9 @@ static void end_all(struct comm_state *b, const struct cause *cause)
         if ((*part)->ended)
             (*part)->ended(b, (enum comm_result)cause->result);
     struct comm_error error = {.size = sizeof error};
-    cause_describe(b, cause, &error);
+    PARTS_EACH (part, b->unit.engine)
+        if ((*part)->describe)
+            (*part)->describe(b, cause, &error);
     PARTS_EACH (part, b->unit.engine)
         if ((*part)->failed)
             (*part)->failed(b, &error);

@@ -1,7 +1,6 @@
 /* From a call to a place in the queue. */
 #include "comm/pack.h"
 #include "comm/parts.h"
-#include "comm/staged.h"
 
 #include "base/format.h"
 
@@ -74,7 +73,7 @@ void state_forget_entry(struct comm_state *b, struct entry *e)
     if (e->pack)
         pack_drop(e->pack);
     if (BASE_UNLIKELY(e->stage != NULL))
-        staged_forget(b, e);
+        b->staged.calls->forget(b, e);
     e->on_device = 0;
     if (e->user)
         operator_drop(e->user);
@@ -284,7 +283,7 @@ enum comm_result state_issue(struct comm_state *b, const struct engine_call *cal
     if (r == COMM_OK && BASE_UNLIKELY(call->op & OPERATOR_USER))
         r = hold_operator(b, call->op, e);
     if (r == COMM_OK && BASE_UNLIKELY(call->on_device))
-        r = staged_prepare(b, call, e);
+        r = b->staged.calls->prepare(b, call, e);
     if (r == COMM_OK)
         r = choose_doer(b, call, e);
     if (r != COMM_OK) {

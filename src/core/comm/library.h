@@ -8,6 +8,7 @@
 #include "comm/entry.h"
 
 struct native_message;
+struct stage;
 struct collective_library {
     /* OK: the library does it. UNSUPPORTED: a program does. Anything else refuses the call; the text is in last_refused. */
     enum comm_result (*takes)(struct comm_state *b, const struct engine_call *call);
@@ -21,6 +22,18 @@ struct collective_library {
     enum comm_result (*joined)(struct comm_state *b);  /* PENDING: its other members have not met yet */
     bool (*step)(struct comm_state *b);                /* a pass, before the queue; true: something moved */
     void (*active)(struct comm_state *b, bool active); /* it has, or no longer has, something that a pass could move */
+};
+
+/* Operations on buffers of a device (staged/): what becomes of an entry that has one. */
+struct staged_calls {
+    enum comm_result (*prepare)(struct comm_state *b, const struct engine_call *call, struct entry *e); /* as collective_library's takes */
+    bool (*may_not_start)(const struct comm_state *b, const struct entry *e); /* enough run, which do not wait for it */
+    void (*start)(struct comm_state *b, uint64_t ticket, struct entry *e);    /* its turn has come */
+    bool (*stored)(struct comm_state *b, uint64_t ticket, struct entry *e);   /* it has run. False: its output is on the way, and
+                                                                                 state_end_work is called when it is there */
+    bool (*step)(struct comm_state *b);                                       /* true: something moved */
+    void (*forget)(struct comm_state *b, struct entry *e);                    /* it is over, or dropped */
+    uint32_t (*held)(const struct stage *stage);                              /* COMM_INFO_BUFFERS_HELD while a copy is under way, else 0 */
 };
 
 /* What is called on a recorder is kept in a plan (plan/), not done. */

@@ -1,6 +1,5 @@
 /* The state of a communicator: its memory, its channel, its programs. */
 #include "comm/parts.h"
-#include "comm/staged.h"
 
 #include "base/format.h"
 #include "message/message.h"
@@ -249,7 +248,6 @@ void state_destroy(struct comm_state *b)
     PARTS_EACH (part, e)
         if ((*part)->close)
             (*part)->close(b);
-    staged_close(b);
     for (uint32_t i = 0; i < ENGINE_CACHED_PROGRAMS; i++)
         if (b->choice.cache[i].program)
             state_release_program(b, b->choice.cache[i].program);

@@ -97,8 +97,9 @@ struct library_work {
     bool counted;     /* in the engine's `natives` */
 };
 
-/* Operations on buffers of a device (staged.c). */
+/* Operations on buffers of a device (staged/). */
 struct staged_work {
+    const struct staged_calls *calls;
     struct staging *pool; /* NULL: there was none yet */
     uint32_t copying;     /* operations and messages whose copy is under way */
     uint32_t running;     /* operations that have a stage, .. */

@@ -1,7 +1,6 @@
 /* One communicator's turn: what its wire brought, the runs that may move, what retires, what may start. */
 #include "comm/pack.h"
 #include "comm/parts.h"
-#include "comm/staged.h"
 
 #include "message/message.h"
 
@@ -74,7 +73,7 @@ void state_end_work(struct comm_state *b, uint64_t ticket, struct entry *e)
 
     if (BASE_UNLIKELY(may_be_torn(b)))
         return; /* it ends with the communicator, whose failure is on its way here */
-    if (BASE_UNLIKELY(e->stage != NULL) && !staged_stored(b, ticket, e))
+    if (BASE_UNLIKELY(e->stage != NULL) && !b->staged.calls->stored(b, ticket, e))
         return;
     if (BASE_UNLIKELY(b->world->check))
         r = check_thaw(b, e);
@@ -270,7 +269,7 @@ static void start_entry(struct comm_state *b, uint64_t ticket)
         break;
     default:
         if (BASE_UNLIKELY(e->on_device))
-            staged_start(b, ticket, e);
+            b->staged.calls->start(b, ticket, e);
         else
             state_begin_work(b, ticket, e);
     }
@@ -327,7 +326,7 @@ void state_run_queue(struct comm_state *b)
         uint64_t ticket = b->failed ? 0 : timeline_startable(&b->line);
         if (ticket && b->library && b->library->may_not_start(b, ticket))
             ticket = 0;
-        if (ticket && BASE_UNLIKELY(state_entry(b, ticket)->on_device) && staged_may_not_start(b, state_entry(b, ticket)))
+        if (ticket && BASE_UNLIKELY(state_entry(b, ticket)->on_device) && b->staged.calls->may_not_start(b, state_entry(b, ticket)))
             ticket = 0;
         if (ticket && !(b->p2p.pending && parts_block(b, ticket, timeline_entry(&b->line, ticket))))
             start_entry(b, ticket);
@@ -414,7 +413,7 @@ static bool step(struct comm_state *b)
     if (b->library)
         parts |= b->library->step(b);
     if (BASE_UNLIKELY(b->staged.copying))
-        parts |= staged_step(b);
+        parts |= b->staged.calls->step(b);
     if (b->library_work.joining && !b->failed)
         step_joining(b);
     if (b->fence.ticket && !b->failed)

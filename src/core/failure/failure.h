@@ -7,6 +7,9 @@
 /* Calls of the program. */
 enum comm_result engine_abort(struct comm_communicator *c, int32_t code);
 enum comm_result engine_revoke(struct comm_communicator *c);
+/* cause.c: a cause as the program is told it. */
+void cause_describe(const struct comm_state *b, const struct cause *cause, struct comm_error *error);
+
 enum comm_result engine_agree(struct comm_communicator *c, uint64_t *flags, struct comm_request *req);
 enum comm_result engine_shrink(struct comm_communicator *c, struct comm_communicator **survivors, struct comm_request *req);
 

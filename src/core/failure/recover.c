@@ -5,6 +5,7 @@
  * for dead is its promise to accept nothing from them any more; it is told in its note and believed by all who do not take the teller for
  * dead. Whoever finds itself among the dead, because it stood still or was cut off, leaves with PEER. docs/guide/recovery.md has the proof.
  */
+#include "failure/failure.h"
 #include "failure/recover.h"
 
 #include "base/format.h"
@@ -416,6 +417,7 @@ static void aborted(struct comm_state *b)
 }
 
 const struct comm_part recovery_part = {
+    .describe = cause_describe,
     .name = "recovery",
     .open = open,
     .leave = leave,

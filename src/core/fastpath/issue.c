@@ -2,7 +2,7 @@
 #include "fastpath/fastpath.h"
 #include "fastpath/issue.h"
 
-#include "comm/staged.h"
+#include "staged/staged.h"
 
 /* Where no device can be opened, its memory is refused before anything reads it. */
 static enum comm_result refuse_foreign(struct comm_communicator *c, const struct engine_call *call, struct comm_request *req,

@@ -3,6 +3,7 @@
 
 #include "base/format.h"
 #include "base/heap.h"
+#include "failure/failure.h"
 #include "failure/recover.h"
 #include "fastpath/fastpath.h"
 #include "p2p/op.h"

@@ -10,6 +10,7 @@
 #include "inspect/trace.h"
 
 #include "base/format.h"
+#include "failure/failure.h"
 #include "failure/recover.h"
 #include "p2p/op.h"
 

@@ -2,7 +2,7 @@
 #ifndef P2P_TALK_H
 #define P2P_TALK_H
 
-#include "comm/staged.h"
+#include "staged/staged.h"
 #include "comm/state.h"
 #include "message/message.h"
 #include "p2p/one_sided.h"

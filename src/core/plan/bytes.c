@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 #include "plan/recorder.h"
 
-#include "comm/staged.h"
+#include "staged/staged.h"
 
 #include <commstream/collective.h>
 

@@ -17,6 +17,7 @@ struct engine;
 struct message_finished;
 struct team_offer;
 struct timeline_entry;
+struct cause;
 struct wire_event;
 struct world;
 
@@ -52,12 +53,13 @@ struct comm_part {
     bool (*serve)(struct comm_state *b); /* what peers ask of this rank; true: more may be asked without a word about it */
 
     /* Failure. */
-    void (*check)(struct comm_state *b, int64_t now);                     /* deadlines, and members that are gone */
-    void (*check_always)(struct comm_state *b, int64_t now);              /* the same, of failed communicators too */
-    void (*failing)(struct comm_state *b, enum comm_result result);       /* the queue is still there */
-    void (*ended)(struct comm_state *b, enum comm_result result);         /* the queue has ended with that result */
-    void (*failed)(struct comm_state *b, const struct comm_error *error); /* all has ended, and this is why */
-    void (*aborted)(struct comm_state *b);                                /* the world was: what outlives a failure ends too */
+    void (*check)(struct comm_state *b, int64_t now);               /* deadlines, and members that are gone */
+    void (*check_always)(struct comm_state *b, int64_t now);        /* the same, of failed communicators too */
+    void (*failing)(struct comm_state *b, enum comm_result result); /* the queue is still there */
+    void (*ended)(struct comm_state *b, enum comm_result result);   /* the queue has ended with that result */
+    void (*describe)(const struct comm_state *b, const struct cause *cause, struct comm_error *error); /* a cause as text; one part does */
+    void (*failed)(struct comm_state *b, const struct comm_error *error);                              /* all has ended, and this is why */
+    void (*aborted)(struct comm_state *b); /* the world was: what outlives a failure ends too */
 };
 
 /* The slots that every pass asks, without the parts that have none: each list up to a NULL. */

@@ -2,7 +2,7 @@
 #include "world/communicators.h"
 
 #include "base/format.h"
-#include "comm/staged.h"
+#include "staged/staged.h"
 #include "failure/failure.h"
 #include "failure/recover.h"
 #include "native/native.h"

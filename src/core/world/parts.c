@@ -8,7 +8,9 @@
 #include "native/native.h"
 #include "p2p/op.h"
 #include "rma/queue.h"
+#include "staged/staged.h"
 
 const struct comm_part *const world_parts[] = {
-    &native_part, &fastpath_part, &p2p_part, &rma_part, &subset_part, &recovery_part, &deadlock_part, &trace_part, &stream_part, NULL,
+    &native_part,   &staged_part,   &fastpath_part, &p2p_part,    &rma_part, &subset_part,
+    &recovery_part, &deadlock_part, &trace_part,    &stream_part, NULL,
 };

@@ -19,8 +19,21 @@ struct batch_transfer {
 };
 
 struct batch;
+#ifdef COMM_HAVE_URING
 int batch_open(const struct comm_env *env, struct batch **batch); /* 0, or -errno and nothing left behind */
 void batch_close(struct batch *b);
 void batch_run(struct batch *b, struct batch_transfer *all, uint32_t count); /* at most BATCH_MOST of different sockets and ways */
+#else                                                                        /* none is ever opened */
+static inline void batch_close(struct batch *b)
+{
+    (void)b;
+}
+static inline void batch_run(struct batch *b, struct batch_transfer *all, uint32_t count)
+{
+    (void)b;
+    (void)all;
+    (void)count;
+}
+#endif
 
 #endif

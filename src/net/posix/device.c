@@ -13,8 +13,10 @@
 /* Of the driver's interface, which is frozen (cuda.h: CUresult, CUpointer_attribute, CUmemorytype). */
 enum { CUDA_SUCCESS = 0, CUDA_INVALID_CONTEXT = 201, MEMORY_TYPE = 2, IS_MANAGED = 8, TYPE_DEVICE = 2 };
 typedef unsigned ask_fn(void *data, unsigned attribute, uintptr_t pointer);
+typedef unsigned count_fn(int *count);
 
 static _Atomic(ask_fn *) ask;
+static _Atomic(count_fn *) count_devices; /* NULL: the driver does not say */
 _Atomic uint32_t posix_devices;
 static _Atomic uint64_t looked; /* 1 + how many objects had been loaded then */
 
@@ -30,6 +32,7 @@ static int count_loads(struct dl_phdr_info *info, size_t bytes, void *loads)
 void posix_find_devices(const struct comm_env *env)
 {
     ask_fn *found;
+    count_fn *counts;
     uint64_t loads = 0;
 
     (void)env;
@@ -47,7 +50,19 @@ void posix_find_devices(const struct comm_env *env)
     }
     memcpy(&found, &symbol, sizeof found);
     atomic_store_explicit(&ask, found, memory_order_relaxed);
+    symbol = dlsym(driver, "cuDeviceGetCount");
+    memcpy(&counts, &symbol, sizeof counts);
+    atomic_store_explicit(&count_devices, counts, memory_order_relaxed);
     atomic_store_explicit(&posix_devices, 1, memory_order_release);
+}
+
+/* Without a device, or before the driver was started, there is no memory of one. */
+static bool has_device(void)
+{
+    count_fn *counts = atomic_load_explicit(&count_devices, memory_order_relaxed);
+    int count = 0;
+
+    return !counts || (counts(&count) == CUDA_SUCCESS && count > 0);
 }
 
 bool posix_on_device(const struct comm_env *env, const void *at)
@@ -60,7 +75,7 @@ bool posix_on_device(const struct comm_env *env, const void *at)
     ask_fn *asked = atomic_load_explicit(&ask, memory_order_relaxed);
     unsigned result = asked(&type, MEMORY_TYPE, (uintptr_t)at);
     if (result == CUDA_INVALID_CONTEXT) /* it cannot say so on this thread: who has a device asks that */
-        return true;
+        return has_device();
     if (result != CUDA_SUCCESS || type != TYPE_DEVICE)
         return false;
     return asked(&managed, IS_MANAGED, (uintptr_t)at) != CUDA_SUCCESS || !managed;

@@ -3,7 +3,7 @@
  * there; then it runs on the stage, as a program or by a library; then its output is copied to the device, and it has ended. So order,
  * deadlines, failure and requests are the queue's, and whoever runs it sees memory of the host.
  */
-#include "comm/staged.h"
+#include "staged/staged.h"
 
 #include "base/format.h"
 
@@ -165,7 +165,7 @@ static bool move_on(struct comm_state *b, uint64_t ticket, struct entry *e)
 }
 
 /* A fetch, an exchange and a store take turns on few: more would only take memory. They end in order, so the oldest waits for none. */
-bool staged_may_not_start(const struct comm_state *b, const struct entry *e)
+static bool may_not_start(const struct comm_state *b, const struct entry *e)
 {
     size_t bytes = (e->on_device & CALL_IN_ON_DEVICE ? e->head.read.to - e->head.read.from : 0) +
                    (e->on_device & CALL_OUT_ON_DEVICE ? e->head.write.to - e->head.write.from : 0);
@@ -173,7 +173,7 @@ bool staged_may_not_start(const struct comm_state *b, const struct entry *e)
     return b->staged.running >= RUNNING_LEAST && b->staged.bytes + bytes > RUNNING_BYTES;
 }
 
-void staged_forget(struct comm_state *b, struct entry *e)
+static void forget(struct comm_state *b, struct entry *e)
 {
     b->staged.running--;
     b->staged.bytes -= e->stage->bytes;
@@ -181,7 +181,7 @@ void staged_forget(struct comm_state *b, struct entry *e)
     e->stage = NULL;
 }
 
-void staged_start(struct comm_state *b, uint64_t ticket, struct entry *e)
+static void start(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     const struct timeline_range *read = &e->head.read, *write = &e->head.write;
     struct stage_side in = {read->from, e->on_device & CALL_IN_ON_DEVICE ? read->to - read->from : 0, NULL};
@@ -202,7 +202,7 @@ void staged_start(struct comm_state *b, uint64_t ticket, struct entry *e)
     (void)move_on(b, ticket, e);
 }
 
-bool staged_stored(struct comm_state *b, uint64_t ticket, struct entry *e)
+static bool stored(struct comm_state *b, uint64_t ticket, struct entry *e)
 {
     if (e->stage->cause == STEP_OVER)
         return true;
@@ -212,7 +212,7 @@ bool staged_stored(struct comm_state *b, uint64_t ticket, struct entry *e)
     return false;
 }
 
-bool staged_step(struct comm_state *b)
+static bool step(struct comm_state *b)
 {
     bool moved = false;
 
@@ -231,7 +231,7 @@ static bool within(const struct comm_state *b, const struct timeline_range *rang
     return staging_spans(b->staged.pool, (const void *)range->from, range->to - range->from);
 }
 
-enum comm_result staged_prepare(struct comm_state *b, const struct engine_call *call, struct entry *e)
+static enum comm_result prepare(struct comm_state *b, const struct engine_call *call, struct entry *e)
 {
     char *text = b->failure.last_refused.text;
     size_t room = sizeof b->failure.last_refused.text;
@@ -358,7 +358,7 @@ bool staged_holds(struct comm_state *b)
     return b->staged.pool && staging_is_busy(b->staged.pool);
 }
 
-void staged_close(struct comm_state *b)
+static void close(struct comm_state *b)
 {
     uint32_t left = b->staged.pool ? staging_close(b->staged.pool) : 0;
 
@@ -367,3 +367,23 @@ void staged_close(struct comm_state *b)
         base_log(&b->unit.engine->log, LOG_WARNING,
                  "comm=%s closed while a device may still use the memory of %u operations: kept on purpose", b->name, left);
 }
+
+/* ------------------------------------------------------------------------------------------------------------ the part */
+static const struct staged_calls calls = {
+    .prepare = prepare,
+    .may_not_start = may_not_start,
+    .start = start,
+    .stored = stored,
+    .step = step,
+    .forget = forget,
+    .held = staged_held,
+};
+
+static enum comm_result open(struct comm_state *b, struct team_offer *offer)
+{
+    (void)offer;
+    b->staged.calls = &calls;
+    return COMM_OK;
+}
+
+const struct comm_part staged_part = {.name = "staged", .open = open, .close = close};

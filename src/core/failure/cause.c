@@ -1,4 +1,6 @@
 /* Describes a failure: the text and the fields of comm_error_detail. */
+#include "failure/failure.h"
+
 #include "comm/state.h"
 
 #include "base/format.h"

@@ -1,6 +1,6 @@
 /* Operations on buffers of a device: see staged.c. The communicator's lock is held in every call. */
-#ifndef COMM_STAGED_H
-#define COMM_STAGED_H
+#ifndef STAGED_STAGED_H
+#define STAGED_STAGED_H
 
 #include "comm/state.h"
 #include "staging/staging.h"
@@ -11,15 +11,6 @@ struct comm_state *staged_open(struct comm_state *b, enum comm_result *r, char *
 bool staged_is_device(const struct comm_state *b, const void *at);
 /* As one call, or as several that run beside each other, each of a part of the elements: then *req is the last one's. */
 enum comm_result staged_issue(struct comm_state *b, const struct engine_call *call, struct comm_request *req);
-/* At the call. OK, or what refuses it; the text is in last_refused. */
-enum comm_result staged_prepare(struct comm_state *b, const struct engine_call *call, struct entry *e);
-/* Not yet: enough run, which do not wait for it. */
-bool staged_may_not_start(const struct comm_state *b, const struct entry *e);
-void staged_forget(struct comm_state *b, struct entry *e);                 /* it is over, or dropped */
-void staged_start(struct comm_state *b, uint64_t ticket, struct entry *e); /* its turn has come */
-/* It has run. False: its output is on the way, and state_end_work is called when it is there. */
-bool staged_stored(struct comm_state *b, uint64_t ticket, struct entry *e);
-bool staged_step(struct comm_state *b); /* true: something moved */
 
 /* For messages too. */
 void staged_note(struct comm_state *b, struct stage *stage); /* a copy was begun: it may have to be looked at */
@@ -28,6 +19,7 @@ void staged_give(struct comm_state *b, struct stage *stage);
 uint32_t staged_held(const struct stage *stage); /* COMM_INFO_BUFFERS_HELD while a copy is under way, else 0; NULL: 0 */
 
 bool staged_holds(struct comm_state *b); /* copies of operations that are over may still touch buffers */
-void staged_close(struct comm_state *b);
+
+extern const struct comm_part staged_part;
 
 #endif
