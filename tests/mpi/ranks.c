@@ -443,7 +443,8 @@ static void killed(void)
     struct comm_request_info info = {.size = sizeof info};
     MUST(comm_describe_request(q, &info));
     enum comm_result closed = comm_close(world, RIG_S / 5);
-    CHECK(closed == ((info.flags & COMM_INFO_BUFFERS_HELD) ? COMM_ERR_TIMEOUT : COMM_OK));
+    rig_note("flags %x, closed %s", info.flags, comm_result_name(closed));
+    CHECK(closed == COMM_OK || (info.flags & COMM_INFO_BUFFERS_HELD && closed == COMM_ERR_TIMEOUT)); /* MPI may let go of them meanwhile */
     fflush(NULL);
 }
 
