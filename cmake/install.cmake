@@ -5,10 +5,12 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/commstream DESTINATION ${CMAKE_I
 install(TARGETS commstream commstream_static EXPORT commstreamTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-foreach(family ${COMM_MPI_FAMILIES} abi) # beside the library, where it looks for them
-  install(TARGETS commstream_mpi_${family} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# In a folder of their version, since a module serves the library that it was built with.
+set(modules commstream_cuda commstream_mpi_abi)
+foreach(family ${COMM_MPI_FAMILIES})
+  list(APPEND modules commstream_mpi_${family})
 endforeach()
-install(TARGETS commstream_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ${modules} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/commstream-${COMM_ABI_VERSION})
 foreach(tool comm-run comm-perf comm-info)
   if(TARGET ${tool})
     set_target_properties(${tool} PROPERTIES INSTALL_RPATH "$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")

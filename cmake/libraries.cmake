@@ -19,7 +19,7 @@ target_include_directories(commstream INTERFACE
 target_link_options(commstream PRIVATE
   -Wl,-Bsymbolic-functions -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/commstream.map)
 set_target_properties(commstream PROPERTIES
-  VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} EXPORT_NAME commstream
+  VERSION ${PROJECT_VERSION} SOVERSION ${COMM_ABI_VERSION} EXPORT_NAME commstream
   LINK_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/commstream.map)
 
 # The static library: one relocatable object in which every hidden symbol has become local, so that a program that links it sees

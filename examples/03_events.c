@@ -26,8 +26,8 @@ int main(void)
     expect(all == 10, "the smallest is rank 0's");
     if (comm_rank(world) == 0)
         printf("events: min=%d\n", all);
-    comm_event_destroy(filled);
-    comm_event_destroy(done);
+    comm_event_free(filled);
+    comm_event_free(done);
     must(comm_close(world, COMM_DEFAULT_TIMEOUT), "close");
     return 0;
 }

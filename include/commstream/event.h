@@ -36,20 +36,20 @@ extern "C" {
  * Makes an event whose point is already reached. Local. Like cudaEventCreate.
  *
  * @param c      a communicator of the engine that uses the event
- * @param event  receives the event; free it with comm_event_destroy()
+ * @param event  receives the event; free it with comm_event_free()
  * @return COMM_OK, COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_event_create(struct comm_communicator *c, struct comm_event **event);
 
 /**
- * Destroys an event. No other call on it may be running. Like cudaEventDestroy.
+ * Frees an event. No other call on it may be running. Like cudaEventDestroy.
  *
  * Queues that wait for its point go on waiting for it; if it is a point of comm_event_reset() that was not set, they fail with
  * COMM_ERR_ABANDONED.
  *
  * @param event  the event; NULL is ignored
  */
-COMM_API void comm_event_destroy(struct comm_event *event);
+COMM_API void comm_event_free(struct comm_event *event);
 
 /**
  * Stores the point after everything issued on c so far, messages included. It holds nothing back. Like cudaEventRecord.

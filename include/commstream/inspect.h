@@ -214,7 +214,7 @@ COMM_MUST enum comm_result comm_explain(struct comm_communicator *c, const struc
  *         the call; COMM_ERR_ARGUMENT, COMM_ERR_MEMORY, or COMM_ERR_CLOSED
  */
 COMM_MUST enum comm_result comm_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm,
-                                        const char *machine, double *ns);
+                                        const char *machine, int64_t *ns);
 
 #ifdef __cplusplus
 }

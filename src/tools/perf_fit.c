@@ -185,7 +185,7 @@ static void close_predictors(struct fit *fit)
 /* By c's algorithm, or, with `chosen`, by the one that would be chosen. */
 static double predicted(const struct fit *fit, const struct cell *c, bool chosen)
 {
-    double ns = 0;
+    int64_t ns = 0;
     struct comm_call call = {.size = sizeof call, .collective = c->collective, .n = c->n, .type = COMM_F32, .op = COMM_SUM};
     for (int w = 0; w < fit->asked.worlds; w++) {
         struct comm_error error = {.size = sizeof error};
@@ -195,7 +195,7 @@ static double predicted(const struct fit *fit, const struct cell *c, bool chosen
         if (result != COMM_OK)
             give_up("no prediction", comm_error_detail(fit->by[w], &error) == COMM_OK ? error.text : comm_result_text(result));
     }
-    return ns;
+    return (double)ns;
 }
 
 static double error_of(const struct cell *c)

@@ -184,7 +184,7 @@ static void close_stage(struct stage *stage)
     struct make_program *p = stage->program;
     for (int32_t r = 0; r < p->ranks; r++) {
         for (int32_t e = 0; e < MAKE_EVENTS; e++)
-            comm_event_destroy(stage->event[r][e]);
+            comm_event_free(stage->event[r][e]);
         comm_plan_free(stage->plan[0][r]);
         comm_plan_free(stage->plan[1][r]);
     }

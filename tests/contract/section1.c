@@ -343,7 +343,7 @@ RIG_TEST(contract_1_5_a_queue_wait_is_a_fence)
     EQUAL(out[0], 42);
     EQUAL(out[1], 42);
     EQUAL(got[0], 13);
-    comm_event_destroy(gate);
+    comm_event_free(gate);
     rig_close(&rig);
 }
 
@@ -389,7 +389,7 @@ RIG_TEST(contract_1_6_markers_cover_both_lines_and_hold_nothing)
     MUST(comm_sync(rig.world[0], COMM_FOREVER));
     MUST(comm_sync(rig.world[1], COMM_FOREVER));
     MUST(comm_wait(comm_last(rig.world[1]), 0));
-    comm_event_destroy(event);
+    comm_event_free(event);
     rig_close(&rig);
 }
 
@@ -414,7 +414,7 @@ RIG_TEST(contract_1_7_only_collectives_are_numbered)
     EQUAL(two.sequence, one.sequence + 1);
     EQUAL(two.result, COMM_OK);
     CHECK(one.queued_ns && one.queued_ns <= one.started_ns && one.started_ns <= one.completed_ns);
-    comm_event_destroy(event);
+    comm_event_free(event);
     rig_close(&rig);
 }
 
@@ -458,7 +458,7 @@ RIG_TEST(contract_1_1_a_plan_of_messages_work_and_waits)
     }
     for (int32_t r = 0; r < RANKS; r++) {
         comm_plan_free(plan[r]);
-        comm_event_destroy(gate[r]);
+        comm_event_free(gate[r]);
     }
     rig_close(&rig);
 }

@@ -250,7 +250,7 @@ RIG_TEST(contract_1_1_a_groups_waits_stand_before_it)
     rig_wait_all(request, 2);
     EQUAL(out[0], 14);
     EQUAL(out[3], 4);
-    comm_event_destroy(gate);
+    comm_event_free(gate);
     rig_close(&rig);
 }
 

@@ -106,7 +106,7 @@ RIG_TEST(contract_1_8_a_refusal_names_its_call)
     MUST(comm_open_local(NULL, 1, NULL, &other));
     MUST(comm_event_create(other, &event));
     names(c, comm_queue_wait_event(c, event), "queue_wait_event");
-    comm_event_destroy(event);
+    comm_event_free(event);
     MUST(comm_close(other, RIG_PATIENCE));
     names(c, comm_mem_alloc(c, 0, &address), "mem_alloc");
     names(c, comm_mem_register(c, &x, 0), "mem_register");

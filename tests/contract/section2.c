@@ -150,7 +150,7 @@ RIG_TEST(contract_2_3_negative_times)
     IS(comm_event_sync(event, -5), COMM_ERR_ARGUMENT);
     IS(comm_probe(rig.world[0], 0, 0, -5, &status), COMM_ERR_ARGUMENT);
     MUST(comm_wait(request, RIG_PATIENCE));
-    comm_event_destroy(event);
+    comm_event_free(event);
     rig_close(&rig);
 }
 
@@ -170,7 +170,7 @@ RIG_TEST(contract_2_3_a_queue_wait_has_a_deadline)
     IS(comm_wait(request, COMM_FOREVER), COMM_ERR_TIMEOUT);
     CHECK(rig_now() - start < 3 * RIG_S);
     rig_fails_within(rig.world[0], COMM_ERR_TIMEOUT, RIG_S, &error);
-    comm_event_destroy(gate);
+    comm_event_free(gate);
     rig_close(&rig);
 }
 
@@ -190,7 +190,7 @@ RIG_TEST(contract_2_3_gated_time_does_not_count)
     IS(comm_test(request[0]), COMM_PENDING); /* 1.3 s after its call, but 0.6 s after its start */
     MUST(comm_barrier(rig.world[1], &request[1]));
     rig_wait_all(request, 2);
-    comm_event_destroy(gate);
+    comm_event_free(gate);
     rig_close(&rig);
 }
 

@@ -35,8 +35,8 @@ RIG_TEST(contract_3_1_states_of_an_event)
     MUST(comm_event_record(event, rig.world[0]));
     MUST(comm_event_sync(event, RIG_PATIENCE));
     IS(comm_event_set(event), COMM_ERR_STATE);
-    comm_event_destroy(event);
-    comm_event_destroy(NULL);
+    comm_event_free(event);
+    comm_event_free(NULL);
     rig_close(&rig);
 }
 
@@ -62,7 +62,7 @@ RIG_TEST(contract_3_1_a_wait_copies_its_point)
     IS(comm_test(later), COMM_PENDING);
     MUST(comm_event_set(event));
     MUST(comm_wait(later, RIG_PATIENCE));
-    comm_event_destroy(event);
+    comm_event_free(event);
     MUST(comm_close(second[0], RIG_PATIENCE));
     rig_close(&rig);
 }
@@ -82,7 +82,7 @@ RIG_TEST(contract_3_1_recording_anew_leaves_recorded_waiters)
     MUST(comm_queue_wait_event(second[0], event));
     MUST(comm_event_record(event, second[0])); /* behind the wait itself */
     MUST(comm_event_record(event, rig.world[0]));
-    comm_event_destroy(event);
+    comm_event_free(event);
     for (int32_t r = 0; r < 2; r++)
         MUST(comm_barrier(second[r], &behind[r]));
     rig_progress_for(rig.world[0], 20 * RIG_MS);
@@ -109,14 +109,14 @@ static void abandon(bool destroy)
     for (int32_t r = 0; r < 2; r++)
         MUST(comm_barrier(second[r], &behind[r]));
     if (destroy)
-        comm_event_destroy(event);
+        comm_event_free(event);
     else
         MUST(comm_event_record(event, rig.world[0]));
     IS(comm_wait(behind[0], RIG_PATIENCE), COMM_ERR_ABANDONED);
     IS(comm_wait(behind[1], RIG_PATIENCE), COMM_ERR_ABANDONED);
     rig_proves_alive(rig.world, 2);
     if (!destroy)
-        comm_event_destroy(event);
+        comm_event_free(event);
     MUST(comm_close(second[0], RIG_PATIENCE));
     MUST(comm_close(second[1], RIG_PATIENCE));
     rig_close(&rig);
@@ -175,7 +175,7 @@ RIG_TEST(contract_3_2_set_starts_and_wakes)
     pthread_join(thread[1], NULL);
     CHECK(sleeper.returned >= set && sleeper.returned - set < RIG_S);
     CHECK(second.returned >= set && second.returned - set < RIG_S);
-    comm_event_destroy(sleeper.event);
+    comm_event_free(sleeper.event);
     rig_close(&rig);
 }
 
@@ -263,7 +263,7 @@ RIG_TEST(contract_3_4_queues_join_within_one_engine)
     IS(comm_queue_wait_request(two.world[0], first), COMM_ERR_UNSUPPORTED);
     IS(comm_queue_wait_event(two.world[0], event), COMM_ERR_UNSUPPORTED);
     rig_wait_all((struct comm_request[]){first, second}, 2);
-    comm_event_destroy(event);
+    comm_event_free(event);
     rig_proves_alive(two.world, 1);
     rig_close(&one);
     rig_close(&two);
@@ -285,7 +285,7 @@ RIG_TEST(contract_3_5_waits_of_a_queue_never_block)
     IS(comm_wait(behind, 20 * RIG_MS), COMM_PENDING);
     MUST(comm_event_set(event));
     MUST(comm_wait(behind, RIG_PATIENCE));
-    comm_event_destroy(event);
+    comm_event_free(event);
     rig_close(&rig);
 }
 

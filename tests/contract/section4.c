@@ -490,7 +490,7 @@ RIG_TEST(contract_4_7_any_closing_order)
     MUST(comm_event_query(event));
     MUST(comm_close(second[1], RIG_PATIENCE));
     MUST(comm_close(second[0], RIG_PATIENCE));
-    comm_event_destroy(event);
+    comm_event_free(event);
 }
 
 int main(void)

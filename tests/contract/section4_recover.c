@@ -118,7 +118,7 @@ RIG_TEST(contract_4_6_agree_is_outside_of_the_queue)
     }
     rig_wait_all(request, RANKS);
     for (int32_t r = 0; r < RANKS; r++)
-        comm_event_destroy(gate[r]);
+        comm_event_free(gate[r]);
     IS(comm_test(unmatched), COMM_PENDING);
     MUST(comm_cancel(unmatched));
     rig_close(&rig);

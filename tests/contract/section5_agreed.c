@@ -176,7 +176,7 @@ static void mixed(int32_t ranks, const char *options)
             free(m[r].out[k]);
         }
         while (m[r].gates > 0)
-            comm_event_destroy(m[r].gate[--m[r].gates]);
+            comm_event_free(m[r].gate[--m[r].gates]);
         free(m[r].in);
         free(m[r].shared);
     }

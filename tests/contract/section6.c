@@ -216,7 +216,7 @@ RIG_TEST(contract_6_5_a_set_event_wakes_the_loop)
     EQUAL(pthread_create(&thread, NULL, set_later, gate), 0);
     (void)loop_until(rig.world[0], request, epoll);
     pthread_join(thread, NULL);
-    comm_event_destroy(gate);
+    comm_event_free(gate);
     rig_close(&rig);
     close(epoll);
 }
@@ -300,7 +300,7 @@ RIG_TEST(contract_6_6_when_callbacks_run)
     EQUAL(told.order[2], 3);
     rig_progress_for(c, 20 * RIG_MS);
     EQUAL(told.calls, 3);
-    comm_event_destroy(gate);
+    comm_event_free(gate);
     rig_close(&rig);
 }
 
@@ -426,7 +426,7 @@ RIG_TEST(contract_6_8_fork)
     MUST(comm_barrier(rig.world[1], NULL));
     MUST(comm_wait(request, RIG_PATIENCE));
     rig_proves_alive(rig.world, 2);
-    comm_event_destroy(event);
+    comm_event_free(event);
     rig_close(&rig);
 }
 

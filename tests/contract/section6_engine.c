@@ -85,7 +85,7 @@ RIG_TEST(contract_6_1_points_join_worlds)
     EQUAL(b[0], 5); /* 1 + 2, and rank 1's 2 */
     EQUAL(a[0], 7);
     EQUAL(a[1], 7);
-    comm_event_destroy(event);
+    comm_event_free(event);
     rig_close(&second);
     rig_close(&first);
 }

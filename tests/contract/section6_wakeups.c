@@ -191,7 +191,7 @@ RIG_TEST(contract_6_4_events_set_by_hand)
     }
     pthread_join(thread, NULL);
     for (int i = 0; i < 2; i++)
-        comm_event_destroy(g.event[i]);
+        comm_event_free(g.event[i]);
     rig_close(&rig);
 }
 

@@ -71,8 +71,8 @@ static void close_set(struct set *set)
     mock_run(true);
     for (int r = 0; r < RANKS; r++) {
         struct side *s = &set->side[r];
-        comm_event_destroy(s->ready);
-        comm_event_destroy(s->reduced);
+        comm_event_free(s->ready);
+        comm_event_free(s->reduced);
         if (s->dup)
             MUST(comm_close(s->dup, COMM_DEFAULT_TIMEOUT));
         MUST(comm_close(set->world[r], COMM_DEFAULT_TIMEOUT));

@@ -122,9 +122,9 @@ static bool use_world(struct comm_communicator **world)
         well &= comm_wait(q[r], 5 * RIG_S) == COMM_OK;
     if (dup[0] && dup[1])
         well &= sum_up(dup, (const struct comm_event *const *)event);
-    comm_event_destroy(gate);
+    comm_event_free(gate);
     for (int r = 0; r < RANKS; r++) {
-        comm_event_destroy(event[r]);
+        comm_event_free(event[r]);
         if (dup[r])
             (void)!comm_close(dup[r], 3 * RIG_S);
     }

@@ -276,7 +276,7 @@ RIG_TEST(a_captured_stream_is_refused)
     mock_capture(s->compute, false);
     MUST(comm_event_record_stream(event, s->compute));
     (void)!comm_sync(c, COMM_FOREVER);
-    comm_event_destroy(event);
+    comm_event_free(event);
     MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
     close_set(&set);
 }

@@ -279,7 +279,7 @@ RIG_TEST(default_streams)
         EQUAL(got[WORDS - 1], number + 5);
         EQUAL(s->bench.calls->cuCtxPopCurrent(&mine), 0);
     }
-    comm_event_destroy(event);
+    comm_event_free(event);
     close_set(&set);
 }
 

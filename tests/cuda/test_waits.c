@@ -43,7 +43,7 @@ static void make_bed(struct bed *bed, const struct mock_options *options)
 
 static void drop_bed(struct bed *bed)
 {
-    comm_event_destroy(bed->event);
+    comm_event_free(bed->event);
     for (int r = 0; r < 2; r++)
         MUST(comm_close(bed->host[r], COMM_DEFAULT_TIMEOUT));
     MUST(comm_close(bed->nccl, COMM_DEFAULT_TIMEOUT));
@@ -195,7 +195,7 @@ RIG_TEST(too_many_parks_are_full)
     IS(comm_queue_wait_event(bed.nccl, gate[PARKS]), COMM_ERR_FULL);
     for (int i = 0; i <= PARKS; i++) {
         MUST(comm_event_set(gate[i]));
-        comm_event_destroy(gate[i]);
+        comm_event_free(gate[i]);
     }
     drop_bed(&bed);
 }
@@ -363,7 +363,7 @@ RIG_TEST(without_a_device_streams_are_unsupported)
     MUST(comm_stream_wait_event(NULL, event)); /* reached: nothing to wait for */
     MUST(comm_event_reset(event));
     IS(comm_stream_wait_event(NULL, event), COMM_ERR_UNSUPPORTED);
-    comm_event_destroy(event);
+    comm_event_free(event);
     MUST(comm_close(c, COMM_DEFAULT_TIMEOUT));
 }
 

@@ -264,7 +264,7 @@ static void events(struct comm_communicator *c)
     if (gate) {
         EXPECT(comm_event_record(gate, c));
         EXPECT(comm_event_sync(gate, PATIENCE));
-        comm_event_destroy(gate);
+        comm_event_free(gate);
     }
 }
 

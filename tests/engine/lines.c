@@ -30,7 +30,7 @@ static void open_gated(struct scene *s, int32_t ranks, const char *options)
 
 static void close_scene(struct scene *s)
 {
-    comm_event_destroy(s->gate);
+    comm_event_free(s->gate);
     rig_close(&s->rig);
     EQUAL(atomic_load(&memory_held), 0);
 }

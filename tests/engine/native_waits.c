@@ -49,7 +49,7 @@ static void chain_of_events(uint32_t flags)
     for (int32_t r = 0; r < RANKS; r++) {
         MUST(comm_sync(rig.world[r], COMM_FOREVER));
         MUST(comm_close(other[r], RIG_S));
-        comm_event_destroy(event[r]);
+        comm_event_free(event[r]);
     }
     CHECK(!(flags & NATIVE_STREAM) || fake.waits > 60);
     EQUAL(fake.order, 0);
@@ -96,7 +96,7 @@ RIG_TEST(contract_8_1_a_stream_starts_inside_the_call)
     EQUAL(fake.reached, RANKS);
     (void)out;
     for (int32_t r = 0; r < RANKS; r++)
-        comm_event_destroy(gate[r]);
+        comm_event_free(gate[r]);
     rig_close(&rig);
 }
 
@@ -116,7 +116,7 @@ RIG_TEST(a_stream_whose_wait_cannot_end_well)
     fake.parks_not = false;
     MUST(comm_queue_wait_event(rig.world[0], gate));
     MUST(comm_allreduce(rig.world[0], &in, &out, 1, COMM_I32, COMM_SUM, &q));
-    comm_event_destroy(gate); /* nobody can set it any more */
+    comm_event_free(gate); /* nobody can set it any more */
     IS(comm_wait(q, RIG_PATIENCE), COMM_ERR_ABANDONED);
     struct comm_error error;
     rig_fails_within(rig.world[1], COMM_ERR_ABANDONED, 2 * RIG_S, &error);
@@ -154,7 +154,7 @@ RIG_TEST(contract_6_4_natives_are_polled_at_deadlines)
     before = fake.looks;
     IS(comm_event_sync(gate, 100 * RIG_MS), COMM_PENDING);
     EQUAL(fake.looks, before);
-    comm_event_destroy(gate);
+    comm_event_free(gate);
     rig_close(&rig);
 }
 

@@ -224,7 +224,7 @@ static void second_world(struct proc *proc, int32_t rank, struct comm_communicat
         EQUAL(out, 18);
         MUST(comm_test(q[0]));
     }
-    comm_event_destroy(event);
+    comm_event_free(event);
     MUST(comm_close(first, RIG_PATIENCE));
     use(second, rank);
     IS(open_by_store(&s, first, RIG_S, &first, text, sizeof text), COMM_ERR_CLOSED); /* that one's engine is not told any more */

@@ -45,17 +45,17 @@ RIG_TEST(every_algorithm_is_told_and_has_a_price)
     MUST(comm_describe_machine(rig.world[0], text, sizeof text));
     with_figure(text, "cpus", "cpus 16 cpus", roomy); /* ranks that take turns may do so in a lucky order */
     for (; comm_describe_algorithm(count, &info) == COMM_OK; count++) {
-        double last = 0, ns;
+        int64_t last = 0, ns;
         CHECK(info.name[0] && info.help[0] && info.ranks_min >= 1 && info.ranks_max >= info.ranks_min);
         for (size_t n = 2; n <= 1 << 20 && serves(&info, RANKS, n * 4); n *= 8, cells++) {
             struct comm_call call = call_of(info.collective, n);
             MUST(comm_predict(rig.world[0], &call, info.name, roomy, &ns));
-            if (ns <= 0 || ns * 1.2 < last)
-                rig_die(__FILE__, __LINE__, "%s/%s, %zu elements: %.0f ns, an eighth of them %.0f", info.collective, info.name, n, ns,
-                        last);
+            if (ns <= 0 || ns * 6 / 5 < last)
+                rig_die(__FILE__, __LINE__, "%s/%s, %zu elements: %lld ns, an eighth of them %lld", info.collective, info.name, n,
+                        (long long)ns, (long long)last);
             last = ns;
             for (int32_t r = 1; r < RANKS; r++) { /* every rank says the same */
-                double theirs;
+                int64_t theirs;
                 MUST(comm_predict(rig.world[r], &call, info.name, roomy, &theirs));
                 CHECK(theirs == ns);
             }
@@ -74,7 +74,7 @@ RIG_TEST(wrong_questions_are_told)
     struct comm_error error = {.size = sizeof error};
     struct comm_algorithm_info small = {.size = 4};
     static char text[TEXT_BYTES], spoiled[TEXT_BYTES];
-    double ns = 7;
+    int64_t ns = 7;
     rig_open(&rig, RANKS, NULL);
     struct comm_communicator *c = rig.world[0];
     IS(comm_predict(c, &none, NULL, NULL, &ns), COMM_ERR_ARGUMENT);

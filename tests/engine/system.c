@@ -158,7 +158,7 @@ static void plans_and_events(struct comm_communicator *c)
     if (comm_event_create(c, &event) == COMM_OK) {
         enum comm_result recorded = comm_event_record(event, c);
         CHECK(follows(recorded == COMM_OK ? comm_event_sync(event, 8 * RIG_S) : recorded));
-        comm_event_destroy(event);
+        comm_event_free(event);
     }
 }
 

@@ -39,6 +39,9 @@ tree)
     for file in comm.h libcommstream.so libcommstream.a commstream.pc commstreamConfig.cmake commstreamConfigVersion.cmake; do
         [ -n "$(find "$work/moved" -name "$file")" ] || { echo "$file is not there"; exit 1; }
     done
+    # The modules are found where they were moved to: the CUDA module answers about the driver, and is not itself missing.
+    backends=$("$work/moved/bin/comm-info" backends)
+    case $backends in *'cannot be loaded;'*libcommstream_cuda* | *'module "cuda"'*) echo "$backends"; exit 1 ;; esac
     [ ! -d "$build/docs/reference/man" ] || [ -s "$work/moved/share/man/man3/comm_allreduce.3" ] || { echo "the man pages are not there"; exit 1; }
     ;;
 pkgconfig)

@@ -489,7 +489,7 @@ static void idle(void)
     if (us > 20000)
         rig_die(__FILE__, __LINE__, "%ld us of CPU in an idle second", us);
     printf("rank %d: %ld us of CPU in an idle second\n", rank, us);
-    comm_event_destroy(gate);
+    comm_event_free(gate);
     MUST(comm_close(world, RIG_PATIENCE));
 }
 

@@ -140,7 +140,7 @@ int main(void)
         in_a_ring(round, event);
         nothing_starves(round);
     }
-    comm_event_destroy(event);
+    comm_event_free(event);
     for (int i = 0; i < PLAYED; i++)
         MUST(comm_close(mock[i], RIG_PATIENCE));
     MUST(comm_close(shm, RIG_PATIENCE));

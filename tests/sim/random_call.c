@@ -240,7 +240,7 @@ static enum comm_result call_plan(struct random_run *run, struct comm_communicat
 static enum comm_result renew(struct random_run *run, struct comm_communicator *c, const struct random_action *a)
 {
     struct comm_event **event = &run->event[a->rank][a->event];
-    comm_event_destroy(*event);
+    comm_event_free(*event);
     *event = NULL;
     return comm_event_create(c, event);
 }

@@ -288,7 +288,7 @@ static void sync_all(struct random_run *run, int32_t rank)
 static void close_all(struct random_run *run, int32_t rank)
 {
     for (int32_t e = 0; e < RANDOM_EVENTS; e++) {
-        comm_event_destroy(run->event[rank][e]);
+        comm_event_free(run->event[rank][e]);
         run->event[rank][e] = NULL;
     }
     for (int32_t i = 0; i < RANDOM_PLANS; i++) {

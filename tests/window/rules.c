@@ -57,7 +57,7 @@ void window_held(struct comm_communicator *c, int32_t rank, int32_t ranks)
     if (rank == 1)
         EQUAL(((const int64_t *)part_of(w, 1, 64))[1], 100);
     MUST(comm_window_free(w));
-    comm_event_destroy(gate);
+    comm_event_free(gate);
 }
 
 /* A put out of a buffer that a collective still writes takes what that wrote. */

@@ -137,7 +137,7 @@ static PyObject *event_destroy(PyObject *self, PyObject *unused)
     struct comm_event *event = e->event;
     (void)unused;
     e->event = NULL;
-    WITHOUT_GIL(comm_event_destroy(event));
+    WITHOUT_GIL(comm_event_free(event));
     Py_RETURN_NONE;
 }
 
@@ -157,7 +157,7 @@ static PyObject *event_exit(PyObject *self, PyObject *args)
 static void event_dealloc(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
-    WITHOUT_GIL(comm_event_destroy(((struct event *)self)->event));
+    WITHOUT_GIL(comm_event_free(((struct event *)self)->event));
     Py_CLEAR(((struct event *)self)->comm);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     release(self);
@@ -176,7 +176,7 @@ static PyMethodDef methods[] = {
     {"sync", METHOD_WORDS(event_sync),
      "sync($self, timeout=None)\n--\n\nWaits until the point is reached: comm_event_sync. Returns False if `timeout` seconds passed "
      "first."},
-    {"destroy", event_destroy, METH_NOARGS, "destroy($self)\n--\n\nDestroys the event: comm_event_destroy."},
+    {"destroy", event_destroy, METH_NOARGS, "destroy($self)\n--\n\nDestroys the event: comm_event_free."},
     {"__enter__", event_enter, METH_NOARGS, NULL},
     {"__exit__", event_exit, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL}};

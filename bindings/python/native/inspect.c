@@ -174,7 +174,7 @@ static PyObject *explain(PyObject *module, PyObject *args)
 
 static PyObject *predict(PyObject *module, PyObject *args)
 {
-    double ns;
+    int64_t ns;
     struct comm_communicator *c;
     struct comm_call call;
     const char *algorithm, *machine;
@@ -183,7 +183,7 @@ static PyObject *predict(PyObject *module, PyObject *args)
         return NULL;
     enum comm_result result;
     WITHOUT_GIL(result = comm_predict(c, &call, algorithm, machine, &ns));
-    return result == COMM_OK ? PyFloat_FromDouble(ns * 1e-9) : raise_result(result, c, "predict");
+    return result == COMM_OK ? PyFloat_FromDouble((double)ns * 1e-9) : raise_result(result, c, "predict");
 }
 
 PyMethodDef inspect_methods[] = {{"version", version, METH_NOARGS, NULL},

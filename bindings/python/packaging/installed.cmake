@@ -9,7 +9,7 @@ list(GET found 0 link)
 file(REAL_PATH ${link} file)
 get_filename_component(folder ${link} DIRECTORY)
 get_filename_component(name ${link} NAME)
-file(GLOB modules ${folder}/libcommstream_*.so)
+file(GLOB modules ${folder}/commstream-*/libcommstream_*.so)
 
 target_include_directories(_core PRIVATE ${COMM_INSTALLED}/include)
 target_link_libraries(_core PRIVATE ${link})

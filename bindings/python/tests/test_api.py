@@ -40,7 +40,7 @@ FORMS = {
     "comm_dup": "Communicator.dup",
     "comm_error_detail": "Communicator.error_detail",
     "comm_event_create": "Communicator.event",
-    "comm_event_destroy": "Event.destroy",
+    "comm_event_free": "Event.destroy",
     "comm_event_query": "Event.query",
     "comm_event_record": "Event.record",
     "comm_event_record_stream": "Event.record_stream",

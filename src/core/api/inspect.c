@@ -79,7 +79,7 @@ enum comm_result comm_explain(struct comm_communicator *c, const struct comm_cal
 }
 
 enum comm_result comm_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm, const char *machine,
-                              double *ns)
+                              int64_t *ns)
 {
     enum comm_result r = api_size(call, sizeof(struct comm_call));
 

@@ -34,7 +34,7 @@ enum comm_result comm_event_create(struct comm_communicator *c, struct comm_even
     return event ? engine_event_create(c, event) : COMM_ERR_ARGUMENT;
 }
 
-void comm_event_destroy(struct comm_event *event)
+void comm_event_free(struct comm_event *event)
 {
     if (event)
         engine_event_destroy(event);

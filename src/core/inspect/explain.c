@@ -176,7 +176,7 @@ static const struct algo_row *row_named(const struct algo_query *query, const ch
     return NULL;
 }
 
-static enum comm_result predict(struct comm_state *b, const struct comm_call *call, const char *algorithm, const char *machine, double *ns,
+static enum comm_result predict(struct comm_state *b, const struct comm_call *call, const char *algorithm, const char *machine, int64_t *ns,
                                 char *text, size_t text_bytes)
 {
     struct cost_machine figures = b->world->machine;
@@ -196,12 +196,12 @@ static enum comm_result predict(struct comm_state *b, const struct comm_call *ca
     }
     enum comm_result r = row ? price(row, &query, &ps) : COMM_ERR_UNSUPPORTED;
     if (r == COMM_OK)
-        *ns = (double)ps / 1000;
+        *ns = (int64_t)((ps + 500) / 1000);
     return r;
 }
 
 enum comm_result engine_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm, const char *machine,
-                                double *ns)
+                                int64_t *ns)
 {
     enum comm_result r;
     char text[256] = "";

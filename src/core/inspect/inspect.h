@@ -30,6 +30,6 @@ enum comm_result engine_explain(struct comm_communicator *c, const struct comm_c
 enum comm_result engine_describe_machine(struct comm_communicator *c, char *text, size_t bytes);
 enum comm_result engine_describe_algorithm(size_t index, struct comm_algorithm_info *info);
 enum comm_result engine_predict(struct comm_communicator *c, const struct comm_call *call, const char *algorithm, const char *machine,
-                                double *ns);
+                                int64_t *ns);
 
 #endif

@@ -285,6 +285,19 @@ static void try_folders(struct search *search, const char *folders)
     }
 }
 
+/* An installed library has its modules in a folder of its version, a build tree has them beside the library. */
+static void try_library_folder(struct search *search, const char *library)
+{
+    char folder[PATH_BYTES];
+    const char *slash = strrchr(library, '/');
+    int length = slash ? (int)(slash - library) : 1;
+
+    library = slash ? library : ".";
+    if (base_format(folder, sizeof folder, "%.*s/commstream-" COMM_ABI_VERSION, length, library) < sizeof folder)
+        try_folder(search, folder, strlen(folder));
+    try_folder(search, library, (size_t)length);
+}
+
 void *posix_module(const struct comm_env *env, const char *name, char *why, size_t why_bytes)
 {
     struct search search = {.name = name, .why = why, .room = why_bytes};
@@ -296,11 +309,9 @@ void *posix_module(const struct comm_env *env, const char *name, char *why, size
         return NULL;
     if (!getauxval(AT_SECURE))
         try_folders(&search, getenv("COMM_MODULE_PATH"));
-    if (dladdr(&env_posix, &here) && here.dli_fname) {
-        const char *slash = strrchr(here.dli_fname, '/');
-        try_folder(&search, slash ? here.dli_fname : ".", slash ? (size_t)(slash - here.dli_fname) : 1);
-    }
-    try_folder(&search, COMM_LIBDIR, strlen(COMM_LIBDIR));
+    if (dladdr(&env_posix, &here) && here.dli_fname)
+        try_library_folder(&search, here.dli_fname);
+    try_folder(&search, COMM_MODULE_FOLDER, strlen(COMM_MODULE_FOLDER));
     if (search.entry && why_bytes)
         why[0] = 0;
     return search.entry;

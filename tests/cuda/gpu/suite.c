@@ -116,8 +116,8 @@ static void events_join_streams(struct suite *s)
             expect(s, s->consume, s->kept, round);
     }
     OK(comm_sync(s->world, COMM_FOREVER));
-    comm_event_destroy(ready);
-    comm_event_destroy(reduced);
+    comm_event_free(ready);
+    comm_event_free(reduced);
 }
 
 static void requests_join_streams(struct suite *s)
@@ -180,8 +180,8 @@ static void streams_wait_for_the_host(struct suite *s)
     HOLDS(comm_stream_sync(s->world, 2000000) == COMM_PENDING);
     OK(comm_event_set(gate));
     OK(comm_stream_sync(s->world, PATIENCE_NS));
-    comm_event_destroy(gate);
-    comm_event_destroy(done);
+    comm_event_free(gate);
+    comm_event_free(done);
 }
 
 /* NCCL itself, as the module uses it: a communicator that does not block, and its child that does. */
@@ -365,8 +365,8 @@ static double release(struct suite *s)
             ;
         sum += suite_now_us() - start;
     }
-    comm_event_destroy(gate);
-    comm_event_destroy(done);
+    comm_event_free(gate);
+    comm_event_free(done);
     return sum / 20;
 }
 

@@ -230,9 +230,9 @@ void Backend::estimate(const std::vector<Call> &calls, const Operation &operatio
         query.type = call.type;
         query.op = call.op;
         query.root = call.root;
-        double ns;
+        int64_t ns;
         operation.world->check(comm_predict(operation.world->get(), &query, nullptr, nullptr, &ns), operation.name);
-        estimate_ns_ += ns;
+        estimate_ns_ += static_cast<double>(ns);
     }
 }
 
