@@ -18,8 +18,7 @@
 
 struct each {
     struct places p;
-    int32_t node, here, number,
-        slices; /* this rank's node, that node's ranks, this rank's number in it, ranks of a node that have a slice */
+    int32_t node, here, number, slices; /* this rank's node, its ranks, this rank's number in it, slices */
     bool works;
 };
 

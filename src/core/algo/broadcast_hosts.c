@@ -56,8 +56,7 @@ static struct comm_step landing_step(uint16_t edge, uint16_t peer, struct comm_r
         .code = STEP_VIEW, .flags = STEP_CHUNKED | STEP_LAND, .edge = edge, .peer = peer, .npeers = 1, .dst = slice, .src = slice};
 }
 
-/* ------------------------------------------------------------------------------------------------------------ on the
- * root's host */
+/* ------------------------------------------------------------------------------------------------------------ on the root's host */
 static void root_shows(struct build *b, const struct spread *s)
 {
     int32_t slices = s->others * s->width;
@@ -106,8 +105,7 @@ static void cross(struct build *b, const struct spread *s)
     build_chunks_lane_end(b);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ on the
- * other hosts */
+/* ------------------------------------------------------------------------------------------------------------ on the other hosts */
 /* The turn-th share in this host's order. Its own share is first, because it arrives first. */
 static int32_t share_at(const struct spread *s, int32_t turn)
 {
