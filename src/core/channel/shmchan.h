@@ -5,10 +5,11 @@
  *
  * Every shared word has one writer or is a single atomic, and there is no lock in shared memory. The key of an exposure
  * determines where it lies, so nothing is allocated or searched, and no younger operation can hold it up:
- *   - ONCE edge, to all    line [seq % lines][edge]; over 48 bytes also place [seq % brief_places][edge], over 2 KiB [seq %
- * once_places][edge]
+ *   - ONCE edge, to all    line [seq % lines][edge]; over 48 bytes also place [seq % brief_places][edge],
+ *                          over 2 KiB instead place [seq % once_places][edge]
  *   - ONCE edge, private   line [seq % lines][reader]; over 48 bytes also place [seq % places][reader]
- *   - stream               place [seq % areas][edge][reader, or 0 when TO_ALL][round % credits], which begins with a line of its own
+ *   - stream               place [seq % areas][edge][reader, or 0 when TO_ALL][round % credits], which begins with
+ *                          a line of its own
  * A line is written again when all members have retired the operation that wrote it before. A stream's place is written
  * again within one operation when its readers have acknowledged the key that was there. The payload is written first,
  * then the key with release. A reader compares the key (acquire), then the fingerprint and the length, and only then
