@@ -55,7 +55,7 @@ static int32_t root_of(const struct places *p)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ necessary bytes */
-/* Bytes into and out of a host, in units of one element, for n elements in all. */
+/* The least traffic into and out of a host, in elements, for n elements in all. */
 static void least_of(const struct places *p, enum what what, int32_t host, double *incoming, double *outgoing)
 {
     double here = ranks_of(p, host), ranks = p->ranks, others = p->hosts - 1, share = COUNT / ranks;

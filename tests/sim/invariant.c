@@ -173,8 +173,7 @@ static bool right_name(const struct random_run *run, int32_t misuse, enum comm_r
         return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED || result == COMM_ERR_TIMEOUT;
     case RANDOM_EXTRA: /* a refusal that was meant for another number counts too */
         return result == COMM_ERR_MISMATCH || result == COMM_ERR_REFUSED ||
-               (result == COMM_ERR_TIMEOUT &&
-                run->no_room); /* it took the place of a call behind which that rank would have opened a gate */
+               (result == COMM_ERR_TIMEOUT && run->no_room); /* it took the place of the call behind which that rank opens a gate */
     case RANDOM_REVOKES:
         return result == COMM_ERR_REVOKED || result == COMM_ERR_DEPENDENCY;
     case RANDOM_ABORTS:

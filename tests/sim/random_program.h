@@ -236,8 +236,7 @@ bool random_conflict(const struct random_action *a, const struct random_action *
  * makes ready. */
 enum { RANDOM_GRADIENTS = 8 };
 int32_t random_gradients(const struct random_action *a);
-int32_t random_gradient_at(const struct random_action *a,
-                           int32_t i); /* its first element; for the number of gradients: the end of the last */
+int32_t random_gradient_at(const struct random_action *a, int32_t i); /* its first element; with i = the number of gradients: the end */
 bool random_is_ready(const struct random_action *a, int32_t i);
 int32_t random_bucket_calls(const struct random_action *a); /* the largest number of reductions that result from it */
 /* random_window.c. A call on a window: on word `tag` of the part of `peer`, adding the bit `key`. */

@@ -126,8 +126,7 @@ static void no_room_on(struct rank *ranks, int32_t count)
         assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_AGAIN);
     a->ch->class->release(a->ch, 1, NULL);
-    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8),
-                     WIRE_AGAIN); /* the reader has not retired it */
+    assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_AGAIN); /* not retired by the reader */
     b->ch->class->release(b->ch, 1, NULL);
     assert_int_equal(expose_to(a, 1, wire_key_of(seq, 0, 0), WIRE_ONCE | WIRE_TO_ALL, 0, 8), WIRE_DONE);
     retire(ranks, 2, seq);
@@ -137,7 +136,7 @@ static void no_room_on(struct rank *ranks, int32_t count)
     no_credit_on(ranks, count, seq + 1, 0, 16, 1000);
 }
 
-/* With three members, a stream to all has as many chunks as a private stream of two, and a private one has half. */
+/* With three members a stream to all has as many credits as with two, and a private stream has half as many. */
 static void no_room_of_three_on(struct rank *ranks, int32_t count)
 {
     assert_int_equal(count, 3);

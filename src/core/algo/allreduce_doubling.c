@@ -25,8 +25,7 @@ static uint16_t add_served(struct build *b, const struct held *held, int32_t fir
 {
     int32_t number = b->spec.rank - held->first;
     uint16_t at = b->program.peers;
-    if (first < held->first) { /* in the upper block: it serves all ranks of the lower block whose number modulo the length of this block is
-                                * its own */
+    if (first < held->first) { /* upper block: serves the lower ranks with this number modulo its own length */
         for (int32_t i = number; i < count; i += held->count)
             build_peer(b, first + i);
         *source = first + number;

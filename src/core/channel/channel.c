@@ -339,8 +339,8 @@ void shmchan_leave(struct wire_channel *channel, enum wire_leave how)
     base_lock(&c->host->lock, c->host->env);
     c->host->torn = true;
     base_unlock(&c->host->lock, c->host->env);
-    /* Only peers that were told a landing place, and this rank's own calls, write to user memory. So it is enough to
-     * replace those places and forget the rest. */
+    /* Only this rank's own calls, and peers that know a landing place, write to user memory. So it is enough to replace
+     * those places and forget the rest. */
     for (uint32_t i = 0; i < c->waiting; i++)
         if (c->wait[i].told)
             shmchan_replace(c->host, c->wait[i].land, c->wait[i].bytes);

@@ -284,13 +284,12 @@ struct shmchan_host {
      * of lent memory. */
     bool (*lend)(struct shmchan_host *host, size_t bytes, enum wire_placement placement, struct shmchan_block *block);
     void (*take_back)(struct shmchan_host *host, const struct shmchan_block *block);
-    /* Replaces these pages by fresh ones with the same bytes, under `lock`: what peers write there afterwards is seen
-     * by nobody. NULL: not possible, so no landing place is told to peers. False: no memory. */
+    /* Replaces these pages by fresh ones with the same bytes, under `lock`; nobody sees what peers write there
+     * afterwards. NULL: not possible, so no landing place is announced to peers. False: no memory. */
     bool (*replace)(struct shmchan_host *host, char *at, size_t bytes);
     struct base_lock lock; /* protects everything below */
     uint32_t count;
-    bool
-        light; /* every member's env has the barrier: a thread that goes to sleep executes it, and a thread that publishes needs no fence */
+    bool light; /* every member's env has the barrier: the thread that goes to sleep executes it, and publishers need no fence */
     struct shmchan_spare *spare_heads, *spare_regions;
     struct shmchan_channel *graves;   /* left, but others may still read them */
     struct shmchan_channel *channels; /* joined and not left */

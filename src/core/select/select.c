@@ -358,8 +358,7 @@ struct cost_case algo_case(const struct algo_row *row, const struct algo_query *
                               .n = query->block_bytes,
                               .raw = 1,
                               .partial = 1,
-                              .calls =
-                                  row->once_bytes ? 26 : 8, /* twice the number of calls that a rank may be ahead, and the first ones */
+                              .calls = row->once_bytes ? 26 : 8, /* twice the calls that a rank may be ahead, and a few more */
                               .climbs = (row->flags & ALGO_CLIMBS) != 0,
                               .fastpath = goes_by_hand(row, query)};
 }

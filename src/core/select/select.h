@@ -28,15 +28,9 @@ struct algo_row {
 extern const struct algo_row algo_table[];
 extern const uint32_t algo_count;
 
-/* A program that is a single exchange, as data (exchange.c). */
-enum algo_party {
-    ALGO_NONE,
-    ALGO_ALL,
-    ALGO_ROOT,
-    ALGO_OTHERS /* all except the root */,
-    ALGO_ABOVE /* ranks above the exposer; for a result, all
-                * except rank 0 */
-};
+/* A program that is a single exchange, as data (exchange.c). OTHERS: all ranks except the root. ABOVE: the ranks above
+ * the exposer; for a result, all except rank 0. */
+enum algo_party { ALGO_NONE, ALGO_ALL, ALGO_ROOT, ALGO_OTHERS, ALGO_ABOVE };
 enum algo_exchange_flags {
     ALGO_UNCUT = 1,    /* all blocks are exposed, and each reader takes its own; otherwise one block is */
     ALGO_REDUCES = 2,  /* received data is reduced in rank order; otherwise it is copied .. */

@@ -120,7 +120,7 @@ struct wire_look {
     uint32_t rounds; /* for a stream: the number of rounds of its edge that are not over, including this one; 0: unknown. The exposer need
                       * not learn that the last rounds, as many as there are credits, were taken */
     void *land;      /* where the bytes must go, or NULL: wherever the wire has them, until released. A view with land is released by
-                      * itself. While it is pending, the wire may write there, and so may a peer that was told the place */
+                      * itself. While it is pending, the wire may write there, and so may a peer that knows the place */
     size_t bytes;    /* expected length. For a message: how many bytes to take, at most the announced length */
     uint64_t cookie;
     struct wire_view *view; /* NULL with land */
