@@ -1,3 +1,4 @@
+/* One call of one collective on all ranks: its buffers, the call, and the comparison with the expected memory. */
 #define _GNU_SOURCE
 #include "conform/job.h"
 

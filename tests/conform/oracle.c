@@ -1,3 +1,4 @@
+/* The expected result of a reduction, computed one element at a time along the tree T, and the data for it. */
 #define _GNU_SOURCE
 #include "conform/oracle_number.h"
 

@@ -1,3 +1,4 @@
+/* Generates random programs and computes their expected memory; program_make.h has the rules. */
 #define _GNU_SOURCE
 #include "conform/program_make.h"
 

@@ -1,3 +1,4 @@
+/* What the tests of the whole library share: child processes with deadlines, checks, worlds and threads. */
 #define _GNU_SOURCE
 #include "conform/rig.h"
 

@@ -1,3 +1,4 @@
+/* The correct result of a reduction, computed slowly and differently from the kernels. */
 #include "oracle.h"
 
 #include <math.h>

@@ -1,3 +1,4 @@
+/* The random wire of the interpreter tests; test_wire.h describes what it may do. */
 #define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>

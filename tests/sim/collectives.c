@@ -1,3 +1,4 @@
+/* The workload of collectives: what one rank does, and the judge of runs with faults. */
 #include "sim/collectives.h"
 
 #include "program/program.h"

@@ -57,8 +57,8 @@ static void pass_time(struct owner *o, enum pastime pastime)
     }
 }
 
-/* Makes a request and checks its time. Any call of an owner that makes progress also serves it, so only the monitor can
- * make it late. */
+/* Makes a request of a peer and waits for it. Without faults it must be done soon, whatever the owner of the memory
+ * does. */
 static void ask(struct owner *o, int32_t peer)
 {
     struct comm_request request = {NULL, 0};

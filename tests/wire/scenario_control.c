@@ -1,3 +1,4 @@
+/* Scenarios of the control path: notes, boards, mismatches, and channels that are made again. */
 #define _GNU_SOURCE
 #include "wire/scenarios.h"
 

@@ -1,3 +1,4 @@
+/* The scenario of messages: all sizes, from all ranks to all, taken out of order. */
 #define _GNU_SOURCE
 #include "wire/scenarios.h"
 

@@ -1,3 +1,4 @@
+/* Scenarios of the data path: ONCE edges, lines for single readers, and streams. */
 #define _GNU_SOURCE
 #include "wire/scenarios.h"
 

@@ -1,3 +1,4 @@
+/* Opens worlds of ranks for tests of the wires, and the helpers with which a rank waits. */
 #define _GNU_SOURCE
 #include "wire/world.h"
 

@@ -1,3 +1,4 @@
+/* Text without stdio: formatting, comparing, copying and parsing (format.h has the contract). */
 #include "base/format.h"
 
 struct text {

@@ -1,3 +1,5 @@
+/* The slow path of the biased lock: how a guest takes it, and when it becomes an ordinary lock. home.h explains the
+ * handshake. */
 #include "base/home.h"
 
 enum { VISIT_WEIGHT = 8, VISITS_MOST = 1024, INSIDE_TURNS = 64 };

@@ -1,3 +1,4 @@
+/* The slow path of the lock: spinning, parking, and keeping the lock for a thread that has waited too long. */
 #include "base/lock.h"
 
 /* Sections under a lock are short: a few turns of spinning are cheaper than a system call. */
