@@ -3,7 +3,7 @@
  * table: time, sleeping, memory, randomness, threads, environment variables. There is one table per engine, constant
  * for the engine's life. Sockets, shared segments and the detection of dead peers belong to the wires.
  *
- * park, bell_wait, join, log_start, log_stop, drain, forget and the file functions may block: they are never called
+ * park, bell_wait, join, the log functions except write, and the file functions may block: they are never called
  * with a lock held or by the monitor. All other functions may be.
  */
 #ifndef BASE_ENV_H

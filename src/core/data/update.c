@@ -1,6 +1,6 @@
 /*
- * Updates of memory that others update at the same time. An element whose width has an atomic exchange is updated with
- * it. Other elements are updated with plain loads and stores under the caller's lock.
+ * Updates of memory that others update at the same time. If the width and address of an element allow it, each update
+ * is one atomic exchange. Otherwise it is plain loads and stores under the caller's lock.
  */
 #include "data/data.h"
 

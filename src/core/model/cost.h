@@ -31,7 +31,7 @@ struct cost_machine {
     uint64_t copy[COST_KNOTS], land[COST_KNOTS], reduce[COST_KNOTS];
 };
 
-/* ------------------------------------------------------------------------------------------------------------ machine.c */
+/* ------------------------------------------------------------------------------------------------------------ cost_machine.c */
 /* Rows of the file: key, unit, field, meaning. */
 struct cost_figure {
     const char *key, *unit;
