@@ -1,7 +1,7 @@
 /*
- * Ranks on several hosts, made of namespaces: how they meet, that they have the bits of one process, and what they are told when a cable is
- * pulled, a host loses its power, a process stands still, or only one direction is lost. Which of these it was, and within the promised
- * time.
+ * Ranks on several hosts, simulated with namespaces: how they meet, that their results have the same bits as in one process, and what they
+ * report when a cable is pulled, a host loses power, a process is stopped, or only one direction is lost. The report must distinguish
+ * these, and come within the promised time.
  */
 #define _GNU_SOURCE
 #include "net/hosts.h"
@@ -26,7 +26,7 @@
 #include <unistd.h>
 
 enum { LENGTH = 300000 };
-#define TOLD (INT64_C(1) << 40) /* the stage of a rank that told a failure */
+#define TOLD (INT64_C(1) << 40) /* the stage of a rank that has reported a failure */
 #define LINK_TOLD (5 * RIG_S)
 #define KILLED_TOLD RIG_S
 
@@ -57,7 +57,7 @@ static enum comm_result sum_large(struct comm_communicator *world, int64_t i)
     return sum(world, i, LENGTH);
 }
 
-/* Round the ring, which leads over every cable. */
+/* Messages around the ring, which uses every cable. */
 static enum comm_result pass_on(struct comm_communicator *world, int64_t i)
 {
     struct comm_request request[2];
@@ -72,7 +72,7 @@ static enum comm_result pass_on(struct comm_communicator *world, int64_t i)
     return result;
 }
 
-/* The last rank never comes, so that nothing is under way between the others: it looks now and then whether all is well. */
+/* The last rank never comes, so nothing is in transit between the others. The last rank only checks for failures now and then. */
 static enum comm_result wait_for_the_last(struct comm_communicator *world, int64_t i)
 {
     struct comm_request request;
@@ -83,7 +83,7 @@ static enum comm_result wait_for_the_last(struct comm_communicator *world, int64
         return error.result;
     }
     if (i < 50)
-        return COMM_OK; /* the others have come so far when the cable is pulled */
+        return COMM_OK; /* the others have come this far when the cable is pulled */
     enum comm_result result = comm_barrier(world, &request);
     return result == COMM_OK ? comm_wait(request, 2 * RIG_PATIENCE) : result;
 }
@@ -97,7 +97,7 @@ static const struct work works[] = {
 enum { WORKS = sizeof works / sizeof works[0] };
 static const struct work *work; /* of this case; ranks are forked after it is chosen */
 
-/* Whoever was told goes on with those whom it still reaches. number[0]: how many they are. */
+/* Ranks that were told of the failure continue with those that they can still reach. number[0]: how many those are. */
 static bool recovers;
 
 static void recover(struct proc_page *page, struct comm_communicator *world)
@@ -110,8 +110,8 @@ static void recover(struct proc_page *page, struct comm_communicator *world)
     MUST(comm_close(next, RIG_PATIENCE));
 }
 
-/* Both sides of a cut give each other up by themselves, at about the same time; where the cut is in one direction, a side that closed at
- * once would tell the other so before it has come that far. */
+/* Both sides of a cut give each other up independently, at about the same time. If the cut is in one direction only, a side that closed at
+ * once would tell the other before that one has detected it. */
 static void await_others(const struct proc *proc)
 {
     for (int turn = 0; turn < 100; turn++) {
@@ -124,7 +124,7 @@ static void await_others(const struct proc *proc)
     }
 }
 
-/* Until *go says how many turns, or something fails. */
+/* Runs until *go has the number of turns, or until something fails. */
 static void go_on(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct proc_page *page = &proc->page[rank];
@@ -151,7 +151,7 @@ static void start(struct proc *proc, struct hosts *h, const struct work *what)
         proc_await(proc, r, 50);
 }
 
-/* All ranks end after the same number of turns, later than now. */
+/* All ranks end after the same number of turns, in the future. */
 static void end_well(struct proc *proc)
 {
     int64_t most = 0;
@@ -164,8 +164,8 @@ static void end_well(struct proc *proc)
         EQUAL(atomic_load(&proc->page[r].stage), most + 200);
 }
 
-/* ------------------------------------------------------------------------------------------------------------ what they are told */
-/* All of [first, last) are told the same: that a rank of [gone, gone_last) is gone, and in which way. */
+/* ------------------------------------------------------------------------------------------------------------ reports */
+/* All ranks of [first, last) must report the same: that a rank of [gone, gone_last) is gone, and in which way. */
 static void all_told(struct proc *proc, int32_t first, int32_t last, int32_t gone, int32_t gone_last, const char *how, int64_t within)
 {
     const struct proc_page *one = &proc->page[first];
@@ -190,7 +190,7 @@ static void end_all(struct proc *proc)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ meeting */
-/* Ranks of a case of its own, which the parent compares with ranks of its own in the end. */
+/* Runs the ranks of one case. In the end the parent compares their results with those of one process. */
 static void run_bits(struct proc *proc, int32_t count, int32_t each, int family)
 {
     struct hosts h;
@@ -213,7 +213,7 @@ RIG_TEST(hosts_have_the_bits_of_one_process)
         bits_compare(&proc[i]);
 }
 
-/* Names come from a file of each rank's own, in which they stand only after a second. */
+/* Each rank has its own file of host names, and the name appears in it only after a second. */
 static void enter_unnamed(struct proc *proc, int32_t rank)
 {
     struct hosts *h = proc->place;
@@ -277,18 +277,18 @@ static void enter_guarded(struct proc *proc, int32_t rank)
         setenv("COMM_SECRET", g->secret[rank / g->h.each], 1);
 }
 
-/* As the case wants it, and the world works. */
+/* The world must open and work. */
 static void run_guarded(struct guard *g, int32_t ranks)
 {
     struct proc proc = {.place = g, .enter = enter_guarded};
-    work = &works[ranks % 2]; /* long ones on two hosts */
+    work = &works[ranks % 2]; /* large sums on two hosts */
     proc_start(&proc, ranks, go_on);
     for (int32_t r = 0; r < ranks; r++)
         proc_await(&proc, r, 50);
     end_well(&proc);
 }
 
-/* What each rank was told instead of a world, on its page; and nothing of it may listen. */
+/* Stores each rank's error on its page, and checks that it does not listen. */
 static void be_refused(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     char line[256];
@@ -348,7 +348,7 @@ RIG_TEST(hosts_with_a_secret)
 }
 
 /* ------------------------------------------------------------------------------------------------------------ cut off */
-/* One case; several are under way at once, since most of their time is waiting. */
+/* One case. Several run at once, because they mostly wait. */
 struct cut {
     struct hosts h;
     struct proc proc;
@@ -409,7 +409,7 @@ RIG_TEST(link_down_of_one_of_four_hosts)
     pull(cuts, rig_quick() ? 2 : 3);
 }
 
-/* At the host itself: it has no route any more. */
+/* The host's own interface is down, so it has no route any more. */
 RIG_TEST(link_down_at_ones_own_end)
 {
     struct hosts h;
@@ -442,7 +442,9 @@ RIG_TEST(link_down_for_a_moment)
     }
 }
 
-/* Rank 1 closes while its link is down, and all that it says last must be repeated; rank 0 waits for it in the library, or computes. */
+/*
+ * Rank 1 closes while its link is down, so all that it sends last must be retransmitted. Rank 0 waits for it in the library, or computes.
+ */
 static void leave_or_stay(struct proc *proc, int32_t rank, struct comm_communicator *world)
 {
     struct comm_request q;
@@ -510,8 +512,8 @@ RIG_TEST(link_lost_in_one_direction)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------------------ dead, or silent */
-/* A host that is restarted in good order ends its connections; one without power says nothing. */
+/* ------------------------------------------------------------------------------------------------------------ dead, or stopped */
+/* A host that restarts in order ends its connections; one without power sends nothing. */
 static void restart(bool power)
 {
     struct hosts h;
@@ -524,7 +526,7 @@ static void restart(bool power)
         hosts_cable(&h, 1, false);
     kill(proc.pid[2], SIGKILL);
     kill(proc.pid[3], SIGKILL);
-    for (int32_t r = 2; r < 4; r++) { /* proc_await would take their end for a failure */
+    for (int32_t r = 2; r < 4; r++) { /* proc_await would treat their end as a failure */
         CHECK(waitpid(proc.pid[r], NULL, 0) == proc.pid[r]);
         proc.pid[r] = 0;
     }
@@ -541,7 +543,7 @@ RIG_TEST(host_restarts)
     restart(false);
 }
 
-/* Its kernel acknowledges, so it is given the longer time; and comes back in time. */
+/* A stopped process's kernel still acknowledges, so the longer time-out applies. First it resumes in time. */
 RIG_TEST(stopped_is_not_cut_off)
 {
     struct hosts h;
@@ -595,7 +597,7 @@ RIG_TEST(links_that_delay_and_lose)
     bad_link("netem delay 2ms 1ms loss 1%");
 }
 
-/* With a name (or a pattern): that test alone. */
+/* With an argument (a name or a pattern), runs only the tests that match. */
 int main(int argc, char **argv)
 {
     if (argc > 1)
